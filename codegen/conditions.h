@@ -1,0 +1,19 @@
+// Conditions as lists of conjuncts.
+#pragma once
+#include <vector>
+
+#include "dsl/expr.h"
+
+namespace tw::codegen {
+
+/// The simplified parts of a && b && ..., without those that always hold.
+std::vector<Expr> conjuncts_of(const Expr& condition);
+
+/// true if one condition is the other, up to affine rewriting: i + 1 <= n and i < n.
+bool same_condition(const Expr& a, const Expr& b);
+
+/// While `variable` runs over `width` values from a multiple of `width` on: the condition at the first of them, if all
+/// of them decide alike, {} otherwise. (x + v < n, with x and n multiples of the width, is x < n.)
+Expr uniform_over(const Expr& condition, const Expr& variable, int64_t width);
+
+}  // namespace tw::codegen

@@ -1,0 +1,206 @@
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "codegen/conditions.h"
+#include "codegen/tile_passes.h"
+#include "dsl/simplify.h"
+
+namespace tw::codegen {
+namespace {
+
+Expr zero_of(Type type) { return is_float(type) ? constant(type, 0.0) : constant(type, int64_t{0}); }
+
+bool is_zero(const Expr& e) {
+    if (const FloatConstant* real = e.as<FloatConstant>()) return real->value == 0;
+    return is_constant(e, 0);
+}
+
+/// A copy that, storing zeros where its mask is false, gives every element of its buffer a value.
+struct Fill {
+    const TileOp* op;
+    const StoreTo* store;
+    bool wanted = false;  // some reader relies on the zeros
+};
+
+bool covers_whole_buffer(const TileOp& op, const StoreTo& store) {
+    for (size_t d = 0; d < store.indices.size(); ++d) {
+        auto loop = std::find_if(op.loops.begin(), op.loops.end(),
+                                 [&](const OpLoop& l) { return l.variable.same(store.indices[d]); });
+        auto digit = std::find_if(op.threads.begin(), op.threads.end(),
+                                  [&](const ThreadDigit& t) { return t.variable.same(store.indices[d]); });
+        Expr extent = loop != op.loops.end()      ? loop->extent
+                      : digit != op.threads.end() ? constant(Type::I64, digit->extent)
+                                                  : store.indices[d];
+        if (is_constant(extent, 0) && is_constant(store.buffer->shape[d], 1)) continue;
+        if (loop == op.loops.end() && digit == op.threads.end()) return false;
+        if (!equal(extent, store.buffer->shape[d])) return false;
+        for (size_t other = 0; other < d; ++other)
+            if (store.indices[other].same(store.indices[d])) return false;
+    }
+    return true;
+}
+
+class Discharger {
+public:
+    explicit Discharger(const TileKernel& kernel) : kernel_(kernel) {}
+
+    TileKernel run() {
+        collect_reduce_loops(kernel_.body);
+        visit_ops(kernel_.body, [&](const TileOp& op) { collect_fill(op); });
+        TileKernel result = kernel_;
+        result.body = map_ops(kernel_.body, [&](const TileOp& op) { return relax(op); });
+        result.body = map_ops(result.body, [&](const TileOp& op) { return with_zeros(op); });
+        return result;
+    }
+
+private:
+    void collect_reduce_loops(const TileStmt& stmt) {
+        if (const TileLoop* loop = stmt.as<TileLoop>()) {
+            if (loop->reduces) reduce_variables_.push_back(loop->variable);
+            collect_reduce_loops(loop->body);
+        } else if (const TileAllocate* allocate = stmt.as<TileAllocate>()) {
+            collect_reduce_loops(allocate->body);
+        } else if (const TileBlock* block = stmt.as<TileBlock>()) {
+            for (const TileStmt& kid : block->stmts) collect_reduce_loops(kid);
+        } else {
+            for (const OpLoop& loop : stmt.as<TileOp>()->loops)
+                if (loop.reduces) reduce_variables_.push_back(loop.variable);
+        }
+    }
+
+    void collect_fill(const TileOp& op) {
+        for (const StoreTo& store : op.stores) {
+            if (store.buffer->memory == Memory::Global) continue;
+            auto [found, fresh] = fills_.try_emplace(store.buffer.get());
+            bool fills =
+                fresh && op.kind == TileOp::Kind::Copy && op.stores.size() == 1 && covers_whole_buffer(op, store);
+            if (fills)
+                found->second = Fill{&op, &store};
+            else
+                found->second.reset();  // several writers: nothing is known
+        }
+    }
+
+    Fill* fill_of(const Buffer& buffer) {
+        auto found = fills_.find(buffer.get());
+        return found == fills_.end() || !found->second ? nullptr : &*found->second;
+    }
+
+    /// A mask is dropped part by part; what the parts rely on is noted in the fills.
+    TileOp relax(const TileOp& op) {
+        bool accumulates = op.kind == TileOp::Kind::Init || op.kind == TileOp::Kind::Update;
+        if (!accumulates || op.stores.size() != 1) return op;
+        std::vector<Expr> kept;
+        for (const Expr& part : conjuncts_of(op.mask))
+            if (!can_drop(op, part)) kept.push_back(part);
+        TileOp result = op;
+        result.mask = all_of(kept);
+        return result;
+    }
+
+    bool can_drop(const TileOp& op, const Expr& part) {
+        bool along_reduction = std::any_of(reduce_variables_.begin(), reduce_variables_.end(),
+                                           [&](const Expr& v) { return contains(part, v); });
+        return along_reduction ? drops_as_zero_term(op, part) : drops_as_private(op);
+    }
+
+    /// value = accumulator + term, where the term is zero whenever `part` is false.
+    bool drops_as_zero_term(const TileOp& op, const Expr& part) {
+        auto term = added_term(op.stores[0]);
+        if (!term) return false;
+        std::vector<Fill*> used;
+        bool all_filled = true;
+        Expr zeroed = transform(*term, [&](const Expr& e) -> Expr {
+            const Load* load = e.as<Load>();
+            if (!load) return {};
+            Fill* fill = fill_of(load->buffer);
+            if (!fill || !in_bounds(*load) || !is_masked_by(*fill, *load, part)) {
+                all_filled = false;
+                return {};
+            }
+            used.push_back(fill);
+            return zero_of(e.type());
+        });
+        if (!all_filled || used.empty() || !is_zero(simplify(zeroed))) return false;
+        for (Fill* fill : used) fill->wanted = true;
+        return true;
+    }
+
+    static std::optional<Expr> added_term(const StoreTo& store) {
+        auto is_target = [&](const Expr& e) {
+            const Load* load = e.as<Load>();
+            if (!load || load->buffer != store.buffer) return false;
+            return std::equal(load->indices.begin(), load->indices.end(), store.indices.begin(), store.indices.end(),
+                              equal);
+        };
+        if (const Fma* node = store.value.as<Fma>(); node && is_target(node->c))
+            return binary(BinaryOp::Mul, node->a, node->b);
+        const Binary* node = store.value.as<Binary>();
+        if (!node || node->op != BinaryOp::Add) return {};
+        if (is_target(node->a)) return node->b;
+        if (is_target(node->b)) return node->a;
+        return {};
+    }
+
+    /// The fill's own mask has this part, seen from the reader: where it is false, the element read is a zero.
+    static bool is_masked_by(const Fill& fill, const Load& load, const Expr& part) {
+        Substitution to_reader;
+        for (size_t d = 0; d < load.indices.size(); ++d)
+            if (fill.store->indices[d].as<Variable>()) to_reader.emplace_back(fill.store->indices[d], load.indices[d]);
+        for (const Expr& own : conjuncts_of(fill.op->mask))
+            if (same_condition(simplify(substitute(own, to_reader)), part)) return true;
+        return false;
+    }
+
+    static bool in_bounds(const Load& load) {
+        for (size_t d = 0; d < load.indices.size(); ++d) {
+            Interval range = bounds_of(load.indices[d]);
+            if (!range.min || !range.max || *range.min < 0 || *range.max >= require_constant(load.buffer->shape[d]))
+                return false;
+        }
+        return true;
+    }
+
+    /// Values of a private accumulator that nobody reads may be anything that can be computed: whoever reads it keeps a
+    /// mask of its own.
+    bool drops_as_private(const TileOp& op) {
+        const StoreTo& store = op.stores[0];
+        if (store.buffer->memory != Memory::Registers || !in_bounds({store.buffer, store.indices})) return false;
+        std::vector<Fill*> used;
+        bool safe = true;
+        visit(store.value, [&](const Expr& e) {
+            const Load* load = e.as<Load>();
+            if (!load || load->buffer == store.buffer) return;
+            Fill* fill = load->buffer->memory == Memory::Global ? nullptr : fill_of(load->buffer);
+            safe = safe && fill && in_bounds(*load);
+            if (fill) used.push_back(fill);
+        });
+        if (!safe) return false;
+        for (Fill* fill : used) fill->wanted = true;
+        return true;
+    }
+
+    TileOp with_zeros(const TileOp& op) {
+        if (op.stores.size() != 1 || is_constant(op.mask, 1)) return op;
+        Fill* fill = fill_of(op.stores[0].buffer);
+        if (!fill || !fill->wanted) return op;
+        TileOp result = op;
+        result.otherwise = zero_of(op.stores[0].value.type());
+        result.notes.push_back(
+            fmt::format("{}: zeros where not {}, so that its readers need no mask", op.name, to_string(op.mask)));
+        return result;
+    }
+
+    const TileKernel& kernel_;
+    std::vector<Expr> reduce_variables_;
+    std::map<const BufferNode*, std::optional<Fill>> fills_;
+};
+
+}  // namespace
+
+TileKernel discharge_masks(const TileKernel& kernel) { return Discharger(kernel).run(); }
+
+}  // namespace tw::codegen

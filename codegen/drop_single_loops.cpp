@@ -1,0 +1,79 @@
+#include "codegen/drop_single_loops.h"
+
+#include "dsl/simplify.h"
+
+namespace tw::codegen {
+
+Stmt map_exprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& rule) {
+    if (const For* loop = stmt.as<For>()) {
+        For copy = *loop;
+        copy.extent = rule(loop->extent);
+        copy.body = map_exprs(loop->body, rule);
+        return make_stmt(std::move(copy));
+    }
+    if (const Allocate* allocate = stmt.as<Allocate>())
+        return make_stmt(Allocate{allocate->buffer, map_exprs(allocate->body, rule)});
+    if (const Sequence* block = stmt.as<Sequence>()) {
+        std::vector<Stmt> stmts;
+        for (const Stmt& kid : block->stmts) stmts.push_back(map_exprs(kid, rule));
+        return make_stmt(Sequence{std::move(stmts)});
+    }
+    Leaf leaf = *stmt.as<Leaf>();
+    leaf.mask = rule(leaf.mask);
+    for (StoreTo& store : leaf.stores) {
+        for (Expr& index : store.indices) index = rule(index);
+        store.value = rule(store.value);
+    }
+    return make_stmt(std::move(leaf));
+}
+
+namespace {
+
+void collect_single(const Stmt& stmt, Substitution& zeros) {
+    if (const For* loop = stmt.as<For>()) {
+        if (is_constant(loop->extent, 1)) zeros.emplace_back(loop->variable, constant(Type::I64, int64_t{0}));
+        return collect_single(loop->body, zeros);
+    }
+    if (const Allocate* allocate = stmt.as<Allocate>()) return collect_single(allocate->body, zeros);
+    if (const Sequence* block = stmt.as<Sequence>())
+        for (const Stmt& kid : block->stmts) collect_single(kid, zeros);
+}
+
+bool is_empty(const Stmt& stmt) {
+    const Sequence* block = stmt.as<Sequence>();
+    return block && block->stmts.empty();
+}
+
+Stmt drop(const Stmt& stmt) {
+    const Stmt nothing = make_stmt(Sequence{});
+    if (const For* loop = stmt.as<For>()) {
+        if (is_constant(loop->extent, 0)) return nothing;
+        Stmt body = drop(loop->body);
+        if (is_constant(loop->extent, 1) || is_empty(body)) return body;
+        For copy = *loop;
+        copy.body = body;
+        return make_stmt(std::move(copy));
+    }
+    if (const Allocate* allocate = stmt.as<Allocate>()) {
+        Stmt body = drop(allocate->body);
+        return is_empty(body) ? nothing : make_stmt(Allocate{allocate->buffer, body});
+    }
+    const Sequence* block = stmt.as<Sequence>();
+    if (!block) return is_constant(stmt.as<Leaf>()->mask, 0) ? nothing : stmt;
+    std::vector<Stmt> stmts;
+    for (const Stmt& kid : block->stmts)
+        if (Stmt kept = drop(kid); !is_empty(kept)) stmts.push_back(kept);
+    return sequence(std::move(stmts));
+}
+
+}  // namespace
+
+Nest drop_single_loops(const Nest& nest) {
+    Substitution zeros;
+    collect_single(nest.body, zeros);
+    if (zeros.empty()) return {nest.name, drop(nest.body)};
+    Stmt body = map_exprs(nest.body, [&](const Expr& e) { return simplify(substitute(e, zeros)); });
+    return {nest.name, drop(body)};
+}
+
+}  // namespace tw::codegen

@@ -1,0 +1,107 @@
+#include "codegen/lower.h"
+
+#include <fmt/format.h>
+
+#include "codegen/bind_unbound.h"
+#include "codegen/drop_single_loops.h"
+#include "codegen/passes.h"
+#include "codegen/thread_walk.h"
+#include "codegen/tile_passes.h"
+#include "support/error.h"
+
+namespace tw::codegen {
+namespace {
+
+void collect_notes(const TileKernel& kernel, std::vector<std::string>& notes) {
+    notes.insert(notes.end(), kernel.notes.begin(), kernel.notes.end());
+    visit_ops(kernel.body, [&](const TileOp& op) { notes.insert(notes.end(), op.notes.begin(), op.notes.end()); });
+}
+
+/// The step of the last buffer or loop that can be blamed, for the citation.
+int last_step(const std::vector<SharedBuffer>& shared) {
+    int step = -1;
+    for (const SharedBuffer& buffer : shared) step = std::max(step, buffer.buffer->step);
+    return step;
+}
+
+void check_limits(const TileKernel& kernel, const Target& target, const CiteStep& cite) {
+    if (kernel.threads > target.max_threads)
+        throw_error(Error, "{}: its thread loops need {} threads, a block of {} has at most {}; bind smaller loops",
+                    kernel.name, kernel.threads, target.arch, target.max_threads);
+    int64_t bytes = 0;
+    std::string parts;
+    for (const SharedBuffer& shared : kernel.shared) {
+        int64_t own = shared.layout.elements() * bytes_of(shared.buffer->type);
+        bytes += own;
+        parts += fmt::format("{}{} {}", parts.empty() ? "" : " + ", shared.buffer->name, own);
+    }
+    if (bytes > target.shared_bytes)
+        throw_error(Error,
+                    "{}{}: shared memory of {} bytes ({}), a block of {} has at most {}; use smaller tiles or fewer "
+                    "staged operands",
+                    cite(last_step(kernel.shared)), kernel.name, bytes, parts, target.arch, target.shared_bytes);
+}
+
+/// Outputs that overwrite inputs share memory with them.
+void mark_in_place(const Tree& tree, ThreadKernel& kernel) {
+    for (const auto& [out, in] : tree.in_place)
+        for (size_t a = 0; a < kernel.arguments.size(); ++a)
+            if (kernel.arguments[a] == out || kernel.arguments[a] == in) kernel.distinct[a] = false;
+}
+
+/// Every leaf stands in a loop without iterations: there is nothing to launch.
+bool computes_nothing(const Nest& nest) {
+    Stmt body = drop_single_loops(nest).body;
+    const Sequence* block = body.as<Sequence>();
+    return block && block->stmts.empty();
+}
+
+CiteStep cite_of(const LowerOptions& options) {
+    return options.cite ? options.cite : [](int) { return std::string(); };
+}
+
+}  // namespace
+
+ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& target, const LowerOptions& options,
+                              std::vector<std::string>& notes) {
+    CiteStep cite = cite_of(options);
+    auto checked = [&](const char* pass, TileKernel kernel) {
+        verify_tile_ir(kernel, pass);
+        if (options.dump) options.dump(pass, kernel.name, to_string(kernel));
+        return kernel;
+    };
+    Nest bound = bind_unbound(drop_single_loops(nest), target, cite, notes);
+    TileKernel tiles = checked("make_tiles", make_tiles(tree, bound, target, cite));
+    tiles = checked("privatize_registers", privatize_registers(tiles, cite));
+    tiles = checked("discharge_masks", discharge_masks(tiles));
+    tiles = checked("distribute", distribute(tiles));
+    tiles = checked("mark_unrolled", mark_unrolled(tiles));
+    tiles = checked("choose_layouts", choose_layouts(tiles, target));
+    check_limits(tiles, target, cite);
+    collect_notes(tiles, notes);
+    ThreadKernel threads = make_threads(tiles, notes);
+    mark_in_place(tree, threads);
+    return threads;
+}
+
+Lowered lower(const Tree& tree, const Target& target, const LowerOptions& options) {
+    Lowered result;
+    for (size_t n = 0; n < tree.nests.size(); ++n) {
+        auto checked = [&](const char* pass, ThreadKernel kernel) {
+            verify_thread_ir(kernel);
+            if (options.dump) options.dump(pass, kernel.name, to_string(kernel));
+            return kernel;
+        };
+        if (computes_nothing(tree.nests[n])) continue;
+        ThreadKernel kernel = lower_to_threads(tree, tree.nests[n], target, options, result.notes);
+        if (n < options.headers.size()) kernel.header = options.headers[n];
+        kernel = checked("make_threads", std::move(kernel));
+        kernel = checked("hoist_invariants", hoist_invariants(kernel));
+        kernel = checked("insert_barriers", insert_barriers(kernel));
+        kernel = checked("narrow_indices", narrow_indices(kernel));
+        result.kernels.push_back(print_cuda(kernel));
+    }
+    return result;
+}
+
+}  // namespace tw::codegen

@@ -1,0 +1,34 @@
+// From a schedule's tree to CUDA text.
+#pragma once
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codegen/bindings.h"
+#include "codegen/thread_ir.h"
+#include "dsl/target.h"
+#include "dsl/tree.h"
+
+namespace tw::codegen {
+
+struct LowerOptions {
+    std::vector<std::vector<std::string>> headers;  ///< a nest each: lines of the comment on top of its kernel
+    CiteStep cite = {};                             ///< for errors: where a step stands and what it says
+    /// Sees every kernel after each pass, as text.
+    std::function<void(std::string_view pass, std::string_view kernel, const std::string& text)> dump = {};
+};
+
+struct Lowered {
+    std::vector<KernelText> kernels;  ///< in launch order
+    std::vector<std::string> notes;   ///< the defaults taken, a line each
+};
+
+/// All kernels of a schedule. Throws Error, citing the step, if a limit of the target is exceeded.
+Lowered lower(const Tree& tree, const Target& target, const LowerOptions& options = {});
+
+/// The program of one thread of one kernel, before barriers.
+ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& target, const LowerOptions& options,
+                              std::vector<std::string>& notes);
+
+}  // namespace tw::codegen

@@ -1,0 +1,189 @@
+#include "codegen/lower_op.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "codegen/conditions.h"
+#include "codegen/op_tile.h"
+#include "dsl/simplify.h"
+
+namespace tw::codegen {
+namespace {
+
+constexpr int64_t most_unrolled_work = 256;  // statements in an unrolled reduce loop, for the compile time
+constexpr int64_t longest_partial_unroll = 8;
+
+Expr integer(int64_t value) { return constant(Type::I64, value); }
+
+std::string name_of(const Expr& variable) { return variable.as<Variable>()->name; }
+
+ThreadStmt block_of(std::vector<ThreadStmt> stmts) {
+    if (stmts.size() == 1) return stmts[0];
+    return make_thread(ThreadBlock{std::move(stmts)});
+}
+
+class OpLowering {
+public:
+    OpLowering(const TileOp& op, const Placement& placement, std::vector<std::string>& notes)
+        : op_(op), notes_(notes), t_(shape_tile(op, placement, notes)) {}
+
+    ThreadStmt run() {
+        ThreadStmt body = tile_body();
+        int64_t work = static_cast<int64_t>(t_.stores.size());
+        for (const OpLoop& loop : t_.tile) work *= require_constant(loop.extent);
+        for (; !t_.outer.empty(); t_.outer.pop_back()) {
+            const OpLoop& loop = t_.outer.back();
+            body = loop_around(loop, guarded(body, &loop.variable), work);
+        }
+        body = guarded(body, nullptr);
+        std::vector<ThreadStmt> stmts{make_thread(ThreadComment{comment()}, op_.step), body};
+        return block_of(std::move(stmts));
+    }
+
+private:
+    std::string comment() const {
+        switch (op_.kind) {
+            case TileOp::Kind::Init: return op_.name + ": start";
+            case TileOp::Kind::Update: return op_.name + ": accumulate";
+            case TileOp::Kind::Map: return op_.name;
+            case TileOp::Kind::Copy: return op_.name + ": copy";
+        }
+        return op_.name;
+    }
+
+    ThreadStmt tile_body() {
+        std::vector<ThreadStmt> stmts;
+        bool guarded_inside = t_.has_inner_conditions();
+        if (!t_.tile.empty() && !guarded_inside && !is_plain_copy())
+            t_.stores = preload(t_.stores, t_.tile, op_.step, stmts);
+        if (guarded_inside && !t_.operands().empty())
+            notes_.push_back(
+                fmt::format("{}: operands are read one by one inside of the unrolled loops, since their mask "
+                            "depends on them",
+                            op_.name));
+        stmts.push_back(store_loops());
+        return block_of(std::move(stmts));
+    }
+
+    /// Memory to memory, as wide on both sides.
+    bool is_plain_copy() const {
+        const Load* load = t_.stores[0].value.as<Load>();
+        if (!t_.single() || t_.store_width == 1 || t_.tile.size() != 1 || !load) return false;
+        if (load->buffer->type != t_.stores[0].to.buffer->type) return false;
+        return wide_elements({load->buffer, load->indices}, t_.wide_variable, t_.store_width) == t_.store_width;
+    }
+
+    ThreadStmt store_loops() {
+        std::vector<OpLoop> loops = t_.tile;
+        ThreadStmt body;
+        if (t_.store_width > 1) {
+            auto wide = std::find_if(loops.begin(), loops.end(),
+                                     [&](const OpLoop& loop) { return loop.variable.same(t_.wide_variable); });
+            OpLoop along = *wide;
+            loops.erase(wide);
+            body = wide_store(along, loops);
+        } else {
+            body = scalar_stores();
+        }
+        while (!loops.empty()) {
+            OpLoop loop = loops.back();
+            loops.pop_back();
+            body = make_thread(ThreadLoop{loop.variable, loop.extent, true, guarded(body, &loop.variable)}, op_.step);
+        }
+        return body;
+    }
+
+    ThreadStmt scalar_stores() {
+        std::vector<ThreadStmt> stmts;
+        if (t_.single()) return make_thread(ThreadStore{t_.stores[0].to, t_.stores[0].value}, op_.step);
+        // All values are computed before the first is stored.
+        std::vector<ThreadStmt> lets, stores;
+        for (const ThreadStore& store : t_.stores) {
+            Variable node{.name = store.to.buffer->name + "_next", .kind = VariableKind::Index, .min = {}, .max = {}};
+            Expr variable = make_expr(store.value.type(), std::move(node));
+            lets.push_back(make_thread(ThreadLet{variable, store.value}, op_.step));
+            stores.push_back(make_thread(ThreadStore{store.to, variable}, op_.step));
+        }
+        lets.insert(lets.end(), stores.begin(), stores.end());
+        return make_thread(ThreadBlock{std::move(lets)}, op_.step);
+    }
+
+    /// The store of `along`, a vector at a time; adds a loop over the vectors to `loops`.
+    ThreadStmt wide_store(const OpLoop& along, std::vector<OpLoop>& loops) {
+        int64_t extent = require_constant(along.extent);
+        Expr lane = index_variable(name_of(along.variable), 0, t_.store_width - 1), value = lane;
+        if (extent > t_.store_width) {
+            Expr group = index_variable(name_of(along.variable) + "_vector", 0, extent / t_.store_width - 1);
+            loops.push_back({group, integer(extent / t_.store_width), Execution::Unroll, false});
+            value = group * t_.store_width + lane;
+        }
+        t_.replace(along.variable, value);
+        for (Expr& condition : t_.conditions) condition = uniform_over(condition, lane, t_.store_width);
+        Access to = at_start(t_.stores[0].to, lane);
+        if (const Load* load = t_.stores[0].value.as<Load>()) {
+            Access from{load->buffer, load->indices};
+            bool same_type = from.buffer->type == to.buffer->type;
+            if (same_type && wide_elements(from, lane, t_.store_width) == t_.store_width)
+                return make_thread(ThreadWide{static_cast<int>(t_.store_width), to, at_start(from, lane)}, op_.step);
+        }
+        Buffer out = register_array(to.buffer->name + "_out", to.buffer->type, {t_.store_width});
+        ThreadStmt compute = make_thread(ThreadStore{{out, {lane}}, t_.stores[0].value}, op_.step);
+        return make_thread(
+            ThreadBlock{{
+                make_thread(ThreadDeclare{out}, op_.step),
+                make_thread(ThreadLoop{lane, integer(t_.store_width), true, compute}, op_.step),
+                make_thread(ThreadWide{static_cast<int>(t_.store_width), to, {out, {integer(0)}}}, op_.step),
+            }},
+            op_.step);
+    }
+
+    /// `body` under the conditions that mention `variable`, which then count as met; all that are left for nullptr.
+    ThreadStmt guarded(ThreadStmt body, const Expr* variable) {
+        std::vector<Expr> here, elsewhere;
+        for (const Expr& condition : t_.conditions)
+            (!variable || contains(condition, *variable) ? here : elsewhere).push_back(condition);
+        t_.conditions = elsewhere;
+        if (here.empty()) return body;
+        return make_thread(ThreadIf{all_of(here), body}, op_.step);
+    }
+
+    ThreadStmt loop_around(const OpLoop& loop, ThreadStmt body, int64_t& work) const {
+        auto extent = as_constant(loop.extent);
+        if (loop.execution != Execution::Serial) {
+            work *= extent.value_or(1);
+            return make_thread(ThreadLoop{loop.variable, loop.extent, extent.has_value(), body}, op_.step);
+        }
+        int64_t times = partial_unroll(extent, work);
+        work = most_unrolled_work + 1;  // outer loops stay loops
+        if (times == 1) return make_thread(ThreadLoop{loop.variable, loop.extent, false, body}, op_.step);
+        if (times == extent) return make_thread(ThreadLoop{loop.variable, loop.extent, true, body}, op_.step);
+        std::string name = name_of(loop.variable);
+        Expr outer = index_variable(name + "_outer", 0, *extent / times - 1),
+             inner = index_variable(name + "_inner", 0, times - 1);
+        ThreadStmt let = make_thread(ThreadLet{loop.variable, outer * times + inner}, op_.step);
+        ThreadStmt copies = make_thread(ThreadLoop{inner, integer(times), true, block_of({let, body})}, op_.step);
+        return make_thread(ThreadLoop{outer, integer(*extent / times), false, copies}, op_.step);
+    }
+
+    /// How many iterations of the innermost serial loop stand side by side: a divisor of its extent.
+    static int64_t partial_unroll(std::optional<int64_t> extent, int64_t work) {
+        if (!extent) return 1;
+        if (*extent * work <= 64 && *extent <= longest_partial_unroll) return *extent;
+        for (int64_t times = longest_partial_unroll; times > 1; --times)
+            if (*extent % times == 0 && times * work <= most_unrolled_work) return times;
+        return 1;
+    }
+
+    const TileOp& op_;
+    std::vector<std::string>& notes_;
+    OpTile t_;
+};
+
+}  // namespace
+
+ThreadStmt lower_op(const TileOp& op, const Placement& placement, std::vector<std::string>& notes) {
+    return OpLowering(op, placement, notes).run();
+}
+
+}  // namespace tw::codegen

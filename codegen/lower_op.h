@@ -1,0 +1,13 @@
+// From one op of the tile IR to the statements of a thread.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "codegen/placement.h"
+
+namespace tw::codegen {
+
+/// The op's loops, guards, loads and stores. Notes say what could not be made wide.
+ThreadStmt lower_op(const TileOp& op, const Placement& placement, std::vector<std::string>& notes);
+
+}  // namespace tw::codegen

@@ -1,0 +1,230 @@
+#include "codegen/make_tiles.h"
+
+#include <algorithm>
+#include <set>
+
+#include "codegen/conditions.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw::codegen {
+namespace {
+
+constexpr int default_threads = 256;
+
+Expr integer(int64_t value) { return constant(Type::I64, value); }
+
+TileOp::Kind op_kind(Leaf::Kind kind) {
+    switch (kind) {
+        case Leaf::Kind::Init: return TileOp::Kind::Init;
+        case Leaf::Kind::Update: return TileOp::Kind::Update;
+        case Leaf::Kind::Finish: return TileOp::Kind::Map;
+        case Leaf::Kind::Copy: return TileOp::Kind::Copy;
+    }
+    return TileOp::Kind::Map;
+}
+
+Execution execution_of(Level level) {
+    return level == Level::Unroll ? Execution::Unroll : level == Level::Vector ? Execution::Vector : Execution::Serial;
+}
+
+std::vector<int64_t> constant_shape(const Buffer& buffer) {
+    std::vector<int64_t> shape;
+    for (const Expr& extent : buffer->shape) shape.push_back(require_constant(extent));
+    return shape;
+}
+
+class TileMaker {
+public:
+    TileMaker(const Tree& tree, const Nest& nest, const Target& target, const CiteStep& cite)
+        : tree_(tree), nest_(nest), target_(target), cite_(cite) {}
+
+    TileKernel run() {
+        std::vector<LeafPath> paths = leaf_paths(nest_.body);
+        kernel_.name = nest_.name;
+        kernel_.grid_digits = grid_digits(paths, cite_);
+        kernel_.thread_digits = thread_digits(paths, target_, cite_);
+        make_grid();
+        make_threads(paths);
+        kernel_.body = convert(nest_.body);
+        collect_arguments();
+        return std::move(kernel_);
+    }
+
+private:
+    void make_grid() {
+        static const char* const names[] = {"block_x", "block_y", "block_z"};
+        for (int d = 0; d < 3; ++d) {
+            Expr blocks = integer(1);
+            for (const GridDigit& digit : kernel_.grid_digits)
+                if (digit.dimension == d) blocks = blocks * digit.extent;
+            kernel_.grid[d] = simplify(blocks);
+            auto most = bounds_of(kernel_.grid[d]).max;
+            kernel_.block[d] =
+                index_variable(names[d], 0, most ? std::optional(std::max<int64_t>(*most - 1, 0)) : most);
+        }
+    }
+
+    void make_threads(const std::vector<LeafPath>& paths) {
+        kernel_.threads = threads_of(kernel_.thread_digits);
+        if (kernel_.thread_digits.empty()) {
+            kernel_.threads = threads_for(paths);
+            if (kernel_.threads > 1)
+                kernel_.notes.push_back(
+                    fmt::format("{}: no loop is bound to threads: {} threads", nest_.name, kernel_.threads));
+        }
+        kernel_.thread = index_variable("thread", 0, kernel_.threads - 1);
+    }
+
+    /// For a kernel without thread loops: as many as its widest leaf can use, up to a common choice.
+    int threads_for(const std::vector<LeafPath>& paths) const {
+        int64_t most = 1;
+        for (const LeafPath& path : paths) {
+            bool in_registers =
+                std::any_of(path.leaf->stores.begin(), path.leaf->stores.end(),
+                            [](const StoreTo& store) { return store.buffer->memory == Memory::Registers; });
+            if (!in_registers) most = std::max(most, parallel_iterations(path, paths));
+        }
+        if (most == 1) return 1;
+        int64_t warps = (most + target_.warp_size - 1) / target_.warp_size;
+        return static_cast<int>(std::min<int64_t>(warps * target_.warp_size, default_threads));
+    }
+
+    /// Iterations of the loops that stand around this leaf only.
+    static int64_t parallel_iterations(const LeafPath& path, const std::vector<LeafPath>& paths) {
+        int64_t count = 1;
+        for (const For* loop : path.loops) {
+            auto around = [&](const LeafPath& other) {
+                return std::find(other.loops.begin(), other.loops.end(), loop) != other.loops.end();
+            };
+            bool alone = std::count_if(paths.begin(), paths.end(), around) == 1;
+            if (alone && !loop->reduces && !is_grid(loop->level))
+                count =
+                    std::min<int64_t>(count * as_constant(loop->extent).value_or(default_threads), int64_t{1} << 20);
+        }
+        return count;
+    }
+
+    TileStmt convert(const Stmt& stmt) {
+        return std::visit([&](const auto& node) { return (*this)(node); }, (*stmt).kind);
+    }
+
+public:
+    TileStmt operator()(const For& loop) {
+        TileStmt body = convert(loop.body);
+        if (is_grid(loop.level) || is_thread(loop.level)) return body;
+        if (const TileOp* op = body.as<TileOp>()) {
+            TileOp around = *op;
+            around.loops.insert(around.loops.begin(),
+                                {loop.variable, loop.extent, execution_of(loop.level), loop.reduces});
+            return make_tile(std::move(around));
+        }
+        check_uniform(loop, body);
+        return make_tile(
+            TileLoop{loop.variable, loop.extent, loop.level == Level::Unroll, loop.reduces, std::move(body)});
+    }
+
+    TileStmt operator()(const Sequence& sequence) {
+        TileBlock block;
+        for (const Stmt& stmt : sequence.stmts) block.stmts.push_back(convert(stmt));
+        return make_tile(std::move(block));
+    }
+
+    TileStmt operator()(const Allocate& allocate) {
+        const Buffer& buffer = allocate.buffer;
+        internal_check(buffer->memory == Memory::Shared || buffer->memory == Memory::Registers,
+                       "{} is allocated in {} inside a kernel", buffer->name, to_string(buffer->memory));
+        if (buffer->memory == Memory::Registers) return make_tile(TileAllocate{buffer, convert(allocate.body)});
+        kernel_.shared.push_back({buffer, row_major(constant_shape(buffer))});
+        return convert(allocate.body);
+    }
+
+    TileStmt operator()(const Leaf& leaf) {
+        TileOp op;
+        op.kind = op_kind(leaf.kind);
+        op.name = leaf.name;
+        op.stage = leaf.stage;
+        op.step = leaf.step;
+        op.stores = leaf.stores;
+        op.mask = all_of(conjuncts_of(leaf.mask));
+        op.active = all_of({});
+        for (const ThreadDigit& digit : kernel_.thread_digits)
+            if (mentions(op, digit.variable)) op.threads.push_back(digit);
+        bool replicated = stores_to(op, Memory::Registers);  // each thread has its own
+        if (!replicated && !op.threads.empty()) {
+            op.active = one_thread_each(op.threads, kernel_.thread, kernel_.threads);
+            if (!is_constant(op.active, 1))
+                op.notes.push_back(
+                    fmt::format("{}: only threads with {} of {} work", op.name, to_string(op.active), kernel_.threads));
+        }
+        return make_tile(std::move(op));
+    }
+
+private:
+    /// Threads that leave a loop early would miss its barriers.
+    void check_uniform(const For& loop, const TileStmt& body) const {
+        bool shares = false;
+        visit_ops(body, [&](const TileOp& op) { shares = shares || !stores_to(op, Memory::Registers); });
+        for (const ThreadDigit& digit : kernel_.thread_digits)
+            if (shares && contains(loop.extent, digit.variable))
+                throw_error(Error,
+                            "{}loop '{}' has {} iterations, which differ between threads, but the threads fill memory "
+                            "together inside of it; order it outside the thread loop '{}', or stage outside of it",
+                            cite_(loop.bind_step), to_string(loop.variable), to_string(loop.extent),
+                            to_string(digit.variable));
+    }
+
+    void collect_arguments() {
+        std::set<const BufferNode*> used;
+        std::set<const ExprNode*> parameters;
+        auto see = [&](const Expr& root) {
+            visit(root, [&](const Expr& e) {
+                if (e.as<Variable>()) parameters.insert(e.id());
+                if (const Load* load = e.as<Load>()) used.insert(load->buffer.get());
+            });
+        };
+        std::function<void(const TileStmt&)> extents = [&](const TileStmt& stmt) {
+            if (const TileLoop* loop = stmt.as<TileLoop>()) {
+                see(loop->extent);
+                extents(loop->body);
+            } else if (const TileAllocate* allocate = stmt.as<TileAllocate>()) {
+                extents(allocate->body);
+            } else if (const TileBlock* block = stmt.as<TileBlock>()) {
+                for (const TileStmt& kid : block->stmts) extents(kid);
+            }
+        };
+        extents(kernel_.body);
+        visit_ops(kernel_.body, [&](const TileOp& op) {
+            visit_exprs(op, see);
+            for (const StoreTo& store : op.stores) used.insert(store.buffer.get());
+        });
+        for (const GridDigit& digit : kernel_.grid_digits) see(digit.extent);
+        for (const auto* list : {&tree_.inputs, &tree_.outputs, &tree_.workspaces})
+            for (const Buffer& buffer : *list) {
+                bool listed =
+                    std::find(kernel_.arguments.begin(), kernel_.arguments.end(), buffer) != kernel_.arguments.end();
+                if (!used.count(buffer.get()) || listed) continue;
+                kernel_.arguments.push_back(buffer);
+                for (const auto* exprs : {&buffer->shape, &buffer->strides})
+                    for (const Expr& e : *exprs) see(e);
+            }
+        for (const Expr& size : tree_.sizes)
+            if (parameters.count(size.id())) kernel_.sizes.push_back(size);
+        for (const Expr& scalar : tree_.scalars)
+            if (parameters.count(scalar.id())) kernel_.scalars.push_back(scalar);
+    }
+
+    const Tree& tree_;
+    const Nest& nest_;
+    const Target& target_;
+    const CiteStep& cite_;
+    TileKernel kernel_;
+};
+
+}  // namespace
+
+TileKernel make_tiles(const Tree& tree, const Nest& nest, const Target& target, const CiteStep& cite) {
+    return TileMaker(tree, nest, target, cite).run();
+}
+
+}  // namespace tw::codegen

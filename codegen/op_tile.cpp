@@ -1,0 +1,177 @@
+#include "codegen/op_tile.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "codegen/conditions.h"
+#include "dsl/simplify.h"
+
+namespace tw::codegen {
+namespace {
+
+Expr integer(int64_t value) { return constant(Type::I64, value); }
+
+std::string name_of(const Expr& variable) { return variable.as<Variable>()->name; }
+
+class Shaper {
+public:
+    Shaper(const TileOp& op, const Placement& placement, std::vector<std::string>& notes) : op_(op), notes_(notes) {
+        Expr mask = placement.physical(op.mask);
+        for (const StoreTo& store : op.stores) {
+            Expr value = placement.physical(store.value);
+            if (op.otherwise.defined()) value = select_unchecked(mask, value, op.otherwise);
+            t_.stores.push_back({placement.physical(store.buffer, store.indices), value});
+        }
+        t_.conditions = conjuncts_of(placement.physical(op.active));
+        if (!op.otherwise.defined())
+            for (const Expr& part : conjuncts_of(mask)) t_.conditions.push_back(part);
+        for (OpLoop loop : op.loops) {
+            loop.extent = placement.physical(loop.extent);
+            t_.outer.push_back(loop);
+        }
+    }
+
+    OpTile run() {
+        split_long_innermost();
+        take_tile();
+        choose_wide_store();
+        peel_loops_without_reuse();
+        split_into_vectors();
+        return std::move(t_);
+    }
+
+private:
+    void take_tile() {
+        while (!t_.outer.empty() && t_.outer.back().execution != Execution::Serial &&
+               as_constant(t_.outer.back().extent)) {
+            t_.tile.insert(t_.tile.begin(), t_.outer.back());
+            t_.outer.pop_back();
+        }
+    }
+
+    /// A long innermost loop along memory becomes a loop over vectors.
+    void split_long_innermost() {
+        if (t_.outer.empty() || t_.outer.back().execution != Execution::Serial) return;
+        OpLoop loop = t_.outer.back();
+        auto extent = as_constant(loop.extent);
+        if (!extent) return;
+        int64_t width = 1;
+        for (const ThreadStore& store : t_.stores)
+            if (store.to.buffer->memory != Memory::Registers)
+                width = std::max(width, wide_elements(store.to, loop.variable, *extent));
+        for (const PreloadOperand& operand : t_.operands()) width = std::max(width, operand.width_along(loop));
+        if (width == 1 || width == *extent) return;
+        Expr group = index_variable(name_of(loop.variable) + "_vector", 0, *extent / width - 1);
+        Expr lane = index_variable(name_of(loop.variable), 0, width - 1);
+        t_.replace(loop.variable, group * width + lane);
+        t_.outer.back() = {group, integer(*extent / width), Execution::Serial, loop.reduces};
+        t_.outer.push_back({lane, integer(width), Execution::Unroll, loop.reduces});
+    }
+
+    /// The loop of the tile along which the store can be widest, and the width.
+    void choose_wide_store() {
+        if (!t_.single() || t_.stores[0].to.buffer->memory == Memory::Registers) return;
+        for (size_t l = t_.tile.size(); l-- > 0;) {
+            int64_t extent = require_constant(t_.tile[l].extent);
+            int64_t width = wide_elements(t_.stores[0].to, t_.tile[l].variable, extent);
+            while (width > 1 && !uniform_conditions(t_.tile[l].variable, width)) width /= 2;
+            if (width > t_.store_width) {
+                t_.store_width = width;
+                t_.wide_variable = t_.tile[l].variable;
+            }
+        }
+        bool asked = !t_.tile.empty() && t_.tile.back().execution == Execution::Vector;
+        if (asked && t_.store_width == 1 && !any_wide_load(t_.tile.back()))
+            notes_.push_back(
+                fmt::format("{}: the vector loop '{}' is scalar: its elements are not proven to be aligned "
+                            "neighbours",
+                            op_.name, to_string(t_.tile.back().variable)));
+    }
+
+    bool any_wide_load(const OpLoop& loop) const {
+        for (const PreloadOperand& operand : t_.operands())
+            if (operand.width_along(loop) > 1) return true;
+        return false;
+    }
+
+    bool uniform_conditions(const Expr& variable, int64_t width) const {
+        Expr group = index_variable("g", 0, {}), lane = index_variable("q", 0, width - 1);
+        for (const Expr& condition : t_.conditions) {
+            Expr split = simplify(substitute(condition, {{variable, group * width + lane}}));
+            if (!uniform_over(split, lane, width).defined()) return false;
+        }
+        return true;
+    }
+
+    /// An outer loop of the tile on which everything depends gives no reuse: it is unrolled around the tile, and so is
+    /// one that a condition depends on.
+    void peel_loops_without_reuse() {
+        while (t_.tile.size() > 1) {
+            const OpLoop& loop = t_.tile.front();
+            bool along = t_.wide_variable.defined() && t_.wide_variable.same(loop.variable), guards = false;
+            for (const Expr& condition : t_.conditions) guards = guards || contains(condition, loop.variable);
+            for (const PreloadOperand& operand : t_.operands())
+                along = along || (!guards && !operand.depends_on(loop.variable)) || operand.width_along(loop) > 1;
+            if (along) return;
+            t_.outer.push_back(loop);
+            t_.tile.erase(t_.tile.begin());
+        }
+    }
+
+    /// A tile of a single loop becomes a loop over vectors around a tile of one vector.
+    void split_into_vectors() {
+        if (t_.tile.size() != 1) return;
+        OpLoop& loop = t_.tile[0];
+        int64_t extent = require_constant(loop.extent), width = t_.store_width;
+        if (width == 1)
+            for (const PreloadOperand& operand : t_.operands()) width = std::max(width, operand.width_along(loop));
+        while (width > 1 && !uniform_conditions(loop.variable, width)) width /= 2;
+        if (width == 1) {  // nothing to gain from a tile
+            t_.outer.push_back(loop);
+            t_.tile.clear();
+            t_.store_width = 1;
+            t_.wide_variable = {};
+            return;
+        }
+        t_.store_width = std::min(t_.store_width, width);
+        Expr lane = index_variable(name_of(loop.variable), 0, width - 1), value = lane;
+        if (extent > width) {
+            Expr group = index_variable(name_of(loop.variable) + "_vector", 0, extent / width - 1);
+            t_.outer.push_back({group, integer(extent / width), Execution::Unroll, loop.reduces});
+            value = group * width + lane;
+        }
+        t_.replace(loop.variable, value);
+        for (Expr& condition : t_.conditions) condition = uniform_over(condition, lane, width);
+        if (t_.wide_variable.defined()) t_.wide_variable = lane;
+        loop = {lane, integer(width), Execution::Vector, loop.reduces};
+    }
+
+    const TileOp& op_;
+    std::vector<std::string>& notes_;
+    OpTile t_;
+};
+
+}  // namespace
+
+bool OpTile::has_inner_conditions() const {
+    return std::any_of(conditions.begin(), conditions.end(), [&](const Expr& condition) {
+        return std::any_of(tile.begin(), tile.end(),
+                           [&](const OpLoop& loop) { return contains(condition, loop.variable); });
+    });
+}
+
+void OpTile::replace(const Expr& variable, const Expr& value) {
+    auto replaced = [&](const Expr& e) { return simplify(substitute(e, {{variable, value}})); };
+    for (ThreadStore& store : stores) {
+        for (Expr& index : store.to.indices) index = replaced(index);
+        store.value = replaced(store.value);
+    }
+    for (Expr& condition : conditions) condition = replaced(condition);
+}
+
+OpTile shape_tile(const TileOp& op, const Placement& placement, std::vector<std::string>& notes) {
+    return Shaper(op, placement, notes).run();
+}
+
+}  // namespace tw::codegen

@@ -1,0 +1,38 @@
+// The passes from schedule to CUDA text, in pipeline order. One pass, one file, named as its function.
+#pragma once
+#include "codegen/thread_ir.h"
+
+namespace tw::codegen {
+
+/// Moves conditions out of loops that do not change them, and names address arithmetic outside the loops that repeat it.
+///
+///     for ko < 64                                        let a_row = thread / 4
+///       a_s[thread / 4][v] = a[thread / 4 * 512 + ko]    let a_offset = 512 * a_row
+///                                                        for ko < 64
+///                                                          a_s[a_row][v] = a[a_offset + ko]
+ThreadKernel hoist_invariants(const ThreadKernel& kernel);
+
+/// Puts a barrier wherever an element that one thread writes is read or written by another without a barrier in
+/// between, across iterations of a loop too, at the places that are executed least often. Barriers that are already
+/// there are placed anew.
+///
+///     for ko < 64              for ko < 64
+///       s[thread] = a[...]       s[thread] = a[...]
+///       acc += s[...]            barrier
+///                                acc += s[...]
+///                                barrier
+ThreadKernel insert_barriers(const ThreadKernel& kernel);
+
+/// Gives each index expression 32 bits where no part of it can overflow, and 64 bits elsewhere, by casts. The kernel's
+/// variables are replaced by ones with the type that is printed, and with bounds.
+///
+///     a[row * stride + column]    a[cast(i64, row) * cast(i64, stride) + cast(i64, column)]
+ThreadKernel narrow_indices(const ThreadKernel& kernel);
+
+/// The type of a kernel argument: sizes are 32 bits wide if their bounds allow it, scalars have their own.
+Type argument_type(const Expr& argument);
+
+/// The kernel as CUDA source.
+KernelText print_cuda(const ThreadKernel& kernel);
+
+}  // namespace tw::codegen

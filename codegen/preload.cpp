@@ -1,0 +1,195 @@
+#include "codegen/preload.h"
+
+#include <algorithm>
+
+#include "codegen/conditions.h"
+#include "dsl/simplify.h"
+
+namespace tw::codegen {
+namespace {
+
+constexpr int64_t most_preloaded_elements = 64;  // registers of a thread that operands of one tile may take
+
+Expr integer(int64_t value) { return constant(Type::I64, value); }
+
+bool is_memory(const Buffer& buffer) { return buffer->memory != Memory::Registers; }
+
+bool is_literal(const Expr& e) { return e.as<IntConstant>() || e.as<FloatConstant>(); }
+
+struct Collector {
+    const std::vector<ThreadStore>& stores;
+    std::vector<PreloadOperand> found;
+
+    bool is_stored(const Buffer& buffer) const {
+        return std::any_of(stores.begin(), stores.end(), [&](const ThreadStore& s) { return s.to.buffer == buffer; });
+    }
+
+    void add(const Expr& expr, const Load& load, const Expr& guard, const Expr& fallback) {
+        if (!is_memory(load.buffer) || is_stored(load.buffer)) return;
+        for (const PreloadOperand& known : found)
+            if (equal(known.expr, expr)) return;
+        found.push_back({expr, {load.buffer, load.indices}, guard, fallback});
+    }
+
+    void collect(const Expr& expr) {
+        if (const Load* load = expr.as<Load>()) {
+            add(expr, *load, {}, {});
+            for (const Expr& index : load->indices) collect(index);
+            return;
+        }
+        if (const Select* choice = expr.as<Select>()) {
+            const Load* load = choice->yes.as<Load>();
+            if (load && is_literal(choice->no)) add(expr, *load, choice->condition, choice->no);
+            return collect(choice->condition);  // the sides are lazy
+        }
+        for (const Expr& kid : children(expr)) collect(kid);
+    }
+};
+
+Expr replaced(const Expr& expr, const Expr& from, const Expr& to) {
+    if (equal(expr, from)) return to;
+    std::vector<Expr> kids = children(expr);
+    for (Expr& kid : kids) kid = replaced(kid, from, to);
+    return with_children(expr, kids);
+}
+
+/// How an operand is read: the tile's loops that it depends on, the wide one last.
+struct Plan {
+    std::vector<OpLoop> loops;
+    int64_t width = 1;
+    int64_t elements = 1;
+    bool saves = false;
+};
+
+Plan plan_of(const PreloadOperand& operand, const std::vector<OpLoop>& tile) {
+    Plan plan;
+    for (const OpLoop& loop : tile) {
+        if (!operand.depends_on(loop.variable)) continue;
+        plan.loops.push_back(loop);
+        plan.elements *= require_constant(loop.extent);
+    }
+    size_t along = plan.loops.size();
+    for (size_t l = 0; l < plan.loops.size(); ++l)
+        if (int64_t width = operand.width_along(plan.loops[l]); width > plan.width) {
+            plan.width = width;
+            along = l;
+        }
+    if (along < plan.loops.size())
+        std::rotate(plan.loops.begin() + along, plan.loops.begin() + along + 1, plan.loops.end());
+    plan.saves = plan.loops.size() < tile.size() || plan.width > 1;
+    return plan;
+}
+
+ThreadStmt loops_around(ThreadStmt body, const std::vector<OpLoop>& loops, int step) {
+    for (auto loop = loops.rbegin(); loop != loops.rend(); ++loop)
+        body = make_thread(ThreadLoop{loop->variable, loop->extent, true, body}, step);
+    return body;
+}
+
+std::vector<Expr> variables(const std::vector<OpLoop>& loops) {
+    std::vector<Expr> result;
+    for (const OpLoop& loop : loops) result.push_back(loop.variable);
+    return result;
+}
+
+/// The loads of one operand into `array`.
+struct Loader {
+    const PreloadOperand& operand;
+    const Plan& plan;
+    const Buffer& array;
+    int step;
+
+    void emit(std::vector<ThreadStmt>& stmts) const {
+        stmts.push_back(make_thread(ThreadDeclare{array}, step));
+        if (plan.width == 1) return stmts.push_back(scalars());
+        if (operand.guard.defined()) stmts.push_back(fallbacks());
+        stmts.push_back(vectors());
+    }
+
+    ThreadStmt scalars() const {
+        ThreadStmt load = make_thread(ThreadStore{{array, variables(plan.loops)}, operand.expr}, step);
+        return loops_around(load, plan.loops, step);
+    }
+
+    ThreadStmt fallbacks() const {
+        ThreadStmt fill = make_thread(ThreadStore{{array, variables(plan.loops)}, operand.fallback}, step);
+        return loops_around(fill, plan.loops, step);
+    }
+
+    ThreadStmt vectors() const {
+        std::vector<OpLoop> loops = plan.loops;
+        OpLoop along = loops.back();
+        loops.pop_back();
+        int64_t groups = require_constant(along.extent) / plan.width;
+        Expr group = integer(0), lane = index_variable("lane", 0, plan.width - 1);
+        if (groups > 1) {
+            group = index_variable(along.variable.as<Variable>()->name + "_vector", 0, groups - 1);
+            loops.push_back({group, integer(groups), Execution::Unroll, false});
+        }
+        auto at_vector = [&](const Expr& e) {
+            return simplify(substitute(e, {{along.variable, simplify(group * plan.width)}}));
+        };
+        Access from = operand.access, to{array, variables(plan.loops)};
+        for (Expr& index : from.indices) index = at_vector(index);
+        to.indices.back() = simplify(group * plan.width);
+        ThreadStmt wide = make_thread(ThreadWide{static_cast<int>(plan.width), to, from}, step);
+        if (operand.guard.defined()) wide = make_thread(ThreadIf{at_vector(operand.guard), wide}, step);
+        return loops_around(wide, loops, step);
+    }
+};
+
+}  // namespace
+
+Buffer register_array(const std::string& name, Type type, const std::vector<int64_t>& shape) {
+    BufferNode node{.name = name, .type = type, .memory = Memory::Registers, .shape = {}, .strides = {}};
+    for (int64_t extent : shape) node.shape.push_back(integer(extent));
+    return std::make_shared<const BufferNode>(std::move(node));
+}
+
+Access at_start(const Access& access, const Expr& variable) {
+    Access result = access;
+    for (Expr& index : result.indices) index = simplify(substitute(index, {{variable, integer(0)}}));
+    return result;
+}
+
+int64_t PreloadOperand::width_along(const OpLoop& loop) const {
+    auto extent = as_constant(loop.extent);
+    if (!extent) return 1;
+    int64_t width = wide_elements(access, loop.variable, *extent);
+    if (!guard.defined()) return width;
+    auto is_uniform = [&](int64_t w) {
+        Expr group = index_variable("g", 0, *extent / w - 1), lane = index_variable("q", 0, w - 1);
+        for (const Expr& part : conjuncts_of(guard))
+            if (!uniform_over(simplify(substitute(part, {{loop.variable, group * w + lane}})), lane, w).defined())
+                return false;
+        return true;
+    };
+    while (width > 1 && !is_uniform(width)) width /= 2;
+    return width;
+}
+
+std::vector<PreloadOperand> preload_operands(const std::vector<ThreadStore>& stores) {
+    Collector collector{stores, {}};
+    for (const ThreadStore& store : stores) collector.collect(store.value);
+    return collector.found;
+}
+
+std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const std::vector<OpLoop>& tile, int step,
+                                 std::vector<ThreadStmt>& stmts) {
+    std::vector<ThreadStore> result = stores;
+    int64_t room = most_preloaded_elements;
+    for (const PreloadOperand& operand : preload_operands(stores)) {
+        Plan plan = plan_of(operand, tile);
+        if (!plan.saves || plan.elements > room) continue;
+        room -= plan.elements;
+        std::vector<int64_t> shape;
+        for (const OpLoop& loop : plan.loops) shape.push_back(require_constant(loop.extent));
+        Buffer array = register_array(operand.access.buffer->name + "_values", operand.access.buffer->type, shape);
+        Loader{operand, plan, array, step}.emit(stmts);
+        Expr value = make_expr(operand.expr.type(), Load{array, variables(plan.loops)});
+        for (ThreadStore& store : result) store.value = replaced(store.value, operand.expr, value);
+    }
+    return result;
+}
+
+}  // namespace tw::codegen

@@ -1,0 +1,55 @@
+// Expressions as CUDA text.
+#pragma once
+#include <set>
+#include <string>
+
+#include "codegen/names.h"
+#include "codegen/thread_walk.h"
+
+namespace tw::codegen {
+
+/// Prints expressions with as few parentheses and casts as C++ allows, and notes the primitives of device/ that they
+/// use.
+class ExprPrinter {
+public:
+    ExprPrinter(const Names& names, const KnownBounds& bounds, std::set<std::string>& vocabulary)
+        : names_(names), bounds_(bounds), vocabulary_(vocabulary) {}
+
+    std::string print(const Expr& expr) { return text_of(expr).text; }
+    /// "shared.a[i][j]"
+    std::string element(const Access& access);
+    /// "&shared.a[i][j]"; "a_values" for its first element.
+    std::string address(const Access& access);
+    /// "tw::load<4>(a_values, &a[offset]);"
+    std::string call_wide(const std::string& primitive, int width, const Access& to, const Access& from);
+    /// "float", "tw::bf16", "long long"
+    std::string type(Type type);
+
+private:
+    struct Text {
+        std::string text;
+        int precedence;     // of the outermost operator; larger binds tighter
+        bool wide = false;  // C++ computes it in 64 bits
+    };
+    Text text_of(const Expr& expr);
+    Text integer(const IntConstant& constant, Type type) const;
+    Text real(double value, Type type);
+    Text variable(const Expr& expr) const;
+    Text unary(const Expr& expr, const Unary& operation);
+    Text binary(const Expr& expr, const Binary& operation);
+    const char* wrapping_function(const Expr& expr, const Binary& operation) const;
+    Text select(const Select& select);
+    Text cast(Type to, const Expr& operand);
+    Text float_to_integer(Type to, const Text& operand);
+    /// `entry` is the primitive's name in the vocabulary, if it is not the function's.
+    Text call(const std::string& function, const std::vector<Text>& arguments, const std::string& entry = "");
+    Text c_cast(Type to, const Text& operand);
+    void widen_one(Text& left, Text& right);
+    void widen_both(Text& left, Text& right);
+
+    const Names& names_;
+    const KnownBounds& bounds_;
+    std::set<std::string>& vocabulary_;
+};
+
+}  // namespace tw::codegen

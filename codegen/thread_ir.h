@@ -1,0 +1,128 @@
+// Thread IR: what one thread of a kernel does, one step away from CUDA text.
+//
+// Expressions are those of dsl/expr.h over Loads of buffers: global buffers take one flat element offset, shared and
+// register buffers one index a physical dimension (row-major over BufferNode::shape).
+#pragma once
+#include <array>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "dsl/expr.h"
+#include "dsl/tree.h"
+
+namespace tw::codegen {
+
+using Buffer = BufferRef;
+
+struct ThreadNode;
+
+/// A statement; `step` is the schedule step that it comes from, -1 if none.
+class ThreadStmt {
+public:
+    ThreadStmt() = default;
+    explicit ThreadStmt(std::shared_ptr<const ThreadNode> node) : node_(std::move(node)) {}
+    bool defined() const { return node_ != nullptr; }
+    const ThreadNode& operator*() const { return *node_; }
+    template <class T>
+    const T* as() const;
+    int step() const;
+
+private:
+    std::shared_ptr<const ThreadNode> node_;
+};
+
+struct Access {
+    Buffer buffer;
+    std::vector<Expr> indices;
+};
+
+struct ThreadBlock {
+    std::vector<ThreadStmt> stmts;
+};
+/// for (variable = 0; variable < extent; ++variable); `unroll`: fully, its index is a constant for the compiler.
+struct ThreadLoop {
+    Expr variable;
+    Expr extent;
+    bool unroll = false;
+    ThreadStmt body;
+};
+struct ThreadIf {
+    Expr condition;
+    ThreadStmt body;
+};
+/// const variable = value, visible in the rest of the enclosing block.
+struct ThreadLet {
+    Expr variable;
+    Expr value;
+};
+/// A register array (shape {} is a scalar), visible in the rest of the enclosing block, uninitialised.
+struct ThreadDeclare {
+    Buffer buffer;
+};
+struct ThreadStore {
+    Access to;
+    Expr value;
+};
+/// `width` neighbouring elements of the last dimension as one access of memory. Memory to registers, registers to
+/// memory, or memory to memory; addresses are multiples of width * bytes.
+struct ThreadWide {
+    int width;
+    Access to;
+    Access from;
+};
+/// All threads of the block.
+struct ThreadBarrier {};
+/// A line of comment above what follows.
+struct ThreadComment {
+    std::string text;
+};
+
+struct ThreadNode {
+    std::variant<ThreadBlock, ThreadLoop, ThreadIf, ThreadLet, ThreadDeclare, ThreadStore, ThreadWide, ThreadBarrier,
+                 ThreadComment>
+        kind;
+    int step = -1;
+};
+template <class T>
+const T* ThreadStmt::as() const {
+    return node_ ? std::get_if<T>(&node_->kind) : nullptr;
+}
+inline int ThreadStmt::step() const { return node_ ? node_->step : -1; }
+template <class T>
+ThreadStmt make_thread(T node, int step = -1) {
+    return ThreadStmt(std::make_shared<const ThreadNode>(ThreadNode{std::move(node), step}));
+}
+
+/// One kernel before printing.
+struct ThreadKernel {
+    std::string name;
+    std::vector<Buffer> arguments;       ///< global buffers; pointer parameters in this order
+    std::vector<Expr> sizes, scalars;    ///< Variables; parameters after the pointers
+    std::vector<Buffer> shared;          ///< arrays of the block's shared memory
+    std::vector<bool> written;           ///< an argument each: stored to in this kernel
+    std::vector<bool> distinct;          ///< an argument each: overlaps no other argument (__restrict__)
+    std::array<Expr, 3> grid;            ///< blocks in x, y, z, over sizes
+    int threads = 1;
+    Expr thread;                         ///< Variable: threadIdx.x, 0 <= thread < threads
+    std::array<Expr, 3> block;           ///< Variables: blockIdx.x, y, z
+    std::vector<std::string> header;     ///< lines of the comment on top: formula, shapes, schedule
+    ThreadStmt body;
+};
+
+/// A printed kernel.
+struct KernelText {
+    std::string name;
+    std::string cuda;                  ///< self-contained source
+    std::vector<int> line_steps;       ///< a line of `cuda` each: the schedule step it comes from, -1 if none
+    std::array<Expr, 3> grid;
+    int threads = 1;
+    int64_t shared_bytes = 0;          ///< dynamic shared memory of a block
+    std::vector<Buffer> arguments;
+    std::vector<bool> written;
+    std::vector<Expr> sizes, scalars;
+    bool approximate = false;          ///< uses named approximations: results differ from the interpreter by ulps
+};
+
+}  // namespace tw::codegen

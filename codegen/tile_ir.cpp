@@ -1,0 +1,80 @@
+#include "codegen/tile_ir.h"
+
+#include <algorithm>
+
+namespace tw::codegen {
+
+TileStmt map_ops(const TileStmt& stmt, const OpRule& rule) {
+    if (const TileOp* op = stmt.as<TileOp>()) return make_tile(rule(*op));
+    if (const TileLoop* loop = stmt.as<TileLoop>()) {
+        TileLoop copy = *loop;
+        copy.body = map_ops(loop->body, rule);
+        return make_tile(std::move(copy));
+    }
+    if (const TileAllocate* allocate = stmt.as<TileAllocate>())
+        return make_tile(TileAllocate{allocate->buffer, map_ops(allocate->body, rule)});
+    TileBlock block;
+    for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) block.stmts.push_back(map_ops(kid, rule));
+    return make_tile(std::move(block));
+}
+
+void visit_ops(const TileStmt& stmt, const std::function<void(const TileOp&)>& see) {
+    if (const TileOp* op = stmt.as<TileOp>()) return see(*op);
+    if (const TileLoop* loop = stmt.as<TileLoop>()) return visit_ops(loop->body, see);
+    if (const TileAllocate* allocate = stmt.as<TileAllocate>()) return visit_ops(allocate->body, see);
+    for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) visit_ops(kid, see);
+}
+
+TileOp map_exprs(const TileOp& op, const std::function<Expr(const Expr&)>& rule) {
+    TileOp result = op;
+    for (OpLoop& loop : result.loops) loop.extent = rule(loop.extent);
+    for (StoreTo& store : result.stores) {
+        for (Expr& index : store.indices) index = rule(index);
+        store.value = rule(store.value);
+    }
+    result.mask = rule(op.mask);
+    result.active = rule(op.active);
+    if (op.otherwise.defined()) result.otherwise = rule(op.otherwise);
+    return result;
+}
+
+void visit_exprs(const TileOp& op, const std::function<void(const Expr&)>& see) {
+    for (const OpLoop& loop : op.loops) see(loop.extent);
+    for (const StoreTo& store : op.stores) {
+        for (const Expr& index : store.indices) see(index);
+        see(store.value);
+    }
+    see(op.mask);
+    see(op.active);
+    if (op.otherwise.defined()) see(op.otherwise);
+}
+
+std::vector<Buffer> loads_of(const TileOp& op) {
+    std::vector<Buffer> found;
+    visit_exprs(op, [&](const Expr& root) {
+        visit(root, [&](const Expr& e) {
+            const Load* load = e.as<Load>();
+            if (load && std::find(found.begin(), found.end(), load->buffer) == found.end())
+                found.push_back(load->buffer);
+        });
+    });
+    return found;
+}
+
+bool mentions(const TileOp& op, const Expr& variable) {
+    bool found = false;
+    visit_exprs(op, [&](const Expr& e) { found = found || contains(e, variable); });
+    return found;
+}
+
+bool stores_to(const TileOp& op, Memory memory) {
+    return std::any_of(op.stores.begin(), op.stores.end(),
+                       [&](const StoreTo& store) { return store.buffer->memory == memory; });
+}
+
+bool loads_from(const TileOp& op, Memory memory) {
+    std::vector<Buffer> loads = loads_of(op);
+    return std::any_of(loads.begin(), loads.end(), [&](const Buffer& buffer) { return buffer->memory == memory; });
+}
+
+}  // namespace tw::codegen

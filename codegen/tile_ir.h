@@ -1,0 +1,138 @@
+// Tile IR: what a block of threads does. An op is a loop nest around one leaf of the schedule tree; loops around
+// several ops are statements. Loops that run on blocks or threads are gone: their variables are digits of the block's
+// and the thread's index, which any op may mention.
+#pragma once
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "codegen/layout.h"
+#include "dsl/tree.h"
+
+namespace tw::codegen {
+
+struct TileNode;
+
+class TileStmt {
+public:
+    TileStmt() = default;
+    explicit TileStmt(std::shared_ptr<const TileNode> node) : node_(std::move(node)) {}
+    bool defined() const { return node_ != nullptr; }
+    const TileNode& operator*() const { return *node_; }
+    template <class T>
+    const T* as() const;
+
+private:
+    std::shared_ptr<const TileNode> node_;
+};
+
+/// variable = block[dimension] / stride % extent
+struct GridDigit {
+    Expr variable;
+    int dimension;
+    Expr stride, extent;
+};
+/// variable = thread / stride % extent
+struct ThreadDigit {
+    Expr variable;
+    int64_t stride, extent;
+};
+
+enum class Execution {
+    Serial,
+    Unroll,
+    Vector,  ///< neighbours in memory, to be moved by wide accesses
+};
+struct OpLoop {
+    Expr variable, extent;
+    Execution execution = Execution::Serial;
+    bool reduces = false;
+};
+
+/// In each thread that is `active`, for all values of the loops: where `mask` holds, the values are computed and
+/// stored; elsewhere `otherwise` is stored, if defined.
+struct TileOp {
+    enum class Kind { Init, Update, Map, Copy };
+    Kind kind;
+    std::string name;  ///< of the stage
+    int stage = -1, step = -1;
+    int role = 0;               ///< the group of threads that runs it
+    std::vector<OpLoop> loops;  ///< outermost first
+    std::vector<StoreTo> stores;
+    Expr mask;
+    Expr otherwise;
+    std::vector<ThreadDigit> threads;  ///< the digits that it mentions, slowest first
+    Expr active;                       ///< over the thread, digits and loops: who runs it
+    std::vector<std::string> notes;    ///< the defaults taken and why
+};
+
+struct TileLoop {
+    Expr variable, extent;
+    bool unroll = false;
+    bool reduces = false;
+    TileStmt body;
+};
+struct TileBlock {
+    std::vector<TileStmt> stmts;
+};
+/// Registers of each thread that live in `body`.
+struct TileAllocate {
+    Buffer buffer;
+    TileStmt body;
+};
+
+struct TileNode {
+    std::variant<TileOp, TileLoop, TileBlock, TileAllocate> kind;
+};
+template <class T>
+const T* TileStmt::as() const {
+    return node_ ? std::get_if<T>(&node_->kind) : nullptr;
+}
+template <class T>
+TileStmt make_tile(T node) {
+    return TileStmt(std::make_shared<const TileNode>(TileNode{std::move(node)}));
+}
+
+struct SharedBuffer {
+    Buffer buffer;  ///< as the schedule knows it
+    Layout layout;  ///< where its elements are
+};
+
+struct TileKernel {
+    std::string name;
+    std::vector<Buffer> arguments;
+    std::vector<Expr> sizes, scalars;
+    std::array<Expr, 3> grid;   ///< number of blocks
+    std::array<Expr, 3> block;  ///< Variables: the block's index
+    int threads = 1;
+    Expr thread;  ///< Variable: the thread's index
+    std::vector<GridDigit> grid_digits;
+    std::vector<ThreadDigit> thread_digits;
+    std::vector<SharedBuffer> shared;
+    TileStmt body;
+    std::vector<std::string> notes;
+};
+
+// Walking.
+using OpRule = std::function<TileOp(const TileOp&)>;
+TileStmt map_ops(const TileStmt& stmt, const OpRule& rule);
+void visit_ops(const TileStmt& stmt, const std::function<void(const TileOp&)>& see);
+/// Every expression of the op rewritten: extents, indices, values, masks.
+TileOp map_exprs(const TileOp& op, const std::function<Expr(const Expr&)>& rule);
+void visit_exprs(const TileOp& op, const std::function<void(const Expr&)>& see);
+/// The buffers that the op's expressions load from, each once.
+std::vector<Buffer> loads_of(const TileOp& op);
+bool mentions(const TileOp& op, const Expr& variable);
+bool stores_to(const TileOp& op, Memory memory);
+bool loads_from(const TileOp& op, Memory memory);
+
+/// The grammar: variables are bound where they are used, buffers exist, ranks and types fit. Throws InternalError that
+/// names the pass.
+void verify_tile_ir(const TileKernel& kernel, const std::string& pass);
+std::string to_string(const TileOp& op);
+std::string to_string(const TileKernel& kernel);
+
+}  // namespace tw::codegen

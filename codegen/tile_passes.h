@@ -1,0 +1,42 @@
+// The passes over tile IR, in pipeline order. One pass, one file, named as its function.
+#pragma once
+#include "codegen/bindings.h"
+#include "codegen/make_tiles.h"
+#include "codegen/tile_ir.h"
+
+namespace tw::codegen {
+
+/// Drops the parts of register buffers' indices that are digits of the thread: each thread holds its own part. Refuses
+/// registers that one thread writes and another reads.
+///
+///     acc[ti][tj][ri][rj] = 0    acc[ri][rj] = 0
+TileKernel privatize_registers(const TileKernel& kernel, const CiteStep& cite);
+
+/// Has copies into local memory store zeros where their mask is false, if that allows the copy's readers to drop their
+/// masks: a sum whose terms are products of such zeros only; a private accumulator that is masked again where it is
+/// stored. All other masks stay.
+///
+///     if (k0 + k < K) a_s[i][k] = a[...]             a_s[i][k] = k0 + k < K ? a[...] : 0
+///     if (k0 + k < K) acc += a_s[i][k] * b_s[k][j]   acc += a_s[i][k] * b_s[k][j]
+TileKernel discharge_masks(const TileKernel& kernel);
+
+/// Spreads ops that write memory and have no thread loops over all threads, as wide accesses where alignment can be
+/// proven, neighbouring threads on neighbouring vectors. What cannot be spread runs on thread 0. Each choice is noted.
+///
+///     for i < 128, k < 16             for step < 2, v < 4 vector
+///       a_s[i][k] = a[...]              a_s[step * 64 + thread / 4][thread % 4 * 4 + v] = a[...]
+TileKernel distribute(const TileKernel& kernel);
+
+/// Marks the loops that index registers for unrolling, and short innermost loops along memory, which become wide
+/// accesses.
+TileKernel mark_unrolled(const TileKernel& kernel);
+
+/// Picks the order of dimensions, the interleaving and the padding of each shared buffer by counting the bank conflicts
+/// of the accesses of the first warps, within `shared_bytes` for all buffers together.
+TileKernel choose_layouts(const TileKernel& kernel, const Target& target);
+
+/// The program of one thread, without barriers: explicit loops and ifs, register arrays, operands loaded once before
+/// the unrolled loops that use them again, wide accesses where neighbours are proven.
+ThreadKernel make_threads(const TileKernel& kernel, std::vector<std::string>& notes);
+
+}  // namespace tw::codegen

@@ -1,0 +1,57 @@
+// Text with indentation, and the schedule step of each line.
+#pragma once
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tw::codegen {
+
+class Writer {
+public:
+    /// One line at the present depth; an empty one has no blanks. Newlines in `content` become lines of their own.
+    void line(std::string_view content, int step = -1) {
+        size_t end;
+        while ((end = content.find('\n')) != content.npos) {
+            single(content.substr(0, end), step);
+            content.remove_prefix(end + 1);
+        }
+        single(content, step);
+    }
+    void open(std::string_view head, int step = -1) {
+        line(std::string(head) + " {", step);
+        ++depth_;
+    }
+    void close(std::string_view tail = "}") {
+        --depth_;
+        line(tail);
+    }
+    /// Lines that were written elsewhere, as they are.
+    void verbatim(std::string_view lines) {
+        while (!lines.empty()) {
+            size_t end = std::min(lines.find('\n'), lines.size());
+            append(lines.substr(0, end), -1);
+            lines.remove_prefix(std::min(end + 1, lines.size()));
+        }
+    }
+
+    /// Columns that a line at this depth has left.
+    int columns() const { return 110 - 4 * depth_; }
+    const std::string& text() const { return text_; }
+    const std::vector<int>& steps() const { return steps_; }
+
+private:
+    void single(std::string_view content, int step) {
+        append(content.empty() ? std::string() : std::string(4 * depth_, ' ').append(content), step);
+    }
+    void append(std::string_view whole_line, int step) {
+        text_.append(whole_line).append("\n");
+        steps_.push_back(step);
+    }
+
+    std::string text_;
+    std::vector<int> steps_;
+    int depth_ = 0;
+};
+
+}  // namespace tw::codegen

@@ -1,0 +1,30 @@
+// What an emulated kernel and the emulator know of each other. Part of every kernel's translation unit: includes nothing.
+#pragma once
+
+namespace tw::emulated {
+
+struct Index3 {
+    unsigned x, y, z;
+};
+
+/// The running thread, as its kernel sees it.
+struct ThreadState {
+    Index3 thread, block, block_size, grid_size;
+    int lane;                      // in its warp
+    unsigned char* shared_memory;  // the block's
+};
+
+/// What the emulator does for a kernel. `caller` is the return address into the kernel: it stands for the printed line.
+/// None of them returns if it finds a fault, or before the thread may go on.
+struct Hooks {
+    void (*read[5])(const void* memory, const void* caller);  // 1, 2, 4, 8, 16 bytes
+    void (*write[5])(const void* memory, const void* caller);
+    void (*range)(const void* memory, unsigned long bytes, bool writes, const void* caller);  // element by element
+    void (*atomic)(const void* memory, int bytes, const void* caller);
+    void (*sync_threads)(const void* caller);
+    void (*sync_warp)(const void* caller);
+    void (*sync_named)(int id, int threads, const void* caller);
+    unsigned long (*shuffle)(unsigned long value, int source_lane, const void* caller);
+};
+
+}  // namespace tw::emulated

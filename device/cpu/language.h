@@ -1,0 +1,94 @@
+// What a CUDA compiler brings along, for the host's compiler. Includes nothing: a standard header costs more to compile
+// than the kernel.
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __restrict__
+#define __grid_constant__
+#define __shared__ only_dynamic_shared_memory_is_emulated_use_shared_memory
+
+#define TW_EXPORT extern "C" __attribute__((visibility("default")))
+#define TW_UNSEEN __attribute__((no_sanitize("thread")))                   // its own accesses are not the kernel's
+#define TW_HOOK TW_UNSEEN __attribute__((noinline, visibility("hidden")))  // so that its caller is the kernel
+#define TW_INLINE inline __attribute__((always_inline))
+#define TW_CALLER __builtin_extract_return_addr(__builtin_return_address(0))
+
+TW_EXPORT tw::emulated::Hooks tw_hooks;           // the emulator fills both in
+TW_EXPORT tw::emulated::ThreadState* tw_current;
+tw::emulated::Hooks tw_hooks;
+tw::emulated::ThreadState* tw_current;
+
+// A thread never becomes another one, so that one call in a function is enough: const.
+#define TW_STATE extern "C" TW_HOOK __attribute__((const))
+TW_STATE tw::emulated::Index3 tw_thread_index() { return tw_current->thread; }
+TW_STATE tw::emulated::Index3 tw_block_index() { return tw_current->block; }
+TW_STATE tw::emulated::Index3 tw_block_size() { return tw_current->block_size; }
+TW_STATE tw::emulated::Index3 tw_grid_size() { return tw_current->grid_size; }
+TW_STATE int tw_lane() { return tw_current->lane; }
+TW_STATE unsigned char* tw_shared_memory() { return tw_current->shared_memory; }
+#define threadIdx (tw_thread_index())
+#define blockIdx (tw_block_index())
+#define blockDim (tw_block_size())
+#define gridDim (tw_grid_size())
+
+extern "C" TW_HOOK void tw_sync_threads() { tw_hooks.sync_threads(TW_CALLER); }
+extern "C" TW_HOOK void tw_sync_warp() { tw_hooks.sync_warp(TW_CALLER); }
+#define __syncthreads() tw_sync_threads()
+#define __syncwarp() tw_sync_warp()
+
+// -fsanitize=thread has the compiler call these before every access of memory that is not surely the thread's own. We
+// link them instead of the sanitizer's library.
+extern "C" {
+TW_HOOK void __tsan_init() {}
+TW_HOOK void __tsan_func_entry(void*) {}
+TW_HOOK void __tsan_func_exit() {}
+#define TW_TSAN(bytes, slot)                                                                                    \
+    TW_HOOK void __tsan_read##bytes(void* memory) { tw_hooks.read[slot](memory, TW_CALLER); }                   \
+    TW_HOOK void __tsan_write##bytes(void* memory) { tw_hooks.write[slot](memory, TW_CALLER); }                 \
+    TW_HOOK void __tsan_unaligned_read##bytes(void* memory) { tw_hooks.read[slot](memory, TW_CALLER); }         \
+    TW_HOOK void __tsan_unaligned_write##bytes(void* memory) { tw_hooks.write[slot](memory, TW_CALLER); }
+TW_TSAN(1, 0)
+TW_TSAN(2, 1)
+TW_TSAN(4, 2)
+TW_TSAN(8, 3)
+TW_TSAN(16, 4)
+#undef TW_TSAN
+TW_HOOK void __tsan_read_range(void* memory, unsigned long bytes) { tw_hooks.range(memory, bytes, false, TW_CALLER); }
+TW_HOOK void __tsan_write_range(void* memory, unsigned long bytes) { tw_hooks.range(memory, bytes, true, TW_CALLER); }
+TW_HOOK void* __tsan_memcpy(void* to, const void* from, unsigned long bytes) {
+    tw_hooks.range(from, bytes, false, TW_CALLER);
+    tw_hooks.range(to, bytes, true, TW_CALLER);
+    return __builtin_memcpy(to, from, bytes);
+}
+TW_HOOK void* __tsan_memset(void* to, int value, unsigned long bytes) {
+    tw_hooks.range(to, bytes, true, TW_CALLER);
+    return __builtin_memset(to, value, bytes);
+}
+}
+
+// How the emulator starts a kernel whose parameters it does not know: from a table of their addresses.
+namespace tw::emulated {
+template <class... Parameters>
+struct Entry {
+    struct InOrder {  // braces evaluate from left to right
+        TW_INLINE InOrder(void (*kernel)(Parameters...), Parameters... values) { kernel(values...); }
+    };
+    TW_UNSEEN static void call(void (*kernel)(Parameters...), void** arguments) {
+        InOrder{kernel, *static_cast<Parameters*>(*arguments++)...};
+    }
+    TW_UNSEEN static int sizes(unsigned* result) {
+        const unsigned all[] = {sizeof(Parameters)..., 0};
+        for (unsigned i = 0; i < sizeof...(Parameters); ++i) result[i] = all[i];
+        return sizeof...(Parameters);
+    }
+};
+template <class... Parameters>
+Entry<Parameters...> entry_of(void (*)(Parameters...)) { return {}; }
+}  // namespace tw::emulated
+#define TW_ENTRY(symbol, kernel)                                                                                    \
+    TW_EXPORT TW_UNSEEN void symbol##_call(void** arguments) { tw::emulated::entry_of(kernel).call(kernel, arguments); } \
+    TW_EXPORT TW_UNSEEN int symbol##_sizes(unsigned* result) { return tw::emulated::entry_of(kernel).sizes(result); }

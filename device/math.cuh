@@ -1,0 +1,247 @@
+//: infinity
+template <class T>
+__device__ inline T infinity() { return (T)__int_as_float(0x7f800000); }
+
+//: nan
+template <class T>
+__device__ inline T nan() { return (T)__int_as_float(0x7fffffff); }
+
+//: fma
+__device__ inline float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ inline double fma(double a, double b, double c) { return __fma_rn(a, b, c); }
+
+//: sqrt
+__device__ inline float sqrt(float x) { return __fsqrt_rn(x); }
+__device__ inline double sqrt(double x) { return __dsqrt_rn(x); }
+
+//: rsqrt common needs sqrt
+__device__ inline float rsqrt(float x) { return 1.0f / sqrt(x); }
+__device__ inline double rsqrt(double x) { return 1.0 / sqrt(x); }
+
+//: ex2_approx approximate
+/// 2^x to 2.3 ulp.
+__device__ inline float ex2_approx(float x) {
+    float y;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+//: lg2_approx approximate
+/// log2(x) to an absolute 2^-22 where it is small, else to a relative one.
+__device__ inline float lg2_approx(float x) {
+    float y;
+    asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+//: rcp_approx approximate
+/// 1 / x to 1 ulp.
+__device__ inline float rcp_approx(float x) {
+    float y;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+//: rsqrt_approx approximate
+/// 1 / sqrt(x) to 2 ulp.
+__device__ inline float rsqrt_approx(float x) {
+    float y;
+    asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+//: tanh_approx approximate
+/// tanh(x) to a relative 2^-11.
+__device__ inline float tanh_approx(float x) {
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+//: min
+/// The other operand if one is NaN; -0 is less than 0.
+__device__ inline float min(float a, float b) { return fminf(a, b); }
+__device__ inline double min(double a, double b) { return ::fmin(a, b); }
+__device__ inline int min(int a, int b) { return a < b ? a : b; }
+__device__ inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+__device__ inline long long min(long long a, long long b) { return a < b ? a : b; }
+
+//: max
+/// The other operand if one is NaN; -0 is less than 0.
+__device__ inline float max(float a, float b) { return fmaxf(a, b); }
+__device__ inline double max(double a, double b) { return ::fmax(a, b); }
+__device__ inline int max(int a, int b) { return a > b ? a : b; }
+__device__ inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+__device__ inline long long max(long long a, long long b) { return a > b ? a : b; }
+
+//: abs
+__device__ inline float abs(float x) { return fabsf(x); }
+__device__ inline double abs(double x) { return ::fabs(x); }
+__device__ inline int abs(int x) { return x < 0 ? -x : x; }
+__device__ inline long long abs(long long x) { return x < 0 ? -x : x; }
+
+//: floor
+__device__ inline float floor(float x) { return floorf(x); }
+__device__ inline double floor(double x) { return ::floor(x); }
+
+//: ceil
+__device__ inline float ceil(float x) { return ceilf(x); }
+__device__ inline double ceil(double x) { return ::ceil(x); }
+
+//: round
+/// Ties to even.
+__device__ inline float round(float x) { return rintf(x); }
+__device__ inline double round(double x) { return ::rint(x); }
+
+//: exp2_f32 common needs ex2_approx
+__device__ inline float exp2(float x) { return ex2_approx(x); }
+
+//: library_exp2 approximate
+__device__ inline double library_exp2(double x) { return ::exp2(x); }
+
+//: exp2_f64 common needs library_exp2
+__device__ inline double exp2(double x) { return library_exp2(x); }
+
+//: exp2 common needs exp2_f32 exp2_f64
+
+//: exp_f32 common needs ex2_approx fma
+/// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7 ulp.
+__device__ inline float exp(float x) {
+    const float limited = x < -110.0f ? -110.0f : x > 90.0f ? 90.0f : x;  // beyond: 0 and infinity; keeps NaN
+    const float high = limited * 1.44269502f;
+    const float low = fma(limited, 1.92596303e-8f, fma(limited, 1.44269502f, -high));  // 1 / ln 2 in two parts
+    const float power = ex2_approx(high);
+    return high < 128.0f ? fma(power, low * 0.693147182f, power) : power;
+}
+
+//: library_exp approximate
+__device__ inline double library_exp(double x) { return ::exp(x); }
+
+//: exp_f64 common needs library_exp
+__device__ inline double exp(double x) { return library_exp(x); }
+
+//: exp common needs exp_f32 exp_f64
+
+//: split_log common needs bits fma
+/// log(x) = exponent ln 2 + rest, for normal x: rest is log(m), 0.707 <= m < 1.414, from a minimax polynomial.
+struct SplitLog { float exponent, rest; };
+__device__ inline SplitLog split_log(float x) {
+    const int exponent = (int)(float_bits(x) - 0x3f3504f3u) >> 23;  // 0x3f3504f3 is sqrt(1/2)
+    const float f = bits_float(float_bits(x) - ((unsigned)exponent << 23)) - 1.0f;
+    float p = fma(f, -0.0785957128f, 0.128816351f);
+    p = fma(f, p, -0.131287634f);
+    p = fma(f, p, 0.141811952f);
+    p = fma(f, p, -0.166245535f);
+    p = fma(f, p, 0.200022861f);
+    p = fma(f, p, -0.250008106f);
+    p = fma(f, p, 0.333333164f);
+    return {(float)exponent, fma(f * f, fma(f, p, -0.5f), f)};
+}
+
+//: log_f32 common needs split_log fma infinity nan
+__device__ inline float log(float x) {
+    if (!(x > 0.0f)) return x == 0.0f ? -infinity<float>() : nan<float>();
+    if (x == infinity<float>()) return x;
+    const bool subnormal = x < 1.17549435e-38f;
+    const SplitLog split = split_log(subnormal ? x * 8388608.0f : x);
+    const float exponent = subnormal ? split.exponent - 23.0f : split.exponent;
+    return fma(exponent, 0.693145752f, fma(exponent, 1.42860677e-6f, split.rest));  // ln 2 in two parts, the first short
+}
+
+//: library_log approximate
+__device__ inline double library_log(double x) { return ::log(x); }
+
+//: log_f64 common needs library_log
+__device__ inline double log(double x) { return library_log(x); }
+
+//: log common needs log_f32 log_f64
+
+//: log2_f32 common needs split_log fma infinity nan
+__device__ inline float log2(float x) {
+    if (!(x > 0.0f)) return x == 0.0f ? -infinity<float>() : nan<float>();
+    if (x == infinity<float>()) return x;
+    const bool subnormal = x < 1.17549435e-38f;
+    const SplitLog split = split_log(subnormal ? x * 8388608.0f : x);
+    const float exponent = subnormal ? split.exponent - 23.0f : split.exponent;
+    return fma(split.rest, 1.44269502f, fma(split.rest, 1.92596303e-8f, exponent));  // 1 / ln 2 in two parts
+}
+
+//: library_log2 approximate
+__device__ inline double library_log2(double x) { return ::log2(x); }
+
+//: log2_f64 common needs library_log2
+__device__ inline double log2(double x) { return library_log2(x); }
+
+//: log2 common needs log2_f32 log2_f64
+
+//: with_sign common needs bits
+/// The magnitude, which is not negative, with the sign of another number.
+__device__ inline float with_sign(float magnitude, float sign) {
+    return bits_float(float_bits(magnitude) | (float_bits(sign) & 0x80000000));
+}
+
+//: tanh_f32 common needs exp_f32 fma with_sign
+/// Small x: a minimax polynomial; else 1 - 2 / (e^2x + 1).
+__device__ inline float tanh(float x) {
+    const float magnitude = x < 0.0f ? -x : x;
+    if (!(magnitude < 0.625f)) return with_sign(1.0f - 2.0f / (exp(2.0f * magnitude) + 1.0f), x);
+    const float z = x * x;
+    float p = fma(z, -0.00571704702f, 0.0206505898f);
+    p = fma(z, p, -0.0537435003f);
+    p = fma(z, p, 0.133314908f);
+    p = fma(z, p, -0.333332837f);
+    return with_sign(fma(magnitude * z, p, magnitude), x);
+}
+
+//: library_tanh approximate
+__device__ inline double library_tanh(double x) { return ::tanh(x); }
+
+//: tanh_f64 common needs library_tanh
+__device__ inline double tanh(double x) { return library_tanh(x); }
+
+//: tanh common needs tanh_f32 tanh_f64
+
+//: erf_f32 common needs ex2_approx fma with_sign
+/// Small x: a minimax polynomial; else 1 - 2^p, where p approximates log2(erfc(x)).
+__device__ inline float erf(float x) {
+    const float magnitude = x < 0.0f ? -x : x;
+    if (magnitude < 0.9f) {
+        const float z = x * x;
+        float p = fma(z, 8.53879974e-5f, -0.000818191736f);
+        p = fma(z, p, 0.00520443497f);
+        p = fma(z, p, -0.0268607531f);
+        p = fma(z, p, 0.112837195f);
+        p = fma(z, p, -0.376126349f);
+        p = fma(z, p, 5.8928494e-8f);  // 2 / sqrt(pi) in two parts
+        return with_sign(fma(magnitude, 1.12837923f, magnitude * p), x);
+    }
+    const float t = magnitude > 4.0f ? 4.0f : magnitude;  // from 3.92 on it rounds to 1; keeps NaN
+    float p = fma(t, -3.01673263e-5f, 0.00062369532f);
+    p = fma(t, p, -0.00600243872f);
+    p = fma(t, p, 0.0361995511f);
+    p = fma(t, p, -0.156152695f);
+    p = fma(t, p, -0.91378355f);
+    p = fma(t, p, -1.6295172f);
+    p = fma(t, p, 0.000246078038f);
+    return with_sign(1.0f - ex2_approx(p), x);
+}
+
+//: library_erf approximate
+__device__ inline double library_erf(double x) { return ::erf(x); }
+
+//: erf_f64 common needs library_erf
+__device__ inline double erf(double x) { return library_erf(x); }
+
+//: erf common needs erf_f32 erf_f64
+
+//: floor_div common
+/// Rounds toward minus infinity.
+__device__ inline int floor_div(int a, int b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+__device__ inline long long floor_div(long long a, long long b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+
+//: floor_mod common
+/// Has the sign of the divisor.
+__device__ inline int floor_mod(int a, int b) { return a % b != 0 && (a < 0) != (b < 0) ? a % b + b : a % b; }
+__device__ inline long long floor_mod(long long a, long long b) {
+    return a % b != 0 && (a < 0) != (b < 0) ? a % b + b : a % b;
+}

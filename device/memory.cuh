@@ -1,0 +1,44 @@
+//: vector
+/// Elements that move together.
+template <int N, class T>
+struct alignas(N * sizeof(T)) Vector { T elements[N]; };
+
+//: load needs vector
+/// N neighbouring elements by one access.
+template <int N, class T>
+__device__ inline void load(T* registers, const T* memory) {
+    const Vector<N, T> vector = *reinterpret_cast<const Vector<N, T>*>(memory);
+#pragma unroll
+    for (int i = 0; i < N; ++i) registers[i] = vector.elements[i];
+}
+
+//: store needs vector
+/// N neighbouring elements by one access.
+template <int N, class T>
+__device__ inline void store(T* memory, const T* registers) {
+    Vector<N, T> vector;
+#pragma unroll
+    for (int i = 0; i < N; ++i) vector.elements[i] = registers[i];
+    *reinterpret_cast<Vector<N, T>*>(memory) = vector;
+}
+
+//: copy needs vector
+/// N neighbouring elements from memory to memory.
+template <int N, class T>
+__device__ inline void copy(T* to, const T* from) {
+    *reinterpret_cast<Vector<N, T>*>(to) = *reinterpret_cast<const Vector<N, T>*>(from);
+}
+
+//: shared_memory
+/// The block's dynamic shared memory.
+template <class T>
+__device__ inline T& shared_memory() {
+    extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+    return *reinterpret_cast<T*>(dynamic_shared);
+}
+
+//: barrier_sync
+/// Waits until `threads` threads, counted in whole warps, have come to barrier `id`.
+__device__ inline void barrier_sync(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}

@@ -1,0 +1,128 @@
+//: f16
+struct f16 { unsigned short bits; };
+
+//: bf16
+struct bf16 { unsigned short bits; };
+
+//: e4m3
+struct e4m3 { unsigned char bits; };
+
+//: e5m2
+struct e5m2 { unsigned char bits; };
+
+//: bits
+/// A float's bits, and back.
+__device__ inline unsigned float_bits(float x) { return __float_as_uint(x); }
+__device__ inline float bits_float(unsigned bits) { return __uint_as_float(bits); }
+
+//: cvt_f32_f16
+__device__ inline float cvt_f32_f16(unsigned short bits) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(bits));
+    return wide;
+}
+
+//: to_f32_f16 common needs f16 cvt_f32_f16
+__device__ inline float to_f32(f16 x) { return cvt_f32_f16(x.bits); }
+
+//: to_f32_bf16 common needs bf16 bits
+__device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
+
+//: to_f32_e4m3 common needs e4m3 bits
+__device__ inline float to_f32(e4m3 x) {
+    const unsigned sign = (x.bits & 0x80u) << 24, magnitude = x.bits & 0x7fu;
+    if (magnitude == 0x7f) return bits_float(0x7fffffff);
+    return bits_float(sign | float_bits(bits_float(magnitude << 20) * 1.32922799578491587e36f));  // 2^120: bias 7 to 127
+}
+
+//: to_f32_e5m2 common needs e5m2 bits
+__device__ inline float to_f32(e5m2 x) {
+    const unsigned sign = (x.bits & 0x80u) << 24, magnitude = x.bits & 0x7fu;
+    if (magnitude > 0x7c) return bits_float(0x7fffffff);
+    if (magnitude == 0x7c) return bits_float(sign | 0x7f800000);
+    return bits_float(sign | float_bits(bits_float(magnitude << 21) * 5.19229685853482763e33f));  // 2^112: bias 15 to 127
+}
+
+//: to_f32 common needs to_f32_f16 to_f32_bf16 to_f32_e4m3 to_f32_e5m2
+
+//: to_f16 needs f16
+__device__ inline f16 to_f16(float x) {
+    f16 narrow;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+    return narrow;
+}
+
+//: to_bf16 needs bf16
+__device__ inline bf16 to_bf16(float x) {
+    bf16 narrow;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+    return narrow;
+}
+
+//: round_fp8 common needs bits
+/// |x|, at most `largest`, rounded to nearest even in a format of 8 bits; the bits without the sign.
+__device__ inline unsigned round_fp8(float x, int mantissa_bits, int smallest_exponent, float largest) {
+    const float magnitude = bits_float(float_bits(x) & 0x7fffffff), limited = magnitude < largest ? magnitude : largest;
+    const unsigned bits = float_bits(limited), drop = 23 - mantissa_bits;
+    if ((int)(bits >> 23) - 127 >= smallest_exponent)
+        return ((bits + ((1u << (drop - 1)) - 1) + (bits >> drop & 1)) >> drop) - ((unsigned)(smallest_exponent + 126) << mantissa_bits);
+    const float step = bits_float((unsigned)(smallest_exponent + 127 + 23 - mantissa_bits) << 23);  // its ulp: a subnormal
+    return float_bits(limited + step) - float_bits(step);
+}
+
+//: to_e4m3 common needs e4m3 round_fp8
+/// Saturates at 448.
+__device__ inline e4m3 to_e4m3(float x) {
+#if __CUDA_ARCH__ >= 890
+    unsigned short pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+    return {(unsigned char)pair};
+#else
+    if (x != x) return {0x7f};
+    return {(unsigned char)(float_bits(x) >> 24 & 0x80 | round_fp8(x, 3, -6, 448.0f))};
+#endif
+}
+
+//: to_e5m2 common needs e5m2 round_fp8
+/// Saturates at 57344.
+__device__ inline e5m2 to_e5m2(float x) {
+#if __CUDA_ARCH__ >= 890
+    unsigned short pair;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+    return {(unsigned char)pair};
+#else
+    if (x != x) return {0x7f};
+    return {(unsigned char)(float_bits(x) >> 24 & 0x80 | round_fp8(x, 2, -14, 57344.0f))};
+#endif
+}
+
+//: to_tf32 common needs bits
+/// Ten bits of mantissa, ties away from zero. By hand: cvt.rna.tf32 makes an infinity of a NaN.
+__device__ inline float to_tf32(float x) { return bits_float(x != x ? 0x7fffffff : (float_bits(x) + 0x1000) & 0xffffe000); }
+
+//: to_i32
+/// To integers: toward zero, saturating, NaN to 0.
+__device__ inline int to_i32(float x) { return __float2int_rz(x); }
+__device__ inline int to_i32(double x) { return x != x ? 0 : __double2int_rz(x); }
+
+//: to_u32
+__device__ inline unsigned to_u32(float x) { return __float2uint_rz(x); }
+__device__ inline unsigned to_u32(double x) { return x != x ? 0 : __double2uint_rz(x); }
+
+//: to_i64
+__device__ inline long long to_i64(float x) { return x != x ? 0 : __float2ll_rz(x); }
+__device__ inline long long to_i64(double x) { return x != x ? 0 : __double2ll_rz(x); }
+
+//: to_i8 common needs to_i32
+template <class Float>
+__device__ inline signed char to_i8(Float x) {
+    const int whole = to_i32(x);
+    return (signed char)(whole < -128 ? -128 : whole > 127 ? 127 : whole);
+}
+
+//: to_u8 common needs to_i32
+template <class Float>
+__device__ inline unsigned char to_u8(Float x) {
+    const int whole = to_i32(x);
+    return (unsigned char)(whole < 0 ? 0 : whole > 255 ? 255 : whole);
+}

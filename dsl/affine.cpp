@@ -1,0 +1,303 @@
+// Sums of coefficient * atom, and what follows from them.
+#include <algorithm>
+#include <numeric>
+
+#include "dsl/simplifier.h"
+#include "dsl/walk.h"
+#include "support/error.h"
+
+namespace tw {
+
+int64_t checked_add(int64_t a, int64_t b) {
+    int64_t sum = 0;
+    if (__builtin_add_overflow(a, b, &sum)) throw Overflow{};
+    return sum;
+}
+int64_t checked_mul(int64_t a, int64_t b) {
+    int64_t result = 0;
+    if (__builtin_mul_overflow(a, b, &result)) throw Overflow{};
+    return result;
+}
+int64_t floor_div(int64_t a, int64_t b) {
+    if (b == -1) return checked_mul(a, -1);
+    return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
+}
+int64_t floor_mod(int64_t a, int64_t b) {
+    if (b == -1) return 0;
+    int64_t rest = a % b;
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+const Binary* as_binary(const Expr& expr, BinaryOp op) {
+    auto* node = expr.as<Binary>();
+    return node && node->op == op ? node : nullptr;
+}
+
+std::optional<ByConstant> by_constant(const Expr& atom, BinaryOp op) {
+    auto* node = as_binary(atom, op);
+    int64_t divisor = node ? as_constant(node->b).value_or(0) : 0;
+    if (divisor <= 0) return {};
+    return ByConstant{node->a, divisor};
+}
+
+bool is_linear(const Expr& expr) {
+    if (!is_index(expr.type())) return false;
+    if (auto* node = expr.as<Binary>())
+        return node->op == BinaryOp::Add || node->op == BinaryOp::Sub || node->op == BinaryOp::Mul;
+    auto* node = expr.as<Unary>();
+    return node && node->op == UnaryOp::Negate;
+}
+
+// A canonical order.
+
+namespace {
+
+int three_way(auto a, auto b) { return a < b ? -1 : b < a; }
+
+int compare_ops(const ExprNode& a, const ExprNode& b) {
+    if (auto* node = std::get_if<Variable>(&a.kind)) return node->name.compare(std::get<Variable>(b.kind).name);
+    if (auto* node = std::get_if<IntConstant>(&a.kind))
+        return three_way(node->value, std::get<IntConstant>(b.kind).value);
+    if (auto* node = std::get_if<Unary>(&a.kind)) return three_way(node->op, std::get<Unary>(b.kind).op);
+    if (auto* node = std::get_if<Binary>(&a.kind)) return three_way(node->op, std::get<Binary>(b.kind).op);
+    return 0;
+}
+
+}  // namespace
+
+int compare(const Expr& a, const Expr& b) {
+    if (a.same(b)) return 0;
+    if (int kinds = three_way((*a).kind.index(), (*b).kind.index())) return kinds;
+    if (int types = three_way(a.type(), b.type())) return types;
+    if (int ops = compare_ops(*a, *b)) return ops;
+    std::vector<Expr> ours = children(a), theirs = children(b);
+    if (int sizes = three_way(ours.size(), theirs.size())) return sizes;
+    for (size_t i = 0; i < ours.size(); ++i)
+        if (int kids = compare(ours[i], theirs[i])) return kids;
+    return 0;
+}
+
+// Sums.
+
+void add_term(Affine& sum, const Expr& atom, int64_t coefficient) {
+    if (coefficient == 0) return;
+    auto same = [&](const auto& term) { return equal(term.first, atom); };
+    auto found = std::find_if(sum.terms.begin(), sum.terms.end(), same);
+    if (found == sum.terms.end()) {
+        sum.terms.emplace_back(atom, coefficient);
+        return;
+    }
+    found->second = checked_add(found->second, coefficient);
+    if (found->second == 0) sum.terms.erase(found);
+}
+
+void add_scaled(Affine& sum, const Affine& addend, int64_t factor) {
+    for (const auto& [atom, coefficient] : addend.terms) add_term(sum, atom, checked_mul(coefficient, factor));
+    sum.offset = checked_add(sum.offset, checked_mul(addend.offset, factor));
+}
+
+Affine scaled(const Affine& affine, int64_t factor) {
+    Affine result;
+    add_scaled(result, affine, factor);
+    return result;
+}
+
+namespace {
+
+void decompose_into(const Expr& expr, int64_t factor, Affine& sum) {
+    if (auto value = as_constant(expr)) {
+        sum.offset = checked_add(sum.offset, checked_mul(*value, factor));
+        return;
+    }
+    if (!is_linear(expr)) return add_term(sum, expr, factor);
+    if (auto* negation = expr.as<Unary>()) return decompose_into(negation->a, checked_mul(factor, -1), sum);
+    const Binary& node = *expr.as<Binary>();
+    if (node.op == BinaryOp::Mul) {
+        if (auto value = as_constant(node.b)) return decompose_into(node.a, checked_mul(factor, *value), sum);
+        if (auto value = as_constant(node.a)) return decompose_into(node.b, checked_mul(factor, *value), sum);
+        return add_term(sum, expr, factor);
+    }
+    decompose_into(node.a, factor, sum);
+    decompose_into(node.b, node.op == BinaryOp::Add ? factor : checked_mul(factor, -1), sum);
+}
+
+size_t degree(const Expr& atom) {
+    auto* node = as_binary(atom, BinaryOp::Mul);
+    return node ? degree(node->a) + degree(node->b) : 1;
+}
+
+}  // namespace
+
+Affine decompose(const Expr& simple) {
+    Affine result;
+    decompose_into(simple, 1, result);
+    return result;
+}
+
+void sort_terms(Affine& affine) {
+    auto before = [](const auto& x, const auto& y) {
+        size_t degree_x = degree(x.first), degree_y = degree(y.first);
+        if (degree_x != degree_y) return degree_x > degree_y;
+        uint64_t size_x = x.second < 0 ? -uint64_t(x.second) : x.second;
+        uint64_t size_y = y.second < 0 ? -uint64_t(y.second) : y.second;
+        if (size_x != size_y) return size_x > size_y;
+        return compare(x.first, y.first) < 0;
+    };
+    // Insertion: stable, and most sums have a handful of terms.
+    auto& terms = affine.terms;
+    for (size_t i = 1; i < terms.size(); ++i)
+        for (size_t j = i; j > 0 && before(terms[j], terms[j - 1]); --j) std::swap(terms[j], terms[j - 1]);
+}
+
+std::vector<Expr> factors_of(const Expr& atom) {
+    auto* node = as_binary(atom, BinaryOp::Mul);
+    if (!node || !is_index(atom.type())) return {atom};
+    std::vector<Expr> factors = factors_of(node->a);
+    for (Expr& factor : factors_of(node->b)) factors.push_back(std::move(factor));
+    return factors;
+}
+
+Expr product_of(std::vector<Expr> factors) {
+    std::stable_sort(factors.begin(), factors.end(), [](const Expr& a, const Expr& b) { return compare(a, b) < 0; });
+    Expr result = factors.at(0);
+    for (size_t i = 1; i < factors.size(); ++i) result = binary(BinaryOp::Mul, result, factors[i]);
+    return result;
+}
+
+namespace {
+
+Expr multiply_atoms(const Expr& a, const Expr& b) {
+    std::vector<Expr> factors = factors_of(a);
+    for (Expr& factor : factors_of(b)) factors.push_back(std::move(factor));
+    return product_of(std::move(factors));
+}
+
+size_t num_addends(const Affine& affine) { return affine.terms.size() + (affine.offset != 0); }
+
+}  // namespace
+
+Affine product(const Affine& a, const Affine& b, Type type) {
+    if (a.terms.empty()) return scaled(b, a.offset);
+    if (b.terms.empty()) return scaled(a, b.offset);
+    Affine result;
+    constexpr size_t most_addends = 6;  // larger products stay factored
+    if (num_addends(a) * num_addends(b) > most_addends) {
+        add_term(result, multiply_atoms(to_expr(a, type), to_expr(b, type)), 1);
+        return result;
+    }
+    for (const auto& [x, cx] : a.terms)
+        for (const auto& [y, cy] : b.terms) add_term(result, multiply_atoms(x, y), checked_mul(cx, cy));
+    for (const auto& [x, cx] : a.terms) add_term(result, x, checked_mul(cx, b.offset));
+    for (const auto& [y, cy] : b.terms) add_term(result, y, checked_mul(cy, a.offset));
+    result.offset = checked_mul(a.offset, b.offset);
+    return result;
+}
+
+namespace {
+
+Expr times(const Expr& atom, int64_t factor) {
+    return factor == 1 ? atom : binary(BinaryOp::Mul, atom, constant(atom.type(), factor));
+}
+
+}  // namespace
+
+/// Positive terms first, so that "64 - i * 8" needs no negation.
+Expr to_expr(const Affine& affine, Type type) {
+    Expr sum;
+    auto add = [&](const Expr& term) { sum = sum.defined() ? binary(BinaryOp::Add, sum, term) : term; };
+    for (const auto& [atom, coefficient] : affine.terms)
+        if (coefficient > 0) add(times(atom, coefficient));
+    bool offset_first = !sum.defined() && (affine.offset > 0 || affine.terms.empty());
+    if (offset_first) sum = constant(type, affine.offset);
+    for (const auto& [atom, coefficient] : affine.terms) {
+        if (coefficient > 0) continue;
+        if (sum.defined())
+            sum = binary(BinaryOp::Sub, sum, times(atom, checked_mul(coefficient, -1)));
+        else
+            sum = coefficient == -1 ? unary(UnaryOp::Negate, atom) : times(atom, coefficient);
+    }
+    if (offset_first || affine.offset == 0) return sum;
+    if (affine.offset > 0) return binary(BinaryOp::Add, sum, constant(type, affine.offset));
+    return binary(BinaryOp::Sub, sum, constant(type, checked_mul(affine.offset, -1)));
+}
+
+Expr to_expr(const Affine& affine) {
+    return to_expr(affine, affine.terms.empty() ? Type::I64 : affine.terms[0].first.type());
+}
+
+Affine affine_of(const Expr& expr) {
+    Affine result = decompose(simplify(expr));
+    sort_terms(result);
+    return result;
+}
+
+Affine operator+(const Affine& a, const Affine& b) {
+    Affine result = a;
+    add_scaled(result, b, 1);
+    sort_terms(result);
+    return result;
+}
+
+Affine operator-(const Affine& a, const Affine& b) {
+    Affine result = a;
+    add_scaled(result, b, -1);
+    sort_terms(result);
+    return result;
+}
+
+std::optional<int64_t> coefficient(const Affine& affine, const Expr& variable) {
+    int64_t result = 0;
+    for (const auto& [atom, factor] : affine.terms) {
+        if (atom.same(variable))
+            result = factor;
+        else if (contains(atom, variable))
+            return {};
+    }
+    return result;
+}
+
+// Divisors.
+
+namespace {
+
+struct Divisor {
+    Type type;
+
+    int64_t operator()(const IntConstant& n) const { return n.value < 0 ? -n.value : n.value; }
+    int64_t operator()(const Variable& n) const { return n.multiple_of; }
+    int64_t operator()(const Unary& n) const {
+        return n.op == UnaryOp::Negate || n.op == UnaryOp::Abs ? divisor_of(n.a) : 1;
+    }
+    int64_t operator()(const Binary& n) const {
+        switch (n.op) {
+            case BinaryOp::Add:
+            case BinaryOp::Sub:
+            case BinaryOp::Min:
+            case BinaryOp::Max: return std::gcd(divisor_of(n.a), divisor_of(n.b));
+            case BinaryOp::Mul: return checked_mul(divisor_of(n.a), divisor_of(n.b));
+            case BinaryOp::Div: return of_quotient(n);
+            case BinaryOp::Mod: return std::gcd(divisor_of(n.a), divisor_of(n.b));
+            default: return 1;
+        }
+    }
+    static int64_t of_quotient(const Binary& n) {
+        int64_t dividend = divisor_of(n.a), divisor = as_constant(n.b).value_or(0);
+        return divisor > 0 && dividend % divisor == 0 ? dividend / divisor : 1;
+    }
+    int64_t operator()(const Select& n) const { return std::gcd(divisor_of(n.yes), divisor_of(n.no)); }
+    int64_t operator()(const Cast& n) const { return is_index(n.a.type()) ? divisor_of(n.a) : 1; }
+    int64_t operator()(const auto&) const { return 1; }
+};
+
+}  // namespace
+
+int64_t divisor_of(const Expr& expr) {
+    if (!is_index(expr.type())) return 1;  // u32 wraps, and narrower types saturate
+    try {
+        return std::visit(Divisor{expr.type()}, (*expr).kind);
+    } catch (const Overflow&) {
+        return 1;
+    }
+}
+
+}  // namespace tw

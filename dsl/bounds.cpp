@@ -1,0 +1,266 @@
+// Intervals of integer expressions.
+#include <algorithm>
+#include <limits>
+
+#include "dsl/simplifier.h"
+
+namespace tw {
+namespace {
+
+using Bound = std::optional<int64_t>;
+
+/// op(a, b), or unknown if a side is or the result leaves 64 bits.
+template <class Op>
+Bound both(Bound a, Bound b, Op op) {
+    if (!a || !b) return {};
+    try {
+        return op(*a, *b);
+    } catch (const Overflow&) {
+        return {};
+    }
+}
+
+Bound larger(Bound a, Bound b) { return a && b ? std::max(*a, *b) : a ? a : b; }
+Bound smaller(Bound a, Bound b) { return a && b ? std::min(*a, *b) : a ? a : b; }
+
+Interval sum(const Interval& a, const Interval& b) {
+    return {both(a.min, b.min, checked_add), both(a.max, b.max, checked_add)};
+}
+
+Interval negated(const Interval& a) { return {both(a.max, -1, checked_mul), both(a.min, -1, checked_mul)}; }
+
+Interval scaled(const Interval& a, int64_t factor) {
+    if (factor == 0) return {0, 0};
+    Interval result{both(a.min, factor, checked_mul), both(a.max, factor, checked_mul)};
+    if (factor < 0) std::swap(result.min, result.max);
+    return result;
+}
+
+bool is_point(const Interval& a) { return a.min && a.min == a.max; }
+bool non_negative(const Interval& a) { return a.min && *a.min >= 0; }
+
+Interval product(const Interval& a, const Interval& b) {
+    if (is_point(a)) return scaled(b, *a.min);
+    if (is_point(b)) return scaled(a, *b.min);
+    if (non_negative(a) && non_negative(b)) return {both(a.min, b.min, checked_mul), both(a.max, b.max, checked_mul)};
+    if (!a.min || !a.max || !b.min || !b.max) return {};
+    Interval low = scaled(a, *b.min), high = scaled(a, *b.max);
+    if (!low.min || !low.max || !high.min || !high.max) return {};
+    return {std::min(*low.min, *high.min), std::max(*low.max, *high.max)};
+}
+
+/// Of floor division by at least 1.
+Interval quotient(const Interval& a, const Interval& b) {
+    if (!b.min || *b.min < 1) return {};
+    Interval result;
+    if (a.min && *a.min < 0) result.min = floor_div(*a.min, *b.min);
+    if (a.min && *a.min >= 0) result.min = b.max ? *a.min / *b.max : 0;
+    if (a.max && *a.max >= 0) result.max = *a.max / *b.min;
+    if (a.max && *a.max < 0) result.max = b.max ? floor_div(*a.max, *b.max) : -1;
+    return result;
+}
+
+Interval remainder(const Interval& a, const Interval& b) {
+    if (b.max && *b.max < 0) return {both(b.min, 1, checked_add), 0};
+    if (!b.min || *b.min < 1) return {};
+    if (non_negative(a) && a.max && *a.max < *b.min) return a;
+    Bound below_divisor = both(b.max, -1, checked_add);
+    return {0, non_negative(a) ? smaller(a.max, below_divisor) : below_divisor};
+}
+
+Interval hull(const Interval& a, const Interval& b) {
+    return {both(a.min, b.min, [](auto x, auto y) { return std::min(x, y); }),
+            both(a.max, b.max, [](auto x, auto y) { return std::max(x, y); })};
+}
+
+Interval minimum(const Interval& a, const Interval& b) { return {hull(a, b).min, smaller(a.max, b.max)}; }
+Interval maximum(const Interval& a, const Interval& b) { return {larger(a.min, b.min), hull(a, b).max}; }
+
+Interval decided(Bound value) { return value ? Interval{value, value} : Interval{0, 1}; }
+bool below(Bound a, Bound b) { return a && b && *a < *b; }
+bool at_most(Bound a, Bound b) { return a && b && *a <= *b; }
+
+Bound less(const Interval& a, const Interval& b) {
+    if (below(a.max, b.min)) return 1;
+    if (at_most(b.max, a.min)) return 0;
+    return {};
+}
+
+Bound equal_points(const Interval& a, const Interval& b) {
+    if (is_point(a) && a == b) return 1;
+    if (below(a.max, b.min) || below(b.max, a.min)) return 0;
+    return {};
+}
+
+Bound negation(Bound value) { return value ? Bound(1 - *value) : value; }
+
+Interval of_operation(BinaryOp op, const Interval& a, const Interval& b) {
+    switch (op) {
+        case BinaryOp::Add: return sum(a, b);
+        case BinaryOp::Sub: return sum(a, negated(b));
+        case BinaryOp::Mul: return product(a, b);
+        case BinaryOp::Div: return quotient(a, b);
+        case BinaryOp::Mod: return remainder(a, b);
+        case BinaryOp::Min:
+        case BinaryOp::And: return minimum(a, b);
+        case BinaryOp::Max:
+        case BinaryOp::Or: return maximum(a, b);
+        case BinaryOp::Less: return decided(less(a, b));
+        case BinaryOp::LessEqual: return decided(negation(less(b, a)));
+        case BinaryOp::Equal: return decided(equal_points(a, b));
+        case BinaryOp::NotEqual: return decided(negation(equal_points(a, b)));
+    }
+    return {};
+}
+
+Interval range_of(Type type) {
+    switch (type) {
+        case Type::Bool: return {0, 1};
+        case Type::I8: return {-128, 127};
+        case Type::U8: return {0, 255};
+        case Type::I32: return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
+        case Type::U32: return {0, std::numeric_limits<uint32_t>::max()};
+        default: return {};
+    }
+}
+
+bool within(const Interval& inner, const Interval& outer) {
+    return (!outer.min || at_most(outer.min, inner.min)) && (!outer.max || at_most(inner.max, outer.max));
+}
+
+/// What is left of an interval in a type that wraps.
+Interval wrapped(const Interval& a, Type type) { return within(a, range_of(type)) ? a : range_of(type); }
+
+}  // namespace
+
+Interval Simplifier::bounds(const Expr& expr) {
+    if (auto value = as_constant(expr)) return {value, value};
+    if (is_float(expr.type())) return {};
+    if (auto* variable = expr.as<Variable>()) return bounds_of_variable(expr, *variable);
+    if (auto found = known_bounds_.find(expr.id()); found != known_bounds_.end()) return found->second.result;
+    Interval result = bounds_of_node(expr);
+    known_bounds_.emplace(expr.id(), KnownBounds{expr, result});
+    return result;
+}
+
+Interval Simplifier::bounds_of_variable(const Expr& expr, const Variable& variable) {
+    if (overrides_)
+        if (auto found = overrides_->find(expr.id()); found != overrides_->end()) return found->second;
+    Interval result{variable.min, variable.max};
+    if (expr.type() == Type::Bool || expr.type() == Type::U32) result = {larger(result.min, 0), result.max};
+    if (!variable.extent.defined()) return result;
+    result.min = larger(result.min, 0);
+    if (!result.max) result.max = both(bounds(simplify(variable.extent)).max, -1, checked_add);
+    return result;
+}
+
+Interval Simplifier::bounds_of_node(const Expr& expr) {
+    Type type = expr.type();
+    if (auto* node = expr.as<Binary>()) {
+        if (is_float(node->a.type())) return range_of(Type::Bool);
+        Interval result = of_operation(node->op, bounds(node->a), bounds(node->b));
+        return type == Type::U32 ? wrapped(result, type) : result;
+    }
+    if (auto* node = expr.as<Unary>()) {
+        Interval a = bounds(node->a);
+        if (node->op == UnaryOp::Not) return {negation(a.max), negation(a.min)};
+        if (type == Type::U32) return range_of(type);
+        if (node->op == UnaryOp::Negate) return negated(a);
+        Interval opposite = negated(a);
+        if (node->op == UnaryOp::Abs) return {larger(larger(a.min, opposite.min), 0), hull(a, opposite).max};
+        return {};
+    }
+    if (auto* node = expr.as<Select>()) {
+        Interval condition = bounds(node->condition);
+        if (is_point(condition)) return bounds(*condition.min ? node->yes : node->no);
+        return hull(bounds(node->yes), bounds(node->no));
+    }
+    if (auto* node = expr.as<Cast>()) {
+        if (is_float(node->a.type())) return {};
+        if (type == Type::Bool) return {0, 1};
+        Interval from = bounds(node->a);
+        // Indices do not overflow; other types wrap.
+        return is_index(type) && is_index(node->a.type()) ? from : wrapped(from, type);
+    }
+    return type == Type::Bool ? range_of(type) : Interval{};
+}
+
+Interval Simplifier::bounds(const Affine& affine) {
+    Interval result{affine.offset, affine.offset};
+    for (const auto& [atom, coefficient] : affine.terms) result = sum(result, scaled(bounds(atom), coefficient));
+    return result;
+}
+
+// Bounds through symbolic extents. raise_once replaces one term by something not smaller.
+
+bool Simplifier::raise_index(Affine& affine, size_t term) {
+    auto [atom, coefficient] = affine.terms[term];
+    std::vector<Expr> factors = factors_of(atom);
+    for (size_t f = 0; f < factors.size(); ++f) {
+        auto* variable = factors[f].as<Variable>();
+        if (!variable || !variable->extent.defined() || as_constant(variable->extent)) continue;
+        if (overrides_ && overrides_->count(factors[f].id())) continue;
+        std::vector<Expr> others = factors;
+        others.erase(others.begin() + static_cast<std::ptrdiff_t>(f));
+        if (!std::all_of(others.begin(), others.end(), [&](const Expr& o) { return non_negative(bounds(o)); }))
+            continue;
+        affine.terms.erase(affine.terms.begin() + static_cast<std::ptrdiff_t>(term));
+        if (coefficient < 0) return true;  // the index is 0 at least
+        Affine largest = decompose(simplify(variable->extent));
+        largest.offset = checked_add(largest.offset, -1);
+        if (!others.empty()) largest = product(largest, decompose(product_of(others)), atom.type());
+        add_scaled(affine, largest, coefficient);
+        return true;
+    }
+    return false;
+}
+
+/// x - (c - 1) <= x / c * c <= x.
+bool Simplifier::raise_quotient(Affine& affine, size_t term) {
+    auto [atom, coefficient] = affine.terms[term];
+    auto* node = as_binary(atom, BinaryOp::Div);
+    int64_t divisor = node ? as_constant(node->b).value_or(0) : 0;
+    if (divisor <= 0 || coefficient % divisor != 0) return false;
+    affine.terms.erase(affine.terms.begin() + static_cast<std::ptrdiff_t>(term));
+    Affine dividend = decompose(node->a);
+    if (coefficient < 0) dividend.offset = checked_add(dividend.offset, 1 - divisor);
+    add_scaled(affine, dividend, coefficient / divisor);
+    return true;
+}
+
+/// Indices first: without its quotient, x/c*c is no longer known to be non-negative.
+bool Simplifier::raise_once(Affine& affine) {
+    for (auto raise : {&Simplifier::raise_index, &Simplifier::raise_quotient})
+        for (size_t t = 0; t < affine.terms.size(); ++t)
+            if ((this->*raise)(affine, t)) {
+                combine_quotients(affine);
+                return true;
+            }
+    return false;
+}
+
+std::optional<int64_t> Simplifier::upper(const Affine& affine) {
+    Bound best = bounds(affine).max;
+    Affine raised = affine;
+    constexpr int most_steps = 16;
+    for (int step = 0; step < most_steps && raise_once(raised); ++step) best = smaller(best, bounds(raised).max);
+    return best;
+}
+
+std::optional<int64_t> Simplifier::lower(const Affine& affine) {
+    return both(upper(scaled(affine, -1)), -1, checked_mul);
+}
+
+Interval bounds_of(const Expr& expr, const BoundsOverride& overrides) {
+    Simplifier simplifier(overrides.empty() ? nullptr : &overrides);
+    return simplifier.bounds(simplifier.simplify(expr));
+}
+
+Interval bounds_of(const Expr& expr) { return bounds_of(expr, {}); }
+
+std::optional<bool> prove(const Expr& condition) {
+    auto value = as_constant(simplify(condition));
+    return value ? std::optional<bool>(*value != 0) : std::nullopt;
+}
+
+}  // namespace tw

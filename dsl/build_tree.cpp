@@ -1,0 +1,414 @@
+// From what a schedule knows to its tree of loops and leaves.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "dsl/schedule_state.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+using State = Schedule::State;
+
+class TreeBuilder {
+public:
+    TreeBuilder(const State& state, std::source_location where) : state_(state), where_(where) {}
+
+    Tree run() {
+        order_ = topological_order(state_);
+        reserve_names();
+        for (int stage : order_) prepare(stage);
+        for (int stage : kernel_order(state_, where_))
+            tree_.nests.push_back({state_.stages[stage].definition.name, emit(stage)});
+        check_complete();
+        finish_tree();
+        return std::move(tree_);
+    }
+
+private:
+    /// Where a stage's results live: buffer[index - lo].
+    struct Storage {
+        std::vector<BufferRef> buffers;  // one an output
+        std::vector<Expr> lo;
+        int loop = -1;  // allocated in this loop's body
+    };
+    struct Prepared {
+        Region region;
+        Substitution axes;         // axis variable -> value in loop variables
+        std::vector<Expr> values;  // of the data axes
+        Expr data_mask, full_mask;
+        Storage storage;
+        std::vector<BufferRef> accumulators;
+        std::vector<Expr> indices;  // of the accumulators: the data loops inside the outermost reduce loop
+    };
+
+    const StageRecord& record(int stage) const { return state_.stages[stage]; }
+
+    void prepare(int stage) {
+        const StageRecord& r = record(stage);
+        Prepared& p = prepared_[stage];
+        p.region = region_of(state_, stage, where_);
+        size_t rank = r.definition.axes.size();
+        for (size_t d = 0; d < r.roots.size(); ++d) {
+            Expr value = loop_value(state_, r.roots[d]);
+            if (d < rank) {
+                value = simplify(p.region.lo[d] + value);
+                p.values.push_back(value);
+                p.axes.emplace_back(r.definition.axes[d], value);
+            } else {
+                p.axes.emplace_back(r.definition.reduce_axes[d - rank], simplify(value));
+            }
+        }
+        prepare_masks(stage, p);
+        prepare_storage(stage, p);
+    }
+
+    void prepare_masks(int stage, Prepared& p) {
+        const StageRecord& r = record(stage);
+        std::vector<Expr> data, all;
+        auto guard = [&](const Expr& condition, bool reduces) {
+            Expr simple = simplify(condition);
+            auto known = [&](const Expr& other) { return equal(other, simple); };
+            if (prove(simple) == true || std::any_of(all.begin(), all.end(), known)) return;
+            all.push_back(simple);
+            if (!reduces) data.push_back(simple);
+        };
+        for (const Relation& relation : r.relations)
+            if (relation.masked)
+                guard(loop_value(state_, relation.whole) < state_.loops[relation.whole].extent,
+                      state_.loops[relation.whole].reduces);
+        for (size_t d = 0; d < p.values.size(); ++d) {
+            if (is_constant(p.region.lo[d], 0) && equal(p.region.extent[d], r.definition.operation->shape[d])) continue;
+            guard(p.values[d] < r.definition.operation->shape[d], false);
+            guard(p.values[d] >= 0, false);
+        }
+        for (const Expr& condition : following_conditions(state_, stage, where_))
+            guard(substitute(condition, p.axes), false);
+        check_collective(stage, data);
+        p.data_mask = all_of(data);
+        p.full_mask = all_of(all);
+    }
+
+    /// A fill in shared memory is made by all threads together: a thread's own part cannot be its source.
+    void check_collective(int stage, const std::vector<Expr>& conditions) const {
+        const StageRecord& r = record(stage);
+        if (r.attach < 0 || r.after || resolved_memory(state_, stage) != Memory::Shared) return;
+        for (int loop : enclosing_loops(state_, r.attach))
+            for (const Expr& condition : conditions)
+                user_check(
+                    !is_thread(state_.loops[loop].level) || !contains(condition, state_.loops[loop].variable), where_,
+                    "'{}' in shared memory is filled by all threads, but each iteration of the {} loop '{}' makes only "
+                    "its part of what it reads; place it in registers, or outside of that loop",
+                    r.definition.name, to_string(state_.loops[loop].level), state_.loops[loop].name);
+    }
+
+    void prepare_storage(int stage, Prepared& p) {
+        const StageRecord& r = record(stage);
+        const Operation& operation = *r.definition.operation;
+        p.storage.loop = storage_loop(state_, stage);
+        bool local = p.storage.loop >= 0;
+        Region region = local ? footprint_below(state_, stage, p.storage.loop, where_) : whole(operation);
+        p.storage.lo = region.lo;
+        for (size_t o = 0; o < operation.outputs.size(); ++o) {
+            BufferNode buffer{.name = buffer_name(stage, o),
+                              .type = operation.outputs[o].type,
+                              .memory = resolved_memory(state_, stage),
+                              .shape = local ? region.extent : operation.shape,
+                              .strides = {},
+                              .role = local ? BufferNode::Role::Local : BufferNode::Role::Workspace,
+                              .step = r.step};
+            if (state_.is_result(stage)) buffer.role = BufferNode::Role::Output;
+            p.storage.buffers.push_back(std::make_shared<const BufferNode>(buffer));
+        }
+    }
+
+    static Region whole(const Operation& operation) {
+        Region region;
+        for (const Expr& extent : operation.shape) {
+            region.lo.push_back(constant(Type::I64, int64_t{0}));
+            region.extent.push_back(extent);
+        }
+        return region;
+    }
+
+    /// Inputs and outputs have the names that the user gave them.
+    void reserve_names() {
+        for (const Tensor& output : state_.outputs) names_[output.name()] = 1;
+        for (const auto& operation : operations_of(state_.outputs))
+            if (operation->is_input()) names_[operation->name] = 1;
+    }
+
+    std::string buffer_name(int stage, size_t output) {
+        const Operation& operation = *record(stage).definition.operation;
+        std::string base = operation.name;
+        for (size_t k = 0; k < state_.result.size(); ++k)
+            if (state_.result[k] == &operation) base = state_.outputs[k].name();
+        std::string name = operation.outputs.size() > 1 ? fmt::format("{}_{}", base, output) : base;
+        if (state_.is_result(stage)) return name;
+        int number = ++names_[name];
+        return number == 1 ? name : fmt::format("{}_{}", name, number);
+    }
+
+    // Statements.
+
+    Stmt emit(int stage) {
+        const StageRecord& r = record(stage);
+        if (!r.definition.reducer) return nest(stage, 0, [&] { return finish_leaf(stage); });
+        int outermost = state_.first_reduce(stage);
+        return nest(stage, 0, outermost, [&] { return reduction(stage, outermost); });
+    }
+
+    Stmt nest(int stage, int from, const std::function<Stmt()>& inner) {
+        return nest(stage, from, static_cast<int>(record(stage).order.size()), inner);
+    }
+
+    /// The loops order[from..to) around `inner`, with what stands under each.
+    Stmt nest(int stage, int from, int to, const std::function<Stmt()>& inner) {
+        if (from == to) return inner();
+        int loop = record(stage).order[from];
+        return make_for(loop, with_attached(loop, nest(stage, from + 1, to, inner)));
+    }
+
+    Stmt make_for(int loop, Stmt body) {
+        const LoopRecord& l = state_.loops[loop];
+        return make_stmt(For{l.variable, l.extent, l.level, l.bind_step, loop, l.reduces, std::move(body)});
+    }
+
+    Stmt with_attached(int loop, Stmt inner) {
+        std::vector<Stmt> stmts, after;
+        for (int stage : order_) {
+            if (record(stage).attach != loop) continue;
+            (record(stage).after ? after : stmts).push_back(emit(stage));
+        }
+        stmts.push_back(std::move(inner));
+        stmts.insert(stmts.end(), after.begin(), after.end());
+        Stmt body = sequence(std::move(stmts));
+        for (auto it = order_.rbegin(); it != order_.rend(); ++it) {
+            const Storage& storage = prepared_.at(*it).storage;
+            if (storage.loop != loop) continue;
+            for (const BufferRef& buffer : storage.buffers) body = make_stmt(Allocate{buffer, std::move(body)});
+        }
+        return body;
+    }
+
+    Stmt reduction(int stage, int outermost) {
+        const StageRecord& r = record(stage);
+        std::vector<int> inner_data;
+        for (size_t p = outermost; p < r.order.size(); ++p)
+            if (!state_.loops[r.order[p]].reduces) inner_data.push_back(r.order[p]);
+        make_accumulators(stage, inner_data);
+        auto data_nest = [&](Stmt body) {
+            for (auto l = inner_data.rbegin(); l != inner_data.rend(); ++l) body = make_for(*l, std::move(body));
+            return body;
+        };
+        Stmt body = sequence({data_nest(init_leaf(stage)), nest(stage, outermost, [&] { return update_leaf(stage); }),
+                              data_nest(finish_leaf(stage))});
+        for (const BufferRef& buffer : prepared_.at(stage).accumulators)
+            body = make_stmt(Allocate{buffer, std::move(body)});
+        return body;
+    }
+
+    void make_accumulators(int stage, const std::vector<int>& inner_data) {
+        const StageDefinition& definition = record(stage).definition;
+        Prepared& p = prepared_.at(stage);
+        std::vector<Expr> shape;
+        p.indices.clear();
+        for (int loop : inner_data) {
+            user_check(
+                as_constant(state_.loops[loop].extent), where_,
+                "'{}': loop '{}' of extent {}, which is not constant, stands inside a reduce loop: its accumulators "
+                "would not fit in registers; order it outside",
+                definition.name, state_.loops[loop].name, to_string(state_.loops[loop].extent));
+            shape.push_back(state_.loops[loop].extent);
+            p.indices.push_back(state_.loops[loop].variable);
+        }
+        for (size_t c = 0; c < definition.accumulators.size(); ++c) {
+            std::string suffix = definition.accumulators.size() > 1 ? fmt::format("_{}", c) : "";
+            p.accumulators.push_back(std::make_shared<const BufferNode>(
+                BufferNode{.name = fmt::format("{}_{}{}", definition.name, definition.reducer->name, suffix),
+                           .type = definition.accumulators[c].type(),
+                           .memory = Memory::Registers,
+                           .shape = shape,
+                           .strides = {},
+                           .step = record(stage).step}));
+        }
+    }
+
+    // Leaves.
+
+    Leaf leaf(int stage, Leaf::Kind kind, Expr mask) const {
+        return {kind, stage, record(stage).definition.name, record(stage).step, {}, std::move(mask)};
+    }
+
+    Stmt init_leaf(int stage) {
+        Leaf init = leaf(stage, Leaf::Kind::Init, all_of({}));
+        const Prepared& p = prepared_.at(stage);
+        const auto& identity = record(stage).definition.reducer->identity;
+        for (size_t c = 0; c < identity.size(); ++c) init.stores.push_back({p.accumulators[c], p.indices, identity[c]});
+        return make_stmt(std::move(init));
+    }
+
+    Stmt update_leaf(int stage) {
+        const Prepared& p = prepared_.at(stage);
+        Leaf update = leaf(stage, Leaf::Kind::Update, p.full_mask);
+        const auto& values = record(stage).definition.update;
+        for (size_t c = 0; c < values.size(); ++c)
+            update.stores.push_back({p.accumulators[c], p.indices, lower(stage, values[c])});
+        return make_stmt(std::move(update));
+    }
+
+    Stmt finish_leaf(int stage) {
+        const StageRecord& r = record(stage);
+        const Prepared& p = prepared_.at(stage);
+        Leaf finish = leaf(stage, r.is_copy ? Leaf::Kind::Copy : Leaf::Kind::Finish, p.data_mask);
+        std::vector<Expr> indices;
+        for (size_t d = 0; d < p.values.size(); ++d) indices.push_back(simplify(p.values[d] - p.storage.lo[d]));
+        for (size_t o = 0; o < r.definition.finish.size(); ++o)
+            finish.stores.push_back({p.storage.buffers[o], indices, lower(stage, r.definition.finish[o])});
+        return make_stmt(std::move(finish));
+    }
+
+    /// Axes to loop variables, accumulators and reads to loads.
+    Expr lower(int stage, const Expr& expr) {
+        const StageRecord& r = record(stage);
+        const Prepared& p = prepared_.at(stage);
+        Substitution replacements = p.axes;
+        for (size_t c = 0; c < p.accumulators.size(); ++c)
+            replacements.emplace_back(r.definition.accumulators[c],
+                                      make_expr(p.accumulators[c]->type, Load{p.accumulators[c], p.indices}));
+        Expr loaded = transform(substitute(expr, replacements), [&](const Expr& e) -> Expr {
+            const Read* read = e.as<Read>();
+            return read ? load(e.type(), *read) : Expr();
+        });
+        return simplify(loaded);
+    }
+
+    Expr load(Type type, const Read& read) {
+        int producer = state_.stage_of(read.operation.get());
+        if (producer < 0) return make_expr(type, Load{input_buffer(read.operation), simplified(read.indices)});
+        const Storage& storage = prepared_.at(producer).storage;
+        std::vector<Expr> indices;
+        for (size_t d = 0; d < read.indices.size(); ++d) indices.push_back(simplify(read.indices[d] - storage.lo[d]));
+        return make_expr(type, Load{storage.buffers[read.output], indices});
+    }
+
+    static std::vector<Expr> simplified(std::vector<Expr> exprs) {
+        for (Expr& e : exprs) e = simplify(e);
+        return exprs;
+    }
+
+    BufferRef input_buffer(const std::shared_ptr<const Operation>& operation) {
+        BufferRef& buffer = inputs_[operation.get()];
+        if (!buffer)
+            buffer = std::make_shared<const BufferNode>(BufferNode{.name = operation->name,
+                                                                   .type = operation->outputs[0].type,
+                                                                   .memory = Memory::Global,
+                                                                   .shape = operation->shape,
+                                                                   .strides = operation->strides,
+                                                                   .role = BufferNode::Role::Input});
+        return buffer;
+    }
+
+    /// Each stage reads what has been written before.
+    void check_complete() const {
+        std::set<const BufferNode*> written;
+        for (const Nest& nest : tree_.nests) check_complete(nest.body, written);
+    }
+    void check_complete(const Stmt& stmt, std::set<const BufferNode*>& written) const {
+        if (auto* loop = stmt.as<For>()) return check_complete(loop->body, written);
+        if (auto* allocate = stmt.as<Allocate>()) return check_complete(allocate->body, written);
+        if (auto* block = stmt.as<Sequence>())
+            for (const Stmt& each : block->stmts) check_complete(each, written);
+        if (auto* leaf = stmt.as<Leaf>()) {
+            for (const StoreTo& store : leaf->stores)
+                visit(store.value, [&](const Expr& e) {
+                    const Load* load = e.as<Load>();
+                    bool there =
+                        !load || load->buffer->role == BufferNode::Role::Input || written.count(load->buffer.get());
+                    user_check(there, where_,
+                               "'{}' would stand where '{}', which it reads, is not complete; place it elsewhere",
+                               leaf->name, load ? load->buffer->name : "");
+                });
+            for (const StoreTo& store : leaf->stores) written.insert(store.buffer.get());
+        }
+    }
+
+    void finish_tree() {
+        for (const auto& operation : operations_of(state_.outputs))
+            if (operation->is_input()) tree_.inputs.push_back(input_buffer(operation));
+        for (size_t k = 0; k < state_.outputs.size(); ++k) {
+            const Storage& storage = prepared_.at(state_.stage_of(state_.result[k])).storage;
+            // A staged result's copy has one output, whichever output of the user's operation it copies.
+            int output = state_.result[k] == state_.outputs[k].operation().get() ? state_.outputs[k].output() : 0;
+            tree_.outputs.push_back(storage.buffers[output]);
+        }
+        for (int stage : order_)
+            for (const BufferRef& buffer : prepared_.at(stage).storage.buffers) {
+                bool listed = std::find(tree_.outputs.begin(), tree_.outputs.end(), buffer) != tree_.outputs.end();
+                if (buffer->memory == Memory::Global && !listed) tree_.workspaces.push_back(buffer);
+            }
+        for (const auto& [out, in] : state_.in_place)
+            tree_.in_place.emplace_back(named(tree_.outputs, out), named(tree_.inputs, in));
+        collect_parameters();
+    }
+
+    static BufferRef named(const std::vector<BufferRef>& buffers, const std::string& name) {
+        for (const BufferRef& buffer : buffers)
+            if (buffer->name == name) return buffer;
+        internal_check(false, "no buffer named {}", name);
+        return {};
+    }
+
+    void collect_parameters() {
+        auto see = [&](const Expr& root) {
+            if (!root.defined()) return;
+            visit(root, [&](const Expr& e) {
+                const Variable* v = e.as<Variable>();
+                if (!v || v->kind == VariableKind::Index) return;
+                auto& list = v->kind == VariableKind::Size ? tree_.sizes : tree_.scalars;
+                for (const Expr& known : list)
+                    if (known.same(e)) return;
+                list.push_back(e);
+            });
+        };
+        for (const auto& operation : operations_of(state_.outputs)) {
+            for (const Expr& extent : operation->shape) see(extent);
+            for (const Expr& stride : operation->strides) see(stride);
+        }
+        for (const StageRecord& stage : state_.stages) {
+            if (stage.inlined) continue;
+            for (const Expr& extent : stage.definition.operation->shape) see(extent);
+            for (int loop : stage.roots) see(state_.loops[loop].extent);
+            for (const Expr& expr : stage.definition.update) see_scalars(expr, see);
+            for (const Expr& expr : stage.definition.finish) see_scalars(expr, see);
+        }
+    }
+
+    /// Accumulators stand as Scalar variables in a definition: they are no parameters.
+    template <class See>
+    void see_scalars(const Expr& expr, const See& see) const {
+        visit(expr, [&](const Expr& e) {
+            if (!e.as<Variable>()) return;
+            for (const StageRecord& stage : state_.stages)
+                for (const Expr& accumulator : stage.definition.accumulators)
+                    if (accumulator.same(e)) return;
+            see(e);
+        });
+    }
+
+    const State& state_;
+    std::source_location where_;
+    Tree tree_;
+    std::vector<int> order_;
+    std::map<int, Prepared> prepared_;
+    std::map<const Operation*, BufferRef> inputs_;
+    std::map<std::string, int> names_;
+};
+
+}  // namespace
+
+Tree build_tree(const State& state, std::source_location where) { return TreeBuilder(state, where).run(); }
+
+}  // namespace tw

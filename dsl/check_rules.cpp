@@ -1,0 +1,192 @@
+// The rules of placement, nesting and levels that every schedule keeps, checked after each step.
+#include <algorithm>
+
+#include "dsl/schedule_state.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+using State = Schedule::State;
+
+class Rules {
+public:
+    Rules(const State& state, std::source_location where) : state_(state), where_(where) {}
+
+    void check() const {
+        for (size_t s = 0; s < state_.stages.size(); ++s) {
+            if (state_.stages[s].inlined) continue;
+            int stage = static_cast<int>(s);
+            if (state_.stages[s].attach >= 0) check_placement(stage);
+            check_grid(stage);
+            check_vector(stage);
+            check_threads(stage);
+            check_memory(stage);
+        }
+        for (const auto& [out, in] : state_.in_place) check_in_place(out, in);
+    }
+
+private:
+    const std::string& name(int stage) const { return state_.stages[stage].definition.name; }
+    const LoopRecord& loop(int id) const { return state_.loops[id]; }
+
+    void check_placement(int stage) const {
+        const StageRecord& record = state_.stages[stage];
+        const LoopRecord& at = loop(record.attach);
+        user_check(at.level != Level::Vector, where_,
+                   "'{}' cannot stand under the vector loop '{}'; use a loop outside", name(stage), at.name);
+        if (record.after) {
+            const StageRecord& leader = state_.stages[at.stage];
+            user_check(
+                leader.attach < 0 || leader.after, where_,
+                "'{}' cannot follow '{}', which itself is made for the stages that read it; place '{}' under a loop of "
+                "one of those",
+                name(stage), name(at.stage), name(stage));
+            user_check(state_.position(record.attach) < state_.first_reduce(at.stage), where_,
+                       "'{}' reads '{}', which is complete only after its reduce loops; '{}' stands inside them. Place "
+                       "it under a data loop outside, or order the loops so",
+                       name(stage), name(at.stage), at.name);
+            return;
+        }
+        user_check(!state_.is_result(stage), where_,
+                   "'{}' is an output of the schedule and cannot move under its reader '{}'; stage a copy instead",
+                   name(stage), name(at.stage));
+        for (size_t s = 0; s < state_.stages.size(); ++s) {
+            if (state_.stages[s].inlined) continue;
+            for (const ReadSite& site : reads_of(state_.stages[s].definition))
+                if (site.read->operation == record.definition.operation)
+                    user_check(
+                        stands_below(state_, static_cast<int>(s), site.in_update, record.attach), where_,
+                        "'{}' stands under loop '{}' of '{}', but '{}' also reads it outside of that loop; place "
+                        "it under a loop around all of its readers",
+                        name(stage), at.name, name(at.stage), name(static_cast<int>(s)));
+        }
+    }
+
+    void check_grid(int stage) const {
+        const StageRecord& record = state_.stages[stage];
+        bool inside = false;
+        for (int id : record.order) {
+            if (!is_grid(loop(id).level)) {
+                inside = true;
+                continue;
+            }
+            user_check(
+                record.attach < 0, where_,
+                "loop '{}' of '{}' is bound to {}, but '{}' stands inside another kernel; bind the loops of that "
+                "kernel's own stage",
+                loop(id).name, name(stage), to_string(loop(id).level), name(stage));
+            user_check(!inside, where_,
+                       "loop '{}' is bound to {} but stands inside a loop that is not; order the grid loops outermost",
+                       loop(id).name, to_string(loop(id).level));
+        }
+    }
+
+    void check_vector(int stage) const {
+        const StageRecord& record = state_.stages[stage];
+        for (size_t p = 0; p < record.order.size(); ++p) {
+            const LoopRecord& l = loop(record.order[p]);
+            user_check(l.level != Level::Vector || p + 1 == record.order.size(), where_,
+                       "the vector loop '{}' of '{}' is not innermost; order it last", l.name, name(stage));
+        }
+    }
+
+    void check_threads(int stage) const {
+        const StageRecord& record = state_.stages[stage];
+        std::vector<int> loops = record.order;
+        bool shared = storage_loop(state_, stage) >= 0 && resolved_memory(state_, stage) == Memory::Shared;
+        if (record.attach >= 0 && !shared) {
+            auto around = enclosing_loops(state_, record.attach);
+            loops.insert(loops.end(), around.begin(), around.end());
+        }
+        int64_t threads = 1, warps = 1, lanes = 1;
+        for (int id : loops) {
+            if (!is_thread(loop(id).level)) continue;
+            int64_t extent = as_constant(loop(id).extent).value_or(0);
+            (loop(id).level == Level::Thread ? threads
+             : loop(id).level == Level::Warp ? warps
+                                             : lanes) *= std::max<int64_t>(extent, 1);
+        }
+        user_check(threads == 1 || warps * lanes == 1, where_,
+                   "'{}' has loops bound to thread and loops bound to warp or lane; use one of the two ways",
+                   name(stage));
+        user_check(lanes <= state_.target.warp_size, where_,
+                   "'{}': its lane loops multiply to {}, a warp has {} lanes; split them", name(stage), lanes,
+                   state_.target.warp_size);
+        int64_t total = warps > 1 || lanes > 1 ? warps * state_.target.warp_size : threads;
+        user_check(total <= state_.target.max_threads, where_,
+                   "'{}': its thread loops multiply to {} threads, a block of {} has at most {}; split them and bind "
+                   "the inner part only",
+                   name(stage), total, state_.target.arch, state_.target.max_threads);
+    }
+
+    void check_memory(int stage) const {
+        const StageRecord& record = state_.stages[stage];
+        if (record.memory == Memory::Auto) return;
+        int storage = storage_loop(state_, stage);
+        user_check(storage >= 0 || record.memory == Memory::Global, where_,
+                   "'{}' cannot live in {}: it is a kernel of its own or read by other kernels; place it with at(...)",
+                   name(stage), to_string(record.memory));
+        user_check(storage < 0 || record.memory != Memory::Global, where_,
+                   "'{}' cannot live in global memory under loop '{}'; a copy in global memory is a kernel of its own: "
+                   "stage(consumer, operand, Memory::Global)",
+                   name(stage), loop(storage).name);
+        if (record.memory != Memory::Registers) return;
+        State automatic = state_;
+        automatic.stages[stage].memory = Memory::Auto;
+        user_check(resolved_memory(automatic, stage) == Memory::Registers, where_,
+                   "'{}' cannot live in registers under loop '{}': other threads than the one that makes an element "
+                   "read it. Place it inside the thread loops, or use Memory::Shared",
+                   name(stage), loop(storage).name);
+    }
+
+    /// A copy of an overwritten input inside a kernel may hold elements of other blocks, which overwrite them
+    /// meanwhile.
+    void check_in_place(const std::string& out, const std::string& in) const {
+        for (const StageRecord& record : state_.stages) {
+            const StageDefinition& reader = record.definition;
+            if (record.inlined || record.attach < 0 || reader.operation->name == out) continue;
+            for (const ReadSite& site : reads_of(reader))
+                user_check(
+                    !site.read->operation->is_input() || site.read->operation->name != in, where_,
+                    "'{}' would read '{}' while '{}' overwrites it (in_place); leave out the copy or the in_place",
+                    reader.name, in, out);
+        }
+    }
+
+    const State& state_;
+    std::source_location where_;
+};
+
+}  // namespace
+
+void check_rules(const State& state, std::source_location where) { Rules(state, where).check(); }
+
+void refresh_regions(State& state, std::source_location where) {
+    for (size_t pass = 0; pass <= state.stages.size(); ++pass) {
+        bool changed = false;
+        for (size_t s = 0; s < state.stages.size(); ++s) {
+            StageRecord& record = state.stages[s];
+            if (record.attach < 0 || record.inlined) continue;
+            Region region = region_of(state, static_cast<int>(s), where);
+            for (size_t d = 0; d < region.extent.size(); ++d) {
+                LoopRecord& root = state.loops[record.roots[d]];
+                if (equal(root.extent, region.extent[d])) continue;
+                user_check(record.relations.empty() && root.level == Level::Serial, where,
+                           "this step changes what '{}' computes under its loop: {} instead of {} along dimension {}, "
+                           "whose loops were already split or bound; do this step before",
+                           record.definition.name, to_string(region.extent[d]), to_string(root.extent), d);
+                root.extent = region.extent[d];
+                Variable variable{.name = root.name, .min = 0, .extent = root.extent};
+                if (auto most = bounds_of(root.extent).max) variable.max = std::max<int64_t>(*most - 1, 0);
+                root.variable = make_expr(Type::I64, variable);
+                changed = true;
+            }
+        }
+        if (!changed) return;
+    }
+    internal_check(false, "the regions of the stages do not settle");
+}
+
+}  // namespace tw

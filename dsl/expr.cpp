@@ -1,0 +1,435 @@
+#include "dsl/expr.h"
+
+#include <algorithm>
+#include <bit>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "dsl/walk.h"
+#include "support/error.h"
+
+namespace tw {
+
+// Construction.
+
+Expr make_expr(Type type, ExprNode::Kind kind) {
+    return Expr(std::make_shared<const ExprNode>(ExprNode{type, std::move(kind)}));
+}
+
+Expr Expr::literal(int64_t value, bool is_bool) {
+    return make_expr(is_bool ? Type::Bool : Type::I64, IntConstant{value});
+}
+// Not rounded to f32 here: an f64 operand may still want all digits.
+Expr::Expr(double value) : Expr(make_expr(Type::F32, FloatConstant{value})) {}
+
+Expr constant(const Value& value) {
+    if (is_float(value.type)) return make_expr(value.type, FloatConstant{value.real});
+    return make_expr(value.type, IntConstant{value.integer});
+}
+Expr constant(Type type, int64_t value) { return constant(make_value(type, value)); }
+Expr constant(Type type, double value) { return constant(make_value(type, value)); }
+
+Expr index_variable(const std::string& name, std::optional<int64_t> min, std::optional<int64_t> max) {
+    return make_expr(Type::I64, Variable{.name = name, .min = min, .max = max});
+}
+
+namespace {
+
+bool is_comparison(BinaryOp op) { return op >= BinaryOp::Less && op <= BinaryOp::NotEqual; }
+
+}  // namespace
+
+Expr unary(UnaryOp op, Expr a) {
+    Type type = a.type();
+    return make_expr(type, Unary{op, std::move(a)});
+}
+
+Expr binary(BinaryOp op, Expr a, Expr b) {
+    internal_check(a.type() == b.type(), "binary: {} and {}", name_of(a.type()), name_of(b.type()));
+    Type type = is_comparison(op) ? Type::Bool : a.type();
+    return make_expr(type, Binary{op, std::move(a), std::move(b)});
+}
+
+Expr fma(Expr a, Expr b, Expr c) {
+    internal_check(a.type() == b.type() && a.type() == c.type(), "fma: operands of several types");
+    Type type = a.type();
+    return make_expr(type, Fma{std::move(a), std::move(b), std::move(c)});
+}
+
+Expr select_unchecked(Expr condition, Expr yes, Expr no) {
+    internal_check(condition.type() == Type::Bool && yes.type() == no.type(), "select: {} ? {} : {}",
+                   name_of(condition.type()), name_of(yes.type()), name_of(no.type()));
+    Type type = yes.type();
+    return make_expr(type, Select{std::move(condition), std::move(yes), std::move(no)});
+}
+
+Expr cast_unchecked(Type type, Expr a) { return a.type() == type ? a : make_expr(type, Cast{std::move(a)}); }
+
+Expr all_of(const std::vector<Expr>& conditions) {
+    if (conditions.empty()) return Expr(true);
+    Expr result = conditions[0];
+    for (size_t i = 1; i < conditions.size(); ++i) result = binary(BinaryOp::And, result, conditions[i]);
+    return result;
+}
+
+// What users write.
+
+namespace {
+
+using Where = std::source_location;
+
+bool is_literal(const Expr& expr) {
+    Type type = expr.type();
+    if (expr.as<IntConstant>()) return type == Type::I64 || type == Type::I32;
+    return expr.as<FloatConstant>() && (type == Type::F32 || type == Type::F64);
+}
+
+/// The type whose arithmetic stands in for a storage type's.
+Type arithmetic_type(Type type) { return is_float(type) ? Type::F32 : Type::I32; }
+
+void check_defined(const char* name, const Expr& expr, Where where) {
+    user_check(expr.defined(), where, "{}: an operand is undefined; give every Expr a value before it is used", name);
+}
+
+void check_arithmetic(const char* name, const Expr& expr, Where where) {
+    Type type = expr.type();
+    user_check(!info(type).is_storage_only, where, "{}: {} is a storage type; arithmetic needs cast({}, x)", name,
+               name_of(type), name_of(arithmetic_type(type)));
+    user_check(type != Type::Bool, where, "{}: bool has no arithmetic; use select(condition, 1, 0)", name);
+}
+
+void check_float(const char* name, const Expr& expr, Where where) {
+    check_arithmetic(name, expr, where);
+    user_check(is_float(expr.type()), where, "{}: {} is no float type; write {}(cast(f32, x))", name,
+               name_of(expr.type()), name);
+}
+
+void check_bool(const char* name, const Expr& expr, Where where) {
+    check_defined(name, expr, where);
+    user_check(expr.type() == Type::Bool, where, "{}: expects bool, not {}; compare first, e.g. x != 0", name,
+               name_of(expr.type()));
+}
+
+/// The literal as a constant of the other operand's type.
+Expr adapt(const char* name, const Expr& literal, Type type, Where where) {
+    if (auto* real = literal.as<FloatConstant>()) {
+        user_check(is_float(type), where, "{}: the literal {} does not fit {}; convert the other operand: cast(f32, x)",
+                   name, to_string(literal), name_of(type));
+        return constant(type, real->value);
+    }
+    int64_t value = literal.as<IntConstant>()->value;
+    user_check(type != Type::Bool, where, "{}: the literal {} meets bool; write true or false, or compare first", name,
+               value);
+    user_check(is_float(type) || wrap_to_type(type, value) == value, where,
+               "{}: the literal {} does not fit {}; convert the other operand: cast(i64, x)", name, value,
+               name_of(type));
+    return constant(type, value);
+}
+
+/// The wider of two literals' types.
+Type common_literal_type(const Expr& a, const Expr& b) {
+    for (Type type : {Type::F64, Type::F32, Type::I64})
+        if (a.type() == type || b.type() == type) return type;
+    return Type::I32;
+}
+
+struct Pair {
+    Expr a, b;
+};
+
+/// Both operands in one type.
+Pair unify(const char* name, const Operand& a, const Operand& b) {
+    check_defined(name, a.expr, a.where);
+    check_defined(name, b.expr, b.where);
+    bool a_literal = is_literal(a.expr), b_literal = is_literal(b.expr);
+    if (a_literal && b_literal) {
+        Type type = common_literal_type(a.expr, b.expr);
+        return {adapt(name, a.expr, type, a.where), adapt(name, b.expr, type, b.where)};
+    }
+    Type left = a.expr.type(), right = b.expr.type();
+    if (a_literal) return {adapt(name, a.expr, right, a.where), b.expr};
+    if (b_literal) return {a.expr, adapt(name, b.expr, left, b.where)};
+    if (left == right) return {a.expr, b.expr};
+    bool indices = (left == Type::I32 && right == Type::I64) || (left == Type::I64 && right == Type::I32);
+    Type wider = is_float(right) && !is_float(left) ? right : left;
+    user_check(indices, a.where, "{}: {} and {} do not mix; convert one, e.g. cast({}, x)", name, name_of(left),
+               name_of(right), name_of(wider));
+    return {cast_unchecked(Type::I64, a.expr), cast_unchecked(Type::I64, b.expr)};
+}
+
+Pair unify_arithmetic(const char* name, const Operand& a, const Operand& b) {
+    for (const Operand* operand : {&a, &b}) {
+        check_defined(name, operand->expr, operand->where);
+        check_arithmetic(name, operand->expr, operand->where);
+    }
+    return unify(name, a, b);
+}
+
+Expr arithmetic(BinaryOp op, const char* name, const Operand& a, const Operand& b) {
+    auto [left, right] = unify_arithmetic(name, a, b);
+    return binary(op, left, right);
+}
+
+Expr division(BinaryOp op, const char* name, const Operand& a, const Operand& b) {
+    auto [left, right] = unify_arithmetic(name, a, b);
+    user_check(is_float(left.type()) || !is_constant(right, 0), b.where, "{}: division of {} by zero", name,
+               to_string(left));
+    return binary(op, left, right);
+}
+
+Expr equality(BinaryOp op, const char* name, const Operand& a, const Operand& b) {
+    check_defined(name, a.expr, a.where);
+    check_defined(name, b.expr, b.where);
+    if (a.expr.type() == Type::Bool && b.expr.type() == Type::Bool) return binary(op, a.expr, b.expr);
+    return arithmetic(op, name, a, b);
+}
+
+Expr logical(BinaryOp op, const char* name, const Operand& a, const Operand& b) {
+    check_bool(name, a.expr, a.where);
+    check_bool(name, b.expr, b.where);
+    return binary(op, a.expr, b.expr);
+}
+
+/// A function of floats; a literal alone is f32.
+Expr real_function(UnaryOp op, const char* name, const Operand& a) {
+    check_defined(name, a.expr, a.where);
+    Expr x = a.expr;
+    if (is_literal(x)) x = adapt(name, x, x.type() == Type::F64 ? Type::F64 : Type::F32, a.where);
+    check_float(name, x, a.where);
+    return unary(op, x);
+}
+
+}  // namespace
+
+Expr operator+(const Operand& a, const Operand& b) { return arithmetic(BinaryOp::Add, "operator+", a, b); }
+Expr operator-(const Operand& a, const Operand& b) { return arithmetic(BinaryOp::Sub, "operator-", a, b); }
+Expr operator*(const Operand& a, const Operand& b) { return arithmetic(BinaryOp::Mul, "operator*", a, b); }
+Expr operator/(const Operand& a, const Operand& b) { return division(BinaryOp::Div, "operator/", a, b); }
+Expr operator%(const Operand& a, const Operand& b) {
+    for (const Operand* operand : {&a, &b})
+        user_check(!operand->expr.defined() || !is_float(operand->expr.type()), a.where,
+                   "operator%: {} has no remainder; only integers do", name_of(operand->expr.type()));
+    return division(BinaryOp::Mod, "operator%", a, b);
+}
+
+Expr operator-(const Operand& a) {
+    check_defined("operator-", a.expr, a.where);
+    check_arithmetic("operator-", a.expr, a.where);
+    // -1 and -infinity stay literals.
+    Type type = a.expr.type();
+    if (auto* real = a.expr.as<FloatConstant>()) return make_expr(type, FloatConstant{-real->value});
+    if (auto* integer = a.expr.as<IntConstant>())
+        return make_expr(type, IntConstant{wrap_to_type(type, static_cast<int64_t>(-uint64_t(integer->value)))});
+    return unary(UnaryOp::Negate, a.expr);
+}
+
+Expr operator<(const Operand& a, const Operand& b) { return arithmetic(BinaryOp::Less, "operator<", a, b); }
+Expr operator<=(const Operand& a, const Operand& b) { return arithmetic(BinaryOp::LessEqual, "operator<=", a, b); }
+Expr operator>(const Operand& a, const Operand& b) { return arithmetic(BinaryOp::Less, "operator>", b, a); }
+Expr operator>=(const Operand& a, const Operand& b) { return arithmetic(BinaryOp::LessEqual, "operator>=", b, a); }
+Expr operator==(const Operand& a, const Operand& b) { return equality(BinaryOp::Equal, "operator==", a, b); }
+Expr operator!=(const Operand& a, const Operand& b) { return equality(BinaryOp::NotEqual, "operator!=", a, b); }
+Expr operator&&(const Operand& a, const Operand& b) { return logical(BinaryOp::And, "operator&&", a, b); }
+Expr operator||(const Operand& a, const Operand& b) { return logical(BinaryOp::Or, "operator||", a, b); }
+Expr operator!(const Operand& a) {
+    check_bool("operator!", a.expr, a.where);
+    return unary(UnaryOp::Not, a.expr);
+}
+
+Expr min(const Operand& a, const Operand& b) { return arithmetic(BinaryOp::Min, "min", a, b); }
+Expr max(const Operand& a, const Operand& b) { return arithmetic(BinaryOp::Max, "max", a, b); }
+
+Expr abs(const Operand& a) {
+    check_defined("abs", a.expr, a.where);
+    check_arithmetic("abs", a.expr, a.where);
+    return unary(UnaryOp::Abs, a.expr);
+}
+Expr floor(const Operand& a) { return real_function(UnaryOp::Floor, "floor", a); }
+Expr ceil(const Operand& a) { return real_function(UnaryOp::Ceil, "ceil", a); }
+Expr round(const Operand& a) { return real_function(UnaryOp::Round, "round", a); }
+Expr sqrt(const Operand& a) { return real_function(UnaryOp::Sqrt, "sqrt", a); }
+Expr rsqrt(const Operand& a) { return real_function(UnaryOp::Rsqrt, "rsqrt", a); }
+Expr exp(const Operand& a) { return real_function(UnaryOp::Exp, "exp", a); }
+Expr exp2(const Operand& a) { return real_function(UnaryOp::Exp2, "exp2", a); }
+Expr log(const Operand& a) { return real_function(UnaryOp::Log, "log", a); }
+Expr log2(const Operand& a) { return real_function(UnaryOp::Log2, "log2", a); }
+Expr tanh(const Operand& a) { return real_function(UnaryOp::Tanh, "tanh", a); }
+Expr erf(const Operand& a) { return real_function(UnaryOp::Erf, "erf", a); }
+
+Expr select(const Operand& condition, const Operand& yes, const Operand& no) {
+    check_bool("select", condition.expr, condition.where);
+    auto [a, b] = unify("select", yes, no);
+    return select_unchecked(condition.expr, a, b);
+}
+
+Expr cast(Type type, const Operand& a) {
+    check_defined("cast", a.expr, a.where);
+    if (auto* real = a.expr.as<FloatConstant>()) return constant(convert(type, {Type::F64, real->value, 0}));
+    if (auto* integer = a.expr.as<IntConstant>()) return constant(convert(type, value_of(*integer, a.expr.type())));
+    return cast_unchecked(type, a.expr);
+}
+
+Expr relu(const Operand& a) { return arithmetic(BinaryOp::Max, "relu", a, {0, a.where}); }
+
+namespace {
+
+/// The operand of a composed function, checked under that function's name.
+Expr float_operand(const char* name, const Operand& a) {
+    check_defined(name, a.expr, a.where);
+    check_float(name, a.expr, a.where);
+    return a.expr;
+}
+
+}  // namespace
+
+Expr sigmoid(const Operand& a) { return 1 / (1 + exp(-float_operand("sigmoid", a))); }
+Expr gelu(const Operand& a) {
+    constexpr double reciprocal_sqrt2 = 0.70710678118654752440;
+    Expr x = float_operand("gelu", a);
+    return x * 0.5 * (1 + erf(x * reciprocal_sqrt2));
+}
+Expr silu(const Operand& a) {
+    Expr x = float_operand("silu", a);
+    return x / (1 + exp(-x));
+}
+
+Expr scalar(const std::string& name, Type type, std::source_location where) {
+    user_check(!info(type).is_storage_only, where, "scalar '{}': {} is a storage type; pass it as {}", name,
+               name_of(type), name_of(arithmetic_type(type)));
+    return make_expr(type, Variable{.name = name, .kind = VariableKind::Scalar});
+}
+
+Expr size(const std::string& name, SizeBounds bounds, std::source_location where) {
+    auto [min, max, multiple_of] = bounds;
+    user_check(multiple_of >= 1, where, "size '{}': multiple_of is {}; it starts at 1", name, multiple_of);
+    user_check(min >= 0, where, "size '{}': min is {}; sizes start at 0", name, min);
+    int64_t least = (min + multiple_of - 1) / multiple_of * multiple_of, most = max / multiple_of * multiple_of;
+    user_check(least <= most, where, "size '{}': no multiple of {} lies in {}..{}; give .max", name, multiple_of, min,
+               max);
+    Variable variable{.name = name, .kind = VariableKind::Size, .min = least, .max = most, .multiple_of = multiple_of};
+    return make_expr(Type::I64, variable);
+}
+
+// Walking.
+
+std::vector<Expr> children(const Expr& expr) {
+    std::vector<Expr> kids;
+    for_each_child(*expr, [&](const Expr& kid) { kids.push_back(kid); });
+    return kids;
+}
+
+Expr with_children(const Expr& expr, const std::vector<Expr>& kids) {
+    size_t next = 0;
+    return map_children(expr, [&](const Expr&) { return kids.at(next++); });
+}
+
+Expr transform(const Expr& root, const std::function<Expr(const Expr&)>& rule) {
+    std::unordered_map<const ExprNode*, Expr> done;
+    auto walk = [&](auto& self, const Expr& expr) -> Expr {
+        if (auto found = done.find(expr.id()); found != done.end()) return found->second;
+        Expr rebuilt = map_children(expr, [&](const Expr& kid) { return self(self, kid); });
+        Expr changed = rule(rebuilt);
+        return done.emplace(expr.id(), changed.defined() ? changed : rebuilt).first->second;
+    };
+    return walk(walk, root);
+}
+
+void visit(const Expr& root, const std::function<void(const Expr&)>& see) {
+    std::unordered_set<const ExprNode*> seen;
+    auto walk = [&](auto& self, const Expr& expr) -> void {
+        if (!seen.insert(expr.id()).second) return;
+        see(expr);
+        for_each_child(*expr, [&](const Expr& kid) { self(self, kid); });
+    };
+    walk(walk, root);
+}
+
+Expr substitute(const Expr& root, const Substitution& replacements) {
+    if (replacements.empty()) return root;
+    return transform(root, [&](const Expr& expr) -> Expr {
+        if (!expr.as<Variable>()) return {};
+        for (const auto& [variable, value] : replacements)
+            if (expr.same(variable)) return value;
+        return {};
+    });
+}
+
+namespace {
+
+bool equal_all(const std::vector<Expr>& a, const std::vector<Expr>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Expr& x, const Expr& y) { return equal(x, y); });
+}
+
+/// Are two nodes of different identity equal?
+struct EqualNodes {
+    const ExprNode& other;
+
+    template <class T>
+    const T& theirs() const {
+        return std::get<T>(other.kind);
+    }
+    bool operator()(const IntConstant& n) const { return n.value == theirs<IntConstant>().value; }
+    bool operator()(const FloatConstant& n) const {  // by bits: 0 is not -0, NaN is NaN
+        return std::bit_cast<uint64_t>(n.value) == std::bit_cast<uint64_t>(theirs<FloatConstant>().value);
+    }
+    bool operator()(const Variable&) const { return false; }
+    bool operator()(const Unary& n) const {
+        const Unary& m = theirs<Unary>();
+        return n.op == m.op && equal(n.a, m.a);
+    }
+    bool operator()(const Binary& n) const {
+        const Binary& m = theirs<Binary>();
+        return n.op == m.op && equal(n.a, m.a) && equal(n.b, m.b);
+    }
+    bool operator()(const Fma& n) const {
+        const Fma& m = theirs<Fma>();
+        return equal(n.a, m.a) && equal(n.b, m.b) && equal(n.c, m.c);
+    }
+    bool operator()(const Select& n) const {
+        const Select& m = theirs<Select>();
+        return equal(n.condition, m.condition) && equal(n.yes, m.yes) && equal(n.no, m.no);
+    }
+    bool operator()(const Cast& n) const { return equal(n.a, theirs<Cast>().a); }
+    bool operator()(const Read& n) const {
+        const Read& m = theirs<Read>();
+        return n.operation == m.operation && n.output == m.output && n.guarded == m.guarded &&
+               equal_all(n.indices, m.indices);
+    }
+    bool operator()(const Load& n) const {
+        const Load& m = theirs<Load>();
+        return n.buffer == m.buffer && equal_all(n.indices, m.indices);
+    }
+    bool operator()(const Reduce& n) const {
+        const Reduce& m = theirs<Reduce>();
+        return n.reducer == m.reducer && n.component == m.component && equal_all(n.values, m.values) &&
+               equal_all(n.axes, m.axes);
+    }
+};
+
+}  // namespace
+
+bool equal(const Expr& a, const Expr& b) {
+    if (a.same(b)) return true;
+    if (!a.defined() || !b.defined()) return false;
+    if (a.type() != b.type() || (*a).kind.index() != (*b).kind.index()) return false;
+    return std::visit(EqualNodes{*b}, (*a).kind);
+}
+
+bool contains(const Expr& root, const Expr& part) {
+    bool found = false;
+    visit(root, [&](const Expr& expr) { found = found || equal(expr, part); });
+    return found;
+}
+
+std::optional<int64_t> as_constant(const Expr& expr) {
+    if (auto* integer = expr.as<IntConstant>()) return integer->value;
+    return {};
+}
+
+int64_t require_constant(const Expr& expr) {
+    auto value = as_constant(expr);
+    internal_check(value, "{} is not a constant", to_string(expr));
+    return *value;
+}
+
+}  // namespace tw

@@ -1,0 +1,264 @@
+// A schedule's tree, executed sequentially: leaves compiled once, memory checked at every access.
+#include <algorithm>
+#include <deque>
+
+#include "dsl/check_bindings.h"
+#include "dsl/interpret.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+/// An integer expression; most are a variable or a constant.
+class Index {
+public:
+    Index(const Expr& expr, SlotMap& slots, const Resolve& resolve) {
+        if (auto known = as_constant(expr))
+            constant_ = *known;
+        else if (expr.as<Variable>())
+            slot_ = slots.slot(expr);
+        else
+            code_.emplace_back(expr, slots, resolve);
+    }
+    int64_t value(const std::vector<Register>& slots) const {
+        if (slot_ >= 0) return slots[slot_].integer;
+        return code_.empty() ? constant_ : code_[0].run_integer(slots);
+    }
+
+private:
+    int slot_ = -1;
+    int64_t constant_ = 0;
+    std::vector<CompiledExpr> code_;  // none or one
+};
+
+/// A buffer and, while the tree runs, its memory.
+struct Place {
+    BufferRef buffer;
+    MemoryView view;
+    std::vector<unsigned char> data;  // of local buffers and workspaces
+    std::vector<uint8_t> initialised;
+};
+
+struct Store {
+    Place* place;
+    std::vector<Index> indices;
+    CompiledExpr value;
+};
+
+struct LeafCode {
+    const Leaf* leaf;
+    std::vector<CompiledExpr> mask;  // none if always true
+    std::vector<Store> stores;
+    std::vector<std::pair<std::string, int>> loops;  // around it: names and slots
+};
+
+struct Node;
+struct LoopCode {
+    int slot;
+    Index extent;
+    std::vector<Node> body;
+};
+struct AllocateCode {
+    Place* place;
+    std::vector<Node> body;
+};
+struct Node {
+    std::variant<LoopCode, AllocateCode, LeafCode> kind;
+};
+
+std::string kind_text(Leaf::Kind kind) {
+    switch (kind) {
+        case Leaf::Kind::Init: return "init";
+        case Leaf::Kind::Update: return "update";
+        case Leaf::Kind::Finish: return "finish";
+        case Leaf::Kind::Copy: return "copy";
+    }
+    return "?";
+}
+
+}  // namespace
+
+struct TreeInterpreter::Compiled {
+    explicit Compiled(const Tree& t) : tree(t) {
+        resolve = [this](const ExprNode& node) { return &place_of(std::get<Load>(node.kind).buffer).view; };
+        for (const Expr& size : tree.sizes) slots.slot(size);
+        for (const Expr& scalar : tree.scalars) slots.slot(scalar);
+        for (auto* buffers : {&tree.inputs, &tree.outputs, &tree.workspaces})
+            for (const BufferRef& buffer : *buffers) place_of(buffer);
+        for (const Nest& nest : tree.nests) compile(nest.body, program);
+    }
+
+    // Compilation.
+
+    Place& place_of(const BufferRef& buffer) {
+        for (Place& place : places)
+            if (place.buffer == buffer) return place;
+        Place& place = places.emplace_back();
+        place.buffer = buffer;
+        place.view.type = buffer->type;
+        place.view.name = buffer->name;
+        place.view.shape.resize(buffer->shape.size());
+        place.view.strides.resize(buffer->shape.size());
+        if (buffer->role == BufferNode::Role::Local) reserve(place, {});
+        return place;
+    }
+
+    void compile(const Stmt& stmt, std::vector<Node>& out) {
+        std::visit([&](const auto& node) { compile(node, out); }, (*stmt).kind);
+    }
+    void compile(const For& loop, std::vector<Node>& out) {
+        LoopCode code{slots.slot(loop.variable), Index(loop.extent, slots, resolve), {}};
+        around.emplace_back(to_string(loop.variable), code.slot);
+        compile(loop.body, code.body);
+        around.pop_back();
+        out.push_back({std::move(code)});
+    }
+    void compile(const Sequence& block, std::vector<Node>& out) {
+        for (const Stmt& stmt : block.stmts) compile(stmt, out);
+    }
+    void compile(const Allocate& allocate, std::vector<Node>& out) {
+        AllocateCode code{&place_of(allocate.buffer), {}};
+        compile(allocate.body, code.body);
+        out.push_back({std::move(code)});
+    }
+    void compile(const Leaf& leaf, std::vector<Node>& out) {
+        LeafCode code{&leaf, {}, {}, around};
+        if (!is_constant(leaf.mask, 1)) code.mask.emplace_back(leaf.mask, slots, resolve);
+        for (const StoreTo& store : leaf.stores) {
+            internal_check(store.value.type() == store.buffer->type, "stage '{}' stores {} into '{}', which is {}",
+                           leaf.name, name_of(store.value.type()), store.buffer->name, name_of(store.buffer->type));
+            internal_check(store.indices.size() == store.buffer->shape.size(),
+                           "stage '{}' stores to '{}' at {} indices", leaf.name, store.buffer->name,
+                           store.indices.size());
+            Store made{&place_of(store.buffer), {}, CompiledExpr(store.value, slots, resolve)};
+            for (const Expr& index : store.indices) made.indices.emplace_back(index, slots, resolve);
+            code.stores.push_back(std::move(made));
+        }
+        out.push_back({std::move(code)});
+    }
+
+    // Memory.
+
+    /// Poisoned memory in which nothing is written.
+    void reserve(Place& place, const Bindings& bindings) {
+        place.view.shape = extents_of(place.buffer->shape, bindings);
+        place.view.strides = place.buffer->strides.empty() ? dense_strides(place.view.shape)
+                                                           : extents_of(place.buffer->strides, bindings);
+        int64_t elements = span_elements(place.view.shape, place.view.strides);
+        place.data.assign(elements * bytes_of(place.buffer->type), 0xff);
+        place.initialised.assign(elements, 0);
+        place.view.data = place.data.data();
+        place.view.initialised = place.initialised.data();
+    }
+
+    void bind(const Bindings& bindings) {
+        values.assign(slots.size(), {});
+        for (const Expr& size : tree.sizes) values[slots.slot(size)].integer = bound_size(size, bindings);
+        for (const Expr& scalar : tree.scalars)
+            values[slots.slot(scalar)] = to_register(bound_scalar(scalar, bindings));
+        for (Place& place : places)
+            if (place.buffer->role == BufferNode::Role::Workspace || place.buffer->role == BufferNode::Role::Output)
+                reserve(place, bindings);
+        for (const BufferRef& input : tree.inputs) {
+            const HostArray& array = bound_input(*input, bindings);
+            MemoryView& view = place_of(input).view;
+            view.shape = array.shape;
+            view.strides = array.strides;
+            view.data = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(array.bytes.data()));  // only read
+            view.initialised = nullptr;
+        }
+        for (const auto& [output, input] : tree.in_place) {
+            Place& out = place_of(output);
+            MemoryView& in = place_of(input).view;
+            std::copy_n(in.data, out.data.size(), out.data.data());
+            in.data = out.data.data();
+        }
+    }
+
+    std::vector<HostArray> results() {
+        std::vector<HostArray> arrays;
+        for (const BufferRef& output : tree.outputs) {
+            const Place& place = place_of(output);
+            HostArray array = host_array(output->type, place.view.shape);
+            auto unwritten = std::find(place.initialised.begin(), place.initialised.end(), 0);
+            if (unwritten != place.initialised.end())
+                throw_error(Error, "interpret: element {} of the output '{}' (shape {}) was never written",
+                            unwritten - place.initialised.begin(), output->name, indices_text(place.view.shape));
+            std::copy_n(reinterpret_cast<const std::byte*>(place.data.data()), array.bytes.size(), array.bytes.data());
+            arrays.push_back(std::move(array));
+        }
+        return arrays;
+    }
+
+    // Execution.
+
+    void run(const std::vector<Node>& nodes) {
+        for (const Node& node : nodes) std::visit([&](const auto& code) { (*this)(code); }, node.kind);
+    }
+    void operator()(const LoopCode& loop) {
+        int64_t extent = loop.extent.value(values);
+        for (int64_t i = 0; i < extent; ++i) {
+            values[loop.slot].integer = i;
+            run(loop.body);
+        }
+    }
+    void operator()(const AllocateCode& allocate) {
+        auto& flags = allocate.place->initialised;
+        std::fill(flags.begin(), flags.end(), 0);
+        run(allocate.body);
+    }
+    void operator()(const LeafCode& code) {
+        try {
+            if (!code.mask.empty() && !code.mask[0].run_integer(values)) return;
+            if (code.stores.size() == 1) return store(code.stores[0], code.stores[0].value.run(values));
+            computed.clear();
+            for (const Store& each : code.stores) computed.push_back(each.value.run(values));
+            for (size_t k = 0; k < code.stores.size(); ++k) store(code.stores[k], computed[k]);
+        } catch (const EvaluationError& error) {
+            throw_error(Error, "interpret: {}: {}", place_text(code), error.what());
+        }
+    }
+
+    void store(const Store& to, const Value& value) {
+        int64_t indices[16];
+        size_t rank = to.indices.size();
+        internal_check(rank <= std::size(indices), "'{}' has {} dimensions", to.place->view.name, rank);
+        for (size_t d = 0; d < rank; ++d) indices[d] = to.indices[d].value(values);
+        MemoryView& view = to.place->view;
+        int64_t offset = locate(view, {indices, rank});
+        store_element(value, view.data + offset * bytes_of(view.type));
+        view.initialised[offset] = 1;
+    }
+
+    /// "stage 'c' (update, i = 3, k = 0)"
+    std::string place_text(const LeafCode& code) const {
+        std::string loops;
+        for (const auto& [name, slot] : code.loops) loops += fmt::format(", {} = {}", name, values[slot].integer);
+        return fmt::format("stage '{}' ({}{})", code.leaf->name, kind_text(code.leaf->kind), loops);
+    }
+
+    Tree tree;  // keeps leaves and buffers alive
+    SlotMap slots;
+    Resolve resolve;
+    std::deque<Place> places;
+    std::vector<Node> program;
+    std::vector<std::pair<std::string, int>> around;  // loops around the statement that is being compiled
+    std::vector<Register> values;                     // by slot
+    std::vector<Value> computed;
+};
+
+TreeInterpreter::TreeInterpreter(const Tree& tree) : compiled_(std::make_unique<Compiled>(tree)) {}
+TreeInterpreter::TreeInterpreter(TreeInterpreter&&) noexcept = default;
+TreeInterpreter::~TreeInterpreter() = default;
+
+std::vector<HostArray> TreeInterpreter::run(const Bindings& bindings) const {
+    compiled_->bind(bindings);
+    compiled_->run(compiled_->program);
+    return compiled_->results();
+}
+
+std::vector<HostArray> interpret_tree(const Tree& tree, const Bindings& bindings) {
+    return TreeInterpreter(tree).run(bindings);
+}
+
+}  // namespace tw

@@ -1,0 +1,154 @@
+// Expressions as text, in the user's notation.
+#include <cmath>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "dsl/expr.h"
+#include "dsl/tensor.h"
+#include "dsl/tree.h"
+
+namespace tw {
+namespace {
+
+/// Stronger binding is larger. A sum binds like an addend: "sum_k a * b + c" adds c once.
+enum Precedence {
+    Lowest,
+    OrLevel,
+    AndLevel,
+    EqualLevel,
+    LessLevel,
+    AddLevel,
+    ReduceLevel,
+    MulLevel,
+    UnaryLevel,
+    Primary
+};
+
+struct Text {
+    std::string text;
+    Precedence precedence;
+};
+
+struct BinaryNotation {
+    const char* name;
+    Precedence precedence;  // Primary: written as a function
+};
+
+BinaryNotation notation_of(BinaryOp op) {
+    switch (op) {
+        case BinaryOp::Add: return {"+", AddLevel};
+        case BinaryOp::Sub: return {"-", AddLevel};
+        case BinaryOp::Mul: return {"*", MulLevel};
+        case BinaryOp::Div: return {"/", MulLevel};
+        case BinaryOp::Mod: return {"%", MulLevel};
+        case BinaryOp::Min: return {"min", Primary};
+        case BinaryOp::Max: return {"max", Primary};
+        case BinaryOp::Less: return {"<", LessLevel};
+        case BinaryOp::LessEqual: return {"<=", LessLevel};
+        case BinaryOp::Equal: return {"==", EqualLevel};
+        case BinaryOp::NotEqual: return {"!=", EqualLevel};
+        case BinaryOp::And: return {"&&", AndLevel};
+        case BinaryOp::Or: return {"||", OrLevel};
+    }
+    return {"?", Primary};
+}
+
+const char* symbol_of(UnaryOp op) {
+    switch (op) {
+        case UnaryOp::Negate: return "-";
+        case UnaryOp::Not: return "!";
+        case UnaryOp::Abs: return "abs";
+        case UnaryOp::Floor: return "floor";
+        case UnaryOp::Ceil: return "ceil";
+        case UnaryOp::Round: return "round";
+        case UnaryOp::Sqrt: return "sqrt";
+        case UnaryOp::Rsqrt: return "rsqrt";
+        case UnaryOp::Exp: return "exp";
+        case UnaryOp::Exp2: return "exp2";
+        case UnaryOp::Log: return "log";
+        case UnaryOp::Log2: return "log2";
+        case UnaryOp::Tanh: return "tanh";
+        case UnaryOp::Erf: return "erf";
+    }
+    return "?";
+}
+
+std::string real_text(double value, Type type) {
+    if (std::isnan(value)) return "nan";
+    if (std::isinf(value)) return value > 0 ? "infinity" : "-infinity";
+    std::string text = type == Type::F64 ? fmt::format("{}", value) : fmt::format("{}", static_cast<float>(value));
+    return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+Text print(const Expr& expr);
+
+/// The text, in parentheses if it binds weaker than its place asks for.
+std::string at_least(const Expr& expr, Precedence needed) {
+    Text printed = print(expr);
+    return printed.precedence < needed ? "(" + printed.text + ")" : printed.text;
+}
+
+std::string list(const std::vector<Expr>& exprs) {
+    std::string text;
+    for (const Expr& expr : exprs) text += (text.empty() ? "" : ", ") + print(expr).text;
+    return text;
+}
+
+struct Printer {
+    Type type;
+
+    Text number(std::string text) const {
+        bool negative = text.starts_with('-');
+        return {std::move(text), negative ? UnaryLevel : Primary};
+    }
+    Text operator()(const IntConstant& n) const {
+        if (type == Type::Bool) return {n.value ? "true" : "false", Primary};
+        return number(fmt::format("{}", n.value));
+    }
+    Text operator()(const FloatConstant& n) const { return number(real_text(n.value, type)); }
+    Text operator()(const Variable& n) const { return {n.name, Primary}; }
+    Text operator()(const Unary& n) const {
+        bool prefix = n.op == UnaryOp::Negate || n.op == UnaryOp::Not;
+        if (!prefix) return {fmt::format("{}({})", symbol_of(n.op), print(n.a).text), Primary};
+        return {symbol_of(n.op) + at_least(n.a, Primary), UnaryLevel};
+    }
+    Text operator()(const Binary& n) const {
+        auto [name, level] = notation_of(n.op);
+        if (level == Primary) return {fmt::format("{}({}, {})", name, print(n.a).text, print(n.b).text), Primary};
+        // The right side of a chain keeps its parentheses, but where no rounding can tell: && and ||.
+        Precedence right = level == AndLevel || level == OrLevel ? level : Precedence(level + 1);
+        if (level == AddLevel) right = ReduceLevel;
+        return {fmt::format("{} {} {}", at_least(n.a, level), name, at_least(n.b, right)), level};
+    }
+    Text operator()(const Fma& n) const {
+        return {fmt::format("fma({}, {}, {})", print(n.a).text, print(n.b).text, print(n.c).text), Primary};
+    }
+    Text operator()(const Select& n) const {
+        return {fmt::format("select({}, {}, {})", print(n.condition).text, print(n.yes).text, print(n.no).text),
+                Primary};
+    }
+    Text operator()(const Cast& n) const {
+        return {fmt::format("cast({}, {})", name_of(type), print(n.a).text), Primary};
+    }
+    Text operator()(const Read& n) const {
+        std::string output = n.operation->outputs.size() > 1 ? fmt::format(".{}", n.output) : "";
+        return {fmt::format("{}{}[{}]", n.operation->name, output, list(n.indices)), Primary};
+    }
+    Text operator()(const Load& n) const { return {fmt::format("{}[{}]", n.buffer->name, list(n.indices)), Primary}; }
+    Text operator()(const Reduce& n) const {
+        std::string axes = list(n.axes);
+        if (n.axes.size() > 1) axes = "{" + axes + "}";
+        std::string head = fmt::format("{}_{}", n.reducer->name, axes);
+        if (n.values.size() == 1) return {head + " " + at_least(n.values[0], MulLevel), ReduceLevel};
+        return {fmt::format("{}({}).{}", head, list(n.values), n.component), Primary};
+    }
+};
+
+Text print(const Expr& expr) { return std::visit(Printer{expr.type()}, (*expr).kind); }
+
+}  // namespace
+
+std::string to_string(const Expr& expr) { return expr.defined() ? print(expr).text : "undefined"; }
+
+}  // namespace tw

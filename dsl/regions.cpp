@@ -1,0 +1,341 @@
+// Regions: which box of a stage's axes is needed, or computed, in one iteration of a loop.
+#include <algorithm>
+
+#include "dsl/schedule_state.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+
+using State = Schedule::State;
+
+int State::stage_of(const Operation* operation) const {
+    for (size_t s = 0; s < stages.size(); ++s)
+        if (stages[s].definition.operation.get() == operation && !stages[s].inlined) return static_cast<int>(s);
+    return -1;
+}
+
+int State::position(int loop) const {
+    const auto& order = stages[loops[loop].stage].order;
+    return static_cast<int>(std::find(order.begin(), order.end(), loop) - order.begin());
+}
+
+int State::first_reduce(int stage) const {
+    const auto& order = stages[stage].order;
+    auto reduces = [&](int loop) { return loops[loop].reduces; };
+    return static_cast<int>(std::find_if(order.begin(), order.end(), reduces) - order.begin());
+}
+
+bool State::is_result(int stage) const {
+    const Operation* operation = stages[stage].definition.operation.get();
+    return std::find(result.begin(), result.end(), operation) != result.end();
+}
+
+std::vector<ReadSite> reads_of(const StageDefinition& definition) {
+    std::vector<ReadSite> sites;
+    auto collect = [&](const std::vector<Expr>& exprs, bool in_update) {
+        for (const Expr& expr : exprs)
+            visit(expr, [&](const Expr& e) {
+                if (const Read* read = e.as<Read>()) sites.push_back({read, in_update});
+            });
+    };
+    collect(definition.update, true);
+    collect(definition.finish, false);
+    return sites;
+}
+
+bool reads_stage(const StageDefinition& reader, const StageDefinition& producer) {
+    for (const ReadSite& site : reads_of(reader))
+        if (site.read->operation == producer.operation) return true;
+    return false;
+}
+
+std::vector<int> topological_order(const State& state) {
+    std::vector<int> order;
+    std::vector<bool> done(state.stages.size());
+    std::function<void(int)> add = [&](int stage) {
+        if (done[stage]) return;
+        done[stage] = true;
+        for (const ReadSite& site : reads_of(state.stages[stage].definition))
+            if (int producer = state.stage_of(site.read->operation.get()); producer >= 0) add(producer);
+        order.push_back(stage);
+    };
+    for (size_t s = 0; s < state.stages.size(); ++s)
+        if (!state.stages[s].inlined) add(static_cast<int>(s));
+    return order;
+}
+
+std::vector<int> kernel_order(const State& state, std::source_location where) {
+    auto root_of = [&](int stage) {
+        while (state.stages[stage].attach >= 0) stage = state.loops[state.stages[stage].attach].stage;
+        return stage;
+    };
+    std::map<int, std::set<int>> needs;  // kernel -> kernels whose results it reads
+    for (int stage : topological_order(state)) {
+        std::set<int>& of_root = needs[root_of(stage)];
+        for (const ReadSite& site : reads_of(state.stages[stage].definition))
+            if (int producer = state.stage_of(site.read->operation.get()); producer >= 0)
+                if (root_of(producer) != root_of(stage)) of_root.insert(root_of(producer));
+    }
+    std::vector<int> order;
+    std::set<int> done;
+    while (order.size() < needs.size()) {
+        size_t before = order.size();
+        for (const auto& [kernel, producers] : needs)
+            if (!done.count(kernel) && std::includes(done.begin(), done.end(), producers.begin(), producers.end())) {
+                order.push_back(kernel);
+                done.insert(kernel);
+            }
+        user_check(order.size() > before, where,
+                   "these kernels would need each other's results; place the stages between them in one kernel too");
+    }
+    return order;
+}
+
+std::vector<int> enclosing_loops(const State& state, int loop) {
+    std::vector<int> path;
+    while (loop >= 0) {
+        const StageRecord& owner = state.owner(loop);
+        for (int p = state.position(loop); p >= 0; --p) path.push_back(owner.order[p]);
+        loop = owner.attach;
+    }
+    std::reverse(path.begin(), path.end());
+    return path;
+}
+
+bool stands_below(const State& state, int stage, bool in_update, int loop) {
+    int owner = state.loops[loop].stage;
+    if (stage == owner) return in_update || state.position(loop) < state.first_reduce(owner);
+    int attach = state.stages[stage].attach;
+    if (attach < 0) return false;
+    if (state.loops[attach].stage == owner) return state.position(attach) >= state.position(loop);
+    return stands_below(state, state.loops[attach].stage, true, loop);
+}
+
+Expr loop_value(const State& state, int loop) {
+    for (const Relation& relation : state.owner(loop).relations) {
+        if (relation.kind == Relation::Kind::Split && relation.whole == loop)
+            return loop_value(state, relation.outer) * relation.size + loop_value(state, relation.inner);
+        if (relation.kind == Relation::Kind::Fuse && relation.outer == loop)
+            return loop_value(state, relation.whole) / relation.size;
+        if (relation.kind == Relation::Kind::Fuse && relation.inner == loop)
+            return loop_value(state, relation.whole) % relation.size;
+    }
+    return state.loops[loop].variable;
+}
+
+namespace {
+
+bool all_readers_below(const State& state, int stage, int loop) {
+    const StageDefinition& definition = state.stages[stage].definition;
+    for (size_t s = 0; s < state.stages.size(); ++s) {
+        if (state.stages[s].inlined) continue;
+        for (const ReadSite& site : reads_of(state.stages[s].definition))
+            if (site.read->operation == definition.operation &&
+                !stands_below(state, static_cast<int>(s), site.in_update, loop))
+                return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+int storage_loop(const State& state, int stage) {
+    if (state.is_result(stage)) return -1;
+    const StageRecord& record = state.stages[stage];
+    if (record.attach >= 0 && !record.after) return record.attach;
+    if (record.attach >= 0 && all_readers_below(state, stage, record.attach)) return record.attach;
+    // Readers that all stand under one of the stage's own loops: the outermost of those.
+    int found = -1;
+    for (size_t s = 0; s < state.stages.size(); ++s) {
+        const StageRecord& reader = state.stages[s];
+        if (reader.inlined || !reads_stage(reader.definition, record.definition)) continue;
+        int loop = reader.attach;
+        while (loop >= 0 && state.loops[loop].stage != stage) loop = state.owner(loop).attach;
+        if (loop < 0) return -1;
+        if (found < 0 || state.position(loop) < state.position(found)) found = loop;
+    }
+    return found;
+}
+
+namespace {
+
+bool any_thread_loop(const State& state, const std::vector<int>& loops) {
+    return std::any_of(loops.begin(), loops.end(), [&](int l) { return is_thread(state.loops[l].level); });
+}
+
+/// Thread loops between the storage loop and the leaf that accesses the stage's elements.
+bool threads_below(const State& state, int stage, int storage) {
+    int attach = stage;
+    std::vector<int> path;
+    while (attach >= 0) {
+        const StageRecord& record = state.stages[attach];
+        path.insert(path.end(), record.order.begin(), record.order.end());
+        if (state.loops[storage].stage == attach || record.attach < 0) break;
+        attach = state.loops[record.attach].stage;
+    }
+    std::vector<int> above = enclosing_loops(state, storage);
+    std::erase_if(path, [&](int l) { return std::find(above.begin(), above.end(), l) != above.end(); });
+    return any_thread_loop(state, path);
+}
+
+}  // namespace
+
+Memory resolved_memory(const State& state, int stage) {
+    int storage = storage_loop(state, stage);
+    if (storage < 0) return Memory::Global;
+    const StageRecord& record = state.stages[stage];
+    if (record.memory != Memory::Auto) return record.memory;
+    if (threads_below(state, stage, storage)) return Memory::Shared;
+    for (size_t s = 0; s < state.stages.size(); ++s)
+        if (!state.stages[s].inlined && reads_stage(state.stages[s].definition, record.definition) &&
+            threads_below(state, static_cast<int>(s), storage))
+            return Memory::Shared;
+    return Memory::Registers;
+}
+
+namespace {
+
+std::vector<Expr> data_values(const State& state, int stage, const Region& region) {
+    const StageRecord& record = state.stages[stage];
+    std::vector<Expr> values;
+    for (size_t d = 0; d < record.definition.axes.size(); ++d)
+        values.push_back(region.lo[d] + loop_value(state, record.roots[d]));
+    return values;
+}
+
+Region whole(const StageRecord& record) {
+    Region region;
+    for (const Expr& extent : record.definition.operation->shape) {
+        region.lo.push_back(constant(Type::I64, int64_t{0}));
+        region.extent.push_back(extent);
+    }
+    return region;
+}
+
+/// Variables of `expr` that are not fixed, with their bounds.
+BoundsOverride ranged_variables(const Expr& expr, const std::vector<Expr>& fixed) {
+    BoundsOverride ranged;
+    visit(expr, [&](const Expr& e) {
+        const Variable* variable = e.as<Variable>();
+        if (!variable || variable->kind != VariableKind::Index) return;
+        for (const Expr& f : fixed)
+            if (f.same(e)) return;
+        bool bounded = variable->max && (!variable->extent.defined() || as_constant(variable->extent));
+        ranged[e.id()] = bounded ? Interval{0, variable->max} : Interval{};
+    });
+    return ranged;
+}
+
+/// Loops whose iteration a local copy belongs to; a shared copy serves all threads.
+std::vector<Expr> fixed_variables(const State& state, int loop, Memory memory) {
+    std::vector<Expr> fixed;
+    for (int l : enclosing_loops(state, loop))
+        if (memory == Memory::Registers || !is_thread(state.loops[l].level)) fixed.push_back(state.loops[l].variable);
+    return fixed;
+}
+
+bool reads_memory(const Expr& expr) {
+    bool found = false;
+    visit(expr, [&](const Expr& e) { found = found || e.as<Read>(); });
+    return found;
+}
+
+bool has_empty_loop(const BoundsOverride& ranged) {
+    for (const auto& [variable, bounds] : ranged)
+        if (bounds.max && *bounds.max < 0) return true;
+    return false;
+}
+
+/// Adds a use of `index` of dimension d to the spans.
+void widen(std::vector<std::optional<Span>>& spans, std::vector<bool>& whole, size_t d, const Expr& index,
+           const std::vector<Expr>& fixed) {
+    BoundsOverride ranged = ranged_variables(index, fixed);
+    if (has_empty_loop(ranged) || whole[d]) return;
+    auto span = reads_memory(index) ? std::nullopt : span_of(index, ranged);  // where to depends on data: all of it
+    if (span && spans[d]) span = unite(*spans[d], *span);
+    if (!span) whole[d] = true;
+    spans[d] = span;
+}
+
+Region box_of(const State& state, int stage, const std::vector<std::optional<Span>>& spans,
+              const std::vector<bool>& full, std::source_location where) {
+    const StageRecord& record = state.stages[stage];
+    Region region = whole(record);
+    for (size_t d = 0; d < spans.size(); ++d) {
+        auto extent = as_constant(region.extent[d]);
+        bool use_span = spans[d] && !full[d] && !(extent && spans[d]->extent >= *extent);
+        if (use_span) {
+            region.lo[d] = simplify(spans[d]->lo);
+            region.extent[d] = constant(Type::I64, spans[d]->extent);
+        }
+        user_check(use_span || extent, where,
+                   "'{}' cannot stand here: its readers need all of dimension {}, whose extent {} is not constant; "
+                   "place it under a loop that fixes this dimension",
+                   record.definition.name, d, to_string(region.extent[d]));
+    }
+    return region;
+}
+
+Region needed_region(const State& state, int stage, std::source_location where) {
+    const StageRecord& record = state.stages[stage];
+    size_t rank = record.definition.axes.size();
+    std::vector<std::optional<Span>> spans(rank);
+    std::vector<bool> full(rank);
+    std::vector<Expr> fixed = fixed_variables(state, record.attach, resolved_memory(state, stage));
+    for (size_t s = 0; s < state.stages.size(); ++s) {
+        const StageRecord& reader = state.stages[s];
+        if (reader.inlined || !reads_stage(reader.definition, record.definition)) continue;
+        std::vector<Expr> values =
+            data_values(state, static_cast<int>(s), region_of(state, static_cast<int>(s), where));
+        Substitution axes;
+        for (size_t d = 0; d < values.size(); ++d) axes.emplace_back(reader.definition.axes[d], values[d]);
+        for (size_t r = 0; r < reader.definition.reduce_axes.size(); ++r)
+            axes.emplace_back(reader.definition.reduce_axes[r], loop_value(state, reader.roots[values.size() + r]));
+        for (const ReadSite& site : reads_of(reader.definition)) {
+            if (site.read->operation != record.definition.operation) continue;
+            for (size_t d = 0; d < rank; ++d)
+                widen(spans, full, d, simplify(substitute(site.read->indices[d], axes)), fixed);
+        }
+    }
+    return box_of(state, stage, spans, full, where);
+}
+
+}  // namespace
+
+Region footprint_below(const State& state, int stage, int loop, std::source_location where) {
+    const StageRecord& record = state.stages[stage];
+    size_t rank = record.definition.axes.size();
+    std::vector<std::optional<Span>> spans(rank);
+    std::vector<bool> full(rank);
+    std::vector<Expr> values = data_values(state, stage, region_of(state, stage, where));
+    std::vector<Expr> fixed = fixed_variables(state, loop, resolved_memory(state, stage));
+    for (size_t d = 0; d < rank; ++d) widen(spans, full, d, simplify(values[d]), fixed);
+    return box_of(state, stage, spans, full, where);
+}
+
+Region made_in_iteration(const State& state, int stage, int loop, std::source_location where) {
+    const StageRecord& record = state.stages[stage];
+    std::vector<Expr> values = data_values(state, stage, region_of(state, stage, where));
+    std::vector<Expr> fixed = fixed_variables(state, loop, Memory::Registers);
+    Region region = whole(record);
+    for (size_t d = 0; d < values.size(); ++d) {
+        std::vector<std::optional<Span>> span(1);
+        std::vector<bool> full(1);
+        widen(span, full, 0, simplify(values[d]), fixed);
+        if (!span[0] || full[0]) continue;
+        auto extent = as_constant(region.extent[d]);
+        if (is_constant(span[0]->lo, 0) && extent && span[0]->extent >= *extent) continue;
+        region.lo[d] = simplify(span[0]->lo);
+        region.extent[d] = constant(Type::I64, span[0]->extent);
+    }
+    return region;
+}
+
+Region region_of(const State& state, int stage, std::source_location where) {
+    const StageRecord& record = state.stages[stage];
+    if (record.attach < 0) return whole(record);
+    return record.after ? following_region(state, stage, where) : needed_region(state, stage, where);
+}
+
+}  // namespace tw

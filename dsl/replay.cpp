@@ -1,0 +1,145 @@
+// Saving a schedule's trace and applying it again: one step a line, loops and stages by their numbers.
+#include <sstream>
+
+#include "dsl/schedule_state.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+constexpr const char* kHeader = "tilewright trace 1";
+
+class Replayer {
+public:
+    Replayer(const std::vector<Tensor>& outputs, Target target, std::source_location where)
+        : schedule_(outputs, std::move(target), where), where_(where) {
+        for (const auto& operation : operations_of(outputs)) operations_[operation->name] = operation;
+    }
+
+    Schedule run(const std::string& saved) {
+        std::istringstream lines(saved);
+        std::string line;
+        std::getline(lines, line);
+        user_check(line == kHeader, where_, "replay: the text does not start with \"{}\"; it is no saved trace", kHeader);
+        for (int number = 2; std::getline(lines, line); ++number) {
+            if (line.empty()) continue;
+            apply(line, number);
+        }
+        return std::move(schedule_);
+    }
+
+private:
+    void apply(const std::string& line, int number) {
+        words_ = std::istringstream(line);
+        std::string verb = word();
+        try {
+            bool known = step(verb);
+            user_check(known && words_, where_, "replay: cannot read \"{}\"", line);
+        } catch (const Error& error) {
+            throw Error(error.site(), fmt::format("{}replay: line {}: {}: {}", where_prefix(where_), number, line, error.what()));
+        }
+    }
+
+    bool step(const std::string& verb) {
+        if (verb == "split") {
+            Loop loop{integer()};
+            int64_t size = integer();
+            std::string tail = word();
+            if (!words_ || (tail != "mask" && tail != "divide")) return false;
+            schedule_.split(loop, size, tail == "mask" ? Tail::Mask : Tail::Divide, where_);
+        } else if (verb == "fuse") {
+            Loop outer{integer()}, inner{integer()};
+            schedule_.fuse(outer, inner, where_);
+        } else if (verb == "order") {
+            std::vector<Loop> loops;
+            for (int id; words_ >> id;) loops.push_back({id});
+            words_.clear();
+            schedule_.order(loops, where_);
+        } else if (verb == "bind") {
+            Loop loop{integer()};
+            schedule_.bind(loop, level(word()), where_);
+        } else if (verb == "at") {
+            Stage stage{integer()};
+            schedule_.at(stage, Loop{integer()}, where_);
+        } else if (verb == "inline") {
+            schedule_.inline_stage(Stage{integer()}, where_);
+        } else if (verb == "stage") {
+            Stage reader{integer()};
+            StageRef source = operand();
+            Memory where_to = memory(word());
+            int loop = integer();
+            if (loop < 0) schedule_.stage(reader, source, where_to, where_);
+            else schedule_.stage(reader, source, where_to, Loop{loop}, where_);
+        } else if (verb == "result") {
+            Stage stage{integer()};
+            Memory where_to = memory(word());
+            schedule_.stage(stage, where_to, Loop{integer()}, where_);
+        } else if (verb == "memory") {
+            Stage stage{integer()};
+            schedule_.set_memory(stage, memory(word()), where_);
+        } else if (verb == "in_place") {
+            StageRef out = operand(), in = operand();
+            schedule_.in_place(out.tensor_, in.tensor_, where_);
+        } else {
+            return false;
+        }
+        return true;
+    }
+
+    std::string word() {
+        std::string text;
+        words_ >> text;
+        return text;
+    }
+
+    int integer() {
+        int value = -2;
+        words_ >> value;
+        user_check(words_, where_, "a number is missing");
+        return value;
+    }
+
+    StageRef operand() {
+        std::string name = word();
+        int number = integer();
+        if (name == "s") return Stage{number};
+        if (name.rfind("t:", 0) == 0) name.erase(0, 2);
+        auto found = operations_.find(name);
+        user_check(found != operations_.end(), where_, "the computation has no tensor '{}'", name);
+        int outputs = static_cast<int>(found->second->outputs.size());
+        user_check(number >= 0 && number < outputs, where_, "'{}' has {} outputs, not an output {}", name, outputs, number);
+        return Tensor(found->second, number);
+    }
+
+    Level level(const std::string& text) const {
+        for (Level l : {Level::Serial, Level::Unroll, Level::Vector, Level::GridX, Level::GridY, Level::GridZ,
+                        Level::Thread, Level::Warp, Level::Lane})
+            if (to_string(l) == text) return l;
+        user_error(where_, "\"{}\" is no level", text);
+    }
+
+    Memory memory(const std::string& text) const {
+        for (Memory m : {Memory::Auto, Memory::Global, Memory::Shared, Memory::Registers})
+            if (to_string(m) == text) return m;
+        user_error(where_, "\"{}\" is no memory", text);
+    }
+
+    Schedule schedule_;
+    std::source_location where_;
+    std::istringstream words_;
+    std::map<std::string, std::shared_ptr<const Operation>> operations_;
+};
+
+}  // namespace
+
+std::string Schedule::save() const {
+    std::string text = std::string(kHeader) + "\n";
+    for (const std::string& line : state_->saved) text += line + "\n";
+    return text;
+}
+
+Schedule replay(const std::string& saved, const std::vector<Tensor>& outputs, Target target, std::source_location where) {
+    return Replayer(outputs, std::move(target), where).run(saved);
+}
+
+}  // namespace tw

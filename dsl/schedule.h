@@ -1,0 +1,146 @@
+// Schedules: how to compute. Each primitive checks, records itself in a trace, and rewrites the schedule tree.
+#pragma once
+#include <array>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include "dsl/target.h"
+#include "dsl/tensor.h"
+#include "dsl/tree.h"
+
+namespace tw {
+
+class Schedule;
+
+/// A loop of a schedule. `split` and `fuse` consume their operands, `at` the loops of the stage that it moves.
+struct Loop {
+    int id = -1;
+};
+/// A computation or a copy in a schedule.
+struct Stage {
+    int id = -1;
+};
+
+/// A stage, named by its handle or by the tensor that it computes.
+class StageRef {
+public:
+    StageRef(Stage stage) : stage_(stage) {}
+    StageRef(const Tensor& tensor) : tensor_(tensor) {}
+    Stage stage_;
+    Tensor tensor_;
+};
+
+/// How a split that does not divide ends.
+enum class Tail {
+    Divide,  ///< it must divide
+    Mask,    ///< the last iterations are masked
+};
+
+struct GridLevels {
+    Level x = Level::GridX, y = Level::GridY, z = Level::GridZ;
+};
+inline constexpr GridLevels grid;
+inline constexpr Level thread = Level::Thread, warp = Level::Warp, lane = Level::Lane, vector = Level::Vector,
+                       unrolled = Level::Unroll, serial = Level::Serial;
+
+/// One recorded step.
+struct Step {
+    std::string text;  ///< as C++: "auto [l4, l5] = s.split(l0, 128);"
+    std::source_location where;
+    std::string file_line;  ///< "matmul.cpp:31", kept across save and load
+};
+
+#define TW_HERE std::source_location where = std::source_location::current()
+
+class Schedule {
+public:
+    /// Computes `outputs` from inputs; nothing is scheduled yet: each stage is a serial kernel of its own. Throws Error
+    /// if an output is an input.
+    Schedule(const std::vector<Tensor>& outputs, Target target, TW_HERE);
+    Schedule(const Schedule&);
+    Schedule& operator=(const Schedule&);
+    Schedule(Schedule&&) noexcept;
+    Schedule& operator=(Schedule&&) noexcept;
+    ~Schedule();
+
+    // Handles.
+    /// The stage that computes `tensor`.
+    Stage operator[](const StageRef& stage) const;
+    /// All stages, producers first; inlined ones are gone.
+    std::vector<Stage> all_stages() const;
+    /// Whether the stage contains a reduction.
+    bool reduces(const StageRef& stage) const;
+    std::string name(const StageRef& stage) const;
+    /// The stage's current loops, outermost first.
+    std::vector<Loop> all_loops(const StageRef& stage, TW_HERE) const;
+    /// The loops of the data axes, in the order of the dimensions, as long as none was split or fused.
+    std::vector<Loop> data_loops(const StageRef& stage, TW_HERE) const;
+    template <size_t N>
+    std::array<Loop, N> loops(const StageRef& stage, TW_HERE) const {
+        auto found = data_loops(stage, where);
+        check_loop_count(stage, found.size(), N, where);
+        std::array<Loop, N> result;
+        std::copy_n(found.begin(), N, result.begin());
+        return result;
+    }
+    /// The loop of the reduce axis (the index-th of several).
+    Loop reduce(const StageRef& stage, int index = 0, TW_HERE) const;
+    /// The loop of `tensor`'s stage that corresponds to another stage's loop.
+    Loop loop(const StageRef& stage, Loop other, TW_HERE) const;
+
+    // A. Loops: bijections of the iteration space.
+    /// Replaces `loop` by two: outer * size + inner. Without Tail::Mask the size must divide the extent.
+    std::array<Loop, 2> split(Loop loop, int64_t size, Tail tail = Tail::Divide, TW_HERE);
+    /// Replaces neighbouring loops, `outer` directly around `inner`, by one.
+    Loop fuse(Loop outer, Loop inner, TW_HERE);
+    /// Reorders loops of one stage: the given loops take each other's places in the given order.
+    void order(const std::vector<Loop>& loops, TW_HERE);
+    /// Runs the loop on a level. Thread loops of a block form a mixed radix, first bound slowest.
+    void bind(Loop loop, Level level, TW_HERE);
+    void unroll(Loop loop, TW_HERE) { bind(loop, Level::Unroll, where); }
+
+    // B. Placement.
+    /// Moves a producer, a consumer or a sibling output under the loop; its loops are fresh.
+    void at(const StageRef& stage, Loop loop, TW_HERE);
+    /// Replaces reads of the tensor by its expression.
+    void inline_stage(const StageRef& stage, TW_HERE);
+    /// A copy of `operand`, as the computation of `consumer` reads it, in `memory`, made anew in each iteration of
+    /// `loop`. Returns the copy's stage; the computation keeps its name and loops.
+    Stage stage(const StageRef& consumer, const StageRef& operand, Memory memory, Loop loop, TW_HERE);
+    /// The whole operand, copied by a kernel of its own before the consumer's (memory is Memory::Global).
+    Stage stage(const StageRef& consumer, const StageRef& operand, Memory memory, TW_HERE);
+    /// The result is computed in `memory` and copied out at the end of each iteration of `loop`. Returns the copy out.
+    Stage stage(const StageRef& result, Memory memory, Loop loop, TW_HERE);
+    /// Where the stage's elements live between producer and consumers.
+    void set_memory(const StageRef& stage, Memory memory, TW_HERE);
+    /// `out` overwrites `in`: legal if each element is read only by the iteration that writes it.
+    void in_place(const Tensor& out, const Tensor& in, TW_HERE);
+
+    // Looking.
+    const Tree& tree() const;
+    const Target& target() const;
+    const std::vector<Step>& trace() const;
+    const std::vector<Tensor>& outputs() const;
+    /// The loop nest.
+    std::string to_string() const;
+    void print() const;
+    /// What floats may differ by: reorderings of reductions, and every default taken so far.
+    std::string explain() const;
+    /// The trace as C++ statements on `s`.
+    std::string trace_as_cpp() const;
+    /// The trace as text that `replay` reads.
+    std::string save() const;
+
+    struct State;
+
+private:
+    void check_loop_count(const StageRef& stage, size_t found, size_t wanted, std::source_location where) const;
+    std::unique_ptr<State> state_;
+};
+
+/// Applies a saved trace to a fresh schedule of the same computation. Throws Error naming the line that does not fit.
+Schedule replay(const std::string& saved, const std::vector<Tensor>& outputs, Target target, TW_HERE);
+
+}  // namespace tw

@@ -1,0 +1,123 @@
+// What a schedule knows: stages, their loops and where they stand. The tree is derived from it after every step.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "dsl/schedule.h"
+#include "dsl/stage.h"
+
+namespace tw {
+
+struct LoopRecord {
+    std::string name;
+    Expr variable;
+    Expr extent;
+    int stage = -1;
+    bool reduces = false;
+    Level level = Level::Serial;
+    int bind_step = -1;
+    int dead_step = -1;  ///< the step that consumed it
+};
+
+/// How loops came from others: split: parent = outer * size + inner; fuse: fused = outer * size + inner.
+struct Relation {
+    enum class Kind { Split, Fuse } kind;
+    int whole, outer, inner;  ///< loop ids
+    Expr size;                ///< extent of inner
+    bool masked = false;
+};
+
+struct StageRecord {
+    StageDefinition definition;
+    bool is_copy = false;
+    std::vector<int> roots = {};  ///< a loop for each axis, data axes first, then reduce axes
+    std::vector<int> order = {};  ///< current loops, outermost first
+    std::vector<Relation> relations = {};
+    int attach = -1;         ///< the loop it stands under, -1 for a kernel of its own
+    bool after = false;      ///< stands behind the loop's own body: a consumer or a sibling
+    bool inlined = false;
+    Memory memory = Memory::Auto;
+    int step = -1;           ///< the step that made or placed it
+};
+
+/// Where a stage computes: for each data axis, the first index and the number of indices.
+struct Region {
+    std::vector<Expr> lo, extent;
+};
+
+struct Schedule::State {
+    Target target;
+    std::vector<Tensor> outputs;          ///< as the user gave them
+    std::vector<const Operation*> result; ///< the operation that now writes each output
+    std::vector<StageRecord> stages;
+    std::vector<LoopRecord> loops;
+    std::vector<std::pair<std::string, std::string>> in_place;
+    std::vector<Step> trace;
+    std::vector<std::string> saved;       ///< the trace as replay reads it, a line a step
+    std::vector<std::string> notes;
+    Tree tree;
+
+    /// The stage that computes an operation, or -1 for inputs.
+    int stage_of(const Operation* operation) const;
+    const StageRecord& owner(int loop) const { return stages[loops[loop].stage]; }
+    int position(int loop) const;        ///< in its stage's order
+    int first_reduce(int stage) const;   ///< position of the outermost reduce loop; number of loops without one
+    bool is_result(int stage) const;
+    int add_loop(const std::string& name, const Expr& extent, int stage, bool reduces);
+};
+
+/// Every Read in the stage: `in_update` says whether it stands in the reduction.
+struct ReadSite {
+    const Read* read;
+    bool in_update;
+};
+std::vector<ReadSite> reads_of(const StageDefinition& definition);
+/// Whether `reader` reads the stage's operation, directly.
+bool reads_stage(const StageDefinition& reader, const StageDefinition& producer);
+
+/// Stage ids, producers before their readers.
+std::vector<int> topological_order(const Schedule::State& state);
+
+/// The stages that are kernels of their own, in launch order. Throws Error if two kernels need each other's results.
+std::vector<int> kernel_order(const Schedule::State& state, std::source_location where);
+
+/// The loops around the body of `loop`, outermost first, across the stages that it stands under.
+std::vector<int> enclosing_loops(const Schedule::State& state, int loop);
+/// Whether the site's leaf stands inside one iteration of `loop`.
+bool stands_below(const Schedule::State& state, int stage, bool in_update, int loop);
+
+/// The memory that the stage's elements live in between producer and readers: Auto resolved.
+Memory resolved_memory(const Schedule::State& state, int stage);
+/// The loop in whose iterations a local result lives; -1 if it lives in global memory.
+int storage_loop(const Schedule::State& state, int stage);
+
+/// The value of a loop in terms of its descendants' variables.
+Expr loop_value(const Schedule::State& state, int loop);
+/// The region that a stage computes in one iteration of the loop it stands under, the whole for kernels of their own.
+/// Throws Error at `where` if it is no box of constant extents.
+Region region_of(const Schedule::State& state, int stage, std::source_location where);
+/// What one iteration of `loop` computes of `stage`, which owns it.
+Region footprint_below(const Schedule::State& state, int stage, int loop, std::source_location where);
+
+/// What one iteration of `loop`, all loops around it fixed, makes of `stage`, which owns it: a box around it.
+Region made_in_iteration(const Schedule::State& state, int stage, int loop, std::source_location where);
+/// The region of a stage that stands behind the body of another's loop. Throws Error unless it can be computed iteration
+/// by iteration, each element once.
+Region following_region(const Schedule::State& state, int stage, std::source_location where);
+/// Conditions on the stage's axes and the loops around it: that what it reads of the stages which it follows, or in whose
+/// followers it stands, has been made in this iteration.
+std::vector<Expr> following_conditions(const Schedule::State& state, int stage, std::source_location where);
+
+/// Gives attached stages whose loops are untouched the extents that their regions have now. Throws Error if a region
+/// changed under loops that were split, or if a rule is broken.
+void refresh_regions(Schedule::State& state, std::source_location where);
+/// Rules about levels, nesting and placement.
+void check_rules(const Schedule::State& state, std::source_location where);
+/// The schedule tree.
+Tree build_tree(const Schedule::State& state, std::source_location where);
+
+}  // namespace tw

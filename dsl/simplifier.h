@@ -1,0 +1,106 @@
+// The parts of simplify() that its files share. One Simplifier serves one call: it remembers shared nodes.
+#pragma once
+#include <optional>
+#include <unordered_map>
+
+#include "dsl/simplify.h"
+
+namespace tw {
+
+/// Thrown where an integer leaves 64 bits; the simplifier then keeps the expression as it is.
+struct Overflow {};
+int64_t checked_add(int64_t a, int64_t b);
+int64_t checked_mul(int64_t a, int64_t b);
+int64_t floor_div(int64_t a, int64_t b);
+int64_t floor_mod(int64_t a, int64_t b);
+
+/// Types of indices, whose arithmetic is taken as that of the integers. (u32 wraps: random numbers rely on it.)
+inline bool is_index(Type type) { return type == Type::I32 || type == Type::I64; }
+/// An index expression that is a sum, a difference, a product or a negation.
+bool is_linear(const Expr& expr);
+const Binary* as_binary(const Expr& expr, BinaryOp op);
+/// x / c or x % c with a positive constant c.
+struct ByConstant {
+    Expr dividend;
+    int64_t divisor;
+};
+std::optional<ByConstant> by_constant(const Expr& atom, BinaryOp op);
+
+// Affine forms.
+void add_term(Affine& sum, const Expr& atom, int64_t coefficient);
+void add_scaled(Affine& sum, const Affine& addend, int64_t factor);
+Affine scaled(const Affine& affine, int64_t factor);
+/// A simplified expression's form.
+Affine decompose(const Expr& simple);
+void sort_terms(Affine& affine);
+Expr to_expr(const Affine& affine, Type type);
+/// The factors of a product atom, or the atom itself.
+std::vector<Expr> factors_of(const Expr& atom);
+Expr product_of(std::vector<Expr> factors);
+Affine product(const Affine& a, const Affine& b, Type type);
+/// A total order of expressions up to variables of one name.
+int compare(const Expr& a, const Expr& b);
+
+// Constants and rules (fold.cpp, rules.cpp).
+/// The value of an operation on constants, where that is exact or rounded as IEEE says.
+Expr fold(const Expr& node);
+
+class Simplifier {
+public:
+    explicit Simplifier(const BoundsOverride* overrides = nullptr) : overrides_(overrides) {}
+
+    Expr simplify(const Expr& expr);
+    /// A node whose children are simplified.
+    Expr rewrite(const Expr& node);
+
+    Affine linear(const Expr& expr);
+    /// Of simplified expressions.
+    Interval bounds(const Expr& expr);
+    Interval bounds(const Affine& affine);
+    /// As bounds(), but through symbolic extents and floor divisions too: i < n for an index of extent n.
+    std::optional<int64_t> upper(const Affine& affine);
+    std::optional<int64_t> lower(const Affine& affine);
+
+private:
+    Expr simplify_linear(const Expr& expr);
+    void collect(const Expr& expr, int64_t factor, Affine& sum);
+    void collect_parts(const Expr& expr, int64_t factor, Affine& sum);
+    void combine_quotients(Affine& affine);
+    bool combine_once(Affine& affine);
+
+    Expr rewrite_binary(const Expr& node, const Binary& binary);
+    Expr min_or_max(const Expr& node, const Binary& binary);
+    Expr compare_indices(const Binary& binary);
+    Expr at_most_zero(Affine d, Type type);
+    Expr equals_zero(Affine d, Type type);
+    Expr connect(const Expr& node, const Binary& binary);
+    Expr rewrite_cast(const Expr& node, const Expr& from);
+
+    Expr divide(const Expr& node, const Binary& binary);
+    Expr modulo(const Expr& node, const Binary& binary);
+    Affine divide(const Affine& dividend, int64_t divisor, Type type);
+    Affine modulo(Affine dividend, int64_t divisor, Type type);
+    Expr exact_quotient(const Expr& atom, int64_t divisor);
+    Interval bounds_of_node(const Expr& expr);
+    Interval bounds_of_variable(const Expr& expr, const Variable& variable);
+    bool raise_once(Affine& affine);
+    bool raise_index(Affine& affine, size_t term);
+    bool raise_quotient(Affine& affine, size_t term);
+
+    struct Known {
+        Expr key;  // keeps the node alive: addresses are not reused
+        Expr result;
+    };
+    struct KnownBounds {
+        Expr key;
+        Interval result;
+    };
+    const BoundsOverride* overrides_;
+    std::unordered_map<const ExprNode*, Known> known_;
+    std::unordered_map<const ExprNode*, KnownBounds> known_bounds_;
+};
+
+/// The first rule of the table that matches, applied; undefined if none does.
+Expr apply_rules(const Expr& node, Simplifier& simplifier);
+
+}  // namespace tw

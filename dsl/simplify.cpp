@@ -1,0 +1,449 @@
+// simplify(): index arithmetic through affine forms and bounds, everything else by the rules of rules.cpp.
+#include "dsl/simplify.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "dsl/simplifier.h"
+#include "dsl/walk.h"
+
+namespace tw {
+
+Expr simplify(const Expr& expr) { return Simplifier().simplify(expr); }
+
+Expr Simplifier::simplify(const Expr& expr) {
+    if (expr.as<IntConstant>() || expr.as<Variable>()) return expr;
+    if (auto* real = expr.as<FloatConstant>()) {  // a literal carries all digits
+        double rounded = round_to_type(expr.type(), real->value);
+        return rounded == real->value || rounded != rounded ? expr : constant(expr.type(), rounded);
+    }
+    if (auto found = known_.find(expr.id()); found != known_.end() && found->second.result.defined())
+        return found->second.result;
+    Expr result;
+    try {
+        result = is_linear(expr) ? simplify_linear(expr)
+                                 : rewrite(map_children(expr, [&](const Expr& kid) { return simplify(kid); }));
+    } catch (const Overflow&) {
+        result = map_children(expr, [&](const Expr& kid) { return simplify(kid); });
+    }
+    known_[expr.id()] = {expr, result};
+    if (!result.same(expr)) known_[result.id()] = {result, result};
+    return result;
+}
+
+Expr Simplifier::rewrite(const Expr& node) {
+    if (is_linear(node)) return simplify_linear(node);
+    if (Expr folded = fold(node); folded.defined()) return folded;
+    if (auto* binary = node.as<Binary>()) return rewrite_binary(node, *binary);
+    if (auto* cast = node.as<Cast>()) return rewrite_cast(node, cast->a);
+    Expr changed = apply_rules(node, *this);
+    return changed.defined() ? changed : node;
+}
+
+// Linear forms.
+
+Expr Simplifier::simplify_linear(const Expr& expr) {
+    Affine form = linear(expr);
+    Expr result = to_expr(form, expr.type());
+    return equal(result, expr) ? expr : result;
+}
+
+Affine Simplifier::linear(const Expr& expr) {
+    Affine form;
+    if (is_linear(expr))
+        collect_parts(expr, 1, form);
+    else
+        collect(expr, 1, form);
+    combine_quotients(form);
+    sort_terms(form);
+    return form;
+}
+
+void Simplifier::collect(const Expr& expr, int64_t factor, Affine& sum) {
+    if (!is_linear(expr)) return add_scaled(sum, decompose(simplify(expr)), factor);
+    // A node that is met again is simplified once: sums of shared sums must not take exponential time.
+    auto [found, is_new] = known_.try_emplace(expr.id(), Known{expr, {}});
+    if (!is_new) {
+        Expr simple = found->second.result.defined() ? found->second.result : simplify(expr);
+        return add_scaled(sum, decompose(simple), factor);
+    }
+    collect_parts(expr, factor, sum);
+}
+
+void Simplifier::collect_parts(const Expr& expr, int64_t factor, Affine& sum) {
+    if (auto* negation = expr.as<Unary>()) return collect(negation->a, checked_mul(factor, -1), sum);
+    const Binary& node = *expr.as<Binary>();
+    if (node.op == BinaryOp::Mul) {
+        Affine a, b;
+        collect(node.a, 1, a);
+        collect(node.b, 1, b);
+        combine_quotients(a);
+        combine_quotients(b);
+        sort_terms(a);
+        sort_terms(b);
+        return add_scaled(sum, product(a, b, expr.type()), factor);
+    }
+    collect(node.a, factor, sum);
+    collect(node.b, node.op == BinaryOp::Add ? factor : checked_mul(factor, -1), sum);
+}
+
+namespace {
+
+using Terms = std::vector<std::pair<Expr, int64_t>>;
+
+void erase_pair(Terms& terms, size_t i, size_t j) {
+    terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(std::max(i, j)));
+    terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(std::min(i, j)));
+}
+
+/// Is `product` the product of a / n and n, for the remainder a % n?
+bool is_quotient_times_divisor(const Expr& product, const Binary& remainder) {
+    auto* node = as_binary(product, BinaryOp::Mul);
+    if (!node) return false;
+    for (const auto& [quotient, divisor] : {std::pair(node->a, node->b), std::pair(node->b, node->a)})
+        if (auto* division = as_binary(quotient, BinaryOp::Div))
+            if (equal(divisor, remainder.b) && equal(division->b, remainder.b) && equal(division->a, remainder.a))
+                return true;
+    return false;
+}
+
+/// Does the sum hold `factor` times every term of the addend?
+bool holds(const Affine& sum, const Affine& addend, int64_t factor) {
+    return std::all_of(addend.terms.begin(), addend.terms.end(), [&](const auto& wanted) {
+        return std::any_of(sum.terms.begin(), sum.terms.end(), [&](const auto& term) {
+            return term.second == checked_mul(factor, wanted.second) && equal(term.first, wanted.first);
+        });
+    });
+}
+
+}  // namespace
+
+/// x/c*c + x%c = x, and its kin.
+void Simplifier::combine_quotients(Affine& affine) {
+    while (combine_once(affine)) {
+    }
+}
+
+bool Simplifier::combine_once(Affine& affine) {
+    Terms& terms = affine.terms;
+    auto replace = [&](size_t i, size_t j, const Affine& by, int64_t factor) {
+        if (i == j)
+            terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(i));
+        else
+            erase_pair(terms, i, j);
+        add_scaled(affine, by, factor);
+        return true;
+    };
+    for (size_t q = 0; q < terms.size(); ++q) {
+        auto quotient = by_constant(terms[q].first, BinaryOp::Div);
+        if (!quotient) continue;
+        auto [dividend, divisor] = *quotient;
+        int64_t coefficient = terms[q].second;
+        if (coefficient % divisor != 0) continue;
+        // x/c*c = x where c divides x
+        if (divisor_of(dividend) % divisor == 0) return replace(q, q, decompose(dividend), coefficient / divisor);
+        // x - x/c*c = x%c
+        Affine whole = decompose(dividend);
+        int64_t factor = -(coefficient / divisor);
+        if (holds(affine, whole, factor)) {
+            Affine remainder = modulo(whole, divisor, dividend.type());
+            terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(q));
+            add_scaled(affine, whole, -factor);
+            add_scaled(affine, remainder, factor);
+            return true;
+        }
+    }
+    for (size_t r = 0; r < terms.size(); ++r) {
+        auto* remainder = as_binary(terms[r].first, BinaryOp::Mod);
+        if (!remainder) continue;
+        int64_t divisor = as_constant(remainder->b).value_or(0), factor = terms[r].second;
+        for (size_t q = 0; q < terms.size(); ++q) {
+            if (q == r) continue;
+            auto [atom, coefficient] = terms[q];
+            // x/n*n + x%n = x
+            if (coefficient == factor && is_quotient_times_divisor(atom, *remainder))
+                return replace(q, r, decompose(remainder->a), factor);
+            if (divisor <= 0 || coefficient != checked_mul(factor, divisor)) continue;
+            auto quotient = by_constant(atom, BinaryOp::Div);
+            if (quotient && quotient->divisor == divisor && equal(quotient->dividend, remainder->a))
+                return replace(q, r, decompose(remainder->a), factor);
+            // x/c%d*c + x%c = x%(c*d)
+            auto inner = by_constant(atom, BinaryOp::Mod);
+            quotient = inner ? by_constant(inner->dividend, BinaryOp::Div) : std::nullopt;
+            if (quotient && quotient->divisor == divisor && equal(quotient->dividend, remainder->a)) {
+                int64_t both = checked_mul(divisor, inner->divisor);
+                return replace(q, r, modulo(decompose(remainder->a), both, atom.type()), factor);
+            }
+        }
+    }
+    return false;
+}
+
+// Operations on simplified operands.
+
+Expr Simplifier::rewrite_binary(const Expr& node, const Binary& binary) {
+    if (is_index(binary.a.type())) {
+        switch (binary.op) {
+            case BinaryOp::Div: return divide(node, binary);
+            case BinaryOp::Mod: return modulo(node, binary);
+            case BinaryOp::Min:
+            case BinaryOp::Max: return min_or_max(node, binary);
+            case BinaryOp::Less:
+            case BinaryOp::LessEqual:
+            case BinaryOp::Equal:
+            case BinaryOp::NotEqual: {
+                Expr result = compare_indices(binary);
+                return equal(result, node) ? node : result;
+            }
+            default: break;
+        }
+    }
+    if (binary.op == BinaryOp::And || binary.op == BinaryOp::Or) return connect(node, binary);
+    Expr changed = apply_rules(node, *this);
+    return changed.defined() ? changed : node;
+}
+
+Expr Simplifier::min_or_max(const Expr& node, const Binary& binary) {
+    Affine difference = decompose(binary.a) - decompose(binary.b);
+    combine_quotients(difference);
+    bool is_min = binary.op == BinaryOp::Min;
+    if (auto most = upper(difference); most && *most <= 0) return is_min ? binary.a : binary.b;
+    if (auto least = lower(difference); least && *least >= 0) return is_min ? binary.b : binary.a;
+    Expr changed = apply_rules(node, *this);
+    return changed.defined() ? changed : node;
+}
+
+Expr Simplifier::compare_indices(const Binary& node) {
+    Affine difference = decompose(node.a) - decompose(node.b);
+    combine_quotients(difference);
+    sort_terms(difference);
+    Type type = node.a.type();
+    switch (node.op) {
+        case BinaryOp::Less: difference.offset = checked_add(difference.offset, 1); [[fallthrough]];
+        case BinaryOp::LessEqual: return at_most_zero(std::move(difference), type);
+        default: break;
+    }
+    Expr equality = equals_zero(std::move(difference), type);
+    if (node.op == BinaryOp::Equal) return equality;
+    if (auto value = as_constant(equality)) return Expr(*value == 0);
+    return binary(BinaryOp::NotEqual, equality.as<Binary>()->a, equality.as<Binary>()->b);
+}
+
+namespace {
+
+int64_t coefficient_divisor(const Affine& affine) {
+    int64_t divisor = 0;
+    for (const auto& term : affine.terms) divisor = std::gcd(divisor, term.second);
+    return divisor;
+}
+
+struct Sides {
+    Affine positive, negative;
+};
+Sides sides_of(const Affine& affine) {
+    Sides sides;
+    for (const auto& [atom, coefficient] : affine.terms) {
+        if (coefficient > 0)
+            sides.positive.terms.emplace_back(atom, coefficient);
+        else
+            sides.negative.terms.emplace_back(atom, -coefficient);
+    }
+    return sides;
+}
+
+}  // namespace
+
+/// d <= 0 as: p < c, c <= n, or p + c < n and p <= n + c, where d = p - n + constant.
+Expr Simplifier::at_most_zero(Affine d, Type type) {
+    if (d.terms.empty()) return Expr(d.offset <= 0);
+    int64_t divisor = coefficient_divisor(d);
+    for (auto& term : d.terms) term.second /= divisor;
+    d.offset = -floor_div(checked_mul(d.offset, -1), divisor);
+    if (auto most = upper(d); most && *most <= 0) return Expr(true);
+    if (auto least = lower(d); least && *least > 0) return Expr(false);
+    if (d.terms.size() == 1) {
+        auto [atom, sign] = d.terms[0];
+        if (auto quotient = by_constant(atom, BinaryOp::Div)) {
+            // x/c <= -k: x <= -k*c + c - 1;   x/c >= k: x >= k*c
+            Affine whole = scaled(decompose(quotient->dividend), sign);
+            int64_t bound = checked_mul(d.offset, quotient->divisor);
+            if (sign > 0) bound = checked_add(bound, 1 - quotient->divisor);
+            whole.offset = checked_add(whole.offset, bound);
+            return at_most_zero(std::move(whole), type);
+        }
+    }
+    auto [positive, negative] = sides_of(d);
+    BinaryOp op = BinaryOp::LessEqual;
+    if (negative.terms.empty()) {
+        op = BinaryOp::Less;
+        negative.offset = checked_add(1, checked_mul(d.offset, -1));
+    } else if (positive.terms.empty()) {
+        positive.offset = d.offset;
+    } else if (d.offset > 0) {
+        op = BinaryOp::Less;
+        positive.offset = d.offset - 1;
+    } else {
+        negative.offset = checked_mul(d.offset, -1);
+    }
+    return binary(op, to_expr(positive, type), to_expr(negative, type));
+}
+
+Expr Simplifier::equals_zero(Affine d, Type type) {
+    if (d.terms.empty()) return Expr(d.offset == 0);
+    auto most = upper(d), least = lower(d);
+    if ((most && *most < 0) || (least && *least > 0)) return Expr(false);
+    if (most == 0 && least == 0) return Expr(true);
+    int64_t value_divisor = 0;
+    for (const auto& [atom, coefficient] : d.terms)
+        value_divisor = std::gcd(value_divisor, checked_mul(coefficient, divisor_of(atom)));
+    if (value_divisor != 0 && d.offset % value_divisor != 0) return Expr(false);
+    int64_t divisor = coefficient_divisor(d);
+    if (d.offset % divisor != 0) return Expr(false);
+    if (d.terms[0].second < 0) divisor = -divisor;  // the first term gets a positive coefficient
+    for (auto& term : d.terms) term.second /= divisor;
+    d.offset /= divisor;
+    auto [positive, negative] = sides_of(d);
+    if (negative.terms.empty() || d.offset < 0)
+        negative.offset = checked_mul(d.offset, -1);
+    else
+        positive.offset = d.offset;
+    return binary(BinaryOp::Equal, to_expr(positive, type), to_expr(negative, type));
+}
+
+// Conjunctions and disjunctions.
+
+namespace {
+
+void flatten(const Expr& expr, BinaryOp op, std::vector<Expr>& parts) {
+    if (auto* node = as_binary(expr, op)) {
+        flatten(node->a, op, parts);
+        flatten(node->b, op, parts);
+    } else {
+        parts.push_back(expr);
+    }
+}
+
+/// d where the condition says d <= 0.
+std::optional<Affine> at_most_zero_form(const Expr& condition) {
+    auto* node = condition.as<Binary>();
+    if (!node || !is_index(node->a.type())) return {};
+    if (node->op != BinaryOp::Less && node->op != BinaryOp::LessEqual) return {};
+    Affine d = decompose(node->a) - decompose(node->b);
+    if (node->op == BinaryOp::Less) d.offset = checked_add(d.offset, 1);
+    return d;
+}
+
+bool are_opposite(const Expr& a, const Expr& b) {
+    auto* not_a = a.as<Unary>();
+    auto* not_b = b.as<Unary>();
+    if (not_a && not_a->op == UnaryOp::Not && equal(not_a->a, b)) return true;
+    if (not_b && not_b->op == UnaryOp::Not && equal(not_b->a, a)) return true;
+    auto *x = a.as<Binary>(), *y = b.as<Binary>();
+    if (!x || !y || !equal(x->a, y->a) || !equal(x->b, y->b)) return false;
+    return (x->op == BinaryOp::Equal && y->op == BinaryOp::NotEqual) ||
+           (x->op == BinaryOp::NotEqual && y->op == BinaryOp::Equal);
+}
+
+bool reads_memory(const Expr& expr) {
+    if (expr.as<Read>() || expr.as<Load>()) return true;
+    bool found = false;
+    for_each_child(*expr, [&](const Expr& kid) { found = found || reads_memory(kid); });
+    return found;
+}
+
+enum class Relation { None, Same, FirstImplies, SecondImplies, Exclusive, Exhaustive, Complementary };
+
+/// How two conditions on indices relate: d1 <= 0 and d2 <= 0 with a constant distance.
+Relation relate(const Expr& a, const Expr& b) {
+    if (equal(a, b)) return Relation::Same;
+    if (are_opposite(a, b)) return Relation::Complementary;
+    auto d = at_most_zero_form(a);
+    auto e = d ? at_most_zero_form(b) : std::nullopt;
+    if (!e) return Relation::None;
+    if (d->terms.size() != e->terms.size()) return Relation::None;
+    if (Affine distance = *e - *d; distance.terms.empty())
+        return distance.offset <= 0 ? Relation::FirstImplies : Relation::SecondImplies;
+    Affine sum = *d + *e;
+    if (!sum.terms.empty()) return Relation::None;
+    // d <= 0, and d >= the sum
+    if (sum.offset == 1) return Relation::Complementary;
+    return sum.offset > 1 ? Relation::Exclusive : Relation::Exhaustive;
+}
+
+/// A list of conditions joined by one operation, without the redundant ones. Order is kept: what stands first may guard
+/// the reads of what follows.
+struct Chain {
+    BinaryOp op;
+    std::vector<Expr> parts;
+    bool decided = false;  // false for And, true for Or
+
+    bool is_and() const { return op == BinaryOp::And; }
+    Relation contradiction() const { return is_and() ? Relation::Exclusive : Relation::Exhaustive; }
+    Relation redundant_first() const { return is_and() ? Relation::SecondImplies : Relation::FirstImplies; }
+    Relation redundant_second() const { return is_and() ? Relation::FirstImplies : Relation::SecondImplies; }
+
+    void add(const Expr& part) {
+        if (auto value = as_constant(part)) {
+            decided = decided || (*value != 0) != is_and();
+            return;
+        }
+        for (size_t i = 0; i < parts.size(); ++i) {
+            Relation relation = relate(parts[i], part);
+            if (relation == Relation::Complementary || relation == contradiction()) decided = true;
+            if (relation == redundant_second() || relation == Relation::Same) return;
+            if (relation != redundant_first() || reads_memory(part)) continue;
+            parts[i] = part;  // the stronger condition may be redundant itself, or make others redundant
+            std::vector<Expr> again;
+            again.swap(parts);
+            for (const Expr& each : again) add(each);
+            return;
+        }
+        parts.push_back(part);
+    }
+};
+
+}  // namespace
+
+Expr Simplifier::connect(const Expr& node, const Binary& binary_node) {
+    std::vector<Expr> parts;
+    flatten(node, binary_node.op, parts);
+    Chain chain{binary_node.op, {}};
+    for (const Expr& part : parts) chain.add(part);
+    if (chain.decided) return Expr(!chain.is_and());
+    if (chain.parts.empty()) return Expr(chain.is_and());
+    Expr result = chain.parts[0];
+    for (size_t i = 1; i < chain.parts.size(); ++i) result = binary(chain.op, result, chain.parts[i]);
+    return equal(result, node) ? node : result;
+}
+
+// Conversions.
+
+namespace {
+
+/// Does `to` hold every value of `from`?
+bool holds_all_of(Type to, Type from) {
+    if (to == from) return true;
+    if (from == Type::Bool) return true;
+    switch (to) {
+        case Type::F64: return from != Type::I64;
+        case Type::F32: return is_float(from) ? from != Type::F64 : bytes_of(from) == 1;
+        case Type::TF32: return is_float(from) && bytes_of(from) <= 2;
+        case Type::F16: return bytes_of(from) == 1;
+        case Type::I64: return is_integer(from);
+        case Type::I32: return from == Type::I8 || from == Type::U8;
+        case Type::U32: return from == Type::U8;
+        default: return false;
+    }
+}
+
+}  // namespace
+
+Expr Simplifier::rewrite_cast(const Expr& node, const Expr& from) {
+    Type to = node.type();
+    auto* inner = from.as<Cast>();
+    if (inner && holds_all_of(from.type(), inner->a.type()))
+        return inner->a.type() == to ? inner->a : rewrite(cast_unchecked(to, inner->a));
+    return node;
+}
+
+}  // namespace tw

@@ -1,0 +1,410 @@
+#include "dsl/tensor.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+std::string shape_text(const std::vector<Expr>& shape) {
+    std::vector<std::string> extents;
+    for (const Expr& extent : shape) extents.push_back(to_string(extent));
+    return fmt::format("[{}]", fmt::join(extents, ", "));
+}
+
+std::vector<Expr> exprs_of(const Shape& shape) {
+    std::vector<Expr> result;
+    for (const Extent& extent : shape) result.push_back(simplify(extent.expr));
+    return result;
+}
+
+void check_shape(const std::string& what, const std::string& name, const std::vector<Expr>& shape,
+                 std::source_location where) {
+    for (size_t d = 0; d < shape.size(); ++d) {
+        user_check(shape[d].defined() && shape[d].type() == Type::I64, where,
+                   "{} '{}': extent {} must be an integer or a size made of tw::size(...)", what, name, d);
+        auto bounds = bounds_of(shape[d]);
+        user_check(bounds.min && *bounds.min >= 0, where,
+                   "{} '{}': extent {} of {} may be negative; extents start at 0", what, name, d, shape_text(shape));
+    }
+}
+
+/// An index variable 0 <= v < extent.
+Expr axis_variable(const std::string& name, const Expr& extent) {
+    auto bounds = bounds_of(extent);
+    Variable variable{.name = name, .min = 0, .extent = extent};
+    if (bounds.max) variable.max = std::max<int64_t>(*bounds.max - 1, 0);
+    return make_expr(Type::I64, variable);
+}
+
+/// The largest value of an index expression, as an expression of sizes: each axis at its end by the sign of its
+/// coefficient. Exact for affine indices; non-affine parts keep their own bounds.
+Expr extreme_of(const Expr& index, bool largest) {
+    Affine affine = affine_of(index);
+    Expr result = constant(Type::I64, affine.offset);
+    for (const auto& [atom, coefficient] : affine.terms) {
+        Expr value = atom;
+        const Variable* variable = atom.as<Variable>();
+        if (variable && variable->kind == VariableKind::Index && variable->extent.defined()) {
+            bool at_end = (coefficient > 0) == largest;
+            value = at_end ? variable->extent - 1 : constant(Type::I64, int64_t{0});
+        }
+        result = result + value * constant(Type::I64, coefficient);
+    }
+    return simplify(result);
+}
+
+bool reads_memory(const Expr& expr) {
+    bool found = false;
+    visit(expr, [&](const Expr& e) { found = found || e.as<Read>() || e.as<Cast>(); });
+    return found;
+}
+
+/// Reads that may leave their tensor, without padded().
+void check_reads(const std::string& name, const Expr& body, std::source_location where) {
+    visit(body, [&](const Expr& e) {
+        const Read* read = e.as<Read>();
+        if (!read || read->guarded) return;
+        for (size_t d = 0; d < read->indices.size(); ++d) {
+            const Expr& index = read->indices[d];
+            if (reads_memory(index)) continue;  // a gather: its data decides
+            const Expr& extent = read->operation->shape[d];
+            Expr low = extreme_of(index, false), high = extreme_of(index, true);
+            bool inside = prove(low >= 0).value_or(false) && prove(high < extent).value_or(false);
+            bool empty = false;  // an empty iteration space reads nothing
+            visit(index, [&](const Expr& part) {
+                const Variable* variable = part.as<Variable>();
+                if (variable && variable->extent.defined() && is_constant(variable->extent, 0)) empty = true;
+            });
+            user_check(inside || empty, where,
+                       "compute '{}': {}: index {} runs from {} to {}, but '{}' is {}; "
+                       "padded({}, value) allows reads outside",
+                       name, to_string(e), d, to_string(low), to_string(high), read->operation->name,
+                       shape_text(read->operation->shape), read->operation->name);
+        }
+    });
+}
+
+std::string axis_name(size_t dimension) {
+    static const char* names[] = {"i", "j", "p", "q", "u", "v"};
+    return dimension < std::size(names) ? names[dimension] : fmt::format("i{}", dimension);
+}
+
+Value lowest_of(Type type) {
+    if (is_float(type)) return make_value(type, -std::numeric_limits<double>::infinity());
+    switch (type) {
+        case Type::I32: return make_value(type, int64_t{std::numeric_limits<int32_t>::min()});
+        case Type::I64: return make_value(type, std::numeric_limits<int64_t>::min());
+        default: return make_value(type, int64_t{0});
+    }
+}
+
+Value highest_of(Type type) {
+    if (is_float(type)) return make_value(type, std::numeric_limits<double>::infinity());
+    switch (type) {
+        case Type::I32: return make_value(type, int64_t{std::numeric_limits<int32_t>::max()});
+        case Type::I64: return make_value(type, std::numeric_limits<int64_t>::max());
+        case Type::U32: return make_value(type, int64_t{std::numeric_limits<uint32_t>::max()});
+        default: return make_value(type, int64_t{1});
+    }
+}
+
+Value number(Type type, int64_t value) {
+    return is_float(type) ? make_value(type, static_cast<double>(value)) : make_value(type, value);
+}
+
+Expr reduce_with(const char* name, BinaryOp op, Value (*identity)(Type), const Operand& value,
+                 const std::vector<Axis>& axes) {
+    Type type = value.expr.type();
+    user_check(type != Type::Bool && !info(type).is_storage_only, value.where,
+               "{}: cannot accumulate in {}; cast the value first, e.g. cast(f32, x)", name, name_of(type));
+    Reducer reducer = make_reducer(name, {constant(identity(type))},
+                                   [&](const std::vector<Expr>& a, const std::vector<Expr>& b) {
+                                       return std::vector<Expr>{binary(op, a[0], b[0])};
+                                   });
+    return reduce(reducer, {value}, axes, value.where)[0];
+}
+
+}  // namespace
+
+const Expr infinity = constant(Type::F32, std::numeric_limits<double>::infinity());
+
+Expr Tensor::read(const std::vector<Operand>& indices, std::source_location where) const {
+    if (!indices.empty()) where = indices[0].where;
+    user_check(defined(), where, "an undefined tensor is read; declare it with input() or compute() first");
+    user_check(static_cast<int>(indices.size()) == rank(), where, "'{}' has {} dimensions {}, but {} indices are given",
+               name(), rank(), shape_text(shape()), indices.size());
+    Read read{operation_, output_, {}};
+    for (const Operand& index : indices) {
+        user_check(is_integer(index.expr.type()), index.where,
+                   "an index of '{}' is {} of type {}; indices are integers: cast(i64, x)", name(),
+                   to_string(index.expr), name_of(index.expr.type()));
+        read.indices.push_back(cast_unchecked(Type::I64, index.expr));
+    }
+    return make_expr(type(), std::move(read));
+}
+
+Expr Padded::read(const std::vector<Operand>& indices, std::source_location where) const {
+    Expr inside = tensor_.read(indices, where);
+    Read read = *inside.as<Read>();
+    read.guarded = true;
+    std::vector<Expr> conditions;
+    for (size_t d = 0; d < read.indices.size(); ++d) {
+        conditions.push_back(read.indices[d] >= 0);
+        conditions.push_back(read.indices[d] < tensor_.shape()[d]);
+    }
+    Expr guarded = make_expr(tensor_.type(), std::move(read));
+    return select_unchecked(simplify(all_of(conditions)), guarded, value_);
+}
+
+Tensor input(const std::string& name, Type type, const Shape& shape, const Shape& strides, std::source_location where) {
+    auto operation = std::make_shared<Operation>();
+    operation->name = name;
+    operation->shape = exprs_of(shape);
+    operation->outputs = {{type, {}}};
+    operation->strides = exprs_of(strides);
+    operation->where = where;
+    check_shape("input", name, operation->shape, where);
+    user_check(strides.empty() || strides.size() == shape.size(), where,
+               "input '{}': {} strides for {} dimensions {}; give one stride a dimension, in elements", name,
+               strides.size(), shape.size(), shape_text(operation->shape));
+    return Tensor(operation, 0);
+}
+
+Padded padded(const Tensor& tensor, const Operand& value) {
+    Type type = tensor.type();
+    Expr padding = value.expr;
+    if (auto* number = padding.as<IntConstant>())
+        padding = is_float(type) ? constant(type, static_cast<double>(number->value)) : constant(type, number->value);
+    else if (auto* real = padding.as<FloatConstant>(); real && is_float(type))
+        padding = constant(type, real->value);
+    user_check(padding.type() == type, value.where, "padded({}, ...): the padding is {}, the tensor {}; cast it",
+               tensor.name(), name_of(padding.type()), name_of(type));
+    return Padded(tensor, padding);
+}
+
+Axis reduce_axis(const std::string& name, const Extent& extent, std::source_location where) {
+    Expr simple = simplify(extent.expr);
+    check_shape("reduce_axis", name, {simple}, where);
+    return {axis_variable(name, simple), simple};
+}
+
+Expr sum(const Operand& value, const std::vector<Axis>& axes) {
+    return reduce_with("sum", BinaryOp::Add, [](Type t) { return number(t, 0); }, value, axes);
+}
+Expr prod(const Operand& value, const std::vector<Axis>& axes) {
+    return reduce_with("prod", BinaryOp::Mul, [](Type t) { return number(t, 1); }, value, axes);
+}
+Expr reduce_max(const Operand& value, const std::vector<Axis>& axes) {
+    return reduce_with("max", BinaryOp::Max, lowest_of, value, axes);
+}
+Expr reduce_min(const Operand& value, const std::vector<Axis>& axes) {
+    return reduce_with("min", BinaryOp::Min, highest_of, value, axes);
+}
+Expr sum(const Operand& value, const Axis& axis) { return sum(value, std::vector<Axis>{axis}); }
+Expr prod(const Operand& value, const Axis& axis) { return prod(value, std::vector<Axis>{axis}); }
+Expr reduce_max(const Operand& value, const Axis& axis) { return reduce_max(value, std::vector<Axis>{axis}); }
+Expr reduce_min(const Operand& value, const Axis& axis) { return reduce_min(value, std::vector<Axis>{axis}); }
+
+Reducer make_reducer(const std::string& name, const std::vector<Expr>& identity, const Combine& combine,
+                     bool commutative, std::source_location where) {
+    auto reducer = std::make_shared<ReducerNode>();
+    reducer->name = name;
+    reducer->identity = identity;
+    reducer->commutative = commutative;
+    user_check(!identity.empty(), where, "reducer '{}': needs at least one component", name);
+    for (size_t c = 0; c < identity.size(); ++c) {
+        Type type = identity[c].type();
+        user_check(identity[c].as<IntConstant>() || identity[c].as<FloatConstant>(), where,
+                   "reducer '{}': identity {} must be a constant", name, c);
+        for (auto* side : {&reducer->left, &reducer->right}) {
+            Variable operand{.name = fmt::format("{}{}", side == &reducer->left ? "a" : "b", c),
+                             .kind = VariableKind::Scalar};
+            side->push_back(make_expr(type, operand));
+        }
+    }
+    reducer->combined = combine(reducer->left, reducer->right);
+    user_check(reducer->combined.size() == identity.size(), where,
+               "reducer '{}': combine returns {} components, the identity has {}", name, reducer->combined.size(),
+               identity.size());
+    for (size_t c = 0; c < identity.size(); ++c)
+        user_check(reducer->combined[c].type() == identity[c].type(), where,
+                   "reducer '{}': combine's component {} is {}, its identity {}", name, c,
+                   name_of(reducer->combined[c].type()), name_of(identity[c].type()));
+    return reducer;
+}
+
+std::vector<Expr> reduce(const Reducer& reducer, const std::vector<Operand>& values, const std::vector<Axis>& axes,
+                         std::source_location where) {
+    user_check(values.size() == reducer->identity.size(), where, "reduce with '{}': {} values for {} components",
+               reducer->name, values.size(), reducer->identity.size());
+    user_check(!axes.empty(), where, "reduce with '{}': needs at least one reduce_axis", reducer->name);
+    Reduce node{reducer, {}, {}, 0, where};
+    for (size_t c = 0; c < values.size(); ++c) {
+        Expr value = values[c].expr;
+        user_check(value.type() == reducer->identity[c].type(), where,
+                   "reduce with '{}': value {} is {}, the component {}; cast it", reducer->name, c,
+                   name_of(value.type()), name_of(reducer->identity[c].type()));
+        node.values.push_back(value);
+    }
+    for (const Axis& axis : axes) node.axes.push_back(axis.variable);
+    std::vector<Expr> components;
+    for (size_t c = 0; c < values.size(); ++c) {
+        node.component = static_cast<int>(c);
+        components.push_back(make_expr(reducer->identity[c].type(), node));
+    }
+    return components;
+}
+
+std::vector<Expr> argmax(const Operand& value, const Axis& axis) {
+    Type type = value.expr.type();
+    Expr none = constant(Type::I64, std::numeric_limits<int64_t>::max());
+    Reducer reducer = make_reducer("argmax", {constant(lowest_of(type)), none},
+                                   [](const std::vector<Expr>& a, const std::vector<Expr>& b) {
+                                       Expr first = a[0] > b[0] || (a[0] == b[0] && a[1] <= b[1]);
+                                       return std::vector<Expr>{select(first, a[0], b[0]), select(first, a[1], b[1])};
+                                   });
+    return reduce(reducer, {value, Operand(axis.variable)}, {axis}, value.where);
+}
+
+std::vector<Expr> welford(const Operand& value, const std::vector<Axis>& axes) {
+    Type type = value.expr.type();
+    Expr zero = constant(type, 0.0), one = constant(type, 1.0);
+    Reducer reducer = make_reducer("welford", {zero, zero, zero},
+                                   [&](const std::vector<Expr>& a, const std::vector<Expr>& b) {
+                                       Expr count = a[2] + b[2], delta = b[0] - a[0];
+                                       Expr share = select(count == zero, zero, b[2] / count);
+                                       return std::vector<Expr>{a[0] + delta * share,
+                                                                a[1] + b[1] + delta * delta * a[2] * share, count};
+                                   });
+    return reduce(reducer, {value, Operand(zero), Operand(one)}, axes, value.where);
+}
+
+std::vector<Tensor> compute_tuple(const std::string& name, const Shape& shape, const Body& body,
+                                  std::source_location where) {
+    auto operation = std::make_shared<Operation>();
+    operation->name = name;
+    operation->shape = exprs_of(shape);
+    operation->where = where;
+    check_shape("compute", name, operation->shape, where);
+    for (size_t d = 0; d < shape.size(); ++d)
+        operation->axes.push_back(axis_variable(axis_name(d), operation->shape[d]));
+    std::vector<Expr> bodies = body(operation->axes);
+    user_check(!bodies.empty(), where, "compute '{}': the body returns nothing", name);
+    for (const Expr& expr : bodies) {
+        user_check(expr.defined(), where, "compute '{}': the body returns an undefined expression", name);
+        check_reads(name, expr, where);
+        operation->outputs.push_back({expr.type(), expr});
+    }
+    std::vector<Tensor> tensors;
+    for (size_t o = 0; o < bodies.size(); ++o) tensors.emplace_back(operation, static_cast<int>(o));
+    return tensors;
+}
+
+void detail::check_arity(const std::string& name, size_t rank, size_t parameters, std::source_location where) {
+    user_check(rank == parameters, where, "compute '{}': the shape has {} dimensions, the body takes {} indices", name,
+               rank, parameters);
+}
+
+namespace {
+
+struct Formula {
+    std::vector<std::string> operands;
+    std::string result;
+};
+
+Formula parse_formula(const std::string& formula, std::source_location where) {
+    size_t arrow = formula.find("->");
+    user_check(arrow != std::string::npos, where, "einsum \"{}\": needs an arrow, as in \"ik,kj->ij\"", formula);
+    Formula parsed{{}, formula.substr(arrow + 2)};
+    std::string left = formula.substr(0, arrow), part;
+    for (char c : left + ",") {
+        if (c != ',') part += c;
+        else parsed.operands.push_back(std::exchange(part, ""));
+    }
+    return parsed;
+}
+
+}  // namespace
+
+Tensor einsum(const std::string& name, const std::string& formula, const std::vector<Tensor>& operands,
+              std::source_location where) {
+    Formula parsed = parse_formula(formula, where);
+    user_check(parsed.operands.size() == operands.size(), where, "einsum \"{}\": {} operands in the formula, {} given",
+               formula, parsed.operands.size(), operands.size());
+    std::map<char, Expr> extents;
+    for (size_t o = 0; o < operands.size(); ++o) {
+        const std::string& letters = parsed.operands[o];
+        user_check(static_cast<int>(letters.size()) == operands[o].rank(), where,
+                   "einsum \"{}\": '{}' names {} dimensions, but '{}' is {}", formula, letters, letters.size(),
+                   operands[o].name(), shape_text(operands[o].shape()));
+        for (size_t d = 0; d < letters.size(); ++d) {
+            auto [entry, fresh] = extents.emplace(letters[d], operands[o].shape()[d]);
+            user_check(fresh || equal(entry->second, operands[o].shape()[d]), where,
+                       "einsum \"{}\": '{}' is {} elsewhere, but {} in '{}' {}", formula, letters[d],
+                       to_string(entry->second), to_string(operands[o].shape()[d]), operands[o].name(),
+                       shape_text(operands[o].shape()));
+        }
+    }
+    Shape shape;
+    for (char letter : parsed.result) {
+        user_check(extents.count(letter), where, "einsum \"{}\": no operand has the letter '{}' of the result", formula,
+                   letter);
+        shape.push_back(extents.at(letter));
+    }
+    std::vector<Axis> reduced;
+    std::map<char, Expr> index;
+    for (const auto& [letter, extent] : extents) {
+        if (parsed.result.find(letter) != std::string::npos) continue;
+        reduced.push_back(reduce_axis(std::string(1, letter), extent, where));
+        index[letter] = reduced.back().variable;
+    }
+    return compute(name, shape, [&](const std::vector<Expr>& axes) {
+        for (size_t d = 0; d < parsed.result.size(); ++d) index[parsed.result[d]] = axes[d];
+        Expr product;
+        for (size_t o = 0; o < operands.size(); ++o) {
+            std::vector<Operand> indices;
+            for (char letter : parsed.operands[o]) indices.emplace_back(index.at(letter), where);
+            Expr factor = operands[o].read(indices, where);
+            if (info(factor.type()).is_storage_only) factor = cast(Type::F32, Operand(factor, where));
+            product = product.defined() ? Operand(product, where) * Operand(factor, where) : factor;
+        }
+        return reduced.empty() ? product : sum(Operand(product, where), reduced);
+    }, where);
+}
+
+std::vector<std::shared_ptr<const Operation>> operations_of(const std::vector<Tensor>& outputs) {
+    std::vector<std::shared_ptr<const Operation>> order;
+    std::set<const Operation*> seen;
+    std::function<void(const std::shared_ptr<const Operation>&)> add = [&](const auto& operation) {
+        if (!seen.insert(operation.get()).second) return;
+        for (const auto& output : operation->outputs) {
+            if (!output.body.defined()) continue;
+            visit(output.body, [&](const Expr& e) {
+                if (const Read* read = e.as<Read>()) add(read->operation);
+            });
+        }
+        order.push_back(operation);
+    };
+    for (const Tensor& output : outputs) add(output.operation());
+    return order;
+}
+
+std::string to_string(const Operation& operation) {
+    if (operation.is_input())
+        return fmt::format("{}: {} {}", operation.name, name_of(operation.outputs[0].type), shape_text(operation.shape));
+    std::vector<std::string> axes, lines;
+    for (const Expr& axis : operation.axes) axes.push_back(to_string(axis));
+    for (size_t o = 0; o < operation.outputs.size(); ++o) {
+        std::string suffix = operation.outputs.size() > 1 ? fmt::format(".{}", o) : "";
+        lines.push_back(fmt::format("{}{}[{}] = {}", operation.name, suffix, fmt::join(axes, ", "),
+                                    to_string(operation.outputs[o].body)));
+    }
+    return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+}  // namespace tw

@@ -1,0 +1,90 @@
+#include "dsl/tree.h"
+
+#include "support/error.h"
+
+namespace tw {
+
+Stmt sequence(std::vector<Stmt> stmts) {
+    if (stmts.size() == 1) return stmts[0];
+    return make_stmt(Sequence{std::move(stmts)});
+}
+
+std::string to_string(Level level) {
+    switch (level) {
+        case Level::Serial: return "serial";
+        case Level::Unroll: return "unrolled";
+        case Level::Vector: return "vector";
+        case Level::GridX: return "grid.x";
+        case Level::GridY: return "grid.y";
+        case Level::GridZ: return "grid.z";
+        case Level::Thread: return "thread";
+        case Level::Warp: return "warp";
+        case Level::Lane: return "lane";
+    }
+    return "?";
+}
+
+std::string to_string(Memory memory) {
+    switch (memory) {
+        case Memory::Auto: return "auto";
+        case Memory::Global: return "global";
+        case Memory::Shared: return "shared";
+        case Memory::Registers: return "registers";
+    }
+    return "?";
+}
+
+namespace {
+
+std::string bracketed(const std::vector<Expr>& exprs) {
+    std::vector<std::string> texts;
+    for (const Expr& e : exprs) texts.push_back(to_string(e));
+    return fmt::format("[{}]", fmt::join(texts, ", "));
+}
+
+struct TreePrinter {
+    std::string text;
+    int depth = 0;
+
+    void line(const std::string& content) { text += std::string(depth * 2, ' ') + content + "\n"; }
+
+    void print(const Stmt& stmt) {
+        std::visit([&](const auto& node) { (*this)(node); }, (*stmt).kind);
+    }
+    void operator()(const For& loop) {
+        std::string level = loop.level == Level::Serial ? "" : fmt::format("  ({})", to_string(loop.level));
+        line(fmt::format("for {} in 0..{}{}", to_string(loop.variable), to_string(loop.extent), level));
+        ++depth;
+        print(loop.body);
+        --depth;
+    }
+    void operator()(const Sequence& block) {
+        for (const Stmt& stmt : block.stmts) print(stmt);
+    }
+    void operator()(const Allocate& allocate) {
+        const BufferNode& b = *allocate.buffer;
+        line(fmt::format("{}: {} {} in {}", b.name, name_of(b.type), bracketed(b.shape), to_string(b.memory)));
+        print(allocate.body);
+    }
+    void operator()(const Leaf& leaf) {
+        std::string mask;
+        if (!is_constant(leaf.mask, 1)) mask = fmt::format("if {}: ", to_string(leaf.mask));
+        for (const StoreTo& store : leaf.stores)
+            line(fmt::format("{}{}{} = {}", mask, store.buffer->name, bracketed(store.indices), to_string(store.value)));
+    }
+};
+
+}  // namespace
+
+std::string to_string(const Tree& tree) {
+    TreePrinter printer;
+    for (const Nest& nest : tree.nests) {
+        printer.line(fmt::format("kernel {}", nest.name));
+        ++printer.depth;
+        printer.print(nest.body);
+        --printer.depth;
+    }
+    return printer.text;
+}
+
+}  // namespace tw

@@ -1,0 +1,118 @@
+// The schedule tree: loops, sequences, allocations and leaves, executed sequentially with bindings ignored.
+#pragma once
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "dsl/expr.h"
+
+namespace tw {
+
+enum class Memory {
+    Auto,       ///< registers if only the producing thread reads an element, else shared
+    Global,
+    Shared,     ///< one copy a block
+    Registers,  ///< one copy a thread
+};
+
+/// What a loop runs on.
+enum class Level { Serial, Unroll, Vector, GridX, GridY, GridZ, Thread, Warp, Lane };
+inline bool is_grid(Level level) { return level == Level::GridX || level == Level::GridY || level == Level::GridZ; }
+/// Runs on the threads of a block.
+inline bool is_thread(Level level) { return level == Level::Thread || level == Level::Warp || level == Level::Lane; }
+std::string to_string(Level level);
+std::string to_string(Memory memory);
+
+/// A piece of memory, indexed by one expression a dimension. Identity is the node's address.
+struct BufferNode {
+    std::string name;
+    Type type;
+    Memory memory;
+    std::vector<Expr> shape;    ///< constants unless global
+    std::vector<Expr> strides;  ///< global: elements; dense row-major if empty
+    enum class Role { Input, Output, Workspace, Local } role = Role::Local;
+    int step = -1;  ///< the schedule step that made it, -1 for none
+};
+using BufferRef = std::shared_ptr<const BufferNode>;
+
+struct StmtNode;
+class Stmt {
+public:
+    Stmt() = default;
+    explicit Stmt(std::shared_ptr<const StmtNode> node) : node_(std::move(node)) {}
+    bool defined() const { return node_ != nullptr; }
+    const StmtNode& operator*() const { return *node_; }
+    template <class T>
+    const T* as() const;
+
+private:
+    std::shared_ptr<const StmtNode> node_;
+};
+
+/// for variable in 0..extent-1
+struct For {
+    Expr variable;
+    Expr extent;
+    Level level;
+    int bind_step;  ///< order of binding: earlier is slower in the mixed radix of threads; -1 if not bound
+    int loop;       ///< the handle's id
+    bool reduces;   ///< runs along a reduction axis
+    Stmt body;
+};
+struct Sequence {
+    std::vector<Stmt> stmts;
+};
+/// `buffer` lives in `body`, uninitialised at its start.
+struct Allocate {
+    BufferRef buffer;
+    Stmt body;
+};
+struct StoreTo {
+    BufferRef buffer;
+    std::vector<Expr> indices;
+    Expr value;
+};
+/// If mask: all values are computed, then all are stored.
+struct Leaf {
+    enum class Kind { Init, Update, Finish, Copy };
+    Kind kind;
+    int stage;         ///< index in Schedule
+    std::string name;  ///< of the stage
+    int step;          ///< the schedule step that this leaf comes from, -1 for the declaration
+    std::vector<StoreTo> stores;
+    Expr mask;  ///< bool
+};
+
+struct StmtNode {
+    std::variant<For, Sequence, Allocate, Leaf> kind;
+};
+template <class T>
+const T* Stmt::as() const {
+    return node_ ? std::get_if<T>(&node_->kind) : nullptr;
+}
+
+template <class T>
+Stmt make_stmt(T node) {
+    return Stmt(std::make_shared<const StmtNode>(StmtNode{std::move(node)}));
+}
+/// Nothing for an empty list, the statement itself for one.
+Stmt sequence(std::vector<Stmt> stmts);
+
+/// One kernel of a program: a nest that writes global buffers.
+struct Nest {
+    std::string name;
+    Stmt body;
+};
+/// Kernels in launch order. Buffers: inputs, outputs, workspaces that live between kernels.
+struct Tree {
+    std::vector<Nest> nests;
+    std::vector<BufferRef> inputs, outputs, workspaces;
+    std::vector<Expr> sizes, scalars;  ///< Variables given at launch
+    std::vector<std::pair<BufferRef, BufferRef>> in_place;  ///< (output, input) pairs that share memory
+};
+
+/// The loop nest as indented text.
+std::string to_string(const Tree& tree);
+
+}  // namespace tw

@@ -1,0 +1,7 @@
+// What users of the language include.
+#pragma once
+#include "dsl/expr.h"
+#include "dsl/schedule.h"
+#include "dsl/target.h"
+#include "dsl/tensor.h"
+#include "dsl/tree.h"

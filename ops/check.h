@@ -1,0 +1,26 @@
+// Checking what a kernel computed against the declaration, in float64.
+#pragma once
+#include <string>
+
+#include "dsl/interpret.h"
+
+namespace tw {
+
+struct CheckResult {
+    bool ok = false;
+    double error = 0;        ///< largest |got - reference| over the checked elements, divided by the largest |reference|
+    double plain_error = 0;  ///< of the declared computation evaluated in its own types, the same way
+    int64_t elements = 0;    ///< checked
+    std::string text;        ///< "max error 1.2e-07 against float64 (plain f32: 1.5e-07), 1000 elements"
+};
+
+/// Random inputs for a computation: floats uniform in [-1, 1), integers in [0, 8), sizes at their largest.
+Bindings random_bindings(const std::vector<Tensor>& outputs, uint64_t seed);
+
+/// Compares `got` with the float64 value of the declaration at up to `samples` random elements (all, if there are no
+/// more). Passes if the error is at most 1.5 times the plain one (4 times if `approximate`: kernels with named
+/// approximations), or within a few roundings of the type.
+CheckResult check_output(const Tensor& output, const Bindings& bindings, const HostArray& got, bool approximate = false,
+                         int64_t samples = 4096, uint64_t seed = 1);
+
+}  // namespace tw

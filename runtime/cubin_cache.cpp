@@ -1,0 +1,316 @@
+#include "runtime/cubin_cache.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <set>
+#include <utility>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/core.h>
+
+#include "runtime/cubin_format.h"
+
+namespace tw {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t MaxEntryBytes = uint64_t{256} << 20;  // a larger file is not ours
+constexpr int StoresBetweenEvictions = 64;               // a scan of the folder costs about a microsecond a file
+constexpr int64_t AbandonedAfterSeconds = 3600;          // a writer takes milliseconds
+
+std::string system_text(const char* what) { return fmt::format("{}: {}", what, std::strerror(errno)); }
+
+class File {
+public:
+    explicit File(int descriptor) : descriptor_(descriptor) {}
+    ~File() { close(); }
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+    explicit operator bool() const { return descriptor_ >= 0; }
+    int operator*() const { return descriptor_; }
+    int release() { return std::exchange(descriptor_, -1); }
+    void close() {
+        if (descriptor_ >= 0) ::close(release());
+    }
+
+private:
+    int descriptor_;
+};
+
+bool write_all(int file, std::string_view bytes) {
+    while (!bytes.empty()) {
+        ssize_t written = ::write(file, bytes.data(), bytes.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return false;
+        bytes.remove_prefix(size_t(written));
+    }
+    return true;
+}
+
+bool read_all(int file, std::string& bytes) {
+    for (size_t done = 0; done < bytes.size();) {
+        ssize_t got = ::read(file, bytes.data() + done, bytes.size() - done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        done += size_t(got);
+    }
+    return true;
+}
+
+// The names in the folder, sorted.
+std::vector<std::string> names_in(int folder) {
+    std::vector<std::string> names;
+    int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // of its own position
+    DIR* listing = copy < 0 ? nullptr : fdopendir(copy);
+    if (!listing) {
+        if (copy >= 0) ::close(copy);
+        return names;
+    }
+    while (dirent* entry = readdir(listing)) names.push_back(entry->d_name);
+    closedir(listing);
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+bool is_entry(std::string_view name) { return name.ends_with(".twc"); }
+bool is_temporary(std::string_view name) { return name.starts_with("tmp-"); }
+
+// mkdir -p; only the folder itself is ours, the ones above get the usual mode.
+void create_folder(const fs::path& folder) {
+    std::error_code ignored;
+    if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), ignored);
+    ::mkdir(folder.c_str(), 0700);
+}
+
+struct Warnings {
+    std::mutex mutex;
+    WarningSink sink = [](const std::string& text) { fmt::print(stderr, "tilewright: {}\n", text); };
+    std::set<std::string> given;
+};
+
+Warnings& warnings() {
+    static auto* all = new Warnings;  // outlives the statics that may warn when they go
+    return *all;
+}
+
+}  // namespace
+
+WarningSink set_warning_sink(WarningSink sink) {
+    std::lock_guard lock(warnings().mutex);
+    warnings().given.clear();
+    return std::exchange(warnings().sink, std::move(sink));
+}
+
+void warn_once(const std::string& text) {
+    std::lock_guard lock(warnings().mutex);
+    if (warnings().given.insert(text).second && warnings().sink) warnings().sink(text);
+}
+
+fs::path default_cache_directory() {
+    auto variable = [](const char* name) {
+        const char* value = std::getenv(name);
+        return fs::path(value ? value : "");
+    };
+    if (auto own = variable("TW_CACHE_DIR"); !own.empty()) return own;
+    if (auto caches = variable("XDG_CACHE_HOME"); caches.is_absolute()) return caches / "tilewright";
+    if (auto home = variable("HOME"); home.is_absolute()) return home / ".cache/tilewright";
+    return {};
+}
+
+CubinCache::CubinCache(fs::path directory, uint64_t limit_bytes)
+    : directory_(std::move(directory)), limit_bytes_(limit_bytes) {}
+
+CubinCache::~CubinCache() {
+    if (directory_fd_ >= 0) ::close(directory_fd_);
+}
+
+// The open folder, or -1 with problem_ set. What was found unusable stays so: a folder is judged once.
+int CubinCache::open_directory() {
+    std::lock_guard lock(mutex_);
+    if (directory_fd_ >= 0 || !problem_.empty()) return directory_fd_;
+    auto refuse = [&](const std::string& why) {
+        problem_ = fmt::format("the kernel cache is off: {}: {}", directory_.string(), why);
+        warn_once(problem_);
+        return -1;
+    };
+    if (directory_.empty()) return refuse("none of TW_CACHE_DIR, XDG_CACHE_HOME and HOME is set");
+
+    create_folder(directory_);
+    int descriptor = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (descriptor < 0) return refuse(system_text("cannot open it as a folder (a link is not followed)"));
+    File folder(descriptor);
+    struct stat status {};
+    if (fstat(*folder, &status) != 0) return refuse(system_text("fstat"));
+    if (status.st_uid != geteuid())
+        return refuse(fmt::format("it belongs to user {}, not to {}", status.st_uid, geteuid()));
+    if (status.st_mode & (S_IWGRP | S_IWOTH))
+        return refuse(fmt::format("others may write to it (mode {:o}); chmod 700 it", status.st_mode & 07777));
+    return directory_fd_ = folder.release();
+}
+
+std::string CubinCache::problem() {
+    open_directory();
+    return problem_;
+}
+
+// The entry's bytes; a problem that is not empty means that the file is of no use.
+std::optional<std::string> CubinCache::read_entry(const std::string& file_name, std::string& problem) {
+    File file(openat(directory_fd_, file_name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+    if (!file) {
+        if (errno != ENOENT) problem = system_text("cannot open it");
+        return std::nullopt;
+    }
+    struct stat status {};
+    if (fstat(*file, &status) != 0 || !S_ISREG(status.st_mode))
+        problem = "not a plain file";
+    else if (status.st_uid != geteuid())
+        problem = fmt::format("it belongs to user {}", status.st_uid);
+    else if (uint64_t(status.st_size) > MaxEntryBytes)
+        problem = fmt::format("{} bytes are too many", status.st_size);
+    if (!problem.empty()) return std::nullopt;
+
+    std::string bytes(size_t(status.st_size), '\0');
+    if (!read_all(*file, bytes)) {
+        problem = "it could not be read to its end";
+        return std::nullopt;
+    }
+    return bytes;
+}
+
+std::optional<std::string> CubinCache::load(std::string_view key) {
+    if (open_directory() < 0) return std::nullopt;
+    std::string file_name = entry_file_name(key), problem;
+    auto bytes = read_entry(file_name, problem);
+    if (bytes) {
+        UnpackedEntry entry = unpack_entry(*bytes);
+        if (entry.problem.empty() && entry.key == key) {
+            utimensat(directory_fd_, file_name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);  // used now: eviction goes by it
+            return std::string(entry.payload);
+        }
+        // Another key under the same 128-bit hash is a good entry that is not ours: it stays until the next store.
+        if (entry.problem.empty()) return std::nullopt;
+        problem = entry.problem;
+    }
+    if (problem.empty()) return std::nullopt;
+    warn_once(
+        fmt::format("removed a damaged entry of the kernel cache: {}: {}", (directory_ / file_name).string(), problem));
+    unlinkat(directory_fd_, file_name.c_str(), 0);
+    return std::nullopt;
+}
+
+bool CubinCache::store(std::string_view key, std::string_view payload) {
+    if (open_directory() < 0) return false;
+    std::string problem;
+    if (!write_entry(entry_file_name(key), pack_entry(key, payload), problem)) {
+        warn_once(fmt::format("cannot write to the kernel cache: {}: {}", directory_.string(), problem));
+        return false;
+    }
+    bool evict_now = false;
+    {
+        std::lock_guard lock(mutex_);
+        if ((evict_now = stores_until_eviction_-- <= 0)) stores_until_eviction_ = StoresBetweenEvictions;
+    }
+    if (evict_now) evict();
+    return true;
+}
+
+bool CubinCache::write_entry(const std::string& file_name, const std::string& bytes, std::string& problem) {
+    static std::atomic<uint64_t> counter = 0;
+    std::string temporary = fmt::format("tmp-{}-{}", getpid(), counter++);
+    File file(openat(directory_fd_, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!file) {
+        problem = system_text("cannot create a file");
+        return false;
+    }
+    auto fail = [&](const char* what) {
+        problem = system_text(what);
+        unlinkat(directory_fd_, temporary.c_str(), 0);
+        return false;
+    };
+    if (!write_all(*file, bytes)) return fail("write");
+    if (fsync(*file) != 0) return fail("fsync");
+    file.close();
+    if (renameat(directory_fd_, temporary.c_str(), directory_fd_, file_name.c_str()) != 0) return fail("rename");
+    fsync(directory_fd_);  // without it a power cut may lose the entry, never damage it
+    return true;
+}
+
+std::vector<CacheEntry> CubinCache::list() {
+    std::vector<CacheEntry> entries;
+    if (open_directory() < 0) return entries;
+    for (const std::string& name : names_in(directory_fd_)) {
+        if (!is_entry(name)) continue;
+        CacheEntry& entry = entries.emplace_back();
+        entry.file_name = name;
+        struct stat status {};
+        if (fstatat(directory_fd_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0) {
+            entry.bytes = uint64_t(status.st_size);
+            entry.used_at = status.st_mtime;
+        }
+        auto bytes = read_entry(name, entry.problem);
+        if (!bytes) {
+            if (entry.problem.empty()) entries.pop_back();  // another process has just removed it
+            continue;
+        }
+        UnpackedEntry unpacked = unpack_entry(*bytes);
+        entry.problem = unpacked.problem;
+        entry.key = unpacked.key;
+        if (entry.problem.empty() && entry_file_name(entry.key) != name)
+            entry.problem = "its name is not its key's hash";
+    }
+    return entries;
+}
+
+std::vector<CacheEntry> CubinCache::verify() {
+    std::vector<CacheEntry> damaged;
+    for (CacheEntry& entry : list()) {
+        if (entry.problem.empty()) continue;
+        unlinkat(directory_fd_, entry.file_name.c_str(), 0);
+        damaged.push_back(std::move(entry));
+    }
+    return damaged;
+}
+
+void CubinCache::evict() {
+    if (open_directory() < 0) return;
+    struct Candidate {
+        timespec used;
+        uint64_t bytes;
+        std::string name;
+    };
+    std::vector<Candidate> candidates;
+    uint64_t total = 0;
+    for (const std::string& name : names_in(directory_fd_)) {
+        struct stat status {};
+        if (fstatat(directory_fd_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
+        if (is_temporary(name) && std::time(nullptr) - status.st_mtime > AbandonedAfterSeconds)
+            unlinkat(directory_fd_, name.c_str(), 0);
+        if (!is_entry(name)) continue;
+        candidates.push_back({status.st_mtim, uint64_t(status.st_size), name});
+        total += uint64_t(status.st_size);
+    }
+    std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+        return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
+    });
+    for (const Candidate& candidate : candidates) {
+        if (total <= limit_bytes_) return;
+        if (unlinkat(directory_fd_, candidate.name.c_str(), 0) == 0) total -= candidate.bytes;
+    }
+}
+
+CubinCache& cubin_cache() {
+    static CubinCache cache(default_cache_directory());
+    return cache;
+}
+
+}  // namespace tw

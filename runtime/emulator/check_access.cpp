@@ -1,0 +1,212 @@
+// The checks of an access in full: where it lies, then each word or byte of it.
+#include "runtime/emulator/machine.h"
+#include "runtime/emulator/running.h"
+
+namespace tw::emulator {
+
+Running running;
+
+namespace {
+
+struct Place {
+    Memory& memory;
+    size_t offset;
+    uint32_t bytes;
+    Cell& cell;
+    ReaderRow* rows;  // one a warp
+};
+
+Place place_at(Memory& memory, int level, size_t offset) {
+    const size_t bytes = bytes_at(level), index = offset / bytes;
+    Cells& all = memory.levels[level];
+    return {memory, index * bytes, uint32_t(bytes), all.cells.data()[index],
+            all.rows.data() + index * running.num_warps};
+}
+
+bool knows(uint32_t clock, uint32_t thread) {
+    return clock <= running.knowledge->everyone || thread == running.thread || clock <= running.knowledge->of(thread);
+}
+
+/// Whether a write lies before the running thread.
+bool is_write_ordered(const Cell& cell) {
+    if (cell.write == 0) return true;
+    if (cell.blocks.write != running.blocks.write || (cell.write & Across)) return false;
+    // Of several atomics only the last is known. Between barriers of parts of the block that must do.
+    if ((cell.write & Several) && running.knowledge->by_thread.empty())
+        return clock_of(cell.write) <= running.knowledge->everyone;
+    return knows(clock_of(cell.write), thread_of(cell.write));
+}
+
+constexpr int None = -1;
+
+/// A thread of this block whose read does not lie before the running thread, or None.
+int unordered_reader(const Place& place) {
+    Stamp read = place.cell.read;
+    if (clock_of(read) <= running.knowledge->everyone) return None;
+    if (!(read & Several)) return knows(clock_of(read), thread_of(read)) ? None : int(thread_of(read));
+    for (uint32_t warp = 0; warp < running.num_warps; ++warp) {
+        for (uint32_t lanes = place.rows[warp].lanes; lanes; lanes &= lanes - 1) {
+            uint32_t thread = warp * 32 + uint32_t(__builtin_ctz(lanes));
+            if (!knows(place.rows[warp].clock, thread)) return int(thread);
+        }
+    }
+    return None;
+}
+
+void add_reader(const Place& place, uint32_t clock, uint32_t thread) {
+    ReaderRow& row = place.rows[thread / 32];
+    if (row.clock != clock) row = {clock, 0};
+    row.lanes |= 1u << (thread % 32);
+}
+
+void note_read(const Place& place, Stamp site) {
+    Cell& cell = place.cell;
+    // A reader of an earlier block stays: whoever writes in a later one races with it, and that is all there is to
+    // know.
+    if (cell.read && cell.blocks.read != running.blocks.read) return;
+    cell.blocks.read = running.blocks.read;
+    if (unordered_reader(place) == None) {
+        cell.read = running.stamp | site;
+        return;
+    }
+    if (!(cell.read & Several)) {
+        std::fill_n(place.rows, running.num_warps, ReaderRow{});
+        add_reader(place, clock_of(cell.read), thread_of(cell.read));
+    }
+    add_reader(place, running.clock, running.thread);
+    cell.read = std::max(cell.read & ~(Several | SiteMask), running.stamp) | Several | site;
+}
+
+/// The first touch in this launch, or by this block in shared memory, whose content ends with the block.
+void begin_history(const Place& place) {
+    Cell& cell = place.cell;
+    bool is_old = place.memory.shared ? cell.blocks.write != running.blocks.write : cell.blocks.write == 0;
+    if (is_old) cell = {place.memory.initialised ? 0 : NeverWritten, 0, {running.blocks.write, 0}};
+}
+
+Incident incident_at(const Place& place, Finding::Kind kind, AccessKind access, Stamp site) {
+    Incident incident = incident_of(kind, site);
+    incident.memory = &place.memory;
+    incident.offset = place.offset;
+    incident.bytes = place.bytes;
+    incident.access = access;
+    return incident;
+}
+
+void report_race(const Place& place, AccessKind access, Stamp site, const Incident::Other& other) {
+    Incident incident = incident_at(place, Finding::Kind::Race, access, site);
+    incident.other = other;
+    report(incident);
+}
+
+void check_races(const Place& place, AccessKind kind, Stamp site) {
+    const Cell& cell = place.cell;
+    bool atomics_only = kind == AccessKind::Atomic && (cell.write & Atomic);
+    if (cell.write != NeverWritten && !atomics_only && !is_write_ordered(cell)) {
+        bool by_atomic = cell.write & Atomic;
+        report_race(place, kind, site,
+                    {.access = by_atomic ? AccessKind::Atomic : AccessKind::Write,
+                     .thread = thread_of(cell.write),
+                     .block = cell.blocks.write,
+                     .site = site_of(cell.write)});
+        return;
+    }
+    if (kind == AccessKind::Read || cell.read == 0) return;
+    bool other_block = cell.blocks.read != running.blocks.read;
+    int reader = other_block ? int(thread_of(cell.read)) : unordered_reader(place);
+    if (reader == None) return;
+    report_race(place, kind, site,
+                {.access = AccessKind::Read,
+                 .thread = uint32_t(reader),
+                 .block = cell.blocks.read,
+                 .site = site_of(cell.read)});
+}
+
+void note_write(Cell& cell, AccessKind kind, Stamp site) {
+    Stamp flags = 0;
+    if (kind == AccessKind::Atomic) {
+        flags = Atomic;
+        if (cell.write != 0 && (cell.write & Atomic) && !is_write_ordered(cell))
+            flags |= Several | (cell.write & Across);
+        if ((cell.write & Atomic) && cell.blocks.write != running.blocks.write) flags |= Across;
+    }
+    cell.write = running.stamp | flags | site;
+    cell.read = 0;
+    cell.blocks = running.blocks;
+}
+
+void check_cell(const Place& place, AccessKind kind, Stamp site) {
+    begin_history(place);
+    Cell& cell = place.cell;
+    if (kind != AccessKind::Write && cell.write == NeverWritten) {
+        report(incident_at(place, Finding::Kind::Uninitialised, kind, site));
+        cell.write = 0;  // once is enough
+    }
+    check_races(place, kind, site);
+    if (kind == AccessKind::Read)
+        note_read(place, site);
+    else
+        note_write(cell, kind, site);
+}
+
+/// From now on the word's history is kept at a finer level, where it begins as it is.
+void refine(const Place& word, int level) {
+    const int coarse = level_of(word.cell);
+    for (size_t at = word.offset; at < word.offset + 4; at += bytes_at(level)) {
+        Place from = place_at(word.memory, coarse, at), to = place_at(word.memory, level, at);
+        to.cell = from.cell;
+        std::copy_n(from.rows, running.num_warps, to.rows);
+    }
+    word.cell.write = mark_of(level);
+}
+
+bool is_own_stack(uintptr_t address) { return address - running.stack < StackBytes; }
+
+void check_bounds(Memory& memory, uintptr_t address, size_t bytes, AccessKind kind, Stamp site) {
+    size_t offset = address - memory.base;
+    auto incident = [&](Finding::Kind finding) {
+        Incident result = incident_of(finding, site);
+        result.memory = &memory;
+        result.offset = offset;
+        result.bytes = bytes;
+        result.access = kind;
+        return result;
+    };
+    if (offset + bytes > memory.bytes) report(incident(Finding::Kind::OutOfBounds));
+    if (kind != AccessKind::Read && !memory.writable) report(incident(Finding::Kind::ReadOnly));
+    // Copies of structs come with their own sizes; what is wider than an instruction is aligned as its parts.
+    bool is_instruction = bytes <= 16 && (bytes & (bytes - 1)) == 0;
+    if (is_instruction && address % bytes != 0) report(incident(Finding::Kind::Misaligned));
+}
+
+}  // namespace
+
+void check_part(Memory& memory, size_t offset, size_t bytes, AccessKind kind, Stamp site) {
+    Place word = place_at(memory, 0, offset);
+    begin_history(word);
+    if (level_of(word.cell) < level_for(bytes)) refine(word, level_for(bytes));
+    const int level = level_of(word.cell);
+    for (size_t at = offset; at < offset + bytes; at += bytes_at(level))
+        check_cell(place_at(memory, level, at), kind, site);
+    if (level == 0) return;
+    if (bytes == 4 && kind != AccessKind::Read)
+        word.cell = place_at(memory, level, offset).cell;  // alike again
+    else
+        word.cell.blocks.write = running.blocks.write;  // only says that the parts are worth a glance
+}
+
+void check_access(uintptr_t address, size_t bytes, AccessKind kind, Stamp site) {
+    if (is_own_stack(address)) return;
+    Memory* memory = find_memory(address);
+    if (!memory) return check_elsewhere(address, bytes, kind, site);
+    check_bounds(*memory, address, bytes, kind, site);
+    if (!memory->is_tracked()) return;
+    for (size_t offset = address - memory->base, end = offset + bytes; offset < end;) {
+        size_t part = 4;
+        while (offset % part != 0 || offset + part > end) part /= 2;
+        check_part(*memory, offset, part, kind, site);
+        offset += part;
+    }
+}
+
+}  // namespace tw::emulator

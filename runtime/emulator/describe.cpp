@@ -1,0 +1,137 @@
+// Findings in words.
+#include "runtime/emulator/machine.h"
+
+namespace tw::emulator {
+
+std::string_view to_string(Finding::Kind kind) {
+    switch (kind) {
+        case Finding::Kind::Race: return "race";
+        case Finding::Kind::Uninitialised: return "uninitialised read";
+        case Finding::Kind::OutOfBounds: return "out of bounds";
+        case Finding::Kind::ReadOnly: return "write to read-only memory";
+        case Finding::Kind::Deadlock: return "deadlock";
+        case Finding::Kind::Divergence: return "divergence";
+        case Finding::Kind::Overflow: return "integer overflow";
+        case Finding::Kind::Misaligned: return "misaligned access";
+        case Finding::Kind::StepLimit: return "limit reached";
+        case Finding::Kind::Crash: return "crash";
+    }
+    return "unknown";
+}
+
+namespace {
+
+struct Describer {
+    const Incident& incident;
+    const Machine& machine;
+
+    std::string place(uint32_t site) const { return machine.module().locate(site).text(); }
+
+    std::string block(uint32_t number) const {
+        auto [x, y, z] = machine.block_index(number);
+        return fmt::format("block ({},{},{})", x, y, z);
+    }
+
+    std::string who() const { return fmt::format("thread ({},0,0) of {}", incident.thread, block(incident.block)); }
+
+    static std::string_view verb(AccessKind kind) {
+        return kind == AccessKind::Read ? "reads" : kind == AccessKind::Write ? "writes" : "atomically updates";
+    }
+    static std::string_view past_verb(AccessKind kind) {
+        return kind == AccessKind::Read ? "read" : kind == AccessKind::Write ? "wrote" : "atomically updated";
+    }
+
+    std::string size() const { return fmt::format("{} byte{}", incident.bytes, incident.bytes == 1 ? "" : "s"); }
+    std::string memory() const {
+        return incident.memory->shared ? "shared memory" : fmt::format("'{}'", incident.memory->name);
+    }
+
+    /// "thread (17,0,0) of block (0,1,0) reads 4 bytes"
+    std::string access() const { return fmt::format("{} {} {}", who(), verb(incident.access), size()); }
+
+    std::string race() const {
+        const Incident::Other& other = *incident.other;
+        bool same_block = other.block == incident.block;
+        return fmt::format("race on {} at byte {}: {} at {}, thread ({},0,0){} {} {} at {} {}", memory(),
+                           incident.offset, access(), place(incident.site), other.thread,
+                           same_block ? "" : " of " + block(other.block), past_verb(other.access),
+                           incident.bytes == 1 ? "it" : "them", place(other.site),
+                           same_block ? "with no barrier between" : "and nothing orders blocks");
+    }
+
+    std::string in_memory(std::string_view what) const {
+        return fmt::format("{}: {} at byte {} of {}{} at {}", to_string(incident.kind), access(), incident.offset,
+                           memory(), what, place(incident.site));
+    }
+
+    /// Of an address in no memory: how far from which.
+    std::string nearest() const {
+        const uint64_t address = incident.offset;
+        uint64_t best = UINT64_MAX;
+        std::string text = fmt::format("address {:#x}", address);
+        for (const Memory& memory : machine.memories()) {
+            if (memory.shared) continue;
+            bool is_before = address < memory.base;
+            uint64_t distance = is_before ? memory.base - address : address - (memory.base + memory.bytes);
+            if (distance >= best || distance > (1u << 30)) continue;
+            best = distance;
+            text = fmt::format("{} bytes {} '{}' of {} bytes", distance, is_before ? "before" : "past the end of",
+                               memory.name, memory.bytes);
+        }
+        return text;
+    }
+
+    std::string out_of_bounds() const {
+        if (incident.memory) return in_memory(fmt::format(", which has {} bytes,", incident.memory->bytes));
+        return fmt::format("out of bounds: {} at {}, at {}", access(), nearest(), place(incident.site));
+    }
+
+    std::string text_with_places() const {
+        std::string text = incident.text;
+        for (uint32_t site : incident.more_sites) {
+            size_t at = text.find("{}");
+            if (at != std::string::npos) text.replace(at, 2, place(site));
+        }
+        return text;
+    }
+
+    std::string message() const {
+        switch (incident.kind) {
+            case Finding::Kind::Race: return race();
+            case Finding::Kind::Uninitialised: return in_memory(", where nothing was written before,");
+            case Finding::Kind::OutOfBounds: return out_of_bounds();
+            case Finding::Kind::ReadOnly: return in_memory("");
+            case Finding::Kind::Misaligned: return in_memory(fmt::format(", no multiple of {},", incident.bytes));
+            case Finding::Kind::Overflow:
+                return fmt::format(
+                    "integer overflow: {} computes an integer beyond its type, or shifts by its width or more, at {}",
+                    who(), place(incident.site));
+            case Finding::Kind::Deadlock:
+            case Finding::Kind::StepLimit:
+                return fmt::format("{} in {}: {}{}{}", to_string(incident.kind), block(incident.block),
+                                   text_with_places(), incident.site ? " at " : "",
+                                   incident.site ? place(incident.site) : "");
+            case Finding::Kind::Divergence:
+                if (incident.site == 0 && !incident.more_sites.empty() && incident.text.starts_with("thread"))
+                    return fmt::format("divergence in {}: {}", block(incident.block), text_with_places());
+                return fmt::format("divergence: {} {}", who(), text_with_places());
+            case Finding::Kind::Crash:
+                return fmt::format("crash: {} {} at {}", who(), text_with_places(), place(incident.site));
+        }
+        return "";
+    }
+};
+
+}  // namespace
+
+Finding describe(const Incident& incident, const Machine& machine) {
+    uint32_t site = incident.site;
+    if (site == 0 && !incident.more_sites.empty()) site = incident.more_sites[0];
+    const Location& where = machine.module().locate(site);
+    return {.kind = incident.kind,
+            .message = Describer{incident, machine}.message(),
+            .source = where.source,
+            .line = where.line};
+}
+
+}  // namespace tw::emulator

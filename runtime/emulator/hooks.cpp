@@ -1,0 +1,163 @@
+// What compiled kernels call. Thread by thread, all of a launch's time is spent here and in the kernel.
+#include "runtime/emulator/machine.h"
+
+namespace tw::emulator {
+namespace {
+
+uintptr_t address_of(const void* memory) { return reinterpret_cast<uintptr_t>(memory); }
+
+#define TW_HOT inline __attribute__((always_inline))
+
+template <bool writes>
+TW_HOT bool is_clear(const NearMemory::Level& level, size_t index, Stamp site) {
+    return writes ? write_at_a_glance(level, index, site) : read_at_a_glance(level, index, site);
+}
+
+template <bool writes>
+constexpr AccessKind Kind = writes ? AccessKind::Write : AccessKind::Read;
+
+/// From the first word that is no clear case.
+template <bool writes>
+__attribute__((noinline)) void check_words(NearMemory& memory, size_t index, size_t end, Stamp site) {
+    for (; index < end; ++index)
+        if (!is_clear<writes>(memory.levels[0], index, site))
+            check_part(*memory.memory, index * 4, 4, Kind<writes>, site);
+}
+
+template <size_t bytes, bool writes>
+TW_HOT void check_whole_words(NearMemory& memory, size_t offset, Stamp site) {
+    const size_t begin = offset / 4, end = begin + bytes / 4;
+    for (size_t index = begin; index < end; ++index)
+        if (!is_clear<writes>(memory.levels[0], index, site)) [[unlikely]]
+            return check_words<writes>(memory, index, end, site);
+}
+
+template <size_t bytes, bool writes>
+TW_HOT void check_less_than_word(NearMemory& memory, size_t offset, Stamp site) {
+    constexpr int level = level_for(bytes);
+    const Cell& word = memory.levels[0].cells[offset / 4];
+    bool is_kept_so = word.write == mark_of(level) && word.blocks.write == running.blocks.write;
+    if (is_kept_so && is_clear<writes>(memory.levels[level], offset / bytes, site)) [[likely]]
+        return;
+    check_part(*memory.memory, offset, bytes, Kind<writes>, site);
+}
+
+/// Whether the memory is where the access goes, which then has been checked.
+template <size_t bytes, bool writes>
+TW_HOT bool check_in(NearMemory& memory, uintptr_t address, Stamp site) {
+    const uintptr_t offset = address - memory.base;
+    if (offset >= memory.word_bytes || memory.word_bytes - offset < bytes) return false;
+    if (!memory.tracked) return !writes;
+    if constexpr (bytes >= 4)
+        check_whole_words<bytes, writes>(memory, offset, site);
+    else
+        check_less_than_word<bytes, writes>(memory, offset, site);
+    return true;
+}
+
+template <size_t bytes, bool writes>
+void on_access(const void* memory, const void* caller) {
+    if (--running.steps_left < 0) [[unlikely]]
+        look_at_limits();
+    const uintptr_t address = address_of(memory);
+    const Stamp site = site_at(caller);
+    if (address % bytes == 0) [[likely]] {
+        if (check_in<bytes, writes>(running.shared, address, site)) return;
+        if (check_in<bytes, writes>(running.region, address, site)) return;
+    }
+    check_access(address, bytes, Kind<writes>, site);
+}
+
+void on_range(const void* memory, unsigned long bytes, bool writes, const void* caller) {
+    if (--running.steps_left < 0) look_at_limits();
+    if (bytes == 0) return;
+    check_access(address_of(memory), bytes, writes ? AccessKind::Write : AccessKind::Read, site_at(caller));
+}
+
+void on_atomic(const void* memory, int bytes, const void* caller) {
+    machine->perhaps_let_others_run();
+    if (--running.steps_left < 0) look_at_limits();
+    check_access(address_of(memory), size_t(bytes), AccessKind::Atomic, site_at(caller));
+}
+
+// With statistics: first counted, then as without.
+
+void count(const void* memory, size_t bytes, AccessKind kind, const void* caller) {
+    const Memory* found = find_memory(address_of(memory));
+    if (found)
+        machine->tally()->add(*found, address_of(memory), bytes, kind, uint32_t(site_at(caller)), running.thread);
+}
+
+template <size_t bytes, bool writes, bool checks>
+void count_access(const void* memory, const void* caller) {
+    count(memory, bytes, Kind<writes>, caller);
+    if (checks) on_access<bytes, writes>(memory, caller);
+}
+
+template <bool checks>
+void count_range(const void* memory, unsigned long bytes, bool writes, const void* caller) {
+    count(memory, bytes, writes ? AccessKind::Write : AccessKind::Read, caller);
+    if (checks) on_range(memory, bytes, writes, caller);
+}
+
+template <bool checks>
+void count_atomic(const void* memory, int bytes, const void* caller) {
+    if (checks)
+        on_atomic(memory, bytes, caller);
+    else
+        machine->perhaps_let_others_run();
+    count(memory, size_t(bytes), AccessKind::Atomic, caller);
+}
+
+// Without checks.
+
+void ignore_access(const void*, const void*) {}
+void ignore_range(const void*, unsigned long, bool, const void*) {}
+void ignore_atomic(const void*, int, const void*) { machine->perhaps_let_others_run(); }
+
+void on_sync_threads(const void* caller) { machine->sync_threads(site_at(caller)); }
+void on_sync_warp(const void* caller) { machine->sync_warp(site_at(caller)); }
+void on_sync_named(int id, int threads, const void* caller) { machine->sync_named(id, threads, site_at(caller)); }
+unsigned long on_shuffle(unsigned long value, int source_lane, const void* caller) {
+    return machine->shuffle(value, source_lane, site_at(caller));
+}
+
+#define TW_SIZES(function, ...)                                                                                 \
+    {                                                                                                           \
+        function<1, __VA_ARGS__>, function<2, __VA_ARGS__>, function<4, __VA_ARGS__>, function<8, __VA_ARGS__>, \
+            function<16, __VA_ARGS__>                                                                           \
+    }
+
+template <bool checks>
+emulated::Hooks counting_hooks() {
+    return {.read = TW_SIZES(count_access, false, checks),
+            .write = TW_SIZES(count_access, true, checks),
+            .range = count_range<checks>,
+            .atomic = count_atomic<checks>,
+            .sync_threads = on_sync_threads,
+            .sync_warp = on_sync_warp,
+            .sync_named = on_sync_named,
+            .shuffle = on_shuffle};
+}
+
+}  // namespace
+
+emulated::Hooks hooks_for(const Options& options) {
+    if (options.statistics) return options.check ? counting_hooks<true>() : counting_hooks<false>();
+    emulated::Hooks hooks = {.read = TW_SIZES(on_access, false),
+                             .write = TW_SIZES(on_access, true),
+                             .range = on_range,
+                             .atomic = on_atomic,
+                             .sync_threads = on_sync_threads,
+                             .sync_warp = on_sync_warp,
+                             .sync_named = on_sync_named,
+                             .shuffle = on_shuffle};
+    if (options.check) return hooks;
+    for (auto& read : hooks.read) read = ignore_access;
+    for (auto& write : hooks.write) write = ignore_access;
+    hooks.range = ignore_range;
+    hooks.atomic = ignore_atomic;
+    return hooks;
+}
+
+}  // namespace tw::emulator

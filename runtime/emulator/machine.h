@@ -1,0 +1,163 @@
+// A launch under way: its memories, its threads as fibers, where they wait, and what has been found.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <optional>
+
+#include <boost/context/detail/fcontext.hpp>
+
+#include "device/cpu/hooks.h"
+#include "runtime/emulator/emulator.h"
+#include "runtime/emulator/module.h"
+#include "runtime/emulator/random.h"
+#include "runtime/emulator/running.h"
+#include "runtime/emulator/statistics.h"
+
+namespace tw::emulator {
+
+/// A finding in the making: written down where it happens, told by describe() once the launch is over.
+struct Incident {
+    Finding::Kind kind = Finding::Kind::Crash;
+    uint32_t thread = 0, block = 0;  // of whom; blocks are numbered as they run, from 1
+    uint32_t site = 0;               // where in the module's code
+    Memory* memory = nullptr;        // of an access, if it is in one
+    uint64_t offset = 0;             // in the memory; without one, the address
+    size_t bytes = 0;
+    AccessKind access = AccessKind::Read;
+    struct Other {  // of a race
+        AccessKind access = AccessKind::Read;
+        uint32_t thread = 0, block = 0, site = 0;
+    };
+    std::optional<Other> other;
+    std::string text;                  // what is to say beyond that
+    std::vector<uint32_t> more_sites;  // replace "{}" in the text, in order
+};
+
+/// Of the running thread, here and now.
+Incident incident_of(Finding::Kind kind, Stamp site);
+
+/// Notes an incident. Races, uninitialised and misaligned accesses: the first few different ones, then the launch
+/// stops. Others stop it at once. Does not return if it stops: the fiber is left for good, so hold nothing that needs a
+/// destructor.
+void report(const Incident& incident);
+
+/// The memory that holds the address, or to which it belongs as an overrun of shared memory; nullptr if none.
+Memory* find_memory(uintptr_t address);
+
+/// An access outside of all memories: fine in the module's constants, else out of bounds.
+void check_elsewhere(uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
+
+/// Where a thread is.
+enum class Wait { Ready, Block, Named, WarpBarrier, Shuffle, Gone };
+
+struct Thread {
+    boost::context::detail::fcontext_t context = nullptr;
+    emulated::ThreadState state;
+    Wait wait = Wait::Ready;
+    uint32_t site = 0;   // of the call that waits
+    int barrier = 0;     // of a named one
+    uint64_t value = 0;  // of a shuffle: what the lane gives, then what it gets
+    int source_lane = 0;
+    uint32_t clock = 1;
+    KnowledgePointer knowledge;
+};
+
+class Machine {
+public:
+    Machine(const Module& module, const Launch& launch, const Options& options);
+    ~Machine();
+
+    Report run();
+
+    // What hooks do for the running thread.
+    void sync_threads(Stamp site);
+    void sync_warp(Stamp site);
+    void sync_named(int id, int threads, Stamp site);
+    uint64_t shuffle(uint64_t value, int source_lane, Stamp site);
+    void perhaps_let_others_run();
+
+    /// Leaves the running fiber for good and ends the launch.
+    [[noreturn]] void stop();
+
+    const Module& module() const { return module_; }
+    const Options& options() const { return options_; }
+    unsigned num_threads() const { return launch_.threads; }
+    bool in_thread() const { return current_ != nullptr; }
+    emulated::Index3 block_index(uint32_t block) const;
+    const std::vector<Memory>& memories() const { return memories_; }  // the first is the shared memory
+    Tally* tally() { return tally_ ? &*tally_ : nullptr; }
+
+private:
+    friend void report(const Incident&);
+    friend Incident incident_of(Finding::Kind, Stamp);
+    friend Memory* find_memory(uintptr_t);
+    friend void look_at_limits();
+
+    struct Warp {
+        unsigned lanes = 0, arrived = 0;
+    };
+    struct NamedBarrier {
+        int expected = 0;
+        std::vector<uint32_t> arrived;
+    };
+
+    void run_blocks();
+    void run_block(uint32_t block);
+    void begin_block(uint32_t block);
+    void begin_thread(uint32_t t);
+    void run_round();
+    void resume(uint32_t t);
+    void wait(Wait wait, Stamp site);
+    void switch_to_scheduler();
+    void leave();
+    static void thread_main(boost::context::detail::transfer_t from);
+    void wake(const std::vector<uint32_t>& threads);
+    void meet(const std::vector<uint32_t>& threads);
+    bool arrive_at_warp(Wait wait, Stamp site);
+    std::vector<uint32_t> lanes_of(uint32_t warp) const;
+    void on_scheduler(std::function<void()> work);
+    void require_same_place(const Thread& first, Stamp site);
+    void diverge(std::string text, Stamp site, std::vector<uint32_t> more_sites = {});
+    void name_waiting_threads(Incident& incident) const;
+    Report finish();
+
+    const Module& module_;
+    const Launch& launch_;
+    Options options_;
+    Module::Entry entry_;
+    Random random_;
+    unsigned char* shared_memory_ = nullptr;
+    std::vector<Memory> memories_;
+    std::vector<uint32_t> block_order_;  // empty: as they come
+    std::vector<Thread> threads_;
+    std::vector<Warp> warps_;
+    NamedBarrier named_[16];
+    uint32_t current_block_ = 0, last_clock_ = 1;
+    unsigned num_ready_ = 0, num_at_barrier_ = 0, num_gone_ = 0;
+    Thread* current_ = nullptr;
+    boost::context::detail::fcontext_t scheduler_ = nullptr;
+    std::function<void()> work_;
+    bool stopped_ = false;
+    std::vector<Incident> incidents_;
+    std::optional<Tally> tally_;
+    uint64_t steps_ = 0, chunk_ = 0, switches_ = 0;
+    std::chrono::steady_clock::time_point start_;
+};
+
+/// The one that runs in this process, or nullptr.
+extern Machine* machine;
+
+/// Held while it runs.
+std::mutex& launch_mutex();
+
+/// run(), for who holds the mutex.
+Report run_alone(const Module& module, const Launch& launch, const Options& options);
+
+/// The functions that the module calls, by what the options ask for.
+emulated::Hooks hooks_for(const Options& options);
+
+/// The finding that an incident makes.
+Finding describe(const Incident& incident, const Machine& machine);
+
+}  // namespace tw::emulator

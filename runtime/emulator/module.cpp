@@ -1,0 +1,110 @@
+#include "runtime/emulator/module.h"
+
+#include <algorithm>
+
+#include <dlfcn.h>
+#include <link.h>
+#include <unistd.h>
+
+#include "runtime/emulator/build_module.h"
+#include "runtime/emulator/run_command.h"
+
+namespace tw::emulator {
+namespace {
+
+struct Span {
+    uintptr_t begin, end;
+};
+
+/// The addresses of the loaded object that holds this one.
+Span object_around(uintptr_t address) {
+    struct Search {
+        uintptr_t address;
+        Span found;
+    } search{address, {0, 0}};
+    auto visit = [](dl_phdr_info* info, size_t, void* data) {
+        Search& search = *static_cast<Search*>(data);
+        Span span{UINTPTR_MAX, 0};
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+            const auto& header = info->dlpi_phdr[i];
+            if (header.p_type != PT_LOAD) continue;
+            span.begin = std::min(span.begin, uintptr_t(info->dlpi_addr + header.p_vaddr));
+            span.end = std::max(span.end, uintptr_t(info->dlpi_addr + header.p_vaddr + header.p_memsz));
+        }
+        if (search.address < span.begin || search.address >= span.end) return 0;
+        search.found = span;
+        return 1;
+    };
+    dl_iterate_phdr(visit, &search);
+    return search.found;
+}
+
+}  // namespace
+
+std::string Location::text() const {
+    if (line == 0) return "an unknown line";
+    return fmt::format("{}.cu:{}{}{}", source, line, note.empty() ? "" : " ", note);
+}
+
+LoadedObject::LoadedObject(int file) : file_(file), handle_(dlopen(path().c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    if (handle_) return;
+    std::string reason = dlerror();
+    close(file_);
+    throw_error(CompileFailed, "the compiled kernels cannot be loaded: {}", reason);
+}
+
+LoadedObject::~LoadedObject() {
+    dlclose(handle_);
+    close(file_);
+}
+
+void* LoadedObject::symbol(const std::string& name) const { return dlsym(handle_, name.c_str()); }
+
+std::string LoadedObject::path() const { return fmt::format("/proc/{}/fd/{}", getpid(), file_); }
+
+Module::Module(std::shared_ptr<const LoadedObject> object, std::vector<Source> sources, size_t first)
+    : object_(std::move(object)),
+      sources_(std::move(sources)),
+      first_(first),
+      hooks_(static_cast<emulated::Hooks*>(object_->symbol("tw_hooks"))),
+      current_(static_cast<emulated::ThreadState**>(object_->symbol("tw_current"))) {
+    internal_check(hooks_ && current_, "a module without tw_hooks and tw_current");
+    Span span = object_around(reinterpret_cast<uintptr_t>(hooks_));
+    begin_ = span.begin;
+    end_ = span.end;
+}
+
+Module::Entry Module::entry(const std::string& kernel) const {
+    for (size_t i = 0; i < sources_.size(); ++i)
+        if (sources_[i].name == kernel) return reinterpret_cast<Entry>(object_->symbol(entry_symbol(first_ + i)));
+    return nullptr;
+}
+
+const Location& Module::locate(uint32_t site) const {
+    auto known = located_.find(site);
+    if (known == located_.end()) known = located_.emplace(site, look_up(site)).first;
+    return known->second;
+}
+
+/// Of the functions inlined into each other around the place, the outermost in a kernel's own text counts.
+Location Module::look_up(uint32_t site) const {
+    Location result;
+    if (site == 0) return result;
+    CommandResult lines = run_command({"addr2line", "-i", "-e", object_->path(), fmt::format("{:#x}", site - 1)});
+    size_t begin = 0;
+    for (size_t end; (end = lines.output.find('\n', begin)) != std::string::npos; begin = end + 1) {
+        std::string row = lines.output.substr(begin, end - begin);  // "/tmp/sgemm.cu:41 (discriminator 2)"
+        size_t slash = row.rfind('/'), colon = row.rfind(':');
+        if (colon == std::string::npos) continue;
+        size_t name = slash == std::string::npos ? 0 : slash + 1;
+        std::string file = row.substr(name, colon - name);
+        int line = std::atoi(row.c_str() + colon + 1);
+        auto source = std::find_if(sources_.begin(), sources_.end(), [&](auto& s) { return s.name + ".cu" == file; });
+        if (source == sources_.end() || line <= 0) continue;
+        result = {source->name, line,
+                  size_t(line) <= source->line_notes.size() ? source->line_notes[size_t(line) - 1] : ""};
+    }
+    return result;
+}
+
+}  // namespace tw::emulator

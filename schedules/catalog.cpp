@@ -1,0 +1,149 @@
+#include "schedules/catalog.h"
+
+#include <map>
+#include <regex>
+
+#include <fmt/format.h>
+
+#include "schedules/elementwise.h"
+#include "schedules/product.h"
+#include "schedules/rows.h"
+
+namespace tw::schedules {
+namespace {
+
+std::string product_name(const ProductShape& shape) {
+    return fmt::format("product_{}x{}x{}{}{}{}{}", shape.m, shape.n, shape.k, shape.transpose_a ? "_ta" : "",
+                       shape.transpose_b ? "_tb" : "", shape.add_c ? "_ab" : "", shape.a_stride ? "_strided" : "");
+}
+
+CatalogEntry product_entry(const ProductShape& shape) {
+    return {product_name(shape), shape.add_c ? "c = alpha a b + beta c_in, fp32" : "c = a b, fp32",
+            2.0 * shape.m * shape.n * shape.k,
+            [shape](const Target& target) { return product_schedule(declare_product(shape), target); }};
+}
+
+/// y = gelu(x * scale + bias) + residual, scale and bias along rows and columns.
+CatalogEntry elementwise_entry(int64_t rows, int64_t columns) {
+    return {fmt::format("elementwise_{}x{}", rows, columns), "y = relu(x * scale[row] + bias[column]) + residual, fp32",
+            4.0 * rows * columns, [=](const Target& target) {
+                Tensor x = input("x", f32, {rows, columns}), scale = input("scale", f32, {rows});
+                Tensor bias = input("bias", f32, {columns}), residual = input("residual", f32, {rows, columns});
+                Tensor affine = compute("affine", {rows, columns},
+                                        [&](Expr i, Expr j) { return x(i, j) * scale(i) + bias(j); });
+                Tensor y = compute("y", {rows, columns},
+                                   [&](Expr i, Expr j) { return relu(affine(i, j)) + residual(i, j); });
+                Schedule s({y}, target);
+                schedule_elementwise(s, y);
+                return s;
+            }};
+}
+
+CatalogEntry bf16_entry(int64_t count) {
+    return {fmt::format("gelu_bf16_{}", count), "y = gelu(x), bf16 storage, f32 arithmetic", 8.0 * count,
+            [=](const Target& target) {
+                Tensor x = input("x", bf16, {count});
+                Tensor y = compute("y", {count}, [&](Expr i) { return cast(bf16, gelu(cast(f32, x(i)))); });
+                Schedule s({y}, target);
+                schedule_elementwise(s, y, 256, 8);
+                return s;
+            }};
+}
+
+CatalogEntry transpose_entry(int64_t rows, int64_t columns) {
+    return {fmt::format("transpose_{}x{}", rows, columns), "y = transpose of x through shared memory, fp32", 0,
+            [=](const Target& target) {
+                Tensor x = input("x", f32, {rows, columns});
+                Tensor y = compute("y", {columns, rows}, [&](Expr i, Expr j) { return x(j, i); });
+                Schedule s({y}, target);
+                auto [i, j] = s.loops<2>(y);
+                auto [bi, ti] = s.split(i, 32, Tail::Mask);
+                auto [bj, tj] = s.split(j, 32, Tail::Mask);
+                auto [ri, wi] = s.split(ti, 8);
+                s.order({bi, bj, ri, wi, tj});
+                s.bind(bi, grid.y);
+                s.bind(bj, grid.x);
+                s.bind(wi, thread);
+                s.bind(tj, thread);
+                s.stage(y, x, Memory::Shared, bj);
+                return s;
+            }};
+}
+
+CatalogEntry rows_entry(const std::string& what, int64_t rows, int64_t columns,
+                        const std::function<Tensor(const Tensor&, const Axis&)>& declare) {
+    return {fmt::format("{}_{}x{}", what, rows, columns), "along rows, one thread a row, fp32", 3.0 * rows * columns,
+            [=](const Target& target) {
+                Tensor x = input("x", f32, {rows, columns});
+                Tensor y = declare(x, reduce_axis("k", columns));
+                Schedule s({y}, target);
+                schedule_serial_rows(s, y);
+                return s;
+            }};
+}
+
+Tensor row_sum(const Tensor& x, const Axis& k) {
+    return compute("y", {x.shape()[0]}, [&](Expr i) { return sum(x(i, k), k); });
+}
+
+Tensor softmax(const Tensor& x, const Axis& k) {
+    Shape shape = {x.shape()[0], x.shape()[1]};
+    Tensor largest = compute("largest", {x.shape()[0]}, [&](Expr i) { return reduce_max(x(i, k), k); });
+    Tensor shifted = compute("shifted", shape, [&](Expr i, Expr j) { return exp(x(i, j) - largest(i)); });
+    Tensor total = compute("total", {x.shape()[0]}, [&](Expr i) { return sum(shifted(i, k), k); });
+    return compute("y", shape, [&](Expr i, Expr j) { return shifted(i, j) / total(i); });
+}
+
+Tensor standardise(const Tensor& x, const Axis& k) {
+    std::vector<Tensor> moments = compute_tuple("moments", {x.shape()[0]}, [&](const std::vector<Expr>& i) {
+        return welford(x(i[0], k), {k});
+    });
+    return compute("y", {x.shape()[0], x.shape()[1]}, [&](Expr i, Expr j) {
+        return (x(i, j) - moments[0](i)) / sqrt(moments[1](i) / moments[2](i) + 1e-5);
+    });
+}
+
+std::vector<CatalogEntry> make_catalog() {
+    std::vector<CatalogEntry> entries;
+    for (auto [m, n, k] : {std::array<int64_t, 3>{256, 256, 512}, {64, 48, 40}, {127, 131, 61}, {1, 300, 70},
+                           {300, 1, 70}, {1, 1, 1}, {0, 5, 7}, {5, 7, 0}, {130, 129, 17}})
+        entries.push_back(product_entry({.m = m, .n = n, .k = k}));
+    for (bool ta : {false, true})
+        for (bool tb : {false, true}) {
+            entries.push_back(product_entry({.m = 128, .n = 192, .k = 80, .transpose_a = ta, .transpose_b = tb, .add_c = true}));
+            entries.push_back(product_entry({.m = 67, .n = 71, .k = 37, .transpose_a = ta, .transpose_b = tb, .add_c = true}));
+        }
+    entries.push_back(product_entry({.m = 96, .n = 64, .k = 48, .a_stride = 64, .b_stride = 80}));
+    for (auto [rows, columns] : {std::array<int64_t, 2>{64, 256}, {37, 53}, {1, 1}, {0, 8}}) {
+        entries.push_back(elementwise_entry(rows, columns));
+        entries.push_back(transpose_entry(rows, columns));
+    }
+    for (int64_t count : {4096, 1003}) entries.push_back(bf16_entry(count));
+    for (auto [rows, columns] : {std::array<int64_t, 2>{256, 64}, {131, 37}, {1, 1}, {3, 0}}) {
+        entries.push_back(rows_entry("row_sum", rows, columns, row_sum));
+        entries.push_back(rows_entry("softmax", rows, columns, softmax));
+        entries.push_back(rows_entry("standardise", rows, columns, standardise));
+    }
+    return entries;
+}
+
+}  // namespace
+
+const std::vector<CatalogEntry>& catalog() {
+    static const std::vector<CatalogEntry> entries = make_catalog();
+    return entries;
+}
+
+const CatalogEntry* find_kernel(const std::string& name) {
+    for (const CatalogEntry& entry : catalog())
+        if (entry.name == name) return &entry;
+    static std::map<std::string, CatalogEntry> made;
+    static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?");
+    std::smatch match;
+    if (!std::regex_match(name, match, product)) return nullptr;
+    ProductShape shape{.m = std::stoll(match[1]), .n = std::stoll(match[2]), .k = std::stoll(match[3]),
+                       .transpose_a = match[4].matched, .transpose_b = match[5].matched, .add_c = match[6].matched};
+    return &made.try_emplace(name, product_entry(shape)).first->second;
+}
+
+}  // namespace tw::schedules

@@ -1,0 +1,20 @@
+#include "schedules/elementwise.h"
+
+namespace tw::schedules {
+
+void schedule_elementwise(Schedule& s, const Tensor& y, int64_t threads, int64_t per_thread) {
+    Stage last = s[y];
+    for (Stage stage : s.all_stages())
+        if (stage.id != last.id) s.inline_stage(stage);
+    std::vector<Loop> loops = s.data_loops(y);
+    if (loops.empty()) return;  // a scalar: one thread
+    Loop all = loops[0];
+    for (size_t d = 1; d < loops.size(); ++d) all = s.fuse(all, loops[d]);
+    auto [block, inside] = s.split(all, threads * per_thread, Tail::Mask);
+    auto [lane_of, element] = s.split(inside, per_thread);
+    s.bind(block, grid.x);
+    s.bind(lane_of, thread);
+    if (per_thread > 1) s.bind(element, tw::vector);
+}
+
+}  // namespace tw::schedules

@@ -1,0 +1,11 @@
+// Elementwise chains: everything inlined into the last stage, whose elements are spread over blocks and threads.
+#pragma once
+#include "dsl/schedule.h"
+
+namespace tw::schedules {
+
+/// Inlines every stage that `y` reads (none may be a reduction) and gives each thread `per_thread` neighbouring
+/// elements.
+void schedule_elementwise(Schedule& s, const Tensor& y, int64_t threads = 256, int64_t per_thread = 4);
+
+}  // namespace tw::schedules

@@ -1,0 +1,38 @@
+// Matrix products on SIMT cores: block tiles in shared memory, register tiles in threads.
+#pragma once
+#include "dsl/schedule.h"
+
+namespace tw::schedules {
+
+/// c[m, n] = alpha * sum_k a[m, k] * b[k, n] + beta * c_in[m, n], all f32; a and b may be stored transposed.
+struct ProductShape {
+    int64_t m, n, k;
+    bool transpose_a = false;  ///< a is stored [k, m]
+    bool transpose_b = false;  ///< b is stored [n, k]
+    bool add_c = false;        ///< reads c_in and beta; alpha is a parameter too
+    int64_t a_stride = 0;      ///< elements between stored rows, 0 for dense
+    int64_t b_stride = 0;
+};
+struct Product {
+    Tensor a, b, c_in, c;  ///< c_in is undefined without add_c
+    Expr alpha, beta;
+};
+Product declare_product(const ProductShape& shape);
+
+/// Sizes of the tiles; block_m / thread_m * block_n / thread_n threads a block.
+struct ProductTiles {
+    int64_t block_m = 128, block_n = 128, block_k = 16;
+    int64_t thread_m = 8, thread_n = 8;
+};
+/// Tiles that suit the extents of the product.
+ProductTiles product_tiles(int64_t m, int64_t n, int64_t k);
+
+/// Schedules any two-dimensional reduction of products with one reduce axis: `c` over (m, n), reading `a` and `b`.
+/// Each thread computes thread_m x thread_n elements as chunks of 4, so that shared reads are 16 bytes wide and free
+/// of bank conflicts (the layout that CUTLASS calls SIMT warp tiles, without its warp level).
+void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const ProductTiles& tiles);
+
+/// The product, scheduled.
+Schedule product_schedule(const Product& product, const Target& target);
+
+}  // namespace tw::schedules

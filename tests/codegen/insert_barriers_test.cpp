@@ -1,0 +1,218 @@
+// Where barriers stand, and that each of them is needed: a brute-force race detector finds a race without it.
+#include <gtest/gtest.h>
+
+#include "codegen/hitting_set.h"
+#include "codegen/passes.h"
+#include "codegen/thread_walk.h"
+#include "races.h"
+#include "support/error.h"
+#include "thread_kernels.h"
+
+namespace tw::codegen {
+namespace {
+
+/// A kernel of 64 threads with shared arrays s and r of 64 elements and an output.
+struct Small {
+    ThreadKernel kernel = empty_kernel("small", 64);
+    Buffer s = make_buffer("s", f32, Memory::Shared, {64}), r = make_buffer("r", f32, Memory::Shared, {64});
+    Buffer x = make_buffer("x", f32, Memory::Registers, {}), out = make_buffer("out", f32, Memory::Global, {4096});
+    Expr t = kernel.thread, i = index_variable("i", 0, 7), j = index_variable("j", 0, 7);
+    Expr one = constant(f32, 1.0);
+
+    Small() {
+        kernel.shared = {s, r};
+        add_argument(kernel, out, true);
+    }
+
+    /// The bodies of the kernel after the pass, one letter a statement: w(rite of s), v (write of r), r(ead of either),
+    /// | barrier, ( ) loop, [ ] condition.
+    std::string places(std::vector<ThreadStmt> body) {
+        body.insert(body.begin(), declare(x));
+        kernel.body = in_order(body);
+        ThreadKernel placed = insert_barriers(kernel);
+        verify_thread_ir(placed);
+        EXPECT_EQ(find_race(placed), "") << to_string(placed);
+        for (int n = 0; n < count_barriers(placed); ++n)
+            EXPECT_NE(find_race(without_barrier(placed, n)), "") << "barrier " << n << "\n" << to_string(placed);
+        EXPECT_EQ(to_string(insert_barriers(placed)), to_string(placed));  // a second run changes nothing
+        return letters(placed.body);
+    }
+
+    std::string letters(const ThreadStmt& stmt) const {
+        if (stmt.as<ThreadBarrier>()) return "|";
+        if (auto loop = stmt.as<ThreadLoop>()) return "(" + letters(loop->body) + ")";
+        if (auto branch = stmt.as<ThreadIf>()) return "[" + letters(branch->body) + "]";
+        if (auto store = stmt.as<ThreadStore>()) return store->to.buffer == s ? "w" : store->to.buffer == r ? "v" : "r";
+        std::string all;
+        for (const ThreadStmt& kid : children(stmt)) all += letters(kid);
+        return all;
+    }
+
+    ThreadStmt write(const Expr& index) { return store(s, {index}, one); }
+    ThreadStmt write_r(const Expr& index) { return store(r, {index}, one); }
+    ThreadStmt read(const Expr& index) { return store(x, {}, load(s, {index})); }
+    ThreadStmt read_r(const Expr& index) { return store(x, {}, load(r, {index})); }
+    Expr next() const { return (t + 1) % 64; }
+};
+
+TEST(InsertBarriers, BetweenAWriteAndAReadOfAnother) {
+    Small k;
+    EXPECT_EQ(k.places({k.write(k.t), k.read(k.next())}), "w|r");
+    EXPECT_EQ(k.places({k.read(k.next()), k.write(k.t)}), "r|w");
+    EXPECT_EQ(k.places({k.write(k.next()), k.write(k.t)}), "w|w");
+}
+
+TEST(InsertBarriers, NoneWhereEachThreadKeepsToItself) {
+    Small k;
+    EXPECT_EQ(k.places({k.write(k.t), k.read(k.t), k.write(k.t)}), "wrw");
+    EXPECT_EQ(k.places({k.write(63 - k.t), k.read(63 - k.t)}), "wr");
+    EXPECT_EQ(k.places({k.write(k.t / 8 * 8 + k.t % 8), k.read(k.t)}), "wr");
+    EXPECT_EQ(k.places({k.write(k.t), k.read_r(k.next())}), "wr");
+    EXPECT_EQ(k.places({loop(k.i, 8, {k.write(k.t), k.read(k.t)})}), "(wr)");
+}
+
+TEST(InsertBarriers, NoneForOneThread) {
+    Small k;
+    k.kernel.threads = 1;
+    k.kernel.thread = k.t = index_variable("thread", 0, 0);
+    EXPECT_EQ(k.places({k.write(0), k.read(0)}), "wr");
+}
+
+TEST(InsertBarriers, NoneBetweenDisjointElements) {
+    Small k;
+    EXPECT_EQ(k.places({only_if(k.t < 32, {k.write(k.t)}), only_if(k.t < 31, {k.read(k.t + 33)})}), "[w][r]");
+    EXPECT_EQ(k.places({only_if(k.t == 0, {k.write(5)}), only_if(k.t == 0, {k.read(5)})}), "[w][r]");
+    EXPECT_EQ(k.places({only_if(k.t == 0, {k.write(5)}), only_if(k.t == 1, {k.read(5)})}), "[w]|[r]");
+}
+
+TEST(InsertBarriers, OneServesSeveralWrites) {
+    Small k;
+    EXPECT_EQ(k.places({k.write(k.t), k.write_r(k.t), k.read(k.next()), k.read_r(k.next())}), "wv|rr");
+    EXPECT_EQ(k.places({k.write(k.t), k.read(k.next()), k.write_r(k.t), k.read_r(k.next())}), "w|rv|r");
+}
+
+TEST(InsertBarriers, AroundALoopThatFillsAndReads) {
+    Small k;
+    EXPECT_EQ(k.places({loop(k.i, 8, {k.write(k.t), k.write_r(k.t), k.read(k.next()), k.read_r(k.next())})}),
+              "(wv|rr|)");
+    EXPECT_EQ(k.places({loop(k.i, 1, {k.write(k.t), k.read(k.next())})}), "(w|r)");
+    // the one at the end of the body serves what follows too
+    EXPECT_EQ(k.places({loop(k.i, 8, {k.write(k.t), k.read(k.next())}), k.write(k.next())}), "(w|r|)w");
+    EXPECT_EQ(k.places({k.write(k.next()), loop(k.i, 8, {k.write(k.t), k.read(k.next())})}), "w(|w|r)");
+}
+
+TEST(InsertBarriers, OutsideOfLoopsWherePossible) {
+    Small k;
+    EXPECT_EQ(k.places({k.write(k.t), loop(k.i, 8, {k.read((k.t + k.i) % 64)})}), "w|(r)");
+    EXPECT_EQ(k.places({loop(k.i, 8, {k.write(k.i * 8 + k.t % 8)}), loop(k.j, 8, {k.read((k.t + k.j) % 64)})}),
+              "(w)|(r)")
+        << "threads that are 8 apart store one value";
+}
+
+TEST(InsertBarriers, InnerLoopsInsideOfOuterOnes) {
+    Small k;
+    EXPECT_EQ(k.places({loop(k.i, 8, {loop(k.j, 8, {k.write(k.t), k.read(k.next())})})}), "((w|r|))");
+    EXPECT_EQ(k.places({loop(k.i, 8, {k.write(k.t), loop(k.j, 8, {k.read((k.t + k.j) % 64)})})}), "(w|(r)|)");
+}
+
+TEST(InsertBarriers, TwoStagesNeedOneBarrierAnIteration) {
+    Small k;
+    Buffer ring = make_buffer("ring", f32, Memory::Shared, {2, 64});
+    k.kernel.shared.push_back(ring);
+    ThreadStmt fill = store(ring, {(k.i + 1) % 2, k.t}, k.one), use = store(k.x, {}, load(ring, {k.i % 2, k.next()}));
+    std::string places = k.places({store(ring, {0, k.t}, k.one), loop(k.i, 8, {fill, use})});
+    EXPECT_EQ(places.substr(0, 2), "r(");
+    EXPECT_EQ(std::count(places.begin(), places.end(), '|'), 1) << places;
+}
+
+TEST(InsertBarriers, NeverUnderAConditionOfTheThread) {
+    Small k;
+    EXPECT_EQ(k.places({k.write(k.t), only_if(k.t < 8, {k.read(k.next())})}), "w|[r]");
+    EXPECT_EQ(k.places({only_if(k.t < 8, {k.write(k.t)}), k.read(k.next())}), "[w]|r");
+    // both inside: the condition is written twice
+    EXPECT_EQ(k.places({only_if(k.t < 8, {k.write(k.t), k.read((k.t + 1) % 8)})}), "[w]|[r]");
+    Expr half = index_variable("half");
+    EXPECT_EQ(k.places({let(half, k.t / 2), only_if(half < 8, {loop(k.i, 2, {k.write(k.t)}), k.read(k.next())})}),
+              "[(w)]|[r]");
+}
+
+TEST(InsertBarriers, UnderAConditionOfTheBlock) {
+    Small k;
+    k.kernel.grid[0] = 4;
+    EXPECT_EQ(k.places({only_if(k.kernel.block[0] < 2, {k.write(k.t), k.read(k.next())})}), "[w|r]");
+    // a write that may not happen: the barrier may stand on either side, the later one is outside
+    EXPECT_EQ(k.places({only_if(k.kernel.block[0] < 2, {k.write(k.t)}), k.read(k.next())}), "[w]|r");
+}
+
+TEST(InsertBarriers, WideAccesses) {
+    Small k;
+    Buffer four = make_buffer("four", f32, Memory::Registers, {4});
+    auto wide_write = only_if(k.t < 16, {wide(4, {k.s, {k.t * 4}}, {four, {0}})});
+    EXPECT_EQ(k.places({declare(four), wide_write, k.read(k.t)}), "[]|r");
+    EXPECT_EQ(k.places({declare(four), wide_write, only_if(k.t < 16, {k.read(k.t * 4 + 3)})}), "[][r]");
+}
+
+TEST(InsertBarriers, GlobalMemoryWithinABlock) {
+    Small k;
+    Expr block = k.kernel.block[0];
+    auto write = store(k.out, {block * 64 + k.t}, k.one);
+    auto read_own = store(k.x, {}, load(k.out, {block * 64 + k.t}));
+    auto read_next = store(k.x, {}, load(k.out, {block * 64 + k.next()}));
+    k.kernel.grid[0] = 64;
+    EXPECT_EQ(k.places({write, read_own}), "rr");
+    EXPECT_EQ(k.places({write, read_next}), "r|r");
+}
+
+TEST(InsertBarriers, ProvesLargeDomainsByDigits) {
+    Small k;
+    k.kernel.grid[0] = int64_t{1} << 20;
+    Expr many = index_variable("many", 0, (1 << 20) - 1);
+    Expr offset = k.kernel.block[0] * (int64_t{64} << 20) + many * 64 + k.t;
+    k.kernel.body =
+        in_order({declare(k.x), loop(many, 1 << 20, {store(k.out, {offset}, load(k.out, {offset}) + k.one)})});
+    EXPECT_EQ(count_barriers(insert_barriers(k.kernel)), 0);
+}
+
+TEST(InsertBarriers, AssumesTheWorstOfWhatItCannotProve) {
+    Small k;
+    Buffer index = make_buffer("index", i32, Memory::Global, {64});
+    add_argument(k.kernel, index, false);
+    k.kernel.body = in_order({declare(k.x), k.write(k.t), store(k.x, {}, load(k.s, {cast(i64, load(index, {k.t}))}))});
+    EXPECT_EQ(count_barriers(insert_barriers(k.kernel)), 1);
+}
+
+TEST(InsertBarriers, RefusesARaceWithinAStatement) {
+    Small k;
+    k.kernel.body = in_order({store(k.s, {k.t}, load(k.s, {k.next()}))});
+    EXPECT_THROW(insert_barriers(k.kernel), InternalError);
+}
+
+TEST(InsertBarriers, KeepsCommentsWithWhatTheyAreAbout) {
+    Small k;
+    k.kernel.body = in_order({declare(k.x), k.write(k.t), comment("read"), k.read(k.next())});
+    EXPECT_NE(to_string(insert_barriers(k.kernel)).find("barrier\n  # read"), std::string::npos);
+}
+
+TEST(InsertBarriers, WholeKernels) {
+    for (const ThreadKernel& kernel : {copy_kernel(1000), transpose_kernel(), sgemm_kernel(), softmax_kernel()}) {
+        ThreadKernel placed = insert_barriers(kernel);
+        EXPECT_EQ(find_race(placed), "") << to_string(placed);
+        for (int n = 0; n < count_barriers(placed); ++n)
+            EXPECT_NE(find_race(without_barrier(placed, n)), "") << to_string(placed);
+    }
+    EXPECT_EQ(count_barriers(insert_barriers(copy_kernel(1000))), 0);
+    EXPECT_EQ(count_barriers(insert_barriers(transpose_kernel())), 1);
+    EXPECT_EQ(count_barriers(insert_barriers(sgemm_kernel())), 2);
+    EXPECT_EQ(count_barriers(insert_barriers(softmax_kernel())), 3);
+}
+
+TEST(HittingSet, Cheapest) {
+    EXPECT_EQ(cheapest_hitting_set({}, {1, 1}), std::vector<int>{});
+    EXPECT_EQ(cheapest_hitting_set({{0, 1}, {1, 2}}, {1, 1, 1}), std::vector<int>{1});
+    EXPECT_EQ(cheapest_hitting_set({{0, 1}, {1, 2}}, {1, 3, 1}), (std::vector<int>{0, 2}));
+    EXPECT_EQ(cheapest_hitting_set({{0, 1}}, {1, 1}), std::vector<int>{1}) << "the later one";
+    EXPECT_EQ(cheapest_hitting_set({{0, 1, 2}, {1}}, {1, 9, 1}), std::vector<int>{1});
+}
+
+}  // namespace
+}  // namespace tw::codegen

@@ -1,0 +1,277 @@
+// The printed text: golden kernels, expressions, names that cannot escape, and compilers that accept it.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <sstream>
+
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "codegen/names.h"
+#include "codegen/passes.h"
+#include "codegen/thread_walk.h"
+#include "device/vocabulary.h"
+#include "golden.h"
+#include "thread_kernels.h"
+
+namespace tw::codegen {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<ThreadKernel> whole_kernels() {
+    return {copy_kernel(1 << 20), transpose_kernel(), sgemm_kernel(), softmax_kernel()};
+}
+
+TEST(PrintCuda, GoldenKernels) {
+    for (const ThreadKernel& kernel : whole_kernels()) {
+        KernelText text = print_cuda(finished(kernel));
+        EXPECT_TRUE(matches_golden(text.cuda, kernel.name + ".cu"));
+    }
+}
+
+TEST(PrintCuda, SaysWhatALaunchNeeds) {
+    ThreadKernel kernel = sgemm_kernel();
+    KernelText text = print_cuda(finished(kernel));
+    EXPECT_EQ(text.name, "sgemm_kernel");
+    EXPECT_EQ(text.threads, 256);
+    EXPECT_EQ(text.shared_bytes, 64 * 20 * 4 + 16 * 64 * 4);
+    EXPECT_EQ(text.arguments.size(), 3u);
+    EXPECT_EQ(text.written, (std::vector<bool>{false, false, true}));
+    EXPECT_FALSE(text.approximate);
+    EXPECT_TRUE(print_cuda(finished(softmax_kernel())).approximate);
+    ThreadKernel copy = copy_kernel(1000);
+    EXPECT_TRUE(print_cuda(finished(copy)).sizes[0].same(copy.sizes[0])) << "by identity";
+}
+
+TEST(PrintCuda, NotesTheStepOfEachLine) {
+    KernelText text = print_cuda(finished(transpose_kernel()));
+    std::istringstream lines(text.cuda);
+    size_t number = 0;
+    for (std::string line; std::getline(lines, line); ++number) {
+        ASSERT_LT(number, text.line_steps.size());
+        bool stores_b = line.find(" b[b_offset") != line.npos, fills = line.find(" shared.tile[warp") != line.npos;
+        if (stores_b || fills) {
+            EXPECT_EQ(text.line_steps[number], stores_b ? 3 : 2) << line;
+        }
+    }
+    EXPECT_EQ(number, text.line_steps.size());
+}
+
+// ---- expressions ----------------------------------------------------------------------------------------------------
+
+/// How a float expression of x and y, or an integer one of i and j (0..99 and -9..9), is printed.
+struct Scratch {
+    ThreadKernel kernel = empty_kernel("scratch", 1);
+    Expr x = scalar("x", f32), y = scalar("y", f32), p = scalar("p", boolean), q = scalar("q", boolean);
+    Expr i = index_variable("i", 0, 99), j = index_variable("j", -9, 9);
+
+    std::string text(const Expr& value) {
+        Buffer out = make_buffer("out", value.type(), Memory::Global, {1000});
+        kernel.arguments.clear();
+        kernel.written.clear();
+        add_argument(kernel, out, true);
+        kernel.scalars = {x, y, p, q};
+        kernel.body = loop(i, 100, {let(j, i % 19 - 9), store(out, {0}, value)});
+        std::string cuda = print_cuda(narrow_indices(kernel)).cuda;
+        size_t start = cuda.find("out[0] = ") + 9;
+        return cuda.substr(start, cuda.find(";\n", start) - start);
+    }
+};
+
+TEST(PrintCuda, FewParentheses) {
+    Scratch s;
+    Expr x = s.x, y = s.y, p = s.p, q = s.q;
+    EXPECT_EQ(s.text((x + y) * x), "(x + y) * x");
+    EXPECT_EQ(s.text(x + y * x), "x + y * x");
+    EXPECT_EQ(s.text(x - (y - x)), "x - (y - x)");
+    EXPECT_EQ(s.text((x - y) - x), "x - y - x");
+    EXPECT_EQ(s.text(x + (y + x)), "x + (y + x)") << "float addition is not associative";
+    EXPECT_EQ(s.text(x / (y * x)), "x / (y * x)");
+    EXPECT_EQ(s.text(-(-x)), "-(-x)");
+    EXPECT_EQ(s.text(-(x + y)), "-(x + y)");
+    EXPECT_EQ(s.text((p && q) || !p), "(p && q) || !p");
+    EXPECT_EQ(s.text((p || q) && p), "(p || q) && p");
+    EXPECT_EQ(s.text(!(x < y)), "!(x < y)");
+    EXPECT_EQ(s.text(select(x < y, x, y)), "x < y ? x : y");
+    EXPECT_EQ(s.text(select(p, x, select(q, y, x)) + y), "(p ? x : q ? y : x) + y");
+    EXPECT_EQ(s.text(fma(x, y, x + y)), "tw::fma(x, y, x + y)");
+    EXPECT_EQ(s.text(max(x, y)), "tw::max(x, y)");
+}
+
+TEST(PrintCuda, Literals) {
+    Scratch s;
+    auto f = [&](double value) { return s.text(constant(f32, value)); };
+    EXPECT_EQ(f(0), "0.0f");
+    EXPECT_EQ(f(-0.0), "-0.0f");
+    EXPECT_EQ(f(1.5), "1.5f");
+    EXPECT_EQ(f(static_cast<float>(0.1)), "0.1f");
+    EXPECT_EQ(f(1e20), "1e+20f");
+    EXPECT_EQ(f(INFINITY), "tw::infinity<float>()");
+    EXPECT_EQ(f(-INFINITY), "-tw::infinity<float>()");
+    EXPECT_EQ(f(std::nan("")), "tw::nan<float>()");
+    EXPECT_EQ(s.text(constant(f64, 0.1)), "0.1");
+    EXPECT_EQ(s.text(constant(bf16, 1.0)), "tw::to_bf16(1.0f)");
+    EXPECT_EQ(s.text(constant(boolean, int64_t{1})), "true");
+    EXPECT_EQ(s.text(constant(u32, int64_t{4294967295})), "4294967295u");
+    EXPECT_EQ(s.text(constant(i64, int64_t{1} << 40)), "1099511627776ll");
+    EXPECT_EQ(s.text(constant(i32, std::numeric_limits<int32_t>::min())), "-2147483647 - 1");
+    EXPECT_EQ(s.text(constant(i64, std::numeric_limits<int64_t>::min())), "-9223372036854775807ll - 1");
+}
+
+TEST(PrintCuda, EveryFloatLiteralIsExact) {
+    Scratch s;
+    uint32_t bits = 1;
+    for (int n = 0; n < 300; ++n) {
+        bits = bits * 1664525u + 1013904223u;
+        float value;
+        std::memcpy(&value, &bits, 4);
+        if (!std::isfinite(value)) continue;
+        EXPECT_EQ(std::strtof(s.text(constant(f32, static_cast<double>(value))).c_str(), nullptr), value);
+    }
+    EXPECT_EQ(s.text(constant(f32, std::numeric_limits<float>::denorm_min())), "1e-45f");
+}
+
+TEST(PrintCuda, IntegerDivision) {
+    Scratch s;
+    EXPECT_EQ(s.text(s.i / 7), "i / 7");
+    EXPECT_EQ(s.text(s.i % 7 * 3), "i % 7 * 3");
+    EXPECT_EQ(s.text(s.i / (s.i % 7 + 1)), "i / (i % 7 + 1)");
+    EXPECT_EQ(s.text(s.j / 7), "tw::floor_div(j, 7)");
+    EXPECT_EQ(s.text(s.j % 7), "tw::floor_mod(j, 7)");
+    EXPECT_EQ(s.text(s.j / (s.i + 1)), "tw::floor_div(j, i + 1)");
+    EXPECT_EQ(s.text(s.i + -5), "i - 5");
+    EXPECT_EQ(s.text(min(s.i, s.j)), "tw::min(i, j)");
+}
+
+TEST(PrintCuda, Conversions) {
+    Scratch s;
+    EXPECT_EQ(s.text(cast(bf16, s.x)), "tw::to_bf16(x)");
+    EXPECT_EQ(s.text(cast(f16, s.x + s.y)), "tw::to_f16(x + y)");
+    EXPECT_EQ(s.text(cast(f32, cast(e4m3, s.x))), "tw::to_f32(tw::to_e4m3(x))");
+    EXPECT_EQ(s.text(cast(f32, s.i + 1)), "(float)(i + 1)");
+    EXPECT_EQ(s.text(cast(f64, s.x)), "(double)x");
+    EXPECT_EQ(s.text(cast(i32, s.x)), "tw::to_i32(x)");
+    EXPECT_EQ(s.text(cast(i8, s.x)), "tw::to_i8(x)");
+    EXPECT_EQ(s.text(cast(tf32, s.x)), "tw::to_tf32(x)");
+    EXPECT_EQ(s.text(cast(f32, s.p)), "(float)p");
+    EXPECT_EQ(s.text(cast(boolean, s.x)), "x != 0");
+    EXPECT_EQ(s.text(cast(i32, s.i)), "i") << "an index that is an int already";
+}
+
+TEST(PrintCuda, Updates) {
+    ThreadKernel kernel = empty_kernel("updates", 32);
+    Buffer x = make_buffer("x", f32, Memory::Registers, {});
+    Expr here = load(x, {});
+    kernel.body = in_order(
+        {declare(x), store(x, {}, here + 1.0), store(x, {}, here * here), store(x, {}, constant(f32, 1.0) - here)});
+    std::string cuda = print_cuda(kernel).cuda;
+    EXPECT_THAT(cuda, HasSubstr("x += 1.0f;"));
+    EXPECT_THAT(cuda, HasSubstr("x *= x;"));
+    EXPECT_THAT(cuda, HasSubstr("x = 1.0f - x;"));
+}
+
+// ---- names ----------------------------------------------------------------------------------------------------------
+
+TEST(Names, AreIdentifiers) {
+    EXPECT_EQ(sanitize("row"), "row");
+    EXPECT_EQ(sanitize("my tensor"), "my_tensor");
+    EXPECT_EQ(sanitize("a__b_"), "a_b");
+    EXPECT_EQ(sanitize("_Reserved"), "Reserved");
+    EXPECT_EQ(sanitize("2d"), "v2d");
+    EXPECT_EQ(sanitize(""), "v");
+    EXPECT_EQ(sanitize("\xc3\xa4"), "v");
+    EXPECT_EQ(sanitize("x; } evil() {"), "x_evil");
+    EXPECT_EQ(sanitize(std::string(500, 'x')).size(), 48u);
+}
+
+TEST(Names, AreNoneOfTheLanguages) {
+    for (const char* word : {"float", "threadIdx", "linux", "tw", "TW_EMULATED", "main", "if", "assert"})
+        EXPECT_TRUE(is_reserved(word)) << word;
+    EXPECT_FALSE(is_reserved("row"));
+    Names names;
+    int a = 0, b = 0;
+    EXPECT_EQ(names.declare(&a, "float"), "float_2");
+    EXPECT_EQ(names.declare(&b, "float"), "float_3");
+}
+
+TEST(Names, AreUniqueWhereVisible) {
+    Names names;
+    int a = 0, b = 0, c = 0;
+    EXPECT_EQ(names.declare(&a, "i"), "i");
+    names.enter();
+    EXPECT_EQ(names.declare(&b, "i"), "i_2");
+    EXPECT_EQ(names.of(&a, "i"), "i");
+    names.leave();
+    names.enter();
+    EXPECT_EQ(names.declare(&c, "i"), "i_2");
+}
+
+/// Whatever users call things, the text has the same shape: only names and comments differ.
+TEST(Names, CannotInjectCode) {
+    const std::string evil =
+        "x; } /* */ // \n#include <evil> \\\n\" ?"
+        "?/\n asm(\"trap;\"); {";
+    ThreadKernel kernel = empty_kernel(evil, 32);
+    Buffer a = make_buffer(evil, f32, Memory::Global, {64}), s = make_buffer(evil, f32, Memory::Shared, {64});
+    add_argument(kernel, a, true);
+    kernel.shared = {s};
+    kernel.header = {evil};
+    Expr n = size("n" + evil, {1, 64, 1}), i = index_variable(evil, 0, 3);
+    kernel.sizes = {n};
+    kernel.body =
+        in_order({comment(evil), loop(i, 4, {store(s, {i}, constant(f32, 1.0)), store(a, {n - 1}, load(s, {i}))})});
+    std::string cuda = print_cuda(narrow_indices(kernel)).cuda;
+    cuda = cuda.substr(cuda.find("struct Shared"));
+    EXPECT_THAT(cuda, Not(HasSubstr("\n#include")));
+    EXPECT_THAT(cuda, Not(HasSubstr("??")));
+    EXPECT_THAT(cuda, HasSubstr("x_include_evil_asm_tra_kernel(float* __restrict__ x_include_evil_asm_tra, int "
+                                "nx_include_evil_asm_tr) {\n"));
+    EXPECT_EQ(std::count(cuda.begin(), cuda.end(), '\\'), 0);
+    std::istringstream lines(cuda);
+    int code = 0;
+    for (std::string line; std::getline(lines, line);) {
+        bool is_comment = line.find_first_not_of(' ') == line.find("//") && line.find("//") != line.npos;
+        code += !is_comment && !line.empty();
+    }
+    EXPECT_EQ(code, 11) << cuda;
+}
+
+// ---- compilers ------------------------------------------------------------------------------------------------------
+
+/// Runs a compiler on the text; its messages if it fails or warns.
+std::string compile(const std::string& command, const std::string& text, const std::string& name) {
+    auto directory = std::filesystem::temp_directory_path() / ("tw_print_cuda_test_" + std::to_string(::getpid()));
+    std::filesystem::create_directories(directory);
+    auto source = directory / (name + ".cu"), log = directory / "log";
+    std::ofstream(source) << text;
+    int status = std::system(fmt::format("{} {} > {} 2>&1", command, source.string(), log.string()).c_str());
+    std::stringstream messages;
+    messages << std::ifstream(log).rdbuf();
+    std::filesystem::remove_all(directory);
+    return status == 0 ? "" : messages.str();
+}
+
+TEST(PrintCuda, NvccAcceptsIt) {
+    if (std::system("nvcc --version > /dev/null 2>&1") != 0 && !std::filesystem::exists("/usr/local/cuda/bin/nvcc"))
+        GTEST_SKIP() << "no nvcc";
+    const std::string nvcc = "PATH=$PATH:/usr/local/cuda/bin nvcc -arch=sm_90a --fmad=false -cubin -o /dev/null";
+    for (const ThreadKernel& kernel : whole_kernels())
+        EXPECT_EQ(compile(nvcc, print_cuda(finished(kernel)).cuda, kernel.name), "");
+}
+
+TEST(PrintCuda, TheEmulatorsCompilerAcceptsIt) {
+    for (const ThreadKernel& kernel : whole_kernels()) {
+        std::string text = device::emulator_prelude() + "\n" + print_cuda(finished(kernel)).cuda;
+        EXPECT_EQ(compile("g++ -x c++ -std=c++20 -fsyntax-only -fno-exceptions -DTW_EMULATED", text, kernel.name), "");
+    }
+}
+
+}  // namespace
+}  // namespace tw::codegen

@@ -1,0 +1,15 @@
+# cmake -Dbuild_dir=... -Dconsumer_dir=... -Dgenerator=... -Dcompiler=... -Dflags=... -P run.cmake
+# Installs the build into a prefix of its own, then configures, builds and runs the consumer against that.
+set(work_dir "${build_dir}/consumer")
+file(REMOVE_RECURSE "${work_dir}")
+
+function(run)
+  execute_process(COMMAND ${ARGV} COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+run(${CMAKE_COMMAND} --install "${build_dir}" --prefix "${work_dir}/prefix")
+run(${CMAKE_COMMAND} -S "${consumer_dir}" -B "${work_dir}/build" -G "${generator}"
+  "-DCMAKE_PREFIX_PATH=${work_dir}/prefix" "-DCMAKE_CXX_COMPILER=${compiler}" "-DCMAKE_CXX_FLAGS=${flags}"
+  -DCMAKE_BUILD_TYPE=Release)
+run(${CMAKE_COMMAND} --build "${work_dir}/build")
+run("${work_dir}/build/consumer")

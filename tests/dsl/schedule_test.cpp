@@ -1,0 +1,301 @@
+// Schedule steps: what they make of the tree, and every step that is refused.
+#include "dsl/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/expect_error.h"
+
+namespace tw {
+namespace {
+
+struct MatrixProduct {
+    Tensor a = input("a", f32, {12, 10}), b = input("b", f32, {10, 8});
+    Axis k = reduce_axis("k", 10);
+    Tensor c = compute("c", {12, 8}, [&](Expr i, Expr j) { return sum(a(i, k) * b(k, j), k); });
+    Schedule s{{c}, target("sm_90a")};
+};
+
+struct Chain {
+    Tensor x = input("x", f32, {6, 9});
+    Tensor y = compute("y", {6, 9}, [&](Expr i, Expr j) { return x(i, j) + 1.0; });
+    Tensor z = compute("z", {6, 9}, [&](Expr i, Expr j) { return y(i, j) * 2.0; });
+    Schedule s{{z}, target("sm_90a")};
+};
+
+TEST(Schedule, AccumulatorTileFollowsTheOrderOfLoops) {
+    MatrixProduct p;
+    auto [i, j] = p.s.loops<2>(p.c);
+    p.s.order({p.s.reduce(p.c), i, j});
+    EXPECT_NE(p.s.to_string().find("c_sum: f32 [12, 8] in registers"), std::string::npos) << p.s.to_string();
+}
+
+TEST(Schedule, StagedCopyIsTheTileOfTheOperand) {
+    MatrixProduct p;
+    auto [io, ii] = p.s.split(p.s.loops<2>(p.c)[0], 4);
+    Stage copy = p.s.stage(p.c, p.a, Memory::Shared, io);
+    EXPECT_EQ(p.s.name(copy), "a_shared");
+    EXPECT_NE(p.s.to_string().find("a_shared: f32 [4, 10] in shared"), std::string::npos) << p.s.to_string();
+}
+
+TEST(Schedule, SharedCopyCoversTheThreadsAround) {
+    MatrixProduct p;
+    auto [i, j] = p.s.loops<2>(p.c);
+    auto [ko, ki] = p.s.split(p.s.reduce(p.c), 5);
+    p.s.bind(i, thread);
+    p.s.stage(p.c, p.a, Memory::Shared, ko);
+    p.s.stage(p.c, p.b, Memory::Registers, ko);
+    EXPECT_NE(p.s.to_string().find("a_shared: f32 [12, 5]"), std::string::npos) << p.s.to_string();
+    EXPECT_NE(p.s.to_string().find("b_registers: f32 [5, 1]"), std::string::npos) << p.s.to_string();
+}
+
+TEST(Schedule, FailedStepLeavesEverything) {
+    MatrixProduct p;
+    std::string before = p.s.to_string();
+    EXPECT_ANY_THROW(p.s.split(p.s.loops<2>(p.c)[0], 5));
+    EXPECT_EQ(p.s.to_string(), before);
+    EXPECT_TRUE(p.s.trace().empty());
+}
+
+TEST(Schedule, TraceReplays) {
+    MatrixProduct p;
+    auto [i, j] = p.s.loops<2>(p.c);
+    auto [io, ii] = p.s.split(i, 5, Tail::Mask);
+    auto [ko, ki] = p.s.split(p.s.reduce(p.c), 5);
+    p.s.order({io, ko, ii, j, ki});
+    p.s.bind(io, grid.x);
+    p.s.bind(ii, thread);
+    p.s.stage(p.c, p.b, Memory::Shared, ko);
+    p.s.stage(p.c, Memory::Shared, io);
+    Schedule again = replay(p.s.save(), {p.c}, target("sm_90a"));
+    EXPECT_EQ(again.to_string(), p.s.to_string());
+    EXPECT_EQ(again.save(), p.s.save());
+    EXPECT_NE(p.s.trace_as_cpp().find("s.split(l0, 5, Tail::Mask);"), std::string::npos) << p.s.trace_as_cpp();
+    EXPECT_NE(p.s.trace_as_cpp().find("schedule_test.cpp:"), std::string::npos);
+}
+
+TEST(Schedule, ExplainsReorderedReductions) {
+    MatrixProduct p;
+    auto [ko, ki] = p.s.split(p.s.reduce(p.c), 5);
+    p.s.order({ki, ko});
+    EXPECT_NE(p.s.explain().find("combined in another order"), std::string::npos);
+    EXPECT_NE(p.s.explain().find("'c' lives in global memory (default)"), std::string::npos) << p.s.explain();
+}
+
+TEST(Schedule, NamesTheCorrespondingLoop) {
+    Chain p;
+    auto [i, j] = p.s.loops<2>(p.z);
+    auto [jo, ji] = p.s.split(j, 3);
+    p.s.at(p.y, jo);
+    EXPECT_EQ(p.s.loop(p.y, ji).id, p.s.loops<2>(p.y)[1].id);
+    EXPECT_ERROR(p.s.loop(p.y, p.s.loops<2>(p.y)[0]), "no loop of 'y' corresponds");
+}
+
+TEST(ScheduleErrors, Construction) {
+    Chain p;
+    EXPECT_ERROR(Schedule({}, target("sm_90a")), "needs at least one output");
+    EXPECT_ERROR(Schedule({Tensor()}, target("sm_90a")), "undefined tensor");
+    EXPECT_ERROR(Schedule({p.x}, target("sm_90a")), "'x' is an input; an output must be computed");
+    Tensor again = compute("y", {6, 9}, [&](Expr i, Expr j) { return p.y(i, j); });
+    EXPECT_ERROR(Schedule({again}, target("sm_90a")), "two tensors are named 'y'");
+}
+
+TEST(ScheduleErrors, Handles) {
+    MatrixProduct p;
+    Chain other;
+    auto [i, j] = p.s.loops<2>(p.c);
+    EXPECT_ERROR(p.s.split(Loop{99}, 2), "belongs to no loop of the schedule");
+    p.s.split(i, 4);
+    EXPECT_ERROR(p.s.split(i, 2), "split: loop 'i' is gone: step [0]");
+    EXPECT_ERROR(p.s[p.a], "'a' is an input, no computation");
+    EXPECT_ERROR(p.s[other.z], "'z' is not computed in this schedule");
+    EXPECT_ERROR(p.s.all_loops(Stage{7}), "belongs to no stage");
+    EXPECT_ERROR(p.s.loops<3>(p.c), "gone");
+    EXPECT_ERROR(other.s.loops<3>(other.z), "'z' has 2 data axes; write loops<2>");
+    EXPECT_ERROR(p.s.reduce(p.c, 1), "'c' has 1 reduce axes; there is none with index 1");
+    Loop inner = other.s.loops<2>(other.y)[0];
+    other.s.inline_stage(other.y);
+    EXPECT_ERROR(other.s.split(inner, 2), "belongs to 'y', which was inlined");
+}
+
+TEST(ScheduleErrors, Loops) {
+    MatrixProduct p;
+    Chain q;
+    auto [i, j] = p.s.loops<2>(p.c);
+    Loop k = p.s.reduce(p.c);
+    EXPECT_ERROR(p.s.split(i, 0), "the size must be at least 1");
+    EXPECT_ERROR(p.s.split(i, int64_t{1} << 40), "larger than any loop");
+    EXPECT_ERROR(p.s.split(i, 5), "5 does not divide axis 'i' (12). Use a divisor, or split(i, 5, Tail::Mask)");
+    EXPECT_ERROR(p.s.fuse(j, i), "'j' does not stand directly around 'i'");
+    EXPECT_ERROR(p.s.fuse(j, k), "one is a data loop, the other a reduce loop");
+    EXPECT_ERROR(q.s.fuse(q.s.loops<2>(q.y)[0], q.s.loops<2>(q.z)[0]), "the loops belong to 'y' and 'z'");
+    EXPECT_ERROR(q.s.order({q.s.loops<2>(q.y)[0], q.s.loops<2>(q.z)[0]}), "order the loops of one stage at a time");
+    EXPECT_ERROR(p.s.order({}), "name at least one loop");
+    EXPECT_ERROR(p.s.order({i, i}), "loop 'i' is named twice");
+    q.s.at(q.y, q.s.loops<2>(q.z)[0]);
+    EXPECT_ERROR(q.s.fuse(q.s.loops<2>(q.z)[0], q.s.loops<2>(q.z)[1]), "'y' stands under 'i', between them");
+    p.s.bind(i, thread);
+    EXPECT_ERROR(p.s.split(i, 4), "loop 'i' is bound to thread; split it before binding");
+}
+
+TEST(ScheduleErrors, OrderNeedsACommutativeReducer) {
+    Tensor x = input("x", f32, {4, 6});
+    Axis k = reduce_axis("k", 6);
+    Reducer last = make_reducer("last", {constant(f32, 0.0)}, [](auto&, auto& b) { return std::vector<Expr>{b[0]}; }, false);
+    Tensor y = compute("y", {4}, [&](Expr i) { return reduce(last, {x(i, k)}, {k})[0]; });
+    Schedule s({y}, target("sm_90a"));
+    auto [ko, ki] = s.split(s.reduce(y), 2);
+    EXPECT_ERROR(s.order({ki, ko}), "'last' of 'y' is not commutative");
+}
+
+TEST(ScheduleErrors, Levels) {
+    MatrixProduct p;
+    auto [i, j] = p.s.loops<2>(p.c);
+    Loop k = p.s.reduce(p.c);
+    EXPECT_ERROR(p.s.bind(k, thread), "'k' runs along a reduction; only data loops can be bound");
+    EXPECT_ERROR(p.s.bind(i, tw::vector), "a vector has 2, 4, 8 or 16 elements, the loop 12");
+    EXPECT_ERROR(p.s.bind(j, tw::vector), "the vector loop 'j' of 'c' is not innermost");
+    EXPECT_ERROR(p.s.bind(j, grid.x), "stands inside a loop that is not; order the grid loops outermost");
+    p.s.bind(i, grid.x);
+    EXPECT_ERROR(p.s.bind(i, thread), "already bound to grid.x");
+
+    Expr n = size("n", {.min = 1, .max = 100});
+    Tensor x = input("x", f32, {n, 600, 40});
+    Tensor y = compute("y", {n, 600, 40}, [&](Expr a, Expr b, Expr c) { return x(a, b, c); });
+    Tensor e = compute("e", {0}, [&](Expr) { return constant(f32, 1.0); });
+    Schedule s({y, e}, target("sm_90a"));
+    auto [a, b, c] = s.loops<3>(y);
+    EXPECT_ERROR(s.bind(a, thread), "the extent n is not constant; split it and bind the inner loop");
+    EXPECT_ERROR(s.bind(b, unrolled), "unrolling 600 iterations makes a huge kernel");
+    EXPECT_ERROR(s.bind(c, lane), "its lane loops multiply to 40, a warp has 32 lanes");
+    EXPECT_ERROR(s.bind(s.loops<1>(e)[0], thread), "the loop has no iterations");
+    s.bind(b, thread);
+    EXPECT_ERROR(s.bind(c, thread), "multiply to 24000 threads, a block of sm_90a has at most 1024");
+    auto [co, ci] = s.split(c, 8);
+    EXPECT_ERROR(s.bind(ci, lane), "use one of the two ways");
+}
+
+TEST(ScheduleErrors, Placement) {
+    Chain q;
+    auto [i, j] = q.s.loops<2>(q.z);
+    EXPECT_ERROR(q.s.at(q.z, i), "the loop is the stage's own");
+    Loop yi = q.s.loops<2>(q.y)[0];
+    EXPECT_ERROR(q.s.inline_stage(q.z), "it is an output of the schedule");
+    q.s.at(q.z, yi);
+    EXPECT_ERROR(q.s.at(q.y, q.s.loops<2>(q.z)[0]), "stands inside 'y' itself");
+
+    MatrixProduct p;
+    EXPECT_ERROR(p.s.inline_stage(p.c), "it is a reduction");
+    EXPECT_ERROR(p.s.stage(p.c, p.a, Memory::Shared), "needs the loop whose iteration it serves");
+    Tensor other = input("other", f32, {3});
+    EXPECT_ERROR(p.s.stage(p.c, other, Memory::Shared, p.s.reduce(p.c)), "'c' does not read 'other' inside loop 'k'");
+    EXPECT_ERROR(p.s.stage(p.c, other, Memory::Global), "'c' does not read 'other'");
+
+    Chain r;
+    auto [ri, rj] = r.s.loops<2>(r.z);
+    EXPECT_ERROR(r.s.stage(r.y, Memory::Shared, r.s.loops<2>(r.y)[0]), "'y' is no output; to choose where it lives");
+    EXPECT_ERROR(r.s.bind(rj, grid.x), "order the grid loops outermost");
+    r.s.at(r.y, ri);
+    EXPECT_ERROR(r.s.bind(r.s.loops<2>(r.y)[0], grid.x), "'y' stands inside another kernel");
+    EXPECT_ERROR(r.s.set_memory(r.y, Memory::Global), "'y' cannot live in global memory under loop 'i'");
+    EXPECT_ERROR(r.s.set_memory(r.z, Memory::Shared), "'z' cannot live in shared: it is a kernel of its own");
+    r.s.bind(rj, thread);
+    EXPECT_ERROR(r.s.set_memory(r.y, Memory::Registers), "other threads than the one that makes an element read it");
+}
+
+TEST(ScheduleErrors, PlacementAndReaders) {
+    Tensor x = input("x", f32, {8});
+    Tensor y = compute("y", {8}, [&](Expr i) { return x(i) + 1.0; });
+    Tensor z = compute("z", {8}, [&](Expr i) { return y(i) * 2.0; });
+    Tensor w = compute("w", {8}, [&](Expr i) { return y(i) * 3.0; });
+    Schedule s({z, w}, target("sm_90a"));
+    EXPECT_ERROR(s.at(y, s.loops<1>(z)[0]), "but 'w' also reads it outside of that loop");
+    Schedule t({y, z}, target("sm_90a"));
+    EXPECT_ERROR(t.at(y, t.loops<1>(z)[0]), "'y' is an output of the schedule and cannot move under its reader");
+    // A neighbour's element is not complete where one iteration made one element.
+    Tensor v = compute("v", {8}, [&](Expr i) { return padded(y, 0)(i - 1); });
+    Schedule u({v}, target("sm_90a"));
+    EXPECT_ERROR(u.at(v, u.loops<1>(y)[0]), "one iteration makes only a part of it");
+    // A loop with something under it keeps it.
+    Schedule p({z}, target("sm_90a"));
+    Loop yi = p.loops<1>(y)[0];
+    p.stage(y, x, Memory::Registers, yi);
+    EXPECT_ERROR(p.at(y, p.loops<1>(z)[0]), "'x_registers' stands under its loop 'i'");
+    EXPECT_ERROR(p.inline_stage(y), "'x_registers' stands under its loop 'i'; move it first");
+    Schedule vector_loop({z}, target("sm_90a"));
+    Loop zi = vector_loop.loops<1>(z)[0];
+    vector_loop.bind(zi, tw::vector);
+    EXPECT_ERROR(vector_loop.at(y, zi), "cannot stand under the vector loop 'i'");
+}
+
+TEST(ScheduleErrors, Regions) {
+    Tensor x = input("x", f32, {6, 9});
+    Axis k = reduce_axis("k", 9);
+    Tensor m = compute("m", {6}, [&](Expr i) { return sum(x(i, k), k); });
+    Tensor y = compute("y", {6}, [&](Expr i) { return m(i) * 2.0; });
+    Schedule s({y}, target("sm_90a"));
+    EXPECT_ERROR(s.at(y, s.reduce(m)), "complete only after its reduce loops");
+    // Splitting below a stage whose loops were split changes its region.
+    Schedule t({y}, target("sm_90a"));
+    auto [io, ii] = t.split(t.loops<1>(y)[0], 3);
+    t.at(m, io);
+    t.split(t.loops<1>(m)[0], 3);
+    EXPECT_ERROR(t.order({ii, io}), "whose loops were already split or bound");
+    // The whole of a symbolic dimension is no box of constant extents.
+    Expr n = size("n", {.min = 1, .max = 100});
+    Axis r = reduce_axis("r", n);
+    Tensor p = input("p", f32, {n, 4});
+    Tensor q = compute("q", {n, 4}, [&](Expr i, Expr j) { return p(i, j) + 1.0; });
+    Tensor total = compute("total", {4}, [&](Expr j) { return sum(q(r, j), r); });
+    Schedule u({total}, target("sm_90a"));
+    EXPECT_ERROR(u.at(q, u.loops<1>(total)[0]), "whose extent n is not constant");
+}
+
+TEST(ScheduleErrors, KernelsInACircle) {
+    Tensor x = input("x", f32, {8});
+    Tensor y = compute("y", {8}, [&](Expr i) { return x(i) + 1.0; });
+    Axis k = reduce_axis("k", 8);
+    Tensor total = compute("total", {1}, [&](Expr) { return sum(y(k), k); });
+    Tensor z = compute("z", {8}, [&](Expr i) { return y(i) / total(0); });
+    Schedule s({z}, target("sm_90a"));
+    EXPECT_ERROR(s.at(z, s.loops<1>(y)[0]), "would need each other's results");
+}
+
+TEST(ScheduleErrors, StagedResult) {
+    Tensor x = input("x", f32, {8});
+    auto both = compute_tuple("both", {8}, [&](const std::vector<Expr>& i) {
+        return std::vector<Expr>{x(i[0]) + 1.0, x(i[0]) + 2.0};
+    });
+    Schedule s(both, target("sm_90a"));
+    EXPECT_ERROR(s.stage(both[0], Memory::Shared, s.loops<1>(both[0])[0]), "only a single result can be staged");
+}
+
+TEST(ScheduleErrors, InPlace) {
+    Tensor x = input("x", f32, {8}), w = input("w", f32, {4});
+    Tensor y = compute("y", {8}, [&](Expr i) { return x(i) + 1.0; });
+    Tensor z = compute("z", {8}, [&](Expr i) { return y(i) + x(7 - i); });
+    Schedule s({z}, target("sm_90a"));
+    EXPECT_ERROR(s.in_place(y, x), "'y' is no output");
+    EXPECT_ERROR(s.in_place(z, y), "'y' is no input");
+    EXPECT_ERROR(s.in_place(z, w), "both must have one type, shape and dense rows");
+    EXPECT_ERROR(s.in_place(z, x), "reads 'x' elsewhere than at the element that it overwrites");
+    Schedule t({y}, target("sm_90a"));
+    t.in_place(y, x);
+    ASSERT_EQ(t.tree().in_place.size(), 1u);
+    EXPECT_ERROR(t.in_place(y, x), "'y' already overwrites 'x'");
+}
+
+TEST(ScheduleErrors, Replay) {
+    Chain p;
+    auto again = [&](const std::string& steps) { return replay("tilewright trace 1\n" + steps, {p.z}, target("sm_90a")); };
+    EXPECT_ERROR(replay("nonsense", {p.z}, target("sm_90a")), "it is no saved trace");
+    EXPECT_ERROR(again("twist 1 2\n"), "cannot read \"twist 1 2\"");
+    EXPECT_ERROR(again("split x 2 mask\n"), "a number is missing");
+    EXPECT_ERROR(again("bind 0 cloud\n"), "\"cloud\" is no level");
+    EXPECT_ERROR(again("memory 0 drawer\n"), "\"drawer\" is no memory");
+    EXPECT_ERROR(again("stage 0 t:q 0 shared 0\n"), "the computation has no tensor 'q'");
+    EXPECT_ERROR(again("stage 0 t:x 3 shared 0\n"), "'x' has 1 outputs, not an output 3");
+    EXPECT_ERROR(again("split 0 5 divide\n"), "line 2: split 0 5 divide");
+}
+
+}  // namespace
+}  // namespace tw

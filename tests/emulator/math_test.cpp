@@ -1,0 +1,115 @@
+// The vocabulary's functions against double, in units in the last place, and their special values.
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "tests/emulator/apply.h"
+
+namespace tw {
+namespace {
+
+constexpr float Infinity = std::numeric_limits<float>::infinity(), NaN = std::numeric_limits<float>::quiet_NaN();
+
+struct Error {
+    double ulp = 0;
+    float at = 0;
+};
+
+/// The largest error; infinities and NaN must be where they belong.
+Error largest_error(const std::vector<float>& xs, const std::vector<float>& results, const std::function<double(double)>& truth) {
+    Error largest;
+    for (size_t i = 0; i < xs.size(); ++i) {
+        const double expected = truth(xs[i]);
+        const float rounded = static_cast<float>(expected), result = results[i];
+        if (!std::isfinite(rounded) || !std::isfinite(result)) {
+            EXPECT_TRUE(std::isnan(expected) ? std::isnan(result) : result == rounded) << fmt::format("{:a}: {}, not {}", xs[i], result, expected);
+            if (testing::Test::HasFailure()) return largest;
+            continue;
+        }
+        const int exponent = expected == 0 ? -149 : std::max(std::ilogb(expected) - 23, -149);
+        const double ulp = std::abs(result - expected) / std::ldexp(1.0, exponent);
+        if (ulp > largest.ulp) largest = {ulp, xs[i]};
+    }
+    return largest;
+}
+
+struct Function {
+    const char* name;
+    double (*truth)(double);
+    double bound;  // in ulp; by an approximation of the hardware that is as bad as it may be
+};
+constexpr Function Functions[] = {
+    {"exp_f32", std::exp, 2.5},   {"exp2_f32", std::exp2, 2.3}, {"log_f32", std::log, 1.0},
+    {"log2_f32", std::log2, 1.6}, {"tanh_f32", std::tanh, 2.0}, {"erf_f32", std::erf, 3.0},
+    {"sqrt", std::sqrt, 0.5},     {"rsqrt", [](double x) { return 1 / std::sqrt(x); }, 1.5},
+    {"ex2_approx", std::exp2, 2.3}, {"rcp_approx", [](double x) { return 1 / x; }, 1.0},
+    {"rsqrt_approx", [](double x) { return 1 / std::sqrt(x); }, 1.6}, {"tanh_approx", std::tanh, 200},
+};
+
+void check_accuracy(const char* device_name) {
+    auto device = open_device(device_name);
+    std::vector<float> xs, all = telling_floats();
+    for (size_t i = 0; i < all.size(); i += 5) xs.push_back(all[i]);
+    for (const Function& function : Functions) {
+        Error error = largest_error(xs, apply(*device, function.name, xs), function.truth);
+        fmt::print("{:12} {:12} at most {:.2f} ulp, at {}\n", device->name(), function.name, error.ulp, error.at);
+        EXPECT_LE(error.ulp, function.bound) << function.name << " at " << error.at;
+    }
+}
+
+TEST(Math, IsAccurateInTheEmulator) { check_accuracy("emulated"); }
+
+TEST(Math, IsAccurateOnAGpu) {
+    if (best_device().device->kind() != DeviceKind::Cuda) GTEST_SKIP() << best_device().reason;
+    check_accuracy("cuda");
+}
+
+std::vector<float> at(const std::string& name, const std::vector<float>& xs) { return apply(*open_device("emulated"), name, xs); }
+
+TEST(Math, SpecialValues) {
+    EXPECT_EQ(at("exp_f32", {0.0f, -0.0f, Infinity, -Infinity, 89.0f, -104.0f}), (std::vector<float>{1, 1, Infinity, 0, Infinity, 0}));
+    EXPECT_EQ(at("log_f32", {1.0f, 0.0f, -0.0f, Infinity}), (std::vector<float>{0, -Infinity, -Infinity, Infinity}));
+    EXPECT_EQ(at("tanh_f32", {0.0f, Infinity, -Infinity, 20.0f}), (std::vector<float>{0, 1, -1, 1}));
+    EXPECT_EQ(at("erf_f32", {0.0f, Infinity, -Infinity, 5.0f}), (std::vector<float>{0, 1, -1, 1}));
+    EXPECT_TRUE(std::signbit(at("tanh_f32", {-0.0f})[0]));
+    EXPECT_TRUE(std::signbit(at("erf_f32", {-0.0f})[0]));
+    EXPECT_TRUE(std::signbit(at("round", {-0.3f})[0]));
+    for (const char* name : {"exp_f32", "exp2_f32", "log_f32", "log2_f32", "tanh_f32", "erf_f32", "sqrt", "floor", "round"})
+        EXPECT_TRUE(std::isnan(at(name, {NaN})[0])) << name;
+    EXPECT_TRUE(std::isnan(at("log_f32", {-1.0f})[0]));
+    EXPECT_EQ(at("round", {0.5f, 1.5f, 2.5f, -0.5f}), (std::vector<float>{0, 2, 2, 0}));
+}
+
+float of_expression(const std::string& name, const std::string& expression, float x = 0) {
+    auto device = open_device("emulated");
+    return std::bit_cast<float>(apply(*device, {name, "nan", "bits"}, "tw::float_bits(" + expression + ")", {x})[0]);
+}
+
+TEST(Math, MinAndMaxPreferNumbers) {
+    EXPECT_EQ(of_expression("min", "tw::min(x, tw::nan<float>())", 3), 3);
+    EXPECT_EQ(of_expression("max", "tw::max(tw::nan<float>(), x)", 3), 3);
+    EXPECT_TRUE(std::isnan(of_expression("max", "tw::max(tw::nan<float>(), tw::nan<float>())")));
+    EXPECT_TRUE(std::signbit(of_expression("min", "tw::min(x, -x)", 0)));
+    EXPECT_FALSE(std::signbit(of_expression("max", "tw::max(-x, x)", 0)));
+}
+
+TEST(Math, FloorDivAndModGoTogether) {
+    std::vector<float> codes;  // of pairs: 16 (a + 128) + b + 8
+    for (int a = -100; a <= 100; ++a)
+        for (int b = -7; b <= 7; ++b)
+            if (b != 0) codes.push_back(std::bit_cast<float>(16 * (a + 128) + b + 8));
+    const std::string pair = "((int)(tw::float_bits(x) / 16) - 128, (int)(tw::float_bits(x) % 16) - 8)";
+    auto device = open_device("emulated");
+    std::vector<uint32_t> quotients = apply(*device, {"floor_div", "bits"}, "(unsigned)tw::floor_div" + pair, codes),
+                          rests = apply(*device, {"floor_mod", "bits"}, "(unsigned)tw::floor_mod" + pair, codes);
+    for (size_t i = 0; i < codes.size(); ++i) {
+        const int a = std::bit_cast<int>(codes[i]) / 16 - 128, b = std::bit_cast<int>(codes[i]) % 16 - 8;
+        EXPECT_EQ(static_cast<int>(quotients[i]), std::floor(static_cast<double>(a) / b)) << a << " / " << b;
+        EXPECT_EQ(a, static_cast<int>(quotients[i]) * b + static_cast<int>(rests[i])) << a << " / " << b;
+    }
+}
+
+}  // namespace
+}  // namespace tw

@@ -1,0 +1,95 @@
+// Every primitive compiles for every architecture, by NVRTC and by nvcc.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "device/vocabulary.h"
+#include "runtime/driver.h"
+
+namespace tw {
+namespace {
+
+/// A kernel that calls all of them.
+std::string use_of_everything() {
+    std::set<std::string> names;
+    for (const std::string& name : device::vocabulary()) names.insert(name);
+    return device::vocabulary_text(names) + R"(
+struct Shared { float a[64]; };
+
+extern "C" __global__ void __launch_bounds__(128) use(const tw::bf16* x, float* y, double* d, int* i, long long* l, unsigned* u) {
+    Shared& shared = tw::shared_memory<Shared>();
+    tw::bf16 h[8];
+    float f[4];
+    tw::load<8>(h, x);
+    tw::copy<4>(&shared.a[0], y);
+    __syncthreads();
+    tw::load<4>(f, shared.a);
+    f[0] += tw::to_f32(h[0]) + tw::to_f32(tw::to_f16(f[1])) + tw::to_f32(tw::to_bf16(f[2])) + tw::to_f32(tw::to_e4m3(f[2]));
+    f[0] += tw::to_f32(tw::to_e5m2(f[3])) + tw::to_tf32(f[0]);
+    f[1] = tw::exp(f[0]) + tw::exp2(f[1]) + tw::log(f[2]) + tw::log2(f[3]) + tw::tanh(f[0]) + tw::erf(f[1]);
+    f[1] += tw::ex2_approx(f[0]) + tw::lg2_approx(f[1]) + tw::rcp_approx(f[2]) + tw::rsqrt_approx(f[3]) + tw::tanh_approx(f[1]);
+    f[2] = tw::fma(f[0], f[1], f[2]) + tw::sqrt(f[0]) + tw::rsqrt(f[1]) + tw::min(f[0], f[1]) + tw::max(f[0], f[2]) + tw::abs(f[1]);
+    f[2] += tw::floor(f[0]) + tw::ceil(f[1]) + tw::round(f[2]) + tw::infinity<float>() + tw::nan<float>();
+    d[0] = tw::exp(d[0]) + tw::exp2(d[1]) + tw::log(d[2]) + tw::log2(d[3]) + tw::tanh(d[0]) + tw::erf(d[1]);
+    d[0] += tw::fma(d[0], d[1], d[2]) + tw::sqrt(d[0]) + tw::rsqrt(d[1]) + tw::min(d[0], d[1]) + tw::max(d[0], d[2]) + tw::abs(d[1]);
+    d[0] += tw::floor(d[0]) + tw::ceil(d[1]) + tw::round(d[2]) + tw::infinity<double>() + tw::nan<double>();
+    i[0] = tw::floor_div(i[0], i[1]) + tw::floor_mod(i[1], i[2]) + tw::min(i[0], i[1]) + tw::max(i[0], i[1]) + tw::abs(i[0]);
+    i[0] += tw::to_i32(f[0]) + tw::to_i32(d[0]) + tw::to_i8(f[1]) + tw::to_u8(d[1]);
+    l[0] = tw::floor_div(l[0], l[1]) + tw::floor_mod(l[1], l[2]) + tw::min(l[0], l[1]) + tw::max(l[0], l[1]) + tw::abs(l[0]);
+    l[0] += tw::to_i64(f[0]) + tw::to_i64(d[0]);
+    u[0] = tw::min(u[0], u[1]) + tw::max(u[0], u[1]) + tw::to_u32(f[0]) + tw::to_u32(d[0]);
+    tw::barrier_sync(1, 128);
+    __syncwarp();
+    f[0] = tw::shuffle_xor(f[0], 1) + tw::shuffle_up(f[1], 1) + tw::shuffle_down(f[0], 2) + tw::shuffle_from(f[2], 3);
+    l[1] = tw::shuffle_xor(l[0], 1);
+    d[1] = tw::shuffle_up(d[0], 1);
+    i[1] = tw::shuffle_down(i[0], 1);
+    u[1] = tw::shuffle_from(u[0], 1);
+    tw::atomic_add(y, f[0]);
+    tw::atomic_add(d, d[1]);
+    tw::atomic_add(i, 1);
+    tw::atomic_add(u, 1u);
+    tw::atomic_add(l, 1ll);
+    tw::atomic_add(&shared.a[1], f[1]);
+    tw::atomic_min(i, 1);
+    tw::atomic_min(u, 1u);
+    tw::atomic_min(l, 1ll);
+    tw::atomic_max(i, 1);
+    tw::atomic_max(u, 1u);
+    tw::atomic_max(l, 1ll);
+    tw::store<4>(y, f);
+}
+)";
+}
+
+class VocabularyCompiles : public testing::TestWithParam<const char*> {};
+
+TEST_P(VocabularyCompiles, ByNvrtc) {
+    auto device = open_device(fmt::format("null:{}", GetParam()));
+    try {
+        device->load({.name = "use.cu", .source = use_of_everything(), .entry = "use"});
+    } catch (const NvrtcMissing& missing) {
+        GTEST_SKIP() << missing.what();
+    }
+}
+
+TEST_P(VocabularyCompiles, ByNvcc) {
+    std::string nvcc = std::filesystem::exists("/usr/local/cuda/bin/nvcc") ? "/usr/local/cuda/bin/nvcc" : "nvcc";
+    if (std::system((nvcc + " --version > /dev/null 2>&1").c_str()) != 0) GTEST_SKIP() << "there is no nvcc";
+    const std::filesystem::path source = std::filesystem::path(testing::TempDir()) / fmt::format("use_{}.cu", GetParam());
+    std::ofstream(source) << use_of_everything();
+    EXPECT_EQ(std::system(fmt::format("{} -Werror all-warnings -std=c++17 -arch={} -cubin -o /dev/null {}", nvcc, GetParam(), source.string()).c_str()), 0);
+    std::filesystem::remove(source);
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, VocabularyCompiles, testing::Values("sm_80", "sm_90a", "sm_100a", "sm_120a"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Vocabulary, CompilesForTheEmulator) {
+    EXPECT_NO_THROW(open_device("emulated")->load({.name = "use.cu", .source = use_of_everything(), .entry = "use"}));
+}
+
+}  // namespace
+}  // namespace tw

@@ -1,0 +1,96 @@
+// Random schedules of random computations, compared with the declaration after every step and as kernels on the
+// emulator. TW_FUZZ_COUNT sets their number (200; 2000 for a thorough run), TW_FUZZ_SEED the seed; TW_FUZZ_KERNELS=0 leaves the kernels out.
+#include <gtest/gtest.h>
+
+#include "tests/fuzz/fuzz_seed.h"
+#include "tools/fuzz/fuzz.h"
+#include "tools/fuzz/run_kernels.h"
+
+namespace tw::fuzz {
+namespace {
+
+FuzzOptions options_of_run() {
+    FuzzOptions options;
+    options.seed = fuzz_seed();
+    return options;
+}
+
+void expect_no_failures(const Summary& summary, const FuzzOptions& options) {
+    std::printf("%s", to_string(summary).c_str());
+    EXPECT_EQ(summary.cases, options.count);
+    for (const Failure& failure : summary.failures)
+        ADD_FAILURE() << "case " << failure.number << " of seed " << options.seed << ": " << failure.text;
+}
+
+TEST(FuzzSchedules, LegalStepsKeepTheResult) {
+    FuzzOptions options = options_of_run();
+    options.count = number_from_environment("TW_FUZZ_COUNT", 200);
+    if (number_from_environment("TW_FUZZ_KERNELS", 1)) options.run_kernels = run_on_emulator;
+    Summary summary = fuzz_schedules(options);
+    expect_no_failures(summary, options);
+    if (options.count < 1000) return;
+    // The generator has not gone blind: every verb was accepted, every computation had its turn.
+    for (const char* verb : {"split", "fuse", "order", "bind", "at", "inline_stage", "stage", "stage in global",
+                             "stage result", "set_memory", "in_place"})
+        EXPECT_GT(summary.accepted_verbs[verb], 0) << verb;
+    EXPECT_EQ(summary.computations.size(), computations().size());
+    EXPECT_GT(summary.accepted, 4 * options.count);
+}
+
+TEST(FuzzSchedules, ArbitraryStepsAreRefusedOrRight) {
+    FuzzOptions options = options_of_run();
+    options.count = number_from_environment("TW_FUZZ_COUNT", 200) / 5;
+    expect_no_failures(fuzz_arbitrary(options), options);
+}
+
+// The fuzzer itself: a fault is found, told, and reduced to what matters.
+TEST(FuzzSchedules, WrongKernelsAreFoundAndShrunk) {
+    FuzzOptions options;
+    options.count = 4;
+    options.computation = "matrix_product";
+    options.run_kernels = [](const std::vector<KernelJob>& jobs) {
+        std::vector<KernelResult> results;
+        for (const KernelJob& job : jobs) {
+            KernelResult result;
+            TreeInterpreter interpreter(job.schedule->tree());
+            for (const Bindings& launch : *job.launches) result.outputs.push_back(interpreter.run(launch));
+            bool splits = job.schedule->save().find("\nsplit") != std::string::npos;
+            HostArray& c = result.outputs[0][0];
+            if (splits && !c.bytes.empty()) c.bytes.back() ^= std::byte{1};
+            results.push_back(std::move(result));
+        }
+        return results;
+    };
+    Summary summary = fuzz_schedules(options);
+    ASSERT_FALSE(summary.failures.empty());
+    const std::string& text = summary.failures[0].text;
+    EXPECT_NE(text.find("the kernels' result is not the interpreter's: c["), std::string::npos) << text;
+    EXPECT_NE(text.find("s.split("), std::string::npos) << text;
+    size_t steps = 0;
+    for (size_t at = text.find("// ["); at != std::string::npos; at = text.find("// [", at + 1)) ++steps;
+    EXPECT_EQ(steps, 1u) << text;
+}
+
+TEST(FuzzSchedules, ACrashCostsOneCase) {
+    FuzzOptions options;
+    options.count = 6;
+    options.batch = 3;
+    options.shrink = false;
+    options.run_kernels = [](const std::vector<KernelJob>& jobs) {
+        std::vector<KernelResult> results(jobs.size());
+        for (size_t k = 0; k < jobs.size(); ++k) {
+            results[k].refused = true;
+            if (jobs[k].schedule->outputs()[0].name() == "y") std::abort();  // two of the first six computations
+        }
+        return results;
+    };
+    Summary summary = fuzz_schedules(options);
+    EXPECT_EQ(summary.cases, 6);
+    EXPECT_GE(summary.failures.size(), 1u);
+    EXPECT_LE(summary.failures.size(), 3u);
+    for (const Failure& failure : summary.failures)
+        EXPECT_NE(failure.text.find("died of signal 6"), std::string::npos) << failure.text;
+}
+
+}  // namespace
+}  // namespace tw::fuzz

@@ -1,0 +1,98 @@
+// y[i, j] = exp(x[i, j] - max_j x[i, j]) / sum_j exp(x[i, j] - max_j x[i, j])        4096 x 1000
+// 128 threads, 512 bytes of shared memory
+
+namespace tw {
+#ifndef TW_EMULATED
+struct bf16 { unsigned short bits; };
+
+/// A float's bits, and back.
+__device__ inline unsigned float_bits(float x) { return __float_as_uint(x); }
+__device__ inline float bits_float(unsigned bits) { return __uint_as_float(bits); }
+
+__device__ inline bf16 to_bf16(float x) {
+    bf16 narrow;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+    return narrow;
+}
+
+/// The block's dynamic shared memory.
+template <class T>
+__device__ inline T& shared_memory() {
+    extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+    return *reinterpret_cast<T*>(dynamic_shared);
+}
+
+template <class T>
+__device__ inline T infinity() { return (T)__int_as_float(0x7f800000); }
+
+__device__ inline float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ inline double fma(double a, double b, double c) { return __fma_rn(a, b, c); }
+
+/// 2^x to 2.3 ulp.
+__device__ inline float ex2_approx(float x) {
+    float y;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/// The other operand if one is NaN; -0 is less than 0.
+__device__ inline float max(float a, float b) { return fmaxf(a, b); }
+__device__ inline double max(double a, double b) { return ::fmax(a, b); }
+__device__ inline int max(int a, int b) { return a > b ? a : b; }
+__device__ inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+__device__ inline long long max(long long a, long long b) { return a > b ? a : b; }
+#endif
+
+__device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
+
+/// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7 ulp.
+__device__ inline float exp(float x) {
+    const float limited = x < -110.0f ? -110.0f : x > 90.0f ? 90.0f : x;  // beyond: 0 and infinity; keeps NaN
+    const float high = limited * 1.44269502f;
+    const float low = fma(limited, 1.92596303e-8f, fma(limited, 1.44269502f, -high));  // 1 / ln 2 in two parts
+    const float power = ex2_approx(high);
+    return high < 128.0f ? fma(power, low * 0.693147182f, power) : power;
+}
+}  // namespace tw
+
+struct Shared {
+    alignas(16) float parts[128];
+};
+
+extern "C" __global__ void __launch_bounds__(128)
+softmax_kernel(const tw::bf16* __restrict__ x, tw::bf16* __restrict__ y) {
+    Shared& shared = tw::shared_memory<Shared>();
+    const int block_x = blockIdx.x;
+    const int thread = threadIdx.x;
+    float most;
+    float total;
+    // [3] most: the row's maximum
+    most = -tw::infinity<float>();
+
+    const int x_offset = block_x * 1000 + thread;
+    for (int step = 0; step < 8; ++step) {
+        if (step * 128 + thread < 1000) most = tw::max(most, tw::to_f32(x[x_offset + step * 128]));
+    }
+    shared.parts[thread] = most;
+    most = -tw::infinity<float>();
+    __syncthreads();
+    for (int part = 0; part < 128; ++part) most = tw::max(most, shared.parts[part]);
+
+    // [4] total: the sum of exponentials
+    total = 0.0f;
+    for (int step = 0; step < 8; ++step) {
+        if (step * 128 + thread < 1000) total += tw::exp(tw::to_f32(x[x_offset + step * 128]) - most);
+    }
+    __syncthreads();
+    shared.parts[thread] = total;
+    total = 0.0f;
+    __syncthreads();
+    for (int part = 0; part < 128; ++part) total += shared.parts[part];
+
+    // [5] y
+    for (int step = 0; step < 8; ++step) {
+        if (step * 128 + thread < 1000) {
+            y[x_offset + step * 128] = tw::to_bf16(tw::exp(tw::to_f32(x[x_offset + step * 128]) - most) / total);
+        }
+    }
+}

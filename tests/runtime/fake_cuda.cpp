@@ -1,0 +1,393 @@
+#include "tests/runtime/fake_cuda.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+std::recursive_mutex mutex;
+FakeCuda state;
+thread_local bool has_context = false;
+std::map<uint64_t, size_t> memory;
+std::set<void*> handles;
+
+constexpr std::array Sticky{214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719};
+constexpr int InvalidValue = 1, OutOfMemory = 2, InvalidContext = 201, InvalidHandle = 400, NotFound = 500;
+
+// Each exported call begins with it.
+int next_call() {
+    if (state.stuck_code) return ++state.num_calls, state.stuck_code;
+    if (state.num_calls++ != state.fail_at) return 0;
+    if (std::find(Sticky.begin(), Sticky.end(), state.fail_code) != Sticky.end()) state.stuck_code = state.fail_code;
+    return state.fail_code;
+}
+
+int misuse(int code) {
+    ++state.num_misuses;
+    return code;
+}
+
+int next_call_in_context() {
+    int code = next_call();
+    return code ? code : has_context ? 0 : misuse(InvalidContext);
+}
+
+template <class Handle>
+int create(Handle** handle) {
+    if (int code = next_call_in_context()) return code;
+    *handle = static_cast<Handle*>(std::malloc(16));
+    handles.insert(*handle);
+    ++state.num_alive;
+    return 0;
+}
+
+// Destroys in any case, as a driver does that reports an earlier failure here.
+int destroy(void* handle) {
+    int code = next_call();
+    if (!handles.erase(handle)) return misuse(InvalidHandle);
+    std::free(handle);
+    --state.num_alive;
+    return code;
+}
+
+int known(void* handle) { return handles.contains(handle) ? 0 : misuse(InvalidHandle); }
+
+// The range must lie in one allocation.
+int check_range(uint64_t pointer, size_t bytes) {
+    auto block = memory.upper_bound(pointer);
+    if (block == memory.begin()) return misuse(InvalidValue);
+    --block;
+    return pointer + bytes <= block->first + block->second ? 0 : misuse(InvalidValue);
+}
+
+struct NodeParams {
+    void* function;
+    unsigned grid[3], block[3], shared;
+    void** arguments;
+    void** extra;
+    void* kernel;
+    void* context;
+};
+
+// One recorded launch; the arguments are copied, as cuGraphAddKernelNode does.
+struct Node {
+    float a;
+    uint64_t x;
+    int64_t n;
+};
+std::map<void*, std::vector<void*>> nodes_of_graph;
+std::map<void*, Node> nodes;
+std::map<void*, void*> graph_of_exec;
+
+Node read_arguments(void** arguments) {
+    Node node;
+    std::memcpy(&node.a, arguments[0], 4);
+    std::memcpy(&node.x, arguments[1], 8);
+    std::memcpy(&node.n, arguments[2], 8);
+    return node;
+}
+
+int scale(const Node& node) {
+    if (int code = check_range(node.x, size_t(node.n) * 4)) return code;
+    auto* x = reinterpret_cast<float*>(node.x);
+    for (int64_t i = 0; i < node.n; ++i) x[i] *= node.a;
+    return 0;
+}
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+}  // namespace
+
+extern "C" {
+
+FakeCuda* fake_cuda() { return &state; }
+
+int cuInit(unsigned) {
+    Lock lock(mutex);
+    int code = next_call();
+    return code ? code : state.init_code;
+}
+int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
+int cuGetErrorName(int code, const char** text) {
+    *text = code == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_OTHER";
+    return 0;
+}
+int cuGetErrorString(int code, const char** text) {
+    *text = code == 700 ? "an illegal memory access was encountered" : "something else";
+    return 0;
+}
+int cuDeviceGetCount(int* count) {
+    Lock lock(mutex);
+    *count = state.num_devices;
+    return next_call();
+}
+int cuDeviceGet(int* device, int ordinal) {
+    Lock lock(mutex);
+    *device = ordinal;
+    return next_call();
+}
+int cuDeviceGetName(char* name, int length, int) {
+    Lock lock(mutex);
+    std::strncpy(name, "Fake H200", size_t(length));
+    return next_call();
+}
+int cuDeviceTotalMem_v2(size_t* bytes, int) {
+    Lock lock(mutex);
+    *bytes = size_t(state.memory_limit);
+    return next_call();
+}
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+    Lock lock(mutex);
+    static const std::map<int, int> values{
+        {1, 1024}, {2, 1024},     {3, 1024},   {4, 64},       {5, 2147483647}, {6, 65535},     {7, 65535}, {8, 49152},
+        {10, 32},  {13, 1980000}, {16, 132},   {36, 3201000}, {37, 6144},      {38, 62914560}, {39, 2048}, {75, 9},
+        {76, 0},   {81, 233472},  {82, 65536}, {97, 232448},  {106, 32},       {111, 1024}};
+    auto found = values.find(attribute);
+    if (found == values.end()) return misuse(InvalidValue);
+    *value = found->second;
+    return next_call();
+}
+int cuDevicePrimaryCtxRetain(void** context, int) {
+    Lock lock(mutex);
+    if (int code = next_call()) return code;
+    *context = &state;
+    ++state.num_alive;
+    return 0;
+}
+int cuDevicePrimaryCtxRelease_v2(int) {
+    Lock lock(mutex);
+    --state.num_alive;
+    has_context = false;
+    return next_call();
+}
+int cuCtxSetCurrent(void* context) {
+    Lock lock(mutex);
+    has_context = context == &state;
+    return next_call();
+}
+int cuCtxSynchronize() {
+    Lock lock(mutex);
+    ++state.num_synchronizations;
+    return next_call_in_context();
+}
+int cuModuleLoadData(void** module, const void*) {
+    Lock lock(mutex);
+    return create(module);
+}
+int cuModuleUnload(void* module) {
+    Lock lock(mutex);
+    return destroy(module);
+}
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (int code = known(module)) return code;
+    *function = module;
+    return std::string(name) == "scale" ? 0 : NotFound;
+}
+int cuFuncGetAttribute(int* value, int attribute, void* function) {
+    Lock lock(mutex);
+    *value = attribute == 1 ? 1024 : 0;
+    int code = next_call_in_context();
+    return code ? code : known(function);
+}
+int cuFuncSetAttribute(void* function, int attribute, int value) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (attribute == 8) state.max_dynamic_shared_bytes = value;
+    return known(function);
+}
+int cuFuncGetParamInfo(void* function, size_t index, size_t* offset, size_t* bytes) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (int code = known(function)) return code;
+    if (index > 2) return InvalidValue;
+    *offset = index * 8;
+    *bytes = index == 0 ? 4 : 8;
+    return 0;
+}
+int cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
+    Lock lock(mutex);
+    *free_bytes = size_t(state.memory_limit - state.memory_used);
+    *total_bytes = size_t(state.memory_limit);
+    return next_call_in_context();
+}
+int cuMemAlloc_v2(uint64_t* pointer, size_t bytes) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (bytes == 0) return misuse(InvalidValue);
+    if (int64_t(bytes) > state.memory_limit - state.memory_used) return OutOfMemory;
+    *pointer = reinterpret_cast<uint64_t>(std::aligned_alloc(512, (bytes + 511) / 512 * 512));
+    memory[*pointer] = bytes;
+    state.memory_used += int64_t(bytes);
+    ++state.num_alive;
+    ++state.num_allocations;
+    return 0;
+}
+int cuMemFree_v2(uint64_t pointer) {
+    Lock lock(mutex);
+    int code = next_call();
+    auto block = memory.find(pointer);
+    if (block == memory.end()) return misuse(InvalidValue);
+    state.memory_used -= int64_t(block->second);
+    memory.erase(block);
+    std::free(reinterpret_cast<void*>(pointer));
+    --state.num_alive;
+    return code;
+}
+int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t bytes) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (int code = check_range(to, bytes)) return code;
+    std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+    return 0;
+}
+int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t bytes) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (int code = check_range(from, bytes)) return code;
+    std::memcpy(to, reinterpret_cast<void*>(from), bytes);
+    return 0;
+}
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void* stream) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (int code = known(stream)) return code;
+    if (int code = check_range(from, bytes)) return code;
+    if (int code = check_range(to, bytes)) return code;
+    std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
+    return 0;
+}
+int cuMemsetD8Async(uint64_t pointer, unsigned char value, size_t bytes, void*) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (int code = check_range(pointer, bytes)) return code;
+    std::memset(reinterpret_cast<void*>(pointer), value, bytes);
+    return 0;
+}
+int cuStreamCreate(void** stream, unsigned flags) {
+    Lock lock(mutex);
+    if (flags != 0) misuse(0);  // copies on the NULL stream would not wait for it
+    return create(stream);
+}
+int cuStreamDestroy_v2(void* stream) {
+    Lock lock(mutex);
+    return destroy(stream);
+}
+int cuStreamSynchronize(void* stream) {
+    Lock lock(mutex);
+    int code = next_call_in_context();
+    return code ? code : known(stream);
+}
+int cuStreamWaitEvent(void* stream, void* event, unsigned) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (int code = known(stream)) return code;
+    return known(event);
+}
+int cuEventCreate(void** event, unsigned) {
+    Lock lock(mutex);
+    return create(event);
+}
+int cuEventDestroy_v2(void* event) {
+    Lock lock(mutex);
+    return destroy(event);
+}
+int cuEventRecord(void* event, void* stream) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (int code = known(stream)) return code;
+    return known(event);
+}
+int cuEventSynchronize(void* event) {
+    Lock lock(mutex);
+    int code = next_call_in_context();
+    return code ? code : known(event);
+}
+int cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
+    Lock lock(mutex);
+    static int calls = 0;
+    *milliseconds = float(1 + calls++ % 3);  // 1, 2, 3, 1, ...
+    if (int code = next_call_in_context()) return code;
+    if (int code = known(begin)) return code;
+    return known(end);
+}
+int cuLaunchKernel(void* function, unsigned grid_x, unsigned, unsigned, unsigned block_x, unsigned, unsigned,
+                   unsigned shared_bytes, void* stream, void** arguments, void**) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (int code = known(function)) return code;
+    if (int code = known(stream)) return code;
+    if (grid_x == 0 || block_x == 0 || int(shared_bytes) > state.max_dynamic_shared_bytes) return misuse(InvalidValue);
+    ++state.num_launches;
+    state.last_shared_bytes = shared_bytes;
+    return scale(read_arguments(arguments));
+}
+int cuGraphCreate(void** graph, unsigned) {
+    Lock lock(mutex);
+    int code = create(graph);
+    if (!code) nodes_of_graph[*graph] = {};
+    return code;
+}
+int cuGraphDestroy(void* graph) {
+    Lock lock(mutex);
+    for (void* node : nodes_of_graph[graph]) {
+        nodes.erase(node);
+        std::free(node);
+    }
+    nodes_of_graph.erase(graph);
+    return destroy(graph);
+}
+int cuGraphAddKernelNode_v2(void** node, void* graph, void* const* dependencies, size_t num_dependencies,
+                            const NodeParams* params) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (int code = known(graph)) return code;
+    if (int code = known(params->function)) return code;
+    auto& list = nodes_of_graph[graph];
+    bool in_order = list.empty() ? num_dependencies == 0 : num_dependencies == 1 && dependencies[0] == list.back();
+    if (!in_order) return misuse(InvalidValue);
+    *node = std::malloc(16);
+    nodes[*node] = read_arguments(params->arguments);
+    list.push_back(*node);
+    return 0;
+}
+int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
+    Lock lock(mutex);
+    if (int code = known(graph)) return code;
+    int code = create(exec);
+    if (!code) graph_of_exec[*exec] = graph;
+    return code;
+}
+int cuGraphExecKernelNodeSetParams_v2(void* exec, void* node, const NodeParams* params) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (int code = known(exec)) return code;
+    if (!nodes.contains(node)) return misuse(InvalidHandle);
+    nodes[node] = read_arguments(params->arguments);
+    return 0;
+}
+int cuGraphExecDestroy(void* exec) {
+    Lock lock(mutex);
+    graph_of_exec.erase(exec);
+    return destroy(exec);
+}
+int cuGraphLaunch(void* exec, void* stream) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (int code = known(exec)) return code;
+    if (int code = known(stream)) return code;
+    for (void* node : nodes_of_graph[graph_of_exec[exec]])
+        if (int code = scale(nodes[node])) return code;
+    return 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,23 @@
+// A libcuda for tests: its "GPU" is host memory and one kernel, `scale(float a, float* x, int64_t n)`, which does x *=
+// a. It can fail the n-th call, counts what is alive, and notes misuse (unknown handles, a missing current context).
+#pragma once
+#include <cstdint>
+
+struct FakeCuda {
+    long fail_at = -1;   // fails the call of this number; -1: none
+    int fail_code = 0;   // with this code; a sticky one stays
+    long num_calls = 0;  // so far
+    int stuck_code = 0;  // what every call returns since a sticky failure
+    int num_devices = 2;
+    int init_code = 0;
+    int64_t memory_limit = 64 << 20;
+    int64_t memory_used = 0;
+    long num_alive = 0;  // allocations, streams, events, modules, graphs, retained contexts
+    long num_misuses = 0;
+    long num_allocations = 0, num_launches = 0, num_synchronizations = 0;
+    unsigned last_shared_bytes = 0;
+    int max_dynamic_shared_bytes = 48 << 10;
+};
+
+/// Exported by the library.
+extern "C" FakeCuda* fake_cuda();

@@ -1,0 +1,98 @@
+// Barriers are derived: each one is needed, and none is missing.
+#include <gtest/gtest.h>
+
+#include "dsl/simplify.h"
+#include "ops/check.h"
+#include "ops/executable.h"
+#include "runtime/emulator/emulator.h"
+#include "schedules/catalog.h"
+
+namespace tw {
+namespace {
+
+constexpr const char* kBarrier = "__syncthreads();";
+
+std::vector<size_t> barriers_of(const std::string& text) {
+    std::vector<size_t> places;
+    for (size_t at = text.find(kBarrier); at != std::string::npos; at = text.find(kBarrier, at + 1)) places.push_back(at);
+    return places;
+}
+
+/// One kernel of fixed sizes with its data, to be run again and again on the emulator.
+class Bench {
+public:
+    explicit Bench(const Schedule& schedule) : program_(build(schedule)), bindings_(random_bindings(schedule.outputs(), 5)) {}
+
+    const Program& program() const { return program_; }
+
+    emulator::Report run(const emulator::Module& module, uint64_t seed) {
+        const codegen::KernelText& kernel = program_.kernels()[0];
+        emulator::Launch launch;
+        launch.kernel = kernel.name;
+        launch.threads = kernel.threads;
+        launch.shared_bytes = kernel.shared_bytes;
+        for (int d = 0; d < 3; ++d) launch.grid[d] = static_cast<unsigned>(require_constant(simplify(kernel.grid[d])));
+        std::vector<void*> pointers;
+        std::vector<std::vector<std::byte>> outputs;
+        outputs.reserve(kernel.arguments.size());
+        for (const auto& argument : kernel.arguments) {
+            auto input = bindings_.inputs.find(argument->name);
+            int64_t elements = 1;
+            for (const Expr& extent : argument->shape) elements *= require_constant(extent);
+            bool is_input = input != bindings_.inputs.end();
+            if (!is_input) outputs.emplace_back(elements * bytes_of(argument->type));
+            std::vector<std::byte>& bytes = is_input ? input->second.bytes : outputs.back();
+            pointers.push_back(bytes.data());
+            launch.regions.push_back({bytes.data(), bytes.size(), argument->name, !is_input, is_input});
+        }
+        std::vector<float> scalars;
+        for (const Expr& scalar : kernel.scalars)
+            scalars.push_back(static_cast<float>(bindings_.scalars.at(scalar.as<Variable>()->name).real));
+        for (void*& pointer : pointers) launch.arguments.push_back(&pointer);
+        for (float& scalar : scalars) launch.arguments.push_back(&scalar);
+        return emulator::run(module, launch, {.seed = seed});
+    }
+
+private:
+    Program program_;
+    Bindings bindings_;
+};
+
+std::vector<std::string> with_barriers() {
+    std::vector<std::string> names;
+    for (const auto& entry : schedules::catalog()) {
+        if (entry.flops > 1e7) continue;  // the same schedules run with smaller extents
+        Program program = build(entry.make(target("sm_90a")));
+        if (!program.kernels().empty() && !barriers_of(program.kernels()[0].cuda).empty()) names.push_back(entry.name);
+    }
+    return names;
+}
+
+class Barriers : public testing::TestWithParam<std::string> {};
+
+TEST_P(Barriers, OriginalIsSilentOnFiftySeeds) {
+    Bench bench(schedules::find_kernel(GetParam())->make(target("sm_90a")));
+    const auto& kernel = bench.program().kernels()[0];
+    auto module = emulator::compile(std::vector<emulator::Source>{{kernel.name, kernel.cuda, {}}});
+    for (uint64_t seed = 0; seed < 50; ++seed) {
+        emulator::Report report = bench.run(*module, seed);
+        ASSERT_TRUE(report.ok()) << "seed " << seed << ": " << report.findings[0].message;
+    }
+}
+
+TEST_P(Barriers, EachRemovalIsCaughtOnTwentySeeds) {
+    Bench bench(schedules::find_kernel(GetParam())->make(target("sm_90a")));
+    const auto& kernel = bench.program().kernels()[0];
+    for (size_t place : barriers_of(kernel.cuda)) {
+        std::string mutant = kernel.cuda;
+        mutant.replace(place, std::string(kBarrier).size(), ";");
+        auto module = emulator::compile(std::vector<emulator::Source>{{kernel.name, mutant, {}}});
+        for (uint64_t seed = 0; seed < 20; ++seed)
+            EXPECT_FALSE(bench.run(*module, seed).ok()) << "seed " << seed << ", without the barrier at byte " << place << " of\n" << kernel.cuda;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Catalog, Barriers, testing::ValuesIn(with_barriers()), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace tw

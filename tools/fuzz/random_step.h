@@ -1,0 +1,71 @@
+// Random schedule steps, as data: stages by name, loops by their position, so that a list of steps keeps its meaning
+// when some of them are dropped.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dsl/schedule.h"
+#include "tools/fuzz/problem.h"
+
+namespace tw::fuzz {
+
+struct RandomStep {
+    enum class Verb {
+        Split,
+        Fuse,
+        Order,
+        Bind,
+        At,
+        Inline,
+        StageOperand,
+        StageGlobal,
+        StageResult,
+        SetMemory,
+        InPlace
+    };
+    Verb verb;
+    std::string stage;            ///< whose loops are meant; of StageOperand the consumer; of At what moves
+    std::vector<int> loops = {};  ///< positions in `stage`, of At, StageOperand and StageResult in `owner`
+    std::string owner = {};       ///< the stage whose loop is meant
+    std::string operand = {};     ///< a tensor or a stage
+    int component = 0;            ///< of the operand
+    int64_t size = 0;
+    Tail tail = Tail::Mask;
+    Level level = Level::Serial;
+    Memory memory = Memory::Auto;
+};
+
+/// "split", "at", ...
+std::string verb_name(RandomStep::Verb verb);
+/// "split c[1] 5 mask": for messages.
+std::string to_string(const RandomStep& step);
+
+/// What a schedule looks like to someone who picks a step.
+struct LoopView {
+    Loop loop;
+    std::optional<int64_t> extent;  ///< if constant
+    Level level = Level::Serial;
+    bool reduces = false;
+};
+struct StageView {
+    Stage stage;
+    std::string name;
+    std::vector<LoopView> loops;
+    std::vector<std::string> reads;  ///< names of buffers
+};
+std::vector<StageView> view_of(const Schedule& schedule);
+
+/// How often leaves run, all loops at their full extents: what interpreting costs.
+double leaf_runs(const Tree& tree);
+
+/// A step that may be legal.
+RandomStep random_step(Random& random, const Schedule& schedule, const Problem& problem);
+/// Several steps that belong together: tiles, the outer loops on the grid and the inner ones on threads.
+std::vector<RandomStep> random_tiling(Random& random, const Schedule& schedule, const Problem& problem);
+
+/// Performs the step. Throws Error if it is refused, or if a stage or loop that it names is not there.
+void perform(const RandomStep& step, Schedule& schedule, const Problem& problem);
+
+}  // namespace tw::fuzz

@@ -1,0 +1,47 @@
+// Tutorial 5: registers and vectors. Larger tiles, wide accesses without bank conflicts.
+//
+// 8 x 8 elements a thread as four chunks of 4 x 4: neighbouring threads then read neighbouring 16 bytes of shared memory.
+#include "schedules/product.h"
+#include "tutorials/lesson.h"
+
+using namespace tw;
+
+int main(int argc, char** argv) {
+    Lesson lesson(argc, argv, "5. Registers and vectors");
+    const int64_t M = lesson.size(256, 4096), N = M, K = M;
+
+    Tensor a = input("a", f32, {M, K}), b = input("b", f32, {K, N});
+    Axis k = reduce_axis("k", K);
+    Tensor c = compute("c", {M, N}, [&](Expr i, Expr j) { return sum(a(i, k) * b(k, j), k); });
+
+    // Contiguous 8 x 8 tiles: two threads whose columns are 32 bytes apart meet in one bank.
+    Schedule contiguous({c}, target("sm_90a"));
+    {
+        Schedule& s = contiguous;
+        auto [i, j] = s.loops<2>(c);
+        auto [bi, it] = s.split(i, 128);
+        auto [bj, jt] = s.split(j, 128);
+        auto [ti, ri] = s.split(it, 8);
+        auto [tj, rj] = s.split(jt, 8);
+        auto [ko, ki] = s.split(s.reduce(c), 16);
+        s.order({bi, bj, ti, tj, ko, ki, ri, rj});
+        s.bind(bi, grid.y);
+        s.bind(bj, grid.x);
+        s.bind(ti, thread);
+        s.bind(tj, thread);
+        s.stage(c, a, Memory::Shared, ko);
+        s.stage(c, b, Memory::Shared, ko);
+        s.unroll(ri);
+        s.unroll(rj);
+    }
+
+    // The library's schedule splits each side twice: block = repeat x thread x chunk.
+    Schedule chunked({c}, target("sm_90a"));
+    schedules::schedule_product(chunked, c, a, b, {});
+    lesson.say("block = repeat x thread x chunk:");
+    lesson.show(chunked);
+
+    lesson.compare("contiguous 8 x 8", contiguous, "chunks of 4", chunked, 2.0 * M * N * K);
+    lesson.show_explanation(chunked);
+    return lesson.finish();
+}
