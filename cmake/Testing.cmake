@@ -26,7 +26,7 @@ function(tw_add_error_coverage)
 
   # Every object of every library: from an archive, the linker takes only those that this program calls.
   add_executable(error_coverage "${PROJECT_SOURCE_DIR}/tests/support/error_coverage.cpp")
-  foreach(folder IN LISTS TILEWRIGHT_LIBRARY_FOLDERS)
+  foreach(folder IN LISTS TILEWRIGHT_LIBRARY_FOLDERS ITEMS emulator tools)
     if(TARGET tilewright_${folder})
       target_sources(error_coverage PRIVATE $<TARGET_OBJECTS:tilewright_${folder}>)
       target_link_libraries(error_coverage PRIVATE tilewright_${folder})

@@ -27,7 +27,7 @@ public:
     explicit Surveyor(const ThreadKernel& kernel) : kernel_(kernel) {
         visit(kernel.body, [&](const ThreadStmt& stmt) {
             for (const Touch& touch : touches(stmt))
-                if (touch.writes) written_.insert(touch.access.buffer.get());
+                if (touch.writes) written_.insert(array_of(touch.access.buffer, kernel));
         });
         walk(kernel.body);
     }
@@ -87,7 +87,7 @@ private:
     }
 
     void add_access(const Touch& touch) {
-        const BufferNode* buffer = touch.access.buffer.get();
+        const BufferNode* buffer = array_of(touch.access.buffer, kernel_);
         if (buffer->memory == Memory::Registers || !written_.count(buffer)) return;
         Access expanded{touch.access.buffer, {}};
         for (const Expr& index : touch.access.indices) expanded.indices.push_back(lets_.expand(index));
@@ -100,7 +100,9 @@ private:
         bool found = false;
         visit(expr, [&](const Expr& node) {
             auto load = node.as<Load>();
-            found = found || (load && (load->buffer->memory != Memory::Global || written_.count(load->buffer.get())));
+            found =
+                found ||
+                (load && (load->buffer->memory != Memory::Global || written_.count(array_of(load->buffer, kernel_))));
         });
         return found;
     }
@@ -120,9 +122,7 @@ public:
     Requirements(const ThreadKernel& kernel, const Survey& survey) : kernel_(kernel), survey_(survey) {
         for (const PlacedAccess& x : survey.accesses)
             for (const PlacedAccess& y : survey.accesses)
-                if (x.placed.touch.access.buffer == y.placed.touch.access.buffer &&
-                    (x.placed.touch.writes || y.placed.touch.writes))
-                    compare(x, y);
+                if (x.placed.touch.writes || y.placed.touch.writes) compare(x, y);
     }
 
     BarrierNeeds needs;

@@ -33,13 +33,20 @@ bool leaf_mentions(const LeafPath& path, const Expr& variable) {
     return found;
 }
 
+/// What threads share, each makes for all of the loops around, also where only values in its registers tell them apart.
+bool shares_terms(const LeafPath& path) {
+    return path.leaf->kind == Leaf::Kind::Combine ||
+           std::any_of(path.loops.begin(), path.loops.end(),
+                       [](const For* loop) { return loop->reduces && is_thread(loop->level); });
+}
+
 int64_t base_stride(Level level, const Target& target) { return level == Level::Warp ? target.warp_size : 1; }
 
 /// The leaf's thread loops of one level, fastest first: the last bound, the innermost of those bound together.
 std::vector<const For*> radix_of(const LeafPath& path, Level level) {
     std::vector<const For*> radix;
     for (const For* loop : path.loops)
-        if (loop->level == level && leaf_mentions(path, loop->variable)) radix.push_back(loop);
+        if (loop->level == level && (shares_terms(path) || leaf_mentions(path, loop->variable))) radix.push_back(loop);
     std::stable_sort(radix.begin(), radix.end(),
                      [](const For* a, const For* b) { return a->bind_step < b->bind_step; });
     std::reverse(radix.begin(), radix.end());
@@ -122,11 +129,14 @@ std::vector<GridDigit> grid_digits(const std::vector<LeafPath>& paths, const Cit
 std::vector<ThreadDigit> thread_digits(const std::vector<LeafPath>& paths, const Target& target, const CiteStep& cite) {
     std::vector<ThreadDigit> digits;
     for (Level level : {Level::Thread, Level::Warp, Level::Lane}) {
-        std::map<const ExprNode*, const For*> loops;
+        std::vector<const For*> loops;  // each once, in the order of the leaves: equal programs print equal text
         std::vector<std::vector<const For*>> radices;
         for (const LeafPath& path : paths) {
             radices.push_back(radix_of(path, level));
-            for (const For* loop : radices.back()) loops[loop->variable.id()] = loop;
+            for (const For* loop : radices.back())
+                if (std::none_of(loops.begin(), loops.end(),
+                                 [&](const For* seen) { return seen->variable.id() == loop->variable.id(); }))
+                    loops.push_back(loop);
         }
         // A loop's stride is the least that leaves room for the faster digits of every leaf; those are bound later.
         std::map<const ExprNode*, int64_t> strides;
@@ -143,14 +153,14 @@ std::vector<ThreadDigit> thread_digits(const std::vector<LeafPath>& paths, const
                 }
             }
         }
-        for (const auto& [id, loop] : loops) {
-            int64_t stride = strides[id], extent = constant_extent(*loop, cite);
+        for (const For* loop : loops) {
+            int64_t stride = strides[loop->variable.id()], extent = constant_extent(*loop, cite);
             if (level == Level::Lane && stride * extent > target.warp_size)
                 throw_error(Error,
                             "{}the lane loops around '{}' need {} lanes, a warp has {}; split them and bind the inner "
                             "part",
                             cite(loop->bind_step), to_string(loop->variable), stride * extent, target.warp_size);
-            digits.push_back({loop->variable, stride, extent});
+            digits.push_back({loop->variable, stride, extent, loop->reduces});
         }
     }
     std::stable_sort(digits.begin(), digits.end(),

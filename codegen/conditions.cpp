@@ -47,6 +47,14 @@ bool same_condition(const Expr& a, const Expr& b) {
     return equal(simplify(a), simplify(b));
 }
 
+std::optional<int64_t> largest_allowed(const Expr& condition, const Expr& variable) {
+    auto rest = slack(condition);
+    if (!rest || rest->terms.size() != 1 || !rest->terms[0].first.same(variable) || rest->terms[0].second >= 0)
+        return {};
+    int64_t factor = -rest->terms[0].second;
+    return rest->offset < 0 ? -1 : rest->offset / factor;
+}
+
 Expr uniform_over(const Expr& condition, const Expr& variable, int64_t width) {
     if (width == 1 || !contains(condition, variable)) return condition;
     auto difference = slack(condition);

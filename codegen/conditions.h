@@ -1,5 +1,6 @@
 // Conditions as lists of conjuncts.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "dsl/expr.h"
@@ -11,6 +12,9 @@ std::vector<Expr> conjuncts_of(const Expr& condition);
 
 /// true if one condition is the other, up to affine rewriting: i + 1 <= n and i < n.
 bool same_condition(const Expr& a, const Expr& b);
+
+/// The largest value for which a comparison of the variable with a constant holds, if it is such a one.
+std::optional<int64_t> largest_allowed(const Expr& condition, const Expr& variable);
 
 /// While `variable` runs over `width` values from a multiple of `width` on: the condition at the first of them, if all
 /// of them decide alike, {} otherwise. (x + v < n, with x and n multiples of the width, is x < n.)

@@ -43,12 +43,42 @@ bool covers_whole_buffer(const TileOp& op, const StoreTo& store) {
     return true;
 }
 
+/// Whether an element's iterations agree on the mask, so that none stores a zero over another's value.
+bool masks_whole_elements(const TileOp& op, const StoreTo& store) {
+    auto agree = [&](const Expr& variable) {
+        return !contains(op.mask, variable) || std::any_of(store.indices.begin(), store.indices.end(),
+                                                           [&](const Expr& index) { return index.same(variable); });
+    };
+    return std::all_of(op.loops.begin(), op.loops.end(), [&](const OpLoop& l) { return agree(l.variable); }) &&
+           std::all_of(op.threads.begin(), op.threads.end(), [&](const ThreadDigit& t) { return agree(t.variable); });
+}
+
+/// 4 * t + v < 48 is 4 * t < 48 for all v < 4: such parts need not be asked in every iteration of the op's loops.
+TileOp with_uniform_parts(const TileOp& op) {
+    std::vector<Expr> parts;
+    for (Expr part : conjuncts_of(op.mask)) {
+        for (const OpLoop& loop : op.loops) {
+            auto extent = as_constant(loop.extent);
+            if (!extent || *extent < 1) continue;
+            if (Expr uniform = uniform_over(part, loop.variable, *extent); uniform.defined()) part = uniform;
+        }
+        parts.push_back(part);
+    }
+    TileOp result = op;
+    result.mask = all_of(parts);
+    return result;
+}
+
 class Discharger {
 public:
-    explicit Discharger(const TileKernel& kernel) : kernel_(kernel) {}
+    explicit Discharger(const TileKernel& kernel) : kernel_(kernel) {
+        kernel_.body = map_ops(kernel.body, with_uniform_parts);
+    }
 
     TileKernel run() {
         collect_reduce_loops(kernel_.body);
+        for (const ThreadDigit& digit : kernel_.thread_digits)
+            if (digit.reduces) reduce_variables_.push_back(digit.variable);
         visit_ops(kernel_.body, [&](const TileOp& op) { collect_fill(op); });
         TileKernel result = kernel_;
         result.body = map_ops(kernel_.body, [&](const TileOp& op) { return relax(op); });
@@ -75,8 +105,8 @@ private:
         for (const StoreTo& store : op.stores) {
             if (store.buffer->memory == Memory::Global) continue;
             auto [found, fresh] = fills_.try_emplace(store.buffer.get());
-            bool fills =
-                fresh && op.kind == TileOp::Kind::Copy && op.stores.size() == 1 && covers_whole_buffer(op, store);
+            bool fills = fresh && op.kind == TileOp::Kind::Copy && op.stores.size() == 1 &&
+                         covers_whole_buffer(op, store) && masks_whole_elements(op, store);
             if (fills)
                 found->second = Fill{&op, &store};
             else
@@ -104,7 +134,19 @@ private:
     bool can_drop(const TileOp& op, const Expr& part) {
         bool along_reduction = std::any_of(reduce_variables_.begin(), reduce_variables_.end(),
                                            [&](const Expr& v) { return contains(part, v); });
-        return along_reduction ? drops_as_zero_term(op, part) : drops_as_private(op);
+        if (along_reduction) return drops_as_zero_term(op, part);
+        return !idles_threads(op, part) && drops_as_private(op);
+    }
+
+    /// Threads that never have an element do nothing, rather than compute what nobody reads.
+    bool idles_threads(const TileOp& op, const Expr& part) const {
+        auto variables = variables_of(part);
+        auto is_digit = [&](const Expr& variable) {
+            auto same = [&](const ThreadDigit& digit) { return digit.variable.same(variable); };
+            return std::any_of(op.threads.begin(), op.threads.end(), same) ||
+                   std::any_of(kernel_.thread_digits.begin(), kernel_.thread_digits.end(), same);
+        };
+        return std::all_of(variables.begin(), variables.end(), is_digit);
     }
 
     /// value = accumulator + term, where the term is zero whenever `part` is false.
@@ -194,7 +236,7 @@ private:
         return result;
     }
 
-    const TileKernel& kernel_;
+    TileKernel kernel_;
     std::vector<Expr> reduce_variables_;
     std::map<const BufferNode*, std::optional<Fill>> fills_;
 };

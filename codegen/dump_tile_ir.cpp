@@ -16,6 +16,7 @@ const char* name_of(TileOp::Kind kind) {
     switch (kind) {
         case TileOp::Kind::Init: return "init";
         case TileOp::Kind::Update: return "update";
+        case TileOp::Kind::Combine: return "combine";
         case TileOp::Kind::Map: return "map";
         case TileOp::Kind::Copy: return "copy";
     }

@@ -16,23 +16,24 @@ void conjuncts(const Expr& condition, std::vector<Expr>& found) {
 
 /// Whether an element that the loop writes may be read in it: then it needs barriers, which conditions must not
 /// enclose.
-bool exchanges(const ThreadStmt& loop) {
+bool exchanges(const ThreadStmt& loop, const ThreadKernel& kernel) {
     std::vector<Touch> all;
     visit(loop, [&](const ThreadStmt& stmt) {
         for (const Touch& touch : touches(stmt))
             if (touch.access.buffer->memory != Memory::Registers) all.push_back(touch);
     });
     return std::any_of(all.begin(), all.end(), [&](const Touch& a) {
-        return a.writes && std::any_of(all.begin(), all.end(),
-                                       [&](const Touch& b) { return !b.writes && a.access.buffer == b.access.buffer; });
+        return a.writes && std::any_of(all.begin(), all.end(), [&](const Touch& b) {
+                   return !b.writes && array_of(a.access.buffer, kernel) == array_of(b.access.buffer, kernel);
+               });
     });
 }
 
 /// for i {if (a && b(i)) s}  ->  if (a) for i {if (b(i)) s}
-ThreadStmt condition_out_of(const ThreadStmt& stmt, const ThreadLoop& loop) {
+ThreadStmt condition_out_of(const ThreadStmt& stmt, const ThreadLoop& loop, const ThreadKernel& kernel) {
     auto body = statements(loop.body);
     auto branch = body.size() == 1 ? body[0].as<ThreadIf>() : nullptr;
-    if (!branch || exchanges(stmt)) return {};
+    if (!branch || exchanges(stmt, kernel)) return {};
     std::vector<Expr> all, outside, inside;
     conjuncts(branch->condition, all);
     for (const Expr& condition : all)
@@ -40,7 +41,8 @@ ThreadStmt condition_out_of(const ThreadStmt& stmt, const ThreadLoop& loop) {
     if (outside.empty()) return {};
     ThreadStmt rest =
         inside.empty() ? branch->body : make_thread(ThreadIf{all_of(inside), branch->body}, body[0].step());
-    ThreadStmt shorter = make_thread(ThreadLoop{loop.variable, loop.extent, loop.unroll, rest}, stmt.step());
+    ThreadStmt shorter =
+        make_thread(ThreadLoop{loop.variable, loop.extent, loop.unroll, rest, loop.rolled}, stmt.step());
     return make_thread(ThreadIf{all_of(outside), shorter}, body[0].step());
 }
 
@@ -54,9 +56,9 @@ ThreadStmt joined_conditions(const ThreadStmt& stmt, const ThreadIf& branch) {
 
 }  // namespace
 
-ThreadStmt hoist_conditions(const ThreadStmt& root) {
-    return transform(root, [](const ThreadStmt& stmt) -> ThreadStmt {
-        if (auto loop = stmt.as<ThreadLoop>()) return condition_out_of(stmt, *loop);
+ThreadStmt hoist_conditions(const ThreadKernel& kernel) {
+    return transform(kernel.body, [&](const ThreadStmt& stmt) -> ThreadStmt {
+        if (auto loop = stmt.as<ThreadLoop>()) return condition_out_of(stmt, *loop, kernel);
         if (auto branch = stmt.as<ThreadIf>()) return joined_conditions(stmt, *branch);
         return {};
     });

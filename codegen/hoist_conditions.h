@@ -4,12 +4,13 @@
 
 namespace tw::codegen {
 
-/// Moves conditions out of the loops that do not change them, and joins conditions that stand directly in each other.
+/// The kernel's body: moves conditions out of the loops that do not change them, and joins conditions that stand
+/// directly in each other.
 ///
 ///     for i < 8                    if thread < 32
 ///       if thread < 32 && i < 5      for i < 8
 ///         a[i] = 1.0                   if i < 5
 ///                                        a[i] = 1.0
-ThreadStmt hoist_conditions(const ThreadStmt& root);
+ThreadStmt hoist_conditions(const ThreadKernel& kernel);
 
 }  // namespace tw::codegen

@@ -119,8 +119,9 @@ private:
         else
             changed = map_expressions(stmt, [&](const Expr& expr) { return expression(expr, {}); });
         if (auto loop = changed.as<ThreadLoop>())
-            return make_thread(ThreadLoop{loop->variable, loop->extent, loop->unroll, block(loop->body, loop)},
-                               stmt.step());
+            return make_thread(
+                ThreadLoop{loop->variable, loop->extent, loop->unroll, block(loop->body, loop), loop->rolled},
+                stmt.step());
         if (auto branch = changed.as<ThreadIf>())
             return make_thread(ThreadIf{branch->condition, block(branch->body, nullptr)}, stmt.step());
         return changed;
@@ -217,7 +218,9 @@ private:
         return (site.buffer ? site.buffer->name + "_" : "") + (quotient ? "row" : "column");
     }
 
+    /// Defines the name in the scope `home`, or in that of a name in the value that stands deeper.
     void place(size_t home, const Named& named, const Expr& value) {
+        for (const Expr& variable : variables_of(value)) home = std::max(home, depth_of(variable));
         ThreadStmt let = make_thread(ThreadLet{named.name, value}, step_);
         Scope& scope = scopes_[home];
         // A comment belongs to the statement that follows it.
@@ -288,7 +291,7 @@ private:
 
 ThreadKernel hoist_invariants(const ThreadKernel& kernel) {
     ThreadKernel result = without_aliases(kernel);
-    result.body = hoist_conditions(result.body);
+    result.body = hoist_conditions(result);
     result.body = Hoister(result).block(result.body, nullptr);
     return result;
 }

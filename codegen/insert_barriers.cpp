@@ -31,8 +31,9 @@ public:
             after_lead = leads_in(stmt);
             ++order_;
             if (auto loop = stmt.as<ThreadLoop>())
-                placed.push_back(make_thread(ThreadLoop{loop->variable, loop->extent, loop->unroll, place(loop->body)},
-                                             stmt.step()));
+                placed.push_back(
+                    make_thread(ThreadLoop{loop->variable, loop->extent, loop->unroll, place(loop->body), loop->rolled},
+                                stmt.step()));
             else if (auto branch = stmt.as<ThreadIf>())
                 placed.push_back(make_thread(ThreadIf{branch->condition, place(branch->body)}, stmt.step()));
             else
@@ -51,46 +52,80 @@ private:
     int order_ = 0;
 };
 
-/// if (c) {a; b} as if (c) {a} if (c) {b}, so that a barrier fits between; registers move in front.
-ThreadStmt split_condition(const ThreadStmt& root, const ThreadStmt& target) {
-    const ThreadIf& branch = *target.as<ThreadIf>();
-    std::vector<ThreadStmt> result, lets;
-    for (const ThreadStmt& stmt : statements(branch.body)) {
-        if (stmt.as<ThreadDeclare>())
-            result.insert(result.begin(), stmt);
-        else if (stmt.as<ThreadComment>())
-            result.push_back(stmt);
-        else if (stmt.as<ThreadLet>())
-            lets.push_back(stmt);
-        else {
-            std::vector<ThreadStmt> body = lets;
-            body.push_back(stmt);
-            result.push_back(make_thread(ThreadIf{branch.condition, block_of(body)}, target.step()));
+/// A condition that threads decide differently, opened so that barriers fit between its statements and into its loop:
+///
+///     if (c) {a; b}  ->  if (c) {a} if (c) {b}        if (c) for i {a}  ->  for i {if (c) {a}}
+class Opening {
+public:
+    explicit Opening(const ThreadStmt& target) : target_(target), branch_(*target.as<ThreadIf>()) {
+        for (const ThreadStmt& stmt : statements(branch_.body)) {
+            if (stmt.as<ThreadDeclare>())
+                opened_.push_back(stmt);  // registers live on behind the first part
+            else if (auto let = stmt.as<ThreadLet>())
+                add_let(stmt, *let);
+            else
+                rest_.push_back(stmt);
         }
+        bool alone = rest_.size() - std::count_if(rest_.begin(), rest_.end(), is_comment) == 1;
+        for (const ThreadStmt& stmt : rest_) opened_.push_back(is_comment(stmt) ? stmt : part(stmt, alone));
     }
-    return transform(root, [&](const ThreadStmt& stmt) -> ThreadStmt {
-        auto same = stmt.as<ThreadIf>();
-        return same && &*stmt == &*target ? block_of(result) : ThreadStmt();
-    });
+
+    bool possible() const { return possible_ && !reads_memory(branch_.condition); }
+    ThreadStmt result() const { return block_of(opened_); }
+
+private:
+    static bool is_comment(const ThreadStmt& stmt) { return stmt.as<ThreadComment>(); }
+
+    void add_let(const ThreadStmt& stmt, const ThreadLet& let) {
+        lets_.push_back(stmt);
+        values_.insert(values_.begin(), {let.variable, substitute(let.value, values_)});
+        possible_ = possible_ && !reads_memory(let.value);
+    }
+
+    ThreadStmt part(const ThreadStmt& stmt, bool alone) {
+        if (!alone) return guarded(branch_.condition, stmt);
+        if (auto loop = stmt.as<ThreadLoop>())
+            return make_thread(ThreadLoop{loop->variable, substitute(loop->extent, values_), loop->unroll,
+                                          guarded(branch_.condition, loop->body)},
+                               stmt.step());
+        auto inner = stmt.as<ThreadIf>();
+        possible_ = possible_ && inner;
+        if (!inner) return stmt;
+        Expr both = binary(BinaryOp::And, branch_.condition, substitute(inner->condition, values_));
+        return guarded(both, inner->body);
+    }
+
+    ThreadStmt guarded(const Expr& condition, const ThreadStmt& stmt) const {
+        std::vector<ThreadStmt> body = lets_;
+        body.push_back(stmt);
+        return make_thread(ThreadIf{condition, block_of(body)}, target_.step());
+    }
+
+    const ThreadStmt& target_;
+    const ThreadIf& branch_;
+    std::vector<ThreadStmt> lets_, rest_, opened_;
+    Substitution values_;
+    bool possible_ = true;
+};
+
+/// The innermost region around both accesses that threads do not enter together.
+ThreadStmt divergent_around(const Survey& survey, const PlacedAccess& x, const PlacedAccess& y) {
+    ThreadStmt found;
+    for (size_t r = 0; r < std::min(x.regions.size(), y.regions.size()) && x.regions[r] == y.regions[r]; ++r)
+        if (survey.regions[x.regions[r]].divergent) found = survey.regions[x.regions[r]].stmt;
+    return found;
 }
 
-/// The innermost condition around both accesses that threads decide differently, if it may be split.
-ThreadStmt splittable(const Survey& survey, const PlacedAccess& x, const PlacedAccess& y) {
-    ThreadStmt found;
-    for (size_t r = 0; r < std::min(x.regions.size(), y.regions.size()) && x.regions[r] == y.regions[r]; ++r) {
-        const Region& region = survey.regions[x.regions[r]];
-        if (!region.divergent) continue;
-        auto branch = region.stmt.as<ThreadIf>();
-        if (!branch || reads_memory(branch->condition)) return {};
-        auto stmts = statements(branch->body);
-        bool pure = std::none_of(stmts.begin(), stmts.end(), [](const ThreadStmt& stmt) {
-            auto let = stmt.as<ThreadLet>();
-            return let && reads_memory(let->value);
-        });
-        if (!pure || found.defined()) return {};
-        found = region.stmt;
-    }
-    return found;
+/// The body where a barrier between the two has come closer; undefined if there is no way.
+ThreadStmt with_room_between(const ThreadStmt& body, const Survey& survey, const PlacedAccess& x,
+                             const PlacedAccess& y) {
+    ThreadStmt target = divergent_around(survey, x, y);
+    if (!target.as<ThreadIf>()) return {};
+    Opening opening(target);
+    if (!opening.possible()) return {};
+    return transform(body, [&](const ThreadStmt& stmt) -> ThreadStmt {
+        return stmt.as<ThreadIf>() && &*stmt == &*target ? opening.result() : ThreadStmt();
+    });
 }
 
 }  // namespace
@@ -104,10 +139,10 @@ ThreadKernel insert_barriers(const ThreadKernel& kernel) {
         BarrierNeeds needs = barrier_needs(result, places);
         if (!needs.unmet.empty()) {
             auto [x, y] = needs.unmet[0];
-            ThreadStmt branch = x->order < y->order ? splittable(places, *x, *y) : ThreadStmt();
-            internal_check(branch.defined(), "kernel {}: no barrier fits between two accesses of '{}'", kernel.name,
+            ThreadStmt roomier = with_room_between(result.body, places, *x, *y);
+            internal_check(roomier.defined(), "kernel {}: no barrier fits between two accesses of '{}'", kernel.name,
                            x->placed.touch.access.buffer->name);
-            result.body = split_condition(result.body, branch);
+            result.body = roomier;
             continue;
         }
         std::vector<double> weights;

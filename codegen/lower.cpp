@@ -1,10 +1,14 @@
 #include "codegen/lower.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "codegen/bind_unbound.h"
+#include "codegen/bindings.h"
 #include "codegen/drop_single_loops.h"
 #include "codegen/passes.h"
+#include "codegen/shorten_loops.h"
 #include "codegen/thread_walk.h"
 #include "codegen/tile_passes.h"
 #include "support/error.h"
@@ -43,17 +47,24 @@ void check_limits(const TileKernel& kernel, const Target& target, const CiteStep
 }
 
 /// Outputs that overwrite inputs share memory with them.
-void mark_in_place(const Tree& tree, ThreadKernel& kernel) {
+std::vector<std::pair<Buffer, Buffer>> aliases_among(const std::vector<Buffer>& arguments, const Tree& tree) {
+    auto listed = [&](const Buffer& b) { return std::find(arguments.begin(), arguments.end(), b) != arguments.end(); };
+    std::vector<std::pair<Buffer, Buffer>> result;
     for (const auto& [out, in] : tree.in_place)
-        for (size_t a = 0; a < kernel.arguments.size(); ++a)
-            if (kernel.arguments[a] == out || kernel.arguments[a] == in) kernel.distinct[a] = false;
+        if (listed(out) && listed(in)) result.emplace_back(out, in);
+    return result;
 }
 
-/// Every leaf stands in a loop without iterations: there is nothing to launch.
+Nest tidied(const Nest& nest) { return drop_single_loops(shorten_loops(drop_single_loops(nest))); }
+
+/// Every leaf that stores results stands in a loop without iterations: there is nothing to launch.
 bool computes_nothing(const Nest& nest) {
-    Stmt body = drop_single_loops(nest).body;
-    const Sequence* block = body.as<Sequence>();
-    return block && block->stmts.empty();
+    Nest remaining = tidied(nest);
+    std::vector<LeafPath> paths = leaf_paths(remaining.body);
+    return std::none_of(paths.begin(), paths.end(), [](const LeafPath& path) {
+        return std::any_of(path.leaf->stores.begin(), path.leaf->stores.end(),
+                           [](const StoreTo& store) { return store.buffer->memory == Memory::Global; });
+    });
 }
 
 CiteStep cite_of(const LowerOptions& options) {
@@ -70,17 +81,19 @@ ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& 
         if (options.dump) options.dump(pass, kernel.name, to_string(kernel));
         return kernel;
     };
-    Nest bound = bind_unbound(drop_single_loops(nest), target, cite, notes);
+    Nest bound = bind_unbound(tidied(nest), target, cite, notes);
     TileKernel tiles = checked("make_tiles", make_tiles(tree, bound, target, cite));
     tiles = checked("privatize_registers", privatize_registers(tiles, cite));
+    tiles = checked("combine_across", combine_across(tiles, cite));
     tiles = checked("discharge_masks", discharge_masks(tiles));
     tiles = checked("distribute", distribute(tiles));
     tiles = checked("mark_unrolled", mark_unrolled(tiles));
     tiles = checked("choose_layouts", choose_layouts(tiles, target));
+    tiles = checked("pipeline", pipeline(tiles));
     check_limits(tiles, target, cite);
     collect_notes(tiles, notes);
     ThreadKernel threads = make_threads(tiles, notes);
-    mark_in_place(tree, threads);
+    threads.aliases = aliases_among(threads.arguments, tree);
     return threads;
 }
 

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t most_unrolled_work = 256;  // statements in an unrolled reduce loop, for the compile time
 constexpr int64_t longest_partial_unroll = 8;
+constexpr int64_t most_bytes_in_flight = 128;  // that unrolled copies load into a thread's registers at once
 
 Expr integer(int64_t value) { return constant(Type::I64, value); }
 
@@ -29,6 +30,7 @@ public:
         : op_(op), notes_(notes), t_(shape_tile(op, placement, notes)) {}
 
     ThreadStmt run() {
+        bytes_loaded_ = bytes_loaded();
         ThreadStmt body = tile_body();
         int64_t work = static_cast<int64_t>(t_.stores.size());
         for (const OpLoop& loop : t_.tile) work *= require_constant(loop.extent);
@@ -46,6 +48,7 @@ private:
         switch (op_.kind) {
             case TileOp::Kind::Init: return op_.name + ": start";
             case TileOp::Kind::Update: return op_.name + ": accumulate";
+            case TileOp::Kind::Combine: break;
             case TileOp::Kind::Map: return op_.name;
             case TileOp::Kind::Copy: return op_.name + ": copy";
         }
@@ -55,6 +58,8 @@ private:
     ThreadStmt tile_body() {
         std::vector<ThreadStmt> stmts;
         bool guarded_inside = t_.has_inner_conditions();
+        if (t_.single() && !guarded_inside && load_directly(t_.stores[0], t_.tile, op_.step, stmts))
+            return block_of(std::move(stmts));
         if (!t_.tile.empty() && !guarded_inside && !is_plain_copy())
             t_.stores = preload(t_.stores, t_.tile, op_.step, stmts);
         if (guarded_inside && !t_.operands().empty())
@@ -70,6 +75,7 @@ private:
     bool is_plain_copy() const {
         const Load* load = t_.stores[0].value.as<Load>();
         if (!t_.single() || t_.store_width == 1 || t_.tile.size() != 1 || !load) return false;
+        if (require_constant(t_.tile[0].extent) != t_.store_width) return false;
         if (load->buffer->type != t_.stores[0].to.buffer->type) return false;
         return wide_elements({load->buffer, load->indices}, t_.wide_variable, t_.store_width) == t_.store_width;
     }
@@ -120,22 +126,35 @@ private:
         }
         t_.replace(along.variable, value);
         for (Expr& condition : t_.conditions) condition = uniform_over(condition, lane, t_.store_width);
-        Access to = at_start(t_.stores[0].to, lane);
-        if (const Load* load = t_.stores[0].value.as<Load>()) {
-            Access from{load->buffer, load->indices};
-            bool same_type = from.buffer->type == to.buffer->type;
-            if (same_type && wide_elements(from, lane, t_.store_width) == t_.store_width)
-                return make_thread(ThreadWide{static_cast<int>(t_.store_width), to, at_start(from, lane)}, op_.step);
+        if (ThreadStmt moved = moved_whole(lane); moved.defined()) return moved;
+        return computed_then_stored(lane);
+    }
+
+    /// The vector as one access on both sides, if it is only moved.
+    ThreadStmt moved_whole(const Expr& lane) const {
+        const Load* load = t_.stores[0].value.as<Load>();
+        if (!t_.single() || !load || load->buffer->type != t_.stores[0].to.buffer->type) return {};
+        Access from{load->buffer, load->indices};
+        if (wide_elements(from, lane, t_.store_width) != t_.store_width) return {};
+        return wide(at_start(t_.stores[0].to, lane), at_start(from, lane));
+    }
+
+    /// All elements of all stores are computed before the first is stored.
+    ThreadStmt computed_then_stored(const Expr& lane) const {
+        std::vector<ThreadStmt> stmts, compute, stores;
+        for (const ThreadStore& store : t_.stores) {
+            Buffer out = register_array(store.to.buffer->name + "_out", store.to.buffer->type, {t_.store_width});
+            stmts.push_back(make_thread(ThreadDeclare{out}, op_.step));
+            compute.push_back(make_thread(ThreadStore{{out, {lane}}, store.value}, op_.step));
+            stores.push_back(wide(at_start(store.to, lane), {out, {integer(0)}}));
         }
-        Buffer out = register_array(to.buffer->name + "_out", to.buffer->type, {t_.store_width});
-        ThreadStmt compute = make_thread(ThreadStore{{out, {lane}}, t_.stores[0].value}, op_.step);
-        return make_thread(
-            ThreadBlock{{
-                make_thread(ThreadDeclare{out}, op_.step),
-                make_thread(ThreadLoop{lane, integer(t_.store_width), true, compute}, op_.step),
-                make_thread(ThreadWide{static_cast<int>(t_.store_width), to, {out, {integer(0)}}}, op_.step),
-            }},
-            op_.step);
+        stmts.push_back(make_thread(ThreadLoop{lane, integer(t_.store_width), true, block_of(compute)}, op_.step));
+        stmts.insert(stmts.end(), stores.begin(), stores.end());
+        return block_of(std::move(stmts));
+    }
+
+    ThreadStmt wide(const Access& to, const Access& from) const {
+        return make_thread(ThreadWide{static_cast<int>(t_.store_width), to, from}, op_.step);
     }
 
     /// `body` under the conditions that mention `variable`, which then count as met; all that are left for nullptr.
@@ -148,10 +167,11 @@ private:
         return make_thread(ThreadIf{all_of(here), body}, op_.step);
     }
 
-    ThreadStmt loop_around(const OpLoop& loop, ThreadStmt body, int64_t& work) const {
+    ThreadStmt loop_around(const OpLoop& loop, ThreadStmt body, int64_t& work) {
         auto extent = as_constant(loop.extent);
         if (loop.execution != Execution::Serial) {
             work *= extent.value_or(1);
+            bytes_loaded_ *= extent.value_or(1);
             return make_thread(ThreadLoop{loop.variable, loop.extent, extent.has_value(), body}, op_.step);
         }
         int64_t times = partial_unroll(extent, work);
@@ -163,21 +183,37 @@ private:
              inner = index_variable(name + "_inner", 0, times - 1);
         ThreadStmt let = make_thread(ThreadLet{loop.variable, outer * times + inner}, op_.step);
         ThreadStmt copies = make_thread(ThreadLoop{inner, integer(times), true, block_of({let, body})}, op_.step);
-        return make_thread(ThreadLoop{outer, integer(*extent / times), false, copies}, op_.step);
+        return make_thread(ThreadLoop{outer, integer(*extent / times), false, copies, bytes_loaded_ > 0}, op_.step);
     }
 
     /// How many iterations of the innermost serial loop stand side by side: a divisor of its extent.
-    static int64_t partial_unroll(std::optional<int64_t> extent, int64_t work) {
+    int64_t partial_unroll(std::optional<int64_t> extent, int64_t work) const {
         if (!extent) return 1;
         if (*extent * work <= 64 && *extent <= longest_partial_unroll) return *extent;
-        for (int64_t times = longest_partial_unroll; times > 1; --times)
-            if (*extent % times == 0 && times * work <= most_unrolled_work) return times;
+        for (int64_t times = longest_partial_unroll; times > 1; --times) {
+            bool fits = times * work <= most_unrolled_work && times * bytes_loaded_ <= most_bytes_in_flight;
+            if (*extent % times == 0 && fits) return times;
+        }
         return 1;
+    }
+
+    /// From global memory by one execution of the tile.
+    int64_t bytes_loaded() const {
+        int64_t bytes = 0;
+        for (const PreloadOperand& operand : t_.operands()) {
+            if (operand.access.buffer->memory != Memory::Global) continue;
+            int64_t own = bytes_of(operand.access.buffer->type);
+            for (const OpLoop& loop : t_.tile)
+                if (operand.depends_on(loop.variable)) own *= require_constant(loop.extent);
+            bytes += own;
+        }
+        return bytes;
     }
 
     const TileOp& op_;
     std::vector<std::string>& notes_;
     OpTile t_;
+    int64_t bytes_loaded_ = 0;
 };
 
 }  // namespace

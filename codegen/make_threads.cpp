@@ -8,11 +8,20 @@
 namespace tw::codegen {
 namespace {
 
-void append(std::vector<ThreadStmt>& list, ThreadStmt stmt) {
-    if (const ThreadBlock* block = stmt.as<ThreadBlock>())
-        list.insert(list.end(), block->stmts.begin(), block->stmts.end());
-    else if (stmt.defined())
-        list.push_back(std::move(stmt));
+/// A comment that repeats the one before says nothing.
+bool repeats(const std::vector<ThreadStmt>& list, const ThreadComment& comment) {
+    for (size_t s = list.size(); s-- > 0;)
+        if (const ThreadComment* last = list[s].as<ThreadComment>()) return last->text == comment.text;
+    return false;
+}
+
+void append(std::vector<ThreadStmt>& list, const ThreadStmt& stmt) {
+    if (!stmt.defined()) return;
+    const ThreadBlock* block = stmt.as<ThreadBlock>();
+    for (const ThreadStmt& kid : block ? block->stmts : std::vector<ThreadStmt>{stmt}) {
+        const ThreadComment* comment = kid.as<ThreadComment>();
+        if (!comment || !repeats(list, *comment)) list.push_back(kid);
+    }
 }
 
 class ThreadMaker {
@@ -32,7 +41,6 @@ public:
         result.thread = kernel_.thread;
         result.block = kernel_.block;
         result.written = written();
-        result.distinct.assign(result.arguments.size(), true);
         result.body = body();
         return result;
     }

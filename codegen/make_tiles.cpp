@@ -18,6 +18,7 @@ TileOp::Kind op_kind(Leaf::Kind kind) {
     switch (kind) {
         case Leaf::Kind::Init: return TileOp::Kind::Init;
         case Leaf::Kind::Update: return TileOp::Kind::Update;
+        case Leaf::Kind::Combine: return TileOp::Kind::Combine;
         case Leaf::Kind::Finish: return TileOp::Kind::Map;
         case Leaf::Kind::Copy: return TileOp::Kind::Copy;
     }
@@ -111,7 +112,9 @@ private:
 
 public:
     TileStmt operator()(const For& loop) {
+        if (is_thread(loop.level)) around_.push_back(loop.variable);
         TileStmt body = convert(loop.body);
+        if (is_thread(loop.level)) around_.pop_back();
         if (is_grid(loop.level) || is_thread(loop.level)) return body;
         if (const TileOp* op = body.as<TileOp>()) {
             TileOp around = *op;
@@ -121,7 +124,7 @@ public:
         }
         check_uniform(loop, body);
         return make_tile(
-            TileLoop{loop.variable, loop.extent, loop.level == Level::Unroll, loop.reduces, std::move(body)});
+            TileLoop{loop.variable, loop.extent, loop.level == Level::Unroll, loop.reduces, std::move(body), loop.stages});
     }
 
     TileStmt operator()(const Sequence& sequence) {
@@ -134,7 +137,7 @@ public:
         const Buffer& buffer = allocate.buffer;
         internal_check(buffer->memory == Memory::Shared || buffer->memory == Memory::Registers,
                        "{} is allocated in {} inside a kernel", buffer->name, to_string(buffer->memory));
-        if (buffer->memory == Memory::Registers) return make_tile(TileAllocate{buffer, convert(allocate.body)});
+        if (buffer->memory == Memory::Registers) return make_tile(TileAllocate{buffer, convert(allocate.body), around_});
         kernel_.shared.push_back({buffer, row_major(constant_shape(buffer))});
         return convert(allocate.body);
     }
@@ -148,8 +151,10 @@ public:
         op.stores = leaf.stores;
         op.mask = all_of(conjuncts_of(leaf.mask));
         op.active = all_of({});
+        op.across = leaf.across;
         for (const ThreadDigit& digit : kernel_.thread_digits)
-            if (mentions(op, digit.variable)) op.threads.push_back(digit);
+            if (mentions(op, digit.variable) || (op.kind == TileOp::Kind::Combine && stands_in(digit.variable)))
+                op.threads.push_back(digit);
         bool replicated = stores_to(op, Memory::Registers);  // each thread has its own
         if (!replicated && !op.threads.empty()) {
             op.active = one_thread_each(op.threads, kernel_.thread, kernel_.threads);
@@ -161,10 +166,16 @@ public:
     }
 
 private:
+    bool stands_in(const Expr& variable) const {
+        return std::any_of(around_.begin(), around_.end(), [&](const Expr& v) { return v.same(variable); });
+    }
+
     /// Threads that leave a loop early would miss its barriers.
     void check_uniform(const For& loop, const TileStmt& body) const {
         bool shares = false;
-        visit_ops(body, [&](const TileOp& op) { shares = shares || !stores_to(op, Memory::Registers); });
+        visit_ops(body, [&](const TileOp& op) {
+            shares = shares || !stores_to(op, Memory::Registers) || op.kind == TileOp::Kind::Combine;
+        });
         for (const ThreadDigit& digit : kernel_.thread_digits)
             if (shares && contains(loop.extent, digit.variable))
                 throw_error(Error,
@@ -219,6 +230,7 @@ private:
     const Target& target_;
     const CiteStep& cite_;
     TileKernel kernel_;
+    std::vector<Expr> around_;  // the thread loops around what is being converted
 };
 
 }  // namespace

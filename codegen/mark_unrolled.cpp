@@ -41,7 +41,7 @@ private:
     TileStmt mark(const TileStmt& stmt) {
         if (const TileOp* op = stmt.as<TileOp>()) return make_tile(mark(*op));
         if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-            return make_tile(TileAllocate{allocate->buffer, mark(allocate->body)});
+            return make_tile(TileAllocate{allocate->buffer, mark(allocate->body), allocate->around});
         if (const TileLoop* loop = stmt.as<TileLoop>()) {
             TileLoop copy = *loop;
             copy.unroll = loop->unroll || indexes_registers(loop->variable, loop->extent);

@@ -44,6 +44,7 @@ public:
     Meeting answer() {
         if (data_dependent()) return Meeting::Possible;
         if (apart_by_bounds()) return Meeting::Never;
+        if (same_thread_by_conditions(q_)) return Meeting::Never;
         cancel_shared_terms();
         if (same_thread_by_digits(q_)) return Meeting::Never;
         return meeting_by_enumeration(q_);
@@ -147,7 +148,9 @@ std::optional<int64_t> count(const Interval& bounds) {
 Meeting meeting_of(const PlacedTouch& earlier, const PlacedTouch& later, size_t common, Distance distance,
                    const ThreadKernel& kernel) {
     const Touch &a = earlier.touch, &b = later.touch;
-    if (a.access.buffer != b.access.buffer || !(a.writes || b.writes) || kernel.threads == 1) return Meeting::Never;
+    if (array_of(a.access.buffer, kernel) != array_of(b.access.buffer, kernel) || !(a.writes || b.writes) ||
+        kernel.threads == 1)
+        return Meeting::Never;
     return Questioner(earlier, later, common, distance, kernel).answer();
 }
 

@@ -36,6 +36,9 @@ struct MeetingQuestion {
     bool all_conditions = true;  // none depends on data
 };
 
+/// Conditions of the thread alone leave one and the same thread, or none.
+bool same_thread_by_conditions(const MeetingQuestion& question);
+
 /// Digits: if an index is a number in mixed radix, equal indices have equal digits; if those that are functions of the
 /// thread are the same functions on both sides and tell all threads apart, only one thread touches an element.
 bool same_thread_by_digits(const MeetingQuestion& question);

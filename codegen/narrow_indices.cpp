@@ -91,7 +91,7 @@ private:
         size_t visible = renamed_.size();
         bounds_.enter_loop(loop);
         Expr variable = rename(loop.variable, type, bounds_.of(loop.variable));
-        ThreadLoop result{variable, cast_unchecked(type, extent), loop.unroll, block(loop.body)};
+        ThreadLoop result{variable, cast_unchecked(type, extent), loop.unroll, block(loop.body), loop.rolled};
         renamed_.resize(visible);
         bounds_ = outside;
         return result;

@@ -71,10 +71,12 @@ private:
 
     /// The loop of the tile along which the store can be widest, and the width.
     void choose_wide_store() {
-        if (!t_.single() || t_.stores[0].to.buffer->memory == Memory::Registers) return;
+        for (const ThreadStore& store : t_.stores)
+            if (store.to.buffer->memory == Memory::Registers) return;
         for (size_t l = t_.tile.size(); l-- > 0;) {
-            int64_t extent = require_constant(t_.tile[l].extent);
-            int64_t width = wide_elements(t_.stores[0].to, t_.tile[l].variable, extent);
+            int64_t extent = require_constant(t_.tile[l].extent), width = extent;
+            for (const ThreadStore& store : t_.stores)
+                width = std::min(width, wide_elements(store.to, t_.tile[l].variable, extent));
             while (width > 1 && !uniform_conditions(t_.tile[l].variable, width)) width /= 2;
             if (width > t_.store_width) {
                 t_.store_width = width;
@@ -124,8 +126,7 @@ private:
         if (t_.tile.size() != 1) return;
         OpLoop& loop = t_.tile[0];
         int64_t extent = require_constant(loop.extent), width = t_.store_width;
-        if (width == 1)
-            for (const PreloadOperand& operand : t_.operands()) width = std::max(width, operand.width_along(loop));
+        for (const PreloadOperand& operand : t_.operands()) width = std::max(width, operand.width_along(loop));
         while (width > 1 && !uniform_conditions(loop.variable, width)) width /= 2;
         if (width == 1) {  // nothing to gain from a tile
             t_.outer.push_back(loop);

@@ -92,27 +92,26 @@ std::vector<Expr> variables(const std::vector<OpLoop>& loops) {
     return result;
 }
 
-/// The loads of one operand into `array`.
+/// The loads of one operand into registers, `to` over the plan's loops.
 struct Loader {
     const PreloadOperand& operand;
     const Plan& plan;
-    const Buffer& array;
+    const Access& to;
     int step;
 
     void emit(std::vector<ThreadStmt>& stmts) const {
-        stmts.push_back(make_thread(ThreadDeclare{array}, step));
         if (plan.width == 1) return stmts.push_back(scalars());
         if (operand.guard.defined()) stmts.push_back(fallbacks());
         stmts.push_back(vectors());
     }
 
     ThreadStmt scalars() const {
-        ThreadStmt load = make_thread(ThreadStore{{array, variables(plan.loops)}, operand.expr}, step);
+        ThreadStmt load = make_thread(ThreadStore{to, operand.expr}, step);
         return loops_around(load, plan.loops, step);
     }
 
     ThreadStmt fallbacks() const {
-        ThreadStmt fill = make_thread(ThreadStore{{array, variables(plan.loops)}, operand.fallback}, step);
+        ThreadStmt fill = make_thread(ThreadStore{to, operand.fallback}, step);
         return loops_around(fill, plan.loops, step);
     }
 
@@ -129,10 +128,10 @@ struct Loader {
         auto at_vector = [&](const Expr& e) {
             return simplify(substitute(e, {{along.variable, simplify(group * plan.width)}}));
         };
-        Access from = operand.access, to{array, variables(plan.loops)};
+        Access from = operand.access, into = to;
         for (Expr& index : from.indices) index = at_vector(index);
-        to.indices.back() = simplify(group * plan.width);
-        ThreadStmt wide = make_thread(ThreadWide{static_cast<int>(plan.width), to, from}, step);
+        for (Expr& index : into.indices) index = at_vector(index);
+        ThreadStmt wide = make_thread(ThreadWide{static_cast<int>(plan.width), into, from}, step);
         if (operand.guard.defined()) wide = make_thread(ThreadIf{at_vector(operand.guard), wide}, step);
         return loops_around(wide, loops, step);
     }
@@ -174,6 +173,20 @@ std::vector<PreloadOperand> preload_operands(const std::vector<ThreadStore>& sto
     return collector.found;
 }
 
+bool load_directly(const ThreadStore& store, const std::vector<OpLoop>& tile, int step,
+                   std::vector<ThreadStmt>& stmts) {
+    std::vector<PreloadOperand> operands = preload_operands({store});
+    if (store.to.buffer->memory != Memory::Registers || store.to.indices.empty() || operands.size() != 1) return false;
+    if (!equal(store.value, operands[0].expr)) return false;
+    Plan plan = plan_of(operands[0], tile);
+    if (plan.width == 1 || plan.loops.size() != tile.size()) return false;
+    if (!store.to.indices.back().same(plan.loops.back().variable)) return false;
+    for (size_t d = 0; d + 1 < store.to.indices.size(); ++d)
+        if (contains(store.to.indices[d], plan.loops.back().variable)) return false;
+    Loader{operands[0], plan, store.to, step}.emit(stmts);
+    return true;
+}
+
 std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const std::vector<OpLoop>& tile, int step,
                                  std::vector<ThreadStmt>& stmts) {
     std::vector<ThreadStore> result = stores;
@@ -185,7 +198,8 @@ std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const s
         std::vector<int64_t> shape;
         for (const OpLoop& loop : plan.loops) shape.push_back(require_constant(loop.extent));
         Buffer array = register_array(operand.access.buffer->name + "_values", operand.access.buffer->type, shape);
-        Loader{operand, plan, array, step}.emit(stmts);
+        stmts.push_back(make_thread(ThreadDeclare{array}, step));
+        Loader{operand, plan, {array, variables(plan.loops)}, step}.emit(stmts);
         Expr value = make_expr(operand.expr.type(), Load{array, variables(plan.loops)});
         for (ThreadStore& store : result) store.value = replaced(store.value, operand.expr, value);
     }

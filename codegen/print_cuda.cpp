@@ -72,7 +72,8 @@ private:
     std::string print_function(const std::string& name) {
         Writer out;
         std::vector<std::string> list = parameters();
-        std::string head = fmt::format("extern \"C\" __global__ void __launch_bounds__({})", kernel_.threads);
+        // One block a multiprocessor is all that is promised: otherwise ptxas spills small kernels to fit more of them.
+        std::string head = fmt::format("extern \"C\" __global__ void __launch_bounds__({}, 1)", kernel_.threads);
         std::string signature = fmt::format("{}({})", name, fmt::join(list, ", "));
         if (head.size() + signature.size() <= kLongestLine) {
             out.open(head + " " + signature);
@@ -89,11 +90,16 @@ private:
         return out.text();
     }
 
+    bool is_alias(const Buffer& buffer) const {
+        return std::any_of(kernel_.aliases.begin(), kernel_.aliases.end(),
+                           [&](const auto& pair) { return pair.first == buffer || pair.second == buffer; });
+    }
+
     std::vector<std::string> parameters() {
         std::vector<std::string> list;
         for (size_t a = 0; a < kernel_.arguments.size(); ++a) {
             const BufferNode& buffer = *kernel_.arguments[a];
-            std::string pointer = kernel_.distinct[a] ? "* __restrict__" : "*";
+            std::string pointer = is_alias(kernel_.arguments[a]) ? "*" : "* __restrict__";
             list.push_back(fmt::format("{}{}{} {}", kernel_.written[a] ? "" : "const ", exprs_.type(buffer.type),
                                        pointer, names_.declare(&buffer, buffer.name)));
         }

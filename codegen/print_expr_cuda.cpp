@@ -126,6 +126,10 @@ ExprPrinter::Text ExprPrinter::text_of(const Expr& expr) {
         return call("fma", {text_of(product->a), text_of(product->b), text_of(product->c)});
     if (auto choice = expr.as<Select>()) return select(*choice);
     if (auto conversion = expr.as<Cast>()) return cast(expr.type(), conversion->a);
+    if (auto exchange = expr.as<Exchange>()) {
+        std::string lane_bits = std::to_string(exchange->lane_bits);
+        return call("shuffle_xor", {text_of(exchange->a), {lane_bits, kPrimary}});
+    }
     auto load = expr.as<Load>();
     internal_check(load, "no CUDA text for {}", to_string(expr));
     return {element({load->buffer, load->indices}), kPrimary, expr.type() == Type::I64};

@@ -33,7 +33,7 @@ public:
         in_scope([&] {
             bounds_.enter_loop(loop);
             std::string index = declare(loop.variable), type = exprs_.type(loop.variable.type());
-            if (loop.unroll) out_.line("#pragma unroll", step);
+            if (loop.unroll || loop.rolled) out_.line(loop.unroll ? "#pragma unroll" : "#pragma unroll 1", step);
             body(fmt::format("for ({0} {1} = 0; {1} < {2}; ++{1})", type, index, extent), loop.body, step);
         });
     }

@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <map>
+#include <set>
+
+#include <fmt/ranges.h>
 
 #include "codegen/tile_passes.h"
 #include "dsl/simplify.h"
@@ -8,10 +11,13 @@
 namespace tw::codegen {
 namespace {
 
+constexpr int thread_place = 3;
+
 /// Which digit of the thread or block, times what.
 struct Part {
-    int place;  // 0 to 2: a dimension of the grid, 3: the thread
+    int place;  // 0 to 2: a dimension of the grid, or thread_place
     int64_t stride, extent, coefficient;
+    bool fixed;  // stays the same while the buffer lives
     auto operator<=>(const Part&) const = default;
 };
 
@@ -19,6 +25,7 @@ struct Part {
 struct SplitIndex {
     std::vector<Part> parts;
     Expr rest;
+    bool apart = true;  // no two threads have an element in common
 };
 
 class Privatizer {
@@ -26,9 +33,11 @@ public:
     Privatizer(const TileKernel& kernel, const CiteStep& cite) : kernel_(kernel), cite_(cite) {}
 
     TileKernel run() {
+        collect_fixed(kernel_.body);
         visit_ops(kernel_.body, [&](const TileOp& op) { collect(op); });
         TileKernel result = kernel_;
         result.body = rewrite(kernel_.body);
+        note_local_memory(result);
         return result;
     }
 
@@ -42,22 +51,58 @@ private:
         std::vector<Dimension> dimensions;
     };
 
-    SplitIndex split(const Expr& index) const {
+    void collect_fixed(const TileStmt& stmt) {
+        if (const TileLoop* loop = stmt.as<TileLoop>()) return collect_fixed(loop->body);
+        if (const TileBlock* block = stmt.as<TileBlock>())
+            for (const TileStmt& kid : block->stmts) collect_fixed(kid);
+        const TileAllocate* allocate = stmt.as<TileAllocate>();
+        if (!allocate) return;
+        fixed_[allocate->buffer.get()] = allocate->around;
+        collect_fixed(allocate->body);
+    }
+
+    bool is_fixed(const Buffer& buffer, const Expr& digit) const {
+        auto found = fixed_.find(buffer.get());
+        return found != fixed_.end() && std::any_of(found->second.begin(), found->second.end(),
+                                                    [&](const Expr& v) { return v.same(digit); });
+    }
+
+    SplitIndex split(const Buffer& buffer, const Expr& index) const {
         Affine affine = affine_of(index);
         SplitIndex result;
         auto take = [&](const Expr& variable, int place, int64_t stride, int64_t extent) {
             auto factor = coefficient(affine, variable);
             if (!factor || *factor == 0) return;
-            result.parts.push_back({place, stride, extent, *factor});
+            result.parts.push_back({place, stride, extent, *factor, place != thread_place || is_fixed(buffer, variable)});
             std::erase_if(affine.terms, [&](const auto& term) { return term.first.same(variable); });
         };
-        for (const ThreadDigit& digit : kernel_.thread_digits) take(digit.variable, 3, digit.stride, digit.extent);
+        for (const ThreadDigit& digit : kernel_.thread_digits) take(digit.variable, thread_place, digit.stride, digit.extent);
         for (const GridDigit& digit : kernel_.grid_digits)
             take(digit.variable, digit.dimension, as_constant(digit.stride).value_or(0),
                  as_constant(digit.extent).value_or(0));
         std::sort(result.parts.begin(), result.parts.end());
         result.rest = simplify(to_expr(affine));
+        close_gaps(result);
         return result;
+    }
+
+    /// rest = high * coefficient * extent + low, low < coefficient, where digits of the thread had their place between:
+    /// high * coefficient + low. Without digits that stay the same while the buffer lives, indices are only shifted.
+    static void close_gaps(SplitIndex& index) {
+        std::vector<Part> descending = index.parts;
+        std::sort(descending.begin(), descending.end(),
+                  [](const Part& a, const Part& b) { return a.coefficient > b.coefficient; });
+        for (const Part& part : descending) {
+            int64_t period = part.coefficient * part.extent;
+            auto lowest = bounds_of(index.rest).min;
+            index.apart = index.apart && part.coefficient > 0 && part.extent > 0 && lowest && *lowest >= 0;
+            if (!index.apart) return;
+            if (part.fixed) continue;
+            Expr low = simplify(index.rest % period);
+            auto most = bounds_of(low).max;
+            index.apart = most && *most < part.coefficient;
+            index.rest = simplify(index.rest / period * part.coefficient + low);
+        }
     }
 
     void collect(const TileOp& op) {
@@ -79,7 +124,7 @@ private:
         visit_ops(kernel_.body, [&](const TileOp& op) {
             for (const StoreTo& store : op.stores)
                 for (const Expr& index : store.indices)
-                    if (store.buffer == buffer && !split(index).parts.empty()) replicated = false;
+                    if (store.buffer == buffer && !split(buffer, index).parts.empty()) replicated = false;
         });
         return replicated;
     }
@@ -90,7 +135,7 @@ private:
         auto& dimensions = found->second.dimensions;
         dimensions.resize(indices.size());
         for (size_t d = 0; d < indices.size(); ++d) {
-            SplitIndex index = split(indices[d]);
+            SplitIndex index = split(buffer, indices[d]);
             if (fresh) dimensions[d].parts = index.parts;
             check_same_thread(buffer, index, dimensions[d]);
             int64_t whole = require_constant(buffer->shape[d]);
@@ -101,10 +146,7 @@ private:
 
     /// Each thread's part must be apart from the others', and the same for all accesses.
     void check_same_thread(const Buffer& buffer, const SplitIndex& index, const Dimension& dimension) const {
-        bool own = index.parts == dimension.parts;
-        auto low = bounds_of(index.rest).min;
-        for (const Part& part : index.parts) own = own && part.coefficient > 0 && low && *low >= 0;
-        if (!own)
+        if (index.parts != dimension.parts || !index.apart)
             throw_error(Error,
                         "{}'{}' lives in registers, but an element that one thread writes at [{}] is read by another; "
                         "use Memory::Shared",
@@ -128,14 +170,14 @@ private:
         std::vector<Expr> result;
         const auto& dimensions = privates_.at(buffer.get()).dimensions;
         for (size_t d = 0; d < indices.size(); ++d)
-            if (dimensions[d].extent > 1) result.push_back(split(indices[d]).rest);
+            if (dimensions[d].extent > 1) result.push_back(split(buffer, indices[d]).rest);
         return result;
     }
 
     TileStmt rewrite(const TileStmt& stmt) {
         if (const TileOp* op = stmt.as<TileOp>()) return make_tile(rewrite(*op));
         if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-            return make_tile(TileAllocate{replacement(allocate->buffer), rewrite(allocate->body)});
+            return make_tile(TileAllocate{replacement(allocate->buffer), rewrite(allocate->body), allocate->around});
         if (const TileLoop* loop = stmt.as<TileLoop>()) {
             TileLoop copy = *loop;
             copy.body = rewrite(loop->body);
@@ -163,10 +205,49 @@ private:
         return result;
     }
 
+    /// An array whose index is unknown to the compiler has an address: it is no registers.
+    void note_local_memory(TileKernel& kernel) const {
+        std::set<const BufferNode*> told;
+        visit_ops(kernel.body, [&](const TileOp& op) {
+            visit_exprs(op, [&](const Expr& root) {
+                visit(root, [&](const Expr& e) {
+                    const Load* load = e.as<Load>();
+                    if (!load || load->buffer->memory != Memory::Registers) return;
+                    if (std::none_of(load->indices.begin(), load->indices.end(),
+                                     [&](const Expr& index) { return is_unknown_to_compiler(index); }))
+                        return;
+                    if (!told.insert(load->buffer.get()).second) return;
+                    kernel.notes.push_back(fmt::format(
+                        "{}: each thread holds all of '{}' and reads it at [{}], which the compiler does not know: it "
+                        "lives in local memory; stage it in shared memory",
+                        op.name, load->buffer->name, fmt::join(texts(load->indices), ", ")));
+                });
+            });
+        });
+    }
+
+    bool is_unknown_to_compiler(const Expr& index) const {
+        bool unknown = false;
+        visit(index, [&](const Expr& e) {
+            auto is_it = [&](const auto& digit) { return digit.variable.same(e); };
+            unknown = unknown || e.as<Load>() ||
+                      std::any_of(kernel_.thread_digits.begin(), kernel_.thread_digits.end(), is_it) ||
+                      std::any_of(kernel_.grid_digits.begin(), kernel_.grid_digits.end(), is_it);
+        });
+        return unknown;
+    }
+
+    static std::vector<std::string> texts(const std::vector<Expr>& indices) {
+        std::vector<std::string> result;
+        for (const Expr& index : indices) result.push_back(to_string(index));
+        return result;
+    }
+
     const TileKernel& kernel_;
     const CiteStep& cite_;
     std::map<const BufferNode*, Private> privates_;
     std::map<const BufferNode*, bool> replicated_;
+    std::map<const BufferNode*, std::vector<Expr>> fixed_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -41,12 +42,14 @@ struct Access {
 struct ThreadBlock {
     std::vector<ThreadStmt> stmts;
 };
-/// for (variable = 0; variable < extent; ++variable); `unroll`: fully, its index is a constant for the compiler.
+/// for (variable = 0; variable < extent; ++variable); `unroll`: fully, its index is a constant for the compiler;
+/// `rolled`: not at all, as its body is already as many copies as registers allow.
 struct ThreadLoop {
     Expr variable;
     Expr extent;
     bool unroll = false;
     ThreadStmt body;
+    bool rolled = false;
 };
 struct ThreadIf {
     Expr condition;
@@ -102,7 +105,7 @@ struct ThreadKernel {
     std::vector<Expr> sizes, scalars;    ///< Variables; parameters after the pointers
     std::vector<Buffer> shared;          ///< arrays of the block's shared memory
     std::vector<bool> written;           ///< an argument each: stored to in this kernel
-    std::vector<bool> distinct;          ///< an argument each: overlaps no other argument (__restrict__)
+    std::vector<std::pair<Buffer, Buffer>> aliases;  ///< arguments that are one array: (output, input that it overwrites)
     std::array<Expr, 3> grid;            ///< blocks in x, y, z, over sizes
     int threads = 1;
     Expr thread;                         ///< Variable: threadIdx.x, 0 <= thread < threads

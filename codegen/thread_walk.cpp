@@ -46,7 +46,7 @@ ThreadStmt with_children(const ThreadStmt& stmt, const std::vector<ThreadStmt>& 
     if (same) return stmt;
     if (stmt.as<ThreadBlock>()) return make_thread(ThreadBlock{kids}, stmt.step());
     if (auto loop = stmt.as<ThreadLoop>()) {
-        return make_thread(ThreadLoop{loop->variable, loop->extent, loop->unroll, kids[0]}, stmt.step());
+        return make_thread(ThreadLoop{loop->variable, loop->extent, loop->unroll, kids[0], loop->rolled}, stmt.step());
     }
     return make_thread(ThreadIf{stmt.as<ThreadIf>()->condition, kids[0]}, stmt.step());
 }
@@ -89,7 +89,7 @@ ThreadStmt map_expressions(const ThreadStmt& stmt, const std::function<Expr(cons
     return match(
         stmt,
         [&](const ThreadLoop& loop) {
-            return make_thread(ThreadLoop{loop.variable, mapped[0], loop.unroll, loop.body}, stmt.step());
+            return make_thread(ThreadLoop{loop.variable, mapped[0], loop.unroll, loop.body, loop.rolled}, stmt.step());
         },
         [&](const ThreadIf& branch) {
             return make_thread(ThreadIf{mapped[0], branch.body}, stmt.step());
@@ -115,7 +115,8 @@ ThreadStmt map_all_expressions(const ThreadStmt& root, const std::function<Expr(
     return transform(root, [&](const ThreadStmt& stmt) -> ThreadStmt {
         ThreadStmt mapped = map_expressions(stmt, map);
         if (auto loop = mapped.as<ThreadLoop>()) {
-            return make_thread(ThreadLoop{map(loop->variable), loop->extent, loop->unroll, loop->body}, stmt.step());
+            return make_thread(ThreadLoop{map(loop->variable), loop->extent, loop->unroll, loop->body, loop->rolled},
+                               stmt.step());
         }
         if (auto let = mapped.as<ThreadLet>()) {
             return make_thread(ThreadLet{map(let->variable), let->value}, stmt.step());
@@ -152,12 +153,10 @@ std::vector<Touch> touches(const ThreadStmt& stmt) {
     return result;
 }
 
-std::vector<Expr> variables_of(const Expr& expr) {
-    std::vector<Expr> found;
-    visit(expr, [&](const Expr& node) {
-        if (node.as<Variable>()) found.push_back(node);
-    });
-    return found;
+const BufferNode* array_of(const Buffer& buffer, const ThreadKernel& kernel) {
+    for (const auto& [out, in] : kernel.aliases)
+        if (in == buffer) return out.get();
+    return buffer.get();
 }
 
 bool reads_memory(const Expr& expr) {

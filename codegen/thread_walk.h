@@ -37,9 +37,9 @@ struct Touch {
     bool writes;
 };
 std::vector<Touch> touches(const ThreadStmt& stmt);
+/// The array that is meant: that of the output which overwrites the buffer, or the buffer itself.
+const BufferNode* array_of(const Buffer& buffer, const ThreadKernel& kernel);
 
-/// The variables that `expr` contains, each once.
-std::vector<Expr> variables_of(const Expr& expr);
 bool reads_memory(const Expr& expr);
 
 /// What is known about the values of a kernel's variables at one point: a walk adds loops and lets as it enters them.

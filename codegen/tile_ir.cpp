@@ -12,7 +12,7 @@ TileStmt map_ops(const TileStmt& stmt, const OpRule& rule) {
         return make_tile(std::move(copy));
     }
     if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-        return make_tile(TileAllocate{allocate->buffer, map_ops(allocate->body, rule)});
+        return make_tile(TileAllocate{allocate->buffer, map_ops(allocate->body, rule), allocate->around});
     TileBlock block;
     for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) block.stmts.push_back(map_ops(kid, rule));
     return make_tile(std::move(block));

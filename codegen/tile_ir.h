@@ -39,6 +39,7 @@ struct GridDigit {
 struct ThreadDigit {
     Expr variable;
     int64_t stride, extent;
+    bool reduces = false;  ///< the threads share the terms of a reduction
 };
 
 enum class Execution {
@@ -55,7 +56,7 @@ struct OpLoop {
 /// In each thread that is `active`, for all values of the loops: where `mask` holds, the values are computed and
 /// stored; elsewhere `otherwise` is stored, if defined.
 struct TileOp {
-    enum class Kind { Init, Update, Map, Copy };
+    enum class Kind { Init, Update, Combine, Map, Copy };
     Kind kind;
     std::string name;  ///< of the stage
     int stage = -1, step = -1;
@@ -66,6 +67,7 @@ struct TileOp {
     Expr otherwise;
     std::vector<ThreadDigit> threads;  ///< the digits that it mentions, slowest first
     Expr active;                       ///< over the thread, digits and loops: who runs it
+    Across across;                     ///< of a Combine, until combine_across has spelled it out
     std::vector<std::string> notes;    ///< the defaults taken and why
 };
 
@@ -74,6 +76,7 @@ struct TileLoop {
     bool unroll = false;
     bool reduces = false;
     TileStmt body;
+    int stages = 1;  ///< buffers that fills inside of it have in turn, see the pass pipeline
 };
 struct TileBlock {
     std::vector<TileStmt> stmts;
@@ -82,6 +85,7 @@ struct TileBlock {
 struct TileAllocate {
     Buffer buffer;
     TileStmt body;
+    std::vector<Expr> around = {};  ///< digits of the thread that stay the same while the registers live
 };
 
 struct TileNode {

@@ -12,6 +12,14 @@ namespace tw::codegen {
 ///     acc[ti][tj][ri][rj] = 0    acc[ri][rj] = 0
 TileKernel privatize_registers(const TileKernel& kernel, const CiteStep& cite);
 
+/// Spells out how threads combine their parts of a reduction: lanes of a warp exchange registers; warps meet in shared
+/// memory, where each thread reads the parts of all of them. The order is that of Across.
+///
+///     combine acc over kt < 64    acc = acc + exchange(acc, 1); ... acc = acc + exchange(acc, 16)
+///                                 if (kt % 32 == 0) acc_parts[kt / 32] = acc
+///                                 acc = acc_parts[0] + acc_parts[1]
+TileKernel combine_across(const TileKernel& kernel, const CiteStep& cite);
+
 /// Has copies into local memory store zeros where their mask is false, if that allows the copy's readers to drop their
 /// masks: a sum whose terms are products of such zeros only; a private accumulator that is masked again where it is
 /// stored. All other masks stay.
@@ -30,6 +38,13 @@ TileKernel distribute(const TileKernel& kernel);
 /// Marks the loops that index registers for unrolling, and short innermost loops along memory, which become wide
 /// accesses.
 TileKernel mark_unrolled(const TileKernel& kernel);
+
+/// Moves fills of shared memory inside a loop of several stages one iteration ahead: while an iteration computes on one
+/// buffer, the elements of the next are on their way in registers, and are stored in the other buffer behind it.
+///
+///     for k: a_s = a[k]; use a_s    a_next = a[0]; a_s[0] = a_next
+///                                   for k: a_next = a[k + 1]; use a_s[k % 2]; a_s[(k + 1) % 2] = a_next
+TileKernel pipeline(const TileKernel& kernel);
 
 /// Picks the order of dimensions, the interleaving and the padding of each shared buffer by counting the bank conflicts
 /// of the accesses of the first warps, within `shared_bytes` for all buffers together.

@@ -20,9 +20,12 @@ public:
             if (builtin.defined()) visible_.push_back(builtin);
         buffers_ = kernel.arguments;
         buffers_.insert(buffers_.end(), kernel.shared.begin(), kernel.shared.end());
-        internal_check(
-            kernel.written.size() == kernel.arguments.size() && kernel.distinct.size() == kernel.arguments.size(),
-            "kernel {}: `written` and `distinct` need an entry for each argument", kernel.name);
+        internal_check(kernel.written.size() == kernel.arguments.size(),
+                       "kernel {}: `written` needs an entry for each argument", kernel.name);
+        for (const auto& [out, in] : kernel.aliases)
+            internal_check(is_argument(out) && is_argument(in),
+                           "kernel {}: '{}' in the place of '{}': both must be arguments", kernel.name, out->name,
+                           in->name);
     }
 
     void check(const ThreadStmt& stmt) {
@@ -34,6 +37,10 @@ public:
     }
 
 private:
+    bool is_argument(const Buffer& buffer) const {
+        return std::find(kernel_.arguments.begin(), kernel_.arguments.end(), buffer) != kernel_.arguments.end();
+    }
+
     template <class... Arguments>
     void require(bool holds, fmt::format_string<Arguments...> message, Arguments&&... arguments) const {
         if (holds) return;

@@ -79,6 +79,7 @@ private:
             if (relation.masked)
                 guard(loop_value(state_, relation.whole) < state_.loops[relation.whole].extent,
                       state_.loops[relation.whole].reduces);
+        for (const Expr& condition : r.definition.terms_where) guard(substitute(condition, p.axes), true);
         for (size_t d = 0; d < p.values.size(); ++d) {
             if (is_constant(p.region.lo[d], 0) && equal(p.region.extent[d], r.definition.operation->shape[d])) continue;
             guard(p.values[d] < r.definition.operation->shape[d], false);
@@ -173,7 +174,7 @@ private:
 
     Stmt make_for(int loop, Stmt body) {
         const LoopRecord& l = state_.loops[loop];
-        return make_stmt(For{l.variable, l.extent, l.level, l.bind_step, loop, l.reduces, std::move(body)});
+        return make_stmt(For{l.variable, l.extent, l.level, l.bind_step, loop, l.reduces, std::move(body), l.stages});
     }
 
     Stmt with_attached(int loop, Stmt inner) {
@@ -195,19 +196,40 @@ private:
 
     Stmt reduction(int stage, int outermost) {
         const StageRecord& r = record(stage);
-        std::vector<int> inner_data;
+        std::vector<int> inner_data, bound;
         for (size_t p = outermost; p < r.order.size(); ++p)
-            if (!state_.loops[r.order[p]].reduces) inner_data.push_back(r.order[p]);
-        make_accumulators(stage, inner_data);
-        auto data_nest = [&](Stmt body) {
-            for (auto l = inner_data.rbegin(); l != inner_data.rend(); ++l) body = make_for(*l, std::move(body));
+            if (!state_.loops[r.order[p]].reduces)
+                inner_data.push_back(r.order[p]);
+            else if (is_bound_reduce(r.order[p]))
+                bound.push_back(r.order[p]);
+        std::vector<int> private_loops = bound;  // a partial result for each of their iterations
+        private_loops.insert(private_loops.end(), inner_data.begin(), inner_data.end());
+        make_accumulators(stage, private_loops);
+        auto inside = [&](const std::vector<int>& loops, Stmt body) {
+            for (auto l = loops.rbegin(); l != loops.rend(); ++l) body = make_for(*l, std::move(body));
             return body;
         };
-        Stmt body = sequence({data_nest(init_leaf(stage)), nest(stage, outermost, [&] { return update_leaf(stage); }),
-                              data_nest(finish_leaf(stage))});
+        std::vector<Stmt> stmts{inside(private_loops, init_leaf(stage)),
+                                nest(stage, outermost, [&] { return update_leaf(stage); })};
+        auto last_bound_first = [&](int a, int b) { return state_.loops[a].bind_step > state_.loops[b].bind_step; };
+        std::vector<int> fastest_first = bound;
+        std::stable_sort(fastest_first.begin(), fastest_first.end(), last_bound_first);
+        for (int loop : fastest_first) {
+            std::vector<int> around = private_loops;
+            std::erase(around, loop);
+            stmts.push_back(inside(around, combine_leaf(stage, loop)));
+        }
+        stmts.push_back(inside(private_loops, finish_leaf(stage, bound)));
+        Stmt body = sequence(std::move(stmts));
         for (const BufferRef& buffer : prepared_.at(stage).accumulators)
             body = make_stmt(Allocate{buffer, std::move(body)});
         return body;
+    }
+
+    /// Each iteration has a partial result of its own: a single one has the total.
+    bool is_bound_reduce(int loop) const {
+        const LoopRecord& l = state_.loops[loop];
+        return l.reduces && is_thread(l.level) && !is_constant(l.extent, 1);
     }
 
     void make_accumulators(int stage, const std::vector<int>& inner_data) {
@@ -259,12 +281,27 @@ private:
         return make_stmt(std::move(update));
     }
 
-    Stmt finish_leaf(int stage) {
+    Stmt combine_leaf(int stage, int loop) {
+        const Prepared& p = prepared_.at(stage);
+        const ReducerNode& reducer = *record(stage).definition.reducer;
+        Leaf combine = leaf(stage, Leaf::Kind::Combine, all_of({}));
+        combine.across = {state_.loops[loop].variable, require_constant(state_.loops[loop].extent), reducer.left,
+                          reducer.right};
+        for (size_t c = 0; c < reducer.combined.size(); ++c)
+            combine.stores.push_back({p.accumulators[c], p.indices, contract(simplify(reducer.combined[c]))});
+        return make_stmt(std::move(combine));
+    }
+
+    /// All iterations of the bound reduce loops have the result: each keeps it in its registers, the first writes
+    /// memory.
+    Stmt finish_leaf(int stage, const std::vector<int>& bound = {}) {
         const StageRecord& r = record(stage);
         const Prepared& p = prepared_.at(stage);
-        Leaf finish = leaf(stage, r.is_copy ? Leaf::Kind::Copy : Leaf::Kind::Finish, p.data_mask);
-        std::vector<Expr> indices;
-        for (size_t d = 0; d < p.values.size(); ++d) indices.push_back(simplify(p.values[d] - p.storage.lo[d]));
+        std::vector<Expr> conditions{p.data_mask};
+        if (p.storage.buffers[0]->memory != Memory::Registers)
+            for (int loop : bound) conditions.push_back(state_.loops[loop].variable == 0);
+        Leaf finish = leaf(stage, r.is_copy ? Leaf::Kind::Copy : Leaf::Kind::Finish, simplify(all_of(conditions)));
+        std::vector<Expr> indices = place_in(p.storage, p.values);
         for (size_t o = 0; o < r.definition.finish.size(); ++o)
             finish.stores.push_back({p.storage.buffers[o], indices, lower(stage, r.definition.finish[o])});
         return make_stmt(std::move(finish));
@@ -289,9 +326,17 @@ private:
         int producer = state_.stage_of(read.operation.get());
         if (producer < 0) return make_expr(type, Load{input_buffer(read.operation), simplified(read.indices)});
         const Storage& storage = prepared_.at(producer).storage;
+        return make_expr(type, Load{storage.buffers[read.output], place_in(storage, read.indices)});
+    }
+
+    /// Where an element's memory is. A single element needs no index, whatever masks keep from being reached.
+    static std::vector<Expr> place_in(const Storage& storage, const std::vector<Expr>& element) {
         std::vector<Expr> indices;
-        for (size_t d = 0; d < read.indices.size(); ++d) indices.push_back(simplify(read.indices[d] - storage.lo[d]));
-        return make_expr(type, Load{storage.buffers[read.output], indices});
+        for (size_t d = 0; d < element.size(); ++d) {
+            bool single = storage.loop >= 0 && is_constant(storage.buffers[0]->shape[d], 1);
+            indices.push_back(single ? constant(Type::I64, int64_t{0}) : simplify(element[d] - storage.lo[d]));
+        }
+        return indices;
     }
 
     static std::vector<Expr> simplified(std::vector<Expr> exprs) {
@@ -350,15 +395,10 @@ private:
                 if (buffer->memory == Memory::Global && !listed) tree_.workspaces.push_back(buffer);
             }
         for (const auto& [out, in] : state_.in_place)
-            tree_.in_place.emplace_back(named(tree_.outputs, out), named(tree_.inputs, in));
+            for (size_t k = 0; k < state_.outputs.size(); ++k)
+                if (state_.outputs[k].same(out))
+                    tree_.in_place.emplace_back(tree_.outputs[k], input_buffer(in.operation()));
         collect_parameters();
-    }
-
-    static BufferRef named(const std::vector<BufferRef>& buffers, const std::string& name) {
-        for (const BufferRef& buffer : buffers)
-            if (buffer->name == name) return buffer;
-        internal_check(false, "no buffer named {}", name);
-        return {};
     }
 
     void collect_parameters() {

@@ -22,9 +22,10 @@ public:
             check_grid(stage);
             check_vector(stage);
             check_threads(stage);
+            check_order_of_terms(stage);
             check_memory(stage);
         }
-        for (const auto& [out, in] : state_.in_place) check_in_place(out, in);
+        for (const auto& [out, in] : state_.in_place) check_in_place(out.name(), in.name());
     }
 
 private:
@@ -121,6 +122,21 @@ private:
                    name(stage), total, state_.target.arch, state_.target.max_threads);
     }
 
+    /// Each thread combines its own terms first: those of one come before those of the next only if its loop is outermost.
+    void check_order_of_terms(int stage) const {
+        const StageRecord& record = state_.stages[stage];
+        if (!record.definition.reducer || record.definition.reducer->commutative) return;
+        bool inside = false;
+        for (int id : record.order) {
+            if (!loop(id).reduces) continue;
+            user_check(!inside || !is_thread(loop(id).level), where_,
+                       "the reducer '{}' of '{}' is not commutative: of its reduce loops only the outermost can be bound to "
+                       "threads, not '{}'",
+                       record.definition.reducer->name, name(stage), loop(id).name);
+            inside = true;
+        }
+    }
+
     void check_memory(int stage) const {
         const StageRecord& record = state_.stages[stage];
         if (record.memory == Memory::Auto) return;
@@ -131,13 +147,6 @@ private:
         user_check(storage < 0 || record.memory != Memory::Global, where_,
                    "'{}' cannot live in global memory under loop '{}'; a copy in global memory is a kernel of its own: "
                    "stage(consumer, operand, Memory::Global)",
-                   name(stage), loop(storage).name);
-        if (record.memory != Memory::Registers) return;
-        State automatic = state_;
-        automatic.stages[stage].memory = Memory::Auto;
-        user_check(resolved_memory(automatic, stage) == Memory::Registers, where_,
-                   "'{}' cannot live in registers under loop '{}': other threads than the one that makes an element "
-                   "read it. Place it inside the thread loops, or use Memory::Shared",
                    name(stage), loop(storage).name);
     }
 

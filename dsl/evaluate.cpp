@@ -16,10 +16,10 @@ enum class CompiledExpr::Op : uint8_t {
     AddI, SubI, MulI, DivI, ModI, MinI, MaxI, LessI, LessEqualI, EqualI, NotEqualI,
     AndI, OrI, NegateI, NotI, AbsI, WrapI,
     AddS, SubS, MulS, DivS, MinS, MaxS, LessS, LessEqualS, EqualS, NotEqualS,
-    NegateS, AbsS, FloorS, CeilS, RoundS, SqrtS, FmaS,
+    NegateS, AbsS, FloorS, CeilS, RoundS, SqrtS, RsqrtS, FmaS,
     AddD, SubD, MulD, DivD, MinD, MaxD, LessD, LessEqualD, EqualD, NotEqualD,
-    NegateD, AbsD, FloorD, CeilD, RoundD, SqrtD, FmaD,
-    RsqrtD, ExpD, Exp2D, LogD, Log2D, TanhD, ErfD,
+    NegateD, AbsD, FloorD, CeilD, RoundD, SqrtD, RsqrtD, FmaD,
+    ExpD, Exp2D, LogD, Log2D, TanhD, ErfD,
     StoD, DtoS, ItoS, ItoD, StoI, DtoI, RoundTypeS, RoundTypeD, ItoNarrow,
     ReadElement, ReadS, ReadBF16,
     // clang-format on
@@ -176,7 +176,7 @@ private:
             case UnaryOp::Ceil: return compute(float_op(Op::CeilS, type), a);
             case UnaryOp::Round: return compute(float_op(Op::RoundS, type), a);
             case UnaryOp::Sqrt: return compute(float_op(Op::SqrtS, type), a);
-            case UnaryOp::Rsqrt: return transcendental(Op::RsqrtD, a, type);
+            case UnaryOp::Rsqrt: return compute(float_op(Op::RsqrtS, type), a);
             case UnaryOp::Exp: return transcendental(Op::ExpD, a, type);
             case UnaryOp::Exp2: return transcendental(Op::Exp2D, a, type);
             case UnaryOp::Log: return transcendental(Op::LogD, a, type);
@@ -348,6 +348,10 @@ private:
         internal_check(false, "a reduction inside an expression cannot be evaluated: {}", to_string(expr));
         return 0;
     }
+    int32_t node_value(const Exchange&, const Expr& expr, Type) {
+        internal_check(false, "another thread's value cannot be evaluated: {}", to_string(expr));
+        return 0;
+    }
 
     CompiledExpr& out_;
     SlotMap& slots_;
@@ -483,6 +487,7 @@ Register CompiledExpr::run_register(const std::vector<Register>& slots) const {
             case Op::CeilS: S(result) = std::ceil(S(a)); break;
             case Op::RoundS: S(result) = std::rint(S(a)); break;
             case Op::SqrtS: S(result) = std::sqrt(S(a)); break;
+            case Op::RsqrtS: S(result) = 1 / std::sqrt(S(a)); break;
             case Op::FmaS: S(result) = std::fma(S(a), S(b), S(c)); break;
 
             case Op::AddD: D(result) = D(a) + D(b); break;

@@ -269,6 +269,14 @@ Expr cast(Type type, const Operand& a) {
     return cast_unchecked(type, a.expr);
 }
 
+Expr round_to(Type type, const Operand& x) {
+    check_defined("round_to", x.expr, x.where);
+    check_float("round_to", x.expr, x.where);
+    user_check(is_float(type), x.where, "round_to: {} is no float type; floor, ceil and round give whole numbers",
+               name_of(type));
+    return cast_unchecked(x.expr.type(), cast_unchecked(type, x.expr));
+}
+
 Expr relu(const Operand& a) { return arithmetic(BinaryOp::Max, "relu", a, {0, a.where}); }
 
 namespace {
@@ -404,6 +412,10 @@ struct EqualNodes {
         return n.reducer == m.reducer && n.component == m.component && equal_all(n.values, m.values) &&
                equal_all(n.axes, m.axes);
     }
+    bool operator()(const Exchange& n) const {
+        const Exchange& m = theirs<Exchange>();
+        return n.lane_bits == m.lane_bits && equal(n.a, m.a);
+    }
 };
 
 }  // namespace
@@ -418,6 +430,14 @@ bool equal(const Expr& a, const Expr& b) {
 bool contains(const Expr& root, const Expr& part) {
     bool found = false;
     visit(root, [&](const Expr& expr) { found = found || equal(expr, part); });
+    return found;
+}
+
+std::vector<Expr> variables_of(const Expr& expr) {
+    std::vector<Expr> found;
+    visit(expr, [&](const Expr& node) {
+        if (node.as<Variable>()) found.push_back(node);
+    });
     return found;
 }
 

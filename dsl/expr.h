@@ -98,6 +98,11 @@ struct Load {
     std::shared_ptr<const BufferNode> buffer;
     std::vector<Expr> indices;
 };
+/// The value of `a` in the thread of the warp whose lane differs from this one's in `lane_bits`. Codegen makes it.
+struct Exchange {
+    Expr a;
+    int lane_bits;
+};
 /// Component `component` of a reduction of a tuple of values over axes (Variables).
 struct Reduce {
     std::shared_ptr<const ReducerNode> reducer;
@@ -108,7 +113,8 @@ struct Reduce {
 };
 
 struct ExprNode {
-    using Kind = std::variant<IntConstant, FloatConstant, Variable, Unary, Binary, Fma, Select, Cast, Read, Load, Reduce>;
+    using Kind = std::variant<IntConstant, FloatConstant, Variable, Unary, Binary, Fma, Select, Cast, Read, Load, Reduce,
+                              Exchange>;
     Type type;
     Kind kind;
 };
@@ -170,7 +176,7 @@ Expr floor(const Operand& a);
 Expr ceil(const Operand& a);
 Expr round(const Operand& a);  ///< ties to even
 Expr sqrt(const Operand& a);
-Expr rsqrt(const Operand& a);
+Expr rsqrt(const Operand& a);  ///< 1 / sqrt(a), each rounded
 Expr exp(const Operand& a);
 Expr exp2(const Operand& a);
 Expr log(const Operand& a);
@@ -179,6 +185,8 @@ Expr tanh(const Operand& a);
 Expr erf(const Operand& a);
 Expr select(const Operand& condition, const Operand& yes, const Operand& no);
 Expr cast(Type type, const Operand& a);
+/// x rounded to what a float type can hold, kept in its own type: cast(x's type, cast(type, x)).
+Expr round_to(Type type, const Operand& x);
 Expr relu(const Operand& a);
 Expr sigmoid(const Operand& a);
 Expr gelu(const Operand& a);  ///< x/2 * (1 + erf(x / sqrt 2))
@@ -208,6 +216,7 @@ using Substitution = std::vector<std::pair<Expr, Expr>>;
 Expr substitute(const Expr& root, const Substitution& replacements);
 bool equal(const Expr& a, const Expr& b);  ///< structurally
 bool contains(const Expr& root, const Expr& part);
+std::vector<Expr> variables_of(const Expr& expr);  ///< each once
 std::optional<int64_t> as_constant(const Expr& expr);
 inline bool is_constant(const Expr& expr, int64_t value) { return as_constant(expr) == value; }
 int64_t require_constant(const Expr& expr);  ///< an internal error otherwise

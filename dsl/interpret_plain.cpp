@@ -86,6 +86,8 @@ private:
             auto value = static_cast<int64_t>(negate ? 0 - static_cast<uint64_t>(a.integer) : a.integer);
             return {expr.type(), 0, wrap_to_type(expr.type(), value)};
         }
+        if (node.op == UnaryOp::Rsqrt)  // two operations, each rounded
+            return rounded(expr.type(), 1 / rounded(expr.type(), std::sqrt(a.real)).real);
         return rounded(expr.type(), apply(node.op, a.real));
     }
 
@@ -97,7 +99,7 @@ private:
             case UnaryOp::Ceil: return std::ceil(a);
             case UnaryOp::Round: return std::nearbyint(a);
             case UnaryOp::Sqrt: return std::sqrt(a);
-            case UnaryOp::Rsqrt: return 1 / std::sqrt(a);
+            case UnaryOp::Rsqrt: break;
             case UnaryOp::Exp: return std::exp(a);
             case UnaryOp::Exp2: return std::exp2(a);
             case UnaryOp::Log: return std::log(a);
@@ -173,6 +175,10 @@ private:
         return convert(numbers_of(expr.type()), array.at(place));
     }
 
+    Value evaluate(const Exchange&, const Expr& expr) {
+        internal_check(false, "a tensor's expression has no threads: {}", to_string(expr));
+        return {};
+    }
     Value evaluate(const Reduce& node, const Expr&) {
         std::vector<int64_t> shape, point(node.axes.size());
         for (const Expr& axis : node.axes) shape.push_back((*this)(axis.as<Variable>()->extent).integer);

@@ -52,6 +52,19 @@ struct LeafCode {
     std::vector<std::pair<std::string, int>> loops;  // around it: names and slots
 };
 
+/// The accumulators of a reduction, a partial result for each value of a loop.
+struct CombineCode {
+    struct Component {
+        CompiledExpr partial;
+        Store total;
+        int left, right;  // slots of the operands
+    };
+    const Leaf* leaf;
+    int across;  // the loop's slot
+    std::vector<Component> components;
+    std::vector<std::pair<std::string, int>> loops;
+};
+
 struct Node;
 struct LoopCode {
     int slot;
@@ -63,13 +76,14 @@ struct AllocateCode {
     std::vector<Node> body;
 };
 struct Node {
-    std::variant<LoopCode, AllocateCode, LeafCode> kind;
+    std::variant<LoopCode, AllocateCode, LeafCode, CombineCode> kind;
 };
 
 std::string kind_text(Leaf::Kind kind) {
     switch (kind) {
         case Leaf::Kind::Init: return "init";
         case Leaf::Kind::Update: return "update";
+        case Leaf::Kind::Combine: return "combine";
         case Leaf::Kind::Finish: return "finish";
         case Leaf::Kind::Copy: return "copy";
     }
@@ -122,6 +136,7 @@ struct TreeInterpreter::Compiled {
         out.push_back({std::move(code)});
     }
     void compile(const Leaf& leaf, std::vector<Node>& out) {
+        if (leaf.kind == Leaf::Kind::Combine) return compile_combine(leaf, out);
         LeafCode code{&leaf, {}, {}, around};
         if (!is_constant(leaf.mask, 1)) code.mask.emplace_back(leaf.mask, slots, resolve);
         for (const StoreTo& store : leaf.stores) {
@@ -133,6 +148,19 @@ struct TreeInterpreter::Compiled {
             Store made{&place_of(store.buffer), {}, CompiledExpr(store.value, slots, resolve)};
             for (const Expr& index : store.indices) made.indices.emplace_back(index, slots, resolve);
             code.stores.push_back(std::move(made));
+        }
+        out.push_back({std::move(code)});
+    }
+
+    void compile_combine(const Leaf& leaf, std::vector<Node>& out) {
+        CombineCode code{&leaf, slots.slot(leaf.across.variable), {}, around};
+        for (size_t c = 0; c < leaf.stores.size(); ++c) {
+            const StoreTo& store = leaf.stores[c];
+            Expr partial = make_expr(store.buffer->type, Load{store.buffer, store.indices});
+            Store total{&place_of(store.buffer), {}, CompiledExpr(store.value, slots, resolve)};
+            for (const Expr& index : store.indices) total.indices.emplace_back(index, slots, resolve);
+            code.components.push_back({CompiledExpr(partial, slots, resolve), std::move(total),
+                                       slots.slot(leaf.across.left[c]), slots.slot(leaf.across.right[c])});
         }
         out.push_back({std::move(code)});
     }
@@ -217,6 +245,32 @@ struct TreeInterpreter::Compiled {
         } catch (const EvaluationError& error) {
             throw_error(Error, "interpret: {}: {}", place_text(code), error.what());
         }
+    }
+
+    void operator()(const CombineCode& code) {
+        std::vector<std::vector<Value>> partials(code.leaf->across.extent);
+        for (size_t p = 0; p < partials.size(); ++p) {
+            values[code.across].integer = static_cast<int64_t>(p);
+            for (const auto& component : code.components) partials[p].push_back(component.partial.run(values));
+        }
+        for (size_t distance = 1; distance < partials.size(); distance *= 2)
+            for (size_t p = 0; p + distance < partials.size(); p += 2 * distance)
+                partials[p] = combined(code, partials[p], partials[p + distance]);
+        for (size_t p = 0; p < partials.size(); ++p) {
+            values[code.across].integer = static_cast<int64_t>(p);
+            for (size_t c = 0; c < code.components.size(); ++c) store(code.components[c].total, partials[0][c]);
+        }
+    }
+
+    std::vector<Value> combined(const CombineCode& code, const std::vector<Value>& left,
+                                const std::vector<Value>& right) {
+        for (size_t c = 0; c < code.components.size(); ++c) {
+            values[code.components[c].left] = to_register(left[c]);
+            values[code.components[c].right] = to_register(right[c]);
+        }
+        std::vector<Value> result;
+        for (const auto& component : code.components) result.push_back(component.total.value.run(values));
+        return result;
     }
 
     void store(const Store& to, const Value& value) {

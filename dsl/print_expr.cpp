@@ -136,6 +136,9 @@ struct Printer {
         return {fmt::format("{}{}[{}]", n.operation->name, output, list(n.indices)), Primary};
     }
     Text operator()(const Load& n) const { return {fmt::format("{}[{}]", n.buffer->name, list(n.indices)), Primary}; }
+    Text operator()(const Exchange& n) const {
+        return {fmt::format("exchange({}, {})", print(n.a).text, n.lane_bits), Primary};
+    }
     Text operator()(const Reduce& n) const {
         std::string axes = list(n.axes);
         if (n.axes.size() > 1) axes = "{" + axes + "}";

@@ -160,12 +160,8 @@ int storage_loop(const State& state, int stage) {
 
 namespace {
 
-bool any_thread_loop(const State& state, const std::vector<int>& loops) {
-    return std::any_of(loops.begin(), loops.end(), [&](int l) { return is_thread(state.loops[l].level); });
-}
-
 /// Thread loops between the storage loop and the leaf that accesses the stage's elements.
-bool threads_below(const State& state, int stage, int storage) {
+std::vector<int> threads_below(const State& state, int stage, int storage) {
     int attach = stage;
     std::vector<int> path;
     while (attach >= 0) {
@@ -175,8 +171,17 @@ bool threads_below(const State& state, int stage, int storage) {
         attach = state.loops[record.attach].stage;
     }
     std::vector<int> above = enclosing_loops(state, storage);
-    std::erase_if(path, [&](int l) { return std::find(above.begin(), above.end(), l) != above.end(); });
-    return any_thread_loop(state, path);
+    std::erase_if(path, [&](int l) {
+        return !is_thread(state.loops[l].level) || std::find(above.begin(), above.end(), l) != above.end();
+    });
+    return path;
+}
+
+/// Threads that share the terms of a reduction, and nothing else, all have its result.
+bool all_threads_have(const State& state, int stage, const std::vector<int>& threads) {
+    return !threads.empty() && std::all_of(threads.begin(), threads.end(), [&](int l) {
+        return state.loops[l].stage == stage && state.loops[l].reduces;
+    });
 }
 
 }  // namespace
@@ -186,10 +191,12 @@ Memory resolved_memory(const State& state, int stage) {
     if (storage < 0) return Memory::Global;
     const StageRecord& record = state.stages[stage];
     if (record.memory != Memory::Auto) return record.memory;
-    if (threads_below(state, stage, storage)) return Memory::Shared;
+    std::vector<int> makers = threads_below(state, stage, storage);
+    if (all_threads_have(state, stage, makers)) return Memory::Registers;
+    if (!makers.empty()) return Memory::Shared;
     for (size_t s = 0; s < state.stages.size(); ++s)
         if (!state.stages[s].inlined && reads_stage(state.stages[s].definition, record.definition) &&
-            threads_below(state, static_cast<int>(s), storage))
+            !threads_below(state, static_cast<int>(s), storage).empty())
             return Memory::Shared;
     return Memory::Registers;
 }

@@ -74,6 +74,12 @@ private:
             Stage stage{integer()};
             Memory where_to = memory(word());
             schedule_.stage(stage, where_to, Loop{integer()}, where_);
+        } else if (verb == "pipeline") {
+            Loop loop{integer()};
+            schedule_.pipeline(loop, {.stages = integer()}, where_);
+        } else if (verb == "partial") {
+            Stage stage{integer()};
+            schedule_.partial(stage, Loop{integer()}, where_);
         } else if (verb == "memory") {
             Stage stage{integer()};
             schedule_.set_memory(stage, memory(word()), where_);

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
-#include "dsl/schedule_state.h"
+#include "dsl/edit.h"
 #include "dsl/simplify.h"
+#include "dsl/stage.h"
 #include "support/error.h"
 
 namespace tw {
@@ -18,27 +19,6 @@ int State::add_loop(const std::string& name, const Expr& extent, int stage, bool
 }
 
 namespace {
-
-void add_root_loops(State& state, int stage, const std::vector<Expr>& data_extents) {
-    StageRecord& record = state.stages[stage];
-    const StageDefinition& definition = record.definition;
-    record.roots.clear();
-    record.relations.clear();
-    for (size_t d = 0; d < definition.axes.size(); ++d)
-        record.roots.push_back(state.add_loop(to_string(definition.axes[d]), data_extents[d], stage, false));
-    for (const Expr& axis : definition.reduce_axes)
-        record.roots.push_back(state.add_loop(to_string(axis), axis.as<Variable>()->extent, stage, true));
-    record.order = record.roots;
-}
-
-int add_stage(State& state, StageDefinition definition, int step) {
-    state.stages.push_back({.definition = std::move(definition), .step = step});
-    int stage = static_cast<int>(state.stages.size()) - 1;
-    add_root_loops(state, stage, state.stages[stage].definition.operation->shape);
-    return stage;
-}
-
-std::string loop_text(int loop) { return fmt::format("l{}", loop); }
 
 std::string level_text(Level level) {
     switch (level) {
@@ -57,69 +37,7 @@ std::string memory_text(Memory memory) {
     return "?";
 }
 
-}  // namespace
-
-// A step on a copy of the state: what fails leaves the schedule as it was.
-class Edit {
-public:
-    Edit(std::unique_ptr<State>& target, std::source_location where)
-        : target_(target), state(*target), where(where), step(static_cast<int>(target->trace.size())) {}
-
-    /// `cpp` is the step as C++, `saved` as replay reads it.
-    void commit(const std::string& cpp, const std::string& saved) {
-        check_rules(state, where);
-        refresh_regions(state, where);
-        state.tree = build_tree(state, where);
-        std::string prefix = where_prefix(where);
-        state.trace.push_back({cpp, where, prefix.substr(0, prefix.size() - 2)});
-        state.saved.push_back(saved);
-        *target_ = std::move(state);
-    }
-
-    int alive(Loop loop, const char* what) const {
-        user_check(loop.id >= 0 && loop.id < static_cast<int>(state.loops.size()), where,
-                   "{}: this loop handle belongs to no loop of the schedule; take one from loops(), split() or fuse()",
-                   what);
-        const LoopRecord& record = state.loops[loop.id];
-        if (record.dead_step >= 0) {
-            const Step& consumer = state.trace[record.dead_step];
-            user_error(where, "{}: loop '{}' is gone: step [{}] {} ({}) consumed it; use the loops that it returned",
-                       what, record.name, record.dead_step, consumer.text, consumer.file_line);
-        }
-        user_check(!state.stages[record.stage].inlined, where, "{}: loop '{}' belongs to '{}', which was inlined", what,
-                   record.name, state.stages[record.stage].definition.name);
-        return loop.id;
-    }
-
-    int stage(const StageRef& ref, const char* what) const {
-        int found = ref.tensor_.defined() ? state.stage_of(ref.tensor_.operation().get()) : ref.stage_.id;
-        if (ref.tensor_.defined() && found < 0) {
-            user_check(!ref.tensor_.operation()->is_input(), where,
-                       "{}: '{}' is an input, no computation; name a computed tensor", what, ref.tensor_.name());
-            user_error(where, "{}: '{}' is not computed in this schedule (or was inlined)", what, ref.tensor_.name());
-        }
-        user_check(found >= 0 && found < static_cast<int>(state.stages.size()), where,
-                   "{}: this stage handle belongs to no stage of the schedule", what);
-        return found;
-    }
-
-    std::unique_ptr<State>& target_;
-    State state;
-    std::source_location where;
-    int step;
-};
-
-namespace {
-
 std::string stage_text(const State& state, int stage) { return state.stages[stage].definition.name; }
-
-/// Stages that stand under the loop.
-std::vector<int> attached_to(const State& state, int loop) {
-    std::vector<int> found;
-    for (size_t s = 0; s < state.stages.size(); ++s)
-        if (state.stages[s].attach == loop && !state.stages[s].inlined) found.push_back(static_cast<int>(s));
-    return found;
-}
 
 bool depends_on(const State& state, int reader, int producer) {
     for (const ReadSite& site : reads_of(state.stages[reader].definition)) {
@@ -134,6 +52,9 @@ void require_serial(const Edit& edit, int loop, const char* what) {
     user_check(record.level == Level::Serial, edit.where,
                "{}: loop '{}' is bound to {}; {} it before binding, or bind(loop, serial) first", what, record.name,
                to_string(record.level), what);
+    user_check(record.stages == 1, edit.where,
+               "{}: loop '{}' is pipelined; {} it before, or pipeline(loop, {{.stages = 1}}) first", what, record.name,
+               what);
 }
 
 }  // namespace
@@ -191,6 +112,14 @@ bool Schedule::reduces(const StageRef& ref) const {
     return state_->stages[stage.id].definition.reducer != nullptr;
 }
 
+std::vector<Stage> Schedule::readers(const StageRef& ref) const {
+    const StageDefinition& read = state_->stages[(*this)[ref].id].definition;
+    std::vector<Stage> found;
+    for (Stage stage : all_stages())
+        if (reads_stage(state_->stages[stage.id].definition, read)) found.push_back(stage);
+    return found;
+}
+
 std::string Schedule::name(const StageRef& ref) const {
     Stage stage = (*this)[ref];
     return stage_text(*state_, stage.id);
@@ -225,6 +154,11 @@ Loop Schedule::reduce(const StageRef& ref, int index, std::source_location where
     user_check(index >= 0 && index < count, where, "reduce: '{}' has {} reduce axes; there is none with index {}",
                stage_text(look.state, stage), count, index);
     return {look.alive({record.roots[record.definition.axes.size() + index]}, "reduce")};
+}
+
+Expr Schedule::extent(Loop loop, std::source_location where) const {
+    Edit look(const_cast<Schedule&>(*this).state_, where);
+    return look.state.loops[look.alive(loop, "extent")].extent;
 }
 
 Loop Schedule::loop(const StageRef& ref, Loop other, std::source_location where) const {
@@ -371,9 +305,9 @@ namespace {
 void check_level(const Edit& edit, const LoopRecord& loop, Level level) {
     auto extent = as_constant(loop.extent);
     std::string asked = fmt::format("bind({}, {})", loop.name, to_string(level));
-    bool parallel = is_grid(level) || is_thread(level) || level == Level::Vector;
-    user_check(!parallel || !loop.reduces, edit.where,
-               "{}: '{}' runs along a reduction; only data loops can be bound to {}", asked, loop.name, to_string(level));
+    user_check(!(is_grid(level) || level == Level::Vector) || !loop.reduces, edit.where,
+               "{}: '{}' runs along a reduction: its terms can be shared among threads, not {}", asked, loop.name,
+               is_grid(level) ? "among blocks; partial(...) makes a kernel of each part" : "as a vector; unroll it");
     user_check(is_grid(level) || level == Level::Serial || extent, edit.where,
                "{}: the extent {} is not constant; split it and bind the inner loop", asked, to_string(loop.extent));
     if (level == Level::Vector)
@@ -396,10 +330,40 @@ void Schedule::bind(Loop loop, Level level, std::source_location where) {
     user_check(record.level == Level::Serial || level == Level::Serial, where,
                "bind({}, {}): the loop is already bound to {}; bind(loop, serial) frees it", record.name,
                tw::to_string(level), tw::to_string(record.level));
+    user_check(record.stages == 1, where,
+               "bind({}, {}): the loop is pipelined: its iterations follow each other; pipeline(loop, {{.stages = 1}}) first",
+               record.name, tw::to_string(level));
     record.level = level;
     record.bind_step = level == Level::Serial ? -1 : edit.step;
+    if (record.reduces && is_thread(level))
+        edit.state.notes.push_back(
+            fmt::format("[{}] the threads combine their parts of '{}' in pairs: floats may differ by rounding", edit.step,
+                        edit.state.stages[record.stage].definition.name));
     edit.commit(fmt::format("s.bind({}, {});", loop_text(id), level_text(level)),
                 fmt::format("bind {} {}", id, tw::to_string(level)));
+}
+
+void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location where) {
+    Edit edit(state_, where);
+    int id = edit.alive(loop, "pipeline");
+    LoopRecord& record = edit.state.loops[id];
+    user_check(record.level == Level::Serial, where,
+               "pipeline({}, ...): the loop is bound to {}; only iterations that follow each other can overlap", record.name,
+               tw::to_string(record.level));
+    user_check(options.stages == 1 || options.stages == 2, where,
+               "pipeline({}, {{.stages = {}}}): 2 buffers serve copies that go through registers, 1 is no pipeline", record.name,
+               options.stages);
+    auto copies = attached_to(edit.state, id);
+    bool any = std::any_of(copies.begin(), copies.end(), [&](int stage) {
+        return !edit.state.stages[stage].after && resolved_memory(edit.state, stage) == Memory::Shared;
+    });
+    user_check(any, where,
+               "pipeline({}, ...): nothing in shared memory stands under the loop; stage an operand there first: "
+               "stage(consumer, operand, Memory::Shared, {})",
+               record.name, record.name);
+    record.stages = options.stages;
+    edit.commit(fmt::format("s.pipeline({}, {{.stages = {}}});", loop_text(id), options.stages),
+                fmt::format("pipeline {} {}", id, options.stages));
 }
 
 // B. Placement.
@@ -490,12 +454,7 @@ namespace {
 StageDefinition copy_definition(const State& state, const std::shared_ptr<const Operation>& source, int output,
                                 const std::string& name) {
     auto operation = std::make_shared<Operation>();
-    operation->name = name;
-    for (int number = 2;; ++number) {  // unique among stages
-        auto taken = [&](const StageRecord& s) { return s.definition.name == operation->name; };
-        if (std::none_of(state.stages.begin(), state.stages.end(), taken)) break;
-        operation->name = fmt::format("{}{}", name, number);
-    }
+    operation->name = unique_stage_name(state, name);
     operation->shape = source->shape;
     operation->where = source->where;
     for (size_t d = 0; d < source->shape.size(); ++d) {
@@ -641,8 +600,9 @@ void Schedule::in_place(const Tensor& out, const Tensor& in, std::source_locatio
     user_check(in.defined(), where, "in_place: the input is an undefined tensor");
     int stage = edit.stage(out, "in_place");
     const StageDefinition& definition = state.stages[stage].definition;
-    user_check(state.is_result(stage), where, "in_place({}, {}): '{}' is no output of the schedule", out.name(), in.name(),
-               out.name());
+    bool listed = std::any_of(state.outputs.begin(), state.outputs.end(), [&](const Tensor& o) { return o.same(out); });
+    user_check(state.is_result(stage) && listed, where, "in_place({}, {}): '{}' is no output of the schedule", out.name(),
+               in.name(), out.name());
     user_check(in.operation()->is_input(), where, "in_place({}, {}): '{}' is no input", out.name(),
                in.name(), in.name());
     user_check(in.type() == out.type() && in.rank() == out.rank() &&
@@ -650,8 +610,8 @@ void Schedule::in_place(const Tensor& out, const Tensor& in, std::source_locatio
                    in.operation()->strides.empty(),
                where, "in_place({}, {}): both must have one type, shape and dense rows", out.name(), in.name());
     for (const auto& [taken_out, taken_in] : state.in_place)
-        user_check(taken_out != out.name() && taken_in != in.name(), where, "in_place({}, {}): '{}' already overwrites '{}'",
-                   out.name(), in.name(), taken_out, taken_in);
+        user_check(!taken_out.same(out) && !taken_in.same(in), where, "in_place({}, {}): '{}' already overwrites '{}'",
+                   out.name(), in.name(), taken_out.name(), taken_in.name());
     for (const StageRecord& reader : state.stages) {
         if (reader.inlined) continue;
         for (const ReadSite& site : reads_of(reader.definition)) {
@@ -664,7 +624,7 @@ void Schedule::in_place(const Tensor& out, const Tensor& in, std::source_locatio
                        out.name(), in.name(), reader.definition.name, in.name());
         }
     }
-    state.in_place.emplace_back(out.name(), in.name());
+    state.in_place.emplace_back(out, in);
     edit.commit(fmt::format("s.in_place({}, {});", out.name(), in.name()),
                 fmt::format("in_place t:{} {} t:{} {}", out.name(), out.output(), in.name(), in.output()));
 }

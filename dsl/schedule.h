@@ -38,6 +38,10 @@ enum class Tail {
     Mask,    ///< the last iterations are masked
 };
 
+struct PipelineOptions {
+    int stages = 2;  ///< buffers of each copy
+};
+
 struct GridLevels {
     Level x = Level::GridX, y = Level::GridY, z = Level::GridZ;
 };
@@ -73,6 +77,8 @@ public:
     /// Whether the stage contains a reduction.
     bool reduces(const StageRef& stage) const;
     std::string name(const StageRef& stage) const;
+    /// The stages that read the stage's elements.
+    std::vector<Stage> readers(const StageRef& stage) const;
     /// The stage's current loops, outermost first.
     std::vector<Loop> all_loops(const StageRef& stage, TW_HERE) const;
     /// The loops of the data axes, in the order of the dimensions, as long as none was split or fused.
@@ -87,6 +93,8 @@ public:
     }
     /// The loop of the reduce axis (the index-th of several).
     Loop reduce(const StageRef& stage, int index = 0, TW_HERE) const;
+    /// How many iterations the loop has: a constant or an expression of named sizes.
+    Expr extent(Loop loop, TW_HERE) const;
     /// The loop of `tensor`'s stage that corresponds to another stage's loop.
     Loop loop(const StageRef& stage, Loop other, TW_HERE) const;
 
@@ -117,6 +125,17 @@ public:
     void set_memory(const StageRef& stage, Memory memory, TW_HERE);
     /// `out` overwrites `in`: legal if each element is read only by the iteration that writes it.
     void in_place(const Tensor& out, const Tensor& in, TW_HERE);
+
+    // C. Algebra.
+    /// Reduces each iteration of the reduce loop apart: rfactor, split-K. The parts are a stage of their own, whose first
+    /// dimension is the loop; it takes over the reduction's loops. The reduction combines the parts in order, with fresh
+    /// loops. Returns the parts' stage.
+    Stage partial(const StageRef& reduction, Loop loop, TW_HERE);
+
+    // E. Time.
+    /// Overlaps the copies in shared memory that stand under the loop with the computation: while one iteration computes,
+    /// the elements of the next are on their way. Each copy gets `stages` buffers.
+    void pipeline(Loop loop, PipelineOptions options, TW_HERE);
 
     // Looking.
     const Tree& tree() const;

@@ -20,6 +20,7 @@ struct LoopRecord {
     bool reduces = false;
     Level level = Level::Serial;
     int bind_step = -1;
+    int stages = 1;       ///< of pipeline
     int dead_step = -1;  ///< the step that consumed it
 };
 
@@ -55,7 +56,7 @@ struct Schedule::State {
     std::vector<const Operation*> result; ///< the operation that now writes each output
     std::vector<StageRecord> stages;
     std::vector<LoopRecord> loops;
-    std::vector<std::pair<std::string, std::string>> in_place;
+    std::vector<std::pair<Tensor, Tensor>> in_place;  ///< (output, input) that share memory
     std::vector<Step> trace;
     std::vector<std::string> saved;       ///< the trace as replay reads it, a line a step
     std::vector<std::string> notes;

@@ -116,6 +116,16 @@ bool holds(const Affine& sum, const Affine& addend, int64_t factor) {
     });
 }
 
+/// Is a - b a multiple of the divisor, term by term?
+bool congruent(const Expr& a, const Expr& b, int64_t divisor) {
+    Affine difference = decompose(a);
+    add_scaled(difference, decompose(b), -1);
+    return difference.offset % divisor == 0 &&
+           std::all_of(difference.terms.begin(), difference.terms.end(), [&](const auto& term) {
+               return checked_mul(term.second, divisor_of(term.first) % divisor) % divisor == 0;
+           });
+}
+
 }  // namespace
 
 /// x/c*c + x%c = x, and its kin.
@@ -164,9 +174,10 @@ bool Simplifier::combine_once(Affine& affine) {
             if (coefficient == factor && is_quotient_times_divisor(atom, *remainder))
                 return replace(q, r, decompose(remainder->a), factor);
             if (divisor <= 0 || coefficient != checked_mul(factor, divisor)) continue;
+            // x/c*c + y%c = x where x = y modulo c
             auto quotient = by_constant(atom, BinaryOp::Div);
-            if (quotient && quotient->divisor == divisor && equal(quotient->dividend, remainder->a))
-                return replace(q, r, decompose(remainder->a), factor);
+            if (quotient && quotient->divisor == divisor && congruent(quotient->dividend, remainder->a, divisor))
+                return replace(q, r, decompose(quotient->dividend), factor);
             // x/c%d*c + x%c = x%(c*d)
             auto inner = by_constant(atom, BinaryOp::Mod);
             quotient = inner ? by_constant(inner->dividend, BinaryOp::Div) : std::nullopt;

@@ -18,6 +18,7 @@ struct StageDefinition {
     std::vector<Expr> accumulators;              ///< Variables that stand for the accumulators in update and finish
     std::vector<Expr> update;                    ///< one a component
     std::vector<Expr> finish;                    ///< one an output of the operation
+    std::vector<Expr> terms_where = {};          ///< conditions on all axes: other terms are left out
 };
 
 /// The stages that compute `outputs`, producers first. A reduction inside an expression belongs to that expression's

@@ -190,7 +190,10 @@ Padded padded(const Tensor& tensor, const Operand& value) {
 Axis reduce_axis(const std::string& name, const Extent& extent, std::source_location where) {
     Expr simple = simplify(extent.expr);
     check_shape("reduce_axis", name, {simple}, where);
-    return {axis_variable(name, simple), simple};
+    Axis axis;
+    axis.variable = axis_variable(name, simple);
+    axis.extent = simple;
+    return axis;
 }
 
 Expr sum(const Operand& value, const std::vector<Axis>& axes) {

@@ -24,10 +24,13 @@ using Shape = std::vector<Extent>;
 
 /// A reduction axis. Used inside expressions as its index.
 struct Axis {
+    Axis() = default;  // no aggregate: in sum(x, {r, k}), the braces are a list of axes
     Expr variable;
     Expr extent;
     operator Expr() const { return variable; }
 };
+
+struct GradientRule;  // a derivative of the user's own: differentiate.h
 
 /// Where an operation came from and what it computes.
 struct Operation {
@@ -40,6 +43,7 @@ struct Operation {
     std::vector<Expr> axes;     ///< one Variable a dimension; empty for inputs
     std::vector<Output> outputs;
     std::vector<Expr> strides;  ///< inputs: elements between neighbours, a dimension; dense row-major if empty
+    std::shared_ptr<const GradientRule> gradient;  ///< nullptr: differentiation derives it
     std::source_location where;
     bool is_input() const { return !outputs[0].body.defined(); }
 };

@@ -53,6 +53,7 @@ struct TreePrinter {
     }
     void operator()(const For& loop) {
         std::string level = loop.level == Level::Serial ? "" : fmt::format("  ({})", to_string(loop.level));
+        if (loop.stages > 1) level += fmt::format("  ({} stages)", loop.stages);
         line(fmt::format("for {} in 0..{}{}", to_string(loop.variable), to_string(loop.extent), level));
         ++depth;
         print(loop.body);
@@ -67,10 +68,16 @@ struct TreePrinter {
         print(allocate.body);
     }
     void operator()(const Leaf& leaf) {
+        if (leaf.kind == Leaf::Kind::Combine) return combine(leaf);
         std::string mask;
         if (!is_constant(leaf.mask, 1)) mask = fmt::format("if {}: ", to_string(leaf.mask));
         for (const StoreTo& store : leaf.stores)
             line(fmt::format("{}{}{} = {}", mask, store.buffer->name, bracketed(store.indices), to_string(store.value)));
+    }
+    void combine(const Leaf& leaf) {
+        for (const StoreTo& store : leaf.stores)
+            line(fmt::format("combine {}{} over {} in 0..{}", store.buffer->name, bracketed(store.indices),
+                             to_string(leaf.across.variable), leaf.across.extent));
     }
 };
 

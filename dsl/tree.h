@@ -59,6 +59,7 @@ struct For {
     int loop;       ///< the handle's id
     bool reduces;   ///< runs along a reduction axis
     Stmt body;
+    int stages = 1;  ///< how many iterations' copies in shared memory exist at a time
 };
 struct Sequence {
     std::vector<Stmt> stmts;
@@ -73,15 +74,23 @@ struct StoreTo {
     std::vector<Expr> indices;
     Expr value;
 };
+/// A Combine's loop, over whose iterations partial results were made. Each of them gets the total: neighbours are combined
+/// in pairs, then neighbouring pairs, and so on, the earlier one on the left; what has no neighbour waits.
+struct Across {
+    Expr variable;
+    int64_t extent = 1;
+    std::vector<Expr> left, right;  ///< Variables that stand for the operands in the stores' values, one a store
+};
 /// If mask: all values are computed, then all are stored.
 struct Leaf {
-    enum class Kind { Init, Update, Finish, Copy };
+    enum class Kind { Init, Update, Combine, Finish, Copy };
     Kind kind;
     int stage;         ///< index in Schedule
     std::string name;  ///< of the stage
     int step;          ///< the schedule step that this leaf comes from, -1 for the declaration
     std::vector<StoreTo> stores;
-    Expr mask;  ///< bool
+    Expr mask;         ///< bool
+    Across across = {};  ///< of a Combine
 };
 
 struct StmtNode {

@@ -33,6 +33,7 @@ void for_each_child(const ExprNode& node, See&& see) {
                    [&](const Read& n) { see_all(n.indices); },
                    [&](const Load& n) { see_all(n.indices); },
                    [&](const Reduce& n) { see_all(n.values); },
+                   [&](const Exchange& n) { see(n.a); },
                },
                node.kind);
 }
@@ -82,6 +83,9 @@ Expr map_children(const Expr& expr, Change&& change) {
                           },
                           [&](const Reduce& n) {
                               return rebuilt(Reduce{n.reducer, map_all(n.values), n.axes, n.component, n.where});
+                          },
+                          [&](const Exchange& n) {
+                              return rebuilt(Exchange{map(n.a), n.lane_bits});
                           },
                       },
                       (*expr).kind);

@@ -8,7 +8,7 @@ namespace tw {
 
 struct CheckResult {
     bool ok = false;
-    double error = 0;        ///< largest |got - reference| over the checked elements, divided by the largest |reference|
+    double error = 0;  ///< largest |got - reference| over the checked elements, divided by the largest |reference|
     double plain_error = 0;  ///< of the declared computation evaluated in its own types, the same way
     int64_t elements = 0;    ///< checked
     std::string text;        ///< "max error 1.2e-07 against float64 (plain f32: 1.5e-07), 1000 elements"

@@ -11,26 +11,36 @@
 
 namespace tw {
 
+/// What a run works on, by the names of the declaration.
+struct Arguments {
+    /// One for each input and output, of at least the bytes that its shape and strides span. An output that overwrites
+    /// an input (in_place) needs none of its own: it goes by the input's name.
+    std::map<std::string, Buffer> buffers;
+    std::map<std::string, int64_t> sizes;
+    std::map<std::string, Value> scalars;  ///< of the declared types: make_value(f32, 0.5)
+};
+
 /// A program's kernels, loaded on one device.
 class Executable {
 public:
-    /// Compiles (CUDA: NVRTC or cache; emulated: the host compiler) and loads every kernel.
+    /// Compiles (CUDA: NVRTC or cache, several kernels at once; emulated: the host compiler) and loads every kernel.
+    /// Throws CompileError, NvrtcMissing, DriverError.
     Executable(const Program& program, std::shared_ptr<Device> device);
 
-    /// What a run works on, by the names of the declaration. Outputs that overwrite an input need no buffer of their own.
-    struct Arguments {
-        std::map<std::string, Buffer> buffers;
-        std::map<std::string, int64_t> sizes;
-        std::map<std::string, double> scalars;
-    };
-    /// Prepares all launches once. Throws Error if a buffer, size or scalar is missing, too small, out of its declared
-    /// bounds, or overlaps another in a way that was not declared.
+    /// The launches of one run, in order, with workspaces of their own: for callers that keep several bindings at once.
+    /// Throws as bind() does.
+    std::vector<Launch> prepare(const Arguments& arguments) const;
+    /// Prepares all launches once. Throws Error, and leaves what was bound before, if a buffer, size or scalar is
+    /// missing, a buffer is too small, a size is out of its declared bounds, a scalar has another type, or a buffer
+    /// that a kernel writes overlaps another of its buffers in a way that was not declared.
     void bind(const Arguments& arguments);
     /// Launches every kernel in order on the device's default stream. Throws Error before bind().
     void run() const;
 
     const Program& program() const { return program_; }
+    /// One for each kernel of the program.
     const std::vector<Kernel>& kernels() const { return loaded_; }
+    /// One for each kernel, after bind(): to be timed, recorded or run on another stream.
     const std::vector<Launch>& launches() const { return launches_; }
     const std::shared_ptr<Device>& device() const { return device_; }
 
@@ -39,12 +49,12 @@ private:
     std::shared_ptr<Device> device_;
     std::vector<Kernel> loaded_;
     std::vector<Launch> launches_;
-    std::vector<Buffer> workspaces_;
-    bool bound_ = false;
+    bool is_bound_ = false;
 };
 
-/// Runs once on host data: inputs are copied to the device, outputs start as NaN and are returned in the order of the
-/// schedule's outputs.
+/// Runs once on host data and waits: inputs are copied to new buffers, outputs start as NaN and are returned in the
+/// order of the schedule's outputs. The launches stay bound. Throws what bind() and the device throw, and Error if an
+/// input is missing or has another type, shape or strides than declared.
 std::vector<HostArray> run_on(Executable& executable, const Bindings& bindings);
 
 }  // namespace tw

@@ -1,27 +1,47 @@
 #include "ops/program.h"
 
 #include <algorithm>
+#include <set>
+#include <sstream>
 
-#include "support/error.h"
+#include <fmt/ranges.h>
 
 namespace tw {
 namespace {
 
-/// The stage's formula and shapes, for the comment above its kernel.
-std::vector<std::string> header_of(const Schedule& schedule, const Nest& nest) {
+/// "a f32 [64, 48]"
+std::string input_text(const Operation& input) {
+    std::vector<std::string> extents;
+    for (const Expr& extent : input.shape) extents.push_back(to_string(extent));
+    return fmt::format("{} {} [{}]", input.name, name_of(input.outputs[0].type), fmt::join(extents, ", "));
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::istringstream stream(text);
     std::vector<std::string> lines;
-    for (const auto& operation : operations_of(schedule.outputs()))
-        if (!operation->is_input()) lines.push_back(to_string(*operation));
-    std::vector<std::string> shapes;
-    for (const auto& operation : operations_of(schedule.outputs())) {
-        if (!operation->is_input()) continue;
-        std::vector<std::string> extents;
-        for (const Expr& extent : operation->shape) extents.push_back(to_string(extent));
-        shapes.push_back(fmt::format("{} {} [{}]", operation->name, name_of(operation->outputs[0].type), fmt::join(extents, ", ")));
-    }
-    lines.push_back(fmt::format("inputs    {}", fmt::join(shapes, ", ")));
-    (void)nest;
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
     return lines;
+}
+
+/// The comment on top of each kernel: every formula, then the inputs with their shapes.
+std::vector<std::string> header_of(const Schedule& schedule) {
+    std::vector<std::string> lines, inputs;
+    for (const auto& operation : operations_of(schedule.outputs())) {
+        if (operation->is_input())
+            inputs.push_back(input_text(*operation));
+        else
+            for (const std::string& line : lines_of(to_string(*operation))) lines.push_back(line);
+    }
+    lines.push_back(fmt::format("inputs    {}", fmt::join(inputs, ", ")));
+    return lines;
+}
+
+/// How errors cite a step: "matmul.cpp:31: s.split(k, 48): "; nothing for -1.
+codegen::CiteStep cite_from(const std::vector<Step>& trace) {
+    return [&trace](int step) {
+        if (step < 0 || step >= static_cast<int>(trace.size())) return std::string();
+        return fmt::format("{}: {}: ", trace[step].file_line, trace[step].text);
+    };
 }
 
 }  // namespace
@@ -33,11 +53,8 @@ Program build(const Schedule& schedule) {
     program.trace_ = schedule.trace();
     program.schedule_notes_ = schedule.explain();
     codegen::LowerOptions options;
-    options.cite = [&](int step) {
-        if (step < 0 || step >= static_cast<int>(program.trace_.size())) return std::string();
-        return fmt::format("{}: {}: ", program.trace_[step].file_line, program.trace_[step].text);
-    };
-    for (const Nest& nest : program.tree_.nests) options.headers.push_back(header_of(schedule, nest));
+    options.headers.assign(program.tree_.nests.size(), header_of(schedule));
+    options.cite = cite_from(program.trace_);
     program.lowered_ = codegen::lower(program.tree_, program.target_, options);
     return program;
 }
@@ -50,8 +67,14 @@ std::string Program::cuda() const {
 
 std::string Program::explain() const {
     std::string text = schedule_notes_;
-    for (const std::string& note : lowered_.notes) text += note + "\n";
+    std::set<std::string> told;  // copies of one operation in a loop's prologue and body say the same
+    for (const std::string& note : lowered_.notes)
+        if (told.insert(note).second) text += note + "\n";
     return text;
+}
+
+bool Program::approximate() const {
+    return std::any_of(kernels().begin(), kernels().end(), [](const auto& kernel) { return kernel.approximate; });
 }
 
 std::vector<std::string> Program::line_notes(size_t kernel) const {

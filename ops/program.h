@@ -1,28 +1,31 @@
 // Programs: from a schedule to kernels that run. Joins the language, codegen and the runtime.
 #pragma once
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "codegen/lower.h"
-#include "dsl/host_array.h"
 #include "dsl/schedule.h"
-
 
 namespace tw {
 
 /// A schedule lowered to CUDA text: kernels in launch order and the workspaces between them.
 class Program {
 public:
+    /// The kernels in launch order. Fewer than the schedule's nests where one computes nothing.
     const std::vector<codegen::KernelText>& kernels() const { return lowered_.kernels; }
     /// All kernels' text, in launch order.
     std::string cuda() const;
     /// Defaults taken by the schedule and by codegen, in plain words.
     std::string explain() const;
+    /// The loop nests that the kernels compute, with the buffers, sizes and scalars that a run needs.
     const Tree& tree() const { return tree_; }
+    /// What the schedule was made for.
     const Target& target() const { return target_; }
-    /// Where a printed line comes from: "[7] s.stage(...) (user.cpp:31)", empty if nowhere in particular.
+    /// Whether a kernel uses named approximations (exp, tanh, ...): its results then differ from the interpreter's by
+    /// ulps.
+    bool approximate() const;
+    /// Where each printed line of a kernel comes from: "[7] s.stage(...) (user.cpp:31)", empty if nowhere in
+    /// particular.
     std::vector<std::string> line_notes(size_t kernel) const;
 
 private:
@@ -34,7 +37,7 @@ private:
     std::string schedule_notes_;
 };
 
-/// Lowers the schedule. Throws Error if the target's limits are exceeded.
+/// Lowers the schedule. Throws Error, citing the step, if a limit of the target is exceeded.
 Program build(const Schedule& schedule);
 
 }  // namespace tw

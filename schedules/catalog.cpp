@@ -1,12 +1,15 @@
 #include "schedules/catalog.h"
 
 #include <map>
+#include <optional>
 #include <regex>
 
 #include <fmt/format.h>
 
 #include "schedules/elementwise.h"
+#include "schedules/families.h"
 #include "schedules/product.h"
+#include "schedules/row_operators.h"
 #include "schedules/rows.h"
 
 namespace tw::schedules {
@@ -29,10 +32,10 @@ CatalogEntry elementwise_entry(int64_t rows, int64_t columns) {
             4.0 * rows * columns, [=](const Target& target) {
                 Tensor x = input("x", f32, {rows, columns}), scale = input("scale", f32, {rows});
                 Tensor bias = input("bias", f32, {columns}), residual = input("residual", f32, {rows, columns});
-                Tensor affine = compute("affine", {rows, columns},
-                                        [&](Expr i, Expr j) { return x(i, j) * scale(i) + bias(j); });
-                Tensor y = compute("y", {rows, columns},
-                                   [&](Expr i, Expr j) { return relu(affine(i, j)) + residual(i, j); });
+                Tensor affine =
+                    compute("affine", {rows, columns}, [&](Expr i, Expr j) { return x(i, j) * scale(i) + bias(j); });
+                Tensor y =
+                    compute("y", {rows, columns}, [&](Expr i, Expr j) { return relu(affine(i, j)) + residual(i, j); });
                 Schedule s({y}, target);
                 schedule_elementwise(s, y);
                 return s;
@@ -70,48 +73,100 @@ CatalogEntry transpose_entry(int64_t rows, int64_t columns) {
             }};
 }
 
-CatalogEntry rows_entry(const std::string& what, int64_t rows, int64_t columns,
-                        const std::function<Tensor(const Tensor&, const Axis&)>& declare) {
+CatalogEntry rows_entry(const std::string& what, int64_t rows, int64_t columns, const RowOperator& declare) {
     return {fmt::format("{}_{}x{}", what, rows, columns), "along rows, one thread a row, fp32", 3.0 * rows * columns,
             [=](const Target& target) {
                 Tensor x = input("x", f32, {rows, columns});
-                Tensor y = declare(x, reduce_axis("k", columns));
+                Tensor y = declare(x, reduce_axis("k", columns), f32)[0];
                 Schedule s({y}, target);
                 schedule_serial_rows(s, y);
                 return s;
             }};
 }
 
-Tensor row_sum(const Tensor& x, const Axis& k) {
-    return compute("y", {x.shape()[0]}, [&](Expr i) { return sum(x(i, k), k); });
+CatalogEntry family_entry(const Family& family, const std::string& name, const KernelRequest& request) {
+    return {name, family.description, family.flops(request),
+            [make = family.make, request](const Target& target) { return make(request, target); },
+            family.bytes(request)};
 }
 
-Tensor softmax(const Tensor& x, const Axis& k) {
-    Shape shape = {x.shape()[0], x.shape()[1]};
-    Tensor largest = compute("largest", {x.shape()[0]}, [&](Expr i) { return reduce_max(x(i, k), k); });
-    Tensor shifted = compute("shifted", shape, [&](Expr i, Expr j) { return exp(x(i, j) - largest(i)); });
-    Tensor total = compute("total", {x.shape()[0]}, [&](Expr i) { return sum(shifted(i, k), k); });
-    return compute("y", shape, [&](Expr i, Expr j) { return shifted(i, j) / total(i); });
+/// The entry that the name asks one of the families for.
+std::optional<CatalogEntry> entry_by_family(const std::string& name) {
+    for (const Family& family : families())
+        if (auto request = parse_request(family, name)) return family_entry(family, name, *request);
+    return {};
 }
 
-Tensor standardise(const Tensor& x, const Axis& k) {
-    std::vector<Tensor> moments = compute_tuple("moments", {x.shape()[0]}, [&](const std::vector<Expr>& i) {
-        return welford(x(i[0], k), {k});
-    });
-    return compute("y", {x.shape()[0], x.shape()[1]}, [&](Expr i, Expr j) {
-        return (x(i, j) - moments[0](i)) / sqrt(moments[1](i) / moments[2](i) + 1e-5);
-    });
-}
+/// Small and awkward extents: odd, prime, 1, empty, aligned, pitched.
+const char* const family_names[] = {
+    "row_sum_5x1000_bf16",
+    "row_sum_130x64_f32",
+    "row_sum_7x37_bf16",
+    "row_sum_1x1_f32",
+    "row_sum_4x200_bf16_pitch208",
+    "softmax_5x1000_f32",
+    "softmax_3x2048_bf16",
+    "softmax_130x64_bf16",
+    "softmax_7x37_f32",
+    "softmax_2x33000_bf16",
+    "softmax_3x0_f32",
+    "layernorm_5x1000_bf16",
+    "layernorm_3x2048_f32",
+    "layernorm_7x768_bf16",
+    "layernorm_1x1_f32",
+    "rmsnorm_5x1000_f32",
+    "rmsnorm_9x768_bf16",
+    "rmsnorm_2x41_f32_pitch43",
+    "argmax_5x1000_f32",
+    "argmax_9x64_bf16",
+    "argmax_3x1_f32",
+    "moments_5x1000_bf16",
+    "moments_7x37_f32",
+    "similarity_9x1024_bf16",
+    "similarity_5x131_f32",
+    "column_sum_300x96_bf16",
+    "column_sum_1100x67_f32",
+    "column_sum_1x5_f32",
+    "column_sum_0x8_f32",
+    "column_sum_70x40_bf16_pitch48",
+    "full_sum_70001_f32",
+    "full_sum_100_bf16",
+    "full_sum_0_f32",
+    "full_sum_1_f32",
+    "dot_40000_f32",
+    "dot_33_bf16",
+    "transpose_128x192_bf16",
+    "transpose_128x64_f32",
+    "transpose_67x131_bf16",
+    "transpose_1x9_f32",
+    "gelu_bias_16x768_bf16",
+    "gelu_bias_7x37_f32",
+    "embedding_90x9x96_bf16",
+    "embedding_13x8x9_f32",
+    "embedding_gradient_50x9x64_bf16",
+    "embedding_gradient_13x8x9_f32",
+    "adamw_4096_f32",
+    "adamw_1003_f32",
+};
 
 std::vector<CatalogEntry> make_catalog() {
     std::vector<CatalogEntry> entries;
-    for (auto [m, n, k] : {std::array<int64_t, 3>{256, 256, 512}, {64, 48, 40}, {127, 131, 61}, {1, 300, 70},
-                           {300, 1, 70}, {1, 1, 1}, {0, 5, 7}, {5, 7, 0}, {130, 129, 17}})
+    for (auto [m, n, k] : {std::array<int64_t, 3>{256, 256, 512},
+                           {64, 48, 40},
+                           {127, 131, 61},
+                           {1, 300, 70},
+                           {300, 1, 70},
+                           {1, 1, 1},
+                           {0, 5, 7},
+                           {5, 7, 0},
+                           {130, 129, 17}})
         entries.push_back(product_entry({.m = m, .n = n, .k = k}));
     for (bool ta : {false, true})
         for (bool tb : {false, true}) {
-            entries.push_back(product_entry({.m = 128, .n = 192, .k = 80, .transpose_a = ta, .transpose_b = tb, .add_c = true}));
-            entries.push_back(product_entry({.m = 67, .n = 71, .k = 37, .transpose_a = ta, .transpose_b = tb, .add_c = true}));
+            entries.push_back(
+                product_entry({.m = 128, .n = 192, .k = 80, .transpose_a = ta, .transpose_b = tb, .add_c = true}));
+            entries.push_back(
+                product_entry({.m = 67, .n = 71, .k = 37, .transpose_a = ta, .transpose_b = tb, .add_c = true}));
         }
     entries.push_back(product_entry({.m = 96, .n = 64, .k = 48, .a_stride = 64, .b_stride = 80}));
     for (auto [rows, columns] : {std::array<int64_t, 2>{64, 256}, {37, 53}, {1, 1}, {0, 8}}) {
@@ -124,6 +179,7 @@ std::vector<CatalogEntry> make_catalog() {
         entries.push_back(rows_entry("softmax", rows, columns, softmax));
         entries.push_back(rows_entry("standardise", rows, columns, standardise));
     }
+    for (const char* name : family_names) entries.push_back(entry_by_family(name).value());
     return entries;
 }
 
@@ -138,11 +194,16 @@ const CatalogEntry* find_kernel(const std::string& name) {
     for (const CatalogEntry& entry : catalog())
         if (entry.name == name) return &entry;
     static std::map<std::string, CatalogEntry> made;
+    if (auto entry = entry_by_family(name)) return &made.try_emplace(name, *entry).first->second;
     static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?");
     std::smatch match;
     if (!std::regex_match(name, match, product)) return nullptr;
-    ProductShape shape{.m = std::stoll(match[1]), .n = std::stoll(match[2]), .k = std::stoll(match[3]),
-                       .transpose_a = match[4].matched, .transpose_b = match[5].matched, .add_c = match[6].matched};
+    ProductShape shape{.m = std::stoll(match[1]),
+                       .n = std::stoll(match[2]),
+                       .k = std::stoll(match[3]),
+                       .transpose_a = match[4].matched,
+                       .transpose_b = match[5].matched,
+                       .add_c = match[6].matched};
     return &made.try_emplace(name, product_entry(shape)).first->second;
 }
 

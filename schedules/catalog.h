@@ -9,16 +9,17 @@
 namespace tw::schedules {
 
 struct CatalogEntry {
-    std::string name;         ///< "product_64x48x40"
+    std::string name;  ///< "product_64x48x40"
     std::string description;
-    double flops = 0;         ///< of one run
+    double flops = 0;  ///< of one run
     std::function<Schedule(const Target&)> make;
+    double bytes = 0;  ///< that one run must move, if it is known: each operand and result once
 };
 
 /// Every entry; names are unique.
 const std::vector<CatalogEntry>& catalog();
-/// The entry of this name, or nullptr. "product_MxNxK" is known for any extents, with suffixes _ta, _tb (transposed
-/// operands) and _ab (alpha, beta).
+/// The entry of this name, or nullptr. Known for any extents: "product_MxNxK" with suffixes _ta, _tb (transposed
+/// operands) and _ab (alpha, beta), and the names of families.h ("softmax_16384x8192_bf16").
 const CatalogEntry* find_kernel(const std::string& name);
 
 }  // namespace tw::schedules

@@ -2,7 +2,7 @@
 
 namespace tw::schedules {
 
-void schedule_elementwise(Schedule& s, const Tensor& y, int64_t threads, int64_t per_thread) {
+void schedule_elementwise(Schedule& s, const Tensor& y, int64_t threads, int64_t per_thread, int64_t vectors) {
     Stage last = s[y];
     for (Stage stage : s.all_stages())
         if (stage.id != last.id) s.inline_stage(stage);
@@ -10,10 +10,13 @@ void schedule_elementwise(Schedule& s, const Tensor& y, int64_t threads, int64_t
     if (loops.empty()) return;  // a scalar: one thread
     Loop all = loops[0];
     for (size_t d = 1; d < loops.size(); ++d) all = s.fuse(all, loops[d]);
-    auto [block, inside] = s.split(all, threads * per_thread, Tail::Mask);
-    auto [lane_of, element] = s.split(inside, per_thread);
+    auto [block, inside] = s.split(all, threads * per_thread * vectors, Tail::Mask);
+    auto [vector_of, part] = s.split(inside, threads * per_thread);
+    auto [lane_of, element] = s.split(part, per_thread);
+    s.order({block, lane_of, vector_of, element});
     s.bind(block, grid.x);
     s.bind(lane_of, thread);
+    s.unroll(vector_of);
     if (per_thread > 1) s.bind(element, tw::vector);
 }
 

@@ -23,8 +23,11 @@ Product declare_product(const ProductShape& shape);
 struct ProductTiles {
     int64_t block_m = 128, block_n = 128, block_k = 16;
     int64_t thread_m = 8, thread_n = 8;
+    int stages = 2;         ///< of the pipeline over k
+    bool unroll_k = false;  ///< all block_k steps of a tile
+    int64_t split_k = 1;    ///< parts of k, each by blocks of its own; a second kernel adds them in order
 };
-/// Tiles that suit the extents of the product.
+/// Tiles that suit the extents of the product, by measurements on an H200 (docs/performance.md).
 ProductTiles product_tiles(int64_t m, int64_t n, int64_t k);
 
 /// Schedules any two-dimensional reduction of products with one reduce axis: `c` over (m, n), reading `a` and `b`.

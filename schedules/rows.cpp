@@ -13,8 +13,10 @@ void schedule_serial_rows(Schedule& s, const Tensor& y, int64_t threads) {
     std::reverse(stages.begin(), stages.end());  // readers first
     for (Stage stage : stages) {
         if (stage.id == last.id) continue;
-        if (s.reduces(stage)) s.at(stage, lane_of);
-        else s.inline_stage(stage);
+        if (s.reduces(stage))
+            s.at(stage, lane_of);
+        else
+            s.inline_stage(stage);
     }
 }
 

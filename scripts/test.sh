@@ -4,6 +4,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/setup.sh
-cmake --preset release
+cmake --preset release -DTILEWRIGHT_WERROR=ON
 cmake --build --preset release -j "$(nproc)"
 ctest --preset release -j "$(nproc)"

@@ -8,11 +8,17 @@
 
 namespace tw {
 
-void add_inspection_commands(CLI::App& app, int& status);  ///< doctor, list, show, emit
-void add_run_commands(CLI::App& app, int& status);         ///< run
-void add_fuzz_commands(CLI::App& app, int& status);        ///< fuzz schedules, fuzz illegal
+// Exit codes of tw.
+inline constexpr int StatusDone = 0, StatusFailed = 1, StatusUsage = 2, StatusBug = 3;
 
-/// The catalog's kernel; throws Error naming close ones otherwise.
+void add_machine_commands(CLI::App& app, int& status);  ///< doctor
+void add_kernel_commands(CLI::App& app);                ///< list, show, emit
+void add_run_command(CLI::App& app, int& status);       ///< run
+void add_bench_command(CLI::App& app);                  ///< bench
+void add_fuzz_commands(CLI::App& app, int& status);     ///< fuzz schedules, fuzz illegal
+void add_cache_commands(CLI::App& app, int& status);    ///< cache ls, cache verify
+
+/// The catalog's kernel. Throws CLI::ValidationError, which names close ones, if there is none.
 const schedules::CatalogEntry& kernel_named(const std::string& name);
 
 }  // namespace tw

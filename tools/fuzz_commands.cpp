@@ -1,61 +1,98 @@
 // tw fuzz: random legal schedules, and illegal steps.
-#include <cstdio>
+#include <algorithm>
 #include <memory>
-#include <unistd.h>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "tools/commands.h"
 #include "tools/fuzz/fuzz.h"
 #include "tools/fuzz/run_kernels.h"
+#include "tools/near_names.h"
+#include "tools/progress.h"
 
 namespace tw {
 namespace {
 
-int report(const std::vector<fuzz::Failure>& failures) {
-    for (const fuzz::Failure& failure : failures) fmt::print("case {}:\n{}\n", failure.number, failure.text);
-    fmt::print("{} wrong\n", failures.size());
-    return failures.empty() ? 0 : 1;
+struct Options {
+    int64_t count = 200;
+    uint64_t seed = 1;
+    std::string computation;
+    bool interpreter_only = false, json = false;
+};
+
+int report(nlohmann::json facts, const std::string& text, const std::vector<fuzz::Failure>& failures, bool as_json) {
+    if (as_json) {
+        facts["failures"] = nlohmann::json::array();
+        for (const auto& failure : failures)
+            facts["failures"].push_back({{"case", failure.number}, {"text", failure.text}});
+        fmt::print("{}\n", facts.dump(2));
+    } else {
+        for (const auto& failure : failures) fmt::print("case {}:\n{}\n", failure.number, failure.text);
+        fmt::print("{}\n{} wrong\n", text, failures.size());
+    }
+    return failures.empty() ? StatusDone : StatusFailed;
+}
+
+void check_computation(const std::string& wish) {
+    std::vector<std::string> names;
+    for (const auto& known : fuzz::computations()) names.push_back(known.name);
+    if (wish.empty() || std::find(names.begin(), names.end(), wish) != names.end()) return;
+    std::vector<std::string> close = near_names(wish, names, names.size());
+    throw CLI::ValidationError(
+        fmt::format("no computation named '{}'; there are {}", wish, fmt::join(close.empty() ? names : close, ", ")));
+}
+
+int fuzz_schedules(const Options& o) {
+    check_computation(o.computation);
+    Progress progress("schedules", o.count);
+    fuzz::FuzzOptions options;
+    options.count = o.count;
+    options.seed = o.seed;
+    options.computation = o.computation;
+    if (!o.interpreter_only) options.run_kernels = fuzz::run_on_emulator;
+    options.progress = [&](int64_t done) { progress.show(done); };
+    fuzz::Summary summary = fuzz::fuzz_schedules(options);
+    progress.clear();
+    nlohmann::json facts{{"cases", summary.cases},
+                         {"seed", o.seed},
+                         {"steps_accepted", summary.accepted},
+                         {"steps_refused", summary.refused},
+                         {"kernels", summary.kernels}};
+    return report(facts, fuzz::to_string(summary), summary.failures, o.json);
+}
+
+int fuzz_illegal(const Options& o) {
+    fuzz::IllegalSummary summary = fuzz::fuzz_illegal(o.count, o.seed);
+    nlohmann::json kinds = nlohmann::json::object();
+    std::string text;
+    for (const auto& kind : summary.kinds) {
+        kinds[kind.name] = kind.tried;
+        text += fmt::format("{:<40} {:>6}\n", kind.name, kind.tried);
+    }
+    return report({{"seed", o.seed}, {"kinds", kinds}}, text, summary.failures, o.json);
 }
 
 }  // namespace
 
 void add_fuzz_commands(CLI::App& app, int& status) {
-    struct Options {
-        int64_t count = 200;
-        uint64_t seed = 1;
-        std::string computation;
-        bool interpreter_only = false;
-    };
     auto o = std::make_shared<Options>();
     auto* group = app.add_subcommand("fuzz", "random checks");
     group->require_subcommand(1);
     auto add_common = [o](CLI::App* command) {
-        command->add_option("--count", o->count, "how many cases");
+        command->add_option("--count", o->count, "how many cases")->check(CLI::NonNegativeNumber);
         command->add_option("--seed", o->seed, "case k of a seed is always the same");
+        command->add_flag("--json", o->json, "as JSON");
     };
-    auto* schedules = group->add_subcommand("schedules", "random legal schedules, checked after each step and as kernels on the emulator");
+    auto* schedules = group->add_subcommand(
+        "schedules", "random legal schedules, checked after each step and as kernels on the emulator");
     add_common(schedules);
     schedules->add_option("--computation", o->computation, "only this one");
     schedules->add_flag("--interpreter-only", o->interpreter_only, "no kernels");
-    schedules->callback([o, &status] {
-        fuzz::FuzzOptions options;
-        options.count = o->count;
-        options.seed = o->seed;
-        options.computation = o->computation;
-        if (!o->interpreter_only) options.run_kernels = fuzz::run_on_emulator;
-        if (isatty(1)) options.log = [](const std::string& line) { fmt::print(stderr, "\r{}\033[K", line); };
-        fuzz::Summary summary = fuzz::fuzz_schedules(options);
-        fmt::print("{}\n", fuzz::to_string(summary));
-        status = report(summary.failures);
-    });
+    schedules->callback([o, &status] { status = fuzz_schedules(*o); });
     auto* illegal = group->add_subcommand("illegal", "steps that must be refused");
     add_common(illegal);
-    illegal->callback([o, &status] {
-        fuzz::IllegalSummary summary = fuzz::fuzz_illegal(o->count, o->seed);
-        for (const auto& kind : summary.kinds) fmt::print("{:<40} {:>6}\n", kind.name, kind.tried);
-        status = report(summary.failures);
-    });
+    illegal->callback([o, &status] { status = fuzz_illegal(*o); });
 }
 
 }  // namespace tw

@@ -1,5 +1,4 @@
-// tw run: a kernel on a device, checked against float64.
-#include <iostream>
+// tw run: kernels on a device, checked against float64.
 #include <memory>
 
 #include <fmt/format.h>
@@ -9,6 +8,7 @@
 #include "ops/executable.h"
 #include "runtime/timer.h"
 #include "tools/commands.h"
+#include "tools/progress.h"
 
 namespace tw {
 namespace {
@@ -20,53 +20,82 @@ struct RunOptions {
     bool all = false, json = false;
 };
 
-bool run_one(const schedules::CatalogEntry& entry, const ChosenDevice& chosen, const RunOptions& options) {
-    Schedule schedule = entry.make(target(chosen.device->kind() == DeviceKind::Cuda ? chosen.device->arch() : "sm_90a"));
-    Program program = build(schedule);
-    Executable executable(program, chosen.device);
-    Bindings bindings = random_bindings(schedule.outputs(), options.seed);
-    std::vector<HostArray> got = run_on(executable, bindings);
-    bool ok = true, approximate = false;
-    for (const auto& kernel : program.kernels()) approximate |= kernel.approximate;
-    std::string text;
-    for (size_t k = 0; k < got.size(); ++k) {
-        CheckResult check = check_output(schedule.outputs()[k], bindings, got[k], approximate);
-        ok &= check.ok;
-        text += (text.empty() ? "" : "; ") + check.text;
-    }
-    bool gpu = chosen.device->kind() == DeviceKind::Cuda;
+struct RunResult {
+    bool correct = true;
+    double seconds = 0;
+    std::string check;
+};
+
+Timing time_of(const Executable& executable) {
+    bool is_gpu = executable.device()->kind() == DeviceKind::Cuda;
     auto work = [&](const Stream& stream) {
         for (const Launch& launch : executable.launches()) launch.run(stream);
     };
-    Timing timing = time_on(*chosen.device, work, {.warmups = gpu ? 3 : 0, .samples = gpu ? 20 : 1, .before_sample = {}});
-    double ms = timing.median_seconds * 1e3, rate = entry.flops / timing.median_seconds * 1e-9;
-    if (options.json)
-        std::cout << nlohmann::json{{"kernel", entry.name}, {"device", chosen.device->name()}, {"correct", ok}, {"ms", ms}, {"gflops", rate}, {"check", text}}.dump() << "\n";
-    else
-        fmt::print("{:<32} {:>10.4f} ms {:>10.1f} GFLOP/s  {}\n", entry.name, ms, rate, text);
-    return ok;
+    return time_on(*executable.device(), work, {.warmups = is_gpu ? 3 : 0, .samples = is_gpu ? 20 : 1});
+}
+
+RunResult run_kernel(const schedules::CatalogEntry& entry, const std::shared_ptr<Device>& device, uint64_t seed) {
+    Schedule schedule = entry.make(target(device->kind() == DeviceKind::Cuda ? device->arch() : "sm_90a"));
+    Program program = build(schedule);
+    Executable executable(program, device);
+    Bindings bindings = random_bindings(schedule.outputs(), seed);
+    std::vector<HostArray> got = run_on(executable, bindings);
+    RunResult result;
+    for (size_t k = 0; k < got.size(); ++k) {
+        CheckResult check = check_output(schedule.outputs()[k], bindings, got[k], program.approximate());
+        result.correct = result.correct && check.ok;
+        result.check += (k == 0 ? "" : "; ") + check.text;
+    }
+    result.seconds = time_of(executable).median_seconds;
+    return result;
+}
+
+std::string result_text(const schedules::CatalogEntry& entry, const RunResult& result, const Device& device,
+                        bool as_json) {
+    double ms = result.seconds * 1e3, rate = result.seconds > 0 ? entry.flops / result.seconds * 1e-9 : 0;
+    if (!as_json) return fmt::format("{:<32} {:>10.4f} ms {:>10.1f} GFLOP/s  {}", entry.name, ms, rate, result.check);
+    return nlohmann::json{{"kernel", entry.name}, {"device", device.name()}, {"correct", result.correct}, {"ms", ms},
+                          {"gflops", rate},       {"check", result.check}}
+        .dump();
+}
+
+std::vector<const schedules::CatalogEntry*> chosen_kernels(const RunOptions& options) {
+    std::vector<const schedules::CatalogEntry*> kernels;
+    for (const std::string& name : options.names) kernels.push_back(&kernel_named(name));
+    if (options.all)
+        for (const auto& entry : schedules::catalog()) kernels.push_back(&entry);
+    if (kernels.empty()) throw CLI::ValidationError("run: name at least one kernel, or --all");
+    return kernels;
+}
+
+int run(const RunOptions& options) {
+    auto kernels = chosen_kernels(options);
+    ChosenDevice chosen =
+        options.device.empty() ? best_device() : ChosenDevice{open_device(options.device), options.device};
+    if (!options.json) fmt::print("running on {}\n", chosen.reason);
+    Progress progress("run", int64_t(kernels.size()));
+    int status = StatusDone;
+    for (size_t k = 0; k < kernels.size(); ++k) {
+        progress.show(int64_t(k), kernels[k]->name);
+        RunResult result = run_kernel(*kernels[k], chosen.device, options.seed);
+        progress.clear();
+        fmt::print("{}\n", result_text(*kernels[k], result, *chosen.device, options.json));
+        if (!result.correct) status = StatusFailed;
+    }
+    return status;
 }
 
 }  // namespace
 
-void add_run_commands(CLI::App& app, int& status) {
+void add_run_command(CLI::App& app, int& status) {
     auto o = std::make_shared<RunOptions>();
-    auto* run = app.add_subcommand("run", "run kernels on the GPU or the emulator and check them against float64");
-    run->add_option("kernels", o->names, "names of `tw list`, or product_MxNxK");
-    run->add_flag("--all", o->all, "every kernel of `tw list`");
-    run->add_option("--device", o->device, "cuda, cuda:1 or emulated; the best there is if not given");
-    run->add_option("--seed", o->seed, "of the random inputs");
-    run->add_flag("--json", o->json, "a line of JSON a kernel");
-    run->callback([o, &status] {
-        ChosenDevice chosen = o->device.empty() ? best_device() : ChosenDevice{open_device(o->device), o->device};
-        if (!o->json) fmt::print("running on {}\n", chosen.reason);
-        std::vector<std::string> names = o->names;
-        if (o->all)
-            for (const auto& entry : schedules::catalog()) names.push_back(entry.name);
-        if (names.empty()) throw CLI::ValidationError("run: name at least one kernel, or --all");
-        for (const std::string& name : names)
-            if (!run_one(kernel_named(name), chosen, *o)) status = 1;
-    });
+    auto* command = app.add_subcommand("run", "run kernels on the GPU or the emulator and check them against float64");
+    command->add_option("kernels", o->names, "names of `tw list`, or product_MxNxK");
+    command->add_flag("--all", o->all, "every kernel of `tw list`");
+    command->add_option("--device", o->device, "cuda, cuda:1 or emulated; the best there is if not given");
+    command->add_option("--seed", o->seed, "of the random inputs");
+    command->add_flag("--json", o->json, "a line of JSON a kernel");
+    command->callback([o, &status] { status = run(*o); });
 }
 
 }  // namespace tw

@@ -16,6 +16,7 @@ public:
     /// Options: --device cuda|emulated, --cuda (print whole kernels, not only the body of the first).
     Lesson(int argc, char** argv, const std::string& title);
 
+    const std::shared_ptr<Device>& device() const { return device_; }
     /// One value where the emulator runs, another where a GPU does.
     int64_t size(int64_t emulated, int64_t gpu) const;
     void say(const std::string& text) const;

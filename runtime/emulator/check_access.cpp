@@ -13,48 +13,60 @@ struct Place {
     size_t offset;
     uint32_t bytes;
     Cell& cell;
-    ReaderRow* rows;  // one a warp
+    ReaderRow* rows;  // the first warp's
+    size_t count;     // of cells: so far apart lie the rows of one warp and the next
+
+    ReaderRow& row(uint32_t warp) const { return rows[warp * count]; }
 };
 
-Place place_at(Memory& memory, int level, size_t offset) {
+Place place_in(Cells& all, Memory& memory, int level, size_t offset) {
     const size_t bytes = bytes_at(level), index = offset / bytes;
-    Cells& all = memory.levels[level];
-    return {memory, index * bytes, uint32_t(bytes), all.cells.data()[index],
-            all.rows.data() + index * running.num_warps};
+    return {memory, index * bytes, uint32_t(bytes), all.cells.data()[index], all.rows.data() + index, all.count};
 }
+
+Place place_at(Memory& memory, int level, size_t offset) {
+    return place_in(memory.levels[level], memory, level, offset);
+}
+
+/// The atomics on a place: the readers in there.
+Place atomics_at(const Place& place) {
+    const int level = level_for(place.bytes);
+    return place_in(place.memory.atomics[level], place.memory, level, place.offset);
+}
+
+uint32_t block_of_write(const Cell& cell) { return cell.blocks.write & ~HasAtomics; }
+bool has_atomics(const Cell& cell) { return cell.blocks.write & HasAtomics; }
 
 bool knows(uint32_t clock, uint32_t thread) {
     return clock <= running.knowledge->everyone || thread == running.thread || clock <= running.knowledge->of(thread);
 }
 
-/// Whether a write lies before the running thread.
+/// Whether the last write lies before the running thread.
 bool is_write_ordered(const Cell& cell) {
     if (cell.write == 0) return true;
-    if (cell.blocks.write != running.blocks.write || (cell.write & Across)) return false;
-    // Of several atomics only the last is known. Between barriers of parts of the block that must do.
-    if ((cell.write & Several) && running.knowledge->by_thread.empty())
-        return clock_of(cell.write) <= running.knowledge->everyone;
-    return knows(clock_of(cell.write), thread_of(cell.write));
+    return block_of_write(cell) == running.blocks.write && knows(clock_of(cell.write), thread_of(cell.write));
 }
 
 constexpr int None = -1;
 
-/// A thread of this block whose read does not lie before the running thread, or None.
+/// A thread whose read does not lie before the running thread, or None.
 int unordered_reader(const Place& place) {
     Stamp read = place.cell.read;
+    if (read == 0) return None;
+    if (place.cell.blocks.read != running.blocks.read) return int(thread_of(read));
     if (clock_of(read) <= running.knowledge->everyone) return None;
     if (!(read & Several)) return knows(clock_of(read), thread_of(read)) ? None : int(thread_of(read));
     for (uint32_t warp = 0; warp < running.num_warps; ++warp) {
-        for (uint32_t lanes = place.rows[warp].lanes; lanes; lanes &= lanes - 1) {
+        for (uint32_t lanes = place.row(warp).lanes; lanes; lanes &= lanes - 1) {
             uint32_t thread = warp * 32 + uint32_t(__builtin_ctz(lanes));
-            if (!knows(place.rows[warp].clock, thread)) return int(thread);
+            if (!knows(place.row(warp).clock, thread)) return int(thread);
         }
     }
     return None;
 }
 
 void add_reader(const Place& place, uint32_t clock, uint32_t thread) {
-    ReaderRow& row = place.rows[thread / 32];
+    ReaderRow& row = place.row(thread / 32);
     if (row.clock != clock) row = {clock, 0};
     row.lanes |= 1u << (thread % 32);
 }
@@ -70,7 +82,7 @@ void note_read(const Place& place, Stamp site) {
         return;
     }
     if (!(cell.read & Several)) {
-        std::fill_n(place.rows, running.num_warps, ReaderRow{});
+        for (uint32_t warp = 0; warp < running.num_warps; ++warp) place.row(warp) = {};
         add_reader(place, clock_of(cell.read), thread_of(cell.read));
     }
     add_reader(place, running.clock, running.thread);
@@ -80,7 +92,7 @@ void note_read(const Place& place, Stamp site) {
 /// The first touch in this launch, or by this block in shared memory, whose content ends with the block.
 void begin_history(const Place& place) {
     Cell& cell = place.cell;
-    bool is_old = place.memory.shared ? cell.blocks.write != running.blocks.write : cell.blocks.write == 0;
+    bool is_old = place.memory.shared ? block_of_write(cell) != running.blocks.write : cell.blocks.write == 0;
     if (is_old) cell = {place.memory.initialised ? 0 : NeverWritten, 0, {running.blocks.write, 0}};
 }
 
@@ -99,40 +111,38 @@ void report_race(const Place& place, AccessKind access, Stamp site, const Incide
     report(incident);
 }
 
+/// Reads and atomics are no conflict among themselves.
 void check_races(const Place& place, AccessKind kind, Stamp site) {
     const Cell& cell = place.cell;
-    bool atomics_only = kind == AccessKind::Atomic && (cell.write & Atomic);
-    if (cell.write != NeverWritten && !atomics_only && !is_write_ordered(cell)) {
-        bool by_atomic = cell.write & Atomic;
-        report_race(place, kind, site,
-                    {.access = by_atomic ? AccessKind::Atomic : AccessKind::Write,
-                     .thread = thread_of(cell.write),
-                     .block = cell.blocks.write,
-                     .site = site_of(cell.write)});
-        return;
+    auto race_with = [&](AccessKind other, uint32_t thread, uint32_t block, Stamp stamp) {
+        report_race(place, kind, site, {.access = other, .thread = thread, .block = block, .site = site_of(stamp)});
+    };
+    if (cell.write != NeverWritten && !is_write_ordered(cell))
+        return race_with(AccessKind::Write, thread_of(cell.write), block_of_write(cell), cell.write);
+    if (kind != AccessKind::Read) {
+        int reader = unordered_reader(place);
+        if (reader != None) return race_with(AccessKind::Read, uint32_t(reader), cell.blocks.read, cell.read);
     }
-    if (kind == AccessKind::Read || cell.read == 0) return;
-    bool other_block = cell.blocks.read != running.blocks.read;
-    int reader = other_block ? int(thread_of(cell.read)) : unordered_reader(place);
-    if (reader == None) return;
-    report_race(place, kind, site,
-                {.access = AccessKind::Read,
-                 .thread = uint32_t(reader),
-                 .block = cell.blocks.read,
-                 .site = site_of(cell.read)});
+    if (kind != AccessKind::Atomic && has_atomics(cell)) {
+        Place atomics = atomics_at(place);
+        int changer = unordered_reader(atomics);
+        if (changer != None)
+            race_with(AccessKind::Atomic, uint32_t(changer), atomics.cell.blocks.read, atomics.cell.read);
+    }
 }
 
-void note_write(Cell& cell, AccessKind kind, Stamp site) {
-    Stamp flags = 0;
-    if (kind == AccessKind::Atomic) {
-        flags = Atomic;
-        if (cell.write != 0 && (cell.write & Atomic) && !is_write_ordered(cell))
-            flags |= Several | (cell.write & Across);
-        if ((cell.write & Atomic) && cell.blocks.write != running.blocks.write) flags |= Across;
-    }
-    cell.write = running.stamp | flags | site;
+void note_write(Cell& cell, Stamp site) {
+    cell.write = running.stamp | site;
     cell.read = 0;
     cell.blocks = running.blocks;
+}
+
+/// An atomic operation stands neither for the write nor for the reads before it: others may conflict with those alone.
+void note_atomic(const Place& place, Stamp site) {
+    Place atomics = atomics_at(place);
+    if (!has_atomics(place.cell)) atomics.cell = {};
+    place.cell.blocks.write |= HasAtomics;
+    note_read(atomics, site);
 }
 
 void check_cell(const Place& place, AccessKind kind, Stamp site) {
@@ -143,19 +153,22 @@ void check_cell(const Place& place, AccessKind kind, Stamp site) {
         cell.write = 0;  // once is enough
     }
     check_races(place, kind, site);
-    if (kind == AccessKind::Read)
-        note_read(place, site);
-    else
-        note_write(cell, kind, site);
+    if (kind == AccessKind::Read) note_read(place, site);
+    if (kind == AccessKind::Write) note_write(cell, site);
+    if (kind == AccessKind::Atomic) note_atomic(place, site);
 }
 
 /// From now on the word's history is kept at a finer level, where it begins as it is.
 void refine(const Place& word, int level) {
     const int coarse = level_of(word.cell);
+    auto copy = [](const Place& from, const Place& to) {
+        to.cell = from.cell;
+        for (uint32_t warp = 0; warp < running.num_warps; ++warp) to.row(warp) = from.row(warp);
+    };
     for (size_t at = word.offset; at < word.offset + 4; at += bytes_at(level)) {
         Place from = place_at(word.memory, coarse, at), to = place_at(word.memory, level, at);
-        to.cell = from.cell;
-        std::copy_n(from.rows, running.num_warps, to.rows);
+        copy(from, to);
+        if (has_atomics(from.cell)) copy(atomics_at(from), atomics_at(to));
     }
     word.cell.write = mark_of(level);
 }
@@ -189,7 +202,7 @@ void check_part(Memory& memory, size_t offset, size_t bytes, AccessKind kind, St
     for (size_t at = offset; at < offset + bytes; at += bytes_at(level))
         check_cell(place_at(memory, level, at), kind, site);
     if (level == 0) return;
-    if (bytes == 4 && kind != AccessKind::Read)
+    if (bytes == 4 && kind == AccessKind::Write)
         word.cell = place_at(memory, level, offset).cell;  // alike again
     else
         word.cell.blocks.write = running.blocks.write;  // only says that the parts are worth a glance

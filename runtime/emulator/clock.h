@@ -27,13 +27,12 @@ constexpr int ClockShift = 42, ThreadShift = 32;
 constexpr uint32_t LastClock = (1u << 22) - 2;  // with the next one, words are no stamps
 constexpr Stamp SiteMask = (Stamp(1) << 28) - 1;
 
-// Of a written word: by an atomic; by unordered atomics of several threads, of which this was the last; of several
-// blocks. Of a read word, Several: there are other readers unordered with this one, see ReaderRow.
-constexpr Stamp Atomic = Stamp(1) << 28, Several = Stamp(1) << 29, Across = Stamp(1) << 30;
+// Of a read word: there are other readers unordered with this one, see ReaderRow.
+constexpr Stamp Several = Stamp(1) << 29;
 
 constexpr Stamp NeverWritten = Stamp(LastClock + 1) << ClockShift;
-constexpr Stamp InHalves = NeverWritten | Several;  // of a word: its halves have cells of their own
-constexpr Stamp InBytes = NeverWritten | Across;    // its four bytes have
+constexpr Stamp InHalves = NeverWritten | Several;        // of a word: its halves have cells of their own
+constexpr Stamp InBytes = NeverWritten | Stamp(1) << 30;  // its four bytes have
 
 constexpr Stamp make_stamp(uint32_t clock, uint32_t thread) {
     return Stamp(clock) << ClockShift | Stamp(thread) << ThreadShift;

@@ -1,4 +1,4 @@
-// What is known of every word of a memory: its last write, and the reads since.
+// What is known of every word of a memory: its last write, and the reads and atomic operations since.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +17,10 @@ struct Cell {
         bool operator==(const Blocks&) const = default;
     } blocks;
 };
+
+/// In Cell::Blocks::write: atomics have changed the cell since the write, see Memory::atomics. Such a cell is never
+/// clear at a glance.
+constexpr uint32_t HasAtomics = 1u << 31;
 
 /// Readers of a cell within one warp, where readers unordered with each other exist. Lanes that read under an older
 /// clock than `clock` are forgotten, which loses a race only where lanes of one warp have passed different barriers.
@@ -48,11 +52,12 @@ private:
     size_t count_ = 0;
 };
 
-/// Cells in a row, and for each cell a row for each warp.
+/// Cells in a row, and for each cell a row for each warp: those of one warp lie together, as its lanes read neighbours.
 struct Cells {
+    size_t count;
     Pages<Cell> cells;
     Pages<ReaderRow> rows;
-    Cells(size_t count, unsigned num_warps) : cells(count), rows(count * num_warps) {}
+    Cells(size_t count, unsigned num_warps) : count(count), cells(count), rows(count * num_warps) {}
 };
 
 /// Histories are kept by words; by halves or bytes only of the words that were accessed so. Level 0 has cells of 4
@@ -70,6 +75,7 @@ struct Memory {
     std::string name;
     bool shared, writable, initialised;
     Cells levels[NumLevels];
+    Cells atomics[NumLevels];  // who has changed a cell atomically since its last write, as if those were its readers
 
     Memory(uintptr_t base, size_t bytes, std::string name, bool shared, bool writable, bool initialised,
            unsigned num_warps)
@@ -79,7 +85,8 @@ struct Memory {
           shared(shared),
           writable(writable),
           initialised(initialised),
-          levels{{bytes / 4 + 1, num_warps}, {bytes / 2 + 2, num_warps}, {bytes + 4, num_warps}} {}
+          levels{{bytes / 4 + 1, num_warps}, {bytes / 2 + 2, num_warps}, {bytes + 4, num_warps}},
+          atomics{{bytes / 4 + 1, num_warps}, {bytes / 2 + 2, num_warps}, {bytes + 4, num_warps}} {}
 
     /// Whether there is more to check than bounds.
     bool is_tracked() const { return writable || !initialised; }

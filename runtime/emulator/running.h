@@ -15,13 +15,14 @@ struct NearMemory {
     struct Level {
         Cell* cells;
         ReaderRow* rows;
+        size_t count;
     } levels[NumLevels] = {};
 
     NearMemory() = default;
     explicit NearMemory(Memory& far)
         : base(far.base), word_bytes(far.bytes / 4 * 4), memory(&far), tracked(far.is_tracked()) {
         for (int i = 0; tracked && i < NumLevels; ++i)
-            levels[i] = {far.levels[i].cells.data(), far.levels[i].rows.data()};
+            levels[i] = {far.levels[i].cells.data(), far.levels[i].rows.data(), far.levels[i].count};
     }
 };
 
@@ -53,7 +54,7 @@ inline bool read_at_a_glance(const NearMemory::Level& level, size_t index, Stamp
     }
     if (cell.read >> ThreadShift == running.stamp >> ThreadShift) return true;  // noted already
     if (!(cell.read & Several) || clock_of(cell.read) != running.clock) return false;
-    ReaderRow& row = level.rows[index * running.num_warps + running.warp];
+    ReaderRow& row = level.rows[running.warp * level.count + index];
     if (row.clock != running.clock) {
         if (row.clock != 0) return false;
         row.clock = running.clock;

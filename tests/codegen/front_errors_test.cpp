@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "codegen/lower.h"
+#include "dsl/schedule.h"
 #include "dsl/simplify.h"
 #include "tests/support/expect_error.h"
 
@@ -102,6 +103,15 @@ TEST(FrontErrors, FillsInsideOfLoopsThatDifferBetweenThreads) {
         i(Level::Thread,
           make_stmt(For{j, i.variable, Level::Serial, -1, 0, false, make_stmt(Allocate{s, sequence({fill, use})})}));
     EXPECT_ERROR(lower_front(body, {x}, {y}), "loop 'j' has i iterations, which differ between threads");
+}
+
+TEST(FrontErrors, ManyPartsOfASum) {
+    Axis k = reduce_axis("k", 99);
+    Tensor a = input("a", f32, {4, 99});
+    Tensor total = compute("total", {4}, [&](Expr i) { return sum(a(i, k), k); });
+    Schedule s({total}, target("sm_90a"));
+    s.bind(s.reduce(total), tw::thread);
+    EXPECT_ERROR(lower(s.tree(), s.target(), {}), "the 99 threads of loop 'k' form 99 groups within warps");
 }
 
 }  // namespace

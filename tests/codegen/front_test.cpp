@@ -138,6 +138,16 @@ TEST(Front, RaggedRowsOfFourKeepWideAccesses) {
     EXPECT_TRUE(r.has_note("zeros where not")) << r.text;
 }
 
+// Columns 48 to 63 of the tile belong to whole threads: none of their four elements asks on its own.
+TEST(Front, ConditionsThatNeighboursShareAreAskedOnce) {
+    Product p(64, 48, 20);
+    Machine machine = p.machine();
+    Outcome r = execute(tiled(p, {64, 4, 8}), machine);
+    p.check(machine);
+    EXPECT_NE(r.text.find("jio < 12"), r.text.npos) << r.text;
+    EXPECT_EQ(r.text.find("jii < 48"), r.text.npos) << r.text;
+}
+
 TEST(Front, OddRowsSayWhyTheyAreNarrow) {
     Product p(32, 33, 16);
     Machine machine = p.machine();
@@ -151,6 +161,58 @@ TEST(Front, NothingScheduled) {
     Machine machine = p.machine();
     execute(Schedule({p.c}, target("sm_90a")), machine);
     p.check(machine);
+}
+
+struct Pointwise {
+    int64_t m, n;
+    Tensor x, y, z;
+    Pointwise(int64_t m, int64_t n) : m(m), n(n) {
+        x = input("x", f32, {m, n});
+        y = input("y", f32, {n});
+        z = compute("z", {m, n}, [&](Expr i, Expr j) { return relu(x(i, j) + y(j)); });
+    }
+    Machine machine() const {
+        Machine result;
+        result.memory["x"] = small_integers(m * n, 3);
+        result.memory["y"] = small_integers(n, 4);
+        return result;
+    }
+    void check(const Machine& machine) const {
+        for (int64_t i = 0; i < m; ++i)
+            for (int64_t j = 0; j < n; ++j)
+                ASSERT_EQ(machine.memory.at("z")[i * n + j],
+                          std::max(machine.memory.at("x")[i * n + j] + machine.memory.at("y")[j], 0.0));
+    }
+};
+
+// Only the first of four threads has an element to copy; zeros from the others would hide it.
+TEST(Front, ZerosDoNotHideElements) {
+    for (bool threads : {true, false}) {
+        Product p(12, 1, 32);
+        Schedule s({p.c}, target("sm_90a"));
+        auto [i, j] = s.loops<2>(p.c);
+        s.stage(p.c, p.a, Memory::Shared, j);
+        Stage b_shared = s.stage(p.c, p.b, Memory::Shared, s.reduce(p.c));
+        s.split(i, 13, Tail::Mask);
+        auto [outer, inner] = s.split(s.data_loops(b_shared)[1], 4, Tail::Mask);
+        if (threads) s.bind(inner, tw::thread);
+        Machine machine = p.machine();
+        execute(s, machine);
+        p.check(machine);
+    }
+}
+
+TEST(Front, LoopsEndWhereMasksDo) {
+    Pointwise p(5, 64);
+    Schedule s({p.z}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(p.z);
+    s.split(i, 8, Tail::Mask);
+    s.bind(j, tw::thread);
+    Machine machine = p.machine();
+    Outcome r = execute(s, machine);
+    p.check(machine);
+    EXPECT_EQ(r.count("if "), 0) << r.text;
+    EXPECT_EQ(r.count("< 8"), 0) << r.text;
 }
 
 TEST(Front, ReduceLoopOutsideThreadLoops) {
@@ -184,28 +246,6 @@ TEST(Front, WarpsAndLanes) {
     p.check(machine);
     EXPECT_NE(r.text.find("128 threads"), r.text.npos) << r.text;
 }
-
-struct Pointwise {
-    int64_t m, n;
-    Tensor x, y, z;
-    Pointwise(int64_t m, int64_t n) : m(m), n(n) {
-        x = input("x", f32, {m, n});
-        y = input("y", f32, {n});
-        z = compute("z", {m, n}, [&](Expr i, Expr j) { return relu(x(i, j) + y(j)); });
-    }
-    Machine machine() const {
-        Machine result;
-        result.memory["x"] = small_integers(m * n, 3);
-        result.memory["y"] = small_integers(n, 4);
-        return result;
-    }
-    void check(const Machine& machine) const {
-        for (int64_t i = 0; i < m; ++i)
-            for (int64_t j = 0; j < n; ++j)
-                ASSERT_EQ(machine.memory.at("z")[i * n + j],
-                          std::max(machine.memory.at("x")[i * n + j] + machine.memory.at("y")[j], 0.0));
-    }
-};
 
 TEST(Front, PointwiseUnscheduled) {
     for (auto [m, n] : {std::pair{30, 64}, {7, 13}, {1, 1}, {3, 2}}) {

@@ -48,6 +48,18 @@ TEST(HoistInvariants, LeavesConstantsOfUnrolledLoopsInside) {
               "    a[a_offset + i * 8 + j] = 1.0\n");
 }
 
+TEST(HoistInvariants, DividesASumWhereTheSumIsNamed) {
+    Small k;
+    Expr position = k.block * 32 + k.t, row = position / 5;
+    EXPECT_EQ(k.after({only_if(position < 999,
+                               {loop(k.i, 8, {store(k.a, {row + k.i * 512}, load(k.a, {row * 64 + k.i}))})})}),
+              "if block_x * 32 + thread < 999\n"
+              "  let a_offset = block_x * 32 + thread\n"
+              "  let a_row = a_offset / 5\n"
+              "  for i < 8\n"
+              "    a[a_row + i * 512] = a[a_row * 64 + i]\n");
+}
+
 TEST(HoistInvariants, DividesTheThreadOnceAtTheTop) {
     Small k;
     EXPECT_EQ(k.after({loop(k.i, 8,

@@ -136,6 +136,36 @@ TEST(InsertBarriers, NeverUnderAConditionOfTheThread) {
               "[(w)]|[r]");
 }
 
+TEST(InsertBarriers, MovesConditionsOfTheThreadIntoLoops) {
+    Small k;
+    EXPECT_EQ(k.places({only_if(k.t < 8, {loop(k.i, 8, {k.write(k.t), k.read((k.t + 1) % 8)})})}), "([w]|[r]|)");
+    EXPECT_EQ(k.places({only_if(k.t < 8, {only_if(k.t > 2, {k.write(k.t), k.read(k.next())})})}), "[[w]]|[[r]]");
+    Expr least = index_variable("least");
+    EXPECT_EQ(k.places({only_if(k.t < 8, {loop(k.i, 8, {let(least, k.t / 4), only_if(k.t > least, {k.write(k.t)}),
+                                                        k.read((k.t + 1) % 8)})})}),
+              "([[w]]|[r]|)");
+}
+
+TEST(InsertBarriers, NoneWhereOneThreadIsLeft) {
+    Small k;
+    Expr many = index_variable("many", 0, 4095);
+    EXPECT_EQ(k.places({only_if(k.t == 0, {loop(many, 4096, {store(k.out, {many % 64 * 64 + many / 64}, k.one)})})}),
+              "[(r)]");
+    EXPECT_EQ(k.places({only_if(k.t < 1, {k.write(3)}), only_if(k.t == 0, {k.read(3)})}), "[w][r]");
+    EXPECT_EQ(k.places({only_if(k.t == 0, {k.write(3)}), only_if(k.t == 1, {k.read(3)})}), "[w]|[r]");
+}
+
+TEST(InsertBarriers, AnOutputInThePlaceOfAnInput) {
+    Small k;
+    Buffer in = make_buffer("in", f32, Memory::Global, {4096});
+    add_argument(k.kernel, in, false);
+    ThreadStmt read_next = store(k.x, {}, load(in, {k.next()})), write = store(k.out, {k.t}, k.one);
+    EXPECT_EQ(k.places({read_next, write}), "rr") << "two arrays";
+    k.kernel.aliases = {{k.out, in}};
+    EXPECT_EQ(k.places({read_next, write}), "r|r");
+    EXPECT_EQ(k.places({store(k.out, {k.t}, load(in, {k.t}))}), "r");
+}
+
 TEST(InsertBarriers, UnderAConditionOfTheBlock) {
     Small k;
     k.kernel.grid[0] = 4;

@@ -114,7 +114,7 @@ private:
             element = element * extent + evaluate(access.indices[d]);
         }
         for (int w = 0; w < width; ++w)
-            events.push_back({phase_, access.buffer.get(), element + w, thread_, writes, &*stmt});
+            events.push_back({phase_, array_of(access.buffer, kernel_), element + w, thread_, writes, &*stmt});
     }
 
     const ThreadKernel& kernel_;

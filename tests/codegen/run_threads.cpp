@@ -196,6 +196,10 @@ private:
             double value = evaluate(node->a, t);
             return is_float(expr.type()) ? round_to_type(expr.type(), value) : std::trunc(value);
         }
+        if (auto* node = expr.as<Exchange>()) {
+            if (!active_.at(t ^ node->lane_bits)) fail("thread exchanges with one that does not take part");
+            return evaluate(node->a, t ^ node->lane_bits);
+        }
         if (auto* node = expr.as<Fma>())
             return rounded(expr.type(), std::fma(evaluate(node->a, t), evaluate(node->b, t), evaluate(node->c, t)));
         if (auto* node = expr.as<Unary>()) return rounded(expr.type(), apply(node->op, evaluate(node->a, t)));

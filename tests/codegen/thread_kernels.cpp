@@ -48,7 +48,6 @@ ThreadKernel empty_kernel(const std::string& name, int threads) {
 void add_argument(ThreadKernel& kernel, const Buffer& buffer, bool written) {
     kernel.arguments.push_back(buffer);
     kernel.written.push_back(written);
-    kernel.distinct.push_back(true);
 }
 
 ThreadKernel copy_kernel(int64_t largest_n) {

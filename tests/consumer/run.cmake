@@ -1,4 +1,4 @@
-# cmake -Dbuild_dir=... -Dconsumer_dir=... -Dgenerator=... -Dcompiler=... -Dflags=... -P run.cmake
+# cmake -Dbuild_dir=... -Dconsumer_dir=... -Dgenerator=... -Dcompiler=... -Dlauncher=... -Dflags=... -P run.cmake
 # Installs the build into a prefix of its own, then configures, builds and runs the consumer against that.
 set(work_dir "${build_dir}/consumer")
 file(REMOVE_RECURSE "${work_dir}")
@@ -9,7 +9,8 @@ endfunction()
 
 run(${CMAKE_COMMAND} --install "${build_dir}" --prefix "${work_dir}/prefix")
 run(${CMAKE_COMMAND} -S "${consumer_dir}" -B "${work_dir}/build" -G "${generator}"
-  "-DCMAKE_PREFIX_PATH=${work_dir}/prefix" "-DCMAKE_CXX_COMPILER=${compiler}" "-DCMAKE_CXX_FLAGS=${flags}"
-  -DCMAKE_BUILD_TYPE=Release)
-run(${CMAKE_COMMAND} --build "${work_dir}/build")
+  "-DCMAKE_PREFIX_PATH=${work_dir}/prefix" "-DCMAKE_CXX_COMPILER=${compiler}" "-DCMAKE_CXX_COMPILER_LAUNCHER=${launcher}"
+  "-DCMAKE_CXX_FLAGS=${flags}" -DCMAKE_BUILD_TYPE=Release)
+run(${CMAKE_COMMAND} --build "${work_dir}/build" --parallel)
 run("${work_dir}/build/consumer")
+run("${work_dir}/prefix/bin/tw" list)

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "dsl/interpret.h"
+
 #include "tests/support/expect_error.h"
 
 namespace tw {
@@ -140,18 +142,84 @@ TEST(ScheduleErrors, Loops) {
 TEST(ScheduleErrors, OrderNeedsACommutativeReducer) {
     Tensor x = input("x", f32, {4, 6});
     Axis k = reduce_axis("k", 6);
-    Reducer last = make_reducer("last", {constant(f32, 0.0)}, [](auto&, auto& b) { return std::vector<Expr>{b[0]}; }, false);
+    Reducer last = make_reducer(
+        "last", {constant(f32, 0.0)}, [](auto&, auto& b) { return std::vector<Expr>{b[0]}; }, false);
     Tensor y = compute("y", {4}, [&](Expr i) { return reduce(last, {x(i, k)}, {k})[0]; });
     Schedule s({y}, target("sm_90a"));
     auto [ko, ki] = s.split(s.reduce(y), 2);
     EXPECT_ERROR(s.order({ki, ko}), "'last' of 'y' is not commutative");
+    EXPECT_ERROR(s.bind(ki, thread),
+                 "'last' of 'y' is not commutative: of its reduce loops only the outermost can be bound");
+    s.bind(ko, thread);
+    EXPECT_NE(s.explain().find("combine their parts of 'y' in pairs"), std::string::npos);
+}
+
+TEST(Schedule, PartsOfAReduction) {
+    Tensor x = input("x", f32, {30, 7});
+    Axis k = reduce_axis("k", 30);
+    Tensor y = compute("y", {7}, [&](Expr j) { return sum(x(k, j), k) * 2.0; });
+    Schedule s({y}, target("sm_90a"));
+    auto [ko, ki] = s.split(s.reduce(y), 8, Tail::Mask);
+    Stage parts = s.partial(y, ko);
+    EXPECT_EQ(s.name(parts), "y_partial");
+    ASSERT_EQ(s.tree().workspaces.size(), 1u);
+    EXPECT_EQ(to_string(s.tree().workspaces[0]->shape[0]), "4");
+    s.split(ki, 3, Tail::Mask);  // the parts' loop now
+    Bindings bindings;
+    HostArray& data = bindings.inputs["x"] = host_array(f32, {30, 7});
+    fill_integers(data, -9, 9, 5);  // any order gives the same sum
+    EXPECT_EQ(interpret_tree(s.tree(), bindings)[0].bytes, interpret_plain({y}, bindings)[0].bytes);
+    Schedule again = replay(s.save(), {y}, target("sm_90a"));
+    EXPECT_EQ(again.to_string(), s.to_string());
+}
+
+TEST(ScheduleErrors, PartsOfAReduction) {
+    Chain p;
+    EXPECT_ERROR(p.s.partial(p.z, p.s.loops<2>(p.z)[0]), "the loop is no reduce loop of 'z'");
+    MatrixProduct q;
+    Loop k = q.s.reduce(q.c);
+    q.s.bind(k, thread);
+    EXPECT_ERROR(q.s.partial(q.c, k), "the loop is bound to thread; bind(loop, serial) first");
+    Tensor x = input("x", f32, {4, 6});
+    Axis t = reduce_axis("t", 6);
+    Reducer last = make_reducer(
+        "last", {constant(f32, 0.0)}, [](auto&, auto& b) { return std::vector<Expr>{b[0]}; }, false);
+    Tensor y = compute("y", {4}, [&](Expr i) { return reduce(last, {x(i, t)}, {t})[0]; });
+    Tensor z = compute("z", {4}, [&](Expr i) { return y(i) + 1.0; });
+    Schedule s({z}, target("sm_90a"));
+    auto [to, ti] = s.split(s.reduce(y), 2);
+    EXPECT_ERROR(s.partial(y, ti), "'last' is not commutative, and 'ti' is not the outermost reduce loop");
+    Schedule inside = s;
+    inside.at(y, inside.loops<1>(z)[0]);
+    EXPECT_ERROR(inside.partial(y, inside.reduce(y)), "'y' stands in another kernel");
+    s.at(z, s.loops<1>(y)[0]);
+    EXPECT_ERROR(s.partial(y, to), "'z' follows it under loop 'i'");
+}
+
+TEST(ScheduleErrors, Pipeline) {
+    MatrixProduct p;
+    auto [i, j] = p.s.loops<2>(p.c);
+    Loop k = p.s.reduce(p.c);
+    EXPECT_ERROR(p.s.pipeline(k, {.stages = 2}), "nothing in shared memory stands under the loop");
+    p.s.stage(p.c, p.a, Memory::Shared, k);
+    EXPECT_ERROR(p.s.pipeline(k, {.stages = 3}), "2 buffers serve copies that go through registers");
+    p.s.bind(i, grid.x);
+    EXPECT_ERROR(p.s.pipeline(i, {.stages = 2}), "the loop is bound to grid.x; only iterations that follow each other");
+    p.s.pipeline(k, {.stages = 2});
+    EXPECT_NE(p.s.to_string().find("for k in 0..10  (2 stages)"), std::string::npos) << p.s.to_string();
+    EXPECT_ERROR(p.s.split(k, 2), "loop 'k' is pipelined; split it before");
+    EXPECT_ERROR(p.s.bind(k, thread), "the loop is pipelined: its iterations follow each other");
+    EXPECT_EQ(replay(p.s.save(), {p.c}, target("sm_90a")).to_string(), p.s.to_string());
+    p.s.pipeline(k, {.stages = 1});
+    p.s.split(k, 2);
 }
 
 TEST(ScheduleErrors, Levels) {
     MatrixProduct p;
     auto [i, j] = p.s.loops<2>(p.c);
     Loop k = p.s.reduce(p.c);
-    EXPECT_ERROR(p.s.bind(k, thread), "'k' runs along a reduction; only data loops can be bound");
+    EXPECT_ERROR(p.s.bind(k, grid.x),
+                 "'k' runs along a reduction: its terms can be shared among threads, not among blocks");
     EXPECT_ERROR(p.s.bind(i, tw::vector), "a vector has 2, 4, 8 or 16 elements, the loop 12");
     EXPECT_ERROR(p.s.bind(j, tw::vector), "the vector loop 'j' of 'c' is not innermost");
     EXPECT_ERROR(p.s.bind(j, grid.x), "stands inside a loop that is not; order the grid loops outermost");
@@ -198,8 +266,6 @@ TEST(ScheduleErrors, Placement) {
     EXPECT_ERROR(r.s.bind(r.s.loops<2>(r.y)[0], grid.x), "'y' stands inside another kernel");
     EXPECT_ERROR(r.s.set_memory(r.y, Memory::Global), "'y' cannot live in global memory under loop 'i'");
     EXPECT_ERROR(r.s.set_memory(r.z, Memory::Shared), "'z' cannot live in shared: it is a kernel of its own");
-    r.s.bind(rj, thread);
-    EXPECT_ERROR(r.s.set_memory(r.y, Memory::Registers), "other threads than the one that makes an element read it");
 }
 
 TEST(ScheduleErrors, PlacementAndReaders) {
@@ -284,9 +350,41 @@ TEST(ScheduleErrors, InPlace) {
     EXPECT_ERROR(t.in_place(y, x), "'y' already overwrites 'x'");
 }
 
+TEST(Schedule, InPlaceOfOneOutputOfSeveral) {
+    Tensor p = input("p", f32, {4, 5}), m = input("m", f32, {4, 5}), g = input("g", f32, {4, 5});
+    auto step = compute_tuple("step", {4, 5}, [&](const std::vector<Expr>& i) {
+        Expr momentum = 0.5 * m.read({i[0], i[1]}) + g.read({i[0], i[1]});
+        return std::vector<Expr>{p.read({i[0], i[1]}) - momentum, momentum};
+    });
+    Schedule s(step, target("sm_90a"));
+    s.in_place(step[1], m);
+    s.in_place(step[0], p);
+    EXPECT_ERROR(s.in_place(step[1], g), "'step' already overwrites 'm'");
+    const Tree& tree = s.tree();
+    ASSERT_EQ(tree.in_place.size(), 2u);
+    EXPECT_EQ(tree.in_place[0].first, tree.outputs[1]);
+    EXPECT_EQ(tree.in_place[0].second->name, "m");
+    EXPECT_EQ(tree.in_place[1].first, tree.outputs[0]);
+    EXPECT_EQ(tree.in_place[1].second->name, "p");
+    EXPECT_EQ(replay(s.save(), step, target("sm_90a")).save(), s.save());
+
+    Bindings given;
+    for (const char* name : {"p", "m", "g"}) {
+        given.inputs[name] = host_array(f32, {4, 5});
+        fill_uniform(given.inputs[name], -1, 1, name[0]);
+    }
+    auto got = interpret_tree(tree, given), expected = interpret_plain(step, given);
+    for (size_t k = 0; k < 2; ++k) EXPECT_EQ(difference("step", got[k], expected[k], equal_values), std::nullopt);
+
+    Schedule first({step[0]}, target("sm_90a"));
+    EXPECT_ERROR(first.in_place(step[1], m), "'step' is no output of the schedule");
+}
+
 TEST(ScheduleErrors, Replay) {
     Chain p;
-    auto again = [&](const std::string& steps) { return replay("tilewright trace 1\n" + steps, {p.z}, target("sm_90a")); };
+    auto again = [&](const std::string& steps) {
+        return replay("tilewright trace 1\n" + steps, {p.z}, target("sm_90a"));
+    };
     EXPECT_ERROR(replay("nonsense", {p.z}, target("sm_90a")), "it is no saved trace");
     EXPECT_ERROR(again("twist 1 2\n"), "cannot read \"twist 1 2\"");
     EXPECT_ERROR(again("split x 2 mask\n"), "a number is missing");

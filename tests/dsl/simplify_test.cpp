@@ -35,6 +35,8 @@ TEST_F(SimplifyTest, SplitsAndFuses) {
     EXPECT_EQ(simple(i % 8), "i");
     EXPECT_EQ(simple(x / 4 * 4 + x % 4), "x");
     EXPECT_EQ(simple((x + 3) / 4 * 4 + (x + 3) % 4), "x + 3");
+    EXPECT_EQ(simple((x + y * 6) / 4 * 4 + (x + y * 2) % 4), simple(x + y * 6));
+    EXPECT_NE(simple((x + y * 6) / 4 * 4 + (x + y * 3) % 4), simple(x + y * 6));
     EXPECT_EQ(simple(x / 32 * 32 + x / 8 % 4 * 8 + x % 8), "x");
     EXPECT_EQ(simple(x - x / 8 * 8), "x % 8");
     EXPECT_EQ(simple(x % 32 / 8), "x / 8 % 4");

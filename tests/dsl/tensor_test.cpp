@@ -18,6 +18,15 @@ TEST(Tensor, PrintsItsFormula) {
     EXPECT_NE(text.find("a[i, k] * b[k, j]"), std::string::npos) << text;
 }
 
+TEST(Tensor, BracesAreAListOfAxes) {
+    Tensor a = input("a", f32, {4, 8});
+    Axis i = reduce_axis("i", 4), j = reduce_axis("j", 8);
+    Tensor both = compute("both", {}, [&] { return sum(a(i, j), {i, j}); });
+    Tensor one = compute("one", {8}, [&](Expr column) { return reduce_max(a(i, column), {i}); });
+    EXPECT_EQ(to_string(*both.operation()), "both[] = sum_{i, j} a[i, j]");
+    EXPECT_NE(to_string(*one.operation()).find(" = max_i a["), std::string::npos);
+}
+
 TEST(Tensor, ListsOperationsProducersFirst) {
     Tensor x = input("x", f32, {5});
     Tensor y = compute("y", {5}, [&](Expr i) { return x(i) + 1.0; });
@@ -50,7 +59,8 @@ TEST(TensorErrors, Declarations) {
     EXPECT_ERROR(input("bad", f32, {Extent(x(0))}), "extent 0 must be an integer or a size");
     EXPECT_ERROR(input("bad", f32, {-1}), "extent 0 of [-1] may be negative");
     EXPECT_ERROR(input("bad", f32, {4, 4}, {4}), "1 strides for 2 dimensions [4, 4]");
-    EXPECT_ERROR(compute("y", {5, 5}, [&](Expr i) { return x(i); }), "the shape has 2 dimensions, the body takes 1 indices");
+    EXPECT_ERROR(compute("y", {5, 5}, [&](Expr i) { return x(i); }),
+                 "the shape has 2 dimensions, the body takes 1 indices");
     EXPECT_ERROR(compute("y", {5}, [&](Expr) { return Expr(); }), "returns an undefined expression");
     EXPECT_ERROR(compute_tuple("y", {5}, [&](const std::vector<Expr>&) { return std::vector<Expr>{}; }),
                  "the body returns nothing");
@@ -64,7 +74,10 @@ TEST(TensorErrors, Reductions) {
     Expr zero = constant(f32, 0.0);
     EXPECT_ERROR(make_reducer("r", {}, first), "needs at least one component");
     EXPECT_ERROR(make_reducer("r", {y(0)}, first), "identity 0 must be a constant");
-    EXPECT_ERROR(make_reducer("r", {zero}, [](auto& a, auto& b) { return std::vector<Expr>{a[0], b[0]}; }),
+    EXPECT_ERROR(make_reducer("r", {zero},
+                              [](auto& a, auto& b) {
+                                  return std::vector<Expr>{a[0], b[0]};
+                              }),
                  "combine returns 2 components, the identity has 1");
     EXPECT_ERROR(make_reducer("r", {zero}, [](auto& a, auto&) { return std::vector<Expr>{cast(i32, a[0])}; }),
                  "combine's component 0 is i32, its identity f32");

@@ -1,5 +1,6 @@
 // Random schedules of random computations, compared with the declaration after every step and as kernels on the
-// emulator. TW_FUZZ_COUNT sets their number (200; 2000 for a thorough run), TW_FUZZ_SEED the seed; TW_FUZZ_KERNELS=0 leaves the kernels out.
+// emulator. TW_FUZZ_COUNT sets their number (2000), TW_FUZZ_SEED the seed; TW_FUZZ_KERNELS=0 leaves the kernels
+// out.
 #include <gtest/gtest.h>
 
 #include "tests/fuzz/fuzz_seed.h"
@@ -24,14 +25,14 @@ void expect_no_failures(const Summary& summary, const FuzzOptions& options) {
 
 TEST(FuzzSchedules, LegalStepsKeepTheResult) {
     FuzzOptions options = options_of_run();
-    options.count = number_from_environment("TW_FUZZ_COUNT", 200);
+    options.count = number_from_environment("TW_FUZZ_COUNT", 2000);
     if (number_from_environment("TW_FUZZ_KERNELS", 1)) options.run_kernels = run_on_emulator;
     Summary summary = fuzz_schedules(options);
     expect_no_failures(summary, options);
     if (options.count < 1000) return;
     // The generator has not gone blind: every verb was accepted, every computation had its turn.
     for (const char* verb : {"split", "fuse", "order", "bind", "at", "inline_stage", "stage", "stage in global",
-                             "stage result", "set_memory", "in_place"})
+                             "stage result", "set_memory", "in_place", "partial", "pipeline"})
         EXPECT_GT(summary.accepted_verbs[verb], 0) << verb;
     EXPECT_EQ(summary.computations.size(), computations().size());
     EXPECT_GT(summary.accepted, 4 * options.count);
@@ -39,7 +40,7 @@ TEST(FuzzSchedules, LegalStepsKeepTheResult) {
 
 TEST(FuzzSchedules, ArbitraryStepsAreRefusedOrRight) {
     FuzzOptions options = options_of_run();
-    options.count = number_from_environment("TW_FUZZ_COUNT", 200) / 5;
+    options.count = number_from_environment("TW_FUZZ_COUNT", 2000) / 5;
     expect_no_failures(fuzz_arbitrary(options), options);
 }
 
@@ -68,7 +69,7 @@ TEST(FuzzSchedules, WrongKernelsAreFoundAndShrunk) {
     EXPECT_NE(text.find("s.split("), std::string::npos) << text;
     size_t steps = 0;
     for (size_t at = text.find("// ["); at != std::string::npos; at = text.find("// [", at + 1)) ++steps;
-    EXPECT_EQ(steps, 1u) << text;
+    EXPECT_LE(steps, 2u) << text;  // a split, and the step that made its loop
 }
 
 TEST(FuzzSchedules, ACrashCostsOneCase) {

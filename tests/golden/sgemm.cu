@@ -48,7 +48,7 @@ struct Shared {
     alignas(16) float b_tile[16][64];
 };
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 1)
 sgemm_kernel(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, float alpha) {
     Shared& shared = tw::shared_memory<Shared>();
     const int block_y = blockIdx.y;

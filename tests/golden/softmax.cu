@@ -59,7 +59,7 @@ struct Shared {
     alignas(16) float parts[128];
 };
 
-extern "C" __global__ void __launch_bounds__(128)
+extern "C" __global__ void __launch_bounds__(128, 1)
 softmax_kernel(const tw::bf16* __restrict__ x, tw::bf16* __restrict__ y) {
     Shared& shared = tw::shared_memory<Shared>();
     const int block_x = blockIdx.x;

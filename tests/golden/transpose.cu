@@ -16,7 +16,8 @@ struct Shared {
     alignas(16) float tile[32][33];
 };
 
-extern "C" __global__ void __launch_bounds__(256) transpose_kernel(const float* __restrict__ a, float* __restrict__ b) {
+extern "C" __global__ void __launch_bounds__(256, 1)
+transpose_kernel(const float* __restrict__ a, float* __restrict__ b) {
     Shared& shared = tw::shared_memory<Shared>();
     const int block_y = blockIdx.y;
     const int block_x = blockIdx.x;

@@ -69,6 +69,7 @@ Summary collect(const FuzzOptions& options, const std::function<void(const std::
         size_t before = summary.failures.size();
         add(message, summary);
         if (summary.failures.size() > before) log();
+        if (options.progress) options.progress(summary.cases);
     };
     auto died = [&](int64_t number, const std::string& how, const std::string& notes) {
         ++summary.cases;

@@ -273,7 +273,7 @@ Problem triangle(Random& random) {
     Tensor prefix =
         compute("prefix", {e[0], e[1]}, [&](Expr i, Expr j) { return sum(select(Expr(q) <= j, x(i, q), 0.0), q); });
     Tensor total = compute("total", {}, [&](const Indices&) {
-        return sum(prefix(r, k) * x(r, k), std::vector<Axis>{r, k});
+        return sum(prefix(r, k) * x(r, k), {r, k});
     });
     if (random.chance(0.5)) return p.problem({total});
     return p.problem({prefix, total});

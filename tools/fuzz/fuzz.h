@@ -38,6 +38,7 @@ struct FuzzOptions {
     bool shrink = true;
     RunKernels run_kernels = {};  ///< none: the interpreter only
     std::function<void(const std::string&)> log = {};
+    std::function<void(int64_t done)> progress = {};  ///< after each case
 };
 
 /// What one case did wrong, ready to be printed.

@@ -110,6 +110,24 @@ struct Symbolic {
     std::unique_ptr<Schedule> s;
 };
 
+/// A reducer that does not commute, its loop split.
+struct LastOfEachRow {
+    explicit LastOfEachRow(Attempt& t) : m(t.extent()), n(t.extent()) {
+        s = std::make_unique<Schedule>(std::vector<Tensor>{y}, target("sm_90a"));
+        auto parts = s->split(s->reduce(y), 2, Tail::Mask);
+        ko = parts[0];
+        ki = parts[1];
+    }
+    int64_t m, n;
+    Tensor x = input("x", i32, {m, n});
+    Axis k = reduce_axis("k", n);
+    Reducer last = make_reducer(
+        "last", {constant(i32, 0)}, [](const std::vector<Expr>&, const std::vector<Expr>& b) { return b; }, false);
+    Tensor y = compute("y", {m}, [&](Expr i) { return reduce(last, {x(i, k)}, {k})[0]; });
+    std::unique_ptr<Schedule> s;
+    Loop ko, ki;
+};
+
 struct Kind {
     const char* name;
     const char* expected;
@@ -237,15 +255,8 @@ const Kind kKinds[] = {
     t.step(*p.s, [&] { p.s->order({p.j, p.yi}); });
 }},
 {"order_of_a_reduction_that_does_not_commute", "is not commutative", [](Attempt& t) {
-    int64_t m = t.extent(), n = t.extent();
-    Tensor x = input("x", i32, {m, n});
-    Axis k = reduce_axis("k", n);
-    auto take_last = [](const std::vector<Expr>&, const std::vector<Expr>& b) { return b; };
-    Reducer last = make_reducer("last", {constant(i32, 0)}, take_last, false);
-    Tensor y = compute("y", {m}, [&](Expr i) { return reduce(last, {x(i, k)}, {k})[0]; });
-    Schedule s({y}, target("sm_90a"));
-    auto [ko, ki] = s.split(s.reduce(y), 2, Tail::Mask);
-    t.step(s, [&] { s.order({ki, ko}); });
+    LastOfEachRow p(t);
+    t.step(*p.s, [&] { p.s->order({p.ki, p.ko}); });
 }},
 {"symbolic_accumulators", "its accumulators would not fit in registers", [](Attempt& t) {
     Symbolic p(t);
@@ -254,9 +265,13 @@ const Kind kKinds[] = {
     t.step(s, [&] { s.order({q, i}); });
 }},
 // Levels.
-{"parallel_reduce_loop", "only data loops can be bound", [](Attempt& t) {
+{"reduce_loop_across_blocks", "can be shared among threads, not among blocks", [](Attempt& t) {
     Product p(t);
-    t.step(*p.s, [&] { p.s->bind(p.k, t.parallel()); });
+    t.step(*p.s, [&] { p.s->bind(p.k, t.random.pick<Level>({Level::GridX, Level::GridY, Level::GridZ})); });
+}},
+{"reduce_loop_as_vector", "can be shared among threads, not as a vector", [](Attempt& t) {
+    Product p(t);
+    t.step(*p.s, [&] { p.s->bind(p.k, Level::Vector); });
 }},
 {"odd_vector", "a vector has 2, 4, 8 or 16 elements", [](Attempt& t) {
     Product p(t);
@@ -500,24 +515,64 @@ const Kind kKinds[] = {
     p.s->at(p.y, p.i);
     t.step(*p.s, [&] { p.s->set_memory(p.y, Memory::Global); });
 }},
-{"registers_across_threads", "other threads than the one that makes an element read it", [](Attempt& t) {
-    Chain p(t);
-    p.s->at(p.y, p.i);
-    p.s->bind(p.j, t.threads());
-    t.step(*p.s, [&] { p.s->set_memory(p.y, Memory::Registers); });
-}},
-{"threads_across_registers", "other threads than the one that makes an element read it", [](Attempt& t) {
-    Chain p(t);
-    p.s->at(p.y, p.i);
-    p.s->set_memory(p.y, Memory::Registers);
-    t.step(*p.s, [&] { p.s->bind(p.j, t.threads()); });
-}},
 {"a_shared_fill_of_a_threads_part", "is filled by all threads", [](Attempt& t) {
     Chain p(t);
     p.s->bind(p.i, t.threads());
     Stage copy = p.s->stage(p.z, Memory::Registers, p.j);
     Loop inner = p.s->all_loops(copy)[0];
     t.step(*p.s, [&] { p.s->stage(copy, p.z, Memory::Shared, inner); });
+}},
+// Reductions in parts.
+{"partial_of_a_data_loop", "the loop is no reduce loop of 'c'", [](Attempt& t) {
+    Product p(t);
+    t.step(*p.s, [&] { p.s->partial(p.c, t.random.chance(0.5) ? p.i : p.j); });
+}},
+{"partial_of_a_bound_loop", "bind(loop, serial) first", [](Attempt& t) {
+    Product p(t);
+    p.s->bind(p.k, t.threads());
+    t.step(*p.s, [&] { p.s->partial(p.c, p.k); });
+}},
+{"partial_inside_of_another_kernel", "stands in another kernel", [](Attempt& t) {
+    Rows p(t);
+    p.s->at(p.total, p.s->loops<2>(p.y)[0]);
+    Loop k = p.s->reduce(p.total);
+    t.step(*p.s, [&] { p.s->partial(p.total, k); });
+}},
+{"partial_that_does_not_commute", "is not the outermost reduce loop", [](Attempt& t) {
+    LastOfEachRow p(t);
+    t.step(*p.s, [&] { p.s->partial(p.y, p.ki); });
+}},
+{"partial_that_others_follow", "follows it under loop", [](Attempt& t) {
+    Rows p(t);
+    p.s->at(p.y, p.s->loops<1>(p.total)[0]);
+    Loop k = p.s->reduce(p.total);
+    t.step(*p.s, [&] { p.s->partial(p.total, k); });
+}},
+{"threads_share_inner_terms_that_do_not_commute", "only the outermost can be bound to threads", [](Attempt& t) {
+    LastOfEachRow p(t);
+    t.step(*p.s, [&] { p.s->bind(p.ki, t.threads()); });
+}},
+{"a_reduction_on_the_grid", "its terms can be shared among threads", [](Attempt& t) {
+    Product p(t);
+    t.step(*p.s, [&] { p.s->bind(p.k, t.random.pick<Level>({Level::GridX, Level::GridY, Level::GridZ})); });
+}},
+// Pipelines.
+{"pipeline_of_a_bound_loop", "only iterations that follow each other can overlap", [](Attempt& t) {
+    Product p(t);
+    p.s->stage(p.c, p.a, Memory::Shared, p.i);
+    p.s->bind(p.i, t.parallel());
+    t.step(*p.s, [&] { p.s->pipeline(p.i, {.stages = 2}); });
+}},
+{"pipeline_of_many_stages", "2 buffers serve copies that go through registers", [](Attempt& t) {
+    Product p(t);
+    p.s->stage(p.c, p.a, Memory::Shared, p.k);
+    int stages = t.random.pick<int>({-1, 0, 3, 4, 100});
+    t.step(*p.s, [&] { p.s->pipeline(p.k, {.stages = stages}); });
+}},
+{"pipeline_without_copies", "nothing in shared memory stands under the loop", [](Attempt& t) {
+    Product p(t);
+    if (t.random.chance(0.5)) p.s->stage(p.c, p.a, Memory::Registers, p.k);
+    t.step(*p.s, [&] { p.s->pipeline(p.k, {.stages = 2}); });
 }},
 // In place.
 {"in_place_of_no_output", "is no output of the schedule", [](Attempt& t) {

@@ -19,7 +19,13 @@ struct TreeReader {
         std::visit([&](const auto& node) { (*this)(node); }, (*stmt).kind);
     }
     void operator()(const For& loop) {
-        loops[loop.loop] = {{loop.loop}, as_constant(loop.extent), loop.level, loop.reduces};
+        bool fills = false;
+        Stmt body = loop.body;
+        for (const Allocate* inside = body.as<Allocate>(); inside; inside = body.as<Allocate>()) {
+            fills = fills || inside->buffer->memory == Memory::Shared;
+            body = inside->body;
+        }
+        loops[loop.loop] = {{loop.loop}, as_constant(loop.extent), loop.level, loop.reduces, fills};
         read(loop.body);
     }
     void operator()(const Sequence& block) {
@@ -126,6 +132,8 @@ std::string verb_name(Verb verb) {
         case Verb::StageResult: return "stage result";
         case Verb::SetMemory: return "set_memory";
         case Verb::InPlace: return "in_place";
+        case Verb::Partial: return "partial";
+        case Verb::Pipeline: return "pipeline";
     }
     return "?";
 }
@@ -154,6 +162,8 @@ void perform(const RandomStep& step, Schedule& s, const Problem& problem) {
             break;
         }
         case Verb::Bind: s.bind(loop(step.stage, 0), step.level); break;
+        case Verb::Partial: s.partial(stage_named(s, step.stage), loop(step.stage, 0)); break;
+        case Verb::Pipeline: s.pipeline(loop(step.stage, 0), {.stages = static_cast<int>(step.size)}); break;
         case Verb::At: s.at(stage_named(s, step.stage), loop(step.owner, 0)); break;
         case Verb::Inline: s.inline_stage(stage_named(s, step.stage)); break;
         case Verb::StageOperand:
@@ -187,7 +197,9 @@ public:
         if (dice < 87) return stage_operand();
         if (dice < 89) return stage_global();
         if (dice < 92) return stage_result();
-        if (dice < 95) return set_memory();
+        if (dice < 94) return set_memory();
+        if (dice < 96) return partial();
+        if (dice < 98) return pipeline();
         return in_place();
     }
 
@@ -235,7 +247,9 @@ public:
             return bind(stage, position, random_.pick<Level>({Level::GridX, Level::GridY, Level::GridZ}));
         }
         if (random_.chance(0.1)) return bind(stage, some_loop(stage), Level::Serial);
-        int position = some_loop(stage, [](const LoopView& l) { return !l.reduces && l.level == Level::Serial; });
+        bool shares_terms = random_.chance(0.3);
+        int position = some_loop(
+            stage, [&](const LoopView& l) { return (shares_terms || !l.reduces) && l.level == Level::Serial; });
         return bind(stage, position,
                     random_.pick<Level>(
                         {Level::Thread, Level::Thread, Level::Thread, Level::Warp, Level::Lane, Level::Unroll}));
@@ -281,6 +295,26 @@ public:
     RandomStep set_memory() {
         static const std::vector<Memory> kMemories = {Memory::Shared, Memory::Registers, Memory::Auto, Memory::Global};
         return {.verb = Verb::SetMemory, .stage = some_stage().name, .memory = random_.pick(kMemories)};
+    }
+
+    RandomStep partial() {
+        const StageView& stage = some_stage();
+        int position = some_loop(stage, [](const LoopView& l) { return l.reduces; });
+        return {.verb = Verb::Partial, .stage = stage.name, .loops = {position}};
+    }
+
+    /// Mostly a loop that shared copies stand in.
+    RandomStep pipeline() {
+        std::vector<RandomStep> likely;
+        for (const StageView& stage : stages_)
+            for (size_t k = 0; k < stage.loops.size(); ++k)
+                if (stage.loops[k].fills)
+                    likely.push_back(
+                        {.verb = Verb::Pipeline, .stage = stage.name, .loops = {static_cast<int>(k)}, .size = 2});
+        if (!likely.empty() && random_.chance(0.9)) return random_.pick(likely);
+        const StageView& stage = some_stage();
+        return {
+            .verb = Verb::Pipeline, .stage = stage.name, .loops = {some_loop(stage)}, .size = random_.between(1, 2)};
     }
 
     RandomStep in_place() {

@@ -23,7 +23,9 @@ struct RandomStep {
         StageGlobal,
         StageResult,
         SetMemory,
-        InPlace
+        InPlace,
+        Partial,
+        Pipeline
     };
     Verb verb;
     std::string stage;            ///< whose loops are meant; of StageOperand the consumer; of At what moves
@@ -48,6 +50,7 @@ struct LoopView {
     std::optional<int64_t> extent;  ///< if constant
     Level level = Level::Serial;
     bool reduces = false;
+    bool fills = false;  ///< shared memory lives in an iteration
 };
 struct StageView {
     Stage stage;

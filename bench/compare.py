@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Measures this library against PyTorch, in alternating bursts on one GPU, and checks what both computed.
+
+    bench/compare.py memory                       one suite with its own cases, bench/cases/memory.jsonl
+    bench/compare.py gemm-fp32 --cases FILE       with yours: JSON lines as in bench/cases/gemm-fp32.jsonl
+    bench/compare.py all --json results.jsonl     every suite; a line of JSON a case
+
+Prints a line a case: our ms, rate, the peer, its ms, ratio peer / ours, the share of the roof, clock and power. The
+roof of a memory-bound case is a copy of equal bytes in the same run, of a product torch.matmul at 8192x8192x8192.
+Without a GPU it says what it cannot measure and runs the rest. Exit status: 0 done, 1 a result was wrong, 2 wrong
+usage, 3 nothing could be measured."""
+import argparse
+import sys
+
+from harness.cases import KEYS, CaseError, default_file, read_cases
+from harness.gpu_suites import reason_without_gpu, run_gemm, run_launch, run_memory
+from harness.host_suites import run_compile, run_emulator
+from harness.program import ProgramError, find_program
+from harness.report import Report
+
+GPU_SUITES = {"gemm-fp32": run_gemm, "memory": run_memory, "launch": run_launch}
+HOST_SUITES = {"compile": run_compile, "emulator": run_emulator}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suites", nargs="+", metavar="SUITE", choices=[*KEYS, "all"], help=", ".join([*KEYS, "all"]))
+    parser.add_argument("--cases", metavar="FILE", help="JSON lines of cases, in the suite's format; for one suite")
+    parser.add_argument("--json", metavar="FILE", help="writes a line of JSON a case")
+    parser.add_argument("--program", metavar="PATH", help="tw_bench, if it is not in build/ or carry/")
+    parser.add_argument("--rounds", type=int, default=9, help="bursts of each side, whose median counts (default 9)")
+    options = parser.parse_args()
+    if "all" in options.suites:
+        options.suites = list(KEYS)
+    if options.cases and len(options.suites) > 1:
+        parser.error("--cases belongs to one suite")
+    if options.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    return options
+
+
+def run(options):
+    path = find_program(options.program)
+    cases = {suite: read_cases(suite, options.cases or default_file(suite)) for suite in options.suites}
+    report = Report(options.json)
+    no_gpu = reason_without_gpu(path) if any(suite in GPU_SUITES for suite in cases) else None
+    measured = 0
+    for suite in cases:
+        if suite in HOST_SUITES:
+            measured += HOST_SUITES[suite](cases[suite], path, report, options.rounds)
+        elif no_gpu:
+            report.say(f"{suite}: cannot be measured: {no_gpu}")
+        else:
+            measured += GPU_SUITES[suite](cases[suite], path, report, options.rounds)
+    return 1 if report.failed() else 0 if measured else 3
+
+
+def main():
+    options = arguments()
+    try:
+        return run(options)
+    except CaseError as problem:
+        print(f"compare.py: {problem}", file=sys.stderr)
+        return 2
+    except (ProgramError, OSError) as problem:
+        print(f"compare.py: {problem}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

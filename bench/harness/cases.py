@@ -1,0 +1,76 @@
+"""Cases of a suite: JSON lines, each an object with the keys that the suite knows."""
+import json
+from pathlib import Path
+
+SIZE = {"is": lambda value: type(value) is int and value >= 0, "means": "a whole number, 0 or more"}
+NAME = {"is": lambda value: isinstance(value, str) and value, "means": "a name"}
+FLAG = {"is": lambda value: isinstance(value, bool), "means": "true or false"}
+NUMBERS = {"is": lambda value: isinstance(value, dict) and all(is_number(x) for x in value.values()),
+           "means": "an object of numbers"}
+RANGES = {"is": lambda value: isinstance(value, dict) and all(is_range(x) for x in value.values()),
+          "means": "an object of [low, high]"}
+KIND = {"is": lambda value: value in ("launch", "graph"), "means": '"launch" or "graph"'}
+
+# Of each suite: the keys that a case must have, and those that it may have.
+KEYS = {
+    "gemm-fp32": ({"m": SIZE, "n": SIZE, "k": SIZE}, {"transpose_a": FLAG, "transpose_b": FLAG, "seed": SIZE}),
+    "memory": ({"kernel": NAME},
+               {"case": NAME, "seed": SIZE, "scalars": NUMBERS, "sizes": NUMBERS, "ranges": RANGES, "bytes": SIZE}),
+    "compile": ({"kernel": NAME}, {"arch": NAME}),
+    "launch": ({"kind": KIND}, {"kernels": SIZE}),
+    "emulator": ({"m": SIZE, "n": SIZE, "k": SIZE}, {}),
+}
+
+
+class CaseError(Exception):
+    """A case file that cannot be used; the text says where and why."""
+
+
+def is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def is_range(value):
+    return isinstance(value, list) and len(value) == 2 and all(map(is_number, value)) and value[0] <= value[1]
+
+
+def default_file(suite):
+    return Path(__file__).parent.parent / "cases" / f"{suite}.jsonl"
+
+
+def read_cases(suite, path):
+    """The cases of the file, checked; blank lines are skipped."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise CaseError(f"{path}: cannot be read: {problem}") from None
+    cases = [checked(suite, line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+    if not cases:
+        raise CaseError(f"{path}: there is no case in it; write one JSON object a line, {expected(suite)}")
+    return cases
+
+
+def checked(suite, line, where):
+    try:
+        case = json.loads(line)
+    except json.JSONDecodeError as problem:
+        raise CaseError(f"{where}: not JSON: {problem}") from None
+    if not isinstance(case, dict):
+        raise CaseError(f"{where}: {line.strip()} is no JSON object; {expected(suite)}")
+    required, optional = KEYS[suite]
+    for key in required:
+        if key not in case:
+            raise CaseError(f"{where}: \"{key}\" is missing; {expected(suite)}")
+    for key, value in case.items():
+        kind = required.get(key) or optional.get(key)
+        if not kind:
+            raise CaseError(f"{where}: \"{key}\" means nothing here; {expected(suite)}")
+        if not kind["is"](value):
+            raise CaseError(f"{where}: \"{key}\" is {json.dumps(value)}, not {kind['means']}")
+    return case
+
+
+def expected(suite):
+    required, optional = KEYS[suite]
+    also = f" and may have {', '.join(optional)}" if optional else ""
+    return f"a case of {suite} has {', '.join(required)}{also}"

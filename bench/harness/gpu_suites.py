@@ -1,0 +1,173 @@
+"""Suites that need a GPU: gemm-fp32, memory and launch. PyTorch is imported here only when one of them runs."""
+import shutil
+import statistics
+import tempfile
+import time
+import traceback
+
+from harness.gpu_state import GpuState
+from harness.program import Program, ProgramError, Unavailable
+from harness.report import row
+
+
+def reason_without_gpu(path):
+    """Why the suites of this file cannot run; None if they can."""
+    try:
+        with Program(path, "cuda") as ours:
+            ours.ask("hello")
+    except ProgramError as problem:
+        return first_line(problem).removesuffix(" Looked in:")
+    try:
+        import torch
+    except ImportError as problem:
+        return f"no PyTorch to compare with ({problem})"
+    return None if torch.cuda.is_available() else "PyTorch finds no GPU"
+
+
+def first_line(problem):
+    return (str(problem) or type(problem).__name__).splitlines()[0]
+
+
+def folder_with_room():
+    """Where operands of gigabytes go from one process to the other: memory if it has room, else a disk."""
+    try:
+        roomy = shutil.disk_usage("/dev/shm").free > 8 << 30
+    except OSError:
+        roomy = False
+    return tempfile.TemporaryDirectory(dir="/dev/shm" if roomy else None)
+
+
+def gemm_kernel(case):
+    suffix = ("_ta" if case.get("transpose_a") else "") + ("_tb" if case.get("transpose_b") else "")
+    return f"product_{case['m']}x{case['n']}x{case['k']}{suffix}"
+
+
+def run_gemm(cases, path, report, rounds):
+    import torch
+    from harness import peers  # noqa: F401: turns TF32 off
+    from harness import bursts
+
+    def peak():
+        sets = [{name: torch.rand(8192, 8192, device=bursts.DEVICE) for name in "ab"}]
+        side = bursts.TorchSide("peak", lambda t: torch.matmul(t["a"], t["b"]), sets)
+        return 2 * 8192**3 / (min(side.burst(3) for _ in range(3)) * 1e-3)
+
+    cases = [{**case, "kernel": gemm_kernel(case)} for case in cases]
+    return run_pairs("gemm-fp32", cases, path, report, rounds, peak())
+
+
+def run_memory(cases, path, report, rounds):
+    return run_pairs("memory", cases, path, report, rounds, None)
+
+
+def run_pairs(suite, cases, path, report, rounds, peak_flops):
+    import torch
+    state = GpuState()
+    with Program(path, "cuda") as ours:
+        device = ours.ask("hello")["device"]
+        report.say(f"{suite} on {device}, against PyTorch {torch.__version__}, medians of {rounds} rounds")
+        for case in cases:
+            name = case.get("case", case["kernel"])
+            try:
+                result = measure_pair(ours, case, rounds, peak_flops, state)
+            except Unavailable as problem:
+                result = {"problem": f"unavailable: {problem}"}
+            except Exception as problem:  # one case that fails must not cost the others
+                traceback.print_exc()
+                result = {"problem": f"failed: {first_line(problem)}", "failed": True}
+                torch.cuda.empty_cache()
+            report.add(row(suite, name, device, **result))
+    state.stop()
+    report.say_geomean(suite)
+    return True
+
+
+def measure_pair(ours, case, rounds, peak_flops, state):
+    import torch
+    from harness import bursts, operands, peers
+
+    family = peers.family_of(case["kernel"])
+    if not family:
+        raise ProgramError(f"harness/peers.py has no PyTorch peer for '{case['kernel']}'")
+    with folder_with_room() as folder:
+        wanted = {key: case[key] for key in ("kernel", "seed", "scalars", "sizes", "ranges") if key in case}
+        facts = ours.ask("prepare", **wanted, folder=folder)
+        inputs = operands.load_all(facts["inputs"])
+        outputs = list(operands.load_all(facts["outputs"]).values())
+    correct, error, allowed = operands.check(family, facts, inputs, outputs)
+    del outputs
+    torch.cuda.empty_cache()
+
+    moved = case.get("bytes", facts["bytes"])
+    inputs = peers.in_types_of_x(inputs)
+    sets = [inputs] + [{k: v.clone() for k, v in inputs.items()} for _ in range(1, bursts.num_sets(facts["bytes"]))]
+    in_place = ("p", "m", "v") if family is peers.FAMILIES["adamw"] else ()
+    sides, notes = peer_sides(family, facts, sets, in_place)
+    all_sides = [bursts.OurSide(ours), *sides] + ([] if peak_flops else [bursts.copy_side(moved)])
+    begin = time.monotonic()
+    ms = bursts.medians(all_sides, rounds)
+    state_now = state.since(begin)
+    ours.ask("finish")
+    del all_sides, sets, inputs
+    peer = min((side.name for side in sides), key=ms.get) if sides else None
+    del sides
+    torch.cuda.empty_cache()
+
+    roof = facts["flops"] / (ms["ours"] * 1e-3) / peak_flops if peak_flops else ms["copy"] / ms["ours"]
+    work = facts["flops"] * 1e-12 if peak_flops else moved * 1e-9
+    return {"ms": ms["ours"], "rate": work / (ms["ours"] * 1e-3), "unit": "TFLOP/s" if peak_flops else "GB/s",
+            "peer": peer, "peer_ms": ms.get(peer), "ratio": ms[peer] / ms["ours"] if peer else None, "roof_share": roof,
+            "correct": correct, "error": error, "allowed_error": allowed, "launches": facts["launches"], "all_ms": ms,
+            "note": "; ".join(notes), **state_now}
+
+
+def peer_sides(family, facts, sets, in_place):
+    """PyTorch's eager and compiled ways as sides to time, and a note for each that could not be had."""
+    from harness import bursts, peers
+    scalars, sides, notes = facts["scalars"], [], []
+
+    def eager():
+        if not family.eager:
+            return bursts.TorchSide("torch eager", lambda t: family.formula(t, scalars), sets)
+        calls = [{"call": family.eager(t, scalars)} for t in sets]
+        return bursts.TorchSide("torch eager", lambda t: t["call"](), calls)
+
+    def compiled():
+        return bursts.TorchSide("torch compile", peers.compiled_peer(family, scalars, in_place), sets)
+
+    for make in (eager, compiled) if family.compiled else (eager,):
+        try:
+            side = make()
+            side.burst(3)
+            sides.append(side)
+        except Exception as problem:
+            notes.append(f"no {make.__name__} peer: {first_line(problem)[:100]}")
+    return sides, notes
+
+
+def run_launch(cases, path, report, rounds):
+    """A prepared launch against the driver's own call; a graph of small kernels against PyTorch's."""
+    with Program(path, "cuda") as ours:
+        device = ours.ask("hello")["device"]
+        for case in cases:
+            kernels = case.get("kernels", 100)
+            facts = ours.ask("launch", graph=kernels)
+            if case["kind"] == "launch":
+                name, us, peer, peer_us = "prepared launch", facts["prepared_us"], "cuLaunchKernel", facts["bare_us"]
+                note = f"{us - peer_us:+.3f} us of host time"
+            else:
+                name, us, peer = f"one of a graph of {kernels}", facts["graph_us"], "torch graph"
+                peer_us, note = torch_graph_us(kernels, rounds), f"{us:.3f} us each"
+            report.add(row("launch", name, device, ms=us * 1e-3, rate=1e3 / us, unit="k/s", peer=peer,
+                           peer_ms=peer_us * 1e-3, ratio=peer_us / us, correct=facts["correct"], note=note))
+    return True
+
+
+def torch_graph_us(kernels, rounds):
+    import torch
+    from harness import bursts
+
+    def add_one(tensors):
+        tensors["x"].add_(1.0)
+    side = bursts.TorchSide("torch graph", add_one, [{"x": torch.zeros(64, device=bursts.DEVICE)}])
+    return statistics.median(side.burst(kernels) for _ in range(rounds)) * 1e3

@@ -1,0 +1,76 @@
+"""The operands and results that tw_bench wrote, on the GPU; and whether the results are right."""
+import math
+import os
+
+import torch
+
+from harness import bursts
+
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64, "i32": torch.int32,
+         "i64": torch.int64, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool}
+
+
+def load(described):
+    """A tensor from one of the "inputs" or "outputs" of a prepare."""
+    shape, strides = described["shape"], described["strides"]
+    if 0 in shape:
+        return torch.empty(shape, dtype=TYPES[described["type"]], device=bursts.DEVICE)
+    spanned = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides))
+    flat = torch.from_file(described["file"], shared=False, size=spanned, dtype=TYPES[described["type"]])
+    flat = flat.to(bursts.DEVICE)
+    os.unlink(described["file"])
+    return flat.as_strided(shape, strides)
+
+
+def load_all(described):
+    return {one["name"]: load(one) for one in described}
+
+
+def cast_floats(tensors, dtype):
+    return {name: t.to(dtype) if t.is_floating_point() else t for name, t in tensors.items()}
+
+
+def as_tuple(results):
+    return tuple(results) if isinstance(results, (tuple, list)) else (results,)
+
+
+def check(family, facts, inputs, outputs):
+    """(correct, error, allowed error): errors are the largest |got - float64| over the largest |float64|.
+
+    As much as 1.5 times the error of the formula in float32, rounded to our output's type, is allowed (4 times with
+    named approximations), or a rounding of that type; for sums also what float32 rounding in another order makes
+    likely."""
+    reference = as_tuple(family.formula(cast_floats(inputs, torch.float64), facts["scalars"]))
+    plain = as_tuple(family.formula(cast_floats(inputs, torch.float32), facts["scalars"]))
+    worst = (True, 0.0, 0.0)
+    for got, exact, simple in zip(outputs, reference, plain):
+        if got.shape != exact.shape:
+            return False, math.inf, 0.0
+        if got.numel() == 0:
+            continue
+        scale = exact.abs().max().item() or 1.0
+        error = distance(got, exact) / scale
+        plain_error = distance(simple.to(got.dtype), exact) / scale
+        allowed = max((4 if facts["approximate"] else 1.5) * plain_error, 2.5e-7,
+                      likely_rounding(family, inputs, got.dtype) / scale)
+        correct = error <= allowed
+        if not correct or error >= worst[1]:
+            worst = (correct and worst[0], error, allowed)
+    return worst
+
+
+def distance(got, exact):
+    error = (got.double() - exact).abs().max().item()
+    return math.inf if math.isnan(error) else error
+
+
+def likely_rounding(family, inputs, result_type):
+    """Of a sum of n terms of either sign up to 1 in float32, one after another: each of n roundings errs by up to 2^-24 of a
+    partial sum near the root of n, and their signs differ, which makes 2^-24 n likely; half more is allowed. Sums of
+    more than 16384 terms are sums of such sums."""
+    if not family.terms or result_type != torch.float32:
+        return 0.0
+    terms = inputs[family.terms]
+    count = terms.numel() if terms.dim() == 1 else terms.shape[family.along]
+    chain = min(count, 16384)
+    return 1.5 * 2.0**-24 * chain * max(1.0, math.sqrt(count / chain))

@@ -1,0 +1,105 @@
+"""What PyTorch computes for a kernel of ours: by the kernel's family, from tensors by the names of our declaration.
+
+Each family has one formula, which serves three times: in float64 as the reference, in float32 as the plain computation
+whose error is the yardstick, and in the kernel's own types as the peer, eager and compiled."""
+import re
+from dataclasses import dataclass
+from typing import Callable, Optional
+
+import torch
+import torch.nn.functional as F
+
+torch.backends.cuda.matmul.allow_tf32 = False
+torch.backends.cudnn.allow_tf32 = False
+
+EPSILON = 1e-5
+
+
+@dataclass
+class Family:
+    formula: Callable  # (tensors, scalars) -> a tensor or a tuple of them
+    eager: Optional[Callable] = None  # another eager peer: (tensors, scalars) -> a call without arguments
+    compiled: bool = True
+    terms: str = ""  # the input whose elements are summed, along `along`
+    along: int = -1
+
+
+def cosine(t, s):
+    x, q = t["x"], t["query"]
+    wide = x if x.dtype == torch.float64 else x.float()
+    q = q.to(wide.dtype)
+    squares = (wide * wide).sum(-1) * (q * q).sum()
+    return torch.where(squares > 0, (wide * q).sum(-1) * torch.rsqrt(squares), 0.0)
+
+
+def adamw(t, s):
+    p, g = t["p"], t["g"]
+    mean = t["m"] + (1 - s["beta1"]) * (g - t["m"])
+    square = t["v"] + (1 - s["beta2"]) * (g * g - t["v"])
+    direction = mean * s["correction1"] / (torch.sqrt(square * s["correction2"]) + s["eps"])
+    return p - s["lr"] * (direction + s["decay"] * p), mean, square
+
+
+def fused_adamw(t, s):
+    p = torch.nn.Parameter(t["p"].clone())
+    p.grad = t["g"]
+    optimizer = torch.optim.AdamW([p], lr=s["lr"], betas=(s["beta1"], s["beta2"]), eps=s["eps"],
+                                  weight_decay=s["decay"], fused=True, capturable=True)
+    optimizer.step()
+    return lambda: optimizer.step()
+
+
+def like_x(t, name):
+    """Weights in x's type, as PyTorch wants them; in the reference both are float64."""
+    return t[name].to(t["x"].dtype)
+
+
+def in_types_of_x(tensors):
+    """What the peer is given: PyTorch's row operators want the weights in x's type."""
+    if "x" not in tensors:
+        return tensors
+    return {name: t.to(tensors["x"].dtype) if t.is_floating_point() else t for name, t in tensors.items()}
+
+
+def product(transpose_a, transpose_b):
+    def formula(t, s):
+        return torch.matmul(t["a"].t() if transpose_a else t["a"], t["b"].t() if transpose_b else t["b"])
+    return Family(formula, compiled=False, terms="a", along=0 if transpose_a else 1)
+
+
+FAMILIES = {
+    "softmax": Family(lambda t, s: F.softmax(t["x"], -1)),
+    "row_sum": Family(lambda t, s: t["x"].sum(-1), terms="x"),
+    "layernorm": Family(
+        lambda t, s: F.layer_norm(t["x"], t["x"].shape[-1:], like_x(t, "gain"), like_x(t, "bias"), EPSILON)),
+    "rmsnorm": Family(lambda t, s: F.rms_norm(t["x"], t["x"].shape[-1:], like_x(t, "gain"), EPSILON)),
+    "column_sum": Family(lambda t, s: t["x"].sum(0), terms="x", along=0),
+    "full_sum": Family(lambda t, s: t["x"].sum(), terms="x"),
+    "transpose": Family(lambda t, s: t["x"].t().contiguous()),
+    "gelu_bias": Family(lambda t, s: F.gelu(t["x"] + t["bias"])),
+    "dot": Family(lambda t, s: torch.dot(t["a"], t["b"]), terms="a"),
+    "similarity": Family(cosine, eager=lambda t, s: lambda: F.cosine_similarity(t["x"], t["query"][None], -1)),
+    "adamw": Family(adamw, eager=fused_adamw),
+}
+
+
+def family_of(kernel):
+    """The Family of "softmax_16384x768_bf16", or None."""
+    product_name = re.fullmatch(r"product_\d+x\d+x\d+(_ta)?(_tb)?", kernel)
+    if product_name:
+        return product(bool(product_name[1]), bool(product_name[2]))
+    name = re.fullmatch(r"([a-z_]+?)_\d+(x\d+)*(_(f32|bf16|f16))?(_pitch\d+)?", kernel)
+    return FAMILIES.get(name[1]) if name else None
+
+
+def compiled_peer(family, scalars, in_place):
+    """One compiled function of the tensors; what our kernel updates in place, it does too."""
+    def call(tensors):
+        results = family.formula(tensors, scalars)
+        if not in_place:
+            return results
+        for name, value in zip(in_place, results):
+            tensors[name].copy_(value)
+        return None
+    torch._dynamo.reset()  # else, from the ninth case on, it gives up on `call` and runs eagerly
+    return torch.compile(call, dynamic=False)

@@ -1,0 +1,26 @@
+// Measurements that need no operands: compiling, launching, emulating. Each returns the facts as JSON.
+#pragma once
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/driver.h"
+#include "schedules/catalog.h"
+
+namespace tw::bench {
+
+/// Milliseconds from schedule to cubin: by NVRTC with no cache ("cold_ms", of which "lower_ms" to the text), from the
+/// disk cache ("disk_ms", of which "disk_read_ms" from the text on) and from this process' memory ("memo_ms",
+/// "memo_read_ms"). The caches can serve only what is lowered to the same text again: "same_text". Needs no GPU. Throws
+/// NvrtcMissing.
+nlohmann::json measure_compile(const schedules::CatalogEntry& entry, const std::string& arch);
+
+/// Host microseconds of a prepared launch and of the driver's own call, and what one of `graph_kernels` small kernels
+/// costs in a graph. On a cuda device only: throws Error elsewhere.
+nlohmann::json measure_launch(const std::shared_ptr<Device>& device, int graph_kernels);
+
+/// A register-tiled product, written by hand, on the emulator: seconds, checked accesses, whether it is right. m and n
+/// are multiples of 64, k of 16; throws Error otherwise.
+nlohmann::json measure_emulator(int m, int n, int k);
+
+}  // namespace tw::bench

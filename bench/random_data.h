@@ -1,0 +1,17 @@
+// Random operands of any size, fast: gigabytes are drawn on all processors.
+#pragma once
+#include <cstdint>
+
+#include "dsl/host_array.h"
+
+namespace tw::bench {
+
+struct Range {
+    double low = -1, high = 1;
+};
+
+/// Fills every element that the array spans, gaps included: floats uniform in [low, high), integers in [0, 8), the same
+/// for a seed on every machine.
+void fill_random(HostArray& array, const Range& range, uint64_t seed);
+
+}  // namespace tw::bench

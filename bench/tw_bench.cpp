@@ -1,0 +1,106 @@
+// tw_bench: measures on behalf of compare.py. Commands come as JSON objects on standard input, one a line; each is
+// answered by one line of JSON, {"error": ...} if it could not be done.
+//
+//   {"cmd": "hello"}                                  the device, and the names of the catalog
+//   {"cmd": "prepare", "kernel": ..., "folder": ...}  see CaseRequest; answers KernelCase::facts()
+//   {"cmd": "burst", "n": 20}                         {"ms": ...} of one of 20 runs of what is prepared
+//   {"cmd": "finish"}                                 frees what is prepared
+//   {"cmd": "compile", "kernel": ..., "arch": ...}    see measures.h, as for the next two
+//   {"cmd": "launch", "graph": 100}
+//   {"cmd": "emulator", "m": 256, "n": 256, "k": 512}
+#include <iostream>
+#include <optional>
+
+#include <CLI/CLI.hpp>
+
+#include "bench/kernel_case.h"
+#include "bench/measures.h"
+#include "support/error.h"
+
+namespace tw::bench {
+namespace {
+
+using Json = nlohmann::json;
+
+class UnknownKernel : public Error {
+public:
+    using Error::Error;
+};
+
+const schedules::CatalogEntry& entry_named(const std::string& name) {
+    const auto* entry = schedules::find_kernel(name);
+    if (!entry) throw_error(UnknownKernel, "no kernel named '{}'; `tw list` shows all", name);
+    return *entry;
+}
+
+class Session {
+public:
+    explicit Session(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+
+    Json answer(const Json& command) {
+        const std::string what = command.at("cmd");
+        if (what == "hello") return hello();
+        if (what == "prepare") return prepare(command);
+        if (what == "burst") return burst(command);
+        if (what == "finish") return finish();
+        if (what == "compile")
+            return measure_compile(entry_named(command.at("kernel")), command.value("arch", "sm_90a"));
+        if (what == "launch") return measure_launch(device_, command.value("graph", 100));
+        if (what == "emulator") return measure_emulator(command.at("m"), command.at("n"), command.at("k"));
+        throw_error(Error, "no command '{}'; write hello, prepare, burst, finish, compile, launch or emulator", what);
+    }
+
+private:
+    Json hello() const {
+        Json names = Json::array();
+        for (const auto& entry : schedules::catalog()) names.push_back(entry.name);
+        return {{"device", device_->name()}, {"arch", device_->arch()}, {"kernels", names}};
+    }
+    Json prepare(const Json& command) {
+        CaseRequest request = case_request(command);
+        finish();
+        prepared_.emplace(entry_named(request.kernel), device_, request);
+        return prepared_->facts();
+    }
+    Json burst(const Json& command) {
+        if (!prepared_) throw_error(Error, "burst: nothing is prepared; send prepare first");
+        return {{"ms", prepared_->burst(command.value("n", int64_t{1})) * 1e3}};
+    }
+    Json finish() {
+        prepared_.reset();
+        device_->release_pool();
+        return Json::object();
+    }
+
+    std::shared_ptr<Device> device_;
+    std::optional<KernelCase> prepared_;
+};
+
+Json answer(Session& session, const std::string& line) try {
+    return session.answer(Json::parse(line));
+} catch (const UnknownKernel& problem) {
+    return {{"error", problem.what()}, {"unavailable", true}};
+} catch (const std::exception& problem) {
+    return {{"error", problem.what()}};
+}
+
+int serve(const std::string& device) try {
+    Session session(open_device(device));
+    for (std::string line; std::getline(std::cin, line);)
+        if (!line.empty()) std::cout << answer(session, line).dump() << std::endl;
+    return 0;
+} catch (const Error& problem) {
+    std::cout << Json{{"error", problem.what()}}.dump() << std::endl;
+    return 1;
+}
+
+}  // namespace
+}  // namespace tw::bench
+
+int main(int argc, char** argv) {
+    CLI::App app("tw_bench: measures for bench/compare.py; JSON lines in, JSON lines out.");
+    std::string device = "cuda";
+    app.add_option("--device", device, "cuda, cuda:1 or emulated")->capture_default_str();
+    CLI11_PARSE(app, argc, argv);
+    return tw::bench::serve(device);
+}

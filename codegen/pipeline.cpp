@@ -1,0 +1,209 @@
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "codegen/preload.h"
+#include "codegen/tile_passes.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw::codegen {
+namespace {
+
+Expr integer(int64_t value) { return constant(Type::I64, value); }
+
+bool stores_any_of(const TileStmt& stmt, const std::vector<Buffer>& buffers) {
+    bool found = false;
+    visit_ops(stmt, [&](const TileOp& op) {
+        for (const StoreTo& store : op.stores)
+            found = found || std::find(buffers.begin(), buffers.end(), store.buffer) != buffers.end();
+    });
+    return found;
+}
+
+/// One loop, whose fills of shared memory move one iteration ahead.
+class Pipelined {
+public:
+    Pipelined(TileKernel& kernel, const TileLoop& loop) : kernel_(kernel), loop_(loop) {}
+
+    TileStmt run() {
+        TileStmt body = loop_.body;
+        std::vector<TileAllocate> allocations;
+        while (const TileAllocate* allocate = body.as<TileAllocate>()) {
+            allocations.push_back(*allocate);
+            body = allocate->body;
+        }
+        const TileBlock* block = body.as<TileBlock>();
+        std::vector<TileStmt> stmts = block ? block->stmts : std::vector<TileStmt>{body}, rest;
+        for (const TileStmt& stmt : stmts) {
+            const TileOp* op = stmt.as<TileOp>();
+            if (op && is_fill(*op))
+                add_fill(*op);
+            else
+                rest.push_back(stmt);
+        }
+        if (fills_.empty()) return make_tile(TileLoop(loop_));
+        TileLoop loop = loop_;
+        loop.stages = 1;
+        loop.body = steady_state(rest);
+        for (auto allocation = allocations.rbegin(); allocation != allocations.rend(); ++allocation)
+            loop.body = make_tile(TileAllocate{allocation->buffer, loop.body, allocation->around});
+        return around(make_tile(std::move(loop)));
+    }
+
+private:
+    struct Fill {
+        TileOp op;
+        Buffer registers;
+    };
+
+    /// Its source is there before the loop, and nobody else writes what it fills.
+    bool is_fill(const TileOp& op) const {
+        bool shared = std::all_of(op.stores.begin(), op.stores.end(),
+                                  [](const StoreTo& store) { return store.buffer->memory == Memory::Shared; });
+        bool constant_loops = std::all_of(op.loops.begin(), op.loops.end(), [](const OpLoop& loop) {
+            return as_constant(loop.extent) && !loop.reduces;
+        });
+        if (op.stores.size() != 1 || !shared || !constant_loops) return false;
+        int writers = 0;
+        visit_ops(kernel_.body, [&](const TileOp& other) {
+            for (const StoreTo& store : other.stores) writers += store.buffer == op.stores[0].buffer;
+        });
+        return writers == 1 && !stores_any_of(loop_.body, loads_of(op));
+    }
+
+    void add_fill(const TileOp& op) {
+        std::vector<int64_t> shape;
+        int64_t count = 1;
+        for (const OpLoop& loop : op.loops) {
+            shape.push_back(require_constant(loop.extent));
+            count *= shape.back();
+        }
+        const StoreTo& store = op.stores[0];
+        fills_.push_back({op, register_array(store.buffer->name + "_next", store.value.type(), shape)});
+        add_versions(store.buffer);
+        kernel_.notes.push_back(fmt::format("{}: {} stages; {} elements of the next iteration wait in registers of each thread",
+                                            store.buffer->name, loop_.stages, count));
+    }
+
+    /// The buffer, once for each stage.
+    void add_versions(const Buffer& buffer) {
+        BufferNode node = *buffer;
+        node.shape.insert(node.shape.begin(), integer(loop_.stages));
+        Buffer versions = std::make_shared<const BufferNode>(std::move(node));
+        for (SharedBuffer& shared : kernel_.shared) {
+            if (shared.buffer != buffer) continue;
+            shared.buffer = versions;
+            for (LayoutDigit& digit : shared.layout.digits) ++digit.dimension;
+            shared.layout.digits.insert(shared.layout.digits.begin(), {0, 1, loop_.stages});
+        }
+        versions_[buffer.get()] = versions;
+    }
+
+    Expr stage_of(const Expr& iteration) const { return simplify(iteration % loop_.stages); }
+
+    Expr at(const Expr& expr, const Expr& iteration) const {
+        return simplify(substitute(expr, {{loop_.variable, iteration}}));
+    }
+
+    /// The op in another iteration, if there is that one.
+    TileOp shifted(const TileOp& op, const Expr& iteration) const {
+        TileOp result = map_exprs(op, [&](const Expr& e) { return at(e, iteration); });
+        Expr exists = simplify(iteration < cast_unchecked(Type::I64, loop_.extent));
+        if (prove(exists) != true) result.active = simplify(all_of({exists, result.active}));
+        for (OpLoop& loop : result.loops)
+            if (loop.execution == Execution::Serial) loop.execution = Execution::Unroll;
+        return result;
+    }
+
+    std::vector<Expr> variables(const TileOp& op) const {
+        std::vector<Expr> result;
+        for (const OpLoop& loop : op.loops) result.push_back(loop.variable);
+        return result;
+    }
+
+    TileStmt load(const Fill& fill, const Expr& iteration) const {
+        TileOp op = shifted(fill.op, iteration);
+        op.kind = TileOp::Kind::Map;
+        op.name += ": load ahead";
+        op.stores[0].buffer = fill.registers;
+        op.stores[0].indices = variables(op);
+        return make_tile(std::move(op));
+    }
+
+    TileStmt store(const Fill& fill, const Expr& iteration) const {
+        TileOp op = shifted(fill.op, iteration);
+        StoreTo& to = op.stores[0];
+        to.value = make_expr(fill.registers->type, Load{fill.registers, variables(op)});
+        to.indices.insert(to.indices.begin(), stage_of(iteration));
+        to.buffer = versions_.at(to.buffer.get());
+        if (op.otherwise.defined()) op.mask = all_of({});  // zeros came with the loads
+        op.otherwise = {};
+        return make_tile(std::move(op));
+    }
+
+    TileStmt steady_state(const std::vector<TileStmt>& rest) const {
+        TileBlock body;
+        Expr next = loop_.variable + 1;
+        for (const Fill& fill : fills_) body.stmts.push_back(load(fill, next));
+        for (const TileStmt& stmt : rest)
+            body.stmts.push_back(map_ops(stmt, [&](const TileOp& op) { return with_stage(op); }));
+        for (const Fill& fill : fills_) body.stmts.push_back(store(fill, next));
+        return make_tile(std::move(body));
+    }
+
+    /// Reads of filled buffers, in the stage of this iteration.
+    TileOp with_stage(const TileOp& op) const {
+        return map_exprs(op, [&](const Expr& root) {
+            return transform(root, [&](const Expr& e) -> Expr {
+                const Load* load = e.as<Load>();
+                auto found = load ? versions_.find(load->buffer.get()) : versions_.end();
+                if (found == versions_.end()) return {};
+                std::vector<Expr> indices = load->indices;
+                indices.insert(indices.begin(), stage_of(loop_.variable));
+                return make_expr(e.type(), Load{found->second, indices});
+            });
+        });
+    }
+
+    TileStmt around(TileStmt loop) const {
+        TileBlock block;
+        for (const Fill& fill : fills_) block.stmts.push_back(load(fill, integer(0)));
+        for (const Fill& fill : fills_) block.stmts.push_back(store(fill, integer(0)));
+        block.stmts.push_back(std::move(loop));
+        TileStmt result = make_tile(std::move(block));
+        for (const Fill& fill : fills_) result = make_tile(TileAllocate{fill.registers, result});
+        return result;
+    }
+
+    TileKernel& kernel_;
+    const TileLoop& loop_;
+    std::vector<Fill> fills_;
+    std::map<const BufferNode*, Buffer> versions_;
+};
+
+TileStmt rewrite(TileKernel& kernel, const TileStmt& stmt) {
+    if (const TileLoop* loop = stmt.as<TileLoop>()) {
+        TileLoop copy = *loop;
+        copy.body = rewrite(kernel, loop->body);
+        return copy.stages > 1 ? Pipelined(kernel, copy).run() : make_tile(std::move(copy));
+    }
+    if (const TileAllocate* allocate = stmt.as<TileAllocate>())
+        return make_tile(TileAllocate{allocate->buffer, rewrite(kernel, allocate->body), allocate->around});
+    const TileBlock* block = stmt.as<TileBlock>();
+    if (!block) return stmt;
+    TileBlock result;
+    for (const TileStmt& kid : block->stmts) result.stmts.push_back(rewrite(kernel, kid));
+    return make_tile(std::move(result));
+}
+
+}  // namespace
+
+TileKernel pipeline(const TileKernel& kernel) {
+    TileKernel result = kernel;
+    result.body = rewrite(result, kernel.body);
+    return result;
+}
+
+}  // namespace tw::codegen

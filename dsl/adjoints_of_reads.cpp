@@ -1,0 +1,162 @@
+// Reverse accumulation through the expression of one element.
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "dsl/adjoints.h"
+#include "dsl/walk.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+bool is_number(const Expr& expr, double value) {
+    auto* real = expr.as<FloatConstant>();
+    return real && real->value == value;
+}
+
+/// f of the adjoint, inside of its conditions: select(c, a, 0) becomes select(c, f(a), 0), so that a factor which is
+/// infinite or NaN where the condition fails does no harm.
+template <class F>
+Expr inside(const Expr& adjoint, const F& f) {
+    if (!adjoint.defined()) return {};
+    auto* guard = adjoint.as<Select>();
+    if (guard && is_number(guard->no, 0)) return select_unchecked(guard->condition, inside(guard->yes, f), guard->no);
+    return f(adjoint);
+}
+
+Expr times(const Expr& adjoint, const Expr& factor) {
+    if (is_number(factor, 1)) return adjoint;
+    return inside(adjoint, [&](const Expr& a) { return a * factor; });
+}
+Expr divided(const Expr& adjoint, const Expr& divisor) {
+    return inside(adjoint, [&](const Expr& a) { return a / divisor; });
+}
+Expr negated(const Expr& adjoint) {
+    return inside(adjoint, [](const Expr& a) { return -a; });
+}
+
+constexpr double ln2 = 0.69314718055994530942, two_over_sqrt_pi = 1.12837916709551257390;
+
+/// The operand's adjoint from the result's adjoint, operand x and result y.
+Expr through_unary(UnaryOp op, const Expr& adjoint, const Expr& x, const Expr& y) {
+    switch (op) {
+        case UnaryOp::Negate: return negated(adjoint);
+        case UnaryOp::Abs: return add_adjoints(where_true(x > 0, adjoint), where_true(x < 0, negated(adjoint)));
+        case UnaryOp::Sqrt: return divided(times(adjoint, constant(x.type(), 0.5)), y);
+        case UnaryOp::Rsqrt: return times(adjoint, y * y * y * -0.5);
+        case UnaryOp::Exp: return times(adjoint, y);
+        case UnaryOp::Exp2: return times(adjoint, y * ln2);
+        case UnaryOp::Log: return divided(adjoint, x);
+        case UnaryOp::Log2: return divided(adjoint, x * ln2);
+        case UnaryOp::Tanh: return times(adjoint, 1 - y * y);
+        case UnaryOp::Erf: return times(adjoint, exp(-(x * x)) * two_over_sqrt_pi);
+        case UnaryOp::Not:
+        case UnaryOp::Floor:
+        case UnaryOp::Ceil:
+        case UnaryOp::Round: return {};  // constant pieces
+    }
+    return {};
+}
+
+struct Both {
+    Expr a, b;
+};
+
+/// Of equal operands of min and max, the second receives the adjoint: relu, max(x, 0), has slope 0 at 0.
+Both through_binary(BinaryOp op, const Expr& adjoint, const Expr& a, const Expr& b, const Expr& y) {
+    switch (op) {
+        case BinaryOp::Add: return {adjoint, adjoint};
+        case BinaryOp::Sub: return {adjoint, negated(adjoint)};
+        case BinaryOp::Mul: return {times(adjoint, b), times(adjoint, a)};
+        case BinaryOp::Div: return {divided(adjoint, b), negated(divided(times(adjoint, y), b))};
+        case BinaryOp::Min: return {where_true(a < b, adjoint), where_true(!(a < b), adjoint)};
+        case BinaryOp::Max: return {where_true(a > b, adjoint), where_true(!(a > b), adjoint)};
+        default: return {};
+    }
+}
+
+/// Parents before children.
+std::vector<Expr> parents_first(const Expr& root) {
+    std::vector<Expr> order;
+    std::unordered_set<const ExprNode*> seen;
+    auto walk = [&](auto& self, const Expr& expr) -> void {
+        if (!seen.insert(expr.id()).second) return;
+        if (!expr.as<Read>()) for_each_child(*expr, [&](const Expr& kid) { self(self, kid); });
+        order.push_back(expr);
+    };
+    walk(walk, root);
+    std::reverse(order.begin(), order.end());
+    return order;
+}
+
+class Reverse {
+public:
+    Reverse(const Expr& root, const Expr& adjoint, const Expr& result) {
+        adjoints_[root.id()] = adjoint;
+        for (const Expr& node : parents_first(root)) {
+            Expr incoming = adjoints_[node.id()];
+            if (incoming.defined()) pass(node, incoming, node.same(root) ? result : node);
+        }
+    }
+    std::vector<ReadAdjoint> reads;
+
+private:
+    void give(const Expr& kid, const Expr& adjoint) {
+        if (!is_float(kid.type()) || kid.as<FloatConstant>() || !adjoint.defined()) return;
+        Expr& sum = adjoints_[kid.id()];
+        sum = add_adjoints(sum, adjoint);
+    }
+
+    void pass(const Expr& node, const Expr& adjoint, const Expr& value) {
+        if (auto* unary = node.as<Unary>()) {
+            give(unary->a, through_unary(unary->op, adjoint, unary->a, value));
+        } else if (auto* binary = node.as<Binary>()) {
+            auto [a, b] = through_binary(binary->op, adjoint, binary->a, binary->b, value);
+            give(binary->a, a);
+            give(binary->b, b);
+        } else if (auto* fma = node.as<Fma>()) {
+            give(fma->a, times(adjoint, fma->b));
+            give(fma->b, times(adjoint, fma->a));
+            give(fma->c, adjoint);
+        } else if (auto* select = node.as<Select>()) {
+            give(select->yes, where_true(select->condition, adjoint));
+            give(select->no, where_true(!select->condition, adjoint));
+        } else if (auto* cast = node.as<Cast>(); cast && is_float(cast->a.type())) {
+            give(cast->a,
+                 inside(adjoint, [&](const Expr& a) { return cast_unchecked(adjoint_type(cast->a.type()), a); }));
+        } else if (node.as<Read>()) {
+            collect(node, adjoint);
+        }
+        internal_check(!node.as<Reduce>() && !node.as<Load>(), "adjoints of {}", to_string(node));
+    }
+
+    void collect(const Expr& read, const Expr& adjoint) {
+        for (ReadAdjoint& known : reads) {
+            if (!equal(known.read, read)) continue;
+            known.adjoint = add_adjoints(known.adjoint, adjoint);
+            return;
+        }
+        reads.push_back({read, adjoint});
+    }
+
+    std::unordered_map<const ExprNode*, Expr> adjoints_;
+};
+
+}  // namespace
+
+Expr add_adjoints(const Expr& a, const Expr& b) {
+    if (!a.defined()) return b;
+    return b.defined() ? a + b : a;
+}
+
+Expr where_true(const Expr& condition, const Expr& adjoint) {
+    if (!adjoint.defined()) return {};
+    return select_unchecked(condition, adjoint, constant(adjoint.type(), 0.0));
+}
+
+std::vector<ReadAdjoint> adjoints_of_reads(const Expr& expr, const Expr& adjoint, const Expr& result) {
+    return Reverse(expr, adjoint, result).reads;
+}
+
+}  // namespace tw

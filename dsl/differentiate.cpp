@@ -1,0 +1,377 @@
+// Reverse accumulation over the operations that an output needs.
+#include "dsl/differentiate.h"
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "dsl/adjoints.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+using Key = std::pair<const Operation*, int>;
+Key key_of(const Tensor& tensor) { return {tensor.operation().get(), tensor.output()}; }
+
+std::string shape_text(const std::vector<Expr>& shape) {
+    std::vector<std::string> extents;
+    for (const Expr& extent : shape) extents.push_back(to_string(extent));
+    return fmt::format("[{}]", fmt::join(extents, ", "));
+}
+
+bool equal_shapes(const Tensor& a, const Tensor& b) {
+    if (a.rank() != b.rank()) return false;
+    for (int d = 0; d < a.rank(); ++d)
+        if (!equal(a.shape()[d], b.shape()[d])) return false;
+    return true;
+}
+
+Shape shape_of(const Tensor& tensor) { return {tensor.shape().begin(), tensor.shape().end()}; }
+
+Expr element(const Tensor& tensor, const std::vector<Expr>& indices) {
+    return tensor.read({indices.begin(), indices.end()}, tensor.operation()->where);
+}
+Expr element_as(Type type, const Tensor& tensor, const std::vector<Expr>& indices) {
+    return cast_unchecked(type, element(tensor, indices));
+}
+
+/// A reduction of one component by one of the four operations with a derivative.
+std::optional<BinaryOp> operation_of(const ReducerNode& reducer) {
+    if (reducer.combined.size() != 1) return {};
+    auto* node = reducer.combined[0].as<Binary>();
+    if (!node || !node->a.same(reducer.left[0]) || !node->b.same(reducer.right[0])) return {};
+    return node->op;
+}
+
+/// One output of an operation, with the axes that its body is written in.
+struct Definition {
+    Tensor tensor;
+    const std::vector<Expr>& axes() const { return tensor.operation()->axes; }
+    const Expr& body() const { return tensor.operation()->outputs[tensor.output()].body; }
+};
+
+class Differentiation {
+public:
+    Differentiation(const Tensor& output, const Tensor& adjoint, const std::vector<Tensor>& inputs,
+                    std::source_location where)
+        : where_(where) {
+        auto operations = operations_of({output});
+        for (const auto& operation : operations) names_.insert(operation->name);
+        for (const Tensor& input : inputs) mark_needed(operations, input);
+        given_[key_of(output)] = adjoint;
+        for (size_t n = operations.size(); n-- > 0;)
+            for (size_t o = 0; o < operations[n]->outputs.size(); ++o)
+                visit_tensor({operations[n], static_cast<int>(o)});
+        for (const Tensor& input : inputs) visit_tensor(input);
+    }
+
+    Tensor gradient(const Tensor& input) {
+        auto found = finished_.find(key_of(input));
+        if (found != finished_.end()) return as_type(input.type(), found->second, "d_" + input.name());
+        auto zero = [&](const std::vector<Expr>&) { return cast(input.type(), 0.0); };
+        return compute(fresh_name("d_" + input.name()), shape_of(input), zero, where_);
+    }
+
+private:
+    /// Only operations between an input and the output pass adjoints on.
+    void mark_needed(const std::vector<std::shared_ptr<const Operation>>& operations, const Tensor& input) {
+        needed_.insert(input.operation().get());
+        for (const auto& operation : operations)
+            if (passes_adjoints(*operation)) needed_.insert(operation.get());
+    }
+
+    bool passes_adjoints(const Operation& operation) const {
+        bool passes = false;
+        if (operation.gradient) {
+            for (const Tensor& input : operation.gradient->inputs)
+                passes = passes || needed_.count(input.operation().get());
+            return passes;
+        }
+        for (const auto& output : operation.outputs)
+            if (output.body.defined())
+                visit(output.body, [&](const Expr& e) {
+                    auto* read = e.as<Read>();
+                    passes = passes || (read && needed_.count(read->operation.get()));
+                });
+        return passes;
+    }
+
+    std::string fresh_name(const std::string& wish) {
+        std::string name = wish;
+        for (int n = 2; !names_.insert(name).second; ++n) name = fmt::format("{}_{}", wish, n);
+        return name;
+    }
+
+    /// All readers are done: adds up what they contributed, and passes it on.
+    void visit_tensor(const Tensor& tensor) {
+        Key key = key_of(tensor);
+        if (finished_.count(key) || !needed_.count(key.first)) return;
+        Tensor adjoint = total(tensor);
+        if (!adjoint.defined()) return;
+        finished_[key] = adjoint;
+        const Operation& operation = *tensor.operation();
+        if (operation.gradient) return follow_rule(*operation.gradient, tensor, adjoint);
+        if (!operation.is_input()) differentiate({tensor}, adjoint);
+    }
+
+    Tensor total(const Tensor& tensor) {
+        Key key = key_of(tensor);
+        auto parts = parts_.find(key);
+        auto given = given_.find(key);
+        if (given != given_.end() && parts == parts_.end()) return given->second;
+        if (parts == parts_.end()) return {};
+        Type type = adjoint_type(tensor.type());
+        // the only reader of an input casts at once
+        Type stored = tensor.operation()->is_input() ? tensor.type() : type;
+        Tensor same = given == given_.end() ? forwarded(parts->second, stored) : Tensor();
+        if (same.defined()) return same;
+        return compute(
+            fresh_name("d_" + tensor.name()), shape_of(tensor),
+            [&](const std::vector<Expr>& axes) {
+                Expr sum;
+                if (given != given_.end()) sum = element_as(type, given->second, axes);
+                for (const Part& part : parts->second) {
+                    Substitution rename;
+                    for (size_t d = 0; d < axes.size(); ++d) rename.emplace_back(part.axes[d], axes[d]);
+                    sum = add_adjoints(sum, substitute(part.value, rename));
+                }
+                return cast_unchecked(stored, sum);
+            },
+            where_);
+    }
+
+    struct Part {
+        std::vector<Expr> axes;  // variables of the tensor's shape
+        Expr value;
+    };
+
+    /// The tensor that the only part just repeats; it may hold a storage type instead of the type asked for.
+    static Tensor forwarded(const std::vector<Part>& parts, Type type) {
+        if (parts.size() != 1 || parts[0].value.type() != type) return {};
+        Expr value = parts[0].value;
+        auto* cast = value.as<Cast>();  // readers of an adjoint convert it anyway
+        if (cast && adjoint_type(cast->a.type()) == type) value = cast->a;
+        auto* read = value.as<Read>();
+        if (!read || read->indices.size() != parts[0].axes.size()) return {};
+        for (size_t d = 0; d < read->indices.size(); ++d) {
+            auto* axis = parts[0].axes[d].as<Variable>();
+            if (!read->indices[d].same(parts[0].axes[d]) || !equal(axis->extent, read->operation->shape[d])) return {};
+        }
+        return {read->operation, read->output};
+    }
+
+    Tensor as_type(Type type, const Tensor& tensor, const std::string& name) {
+        if (tensor.type() == type) return tensor;
+        return compute(
+            fresh_name(name), shape_of(tensor),
+            [&](const std::vector<Expr>& axes) { return element_as(type, tensor, axes); }, where_);
+    }
+
+    void follow_rule(const GradientRule& rule, const Tensor& tensor, const Tensor& given) {
+        Tensor adjoint = as_type(adjoint_type(tensor.type()), given, "d_" + tensor.name());
+        std::vector<Tensor> results = rule.inputs.empty() ? std::vector<Tensor>() : rule.function(tensor, adjoint);
+        user_check(
+            results.size() == rule.inputs.size(), rule.where,
+            "with_gradient of '{}': the function returns {} tensors for {} inputs; return one each, undefined for zero",
+            tensor.name(), results.size(), rule.inputs.size());
+        for (size_t i = 0; i < results.size(); ++i) {
+            const Tensor &input = rule.inputs[i], &result = results[i];
+            if (!result.defined()) continue;
+            user_check(equal_shapes(input, result) && is_float(result.type()), rule.where,
+                       "with_gradient of '{}': the adjoint of '{}' is {} {}; it must be a float tensor of shape {}",
+                       tensor.name(), input.name(), name_of(result.type()), shape_text(result.shape()),
+                       shape_text(input.shape()));
+            std::vector<Expr> axes = axes_of(input);
+            add_part(input, axes, element_as(adjoint_type(input.type()), result, axes));
+        }
+    }
+
+    static std::vector<Expr> axes_of(const Tensor& tensor) {
+        std::vector<Expr> axes;
+        for (const Expr& extent : tensor.shape()) axes.push_back(reduce_axis("t", extent).variable);
+        return axes;
+    }
+
+    void add_part(const Tensor& tensor, const std::vector<Expr>& axes, const Expr& value) {
+        parts_[key_of(tensor)].push_back({axes, value});
+    }
+
+    void differentiate(const Definition& of, const Tensor& adjoint) {
+        auto* reduce = of.body().as<Reduce>();
+        if (reduce && !holds_reduction(reduce->values)) return through_reduction(of, *reduce, adjoint);
+        // every reduction inside becomes a tensor of its own
+        std::vector<Tensor> inner;
+        Expr body =
+            transform(of.body(), [&](const Expr& e) { return e.as<Reduce>() ? extract(of, e, inner) : Expr(); });
+        Expr incoming = element_as(adjoint_type(of.tensor.type()), adjoint, of.axes());
+        Expr result = adjoint_type(of.tensor.type()) == of.tensor.type() ? element(of.tensor, of.axes()) : body;
+        pass_on(adjoints_of_reads(body, incoming, result), of.axes());
+        for (size_t n = inner.size(); n-- > 0;) visit_tensor(inner[n]);
+    }
+
+    static bool holds_reduction(const std::vector<Expr>& exprs) {
+        bool found = false;
+        for (const Expr& expr : exprs) visit(expr, [&](const Expr& e) { found = found || e.as<Reduce>(); });
+        return found;
+    }
+
+    /// The reduction as a tensor over the axes that it depends on, read there.
+    Expr extract(const Definition& of, const Expr& expr, std::vector<Tensor>& inner) {
+        const Reduce& reduce = *expr.as<Reduce>();
+        std::vector<Expr> axes;
+        Shape shape;
+        for (const Expr& value : reduce.values)
+            visit(value, [&](const Expr& e) {
+                auto* variable = e.as<Variable>();
+                if (!variable || variable->kind != VariableKind::Index) return;
+                for (const std::vector<Expr>* known : {&reduce.axes, static_cast<const std::vector<Expr>*>(&axes)})
+                    for (const Expr& axis : *known)
+                        if (axis.same(e)) return;
+                axes.push_back(e);
+                shape.push_back(variable->extent);
+            });
+        std::string name = fresh_name(of.tensor.name() + "_" + reduce.reducer->name);
+        inner.push_back(compute(
+            name, shape,
+            [&](const std::vector<Expr>& own) {
+                Substitution rename;
+                for (size_t d = 0; d < axes.size(); ++d) rename.emplace_back(axes[d], own[d]);
+                return substitute(expr, rename);
+            },
+            of.tensor.operation()->where));
+        needed_.insert(inner.back().operation().get());
+        return element(inner.back(), axes);
+    }
+
+    void through_reduction(const Definition& of, const Reduce& reduce, const Tensor& adjoint) {
+        Expr incoming = element_as(of.tensor.type(), adjoint, of.axes());
+        std::vector<Expr> loops = of.axes();
+        loops.insert(loops.end(), reduce.axes.begin(), reduce.axes.end());
+        Expr value = reduce.values[0];
+        auto op = operation_of(*reduce.reducer);
+        if (op == BinaryOp::Mul)
+            incoming = incoming * element(product_of_others(of, reduce), loops);
+        else if (op == BinaryOp::Max || op == BinaryOp::Min)
+            incoming = share_of_extreme(of, reduce, incoming);
+        else
+            user_check(op == BinaryOp::Add, reduce.where,
+                       "gradients: '{}' reduces by '{}', which has no derivative; sum, prod, reduce_max and reduce_min "
+                       "have one, with_gradient(tensor, ...) gives another",
+                       of.tensor.name(), reduce.reducer->name);
+        pass_on(adjoints_of_reads(value, incoming, value), loops);
+    }
+
+    /// The elements that equal the extreme share its adjoint evenly.
+    Expr share_of_extreme(const Definition& of, const Reduce& reduce, const Expr& incoming) {
+        Type type = of.tensor.type();
+        Expr value = reduce.values[0];
+        Tensor ties = compute(
+            fresh_name(of.tensor.name() + "_ties"), shape_of(of.tensor),
+            [&](const std::vector<Expr>& own) {
+                Substitution rename;
+                for (size_t d = 0; d < own.size(); ++d) rename.emplace_back(of.axes()[d], own[d]);
+                Expr one =
+                    select_unchecked(value == element(of.tensor, of.axes()), constant(type, 1.0), constant(type, 0.0));
+                return substitute(sum(one, axes_from(reduce)), rename);
+            },
+            reduce.where);
+        return where_true(value == element(of.tensor, of.axes()), incoming / element(ties, of.axes()));
+    }
+
+    static std::vector<Axis> axes_from(const Reduce& reduce) {
+        std::vector<Axis> axes;
+        for (const Expr& variable : reduce.axes) {
+            Axis& axis = axes.emplace_back();
+            axis.variable = variable;
+            axis.extent = variable.as<Variable>()->extent;
+        }
+        return axes;
+    }
+
+    /// Without a division, which zeros would spoil: work grows with the square of the number of factors.
+    Tensor product_of_others(const Definition& of, const Reduce& reduce) {
+        Shape shape = shape_of(of.tensor);
+        for (const Axis& axis : axes_from(reduce)) shape.push_back(axis.extent);
+        size_t rank = of.axes().size();
+        return compute(
+            fresh_name(of.tensor.name() + "_others"), shape,
+            [&](const std::vector<Expr>& own) {
+                Substitution rename;
+                for (size_t d = 0; d < rank; ++d) rename.emplace_back(of.axes()[d], own[d]);
+                std::vector<Expr> same;
+                for (size_t r = 0; r < reduce.axes.size(); ++r) same.push_back(reduce.axes[r] == own[rank + r]);
+                Expr one = constant(of.tensor.type(), 1.0);
+                return prod(select_unchecked(all_of(same), one, substitute(reduce.values[0], rename)),
+                            axes_from(reduce));
+            },
+            reduce.where);
+    }
+
+    void pass_on(const std::vector<ReadAdjoint>& reads, const std::vector<Expr>& loops) {
+        for (const ReadAdjoint& part : reads) {
+            const Read& read = *part.read.as<Read>();
+            if (!needed_.count(read.operation.get())) continue;
+            Tensor tensor(read.operation, read.output);
+            std::vector<Expr> axes = axes_of(tensor);
+            add_part(tensor, axes, transpose_read(part, loops, axes));
+        }
+    }
+
+    std::source_location where_;
+    std::set<const Operation*> needed_;
+    std::set<std::string> names_;
+    std::map<Key, Tensor> given_, finished_;
+    std::map<Key, std::vector<Part>> parts_;
+};
+
+void check_given(const Tensor& output, const Tensor& adjoint, const std::vector<Tensor>& inputs,
+                 std::source_location where) {
+    user_check(output.defined() && adjoint.defined(), where,
+               "gradients: the output or its adjoint is undefined; declare both with input() or compute() first");
+    user_check(equal_shapes(output, adjoint), where,
+               "gradients: '{}' is {}, its adjoint '{}' is {}; give one of the same shape", output.name(),
+               shape_text(output.shape()), adjoint.name(), shape_text(adjoint.shape()));
+    for (const Tensor* tensor : {&output, &adjoint})
+        user_check(is_float(tensor->type()), where, "gradients: '{}' is {}; only floats have gradients", tensor->name(),
+                   name_of(tensor->type()));
+    for (const Tensor& input : inputs)
+        user_check(input.defined() && is_float(input.type()), where,
+                   "gradients: the input '{}' is {}; only tensors of floats have gradients",
+                   input.defined() ? input.name() : "?", input.defined() ? name_of(input.type()) : "undefined");
+}
+
+}  // namespace
+
+std::vector<Tensor> gradients(const Tensor& output, const Tensor& adjoint, const std::vector<Tensor>& inputs,
+                              std::source_location where) {
+    check_given(output, adjoint, inputs, where);
+    Differentiation differentiation(output, adjoint, inputs, where);
+    std::vector<Tensor> results;
+    for (const Tensor& input : inputs) results.push_back(differentiation.gradient(input));
+    return results;
+}
+
+Tensor with_gradient(const Tensor& tensor, const std::vector<Tensor>& inputs, const GradientFunction& function,
+                     std::source_location where) {
+    user_check(tensor.defined() && !tensor.operation()->is_input(), where,
+               "with_gradient: {} is not computed, so it has no derivative to replace; leave it out of gradients()",
+               tensor.defined() ? fmt::format("'{}'", tensor.name()) : "an undefined tensor");
+    const Operation& operation = *tensor.operation();
+    Tensor copy = compute(
+        tensor.name(), shape_of(tensor),
+        [&](const std::vector<Expr>& axes) {
+            Substitution rename;
+            for (size_t d = 0; d < axes.size(); ++d) rename.emplace_back(operation.axes[d], axes[d]);
+            return substitute(operation.outputs[tensor.output()].body, rename);
+        },
+        where);
+    auto ruled = std::make_shared<Operation>(*copy.operation());
+    ruled->gradient = std::make_shared<const GradientRule>(GradientRule{inputs, function, where});
+    return Tensor(ruled, 0);
+}
+
+Tensor stop_gradient(const Tensor& tensor, std::source_location where) { return with_gradient(tensor, {}, {}, where); }
+
+}  // namespace tw

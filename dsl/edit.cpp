@@ -1,0 +1,87 @@
+#include "dsl/edit.h"
+
+#include <algorithm>
+
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+
+using State = Schedule::State;
+
+Edit::Edit(std::unique_ptr<State>& target, std::source_location where)
+    : state(*target), where(where), step(static_cast<int>(target->trace.size())), target_(target) {}
+
+void Edit::commit(const std::string& cpp, const std::string& saved) {
+    check_rules(state, where);
+    refresh_regions(state, where);
+    state.tree = build_tree(state, where);
+    std::string prefix = where_prefix(where);
+    state.trace.push_back({cpp, where, prefix.substr(0, prefix.size() - 2)});
+    state.saved.push_back(saved);
+    *target_ = std::move(state);
+}
+
+int Edit::alive(Loop loop, const char* what) const {
+    user_check(loop.id >= 0 && loop.id < static_cast<int>(state.loops.size()), where,
+               "{}: this loop handle belongs to no loop of the schedule; take one from loops(), split() or fuse()", what);
+    const LoopRecord& record = state.loops[loop.id];
+    if (record.dead_step >= 0) {
+        const Step& consumer = state.trace[record.dead_step];
+        user_error(where, "{}: loop '{}' is gone: step [{}] {} ({}) consumed it; use the loops that it returned", what,
+                   record.name, record.dead_step, consumer.text, consumer.file_line);
+    }
+    user_check(!state.stages[record.stage].inlined, where, "{}: loop '{}' belongs to '{}', which was inlined", what,
+               record.name, state.stages[record.stage].definition.name);
+    return loop.id;
+}
+
+int Edit::stage(const StageRef& ref, const char* what) const {
+    int found = ref.tensor_.defined() ? state.stage_of(ref.tensor_.operation().get()) : ref.stage_.id;
+    if (ref.tensor_.defined() && found < 0) {
+        user_check(!ref.tensor_.operation()->is_input(), where,
+                   "{}: '{}' is an input, no computation; name a computed tensor", what, ref.tensor_.name());
+        user_error(where, "{}: '{}' is not computed in this schedule (or was inlined)", what, ref.tensor_.name());
+    }
+    user_check(found >= 0 && found < static_cast<int>(state.stages.size()), where,
+               "{}: this stage handle belongs to no stage of the schedule", what);
+    return found;
+}
+
+void add_root_loops(State& state, int stage, const std::vector<Expr>& data_extents) {
+    StageRecord& record = state.stages[stage];
+    const StageDefinition& definition = record.definition;
+    record.roots.clear();
+    record.relations.clear();
+    for (size_t d = 0; d < definition.axes.size(); ++d)
+        record.roots.push_back(state.add_loop(to_string(definition.axes[d]), data_extents[d], stage, false));
+    for (const Expr& axis : definition.reduce_axes)
+        record.roots.push_back(state.add_loop(to_string(axis), axis.as<Variable>()->extent, stage, true));
+    record.order = record.roots;
+}
+
+int add_stage(State& state, StageDefinition definition, int step) {
+    state.stages.push_back({.definition = std::move(definition), .step = step});
+    int stage = static_cast<int>(state.stages.size()) - 1;
+    add_root_loops(state, stage, state.stages[stage].definition.operation->shape);
+    return stage;
+}
+
+std::string unique_stage_name(const State& state, const std::string& wanted) {
+    std::string name = wanted;
+    auto taken = [&](const StageRecord& stage) { return stage.definition.name == name; };
+    for (int number = 2; std::any_of(state.stages.begin(), state.stages.end(), taken); ++number)
+        name = fmt::format("{}{}", wanted, number);
+    return name;
+}
+
+std::vector<int> attached_to(const State& state, int loop) {
+    std::vector<int> found;
+    for (size_t s = 0; s < state.stages.size(); ++s)
+        if (state.stages[s].attach == loop && !state.stages[s].inlined) found.push_back(static_cast<int>(s));
+    return found;
+}
+
+std::string loop_text(int loop) { return fmt::format("l{}", loop); }
+
+}  // namespace tw

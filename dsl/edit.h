@@ -1,0 +1,44 @@
+// What every schedule primitive is made of: an edit of a copy of the state, which takes the state's place when it holds.
+#pragma once
+#include <memory>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include "dsl/schedule_state.h"
+
+namespace tw {
+
+/// A step on a copy of the state: what fails leaves the schedule as it was.
+class Edit {
+public:
+    Edit(std::unique_ptr<Schedule::State>& target, std::source_location where);
+
+    /// Checks the rules, rebuilds the tree and records the step. `cpp` is the step as C++, `saved` as replay reads it.
+    void commit(const std::string& cpp, const std::string& saved);
+
+    /// The loop's index. Throws Error if it was consumed, or belongs to no stage that is left.
+    int alive(Loop loop, const char* what) const;
+    /// The stage's index. Throws Error if there is none.
+    int stage(const StageRef& ref, const char* what) const;
+
+    Schedule::State state;
+    std::source_location where;
+    int step;
+
+private:
+    std::unique_ptr<Schedule::State>& target_;
+};
+
+/// Adds a stage with loops of its own; returns its index.
+int add_stage(Schedule::State& state, StageDefinition definition, int step);
+/// A loop for each axis, none split; the old ones are forgotten.
+void add_root_loops(Schedule::State& state, int stage, const std::vector<Expr>& data_extents);
+/// `wanted`, or with a number behind it if a stage has that name.
+std::string unique_stage_name(const Schedule::State& state, const std::string& wanted);
+/// Stages that stand under the loop.
+std::vector<int> attached_to(const Schedule::State& state, int loop);
+/// "l5": a loop in a trace.
+std::string loop_text(int loop);
+
+}  // namespace tw

@@ -1,0 +1,134 @@
+// Partial reductions: one loop's iterations are reduced apart, then their results.
+#include <algorithm>
+
+#include "dsl/edit.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+using State = Schedule::State;
+
+std::vector<int> other_reduce_loops(const State& state, int stage, int along) {
+    std::vector<int> found;
+    for (int loop : state.stages[stage].order)
+        if (state.loops[loop].reduces && loop != along) found.push_back(loop);
+    return found;
+}
+
+Expr axis_like(const LoopRecord& loop) {
+    Variable axis{.name = loop.name, .min = 0, .extent = loop.extent};
+    if (auto bounds = bounds_of(loop.extent); bounds.max) axis.max = std::max<int64_t>(*bounds.max - 1, 0);
+    return make_expr(Type::I64, axis);
+}
+
+/// The stage's own reduction with the index of loop `along` as first dimension of the result; what the other reduce loops
+/// count is reduced.
+StageDefinition partial_definition(const State& state, int stage, int along) {
+    const StageRecord& record = state.stages[stage];
+    const StageDefinition& whole = record.definition;
+    StageDefinition partial = whole;
+    partial.name = unique_stage_name(state, whole.name + "_partial");
+    partial.axes.insert(partial.axes.begin(), axis_like(state.loops[along]));
+    partial.reduce_axes.clear();
+    Substitution axes{{state.loops[along].variable, partial.axes[0]}}, values;
+    for (int loop : other_reduce_loops(state, stage, along)) {
+        partial.reduce_axes.push_back(axis_like(state.loops[loop]));
+        axes.emplace_back(state.loops[loop].variable, partial.reduce_axes.back());
+    }
+    for (size_t r = 0; r < whole.reduce_axes.size(); ++r)
+        values.emplace_back(whole.reduce_axes[r],
+                            substitute(loop_value(state, record.roots[whole.axes.size() + r]), axes));
+    for (Expr& expr : partial.update) expr = simplify(substitute(expr, values));
+    for (Expr& condition : partial.terms_where) condition = simplify(substitute(condition, values));
+    for (const Relation& relation : record.relations)
+        if (relation.masked && state.loops[relation.whole].reduces)
+            partial.terms_where.push_back(simplify(
+                substitute(loop_value(state, relation.whole) < state.loops[relation.whole].extent, axes)));
+    partial.finish = whole.accumulators;
+
+    auto operation = std::make_shared<Operation>();
+    operation->name = partial.name;
+    operation->where = whole.operation->where;
+    operation->shape = whole.operation->shape;
+    operation->shape.insert(operation->shape.begin(), state.loops[along].extent);
+    operation->axes = partial.axes;
+    for (const Expr& accumulator : whole.accumulators) operation->outputs.push_back({accumulator.type(), accumulator});
+    partial.operation = operation;
+    return partial;
+}
+
+/// What is left: the partial results, combined in the loop's order.
+void combine_partials(StageDefinition& whole, const StageDefinition& partial, const LoopRecord& loop) {
+    Expr axis = axis_like(loop);
+    std::vector<Expr> indices{axis};
+    indices.insert(indices.end(), whole.axes.begin(), whole.axes.end());
+    Substitution fresh, operands;
+    for (size_t c = 0; c < whole.accumulators.size(); ++c) {
+        Type type = whole.accumulators[c].type();
+        Expr accumulator = make_expr(type, Variable{.name = "accumulator", .kind = VariableKind::Scalar});
+        fresh.emplace_back(whole.accumulators[c], accumulator);
+        operands.emplace_back(whole.reducer->left[c], accumulator);
+        operands.emplace_back(whole.reducer->right[c],
+                              make_expr(type, Read{partial.operation, static_cast<int>(c), indices}));
+        whole.accumulators[c] = accumulator;
+    }
+    for (Expr& expr : whole.finish) expr = substitute(expr, fresh);
+    for (size_t c = 0; c < whole.update.size(); ++c)
+        whole.update[c] = contract(simplify(substitute(whole.reducer->combined[c], operands)));
+    whole.reduce_axes = {axis};
+    whole.terms_where.clear();
+}
+
+}  // namespace
+
+Stage Schedule::partial(const StageRef& reduction, Loop loop, std::source_location where) {
+    Edit edit(state_, where);
+    State& state = edit.state;
+    int whole = edit.stage(reduction, "partial"), along = edit.alive(loop, "partial");
+    const LoopRecord record = state.loops[along];
+    const std::string name = state.stages[whole].definition.name;
+    user_check(record.stage == whole && record.reduces, where,
+               "partial({}, {}): the loop is no reduce loop of '{}'; name one of reduce({}), or what it was split into",
+               name, record.name, name, name);
+    user_check(record.level == Level::Serial, where, "partial({}, {}): the loop is bound to {}; bind(loop, serial) first",
+               name, record.name, tw::to_string(record.level));
+    user_check(state.stages[whole].attach < 0, where,
+               "partial({}, {}): '{}' stands in another kernel, its parts would not; take it out, or bind the loop to "
+               "threads",
+               name, record.name, name);
+    bool first = state.position(along) == state.first_reduce(whole);
+    user_check(first || state.stages[whole].definition.reducer->commutative, where,
+               "partial({}, {}): the reducer '{}' is not commutative, and '{}' is not the outermost reduce loop", name,
+               record.name, state.stages[whole].definition.reducer->name, record.name);
+    for (int id : state.stages[whole].order)
+        for (int other : attached_to(state, id))
+            user_check(!state.stages[other].after, where,
+                       "partial({}, {}): '{}' follows it under loop '{}'; do this step before", name, record.name,
+                       state.stages[other].definition.name, state.loops[id].name);
+
+    // The parts take over the loops, and with them what was decided about them.
+    StageRecord parts = state.stages[whole];
+    parts.definition = partial_definition(state, whole, along);
+    parts.step = edit.step;
+    parts.memory = Memory::Auto;
+    parts.roots.resize(state.stages[whole].definition.axes.size());
+    parts.roots.insert(parts.roots.begin(), along);
+    for (int loop : other_reduce_loops(state, whole, along)) parts.roots.push_back(loop);
+    std::erase_if(parts.relations, [&](const Relation& relation) { return state.loops[relation.whole].reduces; });
+    int partial = static_cast<int>(state.stages.size());
+    for (LoopRecord& each : state.loops)
+        if (each.stage == whole) each.stage = partial;
+    state.loops[along].reduces = false;
+    state.stages.push_back(parts);
+    combine_partials(state.stages[whole].definition, parts.definition, record);
+    add_root_loops(state, whole, state.stages[whole].definition.operation->shape);
+    state.notes.push_back(fmt::format("[{}] the terms of '{}' are combined in parts along '{}': floats may differ by rounding",
+                                      edit.step, name, record.name));
+    edit.commit(fmt::format("Stage {} = s.partial({}, {});", parts.definition.name, name, loop_text(along)),
+                fmt::format("partial {} {}", whole, along));
+    return {partial};
+}
+
+}  // namespace tw

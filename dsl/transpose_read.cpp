@@ -1,0 +1,159 @@
+// From "point (i, k) reads element f(i, k)" to "element t is read by the points that solve f(i, k) = t".
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+#include "dsl/adjoints.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+const Expr& extent_of(const Expr& variable) { return variable.as<Variable>()->extent; }
+Expr integer(int64_t value) { return constant(Type::I64, value); }
+
+/// A reduce axis in the place of a loop: `i`, which names a dimension of the result, becomes `ri`.
+Expr fresh(const Expr& like, const Expr& extent) {
+    const std::string& name = like.as<Variable>()->name;
+    bool names_dimension = name.size() == 1 && std::string("ijpquv").find(name) != std::string::npos;
+    return reduce_axis(names_dimension ? "r" + name : name, extent).variable;
+}
+
+/// Reads below a condition that keeps them inside.
+Expr guard_reads(const Expr& expr) {
+    return transform(expr, [](const Expr& e) -> Expr {
+        auto* read = e.as<Read>();
+        if (!read || read->guarded) return {};
+        Read guarded = *read;
+        guarded.guarded = true;
+        return make_expr(e.type(), std::move(guarded));
+    });
+}
+
+/// The points that meet the target: loop variables as expressions of the target's and of the free ones.
+class Solution {
+public:
+    Solution(const Expr& read, const std::vector<Expr>& loops, const std::vector<Expr>& target) {
+        for (const Expr& loop : loops) {
+            free_.push_back(fresh(loop, extent_of(loop)));
+            solved_.emplace_back(loop, free_.back());
+        }
+        const std::vector<Expr>& indices = read.as<Read>()->indices;
+        for (const Expr& index : indices) split_divided(index);
+        std::vector<size_t> open;
+        for (size_t d = 0; d < indices.size(); ++d)
+            if (!solve(apply(indices[d]), target[d])) open.push_back(d);
+        for (size_t d : open) require(apply(indices[d]) == target[d]);  // gathers, diagonals
+    }
+
+    Expr apply(const Expr& expr) const { return simplify(substitute(expr, solved_)); }
+    /// Sums over what is left free, where the conditions hold.
+    Expr sum_of(const Expr& adjoint) const;
+
+private:
+    /// v / c and v % c become variables of their own, v = q * c + r.
+    void split_divided(const Expr& index) {
+        std::vector<std::pair<Expr, int64_t>> found;
+        visit(apply(index), [&](const Expr& e) {
+            auto* node = e.as<Binary>();
+            if (!node || (node->op != BinaryOp::Div && node->op != BinaryOp::Mod)) return;
+            int64_t divisor = as_constant(node->b).value_or(0);
+            if (divisor > 1 && is_free(node->a)) found.emplace_back(node->a, divisor);
+        });
+        if (found.empty()) return;
+        auto [variable, divisor] = found[0];
+        Expr extent = extent_of(variable);
+        Expr outer = fresh(variable, simplify((extent + (divisor - 1)) / divisor));
+        Expr inner = fresh(variable, integer(divisor));
+        eliminate(variable, outer * divisor + inner);
+        require(outer * divisor + inner < extent);
+        free_.push_back(outer);
+        free_.push_back(inner);
+        split_divided(index);
+    }
+
+    bool is_free(const Expr& e) const {
+        return std::any_of(free_.begin(), free_.end(), [&](const Expr& v) { return v.same(e); });
+    }
+
+    /// Solves index = target for the largest free variable that stands there affinely; false if there is none.
+    bool solve(const Expr& index, const Expr& target) {
+        Affine affine = affine_of(index);
+        Expr best;
+        for (const Expr& variable : free_) {
+            int64_t factor = coefficient(affine, variable).value_or(0);
+            if (factor != 0 && (!best.defined() || is_larger(variable, best))) best = variable;
+        }
+        if (!best.defined()) return false;
+        int64_t factor = *coefficient(affine, best);
+        Expr rest = simplify(substitute(index, {{best, integer(0)}}));
+        Expr distance = simplify(factor > 0 ? target - rest : rest - target);
+        factor = std::abs(factor);
+        if (factor != 1) require(distance % factor == 0);
+        Expr value = simplify(distance / factor);
+        Expr extent = extent_of(best);
+        eliminate(best, value);
+        auto* same = value.as<Variable>();
+        if (same && same->extent.defined() && equal(same->extent, extent)) return true;
+        require(value >= 0);
+        require(value < extent);
+        return true;
+    }
+
+    static bool is_larger(const Expr& a, const Expr& b) {
+        auto x = bounds_of(extent_of(a)).max, y = bounds_of(extent_of(b)).max;
+        return y && (!x || *x > *y);
+    }
+
+    void require(const Expr& condition) {
+        Expr simple = simplify(condition);
+        if (!is_constant(simple, 1) && prove(simple) != true) conditions_.push_back(simple);
+    }
+
+    void eliminate(const Expr& variable, const Expr& value) {
+        Substitution step{{variable, value}};
+        for (auto& [from, to] : solved_) to = simplify(substitute(to, step));
+        for (Expr& condition : conditions_) condition = simplify(substitute(condition, step));
+        free_.erase(std::find_if(free_.begin(), free_.end(), [&](const Expr& v) { return v.same(variable); }));
+    }
+
+    std::vector<Expr> free_;
+    Substitution solved_;  // loop variable -> its value
+    std::vector<Expr> conditions_;
+};
+
+Expr Solution::sum_of(const Expr& adjoint) const {
+    Expr value = adjoint;
+    std::vector<Expr> conditions;
+    for (const Expr& condition : conditions_)
+        if (!is_constant(simplify(condition), 1)) conditions.push_back(simplify(condition));
+    if (!conditions.empty()) {
+        Expr all = conditions[0];
+        for (size_t c = 1; c < conditions.size(); ++c) all = all && guard_reads(conditions[c]);
+        value = where_true(all, guard_reads(value));
+    }
+    value = simplify(value);
+    std::vector<Axis> axes;
+    Expr repeats = integer(1);
+    for (const Expr& variable : free_) {
+        if (!contains(value, variable)) {
+            repeats = repeats * extent_of(variable);
+            continue;
+        }
+        Axis& axis = axes.emplace_back();
+        axis.variable = variable;
+        axis.extent = extent_of(variable);
+    }
+    if (!is_constant(simplify(repeats), 1)) value = value * cast(value.type(), simplify(repeats));
+    return axes.empty() ? value : sum(value, axes);
+}
+
+}  // namespace
+
+Expr transpose_read(const ReadAdjoint& part, const std::vector<Expr>& loops, const std::vector<Expr>& target) {
+    Solution solution(part.read, loops, target);
+    return solution.sum_of(solution.apply(part.adjoint));
+}
+
+}  // namespace tw

@@ -1,0 +1,6 @@
+// What users include to train: layers, the tape, optimizers.
+#pragma once
+#include <tilewright/tilewright.h>
+
+#include "ops/layers.h"
+#include "ops/optimizer.h"

@@ -1,0 +1,129 @@
+#include "ops/autograd.h"
+
+#include <map>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "ops/operator.h"
+#include "schedules/choose.h"
+#include "support/error.h"
+
+namespace tw::nn {
+namespace {
+
+int64_t bytes_of_shape(Type type, const std::vector<int64_t>& shape) {
+    int64_t elements = 1;
+    for (int64_t extent : shape) elements *= extent;
+    return elements * bytes_of(type);
+}
+
+/// grad += part.
+void accumulate(const Tensor& grad, const Tensor& part) {
+    Backend& backend = *grad.backend();
+    const Executable& add = backend.built("accumulate " + shape_text(grad.shape()), [&](const Target& target) {
+        Shape shape(grad.shape().begin(), grad.shape().end());
+        tw::Tensor old = input("grad", f32, shape), term = input("part", f32, shape);
+        tw::Tensor total = compute("total", shape, [&](const std::vector<Expr>& at) {
+            return old.read({at.begin(), at.end()}) + term.read({at.begin(), at.end()});
+        });
+        Schedule s = schedules::choose_schedule({total}, target);
+        s.in_place(total, old);
+        return s;
+    });
+    backend.run(add, {.buffers = {{"grad", grad.data()}, {"part", part.data()}}, .sizes = {}, .scalars = {}});
+}
+
+/// Computed tensors that the loss depends on, producers first.
+void visit_tape(const Tensor& tensor, std::set<const Node*>& seen, std::vector<Tensor>& order) {
+    const Node* node = tensor.creator().get();
+    if (!node || !seen.insert(node).second) return;
+    if (node->released)
+        throw_error(Error,
+                    "backward: the call that made '{}' has been released by an earlier backward(); compute it again",
+                    tensor.name());
+    for (const Tensor& input : node->inputs) visit_tape(input, seen, order);
+    order.push_back(tensor);
+}
+
+}  // namespace
+
+std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+Tensor::Tensor(std::shared_ptr<Backend> backend, Type type, std::vector<int64_t> shape, const std::string& name)
+    : state_(std::make_shared<State>()) {
+    state_->data = backend->device()->allocate(bytes_of_shape(type, shape), name);
+    state_->backend = std::move(backend);
+    state_->type = type;
+    state_->shape = std::move(shape);
+    state_->name = name;
+}
+
+Tensor::Tensor(std::shared_ptr<Backend> backend, const HostArray& host, const std::string& name)
+    : Tensor(std::move(backend), host.type, host.shape, name) {
+    copy_from_host(host);
+}
+
+const std::shared_ptr<Backend>& Tensor::backend() const { return state_->backend; }
+Type Tensor::type() const { return state_->type; }
+const std::vector<int64_t>& Tensor::shape() const { return state_->shape; }
+const std::string& Tensor::name() const { return state_->name; }
+const Buffer& Tensor::data() const { return state_->data; }
+bool Tensor::requires_grad() const { return state_->requires_grad; }
+const Tensor& Tensor::grad() const { return state_->grad; }
+const std::shared_ptr<Node>& Tensor::creator() const { return state_->creator; }
+
+HostArray Tensor::to_host() const {
+    if (backend()->recording())
+        throw_error(Error, "'{}' is read while a step is recorded: nothing has run yet; read it after the graph",
+                    name());
+    HostArray host = host_array(type(), shape());
+    data().copy_to_host(host.bytes.data());
+    return host;
+}
+
+void Tensor::copy_from_host(const HostArray& host) const {
+    if (host.type != type() || host.shape != shape())
+        throw_error(Error, "'{}' is {} {}, the host array {} {}; give one of the same type and shape", name(),
+                    name_of(type()), shape_text(shape()), name_of(host.type), shape_text(host.shape));
+    data().copy_from_host(host.bytes.data());
+}
+
+const Tensor& Tensor::set_requires_grad() const {
+    if (type() != f32)
+        throw_error(Error, "'{}' is {}: gradients are computed for f32 tensors only", name(), name_of(type()));
+    state_->requires_grad = true;
+    return *this;
+}
+
+void backward(const Tensor& loss) {
+    if (loss.type() != f32 || !loss.shape().empty())
+        throw_error(Error, "backward: the loss must be an f32 scalar, '{}' is {} {}; reduce it first", loss.name(),
+                    name_of(loss.type()), shape_text(loss.shape()));
+    if (!loss.creator())
+        throw_error(Error,
+                    "backward: '{}' depends on no tensor that requires a gradient; call set_requires_grad() on one",
+                    loss.name());
+    std::set<const Node*> seen;
+    std::vector<Tensor> order;
+    visit_tape(loss, seen, order);
+    std::map<const void*, Tensor> grads;  // by tensor
+    for (auto output = order.rbegin(); output != order.rend(); ++output) {
+        Node& node = *output->creator();
+        const Buffer& adjoint = output->same(loss) ? loss.backend()->one() : grads.at(output->state_.get()).data();
+        std::vector<Tensor> parts = node.operation->gradients_of(node.inputs, adjoint);
+        for (size_t i = 0; i < parts.size(); ++i) {
+            if (!parts[i].defined()) continue;
+            auto [place, first] = grads.emplace(node.inputs[i].state_.get(), parts[i]);
+            if (!first) accumulate(place->second, parts[i]);
+            if (!node.inputs[i].creator()) node.inputs[i].state_->grad = place->second;
+        }
+        grads.erase(output->state_.get());
+    }
+    for (const Tensor& output : order) {
+        output.creator()->inputs.clear();
+        output.creator()->released = true;
+    }
+}
+
+}  // namespace tw::nn

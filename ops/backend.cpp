@@ -1,0 +1,40 @@
+#include "ops/backend.h"
+
+namespace tw::nn {
+
+Backend::Backend(std::shared_ptr<Device> device) : device_(std::move(device)), target_(tw::target(device_->arch())) {}
+
+const Executable& Backend::built(const std::string& key, const std::function<Schedule(const Target&)>& make) {
+    auto found = built_.find(key);
+    if (found == built_.end()) found = built_.emplace(key, Executable(build(make(target_)), device_)).first;
+    return found->second;
+}
+
+void Backend::run(const Executable& executable, const Arguments& arguments) {
+    for (Launch& launch : executable.prepare(arguments)) {
+        if (recording_)
+            recording_->push_back(std::move(launch));
+        else
+            launch.run();
+    }
+}
+
+Graph Backend::record(const std::function<void()>& step) {
+    std::vector<Launch> launches;
+    struct Recording {
+        std::vector<Launch>*& target;
+        ~Recording() { target = nullptr; }
+    } scope{recording_ = &launches};
+    step();
+    return device_->record(launches);
+}
+
+const Buffer& Backend::one() {
+    if (!one_) {
+        one_ = device_->allocate(sizeof(float), "one");
+        one_.write(std::vector<float>{1});
+    }
+    return one_;
+}
+
+}  // namespace tw::nn

@@ -1,0 +1,43 @@
+// What executes a network: one device, the kernels built for it so far, and either running or recording.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dsl/schedule.h"
+#include "ops/executable.h"
+
+namespace tw::nn {
+
+/// A pure executor: it knows no gradients. For one thread at a time.
+class Backend {
+public:
+    explicit Backend(std::shared_ptr<Device> device);
+
+    const std::shared_ptr<Device>& device() const { return device_; }
+    const Target& target() const { return target_; }
+
+    /// The executable of this key; `make` schedules it on first use. Throws what building and loading throw.
+    const Executable& built(const std::string& key, const std::function<Schedule(const Target&)>& make);
+    size_t num_built() const { return built_.size(); }
+
+    /// Launches on the default stream without waiting or, while record() runs, adds to the recording.
+    void run(const Executable& executable, const Arguments& arguments);
+    /// Calls `step`; its launches become a graph instead of running. Buffers that it made live as long as the graph.
+    Graph record(const std::function<void()>& step);
+    bool recording() const { return recording_ != nullptr; }
+
+    /// The number 1 as f32 on the device: the adjoint of a loss.
+    const Buffer& one();
+
+private:
+    std::shared_ptr<Device> device_;
+    Target target_;
+    std::map<std::string, Executable> built_;
+    std::vector<Launch>* recording_ = nullptr;
+    Buffer one_;
+};
+
+}  // namespace tw::nn

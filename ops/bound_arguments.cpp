@@ -1,0 +1,117 @@
+#include "ops/bound_arguments.h"
+
+#include <algorithm>
+
+#include "codegen/passes.h"
+#include "dsl/check_bindings.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+bool share_bytes(const Buffer& one, const Buffer& other) {
+    return one.pointer() < other.pointer() + uint64_t(other.bytes()) &&
+           other.pointer() < one.pointer() + uint64_t(one.bytes());
+}
+
+Argument boolean_argument(bool value) {
+    auto byte = static_cast<std::byte>(value);
+    return Argument::bytes({&byte, 1});
+}
+
+}  // namespace
+
+const std::string& name_of_memory(const Tree& tree, const BufferRef& output) {
+    for (const auto& [out, in] : tree.in_place)
+        if (out == output) return in->name;
+    return output->name;
+}
+
+int64_t bytes_spanned(const BufferNode& buffer, const Bindings& sizes) {
+    std::vector<int64_t> shape = extents_of(buffer.shape, sizes), strides = extents_of(buffer.strides, sizes);
+    return span_elements(shape, strides.empty() ? dense_strides(shape) : strides) * bytes_of(buffer.type);
+}
+
+BoundArguments::BoundArguments(const Program& program, const Arguments& given, Device& device)
+    : tree_(program.tree()), numbers_{.inputs = {}, .sizes = given.sizes, .scalars = given.scalars} {
+    for (const Expr& size : tree_.sizes) bound_size(size, numbers_);
+    for (const Expr& scalar : tree_.scalars) bound_scalar(scalar, numbers_);
+    for (const BufferRef& input : tree_.inputs) bind_given_buffer(input, input->name, given);
+    for (const BufferRef& output : tree_.outputs) bind_given_buffer(output, name_of_memory(tree_, output), given);
+    for (const BufferRef& workspace : tree_.workspaces) bind_workspace(workspace, device);
+    for (const codegen::KernelText& kernel : program.kernels()) check_overlap(kernel);
+}
+
+void BoundArguments::bind_given_buffer(const BufferRef& node, const std::string& name, const Arguments& given) {
+    auto found = given.buffers.find(name);
+    if (found == given.buffers.end() || !found->second)
+        throw_error(Error, "launch: no buffer is given for '{}'; bind one of {} bytes", name,
+                    bytes_spanned(*node, numbers_));
+    int64_t needed = bytes_spanned(*node, numbers_);
+    if (found->second.bytes() < needed)
+        throw_error(Error, "launch: the buffer of '{}' has {} bytes, its shape and strides span {}", name,
+                    found->second.bytes(), needed);
+    buffers_[node.get()] = found->second;
+}
+
+void BoundArguments::bind_workspace(const BufferRef& node, Device& device) {
+    buffers_[node.get()] = device.allocate(bytes_spanned(*node, numbers_), node->name);
+}
+
+void BoundArguments::check_overlap(const codegen::KernelText& kernel) const {
+    for (size_t w = 0; w < kernel.arguments.size(); ++w) {
+        if (!kernel.written[w]) continue;
+        const BufferRef& written = kernel.arguments[w];
+        for (const BufferRef& other : kernel.arguments)
+            if (!may_overlap(written, other) && share_bytes(buffers_.at(written.get()), buffers_.at(other.get())))
+                throw_error(
+                    Error,
+                    "launch: the buffer of '{}' overlaps that of '{}', which kernel '{}' writes; give it memory "
+                    "of its own, or declare in_place",
+                    other->name, written->name, kernel.name);
+    }
+}
+
+bool BoundArguments::may_overlap(const BufferRef& one, const BufferRef& other) const {
+    return one == other || std::any_of(tree_.in_place.begin(), tree_.in_place.end(), [&](const auto& pair) {
+               return (pair.first == one && pair.second == other) || (pair.first == other && pair.second == one);
+           });
+}
+
+LaunchShape BoundArguments::shape_of(const codegen::KernelText& kernel) const {
+    auto blocks = [&](int dimension) { return extent_of(kernel.grid[dimension], numbers_); };
+    return {.grid = {blocks(0), blocks(1), blocks(2)},
+            .block = {kernel.threads, 1, 1},
+            .dynamic_shared_bytes = kernel.shared_bytes};
+}
+
+std::vector<Argument> BoundArguments::parameters_of(const codegen::KernelText& kernel) const {
+    std::vector<Argument> parameters;
+    for (size_t a = 0; a < kernel.arguments.size(); ++a) {
+        const Buffer& buffer = buffers_.at(kernel.arguments[a].get());
+        parameters.push_back(kernel.written[a] ? Argument(buffer) : Argument::read_only(buffer));
+    }
+    for (const Expr& size : kernel.sizes) parameters.push_back(size_argument(size));
+    for (const Expr& scalar : kernel.scalars) parameters.push_back(scalar_argument(scalar));
+    return parameters;
+}
+
+Argument BoundArguments::size_argument(const Expr& size) const {
+    int64_t value = bound_size(size, numbers_);
+    return codegen::argument_type(size) == Type::I32 ? Argument(static_cast<int32_t>(value)) : Argument(value);
+}
+
+Argument BoundArguments::scalar_argument(const Expr& scalar) const {
+    Value value = bound_scalar(scalar, numbers_);
+    switch (scalar.type()) {
+        case Type::F64: return Argument(value.real);
+        case Type::F32: return Argument(static_cast<float>(value.real));
+        case Type::I32: return Argument(static_cast<int32_t>(value.integer));
+        case Type::U32: return Argument(static_cast<uint32_t>(value.integer));
+        case Type::I64: return Argument(value.integer);
+        case Type::Bool: return boolean_argument(value.integer != 0);
+        default: fail_internal(__FILE__, __LINE__, "scalar type", fmt::format("{}", name_of(scalar.type())));
+    }
+}
+
+}  // namespace tw

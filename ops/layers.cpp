@@ -1,0 +1,97 @@
+#include "ops/layers.h"
+
+#include <cmath>
+
+#include "dsl/differentiate.h"
+#include "support/error.h"
+
+namespace tw::nn {
+namespace {
+
+const Operator& linear_operator() {
+    static const Operator op("linear", [](const std::vector<tw::Tensor>& in) {
+        const tw::Tensor &x = in[0], &w = in[1], &b = in[2];
+        Axis k = reduce_axis("k", x.shape()[1]);
+        return compute("linear", {x.shape()[0], w.shape()[0]},
+                       [&](Expr i, Expr j) { return sum(x(i, k) * w(j, k), k) + b(j); });
+    });
+    return op;
+}
+
+const Operator& relu_operator() {
+    static const Operator op("relu", [](const std::vector<tw::Tensor>& in) {
+        return compute("relu", {in[0].shape().begin(), in[0].shape().end()}, [&](const std::vector<Expr>& at) {
+            return tw::relu(in[0].read({at.begin(), at.end()}));
+        });
+    });
+    return op;
+}
+
+/// The row's maximum cancels: it is there for the range of exp.
+const Operator& cross_entropy_operator() {
+    static const Operator op("cross_entropy", [](const std::vector<tw::Tensor>& in) {
+        const tw::Tensor &x = in[0], &label = in[1];
+        const Expr &batch = x.shape()[0], &classes = x.shape()[1];
+        Axis c = reduce_axis("c", classes), b = reduce_axis("b", batch);
+        tw::Tensor top = stop_gradient(compute("top", {batch}, [&](Expr i) { return reduce_max(x(i, c), c); }));
+        tw::Tensor total = compute("total", {batch}, [&](Expr i) { return sum(exp(x(i, c) - top(i)), c); });
+        tw::Tensor row = compute("row", {batch}, [&](Expr i) { return log(total(i)) + top(i) - x(i, label(i)); });
+        return compute("loss", {}, [&] { return sum(row(b), b) / cast(f32, batch); });
+    });
+    return op;
+}
+
+Tensor seeded(std::shared_ptr<Backend> backend, std::vector<int64_t> shape, double bound, uint64_t seed,
+              const std::string& name) {
+    HostArray host = host_array(f32, shape);
+    fill_uniform(host, -bound, bound, seed);
+    Tensor tensor(std::move(backend), host, name);
+    return tensor.set_requires_grad();
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+    if (x.shape().size() != 2 || weight.shape().size() != 2 || x.shape()[1] != weight.shape()[1])
+        throw_error(Error, "linear: x is {}, the weight {}; x must be [batch, in] and the weight [out, in]",
+                    shape_text(x.shape()), shape_text(weight.shape()));
+    if (bias.shape() != std::vector<int64_t>{weight.shape()[0]})
+        throw_error(Error, "linear: the weight is {}, the bias {}; the bias must be [out]", shape_text(weight.shape()),
+                    shape_text(bias.shape()));
+    return linear_operator()({x, weight, bias});
+}
+
+Tensor relu(const Tensor& x) { return relu_operator()({x}); }
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
+    if (logits.shape().size() != 2 || labels.type() != i32 || labels.shape() != std::vector<int64_t>{logits.shape()[0]})
+        throw_error(Error, "cross_entropy: logits are {}, labels {} {}; give [batch, classes] and i32 [batch]",
+                    shape_text(logits.shape()), name_of(labels.type()), shape_text(labels.shape()));
+    return cross_entropy_operator()({logits, labels});
+}
+
+void check_labels(const std::vector<int32_t>& labels, int64_t classes) {
+    for (size_t i = 0; i < labels.size(); ++i)
+        if (labels[i] < 0 || labels[i] >= classes)
+            throw_error(Error, "label {} is {}, outside of 0..{}", i, labels[i], classes - 1);
+}
+
+double accuracy(const HostArray& logits, const std::vector<int32_t>& labels) {
+    if (logits.shape.size() != 2 || logits.shape[0] != int64_t(labels.size()))
+        throw_error(Error, "accuracy: logits are {}, labels [{}]; give [batch, classes] and [batch]",
+                    shape_text(logits.shape), labels.size());
+    int64_t right = 0;
+    for (int64_t i = 0; i < logits.shape[0]; ++i) {
+        int64_t best = 0;
+        for (int64_t c = 1; c < logits.shape[1]; ++c)
+            if (logits.at({i, c}).real > logits.at({i, best}).real) best = c;
+        right += best == labels[size_t(i)];
+    }
+    return labels.empty() ? 0 : double(right) / double(labels.size());
+}
+
+Linear::Linear(std::shared_ptr<Backend> backend, int64_t in, int64_t out, uint64_t seed)
+    : weight_(seeded(backend, {out, in}, 1 / std::sqrt(double(in)), 2 * seed, "weight")),
+      bias_(seeded(backend, {out}, 1 / std::sqrt(double(in)), 2 * seed + 1, "bias")) {}
+
+}  // namespace tw::nn

@@ -1,0 +1,55 @@
+// Operators: a declared expression is all that one needs. Gradient and schedules follow from it and can be replaced.
+//
+//   nn::Operator square("square", [](const std::vector<tw::Tensor>& in) {
+//       return compute("square", {in[0].shape()[0]}, [&](Expr i) { return in[0](i) * in[0](i); });
+//   });
+//   nn::Tensor y = square({x});
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dsl/tensor.h"
+#include "ops/autograd.h"
+
+namespace tw::nn {
+
+/// The result's expression over inputs of the types and shapes of a call; with_gradient() inside replaces the derived
+/// gradient. It is the place to refuse shapes.
+using Expression = std::function<tw::Tensor(const std::vector<tw::Tensor>& inputs)>;
+/// A schedule of the outputs: of the result, or of the gradients (d_<input>).
+using ScheduleFunction = std::function<Schedule(const std::vector<tw::Tensor>& outputs, const Target& target)>;
+
+struct OperatorState {
+    std::string name;
+    uint64_t serial = 0;  ///< tells operators of one name apart
+    Expression expression;
+    ScheduleFunction forward, backward;
+
+    Tensor call(const std::vector<Tensor>& inputs) const;
+    /// Gradients of the inputs that require them, undefined for the others.
+    std::vector<Tensor> gradients_of(const std::vector<Tensor>& inputs, const Buffer& adjoint) const;
+    /// The output, made by this call.
+    static Tensor link(const Tensor& output, std::shared_ptr<Node> creator);
+
+private:
+    std::string key(const char* what, const std::vector<Tensor>& inputs) const;
+    std::vector<tw::Tensor> declare_inputs(const std::vector<Tensor>& inputs) const;
+};
+
+/// A differentiable operation. Kernels are built once for each backend and list of input types and shapes.
+class Operator {
+public:
+    /// Schedules default to schedules::choose_schedule.
+    Operator(std::string name, Expression expression, ScheduleFunction forward = {}, ScheduleFunction backward = {});
+
+    /// Enqueues the kernels and, if an input requires a gradient, records the call. Throws Error without inputs, if
+    /// they are of several backends, and what the expression and the schedule throw.
+    Tensor operator()(const std::vector<Tensor>& inputs) const;
+
+private:
+    std::shared_ptr<const OperatorState> state_;
+};
+
+}  // namespace tw::nn

@@ -1,0 +1,72 @@
+#include "ops/optimizer.h"
+
+#include "dsl/schedule.h"
+#include "support/error.h"
+
+namespace tw::nn {
+namespace {
+
+std::vector<Operand> operands(const std::vector<Expr>& indices) { return {indices.begin(), indices.end()}; }
+
+/// One kernel: the new velocity over the old one, and behind it the parameter that it moves.
+Schedule schedule_update(const std::vector<int64_t>& extents, const Target& target) {
+    Shape shape(extents.begin(), extents.end());
+    tw::Tensor parameter = input("parameter", f32, shape), velocity = input("velocity", f32, shape);
+    tw::Tensor grad = input("grad", f32, shape), hyper = input("hyper", f32, {2});
+    tw::Tensor speed = compute("speed", shape, [&](const std::vector<Expr>& at) {
+        return hyper(1) * velocity.read(operands(at)) + grad.read(operands(at));
+    });
+    tw::Tensor updated = compute("updated", shape, [&](const std::vector<Expr>& at) {
+        return parameter.read(operands(at)) - hyper(0) * speed.read(operands(at));
+    });
+    Schedule s({speed, updated}, target);
+    std::vector<Loop> loops = s.data_loops(speed);
+    Loop all = loops[0];
+    for (size_t d = 1; d < loops.size(); ++d) all = s.fuse(all, loops[d]);
+    auto [block, element] = s.split(all, 256, Tail::Mask);
+    s.bind(block, grid.x);
+    s.bind(element, thread);
+    s.at(updated, element);
+    s.in_place(speed, velocity);
+    s.in_place(updated, parameter);
+    return s;
+}
+
+}  // namespace
+
+Sgd::Sgd(std::vector<Tensor> parameters, double rate, double momentum)
+    : parameters_(std::move(parameters)), momentum_(momentum) {
+    if (parameters_.empty()) throw_error(Error, "Sgd: no parameters; give those of the layers");
+    for (const Tensor& parameter : parameters_) {
+        if (parameter.shape().empty())
+            throw_error(Error, "Sgd: parameter '{}' is a scalar; give it the shape [1]", parameter.name());
+        velocities_.emplace_back(parameter.backend(), host_array(f32, parameter.shape()), "velocity");
+    }
+    hyper_ = Tensor(parameters_[0].backend(), f32, {2}, "hyper");
+    set_rate(rate);
+}
+
+void Sgd::set_rate(double rate) {
+    hyper_.data().write(std::vector<float>{static_cast<float>(rate), static_cast<float>(momentum_)});
+}
+
+void Sgd::step() {
+    for (size_t p = 0; p < parameters_.size(); ++p) {
+        const Tensor& parameter = parameters_[p];
+        if (!parameter.grad().defined())
+            throw_error(Error, "Sgd: parameter '{}' {} has no gradient; call backward() before step()",
+                        parameter.name(), shape_text(parameter.shape()));
+        Backend& backend = *parameter.backend();
+        const Executable& update = backend.built("sgd " + shape_text(parameter.shape()), [&](const Target& target) {
+            return schedule_update(parameter.shape(), target);
+        });
+        backend.run(update, {.buffers = {{"parameter", parameter.data()},
+                                         {"velocity", velocities_[p].data()},
+                                         {"grad", parameter.grad().data()},
+                                         {"hyper", hyper_.data()}},
+                             .sizes = {},
+                             .scalars = {}});
+    }
+}
+
+}  // namespace tw::nn

@@ -1,0 +1,22 @@
+// Row-wise computations whose rows are shared by the threads of a block.
+#pragma once
+#include "dsl/schedule.h"
+
+namespace tw::schedules {
+
+struct RowThreads {
+    int64_t threads = 256;   ///< that share one row
+    int64_t rows = 1;        ///< a block
+    int64_t neighbours = 4;  ///< elements that a thread moves at once
+    bool keep = true;        ///< what several stages read of a row stays in registers; else each computes it again
+};
+
+/// Threads for rows of so many elements: whole warps, each thread with a few vectors of `neighbours`.
+RowThreads row_threads(int64_t columns, int64_t neighbours);
+
+/// Schedules `y` over (row, ..., column) or, if it itself reduces, over rows, and every stage that it reads: a block
+/// takes `rows` rows at a time, the threads share a row's elements. Elementwise stages with one reader are inlined,
+/// results of reductions are in every thread. A scalar that the rows read is a kernel of its own.
+void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& shape);
+
+}  // namespace tw::schedules

@@ -1,0 +1,223 @@
+#include "schedules/families.h"
+
+#include <regex>
+
+#include "schedules/array_operators.h"
+#include "schedules/cooperative_rows.h"
+#include "schedules/elementwise.h"
+#include "schedules/long_reductions.h"
+#include "schedules/row_operators.h"
+#include "schedules/transposed.h"
+
+namespace tw::schedules {
+namespace {
+
+int64_t vector_of(Type type) { return 16 / bytes_of(type); }
+
+Tensor matrix(const KernelRequest& r) {
+    Shape shape = {r.extents[0], r.extents[1]};
+    return r.pitch ? input("x", r.type, shape, {r.pitch, 1}) : input("x", r.type, shape);
+}
+
+Schedule schedule_of(const Declared& declared, const Target& target) {
+    Schedule s(declared.outputs, target);
+    for (const auto& [out, in] : declared.in_place) s.in_place(out, in);
+    return s;
+}
+
+/// Bytes of the request's extents, `times` over.
+std::function<double(const KernelRequest&)> elements(double times) {
+    return [times](const KernelRequest& r) {
+        double count = times;
+        for (int64_t extent : r.extents) count *= static_cast<double>(extent);
+        return count;
+    };
+}
+std::function<double(const KernelRequest&)> bytes(double times) {
+    return [times](const KernelRequest& r) { return elements(times)(r) * bytes_of(r.type); };
+}
+
+Family row_family(const std::string& name, const std::string& description, double passes, double flops) {
+    auto make = [declare = row_operators().at(name)](const KernelRequest& r, const Target& target) {
+        std::vector<Tensor> y = declare(kept_rows(matrix(r)), reduce_axis("k", r.extents[1]), r.type);
+        Schedule s(y, target);
+        schedule_cooperative_rows(s, y[0], row_threads(r.extents[1], vector_of(r.type)));
+        return s;
+    };
+    return {.name = name,
+            .description = description,
+            .rank = 2,
+            .make = make,
+            .bytes = bytes(passes),
+            .flops = elements(flops),
+            .pitched = true};
+}
+
+Schedule make_column_sum(const KernelRequest& r, const Target& target) {
+    Declared sum = column_sum(matrix(r));
+    Schedule s = schedule_of(sum, target);
+    schedule_column_reduction(s, sum.outputs[0], r.extents[0],
+                              column_threads(r.extents[0], r.extents[1], vector_of(r.type)));
+    return s;
+}
+
+Schedule make_full(const Declared& declared, const KernelRequest& r, const Target& target) {
+    Schedule s = schedule_of(declared, target);
+    schedule_full_reduction(s, declared.outputs[0], r.extents[0], vector_of(r.type));
+    return s;
+}
+
+Schedule make_full_sum(const KernelRequest& r, const Target& target) {
+    return make_full(full_sum(input("x", r.type, {r.extents[0]})), r, target);
+}
+
+Schedule make_dot(const KernelRequest& r, const Target& target) {
+    return make_full(dot(r.extents[0], r.type), r, target);
+}
+
+Schedule make_transpose(const KernelRequest& r, const Target& target) {
+    Tensor x = matrix(r);
+    Declared y = transpose(x);
+    Schedule s = schedule_of(y, target);
+    schedule_transposed(s, y.outputs[0], x);
+    return s;
+}
+
+Schedule make_gelu_bias(const KernelRequest& r, const Target& target) {
+    Declared y = gelu_bias(matrix(r));
+    Schedule s = schedule_of(y, target);
+    schedule_elementwise(s, y.outputs[0], 256, vector_of(r.type), 2);
+    return s;
+}
+
+/// Names give positions x words x width.
+Schedule make_embedding(const KernelRequest& r, const Target& target) {
+    Declared y = embedding(r.extents[0], r.extents[1], r.extents[2], r.type);
+    Schedule s = schedule_of(y, target);
+    schedule_elementwise(s, y.outputs[0], 256, vector_of(r.type), 2);
+    return s;
+}
+
+Schedule make_embedding_gradient(const KernelRequest& r, const Target& target) {
+    Declared y = embedding_gradient(r.extents[0], r.extents[1], r.extents[2], r.type);
+    Schedule s = schedule_of(y, target);
+    int64_t neighbours = vector_of(r.type);
+    schedule_column_reduction(s, y.outputs[0], r.extents[0],
+                              {.lanes = 32, .rows = 8, .neighbours = neighbours, .chunk = r.extents[0]});
+    return s;
+}
+
+Schedule make_adamw(const KernelRequest& r, const Target& target) {
+    Declared step = adamw(r.extents[0]);
+    Schedule s = schedule_of(step, target);
+    schedule_elementwise(s, step.outputs[0], 256, 4);
+    return s;
+}
+
+double product_of(std::initializer_list<int64_t> factors) {
+    double product = 1;
+    for (int64_t factor : factors) product *= static_cast<double>(factor);
+    return product;
+}
+
+double embedding_bytes(const KernelRequest& r) {
+    return product_of({2, r.extents[0], r.extents[2], bytes_of(r.type)}) + product_of({4, r.extents[0]});
+}
+
+double embedding_gradient_bytes(const KernelRequest& r) {
+    return product_of({r.extents[0], r.extents[2], bytes_of(r.type)}) + product_of({4, r.extents[0]}) +
+           product_of({4, r.extents[1], r.extents[2]});
+}
+
+std::vector<Family> make_families() {
+    return {
+        row_family("row_sum", "sums of rows", 1, 1),
+        row_family("softmax", "exp(x) / sum of exp(x) along rows", 2, 4),
+        row_family("layernorm", "rows of mean 0 and variance 1, times gain plus bias", 2, 7),
+        row_family("rmsnorm", "rows over the root of their mean square, times gain", 2, 4),
+        row_family("argmax", "the largest element of each row and its place", 1, 1),
+        row_family("moments", "mean and variance of rows", 1, 4),
+        row_family("similarity", "cosine of each row and one query", 1, 4),
+        {.name = "column_sum",
+         .description = "sums of columns",
+         .rank = 2,
+         .make = make_column_sum,
+         .bytes = bytes(1),
+         .flops = elements(1),
+         .pitched = true},
+        {.name = "full_sum",
+         .description = "the sum of all elements",
+         .rank = 1,
+         .make = make_full_sum,
+         .bytes = bytes(1),
+         .flops = elements(1)},
+        {.name = "dot",
+         .description = "the dot product of two arrays",
+         .rank = 1,
+         .make = make_dot,
+         .bytes = bytes(2),
+         .flops = elements(2)},
+        {.name = "transpose",
+         .description = "y[i, j] = x[j, i] through shared memory",
+         .rank = 2,
+         .make = make_transpose,
+         .bytes = bytes(2),
+         .flops = elements(0),
+         .pitched = true},
+        {.name = "gelu_bias",
+         .description = "gelu(x + bias[column])",
+         .rank = 2,
+         .make = make_gelu_bias,
+         .bytes = bytes(2),
+         .flops = elements(9)},
+        {.name = "embedding",
+         .description = "rows of a table at ids; positions x words x width",
+         .rank = 3,
+         .make = make_embedding,
+         .bytes = embedding_bytes,
+         .flops = elements(0)},
+        {.name = "embedding_gradient",
+         .description = "gradients of a table's rows; positions x words x width",
+         .rank = 3,
+         .make = make_embedding_gradient,
+         .bytes = embedding_gradient_bytes,
+         .flops = elements(1)},
+        {.name = "adamw",
+         .description = "an AdamW step in place over flat arrays",
+         .rank = 1,
+         .make = make_adamw,
+         .bytes = bytes(7),
+         .flops = elements(16),
+         .f32_only = true},
+    };
+}
+
+std::vector<int64_t> extents_in(const std::string& text) {
+    static const std::regex number("[0-9]+");
+    std::vector<int64_t> result;
+    for (std::sregex_iterator at(text.begin(), text.end(), number), end; at != end; ++at)
+        result.push_back(std::stoll(at->str()));
+    return result;
+}
+
+}  // namespace
+
+const std::vector<Family>& families() {
+    static const std::vector<Family> all = make_families();
+    return all;
+}
+
+std::optional<KernelRequest> parse_request(const Family& family, const std::string& name) {
+    static const std::regex rest("_([0-9]{1,12}(?:x[0-9]{1,12})*)_(f32|bf16|f16)(?:_pitch([0-9]{1,12}))?");
+    std::smatch match;
+    std::string tail = name.substr(std::min(family.name.size(), name.size()));
+    if (name.rfind(family.name, 0) != 0 || !std::regex_match(tail, match, rest)) return {};
+    KernelRequest request{.extents = extents_in(match[1])};
+    request.type = match[2] == "f32" ? f32 : match[2] == "bf16" ? bf16 : f16;
+    if (match[3].matched) request.pitch = std::stoll(match[3]);
+    if (request.extents.size() != family.rank || (family.f32_only && request.type != f32)) return {};
+    if (match[3].matched && (!family.pitched || request.pitch < request.extents.back())) return {};
+    return request;
+}
+
+}  // namespace tw::schedules

@@ -1,0 +1,75 @@
+#include "schedules/long_reductions.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace tw::schedules {
+namespace {
+
+constexpr int64_t blocks_wanted = 2048;  // of 256 threads: about two waves of 132 multiprocessors
+constexpr int64_t least_terms = 8;       // a thread: loads that it can have in flight
+
+int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+/// A column tile a block (of each iteration of `outer`), vectors along columns, threads that share the terms.
+void schedule_columns(Schedule& s, const StageRef& stage, std::optional<Loop> outer, Loop columns,
+                      const ColumnThreads& shape) {
+    auto [tile, inside] = s.split(columns, shape.lanes * shape.neighbours, Tail::Mask);
+    auto [column, element] = s.split(inside, shape.neighbours);
+    auto [step, row] = s.split(s.reduce(stage), shape.rows, Tail::Mask);
+    if (outer)
+        s.order({*outer, tile, row, column, step, element});
+    else
+        s.order({tile, row, column, step, element});
+    s.bind(outer ? s.fuse(*outer, tile) : tile, grid.x);
+    s.bind(row, thread);
+    s.bind(column, thread);
+    if (shape.neighbours > 1) s.bind(element, tw::vector);
+}
+
+}  // namespace
+
+ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours) {
+    ColumnThreads shape{.neighbours = neighbours};
+    while (shape.lanes > 8 && shape.lanes / 2 * neighbours >= columns) shape.lanes /= 2, shape.rows *= 2;
+    shape.rows = std::min<int64_t>(shape.rows, 16);
+    int64_t tiles = std::max<int64_t>((columns + shape.lanes * neighbours - 1) / (shape.lanes * neighbours), 1);
+    int64_t chunks = std::max<int64_t>(blocks_wanted / tiles, 1);
+    shape.chunk = std::max(round_up((rows + chunks - 1) / chunks, shape.rows * least_terms), shape.rows * least_terms);
+    return shape;
+}
+
+void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape) {
+    std::vector<Loop> loops = s.data_loops(y);
+    std::optional<Loop> outer;
+    if (loops.size() == 2) outer = loops[0];
+    if (rows <= shape.chunk) return schedule_columns(s, y, outer, loops.back(), shape);
+    auto [chunk, inside] = s.split(s.reduce(y), shape.chunk, Tail::Mask);
+    Stage parts = s.partial(y, chunk);
+    std::vector<Loop> parts_loops = s.data_loops(parts);  // chunk, column
+    schedule_columns(s, parts, parts_loops[0], parts_loops[1], shape);
+    int64_t chunks = (rows + shape.chunk - 1) / shape.chunk;
+    schedule_columns(s, y, {}, s.data_loops(y)[0],
+                     {.lanes = 32, .rows = std::clamp<int64_t>(chunks / 4, 1, 8), .neighbours = 1});
+}
+
+void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t threads, int64_t neighbours) {
+    auto [step, inside] = s.split(s.reduce(stage), threads * neighbours, Tail::Mask);
+    auto [share, element] = s.split(inside, neighbours);
+    s.order({share, step, element});
+    s.bind(share, thread);
+    if (neighbours > 1) s.unroll(element);
+}
+
+void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_t neighbours) {
+    const int64_t threads = 256, step = threads * neighbours * least_terms;
+    int64_t size = std::max(round_up((count + blocks_wanted - 1) / blocks_wanted, step), step);
+    if (count <= size) return schedule_block_reduction(s, y, threads, neighbours);
+    auto [chunk, inside] = s.split(s.reduce(y), size, Tail::Mask);
+    Stage parts = s.partial(y, chunk);
+    s.bind(s.data_loops(parts)[0], grid.x);
+    schedule_block_reduction(s, parts, threads, neighbours);
+    schedule_block_reduction(s, y, threads, 4);
+}
+
+}  // namespace tw::schedules

@@ -1,0 +1,25 @@
+// Reductions with few results and many terms: blocks reduce chunks, a second kernel reduces their results.
+#pragma once
+#include "dsl/schedule.h"
+
+namespace tw::schedules {
+
+/// How a reduction along the leading dimension is dealt out. A block takes `lanes` vectors of `neighbours` columns of
+/// `chunk` rows; `rows` of its threads stand in one column.
+struct ColumnThreads {
+    int64_t lanes = 32, rows = 8, neighbours = 8;
+    int64_t chunk = 256;  ///< rows a block; all rows if there are no more
+};
+/// Chunks of about two waves of blocks on a large GPU, at least 8 rows a thread.
+ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours);
+
+/// Schedules `y` over columns with one reduce axis along `rows` rows. Over (other, columns) too, if they are one chunk.
+void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape);
+
+/// Schedules a scalar `y` with one reduce axis of `count` terms: vectors of `neighbours`, several in flight a thread.
+void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_t neighbours);
+
+/// Schedules a reduction without data axes for one block: its threads share the terms.
+void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t threads = 256, int64_t neighbours = 1);
+
+}  // namespace tw::schedules

@@ -1,0 +1,109 @@
+#include "schedules/row_operators.h"
+
+namespace tw::schedules {
+namespace {
+
+const double epsilon = 1e-5;  // of the variance, as in the usual layers
+
+Shape rows_of(const Tensor& x) { return {x.shape()[0]}; }
+Shape shape_of(const Tensor& x) { return {x.shape()[0], x.shape()[1]}; }
+
+/// Sums of two values in one pass.
+std::vector<Expr> two_sums(const Expr& a, const Expr& b, const Axis& k) {
+    static const Reducer reducer = make_reducer("two_sums", {constant(f32, 0.0), constant(f32, 0.0)},
+                                                [](const std::vector<Expr>& x, const std::vector<Expr>& y) {
+                                                    return std::vector<Expr>{x[0] + y[0], x[1] + y[1]};
+                                                });
+    return reduce(reducer, {a, b}, {k});
+}
+
+/// The elements as f32, whatever they are stored as.
+auto reader(const Tensor& stored) {
+    return [stored](const Expr& i, const Expr& j) { return cast(f32, stored(i, j)); };
+}
+
+}  // namespace
+
+Tensor kept_rows(const Tensor& stored) {
+    return compute("row", shape_of(stored), [&](Expr i, Expr j) { return stored(i, j); });
+}
+
+std::vector<Tensor> row_sum(const Tensor& stored, const Axis& k, Type result) {
+    auto x = reader(stored);
+    return {compute("y", rows_of(stored), [&](Expr i) { return cast(result, sum(x(i, k), k)); })};
+}
+
+std::vector<Tensor> softmax(const Tensor& stored, const Axis& k, Type result) {
+    auto x = reader(stored);
+    Tensor largest = compute("largest", rows_of(stored), [&](Expr i) { return reduce_max(x(i, k), k); });
+    Tensor shifted = compute("shifted", shape_of(stored), [&](Expr i, Expr j) { return exp(x(i, j) - largest(i)); });
+    Tensor scale = compute("scale", rows_of(stored), [&](Expr i) { return 1 / sum(shifted(i, k), k); });
+    return {compute("y", shape_of(stored), [&](Expr i, Expr j) { return cast(result, shifted(i, j) * scale(i)); })};
+}
+
+std::vector<Tensor> standardise(const Tensor& stored, const Axis& k, Type result) {
+    auto x = reader(stored);
+    std::vector<Tensor> moments =
+        compute_tuple("moments", rows_of(stored), [&](const std::vector<Expr>& i) { return welford(x(i[0], k), {k}); });
+    return {compute("y", shape_of(stored), [&](Expr i, Expr j) {
+        return cast(result, (x(i, j) - moments[0](i)) / sqrt(moments[1](i) / moments[2](i) + epsilon));
+    })};
+}
+
+std::vector<Tensor> layernorm(const Tensor& stored, const Axis& k, Type result) {
+    auto x = reader(stored);
+    Tensor gain = input("gain", result, {stored.shape()[1]}), bias = input("bias", result, {stored.shape()[1]});
+    Expr count = cast(f32, k.extent);
+    Tensor mean = compute("mean", rows_of(stored), [&](Expr i) { return sum(x(i, k), k) / count; });
+    auto centred = [&](const Expr& i, const Expr& j) { return x(i, j) - mean(i); };
+    Tensor scale = compute("scale", rows_of(stored),
+                           [&](Expr i) { return rsqrt(sum(centred(i, k) * centred(i, k), k) / count + epsilon); });
+    return {compute("y", shape_of(stored), [&](Expr i, Expr j) {
+        return cast(result, centred(i, j) * scale(i) * cast(f32, gain(j)) + cast(f32, bias(j)));
+    })};
+}
+
+std::vector<Tensor> rmsnorm(const Tensor& stored, const Axis& k, Type result) {
+    auto x = reader(stored);
+    Tensor gain = input("gain", result, {stored.shape()[1]});
+    Tensor scale = compute("scale", rows_of(stored),
+                           [&](Expr i) { return rsqrt(sum(x(i, k) * x(i, k), k) / cast(f32, k.extent) + epsilon); });
+    return {compute("y", shape_of(stored),
+                    [&](Expr i, Expr j) { return cast(result, x(i, j) * scale(i) * cast(f32, gain(j))); })};
+}
+
+std::vector<Tensor> row_argmax(const Tensor& stored, const Axis& k, Type) {
+    auto x = reader(stored);
+    return compute_tuple("largest", rows_of(stored), [&](const std::vector<Expr>& i) { return argmax(x(i[0], k), k); });
+}
+
+std::vector<Tensor> row_moments(const Tensor& stored, const Axis& k, Type) {
+    auto x = reader(stored);
+    return compute_tuple("moments", rows_of(stored), [&](const std::vector<Expr>& i) {
+        std::vector<Expr> parts = welford(x(i[0], k), {k});
+        return std::vector<Expr>{parts[0], parts[1] / parts[2]};
+    });
+}
+
+std::vector<Tensor> similarity(const Tensor& stored, const Axis& k, Type result) {
+    auto x = reader(stored);
+    Tensor query = input("query", result, {stored.shape()[1]});
+    Axis q = reduce_axis("q", k.extent);
+    Tensor square = compute("query_square", {}, [&](const std::vector<Expr>&) {
+        return sum(cast(f32, query(q)) * cast(f32, query(q)), q);
+    });
+    return {compute("y", rows_of(stored), [&](Expr i) {
+        std::vector<Expr> sums = two_sums(x(i, k) * cast(f32, query(k)), x(i, k) * x(i, k), k);
+        Expr squares = sums[1] * square();
+        return select(squares > constant(f32, 0.0), sums[0] * rsqrt(squares), constant(f32, 0.0));
+    })};
+}
+
+const std::map<std::string, RowOperator>& row_operators() {
+    static const std::map<std::string, RowOperator> all = {
+        {"row_sum", row_sum},   {"softmax", softmax},     {"layernorm", layernorm},  {"rmsnorm", rmsnorm},
+        {"argmax", row_argmax}, {"moments", row_moments}, {"similarity", similarity}};
+    return all;
+}
+
+}  // namespace tw::schedules

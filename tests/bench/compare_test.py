@@ -1,0 +1,334 @@
+"""compare_test.py path/to/tw_bench path/to/tw: the benchmark harness where there is no GPU."""
+import array
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+
+from harness.program import Program, ProgramError, Unavailable  # noqa: E402
+from harness.report import KEYS, Report, row, text_of  # noqa: E402
+
+TW_BENCH, TW = sys.argv.pop(1), sys.argv.pop(1)
+NO_GPU = dict(os.environ, TW_CUDA_DRIVER="/nonexistent/libcuda.so")
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = Path(self.folder.name)
+
+    def write(self, text):
+        path = self.path / "cases.jsonl"
+        path.write_text(text)
+        return str(path)
+
+    def compare(self, *arguments, environment=NO_GPU):
+        command = [sys.executable, str(ROOT / "bench/compare.py"), "--program", TW_BENCH, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+    def rows(self, suite, cases):
+        """The JSON rows of a suite on these cases."""
+        json_path = self.path / "rows.jsonl"
+        done = self.compare(suite, "--rounds", "2", "--cases", self.write(cases), "--json", str(json_path))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        rows = [json.loads(line) for line in json_path.read_text().splitlines()]
+        for one in rows:
+            self.assertLessEqual(set(KEYS), set(one))
+            self.assertEqual(one["suite"], suite)
+        return rows
+
+
+class SuitesWithoutGpu(Folder):
+    def test_emulator(self):
+        (result,) = self.rows("emulator", '{"m": 64, "n": 128, "k": 32}\n')
+        self.assertEqual(result["case"], "sgemm_64x128x32")
+        self.assertIs(result["correct"], True)
+        # 2 x 64 x 128 x 32 reads of shared memory are the least that 4 x 4 register tiles can do with: a quarter each.
+        self.assertGreater(result["accesses"], 2 * 64 * 128 * 32 / 4)
+        self.assertAlmostEqual(result["rate"], result["accesses"] / result["ms"] * 1e-3, delta=0.01 * result["rate"])
+        self.assertIsNone(result["peer_ms"])
+
+    def test_compile(self):
+        # The softmax has several bound loops of equal stride: their order must not depend on where memory lies.
+        kernels = ["row_sum_1x1", "product_3x4x5", "softmax_7x37_f32", "softmax_7x37_f32"]
+        with Program(TW_BENCH, "emulated") as ours:
+            try:
+                ours.ask("compile", kernel="product_1x1x1")
+            except ProgramError as problem:
+                self.skipTest(f"NVRTC is not on this machine: {problem}")
+        rows = self.rows("compile", "".join(json.dumps({"kernel": kernel}) + "\n" for kernel in kernels))
+        self.assertEqual([r["case"] for r in rows], kernels)
+        for result in rows:
+            self.assertIs(result["correct"], True, text_of(result))
+            self.assertEqual(result["ms"], result["cold_ms"])
+            self.assertLess(result["memo_read_ms"], result["ms"] - result["lower_ms"])
+            self.assertLess(result["disk_read_ms"], result["ms"] - result["lower_ms"])
+
+    def test_a_kernel_that_the_catalog_lacks(self):
+        (result,) = self.rows("compile", '{"kernel": "levitate_3x4"}')
+        self.assertIn("no kernel named 'levitate_3x4'", result["problem"])
+        self.assertIsNone(result["ms"])
+        self.assertIn("unavailable", text_of(result))
+
+    def test_what_needs_a_gpu_says_so(self):
+        for suite in ("gemm-fp32", "memory", "launch"):
+            done = self.compare(suite)
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn(f"{suite}: cannot be measured: no CUDA driver", done.stdout)
+
+    def test_several_suites_run_what_they_can(self):
+        done = self.compare("memory", "emulator", "--rounds", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("memory: cannot be measured", done.stdout)
+        self.assertIn("sgemm_256x256x512", done.stdout)
+
+
+class CaseFiles(Folder):
+    def refused(self, suite, text):
+        done = self.compare(suite, "--cases", self.write(text))
+        self.assertEqual(done.returncode, 2, done.stdout)
+        return done.stderr
+
+    def test_bad_ones_are_refused_with_line_and_reason(self):
+        for suite, text, message in (
+            ("emulator", '{"m": 64, "n": 64, "k": 16}\n{"m": 64,\n', "cases.jsonl:2: not JSON"),
+            ("emulator", '{"m": 64, "n": 64}', 'cases.jsonl:1: "k" is missing; a case of emulator has m, n, k'),
+            ("emulator", '{"m": 64, "n": 64, "k": "many"}', '"k" is "many", not a whole number'),
+            ("emulator", '{"m": 64, "n": 64, "k": true}', '"k" is true, not a whole number'),
+            ("compile", '{"kernel": "a", "colour": 3}', '"colour" means nothing here; a case of compile has kernel'),
+            ("memory", '{"kernel": "a", "ranges": {"v": [1, 0]}}', "not an object of [low, high]"),
+            ("memory", '{"kernel": "a", "scalars": [1]}', "not an object of numbers"),
+            ("launch", '{"kind": "lunch"}', '"kind" is "lunch", not "launch" or "graph"'),
+            ("gemm-fp32", "[1, 2]", "is no JSON object"),
+            ("compile", "\n\n", "there is no case in it"),
+        ):
+            with self.subTest(text=text):
+                self.assertIn(message, self.refused(suite, text))
+
+    def test_a_file_that_is_not_there(self):
+        done = self.compare("compile", "--cases", str(self.path / "none.jsonl"))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("none.jsonl: cannot be read", done.stderr)
+
+    def test_cases_belong_to_one_suite(self):
+        done = self.compare("compile", "emulator", "--cases", self.write("{}"))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--cases belongs to one suite", done.stderr)
+
+    def test_our_own_files_are_good(self):
+        from harness.cases import KEYS as SUITES, default_file, read_cases
+        for suite in SUITES:
+            self.assertTrue(read_cases(suite, default_file(suite)))
+
+    def test_a_shape_that_the_emulator_cannot_run(self):
+        done = self.compare("emulator", "--cases", self.write('{"m": 65, "n": 64, "k": 16}'))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("m and n are multiples of 64", done.stdout)
+
+
+class Protocol(Folder):
+    def setUp(self):
+        super().setUp()
+        self.ours = Program(TW_BENCH, "emulated")
+        self.addCleanup(self.ours.__exit__)
+
+    def prepare(self, kernel, **details):
+        return self.ours.ask("prepare", kernel=kernel, folder=str(self.path), **details)
+
+    def floats(self, described):
+        values = array.array("f")
+        values.frombytes(Path(described["file"]).read_bytes())
+        return values
+
+    def test_writes_operands_and_results(self):
+        facts = self.prepare("product_5x7x3")
+        a, b = (self.floats(one) for one in facts["inputs"])
+        c = self.floats(facts["outputs"][0])
+        self.assertEqual(facts["outputs"][0]["shape"], [5, 7])
+        self.assertEqual(facts["bytes"], 4 * (5 * 3 + 3 * 7 + 5 * 7))
+        self.assertEqual(facts["flops"], 2 * 5 * 7 * 3)
+        for i in range(5):
+            for j in range(7):
+                exact = math.fsum(a[i * 3 + k] * b[k * 7 + j] for k in range(3))
+                self.assertAlmostEqual(c[i * 7 + j], exact, delta=1e-6)
+        self.assertTrue(all(-1 <= value < 1 for value in a) and min(a) < -0.2 and max(a) > 0.2)
+
+    def test_seeds_and_ranges_decide_the_data(self):
+        def data(**details):
+            return self.floats(self.prepare("row_sum_131x37", **details)["inputs"][0])
+        self.assertEqual(data(seed=3), data(seed=3))
+        self.assertNotEqual(data(seed=3), data(seed=4))
+        self.assertTrue(all(4 <= value <= 5 for value in data(ranges={"x": [4, 5]})))
+
+    def test_bursts(self):
+        facts = self.prepare("row_sum_131x37")
+        self.assertGreaterEqual(facts["sets"], 2)
+        self.assertGreater(self.ours.ask("burst", n=3)["ms"], 0)
+        self.assertGreater(self.ours.ask("burst", n=1)["ms"], 0)
+        self.ours.ask("finish")
+        with self.assertRaisesRegex(ProgramError, "nothing is prepared; send prepare first"):
+            self.ours.ask("burst", n=3)
+
+    def test_scalars_are_used(self):
+        def result(alpha):
+            facts = self.prepare("product_67x71x37_ab", scalars={"alpha": alpha, "beta": 0})
+            self.assertEqual(facts["scalars"], {"alpha": alpha, "beta": 0})
+            return self.floats(facts["outputs"][0])
+        self.assertEqual([2 * value for value in result(1)], list(result(2)))
+
+    def test_refusals(self):
+        for message, command, details in (
+            ("no command 'dance'; write hello", "dance", {}),
+            ("prepare: .*'kernel' not found; it takes", "prepare", {}),
+            ('"n" is 0; give at least 1', "burst", {"n": 0}),
+            (r'"ranges" names \'z\', which row_sum_1x1 does not have; there is \[x\]', "prepare",
+             {"kernel": "row_sum_1x1", "ranges": {"z": [0, 1]}}),
+            (r'"scalars" names \'alpha\', which row_sum_1x1 does not have', "prepare",
+             {"kernel": "row_sum_1x1", "scalars": {"alpha": 1}}),
+            ("cannot write /nonexistent/input_", "prepare", {"kernel": "row_sum_1x1", "folder": "/nonexistent"}),
+            ("has no driver whose call could be compared", "launch", {}),
+            ("m and n are multiples of 64", "emulator", {"m": 1, "n": 1, "k": 1}),
+        ):
+            with self.subTest(command=command):
+                if command == "burst":
+                    self.prepare("row_sum_1x1")
+                with self.assertRaisesRegex(ProgramError, message):
+                    self.ours.ask(command, **details)
+        with self.assertRaises(Unavailable):
+            self.prepare("levitate_3x4")
+
+    def test_a_program_that_is_not_there(self):
+        with self.assertRaisesRegex(ProgramError, "cannot start /nonexistent"):
+            Program("/nonexistent", "cuda")
+
+    @unittest.skipUnless(torch, "PyTorch is not on this machine")
+    def test_the_check_accepts_right_results_and_refuses_wrong_ones(self):
+        from harness import bursts, operands, peers
+        bursts.DEVICE = "cpu"
+        judged = 0
+        for kernel in self.ours.ask("hello")["kernels"] + ["product_30x20x50_ta", "product_30x20x50_tb"]:
+            family = peers.family_of(kernel)
+            if not family or kernel.startswith("rmsnorm") and not hasattr(torch.nn.functional, "rms_norm"):
+                continue
+            with self.subTest(kernel=kernel):
+                facts = self.prepare(kernel, ranges={"v": [0, 1]} if kernel.startswith("adamw") else {})
+                inputs = operands.load_all(facts["inputs"])
+                outputs = list(operands.load_all(facts["outputs"]).values())
+                self.assertTrue(operands.check(family, facts, inputs, outputs)[0])
+                if outputs[0].numel() == 0:
+                    continue
+                outputs[0].view(-1)[-1] += 0.3
+                self.assertFalse(operands.check(family, facts, inputs, outputs)[0])
+                outputs[0].view(-1)[-1] = math.nan
+                self.assertFalse(operands.check(family, facts, inputs, outputs)[0])
+                judged += 1
+        self.assertGreater(judged, 20)
+
+
+class FakeGraph:
+    """Stands for CUDA graphs and their capture: what is captured is run at once."""
+
+    def __init__(self, *_):
+        pass
+
+    def replay(self):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+@unittest.skipUnless(torch, "PyTorch is not on this machine")
+class PairsWithoutGpu(Folder):
+    """A whole comparison with the emulator as our side and PyTorch on the CPU as the other."""
+
+    def test_measures_and_checks(self):
+        from harness import bursts, gpu_suites
+        bursts.DEVICE = "cpu"
+        event = mock.Mock(**{"elapsed_time.return_value": 2.0})
+        fakes = {"Stream": mock.MagicMock(), "current_stream": mock.Mock(), "synchronize": mock.Mock(),
+                 "stream": mock.MagicMock(), "CUDAGraph": FakeGraph, "graph": FakeGraph, "empty_cache": mock.Mock(),
+                 "Event": mock.Mock(return_value=event)}
+        state = mock.Mock(**{"since.return_value": {"clock_mhz": 1980.0, "power_w": 500.0}})
+        with mock.patch.multiple(torch.cuda, **fakes), Program(TW_BENCH, "emulated") as ours:
+            for kernel, peak in (("row_sum_5x1000_bf16", None), ("softmax_7x37_f32", None), ("product_64x48x40", 1e9)):
+                result = gpu_suites.measure_pair(ours, {"kernel": kernel}, 1, peak, state)
+                self.assertIs(result["correct"], True)
+                self.assertEqual(result["peer"], "torch eager")
+                self.assertAlmostEqual(result["ratio"], result["peer_ms"] / result["ms"])
+                self.assertGreater(result["roof_share"], 0)
+                self.assertIn("TFLOP/s" if peak else "GB/s", text_of(row("memory", kernel, "cpu", **result)))
+            with self.assertRaisesRegex(ProgramError, "no PyTorch peer for 'standardise_1x1'"):
+                gpu_suites.measure_pair(ours, {"kernel": "standardise_1x1"}, 1, None, state)
+
+
+class TwBench(unittest.TestCase):
+    def run_tw(self, *arguments):
+        return subprocess.run([TW, "bench", *arguments], capture_output=True, text=True, env=NO_GPU)
+
+    def test_prints_a_line_a_kernel(self):
+        done = self.run_tw("row_sum_131x37", "product_3x4x5", "--device", "emulated")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"row_sum_131x37 +[0-9.]+ ms +[0-9.]+ GB/s +[0-9.]+ GFLOP/s")
+        self.assertIn("the emulator's times say nothing about a GPU", done.stdout)
+        self.assertNotIn("of a copy", done.stdout)
+
+    def test_as_json(self):
+        done = self.run_tw("product_30x40x50", "elementwise_0x8", "--device", "emulated", "--json")
+        one, empty = map(json.loads, done.stdout.splitlines())
+        self.assertGreater(one["ms"], 0)
+        self.assertAlmostEqual(one["gflops"], 2 * 30 * 40 * 50 / one["ms"] * 1e-6, delta=1e-6 * one["gflops"])
+        self.assertIsNone(one["copy_share"])
+        self.assertIsNone(empty["gb_per_s"])
+
+    def test_refuses_unknown_kernels(self):
+        done = self.run_tw("row_sum_131x38x")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no kernel named 'row_sum_131x38x'", done.stderr)
+
+
+class Rows(unittest.TestCase):
+    def test_a_line_tells_everything(self):
+        text = text_of(row("memory", "softmax_4x4_bf16", "NVIDIA H200", ms=0.5, rate=4000.0, unit="GB/s",
+                           peer="torch compile", peer_ms=0.6, ratio=1.2, roof_share=0.93, correct=False,
+                           clock_mhz=1980.0, power_w=512.0))
+        for part in ("softmax_4x4_bf16", "0.5000 ms", "4000 GB/s", "torch compile 0.6000 ms, ratio 1.200", "roof 0.930",
+                     "1980 MHz 512 W", "WRONG"):
+            self.assertIn(part, text)
+
+    def test_a_wrong_result_fails_the_run_and_is_written_as_json(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch("builtins.print"):
+            path = Path(folder) / "rows.jsonl"
+            report = Report(path)
+            report.add(row("memory", "a", "gpu", ms=1.0, rate=1.0, unit="GB/s", ratio=2.0, correct=True))
+            report.add(row("memory", "b", "gpu", problem="unavailable: no kernel named 'b'"))
+            self.assertFalse(report.failed())
+            report.add(row("memory", "c", "gpu", ms=1.0, rate=1.0, unit="GB/s", ratio=0.5, correct=False,
+                           error=math.inf, allowed_error=1e-7))
+            self.assertTrue(report.failed())
+            written = [json.loads(line, parse_constant=self.fail) for line in path.read_text().splitlines()]
+            self.assertEqual([r["case"] for r in written], ["a", "b", "c"])
+            with mock.patch.object(report, "say") as say:
+                report.say_geomean("memory")
+            say.assert_called_once_with("memory: ratio geomean 1.000, least 0.500, of 2 cases")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,62 @@
+// Checking results against float64: right ones pass, a wrong element, a NaN and too large an error do not.
+#include "ops/check.h"
+
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+namespace tw {
+namespace {
+
+struct Sums {
+    Tensor x = input("x", f32, {6, 40});
+    Axis k = reduce_axis("k", 40);
+    Tensor y = compute("y", {6}, [&](Expr i) { return sum(x(i, k), k); });
+    Bindings bindings = random_bindings({y}, 5);
+    HostArray right = interpret_plain({y}, bindings)[0];
+
+    /// With element 3 changed by `factor`.
+    CheckResult check(double factor) const {
+        HostArray changed = right;
+        changed.set({3}, make_value(f32, right.at({3}).real * factor));
+        return check_output(y, bindings, changed);
+    }
+};
+
+TEST(CheckOutput, TheDeclaredComputationPasses) {
+    Sums sums;
+    CheckResult result = check_output(sums.y, sums.bindings, sums.right);
+    EXPECT_TRUE(result.ok) << result.text;
+    EXPECT_EQ(result.elements, 6);
+    EXPECT_EQ(result.error, result.plain_error);
+}
+
+TEST(CheckOutput, AWrongElementDoesNot) {
+    Sums sums;
+    EXPECT_FALSE(sums.check(1.001).ok);
+    EXPECT_FALSE(sums.check(std::numeric_limits<double>::quiet_NaN()).ok);
+    EXPECT_FALSE(sums.check(std::numeric_limits<double>::infinity()).ok);
+    EXPECT_NE(sums.check(1.001).text.find("WRONG"), std::string::npos);
+}
+
+TEST(CheckOutput, SamplesLargeOutputs) {
+    Tensor x = input("x", f32, {100, 50});
+    Tensor y = compute("y", {100, 50}, [&](Expr i, Expr j) { return x(i, j) + 1.0; });
+    Bindings bindings = random_bindings({y}, 5);
+    HostArray right = interpret_plain({y}, bindings)[0];
+    EXPECT_EQ(check_output(y, bindings, right, false, 64).elements, 64);
+    HostArray wrong = host_array(f32, {100, 50});
+    EXPECT_FALSE(check_output(y, bindings, wrong, false, 64).ok);
+}
+
+TEST(RandomBindings, AreTheSameForASeed) {
+    Tensor x = input("x", f32, {30}), at = input("at", i32, {30});
+    Tensor y = compute("y", {30}, [&](Expr i) { return x(i) + cast(f32, at(i)); });
+    auto data = [&](uint64_t seed) { return random_bindings({y}, seed).inputs["x"].bytes; };
+    EXPECT_EQ(data(1), data(1));
+    EXPECT_NE(data(1), data(2));
+}
+
+}  // namespace
+}  // namespace tw

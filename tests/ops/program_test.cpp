@@ -1,0 +1,97 @@
+// Programs: headers, notes and citations of the printed kernels.
+#include "ops/program.h"
+
+#include <gmock/gmock.h>
+
+#include "runtime/compile.h"
+#include "tests/support/expect_error.h"
+
+namespace tw {
+namespace {
+
+using testing::HasSubstr;
+
+struct Product {
+    Tensor a = input("a", f32, {64, 48}), b = input("b", f32, {48, 32});
+    Axis k = reduce_axis("k", 48);
+    Tensor c = compute("c", {64, 32}, [&](Expr i, Expr j) { return sum(a(i, k) * b(k, j), k); });
+    Schedule s{{c}, target("sm_90a")};
+};
+
+TEST(Program, TheTextBeginsWithFormulaAndShapes) {
+    Product p;
+    std::string text = build(p.s).cuda();
+    EXPECT_THAT(text, HasSubstr("c[i, j] = sum_k a[i, k] * b[k, j]")) << text;
+    EXPECT_THAT(text, HasSubstr("inputs    a f32 [64, 48], b f32 [48, 32]")) << text;
+}
+
+TEST(Program, SeveralOutputsHaveALineEach) {
+    Product p;
+    auto both = compute_tuple("both", {64}, [&](const std::vector<Expr>& i) {
+        return std::vector<Expr>{p.a(i[0], 0) + 1.0, p.a(i[0], 0) * 2.0};
+    });
+    EXPECT_THAT(build(Schedule(both, target("sm_90a"))).cuda(),
+                HasSubstr("// both.0[i] = a[i, 0] + 1.0\n// both.1[i] = a[i, 0] * 2.0\n// inputs"));
+}
+
+TEST(Program, LinesCiteStepsAndUserLines) {
+    Product p;
+    p.s.bind(p.s.loops<2>(p.c)[0], grid.x);
+    p.s.stage(p.c, p.b, Memory::Registers, p.s.reduce(p.c));
+    Program program = build(p.s);
+    EXPECT_THAT(program.line_notes(0), testing::Contains(HasSubstr("(program_test.cpp:")));
+}
+
+TEST(Program, LimitsCiteTheStep) {
+    Product p;
+    p.s.stage(p.c, p.a, Memory::Shared, p.s.loops<2>(p.c)[0]);
+    Target tiny = target("sm_90a");
+    tiny.shared_bytes = 16;
+    Schedule small({p.c}, tiny);
+    small.stage(p.c, p.a, Memory::Shared, small.loops<2>(p.c)[0]);
+    EXPECT_ERROR(build(small), "program_test.cpp:");
+    EXPECT_ERROR(build(small), "shared memory of 192 bytes");
+}
+
+/// Each thread looks up 4 of 16 elements, whose table stands in registers for the whole kernel, or in shared memory.
+Schedule lookup(Memory memory) {
+    Tensor table = input("table", f32, {16}), at = input("at", i32, {256, 4});
+    Tensor y = compute("y", {256, 4}, [&](Expr i, Expr j) { return table(at(i, j)) * 2.0; });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    s.bind(i, thread);
+    s.stage(y, table, memory, i);
+    return s;
+}
+
+/// A register array that is read at an index from memory has an address: explain() tells.
+TEST(Program, RegistersThatWouldLandInLocalMemoryAreTold) {
+    std::string told = build(lookup(Memory::Registers)).explain();
+    EXPECT_THAT(told, HasSubstr("y: each thread holds all of 'table_registers' and reads it at [cast(i64, at[i, j])]"));
+    EXPECT_THAT(told, HasSubstr("it lives in local memory; stage it in shared memory"));
+    EXPECT_THAT(build(lookup(Memory::Shared)).explain(), testing::Not(HasSubstr("local memory")));
+}
+
+TEST(Program, TheNoteOnLocalMemoryIsTrue) {
+    try {
+        auto stack_of = [](Memory memory) {
+            Program program = build(lookup(memory));
+            const codegen::KernelText& kernel = program.kernels().at(0);
+            return compile_kernel({.source = kernel.cuda}).of(kernel.name).stack_bytes;
+        };
+        EXPECT_EQ(stack_of(Memory::Registers), 16 * 4);
+        EXPECT_EQ(stack_of(Memory::Shared), 0);
+    } catch (const NvrtcMissing& missing) {
+        GTEST_SKIP() << missing.what();
+    }
+}
+
+TEST(Program, NamedApproximationsAreTold) {
+    Product p;
+    EXPECT_FALSE(build(p.s).approximate());
+    Tensor e = compute("e", {64, 48}, [&](Expr i, Expr j) { return exp(p.a(i, j)); });
+    EXPECT_TRUE(build(Schedule({e}, target("sm_90a"))).approximate());
+}
+
+}  // namespace
+}  // namespace tw

@@ -1,0 +1,60 @@
+// Names of kernels: what they ask for, and which are none.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "schedules/catalog.h"
+#include "schedules/families.h"
+
+namespace tw::schedules {
+namespace {
+
+const Family& family(const std::string& name) {
+    for (const Family& candidate : families())
+        if (candidate.name == name) return candidate;
+    throw std::runtime_error("no family " + name);
+}
+
+TEST(Catalog, NamesAreUniqueAndFound) {
+    std::set<std::string> seen;
+    for (const CatalogEntry& entry : catalog()) {
+        EXPECT_TRUE(seen.insert(entry.name).second) << entry.name;
+        ASSERT_NE(find_kernel(entry.name), nullptr) << entry.name;
+        EXPECT_EQ(find_kernel(entry.name)->name, entry.name);
+    }
+}
+
+TEST(Catalog, NamesGiveExtentsTypeAndPitch) {
+    auto request = parse_request(family("softmax"), "softmax_16384x8192_bf16_pitch8200");
+    ASSERT_TRUE(request);
+    EXPECT_EQ(request->extents, (std::vector<int64_t>{16384, 8192}));
+    EXPECT_EQ(request->type, bf16);
+    EXPECT_EQ(request->pitch, 8200);
+    Schedule s = find_kernel("softmax_6x10_f16_pitch12")->make(target("sm_90a"));
+    EXPECT_EQ(s.outputs()[0].type(), f16);
+}
+
+TEST(Catalog, EveryFamilyIsInTheList) {
+    for (const Family& candidate : families()) {
+        auto is_one = [&](const CatalogEntry& entry) { return parse_request(candidate, entry.name).has_value(); };
+        EXPECT_TRUE(std::any_of(catalog().begin(), catalog().end(), is_one)) << candidate.name;
+    }
+}
+
+TEST(Catalog, BytesCountEachOperandOnce) {
+    EXPECT_EQ(find_kernel("softmax_100x200_bf16")->bytes, 2 * 100 * 200 * 2);
+    EXPECT_EQ(find_kernel("adamw_1000_f32")->bytes, 28 * 1000);
+    EXPECT_EQ(find_kernel("dot_500_f32")->bytes, 2 * 500 * 4);
+}
+
+TEST(Catalog, OtherNamesAreNone) {
+    for (const char* name :
+         {"", "softmax", "softmax_", "softmax_5x4", "softmax_5_f32", "softmax_5x4x3_f32", "softmax_5x4_f64",
+          "softmax_-5x4_f32", "softmax_5x4_f32_", "softmax_5x4_f32_pitch3", "softmax_5x4_f32x", "adamw_10_bf16",
+          "dot_10_f32_pitch10", "softmax_5x99999999999999999999_f32", "softmx_5x4_f32", "embedding_5x4_f32",
+          "full_sum_5x4_f32", "product_5x4", "product_5x4x1234567"})
+        EXPECT_EQ(find_kernel(name), nullptr) << name;
+}
+
+}  // namespace
+}  // namespace tw::schedules

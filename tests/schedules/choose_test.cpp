@@ -1,0 +1,115 @@
+// The schedule for any computation: what it computes, and which rule took each form.
+#include "schedules/choose.h"
+
+#include <gtest/gtest.h>
+
+#include "dsl/interpret.h"
+#include "ops/executable.h"
+
+namespace tw {
+namespace {
+
+enum class Rule { Product, SharedReduction, OneThreadEach };
+
+/// Integers: sums are exact in every order, so that the emulated kernels agree with the declaration bit for bit.
+void expect_chosen(const std::vector<Tensor>& outputs, Rule rule) {
+    SCOPED_TRACE(to_string(*outputs[0].operation()));
+    Bindings bindings;
+    uint64_t seed = 1;
+    for (const auto& operation : operations_of(outputs)) {
+        if (!operation->is_input()) continue;
+        std::vector<int64_t> shape;
+        for (const Expr& extent : operation->shape) shape.push_back(require_constant(extent));
+        HostArray& array = bindings.inputs[operation->name] = host_array(operation->outputs[0].type, shape);
+        fill_integers(array, -4, 4, seed++);
+    }
+    Schedule s = schedules::choose_schedule(outputs, target("sm_90a"));
+    std::string steps = s.trace_as_cpp();
+    EXPECT_EQ(steps.find("s.pipeline(") != std::string::npos, rule == Rule::Product) << steps;
+    EXPECT_EQ(steps.find(", 32, Tail::Mask)") != std::string::npos, rule == Rule::SharedReduction) << steps;
+    Executable executable(build(s), open_device("emulated"));
+    std::vector<HostArray> got = run_on(executable, bindings), expected = interpret_plain(outputs, bindings);
+    for (size_t k = 0; k < outputs.size(); ++k) {
+        auto differs = difference(outputs[k].name(), got[k], expected[k]);
+        EXPECT_FALSE(differs) << *differs;
+    }
+}
+
+TEST(Choose, Products) {
+    constexpr int64_t M = 21, N = 18, K = 13;
+    Axis k = reduce_axis("k", K);
+    for (bool ta : {false, true})
+        for (bool tb : {false, true}) {
+            Tensor a = ta ? input("a", f32, {K, M}) : input("a", f32, {M, K});
+            Tensor b = tb ? input("b", f32, {N, K}) : input("b", f32, {K, N});
+            Tensor bias = input("bias", f32, {N});
+            expect_chosen({compute("c", {M, N},
+                                   [&](Expr i, Expr j) {
+                                       Expr left = ta ? a(k, i) : a(i, k), right = tb ? b(j, k) : b(k, j);
+                                       return max(sum(ta ? right * left : left * right, k) + bias(j), 0.0);
+                                   })},
+                          Rule::Product);
+        }
+}
+
+TEST(Choose, WhatIsNoProductOfTwoMatrices) {
+    constexpr int64_t M = 9, K = 40;
+    Tensor a = input("a", f32, {M, K}), b = input("b", f32, {M, K});
+    Axis k = reduce_axis("k", K);
+    expect_chosen({compute("gram", {M, M}, [&](Expr i, Expr j) { return sum(a(i, k) * a(j, k), k); })},
+                  Rule::SharedReduction);
+    expect_chosen({compute("rows", {M, 3}, [&](Expr i, Expr) { return sum(a(i, k) * b(i, k), k); })},
+                  Rule::SharedReduction);
+    expect_chosen({compute("shifted", {M, M}, [&](Expr i, Expr j) { return sum(a(i, k) * b(M - 1 - j, k), k); })},
+                  Rule::SharedReduction);
+    Axis all = reduce_axis("all", M);
+    expect_chosen({compute("all", {},
+                           [&] {
+                               return sum(a(all, k) + 1, std::vector<Axis>{all, k});
+                           })},
+                  Rule::SharedReduction);
+}
+
+TEST(Choose, ManyResultsAndElementwise) {
+    Tensor a = input("a", f32, {70, 90});
+    Axis k = reduce_axis("k", 3);
+    expect_chosen({compute("wide", {70, 88}, [&](Expr i, Expr j) { return sum(a(i, j + k), k); })},
+                  Rule::OneThreadEach);
+    Tensor twice = compute("twice", {70, 90}, [&](Expr i, Expr j) { return a(i, j) * 2; });
+    expect_chosen({compute("turned", {90, 70}, [&](Expr i, Expr j) { return twice(j, i) - twice(69 - j, i); })},
+                  Rule::OneThreadEach);
+    expect_chosen({compute("one", {}, [&] { return a(3, 4) + 1; })}, Rule::OneThreadEach);
+    expect_chosen({compute("none", {0, 5}, [&](Expr i, Expr j) { return a(i, j); })}, Rule::OneThreadEach);
+}
+
+TEST(Choose, SeveralOutputsAndStages) {
+    constexpr int64_t Rows = 6, Columns = 37;
+    Tensor a = input("a", f32, {Rows, Columns});
+    Axis c = reduce_axis("c", Columns);
+    Tensor top = compute("top", {Rows}, [&](Expr i) { return reduce_max(a(i, c), c); });
+    Tensor below = compute("below", {Rows, Columns}, [&](Expr i, Expr j) { return a(i, j) - top(i); });
+    Tensor total = compute("total", {Rows}, [&](Expr i) { return sum(below(i, c), c); });
+    expect_chosen({below, total}, Rule::SharedReduction);
+    expect_chosen(compute_tuple("best", {Rows}, [&](const std::vector<Expr>& i) { return argmax(a(i[0], c), c); }),
+                  Rule::SharedReduction);
+}
+
+/// Whose terms may not change places: the last of them.
+TEST(Choose, NonCommutativeReducer) {
+    Tensor a = input("a", f32, {5, 40});
+    Axis c = reduce_axis("c", 40);
+    Reducer last = make_reducer(
+        "last", {constant(f32, 0.0), constant(f32, 0.0)},
+        [](const std::vector<Expr>& x, const std::vector<Expr>& y) {
+            return std::vector<Expr>{select(y[1] != 0, y[0], x[0]), max(x[1], y[1])};
+        },
+        false);
+    expect_chosen({compute("last", {5},
+                           [&](Expr i) {
+                               return reduce(last, {a(i, c), abs(a(i, c))}, {c})[0];
+                           })},
+                  Rule::OneThreadEach);
+}
+
+}  // namespace
+}  // namespace tw

@@ -1,0 +1,217 @@
+// The tw program as users run it: output, exit codes, JSON.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include <sys/wait.h>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Outcome {
+    int status = -1;
+    std::string out, err;
+    nlohmann::json json() const { return nlohmann::json::parse(out); }
+};
+
+std::string content(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Each test has a folder of its own, which is also the kernel cache.
+class Tw : public testing::Test {
+protected:
+    void SetUp() override {
+        std::string name = (fs::temp_directory_path() / "tw-test-XXXXXX").string();
+        ASSERT_NE(mkdtemp(name.data()), nullptr);
+        folder_ = name;
+    }
+    void TearDown() override { fs::remove_all(folder_); }
+
+    Outcome tw(const std::string& arguments, const std::string& variables = "") const {
+        std::string command = fmt::format("TW_CACHE_DIR='{0}/cache' {1} '{2}' {3} > '{0}/out' 2> '{0}/err' < /dev/null",
+                                          folder_.string(), variables, TW_PROGRAM, arguments);
+        int status = std::system(command.c_str());
+        return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, content(folder_ / "out"), content(folder_ / "err")};
+    }
+
+    bool has_nvrtc() const { return tw("doctor --json").json()["nvrtc"]["problem"].get<std::string>().empty(); }
+
+    fs::path folder_;
+};
+
+#define NEEDS_NVRTC() \
+    if (!has_nvrtc()) GTEST_SKIP() << "NVRTC is not on this machine"
+
+TEST_F(Tw, WrongUsageIsTwo) {
+    EXPECT_EQ(tw("").status, 2);
+    EXPECT_EQ(tw("dance").status, 2);
+    EXPECT_EQ(tw("show").status, 2);
+    EXPECT_EQ(tw("run").status, 2);
+    EXPECT_EQ(tw("emit product_1x1x1 --as poetry").status, 2);
+    EXPECT_EQ(tw("fuzz illegal --count -3").status, 2);
+    EXPECT_THAT(tw("run").err, HasSubstr("name at least one kernel, or --all"));
+}
+
+TEST_F(Tw, HelpShowsExamplesAndExitCodes) {
+    Outcome help = tw("--help");
+    EXPECT_EQ(help.status, 0);
+    EXPECT_THAT(help.out, AllOf(HasSubstr("Examples:"), HasSubstr("tw cache verify"), HasSubstr("Exit codes: 0 done")));
+}
+
+TEST_F(Tw, UnknownNamesSuggestNearOnes) {
+    for (const char* command : {"show", "emit", "run"}) {
+        Outcome refused = tw(fmt::format("{} sofmax_131x37", command));
+        EXPECT_EQ(refused.status, 2);
+        EXPECT_THAT(refused.err, HasSubstr("no kernel named 'sofmax_131x37'; near it: softmax_131x37"));
+        EXPECT_EQ(refused.out, "");
+    }
+    EXPECT_THAT(tw("show qqqqqq").err, HasSubstr("no kernel named 'qqqqqq'; `tw list` shows all"));
+    Outcome computation = tw("fuzz schedules --computation gater");
+    EXPECT_EQ(computation.status, 2);
+    EXPECT_THAT(computation.err, HasSubstr("no computation named 'gater'; there are gather"));
+}
+
+TEST_F(Tw, RefusalsAreOne) {
+    Outcome arch = tw("show softmax_131x37 --arch sm_1");
+    EXPECT_EQ(arch.status, 1);
+    EXPECT_THAT(arch.err, HasSubstr("tw: "));
+    EXPECT_EQ(tw("run product_1x1x1 --device toaster").status, 1);
+}
+
+TEST_F(Tw, ListNamesEveryKernel) {
+    nlohmann::json kernels = tw("list --json").json();
+    ASSERT_GT(kernels.size(), 20u);
+    std::string text = tw("list").out;
+    for (const auto& kernel : kernels) EXPECT_THAT(text, HasSubstr(kernel["name"].get<std::string>()));
+}
+
+TEST_F(Tw, ShowHasNestCostsAndSteps) {
+    std::string text = tw("show product_256x256x512").out;
+    EXPECT_THAT(text,
+                AllOf(HasSubstr("c[i, j] = sum_k a[i, k] * b[k, j]"), HasSubstr("(grid.x)"), HasSubstr("global bytes"),
+                      HasSubstr("s.stage(c_partial, a, Memory::Shared"), HasSubstr("67.1 M"), HasSubstr("5.24 M")));
+    nlohmann::json json = tw("show product_256x256x512 --json").json();
+    EXPECT_EQ(json["loops"][0]["flops"], 2.0 * 256 * 256 * 512);
+    EXPECT_THAT(json["notes"].get<std::string>(), Not(testing::IsEmpty()));
+}
+
+TEST_F(Tw, EmitPrintsCuda) {
+    Outcome emitted = tw("emit product_64x48x40");
+    EXPECT_EQ(emitted.status, 0);
+    EXPECT_THAT(emitted.out, HasSubstr("extern \"C\" __global__"));
+    EXPECT_EQ(tw("emit product_64x48x40 --json").json()[0]["cuda"].get<std::string>() + "\n", emitted.out);
+    Outcome file = tw(fmt::format("emit product_64x48x40 --output '{}/kernels'", folder_.string()));
+    EXPECT_EQ(file.status, 0);
+    EXPECT_EQ(content(file.out.substr(0, file.out.find('\n'))) + "\n", emitted.out);
+}
+
+TEST_F(Tw, EmitCompiles) {
+    NEEDS_NVRTC();
+    EXPECT_THAT(tw("emit product_1x1x1 --as ptx --arch sm_80").out, HasSubstr(".target sm_80"));
+    EXPECT_EQ(tw("emit product_1x1x1 --as cubin").out.substr(1, 3), "ELF");
+    nlohmann::json facts = tw("emit product_1x1x1 --as cubin --json").json()[0];
+    EXPECT_GT(facts["registers"], 0);
+    EXPECT_EQ(facts["spill_bytes"], 0);
+}
+
+TEST_F(Tw, SassNeedsADisassembler) {
+    NEEDS_NVRTC();
+    // One that stands first on PATH, and none where only the shell's programs are.
+    fs::create_directories(folder_ / "bin");
+    std::ofstream(folder_ / "bin/nvdisasm") << "#!/bin/sh\nhead -c 4 \"$1\"; echo listing\n";
+    fs::permissions(folder_ / "bin/nvdisasm", fs::perms::owner_all);
+    Outcome listed = tw("emit product_1x1x1 --as sass", fmt::format("PATH='{}/bin':\"$PATH\"", folder_.string()));
+    EXPECT_EQ(listed.status, 0);
+    EXPECT_THAT(listed.out, HasSubstr("ELFlisting"));
+    Outcome refused = tw("emit product_1x1x1 --as sass", "CUDA_HOME=/nonexistent PATH=/nonexistent");
+    if (fs::exists("/usr/local/cuda/bin/nvdisasm") || fs::exists("/usr/local/cuda/bin/cuobjdump")) return;
+    EXPECT_EQ(refused.status, 1);
+    EXPECT_THAT(refused.err, HasSubstr("no disassembler: neither nvdisasm nor cuobjdump is on PATH"));
+    EXPECT_THAT(refused.err, HasSubstr("use --as ptx"));
+}
+
+TEST_F(Tw, RunChecksOnTheEmulator) {
+    Outcome run = tw("run softmax_131x37 product_5x7x0 --device emulated");
+    EXPECT_EQ(run.status, 0);
+    EXPECT_THAT(run.out, AllOf(HasSubstr("running on emulated"), HasSubstr("softmax_131x37"), HasSubstr(": ok")));
+    nlohmann::json json = tw("run product_3x4x5 --device emulated --json").json();
+    EXPECT_EQ(json["correct"], true);
+    EXPECT_EQ(json["kernel"], "product_3x4x5");
+}
+
+TEST_F(Tw, FuzzReports) {
+    Outcome schedules = tw("fuzz schedules --count 3 --interpreter-only --json");
+    EXPECT_EQ(schedules.status, 0);
+    EXPECT_EQ(schedules.json()["cases"], 3);
+    EXPECT_EQ(schedules.json()["failures"].size(), 0u);
+    Outcome illegal = tw("fuzz illegal --count 50");
+    EXPECT_EQ(illegal.status, 0);
+    EXPECT_THAT(illegal.out, HasSubstr("0 wrong"));
+}
+
+TEST_F(Tw, DoctorTellsWhatThereIs) {
+    Outcome doctor = tw("doctor");
+    EXPECT_EQ(doctor.status, 0);
+    EXPECT_THAT(doctor.out, AllOf(HasSubstr("kernel cache"), HasSubstr((folder_ / "cache").string())));
+    EXPECT_EQ(tw("doctor", "PATH=/nonexistent CXX= TW_HOST_CXX= TW_NVRTC=/nonexistent").status, 1);
+}
+
+TEST_F(Tw, CacheOfNothing) {
+    Outcome listed = tw("cache ls");
+    EXPECT_EQ(listed.status, 0);
+    EXPECT_THAT(listed.out, HasSubstr("cache: 0 entries"));
+    EXPECT_EQ(tw("cache verify").status, 0);
+    EXPECT_EQ(tw("cache").status, 2);
+}
+
+TEST_F(Tw, CacheThatOthersMayWriteTo) {
+    fs::create_directories(folder_ / "cache");
+    fs::permissions(folder_ / "cache", fs::perms::all);
+    Outcome refused = tw("cache ls");
+    EXPECT_EQ(refused.status, 1);
+    EXPECT_THAT(refused.err, HasSubstr("others may write to it"));
+}
+
+TEST_F(Tw, CacheListsAndVerifies) {
+    NEEDS_NVRTC();
+    ASSERT_EQ(tw("emit product_1x1x1 --as cubin --arch sm_80").status, 0);
+    nlohmann::json entries = tw("cache ls --json").json()["entries"];
+    ASSERT_GE(entries.size(), 1u);  // doctor's probe may be another
+    auto ours = std::find_if(entries.begin(), entries.end(), [](auto& e) { return e["arch"] == "sm_80"; });
+    ASSERT_NE(ours, entries.end());
+    EXPECT_EQ((*ours)["kernel"], "c_kernel.cu");
+    fs::path file = folder_ / "cache" / (*ours)["file"].get<std::string>();
+    EXPECT_EQ((*ours)["bytes"], fs::file_size(file));
+    EXPECT_THAT(tw("cache ls").out, AllOf(HasSubstr("sm_80"), HasSubstr("c_kernel.cu"), HasSubstr("s ago")));
+    EXPECT_EQ(tw("cache verify").status, 0);
+
+    std::string bytes = content(file);
+    std::string changed = bytes;
+    changed[changed.size() / 2] = char(changed[changed.size() / 2] ^ 1);
+    std::ofstream(file, std::ios::binary) << changed;
+    Outcome damaged = tw("cache verify");
+    EXPECT_EQ(damaged.status, 1);
+    EXPECT_THAT(damaged.out, AllOf(HasSubstr("its checksum is wrong"), HasSubstr("1 damaged")));
+    EXPECT_THAT(tw("cache ls").out, HasSubstr("damaged: its checksum is wrong"));
+    EXPECT_EQ(tw("cache verify --json").json()["entries"].size(), 1u);
+
+    std::ofstream(file, std::ios::binary) << bytes;
+    fs::rename(file, folder_ / "cache/00000000000000000000000000000000.twc");
+    Outcome misnamed = tw("cache verify --remove");
+    EXPECT_EQ(misnamed.status, 1);
+    EXPECT_THAT(misnamed.out, AllOf(HasSubstr("its name is not its key's hash"), HasSubstr("removed")));
+    EXPECT_EQ(tw("cache verify").status, 0);
+}
+
+}  // namespace

@@ -1,0 +1,172 @@
+// Tutorial 7: training. A perceptron with one hidden layer learns to read handwritten digits.
+//
+// Everything that runs on the device here is a generated kernel: the layers, their derived gradients, the update, even
+// the choice of a batch. docs/training.md tells how an operation travels from expression to kernels.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <numeric>
+#include <random>
+#include <sstream>
+
+#include "ops/layers.h"
+#include "ops/optimizer.h"
+#include "tools/progress.h"
+#include "tutorials/lesson.h"
+
+using namespace tw;
+
+namespace {
+
+struct Digits {
+    std::vector<float> pixels;  // [images, 64], 0 to 1
+    std::vector<int32_t> labels;
+    int64_t size() const { return static_cast<int64_t>(labels.size()); }
+};
+struct Split {
+    Digits training, test;
+};
+
+// Every fifth image is kept for the test.
+Split read_digits(const std::string& path) {
+    Split split;
+    std::ifstream file(path);
+    std::string line;
+    for (int64_t image = 0; std::getline(file, line); ++image) {
+        Digits& side = image % 5 == 4 ? split.test : split.training;
+        std::istringstream numbers(line);
+        std::string number;
+        for (int pixel = 0; pixel < 64 && std::getline(numbers, number, ','); ++pixel)
+            side.pixels.push_back(std::stof(number) / 16);
+        std::getline(numbers, number);
+        side.labels.push_back(std::stoi(number));
+    }
+    return split;
+}
+
+// An operator of our own. Its expression is all that we write: the rows of `images` that row `step` of `order` names.
+// The position is read from device memory, so that shuffling is one small copy an epoch and no kernel changes.
+const nn::Operator pick_images("pick_images", [](const std::vector<Tensor>& in) {
+    const Tensor &images = in[0], &order = in[1], &step = in[2];
+    return compute("batch", {order.shape()[1], images.shape()[1]},
+                   [&](Expr i, Expr j) { return images(order(step(0), i), j); });
+});
+const nn::Operator pick_labels("pick_labels", [](const std::vector<Tensor>& in) {
+    const Tensor &labels = in[0], &order = in[1], &step = in[2];
+    return compute("batch_labels", {order.shape()[1]}, [&](Expr i) { return labels(order(step(0), i)); });
+});
+
+template <class T>
+nn::Tensor on_device(const std::shared_ptr<nn::Backend>& backend, Type type, const std::vector<int64_t>& shape,
+                     const std::vector<T>& values, const std::string& name) {
+    nn::Tensor tensor(backend, type, shape, name);
+    tensor.data().write(values);
+    return tensor;
+}
+
+// The network: 64 pixels -> hidden -> 10 digits. A model is its layers and what they are called with; it knows nothing
+// of gradients, kernels or devices.
+struct Mlp {
+    nn::Linear hidden, output;
+    Mlp(const std::shared_ptr<nn::Backend>& backend, int64_t width)
+        : hidden(backend, 64, width, 1), output(backend, width, 10, 2) {}
+    nn::Tensor operator()(const nn::Tensor& x) const { return output(nn::relu(hidden(x))); }
+    std::vector<nn::Tensor> parameters() const {
+        std::vector<nn::Tensor> all = hidden.parameters();
+        for (const nn::Tensor& parameter : output.parameters()) all.push_back(parameter);
+        return all;
+    }
+};
+
+double accuracy_on(const Mlp& model, const std::shared_ptr<nn::Backend>& backend, const Digits& digits) {
+    nn::Tensor images = on_device(backend, f32, {digits.size(), 64}, digits.pixels, "test_images");
+    return nn::accuracy(model(images).to_host(), digits.labels);
+}
+
+// The curve as a picture that any browser shows. Losses fall by orders of magnitude: the axis is logarithmic.
+void write_curve(const std::string& path, const std::vector<double>& losses) {
+    constexpr double Width = 640, Height = 320, Left = 48, Bottom = 32, Decades = 4, Top = 10;  // 10 down to 0.001
+    auto x = [&](size_t step) { return Left + (Width - Left - 8) * double(step) / double(losses.size()); };
+    auto y = [&](double loss) {
+        double down = std::log10(Top / std::clamp(loss, Top * std::pow(10, -Decades), Top)) / Decades;
+        return 8 + (Height - Bottom - 8) * down;
+    };
+    std::ofstream svg(path);
+    svg << fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" "
+        "font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+        Width, Height);
+    for (double tick = Top; tick > 0.0005; tick /= 10)
+        svg << fmt::format("<path d=\"M{} {:.1f}H{}\" stroke=\"#ddd\"/><text x=\"4\" y=\"{:.1f}\">{:g}</text>\n", Left,
+                           y(tick), Width - 8, y(tick) + 4, tick);
+    svg << fmt::format("<text x=\"{}\" y=\"{}\">{} steps</text>\n<polyline fill=\"none\" stroke=\"#1565c0\" points=\"",
+                       Width / 2, Height - 8, losses.size());
+    for (size_t step = 0; step < losses.size(); ++step) svg << fmt::format("{:.1f},{:.1f} ", x(step), y(losses[step]));
+    svg << "\"/>\n</svg>\n";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Lesson lesson(argc, argv, "7. Training an MLP");
+    const int64_t Width = lesson.size(32, 128), Batch = 64, Epochs = lesson.size(3, 40);
+    const double Goal = lesson.size(0, 1) ? 0.95 : 0.85, Rate = 0.1, Momentum = 0.9;
+
+    Split digits = read_digits(TILEWRIGHT_TUTORIAL_DATA "/digits.csv");
+    nn::check_labels(digits.training.labels, 10);
+    nn::check_labels(digits.test.labels, 10);
+    fmt::print("{} images to learn from, {} to test on, {} hidden units.\n", digits.training.size(), digits.test.size(),
+               Width);
+
+    auto backend = std::make_shared<nn::Backend>(lesson.device());
+    Mlp model(backend, Width);
+    nn::Sgd sgd(model.parameters(), Rate, Momentum);
+
+    const int64_t Steps = digits.training.size() / Batch;  // an epoch; the shuffle leaves other images over each time
+    nn::Tensor images = on_device(backend, f32, {digits.training.size(), 64}, digits.training.pixels, "images");
+    nn::Tensor labels = on_device(backend, i32, {digits.training.size()}, digits.training.labels, "labels");
+    nn::Tensor order(backend, i32, {Steps, Batch}, "order");
+
+    // An epoch is recorded once, as one graph: forward, loss, backward and update of every step. Nothing runs yet; the
+    // first call of each operator builds its kernels, the later ones find them.
+    std::vector<nn::Tensor> losses;
+    auto begin = std::chrono::steady_clock::now();
+    auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+    Graph epoch = backend->record([&] {
+        for (int32_t k = 0; k < Steps; ++k) {
+            nn::Tensor step = on_device(backend, i32, {1}, std::vector<int32_t>{k}, "step");
+            nn::Tensor x = pick_images({images, order, step}), y = pick_labels({labels, order, step});
+            losses.push_back(nn::cross_entropy(model(x), y));
+            nn::backward(losses.back());
+            sgd.step();
+        }
+    });
+    fmt::print("{} launches an epoch of {} steps; kernels built and recorded in {:.2f} s.\n", epoch.size(), Steps,
+               seconds());
+
+    // Training: shuffle, run the graph, read the losses. The host waits once an epoch.
+    std::mt19937 random(7);
+    std::vector<int32_t> shuffled(digits.training.labels.size());
+    std::iota(shuffled.begin(), shuffled.end(), 0);
+    std::vector<double> curve;
+    begin = std::chrono::steady_clock::now();
+    {
+        Progress bar("training", Epochs);
+        for (int64_t e = 0; e < Epochs; ++e) {
+            for (size_t i = shuffled.size() - 1; i > 0; --i) std::swap(shuffled[i], shuffled[random() % (i + 1)]);
+            order.data().write(std::vector<int32_t>(shuffled.begin(), shuffled.begin() + Steps * Batch));
+            epoch.run();
+            for (const nn::Tensor& loss : losses) curve.push_back(loss.data().read<float>()[0]);
+            bar.show(e + 1, fmt::format("loss {:.4f}", curve.back()));
+        }
+    }
+    fmt::print("{} steps in {:.2f} s; loss {:.4f} at first, {:.4f} at last.\n", curve.size(), seconds(), curve.front(),
+               curve.back());
+    write_curve("training_loss.svg", curve);
+
+    double right = accuracy_on(model, backend, digits.test);
+    fmt::print("Test accuracy {:.2f} % on {} (the goal is {:.0f} %). The loss curve is in training_loss.svg.\n",
+               right * 100, lesson.device()->name(), Goal * 100);
+    return right >= Goal ? lesson.finish() : 1;
+}
