@@ -82,6 +82,8 @@ std::vector<int> attached_to(const State& state, int loop) {
     return found;
 }
 
+std::string stage_text(const Schedule::State& state, int stage) { return state.stages[stage].definition.name; }
+
 std::string loop_text(int loop) { return fmt::format("l{}", loop); }
 
 }  // namespace tw

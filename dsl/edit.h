@@ -38,6 +38,8 @@ void add_root_loops(Schedule::State& state, int stage, const std::vector<Expr>& 
 std::string unique_stage_name(const Schedule::State& state, const std::string& wanted);
 /// Stages that stand under the loop.
 std::vector<int> attached_to(const Schedule::State& state, int loop);
+/// The stage's name, in messages and in a trace.
+std::string stage_text(const Schedule::State& state, int stage);
 /// "l5": a loop in a trace.
 std::string loop_text(int loop);
 

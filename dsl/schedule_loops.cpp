@@ -1,0 +1,202 @@
+// The primitives that transform loops.
+#include <algorithm>
+
+#include "dsl/edit.h"
+#include "dsl/schedule.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+std::string level_text(Level level) {
+    switch (level) {
+        case Level::Unroll: return "unrolled";
+        default: return to_string(level);
+    }
+}
+
+void require_serial(const Edit& edit, int loop, const char* what) {
+    const LoopRecord& record = edit.state.loops[loop];
+    user_check(record.level == Level::Serial, edit.where,
+               "{}: loop '{}' is bound to {}; {} it before binding, or bind(loop, serial) first", what, record.name,
+               to_string(record.level), what);
+    user_check(record.stages == 1, edit.where,
+               "{}: loop '{}' is pipelined; {} it before, or pipeline(loop, {{.stages = 1}}) first", what, record.name,
+               what);
+}
+
+}  // namespace
+
+std::array<Loop, 2> Schedule::split(Loop loop, int64_t size, Tail tail, std::source_location where) {
+    Edit edit(state_, where);
+    int id = edit.alive(loop, "split");
+    LoopRecord whole = edit.state.loops[id];
+    user_check(size >= 1, where, "split({}, {}): the size must be at least 1", whole.name, size);
+    user_check(size <= (int64_t{1} << 30), where, "split({}, {}): the size is larger than any loop of a kernel",
+               whole.name, size);
+    require_serial(edit, id, "split");
+    bool divides = divisor_of(whole.extent) % size == 0;
+    if (!divides && tail == Tail::Divide)
+        user_error(where,
+                   "split({}, {}): {} does not divide axis '{}' ({}). Use a divisor, or split({}, {}, Tail::Mask)",
+                   whole.name, size, size, whole.name, tw::to_string(whole.extent), whole.name, size);
+    Expr inner_extent = constant(Type::I64, size);
+    Expr outer_extent = simplify((whole.extent + (size - 1)) / inner_extent);
+    int outer = edit.state.add_loop(whole.name + "o", outer_extent, whole.stage, whole.reduces);
+    int inner = edit.state.add_loop(whole.name + "i", inner_extent, whole.stage, whole.reduces);
+    StageRecord& record = edit.state.stages[whole.stage];
+    auto place = std::find(record.order.begin(), record.order.end(), id);
+    *place = outer;
+    record.order.insert(place + 1, inner);
+    record.relations.push_back({Relation::Kind::Split, id, outer, inner, inner_extent, !divides});
+    // One iteration of the inner loop is one of the whole.
+    for (int stage : attached_to(edit.state, id)) edit.state.stages[stage].attach = inner;
+    edit.state.loops[id].dead_step = edit.step;
+    edit.commit(fmt::format("auto [{}, {}] = s.split({}, {}{});", loop_text(outer), loop_text(inner), loop_text(id),
+                            size, tail == Tail::Mask ? ", Tail::Mask" : ""),
+                fmt::format("split {} {} {}", id, size, tail == Tail::Mask ? "mask" : "divide"));
+    return {Loop{outer}, Loop{inner}};
+}
+
+Loop Schedule::fuse(Loop outer, Loop inner, std::source_location where) {
+    Edit edit(state_, where);
+    int first = edit.alive(outer, "fuse"), second = edit.alive(inner, "fuse");
+    const LoopRecord a = edit.state.loops[first], b = edit.state.loops[second];
+    user_check(a.stage == b.stage, where, "fuse({}, {}): the loops belong to '{}' and '{}'; fuse loops of one stage",
+               a.name, b.name, stage_text(edit.state, a.stage), stage_text(edit.state, b.stage));
+    user_check(edit.state.position(second) == edit.state.position(first) + 1, where,
+               "fuse({}, {}): '{}' does not stand directly around '{}'; order them first", a.name, b.name, a.name,
+               b.name);
+    user_check(a.reduces == b.reduces, where, "fuse({}, {}): one is a data loop, the other a reduce loop", a.name,
+               b.name);
+    require_serial(edit, first, "fuse");
+    require_serial(edit, second, "fuse");
+    user_check(
+        attached_to(edit.state, first).empty(), where,
+        "fuse({}, {}): '{}' stands under '{}', between them; move it first", a.name, b.name,
+        stage_text(edit.state, attached_to(edit.state, first).empty() ? a.stage : attached_to(edit.state, first)[0]),
+        a.name);
+    int fused = edit.state.add_loop(a.name + "_" + b.name, simplify(a.extent * b.extent), a.stage, a.reduces);
+    StageRecord& record = edit.state.stages[a.stage];
+    auto place = std::find(record.order.begin(), record.order.end(), first);
+    *place = fused;
+    record.order.erase(place + 1);
+    Expr size =
+        is_constant(b.extent, 0) ? constant(Type::I64, 1) : b.extent;  // of an empty loop nothing is ever divided
+    record.relations.push_back({Relation::Kind::Fuse, fused, first, second, size});
+    for (int stage : attached_to(edit.state, second)) edit.state.stages[stage].attach = fused;
+    edit.state.loops[first].dead_step = edit.state.loops[second].dead_step = edit.step;
+    edit.commit(fmt::format("Loop {} = s.fuse({}, {});", loop_text(fused), loop_text(first), loop_text(second)),
+                fmt::format("fuse {} {}", first, second));
+    return {fused};
+}
+
+void Schedule::order(const std::vector<Loop>& loops, std::source_location where) {
+    Edit edit(state_, where);
+    user_check(!loops.empty(), where, "order: name at least one loop");
+    std::vector<int> wanted;
+    for (Loop loop : loops) {
+        int id = edit.alive(loop, "order");
+        user_check(edit.state.loops[id].stage == edit.state.loops[loops[0].id].stage, where,
+                   "order: '{}' belongs to '{}', '{}' to '{}'; order the loops of one stage at a time",
+                   edit.state.loops[loops[0].id].name, stage_text(edit.state, edit.state.loops[loops[0].id].stage),
+                   edit.state.loops[id].name, stage_text(edit.state, edit.state.loops[id].stage));
+        user_check(std::find(wanted.begin(), wanted.end(), id) == wanted.end(), where,
+                   "order: loop '{}' is named twice", edit.state.loops[id].name);
+        wanted.push_back(id);
+    }
+    StageRecord& record = edit.state.stages[edit.state.loops[wanted[0]].stage];
+    std::vector<int> reduce_before, reduce_after;
+    auto reduce_loops = [&](std::vector<int>& list) {
+        for (int id : record.order)
+            if (edit.state.loops[id].reduces) list.push_back(id);
+    };
+    reduce_loops(reduce_before);
+    size_t next = 0;
+    for (int& id : record.order)
+        if (std::find(wanted.begin(), wanted.end(), id) != wanted.end()) id = wanted[next++];
+    reduce_loops(reduce_after);
+    if (reduce_before != reduce_after) {
+        user_check(record.definition.reducer->commutative, where,
+                   "order: the reducer '{}' of '{}' is not commutative; keep its reduce loops in their order",
+                   record.definition.reducer->name, record.definition.name);
+        edit.state.notes.push_back(
+            fmt::format("[{}] the terms of '{}' are combined in another order: floats may differ by rounding",
+                        edit.step, record.definition.name));
+    }
+    std::vector<std::string> names, ids;
+    for (int id : wanted) {
+        names.push_back(loop_text(id));
+        ids.push_back(std::to_string(id));
+    }
+    edit.commit(fmt::format("s.order({{{}}});", fmt::join(names, ", ")), fmt::format("order {}", fmt::join(ids, " ")));
+}
+
+namespace {
+
+void check_level(const Edit& edit, const LoopRecord& loop, Level level) {
+    auto extent = as_constant(loop.extent);
+    std::string asked = fmt::format("bind({}, {})", loop.name, to_string(level));
+    user_check(!(is_grid(level) || level == Level::Vector) || !loop.reduces, edit.where,
+               "{}: '{}' runs along a reduction: its terms can be shared among threads, not {}", asked, loop.name,
+               is_grid(level) ? "among blocks; partial(...) makes a kernel of each part" : "as a vector; unroll it");
+    user_check(is_grid(level) || level == Level::Serial || extent, edit.where,
+               "{}: the extent {} is not constant; split it and bind the inner loop", asked, to_string(loop.extent));
+    if (level == Level::Vector)
+        user_check(*extent == 2 || *extent == 4 || *extent == 8 || *extent == 16, edit.where,
+                   "{}: a vector has 2, 4, 8 or 16 elements, the loop {}; split it", asked, *extent);
+    if (level == Level::Unroll)
+        user_check(*extent <= 256, edit.where,
+                   "{}: unrolling {} iterations makes a huge kernel; split it (256 at most)", asked, *extent);
+    if (is_thread(level)) user_check(*extent >= 1, edit.where, "{}: the loop has no iterations", asked);
+}
+
+}  // namespace
+
+void Schedule::bind(Loop loop, Level level, std::source_location where) {
+    Edit edit(state_, where);
+    int id = edit.alive(loop, "bind");
+    LoopRecord& record = edit.state.loops[id];
+    check_level(edit, record, level);
+    user_check(record.level == Level::Serial || level == Level::Serial, where,
+               "bind({}, {}): the loop is already bound to {}; bind(loop, serial) frees it", record.name,
+               tw::to_string(level), tw::to_string(record.level));
+    user_check(
+        record.stages == 1, where,
+        "bind({}, {}): the loop is pipelined: its iterations follow each other; pipeline(loop, {{.stages = 1}}) first",
+        record.name, tw::to_string(level));
+    record.level = level;
+    record.bind_step = level == Level::Serial ? -1 : edit.step;
+    if (record.reduces && is_thread(level))
+        edit.state.notes.push_back(
+            fmt::format("[{}] the threads combine their parts of '{}' in pairs: floats may differ by rounding",
+                        edit.step, edit.state.stages[record.stage].definition.name));
+    edit.commit(fmt::format("s.bind({}, {});", loop_text(id), level_text(level)),
+                fmt::format("bind {} {}", id, tw::to_string(level)));
+}
+
+void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location where) {
+    Edit edit(state_, where);
+    int id = edit.alive(loop, "pipeline");
+    LoopRecord& record = edit.state.loops[id];
+    user_check(record.level == Level::Serial, where,
+               "pipeline({}, ...): the loop is bound to {}; only iterations that follow each other can overlap",
+               record.name, tw::to_string(record.level));
+    user_check(options.stages == 1 || options.stages == 2, where,
+               "pipeline({}, {{.stages = {}}}): 2 buffers serve copies that go through registers, 1 is no pipeline",
+               record.name, options.stages);
+    auto copies = attached_to(edit.state, id);
+    bool any = std::any_of(copies.begin(), copies.end(), [&](int stage) {
+        return !edit.state.stages[stage].after && resolved_memory(edit.state, stage) == Memory::Shared;
+    });
+    user_check(any, where,
+               "pipeline({}, ...): nothing in shared memory stands under the loop; stage an operand there first: "
+               "stage(consumer, operand, Memory::Shared, {})",
+               record.name, record.name);
+    record.stages = options.stages;
+    edit.commit(fmt::format("s.pipeline({}, {{.stages = {}}});", loop_text(id), options.stages),
+                fmt::format("pipeline {} {}", id, options.stages));
+}
+
+}  // namespace tw

@@ -1,0 +1,301 @@
+// The primitives that place stages, copy them and choose their memories.
+#include <algorithm>
+
+#include "dsl/edit.h"
+#include "dsl/schedule.h"
+#include "dsl/simplify.h"
+#include "dsl/stage.h"
+#include "support/error.h"
+
+namespace tw {
+
+using State = Schedule::State;
+
+namespace {
+
+std::string memory_text(Memory memory) {
+    switch (memory) {
+        case Memory::Auto: return "Memory::Auto";
+        case Memory::Global: return "Memory::Global";
+        case Memory::Shared: return "Memory::Shared";
+        case Memory::Registers: return "Memory::Registers";
+    }
+    return "?";
+}
+
+bool depends_on(const State& state, int reader, int producer) {
+    for (const ReadSite& site : reads_of(state.stages[reader].definition)) {
+        int next = state.stage_of(site.read->operation.get());
+        if (next == producer || (next >= 0 && depends_on(state, next, producer))) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+void Schedule::at(const StageRef& ref, Loop loop, std::source_location where) {
+    Edit edit(state_, where);
+    State& state = edit.state;
+    int stage = edit.stage(ref, "at"), under = edit.alive(loop, "at");
+    int owner = state.loops[under].stage;
+    StageRecord& record = state.stages[stage];
+    user_check(owner != stage, where, "at({}, {}): the loop is the stage's own", stage_text(state, stage),
+               state.loops[under].name);
+    for (int loop_around : enclosing_loops(state, under))
+        user_check(state.loops[loop_around].stage != stage, where, "at({}, {}): the loop stands inside '{}' itself",
+                   stage_text(state, stage), state.loops[under].name, stage_text(state, stage));
+    for (int id : record.order)
+        user_check(
+            attached_to(state, id).empty(), where,
+            "at({}, {}): '{}' stands under its loop '{}'; place that one again after this step, or place '{}' first",
+            stage_text(state, stage), state.loops[under].name,
+            attached_to(state, id).empty() ? "" : stage_text(state, attached_to(state, id)[0]), state.loops[id].name,
+            stage_text(state, stage));
+    record.attach = under;
+    record.after = !depends_on(state, owner, stage);
+    record.step = edit.step;
+    for (int id : record.order) state.loops[id].dead_step = edit.step;
+    record.order.clear();
+    add_root_loops(state, stage, record.definition.operation->shape);
+    check_rules(state, where);
+    Region region = region_of(state, stage, where);
+    for (size_t d = 0; d < region.extent.size(); ++d) {
+        int fresh = state.add_loop(state.loops[state.stages[stage].roots[d]].name, region.extent[d], stage, false);
+        std::swap(state.loops[state.stages[stage].roots[d]], state.loops[fresh]);
+        state.loops.pop_back();
+    }
+    edit.commit(fmt::format("s.at({}, {});", stage_text(state, stage), loop_text(under)),
+                fmt::format("at {} {}", stage, under));
+}
+
+namespace {
+
+/// The expression with Reads of `definition`'s operation replaced by its expression.
+Expr inlined(const Expr& root, const StageDefinition& definition) {
+    return transform(root, [&](const Expr& e) -> Expr {
+        const Read* read = e.as<Read>();
+        if (!read || read->operation != definition.operation) return {};
+        Substitution axes;
+        for (size_t d = 0; d < definition.axes.size(); ++d) axes.emplace_back(definition.axes[d], read->indices[d]);
+        Expr body = substitute(definition.finish[read->output], axes);
+        if (!read->guarded) return body;
+        return transform(body, [](const Expr& inner) -> Expr {  // evaluated only where the outer read is
+            const Read* inside = inner.as<Read>();
+            if (!inside || inside->guarded) return {};
+            Read guarded = *inside;
+            guarded.guarded = true;
+            return make_expr(inner.type(), guarded);
+        });
+    });
+}
+
+}  // namespace
+
+void Schedule::inline_stage(const StageRef& ref, std::source_location where) {
+    Edit edit(state_, where);
+    State& state = edit.state;
+    int stage = edit.stage(ref, "inline_stage");
+    StageRecord& record = state.stages[stage];
+    const std::string name = stage_text(state, stage);
+    user_check(!record.inlined, where, "inline_stage({}): it is inlined already", name);
+    user_check(!record.definition.reducer, where,
+               "inline_stage({}): it is a reduction, and each reader would repeat it; use at({}, loop)", name, name);
+    user_check(!state.is_result(stage), where, "inline_stage({}): it is an output of the schedule", name);
+    for (int id : record.order)
+        user_check(attached_to(state, id).empty(), where,
+                   "inline_stage({}): '{}' stands under its loop '{}'; move it first", name,
+                   attached_to(state, id).empty() ? "" : stage_text(state, attached_to(state, id)[0]),
+                   state.loops[id].name);
+    StageDefinition definition = record.definition;
+    for (StageRecord& reader : state.stages) {
+        for (Expr& expr : reader.definition.update) expr = inlined(expr, definition);
+        for (Expr& expr : reader.definition.finish) expr = inlined(expr, definition);
+    }
+    record.inlined = true;
+    record.attach = -1;
+    edit.commit(fmt::format("s.inline_stage({});", name), fmt::format("inline {}", stage));
+}
+
+namespace {
+
+StageDefinition copy_definition(const State& state, const std::shared_ptr<const Operation>& source, int output,
+                                const std::string& name) {
+    auto operation = std::make_shared<Operation>();
+    operation->name = unique_stage_name(state, name);
+    operation->shape = source->shape;
+    operation->where = source->where;
+    for (size_t d = 0; d < source->shape.size(); ++d) {
+        auto bounds = bounds_of(source->shape[d]);
+        Variable axis{.name = source->axes.empty() ? fmt::format("d{}", d) : tw::to_string(source->axes[d]),
+                      .min = 0,
+                      .extent = source->shape[d]};
+        if (bounds.max) axis.max = std::max<int64_t>(*bounds.max - 1, 0);
+        operation->axes.push_back(make_expr(Type::I64, axis));
+    }
+    Type type = source->outputs[output].type;
+    Expr body = make_expr(type, Read{source, output, operation->axes});
+    operation->outputs = {{type, body}};
+    return {operation->name, operation, operation->axes, {}, {}, {}, {}, {body}};
+}
+
+/// Replaces reads of (operation, output) by reads of the copy; says whether there were any.
+bool redirect(std::vector<Expr>& exprs, const Operation* from, int output, const std::shared_ptr<const Operation>& to,
+              int to_output = 0) {
+    bool found = false;
+    for (Expr& root : exprs)
+        root = transform(root, [&](const Expr& e) -> Expr {
+            const Read* read = e.as<Read>();
+            if (!read || read->operation.get() != from || read->output != output) return {};
+            found = true;
+            return make_expr(e.type(), Read{to, to_output, read->indices, read->guarded});
+        });
+    return found;
+}
+
+std::string suffix_of(Memory memory) { return memory == Memory::Auto ? "copy" : tw::to_string(memory); }
+
+struct OperandOf {
+    std::shared_ptr<const Operation> operation;
+    int output;
+};
+
+OperandOf operand_of(const Edit& edit, const StageRef& ref) {
+    if (ref.tensor_.defined()) return {ref.tensor_.operation(), ref.tensor_.output()};
+    return {edit.state.stages[edit.stage(ref, "stage")].definition.operation, 0};
+}
+
+/// "t:a 0" for a tensor by its name, "s 3" for a copy's stage: how a trace names an operand.
+std::string saved_operand(const Edit& edit, const StageRef& ref) {
+    if (!ref.tensor_.defined()) return fmt::format("s {}", edit.stage(ref, "stage"));
+    return fmt::format("t:{} {}", ref.tensor_.name(), ref.tensor_.output());
+}
+
+}  // namespace
+
+Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory memory, Loop loop,
+                      std::source_location where) {
+    Edit edit(state_, where);
+    State& state = edit.state;
+    int reader = edit.stage(consumer, "stage"), under = edit.alive(loop, "stage");
+    OperandOf source = operand_of(edit, operand);
+    int owner = state.loops[under].stage;
+    bool only_update = owner == reader && state.position(under) >= state.first_reduce(reader);
+    StageDefinition definition = copy_definition(state, source.operation, source.output,
+                                                 fmt::format("{}_{}", source.operation->name, suffix_of(memory)));
+    StageDefinition& into = state.stages[reader].definition;
+    bool found = redirect(into.update, source.operation.get(), source.output, definition.operation);
+    if (!only_update) found |= redirect(into.finish, source.operation.get(), source.output, definition.operation);
+    user_check(found, where, "stage({}, {}, ..., {}): '{}' does not read '{}' inside loop '{}'", into.name,
+               source.operation->name, state.loops[under].name, into.name, source.operation->name,
+               state.loops[under].name);
+    std::string name = definition.name;
+    int copy = add_stage(state, std::move(definition), edit.step);
+    StageRecord& record = state.stages[copy];
+    record.is_copy = true;
+    record.attach = under;
+    record.memory = memory;
+    edit.commit(fmt::format("Stage {} = s.stage({}, {}, {}, {});", name, stage_text(state, reader),
+                            source.operation->name, memory_text(memory), loop_text(under)),
+                fmt::format("stage {} {} {} {}", reader, saved_operand(edit, operand), tw::to_string(memory), under));
+    return {copy};
+}
+
+Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory memory, std::source_location where) {
+    Edit edit(state_, where);
+    State& state = edit.state;
+    int reader = edit.stage(consumer, "stage");
+    OperandOf source = operand_of(edit, operand);
+    user_check(memory == Memory::Global, where,
+               "stage({}, {}, {}): a copy in {} needs the loop whose iteration it serves: stage(consumer, operand, "
+               "memory, loop)",
+               stage_text(state, reader), source.operation->name, memory_text(memory), tw::to_string(memory));
+    StageDefinition definition =
+        copy_definition(state, source.operation, source.output, source.operation->name + "_global");
+    StageDefinition& into = state.stages[reader].definition;
+    bool in_update = redirect(into.update, source.operation.get(), source.output, definition.operation);
+    bool in_finish = redirect(into.finish, source.operation.get(), source.output, definition.operation);
+    user_check(in_update || in_finish, where, "stage({}, {}, ...): '{}' does not read '{}'", into.name,
+               source.operation->name, into.name, source.operation->name);
+    std::string name = definition.name;
+    int copy = add_stage(state, std::move(definition), edit.step);
+    state.stages[copy].is_copy = true;
+    edit.commit(fmt::format("Stage {} = s.stage({}, {}, {});", name, stage_text(state, reader), source.operation->name,
+                            memory_text(memory)),
+                fmt::format("stage {} {} {} -1", reader, saved_operand(edit, operand), tw::to_string(memory)));
+    return {copy};
+}
+
+Stage Schedule::stage(const StageRef& result, Memory memory, Loop loop, std::source_location where) {
+    Edit edit(state_, where);
+    State& state = edit.state;
+    int stage = edit.stage(result, "stage"), under = edit.alive(loop, "stage");
+    const StageDefinition& made = state.stages[stage].definition;
+    user_check(state.is_result(stage), where,
+               "stage({}, {}, {}): '{}' is no output; to choose where it lives use set_memory({}, ...)", made.name,
+               memory_text(memory), state.loops[under].name, made.name, made.name);
+    user_check(made.finish.size() == 1, where, "stage({}, ...): it has {} outputs; only a single result can be staged",
+               made.name, made.finish.size());
+    std::shared_ptr<const Operation> source = made.operation;
+    StageDefinition definition = copy_definition(state, source, 0, made.name + "_out");
+    for (const Operation*& operation : state.result)
+        if (operation == source.get()) operation = definition.operation.get();
+    for (StageRecord& reader : state.stages) {  // other readers take the finished result
+        redirect(reader.definition.update, source.get(), 0, definition.operation);
+        redirect(reader.definition.finish, source.get(), 0, definition.operation);
+    }
+    std::string name = definition.name;
+    int copy = add_stage(state, std::move(definition), edit.step);
+    state.stages[stage].memory = memory;
+    StageRecord& record = state.stages[copy];
+    record.is_copy = record.after = true;
+    record.attach = under;
+    edit.commit(fmt::format("Stage {} = s.stage({}, {}, {});", name, stage_text(state, stage), memory_text(memory),
+                            loop_text(under)),
+                fmt::format("result {} {} {}", stage, tw::to_string(memory), under));
+    return {copy};
+}
+
+void Schedule::set_memory(const StageRef& ref, Memory memory, std::source_location where) {
+    Edit edit(state_, where);
+    int stage = edit.stage(ref, "set_memory");
+    edit.state.stages[stage].memory = memory;
+    edit.commit(fmt::format("s.set_memory({}, {});", stage_text(edit.state, stage), memory_text(memory)),
+                fmt::format("memory {} {}", stage, tw::to_string(memory)));
+}
+
+void Schedule::in_place(const Tensor& out, const Tensor& in, std::source_location where) {
+    Edit edit(state_, where);
+    State& state = edit.state;
+    user_check(in.defined(), where, "in_place: the input is an undefined tensor");
+    int stage = edit.stage(out, "in_place");
+    const StageDefinition& definition = state.stages[stage].definition;
+    bool listed = std::any_of(state.outputs.begin(), state.outputs.end(), [&](const Tensor& o) { return o.same(out); });
+    user_check(state.is_result(stage) && listed, where, "in_place({}, {}): '{}' is no output of the schedule",
+               out.name(), in.name(), out.name());
+    user_check(in.operation()->is_input(), where, "in_place({}, {}): '{}' is no input", out.name(), in.name(),
+               in.name());
+    user_check(in.type() == out.type() && in.rank() == out.rank() &&
+                   std::equal(in.shape().begin(), in.shape().end(), out.shape().begin(), equal) &&
+                   in.operation()->strides.empty(),
+               where, "in_place({}, {}): both must have one type, shape and dense rows", out.name(), in.name());
+    for (const auto& [taken_out, taken_in] : state.in_place)
+        user_check(!taken_out.same(out) && !taken_in.same(in), where, "in_place({}, {}): '{}' already overwrites '{}'",
+                   out.name(), in.name(), taken_out.name(), taken_in.name());
+    for (const StageRecord& reader : state.stages) {
+        if (reader.inlined) continue;
+        for (const ReadSite& site : reads_of(reader.definition)) {
+            if (site.read->operation != in.operation()) continue;
+            bool own = &reader.definition == &definition && !site.in_update && !site.read->guarded &&
+                       std::equal(site.read->indices.begin(), site.read->indices.end(), definition.axes.begin(), equal);
+            user_check(own, where,
+                       "in_place({}, {}): '{}' reads '{}' elsewhere than at the element that it overwrites; only an "
+                       "elementwise use is safe",
+                       out.name(), in.name(), reader.definition.name, in.name());
+        }
+    }
+    state.in_place.emplace_back(out, in);
+    edit.commit(fmt::format("s.in_place({}, {});", out.name(), in.name()),
+                fmt::format("in_place t:{} {} t:{} {}", out.name(), out.output(), in.name(), in.output()));
+}
+
+}  // namespace tw
