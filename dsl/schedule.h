@@ -103,6 +103,8 @@ public:
     std::array<Loop, 2> split(Loop loop, int64_t size, Tail tail = Tail::Divide, TW_HERE);
     /// Replaces neighbouring loops, `outer` directly around `inner`, by one.
     Loop fuse(Loop outer, Loop inner, TW_HERE);
+    /// All of them, outermost first, pair by pair.
+    Loop fuse(const std::vector<Loop>& loops, TW_HERE);
     /// Reorders loops of one stage: the given loops take each other's places in the given order.
     void order(const std::vector<Loop>& loops, TW_HERE);
     /// Runs the loop on a level. Thread loops of a block form a mixed radix, first bound slowest.

@@ -92,6 +92,15 @@ Loop Schedule::fuse(Loop outer, Loop inner, std::source_location where) {
     return {fused};
 }
 
+Loop Schedule::fuse(const std::vector<Loop>& loops, std::source_location where) {
+    user_check(!loops.empty(), where, "fuse: no loops; name at least one");
+    Schedule fused = *this;  // all or none
+    Loop all = loops[0];
+    for (size_t d = 1; d < loops.size(); ++d) all = fused.fuse(all, loops[d], where);
+    *this = std::move(fused);
+    return all;
+}
+
 void Schedule::order(const std::vector<Loop>& loops, std::source_location where) {
     Edit edit(state_, where);
     user_check(!loops.empty(), where, "order: name at least one loop");

@@ -20,10 +20,7 @@ Schedule schedule_update(const std::vector<int64_t>& extents, const Target& targ
         return parameter.read(operands(at)) - hyper(0) * speed.read(operands(at));
     });
     Schedule s({speed, updated}, target);
-    std::vector<Loop> loops = s.data_loops(speed);
-    Loop all = loops[0];
-    for (size_t d = 1; d < loops.size(); ++d) all = s.fuse(all, loops[d]);
-    auto [block, element] = s.split(all, 256, Tail::Mask);
+    auto [block, element] = s.split(s.fuse(s.data_loops(speed)), 256, Tail::Mask);
     s.bind(block, grid.x);
     s.bind(element, thread);
     s.at(updated, element);

@@ -53,9 +53,7 @@ std::optional<Factors> product_of(const Tensor& c) {
 void spread_results(Schedule& s, Stage stage, int64_t results) {
     std::vector<Loop> loops = s.data_loops(stage);
     if (loops.empty()) return;
-    Loop all = loops[0];
-    for (size_t d = 1; d < loops.size(); ++d) all = s.fuse(all, loops[d]);
-    auto [block, inside] = s.split(all, results, Tail::Mask);
+    auto [block, inside] = s.split(s.fuse(loops), results, Tail::Mask);
     s.bind(block, grid.x);
     s.bind(inside, thread);
 }

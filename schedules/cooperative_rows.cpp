@@ -31,8 +31,7 @@ void spread_stage(Schedule& s, const StageRef& stage, const RowThreads& shape) {
 Loop bind_rows(Schedule& s, const Tensor& y, const RowThreads& shape) {
     std::vector<Loop> loops = s.data_loops(y);
     if (!s.reduces(y)) loops.pop_back();
-    Loop rows = loops[0];
-    for (size_t d = 1; d < loops.size(); ++d) rows = s.fuse(rows, loops[d]);
+    Loop rows = s.fuse(loops);
     if (shape.rows == 1) {
         s.bind(rows, grid.x);
         return rows;

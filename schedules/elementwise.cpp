@@ -8,9 +8,7 @@ void schedule_elementwise(Schedule& s, const Tensor& y, int64_t threads, int64_t
         if (stage.id != last.id) s.inline_stage(stage);
     std::vector<Loop> loops = s.data_loops(y);
     if (loops.empty()) return;  // a scalar: one thread
-    Loop all = loops[0];
-    for (size_t d = 1; d < loops.size(); ++d) all = s.fuse(all, loops[d]);
-    auto [block, inside] = s.split(all, threads * per_thread * vectors, Tail::Mask);
+    auto [block, inside] = s.split(s.fuse(loops), threads * per_thread * vectors, Tail::Mask);
     auto [vector_of, part] = s.split(inside, threads * per_thread);
     auto [lane_of, element] = s.split(part, per_thread);
     s.order({block, lane_of, vector_of, element});

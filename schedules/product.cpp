@@ -41,7 +41,7 @@ int64_t blocks_of(const ProductTiles& tiles, int64_t m, int64_t n) {
     return ((m + tiles.block_m - 1) / tiles.block_m) * ((n + tiles.block_n - 1) / tiles.block_n);
 }
 
-/// Whether hardly a fifth of the places stays empty while so many blocks run, `wave` at a time.
+/// Whether at most a fifth of the places stays empty while so many blocks run, `wave` at a time.
 bool fills_waves(int64_t blocks, int64_t wave) {
     int64_t waves = std::max<int64_t>((blocks + wave - 1) / wave, 1);
     return blocks * 5 >= waves * wave * 4;
@@ -81,10 +81,6 @@ Side tile_side(Schedule& s, Loop loop, int64_t block, int64_t per_thread) {
     auto [thread_loop, chunk_loop] = s.split(part, chunk);
     return {outer, repeat, thread_loop, chunk_loop};
 }
-
-}  // namespace
-
-namespace {
 
 /// The loop over the parts of k, in the grid, and the stage that computes them; the sum of the parts is spread over
 /// threads of its own.

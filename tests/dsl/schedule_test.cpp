@@ -128,6 +128,9 @@ TEST(ScheduleErrors, Loops) {
     EXPECT_ERROR(p.s.split(i, int64_t{1} << 40), "larger than any loop");
     EXPECT_ERROR(p.s.split(i, 5), "5 does not divide axis 'i' (12). Use a divisor, or split(i, 5, Tail::Mask)");
     EXPECT_ERROR(p.s.fuse(j, i), "'j' does not stand directly around 'i'");
+    EXPECT_ERROR(p.s.fuse({}), "fuse: no loops; name at least one");
+    EXPECT_ERROR(p.s.fuse({i, j, k}), "one is a data loop, the other a reduce loop");
+    EXPECT_EQ(p.s.fuse({k}).id, k.id);
     EXPECT_ERROR(p.s.fuse(j, k), "one is a data loop, the other a reduce loop");
     EXPECT_ERROR(q.s.fuse(q.s.loops<2>(q.y)[0], q.s.loops<2>(q.z)[0]), "the loops belong to 'y' and 'z'");
     EXPECT_ERROR(q.s.order({q.s.loops<2>(q.y)[0], q.s.loops<2>(q.z)[0]}), "order the loops of one stage at a time");

@@ -16,10 +16,7 @@ HostArray random_array(Type type, const std::vector<int64_t>& shape, const std::
 /// Spreads the flattened elements of `y` over blocks of 32 threads.
 Schedule spread_over_threads(const std::vector<Tensor>& outputs, const Tensor& y, const Target& target) {
     Schedule s(outputs, target);
-    std::vector<Loop> loops = s.data_loops(y);
-    Loop all = loops[0];
-    for (size_t d = 1; d < loops.size(); ++d) all = s.fuse(all, loops[d]);
-    auto [block, lane_of] = s.split(all, 32, Tail::Mask);
+    auto [block, lane_of] = s.split(s.fuse(s.data_loops(y)), 32, Tail::Mask);
     s.bind(block, grid.x);
     s.bind(lane_of, thread);
     return s;
