@@ -1,4 +1,5 @@
 #include <chrono>
+#include <mutex>
 
 #include "bench/measures.h"
 #include "ops/program.h"
@@ -31,10 +32,11 @@ Compiled compile_once(const schedules::CatalogEntry& entry, const std::string& a
 
 /// The first compilation of a process loads NVRTC, which is nobody's kernel's time.
 void load_nvrtc(const std::string& arch) {
-    CompileRequest empty{.source = "extern \"C\" __global__ void empty() {}", .name = "empty.cu", .arch = arch};
-    empty.use_disk = false;
-    static const bool loaded = (compile_all({&empty, 1}).at(0).get(), true);
-    (void)loaded;
+    static std::once_flag loaded;
+    std::call_once(loaded, [&] {
+        compile_kernel(
+            {.source = "extern \"C\" __global__ void empty() {}", .name = "empty.cu", .arch = arch, .use_disk = false});
+    });
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ private:
         if (buffer->memory == Memory::Registers || !written_.count(buffer)) return;
         Access expanded{touch.access.buffer, {}};
         for (const Expr& index : touch.access.indices) expanded.indices.push_back(lets_.expand(index));
-        result.accesses.push_back({{{expanded, touch.width, touch.writes}, loops_, conditions_}, order_, inside_});
+        result.accesses.push_back({{{expanded, touch.width, touch.writes, touch.atomic}, loops_, conditions_}, order_, inside_});
     }
 
     /// Loads of what nobody writes are the same for all threads if their indices are.
@@ -122,12 +122,14 @@ public:
     Requirements(const ThreadKernel& kernel, const Survey& survey) : kernel_(kernel), survey_(survey) {
         for (const PlacedAccess& x : survey.accesses)
             for (const PlacedAccess& y : survey.accesses)
-                if (x.placed.touch.writes || y.placed.touch.writes) compare(x, y);
+                if (conflict(x.placed.touch, y.placed.touch)) compare(x, y);
     }
 
     BarrierNeeds needs;
 
 private:
+    static bool conflict(const Touch& x, const Touch& y) { return (x.writes || y.writes) && !(x.atomic && y.atomic); }
+
     void compare(const PlacedAccess& x, const PlacedAccess& y) {
         size_t common = 0;
         std::vector<int> loop_regions;

@@ -1,9 +1,9 @@
 #include "codegen/bind_unbound.h"
+#include "codegen/drop_single_loops.h"
 
 #include <algorithm>
 #include <limits>
 
-#include "codegen/drop_single_loops.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -72,11 +72,11 @@ struct Effects {
         return found;
     }
 
-    /// Every element of memory that is stored belongs to one value of the loop.
+    /// Every element of memory that is stored belongs to one value of the loop, or is updated by any.
     bool stores_apart(const For& loop) const {
         return std::all_of(leaves.begin(), leaves.end(), [&](const Leaf* leaf) {
             return std::all_of(leaf->stores.begin(), leaf->stores.end(), [&](const StoreTo& store) {
-                return store.buffer->memory == Memory::Registers ||
+                return store.buffer->memory == Memory::Registers || store.atomic ||
                        std::any_of(store.indices.begin(), store.indices.end(),
                                    [&](const Expr& index) { return contains(index, loop.variable); });
             });
@@ -199,6 +199,9 @@ private:
     static Stmt masked(const Stmt& stmt, const Expr& condition) {
         if (const For* loop = stmt.as<For>()) {
             For copy = *loop;
+            bool loaded = false;  // the elements that decide are there only for those that work
+            visit(loop->extent, [&](const Expr& e) { loaded = loaded || e.as<Load>(); });
+            if (loaded) copy.extent = simplify(select_unchecked(condition, loop->extent, integer(0)));
             copy.body = masked(loop->body, condition);
             return make_stmt(std::move(copy));
         }

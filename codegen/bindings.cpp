@@ -33,9 +33,12 @@ bool leaf_mentions(const LeafPath& path, const Expr& variable) {
     return found;
 }
 
-/// What threads share, each makes for all of the loops around, also where only values in its registers tell them apart.
+/// What threads share, each makes for all of the loops around, also where only values in its registers tell them apart;
+/// an atomic update counts once for each iteration.
 bool shares_terms(const LeafPath& path) {
+    const auto& stores = path.leaf->stores;
     return path.leaf->kind == Leaf::Kind::Combine ||
+           std::any_of(stores.begin(), stores.end(), [](const StoreTo& store) { return store.atomic; }) ||
            std::any_of(path.loops.begin(), path.loops.end(),
                        [](const For* loop) { return loop->reduces && is_thread(loop->level); });
 }

@@ -18,14 +18,17 @@ bool is_zero(const Expr& e) {
     return is_constant(e, 0);
 }
 
-/// A copy that, storing zeros where its mask is false, gives every element of its buffer a value.
+/// A copy that, storing zeros where its mask is false, gives each element of a buffer below these extents a value.
 struct Fill {
     const TileOp* op;
     const StoreTo* store;
+    std::vector<int64_t> extents;
     bool wanted = false;  // some reader relies on the zeros
 };
 
-bool covers_whole_buffer(const TileOp& op, const StoreTo& store) {
+/// The extents of the box of elements from 0 on that the op stores to, each once; nothing if it is none.
+std::optional<std::vector<int64_t>> box_stored(const TileOp& op, const StoreTo& store) {
+    std::vector<int64_t> extents;
     for (size_t d = 0; d < store.indices.size(); ++d) {
         auto loop = std::find_if(op.loops.begin(), op.loops.end(),
                                  [&](const OpLoop& l) { return l.variable.same(store.indices[d]); });
@@ -34,13 +37,14 @@ bool covers_whole_buffer(const TileOp& op, const StoreTo& store) {
         Expr extent = loop != op.loops.end()      ? loop->extent
                       : digit != op.threads.end() ? constant(Type::I64, digit->extent)
                                                   : store.indices[d];
-        if (is_constant(extent, 0) && is_constant(store.buffer->shape[d], 1)) continue;
-        if (loop == op.loops.end() && digit == op.threads.end()) return false;
-        if (!equal(extent, store.buffer->shape[d])) return false;
+        bool single = is_constant(extent, 0) && is_constant(store.buffer->shape[d], 1);
+        extents.push_back(single ? 1 : as_constant(extent).value_or(0));
+        if (single) continue;
+        if ((loop == op.loops.end() && digit == op.threads.end()) || !as_constant(extent)) return {};
         for (size_t other = 0; other < d; ++other)
-            if (store.indices[other].same(store.indices[d])) return false;
+            if (store.indices[other].same(store.indices[d])) return {};
     }
-    return true;
+    return extents;
 }
 
 /// Whether an element's iterations agree on the mask, so that none stores a zero over another's value.
@@ -69,6 +73,61 @@ TileOp with_uniform_parts(const TileOp& op) {
     return result;
 }
 
+/// Which ops of a buffer belong together. Segments of a loop that was cut each fill it anew before they read it.
+class Segments {
+public:
+    explicit Segments(const TileStmt& body) { walk(body); }
+
+    /// The number of the op's segment among those that use the buffer, the same for all of a segment.
+    int of(const BufferNode* buffer, const TileOp& op) {
+        const std::vector<Use>& uses = uses_[buffer];
+        size_t common = common_depth(uses);
+        auto segment = [&](const Use& use) { return use.path.size() > common ? use.path[common] : -1; };
+        std::map<int, bool> starts_with_write;
+        for (const Use& use : uses) starts_with_write.try_emplace(segment(use), use.writes);
+        for (const auto& [number, writes] : starts_with_write)
+            if (!writes) return 0;  // one fills what another reads
+        for (const Use& use : uses)
+            if (use.op == &op) return segment(use);
+        return 0;
+    }
+
+private:
+    struct Use {
+        const TileOp* op;
+        bool writes;
+        std::vector<int> path;  // the statement's place in each block around it, outermost first
+    };
+
+    void walk(const TileStmt& stmt) {
+        if (const TileLoop* loop = stmt.as<TileLoop>()) return walk(loop->body);
+        if (const TileAllocate* allocate = stmt.as<TileAllocate>()) return walk(allocate->body);
+        if (const TileBlock* block = stmt.as<TileBlock>()) {
+            for (size_t k = 0; k < block->stmts.size(); ++k) {
+                path_.push_back(static_cast<int>(k));
+                walk(block->stmts[k]);
+                path_.pop_back();
+            }
+            return;
+        }
+        const TileOp& op = *stmt.as<TileOp>();
+        for (const Buffer& buffer : loads_of(op)) uses_[buffer.get()].push_back({&op, false, path_});
+        for (const StoreTo& store : op.stores) uses_[store.buffer.get()].push_back({&op, true, path_});
+    }
+
+    static size_t common_depth(const std::vector<Use>& uses) {
+        size_t depth = uses.empty() ? 0 : uses[0].path.size();
+        for (const Use& use : uses) {
+            auto [end, other] = std::mismatch(use.path.begin(), use.path.end(), uses[0].path.begin(), uses[0].path.end());
+            depth = std::min(depth, static_cast<size_t>(end - use.path.begin()));
+        }
+        return depth;
+    }
+
+    std::map<const BufferNode*, std::vector<Use>> uses_;
+    std::vector<int> path_;
+};
+
 class Discharger {
 public:
     explicit Discharger(const TileKernel& kernel) : kernel_(kernel) {
@@ -79,10 +138,11 @@ public:
         collect_reduce_loops(kernel_.body);
         for (const ThreadDigit& digit : kernel_.thread_digits)
             if (digit.reduces) reduce_variables_.push_back(digit.variable);
+        segments_.emplace(kernel_.body);
         visit_ops(kernel_.body, [&](const TileOp& op) { collect_fill(op); });
+        visit_ops(kernel_.body, [&](const TileOp& op) { relax(op); });  // notes which zeros are relied on
         TileKernel result = kernel_;
-        result.body = map_ops(kernel_.body, [&](const TileOp& op) { return relax(op); });
-        result.body = map_ops(result.body, [&](const TileOp& op) { return with_zeros(op); });
+        result.body = map_ops(kernel_.body, [&](const TileOp& op) { return with_zeros(op, relax(op)); });
         return result;
     }
 
@@ -104,18 +164,21 @@ private:
     void collect_fill(const TileOp& op) {
         for (const StoreTo& store : op.stores) {
             if (store.buffer->memory == Memory::Global) continue;
-            auto [found, fresh] = fills_.try_emplace(store.buffer.get());
-            bool fills = fresh && op.kind == TileOp::Kind::Copy && op.stores.size() == 1 &&
-                         covers_whole_buffer(op, store) && masks_whole_elements(op, store);
+            auto [found, fresh] =
+                fills_.try_emplace(std::pair(store.buffer.get(), segments_->of(store.buffer.get(), op)));
+            auto box = box_stored(op, store);
+            bool fills = fresh && op.kind == TileOp::Kind::Copy && op.stores.size() == 1 && box &&
+                         masks_whole_elements(op, store);
             if (fills)
-                found->second = Fill{&op, &store};
+                found->second = Fill{&op, &store, *box};
             else
                 found->second.reset();  // several writers: nothing is known
         }
     }
 
-    Fill* fill_of(const Buffer& buffer) {
-        auto found = fills_.find(buffer.get());
+    /// Of what the op reads or writes.
+    Fill* fill_of(const Buffer& buffer, const TileOp& op) {
+        auto found = fills_.find(std::pair(buffer.get(), segments_->of(buffer.get(), op)));
         return found == fills_.end() || !found->second ? nullptr : &*found->second;
     }
 
@@ -158,8 +221,8 @@ private:
         Expr zeroed = transform(*term, [&](const Expr& e) -> Expr {
             const Load* load = e.as<Load>();
             if (!load) return {};
-            Fill* fill = fill_of(load->buffer);
-            if (!fill || !in_bounds(*load) || !is_masked_by(*fill, *load, part)) {
+            Fill* fill = fill_of(load->buffer, op);
+            if (!fill || !in_bounds(load->indices, fill->extents) || !is_masked_by(*fill, *load, part)) {
                 all_filled = false;
                 return {};
             }
@@ -197,27 +260,33 @@ private:
         return false;
     }
 
-    static bool in_bounds(const Load& load) {
-        for (size_t d = 0; d < load.indices.size(); ++d) {
-            Interval range = bounds_of(load.indices[d]);
-            if (!range.min || !range.max || *range.min < 0 || *range.max >= require_constant(load.buffer->shape[d]))
-                return false;
+    static bool in_bounds(const std::vector<Expr>& indices, const std::vector<int64_t>& extents) {
+        for (size_t d = 0; d < indices.size(); ++d) {
+            Interval range = bounds_of(indices[d]);
+            if (!range.min || !range.max || *range.min < 0 || *range.max >= extents[d]) return false;
         }
         return true;
+    }
+
+    static std::vector<int64_t> constant_shape(const Buffer& buffer) {
+        std::vector<int64_t> shape;
+        for (const Expr& extent : buffer->shape) shape.push_back(require_constant(extent));
+        return shape;
     }
 
     /// Values of a private accumulator that nobody reads may be anything that can be computed: whoever reads it keeps a
     /// mask of its own.
     bool drops_as_private(const TileOp& op) {
         const StoreTo& store = op.stores[0];
-        if (store.buffer->memory != Memory::Registers || !in_bounds({store.buffer, store.indices})) return false;
+        if (store.buffer->memory != Memory::Registers || !in_bounds(store.indices, constant_shape(store.buffer)))
+            return false;
         std::vector<Fill*> used;
         bool safe = true;
         visit(store.value, [&](const Expr& e) {
             const Load* load = e.as<Load>();
             if (!load || load->buffer == store.buffer) return;
-            Fill* fill = load->buffer->memory == Memory::Global ? nullptr : fill_of(load->buffer);
-            safe = safe && fill && in_bounds(*load);
+            Fill* fill = load->buffer->memory == Memory::Global ? nullptr : fill_of(load->buffer, op);
+            safe = safe && fill && in_bounds(load->indices, fill->extents);
             if (fill) used.push_back(fill);
         });
         if (!safe) return false;
@@ -225,11 +294,12 @@ private:
         return true;
     }
 
-    TileOp with_zeros(const TileOp& op) {
-        if (op.stores.size() != 1 || is_constant(op.mask, 1)) return op;
-        Fill* fill = fill_of(op.stores[0].buffer);
-        if (!fill || !fill->wanted) return op;
-        TileOp result = op;
+    /// `op` stands in the kernel, `relaxed` takes its place.
+    TileOp with_zeros(const TileOp& op, const TileOp& relaxed) {
+        if (op.stores.size() != 1 || is_constant(relaxed.mask, 1)) return relaxed;
+        Fill* fill = fill_of(op.stores[0].buffer, op);
+        if (!fill || !fill->wanted) return relaxed;
+        TileOp result = relaxed;
         result.otherwise = zero_of(op.stores[0].value.type());
         result.notes.push_back(
             fmt::format("{}: zeros where not {}, so that its readers need no mask", op.name, to_string(op.mask)));
@@ -238,7 +308,8 @@ private:
 
     TileKernel kernel_;
     std::vector<Expr> reduce_variables_;
-    std::map<const BufferNode*, std::optional<Fill>> fills_;
+    std::optional<Segments> segments_;
+    std::map<std::pair<const BufferNode*, int>, std::optional<Fill>> fills_;  // one a segment
 };
 
 }  // namespace

@@ -63,7 +63,7 @@ private:
                                        to_string(other.variable));
         for (const OpLoop& loop : data_loops_) {
             bool moves = std::any_of(op_.stores.begin(), op_.stores.end(), [&](const StoreTo& store) {
-                return std::any_of(store.indices.begin(), store.indices.end(),
+                return store.atomic || std::any_of(store.indices.begin(), store.indices.end(),
                                    [&](const Expr& index) { return contains(index, loop.variable); });
             });
             if (!moves && !is_constant(loop.extent, 1))

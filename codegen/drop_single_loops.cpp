@@ -4,29 +4,6 @@
 
 namespace tw::codegen {
 
-Stmt map_exprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& rule) {
-    if (const For* loop = stmt.as<For>()) {
-        For copy = *loop;
-        copy.extent = rule(loop->extent);
-        copy.body = map_exprs(loop->body, rule);
-        return make_stmt(std::move(copy));
-    }
-    if (const Allocate* allocate = stmt.as<Allocate>())
-        return make_stmt(Allocate{allocate->buffer, map_exprs(allocate->body, rule)});
-    if (const Sequence* block = stmt.as<Sequence>()) {
-        std::vector<Stmt> stmts;
-        for (const Stmt& kid : block->stmts) stmts.push_back(map_exprs(kid, rule));
-        return make_stmt(Sequence{std::move(stmts)});
-    }
-    Leaf leaf = *stmt.as<Leaf>();
-    leaf.mask = rule(leaf.mask);
-    for (StoreTo& store : leaf.stores) {
-        for (Expr& index : store.indices) index = rule(index);
-        store.value = rule(store.value);
-    }
-    return make_stmt(std::move(leaf));
-}
-
 namespace {
 
 void collect_single(const Stmt& stmt, Substitution& zeros) {
@@ -39,6 +16,25 @@ void collect_single(const Stmt& stmt, Substitution& zeros) {
         for (const Stmt& kid : block->stmts) collect_single(kid, zeros);
 }
 
+Stmt without_single(const Stmt& stmt, const Substitution& zeros) {
+    auto at_zero = [&](const Expr& e) { return simplify(substitute(e, zeros)); };
+    const For* loop = stmt.as<For>();
+    if (loop && is_constant(loop->extent, 1)) return without_single(loop->body, zeros);
+    if (loop) {
+        For copy = *loop;
+        copy.extent = at_zero(loop->extent);
+        copy.body = without_single(loop->body, zeros);
+        return make_stmt(std::move(copy));
+    }
+    if (const Allocate* allocate = stmt.as<Allocate>())
+        return make_stmt(Allocate{allocate->buffer, without_single(allocate->body, zeros)});
+    const Sequence* block = stmt.as<Sequence>();
+    if (!block) return map_exprs(stmt, at_zero);
+    std::vector<Stmt> stmts;
+    for (const Stmt& kid : block->stmts) stmts.push_back(without_single(kid, zeros));
+    return make_stmt(Sequence{std::move(stmts)});
+}
+
 bool is_empty(const Stmt& stmt) {
     const Sequence* block = stmt.as<Sequence>();
     return block && block->stmts.empty();
@@ -49,7 +45,7 @@ Stmt drop(const Stmt& stmt) {
     if (const For* loop = stmt.as<For>()) {
         if (is_constant(loop->extent, 0)) return nothing;
         Stmt body = drop(loop->body);
-        if (is_constant(loop->extent, 1) || is_empty(body)) return body;
+        if (is_empty(body)) return nothing;
         For copy = *loop;
         copy.body = body;
         return make_stmt(std::move(copy));
@@ -72,8 +68,8 @@ Nest drop_single_loops(const Nest& nest) {
     Substitution zeros;
     collect_single(nest.body, zeros);
     if (zeros.empty()) return {nest.name, drop(nest.body)};
-    Stmt body = map_exprs(nest.body, [&](const Expr& e) { return simplify(substitute(e, zeros)); });
-    return {nest.name, drop(body)};
+    Stmt body = without_single(nest.body, zeros);
+    return drop_single_loops(Nest{nest.name, body});  // extents inside may have become 1
 }
 
 }  // namespace tw::codegen

@@ -1,12 +1,7 @@
 #pragma once
-#include <functional>
-
 #include "dsl/tree.h"
 
 namespace tw::codegen {
-
-/// A statement of the schedule tree with every expression rewritten.
-Stmt map_exprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& rule);
 
 /// Loops of one iteration become their bodies; loops of none vanish.
 ///

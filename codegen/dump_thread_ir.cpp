@@ -53,7 +53,7 @@ struct Dump {
     }
     void operator()(const ThreadDeclare& declare, int step) { line("declare " + text_of(declare.buffer), step); }
     void operator()(const ThreadStore& store, int step) {
-        line(fmt::format("{} = {}", text_of(store.to), to_string(store.value)), step);
+        line(store_text(text_of(store.to), to_string(store.value), store.atomic), step);
     }
     void operator()(const ThreadWide& wide, int step) {
         line(fmt::format("{} = {}, {} wide", text_of(wide.to), text_of(wide.from), wide.width), step);

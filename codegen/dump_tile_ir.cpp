@@ -54,7 +54,7 @@ struct TilePrinter {
         if (!is_constant(op.active, 1)) line("active " + to_string(op.active));
         if (!is_constant(op.mask, 1)) line("mask " + to_string(op.mask));
         for (const StoreTo& store : op.stores)
-            line(fmt::format("{}{} = {}", store.buffer->name, bracketed(store.indices), to_string(store.value)));
+            line(store_text(store.buffer->name + bracketed(store.indices), to_string(store.value), store.atomic));
         if (op.otherwise.defined()) line("otherwise " + to_string(op.otherwise));
         for (const std::string& note : op.notes) line("# " + note);
         --depth;

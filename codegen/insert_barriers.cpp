@@ -140,8 +140,11 @@ ThreadKernel insert_barriers(const ThreadKernel& kernel) {
         if (!needs.unmet.empty()) {
             auto [x, y] = needs.unmet[0];
             ThreadStmt roomier = with_room_between(result.body, places, *x, *y);
-            internal_check(roomier.defined(), "kernel {}: no barrier fits between two accesses of '{}'", kernel.name,
-                           x->placed.touch.access.buffer->name);
+            if (!roomier.defined())
+                throw_error(Error,
+                            "kernel {}: two threads may access an element of '{}' at one time, and no barrier fits "
+                            "between; bind the loops around to threads, or leave a cut out",
+                            kernel.name, x->placed.touch.access.buffer->name);
             result.body = roomier;
             continue;
         }

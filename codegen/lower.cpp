@@ -93,6 +93,7 @@ ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& 
     check_limits(tiles, target, cite);
     collect_notes(tiles, notes);
     ThreadKernel threads = make_threads(tiles, notes);
+    threads.starts_early = target.programmatic_launch;
     threads.aliases = aliases_among(threads.arguments, tree);
     return threads;
 }
@@ -112,6 +113,7 @@ Lowered lower(const Tree& tree, const Target& target, const LowerOptions& option
         kernel = checked("hoist_invariants", hoist_invariants(kernel));
         kernel = checked("insert_barriers", insert_barriers(kernel));
         kernel = checked("narrow_indices", narrow_indices(kernel));
+        if (options.printed) options.printed(kernel);
         result.kernels.push_back(print_cuda(kernel));
     }
     return result;

@@ -102,14 +102,14 @@ private:
 
     ThreadStmt scalar_stores() {
         std::vector<ThreadStmt> stmts;
-        if (t_.single()) return make_thread(ThreadStore{t_.stores[0].to, t_.stores[0].value}, op_.step);
+        if (t_.single()) return make_thread(t_.stores[0], op_.step);
         // All values are computed before the first is stored.
         std::vector<ThreadStmt> lets, stores;
         for (const ThreadStore& store : t_.stores) {
             Variable node{.name = store.to.buffer->name + "_next", .kind = VariableKind::Index, .min = {}, .max = {}};
             Expr variable = make_expr(store.value.type(), std::move(node));
             lets.push_back(make_thread(ThreadLet{variable, store.value}, op_.step));
-            stores.push_back(make_thread(ThreadStore{store.to, variable}, op_.step));
+            stores.push_back(make_thread(ThreadStore{store.to, variable, store.atomic}, op_.step));
         }
         lets.insert(lets.end(), stores.begin(), stores.end());
         return make_thread(ThreadBlock{std::move(lets)}, op_.step);

@@ -138,7 +138,9 @@ public:
         internal_check(buffer->memory == Memory::Shared || buffer->memory == Memory::Registers,
                        "{} is allocated in {} inside a kernel", buffer->name, to_string(buffer->memory));
         if (buffer->memory == Memory::Registers) return make_tile(TileAllocate{buffer, convert(allocate.body), around_});
-        kernel_.shared.push_back({buffer, row_major(constant_shape(buffer))});
+        auto same = [&](const SharedBuffer& shared) { return shared.buffer == buffer; };
+        if (std::none_of(kernel_.shared.begin(), kernel_.shared.end(), same))  // segments of a loop share it
+            kernel_.shared.push_back({buffer, row_major(constant_shape(buffer))});
         return convert(allocate.body);
     }
 
@@ -152,8 +154,9 @@ public:
         op.mask = all_of(conjuncts_of(leaf.mask));
         op.active = all_of({});
         op.across = leaf.across;
+        bool runs_in_all = op.kind == TileOp::Kind::Combine || is_atomic(op);
         for (const ThreadDigit& digit : kernel_.thread_digits)
-            if (mentions(op, digit.variable) || (op.kind == TileOp::Kind::Combine && stands_in(digit.variable)))
+            if (mentions(op, digit.variable) || (runs_in_all && stands_in(digit.variable)))
                 op.threads.push_back(digit);
         bool replicated = stores_to(op, Memory::Registers);  // each thread has its own
         if (!replicated && !op.threads.empty()) {

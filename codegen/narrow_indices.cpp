@@ -70,7 +70,7 @@ private:
         if (auto let = stmt.as<ThreadLet>()) return make_thread(narrow(*let), stmt.step());
         if (auto store = stmt.as<ThreadStore>()) {
             Expr value = cast_unchecked(store->value.type(), narrow(store->value));
-            return make_thread(ThreadStore{narrow(store->to), value}, stmt.step());
+            return make_thread(ThreadStore{narrow(store->to), value, store->atomic}, stmt.step());
         }
         if (auto branch = stmt.as<ThreadIf>())
             return make_thread(ThreadIf{narrow(branch->condition), block(branch->body)}, stmt.step());

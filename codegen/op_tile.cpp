@@ -21,7 +21,7 @@ public:
         for (const StoreTo& store : op.stores) {
             Expr value = placement.physical(store.value);
             if (op.otherwise.defined()) value = select_unchecked(mask, value, op.otherwise);
-            t_.stores.push_back({placement.physical(store.buffer, store.indices), value});
+            t_.stores.push_back({placement.physical(store.buffer, store.indices), value, store.atomic});
         }
         t_.conditions = conjuncts_of(placement.physical(op.active));
         if (!op.otherwise.defined())
@@ -72,7 +72,7 @@ private:
     /// The loop of the tile along which the store can be widest, and the width.
     void choose_wide_store() {
         for (const ThreadStore& store : t_.stores)
-            if (store.to.buffer->memory == Memory::Registers) return;
+            if (store.to.buffer->memory == Memory::Registers || store.atomic) return;
         for (size_t l = t_.tile.size(); l-- > 0;) {
             int64_t extent = require_constant(t_.tile[l].extent), width = extent;
             for (const ThreadStore& store : t_.stores)

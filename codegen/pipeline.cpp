@@ -22,10 +22,13 @@ bool stores_any_of(const TileStmt& stmt, const std::vector<Buffer>& buffers) {
     return found;
 }
 
+using Versions = std::map<const BufferNode*, Buffer>;
+
 /// One loop, whose fills of shared memory move one iteration ahead.
 class Pipelined {
 public:
-    Pipelined(TileKernel& kernel, const TileLoop& loop) : kernel_(kernel), loop_(loop) {}
+    Pipelined(TileKernel& kernel, const TileLoop& loop, Versions& versions)
+        : kernel_(kernel), loop_(loop), versions_(versions) {}
 
     TileStmt run() {
         TileStmt body = loop_.body;
@@ -67,7 +70,7 @@ private:
         });
         if (op.stores.size() != 1 || !shared || !constant_loops) return false;
         int writers = 0;
-        visit_ops(kernel_.body, [&](const TileOp& other) {
+        visit_ops(loop_.body, [&](const TileOp& other) {
             for (const StoreTo& store : other.stores) writers += store.buffer == op.stores[0].buffer;
         });
         return writers == 1 && !stores_any_of(loop_.body, loads_of(op));
@@ -89,6 +92,7 @@ private:
 
     /// The buffer, once for each stage.
     void add_versions(const Buffer& buffer) {
+        if (versions_.count(buffer.get())) return;  // by another segment of the loop
         BufferNode node = *buffer;
         node.shape.insert(node.shape.begin(), integer(loop_.stages));
         Buffer versions = std::make_shared<const BufferNode>(std::move(node));
@@ -180,29 +184,55 @@ private:
     TileKernel& kernel_;
     const TileLoop& loop_;
     std::vector<Fill> fills_;
-    std::map<const BufferNode*, Buffer> versions_;
+    Versions& versions_;
 };
 
-TileStmt rewrite(TileKernel& kernel, const TileStmt& stmt) {
+TileStmt rewrite(TileKernel& kernel, const TileStmt& stmt, Versions& versions) {
     if (const TileLoop* loop = stmt.as<TileLoop>()) {
         TileLoop copy = *loop;
-        copy.body = rewrite(kernel, loop->body);
-        return copy.stages > 1 ? Pipelined(kernel, copy).run() : make_tile(std::move(copy));
+        copy.body = rewrite(kernel, loop->body, versions);
+        return copy.stages > 1 ? Pipelined(kernel, copy, versions).run() : make_tile(std::move(copy));
     }
     if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-        return make_tile(TileAllocate{allocate->buffer, rewrite(kernel, allocate->body), allocate->around});
+        return make_tile(TileAllocate{allocate->buffer, rewrite(kernel, allocate->body, versions), allocate->around});
     const TileBlock* block = stmt.as<TileBlock>();
     if (!block) return stmt;
     TileBlock result;
-    for (const TileStmt& kid : block->stmts) result.stmts.push_back(rewrite(kernel, kid));
+    for (const TileStmt& kid : block->stmts) result.stmts.push_back(rewrite(kernel, kid, versions));
     return make_tile(std::move(result));
+}
+
+/// A segment that runs once is no loop any more: what it fills and reads is the first of the buffers.
+TileOp in_first_version(const TileOp& op, const Versions& versions) {
+    auto first = [&](const Buffer& buffer, const std::vector<Expr>& indices) -> std::optional<Load> {
+        auto found = versions.find(buffer.get());
+        if (found == versions.end()) return {};
+        Load load{found->second, indices};
+        load.indices.insert(load.indices.begin(), integer(0));
+        return load;
+    };
+    TileOp result = map_exprs(op, [&](const Expr& root) {
+        return transform(root, [&](const Expr& e) -> Expr {
+            const Load* load = e.as<Load>();
+            auto changed = load ? first(load->buffer, load->indices) : std::nullopt;
+            return changed ? make_expr(e.type(), *changed) : Expr();
+        });
+    });
+    for (StoreTo& store : result.stores)
+        if (auto changed = first(store.buffer, store.indices)) {
+            store.buffer = changed->buffer;
+            store.indices = changed->indices;
+        }
+    return result;
 }
 
 }  // namespace
 
 TileKernel pipeline(const TileKernel& kernel) {
     TileKernel result = kernel;
-    result.body = rewrite(result, kernel.body);
+    Versions versions;
+    result.body = rewrite(result, kernel.body, versions);
+    result.body = map_ops(result.body, [&](const TileOp& op) { return in_first_version(op, versions); });
     return result;
 }
 

@@ -6,6 +6,7 @@
 #include "codegen/passes.h"
 #include "codegen/print_statements.h"
 #include "device/vocabulary.h"
+#include "dsl/simplify.h"
 #include "support/error.h"
 
 namespace tw::codegen {
@@ -60,6 +61,7 @@ public:
         result.grid = kernel_.grid;
         result.threads = kernel_.threads;
         result.shared_bytes = bytes_of_shared(kernel_.shared);
+        result.starts_early = kernel_.starts_early;
         result.arguments = kernel_.arguments;
         result.written = kernel_.written;
         result.sizes = kernel_.sizes;
@@ -126,6 +128,17 @@ private:
         const char* blocks[] = {"blockIdx.x", "blockIdx.y", "blockIdx.z"};
         for (int dimension : {2, 1, 0}) declare(kernel_.block[dimension], blocks[dimension]);
         declare(kernel_.thread, "threadIdx.x");
+        if (kernel_.starts_early) print_early_start(out);
+    }
+
+    void print_early_start(Writer& out) {
+        vocabulary_.insert("wait_for_previous");
+        out.line("tw::wait_for_previous();");
+        std::optional<bool> many = prove(kernel_.grid[0] * kernel_.grid[1] * kernel_.grid[2] >= fewest_blocks_to_overlap);
+        if (many == false) return;
+        vocabulary_.insert("start_next");
+        std::string condition = fmt::format("if (gridDim.x * gridDim.y * gridDim.z >= {}) ", fewest_blocks_to_overlap);
+        out.line((many ? "" : condition) + "tw::start_next();");
     }
 
     void print_header(Writer& out) const {

@@ -96,6 +96,11 @@ std::string ExprPrinter::type(Type type) {
     return fmt::format("tw::{}", name_of(type));
 }
 
+std::string ExprPrinter::print_compared(const Expr& expr) {
+    Text text = text_of(expr);
+    return text.precedence > kRelation ? text.text : in_parentheses(text.text);
+}
+
 std::string ExprPrinter::element(const Access& access) {
     const BufferNode& buffer = *access.buffer;
     std::string text = buffer.memory == Memory::Shared ? "shared." : "";
@@ -114,6 +119,15 @@ std::string ExprPrinter::address(const Access& access) {
 std::string ExprPrinter::call_wide(const std::string& primitive, int width, const Access& to, const Access& from) {
     vocabulary_.insert(primitive);
     return fmt::format("tw::{}<{}>({}, {});", primitive, width, address(to), address(from));
+}
+
+std::string ExprPrinter::call_atomic(BinaryOp op, const std::string& element, const Expr& value) {
+    const char* function = op == BinaryOp::Add ? "atomic_add" : op == BinaryOp::Min ? "atomic_min" : "atomic_max";
+    vocabulary_.insert(function);
+    Text text = text_of(value);
+    bool narrow = value.type() == Type::I64 && !text.wide;  // its C++ type must be the element's
+    std::string argument = narrow ? fmt::format("(long long)({})", text.text) : text.text;
+    return fmt::format("tw::{}(&{}, {});", function, element, argument);
 }
 
 ExprPrinter::Text ExprPrinter::text_of(const Expr& expr) {

@@ -16,12 +16,16 @@ public:
         : names_(names), bounds_(bounds), vocabulary_(vocabulary) {}
 
     std::string print(const Expr& expr) { return text_of(expr).text; }
+    /// As the right side of a comparison.
+    std::string print_compared(const Expr& expr);
     /// "shared.a[i][j]"
     std::string element(const Access& access);
     /// "&shared.a[i][j]"; "a_values" for its first element.
     std::string address(const Access& access);
     /// "tw::load<4>(a_values, &a[offset]);"
     std::string call_wide(const std::string& primitive, int width, const Access& to, const Access& from);
+    /// "tw::atomic_add(&total[i], x);" for an element's text
+    std::string call_atomic(BinaryOp op, const std::string& element, const Expr& value);
     /// "float", "tw::bf16", "long long"
     std::string type(Type type);
 

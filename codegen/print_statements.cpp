@@ -29,7 +29,7 @@ public:
     }
 
     void operator()(const ThreadLoop& loop, int step) {
-        std::string extent = exprs_.print(loop.extent);
+        std::string extent = exprs_.print_compared(loop.extent);
         in_scope([&] {
             bounds_.enter_loop(loop);
             std::string index = declare(loop.variable), type = exprs_.type(loop.variable.type());
@@ -114,6 +114,7 @@ private:
 
     std::string text_of(const ThreadStore& store) {
         std::string to = exprs_.element(store.to);
+        if (store.atomic) return exprs_.call_atomic(*store.atomic, to, store.value);
         // x = x + y as x += y
         auto binary = store.value.as<Binary>();
         auto load = binary ? binary->a.as<Load>() : nullptr;

@@ -34,6 +34,8 @@ public:
 
     TileKernel run() {
         collect_fixed(kernel_.body);
+        visit_ops(kernel_.body, [&](const TileOp& op) { collect_mixed(op); });
+        visit_ops(kernel_.body, [&](const TileOp& op) { check_mixed(op); });
         visit_ops(kernel_.body, [&](const TileOp& op) { collect(op); });
         TileKernel result = kernel_;
         result.body = rewrite(kernel_.body);
@@ -65,6 +67,44 @@ private:
         auto found = fixed_.find(buffer.get());
         return found != fixed_.end() && std::any_of(found->second.begin(), found->second.end(),
                                                     [&](const Expr& v) { return v.same(digit); });
+    }
+
+    /// Whether the thread's digits, of those that do not stay, stand in a quotient or a remainder.
+    bool mixes_digits(const Buffer& buffer, const Expr& index) const {
+        Affine affine = affine_of(index);
+        return std::any_of(kernel_.thread_digits.begin(), kernel_.thread_digits.end(), [&](const ThreadDigit& digit) {
+            return !is_fixed(buffer, digit.variable) && !coefficient(affine, digit.variable);
+        });
+    }
+
+    void collect_mixed(const TileOp& op) {
+        for (const StoreTo& store : op.stores)
+            for (const Expr& index : store.indices)
+                if (store.buffer->memory == Memory::Registers && mixes_digits(store.buffer, index))
+                    mixed_.try_emplace(store.buffer.get(), store.indices);
+    }
+
+    /// Which thread has an element that was stored at a / 12, a % 12 can be told for that very element only.
+    void check_mixed(const TileOp& op) const {
+        auto check = [&](const Buffer& buffer, const std::vector<Expr>& indices) {
+            auto found = mixed_.find(buffer.get());
+            if (found == mixed_.end()) return;
+            if (!std::equal(indices.begin(), indices.end(), found->second.begin(), found->second.end(), equal))
+                refuse(buffer, indices);
+        };
+        for (const StoreTo& store : op.stores) check(store.buffer, store.indices);
+        visit_exprs(op, [&](const Expr& root) {
+            visit(root, [&](const Expr& e) {
+                if (const Load* load = e.as<Load>()) check(load->buffer, load->indices);
+            });
+        });
+    }
+
+    [[noreturn]] void refuse(const Buffer& buffer, const std::vector<Expr>& indices) const {
+        throw_error(Error,
+                    "{}'{}' lives in registers, but an element that one thread writes at [{}] is read by another; "
+                    "use Memory::Shared",
+                    cite_(buffer->step), buffer->name, fmt::join(texts(indices), ", "));
     }
 
     SplitIndex split(const Buffer& buffer, const Expr& index) const {
@@ -146,11 +186,7 @@ private:
 
     /// Each thread's part must be apart from the others', and the same for all accesses.
     void check_same_thread(const Buffer& buffer, const SplitIndex& index, const Dimension& dimension) const {
-        if (index.parts != dimension.parts || !index.apart)
-            throw_error(Error,
-                        "{}'{}' lives in registers, but an element that one thread writes at [{}] is read by another; "
-                        "use Memory::Shared",
-                        cite_(buffer->step), buffer->name, to_string(index.rest));
+        if (index.parts != dimension.parts || !index.apart) refuse(buffer, {index.rest});
     }
 
     Buffer replacement(const Buffer& buffer) {
@@ -248,6 +284,7 @@ private:
     std::map<const BufferNode*, Private> privates_;
     std::map<const BufferNode*, bool> replicated_;
     std::map<const BufferNode*, std::vector<Expr>> fixed_;
+    std::map<const BufferNode*, std::vector<Expr>> mixed_;  // where elements are stored
 };
 
 }  // namespace

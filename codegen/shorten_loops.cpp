@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "codegen/conditions.h"
-#include "codegen/drop_single_loops.h"
 #include "dsl/simplify.h"
 
 namespace tw::codegen {

@@ -5,6 +5,7 @@
 #pragma once
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -64,9 +65,11 @@ struct ThreadLet {
 struct ThreadDeclare {
     Buffer buffer;
 };
+/// `atomic`: combines the element with the value by this operation, as one action.
 struct ThreadStore {
     Access to;
     Expr value;
+    std::optional<BinaryOp> atomic = {};
 };
 /// `width` neighbouring elements of the last dimension as one access of memory. Memory to registers, registers to
 /// memory, or memory to memory; addresses are multiples of width * bytes.
@@ -110,9 +113,14 @@ struct ThreadKernel {
     int threads = 1;
     Expr thread;                         ///< Variable: threadIdx.x, 0 <= thread < threads
     std::array<Expr, 3> block;           ///< Variables: blockIdx.x, y, z
+    bool starts_early = false;           ///< waits itself for the kernels before it
     std::vector<std::string> header;     ///< lines of the comment on top: formula, shapes, schedule
     ThreadStmt body;
 };
+
+/// Kernels of at least so many blocks start while the one before them ends, and let the next one in while they run: some
+/// six blocks on each multiprocessor of a large GPU. Fewer would be placed unevenly among those that still run.
+inline constexpr int64_t fewest_blocks_to_overlap = 768;
 
 /// A printed kernel.
 struct KernelText {
@@ -125,6 +133,7 @@ struct KernelText {
     std::vector<Buffer> arguments;
     std::vector<bool> written;
     std::vector<Expr> sizes, scalars;
+    bool starts_early = false;         ///< waits itself for the kernels before it: programmatic dependent launch
     bool approximate = false;          ///< uses named approximations: results differ from the interpreter by ulps
 };
 

@@ -99,7 +99,7 @@ ThreadStmt map_expressions(const ThreadStmt& stmt, const std::function<Expr(cons
         },
         [&](const ThreadStore& store) {
             size_t rank = store.to.indices.size();
-            return make_thread(ThreadStore{{store.to.buffer, part(0, rank)}, mapped[rank]}, stmt.step());
+            return make_thread(ThreadStore{{store.to.buffer, part(0, rank)}, mapped[rank], store.atomic}, stmt.step());
         },
         [&](const ThreadWide& wide) {
             size_t rank = wide.to.indices.size();
@@ -145,7 +145,7 @@ ThreadStmt block_of(const std::vector<ThreadStmt>& stmts) {
 std::vector<Touch> touches(const ThreadStmt& stmt) {
     std::vector<Touch> result;
     for (const Expr& expr : expressions(stmt)) append_reads(expr, result);
-    if (auto store = stmt.as<ThreadStore>()) result.push_back({store->to, 1, true});
+    if (auto store = stmt.as<ThreadStore>()) result.push_back({store->to, 1, true, store->atomic.has_value()});
     if (auto wide = stmt.as<ThreadWide>()) {
         result.push_back({wide->from, wide->width, false});
         result.push_back({wide->to, wide->width, true});

@@ -35,6 +35,7 @@ struct Touch {
     Access access;
     int width;  ///< neighbouring elements of the last index
     bool writes;
+    bool atomic = false;  ///< no conflict with another atomic update
 };
 std::vector<Touch> touches(const ThreadStmt& stmt);
 /// The array that is meant: that of the output which overwrites the buffer, or the buffer itself.

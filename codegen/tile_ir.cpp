@@ -72,6 +72,10 @@ bool stores_to(const TileOp& op, Memory memory) {
                        [&](const StoreTo& store) { return store.buffer->memory == memory; });
 }
 
+bool is_atomic(const TileOp& op) {
+    return std::any_of(op.stores.begin(), op.stores.end(), [](const StoreTo& store) { return store.atomic; });
+}
+
 bool loads_from(const TileOp& op, Memory memory) {
     std::vector<Buffer> loads = loads_of(op);
     return std::any_of(loads.begin(), loads.end(), [&](const Buffer& buffer) { return buffer->memory == memory; });

@@ -131,6 +131,8 @@ void visit_exprs(const TileOp& op, const std::function<void(const Expr&)>& see);
 std::vector<Buffer> loads_of(const TileOp& op);
 bool mentions(const TileOp& op, const Expr& variable);
 bool stores_to(const TileOp& op, Memory memory);
+/// Updates memory: done twice, it would count twice.
+bool is_atomic(const TileOp& op);
 bool loads_from(const TileOp& op, Memory memory);
 
 /// The grammar: variables are bound where they are used, buffers exist, ranks and types fit. Throws InternalError that

@@ -140,6 +140,7 @@ private:
     void check(const ThreadStore& store) const {
         require(store.to.buffer->type == store.value.type(), "{} stored to {}", name_of(store.value.type()),
                 name_of(store.to.buffer->type));
+        require(!store.atomic || store.to.buffer->memory != Memory::Registers, "an atomic update of registers");
     }
 
     void check(const ThreadWide& wide) const {

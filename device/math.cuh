@@ -202,18 +202,23 @@ __device__ inline double tanh(double x) { return library_tanh(x); }
 //: tanh common needs tanh_f32 tanh_f64
 
 //: erf_f32 common needs ex2_approx fma with_sign
-/// Small x: a minimax polynomial; else 1 - 2^p, where p approximates log2(erfc(x)).
+/// Below 2: x (0.84 + w q(t)), w and t being centred parts of x^2, which keep the roundings of a sum of alternating terms
+/// small. Else 1 - 2^p, where p approximates log2(erfc(x)).
 __device__ inline float erf(float x) {
     const float magnitude = x < 0.0f ? -x : x;
-    if (magnitude < 0.9f) {
+    if (magnitude < 2.0f) {
         const float z = x * x;
-        float p = fma(z, 8.53879974e-5f, -0.000818191736f);
-        p = fma(z, p, 0.00520443497f);
-        p = fma(z, p, -0.0268607531f);
-        p = fma(z, p, 0.112837195f);
-        p = fma(z, p, -0.376126349f);
-        p = fma(z, p, 5.8928494e-8f);  // 2 / sqrt(pi) in two parts
-        return with_sign(fma(magnitude, 1.12837923f, magnitude * p), x);
+        const float t = fma(z, 0.5f, -1.0f), w = fma(z, 0.5f, -0.5f);
+        float q = fma(t, 3.433644e-6f, -1.74731085e-5f);
+        q = fma(t, q, 7.85633893e-5f);
+        q = fma(t, q, -0.000371703092f);
+        q = fma(t, q, 0.00159233273f);
+        q = fma(t, q, -0.00603278074f);
+        q = fma(t, q, 0.0201444402f);
+        q = fma(t, q, -0.0587345622f);
+        q = fma(t, q, 0.148846403f);
+        q = fma(t, q, -0.335535079f);
+        return x * fma(w, q, 0.842700779f);
     }
     const float t = magnitude > 4.0f ? 4.0f : magnitude;  // from 3.92 on it rounds to 1; keeps NaN
     float p = fma(t, -3.01673263e-5f, 0.00062369532f);

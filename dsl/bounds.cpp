@@ -193,9 +193,26 @@ Interval Simplifier::bounds(const Affine& affine) {
 
 // Bounds through symbolic extents. raise_once replaces one term by something not smaller.
 
+namespace {
+
+/// Whether the number of iterations of another index in the sum depends on one of the factors: that index first.
+bool limits_another(const Affine& affine, const std::vector<Expr>& factors) {
+    for (const auto& term : affine.terms)
+        for (const Expr& other : factors_of(term.first)) {
+            auto* variable = other.as<Variable>();
+            if (!variable || !variable->extent.defined() || as_constant(variable->extent)) continue;
+            for (const Expr& factor : factors)
+                if (factor.as<Variable>() && contains(variable->extent, factor)) return true;
+        }
+    return false;
+}
+
+}  // namespace
+
 bool Simplifier::raise_index(Affine& affine, size_t term) {
     auto [atom, coefficient] = affine.terms[term];
     std::vector<Expr> factors = factors_of(atom);
+    if (limits_another(affine, factors)) return false;
     for (size_t f = 0; f < factors.size(); ++f) {
         auto* variable = factors[f].as<Variable>();
         if (!variable || !variable->extent.defined() || as_constant(variable->extent)) continue;
@@ -228,9 +245,28 @@ bool Simplifier::raise_quotient(Affine& affine, size_t term) {
     return true;
 }
 
+/// x / c - y / c <= (x - y) / c, rounded up.
+bool Simplifier::raise_difference_of_quotients(Affine& affine, size_t term) {
+    auto [atom, coefficient] = affine.terms[term];
+    auto quotient = coefficient > 0 ? by_constant(atom, BinaryOp::Div) : std::nullopt;
+    if (!quotient) return false;
+    for (size_t t = 0; t < affine.terms.size(); ++t) {
+        auto other = affine.terms[t].second == -coefficient ? by_constant(affine.terms[t].first, BinaryOp::Div) : std::nullopt;
+        if (!other || other->divisor != quotient->divisor) continue;
+        auto most = upper(decompose(quotient->dividend) - decompose(other->dividend));
+        if (!most) continue;
+        affine.terms.erase(affine.terms.begin() + static_cast<std::ptrdiff_t>(std::max(t, term)));
+        affine.terms.erase(affine.terms.begin() + static_cast<std::ptrdiff_t>(std::min(t, term)));
+        int64_t rounded_up = -floor_div(-*most, quotient->divisor);
+        affine.offset = checked_add(affine.offset, checked_mul(coefficient, rounded_up));
+        return true;
+    }
+    return false;
+}
+
 /// Indices first: without its quotient, x/c*c is no longer known to be non-negative.
 bool Simplifier::raise_once(Affine& affine) {
-    for (auto raise : {&Simplifier::raise_index, &Simplifier::raise_quotient})
+    for (auto raise : {&Simplifier::raise_index, &Simplifier::raise_difference_of_quotients, &Simplifier::raise_quotient})
         for (size_t t = 0; t < affine.terms.size(); ++t)
             if ((this->*raise)(affine, t)) {
                 combine_quotients(affine);

@@ -39,6 +39,7 @@ private:
         Substitution axes;         // axis variable -> value in loop variables
         std::vector<Expr> values;  // of the data axes
         Expr data_mask, full_mask;
+        std::vector<Expr> data_conditions;  // of data_mask, if loops are as long as data say
         Storage storage;
         std::vector<BufferRef> accumulators;
         std::vector<Expr> indices;  // of the accumulators: the data loops inside the outermost reduce loop
@@ -66,8 +67,20 @@ private:
     }
 
     void prepare_masks(int stage, Prepared& p) {
-        const StageRecord& r = record(stage);
+        if (!record(stage).definition.reduce_extents.empty()) p.data_conditions = masks_of(stage, p, false).data;
+        Masks masks = masks_of(stage, p, true);
+        check_collective(stage, masks.data);
+        p.data_mask = all_of(masks.data);
+        p.full_mask = all_of(masks.all);
+    }
+
+    struct Masks {
         std::vector<Expr> data, all;
+    };
+    Masks masks_of(int stage, const Prepared& p, bool with_reduction) {
+        const StageRecord& r = record(stage);
+        Masks masks;
+        auto& [data, all] = masks;
         auto guard = [&](const Expr& condition, bool reduces) {
             Expr simple = simplify(condition);
             auto known = [&](const Expr& other) { return equal(other, simple); };
@@ -76,10 +89,11 @@ private:
             if (!reduces) data.push_back(simple);
         };
         for (const Relation& relation : r.relations)
-            if (relation.masked)
-                guard(loop_value(state_, relation.whole) < state_.loops[relation.whole].extent,
+            if (relation.masked && (with_reduction || !state_.loops[relation.whole].reduces))
+                guard(loop_value(state_, relation.whole) < lower_extent(relation.whole),
                       state_.loops[relation.whole].reduces);
-        for (const Expr& condition : r.definition.terms_where) guard(substitute(condition, p.axes), true);
+        if (with_reduction)
+            for (const Expr& condition : r.definition.terms_where) guard(substitute(condition, p.axes), true);
         for (size_t d = 0; d < p.values.size(); ++d) {
             if (is_constant(p.region.lo[d], 0) && equal(p.region.extent[d], r.definition.operation->shape[d])) continue;
             guard(p.values[d] < r.definition.operation->shape[d], false);
@@ -87,9 +101,7 @@ private:
         }
         for (const Expr& condition : following_conditions(state_, stage, where_))
             guard(substitute(condition, p.axes), false);
-        check_collective(stage, data);
-        p.data_mask = all_of(data);
-        p.full_mask = all_of(all);
+        return masks;
     }
 
     /// A fill in shared memory is made by all threads together: a thread's own part cannot be its source.
@@ -108,13 +120,17 @@ private:
     void prepare_storage(int stage, Prepared& p) {
         const StageRecord& r = record(stage);
         const Operation& operation = *r.definition.operation;
+        if (int target = target_of(state_, stage); target >= 0) {
+            p.storage = prepared_.at(target).storage;
+            return;
+        }
         p.storage.loop = storage_loop(state_, stage);
         bool local = p.storage.loop >= 0;
         Region region = local ? footprint_below(state_, stage, p.storage.loop, where_) : whole(operation);
         p.storage.lo = region.lo;
         for (size_t o = 0; o < operation.outputs.size(); ++o) {
             BufferNode buffer{.name = buffer_name(stage, o),
-                              .type = operation.outputs[o].type,
+                              .type = r.rounded.value_or(operation.outputs[o].type),
                               .memory = resolved_memory(state_, stage),
                               .shape = local ? region.extent : operation.shape,
                               .strides = {},
@@ -174,7 +190,21 @@ private:
 
     Stmt make_for(int loop, Stmt body) {
         const LoopRecord& l = state_.loops[loop];
-        return make_stmt(For{l.variable, l.extent, l.level, l.bind_step, loop, l.reduces, std::move(body), l.stages});
+        return make_stmt(For{l.variable, lower_extent(loop), l.level, l.bind_step, loop, l.reduces, std::move(body), l.stages});
+    }
+
+    /// What data decide is loaded, where the elements that decide are there.
+    Expr lower_extent(int loop) {
+        const LoopRecord& l = state_.loops[loop];
+        if (!reads_tensors(l.extent)) return l.extent;
+        const std::vector<int>& order = record(l.stage).order;
+        std::vector<Expr> conditions, inside;
+        for (size_t p = state_.position(loop); p < order.size(); ++p) inside.push_back(state_.loops[order[p]].variable);
+        for (const Expr& condition : prepared_.at(l.stage).data_conditions)
+            if (std::none_of(inside.begin(), inside.end(), [&](const Expr& v) { return contains(condition, v); }))
+                conditions.push_back(condition);
+        Expr extent = lower(l.stage, l.extent);
+        return simplify(select_unchecked(all_of(conditions), extent, constant(Type::I64, 0)));
     }
 
     Stmt with_attached(int loop, Stmt inner) {
@@ -300,10 +330,24 @@ private:
         std::vector<Expr> conditions{p.data_mask};
         if (p.storage.buffers[0]->memory != Memory::Registers)
             for (int loop : bound) conditions.push_back(state_.loops[loop].variable == 0);
+        if (r.definition.target) return update_target(stage, conditions);
         Leaf finish = leaf(stage, r.is_copy ? Leaf::Kind::Copy : Leaf::Kind::Finish, simplify(all_of(conditions)));
         std::vector<Expr> indices = place_in(p.storage, p.values);
         for (size_t o = 0; o < r.definition.finish.size(); ++o)
-            finish.stores.push_back({p.storage.buffers[o], indices, lower(stage, r.definition.finish[o])});
+            finish.stores.push_back(
+                {p.storage.buffers[o], indices,
+                 simplify(cast_unchecked(p.storage.buffers[o]->type, lower(stage, r.definition.finish[o])))});
+        return make_stmt(std::move(finish));
+    }
+
+    Stmt update_target(int stage, std::vector<Expr> conditions) {
+        const StageDefinition& definition = record(stage).definition;
+        StoreTo update{prepared_.at(stage).storage.buffers[0], {}, lower(stage, definition.finish[0]), definition.combine};
+        for (const Expr& index : definition.place) update.indices.push_back(lower(stage, index));
+        conditions.push_back(update.indices.back());
+        update.indices.pop_back();
+        Leaf finish = leaf(stage, Leaf::Kind::Finish, simplify(all_of(conditions)));
+        finish.stores.push_back(std::move(update));
         return make_stmt(std::move(finish));
     }
 
@@ -326,7 +370,8 @@ private:
         int producer = state_.stage_of(read.operation.get());
         if (producer < 0) return make_expr(type, Load{input_buffer(read.operation), simplified(read.indices)});
         const Storage& storage = prepared_.at(producer).storage;
-        return make_expr(type, Load{storage.buffers[read.output], place_in(storage, read.indices)});
+        const BufferRef& buffer = storage.buffers[read.output];
+        return cast_unchecked(type, make_expr(buffer->type, Load{buffer, place_in(storage, read.indices)}));
     }
 
     /// Where an element's memory is. A single element needs no index, whatever masks keep from being reached.
@@ -392,6 +437,7 @@ private:
         for (int stage : order_)
             for (const BufferRef& buffer : prepared_.at(stage).storage.buffers) {
                 bool listed = std::find(tree_.outputs.begin(), tree_.outputs.end(), buffer) != tree_.outputs.end();
+                if (target_of(state_, stage) >= 0) continue;  // not its own
                 if (buffer->memory == Memory::Global && !listed) tree_.workspaces.push_back(buffer);
             }
         for (const auto& [out, in] : state_.in_place)
@@ -423,6 +469,7 @@ private:
             for (int loop : stage.roots) see(state_.loops[loop].extent);
             for (const Expr& expr : stage.definition.update) see_scalars(expr, see);
             for (const Expr& expr : stage.definition.finish) see_scalars(expr, see);
+            for (const Expr& expr : stage.definition.place) see_scalars(expr, see);
         }
     }
 

@@ -24,6 +24,8 @@ public:
             check_threads(stage);
             check_order_of_terms(stage);
             check_memory(stage);
+            if (int target = target_of(state_, stage); target >= 0) check_updates(stage, target);
+            check_loaded_extents(stage);
         }
         for (const auto& [out, in] : state_.in_place) check_in_place(out.name(), in.name());
     }
@@ -63,6 +65,55 @@ private:
                         "it under a loop around all of its readers",
                         name(stage), at.name, name(at.stage), name(static_cast<int>(s)));
         }
+    }
+
+    /// Elements are updated by one kernel, between one that fills them and those that read them.
+    void check_updates(int stage, int target) const {
+        for (int kernel : {stage, target})
+            user_check(state_.stages[kernel].attach < 0 && resolved_memory(state_, kernel) == Memory::Global, where_,
+                       "'{}' cannot stand under a loop or leave global memory: '{}' updates the elements of '{}' "
+                       "atomically, which takes a kernel before and one behind",
+                       name(kernel), name(stage), name(target));
+        for (size_t s = 0; s < state_.stages.size(); ++s) {
+            const StageRecord& reader = state_.stages[s];
+            if (reader.inlined || !reads_stage(reader.definition, state_.stages[target].definition)) continue;
+            int root = static_cast<int>(s);
+            while (state_.stages[root].attach >= 0) root = loop(state_.stages[root].attach).stage;
+            user_check(root != stage && root != target, where_,
+                       "'{}' reads '{}', whose elements are complete only behind the kernel '{}' that updates them; it "
+                       "cannot stand in the kernel '{}'",
+                       reader.definition.name, name(target), name(stage), name(root));
+        }
+    }
+
+    /// Loops as long as data say stand inside of what chooses the data, run by each thread for itself.
+    void check_loaded_extents(int stage) const {
+        const StageRecord& record = state_.stages[stage];
+        for (size_t p = 0; p < record.order.size(); ++p) {
+            const LoopRecord& own = loop(record.order[p]);
+            if (!reads_tensors(own.extent)) continue;
+            for (size_t d = 0; d < record.definition.axes.size(); ++d) {
+                if (!contains(own.extent, record.definition.axes[d])) continue;
+                Expr chosen = loop_value(state_, record.roots[d]);
+                for (size_t inside = p + 1; inside < record.order.size(); ++inside)
+                    user_check(!contains(chosen, loop(record.order[inside]).variable), where_,
+                               "loop '{}' of '{}' must stand inside of '{}', which decides how many iterations it has; order "
+                               "them so",
+                               own.name, name(stage), loop(record.order[inside]).name);
+            }
+            visit(own.extent, [&](const Expr& e) {
+                const Read* read = e.as<Read>();
+                int source = read ? state_.stage_of(read->operation.get()) : -1;
+                user_check(!read || read->operation->is_input() ||
+                               (source >= 0 && resolved_memory(state_, source) == Memory::Global),
+                           where_, "'{}' must stay a kernel of its own: its elements decide how long loop '{}' of '{}' is",
+                           read ? read->operation->name : "", own.name, name(stage));
+            });
+        }
+        for (const Relation& relation : record.relations)
+            user_check(relation.kind != Relation::Kind::Fuse || !reads_tensors(state_.loops[relation.whole].extent), where_,
+                       "loops '{}' and '{}' of '{}' cannot be fused: data decide how many iterations one of them has",
+                       loop(relation.outer).name, loop(relation.inner).name, name(stage));
     }
 
     void check_grid(int stage) const {
@@ -172,6 +223,16 @@ private:
 
 void check_rules(const State& state, std::source_location where) { Rules(state, where).check(); }
 
+namespace {
+
+void replace_variable(State& state, LoopRecord& loop, const Expr& variable) {
+    for (LoopRecord& other : state.loops)
+        for (Expr& position : other.cuts) position = substitute(position, {{loop.variable, variable}});
+    loop.variable = variable;
+}
+
+}  // namespace
+
 void refresh_regions(State& state, std::source_location where) {
     for (size_t pass = 0; pass <= state.stages.size(); ++pass) {
         bool changed = false;
@@ -189,7 +250,7 @@ void refresh_regions(State& state, std::source_location where) {
                 root.extent = region.extent[d];
                 Variable variable{.name = root.name, .min = 0, .extent = root.extent};
                 if (auto most = bounds_of(root.extent).max) variable.max = std::max<int64_t>(*most - 1, 0);
-                root.variable = make_expr(Type::I64, variable);
+                replace_variable(state, root, make_expr(Type::I64, variable));
                 changed = true;
             }
         }

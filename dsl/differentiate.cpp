@@ -222,7 +222,9 @@ private:
         const Reduce& reduce = *expr.as<Reduce>();
         std::vector<Expr> axes;
         Shape shape;
-        for (const Expr& value : reduce.values)
+        std::vector<Expr> inside = reduce.values;
+        for (const Axis& axis : axes_from(reduce)) inside.push_back(axis.extent);
+        for (const Expr& value : inside)
             visit(value, [&](const Expr& e) {
                 auto* variable = e.as<Variable>();
                 if (!variable || variable->kind != VariableKind::Index) return;
@@ -242,10 +244,18 @@ private:
             },
             of.tensor.operation()->where));
         needed_.insert(inner.back().operation().get());
+        extracted_.push_back(inner.back());
         return element(inner.back(), axes);
     }
 
     void through_reduction(const Definition& of, const Reduce& reduce, const Tensor& adjoint) {
+        for (const Axis& axis : axes_from(reduce))
+            visit(axis.extent, [&](const Expr& e) {
+                user_check(!e.as<Read>(), reduce.where,
+                           "gradients: data decide how long the reduction of '{}' over '{}' is; with_gradient(tensor, ...) "
+                           "gives its derivative",
+                           of.tensor.name(), to_string(axis.variable));
+            });
         Expr incoming = element_as(of.tensor.type(), adjoint, of.axes());
         std::vector<Expr> loops = of.axes();
         loops.insert(loops.end(), reduce.axes.begin(), reduce.axes.end());
@@ -320,6 +330,7 @@ private:
     }
 
     std::source_location where_;
+    std::vector<Tensor> extracted_;  // keeps them, for keys are addresses
     std::set<const Operation*> needed_;
     std::set<std::string> names_;
     std::map<Key, Tensor> given_, finished_;

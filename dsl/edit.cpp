@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dsl/cut.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -15,7 +16,7 @@ Edit::Edit(std::unique_ptr<State>& target, std::source_location where)
 void Edit::commit(const std::string& cpp, const std::string& saved) {
     check_rules(state, where);
     refresh_regions(state, where);
-    state.tree = build_tree(state, where);
+    state.tree = cut_loops(state, build_tree(state, where), where);
     std::string prefix = where_prefix(where);
     state.trace.push_back({cpp, where, prefix.substr(0, prefix.size() - 2)});
     state.saved.push_back(saved);
@@ -55,8 +56,11 @@ void add_root_loops(State& state, int stage, const std::vector<Expr>& data_exten
     record.relations.clear();
     for (size_t d = 0; d < definition.axes.size(); ++d)
         record.roots.push_back(state.add_loop(to_string(definition.axes[d]), data_extents[d], stage, false));
-    for (const Expr& axis : definition.reduce_axes)
-        record.roots.push_back(state.add_loop(to_string(axis), axis.as<Variable>()->extent, stage, true));
+    for (size_t r = 0; r < definition.reduce_axes.size(); ++r) {
+        const Expr& axis = definition.reduce_axes[r];
+        Expr extent = definition.reduce_extents.empty() ? axis.as<Variable>()->extent : definition.reduce_extents[r];
+        record.roots.push_back(state.add_loop(to_string(axis), extent, stage, true));
+    }
     record.order = record.roots;
 }
 

@@ -352,9 +352,32 @@ void visit(const Expr& root, const std::function<void(const Expr&)>& see) {
     walk(walk, root);
 }
 
+namespace {
+
+/// The reduction over axes whose extents are substituted in: those that data or other axes decide.
+Expr with_extents(const Expr& expr, const Reduce& reduce, const Substitution& replacements) {
+    Substitution renamed;
+    for (const Expr& axis : reduce.axes) {
+        Variable variable = *axis.as<Variable>();
+        if (!variable.extent.defined() || as_constant(variable.extent)) continue;
+        Expr extent = substitute(variable.extent, replacements);
+        if (extent.same(variable.extent)) continue;
+        variable.extent = extent;
+        renamed.emplace_back(axis, make_expr(axis.type(), std::move(variable)));
+    }
+    if (renamed.empty()) return {};
+    Reduce result = reduce;
+    for (Expr& value : result.values) value = substitute(value, renamed);
+    for (Expr& axis : result.axes) axis = substitute(axis, renamed);
+    return make_expr(expr.type(), std::move(result));
+}
+
+}  // namespace
+
 Expr substitute(const Expr& root, const Substitution& replacements) {
     if (replacements.empty()) return root;
     return transform(root, [&](const Expr& expr) -> Expr {
+        if (auto* reduce = expr.as<Reduce>()) return with_extents(expr, *reduce, replacements);
         if (!expr.as<Variable>()) return {};
         for (const auto& [variable, value] : replacements)
             if (expr.same(variable)) return value;

@@ -145,7 +145,10 @@ struct TreeInterpreter::Compiled {
             internal_check(store.indices.size() == store.buffer->shape.size(),
                            "stage '{}' stores to '{}' at {} indices", leaf.name, store.buffer->name,
                            store.indices.size());
-            Store made{&place_of(store.buffer), {}, CompiledExpr(store.value, slots, resolve)};
+            Expr value = store.value;
+            if (store.atomic)
+                value = binary(*store.atomic, make_expr(store.buffer->type, Load{store.buffer, store.indices}), value);
+            Store made{&place_of(store.buffer), {}, CompiledExpr(value, slots, resolve)};
             for (const Expr& index : store.indices) made.indices.emplace_back(index, slots, resolve);
             code.stores.push_back(std::move(made));
         }

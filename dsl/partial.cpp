@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "dsl/edit.h"
+#include "dsl/update.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -47,6 +48,8 @@ StageDefinition partial_definition(const State& state, int stage, int along) {
             partial.terms_where.push_back(simplify(
                 substitute(loop_value(state, relation.whole) < state.loops[relation.whole].extent, axes)));
     partial.finish = whole.accumulators;
+    partial.target = nullptr;
+    partial.place.clear();
 
     auto operation = std::make_shared<Operation>();
     operation->name = partial.name;
@@ -83,7 +86,7 @@ void combine_partials(StageDefinition& whole, const StageDefinition& partial, co
 
 }  // namespace
 
-Stage Schedule::partial(const StageRef& reduction, Loop loop, std::source_location where) {
+Stage Schedule::partial(const StageRef& reduction, Loop loop, Combine combine, std::source_location where) {
     Edit edit(state_, where);
     State& state = edit.state;
     int whole = edit.stage(reduction, "partial"), along = edit.alive(loop, "partial");
@@ -94,6 +97,10 @@ Stage Schedule::partial(const StageRef& reduction, Loop loop, std::source_locati
                name, record.name, name, name);
     user_check(record.level == Level::Serial, where, "partial({}, {}): the loop is bound to {}; bind(loop, serial) first",
                name, record.name, tw::to_string(record.level));
+    user_check(state.stages[whole].definition.reduce_extents.empty(), where,
+               "partial({}, {}): data decide how many terms an element has, parts of them have no fixed number; bind a part of "
+               "the loop to threads instead",
+               name, record.name);
     user_check(state.stages[whole].attach < 0, where,
                "partial({}, {}): '{}' stands in another kernel, its parts would not; take it out, or bind the loop to "
                "threads",
@@ -107,6 +114,8 @@ Stage Schedule::partial(const StageRef& reduction, Loop loop, std::source_locati
             user_check(!state.stages[other].after, where,
                        "partial({}, {}): '{}' follows it under loop '{}'; do this step before", name, record.name,
                        state.stages[other].definition.name, state.loops[id].name);
+    std::optional<BinaryOp> update;
+    if (combine == Combine::Atomic) update = check_updates(edit, whole, fmt::format("partial({}, {})", name, record.name));
 
     // The parts take over the loops, and with them what was decided about them.
     StageRecord parts = state.stages[whole];
@@ -122,12 +131,19 @@ Stage Schedule::partial(const StageRef& reduction, Loop loop, std::source_locati
         if (each.stage == whole) each.stage = partial;
     state.loops[along].reduces = false;
     state.stages.push_back(parts);
-    combine_partials(state.stages[whole].definition, parts.definition, record);
-    add_root_loops(state, whole, state.stages[whole].definition.operation->shape);
-    state.notes.push_back(fmt::format("[{}] the terms of '{}' are combined in parts along '{}': floats may differ by rounding",
-                                      edit.step, name, record.name));
-    edit.commit(fmt::format("Stage {} = s.partial({}, {});", parts.definition.name, name, loop_text(along)),
-                fmt::format("partial {} {}", whole, along));
+    if (update) {
+        std::vector<Expr> element = state.stages[whole].definition.axes;
+        make_update(edit, partial, whole, *update, element, all_of({}));
+    } else {
+        combine_partials(state.stages[whole].definition, parts.definition, record);
+        add_root_loops(state, whole, state.stages[whole].definition.operation->shape);
+        state.notes.push_back(
+            fmt::format("[{}] the terms of '{}' are combined in parts along '{}': floats may differ by rounding",
+                        edit.step, name, record.name));
+    }
+    edit.commit(fmt::format("Stage {} = s.partial({}, {}{});", parts.definition.name, name, loop_text(along),
+                            update ? ", Combine::Atomic" : ""),
+                fmt::format("partial {} {}{}", whole, along, update ? " atomic" : ""));
     return {partial};
 }
 

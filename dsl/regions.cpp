@@ -41,6 +41,8 @@ std::vector<ReadSite> reads_of(const StageDefinition& definition) {
     };
     collect(definition.update, true);
     collect(definition.finish, false);
+    collect(definition.place, false);
+    collect(definition.reduce_extents, false);
     return sites;
 }
 
@@ -50,6 +52,24 @@ bool reads_stage(const StageDefinition& reader, const StageDefinition& producer)
     return false;
 }
 
+bool reads_tensors(const Expr& expr) {
+    bool found = false;
+    visit(expr, [&](const Expr& e) { found = found || e.as<Read>(); });
+    return found;
+}
+
+int target_of(const State& state, int stage) {
+    const auto& target = state.stages[stage].definition.target;
+    return target ? state.stage_of(target.get()) : -1;
+}
+
+std::vector<int> updaters_of(const State& state, int stage) {
+    std::vector<int> found;
+    for (size_t s = 0; s < state.stages.size(); ++s)
+        if (target_of(state, static_cast<int>(s)) == stage) found.push_back(static_cast<int>(s));
+    return found;
+}
+
 std::vector<int> topological_order(const State& state) {
     std::vector<int> order;
     std::vector<bool> done(state.stages.size());
@@ -57,7 +77,11 @@ std::vector<int> topological_order(const State& state) {
         if (done[stage]) return;
         done[stage] = true;
         for (const ReadSite& site : reads_of(state.stages[stage].definition))
-            if (int producer = state.stage_of(site.read->operation.get()); producer >= 0) add(producer);
+            if (int producer = state.stage_of(site.read->operation.get()); producer >= 0) {
+                add(producer);
+                for (int updates : updaters_of(state, producer)) add(updates);
+            }
+        if (int target = target_of(state, stage); target >= 0) add(target);
         order.push_back(stage);
     };
     for (size_t s = 0; s < state.stages.size(); ++s)
@@ -74,8 +98,11 @@ std::vector<int> kernel_order(const State& state, std::source_location where) {
     for (int stage : topological_order(state)) {
         std::set<int>& of_root = needs[root_of(stage)];
         for (const ReadSite& site : reads_of(state.stages[stage].definition))
-            if (int producer = state.stage_of(site.read->operation.get()); producer >= 0)
+            if (int producer = state.stage_of(site.read->operation.get()); producer >= 0) {
                 if (root_of(producer) != root_of(stage)) of_root.insert(root_of(producer));
+                for (int updates : updaters_of(state, producer)) of_root.insert(root_of(updates));
+            }
+        if (int target = target_of(state, stage); target >= 0) of_root.insert(root_of(target));
     }
     std::vector<int> order;
     std::set<int> done;
@@ -242,12 +269,6 @@ std::vector<Expr> fixed_variables(const State& state, int loop, Memory memory) {
     return fixed;
 }
 
-bool reads_memory(const Expr& expr) {
-    bool found = false;
-    visit(expr, [&](const Expr& e) { found = found || e.as<Read>(); });
-    return found;
-}
-
 bool has_empty_loop(const BoundsOverride& ranged) {
     for (const auto& [variable, bounds] : ranged)
         if (bounds.max && *bounds.max < 0) return true;
@@ -259,7 +280,7 @@ void widen(std::vector<std::optional<Span>>& spans, std::vector<bool>& whole, si
            const std::vector<Expr>& fixed) {
     BoundsOverride ranged = ranged_variables(index, fixed);
     if (has_empty_loop(ranged) || whole[d]) return;
-    auto span = reads_memory(index) ? std::nullopt : span_of(index, ranged);  // where to depends on data: all of it
+    auto span = reads_tensors(index) ? std::nullopt : span_of(index, ranged);  // where to depends on data: all of it
     if (span && spans[d]) span = unite(*spans[d], *span);
     if (!span) whole[d] = true;
     spans[d] = span;

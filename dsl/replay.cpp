@@ -1,4 +1,5 @@
 // Saving a schedule's trace and applying it again: one step a line, loops and stages by their numbers.
+#include <algorithm>
 #include <sstream>
 
 #include "dsl/schedule_state.h"
@@ -55,6 +56,14 @@ private:
             for (int id; words_ >> id;) loops.push_back({id});
             words_.clear();
             schedule_.order(loops, where_);
+        } else if (verb == "cut") {
+            Loop loop{integer()};
+            std::vector<Expr> positions(static_cast<size_t>(std::clamp(integer(), 0, 1 << 10)));
+            for (Expr& each : positions) each = position();
+            schedule_.cut(loop, positions, where_);
+        } else if (verb == "cut_partial") {
+            Loop loop{integer()};
+            schedule_.cut(loop, where_partial(Stage{integer()}), where_);
         } else if (verb == "bind") {
             Loop loop{integer()};
             schedule_.bind(loop, level(word()), where_);
@@ -79,10 +88,17 @@ private:
             schedule_.pipeline(loop, {.stages = integer()}, where_);
         } else if (verb == "partial") {
             Stage stage{integer()};
-            schedule_.partial(stage, Loop{integer()}, where_);
+            Loop loop{integer()};
+            schedule_.partial(stage, loop, combine(), where_);
+        } else if (verb == "scatter") {
+            Stage stage{integer()};
+            schedule_.scatter(stage, combine(), where_);
         } else if (verb == "memory") {
             Stage stage{integer()};
             schedule_.set_memory(stage, memory(word()), where_);
+        } else if (verb == "round_to") {
+            Stage stage{integer()};
+            schedule_.round_to(stage, type(word()), where_);
         } else if (verb == "in_place") {
             StageRef out = operand(), in = operand();
             schedule_.in_place(out.tensor_, in.tensor_, where_);
@@ -105,6 +121,39 @@ private:
         return value;
     }
 
+    /// Polish notation, see saved_position.
+    Expr position() {
+        static const std::map<std::string, BinaryOp> operators = {
+            {"+", BinaryOp::Add}, {"-", BinaryOp::Sub},   {"*", BinaryOp::Mul},  {"/", BinaryOp::Div},
+            {"%", BinaryOp::Mod}, {"min", BinaryOp::Min}, {"max", BinaryOp::Max}};
+        std::string text = word();
+        if (auto found = operators.find(text); found != operators.end()) {
+            Expr a = position(), b = position();
+            return binary(found->second, a, b);
+        }
+        if (text.rfind("n:", 0) == 0) return named_size(text.substr(2));
+        bool is_loop = text.rfind('l', 0) == 0;
+        std::istringstream digits(is_loop ? text.substr(1) : text);
+        int64_t value = 0;
+        user_check(static_cast<bool>(digits >> value), where_, "\"{}\" is no position of a cut", text);
+        return is_loop ? schedule_.index(Loop{static_cast<int>(value)}, where_) : constant(Type::I64, value);
+    }
+
+    Expr named_size(const std::string& name) const {
+        for (const Expr& size : schedule_.tree().sizes)
+            if (to_string(size) == name) return size;
+        user_error(where_, "the computation has no size '{}'", name);
+    }
+
+    /// "atomic", or nothing.
+    Combine combine() {
+        std::string text;
+        bool given = static_cast<bool>(words_ >> text);
+        if (!given) words_.clear();
+        user_check(!given || text == "atomic", where_, "\"{}\" is no way to combine", text);
+        return given ? Combine::Atomic : Combine::Workspace;
+    }
+
     StageRef operand() {
         std::string name = word();
         int number = integer();
@@ -122,6 +171,12 @@ private:
                         Level::Thread, Level::Warp, Level::Lane})
             if (to_string(l) == text) return l;
         user_error(where_, "\"{}\" is no level", text);
+    }
+
+    Type type(const std::string& text) const {
+        for (Type t : {f32, f16, bf16, tf32, e4m3, e5m2})
+            if (name_of(t) == text) return t;
+        user_error(where_, "\"{}\" is no float type", text);
     }
 
     Memory memory(const std::string& text) const {

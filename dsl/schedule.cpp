@@ -50,6 +50,12 @@ const Tree& Schedule::tree() const { return state_->tree; }
 const Target& Schedule::target() const { return state_->target; }
 const std::vector<Step>& Schedule::trace() const { return state_->trace; }
 const std::vector<Tensor>& Schedule::outputs() const { return state_->outputs; }
+std::vector<Type> Schedule::roundings() const {
+    std::vector<Type> types;
+    for (const StageRecord& stage : state_->stages)
+        if (stage.rounded) types.push_back(*stage.rounded);
+    return types;
+}
 std::string Schedule::to_string() const { return tw::to_string(state_->tree); }
 void Schedule::print() const { fmt::print("{}", to_string()); }
 
@@ -120,6 +126,11 @@ Expr Schedule::extent(Loop loop, std::source_location where) const {
     return look.state.loops[look.alive(loop, "extent")].extent;
 }
 
+Expr Schedule::index(Loop loop, std::source_location where) const {
+    Edit look(const_cast<Schedule&>(*this).state_, where);
+    return look.state.loops[look.alive(loop, "index")].variable;
+}
+
 Loop Schedule::loop(const StageRef& ref, Loop other, std::source_location where) const {
     Edit look(const_cast<Schedule&>(*this).state_, where);
     int stage = look.stage(ref, "loop");
@@ -171,6 +182,12 @@ std::string Schedule::explain() const {
                             record.memory == Memory::Auto ? " (default)" : "");
     }
     return text;
+}
+
+bool Schedule::deterministic() const {
+    return std::none_of(state_->stages.begin(), state_->stages.end(), [](const StageRecord& stage) {
+        return stage.definition.target && is_float(stage.definition.finish[0].type());
+    });
 }
 
 std::string Schedule::trace_as_cpp() const {

@@ -38,6 +38,18 @@ enum class Tail {
     Mask,    ///< the last iterations are masked
 };
 
+/// The iterations of a loop for which all masks and selects of the stage hold, as far as they compare indices.
+struct WherePartial {
+    StageRef stage;
+};
+inline WherePartial where_partial(const StageRef& stage) { return {stage}; }
+
+/// How parts of a reduction come together.
+enum class Combine {
+    Workspace,  ///< they are stored, and a kernel behind combines them in order
+    Atomic,     ///< each is combined with the result in memory when it is made, in no fixed order
+};
+
 struct PipelineOptions {
     int stages = 2;  ///< buffers of each copy
 };
@@ -76,6 +88,8 @@ public:
     std::vector<Stage> all_stages() const;
     /// Whether the stage contains a reduction.
     bool reduces(const StageRef& stage) const;
+    /// Whether the stage is a reduction whose terms each count for one element, as scatter() needs it.
+    bool scatters(const StageRef& stage) const;
     std::string name(const StageRef& stage) const;
     /// The stages that read the stage's elements.
     std::vector<Stage> readers(const StageRef& stage) const;
@@ -95,6 +109,8 @@ public:
     Loop reduce(const StageRef& stage, int index = 0, TW_HERE) const;
     /// How many iterations the loop has: a constant or an expression of named sizes.
     Expr extent(Loop loop, TW_HERE) const;
+    /// The loop's current iteration, from 0: for positions of cut.
+    Expr index(Loop loop, TW_HERE) const;
     /// The loop of `tensor`'s stage that corresponds to another stage's loop.
     Loop loop(const StageRef& stage, Loop other, TW_HERE) const;
 
@@ -107,6 +123,13 @@ public:
     Loop fuse(const std::vector<Loop>& loops, TW_HERE);
     /// Reorders loops of one stage: the given loops take each other's places in the given order.
     void order(const std::vector<Loop>& loops, TW_HERE);
+    /// Runs the loop in segments, one after another: up to the first position, from there to the next, and so on. The
+    /// handle means all of them. Positions are integers made of constants, named sizes and index(loop) of loops around;
+    /// those that the loop does not reach, or that come before the one in front, leave their segment empty. No position
+    /// joins the segments.
+    void cut(Loop loop, const std::vector<Expr>& positions, TW_HERE);
+    /// Cuts where conditions begin and cease to hold in all of an iteration: the segment between needs no masks.
+    void cut(Loop loop, const WherePartial& conditions, TW_HERE);
     /// Runs the loop on a level. Thread loops of a block form a mixed radix, first bound slowest.
     void bind(Loop loop, Level level, TW_HERE);
     void unroll(Loop loop, TW_HERE) { bind(loop, Level::Unroll, where); }
@@ -125,6 +148,9 @@ public:
     Stage stage(const StageRef& result, Memory memory, Loop loop, TW_HERE);
     /// Where the stage's elements live between producer and consumers.
     void set_memory(const StageRef& stage, Memory memory, TW_HERE);
+    /// Stores the stage's elements as `type`, a narrower float: values change by that rounding, and readers see the rounded
+    /// ones. explain() says so; check_output allows for it.
+    void round_to(const StageRef& stage, Type type, TW_HERE);
     /// `out` overwrites `in`: legal if each element is read only by the iteration that writes it.
     void in_place(const Tensor& out, const Tensor& in, TW_HERE);
 
@@ -132,7 +158,18 @@ public:
     /// Reduces each iteration of the reduce loop apart: rfactor, split-K. The parts are a stage of their own, whose first
     /// dimension is the loop; it takes over the reduction's loops. The reduction combines the parts in order, with fresh
     /// loops. Returns the parts' stage.
-    Stage partial(const StageRef& reduction, Loop loop, TW_HERE);
+    ///
+    /// Combine::Atomic: the parts have no elements; each is combined atomically with the reduction's, which a kernel
+    /// before fills with the identity. For sums of f32, f64, i32, u32 and i64, and min and max of those integers.
+    Stage partial(const StageRef& reduction, Loop loop, Combine combine = Combine::Workspace, TW_HERE);
+    /// A reduction of terms that each count for one element, sum(select(index(u) == i, x(u), 0), u), from "each element
+    /// looks at all terms" to "each term finds its element". An index outside finds none. All loops are fresh.
+    ///
+    /// Combine::Workspace: the terms are sorted by element, stably, and each element reduces its own in their order, in a
+    /// loop as long as there are terms. The sort is stages of their own, already bound. Returns the reduction.
+    /// Combine::Atomic: the loop i is gone; the reduce axes in the index are data loops of a stage of updates, which are
+    /// combined atomically as in partial. Returns the updates.
+    Stage scatter(const StageRef& reduction, Combine combine = Combine::Workspace, TW_HERE);
 
     // E. Time.
     /// Overlaps the copies in shared memory that stand under the loop with the computation: while one iteration computes,
@@ -144,11 +181,15 @@ public:
     const Target& target() const;
     const std::vector<Step>& trace() const;
     const std::vector<Tensor>& outputs() const;
+    /// What stages were rounded to by round_to, a type for each of them.
+    std::vector<Type> roundings() const;
     /// The loop nest.
     std::string to_string() const;
     void print() const;
     /// What floats may differ by: reorderings of reductions, and every default taken so far.
     std::string explain() const;
+    /// Whether equal inputs give equal bits: false once floats are added atomically.
+    bool deterministic() const;
     /// The trace as C++ statements on `s`.
     std::string trace_as_cpp() const;
     /// The trace as text that `replay` reads.

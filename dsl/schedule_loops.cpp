@@ -1,6 +1,7 @@
 // The primitives that transform loops.
 #include <algorithm>
 
+#include "dsl/cut.h"
 #include "dsl/edit.h"
 #include "dsl/schedule.h"
 #include "dsl/simplify.h"
@@ -23,6 +24,9 @@ void require_serial(const Edit& edit, int loop, const char* what) {
                to_string(record.level), what);
     user_check(record.stages == 1, edit.where,
                "{}: loop '{}' is pipelined; {} it before, or pipeline(loop, {{.stages = 1}}) first", what, record.name,
+               what);
+    user_check(record.cuts.empty(), edit.where,
+               "{}: loop '{}' is cut into segments; {} it before, or join them first: cut(loop, {{}})", what, record.name,
                what);
 }
 
@@ -144,6 +148,60 @@ void Schedule::order(const std::vector<Loop>& loops, std::source_location where)
 
 namespace {
 
+void check_cut(const Edit& edit, int loop) {
+    const LoopRecord& record = edit.state.loops[loop];
+    user_check(record.level == Level::Serial, edit.where,
+               "cut({}, ...): the loop is bound to {}; only a serial loop runs in segments, one after another",
+               record.name, to_string(record.level));
+}
+
+std::string position_as_saved(const Edit& edit, int loop, const Expr& position) {
+    const std::string& name = edit.state.loops[loop].name;
+    user_check(position.defined() && is_integer(position.type()), edit.where,
+               "cut({}, ...): a position is an integer: the first iteration of a segment", name);
+    std::string saved = saved_position(edit.state, position);
+    user_check(!saved.empty(), edit.where,
+               "cut({}, {{{}}}): positions are made of integers, named sizes and index(loop) of loops around '{}', with "
+               "+ - * / % min max",
+               name, to_string(position), name);
+    return saved;
+}
+
+}  // namespace
+
+void Schedule::cut(Loop loop, const std::vector<Expr>& positions, std::source_location where) {
+    Edit edit(state_, where);
+    int id = edit.alive(loop, "cut");
+    check_cut(edit, id);
+    std::vector<std::string> shown;
+    std::string saved;
+    edit.state.loops[id].cuts.clear();
+    for (const Expr& position : positions) {
+        saved += " " + position_as_saved(edit, id, position);
+        shown.push_back(position_as_cpp(edit.state, position));
+        edit.state.loops[id].cuts.push_back(cast_unchecked(Type::I64, position));
+    }
+    edit.commit(fmt::format("s.cut({}, {{{}}});", loop_text(id), fmt::join(shown, ", ")),
+                fmt::format("cut {} {}{}", id, positions.size(), saved));
+}
+
+void Schedule::cut(Loop loop, const WherePartial& conditions, std::source_location where) {
+    Edit edit(state_, where);
+    int id = edit.alive(loop, "cut"), stage = edit.stage(conditions.stage, "where_partial");
+    check_cut(edit, id);
+    LoopRecord& record = edit.state.loops[id];
+    record.cuts.clear();
+    record.cuts = where_conditions_hold(edit.state, id, stage, where);
+    user_check(!record.cuts.empty(), where,
+               "cut({}, where_partial({})): no mask or select of '{}' holds in some iterations of '{}' and not in others: "
+               "there is nothing to cut",
+               record.name, stage_text(edit.state, stage), stage_text(edit.state, stage), record.name);
+    edit.commit(fmt::format("s.cut({}, where_partial({}));", loop_text(id), stage_text(edit.state, stage)),
+                fmt::format("cut_partial {} {}", id, stage));
+}
+
+namespace {
+
 void check_level(const Edit& edit, const LoopRecord& loop, Level level) {
     auto extent = as_constant(loop.extent);
     std::string asked = fmt::format("bind({}, {})", loop.name, to_string(level));
@@ -175,6 +233,9 @@ void Schedule::bind(Loop loop, Level level, std::source_location where) {
         record.stages == 1, where,
         "bind({}, {}): the loop is pipelined: its iterations follow each other; pipeline(loop, {{.stages = 1}}) first",
         record.name, tw::to_string(level));
+    user_check(record.cuts.empty() || level == Level::Serial, where,
+               "bind({}, {}): the loop is cut: its segments follow each other; join them first: cut({}, {{}})",
+               record.name, tw::to_string(level), record.name);
     record.level = level;
     record.bind_step = level == Level::Serial ? -1 : edit.step;
     if (record.reduces && is_thread(level))

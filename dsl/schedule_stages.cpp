@@ -101,15 +101,22 @@ void Schedule::inline_stage(const StageRef& ref, std::source_location where) {
     user_check(!record.definition.reducer, where,
                "inline_stage({}): it is a reduction, and each reader would repeat it; use at({}, loop)", name, name);
     user_check(!state.is_result(stage), where, "inline_stage({}): it is an output of the schedule", name);
+    user_check(!record.definition.target && updaters_of(state, stage).empty(), where,
+               "inline_stage({}): its elements are made by atomic updates, which are no expression", name);
     for (int id : record.order)
         user_check(attached_to(state, id).empty(), where,
                    "inline_stage({}): '{}' stands under its loop '{}'; move it first", name,
                    attached_to(state, id).empty() ? "" : stage_text(state, attached_to(state, id)[0]),
                    state.loops[id].name);
+    user_check(!record.rounded, where,
+               "inline_stage({}): its elements are rounded to {}, which only memory does; leave out the round_to, or write "
+               "round_to in its expression",
+               name, name_of(*record.rounded));
     StageDefinition definition = record.definition;
     for (StageRecord& reader : state.stages) {
         for (Expr& expr : reader.definition.update) expr = inlined(expr, definition);
         for (Expr& expr : reader.definition.finish) expr = inlined(expr, definition);
+        for (Expr& expr : reader.definition.place) expr = inlined(expr, definition);
     }
     record.inlined = true;
     record.attach = -1;
@@ -184,7 +191,9 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
                                                  fmt::format("{}_{}", source.operation->name, suffix_of(memory)));
     StageDefinition& into = state.stages[reader].definition;
     bool found = redirect(into.update, source.operation.get(), source.output, definition.operation);
-    if (!only_update) found |= redirect(into.finish, source.operation.get(), source.output, definition.operation);
+    if (!only_update)
+        for (auto* exprs : {&into.finish, &into.place})
+            found |= redirect(*exprs, source.operation.get(), source.output, definition.operation);
     user_check(found, where, "stage({}, {}, ..., {}): '{}' does not read '{}' inside loop '{}'", into.name,
                source.operation->name, state.loops[under].name, into.name, source.operation->name,
                state.loops[under].name);
@@ -214,6 +223,7 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
     StageDefinition& into = state.stages[reader].definition;
     bool in_update = redirect(into.update, source.operation.get(), source.output, definition.operation);
     bool in_finish = redirect(into.finish, source.operation.get(), source.output, definition.operation);
+    in_finish |= redirect(into.place, source.operation.get(), source.output, definition.operation);
     user_check(in_update || in_finish, where, "stage({}, {}, ...): '{}' does not read '{}'", into.name,
                source.operation->name, into.name, source.operation->name);
     std::string name = definition.name;
@@ -242,6 +252,7 @@ Stage Schedule::stage(const StageRef& result, Memory memory, Loop loop, std::sou
     for (StageRecord& reader : state.stages) {  // other readers take the finished result
         redirect(reader.definition.update, source.get(), 0, definition.operation);
         redirect(reader.definition.finish, source.get(), 0, definition.operation);
+        redirect(reader.definition.place, source.get(), 0, definition.operation);
     }
     std::string name = definition.name;
     int copy = add_stage(state, std::move(definition), edit.step);
@@ -263,6 +274,28 @@ void Schedule::set_memory(const StageRef& ref, Memory memory, std::source_locati
                 fmt::format("memory {} {}", stage, tw::to_string(memory)));
 }
 
+void Schedule::round_to(const StageRef& ref, Type type, std::source_location where) {
+    Edit edit(state_, where);
+    int stage = edit.stage(ref, "round_to");
+    StageRecord& record = edit.state.stages[stage];
+    const std::string name = stage_text(edit.state, stage);
+    user_check(!record.inlined, where, "round_to({}, {}): it is inlined; its elements are in no memory", name,
+               name_of(type));
+    user_check(!edit.state.is_result(stage), where,
+               "round_to({}, {}): it is an output of the schedule, whose type is declared; declare it as {}", name,
+               name_of(type), name_of(type));
+    user_check(is_float(type), where, "round_to({}, {}): name a float type, such as bf16", name, name_of(type));
+    for (const Operation::Output& output : record.definition.operation->outputs)
+        user_check(is_float(output.type) && unit_roundoff(type) > unit_roundoff(output.type), where,
+                   "round_to({}, {}): its elements are {}, which {} does not narrow; name a type of fewer digits", name,
+                   name_of(type), name_of(output.type), name_of(type));
+    record.rounded = type;
+    edit.state.notes.push_back(fmt::format("[{}] '{}' is rounded to {}: each element by up to {:.2g} of itself", edit.step,
+                                           name, name_of(type), unit_roundoff(type)));
+    edit.commit(fmt::format("s.round_to({}, {});", name, name_of(type)),
+                fmt::format("round_to {} {}", stage, name_of(type)));
+}
+
 void Schedule::in_place(const Tensor& out, const Tensor& in, std::source_location where) {
     Edit edit(state_, where);
     State& state = edit.state;
@@ -278,6 +311,9 @@ void Schedule::in_place(const Tensor& out, const Tensor& in, std::source_locatio
                    std::equal(in.shape().begin(), in.shape().end(), out.shape().begin(), equal) &&
                    in.operation()->strides.empty(),
                where, "in_place({}, {}): both must have one type, shape and dense rows", out.name(), in.name());
+    auto operations = operations_of(state.outputs);
+    user_check(std::find(operations.begin(), operations.end(), in.operation()) != operations.end(), where,
+               "in_place({}, {}): nothing here reads '{}'; name an input of the schedule", out.name(), in.name(), in.name());
     for (const auto& [taken_out, taken_in] : state.in_place)
         user_check(!taken_out.same(out) && !taken_in.same(in), where, "in_place({}, {}): '{}' already overwrites '{}'",
                    out.name(), in.name(), taken_out.name(), taken_in.name());

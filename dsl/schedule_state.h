@@ -21,6 +21,7 @@ struct LoopRecord {
     Level level = Level::Serial;
     int bind_step = -1;
     int stages = 1;       ///< of pipeline
+    std::vector<Expr> cuts = {};  ///< where the segments after the first begin, over variables of loops around
     int dead_step = -1;  ///< the step that consumed it
 };
 
@@ -42,6 +43,7 @@ struct StageRecord {
     bool after = false;      ///< stands behind the loop's own body: a consumer or a sibling
     bool inlined = false;
     Memory memory = Memory::Auto;
+    std::optional<Type> rounded = {};  ///< what its elements are stored as, if not as what they are
     int step = -1;           ///< the step that made or placed it
 };
 
@@ -79,6 +81,13 @@ struct ReadSite {
 std::vector<ReadSite> reads_of(const StageDefinition& definition);
 /// Whether `reader` reads the stage's operation, directly.
 bool reads_stage(const StageDefinition& reader, const StageDefinition& producer);
+
+/// The stage whose elements the stage updates, or -1; the stages that update this one's.
+int target_of(const Schedule::State& state, int stage);
+std::vector<int> updaters_of(const Schedule::State& state, int stage);
+
+/// Whether data of tensors decide the value.
+bool reads_tensors(const Expr& expr);
 
 /// Stage ids, producers before their readers.
 std::vector<int> topological_order(const Schedule::State& state);

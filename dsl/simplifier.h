@@ -86,6 +86,7 @@ private:
     bool raise_once(Affine& affine);
     bool raise_index(Affine& affine, size_t term);
     bool raise_quotient(Affine& affine, size_t term);
+    bool raise_difference_of_quotients(Affine& affine, size_t term);
 
     struct Known {
         Expr key;  // keeps the node alive: addresses are not reused

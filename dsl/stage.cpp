@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "dsl/schedule_state.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -32,6 +33,12 @@ std::vector<Expr> outer_reductions(const std::vector<Expr>& bodies) {
     return found;
 }
 
+std::vector<Expr> extents_of(const Reduce& reduce) {
+    std::vector<Expr> extents;
+    for (const Expr& axis : reduce.axes) extents.push_back(axis.as<Variable>()->extent);
+    return extents;
+}
+
 /// Index variables that occur free: not bound by a reduction inside.
 std::vector<Expr> free_indices(const std::vector<Expr>& exprs, std::vector<Expr> bound) {
     std::vector<Expr> found;
@@ -43,7 +50,10 @@ std::vector<Expr> free_indices(const std::vector<Expr>& exprs, std::vector<Expr>
             if (v->kind == VariableKind::Index && !has(hidden, expr) && !has(found, expr)) found.push_back(expr);
             return;
         }
-        if (const Reduce* reduce = expr.as<Reduce>()) hidden.insert(hidden.end(), reduce->axes.begin(), reduce->axes.end());
+        if (const Reduce* reduce = expr.as<Reduce>()) {
+            for (const Expr& extent : extents_of(*reduce)) walk(extent, hidden);
+            hidden.insert(hidden.end(), reduce->axes.begin(), reduce->axes.end());
+        }
         for (const Expr& kid : children(expr)) walk(kid, hidden);
     };
     for (const Expr& expr : exprs) walk(expr, bound);
@@ -77,6 +87,8 @@ private:
     void own_reduction(StageDefinition& stage, const Reduce& reduce) {
         stage.reducer = reduce.reducer;
         stage.reduce_axes = reduce.axes;
+        std::vector<Expr> extents = extents_of(reduce);
+        if (std::any_of(extents.begin(), extents.end(), reads_tensors)) stage.reduce_extents = extents;
         Substitution operands;
         for (size_t c = 0; c < reduce.values.size(); ++c) {
             Variable accumulator{.name = "accumulator", .kind = VariableKind::Scalar};
@@ -109,7 +121,9 @@ private:
     Expr extract(const Expr& body, const Reduce& reduce, const std::string& parent) {
         auto operation = std::make_shared<Operation>();
         operation->name = unique_name(parent + "_" + reduce.reducer->name);
-        operation->axes = free_indices(reduce.values, reduce.axes);
+        std::vector<Expr> inside = reduce.values;
+        for (const Expr& extent : extents_of(reduce)) inside.push_back(extent);
+        operation->axes = free_indices(inside, reduce.axes);
         operation->where = reduce.where;
         for (const Expr& axis : operation->axes) operation->shape.push_back(axis.as<Variable>()->extent);
         for (size_t c = 0; c < reduce.values.size(); ++c) {
@@ -134,6 +148,16 @@ private:
 };
 
 }  // namespace
+
+std::optional<BinaryOp> atomic_operation(const ReducerNode& reducer) {
+    auto* node = reducer.combined.size() == 1 ? reducer.combined[0].as<Binary>() : nullptr;
+    if (!node || !node->a.same(reducer.left[0]) || !node->b.same(reducer.right[0])) return {};
+    Type type = reducer.combined[0].type();
+    bool integer = type == Type::I32 || type == Type::U32 || type == Type::I64;
+    bool adds = node->op == BinaryOp::Add && (integer || type == Type::F32 || type == Type::F64);
+    bool picks = (node->op == BinaryOp::Min || node->op == BinaryOp::Max) && integer;
+    return adds || picks ? std::optional(node->op) : std::nullopt;
+}
 
 std::vector<StageDefinition> stages_of(const std::vector<Tensor>& outputs) { return Normaliser().run(outputs); }
 

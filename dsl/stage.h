@@ -1,6 +1,7 @@
 // Stages: an operation in the form that schedules work on: at most one reduction, then an expression of its result.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,16 @@ struct StageDefinition {
     std::vector<Expr> update;                    ///< one a component
     std::vector<Expr> finish;                    ///< one an output of the operation
     std::vector<Expr> terms_where = {};          ///< conditions on all axes: other terms are left out
+    std::vector<Expr> reduce_extents = {};       ///< if data decide them: of each reduce axis, over the data axes
+    /// Of updates: the only output is no element of its own, it is combined atomically with one of another stage, which
+    /// stores the identity.
+    std::shared_ptr<const Operation> target = {};
+    BinaryOp combine = BinaryOp::Add;            ///< or Min, Max
+    std::vector<Expr> place = {};                ///< indices of the target's element, and behind them when it is updated
 };
+
+/// How the components of a reducer are combined if that is one of the operations that atomics offer for their type.
+std::optional<BinaryOp> atomic_operation(const ReducerNode& reducer);
 
 /// The stages that compute `outputs`, producers first. A reduction inside an expression belongs to that expression's
 /// stage while it is the only one; otherwise each becomes a stage of its own, named parent_reducer.

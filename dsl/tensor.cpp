@@ -64,9 +64,20 @@ bool reads_memory(const Expr& expr) {
     return found;
 }
 
+/// Also what decides how long reductions are.
+void visit_with_extents(const Expr& root, const std::function<void(const Expr&)>& see) {
+    visit(root, [&](const Expr& e) {
+        see(e);
+        auto* reduce = e.as<Reduce>();
+        if (!reduce) return;
+        for (const Expr& axis : reduce->axes)
+            if (axis.as<Variable>()->extent.defined()) visit_with_extents(axis.as<Variable>()->extent, see);
+    });
+}
+
 /// Reads that may leave their tensor, without padded().
 void check_reads(const std::string& name, const Expr& body, std::source_location where) {
-    visit(body, [&](const Expr& e) {
+    visit_with_extents(body, [&](const Expr& e) {
         const Read* read = e.as<Read>();
         if (!read || read->guarded) return;
         for (size_t d = 0; d < read->indices.size(); ++d) {
@@ -74,6 +85,7 @@ void check_reads(const std::string& name, const Expr& body, std::source_location
             if (reads_memory(index)) continue;  // a gather: its data decides
             const Expr& extent = read->operation->shape[d];
             Expr low = extreme_of(index, false), high = extreme_of(index, true);
+            if (reads_memory(low) || reads_memory(high)) continue;
             bool inside = prove(low >= 0).value_or(false) && prove(high < extent).value_or(false);
             bool empty = false;  // an empty iteration space reads nothing
             visit(index, [&](const Expr& part) {
@@ -189,6 +201,8 @@ Padded padded(const Tensor& tensor, const Operand& value) {
 
 Axis reduce_axis(const std::string& name, const Extent& extent, std::source_location where) {
     Expr simple = simplify(extent.expr);
+    if (simple.defined() && is_integer(simple.type()) && reads_memory(simple))
+        simple = simplify(max(cast_unchecked(Type::I64, simple), 0));
     check_shape("reduce_axis", name, {simple}, where);
     Axis axis;
     axis.variable = axis_variable(name, simple);
@@ -213,7 +227,7 @@ Expr prod(const Operand& value, const Axis& axis) { return prod(value, std::vect
 Expr reduce_max(const Operand& value, const Axis& axis) { return reduce_max(value, std::vector<Axis>{axis}); }
 Expr reduce_min(const Operand& value, const Axis& axis) { return reduce_min(value, std::vector<Axis>{axis}); }
 
-Reducer make_reducer(const std::string& name, const std::vector<Expr>& identity, const Combine& combine,
+Reducer make_reducer(const std::string& name, const std::vector<Expr>& identity, const CombineTerms& combine,
                      bool commutative, std::source_location where) {
     auto reducer = std::make_shared<ReducerNode>();
     reducer->name = name;
@@ -254,7 +268,13 @@ std::vector<Expr> reduce(const Reducer& reducer, const std::vector<Operand>& val
                    name_of(value.type()), name_of(reducer->identity[c].type()));
         node.values.push_back(value);
     }
-    for (const Axis& axis : axes) node.axes.push_back(axis.variable);
+    for (const Axis& axis : axes) {
+        for (const Axis& other : axes)
+            user_check(!contains(axis.extent, other.variable), where,
+                       "reduce with '{}': axis '{}' decides how long axis '{}' is; reduce over '{}' in a reduction inside",
+                       reducer->name, to_string(other.variable), to_string(axis.variable), to_string(axis.variable));
+        node.axes.push_back(axis.variable);
+    }
     std::vector<Expr> components;
     for (size_t c = 0; c < values.size(); ++c) {
         node.component = static_cast<int>(c);
@@ -387,7 +407,7 @@ std::vector<std::shared_ptr<const Operation>> operations_of(const std::vector<Te
         if (!seen.insert(operation.get()).second) return;
         for (const auto& output : operation->outputs) {
             if (!output.body.defined()) continue;
-            visit(output.body, [&](const Expr& e) {
+            visit_with_extents(output.body, [&](const Expr& e) {
                 if (const Read* read = e.as<Read>()) add(read->operation);
             });
         }

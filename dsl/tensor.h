@@ -110,7 +110,7 @@ Tensor input(const std::string& name, Type type, const Shape& shape, const Shape
 /// Reads outside `tensor` give `value` (of the tensor's type; a literal adapts).
 Padded padded(const Tensor& tensor, const Operand& value);
 
-/// An axis to reduce over, 0 <= index < extent.
+/// An axis to reduce over, 0 <= index < extent; data may decide: reduce_axis("r", length(i)), where below 0 is empty.
 Axis reduce_axis(const std::string& name, const Extent& extent,
                  std::source_location where = std::source_location::current());
 
@@ -134,9 +134,9 @@ struct ReducerNode {
     bool commutative = true;
 };
 using Reducer = std::shared_ptr<const ReducerNode>;
-using Combine = std::function<std::vector<Expr>(const std::vector<Expr>& a, const std::vector<Expr>& b)>;
+using CombineTerms = std::function<std::vector<Expr>(const std::vector<Expr>& a, const std::vector<Expr>& b)>;
 /// A monoid of the user's own, e.g. argmax over (value, index) or Welford over (mean, m2, count).
-Reducer make_reducer(const std::string& name, const std::vector<Expr>& identity, const Combine& combine,
+Reducer make_reducer(const std::string& name, const std::vector<Expr>& identity, const CombineTerms& combine,
                      bool commutative = true, std::source_location where = std::source_location::current());
 /// All components of the reduction of a tuple.
 std::vector<Expr> reduce(const Reducer& reducer, const std::vector<Operand>& values, const std::vector<Axis>& axes,

@@ -31,6 +31,32 @@ Expr guard_reads(const Expr& expr) {
     });
 }
 
+void collect_parts(const Expr& condition, std::vector<Expr>& parts) {
+    auto* both = condition.as<Binary>();
+    if (!both || both->op != BinaryOp::And) return parts.push_back(condition);
+    collect_parts(both->a, parts);
+    collect_parts(both->b, parts);
+}
+
+bool is_zero(const Expr& expr) {
+    auto* real = expr.as<FloatConstant>();
+    return real && real->value == 0;
+}
+
+/// The variable that the condition allows a single value, and that value; undefined if it is no such condition.
+std::pair<Expr, Expr> point_of(const Expr& condition, const std::vector<Expr>& variables) {
+    auto* node = condition.as<Binary>();
+    if (!node || node->op != BinaryOp::Equal || !is_integer(node->a.type())) return {};
+    Affine difference = affine_of(node->a) - affine_of(node->b);
+    for (const Expr& variable : variables) {
+        int64_t factor = coefficient(difference, variable).value_or(0);
+        if (factor != 1 && factor != -1) continue;
+        Expr rest = to_expr(difference) - factor * variable;
+        return {variable, simplify(factor == 1 ? -rest : rest)};
+    }
+    return {};
+}
+
 /// The points that meet the target: loop variables as expressions of the target's and of the free ones.
 class Solution {
 public:
@@ -123,6 +149,29 @@ private:
     std::vector<Expr> conditions_;
 };
 
+/// sum_t select(t == e, f(t), 0) = f(e), where e is one of the t: what was scattered is gathered.
+Expr take_points(const Expr& value, std::vector<Expr>& free) {
+    std::vector<Expr> conditions;
+    Expr term = value;
+    for (auto* guard = term.as<Select>(); guard && is_zero(guard->no); guard = term.as<Select>()) {
+        collect_parts(guard->condition, conditions);
+        term = Expr(guard->yes);
+    }
+    bool found = false;
+    for (size_t c = 0; c < conditions.size(); ++c) {
+        auto [variable, point] = point_of(conditions[c], free);
+        if (!variable.defined()) continue;
+        found = true;
+        Substitution at{{variable, point}};
+        for (Expr& condition : conditions) condition = simplify(substitute(condition, at));
+        term = simplify(substitute(term, at));
+        conditions[c] = simplify(point >= 0 && point < extent_of(variable));
+        std::erase_if(free, [&](const Expr& v) { return v.same(variable); });
+    }
+    if (!found) return value;
+    return where_true(simplify(all_of(conditions)), guard_reads(term));
+}
+
 Expr Solution::sum_of(const Expr& adjoint) const {
     Expr value = adjoint;
     std::vector<Expr> conditions;
@@ -133,10 +182,11 @@ Expr Solution::sum_of(const Expr& adjoint) const {
         for (size_t c = 1; c < conditions.size(); ++c) all = all && guard_reads(conditions[c]);
         value = where_true(all, guard_reads(value));
     }
-    value = simplify(value);
+    std::vector<Expr> free = free_;
+    value = take_points(simplify(value), free);
     std::vector<Axis> axes;
     Expr repeats = integer(1);
-    for (const Expr& variable : free_) {
+    for (const Expr& variable : free) {
         if (!contains(value, variable)) {
             repeats = repeats * extent_of(variable);
             continue;

@@ -9,6 +9,29 @@ Stmt sequence(std::vector<Stmt> stmts) {
     return make_stmt(Sequence{std::move(stmts)});
 }
 
+Stmt map_exprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& rule) {
+    if (const For* loop = stmt.as<For>()) {
+        For copy = *loop;
+        copy.extent = rule(loop->extent);
+        copy.body = map_exprs(loop->body, rule);
+        return make_stmt(std::move(copy));
+    }
+    if (const Allocate* allocate = stmt.as<Allocate>())
+        return make_stmt(Allocate{allocate->buffer, map_exprs(allocate->body, rule)});
+    if (const Sequence* block = stmt.as<Sequence>()) {
+        std::vector<Stmt> stmts;
+        for (const Stmt& kid : block->stmts) stmts.push_back(map_exprs(kid, rule));
+        return make_stmt(Sequence{std::move(stmts)});
+    }
+    Leaf leaf = *stmt.as<Leaf>();
+    leaf.mask = rule(leaf.mask);
+    for (StoreTo& store : leaf.stores) {
+        for (Expr& index : store.indices) index = rule(index);
+        store.value = rule(store.value);
+    }
+    return make_stmt(std::move(leaf));
+}
+
 std::string to_string(Level level) {
     switch (level) {
         case Level::Serial: return "serial";
@@ -72,7 +95,7 @@ struct TreePrinter {
         std::string mask;
         if (!is_constant(leaf.mask, 1)) mask = fmt::format("if {}: ", to_string(leaf.mask));
         for (const StoreTo& store : leaf.stores)
-            line(fmt::format("{}{}{} = {}", mask, store.buffer->name, bracketed(store.indices), to_string(store.value)));
+            line(mask + store_text(store.buffer->name + bracketed(store.indices), to_string(store.value), store.atomic));
     }
     void combine(const Leaf& leaf) {
         for (const StoreTo& store : leaf.stores)
@@ -82,6 +105,15 @@ struct TreePrinter {
 };
 
 }  // namespace
+
+std::string store_text(const std::string& element, const std::string& value, std::optional<BinaryOp> atomic) {
+    if (!atomic) return fmt::format("{} = {}", element, value);
+    return fmt::format("atomic {} {}= {}", element,
+                       *atomic == BinaryOp::Add   ? "+"
+                       : *atomic == BinaryOp::Min ? "min"
+                                                  : "max",
+                       value);
+}
 
 std::string to_string(const Tree& tree) {
     TreePrinter printer;

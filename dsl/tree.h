@@ -1,6 +1,8 @@
 // The schedule tree: loops, sequences, allocations and leaves, executed sequentially with bindings ignored.
 #pragma once
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -73,7 +75,10 @@ struct StoreTo {
     BufferRef buffer;
     std::vector<Expr> indices;
     Expr value;
+    std::optional<BinaryOp> atomic = {};  ///< Add, Min or Max: the element is combined with the value, as one action
 };
+/// "c[i] = x", "atomic c[i] += x": a store's parts as text.
+std::string store_text(const std::string& element, const std::string& value, std::optional<BinaryOp> atomic);
 /// A Combine's loop, over whose iterations partial results were made. Each of them gets the total: neighbours are combined
 /// in pairs, then neighbouring pairs, and so on, the earlier one on the left; what has no neighbour waits.
 struct Across {
@@ -107,6 +112,8 @@ Stmt make_stmt(T node) {
 }
 /// Nothing for an empty list, the statement itself for one.
 Stmt sequence(std::vector<Stmt> stmts);
+/// The statement with every expression rewritten.
+Stmt map_exprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& rule);
 
 /// One kernel of a program: a nest that writes global buffers.
 struct Nest {

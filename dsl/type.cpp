@@ -167,6 +167,21 @@ double round_to_type(Type type, double real) {
     return real;
 }
 
+double unit_roundoff(Type type) {
+    int digits = 0;  // of the mantissa, the hidden one included
+    switch (type) {
+        case Type::F64: digits = 53; break;
+        case Type::F32: digits = 24; break;
+        case Type::TF32:
+        case Type::F16: digits = 11; break;
+        case Type::BF16: digits = 8; break;
+        case Type::E4M3: digits = 4; break;
+        case Type::E5M2: digits = 3; break;
+        default: internal_check(false, "unit_roundoff({}): not a float type", name_of(type));
+    }
+    return std::ldexp(1.0, -digits);
+}
+
 int64_t wrap_to_type(Type type, int64_t integer) {
     switch (type) {
         case Type::Bool: return integer != 0;

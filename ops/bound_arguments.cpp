@@ -80,9 +80,11 @@ bool BoundArguments::may_overlap(const BufferRef& one, const BufferRef& other) c
 
 LaunchShape BoundArguments::shape_of(const codegen::KernelText& kernel) const {
     auto blocks = [&](int dimension) { return extent_of(kernel.grid[dimension], numbers_); };
+    bool many = blocks(0) * blocks(1) * blocks(2) >= codegen::fewest_blocks_to_overlap;
     return {.grid = {blocks(0), blocks(1), blocks(2)},
             .block = {kernel.threads, 1, 1},
-            .dynamic_shared_bytes = kernel.shared_bytes};
+            .dynamic_shared_bytes = kernel.shared_bytes,
+            .starts_early = kernel.starts_early && many};
 }
 
 std::vector<Argument> BoundArguments::parameters_of(const codegen::KernelText& kernel) const {

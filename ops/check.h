@@ -17,10 +17,17 @@ struct CheckResult {
 /// Random inputs for a computation: floats uniform in [-1, 1), integers in [0, 8), sizes at their largest.
 Bindings random_bindings(const std::vector<Tensor>& outputs, uint64_t seed);
 
+struct CheckOptions {
+    bool approximate = false;          ///< the kernels use named approximations
+    std::vector<Type> roundings = {};  ///< of the schedule: Schedule::roundings()
+    int64_t samples = 4096;
+    uint64_t seed = 1;
+};
+
 /// Compares `got` with the float64 value of the declaration at up to `samples` random elements (all, if there are no
-/// more). Passes if the error is at most 1.5 times the plain one (4 times if `approximate`: kernels with named
-/// approximations), or within a few roundings of the type.
-CheckResult check_output(const Tensor& output, const Bindings& bindings, const HostArray& got, bool approximate = false,
-                         int64_t samples = 4096, uint64_t seed = 1);
+/// more). Passes if the error is at most 1.5 times the plain one (4 times if `approximate`), or within a few roundings of
+/// the type; each of the schedule's roundings adds one of its type, relative to the largest element.
+CheckResult check_output(const Tensor& output, const Bindings& bindings, const HostArray& got,
+                         const CheckOptions& options = {});
 
 }  // namespace tw

@@ -76,13 +76,15 @@ double rounding_allowance(Type type) {
     return type == Type::F32 ? 2.5e-7 : 0;
 }
 
-CheckResult verdict(const Errors& errors, Type type, int64_t elements, bool approximate) {
+CheckResult verdict(const Errors& errors, Type type, int64_t elements, const CheckOptions& options) {
     double scale = errors.largest > 0 ? errors.largest : 1;
     CheckResult result;
     result.error = errors.got / scale;
     result.plain_error = errors.plain / scale;
     result.elements = elements;
-    result.ok = result.error <= std::max((approximate ? 4 : 1.5) * result.plain_error, rounding_allowance(type));
+    double allowed = std::max((options.approximate ? 4 : 1.5) * result.plain_error, rounding_allowance(type));
+    for (Type rounded : options.roundings) allowed += unit_roundoff(rounded);
+    result.ok = result.error <= allowed;
     result.text = fmt::format("max error {:.2g} against float64 (plain {}: {:.2g}), {} elements: {}", result.error,
                               name_of(type), result.plain_error, elements, result.ok ? "ok" : "WRONG");
     return result;
@@ -90,9 +92,9 @@ CheckResult verdict(const Errors& errors, Type type, int64_t elements, bool appr
 
 }  // namespace
 
-CheckResult check_output(const Tensor& output, const Bindings& bindings, const HostArray& got, bool approximate,
-                         int64_t samples, uint64_t seed) {
-    std::vector<Point> points = chosen_points(got, samples, seed);
+CheckResult check_output(const Tensor& output, const Bindings& bindings, const HostArray& got,
+                         const CheckOptions& options) {
+    std::vector<Point> points = chosen_points(got, options.samples, options.seed);
     Bindings sampled = bindings;
     Tensor sample = at_points(output, points, sampled);
     HostArray reference = interpret_plain({sample}, sampled, Precision::Float64)[0];
@@ -102,7 +104,7 @@ CheckResult check_output(const Tensor& output, const Bindings& bindings, const H
         int64_t at = static_cast<int64_t>(p);
         errors.add(as_double(got.at(points[p])), as_double(reference.at({at})), as_double(plain.at({at})));
     }
-    return verdict(errors, got.type, static_cast<int64_t>(points.size()), approximate);
+    return verdict(errors, got.type, static_cast<int64_t>(points.size()), options);
 }
 
 }  // namespace tw

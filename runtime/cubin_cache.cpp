@@ -1,16 +1,15 @@
 #include "runtime/cubin_cache.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <set>
+#include <tuple>
 #include <utility>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include <fmt/core.h>
 
 #include "runtime/cubin_format.h"
+#include "runtime/replace_file.h"
 
 namespace tw {
 namespace {
@@ -26,36 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t MaxEntryBytes = uint64_t{256} << 20;  // a larger file is not ours
 constexpr int StoresBetweenEvictions = 64;               // a scan of the folder costs about a microsecond a file
-constexpr int64_t AbandonedAfterSeconds = 3600;          // a writer takes milliseconds
-
-std::string system_text(const char* what) { return fmt::format("{}: {}", what, std::strerror(errno)); }
-
-class File {
-public:
-    explicit File(int descriptor) : descriptor_(descriptor) {}
-    ~File() { close(); }
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
-    explicit operator bool() const { return descriptor_ >= 0; }
-    int operator*() const { return descriptor_; }
-    int release() { return std::exchange(descriptor_, -1); }
-    void close() {
-        if (descriptor_ >= 0) ::close(release());
-    }
-
-private:
-    int descriptor_;
-};
-
-bool write_all(int file, std::string_view bytes) {
-    while (!bytes.empty()) {
-        ssize_t written = ::write(file, bytes.data(), bytes.size());
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return false;
-        bytes.remove_prefix(size_t(written));
-    }
-    return true;
-}
+constexpr int64_t ClocksDifferBySeconds = 3600;          // of machines that share the folder, at most
 
 bool read_all(int file, std::string& bytes) {
     for (size_t done = 0; done < bytes.size();) {
@@ -67,29 +38,19 @@ bool read_all(int file, std::string& bytes) {
     return true;
 }
 
-// The names in the folder, sorted.
-std::vector<std::string> names_in(int folder) {
-    std::vector<std::string> names;
-    int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // of its own position
-    DIR* listing = copy < 0 ? nullptr : fdopendir(copy);
-    if (!listing) {
-        if (copy >= 0) ::close(copy);
-        return names;
-    }
-    while (dirent* entry = readdir(listing)) names.push_back(entry->d_name);
-    closedir(listing);
-    std::sort(names.begin(), names.end());
-    return names;
-}
-
 bool is_entry(std::string_view name) { return name.ends_with(".twc"); }
-bool is_temporary(std::string_view name) { return name.starts_with("tmp-"); }
 
 // mkdir -p; only the folder itself is ours, the ones above get the usual mode.
 void create_folder(const fs::path& folder) {
     std::error_code ignored;
     if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), ignored);
     ::mkdir(folder.c_str(), 0700);
+}
+
+// Nothing can be made in a folder that was removed while it was open.
+bool is_removed(int folder) {
+    struct stat status {};
+    return fstat(folder, &status) == 0 && status.st_nlink == 0;
 }
 
 struct Warnings {
@@ -134,10 +95,11 @@ CubinCache::~CubinCache() {
     if (directory_fd_ >= 0) ::close(directory_fd_);
 }
 
-// The open folder, or -1 with problem_ set. What was found unusable stays so: a folder is judged once.
+// The open folder, or -1 with problem_ set. What was found unusable stays so; one that was removed is made again.
 int CubinCache::open_directory() {
     std::lock_guard lock(mutex_);
-    if (directory_fd_ >= 0 || !problem_.empty()) return directory_fd_;
+    if (!problem_.empty()) return -1;
+    if (directory_fd_ >= 0 && !is_removed(directory_fd_)) return directory_fd_;
     auto refuse = [&](const std::string& why) {
         problem_ = fmt::format("the kernel cache is off: {}: {}", directory_.string(), why);
         warn_once(problem_);
@@ -155,7 +117,9 @@ int CubinCache::open_directory() {
         return refuse(fmt::format("it belongs to user {}, not to {}", status.st_uid, geteuid()));
     if (status.st_mode & (S_IWGRP | S_IWOTH))
         return refuse(fmt::format("others may write to it (mode {:o}); chmod 700 it", status.st_mode & 07777));
-    return directory_fd_ = folder.release();
+    if (directory_fd_ < 0) return directory_fd_ = folder.release();
+    bool replaced = dup3(*folder, directory_fd_, O_CLOEXEC) >= 0;  // the number stays: other threads are using it
+    return replaced ? directory_fd_ : refuse(system_text("dup3"));
 }
 
 std::string CubinCache::problem() {
@@ -163,11 +127,15 @@ std::string CubinCache::problem() {
     return problem_;
 }
 
-// The entry's bytes; a problem that is not empty means that the file is of no use.
+// The entry's bytes; a problem that is not empty means that the file is of no use. One that cannot be opened now (too
+// many open files) may be good.
 std::optional<std::string> CubinCache::read_entry(const std::string& file_name, std::string& problem) {
     File file(openat(directory_fd_, file_name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
     if (!file) {
-        if (errno != ENOENT) problem = system_text("cannot open it");
+        bool is_no_file = errno == ELOOP || errno == ENXIO;  // a link, a socket
+        if (is_no_file) problem = system_text("cannot open it");
+        if (!is_no_file && errno != ENOENT)
+            warn_once(fmt::format("cannot read the kernel cache: {}", system_text((directory_ / file_name).c_str())));
         return std::nullopt;
     }
     struct stat status {};
@@ -210,39 +178,17 @@ std::optional<std::string> CubinCache::load(std::string_view key) {
 
 bool CubinCache::store(std::string_view key, std::string_view payload) {
     if (open_directory() < 0) return false;
-    std::string problem;
-    if (!write_entry(entry_file_name(key), pack_entry(key, payload), problem)) {
-        warn_once(fmt::format("cannot write to the kernel cache: {}: {}", directory_.string(), problem));
-        return false;
-    }
+    std::string bytes = pack_entry(key, payload);
     bool evict_now = false;
     {
         std::lock_guard lock(mutex_);
         if ((evict_now = stores_until_eviction_-- <= 0)) stores_until_eviction_ = StoresBetweenEvictions;
     }
-    if (evict_now) evict();
-    return true;
-}
-
-bool CubinCache::write_entry(const std::string& file_name, const std::string& bytes, std::string& problem) {
-    static std::atomic<uint64_t> counter = 0;
-    std::string temporary = fmt::format("tmp-{}-{}", getpid(), counter++);
-    File file(openat(directory_fd_, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (!file) {
-        problem = system_text("cannot create a file");
-        return false;
-    }
-    auto fail = [&](const char* what) {
-        problem = system_text(what);
-        unlinkat(directory_fd_, temporary.c_str(), 0);
-        return false;
-    };
-    if (!write_all(*file, bytes)) return fail("write");
-    if (fsync(*file) != 0) return fail("fsync");
-    file.close();
-    if (renameat(directory_fd_, temporary.c_str(), directory_fd_, file_name.c_str()) != 0) return fail("rename");
-    fsync(directory_fd_);  // without it a power cut may lose the entry, never damage it
-    return true;
+    if (evict_now) make_room(bytes.size());  // first: what is to go may be what fills the disk
+    std::string problem = replace_file(directory_fd_, entry_file_name(key), bytes);
+    if (!problem.empty())
+        warn_once(fmt::format("cannot write to the kernel cache: {}: {}", directory_.string(), problem));
+    return problem.empty();
 }
 
 std::vector<CacheEntry> CubinCache::list() {
@@ -282,29 +228,34 @@ std::vector<CacheEntry> CubinCache::verify() {
 }
 
 void CubinCache::evict() {
-    if (open_directory() < 0) return;
+    if (open_directory() >= 0) make_room(0);
+}
+
+void CubinCache::make_room(uint64_t incoming_bytes) {
+    remove_abandoned_files(directory_fd_);
     struct Candidate {
         timespec used;
         uint64_t bytes;
         std::string name;
     };
     std::vector<Candidate> candidates;
-    uint64_t total = 0;
+    uint64_t total = incoming_bytes;
     for (const std::string& name : names_in(directory_fd_)) {
         struct stat status {};
-        if (fstatat(directory_fd_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
-        if (is_temporary(name) && std::time(nullptr) - status.st_mtime > AbandonedAfterSeconds)
-            unlinkat(directory_fd_, name.c_str(), 0);
-        if (!is_entry(name)) continue;
-        candidates.push_back({status.st_mtim, uint64_t(status.st_size), name});
+        if (!is_entry(name) || fstatat(directory_fd_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
+        // A time to come is of a clock that was wrong: it would stay the latest for as long as that.
+        bool is_to_come = status.st_mtime > std::time(nullptr) + ClocksDifferBySeconds;
+        candidates.push_back({is_to_come ? timespec{} : status.st_mtim, uint64_t(status.st_size), name});
         total += uint64_t(status.st_size);
     }
     std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-        return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
+        return std::tie(a.used.tv_sec, a.used.tv_nsec, a.name) < std::tie(b.used.tv_sec, b.used.tv_nsec, b.name);
     });
     for (const Candidate& candidate : candidates) {
         if (total <= limit_bytes_) return;
-        if (unlinkat(directory_fd_, candidate.name.c_str(), 0) == 0) total -= candidate.bytes;
+        bool is_gone =
+            unlinkat(directory_fd_, candidate.name.c_str(), 0) == 0 || errno == ENOENT;  // by another process
+        if (is_gone) total -= candidate.bytes;
     }
 }
 

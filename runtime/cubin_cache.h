@@ -1,14 +1,13 @@
 // The disk cache of compiled kernels: a folder of files, one an entry, that many processes may share.
 //
 //   folder   $TW_CACHE_DIR, else $XDG_CACHE_HOME/tilewright, else ~/.cache/tilewright; mode 0700. A folder of another
-//   owner,
-//            one that others may write to, or a link is not used.
+//            owner, one that others may write to, or a link is not used.
 //   entry    cubin_format.h; it holds the full key, which is compared on a hit.
-//   writing  a new file beside it (O_EXCL, 0600), fsync, rename, fsync of the folder: no reader sees half an entry, and
-//   the
-//            last of several writers wins. No lock is needed, since equal keys have equal payloads.
+//   writing  replace_file.h: no reader sees half an entry, and the last of several writers wins. The entries need no
+//            lock, since equal keys have equal payloads.
 //   trouble  no failure here is an error: it is a miss and one warning. A damaged entry is removed.
-//   size     above the limit, the entries that were used least recently are removed.
+//   size     above the limit, the entries that were used least recently are removed, with what killed writers left. A
+//            process looks at its first store and at every 64th.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -67,7 +66,7 @@ public:
 private:
     int open_directory();
     std::optional<std::string> read_entry(const std::string& file_name, std::string& problem);
-    bool write_entry(const std::string& file_name, const std::string& bytes, std::string& problem);
+    void make_room(uint64_t incoming_bytes);
 
     std::filesystem::path directory_;
     uint64_t limit_bytes_;

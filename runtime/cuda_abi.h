@@ -81,6 +81,34 @@ struct KernelNodeParams {
 };
 static_assert(sizeof(KernelNodeParams) == 72);
 
+/// CUlaunchAttribute
+struct LaunchAttribute {
+    int id;
+    alignas(8) int value;
+    char rest[60];  // of the widest value
+};
+static_assert(sizeof(LaunchAttribute) == 72);
+constexpr int LaunchProgrammaticStreamSerialization = 6;
+
+/// CUlaunchConfig
+struct LaunchConfig {
+    unsigned grid_x, grid_y, grid_z;
+    unsigned block_x, block_y, block_z;
+    unsigned dynamic_shared_bytes;
+    StreamHandle stream;
+    LaunchAttribute* attributes;
+    unsigned num_attributes;
+};
+static_assert(sizeof(LaunchConfig) == 56);
+
+/// CUgraphEdgeData
+struct GraphEdge {
+    unsigned char from_port, to_port, type;
+    unsigned char reserved[5];
+};
+/// From a kernel whose blocks have all let the next start, or ended, to a kernel that waits for the rest itself.
+constexpr GraphEdge ProgrammaticEdge{.from_port = 1, .to_port = 0, .type = 1, .reserved = {}};
+
 using NvrtcResult = int;
 using NvrtcProgram = struct NvrtcProgramTag*;
 constexpr NvrtcResult NvrtcSuccess = 0;

@@ -258,6 +258,8 @@ public:
         const auto& kernel = static_cast<const CudaKernel&>(*launch.kernel().state());
         last_entry_.store(kernel.interned_entry, std::memory_order_relaxed);
         submitted_.fetch_add(1, std::memory_order_relaxed);
+        if (can_start_early(launch) && call_.launch_kernel_ex)
+            return launch_early(launch, kernel.function, stream);
         check(call_.launch_kernel(kernel.function, unsigned(shape.grid.x), unsigned(shape.grid.y),
                                   unsigned(shape.grid.z), unsigned(shape.block.x), unsigned(shape.block.y),
                                   unsigned(shape.block.z), unsigned(shape.dynamic_shared_bytes), as_stream(stream),
@@ -276,8 +278,13 @@ public:
             cuda::GraphNode& node = graph->nodes.emplace_back();
             if (launch.empty()) continue;
             auto params = node_params(launch);
-            check(call_.graph_add_kernel_node(&node, graph->graph, last ? &last : nullptr, last ? 1 : 0, &params),
+            const bool overlaps = last && can_start_early(launch) && call_.graph_add_dependencies;
+            const bool depends = last && !overlaps;
+            check(call_.graph_add_kernel_node(&node, graph->graph, depends ? &last : nullptr, depends ? 1 : 0, &params),
                   "cuGraphAddKernelNode", launch.kernel().entry());
+            if (overlaps)
+                check(call_.graph_add_dependencies(graph->graph, &last, &node, &cuda::ProgrammaticEdge, 1),
+                      "cuGraphAddDependencies", launch.kernel().entry());
             last = node;
         }
         check(call_.graph_instantiate(&graph->exec, graph->graph, 0), "cuGraphInstantiate");
@@ -311,6 +318,26 @@ public:
     const DriverTable& call() const { return call_; }
 
 private:
+    bool can_start_early(const Launch& launch) const {
+        return launch.shape().starts_early && properties_.compute_major >= 9;
+    }
+
+    void launch_early(const Launch& launch, cuda::Function function, void* stream) {
+        const LaunchShape& shape = launch.shape();
+        cuda::LaunchAttribute overlap{.id = cuda::LaunchProgrammaticStreamSerialization, .value = 1, .rest = {}};
+        cuda::LaunchConfig config{.grid_x = unsigned(shape.grid.x),
+                                  .grid_y = unsigned(shape.grid.y),
+                                  .grid_z = unsigned(shape.grid.z),
+                                  .block_x = unsigned(shape.block.x),
+                                  .block_y = unsigned(shape.block.y),
+                                  .block_z = unsigned(shape.block.z),
+                                  .dynamic_shared_bytes = unsigned(shape.dynamic_shared_bytes),
+                                  .stream = as_stream(stream),
+                                  .attributes = &overlap,
+                                  .num_attributes = 1};
+        check(call_.launch_kernel_ex(&config, function, launch.arguments().addresses(), nullptr), "cuLaunchKernelEx");
+    }
+
     // Before each call: refuses on a lost device, and makes the context this thread's.
     void enter() {
         if (lost_.load(std::memory_order_acquire)) throw_error(StickyError, "{}", lost_text());

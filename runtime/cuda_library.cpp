@@ -51,9 +51,11 @@ void visit_driver(DriverTable& call, Visit visit) {
     visit(call.event_synchronize, "cuEventSynchronize");
     visit(call.event_elapsed_time, "cuEventElapsedTime");
     visit(call.launch_kernel, "cuLaunchKernel");
+    visit(call.launch_kernel_ex, "cuLaunchKernelEx", Optional);
     visit(call.graph_create, "cuGraphCreate");
     visit(call.graph_destroy, "cuGraphDestroy");
     visit(call.graph_add_kernel_node, "cuGraphAddKernelNode_v2");
+    visit(call.graph_add_dependencies, "cuGraphAddDependencies_v2", Optional);
     visit(call.graph_instantiate, "cuGraphInstantiateWithFlags");
     visit(call.graph_exec_kernel_node_set_params, "cuGraphExecKernelNodeSetParams_v2");
     visit(call.graph_exec_destroy, "cuGraphExecDestroy");

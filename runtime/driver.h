@@ -221,6 +221,9 @@ struct LaunchShape {
     Dim3 grid = {};
     Dim3 block = {};
     int64_t dynamic_shared_bytes = 0;
+    /// The kernel itself waits for what was launched before it, by griddepcontrol.wait: its blocks may start while that
+    /// ends (programmatic dependent launch). Devices without that ignore it.
+    bool starts_early = false;
 };
 
 /// The parameters' bytes at addresses that stay, and the table of those addresses that a driver wants.

@@ -92,10 +92,14 @@ struct DriverTable {
     cuda::Result (*launch_kernel)(cuda::Function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                                   unsigned block_y, unsigned block_z, unsigned dynamic_shared_bytes, cuda::StreamHandle,
                                   void** arguments, void** extra);
+    cuda::Result (*launch_kernel_ex)(const cuda::LaunchConfig*, cuda::Function, void** arguments,
+                                     void** extra);  // optional, 11.8
     cuda::Result (*graph_create)(cuda::GraphHandle*, unsigned flags);
     cuda::Result (*graph_destroy)(cuda::GraphHandle);
     cuda::Result (*graph_add_kernel_node)(cuda::GraphNode*, cuda::GraphHandle, const cuda::GraphNode* dependencies,
                                           size_t num_dependencies, const cuda::KernelNodeParams*);     // _v2
+    cuda::Result (*graph_add_dependencies)(cuda::GraphHandle, const cuda::GraphNode* from, const cuda::GraphNode* to,
+                                           const cuda::GraphEdge*, size_t count);  // _v2, optional, 12.3
     cuda::Result (*graph_instantiate)(cuda::GraphExec*, cuda::GraphHandle, unsigned long long flags);  // WithFlags
     cuda::Result (*graph_exec_kernel_node_set_params)(cuda::GraphExec, cuda::GraphNode,
                                                       const cuda::KernelNodeParams*);  // _v2

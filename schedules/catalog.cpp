@@ -11,6 +11,7 @@
 #include "schedules/product.h"
 #include "schedules/row_operators.h"
 #include "schedules/rows.h"
+#include "schedules/scattered.h"
 
 namespace tw::schedules {
 namespace {
@@ -84,6 +85,28 @@ CatalogEntry rows_entry(const std::string& what, int64_t rows, int64_t columns, 
             }};
 }
 
+/// Few tiles, many terms: blocks along k add their parts to c.
+CatalogEntry split_k_entry(int64_t m, int64_t n, int64_t k) {
+    return {fmt::format("split_k_product_{}x{}x{}", m, n, k), "c = a b, fp32, blocks along k adding to c atomically",
+            2.0 * m * n * k, [=](const Target& target) {
+                Product p = declare_product({.m = m, .n = n, .k = k});
+                Schedule s({p.c}, target);
+                auto [chunk, inside] = s.split(s.reduce(p.c), 64, Tail::Mask);
+                Stage parts = s.partial(p.c, chunk, Combine::Atomic);
+                auto [row, column] = std::pair(s.data_loops(parts)[1], s.data_loops(parts)[2]);
+                auto [bi, ti] = s.split(row, 16, Tail::Mask);
+                auto [bj, tj] = s.split(column, 16, Tail::Mask);
+                s.order({chunk, bi, bj, ti, tj, inside});
+                s.bind(chunk, grid.z);
+                s.bind(bi, grid.y);
+                s.bind(bj, grid.x);
+                s.bind(ti, thread);
+                s.bind(tj, thread);
+                schedule_fill(s, p.c);
+                return s;
+            }};
+}
+
 CatalogEntry family_entry(const Family& family, const std::string& name, const KernelRequest& request) {
     return {name, family.description, family.flops(request),
             [make = family.make, request](const Target& target) { return make(request, target); },
@@ -145,6 +168,13 @@ const char* const family_names[] = {
     "embedding_13x8x9_f32",
     "embedding_gradient_50x9x64_bf16",
     "embedding_gradient_13x8x9_f32",
+    "embedding_gradient_sorted_50x9x64_bf16",
+    "embedding_gradient_sorted_1500x300x9_f32",
+    "embedding_gradient_sorted_13x8x0_f32",
+    "embedding_gradient_atomic_50x9x64_bf16",
+    "embedding_gradient_atomic_13x8x9_f32",
+    "dot_atomic_40000_f32",
+    "dot_atomic_33_bf16",
     "adamw_4096_f32",
     "adamw_1003_f32",
 };
@@ -173,6 +203,7 @@ std::vector<CatalogEntry> make_catalog() {
         entries.push_back(elementwise_entry(rows, columns));
         entries.push_back(transpose_entry(rows, columns));
     }
+    entries.push_back(split_k_entry(37, 50, 300));
     for (int64_t count : {4096, 1003}) entries.push_back(bf16_entry(count));
     for (auto [rows, columns] : {std::array<int64_t, 2>{256, 64}, {131, 37}, {1, 1}, {3, 0}}) {
         entries.push_back(rows_entry("row_sum", rows, columns, row_sum));

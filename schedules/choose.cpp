@@ -11,6 +11,7 @@ namespace {
 
 constexpr int64_t Threads = 256, WarpThreads = 32;
 constexpr int64_t FewResults = 4096;  // fewer threads than this leave most of a GPU idle
+constexpr double MostComparisons = 1 << 30;  // of indices with elements; more take longer than the kernels that sort
 
 /// The matrices of sum_k a * b, and k's extent.
 struct Factors {
@@ -81,6 +82,13 @@ bool may_reorder(const std::vector<Tensor>& outputs) {
     return commutative;
 }
 
+/// Whether each element would look at so many terms that it is faster to sort them.
+bool wants_sorting(const Schedule& s, Stage stage) {
+    double comparisons = 1;
+    for (Loop loop : s.all_loops(stage)) comparisons *= static_cast<double>(as_constant(s.extent(loop)).value_or(4096));
+    return s.scatters(stage) && comparisons > MostComparisons;
+}
+
 void share_reduction(Schedule& s, Stage stage) {
     auto [step, share] = s.split(s.reduce(stage), WarpThreads, Tail::Mask);
     spread_results(s, stage, Threads / WarpThreads);
@@ -102,7 +110,9 @@ Schedule choose_schedule(const std::vector<Tensor>& outputs, const Target& targe
         const Tensor* output = output_of(stage);
         auto factors = output ? product_of(*output) : std::nullopt;
         auto extent = [&](int d) { return as_constant(output->shape()[d]).value_or(4096); };
-        if (factors)
+        if (wants_sorting(s, stage))
+            spread_results(s, s.scatter(stage), Threads);
+        else if (factors)
             schedule_product(s, *output, factors->a, factors->b, product_tiles(extent(0), extent(1), factors->k));
         else if (s.reduces(stage) && shareable && results_of(s, stage, outputs) <= FewResults)
             share_reduction(s, stage);

@@ -7,6 +7,7 @@
 #include "schedules/elementwise.h"
 #include "schedules/long_reductions.h"
 #include "schedules/row_operators.h"
+#include "schedules/scattered.h"
 #include "schedules/transposed.h"
 
 namespace tw::schedules {
@@ -61,9 +62,10 @@ Schedule make_column_sum(const KernelRequest& r, const Target& target) {
     return s;
 }
 
-Schedule make_full(const Declared& declared, const KernelRequest& r, const Target& target) {
+Schedule make_full(const Declared& declared, const KernelRequest& r, const Target& target,
+                   Combine combine = Combine::Workspace) {
     Schedule s = schedule_of(declared, target);
-    schedule_full_reduction(s, declared.outputs[0], r.extents[0], vector_of(r.type));
+    schedule_full_reduction(s, declared.outputs[0], r.extents[0], vector_of(r.type), combine);
     return s;
 }
 
@@ -73,6 +75,10 @@ Schedule make_full_sum(const KernelRequest& r, const Target& target) {
 
 Schedule make_dot(const KernelRequest& r, const Target& target) {
     return make_full(dot(r.extents[0], r.type), r, target);
+}
+
+Schedule make_dot_atomic(const KernelRequest& r, const Target& target) {
+    return make_full(dot(r.extents[0], r.type), r, target, Combine::Atomic);
 }
 
 Schedule make_transpose(const KernelRequest& r, const Target& target) {
@@ -105,6 +111,15 @@ Schedule make_embedding_gradient(const KernelRequest& r, const Target& target) {
     schedule_column_reduction(s, y.outputs[0], r.extents[0],
                               {.lanes = 32, .rows = 8, .neighbours = neighbours, .chunk = r.extents[0]});
     return s;
+}
+
+std::function<Schedule(const KernelRequest&, const Target&)> make_scattered(Combine combine) {
+    return [combine](const KernelRequest& r, const Target& target) {
+        Declared y = embedding_gradient(r.extents[0], r.extents[1], r.extents[2], r.type);
+        Schedule s = schedule_of(y, target);
+        schedule_scattered_rows(s, y.outputs[0], r.extents[2], vector_of(r.type), combine);
+        return s;
+    };
 }
 
 Schedule make_adamw(const KernelRequest& r, const Target& target) {
@@ -157,6 +172,12 @@ std::vector<Family> make_families() {
          .make = make_dot,
          .bytes = bytes(2),
          .flops = elements(2)},
+        {.name = "dot_atomic",
+         .description = "the dot product of two arrays, blocks adding to it atomically",
+         .rank = 1,
+         .make = make_dot_atomic,
+         .bytes = bytes(2),
+         .flops = elements(2)},
         {.name = "transpose",
          .description = "y[i, j] = x[j, i] through shared memory",
          .rank = 2,
@@ -182,6 +203,18 @@ std::vector<Family> make_families() {
          .make = make_embedding_gradient,
          .bytes = embedding_gradient_bytes,
          .flops = elements(1)},
+        {.name = "embedding_gradient_sorted",
+         .description = "gradients of a table's rows from sorted ids; positions x words x width",
+         .rank = 3,
+         .make = make_scattered(Combine::Workspace),
+         .bytes = embedding_gradient_bytes,
+         .flops = elements(0)},
+        {.name = "embedding_gradient_atomic",
+         .description = "gradients of a table's rows by atomics; positions x words x width",
+         .rank = 3,
+         .make = make_scattered(Combine::Atomic),
+         .bytes = embedding_gradient_bytes,
+         .flops = elements(0)},
         {.name = "adamw",
          .description = "an AdamW step in place over flat arrays",
          .rank = 1,

@@ -61,15 +61,15 @@ void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t thread
     if (neighbours > 1) s.unroll(element);
 }
 
-void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_t neighbours) {
+void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_t neighbours, Combine combine) {
     const int64_t threads = 256, step = threads * neighbours * least_terms;
     int64_t size = std::max(round_up((count + blocks_wanted - 1) / blocks_wanted, step), step);
-    if (count <= size) return schedule_block_reduction(s, y, threads, neighbours);
+    if (count <= size && combine == Combine::Workspace) return schedule_block_reduction(s, y, threads, neighbours);
     auto [chunk, inside] = s.split(s.reduce(y), size, Tail::Mask);
-    Stage parts = s.partial(y, chunk);
+    Stage parts = s.partial(y, chunk, combine);
     s.bind(s.data_loops(parts)[0], grid.x);
     schedule_block_reduction(s, parts, threads, neighbours);
-    schedule_block_reduction(s, y, threads, 4);
+    if (combine == Combine::Workspace) schedule_block_reduction(s, y, threads, 4);
 }
 
 }  // namespace tw::schedules

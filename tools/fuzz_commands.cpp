@@ -1,4 +1,4 @@
-// tw fuzz: random legal schedules, and illegal steps.
+// tw fuzz: random legal schedules, illegal steps, and mutations of kernels.
 #include <algorithm>
 #include <memory>
 
@@ -7,6 +7,7 @@
 
 #include "tools/commands.h"
 #include "tools/fuzz/fuzz.h"
+#include "tools/fuzz/mutations.h"
 #include "tools/fuzz/run_kernels.h"
 #include "tools/near_names.h"
 #include "tools/progress.h"
@@ -17,7 +18,7 @@ namespace {
 struct Options {
     int64_t count = 200;
     uint64_t seed = 1;
-    std::string computation;
+    std::string computation, kernel;
     bool interpreter_only = false, json = false;
 };
 
@@ -73,6 +74,42 @@ int fuzz_illegal(const Options& o) {
     return report({{"seed", o.seed}, {"kinds", kinds}}, text, summary.failures, o.json);
 }
 
+int fuzz_mutations(const Options& o) {
+    std::unique_ptr<Progress> progress;
+    fuzz::MutationOptions options;
+    options.count = o.count;
+    options.seed = o.seed;
+    options.kernel = o.kernel;
+    options.progress = [&](int64_t done, int64_t total) {
+        if (!progress) progress = std::make_unique<Progress>("mutants", total);
+        progress->show(done);
+    };
+    options.log = [&](const std::string& failure) {
+        if (progress) progress->clear();
+        fmt::print(stderr, "{}\n", failure);
+    };
+    fuzz::MutationSummary summary = fuzz::fuzz_mutations(options);
+    progress.reset();
+    nlohmann::json kinds = nlohmann::json::object(), equivalent = nlohmann::json::array();
+    for (int k = 0; k < fuzz::kNumMutationKinds; ++k) {
+        const fuzz::MutationCounts& counts = summary.kinds[static_cast<size_t>(k)];
+        kinds[to_string(static_cast<fuzz::MutationKind>(k))] = {{"made", counts.made},
+                                                                {"verifier", counts.by_verifier},
+                                                                {"compiler", counts.by_compiler},
+                                                                {"emulator", counts.by_emulator},
+                                                                {"result", counts.by_result},
+                                                                {"terms", counts.by_terms},
+                                                                {"equivalent", counts.equivalent}};
+    }
+    std::string text;
+    for (const auto& same : summary.equivalent) {
+        equivalent.push_back({{"case", same.number}, {"text", same.text}});
+        text += fmt::format("case {} changes nothing: {}\n", same.number, same.text);
+    }
+    return report({{"seed", o.seed}, {"kinds", kinds}, {"equivalent", equivalent}, {"originals", summary.originals}},
+                  text + to_string(summary), summary.failures, o.json);
+}
+
 }  // namespace
 
 void add_fuzz_commands(CLI::App& app, int& status) {
@@ -93,6 +130,12 @@ void add_fuzz_commands(CLI::App& app, int& status) {
     auto* illegal = group->add_subcommand("illegal", "steps that must be refused");
     add_common(illegal);
     illegal->callback([o, &status] { status = fuzz_illegal(*o); });
+    auto* mutations = group->add_subcommand(
+        "mutations", "kernels of the catalog with one place altered, which the checks must catch");
+    add_common(mutations);
+    mutations->get_option("--count")->description("how many mutants; 0: all of them");
+    mutations->add_option("--kernel", o->kernel, "of the catalog: only this one");
+    mutations->callback([o, &status] { status = fuzz_mutations(*o); });
 }
 
 }  // namespace tw

@@ -42,7 +42,8 @@ RunResult run_kernel(const schedules::CatalogEntry& entry, const std::shared_ptr
     std::vector<HostArray> got = run_on(executable, bindings);
     RunResult result;
     for (size_t k = 0; k < got.size(); ++k) {
-        CheckResult check = check_output(schedule.outputs()[k], bindings, got[k], program.approximate());
+        CheckResult check = check_output(schedule.outputs()[k], bindings, got[k],
+                                         {.approximate = program.approximate(), .roundings = schedule.roundings()});
         result.correct = result.correct && check.ok;
         result.check += (k == 0 ? "" : "; ") + check.text;
     }

@@ -18,6 +18,7 @@ constexpr const char* Examples =
     "  tw run softmax_131x37 --device emulated       run and check against float64\n"
     "  tw bench product_4096x4096x4096               time, rate and share of a copy's bandwidth\n"
     "  tw fuzz schedules --count 200 --seed 7        random legal schedules against the oracle\n"
+    "  tw fuzz mutations --count 100 --seed 7        altered kernels, which the checks must catch\n"
     "  tw cache verify                               whether every compiled kernel on disk is whole\n"
     "\n"
     "Exit codes: 0 done, 1 a check failed or the library refused, 2 wrong usage, 3 a bug of ours.";

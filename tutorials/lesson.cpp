@@ -94,7 +94,8 @@ double Lesson::run(const Schedule& schedule, double flops, const std::string& na
     Executable executable(program, device_);
     std::vector<HostArray> got = run_on(executable, bindings);
     for (size_t k = 0; k < got.size(); ++k) {
-        CheckResult check = check_output(schedule.outputs()[k], bindings, got[k], program.kernels()[0].approximate, 512);
+        CheckResult check = check_output(schedule.outputs()[k], bindings, got[k],
+                                         {.approximate = program.approximate(), .roundings = schedule.roundings(), .samples = 512});
         fmt::print("{}: {}\n", schedule.outputs()[k].name(), check.text);
         failed_ |= !check.ok;
     }

@@ -4,14 +4,15 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <sstream>
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "device/vocabulary.h"
 #include "runtime/emulator/run_command.h"
+#include "runtime/emulator/scratch_directory.h"
 
 namespace tw::emulator {
 namespace {
@@ -19,9 +20,10 @@ namespace {
 namespace fs = std::filesystem;
 
 // -O1 keeps accesses where they are written. The instrumentation reports them; overflow traps (SIGILL); a large frame
-// meets the guard page of its stack; loops that never end are run, not removed.
+// meets the guard page of its stack; loops that never end are run, not removed. No files of the compiler's own stay
+// behind where it is killed.
 constexpr const char* CompilerFlags =
-    "-x c++ -std=c++17 -DTW_EMULATED -O1 -g1 -march=native -fPIC "
+    "-pipe -x c++ -std=c++17 -DTW_EMULATED -O1 -g1 -march=native -fPIC "
     "-fsanitize=thread,signed-integer-overflow,shift -fsanitize-undefined-trap-on-error "
     "-fno-strict-aliasing -ffp-contract=off -fno-tree-vectorize -fno-finite-loops -foptimize-sibling-calls "
     "-fstack-clash-protection -fno-exceptions -w -fmax-errors=5 -fdiagnostics-color=never";
@@ -30,26 +32,6 @@ std::vector<std::string> words_of(const std::string& text) {
     std::istringstream in(text);
     return {std::istream_iterator<std::string>(in), {}};
 }
-
-/// A private directory, gone with this object.
-struct ScratchDirectory {
-    fs::path path;
-    ScratchDirectory() {
-        std::error_code error;
-        std::string pattern = (fs::temp_directory_path(error) / "tilewright-XXXXXX").string();
-        if (error || !mkdtemp(pattern.data()))
-            throw_error(CompileFailed,
-                        "cannot make a directory '{}' for compiled kernels; set TMPDIR to one that can be "
-                        "written",
-                        pattern);
-        path = pattern;
-    }
-    ~ScratchDirectory() {
-        std::error_code ignored;
-        fs::remove_all(path, ignored);
-    }
-    ScratchDirectory(const ScratchDirectory&) = delete;
-};
 
 bool is_program(const std::string& command) { return run_command({command, "--version"}).succeeded; }
 
@@ -72,6 +54,16 @@ std::string host_compiler() {
             if (works(command, command)) return command;
     throw_error(HostCompilerMissing,
                 "no C++ compiler to emulate kernels with: tried {}. Install g++, or set TW_HOST_CXX", tried);
+}
+
+/// What a thread reads from a register that it never wrote should not look right: where the compiler can, new registers
+/// hold a pattern.
+const char* uninitialised_registers(const std::string& compiler) {
+    static std::map<std::string, bool> known;  // by compiler; under the memo's lock
+    constexpr const char* flag = "-ftrivial-auto-var-init=pattern";
+    auto [entry, is_new] = known.try_emplace(compiler, false);
+    if (is_new) entry->second = run_command({compiler, flag, "-x", "c++", "-E", "/dev/null"}).succeeded;
+    return entry->second ? flag : nullptr;
 }
 
 /// Kernels become members of namespaces: with C linkage, a kernel named `exp` would stand in for the C library's.
@@ -135,14 +127,16 @@ int build_module(const std::string& translation_unit, std::span<const Source> so
     internal_check(!sources.empty(), "nothing to compile");
     const std::string compiler = host_compiler();
     ScratchDirectory scratch;
-    const std::string unit = scratch.path / "kernels.cpp", object = scratch.path / "kernels.o",
-                      library = scratch.path / "kernels.so";
-    std::ofstream(unit) << translation_unit;
+    const std::string unit = scratch.path() / "kernels.cpp", object = scratch.path() / "kernels.o",
+                      library = scratch.path() / "kernels.so";
+    if (!(std::ofstream(unit) << translation_unit << std::flush))
+        throw_error(CompileFailed, "cannot write '{}'; the disk may be full: set TMPDIR to another", unit);
 
     std::vector<std::string> compile = words_of(CompilerFlags);
     compile.insert(compile.begin(), compiler);
+    if (const char* flag = uninitialised_registers(compiler)) compile.push_back(flag);
     compile.insert(compile.end(), {"-c", unit, "-o", object});
-    CommandResult compiled = run_command(compile);
+    CommandResult compiled = run_command(compile, scratch.path());
     if (!compiled.succeeded)
         throw_error(CompileFailed, "the host compiler refuses {}:\n{}", names_of(sources),
                     first_errors(compiled.output, sources));
@@ -150,7 +144,7 @@ int build_module(const std::string& translation_unit, std::span<const Source> so
     // Without -fsanitize here: the sanitizer's library stays out. Gold takes half of the time.
     std::vector<std::string> link = {compiler, "-shared", "-nostdlib", object, "-o", library, "-lm", "-lc", "-lgcc"};
     if (is_program("ld.gold")) link.insert(link.begin() + 1, "-fuse-ld=gold");
-    CommandResult linked = run_command(link);
+    CommandResult linked = run_command(link, scratch.path());
     if (!linked.succeeded) throw_error(CompileFailed, "{} cannot be linked:\n{}", names_of(sources), linked.output);
     int file = open(library.c_str(), O_RDONLY | O_CLOEXEC);
     internal_check(file >= 0, "the linker has left no {}", library);

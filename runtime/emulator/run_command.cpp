@@ -1,6 +1,7 @@
 #include "runtime/emulator/run_command.h"
 
 #include <cerrno>
+#include <string_view>
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -11,19 +12,38 @@ extern char** environ;
 
 namespace tw::emulator {
 
-CommandResult run_command(const std::vector<std::string>& words) {
+namespace {
+
+std::vector<std::string> environment(const std::string& temporary) {
+    std::vector<std::string> variables;
+    for (char** variable = environ; *variable; ++variable)
+        if (temporary.empty() || std::string_view(*variable).rfind("TMPDIR=", 0) != 0) variables.push_back(*variable);
+    if (!temporary.empty()) variables.push_back("TMPDIR=" + temporary);
+    return variables;
+}
+
+/// As the system's calls want it; valid as long as the strings.
+std::vector<char*> addresses(const std::vector<std::string>& strings) {
+    std::vector<char*> result;
+    for (const std::string& each : strings) result.push_back(const_cast<char*>(each.c_str()));
+    result.push_back(nullptr);
+    return result;
+}
+
+}  // namespace
+
+CommandResult run_command(const std::vector<std::string>& words, const std::string& temporary) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return {};
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
     posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
-    std::vector<char*> arguments;
-    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-    arguments.push_back(nullptr);
+    std::vector<std::string> variables = environment(temporary);
+    std::vector<char*> arguments = addresses(words), settings = addresses(variables);
     pid_t child = 0;
     CommandResult result;
-    result.started = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ) == 0;
+    result.started = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), settings.data()) == 0;
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     char part[4096];

@@ -11,7 +11,7 @@ struct CommandResult {
     std::string output;      // stdout and stderr
 };
 
-/// The program is looked up in $PATH.
-CommandResult run_command(const std::vector<std::string>& words);
+/// The program is looked up in $PATH. If `temporary` is given, it is the program's $TMPDIR.
+CommandResult run_command(const std::vector<std::string>& words, const std::string& temporary = "");
 
 }  // namespace tw::emulator

@@ -54,6 +54,20 @@ TEST(FrontErrors, RegistersOfAnotherThread) {
     EXPECT_ERROR(lower_front(body, {x}, {y}), "step 3: 'r' lives in registers, but an element that one thread writes");
 }
 
+// A fused loop on threads: each has the one element that it stored, and may read that one only.
+TEST(FrontErrors, RegistersOfAThreadOfTwoDimensions) {
+    Buffer r = buffer("r", Memory::Registers, {8, 8});
+    TestLoop i("i", 64), j("j", 8), k("k", 8);
+    std::vector<Expr> own{i.variable / 8, i.variable % 8};
+    auto made = [&](const Stmt& reader) {
+        return make_stmt(Allocate{r, sequence({i(tw::Level::Thread, store(r, own, load(x, {i.variable}))), reader})});
+    };
+    Stmt all = j(Level::Serial, k(Level::Serial, store(y, {j.variable * 8 + k.variable},
+                                                       load(r, {j.variable, k.variable}))));
+    EXPECT_ERROR(lower_front(made(all), {x}, {y}), "'r' lives in registers, but an element that one thread writes at [j, k]");
+    EXPECT_NO_THROW(lower_front(made(i(tw::Level::Thread, store(y, {i.variable}, load(r, own)))), {x}, {y}));
+}
+
 TEST(FrontErrors, SharedMemory) {
     Buffer s = buffer("s", Memory::Shared, {300, 256});
     TestLoop i("i", 300), j("j", 256), t("t", 64);
@@ -112,6 +126,20 @@ TEST(FrontErrors, ManyPartsOfASum) {
     Schedule s({total}, target("sm_90a"));
     s.bind(s.reduce(total), tw::thread);
     EXPECT_ERROR(lower(s.tree(), s.target(), {}), "the 99 threads of loop 'k' form 99 groups within warps");
+}
+
+// Segments whose borders differ between rows: nothing says that threads of two rows write different elements.
+TEST(FrontErrors, NoRoomForABarrier) {
+    Expr n = size("n", {.min = 1, .max = 40});
+    Tensor x = input("x", f32, {n, 24});
+    Axis r = reduce_axis("r", n);
+    Tensor total = compute("total", {24}, [&](Expr i) { return sum(x(r, i), r); });
+    Tensor y = compute("y", {n, 24}, [&](Expr i, Expr j) { return x(i, j) * 2.0 - total(j); });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    s.cut(j, {s.index(i) * -1 + 9});
+    s.at(total, i);
+    EXPECT_ERROR(lower(s.tree(), s.target()), "two threads may access an element of 'y' at one time");
 }
 
 }  // namespace

@@ -12,10 +12,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "codegen/lower.h"
 #include "codegen/names.h"
 #include "codegen/passes.h"
 #include "codegen/thread_walk.h"
 #include "device/vocabulary.h"
+#include "dsl/schedule.h"
 #include "golden.h"
 #include "thread_kernels.h"
 
@@ -103,6 +105,26 @@ TEST(PrintCuda, FewParentheses) {
     EXPECT_EQ(s.text(select(p, x, select(q, y, x)) + y), "(p ? x : q ? y : x) + y");
     EXPECT_EQ(s.text(fma(x, y, x + y)), "tw::fma(x, y, x + y)");
     EXPECT_EQ(s.text(max(x, y)), "tw::max(x, y)");
+}
+
+// for (r = 0; r < i < 9 ? n : 0; ...) would never end.
+TEST(PrintCuda, ExtentsAreComparedAsAWhole) {
+    Schedule s = [] {
+        Tensor lengths = input("lengths", i32, {9});
+        Tensor y = compute("y", {9}, [&](Expr i) {
+            Axis r = reduce_axis("r", lengths(i));
+            return sum(cast(f32, r.variable), r);
+        });
+        Schedule s({y}, target("sm_80"));
+        auto [block, inside] = s.split(s.loops<1>(y)[0], 8, Tail::Mask);
+        s.bind(block, grid.x);
+        s.bind(inside, tw::thread);
+        return s;
+    }();
+    std::vector<std::string> notes;
+    Tree tree = s.tree();
+    ThreadKernel kernel = lower_to_threads(tree, tree.nests[0], s.target(), {}, notes);
+    EXPECT_THAT(print_cuda(finished(kernel)).cuda, HasSubstr("r < (io * 8 + ii < 9 ? "));
 }
 
 TEST(PrintCuda, Literals) {

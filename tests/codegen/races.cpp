@@ -18,7 +18,7 @@ struct Event {
     const BufferNode* buffer;
     int64_t element;
     int thread;
-    bool writes;
+    bool writes;  // plainly: an atomic update counts as a read
     const ThreadNode* at;
 };
 
@@ -107,14 +107,14 @@ private:
     void note(const GuardedTouch& guarded, const ThreadStmt& stmt) {
         for (const Expr& guard : guarded.guards)
             if (!evaluate(guard)) return;
-        const auto& [access, width, writes] = guarded.touch;
+        const auto& [access, width, writes, atomic] = guarded.touch;
         int64_t element = 0;
         for (size_t d = 0; d < access.indices.size(); ++d) {
             int64_t extent = d == 0 ? 0 : require_constant(access.buffer->shape[d]);
             element = element * extent + evaluate(access.indices[d]);
         }
         for (int w = 0; w < width; ++w)
-            events.push_back({phase_, array_of(access.buffer, kernel_), element + w, thread_, writes, &*stmt});
+            events.push_back({phase_, array_of(access.buffer, kernel_), element + w, thread_, writes && !atomic, &*stmt});
     }
 
     const ThreadKernel& kernel_;

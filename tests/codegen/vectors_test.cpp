@@ -106,7 +106,7 @@ TEST(Vectors, UnrolledCopiesKeepAtMost128BytesInFlight) {
 }
 
 TEST(Vectors, ComponentsThatCommuteAreExchangedAsTheyAre) {
-    auto text = [](const Combine& combine) {
+    auto text = [](const CombineTerms& combine) {
         Tensor x = input("x", f32, {64});
         Axis k = reduce_axis("k", 64);
         Reducer reducer = make_reducer("two", {constant(f32, 0.0), constant(f32, 0.0)}, combine);

@@ -240,6 +240,26 @@ TEST(Differentiate, NetworksOfOperations) {
     expect_gradients(picked, {x}, given);
 }
 
+/// Sums inside of expressions become tensors of their own, each for a short time. None may be taken for another that
+/// stood at the same address before.
+TEST(Differentiate, SumsInsideOfSeveralStages) {
+    Tensor x = input("x", f64, {3, 5});
+    Axis k = reduce_axis("k", 5);
+    std::vector<Tensor> means;
+    for (int power = 1; power <= 6; ++power)
+        means.push_back(compute(fmt::format("mean{}", power), {3}, [&](Expr i) {
+            Expr value = x(i, k);
+            for (int n = 1; n < power; ++n) value = value * x(i, k);
+            return sum(value, k) / 5;
+        }));
+    Tensor total = compute("total", {3}, [&](Expr i) {
+        Expr sum = means[0](i);
+        for (size_t n = 1; n < means.size(); ++n) sum = sum + means[n](i);
+        return sum;
+    });
+    expect_gradients(total, {x}, {});
+}
+
 TEST(Differentiate, Convolution) {
     Tensor x = input("x", f64, {2, 9}), w = input("w", f64, {3, 2, 3});
     Axis c = reduce_axis("c", 2), r = reduce_axis("r", 3);

@@ -217,6 +217,53 @@ TEST(ScheduleErrors, Pipeline) {
     p.s.split(k, 2);
 }
 
+/// Weighted sums of exponentials, as in an attention: p is what a tensor core would take.
+struct Weighted {
+    Tensor x = input("x", f32, {7, 20}), v = input("v", f32, {20, 5});
+    Axis k = reduce_axis("k", 20);
+    Tensor p = compute("p", {7, 20}, [&](Expr i, Expr j) { return exp(x(i, j)); });
+    Tensor y = compute("y", {7, 5}, [&](Expr i, Expr e) { return sum(p(i, k) * v(k, e), k); });
+    Schedule s{{y}, target("sm_90a")};
+};
+
+TEST(Schedule, RoundedStagesAreWhatIsDeclaredWithRoundings) {
+    for (Type type : {tf32, f16, bf16, e4m3, e5m2})
+        for (Memory memory : {Memory::Global, Memory::Shared, Memory::Registers}) {
+            Weighted w;
+            if (memory != Memory::Global) {
+                w.s.at(w.p, w.s.loops<2>(w.y)[0]);
+                w.s.set_memory(w.p, memory);
+            }
+            w.s.round_to(w.p, type);
+            Tensor p = compute("p", {7, 20}, [&](Expr i, Expr j) { return round_to(type, exp(w.x(i, j))); });
+            Tensor y = compute("y", {7, 5}, [&](Expr i, Expr e) { return sum(p(i, w.k) * w.v(w.k, e), w.k); });
+            Bindings data;
+            data.inputs = {{"x", host_array(f32, {7, 20})}, {"v", host_array(f32, {20, 5})}};
+            fill_uniform(data.inputs["x"], -2, 2, 1);
+            fill_uniform(data.inputs["v"], -1, 1, 2);
+            HostArray got = interpret_tree(w.s.tree(), data)[0];
+            auto unscheduled = [&](const Tensor& t) { return interpret_tree(Schedule({t}, target("sm_90a")).tree(), data)[0]; };
+            EXPECT_FALSE(difference("y", got, unscheduled(y))) << w.s.to_string();
+            EXPECT_TRUE(difference("y", got, unscheduled(w.y))) << "nothing was rounded";
+            EXPECT_EQ(replay(w.s.save(), {w.y}, target("sm_90a")).to_string(), w.s.to_string());
+            EXPECT_EQ(w.s.roundings(), std::vector<Type>{type});
+            EXPECT_NE(w.s.explain().find("'p' is rounded to " + std::string(name_of(type))), std::string::npos);
+        }
+}
+
+TEST(ScheduleErrors, RoundTo) {
+    Weighted w;
+    EXPECT_ERROR(w.s.round_to(w.y, bf16), "it is an output of the schedule, whose type is declared; declare it as bf16");
+    EXPECT_ERROR(w.s.round_to(w.p, i32), "name a float type, such as bf16");
+    EXPECT_ERROR(w.s.round_to(w.p, f32), "its elements are f32, which f32 does not narrow");
+    EXPECT_ERROR(replay("tilewright trace 1\nround_to 0 u8\n", {w.y}, target("sm_90a")), "\"u8\" is no float type");
+    Schedule inlined = w.s;
+    inlined.inline_stage(w.p);
+    EXPECT_ERROR(inlined.round_to(Stage{0}, bf16), "it is inlined; its elements are in no memory");
+    w.s.round_to(w.p, bf16);
+    EXPECT_ERROR(w.s.inline_stage(w.p), "its elements are rounded to bf16, which only memory does");
+}
+
 TEST(ScheduleErrors, Levels) {
     MatrixProduct p;
     auto [i, j] = p.s.loops<2>(p.c);
@@ -346,6 +393,7 @@ TEST(ScheduleErrors, InPlace) {
     EXPECT_ERROR(s.in_place(y, x), "'y' is no output");
     EXPECT_ERROR(s.in_place(z, y), "'y' is no input");
     EXPECT_ERROR(s.in_place(z, w), "both must have one type, shape and dense rows");
+    EXPECT_ERROR(s.in_place(z, input("v", f32, {8})), "nothing here reads 'v'; name an input of the schedule");
     EXPECT_ERROR(s.in_place(z, x), "reads 'x' elsewhere than at the element that it overwrites");
     Schedule t({y}, target("sm_90a"));
     t.in_place(y, x);

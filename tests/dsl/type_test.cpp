@@ -189,5 +189,17 @@ TEST(TypeTest, MemoryRoundTrip) {
     EXPECT_EQ(name_of(Type::E4M3), "e4m3");
 }
 
+TEST(Rounding, UnitRoundoffIsTheLargestRelativeError) {
+    for (Type type : {f32, tf32, f16, bf16, e4m3, e5m2}) {
+        double largest = 0;
+        for (int k = 0; k <= 1 << 14; ++k) {
+            double x = 1 + k * 0x1p-14 + (type == f32 ? 0x1p-24 : 0);
+            largest = std::max(largest, std::abs(round_to_type(type, x) - x) / x);
+        }
+        EXPECT_LE(largest, unit_roundoff(type)) << name_of(type);
+        EXPECT_GT(largest, 0.85 * unit_roundoff(type)) << name_of(type);
+    }
+}
+
 }  // namespace
 }  // namespace tw

@@ -97,6 +97,12 @@ TEST(Run, ComputesAndCounts) {
     for (int i = 0; i < 256; ++i) EXPECT_EQ(one.out[size_t(i)], i + 256);
 }
 
+TEST(Run, RegistersThatNobodyWroteHoldAPattern) {
+    Case one{.body = "int r[4];\nif (n < 0) r[t & 3] = 1;\nout[t] = r[t & 3];"};
+    EXPECT_TRUE(one.run().ok());
+    for (size_t t = 0; t < one.threads; ++t) EXPECT_TRUE(one.out[t] != 0 && one.out[t] == one.out[0]) << one.out[t];
+}
+
 TEST(Run, IsTheSameForTheSameSeed) {
     Case one{.body = "tw::atomic_add(out, 1);\nout[t] = 1;"};
     EXPECT_EQ(one.run({.seed = 3}).findings[0].message, one.run({.seed = 3}).findings[0].message);

@@ -1,7 +1,11 @@
 // A register-tiled matrix product, c[m, n] = a[m, k] * b[k, n], written by hand: 64x64 tiles of a block of 256 threads,
-// 4x4 of a thread. "@first" and "@second" stand where its barriers belong.
+// 4x4 of a thread. "@first" and "@second" stand where its barriers belong. With operands, for a test and a measurement.
 #pragma once
+#include <cstddef>
 #include <string>
+#include <vector>
+
+#include "runtime/emulator/emulator.h"
 
 namespace tw::emulator {
 
@@ -42,5 +46,52 @@ inline std::string sgemm_text(const std::string& first = "__syncthreads();",
     text.replace(text.find("@second"), 7, second);
     return text;
 }
+
+inline std::shared_ptr<const Module> compile_sgemm(const std::string& text = sgemm_text()) {
+    Source source{.name = "sgemm", .text = text, .line_notes = {}};
+    return compile({&source, 1});
+}
+
+/// Operands of small integers, so that every order of a sum is exact. m and n are multiples of 64, k of 16.
+class Product {
+public:
+    Product(int m, int n, int k)
+        : m_(m), n_(n), k_(k), a_(size_t(m) * size_t(k)), b_(size_t(k) * size_t(n)), c_(size_t(m) * size_t(n)) {
+        for (size_t i = 0; i < a_.size(); ++i) a_[i] = float(int(i * 7 % 9) - 4);
+        for (size_t i = 0; i < b_.size(); ++i) b_[i] = float(int(i * 5 % 11) - 5);
+    }
+
+    Report run(const Module& module, const Options& options = {}) {
+        float *a = a_.data(), *b = b_.data(), *c = c_.data();
+        Launch launch{.kernel = "sgemm",
+                      .grid = {unsigned(n_ / 64), unsigned(m_ / 64), 1},
+                      .threads = 256,
+                      .shared_bytes = 16 * 68 * 4 + 16 * 64 * 4,
+                      .arguments = {&a, &b, &c, &m_, &n_, &k_},
+                      .regions = {{a, a_.size() * 4, "a", false, true},
+                                  {b, b_.size() * 4, "b", false, true},
+                                  {c, c_.size() * 4, "c", true, false}}};
+        return emulator::run(module, launch, options);
+    }
+
+    /// Of the last run; looks at every 7th column of each row, from another one on in each.
+    bool is_right() const {
+        for (int i = 0; i < m_; ++i)
+            for (int j = i % 7; j < n_; j += 7)
+                if (c_[size_t(i) * size_t(n_) + size_t(j)] != expected(i, j)) return false;
+        return true;
+    }
+
+private:
+    float expected(int i, int j) const {
+        float sum = 0;
+        for (int s = 0; s < k_; ++s)
+            sum += a_[size_t(i) * size_t(k_) + size_t(s)] * b_[size_t(s) * size_t(n_) + size_t(j)];
+        return sum;
+    }
+
+    int m_, n_, k_;
+    std::vector<float> a_, b_, c_;
+};
 
 }  // namespace tw::emulator

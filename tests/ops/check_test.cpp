@@ -6,6 +6,10 @@
 
 #include <gtest/gtest.h>
 
+#include "dsl/schedule.h"
+#include "ops/executable.h"
+#include "ops/program.h"
+
 namespace tw {
 namespace {
 
@@ -45,9 +49,34 @@ TEST(CheckOutput, SamplesLargeOutputs) {
     Tensor y = compute("y", {100, 50}, [&](Expr i, Expr j) { return x(i, j) + 1.0; });
     Bindings bindings = random_bindings({y}, 5);
     HostArray right = interpret_plain({y}, bindings)[0];
-    EXPECT_EQ(check_output(y, bindings, right, false, 64).elements, 64);
+    EXPECT_EQ(check_output(y, bindings, right, {.samples = 64}).elements, 64);
     HostArray wrong = host_array(f32, {100, 50});
-    EXPECT_FALSE(check_output(y, bindings, wrong, false, 64).ok);
+    EXPECT_FALSE(check_output(y, bindings, wrong, {.samples = 64}).ok);
+}
+
+// A rounding step costs what it may, and only where it was asked for.
+TEST(CheckOutput, RoundingsAreAllowedFor) {
+    Tensor x = input("x", f32, {64, 40}), v = input("v", f32, {40, 16});
+    Axis k = reduce_axis("k", 40);
+    Tensor p = compute("p", {64, 40}, [&](Expr i, Expr j) { return exp(x(i, j)); });
+    Tensor y = compute("y", {64, 16}, [&](Expr i, Expr e) { return sum(p(i, k) * v(k, e), k); });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, e] = s.loops<2>(y);
+    auto [ib, it] = s.split(i, 16);
+    s.order({ib, it, e});
+    s.bind(ib, grid.x);
+    s.bind(it, thread);
+    s.bind(e, thread);
+    s.at(p, ib);
+    s.round_to(p, bf16);
+    Program program = build(s);
+    EXPECT_NE(program.cuda().find("bf16 p["), std::string::npos) << program.cuda();
+    Bindings data = random_bindings({y}, 3);
+    Executable executable(program, open_device("emulated"));
+    HostArray got = run_on(executable, data)[0];
+    EXPECT_FALSE(check_output(y, data, got).ok);
+    CheckResult result = check_output(y, data, got, {.roundings = s.roundings()});
+    EXPECT_TRUE(result.ok) << result.text;
 }
 
 TEST(RandomBindings, AreTheSameForASeed) {

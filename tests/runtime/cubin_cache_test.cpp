@@ -1,10 +1,9 @@
 #include "runtime/cubin_cache.h"
 
-#include <fstream>
-#include <sstream>
 #include <thread>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -13,41 +12,15 @@
 #include <csignal>
 
 #include "runtime/cubin_format.h"
-#include "tests/runtime/support.h"
+#include "runtime/replace_file.h"
+#include "tests/runtime/cache_fixture.h"
 
 namespace tw {
 namespace {
 
-namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-struct Cache : testing::Test {
-    ScratchFolder scratch;
-    CaughtWarnings warnings;
-    CubinCache cache{scratch.path() / "cache"};
-    std::string key = "key " + random_bytes(50), payload = random_bytes(300);
-    fs::path file() const { return cache.directory() / entry_file_name(key); }
-};
-
-std::string contents(const fs::path& file) {
-    std::ostringstream text;
-    text << std::ifstream(file, std::ios::binary).rdbuf();
-    return text.str();
-}
-
-void overwrite(const fs::path& file, const std::string& bytes) { std::ofstream(file, std::ios::binary) << bytes; }
-
-// Runs the action in a child process; its result is the child's exit status.
-template <class Action>
-int in_child(Action action) {
-    pid_t child = fork();
-    if (child == 0) _exit(action());
-    int status = 0;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
 
 TEST_F(Cache, RoundTrip) {
     EXPECT_EQ(cache.load(key), std::nullopt);
@@ -266,28 +239,6 @@ TEST_F(Cache, ThreadsAndProcessesShareIt) {
     EXPECT_GT(cache.list().size(), size_t(Keys / 2));
 }
 
-TEST_F(Cache, AWriterKilledAtAnyTimeLeavesNoDamage) {
-    std::string big = random_bytes(200000);
-    for (int i = 0; i < 30; ++i) {
-        pid_t child = fork();
-        if (child == 0)
-            for (int k = 0;; ++k) cache.store(key + std::to_string(k % 5), big);
-        usleep(unsigned(random_source()() % 20000));
-        kill(child, SIGKILL);
-        waitpid(child, nullptr, 0);
-    }
-    EXPECT_THAT(cache.verify(), IsEmpty());
-    for (int k = 0; k < 5; ++k)
-        if (auto found = cache.load(key + std::to_string(k))) {
-            EXPECT_EQ(*found, big);
-        }
-    EXPECT_THAT(warnings.texts(), IsEmpty());
-}
-
-void set_age(const fs::path& file, int64_t seconds) {
-    fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::seconds(seconds));
-}
-
 TEST_F(Cache, EvictionRemovesTheLeastRecentlyUsed) {
     std::string big(10000, 'x');
     CubinCache small(cache.directory(), 35000);
@@ -311,17 +262,26 @@ TEST_F(Cache, TheFirstStoreEvictsWhatOthersLeft) {
     EXPECT_EQ(small.list().size(), 3u);
 }
 
-TEST_F(Cache, EvictionRemovesWhatCrashedWritersLeft) {
+TEST_F(Cache, EvictionRemovesWhatKilledWritersLeft) {
     cache.store(key, payload);
-    overwrite(cache.directory() / "tmp-1-1", "old");
-    overwrite(cache.directory() / "tmp-1-2", "new");
+    fs::path left = cache.directory() / "tmp-1", at_work = cache.directory() / "tmp-2";
+    for (const fs::path& file : {left, at_work}) overwrite(file, "half");
     overwrite(cache.directory() / "notes.txt", "not ours");
-    set_age(cache.directory() / "tmp-1-1", 7200);
-    cache.evict();
-    EXPECT_FALSE(fs::exists(cache.directory() / "tmp-1-1"));
-    EXPECT_TRUE(fs::exists(cache.directory() / "tmp-1-2")) << "its writer may still be at it";
+    File writer(open(at_work.c_str(), O_WRONLY | O_CLOEXEC));
+    ASSERT_EQ(flock(*writer, LOCK_EX), 0);
+    set_age(at_work, 7200);
+    for (int64_t age : {0, 7200, -7200}) {  // the last by a clock that is behind
+        overwrite(left, "half");
+        set_age(left, age);
+        cache.evict();
+        EXPECT_FALSE(fs::exists(left)) << "of age " << age;
+    }
+    EXPECT_TRUE(fs::exists(at_work));
     EXPECT_TRUE(fs::exists(cache.directory() / "notes.txt"));
     EXPECT_EQ(cache.load(key), payload);
+    writer.close();
+    cache.evict();
+    EXPECT_FALSE(fs::exists(at_work));
 }
 
 TEST_F(Cache, ListAndVerifyTellTheDamaged) {

@@ -102,6 +102,16 @@ TEST_F(CudaDevice, AnEmptyGridLaunchesNothing) {
     EXPECT_EQ(x.read<float>(), values);
 }
 
+TEST_F(CudaDevice, KernelsThatWaitThemselvesStartEarly) {
+    Buffer x = buffer_of(values);
+    scale_by(2, x).run();
+    EXPECT_EQ(fake().num_early_launches, 0);
+    scale_by(2, x, {.grid = {4}, .block = {256}, .starts_early = true}).run();
+    EXPECT_EQ(fake().num_early_launches, 1);
+    EXPECT_EQ(fake().num_launches, 2);
+    EXPECT_EQ(x.read<float>(), scaled(values, 4));
+}
+
 TEST_F(CudaDevice, RaisesTheSharedMemoryLimitOfAKernel) {
     Buffer x = buffer_of(values);
     scale_by(2, x, {.grid = {1}, .block = {1}, .dynamic_shared_bytes = 48128}).run();
@@ -259,6 +269,15 @@ TEST_F(CudaDevice, AGraphReplaysItsLaunches) {
                  "launch 0 is of kernel 'scale', not of 'scale'");
     auto null = make_null_device("sm_90a");
     EXPECT_ERROR(null->record(launches), "record: 'scale' was loaded on another device (Fake H200)");
+}
+
+TEST_F(CudaDevice, AGraphOrdersKernelsThatStartEarly) {
+    Buffer x = buffer_of(values);
+    LaunchShape early{.grid = {4}, .block = {256}, .starts_early = true};
+    std::vector<Launch> launches{scale_by(2, x, early), scale_by(4, x), scale_by(8, x, early), scale_by(2, x, early)};
+    device->record(launches).run();
+    EXPECT_EQ(fake().num_early_launches, 2) << "the first has nobody to wait for, the second does not wait itself";
+    EXPECT_EQ(x.read<float>(), scaled(values, 128));
 }
 
 TEST_F(CudaDevice, AGraphKeepsWhatItUses) {

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cuda_abi.h"
+
 namespace {
 
 std::recursive_mutex mutex;
@@ -84,6 +86,7 @@ struct Node {
     int64_t n;
 };
 std::map<void*, std::vector<void*>> nodes_of_graph;
+std::set<void*> without_order;  // nodes that nothing makes wait for the one before them
 std::map<void*, Node> nodes;
 std::map<void*, void*> graph_of_exec;
 
@@ -331,6 +334,13 @@ int cuLaunchKernel(void* function, unsigned grid_x, unsigned, unsigned, unsigned
     state.last_shared_bytes = shared_bytes;
     return scale(read_arguments(arguments));
 }
+int cuLaunchKernelEx(const tw::cuda::LaunchConfig* config, void* function, void** arguments, void** extra) {
+    bool early = config->num_attributes == 1 && config->attributes->id == 6 && config->attributes->value == 1;
+    if (!early) return misuse(InvalidValue);
+    ++state.num_early_launches;
+    return cuLaunchKernel(function, config->grid_x, config->grid_y, config->grid_z, config->block_x, config->block_y,
+                          config->block_z, config->dynamic_shared_bytes, config->stream, arguments, extra);
+}
 int cuGraphCreate(void** graph, unsigned) {
     Lock lock(mutex);
     int code = create(graph);
@@ -353,16 +363,31 @@ int cuGraphAddKernelNode_v2(void** node, void* graph, void* const* dependencies,
     if (int code = known(graph)) return code;
     if (int code = known(params->function)) return code;
     auto& list = nodes_of_graph[graph];
-    bool in_order = list.empty() ? num_dependencies == 0 : num_dependencies == 1 && dependencies[0] == list.back();
+    bool in_order = num_dependencies == 0 || (num_dependencies == 1 && !list.empty() && dependencies[0] == list.back());
     if (!in_order) return misuse(InvalidValue);
     *node = std::malloc(16);
     nodes[*node] = read_arguments(params->arguments);
+    if (num_dependencies == 0 && !list.empty()) without_order.insert(*node);
     list.push_back(*node);
+    return 0;
+}
+int cuGraphAddDependencies_v2(void* graph, void* const* from, void* const* to, const tw::cuda::GraphEdge* edge,
+                              size_t count) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (int code = known(graph)) return code;
+    auto& list = nodes_of_graph[graph];
+    bool in_order = count == 1 && list.size() > 1 && *to == list.back() && *from == list[list.size() - 2];
+    if (!in_order || edge->from_port != 1 || edge->type != 1) return misuse(InvalidValue);
+    without_order.erase(*to);
+    ++state.num_early_launches;
     return 0;
 }
 int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
     Lock lock(mutex);
     if (int code = known(graph)) return code;
+    for (void* node : nodes_of_graph[graph])
+        if (without_order.contains(node)) return misuse(InvalidValue);
     int code = create(exec);
     if (!code) graph_of_exec[*exec] = graph;
     return code;

@@ -1,8 +1,7 @@
 // The bar appears on a terminal only, and leaves an empty line.
 #include "tools/progress.h"
 
-#include <algorithm>
-
+#include <poll.h>
 #include <pty.h>
 #include <unistd.h>
 
@@ -20,10 +19,15 @@ std::string written_to(int file, int reader, Action action) {
     dup2(before, 2);
     close(before);
     close(file);
-    char bytes[4096];
-    ssize_t got = read(reader, bytes, sizeof bytes);
+    std::string text;
+    pollfd arrives{.fd = reader, .events = POLLIN, .revents = 0};  // a terminal hands on what it gets piece by piece
+    for (char bytes[4096]; poll(&arrives, 1, 200) > 0;) {
+        ssize_t got = read(reader, bytes, sizeof bytes);
+        if (got <= 0) break;
+        text.append(bytes, size_t(got));
+    }
     close(reader);
-    return {bytes, size_t(std::max<ssize_t>(got, 0))};
+    return text;
 }
 
 void show_half() { Progress("run", 4).show(2, "softmax"); }

@@ -86,9 +86,13 @@ void CheckedSchedule::check_kernels(const KernelResult& result) {
     if (!result.failure.empty()) return fail("the kernels: " + result.failure);
     TreeInterpreter interpreter(schedule_.tree());
     Match match = problem_.approximates ? near(64, 1e-6) : bitwise;
-    for (size_t launch = 0; launch < problem_.reals.size(); ++launch)
-        compare(result.outputs.at(launch), interpreter.run(problem_.reals[launch]), match,
+    for (size_t launch = 0; launch < launches().size(); ++launch)
+        compare(result.outputs.at(launch), interpreter.run(launches()[launch]), match,
                 "the kernels' result is not the interpreter's");
+}
+
+const std::vector<Bindings>& CheckedSchedule::launches() const {
+    return schedule_.deterministic() ? problem_.reals : problem_.exact;
 }
 
 std::string CheckedSchedule::report() const {

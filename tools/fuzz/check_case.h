@@ -34,6 +34,8 @@ public:
     const Problem& problem() const { return problem_; }
     const Schedule& schedule() const { return schedule_; }
     const std::vector<RandomStep>& taken() const { return taken_; }
+    /// What kernels are compared on: random floats, where their order is fixed.
+    const std::vector<Bindings>& launches() const;
     /// The problem, what is wrong, the trace as C++, and the tree.
     std::string report() const;
 

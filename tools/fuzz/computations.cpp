@@ -290,6 +290,44 @@ Problem in_place_update(Random& random) {
     return p.problem({out});
 }
 
+/// Rows as long as data say, as in a sparse matrix: entries offsets[i] to offsets[i + 1], in columns of their own.
+Problem sparse_product(Random& random) {
+    auto e = random_extents(random, 3, 1000);  // rows, entries, columns
+    ProblemBuilder p(random);
+    int64_t height = random.between(1, 20);
+    Tensor offsets = p.input("offsets", i32, {e[0] + 1}, 0, e[1]), values = p.input("values", f32, {e[1]});
+    Tensor place = p.input("place", i32, {e[1]}, 0, height - 1), x = p.input("x", f32, {height, e[2]});
+    Tensor y = compute("y", {e[0], e[2]}, [&](Expr i, Expr j) {
+        Axis r = reduce_axis("r", offsets(i + 1) - offsets(i));  // falling offsets are an empty row
+        Expr entry = offsets(i) + r;
+        return sum(values(entry) * x(place(entry), j), r);
+    });
+    Axis k = reduce_axis("k", e[2]);
+    Tensor z = compute("z", {e[0]}, [&](Expr i) {  // a reduction inside of another's expression
+        Axis r = reduce_axis("r", offsets(i + 1) - offsets(i));
+        return sum(y(i, k), k) + max(reduce_max(values(offsets(i) + r), r), -9.0);
+    });
+    return p.problem(random.chance(0.6) ? std::vector<Tensor>{y} : std::vector<Tensor>{z});
+}
+
+/// Terms that each count for one element: the gradient of a gather, with indices outside and a condition of their own.
+Problem scatter(Random& random) {
+    auto e = random_extents(random, 3, 1500);  // rows, indices, columns
+    ProblemBuilder p(random);
+    Type type = random.pick<Type>({f32, i32, i64});
+    Tensor ids = p.input("ids", i32, {e[1]}, -1, std::max<int64_t>(e[0], 1)), x = p.input("x", type, {e[1], e[2]});
+    bool conditional = random.chance(0.3);
+    Axis r = reduce_axis("r", e[1]), k = reduce_axis("k", e[2]), q = reduce_axis("q", e[2]);
+    Expr zero = cast(type, 0);
+    Tensor d = compute("d", {e[0], e[2]}, [&](Expr i, Expr j) {
+        Expr own = ids(r) == i;
+        return sum(select(conditional ? own && x(r, j) > zero : own, x(r, j), zero), r);
+    });
+    Tensor rows = compute("rows", {e[0]}, [&](Expr i) { return sum(select(ids(r) == i, x(r, k), zero), {r, k}); });
+    Tensor total = compute("total", {e[0]}, [&](Expr i) { return sum(d(i, q), q) + rows(i); });
+    return p.problem(random.pick<std::vector<Tensor>>({{d}, {rows}, {total}, {d, total}}));
+}
+
 }  // namespace
 
 const std::vector<Computation>& computations() {
@@ -316,6 +354,8 @@ const std::vector<Computation>& computations() {
         {"composition", composition},
         {"triangle", triangle},
         {"in_place_update", in_place_update},
+        {"scatter", scatter},
+        {"sparse_product", sparse_product},
     };
     return all;
 }

@@ -110,6 +110,30 @@ struct Symbolic {
     std::unique_ptr<Schedule> s;
 };
 
+/// d[ids[r], j] += x[r, j]
+struct Scattered {
+    explicit Scattered(Attempt& t) : rows(t.extent()), terms(t.extent()), columns(t.extent()) {
+        s = std::make_unique<Schedule>(std::vector<Tensor>{d}, target("sm_90a"));
+    }
+    int64_t rows, terms, columns;
+    Tensor ids = input("ids", i32, {terms}), x = input("x", f32, {terms, columns});
+    Axis r = reduce_axis("r", terms);
+    Tensor d = compute("d", {rows, columns}, [&](Expr i, Expr j) { return sum(select(ids(r) == i, x(r, j), 0.0), r); });
+    std::unique_ptr<Schedule> s;
+};
+
+/// A maximum of floats.
+struct Wide {
+    explicit Wide(Attempt& t) : n(t.extent()) {
+        s = std::make_unique<Schedule>(std::vector<Tensor>{most}, target("sm_90a"));
+    }
+    int64_t n;
+    Tensor x = input("x", f32, {n, n});
+    Axis k = reduce_axis("k", n);
+    Tensor most = compute("most", {n}, [&](Expr i) { return reduce_max(x(i, k), k); });
+    std::unique_ptr<Schedule> s;
+};
+
 /// A reducer that does not commute, its loop split.
 struct LastOfEachRow {
     explicit LastOfEachRow(Attempt& t) : m(t.extent()), n(t.extent()) {
@@ -548,6 +572,52 @@ const Kind kKinds[] = {
     Loop k = p.s->reduce(p.total);
     t.step(*p.s, [&] { p.s->partial(p.total, k); });
 }},
+{"atomic_parts_without_an_atomic_operation", "no atomic operation combines by", [](Attempt& t) {
+    Wide p(t);
+    t.step(*p.s, [&] { p.s->partial(p.most, p.s->reduce(p.most), Combine::Atomic); });
+}},
+{"atomic_parts_of_updates", "already updates the elements of 'c' atomically", [](Attempt& t) {
+    Product p(t);
+    auto [ko, ki] = p.s->split(p.k, 2, Tail::Mask);
+    Stage parts = p.s->partial(p.c, ko, Combine::Atomic);
+    t.step(*p.s, [&] { p.s->partial(parts, ki, Combine::Atomic); });
+}},
+{"a_reader_among_updates", "are complete only behind the kernel", [](Attempt& t) {
+    Rows p(t);
+    Stage parts = p.s->partial(p.total, p.s->reduce(p.total), Combine::Atomic);
+    Loop row = p.s->data_loops(parts)[1];
+    t.step(*p.s, [&] { p.s->at(p.y, row); });
+}},
+{"updates_inside_of_another_kernel", "which takes a kernel before and one behind", [](Attempt& t) {
+    Rows p(t);
+    Stage parts = p.s->partial(p.total, p.s->reduce(p.total), Combine::Atomic);
+    Stage moved = t.random.chance(0.5) ? parts : (*p.s)[p.total];
+    t.step(*p.s, [&] { p.s->at(moved, p.s->loops<2>(p.y)[0]); });
+}},
+{"inlined_updates", "its elements are made by atomic updates", [](Attempt& t) {
+    Rows p(t);
+    p.s->partial(p.total, p.s->reduce(p.total), Combine::Atomic);
+    t.step(*p.s, [&] { p.s->inline_stage(p.total); });
+}},
+{"scatter_of_all_terms", "no condition of its terms says which element", [](Attempt& t) {
+    Product p(t);
+    t.step(*p.s, [&] { p.s->scatter(p.c, t.random.chance(0.5) ? Combine::Atomic : Combine::Workspace); });
+}},
+{"scatter_of_split_loops", "its loops are replaced, but were split", [](Attempt& t) {
+    Scattered p(t);
+    p.s->split(p.s->reduce(p.d), 2, Tail::Mask);
+    t.step(*p.s, [&] { p.s->scatter(p.d, t.random.chance(0.5) ? Combine::Atomic : Combine::Workspace); });
+}},
+{"scattered_terms_outside_of_their_row", "must stand inside of", [](Attempt& t) {
+    Scattered p(t);
+    p.s->scatter(p.d);
+    t.step(*p.s, [&] { p.s->order({p.s->reduce(p.d), p.s->loops<2>(p.d)[0]}); });
+}},
+{"parts_of_rows_as_long_as_data_say", "data decide how many terms an element has", [](Attempt& t) {
+    Scattered p(t);
+    p.s->scatter(p.d);
+    t.step(*p.s, [&] { p.s->partial(p.d, p.s->reduce(p.d)); });
+}},
 {"threads_share_inner_terms_that_do_not_commute", "only the outermost can be bound to threads", [](Attempt& t) {
     LastOfEachRow p(t);
     t.step(*p.s, [&] { p.s->bind(p.ki, t.threads()); });
@@ -573,6 +643,31 @@ const Kind kKinds[] = {
     Product p(t);
     if (t.random.chance(0.5)) p.s->stage(p.c, p.a, Memory::Registers, p.k);
     t.step(*p.s, [&] { p.s->pipeline(p.k, {.stages = 2}); });
+}},
+// Segments.
+{"cut_of_a_bound_loop", "only a serial loop runs in segments", [](Attempt& t) {
+    Product p(t);
+    p.s->bind(p.i, t.parallel());
+    t.step(*p.s, [&] { p.s->cut(p.i, {t.random.between(0, 5)}); });
+}},
+{"cut_at_a_loop_inside", "would not stand around it", [](Attempt& t) {
+    Product p(t);
+    Loop inside = t.random.chance(0.5) ? p.k : p.i;
+    t.step(*p.s, [&] { p.s->cut(p.i, {p.s->index(inside) + t.random.between(0, 5)}); });
+}},
+{"cut_at_data", "positions are made of integers", [](Attempt& t) {
+    Product p(t);
+    Tensor lengths = input("lengths", i64, {4});
+    t.step(*p.s, [&] { p.s->cut(p.k, {lengths(t.random.between(0, 3))}); });
+}},
+{"cut_where_nothing_changes", "there is nothing to cut", [](Attempt& t) {
+    Product p(t);
+    t.step(*p.s, [&] { p.s->cut(t.random.chance(0.5) ? p.i : p.k, where_partial(p.c)); });
+}},
+{"split_of_a_cut_loop", "is cut into segments; split it before", [](Attempt& t) {
+    Product p(t);
+    p.s->cut(p.i, {t.random.between(0, 5)});
+    t.step(*p.s, [&] { p.s->split(p.i, 2, Tail::Mask); });
 }},
 // In place.
 {"in_place_of_no_output", "is no output of the schedule", [](Attempt& t) {

@@ -63,7 +63,7 @@ private:
         std::vector<Case*> owners;
         for (Case& current : cases_) {
             if (current.checked->failure()) continue;
-            jobs.push_back({&current.checked->schedule(), &current.checked->problem().reals});
+            jobs.push_back({&current.checked->schedule(), &current.checked->launches()});
             owners.push_back(&current);
         }
         if (jobs.empty()) return;
@@ -113,7 +113,7 @@ private:
         }
         if (!checked->failure()) checked->check_replay();
         if (!checked->failure() && failed.kernels_fail)
-            checked->check_kernels(options_.run_kernels({{&checked->schedule(), &checked->problem().reals}}).at(0));
+            checked->check_kernels(options_.run_kernels({{&checked->schedule(), &checked->launches()}}).at(0));
         return checked;
     }
 

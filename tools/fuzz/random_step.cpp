@@ -124,6 +124,8 @@ std::string verb_name(Verb verb) {
         case Verb::Split: return "split";
         case Verb::Fuse: return "fuse";
         case Verb::Order: return "order";
+        case Verb::Cut: return "cut";
+        case Verb::CutPartial: return "cut where partial";
         case Verb::Bind: return "bind";
         case Verb::At: return "at";
         case Verb::Inline: return "inline_stage";
@@ -133,6 +135,7 @@ std::string verb_name(Verb verb) {
         case Verb::SetMemory: return "set_memory";
         case Verb::InPlace: return "in_place";
         case Verb::Partial: return "partial";
+        case Verb::Scatter: return "scatter";
         case Verb::Pipeline: return "pipeline";
     }
     return "?";
@@ -144,7 +147,9 @@ std::string to_string(const RandomStep& step) {
     if (!step.owner.empty()) text += " under " + step.owner;
     if (!step.loops.empty()) text += fmt::format("[{}]", fmt::join(step.loops, ", "));
     if (step.verb == Verb::Split) text += fmt::format(" {} {}", step.size, step.tail == Tail::Mask ? "mask" : "divide");
+    if (step.verb == Verb::Cut) text += fmt::format(" at {} * {} + {}", step.owner.empty() ? 0 : 1, step.size, fmt::join(step.positions, ", "));
     if (step.verb == Verb::Bind) text += " " + tw::to_string(step.level);
+    if (step.combine == Combine::Atomic) text += " atomic";
     bool remembers = step.verb == Verb::StageOperand || step.verb == Verb::StageResult || step.verb == Verb::SetMemory;
     return remembers ? text + " " + tw::to_string(step.memory) : text;
 }
@@ -161,8 +166,19 @@ void perform(const RandomStep& step, Schedule& s, const Problem& problem) {
             s.order(loops);
             break;
         }
+        case Verb::Cut: {
+            std::vector<Expr> positions;
+            for (int64_t position : step.positions) {
+                positions.push_back(constant(Type::I64, position));
+                if (!step.owner.empty()) positions.back() = s.index(loop(step.owner, 1)) * step.size + positions.back();
+            }
+            s.cut(loop(step.stage, 0), positions);
+            break;
+        }
+        case Verb::CutPartial: s.cut(loop(step.stage, 0), where_partial(stage_named(s, step.owner))); break;
         case Verb::Bind: s.bind(loop(step.stage, 0), step.level); break;
-        case Verb::Partial: s.partial(stage_named(s, step.stage), loop(step.stage, 0)); break;
+        case Verb::Partial: s.partial(stage_named(s, step.stage), loop(step.stage, 0), step.combine); break;
+        case Verb::Scatter: s.scatter(stage_named(s, step.stage), step.combine); break;
         case Verb::Pipeline: s.pipeline(loop(step.stage, 0), {.stages = static_cast<int>(step.size)}); break;
         case Verb::At: s.at(stage_named(s, step.stage), loop(step.owner, 0)); break;
         case Verb::Inline: s.inline_stage(stage_named(s, step.stage)); break;
@@ -184,9 +200,10 @@ namespace {
 class Proposer {
 public:
     Proposer(Random& random, const Schedule& schedule, const Problem& problem)
-        : random_(random), problem_(problem), stages_(view_of(schedule)) {}
+        : random_(random), problem_(problem), stages_(view_of(schedule)), fresh_(schedule.trace().empty()) {}
 
     RandomStep any() {
+        if (random_.chance(fresh_ ? 0.25 : 0.002)) return scatter();
         int64_t dice = random_.below(100);
         if (dice < 21) return split();
         if (dice < 27) return fuse();
@@ -199,8 +216,9 @@ public:
         if (dice < 92) return stage_result();
         if (dice < 94) return set_memory();
         if (dice < 96) return partial();
-        if (dice < 98) return pipeline();
-        return in_place();
+        if (dice < 97) return pipeline();
+        if (dice < 98) return in_place();
+        return random_.chance(0.5) ? cut() : cut_partial();
     }
 
     RandomStep split() {
@@ -233,6 +251,26 @@ public:
             if (random_.chance(0.8)) positions.push_back(static_cast<int>(k));
         random_.shuffle(positions);
         return {.verb = Verb::Order, .stage = stage.name, .loops = positions};
+    }
+
+    /// At constants, or relative to a loop around.
+    RandomStep cut() {
+        const StageView& stage = some_stage();
+        int position = some_loop(stage, [](const LoopView& l) { return l.level == Level::Serial; });
+        int64_t most = loop(stage, position).extent.value_or(6) + 1;
+        RandomStep step{.verb = Verb::Cut, .stage = stage.name, .loops = {position}, .size = random_.between(-1, 2)};
+        if (position > 0 && random_.chance(0.4)) {
+            step.owner = stage.name;
+            step.loops.push_back(static_cast<int>(random_.below(position)));
+        }
+        for (int64_t count = random_.below(4); count > 0; --count) step.positions.push_back(random_.between(-1, most));
+        return step;
+    }
+
+    RandomStep cut_partial() {
+        const StageView &stage = some_stage(), &conditions = random_.chance(0.7) ? stage : some_stage();
+        int position = some_loop(stage, [](const LoopView& l) { return l.level == Level::Serial; });
+        return {.verb = Verb::CutPartial, .stage = stage.name, .loops = {position}, .owner = conditions.name};
     }
 
     RandomStep bind() {
@@ -300,8 +338,10 @@ public:
     RandomStep partial() {
         const StageView& stage = some_stage();
         int position = some_loop(stage, [](const LoopView& l) { return l.reduces; });
-        return {.verb = Verb::Partial, .stage = stage.name, .loops = {position}};
+        return {.verb = Verb::Partial, .stage = stage.name, .loops = {position}, .combine = some_combine()};
     }
+
+    RandomStep scatter() { return {.verb = Verb::Scatter, .stage = some_stage().name, .combine = some_combine()}; }
 
     /// Mostly a loop that shared copies stand in.
     RandomStep pipeline() {
@@ -367,6 +407,7 @@ private:
         return {.verb = Verb::Bind, .stage = stage.name, .loops = {position}, .level = level};
     }
 
+    Combine some_combine() { return random_.chance(0.5) ? Combine::Atomic : Combine::Workspace; }
     const StageView& some_stage() { return random_.pick(stages_); }
     const StageView& output_stage() {
         const StageView* stage = find(stages_, random_.pick(problem_.outputs).name());
@@ -412,6 +453,7 @@ private:
     Random& random_;
     const Problem& problem_;
     std::vector<StageView> stages_;
+    bool fresh_;  // no step was taken
 };
 
 }  // namespace

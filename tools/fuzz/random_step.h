@@ -16,6 +16,8 @@ struct RandomStep {
         Split,
         Fuse,
         Order,
+        Cut,
+        CutPartial,
         Bind,
         At,
         Inline,
@@ -25,6 +27,7 @@ struct RandomStep {
         SetMemory,
         InPlace,
         Partial,
+        Scatter,
         Pipeline
     };
     Verb verb;
@@ -34,9 +37,11 @@ struct RandomStep {
     std::string operand = {};     ///< a tensor or a stage
     int component = 0;            ///< of the operand
     int64_t size = 0;
+    std::vector<int64_t> positions = {};  ///< of Cut: with `owner`, each is added to the iteration of that loop times `size`
     Tail tail = Tail::Mask;
     Level level = Level::Serial;
     Memory memory = Memory::Auto;
+    Combine combine = Combine::Workspace;
 };
 
 /// "split", "at", ...

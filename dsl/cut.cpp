@@ -1,0 +1,255 @@
+#include "dsl/cut.h"
+
+#include <algorithm>
+
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+using State = Schedule::State;
+
+Expr integer(int64_t value) { return constant(Type::I64, value); }
+
+/// The loop whose iteration the variable is, or -1.
+int loop_of(const State& state, const Expr& variable) {
+    for (size_t l = 0; l < state.loops.size(); ++l)
+        if (state.loops[l].variable.same(variable)) return static_cast<int>(l);
+    return -1;
+}
+
+bool is_index(const Expr& variable) { return variable.as<Variable>()->kind == VariableKind::Index; }
+
+/// In terms of loops that were not split or fused since.
+Expr current(const State& state, const Expr& position) {
+    Substitution values;
+    for (const Expr& variable : variables_of(position))
+        if (int loop = loop_of(state, variable); loop >= 0) values.emplace_back(variable, loop_value(state, loop));
+    return simplify(substitute(position, values));
+}
+
+Expr smaller(const Expr& a, const Expr& b) {
+    if (prove(a <= b) == true) return a;
+    return prove(b <= a) == true ? b : simplify(min(a, b));
+}
+Expr larger(const Expr& a, const Expr& b) {
+    if (prove(a >= b) == true) return a;
+    return prove(b >= a) == true ? b : simplify(max(a, b));
+}
+
+class Cutter {
+public:
+    Cutter(const State& state, std::source_location where) : state_(state), where_(where) {}
+
+    Stmt cut(const Stmt& stmt) {
+        if (const For* loop = stmt.as<For>()) {
+            around_.push_back(loop->variable);
+            For whole = *loop;
+            whole.body = cut(loop->body);
+            around_.pop_back();
+            return segments(std::move(whole));
+        }
+        if (const Allocate* allocate = stmt.as<Allocate>())
+            return make_stmt(Allocate{allocate->buffer, cut(allocate->body)});
+        const Sequence* block = stmt.as<Sequence>();
+        if (!block) return stmt;
+        std::vector<Stmt> stmts;
+        for (const Stmt& kid : block->stmts) stmts.push_back(cut(kid));
+        return make_stmt(Sequence{std::move(stmts)});
+    }
+
+private:
+    Stmt segments(For whole) const {
+        const LoopRecord& record = state_.loops[whole.loop];
+        if (record.cuts.empty()) return make_stmt(std::move(whole));
+        std::vector<Stmt> parts;
+        Expr from = integer(0);
+        for (const Expr& cut : record.cuts) {
+            Expr to = larger(from, smaller(position(record, cut), whole.extent));
+            parts.push_back(segment(whole, from, to));
+            from = to;
+        }
+        parts.push_back(segment(whole, from, whole.extent));
+        return make_stmt(Sequence{std::move(parts)});
+    }
+
+    Expr position(const LoopRecord& record, const Expr& cut) const {
+        Expr value = current(state_, cut);
+        for (const Expr& variable : variables_of(value)) {
+            auto same = [&](const Expr& other) { return other.same(variable); };
+            user_check(!is_index(variable) || std::any_of(around_.begin(), around_.end(), same), where_,
+                       "loop '{}' of '{}' is cut at {}, but '{}' would not stand around it; cut it after this step, or "
+                       "join its segments first: cut({}, {{}})",
+                       record.name, state_.stages[record.stage].definition.name, to_string(cut), to_string(variable),
+                       record.name);
+        }
+        return value;
+    }
+
+    /// The iterations from..to-1 of the loop.
+    static Stmt segment(const For& whole, const Expr& from, const Expr& to) {
+        For part = whole;
+        part.extent = simplify(to - from);
+        Variable variable{.name = whole.variable.as<Variable>()->name, .min = 0, .extent = part.extent};
+        if (auto most = bounds_of(part.extent).max) variable.max = std::max<int64_t>(*most - 1, 0);
+        part.variable = make_expr(Type::I64, variable);
+        Expr iteration = simplify(from + part.variable);
+        part.body = map_exprs(whole.body, [&](const Expr& e) {
+            return simplify(substitute(e, {{whole.variable, iteration}}));
+        });
+        return make_stmt(std::move(part));
+    }
+
+    const State& state_;
+    std::source_location where_;
+    std::vector<Expr> around_;  // variables of the loops around
+};
+
+/// Calls see(comparison) for a <= b and a < b among the parts of a && b && ....
+void see_comparisons(const Expr& condition, const std::function<void(const Binary&)>& see) {
+    const Binary* node = condition.as<Binary>();
+    if (!node) return;
+    if (node->op == BinaryOp::And) {
+        see_comparisons(node->a, see);
+        see_comparisons(node->b, see);
+    }
+    bool compares = node->op == BinaryOp::Less || node->op == BinaryOp::LessEqual;
+    if (compares && is_integer(node->a.type())) see(*node);
+}
+
+/// Comparisons in masks and selects of the stage's leaves.
+void see_conditions(const Stmt& stmt, int stage, const std::function<void(const Binary&)>& see) {
+    if (const For* loop = stmt.as<For>()) return see_conditions(loop->body, stage, see);
+    if (const Allocate* allocate = stmt.as<Allocate>()) return see_conditions(allocate->body, stage, see);
+    if (const Sequence* block = stmt.as<Sequence>())
+        for (const Stmt& kid : block->stmts) see_conditions(kid, stage, see);
+    const Leaf* leaf = stmt.as<Leaf>();
+    if (!leaf || leaf->stage != stage) return;
+    see_comparisons(leaf->mask, see);
+    for (const StoreTo& store : leaf->stores)
+        visit(store.value, [&](const Expr& e) {
+            if (const Select* select = e.as<Select>()) see_comparisons(select->condition, see);
+        });
+}
+
+const For* find_loop(const Stmt& stmt, int loop) {
+    if (const Allocate* allocate = stmt.as<Allocate>()) return find_loop(allocate->body, loop);
+    if (const Sequence* block = stmt.as<Sequence>()) {
+        for (const Stmt& kid : block->stmts)
+            if (const For* found = find_loop(kid, loop)) return found;
+        return nullptr;
+    }
+    const For* here = stmt.as<For>();
+    return !here || here->loop == loop ? here : find_loop(here->body, loop);
+}
+
+/// What one comparison says of a loop's iterations: from which on, or up to which, it holds for all that runs inside.
+class Limits {
+public:
+    Limits(const State& state, int loop) : variable_(state.loops[loop].variable) {
+        for (int around : enclosing_loops(state, loop))  // threads run the loop together
+            if (around != loop && !is_thread(state.loops[around].level)) fixed_.push_back(state.loops[around].variable);
+    }
+
+    Expr first, behind;  ///< undefined without a limit
+
+    void see(const Binary& comparison) {
+        Affine slack = affine_of(comparison.b) - affine_of(comparison.a);  // >= 0 where it holds
+        if (comparison.op == BinaryOp::Less) slack.offset -= 1;
+        int64_t step = coefficient(slack, variable_).value_or(0);
+        if (step == 0) return;
+        std::erase_if(slack.terms, [&](const auto& term) { return term.first.same(variable_); });
+        auto least = span_of(to_expr(slack), running(slack));
+        if (!least || loads(least->lo)) return;
+        if (step > 0) {
+            Expr from = simplify((step - 1 - least->lo) / step);
+            first = first.defined() ? larger(first, from) : from;
+        } else {
+            Expr to = simplify(least->lo / -step + 1);
+            behind = behind.defined() ? smaller(behind, to) : to;
+        }
+    }
+
+private:
+    static bool loads(const Expr& expr) {
+        bool found = false;
+        visit(expr, [&](const Expr& e) { found = found || e.as<Load>(); });
+        return found;
+    }
+
+    BoundsOverride running(const Affine& slack) const {
+        BoundsOverride ranged;
+        for (const auto& [atom, factor] : slack.terms)
+            for (const Expr& variable : variables_of(atom)) {
+                auto same = [&](const Expr& other) { return other.same(variable); };
+                if (is_index(variable) && std::none_of(fixed_.begin(), fixed_.end(), same))
+                    ranged[variable.id()] = bounds_of(variable);
+            }
+        return ranged;
+    }
+
+    Expr variable_;
+    std::vector<Expr> fixed_;
+};
+
+}  // namespace
+
+Tree cut_loops(const State& state, Tree tree, std::source_location where) {
+    auto is_cut = [](const LoopRecord& loop) { return !loop.cuts.empty() && loop.dead_step < 0; };
+    if (std::none_of(state.loops.begin(), state.loops.end(), is_cut)) return tree;
+    for (Nest& nest : tree.nests) nest.body = Cutter(state, where).cut(nest.body);
+    return tree;
+}
+
+std::vector<Expr> where_conditions_hold(const State& state, int loop, int stage, std::source_location where) {
+    Limits limits(state, loop);
+    for (const Nest& nest : build_tree(state, where).nests)
+        if (const For* found = find_loop(nest.body, loop))
+            see_conditions(found->body, stage, [&](const Binary& comparison) { limits.see(comparison); });
+    std::vector<Expr> positions;
+    const Expr& extent = state.loops[loop].extent;
+    if (limits.first.defined() && prove(limits.first <= 0) != true) positions.push_back(limits.first);
+    if (limits.behind.defined() && prove(limits.behind >= extent) != true) positions.push_back(limits.behind);
+    return positions;
+}
+
+namespace {
+
+const char* operator_text(BinaryOp op) {
+    switch (op) {
+        case BinaryOp::Add: return "+";
+        case BinaryOp::Sub: return "-";
+        case BinaryOp::Mul: return "*";
+        case BinaryOp::Div: return "/";
+        case BinaryOp::Mod: return "%";
+        case BinaryOp::Min: return "min";
+        case BinaryOp::Max: return "max";
+        default: return nullptr;
+    }
+}
+
+}  // namespace
+
+std::string saved_position(const State& state, const Expr& position) {
+    if (auto known = as_constant(position)) return std::to_string(*known);
+    if (const Variable* variable = position.as<Variable>()) {
+        if (variable->kind == VariableKind::Size) return "n:" + variable->name;
+        int loop = loop_of(state, position);
+        return loop < 0 ? "" : fmt::format("l{}", loop);
+    }
+    const Binary* node = position.as<Binary>();
+    if (!node || !operator_text(node->op)) return "";
+    std::string a = saved_position(state, node->a), b = saved_position(state, node->b);
+    return a.empty() || b.empty() ? "" : fmt::format("{} {} {}", operator_text(node->op), a, b);
+}
+
+std::string position_as_cpp(const State& state, const Expr& position) {
+    Substitution names;
+    for (const Expr& variable : variables_of(position))
+        if (int loop = loop_of(state, variable); loop >= 0)
+            names.emplace_back(variable, index_variable(fmt::format("s.index(l{})", loop)));
+    return to_string(substitute(position, names));
+}
+
+}  // namespace tw

@@ -1,0 +1,112 @@
+// From "each element looks at all terms" to "each term finds its element".
+#include <algorithm>
+
+#include "dsl/scattered.h"
+#include "dsl/simplify.h"
+#include "dsl/update.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+using State = Schedule::State;
+
+/// The terms over the axes that choose their element and the data axes that are left; other reduce axes stay.
+StageDefinition updates_of(const State& state, const StageDefinition& whole, const Scattered& terms) {
+    StageDefinition made;
+    made.name = unique_stage_name(state, whole.name + "_updates");
+    made.axes = terms.choosing;
+    for (const Expr& axis : whole.axes)
+        if (!terms.is_solved(axis)) made.axes.push_back(axis);
+    Expr value = terms.value;
+    std::vector<Expr> inside;
+    for (const Expr& axis : whole.reduce_axes)
+        if (!is_among(made.axes, axis)) made.reduce_axes.push_back(axis);
+    for (const Expr& condition : terms.conditions)
+        if (mentions_any(condition, made.reduce_axes)) inside.push_back(condition);
+    if (!inside.empty()) value = select_unchecked(all_of(inside), value, whole.reducer->identity[0]);
+    made.finish = {value};
+    if (!made.reduce_axes.empty()) {
+        made.reducer = whole.reducer;
+        made.accumulators = whole.accumulators;
+        Substitution operands{{whole.reducer->left[0], whole.accumulators[0]}, {whole.reducer->right[0], value}};
+        made.update = {contract(simplify(substitute(whole.reducer->combined[0], operands)))};
+        made.finish = whole.accumulators;
+    }
+    auto operation = std::make_shared<Operation>();
+    operation->name = made.name;
+    operation->where = whole.operation->where;
+    operation->axes = made.axes;
+    for (const Expr& axis : made.axes) operation->shape.push_back(axis.as<Variable>()->extent);
+    operation->outputs = {{value.type(), made.finish[0]}};
+    made.operation = operation;
+    return made;
+}
+
+void check_untouched(const Edit& edit, int stage) {
+    const StageRecord& record = edit.state.stages[stage];
+    bool untouched = record.relations.empty();
+    for (int id : record.order)
+        untouched = untouched && edit.state.loops[id].level == Level::Serial && attached_to(edit.state, id).empty();
+    user_check(
+        untouched, edit.where,
+        "scatter({}): its loops are replaced, but were split, fused, bound or have stages under them; do this step "
+        "before",
+        record.definition.name);
+}
+
+}  // namespace
+
+int scatter_atomically(Edit& edit, int reduction, BinaryOp combine, const Scattered& terms) {
+    const StageDefinition whole = edit.state.stages[reduction].definition;
+    StageDefinition updates = updates_of(edit.state, whole, terms);
+    std::vector<Expr> place, conditions;
+    for (const Expr& axis : whole.axes) place.push_back(terms.apply(axis));
+    for (const Expr& condition : terms.conditions)
+        if (!mentions_any(condition, updates.reduce_axes)) conditions.push_back(condition);
+    for (const Expr& condition : terms.inside()) conditions.push_back(condition);
+    int stage = add_stage(edit.state, std::move(updates), edit.step);
+    make_update(edit, stage, reduction, combine, place, all_of(conditions));
+    return stage;
+}
+
+bool Schedule::scatters(const StageRef& ref) const {
+    const StageDefinition& definition = state_->stages[(*this)[ref].id].definition;
+    return definition.reducer && scattered_terms(definition);
+}
+
+Stage Schedule::scatter(const StageRef& reduction, Combine combine, std::source_location where) {
+    Edit edit(state_, where);
+    State& state = edit.state;
+    int whole = edit.stage(reduction, "scatter");
+    const StageDefinition definition = state.stages[whole].definition;
+    const std::string& name = definition.name;
+    user_check(definition.reducer, where, "scatter({}): it is no reduction", name);
+    user_check(!definition.target, where,
+               "scatter({}): it updates elements of another stage already, atomically; scatter the reduction instead", name);
+    user_check(
+        definition.reduce_extents.empty(), where,
+        "scatter({}): data decide how long its reduction is, so its terms have no numbers; compute them as a tensor",
+        name);
+    user_check(state.stages[whole].attach < 0, where,
+               "scatter({}): it stands in another kernel, but finds its terms by kernels before; take it out", name);
+    check_untouched(edit, whole);
+    std::optional<Scattered> terms = scattered_terms(definition);
+    user_check(terms, where,
+               "scatter({}): no condition of its terms says which element they belong to; write them as "
+               "select(index == i, value, identity) with an index along {}",
+               name, tw::to_string(definition.reduce_axes[0]));
+    for (int id : state.stages[whole].order) state.loops[id].dead_step = edit.step;
+    int made = whole;
+    bool atomic = combine == Combine::Atomic;
+    if (atomic)
+        made = scatter_atomically(edit, whole, check_updates(edit, whole, fmt::format("scatter({})", name)), *terms);
+    else
+        sort_terms(edit, whole, *terms);
+    edit.commit(fmt::format("{}s.scatter({}{});", atomic ? fmt::format("Stage {} = ", stage_text(state, made)) : "",
+                            name, atomic ? ", Combine::Atomic" : ""),
+                fmt::format("scatter {}{}", whole, atomic ? " atomic" : ""));
+    return {made};
+}
+
+}  // namespace tw

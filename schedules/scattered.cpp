@@ -1,0 +1,35 @@
+#include "schedules/scattered.h"
+
+#include <algorithm>
+
+namespace tw::schedules {
+
+void schedule_fill(Schedule& s, const StageRef& stage) {
+    std::vector<Loop> loops = s.data_loops(stage);
+    if (loops.empty()) return;  // a scalar: one thread
+    auto [block, inside] = s.split(s.fuse(loops), 1024, Tail::Mask);
+    auto [lane_of, element] = s.split(inside, 4);
+    s.bind(block, grid.x);
+    s.bind(lane_of, thread);
+    s.bind(element, tw::vector);
+}
+
+void schedule_scattered_rows(Schedule& s, const Tensor& y, int64_t width, int64_t neighbours, Combine combine) {
+    Stage terms = s.scatter(y, combine);
+    if (combine == Combine::Atomic) schedule_fill(s, y);
+    int64_t vectors = (width + neighbours - 1) / neighbours;
+    int64_t threads = std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, 256);
+    auto [row, column] = s.loops<2>(terms);
+    auto [tile, inside] = s.split(column, threads * neighbours, Tail::Mask);
+    auto [lane, element] = s.split(inside, neighbours);
+    if (combine == Combine::Atomic)
+        s.order({row, tile, lane, element});
+    else
+        s.order({row, tile, lane, s.reduce(y), element});
+    s.bind(row, grid.x);
+    s.bind(tile, grid.y);
+    s.bind(lane, thread);
+    if (neighbours > 1) s.bind(element, tw::vector);
+}
+
+}  // namespace tw::schedules

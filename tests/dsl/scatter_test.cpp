@@ -1,0 +1,419 @@
+// Reductions whose terms, or parts of them, are combined with their result in memory.
+#include <gtest/gtest.h>
+
+#include "dsl/declare_scatter.h"
+#include "dsl/differentiate.h"
+#include "dsl/interpret.h"
+#include "dsl/schedule.h"
+#include "tests/support/expect_error.h"
+
+namespace tw {
+namespace {
+
+HostArray integers(Type type, const std::vector<int64_t>& shape, int64_t lo, int64_t hi, uint64_t seed) {
+    HostArray array = host_array(type, shape);
+    fill_integers(array, lo, hi, seed);
+    return array;
+}
+
+void expect_declared_values(const Schedule& s, const Bindings& bindings) {
+    std::vector<HostArray> got = interpret_tree(s.tree(), bindings), wanted = interpret_plain(s.outputs(), bindings);
+    for (size_t k = 0; k < got.size(); ++k) {
+        auto differs = difference(s.outputs()[k].name(), got[k], wanted[k], equal_values);
+        EXPECT_FALSE(differs) << *differs << "\n" << s.to_string();
+    }
+    EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
+}
+
+struct RowSums {
+    Tensor x = input("x", f32, {30, 7});
+    Axis k = reduce_axis("k", 30);
+    Tensor y = compute("y", {7}, [&](Expr j) { return sum(x(k, j), k); });
+    Tensor twice = compute("twice", {7}, [&](Expr j) { return sum(x(k, j), k) * 2.0; });
+    Tensor z = compute("z", {7}, [&](Expr j) { return y(j) + 1.0; });
+    Bindings bindings{.inputs = {{"x", integers(f32, {30, 7}, -9, 9, 5)}}, .sizes = {}, .scalars = {}};
+};
+
+TEST(AtomicParts, StandBetweenTheIdentityAndTheReaders) {
+    RowSums p;
+    Schedule s({p.z}, target("sm_90a"));
+    auto [ko, ki] = s.split(s.reduce(p.y), 8, Tail::Mask);
+    Stage parts = s.partial(p.y, ko, Combine::Atomic);
+    EXPECT_EQ(s.name(parts), "y_partial");
+    EXPECT_FALSE(s.deterministic());
+    EXPECT_NE(s.explain().find("in no fixed order: floats may differ by rounding, from run to run too"),
+              std::string::npos);
+    ASSERT_EQ(s.tree().nests.size(), 3u);
+    EXPECT_EQ(s.tree().nests[0].name, "y");
+    EXPECT_EQ(s.tree().nests[1].name, "y_partial");
+    EXPECT_NE(s.to_string().find("atomic y[i] += y_partial_sum"), std::string::npos) << s.to_string();
+    EXPECT_EQ(s.tree().workspaces.size(), 1u);
+    s.order({ko, s.data_loops(parts)[1]});
+    s.bind(ko, grid.x);
+    s.split(ki, 3, Tail::Mask);
+    expect_declared_values(s, p.bindings);
+}
+
+TEST(AtomicParts, OfAResultThatIsMoreThanTheSum) {
+    RowSums p;
+    Schedule s({p.twice}, target("sm_90a"));
+    s.partial(p.twice, s.reduce(p.twice), Combine::Atomic);
+    EXPECT_EQ(s.tree().nests.size(), 3u);
+    EXPECT_EQ(s.tree().nests[0].name, "twice_sum");
+    expect_declared_values(s, p.bindings);
+}
+
+TEST(AtomicParts, OfIntegersAreDeterministic) {
+    Tensor x = input("x", i32, {5, 40});
+    Axis k = reduce_axis("k", 40), l = reduce_axis("l", 40), m = reduce_axis("m", 40);
+    Tensor low = compute("low", {5}, [&](Expr i) { return reduce_min(x(i, k), k); });
+    Tensor high = compute("high", {5}, [&](Expr i) { return reduce_max(x(i, l), l); });
+    Tensor total = compute("total", {5}, [&](Expr i) { return sum(cast(i64, x(i, m)), m); });
+    Schedule s({low, high, total}, target("sm_90a"));
+    for (const Tensor& t : {low, high, total}) s.partial(t, s.split(s.reduce(t), 16, Tail::Mask)[0], Combine::Atomic);
+    EXPECT_TRUE(s.deterministic());
+    expect_declared_values(s, {.inputs = {{"x", integers(i32, {5, 40}, -1000, 1000, 3)}}, .sizes = {}, .scalars = {}});
+}
+
+TEST(AtomicPartsErrors, NameWhatToDo) {
+    RowSums p;
+    Axis k = reduce_axis("k", 30);
+    Tensor most = compute("most", {7}, [&](Expr j) { return reduce_max(p.x(k, j), k); });
+    Schedule s({p.z, most}, target("sm_90a"));
+    EXPECT_ERROR(s.partial(most, s.reduce(most), Combine::Atomic),
+                 "partial(most, k): no atomic operation combines by 'max' in f32; atomics add f32");
+    auto [ko, ki] = s.split(s.reduce(p.y), 8, Tail::Mask);
+    Stage parts = s.partial(p.y, ko, Combine::Atomic);
+    EXPECT_ERROR(s.partial(parts, ki, Combine::Atomic), "'y_partial' already updates the elements of 'y' atomically");
+    EXPECT_ERROR(s.inline_stage(p.y), "inline_stage(y): its elements are made by atomic updates");
+    EXPECT_ERROR(s.at(p.y, s.loops<1>(p.z)[0]),
+                 "'y' cannot stand under a loop or leave global memory: 'y_partial' updates");
+    EXPECT_ERROR(s.at(p.z, s.data_loops(parts)[0]),
+                 "'z' reads 'y', whose elements are complete only behind the kernel");
+    Schedule both({p.y, p.z}, target("sm_90a"));
+    both.partial(p.y, both.reduce(p.y), Combine::Atomic);
+    EXPECT_ERROR(both.at(p.z, both.loops<1>(p.y)[0]), "it cannot stand in the kernel 'y'");
+    s.partial(parts, ki);  // in a workspace of their own
+    expect_declared_values(s, p.bindings);
+}
+
+/// d[ids[r], e] += x[r, e]
+struct Rows {
+    int64_t rows, indices, columns;
+    Tensor ids = input("ids", i32, {indices}), x = input("x", f32, {indices, columns});
+    Axis r = reduce_axis("r", indices);
+    Tensor d = compute("d", {rows, columns}, [&](Expr i, Expr e) { return sum(select(ids(r) == i, x(r, e), 0.0), r); });
+    Bindings bindings{
+        .inputs = {{"ids", integers(i32, {indices}, -1, rows, 7)}, {"x", integers(f32, {indices, columns}, -9, 9, 8)}},
+        .sizes = {},
+        .scalars = {}};
+};
+
+TEST(Scatter, SendsTermsToTheirElements) {
+    for (auto [rows, indices, columns] :
+         {std::array<int64_t, 3>{13, 40, 5}, {1, 9, 1}, {40, 3, 2}, {5, 0, 3}, {0, 4, 2}}) {
+        Rows p{rows, indices, columns};
+        Schedule s({p.d}, target("sm_90a"));
+        Stage updates = s.scatter(p.d, Combine::Atomic);
+        EXPECT_FALSE(s.deterministic());
+        auto [r, e] = s.loops<2>(updates);
+        auto [block, inside] = s.split(r, 4, Tail::Mask);
+        s.bind(block, grid.x);
+        s.bind(inside, thread);
+        expect_declared_values(s, p.bindings);  // -1 and `rows` go nowhere
+    }
+}
+
+TEST(Scatter, KeepsTheReduceAxesThatChooseNoElement) {
+    Tensor ids = input("ids", i32, {20}), x = input("x", f32, {20, 6});
+    Axis r = reduce_axis("r", 20), k = reduce_axis("k", 6);
+    Tensor d = compute("d", {9}, [&](Expr i) {
+        return sum(select(x(r, k) > 0 && cast(i64, ids(r)) - 2 == i && r > 3, x(r, k) * 2.0, 0.0), {r, k}) + 1.0;
+    });
+    Schedule s({d}, target("sm_90a"));
+    Stage updates = s.scatter(d, Combine::Atomic);
+    EXPECT_EQ(s.loops<1>(updates).size(), 1u);
+    EXPECT_TRUE(s.reduces(updates));
+    expect_declared_values(s,
+                           {.inputs = {{"ids", integers(i32, {20}, 0, 12, 1)}, {"x", integers(f32, {20, 6}, -9, 9, 2)}},
+                            .sizes = {},
+                            .scalars = {}});
+}
+
+TEST(Scatter, Counts) {
+    Tensor ids = input("ids", i32, {50});
+    Axis r = reduce_axis("r", 50), q = reduce_axis("q", 50);
+    Tensor counts = compute("counts", {8}, [&](Expr i) { return sum(cast(i32, ids(r) == i), r); });
+    Tensor last = compute("last", {8}, [&](Expr i) {
+        return reduce_max(select(ids(q) == i, q, std::numeric_limits<int64_t>::min()), q);
+    });
+    Schedule s({counts, last}, target("sm_90a"));
+    s.scatter(counts, Combine::Atomic);
+    s.scatter(last, Combine::Atomic);
+    EXPECT_TRUE(s.deterministic());
+    expect_declared_values(s, {.inputs = {{"ids", integers(i32, {50}, 0, 7, 1)}}, .sizes = {}, .scalars = {}});
+}
+
+TEST(Scatter, OfTheGradientOfAGather) {
+    Tensor w = input("w", f32, {11, 4}), ids = input("ids", i32, {3, 7}), dy = input("dy", f32, {3, 7, 4});
+    Tensor y = compute("y", {3, 7, 4}, [&](Expr b, Expr t, Expr e) { return w(ids(b, t), e); });
+    Tensor d = gradients(y, dy, {w})[0];
+    Schedule s({d}, target("sm_90a"));
+    Schedule sorted = s;
+    s.scatter(d, Combine::Atomic);
+    expect_declared_values(
+        s, {.inputs = {{"ids", integers(i32, {3, 7}, 0, 10, 1)}, {"dy", integers(f32, {3, 7, 4}, -9, 9, 2)}},
+            .sizes = {},
+            .scalars = {}});
+}
+
+TEST(Scatter, SortsTermsIntoTheDeclaredOrder) {
+    for (auto [rows, indices, columns] :
+         {std::array<int64_t, 3>{13, 40, 5}, {1, 9, 1}, {300, 2100, 1}, {5, 0, 3}, {0, 4, 2}, {256, 30, 2}}) {
+        Rows p{rows, indices, columns};
+        fill_uniform(p.bindings.inputs["x"], -1, 1, 3);  // rounding shows any other order
+        Schedule s({p.d}, target("sm_90a"));
+        s.scatter(p.d);
+        EXPECT_TRUE(s.deterministic());
+        auto [i, e] = s.loops<2>(p.d);
+        s.bind(i, grid.x);
+        s.bind(e, thread);
+        expect_declared_values(s, p.bindings);
+        auto [to, ti] = s.split(s.reduce(p.d), 4, Tail::Mask);
+        s.bind(ti, thread);
+        fill_integers(p.bindings.inputs["x"], -9, 9, 3);
+        expect_declared_values(s, p.bindings);
+    }
+}
+
+TEST(Scatter, SortsTermsOfNamedSizes) {
+    Expr v = size("v", {.min = 0, .max = 700}), n = size("n", {.min = 0, .max = 3000});
+    Tensor ids = input("ids", i32, {n}), x = input("x", f32, {n, 2});
+    Axis r = reduce_axis("r", n);
+    Tensor d = compute("d", {v, 2}, [&](Expr i, Expr e) { return sum(select(ids(r) == i, x(r, e), 0.0), r); });
+    Schedule s({d}, target("sm_90a"));
+    s.scatter(d);
+    for (auto [rows, terms] : {std::pair<int64_t, int64_t>{600, 1500}, {1, 30}, {7, 0}, {0, 5}})
+        expect_declared_values(
+            s, {.inputs = {{"ids", integers(i32, {terms}, -1, rows, 1)}, {"x", integers(f32, {terms, 2}, -9, 9, 2)}},
+                .sizes = {{"v", rows}, {"n", terms}},
+                .scalars = {}});
+}
+
+TEST(Scatter, NeedsAReducerThatIsOneOperation) {
+    Tensor ids = input("ids", i32, {20}), x = input("x", u32, {3, 20, 2});
+    Axis k = reduce_axis("k", 3), r = reduce_axis("r", 20), q = reduce_axis("q", 2);
+    Reducer last = make_reducer(
+        "last", {constant(u32, 0)}, [](auto& a, auto& b) { return std::vector<Expr>{select(b[0] == 0, a[0], b[0])}; },
+        false);
+    Tensor d = compute("d", {6}, [&](Expr i) {
+        return reduce(last, {select(ids(r) == i, x(k, r, q), constant(u32, 0))}, {k, r, q})[0];
+    });
+    Schedule s({d}, target("sm_90a"));
+    EXPECT_FALSE(s.scatters(d));
+}
+
+/// Two solved axes, a batch that the index depends on, a term's own condition, an axis that chooses nothing.
+TEST(Scatter, SortsByAllThatChoosesTheElement) {
+    Tensor ids = input("ids", i32, {3, 20}), to = input("to", i32, {20}), x = input("x", f32, {3, 20, 4});
+    Axis r = reduce_axis("r", 20), k = reduce_axis("k", 4);
+    Tensor d = compute("d", {3, 6, 5}, [&](Expr b, Expr i, Expr j) {
+        return sum(select(ids(b, r) == i && x(b, r, k) > -5 && to(r) + 1 == j && r > 2, x(b, r, k) * cast(f32, j), 0.0),
+                   {r, k}) *
+               2.0;
+    });
+    Bindings bindings{.inputs = {{"ids", integers(i32, {3, 20}, 0, 6, 1)},
+                                 {"to", integers(i32, {20}, -2, 4, 2)},
+                                 {"x", integers(f32, {3, 20, 4}, -9, 9, 2)}},
+                      .sizes = {},
+                      .scalars = {}};
+    for (Combine combine : {Combine::Workspace, Combine::Atomic}) {
+        Schedule s({d}, target("sm_90a"));
+        s.scatter(d, combine);
+        expect_declared_values(s, bindings);
+    }
+}
+
+TEST(DeclaredScatter, CombinesInRowMajorOrder) {
+    constexpr int64_t V = 6, P = 25, D = 3;
+    Tensor ids = input("ids", i32, {P}), x = input("x", f32, {P, D});
+    Axis p = reduce_axis("p", P), j = reduce_axis("j", D);
+    Bindings bindings{
+        .inputs = {{"ids", integers(i32, {P}, -1, V, 1)}, {"x", host_array(f32, {P, D})}}, .sizes = {}, .scalars = {}};
+    fill_uniform(bindings.inputs["x"], -1, 1, 2);
+    for (Reduction reduction : {Reduction(sum), Reduction(reduce_max), Reduction(reduce_min)}) {
+        Tensor d = scatter("d", {V, D}, reduction, {ids(p), j}, x(p, j), {p, j});
+        HostArray got = interpret_plain({d}, bindings)[0];
+        std::vector<float> wanted(V * D, reduction == Reduction(sum)          ? 0.0f
+                                         : reduction == Reduction(reduce_max) ? -INFINITY
+                                                                              : INFINITY);
+        for (int64_t q = 0; q < P; ++q)
+            for (int64_t c = 0; c < D; ++c) {
+                int64_t word = bindings.inputs["ids"].at({q}).integer;
+                if (word < 0 || word >= V) continue;
+                float &to = wanted[word * D + c], term = static_cast<float>(bindings.inputs["x"].at({q, c}).real);
+                to = reduction == Reduction(sum)          ? to + term
+                     : reduction == Reduction(reduce_max) ? std::max(to, term)
+                                                          : std::min(to, term);
+            }
+        for (int64_t w = 0; w < V; ++w)
+            for (int64_t c = 0; c < D; ++c) EXPECT_EQ(got.at({w, c}).real, wanted[w * D + c]);
+        Schedule s({d}, target("sm_90a"));
+        EXPECT_TRUE(s.scatters(d));
+        s.scatter(d);
+        expect_declared_values(s, bindings);
+    }
+}
+
+TEST(DeclaredScatter, HasAGatherAsItsGradient) {
+    Tensor ids = input("ids", i32, {25}), x = input("x", f32, {25, 3}), dd = input("dd", f32, {6, 3});
+    Axis p = reduce_axis("p", 25), j = reduce_axis("j", 3);
+    Tensor d = scatter("d", {6, 3}, sum, {ids(p), j}, x(p, j) * 2.0, {p, j});
+    Tensor dx = gradients(d, dd, {x})[0];
+    EXPECT_EQ(to_string(*dx.operation()).find("sum"), std::string::npos) << to_string(*dx.operation());
+    Bindings bindings{.inputs = {{"ids", integers(i32, {25}, -1, 6, 1)}, {"dd", integers(f32, {6, 3}, -9, 9, 2)}},
+                      .sizes = {},
+                      .scalars = {}};
+    HostArray got = interpret_plain({dx}, bindings)[0];
+    for (int64_t q = 0; q < 25; ++q)
+        for (int64_t c = 0; c < 3; ++c) {
+            int64_t word = bindings.inputs["ids"].at({q}).integer;
+            double wanted = word < 0 || word >= 6 ? 0 : 2 * bindings.inputs["dd"].at({word, c}).real;
+            EXPECT_EQ(got.at({q, c}).real, wanted) << q << ", " << c;
+        }
+}
+
+TEST(DeclaredScatterErrors, NameWhatToDo) {
+    Tensor ids = input("ids", i32, {25}), x = input("x", f32, {25, 3});
+    Axis p = reduce_axis("p", 25), j = reduce_axis("j", 3);
+    EXPECT_ERROR(scatter("d", {6, 3}, sum, {ids(p)}, x(p, j), {p, j}), "scatter 'd': 1 indices for 2 dimensions");
+    EXPECT_ERROR(scatter("d", {25, 3}, sum, {p, j}, x(p, j), {p, j}), "scatter 'd': every axis is an index of its own");
+}
+
+TEST(ScatterErrors, NameWhatToDo) {
+    Rows p{5, 6, 3};
+    Tensor twice = compute("twice", {5, 3}, [&](Expr i, Expr e) { return p.d(i, e) * 2.0; });
+    Axis k = reduce_axis("k", 3);
+    Tensor sums = compute("sums", {5}, [&](Expr i) { return sum(twice(i, k), k); });
+    Schedule s({sums}, target("sm_90a"));
+    EXPECT_ERROR(s.scatter(twice), "scatter(twice): it is no reduction");
+    EXPECT_ERROR(s.scatter(sums), "scatter(sums): no condition of its terms says which element they belong to");
+    Schedule split = s;
+    split.split(split.reduce(p.d), 2);
+    EXPECT_ERROR(split.scatter(p.d), "scatter(d): its loops are replaced, but were split");
+    s.at(p.d, s.loops<2>(twice)[0]);
+    EXPECT_ERROR(s.scatter(p.d), "scatter(d): it stands in another kernel");
+}
+
+/// y[i, j] = sum of the entries of row i of a sparse matrix times rows of x
+struct SparseProduct {
+    Tensor offsets = input("offsets", i32, {6}), values = input("values", f32, {20}), place = input("place", i32, {20});
+    Tensor x = input("x", f32, {9, 4});
+    Tensor y = compute("y", {5, 4}, [&](Expr i, Expr j) {
+        Axis r = reduce_axis("r", offsets(i + 1) - offsets(i));
+        return sum(values(offsets(i) + r) * x(place(offsets(i) + r), j), r);
+    });
+    Bindings bindings{.inputs = {{"offsets", host_array(i32, {6})},
+                                 {"values", integers(f32, {20}, -9, 9, 1)},
+                                 {"place", integers(i32, {20}, 0, 8, 2)},
+                                 {"x", integers(f32, {9, 4}, -9, 9, 3)}},
+                      .sizes = {},
+                      .scalars = {}};
+    SparseProduct() {
+        int64_t ends[] = {0, 3, 3, 14, 15, 20};
+        for (int64_t i = 0; i < 6; ++i) bindings.inputs["offsets"].set({i}, {Type::I32, 0, ends[i]});
+    }
+};
+
+TEST(LoadedExtents, OfASparseProduct) {
+    SparseProduct p;
+    auto number = [&](const char* name, const std::vector<int64_t>& at) {
+        Value value = p.bindings.inputs.at(name).at(at);
+        return is_float(value.type) ? value.real : static_cast<double>(value.integer);
+    };
+    HostArray got = interpret_plain({p.y}, p.bindings)[0];
+    for (int64_t i = 0; i < 5; ++i)
+        for (int64_t j = 0; j < 4; ++j) {
+            double wanted = 0;
+            for (auto t = static_cast<int64_t>(number("offsets", {i})); t < number("offsets", {i + 1}); ++t)
+                wanted += number("values", {t}) * number("x", {static_cast<int64_t>(number("place", {t})), j});
+            EXPECT_EQ(got.at({i, j}).real, wanted);
+        }
+    Schedule s({p.y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(p.y);
+    auto [ro, ri] = s.split(s.reduce(p.y), 4, Tail::Mask);
+    s.bind(i, thread);
+    s.order({i, ro, j, ri});
+    s.stage(p.y, p.values, Memory::Shared, ro);
+    expect_declared_values(s, p.bindings);
+    Schedule cut({p.y}, target("sm_90a"));  // the last block has rows that are not there
+    Loop columns = cut.loops<2>(p.y)[1];
+    auto [rows, row] = cut.split(cut.loops<2>(p.y)[0], 3, Tail::Mask);
+    auto [part, term] = cut.split(cut.reduce(p.y), 2, Tail::Mask);
+    cut.order({rows, row, part, term, columns});
+    expect_declared_values(cut, p.bindings);
+}
+
+TEST(LoadedExtents, FollowTheAxesOfACopy) {
+    SparseProduct p;
+    Tensor z = with_gradient(p.y, {p.x}, [&](const Tensor&, const Tensor& dy) {
+        return std::vector<Tensor>{compute("dx", {9, 4}, [&](Expr i, Expr j) { return dy(0, j) * cast(f32, i); })};
+    });
+    EXPECT_EQ(interpret_plain({z}, p.bindings)[0].bytes, interpret_plain({p.y}, p.bindings)[0].bytes);
+    Schedule s({z}, target("sm_90a"));
+    expect_declared_values(s, p.bindings);
+    EXPECT_EQ(gradients(z, input("dz", f32, {5, 4}), {p.x})[0].name(), "dx");
+    EXPECT_ERROR(gradients(p.y, input("dy", f32, {5, 4}), {p.x}),
+                 "data decide how long the reduction of 'y' over 'r' is");
+}
+
+TEST(ScatterErrors, TermsWithoutNumbers) {
+    SparseProduct p;
+    Tensor d = compute("d", {9}, [&](Expr i) {
+        Axis r = reduce_axis("r", p.offsets(3));
+        return sum(select(p.place(r) == i, p.values(r), 0.0), r);
+    });
+    Schedule s({d}, target("sm_90a"));
+    EXPECT_ERROR(s.scatter(d), "scatter(d): data decide how long its reduction is");
+    EXPECT_ERROR(replay("tilewright trace 1\nscatter 0 quickly\n", {d}, target("sm_90a")),
+                 "\"quickly\" is no way to combine");
+}
+
+TEST(LoadedExtents, DependOnNoOtherAxisOfTheReduction) {
+    SparseProduct p;
+    Axis k = reduce_axis("k", 5), r = reduce_axis("r", p.offsets(k));
+    EXPECT_ERROR(sum(p.values(p.offsets(k) + r), {k, r}), "axis 'k' decides how long axis 'r' is");
+}
+
+TEST(ScatterErrors, LoopsThatDataBound) {
+    Rows p{5, 6, 3};
+    Schedule s({p.d}, target("sm_90a"));
+    s.scatter(p.d);
+    auto [i, e] = s.loops<2>(p.d);
+    Loop t = s.reduce(p.d);
+    EXPECT_ERROR(s.bind(t, thread), "is not constant; split it and bind the inner loop");
+    EXPECT_ERROR(s.order({t, i}), "loop 't' of 'd' must stand inside of 'i', which decides how many iterations it has");
+    EXPECT_ERROR(s.partial(p.d, t), "partial(d, t): data decide how many terms an element has");
+    s.order({t, e});
+    Stage offsets = [&] {
+        for (Stage stage : s.all_stages())
+            if (s.name(stage) == "d_offsets") return stage;
+        return Stage{};
+    }();
+    EXPECT_ERROR(s.at(offsets, i), "'d_offsets' must stay a kernel of its own: its elements decide how long loop 't'");
+    auto [to, ti] = s.split(t, 2, Tail::Mask);
+    EXPECT_ERROR(s.fuse(to, ti), "loops 'to' and 'ti' of 'd' cannot be fused: data decide");
+    expect_declared_values(s, p.bindings);
+}
+
+TEST(ScatterErrors, OfUpdates) {
+    Tensor x = input("x", f32, {48, 11});
+    Axis r = reduce_axis("r", 48);
+    Tensor columns = compute("columns", {11}, [&](Expr i) { return sum(x(r, i), r) + 1.0; });
+    Schedule s({columns}, target("sm_90a"));
+    Stage parts = s.partial(columns, s.reduce(columns), Combine::Atomic);
+    EXPECT_ERROR(s.scatter(parts), "it updates elements of another stage already, atomically");
+}
+
+}  // namespace
+}  // namespace tw

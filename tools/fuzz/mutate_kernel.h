@@ -1,0 +1,33 @@
+// Wrong kernels made of right ones: every place of the thread IR where a code generator could have erred, altered.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "codegen/thread_ir.h"
+
+namespace tw::fuzz {
+
+enum class MutationKind {
+    Barrier,     ///< removed
+    ReadIndex,   ///< of a load, or an offset that a let names: one more, one less, another stride
+    WriteIndex,  ///< of a store
+    Mask,        ///< a bound one more or one less, negated, always true, a part left out
+    Extent,      ///< of a loop, of the grid or of the block: one more, one less
+    Stage,       ///< another buffer of a ring, another initial value, an array with one row less, a store left out
+    Operator,    ///< another operation, operands exchanged, an operation left out
+    Exchange,    ///< with another lane
+};
+inline constexpr int kNumMutationKinds = 8;
+/// "barrier", "read index", ...
+std::string to_string(MutationKind kind);
+
+struct Mutant {
+    MutationKind kind;
+    std::string text;  ///< what was altered: "a[row * 37 + k]: 37 -> 38"
+    codegen::ThreadKernel kernel;
+};
+
+/// Every mutant of a kernel that is about to be printed, in program order.
+std::vector<Mutant> mutants_of(const codegen::ThreadKernel& kernel);
+
+}  // namespace tw::fuzz

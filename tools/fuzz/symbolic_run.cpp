@@ -1,0 +1,341 @@
+#include "tools/fuzz/symbolic_run.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "codegen/thread_walk.h"
+#include "dsl/check_bindings.h"
+#include "ops/bound_arguments.h"
+#include "support/error.h"
+
+namespace tw::fuzz {
+namespace {
+
+using namespace codegen;  // NOLINT: the thread IR is all that this file is about
+
+constexpr Term kUnwritten = -1;
+constexpr int kWarp = 32;
+
+/// Threads of a block, ascending, and a value for each of them.
+using Threads = std::vector<int>;
+using Values = std::vector<Term>;
+
+class SymbolicRun {
+public:
+    SymbolicRun(Terms& terms, const ThreadKernel& kernel, const Bindings& sizes)
+        : terms_(terms), kernel_(kernel), sizes_(sizes) {}
+
+    Stored run() {
+        for (size_t a = 0; a < kernel_.arguments.size(); ++a) add_argument(kernel_.arguments[a], static_cast<int>(a));
+        int64_t grid[3] = {1, 1, 1};
+        for (int d = 0; d < 3; ++d)
+            if (kernel_.grid[d].defined()) grid[d] = extent_of(kernel_.grid[d], sizes_);
+        Threads all(static_cast<size_t>(kernel_.threads));
+        for (size_t t = 0; t < all.size(); ++t) all[t] = static_cast<int>(t);
+        for (int64_t z = 0; z < grid[2]; ++z)
+            for (int64_t y = 0; y < grid[1]; ++y)
+                for (int64_t x = 0; x < grid[0]; ++x) {
+                    block_[0] = x, block_[1] = y, block_[2] = z;
+                    for (const codegen::Buffer& buffer : kernel_.shared)
+                        local_[buffer.get()].assign(elements_of(*buffer), kUnwritten);
+                    run(kernel_.body, all);
+                }
+        Stored stored;
+        for (const auto& [array, memory] : global_) {
+            for (size_t e = 0; e < memory.elements.size(); ++e)
+                if (terms_.is_undefined(memory.elements[e]))
+                    throw Misuse{fmt::format("element {} of '{}' depends on what nobody wrote", e, array->name)};
+            stored[array->name] = memory.elements;
+        }
+        return stored;
+    }
+
+private:
+    struct GlobalMemory {
+        int number;
+        bool written;
+        std::vector<Term> elements;
+    };
+
+    static size_t elements_of(const BufferNode& buffer) {
+        int64_t elements = 1;
+        for (const Expr& extent : buffer.shape) elements *= require_constant(extent);
+        return static_cast<size_t>(elements);
+    }
+
+    void add_argument(const codegen::Buffer& buffer, int number) {
+        const BufferNode* array = array_of(buffer, kernel_);
+        auto [entry, is_new] = global_.try_emplace(array, GlobalMemory{number, false, {}});
+        entry->second.written = entry->second.written || kernel_.written[static_cast<size_t>(number)];
+        if (!is_new) return;
+        int64_t elements = bytes_spanned(*buffer, sizes_) / bytes_of(buffer->type);
+        for (int64_t e = 0; e < elements; ++e) entry->second.elements.push_back(terms_.symbol(buffer->type, number, e));
+    }
+
+    // Statements.
+
+    void run(const ThreadStmt& stmt, const Threads& threads) {
+        if (threads.empty()) return;
+        std::visit([&](const auto& node) { run(node, threads); }, (*stmt).kind);
+    }
+
+    void run(const ThreadBlock& block, const Threads& threads) {
+        for (const ThreadStmt& stmt : block.stmts) run(stmt, threads);
+    }
+
+    void run(const ThreadLoop& loop, Threads threads) {
+        Values extents = eval(loop.extent, threads);
+        for (int64_t i = 0; !threads.empty(); ++i) {
+            Threads left;
+            Values left_extents;
+            for (size_t t = 0; t < threads.size(); ++t) {
+                if (i >= known(extents[t], "a loop's extent")) continue;
+                left.push_back(threads[t]);
+                left_extents.push_back(extents[t]);
+            }
+            threads = std::move(left), extents = std::move(left_extents);
+            define(loop.variable, threads, Values(threads.size(), terms_.integer(loop.variable.type(), i)));
+            run(loop.body, threads);
+        }
+    }
+
+    void run(const ThreadIf& branch, const Threads& threads) {
+        Values conditions = eval(branch.condition, threads);
+        Threads inside;
+        for (size_t t = 0; t < threads.size(); ++t)
+            if (known(conditions[t], "a condition")) inside.push_back(threads[t]);
+        run(branch.body, inside);
+    }
+
+    void run(const ThreadLet& let, const Threads& threads) { define(let.variable, threads, eval(let.value, threads)); }
+
+    void run(const ThreadDeclare& declare, const Threads&) {
+        local_[declare.buffer.get()].assign(elements_of(*declare.buffer) * static_cast<size_t>(kernel_.threads),
+                                            kUnwritten);
+    }
+
+    void run(const ThreadStore& store, const Threads& threads) {
+        Values values = eval(store.value, threads);
+        std::vector<int64_t> places = places_of(store.to, threads, 0);
+        for (size_t t = 0; t < threads.size(); ++t) memory_of(store.to)[static_cast<size_t>(places[t])] = values[t];
+    }
+
+    void run(const ThreadWide& wide, const Threads& threads) {
+        std::vector<Values> values;
+        for (int w = 0; w < wide.width; ++w) values.push_back(read(wide.from, threads, w));
+        for (int w = 0; w < wide.width; ++w) {
+            std::vector<int64_t> places = places_of(wide.to, threads, w);
+            for (size_t t = 0; t < threads.size(); ++t)
+                memory_of(wide.to)[static_cast<size_t>(places[t])] = values[static_cast<size_t>(w)][t];
+        }
+    }
+
+    void run(const ThreadBarrier&, const Threads&) {}
+    void run(const ThreadComment&, const Threads&) {}
+
+    // Memory.
+
+    std::vector<Term>& memory_of(const Access& access) {
+        if (access.buffer->memory == Memory::Global) return global_.at(array_of(access.buffer, kernel_)).elements;
+        return local_.at(access.buffer.get());
+    }
+
+    /// Where each thread's element stands in memory_of.
+    std::vector<int64_t> places_of(const Access& access, const Threads& threads, int further) {
+        const BufferNode& buffer = *access.buffer;
+        std::vector<int64_t> places(threads.size(), 0);
+        for (size_t d = 0; d < access.indices.size(); ++d) {
+            Values indices = eval(access.indices[d], threads);
+            bool last = d + 1 == access.indices.size();
+            for (size_t t = 0; t < threads.size(); ++t) {
+                int64_t index = known(indices[t], "an address") + (last ? further : 0);
+                if (buffer.memory == Memory::Global) {
+                    places[t] = index;
+                    continue;
+                }
+                int64_t extent = require_constant(buffer.shape[d]);
+                if (index < 0 || index >= extent) outside(buffer, d, index, extent);
+                places[t] = places[t] * extent + index;
+            }
+        }
+        if (buffer.memory == Memory::Registers)
+            for (size_t t = 0; t < threads.size(); ++t)
+                places[t] += threads[t] * static_cast<int64_t>(elements_of(buffer));
+        auto size = static_cast<int64_t>(memory_of(access).size());
+        for (int64_t place : places)
+            if (place < 0 || place >= size)
+                throw Misuse{fmt::format("element {} of '{}', which has {}", place, buffer.name, size)};
+        return places;
+    }
+
+    [[noreturn]] static void outside(const BufferNode& buffer, size_t d, int64_t index, int64_t extent) {
+        throw Misuse{fmt::format("index {} of '{}' is {}, its extent {}", d, buffer.name, index, extent)};
+    }
+
+    Values read(const Access& access, const Threads& threads, int further = 0) {
+        if (auto gathered = gather(access, threads)) return *gathered;
+        Values values;
+        std::vector<int64_t> places = places_of(access, threads, further);
+        std::vector<Term>& memory = memory_of(access);
+        for (int64_t place : places) {
+            Term& element = memory[static_cast<size_t>(place)];
+            values.push_back(element == kUnwritten ? terms_.undefined(access.buffer->type) : element);
+        }
+        return values;
+    }
+
+    /// Elements of memory that nobody writes, at indices that depend on data.
+    std::optional<Values> gather(const Access& access, const Threads& threads) {
+        if (access.buffer->memory != Memory::Global || !reads_memory_or_data(access.indices[0])) return {};
+        const GlobalMemory& memory = global_.at(array_of(access.buffer, kernel_));
+        Values indices = eval(access.indices[0], threads), values;
+        bool depends = std::any_of(indices.begin(), indices.end(), [&](Term index) { return !terms_.value(index); });
+        if (!depends) return {};
+        if (memory.written) throw Undecided{"an address depends on data"};
+        for (Term index : indices) values.push_back(terms_.element(access.buffer->type, memory.number, index));
+        return values;
+    }
+
+    bool reads_memory_or_data(const Expr& index) const {
+        bool found = reads_memory(index);
+        for (const Expr& variable : variables_of(index)) found = found || data_.count(variable.id()) > 0;
+        return found;
+    }
+
+    // Expressions.
+
+    int64_t known(Term term, const char* what) const {
+        auto value = terms_.value(term);
+        if (!value) throw Undecided{fmt::format("{} depends on data", what)};
+        return *value;
+    }
+
+    void define(const Expr& variable, const Threads& threads, const Values& values) {
+        std::vector<Term>& all = variables_[variable.id()];
+        all.resize(static_cast<size_t>(kernel_.threads), kUnwritten);
+        for (size_t t = 0; t < threads.size(); ++t) {
+            all[static_cast<size_t>(threads[t])] = values[t];
+            if (!terms_.value(values[t])) data_.insert(variable.id());
+        }
+    }
+
+    Values eval(const Expr& expr, const Threads& threads) {
+        Type type = expr.type();
+        if (auto integer = expr.as<IntConstant>()) return Values(threads.size(), terms_.integer(type, integer->value));
+        if (auto real = expr.as<FloatConstant>()) return Values(threads.size(), terms_.real(type, real->value));
+        if (expr.as<Variable>()) return variable(expr, threads);
+        if (auto load = expr.as<Load>()) return read({load->buffer, load->indices}, threads);
+        if (auto choice = expr.as<Select>()) return select(*choice, type, threads);
+        if (auto operation = expr.as<Binary>()) return binary(*operation, type, threads);
+        if (auto exchange = expr.as<Exchange>()) return exchanged(*exchange, type, threads);
+        std::vector<Values> kids;
+        for (const Expr& kid : children(expr)) kids.push_back(eval(kid, threads));
+        Values values;
+        for (size_t t = 0; t < threads.size(); ++t) {
+            if (auto operation = expr.as<Unary>()) values.push_back(terms_.unary(operation->op, type, kids[0][t]));
+            if (expr.as<Cast>()) values.push_back(terms_.cast(type, kids[0][t]));
+            if (expr.as<Fma>()) values.push_back(terms_.fma(type, kids[0][t], kids[1][t], kids[2][t]));
+        }
+        internal_check(values.size() == threads.size(), "no terms for {}", to_string(expr));
+        return values;
+    }
+
+    Values variable(const Expr& expr, const Threads& threads) {
+        Values values;
+        const Variable& variable = *expr.as<Variable>();
+        for (int thread : threads) values.push_back(value_in(expr, variable, thread));
+        return values;
+    }
+
+    Term value_in(const Expr& expr, const Variable& variable, int thread) {
+        if (expr.same(kernel_.thread)) return terms_.integer(expr.type(), thread);
+        for (int d = 0; d < 3; ++d)
+            if (expr.same(kernel_.block[d])) return terms_.integer(expr.type(), block_[d]);
+        if (variable.kind == VariableKind::Size) return terms_.integer(expr.type(), bound_size(expr, sizes_));
+        if (variable.kind == VariableKind::Scalar) {
+            for (size_t s = 0; s < kernel_.scalars.size(); ++s)
+                if (kernel_.scalars[s].same(expr)) return terms_.symbol(expr.type(), -1, static_cast<int64_t>(s));
+        }
+        return variables_.at(expr.id()).at(static_cast<size_t>(thread));
+    }
+
+    /// Only the side that is chosen, or both where data choose.
+    Values select(const Select& choice, Type type, const Threads& threads) {
+        Values conditions = eval(choice.condition, threads);
+        auto on_side = [&](const Expr& side, bool yes) {
+            auto taken = [&](size_t t) { return terms_.value(conditions[t]).value_or(yes) == int64_t{yes}; };
+            return eval_where(side, threads, taken);
+        };
+        Values yes = on_side(choice.yes, true), no = on_side(choice.no, false), values;
+        for (size_t t = 0; t < threads.size(); ++t) {
+            auto decided = terms_.value(conditions[t]);
+            values.push_back(decided ? (*decided ? yes[t] : no[t]) : terms_.select(type, conditions[t], yes[t], no[t]));
+        }
+        return values;
+    }
+
+    Values binary(const Binary& operation, Type type, const Threads& threads) {
+        Values left = eval(operation.a, threads), values;
+        auto needed = [&](size_t t) {
+            auto decided = terms_.value(left[t]);
+            if (operation.op == BinaryOp::And) return decided.value_or(1) != 0;
+            if (operation.op == BinaryOp::Or) return decided.value_or(0) == 0;
+            return true;
+        };
+        Values right = eval_where(operation.b, threads, needed);
+        for (size_t t = 0; t < threads.size(); ++t)
+            values.push_back(needed(t) ? terms_.binary(operation.op, type, left[t], right[t]) : left[t]);
+        return values;
+    }
+
+    /// The values of the threads that need one; kUnwritten for the others.
+    template <class Needed>
+    Values eval_where(const Expr& expr, const Threads& threads, const Needed& needed) {
+        Threads some;
+        for (size_t t = 0; t < threads.size(); ++t)
+            if (needed(t)) some.push_back(threads[t]);
+        if (some.size() == threads.size()) return eval(expr, threads);
+        Values got = some.empty() ? Values() : eval(expr, some), values(threads.size(), kUnwritten);
+        size_t next = 0;
+        for (size_t t = 0; t < threads.size(); ++t)
+            if (needed(t)) values[t] = got[next++];
+        return values;
+    }
+
+    Values exchanged(const Exchange& exchange, Type type, const Threads& threads) {
+        Values own = eval(exchange.a, threads), values;
+        for (int thread : threads) {
+            int partner = thread / kWarp * kWarp + ((thread % kWarp) ^ exchange.lane_bits);
+            auto found = std::lower_bound(threads.begin(), threads.end(), partner);
+            bool there = found != threads.end() && *found == partner;
+            values.push_back(there ? own[static_cast<size_t>(found - threads.begin())] : terms_.undefined(type));
+        }
+        return values;
+    }
+
+    Terms& terms_;
+    const ThreadKernel& kernel_;
+    const Bindings& sizes_;
+    int64_t block_[3] = {};
+    std::map<const BufferNode*, GlobalMemory> global_;
+    std::map<const BufferNode*, std::vector<Term>> local_;  // registers: those of one thread after another
+    std::map<const ExprNode*, std::vector<Term>> variables_;
+    std::set<const ExprNode*> data_;  // variables that depend on data
+};
+
+}  // namespace
+
+std::variant<Stored, Misuse, Undecided> run_symbolically(Terms& terms, const ThreadKernel& kernel,
+                                                         const Bindings& sizes) {
+    try {
+        return SymbolicRun(terms, kernel, sizes).run();
+    } catch (const Misuse& finding) {
+        return finding;
+    } catch (const Undecided& reason) {
+        return reason;
+    }
+}
+
+}  // namespace tw::fuzz
