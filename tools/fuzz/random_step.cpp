@@ -45,7 +45,8 @@ struct RunCounter {
         return std::visit([&](const auto& node) { return (*this)(node); }, (*stmt).kind);
     }
     double operator()(const For& loop) const {
-        int64_t extent = as_constant(loop.extent).value_or(0);
+        constexpr int64_t data_decide = 32;  // a guess
+        int64_t extent = as_constant(loop.extent).value_or(data_decide);
         if (const Variable* variable = loop.variable.as<Variable>(); !as_constant(loop.extent) && variable->max)
             extent = *variable->max + 1;
         return static_cast<double>(extent) * (1 + count(loop.body));
