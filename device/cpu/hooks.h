@@ -25,6 +25,9 @@ struct Hooks {
     void (*sync_warp)(const void* caller);
     void (*sync_named)(int id, int threads, const void* caller);
     unsigned long (*shuffle)(unsigned long value, int source_lane, const void* caller);
+    void (*copy_async)(void* to, const void* from, int bytes, bool there, const void* caller);
+    void (*commit_copies)();
+    void (*wait_copies)(int pending, const void* caller);
 };
 
 }  // namespace tw::emulated

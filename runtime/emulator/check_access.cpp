@@ -131,6 +131,17 @@ void check_races(const Place& place, AccessKind kind, Stamp site) {
     }
 }
 
+/// Nobody may touch what is on its way, whatever is ordered.
+void report_in_flight(const Place& place, AccessKind kind, Stamp site) {
+    const Cell& cell = place.cell;
+    Incident incident = incident_at(place, Finding::Kind::InFlight, kind, site);
+    incident.other = {.access = AccessKind::Write,
+                      .thread = thread_of(cell.write),
+                      .block = block_of_write(cell),
+                      .site = site_of(cell.write)};
+    report(incident);
+}
+
 void note_write(Cell& cell, Stamp site) {
     cell.write = running.stamp | site;
     cell.read = 0;
@@ -148,6 +159,7 @@ void note_atomic(const Place& place, Stamp site) {
 void check_cell(const Place& place, AccessKind kind, Stamp site) {
     begin_history(place);
     Cell& cell = place.cell;
+    if (is_in_flight(cell.write)) return report_in_flight(place, kind, site);
     if (kind != AccessKind::Write && cell.write == NeverWritten) {
         report(incident_at(place, Finding::Kind::Uninitialised, kind, site));
         cell.write = 0;  // once is enough
@@ -220,6 +232,20 @@ void check_access(uintptr_t address, size_t bytes, AccessKind kind, Stamp site) 
         check_part(*memory, offset, part, kind, site);
         offset += part;
     }
+}
+
+void mark_in_flight(uintptr_t address, size_t bytes, Stamp site) {
+    if (address % 4 != 0) return;  // reported
+    Memory* memory = find_memory(address);
+    for (size_t offset = address - memory->base, end = offset + bytes; offset < end; offset += 4)
+        place_at(*memory, 0, offset).cell.write = in_flight(running.stamp | site);
+}
+
+void mark_landed(uintptr_t address, size_t bytes, Stamp site) {
+    if (address % 4 != 0) return;
+    Memory* memory = find_memory(address);
+    for (size_t offset = address - memory->base, end = offset + bytes; offset < end; offset += 4)
+        note_write(place_at(*memory, 0, offset).cell, site);
 }
 
 }  // namespace tw::emulator

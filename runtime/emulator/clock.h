@@ -34,6 +34,14 @@ constexpr Stamp NeverWritten = Stamp(LastClock + 1) << ClockShift;
 constexpr Stamp InHalves = NeverWritten | Several;        // of a word: its halves have cells of their own
 constexpr Stamp InBytes = NeverWritten | Stamp(1) << 30;  // its four bytes have
 
+constexpr Stamp Landing = Stamp(1) << 31;
+
+/// Of a written word: an asynchronous copy of this thread is on its way there.
+constexpr Stamp in_flight(Stamp thread_and_site) {
+    return NeverWritten | Landing | (thread_and_site & ((Stamp(1) << ClockShift) - 1));
+}
+constexpr bool is_in_flight(Stamp write) { return write >= NeverWritten && (write & Landing); }
+
 constexpr Stamp make_stamp(uint32_t clock, uint32_t thread) {
     return Stamp(clock) << ClockShift | Stamp(thread) << ThreadShift;
 }

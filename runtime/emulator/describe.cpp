@@ -9,9 +9,11 @@ std::string_view to_string(Finding::Kind kind) {
         case Finding::Kind::Uninitialised: return "uninitialised read";
         case Finding::Kind::OutOfBounds: return "out of bounds";
         case Finding::Kind::ReadOnly: return "write to read-only memory";
+        case Finding::Kind::InFlight: return "asynchronous copy not awaited";
         case Finding::Kind::Deadlock: return "deadlock";
         case Finding::Kind::Divergence: return "divergence";
         case Finding::Kind::Overflow: return "integer overflow";
+        case Finding::Kind::Misuse: return "misuse";
         case Finding::Kind::Misaligned: return "misaligned access";
         case Finding::Kind::StepLimit: return "limit reached";
         case Finding::Kind::Crash: return "crash";
@@ -59,6 +61,15 @@ struct Describer {
                            same_block ? "with no barrier between" : "and nothing orders blocks");
     }
 
+    std::string in_flight() const {
+        const Incident::Other& other = *incident.other;
+        std::string own = other.thread == incident.thread ? "its own wait_copies"
+                                                          : fmt::format("wait_copies of thread ({},0,0)", other.thread);
+        return fmt::format("{}: {} at byte {} of {} at {}, before {} has waited for the copy_async to them at {}",
+                           to_string(incident.kind), access(), incident.offset, memory(), place(incident.site), own,
+                           place(other.site));
+    }
+
     std::string in_memory(std::string_view what) const {
         return fmt::format("{}: {} at byte {} of {}{} at {}", to_string(incident.kind), access(), incident.offset,
                            memory(), what, place(incident.site));
@@ -102,6 +113,9 @@ struct Describer {
             case Finding::Kind::OutOfBounds: return out_of_bounds();
             case Finding::Kind::ReadOnly: return in_memory("");
             case Finding::Kind::Misaligned: return in_memory(fmt::format(", no multiple of {},", incident.bytes));
+            case Finding::Kind::InFlight: return in_flight();
+            case Finding::Kind::Misuse:
+                return fmt::format("misuse: {} {} at {}", who(), text_with_places(), place(incident.site));
             case Finding::Kind::Overflow:
                 return fmt::format(
                     "integer overflow: {} computes an integer beyond its type, or shifts by its width or more, at {}",

@@ -82,9 +82,11 @@ struct Finding {
         Uninitialised,  // read before written
         OutOfBounds,    // in no region and not in shared memory
         ReadOnly,       // written though not writable
+        InFlight,       // touched while an asynchronous copy to it has not been waited for
         Deadlock,       // every thread waits
         Divergence,     // threads of a warp or block do not meet where they must
         Overflow,       // signed overflow, or a shift by more than the width
+        Misuse,         // an operand that a primitive does not take
         Misaligned,     // an address that is no multiple of the access's size
         StepLimit,      // ran past step_limit or seconds_limit
         Crash,          // SIGSEGV, SIGFPE and the like

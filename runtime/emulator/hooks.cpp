@@ -122,42 +122,74 @@ unsigned long on_shuffle(unsigned long value, int source_lane, const void* calle
     return machine->shuffle(value, source_lane, site_at(caller));
 }
 
-#define TW_SIZES(function, ...)                                                                                 \
-    {                                                                                                           \
-        function<1, __VA_ARGS__>, function<2, __VA_ARGS__>, function<4, __VA_ARGS__>, function<8, __VA_ARGS__>, \
-            function<16, __VA_ARGS__>                                                                           \
-    }
+void on_copy_async(void* to, const void* from, int bytes, bool there, const void* caller) {
+    machine->copy_async(to, from, bytes, there, site_at(caller));
+}
+void on_commit_copies() { machine->commit_copies(); }
+void on_wait_copies(int pending, const void* caller) { machine->wait_copies(pending, site_at(caller)); }
+
+/// What is the same whatever is looked at.
+emulated::Hooks common_hooks() {
+    emulated::Hooks hooks{};
+    hooks.sync_threads = on_sync_threads;
+    hooks.sync_warp = on_sync_warp;
+    hooks.sync_named = on_sync_named;
+    hooks.shuffle = on_shuffle;
+    hooks.copy_async = on_copy_async;
+    hooks.commit_copies = on_commit_copies;
+    hooks.wait_copies = on_wait_copies;
+    return hooks;
+}
+
+/// One function for each size.
+#define TW_SET_SIZES(slots, function, ...) \
+    slots[0] = function<1, __VA_ARGS__>;   \
+    slots[1] = function<2, __VA_ARGS__>;   \
+    slots[2] = function<4, __VA_ARGS__>;   \
+    slots[3] = function<8, __VA_ARGS__>;   \
+    slots[4] = function<16, __VA_ARGS__>;
 
 template <bool checks>
 emulated::Hooks counting_hooks() {
-    return {.read = TW_SIZES(count_access, false, checks),
-            .write = TW_SIZES(count_access, true, checks),
-            .range = count_range<checks>,
-            .atomic = count_atomic<checks>,
-            .sync_threads = on_sync_threads,
-            .sync_warp = on_sync_warp,
-            .sync_named = on_sync_named,
-            .shuffle = on_shuffle};
+    emulated::Hooks hooks = common_hooks();
+    TW_SET_SIZES(hooks.read, count_access, false, checks)
+    TW_SET_SIZES(hooks.write, count_access, true, checks)
+    hooks.range = count_range<checks>;
+    hooks.atomic = count_atomic<checks>;
+    return hooks;
 }
 
-}  // namespace
+emulated::Hooks checking_hooks() {
+    emulated::Hooks hooks = common_hooks();
+    TW_SET_SIZES(hooks.read, on_access, false)
+    TW_SET_SIZES(hooks.write, on_access, true)
+    hooks.range = on_range;
+    hooks.atomic = on_atomic;
+    return hooks;
+}
 
-emulated::Hooks hooks_for(const Options& options) {
-    if (options.statistics) return options.check ? counting_hooks<true>() : counting_hooks<false>();
-    emulated::Hooks hooks = {.read = TW_SIZES(on_access, false),
-                             .write = TW_SIZES(on_access, true),
-                             .range = on_range,
-                             .atomic = on_atomic,
-                             .sync_threads = on_sync_threads,
-                             .sync_warp = on_sync_warp,
-                             .sync_named = on_sync_named,
-                             .shuffle = on_shuffle};
-    if (options.check) return hooks;
+emulated::Hooks ignoring_hooks() {
+    emulated::Hooks hooks = common_hooks();
     for (auto& read : hooks.read) read = ignore_access;
     for (auto& write : hooks.write) write = ignore_access;
     hooks.range = ignore_range;
     hooks.atomic = ignore_atomic;
     return hooks;
+}
+
+}  // namespace
+
+void access(const void* memory, size_t bytes, AccessKind kind, Stamp site) {
+    if (--running.steps_left < 0) look_at_limits();
+    if (machine->tally())
+        if (const Memory* found = find_memory(address_of(memory)))
+            machine->tally()->add(*found, address_of(memory), bytes, kind, uint32_t(site), running.thread);
+    if (machine->options().check) check_access(address_of(memory), bytes, kind, site);
+}
+
+emulated::Hooks hooks_for(const Options& options) {
+    if (options.statistics) return options.check ? counting_hooks<true>() : counting_hooks<false>();
+    return options.check ? checking_hooks() : ignoring_hooks();
 }
 
 }  // namespace tw::emulator

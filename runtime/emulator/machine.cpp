@@ -25,7 +25,8 @@ constexpr uint64_t StepsBetweenLooks = 1 << 20;
 uint64_t num_blocks(const Launch& launch) { return uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2]; }
 
 bool may_go_on(Finding::Kind kind) {
-    return kind == Finding::Kind::Race || kind == Finding::Kind::Uninitialised || kind == Finding::Kind::Misaligned;
+    return kind == Finding::Kind::Race || kind == Finding::Kind::Uninitialised || kind == Finding::Kind::Misaligned ||
+           kind == Finding::Kind::InFlight;
 }
 
 bool is_same(const Incident& a, const Incident& b) {
@@ -203,6 +204,7 @@ void Machine::run_round() {
     for (uint32_t i = 0; i < n && !stopped_; ++i) {
         uint32_t t = (first + (backwards ? n - i : i)) % n;
         if (threads_[t].wait != Wait::Ready || random_.next() % 8 == 0) continue;
+        threads_[t].copies.perhaps_move_one(random_);
         resume(t);
     }
 }

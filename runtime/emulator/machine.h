@@ -8,6 +8,7 @@
 #include <boost/context/detail/fcontext.hpp>
 
 #include "device/cpu/hooks.h"
+#include "runtime/emulator/copy_queue.h"
 #include "runtime/emulator/emulator.h"
 #include "runtime/emulator/module.h"
 #include "runtime/emulator/random.h"
@@ -61,6 +62,7 @@ struct Thread {
     int source_lane = 0;
     uint32_t clock = 1;
     KnowledgePointer knowledge;
+    CopyQueue copies;
 };
 
 class Machine {
@@ -76,6 +78,9 @@ public:
     void sync_named(int id, int threads, Stamp site);
     uint64_t shuffle(uint64_t value, int source_lane, Stamp site);
     void perhaps_let_others_run();
+    void copy_async(void* to, const void* from, int bytes, bool there, Stamp site);
+    void commit_copies();
+    void wait_copies(int pending, Stamp site);
 
     /// Leaves the running fiber for good and ends the launch.
     [[noreturn]] void stop();
@@ -147,6 +152,12 @@ private:
 
 /// The one that runs in this process, or nullptr.
 extern Machine* machine;
+
+/// An access that a primitive makes for the running thread, as if by its own instruction: counted and checked.
+void access(const void* memory, size_t bytes, AccessKind kind, Stamp site);
+
+/// The primitive at `site` was given what it does not take: "copies to ...". Ends the launch.
+[[noreturn]] void misuse(std::string text, Stamp site);
 
 /// Held while it runs.
 std::mutex& launch_mutex();

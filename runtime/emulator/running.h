@@ -79,6 +79,12 @@ void check_access(uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
 /// Likewise of 1, 2 or 4 bytes of a tracked memory, aligned to their size.
 void check_part(Memory& memory, size_t offset, size_t bytes, AccessKind kind, Stamp site);
 
+/// From now on, whoever touches the words, reads or writes before they have landed. They were checked as written.
+void mark_in_flight(uintptr_t address, size_t bytes, Stamp site);
+
+/// The running thread has waited for them: a write of its own, now.
+void mark_landed(uintptr_t address, size_t bytes, Stamp site);
+
 /// Called when steps_left has become negative.
 void look_at_limits();
 

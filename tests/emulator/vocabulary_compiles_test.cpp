@@ -24,6 +24,12 @@ extern "C" __global__ void __launch_bounds__(128) use(const tw::bf16* x, float* 
     float f[4];
     tw::load<8>(h, x);
     tw::copy<4>(&shared.a[0], y);
+    tw::copy_async<1>(&shared.a[0], y);
+    tw::copy_async<2>(&shared.a[2], y + 2);
+    tw::copy_async_or_zero<2>(&shared.a[6], y + 6, y[0] > 0);
+    tw::copy_async_or_zero<4>(&shared.a[8], y + 8, y[0] > 0);
+    tw::commit_copies();
+    tw::wait_copies<0>();
     __syncthreads();
     tw::load<4>(f, shared.a);
     f[0] += tw::to_f32(h[0]) + tw::to_f32(tw::to_f16(f[1])) + tw::to_f32(tw::to_bf16(f[2])) + tw::to_f32(tw::to_e4m3(f[2]));
