@@ -58,6 +58,17 @@ struct Dump {
     void operator()(const ThreadWide& wide, int step) {
         line(fmt::format("{} = {}, {} wide", text_of(wide.to), text_of(wide.from), wide.width), step);
     }
+    void operator()(const ThreadCall& call, int step) {
+        std::vector<std::string> arguments;
+        for (const CallArgument& argument : call.arguments)
+            arguments.push_back(argument.effect == CallArgument::Effect::Value ? to_string(argument.value)
+                                                                        : "&" + text_of(argument.place));
+        std::string parameters = call.parameters.empty() ? "" : fmt::format("<{}>", fmt::join(call.parameters, ", "));
+        line(fmt::format("{}{}({})", call.primitive, parameters, fmt::join(arguments, ", ")), step);
+    }
+    void operator()(const ThreadLanding& landing, int step) {
+        line(fmt::format("landed: {}, {} wide", text_of(landing.to), landing.width), step);
+    }
     void operator()(const ThreadBarrier&, int step) { line("barrier", step); }
     void operator()(const ThreadComment& comment, int step) { line("# " + comment.text, step); }
 };

@@ -19,6 +19,9 @@ const char* name_of(TileOp::Kind kind) {
         case TileOp::Kind::Combine: return "combine";
         case TileOp::Kind::Map: return "map";
         case TileOp::Kind::Copy: return "copy";
+        case TileOp::Kind::AsyncCopy: return "copy asynchronously";
+        case TileOp::Kind::Landing: return "landed:";
+        case TileOp::Kind::Call: return "call";
     }
     return "?";
 }

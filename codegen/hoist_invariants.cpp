@@ -114,6 +114,10 @@ private:
             changed = make_thread(ThreadStore{access(store->to), expression(store->value, {}), store->atomic}, stmt.step());
         else if (auto wide = stmt.as<ThreadWide>())
             changed = make_thread(ThreadWide{wide->width, access(wide->to), access(wide->from)}, stmt.step());
+        else if (auto call = stmt.as<ThreadCall>())
+            changed = make_thread(hoisted(*call), stmt.step());
+        else if (auto landing = stmt.as<ThreadLanding>())
+            changed = make_thread(ThreadLanding{access(landing->to), landing->width}, stmt.step());
         else if (auto let = stmt.as<ThreadLet>())
             changed = make_thread(ThreadLet{let->variable, let_value(let->value)}, stmt.step());
         else
@@ -125,6 +129,16 @@ private:
         if (auto branch = changed.as<ThreadIf>())
             return make_thread(ThreadIf{branch->condition, block(branch->body, nullptr)}, stmt.step());
         return changed;
+    }
+
+    ThreadCall hoisted(ThreadCall call) {
+        for (CallArgument& argument : call.arguments) {
+            if (argument.effect == CallArgument::Effect::Value)
+                argument.value = expression(argument.value, {});
+            else
+                argument.place = access(argument.place);
+        }
+        return call;
     }
 
     /// The let is the value's name: only parts of it get others.

@@ -128,12 +128,39 @@ ThreadStmt with_room_between(const ThreadStmt& body, const Survey& survey, const
     });
 }
 
+bool is_empty(const ThreadStmt& stmt) {
+    auto block = stmt.as<ThreadBlock>();
+    return block && block->stmts.empty();
+}
+
+/// Loops and conditions around nothing are nothing.
+ThreadStmt without_hollow(const ThreadStmt& root) {
+    return transform(root, [](const ThreadStmt& stmt) -> ThreadStmt {
+        if (stmt.as<ThreadBlock>()) return block_of({stmt});
+        bool hollow = (stmt.as<ThreadLoop>() || stmt.as<ThreadIf>()) && is_empty(children(stmt)[0]);
+        return hollow ? make_thread(ThreadBlock{}) : ThreadStmt();
+    });
+}
+
+/// Without the landings, what stood only around them, and the names that only they used.
+ThreadStmt without_landings(const ThreadStmt& root) {
+    bool any = false;
+    ThreadStmt rest = transform(root, [&](const ThreadStmt& stmt) -> ThreadStmt {
+        any = any || stmt.as<ThreadLanding>();
+        return stmt.as<ThreadLanding>() ? make_thread(ThreadBlock{}) : ThreadStmt();
+    });
+    return any ? without_hollow(drop_unused_lets(rest)) : root;
+}
+
 }  // namespace
 
 ThreadKernel insert_barriers(const ThreadKernel& kernel) {
     ThreadKernel result = kernel;
     result.body = without_barriers(kernel.body);
-    if (kernel.threads == 1) return result;
+    if (kernel.threads == 1) {
+        result.body = without_landings(result.body);
+        return result;
+    }
     while (true) {
         Survey places = survey(result);
         BarrierNeeds needs = barrier_needs(result, places);
@@ -152,7 +179,7 @@ ThreadKernel insert_barriers(const ThreadKernel& kernel) {
         for (const Gap& gap : places.gaps) weights.push_back(gap.weight);
         std::set<int> orders;
         for (int gap : cheapest_hitting_set(needs.sets, weights)) orders.insert(places.gaps[gap].order);
-        result.body = BarrierPlacer(orders).place(result.body);
+        result.body = without_landings(BarrierPlacer(orders).place(result.body));
         return result;
     }
 }

@@ -89,7 +89,7 @@ ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& 
     tiles = checked("distribute", distribute(tiles));
     tiles = checked("mark_unrolled", mark_unrolled(tiles));
     tiles = checked("choose_layouts", choose_layouts(tiles, target));
-    tiles = checked("pipeline", pipeline(tiles));
+    tiles = checked("pipeline", pipeline(tiles, cite));
     check_limits(tiles, target, cite);
     collect_notes(tiles, notes);
     ThreadKernel threads = make_threads(tiles, notes);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/async_copy.h"
 #include "codegen/conditions.h"
 #include "codegen/op_tile.h"
 #include "dsl/simplify.h"
@@ -51,6 +52,9 @@ private:
             case TileOp::Kind::Combine: break;
             case TileOp::Kind::Map: return op_.name;
             case TileOp::Kind::Copy: return op_.name + ": copy";
+            case TileOp::Kind::AsyncCopy:
+            case TileOp::Kind::Landing:
+            case TileOp::Kind::Call: break;
         }
         return op_.name;
     }
@@ -219,6 +223,12 @@ private:
 }  // namespace
 
 ThreadStmt lower_op(const TileOp& op, const Placement& placement, std::vector<std::string>& notes) {
+    switch (op.kind) {
+        case TileOp::Kind::Call: return make_thread(op.call, op.step);
+        case TileOp::Kind::AsyncCopy:
+        case TileOp::Kind::Landing: return lower_async_copy(op, placement);
+        default: break;
+    }
     return OpLowering(op, placement, notes).run();
 }
 

@@ -154,6 +154,7 @@ public:
         op.mask = all_of(conjuncts_of(leaf.mask));
         op.active = all_of({});
         op.across = leaf.across;
+        op.via = leaf.via;
         bool runs_in_all = op.kind == TileOp::Kind::Combine || is_atomic(op);
         for (const ThreadDigit& digit : kernel_.thread_digits)
             if (mentions(op, digit.variable) || (runs_in_all && stands_in(digit.variable)))

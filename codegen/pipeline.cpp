@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/async_copy.h"
 #include "codegen/preload.h"
 #include "codegen/tile_passes.h"
 #include "dsl/simplify.h"
@@ -24,11 +25,41 @@ bool stores_any_of(const TileStmt& stmt, const std::vector<Buffer>& buffers) {
 
 using Versions = std::map<const BufferNode*, Buffer>;
 
-/// One loop, whose fills of shared memory move one iteration ahead.
+TileStmt call(const std::string& primitive, std::vector<int64_t> parameters) {
+    TileOp op;
+    op.kind = TileOp::Kind::Call;
+    op.name = primitive;
+    op.mask = op.active = all_of({});
+    op.call = {primitive, std::move(parameters), {}};
+    return make_tile(std::move(op));
+}
+
+/// How a copy into shared memory moves, and why.
+struct Choice {
+    bool async;
+    std::string reason;
+};
+
+/// Throws Error if the schedule asked for what is not possible.
+Choice choose(const TileKernel& kernel, const TileOp& copy, int stages, const CiteStep& cite) {
+    if (copy.via.copy == Copy::Vector) return {false, "asked for"};
+    std::string obstacle = why_not_async(copy, Placement(kernel));
+    if (copy.via.copy == Copy::Async) {
+        if (!obstacle.empty())
+            throw_error(Error, "{}{} cannot be copied asynchronously: {}; leave the choice open, or change what it copies",
+                        cite(copy.via.step), copy.name, obstacle);
+        return {true, "asked for"};
+    }
+    if (stages <= 2) return {false, "2 stages"};
+    return {obstacle.empty(), obstacle};
+}
+
+/// One loop, whose fills of shared memory run ahead of it: through registers by one iteration, asynchronous ones by all
+/// stages but one.
 class Pipelined {
 public:
-    Pipelined(TileKernel& kernel, const TileLoop& loop, Versions& versions)
-        : kernel_(kernel), loop_(loop), versions_(versions) {}
+    Pipelined(TileKernel& kernel, const TileLoop& loop, Versions& versions, const CiteStep& cite)
+        : kernel_(kernel), loop_(loop), versions_(versions), cite_(cite) {}
 
     TileStmt run() {
         TileStmt body = loop_.body;
@@ -46,7 +77,7 @@ public:
             else
                 rest.push_back(stmt);
         }
-        if (fills_.empty()) return make_tile(TileLoop(loop_));
+        if (fills_.empty() && async_.empty()) return make_tile(TileLoop(loop_));
         TileLoop loop = loop_;
         loop.stages = 1;
         loop.body = steady_state(rest);
@@ -77,6 +108,17 @@ private:
     }
 
     void add_fill(const TileOp& op) {
+        Choice choice = choose(kernel_, op, loop_.stages, cite_);
+        const std::string& name = op.stores[0].buffer->name;
+        if (choice.async) {
+            kernel_.notes.push_back(fmt::format("{}: {} stages, filled asynchronously, {} bytes at once, {} iterations ahead",
+                                                name, loop_.stages, async_bytes(op, Placement(kernel_)), loop_.stages - 1));
+            async_.push_back(op);
+            add_versions(op.stores[0].buffer);
+            return;
+        }
+        if (loop_.stages > 2)
+            kernel_.notes.push_back(fmt::format("{}: filled through registers, one iteration ahead: {}", name, choice.reason));
         std::vector<int64_t> shape;
         int64_t count = 1;
         for (const OpLoop& loop : op.loops) {
@@ -111,11 +153,15 @@ private:
         return simplify(substitute(expr, {{loop_.variable, iteration}}));
     }
 
+    Expr exists(const Expr& iteration) const {
+        Expr condition = simplify(iteration < cast_unchecked(Type::I64, loop_.extent));
+        return iteration.same(loop_.variable) || prove(condition) == true ? all_of({}) : condition;
+    }
+
     /// The op in another iteration, if there is that one.
     TileOp shifted(const TileOp& op, const Expr& iteration) const {
         TileOp result = map_exprs(op, [&](const Expr& e) { return at(e, iteration); });
-        Expr exists = simplify(iteration < cast_unchecked(Type::I64, loop_.extent));
-        if (prove(exists) != true) result.active = simplify(all_of({exists, result.active}));
+        result.active = simplify(all_of({exists(iteration), result.active}));
         for (OpLoop& loop : result.loops)
             if (loop.execution == Execution::Serial) loop.execution = Execution::Unroll;
         return result;
@@ -147,9 +193,36 @@ private:
         return make_tile(std::move(op));
     }
 
+    /// The elements of an iteration on their way into its stage, or there.
+    TileStmt asynchronous(const TileOp& fill, const Expr& iteration, TileOp::Kind kind) const {
+        TileOp op = map_exprs(fill, [&](const Expr& e) { return at(e, iteration); });
+        op.active = simplify(all_of({exists(iteration), op.active}));
+        op.kind = kind;
+        StoreTo& to = op.stores[0];
+        to.indices.insert(to.indices.begin(), stage_of(iteration));
+        to.buffer = versions_.at(to.buffer.get());
+        return make_tile(std::move(op));
+    }
+
+    void start_copies(TileBlock& block, const Expr& iteration) const {
+        if (async_.empty()) return;
+        for (const TileOp& fill : async_) block.stmts.push_back(asynchronous(fill, iteration, TileOp::Kind::AsyncCopy));
+        block.stmts.push_back(call("commit_copies", {}));
+    }
+
+    /// Groups of copies are one an iteration, so all but those of the iterations ahead have landed.
+    void await_copies(TileBlock& block) const {
+        if (async_.empty()) return;
+        block.stmts.push_back(call("wait_copies", {loop_.stages - 2}));
+        for (const TileOp& fill : async_)
+            block.stmts.push_back(asynchronous(fill, loop_.variable, TileOp::Kind::Landing));
+    }
+
     TileStmt steady_state(const std::vector<TileStmt>& rest) const {
         TileBlock body;
         Expr next = loop_.variable + 1;
+        await_copies(body);
+        start_copies(body, simplify(loop_.variable + (loop_.stages - 1)));
         for (const Fill& fill : fills_) body.stmts.push_back(load(fill, next));
         for (const TileStmt& stmt : rest)
             body.stmts.push_back(map_ops(stmt, [&](const TileOp& op) { return with_stage(op); }));
@@ -173,6 +246,7 @@ private:
 
     TileStmt around(TileStmt loop) const {
         TileBlock block;
+        if (!async_.empty()) block.stmts.push_back(first_copies());
         for (const Fill& fill : fills_) block.stmts.push_back(load(fill, integer(0)));
         for (const Fill& fill : fills_) block.stmts.push_back(store(fill, integer(0)));
         block.stmts.push_back(std::move(loop));
@@ -181,24 +255,46 @@ private:
         return result;
     }
 
+    TileStmt first_copies() const {
+        Expr stage = index_variable("stage", 0, loop_.stages - 2);
+        TileBlock body;
+        start_copies(body, loop_.stages > 2 ? stage : integer(0));
+        if (loop_.stages == 2) return make_tile(std::move(body));
+        return make_tile(TileLoop{stage, integer(loop_.stages - 1), false, false, make_tile(std::move(body))});
+    }
+
     TileKernel& kernel_;
     const TileLoop& loop_;
     std::vector<Fill> fills_;
+    std::vector<TileOp> async_;  // as they are in the loop
     Versions& versions_;
+    const CiteStep& cite_;
 };
 
-TileStmt rewrite(TileKernel& kernel, const TileStmt& stmt, Versions& versions) {
+/// Copies that shall be asynchronous where nothing overlaps them.
+TileStmt awaited_at_once(const TileKernel& kernel, const TileOp& op, const CiteStep& cite) {
+    if (op.kind != TileOp::Kind::Copy || op.via.copy != Copy::Async) return make_tile(TileOp(op));
+    choose(kernel, op, 1, cite);
+    TileOp start = op, landing = op;
+    start.kind = TileOp::Kind::AsyncCopy;
+    landing.kind = TileOp::Kind::Landing;
+    return make_tile(TileBlock{{make_tile(std::move(start)), call("commit_copies", {}), call("wait_copies", {0}),
+                                make_tile(std::move(landing))}});
+}
+
+TileStmt rewrite(TileKernel& kernel, const TileStmt& stmt, Versions& versions, const CiteStep& cite) {
     if (const TileLoop* loop = stmt.as<TileLoop>()) {
         TileLoop copy = *loop;
-        copy.body = rewrite(kernel, loop->body, versions);
-        return copy.stages > 1 ? Pipelined(kernel, copy, versions).run() : make_tile(std::move(copy));
+        copy.body = rewrite(kernel, loop->body, versions, cite);
+        return copy.stages > 1 ? Pipelined(kernel, copy, versions, cite).run() : make_tile(std::move(copy));
     }
     if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-        return make_tile(TileAllocate{allocate->buffer, rewrite(kernel, allocate->body, versions), allocate->around});
+        return make_tile(
+            TileAllocate{allocate->buffer, rewrite(kernel, allocate->body, versions, cite), allocate->around});
     const TileBlock* block = stmt.as<TileBlock>();
     if (!block) return stmt;
     TileBlock result;
-    for (const TileStmt& kid : block->stmts) result.stmts.push_back(rewrite(kernel, kid, versions));
+    for (const TileStmt& kid : block->stmts) result.stmts.push_back(rewrite(kernel, kid, versions, cite));
     return make_tile(std::move(result));
 }
 
@@ -228,10 +324,11 @@ TileOp in_first_version(const TileOp& op, const Versions& versions) {
 
 }  // namespace
 
-TileKernel pipeline(const TileKernel& kernel) {
+TileKernel pipeline(const TileKernel& kernel, const CiteStep& cite) {
     TileKernel result = kernel;
     Versions versions;
-    result.body = rewrite(result, kernel.body, versions);
+    result.body = rewrite(result, kernel.body, versions, cite);
+    result.body = replace_ops(result.body, [&](const TileOp& op) { return awaited_at_once(result, op, cite); });
     result.body = map_ops(result.body, [&](const TileOp& op) { return in_first_version(op, versions); });
     return result;
 }

@@ -121,6 +121,15 @@ std::string ExprPrinter::call_wide(const std::string& primitive, int width, cons
     return fmt::format("tw::{}<{}>({}, {});", primitive, width, address(to), address(from));
 }
 
+std::string ExprPrinter::call_primitive(const ThreadCall& call) {
+    vocabulary_.insert(call.primitive);
+    std::vector<std::string> arguments;
+    for (const CallArgument& argument : call.arguments)
+        arguments.push_back(argument.effect == CallArgument::Effect::Value ? print(argument.value) : address(argument.place));
+    std::string parameters = call.parameters.empty() ? "" : fmt::format("<{}>", fmt::join(call.parameters, ", "));
+    return fmt::format("tw::{}{}({});", call.primitive, parameters, fmt::join(arguments, ", "));
+}
+
 std::string ExprPrinter::call_atomic(BinaryOp op, const std::string& element, const Expr& value) {
     const char* function = op == BinaryOp::Add ? "atomic_add" : op == BinaryOp::Min ? "atomic_min" : "atomic_max";
     vocabulary_.insert(function);

@@ -24,6 +24,8 @@ public:
     std::string address(const Access& access);
     /// "tw::load<4>(a_values, &a[offset]);"
     std::string call_wide(const std::string& primitive, int width, const Access& to, const Access& from);
+    /// "tw::copy_async<4>(&shared.a[i][0], &a[offset]);"
+    std::string call_primitive(const ThreadCall& call);
     /// "tw::atomic_add(&total[i], x);" for an element's text
     std::string call_atomic(BinaryOp op, const std::string& element, const Expr& value);
     /// "float", "tw::bf16", "long long"

@@ -52,6 +52,8 @@ public:
 
     void operator()(const ThreadStore& store, int step) { out_.line(text_of(store), step); }
     void operator()(const ThreadWide& wide, int step) { out_.line(text_of(wide), step); }
+    void operator()(const ThreadCall& call, int step) { out_.line(exprs_.call_primitive(call), step); }
+    void operator()(const ThreadLanding&, int) { internal_check(false, "a landing that insert_barriers has not taken away"); }
     void operator()(const ThreadBarrier&, int step) { out_.line("__syncthreads();", step); }
 
     void operator()(const ThreadComment& comment, int step) {
@@ -97,6 +99,7 @@ private:
         if (stmts.size() != 1) return "";
         if (auto store = stmts[0].as<ThreadStore>()) return text_of(*store);
         if (auto wide = stmts[0].as<ThreadWide>()) return text_of(*wide);
+        if (auto call = stmts[0].as<ThreadCall>()) return exprs_.call_primitive(*call);
         return "";
     }
 

@@ -78,6 +78,25 @@ struct ThreadWide {
     Access to;
     Access from;
 };
+/// What a call makes of an argument: a number, or an element and the `elements` - 1 behind it in its last dimension.
+struct CallArgument {
+    enum class Effect { Value, Read, Write } effect;
+    Expr value;    ///< of Effect::Value
+    Access place;  ///< of the others
+    int elements = 1;
+};
+/// name<parameters>(arguments): a primitive of the vocabulary.
+struct ThreadCall {
+    std::string primitive;
+    std::vector<int64_t> parameters;
+    std::vector<CallArgument> arguments;
+};
+/// Elements that this thread has copied asynchronously are there from here on: for insert_barriers, behind which there
+/// are none of these.
+struct ThreadLanding {
+    Access to;
+    int width;
+};
 /// All threads of the block.
 struct ThreadBarrier {};
 /// A line of comment above what follows.
@@ -86,8 +105,8 @@ struct ThreadComment {
 };
 
 struct ThreadNode {
-    std::variant<ThreadBlock, ThreadLoop, ThreadIf, ThreadLet, ThreadDeclare, ThreadStore, ThreadWide, ThreadBarrier,
-                 ThreadComment>
+    std::variant<ThreadBlock, ThreadLoop, ThreadIf, ThreadLet, ThreadDeclare, ThreadStore, ThreadWide, ThreadCall,
+                 ThreadLanding, ThreadBarrier, ThreadComment>
         kind;
     int step = -1;
 };

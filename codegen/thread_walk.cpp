@@ -1,6 +1,7 @@
 #include "codegen/thread_walk.h"
 
 #include <algorithm>
+#include <set>
 
 #include "support/error.h"
 
@@ -75,6 +76,14 @@ std::vector<Expr> expressions(const ThreadStmt& stmt) {
         [](const ThreadLet& let) { return std::vector{let.value}; },
         [&](const ThreadStore& store) { return joined(store.to.indices, {store.value}); },
         [&](const ThreadWide& wide) { return joined(wide.to.indices, wide.from.indices); },
+        [&](const ThreadCall& call) {
+            std::vector<Expr> all;
+            for (const CallArgument& argument : call.arguments)
+                all = joined(all, argument.effect == CallArgument::Effect::Value ? std::vector{argument.value}
+                                                                           : argument.place.indices);
+            return all;
+        },
+        [](const ThreadLanding& landing) { return landing.to.indices; },
         [](const auto&) { return std::vector<Expr>{}; });
 }
 
@@ -107,6 +116,18 @@ ThreadStmt map_expressions(const ThreadStmt& stmt, const std::function<Expr(cons
                                           {wide.to.buffer, part(0, rank)},
                                           {wide.from.buffer, part(rank, wide.from.indices.size())}},
                                stmt.step());
+        },
+        [&](const ThreadCall& call) {
+            ThreadCall result = call;
+            size_t next = 0;
+            for (CallArgument& argument : result.arguments) {
+                if (argument.effect == CallArgument::Effect::Value) argument.value = mapped[next++];
+                for (Expr& index : argument.place.indices) index = mapped[next++];
+            }
+            return make_thread(std::move(result), stmt.step());
+        },
+        [&](const ThreadLanding& landing) {
+            return make_thread(ThreadLanding{{landing.to.buffer, mapped}, landing.width}, stmt.step());
         },
         [&](const auto&) { return stmt; });
 }
@@ -142,6 +163,25 @@ ThreadStmt block_of(const std::vector<ThreadStmt>& stmts) {
     return flat.size() == 1 ? flat[0] : make_thread(ThreadBlock{flat});
 }
 
+ThreadStmt drop_unused_lets(const ThreadStmt& root) {
+    for (ThreadStmt kept = root;;) {
+        std::set<const ExprNode*> used;
+        visit(kept, [&](const ThreadStmt& stmt) {
+            for (const Expr& expr : expressions(stmt))
+                for (const Expr& variable : variables_of(expr)) used.insert(variable.id());
+        });
+        bool dropped = false;
+        kept = transform(kept, [&](const ThreadStmt& stmt) -> ThreadStmt {
+            auto let = stmt.as<ThreadLet>();
+            bool drop = let && !used.count(let->variable.id());
+            dropped = dropped || drop;
+            if (drop) return make_thread(ThreadBlock{});
+            return stmt.as<ThreadBlock>() ? block_of({stmt}) : ThreadStmt();
+        });
+        if (!dropped) return kept;
+    }
+}
+
 std::vector<Touch> touches(const ThreadStmt& stmt) {
     std::vector<Touch> result;
     for (const Expr& expr : expressions(stmt)) append_reads(expr, result);
@@ -150,6 +190,11 @@ std::vector<Touch> touches(const ThreadStmt& stmt) {
         result.push_back({wide->from, wide->width, false});
         result.push_back({wide->to, wide->width, true});
     }
+    if (auto call = stmt.as<ThreadCall>())
+        for (const CallArgument& argument : call->arguments)
+            if (argument.effect != CallArgument::Effect::Value)
+                result.push_back({argument.place, argument.elements, argument.effect == CallArgument::Effect::Write});
+    if (auto landing = stmt.as<ThreadLanding>()) result.push_back({landing->to, landing->width, true});
     return result;
 }
 

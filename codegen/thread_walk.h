@@ -30,6 +30,9 @@ ThreadStmt block_of(const std::vector<ThreadStmt>& stmts);
 /// The statements of a block, or the statement itself.
 std::vector<ThreadStmt> statements(const ThreadStmt& stmt);
 
+/// Without lets whose variables nothing mentions.
+ThreadStmt drop_unused_lets(const ThreadStmt& root);
+
 /// Elements that a statement touches. Reads come from the Loads of its expressions and from wide accesses.
 struct Touch {
     Access access;

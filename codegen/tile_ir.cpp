@@ -4,18 +4,22 @@
 
 namespace tw::codegen {
 
-TileStmt map_ops(const TileStmt& stmt, const OpRule& rule) {
-    if (const TileOp* op = stmt.as<TileOp>()) return make_tile(rule(*op));
+TileStmt replace_ops(const TileStmt& stmt, const std::function<TileStmt(const TileOp&)>& rule) {
+    if (const TileOp* op = stmt.as<TileOp>()) return rule(*op);
     if (const TileLoop* loop = stmt.as<TileLoop>()) {
         TileLoop copy = *loop;
-        copy.body = map_ops(loop->body, rule);
+        copy.body = replace_ops(loop->body, rule);
         return make_tile(std::move(copy));
     }
     if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-        return make_tile(TileAllocate{allocate->buffer, map_ops(allocate->body, rule), allocate->around});
+        return make_tile(TileAllocate{allocate->buffer, replace_ops(allocate->body, rule), allocate->around});
     TileBlock block;
-    for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) block.stmts.push_back(map_ops(kid, rule));
+    for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) block.stmts.push_back(replace_ops(kid, rule));
     return make_tile(std::move(block));
+}
+
+TileStmt map_ops(const TileStmt& stmt, const OpRule& rule) {
+    return replace_ops(stmt, [&](const TileOp& op) { return make_tile(rule(op)); });
 }
 
 void visit_ops(const TileStmt& stmt, const std::function<void(const TileOp&)>& see) {

@@ -56,7 +56,16 @@ struct OpLoop {
 /// In each thread that is `active`, for all values of the loops: where `mask` holds, the values are computed and
 /// stored; elsewhere `otherwise` is stored, if defined.
 struct TileOp {
-    enum class Kind { Init, Update, Combine, Map, Copy };
+    enum class Kind {
+        Init,
+        Update,
+        Combine,
+        Map,
+        Copy,
+        AsyncCopy,  ///< starts to copy; what it stores may be used behind its Landing
+        Landing,    ///< says that what an AsyncCopy of these stores wrote is there
+        Call,       ///< `call` and nothing else
+    };
     Kind kind;
     std::string name;  ///< of the stage
     int stage = -1, step = -1;
@@ -68,6 +77,8 @@ struct TileOp {
     std::vector<ThreadDigit> threads;  ///< the digits that it mentions, slowest first
     Expr active;                       ///< over the thread, digits and loops: who runs it
     Across across;                     ///< of a Combine, until combine_across has spelled it out
+    Via via;                           ///< of a Copy
+    ThreadCall call;                   ///< of a Call
     std::vector<std::string> notes;    ///< the defaults taken and why
 };
 
@@ -121,6 +132,7 @@ struct TileKernel {
 };
 
 // Walking.
+TileStmt replace_ops(const TileStmt& stmt, const std::function<TileStmt(const TileOp&)>& rule);
 using OpRule = std::function<TileOp(const TileOp&)>;
 TileStmt map_ops(const TileStmt& stmt, const OpRule& rule);
 void visit_ops(const TileStmt& stmt, const std::function<void(const TileOp&)>& see);

@@ -39,12 +39,17 @@ TileKernel distribute(const TileKernel& kernel);
 /// accesses.
 TileKernel mark_unrolled(const TileKernel& kernel);
 
-/// Moves fills of shared memory inside a loop of several stages one iteration ahead: while an iteration computes on one
-/// buffer, the elements of the next are on their way in registers, and are stored in the other buffer behind it.
+/// Moves fills of shared memory inside a loop of several stages ahead of it. Through registers, by one iteration: while
+/// one computes on one buffer, the elements of the next are on their way, and are stored in the other buffer behind it.
+/// Asynchronously, by all stages but one: the buffer that the last iteration has read is filled while this one computes.
+/// Which of the two is legal and why is noted; a choice that the schedule made is kept or refused.
 ///
 ///     for k: a_s = a[k]; use a_s    a_next = a[0]; a_s[0] = a_next
 ///                                   for k: a_next = a[k + 1]; use a_s[k % 2]; a_s[(k + 1) % 2] = a_next
-TileKernel pipeline(const TileKernel& kernel);
+///
+///                                   for k < 3: start a_s[k] = a[k]; commit
+///                                   for k: wait for all but 2; start a_s[(k + 3) % 4] = a[k + 3]; commit; use a_s[k % 4]
+TileKernel pipeline(const TileKernel& kernel, const CiteStep& cite);
 
 /// Picks the order of dimensions, the interleaving and the padding of each shared buffer by counting the bank conflicts
 /// of the accesses of the first warps, within `shared_bytes` for all buffers together.

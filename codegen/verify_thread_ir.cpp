@@ -74,6 +74,7 @@ private:
 
     void check_width(const Touch& touch) const {
         int64_t bytes = int64_t{touch.width} * bytes_of(touch.access.buffer->type);
+        if (at_.as<ThreadCall>()) return;
         bool power = bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16;
         require(power, "an access of {} bytes", bytes);
         require(!touch.access.indices.empty(), "a wide access of a scalar");
@@ -148,6 +149,13 @@ private:
         require(wide.to.buffer->type == wide.from.buffer->type, "a wide access between two types");
     }
 
+    void check(const ThreadCall& call) const {
+        for (const CallArgument& argument : call.arguments)
+            require(argument.effect == CallArgument::Effect::Value ? argument.value.defined() : argument.elements >= 1,
+                    "an operand without a value or elements");
+    }
+
+    void check(const ThreadLanding&) const {}
     void check(const ThreadLet&) const {}
     void check(const ThreadDeclare&) const {}
     void check(const ThreadComment&) const {}

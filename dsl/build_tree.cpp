@@ -332,6 +332,7 @@ private:
             for (int loop : bound) conditions.push_back(state_.loops[loop].variable == 0);
         if (r.definition.target) return update_target(stage, conditions);
         Leaf finish = leaf(stage, r.is_copy ? Leaf::Kind::Copy : Leaf::Kind::Finish, simplify(all_of(conditions)));
+        finish.via = r.via;
         std::vector<Expr> indices = place_in(p.storage, p.values);
         for (size_t o = 0; o < r.definition.finish.size(); ++o)
             finish.stores.push_back(

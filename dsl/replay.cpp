@@ -86,6 +86,9 @@ private:
         } else if (verb == "pipeline") {
             Loop loop{integer()};
             schedule_.pipeline(loop, {.stages = integer()}, where_);
+        } else if (verb == "via") {
+            Stage stage{integer()};
+            schedule_.via(stage, copy(word()), where_);
         } else if (verb == "partial") {
             Stage stage{integer()};
             Loop loop{integer()};
@@ -177,6 +180,12 @@ private:
         for (Type t : {f32, f16, bf16, tf32, e4m3, e5m2})
             if (name_of(t) == text) return t;
         user_error(where_, "\"{}\" is no float type", text);
+    }
+
+    Copy copy(const std::string& text) const {
+        for (Copy c : {Copy::Automatic, Copy::Vector, Copy::Async})
+            if (to_string(c) == text) return c;
+        user_error(where_, "\"{}\" is no way to copy", text);
     }
 
     Memory memory(const std::string& text) const {

@@ -51,7 +51,7 @@ enum class Combine {
 };
 
 struct PipelineOptions {
-    int stages = 2;  ///< buffers of each copy
+    int stages = 2;  ///< buffers of each copy: at most 16
 };
 
 struct GridLevels {
@@ -171,9 +171,15 @@ public:
     /// combined atomically as in partial. Returns the updates.
     Stage scatter(const StageRef& reduction, Combine combine = Combine::Workspace, TW_HERE);
 
+    // D. Implementation.
+    /// Has a copy into shared memory move its elements in a certain way, or fail at build with the reason. By default
+    /// those in pipelines of more than two stages are asynchronous where that is legal.
+    void via(const StageRef& copy, Copy how, TW_HERE);
+
     // E. Time.
     /// Overlaps the copies in shared memory that stand under the loop with the computation: while one iteration computes,
-    /// the elements of the next are on their way. Each copy gets `stages` buffers.
+    /// the elements of the next are on their way, through registers, or, asynchronously, those of the next `stages` - 1.
+    /// Each copy gets `stages` buffers.
     void pipeline(Loop loop, PipelineOptions options, TW_HERE);
 
     // Looking.

@@ -10,6 +10,8 @@
 namespace tw {
 namespace {
 
+constexpr int most_stages = 16;
+
 std::string level_text(Level level) {
     switch (level) {
         case Level::Unroll: return "unrolled";
@@ -253,9 +255,9 @@ void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location
     user_check(record.level == Level::Serial, where,
                "pipeline({}, ...): the loop is bound to {}; only iterations that follow each other can overlap",
                record.name, tw::to_string(record.level));
-    user_check(options.stages == 1 || options.stages == 2, where,
-               "pipeline({}, {{.stages = {}}}): 2 buffers serve copies that go through registers, 1 is no pipeline",
-               record.name, options.stages);
+    user_check(options.stages >= 1 && options.stages <= most_stages, where,
+               "pipeline({}, {{.stages = {}}}): each copy can have 2 to {} buffers; 1 is no pipeline", record.name,
+               options.stages, most_stages);
     auto copies = attached_to(edit.state, id);
     bool any = std::any_of(copies.begin(), copies.end(), [&](int stage) {
         return !edit.state.stages[stage].after && resolved_memory(edit.state, stage) == Memory::Shared;

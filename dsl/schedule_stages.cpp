@@ -13,6 +13,15 @@ using State = Schedule::State;
 
 namespace {
 
+std::string copy_text(Copy how) {
+    switch (how) {
+        case Copy::Automatic: return "Copy::Automatic";
+        case Copy::Vector: return "Copy::Vector";
+        case Copy::Async: return "Copy::Async";
+    }
+    return "?";
+}
+
 std::string memory_text(Memory memory) {
     switch (memory) {
         case Memory::Auto: return "Memory::Auto";
@@ -272,6 +281,20 @@ void Schedule::set_memory(const StageRef& ref, Memory memory, std::source_locati
     edit.state.stages[stage].memory = memory;
     edit.commit(fmt::format("s.set_memory({}, {});", stage_text(edit.state, stage), memory_text(memory)),
                 fmt::format("memory {} {}", stage, tw::to_string(memory)));
+}
+
+void Schedule::via(const StageRef& ref, Copy how, std::source_location where) {
+    Edit edit(state_, where);
+    int stage = edit.stage(ref, "via");
+    StageRecord& record = edit.state.stages[stage];
+    const std::string name = stage_text(edit.state, stage);
+    user_check(record.is_copy && !record.after, where,
+               "via({}, ...): it is no copy of an operand; name what stage(consumer, operand, ...) returned", name);
+    user_check(how != Copy::Async || resolved_memory(edit.state, stage) == Memory::Shared, where,
+               "via({}, async): it lives in {}; asynchronous copies go into shared memory", name,
+               tw::to_string(resolved_memory(edit.state, stage)));
+    record.via = {how, edit.step};
+    edit.commit(fmt::format("s.via({}, {});", name, copy_text(how)), fmt::format("via {} {}", stage, tw::to_string(how)));
 }
 
 void Schedule::round_to(const StageRef& ref, Type type, std::source_location where) {

@@ -43,6 +43,7 @@ struct StageRecord {
     bool after = false;      ///< stands behind the loop's own body: a consumer or a sibling
     bool inlined = false;
     Memory memory = Memory::Auto;
+    Via via = {};
     std::optional<Type> rounded = {};  ///< what its elements are stored as, if not as what they are
     int step = -1;           ///< the step that made or placed it
 };

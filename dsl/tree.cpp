@@ -47,6 +47,15 @@ std::string to_string(Level level) {
     return "?";
 }
 
+std::string to_string(Copy copy) {
+    switch (copy) {
+        case Copy::Automatic: return "automatic";
+        case Copy::Vector: return "vector";
+        case Copy::Async: return "async";
+    }
+    return "?";
+}
+
 std::string to_string(Memory memory) {
     switch (memory) {
         case Memory::Auto: return "auto";

@@ -18,6 +18,18 @@ enum class Memory {
     Registers,  ///< one copy a thread
 };
 
+/// How a copy moves its elements.
+enum class Copy {
+    Automatic,  ///< the best way that is legal; explain() names it
+    Vector,     ///< wide loads and stores through registers
+    Async,      ///< cp.async, from global to shared memory while threads go on
+};
+std::string to_string(Copy copy);
+struct Via {
+    Copy copy = Copy::Automatic;
+    int step = -1;  ///< that asked for it
+};
+
 /// What a loop runs on.
 enum class Level { Serial, Unroll, Vector, GridX, GridY, GridZ, Thread, Warp, Lane };
 inline bool is_grid(Level level) { return level == Level::GridX || level == Level::GridY || level == Level::GridZ; }
@@ -96,6 +108,7 @@ struct Leaf {
     std::vector<StoreTo> stores;
     Expr mask;         ///< bool
     Across across = {};  ///< of a Combine
+    Via via = {};
 };
 
 struct StmtNode {

@@ -85,6 +85,17 @@ CatalogEntry rows_entry(const std::string& what, int64_t rows, int64_t columns, 
             }};
 }
 
+/// Tiles of both operands on their way for three iterations ahead.
+CatalogEntry async_product_entry(int64_t m, int64_t n, int64_t k) {
+    return {fmt::format("async_product_{}x{}x{}", m, n, k), "c = a b, fp32, tiles copied asynchronously",
+            2.0 * m * n * k, [=](const Target& target) {
+                Product p = declare_product({.m = m, .n = n, .k = k});
+                Schedule s({p.c}, target);
+                schedule_product(s, p.c, p.a, p.b, {.block_m = 32, .block_n = 32, .block_k = 8, .thread_m = 4, .thread_n = 4, .stages = 4});
+                return s;
+            }};
+}
+
 /// Few tiles, many terms: blocks along k add their parts to c.
 CatalogEntry split_k_entry(int64_t m, int64_t n, int64_t k) {
     return {fmt::format("split_k_product_{}x{}x{}", m, n, k), "c = a b, fp32, blocks along k adding to c atomically",
@@ -204,6 +215,8 @@ std::vector<CatalogEntry> make_catalog() {
         entries.push_back(transpose_entry(rows, columns));
     }
     entries.push_back(split_k_entry(37, 50, 300));
+    entries.push_back(async_product_entry(96, 80, 100));
+    entries.push_back(async_product_entry(37, 50, 61));
     for (int64_t count : {4096, 1003}) entries.push_back(bf16_entry(count));
     for (auto [rows, columns] : {std::array<int64_t, 2>{256, 64}, {131, 37}, {1, 1}, {3, 0}}) {
         entries.push_back(rows_entry("row_sum", rows, columns, row_sum));

@@ -102,6 +102,8 @@ public:
             for (int v = 0; v < wide.width; ++v) write(wide.to, v, t, values[t][v]);
         });
     }
+    void operator()(const ThreadCall&) { fail("a call, which this machine does not know"); }
+    void operator()(const ThreadLanding&) {}
     void operator()(const ThreadBarrier&) {}
     void operator()(const ThreadComment&) {}
 

@@ -47,6 +47,11 @@ ThreadStmt with_buffer(const ThreadStmt& root, const codegen::Buffer& from, cons
             return make_thread(ThreadStore{access(store->to), store->value}, stmt.step());
         if (auto wide = mapped.as<ThreadWide>())
             return make_thread(ThreadWide{wide->width, access(wide->to), access(wide->from)}, stmt.step());
+        if (auto call = mapped.as<ThreadCall>()) {
+            ThreadCall changed = *call;
+            for (CallArgument& argument : changed.arguments) argument.place = access(argument.place);
+            return make_thread(changed, stmt.step());
+        }
         if (auto declare = mapped.as<ThreadDeclare>(); declare && same_buffer(declare->buffer, from))
             return make_thread(ThreadDeclare{to}, stmt.step());
         return mapped;
@@ -163,6 +168,28 @@ private:
         roles.insert(roles.end(), wide.from.indices.size(), ExprRole::ReadIndex);
         expressions_of(stmt, roles, put);
     }
+
+    void mutate(const ThreadCall& call, const ThreadStmt& stmt, const Put& put) {
+        add(MutationKind::Stage, head_of(stmt) + ": left out", put(nothing()));
+        for (size_t p = 0; p < call.parameters.size(); ++p) {
+            ThreadCall changed = call;
+            ++changed.parameters[p];
+            if (call.arguments.empty())
+                add(MutationKind::Stage, fmt::format("{}: {}", head_of(stmt), changed.parameters[p]),
+                    put(make_thread(changed, stmt.step())));
+        }
+        std::vector<ExprRole> roles;
+        for (const CallArgument& argument : call.arguments) {
+            bool writes = argument.effect == CallArgument::Effect::Write, value = argument.effect == CallArgument::Effect::Value;
+            if (value)
+                roles.push_back(argument.value.type() == Type::Bool ? ExprRole::Mask : ExprRole::Value);
+            else
+                roles.insert(roles.end(), argument.place.indices.size(), writes ? ExprRole::WriteIndex : ExprRole::ReadIndex);
+        }
+        expressions_of(stmt, roles, put);
+    }
+
+    void mutate(const ThreadLanding&, const ThreadStmt&, const Put&) {}
 
     void mutate(const ThreadBarrier&, const ThreadStmt& stmt, const Put& put) {
         ++barriers_;

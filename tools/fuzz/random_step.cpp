@@ -137,6 +137,7 @@ std::string verb_name(Verb verb) {
         case Verb::InPlace: return "in_place";
         case Verb::Partial: return "partial";
         case Verb::Scatter: return "scatter";
+        case Verb::Via: return "via";
         case Verb::Pipeline: return "pipeline";
     }
     return "?";
@@ -180,6 +181,7 @@ void perform(const RandomStep& step, Schedule& s, const Problem& problem) {
         case Verb::Bind: s.bind(loop(step.stage, 0), step.level); break;
         case Verb::Partial: s.partial(stage_named(s, step.stage), loop(step.stage, 0), step.combine); break;
         case Verb::Scatter: s.scatter(stage_named(s, step.stage), step.combine); break;
+        case Verb::Via: s.via(stage_named(s, step.stage), step.copy); break;
         case Verb::Pipeline: s.pipeline(loop(step.stage, 0), {.stages = static_cast<int>(step.size)}); break;
         case Verb::At: s.at(stage_named(s, step.stage), loop(step.owner, 0)); break;
         case Verb::Inline: s.inline_stage(stage_named(s, step.stage)); break;
@@ -217,7 +219,7 @@ public:
         if (dice < 92) return stage_result();
         if (dice < 94) return set_memory();
         if (dice < 96) return partial();
-        if (dice < 97) return pipeline();
+        if (dice < 97) return random_.chance(0.8) ? pipeline() : via();
         if (dice < 98) return in_place();
         return random_.chance(0.5) ? cut() : cut_partial();
     }
@@ -351,11 +353,16 @@ public:
             for (size_t k = 0; k < stage.loops.size(); ++k)
                 if (stage.loops[k].fills)
                     likely.push_back(
-                        {.verb = Verb::Pipeline, .stage = stage.name, .loops = {static_cast<int>(k)}, .size = 2});
+                        {.verb = Verb::Pipeline, .stage = stage.name, .loops = {static_cast<int>(k)}, .size = random_.between(2, 4)});
         if (!likely.empty() && random_.chance(0.9)) return random_.pick(likely);
         const StageView& stage = some_stage();
         return {
             .verb = Verb::Pipeline, .stage = stage.name, .loops = {some_loop(stage)}, .size = random_.between(1, 2)};
+    }
+
+    /// Not Async: that is a promise, which build may find impossible to keep.
+    RandomStep via() {
+        return {.verb = Verb::Via, .stage = some_stage().name, .copy = random_.chance(0.5) ? Copy::Vector : Copy::Automatic};
     }
 
     RandomStep in_place() {

@@ -28,6 +28,7 @@ struct RandomStep {
         InPlace,
         Partial,
         Scatter,
+        Via,
         Pipeline
     };
     Verb verb;
@@ -42,6 +43,7 @@ struct RandomStep {
     Level level = Level::Serial;
     Memory memory = Memory::Auto;
     Combine combine = Combine::Workspace;
+    Copy copy = Copy::Automatic;
 };
 
 /// "split", "at", ...

@@ -132,6 +132,10 @@ private:
         }
     }
 
+    void run(const ThreadCall& call, const Threads&) {
+        throw Undecided{fmt::format("what {} does takes time", call.primitive)};
+    }
+    void run(const ThreadLanding&, const Threads&) {}
     void run(const ThreadBarrier&, const Threads&) {}
     void run(const ThreadComment&, const Threads&) {}
 

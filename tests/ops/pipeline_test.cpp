@@ -1,0 +1,142 @@
+// Pipelines change when copies are made, and nothing else: random shapes, depths and ways to copy, bit for bit.
+#include <random>
+
+#include "ops/check.h"
+#include "tests/ops/on_each_device.h"
+#include "tests/support/expect_error.h"
+
+namespace tw {
+namespace {
+
+class Pipelines : public OnEachDevice {
+protected:
+    int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+    bool chance() { return between(0, 1) == 1; }
+
+    /// Asks for one of the ways to copy, or leaves it open.
+    void choose_copy(Schedule& s, const Stage& copy) {
+        const Copy ways[] = {Copy::Automatic, Copy::Automatic, Copy::Vector, Copy::Async};
+        s.via(copy, ways[between(0, 3)]);
+    }
+
+    /// What is not legal says why, and is legal when it is left open.
+    void expect_declared_or_refused(Schedule s, const std::vector<Stage>& copies, const Bindings& bindings) {
+        try {
+            expect_declared(s, bindings);
+        } catch (const Error& error) {
+            EXPECT_NE(std::string(error.what()).find("cannot be copied asynchronously: "), std::string::npos) << error.what();
+            ++refused_;
+            for (const Stage& copy : copies) s.via(copy, Copy::Automatic);
+            expect_declared(s, bindings);
+        }
+    }
+
+    std::mt19937 random_{20261121};
+    int refused_ = 0;
+};
+TW_ON_EACH_DEVICE(Pipelines);
+
+/// Whole numbers: sums are exact in every order.
+Bindings whole_numbers(const std::vector<Tensor>& outputs, unsigned seed) {
+    Bindings bindings = random_bindings(outputs, seed);
+    for (auto& [name, array] : bindings.inputs) fill_integers(array, -4, 4, ++seed);
+    return bindings;
+}
+
+TEST_P(Pipelines, OfAProduct) {
+    for (int round = 0; round < 24; ++round) {
+        int64_t m = between(1, 70), n = between(1, 70), k = between(1, 90);
+        Type type = chance() ? f32 : chance() ? bf16 : i8;
+        bool transposed = chance();
+        Tensor a = input("a", type, {m, k}), b = transposed ? input("b", type, {n, k}) : input("b", type, {k, n});
+        Axis r = reduce_axis("k", k);
+        Tensor c = compute("c", {m, n}, [&](Expr i, Expr j) {
+            return sum(cast(f32, a(i, r)) * cast(f32, transposed ? b(j, r) : b(r, j)), r);
+        });
+        Schedule s({c}, device_target());
+        auto [i, j] = s.loops<2>(c);
+        auto [bi, it] = s.split(i, 16, Tail::Mask);
+        auto [bj, jt] = s.split(j, 32, Tail::Mask);
+        auto [ti, ri] = s.split(it, 4);
+        auto [ko, ki] = s.split(s.reduce(c), 8, Tail::Mask);
+        s.order({bi, bj, ti, jt, ko, ki, ri});
+        s.bind(bi, grid.y);
+        s.bind(bj, grid.x);
+        s.bind(ti, thread);
+        s.bind(jt, thread);
+        std::vector<Stage> copies{s.stage(c, a, Memory::Shared, ko), s.stage(c, b, Memory::Shared, ko)};
+        s.pipeline(ko, {.stages = between(1, 5)});
+        for (const Stage& copy : copies) choose_copy(s, copy);
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared_or_refused(s, copies, whole_numbers({c}, round));
+    }
+    EXPECT_GT(refused_, 0);
+}
+
+// The largest of a sliding window over rows: a halo, and edges whose masks zeros must not stand for.
+TEST_P(Pipelines, OfAWindow) {
+    for (int round = 0; round < 16; ++round) {
+        int64_t rows = between(1, 60), columns = 4 * between(1, 20), width = between(1, 5);
+        Tensor x = input("x", f32, {rows, columns});
+        Axis w = reduce_axis("w", width);
+        Tensor y = compute("y", {rows, columns}, [&](Expr i, Expr j) {
+            return reduce_max(padded(x, -infinity)(i + w - width / 2, j), w);
+        });
+        Schedule s({y}, device_target());
+        auto [i, j] = s.loops<2>(y);
+        auto [io, ii] = s.split(i, 4, Tail::Mask);
+        auto [jo, ji] = s.split(j, 64, Tail::Mask);
+        s.order({jo, ji, io, ii, s.reduce(y)});
+        s.bind(jo, grid.x);
+        s.bind(ji, thread);
+        Stage copy = s.stage(y, x, Memory::Shared, io);
+        s.pipeline(io, {.stages = between(1, 4)});
+        choose_copy(s, copy);
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared_or_refused(s, {copy}, whole_numbers({y}, round));
+    }
+}
+
+/// Rows of f32 or bf16 through shared memory.
+struct Rows {
+    explicit Rows(Type type, Type copied) : x(input("x", type, {64, 32})) {
+        y = compute("y", {64, 32}, [&](Expr i, Expr j) { return cast(f32, x(i, j)) + 1.0; });
+        s = Schedule({y}, target("sm_90a"));
+        auto [i, j] = s.loops<2>(y);
+        s.bind(j, thread);
+        copy = s.stage(y, x, Memory::Shared, i);
+        if (copied != type) s.round_to(copy, copied);
+        s.pipeline(i, {.stages = 3});
+    }
+    Tensor x, y;
+    Schedule s{{compute("none", {1}, [](Expr) { return constant(f32, 0.0); })}, target("sm_90a")};
+    Stage copy;
+};
+
+TEST(AsyncCopies, AreChosenInDeepPipelines) {
+    Rows rows(f32, f32);
+    Program program = build(rows.s);
+    EXPECT_NE(program.cuda().find("tw::copy_async<4>(&shared.x_shared"), std::string::npos) << program.cuda();
+    EXPECT_NE(program.explain().find("x_shared: 3 stages, filled asynchronously, 16 bytes at once, 2 iterations ahead"),
+              std::string::npos)
+        << program.explain();
+    rows.s.via(rows.copy, Copy::Vector);
+    EXPECT_EQ(build(rows.s).cuda().find("tw::copy_async"), std::string::npos);
+}
+
+TEST(AsyncCopies, ArePromises) {
+    Rows rows(f32, bf16);
+    EXPECT_NE(build(rows.s).explain().find("filled through registers, one iteration ahead: it"), std::string::npos)
+        << build(rows.s).explain();
+    rows.s.via(rows.copy, Copy::Async);
+    EXPECT_ERROR(build(rows.s), "cannot be copied asynchronously: ");
+    EXPECT_ERROR(rows.s.via(rows.y, Copy::Async), "it is no copy of an operand; name what stage(");
+    rows.s.via(rows.copy, Copy::Automatic);
+    rows.s.pipeline(rows.s.loops<2>(rows.y)[0], {.stages = 1});
+    rows.s.set_memory(rows.copy, Memory::Registers);
+    EXPECT_ERROR(rows.s.via(rows.copy, Copy::Async), "it lives in registers; asynchronous copies go into shared memory");
+    EXPECT_ERROR(rows.s.pipeline(rows.s.loops<2>(rows.y)[0], {.stages = 17}), "each copy can have 2 to 16 buffers");
+}
+
+}  // namespace
+}  // namespace tw
