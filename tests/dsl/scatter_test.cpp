@@ -463,6 +463,15 @@ TEST(ScatterErrors, OfRoundedElements) {
     EXPECT_ERROR(s.round_to(p.d, bf16), "round_to(d, bf16): 'd_updates' updates its elements atomically");
 }
 
+TEST(ScatterErrors, PartsThatReduceAlongNoAxis) {
+    Tensor x = input("x", f32, {48, 11});
+    Axis r = reduce_axis("r", 48);
+    Tensor columns = compute("columns", {11}, [&](Expr i) { return sum(x(r, i), r); });
+    Schedule s({columns}, target("sm_90a"));
+    Stage parts = s.partial(columns, s.reduce(columns));
+    EXPECT_ERROR(s.scatter(parts), "scatter(columns_partial): it reduces along no axis");
+}
+
 TEST(ScatterErrors, OfUpdates) {
     Tensor x = input("x", f32, {48, 11});
     Axis r = reduce_axis("r", 48);
