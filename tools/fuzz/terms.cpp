@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "dsl/integers.h"
+
 namespace tw::fuzz {
 namespace {
 
@@ -23,29 +25,6 @@ bool is_commutative(BinaryOp op) {
         case BinaryOp::Or: return true;
         default: return false;
     }
-}
-
-int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-
-/// Wraps around.
-int64_t computed(BinaryOp op, int64_t a, int64_t b) {
-    auto u = [](int64_t x) { return static_cast<uint64_t>(x); };
-    switch (op) {
-        case BinaryOp::Add: return static_cast<int64_t>(u(a) + u(b));
-        case BinaryOp::Sub: return static_cast<int64_t>(u(a) - u(b));
-        case BinaryOp::Mul: return static_cast<int64_t>(u(a) * u(b));
-        case BinaryOp::Div: return floor_div(a, b);
-        case BinaryOp::Mod: return a - floor_div(a, b) * b;
-        case BinaryOp::Min: return std::min(a, b);
-        case BinaryOp::Max: return std::max(a, b);
-        case BinaryOp::Less: return a < b;
-        case BinaryOp::LessEqual: return a <= b;
-        case BinaryOp::Equal: return a == b;
-        case BinaryOp::NotEqual: return a != b;
-        case BinaryOp::And: return a && b;
-        case BinaryOp::Or: return a || b;
-    }
-    return 0;
 }
 
 }  // namespace
@@ -119,7 +98,8 @@ bool Terms::says_equal(Term condition, Term one, Term other) const {
 Term Terms::unary(UnaryOp op, Type type, Term a) {
     const Node node = nodes_[static_cast<size_t>(a)];
     if (auto known = value(a)) {
-        if (op == UnaryOp::Negate) return integer(type, wrap_to_type(type, computed(BinaryOp::Sub, 0, *known)));
+        if (op == UnaryOp::Negate)
+            return integer(type, wrap_to_type(type, *apply_to_integers(BinaryOp::Sub, 0, *known)));
         if (op == UnaryOp::Not) return integer(type, !*known);
     }
     if (op == UnaryOp::Negate && node.kind == Kind::Real) return real(type, -std::bit_cast<double>(node.number));
@@ -138,11 +118,8 @@ Term Terms::binary(BinaryOp op, Type type, Term a, Term b) {
 
 std::optional<Term> Terms::by_constants(BinaryOp op, Type type, Term a, Term b) {
     auto left = value(a), right = value(b);
-    bool divides = op == BinaryOp::Div || op == BinaryOp::Mod;
-    if (left && right && !(divides && *right == 0)) {
-        int64_t result = computed(op, *left, *right);
-        return integer(type, type == Type::Bool ? result : wrap_to_type(type, result));
-    }
+    if (left && right)
+        if (auto result = apply_to_integers(op, *left, *right)) return integer(type, wrap_to_type(type, *result));
     auto x = real_value(a), y = real_value(b);
     if (!x || !y) return {};
     // Rounding a double to a narrower type gives what one rounding gives.
