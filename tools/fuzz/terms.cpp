@@ -85,6 +85,11 @@ bool Terms::is_not(Term one, Term other) const {
     return node.kind == Kind::Unary && node.op == static_cast<int>(UnaryOp::Not) && node.a == other;
 }
 
+bool Terms::is_binary(Term term, BinaryOp op) const {
+    const Node& node = nodes_[static_cast<size_t>(term)];
+    return node.kind == Kind::Binary && node.op == static_cast<int>(op);
+}
+
 /// The condition holds only where both are equal.
 bool Terms::says_equal(Term condition, Term one, Term other) const {
     const Node& node = nodes_[static_cast<size_t>(condition)];
@@ -226,7 +231,31 @@ Term Terms::select(Type type, Term condition, Term yes, Term no) {
     bool less = node.kind == Kind::Binary && node.op == static_cast<int>(BinaryOp::Less) && !is_undefined(condition);
     if (less && node.a == yes && node.b == no) return binary(BinaryOp::Min, type, yes, no);
     if (less && node.a == no && node.b == yes) return binary(BinaryOp::Max, type, yes, no);
+    Choice choice{condition, yes, no};
+    if (auto same = ordered(choice); same && !(*same == choice))
+        return select(type, same->condition, same->yes, same->no);
     return make({.kind = Kind::Select, .type = type, .a = condition, .b = yes, .c = no});
+}
+
+/// p < q || (p == q && (yes < no or yes <= no)) ? yes : no, or with ties to the larger one: where yes == no, both sides
+/// are one, and with q < p the sides change places. Of those, the form with yes made before no.
+std::optional<Terms::Choice> Terms::ordered(const Choice& choice) {
+    auto [condition, yes, no] = choice;
+    if (!is_binary(condition, BinaryOp::Or) || is_undefined(condition)) return {};
+    auto node = [&](Term term) { return nodes_[static_cast<size_t>(term)]; };
+    Term less = node(condition).a, tie = node(condition).b;
+    if (!is_binary(less, BinaryOp::Less)) std::swap(less, tie);
+    if (!is_binary(less, BinaryOp::Less) || !is_binary(tie, BinaryOp::And)) return {};
+    Term p = node(less).a, q = node(less).b, equal = node(tie).a, breaks = node(tie).b;
+    if (!says_equal(equal, p, q)) std::swap(equal, breaks);
+    if (!is_binary(equal, BinaryOp::Equal) || !says_equal(equal, p, q)) return {};
+    if (!is_binary(breaks, BinaryOp::Less) && !is_binary(breaks, BinaryOp::LessEqual)) return {};
+    bool to_smaller = node(breaks).a == yes && node(breaks).b == no;
+    if (!to_smaller && !(node(breaks).a == no && node(breaks).b == yes)) return {};
+    if (no < yes) std::swap(yes, no), std::swap(p, q);
+    auto compared = [&](Term a, Term b) { return binary(BinaryOp::Less, Type::Bool, a, b); };
+    Term first = binary(BinaryOp::And, Type::Bool, equal, to_smaller ? compared(yes, no) : compared(no, yes));
+    return Choice{binary(BinaryOp::Or, Type::Bool, compared(p, q), first), yes, no};
 }
 
 Term Terms::cast(Type type, Term a) {
