@@ -1,9 +1,9 @@
 #include "codegen/bind_unbound.h"
-#include "codegen/drop_single_loops.h"
 
 #include <algorithm>
 #include <limits>
 
+#include "codegen/drop_single_loops.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/buffer_segments.h"
 #include "codegen/conditions.h"
 #include "codegen/tile_passes.h"
 #include "dsl/simplify.h"
@@ -72,61 +73,6 @@ TileOp with_uniform_parts(const TileOp& op) {
     result.mask = all_of(parts);
     return result;
 }
-
-/// Which ops of a buffer belong together. Segments of a loop that was cut each fill it anew before they read it.
-class Segments {
-public:
-    explicit Segments(const TileStmt& body) { walk(body); }
-
-    /// The number of the op's segment among those that use the buffer, the same for all of a segment.
-    int of(const BufferNode* buffer, const TileOp& op) {
-        const std::vector<Use>& uses = uses_[buffer];
-        size_t common = common_depth(uses);
-        auto segment = [&](const Use& use) { return use.path.size() > common ? use.path[common] : -1; };
-        std::map<int, bool> starts_with_write;
-        for (const Use& use : uses) starts_with_write.try_emplace(segment(use), use.writes);
-        for (const auto& [number, writes] : starts_with_write)
-            if (!writes) return 0;  // one fills what another reads
-        for (const Use& use : uses)
-            if (use.op == &op) return segment(use);
-        return 0;
-    }
-
-private:
-    struct Use {
-        const TileOp* op;
-        bool writes;
-        std::vector<int> path;  // the statement's place in each block around it, outermost first
-    };
-
-    void walk(const TileStmt& stmt) {
-        if (const TileLoop* loop = stmt.as<TileLoop>()) return walk(loop->body);
-        if (const TileAllocate* allocate = stmt.as<TileAllocate>()) return walk(allocate->body);
-        if (const TileBlock* block = stmt.as<TileBlock>()) {
-            for (size_t k = 0; k < block->stmts.size(); ++k) {
-                path_.push_back(static_cast<int>(k));
-                walk(block->stmts[k]);
-                path_.pop_back();
-            }
-            return;
-        }
-        const TileOp& op = *stmt.as<TileOp>();
-        for (const Buffer& buffer : loads_of(op)) uses_[buffer.get()].push_back({&op, false, path_});
-        for (const StoreTo& store : op.stores) uses_[store.buffer.get()].push_back({&op, true, path_});
-    }
-
-    static size_t common_depth(const std::vector<Use>& uses) {
-        size_t depth = uses.empty() ? 0 : uses[0].path.size();
-        for (const Use& use : uses) {
-            auto [end, other] = std::mismatch(use.path.begin(), use.path.end(), uses[0].path.begin(), uses[0].path.end());
-            depth = std::min(depth, static_cast<size_t>(end - use.path.begin()));
-        }
-        return depth;
-    }
-
-    std::map<const BufferNode*, std::vector<Use>> uses_;
-    std::vector<int> path_;
-};
 
 class Discharger {
 public:
@@ -308,7 +254,7 @@ private:
 
     TileKernel kernel_;
     std::vector<Expr> reduce_variables_;
-    std::optional<Segments> segments_;
+    std::optional<BufferSegments> segments_;
     std::map<std::pair<const BufferNode*, int>, std::optional<Fill>> fills_;  // one a segment
 };
 

@@ -18,15 +18,6 @@ int64_t checked_mul(int64_t a, int64_t b) {
     if (__builtin_mul_overflow(a, b, &result)) throw Overflow{};
     return result;
 }
-int64_t floor_div(int64_t a, int64_t b) {
-    if (b == -1) return checked_mul(a, -1);
-    return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
-}
-int64_t floor_mod(int64_t a, int64_t b) {
-    if (b == -1) return 0;
-    int64_t rest = a % b;
-    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
-}
 
 const Binary* as_binary(const Expr& expr, BinaryOp op) {
     auto* node = expr.as<Binary>();

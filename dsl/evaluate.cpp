@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "dsl/integers.h"
 #include "dsl/walk.h"
 
 namespace tw {
@@ -372,14 +373,11 @@ int64_t wrapping(uint64_t value) { return static_cast<int64_t>(value); }
 
 int64_t divide(int64_t a, int64_t b) {
     if (b == 0) fail_division();
-    if (b == -1) return wrapping(-uint64_t(a));
-    return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
+    return floor_div(a, b);
 }
 int64_t remainder(int64_t a, int64_t b) {
     if (b == 0) fail_division();
-    if (b == -1) return 0;
-    int64_t rest = a % b;
-    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+    return floor_mod(a, b);
 }
 
 /// The number if the other is NaN; -0 is below 0, as PTX has it.

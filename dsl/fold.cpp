@@ -46,23 +46,13 @@ Expr fold_reals(BinaryOp op, double a, double b, Type type) {
     }
 }
 
+/// Sums that leave 64 bits are left as they are; products may wrap around, as those of random numbers do.
 Expr fold_integers(BinaryOp op, int64_t a, int64_t b, Type type) {
-    switch (op) {
-        case BinaryOp::Add: return constant(type, checked_add(a, b));
-        case BinaryOp::Sub: return constant(type, checked_add(a, checked_mul(b, -1)));
-        case BinaryOp::Mul: return constant(type, static_cast<int64_t>(uint64_t(a) * uint64_t(b)));
-        case BinaryOp::Div: return b == 0 ? Expr() : constant(type, floor_div(a, b));
-        case BinaryOp::Mod: return b == 0 ? Expr() : constant(type, floor_mod(a, b));
-        case BinaryOp::Min: return constant(type, std::min(a, b));
-        case BinaryOp::Max: return constant(type, std::max(a, b));
-        case BinaryOp::Less: return Expr(a < b);
-        case BinaryOp::LessEqual: return Expr(a <= b);
-        case BinaryOp::Equal: return Expr(a == b);
-        case BinaryOp::NotEqual: return Expr(a != b);
-        case BinaryOp::And: return Expr(a != 0 && b != 0);
-        case BinaryOp::Or: return Expr(a != 0 || b != 0);
-    }
-    return {};
+    if (op == BinaryOp::Add) checked_add(a, b);
+    if (op == BinaryOp::Sub) checked_add(a, checked_mul(b, -1));
+    if (op == BinaryOp::Div && b == -1) checked_mul(a, b);
+    auto value = apply_to_integers(op, a, b);
+    return value ? constant(type, *value) : Expr();
 }
 
 Expr fold_fma(const Fma& node, Type type) {

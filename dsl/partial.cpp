@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "dsl/edit.h"
-#include "dsl/update.h"
 #include "dsl/simplify.h"
+#include "dsl/update.h"
 #include "support/error.h"
 
 namespace tw {
@@ -24,8 +24,8 @@ Expr axis_like(const LoopRecord& loop) {
     return make_expr(Type::I64, axis);
 }
 
-/// The stage's own reduction with the index of loop `along` as first dimension of the result; what the other reduce loops
-/// count is reduced.
+/// The stage's own reduction with the index of loop `along` as first dimension of the result; what the other reduce
+/// loops count is reduced.
 StageDefinition partial_definition(const State& state, int stage, int along) {
     const StageRecord& record = state.stages[stage];
     const StageDefinition& whole = record.definition;
@@ -45,8 +45,8 @@ StageDefinition partial_definition(const State& state, int stage, int along) {
     for (Expr& condition : partial.terms_where) condition = simplify(substitute(condition, values));
     for (const Relation& relation : record.relations)
         if (relation.masked && state.loops[relation.whole].reduces)
-            partial.terms_where.push_back(simplify(
-                substitute(loop_value(state, relation.whole) < state.loops[relation.whole].extent, axes)));
+            partial.terms_where.push_back(
+                simplify(substitute(loop_value(state, relation.whole) < state.loops[relation.whole].extent, axes)));
     partial.finish = whole.accumulators;
     partial.target = nullptr;
     partial.place.clear();
@@ -95,11 +95,12 @@ Stage Schedule::partial(const StageRef& reduction, Loop loop, Combine combine, s
     user_check(record.stage == whole && record.reduces, where,
                "partial({}, {}): the loop is no reduce loop of '{}'; name one of reduce({}), or what it was split into",
                name, record.name, name, name);
-    user_check(record.level == Level::Serial, where, "partial({}, {}): the loop is bound to {}; bind(loop, serial) first",
-               name, record.name, tw::to_string(record.level));
+    user_check(record.level == Level::Serial, where,
+               "partial({}, {}): the loop is bound to {}; bind(loop, serial) first", name, record.name,
+               tw::to_string(record.level));
     user_check(state.stages[whole].definition.reduce_extents.empty(), where,
-               "partial({}, {}): data decide how many terms an element has, parts of them have no fixed number; bind a part of "
-               "the loop to threads instead",
+               "partial({}, {}): data decide how many terms an element has, parts of them have no fixed number; bind a "
+               "part of the loop to threads instead",
                name, record.name);
     user_check(state.stages[whole].attach < 0, where,
                "partial({}, {}): '{}' stands in another kernel, its parts would not; take it out, or bind the loop to "
@@ -115,13 +116,15 @@ Stage Schedule::partial(const StageRef& reduction, Loop loop, Combine combine, s
                        "partial({}, {}): '{}' follows it under loop '{}'; do this step before", name, record.name,
                        state.stages[other].definition.name, state.loops[id].name);
     std::optional<BinaryOp> update;
-    if (combine == Combine::Atomic) update = check_updates(edit, whole, fmt::format("partial({}, {})", name, record.name));
+    if (combine == Combine::Atomic)
+        update = check_updates(edit, whole, fmt::format("partial({}, {})", name, record.name));
 
     // The parts take over the loops, and with them what was decided about them.
     StageRecord parts = state.stages[whole];
     parts.definition = partial_definition(state, whole, along);
     parts.step = edit.step;
     parts.memory = Memory::Auto;
+    parts.rounded.reset();  // what is combined later keeps all digits
     parts.roots.resize(state.stages[whole].definition.axes.size());
     parts.roots.insert(parts.roots.begin(), along);
     for (int loop : other_reduce_loops(state, whole, along)) parts.roots.push_back(loop);

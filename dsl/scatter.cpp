@@ -83,7 +83,8 @@ Stage Schedule::scatter(const StageRef& reduction, Combine combine, std::source_
     const std::string& name = definition.name;
     user_check(definition.reducer, where, "scatter({}): it is no reduction", name);
     user_check(!definition.target, where,
-               "scatter({}): it updates elements of another stage already, atomically; scatter the reduction instead", name);
+               "scatter({}): it updates elements of another stage already, atomically; scatter the reduction instead",
+               name);
     user_check(
         definition.reduce_extents.empty(), where,
         "scatter({}): data decide how long its reduction is, so its terms have no numbers; compute them as a tensor",
@@ -91,6 +92,11 @@ Stage Schedule::scatter(const StageRef& reduction, Combine combine, std::source_
     user_check(state.stages[whole].attach < 0, where,
                "scatter({}): it stands in another kernel, but finds its terms by kernels before; take it out", name);
     check_untouched(edit, whole);
+    user_check(
+        !definition.reduce_axes.empty(), where,
+        "scatter({}): it reduces along no axis, so there are no terms to send; scatter the reduction before taking "
+        "parts of it",
+        name);
     std::optional<Scattered> terms = scattered_terms(definition);
     user_check(terms, where,
                "scatter({}): no condition of its terms says which element they belong to; write them as "

@@ -117,10 +117,11 @@ void Schedule::inline_stage(const StageRef& ref, std::source_location where) {
                    "inline_stage({}): '{}' stands under its loop '{}'; move it first", name,
                    attached_to(state, id).empty() ? "" : stage_text(state, attached_to(state, id)[0]),
                    state.loops[id].name);
-    user_check(!record.rounded, where,
-               "inline_stage({}): its elements are rounded to {}, which only memory does; leave out the round_to, or write "
-               "round_to in its expression",
-               name, name_of(*record.rounded));
+    user_check(
+        !record.rounded, where,
+        "inline_stage({}): its elements are rounded to {}, which only memory does; leave out the round_to, or write "
+        "round_to in its expression",
+        name, name_of(*record.rounded));
     StageDefinition definition = record.definition;
     for (StageRecord& reader : state.stages) {
         for (Expr& expr : reader.definition.update) expr = inlined(expr, definition);
@@ -307,14 +308,23 @@ void Schedule::round_to(const StageRef& ref, Type type, std::source_location whe
     user_check(!edit.state.is_result(stage), where,
                "round_to({}, {}): it is an output of the schedule, whose type is declared; declare it as {}", name,
                name_of(type), name_of(type));
+    user_check(
+        target_of(edit.state, stage) < 0, where,
+        "round_to({}, {}): its elements are combined with those of '{}' atomically and are in no memory of their own",
+        name, name_of(type), record.definition.target->name);
+    std::vector<int> updaters = updaters_of(edit.state, stage);
+    user_check(updaters.empty(), where,
+               "round_to({}, {}): '{}' updates its elements atomically, in the type of the sum; round the stage that "
+               "reads them",
+               name, name_of(type), edit.state.stages[updaters[0]].definition.name);
     user_check(is_float(type), where, "round_to({}, {}): name a float type, such as bf16", name, name_of(type));
     for (const Operation::Output& output : record.definition.operation->outputs)
         user_check(is_float(output.type) && unit_roundoff(type) > unit_roundoff(output.type), where,
                    "round_to({}, {}): its elements are {}, which {} does not narrow; name a type of fewer digits", name,
                    name_of(type), name_of(output.type), name_of(type));
     record.rounded = type;
-    edit.state.notes.push_back(fmt::format("[{}] '{}' is rounded to {}: each element by up to {:.2g} of itself", edit.step,
-                                           name, name_of(type), unit_roundoff(type)));
+    edit.state.notes.push_back(fmt::format("[{}] '{}' is rounded to {}: each element by up to {:.2g} of itself",
+                                           edit.step, name, name_of(type), unit_roundoff(type)));
     edit.commit(fmt::format("s.round_to({}, {});", name, name_of(type)),
                 fmt::format("round_to {} {}", stage, name_of(type)));
 }
@@ -336,7 +346,8 @@ void Schedule::in_place(const Tensor& out, const Tensor& in, std::source_locatio
                where, "in_place({}, {}): both must have one type, shape and dense rows", out.name(), in.name());
     auto operations = operations_of(state.outputs);
     user_check(std::find(operations.begin(), operations.end(), in.operation()) != operations.end(), where,
-               "in_place({}, {}): nothing here reads '{}'; name an input of the schedule", out.name(), in.name(), in.name());
+               "in_place({}, {}): nothing here reads '{}'; name an input of the schedule", out.name(), in.name(),
+               in.name());
     for (const auto& [taken_out, taken_in] : state.in_place)
         user_check(!taken_out.same(out) && !taken_in.same(in), where, "in_place({}, {}): '{}' already overwrites '{}'",
                    out.name(), in.name(), taken_out.name(), taken_in.name());

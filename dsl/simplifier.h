@@ -3,6 +3,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "dsl/integers.h"
 #include "dsl/simplify.h"
 
 namespace tw {
@@ -11,8 +12,6 @@ namespace tw {
 struct Overflow {};
 int64_t checked_add(int64_t a, int64_t b);
 int64_t checked_mul(int64_t a, int64_t b);
-int64_t floor_div(int64_t a, int64_t b);
-int64_t floor_mod(int64_t a, int64_t b);
 
 /// Types of indices, whose arithmetic is taken as that of the integers. (u32 wraps: random numbers rely on it.)
 inline bool is_index(Type type) { return type == Type::I32 || type == Type::I64; }

@@ -53,7 +53,8 @@ int make_start(Edit& edit, int reduction) {
 }  // namespace
 
 BinaryOp check_updates(const Edit& edit, int reduction, const std::string& asked) {
-    const StageDefinition& definition = edit.state.stages[reduction].definition;
+    const StageRecord& record = edit.state.stages[reduction];
+    const StageDefinition& definition = record.definition;
     user_check(!definition.target, edit.where, "{}: '{}' already updates the elements of '{}' atomically", asked,
                definition.name, definition.target ? definition.target->name : "");
     auto operation = atomic_operation(*definition.reducer);
@@ -62,6 +63,10 @@ BinaryOp check_updates(const Edit& edit, int reduction, const std::string& asked
         "{}: no atomic operation combines by '{}' in {}; atomics add f32, f64, i32, u32 and i64, and take min and "
         "max of those integers: use Combine::Workspace",
         asked, definition.reducer->name, name_of(definition.reducer->identity[0].type()));
+    user_check(!record.rounded || !stores_what_it_reduces(definition), edit.where,
+               "{}: the elements of '{}' are rounded to {}, but atomics combine in {}; leave out the round_to, or use "
+               "Combine::Workspace",
+               asked, definition.name, name_of(*record.rounded), name_of(definition.reducer->identity[0].type()));
     return *operation;
 }
 

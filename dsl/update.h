@@ -8,7 +8,7 @@
 namespace tw {
 
 /// The operation that atomics combine the reduction's terms by. Throws Error, naming the step that was `asked`, if
-/// there is none, or if they are combined so already.
+/// there is none, if they are combined so already, or if the elements to update are rounded.
 BinaryOp check_updates(const Edit& edit, int reduction, const std::string& asked);
 
 /// `updates` makes parts of the reduction: each is combined with the element at `place` where the condition holds. The

@@ -56,20 +56,25 @@ struct CudaGraph final : Graph::State {
 cuda::StreamHandle as_stream(void* handle) { return static_cast<cuda::StreamHandle>(handle); }
 cuda::EventHandle as_event(void* handle) { return static_cast<cuda::EventHandle>(handle); }
 
+/// The driver's structures of a launch, of which each has these fields.
+template <class Params>
+Params of_shape(const LaunchShape& shape) {
+    Params params{};
+    params.grid_x = unsigned(shape.grid.x);
+    params.grid_y = unsigned(shape.grid.y);
+    params.grid_z = unsigned(shape.grid.z);
+    params.block_x = unsigned(shape.block.x);
+    params.block_y = unsigned(shape.block.y);
+    params.block_z = unsigned(shape.block.z);
+    params.dynamic_shared_bytes = unsigned(shape.dynamic_shared_bytes);
+    return params;
+}
+
 cuda::KernelNodeParams node_params(const Launch& launch) {
-    const LaunchShape& shape = launch.shape();
-    return {.function = static_cast<const CudaKernel&>(*launch.kernel().state()).function,
-            .grid_x = unsigned(shape.grid.x),
-            .grid_y = unsigned(shape.grid.y),
-            .grid_z = unsigned(shape.grid.z),
-            .block_x = unsigned(shape.block.x),
-            .block_y = unsigned(shape.block.y),
-            .block_z = unsigned(shape.block.z),
-            .dynamic_shared_bytes = unsigned(shape.dynamic_shared_bytes),
-            .arguments = launch.arguments().addresses(),
-            .extra = nullptr,
-            .kernel = nullptr,
-            .context = nullptr};
+    auto params = of_shape<cuda::KernelNodeParams>(launch.shape());
+    params.function = static_cast<const CudaKernel&>(*launch.kernel().state()).function;
+    params.arguments = launch.arguments().addresses();
+    return params;
 }
 
 class CudaDevice final : public Device {
@@ -254,15 +259,13 @@ public:
 
     void launch(const Launch& launch, void* stream) override {
         enter();
-        const LaunchShape& shape = launch.shape();
         const auto& kernel = static_cast<const CudaKernel&>(*launch.kernel().state());
         last_entry_.store(kernel.interned_entry, std::memory_order_relaxed);
         submitted_.fetch_add(1, std::memory_order_relaxed);
-        if (can_start_early(launch) && call_.launch_kernel_ex)
-            return launch_early(launch, kernel.function, stream);
-        check(call_.launch_kernel(kernel.function, unsigned(shape.grid.x), unsigned(shape.grid.y),
-                                  unsigned(shape.grid.z), unsigned(shape.block.x), unsigned(shape.block.y),
-                                  unsigned(shape.block.z), unsigned(shape.dynamic_shared_bytes), as_stream(stream),
+        if (can_start_early(launch) && call_.launch_kernel_ex) return launch_early(launch, kernel.function, stream);
+        const auto shape = of_shape<cuda::LaunchConfig>(launch.shape());
+        check(call_.launch_kernel(kernel.function, shape.grid_x, shape.grid_y, shape.grid_z, shape.block_x,
+                                  shape.block_y, shape.block_z, shape.dynamic_shared_bytes, as_stream(stream),
                                   launch.arguments().addresses(), nullptr),
               "cuLaunchKernel");
     }
@@ -323,18 +326,11 @@ private:
     }
 
     void launch_early(const Launch& launch, cuda::Function function, void* stream) {
-        const LaunchShape& shape = launch.shape();
         cuda::LaunchAttribute overlap{.id = cuda::LaunchProgrammaticStreamSerialization, .value = 1, .rest = {}};
-        cuda::LaunchConfig config{.grid_x = unsigned(shape.grid.x),
-                                  .grid_y = unsigned(shape.grid.y),
-                                  .grid_z = unsigned(shape.grid.z),
-                                  .block_x = unsigned(shape.block.x),
-                                  .block_y = unsigned(shape.block.y),
-                                  .block_z = unsigned(shape.block.z),
-                                  .dynamic_shared_bytes = unsigned(shape.dynamic_shared_bytes),
-                                  .stream = as_stream(stream),
-                                  .attributes = &overlap,
-                                  .num_attributes = 1};
+        auto config = of_shape<cuda::LaunchConfig>(launch.shape());
+        config.stream = as_stream(stream);
+        config.attributes = &overlap;
+        config.num_attributes = 1;
         check(call_.launch_kernel_ex(&config, function, launch.arguments().addresses(), nullptr), "cuLaunchKernelEx");
     }
 

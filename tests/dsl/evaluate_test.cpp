@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "dsl/integers.h"
+#include "dsl/simplify.h"
 #include "dsl/tree.h"
 #include "tests/dsl/random_expr.h"
 #include "tests/support/expect_error.h"
@@ -101,6 +103,49 @@ TEST(EvaluateTest, Integers) {
     EXPECT_ERROR(division.run(std::vector<Register>(1)), "an integer is divided by zero");
     EXPECT_EQ(
         CompiledExpr(select(zero == 0, 0, Expr(1) / zero), slots, no_memory).run(std::vector<Register>(1)).integer, 0);
+}
+
+/// By the definition over all integers, of which 128 bits hold enough.
+std::optional<int64_t> by_definition(BinaryOp op, __int128 a, __int128 b) {
+    auto wrapped = [](__int128 value) { return static_cast<int64_t>(static_cast<uint64_t>(value)); };
+    __int128 quotient = b == 0 ? 0 : a / b;
+    if (b != 0 && quotient * b != a && (a < 0) != (b < 0)) --quotient;
+    switch (op) {
+        case BinaryOp::Add: return wrapped(a + b);
+        case BinaryOp::Sub: return wrapped(a - b);
+        case BinaryOp::Mul: return wrapped(a * b);
+        case BinaryOp::Div: return b == 0 ? std::nullopt : std::optional(wrapped(quotient));
+        case BinaryOp::Mod: return b == 0 ? std::nullopt : std::optional(wrapped(a - quotient * b));
+        case BinaryOp::Min: return wrapped(a < b ? a : b);
+        case BinaryOp::Max: return wrapped(a < b ? b : a);
+        case BinaryOp::Less: return a < b;
+        case BinaryOp::LessEqual: return a <= b;
+        case BinaryOp::Equal: return a == b;
+        case BinaryOp::NotEqual: return a != b;
+        case BinaryOp::And: return a != 0 && b != 0;
+        case BinaryOp::Or: return a != 0 || b != 0;
+    }
+    return {};
+}
+
+TEST(EvaluateTest, IntegersAtTheirLimits) {
+    constexpr int64_t least = std::numeric_limits<int64_t>::min(), most = std::numeric_limits<int64_t>::max();
+    for (int64_t a :
+         {least, least + 1, int64_t{-8}, int64_t{-7}, int64_t{-1}, int64_t{0}, int64_t{1}, int64_t{9}, most})
+        for (int64_t b : {least, int64_t{-4}, int64_t{-1}, int64_t{0}, int64_t{1}, int64_t{3}, most - 1, most})
+            for (int op = 0; op <= static_cast<int>(BinaryOp::Or); ++op) {
+                SCOPED_TRACE(fmt::format("{} {} {}", a, op, b));
+                auto operation = static_cast<BinaryOp>(op);
+                bool connects = operation == BinaryOp::And || operation == BinaryOp::Or;
+                Type type = connects ? Type::Bool : Type::I64;
+                int64_t left = connects ? a != 0 : a, right = connects ? b != 0 : b;
+                auto expected = by_definition(operation, left, right);
+                EXPECT_EQ(apply_to_integers(operation, left, right), expected);
+                if (!expected) continue;
+                Expr expr = binary(operation, constant(type, left), constant(type, right));
+                EXPECT_EQ(value_of(expr).integer, *expected);
+                EXPECT_EQ(value_of(simplify(expr)).integer, *expected);
+            }
 }
 
 TEST(EvaluateTest, MinAndMaxPreferNumbers) {

@@ -75,6 +75,52 @@ TEST(AtomicParts, OfIntegersAreDeterministic) {
     expect_declared_values(s, {.inputs = {{"x", integers(i32, {5, 40}, -1000, 1000, 3)}}, .sizes = {}, .scalars = {}});
 }
 
+/// Sums of 8 terms and of 30 both lose digits as e4m3: only the whole is to.
+TEST(Parts, OfARoundedReductionKeepAllDigits) {
+    RowSums p;
+    p.bindings.inputs["x"] = integers(f32, {30, 7}, -40, 40, 5);
+    Axis k = reduce_axis("k", 30);
+    Tensor wanted = compute("wanted", {7}, [&](Expr j) { return round_to(e4m3, sum(p.x(k, j), k)) + 1.0; });
+    for (bool rounded_first : {true, false}) {
+        Schedule s({p.z}, target("sm_90a"));
+        if (rounded_first) s.round_to(p.y, e4m3);
+        s.partial(p.y, s.split(s.reduce(p.y), 8, Tail::Mask)[0]);
+        if (!rounded_first) s.round_to(p.y, e4m3);
+        EXPECT_EQ(s.roundings(), std::vector<Type>{e4m3});
+        auto differs = difference("z", interpret_tree(s.tree(), p.bindings)[0],
+                                  interpret_plain({wanted}, p.bindings)[0], equal_values);
+        EXPECT_FALSE(differs) << *differs << "\n" << s.to_string();
+    }
+}
+
+/// The sum has a buffer of its own, in full.
+TEST(AtomicParts, OfARoundedResultThatIsMoreThanTheSum) {
+    RowSums p;
+    p.bindings.inputs["x"] = integers(f32, {30, 7}, -40, 40, 5);
+    Axis k = reduce_axis("k", 30);
+    Tensor after = compute("after", {7}, [&](Expr j) { return p.twice(j) + 1.0; });
+    Tensor wanted = compute("wanted", {7}, [&](Expr j) { return round_to(e4m3, sum(p.x(k, j), k) * 2.0) + 1.0; });
+    Schedule s({after}, target("sm_90a"));
+    s.round_to(p.twice, e4m3);
+    s.partial(p.twice, s.split(s.reduce(p.twice), 8, Tail::Mask)[0], Combine::Atomic);
+    auto differs = difference("after", interpret_tree(s.tree(), p.bindings)[0],
+                              interpret_plain({wanted}, p.bindings)[0], equal_values);
+    EXPECT_FALSE(differs) << *differs << "\n" << s.to_string();
+}
+
+TEST(AtomicPartsErrors, OfRoundedElements) {
+    RowSums p;
+    Schedule s({p.z}, target("sm_90a"));
+    Schedule rounded = s;
+    rounded.round_to(p.y, bf16);
+    EXPECT_ERROR(rounded.partial(p.y, rounded.reduce(p.y), Combine::Atomic),
+                 "partial(y, k): the elements of 'y' are rounded to bf16, but atomics combine in f32; leave out the "
+                 "round_to");
+    Stage parts = s.partial(p.y, s.reduce(p.y), Combine::Atomic);
+    EXPECT_ERROR(s.round_to(p.y, bf16), "round_to(y, bf16): 'y_partial' updates its elements atomically");
+    EXPECT_ERROR(s.round_to(parts, bf16), "its elements are combined with those of 'y' atomically");
+}
+
 TEST(AtomicPartsErrors, NameWhatToDo) {
     RowSums p;
     Axis k = reduce_axis("k", 30);
@@ -404,6 +450,26 @@ TEST(ScatterErrors, LoopsThatDataBound) {
     auto [to, ti] = s.split(t, 2, Tail::Mask);
     EXPECT_ERROR(s.fuse(to, ti), "loops 'to' and 'ti' of 'd' cannot be fused: data decide");
     expect_declared_values(s, p.bindings);
+}
+
+TEST(ScatterErrors, OfRoundedElements) {
+    Rows p{5, 6, 3};
+    Tensor twice = compute("twice", {5, 3}, [&](Expr i, Expr e) { return p.d(i, e) * 2.0; });
+    Schedule s({twice}, target("sm_90a"));
+    Schedule rounded = s;
+    rounded.round_to(p.d, bf16);
+    EXPECT_ERROR(rounded.scatter(p.d, Combine::Atomic), "scatter(d): the elements of 'd' are rounded to bf16");
+    s.scatter(p.d, Combine::Atomic);
+    EXPECT_ERROR(s.round_to(p.d, bf16), "round_to(d, bf16): 'd_updates' updates its elements atomically");
+}
+
+TEST(ScatterErrors, PartsThatReduceAlongNoAxis) {
+    Tensor x = input("x", f32, {48, 11});
+    Axis r = reduce_axis("r", 48);
+    Tensor columns = compute("columns", {11}, [&](Expr i) { return sum(x(r, i), r); });
+    Schedule s({columns}, target("sm_90a"));
+    Stage parts = s.partial(columns, s.reduce(columns));
+    EXPECT_ERROR(s.scatter(parts), "scatter(columns_partial): it reduces along no axis");
 }
 
 TEST(ScatterErrors, OfUpdates) {

@@ -1,10 +1,11 @@
 // Mutations of the catalog's kernels: each is caught, or provably changes nothing. TW_FUZZ_MUTATIONS sets their number
-// (0: all, which takes long), TW_FUZZ_SEED the seed, always the same here: a mutant that changes nothing, but for reasons
-// that no law of terms.h covers, must not fail a commit that has nothing to do with it.
+// (0: all, which takes long), TW_FUZZ_SEED the seed, always the same here: a mutant that changes nothing, but for
+// reasons that no law of terms.h covers, must not fail a commit that has nothing to do with it.
 #include <gtest/gtest.h>
 
 #include "tests/fuzz/fuzz_seed.h"
 #include "tools/fuzz/mutations.h"
+#include "tools/fuzz/telling_data.h"
 #include "tools/fuzz/terms.h"
 
 namespace tw::fuzz {
@@ -47,6 +48,59 @@ TEST(Terms, LawsKeepTheValue) {
     // Float addition is not associative.
     Term z = terms.symbol(Type::F32, 0, 2);
     EXPECT_NE(of(BinaryOp::Add, of(BinaryOp::Add, x, y), z), of(BinaryOp::Add, x, of(BinaryOp::Add, y, z)));
+}
+
+/// An argmax among 64 threads of 4 neighbours each shows which of two equal maxima it takes only if that of the earlier
+/// thread has the higher index, for each pair of groups of threads.
+TEST(TellingData, HasTiesBetweenElementsAnywhere) {
+    constexpr int64_t length = 1000, round = 256;
+    Tensor x = input("x", f32, {5, length});
+    Tensor y = compute("y", {5, length}, [&](Expr i, Expr j) { return x(i, j); });
+    std::map<int64_t, int> seen;
+    for (uint64_t seed = 0; seed < 200; ++seed) {
+        HostArray array = telling_bindings({y}, seed).inputs.at("x");
+        for (int64_t row = 0; row < 5; ++row) {
+            std::vector<int64_t> largest;
+            for (int64_t k = 0; k < length; ++k) {
+                if (!largest.empty() && array.at({row, k}).real > array.at({row, largest[0]}).real) largest.clear();
+                if (largest.empty() || array.at({row, k}).real == array.at({row, largest[0]}).real)
+                    largest.push_back(k);
+            }
+            for (int64_t half = 4; half < round; half *= 2)
+                for (int64_t k : largest) {
+                    bool one_pair = k % round / (2 * half) == largest[0] % round / (2 * half);
+                    seen[half] += one_pair && k % round / half % 2 == 0 && largest[0] % round / half % 2 == 1;
+                }
+        }
+    }
+    for (int64_t half = 4; half < round; half *= 2) EXPECT_GE(seen[half], 5) << half;
+}
+
+/// The numbers of the larger of two values, the smaller or the larger number where they are equal.
+TEST(Terms, WhatGoesWithTheLargerValueDoesSoInEitherOrder) {
+    Terms terms;
+    Term x = terms.symbol(Type::F32, 0, 0), y = terms.symbol(Type::F32, 0, 1);
+    Term i = terms.symbol(Type::I64, 1, 0), j = terms.symbol(Type::I64, 1, 1);
+    struct Numbered {
+        Term value, number;
+    };
+    auto of = [&](BinaryOp op, Term a, Term b) { return terms.binary(op, Type::Bool, a, b); };
+    auto chosen = [&](Numbered a, Numbered b, bool smaller, BinaryOp breaks) {
+        Term tie = smaller ? of(breaks, a.number, b.number) : of(breaks, b.number, a.number);
+        Term equal = of(BinaryOp::And, of(BinaryOp::Equal, a.value, b.value), tie);
+        return terms.select(Type::I64, of(BinaryOp::Or, of(BinaryOp::Less, b.value, a.value), equal), a.number,
+                            b.number);
+    };
+    Numbered one{x, i}, other{y, j};
+    for (bool smaller : {true, false}) {
+        Term number = chosen(one, other, smaller, BinaryOp::LessEqual);
+        EXPECT_EQ(number, chosen(other, one, smaller, BinaryOp::LessEqual));
+        EXPECT_EQ(number, chosen(one, other, smaller, BinaryOp::Less));
+        EXPECT_EQ(number, chosen(other, one, smaller, BinaryOp::Less));
+        EXPECT_NE(number, chosen(one, other, !smaller, BinaryOp::LessEqual));
+        EXPECT_NE(number, chosen({x, j}, {y, i}, smaller, BinaryOp::LessEqual));
+        EXPECT_NE(number, terms.select(Type::I64, of(BinaryOp::Less, y, x), i, j));
+    }
 }
 
 TEST(Terms, WhatNobodyWroteObeysNoLaw) {

@@ -5,6 +5,7 @@
 
 #include "dsl/interpret.h"
 #include "ops/executable.h"
+#include "tests/schedules/integers_for.h"
 
 namespace tw {
 namespace {
@@ -14,15 +15,7 @@ enum class Rule { Product, SharedReduction, OneThreadEach, Sorted };
 /// Integers: sums are exact in every order, so that the emulated kernels agree with the declaration bit for bit.
 void expect_chosen(const std::vector<Tensor>& outputs, Rule rule) {
     SCOPED_TRACE(to_string(*outputs[0].operation()));
-    Bindings bindings;
-    uint64_t seed = 1;
-    for (const auto& operation : operations_of(outputs)) {
-        if (!operation->is_input()) continue;
-        std::vector<int64_t> shape;
-        for (const Expr& extent : operation->shape) shape.push_back(require_constant(extent));
-        HostArray& array = bindings.inputs[operation->name] = host_array(operation->outputs[0].type, shape);
-        fill_integers(array, -4, 4, seed++);
-    }
+    Bindings bindings = integers_for(outputs, 4);
     Schedule s = schedules::choose_schedule(outputs, target("sm_90a"));
     std::string steps = s.trace_as_cpp();
     EXPECT_EQ(steps.find("s.pipeline(") != std::string::npos, rule == Rule::Product) << steps;

@@ -5,25 +5,13 @@
 #include "dsl/interpret.h"
 #include "dsl/schedule.h"
 #include "ops/executable.h"
+#include "tests/schedules/integers_for.h"
 
 namespace tw {
 namespace {
 
-Bindings integers_for(const std::vector<Tensor>& outputs) {
-    Bindings bindings;
-    uint64_t seed = 1;
-    for (const auto& operation : operations_of(outputs)) {
-        if (!operation->is_input()) continue;
-        std::vector<int64_t> shape;
-        for (const Expr& extent : operation->shape) shape.push_back(require_constant(extent));
-        HostArray& array = bindings.inputs[operation->name] = host_array(operation->outputs[0].type, shape);
-        fill_integers(array, operation->outputs[0].type == u32 ? 0 : -9, 9, seed++);
-    }
-    return bindings;
-}
-
 std::string expect_declared_values(const Schedule& s) {
-    Bindings bindings = integers_for(s.outputs());
+    Bindings bindings = integers_for(s.outputs(), 9);
     Program program = build(s);
     Executable executable(program, open_device("emulated"));
     std::vector<HostArray> got = run_on(executable, bindings), wanted = interpret_plain(s.outputs(), bindings);

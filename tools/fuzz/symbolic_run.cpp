@@ -7,28 +7,22 @@
 
 #include "codegen/thread_walk.h"
 #include "dsl/check_bindings.h"
-#include "ops/bound_arguments.h"
 #include "support/error.h"
+#include "tools/fuzz/symbolic_memory.h"
 
 namespace tw::fuzz {
 namespace {
 
 using namespace codegen;  // NOLINT: the thread IR is all that this file is about
 
-constexpr Term kUnwritten = -1;
 constexpr int kWarp = 32;
-
-/// Threads of a block, ascending, and a value for each of them.
-using Threads = std::vector<int>;
-using Values = std::vector<Term>;
 
 class SymbolicRun {
 public:
     SymbolicRun(Terms& terms, const ThreadKernel& kernel, const Bindings& sizes)
-        : terms_(terms), kernel_(kernel), sizes_(sizes) {}
+        : terms_(terms), kernel_(kernel), sizes_(sizes), memory_(terms, kernel, sizes) {}
 
     Stored run() {
-        for (size_t a = 0; a < kernel_.arguments.size(); ++a) add_argument(kernel_.arguments[a], static_cast<int>(a));
         int64_t grid[3] = {1, 1, 1};
         for (int d = 0; d < 3; ++d)
             if (kernel_.grid[d].defined()) grid[d] = extent_of(kernel_.grid[d], sizes_);
@@ -38,42 +32,13 @@ public:
             for (int64_t y = 0; y < grid[1]; ++y)
                 for (int64_t x = 0; x < grid[0]; ++x) {
                     block_[0] = x, block_[1] = y, block_[2] = z;
-                    for (const codegen::Buffer& buffer : kernel_.shared)
-                        local_[buffer.get()].assign(elements_of(*buffer), kUnwritten);
+                    memory_.start_block();
                     run(kernel_.body, all);
                 }
-        Stored stored;
-        for (const auto& [array, memory] : global_) {
-            for (size_t e = 0; e < memory.elements.size(); ++e)
-                if (terms_.is_undefined(memory.elements[e]))
-                    throw Misuse{fmt::format("element {} of '{}' depends on what nobody wrote", e, array->name)};
-            stored[array->name] = memory.elements;
-        }
-        return stored;
+        return memory_.stored();
     }
 
 private:
-    struct GlobalMemory {
-        int number;
-        bool written;
-        std::vector<Term> elements;
-    };
-
-    static size_t elements_of(const BufferNode& buffer) {
-        int64_t elements = 1;
-        for (const Expr& extent : buffer.shape) elements *= require_constant(extent);
-        return static_cast<size_t>(elements);
-    }
-
-    void add_argument(const codegen::Buffer& buffer, int number) {
-        const BufferNode* array = array_of(buffer, kernel_);
-        auto [entry, is_new] = global_.try_emplace(array, GlobalMemory{number, false, {}});
-        entry->second.written = entry->second.written || kernel_.written[static_cast<size_t>(number)];
-        if (!is_new) return;
-        int64_t elements = bytes_spanned(*buffer, sizes_) / bytes_of(buffer->type);
-        for (int64_t e = 0; e < elements; ++e) entry->second.elements.push_back(terms_.symbol(buffer->type, number, e));
-    }
-
     // Statements.
 
     void run(const ThreadStmt& stmt, const Threads& threads) {
@@ -111,25 +76,18 @@ private:
 
     void run(const ThreadLet& let, const Threads& threads) { define(let.variable, threads, eval(let.value, threads)); }
 
-    void run(const ThreadDeclare& declare, const Threads&) {
-        local_[declare.buffer.get()].assign(elements_of(*declare.buffer) * static_cast<size_t>(kernel_.threads),
-                                            kUnwritten);
-    }
+    void run(const ThreadDeclare& declare, const Threads&) { memory_.declare_registers(declare.buffer); }
 
     void run(const ThreadStore& store, const Threads& threads) {
         Values values = eval(store.value, threads);
-        std::vector<int64_t> places = places_of(store.to, threads, 0);
-        for (size_t t = 0; t < threads.size(); ++t) memory_of(store.to)[static_cast<size_t>(places[t])] = values[t];
+        memory_.write(store.to.buffer, places_of(store.to, threads), values);
     }
 
     void run(const ThreadWide& wide, const Threads& threads) {
         std::vector<Values> values;
         for (int w = 0; w < wide.width; ++w) values.push_back(read(wide.from, threads, w));
-        for (int w = 0; w < wide.width; ++w) {
-            std::vector<int64_t> places = places_of(wide.to, threads, w);
-            for (size_t t = 0; t < threads.size(); ++t)
-                memory_of(wide.to)[static_cast<size_t>(places[t])] = values[static_cast<size_t>(w)][t];
-        }
+        for (int w = 0; w < wide.width; ++w)
+            memory_.write(wide.to.buffer, places_of(wide.to, threads, w), values[static_cast<size_t>(w)]);
     }
 
     void run(const ThreadCall& call, const Threads&) {
@@ -141,65 +99,30 @@ private:
 
     // Memory.
 
-    std::vector<Term>& memory_of(const Access& access) {
-        if (access.buffer->memory == Memory::Global) return global_.at(array_of(access.buffer, kernel_)).elements;
-        return local_.at(access.buffer.get());
-    }
-
-    /// Where each thread's element stands in memory_of.
-    std::vector<int64_t> places_of(const Access& access, const Threads& threads, int further) {
-        const BufferNode& buffer = *access.buffer;
-        std::vector<int64_t> places(threads.size(), 0);
-        for (size_t d = 0; d < access.indices.size(); ++d) {
-            Values indices = eval(access.indices[d], threads);
-            bool last = d + 1 == access.indices.size();
-            for (size_t t = 0; t < threads.size(); ++t) {
-                int64_t index = known(indices[t], "an address") + (last ? further : 0);
-                if (buffer.memory == Memory::Global) {
-                    places[t] = index;
-                    continue;
-                }
-                int64_t extent = require_constant(buffer.shape[d]);
-                if (index < 0 || index >= extent) outside(buffer, d, index, extent);
-                places[t] = places[t] * extent + index;
-            }
+    /// Where each thread's element stands, `further` elements along the last dimension.
+    std::vector<size_t> places_of(const Access& access, const Threads& threads, int further = 0) {
+        std::vector<std::vector<int64_t>> indices;
+        for (const Expr& index : access.indices) {
+            std::vector<int64_t>& one_each = indices.emplace_back();
+            for (Term term : eval(index, threads)) one_each.push_back(known(term, "an address"));
         }
-        if (buffer.memory == Memory::Registers)
-            for (size_t t = 0; t < threads.size(); ++t)
-                places[t] += threads[t] * static_cast<int64_t>(elements_of(buffer));
-        auto size = static_cast<int64_t>(memory_of(access).size());
-        for (int64_t place : places)
-            if (place < 0 || place >= size)
-                throw Misuse{fmt::format("element {} of '{}', which has {}", place, buffer.name, size)};
-        return places;
-    }
-
-    [[noreturn]] static void outside(const BufferNode& buffer, size_t d, int64_t index, int64_t extent) {
-        throw Misuse{fmt::format("index {} of '{}' is {}, its extent {}", d, buffer.name, index, extent)};
+        if (!indices.empty())
+            for (int64_t& index : indices.back()) index += further;
+        return memory_.places(access.buffer, indices, threads);
     }
 
     Values read(const Access& access, const Threads& threads, int further = 0) {
         if (auto gathered = gather(access, threads)) return *gathered;
-        Values values;
-        std::vector<int64_t> places = places_of(access, threads, further);
-        std::vector<Term>& memory = memory_of(access);
-        for (int64_t place : places) {
-            Term& element = memory[static_cast<size_t>(place)];
-            values.push_back(element == kUnwritten ? terms_.undefined(access.buffer->type) : element);
-        }
-        return values;
+        return memory_.read(access.buffer, places_of(access, threads, further));
     }
 
     /// Elements of memory that nobody writes, at indices that depend on data.
     std::optional<Values> gather(const Access& access, const Threads& threads) {
         if (access.buffer->memory != Memory::Global || !reads_memory_or_data(access.indices[0])) return {};
-        const GlobalMemory& memory = global_.at(array_of(access.buffer, kernel_));
-        Values indices = eval(access.indices[0], threads), values;
+        Values indices = eval(access.indices[0], threads);
         bool depends = std::any_of(indices.begin(), indices.end(), [&](Term index) { return !terms_.value(index); });
         if (!depends) return {};
-        if (memory.written) throw Undecided{"an address depends on data"};
-        for (Term index : indices) values.push_back(terms_.element(access.buffer->type, memory.number, index));
-        return values;
+        return memory_.read_unknown(access.buffer, indices);
     }
 
     bool reads_memory_or_data(const Expr& index) const {
@@ -322,9 +245,8 @@ private:
     Terms& terms_;
     const ThreadKernel& kernel_;
     const Bindings& sizes_;
+    SymbolicMemory memory_;
     int64_t block_[3] = {};
-    std::map<const BufferNode*, GlobalMemory> global_;
-    std::map<const BufferNode*, std::vector<Term>> local_;  // registers: those of one thread after another
     std::map<const ExprNode*, std::vector<Term>> variables_;
     std::set<const ExprNode*> data_;  // variables that depend on data
 };

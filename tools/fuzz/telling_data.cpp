@@ -11,10 +11,14 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// One element of the row stands out: often the first or the last.
-int64_t standing_out(Random& random, int64_t length) {
-    int64_t choice = random.below(3);
-    return choice == 0 ? 0 : choice == 1 ? length - 1 : random.below(length);
+/// Which elements of a row stand out: often one alone, the first or the last; or several, up to 32.
+std::vector<bool> standing_out(Random& random, int64_t length) {
+    std::vector<bool> stands_out(static_cast<size_t>(length), false);
+    int64_t choice = random.below(3), several = random.chance(0.5) ? 2 << random.below(5) : 0;
+    auto alone = choice == 0 ? 0 : choice == 1 ? length - 1 : random.below(length);
+    if (several == 0) stands_out[static_cast<size_t>(alone)] = true;
+    for (int64_t k = 0; k < several; ++k) stands_out[static_cast<size_t>(random.below(length))] = true;
+    return stands_out;
 }
 
 double real_between(Random& random, double lo, double hi) {
@@ -35,19 +39,19 @@ void fill_sizes(HostArray& array, uint64_t seed) {
 void fill_rows(HostArray& array, uint64_t seed) {
     if (array.num_elements() == 0 || array.shape.empty()) return;
     Random random(seed);
-    int64_t length = array.shape.back(), special = 0;
+    std::vector<bool> stands_out;
     double highest = 0, everywhere = 0;
     bool empty = false;
     std::vector<int64_t> indices(array.shape.size(), 0);
     do {
         if (indices.back() == 0) {
-            special = standing_out(random, length);
-            highest = random.chance(0.5) ? -100 : 1000;
+            stands_out = standing_out(random, array.shape.back());
+            highest = (random.chance(0.5) ? -100 : 1000) + real_between(random, -100, 0);
             empty = random.chance(0.2);
             everywhere = random.chance(0.5) ? -kInfinity : 0;
         }
-        double value =
-            indices.back() == special ? highest + real_between(random, -100, 0) : real_between(random, -400, -300);
+        bool special = stands_out[static_cast<size_t>(indices.back())];
+        double value = special ? highest : real_between(random, -400, -300);
         array.set(indices, make_value(array.type, empty ? everywhere : value));
     } while (advance(indices, array.shape));
 }

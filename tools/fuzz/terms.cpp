@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "dsl/integers.h"
+
 namespace tw::fuzz {
 namespace {
 
@@ -23,29 +25,6 @@ bool is_commutative(BinaryOp op) {
         case BinaryOp::Or: return true;
         default: return false;
     }
-}
-
-int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-
-/// Wraps around.
-int64_t computed(BinaryOp op, int64_t a, int64_t b) {
-    auto u = [](int64_t x) { return static_cast<uint64_t>(x); };
-    switch (op) {
-        case BinaryOp::Add: return static_cast<int64_t>(u(a) + u(b));
-        case BinaryOp::Sub: return static_cast<int64_t>(u(a) - u(b));
-        case BinaryOp::Mul: return static_cast<int64_t>(u(a) * u(b));
-        case BinaryOp::Div: return floor_div(a, b);
-        case BinaryOp::Mod: return a - floor_div(a, b) * b;
-        case BinaryOp::Min: return std::min(a, b);
-        case BinaryOp::Max: return std::max(a, b);
-        case BinaryOp::Less: return a < b;
-        case BinaryOp::LessEqual: return a <= b;
-        case BinaryOp::Equal: return a == b;
-        case BinaryOp::NotEqual: return a != b;
-        case BinaryOp::And: return a && b;
-        case BinaryOp::Or: return a || b;
-    }
-    return 0;
 }
 
 }  // namespace
@@ -106,6 +85,11 @@ bool Terms::is_not(Term one, Term other) const {
     return node.kind == Kind::Unary && node.op == static_cast<int>(UnaryOp::Not) && node.a == other;
 }
 
+bool Terms::is_binary(Term term, BinaryOp op) const {
+    const Node& node = nodes_[static_cast<size_t>(term)];
+    return node.kind == Kind::Binary && node.op == static_cast<int>(op);
+}
+
 /// The condition holds only where both are equal.
 bool Terms::says_equal(Term condition, Term one, Term other) const {
     const Node& node = nodes_[static_cast<size_t>(condition)];
@@ -119,7 +103,8 @@ bool Terms::says_equal(Term condition, Term one, Term other) const {
 Term Terms::unary(UnaryOp op, Type type, Term a) {
     const Node node = nodes_[static_cast<size_t>(a)];
     if (auto known = value(a)) {
-        if (op == UnaryOp::Negate) return integer(type, wrap_to_type(type, computed(BinaryOp::Sub, 0, *known)));
+        if (op == UnaryOp::Negate)
+            return integer(type, wrap_to_type(type, *apply_to_integers(BinaryOp::Sub, 0, *known)));
         if (op == UnaryOp::Not) return integer(type, !*known);
     }
     if (op == UnaryOp::Negate && node.kind == Kind::Real) return real(type, -std::bit_cast<double>(node.number));
@@ -138,11 +123,8 @@ Term Terms::binary(BinaryOp op, Type type, Term a, Term b) {
 
 std::optional<Term> Terms::by_constants(BinaryOp op, Type type, Term a, Term b) {
     auto left = value(a), right = value(b);
-    bool divides = op == BinaryOp::Div || op == BinaryOp::Mod;
-    if (left && right && !(divides && *right == 0)) {
-        int64_t result = computed(op, *left, *right);
-        return integer(type, type == Type::Bool ? result : wrap_to_type(type, result));
-    }
+    if (left && right)
+        if (auto result = apply_to_integers(op, *left, *right)) return integer(type, wrap_to_type(type, *result));
     auto x = real_value(a), y = real_value(b);
     if (!x || !y) return {};
     // Rounding a double to a narrower type gives what one rounding gives.
@@ -249,7 +231,31 @@ Term Terms::select(Type type, Term condition, Term yes, Term no) {
     bool less = node.kind == Kind::Binary && node.op == static_cast<int>(BinaryOp::Less) && !is_undefined(condition);
     if (less && node.a == yes && node.b == no) return binary(BinaryOp::Min, type, yes, no);
     if (less && node.a == no && node.b == yes) return binary(BinaryOp::Max, type, yes, no);
+    Choice choice{condition, yes, no};
+    if (auto same = ordered(choice); same && !(*same == choice))
+        return select(type, same->condition, same->yes, same->no);
     return make({.kind = Kind::Select, .type = type, .a = condition, .b = yes, .c = no});
+}
+
+/// p < q || (p == q && (yes < no or yes <= no)) ? yes : no, or with ties to the larger one: where yes == no, both sides
+/// are one, and with q < p the sides change places. Of those, the form with yes made before no.
+std::optional<Terms::Choice> Terms::ordered(const Choice& choice) {
+    auto [condition, yes, no] = choice;
+    if (!is_binary(condition, BinaryOp::Or) || is_undefined(condition)) return {};
+    auto node = [&](Term term) { return nodes_[static_cast<size_t>(term)]; };
+    Term less = node(condition).a, tie = node(condition).b;
+    if (!is_binary(less, BinaryOp::Less)) std::swap(less, tie);
+    if (!is_binary(less, BinaryOp::Less) || !is_binary(tie, BinaryOp::And)) return {};
+    Term p = node(less).a, q = node(less).b, equal = node(tie).a, breaks = node(tie).b;
+    if (!says_equal(equal, p, q)) std::swap(equal, breaks);
+    if (!is_binary(equal, BinaryOp::Equal) || !says_equal(equal, p, q)) return {};
+    if (!is_binary(breaks, BinaryOp::Less) && !is_binary(breaks, BinaryOp::LessEqual)) return {};
+    bool to_smaller = node(breaks).a == yes && node(breaks).b == no;
+    if (!to_smaller && !(node(breaks).a == no && node(breaks).b == yes)) return {};
+    if (no < yes) std::swap(yes, no), std::swap(p, q);
+    auto compared = [&](Term a, Term b) { return binary(BinaryOp::Less, Type::Bool, a, b); };
+    Term first = binary(BinaryOp::And, Type::Bool, equal, to_smaller ? compared(yes, no) : compared(no, yes));
+    return Choice{binary(BinaryOp::Or, Type::Bool, compared(p, q), first), yes, no};
 }
 
 Term Terms::cast(Type type, Term a) {

@@ -15,7 +15,8 @@ using Term = int32_t;
 /// Terms are made once. Operations on constants are carried out; a few laws are applied that hold for all finite values
 /// and do not tell -0 from 0: operands of commutative operations change places, x + 0 and max(x, -infinity) are x,
 /// x - x and x * 0 are 0, x * 1 and x / 1 are x, max(x, x) is x, nothing is less than -infinity, integers whose ranges
-/// lie apart are not equal, either x < y or y <= x. No law holds for what nobody wrote.
+/// lie apart are not equal, either x < y or y <= x, what goes with the larger of two numbers goes with it in either
+/// order if ties are broken in one way. No law holds for what nobody wrote.
 class Terms {
 public:
     Term integer(Type type, int64_t value);
@@ -61,10 +62,16 @@ private:
     std::optional<double> real_value(Term term) const;
     bool is_real(Term term, double value) const { return real_value(term) == value; }
     bool is_not(Term one, Term other) const;
+    bool is_binary(Term term, BinaryOp op) const;
     bool says_equal(Term condition, Term one, Term other) const;
     std::optional<Term> by_constants(BinaryOp op, Type type, Term a, Term b);
     std::optional<Term> by_law(BinaryOp op, Type type, Term a, Term b);
     std::optional<Term> of_bools(BinaryOp op, Term a, Term b);
+    struct Choice {
+        Term condition, yes, no;
+        bool operator==(const Choice&) const = default;
+    };
+    std::optional<Choice> ordered(const Choice& choice);
     std::optional<bool> by_ranges(BinaryOp op, Term a, Term b) const;
 
     std::vector<Node> nodes_;
