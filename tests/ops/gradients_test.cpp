@@ -73,7 +73,7 @@ TEST(CatalogGradients, EachOperationIsListed) {
                                         "column_sum", "embedding",   "embedding_gradient"};
     const std::set<std::string> without = {"argmax",   "moments", "similarity", "standardise",  // reducers of their own
                                            // other schedules of the operations above
-                                           "split_k_product", "dot_atomic", "embedding_gradient_sorted",
+                                           "split_k_product", "async_product", "dot_atomic", "embedding_gradient_sorted",
                                            "embedding_gradient_atomic",
                                            "adamw",       // a step, not a function
                                            "gelu_bf16"};  // steps in bf16 are too coarse; gelu_bias is like it

@@ -230,11 +230,21 @@ const Kind kKinds[] = {
     p.s->bind(p.i, t.parallel());
     t.step(*p.s, [&] { p.s->pipeline(p.i, {.stages = 2}); });
 }},
-{"pipeline_of_many_stages", "2 buffers serve copies that go through registers", [](Attempt& t) {
+{"pipeline_of_many_stages", "each copy can have 2 to 16 buffers", [](Attempt& t) {
     Product p(t);
     p.s->stage(p.c, p.a, Memory::Shared, p.k);
-    int stages = t.random.pick<int>({-1, 0, 3, 4, 100});
+    int stages = t.random.pick<int>({-1, 0, 17, 100});
     t.step(*p.s, [&] { p.s->pipeline(p.k, {.stages = stages}); });
+}},
+{"via_of_no_copy", "it is no copy of an operand", [](Attempt& t) {
+    Product p(t);
+    p.s->stage(p.c, p.a, Memory::Shared, p.k);
+    t.step(*p.s, [&] { p.s->via(p.c, Copy::Async); });
+}},
+{"via_of_registers", "asynchronous copies go into shared memory", [](Attempt& t) {
+    Product p(t);
+    Stage copy = p.s->stage(p.c, p.a, Memory::Registers, p.k);
+    t.step(*p.s, [&] { p.s->via(copy, Copy::Async); });
 }},
 {"pipeline_without_copies", "nothing in shared memory stands under the loop", [](Attempt& t) {
     Product p(t);
