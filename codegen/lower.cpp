@@ -1,6 +1,7 @@
 #include "codegen/lower.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -19,6 +20,12 @@ namespace {
 void collect_notes(const TileKernel& kernel, std::vector<std::string>& notes) {
     notes.insert(notes.end(), kernel.notes.begin(), kernel.notes.end());
     visit_ops(kernel.body, [&](const TileOp& op) { notes.insert(notes.end(), op.notes.begin(), op.notes.end()); });
+}
+
+/// Copies of one op, as in the prologue and the body of a loop, say the same.
+void keep_first_of_each(std::vector<std::string>& notes) {
+    std::set<std::string> told;
+    std::erase_if(notes, [&](const std::string& note) { return !told.insert(note).second; });
 }
 
 /// The step of the last buffer or loop that can be blamed, for the citation.
@@ -116,6 +123,7 @@ Lowered lower(const Tree& tree, const Target& target, const LowerOptions& option
         if (options.printed) options.printed(kernel);
         result.kernels.push_back(print_cuda(kernel));
     }
+    keep_first_of_each(result.notes);
     return result;
 }
 

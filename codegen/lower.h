@@ -23,7 +23,7 @@ struct LowerOptions {
 
 struct Lowered {
     std::vector<KernelText> kernels;  ///< in launch order
-    std::vector<std::string> notes;   ///< the defaults taken, a line each
+    std::vector<std::string> notes;   ///< the defaults taken, a line each, none twice
 };
 
 /// All kernels of a schedule. Throws Error, citing the step, if a limit of the target is exceeded.

@@ -1,7 +1,6 @@
 #include "ops/program.h"
 
 #include <algorithm>
-#include <set>
 #include <sstream>
 
 #include <fmt/ranges.h>
@@ -67,9 +66,7 @@ std::string Program::cuda() const {
 
 std::string Program::explain() const {
     std::string text = schedule_notes_;
-    std::set<std::string> told;  // copies of one operation in a loop's prologue and body say the same
-    for (const std::string& note : lowered_.notes)
-        if (told.insert(note).second) text += note + "\n";
+    for (const std::string& note : lowered_.notes) text += note + "\n";
     return text;
 }
 
