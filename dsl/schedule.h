@@ -172,8 +172,8 @@ public:
     Stage scatter(const StageRef& reduction, Combine combine = Combine::Workspace, TW_HERE);
 
     // E. Time.
-    /// Overlaps the copies in shared memory that stand under the loop with the computation: while one iteration
-    /// computes, the elements of the next are on their way. Each copy gets `stages` buffers.
+    /// Overlaps the copies in shared memory that stand under the loop with the computation: while one iteration computes,
+    /// the elements of the next are on their way. Each copy gets `stages` buffers.
     void pipeline(Loop loop, PipelineOptions options, TW_HERE);
 
     // Looking.
