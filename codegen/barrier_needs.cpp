@@ -91,7 +91,8 @@ private:
         if (buffer->memory == Memory::Registers || !written_.count(buffer)) return;
         Access expanded{touch.access.buffer, {}};
         for (const Expr& index : touch.access.indices) expanded.indices.push_back(lets_.expand(index));
-        result.accesses.push_back({{{expanded, touch.width, touch.writes, touch.atomic}, loops_, conditions_}, order_, inside_});
+        result.accesses.push_back(
+            {{{expanded, touch.width, touch.writes, touch.atomic}, loops_, conditions_}, order_, inside_});
     }
 
     /// Loads of what nobody writes are the same for all threads if their indices are.

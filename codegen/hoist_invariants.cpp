@@ -111,7 +111,8 @@ private:
         step_ = stmt.step();
         ThreadStmt changed = stmt;
         if (auto store = stmt.as<ThreadStore>())
-            changed = make_thread(ThreadStore{access(store->to), expression(store->value, {}), store->atomic}, stmt.step());
+            changed =
+                make_thread(ThreadStore{access(store->to), expression(store->value, {}), store->atomic}, stmt.step());
         else if (auto wide = stmt.as<ThreadWide>())
             changed = make_thread(ThreadWide{wide->width, access(wide->to), access(wide->from)}, stmt.step());
         else if (auto call = stmt.as<ThreadCall>())

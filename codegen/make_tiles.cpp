@@ -123,8 +123,8 @@ public:
             return make_tile(std::move(around));
         }
         check_uniform(loop, body);
-        return make_tile(
-            TileLoop{loop.variable, loop.extent, loop.level == Level::Unroll, loop.reduces, std::move(body), loop.stages});
+        return make_tile(TileLoop{loop.variable, loop.extent, loop.level == Level::Unroll, loop.reduces,
+                                  std::move(body), loop.stages});
     }
 
     TileStmt operator()(const Sequence& sequence) {
@@ -137,7 +137,8 @@ public:
         const Buffer& buffer = allocate.buffer;
         internal_check(buffer->memory == Memory::Shared || buffer->memory == Memory::Registers,
                        "{} is allocated in {} inside a kernel", buffer->name, to_string(buffer->memory));
-        if (buffer->memory == Memory::Registers) return make_tile(TileAllocate{buffer, convert(allocate.body), around_});
+        if (buffer->memory == Memory::Registers)
+            return make_tile(TileAllocate{buffer, convert(allocate.body), around_});
         auto same = [&](const SharedBuffer& shared) { return shared.buffer == buffer; };
         if (std::none_of(kernel_.shared.begin(), kernel_.shared.end(), same))  // segments of a loop share it
             kernel_.shared.push_back({buffer, row_major(constant_shape(buffer))});

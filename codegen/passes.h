@@ -4,7 +4,7 @@
 
 namespace tw::codegen {
 
-/// Moves conditions out of loops that do not change them, and names address arithmetic outside the loops that repeat it.
+/// Moves conditions out of loops that do not change them, and names address arithmetic outside of what repeats it.
 ///
 ///     for ko < 64                                        let a_row = thread / 4
 ///       a_s[thread / 4][v] = a[thread / 4 * 512 + ko]    let a_offset = 512 * a_row

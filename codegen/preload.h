@@ -22,8 +22,8 @@ struct PreloadOperand {
 /// The reads that may be made before the stores: not lazily guarded, not of what the stores write.
 std::vector<PreloadOperand> preload_operands(const std::vector<ThreadStore>& stores);
 
-/// A store of plain elements of memory to registers, `tile` unrolled, by wide loads into these registers; false if it is
-/// none, or elements of no use together.
+/// A store of plain elements of memory to registers, `tile` unrolled, by wide loads into these registers; false if it
+/// is none, or elements of no use together.
 bool load_directly(const ThreadStore& store, const std::vector<OpLoop>& tile, int step, std::vector<ThreadStmt>& stmts);
 
 /// Reads operands into register arrays before the unrolled loops of `tile`, where that saves accesses: each element

@@ -134,7 +134,8 @@ private:
     void print_early_start(Writer& out) {
         vocabulary_.insert("wait_for_previous");
         out.line("tw::wait_for_previous();");
-        std::optional<bool> many = prove(kernel_.grid[0] * kernel_.grid[1] * kernel_.grid[2] >= fewest_blocks_to_overlap);
+        std::optional<bool> many =
+            prove(kernel_.grid[0] * kernel_.grid[1] * kernel_.grid[2] >= fewest_blocks_to_overlap);
         if (many == false) return;
         vocabulary_.insert("start_next");
         std::string condition = fmt::format("if (gridDim.x * gridDim.y * gridDim.z >= {}) ", fewest_blocks_to_overlap);

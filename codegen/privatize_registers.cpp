@@ -113,10 +113,12 @@ private:
         auto take = [&](const Expr& variable, int place, int64_t stride, int64_t extent) {
             auto factor = coefficient(affine, variable);
             if (!factor || *factor == 0) return;
-            result.parts.push_back({place, stride, extent, *factor, place != thread_place || is_fixed(buffer, variable)});
+            result.parts.push_back(
+                {place, stride, extent, *factor, place != thread_place || is_fixed(buffer, variable)});
             std::erase_if(affine.terms, [&](const auto& term) { return term.first.same(variable); });
         };
-        for (const ThreadDigit& digit : kernel_.thread_digits) take(digit.variable, thread_place, digit.stride, digit.extent);
+        for (const ThreadDigit& digit : kernel_.thread_digits)
+            take(digit.variable, thread_place, digit.stride, digit.extent);
         for (const GridDigit& digit : kernel_.grid_digits)
             take(digit.variable, digit.dimension, as_constant(digit.stride).value_or(0),
                  as_constant(digit.extent).value_or(0));

@@ -127,7 +127,7 @@ struct ThreadKernel {
     std::vector<Expr> sizes, scalars;    ///< Variables; parameters after the pointers
     std::vector<Buffer> shared;          ///< arrays of the block's shared memory
     std::vector<bool> written;           ///< an argument each: stored to in this kernel
-    std::vector<std::pair<Buffer, Buffer>> aliases;  ///< arguments that are one array: (output, input that it overwrites)
+    std::vector<std::pair<Buffer, Buffer>> aliases;  ///< one array: (output, input that it overwrites)
     std::array<Expr, 3> grid;            ///< blocks in x, y, z, over sizes
     int threads = 1;
     Expr thread;                         ///< Variable: threadIdx.x, 0 <= thread < threads
@@ -137,8 +137,8 @@ struct ThreadKernel {
     ThreadStmt body;
 };
 
-/// Kernels of at least so many blocks start while the one before them ends, and let the next one in while they run: some
-/// six blocks on each multiprocessor of a large GPU. Fewer would be placed unevenly among those that still run.
+/// Kernels of at least so many blocks start while the one before them ends, and let the next one in while they run:
+/// some six blocks on each multiprocessor of a large GPU. Fewer would be placed unevenly among those that still run.
 inline constexpr int64_t fewest_blocks_to_overlap = 768;
 
 /// A printed kernel.

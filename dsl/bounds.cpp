@@ -251,7 +251,8 @@ bool Simplifier::raise_difference_of_quotients(Affine& affine, size_t term) {
     auto quotient = coefficient > 0 ? by_constant(atom, BinaryOp::Div) : std::nullopt;
     if (!quotient) return false;
     for (size_t t = 0; t < affine.terms.size(); ++t) {
-        auto other = affine.terms[t].second == -coefficient ? by_constant(affine.terms[t].first, BinaryOp::Div) : std::nullopt;
+        auto other =
+            affine.terms[t].second == -coefficient ? by_constant(affine.terms[t].first, BinaryOp::Div) : std::nullopt;
         if (!other || other->divisor != quotient->divisor) continue;
         auto most = upper(decompose(quotient->dividend) - decompose(other->dividend));
         if (!most) continue;
@@ -266,7 +267,8 @@ bool Simplifier::raise_difference_of_quotients(Affine& affine, size_t term) {
 
 /// Indices first: without its quotient, x/c*c is no longer known to be non-negative.
 bool Simplifier::raise_once(Affine& affine) {
-    for (auto raise : {&Simplifier::raise_index, &Simplifier::raise_difference_of_quotients, &Simplifier::raise_quotient})
+    for (auto raise :
+         {&Simplifier::raise_index, &Simplifier::raise_difference_of_quotients, &Simplifier::raise_quotient})
         for (size_t t = 0; t < affine.terms.size(); ++t)
             if ((this->*raise)(affine, t)) {
                 combine_quotients(affine);

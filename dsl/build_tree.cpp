@@ -190,7 +190,8 @@ private:
 
     Stmt make_for(int loop, Stmt body) {
         const LoopRecord& l = state_.loops[loop];
-        return make_stmt(For{l.variable, lower_extent(loop), l.level, l.bind_step, loop, l.reduces, std::move(body), l.stages});
+        return make_stmt(
+            For{l.variable, lower_extent(loop), l.level, l.bind_step, loop, l.reduces, std::move(body), l.stages});
     }
 
     /// What data decide is loaded, where the elements that decide are there.
@@ -343,7 +344,8 @@ private:
 
     Stmt update_target(int stage, std::vector<Expr> conditions) {
         const StageDefinition& definition = record(stage).definition;
-        StoreTo update{prepared_.at(stage).storage.buffers[0], {}, lower(stage, definition.finish[0]), definition.combine};
+        StoreTo update{
+            prepared_.at(stage).storage.buffers[0], {}, lower(stage, definition.finish[0]), definition.combine};
         for (const Expr& index : definition.place) update.indices.push_back(lower(stage, index));
         conditions.push_back(update.indices.back());
         update.indices.pop_back();

@@ -96,22 +96,25 @@ private:
                 if (!contains(own.extent, record.definition.axes[d])) continue;
                 Expr chosen = loop_value(state_, record.roots[d]);
                 for (size_t inside = p + 1; inside < record.order.size(); ++inside)
-                    user_check(!contains(chosen, loop(record.order[inside]).variable), where_,
-                               "loop '{}' of '{}' must stand inside of '{}', which decides how many iterations it has; order "
-                               "them so",
-                               own.name, name(stage), loop(record.order[inside]).name);
+                    user_check(
+                        !contains(chosen, loop(record.order[inside]).variable), where_,
+                        "loop '{}' of '{}' must stand inside of '{}', which decides how many iterations it has; order "
+                        "them so",
+                        own.name, name(stage), loop(record.order[inside]).name);
             }
             visit(own.extent, [&](const Expr& e) {
                 const Read* read = e.as<Read>();
                 int source = read ? state_.stage_of(read->operation.get()) : -1;
                 user_check(!read || read->operation->is_input() ||
                                (source >= 0 && resolved_memory(state_, source) == Memory::Global),
-                           where_, "'{}' must stay a kernel of its own: its elements decide how long loop '{}' of '{}' is",
+                           where_,
+                           "'{}' must stay a kernel of its own: its elements decide how long loop '{}' of '{}' is",
                            read ? read->operation->name : "", own.name, name(stage));
             });
         }
         for (const Relation& relation : record.relations)
-            user_check(relation.kind != Relation::Kind::Fuse || !reads_tensors(state_.loops[relation.whole].extent), where_,
+            user_check(relation.kind != Relation::Kind::Fuse || !reads_tensors(state_.loops[relation.whole].extent),
+                       where_,
                        "loops '{}' and '{}' of '{}' cannot be fused: data decide how many iterations one of them has",
                        loop(relation.outer).name, loop(relation.inner).name, name(stage));
     }
@@ -173,17 +176,19 @@ private:
                    name(stage), total, state_.target.arch, state_.target.max_threads);
     }
 
-    /// Each thread combines its own terms first: those of one come before those of the next only if its loop is outermost.
+    /// Each thread combines its own terms first: those of one come before those of the next only if its loop is
+    /// outermost.
     void check_order_of_terms(int stage) const {
         const StageRecord& record = state_.stages[stage];
         if (!record.definition.reducer || record.definition.reducer->commutative) return;
         bool inside = false;
         for (int id : record.order) {
             if (!loop(id).reduces) continue;
-            user_check(!inside || !is_thread(loop(id).level), where_,
-                       "the reducer '{}' of '{}' is not commutative: of its reduce loops only the outermost can be bound to "
-                       "threads, not '{}'",
-                       record.definition.reducer->name, name(stage), loop(id).name);
+            user_check(
+                !inside || !is_thread(loop(id).level), where_,
+                "the reducer '{}' of '{}' is not commutative: of its reduce loops only the outermost can be bound to "
+                "threads, not '{}'",
+                record.definition.reducer->name, name(stage), loop(id).name);
             inside = true;
         }
     }

@@ -251,10 +251,11 @@ private:
     void through_reduction(const Definition& of, const Reduce& reduce, const Tensor& adjoint) {
         for (const Axis& axis : axes_from(reduce))
             visit(axis.extent, [&](const Expr& e) {
-                user_check(!e.as<Read>(), reduce.where,
-                           "gradients: data decide how long the reduction of '{}' over '{}' is; with_gradient(tensor, ...) "
-                           "gives its derivative",
-                           of.tensor.name(), to_string(axis.variable));
+                user_check(
+                    !e.as<Read>(), reduce.where,
+                    "gradients: data decide how long the reduction of '{}' over '{}' is; with_gradient(tensor, ...) "
+                    "gives its derivative",
+                    of.tensor.name(), to_string(axis.variable));
             });
         Expr incoming = element_as(of.tensor.type(), adjoint, of.axes());
         std::vector<Expr> loops = of.axes();

@@ -25,7 +25,8 @@ void Edit::commit(const std::string& cpp, const std::string& saved) {
 
 int Edit::alive(Loop loop, const char* what) const {
     user_check(loop.id >= 0 && loop.id < static_cast<int>(state.loops.size()), where,
-               "{}: this loop handle belongs to no loop of the schedule; take one from loops(), split() or fuse()", what);
+               "{}: this loop handle belongs to no loop of the schedule; take one from loops(), split() or fuse()",
+               what);
     const LoopRecord& record = state.loops[loop.id];
     if (record.dead_step >= 0) {
         const Step& consumer = state.trace[record.dead_step];

@@ -1,4 +1,4 @@
-// What every schedule primitive is made of: an edit of a copy of the state, which takes the state's place when it holds.
+// What every schedule primitive is made of: an edit of a copy of the state, which takes its place when it holds.
 #pragma once
 #include <memory>
 #include <source_location>

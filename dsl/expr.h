@@ -113,8 +113,8 @@ struct Reduce {
 };
 
 struct ExprNode {
-    using Kind = std::variant<IntConstant, FloatConstant, Variable, Unary, Binary, Fma, Select, Cast, Read, Load, Reduce,
-                              Exchange>;
+    using Kind = std::variant<IntConstant, FloatConstant, Variable, Unary, Binary, Fma, Select, Cast, Read, Load,
+                              Reduce, Exchange>;
     Type type;
     Kind kind;
 };

@@ -21,7 +21,8 @@ public:
         std::istringstream lines(saved);
         std::string line;
         std::getline(lines, line);
-        user_check(line == kHeader, where_, "replay: the text does not start with \"{}\"; it is no saved trace", kHeader);
+        user_check(line == kHeader, where_, "replay: the text does not start with \"{}\"; it is no saved trace",
+                   kHeader);
         for (int number = 2; std::getline(lines, line); ++number) {
             if (line.empty()) continue;
             apply(line, number);
@@ -37,7 +38,8 @@ private:
             bool known = step(verb);
             user_check(known && words_, where_, "replay: cannot read \"{}\"", line);
         } catch (const Error& error) {
-            throw Error(error.site(), fmt::format("{}replay: line {}: {}: {}", where_prefix(where_), number, line, error.what()));
+            throw Error(error.site(),
+                        fmt::format("{}replay: line {}: {}: {}", where_prefix(where_), number, line, error.what()));
         }
     }
 
@@ -165,7 +167,8 @@ private:
         auto found = operations_.find(name);
         user_check(found != operations_.end(), where_, "the computation has no tensor '{}'", name);
         int outputs = static_cast<int>(found->second->outputs.size());
-        user_check(number >= 0 && number < outputs, where_, "'{}' has {} outputs, not an output {}", name, outputs, number);
+        user_check(number >= 0 && number < outputs, where_, "'{}' has {} outputs, not an output {}", name, outputs,
+                   number);
         return Tensor(found->second, number);
     }
 
@@ -208,7 +211,8 @@ std::string Schedule::save() const {
     return text;
 }
 
-Schedule replay(const std::string& saved, const std::vector<Tensor>& outputs, Target target, std::source_location where) {
+Schedule replay(const std::string& saved, const std::vector<Tensor>& outputs, Target target,
+                std::source_location where) {
     return Replayer(outputs, std::move(target), where).run(saved);
 }
 

@@ -26,7 +26,8 @@ Schedule::Schedule(const std::vector<Tensor>& outputs, Target target, std::sourc
     for (const Tensor& output : outputs) {
         user_check(output.defined(), where, "Schedule: an output is an undefined tensor");
         user_check(!output.operation()->is_input(), where,
-                   "Schedule: '{}' is an input; an output must be computed, e.g. compute(\"copy\", ...)", output.name());
+                   "Schedule: '{}' is an input; an output must be computed, e.g. compute(\"copy\", ...)",
+                   output.name());
         state_->result.push_back(output.operation().get());
     }
     std::set<std::string> names;
@@ -101,7 +102,8 @@ std::vector<Loop> Schedule::data_loops(const StageRef& ref, std::source_location
     Edit look(const_cast<Schedule&>(*this).state_, where);
     const StageRecord& record = look.state.stages[look.stage(ref, "loops")];
     std::vector<Loop> loops;
-    for (size_t d = 0; d < record.definition.axes.size(); ++d) loops.push_back({look.alive({record.roots[d]}, "loops")});
+    for (size_t d = 0; d < record.definition.axes.size(); ++d)
+        loops.push_back({look.alive({record.roots[d]}, "loops")});
     return loops;
 }
 
@@ -164,7 +166,8 @@ Loop Schedule::loop(const StageRef& ref, Loop other, std::source_location where)
         if (site.read->operation == theirs.definition.operation)
             for (size_t d = 0; d < their_rank; ++d)
                 for (size_t a = 0; a < rank; ++a)
-                    if (depends(theirs.roots[d]) && equal(site.read->indices[d], record.definition.axes[a])) return found(a);
+                    if (depends(theirs.roots[d]) && equal(site.read->indices[d], record.definition.axes[a]))
+                        return found(a);
     user_error(where, "loop: no loop of '{}' corresponds to '{}' of '{}'", stage_text(state, stage),
                state.loops[other.id].name, theirs.definition.name);
 }

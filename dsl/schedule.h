@@ -148,16 +148,16 @@ public:
     Stage stage(const StageRef& result, Memory memory, Loop loop, TW_HERE);
     /// Where the stage's elements live between producer and consumers.
     void set_memory(const StageRef& stage, Memory memory, TW_HERE);
-    /// Stores the stage's elements as `type`, a narrower float: values change by that rounding, and readers see the rounded
-    /// ones. explain() says so; check_output allows for it.
+    /// Stores the stage's elements as `type`, a narrower float: values change by that rounding, and readers see the
+    /// rounded ones. explain() says so; check_output allows for it.
     void round_to(const StageRef& stage, Type type, TW_HERE);
     /// `out` overwrites `in`: legal if each element is read only by the iteration that writes it.
     void in_place(const Tensor& out, const Tensor& in, TW_HERE);
 
     // C. Algebra.
-    /// Reduces each iteration of the reduce loop apart: rfactor, split-K. The parts are a stage of their own, whose first
-    /// dimension is the loop; it takes over the reduction's loops. The reduction combines the parts in order, with fresh
-    /// loops. Returns the parts' stage.
+    /// Reduces each iteration of the reduce loop apart: rfactor, split-K. The parts are a stage of their own, whose
+    /// first dimension is the loop; it takes over the reduction's loops. The reduction combines the parts in order,
+    /// with fresh loops. Returns the parts' stage.
     ///
     /// Combine::Atomic: the parts have no elements; each is combined atomically with the reduction's, which a kernel
     /// before fills with the identity. For sums of f32, f64, i32, u32 and i64, and min and max of those integers.
@@ -165,10 +165,10 @@ public:
     /// A reduction of terms that each count for one element, sum(select(index(u) == i, x(u), 0), u), from "each element
     /// looks at all terms" to "each term finds its element". An index outside finds none. All loops are fresh.
     ///
-    /// Combine::Workspace: the terms are sorted by element, stably, and each element reduces its own in their order, in a
-    /// loop as long as there are terms. The sort is stages of their own, already bound. Returns the reduction.
-    /// Combine::Atomic: the loop i is gone; the reduce axes in the index are data loops of a stage of updates, which are
-    /// combined atomically as in partial. Returns the updates.
+    /// Combine::Workspace: the terms are sorted by element, stably, and each element reduces its own in their order, in
+    /// a loop as long as there are terms. The sort is stages of their own, already bound. Returns the reduction.
+    /// Combine::Atomic: the loop i is gone; the reduce axes in the index are data loops of a stage of updates, which
+    /// are combined atomically as in partial. Returns the updates.
     Stage scatter(const StageRef& reduction, Combine combine = Combine::Workspace, TW_HERE);
 
     // D. Implementation.

@@ -28,8 +28,8 @@ void require_serial(const Edit& edit, int loop, const char* what) {
                "{}: loop '{}' is pipelined; {} it before, or pipeline(loop, {{.stages = 1}}) first", what, record.name,
                what);
     user_check(record.cuts.empty(), edit.where,
-               "{}: loop '{}' is cut into segments; {} it before, or join them first: cut(loop, {{}})", what, record.name,
-               what);
+               "{}: loop '{}' is cut into segments; {} it before, or join them first: cut(loop, {{}})", what,
+               record.name, what);
 }
 
 }  // namespace
@@ -162,10 +162,11 @@ std::string position_as_saved(const Edit& edit, int loop, const Expr& position) 
     user_check(position.defined() && is_integer(position.type()), edit.where,
                "cut({}, ...): a position is an integer: the first iteration of a segment", name);
     std::string saved = saved_position(edit.state, position);
-    user_check(!saved.empty(), edit.where,
-               "cut({}, {{{}}}): positions are made of integers, named sizes and index(loop) of loops around '{}', with "
-               "+ - * / % min max",
-               name, to_string(position), name);
+    user_check(
+        !saved.empty(), edit.where,
+        "cut({}, {{{}}}): positions are made of integers, named sizes and index(loop) of loops around '{}', with "
+        "+ - * / % min max",
+        name, to_string(position), name);
     return saved;
 }
 
@@ -194,10 +195,11 @@ void Schedule::cut(Loop loop, const WherePartial& conditions, std::source_locati
     LoopRecord& record = edit.state.loops[id];
     record.cuts.clear();
     record.cuts = where_conditions_hold(edit.state, id, stage, where);
-    user_check(!record.cuts.empty(), where,
-               "cut({}, where_partial({})): no mask or select of '{}' holds in some iterations of '{}' and not in others: "
-               "there is nothing to cut",
-               record.name, stage_text(edit.state, stage), stage_text(edit.state, stage), record.name);
+    user_check(
+        !record.cuts.empty(), where,
+        "cut({}, where_partial({})): no mask or select of '{}' holds in some iterations of '{}' and not in others: "
+        "there is nothing to cut",
+        record.name, stage_text(edit.state, stage), stage_text(edit.state, stage), record.name);
     edit.commit(fmt::format("s.cut({}, where_partial({}));", loop_text(id), stage_text(edit.state, stage)),
                 fmt::format("cut_partial {} {}", id, stage));
 }

@@ -116,11 +116,11 @@ Region footprint_below(const Schedule::State& state, int stage, int loop, std::s
 
 /// What one iteration of `loop`, all loops around it fixed, makes of `stage`, which owns it: a box around it.
 Region made_in_iteration(const Schedule::State& state, int stage, int loop, std::source_location where);
-/// The region of a stage that stands behind the body of another's loop. Throws Error unless it can be computed iteration
-/// by iteration, each element once.
+/// The region of a stage that stands behind the body of another's loop. Throws Error unless it can be computed
+/// iteration by iteration, each element once.
 Region following_region(const Schedule::State& state, int stage, std::source_location where);
-/// Conditions on the stage's axes and the loops around it: that what it reads of the stages which it follows, or in whose
-/// followers it stands, has been made in this iteration.
+/// Conditions on the stage's axes and the loops around it: that what it reads of the stages which it follows, or in
+/// whose followers it stands, has been made in this iteration.
 std::vector<Expr> following_conditions(const Schedule::State& state, int stage, std::source_location where);
 
 /// Gives attached stages whose loops are untouched the extents that their regions have now. Throws Error if a region

@@ -8,8 +8,8 @@
 namespace tw {
 
 /// An equal expression, smaller or simpler. Rules on floats are exact (NaN and -0 included). Integers are mathematical:
-/// index expressions are proven not to overflow elsewhere. Idempotent. Uses the bounds of Variables, and `divides` facts
-/// (Variable::multiple_of).
+/// index expressions are proven not to overflow elsewhere. Idempotent. Uses the bounds of Variables, and `divides`
+/// facts (Variable::multiple_of).
 Expr simplify(const Expr& expr);
 
 /// Inclusive bounds of an integer expression over all values of its variables; unknown sides are empty. Loads, Reads

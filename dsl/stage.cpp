@@ -12,7 +12,8 @@ namespace {
 
 bool one_reduction(const Reduce& a, const Reduce& b) {
     auto same = [](const std::vector<Expr>& x, const std::vector<Expr>& y) {
-        return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const Expr& p, const Expr& q) { return p.same(q); });
+        return std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                          [](const Expr& p, const Expr& q) { return p.same(q); });
     };
     return a.reducer == b.reducer && same(a.values, b.values) && same(a.axes, b.axes);
 }

@@ -25,7 +25,7 @@ struct StageDefinition {
     /// stores the identity.
     std::shared_ptr<const Operation> target = {};
     BinaryOp combine = BinaryOp::Add;            ///< or Min, Max
-    std::vector<Expr> place = {};                ///< indices of the target's element, and behind them when it is updated
+    std::vector<Expr> place = {};  ///< indices of the target's element, and behind them when it is updated
 };
 
 /// How the components of a reducer are combined if that is one of the operations that atomics offer for their type.

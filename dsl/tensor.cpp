@@ -270,9 +270,10 @@ std::vector<Expr> reduce(const Reducer& reducer, const std::vector<Operand>& val
     }
     for (const Axis& axis : axes) {
         for (const Axis& other : axes)
-            user_check(!contains(axis.extent, other.variable), where,
-                       "reduce with '{}': axis '{}' decides how long axis '{}' is; reduce over '{}' in a reduction inside",
-                       reducer->name, to_string(other.variable), to_string(axis.variable), to_string(axis.variable));
+            user_check(
+                !contains(axis.extent, other.variable), where,
+                "reduce with '{}': axis '{}' decides how long axis '{}' is; reduce over '{}' in a reduction inside",
+                reducer->name, to_string(other.variable), to_string(axis.variable), to_string(axis.variable));
         node.axes.push_back(axis.variable);
     }
     std::vector<Expr> components;
@@ -419,7 +420,8 @@ std::vector<std::shared_ptr<const Operation>> operations_of(const std::vector<Te
 
 std::string to_string(const Operation& operation) {
     if (operation.is_input())
-        return fmt::format("{}: {} {}", operation.name, name_of(operation.outputs[0].type), shape_text(operation.shape));
+        return fmt::format("{}: {} {}", operation.name, name_of(operation.outputs[0].type),
+                           shape_text(operation.shape));
     std::vector<std::string> axes, lines;
     for (const Expr& axis : operation.axes) axes.push_back(to_string(axis));
     for (size_t o = 0; o < operation.outputs.size(); ++o) {

@@ -52,7 +52,8 @@ struct Operation {
 class Tensor {
 public:
     Tensor() = default;
-    Tensor(std::shared_ptr<const Operation> operation, int output) : operation_(std::move(operation)), output_(output) {}
+    Tensor(std::shared_ptr<const Operation> operation, int output)
+        : operation_(std::move(operation)), output_(output) {}
 
     Expr operator()() const { return read({}); }
     Expr operator()(const Operand& a) const { return read({a}); }
@@ -173,7 +174,8 @@ template <class F>
 Tensor compute(const std::string& name, const Shape& shape, const F& body,
                std::source_location where = std::source_location::current()) {
     if constexpr (std::is_invocable_v<F, const std::vector<Expr>&>) {
-        return compute_tuple(name, shape, [&](const std::vector<Expr>& i) { return std::vector<Expr>{body(i)}; }, where)[0];
+        return compute_tuple(
+            name, shape, [&](const std::vector<Expr>& i) { return std::vector<Expr>{body(i)}; }, where)[0];
     } else {
         constexpr size_t parameters = detail::Arity<F>::value;
         detail::check_arity(name, shape.size(), parameters, where);

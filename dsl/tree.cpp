@@ -104,7 +104,8 @@ struct TreePrinter {
         std::string mask;
         if (!is_constant(leaf.mask, 1)) mask = fmt::format("if {}: ", to_string(leaf.mask));
         for (const StoreTo& store : leaf.stores)
-            line(mask + store_text(store.buffer->name + bracketed(store.indices), to_string(store.value), store.atomic));
+            line(mask +
+                 store_text(store.buffer->name + bracketed(store.indices), to_string(store.value), store.atomic));
     }
     void combine(const Leaf& leaf) {
         for (const StoreTo& store : leaf.stores)

@@ -91,8 +91,8 @@ struct StoreTo {
 };
 /// "c[i] = x", "atomic c[i] += x": a store's parts as text.
 std::string store_text(const std::string& element, const std::string& value, std::optional<BinaryOp> atomic);
-/// A Combine's loop, over whose iterations partial results were made. Each of them gets the total: neighbours are combined
-/// in pairs, then neighbouring pairs, and so on, the earlier one on the left; what has no neighbour waits.
+/// A Combine's loop, over whose iterations partial results were made. Each of them gets the total: neighbours are
+/// combined in pairs, then neighbouring pairs, and so on, the earlier one on the left; what has no neighbour waits.
 struct Across {
     Expr variable;
     int64_t extent = 1;

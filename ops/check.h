@@ -25,8 +25,8 @@ struct CheckOptions {
 };
 
 /// Compares `got` with the float64 value of the declaration at up to `samples` random elements (all, if there are no
-/// more). Passes if the error is at most 1.5 times the plain one (4 times if `approximate`), or within a few roundings of
-/// the type; each of the schedule's roundings adds one of its type, relative to the largest element.
+/// more). Passes if the error is at most 1.5 times the plain one (4 times if `approximate`), or within a few roundings
+/// of the type; each of the schedule's roundings adds one of its type, relative to the largest element.
 CheckResult check_output(const Tensor& output, const Bindings& bindings, const HostArray& got,
                          const CheckOptions& options = {});
 

@@ -25,7 +25,8 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 std::vector<std::string> all_options(const CompileRequest& request, const Nvrtc& nvrtc) {
     auto options = default_compile_options(request.arch);
-    // From 12.9 on, where a driver is, NVRTC has a cache of its own; a hit there brings no ptxas log, hence no resources.
+    // From 12.9 on, where a driver is, NVRTC has a cache of its own; a hit there brings no ptxas log, hence no
+    // resources.
     if (std::pair(nvrtc.major, nvrtc.minor) >= std::pair(12, 9)) options.push_back("--no-cache");
     options.insert(options.end(), request.options.begin(), request.options.end());
     return options;

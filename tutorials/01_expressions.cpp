@@ -13,7 +13,8 @@ int main(int argc, char** argv) {
     Tensor x = input("x", f32, {4, 6});
     Axis k = reduce_axis("k", 6);
 
-    // compute() takes a name, a shape and the expression of the element at (i). The lambda's parameters are the indices.
+    // compute() takes a name, a shape and the expression of the element at (i). The lambda's parameters are the
+    // indices.
     Tensor mean = compute("mean", {4}, [&](Expr i) { return sum(x(i, k), k) / 6.0; });
 
     // Tensors are read at any index expression that stays inside; padded() may leave the tensor.

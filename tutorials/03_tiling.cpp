@@ -1,6 +1,7 @@
 // Tutorial 3: tiling. A register tile for each thread.
 //
-// The naive kernel reads two numbers for each multiply-add. A thread that computes 4 x 4 elements reads eight for sixteen.
+// The naive kernel reads two numbers for each multiply-add. A thread that computes 4 x 4 elements reads eight for
+// sixteen.
 #include "tutorials/lesson.h"
 
 using namespace tw;

@@ -1,6 +1,7 @@
 // Tutorial 5: registers and vectors. Larger tiles, wide accesses without bank conflicts.
 //
-// 8 x 8 elements a thread as four chunks of 4 x 4: neighbouring threads then read neighbouring 16 bytes of shared memory.
+// 8 x 8 elements a thread as four chunks of 4 x 4: neighbouring threads then read neighbouring 16 bytes of shared
+// memory.
 #include "schedules/product.h"
 #include "tutorials/lesson.h"
 

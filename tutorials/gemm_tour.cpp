@@ -1,7 +1,7 @@
 // The main job: one matrix product from expression to a checked result.
 //
-// It prints the expression, the schedule, the loop nest, the CUDA text and what it costs in registers and shared memory, runs it
-// on the device there is, checks it against float64, and prints time and rate.
+// It prints the expression, the schedule, the loop nest, the CUDA text and what it costs in registers and shared
+// memory, runs it on the device there is, checks it against float64, and prints time and rate.
 #include "schedules/product.h"
 #include "tutorials/lesson.h"
 

@@ -22,10 +22,12 @@ std::string resources_text(const Program& program) {
     std::string text;
     for (const auto& kernel : program.kernels()) {
         try {
-            CompiledKernel compiled = compile_kernel({.source = kernel.cuda, .name = kernel.name + ".cu", .arch = program.target().arch, .options = {}});
+            CompiledKernel compiled = compile_kernel(
+                {.source = kernel.cuda, .name = kernel.name + ".cu", .arch = program.target().arch, .options = {}});
             const Resources& r = compiled.of(kernel.name);
-            text += fmt::format("{}: {} registers, {} bytes of shared memory, {} bytes spilled; {} in {:.0f} ms\n", kernel.name,
-                                r.registers, kernel.shared_bytes + r.static_shared_bytes, r.spill_store_bytes + r.spill_load_bytes,
+            text += fmt::format("{}: {} registers, {} bytes of shared memory, {} bytes spilled; {} in {:.0f} ms\n",
+                                kernel.name, r.registers, kernel.shared_bytes + r.static_shared_bytes,
+                                r.spill_store_bytes + r.spill_load_bytes,
                                 compiled.from == CompiledBy::Nvrtc ? "compiled" : "found", compiled.seconds * 1e3);
         } catch (const NvrtcMissing& missing) {
             text += fmt::format("{}: no registers to report: {}\n", kernel.name, missing.what());
@@ -51,7 +53,9 @@ Lesson::Lesson(int argc, char** argv, const std::string& title) {
     fmt::print("{}\n{}\n\nRunning on {}.\n", title, std::string(title.size(), '='), chosen.reason);
 }
 
-int64_t Lesson::size(int64_t emulated, int64_t gpu) const { return device_->kind() == DeviceKind::Cuda ? gpu : emulated; }
+int64_t Lesson::size(int64_t emulated, int64_t gpu) const {
+    return device_->kind() == DeviceKind::Cuda ? gpu : emulated;
+}
 
 void Lesson::say(const std::string& text) const { fmt::print("\n{}\n\n", text); }
 
@@ -69,7 +73,8 @@ void Lesson::show_oracle(const Tensor& tensor) {
     HostArray exact = interpret_plain({tensor}, bindings, Precision::Float64)[0];
     std::vector<int64_t> indices(tensor.rank(), 0);
     for (int shown = 0; shown < 6; ++shown) {
-        fmt::print("    {}{} = {}  ({})\n", tensor.name(), indices_text(indices), to_string(declared.at(indices)), to_string(exact.at(indices)));
+        fmt::print("    {}{} = {}  ({})\n", tensor.name(), indices_text(indices), to_string(declared.at(indices)),
+                   to_string(exact.at(indices)));
         if (!advance(indices, declared.shape)) break;
     }
 }
@@ -94,23 +99,30 @@ double Lesson::run(const Schedule& schedule, double flops, const std::string& na
     Executable executable(program, device_);
     std::vector<HostArray> got = run_on(executable, bindings);
     for (size_t k = 0; k < got.size(); ++k) {
-        CheckResult check = check_output(schedule.outputs()[k], bindings, got[k],
-                                         {.approximate = program.approximate(), .roundings = schedule.roundings(), .samples = 512});
+        CheckResult check =
+            check_output(schedule.outputs()[k], bindings, got[k],
+                         {.approximate = program.approximate(), .roundings = schedule.roundings(), .samples = 512});
         fmt::print("{}: {}\n", schedule.outputs()[k].name(), check.text);
         failed_ |= !check.ok;
     }
     bool gpu = device_->kind() == DeviceKind::Cuda;
-    Timing timing = time_on(*device_, [&](const Stream& stream) { for (const Launch& l : executable.launches()) l.run(stream); },
+    Timing timing = time_on(*device_,
+                            [&](const Stream& stream) {
+                                for (const Launch& l : executable.launches()) l.run(stream);
+                            },
                             {.warmups = gpu ? 3 : 0, .samples = gpu ? 20 : 1, .before_sample = {}});
-    fmt::print("{}: {:.3f} ms, {:.4g} GFLOP/s on {}\n", name, timing.median_seconds * 1e3, flops / timing.median_seconds * 1e-9,
-               device_->name());
+    fmt::print("{}: {:.3f} ms, {:.4g} GFLOP/s on {}\n", name, timing.median_seconds * 1e3,
+               flops / timing.median_seconds * 1e-9, device_->name());
     return timing.median_seconds;
 }
 
-void Lesson::compare(const std::string& name_a, const Schedule& a, const std::string& name_b, const Schedule& b, double flops) {
+void Lesson::compare(const std::string& name_a, const Schedule& a, const std::string& name_b, const Schedule& b,
+                     double flops) {
     double before = run(a, flops, name_a), after = run(b, flops, name_b);
     fmt::print("\n{} takes {:.2f} of the time of {}{}.\n", name_b, after / before, name_a,
-               device_->kind() == DeviceKind::Cuda ? "" : " (on the emulator: counts of checked accesses, not of a GPU's time)");
+               device_->kind() == DeviceKind::Cuda
+                   ? ""
+                   : " (on the emulator: counts of checked accesses, not of a GPU's time)");
 }
 
 int Lesson::finish() const {

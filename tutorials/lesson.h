@@ -28,7 +28,8 @@ public:
     /// Prints CUDA and resources, runs, checks against float64, prints time and rate; returns seconds.
     double run(const Schedule& schedule, double flops, const std::string& name = "kernel");
     /// Runs both; prints the gain of the second.
-    void compare(const std::string& name_a, const Schedule& a, const std::string& name_b, const Schedule& b, double flops);
+    void compare(const std::string& name_a, const Schedule& a, const std::string& name_b, const Schedule& b,
+                 double flops);
     /// The exit status: 0 if every check passed.
     int finish() const;
 

@@ -64,7 +64,8 @@ TEST(FrontErrors, RegistersOfAThreadOfTwoDimensions) {
     };
     Stmt all = j(Level::Serial, k(Level::Serial, store(y, {j.variable * 8 + k.variable},
                                                        load(r, {j.variable, k.variable}))));
-    EXPECT_ERROR(lower_front(made(all), {x}, {y}), "'r' lives in registers, but an element that one thread writes at [j, k]");
+    EXPECT_ERROR(lower_front(made(all), {x}, {y}),
+                 "'r' lives in registers, but an element that one thread writes at [j, k]");
     EXPECT_NO_THROW(lower_front(made(i(tw::Level::Thread, store(y, {i.variable}, load(r, own)))), {x}, {y}));
 }
 

@@ -114,7 +114,8 @@ private:
             element = element * extent + evaluate(access.indices[d]);
         }
         for (int w = 0; w < width; ++w)
-            events.push_back({phase_, array_of(access.buffer, kernel_), element + w, thread_, writes && !atomic, &*stmt});
+            events.push_back(
+                {phase_, array_of(access.buffer, kernel_), element + w, thread_, writes && !atomic, &*stmt});
     }
 
     const ThreadKernel& kernel_;

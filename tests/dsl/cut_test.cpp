@@ -125,7 +125,8 @@ TEST(Cut, JoinedSegmentsAreOneLoop) {
 TEST(Cut, Refusals) {
     Ragged p;
     Expr flag = scalar("flag", i64);
-    EXPECT_ERROR(p.s.cut(p.ko, {flag}), "positions are made of integers, named sizes and index(loop) of loops around 'ko'");
+    EXPECT_ERROR(p.s.cut(p.ko, {flag}),
+                 "positions are made of integers, named sizes and index(loop) of loops around 'ko'");
     EXPECT_ERROR(p.s.cut(p.ko, {constant(f32, 1.0)}), "a position is an integer: the first iteration of a segment");
     EXPECT_ERROR(p.s.cut(p.ko, {p.s.index(p.ko)}), "'ko' would not stand around it");
     EXPECT_ERROR(p.s.cut(p.io, where_partial(p.c)), "there is nothing to cut");
@@ -135,7 +136,8 @@ TEST(Cut, Refusals) {
     p.s.bind(p.io, grid.x);
     EXPECT_ERROR(p.s.cut(p.io, {1}), "the loop is bound to grid.x; only a serial loop runs in segments");
     EXPECT_ERROR(replay("tilewright trace 1\ncut 0 1 x\n", {p.c}, target("sm_90a")), "\"x\" is no position of a cut");
-    EXPECT_ERROR(replay("tilewright trace 1\ncut 0 1 n:m\n", {p.c}, target("sm_90a")), "the computation has no size 'm'");
+    EXPECT_ERROR(replay("tilewright trace 1\ncut 0 1 n:m\n", {p.c}, target("sm_90a")),
+                 "the computation has no size 'm'");
 }
 
 }  // namespace

@@ -242,7 +242,9 @@ TEST(Schedule, RoundedStagesAreWhatIsDeclaredWithRoundings) {
             fill_uniform(data.inputs["x"], -2, 2, 1);
             fill_uniform(data.inputs["v"], -1, 1, 2);
             HostArray got = interpret_tree(w.s.tree(), data)[0];
-            auto unscheduled = [&](const Tensor& t) { return interpret_tree(Schedule({t}, target("sm_90a")).tree(), data)[0]; };
+            auto unscheduled = [&](const Tensor& t) {
+                return interpret_tree(Schedule({t}, target("sm_90a")).tree(), data)[0];
+            };
             EXPECT_FALSE(difference("y", got, unscheduled(y))) << w.s.to_string();
             EXPECT_TRUE(difference("y", got, unscheduled(w.y))) << "nothing was rounded";
             EXPECT_EQ(replay(w.s.save(), {w.y}, target("sm_90a")).to_string(), w.s.to_string());
@@ -253,7 +255,8 @@ TEST(Schedule, RoundedStagesAreWhatIsDeclaredWithRoundings) {
 
 TEST(ScheduleErrors, RoundTo) {
     Weighted w;
-    EXPECT_ERROR(w.s.round_to(w.y, bf16), "it is an output of the schedule, whose type is declared; declare it as bf16");
+    EXPECT_ERROR(w.s.round_to(w.y, bf16),
+                 "it is an output of the schedule, whose type is declared; declare it as bf16");
     EXPECT_ERROR(w.s.round_to(w.p, i32), "name a float type, such as bf16");
     EXPECT_ERROR(w.s.round_to(w.p, f32), "its elements are f32, which f32 does not narrow");
     EXPECT_ERROR(replay("tilewright trace 1\nround_to 0 u8\n", {w.y}, target("sm_90a")), "\"u8\" is no float type");

@@ -37,7 +37,9 @@ struct Gpu : testing::Test {
             GTEST_SKIP() << "no GPU: " << std::string(error.what()).substr(0, 100);
         }
     }
-    Kernel kernel(const std::string& entry) { return device->load({.name = "gpu.cu", .source = Source, .entry = entry}); }
+    Kernel kernel(const std::string& entry) {
+        return device->load({.name = "gpu.cu", .source = Source, .entry = entry});
+    }
     Buffer buffer_of(const std::vector<float>& content) {
         Buffer buffer = device->allocate(int64_t(content.size() * 4));
         buffer.write(content);

@@ -14,14 +14,16 @@ constexpr const char* kBarrier = "__syncthreads();";
 
 std::vector<size_t> barriers_of(const std::string& text) {
     std::vector<size_t> places;
-    for (size_t at = text.find(kBarrier); at != std::string::npos; at = text.find(kBarrier, at + 1)) places.push_back(at);
+    for (size_t at = text.find(kBarrier); at != std::string::npos; at = text.find(kBarrier, at + 1))
+        places.push_back(at);
     return places;
 }
 
 /// One kernel of fixed sizes with its data, to be run again and again on the emulator.
 class Bench {
 public:
-    explicit Bench(const Schedule& schedule) : program_(build(schedule)), bindings_(random_bindings(schedule.outputs(), 5)) {}
+    explicit Bench(const Schedule& schedule)
+        : program_(build(schedule)), bindings_(random_bindings(schedule.outputs(), 5)) {}
 
     const Program& program() const { return program_; }
 
@@ -88,11 +90,14 @@ TEST_P(Barriers, EachRemovalIsCaughtOnTwentySeeds) {
         mutant.replace(place, std::string(kBarrier).size(), ";");
         auto module = emulator::compile(std::vector<emulator::Source>{{kernel.name, mutant, {}}});
         for (uint64_t seed = 0; seed < 20; ++seed)
-            EXPECT_FALSE(bench.run(*module, seed).ok()) << "seed " << seed << ", without the barrier at byte " << place << " of\n" << kernel.cuda;
+            EXPECT_FALSE(bench.run(*module, seed).ok())
+                << "seed " << seed << ", without the barrier at byte " << place << " of\n"
+                << kernel.cuda;
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Catalog, Barriers, testing::ValuesIn(with_barriers()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Catalog, Barriers, testing::ValuesIn(with_barriers()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace tw

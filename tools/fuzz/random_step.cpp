@@ -149,7 +149,8 @@ std::string to_string(const RandomStep& step) {
     if (!step.owner.empty()) text += " under " + step.owner;
     if (!step.loops.empty()) text += fmt::format("[{}]", fmt::join(step.loops, ", "));
     if (step.verb == Verb::Split) text += fmt::format(" {} {}", step.size, step.tail == Tail::Mask ? "mask" : "divide");
-    if (step.verb == Verb::Cut) text += fmt::format(" at {} * {} + {}", step.owner.empty() ? 0 : 1, step.size, fmt::join(step.positions, ", "));
+    if (step.verb == Verb::Cut)
+        text += fmt::format(" at {} * {} + {}", step.owner.empty() ? 0 : 1, step.size, fmt::join(step.positions, ", "));
     if (step.verb == Verb::Bind) text += " " + tw::to_string(step.level);
     if (step.combine == Combine::Atomic) text += " atomic";
     bool remembers = step.verb == Verb::StageOperand || step.verb == Verb::StageResult || step.verb == Verb::SetMemory;

@@ -38,7 +38,8 @@ struct RandomStep {
     std::string operand = {};     ///< a tensor or a stage
     int component = 0;            ///< of the operand
     int64_t size = 0;
-    std::vector<int64_t> positions = {};  ///< of Cut: with `owner`, each is added to the iteration of that loop times `size`
+    /// Of Cut: with `owner`, each is added to the iteration of that loop times `size`.
+    std::vector<int64_t> positions = {};
     Tail tail = Tail::Mask;
     Level level = Level::Serial;
     Memory memory = Memory::Auto;
