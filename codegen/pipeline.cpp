@@ -12,6 +12,9 @@
 namespace tw::codegen {
 namespace {
 
+constexpr int64_t least_async_bytes = 8;  // of a request; narrower ones take longer than loads and stores
+constexpr int64_t widest_async_bytes = 16;
+
 Expr integer(int64_t value) { return constant(Type::I64, value); }
 
 bool stores_any_of(const TileStmt& stmt, const std::vector<Buffer>& buffers) {
@@ -34,24 +37,35 @@ TileStmt call(const std::string& primitive, std::vector<int64_t> parameters) {
     return make_tile(std::move(op));
 }
 
-/// How a copy into shared memory moves, and why.
+/// How copies into a buffer move, and why.
 struct Choice {
     bool async;
-    std::string reason;
+    int64_t bytes = 0;  // at once, asynchronously
+    std::string reason = {};
 };
 
-/// Throws Error if the schedule asked for what is not possible.
+/// For all segments of a loop alike. Throws Error if the schedule asked for what is not possible.
 Choice choose(const TileKernel& kernel, const TileOp& copy, int stages, const CiteStep& cite) {
-    if (copy.via.copy == Copy::Vector) return {false, "asked for"};
-    std::string obstacle = why_not_async(copy, Placement(kernel));
+    if (copy.via.copy == Copy::Vector) return {.async = false, .reason = "asked for"};
+    Placement placement(kernel);
+    std::string obstacle;
+    int64_t bytes = widest_async_bytes;
+    visit_ops(kernel.body, [&](const TileOp& op) {
+        if (op.stores.empty() || op.stores[0].buffer != copy.stores[0].buffer || !obstacle.empty()) return;
+        obstacle = why_not_async(op, placement);
+        if (obstacle.empty()) bytes = std::min(bytes, async_bytes(op, placement));
+    });
     if (copy.via.copy == Copy::Async) {
         if (!obstacle.empty())
             throw_error(Error, "{}{} cannot be copied asynchronously: {}; leave the choice open, or change what it copies",
                         cite(copy.via.step), copy.name, obstacle);
-        return {true, "asked for"};
+        return {.async = true, .bytes = bytes};
     }
-    if (stages <= 2) return {false, "2 stages"};
-    return {obstacle.empty(), obstacle};
+    if (stages <= 2) return {.async = false, .reason = "2 stages"};
+    if (!obstacle.empty()) return {.async = false, .reason = obstacle};
+    if (bytes < least_async_bytes)
+        return {.async = false, .reason = fmt::format("asynchronously only {} bytes would move at once", bytes)};
+    return {.async = true, .bytes = bytes};
 }
 
 /// One loop, whose fills of shared memory run ahead of it: through registers by one iteration, asynchronous ones by all
@@ -112,9 +126,9 @@ private:
         const std::string& name = op.stores[0].buffer->name;
         if (choice.async) {
             kernel_.notes.push_back(fmt::format("{}: {} stages, filled asynchronously, {} bytes at once, {} iterations ahead",
-                                                name, loop_.stages, async_bytes(op, Placement(kernel_)), loop_.stages - 1));
+                                                name, loop_.stages, choice.bytes, loop_.stages - 1));
             async_.push_back(op);
-            add_versions(op.stores[0].buffer);
+            add_versions(op.stores[0].buffer, loop_.stages);
             return;
         }
         if (loop_.stages > 2)
@@ -127,27 +141,29 @@ private:
         }
         const StoreTo& store = op.stores[0];
         fills_.push_back({op, register_array(store.buffer->name + "_next", store.value.type(), shape)});
-        add_versions(store.buffer);
-        kernel_.notes.push_back(fmt::format("{}: {} stages; {} elements of the next iteration wait in registers of each thread",
-                                            store.buffer->name, loop_.stages, count));
+        add_versions(store.buffer, 2);
+        kernel_.notes.push_back(
+            fmt::format("{}: 2 stages; {} elements of the next iteration wait in registers of each thread", name, count));
     }
 
     /// The buffer, once for each stage.
-    void add_versions(const Buffer& buffer) {
+    void add_versions(const Buffer& buffer, int64_t stages) {
         if (versions_.count(buffer.get())) return;  // by another segment of the loop
         BufferNode node = *buffer;
-        node.shape.insert(node.shape.begin(), integer(loop_.stages));
+        node.shape.insert(node.shape.begin(), integer(stages));
         Buffer versions = std::make_shared<const BufferNode>(std::move(node));
         for (SharedBuffer& shared : kernel_.shared) {
             if (shared.buffer != buffer) continue;
             shared.buffer = versions;
             for (LayoutDigit& digit : shared.layout.digits) ++digit.dimension;
-            shared.layout.digits.insert(shared.layout.digits.begin(), {0, 1, loop_.stages});
+            shared.layout.digits.insert(shared.layout.digits.begin(), {0, 1, stages});
         }
         versions_[buffer.get()] = versions;
     }
 
-    Expr stage_of(const Expr& iteration) const { return simplify(iteration % loop_.stages); }
+    Expr stage_of(const Buffer& versions, const Expr& iteration) const {
+        return simplify(iteration % require_constant(versions->shape[0]));
+    }
 
     Expr at(const Expr& expr, const Expr& iteration) const {
         return simplify(substitute(expr, {{loop_.variable, iteration}}));
@@ -186,8 +202,8 @@ private:
         TileOp op = shifted(fill.op, iteration);
         StoreTo& to = op.stores[0];
         to.value = make_expr(fill.registers->type, Load{fill.registers, variables(op)});
-        to.indices.insert(to.indices.begin(), stage_of(iteration));
         to.buffer = versions_.at(to.buffer.get());
+        to.indices.insert(to.indices.begin(), stage_of(to.buffer, iteration));
         if (op.otherwise.defined()) op.mask = all_of({});  // zeros came with the loads
         op.otherwise = {};
         return make_tile(std::move(op));
@@ -199,8 +215,8 @@ private:
         op.active = simplify(all_of({exists(iteration), op.active}));
         op.kind = kind;
         StoreTo& to = op.stores[0];
-        to.indices.insert(to.indices.begin(), stage_of(iteration));
         to.buffer = versions_.at(to.buffer.get());
+        to.indices.insert(to.indices.begin(), stage_of(to.buffer, iteration));
         return make_tile(std::move(op));
     }
 
@@ -238,7 +254,7 @@ private:
                 auto found = load ? versions_.find(load->buffer.get()) : versions_.end();
                 if (found == versions_.end()) return {};
                 std::vector<Expr> indices = load->indices;
-                indices.insert(indices.begin(), stage_of(loop_.variable));
+                indices.insert(indices.begin(), stage_of(found->second, loop_.variable));
                 return make_expr(e.type(), Load{found->second, indices});
             });
         });

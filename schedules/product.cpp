@@ -36,6 +36,7 @@ Product declare_product(const ProductShape& shape) {
 namespace {
 
 constexpr int64_t multiprocessors = 132;
+constexpr int64_t shortest_part = 512;  // of k, for which its traffic pays
 
 int64_t blocks_of(const ProductTiles& tiles, int64_t m, int64_t n) {
     return ((m + tiles.block_m - 1) / tiles.block_m) * ((n + tiles.block_n - 1) / tiles.block_n);
@@ -52,18 +53,24 @@ bool fills_waves(int64_t blocks, int64_t wave) {
 ProductTiles product_tiles(int64_t m, int64_t n, int64_t k) {
     ProductTiles large{.block_m = 128, .block_n = 128, .thread_m = 8, .thread_n = 16, .unroll_k = true};
     ProductTiles middle{.block_m = 128, .block_n = 64, .unroll_k = true};
-    ProductTiles small{.block_m = 64, .block_n = 64, .thread_m = 8, .thread_n = 4, .unroll_k = true};
+    ProductTiles small{.block_m = 64, .block_n = 64, .thread_m = 8, .thread_n = 4, .stages = 4, .unroll_k = true};
     ProductTiles thin{.block_m = 16, .block_n = 16, .thread_m = 1, .thread_n = 1};
     ProductTiles tiles = small;
     if (blocks_of(middle, m, n) * 10 >= multiprocessors * 9) tiles = middle;
-    if (fills_waves(blocks_of(large, m, n), 2 * multiprocessors)) tiles = large;  // two fit on a multiprocessor
+    for (int64_t split : {4, 2, 1}) {  // two large tiles fit on a multiprocessor
+        if (!fills_waves(blocks_of(large, m, n) * split, 2 * multiprocessors)) continue;
+        if (split > 1 && k / split < shortest_part) continue;
+        tiles = large;
+        tiles.split_k = split;
+    }
     if (m <= 16 || n <= 16) tiles = thin;
     while (tiles.block_k > 4 && tiles.block_k / 2 >= k) tiles.block_k /= 2;
     int64_t blocks = std::max<int64_t>(blocks_of(tiles, m, n), 1);
     if (tiles.block_m < 128)
         tiles.split_k = std::clamp<int64_t>(2 * multiprocessors / blocks, 1, std::max<int64_t>(k / 128, 1));
-    else if (blocks < 300 && tiles.block_n < 128 && k >= 1536)
-        tiles.split_k = 2;  // long sums in less than a wave of three blocks a multiprocessor
+    else if (blocks < 300 && tiles.block_n < 128 && k >= 1536) {  // long sums in less than a wave
+        tiles.stages = tiles.split_k = 3;
+    }
     return tiles;
 }
 

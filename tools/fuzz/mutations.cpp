@@ -14,6 +14,16 @@ namespace {
 
 constexpr size_t kMutantsPerBatch = 24;
 
+int64_t input_elements(const Tree& tree) {
+    int64_t sum = 0;
+    for (const BufferRef& input : tree.inputs) {
+        int64_t elements = 1;
+        for (const Expr& extent : input->shape) elements *= as_constant(extent).value_or(1);
+        sum += elements;
+    }
+    return sum;
+}
+
 std::vector<MutationSubject> subjects_of(const MutationOptions& options) {
     std::vector<MutationSubject> subjects;
     auto add = [&](const schedules::CatalogEntry& entry) {
@@ -28,7 +38,8 @@ std::vector<MutationSubject> subjects_of(const MutationOptions& options) {
     }
     for (const auto& entry : schedules::catalog())
         if (Schedule s = entry.make(target("sm_90a"));
-            s.deterministic() && leaf_runs(s.tree()) <= options.most_leaf_runs)
+            s.deterministic() && input_elements(s.tree()) >= options.least_elements &&
+            leaf_runs(s.tree()) <= options.most_leaf_runs)
             add(entry);
     return subjects;
 }

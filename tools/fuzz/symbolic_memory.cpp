@@ -74,8 +74,11 @@ std::vector<size_t> SymbolicMemory::places(const codegen::Buffer& buffer,
 Values SymbolicMemory::read(const codegen::Buffer& buffer, const std::vector<size_t>& places) {
     Values values;
     const std::vector<Term>& elements = elements_of(buffer);
-    for (size_t place : places)
+    for (size_t place : places) {
+        if (elements[place] == kUnderWay)
+            throw Misuse{fmt::format("element {} of '{}' is read before its copy was waited for", place, buffer->name)};
         values.push_back(elements[place] == kUnwritten ? terms_.undefined(buffer->type) : elements[place]);
+    }
     return values;
 }
 

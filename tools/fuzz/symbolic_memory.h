@@ -13,6 +13,8 @@ using Values = std::vector<Term>;
 
 /// What nobody wrote.
 constexpr Term kUnwritten = -1;
+/// What an asynchronous copy is about to write.
+constexpr Term kUnderWay = -2;
 
 /// A term for each element of each buffer.
 class SymbolicMemory {

@@ -33,6 +33,7 @@ public:
                 for (int64_t x = 0; x < grid[0]; ++x) {
                     block_[0] = x, block_[1] = y, block_[2] = z;
                     memory_.start_block();
+                    copies_.clear();
                     run(kernel_.body, all);
                 }
         return memory_.stored();
@@ -90,12 +91,67 @@ private:
             memory_.write(wide.to.buffer, places_of(wide.to, threads, w), values[static_cast<size_t>(w)]);
     }
 
-    void run(const ThreadCall& call, const Threads&) {
-        throw Undecided{fmt::format("what {} does takes time", call.primitive)};
+    void run(const ThreadCall& call, const Threads& threads) {
+        if (call.primitive == "copy_async" || call.primitive == "copy_async_or_zero") return start_copies(call, threads);
+        if (call.primitive != "commit_copies" && call.primitive != "wait_copies")
+            throw Undecided{fmt::format("what {} does is not known", call.primitive)};
+        for (int thread : threads) {
+            CopyGroups& groups = copies_[thread];
+            if (groups.empty()) groups.emplace_back();
+            if (call.primitive == "commit_copies")
+                groups.emplace_back();
+            else
+                land(groups, static_cast<size_t>(call.parameters.at(0)));
+        }
     }
     void run(const ThreadLanding&, const Threads&) {}
     void run(const ThreadBarrier&, const Threads&) {}
     void run(const ThreadComment&, const Threads&) {}
+
+    // Asynchronous copies.
+
+    struct Copied {
+        codegen::Buffer buffer;
+        size_t place;
+        Term value;
+    };
+    /// The last group is the one that a commit will close.
+    using CopyGroups = std::vector<std::vector<Copied>>;
+
+    void start_copies(const ThreadCall& call, const Threads& threads) {
+        const Access &to = call.arguments.at(0).place, &from = call.arguments.at(1).place;
+        Threads copying = threads, clearing;
+        if (call.arguments.size() > 2) {
+            copying.clear();
+            Values there = eval(call.arguments[2].value, threads);
+            for (size_t t = 0; t < threads.size(); ++t)
+                (known(there[t], "a condition") ? copying : clearing).push_back(threads[t]);
+        }
+        for (int further = 0; further < call.arguments[0].elements; ++further) {
+            start(to, further, copying, read(from, copying, further));
+            start(to, further, clearing, Values(clearing.size(), zero_of(to.buffer->type)));
+        }
+    }
+
+    void start(const Access& to, int further, const Threads& threads, const Values& values) {
+        std::vector<size_t> places = places_of(to, threads, further);
+        memory_.write(to.buffer, places, Values(threads.size(), kUnderWay));
+        for (size_t t = 0; t < threads.size(); ++t) {
+            CopyGroups& groups = copies_[threads[t]];
+            if (groups.empty()) groups.emplace_back();
+            groups.back().push_back({to.buffer, places[t], values[t]});
+        }
+    }
+
+    /// All but the last `pending` groups.
+    void land(CopyGroups& groups, size_t pending) {
+        while (groups.size() > pending + 1) {
+            for (const Copied& copied : groups.front()) memory_.write(copied.buffer, {copied.place}, {copied.value});
+            groups.erase(groups.begin());
+        }
+    }
+
+    Term zero_of(Type type) { return is_float(type) ? terms_.real(type, 0) : terms_.integer(type, 0); }
 
     // Memory.
 
@@ -246,6 +302,7 @@ private:
     const ThreadKernel& kernel_;
     const Bindings& sizes_;
     SymbolicMemory memory_;
+    std::map<int, CopyGroups> copies_;  // of each thread
     int64_t block_[3] = {};
     std::map<const ExprNode*, std::vector<Term>> variables_;
     std::set<const ExprNode*> data_;  // variables that depend on data
