@@ -14,6 +14,9 @@ struct ThreadState {
     unsigned char* shared_memory;  // the block's
 };
 
+/// Of the elements of matrices that tensor cores multiply.
+enum class MatrixType { f16, bf16, tf32, e4m3, e5m2, s8 };
+
 /// What the emulator does for a kernel. `caller` is the return address into the kernel: it stands for the printed line.
 /// None of them returns if it finds a fault, or before the thread may go on.
 struct Hooks {
@@ -28,6 +31,9 @@ struct Hooks {
     void (*copy_async)(void* to, const void* from, int bytes, bool there, const void* caller);
     void (*commit_copies)();
     void (*wait_copies)(int pending, const void* caller);
+    void (*ldmatrix)(void* registers, const void* row, int count, bool transposed, const void* caller);
+    void (*stmatrix)(void* row, const void* registers, int count, bool transposed, const void* caller);
+    void (*mma)(void* d, const void* a, const void* b, int k, MatrixType a_type, MatrixType b_type, const void* caller);
 };
 
 }  // namespace tw::emulated

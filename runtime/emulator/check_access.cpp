@@ -185,7 +185,7 @@ void refine(const Place& word, int level) {
     word.cell.write = mark_of(level);
 }
 
-bool is_own_stack(uintptr_t address) { return address - running.stack < StackBytes; }
+}  // namespace
 
 void check_bounds(Memory& memory, uintptr_t address, size_t bytes, AccessKind kind, Stamp site) {
     size_t offset = address - memory.base;
@@ -203,8 +203,6 @@ void check_bounds(Memory& memory, uintptr_t address, size_t bytes, AccessKind ki
     bool is_instruction = bytes <= 16 && (bytes & (bytes - 1)) == 0;
     if (is_instruction && address % bytes != 0) report(incident(Finding::Kind::Misaligned));
 }
-
-}  // namespace
 
 void check_part(Memory& memory, size_t offset, size_t bytes, AccessKind kind, Stamp site) {
     Place word = place_at(memory, 0, offset);

@@ -128,6 +128,27 @@ void on_copy_async(void* to, const void* from, int bytes, bool there, const void
 void on_commit_copies() { machine->commit_copies(); }
 void on_wait_copies(int pending, const void* caller) { machine->wait_copies(pending, site_at(caller)); }
 
+void on_ldmatrix(void* registers, const void* row, int count, bool transposed, const void* caller) {
+    MatrixCall call{.operation = MatrixCall::Operation::Load, .count = count, .transposed = transposed};
+    call.row = static_cast<unsigned char*>(const_cast<void*>(row));
+    call.registers = registers;
+    machine->matrix_operation(call, site_at(caller));
+}
+void on_stmatrix(void* row, const void* registers, int count, bool transposed, const void* caller) {
+    MatrixCall call{.operation = MatrixCall::Operation::Store, .count = count, .transposed = transposed};
+    call.row = static_cast<unsigned char*>(row);
+    call.registers = const_cast<void*>(registers);
+    machine->matrix_operation(call, site_at(caller));
+}
+void on_mma(void* d, const void* a, const void* b, int k, emulated::MatrixType a_type, emulated::MatrixType b_type,
+            const void* caller) {
+    MatrixCall call{.operation = MatrixCall::Operation::Multiply, .k = k, .a_type = a_type, .b_type = b_type};
+    call.registers = d;
+    call.a = a;
+    call.b = b;
+    machine->matrix_operation(call, site_at(caller));
+}
+
 /// What is the same whatever is looked at.
 emulated::Hooks common_hooks() {
     emulated::Hooks hooks{};
@@ -138,6 +159,9 @@ emulated::Hooks common_hooks() {
     hooks.copy_async = on_copy_async;
     hooks.commit_copies = on_commit_copies;
     hooks.wait_copies = on_wait_copies;
+    hooks.ldmatrix = on_ldmatrix;
+    hooks.stmatrix = on_stmatrix;
+    hooks.mma = on_mma;
     return hooks;
 }
 

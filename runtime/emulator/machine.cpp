@@ -210,17 +210,9 @@ void Machine::run_round() {
 }
 
 void Machine::resume(uint32_t t) {
+    become(t);
     Thread& thread = threads_[t];
-    current_ = &thread;
     *module_.current() = &thread.state;
-    running.thread = t;
-    running.warp = t / 32;
-    running.lane = t % 32;
-    running.clock = thread.clock;
-    running.knowledge = thread.knowledge.get();
-    running.stamp = make_stamp(thread.clock, t);
-    running.ordered = make_stamp(running.knowledge->everyone + 1, 0);
-    running.stack = FiberStacks::get(launch_.threads).stack(t).begin;
     if (--running.steps_left < 0) look_at_limits();
     ++switches_;
     for (;;) {
@@ -230,6 +222,20 @@ void Machine::resume(uint32_t t) {
         if (stopped_) break;
     }
     current_ = nullptr;
+}
+
+/// What is checked from now on, this thread does.
+void Machine::become(uint32_t t) {
+    Thread& thread = threads_[t];
+    current_ = &thread;
+    running.thread = t;
+    running.warp = t / 32;
+    running.lane = t % 32;
+    running.clock = thread.clock;
+    running.knowledge = thread.knowledge.get();
+    running.stamp = make_stamp(thread.clock, t);
+    running.ordered = make_stamp(running.knowledge->everyone + 1, 0);
+    running.stack = FiberStacks::get(launch_.threads).stack(t).begin;
 }
 
 void Machine::thread_main(fibers::transfer_t from) {

@@ -10,6 +10,7 @@
 #include "device/cpu/hooks.h"
 #include "runtime/emulator/copy_queue.h"
 #include "runtime/emulator/emulator.h"
+#include "runtime/emulator/matrix_call.h"
 #include "runtime/emulator/module.h"
 #include "runtime/emulator/random.h"
 #include "runtime/emulator/running.h"
@@ -50,7 +51,12 @@ Memory* find_memory(uintptr_t address);
 void check_elsewhere(uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
 
 /// Where a thread is.
-enum class Wait { Ready, Block, Named, WarpBarrier, Shuffle, Gone };
+enum class Wait { Ready, Block, Named, WarpBarrier, Shuffle, Matrix, Gone };
+
+/// Whether it waits for the other lanes of its warp.
+constexpr bool is_of_warp(Wait wait) {
+    return wait == Wait::WarpBarrier || wait == Wait::Shuffle || wait == Wait::Matrix;
+}
 
 struct Thread {
     boost::context::detail::fcontext_t context = nullptr;
@@ -63,6 +69,7 @@ struct Thread {
     uint32_t clock = 1;
     KnowledgePointer knowledge;
     CopyQueue copies;
+    MatrixCall matrix;
 };
 
 class Machine {
@@ -81,6 +88,7 @@ public:
     void copy_async(void* to, const void* from, int bytes, bool there, Stamp site);
     void commit_copies();
     void wait_copies(int pending, Stamp site);
+    void matrix_operation(const MatrixCall& call, Stamp site);
 
     /// Leaves the running fiber for good and ends the launch.
     [[noreturn]] void stop();
@@ -113,12 +121,16 @@ private:
     void begin_thread(uint32_t t);
     void run_round();
     void resume(uint32_t t);
+    void become(uint32_t t);
     void wait(Wait wait, Stamp site);
     void switch_to_scheduler();
     void leave();
     static void thread_main(boost::context::detail::transfer_t from);
     void wake(const std::vector<uint32_t>& threads);
     void meet(const std::vector<uint32_t>& threads);
+    void check_row(const MatrixCall& call, Stamp site);
+    void load_or_store(Thread* lanes, const MatrixCall& call, Stamp site);
+    void require_registers(const void* registers, const char* operation, Stamp site);
     bool arrive_at_warp(Wait wait, Stamp site);
     std::vector<uint32_t> lanes_of(uint32_t warp) const;
     void on_scheduler(std::function<void()> work);

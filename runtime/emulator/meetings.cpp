@@ -18,6 +18,7 @@ std::string call_text(Wait wait, int barrier) {
         case Wait::Named: return fmt::format("barrier {}", barrier);
         case Wait::WarpBarrier: return "__syncwarp";
         case Wait::Shuffle: return "a shuffle";
+        case Wait::Matrix: return "a matrix operation";
         case Wait::Ready:
         case Wait::Gone: break;
     }
@@ -130,9 +131,10 @@ void Machine::require_same_place(const Thread& first, Stamp site) {
     bool same_line = false;
     on_scheduler([&] { same_line = module_.locate(first.site).is_same_line(module_.locate(uint32_t(site))); });
     if (same_line) return;
-    diverge(fmt::format("is at {{}}, {} of the same warp at {{}}: the lanes of a warp shuffle and __syncwarp together",
-                        thread_text(first.state.thread.x)),
-            site, {uint32_t(site), first.site});
+    diverge(
+        fmt::format("is at {{}}, {} of the same warp at {{}}: the lanes of a warp carry out its operations together",
+                    thread_text(first.state.thread.x)),
+        site, {uint32_t(site), first.site});
 }
 
 /// Whether all lanes of the warp are here now.
@@ -144,7 +146,7 @@ bool Machine::arrive_at_warp(Wait kind, Stamp site) {
             diverge(fmt::format("waits in {} at {{}}, but {} of the same warp has returned from the kernel",
                                 call_text(kind, 0), thread_text(t)),
                     site, {uint32_t(site)});
-        if (other.wait == Wait::WarpBarrier || other.wait == Wait::Shuffle) {
+        if (is_of_warp(other.wait)) {
             require_same_place(other, site);
             break;  // those that wait agree with each other
         }
@@ -188,8 +190,7 @@ void Machine::leave() {
     const char* text = "returns from the kernel, but {} waits in {} at {{}}";
     auto waits = [&](auto& other) {
         bool same_warp = other.state.thread.x / 32 == running.warp;
-        return other.wait == Wait::Block ||
-               (same_warp && (other.wait == Wait::WarpBarrier || other.wait == Wait::Shuffle));
+        return other.wait == Wait::Block || (same_warp && is_of_warp(other.wait));
     };
     if (num_at_barrier_ > 0 || warps_[running.warp].arrived > 0) {
         auto other = std::find_if(threads_.begin(), threads_.end(), waits);
@@ -227,8 +228,7 @@ void Machine::name_waiting_threads(Incident& incident) const {
     }
     for (const Group& group : groups) {
         const Thread& first = *group.first;
-        bool in_warp = first.wait == Wait::WarpBarrier || first.wait == Wait::Shuffle;
-        if (in_warp) incident.kind = Finding::Kind::Divergence;
+        if (is_of_warp(first.wait)) incident.kind = Finding::Kind::Divergence;
         std::string others = group.count == 1 ? "waits" : fmt::format("and {} more wait", group.count - 1);
         std::string expected =
             first.wait == Wait::Named ? fmt::format(" ({} threads)", named_[first.barrier].expected) : "";

@@ -42,6 +42,8 @@ struct Running {
 /// One launch runs at a time in a process. Hidden: reached without the global offset table.
 extern Running running __attribute__((visibility("hidden")));
 
+inline bool is_own_stack(uintptr_t address) { return address - running.stack < StackBytes; }
+
 inline Stamp site_at(const void* caller) { return (reinterpret_cast<uintptr_t>(caller) - running.code) & SiteMask; }
 
 /// Notes a read of a cell, if it is clear at a glance that nothing is wrong with it.
@@ -75,6 +77,9 @@ inline bool write_at_a_glance(const NearMemory::Level& level, size_t index, Stam
 /// The whole check of an access of `bytes` bytes at an address that may be anywhere. Does not return from a finding
 /// that stops the launch.
 void check_access(uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
+
+/// Only whether the access may go there at all, and is aligned.
+void check_bounds(Memory& memory, uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
 
 /// Likewise of 1, 2 or 4 bytes of a tracked memory, aligned to their size.
 void check_part(Memory& memory, size_t offset, size_t bytes, AccessKind kind, Stamp site);

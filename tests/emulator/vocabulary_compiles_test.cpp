@@ -30,6 +30,28 @@ extern "C" __global__ void __launch_bounds__(128) use(const tw::bf16* x, float* 
     tw::copy_async_or_zero<4>(&shared.a[8], y + 8, y[0] > 0);
     tw::commit_copies();
     tw::wait_copies<0>();
+    tw::ldmatrix<4>(h, reinterpret_cast<tw::bf16*>(shared.a));
+    tw::ldmatrix_trans<2>(h, reinterpret_cast<tw::bf16*>(shared.a));
+    tw::ldmatrix<1>(f, shared.a);
+    tw::f16 half[8] = {};
+    signed char s[16] = {};
+    tw::e4m3 e4[16] = {};
+    tw::e5m2 e5[16] = {};
+    tw::mma_m16n8k16(f, h, h);
+    tw::mma_m16n8k16(f, half, half);
+    tw::mma_m16n8k8(f, h, h);
+    tw::mma_m16n8k8(f, half, half);
+    tw::mma_m16n8k8(f, f, f);
+    tw::mma_m16n8k32(i, s, s);
+#if defined(TW_EMULATED) || __CUDA_ARCH__ >= 890
+    tw::mma_m16n8k32(f, e4, e4);
+    tw::mma_m16n8k32(f, e4, e5);
+    tw::mma_m16n8k32(f, e5, e4);
+    tw::mma_m16n8k32(f, e5, e5);
+    tw::stmatrix<4>(reinterpret_cast<tw::bf16*>(shared.a), h);
+    tw::stmatrix_trans<2>(reinterpret_cast<tw::bf16*>(shared.a), h);
+    tw::stmatrix<1>(shared.a, f);
+#endif
     __syncthreads();
     tw::load<4>(f, shared.a);
     f[0] += tw::to_f32(h[0]) + tw::to_f32(tw::to_f16(f[1])) + tw::to_f32(tw::to_bf16(f[2])) + tw::to_f32(tw::to_e4m3(f[2]));
