@@ -35,8 +35,6 @@ extern "C" __global__ void __launch_bounds__(128) use(const tw::bf16* x, float* 
     tw::ldmatrix<1>(f, shared.a);
     tw::f16 half[8] = {};
     signed char s[16] = {};
-    tw::e4m3 e4[16] = {};
-    tw::e5m2 e5[16] = {};
     tw::mma_m16n8k16(f, h, h);
     tw::mma_m16n8k16(f, half, half);
     tw::mma_m16n8k8(f, h, h);
@@ -44,6 +42,8 @@ extern "C" __global__ void __launch_bounds__(128) use(const tw::bf16* x, float* 
     tw::mma_m16n8k8(f, f, f);
     tw::mma_m16n8k32(i, s, s);
 #if defined(TW_EMULATED) || __CUDA_ARCH__ >= 890
+    tw::e4m3 e4[16] = {};
+    tw::e5m2 e5[16] = {};
     tw::mma_m16n8k32(f, e4, e4);
     tw::mma_m16n8k32(f, e4, e5);
     tw::mma_m16n8k32(f, e5, e4);
