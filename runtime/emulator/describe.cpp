@@ -10,6 +10,7 @@ std::string_view to_string(Finding::Kind kind) {
         case Finding::Kind::OutOfBounds: return "out of bounds";
         case Finding::Kind::ReadOnly: return "write to read-only memory";
         case Finding::Kind::InFlight: return "asynchronous copy not awaited";
+        case Finding::Kind::Unfenced: return "missing proxy fence";
         case Finding::Kind::Deadlock: return "deadlock";
         case Finding::Kind::Divergence: return "divergence";
         case Finding::Kind::Overflow: return "integer overflow";
@@ -29,12 +30,25 @@ struct Describer {
 
     std::string place(uint32_t site) const { return machine.module().locate(site).text(); }
 
-    std::string block(uint32_t number) const {
-        auto [x, y, z] = machine.block_index(number);
+    /// Of a thread of a cluster.
+    std::string block(uint32_t cluster, uint32_t thread) const {
+        auto [x, y, z] = machine.block_index(cluster, thread / machine.threads_per_block());
         return fmt::format("block ({},{},{})", x, y, z);
     }
+    std::string block() const { return block(incident.block, incident.thread); }
 
-    std::string who() const { return fmt::format("thread ({},0,0) of {}", incident.thread, block(incident.block)); }
+    /// "thread (17,0,0)", "the tma_load of thread (0,0,0)"
+    std::string thread(uint32_t thread) const {
+        if (thread < FirstAgent) return fmt::format("thread ({},0,0)", thread % machine.threads_per_block());
+        const AsyncOperation* operation = machine.operation_in_slot(thread);
+        return operation ? fmt::format("the {} of {}", operation->name, this->thread(operation->issuer))
+                         : "an asynchronous operation";
+    }
+
+    std::string who() const {
+        std::string of = incident.operation.empty() ? "" : fmt::format("the {} of ", incident.operation);
+        return fmt::format("{}{} of {}", of, thread(incident.thread), block());
+    }
 
     static std::string_view verb(AccessKind kind) {
         return kind == AccessKind::Read ? "reads" : kind == AccessKind::Write ? "writes" : "atomically updates";
@@ -53,21 +67,30 @@ struct Describer {
 
     std::string race() const {
         const Incident::Other& other = *incident.other;
-        bool same_block = other.block == incident.block;
-        return fmt::format("race on {} at byte {}: {} at {}, thread ({},0,0){} {} {} at {} {}", memory(),
-                           incident.offset, access(), place(incident.site), other.thread,
-                           same_block ? "" : " of " + block(other.block), past_verb(other.access),
+        const uint32_t per_block = machine.threads_per_block();
+        bool same_cluster = other.block == incident.block;
+        bool same_block =
+            same_cluster && (other.thread >= FirstAgent || other.thread / per_block == incident.thread / per_block);
+        return fmt::format("race on {} at byte {}: {} at {}, {}{} {} {} at {} {}", memory(), incident.offset, access(),
+                           place(incident.site), thread(other.thread),
+                           same_block ? "" : " of " + block(other.block, other.thread), past_verb(other.access),
                            incident.bytes == 1 ? "it" : "them", place(other.site),
-                           same_block ? "with no barrier between" : "and nothing orders blocks");
+                           same_cluster ? "with no barrier between" : "and nothing orders blocks");
     }
 
     std::string in_flight() const {
         const Incident::Other& other = *incident.other;
         std::string own = other.thread == incident.thread ? "its own wait_copies"
-                                                          : fmt::format("wait_copies of thread ({},0,0)", other.thread);
+                                                          : fmt::format("wait_copies of {}", thread(other.thread));
         return fmt::format("{}: {} at byte {} of {} at {}, before {} has waited for the copy_async to them at {}",
                            to_string(incident.kind), access(), incident.offset, memory(), place(incident.site), own,
                            place(other.site));
+    }
+
+    std::string unfenced() const {
+        return fmt::format("{}: {} at byte {} of {} at {}, which {} wrote at {}; fence_async_proxy must come between",
+                           to_string(incident.kind), access(), incident.offset, memory(), place(incident.site),
+                           thread(incident.other->thread), place(incident.other->site));
     }
 
     std::string in_memory(std::string_view what) const {
@@ -114,6 +137,7 @@ struct Describer {
             case Finding::Kind::ReadOnly: return in_memory("");
             case Finding::Kind::Misaligned: return in_memory(fmt::format(", no multiple of {},", incident.bytes));
             case Finding::Kind::InFlight: return in_flight();
+            case Finding::Kind::Unfenced: return unfenced();
             case Finding::Kind::Misuse:
                 return fmt::format("misuse: {} {} at {}", who(), text_with_places(), place(incident.site));
             case Finding::Kind::Overflow:
@@ -122,12 +146,11 @@ struct Describer {
                     who(), place(incident.site));
             case Finding::Kind::Deadlock:
             case Finding::Kind::StepLimit:
-                return fmt::format("{} in {}: {}{}{}", to_string(incident.kind), block(incident.block),
-                                   text_with_places(), incident.site ? " at " : "",
-                                   incident.site ? place(incident.site) : "");
+                return fmt::format("{} in {}: {}{}{}", to_string(incident.kind), block(), text_with_places(),
+                                   incident.site ? " at " : "", incident.site ? place(incident.site) : "");
             case Finding::Kind::Divergence:
                 if (incident.site == 0 && !incident.more_sites.empty() && incident.text.starts_with("thread"))
-                    return fmt::format("divergence in {}: {}", block(incident.block), text_with_places());
+                    return fmt::format("divergence in {}: {}", block(), text_with_places());
                 return fmt::format("divergence: {} {}", who(), text_with_places());
             case Finding::Kind::Crash:
                 return fmt::format("crash: {} {} at {}", who(), text_with_places(), place(incident.site));

@@ -159,6 +159,30 @@ emulated::Hooks common_hooks() {
     hooks.copy_async = on_copy_async;
     hooks.commit_copies = on_commit_copies;
     hooks.wait_copies = on_wait_copies;
+    hooks.barrier_init = [](void* barrier, int arrivals, const void* caller) {
+        machine->barrier_init(barrier, arrivals, site_at(caller));
+    };
+    hooks.fence_barrier_init = [] { machine->fence_barrier_init(); };
+    hooks.barrier_arrive = [](void* barrier, int rank, const void* caller) {
+        machine->barrier_arrive(barrier, rank, site_at(caller));
+    };
+    hooks.barrier_expect = [](void* barrier, unsigned bytes, const void* caller) {
+        machine->barrier_expect(barrier, bytes, site_at(caller));
+    };
+    hooks.barrier_wait = [](void* barrier, unsigned phase, const void* caller) {
+        machine->barrier_wait(barrier, phase, site_at(caller));
+    };
+    hooks.tma = [](const emulated::TmaCall& call, const void* caller) { machine->tma(call, site_at(caller)); };
+    hooks.commit_stores = [] { machine->commit_stores(); };
+    hooks.wait_stores = [](int pending, bool only_read, const void* caller) {
+        machine->wait_stores(pending, only_read, site_at(caller));
+    };
+    hooks.fence_async_proxy = [] { machine->fence_async_proxy(); };
+    hooks.cluster_arrive = [](const void* caller) { machine->cluster_arrive(site_at(caller)); };
+    hooks.cluster_wait = [](const void* caller) { machine->cluster_wait(site_at(caller)); };
+    hooks.peer_shared = [](void* own, unsigned rank, const void* caller) {
+        return machine->peer_shared(own, rank, site_at(caller));
+    };
     hooks.ldmatrix = on_ldmatrix;
     hooks.stmatrix = on_stmatrix;
     hooks.mma = on_mma;

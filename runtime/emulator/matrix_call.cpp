@@ -85,10 +85,12 @@ static AccessKind access_of(const MatrixCall& call) {
 /// Of the lane that gives its address.
 void Machine::check_row(const MatrixCall& call, Stamp site) {
     const auto address = reinterpret_cast<uintptr_t>(call.row);
-    if (address - memories_[0].base >= SharedWindow)
+    if (address - memories_[block_of(running.thread)].base >= SharedWindow)
         misuse(fmt::format("passes {} a row that is not in shared memory", call.name()), site);
-    if (tally_) tally_->add(memories_[0], address, RowBytes, access_of(call), uint32_t(site), running.thread);
-    check_bounds(memories_[0], address, RowBytes, access_of(call), site);
+    if (tally_)
+        tally_->add(memories_[block_of(running.thread)], address, RowBytes, access_of(call), uint32_t(site),
+                    running.thread);
+    check_bounds(memories_[block_of(running.thread)], address, RowBytes, access_of(call), site);
 }
 
 /// Each lane accesses what it has in its registers, whoever gave the address.
