@@ -83,9 +83,10 @@ void Machine::barrier_arrive(void* barrier, int rank, Stamp site) {
     TransactionBarrier& there = barrier_at(address, "arrives at", site);
     auto known = release();
     if (rank >= 0) {
-        // Relaxed, so that nothing has to be written back: says only that reads are over.
+        // Relaxed, so that nothing has to be written back: says only that reads are over, and copies that it has seen.
         if (unsigned(rank) != current_->state.cluster_rank) require_fenced(address, site);
         there.arrived.reads.join(known->reads);
+        there.arrived.writes.join_agents(known->writes);
     } else {
         there.arrived.join(*known);
     }

@@ -21,6 +21,7 @@ public:
     void join(const Clocks& other);                               // what either knows
     void intersect(const Clocks& other);                          // what both know
     void know_all_threads(uint32_t clock);                        // up to this clock
+    void join_agents(const Clocks& other);                        // only of asynchronous operations
 
 private:
     size_t index(uint32_t id) const { return id < FirstAgent ? id : by_id_.size() - (LastId + 1 - id); }
