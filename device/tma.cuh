@@ -133,8 +133,7 @@ __device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x,
         : "memory");
 }
 
-//: tma_load_multicast common needs tma_load_multicast_1d tma_load_multicast_2d tma_load_multicast_3d
-//: tma_load_multicast_4d tma_load_multicast_5d
+//: tma_load_multicast common needs tma_load_multicast_1d tma_load_multicast_2d tma_load_multicast_3d tma_load_multicast_4d tma_load_multicast_5d
 
 //: tma_store_1d needs TensorMap shared_address
 /// Starts to copy from shared memory to a box of the tensor. What lies outside is left out.

@@ -30,6 +30,16 @@ struct TmaCall {
     unsigned ranks;  // of the blocks of the cluster that get it; 0: this one
 };
 
+/// What a thread passes to a product of its warpgroup.
+struct WgmmaCall {
+    int n, k;
+    MatrixType a_type, b_type;
+    void* d;
+    const void* a_registers;  // or
+    unsigned long long a, b;  // descriptors
+    bool accumulate, transpose_a, transpose_b;
+};
+
 /// What the emulator does for a kernel. `caller` is the return address into the kernel: it stands for the printed line.
 /// None of them returns if it finds a fault, or before the thread may go on.
 struct Hooks {
@@ -56,6 +66,12 @@ struct Hooks {
     void (*cluster_arrive)(const void* caller);
     void (*cluster_wait)(const void* caller);
     void* (*peer_shared)(void* own, unsigned rank, const void* caller);
+    void (*wgmma)(const WgmmaCall& call, const void* caller);
+    void (*wgmma_fence)(const void* caller);
+    void (*wgmma_commit)(const void* caller);
+    void (*wgmma_wait)(int pending, const void* caller);
+    void (*set_registers)(int count, bool grows, const void* caller);
+    bool (*elect_one)(const void* caller);
     void (*ldmatrix)(void* registers, const void* row, int count, bool transposed, const void* caller);
     void (*stmatrix)(void* row, const void* registers, int count, bool transposed, const void* caller);
     void (*mma)(void* d, const void* a, const void* b, int k, MatrixType a_type, MatrixType b_type, const void* caller);

@@ -263,7 +263,10 @@ void check_part(Memory& memory, size_t offset, size_t bytes, AccessKind kind, St
 static void check_all_parts(Memory& memory, uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
 
 void check_access(uintptr_t address, size_t bytes, AccessKind kind, Stamp site) {
-    if (is_own_stack(address)) return;
+    if (is_own_stack(address)) {
+        if (running.has_registers) machine->touch_registers(address, bytes, kind, site);
+        return;
+    }
     Memory* memory = find_memory(address);
     if (!memory) return check_elsewhere(address, bytes, kind, site);
     check_bounds(*memory, address, bytes, kind, site);

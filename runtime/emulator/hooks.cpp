@@ -183,6 +183,14 @@ emulated::Hooks common_hooks() {
     hooks.peer_shared = [](void* own, unsigned rank, const void* caller) {
         return machine->peer_shared(own, rank, site_at(caller));
     };
+    hooks.wgmma = [](const emulated::WgmmaCall& call, const void* caller) { machine->wgmma(call, site_at(caller)); };
+    hooks.wgmma_fence = [](const void* caller) { machine->wgmma_fence(site_at(caller)); };
+    hooks.wgmma_commit = [](const void* caller) { machine->wgmma_commit(site_at(caller)); };
+    hooks.wgmma_wait = [](int pending, const void* caller) { machine->wgmma_wait(pending, site_at(caller)); };
+    hooks.set_registers = [](int count, bool grows, const void* caller) {
+        machine->set_registers(count, grows, site_at(caller));
+    };
+    hooks.elect_one = [](const void* caller) { return machine->elect_one(site_at(caller)); };
     hooks.ldmatrix = on_ldmatrix;
     hooks.stmatrix = on_stmatrix;
     hooks.mma = on_mma;

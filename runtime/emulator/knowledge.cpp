@@ -50,8 +50,7 @@ void Clocks::know_all_threads(uint32_t clock) {
 void Clocks::join_agents(const Clocks& other) {
     if (other.by_id_.empty()) return;
     expand(other.by_id_.size());
-    for (size_t i = by_id_.size() - NumAgents; i < by_id_.size(); ++i)
-        by_id_[i] = std::max(by_id_[i], other.by_id_[i]);
+    for (size_t i = by_id_.size() - NumAgents; i < by_id_.size(); ++i) by_id_[i] = std::max(by_id_[i], other.by_id_[i]);
 }
 
 void Knowledge::join(const Knowledge& other) {

@@ -212,6 +212,8 @@ void Machine::begin_cluster(uint32_t cluster) {
     blocks_.assign(num_blocks_together_, {});
     barriers_.clear();
     operations_.clear();
+    last_wgmma_.clear();
+    begin_registers();
     cluster_arrived_ = {};
     auto nothing_known = std::make_shared<const Knowledge>();
     for (uint32_t t = 0; t < num_threads(); ++t) {
@@ -274,6 +276,7 @@ void Machine::become(uint32_t t) {
     running.clock = thread.clock;
     running.knowledge = thread.knowledge.get();
     running.stamp = make_stamp(thread.clock, t);
+    running.has_registers = !thread.registers.empty();
     running.ordered = make_stamp(running.knowledge->writes.everyone + 1, 0);
     running.stack = FiberStacks::get(num_threads() + 1).stack(t).begin;
     if (num_blocks_together_ > 1) running.shared = near_shared_[block_of(t)];

@@ -56,7 +56,19 @@ Memory* find_memory(uintptr_t address);
 void check_elsewhere(uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
 
 /// Where a thread is.
-enum class Wait { Ready, Block, Named, Transactions, Cluster, WarpBarrier, Shuffle, Matrix, Gone };
+enum class Wait {
+    Ready,
+    Block,
+    Named,
+    Transactions,
+    Cluster,
+    Warpgroup,
+    Registers,
+    WarpBarrier,
+    Shuffle,
+    Matrix,
+    Gone
+};
 
 /// Whether it waits for the other lanes of its warp.
 constexpr bool is_of_warp(Wait wait) {
@@ -64,6 +76,23 @@ constexpr bool is_of_warp(Wait wait) {
 }
 
 class TmaStore;
+
+class WarpgroupOperation;
+
+/// Of one thread: products since the last wgmma_commit, and groups not waited for.
+struct ProductQueue {
+    std::vector<std::shared_ptr<WarpgroupOperation>> open;
+    std::deque<std::vector<std::shared_ptr<WarpgroupOperation>>> groups;
+};
+
+/// Registers of one thread that it has passed to wgmma.
+struct Registers {
+    uintptr_t begin = 0;
+    size_t bytes = 0;
+    bool is_result = false;                    // or an operand
+    bool touched = false;                      // otherwise used since the last wgmma_fence or wgmma on them
+    std::shared_ptr<WarpgroupOperation> last;  // on them that has not been waited for
+};
 
 /// Of one thread: stores since the last commit_stores, and groups not waited for.
 struct StoreQueue {
@@ -88,6 +117,10 @@ struct Thread {
     KnowledgePointer knowledge;
     CopyQueue copies;
     StoreQueue stores;
+    ProductQueue products;
+    std::vector<Registers> registers;
+    emulated::WgmmaCall wgmma{};
+    int num_wgmma_fences = 0, registers_wanted = 0;
     MatrixCall matrix;
 };
 
@@ -117,6 +150,13 @@ public:
     void commit_stores();
     void wait_stores(int pending, bool only_read, Stamp site);
     void fence_async_proxy();
+    void wgmma(const emulated::WgmmaCall& call, Stamp site);
+    void wgmma_fence(Stamp site);
+    void wgmma_commit(Stamp site);
+    void wgmma_wait(int pending, Stamp site);
+    void touch_registers(uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
+    void set_registers(int count, bool grows, Stamp site);
+    bool elect_one(Stamp site);
     void cluster_arrive(Stamp site);
     void cluster_wait(Stamp site);
     void* peer_shared(void* own, unsigned rank, Stamp site);
@@ -154,6 +194,7 @@ private:
 
     struct Block {
         unsigned num_at_barrier = 0, num_gone = 0;
+        int free_registers = 0;
         NamedBarrier named[16];
     };
 
@@ -191,6 +232,15 @@ private:
     void arrive(uintptr_t address, TransactionBarrier& barrier, Stamp site);
     void require_tile_place(const void* shared, uint32_t span, const char* name, Stamp site);
     void require_stores_read();
+    bool arrive_at_warpgroup(const char* name, Stamp site);
+    void converge(Stamp site);
+    void require_descriptor(uint64_t bits, const char* operand, bool transposed, Stamp site);
+    Registers* find_registers(const void* begin);
+    void require_fenced_registers(const void* begin, bool may_be_in_flight, Stamp site);
+    void start_wgmma(Stamp site);
+    void hold_registers(const void* begin, size_t bytes, bool is_result, std::shared_ptr<WarpgroupOperation> operation);
+    void begin_registers();
+    void give_registers();
     void wait(Wait wait, Stamp site);
     void switch_to_scheduler();
     void leave();
@@ -223,6 +273,8 @@ private:
     std::vector<Block> blocks_;
     std::map<uintptr_t, TransactionBarrier> barriers_;
     AsyncOperations operations_;
+    std::map<uint32_t, std::shared_ptr<AsyncOperation>> last_wgmma_;  // by warpgroup
+    std::vector<int> registers_of_warpgroup_;                         // of a thread
     Knowledge cluster_arrived_;
     KnowledgePointer cluster_completed_;
     uint32_t cluster_phase_ = 0, num_at_cluster_ = 0;

@@ -106,6 +106,8 @@ void Machine::load_or_store(Thread* lanes, const MatrixCall& call, Stamp site) {
         for (uint32_t matrix = 0; matrix < uint32_t(call.count); ++matrix) {
             auto row = [&](uint32_t r) { return lanes[8 * matrix + r].matrix.row; };
             unsigned char* own = part(lanes[lane].matrix.registers, 4 * matrix);
+            if (loads && running.has_registers)
+                touch_registers(reinterpret_cast<uintptr_t>(own), 4, AccessKind::Write, site);
             if (!call.transposed) {
                 move(own, row(lane / 4) + 4 * (lane % 4), 4);
                 continue;

@@ -22,6 +22,8 @@ std::string call_text(Wait wait, int barrier) {
         case Wait::Shuffle: return "a shuffle";
         case Wait::Transactions: return "barrier_wait";
         case Wait::Cluster: return "cluster_wait";
+        case Wait::Warpgroup: return "an operation of its warpgroup";
+        case Wait::Registers: return "grow_registers";
         case Wait::Matrix: return "a matrix operation";
         case Wait::Ready:
         case Wait::Gone: break;

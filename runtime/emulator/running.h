@@ -33,7 +33,8 @@ struct Running {
     Cell::Blocks blocks;  // of cells that only this cluster has touched
     uint32_t thread = 0;  // in its cluster, or the slot of an asynchronous operation
     uint32_t clock = 0, warp = 0, lane = 0;
-    uint32_t num_warps = 1;  // of the cluster
+    uint32_t num_warps = 1;      // of the cluster
+    bool has_registers = false;  // that wgmma knows
     const Knowledge* knowledge = nullptr;
     int64_t steps_left = 0;     // until limits are looked at
     uintptr_t code = 0;         // where the module's code begins; sites are distances from here

@@ -54,6 +54,17 @@ Factor decode(const Format& format, uint32_t bits) {
     return factor;
 }
 
+/// All numbers of a type of at most 16 bits.
+const std::vector<Factor>& decoded(MatrixType type) {
+    static std::vector<Factor> tables[5];
+    std::vector<Factor>& table = tables[size_t(type)];
+    if (table.empty()) {
+        table.resize(size_t(1) << (8 * bytes_of(type)));
+        for (uint32_t bits = 0; bits < table.size(); ++bits) table[bits] = decode(format_of(type), bits);
+    }
+    return table;
+}
+
 int exponent_of(float value) {
     const uint32_t bits = std::bit_cast<uint32_t>(value) & 0x7fffffff;
     return bits == 0 ? NoExponent : int(std::max(bits >> 23, 1u)) - 127;
@@ -146,14 +157,14 @@ void Factors::set(int row, int column, MatrixType type, uint32_t bits) {
         values[at] = int8_t(bits);
         return;
     }
-    if (type == MatrixType::tf32) bits >>= 13;
-    Factor factor = decode(format_of(type), bits);
+    const Factor factor = type == MatrixType::tf32 ? decode(format_of(type), bits >> 13) : decoded(type)[bits];
     values[at] = factor.value;
     exponents[at] = factor.exponent;
     has_special |= !std::isfinite(factor.value);
 }
 
-void multiply_add(float* d, const Factors& a, const Factors& b, int fraction_bits) {
+void multiply_add(float* d, const Factors& a, const Factors& b, int fraction_bits, int mantissa_bits) {
+    const uint32_t kept_bits = ~uint32_t(0) << (MantissaBits - mantissa_bits);
     RowOfSums row(b, fraction_bits);
     std::vector<float> start;
     for (int i = 0; i < a.rows; ++i) {
@@ -163,6 +174,7 @@ void multiply_add(float* d, const Factors& a, const Factors& b, int fraction_bit
                                 !std::all_of(sums, sums + b.rows, [](float x) { return std::isfinite(x); });
         if (is_special) start.assign(sums, sums + b.rows);
         row.add(sums, values, &a.exponents[size_t(i * a.k)]);
+        for (int j = 0; j < b.rows; ++j) sums[j] = std::bit_cast<float>(std::bit_cast<uint32_t>(sums[j]) & kept_bits);
         for (int j = 0; is_special && j < b.rows; ++j)
             sums[j] = special_sum(start[size_t(j)], values, &b.values[size_t(j * b.k)], b.k, sums[j]);
     }
