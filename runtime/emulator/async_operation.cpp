@@ -10,6 +10,7 @@ namespace tw::emulator {
 void AsyncOperations::add(std::shared_ptr<AsyncOperation> operation) {
     while (slots_[next_] && !slots_[next_]->done) next_ = (next_ + 1) % NumAgents;
     operation->slot = FirstAgent + next_;
+    names_[operation->site] = operation->name;
     slots_[next_] = operation;
     next_ = (next_ + 1) % NumAgents;
     running_.push_back(std::move(operation));
@@ -18,6 +19,11 @@ void AsyncOperations::add(std::shared_ptr<AsyncOperation> operation) {
 void AsyncOperations::remove(const AsyncOperation& operation) {
     running_.erase(
         std::find_if(running_.begin(), running_.end(), [&](auto& other) { return other.get() == &operation; }));
+}
+
+const char* AsyncOperations::name_at(Stamp site) const {
+    auto found = names_.find(site);
+    return found == names_.end() ? "asynchronous operation" : found->second;
 }
 
 void AsyncOperations::clear() {

@@ -1,6 +1,7 @@
 // Asynchronous operations of the hardware's own: each does its work, piece by piece, at any time between its start and
 // what waits for it.
 #pragma once
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -37,12 +38,14 @@ public:
     void add(std::shared_ptr<AsyncOperation> operation);
     void remove(const AsyncOperation& operation);
     const AsyncOperation* in_slot(uint32_t slot) const { return slots_[slot - FirstAgent].get(); }
+    const char* name_at(Stamp site) const;  // of what was started there
     void clear();
 
 private:
     std::vector<std::shared_ptr<AsyncOperation>> running_;
     std::shared_ptr<AsyncOperation> slots_[NumAgents];
     uint32_t next_ = 0;
+    std::map<Stamp, const char*> names_;  // by sites
 };
 
 }  // namespace tw::emulator

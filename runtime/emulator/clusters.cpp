@@ -13,6 +13,29 @@ void* Machine::peer_shared(void* own, unsigned rank, Stamp site) {
     return reinterpret_cast<void*>(memories_[rank].base + offset);
 }
 
+/// A block's shared memory ends with its last thread: who of another block uses it must do so before.
+void Machine::note_remote_use(uint32_t rank, uint32_t id, uint32_t clock, Stamp site) {
+    Block& there = blocks_[rank];
+    if (there.num_gone == launch_.threads)
+        misuse(
+            fmt::format("uses shared memory of rank {} of its cluster, whose threads have all returned from the kernel",
+                        rank),
+            site);
+    there.touched_by[id] = clock;
+}
+
+/// By the last thread of a block.
+void Machine::require_no_remote_use() {
+    Clocks known;
+    for (uint32_t t : threads_of_block(block_of(running.thread))) known.join(threads_[t].knowledge->reads);
+    for (auto [id, clock] : block().touched_by)
+        if (known.of(id) < clock)
+            misuse(
+                "is the last of its block to return from the kernel, though a block of its cluster uses its shared "
+                "memory and nothing orders that before; cluster_arrive and cluster_wait do",
+                0);
+}
+
 /// Passes on what the thread knows, and goes on.
 void Machine::cluster_arrive(Stamp site) {
     if (current_->arrived_at_cluster)

@@ -37,17 +37,28 @@ struct Describer {
     }
     std::string block() const { return block(incident.block, incident.thread); }
 
-    /// "thread (17,0,0)", "the tma_load of thread (0,0,0)"
-    std::string thread(uint32_t thread) const {
-        if (thread < FirstAgent) return fmt::format("thread ({},0,0)", thread % machine.threads_per_block());
-        const AsyncOperation* operation = machine.operation_in_slot(thread);
-        return operation ? fmt::format("the {} of {}", operation->name, this->thread(operation->issuer))
-                         : "an asynchronous operation";
+    /// "thread (17,0,0)", and of which block if that is another than the finding's.
+    std::string thread(uint32_t thread, bool same_cluster) const {
+        const uint32_t per_block = machine.threads_per_block();
+        const bool same_block = same_cluster && thread / per_block == incident.thread / per_block;
+        return fmt::format("thread ({},0,0){}", thread % per_block,
+                           same_block ? "" : " of " + block(incident.other->block, thread));
+    }
+
+    /// Likewise, or "the tma_load of thread (0,0,0)".
+    std::string other() const {
+        const Incident::Other& other = *incident.other;
+        const bool same_cluster = other.block == incident.block;
+        if (other.thread < FirstAgent) return thread(other.thread, same_cluster);
+        const AsyncOperation* last = same_cluster ? machine.operations().in_slot(other.thread) : nullptr;
+        if (last && last->site == other.site)
+            return fmt::format("the {} of {}", last->name, thread(last->issuer, same_cluster));
+        return fmt::format("an earlier {}", machine.operations().name_at(other.site));
     }
 
     std::string who() const {
         std::string of = incident.operation.empty() ? "" : fmt::format("the {} of ", incident.operation);
-        return fmt::format("{}{} of {}", of, thread(incident.thread), block());
+        return fmt::format("{}thread ({},0,0) of {}", of, incident.thread % machine.threads_per_block(), block());
     }
 
     static std::string_view verb(AccessKind kind) {
@@ -66,31 +77,25 @@ struct Describer {
     std::string access() const { return fmt::format("{} {} {}", who(), verb(incident.access), size()); }
 
     std::string race() const {
-        const Incident::Other& other = *incident.other;
-        const uint32_t per_block = machine.threads_per_block();
-        bool same_cluster = other.block == incident.block;
-        bool same_block =
-            same_cluster && (other.thread >= FirstAgent || other.thread / per_block == incident.thread / per_block);
-        return fmt::format("race on {} at byte {}: {} at {}, {}{} {} {} at {} {}", memory(), incident.offset, access(),
-                           place(incident.site), thread(other.thread),
-                           same_block ? "" : " of " + block(other.block, other.thread), past_verb(other.access),
-                           incident.bytes == 1 ? "it" : "them", place(other.site),
-                           same_cluster ? "with no barrier between" : "and nothing orders blocks");
+        return fmt::format(
+            "race on {} at byte {}: {} at {}, {} {} {} at {} {}", memory(), incident.offset, access(),
+            place(incident.site), other(), past_verb(incident.other->access), incident.bytes == 1 ? "it" : "them",
+            place(incident.other->site),
+            incident.other->block == incident.block ? "with no barrier between" : "and nothing orders blocks");
     }
 
     std::string in_flight() const {
-        const Incident::Other& other = *incident.other;
-        std::string own = other.thread == incident.thread ? "its own wait_copies"
-                                                          : fmt::format("wait_copies of {}", thread(other.thread));
+        std::string own =
+            incident.other->thread == incident.thread ? "its own wait_copies" : "wait_copies of " + other();
         return fmt::format("{}: {} at byte {} of {} at {}, before {} has waited for the copy_async to them at {}",
                            to_string(incident.kind), access(), incident.offset, memory(), place(incident.site), own,
-                           place(other.site));
+                           place(incident.other->site));
     }
 
     std::string unfenced() const {
         return fmt::format("{}: {} at byte {} of {} at {}, which {} wrote at {}; fence_async_proxy must come between",
-                           to_string(incident.kind), access(), incident.offset, memory(), place(incident.site),
-                           thread(incident.other->thread), place(incident.other->site));
+                           to_string(incident.kind), access(), incident.offset, memory(), place(incident.site), other(),
+                           place(incident.other->site));
     }
 
     std::string in_memory(std::string_view what) const {
@@ -139,7 +144,8 @@ struct Describer {
             case Finding::Kind::InFlight: return in_flight();
             case Finding::Kind::Unfenced: return unfenced();
             case Finding::Kind::Misuse:
-                return fmt::format("misuse: {} {} at {}", who(), text_with_places(), place(incident.site));
+                return fmt::format("misuse: {} {}{}", who(), text_with_places(),
+                                   incident.site ? " at " + place(incident.site) : "");
             case Finding::Kind::Overflow:
                 return fmt::format(
                     "integer overflow: {} computes an integer beyond its type, or shifts by its width or more, at {}",

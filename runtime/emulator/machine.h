@@ -174,7 +174,7 @@ public:
     bool in_thread() const { return current_ != nullptr; }
     emulated::Index3 block_index(uint32_t cluster, uint32_t rank) const;
     const std::vector<Memory>& memories() const { return memories_; }  // first the shared ones
-    const AsyncOperation* operation_in_slot(uint32_t slot) const { return operations_.in_slot(slot); }
+    const AsyncOperations& operations() const { return operations_; }
     Random& random() { return random_; }
     Tally* tally() { return tally_ ? &*tally_ : nullptr; }
 
@@ -195,6 +195,7 @@ private:
     struct Block {
         unsigned num_at_barrier = 0, num_gone = 0;
         int free_registers = 0;
+        std::map<uint32_t, uint32_t> touched_by;  // clocks of those of other blocks that have used its shared memory
         NamedBarrier named[16];
     };
 
@@ -232,6 +233,8 @@ private:
     void arrive(uintptr_t address, TransactionBarrier& barrier, Stamp site);
     void require_tile_place(const void* shared, uint32_t span, const char* name, Stamp site);
     void require_stores_read();
+    void note_remote_use(uint32_t rank, uint32_t id, uint32_t clock, Stamp site);
+    void require_no_remote_use();
     bool arrive_at_warpgroup(const char* name, Stamp site);
     void converge(Stamp site);
     void require_descriptor(uint64_t bits, const char* operand, bool transposed, Stamp site);

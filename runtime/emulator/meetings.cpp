@@ -24,7 +24,7 @@ std::string call_text(Wait wait, int barrier) {
         case Wait::Cluster: return "cluster_wait";
         case Wait::Warpgroup: return "an operation of its warpgroup";
         case Wait::Registers: return "grow_registers";
-        case Wait::Matrix: return "a matrix operation";
+        case Wait::Matrix: return "an operation of its warp";
         case Wait::Ready:
         case Wait::Gone: break;
     }
@@ -204,7 +204,7 @@ void Machine::leave() {
     }
     wait(Wait::Gone, 0);
     ++num_gone_;
-    ++block().num_gone;
+    if (++block().num_gone == launch_.threads) require_no_remote_use();
 }
 
 /// Atomics are where the order of threads shows: now and then another one comes first. Also lets spinning threads see

@@ -33,7 +33,8 @@ constexpr int MantissaBits = 23, Fp8WarpgroupMantissaBits = 13;
 
 /// d[a.rows, b.rows] += a b^T. Each result is one sum: its terms, d among them, are aligned to the largest exponent of
 /// all (a product's is the sum of its factors', a zero has none), truncated to `fraction_bits`, added exactly, and the
-/// sum is rounded toward zero to `mantissa_bits`. As Hopper does: Khattak and Mikaitis, arXiv 2512.07004; confirmed on an H200.
+/// sum is rounded toward zero to `mantissa_bits`. As Hopper does: Khattak and Mikaitis, arXiv 2512.07004; confirmed on
+/// an H200.
 void multiply_add(float* d, const Factors& a, const Factors& b, int fraction_bits, int mantissa_bits = MantissaBits);
 
 /// The same of integers, which wrap.

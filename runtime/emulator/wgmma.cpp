@@ -235,10 +235,9 @@ void Machine::touch_registers(uintptr_t address, size_t bytes, AccessKind kind, 
         if (address >= known.begin + known.bytes || known.begin >= address + bytes) continue;
         if (known.last && (known.is_result || kind != AccessKind::Read)) {
             Incident incident = incident_of(Finding::Kind::Misuse, site);
-            incident.text =
-                fmt::format("{} registers of the wgmma at {{}} before wgmma_wait has waited for it, at {{}}",
-                            kind == AccessKind::Read ? "reads" : "writes");
-            incident.more_sites = {uint32_t(known.last->site), uint32_t(site)};
+            incident.text = fmt::format("{} registers of the wgmma at {{}} before wgmma_wait has waited for it,",
+                                        kind == AccessKind::Read ? "reads" : "writes");
+            incident.more_sites = {uint32_t(known.last->site)};
             report(incident);
         }
         known.touched = true;

@@ -42,7 +42,7 @@ TEST(Matrix, TheWholeWarpTakesPart) {
                    Kind::Divergence, 0, "of the same warp at k.cu:");
     expect_finding(loading("t < 16 ? tw::ldmatrix<4>(r, rows + 8 * t) : tw::ldmatrix<2>(r, rows + 8 * t);"),
                    Kind::Divergence, 8, "of the same warp at another operation");
-    expect_finding(loading("if (t < 31) tw::ldmatrix<4>(r, rows + 8 * t);"), Kind::Divergence, 8, "a matrix operation");
+    expect_finding(loading("if (t < 31) tw::ldmatrix<4>(r, rows + 8 * t);"), Kind::Divergence, 8, "an operation of its warp");
     Case few = loading("tw::ldmatrix<1>(r, rows + 8 * t);");
     few.threads = 16;
     expect_finding(few, Kind::Divergence, 8, "in a warp of 16 threads; it takes 32");

@@ -15,10 +15,15 @@ namespace {
 std::string use_of_everything() {
     std::set<std::string> names;
     for (const std::string& name : device::vocabulary()) names.insert(name);
+    names.insert("wgmma_m64n8k16_bf16");
     return device::vocabulary_text(names) + R"(
-struct Shared { float a[64]; };
+struct Shared {
+    alignas(1024) float a[64];
+    tw::Barrier barrier;
+};
 
-extern "C" __global__ void __launch_bounds__(128) use(const tw::bf16* x, float* y, double* d, int* i, long long* l, unsigned* u) {
+extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, float* y, double* d, int* i, long long* l, unsigned* u,
+                                                         const __grid_constant__ tw::TensorMap map) {
     Shared& shared = tw::shared_memory<Shared>();
     tw::bf16 h[8];
     float f[4];
@@ -88,6 +93,56 @@ extern "C" __global__ void __launch_bounds__(128) use(const tw::bf16* x, float* 
     tw::atomic_max(u, 1u);
     tw::atomic_max(l, 1ll);
     tw::store<4>(y, f);
+#if defined(TW_EMULATED) || __CUDA_ARCH__ >= 900
+    tw::barrier_init(shared.barrier, 1);
+    tw::fence_barrier_init();
+    tw::cluster_arrive();
+    tw::cluster_wait();
+    tw::barrier_arrive(shared.barrier);
+    tw::barrier_arrive_at(shared.barrier, tw::cluster_rank());
+    tw::barrier_expect(shared.barrier, 16);
+    tw::tma_load<1>(shared.a, map, 0, shared.barrier);
+    tw::tma_load<2>(shared.a, map, 0, 0, shared.barrier);
+    tw::tma_load<3>(shared.a, map, 0, 0, 0, shared.barrier);
+    tw::tma_load<4>(shared.a, map, 0, 0, 0, 0, shared.barrier);
+    tw::tma_load<5>(shared.a, map, 0, 0, 0, 0, 0, shared.barrier);
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ < 1200
+    tw::tma_load_multicast<1>(shared.a, map, 0, shared.barrier, 3);
+    tw::tma_load_multicast<2>(shared.a, map, 0, 0, shared.barrier, 3);
+    tw::tma_load_multicast<3>(shared.a, map, 0, 0, 0, shared.barrier, 3);
+    tw::tma_load_multicast<4>(shared.a, map, 0, 0, 0, 0, shared.barrier, 3);
+    tw::tma_load_multicast<5>(shared.a, map, 0, 0, 0, 0, 0, shared.barrier, 3);
+#endif
+    tw::fence_async_proxy();
+    tw::tma_store<1>(map, 0, shared.a);
+    tw::tma_store<2>(map, 0, 0, shared.a);
+    tw::tma_store<3>(map, 0, 0, 0, shared.a);
+    tw::tma_store<4>(map, 0, 0, 0, 0, shared.a);
+    tw::tma_store<5>(map, 0, 0, 0, 0, 0, shared.a);
+    tw::tma_reduce_add<1>(map, 0, shared.a);
+    tw::tma_reduce_add<2>(map, 0, 0, shared.a);
+    tw::tma_reduce_add<3>(map, 0, 0, 0, shared.a);
+    tw::tma_reduce_add<4>(map, 0, 0, 0, 0, shared.a);
+    tw::tma_reduce_add<5>(map, 0, 0, 0, 0, 0, shared.a);
+    tw::commit_stores();
+    tw::wait_stores_read<0>();
+    tw::wait_stores<0>();
+    tw::barrier_wait(shared.barrier, 0);
+    y[5] = *tw::peer_shared(&shared.a[0], 0);
+    if (tw::elect_one()) y[6] = 1.0f;
+#endif
+#if defined(TW_EMULATED) || __CUDA_ARCH__ == 900
+    tw::shrink_registers<40>();
+    tw::grow_registers<48>();
+    const unsigned long long descriptor = tw::matrix_descriptor(shared.a, 128, 16, 1024);
+    tw::keep(f);
+    tw::wgmma_fence();
+    tw::wgmma_m64n8k16_bf16(f, descriptor, descriptor, false);
+    tw::wgmma_commit();
+    tw::wgmma_wait<0>();
+    tw::keep(f);
+    y[7] = f[0];
+#endif
 }
 )";
 }
