@@ -61,7 +61,6 @@ __device__ inline void mma_m16n8k32(int* d, const signed char* a, const signed c
 
 //: mma_m16n8k32_fp8 needs e4m3 e5m2 pack_register
 /// sm_89 and later.
-#if __CUDA_ARCH__ >= 890
 __device__ inline void mma_m16n8k32(float* d, const e4m3* a, const e4m3* b) {
     asm volatile(
         "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
@@ -94,6 +93,5 @@ __device__ inline void mma_m16n8k32(float* d, const e5m2* a, const e5m2* b) {
         : "r"(pack_register(a)), "r"(pack_register(a + 4)), "r"(pack_register(a + 8)), "r"(pack_register(a + 12)),
           "r"(pack_register(b)), "r"(pack_register(b + 4)));
 }
-#endif
 
 //: mma_m16n8k32 common needs mma_m16n8k32_s8 mma_m16n8k32_fp8
