@@ -9,9 +9,15 @@ __device__ inline void copy_async(T* shared, const T* global) {
     constexpr int bytes = N * sizeof(T);
     static_assert(bytes == 4 || bytes == 8 || bytes == 16, "copy_async moves 4, 8 or 16 bytes");
     if constexpr (bytes == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(shared_address(shared)), "l"(__cvta_generic_to_global(global)) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                     :
+                     : "r"(shared_address(shared)), "l"(__cvta_generic_to_global(global))
+                     : "memory");
     else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" : : "r"(shared_address(shared)), "l"(__cvta_generic_to_global(global)), "n"(bytes) : "memory");
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
+                     :
+                     : "r"(shared_address(shared)), "l"(__cvta_generic_to_global(global)), "n"(bytes)
+                     : "memory");
 }
 
 //: copy_async_or_zero needs shared_address
@@ -22,9 +28,15 @@ __device__ inline void copy_async_or_zero(T* shared, const T* global, bool there
     static_assert(bytes == 4 || bytes == 8 || bytes == 16, "copy_async_or_zero moves 4, 8 or 16 bytes");
     const int source_bytes = there ? bytes : 0;
     if constexpr (bytes == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(shared_address(shared)), "l"(__cvta_generic_to_global(global)), "r"(source_bytes) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                     :
+                     : "r"(shared_address(shared)), "l"(__cvta_generic_to_global(global)), "r"(source_bytes)
+                     : "memory");
     else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" : : "r"(shared_address(shared)), "l"(__cvta_generic_to_global(global)), "n"(bytes), "r"(source_bytes) : "memory");
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                     :
+                     : "r"(shared_address(shared)), "l"(__cvta_generic_to_global(global)), "n"(bytes), "r"(source_bytes)
+                     : "memory");
 }
 
 //: commit_copies
@@ -34,4 +46,6 @@ __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" :
 //: wait_copies
 /// Until at most the last `pending` groups of this thread are under way. Others see the copied after a barrier.
 template <int pending>
-__device__ inline void wait_copies() { asm volatile("cp.async.wait_group %0;" : : "n"(pending) : "memory"); }
+__device__ inline void wait_copies() {
+    asm volatile("cp.async.wait_group %0;" : : "n"(pending) : "memory");
+}

@@ -1,8 +1,10 @@
 #include "device/vocabulary.h"
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 
+#include "device/wgmma.h"
 #include "support/error.h"
 
 namespace tw::device {
@@ -52,7 +54,15 @@ const std::vector<Primitive>& primitives() {
     return all;
 }
 
-const Primitive& named(const std::string& name) {
+/// Of the families: made when asked for.
+std::optional<Primitive> generated(const std::string& name) {
+    auto product = find_warpgroup_product(name);
+    if (!product) return std::nullopt;
+    return Primitive{.name = name, .needs = product->needs(), .text = product->text()};
+}
+
+Primitive named(const std::string& name) {
+    if (auto member = generated(name)) return *member;
     auto found = std::find_if(primitives().begin(), primitives().end(), [&](const Primitive& p) { return p.name == name; });
     internal_check(found != primitives().end(), "no primitive is named '{}'", name);
     return *found;
@@ -60,7 +70,8 @@ const Primitive& named(const std::string& name) {
 
 void add_with_needs(const std::string& name, std::set<std::string>& names) {
     if (!names.insert(name).second) return;
-    for (const std::string& need : named(name).needs) add_with_needs(need, names);
+    const Primitive primitive = named(name);
+    for (const std::string& need : primitive.needs) add_with_needs(need, names);
 }
 
 }  // namespace
@@ -70,11 +81,15 @@ std::string vocabulary_text(const std::set<std::string>& used) {
     for (const std::string& name : used) add_with_needs(name, names);
 
     std::string gpu, common;
-    for (const Primitive& primitive : primitives()) {
-        if (!names.contains(primitive.name) || primitive.text.empty()) continue;
+    auto add = [&](const Primitive& primitive) {
+        if (primitive.text.empty()) return;
         std::string& text = primitive.common ? common : gpu;
         text += (text.empty() ? "" : "\n") + primitive.text + "\n";
-    }
+    };
+    for (const Primitive& primitive : primitives())
+        if (names.contains(primitive.name)) add(primitive);
+    for (const std::string& name : names)
+        if (auto member = generated(name)) add(*member);
     if (gpu.empty() && common.empty()) return "";
     // The GPU's own first: the common ones build on them, never the other way round.
     std::string guarded = gpu.empty() ? "" : "#ifndef TW_EMULATED\n" + gpu + "#endif\n";
@@ -84,7 +99,7 @@ std::string vocabulary_text(const std::set<std::string>& used) {
 std::string emulator_prelude() { return kPreludeText; }
 
 bool is_approximate(const std::string& name) {
-    const Primitive& primitive = named(name);
+    const Primitive primitive = named(name);
     return primitive.approximate || std::any_of(primitive.needs.begin(), primitive.needs.end(), is_approximate);
 }
 

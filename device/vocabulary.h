@@ -17,7 +17,7 @@ std::string emulator_prelude();
 /// agree bit for bit (a NaN with a NaN of other bits).
 bool is_approximate(const std::string& name);
 
-/// All names, in the order of printing.
+/// All names but those of the wgmma family (wgmma.h), in the order of printing.
 std::vector<std::string> vocabulary();
 
 }  // namespace tw::device

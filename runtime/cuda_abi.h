@@ -109,6 +109,21 @@ struct GraphEdge {
 /// From a kernel whose blocks have all let the next start, or ended, to a kernel that waits for the rest itself.
 constexpr GraphEdge ProgrammaticEdge{.from_port = 1, .to_port = 0, .type = 1, .reserved = {}};
 
+// CUtensorMapDataType
+enum class TensorElement : int {
+    U8 = 0,
+    U16 = 1,
+    U32 = 2,
+    S32 = 3,
+    U64 = 4,
+    S64 = 5,
+    F16 = 6,
+    F32 = 7,
+    F64 = 8,
+    BF16 = 9
+};
+constexpr int TensorL2Promotion128 = 2;  // CUtensorMapL2promotion
+
 using NvrtcResult = int;
 using NvrtcProgram = struct NvrtcProgramTag*;
 constexpr NvrtcResult NvrtcSuccess = 0;

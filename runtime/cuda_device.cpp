@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <mutex>
 #include <set>
 
 #include "runtime/compile_images.h"
+#include "runtime/emulator/tensor_map_bits.h"
 #include "runtime/memory_pool.h"
 
 namespace tw {
@@ -33,6 +35,22 @@ bool is_sticky(Result result) {
                                cuda::ErrorInvalidPc,
                                cuda::ErrorLaunchFailed};
     return std::find(codes.begin(), codes.end(), result) != codes.end();
+}
+
+cuda::TensorElement tensor_element(emulator::TensorElement element) {
+    switch (element) {
+        case emulator::TensorElement::U8: return cuda::TensorElement::U8;
+        case emulator::TensorElement::U16: return cuda::TensorElement::U16;
+        case emulator::TensorElement::U32: return cuda::TensorElement::U32;
+        case emulator::TensorElement::S32: return cuda::TensorElement::S32;
+        case emulator::TensorElement::U64: return cuda::TensorElement::U64;
+        case emulator::TensorElement::S64: return cuda::TensorElement::S64;
+        case emulator::TensorElement::F16: return cuda::TensorElement::F16;
+        case emulator::TensorElement::BF16: return cuda::TensorElement::BF16;
+        case emulator::TensorElement::F32: return cuda::TensorElement::F32;
+        case emulator::TensorElement::F64: break;
+    }
+    return cuda::TensorElement::F64;
 }
 
 class CudaDevice;
@@ -268,6 +286,19 @@ public:
                                   shape.block_y, shape.block_z, shape.dynamic_shared_bytes, as_stream(stream),
                                   launch.arguments().addresses(), nullptr),
               "cuLaunchKernel");
+    }
+
+    void encode_tensor_map(const emulator::TensorMapBits& map, void* bits) override {
+        enter();
+        if (!call_.tensor_map_encode_tiled)
+            throw_error(LaunchError, "the driver of {} knows no tensor maps; they need CUDA 12", properties_.name);
+        const unsigned element_strides[5] = {1, 1, 1, 1, 1};
+        const unsigned box[5] = {map.box[0], map.box[1], map.box[2], map.box[3], map.box[4]};
+        check(call_.tensor_map_encode_tiled(bits, int(tensor_element(map.element)), map.rank,
+                                            reinterpret_cast<void*>(map.base), map.sizes, map.strides, box,
+                                            element_strides, 0, std::countr_zero(unsigned(map.swizzle_span)) - 4,
+                                            cuda::TensorL2Promotion128, 0),
+              "cuTensorMapEncodeTiled");
     }
 
     std::shared_ptr<Graph::State> make_graph(std::vector<Launch> launches) override {

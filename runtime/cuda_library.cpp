@@ -52,6 +52,7 @@ void visit_driver(DriverTable& call, Visit visit) {
     visit(call.event_elapsed_time, "cuEventElapsedTime");
     visit(call.launch_kernel, "cuLaunchKernel");
     visit(call.launch_kernel_ex, "cuLaunchKernelEx", Optional);
+    visit(call.tensor_map_encode_tiled, "cuTensorMapEncodeTiled", Optional);
     visit(call.graph_create, "cuGraphCreate");
     visit(call.graph_destroy, "cuGraphDestroy");
     visit(call.graph_add_kernel_node, "cuGraphAddKernelNode_v2");

@@ -104,6 +104,10 @@ Buffer Buffer::view(int64_t offset, int64_t bytes, std::string name) const {
     return Buffer(std::move(state));
 }
 
+void Device::encode_tensor_map(const emulator::TensorMapBits&, void*) {
+    throw_error(LaunchError, "{} has no tensor maps; open \"cuda\" or \"emulated\"", name());
+}
+
 void Stream::synchronize() const { state_->device->wait_stream(state_->handle); }
 void Stream::wait(const Event& event) const { state_->device->stream_wait_event(state_->handle, event.state_->handle); }
 void* Stream::handle() const { return state_->handle; }

@@ -31,6 +31,10 @@
 
 namespace tw {
 
+namespace emulator {
+struct TensorMapBits;
+}
+
 class Device;
 
 enum class DeviceKind { Cuda, Emulated, Null };
@@ -221,6 +225,7 @@ struct LaunchShape {
     Dim3 grid = {};
     Dim3 block = {};
     int64_t dynamic_shared_bytes = 0;
+    int64_t cluster = 1;  // blocks, neighbours in x, that run together: what the kernel's __cluster_dims__ says
     /// The kernel itself waits for what was launched before it, by griddepcontrol.wait: its blocks may start while that
     /// ends (programmatic dependent launch). Devices without that ignore it.
     bool starts_early = false;
@@ -358,7 +363,8 @@ public:
     virtual void stream_wait_event(void* stream, void* event) = 0;
     virtual double event_seconds(void* begin, void* end) = 0;
     virtual std::vector<std::shared_ptr<Kernel::State>> load_kernels(std::span<const KernelImage> images) = 0;
-    virtual void prepare_kernel(Kernel::State&, const LaunchShape&) {}  // once for each Launch
+    virtual void prepare_kernel(Kernel::State&, const LaunchShape&) {}               // once for each Launch
+    virtual void encode_tensor_map(const emulator::TensorMapBits& map, void* bits);  // 128 bytes; see tensor_map.h
     virtual void launch(const Launch& launch, void* stream) = 0;
     virtual std::shared_ptr<Graph::State> make_graph(std::vector<Launch> launches) = 0;
     virtual void update_graph(Graph::State& graph, size_t index, const Launch& launch) = 0;

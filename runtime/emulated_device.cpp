@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "runtime/arch.h"
+#include "runtime/emulator/tensor_map_bits.h"
 
 namespace tw {
 namespace {
@@ -36,6 +38,14 @@ std::vector<std::shared_ptr<const emulator::Module>> compiled(std::span<const em
     return emulator::compile_together(sources);
 }
 
+std::optional<emulator::TensorMapBits> tensor_map_in(const Argument& argument) {
+    emulator::TensorMapBits map;
+    if (argument.value().size() < sizeof map) return std::nullopt;
+    std::memcpy(static_cast<void*>(&map), argument.value().data(), sizeof map);
+    if (map.magic != emulator::TensorMapBits::Magic) return std::nullopt;
+    return map;
+}
+
 bool is_all_poison(const emulator::Region& region) {
     auto* bytes = static_cast<const unsigned char*>(region.base);
     return std::all_of(bytes, bytes + region.bytes, [](unsigned char byte) { return byte == Poison; });
@@ -45,6 +55,7 @@ emulator::Launch as_emulator_launch(const Kernel::State& kernel, const LaunchSha
     return {.kernel = kernel.image.entry,
             .grid = {unsigned(shape.grid.x), unsigned(shape.grid.y), unsigned(shape.grid.z)},
             .threads = unsigned(shape.block.x),
+            .cluster = unsigned(shape.cluster),
             .shared_bytes = size_t(shape.dynamic_shared_bytes)};
 }
 
@@ -98,7 +109,7 @@ uint64_t EmulatedDevice::allocate_memory(int64_t bytes, const std::string& name)
     uint64_t pointer = pointer_of(memory) + RedZoneBytes;
     std::memset(address(pointer), Poison, size_t(bytes));
     std::lock_guard lock(mutex_);
-    allocations_[pointer] = {bytes, {}};
+    allocations_[pointer] = {bytes, {}, name};
     return pointer;
 }
 
@@ -108,9 +119,10 @@ void EmulatedDevice::free_memory(uint64_t pointer, int64_t) noexcept {
     std::free(address(pointer - RedZoneBytes));
 }
 
-void EmulatedDevice::register_memory(uint64_t pointer, int64_t bytes, const std::string&) {
+void EmulatedDevice::register_memory(uint64_t pointer, int64_t bytes, const std::string& name) {
     std::lock_guard lock(mutex_);
-    allocations_[pointer] = {bytes, {{pointer, pointer + uint64_t(bytes)}}};  // its owner has written it, we trust
+    allocations_[pointer] = {
+        bytes, {{pointer, pointer + uint64_t(bytes)}}, name};  // its owner has written it, we trust
 }
 
 void EmulatedDevice::unregister_memory(uint64_t pointer) noexcept {
@@ -202,6 +214,23 @@ void EmulatedDevice::prepare_kernel(Kernel::State& kernel, const LaunchShape& sh
     }
 }
 
+void EmulatedDevice::encode_tensor_map(const emulator::TensorMapBits& map, void* bits) {
+    std::memcpy(bits, &map, sizeof map);
+}
+
+// The buffer that a tensor map is of, unless the launch has it as an argument too.
+void EmulatedDevice::add_tensor(const emulator::TensorMapBits& map, std::vector<emulator::Region>& regions) {
+    auto next = allocations_.upper_bound(map.base);
+    if (next == allocations_.begin()) return;
+    const auto& [pointer, allocation] = *std::prev(next);
+    emulator::Region region{.base = address(pointer), .bytes = size_t(allocation.bytes), .name = allocation.name};
+    for (const emulator::Region& known : regions) {
+        const uint64_t begin = pointer_of(known.base), end = begin + known.bytes;
+        if (begin <= map.base && map.base < end) return;
+    }
+    regions.push_back(region);
+}
+
 // One region for each buffer argument; those that overlap become one, which both may touch.
 std::vector<emulator::Region> EmulatedDevice::regions_of(const Launch& launch) {
     std::vector<emulator::Region> regions;
@@ -213,6 +242,8 @@ std::vector<emulator::Region> EmulatedDevice::regions_of(const Launch& launch) {
                            .name = buffer.name(),
                            .writable = argument.writable()});
     }
+    for (const Argument& argument : launch.arguments().arguments())
+        if (auto map = tensor_map_in(argument)) add_tensor(*map, regions);
     std::sort(regions.begin(), regions.end(), [](auto& a, auto& b) { return a.base < b.base; });
 
     std::vector<emulator::Region> apart;

@@ -53,6 +53,7 @@ public:
     double event_seconds(void* begin, void* end) override;
     std::vector<std::shared_ptr<Kernel::State>> load_kernels(std::span<const KernelImage> images) override;
     void prepare_kernel(Kernel::State& kernel, const LaunchShape& shape) override;
+    void encode_tensor_map(const emulator::TensorMapBits& map, void* bits) override;
     void launch(const Launch& launch, void* stream) override;
     std::shared_ptr<Graph::State> make_graph(std::vector<Launch> launches) override;
     void update_graph(Graph::State&, size_t, const Launch&) override {}  // it is the list itself
@@ -62,8 +63,10 @@ private:
     // Which parts of an allocation have been written: begin to end, apart from each other.
     struct Allocation {
         int64_t bytes = 0;
-        std::map<uint64_t, uint64_t> written;
+        std::map<uint64_t, uint64_t> written = {};
+        std::string name = {};
     };
+    void add_tensor(const emulator::TensorMapBits& map, std::vector<emulator::Region>& regions);
     Allocation* allocation_of(uint64_t pointer);
     void mark_written(uint64_t pointer, int64_t bytes);
     bool anything_written(uint64_t pointer, int64_t bytes);

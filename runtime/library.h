@@ -94,10 +94,14 @@ struct DriverTable {
                                   void** arguments, void** extra);
     cuda::Result (*launch_kernel_ex)(const cuda::LaunchConfig*, cuda::Function, void** arguments,
                                      void** extra);  // optional, 11.8
+    cuda::Result (*tensor_map_encode_tiled)(void* map, int element, unsigned rank, void* base, const uint64_t* sizes,
+                                            const uint64_t* strides, const unsigned* box,
+                                            const unsigned* element_strides, int interleave, int swizzle,
+                                            int l2_promotion, int fill);  // optional, 12.0
     cuda::Result (*graph_create)(cuda::GraphHandle*, unsigned flags);
     cuda::Result (*graph_destroy)(cuda::GraphHandle);
     cuda::Result (*graph_add_kernel_node)(cuda::GraphNode*, cuda::GraphHandle, const cuda::GraphNode* dependencies,
-                                          size_t num_dependencies, const cuda::KernelNodeParams*);     // _v2
+                                          size_t num_dependencies, const cuda::KernelNodeParams*);  // _v2
     cuda::Result (*graph_add_dependencies)(cuda::GraphHandle, const cuda::GraphNode* from, const cuda::GraphNode* to,
                                            const cuda::GraphEdge*, size_t count);  // _v2, optional, 12.3
     cuda::Result (*graph_instantiate)(cuda::GraphExec*, cuda::GraphHandle, unsigned long long flags);  // WithFlags

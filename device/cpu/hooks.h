@@ -1,4 +1,5 @@
-// What an emulated kernel and the emulator know of each other. Part of every kernel's translation unit: includes nothing.
+// What an emulated kernel and the emulator know of each other. Part of every kernel's translation unit: includes
+// nothing.
 #pragma once
 
 namespace tw::emulated {
@@ -12,6 +13,31 @@ struct ThreadState {
     Index3 thread, block, block_size, grid_size;
     int lane;                      // in its warp
     unsigned char* shared_memory;  // the block's
+    unsigned cluster_rank;
+};
+
+/// Of the elements of matrices that tensor cores multiply.
+enum class MatrixType { f16, bf16, tf32, e4m3, e5m2, s8 };
+
+/// A bulk copy of a box between global and shared memory, by the thread that starts it.
+struct TmaCall {
+    enum Kind { Load, Store, ReduceAdd } kind;
+    int rank;
+    void* shared;
+    const void* map;
+    int coordinates[5];
+    void* barrier;   // of a load
+    unsigned ranks;  // of the blocks of the cluster that get it; 0: this one
+};
+
+/// What a thread passes to a product of its warpgroup.
+struct WgmmaCall {
+    int n, k;
+    MatrixType a_type, b_type;
+    void* d;
+    const void* a_registers;  // or
+    unsigned long long a, b;  // descriptors
+    bool accumulate, transpose_a, transpose_b;
 };
 
 /// What the emulator does for a kernel. `caller` is the return address into the kernel: it stands for the printed line.
@@ -28,6 +54,27 @@ struct Hooks {
     void (*copy_async)(void* to, const void* from, int bytes, bool there, const void* caller);
     void (*commit_copies)();
     void (*wait_copies)(int pending, const void* caller);
+    void (*barrier_init)(void* barrier, int arrivals, const void* caller);
+    void (*fence_barrier_init)();
+    void (*barrier_arrive)(void* barrier, int rank, const void* caller);  // -1: at the block's own
+    void (*barrier_expect)(void* barrier, unsigned bytes, const void* caller);
+    void (*barrier_wait)(void* barrier, unsigned phase, const void* caller);
+    void (*tma)(const TmaCall& call, const void* caller);
+    void (*commit_stores)();
+    void (*wait_stores)(int pending, bool only_read, const void* caller);
+    void (*fence_async_proxy)();
+    void (*cluster_arrive)(const void* caller);
+    void (*cluster_wait)(const void* caller);
+    void* (*peer_shared)(void* own, unsigned rank, const void* caller);
+    void (*wgmma)(const WgmmaCall& call, const void* caller);
+    void (*wgmma_fence)(const void* caller);
+    void (*wgmma_commit)(const void* caller);
+    void (*wgmma_wait)(int pending, const void* caller);
+    void (*set_registers)(int count, bool grows, const void* caller);
+    bool (*elect_one)(const void* caller);
+    void (*ldmatrix)(void* registers, const void* row, int count, bool transposed, const void* caller);
+    void (*stmatrix)(void* row, const void* registers, int count, bool transposed, const void* caller);
+    void (*mma)(void* d, const void* a, const void* b, int k, MatrixType a_type, MatrixType b_type, const void* caller);
 };
 
 }  // namespace tw::emulated

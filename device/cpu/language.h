@@ -9,6 +9,7 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __restrict__
 #define __grid_constant__
+#define __cluster_dims__(...)
 #define __shared__ only_dynamic_shared_memory_is_emulated_use_shared_memory
 
 #define TW_EXPORT extern "C" __attribute__((visibility("default")))

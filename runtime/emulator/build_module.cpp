@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "device/vocabulary.h"
+#include "device/wgmma.h"
 #include "runtime/emulator/run_command.h"
 #include "runtime/emulator/scratch_directory.h"
 
@@ -112,6 +113,9 @@ std::string entry_symbol(size_t i) { return fmt::format("tw_run_{}_call", i); }
 
 std::string translation_unit(std::span<const Source> sources) {
     std::string text = "#line 1 \"emulator_prelude\"\n" + device::emulator_prelude();
+    std::vector<std::string_view> texts;
+    for (const Source& source : sources) texts.push_back(source.text);
+    text += device::warpgroup_twins(texts);
     std::string entries;
     for (size_t i = 0; i < sources.size(); ++i) {
         // A text defines some primitives of its own, in what would be the only namespace tw that it sees.

@@ -37,14 +37,37 @@ Place atomics_at(const Place& place) {
 uint32_t block_of_write(const Cell& cell) { return cell.blocks.write & ~HasAtomics; }
 bool has_atomics(const Cell& cell) { return cell.blocks.write & HasAtomics; }
 
-bool knows(uint32_t clock, uint32_t thread) {
-    return clock <= running.knowledge->everyone || thread == running.thread || clock <= running.knowledge->of(thread);
+bool knows(const Clocks& clocks, uint32_t clock, uint32_t thread) {
+    return clock <= clocks.everyone || thread == running.thread || clock <= clocks.of(thread);
+}
+
+bool is_write_before(const Cell& cell, const Clocks& clocks) {
+    if (cell.write == 0) return true;
+    return block_of_write(cell) == running.blocks.write && knows(clocks, clock_of(cell.write), thread_of(cell.write));
 }
 
 /// Whether the last write lies before the running thread.
-bool is_write_ordered(const Cell& cell) {
-    if (cell.write == 0) return true;
-    return block_of_write(cell) == running.blocks.write && knows(clock_of(cell.write), thread_of(cell.write));
+bool is_write_ordered(const Cell& cell) { return is_write_before(cell, running.knowledge->writes); }
+
+/// Whether an asynchronous operation, which runs now, sees the ordered write of a thread: another proxy's.
+bool is_write_fenced(const Cell& cell) {
+    if (running.thread < FirstAgent || thread_of(cell.write) >= FirstAgent) return true;
+    return is_write_before(cell, running.knowledge->fenced);
+}
+
+uint32_t num_rows() { return running.num_warps + NumAgents; }
+uint32_t row_of(uint32_t thread) {
+    return thread < FirstAgent ? thread / 32 : running.num_warps + (thread - FirstAgent);
+}
+uint32_t thread_of_row(uint32_t row, uint32_t lane) {
+    return row < running.num_warps ? row * 32 + lane : FirstAgent + (row - running.num_warps);
+}
+uint32_t lane_of(uint32_t thread) { return thread < FirstAgent ? thread % 32 : 0; }
+
+template <class Action>
+void for_each_row(uint64_t readers, Action action) {
+    for (; readers; readers &= readers - 1)
+        for (uint32_t row = uint32_t(__builtin_ctzll(readers)); row < num_rows(); row += 64) action(row);
 }
 
 constexpr int None = -1;
@@ -54,21 +77,29 @@ int unordered_reader(const Place& place) {
     Stamp read = place.cell.read;
     if (read == 0) return None;
     if (place.cell.blocks.read != running.blocks.read) return int(thread_of(read));
-    if (clock_of(read) <= running.knowledge->everyone) return None;
-    if (!(read & Several)) return knows(clock_of(read), thread_of(read)) ? None : int(thread_of(read));
-    for (uint32_t warp = 0; warp < running.num_warps; ++warp) {
-        for (uint32_t lanes = place.row(warp).lanes; lanes; lanes &= lanes - 1) {
-            uint32_t thread = warp * 32 + uint32_t(__builtin_ctz(lanes));
-            if (!knows(place.row(warp).clock, thread)) return int(thread);
+    const Clocks& known = running.knowledge->reads;
+    if (clock_of(read) <= known.everyone) return None;
+    if (!(read & Several)) return knows(known, clock_of(read), thread_of(read)) ? None : int(thread_of(read));
+    int unordered = None;
+    for_each_row(place.cell.readers, [&](uint32_t row) {
+        for (uint32_t lanes = place.row(row).lanes; lanes && unordered == None; lanes &= lanes - 1) {
+            uint32_t thread = thread_of_row(row, uint32_t(__builtin_ctz(lanes)));
+            if (!knows(known, place.row(row).clock, thread)) unordered = int(thread);
         }
-    }
-    return None;
+    });
+    return unordered;
 }
 
 void add_reader(const Place& place, uint32_t clock, uint32_t thread) {
-    ReaderRow& row = place.row(thread / 32);
+    const uint32_t number = row_of(thread);
+    const uint64_t bit = uint64_t(1) << number % 64;
+    if (!(place.cell.readers & bit)) {
+        place.cell.readers |= bit;
+        for_each_row(bit, [&](uint32_t row) { place.row(row) = {}; });
+    }
+    ReaderRow& row = place.row(number);
     if (row.clock != clock) row = {clock, 0};
-    row.lanes |= 1u << (thread % 32);
+    row.lanes |= 1u << lane_of(thread);
 }
 
 void note_read(const Place& place, Stamp site) {
@@ -82,7 +113,7 @@ void note_read(const Place& place, Stamp site) {
         return;
     }
     if (!(cell.read & Several)) {
-        for (uint32_t warp = 0; warp < running.num_warps; ++warp) place.row(warp) = {};
+        cell.readers = 0;
         add_reader(place, clock_of(cell.read), thread_of(cell.read));
     }
     add_reader(place, running.clock, running.thread);
@@ -93,7 +124,7 @@ void note_read(const Place& place, Stamp site) {
 void begin_history(const Place& place) {
     Cell& cell = place.cell;
     bool is_old = place.memory.shared ? block_of_write(cell) != running.blocks.write : cell.blocks.write == 0;
-    if (is_old) cell = {place.memory.initialised ? 0 : NeverWritten, 0, {running.blocks.write, 0}};
+    if (is_old) cell = {place.memory.initialised ? 0 : NeverWritten, 0, {running.blocks.write, 0}, 0};
 }
 
 Incident incident_at(const Place& place, Finding::Kind kind, AccessKind access, Stamp site) {
@@ -111,6 +142,16 @@ void report_race(const Place& place, AccessKind access, Stamp site, const Incide
     report(incident);
 }
 
+/// The write is ordered, but of another proxy.
+void report_unfenced(const Place& place, AccessKind access, Stamp site) {
+    Incident incident = incident_at(place, Finding::Kind::Unfenced, access, site);
+    incident.other = {.access = AccessKind::Write,
+                      .thread = thread_of(place.cell.write),
+                      .block = block_of_write(place.cell),
+                      .site = site_of(place.cell.write)};
+    report(incident);
+}
+
 /// Reads and atomics are no conflict among themselves.
 void check_races(const Place& place, AccessKind kind, Stamp site) {
     const Cell& cell = place.cell;
@@ -119,6 +160,7 @@ void check_races(const Place& place, AccessKind kind, Stamp site) {
     };
     if (cell.write != NeverWritten && !is_write_ordered(cell))
         return race_with(AccessKind::Write, thread_of(cell.write), block_of_write(cell), cell.write);
+    if (cell.write != NeverWritten && !is_write_fenced(cell)) return report_unfenced(place, kind, site);
     if (kind != AccessKind::Read) {
         int reader = unordered_reader(place);
         if (reader != None) return race_with(AccessKind::Read, uint32_t(reader), cell.blocks.read, cell.read);
@@ -175,7 +217,7 @@ void refine(const Place& word, int level) {
     const int coarse = level_of(word.cell);
     auto copy = [](const Place& from, const Place& to) {
         to.cell = from.cell;
-        for (uint32_t warp = 0; warp < running.num_warps; ++warp) to.row(warp) = from.row(warp);
+        for_each_row(from.cell.readers, [&](uint32_t row) { to.row(row) = from.row(row); });
     };
     for (size_t at = word.offset; at < word.offset + 4; at += bytes_at(level)) {
         Place from = place_at(word.memory, coarse, at), to = place_at(word.memory, level, at);
@@ -185,9 +227,9 @@ void refine(const Place& word, int level) {
     word.cell.write = mark_of(level);
 }
 
-bool is_own_stack(uintptr_t address) { return address - running.stack < StackBytes; }
+}  // namespace
 
-void check_bounds(Memory& memory, uintptr_t address, size_t bytes, AccessKind kind, Stamp site) {
+void check_bounds(Memory& memory, uintptr_t address, size_t bytes, AccessKind kind, Stamp site, bool aligned) {
     size_t offset = address - memory.base;
     auto incident = [&](Finding::Kind finding) {
         Incident result = incident_of(finding, site);
@@ -201,10 +243,8 @@ void check_bounds(Memory& memory, uintptr_t address, size_t bytes, AccessKind ki
     if (kind != AccessKind::Read && !memory.writable) report(incident(Finding::Kind::ReadOnly));
     // Copies of structs come with their own sizes; what is wider than an instruction is aligned as its parts.
     bool is_instruction = bytes <= 16 && (bytes & (bytes - 1)) == 0;
-    if (is_instruction && address % bytes != 0) report(incident(Finding::Kind::Misaligned));
+    if (aligned && is_instruction && address % bytes != 0) report(incident(Finding::Kind::Misaligned));
 }
-
-}  // namespace
 
 void check_part(Memory& memory, size_t offset, size_t bytes, AccessKind kind, Stamp site) {
     Place word = place_at(memory, 0, offset);
@@ -220,16 +260,31 @@ void check_part(Memory& memory, size_t offset, size_t bytes, AccessKind kind, St
         word.cell.blocks.write = running.blocks.write;  // only says that the parts are worth a glance
 }
 
+static void check_all_parts(Memory& memory, uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
+
 void check_access(uintptr_t address, size_t bytes, AccessKind kind, Stamp site) {
-    if (is_own_stack(address)) return;
+    if (is_own_stack(address)) {
+        if (running.has_registers) machine->touch_registers(address, bytes, kind, site);
+        return;
+    }
     Memory* memory = find_memory(address);
     if (!memory) return check_elsewhere(address, bytes, kind, site);
     check_bounds(*memory, address, bytes, kind, site);
-    if (!memory->is_tracked()) return;
-    for (size_t offset = address - memory->base, end = offset + bytes; offset < end;) {
+    if (memory->is_tracked()) check_all_parts(*memory, address, bytes, kind, site);
+}
+
+void check_run(uintptr_t address, size_t bytes, AccessKind kind, Stamp site) {
+    Memory* memory = find_memory(address);
+    if (!memory) return check_elsewhere(address, bytes, kind, site);
+    check_bounds(*memory, address, bytes, kind, site, false);
+    if (memory->is_tracked()) check_all_parts(*memory, address, bytes, kind, site);
+}
+
+void check_all_parts(Memory& memory, uintptr_t address, size_t bytes, AccessKind kind, Stamp site) {
+    for (size_t offset = address - memory.base, end = offset + bytes; offset < end;) {
         size_t part = 4;
         while (offset % part != 0 || offset + part > end) part /= 2;
-        check_part(*memory, offset, part, kind, site);
+        check_part(memory, offset, part, kind, site);
         offset += part;
     }
 }

@@ -43,9 +43,10 @@ void misuse(std::string text, Stamp site) {
 
 void Machine::copy_async(void* to, const void* from, int bytes, bool there, Stamp site) {
     const auto address = reinterpret_cast<uintptr_t>(to);
-    if (address - memories_[0].base >= SharedWindow) misuse("copies asynchronously to what is no shared memory", site);
+    if (address - memories_[block_of(running.thread)].base >= SharedWindow)
+        misuse("copies asynchronously to what is no shared memory", site);
     if (there) {
-        if (reinterpret_cast<uintptr_t>(from) - memories_[0].base < SharedWindow)
+        if (reinterpret_cast<uintptr_t>(from) - memories_[0].base < num_blocks_together_ * SharedWindow)
             misuse("copies asynchronously from shared memory: copy_async reads global memory", site);
         access(from, size_t(bytes), AccessKind::Read, site);
     }

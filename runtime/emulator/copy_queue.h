@@ -1,5 +1,6 @@
 // Asynchronous copies of one thread (cp.async), from their issue to the wait for their group.
 #pragma once
+#include <cstddef>
 #include <deque>
 #include <vector>
 

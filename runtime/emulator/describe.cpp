@@ -10,6 +10,7 @@ std::string_view to_string(Finding::Kind kind) {
         case Finding::Kind::OutOfBounds: return "out of bounds";
         case Finding::Kind::ReadOnly: return "write to read-only memory";
         case Finding::Kind::InFlight: return "asynchronous copy not awaited";
+        case Finding::Kind::Unfenced: return "missing proxy fence";
         case Finding::Kind::Deadlock: return "deadlock";
         case Finding::Kind::Divergence: return "divergence";
         case Finding::Kind::Overflow: return "integer overflow";
@@ -29,12 +30,36 @@ struct Describer {
 
     std::string place(uint32_t site) const { return machine.module().locate(site).text(); }
 
-    std::string block(uint32_t number) const {
-        auto [x, y, z] = machine.block_index(number);
+    /// Of a thread of a cluster.
+    std::string block(uint32_t cluster, uint32_t thread) const {
+        auto [x, y, z] = machine.block_index(cluster, thread / machine.threads_per_block());
         return fmt::format("block ({},{},{})", x, y, z);
     }
+    std::string block() const { return block(incident.block, incident.thread); }
 
-    std::string who() const { return fmt::format("thread ({},0,0) of {}", incident.thread, block(incident.block)); }
+    /// "thread (17,0,0)", and of which block if that is another than the finding's.
+    std::string thread(uint32_t thread, bool same_cluster) const {
+        const uint32_t per_block = machine.threads_per_block();
+        const bool same_block = same_cluster && thread / per_block == incident.thread / per_block;
+        return fmt::format("thread ({},0,0){}", thread % per_block,
+                           same_block ? "" : " of " + block(incident.other->block, thread));
+    }
+
+    /// Likewise, or "the tma_load of thread (0,0,0)".
+    std::string other() const {
+        const Incident::Other& other = *incident.other;
+        const bool same_cluster = other.block == incident.block;
+        if (other.thread < FirstAgent) return thread(other.thread, same_cluster);
+        const AsyncOperation* last = same_cluster ? machine.operations().in_slot(other.thread) : nullptr;
+        if (last && last->site == other.site)
+            return fmt::format("the {} of {}", last->name, thread(last->issuer, same_cluster));
+        return fmt::format("an earlier {}", machine.operations().name_at(other.site));
+    }
+
+    std::string who() const {
+        std::string of = incident.operation.empty() ? "" : fmt::format("the {} of ", incident.operation);
+        return fmt::format("{}thread ({},0,0) of {}", of, incident.thread % machine.threads_per_block(), block());
+    }
 
     static std::string_view verb(AccessKind kind) {
         return kind == AccessKind::Read ? "reads" : kind == AccessKind::Write ? "writes" : "atomically updates";
@@ -52,22 +77,25 @@ struct Describer {
     std::string access() const { return fmt::format("{} {} {}", who(), verb(incident.access), size()); }
 
     std::string race() const {
-        const Incident::Other& other = *incident.other;
-        bool same_block = other.block == incident.block;
-        return fmt::format("race on {} at byte {}: {} at {}, thread ({},0,0){} {} {} at {} {}", memory(),
-                           incident.offset, access(), place(incident.site), other.thread,
-                           same_block ? "" : " of " + block(other.block), past_verb(other.access),
-                           incident.bytes == 1 ? "it" : "them", place(other.site),
-                           same_block ? "with no barrier between" : "and nothing orders blocks");
+        return fmt::format(
+            "race on {} at byte {}: {} at {}, {} {} {} at {} {}", memory(), incident.offset, access(),
+            place(incident.site), other(), past_verb(incident.other->access), incident.bytes == 1 ? "it" : "them",
+            place(incident.other->site),
+            incident.other->block == incident.block ? "with no barrier between" : "and nothing orders blocks");
     }
 
     std::string in_flight() const {
-        const Incident::Other& other = *incident.other;
-        std::string own = other.thread == incident.thread ? "its own wait_copies"
-                                                          : fmt::format("wait_copies of thread ({},0,0)", other.thread);
+        std::string own =
+            incident.other->thread == incident.thread ? "its own wait_copies" : "wait_copies of " + other();
         return fmt::format("{}: {} at byte {} of {} at {}, before {} has waited for the copy_async to them at {}",
                            to_string(incident.kind), access(), incident.offset, memory(), place(incident.site), own,
-                           place(other.site));
+                           place(incident.other->site));
+    }
+
+    std::string unfenced() const {
+        return fmt::format("{}: {} at byte {} of {} at {}, which {} wrote at {}; fence_async_proxy must come between",
+                           to_string(incident.kind), access(), incident.offset, memory(), place(incident.site), other(),
+                           place(incident.other->site));
     }
 
     std::string in_memory(std::string_view what) const {
@@ -114,20 +142,21 @@ struct Describer {
             case Finding::Kind::ReadOnly: return in_memory("");
             case Finding::Kind::Misaligned: return in_memory(fmt::format(", no multiple of {},", incident.bytes));
             case Finding::Kind::InFlight: return in_flight();
+            case Finding::Kind::Unfenced: return unfenced();
             case Finding::Kind::Misuse:
-                return fmt::format("misuse: {} {} at {}", who(), text_with_places(), place(incident.site));
+                return fmt::format("misuse: {} {}{}", who(), text_with_places(),
+                                   incident.site ? " at " + place(incident.site) : "");
             case Finding::Kind::Overflow:
                 return fmt::format(
                     "integer overflow: {} computes an integer beyond its type, or shifts by its width or more, at {}",
                     who(), place(incident.site));
             case Finding::Kind::Deadlock:
             case Finding::Kind::StepLimit:
-                return fmt::format("{} in {}: {}{}{}", to_string(incident.kind), block(incident.block),
-                                   text_with_places(), incident.site ? " at " : "",
-                                   incident.site ? place(incident.site) : "");
+                return fmt::format("{} in {}: {}{}{}", to_string(incident.kind), block(), text_with_places(),
+                                   incident.site ? " at " : "", incident.site ? place(incident.site) : "");
             case Finding::Kind::Divergence:
                 if (incident.site == 0 && !incident.more_sites.empty() && incident.text.starts_with("thread"))
-                    return fmt::format("divergence in {}: {}", block(incident.block), text_with_places());
+                    return fmt::format("divergence in {}: {}", block(), text_with_places());
                 return fmt::format("divergence: {} {}", who(), text_with_places());
             case Finding::Kind::Crash:
                 return fmt::format("crash: {} {} at {}", who(), text_with_places(), place(incident.site));

@@ -62,6 +62,7 @@ struct Launch {
     std::string kernel;
     unsigned grid[3] = {1, 1, 1};
     unsigned threads = 1;               // of a block, 1 to 1024
+    unsigned cluster = 1;               // blocks, neighbours in x, that run together
     size_t shared_bytes = 0;            // dynamic shared memory of a block
     std::vector<void*> arguments = {};  // where the value of each parameter is
     std::vector<Region> regions = {};
@@ -83,6 +84,7 @@ struct Finding {
         OutOfBounds,    // in no region and not in shared memory
         ReadOnly,       // written though not writable
         InFlight,       // touched while an asynchronous copy to it has not been waited for
+        Unfenced,       // an asynchronous operation meets a thread's write without fence_async_proxy between
         Deadlock,       // every thread waits
         Divergence,     // threads of a warp or block do not meet where they must
         Overflow,       // signed overflow, or a shift by more than the width
@@ -140,10 +142,10 @@ struct Report {
 /// Throws Error for a launch that cannot be: an unknown kernel, too many threads.
 void check_launch(const Module& module, const Launch& launch);
 
-/// Runs every block to its end, one after another in a seeded order, or up to the finding that stops the launch.
-/// Threads are ordered by barriers alone, blocks never, so that a race is found whether or not it changes a value in
-/// this run. What was written stays written. One launch at a time in a process: others wait. Throws as check_launch()
-/// does.
+/// Runs every block (cluster) to its end, one after another in a seeded order, or up to the finding that stops the
+/// launch. Threads are ordered by barriers alone, blocks never, so that a race is found whether or not it changes a
+/// value in this run. What was written stays written. One launch at a time in a process: others wait. Throws as
+/// check_launch() does.
 Report run(const Module& module, const Launch& launch, const Options& options = {});
 
 /// The same in a forked process: whatever a kernel does costs this one launch. Contents of writable regions come back

@@ -9,7 +9,7 @@
 namespace tw::emulator {
 namespace {
 
-constexpr size_t PageBytes = 4096, MaxStacks = 1024;
+constexpr size_t PageBytes = 4096, MaxStacks = 4096, MaxWindows = 16;
 
 void* reserve(size_t bytes) {
     void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -32,7 +32,7 @@ template class Pages<ReaderRow>;
 
 FiberStacks::FiberStacks()
     : stacks_(static_cast<unsigned char*>(reserve(MaxStacks * StackBytes))),
-      shared_(static_cast<unsigned char*>(reserve(SharedWindow))) {}
+      shared_(static_cast<unsigned char*>(reserve(MaxWindows * SharedWindow))) {}
 
 FiberStacks& FiberStacks::get(unsigned num_threads) {
     static FiberStacks* stacks = new FiberStacks;  // never freed: a thread may still run when the process ends

@@ -5,7 +5,8 @@
 
 namespace tw::emulator {
 
-/// Addresses that belong to shared memory, wherever a block's ends: twice what any GPU has.
+/// Addresses that belong to shared memory, wherever a block's ends: twice what any GPU has. Those of the blocks of a
+/// cluster lie in a row.
 constexpr size_t SharedWindow = 1 << 19;
 
 class FiberStacks {
@@ -19,7 +20,7 @@ public:
         size_t bytes;
     };
     Stack stack(unsigned thread) const;
-    unsigned char* shared_window() const { return shared_; }
+    unsigned char* shared_windows() const { return shared_; }  // one for each block of a cluster
 
 private:
     FiberStacks();

@@ -16,14 +16,16 @@ struct Cell {
         uint32_t write = 0, read = 0;
         bool operator==(const Blocks&) const = default;
     } blocks;
+    uint64_t readers = 0;  // where there are several: in which rows, by their numbers modulo 64
 };
 
 /// In Cell::Blocks::write: atomics have changed the cell since the write, see Memory::atomics. Such a cell is never
 /// clear at a glance.
 constexpr uint32_t HasAtomics = 1u << 31;
 
-/// Readers of a cell within one warp, where readers unordered with each other exist. Lanes that read under an older
-/// clock than `clock` are forgotten, which loses a race only where lanes of one warp have passed different barriers.
+/// Readers of a cell within one warp, or in one slot of asynchronous operations, where readers unordered with each
+/// other exist. Lanes that read under an older clock than `clock` are forgotten, which loses a race only where lanes of
+/// one warp have passed different barriers.
 struct ReaderRow {
     uint32_t clock = 0, lanes = 0;
 };
@@ -52,12 +54,13 @@ private:
     size_t count_ = 0;
 };
 
-/// Cells in a row, and for each cell a row for each warp: those of one warp lie together, as its lanes read neighbours.
+/// Cells in a row, and for each cell rows: first one for each warp, then one for each slot of asynchronous operations.
+/// Those of one warp lie together, as its lanes read neighbours.
 struct Cells {
     size_t count;
     Pages<Cell> cells;
     Pages<ReaderRow> rows;
-    Cells(size_t count, unsigned num_warps) : count(count), cells(count), rows(count * num_warps) {}
+    Cells(size_t count, unsigned num_rows) : count(count), cells(count), rows(count * num_rows) {}
 };
 
 /// Histories are kept by words; by halves or bytes only of the words that were accessed so. Level 0 has cells of 4
@@ -78,15 +81,15 @@ struct Memory {
     Cells atomics[NumLevels];  // who has changed a cell atomically since its last write, as if those were its readers
 
     Memory(uintptr_t base, size_t bytes, std::string name, bool shared, bool writable, bool initialised,
-           unsigned num_warps)
+           unsigned num_rows)
         : base(base),
           bytes(bytes),
           name(std::move(name)),
           shared(shared),
           writable(writable),
           initialised(initialised),
-          levels{{bytes / 4 + 1, num_warps}, {bytes / 2 + 2, num_warps}, {bytes + 4, num_warps}},
-          atomics{{bytes / 4 + 1, num_warps}, {bytes / 2 + 2, num_warps}, {bytes + 4, num_warps}} {}
+          levels{{bytes / 4 + 1, num_rows}, {bytes / 2 + 2, num_rows}, {bytes + 4, num_rows}},
+          atomics{{bytes / 4 + 1, num_rows}, {bytes / 2 + 2, num_rows}, {bytes + 4, num_rows}} {}
 
     /// Whether there is more to check than bounds.
     bool is_tracked() const { return writable || !initialised; }

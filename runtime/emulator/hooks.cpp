@@ -128,6 +128,27 @@ void on_copy_async(void* to, const void* from, int bytes, bool there, const void
 void on_commit_copies() { machine->commit_copies(); }
 void on_wait_copies(int pending, const void* caller) { machine->wait_copies(pending, site_at(caller)); }
 
+void on_ldmatrix(void* registers, const void* row, int count, bool transposed, const void* caller) {
+    MatrixCall call{.operation = MatrixCall::Operation::Load, .count = count, .transposed = transposed};
+    call.row = static_cast<unsigned char*>(const_cast<void*>(row));
+    call.registers = registers;
+    machine->matrix_operation(call, site_at(caller));
+}
+void on_stmatrix(void* row, const void* registers, int count, bool transposed, const void* caller) {
+    MatrixCall call{.operation = MatrixCall::Operation::Store, .count = count, .transposed = transposed};
+    call.row = static_cast<unsigned char*>(row);
+    call.registers = const_cast<void*>(registers);
+    machine->matrix_operation(call, site_at(caller));
+}
+void on_mma(void* d, const void* a, const void* b, int k, emulated::MatrixType a_type, emulated::MatrixType b_type,
+            const void* caller) {
+    MatrixCall call{.operation = MatrixCall::Operation::Multiply, .k = k, .a_type = a_type, .b_type = b_type};
+    call.registers = d;
+    call.a = a;
+    call.b = b;
+    machine->matrix_operation(call, site_at(caller));
+}
+
 /// What is the same whatever is looked at.
 emulated::Hooks common_hooks() {
     emulated::Hooks hooks{};
@@ -138,6 +159,41 @@ emulated::Hooks common_hooks() {
     hooks.copy_async = on_copy_async;
     hooks.commit_copies = on_commit_copies;
     hooks.wait_copies = on_wait_copies;
+    hooks.barrier_init = [](void* barrier, int arrivals, const void* caller) {
+        machine->barrier_init(barrier, arrivals, site_at(caller));
+    };
+    hooks.fence_barrier_init = [] { machine->fence_barrier_init(); };
+    hooks.barrier_arrive = [](void* barrier, int rank, const void* caller) {
+        machine->barrier_arrive(barrier, rank, site_at(caller));
+    };
+    hooks.barrier_expect = [](void* barrier, unsigned bytes, const void* caller) {
+        machine->barrier_expect(barrier, bytes, site_at(caller));
+    };
+    hooks.barrier_wait = [](void* barrier, unsigned phase, const void* caller) {
+        machine->barrier_wait(barrier, phase, site_at(caller));
+    };
+    hooks.tma = [](const emulated::TmaCall& call, const void* caller) { machine->tma(call, site_at(caller)); };
+    hooks.commit_stores = [] { machine->commit_stores(); };
+    hooks.wait_stores = [](int pending, bool only_read, const void* caller) {
+        machine->wait_stores(pending, only_read, site_at(caller));
+    };
+    hooks.fence_async_proxy = [] { machine->fence_async_proxy(); };
+    hooks.cluster_arrive = [](const void* caller) { machine->cluster_arrive(site_at(caller)); };
+    hooks.cluster_wait = [](const void* caller) { machine->cluster_wait(site_at(caller)); };
+    hooks.peer_shared = [](void* own, unsigned rank, const void* caller) {
+        return machine->peer_shared(own, rank, site_at(caller));
+    };
+    hooks.wgmma = [](const emulated::WgmmaCall& call, const void* caller) { machine->wgmma(call, site_at(caller)); };
+    hooks.wgmma_fence = [](const void* caller) { machine->wgmma_fence(site_at(caller)); };
+    hooks.wgmma_commit = [](const void* caller) { machine->wgmma_commit(site_at(caller)); };
+    hooks.wgmma_wait = [](int pending, const void* caller) { machine->wgmma_wait(pending, site_at(caller)); };
+    hooks.set_registers = [](int count, bool grows, const void* caller) {
+        machine->set_registers(count, grows, site_at(caller));
+    };
+    hooks.elect_one = [](const void* caller) { return machine->elect_one(site_at(caller)); };
+    hooks.ldmatrix = on_ldmatrix;
+    hooks.stmatrix = on_stmatrix;
+    hooks.mma = on_mma;
     return hooks;
 }
 

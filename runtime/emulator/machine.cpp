@@ -17,16 +17,17 @@ Machine* machine = nullptr;
 
 namespace {
 
-constexpr unsigned MaxThreads = 1024;
+constexpr unsigned MaxThreads = 1024, MaxCluster = 16;
 constexpr uint64_t MaxOrderedBlocks = 1 << 24;  // more run as they come: an order would cost memory
 constexpr size_t MaxDifferentIncidents = 4, MaxIncidents = 1000;
 constexpr uint64_t StepsBetweenLooks = 1 << 20;
 
 uint64_t num_blocks(const Launch& launch) { return uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2]; }
+uint64_t num_clusters(const Launch& launch) { return num_blocks(launch) / launch.cluster; }
 
 bool may_go_on(Finding::Kind kind) {
     return kind == Finding::Kind::Race || kind == Finding::Kind::Uninitialised || kind == Finding::Kind::Misaligned ||
-           kind == Finding::Kind::InFlight;
+           kind == Finding::Kind::InFlight || kind == Finding::Kind::Unfenced;
 }
 
 bool is_same(const Incident& a, const Incident& b) {
@@ -43,6 +44,15 @@ void check_launch(const Module& module, const Launch& launch) {
     if (launch.shared_bytes > SharedWindow / 2)
         throw_error(Error, "{}: {} bytes of shared memory; a block has at most {}", launch.kernel, launch.shared_bytes,
                     SharedWindow / 2);
+    if (launch.cluster < 1 || launch.cluster > MaxCluster || launch.grid[0] % launch.cluster != 0)
+        throw_error(Error,
+                    "{}: a grid of {} blocks in x and clusters of {}; a cluster has 1 to {}, and divides the grid",
+                    launch.kernel, launch.grid[0], launch.cluster, MaxCluster);
+    if (launch.cluster > 1 && (launch.threads % 32 != 0 || launch.threads * launch.cluster > FirstAgent))
+        throw_error(Error,
+                    "{}: clusters of {} blocks of {} threads; clusters are emulated of whole warps, with at most {} "
+                    "threads in all",
+                    launch.kernel, launch.cluster, launch.threads, FirstAgent);
     if (num_blocks(launch) >= UINT32_MAX)
         throw_error(Error, "{}: a grid of {} blocks is too large to emulate", launch.kernel, num_blocks(launch));
 }
@@ -51,7 +61,12 @@ Incident incident_of(Finding::Kind kind, Stamp site) {
     Incident incident;
     incident.kind = kind;
     incident.thread = running.thread;
-    incident.block = machine->current_block_;
+    incident.block = machine->current_cluster_;
+    if (running.thread >= FirstAgent)
+        if (const AsyncOperation* operation = machine->operations_.in_slot(running.thread)) {
+            incident.thread = operation->issuer;
+            incident.operation = operation->name;
+        }
     incident.site = uint32_t(site);
     return incident;
 }
@@ -68,8 +83,9 @@ void report(const Incident& incident) {
 
 Memory* find_memory(uintptr_t address) {
     auto& all = machine->memories_;
-    if (address - all[0].base < SharedWindow) return &all[0];
-    for (size_t i = 1; i < all.size(); ++i) {
+    const size_t window = (address - all[0].base) / SharedWindow, num_shared = machine->num_blocks_together_;
+    if (window < num_shared) return &all[window];
+    for (size_t i = num_shared; i < all.size(); ++i) {
         Memory& memory = all[i];
         if (address - memory.base >= memory.bytes) continue;
         if (memory.base % 4 == 0) running.region = NearMemory(memory);
@@ -106,27 +122,33 @@ void look_at_limits() {
 Machine::Machine(const Module& module, const Launch& launch, const Options& options)
     : module_(module), launch_(launch), options_(options), entry_(module.entry(launch.kernel)), random_(options.seed) {
     check_launch(module, launch);
-    shared_memory_ = FiberStacks::get(launch.threads).shared_window();
-    const unsigned num_warps = (launch.threads + 31) / 32;
-    memories_.reserve(launch.regions.size() + 1);
-    memories_.emplace_back(reinterpret_cast<uintptr_t>(shared_memory_), launch.shared_bytes, "shared memory", true,
-                           true, false, num_warps);
+    num_blocks_together_ = launch.cluster;
+    shared_memory_ = FiberStacks::get(num_threads() + 1).shared_windows();
+    const unsigned num_rows = (num_threads() + 31) / 32 + NumAgents;
+    memories_.reserve(launch.regions.size() + num_blocks_together_);
+    for (unsigned i = 0; i < num_blocks_together_; ++i) {
+        memories_.emplace_back(reinterpret_cast<uintptr_t>(shared_memory_ + i * SharedWindow), launch.shared_bytes,
+                               "shared memory", true, true, false, num_rows);
+        near_shared_.emplace_back(memories_.back());
+    }
     for (const Region& region : launch.regions)
         memories_.emplace_back(reinterpret_cast<uintptr_t>(region.base), region.bytes, region.name, false,
-                               region.writable, region.initialised, num_warps);
-    if (num_blocks(launch) <= MaxOrderedBlocks) {
-        block_order_.resize(num_blocks(launch));
-        std::iota(block_order_.begin(), block_order_.end(), 0);
-        for (size_t i = block_order_.size(); i > 1; --i) std::swap(block_order_[i - 1], block_order_[random_.below(i)]);
+                               region.writable, region.initialised, num_rows);
+    if (num_clusters(launch) <= MaxOrderedBlocks) {
+        auto& order = cluster_order_;
+        order.resize(num_clusters(launch));
+        std::iota(order.begin(), order.end(), 0);
+        for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_.below(i)]);
     }
-    threads_.resize(launch.threads);
-    if (options.statistics) tally_.emplace(launch.threads);
+    threads_.resize(num_threads());
+    if (options.statistics) tally_.emplace(num_threads());
 }
 
 Machine::~Machine() = default;
 
-emulated::Index3 Machine::block_index(uint32_t block) const {
-    uint32_t index = block_order_.empty() ? block - 1 : block_order_[block - 1];
+emulated::Index3 Machine::block_index(uint32_t cluster, uint32_t rank) const {
+    uint32_t index = cluster_order_.empty() ? cluster - 1 : cluster_order_[cluster - 1];
+    index = index * num_blocks_together_ + rank;
     unsigned x = launch_.grid[0], y = launch_.grid[1];
     return {index % x, index / x % y, index / x / y};
 }
@@ -134,50 +156,67 @@ emulated::Index3 Machine::block_index(uint32_t block) const {
 Report Machine::run() {
     *module_.hooks() = hooks_for(options_);
     running = {};
-    running.num_warps = (launch_.threads + 31) / 32;
+    running.num_warps = (num_threads() + 31) / 32;
     running.code = module_.begin();
     running.shared = NearMemory(memories_[0]);
     start_ = Clock::now();
     {
         SignalGuard signals(options_.seconds_limit);
-        run_blocks();
+        run_clusters();
     }
     return finish();
 }
 
-void Machine::run_blocks() {
+void Machine::run_clusters() {
     chunk_ = std::min(StepsBetweenLooks, options_.step_limit);
     running.steps_left = int64_t(chunk_);
-    uint32_t count = uint32_t(num_blocks(launch_));
-    for (uint32_t block = 1; block <= count && !stopped_; ++block) run_block(block);
+    uint32_t count = uint32_t(num_clusters(launch_));
+    for (uint32_t cluster = 1; cluster <= count && !stopped_; ++cluster) run_cluster(cluster);
 }
 
-void Machine::run_block(uint32_t block) {
-    begin_block(block);
-    while (num_gone_ < launch_.threads && !stopped_) {
-        if (num_ready_ > 0) {
+void Machine::run_cluster(uint32_t cluster) {
+    begin_cluster(cluster);
+    while (num_gone_ < num_threads() && !stopped_) {
+        if (num_ready_ > 0)
             run_round();
-            continue;
-        }
-        Incident incident = incident_of(Finding::Kind::Deadlock, 0);
-        name_waiting_threads(incident);
-        incidents_.push_back(incident);
-        stopped_ = true;
+        else if (operations_.any())
+            resume_operations();
+        else
+            report_deadlock();
     }
+    end_cluster();
+}
+
+void Machine::report_deadlock() {
+    Incident incident = incident_of(Finding::Kind::Deadlock, 0);
+    name_waiting_threads(incident);
+    incidents_.push_back(incident);
+    stopped_ = true;
+}
+
+/// What is still under way ends, as the results may depend on it.
+void Machine::end_cluster() {
+    while (operations_.any() && !stopped_) resume_operations();
     if (tally_) tally_->flush();
 }
 
-void Machine::begin_block(uint32_t block) {
-    current_block_ = block;
-    running.blocks = {block, block};
-    std::memset(shared_memory_, 0xff, launch_.shared_bytes);  // NaN in every float type
+void Machine::begin_cluster(uint32_t cluster) {
+    current_cluster_ = cluster;
+    running.blocks = {cluster, cluster};
+    for (unsigned i = 0; i < num_blocks_together_; ++i)
+        std::memset(shared_memory_ + i * SharedWindow, 0xff, launch_.shared_bytes);  // NaN in every float type
     last_clock_ = 1;
-    num_ready_ = launch_.threads;
-    num_gone_ = num_at_barrier_ = 0;
+    num_ready_ = num_threads();
+    num_gone_ = num_at_cluster_ = cluster_phase_ = 0;
     warps_.assign(running.num_warps, {});
-    for (NamedBarrier& barrier : named_) barrier = {};
+    blocks_.assign(num_blocks_together_, {});
+    barriers_.clear();
+    operations_.clear();
+    last_wgmma_.clear();
+    begin_registers();
+    cluster_arrived_ = {};
     auto nothing_known = std::make_shared<const Knowledge>();
-    for (uint32_t t = 0; t < launch_.threads; ++t) {
+    for (uint32_t t = 0; t < num_threads(); ++t) {
         begin_thread(t);
         threads_[t].knowledge = nothing_known;
         ++warps_[t / 32].lanes;
@@ -187,40 +226,35 @@ void Machine::begin_block(uint32_t block) {
 void Machine::begin_thread(uint32_t t) {
     Thread& thread = threads_[t];
     thread = {};
-    thread.state = {.thread = {t, 0, 0},
-                    .block = block_index(current_block_),
+    const uint32_t rank = block_of(t);
+    thread.state = {.thread = {t % launch_.threads, 0, 0},
+                    .block = block_index(current_cluster_, rank),
                     .block_size = {launch_.threads, 1, 1},
                     .grid_size = {launch_.grid[0], launch_.grid[1], launch_.grid[2]},
                     .lane = int(t % 32),
-                    .shared_memory = shared_memory_};
-    auto stack = FiberStacks::get(launch_.threads).stack(t);
+                    .shared_memory = shared_memory_ + rank * SharedWindow,
+                    .cluster_rank = rank};
+    auto stack = FiberStacks::get(num_threads() + 1).stack(t);
     thread.context = fibers::make_fcontext(stack.top, stack.bytes, &thread_main);
 }
 
 /// Lets every ready thread run until it waits, in a random order; some are left out of each round.
 void Machine::run_round() {
-    const uint32_t n = launch_.threads, first = uint32_t(random_.below(n));
+    const uint32_t n = num_threads(), first = uint32_t(random_.below(n));
     const bool backwards = random_.next() & 1;
     for (uint32_t i = 0; i < n && !stopped_; ++i) {
         uint32_t t = (first + (backwards ? n - i : i)) % n;
         if (threads_[t].wait != Wait::Ready || random_.next() % 8 == 0) continue;
         threads_[t].copies.perhaps_move_one(random_);
         resume(t);
+        perhaps_run_operations();
     }
 }
 
 void Machine::resume(uint32_t t) {
+    become(t);
     Thread& thread = threads_[t];
-    current_ = &thread;
     *module_.current() = &thread.state;
-    running.thread = t;
-    running.warp = t / 32;
-    running.lane = t % 32;
-    running.clock = thread.clock;
-    running.knowledge = thread.knowledge.get();
-    running.stamp = make_stamp(thread.clock, t);
-    running.ordered = make_stamp(running.knowledge->everyone + 1, 0);
-    running.stack = FiberStacks::get(launch_.threads).stack(t).begin;
     if (--running.steps_left < 0) look_at_limits();
     ++switches_;
     for (;;) {
@@ -230,6 +264,22 @@ void Machine::resume(uint32_t t) {
         if (stopped_) break;
     }
     current_ = nullptr;
+}
+
+/// What is checked from now on, this thread does.
+void Machine::become(uint32_t t) {
+    Thread& thread = threads_[t];
+    current_ = &thread;
+    running.thread = t;
+    running.warp = t / 32;
+    running.lane = t % 32;
+    running.clock = thread.clock;
+    running.knowledge = thread.knowledge.get();
+    running.stamp = make_stamp(thread.clock, t);
+    running.has_registers = !thread.registers.empty();
+    running.ordered = make_stamp(running.knowledge->writes.everyone + 1, 0);
+    running.stack = FiberStacks::get(num_threads() + 1).stack(t).begin;
+    if (num_blocks_together_ > 1) running.shared = near_shared_[block_of(t)];
 }
 
 void Machine::thread_main(fibers::transfer_t from) {

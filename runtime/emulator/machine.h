@@ -1,15 +1,20 @@
 // A launch under way: its memories, its threads as fibers, where they wait, and what has been found.
 #pragma once
 #include <chrono>
+#include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 
 #include <boost/context/detail/fcontext.hpp>
 
 #include "device/cpu/hooks.h"
+#include "runtime/emulator/async_operation.h"
+#include "runtime/emulator/barriers.h"
 #include "runtime/emulator/copy_queue.h"
 #include "runtime/emulator/emulator.h"
+#include "runtime/emulator/matrix_call.h"
 #include "runtime/emulator/module.h"
 #include "runtime/emulator/random.h"
 #include "runtime/emulator/running.h"
@@ -20,7 +25,8 @@ namespace tw::emulator {
 /// A finding in the making: written down where it happens, told by describe() once the launch is over.
 struct Incident {
     Finding::Kind kind = Finding::Kind::Crash;
-    uint32_t thread = 0, block = 0;  // of whom; blocks are numbered as they run, from 1
+    uint32_t thread = 0, block = 0;  // of whom: in its cluster; clusters are numbered as they run, from 1
+    std::string operation;           // of an asynchronous one: its name
     uint32_t site = 0;               // where in the module's code
     Memory* memory = nullptr;        // of an access, if it is in one
     uint64_t offset = 0;             // in the memory; without one, the address
@@ -50,7 +56,50 @@ Memory* find_memory(uintptr_t address);
 void check_elsewhere(uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
 
 /// Where a thread is.
-enum class Wait { Ready, Block, Named, WarpBarrier, Shuffle, Gone };
+enum class Wait {
+    Ready,
+    Block,
+    Named,
+    Transactions,
+    Cluster,
+    Warpgroup,
+    Registers,
+    WarpBarrier,
+    Shuffle,
+    Matrix,
+    Gone
+};
+
+/// Whether it waits for the other lanes of its warp.
+constexpr bool is_of_warp(Wait wait) {
+    return wait == Wait::WarpBarrier || wait == Wait::Shuffle || wait == Wait::Matrix;
+}
+
+class TmaStore;
+
+class WarpgroupOperation;
+
+/// Of one thread: products since the last wgmma_commit, and groups not waited for.
+struct ProductQueue {
+    std::vector<std::shared_ptr<WarpgroupOperation>> open;
+    std::deque<std::vector<std::shared_ptr<WarpgroupOperation>>> groups;
+};
+
+/// Registers of one thread that it has passed to wgmma.
+struct Registers {
+    uintptr_t begin = 0;
+    size_t bytes = 0;
+    bool is_result = false;                    // or an operand
+    bool touched = false;                      // otherwise used since the last wgmma_fence or wgmma on them
+    std::shared_ptr<WarpgroupOperation> last;  // on them that has not been waited for
+};
+
+/// Of one thread: stores since the last commit_stores, and groups not waited for.
+struct StoreQueue {
+    std::vector<std::shared_ptr<TmaStore>> open;
+    std::deque<std::vector<std::shared_ptr<TmaStore>>> groups;
+    size_t num_read = 0;  // of the groups, the first that wait_stores_read has waited for
+};
 
 struct Thread {
     boost::context::detail::fcontext_t context = nullptr;
@@ -60,9 +109,19 @@ struct Thread {
     int barrier = 0;     // of a named one
     uint64_t value = 0;  // of a shuffle: what the lane gives, then what it gets
     int source_lane = 0;
+    uintptr_t barrier_address = 0;  // of one that counts bytes
+    unsigned barrier_phase = 0;
+    bool arrived_at_cluster = false;
+    uint32_t cluster_phase = 0;
     uint32_t clock = 1;
     KnowledgePointer knowledge;
     CopyQueue copies;
+    StoreQueue stores;
+    ProductQueue products;
+    std::vector<Registers> registers;
+    emulated::WgmmaCall wgmma{};
+    int num_wgmma_fences = 0, registers_wanted = 0;
+    MatrixCall matrix;
 };
 
 class Machine {
@@ -81,16 +140,42 @@ public:
     void copy_async(void* to, const void* from, int bytes, bool there, Stamp site);
     void commit_copies();
     void wait_copies(int pending, Stamp site);
+    void matrix_operation(const MatrixCall& call, Stamp site);
+    void barrier_init(void* barrier, int arrivals, Stamp site);
+    void fence_barrier_init();
+    void barrier_arrive(void* barrier, int rank, Stamp site);
+    void barrier_expect(void* barrier, unsigned bytes, Stamp site);
+    void barrier_wait(void* barrier, unsigned phase, Stamp site);
+    void tma(const emulated::TmaCall& call, Stamp site);
+    void commit_stores();
+    void wait_stores(int pending, bool only_read, Stamp site);
+    void fence_async_proxy();
+    void wgmma(const emulated::WgmmaCall& call, Stamp site);
+    void wgmma_fence(Stamp site);
+    void wgmma_commit(Stamp site);
+    void wgmma_wait(int pending, Stamp site);
+    void touch_registers(uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
+    void set_registers(int count, bool grows, Stamp site);
+    bool elect_one(Stamp site);
+    void cluster_arrive(Stamp site);
+    void cluster_wait(Stamp site);
+    void* peer_shared(void* own, unsigned rank, Stamp site);
+
+    /// For the asynchronous operation that runs: its bytes have arrived, for whom waits at the barrier.
+    void complete_bytes(uintptr_t barrier, int64_t bytes);
 
     /// Leaves the running fiber for good and ends the launch.
     [[noreturn]] void stop();
 
     const Module& module() const { return module_; }
     const Options& options() const { return options_; }
-    unsigned num_threads() const { return launch_.threads; }
+    unsigned num_threads() const { return launch_.threads * num_blocks_together_; }  // of a cluster
+    unsigned threads_per_block() const { return launch_.threads; }
     bool in_thread() const { return current_ != nullptr; }
-    emulated::Index3 block_index(uint32_t block) const;
-    const std::vector<Memory>& memories() const { return memories_; }  // the first is the shared memory
+    emulated::Index3 block_index(uint32_t cluster, uint32_t rank) const;
+    const std::vector<Memory>& memories() const { return memories_; }  // first the shared ones
+    const AsyncOperations& operations() const { return operations_; }
+    Random& random() { return random_; }
     Tally* tally() { return tally_ ? &*tally_ : nullptr; }
 
 private:
@@ -107,18 +192,67 @@ private:
         std::vector<uint32_t> arrived;
     };
 
-    void run_blocks();
-    void run_block(uint32_t block);
-    void begin_block(uint32_t block);
+    struct Block {
+        unsigned num_at_barrier = 0, num_gone = 0;
+        int free_registers = 0;
+        std::map<uint32_t, uint32_t> touched_by;  // clocks of those of other blocks that have used its shared memory
+        NamedBarrier named[16];
+    };
+
+    void run_clusters();
+    void run_cluster(uint32_t cluster);
+    void begin_cluster(uint32_t cluster);
     void begin_thread(uint32_t t);
+    void end_cluster();
+    void report_deadlock();
+    uint32_t block_of(uint32_t thread) const {
+        return thread < FirstAgent ? thread / launch_.threads : operations_.in_slot(thread)->issuer / launch_.threads;
+    }
+    Block& block() { return blocks_[block_of(running.thread)]; }
+    std::vector<uint32_t> threads_of_block(uint32_t rank) const;
     void run_round();
     void resume(uint32_t t);
+    void become(uint32_t t);
+    void become(const AsyncOperation& operation);
+    uint32_t next_clock();
+    void advance_clock();
+    std::shared_ptr<Knowledge> release();
+    void learn(std::shared_ptr<Knowledge> known);
+    void start(std::shared_ptr<AsyncOperation> operation, KnowledgePointer knowledge, Stamp site);
+    bool step(const std::shared_ptr<AsyncOperation>& operation);
+    void finish(std::shared_ptr<AsyncOperation> operation);
+    static void operations_main(boost::context::detail::transfer_t from);
+    void perhaps_run_operations();
+    void resume_operations();
+    std::string waiting_text(const Thread& thread) const;
+    std::string barrier_text(uintptr_t address) const;
+    TransactionBarrier& barrier_at(uintptr_t address, const char* verb, Stamp site);
+    void require_fenced(uintptr_t barrier, Stamp site);
+    void require_byte_count(uintptr_t address, const TransactionBarrier& barrier, Stamp site);
+    void complete_phase_if_done(uintptr_t address, TransactionBarrier& barrier);
+    void arrive(uintptr_t address, TransactionBarrier& barrier, Stamp site);
+    void require_tile_place(const void* shared, uint32_t span, const char* name, Stamp site);
+    void require_stores_read();
+    void note_remote_use(uint32_t rank, uint32_t id, uint32_t clock, Stamp site);
+    void require_no_remote_use();
+    bool arrive_at_warpgroup(const char* name, Stamp site);
+    void converge(Stamp site);
+    void require_descriptor(uint64_t bits, const char* operand, bool transposed, Stamp site);
+    Registers* find_registers(const void* begin);
+    void require_fenced_registers(const void* begin, bool may_be_in_flight, Stamp site);
+    void start_wgmma(Stamp site);
+    void hold_registers(const void* begin, size_t bytes, bool is_result, std::shared_ptr<WarpgroupOperation> operation);
+    void begin_registers();
+    void give_registers();
     void wait(Wait wait, Stamp site);
     void switch_to_scheduler();
     void leave();
     static void thread_main(boost::context::detail::transfer_t from);
     void wake(const std::vector<uint32_t>& threads);
     void meet(const std::vector<uint32_t>& threads);
+    void check_row(const MatrixCall& call, Stamp site);
+    void load_or_store(Thread* lanes, const MatrixCall& call, Stamp site);
+    void require_registers(const void* registers, const char* operation, Stamp site);
     bool arrive_at_warp(Wait wait, Stamp site);
     std::vector<uint32_t> lanes_of(uint32_t warp) const;
     void on_scheduler(std::function<void()> work);
@@ -132,16 +266,25 @@ private:
     Options options_;
     Module::Entry entry_;
     Random random_;
-    unsigned char* shared_memory_ = nullptr;
+    unsigned num_blocks_together_ = 1;        // in a cluster
+    unsigned char* shared_memory_ = nullptr;  // windows of all blocks of the cluster
     std::vector<Memory> memories_;
-    std::vector<uint32_t> block_order_;  // empty: as they come
+    std::vector<NearMemory> near_shared_;
+    std::vector<uint32_t> cluster_order_;  // empty: as they come
     std::vector<Thread> threads_;
     std::vector<Warp> warps_;
-    NamedBarrier named_[16];
-    uint32_t current_block_ = 0, last_clock_ = 1;
-    unsigned num_ready_ = 0, num_at_barrier_ = 0, num_gone_ = 0;
+    std::vector<Block> blocks_;
+    std::map<uintptr_t, TransactionBarrier> barriers_;
+    AsyncOperations operations_;
+    std::map<uint32_t, std::shared_ptr<AsyncOperation>> last_wgmma_;  // by warpgroup
+    std::vector<int> registers_of_warpgroup_;                         // of a thread
+    Knowledge cluster_arrived_;
+    KnowledgePointer cluster_completed_;
+    uint32_t cluster_phase_ = 0, num_at_cluster_ = 0;
+    uint32_t current_cluster_ = 0, last_clock_ = 1;
+    unsigned num_ready_ = 0, num_gone_ = 0;
     Thread* current_ = nullptr;
-    boost::context::detail::fcontext_t scheduler_ = nullptr;
+    boost::context::detail::fcontext_t scheduler_ = nullptr, operations_fiber_ = nullptr;
     std::function<void()> work_;
     bool stopped_ = false;
     std::vector<Incident> incidents_;

@@ -8,7 +8,9 @@ namespace tw::emulator {
 
 namespace {
 
-std::string thread_text(uint32_t thread) { return fmt::format("thread ({},0,0)", thread); }
+std::string thread_text(uint32_t thread) {
+    return fmt::format("thread ({},0,0)", thread % machine->threads_per_block());
+}
 
 }  // namespace
 
@@ -18,6 +20,11 @@ std::string call_text(Wait wait, int barrier) {
         case Wait::Named: return fmt::format("barrier {}", barrier);
         case Wait::WarpBarrier: return "__syncwarp";
         case Wait::Shuffle: return "a shuffle";
+        case Wait::Transactions: return "barrier_wait";
+        case Wait::Cluster: return "cluster_wait";
+        case Wait::Warpgroup: return "an operation of its warpgroup";
+        case Wait::Registers: return "grow_registers";
+        case Wait::Matrix: return "an operation of its warp";
         case Wait::Ready:
         case Wait::Gone: break;
     }
@@ -37,31 +44,22 @@ void Machine::wake(const std::vector<uint32_t>& threads) {
 
 /// All that any of the threads has done or knows lies before what they do from now on.
 void Machine::meet(const std::vector<uint32_t>& threads) {
-    if (last_clock_ == LastClock) {
-        Incident incident = incident_of(Finding::Kind::StepLimit, current_->site);
-        incident.text = fmt::format("{} barriers of one block did not end it", last_clock_);
-        report(incident);
-    }
     auto known = std::make_shared<Knowledge>();
+    const Knowledge* last = nullptr;
+    for (uint32_t t : threads) {
+        if (threads_[t].knowledge.get() != last) known->join(*threads_[t].knowledge);
+        last = threads_[t].knowledge.get();
+    }
     if (threads.size() == threads_.size()) {
-        known->everyone = last_clock_;
+        known->writes.know_all_threads(last_clock_);
+        known->reads.know_all_threads(last_clock_);
         if (tally_) tally_->flush();
     } else {
-        auto& clocks = known->by_thread;
-        clocks.assign(threads_.size(), 0);
-        const Knowledge* last = nullptr;
-        for (uint32_t t : threads) {
-            const Knowledge* own = threads_[t].knowledge.get();
-            if (own != last)
-                for (uint32_t u = 0; u < clocks.size(); ++u) clocks[u] = std::max(clocks[u], own->of(u));
-            last = own;
-            clocks[t] = std::max(clocks[t], threads_[t].clock);
-        }
-        known->everyone = *std::min_element(clocks.begin(), clocks.end());
+        for (uint32_t t : threads) known->add(t, threads_[t].clock, num_threads());
     }
-    ++last_clock_;
+    const uint32_t clock = next_clock();
     for (uint32_t t : threads) {
-        threads_[t].clock = last_clock_;
+        threads_[t].clock = clock;
         threads_[t].knowledge = known;
     }
 }
@@ -73,18 +71,23 @@ void Machine::diverge(std::string text, Stamp site, std::vector<uint32_t> more_s
     report(incident);
 }
 
+std::vector<uint32_t> Machine::threads_of_block(uint32_t rank) const {
+    std::vector<uint32_t> all(launch_.threads);
+    std::iota(all.begin(), all.end(), rank * launch_.threads);
+    return all;
+}
+
 void Machine::sync_threads(Stamp site) {
-    if (num_gone_ > 0) {
-        auto gone = std::find_if(threads_.begin(), threads_.end(), [](auto& t) { return t.wait == Wait::Gone; });
-        diverge(fmt::format("reaches __syncthreads at {{}}, but {} has returned from the kernel",
-                            thread_text(uint32_t(gone - threads_.begin()))),
+    Block& here = block();
+    const std::vector<uint32_t> all = threads_of_block(block_of(running.thread));
+    if (here.num_gone > 0) {
+        auto gone = std::find_if(all.begin(), all.end(), [&](uint32_t t) { return threads_[t].wait == Wait::Gone; });
+        diverge(fmt::format("reaches __syncthreads at {{}}, but {} has returned from the kernel", thread_text(*gone)),
                 site, {uint32_t(site)});
     }
     wait(Wait::Block, site);
-    if (++num_at_barrier_ == threads_.size()) {
-        num_at_barrier_ = 0;
-        std::vector<uint32_t> all(threads_.size());
-        std::iota(all.begin(), all.end(), 0);
+    if (++here.num_at_barrier == all.size()) {
+        here.num_at_barrier = 0;
         meet(all);
         wake(all);
         if (tally_) tally_->count_barrier();
@@ -94,13 +97,13 @@ void Machine::sync_threads(Stamp site) {
 
 void Machine::sync_named(int id, int expected, Stamp site) {
     if (id < 0 || id > 15 || expected <= 0 || expected % 32 != 0 ||
-        unsigned(expected) > (threads_.size() + 31) / 32 * 32)
+        unsigned(expected) > (launch_.threads + 31) / 32 * 32)
         diverge(
             fmt::format("waits at barrier {} for {} threads at {{}}: barriers are 0 to 15, threads whole warps of the "
                         "block",
                         id, expected),
             site, {uint32_t(site)});
-    NamedBarrier& barrier = named_[id];
+    NamedBarrier& barrier = block().named[id];
     if (!barrier.arrived.empty() && barrier.expected != expected)
         diverge(fmt::format("waits at barrier {} for {} threads at {{}}, {} for {} at {{}}", id, expected,
                             thread_text(barrier.arrived[0]), barrier.expected),
@@ -130,9 +133,10 @@ void Machine::require_same_place(const Thread& first, Stamp site) {
     bool same_line = false;
     on_scheduler([&] { same_line = module_.locate(first.site).is_same_line(module_.locate(uint32_t(site))); });
     if (same_line) return;
-    diverge(fmt::format("is at {{}}, {} of the same warp at {{}}: the lanes of a warp shuffle and __syncwarp together",
-                        thread_text(first.state.thread.x)),
-            site, {uint32_t(site), first.site});
+    diverge(
+        fmt::format("is at {{}}, {} of the same warp at {{}}: the lanes of a warp carry out its operations together",
+                    thread_text(first.state.thread.x)),
+        site, {uint32_t(site), first.site});
 }
 
 /// Whether all lanes of the warp are here now.
@@ -144,7 +148,7 @@ bool Machine::arrive_at_warp(Wait kind, Stamp site) {
             diverge(fmt::format("waits in {} at {{}}, but {} of the same warp has returned from the kernel",
                                 call_text(kind, 0), thread_text(t)),
                     site, {uint32_t(site)});
-        if (other.wait == Wait::WarpBarrier || other.wait == Wait::Shuffle) {
+        if (is_of_warp(other.wait)) {
             require_same_place(other, site);
             break;  // those that wait agree with each other
         }
@@ -185,13 +189,14 @@ uint64_t Machine::shuffle(uint64_t value, int source_lane, Stamp site) {
 
 /// The running thread has returned from the kernel.
 void Machine::leave() {
+    require_stores_read();
     const char* text = "returns from the kernel, but {} waits in {} at {{}}";
     auto waits = [&](auto& other) {
-        bool same_warp = other.state.thread.x / 32 == running.warp;
-        return other.wait == Wait::Block ||
-               (same_warp && (other.wait == Wait::WarpBarrier || other.wait == Wait::Shuffle));
+        const bool same_warp = uint32_t(&other - threads_.data()) / 32 == running.warp;
+        const bool same_block = other.state.cluster_rank == current_->state.cluster_rank;
+        return (other.wait == Wait::Block && same_block) || (same_warp && is_of_warp(other.wait));
     };
-    if (num_at_barrier_ > 0 || warps_[running.warp].arrived > 0) {
+    if (block().num_at_barrier > 0 || warps_[running.warp].arrived > 0) {
         auto other = std::find_if(threads_.begin(), threads_.end(), waits);
         if (other != threads_.end())
             diverge(fmt::format(fmt::runtime(text), thread_text(other->state.thread.x), call_text(other->wait, 0)), 0,
@@ -199,12 +204,21 @@ void Machine::leave() {
     }
     wait(Wait::Gone, 0);
     ++num_gone_;
+    if (++block().num_gone == launch_.threads) require_no_remote_use();
 }
 
 /// Atomics are where the order of threads shows: now and then another one comes first. Also lets spinning threads see
 /// what they wait for.
 void Machine::perhaps_let_others_run() {
     if (random_.next() % 4 == 0) switch_to_scheduler();
+}
+
+/// "for phase 1 of the barrier at byte 512 of shared memory, which is in phase 1: 1 of 2 arrivals and ..."
+std::string Machine::waiting_text(const Thread& thread) const {
+    const TransactionBarrier& barrier = barriers_.at(thread.barrier_address);
+    return fmt::format("for phase {} of {}, whose phase {} has {} of {} arrivals and {} bytes to come",
+                       thread.barrier_phase, barrier_text(thread.barrier_address), barrier.phase,
+                       barrier.count - barrier.pending, barrier.count, barrier.bytes);
 }
 
 /// "3 threads wait in __syncthreads at {}, first thread (0,0,0); ..." of those that nobody will wake.
@@ -218,7 +232,8 @@ void Machine::name_waiting_threads(Incident& incident) const {
         if (thread.wait == Wait::Gone) continue;
         auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
             return group.first->wait == thread.wait && group.first->site == thread.site &&
-                   group.first->barrier == thread.barrier;
+                   group.first->barrier == thread.barrier && group.first->barrier_address == thread.barrier_address &&
+                   group.first->barrier_phase == thread.barrier_phase;
         });
         if (same == groups.end())
             groups.push_back({&thread, 1});
@@ -227,11 +242,12 @@ void Machine::name_waiting_threads(Incident& incident) const {
     }
     for (const Group& group : groups) {
         const Thread& first = *group.first;
-        bool in_warp = first.wait == Wait::WarpBarrier || first.wait == Wait::Shuffle;
-        if (in_warp) incident.kind = Finding::Kind::Divergence;
+        if (is_of_warp(first.wait)) incident.kind = Finding::Kind::Divergence;
         std::string others = group.count == 1 ? "waits" : fmt::format("and {} more wait", group.count - 1);
-        std::string expected =
-            first.wait == Wait::Named ? fmt::format(" ({} threads)", named_[first.barrier].expected) : "";
+        std::string expected;
+        if (first.wait == Wait::Named)
+            expected = fmt::format(" ({} threads)", blocks_[first.state.cluster_rank].named[first.barrier].expected);
+        if (first.wait == Wait::Transactions) expected = " " + waiting_text(first);
         incident.text +=
             fmt::format("{}{} {} in {}{} at {{}}", incident.text.empty() ? "" : "; ", thread_text(first.state.thread.x),
                         others, call_text(first.wait, first.barrier), expected);

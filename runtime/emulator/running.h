@@ -1,6 +1,7 @@
 // The running thread as the checks of its accesses see it, and the checks' fast path.
 #pragma once
 #include "runtime/emulator/history.h"
+#include "runtime/emulator/knowledge.h"
 
 namespace tw::emulator {
 
@@ -28,10 +29,12 @@ struct NearMemory {
 
 struct Running {
     Stamp stamp = 0;      // of accesses now, without the site
-    Stamp ordered = 0;    // stamps of this block that are less lie before this thread
-    Cell::Blocks blocks;  // of cells that only this block has touched
-    uint32_t thread = 0, clock = 0, warp = 0, lane = 0;
-    uint32_t num_warps = 1;
+    Stamp ordered = 0;    // stamps of this cluster that are less lie before this thread
+    Cell::Blocks blocks;  // of cells that only this cluster has touched
+    uint32_t thread = 0;  // in its cluster, or the slot of an asynchronous operation
+    uint32_t clock = 0, warp = 0, lane = 0;
+    uint32_t num_warps = 1;      // of the cluster
+    bool has_registers = false;  // that wgmma knows
     const Knowledge* knowledge = nullptr;
     int64_t steps_left = 0;     // until limits are looked at
     uintptr_t code = 0;         // where the module's code begins; sites are distances from here
@@ -41,6 +44,8 @@ struct Running {
 
 /// One launch runs at a time in a process. Hidden: reached without the global offset table.
 extern Running running __attribute__((visibility("hidden")));
+
+inline bool is_own_stack(uintptr_t address) { return address - running.stack < StackBytes; }
 
 inline Stamp site_at(const void* caller) { return (reinterpret_cast<uintptr_t>(caller) - running.code) & SiteMask; }
 
@@ -54,6 +59,7 @@ inline bool read_at_a_glance(const NearMemory::Level& level, size_t index, Stamp
     }
     if (cell.read >> ThreadShift == running.stamp >> ThreadShift) return true;  // noted already
     if (!(cell.read & Several) || clock_of(cell.read) != running.clock) return false;
+    if (!(cell.readers >> running.warp % 64 & 1)) return false;
     ReaderRow& row = level.rows[running.warp * level.count + index];
     if (row.clock != running.clock) {
         if (row.clock != 0) return false;
@@ -75,6 +81,12 @@ inline bool write_at_a_glance(const NearMemory::Level& level, size_t index, Stam
 /// The whole check of an access of `bytes` bytes at an address that may be anywhere. Does not return from a finding
 /// that stops the launch.
 void check_access(uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
+
+/// Likewise of bytes in a row, which need not be aligned.
+void check_run(uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
+
+/// Only whether the access may go there at all, and is aligned if it must be.
+void check_bounds(Memory& memory, uintptr_t address, size_t bytes, AccessKind kind, Stamp site, bool aligned = true);
 
 /// Likewise of 1, 2 or 4 bytes of a tracked memory, aligned to their size.
 void check_part(Memory& memory, size_t offset, size_t bytes, AccessKind kind, Stamp site);

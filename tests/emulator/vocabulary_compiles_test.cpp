@@ -15,10 +15,15 @@ namespace {
 std::string use_of_everything() {
     std::set<std::string> names;
     for (const std::string& name : device::vocabulary()) names.insert(name);
+    names.insert("wgmma_m64n8k16_bf16");
     return device::vocabulary_text(names) + R"(
-struct Shared { float a[64]; };
+struct Shared {
+    alignas(1024) float a[64];
+    tw::Barrier barrier;
+};
 
-extern "C" __global__ void __launch_bounds__(128) use(const tw::bf16* x, float* y, double* d, int* i, long long* l, unsigned* u) {
+extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, float* y, double* d, int* i, long long* l, unsigned* u,
+                                                         const __grid_constant__ tw::TensorMap map) {
     Shared& shared = tw::shared_memory<Shared>();
     tw::bf16 h[8];
     float f[4];
@@ -30,6 +35,28 @@ extern "C" __global__ void __launch_bounds__(128) use(const tw::bf16* x, float* 
     tw::copy_async_or_zero<4>(&shared.a[8], y + 8, y[0] > 0);
     tw::commit_copies();
     tw::wait_copies<0>();
+    tw::ldmatrix<4>(h, reinterpret_cast<tw::bf16*>(shared.a));
+    tw::ldmatrix_trans<2>(h, reinterpret_cast<tw::bf16*>(shared.a));
+    tw::ldmatrix<1>(f, shared.a);
+    tw::f16 half[8] = {};
+    signed char s[16] = {};
+    tw::mma_m16n8k16(f, h, h);
+    tw::mma_m16n8k16(f, half, half);
+    tw::mma_m16n8k8(f, h, h);
+    tw::mma_m16n8k8(f, half, half);
+    tw::mma_m16n8k8(f, f, f);
+    tw::mma_m16n8k32(i, s, s);
+#if defined(TW_EMULATED) || __CUDA_ARCH__ >= 890
+    tw::e4m3 e4[16] = {};
+    tw::e5m2 e5[16] = {};
+    tw::mma_m16n8k32(f, e4, e4);
+    tw::mma_m16n8k32(f, e4, e5);
+    tw::mma_m16n8k32(f, e5, e4);
+    tw::mma_m16n8k32(f, e5, e5);
+    tw::stmatrix<4>(reinterpret_cast<tw::bf16*>(shared.a), h);
+    tw::stmatrix_trans<2>(reinterpret_cast<tw::bf16*>(shared.a), h);
+    tw::stmatrix<1>(shared.a, f);
+#endif
     __syncthreads();
     tw::load<4>(f, shared.a);
     f[0] += tw::to_f32(h[0]) + tw::to_f32(tw::to_f16(f[1])) + tw::to_f32(tw::to_bf16(f[2])) + tw::to_f32(tw::to_e4m3(f[2]));
@@ -66,6 +93,56 @@ extern "C" __global__ void __launch_bounds__(128) use(const tw::bf16* x, float* 
     tw::atomic_max(u, 1u);
     tw::atomic_max(l, 1ll);
     tw::store<4>(y, f);
+#if defined(TW_EMULATED) || __CUDA_ARCH__ >= 900
+    tw::barrier_init(shared.barrier, 1);
+    tw::fence_barrier_init();
+    tw::cluster_arrive();
+    tw::cluster_wait();
+    tw::barrier_arrive(shared.barrier);
+    tw::barrier_arrive_at(shared.barrier, tw::cluster_rank());
+    tw::barrier_expect(shared.barrier, 16);
+    tw::tma_load<1>(shared.a, map, 0, shared.barrier);
+    tw::tma_load<2>(shared.a, map, 0, 0, shared.barrier);
+    tw::tma_load<3>(shared.a, map, 0, 0, 0, shared.barrier);
+    tw::tma_load<4>(shared.a, map, 0, 0, 0, 0, shared.barrier);
+    tw::tma_load<5>(shared.a, map, 0, 0, 0, 0, 0, shared.barrier);
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ < 1200
+    tw::tma_load_multicast<1>(shared.a, map, 0, shared.barrier, 3);
+    tw::tma_load_multicast<2>(shared.a, map, 0, 0, shared.barrier, 3);
+    tw::tma_load_multicast<3>(shared.a, map, 0, 0, 0, shared.barrier, 3);
+    tw::tma_load_multicast<4>(shared.a, map, 0, 0, 0, 0, shared.barrier, 3);
+    tw::tma_load_multicast<5>(shared.a, map, 0, 0, 0, 0, 0, shared.barrier, 3);
+#endif
+    tw::fence_async_proxy();
+    tw::tma_store<1>(map, 0, shared.a);
+    tw::tma_store<2>(map, 0, 0, shared.a);
+    tw::tma_store<3>(map, 0, 0, 0, shared.a);
+    tw::tma_store<4>(map, 0, 0, 0, 0, shared.a);
+    tw::tma_store<5>(map, 0, 0, 0, 0, 0, shared.a);
+    tw::tma_reduce_add<1>(map, 0, shared.a);
+    tw::tma_reduce_add<2>(map, 0, 0, shared.a);
+    tw::tma_reduce_add<3>(map, 0, 0, 0, shared.a);
+    tw::tma_reduce_add<4>(map, 0, 0, 0, 0, shared.a);
+    tw::tma_reduce_add<5>(map, 0, 0, 0, 0, 0, shared.a);
+    tw::commit_stores();
+    tw::wait_stores_read<0>();
+    tw::wait_stores<0>();
+    tw::barrier_wait(shared.barrier, 0);
+    y[5] = *tw::peer_shared(&shared.a[0], 0);
+    if (tw::elect_one()) y[6] = 1.0f;
+#endif
+#if defined(TW_EMULATED) || __CUDA_ARCH__ == 900
+    tw::shrink_registers<40>();
+    tw::grow_registers<48>();
+    const unsigned long long descriptor = tw::matrix_descriptor(shared.a, 128, 16, 1024);
+    tw::keep(f);
+    tw::wgmma_fence();
+    tw::wgmma_m64n8k16_bf16(f, descriptor, descriptor, false);
+    tw::wgmma_commit();
+    tw::wgmma_wait<0>();
+    tw::keep(f);
+    y[7] = f[0];
+#endif
 }
 )";
 }

@@ -1,0 +1,262 @@
+//: TensorMap
+/// Describes a tensor in global memory and the boxes of it that are copied; encoded by the host.
+struct alignas(64) TensorMap {
+    char opaque[128];
+};
+
+//: tma_load_1d needs TensorMap Barrier shared_address
+/// Starts to copy a box of the tensor, whose first element has these coordinates, the innermost first, to shared
+/// memory. What lies outside comes as zeros. Its bytes count at the barrier when they have come.
+template <int rank = 1>
+__device__ inline void tma_load(void* to, const TensorMap& map, int x, Barrier& barrier) {
+    static_assert(rank == 1, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2}], [%3];"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(shared_address(&barrier))
+        : "memory");
+}
+
+//: tma_load_2d needs TensorMap Barrier shared_address
+template <int rank = 2>
+__device__ inline void tma_load(void* to, const TensorMap& map, int x, int y, Barrier& barrier) {
+    static_assert(rank == 2, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(shared_address(&barrier))
+        : "memory");
+}
+
+//: tma_load_3d needs TensorMap Barrier shared_address
+template <int rank = 3>
+__device__ inline void tma_load(void* to, const TensorMap& map, int x, int y, int z, Barrier& barrier) {
+    static_assert(rank == 3, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
+        "[%5];"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(&barrier))
+        : "memory");
+}
+
+//: tma_load_4d needs TensorMap Barrier shared_address
+template <int rank = 4>
+__device__ inline void tma_load(void* to, const TensorMap& map, int x, int y, int z, int u, Barrier& barrier) {
+    static_assert(rank == 4, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+        "%5}], [%6];"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(shared_address(&barrier))
+        : "memory");
+}
+
+//: tma_load_5d needs TensorMap Barrier shared_address
+template <int rank = 5>
+__device__ inline void tma_load(void* to, const TensorMap& map, int x, int y, int z, int u, int v, Barrier& barrier) {
+    static_assert(rank == 5, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, "
+        "%6}], [%7];"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v), "r"(shared_address(&barrier))
+        : "memory");
+}
+
+//: tma_load common needs tma_load_1d tma_load_2d tma_load_3d tma_load_4d tma_load_5d
+
+//: tma_load_multicast_1d needs TensorMap Barrier shared_address
+/// Likewise to the same place of all blocks of the cluster in this set of ranks; each counts them at its own barrier.
+template <int rank = 1>
+__device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x, Barrier& barrier,
+                                          unsigned short ranks) {
+    static_assert(rank == 1, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+        "[%1, {%2}], [%3], %4;"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(shared_address(&barrier)), "h"(ranks)
+        : "memory");
+}
+
+//: tma_load_multicast_2d needs TensorMap Barrier shared_address
+template <int rank = 2>
+__device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x, int y, Barrier& barrier,
+                                          unsigned short ranks) {
+    static_assert(rank == 2, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+        "[%1, {%2, %3}], [%4], %5;"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(shared_address(&barrier)), "h"(ranks)
+        : "memory");
+}
+
+//: tma_load_multicast_3d needs TensorMap Barrier shared_address
+template <int rank = 3>
+__device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x, int y, int z, Barrier& barrier,
+                                          unsigned short ranks) {
+    static_assert(rank == 3, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+        "[%1, {%2, %3, %4}], [%5], %6;"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(&barrier)), "h"(ranks)
+        : "memory");
+}
+
+//: tma_load_multicast_4d needs TensorMap Barrier shared_address
+template <int rank = 4>
+__device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x, int y, int z, int u, Barrier& barrier,
+                                          unsigned short ranks) {
+    static_assert(rank == 4, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+        "[%1, {%2, %3, %4, %5}], [%6], %7;"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(shared_address(&barrier)), "h"(ranks)
+        : "memory");
+}
+
+//: tma_load_multicast_5d needs TensorMap Barrier shared_address
+template <int rank = 5>
+__device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x, int y, int z, int u, int v,
+                                          Barrier& barrier, unsigned short ranks) {
+    static_assert(rank == 5, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+        "[%1, {%2, %3, %4, %5, %6}], [%7], %8;"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v), "r"(shared_address(&barrier)),
+          "h"(ranks)
+        : "memory");
+}
+
+//: tma_load_multicast common needs tma_load_multicast_1d tma_load_multicast_2d tma_load_multicast_3d tma_load_multicast_4d tma_load_multicast_5d
+
+//: tma_store_1d needs TensorMap shared_address
+/// Starts to copy from shared memory to a box of the tensor. What lies outside is left out.
+template <int rank = 1>
+__device__ inline void tma_store(const TensorMap& map, int x, const void* from) {
+    static_assert(rank == 1, "as many coordinates as dimensions");
+    asm volatile("cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%0, {%1}], [%2];"
+                 :
+                 : "l"(&map), "r"(x), "r"(shared_address(from))
+                 : "memory");
+}
+
+//: tma_store_2d needs TensorMap shared_address
+template <int rank = 2>
+__device__ inline void tma_store(const TensorMap& map, int x, int y, const void* from) {
+    static_assert(rank == 2, "as many coordinates as dimensions");
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];"
+                 :
+                 : "l"(&map), "r"(x), "r"(y), "r"(shared_address(from))
+                 : "memory");
+}
+
+//: tma_store_3d needs TensorMap shared_address
+template <int rank = 3>
+__device__ inline void tma_store(const TensorMap& map, int x, int y, int z, const void* from) {
+    static_assert(rank == 3, "as many coordinates as dimensions");
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];"
+                 :
+                 : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(from))
+                 : "memory");
+}
+
+//: tma_store_4d needs TensorMap shared_address
+template <int rank = 4>
+__device__ inline void tma_store(const TensorMap& map, int x, int y, int z, int u, const void* from) {
+    static_assert(rank == 4, "as many coordinates as dimensions");
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];"
+                 :
+                 : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(shared_address(from))
+                 : "memory");
+}
+
+//: tma_store_5d needs TensorMap shared_address
+template <int rank = 5>
+__device__ inline void tma_store(const TensorMap& map, int x, int y, int z, int u, int v, const void* from) {
+    static_assert(rank == 5, "as many coordinates as dimensions");
+    asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];"
+                 :
+                 : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v), "r"(shared_address(from))
+                 : "memory");
+}
+
+//: tma_store common needs tma_store_1d tma_store_2d tma_store_3d tma_store_4d tma_store_5d
+
+//: tma_reduce_add_1d needs TensorMap shared_address
+/// Likewise adds to the tensor, element by element.
+template <int rank = 1>
+__device__ inline void tma_reduce_add(const TensorMap& map, int x, const void* from) {
+    static_assert(rank == 1, "as many coordinates as dimensions");
+    asm volatile("cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.tile.bulk_group [%0, {%1}], [%2];"
+                 :
+                 : "l"(&map), "r"(x), "r"(shared_address(from))
+                 : "memory");
+}
+
+//: tma_reduce_add_2d needs TensorMap shared_address
+template <int rank = 2>
+__device__ inline void tma_reduce_add(const TensorMap& map, int x, int y, const void* from) {
+    static_assert(rank == 2, "as many coordinates as dimensions");
+    asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];"
+                 :
+                 : "l"(&map), "r"(x), "r"(y), "r"(shared_address(from))
+                 : "memory");
+}
+
+//: tma_reduce_add_3d needs TensorMap shared_address
+template <int rank = 3>
+__device__ inline void tma_reduce_add(const TensorMap& map, int x, int y, int z, const void* from) {
+    static_assert(rank == 3, "as many coordinates as dimensions");
+    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3}], [%4];"
+                 :
+                 : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(from))
+                 : "memory");
+}
+
+//: tma_reduce_add_4d needs TensorMap shared_address
+template <int rank = 4>
+__device__ inline void tma_reduce_add(const TensorMap& map, int x, int y, int z, int u, const void* from) {
+    static_assert(rank == 4, "as many coordinates as dimensions");
+    asm volatile("cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];"
+                 :
+                 : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(shared_address(from))
+                 : "memory");
+}
+
+//: tma_reduce_add_5d needs TensorMap shared_address
+template <int rank = 5>
+__device__ inline void tma_reduce_add(const TensorMap& map, int x, int y, int z, int u, int v, const void* from) {
+    static_assert(rank == 5, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];"
+        :
+        : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v), "r"(shared_address(from))
+        : "memory");
+}
+
+//: tma_reduce_add common needs tma_reduce_add_1d tma_reduce_add_2d tma_reduce_add_3d tma_reduce_add_4d
+//: tma_reduce_add_5d
+
+//: commit_stores
+/// The thread's tma_store and tma_reduce_add since the last commit form a group.
+__device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+//: wait_stores_read
+/// Until all but the last `pending` groups have read their shared memory, which may then be overwritten.
+template <int pending>
+__device__ inline void wait_stores_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(pending) : "memory");
+}
+
+//: wait_stores
+/// Until all but the last `pending` groups have ended.
+template <int pending>
+__device__ inline void wait_stores() {
+    asm volatile("cp.async.bulk.wait_group %0;" : : "n"(pending) : "memory");
+}

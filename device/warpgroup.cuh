@@ -1,0 +1,61 @@
+//: wgmma_fence
+/// Before the first wgmma, and between other uses of its registers and the next one.
+__device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+//: wgmma_commit
+/// The warpgroup's wgmma since the last commit form a group.
+__device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+//: wgmma_wait
+/// Until at most the last `pending` groups are under way; registers and shared memory of the others are free.
+template <int pending>
+__device__ inline void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(pending) : "memory");
+}
+
+//: keep
+/// The compiler moves no use of these registers across.
+template <int N>
+__device__ inline void keep(float (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i]) : : "memory");
+}
+template <int N>
+__device__ inline void keep(int (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) asm volatile("" : "+r"(d[i]) : : "memory");
+}
+
+//: matrix_descriptor needs shared_address
+/// Where wgmma finds an operand: its first byte, the bytes of a swizzle's line (128, 64, 32, or 0: none), and the two
+/// distances in bytes that it steps by.
+__device__ inline unsigned long long matrix_descriptor(const void* shared, int swizzle, int leading_bytes,
+                                                       int stride_bytes) {
+    const unsigned long long code = swizzle == 128 ? 1 : swizzle == 64 ? 2 : swizzle == 32 ? 3 : 0;
+    return (shared_address(shared) & 0x3ffff) >> 4 | (unsigned long long)(leading_bytes >> 4) << 16 |
+           (unsigned long long)(stride_bytes >> 4) << 32 | code << 62;
+}
+
+//: shrink_registers
+/// By a whole warpgroup: it keeps this many registers a thread, a multiple of 8 from 24 to 256.
+template <int registers>
+__device__ inline void shrink_registers() {
+    static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(registers));
+}
+
+//: grow_registers
+/// Likewise; waits until others have given up enough.
+template <int registers>
+__device__ inline void grow_registers() {
+    static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(registers));
+}
+
+//: elect_one
+/// True in one lane of the warp, always the same one.
+__device__ inline bool elect_one() {
+    unsigned elected;
+    asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(elected));
+    return elected;
+}

@@ -1,0 +1,156 @@
+#include "runtime/emulator/barriers.h"
+
+#include "runtime/emulator/fiber_stacks.h"
+#include "runtime/emulator/machine.h"
+
+namespace tw::emulator {
+namespace {
+
+uintptr_t address_of(const void* memory) { return reinterpret_cast<uintptr_t>(memory); }
+
+constexpr size_t BarrierBytes = 8;
+
+}  // namespace
+
+std::string Machine::barrier_text(uintptr_t address) const {
+    return fmt::format("the barrier at byte {} of shared memory", (address - memories_[0].base) % SharedWindow);
+}
+
+/// The thread may use it: it exists, and its beginning lies before.
+TransactionBarrier& Machine::barrier_at(uintptr_t address, const char* verb, Stamp site) {
+    auto found = barriers_.find(address);
+    if (found == barriers_.end())
+        misuse(address - memories_[0].base < num_blocks_together_ * SharedWindow
+                   ? fmt::format("{} {}, where barrier_init has made none", verb, barrier_text(address))
+                   : fmt::format("{} a barrier that is not in shared memory", verb),
+               site);
+    if (options_.check) check_access(address, BarrierBytes, AccessKind::Atomic, site);
+    return found->second;
+}
+
+void Machine::barrier_init(void* barrier, int arrivals, Stamp site) {
+    const uintptr_t address = address_of(barrier);
+    if (arrivals < 1 || arrivals > MaxArrivals)
+        misuse(fmt::format("makes a barrier for {} arrivals; it takes 1 to {}", arrivals, MaxArrivals), site);
+    if (address - memories_[0].base >= num_blocks_together_ * SharedWindow)
+        misuse("makes a barrier that is not in shared memory", site);
+    if (barriers_.contains(address)) misuse(fmt::format("makes {} again", barrier_text(address)), site);
+    access(barrier, BarrierBytes, AccessKind::Write, site);
+    barriers_[address] = {.count = arrivals, .pending = arrivals, .initialised_by = running.thread};
+}
+
+void Machine::fence_barrier_init() {
+    for (auto& [address, barrier] : barriers_)
+        if (barrier.initialised_by == running.thread) barrier.fenced = true;
+}
+
+void Machine::require_fenced(uintptr_t address, Stamp site) {
+    if (!barriers_.at(address).fenced)
+        misuse(fmt::format("uses {} for what other proxies or blocks do, but nobody has called fence_barrier_init "
+                           "after its barrier_init",
+                           barrier_text(address)),
+               site);
+}
+
+void Machine::complete_phase_if_done(uintptr_t address, TransactionBarrier& barrier) {
+    if (barrier.pending > 0 || barrier.bytes != 0) return;
+    ++barrier.phase;
+    barrier.pending = barrier.count;
+    barrier.completed = std::make_shared<const Knowledge>(std::exchange(barrier.arrived, {}));
+    if (tally_) tally_->count_barrier();
+    for (uint32_t t = 0; t < num_threads(); ++t) {
+        Thread& thread = threads_[t];
+        if (thread.wait != Wait::Transactions || thread.barrier_address != address) continue;
+        auto known = std::make_shared<Knowledge>(*barrier.completed);
+        known->join(*thread.knowledge);
+        thread.knowledge = std::move(known);
+        wake({t});
+    }
+}
+
+void Machine::arrive(uintptr_t address, TransactionBarrier& barrier, Stamp site) {
+    if (barrier.pending == 0)
+        misuse(fmt::format("arrives at {}, at which all {} of phase {} have arrived and {} bytes are to come",
+                           barrier_text(address), barrier.count, barrier.phase, barrier.bytes),
+               site);
+    --barrier.pending;
+    complete_phase_if_done(address, barrier);
+}
+
+void Machine::barrier_arrive(void* barrier, int rank, Stamp site) {
+    uintptr_t address = address_of(barrier);
+    if (rank >= 0) address = address_of(peer_shared(barrier, unsigned(rank), site));
+    TransactionBarrier& there = barrier_at(address, "arrives at", site);
+    const uint32_t clock = current_->clock;
+    auto known = release();
+    if (rank >= 0) {
+        // Relaxed, so that nothing has to be written back: says only that reads are over, and copies that it has seen.
+        if (unsigned(rank) != current_->state.cluster_rank) {
+            require_fenced(address, site);
+            note_remote_use(unsigned(rank), running.thread, clock, site);
+        }
+        there.arrived.reads.join(known->reads);
+        there.arrived.writes.join_agents(known->writes);
+    } else {
+        there.arrived.join(*known);
+    }
+    arrive(address, there, site);
+    perhaps_let_others_run();
+}
+
+void Machine::barrier_expect(void* barrier, unsigned bytes, Stamp site) {
+    const uintptr_t address = address_of(barrier);
+    TransactionBarrier& there = barrier_at(address, "expects bytes at", site);
+    there.bytes += bytes;
+    require_byte_count(address, there, site);
+    there.arrived.join(*release());
+    arrive(address, there, site);
+    perhaps_let_others_run();
+}
+
+void Machine::require_byte_count(uintptr_t address, const TransactionBarrier& barrier, Stamp site) {
+    if (barrier.bytes > MaxBytes || barrier.bytes < -MaxBytes)
+        misuse(fmt::format("leaves {} bytes to come at {}; a barrier counts to {}", barrier.bytes,
+                           barrier_text(address), MaxBytes),
+               site);
+}
+
+/// By an asynchronous operation, whose accesses are now to be seen by who waits.
+void Machine::complete_bytes(uintptr_t address, int64_t bytes) {
+    TransactionBarrier& barrier = barriers_.at(address);
+    const AsyncOperation& operation = *operations_.in_slot(running.thread);
+    const uint32_t rank = uint32_t((address - memories_[0].base) / SharedWindow);
+    if (rank != block_of(operation.issuer)) note_remote_use(rank, operation.slot, operation.clock, operation.site);
+    barrier.bytes -= bytes;
+    require_byte_count(address, barrier, operation.site);
+    barrier.arrived.add(operation.slot, operation.clock, num_threads());
+    barrier.arrived.reads.join(operation.knowledge->reads);  // what lay before it was over when it wrote
+    complete_phase_if_done(address, barrier);
+}
+
+void Machine::barrier_wait(void* barrier, unsigned phase, Stamp site) {
+    const uintptr_t address = address_of(barrier);
+    TransactionBarrier& there = barrier_at(address, "waits at", site);
+    if (phase > 1)
+        misuse(fmt::format("waits for phase {} of {}; the parity is 0 or 1", phase, barrier_text(address)), site);
+    if (!there.is_complete(phase)) {
+        current_->barrier_address = address;
+        current_->barrier_phase = phase;
+        wait(Wait::Transactions, site);
+        switch_to_scheduler();
+        return;
+    }
+    if (there.completed) learn(std::make_shared<Knowledge>(*there.completed));
+    perhaps_let_others_run();
+}
+
+void Machine::fence_async_proxy() {
+    auto known = std::make_shared<Knowledge>(*current_->knowledge);
+    known->writes.set(running.thread, current_->clock, num_threads());
+    known->reads.set(running.thread, current_->clock, num_threads());
+    known->fenced.join(known->writes);
+    current_->knowledge = std::move(known);
+    advance_clock();
+}
+
+}  // namespace tw::emulator

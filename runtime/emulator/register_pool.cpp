@@ -1,0 +1,63 @@
+// Registers that warpgroups pass on to each other (setmaxnreg), and the lane that a warp elects.
+#include <algorithm>
+
+#include "runtime/emulator/machine.h"
+
+namespace tw::emulator {
+namespace {
+
+constexpr int RegistersOfBlock = 65536, MaxRegisters = 255, WarpgroupThreads = 128;
+
+/// As many as ptxas gives each thread under __launch_bounds__(threads, 1).
+int registers_at_entry(unsigned threads) { return std::min(MaxRegisters, RegistersOfBlock / int(threads)) / 8 * 8; }
+
+}  // namespace
+
+void Machine::begin_registers() {
+    const int entry = registers_at_entry(launch_.threads);
+    registers_of_warpgroup_.assign((num_threads() + WarpgroupThreads - 1) / WarpgroupThreads, entry);
+    for (Block& block : blocks_) block.free_registers = 0;  // the pool is what the threads had
+}
+
+void Machine::set_registers(int count, bool grows, Stamp site) {
+    current_->registers_wanted = count;
+    const char* name = grows ? "grow_registers" : "shrink_registers";
+    int& own = registers_of_warpgroup_[running.thread / WarpgroupThreads];
+    if (grows ? count < own : count > own)
+        misuse(fmt::format("calls {}<{}> with {} registers; under __launch_bounds__({}) a kernel begins with {}", name,
+                           count, own, launch_.threads, registers_at_entry(launch_.threads)),
+               site);
+    if (arrive_at_warpgroup(name, site)) {
+        std::vector<uint32_t> all(WarpgroupThreads);
+        for (uint32_t i = 0; i < WarpgroupThreads; ++i)
+            all[i] = running.thread / WarpgroupThreads * WarpgroupThreads + i;
+        for (uint32_t t : all) threads_[t].wait = Wait::Registers;
+        give_registers();
+    }
+    switch_to_scheduler();
+}
+
+/// To the warpgroups that wait for them, while there are enough.
+void Machine::give_registers() {
+    for (uint32_t first = 0; first + WarpgroupThreads <= num_threads(); first += WarpgroupThreads) {
+        if (threads_[first].wait != Wait::Registers) continue;
+        int& own = registers_of_warpgroup_[first / WarpgroupThreads];
+        int& free = blocks_[block_of(first)].free_registers;
+        const int more = (threads_[first].registers_wanted - own) * WarpgroupThreads;
+        if (more > free) continue;
+        free -= more;
+        own = threads_[first].registers_wanted;
+        std::vector<uint32_t> all(WarpgroupThreads);
+        for (uint32_t i = 0; i < WarpgroupThreads; ++i) all[i] = first + i;
+        wake(all);
+        if (more < 0) return give_registers();
+    }
+}
+
+/// Any lane, but always the same: a kernel that counts on the first one is wrong.
+bool Machine::elect_one(Stamp site) {
+    converge(site);
+    return running.lane == (options_.seed * 7 + running.warp * 5) % warps_[running.warp].lanes;
+}
+
+}  // namespace tw::emulator

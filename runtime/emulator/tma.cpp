@@ -1,0 +1,258 @@
+// Bulk copies of boxes between global and shared memory, as agents that take their time.
+#include <cstring>
+
+#include "runtime/emulator/fiber_stacks.h"
+#include "runtime/emulator/machine.h"
+#include "runtime/emulator/reduce_add.h"
+#include "runtime/emulator/swizzle.h"
+#include "runtime/emulator/tensor_map_bits.h"
+
+namespace tw::emulator {
+
+constexpr uint64_t UnitBytes = 16;
+
+/// A box of a tensor, unit by unit of 16 bytes as they lie in shared memory without swizzle.
+class Box {
+public:
+    Box(const TensorMapBits& map, const int* coordinates, uintptr_t shared) : map_(map), shared_(shared) {
+        std::copy(coordinates, coordinates + map.rank, coordinates_);
+        num_units_ = row_bytes() / UnitBytes;
+        for (int d = 1; d < map.rank; ++d) num_units_ *= map.box[d];
+    }
+
+    uint64_t num_units() const { return num_units_; }
+    int64_t bytes() const { return int64_t(num_units_ * UnitBytes); }
+    TensorElement element() const { return map_.element; }
+
+    unsigned char* in_shared(uint64_t unit) const {
+        return reinterpret_cast<unsigned char*>(swizzled(shared_ + unit * UnitBytes, map_.swizzle_span));
+    }
+
+    /// The part of a unit that is inside of the tensor.
+    struct Part {
+        unsigned char* global = nullptr;
+        size_t offset = 0, bytes = 0;  // in the unit
+    };
+    Part in_global(uint64_t unit) const {
+        const int64_t size = bytes_of(map_.element), units_per_row = int64_t(row_bytes() / UnitBytes);
+        uint64_t row = unit / uint64_t(units_per_row), address = map_.base;
+        for (int d = 1; d < map_.rank; ++d) {
+            const int64_t at = coordinates_[d] + int64_t(row % map_.box[d]);
+            row /= map_.box[d];
+            if (at < 0 || uint64_t(at) >= map_.sizes[d]) return {};
+            address += uint64_t(at) * map_.strides[d - 1];
+        }
+        const int64_t begin = coordinates_[0] * size + int64_t(unit) % units_per_row * int64_t(UnitBytes);
+        const int64_t first = std::max<int64_t>(begin, 0);
+        const int64_t last = std::min<int64_t>(begin + int64_t(UnitBytes), int64_t(map_.sizes[0]) * size);
+        if (first >= last) return {};
+        return {reinterpret_cast<unsigned char*>(address) + first, size_t(first - begin), size_t(last - first)};
+    }
+
+private:
+    uint64_t row_bytes() const { return uint64_t(map_.box[0]) * bytes_of(map_.element); }
+
+    TensorMapBits map_;
+    uintptr_t shared_;
+    int64_t coordinates_[5] = {};
+    uint64_t num_units_ = 0;
+};
+
+namespace {
+
+void check(const void* memory, size_t bytes, AccessKind kind, Stamp site) {
+    if (machine->options().check) check_run(reinterpret_cast<uintptr_t>(memory), bytes, kind, site);
+}
+
+/// All units in some order: from anywhere, forwards or backwards.
+class Order {
+public:
+    Order(uint64_t count, Random& random) : count_(count), first_(random.below(count)), backwards_(random.next() & 1) {}
+    bool at_end() const { return next_ == count_; }
+    uint64_t next() {
+        const uint64_t i = next_++;
+        return (first_ + (backwards_ ? count_ - i : i)) % count_;
+    }
+    uint64_t some(Random& random) const { return random.next() % 2 ? count_ : 1 + random.below(count_); }
+
+private:
+    uint64_t count_, first_, next_ = 0;
+    bool backwards_;
+};
+
+class TmaLoad final : public AsyncOperation {
+public:
+    TmaLoad(const Box& box, uintptr_t barrier, Random& random)
+        : AsyncOperation("tma_load"), box_(box), barrier_(barrier), order_(box.num_units(), random) {}
+
+    bool step(Random& random) override {
+        for (uint64_t left = order_.some(random); left > 0 && !order_.at_end(); --left) move(order_.next());
+        if (!order_.at_end()) return true;
+        machine->complete_bytes(barrier_, box_.bytes());
+        return false;
+    }
+
+private:
+    void move(uint64_t unit) {
+        unsigned char* to = box_.in_shared(unit);
+        auto [from, offset, bytes] = box_.in_global(unit);
+        if (bytes) check(from, bytes, AccessKind::Read, site);
+        check(to, UnitBytes, AccessKind::Write, site);
+        std::memset(to, 0, UnitBytes);
+        if (bytes) std::memcpy(to + offset, from, bytes);
+    }
+
+    Box box_;
+    uintptr_t barrier_;
+    Order order_;
+};
+
+}  // namespace
+
+/// Reads all of its box, then writes.
+class TmaStore final : public AsyncOperation {
+public:
+    TmaStore(const Box& box, bool adds, Random& random)
+        : AsyncOperation(adds ? "tma_reduce_add" : "tma_store"),
+          box_(box),
+          adds_(adds),
+          reading_(box.num_units(), random),
+          writing_(box.num_units(), random),
+          contents_(size_t(box.bytes())) {}
+
+    bool step(Random& random) override {
+        if (!reading_.at_end()) {
+            for (uint64_t left = reading_.some(random); left > 0 && !reading_.at_end(); --left) read(reading_.next());
+            return true;
+        }
+        for (uint64_t left = writing_.some(random); left > 0 && !writing_.at_end(); --left) write(writing_.next());
+        return !writing_.at_end();
+    }
+
+    bool has_read() const { return reading_.at_end(); }
+
+private:
+    void read(uint64_t unit) {
+        const unsigned char* from = box_.in_shared(unit);
+        if (!box_.in_global(unit).bytes) return;  // what lies outside is nowhere used
+        check(from, UnitBytes, AccessKind::Read, site);
+        std::memcpy(&contents_[unit * UnitBytes], from, UnitBytes);
+    }
+    void write(uint64_t unit) {
+        auto [to, offset, bytes] = box_.in_global(unit);
+        if (!bytes) return;
+        check(to, bytes, adds_ ? AccessKind::Atomic : AccessKind::Write, site);
+        const unsigned char* from = &contents_[unit * UnitBytes + offset];
+        if (adds_)
+            reduce_add(box_.element(), to, from, bytes);
+        else
+            std::memcpy(to, from, bytes);
+    }
+
+    Box box_;
+    bool adds_;
+    Order reading_, writing_;
+    std::vector<unsigned char> contents_;
+};
+
+namespace {
+
+const char* name_of(const emulated::TmaCall& call) {
+    switch (call.kind) {
+        case emulated::TmaCall::Load: return call.ranks ? "tma_load_multicast" : "tma_load";
+        case emulated::TmaCall::Store: return "tma_store";
+        case emulated::TmaCall::ReduceAdd: break;
+    }
+    return "tma_reduce_add";
+}
+
+TensorMapBits map_of(const emulated::TmaCall& call, Stamp site) {
+    TensorMapBits map;
+    std::memcpy(static_cast<void*>(&map), call.map, sizeof map);
+    if (map.magic != TensorMapBits::Magic)
+        misuse(fmt::format("passes {} what is no tensor map of this device", name_of(call)), site);
+    if (map.rank != call.rank)
+        misuse(
+            fmt::format("passes {} {} coordinates for a tensor of {} dimensions", name_of(call), call.rank, map.rank),
+            site);
+    return map;
+}
+
+}  // namespace
+
+/// The place in shared memory fits the swizzle, which is a function of addresses.
+void Machine::require_tile_place(const void* shared, uint32_t span, const char* name, Stamp site) {
+    const uintptr_t offset = reinterpret_cast<uintptr_t>(shared) - memories_[block_of(running.thread)].base;
+    if (offset >= SharedWindow) misuse(fmt::format("passes {} what is not in its shared memory", name), site);
+    const uint32_t alignment = std::max(128u, span > 16 ? swizzle_period(span) : 0u);
+    if (offset % alignment != 0)
+        misuse(fmt::format("passes {} byte {} of shared memory; with this swizzle it takes multiples of {}", name,
+                           offset, alignment),
+               site);
+}
+
+void Machine::tma(const emulated::TmaCall& call, Stamp site) {
+    const TensorMapBits map = map_of(call, site);
+    const char* name = name_of(call);
+    require_tile_place(call.shared, map.swizzle_span, name, site);
+    const auto shared = reinterpret_cast<uintptr_t>(call.shared);
+    if (call.kind != emulated::TmaCall::Load) {
+        const Box box(map, call.coordinates, shared);
+        auto store = std::make_shared<TmaStore>(box, call.kind == emulated::TmaCall::ReduceAdd, random_);
+        current_->stores.open.push_back(store);
+        start(store, release(), site);
+        return;
+    }
+    const auto barrier = reinterpret_cast<uintptr_t>(call.barrier);
+    const uint32_t own = block_of(running.thread);
+    const KnowledgePointer known = release();
+    for (uint32_t rank = 0; rank < 16; ++rank) {
+        if (!(call.ranks ? call.ranks >> rank & 1 : rank == own)) continue;
+        if (rank >= num_blocks_together_)
+            misuse(fmt::format("passes {} rank {} of a cluster of {} blocks", name, rank, num_blocks_together_), site);
+        const uintptr_t shift = memories_[rank].base - memories_[own].base;
+        barrier_at(barrier + shift, "loads for", site);
+        require_fenced(barrier + shift, site);
+        start(std::make_shared<TmaLoad>(Box(map, call.coordinates, shared + shift), barrier + shift, random_), known,
+              site);
+    }
+    perhaps_let_others_run();
+}
+
+void Machine::commit_stores() { current_->stores.groups.push_back(std::exchange(current_->stores.open, {})); }
+
+/// All stores but those of the last `pending` groups have ended, or have at least read their tiles.
+void Machine::wait_stores(int pending, bool only_read, Stamp) {
+    auto& groups = current_->stores.groups;
+    auto known = std::make_shared<Knowledge>(*current_->knowledge);
+    const size_t count = groups.size() > size_t(pending) ? groups.size() - size_t(pending) : 0;
+    const uint32_t self = running.thread;
+    for (size_t g = 0; g < count; ++g)
+        for (auto& store : groups[g]) {
+            while (!store->done && !(only_read && store->has_read())) step(store);
+            become(self);
+            known->reads.set(store->slot, store->clock, num_threads());
+            if (!only_read) known->writes.set(store->slot, store->clock, num_threads());
+        }
+    current_->knowledge = std::move(known);
+    become(self);
+    if (only_read)
+        current_->stores.num_read = std::max(current_->stores.num_read, count);
+    else
+        groups.erase(groups.begin(), groups.begin() + ptrdiff_t(count)),
+            current_->stores.num_read -= std::min(current_->stores.num_read, count);
+}
+
+/// The block's shared memory goes with its threads: none may still be read.
+void Machine::require_stores_read() {
+    const StoreQueue& stores = current_->stores;
+    const TmaStore* left = nullptr;
+    if (!stores.open.empty()) left = stores.open[0].get();
+    for (size_t g = stores.num_read; g < stores.groups.size() && !left; ++g)
+        if (!stores.groups[g].empty()) left = stores.groups[g][0].get();
+    if (left)
+        misuse(fmt::format("returns from the kernel without wait_stores or wait_stores_read for its {}", left->name),
+               left->site);
+}
+
+}  // namespace tw::emulator
