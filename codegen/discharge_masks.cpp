@@ -113,8 +113,8 @@ private:
             auto [found, fresh] =
                 fills_.try_emplace(std::pair(store.buffer.get(), segments_->of(store.buffer.get(), op)));
             auto box = box_stored(op, store);
-            bool fills = fresh && op.kind == TileOp::Kind::Copy && op.stores.size() == 1 && box &&
-                         masks_whole_elements(op, store);
+            bool assigns = op.kind == TileOp::Kind::Copy || op.kind == TileOp::Kind::Map;
+            bool fills = fresh && assigns && op.stores.size() == 1 && box && masks_whole_elements(op, store);
             if (fills)
                 found->second = Fill{&op, &store, *box};
             else

@@ -21,6 +21,7 @@ const char* name_of(TileOp::Kind kind) {
         case TileOp::Kind::Copy: return "copy";
         case TileOp::Kind::AsyncCopy: return "copy asynchronously";
         case TileOp::Kind::Landing: return "landed:";
+        case TileOp::Kind::Fragment: return "fragment";
         case TileOp::Kind::Call: return "call";
     }
     return "?";
@@ -58,6 +59,10 @@ struct TilePrinter {
         if (!is_constant(op.mask, 1)) line("mask " + to_string(op.mask));
         for (const StoreTo& store : op.stores)
             line(store_text(store.buffer->name + bracketed(store.indices), to_string(store.value), store.atomic));
+        if (op.atom) line("by " + op.atom->name);
+        for (const CallArgument& argument : op.call.arguments)
+            line(argument.place.buffer ? "&" + argument.place.buffer->name + bracketed(argument.place.indices)
+                                       : to_string(argument.value));
         if (op.otherwise.defined()) line("otherwise " + to_string(op.otherwise));
         for (const std::string& note : op.notes) line("# " + note);
         --depth;

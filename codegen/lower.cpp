@@ -62,7 +62,13 @@ std::vector<std::pair<Buffer, Buffer>> aliases_among(const std::vector<Buffer>& 
     return result;
 }
 
-Nest tidied(const Nest& nest) { return drop_single_loops(shorten_loops(drop_single_loops(nest))); }
+/// Matrix instructions work on whole tiles, so what is copied for them stays whole.
+Nest tidied(const Nest& nest) {
+    std::vector<LeafPath> paths = leaf_paths(nest.body);
+    bool has_atoms = std::any_of(paths.begin(), paths.end(), [](const LeafPath& path) { return path.leaf->atom; });
+    Nest single = drop_single_loops(nest);
+    return has_atoms ? single : drop_single_loops(shorten_loops(single));
+}
 
 /// Every leaf that stores results stands in a loop without iterations: there is nothing to launch.
 bool computes_nothing(const Nest& nest) {
@@ -90,11 +96,13 @@ ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& 
     };
     Nest bound = bind_unbound(tidied(nest), target, cite, notes);
     TileKernel tiles = checked("make_tiles", make_tiles(tree, bound, target, cite));
+    tiles = checked("spread_fragments", spread_fragments(tiles, cite));
     tiles = checked("privatize_registers", privatize_registers(tiles, cite));
     tiles = checked("combine_across", combine_across(tiles, cite));
     tiles = checked("discharge_masks", discharge_masks(tiles));
     tiles = checked("distribute", distribute(tiles));
     tiles = checked("mark_unrolled", mark_unrolled(tiles));
+    tiles = checked("use_atoms", use_atoms(tiles, cite));
     tiles = checked("choose_layouts", choose_layouts(tiles, target));
     tiles = checked("pipeline", pipeline(tiles, cite));
     check_limits(tiles, target, cite);

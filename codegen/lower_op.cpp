@@ -6,6 +6,7 @@
 
 #include "codegen/async_copy.h"
 #include "codegen/conditions.h"
+#include "codegen/load_fragment.h"
 #include "codegen/op_tile.h"
 #include "dsl/simplify.h"
 
@@ -54,6 +55,7 @@ private:
             case TileOp::Kind::Copy: return op_.name + ": copy";
             case TileOp::Kind::AsyncCopy:
             case TileOp::Kind::Landing:
+            case TileOp::Kind::Fragment:
             case TileOp::Kind::Call: break;
         }
         return op_.name;
@@ -220,13 +222,26 @@ private:
     int64_t bytes_loaded_ = 0;
 };
 
+ThreadStmt lower_call(const TileOp& op) {
+    ThreadStmt body = make_thread(op.call, op.step);
+    for (auto loop = op.loops.rbegin(); loop != op.loops.rend(); ++loop) {
+        bool unroll = loop->execution != Execution::Serial && as_constant(loop->extent);
+        body = make_thread(ThreadLoop{loop->variable, loop->extent, unroll, body}, op.step);
+    }
+    return body;
+}
+
 }  // namespace
 
 ThreadStmt lower_op(const TileOp& op, const Placement& placement, std::vector<std::string>& notes) {
     switch (op.kind) {
-        case TileOp::Kind::Call: return make_thread(op.call, op.step);
+        case TileOp::Kind::Call: return lower_call(op);
         case TileOp::Kind::AsyncCopy:
         case TileOp::Kind::Landing: return lower_async_copy(op, placement);
+        case TileOp::Kind::Fragment:
+            if (ThreadStmt loaded = load_fragment(op, placement); loaded.defined()) return loaded;
+            notes.push_back(fmt::format("{}: by plain loads: 16 bytes of a row do not lie side by side", op.name));
+            break;
         default: break;
     }
     return OpLowering(op, placement, notes).run();

@@ -45,6 +45,7 @@ public:
         kernel_.name = nest_.name;
         kernel_.grid_digits = grid_digits(paths, cite_);
         kernel_.thread_digits = thread_digits(paths, target_, cite_);
+        if (std::any_of(paths.begin(), paths.end(), [](const LeafPath& path) { return path.leaf->atom; })) add_lanes();
         make_grid();
         make_threads(paths);
         kernel_.body = convert(nest_.body);
@@ -64,6 +65,14 @@ private:
             kernel_.block[d] =
                 index_variable(names[d], 0, most ? std::optional(std::max<int64_t>(*most - 1, 0)) : most);
         }
+    }
+
+    /// Of matrix instructions: a lane is row * 4 + column of the pairs that it holds.
+    void add_lanes() {
+        kernel_.fragment_row = index_variable("lane_row", 0, 7);
+        kernel_.fragment_column = index_variable("lane_column", 0, 3);
+        kernel_.thread_digits.push_back({kernel_.fragment_row, 4, 8});
+        kernel_.thread_digits.push_back({kernel_.fragment_column, 1, 4});
     }
 
     void make_threads(const std::vector<LeafPath>& paths) {
@@ -119,7 +128,7 @@ public:
         if (const TileOp* op = body.as<TileOp>()) {
             TileOp around = *op;
             around.loops.insert(around.loops.begin(),
-                                {loop.variable, loop.extent, execution_of(loop.level), loop.reduces});
+                                {loop.variable, loop.extent, execution_of(loop.level), loop.reduces, loop.role});
             return make_tile(std::move(around));
         }
         check_uniform(loop, body);
@@ -156,6 +165,7 @@ public:
         op.active = all_of({});
         op.across = leaf.across;
         op.via = leaf.via;
+        op.atom = leaf.atom;
         bool runs_in_all = op.kind == TileOp::Kind::Combine || is_atomic(op);
         for (const ThreadDigit& digit : kernel_.thread_digits)
             if (mentions(op, digit.variable) || (runs_in_all && stands_in(digit.variable)))

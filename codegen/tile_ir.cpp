@@ -36,6 +36,10 @@ TileOp map_exprs(const TileOp& op, const std::function<Expr(const Expr&)>& rule)
         for (Expr& index : store.indices) index = rule(index);
         store.value = rule(store.value);
     }
+    for (CallArgument& argument : result.call.arguments) {
+        if (argument.value.defined()) argument.value = rule(argument.value);
+        for (Expr& index : argument.place.indices) index = rule(index);
+    }
     result.mask = rule(op.mask);
     result.active = rule(op.active);
     if (op.otherwise.defined()) result.otherwise = rule(op.otherwise);
@@ -47,6 +51,10 @@ void visit_exprs(const TileOp& op, const std::function<void(const Expr&)>& see) 
     for (const StoreTo& store : op.stores) {
         for (const Expr& index : store.indices) see(index);
         see(store.value);
+    }
+    for (const CallArgument& argument : op.call.arguments) {
+        if (argument.value.defined()) see(argument.value);
+        for (const Expr& index : argument.place.indices) see(index);
     }
     see(op.mask);
     see(op.active);

@@ -5,6 +5,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -51,6 +52,12 @@ struct OpLoop {
     Expr variable, extent;
     Execution execution = Execution::Serial;
     bool reduces = false;
+    AtomRole role = AtomRole::None;
+};
+
+/// The digits lane / 4 and lane % 4 of a warp's threads.
+struct FragmentLanes {
+    Expr thread, row, column;
 };
 
 /// In each thread that is `active`, for all values of the loops: where `mask` holds, the values are computed and
@@ -64,6 +71,7 @@ struct TileOp {
         Copy,
         AsyncCopy,  ///< starts to copy; what it stores may be used behind its Landing
         Landing,    ///< says that what an AsyncCopy of these stores wrote is there
+        Fragment,   ///< copies an operand of a matrix instruction to registers; the last loop runs over a lane's neighbours
         Call,       ///< `call` and nothing else
     };
     Kind kind;
@@ -78,6 +86,8 @@ struct TileOp {
     Expr active;                       ///< over the thread, digits and loops: who runs it
     Across across;                     ///< of a Combine, until combine_across has spelled it out
     Via via;                           ///< of a Copy
+    const Atom* atom = nullptr;        ///< of an Update: the matrix instruction that use_atoms puts in its place
+    std::optional<FragmentLanes> lanes;  ///< of a Fragment
     ThreadCall call;                   ///< of a Call
     std::vector<std::string> notes;    ///< the defaults taken and why
 };
@@ -126,6 +136,7 @@ struct TileKernel {
     Expr thread;  ///< Variable: the thread's index
     std::vector<GridDigit> grid_digits;
     std::vector<ThreadDigit> thread_digits;
+    Expr fragment_row, fragment_column;  ///< digits of the lane, if there are matrix instructions: lane / 4, lane % 4
     std::vector<SharedBuffer> shared;
     TileStmt body;
     std::vector<std::string> notes;

@@ -39,6 +39,20 @@ TileKernel distribute(const TileKernel& kernel);
 /// accesses.
 TileKernel mark_unrolled(const TileKernel& kernel);
 
+/// Has the lanes of a warp share the loops that a matrix instruction takes over, as its accumulators are spread over them,
+/// and likewise the loops of all ops on those registers. What comes out is right without the instruction.
+///
+///     for i < 64, j < 32, k < 16        for it < 4, jt < 4, ih < 2, jp < 2, k < 16
+///       acc[i][j] += ...                  acc[it * 16 + ih * 8 + lane / 4][jt * 8 + lane % 4 * 2 + jp] += ...
+TileKernel spread_fragments(const TileKernel& kernel, const CiteStep& cite);
+
+/// Puts matrix instructions in the place of the arithmetic that they stand for: operands go to registers in the order
+/// that the instruction wants, and so do the accumulators.
+///
+///     for it, jt, ih, jp, k             for step: a_fragment[it][...] = a_s[...]; b_fragment[jt][...] = b_s[...]
+///       acc[it][jt][ih][jp] += ...                mma(acc[it][jt], a_fragment[it], b_fragment[jt])
+TileKernel use_atoms(const TileKernel& kernel, const CiteStep& cite);
+
 /// Moves fills of shared memory inside a loop of several stages ahead of it. Through registers, by one iteration: while
 /// one computes on one buffer, the elements of the next are on their way, and are stored in the other buffer behind it.
 /// Asynchronously, by all stages but one: the buffer that the last iteration has read is filled while this one computes.

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "dsl/mma.h"
 #include "dsl/schedule_state.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
@@ -191,7 +192,14 @@ private:
     Stmt make_for(int loop, Stmt body) {
         const LoopRecord& l = state_.loops[loop];
         return make_stmt(
-            For{l.variable, lower_extent(loop), l.level, l.bind_step, loop, l.reduces, std::move(body), l.stages});
+            For{l.variable, lower_extent(loop), l.level, l.bind_step, loop, l.reduces, std::move(body), l.stages,
+                role_of(loop)});
+    }
+
+    AtomRole role_of(int loop) const {
+        const auto& mma = record(state_.loops[loop].stage).mma;
+        if (!mma) return AtomRole::None;
+        return loop == mma->m ? AtomRole::M : loop == mma->n ? AtomRole::N : loop == mma->k ? AtomRole::K : AtomRole::None;
     }
 
     /// What data decide is loaded, where the elements that decide are there.
@@ -306,6 +314,7 @@ private:
     Stmt update_leaf(int stage) {
         const Prepared& p = prepared_.at(stage);
         Leaf update = leaf(stage, Leaf::Kind::Update, p.full_mask);
+        if (record(stage).mma) update.atom = &matching_atom(state_, stage, where_);
         const auto& values = record(stage).definition.update;
         for (size_t c = 0; c < values.size(); ++c)
             update.stores.push_back({p.accumulators[c], p.indices, lower(stage, values[c])});

@@ -1,6 +1,7 @@
 // The rules of placement, nesting and levels that every schedule keeps, checked after each step.
 #include <algorithm>
 
+#include "dsl/mma.h"
 #include "dsl/schedule_state.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
@@ -26,6 +27,7 @@ public:
             check_memory(stage);
             if (int target = target_of(state_, stage); target >= 0) check_updates(stage, target);
             check_loaded_extents(stage);
+            if (state_.stages[s].mma) matching_atom(state_, stage, where_);
         }
         for (const auto& [out, in] : state_.in_place) check_in_place(out.name(), in.name());
     }

@@ -286,13 +286,22 @@ void widen(std::vector<std::optional<Span>>& spans, std::vector<bool>& whole, si
     spans[d] = span;
 }
 
+/// Matrix instructions read whole tiles, also where these are larger than the tensor.
+bool feeds_matrix_unit(const State& state, int stage) {
+    return std::any_of(state.stages.begin(), state.stages.end(), [&](const StageRecord& reader) {
+        return reader.mma && !reader.inlined && reads_stage(reader.definition, state.stages[stage].definition);
+    });
+}
+
 Region box_of(const State& state, int stage, const std::vector<std::optional<Span>>& spans,
               const std::vector<bool>& full, std::source_location where) {
     const StageRecord& record = state.stages[stage];
+    bool whole_tiles = feeds_matrix_unit(state, stage);
     Region region = whole(record);
     for (size_t d = 0; d < spans.size(); ++d) {
         auto extent = as_constant(region.extent[d]);
-        bool use_span = spans[d] && !full[d] && !(extent && spans[d]->extent >= *extent);
+        bool covers = spans[d] && extent && spans[d]->extent >= *extent;
+        bool use_span = spans[d] && !full[d] && (!covers || whole_tiles);
         if (use_span) {
             region.lo[d] = simplify(spans[d]->lo);
             region.extent[d] = constant(Type::I64, spans[d]->extent);

@@ -88,6 +88,11 @@ private:
         } else if (verb == "pipeline") {
             Loop loop{integer()};
             schedule_.pipeline(loop, {.stages = integer()}, where_);
+        } else if (verb == "mma") {
+            Stage stage{integer()};
+            MatrixUnit unit = matrix_unit(word());
+            Loop m{integer()}, n{integer()}, k{integer()};
+            schedule_.mma(stage, unit, {m, n, k}, where_);
         } else if (verb == "via") {
             Stage stage{integer()};
             schedule_.via(stage, copy(word()), where_);
@@ -183,6 +188,11 @@ private:
         for (Type t : {f32, f16, bf16, tf32, e4m3, e5m2})
             if (name_of(t) == text) return t;
         user_error(where_, "\"{}\" is no float type", text);
+    }
+
+    MatrixUnit matrix_unit(const std::string& text) const {
+        user_check(text == to_string(mma_sync), where_, "\"{}\" is no matrix unit", text);
+        return mma_sync;
     }
 
     Copy copy(const std::string& text) const {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "dsl/atoms.h"
 #include "dsl/target.h"
 #include "dsl/tensor.h"
 #include "dsl/tree.h"
@@ -52,6 +53,11 @@ enum class Combine {
 
 struct PipelineOptions {
     int stages = 2;  ///< buffers of each copy: at most 16
+};
+
+/// Which loops a matrix instruction takes over: rows and columns of the result, and terms.
+struct MmaLoops {
+    Loop m, n, k;
 };
 
 struct GridLevels {
@@ -172,6 +178,10 @@ public:
     Stage scatter(const StageRef& reduction, Combine combine = Combine::Workspace, TW_HERE);
 
     // D. Implementation.
+    /// Has a matrix unit compute the stage's sum of products of two elements over its three innermost loops: matched by
+    /// what the factors depend on, whatever the expression's form. Their extents are multiples of an instruction's. Warps
+    /// are bound outside of them; the lanes are the instruction's.
+    void mma(const StageRef& stage, MatrixUnit unit, const MmaLoops& loops, TW_HERE);
     /// Has a copy into shared memory move its elements in a certain way, or fail at build with the reason. By default
     /// those in pipelines of more than two stages are asynchronous where that is legal.
     void via(const StageRef& copy, Copy how, TW_HERE);

@@ -27,6 +27,9 @@ void require_serial(const Edit& edit, int loop, const char* what) {
     user_check(record.stages == 1, edit.where,
                "{}: loop '{}' is pipelined; {} it before, or pipeline(loop, {{.stages = 1}}) first", what, record.name,
                what);
+    const auto& mma = edit.state.owner(loop).mma;
+    user_check(!mma || (loop != mma->m && loop != mma->n && loop != mma->k), edit.where,
+               "{}: loop '{}' is run by a matrix instruction; {} it before mma", what, record.name, what);
     user_check(record.cuts.empty(), edit.where,
                "{}: loop '{}' is cut into segments; {} it before, or join them first: cut(loop, {{}})", what,
                record.name, what);

@@ -33,6 +33,13 @@ struct Relation {
     bool masked = false;
 };
 
+/// The loops that a matrix instruction takes over.
+struct MmaRecord {
+    MatrixUnit unit;
+    int m, n, k;
+    int step;
+};
+
 struct StageRecord {
     StageDefinition definition;
     bool is_copy = false;
@@ -44,6 +51,7 @@ struct StageRecord {
     bool inlined = false;
     Memory memory = Memory::Auto;
     Via via = {};
+    std::optional<MmaRecord> mma = {};
     std::optional<Type> rounded = {};  ///< what its elements are stored as, if not as what they are
     int step = -1;           ///< the step that made or placed it
 };

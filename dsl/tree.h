@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "dsl/atoms.h"
 #include "dsl/expr.h"
 
 namespace tw {
@@ -64,6 +65,9 @@ private:
     std::shared_ptr<const StmtNode> node_;
 };
 
+/// What a matrix instruction takes a loop for.
+enum class AtomRole { None, M, N, K };
+
 /// for variable in 0..extent-1
 struct For {
     Expr variable;
@@ -74,6 +78,7 @@ struct For {
     bool reduces;   ///< runs along a reduction axis
     Stmt body;
     int stages = 1;  ///< how many iterations' copies in shared memory exist at a time
+    AtomRole role = AtomRole::None;
 };
 struct Sequence {
     std::vector<Stmt> stmts;
@@ -109,6 +114,7 @@ struct Leaf {
     Expr mask;         ///< bool
     Across across = {};  ///< of a Combine
     Via via = {};
+    const Atom* atom = nullptr;  ///< the matrix instruction that an Update is left to, over the loops with roles
 };
 
 struct StmtNode {

@@ -444,6 +444,8 @@ TEST(ScheduleErrors, Replay) {
     EXPECT_ERROR(again("split x 2 mask\n"), "a number is missing");
     EXPECT_ERROR(again("bind 0 cloud\n"), "\"cloud\" is no level");
     EXPECT_ERROR(again("memory 0 drawer\n"), "\"drawer\" is no memory");
+    EXPECT_ERROR(again("via 0 slowly\n"), "\"slowly\" is no way to copy");
+    EXPECT_ERROR(again("mma 0 abacus 0 1 2\n"), "\"abacus\" is no matrix unit");
     EXPECT_ERROR(again("stage 0 t:q 0 shared 0\n"), "the computation has no tensor 'q'");
     EXPECT_ERROR(again("stage 0 t:x 3 shared 0\n"), "'x' has 1 outputs, not an output 3");
     EXPECT_ERROR(again("split 0 5 divide\n"), "line 2: split 0 5 divide");

@@ -1,0 +1,40 @@
+// Matrix instructions as data: what they compute, on what types, and which machines have them.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "dsl/target.h"
+#include "dsl/type.h"
+
+namespace tw {
+
+/// Families of matrix instructions.
+enum class MatrixUnit {
+    MmaSync,  ///< mma.sync: a warp, operands in registers; from sm_80 on
+};
+inline constexpr MatrixUnit mma_sync = MatrixUnit::MmaSync;
+std::string to_string(MatrixUnit unit);
+
+/// accumulator[i, j] += sum over p < k of a[i, p] * b[p, j], for i < m and j < n, by the threads of one warp.
+///
+/// Each lane holds parts, as the PTX ISA draws them for the mma.m16n8 instructions. With g = lane / 4, t = lane % 4 and
+/// v = 4 / bytes of an operand's element, in the order of its registers (slowest first):
+///
+///     accumulator[8 * h + g, 2 * t + p]          h < 2, p < 2
+///     a[8 * h + g, 4 * v * q + v * t + p]        q < k / (4 * v), h < 2, p < v
+///     b[4 * v * q + v * t + p, g]                q < k / (4 * v), p < v
+struct Atom {
+    MatrixUnit unit;
+    std::string name;  ///< of the primitive in device/
+    int m, n, k;
+    Type operand, accumulator;
+    int least_arch;  ///< 80: sm_80
+};
+
+/// All of them, of each kind the longest k first.
+const std::vector<Atom>& atoms();
+
+/// 90 of "sm_90a".
+int arch_number(const Target& target);
+
+}  // namespace tw

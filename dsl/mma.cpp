@@ -1,0 +1,175 @@
+#include "dsl/mma.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "dsl/edit.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+using State = Schedule::State;
+
+/// The operands of a product that is added to an accumulator.
+struct Factors {
+    Expr a, b;
+};
+
+std::optional<Factors> factors_of(const Expr& update, const Expr& accumulator) {
+    if (const Fma* fma = update.as<Fma>(); fma && fma->c.same(accumulator)) return Factors{fma->a, fma->b};
+    const Binary* sum = update.as<Binary>();
+    if (!sum || sum->op != BinaryOp::Add) return {};
+    Expr term = sum->a.same(accumulator) ? sum->b : sum->b.same(accumulator) ? sum->a : Expr();
+    const Binary* product = term.defined() ? term.as<Binary>() : nullptr;
+    if (!product || product->op != BinaryOp::Mul) return {};
+    return Factors{product->a, product->b};
+}
+
+/// The read of a factor that is an element, converted or not.
+const Read* element_of(const Expr& factor) {
+    if (const Cast* cast = factor.as<Cast>()) return cast->a.as<Read>();
+    return factor.as<Read>();
+}
+
+class Matcher {
+public:
+    Matcher(const State& state, int stage, std::source_location where)
+        : state_(state), record_(state.stages[stage]), definition_(record_.definition), mma_(*record_.mma), where_(where) {}
+
+    const Atom& run() const {
+        check_reduction();
+        check_loops();
+        Factors factors = *factors_of(definition_.update[0], definition_.accumulators[0]);
+        bool swapped = depends(factors.a, mma_.n) || depends(factors.b, mma_.m);
+        if (swapped) std::swap(factors.a, factors.b);
+        check_roles(factors.a, "rows", mma_.m, mma_.n);
+        check_roles(factors.b, "columns", mma_.n, mma_.m);
+        return atom_for(type_of(factors.a), type_of(factors.b));
+    }
+
+private:
+    template <class... Arguments>
+    void require(bool holds, fmt::format_string<Arguments...> message, Arguments&&... arguments) const {
+        if (!holds)
+            user_error(where_, "mma({}, {}, ...): {}", definition_.name, to_string(mma_.unit),
+                       fmt::format(message, std::forward<Arguments>(arguments)...));
+    }
+
+    const LoopRecord& loop(int id) const { return state_.loops[id]; }
+
+    void check_reduction() const {
+        bool sums = definition_.reducer && definition_.update.size() == 1 &&
+                    atomic_operation(*definition_.reducer) == BinaryOp::Add;
+        require(sums, "it is no sum; matrix units compute sums of products");
+        auto factors = factors_of(definition_.update[0], definition_.accumulators[0]);
+        require(factors && element_of(factors->a) && element_of(factors->b),
+                "its terms are no products of two elements; compute what stands around them in stages of their own");
+    }
+
+    void check_loops() const {
+        std::vector<int> wanted{mma_.m, mma_.n, mma_.k}, inner;
+        if (record_.order.size() >= 3) inner.assign(record_.order.end() - 3, record_.order.end());
+        require(std::is_permutation(inner.begin(), inner.end(), wanted.begin(), wanted.end()),
+                "the loops '{}', '{}' and '{}' are not its innermost ones; order them last", loop(mma_.m).name,
+                loop(mma_.n).name, loop(mma_.k).name);
+        require(!loop(mma_.m).reduces && !loop(mma_.n).reduces && loop(mma_.k).reduces,
+                "m and n must be loops of the result, k one of the reduction");
+        for (int id : wanted) {
+            require(loop(id).level == Level::Serial, "loop '{}' is bound to {}; the instruction runs it itself",
+                    loop(id).name, to_string(loop(id).level));
+            require(loop(id).cuts.empty() && loop(id).stages == 1, "loop '{}' is cut or pipelined; use one around it",
+                    loop(id).name);
+            require(attached_to(state_, id).empty(), "stages stand under the loop '{}'; place them around it",
+                    loop(id).name);
+        }
+        for (int id : record_.order)
+            require(loop(id).level != Level::Thread && loop(id).level != Level::Lane,
+                    "loop '{}' is bound to {}, but whole warps work on it; bind it to warp", loop(id).name,
+                    to_string(loop(id).level));
+    }
+
+    /// Whether the factor's element changes with the loop.
+    bool depends(const Expr& factor, int id) const {
+        Substitution values;
+        for (size_t d = 0; d < record_.roots.size(); ++d) {
+            const Expr& axis = d < definition_.axes.size() ? definition_.axes[d]
+                                                           : definition_.reduce_axes[d - definition_.axes.size()];
+            values.emplace_back(axis, loop_value(state_, record_.roots[d]));
+        }
+        const auto& indices = element_of(factor)->indices;
+        return std::any_of(indices.begin(), indices.end(), [&](const Expr& index) {
+            return contains(simplify(substitute(index, values)), loop(id).variable);
+        });
+    }
+
+    void check_roles(const Expr& factor, const char* what, int own, int other) const {
+        const std::string& name = element_of(factor)->operation->name;
+        require(depends(factor, own) && depends(factor, mma_.k) && !depends(factor, other),
+                "'{}' should give the {}: it must depend on '{}' and '{}', and not on '{}'", name, what, loop(own).name,
+                loop(mma_.k).name, loop(other).name);
+    }
+
+    /// What its copy, or it itself, is stored as.
+    Type type_of(const Expr& factor) const {
+        const Read* read = element_of(factor);
+        int stage = state_.stage_of(read->operation.get());
+        if (stage >= 0 && state_.stages[stage].rounded) return *state_.stages[stage].rounded;
+        return read->operation->outputs[static_cast<size_t>(read->output)].type;
+    }
+
+    const Atom& atom_for(Type a, Type b) const {
+        Type sum = definition_.accumulators[0].type();
+        require(a == b, "its factors are {} and {}; no instruction multiplies these", name_of(a), name_of(b));
+        auto extent = [&](int id) { return as_constant(loop(id).extent).value_or(0); };
+        auto divides = [&](int size, int id) { return extent(id) > 0 && extent(id) % size == 0; };
+        const Atom* nearest = nullptr;
+        for (const Atom& atom : atoms()) {
+            if (atom.unit != mma_.unit || atom.operand != a || atom.accumulator != sum) continue;
+            nearest = &atom;
+            if (arch_number(state_.target) < atom.least_arch) continue;
+            if (divides(atom.m, mma_.m) && divides(atom.n, mma_.n) && divides(atom.k, mma_.k)) return atom;
+        }
+        require(nearest, "no instruction multiplies {} to sums of {}", name_of(a), name_of(sum));
+        require(arch_number(state_.target) >= nearest->least_arch, "{} {} needs sm_{}, the target is {}",
+                nearest->name, name_of(a), nearest->least_arch, state_.target.arch);
+        require(false, "{} {} works on {} x {} x {}; '{}', '{}' and '{}' have {}, {} and {} iterations, which must be multiples",
+                nearest->name, name_of(a), nearest->m, nearest->n, nearest->k, loop(mma_.m).name, loop(mma_.n).name,
+                loop(mma_.k).name, extent(mma_.m), extent(mma_.n), extent(mma_.k));
+        return *nearest;
+    }
+
+    const State& state_;
+    const StageRecord& record_;
+    const StageDefinition& definition_;
+    const MmaRecord& mma_;
+    std::source_location where_;
+};
+
+}  // namespace
+
+const Atom& matching_atom(const State& state, int stage, std::source_location where) {
+    return Matcher(state, stage, where).run();
+}
+
+void Schedule::mma(const StageRef& ref, MatrixUnit unit, const MmaLoops& loops, std::source_location where) {
+    Edit edit(state_, where);
+    int stage = edit.stage(ref, "mma");
+    StageRecord& record = edit.state.stages[stage];
+    MmaRecord mma{unit, edit.alive(loops.m, "mma"), edit.alive(loops.n, "mma"), edit.alive(loops.k, "mma"), edit.step};
+    for (int id : {mma.m, mma.n, mma.k})
+        user_check(edit.state.loops[id].stage == stage, where, "mma({}, {}, ...): loop '{}' belongs to '{}'",
+                   record.definition.name, tw::to_string(unit), edit.state.loops[id].name,
+                   edit.state.stages[edit.state.loops[id].stage].definition.name);
+    record.mma = mma;
+    const Atom& atom = matching_atom(edit.state, stage, where);
+    edit.state.notes.push_back(fmt::format("[{}] '{}' is computed by {}: its terms are added in another order", edit.step,
+                                           record.definition.name, atom.name));
+    edit.commit(fmt::format("s.mma({}, {}, {{.m = {}, .n = {}, .k = {}}});", stage_text(edit.state, stage),
+                            tw::to_string(unit), loop_text(mma.m), loop_text(mma.n), loop_text(mma.k)),
+                fmt::format("mma {} {} {} {} {}", stage, tw::to_string(unit), mma.m, mma.n, mma.k));
+}
+
+}  // namespace tw

@@ -1,0 +1,220 @@
+// Matrix instructions for computations of many forms: whole numbers, whose sums are exact in every order, bit for bit.
+#include <random>
+
+#include "ops/check.h"
+#include "tests/ops/on_each_device.h"
+#include "tests/support/expect_error.h"
+
+namespace tw {
+namespace {
+
+class Mma : public OnEachDevice {
+protected:
+    int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+    bool chance() { return between(0, 1) == 1; }
+    std::mt19937 random_{7};
+};
+TW_ON_EACH_DEVICE(Mma);
+
+Bindings whole_numbers(const std::vector<Tensor>& outputs, unsigned seed) {
+    Bindings bindings = random_bindings(outputs, seed);
+    for (auto& [name, array] : bindings.inputs) fill_integers(array, -4, 4, ++seed);
+    return bindings;
+}
+
+/// Tiles of a product c[..., i, j] over the reduce loop, for warps of warp_m x warp_n elements.
+struct WarpTiles {
+    int64_t block_m = 64, block_n = 64, block_k = 32, warp_m = 32, warp_n = 32;
+    int stages = 3;
+};
+
+/// Returns the loop over the tiles of k, and the instruction's loops.
+std::pair<Loop, MmaLoops> tile_for_warps(Schedule& s, const Tensor& c, const WarpTiles& t) {
+    std::vector<Loop> data = s.data_loops(c), order(data.begin(), data.end() - 2);
+    auto [bi, it] = s.split(data[data.size() - 2], t.block_m, Tail::Mask);
+    auto [bj, jt] = s.split(data.back(), t.block_n, Tail::Mask);
+    auto [wi, mi] = s.split(it, t.warp_m);
+    auto [wj, nj] = s.split(jt, t.warp_n);
+    auto [ko, ki] = s.split(s.reduce(c), t.block_k, Tail::Mask);
+    for (Loop loop : {bi, bj, wi, wj, ko, mi, nj, ki}) order.push_back(loop);
+    s.order(order);
+    for (size_t d = 0; d + 2 < data.size(); ++d) s.bind(data[d], grid.z);
+    s.bind(bi, grid.y);
+    s.bind(bj, grid.x);
+    s.bind(wi, warp);
+    s.bind(wj, warp);
+    return {ko, {mi, nj, ki}};
+}
+
+TEST_P(Mma, ProductsOfEveryTypeAndTransposition) {
+    const Type types[] = {bf16, f16, i8, e4m3, e5m2};
+    for (int round = 0; round < 30; ++round) {
+        Type type = types[round % 5], sum_type = type == i8 ? i32 : f32;
+        int64_t m = between(1, 150), n = between(1, 130), k = between(1, 200);
+        bool ta = chance(), tb = chance();
+        Tensor a = ta ? input("a", type, {k, m}) : input("a", type, {m, k});
+        Tensor b = tb ? input("b", type, {n, k}) : input("b", type, {k, n});
+        Axis r = reduce_axis("r", k);
+        Tensor c = compute("c", {m, n}, [&](Expr i, Expr j) {
+            Expr x = cast(sum_type, ta ? a(r, i) : a(i, r)), y = cast(sum_type, tb ? b(j, r) : b(r, j));
+            return sum(chance() ? x * y : y * x, r);
+        });
+        Schedule s({c}, device_target());
+        WarpTiles tiles{.block_m = 32 << between(0, 1), .block_n = 32 << between(0, 1), .block_k = 32 << between(0, 1)};
+        tiles.warp_m = 16 << between(0, 1);
+        tiles.warp_n = 8 << between(0, 2);
+        auto [ko, loops] = tile_for_warps(s, c, tiles);
+        s.stage(c, a, Memory::Shared, ko);
+        s.stage(c, b, Memory::Shared, ko);
+        s.mma(c, mma_sync, loops);
+        if (int stages = between(1, 4); stages > 1) s.pipeline(ko, {.stages = stages});
+        SCOPED_TRACE(s.trace_as_cpp());
+        EXPECT_EQ(replay(s.save(), {c}, device_target()).to_string(), s.to_string());
+        expect_declared(s, whole_numbers({c}, round));
+    }
+}
+
+// What a user might bring: batches, a factor computed on the way, a masked and capped result in two outputs' types.
+TEST_P(Mma, AComputationOfOnesOwn) {
+    constexpr int64_t B = 2, I = 70, J = 90, K = 100;
+    Tensor x = input("x", bf16, {B, I, K}), g = input("g", bf16, {K}), y = input("y", bf16, {B, K, J});
+    Axis k = reduce_axis("k", K);
+    Tensor xg = compute("xg", {B, I, K}, [&](Expr b, Expr i, Expr r) {
+        return cast(bf16, cast(f32, x(b, i, r)) * cast(f32, g(r)));
+    });
+    Tensor z = compute("z", {B, I, J}, [&](Expr b, Expr i, Expr j) {
+        Expr capped = min(max(sum(cast(f32, xg(b, i, k)) * cast(f32, y(b, k, j)), k), -50.0), 50.0);
+        return select(j <= i, capped, constant(f32, -1.0));
+    });
+    Schedule s({z}, device_target());
+    auto [ko, loops] = tile_for_warps(s, z, {});
+    s.at(xg, ko);
+    s.set_memory(xg, Memory::Shared);
+    s.stage(z, y, Memory::Shared, ko);
+    s.mma(z, mma_sync, loops);
+    s.pipeline(ko, {.stages = 2});
+    expect_declared(s, whole_numbers({z}, 5));
+}
+
+// A convolution along rows: its window in shared memory is read at shifted rows.
+TEST_P(Mma, AConvolution) {
+    constexpr int64_t N = 3, W = 50, C = 40, F = 24, T = 3;
+    Tensor x = input("x", f16, {N, W + T - 1, C}), w = input("w", f16, {F, T, C});
+    Axis t = reduce_axis("t", T), c = reduce_axis("c", C);
+    Tensor y = compute("y", {N, W, F}, [&](Expr n, Expr p, Expr f) {
+        return sum(cast(f32, x(n, p + t, c)) * cast(f32, w(f, t, c)), {t, c});
+    });
+    Schedule s({y}, device_target());
+    auto [n, p, f] = s.loops<3>(y);
+    auto [po, pi] = s.split(p, 32, Tail::Mask);
+    auto [fo, fi] = s.split(f, 16, Tail::Mask);
+    auto [wp, mi] = s.split(pi, 16);
+    auto [co, ci] = s.split(s.reduce(y, 1), 16, Tail::Mask);
+    s.order({n, po, fo, wp, co, s.reduce(y, 0), mi, fi, ci});
+    s.bind(n, grid.z);
+    s.bind(po, grid.y);
+    s.bind(fo, grid.x);
+    s.bind(wp, warp);
+    s.stage(y, x, Memory::Shared, co);
+    s.stage(y, w, Memory::Shared, co);
+    s.mma(y, mma_sync, {.m = mi, .n = fi, .k = ci});
+    expect_declared(s, whole_numbers({y}, 9));
+}
+
+// Another stage reads the sums from registers: its loops are shared among lanes as the instruction left them.
+TEST_P(Mma, EpiloguesOfTheirOwnStages) {
+    constexpr int64_t M = 96, N = 80, K = 64;
+    Tensor a = input("a", bf16, {M, K}), b = input("b", bf16, {N, K}), bias = input("bias", f32, {N});
+    Axis k = reduce_axis("k", K);
+    Tensor c = compute("c", {M, N}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, k)) * cast(f32, b(j, k)), k); });
+    Tensor y = compute("y", {M, N}, [&](Expr i, Expr j) { return cast(bf16, max(c(i, j) + bias(j), 0.0)); });
+    for (Memory memory : {Memory::Registers, Memory::Shared}) {
+        Schedule s({y}, device_target());
+        auto [i, j] = s.loops<2>(y);
+        auto [bi, it] = s.split(i, 32);
+        auto [bj, jt] = s.split(j, 16);
+        auto [wi, im] = s.split(it, 16);
+        s.order({bi, bj, wi, im, jt});
+        s.bind(bi, grid.y);
+        s.bind(bj, grid.x);
+        s.bind(wi, warp);
+        s.at(c, wi);
+        s.set_memory(c, memory);
+        auto [ci, cj] = s.loops<2>(c);
+        auto [ko, ki] = s.split(s.reduce(c), 32);
+        s.order({ko, ci, cj, ki});
+        s.stage(c, a, Memory::Shared, ko);
+        s.stage(c, b, Memory::Shared, ko);
+        s.mma(c, mma_sync, {ci, cj, ki});
+        expect_declared(s, whole_numbers({y}, 11));
+    }
+}
+
+/// A product of bf16 whose loops are ready for mma.
+struct Ready {
+    explicit Ready(const std::string& arch = "sm_90a") : s({c}, target(arch)) {
+        auto [i, j] = s.loops<2>(c);
+        auto [io, ii] = s.split(i, 16);
+        auto [jo, ji] = s.split(j, 8);
+        auto [ko, ki] = s.split(s.reduce(c), 16);
+        s.order({io, jo, ko, ii, ji, ki});
+        loops = {ii, ji, ki};
+        outer = {io, jo, ko};
+    }
+    Tensor a = input("a", bf16, {64, 64}), b = input("b", bf16, {64, 64});
+    Axis k = reduce_axis("k", 64);
+    Tensor c = compute("c", {64, 64}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, k)) * cast(f32, b(j, k)), k); });
+    Schedule s;
+    MmaLoops loops, outer;
+};
+
+TEST(MmaErrors, SayWhatDoesNotFit) {
+    Ready r;
+    EXPECT_ERROR(r.s.mma(r.c, mma_sync, {r.loops.k, r.loops.n, r.loops.m}), "m and n must be loops of the result, k one of");
+    EXPECT_ERROR(r.s.mma(r.c, mma_sync, {r.outer.m, r.loops.n, r.loops.k}), "are not its innermost ones; order them last");
+    r.s.bind(r.loops.m, thread);
+    EXPECT_ERROR(r.s.mma(r.c, mma_sync, r.loops), "is bound to thread; the instruction runs it itself");
+    r.s.bind(r.loops.m, serial);
+    r.s.bind(r.outer.m, thread);
+    EXPECT_ERROR(r.s.mma(r.c, mma_sync, r.loops), "but whole warps work on it; bind it to warp");
+    r.s.bind(r.outer.m, serial);
+    r.s.mma(r.c, mma_sync, r.loops);
+    EXPECT_ERROR(r.s.split(r.loops.m, 8), "is run by a matrix instruction; split it before mma");
+}
+
+TEST(MmaErrors, OfFormsAndTypes) {
+    Axis k = reduce_axis("k", 16);
+    auto attempt = [&](Type x, Type y, const std::function<Expr(Expr, Expr)>& term, const std::string& arch = "sm_90a", bool entangled = false) {
+        Tensor a = input("a", x, {32, 16}), b = input("b", y, {8, 16});
+        Tensor c = compute("c", {16, 8}, [&](Expr i, Expr j) {
+            return sum(term(a(entangled ? i + j : i, k), b(j, k)), k);
+        });
+        Schedule s({c}, target(arch));
+        auto [i, j] = s.loops<2>(c);
+        s.mma(c, mma_sync, {i, j, s.reduce(c)});
+    };
+    auto product = [](Expr x, Expr y) { return cast(f32, x) * cast(f32, y); };
+    attempt(bf16, bf16, product);
+    EXPECT_ERROR(attempt(bf16, bf16, [](Expr x, Expr y) { return cast(f32, x) + cast(f32, y); }),
+                 "its terms are no products of two elements");
+    EXPECT_ERROR(attempt(bf16, bf16, [](Expr x, Expr y) { return exp(cast(f32, x)) * cast(f32, y); }),
+                 "compute what stands around them in stages of their own");
+    EXPECT_ERROR(attempt(bf16, bf16, product, "sm_90a", true), "it must depend on 'i' and 'k', and not on 'j'");
+    EXPECT_ERROR(attempt(bf16, f16, product), "its factors are bf16 and f16; no instruction multiplies these");
+    EXPECT_ERROR(attempt(f64, f64, [](Expr x, Expr y) { return x * y; }), "no instruction multiplies f64 to sums of f64");
+    EXPECT_ERROR(attempt(e4m3, e4m3, product, "sm_80"), "needs sm_89, the target is sm_80");
+    EXPECT_ERROR(attempt(i8, i8, [](Expr x, Expr y) { return cast(i32, x) * cast(i32, y); }), "which must be multiples");
+}
+
+TEST(MmaErrors, OfWhatStaysMasked) {
+    Tensor a = input("a", bf16, {60, 64}), b = input("b", bf16, {64, 64});
+    Axis k = reduce_axis("k", 64);
+    Tensor c = compute("c", {60, 64}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, k)) * cast(f32, b(j, k)), k); });
+    Schedule s({c}, target("sm_90a"));
+    auto [ko, loops] = tile_for_warps(s, c, {});
+    s.mma(c, mma_sync, loops);
+    EXPECT_ERROR(build(s), "where zeros take the place of what is missing, or let the splits divide");
+}
+
+}  // namespace
+}  // namespace tw
