@@ -61,9 +61,7 @@ void Machine::complete_phase_if_done(uintptr_t address, TransactionBarrier& barr
     for (uint32_t t = 0; t < num_threads(); ++t) {
         Thread& thread = threads_[t];
         if (thread.wait != Wait::Transactions || thread.barrier_address != address) continue;
-        auto known = std::make_shared<Knowledge>(*barrier.completed);
-        known->join(*thread.knowledge);
-        thread.knowledge = std::move(known);
+        thread.knowledge = joins_.join(thread.knowledge, barrier.completed);
         wake({t});
     }
 }
@@ -140,7 +138,7 @@ void Machine::barrier_wait(void* barrier, unsigned phase, Stamp site) {
         switch_to_scheduler();
         return;
     }
-    if (there.completed) learn(std::make_shared<Knowledge>(*there.completed));
+    if (there.completed) learn(there.completed);
     perhaps_let_others_run();
 }
 

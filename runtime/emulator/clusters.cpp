@@ -54,11 +54,7 @@ void Machine::cluster_arrive(Stamp site) {
     std::vector<uint32_t> waiting;
     for (uint32_t t = 0; t < num_threads(); ++t)
         if (threads_[t].wait == Wait::Cluster) waiting.push_back(t);
-    for (uint32_t t : waiting) {
-        auto known = std::make_shared<Knowledge>(*cluster_completed_);
-        known->join(*threads_[t].knowledge);
-        threads_[t].knowledge = std::move(known);
-    }
+    for (uint32_t t : waiting) threads_[t].knowledge = joins_.join(threads_[t].knowledge, cluster_completed_);
     wake(waiting);
     if (tally_) tally_->flush();
 }
@@ -71,7 +67,7 @@ void Machine::cluster_wait(Stamp site) {
         switch_to_scheduler();
         return;
     }
-    learn(std::make_shared<Knowledge>(*cluster_completed_));
+    learn(cluster_completed_);
 }
 
 }  // namespace tw::emulator

@@ -146,7 +146,7 @@ private:
     uint32_t next_clock();
     void advance_clock();
     std::shared_ptr<Knowledge> release();
-    void learn(std::shared_ptr<Knowledge> known);
+    void learn(const KnowledgePointer& known);
     void start(std::shared_ptr<AsyncOperation> operation, KnowledgePointer knowledge, Stamp site);
     bool step(const std::shared_ptr<AsyncOperation>& operation);
     void finish(std::shared_ptr<AsyncOperation> operation);
@@ -207,6 +207,7 @@ private:
     AsyncOperations operations_;
     std::map<uint32_t, std::shared_ptr<AsyncOperation>> last_wgmma_;  // by warpgroup
     std::vector<int> registers_of_warpgroup_;                         // of a thread
+    KnowledgeJoins joins_;
     Knowledge cluster_arrived_;
     KnowledgePointer cluster_completed_;
     uint32_t cluster_phase_ = 0, num_at_cluster_ = 0;
