@@ -93,6 +93,9 @@ public:
     /// For the asynchronous operation that runs: its bytes have arrived, for whom waits at the barrier.
     void complete_bytes(uintptr_t barrier, int64_t bytes);
 
+    /// Whoever runs accesses this shared memory.
+    void note_use(const Memory& shared, Stamp site);
+
     /// Leaves the running fiber for good and ends the launch.
     [[noreturn]] void stop();
 
@@ -124,7 +127,7 @@ private:
     struct Block {
         unsigned num_at_barrier = 0, num_gone = 0;
         int free_registers = 0;
-        std::map<uint32_t, uint32_t> touched_by;  // clocks of those of other blocks that have used its shared memory
+        std::map<uint32_t, uint32_t> used_by;  // clocks of copies and other blocks' threads that have used its memory
         NamedBarrier named[16];
     };
 
@@ -162,8 +165,8 @@ private:
     void arrive(uintptr_t address, TransactionBarrier& barrier, Stamp site);
     void require_tile_place(const void* shared, uint32_t span, const char* name, Stamp site);
     void require_stores_read();
-    void note_remote_use(uint32_t rank, uint32_t id, uint32_t clock, Stamp site);
-    void require_no_remote_use();
+    void note_foreign_use(uint32_t rank, Stamp site);
+    void require_no_foreign_use();
     bool arrive_at_warpgroup(const char* name, Stamp site);
     void converge(Stamp site);
     void require_descriptor(uint64_t bits, const char* operand, bool transposed, Stamp site);
