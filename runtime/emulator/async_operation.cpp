@@ -56,9 +56,8 @@ void Machine::advance_clock() {
     become(running.thread);
 }
 
-void Machine::learn(std::shared_ptr<Knowledge> known) {
-    known->join(*current_->knowledge);
-    current_->knowledge = std::move(known);
+void Machine::learn(const KnowledgePointer& known) {
+    current_->knowledge = joins_.join(current_->knowledge, known);
     become(running.thread);
 }
 

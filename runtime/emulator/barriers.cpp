@@ -61,9 +61,7 @@ void Machine::complete_phase_if_done(uintptr_t address, TransactionBarrier& barr
     for (uint32_t t = 0; t < num_threads(); ++t) {
         Thread& thread = threads_[t];
         if (thread.wait != Wait::Transactions || thread.barrier_address != address) continue;
-        auto known = std::make_shared<Knowledge>(*barrier.completed);
-        known->join(*thread.knowledge);
-        thread.knowledge = std::move(known);
+        thread.knowledge = joins_.join(thread.knowledge, barrier.completed);
         wake({t});
     }
 }
@@ -81,14 +79,14 @@ void Machine::barrier_arrive(void* barrier, int rank, Stamp site) {
     uintptr_t address = address_of(barrier);
     if (rank >= 0) address = address_of(peer_shared(barrier, unsigned(rank), site));
     TransactionBarrier& there = barrier_at(address, "arrives at", site);
-    const uint32_t clock = current_->clock;
+    const bool is_remote = rank >= 0 && unsigned(rank) != current_->state.cluster_rank;
+    if (is_remote) {
+        require_fenced(address, site);
+        note_foreign_use(unsigned(rank), site);
+    }
     auto known = release();
     if (rank >= 0) {
         // Relaxed, so that nothing has to be written back: says only that reads are over, and copies that it has seen.
-        if (unsigned(rank) != current_->state.cluster_rank) {
-            require_fenced(address, site);
-            note_remote_use(unsigned(rank), running.thread, clock, site);
-        }
         there.arrived.reads.join(known->reads);
         there.arrived.writes.join_agents(known->writes);
     } else {
@@ -119,8 +117,7 @@ void Machine::require_byte_count(uintptr_t address, const TransactionBarrier& ba
 void Machine::complete_bytes(uintptr_t address, int64_t bytes) {
     TransactionBarrier& barrier = barriers_.at(address);
     const AsyncOperation& operation = *operations_.in_slot(running.thread);
-    const uint32_t rank = uint32_t((address - memories_[0].base) / SharedWindow);
-    if (rank != block_of(operation.issuer)) note_remote_use(rank, operation.slot, operation.clock, operation.site);
+    note_foreign_use(uint32_t((address - memories_[0].base) / SharedWindow), operation.site);
     barrier.bytes -= bytes;
     require_byte_count(address, barrier, operation.site);
     barrier.arrived.add(operation.slot, operation.clock, num_threads());
@@ -140,7 +137,7 @@ void Machine::barrier_wait(void* barrier, unsigned phase, Stamp site) {
         switch_to_scheduler();
         return;
     }
-    if (there.completed) learn(std::make_shared<Knowledge>(*there.completed));
+    if (there.completed) learn(there.completed);
     perhaps_let_others_run();
 }
 

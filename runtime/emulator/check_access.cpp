@@ -269,6 +269,7 @@ void check_access(uintptr_t address, size_t bytes, AccessKind kind, Stamp site) 
     }
     Memory* memory = find_memory(address);
     if (!memory) return check_elsewhere(address, bytes, kind, site);
+    if (memory->shared) machine->note_use(*memory, site);
     check_bounds(*memory, address, bytes, kind, site);
     if (memory->is_tracked()) check_all_parts(*memory, address, bytes, kind, site);
 }
@@ -276,6 +277,7 @@ void check_access(uintptr_t address, size_t bytes, AccessKind kind, Stamp site) 
 void check_run(uintptr_t address, size_t bytes, AccessKind kind, Stamp site) {
     Memory* memory = find_memory(address);
     if (!memory) return check_elsewhere(address, bytes, kind, site);
+    if (memory->shared) machine->note_use(*memory, site);
     check_bounds(*memory, address, bytes, kind, site, false);
     if (memory->is_tracked()) check_all_parts(*memory, address, bytes, kind, site);
 }

@@ -13,27 +13,33 @@ void* Machine::peer_shared(void* own, unsigned rank, Stamp site) {
     return reinterpret_cast<void*>(memories_[rank].base + offset);
 }
 
-/// A block's shared memory ends with its last thread: who of another block uses it must do so before.
-void Machine::note_remote_use(uint32_t rank, uint32_t id, uint32_t clock, Stamp site) {
+/// A block's shared memory ends with its last thread: copies and threads of other blocks that use it must do so before.
+void Machine::note_foreign_use(uint32_t rank, Stamp site) {
     Block& there = blocks_[rank];
     if (there.num_gone == launch_.threads)
         misuse(
-            fmt::format("uses shared memory of rank {} of its cluster, whose threads have all returned from the kernel",
-                        rank),
+            fmt::format("uses shared memory of {}, whose threads have all returned from the kernel",
+                        rank == block_of(running.thread) ? "its block" : fmt::format("rank {} of its cluster", rank)),
             site);
-    there.touched_by[id] = clock;
+    there.used_by[running.thread] = running.clock;
+}
+
+void Machine::note_use(const Memory& shared, Stamp site) {
+    const auto rank = uint32_t(&shared - memories_.data());
+    if (rank != block_of(running.thread)) note_foreign_use(rank, site);
 }
 
 /// By the last thread of a block.
-void Machine::require_no_remote_use() {
+void Machine::require_no_foreign_use() {
     Clocks known;
     for (uint32_t t : threads_of_block(block_of(running.thread))) known.join(threads_[t].knowledge->reads);
-    for (auto [id, clock] : block().touched_by)
+    for (auto [id, clock] : block().used_by)
         if (known.of(id) < clock)
-            misuse(
-                "is the last of its block to return from the kernel, though a block of its cluster uses its shared "
-                "memory and nothing orders that before; cluster_arrive and cluster_wait do",
-                0);
+            misuse(fmt::format(
+                       "is the last of its block to return from the kernel, and nothing orders before that what {} "
+                       "does to its shared memory",
+                       id < FirstAgent ? "a block of its cluster" : "a copy"),
+                   0);
 }
 
 /// Passes on what the thread knows, and goes on.
@@ -54,11 +60,7 @@ void Machine::cluster_arrive(Stamp site) {
     std::vector<uint32_t> waiting;
     for (uint32_t t = 0; t < num_threads(); ++t)
         if (threads_[t].wait == Wait::Cluster) waiting.push_back(t);
-    for (uint32_t t : waiting) {
-        auto known = std::make_shared<Knowledge>(*cluster_completed_);
-        known->join(*threads_[t].knowledge);
-        threads_[t].knowledge = std::move(known);
-    }
+    for (uint32_t t : waiting) threads_[t].knowledge = joins_.join(threads_[t].knowledge, cluster_completed_);
     wake(waiting);
     if (tally_) tally_->flush();
 }
@@ -71,7 +73,7 @@ void Machine::cluster_wait(Stamp site) {
         switch_to_scheduler();
         return;
     }
-    learn(std::make_shared<Knowledge>(*cluster_completed_));
+    learn(cluster_completed_);
 }
 
 }  // namespace tw::emulator

@@ -70,4 +70,14 @@ void Knowledge::add(uint32_t id, uint32_t clock, uint32_t num_threads) {
     reads.set(id, clock, num_threads);
 }
 
+const KnowledgePointer& KnowledgeJoins::join(const KnowledgePointer& own, const KnowledgePointer& more) {
+    for (const Entry& entry : last_)
+        if (entry.result && entry.own == own && entry.more == more) return entry.result;
+    auto result = std::make_shared<Knowledge>(*own);
+    result->join(*more);
+    Entry& entry = last_[next_++ % last_.size()];
+    entry = {own, more, std::move(result)};
+    return entry.result;
+}
+
 }  // namespace tw::emulator

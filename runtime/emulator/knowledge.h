@@ -1,5 +1,6 @@
 // Who knows what of whom: clocks of threads and of asynchronous operations.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -42,5 +43,18 @@ struct Knowledge {
 };
 
 using KnowledgePointer = std::shared_ptr<const Knowledge>;
+
+/// Joins, of which the last ones are kept: threads that knew the same and learn the same go on sharing one object.
+class KnowledgeJoins {
+public:
+    const KnowledgePointer& join(const KnowledgePointer& own, const KnowledgePointer& more);
+
+private:
+    struct Entry {
+        KnowledgePointer own, more, result;
+    };
+    std::array<Entry, 16> last_;
+    size_t next_ = 0;
+};
 
 }  // namespace tw::emulator

@@ -17,7 +17,6 @@ Machine* machine = nullptr;
 
 namespace {
 
-constexpr unsigned MaxThreads = 1024, MaxCluster = 16;
 constexpr uint64_t MaxOrderedBlocks = 1 << 24;  // more run as they come: an order would cost memory
 constexpr size_t MaxDifferentIncidents = 4, MaxIncidents = 1000;
 constexpr uint64_t StepsBetweenLooks = 1 << 20;
@@ -36,26 +35,6 @@ bool is_same(const Incident& a, const Incident& b) {
 }
 
 }  // namespace
-
-void check_launch(const Module& module, const Launch& launch) {
-    if (!module.entry(launch.kernel)) throw_error(Error, "emulator: the module has no kernel '{}'", launch.kernel);
-    if (launch.threads < 1 || launch.threads > MaxThreads)
-        throw_error(Error, "{}: {} threads a block; a block has 1 to {}", launch.kernel, launch.threads, MaxThreads);
-    if (launch.shared_bytes > SharedWindow / 2)
-        throw_error(Error, "{}: {} bytes of shared memory; a block has at most {}", launch.kernel, launch.shared_bytes,
-                    SharedWindow / 2);
-    if (launch.cluster < 1 || launch.cluster > MaxCluster || launch.grid[0] % launch.cluster != 0)
-        throw_error(Error,
-                    "{}: a grid of {} blocks in x and clusters of {}; a cluster has 1 to {}, and divides the grid",
-                    launch.kernel, launch.grid[0], launch.cluster, MaxCluster);
-    if (launch.cluster > 1 && (launch.threads % 32 != 0 || launch.threads * launch.cluster > FirstAgent))
-        throw_error(Error,
-                    "{}: clusters of {} blocks of {} threads; clusters are emulated of whole warps, with at most {} "
-                    "threads in all",
-                    launch.kernel, launch.cluster, launch.threads, FirstAgent);
-    if (num_blocks(launch) >= UINT32_MAX)
-        throw_error(Error, "{}: a grid of {} blocks is too large to emulate", launch.kernel, num_blocks(launch));
-}
 
 Incident incident_of(Finding::Kind kind, Stamp site) {
     Incident incident;

@@ -1,7 +1,6 @@
 // A launch under way: its memories, its threads as fibers, where they wait, and what has been found.
 #pragma once
 #include <chrono>
-#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -12,13 +11,12 @@
 #include "device/cpu/hooks.h"
 #include "runtime/emulator/async_operation.h"
 #include "runtime/emulator/barriers.h"
-#include "runtime/emulator/copy_queue.h"
 #include "runtime/emulator/emulator.h"
-#include "runtime/emulator/matrix_call.h"
 #include "runtime/emulator/module.h"
 #include "runtime/emulator/random.h"
 #include "runtime/emulator/running.h"
 #include "runtime/emulator/statistics.h"
+#include "runtime/emulator/thread.h"
 
 namespace tw::emulator {
 
@@ -54,75 +52,6 @@ Memory* find_memory(uintptr_t address);
 
 /// An access outside of all memories: fine in the module's constants, else out of bounds.
 void check_elsewhere(uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
-
-/// Where a thread is.
-enum class Wait {
-    Ready,
-    Block,
-    Named,
-    Transactions,
-    Cluster,
-    Warpgroup,
-    Registers,
-    WarpBarrier,
-    Shuffle,
-    Matrix,
-    Gone
-};
-
-/// Whether it waits for the other lanes of its warp.
-constexpr bool is_of_warp(Wait wait) {
-    return wait == Wait::WarpBarrier || wait == Wait::Shuffle || wait == Wait::Matrix;
-}
-
-class TmaStore;
-
-class WarpgroupOperation;
-
-/// Of one thread: products since the last wgmma_commit, and groups not waited for.
-struct ProductQueue {
-    std::vector<std::shared_ptr<WarpgroupOperation>> open;
-    std::deque<std::vector<std::shared_ptr<WarpgroupOperation>>> groups;
-};
-
-/// Registers of one thread that it has passed to wgmma.
-struct Registers {
-    uintptr_t begin = 0;
-    size_t bytes = 0;
-    bool is_result = false;                    // or an operand
-    bool touched = false;                      // otherwise used since the last wgmma_fence or wgmma on them
-    std::shared_ptr<WarpgroupOperation> last;  // on them that has not been waited for
-};
-
-/// Of one thread: stores since the last commit_stores, and groups not waited for.
-struct StoreQueue {
-    std::vector<std::shared_ptr<TmaStore>> open;
-    std::deque<std::vector<std::shared_ptr<TmaStore>>> groups;
-    size_t num_read = 0;  // of the groups, the first that wait_stores_read has waited for
-};
-
-struct Thread {
-    boost::context::detail::fcontext_t context = nullptr;
-    emulated::ThreadState state;
-    Wait wait = Wait::Ready;
-    uint32_t site = 0;   // of the call that waits
-    int barrier = 0;     // of a named one
-    uint64_t value = 0;  // of a shuffle: what the lane gives, then what it gets
-    int source_lane = 0;
-    uintptr_t barrier_address = 0;  // of one that counts bytes
-    unsigned barrier_phase = 0;
-    bool arrived_at_cluster = false;
-    uint32_t cluster_phase = 0;
-    uint32_t clock = 1;
-    KnowledgePointer knowledge;
-    CopyQueue copies;
-    StoreQueue stores;
-    ProductQueue products;
-    std::vector<Registers> registers;
-    emulated::WgmmaCall wgmma{};
-    int num_wgmma_fences = 0, registers_wanted = 0;
-    MatrixCall matrix;
-};
 
 class Machine {
 public:
@@ -164,6 +93,9 @@ public:
     /// For the asynchronous operation that runs: its bytes have arrived, for whom waits at the barrier.
     void complete_bytes(uintptr_t barrier, int64_t bytes);
 
+    /// Whoever runs accesses this shared memory.
+    void note_use(const Memory& shared, Stamp site);
+
     /// Leaves the running fiber for good and ends the launch.
     [[noreturn]] void stop();
 
@@ -195,7 +127,7 @@ private:
     struct Block {
         unsigned num_at_barrier = 0, num_gone = 0;
         int free_registers = 0;
-        std::map<uint32_t, uint32_t> touched_by;  // clocks of those of other blocks that have used its shared memory
+        std::map<uint32_t, uint32_t> used_by;  // clocks of copies and other blocks' threads that have used its memory
         NamedBarrier named[16];
     };
 
@@ -217,7 +149,7 @@ private:
     uint32_t next_clock();
     void advance_clock();
     std::shared_ptr<Knowledge> release();
-    void learn(std::shared_ptr<Knowledge> known);
+    void learn(const KnowledgePointer& known);
     void start(std::shared_ptr<AsyncOperation> operation, KnowledgePointer knowledge, Stamp site);
     bool step(const std::shared_ptr<AsyncOperation>& operation);
     void finish(std::shared_ptr<AsyncOperation> operation);
@@ -233,8 +165,8 @@ private:
     void arrive(uintptr_t address, TransactionBarrier& barrier, Stamp site);
     void require_tile_place(const void* shared, uint32_t span, const char* name, Stamp site);
     void require_stores_read();
-    void note_remote_use(uint32_t rank, uint32_t id, uint32_t clock, Stamp site);
-    void require_no_remote_use();
+    void note_foreign_use(uint32_t rank, Stamp site);
+    void require_no_foreign_use();
     bool arrive_at_warpgroup(const char* name, Stamp site);
     void converge(Stamp site);
     void require_descriptor(uint64_t bits, const char* operand, bool transposed, Stamp site);
@@ -278,6 +210,7 @@ private:
     AsyncOperations operations_;
     std::map<uint32_t, std::shared_ptr<AsyncOperation>> last_wgmma_;  // by warpgroup
     std::vector<int> registers_of_warpgroup_;                         // of a thread
+    KnowledgeJoins joins_;
     Knowledge cluster_arrived_;
     KnowledgePointer cluster_completed_;
     uint32_t cluster_phase_ = 0, num_at_cluster_ = 0;

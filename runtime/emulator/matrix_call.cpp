@@ -24,7 +24,7 @@ uint32_t element(const void* registers, int e, size_t bytes) {
 }
 
 template <class D>
-void multiply(Thread* lanes, const Factors& a, const Factors& b) {
+void multiply(Thread* lanes, const Factors& a, const Factors& b, bool is_fp8 = false) {
     D d[16 * 8];
     auto each = [&](auto action) {
         for (uint32_t lane = 0; lane < LanesOfWarp; ++lane)
@@ -35,7 +35,7 @@ void multiply(Thread* lanes, const Factors& a, const Factors& b) {
     };
     each([](D& whole, const D& own) { whole = own; });
     if constexpr (std::is_same_v<D, float>)
-        multiply_add(d, a, b, FractionBits);
+        is_fp8 ? multiply_add_fp8(d, a, b) : multiply_add(d, a, b, FractionBits);
     else
         multiply_add(d, a, b);
     each([](const D& whole, D& own) { own = whole; });
@@ -57,7 +57,7 @@ void multiply(Thread* lanes, const MatrixCall& call) {
     if (call.a_type == MatrixType::s8)
         multiply<int32_t>(lanes, a, b);
     else
-        multiply<float>(lanes, a, b);
+        multiply<float>(lanes, a, b, call.k == 32);
 }
 
 }  // namespace

@@ -204,7 +204,7 @@ void Machine::leave() {
     }
     wait(Wait::Gone, 0);
     ++num_gone_;
-    if (++block().num_gone == launch_.threads) require_no_remote_use();
+    if (++block().num_gone == launch_.threads) require_no_foreign_use();
 }
 
 /// Atomics are where the order of threads shows: now and then another one comes first. Also lets spinning threads see

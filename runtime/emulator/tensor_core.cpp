@@ -72,8 +72,10 @@ int exponent_of(float value) {
 
 double power_of_two(int exponent) { return std::bit_cast<double>(uint64_t(exponent + 1023) << 52); }
 
+/// But for what is too large, which becomes an infinity.
 float rounded_toward_zero(double value) {
     float nearest = float(value);
+    if (std::abs(value) >= 0x1p128) return nearest;
     if (std::abs(double(nearest)) <= std::abs(value)) return nearest;
     return std::bit_cast<float>(std::bit_cast<uint32_t>(nearest) - 1);
 }
@@ -177,6 +179,33 @@ void multiply_add(float* d, const Factors& a, const Factors& b, int fraction_bit
         for (int j = 0; j < b.rows; ++j) sums[j] = std::bit_cast<float>(std::bit_cast<uint32_t>(sums[j]) & kept_bits);
         for (int j = 0; is_special && j < b.rows; ++j)
             sums[j] = special_sum(start[size_t(j)], values, &b.values[size_t(j * b.k)], b.k, sums[j]);
+    }
+}
+
+namespace {
+
+/// The two of every four columns that begin at `first`.
+Factors every_other_pair(const Factors& all, int first) {
+    Factors pairs(all.rows, all.k / 2);
+    pairs.has_special = all.has_special;
+    for (int row = 0; row < all.rows; ++row)
+        for (int k = 0; k < pairs.k; ++k) {
+            const auto from = size_t(row * all.k + k / 2 * 4 + k % 2 + first), to = size_t(row * pairs.k + k);
+            pairs.values[to] = all.values[from];
+            pairs.exponents[to] = all.exponents[from];
+        }
+    return pairs;
+}
+
+}  // namespace
+
+void multiply_add_fp8(float* d, const Factors& a, const Factors& b) {
+    std::vector<float> products(size_t(a.rows * b.rows));
+    for (int first : {0, 2})
+        multiply_add(products.data(), every_other_pair(a, first), every_other_pair(b, first), FractionBits);
+    for (size_t i = 0; i < products.size(); ++i) {
+        d[i] += products[i];
+        if (std::isnan(d[i])) d[i] = std::bit_cast<float>(0x7fffffff);
     }
 }
 

@@ -49,6 +49,7 @@ public:
 
     const emulated::WgmmaCall& call() const { return call_; }
     std::shared_ptr<AccumulatorTile> tile;
+    KnowledgePointer outcome;  // what is known of it behind the wait
 
 private:
     void load(Factors& factors, const MatrixDescriptor& from, MatrixType type, bool transposed) {
@@ -180,12 +181,15 @@ void Machine::start_wgmma(Stamp site) {
     const emulated::WgmmaCall call = current_->wgmma;
     Thread* threads = &threads_[first];
     auto known = std::make_shared<Knowledge>(*current_->knowledge);
+    const Knowledge* last_known = current_->knowledge.get();
     for (uint32_t t = 0; t < WarpgroupThreads; ++t) {
         if (!is_same_instruction(threads[t].wgmma, call))
             diverge(fmt::format("is at wgmma at {{}} with other operands than thread ({},0,0) of the same warpgroup",
                                 threads[t].state.thread.x),
                     site, {uint32_t(site)});
-        known->intersect(*threads[t].knowledge);  // each must have waited, or been told by who has
+        const Knowledge* own = threads[t].knowledge.get();
+        if (own != last_known) known->intersect(*own);  // each must have waited, or been told by who has
+        last_known = own;
     }
     const Registers* in_flight = find_registers(call.d);
     const bool is_chained = in_flight && in_flight->last;
@@ -211,6 +215,9 @@ void Machine::start_wgmma(Stamp site) {
     }
     become(self);
     start(operation, known, site);
+    auto outcome = std::make_shared<Knowledge>();
+    outcome->add(operation->slot, operation->clock, num_threads());
+    operation->outcome = std::move(outcome);
     std::vector<uint32_t> all;
     for (uint32_t t = first; t < first + WarpgroupThreads; ++t) all.push_back(t);
     wake(all);
@@ -260,11 +267,10 @@ void Machine::wgmma_wait(int pending, Stamp site) {
     const uint32_t self = running.thread;
     const size_t count = groups.size() > size_t(pending) ? groups.size() - size_t(pending) : 0;
     if (count > 0) {
-        auto known = std::make_shared<Knowledge>(*current_->knowledge);
         for (size_t g = 0; g < count; ++g)
             for (auto& operation : groups[g]) {
                 finish(operation);
-                known->add(operation->slot, operation->clock, num_threads());
+                threads_[self].knowledge = joins_.join(threads_[self].knowledge, operation->outcome);
                 for (Registers& registers : threads_[self].registers) {
                     if (registers.last != operation) continue;
                     registers.last = nullptr;
@@ -274,7 +280,6 @@ void Machine::wgmma_wait(int pending, Stamp site) {
                 }
             }
         groups.erase(groups.begin(), groups.begin() + ptrdiff_t(count));
-        current_->knowledge = std::move(known);
         become(self);
     }
     converge(site);

@@ -43,8 +43,7 @@ struct Outcome {
 
 std::string with_vocabulary(const std::string& kernel) { return device::vocabulary_text({"to_bf16"}) + kernel; }
 
-Outcome run_gemm(const std::shared_ptr<const Module>& module, Problem& problem, uint64_t seed,
-                 double seconds_limit = 30) {
+Outcome run_gemm(const std::shared_ptr<const Module>& module, Problem& problem, const Options& options) {
     std::fill(problem.y, problem.y + Size * Size, uint16_t(0xffff));
     TensorMapArgument x = matrix_map(problem.x, TensorElement::BF16, Size, Size, 128, 64, 128),
                       w = matrix_map(problem.w, TensorElement::BF16, Size, Size, 32, 64, 128),
@@ -58,7 +57,7 @@ Outcome run_gemm(const std::shared_ptr<const Module>& module, Problem& problem, 
     launch.regions = {{problem.x, sizeof problem.x, "x", false, true},
                       {problem.w, sizeof problem.w, "w", false, true},
                       {problem.y, sizeof problem.y, "y", true, false}};
-    Outcome outcome{.report = emulator::run(*module, launch, {.seed = seed, .seconds_limit = seconds_limit})};
+    Outcome outcome{.report = emulator::run(*module, launch, options)};
     for (size_t i = 0; i < Size * Size; ++i) outcome.num_wrong += problem.y[i] != problem.expected[i];
     return outcome;
 }
@@ -72,12 +71,22 @@ TEST(HopperGemm, IsRightAndSilentOnEverySeed) {
     Problem problem(1);
     auto module = compiled_gemm(HopperGemm);
     for (uint64_t seed = 0; seed < 20; ++seed) {
-        Outcome outcome = run_gemm(module, problem, seed);
+        Outcome outcome = run_gemm(module, problem, {.seed = seed});
         ASSERT_TRUE(outcome.report.ok()) << "seed " << seed << all_messages(outcome.report);
         ASSERT_EQ(outcome.num_wrong, 0u) << "seed " << seed;
         if (seed == 0)
             fmt::print("hopper gemm 256x256x256: {:.3f} s, {} steps\n", outcome.report.seconds,
                        outcome.report.accesses);
+    }
+}
+
+TEST(HopperGemm, RunsWithoutChecksAndWithStatistics) {
+    Problem problem(2);
+    auto module = compiled_gemm(HopperGemm);
+    for (const Options& options : {Options{.seed = 1, .check = false}, Options{.seed = 2, .statistics = true}}) {
+        Outcome outcome = run_gemm(module, problem, options);
+        EXPECT_TRUE(outcome.report.ok()) << all_messages(outcome.report);
+        EXPECT_EQ(outcome.num_wrong, 0u);
     }
 }
 
@@ -190,7 +199,7 @@ TEST(HopperGemm, EveryMutationIsCaughtOnEverySeed) {
     size_t num_reports = 0, num_by_value = 0;
     for (size_t i = 0; i < modules.size(); ++i)
         for (uint64_t seed = 0; seed < 3; ++seed) {
-            Outcome outcome = run_gemm(modules[i], problem, seed);
+            Outcome outcome = run_gemm(modules[i], problem, {.seed = seed});
             EXPECT_TRUE(!outcome.report.ok() || outcome.num_wrong > 0) << Mutations[i].name << ", seed " << seed;
             ++(outcome.report.ok() ? num_by_value : num_reports);
             if (seed == 0 && std::getenv("TW_SHOW_FINDINGS"))

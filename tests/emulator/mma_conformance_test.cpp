@@ -62,6 +62,20 @@ int k_of_b(int lane, int e, int bytes) {
     return (bytes == 2 ? 2 * t + 8 * r : bytes == 4 ? t + 4 * r : 4 * t + 16 * r) + of_register;
 }
 
+using Pairs = std::vector<std::pair<Number, Number>>;
+
+/// Hopper makes fp8 of f16, in two parts, and adds what was there in the end.
+std::optional<float> expected_product(const Product& product, float start, const Pairs& factors) {
+    const int mantissas = product.a.mantissa_bits + product.b.mantissa_bits;
+    if (product.k < 32) return expected_sum(start, factors, mantissas, 25);
+    Pairs parts[2];
+    for (size_t k = 0; k < factors.size(); ++k) parts[k / 2 % 2].push_back(factors[k]);
+    auto first = expected_sum(0, parts[0], mantissas, 25);
+    auto both = first ? expected_sum(*first, parts[1], mantissas, 25) : first;
+    if (!both || !std::isfinite(start)) return std::nullopt;
+    return start + *both;
+}
+
 /// Of a block's 16x8 results, lane by lane.
 std::vector<std::optional<float>> expected_results(const Product& product, const uint8_t* in) {
     std::vector<Number> a(size_t(16 * product.k)), b(size_t(8 * product.k));
@@ -89,8 +103,7 @@ std::vector<std::optional<float>> expected_results(const Product& product, const
             std::vector<std::pair<Number, Number>> factors;
             for (int k = 0; k < product.k; ++k)
                 factors.emplace_back(a[size_t(row * product.k + k)], b[size_t(column * product.k + k)]);
-            results.push_back(expected_sum(starts[size_t(lane * 4 + e)], factors,
-                                           product.a.mantissa_bits + product.b.mantissa_bits, 25));
+            results.push_back(expected_product(product, starts[size_t(lane * 4 + e)], factors));
         }
     return results;
 }
@@ -114,7 +127,7 @@ TEST_P(MmaConformance, SumsAsTheHardwareDoes) {
             for (size_t block = 0; block < size_t(blocks); ++block) {
                 auto expected = expected_results(product, in.data() + block * 32 * product.lane_bytes());
                 for (size_t i = 0; i < expected.size(); ++i) {
-                    if (!expected[i] || std::isinf(*expected[i])) continue;
+                    if (!expected[i]) continue;
                     ++num_finite;
                     num_wrong +=
                         std::bit_cast<uint32_t>(*expected[i]) != std::bit_cast<uint32_t>(results[block * 128 + i]);

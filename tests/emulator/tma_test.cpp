@@ -99,6 +99,12 @@ TEST(Tma, LoadsMustBeWaitedFor) {
                    "race on shared memory");
 }
 
+TEST(Tma, NoBlockEndsBeforeItsCopies) {
+    expect_finding({Load}, Kind::Misuse, "");
+    expect_finding({Load + "if (t == 0) return;\n"}, Kind::Misuse, "shared memory");
+    expect_silence({Load + "if (t == 3) " + Wait});
+}
+
 TEST(Tma, BytesMustAgree) {
     auto with_bytes = [](const std::string& bytes) {
         return TmaCase{"if (t == 0) { tw::barrier_expect(s.full, " + bytes +
@@ -236,6 +242,10 @@ TEST(Cluster, BlocksMeetAndReachEachOther) {
                    "again, without cluster_wait between");
     one.body = "if (t || blockIdx.x) { tw::cluster_arrive(); tw::cluster_wait(); }";
     for (uint64_t seed = 0; seed < 8; ++seed) EXPECT_FALSE(one.run({.seed = seed}).ok());
+    one.body =
+        "s.a[0][t] = t;\ntw::cluster_arrive();\ntw::cluster_wait();\nif (blockIdx.x) out[t] = "
+        "*tw::peer_shared(&s.a[0][t], 0);";
+    expect_finding(one, Kind::Misuse, "shared memory");
     expect_finding({"out[t] = *tw::peer_shared(&s.a[0][t], 2);", 2}, Kind::Misuse, "rank 2 of a cluster of 2 blocks");
 }
 

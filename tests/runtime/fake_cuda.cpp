@@ -341,6 +341,29 @@ int cuLaunchKernelEx(const tw::cuda::LaunchConfig* config, void* function, void*
     return cuLaunchKernel(function, config->grid_x, config->grid_y, config->grid_z, config->block_x, config->block_y,
                           config->block_z, config->dynamic_shared_bytes, config->stream, arguments, extra);
 }
+/// Leaves what it was given in the map, as 16 numbers.
+int cuTensorMapEncodeTiled(void* map, int element, unsigned rank, void* base, const uint64_t* sizes,
+                           const uint64_t* strides, const unsigned* box, const unsigned* element_strides,
+                           int interleave, int swizzle, int l2_promotion, int fill) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    uint64_t given[16] = {uint64_t(element),
+                          rank,
+                          reinterpret_cast<uint64_t>(base),
+                          sizes[0],
+                          sizes[1],
+                          strides[0],
+                          box[0],
+                          box[1],
+                          element_strides[0],
+                          element_strides[1],
+                          uint64_t(interleave),
+                          uint64_t(swizzle),
+                          uint64_t(l2_promotion),
+                          uint64_t(fill)};
+    std::memcpy(map, given, sizeof given);
+    return 0;
+}
 int cuGraphCreate(void** graph, unsigned) {
     Lock lock(mutex);
     int code = create(graph);
