@@ -31,7 +31,7 @@ std::string in_lines(const std::vector<std::string>& items, size_t indent) {
     std::string text, line;
     for (size_t i = 0; i < items.size(); ++i) {
         const std::string item = items[i] + (i + 1 < items.size() ? "," : "");
-        if (!line.empty() && indent + line.size() + 1 + item.size() > 118) {
+        if (!line.empty() && indent + line.size() + 1 + item.size() > 117) {
             text += line + "\n" + std::string(indent, ' ');
             line.clear();
         }
@@ -66,9 +66,10 @@ struct Signature {
         return product.a_in_registers ? "template <bool transpose_b = false>\n"
                                       : "template <bool transpose_a = false, bool transpose_b = false>\n";
     }
-    std::string parameters() const {
-        const std::string a = product.a_in_registers ? fmt::format("const {}* a", a_type.cuda) : "unsigned long long a";
-        return fmt::format("{} (&d)[{}], {}, unsigned long long b, bool accumulate", d, product.n / 2, a);
+    std::vector<std::string> parameters() const {
+        return {fmt::format("{} (&d)[{}]", d, product.n / 2),
+                product.a_in_registers ? fmt::format("const {}* a", a_type.cuda) : "unsigned long long a",
+                "unsigned long long b", "bool accumulate"};
     }
 };
 
@@ -87,6 +88,7 @@ std::vector<std::string> WarpgroupProduct::needs() const {
 
 std::string WarpgroupProduct::text() const {
     const Signature signature{*this};
+    const std::string head = fmt::format("__device__ inline void {}(", name());
     const int num_d = n / 2, num_a = a_in_registers ? 4 : 1;
     const std::string accumulate = fmt::format("%{}", num_d + num_a + 1);
 
@@ -113,7 +115,7 @@ std::string WarpgroupProduct::text() const {
         a_in_registers ? fmt::format("{{{}}}", fmt::join(numbered(num_d, 4), ", ")) : numbered(num_d, 1)[0];
     return fmt::format(
         "/// d[64, {n}] = a[64, {k}] * b[{k}, {n}], plus d where it accumulates; asynchronous, by a warpgroup.\n"
-        "{flags}__device__ inline void {name}({parameters}) {{\n"
+        "{flags}{head}{parameters}) {{\n"
         "    asm volatile(\n"
         "        \"{{ .reg .pred p; setp.ne.b32 p, {accumulate}, 0; \"\n"
         "        \"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{d}.{a}.{b} \"\n"
@@ -122,8 +124,8 @@ std::string WarpgroupProduct::text() const {
         "        : {results}\n"
         "        : {inputs});\n"
         "}}",
-        fmt::arg("n", n), fmt::arg("k", k), fmt::arg("flags", signature.flags()), fmt::arg("name", name()),
-        fmt::arg("parameters", signature.parameters()), fmt::arg("accumulate", accumulate),
+        fmt::arg("n", n), fmt::arg("k", k), fmt::arg("flags", signature.flags()), fmt::arg("head", head),
+        fmt::arg("parameters", in_lines(signature.parameters(), head.size())), fmt::arg("accumulate", accumulate),
         fmt::arg("d", a == "s8" ? "s32" : "f32"), fmt::arg("a", a), fmt::arg("b", b),
         fmt::arg("d_operands", in_literals(numbered(0, num_d), 8)), fmt::arg("a_operand", a_operand),
         fmt::arg("b_operand", num_d + num_a), fmt::arg("tail", tail), fmt::arg("results", in_lines(results, 10)),
@@ -138,7 +140,8 @@ std::string WarpgroupProduct::twin() const {
     return fmt::format(
         "{}TW_INLINE void {}({}) {{\n"
         "    emulated::tw_wgmma(d, {}, b, {}, {}, emulated::MatrixType::{}, emulated::MatrixType::{}, {});\n}}\n",
-        signature.flags(), name(), signature.parameters(), a_in_registers ? "a, 0" : "nullptr, a", n, k, a, b, flags);
+        signature.flags(), name(), fmt::join(signature.parameters(), ", "), a_in_registers ? "a, 0" : "nullptr, a", n,
+        k, a, b, flags);
 }
 
 std::optional<WarpgroupProduct> find_warpgroup_product(std::string_view name) {

@@ -29,6 +29,24 @@ TEST(Vocabulary, EveryPrimitiveHasTextAndKnownNeeds) {
     EXPECT_THROW(vocabulary_text({"no_such_primitive"}), InternalError);
 }
 
+TEST(Vocabulary, MakesMembersOfTheWgmmaFamilyWhenAskedFor) {
+    std::string text = vocabulary_text({"wgmma_m64n24k16_f16_registers", "wgmma_fence"});
+    EXPECT_NE(text.find("inline void wgmma_m64n24k16_f16_registers(float (&d)[12], const f16* a, unsigned long long b"),
+              std::string::npos);
+    EXPECT_NE(text.find("wgmma.mma_async.sync.aligned.m64n24k16.f32.f16.f16"), std::string::npos);
+    EXPECT_LT(text.find("struct f16"), text.find("wgmma_m64n24k16"));
+    for (const std::string& line : {std::string("%11}"), std::string("{%12, %13, %14, %15}, %16, p, 1, 1, %18")})
+        EXPECT_NE(text.find(line), std::string::npos) << text;
+    std::string::size_type longest = 0, begin = 0;
+    for (std::string all = vocabulary_text({"wgmma_m64n256k16_bf16"}); begin < all.size();) {
+        const auto end = all.find('\n', begin);
+        longest = std::max(longest, end - begin);
+        begin = end + 1;
+    }
+    EXPECT_LE(longest, 120u);
+    EXPECT_THROW(vocabulary_text({"wgmma_m64n12k16_bf16"}), InternalError);
+}
+
 TEST(Vocabulary, KnowsWhatIsApproximate) {
     EXPECT_TRUE(is_approximate("tanh"));
     EXPECT_FALSE(is_approximate("fma"));

@@ -4,6 +4,7 @@
 #include <bit>
 #include <random>
 
+#include "device/vocabulary.h"
 #include "tests/emulator/small_kernels.h"
 #include "tests/emulator/tensor_map_argument.h"
 

@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "device/vocabulary.h"
 #include "runtime/emulator/emulator.h"
 
 namespace tw::emulator {
