@@ -121,7 +121,7 @@ private:
 
     ThreadStmt request() const {
         int width = static_cast<int>(width_);
-        if (op_.kind == TileOp::Kind::Landing) return make_thread(ThreadLanding{to_, width}, op_.step);
+        if (op_.kind == TileOp::Kind::Landing) return make_thread(ThreadMark{to_, width}, op_.step);
         ThreadCall call{"copy_async", {width_}, {{CallArgument::Effect::Write, {}, to_, width}, {CallArgument::Effect::Read, {}, from_, width}}};
         if (Expr there = all_of(there_); op_.otherwise.defined() && !is_constant(there, 1)) {
             call.primitive = "copy_async_or_zero";

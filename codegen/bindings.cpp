@@ -43,7 +43,9 @@ bool shares_terms(const LeafPath& path) {
                        [](const For* loop) { return loop->reduces && is_thread(loop->level); });
 }
 
-int64_t base_stride(Level level, const Target& target) { return level == Level::Warp ? target.warp_size : 1; }
+int64_t base_stride(Level level, const Target& target) {
+    return level == Level::Warpgroup ? 4 * target.warp_size : level == Level::Warp ? target.warp_size : 1;
+}
 
 /// The leaf's thread loops of one level, fastest first: the last bound, the innermost of those bound together.
 std::vector<const For*> radix_of(const LeafPath& path, Level level) {
@@ -131,7 +133,7 @@ std::vector<GridDigit> grid_digits(const std::vector<LeafPath>& paths, const Cit
 
 std::vector<ThreadDigit> thread_digits(const std::vector<LeafPath>& paths, const Target& target, const CiteStep& cite) {
     std::vector<ThreadDigit> digits;
-    for (Level level : {Level::Thread, Level::Warp, Level::Lane}) {
+    for (Level level : {Level::Thread, Level::Warpgroup, Level::Warp, Level::Lane}) {
         std::vector<const For*> loops;  // each once, in the order of the leaves: equal programs print equal text
         std::vector<std::vector<const For*>> radices;
         for (const LeafPath& path : paths) {

@@ -75,7 +75,7 @@ struct Chooser {
     SharedBuffer choose(const SharedBuffer& shared, int64_t most_bytes, std::vector<std::string>& notes) const {
         const Buffer& buffer = shared.buffer;
         std::vector<SharedAccess> accesses = shared_accesses(kernel, buffer, target);
-        if (buffer->shape.empty() || accesses.empty()) return shared;
+        if (buffer->shape.empty() || accesses.empty() || shared.fixed) return shared;
         double plain = cost(accesses, buffer, shared.layout), least = plain;
         Layout best = shared.layout;
         for (const Layout& layout : candidates(buffer)) {

@@ -66,8 +66,8 @@ struct Dump {
         std::string parameters = call.parameters.empty() ? "" : fmt::format("<{}>", fmt::join(call.parameters, ", "));
         line(fmt::format("{}{}({})", call.primitive, parameters, fmt::join(arguments, ", ")), step);
     }
-    void operator()(const ThreadLanding& landing, int step) {
-        line(fmt::format("landed: {}, {} wide", text_of(landing.to), landing.width), step);
+    void operator()(const ThreadMark& mark, int step) {
+        line(fmt::format("{}: {}, {} wide", mark.writes ? "landed" : "read", text_of(mark.to), mark.width), step);
     }
     void operator()(const ThreadBarrier&, int step) { line("barrier", step); }
     void operator()(const ThreadComment& comment, int step) { line("# " + comment.text, step); }

@@ -22,6 +22,7 @@ const char* name_of(TileOp::Kind kind) {
         case TileOp::Kind::AsyncCopy: return "copy asynchronously";
         case TileOp::Kind::Landing: return "landed:";
         case TileOp::Kind::Fragment: return "fragment";
+        case TileOp::Kind::Mark: return "reads";
         case TileOp::Kind::Call: return "call";
     }
     return "?";

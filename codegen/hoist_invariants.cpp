@@ -117,8 +117,8 @@ private:
             changed = make_thread(ThreadWide{wide->width, access(wide->to), access(wide->from)}, stmt.step());
         else if (auto call = stmt.as<ThreadCall>())
             changed = make_thread(hoisted(*call), stmt.step());
-        else if (auto landing = stmt.as<ThreadLanding>())
-            changed = make_thread(ThreadLanding{access(landing->to), landing->width}, stmt.step());
+        else if (auto mark = stmt.as<ThreadMark>())
+            changed = make_thread(ThreadMark{access(mark->to), mark->width, mark->writes}, stmt.step());
         else if (auto let = stmt.as<ThreadLet>())
             changed = make_thread(ThreadLet{let->variable, let_value(let->value)}, stmt.step());
         else

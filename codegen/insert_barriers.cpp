@@ -142,12 +142,12 @@ ThreadStmt without_hollow(const ThreadStmt& root) {
     });
 }
 
-/// Without the landings, what stood only around them, and the names that only they used.
-ThreadStmt without_landings(const ThreadStmt& root) {
+/// Without the marks, what stood only around them, and the names that only they used.
+ThreadStmt without_marks(const ThreadStmt& root) {
     bool any = false;
     ThreadStmt rest = transform(root, [&](const ThreadStmt& stmt) -> ThreadStmt {
-        any = any || stmt.as<ThreadLanding>();
-        return stmt.as<ThreadLanding>() ? make_thread(ThreadBlock{}) : ThreadStmt();
+        any = any || stmt.as<ThreadMark>();
+        return stmt.as<ThreadMark>() ? make_thread(ThreadBlock{}) : ThreadStmt();
     });
     return any ? without_hollow(drop_unused_lets(rest)) : root;
 }
@@ -158,7 +158,7 @@ ThreadKernel insert_barriers(const ThreadKernel& kernel) {
     ThreadKernel result = kernel;
     result.body = without_barriers(kernel.body);
     if (kernel.threads == 1) {
-        result.body = without_landings(result.body);
+        result.body = without_marks(result.body);
         return result;
     }
     while (true) {
@@ -179,7 +179,7 @@ ThreadKernel insert_barriers(const ThreadKernel& kernel) {
         for (const Gap& gap : places.gaps) weights.push_back(gap.weight);
         std::set<int> orders;
         for (int gap : cheapest_hitting_set(needs.sets, weights)) orders.insert(places.gaps[gap].order);
-        result.body = without_landings(BarrierPlacer(orders).place(result.body));
+        result.body = without_marks(BarrierPlacer(orders).place(result.body));
         return result;
     }
 }

@@ -62,6 +62,7 @@ std::string Layout::to_string() const {
         if (digits[d].divisor != 1) text += fmt::format(" / {}", digits[d].divisor);
         text += fmt::format(": {}]", digits[d].extent);
     }
+    if (swizzle) text += fmt::format(" swizzled by {} bytes", swizzle);
     return text + fmt::format(" pitch {}", pitch);
 }
 

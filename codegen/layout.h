@@ -22,6 +22,7 @@ struct Layout {
     std::vector<LayoutDigit> digits;
     int row_digits = 1;
     int64_t pitch = 0;
+    int swizzle = 0;  ///< bytes of a row, if its 16-byte pieces are exchanged as TMA and wgmma do: see BufferNode
     bool operator==(const Layout&) const = default;
 
     int64_t elements() const;

@@ -105,6 +105,7 @@ ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& 
     tiles = checked("use_atoms", use_atoms(tiles, cite));
     tiles = checked("choose_layouts", choose_layouts(tiles, target));
     tiles = checked("pipeline", pipeline(tiles, cite));
+    tiles = checked("fence_proxies", fence_proxies(tiles));
     check_limits(tiles, target, cite);
     collect_notes(tiles, notes);
     ThreadKernel threads = make_threads(tiles, notes);

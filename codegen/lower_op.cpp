@@ -56,6 +56,7 @@ private:
             case TileOp::Kind::AsyncCopy:
             case TileOp::Kind::Landing:
             case TileOp::Kind::Fragment:
+            case TileOp::Kind::Mark:
             case TileOp::Kind::Call: break;
         }
         return op_.name;
@@ -222,8 +223,15 @@ private:
     int64_t bytes_loaded_ = 0;
 };
 
-ThreadStmt lower_call(const TileOp& op) {
-    ThreadStmt body = make_thread(op.call, op.step);
+ThreadStmt lower_call(const TileOp& op, const Placement& placement) {
+    ThreadCall call = op.call;
+    for (CallArgument& argument : call.arguments)
+        if (argument.place.buffer) argument.place = placement.physical(argument.place.buffer, argument.place.indices);
+    ThreadStmt body;
+    if (op.kind == TileOp::Kind::Mark)
+        body = make_thread(ThreadMark{call.arguments[0].place, call.arguments[0].elements, false}, op.step);
+    else
+        body = make_thread(std::move(call), op.step);
     for (auto loop = op.loops.rbegin(); loop != op.loops.rend(); ++loop) {
         bool unroll = loop->execution != Execution::Serial && as_constant(loop->extent);
         body = make_thread(ThreadLoop{loop->variable, loop->extent, unroll, body}, op.step);
@@ -235,7 +243,8 @@ ThreadStmt lower_call(const TileOp& op) {
 
 ThreadStmt lower_op(const TileOp& op, const Placement& placement, std::vector<std::string>& notes) {
     switch (op.kind) {
-        case TileOp::Kind::Call: return lower_call(op);
+        case TileOp::Kind::Mark:
+        case TileOp::Kind::Call: return lower_call(op, placement);
         case TileOp::Kind::AsyncCopy:
         case TileOp::Kind::Landing: return lower_async_copy(op, placement);
         case TileOp::Kind::Fragment:

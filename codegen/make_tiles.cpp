@@ -45,7 +45,7 @@ public:
         kernel_.name = nest_.name;
         kernel_.grid_digits = grid_digits(paths, cite_);
         kernel_.thread_digits = thread_digits(paths, target_, cite_);
-        if (std::any_of(paths.begin(), paths.end(), [](const LeafPath& path) { return path.leaf->atom; })) add_lanes();
+        add_lanes(paths);
         make_grid();
         make_threads(paths);
         kernel_.body = convert(nest_.body);
@@ -68,9 +68,22 @@ private:
     }
 
     /// Of matrix instructions: a lane is row * 4 + column of the pairs that it holds.
-    void add_lanes() {
+    void add_lanes(const std::vector<LeafPath>& paths) {
+        const Atom* first = nullptr;
+        for (const LeafPath& path : paths) {
+            const Atom* atom = path.leaf->atom;
+            if (atom && first && atom->unit != first->unit)
+                throw_error(Error, "{}kernel {} uses both {} and {}; use one matrix unit in a kernel", cite_(path.leaf->step),
+                            nest_.name, to_string(first->unit), to_string(atom->unit));
+            if (atom) first = atom;
+        }
+        if (!first) return;
         kernel_.fragment_row = index_variable("lane_row", 0, 7);
         kernel_.fragment_column = index_variable("lane_column", 0, 3);
+        if (first->unit == MatrixUnit::Wgmma) {
+            kernel_.fragment_warp = index_variable("warp", 0, 3);
+            kernel_.thread_digits.push_back({kernel_.fragment_warp, target_.warp_size, 4});
+        }
         kernel_.thread_digits.push_back({kernel_.fragment_row, 4, 8});
         kernel_.thread_digits.push_back({kernel_.fragment_column, 1, 4});
     }

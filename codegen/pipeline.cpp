@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include <fmt/format.h>
@@ -27,6 +28,27 @@ bool stores_any_of(const TileStmt& stmt, const std::vector<Buffer>& buffers) {
 }
 
 using Versions = std::map<const BufferNode*, Buffer>;
+
+/// What the op reads of buffers with versions, in the version that `which` tells.
+TileOp with_version(const TileOp& op, const Versions& versions, const std::function<Expr(const Buffer&)>& which) {
+    TileOp result = map_exprs(op, [&](const Expr& root) {
+        return transform(root, [&](const Expr& e) -> Expr {
+            const Load* load = e.as<Load>();
+            auto found = load ? versions.find(load->buffer.get()) : versions.end();
+            if (found == versions.end()) return {};
+            std::vector<Expr> indices = load->indices;
+            indices.insert(indices.begin(), which(found->second));
+            return make_expr(e.type(), Load{found->second, indices});
+        });
+    });
+    for (CallArgument& argument : result.call.arguments) {
+        auto found = versions.find(argument.place.buffer.get());
+        if (found == versions.end()) continue;
+        argument.place.buffer = found->second;
+        argument.place.indices.insert(argument.place.indices.begin(), which(found->second));
+    }
+    return result;
+}
 
 TileStmt call(const std::string& primitive, std::vector<int64_t> parameters) {
     TileOp op;
@@ -248,16 +270,7 @@ private:
 
     /// Reads of filled buffers, in the stage of this iteration.
     TileOp with_stage(const TileOp& op) const {
-        return map_exprs(op, [&](const Expr& root) {
-            return transform(root, [&](const Expr& e) -> Expr {
-                const Load* load = e.as<Load>();
-                auto found = load ? versions_.find(load->buffer.get()) : versions_.end();
-                if (found == versions_.end()) return {};
-                std::vector<Expr> indices = load->indices;
-                indices.insert(indices.begin(), stage_of(found->second, loop_.variable));
-                return make_expr(e.type(), Load{found->second, indices});
-            });
-        });
+        return with_version(op, versions_, [&](const Buffer& buffer) { return stage_of(buffer, loop_.variable); });
     }
 
     TileStmt around(TileStmt loop) const {
@@ -316,25 +329,14 @@ TileStmt rewrite(TileKernel& kernel, const TileStmt& stmt, Versions& versions, c
 
 /// A segment that runs once is no loop any more: what it fills and reads is the first of the buffers.
 TileOp in_first_version(const TileOp& op, const Versions& versions) {
-    auto first = [&](const Buffer& buffer, const std::vector<Expr>& indices) -> std::optional<Load> {
-        auto found = versions.find(buffer.get());
-        if (found == versions.end()) return {};
-        Load load{found->second, indices};
-        load.indices.insert(load.indices.begin(), integer(0));
-        return load;
-    };
-    TileOp result = map_exprs(op, [&](const Expr& root) {
-        return transform(root, [&](const Expr& e) -> Expr {
-            const Load* load = e.as<Load>();
-            auto changed = load ? first(load->buffer, load->indices) : std::nullopt;
-            return changed ? make_expr(e.type(), *changed) : Expr();
-        });
-    });
-    for (StoreTo& store : result.stores)
-        if (auto changed = first(store.buffer, store.indices)) {
-            store.buffer = changed->buffer;
-            store.indices = changed->indices;
-        }
+    auto first = [](const Buffer&) { return integer(0); };
+    TileOp result = with_version(op, versions, first);
+    for (StoreTo& store : result.stores) {
+        auto found = versions.find(store.buffer.get());
+        if (found == versions.end()) continue;
+        store.buffer = found->second;
+        store.indices.insert(store.indices.begin(), integer(0));
+    }
     return result;
 }
 

@@ -8,6 +8,7 @@ Placement::Placement(const TileKernel& kernel) {
     for (const SharedBuffer& shared : kernel.shared) {
         BufferNode node = *shared.buffer;
         node.shape = shared.layout.physical_shape();
+        node.swizzle = shared.layout.swizzle;
         Place place{std::make_shared<const BufferNode>(node), shared.layout};
         shared_.push_back(place.buffer);
         places_.emplace(shared.buffer.get(), std::move(place));

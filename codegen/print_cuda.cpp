@@ -25,15 +25,19 @@ bool mentions(const ThreadStmt& root, const Expr& variable) {
 
 int64_t rounded_up(int64_t bytes, int64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
 
+/// Eight swizzled rows repeat themselves, and matrix instructions tell them apart by their addresses.
+int64_t alignment_of(const BufferNode& buffer) { return std::max<int64_t>(kSharedAlignment, 8 * buffer.swizzle); }
+
 /// As the compiler lays out struct Shared.
 int64_t bytes_of_shared(const std::vector<Buffer>& buffers) {
-    int64_t bytes = 0;
+    int64_t bytes = 0, alignment = kSharedAlignment;
     for (const Buffer& buffer : buffers) {
+        alignment = std::max(alignment, alignment_of(*buffer));
         int64_t elements = 1;
         for (const Expr& extent : buffer->shape) elements *= require_constant(extent);
-        bytes = rounded_up(bytes, kSharedAlignment) + elements * bytes_of(buffer->type);
+        bytes = rounded_up(bytes, alignment_of(*buffer)) + elements * bytes_of(buffer->type);
     }
-    return rounded_up(bytes, kSharedAlignment);
+    return rounded_up(bytes, alignment);
 }
 
 class KernelPrinter {
@@ -172,7 +176,7 @@ private:
         if (kernel_.shared.empty()) return;
         out.open("struct Shared");
         for (const Buffer& buffer : kernel_.shared)
-            out.line(fmt::format("alignas({}) {};", kSharedAlignment, declaration(*buffer, names_, exprs_)));
+            out.line(fmt::format("alignas({}) {};", alignment_of(*buffer), declaration(*buffer, names_, exprs_)));
         out.close("};");
         out.line("");
     }

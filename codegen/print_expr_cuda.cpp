@@ -105,12 +105,24 @@ std::string ExprPrinter::element(const Access& access) {
     const BufferNode& buffer = *access.buffer;
     std::string text = buffer.memory == Memory::Shared ? "shared." : "";
     text += names_.of(&buffer, buffer.name);
-    for (const Expr& index : access.indices) text += "[" + print(index) + "]";
+    for (size_t d = 0; d < access.indices.size(); ++d) {
+        bool column = buffer.swizzle > 0 && d + 1 == access.indices.size();
+        text += "[" + (column ? swizzled(access) : print(access.indices[d])) + "]";
+    }
     return text;
 }
 
+std::string ExprPrinter::swizzled(const Access& access) {
+    const BufferNode& buffer = *access.buffer;
+    vocabulary_.insert("swizzle");
+    size_t last = access.indices.size() - 1;
+    return fmt::format("tw::swizzle<{}, {}>({}, {})", buffer.swizzle, bytes_of(buffer.type),
+                       print(access.indices[last - 1]), print(access.indices[last]));
+}
+
 std::string ExprPrinter::address(const Access& access) {
-    if (access.indices.empty() || !is_constant(access.indices.back(), 0)) return "&" + element(access);
+    bool whole_row = !access.indices.empty() && is_constant(access.indices.back(), 0) && !access.buffer->swizzle;
+    if (!whole_row) return "&" + element(access);
     Access row = access;
     row.indices.pop_back();
     return element(row);
@@ -121,11 +133,21 @@ std::string ExprPrinter::call_wide(const std::string& primitive, int width, cons
     return fmt::format("tw::{}<{}>({}, {});", primitive, width, address(to), address(from));
 }
 
+std::string ExprPrinter::print(const CallArgument& argument) {
+    if (argument.effect == CallArgument::Effect::Value) return print(argument.value);
+    if (argument.effect != CallArgument::Effect::Matrix) return address(argument.place);
+    vocabulary_.insert("matrix_descriptor");
+    const BufferNode& buffer = *argument.place.buffer;
+    std::string start = names_.of(&buffer, buffer.name);
+    for (const Expr& index : argument.place.indices) start += "[" + print(index) + "]";
+    return fmt::format("tw::matrix_descriptor(&shared.{}, {}, {}, {})", start, buffer.swizzle, argument.leading_bytes,
+                       argument.stride_bytes);
+}
+
 std::string ExprPrinter::call_primitive(const ThreadCall& call) {
     vocabulary_.insert(call.primitive);
     std::vector<std::string> arguments;
-    for (const CallArgument& argument : call.arguments)
-        arguments.push_back(argument.effect == CallArgument::Effect::Value ? print(argument.value) : address(argument.place));
+    for (const CallArgument& argument : call.arguments) arguments.push_back(print(argument));
     std::string parameters = call.parameters.empty() ? "" : fmt::format("<{}>", fmt::join(call.parameters, ", "));
     return fmt::format("tw::{}{}({});", call.primitive, parameters, fmt::join(arguments, ", "));
 }

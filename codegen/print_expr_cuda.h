@@ -37,6 +37,9 @@ private:
         int precedence;     // of the outermost operator; larger binds tighter
         bool wide = false;  // C++ computes it in 64 bits
     };
+    std::string print(const CallArgument& argument);
+    /// The place of an access' column in its row.
+    std::string swizzled(const Access& access);
     Text text_of(const Expr& expr);
     Text integer(const IntConstant& constant, Type type) const;
     Text real(double value, Type type);

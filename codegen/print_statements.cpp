@@ -53,7 +53,7 @@ public:
     void operator()(const ThreadStore& store, int step) { out_.line(text_of(store), step); }
     void operator()(const ThreadWide& wide, int step) { out_.line(text_of(wide), step); }
     void operator()(const ThreadCall& call, int step) { out_.line(exprs_.call_primitive(call), step); }
-    void operator()(const ThreadLanding&, int) { internal_check(false, "a landing that insert_barriers has not taken away"); }
+    void operator()(const ThreadMark&, int) { internal_check(false, "a mark that insert_barriers has not taken away"); }
     void operator()(const ThreadBarrier&, int step) { out_.line("__syncthreads();", step); }
 
     void operator()(const ThreadComment& comment, int step) {

@@ -96,10 +96,11 @@ private:
                 continue;
             }
             bool rows = share.role == AtomRole::M;
-            int64_t size = rows ? 16 : 8;
+            int64_t size = !rows ? 8 : kernel_.fragment_warp.defined() ? 64 : 16;
             const std::string& name = loop.variable.as<Variable>()->name;
             Expr part = index_variable(name + (rows ? "_half" : "_pair"), 0, 1), value;
             value = rows ? part * 8 + kernel_.fragment_row : kernel_.fragment_column * 2 + part;
+            if (size == 64) value = kernel_.fragment_warp * 16 + value;
             if (share.extent > size) {
                 Expr tile = index_variable(name + "_tile", 0, share.extent / size - 1);
                 tiles.push_back({tile, integer(share.extent / size), Execution::Unroll, false, loop.role});

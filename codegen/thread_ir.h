@@ -80,10 +80,16 @@ struct ThreadWide {
 };
 /// What a call makes of an argument: a number, or an element and the `elements` - 1 behind it in its last dimension.
 struct CallArgument {
-    enum class Effect { Value, Read, Write } effect;
+    enum class Effect {
+        Value,
+        Read,
+        Write,
+        Matrix,  ///< the matrix from here on, as a descriptor; marks say what is read of it
+    } effect;
     Expr value;    ///< of Effect::Value
     Access place;  ///< of the others
     int elements = 1;
+    int stride_bytes = 0, leading_bytes = 0;  ///< of a Matrix, see matrix_descriptor
 };
 /// name<parameters>(arguments): a primitive of the vocabulary.
 struct ThreadCall {
@@ -91,11 +97,12 @@ struct ThreadCall {
     std::vector<int64_t> parameters;
     std::vector<CallArgument> arguments;
 };
-/// Elements that this thread has copied asynchronously are there from here on: for insert_barriers, behind which there
-/// are none of these.
-struct ThreadLanding {
+/// Elements that this thread uses here by what no statement shows: an asynchronous copy that has landed, a matrix that an
+/// instruction reads. For insert_barriers, behind which there are none of these.
+struct ThreadMark {
     Access to;
     int width;
+    bool writes = true;
 };
 /// All threads of the block.
 struct ThreadBarrier {};
@@ -106,7 +113,7 @@ struct ThreadComment {
 
 struct ThreadNode {
     std::variant<ThreadBlock, ThreadLoop, ThreadIf, ThreadLet, ThreadDeclare, ThreadStore, ThreadWide, ThreadCall,
-                 ThreadLanding, ThreadBarrier, ThreadComment>
+                 ThreadMark, ThreadBarrier, ThreadComment>
         kind;
     int step = -1;
 };

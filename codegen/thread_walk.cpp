@@ -83,7 +83,7 @@ std::vector<Expr> expressions(const ThreadStmt& stmt) {
                                                                            : argument.place.indices);
             return all;
         },
-        [](const ThreadLanding& landing) { return landing.to.indices; },
+        [](const ThreadMark& mark) { return mark.to.indices; },
         [](const auto&) { return std::vector<Expr>{}; });
 }
 
@@ -126,8 +126,8 @@ ThreadStmt map_expressions(const ThreadStmt& stmt, const std::function<Expr(cons
             }
             return make_thread(std::move(result), stmt.step());
         },
-        [&](const ThreadLanding& landing) {
-            return make_thread(ThreadLanding{{landing.to.buffer, mapped}, landing.width}, stmt.step());
+        [&](const ThreadMark& mark) {
+            return make_thread(ThreadMark{{mark.to.buffer, mapped}, mark.width, mark.writes}, stmt.step());
         },
         [&](const auto&) { return stmt; });
 }
@@ -192,9 +192,9 @@ std::vector<Touch> touches(const ThreadStmt& stmt) {
     }
     if (auto call = stmt.as<ThreadCall>())
         for (const CallArgument& argument : call->arguments)
-            if (argument.effect != CallArgument::Effect::Value)
+            if (argument.effect == CallArgument::Effect::Read || argument.effect == CallArgument::Effect::Write)
                 result.push_back({argument.place, argument.elements, argument.effect == CallArgument::Effect::Write});
-    if (auto landing = stmt.as<ThreadLanding>()) result.push_back({landing->to, landing->width, true});
+    if (auto mark = stmt.as<ThreadMark>()) result.push_back({mark->to, mark->width, mark->writes});
     return result;
 }
 

@@ -72,6 +72,7 @@ struct TileOp {
         AsyncCopy,  ///< starts to copy; what it stores may be used behind its Landing
         Landing,    ///< says that what an AsyncCopy of these stores wrote is there
         Fragment,   ///< copies an operand of a matrix instruction to registers; the last loop runs over a lane's neighbours
+        Mark,       ///< says that threads read the arguments of `call`, by instructions around
         Call,       ///< `call` and nothing else
     };
     Kind kind;
@@ -124,6 +125,7 @@ TileStmt make_tile(T node) {
 struct SharedBuffer {
     Buffer buffer;  ///< as the schedule knows it
     Layout layout;  ///< where its elements are
+    bool fixed = false;  ///< by an instruction
 };
 
 struct TileKernel {
@@ -137,6 +139,7 @@ struct TileKernel {
     std::vector<GridDigit> grid_digits;
     std::vector<ThreadDigit> thread_digits;
     Expr fragment_row, fragment_column;  ///< digits of the lane, if there are matrix instructions: lane / 4, lane % 4
+    Expr fragment_warp;                  ///< of the warpgroup, if they are a warpgroup's
     std::vector<SharedBuffer> shared;
     TileStmt body;
     std::vector<std::string> notes;

@@ -65,6 +65,12 @@ TileKernel use_atoms(const TileKernel& kernel, const CiteStep& cite);
 ///                                   for k: wait for all but 2; start a_s[(k + 3) % 4] = a[k + 3]; commit; use a_s[k % 4]
 TileKernel pipeline(const TileKernel& kernel, const CiteStep& cite);
 
+/// Makes what threads write visible to instructions that read shared memory by descriptors, which go another way to it: a
+/// fence behind the writes, before the barrier.
+///
+///     a_s[...] = ...; wgmma(acc, a_s)    a_s[...] = ...; fence_async_proxy(); wgmma(acc, a_s)
+TileKernel fence_proxies(const TileKernel& kernel);
+
 /// Picks the order of dimensions, the interleaving and the padding of each shared buffer by counting the bank conflicts
 /// of the accesses of the first warps, within `shared_bytes` for all buffers together.
 TileKernel choose_layouts(const TileKernel& kernel, const Target& target);

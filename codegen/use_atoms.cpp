@@ -28,7 +28,7 @@ struct OperandIndex {
 /// An update by SIMT arithmetic, as spread_fragments leaves it, in terms of the instruction.
 class AtomUse {
 public:
-    AtomUse(const TileKernel& kernel, const TileOp& op, const CiteStep& cite)
+    AtomUse(TileKernel& kernel, const TileOp& op, const CiteStep& cite)
         : kernel_(kernel), op_(op), cite_(cite), atom_(*op.atom), pack_(4 / bytes_of(atom_.operand)),
           quads_(atom_.k / (4 * pack_)) {}
 
@@ -36,15 +36,7 @@ public:
         sort_loops();
         check_mask();
         find_operands();
-        Buffer a = register_array(a_->buffer->name + "_fragment", atom_.operand, {m_.tiles, quads_, 2, pack_});
-        Buffer b = register_array(b_->buffer->name + "_fragment", atom_.operand, {n_.tiles, quads_, pack_});
-        OpLoop steps = unrolled(name_of(k_.variable) + "_step", require_constant(k_.extent) / atom_.k);
-        TileStmt body = make_tile(TileBlock{{fill(a, *a_, m_, steps, true), fill(b, *b_, n_, steps, false), multiply(a, b)}});
-        body = make_tile(TileAllocate{a, make_tile(TileAllocate{b, body})});
-        body = make_tile(TileLoop{steps.variable, steps.extent, true, true, body});
-        for (auto loop = outer_.rbegin(); loop != outer_.rend(); ++loop)
-            body = make_tile(TileLoop{loop->variable, loop->extent, loop->execution != Execution::Serial, loop->reduces, body});
-        return body;
+        return within_outer(atom_.unit == MatrixUnit::Wgmma ? by_warpgroup() : by_warp());
     }
 
     /// The dimensions of the accumulators' rows and columns.
@@ -57,6 +49,163 @@ private:
         OpLoop part;
         int64_t tiles = 1;
     };
+
+    TileStmt by_warp() {
+        Buffer a = register_array(a_->buffer->name + "_fragment", atom_.operand, {m_.tiles, quads_, 2, pack_});
+        Buffer b = register_array(b_->buffer->name + "_fragment", atom_.operand, {n_.tiles, quads_, pack_});
+        OpLoop steps = unrolled(name_of(k_.variable) + "_step", require_constant(k_.extent) / atom_.k);
+        TileStmt body = make_tile(TileBlock{{fill(a, *a_, m_, steps, true), fill(b, *b_, n_, steps, false), multiply(a, b)}});
+        body = make_tile(TileAllocate{a, make_tile(TileAllocate{b, body})});
+        return make_tile(TileLoop{steps.variable, steps.extent, true, true, body});
+    }
+
+    TileStmt within_outer(TileStmt body) const {
+        for (auto loop = outer_.rbegin(); loop != outer_.rend(); ++loop)
+            body = make_tile(TileLoop{loop->variable, loop->extent, loop->execution != Execution::Serial, loop->reduces, body});
+        return body;
+    }
+
+    // A warpgroup's instructions read shared memory themselves, while the threads go on.
+
+    /// Where an operand is: by its first row and k, in the layout that this gives its buffer.
+    struct Matrix {
+        Buffer buffer;
+        std::vector<OperandIndex> indices;
+        bool transposed = false;
+        int stride_bytes = 0, leading_bytes = 0;
+        int64_t along_extent = 0;
+    };
+
+    TileStmt by_warpgroup() {
+        Matrix a = matrix_of(*a_, m_, true), b = matrix_of(*b_, n_, false);
+        OpLoop steps = unrolled(name_of(k_.variable) + "_step", require_constant(k_.extent) / atom_.k),
+               row = unrolled("row", m_.tiles), column = unrolled("column", n_.tiles * 8 / atom_.n);
+        TileOp product = call(atom_.name, {steps, row, column});
+        if (bytes_of(atom_.operand) == 2 && (a.transposed || b.transposed)) product.call.parameters = {a.transposed, b.transposed};
+        product.call.arguments = {sums(row.variable, column.variable), argument(a, row.variable * 64, steps),
+                                  argument(b, column.variable * atom_.n, steps),
+                                  {CallArgument::Effect::Value, constant(Type::Bool, int64_t{1}), {}}};
+        TileOp kept = call("keep", {row, column});
+        kept.call.arguments = {sums(row.variable, column.variable)};
+        TileOp wait = call("wgmma_wait", {});
+        wait.call.parameters = {0};
+        TileBlock block;
+        for (const Matrix* matrix : {&a, &b}) block.stmts.push_back(read_mark(*matrix));
+        for (const TileOp& op : {kept, call("wgmma_fence", {}), product, call("wgmma_commit", {}), wait, kept})
+            block.stmts.push_back(make_tile(TileOp(op)));
+        for (const Matrix* matrix : {&a, &b}) block.stmts.push_back(read_mark(*matrix));
+        return make_tile(std::move(block));
+    }
+
+    Matrix matrix_of(const Load& load, const Side& side, bool rows) {
+        const Buffer& buffer = load.buffer;
+        if (buffer->memory != Memory::Shared)
+            throw_error(Error, "{}{}: {} reads its operands from shared memory, but '{}' is in {}; stage it", cite_(op_.step),
+                        op_.name, atom_.name, buffer->name, to_string(buffer->memory));
+        Matrix matrix{buffer, {}};
+        size_t along = load.indices.size(), k = along;
+        for (size_t d = 0; d < load.indices.size(); ++d) {
+            matrix.indices.push_back(taken_apart(load, load.indices[d], side, rows));
+            const OperandIndex& index = matrix.indices.back();
+            if (index.along == 1 && index.k == 0) along = d;
+            if (index.k == 1 && index.along == 0) k = d;
+        }
+        size_t last = load.indices.size() - 1;
+        if (along > last || k > last || (along != last && k != last))
+            throw_error(Error, "{}{}: {} needs '{}' with neighbours along rows, columns or k; stage it so", cite_(op_.step),
+                        op_.name, atom_.name, buffer->name);
+        matrix.transposed = along == last;
+        if (matrix.transposed && bytes_of(atom_.operand) != 2)
+            throw_error(Error, "{}{}: {} needs '{}' with neighbours along k; transpose it in memory", cite_(op_.step),
+                        op_.name, atom_.name, buffer->name);
+        lay_out(matrix, along, k);
+        return matrix;
+    }
+
+    /// The canonical layouts of wgmma: lines of up to 128 bytes along the contiguous dimension, all rows of a line's width
+    /// before the next line's worth.
+    void lay_out(Matrix& matrix, size_t along, size_t k) {
+        const Buffer& buffer = matrix.buffer;
+        int bytes = bytes_of(buffer->type);
+        size_t fast = matrix.transposed ? along : k, slow = matrix.transposed ? k : along;
+        int64_t width = require_constant(buffer->shape[fast]), rows = require_constant(buffer->shape[slow]);
+        int64_t line = 128 / bytes;
+        while (line * bytes > 16 && width % line != 0) line /= 2;
+        if (line * bytes < 32 || rows % 8 != 0)
+            throw_error(Error, "{}{}: {} reads lines of 32, 64 or 128 bytes in groups of eight; the tile of '{}' is {} x {}",
+                        cite_(op_.step), op_.name, atom_.name, buffer->name, rows, width);
+        Layout layout;
+        for (size_t d = 0; d < buffer->shape.size(); ++d)
+            if (d != fast && d != slow) layout.digits.push_back({static_cast<int>(d), 1, require_constant(buffer->shape[d])});
+        if (width > line) layout.digits.push_back({static_cast<int>(fast), line, width / line});
+        layout.digits.push_back({static_cast<int>(slow), 1, rows});
+        layout.digits.push_back({static_cast<int>(fast), 1, line});
+        layout.pitch = line;
+        layout.swizzle = static_cast<int>(line * bytes);
+        matrix.stride_bytes = static_cast<int>(8 * line * bytes);
+        matrix.leading_bytes = matrix.transposed ? static_cast<int>(rows * line * bytes) : 16;
+        for (SharedBuffer& shared : kernel_.shared) {
+            if (shared.buffer != buffer) continue;
+            if (shared.fixed && !(shared.layout == layout))
+                throw_error(Error, "{}{}: two instructions need '{}' in two layouts; stage a copy for each", cite_(op_.step),
+                            op_.name, buffer->name);
+            shared.layout = layout;
+            shared.fixed = true;
+            kernel_.notes.push_back(fmt::format("{}: laid out for {} as {}", buffer->name, atom_.name, layout.to_string()));
+        }
+    }
+
+    std::vector<Expr> place_in(const Matrix& matrix, const Expr& along, const Expr& k) const {
+        std::vector<Expr> indices;
+        for (const OperandIndex& index : matrix.indices)
+            indices.push_back(simplify(index.rest + along * index.along + k * index.k));
+        return indices;
+    }
+
+    CallArgument argument(const Matrix& matrix, const Expr& along, const OpLoop& steps) const {
+        CallArgument result{CallArgument::Effect::Matrix, {}, {matrix.buffer, place_in(matrix, along, steps.variable * atom_.k)}};
+        result.stride_bytes = matrix.stride_bytes;
+        result.leading_bytes = matrix.leading_bytes;
+        return result;
+    }
+
+    CallArgument sums(const Expr& row, const Expr& column) const {
+        Substitution first{{m_.part.variable, integer(0)}, {n_.part.variable, integer(0)}};
+        if (m_.tile) first.emplace_back(m_.tile->variable, row);
+        if (n_.tile) first.emplace_back(n_.tile->variable, column * (atom_.n / 8));
+        std::vector<Expr> indices;
+        for (const Expr& index : op_.stores[0].indices) indices.push_back(simplify(substitute(index, first)));
+        return {CallArgument::Effect::Write, {}, {op_.stores[0].buffer, indices}, atom_.n / 2};
+    }
+
+    /// All of the operand's tile, by each thread.
+    TileStmt read_mark(const Matrix& matrix) const {
+        bool rows = matrix.buffer == a_->buffer;
+        int64_t width = 16 / bytes_of(matrix.buffer->type), k_extent = require_constant(k_.extent),
+                along_extent = rows ? m_.tiles * 64 : n_.tiles * 8;
+        bool wide_k = !matrix.transposed;
+        OpLoop along = unrolled("along", wide_k ? along_extent : along_extent / width),
+               k = unrolled("k", wide_k ? k_extent / width : k_extent);
+        TileOp op = call(matrix.buffer->name, {along, k});
+        op.kind = TileOp::Kind::Mark;
+        for (OpLoop& loop : op.loops) loop.execution = Execution::Serial;
+        op.call.arguments = {{CallArgument::Effect::Read, {},
+                              {matrix.buffer, place_in(matrix, along.variable * (wide_k ? 1 : width), k.variable * (wide_k ? width : 1))},
+                              static_cast<int>(width)}};
+        return make_tile(std::move(op));
+    }
+
+    TileOp call(const std::string& primitive, const std::vector<OpLoop>& loops) const {
+        TileOp op;
+        op.kind = TileOp::Kind::Call;
+        op.name = op_.name;
+        op.stage = op_.stage;
+        op.step = op_.step;
+        op.mask = op.active = all_of({});
+        op.loops = loops;
+        op.call.primitive = primitive;
+        return op;
+    }
 
     static std::string name_of(const Expr& variable) { return variable.as<Variable>()->name; }
 
@@ -118,19 +267,22 @@ private:
     /// Refuses what does not step evenly along the operand.
     OperandIndex taken_apart(const Load& load, const Expr& index, const Side& side, bool rows) const {
         Affine affine = affine_of(index);
-        int64_t part_step = rows ? 8 : 1, digit_step = rows ? 1 : 2, tile_step = rows ? 16 : 8;
+        bool group = atom_.unit == MatrixUnit::Wgmma && rows;
+        int64_t part_step = rows ? 8 : 1, digit_step = rows ? 1 : 2, tile_step = !rows ? 8 : group ? 64 : 16;
         const Expr& digit = rows ? kernel_.fragment_row : kernel_.fragment_column;
         auto part = coefficient(affine, side.part.variable), lane = coefficient(affine, digit),
              k = coefficient(affine, k_.variable);
         auto tile = side.tile ? coefficient(affine, side.tile->variable) : std::optional<int64_t>(0);
         bool even = part && lane && k && tile && *part % part_step == 0;
         int64_t along = even ? *part / part_step : 0;
+        if (group) even = even && coefficient(affine, kernel_.fragment_warp) == along * 16;
         even = even && *lane == along * digit_step && (!side.tile || *tile == along * tile_step);
         if (!even)
             throw_error(Error, "{}{}: '{}' is read at {}, which does not step evenly with the tile that {} computes; stage it",
                         cite_(op_.step), op_.name, load.buffer->name, to_string(index), atom_.name);
         std::erase_if(affine.terms, [&](const auto& term) {
-            return term.first.same(side.part.variable) || term.first.same(digit) || term.first.same(k_.variable) ||
+            return term.first.same(side.part.variable) || term.first.same(digit) ||
+                   (group && term.first.same(kernel_.fragment_warp)) || term.first.same(k_.variable) ||
                    (side.tile && term.first.same(side.tile->variable));
         });
         return {to_expr(affine), along, *k};
@@ -171,34 +323,18 @@ private:
 
     /// An instruction for each pair of tiles.
     TileStmt multiply(const Buffer& a, const Buffer& b) const {
-        TileOp op;
-        op.kind = TileOp::Kind::Call;
-        op.name = op_.name;
-        op.stage = op_.stage;
-        op.step = op_.step;
-        op.mask = op.active = all_of({});
         OpLoop row = unrolled("row", m_.tiles), column = unrolled("column", n_.tiles);
-        op.loops = {row, column};
         Expr zero = integer(0);
-        auto at = [&](const Buffer& buffer, std::vector<Expr> indices, CallArgument::Effect effect, int elements) {
-            return CallArgument{effect, {}, {buffer, std::move(indices)}, elements};
+        TileOp op = call(atom_.name, {row, column});
+        auto read = [&](const Buffer& buffer, std::vector<Expr> indices, int64_t elements) {
+            return CallArgument{CallArgument::Effect::Read, {}, {buffer, std::move(indices)}, static_cast<int>(elements)};
         };
-        std::vector<Expr> sum;
-        for (const Expr& index : op_.stores[0].indices) {
-            Substitution first{{m_.part.variable, zero}, {n_.part.variable, zero}};
-            if (m_.tile) first.emplace_back(m_.tile->variable, row.variable);
-            if (n_.tile) first.emplace_back(n_.tile->variable, column.variable);
-            sum.push_back(simplify(substitute(index, first)));
-        }
-        op.call = {atom_.name,
-                   {},
-                   {at(op_.stores[0].buffer, sum, CallArgument::Effect::Write, 4),
-                    at(a, {row.variable, zero, zero, zero}, CallArgument::Effect::Read, static_cast<int>(2 * quads_ * pack_)),
-                    at(b, {column.variable, zero, zero}, CallArgument::Effect::Read, static_cast<int>(quads_ * pack_))}};
+        op.call.arguments = {sums(row.variable, column.variable), read(a, {row.variable, zero, zero, zero}, 2 * quads_ * pack_),
+                             read(b, {column.variable, zero, zero}, quads_ * pack_)};
         return make_tile(std::move(op));
     }
 
-    const TileKernel& kernel_;
+    TileKernel& kernel_;
     const TileOp& op_;
     const CiteStep& cite_;
     const Atom& atom_;
@@ -212,13 +348,15 @@ private:
 /// Accumulators as instructions take them: those of one side by side.
 class Rearranged {
 public:
-    Rearranged(const Buffer& buffer, std::array<size_t, 2> sides) : sides_(sides) {
+    Rearranged(const Buffer& buffer, std::array<size_t, 2> sides, const Atom& atom)
+        : sides_(sides), columns_(atom.n / 4) {
         BufferNode node = *buffer;
         node.shape.clear();
         for (size_t d = 0; d < buffer->shape.size(); ++d)
             if (d != sides[0] && d != sides[1]) node.shape.push_back(buffer->shape[d]);
-        for (size_t d : sides) node.shape.push_back(integer(require_constant(buffer->shape[d]) / 2));
-        node.shape.insert(node.shape.end(), 2, integer(2));
+        node.shape.push_back(integer(require_constant(buffer->shape[sides[0]]) / 2));
+        node.shape.push_back(integer(require_constant(buffer->shape[sides[1]]) / columns_));
+        node.shape.push_back(integer(2 * columns_));
         buffer_ = std::make_shared<const BufferNode>(std::move(node));
     }
 
@@ -227,13 +365,17 @@ public:
         std::vector<Expr> result;
         for (size_t d = 0; d < old.size(); ++d)
             if (d != sides_[0] && d != sides_[1]) result.push_back(old[d]);
-        for (size_t d : sides_) result.push_back(simplify(old[d] / 2));
-        for (size_t d : sides_) result.push_back(simplify(old[d] % 2));
+        const Expr &row = old[sides_[0]], &column = old[sides_[1]];
+        Expr inside = column % columns_;
+        result.push_back(simplify(row / 2));
+        result.push_back(simplify(column / columns_));
+        result.push_back(simplify(inside / 2 * 4 + row % 2 * 2 + inside % 2));
         return result;
     }
 
 private:
     std::array<size_t, 2> sides_;
+    int64_t columns_;  // of one instruction that a thread has
     Buffer buffer_;
 };
 
@@ -286,7 +428,7 @@ TileKernel use_atoms(const TileKernel& kernel, const CiteStep& cite) {
         if (!op.atom) return make_tile(TileOp(op));
         AtomUse use(result, op, cite);
         TileStmt used = use.run();
-        rearrangements.try_emplace(op.stores[0].buffer.get(), op.stores[0].buffer, use.sides());
+        rearrangements.try_emplace(op.stores[0].buffer.get(), op.stores[0].buffer, use.sides(), *op.atom);
         return used;
     });
     result.body = rearrange(result.body, rearrangements);

@@ -157,7 +157,7 @@ private:
                     "an operand without a value or elements");
     }
 
-    void check(const ThreadLanding&) const {}
+    void check(const ThreadMark&) const {}
     void check(const ThreadLet&) const {}
     void check(const ThreadDeclare&) const {}
     void check(const ThreadComment&) const {}

@@ -11,16 +11,18 @@ namespace tw {
 /// Families of matrix instructions.
 enum class MatrixUnit {
     MmaSync,  ///< mma.sync: a warp, operands in registers; from sm_80 on
+    Wgmma,    ///< wgmma.mma_async: a warpgroup, operands in shared memory; sm_90a
 };
-inline constexpr MatrixUnit mma_sync = MatrixUnit::MmaSync;
+inline constexpr MatrixUnit mma_sync = MatrixUnit::MmaSync, wgmma = MatrixUnit::Wgmma;
 std::string to_string(MatrixUnit unit);
 
-/// accumulator[i, j] += sum over p < k of a[i, p] * b[p, j], for i < m and j < n, by the threads of one warp.
+/// accumulator[i, j] += sum over p < k of a[i, p] * b[p, j], for i < m and j < n, by one warp, or by the four warps of a
+/// warpgroup, each of which has 16 rows.
 ///
-/// Each lane holds parts, as the PTX ISA draws them for the mma.m16n8 instructions. With g = lane / 4, t = lane % 4 and
+/// Each lane holds parts of its warp's rows, as the PTX ISA draws them for the mma.m16n8 instructions. With g = lane / 4, t = lane % 4 and
 /// v = 4 / bytes of an operand's element, in the order of its registers (slowest first):
 ///
-///     accumulator[8 * h + g, 2 * t + p]          h < 2, p < 2
+///     accumulator[8 * h + g, 8 * j + 2 * t + p]  j < n / 8, h < 2, p < 2
 ///     a[8 * h + g, 4 * v * q + v * t + p]        q < k / (4 * v), h < 2, p < v
 ///     b[4 * v * q + v * t + p, g]                q < k / (4 * v), p < v
 struct Atom {
@@ -31,7 +33,7 @@ struct Atom {
     int least_arch;  ///< 80: sm_80
 };
 
-/// All of them, of each kind the longest k first.
+/// All of them, of each kind the widest n and the longest k first.
 const std::vector<Atom>& atoms();
 
 /// 90 of "sm_90a".

@@ -157,21 +157,27 @@ private:
             auto around = enclosing_loops(state_, record.attach);
             loops.insert(loops.end(), around.begin(), around.end());
         }
-        int64_t threads = 1, warps = 1, lanes = 1;
+        int64_t threads = 1, warpgroups = 1, warps = 1, lanes = 1;
         for (int id : loops) {
             if (!is_thread(loop(id).level)) continue;
             int64_t extent = as_constant(loop(id).extent).value_or(0);
             (loop(id).level == Level::Thread ? threads
+             : loop(id).level == Level::Warpgroup ? warpgroups
              : loop(id).level == Level::Warp ? warps
                                              : lanes) *= std::max<int64_t>(extent, 1);
         }
-        user_check(threads == 1 || warps * lanes == 1, where_,
+        user_check(threads == 1 || warpgroups * warps * lanes == 1, where_,
                    "'{}' has loops bound to thread and loops bound to warp or lane; use one of the two ways",
                    name(stage));
+        user_check(warpgroups == 1 || warps <= 4, where_,
+                   "'{}': its warp loops multiply to {}, a warpgroup has 4 warps; bind them to warp alone", name(stage),
+                   warps);
         user_check(lanes <= state_.target.warp_size, where_,
                    "'{}': its lane loops multiply to {}, a warp has {} lanes; split them", name(stage), lanes,
                    state_.target.warp_size);
-        int64_t total = warps > 1 || lanes > 1 ? warps * state_.target.warp_size : threads;
+        int64_t total = warpgroups > 1           ? warpgroups * 4 * state_.target.warp_size
+                        : warps > 1 || lanes > 1 ? warps * state_.target.warp_size
+                                                 : threads;
         user_check(total <= state_.target.max_threads, where_,
                    "'{}': its thread loops multiply to {} threads, a block of {} has at most {}; split them and bind "
                    "the inner part only",

@@ -85,10 +85,14 @@ private:
             require(attached_to(state_, id).empty(), "stages stand under the loop '{}'; place them around it",
                     loop(id).name);
         }
-        for (int id : record_.order)
-            require(loop(id).level != Level::Thread && loop(id).level != Level::Lane,
-                    "loop '{}' is bound to {}, but whole warps work on it; bind it to warp", loop(id).name,
-                    to_string(loop(id).level));
+        bool groups = mma_.unit == MatrixUnit::Wgmma;
+        const char* whole = groups ? "warpgroup" : "warp";
+        for (int id : record_.order) {
+            Level level = loop(id).level;
+            require(!is_thread(level) || level == Level::Warpgroup || (level == Level::Warp && !groups),
+                    "loop '{}' is bound to {}, but whole {}s work on it; bind it to {}", loop(id).name, to_string(level),
+                    whole, whole);
+        }
     }
 
     /// Whether the factor's element changes with the loop.
@@ -132,6 +136,8 @@ private:
             if (arch_number(state_.target) < atom.least_arch) continue;
             if (divides(atom.m, mma_.m) && divides(atom.n, mma_.n) && divides(atom.k, mma_.k)) return atom;
         }
+        require(mma_.unit != MatrixUnit::Wgmma || state_.target.arch == "sm_90a", "only sm_90a has it, the target is {}",
+                state_.target.arch);
         require(nearest, "no instruction multiplies {} to sums of {}", name_of(a), name_of(sum));
         require(arch_number(state_.target) >= nearest->least_arch, "{} {} needs sm_{}, the target is {}",
                 nearest->name, name_of(a), nearest->least_arch, state_.target.arch);

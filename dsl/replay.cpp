@@ -179,7 +179,7 @@ private:
 
     Level level(const std::string& text) const {
         for (Level l : {Level::Serial, Level::Unroll, Level::Vector, Level::GridX, Level::GridY, Level::GridZ,
-                        Level::Thread, Level::Warp, Level::Lane})
+                        Level::Thread, Level::Warpgroup, Level::Warp, Level::Lane})
             if (to_string(l) == text) return l;
         user_error(where_, "\"{}\" is no level", text);
     }
@@ -191,8 +191,9 @@ private:
     }
 
     MatrixUnit matrix_unit(const std::string& text) const {
-        user_check(text == to_string(mma_sync), where_, "\"{}\" is no matrix unit", text);
-        return mma_sync;
+        for (MatrixUnit unit : {mma_sync, wgmma})
+            if (to_string(unit) == text) return unit;
+        user_error(where_, "\"{}\" is no matrix unit", text);
     }
 
     Copy copy(const std::string& text) const {

@@ -64,7 +64,7 @@ struct GridLevels {
     Level x = Level::GridX, y = Level::GridY, z = Level::GridZ;
 };
 inline constexpr GridLevels grid;
-inline constexpr Level thread = Level::Thread, warp = Level::Warp, lane = Level::Lane, vector = Level::Vector,
+inline constexpr Level thread = Level::Thread, warpgroup = Level::Warpgroup, warp = Level::Warp, lane = Level::Lane, vector = Level::Vector,
                        unrolled = Level::Unroll, serial = Level::Serial;
 
 /// One recorded step.

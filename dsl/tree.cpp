@@ -41,6 +41,7 @@ std::string to_string(Level level) {
         case Level::GridY: return "grid.y";
         case Level::GridZ: return "grid.z";
         case Level::Thread: return "thread";
+        case Level::Warpgroup: return "warpgroup";
         case Level::Warp: return "warp";
         case Level::Lane: return "lane";
     }

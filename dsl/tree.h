@@ -32,10 +32,12 @@ struct Via {
 };
 
 /// What a loop runs on.
-enum class Level { Serial, Unroll, Vector, GridX, GridY, GridZ, Thread, Warp, Lane };
+enum class Level { Serial, Unroll, Vector, GridX, GridY, GridZ, Thread, Warpgroup, Warp, Lane };
 inline bool is_grid(Level level) { return level == Level::GridX || level == Level::GridY || level == Level::GridZ; }
 /// Runs on the threads of a block.
-inline bool is_thread(Level level) { return level == Level::Thread || level == Level::Warp || level == Level::Lane; }
+inline bool is_thread(Level level) {
+    return level == Level::Thread || level == Level::Warpgroup || level == Level::Warp || level == Level::Lane;
+}
 std::string to_string(Level level);
 std::string to_string(Memory memory);
 
@@ -48,6 +50,9 @@ struct BufferNode {
     std::vector<Expr> strides;  ///< global: elements; dense row-major if empty
     enum class Role { Input, Output, Workspace, Local } role = Role::Local;
     int step = -1;  ///< the schedule step that made it, -1 for none
+    /// Shared: bytes of a row, 128, 64 or 32, whose pieces of 16 bytes stand in another order in each of eight rows: piece c
+    /// of row r is at c ^ (r / (128 / swizzle)) % (swizzle / 16). 0: as they are.
+    int swizzle = 0;
 };
 using BufferRef = std::shared_ptr<const BufferNode>;
 

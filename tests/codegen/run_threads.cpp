@@ -103,7 +103,7 @@ public:
         });
     }
     void operator()(const ThreadCall&) { fail("a call, which this machine does not know"); }
-    void operator()(const ThreadLanding&) {}
+    void operator()(const ThreadMark&) {}
     void operator()(const ThreadBarrier&) {}
     void operator()(const ThreadComment&) {}
 

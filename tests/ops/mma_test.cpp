@@ -74,6 +74,46 @@ TEST_P(Mma, ProductsOfEveryTypeAndTransposition) {
     }
 }
 
+/// Tiles of a product for warpgroups of 64 rows each.
+std::pair<Loop, MmaLoops> tile_for_warpgroups(Schedule& s, const Tensor& c, int64_t block_m, int64_t block_n, int64_t block_k) {
+    std::vector<Loop> data = s.data_loops(c), order(data.begin(), data.end() - 2);
+    auto [bi, it] = s.split(data[data.size() - 2], block_m, Tail::Mask);
+    auto [bj, nj] = s.split(data.back(), block_n, Tail::Mask);
+    auto [wi, mi] = s.split(it, 64);
+    auto [ko, ki] = s.split(s.reduce(c), block_k, Tail::Mask);
+    for (Loop loop : {bi, bj, wi, ko, mi, nj, ki}) order.push_back(loop);
+    s.order(order);
+    for (size_t d = 0; d + 2 < data.size(); ++d) s.bind(data[d], grid.z);
+    s.bind(bi, grid.y);
+    s.bind(bj, grid.x);
+    s.bind(wi, warpgroup);
+    return {ko, {mi, nj, ki}};
+}
+
+TEST_P(Mma, ProductsByWarpgroups) {
+    const Type types[] = {bf16, f16, i8, e4m3, e5m2};
+    for (int round = 0; round < 20; ++round) {
+        Type type = types[round % 5], sum_type = type == i8 ? i32 : f32;
+        bool wide = bytes_of(type) == 2, ta = wide && chance(), tb = !wide || chance();  // bytes are not transposed
+        int64_t m = between(1, 150), n = between(1, 130), k = between(1, 200);
+        Tensor a = ta ? input("a", type, {k, m}) : input("a", type, {m, k});
+        Tensor b = tb ? input("b", type, {n, k}) : input("b", type, {k, n});
+        Axis r = reduce_axis("r", k);
+        Tensor c = compute("c", {m, n}, [&](Expr i, Expr j) {
+            return sum(cast(sum_type, ta ? a(r, i) : a(i, r)) * cast(sum_type, tb ? b(j, r) : b(r, j)), r);
+        });
+        Schedule s({c}, device_target());
+        int64_t block_n = 16 * between(1, 4), block_k = (wide ? 16 : 32) << between(0, 2);
+        auto [ko, loops] = tile_for_warpgroups(s, c, 64 << between(0, 1), block_n, block_k);
+        s.stage(c, a, Memory::Shared, ko);
+        s.stage(c, b, Memory::Shared, ko);
+        s.mma(c, wgmma, loops);
+        if (int stages = between(1, 4); stages > 1) s.pipeline(ko, {.stages = stages});
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, whole_numbers({c}, round));
+    }
+}
+
 // What a user might bring: batches, a factor computed on the way, a masked and capped result in two outputs' types.
 TEST_P(Mma, AComputationOfOnesOwn) {
     constexpr int64_t B = 2, I = 70, J = 90, K = 100;
@@ -86,14 +126,16 @@ TEST_P(Mma, AComputationOfOnesOwn) {
         Expr capped = min(max(sum(cast(f32, xg(b, i, k)) * cast(f32, y(b, k, j)), k), -50.0), 50.0);
         return select(j <= i, capped, constant(f32, -1.0));
     });
-    Schedule s({z}, device_target());
-    auto [ko, loops] = tile_for_warps(s, z, {});
-    s.at(xg, ko);
-    s.set_memory(xg, Memory::Shared);
-    s.stage(z, y, Memory::Shared, ko);
-    s.mma(z, mma_sync, loops);
-    s.pipeline(ko, {.stages = 2});
-    expect_declared(s, whole_numbers({z}, 5));
+    for (MatrixUnit unit : {mma_sync, wgmma}) {
+        Schedule s({z}, device_target());
+        auto [ko, loops] = unit == wgmma ? tile_for_warpgroups(s, z, 64, 48, 32) : tile_for_warps(s, z, {});
+        s.at(xg, ko);
+        s.set_memory(xg, Memory::Shared);
+        s.stage(z, y, Memory::Shared, ko);
+        s.mma(z, unit, loops);
+        s.pipeline(ko, {.stages = 2});
+        expect_declared(s, whole_numbers({z}, 5));
+    }
 }
 
 // A convolution along rows: its window in shared memory is read at shifted rows.

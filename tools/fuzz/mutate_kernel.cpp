@@ -189,7 +189,7 @@ private:
         expressions_of(stmt, roles, put);
     }
 
-    void mutate(const ThreadLanding&, const ThreadStmt&, const Put&) {}
+    void mutate(const ThreadMark&, const ThreadStmt&, const Put&) {}
 
     void mutate(const ThreadBarrier&, const ThreadStmt& stmt, const Put& put) {
         ++barriers_;

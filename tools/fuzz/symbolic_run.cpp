@@ -104,7 +104,7 @@ private:
                 land(groups, static_cast<size_t>(call.parameters.at(0)));
         }
     }
-    void run(const ThreadLanding&, const Threads&) {}
+    void run(const ThreadMark&, const Threads&) {}
     void run(const ThreadBarrier&, const Threads&) {}
     void run(const ThreadComment&, const Threads&) {}
 
