@@ -35,6 +35,12 @@ std::vector<int64_t> constant_shape(const Buffer& buffer) {
     return shape;
 }
 
+/// Also those of accumulators that have nothing to sum.
+bool shares_fragments(const LeafPath& path) {
+    return std::any_of(path.loops.begin(), path.loops.end(),
+                       [](const For* loop) { return loop->role != AtomRole::None; });
+}
+
 class TileMaker {
 public:
     TileMaker(const Tree& tree, const Nest& nest, const Target& target, const CiteStep& cite)
@@ -45,7 +51,7 @@ public:
         kernel_.name = nest_.name;
         kernel_.grid_digits = grid_digits(paths, cite_);
         kernel_.thread_digits = thread_digits(paths, target_, cite_);
-        if (std::any_of(paths.begin(), paths.end(), [](const LeafPath& path) { return path.leaf->atom; })) add_lanes();
+        if (std::any_of(paths.begin(), paths.end(), shares_fragments)) add_lanes();
         make_grid();
         make_threads(paths);
         kernel_.body = convert(nest_.body);
