@@ -55,6 +55,7 @@ CaseRequest case_request(const nlohmann::json& command) try {
     CaseRequest request{.kernel = command.at("kernel"), .seed = command.value("seed", uint64_t{1})};
     request.scalars = command.value("scalars", request.scalars);
     request.sizes = command.value("sizes", request.sizes);
+    request.normal = command.value("normal", false);
     request.folder = command.value("folder", std::string());
     std::map<std::string, std::pair<double, double>> none;
     for (const auto& [name, range] : command.value("ranges", none)) request.ranges[name] = {range.first, range.second};
@@ -62,7 +63,7 @@ CaseRequest case_request(const nlohmann::json& command) try {
 } catch (const nlohmann::json::exception& problem) {
     throw_error(Error,
                 "prepare: {}; it takes \"kernel\" (a name), \"seed\", \"scalars\" and \"sizes\" (name: number), "
-                "\"ranges\" (name: [low, high]) and \"folder\"",
+                "\"ranges\" (name: [low, high]), \"normal\" (true: data of mean 0 and deviation 1) and \"folder\"",
                 problem.what());
 }
 
@@ -134,8 +135,11 @@ Arguments KernelCase::first_set(const CaseRequest& request) {
         HostArray array =
             host_array(input->type, extents_of(input->shape, numbers_), extents_of(input->strides, numbers_));
         auto range = request.ranges.find(input->name);
-        fill_random(array, range == request.ranges.end() ? Range{} : range->second,
-                    request.seed * 1009 + arguments.buffers.size());
+        uint64_t seed = request.seed * 1009 + arguments.buffers.size();
+        if (request.normal && range == request.ranges.end())
+            fill_normal(array, seed);
+        else
+            fill_random(array, range == request.ranges.end() ? Range{} : range->second, seed);
         Buffer buffer = device_->allocate(static_cast<int64_t>(array.bytes.size()), input->name);
         buffer.copy_from_host(array.bytes.data());
         arguments.buffers[input->name] = buffer;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <numbers>
 #include <thread>
 #include <vector>
 
@@ -31,30 +33,54 @@ void on_all_processors(int64_t count, const Work& work) {
     for (std::thread& thread : threads) thread.join();
 }
 
-template <class Stored, class Convert>
-void fill_with(HostArray& array, const Range& range, uint64_t seed, const Convert& convert) {
-    int64_t count = static_cast<int64_t>(array.bytes.size() / sizeof(Stored));
-    const float low = static_cast<float>(range.low), width = static_cast<float>(range.high - range.low);
-    on_all_processors(count, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-            float unit = static_cast<float>(random_word(seed, static_cast<uint64_t>(i)) >> 40) * 0x1p-24f;
-            Stored stored = convert(low + width * unit);
-            std::memcpy(&array.bytes[static_cast<size_t>(i) * sizeof(Stored)], &stored, sizeof(Stored));
-        }
+/// In [0, 1), from the word's upper 24 bits.
+float unit_of(uint64_t word) { return static_cast<float>(word >> 40) * 0x1p-24f; }
+
+/// Stores store(number(word), place) for each element.
+template <class Number, class Store>
+void fill_each(HostArray& array, uint64_t seed, const Number& number, const Store& store) {
+    const auto size = static_cast<size_t>(bytes_of(array.type));
+    on_all_processors(static_cast<int64_t>(array.bytes.size() / size), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+            store(number(random_word(seed, static_cast<uint64_t>(i))), &array.bytes[static_cast<size_t>(i) * size]);
     });
+}
+
+template <class Number>
+void fill_floats(HostArray& array, uint64_t seed, const Number& number) {
+    if (array.type == Type::F32)
+        return fill_each(array, seed, number, [](float x, std::byte* to) { std::memcpy(to, &x, sizeof x); });
+    if (array.type != Type::BF16)
+        return fill_each(array, seed, number,
+                         [&](float x, std::byte* to) { store_element(make_value(array.type, double{x}), to); });
+    fill_each(array, seed, number, [](float x, std::byte* to) {
+        uint16_t bits = to_bf16(x);
+        std::memcpy(to, &bits, sizeof bits);
+    });
+}
+
+/// By Box and Muller; the word's lower 24 bits choose the radius.
+float normal_of(uint64_t word) {
+    const float radius = std::sqrt(-2 * std::log(1 - unit_of(word << 40)));
+    return radius * std::cos(2 * std::numbers::pi_v<float> * unit_of(word));
 }
 
 }  // namespace
 
 void fill_random(HostArray& array, const Range& range, uint64_t seed) {
-    if (array.type == Type::F32)
-        fill_with<float>(array, range, seed, [](float value) { return value; });
-    else if (array.type == Type::BF16)
-        fill_with<uint16_t>(array, range, seed, to_bf16);
-    else if (is_float(array.type))
-        fill_uniform(array, range.low, range.high, seed);
+    const float low = static_cast<float>(range.low), width = static_cast<float>(range.high - range.low);
+    if (is_float(array.type))
+        fill_floats(array, seed, [=](uint64_t word) { return low + width * unit_of(word); });
     else
         fill_integers(array, 0, array.type == Type::Bool ? 1 : 7, seed);
+}
+
+void fill_normal(HostArray& array, uint64_t seed) {
+    if (is_float(array.type)) return fill_floats(array, seed, normal_of);
+    constexpr float deviation = 32;
+    fill_each(array, seed, normal_of, [&](float x, std::byte* to) {
+        store_element(make_value(array.type, static_cast<int64_t>(std::clamp(deviation * x, -127.0f, 127.0f))), to);
+    });
 }
 
 }  // namespace tw::bench

@@ -14,4 +14,7 @@ struct Range {
 /// for a seed on every machine.
 void fill_random(HostArray& array, const Range& range, uint64_t seed);
 
+/// Likewise, of mean 0 and standard deviation 1; integers of 32, cut to [-127, 127].
+void fill_normal(HostArray& array, uint64_t seed);
+
 }  // namespace tw::bench

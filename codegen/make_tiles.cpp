@@ -35,6 +35,12 @@ std::vector<int64_t> constant_shape(const Buffer& buffer) {
     return shape;
 }
 
+/// Also those of accumulators that have nothing to sum.
+bool shares_fragments(const LeafPath& path) {
+    return std::any_of(path.loops.begin(), path.loops.end(),
+                       [](const For* loop) { return loop->role != AtomRole::None; });
+}
+
 class TileMaker {
 public:
     TileMaker(const Tree& tree, const Nest& nest, const Target& target, const CiteStep& cite)
@@ -45,7 +51,7 @@ public:
         kernel_.name = nest_.name;
         kernel_.grid_digits = grid_digits(paths, cite_);
         kernel_.thread_digits = thread_digits(paths, target_, cite_);
-        add_lanes(paths);
+        if (std::any_of(paths.begin(), paths.end(), shares_fragments)) add_lanes(paths);
         make_grid();
         make_threads(paths);
         kernel_.body = convert(nest_.body);
@@ -77,10 +83,9 @@ private:
                             nest_.name, to_string(first->unit), to_string(atom->unit));
             if (atom) first = atom;
         }
-        if (!first) return;
         kernel_.fragment_row = index_variable("lane_row", 0, 7);
         kernel_.fragment_column = index_variable("lane_column", 0, 3);
-        if (first->unit == MatrixUnit::Wgmma) {
+        if (first && first->unit == MatrixUnit::Wgmma) {
             kernel_.fragment_warp = index_variable("warp", 0, 3);
             kernel_.thread_digits.push_back({kernel_.fragment_warp, target_.warp_size, 4});
         }

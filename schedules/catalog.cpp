@@ -1,5 +1,6 @@
 #include "schedules/catalog.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <regex>
@@ -12,6 +13,7 @@
 #include "schedules/row_operators.h"
 #include "schedules/rows.h"
 #include "schedules/scattered.h"
+#include "schedules/tensor_product_names.h"
 
 namespace tw::schedules {
 namespace {
@@ -91,9 +93,27 @@ CatalogEntry async_product_entry(int64_t m, int64_t n, int64_t k) {
             2.0 * m * n * k, [=](const Target& target) {
                 Product p = declare_product({.m = m, .n = n, .k = k});
                 Schedule s({p.c}, target);
-                schedule_product(s, p.c, p.a, p.b, {.block_m = 32, .block_n = 32, .block_k = 8, .thread_m = 4, .thread_n = 4, .stages = 4});
+                schedule_product(
+                    s, p.c, p.a, p.b,
+                    {.block_m = 32, .block_n = 32, .block_k = 8, .thread_m = 4, .thread_n = 4, .stages = 4});
                 return s;
             }};
+}
+
+/// The entry that the name asks of the matrix units.
+std::optional<CatalogEntry> tensor_product_entry(const std::string& name) {
+    auto named = parse_tensor_product(name);
+    if (!named) return {};
+    const TensorProductShape& shape = named->shape;
+    double batch = static_cast<double>(std::max<int64_t>(shape.batch, 1)), m = shape.m, n = shape.n, k = shape.k;
+    return CatalogEntry{name, "c = a b on matrix units", 2 * batch * m * n * k,
+                        [named = *named](const Target& target) {
+                            TensorProduct p = declare_tensor_product(named.shape);
+                            Schedule s({p.c}, target);
+                            schedule_tensor_product(s, p.c, p.a, p.b, named.tiles);
+                            return s;
+                        },
+                        batch * ((m + n) * k * bytes_of(shape.operand) + m * n * bytes_of(shape.result))};
 }
 
 /// Few tiles, many terms: blocks along k add their parts to c.
@@ -190,6 +210,21 @@ const char* const family_names[] = {
     "adamw_1003_f32",
 };
 
+/// Each type, transposition and epilogue; even and ragged, one warp and several, k in parts, batches, nothing to sum.
+const char* const tensor_product_names[] = {
+    "gemm_bf16_256x192x128",
+    "gemm_bf16_64x64x64_tb_tile32x32x16w16x16s3",
+    "gemm_bf16_37x50x61_ta",
+    "gemm_bf16_45x24x70_ta_tb_tile32x16x32w16x8s4",
+    "gemm_bf16_1x40x96_tb_bias_gelu",
+    "gemm_bf16_3x33x20x40_tb_f32",
+    "gemm_bf16_20x24x100_tile16x16x16w16x8s2p3",
+    "gemm_bf16_5x7x0",
+    "gemm_f16_40x48x48_tb_bias_tile32x32x16w32x16s3",
+    "gemm_i8_40x24x80_tb_tile32x16x32w16x16s3",
+    "gemm_i8_20x33x50",
+};
+
 std::vector<CatalogEntry> make_catalog() {
     std::vector<CatalogEntry> entries;
     for (auto [m, n, k] : {std::array<int64_t, 3>{256, 256, 512},
@@ -224,6 +259,7 @@ std::vector<CatalogEntry> make_catalog() {
         entries.push_back(rows_entry("standardise", rows, columns, standardise));
     }
     for (const char* name : family_names) entries.push_back(entry_by_family(name).value());
+    for (const char* name : tensor_product_names) entries.push_back(tensor_product_entry(name).value());
     return entries;
 }
 
@@ -239,6 +275,7 @@ const CatalogEntry* find_kernel(const std::string& name) {
         if (entry.name == name) return &entry;
     static std::map<std::string, CatalogEntry> made;
     if (auto entry = entry_by_family(name)) return &made.try_emplace(name, *entry).first->second;
+    if (auto entry = tensor_product_entry(name)) return &made.try_emplace(name, *entry).first->second;
     static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?");
     std::smatch match;
     if (!std::regex_match(name, match, product)) return nullptr;

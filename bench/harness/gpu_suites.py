@@ -1,4 +1,4 @@
-"""Suites that need a GPU: gemm-fp32, memory and launch. PyTorch is imported here only when one of them runs."""
+"""Suites that need a GPU: gemm, gemm-fp32, memory and launch. PyTorch is imported here only when one of them runs."""
 import shutil
 import statistics
 import tempfile
@@ -37,23 +37,44 @@ def folder_with_room():
     return tempfile.TemporaryDirectory(dir="/dev/shm" if roomy else None)
 
 
+def transposes(case):
+    return ("_ta" if case.get("transpose_a") else "") + ("_tb" if case.get("transpose_b") else "")
+
+
+def product_kernel(case):
+    return f"product_{case['m']}x{case['n']}x{case['k']}{transposes(case)}"
+
+
 def gemm_kernel(case):
-    suffix = ("_ta" if case.get("transpose_a") else "") + ("_tb" if case.get("transpose_b") else "")
-    return f"product_{case['m']}x{case['n']}x{case['k']}{suffix}"
+    """The name of the kernel on matrix units, with the tiles that the case asks for."""
+    batch = f"{case['batch']}x" if case.get("batch") else ""
+    epilogue = case.get("epilogue", "none")
+    return (f"gemm_{case.get('type', 'bf16')}_{batch}{case['m']}x{case['n']}x{case['k']}{transposes(case)}"
+            + ("" if epilogue == "none" else f"_{epilogue}") + (f"_tile{case['tile']}" if "tile" in case else ""))
+
+
+def peak_flops(a, b):
+    """Of torch.matmul, a second."""
+    import torch
+    from harness import bursts
+    side = bursts.TorchSide("peak", lambda t: torch.matmul(t["a"], t["b"]), [{"a": a, "b": b}])
+    return 2 * a.shape[0] * a.shape[1] * b.shape[1] / (min(side.burst(3) for _ in range(3)) * 1e-3)
+
+
+def run_gemm_fp32(cases, path, report, rounds):
+    import torch
+    from harness import bursts, peers  # noqa: F401: turns TF32 off
+    cases = [{**case, "kernel": product_kernel(case)} for case in cases]
+    a, b = (torch.rand(8192, 8192, device=bursts.DEVICE) for _ in "ab")
+    return run_pairs("gemm-fp32", cases, path, report, rounds, peak_flops(a, b))
 
 
 def run_gemm(cases, path, report, rounds):
     import torch
-    from harness import peers  # noqa: F401: turns TF32 off
     from harness import bursts
-
-    def peak():
-        sets = [{name: torch.rand(8192, 8192, device=bursts.DEVICE) for name in "ab"}]
-        side = bursts.TorchSide("peak", lambda t: torch.matmul(t["a"], t["b"]), sets)
-        return 2 * 8192**3 / (min(side.burst(3) for _ in range(3)) * 1e-3)
-
-    cases = [{**case, "kernel": gemm_kernel(case)} for case in cases]
-    return run_pairs("gemm-fp32", cases, path, report, rounds, peak())
+    cases = [{**case, "kernel": gemm_kernel(case), "normal": True} for case in cases]
+    a, b = (torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab")
+    return run_pairs("gemm", cases, path, report, rounds, peak_flops(a, b))
 
 
 def run_memory(cases, path, report, rounds):
@@ -90,7 +111,7 @@ def measure_pair(ours, case, rounds, peak_flops, state):
     if not family:
         raise ProgramError(f"harness/peers.py has no PyTorch peer for '{case['kernel']}'")
     with folder_with_room() as folder:
-        wanted = {key: case[key] for key in ("kernel", "seed", "scalars", "sizes", "ranges") if key in case}
+        wanted = {key: case[key] for key in ("kernel", "seed", "scalars", "sizes", "ranges", "normal") if key in case}
         facts = ours.ask("prepare", **wanted, folder=folder)
         inputs = operands.load_all(facts["inputs"])
         outputs = list(operands.load_all(facts["outputs"]).values())
@@ -122,7 +143,7 @@ def measure_pair(ours, case, rounds, peak_flops, state):
 
 
 def peer_sides(family, facts, sets, in_place):
-    """PyTorch's eager and compiled ways as sides to time, and a note for each that could not be had."""
+    """PyTorch's ways as sides to time, and a note for each that could not be had."""
     from harness import bursts, peers
     scalars, sides, notes = facts["scalars"], [], []
 
@@ -135,13 +156,19 @@ def peer_sides(family, facts, sets, in_place):
     def compiled():
         return bursts.TorchSide("torch compile", peers.compiled_peer(family, scalars, in_place), sets)
 
-    for make in (eager, compiled) if family.compiled else (eager,):
+    def way(name):
+        return lambda: bursts.TorchSide(f"torch {name}", family.ways[name], sets)
+
+    makers = {name: way(name) for name in family.ways} or {"eager": eager}
+    if family.compiled:
+        makers["compiled"] = compiled
+    for name, make in makers.items():
         try:
             side = make()
             side.burst(3)
             sides.append(side)
         except Exception as problem:
-            notes.append(f"no {make.__name__} peer: {first_line(problem)[:100]}")
+            notes.append(f"no {name} peer: {first_line(problem)[:100]}")
     return sides, notes
 
 

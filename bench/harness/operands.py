@@ -8,6 +8,8 @@ from harness import bursts
 
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64, "i32": torch.int32,
          "i64": torch.int64, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool}
+if hasattr(torch, "float8_e4m3fn"):
+    TYPES["e4m3"] = torch.float8_e4m3fn
 
 
 def load(described):
@@ -16,8 +18,9 @@ def load(described):
     if 0 in shape:
         return torch.empty(shape, dtype=TYPES[described["type"]], device=bursts.DEVICE)
     spanned = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides))
-    flat = torch.from_file(described["file"], shared=False, size=spanned, dtype=TYPES[described["type"]])
-    flat = flat.to(bursts.DEVICE)
+    dtype = TYPES[described["type"]]
+    size = spanned * torch.empty(0, dtype=dtype).element_size()
+    flat = torch.from_file(described["file"], shared=False, size=size, dtype=torch.uint8).to(bursts.DEVICE).view(dtype)
     os.unlink(described["file"])
     return flat.as_strided(shape, strides)
 
@@ -72,5 +75,5 @@ def likely_rounding(family, inputs, result_type):
         return 0.0
     terms = inputs[family.terms]
     count = terms.numel() if terms.dim() == 1 else terms.shape[family.along]
-    chain = min(count, 16384)
+    chain = max(1, min(count, 16384))
     return 1.5 * 2.0**-24 * chain * max(1.0, math.sqrt(count / chain))

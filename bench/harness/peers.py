@@ -3,7 +3,7 @@
 Each family has one formula, which serves three times: in float64 as the reference, in float32 as the plain computation
 whose error is the yardstick, and in the kernel's own types as the peer, eager and compiled."""
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Callable, Optional
 
 import torch
@@ -19,6 +19,7 @@ EPSILON = 1e-5
 class Family:
     formula: Callable  # (tensors, scalars) -> a tensor or a tuple of them
     eager: Optional[Callable] = None  # another eager peer: (tensors, scalars) -> a call without arguments
+    ways: dict = field(default_factory=dict)  # eager peers by name instead: tensors -> results
     compiled: bool = True
     terms: str = ""  # the input whose elements are summed, along `along`
     along: int = -1
@@ -67,6 +68,53 @@ def product(transpose_a, transpose_b):
     return Family(formula, compiled=False, terms="a", along=0 if transpose_a else 1)
 
 
+LIBRARIES = ("cublas", "cublaslt")  # that torch.matmul can be told to prefer
+GEMM = re.compile(r"gemm_(bf16|f16|i8|e4m3)_(?:\d+x)?\d+x\d+x\d+(_ta)?(_tb)?(_bias)?(_gelu)?(?:_f32)?(?:_tile\w+)?")
+
+
+def gemm(name):
+    """A product on matrix units, of the operands' types: torch.matmul with either library, torch._int_mm for i8, and
+    torch._scaled_mm, with fast and with exact accumulation, for e4m3."""
+    type_name, transpose_a, transpose_b, add_bias, apply_gelu = name.groups()
+
+    def operands(t):
+        return (t["a"].transpose(-1, -2) if transpose_a else t["a"], t["b"].transpose(-1, -2) if transpose_b else t["b"])
+
+    def epilogue(t, c):
+        c = c + t["bias"].to(c.dtype) if add_bias else c
+        return F.gelu(c) if apply_gelu else c
+
+    def formula(t, s):
+        a, b = operands(t)
+        if a.dtype == torch.int8:
+            a, b = a.double(), b.double()
+        return epilogue(t, torch.matmul(a, b))
+
+    def preferring(library):
+        def call(t):
+            torch.backends.cuda.preferred_blas_library(library)
+            return formula(t, {})
+        return call
+
+    def scaled(fast):
+        def call(t):
+            one = torch.ones((), device=t["a"].device)
+            return epilogue(t, torch._scaled_mm(*operands(t), scale_a=one, scale_b=one, out_dtype=torch.bfloat16,
+                                                use_fast_accum=fast))
+        return call
+
+    if type_name == "i8":
+        ways = {"_int_mm": lambda t: epilogue(t, torch._int_mm(*operands(t)))}
+    elif type_name == "e4m3":
+        ways = {"_scaled_mm": scaled(False), "_scaled_mm fast": scaled(True)}
+    else:
+        ways = {library: preferring(library) for library in LIBRARIES}
+        if add_bias and apply_gelu:  # with gelu's cheaper approximation by tanh
+            ways["fused"] = lambda t: torch._addmm_activation(t["bias"], *operands(t), use_gelu=True)
+    fused = bool(add_bias or apply_gelu) and type_name in ("bf16", "f16")
+    return Family(formula, ways=ways, compiled=fused)
+
+
 FAMILIES = {
     "softmax": Family(lambda t, s: F.softmax(t["x"], -1)),
     "row_sum": Family(lambda t, s: t["x"].sum(-1), terms="x"),
@@ -88,6 +136,9 @@ def family_of(kernel):
     product_name = re.fullmatch(r"product_\d+x\d+x\d+(_ta)?(_tb)?", kernel)
     if product_name:
         return product(bool(product_name[1]), bool(product_name[2]))
+    gemm_name = GEMM.fullmatch(kernel)
+    if gemm_name:
+        return gemm(gemm_name)
     name = re.fullmatch(r"([a-z_]+?)_\d+(x\d+)*(_(f32|bf16|f16))?(_pitch\d+)?", kernel)
     return FAMILIES.get(name[1]) if name else None
 

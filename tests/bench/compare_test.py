@@ -85,7 +85,7 @@ class SuitesWithoutGpu(Folder):
         self.assertIn("unavailable", text_of(result))
 
     def test_what_needs_a_gpu_says_so(self):
-        for suite in ("gemm-fp32", "memory", "launch"):
+        for suite in ("gemm", "gemm-fp32", "memory", "launch"):
             done = self.compare(suite)
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn(f"{suite}: cannot be measured: no CUDA driver", done.stdout)
@@ -114,6 +114,8 @@ class CaseFiles(Folder):
             ("memory", '{"kernel": "a", "scalars": [1]}', "not an object of numbers"),
             ("launch", '{"kind": "lunch"}', '"kind" is "lunch", not "launch" or "graph"'),
             ("gemm-fp32", "[1, 2]", "is no JSON object"),
+            ("gemm", '{"m": 1, "n": 1, "k": 1, "type": "f32"}', 'not "bf16", "f16", "i8" or "e4m3"'),
+            ("gemm", '{"m": 1, "n": 1, "k": 1, "epilogue": "relu"}', 'not "none", "bias", "gelu" or "bias_gelu"'),
             ("compile", "\n\n", "there is no case in it"),
         ):
             with self.subTest(text=text):
@@ -133,6 +135,15 @@ class CaseFiles(Folder):
         from harness.cases import KEYS as SUITES, default_file, read_cases
         for suite in SUITES:
             self.assertTrue(read_cases(suite, default_file(suite)))
+        self.assertEqual(len(read_cases("gemm", default_file("gemm"))), 22)
+        self.assertTrue(read_cases("gemm", default_file("gemm-kinds")))
+
+    def test_cases_of_gemm_are_kernels(self):
+        from harness.gpu_suites import gemm_kernel
+        case = {"m": 64, "n": 32, "k": 48, "type": "f16", "transpose_b": True, "epilogue": "bias_gelu", "batch": 2,
+                "tile": "16x16x16w16x8s2"}
+        self.assertEqual(gemm_kernel(case), "gemm_f16_2x64x32x48_tb_bias_gelu_tile16x16x16w16x8s2")
+        self.assertEqual(gemm_kernel({"m": 5, "n": 6, "k": 7}), "gemm_bf16_5x6x7")
 
     def test_a_shape_that_the_emulator_cannot_run(self):
         done = self.compare("emulator", "--cases", self.write('{"m": 65, "n": 64, "k": 16}'))
@@ -173,6 +184,24 @@ class Protocol(Folder):
         self.assertEqual(data(seed=3), data(seed=3))
         self.assertNotEqual(data(seed=3), data(seed=4))
         self.assertTrue(all(4 <= value <= 5 for value in data(ranges={"x": [4, 5]})))
+
+    def test_normal_data(self):
+        def deviation(kernel, read):
+            facts = self.prepare(kernel, normal=True)
+            values = read(facts["inputs"][0])
+            mean = math.fsum(values) / len(values)
+            self.assertLess(abs(mean), 0.1 * max(values))
+            return math.sqrt(math.fsum((value - mean)**2 for value in values) / len(values))
+
+        def small_integers(described):
+            return array.array("b", Path(described["file"]).read_bytes())
+
+        def brain_floats(described):
+            halves = array.array("H", Path(described["file"]).read_bytes())
+            return array.array("f", b"".join(b"\0\0" + half.to_bytes(2, "little") for half in halves))
+        self.assertAlmostEqual(deviation("row_sum_131x37", self.floats), 1, delta=0.05)
+        self.assertAlmostEqual(deviation("gemm_bf16_64x16x80", brain_floats), 1, delta=0.05)
+        self.assertAlmostEqual(deviation("gemm_i8_64x16x80", small_integers), 32, delta=1.5)
 
     def test_bursts(self):
         facts = self.prepare("row_sum_131x37")
@@ -231,10 +260,11 @@ class Protocol(Folder):
                 self.assertTrue(operands.check(family, facts, inputs, outputs)[0])
                 if outputs[0].numel() == 0:
                     continue
-                outputs[0].view(-1)[-1] += 0.3
+                outputs[0].view(-1)[-1] += 0.3 if outputs[0].is_floating_point() else 1
                 self.assertFalse(operands.check(family, facts, inputs, outputs)[0])
-                outputs[0].view(-1)[-1] = math.nan
-                self.assertFalse(operands.check(family, facts, inputs, outputs)[0])
+                if outputs[0].is_floating_point():
+                    outputs[0].view(-1)[-1] = math.nan
+                    self.assertFalse(operands.check(family, facts, inputs, outputs)[0])
                 judged += 1
         self.assertGreater(judged, 20)
 
@@ -267,11 +297,15 @@ class PairsWithoutGpu(Folder):
                  "stream": mock.MagicMock(), "CUDAGraph": FakeGraph, "graph": FakeGraph, "empty_cache": mock.Mock(),
                  "Event": mock.Mock(return_value=event)}
         state = mock.Mock(**{"since.return_value": {"clock_mhz": 1980.0, "power_w": 500.0}})
-        with mock.patch.multiple(torch.cuda, **fakes), Program(TW_BENCH, "emulated") as ours:
-            for kernel, peak in (("row_sum_5x1000_bf16", None), ("softmax_7x37_f32", None), ("product_64x48x40", 1e9)):
-                result = gpu_suites.measure_pair(ours, {"kernel": kernel}, 1, peak, state)
+        libraries = mock.patch.object(torch.backends.cuda, "preferred_blas_library", create=True)
+        with mock.patch.multiple(torch.cuda, **fakes), libraries, Program(TW_BENCH, "emulated") as ours:
+            for kernel, peak in (("row_sum_5x1000_bf16", None), ("softmax_7x37_f32", None), ("product_64x48x40", 1e9),
+                                 ("gemm_bf16_37x50x61_ta", 1e9), ("gemm_bf16_3x33x20x40_tb_f32", 1e9)):
+                result = gpu_suites.measure_pair(ours, {"kernel": kernel, "normal": True}, 1, peak, state)
                 self.assertIs(result["correct"], True)
-                self.assertEqual(result["peer"], "torch eager")
+                expected = ("torch cublas", "torch cublaslt") if kernel.startswith("gemm") else ("torch eager",)
+                self.assertIn(result["peer"], expected)
+                self.assertEqual(set(expected), set(result["all_ms"]) - {"ours", "copy", "torch compile"})
                 self.assertAlmostEqual(result["ratio"], result["peer_ms"] / result["ms"])
                 self.assertGreater(result["roof_share"], 0)
                 self.assertIn("TFLOP/s" if peak else "GB/s", text_of(row("memory", kernel, "cpu", **result)))

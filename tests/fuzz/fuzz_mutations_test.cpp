@@ -36,6 +36,9 @@ TEST(Terms, LawsKeepTheValue) {
     EXPECT_NE(of(BinaryOp::Sub, zero, x), x);
     EXPECT_EQ(of(BinaryOp::Sub, x, x), zero);
     EXPECT_EQ(of(BinaryOp::Div, x, terms.real(Type::F32, 1)), x);
+    EXPECT_EQ(terms.fma(Type::F32, x, terms.cast(Type::F32, terms.real(Type::BF16, 0)), y), y);
+    Term n = terms.symbol(Type::I32, 1, 0), none = terms.cast(Type::I32, terms.integer(Type::I8, 0));
+    EXPECT_EQ(terms.binary(BinaryOp::Mul, Type::I32, n, none), none);
     EXPECT_EQ(of(BinaryOp::Max, of(BinaryOp::Max, x, y), of(BinaryOp::Max, y, x)), of(BinaryOp::Max, x, y));
     EXPECT_NE(of(BinaryOp::Max, x, y), of(BinaryOp::Min, x, y));
     Term less = terms.binary(BinaryOp::Less, Type::Bool, x, y),

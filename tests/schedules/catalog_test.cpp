@@ -5,6 +5,7 @@
 
 #include "schedules/catalog.h"
 #include "schedules/families.h"
+#include "schedules/tensor_product_names.h"
 
 namespace tw::schedules {
 namespace {
@@ -47,12 +48,49 @@ TEST(Catalog, BytesCountEachOperandOnce) {
     EXPECT_EQ(find_kernel("dot_500_f32")->bytes, 2 * 500 * 4);
 }
 
+TEST(Catalog, NamesOfProductsOnMatrixUnits) {
+    auto named = parse_tensor_product("gemm_bf16_3x64x48x32_ta_tb_bias_gelu_f32_tile32x16x64w16x8s5p2");
+    ASSERT_TRUE(named);
+    const TensorProductShape& shape = named->shape;
+    EXPECT_EQ((std::array{shape.batch, shape.m, shape.n, shape.k}), (std::array<int64_t, 4>{3, 64, 48, 32}));
+    EXPECT_TRUE(shape.transpose_a && shape.transpose_b && shape.add_bias && shape.apply_gelu);
+    EXPECT_EQ(shape.operand, bf16);
+    EXPECT_EQ(shape.result, f32);
+    const TensorTiles& tiles = named->tiles;
+    EXPECT_EQ((std::array{tiles.block_m, tiles.block_n, tiles.block_k, tiles.warp_m, tiles.warp_n, tiles.split_k}),
+              (std::array<int64_t, 6>{32, 16, 64, 16, 8, 2}));
+    EXPECT_EQ(tiles.stages, 5);
+    EXPECT_EQ(parse_tensor_product("gemm_i8_5x6x7")->shape.result, i32);
+    EXPECT_EQ(parse_tensor_product("gemm_e4m3_5x6x7_tb")->shape.result, bf16);
+    EXPECT_EQ(find_kernel("gemm_f16_100x200x300_tb")->bytes, 2 * (100 * 300 + 200 * 300 + 100 * 200));
+    EXPECT_EQ(find_kernel("gemm_bf16_7x100x200x300")->flops, 2.0 * 7 * 100 * 200 * 300);
+}
+
 TEST(Catalog, OtherNamesAreNone) {
-    for (const char* name :
-         {"", "softmax", "softmax_", "softmax_5x4", "softmax_5_f32", "softmax_5x4x3_f32", "softmax_5x4_f64",
-          "softmax_-5x4_f32", "softmax_5x4_f32_", "softmax_5x4_f32_pitch3", "softmax_5x4_f32x", "adamw_10_bf16",
-          "dot_10_f32_pitch10", "softmax_5x99999999999999999999_f32", "softmx_5x4_f32", "embedding_5x4_f32",
-          "full_sum_5x4_f32", "product_5x4", "product_5x4x1234567"})
+    for (const char* name : {"",
+                             "softmax",
+                             "softmax_",
+                             "softmax_5x4",
+                             "softmax_5_f32",
+                             "softmax_5x4x3_f32",
+                             "softmax_5x4_f64",
+                             "softmax_-5x4_f32",
+                             "softmax_5x4_f32_",
+                             "softmax_5x4_f32_pitch3",
+                             "softmax_5x4_f32x",
+                             "adamw_10_bf16",
+                             "dot_10_f32_pitch10",
+                             "softmax_5x99999999999999999999_f32",
+                             "softmx_5x4_f32",
+                             "embedding_5x4_f32",
+                             "full_sum_5x4_f32",
+                             "product_5x4",
+                             "product_5x4x1234567",
+                             "gemm_f32_4x4x4",
+                             "gemm_bf16_4x4",
+                             "gemm_bf16_4x4x4_tb_ta",
+                             "gemm_i8_4x4x4_bias",
+                             "gemm_bf16_4x4x4_tile16x16x16w16x16"})
         EXPECT_EQ(find_kernel(name), nullptr) << name;
 }
 

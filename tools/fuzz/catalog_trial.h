@@ -56,7 +56,7 @@ private:
     std::optional<Complaint> compare(const Given& given, const std::map<std::string, GuardedMemory>& memory) const;
 
     Schedule schedule_;
-    bool approximate_ = false;
+    bool approximate_ = false, reorders_ = false;
     std::vector<codegen::ThreadKernel> kernels_;
     std::vector<codegen::KernelText> texts_;
     std::map<uint64_t, Given> given_;

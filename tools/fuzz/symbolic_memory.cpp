@@ -71,6 +71,11 @@ std::vector<size_t> SymbolicMemory::places(const codegen::Buffer& buffer,
     return {offsets.begin(), offsets.end()};
 }
 
+void SymbolicMemory::check_registers(const codegen::Buffer& buffer, int thread, size_t place) const {
+    if (place / num_elements(*buffer) != static_cast<size_t>(thread))
+        throw Misuse{fmt::format("registers behind the end of '{}'", buffer->name)};
+}
+
 Values SymbolicMemory::read(const codegen::Buffer& buffer, const std::vector<size_t>& places) {
     Values values;
     const std::vector<Term>& elements = elements_of(buffer);

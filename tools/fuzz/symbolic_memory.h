@@ -30,6 +30,8 @@ public:
     /// for each thread. Throws Misuse if one leaves its array.
     std::vector<size_t> places(const codegen::Buffer& buffer, const std::vector<std::vector<int64_t>>& indices,
                                const Threads& threads);
+    /// Throws Misuse if the place is not one of the thread's own registers.
+    void check_registers(const codegen::Buffer& buffer, int thread, size_t place) const;
     Values read(const codegen::Buffer& buffer, const std::vector<size_t>& places);
     /// Of global memory, at indices that depend on data. Throws Undecided if the kernel writes that memory.
     Values read_unknown(const codegen::Buffer& buffer, const Values& indices);

@@ -8,7 +8,7 @@
 #include "codegen/thread_walk.h"
 #include "dsl/check_bindings.h"
 #include "support/error.h"
-#include "tools/fuzz/symbolic_memory.h"
+#include "tools/fuzz/symbolic_matrix.h"
 
 namespace tw::fuzz {
 namespace {
@@ -92,7 +92,9 @@ private:
     }
 
     void run(const ThreadCall& call, const Threads& threads) {
-        if (call.primitive == "copy_async" || call.primitive == "copy_async_or_zero") return start_copies(call, threads);
+        if (call.primitive == "copy_async" || call.primitive == "copy_async_or_zero")
+            return start_copies(call, threads);
+        if (is_matrix_primitive(call.primitive)) return run_on_warps(call, threads);
         if (call.primitive != "commit_copies" && call.primitive != "wait_copies")
             throw Undecided{fmt::format("what {} does is not known", call.primitive)};
         for (int thread : threads) {
@@ -107,6 +109,31 @@ private:
     void run(const ThreadMark&, const Threads&) {}
     void run(const ThreadBarrier&, const Threads&) {}
     void run(const ThreadComment&, const Threads&) {}
+
+    // Matrices.
+
+    void run_on_warps(const ThreadCall& call, const Threads& threads) {
+        for (size_t begin = 0; begin < threads.size(); begin += kWarp) {
+            bool whole = threads[begin] % kWarp == 0 && begin + kWarp <= threads.size() &&
+                         threads[begin + kWarp - 1] == threads[begin] + kWarp - 1;
+            if (!whole) throw Misuse{fmt::format("{} is reached by a part of a warp", call.primitive)};
+            Threads warp(threads.begin() + static_cast<ptrdiff_t>(begin),
+                         threads.begin() + static_cast<ptrdiff_t>(begin + kWarp));
+            std::vector<WarpArgument> arguments;
+            for (const CallArgument& argument : call.arguments) arguments.push_back(in_warp(argument, warp));
+            run_on_warp(terms_, memory_, call, arguments);
+        }
+    }
+
+    /// Registers lie in order, whatever their dimensions; a row of shared memory lies in one dimension.
+    WarpArgument in_warp(const CallArgument& argument, const Threads& warp) {
+        const Access& place = argument.place;
+        std::vector<size_t> first = places_of(place, warp);
+        if (place.buffer->memory != Memory::Registers) places_of(place, warp, argument.elements - 1);
+        for (size_t lane = 0; place.buffer->memory == Memory::Registers && lane < warp.size(); ++lane)
+            memory_.check_registers(place.buffer, warp[lane], first[lane] + static_cast<size_t>(argument.elements) - 1);
+        return {place.buffer, first};
+    }
 
     // Asynchronous copies.
 

@@ -64,7 +64,7 @@ Bindings telling_bindings(const std::vector<Tensor>& outputs, uint64_t seed) {
     for (auto& [name, array] : bindings.inputs) {
         ++array_seed;
         if (!is_float(array.type)) continue;
-        if (seed % kKindsOfData == 1) fill_integers(array, -3, 3, array_seed);
+        if (seed % kKindsOfData == kWholeNumbers) fill_integers(array, -3, 3, array_seed);
         if (seed % kKindsOfData == 2) fill_rows(array, array_seed);
         if (seed % kKindsOfData == 3) fill_sizes(array, array_seed);
     }

@@ -6,7 +6,7 @@
 
 namespace tw::fuzz {
 
-inline constexpr int kKindsOfData = 4;
+inline constexpr int kKindsOfData = 4, kWholeNumbers = 1;
 
 /// By turns of the seed: reals in [-1, 1); integers -3..3, with many ties; rows whose elements are so far apart that a
 /// maximum which misses one lets exp() overflow, some of them with a few equal maxima anywhere, so that ties are broken

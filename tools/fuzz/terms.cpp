@@ -167,8 +167,8 @@ std::optional<Term> Terms::by_law(BinaryOp op, Type type, Term a, Term b) {
             if (is_real(b, 1) || value(b) == 1) return a;
             return {};
         case BinaryOp::Mul:
-            if (is_real(a, 0) || is_real(b, 1)) return a;
-            if (is_real(b, 0) || is_real(a, 1)) return b;
+            if (is_real(a, 0) || is_real(b, 1) || value(a) == 0 || value(b) == 1) return a;
+            if (is_real(b, 0) || is_real(a, 1) || value(b) == 0 || value(a) == 1) return b;
             return {};
         case BinaryOp::Min:
         case BinaryOp::Max: {
@@ -266,6 +266,7 @@ Term Terms::cast(Type type, Term a) {
         if (is_integer(type)) return integer(type, wrap_to_type(type, *known));
         return real(type, round_to_type(type, static_cast<double>(*known)));
     }
+    if (auto known = real_value(a); known && is_float(type)) return real(type, round_to_type(type, *known));
     return make({.kind = Kind::Cast, .type = type, .a = a});
 }
 

@@ -1,0 +1,39 @@
+// Matrix products on matrix units: block tiles in shared memory, copied ahead asynchronously, warp tiles in registers.
+#pragma once
+#include "dsl/schedule.h"
+
+namespace tw::schedules {
+
+/// c[m, n] = epilogue(sum_k a[m, k] * b[k, n]), summed in f32 (i8: i32). All matrices get a leading dimension if batch
+/// is not 0; a and b may be stored transposed.
+struct TensorProductShape {
+    int64_t m, n, k;
+    int64_t batch = 0;
+    Type operand = bf16;  ///< bf16, f16, i8, e4m3 or e5m2
+    Type result = bf16;
+    bool transpose_a = false;  ///< a is stored [k, m]
+    bool transpose_b = false;  ///< b is stored [n, k]
+    bool add_bias = false;     ///< adds bias[n], of the result's type
+    bool apply_gelu = false;   ///< after the bias
+};
+struct TensorProduct {
+    Tensor a, b, bias, c;  ///< bias is undefined without add_bias
+};
+TensorProduct declare_tensor_product(const TensorProductShape& shape);
+
+/// Sizes of the tiles; block_m / warp_m * block_n / warp_n warps a block.
+struct TensorTiles {
+    int64_t block_m = 128, block_n = 128, block_k = 32;
+    int64_t warp_m = 64, warp_n = 64;
+    int stages = 4;         ///< of the pipeline over k
+    int64_t split_k = 1;    ///< parts of k, each by blocks of its own; a second kernel adds them in order
+    int64_t row_group = 8;  ///< at most so many rows of blocks walk through the columns together: they share them in L2
+};
+/// Tiles that suit the extents, by a model of an H200's time.
+TensorTiles tensor_tiles(const TensorProductShape& shape);
+
+/// Schedules a stage whose last two dimensions are the rows and columns of a product of two elements over one reduce
+/// axis, whatever its expression does with the sum: `c`, reading `a` and `b`. Dimensions before them are batches.
+void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const TensorTiles& tiles);
+
+}  // namespace tw::schedules

@@ -1,0 +1,41 @@
+#include "schedules/tensor_product_names.h"
+
+#include <map>
+#include <regex>
+
+namespace tw::schedules {
+
+std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) {
+    static const std::regex form(
+        "gemm_(bf16|f16|i8|e4m3)_(?:([0-9]{1,6})x)?([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_bias)?(_gelu)?(_"
+        "f32)?"
+        "(?:_tile([0-9]{2,3})x([0-9]{1,3})x([0-9]{1,3})w([0-9]{2,3})x([0-9]{1,3})s([0-9]{1,2})(?:p([0-9]{1,2}))?)?");
+    std::smatch match;
+    if (!std::regex_match(name, match, form)) return {};
+    static const std::map<std::string, std::pair<Type, Type>> types = {
+        {"bf16", {bf16, bf16}}, {"f16", {f16, f16}}, {"i8", {i8, i32}}, {"e4m3", {e4m3, bf16}}};
+    auto [operand, result] = types.at(match[1]);
+    auto number = [&](size_t group) { return match[group].matched ? std::stoll(match[group]) : 0; };
+    TensorProductShape shape{.m = number(3),
+                             .n = number(4),
+                             .k = number(5),
+                             .batch = number(2),
+                             .operand = operand,
+                             .result = match[10].matched ? f32 : result,
+                             .transpose_a = match[6].matched,
+                             .transpose_b = match[7].matched,
+                             .add_bias = match[8].matched,
+                             .apply_gelu = match[9].matched};
+    if (!is_float(shape.result) && (shape.add_bias || shape.apply_gelu)) return {};
+    if (!match[11].matched) return NamedTensorProduct{shape, tensor_tiles(shape)};
+    return NamedTensorProduct{shape,
+                              {.block_m = number(11),
+                               .block_n = number(12),
+                               .block_k = number(13),
+                               .warp_m = number(14),
+                               .warp_n = number(15),
+                               .stages = static_cast<int>(number(16)),
+                               .split_k = match[17].matched ? number(17) : 1}};
+}
+
+}  // namespace tw::schedules
