@@ -6,20 +6,71 @@
 
 namespace tw::schedules {
 
+namespace {
+
+constexpr int64_t piece_bytes = 16;  // of the widest access
+
+int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// The extents of the operands as they are stored: rows, then what lies side by side.
+struct Stored {
+    int64_t a[2], b[2];
+};
+Stored stored(const TensorProductShape& s) {
+    Stored result{{s.m, s.k}, {s.k, s.n}};
+    if (s.transpose_a) std::swap(result.a[0], result.a[1]);
+    if (s.transpose_b) std::swap(result.b[0], result.b[1]);
+    return result;
+}
+
+/// m, n and k as the product reads them: where they are the length of padded rows, whole pieces.
+TensorProductShape padded_shape(TensorProductShape s) {
+    if (!s.pad_rows) return s;
+    int64_t piece = piece_bytes / bytes_of(s.operand);
+    auto pad = [&](int64_t& extent) { extent = divided(extent, piece) * piece; };
+    if (s.transpose_a) pad(s.m);
+    if (!s.transpose_b) pad(s.n);
+    if (!s.transpose_a || s.transpose_b) pad(s.k);
+    return s;
+}
+
+/// Shape from the last two dimensions.
+Shape with_batch(int64_t batch, const int64_t (&extents)[2]) {
+    Shape shape(extents, extents + 2);
+    if (batch) shape.insert(shape.begin(), batch);
+    return shape;
+}
+
+Tensor padded_copy(const Tensor& matrix, const Shape& shape) {
+    return compute(matrix.name() + "_padded", shape, [&](const std::vector<Expr>& axes) {
+        return padded(matrix, 0).read({axes.begin(), axes.end()});
+    });
+}
+
+}  // namespace
+
+bool wants_padded_rows(const TensorProductShape& shape) {
+    constexpr int64_t least = 256;  // rows and columns for which each element is read often enough
+    Stored s = stored(shape);
+    bool uneven =
+        (s.a[1] * bytes_of(shape.operand)) % piece_bytes != 0 || (s.b[1] * bytes_of(shape.operand)) % piece_bytes != 0;
+    return uneven && std::min(shape.m, shape.n) >= least;
+}
+
 TensorProduct declare_tensor_product(const TensorProductShape& shape) {
-    auto with_batch = [&](auto... extents) {
-        Shape all;
-        if (shape.batch) all.push_back(shape.batch);
-        (all.push_back(extents), ...);
-        return all;
-    };
+    TensorProductShape read = padded_shape(shape);
+    Stored own = stored(shape), copied = stored(read);
     TensorProduct p;
-    p.a = input("a", shape.operand, shape.transpose_a ? with_batch(shape.k, shape.m) : with_batch(shape.m, shape.k));
-    p.b = input("b", shape.operand, shape.transpose_b ? with_batch(shape.n, shape.k) : with_batch(shape.k, shape.n));
+    p.left = p.a = input("a", shape.operand, with_batch(shape.batch, own.a));
+    p.right = p.b = input("b", shape.operand, with_batch(shape.batch, own.b));
+    if (shape.pad_rows) {
+        p.left = padded_copy(p.a, with_batch(shape.batch, copied.a));
+        p.right = padded_copy(p.b, with_batch(shape.batch, copied.b));
+    }
     if (shape.add_bias) p.bias = input("bias", shape.result, {shape.n});
-    Axis k = reduce_axis("k", shape.k);
+    Axis k = reduce_axis("k", read.k);
     Type sum_type = shape.operand == i8 ? i32 : f32;
-    p.c = compute("c", with_batch(shape.m, shape.n), [&](const std::vector<Expr>& axes) {
+    p.c = compute("c", with_batch(shape.batch, {shape.m, shape.n}), [&](const std::vector<Expr>& axes) {
         const Expr &i = axes[axes.size() - 2], &j = axes.back();
         auto element = [&](const Tensor& matrix, bool transposed, Expr row, Expr column) {
             std::vector<Operand> indices(axes.begin(), axes.end() - 2);
@@ -27,7 +78,7 @@ TensorProduct declare_tensor_product(const TensorProductShape& shape) {
             indices.insert(indices.end(), {row, column});
             return cast(sum_type, matrix.read(indices));
         };
-        Expr value = sum(element(p.a, shape.transpose_a, i, k) * element(p.b, shape.transpose_b, k, j), k);
+        Expr value = sum(element(p.left, shape.transpose_a, i, k) * element(p.right, shape.transpose_b, k, j), k);
         if (shape.add_bias || shape.apply_gelu) value = cast(f32, value);
         if (shape.add_bias) value = value + cast(f32, p.bias(j));
         if (shape.apply_gelu) value = gelu(value);
@@ -39,8 +90,6 @@ TensorProduct declare_tensor_product(const TensorProductShape& shape) {
 namespace {
 
 constexpr int64_t multiprocessors = 132;
-
-int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Tiles, and how much of a multiprocessor's rate of multiplications they reach.
 struct RatedTiles {
@@ -69,6 +118,9 @@ double predicted_cycles(const RatedTiles& rated, const TensorProductShape& shape
     return cycles + 4000 + static_cast<double>(shape.m * shape.n * split * 8) / 1700;
 }
 
+/// Where fp8 is left to the units of f16, operands are converted in registers.
+bool needs_more_registers(Type operand) { return operand == e4m3 || operand == e5m2; }
+
 }  // namespace
 
 TensorTiles tensor_tiles(const TensorProductShape& shape) {
@@ -76,6 +128,7 @@ TensorTiles tensor_tiles(const TensorProductShape& shape) {
     double least = 0;
     for (const RatedTiles& rated : rated_tiles)
         for (int64_t split : {1, 2, 3, 4, 6, 8}) {
+            if (needs_more_registers(shape.operand) && rated.tiles.warp_m * rated.tiles.warp_n >= 64 * 64) continue;
             if (split > 1 && shape.k / split < 512) continue;
             double cycles = predicted_cycles(rated, shape, split);
             if (least != 0 && cycles >= least) continue;
@@ -134,6 +187,27 @@ void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, cons
     s.stage(product, b, Memory::Shared, ko);
     s.mma(product, mma_sync, {.m = mi, .n = nj, .k = ki});
     if (tiles.stages > 1) s.pipeline(ko, {.stages = tiles.stages});
+}
+
+namespace {
+
+/// A kernel that copies: 16 bytes a thread.
+void schedule_copy(Schedule& s, const Tensor& copy) {
+    auto [block, inside] = s.split(s.fuse(s.data_loops(copy)), 256 * piece_bytes / bytes_of(copy.type()), Tail::Mask);
+    auto [lane_of, element] = s.split(inside, piece_bytes / bytes_of(copy.type()));
+    s.bind(block, grid.x);
+    s.bind(lane_of, thread);
+    s.bind(element, tw::vector);
+}
+
+}  // namespace
+
+Schedule tensor_product_schedule(const TensorProduct& product, const TensorTiles& tiles, const Target& target) {
+    Schedule s({product.c}, target);
+    if (!product.left.same(product.a)) schedule_copy(s, product.left);
+    if (!product.right.same(product.b)) schedule_copy(s, product.right);
+    schedule_tensor_product(s, product.c, product.left, product.right, tiles);
+    return s;
 }
 
 }  // namespace tw::schedules
