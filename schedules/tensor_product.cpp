@@ -98,7 +98,7 @@ struct RatedTiles {
 };
 const RatedTiles rated_tiles[] = {
     {{.block_m = 128, .block_n = 256, .block_k = 64, .warp_m = 64, .warp_n = 64, .stages = 4}, 1.0},
-    {{.block_m = 128, .block_n = 128, .block_k = 64, .warp_m = 64, .warp_n = 64, .stages = 4}, 0.9},
+    {{.block_m = 128, .block_n = 128, .block_k = 64, .warp_m = 64, .warp_n = 64, .stages = 3}, 0.9},
     {{.block_m = 64, .block_n = 128, .block_k = 64, .warp_m = 32, .warp_n = 64, .stages = 5}, 0.75},
     {{.block_m = 64, .block_n = 64, .block_k = 128, .warp_m = 32, .warp_n = 32, .stages = 4}, 0.6},
     {{.block_m = 32, .block_n = 64, .block_k = 128, .warp_m = 16, .warp_n = 32, .stages = 5}, 0.4},
@@ -136,6 +136,8 @@ TensorTiles tensor_tiles(const TensorProductShape& shape) {
             best = rated.tiles;
             best.split_k = split;
         }
+    // Sums of 4 bytes fill sectors of memory from registers too, and large tiles of them leave no room for operands.
+    best.stage_result = best.split_k == 1 && bytes_of(shape.result) <= 2;
     best.block_k /= bytes_of(shape.operand);
     while (best.block_k * bytes_of(shape.operand) > 32 && best.block_k / 2 >= shape.k) best.block_k /= 2;
     return best;
@@ -185,6 +187,7 @@ void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, cons
     s.bind(wj, warp);
     s.stage(product, a, Memory::Shared, ko);
     s.stage(product, b, Memory::Shared, ko);
+    if (tiles.stage_result) s.stage(product, Memory::Shared, row);
     s.mma(product, mma_sync, {.m = mi, .n = nj, .k = ki});
     if (tiles.stages > 1) s.pipeline(ko, {.stages = tiles.stages});
 }

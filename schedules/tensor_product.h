@@ -30,8 +30,9 @@ bool wants_padded_rows(const TensorProductShape& shape);
 struct TensorTiles {
     int64_t block_m = 128, block_n = 128, block_k = 32;
     int64_t warp_m = 64, warp_n = 64;
-    int stages = 4;       ///< of the pipeline over k
-    int64_t split_k = 1;  ///< parts of k, each by blocks of its own; a second kernel adds them in order
+    int stages = 4;             ///< of the pipeline over k
+    int64_t split_k = 1;        ///< parts of k, each by blocks of its own; a second kernel adds them in order
+    bool stage_result = false;  ///< leaves through shared memory, 16 bytes at once
     int64_t row_group =
         16;  ///< at most so many rows of blocks walk through the columns together: they share them in L2
 };
