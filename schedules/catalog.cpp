@@ -108,10 +108,7 @@ std::optional<CatalogEntry> tensor_product_entry(const std::string& name) {
     double batch = static_cast<double>(std::max<int64_t>(shape.batch, 1)), m = shape.m, n = shape.n, k = shape.k;
     return CatalogEntry{name, "c = a b on matrix units", 2 * batch * m * n * k,
                         [named = *named](const Target& target) {
-                            TensorProduct p = declare_tensor_product(named.shape);
-                            Schedule s({p.c}, target);
-                            schedule_tensor_product(s, p.c, p.a, p.b, named.tiles);
-                            return s;
+                            return tensor_product_schedule(declare_tensor_product(named.shape), named.tiles, target);
                         },
                         batch * ((m + n) * k * bytes_of(shape.operand) + m * n * bytes_of(shape.result))};
 }
@@ -215,12 +212,14 @@ const char* const tensor_product_names[] = {
     "gemm_bf16_256x192x128",
     "gemm_bf16_64x64x64_tb_tile32x32x16w16x16s3",
     "gemm_bf16_37x50x61_ta",
-    "gemm_bf16_45x24x70_ta_tb_tile32x16x32w16x8s4",
+    "gemm_bf16_45x24x70_ta_tb_tile32x16x32w16x8s4r",
     "gemm_bf16_1x40x96_tb_bias_gelu",
     "gemm_bf16_3x33x20x40_tb_f32",
     "gemm_bf16_20x24x100_tile16x16x16w16x8s2p3",
     "gemm_bf16_5x7x0",
-    "gemm_f16_40x48x48_tb_bias_tile32x32x16w32x16s3",
+    "gemm_bf16_37x33x61_tb_pad_tile32x32x32w16x16s3",
+    "gemm_f16_33x21x43_ta_f32_pad",
+    "gemm_f16_40x48x48_tb_bias_tile32x32x16w32x16s3r",
     "gemm_i8_40x24x80_tb_tile32x16x32w16x16s3",
     "gemm_i8_20x33x50",
 };

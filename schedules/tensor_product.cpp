@@ -6,20 +6,71 @@
 
 namespace tw::schedules {
 
+namespace {
+
+constexpr int64_t piece_bytes = 16;  // of the widest access
+
+int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// The extents of the operands as they are stored: rows, then what lies side by side.
+struct Stored {
+    int64_t a[2], b[2];
+};
+Stored stored(const TensorProductShape& s) {
+    Stored result{{s.m, s.k}, {s.k, s.n}};
+    if (s.transpose_a) std::swap(result.a[0], result.a[1]);
+    if (s.transpose_b) std::swap(result.b[0], result.b[1]);
+    return result;
+}
+
+/// m, n and k as the product reads them: where they are the length of padded rows, whole pieces.
+TensorProductShape padded_shape(TensorProductShape s) {
+    if (!s.pad_rows) return s;
+    int64_t piece = piece_bytes / bytes_of(s.operand);
+    auto pad = [&](int64_t& extent) { extent = divided(extent, piece) * piece; };
+    if (s.transpose_a) pad(s.m);
+    if (!s.transpose_b) pad(s.n);
+    if (!s.transpose_a || s.transpose_b) pad(s.k);
+    return s;
+}
+
+/// Shape from the last two dimensions.
+Shape with_batch(int64_t batch, const int64_t (&extents)[2]) {
+    Shape shape(extents, extents + 2);
+    if (batch) shape.insert(shape.begin(), batch);
+    return shape;
+}
+
+Tensor padded_copy(const Tensor& matrix, const Shape& shape) {
+    return compute(matrix.name() + "_padded", shape, [&](const std::vector<Expr>& axes) {
+        return padded(matrix, 0).read({axes.begin(), axes.end()});
+    });
+}
+
+}  // namespace
+
+bool wants_padded_rows(const TensorProductShape& shape) {
+    constexpr int64_t least = 256;  // rows and columns for which each element is read often enough
+    Stored s = stored(shape);
+    bool uneven =
+        (s.a[1] * bytes_of(shape.operand)) % piece_bytes != 0 || (s.b[1] * bytes_of(shape.operand)) % piece_bytes != 0;
+    return uneven && std::min(shape.m, shape.n) >= least;
+}
+
 TensorProduct declare_tensor_product(const TensorProductShape& shape) {
-    auto with_batch = [&](auto... extents) {
-        Shape all;
-        if (shape.batch) all.push_back(shape.batch);
-        (all.push_back(extents), ...);
-        return all;
-    };
+    TensorProductShape read = padded_shape(shape);
+    Stored own = stored(shape), copied = stored(read);
     TensorProduct p;
-    p.a = input("a", shape.operand, shape.transpose_a ? with_batch(shape.k, shape.m) : with_batch(shape.m, shape.k));
-    p.b = input("b", shape.operand, shape.transpose_b ? with_batch(shape.n, shape.k) : with_batch(shape.k, shape.n));
+    p.left = p.a = input("a", shape.operand, with_batch(shape.batch, own.a));
+    p.right = p.b = input("b", shape.operand, with_batch(shape.batch, own.b));
+    if (shape.pad_rows) {
+        p.left = padded_copy(p.a, with_batch(shape.batch, copied.a));
+        p.right = padded_copy(p.b, with_batch(shape.batch, copied.b));
+    }
     if (shape.add_bias) p.bias = input("bias", shape.result, {shape.n});
-    Axis k = reduce_axis("k", shape.k);
+    Axis k = reduce_axis("k", read.k);
     Type sum_type = shape.operand == i8 ? i32 : f32;
-    p.c = compute("c", with_batch(shape.m, shape.n), [&](const std::vector<Expr>& axes) {
+    p.c = compute("c", with_batch(shape.batch, {shape.m, shape.n}), [&](const std::vector<Expr>& axes) {
         const Expr &i = axes[axes.size() - 2], &j = axes.back();
         auto element = [&](const Tensor& matrix, bool transposed, Expr row, Expr column) {
             std::vector<Operand> indices(axes.begin(), axes.end() - 2);
@@ -27,65 +78,13 @@ TensorProduct declare_tensor_product(const TensorProductShape& shape) {
             indices.insert(indices.end(), {row, column});
             return cast(sum_type, matrix.read(indices));
         };
-        Expr value = sum(element(p.a, shape.transpose_a, i, k) * element(p.b, shape.transpose_b, k, j), k);
+        Expr value = sum(element(p.left, shape.transpose_a, i, k) * element(p.right, shape.transpose_b, k, j), k);
         if (shape.add_bias || shape.apply_gelu) value = cast(f32, value);
         if (shape.add_bias) value = value + cast(f32, p.bias(j));
         if (shape.apply_gelu) value = gelu(value);
         return cast(shape.result, value);
     });
     return p;
-}
-
-namespace {
-
-constexpr int64_t multiprocessors = 132;
-
-int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-/// Tiles, and how much of a multiprocessor's rate of multiplications they reach.
-struct RatedTiles {
-    TensorTiles tiles;  // block_k in bytes
-    double share;
-};
-const RatedTiles rated_tiles[] = {
-    {{.block_m = 128, .block_n = 256, .block_k = 64, .warp_m = 64, .warp_n = 64, .stages = 4}, 1.0},
-    {{.block_m = 128, .block_n = 128, .block_k = 64, .warp_m = 64, .warp_n = 64, .stages = 4}, 0.9},
-    {{.block_m = 64, .block_n = 128, .block_k = 64, .warp_m = 32, .warp_n = 64, .stages = 5}, 0.75},
-    {{.block_m = 64, .block_n = 64, .block_k = 128, .warp_m = 32, .warp_n = 32, .stages = 4}, 0.6},
-    {{.block_m = 32, .block_n = 64, .block_k = 128, .warp_m = 16, .warp_n = 32, .stages = 5}, 0.4},
-    {{.block_m = 16, .block_n = 64, .block_k = 128, .warp_m = 16, .warp_n = 16, .stages = 6}, 0.25},
-};
-
-/// Clock cycles. A multiprocessor multiplies about 1200 pairs of 16 bits a cycle, starts and ends a tile in a few
-/// thousand, and a second kernel reads parts at 3 TB/s, 1700 bytes a cycle.
-double predicted_cycles(const RatedTiles& rated, const TensorProductShape& shape, int64_t split) {
-    const TensorTiles& t = rated.tiles;
-    int64_t blocks =
-        divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * std::max<int64_t>(shape.batch, 1) * split;
-    double rate = 1200 * rated.share * 2 / bytes_of(shape.operand);
-    double tile = static_cast<double>(t.block_m * t.block_n * divided(shape.k, split)) / rate + 1500;
-    double cycles = static_cast<double>(divided(blocks, multiprocessors)) * tile;
-    if (split == 1) return cycles;
-    return cycles + 4000 + static_cast<double>(shape.m * shape.n * split * 8) / 1700;
-}
-
-}  // namespace
-
-TensorTiles tensor_tiles(const TensorProductShape& shape) {
-    TensorTiles best;
-    double least = 0;
-    for (const RatedTiles& rated : rated_tiles)
-        for (int64_t split : {1, 2, 3, 4, 6, 8}) {
-            if (split > 1 && shape.k / split < 512) continue;
-            double cycles = predicted_cycles(rated, shape, split);
-            if (least != 0 && cycles >= least) continue;
-            least = cycles;
-            best = rated.tiles;
-            best.split_k = split;
-        }
-    best.block_k /= bytes_of(shape.operand);
-    while (best.block_k * bytes_of(shape.operand) > 32 && best.block_k / 2 >= shape.k) best.block_k /= 2;
-    return best;
 }
 
 namespace {
@@ -132,8 +131,30 @@ void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, cons
     s.bind(wj, warp);
     s.stage(product, a, Memory::Shared, ko);
     s.stage(product, b, Memory::Shared, ko);
+    if (tiles.stage_result) s.stage(product, Memory::Shared, row);
     s.mma(product, mma_sync, {.m = mi, .n = nj, .k = ki});
     if (tiles.stages > 1) s.pipeline(ko, {.stages = tiles.stages});
+}
+
+namespace {
+
+/// A kernel that copies: 16 bytes a thread.
+void schedule_copy(Schedule& s, const Tensor& copy) {
+    auto [block, inside] = s.split(s.fuse(s.data_loops(copy)), 256 * piece_bytes / bytes_of(copy.type()), Tail::Mask);
+    auto [lane_of, element] = s.split(inside, piece_bytes / bytes_of(copy.type()));
+    s.bind(block, grid.x);
+    s.bind(lane_of, thread);
+    s.bind(element, tw::vector);
+}
+
+}  // namespace
+
+Schedule tensor_product_schedule(const TensorProduct& product, const TensorTiles& tiles, const Target& target) {
+    Schedule s({product.c}, target);
+    if (!product.left.same(product.a)) schedule_copy(s, product.left);
+    if (!product.right.same(product.b)) schedule_copy(s, product.right);
+    schedule_tensor_product(s, product.c, product.left, product.right, tiles);
+    return s;
 }
 
 }  // namespace tw::schedules

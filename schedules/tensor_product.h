@@ -15,19 +15,26 @@ struct TensorProductShape {
     bool transpose_b = false;  ///< b is stored [n, k]
     bool add_bias = false;     ///< adds bias[n], of the result's type
     bool apply_gelu = false;   ///< after the bias
+    bool pad_rows =
+        false;  ///< the product reads copies of a and b, whose rows are whole pieces of 16 bytes, the rest 0
 };
 struct TensorProduct {
     Tensor a, b, bias, c;  ///< bias is undefined without add_bias
+    Tensor left, right;    ///< what the product reads: a and b, or their copies
 };
 TensorProduct declare_tensor_product(const TensorProductShape& shape);
+/// Whether copies with padded rows pay: rows that start anywhere allow no wide and no asynchronous access.
+bool wants_padded_rows(const TensorProductShape& shape);
 
 /// Sizes of the tiles; block_m / warp_m * block_n / warp_n warps a block.
 struct TensorTiles {
     int64_t block_m = 128, block_n = 128, block_k = 32;
     int64_t warp_m = 64, warp_n = 64;
-    int stages = 4;         ///< of the pipeline over k
-    int64_t split_k = 1;    ///< parts of k, each by blocks of its own; a second kernel adds them in order
-    int64_t row_group = 8;  ///< at most so many rows of blocks walk through the columns together: they share them in L2
+    int stages = 4;             ///< of the pipeline over k
+    int64_t split_k = 1;        ///< parts of k, each by blocks of its own; a second kernel adds them in order
+    bool stage_result = false;  ///< leaves through shared memory, 16 bytes at once
+    int64_t row_group =
+        16;  ///< at most so many rows of blocks walk through the columns together: they share them in L2
 };
 /// Tiles that suit the extents, by a model of an H200's time.
 TensorTiles tensor_tiles(const TensorProductShape& shape);
@@ -35,5 +42,8 @@ TensorTiles tensor_tiles(const TensorProductShape& shape);
 /// Schedules a stage whose last two dimensions are the rows and columns of a product of two elements over one reduce
 /// axis, whatever its expression does with the sum: `c`, reading `a` and `b`. Dimensions before them are batches.
 void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const TensorTiles& tiles);
+
+/// The product, scheduled, and its copies.
+Schedule tensor_product_schedule(const TensorProduct& product, const TensorTiles& tiles, const Target& target);
 
 }  // namespace tw::schedules

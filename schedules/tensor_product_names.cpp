@@ -6,10 +6,10 @@
 namespace tw::schedules {
 
 std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) {
-    static const std::regex form(
-        "gemm_(bf16|f16|i8|e4m3)_(?:([0-9]{1,6})x)?([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_bias)?(_gelu)?(_"
-        "f32)?"
-        "(?:_tile([0-9]{2,3})x([0-9]{1,3})x([0-9]{1,3})w([0-9]{2,3})x([0-9]{1,3})s([0-9]{1,2})(?:p([0-9]{1,2}))?)?");
+    static const std::string number_text = "([0-9]{1,6})", by = "x" + number_text;
+    static const std::regex form("gemm_(bf16|f16|i8|e4m3)_(?:" + number_text + "x)?" + number_text + by + by +
+                                 "(_ta)?(_tb)?(_bias)?(_gelu)?(_f32)?(_pad)?(?:_tile" + number_text + by + by + "w" +
+                                 number_text + by + "s" + number_text + "(?:p" + number_text + ")?(r)?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     static const std::map<std::string, std::pair<Type, Type>> types = {
@@ -27,15 +27,17 @@ std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) 
                              .add_bias = match[8].matched,
                              .apply_gelu = match[9].matched};
     if (!is_float(shape.result) && (shape.add_bias || shape.apply_gelu)) return {};
-    if (!match[11].matched) return NamedTensorProduct{shape, tensor_tiles(shape)};
+    shape.pad_rows = match[11].matched || wants_padded_rows(shape);
+    if (!match[12].matched) return NamedTensorProduct{shape, tensor_tiles(shape)};
     return NamedTensorProduct{shape,
-                              {.block_m = number(11),
-                               .block_n = number(12),
-                               .block_k = number(13),
-                               .warp_m = number(14),
-                               .warp_n = number(15),
-                               .stages = static_cast<int>(number(16)),
-                               .split_k = match[17].matched ? number(17) : 1}};
+                              {.block_m = number(12),
+                               .block_n = number(13),
+                               .block_k = number(14),
+                               .warp_m = number(15),
+                               .warp_n = number(16),
+                               .stages = static_cast<int>(number(17)),
+                               .split_k = match[18].matched ? number(18) : 1,
+                               .stage_result = match[19].matched}};
 }
 
 }  // namespace tw::schedules

@@ -13,8 +13,9 @@ struct NamedTensorProduct {
 };
 
 /// Reads "gemm_TYPE_MxNxK" or "gemm_TYPE_BATCHxMxNxK", then any of _ta, _tb (operands stored transposed), _bias, _gelu,
-/// _f32 (the result's type; else that of the operands, bf16 for e4m3, i32 for i8, which has no bias or gelu then), and
-/// _tile128x128x32w64x64s4 (block, warp, stages; with "p2" two parts of k) where tensor_tiles is not to choose.
+/// _f32 (the result's type; else that of the operands, bf16 for e4m3, i32 for i8, which has no bias or gelu then), _pad
+/// (rows padded, even if they are even or few) and _tile128x128x32w64x64s4 (block, warp, stages; then
+/// "p2" for two parts of k, "r" for results that leave through shared memory) where tensor_tiles is not to choose.
 /// Nothing if it is no such name.
 std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name);
 

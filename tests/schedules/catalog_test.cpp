@@ -49,17 +49,21 @@ TEST(Catalog, BytesCountEachOperandOnce) {
 }
 
 TEST(Catalog, NamesOfProductsOnMatrixUnits) {
-    auto named = parse_tensor_product("gemm_bf16_3x64x48x32_ta_tb_bias_gelu_f32_tile32x16x64w16x8s5p2");
+    auto named = parse_tensor_product("gemm_bf16_3x64x48x32_ta_tb_bias_gelu_f32_pad_tile32x16x64w16x8s5p2r");
     ASSERT_TRUE(named);
     const TensorProductShape& shape = named->shape;
     EXPECT_EQ((std::array{shape.batch, shape.m, shape.n, shape.k}), (std::array<int64_t, 4>{3, 64, 48, 32}));
-    EXPECT_TRUE(shape.transpose_a && shape.transpose_b && shape.add_bias && shape.apply_gelu);
+    EXPECT_TRUE(shape.transpose_a && shape.transpose_b && shape.add_bias && shape.apply_gelu && shape.pad_rows);
     EXPECT_EQ(shape.operand, bf16);
     EXPECT_EQ(shape.result, f32);
     const TensorTiles& tiles = named->tiles;
     EXPECT_EQ((std::array{tiles.block_m, tiles.block_n, tiles.block_k, tiles.warp_m, tiles.warp_n, tiles.split_k}),
               (std::array<int64_t, 6>{32, 16, 64, 16, 8, 2}));
     EXPECT_EQ(tiles.stages, 5);
+    EXPECT_TRUE(tiles.stage_result);
+    EXPECT_TRUE(parse_tensor_product("gemm_bf16_4095x4097x4093_tb")->shape.pad_rows);
+    EXPECT_FALSE(parse_tensor_product("gemm_bf16_1000x1000x1000_tb")->shape.pad_rows);
+    EXPECT_FALSE(parse_tensor_product("gemm_bf16_5x4097x4093_tb")->shape.pad_rows);
     EXPECT_EQ(parse_tensor_product("gemm_i8_5x6x7")->shape.result, i32);
     EXPECT_EQ(parse_tensor_product("gemm_e4m3_5x6x7_tb")->shape.result, bf16);
     EXPECT_EQ(find_kernel("gemm_f16_100x200x300_tb")->bytes, 2 * (100 * 300 + 200 * 300 + 100 * 200));

@@ -33,7 +33,7 @@ TEST(TensorProduct, EveryShapeHasTilesThatFit) {
     }
 }
 
-// Large results of one tile each leave no room for parts; few results of long sums need them.
+// Many tiles fill a GPU by themselves; few tiles of long sums need parts.
 TEST(TensorProduct, LongSumsOfFewResultsAreSplit) {
     EXPECT_EQ(tensor_tiles({.m = 8192, .n = 8192, .k = 8192}).split_k, 1);
     EXPECT_GT(tensor_tiles({.m = 128, .n = 128, .k = 65536}).split_k, 1);

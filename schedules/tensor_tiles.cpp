@@ -1,0 +1,64 @@
+#include <algorithm>
+
+#include "schedules/tensor_product.h"
+
+namespace tw::schedules {
+namespace {
+
+constexpr int64_t multiprocessors = 132;
+
+int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// Tiles, and how much of a multiprocessor's rate of multiplications they reach.
+struct RatedTiles {
+    TensorTiles tiles;  // block_k in bytes
+    double share;
+};
+const RatedTiles rated_tiles[] = {
+    {{.block_m = 128, .block_n = 256, .block_k = 64, .warp_m = 64, .warp_n = 64, .stages = 4}, 1.0},
+    {{.block_m = 128, .block_n = 128, .block_k = 64, .warp_m = 64, .warp_n = 64, .stages = 3}, 0.9},
+    {{.block_m = 64, .block_n = 128, .block_k = 64, .warp_m = 32, .warp_n = 64, .stages = 5}, 0.75},
+    {{.block_m = 64, .block_n = 64, .block_k = 128, .warp_m = 32, .warp_n = 32, .stages = 4}, 0.6},
+    {{.block_m = 32, .block_n = 64, .block_k = 128, .warp_m = 16, .warp_n = 32, .stages = 5}, 0.4},
+    {{.block_m = 16, .block_n = 64, .block_k = 128, .warp_m = 16, .warp_n = 16, .stages = 6}, 0.25},
+};
+
+/// Clock cycles. A multiprocessor multiplies about 1200 pairs of 16 bits a cycle, starts and ends a tile in a few
+/// thousand, and a second kernel reads parts at 3 TB/s, 1700 bytes a cycle.
+double predicted_cycles(const RatedTiles& rated, const TensorProductShape& shape, int64_t split) {
+    const TensorTiles& t = rated.tiles;
+    int64_t blocks =
+        divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * std::max<int64_t>(shape.batch, 1) * split;
+    double rate = 1200 * rated.share * 2 / bytes_of(shape.operand);
+    double tile = static_cast<double>(t.block_m * t.block_n * divided(shape.k, split)) / rate + 1500;
+    double cycles = static_cast<double>(divided(blocks, multiprocessors)) * tile;
+    if (split == 1) return cycles;
+    return cycles + 4000 + static_cast<double>(shape.m * shape.n * split * 8) / 1700;
+}
+
+/// Where fp8 is left to the units of f16, operands are converted in registers.
+bool needs_more_registers(Type operand) { return operand == e4m3 || operand == e5m2; }
+
+}  // namespace
+
+TensorTiles tensor_tiles(const TensorProductShape& shape) {
+    TensorTiles best;
+    double least = 0;
+    for (const RatedTiles& rated : rated_tiles)
+        for (int64_t split : {1, 2, 3, 4, 6, 8}) {
+            if (needs_more_registers(shape.operand) && rated.tiles.warp_m * rated.tiles.warp_n >= 64 * 64) continue;
+            if (split > 1 && shape.k / split < 512) continue;
+            double cycles = predicted_cycles(rated, shape, split);
+            if (least != 0 && cycles >= least) continue;
+            least = cycles;
+            best = rated.tiles;
+            best.split_k = split;
+        }
+    // Sums of 4 bytes fill sectors of memory from registers too, and large tiles of them leave no room for operands.
+    best.stage_result = best.split_k == 1 && bytes_of(shape.result) <= 2;
+    best.block_k /= bytes_of(shape.operand);
+    while (best.block_k * bytes_of(shape.operand) > 32 && best.block_k / 2 >= shape.k) best.block_k /= 2;
+    return best;
+}
+
+}  // namespace tw::schedules
