@@ -20,6 +20,7 @@ const char* name_of(TileOp::Kind kind) {
         case TileOp::Kind::Map: return "map";
         case TileOp::Kind::Copy: return "copy";
         case TileOp::Kind::AsyncCopy: return "copy asynchronously";
+        case TileOp::Kind::TmaCopy: return "copy boxes";
         case TileOp::Kind::Landing: return "landed:";
         case TileOp::Kind::Fragment: return "fragment";
         case TileOp::Kind::Mark: return "reads";

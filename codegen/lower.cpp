@@ -11,6 +11,7 @@
 #include "codegen/passes.h"
 #include "codegen/shorten_loops.h"
 #include "codegen/thread_walk.h"
+#include "codegen/tma_copy.h"
 #include "codegen/tile_passes.h"
 #include "support/error.h"
 
@@ -62,12 +63,15 @@ std::vector<std::pair<Buffer, Buffer>> aliases_among(const std::vector<Buffer>& 
     return result;
 }
 
-/// Matrix instructions work on whole tiles, so what is copied for them stays whole.
-Nest tidied(const Nest& nest) {
+/// Matrix instructions work on whole tiles, so what is copied for them stays whole, and bring threads of their own.
+bool has_atoms(const Nest& nest) {
     std::vector<LeafPath> paths = leaf_paths(nest.body);
-    bool has_atoms = std::any_of(paths.begin(), paths.end(), [](const LeafPath& path) { return path.leaf->atom; });
+    return std::any_of(paths.begin(), paths.end(), [](const LeafPath& path) { return path.leaf->atom; });
+}
+
+Nest tidied(const Nest& nest) {
     Nest single = drop_single_loops(nest);
-    return has_atoms ? single : drop_single_loops(shorten_loops(single));
+    return has_atoms(nest) ? single : drop_single_loops(shorten_loops(single));
 }
 
 /// Every leaf that stores results stands in a loop without iterations: there is nothing to launch.
@@ -94,15 +98,17 @@ ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& 
         if (options.dump) options.dump(pass, kernel.name, to_string(kernel));
         return kernel;
     };
-    Nest bound = bind_unbound(tidied(nest), target, cite, notes);
+    Nest bound = tidied(nest);
+    if (!has_atoms(nest)) bound = bind_unbound(bound, target, cite, notes);
     TileKernel tiles = checked("make_tiles", make_tiles(tree, bound, target, cite));
     tiles = checked("spread_fragments", spread_fragments(tiles, cite));
     tiles = checked("privatize_registers", privatize_registers(tiles, cite));
     tiles = checked("combine_across", combine_across(tiles, cite));
     tiles = checked("discharge_masks", discharge_masks(tiles));
+    tiles = checked("use_atoms", use_atoms(tiles, cite));
+    tiles = checked("choose_tma", choose_tma(tiles, target, cite));
     tiles = checked("distribute", distribute(tiles));
     tiles = checked("mark_unrolled", mark_unrolled(tiles));
-    tiles = checked("use_atoms", use_atoms(tiles, cite));
     tiles = checked("choose_layouts", choose_layouts(tiles, target));
     tiles = checked("pipeline", pipeline(tiles, cite));
     tiles = checked("fence_proxies", fence_proxies(tiles));

@@ -54,6 +54,7 @@ private:
             case TileOp::Kind::Map: return op_.name;
             case TileOp::Kind::Copy: return op_.name + ": copy";
             case TileOp::Kind::AsyncCopy:
+            case TileOp::Kind::TmaCopy:
             case TileOp::Kind::Landing:
             case TileOp::Kind::Fragment:
             case TileOp::Kind::Mark:
@@ -223,20 +224,29 @@ private:
     int64_t bytes_loaded_ = 0;
 };
 
-ThreadStmt lower_call(const TileOp& op, const Placement& placement) {
-    ThreadCall call = op.call;
+ThreadCall physical(ThreadCall call, const Placement& placement) {
     for (CallArgument& argument : call.arguments)
-        if (argument.place.buffer) argument.place = placement.physical(argument.place.buffer, argument.place.indices);
-    ThreadStmt body;
-    if (op.kind == TileOp::Kind::Mark)
-        body = make_thread(ThreadMark{call.arguments[0].place, call.arguments[0].elements, false}, op.step);
-    else
-        body = make_thread(std::move(call), op.step);
+        if (argument.place.buffer && argument.effect != CallArgument::Effect::Map)
+            argument.place = placement.physical(argument.place.buffer, argument.place.indices);
+    return call;
+}
+
+ThreadStmt lower_call(const TileOp& op, const Placement& placement) {
+    ThreadCall call = physical(op.call, placement);
+    std::vector<ThreadStmt> stmts;
+    if (op.kind == TileOp::Kind::Mark) {
+        const CallArgument& used = call.arguments[0];
+        stmts.push_back(make_thread(ThreadMark{used.place, used.elements, used.effect == CallArgument::Effect::Write}, op.step));
+    } else {
+        stmts.push_back(make_thread(std::move(call), op.step));
+        for (const ThreadCall& next : op.then) stmts.push_back(make_thread(physical(next, placement), op.step));
+    }
+    ThreadStmt body = block_of(std::move(stmts));
     for (auto loop = op.loops.rbegin(); loop != op.loops.rend(); ++loop) {
         bool unroll = loop->execution != Execution::Serial && as_constant(loop->extent);
         body = make_thread(ThreadLoop{loop->variable, loop->extent, unroll, body}, op.step);
     }
-    return body;
+    return is_constant(op.active, 1) ? body : make_thread(ThreadIf{op.active, body}, op.step);
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <functional>
+#include <set>
 
 #include "codegen/lower_op.h"
+#include "codegen/thread_walk.h"
 #include "codegen/tile_passes.h"
 #include "dsl/simplify.h"
 
@@ -42,10 +44,26 @@ public:
         result.block = kernel_.block;
         result.written = written();
         result.body = body();
+        result.maps = kernel_.maps;
+        drop_mapped(result);
         return result;
     }
 
 private:
+    /// Tensors that are read through their maps alone need no pointer.
+    static void drop_mapped(ThreadKernel& kernel) {
+        std::set<const BufferNode*> touched;
+        visit(kernel.body, [&](const ThreadStmt& stmt) {
+            for (const Touch& touch : touches(stmt)) touched.insert(touch.access.buffer.get());
+        });
+        for (const TensorMapUse& use : kernel.maps) {
+            auto found = std::find(kernel.arguments.begin(), kernel.arguments.end(), use.tensor);
+            if (found == kernel.arguments.end() || touched.count(use.tensor.get())) continue;
+            kernel.written.erase(kernel.written.begin() + (found - kernel.arguments.begin()));
+            kernel.arguments.erase(found);
+        }
+    }
+
     std::vector<bool> written() const {
         std::vector<bool> result(kernel_.arguments.size());
         visit_ops(kernel_.body, [&](const TileOp& op) {

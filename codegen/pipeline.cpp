@@ -6,6 +6,7 @@
 
 #include "codegen/async_copy.h"
 #include "codegen/preload.h"
+#include "codegen/tma_copy.h"
 #include "codegen/tile_passes.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
@@ -113,7 +114,8 @@ public:
             else
                 rest.push_back(stmt);
         }
-        if (fills_.empty() && async_.empty()) return make_tile(TileLoop(loop_));
+        if (fills_.empty() && async_.empty() && tma_.empty()) return make_tile(TileLoop(loop_));
+        if (!tma_.empty()) make_barriers();
         TileLoop loop = loop_;
         loop.stages = 1;
         loop.body = steady_state(rest);
@@ -144,6 +146,10 @@ private:
     }
 
     void add_fill(const TileOp& op) {
+        if (op.kind == TileOp::Kind::TmaCopy) {
+            tma_.push_back(op);
+            return add_versions(op.stores[0].buffer, loop_.stages);
+        }
         Choice choice = choose(kernel_, op, loop_.stages, cite_);
         const std::string& name = op.stores[0].buffer->name;
         if (choice.async) {
@@ -256,10 +262,84 @@ private:
             block.stmts.push_back(asynchronous(fill, loop_.variable, TileOp::Kind::Landing));
     }
 
+    // Boxes, by the tensor memory accelerator: one thread asks for them, and a barrier for each stage counts their bytes.
+
+    void make_barriers() {
+        barriers_ = std::make_shared<const BufferNode>(BufferNode{.name = loop_.variable.as<Variable>()->name + "_full",
+                                                                  .type = Type::I64,
+                                                                  .memory = Memory::Shared,
+                                                                  .shape = {integer(loop_.stages)},
+                                                                  .strides = {},
+                                                                  .is_barrier = true});
+        kernel_.shared.push_back({barriers_, row_major({loop_.stages}), true});
+    }
+
+    ThreadCall barrier_call(const std::string& primitive, const Expr& stage, std::vector<Expr> values,
+                            CallArgument::Effect effect = CallArgument::Effect::Read) const {
+        ThreadCall result{primitive, {}, {{effect, {}, {barriers_, {stage}}}}};
+        for (Expr& value : values) result.arguments.push_back({CallArgument::Effect::Value, std::move(value), {}});
+        return result;
+    }
+
+    TileOp call_op(ThreadCall call, const Expr& active) const {
+        TileOp op;
+        op.kind = TileOp::Kind::Call;
+        op.name = call.primitive;
+        op.mask = all_of({});
+        op.active = active;
+        op.call = std::move(call);
+        return op;
+    }
+
+    Expr one_thread() const { return simplify(kernel_.thread == 0); }
+
+    void start_boxes(TileBlock& block, const Expr& iteration) const {
+        if (tma_.empty()) return;
+        int64_t bytes = 0;
+        for (const TileOp& copy : tma_) bytes += tma_bytes(copy);
+        Expr active = simplify(all_of({exists(iteration), one_thread()})), stage = simplify(iteration % loop_.stages);
+        TileOp request = call_op(barrier_call("barrier_expect", stage, {integer(bytes)}), active);
+        std::vector<TileOp> marks;
+        for (const TileOp& copy : tma_) {
+            TileOp moved = map_exprs(copy, [&](const Expr& e) { return at(e, iteration); });
+            TmaRequest one = tma_request(kernel_, moved, versions_.at(copy.stores[0].buffer.get()), barriers_, stage);
+            request.then.insert(request.then.end(), one.calls.begin(), one.calls.end());
+            one.mark.active = active;
+            marks.push_back(one.mark);
+        }
+        block.stmts.push_back(make_tile(std::move(request)));
+        for (TileOp& mark : marks) block.stmts.push_back(make_tile(std::move(mark)));
+    }
+
+    void await_boxes(TileBlock& block) const {
+        if (tma_.empty()) return;
+        Expr phase = simplify(loop_.variable / loop_.stages % 2);
+        block.stmts.push_back(make_tile(call_op(
+            barrier_call("barrier_wait", simplify(loop_.variable % loop_.stages), {phase}), all_of({}))));
+    }
+
+    /// The barriers of all stages, and the boxes of the first iterations.
+    void first_boxes(TileBlock& block) const {
+        if (tma_.empty()) return;
+        Expr stage = index_variable("stage", 0, loop_.stages - 1);
+        TileOp init = call_op(barrier_call("barrier_init", stage, {integer(1)}, CallArgument::Effect::Write), one_thread());
+        init.loops = {{stage, integer(loop_.stages)}};
+        block.stmts.push_back(make_tile(std::move(init)));
+        block.stmts.push_back(make_tile(call_op({"fence_barrier_init", {}, {}}, one_thread())));
+        Expr ahead = index_variable("stage", 0, std::max(loop_.stages - 2, 0));
+        TileBlock body;
+        start_boxes(body, loop_.stages > 2 ? ahead : integer(0));
+        block.stmts.push_back(loop_.stages > 2
+                                  ? make_tile(TileLoop{ahead, integer(loop_.stages - 1), false, false, make_tile(std::move(body))})
+                                  : make_tile(std::move(body)));
+    }
+
     TileStmt steady_state(const std::vector<TileStmt>& rest) const {
         TileBlock body;
         Expr next = loop_.variable + 1;
+        await_boxes(body);
         await_copies(body);
+        start_boxes(body, simplify(loop_.variable + (loop_.stages - 1)));
         start_copies(body, simplify(loop_.variable + (loop_.stages - 1)));
         for (const Fill& fill : fills_) body.stmts.push_back(load(fill, next));
         for (const TileStmt& stmt : rest)
@@ -275,6 +355,7 @@ private:
 
     TileStmt around(TileStmt loop) const {
         TileBlock block;
+        first_boxes(block);
         if (!async_.empty()) block.stmts.push_back(first_copies());
         for (const Fill& fill : fills_) block.stmts.push_back(load(fill, integer(0)));
         for (const Fill& fill : fills_) block.stmts.push_back(store(fill, integer(0)));
@@ -295,7 +376,8 @@ private:
     TileKernel& kernel_;
     const TileLoop& loop_;
     std::vector<Fill> fills_;
-    std::vector<TileOp> async_;  // as they are in the loop
+    std::vector<TileOp> async_, tma_;  // as they are in the loop
+    Buffer barriers_;
     Versions& versions_;
     const CiteStep& cite_;
 };

@@ -9,6 +9,7 @@ Placement::Placement(const TileKernel& kernel) {
         BufferNode node = *shared.buffer;
         node.shape = shared.layout.physical_shape();
         node.swizzle = shared.layout.swizzle;
+        node.alignment = shared.alignment;
         Place place{std::make_shared<const BufferNode>(node), shared.layout};
         shared_.push_back(place.buffer);
         places_.emplace(shared.buffer.get(), std::move(place));

@@ -26,7 +26,9 @@ bool mentions(const ThreadStmt& root, const Expr& variable) {
 int64_t rounded_up(int64_t bytes, int64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
 
 /// Eight swizzled rows repeat themselves, and matrix instructions tell them apart by their addresses.
-int64_t alignment_of(const BufferNode& buffer) { return std::max<int64_t>(kSharedAlignment, 8 * buffer.swizzle); }
+int64_t alignment_of(const BufferNode& buffer) {
+    return std::max<int64_t>({kSharedAlignment, 8 * buffer.swizzle, buffer.alignment});
+}
 
 /// As the compiler lays out struct Shared.
 int64_t bytes_of_shared(const std::vector<Buffer>& buffers) {
@@ -68,6 +70,7 @@ public:
         result.starts_early = kernel_.starts_early;
         result.arguments = kernel_.arguments;
         result.written = kernel_.written;
+        result.maps = kernel_.maps;
         result.sizes = kernel_.sizes;
         result.scalars = kernel_.scalars;
         result.approximate = std::any_of(vocabulary_.begin(), vocabulary_.end(), device::is_approximate);
@@ -108,6 +111,10 @@ private:
             std::string pointer = is_alias(kernel_.arguments[a]) ? "*" : "* __restrict__";
             list.push_back(fmt::format("{}{}{} {}", kernel_.written[a] ? "" : "const ", exprs_.type(buffer.type),
                                        pointer, names_.declare(&buffer, buffer.name)));
+        }
+        for (const TensorMapUse& use : kernel_.maps) {
+            vocabulary_.insert("TensorMap");
+            list.push_back("const __grid_constant__ tw::TensorMap " + names_.declare(use.map.get(), use.map->name));
         }
         for (const auto& numbers : {kernel_.sizes, kernel_.scalars})
             for (const Expr& number : numbers)

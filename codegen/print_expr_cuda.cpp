@@ -135,11 +135,15 @@ std::string ExprPrinter::call_wide(const std::string& primitive, int width, cons
 
 std::string ExprPrinter::print(const CallArgument& argument) {
     if (argument.effect == CallArgument::Effect::Value) return print(argument.value);
-    if (argument.effect != CallArgument::Effect::Matrix) return address(argument.place);
-    vocabulary_.insert("matrix_descriptor");
+    if (argument.effect == CallArgument::Effect::Map) return names_.of(argument.place.buffer.get(), argument.place.buffer->name);
+    bool matrix = argument.effect == CallArgument::Effect::Matrix;
+    if (!matrix && argument.effect != CallArgument::Effect::Address)
+        return argument.place.buffer->is_barrier ? element(argument.place) : address(argument.place);
     const BufferNode& buffer = *argument.place.buffer;
     std::string start = names_.of(&buffer, buffer.name);
     for (const Expr& index : argument.place.indices) start += "[" + print(index) + "]";
+    if (!matrix) return "&shared." + start;
+    vocabulary_.insert("matrix_descriptor");
     return fmt::format("tw::matrix_descriptor(&shared.{}, {}, {}, {})", start, buffer.swizzle, argument.leading_bytes,
                        argument.stride_bytes);
 }
@@ -149,7 +153,7 @@ std::string ExprPrinter::call_primitive(const ThreadCall& call) {
     std::vector<std::string> arguments;
     for (const CallArgument& argument : call.arguments) arguments.push_back(print(argument));
     std::string parameters = call.parameters.empty() ? "" : fmt::format("<{}>", fmt::join(call.parameters, ", "));
-    return fmt::format("tw::{}{}({});", call.primitive, parameters, fmt::join(arguments, ", "));
+    return fmt::format("tw::{}{}({});", call.function.empty() ? call.primitive : call.function, parameters, fmt::join(arguments, ", "));
 }
 
 std::string ExprPrinter::call_atomic(BinaryOp op, const std::string& element, const Expr& value) {

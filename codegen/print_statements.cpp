@@ -165,7 +165,8 @@ private:
 void print_body(const ThreadStmt& body, const PrintContext& context) { StatementPrinter(context).print(body); }
 
 std::string declaration(const BufferNode& buffer, const Names& names, ExprPrinter& exprs) {
-    std::string text = fmt::format("{} {}", exprs.type(buffer.type), names.of(&buffer, buffer.name));
+    std::string type = buffer.is_barrier ? "tw::Barrier" : exprs.type(buffer.type);
+    std::string text = fmt::format("{} {}", type, names.of(&buffer, buffer.name));
     for (const Expr& extent : buffer.shape) text += fmt::format("[{}]", require_constant(extent));
     return text;
 }

@@ -84,7 +84,9 @@ struct CallArgument {
         Value,
         Read,
         Write,
-        Matrix,  ///< the matrix from here on, as a descriptor; marks say what is read of it
+        Matrix,   ///< the matrix from here on, as a descriptor; marks say what is read of it
+        Address,  ///< the address; marks say what is written there
+        Map,      ///< a tensor map: `place.buffer` is its name
     } effect;
     Expr value;    ///< of Effect::Value
     Access place;  ///< of the others
@@ -93,9 +95,10 @@ struct CallArgument {
 };
 /// name<parameters>(arguments): a primitive of the vocabulary.
 struct ThreadCall {
-    std::string primitive;
+    std::string primitive;  ///< its entry in the vocabulary
     std::vector<int64_t> parameters;
     std::vector<CallArgument> arguments;
+    std::string function = {};  ///< if it has another name than the entry
 };
 /// Elements that this thread uses here by what no statement shows: an asynchronous copy that has landed, a matrix that an
 /// instruction reads. For insert_barriers, behind which there are none of these.
@@ -127,11 +130,20 @@ ThreadStmt make_thread(T node, int step = -1) {
     return ThreadStmt(std::make_shared<const ThreadNode>(ThreadNode{std::move(node), step}));
 }
 
+/// A parameter of a kernel through which the tensor memory accelerator finds a tensor.
+struct TensorMapUse {
+    Buffer map;                ///< its name
+    Buffer tensor;
+    std::vector<int64_t> box;  ///< elements that one request moves, innermost dimension first
+    int swizzle = 0;           ///< bytes of the box's rows if their pieces are exchanged, see BufferNode
+};
+
 /// One kernel before printing.
 struct ThreadKernel {
     std::string name;
     std::vector<Buffer> arguments;       ///< global buffers; pointer parameters in this order
     std::vector<Expr> sizes, scalars;    ///< Variables; parameters after the pointers
+    std::vector<TensorMapUse> maps;      ///< parameters behind the pointers
     std::vector<Buffer> shared;          ///< arrays of the block's shared memory
     std::vector<bool> written;           ///< an argument each: stored to in this kernel
     std::vector<std::pair<Buffer, Buffer>> aliases;  ///< one array: (output, input that it overwrites)
@@ -158,6 +170,7 @@ struct KernelText {
     int64_t shared_bytes = 0;          ///< dynamic shared memory of a block
     std::vector<Buffer> arguments;
     std::vector<bool> written;
+    std::vector<TensorMapUse> maps;
     std::vector<Expr> sizes, scalars;
     bool starts_early = false;         ///< waits itself for the kernels before it: programmatic dependent launch
     bool approximate = false;          ///< uses named approximations: results differ from the interpreter by ulps

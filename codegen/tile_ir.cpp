@@ -36,10 +36,14 @@ TileOp map_exprs(const TileOp& op, const std::function<Expr(const Expr&)>& rule)
         for (Expr& index : store.indices) index = rule(index);
         store.value = rule(store.value);
     }
-    for (CallArgument& argument : result.call.arguments) {
-        if (argument.value.defined()) argument.value = rule(argument.value);
-        for (Expr& index : argument.place.indices) index = rule(index);
-    }
+    auto map_call = [&](ThreadCall& call) {
+        for (CallArgument& argument : call.arguments) {
+            if (argument.value.defined()) argument.value = rule(argument.value);
+            for (Expr& index : argument.place.indices) index = rule(index);
+        }
+    };
+    map_call(result.call);
+    for (ThreadCall& call : result.then) map_call(call);
     result.mask = rule(op.mask);
     result.active = rule(op.active);
     if (op.otherwise.defined()) result.otherwise = rule(op.otherwise);
@@ -52,10 +56,14 @@ void visit_exprs(const TileOp& op, const std::function<void(const Expr&)>& see) 
         for (const Expr& index : store.indices) see(index);
         see(store.value);
     }
-    for (const CallArgument& argument : op.call.arguments) {
-        if (argument.value.defined()) see(argument.value);
-        for (const Expr& index : argument.place.indices) see(index);
-    }
+    auto see_call = [&](const ThreadCall& call) {
+        for (const CallArgument& argument : call.arguments) {
+            if (argument.value.defined()) see(argument.value);
+            for (const Expr& index : argument.place.indices) see(index);
+        }
+    };
+    see_call(op.call);
+    for (const ThreadCall& call : op.then) see_call(call);
     see(op.mask);
     see(op.active);
     if (op.otherwise.defined()) see(op.otherwise);

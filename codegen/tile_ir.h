@@ -70,9 +70,10 @@ struct TileOp {
         Map,
         Copy,
         AsyncCopy,  ///< starts to copy; what it stores may be used behind its Landing
+        TmaCopy,    ///< moves boxes of a tensor; the pass pipeline makes calls of it
         Landing,    ///< says that what an AsyncCopy of these stores wrote is there
         Fragment,   ///< copies an operand of a matrix instruction to registers; the last loop runs over a lane's neighbours
-        Mark,       ///< says that threads read the arguments of `call`, by instructions around
+        Mark,       ///< says that threads read or write the arguments of `call`, by instructions around
         Call,       ///< `call` and nothing else
     };
     Kind kind;
@@ -90,6 +91,7 @@ struct TileOp {
     const Atom* atom = nullptr;        ///< of an Update: the matrix instruction that use_atoms puts in its place
     std::optional<FragmentLanes> lanes;  ///< of a Fragment
     ThreadCall call;                   ///< of a Call
+    std::vector<ThreadCall> then;      ///< further ones of a Call
     std::vector<std::string> notes;    ///< the defaults taken and why
 };
 
@@ -126,6 +128,7 @@ struct SharedBuffer {
     Buffer buffer;  ///< as the schedule knows it
     Layout layout;  ///< where its elements are
     bool fixed = false;  ///< by an instruction
+    int alignment = 1;   ///< bytes
 };
 
 struct TileKernel {
@@ -140,6 +143,7 @@ struct TileKernel {
     std::vector<ThreadDigit> thread_digits;
     Expr fragment_row, fragment_column;  ///< digits of the lane, if there are matrix instructions: lane / 4, lane % 4
     Expr fragment_warp;                  ///< of the warpgroup, if they are a warpgroup's
+    std::vector<TensorMapUse> maps;
     std::vector<SharedBuffer> shared;
     TileStmt body;
     std::vector<std::string> notes;

@@ -1,6 +1,5 @@
 // Copies from global to shared memory by the tensor memory accelerator: boxes of a tensor, asked for by one thread.
 #pragma once
-#include <string>
 #include <vector>
 
 #include "codegen/bindings.h"
@@ -8,26 +7,23 @@
 
 namespace tw::codegen {
 
-/// A box of a tensor into a buffer, in terms of the tensor's dimensions, outermost first.
-struct BoxCopy {
-    Buffer tensor;
-    std::vector<Expr> first;      ///< index of the box's first element
-    std::vector<int64_t> extents; ///< elements along each dimension
-    size_t rows = 0;              ///< the dimension that is not the innermost and has more than one element
-};
-
-/// Why the copy is none, or "".
-std::string why_not_tma(const TileKernel& kernel, const TileOp& copy, const Target& target);
-
-/// Decides which fills of shared memory the accelerator makes: those that asked for it, and, in pipelined loops of an
-/// sm_90 target, those of matrix instructions' operands where it is legal. Notes say why not.
+/// Decides which fills of shared memory the accelerator makes (they become TmaCopy ops, their tensors get maps): those that
+/// asked for it, and in pipelined loops for sm_90 and later the operands of instructions that read matrices by descriptors,
+/// where it is legal. Notes say why not. Throws Error where a fill that asked for it cannot be one.
+///
+///     for k stages 4: a_s[i, j] = a[m0 + i, 64 * k + j]    for k stages 4: box of a at (m0, 64 * k) to a_s
 TileKernel choose_tma(const TileKernel& kernel, const Target& target, const CiteStep& cite);
 
-/// The calls that one thread makes for a Tma op, `at` giving expressions their values in an iteration; each is counted at
-/// the barrier of `stage`.
-std::vector<TileOp> tma_calls(TileKernel& kernel, const TileOp& copy, const Buffer& barriers, const Buffer& versions,
-                              const Expr& stage);
-/// Bytes of one execution.
+/// Bytes that a TmaCopy moves, what lies outside of the tensor included.
 int64_t tma_bytes(const TileOp& copy);
+
+/// The calls that one thread makes for a TmaCopy, and the mark of what is written, into version `stage` of its buffer, counted
+/// at that element of `barriers`.
+struct TmaRequest {
+    std::vector<ThreadCall> calls;
+    TileOp mark;
+};
+TmaRequest tma_request(const TileKernel& kernel, const TileOp& copy, const Buffer& versions, const Buffer& barriers,
+                       const Expr& stage);
 
 }  // namespace tw::codegen

@@ -259,9 +259,9 @@ private:
     const Load* load_of(const Expr& factor) const {
         const Cast* cast = factor.as<Cast>();
         const Load* load = (cast ? cast->a : factor).as<Load>();
-        if (load && load->buffer->type == atom_.operand) return load;
-        throw_error(Error, "{}{}: {} multiplies elements of {} as they are in memory, not {}; stage the operand, and round it "
-                    "with round_to", cite_(op_.step), op_.name, atom_.name, tw::name_of(atom_.operand), to_string(factor));
+        internal_check(load && load->buffer->type == atom_.operand, "{}: {} does not multiply {}", op_.name, atom_.name,
+                       to_string(factor));
+        return load;
     }
 
     /// Refuses what does not step evenly along the operand.

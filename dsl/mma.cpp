@@ -85,6 +85,10 @@ private:
             require(attached_to(state_, id).empty(), "stages stand under the loop '{}'; place them around it",
                     loop(id).name);
         }
+        int outermost = state_.first_reduce(static_cast<int>(&record_ - state_.stages.data()));
+        require(state_.position(mma_.m) > outermost && state_.position(mma_.n) > outermost,
+                "a loop of the reduction must stand outside of '{}' and '{}', so that all sums of a tile are kept; order them "
+                "so", loop(mma_.m).name, loop(mma_.n).name);
         bool groups = mma_.unit == MatrixUnit::Wgmma;
         const char* whole = groups ? "warpgroup" : "warp";
         for (int id : record_.order) {

@@ -197,7 +197,7 @@ private:
     }
 
     Copy copy(const std::string& text) const {
-        for (Copy c : {Copy::Automatic, Copy::Vector, Copy::Async})
+        for (Copy c : {Copy::Automatic, Copy::Vector, Copy::Async, Copy::Tma})
             if (to_string(c) == text) return c;
         user_error(where_, "\"{}\" is no way to copy", text);
     }

@@ -18,6 +18,7 @@ std::string copy_text(Copy how) {
         case Copy::Automatic: return "Copy::Automatic";
         case Copy::Vector: return "Copy::Vector";
         case Copy::Async: return "Copy::Async";
+        case Copy::Tma: return "Copy::Tma";
     }
     return "?";
 }
@@ -291,9 +292,12 @@ void Schedule::via(const StageRef& ref, Copy how, std::source_location where) {
     const std::string name = stage_text(edit.state, stage);
     user_check(record.is_copy && !record.after, where,
                "via({}, ...): it is no copy of an operand; name what stage(consumer, operand, ...) returned", name);
-    user_check(how != Copy::Async || resolved_memory(edit.state, stage) == Memory::Shared, where,
-               "via({}, async): it lives in {}; asynchronous copies go into shared memory", name,
+    bool needs_shared = how == Copy::Async || how == Copy::Tma;
+    user_check(!needs_shared || resolved_memory(edit.state, stage) == Memory::Shared, where,
+               "via({}, {}): it lives in {}; asynchronous copies go into shared memory", name, tw::to_string(how),
                tw::to_string(resolved_memory(edit.state, stage)));
+    user_check(how != Copy::Tma || arch_number(edit.state.target) >= 90, where,
+               "via({}, tma): needs sm_90, the target is {}", name, edit.state.target.arch);
     record.via = {how, edit.step};
     edit.commit(fmt::format("s.via({}, {});", name, copy_text(how)), fmt::format("via {} {}", stage, tw::to_string(how)));
 }

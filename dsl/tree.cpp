@@ -53,6 +53,7 @@ std::string to_string(Copy copy) {
         case Copy::Automatic: return "automatic";
         case Copy::Vector: return "vector";
         case Copy::Async: return "async";
+        case Copy::Tma: return "tma";
     }
     return "?";
 }

@@ -24,6 +24,7 @@ enum class Copy {
     Automatic,  ///< the best way that is legal; explain() names it
     Vector,     ///< wide loads and stores through registers
     Async,      ///< cp.async, from global to shared memory while threads go on
+    Tma,        ///< boxes of a tensor by the tensor memory accelerator, from sm_90 on; in pipelined loops
 };
 std::string to_string(Copy copy);
 struct Via {
@@ -53,6 +54,8 @@ struct BufferNode {
     /// Shared: bytes of a row, 128, 64 or 32, whose pieces of 16 bytes stand in another order in each of eight rows: piece c
     /// of row r is at c ^ (r / (128 / swizzle)) % (swizzle / 16). 0: as they are.
     int swizzle = 0;
+    int alignment = 1;        ///< shared: bytes that its start is a multiple of, at least
+    bool is_barrier = false;  ///< shared: its elements are not numbers but barriers that count arrivals and bytes
 };
 using BufferRef = std::shared_ptr<const BufferNode>;
 

@@ -4,6 +4,7 @@
 
 #include "codegen/passes.h"
 #include "dsl/check_bindings.h"
+#include "runtime/tensor_map.h"
 #include "support/error.h"
 
 namespace tw {
@@ -17,6 +18,26 @@ bool share_bytes(const Buffer& one, const Buffer& other) {
 Argument boolean_argument(bool value) {
     auto byte = static_cast<std::byte>(value);
     return Argument::bytes({&byte, 1});
+}
+
+/// Copies move bits: where there is no element of the type, one of its size.
+TensorElement tensor_element(Type type) {
+    switch (type) {
+        case Type::BF16: return TensorElement::BF16;
+        case Type::F16: return TensorElement::F16;
+        case Type::F32: return TensorElement::F32;
+        default: break;
+    }
+    switch (bytes_of(type)) {
+        case 1: return TensorElement::U8;
+        case 2: return TensorElement::U16;
+        case 4: return TensorElement::U32;
+        default: return TensorElement::U64;
+    }
+}
+
+Swizzle swizzle_of(int bytes) {
+    return bytes == 128 ? Swizzle::Bytes128 : bytes == 64 ? Swizzle::Bytes64 : bytes == 32 ? Swizzle::Bytes32 : Swizzle::None;
 }
 
 }  // namespace
@@ -93,9 +114,21 @@ std::vector<Argument> BoundArguments::parameters_of(const codegen::KernelText& k
         const Buffer& buffer = buffers_.at(kernel.arguments[a].get());
         parameters.push_back(kernel.written[a] ? Argument(buffer) : Argument::read_only(buffer));
     }
+    for (const codegen::TensorMapUse& use : kernel.maps) parameters.push_back(map_argument(use));
     for (const Expr& size : kernel.sizes) parameters.push_back(size_argument(size));
     for (const Expr& scalar : kernel.scalars) parameters.push_back(scalar_argument(scalar));
     return parameters;
+}
+
+Argument BoundArguments::map_argument(const codegen::TensorMapUse& use) const {
+    const BufferNode& tensor = *use.tensor;
+    TensorLayout layout{.element = tensor_element(tensor.type), .box = use.box, .swizzle = swizzle_of(use.swizzle)};
+    layout.sizes = extents_of(tensor.shape, numbers_);
+    std::vector<int64_t> strides = tensor.strides.empty() ? dense_strides(layout.sizes) : extents_of(tensor.strides, numbers_);
+    std::reverse(layout.sizes.begin(), layout.sizes.end());
+    for (size_t d = strides.size() - 1; d-- > 0;) layout.strides.push_back(strides[d] * bytes_of(tensor.type));
+    TensorMap map = encode_tensor_map(buffers_.at(use.tensor.get()), layout);
+    return Argument::bytes(as_bytes(map));
 }
 
 Argument BoundArguments::size_argument(const Expr& size) const {

@@ -21,7 +21,7 @@ public:
     BoundArguments(const Program& program, const Arguments& given, Device& device);
 
     LaunchShape shape_of(const codegen::KernelText& kernel) const;
-    /// In the order of the kernel's parameters: buffers, sizes, scalars.
+    /// In the order of the kernel's parameters: buffers, tensor maps, sizes, scalars.
     std::vector<Argument> parameters_of(const codegen::KernelText& kernel) const;
 
 private:
@@ -29,6 +29,7 @@ private:
     void bind_workspace(const BufferRef& node, Device& device);
     void check_overlap(const codegen::KernelText& kernel) const;
     bool may_overlap(const BufferRef& one, const BufferRef& other) const;
+    Argument map_argument(const codegen::TensorMapUse& use) const;
     Argument size_argument(const Expr& size) const;
     Argument scalar_argument(const Expr& scalar) const;
 

@@ -92,10 +92,12 @@ std::pair<Loop, MmaLoops> tile_for_warpgroups(Schedule& s, const Tensor& c, int6
 
 TEST_P(Mma, ProductsByWarpgroups) {
     const Type types[] = {bf16, f16, i8, e4m3, e5m2};
+    int by_tma = 0;
     for (int round = 0; round < 20; ++round) {
         Type type = types[round % 5], sum_type = type == i8 ? i32 : f32;
         bool wide = bytes_of(type) == 2, ta = wide && chance(), tb = !wide || chance();  // bytes are not transposed
         int64_t m = between(1, 150), n = between(1, 130), k = between(1, 200);
+        if (chance()) m = (m + 15) / 16 * 16, n = (n + 15) / 16 * 16, k = (k + 15) / 16 * 16;  // rows as TMA wants them
         Tensor a = ta ? input("a", type, {k, m}) : input("a", type, {m, k});
         Tensor b = tb ? input("b", type, {n, k}) : input("b", type, {k, n});
         Axis r = reduce_axis("r", k);
@@ -111,6 +113,31 @@ TEST_P(Mma, ProductsByWarpgroups) {
         if (int stages = between(1, 4); stages > 1) s.pipeline(ko, {.stages = stages});
         SCOPED_TRACE(s.trace_as_cpp());
         expect_declared(s, whole_numbers({c}, round));
+        by_tma += build(s).cuda().find("tw::tma_load(") != std::string::npos;
+    }
+    EXPECT_GT(by_tma, 3);
+    EXPECT_LT(by_tma, 17);
+}
+
+// Without matrix instructions: boxes of a table, added up.
+TEST_P(Mma, BoxesForSimt) {
+    constexpr int64_t Rows = 100, Columns = 96;
+    Tensor x = input("x", f32, {Rows, Columns});
+    Axis r = reduce_axis("r", Rows);
+    Tensor y = compute("y", {Columns}, [&](Expr j) { return sum(x(r, j), r); });
+    for (int stages : {2, 3, 4}) {
+        Schedule s({y}, device_target());
+        auto [j] = s.loops<1>(y);
+        auto [jo, ji] = s.split(j, 64, Tail::Mask);
+        auto [ro, ri] = s.split(s.reduce(y), 8, Tail::Mask);
+        s.order({jo, ji, ro, ri});
+        s.bind(jo, grid.x);
+        s.bind(ji, thread);
+        Stage copy = s.stage(y, x, Memory::Shared, ro);
+        s.pipeline(ro, {.stages = stages});
+        s.via(copy, Copy::Tma);
+        EXPECT_NE(build(s).cuda().find("tw::tma_load("), std::string::npos);
+        expect_declared(s, whole_numbers({y}, stages));
     }
 }
 
@@ -233,6 +260,7 @@ TEST(MmaErrors, OfFormsAndTypes) {
         });
         Schedule s({c}, target(arch));
         auto [i, j] = s.loops<2>(c);
+        s.order({s.reduce(c), i, j});
         s.mma(c, mma_sync, {i, j, s.reduce(c)});
     };
     auto product = [](Expr x, Expr y) { return cast(f32, x) * cast(f32, y); };
@@ -246,6 +274,105 @@ TEST(MmaErrors, OfFormsAndTypes) {
     EXPECT_ERROR(attempt(f64, f64, [](Expr x, Expr y) { return x * y; }), "no instruction multiplies f64 to sums of f64");
     EXPECT_ERROR(attempt(e4m3, e4m3, product, "sm_80"), "needs sm_89, the target is sm_80");
     EXPECT_ERROR(attempt(i8, i8, [](Expr x, Expr y) { return cast(i32, x) * cast(i32, y); }), "which must be multiples");
+}
+
+TEST(MmaErrors, OfLoops) {
+    Ready r;
+    r.s.bind(r.outer.m, warpgroup);
+    EXPECT_ERROR(r.s.bind(r.outer.n, warp), "a warpgroup has 4 warps; bind them to warp alone");
+    Tensor d = compute("d", {64, 64}, [&](Expr i, Expr j) { return r.c(i, j) + 1.0; });
+    Schedule two({d}, target("sm_90a"));
+    EXPECT_ERROR(two.mma(r.c, mma_sync, {two.loops<2>(d)[0], two.loops<2>(r.c)[1], two.reduce(r.c)}),
+                 "belongs to 'd'");
+}
+
+/// A product of 64 x 64 x 32 of these operands, staged or not, by wgmma.
+void build_by_warpgroup(const Tensor& a, const Tensor& b, int64_t n,
+                        const std::function<Expr(Expr, Expr, const Axis&)>& term, bool staged = true) {
+    Axis k = reduce_axis("k", 64);
+    Tensor c = compute("c", {64, n}, [&](Expr i, Expr j) { return sum(term(i, j, k), k); });
+    Schedule s({c}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(c);
+    auto [ko, ki] = s.split(s.reduce(c), 32);
+    s.order({ko, i, j, ki});
+    if (staged) s.stage(c, a, Memory::Shared, ko);
+    if (staged && !a.same(b)) s.stage(c, b, Memory::Shared, ko);
+    s.mma(c, wgmma, {i, j, ki});
+    build(s);
+}
+
+TEST(MmaErrors, OfWhatWarpgroupsRead) {
+    auto f = [](Expr x) { return cast(f32, x); };
+    Tensor a = input("a", bf16, {64, 64}), b = input("b", bf16, {64, 64}), thick = input("a", bf16, {64, 64, 2}),
+           narrow = input("b", bf16, {64, 8}), bytes = input("a", i8, {64, 64}), other = input("b", i8, {64, 64}),
+           cube = input("a", bf16, {64, 8, 64});
+    build_by_warpgroup(a, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(a(i, k)) * f(b(j, k)); });
+    EXPECT_ERROR(build_by_warpgroup(a, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(a(i, k)) * f(b(j, k)); }, false),
+                 "reads its operands from shared memory, but 'a' is in global; stage it");
+    EXPECT_ERROR(build_by_warpgroup(thick, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(thick(i, k, 0)) * f(b(j, k)); }),
+                 "with neighbours along rows, columns or k; stage it so");
+    EXPECT_ERROR(build_by_warpgroup(bytes, other, 64, [&](Expr i, Expr j, const Axis& k) {
+                     return cast(i32, bytes(k, i)) * cast(i32, other(j, k));
+                 }), "with neighbours along k; transpose it in memory");
+    EXPECT_ERROR(build_by_warpgroup(a, narrow, 8, [&](Expr i, Expr j, const Axis& k) { return f(a(i, k)) * f(narrow(k, j)); }),
+                 "reads lines of 32, 64 or 128 bytes in groups of eight");
+    EXPECT_ERROR(build_by_warpgroup(cube, cube, 8, [&](Expr i, Expr j, const Axis& k) { return f(cube(i, 0, k)) * f(cube(0, j, k)); }),
+                 "in two layouts; stage a copy for each");
+    EXPECT_ERROR(build_by_warpgroup(a, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(a(i / 2, k)) * f(b(j, k)); }),
+                 "which does not step evenly with the tile");
+}
+
+TEST(MmaErrors, OfTwoUnitsAndTwoWays) {
+    Axis r = reduce_axis("r", 32), k = reduce_axis("k", 64);
+    Tensor a = input("a", bf16, {64, 32}), b = input("b", bf16, {64, 32}), d = input("d", bf16, {64, 64});
+    Tensor p = compute("p", {64, 64}, [&](Expr i, Expr j) { return cast(bf16, sum(cast(f32, a(i, r)) * cast(f32, b(j, r)), r)); });
+    Tensor z = compute("z", {64, 64}, [&](Expr i, Expr j) { return sum(cast(f32, p(i, k)) * cast(f32, d(j, k)), k); });
+    Schedule s({z}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(z);
+    auto [io, ii] = s.split(i, 64);
+    s.order({io, s.reduce(z), ii, j});
+    s.at(p, io);
+    s.set_memory(p, Memory::Shared);
+    s.stage(z, d, Memory::Shared, io);
+    auto [pi, pj] = s.loops<2>(p);
+    EXPECT_ERROR(s.mma(p, mma_sync, {pi, pj, s.reduce(p)}), "a loop of the reduction must stand outside of 'i' and 'j'");
+    s.order({s.reduce(p), pi, pj});
+    s.mma(p, mma_sync, {pi, pj, s.reduce(p)});
+    s.mma(z, wgmma, {ii, j, s.reduce(z)});
+    EXPECT_ERROR(build(s), "uses both mma_sync and wgmma; use one matrix unit in a kernel");
+
+    Tensor y = compute("y", {64, 64}, [&](Expr row, Expr column) { return cast(f32, p(row, column)) + cast(f32, p(column, row)); });
+    Schedule both({y}, target("sm_90a"));
+    auto [yi, yj] = both.loops<2>(y);
+    auto [yo, y_inner] = both.split(yi, 64);
+    both.order({yo, y_inner, yj});
+    both.at(p, yo);
+    both.set_memory(p, Memory::Registers);
+    auto [qi, qj] = both.loops<2>(p);
+    both.order({both.reduce(p), qi, qj});
+    both.mma(p, mma_sync, {qi, qj, both.reduce(p)});
+    EXPECT_ERROR(build(both), "meets registers that lanes share as rows and such that they share as columns");
+}
+
+TEST(Tma, IsAPromise) {
+    auto attempt = [](int64_t columns, int stages, const std::string& arch = "sm_90a", int64_t offset = 0) {
+        Tensor x = input("x", f32, {64, columns});
+        Axis r = reduce_axis("r", 64 - offset);
+        Tensor y = compute("y", {64}, [&](Expr j) { return sum(padded(x, 0)(offset ? 2 * r : Expr(r), j), r); });
+        Schedule s({y}, target(arch));
+        auto [ro, ri] = s.split(s.reduce(y), 8, Tail::Mask);
+        auto [j] = s.loops<1>(y);
+        s.order({j, ro, ri});
+        s.bind(j, thread);
+        Stage copy = s.stage(y, x, Memory::Shared, ro);
+        if (stages > 1) s.pipeline(ro, {.stages = stages});
+        s.via(copy, Copy::Tma);
+        build(s);
+    };
+    attempt(64, 2);
+    EXPECT_ERROR(attempt(66, 2), "rows of 'x' are 66 elements apart, which is no multiple of 16 bytes");
+    EXPECT_ERROR(attempt(64, 1), "its loop is not pipelined; pipeline(loop, {.stages = 2}) has it run ahead");
+    EXPECT_ERROR(attempt(64, 2, "sm_80"), "via(x_shared, tma): needs sm_90, the target is sm_80");
 }
 
 TEST(MmaErrors, OfWhatStaysMasked) {

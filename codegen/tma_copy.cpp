@@ -1,0 +1,299 @@
+#include "codegen/tma_copy.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "codegen/conditions.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw::codegen {
+namespace {
+
+constexpr int64_t alignment = 16;  // bytes, of strides and of a box's rows
+constexpr int64_t longest_side = 256;
+constexpr size_t most_dimensions = 5;
+
+Expr integer(int64_t value) { return constant(Type::I64, value); }
+
+/// A box of a tensor that an op copies into a tile of shared memory.
+class Box {
+public:
+    explicit Box(const TileOp& op) : op_(op) { reason_ = examine(); }
+    const std::string& reason() const { return reason_; }
+
+    struct Side {
+        Expr first;              // index where the loop is at 0
+        Expr variable;           // undefined: one element
+        int64_t extent = 1;
+        size_t dimension = 0;    // of the buffer in shared memory
+    };
+    const std::vector<Side>& sides() const { return sides_; }
+    const Buffer& tensor() const { return tensor_; }
+    /// The tile's own innermost dimension.
+    const Side& fast() const { return sides_.back(); }
+
+private:
+    std::string examine() {
+        const Load* load = op_.stores.size() == 1 ? op_.stores[0].value.as<Load>() : nullptr;
+        if (!load) return "its elements are computed, not only moved";
+        tensor_ = load->buffer;
+        const Buffer& tile = op_.stores[0].buffer;
+        if (tensor_->memory != Memory::Global || tile->memory != Memory::Shared) return "it is no copy from global to shared memory";
+        if (tensor_->type != tile->type) return fmt::format("it converts {} to {}", name_of(tensor_->type), name_of(tile->type));
+        if (tensor_->role == BufferNode::Role::Local) return "its source is no tensor of the program";
+        if (load->indices.size() > most_dimensions) return "its source has more than five dimensions";
+        for (const Expr& index : load->indices)
+            if (std::string reason = add_side(index); !reason.empty()) return reason;
+        for (const OpLoop& loop : op_.loops)
+            if (std::none_of(sides_.begin(), sides_.end(), [&](const Side& s) { return s.variable.defined() && s.variable.same(loop.variable); }))
+                return fmt::format("its loop '{}' runs along no dimension of the source alone", to_string(loop.variable));
+        if (std::string reason = examine_memory(); !reason.empty()) return reason;
+        return examine_mask(*load);
+    }
+
+    std::string add_side(const Expr& index) {
+        Side side{index, {}, 1, 0};
+        for (const OpLoop& loop : op_.loops) {
+            if (!contains(index, loop.variable)) continue;
+            auto extent = as_constant(loop.extent);
+            if (side.variable.defined() || !extent || coefficient(affine_of(index), loop.variable) != 1)
+                return fmt::format("its source is read at {}, which is no box", to_string(index));
+            side.variable = loop.variable;
+            side.extent = *extent;
+        }
+        if (side.variable.defined()) {
+            side.first = simplify(substitute(index, {{side.variable, integer(0)}}));
+            const auto& to = op_.stores[0].indices;
+            auto own = std::find_if(to.begin(), to.end(), [&](const Expr& e) { return e.same(side.variable); });
+            if (own == to.end()) return "its tile is no box of the source";
+            side.dimension = static_cast<size_t>(own - to.begin());
+            if (side.extent > longest_side && sides_.size() + 1 < op_.stores[0].value.as<Load>()->indices.size())
+                return fmt::format("a box has at most {} elements along a dimension, not {}", longest_side, side.extent);
+        }
+        sides_.push_back(side);
+        return {};
+    }
+
+    std::string examine_memory() const {
+        int64_t bytes = bytes_of(tensor_->type);
+        std::vector<Expr> strides = tensor_->strides;
+        Expr stride = integer(1);
+        if (strides.empty())
+            for (size_t d = tensor_->shape.size(); d-- > 0; stride = simplify(stride * cast_unchecked(Type::I64, tensor_->shape[d])))
+                strides.insert(strides.begin(), stride);
+        if (!is_constant(strides.back(), 1)) return fmt::format("rows of '{}' have gaps between elements", tensor_->name);
+        for (size_t d = 0; d + 1 < strides.size(); ++d)
+            if (divisor_of(strides[d]) * bytes % alignment != 0)
+                return fmt::format("rows of '{}' are {} elements apart, which is no multiple of 16 bytes", tensor_->name,
+                                   to_string(strides[d]));
+        if (fast().extent * bytes % alignment != 0)
+            return fmt::format("its rows of {} elements are no multiple of 16 bytes", fast().extent);
+        size_t long_sides = 0;
+        for (const Side& side : sides_) long_sides += side.extent > 1;
+        if (long_sides > 2) return "its box has more than two dimensions";
+        return {};
+    }
+
+    /// What is masked must be what lies outside of the tensor, and zeros its value.
+    std::string examine_mask(const Load& load) const {
+        if (op_.kind == TileOp::Kind::Copy && !is_constant(op_.active, 1))
+            return fmt::format("it is made only where {}", to_string(op_.active));
+        for (const Expr& part : conjuncts_of(op_.mask)) {
+            bool outside = false;
+            for (size_t d = 0; d < load.indices.size(); ++d) {
+                Expr extent = cast_unchecked(Type::I64, tensor_->shape[d]);
+                outside = outside || same_condition(part, simplify(load.indices[d] < extent)) ||
+                          same_condition(part, simplify(load.indices[d] >= 0));
+                if (sides_[d].variable.defined()) {
+                    Expr uniform = uniform_over(simplify(load.indices[d] < extent), sides_[d].variable, sides_[d].extent);
+                    outside = outside || (uniform.defined() && same_condition(part, uniform));
+                }
+            }
+            if (!outside) return fmt::format("its mask {} is not the end of the tensor", to_string(part));
+        }
+        if (op_.otherwise.defined() && !is_constant(op_.otherwise, 0)) {
+            const FloatConstant* real = op_.otherwise.as<FloatConstant>();
+            if (!real || real->value != 0) return "it stores other values than zero at its edges";
+        }
+        return {};
+    }
+
+    const TileOp& op_;
+    std::string reason_;
+    Buffer tensor_;
+    std::vector<Side> sides_;
+};
+
+const SharedBuffer& shared_of(const TileKernel& kernel, const Buffer& buffer) {
+    auto found = std::find_if(kernel.shared.begin(), kernel.shared.end(), [&](const SharedBuffer& s) { return s.buffer == buffer; });
+    internal_check(found != kernel.shared.end(), "{} is in no shared memory", buffer->name);
+    return *found;
+}
+
+class Chooser {
+public:
+    Chooser(const TileKernel& kernel, const Target& target, const CiteStep& cite)
+        : result_(kernel), target_(target), cite_(cite) {}
+
+    TileKernel run() {
+        result_.body = rewrite(result_.body, 0, false);
+        return std::move(result_);
+    }
+
+private:
+    TileStmt rewrite(const TileStmt& stmt, int loops, bool pipelined) {
+        if (const TileOp* op = stmt.as<TileOp>()) return make_tile(chosen(*op, loops, pipelined));
+        if (const TileLoop* loop = stmt.as<TileLoop>()) {
+            TileLoop copy = *loop;
+            copy.body = rewrite(loop->body, loops + 1, loop->stages > 1);
+            return make_tile(std::move(copy));
+        }
+        if (const TileAllocate* allocate = stmt.as<TileAllocate>())
+            return make_tile(TileAllocate{allocate->buffer, rewrite(allocate->body, loops, pipelined), allocate->around});
+        TileBlock block;
+        for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) block.stmts.push_back(rewrite(kid, loops, pipelined));
+        return make_tile(std::move(block));
+    }
+
+    TileOp chosen(const TileOp& op, int loops, bool pipelined) {
+        if (op.kind != TileOp::Kind::Copy || !stores_to(op, Memory::Shared)) return op;
+        bool asked = op.via.copy == Copy::Tma;
+        bool suits = op.via.copy == Copy::Automatic && pipelined && arch_number(target_) >= 90 &&
+                     shared_of(result_, op.stores[0].buffer).fixed;
+        if (!asked && !suits) return op;
+        std::string reason = why_not(op, loops, pipelined);
+        if (!reason.empty() && asked)
+            throw_error(Error, "{}{} cannot be copied by the tensor memory accelerator: {}; leave the choice open, or change "
+                        "what it copies", cite_(op.via.step), op.name, reason);
+        if (!reason.empty()) {
+            result_.notes.push_back(fmt::format("{}: not by the tensor memory accelerator: {}", op.name, reason));
+            return op;
+        }
+        TileOp copy = op;
+        copy.kind = TileOp::Kind::TmaCopy;
+        add_map(copy);
+        return copy;
+    }
+
+    std::string why_not(const TileOp& op, int loops, bool pipelined) {
+        if (arch_number(target_) < 90) return fmt::format("{} has none", target_.arch);
+        if (!pipelined) return "its loop is not pipelined; pipeline(loop, {.stages = 2}) has it run ahead";
+        if (loops > 1) return "its loop stands in another one, which would start the barriers' phases anew";
+        Box box(op);
+        if (!box.reason().empty()) return box.reason();
+        int writers = 0;
+        visit_ops(result_.body, [&](const TileOp& other) {
+            for (const StoreTo& store : other.stores) writers += store.buffer == op.stores[0].buffer;
+        });
+        if (writers != 1) return "several copies fill its memory";
+        return fit_layout(op, box);
+    }
+
+    /// A layout that nobody has asked for yet becomes plain rows.
+    std::string fit_layout(const TileOp& op, const Box& box) {
+        const Buffer& buffer = op.stores[0].buffer;
+        for (SharedBuffer& shared : result_.shared) {
+            if (shared.buffer != buffer) continue;
+            int64_t bytes = bytes_of(buffer->type);
+            if (!shared.fixed) {
+                if (shared.layout.digits.back().extent > longest_side) return "its rows are longer than 256 elements";
+                if (shared.layout.digits.back().extent * bytes % 128 != 0 && box.sides().size() > 1)
+                    return "its rows are no multiple of 128 bytes, which boxes in several stages need";
+                shared.fixed = true;
+                shared.alignment = 128;
+            }
+            if (shared.layout.digits.back().dimension != static_cast<int>(box.fast().dimension) || !box.fast().variable.defined())
+                return "its tile lies in another order in shared memory than its source";
+        }
+        return {};
+    }
+
+    void add_map(const TileOp& op) {
+        Box box(op);
+        const Layout& layout = shared_of(result_, op.stores[0].buffer).layout;
+        TensorMapUse use;
+        use.map = std::make_shared<const BufferNode>(BufferNode{.name = op.stores[0].buffer->name + "_map",
+                                                                .type = box.tensor()->type,
+                                                                .memory = Memory::Global,
+                                                                .shape = {},
+                                                                .strides = {}});
+        use.tensor = box.tensor();
+        use.swizzle = layout.swizzle;
+        for (size_t d = box.sides().size(); d-- > 0;) use.box.push_back(box.sides()[d].extent);
+        use.box[0] = layout.digits.back().extent;
+        result_.maps.push_back(use);
+        result_.notes.push_back(fmt::format("{}: by the tensor memory accelerator, boxes of {} elements", op.name,
+                                            fmt::join(use.box, " x ")));
+    }
+
+    TileKernel result_;
+    const Target& target_;
+    const CiteStep& cite_;
+};
+
+}  // namespace
+
+TileKernel choose_tma(const TileKernel& kernel, const Target& target, const CiteStep& cite) {
+    return Chooser(kernel, target, cite).run();
+}
+
+int64_t tma_bytes(const TileOp& copy) {
+    int64_t elements = 1;
+    for (const OpLoop& loop : copy.loops) elements *= require_constant(loop.extent);
+    return elements * bytes_of(copy.stores[0].buffer->type);
+}
+
+TmaRequest tma_request(const TileKernel& kernel, const TileOp& copy, const Buffer& versions, const Buffer& barriers,
+                       const Expr& stage) {
+    Box box(copy);
+    internal_check(box.reason().empty(), "a box of {}: {}", copy.name, box.reason());
+    const Buffer& buffer = copy.stores[0].buffer;
+    const Box::Side& fast = box.fast();
+    auto use = std::find_if(kernel.maps.begin(), kernel.maps.end(),
+                            [&](const TensorMapUse& u) { return u.map->name == buffer->name + "_map"; });
+    internal_check(use != kernel.maps.end(), "{} has no tensor map", copy.name);
+    int64_t line = use->box[0];
+    auto in_version = [&](const Substitution& values) {
+        std::vector<Expr> indices{stage};
+        for (const Expr& index : copy.stores[0].indices) indices.push_back(simplify(substitute(index, values)));
+        return indices;
+    };
+    TmaRequest result;
+    for (int64_t start = 0; start < fast.extent; start += line) {
+        Substitution values{{fast.variable, integer(start)}};
+        for (const Box::Side& side : box.sides())
+            if (side.variable.defined() && !side.variable.same(fast.variable)) values.emplace_back(side.variable, integer(0));
+        ThreadCall call{fmt::format("tma_load_{}d", box.sides().size()), {}, {}, "tma_load"};
+        call.arguments.push_back({CallArgument::Effect::Address, {}, {versions, in_version(values)}});
+        call.arguments.push_back({CallArgument::Effect::Map, {}, {use->map, {}}});
+        for (size_t d = box.sides().size(); d-- > 0;) {
+            Expr first = box.sides()[d].first;
+            if (d + 1 == box.sides().size()) first = first + start;
+            call.arguments.push_back({CallArgument::Effect::Value, simplify(first), {}});
+        }
+        call.arguments.push_back({CallArgument::Effect::Read, {}, {barriers, {stage}}});
+        result.calls.push_back(std::move(call));
+    }
+    TileOp& mark = result.mark;
+    mark.kind = TileOp::Kind::Mark;
+    mark.name = copy.name;
+    mark.step = copy.step;
+    mark.mask = mark.active = all_of({});
+    mark.loops = copy.loops;
+    int64_t width = alignment / bytes_of(buffer->type);
+    Substitution wide;
+    for (OpLoop& loop : mark.loops) {
+        loop.execution = Execution::Serial;
+        if (!loop.variable.same(fast.variable)) continue;
+        Expr group = index_variable("piece", 0, fast.extent / width - 1);
+        wide.emplace_back(loop.variable, group * width);
+        loop = {group, integer(fast.extent / width)};
+    }
+    mark.call.arguments = {{CallArgument::Effect::Write, {}, {versions, in_version(wide)}, static_cast<int>(width)}};
+    return result;
+}
+
+}  // namespace tw::codegen
