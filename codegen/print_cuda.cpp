@@ -125,7 +125,11 @@ private:
 
     /// The block's memory and the indices that the kernel uses.
     void print_builtins(Writer& out) {
-        for (const Buffer& buffer : kernel_.shared) names_.declare(buffer.get(), buffer->name);
+        for (const Buffer& buffer : kernel_.shared) {
+            names_.declare(buffer.get(), buffer->name);
+            if (buffer->is_barrier) vocabulary_.insert("Barrier");
+            else exprs_.type(buffer->type);  // notes what it needs: the struct is printed behind that
+        }
         if (!kernel_.shared.empty()) {
             vocabulary_.insert("shared_memory");
             out.line("Shared& shared = tw::shared_memory<Shared>();");

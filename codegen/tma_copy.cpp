@@ -14,7 +14,6 @@ namespace {
 
 constexpr int64_t alignment = 16;  // bytes, of strides and of a box's rows
 constexpr int64_t longest_side = 256;
-constexpr size_t most_dimensions = 5;
 
 Expr integer(int64_t value) { return constant(Type::I64, value); }
 
@@ -44,7 +43,8 @@ private:
         if (tensor_->memory != Memory::Global || tile->memory != Memory::Shared) return "it is no copy from global to shared memory";
         if (tensor_->type != tile->type) return fmt::format("it converts {} to {}", name_of(tensor_->type), name_of(tile->type));
         if (tensor_->role == BufferNode::Role::Local) return "its source is no tensor of the program";
-        if (load->indices.size() > most_dimensions) return "its source has more than five dimensions";
+        // Boxes of other ranks are not yet right on hardware: see TmaConformance.
+        if (load->indices.size() != 2) return fmt::format("its source has {} dimensions, not two", load->indices.size());
         for (const Expr& index : load->indices)
             if (std::string reason = add_side(index); !reason.empty()) return reason;
         for (const OpLoop& loop : op_.loops)
