@@ -263,10 +263,11 @@ std::vector<emulator::Region> EmulatedDevice::regions_of(const Launch& launch) {
     return apart;
 }
 
-// A launch that found a buffer unwritten and left more than poison in it has written it.
+// A launch that found a buffer unwritten and left more than poison in it has written it. Of a single element that cannot be
+// told: -1 is poison.
 void EmulatedDevice::note_writes(const std::vector<emulator::Region>& regions) {
     for (const emulator::Region& region : regions)
-        if (region.writable && !region.initialised && !is_all_poison(region))
+        if (region.writable && !region.initialised && (region.bytes <= sizeof(int64_t) || !is_all_poison(region)))
             mark_written(pointer_of(region.base), int64_t(region.bytes));
 }
 

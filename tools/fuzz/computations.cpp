@@ -315,9 +315,7 @@ Problem scatter(Random& random) {
     auto e = random_extents(random, 3, 1500);  // rows, indices, columns
     ProblemBuilder p(random);
     Type type = random.pick<Type>({f32, i32, i64});
-    // A copy of nothing but -1 would look unwritten to the emulator, which fills new memory with such bits.
-    int64_t least = e[1] > 1 ? -1 : 0;
-    Tensor ids = p.input("ids", i32, {e[1]}, least, std::max<int64_t>(e[0], 1)), x = p.input("x", type, {e[1], e[2]});
+    Tensor ids = p.input("ids", i32, {e[1]}, -1, std::max<int64_t>(e[0], 1)), x = p.input("x", type, {e[1], e[2]});
     bool conditional = random.chance(0.3);
     Axis r = reduce_axis("r", e[1]), k = reduce_axis("k", e[2]), q = reduce_axis("q", e[2]);
     Expr zero = cast(type, 0);
