@@ -9,6 +9,7 @@
 #include "codegen/load_fragment.h"
 #include "codegen/op_tile.h"
 #include "dsl/simplify.h"
+#include "support/error.h"
 
 namespace tw::codegen {
 namespace {
@@ -257,6 +258,7 @@ ThreadStmt lower_op(const TileOp& op, const Placement& placement, std::vector<st
         case TileOp::Kind::Call: return lower_call(op, placement);
         case TileOp::Kind::AsyncCopy:
         case TileOp::Kind::Landing: return lower_async_copy(op, placement);
+        case TileOp::Kind::TmaCopy: internal_check(false, "{}: boxes that no pipeline asks for", op.name); break;
         case TileOp::Kind::Fragment:
             if (ThreadStmt loaded = load_fragment(op, placement); loaded.defined()) return loaded;
             notes.push_back(fmt::format("{}: by plain loads: 16 bytes of a row do not lie side by side", op.name));

@@ -182,12 +182,18 @@ private:
         if (arch_number(target_) < 90) return fmt::format("{} has none", target_.arch);
         if (!pipelined) return "its loop is not pipelined; pipeline(loop, {.stages = 2}) has it run ahead";
         if (loops > 1) return "its loop stands in another one, which would start the barriers' phases anew";
+        if (!op.threads.empty()) return "its loops are bound to threads, and one thread asks for a whole box";
         Box box(op);
         if (!box.reason().empty()) return box.reason();
         int writers = 0;
+        bool source_changes = false;
         visit_ops(result_.body, [&](const TileOp& other) {
-            for (const StoreTo& store : other.stores) writers += store.buffer == op.stores[0].buffer;
+            for (const StoreTo& store : other.stores) {
+                writers += store.buffer == op.stores[0].buffer;
+                source_changes = source_changes || store.buffer == box.tensor();
+            }
         });
+        if (source_changes) return "the kernel writes its source";
         if (writers != 1) return "several copies fill its memory";
         return fit_layout(op, box);
     }

@@ -327,6 +327,9 @@ TEST(MmaErrors, OfWhatWarpgroupsRead) {
                  "reads lines of 32, 64 or 128 bytes in groups of eight");
     EXPECT_ERROR(build_by_warpgroup(cube, cube, 8, [&](Expr i, Expr j, const Axis& k) { return f(cube(i, 0, k)) * f(cube(0, j, k)); }),
                  "in two layouts; stage a copy for each");
+    EXPECT_ERROR(build_by_warpgroup(a, b, 64, [&](Expr i, Expr j, const Axis& k) {
+                     return f(padded(a, 0)(i - 1, k)) * f(b(j, k));
+                 }), "its terms are no products of two elements");
     EXPECT_ERROR(build_by_warpgroup(a, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(a(i / 2, k)) * f(b(j, k)); }),
                  "which does not step evenly with the tile");
 }
@@ -364,22 +367,24 @@ TEST(MmaErrors, OfTwoUnitsAndTwoWays) {
 }
 
 TEST(Tma, IsAPromise) {
-    auto attempt = [](int64_t columns, int stages, const std::string& arch = "sm_90a", int64_t offset = 0) {
+    auto attempt = [](int64_t columns, int stages, const std::string& arch = "sm_90a", bool shared_out = false) {
         Tensor x = input("x", f32, {64, columns});
-        Axis r = reduce_axis("r", 64 - offset);
-        Tensor y = compute("y", {64}, [&](Expr j) { return sum(padded(x, 0)(offset ? 2 * r : Expr(r), j), r); });
+        Axis r = reduce_axis("r", 64);
+        Tensor y = compute("y", {64}, [&](Expr j) { return sum(x(r, j), r); });
         Schedule s({y}, target(arch));
         auto [ro, ri] = s.split(s.reduce(y), 8, Tail::Mask);
         auto [j] = s.loops<1>(y);
         s.order({j, ro, ri});
         s.bind(j, thread);
         Stage copy = s.stage(y, x, Memory::Shared, ro);
+        if (shared_out) s.bind(s.loops<2>(copy)[0], thread);
         if (stages > 1) s.pipeline(ro, {.stages = stages});
         s.via(copy, Copy::Tma);
         build(s);
     };
     attempt(64, 2);
     EXPECT_ERROR(attempt(66, 2), "rows of 'x' are 66 elements apart, which is no multiple of 16 bytes");
+    EXPECT_ERROR(attempt(64, 2, "sm_90a", true), "its loops are bound to threads, and one thread asks for a whole box");
     EXPECT_ERROR(attempt(64, 1), "its loop is not pipelined; pipeline(loop, {.stages = 2}) has it run ahead");
     EXPECT_ERROR(attempt(64, 2, "sm_80"), "via(x_shared, tma): needs sm_90, the target is sm_80");
 }
