@@ -1,8 +1,8 @@
 // Matrix instructions for computations of many forms: whole numbers, whose sums are exact in every order, bit for bit.
 #include <random>
 
-#include "ops/check.h"
 #include "tests/ops/on_each_device.h"
+#include "tests/ops/whole_numbers.h"
 #include "tests/support/expect_error.h"
 
 namespace tw {
@@ -23,12 +23,6 @@ protected:
     std::mt19937 random_{7};
 };
 TW_ON_EACH_DEVICE(Mma);
-
-Bindings whole_numbers(const std::vector<Tensor>& outputs, unsigned seed) {
-    Bindings bindings = random_bindings(outputs, seed);
-    for (auto& [name, array] : bindings.inputs) fill_integers(array, -4, 4, ++seed);
-    return bindings;
-}
 
 /// Tiles of a product c[..., i, j] over the reduce loop, for warps of warp_m x warp_n elements.
 struct WarpTiles {

@@ -1,8 +1,8 @@
 // Pipelines change when copies are made, and nothing else: random shapes, depths and ways to copy, bit for bit.
 #include <random>
 
-#include "ops/check.h"
 #include "tests/ops/on_each_device.h"
+#include "tests/ops/whole_numbers.h"
 #include "tests/support/expect_error.h"
 
 namespace tw {
@@ -35,13 +35,6 @@ protected:
     int refused_ = 0;
 };
 TW_ON_EACH_DEVICE(Pipelines);
-
-/// Whole numbers: sums are exact in every order.
-Bindings whole_numbers(const std::vector<Tensor>& outputs, unsigned seed) {
-    Bindings bindings = random_bindings(outputs, seed);
-    for (auto& [name, array] : bindings.inputs) fill_integers(array, -4, 4, ++seed);
-    return bindings;
-}
 
 TEST_P(Pipelines, OfAProduct) {
     for (int round = 0; round < 24; ++round) {
