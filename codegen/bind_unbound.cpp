@@ -94,7 +94,9 @@ public:
 
     Nest run() {
         std::vector<const For*> outer;
-        return {nest_.name, rewrite(nest_.body, outer)};
+        Nest result = nest_;
+        result.body = rewrite(nest_.body, outer);
+        return result;
     }
 
 private:

@@ -1,25 +1,30 @@
 #include "codegen/drop_single_loops.h"
 
+#include <algorithm>
+
 #include "dsl/simplify.h"
 
 namespace tw::codegen {
 
 namespace {
 
-void collect_single(const Stmt& stmt, Substitution& zeros) {
+/// `has_roles`: they meet in pipelined loops, also where these have one iteration.
+void collect_single(const Stmt& stmt, bool has_roles, Substitution& zeros) {
     if (const For* loop = stmt.as<For>()) {
-        if (is_constant(loop->extent, 1)) zeros.emplace_back(loop->variable, constant(Type::I64, int64_t{0}));
-        return collect_single(loop->body, zeros);
+        bool keep = has_roles && loop->stages > 1;
+        if (is_constant(loop->extent, 1) && !keep) zeros.emplace_back(loop->variable, constant(Type::I64, int64_t{0}));
+        return collect_single(loop->body, has_roles, zeros);
     }
-    if (const Allocate* allocate = stmt.as<Allocate>()) return collect_single(allocate->body, zeros);
+    if (const Allocate* allocate = stmt.as<Allocate>()) return collect_single(allocate->body, has_roles, zeros);
     if (const Sequence* block = stmt.as<Sequence>())
-        for (const Stmt& kid : block->stmts) collect_single(kid, zeros);
+        for (const Stmt& kid : block->stmts) collect_single(kid, has_roles, zeros);
 }
 
 Stmt without_single(const Stmt& stmt, const Substitution& zeros) {
     auto at_zero = [&](const Expr& e) { return simplify(substitute(e, zeros)); };
     const For* loop = stmt.as<For>();
-    if (loop && is_constant(loop->extent, 1)) return without_single(loop->body, zeros);
+    auto dropped = [&](const auto& zero) { return zero.first.same(loop->variable); };
+    if (loop && std::any_of(zeros.begin(), zeros.end(), dropped)) return without_single(loop->body, zeros);
     if (loop) {
         For copy = *loop;
         copy.extent = at_zero(loop->extent);
@@ -66,10 +71,10 @@ Stmt drop(const Stmt& stmt) {
 
 Nest drop_single_loops(const Nest& nest) {
     Substitution zeros;
-    collect_single(nest.body, zeros);
-    if (zeros.empty()) return {nest.name, drop(nest.body)};
-    Stmt body = without_single(nest.body, zeros);
-    return drop_single_loops(Nest{nest.name, body});  // extents inside may have become 1
+    collect_single(nest.body, !nest.roles.empty(), zeros);
+    Nest result = nest;
+    result.body = zeros.empty() ? drop(nest.body) : without_single(nest.body, zeros);
+    return zeros.empty() ? result : drop_single_loops(result);  // extents inside may have become 1
 }
 
 }  // namespace tw::codegen

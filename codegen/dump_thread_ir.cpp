@@ -69,7 +69,13 @@ struct Dump {
     void operator()(const ThreadMark& mark, int step) {
         line(fmt::format("{}: {}, {} wide", mark.writes ? "landed" : "read", text_of(mark.to), mark.width), step);
     }
-    void operator()(const ThreadBarrier&, int step) { line("barrier", step); }
+    void operator()(const ThreadBarrier& barrier, int step) {
+        line(barrier.id ? fmt::format("barrier {} of {} threads", barrier.id, barrier.threads) : "barrier", step);
+    }
+    void operator()(const ThreadRole& role, int step) {
+        line(fmt::format("role {}: threads {} to {}", role.name, role.first, role.first + role.threads - 1), step);
+        body(role.body);
+    }
     void operator()(const ThreadComment& comment, int step) { line("# " + comment.text, step); }
 };
 

@@ -77,10 +77,11 @@ public:
         outermost_.insert(outermost_.end(), kernel.scalars.begin(), kernel.scalars.end());
     }
 
-    /// A block of statements, the body of `loop` (nullptr: of a condition or the kernel).
-    ThreadStmt block(const ThreadStmt& body, const ThreadLoop* loop) {
+    /// A block of statements, the body of `loop` or `role` (nullptr: of a condition or the kernel).
+    ThreadStmt block(const ThreadStmt& body, const ThreadLoop* loop, const ThreadRole* role = nullptr) {
         scopes_.push_back({loop != nullptr, {}, {}, {}});
         if (loop) scopes_.back().variables.push_back(loop->variable);
+        if (role && role->thread.defined()) scopes_.back().variables.push_back(role->thread);
         for (const ThreadStmt& stmt : statements(body)) {
             ThreadStmt changed = statement(stmt);
             scopes_.back().stmts.push_back(changed);
@@ -129,6 +130,7 @@ private:
                 stmt.step());
         if (auto branch = changed.as<ThreadIf>())
             return make_thread(ThreadIf{branch->condition, block(branch->body, nullptr)}, stmt.step());
+        if (auto role = changed.as<ThreadRole>()) return with_children(changed, {block(role->body, nullptr, role)});
         return changed;
     }
 
@@ -230,6 +232,8 @@ private:
         const Binary& division = *atom.as<Binary>();
         bool quotient = division.op == BinaryOp::Div;
         if (division.a.same(thread_) && is_constant(division.b, 32)) return quotient ? "warp" : "lane";
+        if (division.a.same(thread_) && is_constant(division.b, 128)) return quotient ? "warpgroup" : "warpgroup_thread";
+        if (site.buffer && site.buffer->is_barrier && !quotient) return "stage";
         return (site.buffer ? site.buffer->name + "_" : "") + (quotient ? "row" : "column");
     }
 

@@ -21,7 +21,7 @@ ThreadStmt without_barriers(const ThreadStmt& root) {
 /// Walks as Survey does, so that the orders agree.
 class BarrierPlacer {
 public:
-    explicit BarrierPlacer(std::set<int> chosen) : chosen_(std::move(chosen)) {}
+    BarrierPlacer(std::set<int> chosen, const ThreadBarrier& barrier) : chosen_(std::move(chosen)), barrier_(barrier) {}
 
     ThreadStmt place(const ThreadStmt& body) {
         std::vector<ThreadStmt> placed;
@@ -45,10 +45,11 @@ public:
 
 private:
     void gap(std::vector<ThreadStmt>& stmts) {
-        if (chosen_.count(++order_)) stmts.push_back(make_thread(ThreadBarrier{}));
+        if (chosen_.count(++order_)) stmts.push_back(make_thread(ThreadBarrier(barrier_)));
     }
 
     std::set<int> chosen_;
+    ThreadBarrier barrier_;
     int order_ = 0;
 };
 
@@ -152,9 +153,8 @@ ThreadStmt without_marks(const ThreadStmt& root) {
     return any ? without_hollow(drop_unused_lets(rest)) : root;
 }
 
-}  // namespace
-
-ThreadKernel insert_barriers(const ThreadKernel& kernel) {
+/// Barriers of all threads of the kernel, which has one role.
+ThreadKernel with_barriers(const ThreadKernel& kernel, const ThreadBarrier& barrier) {
     ThreadKernel result = kernel;
     result.body = without_barriers(kernel.body);
     if (kernel.threads == 1) {
@@ -179,9 +179,27 @@ ThreadKernel insert_barriers(const ThreadKernel& kernel) {
         for (const Gap& gap : places.gaps) weights.push_back(gap.weight);
         std::set<int> orders;
         for (int gap : cheapest_hitting_set(needs.sets, weights)) orders.insert(places.gaps[gap].order);
-        result.body = without_marks(BarrierPlacer(orders).place(result.body));
+        result.body = without_marks(BarrierPlacer(orders, barrier).place(result.body));
         return result;
     }
+}
+
+}  // namespace
+
+/// Roles meet where the barriers of their pipelines say; what one role's threads share with each other needs its own.
+ThreadKernel insert_barriers(const ThreadKernel& kernel) {
+    ThreadKernel result = kernel;
+    bool has_roles = false;
+    result.body = transform(kernel.body, [&](const ThreadStmt& stmt) -> ThreadStmt {
+        const ThreadRole* role = stmt.as<ThreadRole>();
+        if (!role) return {};
+        has_roles = true;
+        if (role->thread.defined()) return with_children(stmt, {without_marks(role->body)});  // one thread works
+        ThreadKernel own = kernel;
+        own.body = role->body;
+        return with_children(stmt, {with_barriers(own, {1, role->threads}).body});
+    });
+    return has_roles ? result : with_barriers(kernel, {});
 }
 
 }  // namespace tw::codegen

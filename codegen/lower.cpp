@@ -37,9 +37,9 @@ int last_step(const std::vector<SharedBuffer>& shared) {
 }
 
 void check_limits(const TileKernel& kernel, const Target& target, const CiteStep& cite) {
-    if (kernel.threads > target.max_threads)
-        throw_error(Error, "{}: its thread loops need {} threads, a block of {} has at most {}; bind smaller loops",
-                    kernel.name, kernel.threads, target.arch, target.max_threads);
+    if (all_threads(kernel) > target.max_threads)
+        throw_error(Error, "{}: its thread loops and roles need {} threads, a block of {} has at most {}; bind smaller loops",
+                    kernel.name, all_threads(kernel), target.arch, target.max_threads);
     int64_t bytes = 0;
     std::string parts;
     for (const SharedBuffer& shared : kernel.shared) {

@@ -10,6 +10,9 @@
 namespace tw::codegen {
 namespace {
 
+// Of kernels that may fill a multiprocessor alone, as printed ones say, for sm_90.
+constexpr int multiprocessor_registers = 65536, most_registers_at_start = 248;
+
 /// A comment that repeats the one before says nothing.
 bool repeats(const std::vector<ThreadStmt>& list, const ThreadComment& comment) {
     for (size_t s = list.size(); s-- > 0;)
@@ -40,6 +43,7 @@ public:
         result.shared = placement_.shared();
         result.grid = kernel_.grid;
         result.threads = kernel_.threads;
+        result.helpers = all_threads(kernel_) - kernel_.threads;
         result.thread = kernel_.thread;
         result.block = kernel_.block;
         result.written = written();
@@ -74,18 +78,112 @@ private:
         return result;
     }
 
-    /// The values of bound loops, then the block's work.
     ThreadStmt body() {
-        ThreadBlock block;
-        auto let = [&](const Expr& variable, const Expr& value) {
-            if (used(kernel_.body, variable)) block.stmts.push_back(make_thread(ThreadLet{variable, simplify(value)}));
-        };
+        std::vector<ThreadStmt> stmts;
+        append(stmts, make_barriers());
+        if (kernel_.roles.empty()) {
+            append(stmts, work(kernel_.body, true));
+            return block_of(stmts);
+        }
+        stmts.push_back(make_thread(ThreadBarrier{}));
+        int first = kernel_.threads;
+        for (size_t r = 1; r < kernel_.roles.size(); ++r) {
+            append(stmts, helper(static_cast<int>(r), first));
+            first += threads_of(kernel_.roles[r]);
+        }
+        append(stmts, computing());
+        return block_of(stmts);
+    }
+
+    /// By one thread, before all else.
+    ThreadStmt make_barriers() const {
+        std::vector<ThreadStmt> stmts;
+        for (const BarrierArray& array : kernel_.barriers) {
+            Expr count = array.buffer->shape[0], each = index_variable("stage", 0, require_constant(count) - 1);
+            CallArgument::Effect effect = CallArgument::Effect::Write;
+            ThreadCall init{"barrier_init", {}, {{effect, {}, placement_.physical(array.buffer, {each})}, value(array.arrivals)}};
+            stmts.push_back(make_thread(ThreadLoop{each, count, false, make_thread(std::move(init))}));
+        }
+        if (stmts.empty()) return {};
+        stmts.push_back(make_thread(ThreadCall{"fence_barrier_init", {}, {}}));
+        return make_thread(ThreadIf{simplify(kernel_.thread == 0), block_of(stmts)});
+    }
+
+    static CallArgument value(int64_t number) {
+        return {CallArgument::Effect::Value, constant(Type::I64, number), {}};
+    }
+
+    ThreadStmt helper(int role, int first) {
+        const RoleSpec& spec = kernel_.roles[role];
+        TileStmt part = of_role(kernel_.body, role);
+        int threads = threads_of(spec);
+        Expr thread = index_variable(spec.name + "_thread", 0, threads - 1);
+        std::vector<ThreadStmt> stmts{registers(spec)};
+        if (part.defined()) stmts.push_back(make_thread(ThreadIf{simplify(thread == 0), work(part, false)}));
+        return make_thread(ThreadRole{spec.name, thread, first, threads, block_of(stmts)}, spec.step);
+    }
+
+    ThreadStmt computing() {
+        const RoleSpec& spec = kernel_.roles[0];
+        std::vector<ThreadStmt> stmts{registers(spec), work(of_role(kernel_.body, 0), true)};
+        return make_thread(ThreadRole{spec.name, {}, 0, kernel_.threads, block_of(stmts)}, spec.step);
+    }
+
+    ThreadStmt registers(const RoleSpec& spec) const {
+        int at_start = std::min(multiprocessor_registers / all_threads(kernel_) / 8 * 8, most_registers_at_start);
+        if (spec.registers == 0 || spec.registers == at_start) return make_thread(ThreadBlock{});
+        return make_thread(ThreadCall{spec.registers < at_start ? "shrink_registers" : "grow_registers", {spec.registers}, {}});
+    }
+
+    /// What the role runs of a statement; undefined if that is nothing.
+    static TileStmt of_role(const TileStmt& stmt, int role) {
+        if (const TileOp* op = stmt.as<TileOp>()) return op->role == role ? stmt : TileStmt();
+        if (const TileLoop* loop = stmt.as<TileLoop>()) {
+            TileLoop copy = *loop;
+            copy.body = of_role(loop->body, role);
+            return copy.body.defined() ? make_tile(std::move(copy)) : TileStmt();
+        }
+        if (const TileAllocate* allocate = stmt.as<TileAllocate>()) {
+            TileStmt body = of_role(allocate->body, role);
+            return role > 0 || !body.defined() ? body : make_tile(TileAllocate{allocate->buffer, body, allocate->around});
+        }
+        TileBlock block;
+        for (const TileStmt& kid : stmt.as<TileBlock>()->stmts)
+            if (TileStmt part = of_role(kid, role); part.defined()) block.stmts.push_back(part);
+        return block.stmts.empty() ? TileStmt() : make_tile(std::move(block));
+    }
+
+    /// The values of bound loops, then the block's work.
+    ThreadStmt work(const TileStmt& part, bool with_threads) {
+        std::vector<ThreadStmt> stmts;
+        if (!kernel_.persistent) append(stmts, grid_digits(part, kernel_.block));
+        if (with_threads)
+            for (const ThreadDigit& digit : kernel_.thread_digits)
+                append(stmts, let(part, digit.variable, kernel_.thread / digit.stride % digit.extent));
+        append(stmts, convert(part));
+        return block_of(stmts);
+    }
+
+    ThreadStmt grid_digits(const TileStmt& part, const std::array<Expr, 3>& index) const {
+        std::vector<ThreadStmt> stmts;
         for (const GridDigit& digit : kernel_.grid_digits)
-            let(digit.variable, kernel_.block[digit.dimension] / digit.stride % digit.extent);
-        for (const ThreadDigit& digit : kernel_.thread_digits)
-            let(digit.variable, kernel_.thread / digit.stride % digit.extent);
-        append(block.stmts, convert(kernel_.body));
-        return make_thread(std::move(block));
+            append(stmts, let(part, digit.variable, index[digit.dimension] / digit.stride % digit.extent));
+        return block_of(stmts);
+    }
+
+    static ThreadStmt let(const TileStmt& part, const Expr& variable, const Expr& value) {
+        return used(part, variable) ? make_thread(ThreadLet{variable, simplify(value)}) : make_thread(ThreadBlock{});
+    }
+
+    /// What the tile whose turn it is means for the loops of the grid, and what is done for it.
+    ThreadStmt turn(const TileLoop& loop) {
+        const Persistence& persistent = *kernel_.persistent;
+        Expr tile = kernel_.block[0] + loop.variable * persistent.blocks;
+        std::vector<ThreadStmt> stmts;
+        append(stmts, make_thread(ThreadLet{persistent.tile, simplify(tile)}));
+        append(stmts, grid_digits(loop.body, {persistent.tile, {}, {}}));
+        append(stmts, convert(loop.body));
+        return block_of(stmts);
     }
 
     static bool used(const TileStmt& stmt, const Expr& variable) {
@@ -100,7 +198,8 @@ private:
     ThreadStmt convert(const TileStmt& stmt) {
         if (const TileOp* op = stmt.as<TileOp>()) return lower_op(*op, placement_, notes_);
         if (const TileLoop* loop = stmt.as<TileLoop>()) {
-            ThreadStmt body = convert(loop->body);
+            bool takes_turns = kernel_.persistent && loop->variable.same(kernel_.persistent->round);
+            ThreadStmt body = takes_turns ? turn(*loop) : convert(loop->body);
             return make_thread(ThreadLoop{loop->variable, placement_.physical(loop->extent), loop->unroll, body});
         }
         ThreadBlock block;

@@ -54,7 +54,10 @@ public:
         if (std::any_of(paths.begin(), paths.end(), shares_fragments)) add_lanes(paths);
         make_grid();
         make_threads(paths);
+        kernel_.roles = nest_.roles;
+        check_roles();
         kernel_.body = convert(nest_.body);
+        if (nest_.persistent_blocks > 0) make_persistent();
         collect_arguments();
         return std::move(kernel_);
     }
@@ -71,6 +74,38 @@ private:
             kernel_.block[d] =
                 index_variable(names[d], 0, most ? std::optional(std::max<int64_t>(*most - 1, 0)) : most);
         }
+    }
+
+    void check_roles() const {
+        if (kernel_.roles.empty()) return;
+        const RoleSpec& computing = kernel_.roles[0];
+        int threads = computing.warps * target_.warp_size;
+        if (threads != kernel_.threads)
+            throw_error(Error, "{}role '{}' has {} threads, but the loops of its stages are bound to {}; give it {} warps",
+                        cite_(computing.step), computing.name, threads, kernel_.threads,
+                        (kernel_.threads + target_.warp_size - 1) / target_.warp_size);
+    }
+
+    int role_of(int stage) const {
+        for (size_t r = 1; r < kernel_.roles.size(); ++r) {
+            const std::vector<int>& stages = kernel_.roles[r].stages;
+            if (std::find(stages.begin(), stages.end(), stage) != stages.end()) return static_cast<int>(r);
+        }
+        return 0;
+    }
+
+    /// A loop around all: the digits of the grid are those of the iteration that has its turn.
+    void make_persistent() {
+        Expr tiles = kernel_.grid[0], block = kernel_.block[0];
+        int blocks = nest_.persistent_blocks;
+        kernel_.grid[0] = simplify(min(tiles, integer(blocks)));
+        kernel_.block[0] = index_variable("block_x", 0, std::min<int64_t>(bounds_of(tiles).max.value_or(blocks), blocks) - 1);
+        auto most = bounds_of(tiles).max;
+        auto last_round = most ? std::optional((*most + blocks - 1) / blocks - 1) : std::nullopt;
+        auto last_tile = most ? std::optional(*most - 1) : std::nullopt;
+        kernel_.persistent = {index_variable("round", 0, last_round), index_variable("tile", 0, last_tile), blocks};
+        Expr rounds = simplify((tiles - kernel_.block[0] + (blocks - 1)) / blocks);
+        kernel_.body = make_tile(TileLoop{kernel_.persistent->round, rounds, false, false, kernel_.body});
     }
 
     /// Of matrix instructions: a lane is row * 4 + column of the pairs that it holds.
@@ -151,7 +186,7 @@ public:
         }
         check_uniform(loop, body);
         return make_tile(TileLoop{loop.variable, loop.extent, loop.level == Level::Unroll, loop.reduces,
-                                  std::move(body), loop.stages});
+                                  std::move(body), loop.stages, loop.in_flight});
     }
 
     TileStmt operator()(const Sequence& sequence) {
@@ -178,6 +213,7 @@ public:
         op.name = leaf.name;
         op.stage = leaf.stage;
         op.step = leaf.step;
+        op.role = role_of(leaf.stage);
         op.stores = leaf.stores;
         op.mask = all_of(conjuncts_of(leaf.mask));
         op.active = all_of({});

@@ -74,6 +74,7 @@ private:
         }
         if (auto branch = stmt.as<ThreadIf>())
             return make_thread(ThreadIf{narrow(branch->condition), block(branch->body)}, stmt.step());
+        if (auto role = stmt.as<ThreadRole>()) return make_thread(narrow(*role), stmt.step());
         return map_expressions(stmt, [&](const Expr& expr) { return narrow(expr); });
     }
 
@@ -94,6 +95,15 @@ private:
         ThreadLoop result{variable, cast_unchecked(type, extent), loop.unroll, block(loop.body), loop.rolled};
         renamed_.resize(visible);
         bounds_ = outside;
+        return result;
+    }
+
+    ThreadRole narrow(const ThreadRole& role) {
+        if (!role.thread.defined()) return {role.name, {}, role.first, role.threads, block(role.body)};
+        size_t visible = renamed_.size();
+        Expr thread = rename(role.thread, Type::I32, {0, role.threads - 1});
+        ThreadRole result{role.name, thread, role.first, role.threads, block(role.body)};
+        renamed_.resize(visible);
         return result;
     }
 

@@ -95,8 +95,10 @@ Choice choose(const TileKernel& kernel, const TileOp& copy, int stages, const Ci
 /// stages but one.
 class Pipelined {
 public:
-    Pipelined(TileKernel& kernel, const TileLoop& loop, Versions& versions, const CiteStep& cite)
-        : kernel_(kernel), loop_(loop), versions_(versions), cite_(cite) {}
+    /// `around`: the loops around it, outermost first.
+    Pipelined(TileKernel& kernel, const TileLoop& loop, const std::vector<TileLoop>& around, Versions& versions,
+              const CiteStep& cite)
+        : kernel_(kernel), loop_(loop), around_(around), versions_(versions), cite_(cite) {}
 
     TileStmt run() {
         TileStmt body = loop_.body;
@@ -114,14 +116,18 @@ public:
             else
                 rest.push_back(stmt);
         }
-        if (fills_.empty() && async_.empty() && tma_.empty()) return make_tile(TileLoop(loop_));
-        if (!tma_.empty()) make_barriers();
+        bool empty = fills_.empty() && async_.empty() && boxes_.empty();
+        check_in_flight(empty);
+        if (empty) return make_tile(TileLoop(loop_));
+        if (!boxes_.empty()) before_ = iterations_before();
+        for (auto& [role, boxes] : boxes_) boxes.ring = make_ring(role, rest);
+        std::vector<TileStmt> behind = keep_in_flight(rest);
         TileLoop loop = loop_;
         loop.stages = 1;
         loop.body = steady_state(rest);
         for (auto allocation = allocations.rbegin(); allocation != allocations.rend(); ++allocation)
             loop.body = make_tile(TileAllocate{allocation->buffer, loop.body, allocation->around});
-        return around(make_tile(std::move(loop)));
+        return surrounded(make_tile(std::move(loop)), behind);
     }
 
 private:
@@ -147,7 +153,7 @@ private:
 
     void add_fill(const TileOp& op) {
         if (op.kind == TileOp::Kind::TmaCopy) {
-            tma_.push_back(op);
+            boxes_[op.role].copies.push_back(op);
             return add_versions(op.stores[0].buffer, loop_.stages);
         }
         Choice choice = choose(kernel_, op, loop_.stages, cite_);
@@ -190,7 +196,7 @@ private:
     }
 
     Expr stage_of(const Buffer& versions, const Expr& iteration) const {
-        return simplify(iteration % require_constant(versions->shape[0]));
+        return simplify(count(iteration) % require_constant(versions->shape[0]));
     }
 
     Expr at(const Expr& expr, const Expr& iteration) const {
@@ -262,49 +268,94 @@ private:
             block.stmts.push_back(asynchronous(fill, loop_.variable, TileOp::Kind::Landing));
     }
 
-    // Boxes, by the tensor memory accelerator: one thread asks for them, and a barrier for each stage counts their bytes.
+    // Boxes, by the tensor memory accelerator: one thread asks for them, and a barrier for each stage counts their bytes. It
+    // is a thread of this role, which runs ahead by all stages but one, or of another, which waits at a second barrier until
+    // the readers of a stage are done.
 
-    void make_barriers() {
-        barriers_ = std::make_shared<const BufferNode>(BufferNode{.name = loop_.variable.as<Variable>()->name + "_full",
-                                                                  .type = Type::I64,
-                                                                  .memory = Memory::Shared,
-                                                                  .shape = {integer(loop_.stages)},
-                                                                  .strides = {},
-                                                                  .is_barrier = true});
-        kernel_.shared.push_back({barriers_, row_major({loop_.stages}), true});
+    struct Ring {
+        Buffer full, empty;  ///< a barrier for each stage; `empty`: if another role fills
+        bool by_warpgroup = false;  ///< readers are done as warpgroups, not as threads
+    };
+    struct Boxes {
+        std::vector<TileOp> copies;  ///< as they are in the loop
+        Ring ring;
+    };
+
+    /// Of this loop, until now, by those around it. Stages and phases count on.
+    Expr iterations_before() const {
+        Expr rounds = integer(0);
+        for (const TileLoop& loop : around_) rounds = rounds * cast_unchecked(Type::I64, loop.extent) + loop.variable;
+        return simplify(rounds * cast_unchecked(Type::I64, loop_.extent));
     }
 
-    ThreadCall barrier_call(const std::string& primitive, const Expr& stage, std::vector<Expr> values,
-                            CallArgument::Effect effect = CallArgument::Effect::Read) const {
-        ThreadCall result{primitive, {}, {{effect, {}, {barriers_, {stage}}}}};
+    Expr count(const Expr& iteration) const { return simplify(before_ + iteration); }
+    Expr ring_stage(const Expr& iteration) const { return simplify(count(iteration) % loop_.stages); }
+    /// The parity of a barrier's phase that ends when the stage has been filled, or, one later, read.
+    Expr phase(const Expr& iteration, int later) const { return simplify((count(iteration) / loop_.stages + later) % 2); }
+
+    Buffer make_barriers(const std::string& what, int64_t arrivals) {
+        Buffer barriers = std::make_shared<const BufferNode>(BufferNode{.name = loop_.variable.as<Variable>()->name + what,
+                                                                        .type = Type::I64,
+                                                                        .memory = Memory::Shared,
+                                                                        .shape = {integer(loop_.stages)},
+                                                                        .strides = {},
+                                                                        .is_barrier = true});
+        kernel_.shared.push_back({barriers, row_major({loop_.stages}), true});
+        kernel_.barriers.push_back({barriers, arrivals});
+        return barriers;
+    }
+
+    Ring make_ring(int role, const std::vector<TileStmt>& readers) {
+        Ring ring;
+        ring.full = make_barriers("_full", 1);
+        if (role == 0) return ring;
+        ring.by_warpgroup = read_as_matrices(boxes_[role].copies, readers);
+        ring.empty = make_barriers("_empty", ring.by_warpgroup ? kernel_.threads / 128 : kernel_.threads);
+        return ring;
+    }
+
+    /// All that reads them are instructions of whole warpgroups.
+    static bool read_as_matrices(const std::vector<TileOp>& copies, const std::vector<TileStmt>& readers) {
+        bool all = true;
+        for (const TileOp& copy : copies)
+            for (const TileStmt& stmt : readers)
+                visit_ops(stmt, [&](const TileOp& op) {
+                    for (const Buffer& buffer : loads_of(op)) all = all && buffer != copy.stores[0].buffer;
+                });
+        return all;
+    }
+
+    ThreadCall barrier_call(const std::string& primitive, const Buffer& barriers, const Expr& stage, std::vector<Expr> values) const {
+        ThreadCall result{primitive, {}, {{CallArgument::Effect::Read, {}, {barriers, {stage}}}}};
         for (Expr& value : values) result.arguments.push_back({CallArgument::Effect::Value, std::move(value), {}});
         return result;
     }
 
-    TileOp call_op(ThreadCall call, const Expr& active) const {
+    TileOp call_op(ThreadCall call, const Expr& active, int role = 0) const {
         TileOp op;
         op.kind = TileOp::Kind::Call;
         op.name = call.primitive;
+        op.role = role;
         op.mask = all_of({});
         op.active = active;
         op.call = std::move(call);
         return op;
     }
 
-    Expr one_thread() const { return simplify(kernel_.thread == 0); }
-
-    void start_boxes(TileBlock& block, const Expr& iteration) const {
-        if (tma_.empty()) return;
+    /// By one thread: the only one of a role that copies.
+    void start_boxes(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const {
         int64_t bytes = 0;
-        for (const TileOp& copy : tma_) bytes += tma_bytes(copy);
-        Expr active = simplify(all_of({exists(iteration), one_thread()})), stage = simplify(iteration % loop_.stages);
-        TileOp request = call_op(barrier_call("barrier_expect", stage, {integer(bytes)}), active);
+        for (const TileOp& copy : boxes.copies) bytes += tma_bytes(copy);
+        Expr active = role > 0 ? all_of({}) : simplify(all_of({exists(iteration), kernel_.thread == 0}));
+        Expr stage = ring_stage(iteration);
+        TileOp request = call_op(barrier_call("barrier_expect", boxes.ring.full, stage, {integer(bytes)}), active, role);
         std::vector<TileOp> marks;
-        for (const TileOp& copy : tma_) {
+        for (const TileOp& copy : boxes.copies) {
             TileOp moved = map_exprs(copy, [&](const Expr& e) { return at(e, iteration); });
-            TmaRequest one = tma_request(kernel_, moved, versions_.at(copy.stores[0].buffer.get()), barriers_, stage);
+            TmaRequest one = tma_request(kernel_, moved, versions_.at(copy.stores[0].buffer.get()), boxes.ring.full, stage);
             request.then.insert(request.then.end(), one.calls.begin(), one.calls.end());
             one.mark.active = active;
+            one.mark.role = role;
             marks.push_back(one.mark);
         }
         block.stmts.push_back(make_tile(std::move(request)));
@@ -312,26 +363,96 @@ private:
     }
 
     void await_boxes(TileBlock& block) const {
-        if (tma_.empty()) return;
-        Expr phase = simplify(loop_.variable / loop_.stages % 2);
-        block.stmts.push_back(make_tile(call_op(
-            barrier_call("barrier_wait", simplify(loop_.variable % loop_.stages), {phase}), all_of({}))));
+        for (const auto& [role, boxes] : boxes_)
+            block.stmts.push_back(make_tile(call_op(barrier_call("barrier_wait", boxes.ring.full, ring_stage(loop_.variable),
+                                                                 {phase(loop_.variable, 0)}), all_of({}))));
     }
 
-    /// The barriers of all stages, and the boxes of the first iterations.
+    /// The stage of an iteration may be filled again, if there was that iteration.
+    void release_boxes(TileBlock& block, const Expr& iteration) const {
+        for (const auto& [role, boxes] : boxes_) {
+            if (!boxes.ring.empty) continue;
+            Expr was = iteration.same(loop_.variable) ? all_of({}) : simplify(iteration >= 0);
+            Expr one = boxes.ring.by_warpgroup ? kernel_.thread % 128 == 0 : all_of({});
+            block.stmts.push_back(make_tile(call_op(barrier_call("barrier_arrive", boxes.ring.empty, ring_stage(iteration), {}),
+                                                    simplify(all_of({was, one})))));
+        }
+    }
+
+    /// This role's boxes of the first iterations.
     void first_boxes(TileBlock& block) const {
-        if (tma_.empty()) return;
-        Expr stage = index_variable("stage", 0, loop_.stages - 1);
-        TileOp init = call_op(barrier_call("barrier_init", stage, {integer(1)}, CallArgument::Effect::Write), one_thread());
-        init.loops = {{stage, integer(loop_.stages)}};
-        block.stmts.push_back(make_tile(std::move(init)));
-        block.stmts.push_back(make_tile(call_op({"fence_barrier_init", {}, {}}, one_thread())));
+        auto own = boxes_.find(0);
+        if (own == boxes_.end()) return;
         Expr ahead = index_variable("stage", 0, std::max(loop_.stages - 2, 0));
         TileBlock body;
-        start_boxes(body, loop_.stages > 2 ? ahead : integer(0));
+        start_boxes(body, 0, own->second, loop_.stages > 2 ? ahead : integer(0));
         block.stmts.push_back(loop_.stages > 2
                                   ? make_tile(TileLoop{ahead, integer(loop_.stages - 1), false, false, make_tile(std::move(body))})
                                   : make_tile(std::move(body)));
+    }
+
+    /// What the other roles do: the whole loop, as fast as stages become empty.
+    void loops_of_others(TileBlock& block) const {
+        for (const auto& [role, boxes] : boxes_) {
+            if (role == 0) continue;
+            Variable own = *loop_.variable.as<Variable>();
+            Expr iteration = make_expr(loop_.variable.type(), own);
+            TileBlock body;
+            body.stmts.push_back(make_tile(call_op(barrier_call("barrier_wait", boxes.ring.empty, ring_stage(iteration),
+                                                                {phase(iteration, 1)}), all_of({}), role)));
+            start_boxes(body, role, boxes, iteration);
+            block.stmts.push_back(make_tile(TileLoop{iteration, loop_.extent, false, loop_.reduces, make_tile(std::move(body))}));
+        }
+    }
+
+    // Asynchronous matrix instructions that the next iteration does not wait for.
+
+    void check_in_flight(bool no_copies) const {
+        if (loop_.in_flight == 0) return;
+        bool own = no_copies || !fills_.empty() || !async_.empty() || boxes_.count(0);
+        if (own)
+            throw_error(Error,
+                        "{}: pipeline({}, {{.in_flight = {}}}): this role's own copies would overwrite what is still read; have "
+                        "another role make all copies under the loop: roles(...)",
+                        kernel_.name, loop_.variable.as<Variable>()->name, loop_.in_flight);
+    }
+
+    /// Has the instructions at the end of the body run on, and returns what waits for them behind the loop.
+    std::vector<TileStmt> keep_in_flight(std::vector<TileStmt>& body) const {
+        std::vector<TileStmt> behind;
+        if (loop_.in_flight == 0) return behind;
+        std::vector<TileStmt> flat;
+        for (const TileStmt& stmt : body) append_flat(stmt, flat);
+        auto is_wait = [](const TileStmt& stmt) {
+            const TileOp* op = stmt.as<TileOp>();
+            return op && op->call.primitive == "wgmma_wait";
+        };
+        auto wait = std::find_if(flat.begin(), flat.end(), is_wait);
+        bool last = wait != flat.end();
+        for (auto stmt = wait; last && stmt != flat.end(); ++stmt) {
+            const TileOp* op = stmt->as<TileOp>();
+            last = op && (op->kind == TileOp::Kind::Mark || (op->kind == TileOp::Kind::Call && (stmt == wait || op->call.primitive == "keep")));
+        }
+        if (!last)
+            throw_error(Error,
+                        "{}: pipeline({}, {{.in_flight = {}}}): the loop does not end with wgmma alone; what stands behind it needs "
+                        "its sums, so none can be in flight",
+                        kernel_.name, loop_.variable.as<Variable>()->name, loop_.in_flight);
+        TileOp none = *wait->as<TileOp>(), some = none;
+        some.call.parameters = {loop_.in_flight};
+        behind.push_back(make_tile(std::move(none)));
+        std::vector<TileStmt> kept(flat.begin(), wait);
+        kept.push_back(make_tile(std::move(some)));
+        for (auto stmt = wait + 1; stmt != flat.end(); ++stmt)
+            (stmt->as<TileOp>()->kind == TileOp::Kind::Mark ? kept : behind).push_back(*stmt);
+        body = kept;
+        return behind;
+    }
+
+    static void append_flat(const TileStmt& stmt, std::vector<TileStmt>& flat) {
+        const TileBlock* block = stmt.as<TileBlock>();
+        if (!block) return flat.push_back(stmt);
+        for (const TileStmt& kid : block->stmts) append_flat(kid, flat);
     }
 
     TileStmt steady_state(const std::vector<TileStmt>& rest) const {
@@ -339,12 +460,14 @@ private:
         Expr next = loop_.variable + 1;
         await_boxes(body);
         await_copies(body);
-        start_boxes(body, simplify(loop_.variable + (loop_.stages - 1)));
+        if (auto own = boxes_.find(0); own != boxes_.end())
+            start_boxes(body, 0, own->second, simplify(loop_.variable + (loop_.stages - 1)));
         start_copies(body, simplify(loop_.variable + (loop_.stages - 1)));
         for (const Fill& fill : fills_) body.stmts.push_back(load(fill, next));
         for (const TileStmt& stmt : rest)
             body.stmts.push_back(map_ops(stmt, [&](const TileOp& op) { return with_stage(op); }));
         for (const Fill& fill : fills_) body.stmts.push_back(store(fill, next));
+        release_boxes(body, loop_.in_flight ? simplify(loop_.variable - loop_.in_flight) : loop_.variable);
         return make_tile(std::move(body));
     }
 
@@ -353,13 +476,17 @@ private:
         return with_version(op, versions_, [&](const Buffer& buffer) { return stage_of(buffer, loop_.variable); });
     }
 
-    TileStmt around(TileStmt loop) const {
+    TileStmt surrounded(TileStmt loop, const std::vector<TileStmt>& behind) const {
         TileBlock block;
+        loops_of_others(block);
         first_boxes(block);
         if (!async_.empty()) block.stmts.push_back(first_copies());
         for (const Fill& fill : fills_) block.stmts.push_back(load(fill, integer(0)));
         for (const Fill& fill : fills_) block.stmts.push_back(store(fill, integer(0)));
         block.stmts.push_back(std::move(loop));
+        block.stmts.insert(block.stmts.end(), behind.begin(), behind.end());
+        for (int last = loop_.in_flight; last > 0; --last)
+            release_boxes(block, simplify(cast_unchecked(Type::I64, loop_.extent) - last));
         TileStmt result = make_tile(std::move(block));
         for (const Fill& fill : fills_) result = make_tile(TileAllocate{fill.registers, result});
         return result;
@@ -375,9 +502,11 @@ private:
 
     TileKernel& kernel_;
     const TileLoop& loop_;
+    const std::vector<TileLoop>& around_;
     std::vector<Fill> fills_;
-    std::vector<TileOp> async_, tma_;  // as they are in the loop
-    Buffer barriers_;
+    std::vector<TileOp> async_;  // as they are in the loop
+    std::map<int, Boxes> boxes_;  // of each role
+    Expr before_ = constant(Type::I64, int64_t{0});
     Versions& versions_;
     const CiteStep& cite_;
 };
@@ -393,19 +522,22 @@ TileStmt awaited_at_once(const TileKernel& kernel, const TileOp& op, const CiteS
                                 make_tile(std::move(landing))}});
 }
 
-TileStmt rewrite(TileKernel& kernel, const TileStmt& stmt, Versions& versions, const CiteStep& cite) {
+TileStmt rewrite(TileKernel& kernel, const TileStmt& stmt, std::vector<TileLoop>& around, Versions& versions,
+                 const CiteStep& cite) {
     if (const TileLoop* loop = stmt.as<TileLoop>()) {
         TileLoop copy = *loop;
-        copy.body = rewrite(kernel, loop->body, versions, cite);
-        return copy.stages > 1 ? Pipelined(kernel, copy, versions, cite).run() : make_tile(std::move(copy));
+        around.push_back(*loop);
+        copy.body = rewrite(kernel, loop->body, around, versions, cite);
+        around.pop_back();
+        return copy.stages > 1 ? Pipelined(kernel, copy, around, versions, cite).run() : make_tile(std::move(copy));
     }
     if (const TileAllocate* allocate = stmt.as<TileAllocate>())
         return make_tile(
-            TileAllocate{allocate->buffer, rewrite(kernel, allocate->body, versions, cite), allocate->around});
+            TileAllocate{allocate->buffer, rewrite(kernel, allocate->body, around, versions, cite), allocate->around});
     const TileBlock* block = stmt.as<TileBlock>();
     if (!block) return stmt;
     TileBlock result;
-    for (const TileStmt& kid : block->stmts) result.stmts.push_back(rewrite(kernel, kid, versions, cite));
+    for (const TileStmt& kid : block->stmts) result.stmts.push_back(rewrite(kernel, kid, around, versions, cite));
     return make_tile(std::move(result));
 }
 
@@ -427,7 +559,8 @@ TileOp in_first_version(const TileOp& op, const Versions& versions) {
 TileKernel pipeline(const TileKernel& kernel, const CiteStep& cite) {
     TileKernel result = kernel;
     Versions versions;
-    result.body = rewrite(result, kernel.body, versions, cite);
+    std::vector<TileLoop> around;
+    result.body = rewrite(result, kernel.body, around, versions, cite);
     result.body = replace_ops(result.body, [&](const TileOp& op) { return awaited_at_once(result, op, cite); });
     result.body = map_ops(result.body, [&](const TileOp& op) { return in_first_version(op, versions); });
     return result;

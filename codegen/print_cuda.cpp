@@ -65,7 +65,7 @@ public:
         result.line_steps = head.steps();
         result.line_steps.insert(result.line_steps.end(), steps_.begin(), steps_.end());
         result.grid = kernel_.grid;
-        result.threads = kernel_.threads;
+        result.threads = kernel_.threads + kernel_.helpers;
         result.shared_bytes = bytes_of_shared(kernel_.shared);
         result.starts_early = kernel_.starts_early;
         result.arguments = kernel_.arguments;
@@ -82,7 +82,7 @@ private:
         Writer out;
         std::vector<std::string> list = parameters();
         // One block a multiprocessor is all that is promised: otherwise ptxas spills small kernels to fit more of them.
-        std::string head = fmt::format("extern \"C\" __global__ void __launch_bounds__({}, 1)", kernel_.threads);
+        std::string head = fmt::format("extern \"C\" __global__ void __launch_bounds__({}, 1)", kernel_.threads + kernel_.helpers);
         std::string signature = fmt::format("{}({})", name, fmt::join(list, ", "));
         if (head.size() + signature.size() <= kLongestLine) {
             out.open(head + " " + signature);
@@ -160,7 +160,8 @@ private:
     void print_header(Writer& out) const {
         for (const std::string& line : kernel_.header)
             for (const std::string& part : comment_lines(line)) out.line("// " + part);
-        std::string resources = kernel_.threads == 1 ? "// 1 thread" : fmt::format("// {} threads", kernel_.threads);
+        int threads = kernel_.threads + kernel_.helpers;
+        std::string resources = threads == 1 ? "// 1 thread" : fmt::format("// {} threads", threads);
         if (int64_t bytes = bytes_of_shared(kernel_.shared))
             resources += fmt::format(", {} bytes of shared memory", bytes);
         out.line(resources);

@@ -54,7 +54,21 @@ public:
     void operator()(const ThreadWide& wide, int step) { out_.line(text_of(wide), step); }
     void operator()(const ThreadCall& call, int step) { out_.line(exprs_.call_primitive(call), step); }
     void operator()(const ThreadMark&, int) { internal_check(false, "a mark that insert_barriers has not taken away"); }
-    void operator()(const ThreadBarrier&, int step) { out_.line("__syncthreads();", step); }
+    void operator()(const ThreadBarrier& barrier, int step) { out_.line(text_of(barrier), step); }
+
+    void operator()(const ThreadRole& role, int step) {
+        std::string index = "threadIdx.x", end = fmt::format("{} < {}", index, role.threads);
+        out_.line(fmt::format("// {}role {}: threads {} to {}", step >= 0 ? fmt::format("[{}] ", step) : "", role.name,
+                              role.first, role.first + role.threads - 1), step);
+        in_scope([&] {
+            std::string from = fmt::format("{} >= {}", index, role.first);
+            out_.open(fmt::format("if ({})", role.first == 0 ? end : from), step);
+            if (role.thread.defined())
+                out_.line(fmt::format("const int {} = {} - {};", declare(role.thread), index, role.first));
+            print(role.body);
+            out_.close();
+        });
+    }
 
     void operator()(const ThreadComment& comment, int step) {
         std::string number = step >= 0 ? fmt::format("[{}] ", step) : "";
@@ -106,6 +120,14 @@ private:
     static int body_step(const ThreadStmt& body, int step) {
         int inner = statements(body)[0].step();
         return inner >= 0 ? inner : step;
+    }
+
+    std::string text_of(const ThreadBarrier& barrier) {
+        if (barrier.id == 0) return "__syncthreads();";
+        auto number = [](int value) {
+            return CallArgument{CallArgument::Effect::Value, constant(Type::I32, int64_t{value}), {}};
+        };
+        return exprs_.call_primitive({"barrier_sync", {}, {number(barrier.id), number(barrier.threads)}});
     }
 
     std::string text_of(const ThreadLet& let) {

@@ -56,6 +56,10 @@ Stmt shorten(const Stmt& stmt) {
 
 }  // namespace
 
-Nest shorten_loops(const Nest& nest) { return {nest.name, shorten(nest.body)}; }
+Nest shorten_loops(const Nest& nest) {
+    Nest result = nest;
+    result.body = shorten(nest.body);
+    return result;
+}
 
 }  // namespace tw::codegen

@@ -107,8 +107,18 @@ struct ThreadMark {
     int width;
     bool writes = true;
 };
-/// All threads of the block.
-struct ThreadBarrier {};
+/// All threads of the block, or, with an id, so many: those of a role.
+struct ThreadBarrier {
+    int id = 0;
+    int threads = 0;
+};
+/// Warps that run the body, beside others: the block's threads from `first` on.
+struct ThreadRole {
+    std::string name;
+    Expr thread;  ///< Variable: the index among them; undefined for the first role, whose threads are the kernel's
+    int first, threads;
+    ThreadStmt body;
+};
 /// A line of comment above what follows.
 struct ThreadComment {
     std::string text;
@@ -116,7 +126,7 @@ struct ThreadComment {
 
 struct ThreadNode {
     std::variant<ThreadBlock, ThreadLoop, ThreadIf, ThreadLet, ThreadDeclare, ThreadStore, ThreadWide, ThreadCall,
-                 ThreadMark, ThreadBarrier, ThreadComment>
+                 ThreadMark, ThreadBarrier, ThreadRole, ThreadComment>
         kind;
     int step = -1;
 };
@@ -149,7 +159,8 @@ struct ThreadKernel {
     std::vector<std::pair<Buffer, Buffer>> aliases;  ///< one array: (output, input that it overwrites)
     std::array<Expr, 3> grid;            ///< blocks in x, y, z, over sizes
     int threads = 1;
-    Expr thread;                         ///< Variable: threadIdx.x, 0 <= thread < threads
+    int helpers = 0;                     ///< threads behind those, of roles that have their own
+    Expr thread;                         ///< Variable: threadIdx.x, 0 <= thread < threads where statements use it
     std::array<Expr, 3> block;           ///< Variables: blockIdx.x, y, z
     bool starts_early = false;           ///< waits itself for the kernels before it
     std::vector<std::string> header;     ///< lines of the comment on top: formula, shapes, schedule

@@ -36,6 +36,7 @@ std::vector<ThreadStmt> children(const ThreadStmt& stmt) {
     if (auto block = stmt.as<ThreadBlock>()) return block->stmts;
     if (auto loop = stmt.as<ThreadLoop>()) return {loop->body};
     if (auto branch = stmt.as<ThreadIf>()) return {branch->body};
+    if (auto role = stmt.as<ThreadRole>()) return {role->body};
     return {};
 }
 
@@ -49,6 +50,8 @@ ThreadStmt with_children(const ThreadStmt& stmt, const std::vector<ThreadStmt>& 
     if (auto loop = stmt.as<ThreadLoop>()) {
         return make_thread(ThreadLoop{loop->variable, loop->extent, loop->unroll, kids[0], loop->rolled}, stmt.step());
     }
+    if (auto role = stmt.as<ThreadRole>())
+        return make_thread(ThreadRole{role->name, role->thread, role->first, role->threads, kids[0]}, stmt.step());
     return make_thread(ThreadIf{stmt.as<ThreadIf>()->condition, kids[0]}, stmt.step());
 }
 

@@ -4,6 +4,14 @@
 
 namespace tw::codegen {
 
+int threads_of(const RoleSpec& role) { return (role.warps + 3) / 4 * 128; }
+
+int all_threads(const TileKernel& kernel) {
+    int threads = kernel.threads;
+    for (size_t r = 1; r < kernel.roles.size(); ++r) threads += threads_of(kernel.roles[r]);
+    return threads;
+}
+
 TileStmt replace_ops(const TileStmt& stmt, const std::function<TileStmt(const TileOp&)>& rule) {
     if (const TileOp* op = stmt.as<TileOp>()) return rule(*op);
     if (const TileLoop* loop = stmt.as<TileLoop>()) {

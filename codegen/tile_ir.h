@@ -79,7 +79,7 @@ struct TileOp {
     Kind kind;
     std::string name;  ///< of the stage
     int stage = -1, step = -1;
-    int role = 0;               ///< the group of threads that runs it
+    int role = 0;               ///< the group of threads that runs it: index in TileKernel::roles
     std::vector<OpLoop> loops;  ///< outermost first
     std::vector<StoreTo> stores;
     Expr mask;
@@ -100,7 +100,8 @@ struct TileLoop {
     bool unroll = false;
     bool reduces = false;
     TileStmt body;
-    int stages = 1;  ///< buffers that fills inside of it have in turn, see the pass pipeline
+    int stages = 1;     ///< buffers that fills inside of it have in turn, see the pass pipeline
+    int in_flight = 0;  ///< iterations whose asynchronous matrix instructions may still run when the next one's start
 };
 struct TileBlock {
     std::vector<TileStmt> stmts;
@@ -131,6 +132,19 @@ struct SharedBuffer {
     int alignment = 1;   ///< bytes
 };
 
+/// Barriers in shared memory that are there before all else.
+struct BarrierArray {
+    Buffer buffer;
+    int64_t arrivals;  ///< that end a phase
+};
+
+/// Blocks that take the iterations of the grid in turn: `tile` = block + round * blocks.
+struct Persistence {
+    Expr round;  ///< Variable of the loop around all that a block does
+    Expr tile;   ///< Variable
+    int blocks;
+};
+
 struct TileKernel {
     std::string name;
     std::vector<Buffer> arguments;
@@ -143,11 +157,19 @@ struct TileKernel {
     std::vector<ThreadDigit> thread_digits;
     Expr fragment_row, fragment_column;  ///< digits of the lane, if there are matrix instructions: lane / 4, lane % 4
     Expr fragment_warp;                  ///< of the warpgroup, if they are a warpgroup's
+    std::optional<Persistence> persistent;
+    std::vector<RoleSpec> roles;         ///< none, or first the one that computes, on `threads` threads
     std::vector<TensorMapUse> maps;
     std::vector<SharedBuffer> shared;
+    std::vector<BarrierArray> barriers;
     TileStmt body;
     std::vector<std::string> notes;
 };
+
+/// A whole number of warpgroups.
+int threads_of(const RoleSpec& role);
+/// Threads of a block, those of all roles.
+int all_threads(const TileKernel& kernel);
 
 // Walking.
 TileStmt replace_ops(const TileStmt& stmt, const std::function<TileStmt(const TileOp&)>& rule);

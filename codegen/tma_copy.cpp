@@ -139,32 +139,42 @@ public:
         : result_(kernel), target_(target), cite_(cite) {}
 
     TileKernel run() {
-        result_.body = rewrite(result_.body, 0, false);
+        result_.body = rewrite(result_.body);
         return std::move(result_);
     }
 
 private:
-    TileStmt rewrite(const TileStmt& stmt, int loops, bool pipelined) {
-        if (const TileOp* op = stmt.as<TileOp>()) return make_tile(chosen(*op, loops, pipelined));
+    TileStmt rewrite(const TileStmt& stmt) {
+        if (const TileOp* op = stmt.as<TileOp>()) return make_tile(chosen(*op));
         if (const TileLoop* loop = stmt.as<TileLoop>()) {
             TileLoop copy = *loop;
-            copy.body = rewrite(loop->body, loops + 1, loop->stages > 1);
+            loops_.push_back(*loop);
+            copy.body = rewrite(loop->body);
+            loops_.pop_back();
             return make_tile(std::move(copy));
         }
         if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-            return make_tile(TileAllocate{allocate->buffer, rewrite(allocate->body, loops, pipelined), allocate->around});
+            return make_tile(TileAllocate{allocate->buffer, rewrite(allocate->body), allocate->around});
         TileBlock block;
-        for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) block.stmts.push_back(rewrite(kid, loops, pipelined));
+        for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) block.stmts.push_back(rewrite(kid));
         return make_tile(std::move(block));
     }
 
-    TileOp chosen(const TileOp& op, int loops, bool pipelined) {
+    TileOp chosen(const TileOp& op) {
+        if (op.role > 0 && (op.kind != TileOp::Kind::Copy || !stores_to(op, Memory::Shared)))
+            throw_error(Error, "{}role '{}': '{}' is no copy into shared memory; leave it to the role that computes",
+                        cite_(result_.roles[op.role].step), result_.roles[op.role].name, op.name);
         if (op.kind != TileOp::Kind::Copy || !stores_to(op, Memory::Shared)) return op;
-        bool asked = op.via.copy == Copy::Tma;
+        bool pipelined = !loops_.empty() && loops_.back().stages > 1;
+        bool asked = op.via.copy == Copy::Tma || op.role > 0;
         bool suits = op.via.copy == Copy::Automatic && pipelined && arch_number(target_) >= 90 &&
                      shared_of(result_, op.stores[0].buffer).fixed;
         if (!asked && !suits) return op;
-        std::string reason = why_not(op, loops, pipelined);
+        std::string reason = why_not(op, pipelined);
+        if (!reason.empty() && op.role > 0)
+            throw_error(Error, "{}role '{}' cannot copy '{}' by the tensor memory accelerator: {}; leave the copy to the role that "
+                        "computes, or change what it copies", cite_(result_.roles[op.role].step),
+                        result_.roles[op.role].name, op.name, reason);
         if (!reason.empty() && asked)
             throw_error(Error, "{}{} cannot be copied by the tensor memory accelerator: {}; leave the choice open, or change "
                         "what it copies", cite_(op.via.step), op.name, reason);
@@ -178,10 +188,12 @@ private:
         return copy;
     }
 
-    std::string why_not(const TileOp& op, int loops, bool pipelined) {
+    std::string why_not(const TileOp& op, bool pipelined) {
         if (arch_number(target_) < 90) return fmt::format("{} has none", target_.arch);
         if (!pipelined) return "its loop is not pipelined; pipeline(loop, {.stages = 2}) has it run ahead";
-        if (loops > 1) return "its loop stands in another one, which would start the barriers' phases anew";
+        if (op.role > 0 && (op.via.copy == Copy::Vector || op.via.copy == Copy::Async))
+            return fmt::format("via asks for {}", to_string(op.via.copy));
+        if (!counts_iterations()) return "its loop has not always as many iterations, so that the barriers' phases cannot be told";
         if (!op.threads.empty()) return "its loops are bound to threads, and one thread asks for a whole box";
         Box box(op);
         if (!box.reason().empty()) return box.reason();
@@ -196,6 +208,19 @@ private:
         if (source_changes) return "the kernel writes its source";
         if (writers != 1) return "several copies fill its memory";
         return fit_layout(op, box);
+    }
+
+    /// The loop that the copies stand in runs the same number of iterations each time, and so do those between it and the
+    /// outermost one.
+    bool counts_iterations() const {
+        for (size_t inner = 1; inner < loops_.size(); ++inner) {
+            for (size_t outer = 0; outer < inner; ++outer)
+                if (contains(loops_[inner].extent, loops_[outer].variable)) return false;
+            if (!result_.persistent) continue;
+            for (const GridDigit& digit : result_.grid_digits)
+                if (contains(loops_[inner].extent, digit.variable)) return false;
+        }
+        return true;
     }
 
     /// A layout that nobody has asked for yet becomes plain rows.
@@ -238,6 +263,7 @@ private:
     TileKernel result_;
     const Target& target_;
     const CiteStep& cite_;
+    std::vector<TileLoop> loops_;  // around what is being rewritten
 };
 
 }  // namespace

@@ -138,6 +138,16 @@ private:
         divergent_ -= divergent;
     }
 
+    void check(const ThreadRole& role) {
+        require(role.first % 128 == 0 && role.threads % 128 == 0, "a role of warps that are no warpgroups");
+        if (!role.thread.defined()) return check(role.body);
+        visible_.push_back(role.thread);
+        divergent_variables_.push_back(role.thread);
+        check(role.body);
+        divergent_variables_.pop_back();
+        visible_.pop_back();
+    }
+
     void check(const ThreadBarrier&) const { require(divergent_ == 0, "a barrier that not all threads reach"); }
 
     void check(const ThreadStore& store) const {

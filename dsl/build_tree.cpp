@@ -22,7 +22,7 @@ public:
         reserve_names();
         for (int stage : order_) prepare(stage);
         for (int stage : kernel_order(state_, where_))
-            tree_.nests.push_back({state_.stages[stage].definition.name, emit(stage)});
+            tree_.nests.push_back({record(stage).definition.name, emit(stage), roles_of(stage), record(stage).persistent_blocks});
         check_complete();
         finish_tree();
         return std::move(tree_);
@@ -47,6 +47,11 @@ private:
     };
 
     const StageRecord& record(int stage) const { return state_.stages[stage]; }
+
+    std::vector<RoleSpec> roles_of(int kernel) const {
+        auto found = state_.roles.find(kernel);
+        return found == state_.roles.end() ? std::vector<RoleSpec>{} : found->second;
+    }
 
     void prepare(int stage) {
         const StageRecord& r = record(stage);
@@ -193,7 +198,7 @@ private:
         const LoopRecord& l = state_.loops[loop];
         return make_stmt(
             For{l.variable, lower_extent(loop), l.level, l.bind_step, loop, l.reduces, std::move(body), l.stages,
-                role_of(loop)});
+                l.in_flight, role_of(loop)});
     }
 
     AtomRole role_of(int loop) const {

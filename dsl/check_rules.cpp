@@ -79,8 +79,7 @@ private:
         for (size_t s = 0; s < state_.stages.size(); ++s) {
             const StageRecord& reader = state_.stages[s];
             if (reader.inlined || !reads_stage(reader.definition, state_.stages[target].definition)) continue;
-            int root = static_cast<int>(s);
-            while (state_.stages[root].attach >= 0) root = loop(state_.stages[root].attach).stage;
+            int root = state_.kernel_of(static_cast<int>(s));
             user_check(root != stage && root != target, where_,
                        "'{}' reads '{}', whose elements are complete only behind the kernel '{}' that updates them; it "
                        "cannot stand in the kernel '{}'",
@@ -137,6 +136,10 @@ private:
             user_check(!inside, where_,
                        "loop '{}' is bound to {} but stands inside a loop that is not; order the grid loops outermost",
                        loop(id).name, to_string(loop(id).level));
+            user_check(!record.persistent_blocks || loop(id).level == Level::GridX, where_,
+                       "'{}' is persistent: its blocks take iterations of grid.x in turn, but loop '{}' is bound to {}; name it "
+                       "in persistent as well",
+                       name(stage), loop(id).name, to_string(loop(id).level));
         }
     }
 

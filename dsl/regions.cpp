@@ -26,6 +26,11 @@ int State::first_reduce(int stage) const {
     return static_cast<int>(std::find_if(order.begin(), order.end(), reduces) - order.begin());
 }
 
+int State::kernel_of(int stage) const {
+    while (stages[stage].attach >= 0) stage = loops[stages[stage].attach].stage;
+    return stage;
+}
+
 bool State::is_result(int stage) const {
     const Operation* operation = stages[stage].definition.operation.get();
     return std::find(result.begin(), result.end(), operation) != result.end();

@@ -54,10 +54,7 @@ private:
             Loop outer{integer()}, inner{integer()};
             schedule_.fuse(outer, inner, where_);
         } else if (verb == "order") {
-            std::vector<Loop> loops;
-            for (int id; words_ >> id;) loops.push_back({id});
-            words_.clear();
-            schedule_.order(loops, where_);
+            schedule_.order(rest_as_loops(), where_);
         } else if (verb == "cut") {
             Loop loop{integer()};
             std::vector<Expr> positions(static_cast<size_t>(std::clamp(integer(), 0, 1 << 10)));
@@ -87,7 +84,13 @@ private:
             schedule_.stage(stage, where_to, Loop{integer()}, where_);
         } else if (verb == "pipeline") {
             Loop loop{integer()};
-            schedule_.pipeline(loop, {.stages = integer()}, where_);
+            int stages = integer();
+            schedule_.pipeline(loop, {.stages = stages, .in_flight = number_or(0)}, where_);
+        } else if (verb == "roles") {
+            schedule_.roles(roles(), where_);
+        } else if (verb == "persistent") {
+            int blocks = integer();
+            schedule_.persistent(rest_as_loops(), {.blocks = blocks}, where_);
         } else if (verb == "mma") {
             Stage stage{integer()};
             MatrixUnit unit = matrix_unit(word());
@@ -129,6 +132,32 @@ private:
         words_ >> value;
         user_check(words_, where_, "a number is missing");
         return value;
+    }
+
+    int number_or(int missing) {
+        int value = missing;
+        if (words_ >> value) return value;
+        words_.clear();
+        return missing;
+    }
+
+    std::vector<Loop> rest_as_loops() {
+        std::vector<Loop> loops;
+        for (int id; words_ >> id;) loops.push_back({id});
+        words_.clear();
+        return loops;
+    }
+
+    /// A role each: name, warps, registers, and how many stages follow.
+    std::vector<Role> roles() {
+        std::vector<Role> result;
+        for (std::string name; words_ >> name;) {
+            Role role{name, warps(integer()), registers(integer()), {}};
+            for (int count = std::clamp(integer(), 0, 1 << 10); count > 0; --count) role.stages.push_back(Stage{integer()});
+            result.push_back(std::move(role));
+        }
+        words_.clear();
+        return result;
     }
 
     /// Polish notation, see saved_position.

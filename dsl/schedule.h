@@ -52,7 +52,32 @@ enum class Combine {
 };
 
 struct PipelineOptions {
-    int stages = 2;  ///< buffers of each copy: at most 16
+    int stages = 2;     ///< buffers of each copy: at most 16
+    int in_flight = 0;  ///< iterations whose wgmma may still run when the next one's start; less than `stages`
+};
+
+/// Warps that a role has.
+struct Warps {
+    int count = 0;
+};
+constexpr Warps warps(int count) { return {count}; }
+constexpr Warps warpgroups(int count) { return {4 * count}; }
+/// Registers that each thread of a role has.
+struct Registers {
+    int count = 0;
+};
+constexpr Registers registers(int count) { return {count}; }
+
+/// A group of warps and the stages that it runs.
+struct Role {
+    std::string name;
+    Warps warps;
+    Registers registers = {};  ///< 0: as many as all others
+    std::vector<StageRef> stages;
+};
+
+struct PersistentOptions {
+    int blocks = 0;  ///< 0: one for each multiprocessor of the target
 };
 
 /// Which loops a matrix instruction takes over: rows and columns of the result, and terms.
@@ -191,6 +216,16 @@ public:
     /// the elements of the next are on their way, through registers, or, asynchronously, those of the next `stages` - 1.
     /// Each copy gets `stages` buffers.
     void pipeline(Loop loop, PipelineOptions options, TW_HERE);
+    /// Has groups of warps run a kernel's stages side by side (warp specialisation). One role computes: it runs all stages
+    /// that no other names, on as many warps as its loops are bound to. Each other one runs copies into shared memory inside
+    /// of pipelined loops, by the tensor memory accelerator, in one thread; its warps, 1 to 4, fill a warpgroup. A role's
+    /// registers are a multiple of 8 from 24 to 256; either all roles give them or none. Barriers between roles follow from
+    /// the pipelines. Needs sm_90.
+    void roles(const std::vector<Role>& roles, TW_HERE);
+    /// Binds the loops, outermost first, to grid.x, whose iterations a fixed number of blocks take in turn: block b those
+    /// numbered b, b + blocks, ... Loads of the next iteration start while the last one's results are stored, if a role
+    /// of their own makes them.
+    void persistent(const std::vector<Loop>& loops, PersistentOptions options = {}, TW_HERE);
 
     // Looking.
     const Tree& tree() const;

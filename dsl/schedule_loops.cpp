@@ -1,6 +1,8 @@
 // The primitives that transform loops.
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "dsl/cut.h"
 #include "dsl/edit.h"
 #include "dsl/schedule.h"
@@ -253,6 +255,34 @@ void Schedule::bind(Loop loop, Level level, std::source_location where) {
                 fmt::format("bind {} {}", id, tw::to_string(level)));
 }
 
+void Schedule::persistent(const std::vector<Loop>& loops, PersistentOptions options, std::source_location where) {
+    Edit edit(state_, where);
+    user_check(!loops.empty(), where, "persistent: name the loops that blocks take in turn, outermost first");
+    user_check(options.blocks >= 0, where, "persistent: {} blocks; leave it open for one on each multiprocessor",
+               options.blocks);
+    std::vector<std::string> texts, saved;
+    int stage = -1;
+    for (Loop loop : loops) {
+        int id = edit.alive(loop, "persistent");
+        LoopRecord& record = edit.state.loops[id];
+        user_check(stage < 0 || record.stage == stage, where, "persistent: loop '{}' belongs to another stage than '{}'",
+                   record.name, edit.state.loops[loops[0].id].name);
+        stage = record.stage;
+        check_level(edit, record, Level::GridX);
+        user_check(record.level == Level::Serial && record.stages == 1 && record.cuts.empty(), where,
+                   "persistent: loop '{}' is bound to {}, pipelined or cut already; bind(loop, serial) frees it", record.name,
+                   tw::to_string(record.level));
+        record.level = Level::GridX;
+        record.bind_step = edit.step;
+        texts.push_back(loop_text(id));
+        saved.push_back(fmt::format("{}", id));
+    }
+    int blocks = options.blocks ? options.blocks : edit.state.target.multiprocessors;
+    edit.state.stages[stage].persistent_blocks = blocks;
+    edit.commit(fmt::format("s.persistent({{{}}}, {{.blocks = {}}});", fmt::join(texts, ", "), blocks),
+                fmt::format("persistent {} {}", blocks, fmt::join(saved, " ")));
+}
+
 void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location where) {
     Edit edit(state_, where);
     int id = edit.alive(loop, "pipeline");
@@ -271,9 +301,14 @@ void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location
                "pipeline({}, ...): nothing in shared memory stands under the loop; stage an operand there first: "
                "stage(consumer, operand, Memory::Shared, {})",
                record.name, record.name);
+    user_check(options.in_flight >= 0 && options.in_flight < options.stages, where,
+               "pipeline({}, {{.stages = {}, .in_flight = {}}}): 0 to {} iterations can be in flight, as each keeps its buffers",
+               record.name, options.stages, options.in_flight, options.stages - 1);
     record.stages = options.stages;
-    edit.commit(fmt::format("s.pipeline({}, {{.stages = {}}});", loop_text(id), options.stages),
-                fmt::format("pipeline {} {}", id, options.stages));
+    record.in_flight = options.in_flight;
+    std::string flight = options.in_flight ? fmt::format(", .in_flight = {}", options.in_flight) : "";
+    edit.commit(fmt::format("s.pipeline({}, {{.stages = {}{}}});", loop_text(id), options.stages, flight),
+                fmt::format("pipeline {} {} {}", id, options.stages, options.in_flight));
 }
 
 }  // namespace tw

@@ -21,6 +21,7 @@ struct LoopRecord {
     Level level = Level::Serial;
     int bind_step = -1;
     int stages = 1;       ///< of pipeline
+    int in_flight = 0;    ///< of pipeline
     std::vector<Expr> cuts = {};  ///< where the segments after the first begin, over variables of loops around
     int dead_step = -1;  ///< the step that consumed it
 };
@@ -52,6 +53,7 @@ struct StageRecord {
     Memory memory = Memory::Auto;
     Via via = {};
     std::optional<MmaRecord> mma = {};
+    int persistent_blocks = 0;  ///< see Nest
     std::optional<Type> rounded = {};  ///< what its elements are stored as, if not as what they are
     int step = -1;           ///< the step that made or placed it
 };
@@ -68,6 +70,7 @@ struct Schedule::State {
     std::vector<StageRecord> stages;
     std::vector<LoopRecord> loops;
     std::vector<std::pair<Tensor, Tensor>> in_place;  ///< (output, input) that share memory
+    std::map<int, std::vector<RoleSpec>> roles;       ///< of the kernel of a stage
     std::vector<Step> trace;
     std::vector<std::string> saved;       ///< the trace as replay reads it, a line a step
     std::vector<std::string> notes;
@@ -79,6 +82,7 @@ struct Schedule::State {
     int position(int loop) const;        ///< in its stage's order
     int first_reduce(int stage) const;   ///< position of the outermost reduce loop; number of loops without one
     bool is_result(int stage) const;
+    int kernel_of(int stage) const;      ///< the stage that is a kernel of its own and around this one
     int add_loop(const std::string& name, const Expr& extent, int stage, bool reduces);
 };
 

@@ -15,6 +15,7 @@ struct Target {
     int max_registers_per_thread = 255;
     int warp_size = 32;
     int shared_banks = 32;       ///< of 4 bytes
+    int multiprocessors = 0;     ///< of the largest GPU of the architecture
     bool programmatic_launch = false;  ///< kernels may start while the one before ends
     int64_t max_grid_x = 2147483647, max_grid_yz = 65535;
 };

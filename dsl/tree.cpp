@@ -88,6 +88,7 @@ struct TreePrinter {
     void operator()(const For& loop) {
         std::string level = loop.level == Level::Serial ? "" : fmt::format("  ({})", to_string(loop.level));
         if (loop.stages > 1) level += fmt::format("  ({} stages)", loop.stages);
+        if (loop.in_flight > 0) level += fmt::format("  ({} in flight)", loop.in_flight);
         line(fmt::format("for {} in 0..{}{}", to_string(loop.variable), to_string(loop.extent), level));
         ++depth;
         print(loop.body);
@@ -130,7 +131,10 @@ std::string store_text(const std::string& element, const std::string& value, std
 std::string to_string(const Tree& tree) {
     TreePrinter printer;
     for (const Nest& nest : tree.nests) {
-        printer.line(fmt::format("kernel {}", nest.name));
+        std::string blocks = nest.persistent_blocks ? fmt::format("  ({} blocks)", nest.persistent_blocks) : "";
+        printer.line(fmt::format("kernel {}{}", nest.name, blocks));
+        for (const RoleSpec& role : nest.roles)
+            printer.line(fmt::format("  role {}: {} warps, {} registers", role.name, role.warps, role.registers));
         ++printer.depth;
         printer.print(nest.body);
         --printer.depth;

@@ -86,6 +86,7 @@ struct For {
     bool reduces;   ///< runs along a reduction axis
     Stmt body;
     int stages = 1;  ///< how many iterations' copies in shared memory exist at a time
+    int in_flight = 0;  ///< iterations whose matrix instructions still run when the next one's start
     AtomRole role = AtomRole::None;
 };
 struct Sequence {
@@ -142,10 +143,21 @@ Stmt sequence(std::vector<Stmt> stmts);
 /// The statement with every expression rewritten.
 Stmt map_exprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& rule);
 
+/// A group of warps of a kernel and the stages that it runs.
+struct RoleSpec {
+    std::string name;
+    int warps = 0;
+    int registers = 0;        ///< of each thread; 0: as the compiler gives them
+    std::vector<int> stages;  ///< indices in Schedule
+    int step = -1;
+};
+
 /// One kernel of a program: a nest that writes global buffers.
 struct Nest {
     std::string name;
     Stmt body;
+    std::vector<RoleSpec> roles = {};  ///< none, or first the one that computes, then those that copy for it
+    int persistent_blocks = 0;         ///< so many blocks take the grid's iterations in turn; 0: each block has one
 };
 /// Kernels in launch order. Buffers: inputs, outputs, workspaces that live between kernels.
 struct Tree {

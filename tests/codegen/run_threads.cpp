@@ -103,6 +103,7 @@ public:
         });
     }
     void operator()(const ThreadCall&) { fail("a call, which this machine does not know"); }
+    void operator()(const ThreadRole&) { fail("roles, which this machine does not know"); }
     void operator()(const ThreadMark&) {}
     void operator()(const ThreadBarrier&) {}
     void operator()(const ThreadComment&) {}

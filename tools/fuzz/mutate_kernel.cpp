@@ -134,6 +134,8 @@ private:
         body(stmt, branch.body, put);
     }
 
+    void mutate(const ThreadRole& role, const ThreadStmt& stmt, const Put& put) { body(stmt, role.body, put); }
+
     void body(const ThreadStmt& stmt, const ThreadStmt& inner, const Put& put) {
         statement(inner, [&](const ThreadStmt& replaced) { return put(with_children(stmt, {replaced})); });
     }

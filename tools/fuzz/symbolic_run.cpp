@@ -106,6 +106,7 @@ private:
                 land(groups, static_cast<size_t>(call.parameters.at(0)));
         }
     }
+    void run(const ThreadRole&, const Threads&) { throw Undecided{"roles run side by side"}; }
     void run(const ThreadMark&, const Threads&) {}
     void run(const ThreadBarrier&, const Threads&) {}
     void run(const ThreadComment&, const Threads&) {}

@@ -1,0 +1,219 @@
+// Roles, blocks that take tiles in turn, and instructions in flight: whole numbers, bit for bit.
+#include <random>
+
+#include "tests/ops/on_each_device.h"
+#include "tests/ops/whole_numbers.h"
+#include "tests/support/expect_error.h"
+
+namespace tw {
+namespace {
+
+class Roles : public OnEachDevice {
+protected:
+    int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+    bool chance() { return between(0, 1) == 1; }
+    /// Also where there is no GPU, if there is NVRTC.
+    static void expect_compiles(const Program& program) {
+        try {
+            Executable(program, open_device("null:sm_90a"));
+        } catch (const NvrtcMissing&) {
+        }
+    }
+
+    std::mt19937 random_{11};
+};
+TW_ON_EACH_DEVICE(Roles);
+
+/// c = a b' over rows of 64 for each of some warpgroups, copies by a role of their own.
+struct Product {
+    Tensor a, b, c;
+    Schedule s;
+    Loop ko;
+
+    struct Options {
+        int64_t m = 256, n = 192, k = 256;
+        int64_t block_n = 64, block_k = 64;
+        int warpgroups = 1, stages = 3, in_flight = 0;
+        int persistent_blocks = 0;  ///< 0: each block has one tile
+        int registers = 0;
+        bool transposed_a = false, transposed_b = true;
+        bool load_both = true;
+    };
+
+    static Tensor product(const Tensor& a, const Tensor& b, const Options& o) {
+        Axis r = reduce_axis("r", o.k);
+        return compute("c", {o.m, o.n}, [&](Expr i, Expr j) {
+            Expr x = cast(f32, o.transposed_a ? a(r, i) : a(i, r)), y = cast(f32, o.transposed_b ? b(j, r) : b(r, j));
+            return sum(x * y, r);
+        });
+    }
+
+    explicit Product(const Options& o, const Target& target)
+        : a(o.transposed_a ? input("a", bf16, {o.k, o.m}) : input("a", bf16, {o.m, o.k})),
+          b(o.transposed_b ? input("b", bf16, {o.n, o.k}) : input("b", bf16, {o.k, o.n})), c(product(a, b, o)), s({c}, target) {
+        auto [i, j] = s.loops<2>(c);
+        auto [bi, it] = s.split(i, 64 * o.warpgroups, Tail::Mask);
+        auto [bj, nj] = s.split(j, o.block_n, Tail::Mask);
+        auto [wi, mi] = s.split(it, 64);
+        auto [k, ki] = s.split(s.reduce(c), o.block_k, Tail::Mask);
+        ko = k;
+        s.order({bi, bj, wi, ko, mi, nj, ki});
+        if (o.persistent_blocks) {
+            s.persistent({bi, bj}, {.blocks = o.persistent_blocks});
+        } else {
+            s.bind(bi, grid.y);
+            s.bind(bj, grid.x);
+        }
+        s.bind(wi, warpgroup);
+        Stage as = s.stage(c, a, Memory::Shared, ko), bs = s.stage(c, b, Memory::Shared, ko);
+        s.mma(c, wgmma, {.m = mi, .n = nj, .k = ki});
+        s.pipeline(ko, {.stages = o.stages, .in_flight = o.in_flight});
+        std::vector<StageRef> loaded{as};
+        if (o.load_both) loaded.push_back(bs);
+        s.roles({{"load", warps(1), registers(o.registers ? 40 : 0), loaded},
+                 {"math", warpgroups(o.warpgroups), registers(o.registers), {c}}});
+    }
+};
+
+TEST_P(Roles, ProductsOfManyShapes) {
+    for (int round = 0; round < 16; ++round) {
+        Product::Options o{.m = 8 * between(1, 40), .n = 8 * between(1, 30), .k = 8 * between(1, 50)};
+        o.block_n = 16 * between(1, 4);
+        o.block_k = 16 << between(0, 2);
+        o.warpgroups = between(1, 2);
+        o.stages = between(2, 4);
+        o.in_flight = between(0, o.stages - 1);
+        o.persistent_blocks = chance() ? between(1, 7) : 0;
+        o.registers = chance() ? 232 : 0;
+        o.transposed_a = chance();
+        o.transposed_b = chance();
+        Product p(o, device_target());
+        SCOPED_TRACE(p.s.trace_as_cpp());
+        EXPECT_EQ(replay(p.s.save(), {p.c}, device_target()).to_string(), p.s.to_string());
+        expect_declared(p.s, whole_numbers({p.c}, round));
+        if (round % 3 == 0) expect_compiles(build(p.s));
+    }
+}
+
+// One operand by the other role, one by the role that computes.
+TEST_P(Roles, ShareThePipeline) {
+    for (int blocks : {0, 2}) {
+        Product p({.stages = 3, .persistent_blocks = blocks, .load_both = false}, device_target());
+        expect_declared(p.s, whole_numbers({p.c}, 3));
+    }
+}
+
+// Readers that are no matrix instructions: squares of the rows of a table, each summed by a thread.
+TEST_P(Roles, LoadForSimt) {
+    constexpr int64_t Rows = 300, Columns = 136;
+    Tensor x = input("x", f32, {Rows, Columns});
+    Axis r = reduce_axis("r", Columns);
+    Tensor y = compute("y", {Rows}, [&](Expr i) { return sum(x(i, r) * x(i, r), r); });
+    for (int blocks : {0, 2}) {
+        Schedule s({y}, device_target());
+        auto [i] = s.loops<1>(y);
+        auto [io, ii] = s.split(i, 128, Tail::Mask);
+        auto [ro, ri] = s.split(s.reduce(y), 32, Tail::Mask);
+        s.order({io, ii, ro, ri});
+        if (blocks) s.persistent({io}, {.blocks = blocks});
+        else s.bind(io, grid.x);
+        s.bind(ii, thread);
+        Stage copy = s.stage(y, x, Memory::Shared, ro);
+        s.pipeline(ro, {.stages = 2});
+        s.roles({{"load", warps(1), {}, {copy}}, {"sum", warpgroups(1), {}, {y}}});
+        SCOPED_TRACE(s.trace_as_cpp());
+        EXPECT_EQ(replay(s.save(), {y}, device_target()).to_string(), s.to_string());
+        expect_declared(s, whole_numbers({y}, blocks));
+    }
+}
+
+// Without roles: copies start anew for each tile, stages and phases count on.
+TEST_P(Roles, PersistentBlocksOfOneRole) {
+    constexpr int64_t Rows = 100, Columns = 512;
+    Tensor x = input("x", f32, {Rows, Columns});
+    Axis r = reduce_axis("r", Rows);
+    Tensor y = compute("y", {Columns}, [&](Expr j) { return sum(x(r, j), r); });
+    for (Copy how : {Copy::Tma, Copy::Async, Copy::Vector})
+        for (int stages : {2, 3}) {
+            Schedule s({y}, device_target());
+            auto [j] = s.loops<1>(y);
+            auto [jo, ji] = s.split(j, 64);
+            auto [ro, ri] = s.split(s.reduce(y), 8, Tail::Mask);
+            s.order({jo, ji, ro, ri});
+            s.persistent({jo}, {.blocks = 3});
+            s.bind(ji, thread);
+            s.via(s.stage(y, x, Memory::Shared, ro), how);
+            s.pipeline(ro, {.stages = stages});
+            expect_declared(s, whole_numbers({y}, stages));
+        }
+}
+
+TEST(RoleErrors, AreCaughtAtTheStep) {
+    Product p({.registers = 232}, target("sm_90a"));
+    std::vector<Stage> all = p.s.all_stages();
+    Stage as = all[0], bs = all[1];
+    auto roles = [&](const std::vector<Role>& list) { p.s.roles(list); };
+    Role load{"load", warps(1), registers(40), {as, bs}}, math{"math", warpgroups(1), registers(232), {p.c}};
+    roles({load, math});
+    EXPECT_ERROR(roles({}), "there is none; list one that copies");
+    EXPECT_ERROR(roles({math}), "only 'math' is there; give the copies that run beside it a role of their own");
+    EXPECT_ERROR(roles({load}), "0 of them compute; one does, and the others copy");
+    EXPECT_ERROR(roles({load, {"load", warpgroups(1), {}, {p.c}}}), "two are called 'load'");
+    EXPECT_ERROR(roles({{"2nd", warps(1), {}, {as}}, math}), "\"2nd\" is no name of letters and digits");
+    EXPECT_ERROR(roles({load, {"math", warpgroups(1), registers(232), {p.c, as}}}), "'a_shared' is named twice");
+    EXPECT_ERROR(roles({load, {"math", warpgroups(1), registers(232), {}}}), "'math' has no stages");
+    EXPECT_ERROR(roles({{"load", warps(5), registers(40), {as, bs}}, math}), "copies with 5 warps; 1 to 4 are possible");
+    EXPECT_ERROR(roles({load, {"math", warps(2), registers(232), {p.c}}}), "computes on 2 warps");
+    EXPECT_ERROR(roles({load, {"math", warpgroups(1), {}, {p.c}}}), "some give registers; either all do or none");
+    EXPECT_ERROR(roles({load, {"math", warpgroups(1), registers(230), {p.c}}}), "a multiple of 8 from 24 to 256");
+    EXPECT_ERROR(roles({load, {"math", warpgroups(2), registers(240), {p.c}}}),
+                 "256 x 240 + 128 x 40 = 66560 registers, a multiprocessor has 65536");
+    EXPECT_ERROR(p.s.persistent({}), "name the loops that blocks take in turn");
+    EXPECT_ERROR(p.s.persistent({p.ko}), "runs along a reduction");
+    EXPECT_ERROR(p.s.pipeline(p.ko, {.stages = 3, .in_flight = 3}), "0 to 2 iterations can be in flight");
+    roles({load, {"math", warpgroups(2), registers(168), {p.c}}});
+    EXPECT_ERROR(build(p.s), "role 'math' has 256 threads, but the loops of its stages are bound to 128; give it 4 warps");
+}
+
+TEST(RoleErrors, NameTwoKernels) {
+    Tensor x = input("x", f32, {64, 64}), y = compute("y", {64, 64}, [&](Expr i, Expr j) { return x(i, j) + 1.0; }),
+           z = compute("z", {64, 64}, [&](Expr i, Expr j) { return y(j, i); });
+    Schedule s({z}, target("sm_90a"));
+    EXPECT_ERROR(s.roles({{"a", warpgroups(1), {}, {y}}, {"b", warpgroups(1), {}, {z}}}), "other stages in 'y'");
+    EXPECT_ERROR(s.roles({{"a", warpgroups(1), {}, {z}}, {"b", warps(1), {}, {}}}), "'b' has no stages");
+    EXPECT_ERROR(s.persistent({s.loops<2>(y)[0], s.loops<2>(z)[0]}), "belongs to another stage than");
+    EXPECT_ERROR(s.persistent({s.loops<2>(y)[0]}, {.blocks = -1}), "-1 blocks; leave it open");
+    s.bind(s.loops<2>(y)[0], thread);
+    EXPECT_ERROR(s.persistent({s.loops<2>(y)[0]}), "is bound to thread, pipelined or cut already");
+    s.bind(s.loops<2>(z)[0], grid.y);
+    EXPECT_ERROR(s.persistent({s.loops<2>(z)[1]}), "but loop 'i' is bound to grid.y");
+    s.inline_stage(y);
+}
+
+TEST(RoleErrors, CitePromisesThatCannotHold) {
+    auto attempt = [](int64_t columns, bool pipelined, Copy via = Copy::Automatic) {
+        Tensor x = input("x", f32, {256, columns});
+        Axis r = reduce_axis("r", columns);
+        Tensor y = compute("y", {256}, [&](Expr i) { return sum(x(i, r), r); });
+        Schedule s({y}, target("sm_90a"));
+        auto [i] = s.loops<1>(y);
+        auto [io, ii] = s.split(i, 128);
+        auto [ro, ri] = s.split(s.reduce(y), 32, Tail::Mask);
+        s.order({io, ii, ro, ri});
+        s.bind(ii, thread);
+        Stage copy = s.stage(y, x, Memory::Shared, ro);
+        if (via != Copy::Automatic) s.via(copy, via);
+        if (pipelined) s.pipeline(ro, {.stages = 2});
+        s.roles({{"load", warps(1), {}, {copy}}, {"sum", warpgroups(1), {}, {y}}});
+        build(s);
+    };
+    attempt(64, true);
+    EXPECT_ERROR(attempt(66, true), "role 'load' cannot copy 'x_shared' by the tensor memory accelerator: rows of 'x' are 66");
+    EXPECT_ERROR(attempt(64, false), "its loop is not pipelined");
+    EXPECT_ERROR(attempt(64, true, Copy::Async), "via asks for async");
+    EXPECT_ERROR(build(Product({.in_flight = 1, .load_both = false}, target("sm_90a")).s),
+                 "this role's own copies would overwrite what is still read");
+}
+
+}  // namespace
+}  // namespace tw
