@@ -372,12 +372,16 @@ private:
     void release_boxes(TileBlock& block, const Expr& iteration) const {
         for (const auto& [role, boxes] : boxes_) {
             if (!boxes.ring.empty) continue;
+            if (!boxes.ring.by_warpgroup) block.stmts.push_back(fence());
             Expr was = iteration.same(loop_.variable) ? all_of({}) : simplify(iteration >= 0);
             Expr one = boxes.ring.by_warpgroup ? kernel_.thread % 128 == 0 : all_of({});
             block.stmts.push_back(make_tile(call_op(barrier_call("barrier_arrive", boxes.ring.empty, ring_stage(iteration), {}),
                                                     simplify(all_of({was, one})))));
         }
     }
+
+    /// What threads have read may be overwritten by boxes, which come another way: no barrier alone keeps them behind.
+    TileStmt fence() const { return make_tile(call_op({"fence_async_proxy", {}, {}}, all_of({}))); }
 
     /// This role's boxes of the first iterations.
     void first_boxes(TileBlock& block) const {
@@ -467,6 +471,7 @@ private:
         for (const TileStmt& stmt : rest)
             body.stmts.push_back(map_ops(stmt, [&](const TileOp& op) { return with_stage(op); }));
         for (const Fill& fill : fills_) body.stmts.push_back(store(fill, next));
+        if (auto own = boxes_.find(0); own != boxes_.end() && !read_as_matrices(own->second.copies, rest)) body.stmts.push_back(fence());
         release_boxes(body, loop_.in_flight ? simplify(loop_.variable - loop_.in_flight) : loop_.variable);
         return make_tile(std::move(body));
     }

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t alignment = 16;  // bytes, of strides and of a box's rows
 constexpr int64_t longest_side = 256;
+constexpr size_t most_dimensions = 5;
 
 Expr integer(int64_t value) { return constant(Type::I64, value); }
 
@@ -43,8 +44,8 @@ private:
         if (tensor_->memory != Memory::Global || tile->memory != Memory::Shared) return "it is no copy from global to shared memory";
         if (tensor_->type != tile->type) return fmt::format("it converts {} to {}", name_of(tensor_->type), name_of(tile->type));
         if (tensor_->role == BufferNode::Role::Local) return "its source is no tensor of the program";
-        // Boxes of other ranks are not yet right on hardware: see TmaConformance.
-        if (load->indices.size() != 2) return fmt::format("its source has {} dimensions, not two", load->indices.size());
+        if (load->indices.size() > most_dimensions)
+            return fmt::format("its source has {} dimensions; boxes have at most {}", load->indices.size(), most_dimensions);
         for (const Expr& index : load->indices)
             if (std::string reason = add_side(index); !reason.empty()) return reason;
         for (const OpLoop& loop : op_.loops)
@@ -91,6 +92,8 @@ private:
                                    to_string(strides[d]));
         if (fast().extent * bytes % alignment != 0)
             return fmt::format("its rows of {} elements are no multiple of 16 bytes", fast().extent);
+        if (divisor_of(fast().first) * bytes % alignment != 0)
+            return fmt::format("its rows begin at element {}, which is no multiple of 16 bytes", to_string(fast().first));
         size_t long_sides = 0;
         for (const Side& side : sides_) long_sides += side.extent > 1;
         if (long_sides > 2) return "its box has more than two dimensions";

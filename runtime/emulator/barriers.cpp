@@ -88,6 +88,7 @@ void Machine::barrier_arrive(void* barrier, int rank, Stamp site) {
     if (rank >= 0) {
         // Relaxed, so that nothing has to be written back: says only that reads are over, and copies that it has seen.
         there.arrived.reads.join(known->reads);
+        there.arrived.fenced_reads.join(known->fenced_reads);
         there.arrived.writes.join_agents(known->writes);
     } else {
         there.arrived.join(*known);
@@ -122,6 +123,7 @@ void Machine::complete_bytes(uintptr_t address, int64_t bytes) {
     require_byte_count(address, barrier, operation.site);
     barrier.arrived.add(operation.slot, operation.clock, num_threads());
     barrier.arrived.reads.join(operation.knowledge->reads);  // what lay before it was over when it wrote
+    barrier.arrived.fenced_reads.join(operation.knowledge->fenced_reads);
     complete_phase_if_done(address, barrier);
 }
 
@@ -146,6 +148,7 @@ void Machine::fence_async_proxy() {
     known->writes.set(running.thread, current_->clock, num_threads());
     known->reads.set(running.thread, current_->clock, num_threads());
     known->fenced.join(known->writes);
+    known->fenced_reads.set(running.thread, current_->clock, num_threads());
     current_->knowledge = std::move(known);
     advance_clock();
 }

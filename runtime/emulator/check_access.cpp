@@ -72,22 +72,31 @@ void for_each_row(uint64_t readers, Action action) {
 
 constexpr int None = -1;
 
-/// A thread whose read does not lie before the running thread, or None.
-int unordered_reader(const Place& place) {
+/// A thread or asynchronous operation whose read is not among those known, or None.
+int reader_beyond(const Place& place, const Clocks& known) {
     Stamp read = place.cell.read;
     if (read == 0) return None;
     if (place.cell.blocks.read != running.blocks.read) return int(thread_of(read));
-    const Clocks& known = running.knowledge->reads;
     if (clock_of(read) <= known.everyone) return None;
     if (!(read & Several)) return knows(known, clock_of(read), thread_of(read)) ? None : int(thread_of(read));
-    int unordered = None;
+    int beyond = None;
     for_each_row(place.cell.readers, [&](uint32_t row) {
-        for (uint32_t lanes = place.row(row).lanes; lanes && unordered == None; lanes &= lanes - 1) {
+        for (uint32_t lanes = place.row(row).lanes; lanes && beyond == None; lanes &= lanes - 1) {
             uint32_t thread = thread_of_row(row, uint32_t(__builtin_ctz(lanes)));
-            if (!knows(known, place.row(row).clock, thread)) unordered = int(thread);
+            if (!knows(known, place.row(row).clock, thread)) beyond = int(thread);
         }
     });
-    return unordered;
+    return beyond;
+}
+
+/// A thread whose read does not lie before the running thread, or None.
+int unordered_reader(const Place& place) { return reader_beyond(place, running.knowledge->reads); }
+
+/// A thread whose ordered read an asynchronous operation, which writes now, may overtake: another proxy's.
+int unfenced_reader(const Place& place) {
+    if (running.thread < FirstAgent) return None;
+    int reader = reader_beyond(place, running.knowledge->fenced_reads);
+    return reader == None || uint32_t(reader) >= FirstAgent ? None : reader;
 }
 
 void add_reader(const Place& place, uint32_t clock, uint32_t thread) {
@@ -142,13 +151,10 @@ void report_race(const Place& place, AccessKind access, Stamp site, const Incide
     report(incident);
 }
 
-/// The write is ordered, but of another proxy.
-void report_unfenced(const Place& place, AccessKind access, Stamp site) {
+/// What came before is ordered, but of another proxy.
+void report_unfenced(const Place& place, AccessKind access, Stamp site, const Incident::Other& other) {
     Incident incident = incident_at(place, Finding::Kind::Unfenced, access, site);
-    incident.other = {.access = AccessKind::Write,
-                      .thread = thread_of(place.cell.write),
-                      .block = block_of_write(place.cell),
-                      .site = site_of(place.cell.write)};
+    incident.other = other;
     report(incident);
 }
 
@@ -160,10 +166,21 @@ void check_races(const Place& place, AccessKind kind, Stamp site) {
     };
     if (cell.write != NeverWritten && !is_write_ordered(cell))
         return race_with(AccessKind::Write, thread_of(cell.write), block_of_write(cell), cell.write);
-    if (cell.write != NeverWritten && !is_write_fenced(cell)) return report_unfenced(place, kind, site);
+    if (cell.write != NeverWritten && !is_write_fenced(cell))
+        return report_unfenced(place, kind, site,
+                               {.access = AccessKind::Write,
+                                .thread = thread_of(cell.write),
+                                .block = block_of_write(cell),
+                                .site = site_of(cell.write)});
     if (kind != AccessKind::Read) {
         int reader = unordered_reader(place);
         if (reader != None) return race_with(AccessKind::Read, uint32_t(reader), cell.blocks.read, cell.read);
+        if (reader = unfenced_reader(place); reader != None)
+            return report_unfenced(place, kind, site,
+                                   {.access = AccessKind::Read,
+                                    .thread = uint32_t(reader),
+                                    .block = cell.blocks.read,
+                                    .site = site_of(cell.read)});
     }
     if (kind != AccessKind::Atomic && has_atomics(cell)) {
         Place atomics = atomics_at(place);

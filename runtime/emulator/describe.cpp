@@ -93,9 +93,9 @@ struct Describer {
     }
 
     std::string unfenced() const {
-        return fmt::format("{}: {} at byte {} of {} at {}, which {} wrote at {}; fence_async_proxy must come between",
+        return fmt::format("{}: {} at byte {} of {} at {}, which {} {} at {}; fence_async_proxy must come between",
                            to_string(incident.kind), access(), incident.offset, memory(), place(incident.site), other(),
-                           place(incident.other->site));
+                           incident.other->access == AccessKind::Read ? "read" : "wrote", place(incident.other->site));
     }
 
     std::string in_memory(std::string_view what) const {

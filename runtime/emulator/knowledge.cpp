@@ -57,12 +57,14 @@ void Knowledge::join(const Knowledge& other) {
     writes.join(other.writes);
     reads.join(other.reads);
     fenced.join(other.fenced);
+    fenced_reads.join(other.fenced_reads);
 }
 
 void Knowledge::intersect(const Knowledge& other) {
     writes.intersect(other.writes);
     reads.intersect(other.reads);
     fenced.intersect(other.fenced);
+    fenced_reads.intersect(other.fenced_reads);
 }
 
 void Knowledge::add(uint32_t id, uint32_t clock, uint32_t num_threads) {

@@ -36,6 +36,7 @@ struct Knowledge {
     Clocks writes;  // whose writes lie before
     Clocks reads;   // whose reads do; at least the same
     Clocks fenced;  // whose writes lie before and behind a proxy fence: what asynchronous operations rely on
+    Clocks fenced_reads;  // whose reads lie before a proxy fence of the reader's own: what they may overwrite
 
     void join(const Knowledge& other);
     void intersect(const Knowledge& other);

@@ -122,7 +122,7 @@ TEST_P(TmaConformance, BoxesOfMatrices) {
                               .swizzle = GetParam(),
                               .offset = 64};
     const Bytes x = random_bytes(64 << 10, 1), y = random_bytes(64 << 10, 2);
-    for (auto [cx, cy] : {std::pair{0, 0}, {16, 8}, {-5, -3}, {x_columns - 7, x_rows - 2}, {200, 0}}) {
+    for (auto [cx, cy] : {std::pair{0, 0}, {16, 8}, {-8, -3}, {x_columns - 8, x_rows - 2}, {200, 0}}) {
         BoxKernel kernel{
             Names,
             fmt::format(
@@ -130,7 +130,7 @@ TEST_P(TmaConformance, BoxesOfMatrices) {
 tw::barrier_wait(s.full, 0);
 for (int i = t; i < {bytes}; i += 64) out[i] = s.a[i];
 __syncthreads();
-if (t == 0) {{ tw::tma_store<2>(y_map, {x} + 3, {y} + 1, s.a); tw::commit_stores(); tw::wait_stores<0>(); }})",
+if (t == 0) {{ tw::tma_store<2>(y_map, {x} + 8, {y} + 1, s.a); tw::commit_stores(); tw::wait_stores<0>(); }})",
                 fmt::arg("bytes", span * lines), fmt::arg("x", cx), fmt::arg("y", cy))};
         Result result = run_everywhere(kernel, layout, layout, x, y);
         Result expected{y, Bytes(8192, 0xff)};
@@ -144,8 +144,8 @@ if (t == 0) {{ tw::tma_store<2>(y_map, {x} + 3, {y} + 1, s.a); tw::commit_stores
                     const uint8_t value =
                         is_inside(cy + line, cx + column) ? x[at(cy + line, cx + column) + size_t(byte)] : 0;
                     expected.out[size_t(place(line, column * 2 + byte, span))] = value;
-                    if (is_inside(cy + line + 1, cx + column + 3))
-                        expected.y[at(cy + line + 1, cx + column + 3) + size_t(byte)] = value;
+                    if (is_inside(cy + line + 1, cx + column + 8))
+                        expected.y[at(cy + line + 1, cx + column + 8) + size_t(byte)] = value;
                 }
         EXPECT_TRUE(result == expected) << cx << ", " << cy;
     }
@@ -159,12 +159,12 @@ TEST(TmaConformance, ThreeDimensions) {
     const TensorLayout cube{.element = TensorElement::F32, .sizes = {8, 5, 7}, .strides = {48, 256}, .box = {4, 2, 3}};
     const Bytes x = random_bytes(4096, 3), y = random_bytes(4096, 4);
     BoxKernel kernel{Names,
-                     R"(if (t == 0) { tw::barrier_expect(s.full, 96); tw::tma_load<3>(s.a, x_map, 2, -1, 5, s.full); }
+                     R"(if (t == 0) { tw::barrier_expect(s.full, 96); tw::tma_load<3>(s.a, x_map, 4, -1, 5, s.full); }
 tw::barrier_wait(s.full, 0);
 for (int i = t; i < 96; i += 64) out[i] = s.a[i];)"};
     Result result = run_everywhere(kernel, cube, cube, x, y);
     for (int i = 0; i < 96; ++i) {
-        const int column = 2 + i / 4 % 4, row = -1 + i / 16 % 2, plane = 5 + i / 32;
+        const int column = 4 + i / 4 % 4, row = -1 + i / 16 % 2, plane = 5 + i / 32;
         const bool inside = row >= 0 && plane < 7;
         EXPECT_EQ(result.out[size_t(i)], inside ? x[size_t(plane * 256 + row * 48 + column * 4 + i % 4)] : 0) << i;
     }
@@ -174,11 +174,11 @@ TEST(TmaConformance, OneDimension) {
     const TensorLayout line{.element = TensorElement::U8, .sizes = {1000}, .box = {256}};
     const Bytes x = random_bytes(4096, 3), y = random_bytes(4096, 4);
     BoxKernel kernel{Names,
-                     R"(if (t == 0) { tw::barrier_expect(s.full, 256); tw::tma_load<1>(s.a, x_map, 900, s.full); }
+                     R"(if (t == 0) { tw::barrier_expect(s.full, 256); tw::tma_load<1>(s.a, x_map, 896, s.full); }
 tw::barrier_wait(s.full, 0);
 for (int i = t; i < 256; i += 64) out[i] = s.a[i];)"};
     Result result = run_everywhere(kernel, line, line, x, y);
-    for (int i = 0; i < 256; ++i) EXPECT_EQ(result.out[size_t(i)], 900 + i < 1000 ? x[size_t(900 + i)] : 0) << i;
+    for (int i = 0; i < 256; ++i) EXPECT_EQ(result.out[size_t(i)], 896 + i < 1000 ? x[size_t(896 + i)] : 0) << i;
 }
 
 /// The values of `elements` of a type, small integers, so that additions are exact in any order.
