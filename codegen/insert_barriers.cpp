@@ -184,20 +184,36 @@ ThreadKernel with_barriers(const ThreadKernel& kernel, const ThreadBarrier& barr
     }
 }
 
+/// The body without those in front of it.
+ThreadStmt without_lets(const ThreadStmt& body, const std::vector<ThreadStmt>& lets) {
+    std::vector<ThreadStmt> kept;
+    for (const ThreadStmt& stmt : statements(body)) {
+        const ThreadLet* let = stmt.as<ThreadLet>();
+        bool in_front = let && std::any_of(lets.begin(), lets.end(), [&](const ThreadStmt& other) {
+                            return other.as<ThreadLet>()->variable.same(let->variable);
+                        });
+        if (!in_front) kept.push_back(stmt);
+    }
+    return block_of(kept);
+}
+
 }  // namespace
 
 /// Roles meet where the barriers of their pipelines say; what one role's threads share with each other needs its own.
 ThreadKernel insert_barriers(const ThreadKernel& kernel) {
     ThreadKernel result = kernel;
     bool has_roles = false;
+    std::vector<ThreadStmt> lets;  // around the roles: what their threads share depends on these
+    for (const ThreadStmt& stmt : statements(kernel.body))
+        if (stmt.as<ThreadLet>()) lets.push_back(stmt);
     result.body = transform(kernel.body, [&](const ThreadStmt& stmt) -> ThreadStmt {
         const ThreadRole* role = stmt.as<ThreadRole>();
         if (!role) return {};
         has_roles = true;
         if (role->thread.defined()) return with_children(stmt, {without_marks(role->body)});  // one thread works
         ThreadKernel own = kernel;
-        own.body = role->body;
-        return with_children(stmt, {with_barriers(own, {1, role->threads}).body});
+        own.body = block_of({make_thread(ThreadBlock{lets}), role->body});
+        return with_children(stmt, {without_lets(with_barriers(own, {1, role->threads}).body, lets)});
     });
     return has_roles ? result : with_barriers(kernel, {});
 }

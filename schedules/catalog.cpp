@@ -108,7 +108,8 @@ std::optional<CatalogEntry> tensor_product_entry(const std::string& name) {
     double batch = static_cast<double>(std::max<int64_t>(shape.batch, 1)), m = shape.m, n = shape.n, k = shape.k;
     return CatalogEntry{name, "c = a b on matrix units", 2 * batch * m * n * k,
                         [named = *named](const Target& target) {
-                            return tensor_product_schedule(declare_tensor_product(named.shape), named.tiles, target);
+                            ProductTiling tiling = named.tiling ? *named.tiling : best_tiling(named.shape, target);
+                            return tensor_product_schedule(declare_tensor_product(named.shape), tiling, target);
                         },
                         batch * ((m + n) * k * bytes_of(shape.operand) + m * n * bytes_of(shape.result))};
 }

@@ -49,6 +49,22 @@ Tensor padded_copy(const Tensor& matrix, const Shape& shape) {
 
 }  // namespace
 
+bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
+    if (target.arch != "sm_90a" || shape.k == 0 || shape.m == 0 || shape.n == 0) return false;
+    int64_t bytes = bytes_of(shape.operand);
+    Stored rows = stored(padded_shape(shape));
+    bool whole = rows.a[1] * bytes % piece_bytes == 0 && rows.b[1] * bytes % piece_bytes == 0;
+    return whole && (bytes == 2 || (!shape.transpose_a && shape.transpose_b));
+}
+
+ProductTiling best_tiling(const TensorProductShape& shape, const Target& target) {
+    // Below, all is memory's: blocks of a warp each keep more requests on their way.
+    constexpr int64_t fewest_rows = 8;
+    bool thin = std::min(shape.m, shape.n) < fewest_rows;
+    if (!thin && takes_warpgroups(shape, target)) return warpgroup_tiles(shape);
+    return tensor_tiles(shape);
+}
+
 bool wants_padded_rows(const TensorProductShape& shape) {
     constexpr int64_t least = 256;  // rows and columns for which each element is read often enough
     Stored s = stored(shape);
@@ -90,9 +106,9 @@ TensorProduct declare_tensor_product(const TensorProductShape& shape) {
 namespace {
 
 /// The stage of the parts; the sums of them, with what is made of these, are spread over threads.
-Stage split_reduction(Schedule& s, const Tensor& c, const TensorTiles& tiles) {
+Stage split_reduction(Schedule& s, const Tensor& c, int64_t block_k, int64_t parts_of_k) {
     int64_t k = require_constant(s.extent(s.reduce(c)));
-    int64_t length = divided(divided(k, tiles.block_k), tiles.split_k) * tiles.block_k;
+    int64_t length = divided(divided(k, block_k), parts_of_k) * block_k;
     Stage parts = s.partial(c, s.split(s.reduce(c), length, Tail::Mask)[0]);
     auto [block, inside] = s.split(s.fuse(s.data_loops(c)), 128, Tail::Mask);
     s.bind(block, grid.x);
@@ -112,7 +128,7 @@ int64_t group_of(const Expr& rows, int64_t limit) {
 }  // namespace
 
 void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const TensorTiles& tiles) {
-    Stage product = tiles.split_k > 1 ? split_reduction(s, c, tiles) : s[c];
+    Stage product = tiles.split_k > 1 ? split_reduction(s, c, tiles.block_k, tiles.split_k) : s[c];
     std::vector<Loop> data = s.data_loops(product), order(data.begin(), data.end() - 2);
     Loop i = data[data.size() - 2], j = data.back();
     auto [bi, it] = s.split(i, tiles.block_m, Tail::Mask);
@@ -138,6 +154,38 @@ void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, cons
 
 namespace {
 
+constexpr int registers_of_loads = 40;
+
+/// What a multiprocessor has left, for each thread of the role that computes.
+int registers_of_math(int warpgroups) { return std::min(240, (65536 / 128 - registers_of_loads) / warpgroups / 8 * 8); }
+
+}  // namespace
+
+void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const WarpgroupTiles& tiles) {
+    Stage product = tiles.split_k > 1 ? split_reduction(s, c, tiles.block_k, tiles.split_k) : s[c];
+    std::vector<Loop> data = s.data_loops(product), blocks(data.begin(), data.end() - 2);
+    auto [bi, ti] = s.split(data[data.size() - 2], tiles.block_m, Tail::Mask);
+    auto [bj, tj] = s.split(data.back(), tiles.block_n, Tail::Mask);
+    Loop rows = tiles.swap ? tj : ti, nj = tiles.swap ? ti : tj;
+    auto [wi, mi] = s.split(rows, (tiles.swap ? tiles.block_n : tiles.block_m) / tiles.warpgroups);
+    auto [ko, ki] = s.split(s.reduce(product), tiles.block_k, Tail::Mask);
+    auto [group, row] = s.split(bi, group_of(s.extent(bi), tiles.row_group));
+    blocks.insert(blocks.end(), {group, bj, row});
+    std::vector<Loop> order = blocks;
+    order.insert(order.end(), {wi, ko, mi, nj, ki});
+    s.order(order);
+    s.persistent(blocks);
+    s.bind(wi, warpgroup);
+    Stage left = s.stage(product, a, Memory::Shared, ko), right = s.stage(product, b, Memory::Shared, ko);
+    if (tiles.stage_result) s.stage(product, Memory::Shared, row);
+    s.mma(product, wgmma, {.m = mi, .n = nj, .k = ki});
+    s.pipeline(ko, {.stages = tiles.stages, .in_flight = 1});
+    s.roles({{"load", warps(1), registers(registers_of_loads), {left, right}},
+             {"math", warpgroups(tiles.warpgroups), registers(registers_of_math(tiles.warpgroups)), {product}}});
+}
+
+namespace {
+
 /// A kernel that copies: 16 bytes a thread.
 void schedule_copy(Schedule& s, const Tensor& copy) {
     auto [block, inside] = s.split(s.fuse(s.data_loops(copy)), 256 * piece_bytes / bytes_of(copy.type()), Tail::Mask);
@@ -149,11 +197,11 @@ void schedule_copy(Schedule& s, const Tensor& copy) {
 
 }  // namespace
 
-Schedule tensor_product_schedule(const TensorProduct& product, const TensorTiles& tiles, const Target& target) {
+Schedule tensor_product_schedule(const TensorProduct& product, const ProductTiling& tiling, const Target& target) {
     Schedule s({product.c}, target);
     if (!product.left.same(product.a)) schedule_copy(s, product.left);
     if (!product.right.same(product.b)) schedule_copy(s, product.right);
-    schedule_tensor_product(s, product.c, product.left, product.right, tiles);
+    std::visit([&](const auto& tiles) { schedule_tensor_product(s, product.c, product.left, product.right, tiles); }, tiling);
     return s;
 }
 

@@ -8,8 +8,9 @@ namespace tw::schedules {
 std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) {
     static const std::string number_text = "([0-9]{1,6})", by = "x" + number_text;
     static const std::regex form("gemm_(bf16|f16|i8|e4m3)_(?:" + number_text + "x)?" + number_text + by + by +
-                                 "(_ta)?(_tb)?(_bias)?(_gelu)?(_f32)?(_pad)?(?:_tile" + number_text + by + by + "w" +
-                                 number_text + by + "s" + number_text + "(?:p" + number_text + ")?(r)?)?");
+                                 "(_ta)?(_tb)?(_bias)?(_gelu)?(_f32)?(_pad)?(?:_tile" + number_text + by + by +
+                                 "(?:w" + number_text + by + "|g([1-4]))s" + number_text + "(?:p" + number_text +
+                                 ")?(r)?(t)?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     static const std::map<std::string, std::pair<Type, Type>> types = {
@@ -28,16 +29,28 @@ std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) 
                              .apply_gelu = match[9].matched};
     if (!is_float(shape.result) && (shape.add_bias || shape.apply_gelu)) return {};
     shape.pad_rows = match[11].matched || wants_padded_rows(shape);
-    if (!match[12].matched) return NamedTensorProduct{shape, tensor_tiles(shape)};
-    return NamedTensorProduct{shape,
-                              {.block_m = number(12),
-                               .block_n = number(13),
-                               .block_k = number(14),
-                               .warp_m = number(15),
-                               .warp_n = number(16),
-                               .stages = static_cast<int>(number(17)),
-                               .split_k = match[18].matched ? number(18) : 1,
-                               .stage_result = match[19].matched}};
+    if (!match[12].matched) return NamedTensorProduct{shape, {}};
+    int stages = static_cast<int>(number(18));
+    int64_t split_k = match[19].matched ? number(19) : 1;
+    bool stage_result = match[20].matched, swap = match[21].matched;
+    if (match[17].matched)
+        return NamedTensorProduct{shape, WarpgroupTiles{.block_m = number(12),
+                                                        .block_n = number(13),
+                                                        .block_k = number(14),
+                                                        .warpgroups = static_cast<int>(number(17)),
+                                                        .stages = stages,
+                                                        .split_k = split_k,
+                                                        .stage_result = stage_result,
+                                                        .swap = swap}};
+    if (swap) return {};
+    return NamedTensorProduct{shape, TensorTiles{.block_m = number(12),
+                                                 .block_n = number(13),
+                                                 .block_k = number(14),
+                                                 .warp_m = number(15),
+                                                 .warp_n = number(16),
+                                                 .stages = stages,
+                                                 .split_k = split_k,
+                                                 .stage_result = stage_result}};
 }
 
 }  // namespace tw::schedules

@@ -9,13 +9,14 @@ namespace tw::schedules {
 
 struct NamedTensorProduct {
     TensorProductShape shape;
-    TensorTiles tiles;
+    std::optional<ProductTiling> tiling;  ///< if the name tells it
 };
 
 /// Reads "gemm_TYPE_MxNxK" or "gemm_TYPE_BATCHxMxNxK", then any of _ta, _tb (operands stored transposed), _bias, _gelu,
 /// _f32 (the result's type; else that of the operands, bf16 for e4m3, i32 for i8, which has no bias or gelu then), _pad
 /// (rows padded, even if they are even or few) and _tile128x128x32w64x64s4 (block, warp, stages; then
-/// "p2" for two parts of k, "r" for results that leave through shared memory) where tensor_tiles is not to choose.
+/// "p2" for two parts of k, "r" for results that leave through shared memory) or _tile128x192x64g2s4 (two warpgroups; behind
+/// those "t" for instructions whose rows run along n) where best_tiling is not to choose.
 /// Nothing if it is no such name.
 std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name);
 

@@ -38,6 +38,7 @@ struct Product {
         int registers = 0;
         bool transposed_a = false, transposed_b = true;
         bool load_both = true;
+        bool staged_result = false;
     };
 
     static Tensor product(const Tensor& a, const Tensor& b, const Options& o) {
@@ -65,6 +66,7 @@ struct Product {
             s.bind(bj, grid.x);
         }
         s.bind(wi, warpgroup);
+        if (o.staged_result) s.stage(c, Memory::Shared, bj);
         Stage as = s.stage(c, a, Memory::Shared, ko), bs = s.stage(c, b, Memory::Shared, ko);
         s.mma(c, wgmma, {.m = mi, .n = nj, .k = ki});
         s.pipeline(ko, {.stages = o.stages, .in_flight = o.in_flight});
@@ -87,6 +89,7 @@ TEST_P(Roles, ProductsOfManyShapes) {
         o.registers = chance() ? 232 : 0;
         o.transposed_a = chance();
         o.transposed_b = chance();
+        o.staged_result = chance();
         Product p(o, device_target());
         SCOPED_TRACE(p.s.trace_as_cpp());
         EXPECT_EQ(replay(p.s.save(), {p.c}, device_target()).to_string(), p.s.to_string());

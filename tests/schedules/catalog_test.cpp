@@ -56,11 +56,19 @@ TEST(Catalog, NamesOfProductsOnMatrixUnits) {
     EXPECT_TRUE(shape.transpose_a && shape.transpose_b && shape.add_bias && shape.apply_gelu && shape.pad_rows);
     EXPECT_EQ(shape.operand, bf16);
     EXPECT_EQ(shape.result, f32);
-    const TensorTiles& tiles = named->tiles;
+    const auto& tiles = std::get<TensorTiles>(named->tiling.value());
     EXPECT_EQ((std::array{tiles.block_m, tiles.block_n, tiles.block_k, tiles.warp_m, tiles.warp_n, tiles.split_k}),
               (std::array<int64_t, 6>{32, 16, 64, 16, 8, 2}));
     EXPECT_EQ(tiles.stages, 5);
     EXPECT_TRUE(tiles.stage_result);
+    auto swapped = parse_tensor_product("gemm_bf16_16x8192x8192_tb_tile16x64x128g1s8p2t");
+    const auto& warpgroup_tiles = std::get<WarpgroupTiles>(swapped.value().tiling.value());
+    EXPECT_EQ((std::array{warpgroup_tiles.block_m, warpgroup_tiles.block_n, warpgroup_tiles.block_k, warpgroup_tiles.split_k}),
+              (std::array<int64_t, 4>{16, 64, 128, 2}));
+    EXPECT_EQ((std::array{warpgroup_tiles.warpgroups, warpgroup_tiles.stages}), (std::array{1, 8}));
+    EXPECT_TRUE(warpgroup_tiles.swap && !warpgroup_tiles.stage_result);
+    EXPECT_FALSE(parse_tensor_product("gemm_bf16_16x8192x8192_tb_tile16x16x16w16x8s3t"));
+    EXPECT_FALSE(parse_tensor_product("gemm_bf16_16x8192x8192_tb")->tiling);
     EXPECT_TRUE(parse_tensor_product("gemm_bf16_4095x4097x4093_tb")->shape.pad_rows);
     EXPECT_FALSE(parse_tensor_product("gemm_bf16_1000x1000x1000_tb")->shape.pad_rows);
     EXPECT_FALSE(parse_tensor_product("gemm_bf16_5x4097x4093_tb")->shape.pad_rows);

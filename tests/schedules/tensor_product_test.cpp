@@ -8,11 +8,8 @@
 namespace tw::schedules {
 namespace {
 
-Schedule scheduled(const TensorProductShape& shape, const TensorTiles& tiles, const Target& target) {
-    TensorProduct p = declare_tensor_product(shape);
-    Schedule s({p.c}, target);
-    schedule_tensor_product(s, p.c, p.a, p.b, tiles);
-    return s;
+Schedule scheduled(const TensorProductShape& shape, const ProductTiling& tiling, const Target& target) {
+    return tensor_product_schedule(declare_tensor_product(shape), tiling, target);
 }
 
 TEST(TensorProduct, EveryShapeHasTilesThatFit) {
@@ -30,6 +27,12 @@ TEST(TensorProduct, EveryShapeHasTilesThatFit) {
         EXPECT_EQ(program.kernels().size(), tiles.split_k > 1 ? 2u : 1u);
         EXPECT_LE(program.kernels()[0].shared_bytes, most_shared);
         EXPECT_LE(program.kernels()[0].threads, 256);
+        Program best = build(scheduled(shape, best_tiling(shape, target("sm_90a")), target("sm_90a")));
+        EXPECT_LE(best.kernels()[0].shared_bytes, most_shared);
+        bool by_warpgroups = best.cuda().find("tw::wgmma_m64") != std::string::npos;
+        bool thin = std::min(shape.m, shape.n) < 8;
+        EXPECT_EQ(by_warpgroups, takes_warpgroups(shape, target("sm_90a")) && !thin);
+        EXPECT_FALSE(takes_warpgroups(shape, target("sm_80")));
     }
 }
 
@@ -42,6 +45,40 @@ TEST(TensorProduct, LongSumsOfFewResultsAreSplit) {
 
 class TensorProducts : public OnEachDevice {};
 TW_ON_EACH_DEVICE(TensorProducts);
+
+// Tiles of all forms, of shapes that none of them divides.
+TEST_P(TensorProducts, ByWarpgroups) {
+    std::mt19937 random(5);
+    auto between = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+    auto chance = [&] { return between(0, 1) == 1; };
+    for (int round = 0; round < 12; ++round) {
+        TensorProductShape shape{.m = 8 * between(1, 30), .n = 8 * between(1, 30), .k = 8 * between(1, 40)};
+        shape.transpose_a = chance(), shape.transpose_b = chance();
+        shape.add_bias = chance();
+        shape.batch = chance() ? 2 : 0;
+        shape.result = chance() ? bf16 : f32;
+        if (round % 4 == 3) {
+            shape.operand = round % 8 == 3 ? e4m3 : i8;
+            if (shape.operand == i8) shape.result = i32, shape.add_bias = false;
+            shape.transpose_a = false, shape.transpose_b = true;
+            shape.k *= 2;
+        }
+        WarpgroupTiles tiles{.block_m = 64, .block_n = 16 * between(1, 5), .warpgroups = static_cast<int>(between(1, 2))};
+        tiles.swap = chance() && !shape.transpose_a && shape.transpose_b;
+        tiles.block_m *= tiles.warpgroups;
+        if (tiles.swap) std::swap(tiles.block_m, tiles.block_n);
+        tiles.stages = static_cast<int>(between(2, 4));
+        tiles.split_k = between(1, 3);
+        tiles.stage_result = tiles.split_k == 1 && chance();
+        tiles.row_group = between(1, 4);
+        Schedule s = scheduled(shape, tiles, device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        Bindings bindings = random_bindings(s.outputs(), 3);
+        uint64_t seed = round;
+        for (auto& [name, array] : bindings.inputs) fill_integers(array, -4, 4, ++seed);
+        expect_declared(s, bindings);
+    }
+}
 
 TEST_P(TensorProducts, OfFp8AndAllAtOnce) {
     for (Type type : {e4m3, e5m2, bf16}) {
