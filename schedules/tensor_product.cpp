@@ -58,10 +58,7 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
 }
 
 ProductTiling best_tiling(const TensorProductShape& shape, const Target& target) {
-    // Below, all is memory's: blocks of a warp each keep more requests on their way.
-    constexpr int64_t fewest_rows = 8;
-    bool thin = std::min(shape.m, shape.n) < fewest_rows;
-    if (!thin && takes_warpgroups(shape, target)) return warpgroup_tiles(shape);
+    if (takes_warpgroups(shape, target)) return warpgroup_tiles(shape);
     return tensor_tiles(shape);
 }
 

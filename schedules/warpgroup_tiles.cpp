@@ -1,4 +1,7 @@
+// Tiles of warpgroups, rated by what they reached on an H200: see docs/performance.md.
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 #include "schedules/tensor_product.h"
 
@@ -6,45 +9,88 @@ namespace tw::schedules {
 namespace {
 
 constexpr int64_t multiprocessors = 132;
+constexpr int64_t shared_bytes = 232448 - 4096;  // of a block, but for barriers and gaps
+constexpr int64_t line_bytes = 128;
+constexpr int most_stages = 12;
 
 int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Tiles, and how much of a multiprocessor's rate of multiplications they reach; block_k in bytes.
-struct RatedTiles {
-    WarpgroupTiles tiles;
-    double share;
-};
-const RatedTiles rated_tiles[] = {
-    {{.block_m = 128, .block_n = 256, .block_k = 128, .warpgroups = 2, .stages = 3}, 0.90},
-    {{.block_m = 128, .block_n = 192, .block_k = 128, .warpgroups = 2, .stages = 4}, 0.90},
-    {{.block_m = 256, .block_n = 128, .block_k = 128, .warpgroups = 2, .stages = 3}, 0.85},
-    {{.block_m = 128, .block_n = 128, .block_k = 128, .warpgroups = 2, .stages = 5}, 0.70},
-    {{.block_m = 64, .block_n = 256, .block_k = 128, .warpgroups = 1, .stages = 4}, 0.80},
-    {{.block_m = 64, .block_n = 128, .block_k = 128, .warpgroups = 1, .stages = 7}, 0.72},
-    {{.block_m = 128, .block_n = 64, .block_k = 128, .warpgroups = 2, .stages = 7}, 0.60},
-    {{.block_m = 64, .block_n = 64, .block_k = 256, .warpgroups = 1, .stages = 5}, 0.50},
-    {{.block_m = 64, .block_n = 64, .block_k = 256, .warpgroups = 1, .stages = 5, .swap = true}, 0.50},
-    {{.block_m = 32, .block_n = 64, .block_k = 256, .warpgroups = 1, .stages = 7, .swap = true}, 0.35},
-    {{.block_m = 16, .block_n = 64, .block_k = 256, .warpgroups = 1, .stages = 8, .swap = true}, 0.20},
-    {{.block_m = 8, .block_n = 64, .block_k = 256, .warpgroups = 1, .stages = 8, .swap = true}, 0.10},
-};
+/// The share of a multiprocessor's rate that warpgroups of 64 rows reach, on so many columns: one, or two side by side.
+double share_of(int warpgroups, int64_t columns) {
+    struct Point {
+        int64_t columns;
+        double one, two;
+    };
+    static constexpr Point measured[] = {{8, 0.10, 0.15},   {16, 0.20, 0.25},  {32, 0.35, 0.40},  {64, 0.50, 0.56},
+                                         {128, 0.72, 0.74}, {192, 0.78, 0.89}, {256, 0.80, 0.90}};
+    double share = measured[0].one;
+    for (size_t p = 1; p < std::size(measured); ++p) {
+        const Point &left = measured[p - 1], &right = measured[p];
+        if (columns < left.columns) break;
+        double part = std::min(1.0, double(columns - left.columns) / double(right.columns - left.columns));
+        share = warpgroups == 1 ? std::lerp(left.one, right.one, part) : std::lerp(left.two, right.two, part);
+    }
+    return share;
+}
 
-/// Clock cycles. A multiprocessor multiplies 2048 pairs of 16 bits a cycle, starts a tile in some 1500 and stores a
-/// result of 16 bits in a tenth of one; it reads 48 bytes a cycle, all of them together 2000. A second kernel reads
-/// parts at 1700 bytes a cycle.
-double predicted_cycles(const RatedTiles& rated, const TensorProductShape& shape, int64_t split) {
-    const WarpgroupTiles& t = rated.tiles;
+int64_t stage_bytes(const WarpgroupTiles& t, const TensorProductShape& shape) {
+    return (t.block_m + t.block_n) * t.block_k * bytes_of(shape.operand);
+}
+
+/// As many stages as fit beside the result; lines of k twice as long where tiles are small.
+WarpgroupTiles completed(WarpgroupTiles t, const TensorProductShape& shape) {
+    t.block_k = line_bytes / bytes_of(shape.operand) * (t.block_m + t.block_n <= 128 ? 2 : 1);
+    int64_t padded_row = t.block_n * bytes_of(shape.result) + 16;
+    int64_t result = t.stage_result ? t.block_m * padded_row : 0;
+    t.stages = static_cast<int>(std::clamp<int64_t>((shared_bytes - result) / stage_bytes(t, shape), 2, most_stages));
+    return t;
+}
+
+std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
+    std::vector<WarpgroupTiles> found;
+    auto add = [&](WarpgroupTiles t) {
+        // Sums of 4 bytes fill sectors of memory from registers too, and would not fit beside the operands.
+        t.stage_result = t.stage_result && bytes_of(shape.result) <= 2;
+        found.push_back(completed(t, shape));
+    };
+    for (int64_t n : {64, 96, 128, 144, 160, 176, 192, 208, 256}) add({.block_m = 128, .block_n = n, .warpgroups = 2});
+    for (int64_t n : {64, 128, 192, 256}) add({.block_m = 64, .block_n = n, .warpgroups = 1});
+    add({.block_m = 128, .block_n = 256, .warpgroups = 2, .stage_result = false});
+    add({.block_m = 256, .block_n = 128, .warpgroups = 2, .stage_result = false});
+    add({.block_m = 192, .block_n = 96, .warpgroups = 3});
+    for (int64_t n : {8, 16, 32})
+        if (shape.n <= n) add({.block_m = 64, .block_n = n, .warpgroups = 1, .stage_result = false});
+    for (int64_t parts = 1; parts <= 3; ++parts) {
+        int64_t rows = divided(divided(shape.m, parts), 8) * 8;
+        if (rows > 192) continue;
+        bool thin = rows <= 32;
+        add({.block_m = rows, .block_n = 64, .warpgroups = 1, .stage_result = !thin, .swap = true});
+        add({.block_m = rows, .block_n = 128, .warpgroups = 2, .stage_result = !thin, .swap = true});
+    }
+    return found;
+}
+
+/// Clock cycles. A multiprocessor multiplies 2048 pairs of 16 bits a cycle, starts a tile in some 1500 and stores a byte
+/// of a result in a twentieth of one, in a sixth where pairs of 2 bytes leave registers; it reads 48 bytes a cycle, all of
+/// them together 2000. A second kernel reads parts at 1700 bytes a cycle.
+double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape, int64_t split) {
     int64_t k = divided(shape.k, split), batch = std::max<int64_t>(shape.batch, 1);
     int64_t blocks = divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * batch * split;
     auto area = static_cast<double>(t.block_m * t.block_n);
+    double share = share_of(t.warpgroups, t.swap ? t.block_m : t.block_n);
+    if (t.stages <= 3) share -= 0.11;  // too few to run ahead
+    if (t.block_m == 256) share = share_of(t.warpgroups, 256);
+    if (t.warpgroups == 3) share = 0.84;
     double bytes = static_cast<double>((t.block_m + t.block_n) * k * bytes_of(shape.operand));
-    double multiply = area * static_cast<double>(k) * bytes_of(shape.operand) / 2 / (2048 * rated.share);
-    double store = area * (split > 1 ? 4 : bytes_of(shape.result)) / 20;
+    double multiply = area * static_cast<double>(k) * bytes_of(shape.operand) / 2 / (2048 * share);
+    int result_bytes = split > 1 ? 4 : bytes_of(shape.result);
+    double store = area * result_bytes / (t.stage_result || result_bytes == 4 ? 20 : 6);
     double tile = std::max(multiply, bytes / 48) + 1500 + store;
     double once = static_cast<double>((shape.m + shape.n) * shape.k * batch * bytes_of(shape.operand)) / 2000;
-    double cycles = std::max(static_cast<double>(divided(blocks, multiprocessors)) * tile, once);
+    double busy = static_cast<double>(divided(blocks, multiprocessors)) * tile;
+    double cycles = std::max(busy, once) + busy / 20;
     if (split == 1) return cycles;
-    return cycles + 4000 + static_cast<double>(shape.m * shape.n * split * 8) / 1700;
+    return cycles + 4000 + static_cast<double>(shape.m * shape.n * batch * split * 8) / 1700;
 }
 
 }  // namespace
@@ -52,18 +98,16 @@ double predicted_cycles(const RatedTiles& rated, const TensorProductShape& shape
 WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape) {
     WarpgroupTiles best;
     double least = 0;
-    for (const RatedTiles& rated : rated_tiles)
+    for (const WarpgroupTiles& tiles : candidates(shape))
         for (int64_t split : {1, 2, 3, 4, 6, 8}) {
             if (split > 1 && shape.k / split < 512) continue;
-            double cycles = predicted_cycles(rated, shape, split);
+            double cycles = predicted_cycles(tiles, shape, split);
             if (least != 0 && cycles >= least) continue;
             least = cycles;
-            best = rated.tiles;
+            best = tiles;
             best.split_k = split;
+            best.stage_result = tiles.stage_result && split == 1;
         }
-    // Sums of 4 bytes fill sectors of memory from registers too, and would not fit beside the operands.
-    best.stage_result = best.split_k == 1 && bytes_of(shape.result) <= 2;
-    best.block_k /= bytes_of(shape.operand);
     return best;
 }
 

@@ -30,8 +30,7 @@ TEST(TensorProduct, EveryShapeHasTilesThatFit) {
         Program best = build(scheduled(shape, best_tiling(shape, target("sm_90a")), target("sm_90a")));
         EXPECT_LE(best.kernels()[0].shared_bytes, most_shared);
         bool by_warpgroups = best.cuda().find("tw::wgmma_m64") != std::string::npos;
-        bool thin = std::min(shape.m, shape.n) < 8;
-        EXPECT_EQ(by_warpgroups, takes_warpgroups(shape, target("sm_90a")) && !thin);
+        EXPECT_EQ(by_warpgroups, takes_warpgroups(shape, target("sm_90a")));
         EXPECT_FALSE(takes_warpgroups(shape, target("sm_80")));
     }
 }
