@@ -68,13 +68,18 @@ int64_t constant_extent(const For& loop, const CiteStep& cite) {
     return *extent;
 }
 
+/// The blocks of a cluster are neighbours; else the first bound is the slowest.
+bool is_slower(const For* a, const For* b) {
+    bool a_inside = a->level == Level::Cluster, b_inside = b->level == Level::Cluster;
+    return a_inside != b_inside ? b_inside : a->bind_step < b->bind_step;
+}
+
 std::vector<const For*> grid_loops(const LeafPath& path, int dimension) {
     Level level = dimension == 0 ? Level::GridX : dimension == 1 ? Level::GridY : Level::GridZ;
     std::vector<const For*> loops;
     for (const For* loop : path.loops)
-        if (loop->level == level) loops.push_back(loop);
-    std::stable_sort(loops.begin(), loops.end(),
-                     [](const For* a, const For* b) { return a->bind_step < b->bind_step; });
+        if (loop->level == level || (dimension == 0 && loop->level == Level::Cluster)) loops.push_back(loop);
+    std::stable_sort(loops.begin(), loops.end(), is_slower);
     return loops;
 }
 
@@ -103,7 +108,7 @@ std::vector<const For*> grid_loops(const std::vector<LeafPath>& paths, int dimen
                                      [&](const For* other) { return other->variable.same(loop->variable); });
             if (!known) grid.push_back(loop);
         }
-    std::stable_sort(grid.begin(), grid.end(), [](const For* a, const For* b) { return a->bind_step < b->bind_step; });
+    std::stable_sort(grid.begin(), grid.end(), is_slower);
     for (const LeafPath& path : paths) check_stores(path, grid, cite);
     return grid;
 }

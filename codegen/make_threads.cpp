@@ -43,6 +43,7 @@ public:
         result.shared = placement_.shared();
         result.grid = kernel_.grid;
         result.threads = kernel_.threads;
+        result.cluster = kernel_.cluster;
         result.helpers = all_threads(kernel_) - kernel_.threads;
         result.thread = kernel_.thread;
         result.block = kernel_.block;
@@ -85,14 +86,27 @@ private:
             append(stmts, work(kernel_.body, true));
             return block_of(stmts);
         }
-        stmts.push_back(make_thread(ThreadBarrier{}));
+        append(stmts, all_meet());
         int first = kernel_.threads;
         for (size_t r = 1; r < kernel_.roles.size(); ++r) {
             append(stmts, helper(static_cast<int>(r), first));
             first += threads_of(kernel_.roles[r]);
         }
         append(stmts, computing());
+        if (meets_peers()) append(stmts, all_meet());  // none leaves while another may still signal it
         return block_of(stmts);
+    }
+
+    /// Blocks of a cluster write to each other's shared memory.
+    bool meets_peers() const {
+        bool found = false;
+        visit_ops(kernel_.body, [&](const TileOp& op) { found = found || op.call.primitive == "barrier_arrive_at"; });
+        return found;
+    }
+
+    ThreadStmt all_meet() const {
+        if (!meets_peers()) return make_thread(ThreadBarrier{});
+        return block_of({make_thread(ThreadCall{"cluster_arrive", {}, {}}), make_thread(ThreadCall{"cluster_wait", {}, {}})});
     }
 
     /// By one thread, before all else.

@@ -53,6 +53,7 @@ public:
         kernel_.thread_digits = thread_digits(paths, target_, cite_);
         if (std::any_of(paths.begin(), paths.end(), shares_fragments)) add_lanes(paths);
         make_grid();
+        find_cluster(paths);
         make_threads(paths);
         kernel_.roles = nest_.roles;
         check_roles();
@@ -97,7 +98,7 @@ private:
     /// A loop around all: the digits of the grid are those of the iteration that has its turn.
     void make_persistent() {
         Expr tiles = kernel_.grid[0], block = kernel_.block[0];
-        int blocks = nest_.persistent_blocks;
+        int blocks = std::max(nest_.persistent_blocks / kernel_.cluster, 1) * kernel_.cluster;
         kernel_.grid[0] = simplify(min(tiles, integer(blocks)));
         kernel_.block[0] = index_variable("block_x", 0, std::min<int64_t>(bounds_of(tiles).max.value_or(blocks), blocks) - 1);
         auto most = bounds_of(tiles).max;
@@ -106,6 +107,15 @@ private:
         kernel_.persistent = {index_variable("round", 0, last_round), index_variable("tile", 0, last_tile), blocks};
         Expr rounds = simplify((tiles - kernel_.block[0] + (blocks - 1)) / blocks);
         kernel_.body = make_tile(TileLoop{kernel_.persistent->round, rounds, false, false, kernel_.body});
+    }
+
+    void find_cluster(const std::vector<LeafPath>& paths) {
+        for (const LeafPath& path : paths)
+            for (const For* loop : path.loops) {
+                if (loop->level != Level::Cluster) continue;
+                kernel_.cluster = static_cast<int>(require_constant(loop->extent));
+                kernel_.cluster_rank = loop->variable;
+            }
     }
 
     /// Of matrix instructions: a lane is row * 4 + column of the pairs that it holds.

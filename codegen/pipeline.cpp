@@ -275,6 +275,7 @@ private:
     struct Ring {
         Buffer full, empty;  ///< a barrier for each stage; `empty`: if another role fills
         bool by_warpgroup = false;  ///< readers are done as warpgroups, not as threads
+        int blocks = 1;             ///< of the cluster, whose readers must all be done: boxes come to each of them
     };
     struct Boxes {
         std::vector<TileOp> copies;  ///< as they are in the loop
@@ -310,7 +311,8 @@ private:
         ring.full = make_barriers("_full", 1);
         if (role == 0) return ring;
         ring.by_warpgroup = read_as_matrices(boxes_[role].copies, readers);
-        ring.empty = make_barriers("_empty", ring.by_warpgroup ? kernel_.threads / 128 : kernel_.threads);
+        for (const TileOp& copy : boxes_[role].copies) ring.blocks = std::max(ring.blocks, copy.shared_by);
+        ring.empty = make_barriers("_empty", (ring.by_warpgroup ? kernel_.threads / 128 : kernel_.threads) * ring.blocks);
         return ring;
     }
 
@@ -374,9 +376,22 @@ private:
             if (!boxes.ring.empty) continue;
             if (!boxes.ring.by_warpgroup) block.stmts.push_back(fence());
             Expr was = iteration.same(loop_.variable) ? all_of({}) : simplify(iteration >= 0);
-            Expr one = boxes.ring.by_warpgroup ? kernel_.thread % 128 == 0 : all_of({});
-            block.stmts.push_back(make_tile(call_op(barrier_call("barrier_arrive", boxes.ring.empty, ring_stage(iteration), {}),
-                                                    simplify(all_of({was, one})))));
+            Expr own = kernel_.thread % 128;
+            if (boxes.ring.by_warpgroup && boxes.ring.blocks > 1) {
+                ThreadCall arrive = barrier_call("barrier_arrive_at", boxes.ring.empty, ring_stage(iteration), {own});
+                block.stmts.push_back(make_tile(call_op(std::move(arrive), simplify(all_of({was, own < boxes.ring.blocks})))));
+                continue;
+            }
+            Expr one = boxes.ring.by_warpgroup ? own == 0 : all_of({});
+            if (boxes.ring.blocks == 1) {
+                ThreadCall arrive = barrier_call("barrier_arrive", boxes.ring.empty, ring_stage(iteration), {});
+                block.stmts.push_back(make_tile(call_op(std::move(arrive), simplify(all_of({was, one})))));
+                continue;
+            }
+            Expr rank = index_variable("rank", 0, boxes.ring.blocks - 1);
+            TileOp arrive = call_op(barrier_call("barrier_arrive_at", boxes.ring.empty, ring_stage(iteration), {rank}), was);
+            arrive.loops = {{rank, integer(boxes.ring.blocks)}};
+            block.stmts.push_back(make_tile(std::move(arrive)));
         }
     }
 

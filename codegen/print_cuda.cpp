@@ -65,6 +65,7 @@ public:
         result.line_steps = head.steps();
         result.line_steps.insert(result.line_steps.end(), steps_.begin(), steps_.end());
         result.grid = kernel_.grid;
+        result.cluster = kernel_.cluster;
         result.threads = kernel_.threads + kernel_.helpers;
         result.shared_bytes = bytes_of_shared(kernel_.shared);
         result.starts_early = kernel_.starts_early;
@@ -82,7 +83,9 @@ private:
         Writer out;
         std::vector<std::string> list = parameters();
         // One block a multiprocessor is all that is promised: otherwise ptxas spills small kernels to fit more of them.
-        std::string head = fmt::format("extern \"C\" __global__ void __launch_bounds__({}, 1)", kernel_.threads + kernel_.helpers);
+        std::string cluster = kernel_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", kernel_.cluster) : "";
+        std::string head = fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}, 1)", cluster,
+                                       kernel_.threads + kernel_.helpers);
         std::string signature = fmt::format("{}({})", name, fmt::join(list, ", "));
         if (head.size() + signature.size() <= kLongestLine) {
             out.open(head + " " + signature);

@@ -158,6 +158,7 @@ struct ThreadKernel {
     std::vector<bool> written;           ///< an argument each: stored to in this kernel
     std::vector<std::pair<Buffer, Buffer>> aliases;  ///< one array: (output, input that it overwrites)
     std::array<Expr, 3> grid;            ///< blocks in x, y, z, over sizes
+    int cluster = 1;                     ///< blocks, neighbours in x, that run together
     int threads = 1;
     int helpers = 0;                     ///< threads behind those, of roles that have their own
     Expr thread;                         ///< Variable: threadIdx.x, 0 <= thread < threads where statements use it
@@ -177,6 +178,7 @@ struct KernelText {
     std::string cuda;                  ///< self-contained source
     std::vector<int> line_steps;       ///< a line of `cuda` each: the schedule step it comes from, -1 if none
     std::array<Expr, 3> grid;
+    int cluster = 1;                   ///< blocks, neighbours in x, that run together
     int threads = 1;
     int64_t shared_bytes = 0;          ///< dynamic shared memory of a block
     std::vector<Buffer> arguments;

@@ -88,6 +88,7 @@ struct TileOp {
     Expr active;                       ///< over the thread, digits and loops: who runs it
     Across across;                     ///< of a Combine, until combine_across has spelled it out
     Via via;                           ///< of a Copy
+    int shared_by = 1;                 ///< of a TmaCopy: blocks of the cluster that all get it, each loading a part
     const Atom* atom = nullptr;        ///< of an Update: the matrix instruction that use_atoms puts in its place
     std::optional<FragmentLanes> lanes;  ///< of a Fragment
     ThreadCall call;                   ///< of a Call
@@ -157,6 +158,8 @@ struct TileKernel {
     std::vector<ThreadDigit> thread_digits;
     Expr fragment_row, fragment_column;  ///< digits of the lane, if there are matrix instructions: lane / 4, lane % 4
     Expr fragment_warp;                  ///< of the warpgroup, if they are a warpgroup's
+    int cluster = 1;                     ///< blocks, neighbours in x, that run together
+    Expr cluster_rank;                   ///< digit of the grid, if there are several
     std::optional<Persistence> persistent;
     std::vector<RoleSpec> roles;         ///< none, or first the one that computes, on `threads` threads
     std::vector<TensorMapUse> maps;

@@ -32,6 +32,15 @@ public:
     };
     const std::vector<Side>& sides() const { return sides_; }
     const Buffer& tensor() const { return tensor_; }
+    /// The side of which so many blocks can load a part each: whole groups of eight rows. Nothing if there is none.
+    const Side* side_in_parts(int blocks) const {
+        for (const Side& side : sides_)
+            if (&side != &fast() && side.extent % (8 * blocks) == 0) return &side;
+        return nullptr;
+    }
+    bool mentions(const Expr& variable) const {
+        return std::any_of(sides_.begin(), sides_.end(), [&](const Side& s) { return contains(s.first, variable); });
+    }
     /// The tile's own innermost dimension.
     const Side& fast() const { return sides_.back(); }
 
@@ -187,6 +196,9 @@ private:
         }
         TileOp copy = op;
         copy.kind = TileOp::Kind::TmaCopy;
+        Box box(op);
+        bool same_for_all = result_.cluster > 1 && op.role > 0 && !box.mentions(result_.cluster_rank);
+        if (same_for_all && box.side_in_parts(result_.cluster)) copy.shared_by = result_.cluster;
         add_map(copy);
         return copy;
     }
@@ -258,6 +270,11 @@ private:
         use.swizzle = layout.swizzle;
         for (size_t d = box.sides().size(); d-- > 0;) use.box.push_back(box.sides()[d].extent);
         use.box[0] = layout.digits.back().extent;
+        if (op.shared_by > 1) {
+            size_t side = static_cast<size_t>(box.side_in_parts(op.shared_by) - box.sides().data());
+            use.box[box.sides().size() - 1 - side] /= op.shared_by;
+            result_.notes.push_back(fmt::format("{}: each of {} blocks loads a part and multicasts it", op.name, op.shared_by));
+        }
         result_.maps.push_back(use);
         result_.notes.push_back(fmt::format("{}: by the tensor memory accelerator, boxes of {} elements", op.name,
                                             fmt::join(use.box, " x ")));
@@ -296,20 +313,26 @@ TmaRequest tma_request(const TileKernel& kernel, const TileOp& copy, const Buffe
         for (const Expr& index : copy.stores[0].indices) indices.push_back(simplify(substitute(index, values)));
         return indices;
     };
+    const Box::Side* in_parts = copy.shared_by > 1 ? box.side_in_parts(copy.shared_by) : nullptr;
+    Expr part = in_parts ? kernel.cluster_rank * (in_parts->extent / copy.shared_by) : Expr();
     TmaRequest result;
     for (int64_t start = 0; start < fast.extent; start += line) {
         Substitution values{{fast.variable, integer(start)}};
         for (const Box::Side& side : box.sides())
-            if (side.variable.defined() && !side.variable.same(fast.variable)) values.emplace_back(side.variable, integer(0));
-        ThreadCall call{fmt::format("tma_load_{}d", box.sides().size()), {}, {}, "tma_load"};
+            if (side.variable.defined() && !side.variable.same(fast.variable))
+                values.emplace_back(side.variable, &side == in_parts ? part : integer(0));
+        std::string function = in_parts ? "tma_load_multicast" : "tma_load";
+        ThreadCall call{fmt::format("{}_{}d", function, box.sides().size()), {}, {}, function};
         call.arguments.push_back({CallArgument::Effect::Address, {}, {versions, in_version(values)}});
         call.arguments.push_back({CallArgument::Effect::Map, {}, {use->map, {}}});
         for (size_t d = box.sides().size(); d-- > 0;) {
             Expr first = box.sides()[d].first;
             if (d + 1 == box.sides().size()) first = first + start;
+            if (&box.sides()[d] == in_parts) first = first + part;
             call.arguments.push_back({CallArgument::Effect::Value, simplify(first), {}});
         }
         call.arguments.push_back({CallArgument::Effect::Read, {}, {barriers, {stage}}});
+        if (in_parts) call.arguments.push_back({CallArgument::Effect::Value, integer((int64_t{1} << copy.shared_by) - 1), {}});
         result.calls.push_back(std::move(call));
     }
     TileOp& mark = result.mark;

@@ -123,6 +123,7 @@ private:
     void check_grid(int stage) const {
         const StageRecord& record = state_.stages[stage];
         bool inside = false;
+        int clusters = 0;
         for (int id : record.order) {
             if (!is_grid(loop(id).level)) {
                 inside = true;
@@ -136,6 +137,11 @@ private:
             user_check(!inside, where_,
                        "loop '{}' is bound to {} but stands inside a loop that is not; order the grid loops outermost",
                        loop(id).name, to_string(loop(id).level));
+            if (loop(id).level == Level::Cluster) {
+                user_check(clusters == 0, where_, "two loops of '{}' are bound to cluster; fuse them", name(stage));
+                ++clusters;
+                continue;
+            }
             user_check(!record.persistent_blocks || loop(id).level == Level::GridX, where_,
                        "'{}' is persistent: its blocks take iterations of grid.x in turn, but loop '{}' is bound to {}; name it "
                        "in persistent as well",

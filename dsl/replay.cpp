@@ -208,7 +208,7 @@ private:
 
     Level level(const std::string& text) const {
         for (Level l : {Level::Serial, Level::Unroll, Level::Vector, Level::GridX, Level::GridY, Level::GridZ,
-                        Level::Thread, Level::Warpgroup, Level::Warp, Level::Lane})
+                        Level::Cluster, Level::Thread, Level::Warpgroup, Level::Warp, Level::Lane})
             if (to_string(l) == text) return l;
         user_error(where_, "\"{}\" is no level", text);
     }

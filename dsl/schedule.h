@@ -89,7 +89,7 @@ struct GridLevels {
     Level x = Level::GridX, y = Level::GridY, z = Level::GridZ;
 };
 inline constexpr GridLevels grid;
-inline constexpr Level thread = Level::Thread, warpgroup = Level::Warpgroup, warp = Level::Warp, lane = Level::Lane, vector = Level::Vector,
+inline constexpr Level cluster = Level::Cluster, thread = Level::Thread, warpgroup = Level::Warpgroup, warp = Level::Warp, lane = Level::Lane, vector = Level::Vector,
                        unrolled = Level::Unroll, serial = Level::Serial;
 
 /// One recorded step.
@@ -161,7 +161,9 @@ public:
     void cut(Loop loop, const std::vector<Expr>& positions, TW_HERE);
     /// Cuts where conditions begin and cease to hold in all of an iteration: the segment between needs no masks.
     void cut(Loop loop, const WherePartial& conditions, TW_HERE);
-    /// Runs the loop on a level. Thread loops of a block form a mixed radix, first bound slowest.
+    /// Runs the loop on a level. Thread loops of a block form a mixed radix, first bound slowest. A loop of 2 to 8
+    /// iterations on `cluster`, from sm_90 on: these blocks run together, and boxes that a role loads for all of them alike
+    /// are loaded once, in parts, and multicast.
     void bind(Loop loop, Level level, TW_HERE);
     void unroll(Loop loop, TW_HERE) { bind(loop, Level::Unroll, where); }
 

@@ -12,6 +12,7 @@
 namespace tw {
 namespace {
 
+constexpr int64_t most_cluster_blocks = 8;  // that every GPU can place
 constexpr int most_stages = 16;
 
 std::string level_text(Level level) {
@@ -217,6 +218,13 @@ void check_level(const Edit& edit, const LoopRecord& loop, Level level) {
     user_check(!(is_grid(level) || level == Level::Vector) || !loop.reduces, edit.where,
                "{}: '{}' runs along a reduction: its terms can be shared among threads, not {}", asked, loop.name,
                is_grid(level) ? "among blocks; partial(...) makes a kernel of each part" : "as a vector; unroll it");
+    if (level == Level::Cluster) {
+        user_check(arch_number(edit.state.target) >= 90, edit.where, "{}: needs sm_90, the target is {}", asked,
+                   edit.state.target.arch);
+        user_check(extent && *extent >= 1 && *extent <= most_cluster_blocks, edit.where,
+                   "{}: a cluster has 2 to {} blocks, the loop has {} iterations; split it", asked, most_cluster_blocks,
+                   to_string(loop.extent));
+    }
     user_check(is_grid(level) || level == Level::Serial || extent, edit.where,
                "{}: the extent {} is not constant; split it and bind the inner loop", asked, to_string(loop.extent));
     if (level == Level::Vector)

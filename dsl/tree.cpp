@@ -40,6 +40,7 @@ std::string to_string(Level level) {
         case Level::GridX: return "grid.x";
         case Level::GridY: return "grid.y";
         case Level::GridZ: return "grid.z";
+        case Level::Cluster: return "cluster";
         case Level::Thread: return "thread";
         case Level::Warpgroup: return "warpgroup";
         case Level::Warp: return "warp";

@@ -33,8 +33,11 @@ struct Via {
 };
 
 /// What a loop runs on.
-enum class Level { Serial, Unroll, Vector, GridX, GridY, GridZ, Thread, Warpgroup, Warp, Lane };
-inline bool is_grid(Level level) { return level == Level::GridX || level == Level::GridY || level == Level::GridZ; }
+enum class Level { Serial, Unroll, Vector, GridX, GridY, GridZ, Cluster, Thread, Warpgroup, Warp, Lane };
+/// Runs on blocks; those of a cluster are neighbours in grid.x that run together.
+inline bool is_grid(Level level) {
+    return level == Level::GridX || level == Level::GridY || level == Level::GridZ || level == Level::Cluster;
+}
 /// Runs on the threads of a block.
 inline bool is_thread(Level level) {
     return level == Level::Thread || level == Level::Warpgroup || level == Level::Warp || level == Level::Lane;

@@ -105,6 +105,7 @@ LaunchShape BoundArguments::shape_of(const codegen::KernelText& kernel) const {
     return {.grid = {blocks(0), blocks(1), blocks(2)},
             .block = {kernel.threads, 1, 1},
             .dynamic_shared_bytes = kernel.shared_bytes,
+            .cluster = kernel.cluster,
             .starts_early = kernel.starts_early && many};
 }
 

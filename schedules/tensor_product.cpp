@@ -166,15 +166,17 @@ void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, cons
     Loop rows = tiles.swap ? tj : ti, nj = tiles.swap ? ti : tj;
     auto [wi, mi] = s.split(rows, (tiles.swap ? tiles.block_n : tiles.block_m) / tiles.warpgroups);
     auto [ko, ki] = s.split(s.reduce(product), tiles.block_k, Tail::Mask);
-    auto [group, row] = s.split(bi, group_of(s.extent(bi), tiles.row_group));
+    auto [clusters, rank] = s.split(bi, tiles.cluster, Tail::Mask);
+    auto [group, row] = s.split(clusters, group_of(s.extent(clusters), tiles.row_group));
     blocks.insert(blocks.end(), {group, bj, row});
     std::vector<Loop> order = blocks;
-    order.insert(order.end(), {wi, ko, mi, nj, ki});
+    order.insert(order.end(), {rank, wi, ko, mi, nj, ki});
     s.order(order);
     s.persistent(blocks);
+    s.bind(rank, cluster);
     s.bind(wi, warpgroup);
     Stage left = s.stage(product, a, Memory::Shared, ko), right = s.stage(product, b, Memory::Shared, ko);
-    if (tiles.stage_result) s.stage(product, Memory::Shared, row);
+    if (tiles.stage_result) s.stage(product, Memory::Shared, rank);
     s.mma(product, wgmma, {.m = mi, .n = nj, .k = ki});
     s.pipeline(ko, {.stages = tiles.stages, .in_flight = 1});
     s.roles({{"load", warps(1), registers(registers_of_loads), {left, right}},

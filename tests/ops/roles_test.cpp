@@ -34,6 +34,7 @@ struct Product {
         int64_t m = 256, n = 192, k = 256;
         int64_t block_n = 64, block_k = 64;
         int warpgroups = 1, stages = 3, in_flight = 0;
+        int cluster = 1;            ///< blocks, one under another
         int persistent_blocks = 0;  ///< 0: each block has one tile
         int registers = 0;
         bool transposed_a = false, transposed_b = true;
@@ -58,15 +59,17 @@ struct Product {
         auto [wi, mi] = s.split(it, 64);
         auto [k, ki] = s.split(s.reduce(c), o.block_k, Tail::Mask);
         ko = k;
-        s.order({bi, bj, wi, ko, mi, nj, ki});
+        auto [bo, rank] = s.split(bi, o.cluster, Tail::Mask);
+        s.order({bo, bj, rank, wi, ko, mi, nj, ki});
         if (o.persistent_blocks) {
-            s.persistent({bi, bj}, {.blocks = o.persistent_blocks});
+            s.persistent({bo, bj}, {.blocks = o.persistent_blocks});
         } else {
-            s.bind(bi, grid.y);
+            s.bind(bo, grid.y);
             s.bind(bj, grid.x);
         }
+        s.bind(rank, cluster);
         s.bind(wi, warpgroup);
-        if (o.staged_result) s.stage(c, Memory::Shared, bj);
+        if (o.staged_result) s.stage(c, Memory::Shared, rank);
         Stage as = s.stage(c, a, Memory::Shared, ko), bs = s.stage(c, b, Memory::Shared, ko);
         s.mma(c, wgmma, {.m = mi, .n = nj, .k = ki});
         s.pipeline(ko, {.stages = o.stages, .in_flight = o.in_flight});
@@ -90,12 +93,40 @@ TEST_P(Roles, ProductsOfManyShapes) {
         o.transposed_a = chance();
         o.transposed_b = chance();
         o.staged_result = chance();
+        o.cluster = chance() ? 1 : between(2, 4);
         Product p(o, device_target());
         SCOPED_TRACE(p.s.trace_as_cpp());
         EXPECT_EQ(replay(p.s.save(), {p.c}, device_target()).to_string(), p.s.to_string());
         expect_declared(p.s, whole_numbers({p.c}, round));
         if (round % 3 == 0) expect_compiles(build(p.s));
     }
+}
+
+// Boxes that all blocks of a cluster want alike come from one of them each, whatever has readers.
+TEST_P(Roles, LoadForTheCluster) {
+    Product p({.m = 320, .k = 128, .cluster = 2}, device_target());
+    std::string cuda = build(p.s).cuda();
+    EXPECT_NE(cuda.find("tw::tma_load_multicast(&shared.b_shared"), std::string::npos) << cuda;
+    EXPECT_NE(cuda.find("tw::tma_load(&shared.a_shared"), std::string::npos);
+    constexpr int64_t Rows = 500, Terms = 70, Columns = 32;
+    Tensor x = input("x", f32, {Rows, Terms}), table = input("table", f32, {Terms, Columns});
+    Axis q = reduce_axis("q", Terms);
+    Tensor y = compute("y", {Rows, Columns}, [&](Expr i, Expr j) { return sum(x(i, q) * table(q, j), q); });
+    Schedule s({y}, device_target());
+    auto [i, j] = s.loops<2>(y);
+    auto [io, rest] = s.split(i, 256, Tail::Mask);
+    auto [rank, ii] = s.split(rest, 128);
+    auto [qo, qi] = s.split(s.reduce(y), 16, Tail::Mask);
+    s.order({io, rank, ii, qo, j, qi});
+    s.bind(io, grid.x);
+    s.bind(rank, cluster);
+    s.bind(ii, thread);
+    Stage copy = s.stage(y, table, Memory::Shared, qo);
+    s.pipeline(qo, {.stages = 3});
+    s.roles({{"load", warps(1), {}, {copy}}, {"sum", warpgroups(1), {}, {y}}});
+    EXPECT_NE(build(s).cuda().find("tw::tma_load_multicast("), std::string::npos) << build(s).cuda();
+    EXPECT_EQ(replay(s.save(), {y}, device_target()).to_string(), s.to_string());
+    expect_declared(s, whole_numbers({y}, 1));
 }
 
 // One operand by the other role, one by the role that computes.
@@ -176,6 +207,22 @@ TEST(RoleErrors, AreCaughtAtTheStep) {
     EXPECT_ERROR(p.s.pipeline(p.ko, {.stages = 3, .in_flight = 3}), "0 to 2 iterations can be in flight");
     roles({load, {"math", warpgroups(2), registers(168), {p.c}}});
     EXPECT_ERROR(build(p.s), "role 'math' has 256 threads, but the loops of its stages are bound to 128; give it 4 warps");
+}
+
+TEST(RoleErrors, OfClusters) {
+    Tensor x = input("x", f32, {64, 64}), y = compute("y", {64, 64}, [&](Expr i, Expr j) { return x(i, j) + 1.0; });
+    Schedule old({y}, target("sm_80"));
+    EXPECT_ERROR(old.bind(old.split(old.loops<2>(y)[0], 2)[1], cluster), "needs sm_90, the target is sm_80");
+    Schedule s({y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    EXPECT_ERROR(s.bind(i, cluster), "a cluster has 2 to 8 blocks, the loop has 64 iterations; split it");
+    auto [io, ii] = s.split(i, 2);
+    auto [jo, ji] = s.split(j, 4);
+    s.order({io, jo, ii, ji});
+    s.bind(io, grid.x);
+    s.bind(jo, grid.y);
+    s.bind(ii, cluster);
+    EXPECT_ERROR(s.bind(ji, cluster), "two loops of 'y' are bound to cluster; fuse them");
 }
 
 TEST(RoleErrors, NameTwoKernels) {
