@@ -1,9 +1,9 @@
 // Tutorial 9: a warpgroup's matrix unit, and copies that no thread carries.
 //
 // On sm_90a, four warps together multiply 64 x 16 by 16 x n elements in one instruction, wgmma, and it reads both
-// operands from shared memory. That memory is laid out as the instruction wants it: lines of 128 bytes, the pieces of 16
-// bytes in them exchanged (swizzled) so that eight rows never meet in a bank. The tensor memory accelerator (TMA) writes just
-// this layout: one thread asks for a box of a matrix, and a barrier counts the bytes that arrive.
+// operands from shared memory. That memory is laid out as the instruction wants it: lines of 128 bytes, the pieces of
+// 16 bytes in them exchanged (swizzled) so that eight rows never meet in a bank. The tensor memory accelerator (TMA)
+// writes just this layout: one thread asks for a box of a matrix, and a barrier counts the bytes that arrive.
 //
 // The schedule says neither. It says wgmma instead of mma_sync; layout, descriptors, boxes and barriers follow.
 #include "tutorials/lesson.h"
@@ -20,9 +20,8 @@ struct Operands {
 Operands product(int64_t m, int64_t n, int64_t k) {
     Operands o{input("a", bf16, {m, k}), input("b", bf16, {n, k}), {}};
     Axis r = reduce_axis("k", k);
-    o.c = compute("c", {m, n}, [&](Expr i, Expr j) {
-        return cast(bf16, sum(cast(f32, o.a(i, r)) * cast(f32, o.b(j, r)), r));
-    });
+    o.c = compute("c", {m, n},
+                  [&](Expr i, Expr j) { return cast(bf16, sum(cast(f32, o.a(i, r)) * cast(f32, o.b(j, r)), r)); });
     return o;
 }
 
@@ -81,16 +80,19 @@ int main(int argc, char** argv) {
     lesson.compare("warps", by_warps(o), "a warpgroup", group, flops);
 
     // The kernel holds no fragments of a and b: an instruction gets descriptors, the address and the layout of a tile.
-    lesson.say("Layouts are the instruction's. 64 elements of bf16 are a line of 128 bytes, so its widest swizzle fits:");
+    lesson.say(
+        "Layouts are the instruction's. 64 elements of bf16 are a line of 128 bytes, so its widest swizzle fits:");
     lesson.show_notes(group, {"laid out for wgmma"});
     lesson.say("What each instruction reads, and how many may still run when the next line is reached:");
     lesson.show_lines(group, {"tw::wgmma"});
 
     lesson.say("So far all threads copied, then all waited. A pipeline has copies run ahead, and here they are TMA's:");
     Schedule ahead = by_warpgroup(o, 3);
-    lesson.show_notes(ahead, {"a_shared: by the tensor memory accelerator", "b_shared: by the tensor memory accelerator"});
+    lesson.show_notes(ahead,
+                      {"a_shared: by the tensor memory accelerator", "b_shared: by the tensor memory accelerator"});
     lesson.compare("a warpgroup", group, "copies ahead", ahead, flops);
-    lesson.say("One thread asks; a barrier for each of the three stages expects the bytes; all wait for its phase to end:");
+    lesson.say(
+        "One thread asks; a barrier for each of the three stages expects the bytes; all wait for its phase to end:");
     lesson.show_lines(ahead, {"barrier_init", "barrier_expect", "tma_load", "barrier_wait"});
 
     // A box needs rows at multiples of 16 bytes, of the matrix as of the tile. Rows of 180 elements of bf16 have 360.

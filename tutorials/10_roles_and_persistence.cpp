@@ -1,7 +1,7 @@
 // Tutorial 10: a whole Hopper GEMM. Warps of their own load, others multiply, and blocks take tile after tile.
 //
-// In tutorial 9 the threads that multiply also stopped to ask for copies, and each block began and ended by waiting. Three
-// steps of the schedule change who does what, and when; none changes what is computed:
+// In tutorial 9 the threads that multiply also stopped to ask for copies, and each block began and ended by waiting.
+// Three steps of the schedule change who does what, and when; none changes what is computed:
 //
 //   roles       one warp asks for all copies, two warpgroups multiply. They meet at two barriers for each stage of the
 //               pipeline: full, when its bytes have landed, and empty, when it was read.
@@ -22,15 +22,14 @@ struct Operands {
 Operands product(int64_t m, int64_t n, int64_t k) {
     Operands o{input("a", bf16, {m, k}), input("b", bf16, {n, k}), {}};
     Axis r = reduce_axis("k", k);
-    o.c = compute("c", {m, n}, [&](Expr i, Expr j) {
-        return cast(bf16, sum(cast(f32, o.a(i, r)) * cast(f32, o.b(j, r)), r));
-    });
+    o.c = compute("c", {m, n},
+                  [&](Expr i, Expr j) { return cast(bf16, sum(cast(f32, o.a(i, r)) * cast(f32, o.b(j, r)), r)); });
     return o;
 }
 
 struct Tiles {
     int64_t n = 256;        ///< columns of a block's tile; its rows are 128, 64 for each warpgroup
-    int64_t row_group = 8;  ///< rows of tiles that blocks walk through together, column by column: they share them in L2
+    int64_t row_group = 8;  ///< rows of tiles that blocks walk through together: columns of b stay in L2
     int blocks = 0;         ///< 0: one for each multiprocessor
 };
 
@@ -95,8 +94,8 @@ int main(int argc, char** argv) {
     lesson.compare("one role", one_role(o, tiles), "roles", whole, flops);
 
     // Who am I? The block has 384 threads: the role that computes first, then a warpgroup for the one warp that copies.
-    // setmaxnreg moves registers from those that only ask for boxes to those that hold sums: 2 x 128 x 232 + 128 x 40 is
-    // what a multiprocessor has, at most.
+    // setmaxnreg moves registers from those that only ask for boxes to those that hold sums: 2 x 128 x 232 + 128 x 40
+    // are 64512 of a multiprocessor's 65536.
     lesson.say("The kernel falls apart in two, by the thread's number. Each side says how many registers it needs:");
     lesson.show_lines(whole, {"__launch_bounds__", " role ", "if (threadIdx", "_registers<"});
 
@@ -105,14 +104,15 @@ int main(int argc, char** argv) {
     lesson.say("Between them, two barriers for each stage:");
     lesson.show_lines(whole, {"barrier_"});
 
-    // One group of instructions may still run when the next iteration's start, so the stage that is given back is that of
-    // the iteration before: its instructions have ended.
+    // One group of instructions may still run when the next iteration's start, so the stage that is given back is that
+    // of the iteration before: its instructions have ended.
     lesson.say("In flight: the wait leaves one group of instructions running; all have ended behind the loop:");
     lesson.show_lines(whole, {"tw::wgmma_wait"});
 
-    // The grid's loops, row fastest, number the tiles; a block has every fifth, here. Stages and phases count on from tile
-    // to tile, which is how the next one's copies can start early: nothing is drained in between.
-    lesson.say("Blocks take tiles in turn. Those with neighbouring numbers work on the same column, on rows of a group:");
+    // The grid's loops, row fastest, number the tiles; a block has every fifth, here. Stages and phases count on from
+    // tile to tile, which is how the next one's copies can start early: nothing is drained in between.
+    lesson.say(
+        "Blocks take tiles in turn. Those with neighbouring numbers work on the same column, on rows of a group:");
     lesson.show_lines(whole, {"for (int round", "const int tile"});
 
     lesson.say("Promises are kept or refused. Registers beyond what there are:");
@@ -131,8 +131,8 @@ int main(int argc, char** argv) {
     lesson.say("Copies of the role that computes would overwrite what instructions in flight still read:");
     lesson.show_error([&] {
         Schedule s = hopper(o, tiles);
-        s.roles({{"load", warps(1), registers(40), {s.all_stages()[0]}},
-                 {"math", warpgroups(2), registers(232), {o.c}}});
+        s.roles(
+            {{"load", warps(1), registers(40), {s.all_stages()[0]}}, {"math", warpgroups(2), registers(232), {o.c}}});
         build(s);
     });
     return lesson.finish();

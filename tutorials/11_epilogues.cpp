@@ -19,11 +19,11 @@ struct Product {
 using Epilogue = std::function<std::vector<Expr>(const Expr& sum, const Expr& i, const Expr& j)>;
 
 /// Outputs over [m, n], made of sum_k a[i, k] * b[j, k] and its indices.
-Product product(const std::vector<std::string>& names, int64_t m, int64_t n, int64_t k, const Epilogue& epilogue) {
+Product product(const std::string& name, int64_t m, int64_t n, int64_t k, const Epilogue& epilogue) {
     Product p{input("a", bf16, {m, k}), input("b", bf16, {n, k}), {}};
     Axis r = reduce_axis("k", k);
-    p.outputs = compute_tuple(names, {m, n}, [&](Expr i, Expr j) {
-        return epilogue(sum(cast(f32, p.a(i, r)) * cast(f32, p.b(j, r)), r), i, j);
+    p.outputs = compute_tuple(name, {m, n}, [&](const std::vector<Expr>& at) {
+        return epilogue(sum(cast(f32, p.a(at[0], r)) * cast(f32, p.b(at[1], r)), r), at[0], at[1]);
     });
     return p;
 }
@@ -32,7 +32,7 @@ Product product(const std::vector<std::string>& names, int64_t m, int64_t n, int
 enum class Leaves { Directly, ThroughSharedMemory };
 
 /// Tutorial 10, for any of them: it names the product's operands and nothing else.
-Schedule hopper(const Product& p, Leaves leaves = Leaves::Directly) {
+Schedule hopper(const Product& p, int blocks, Leaves leaves = Leaves::Directly) {
     Schedule s(p.outputs, target("sm_90a"));
     const Tensor& c = p.outputs[0];
     auto [i, j] = s.loops<2>(c);
@@ -41,7 +41,7 @@ Schedule hopper(const Product& p, Leaves leaves = Leaves::Directly) {
     auto [wi, mi] = s.split(it, 64);
     auto [ko, ki] = s.split(s.reduce(c), 64, Tail::Mask);
     s.order({bi, bj, wi, ko, mi, nj, ki});
-    s.persistent({bi, bj}, {.blocks = 3});
+    s.persistent({bi, bj}, {.blocks = blocks});
     s.bind(wi, warpgroup);
     Stage as = s.stage(c, p.a, Memory::Shared, ko), bs = s.stage(c, p.b, Memory::Shared, ko);
     if (leaves == Leaves::ThroughSharedMemory) s.stage(c, Memory::Shared, bj);
@@ -51,41 +51,117 @@ Schedule hopper(const Product& p, Leaves leaves = Leaves::Directly) {
     return s;
 }
 
+/// y = GELU(a b' + bias) + residual.
+Product feed_forward(int64_t m, int64_t n, int64_t k) {
+    Tensor bias = input("bias", f32, {n}), residual = input("residual", bf16, {m, n});
+    return product("y", m, n, k, [&](const Expr& sum, const Expr& i, const Expr& j) {
+        return std::vector{cast(bf16, gelu(sum + bias(j)) + cast(f32, residual(i, j)))};
+    });
+}
+
+/// z[b, i, j] = sum_k (x[b, i, k] * g[k]) * y[b, k, j], kept within 50 and below the diagonal.
+struct Weighted {
+    Tensor x, g, y, xg, z;
+};
+
+Weighted weighted(int64_t batches, int64_t rows, int64_t columns, int64_t terms) {
+    Weighted w{input("x", bf16, {batches, rows, terms}),
+               input("g", bf16, {terms}),
+               input("y", bf16, {batches, terms, columns}),
+               {},
+               {}};
+    // The unit multiplies two elements, so x * g is a tensor; it says where the rounding to bf16 happens.
+    w.xg = compute("xg", {batches, rows, terms},
+                   [&](Expr b, Expr i, Expr k) { return cast(bf16, cast(f32, w.x(b, i, k)) * cast(f32, w.g(k))); });
+    Axis k = reduce_axis("k", terms);
+    w.z = compute("z", {batches, rows, columns}, [&](Expr b, Expr i, Expr j) {
+        Expr total = sum(cast(f32, w.xg(b, i, k)) * cast(f32, w.y(b, k, j)), k);
+        return select(j <= i, min(max(total, -50.0), 50.0), constant(f32, 0.0));
+    });
+    return w;
+}
+
+/// One kernel: y arrives by TMA, tiles of x * g are made by those who multiply them.
+Schedule fused(const Weighted& w, int blocks) {
+    Schedule s({w.z}, target("sm_90a"));
+    auto [b, i, j] = s.loops<3>(w.z);
+    auto [bi, mi] = s.split(i, 64, Tail::Mask);
+    auto [bj, nj] = s.split(j, 64, Tail::Mask);
+    auto [wi, rows] = s.split(mi, 64);
+    auto [ko, ki] = s.split(s.reduce(w.z), 64, Tail::Mask);
+    s.order({b, bi, bj, wi, ko, rows, nj, ki});
+    s.persistent({b, bi, bj}, {.blocks = blocks});
+    s.bind(wi, warpgroup);
+    s.at(w.xg, ko);
+    s.set_memory(w.xg, Memory::Shared);
+    Stage ys = s.stage(w.z, w.y, Memory::Shared, ko);
+    s.mma(w.z, wgmma, {.m = rows, .n = nj, .k = ki});
+    s.pipeline(ko, {.stages = 2});
+    s.roles({{"load", warps(1), {}, {ys}}, {"math", warpgroups(1), {}, {w.z}}});
+    return s;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     Lesson lesson(argc, argv, "11. Epilogues");
     const int64_t M = lesson.size(200, 4096), N = lesson.size(136, 4096), K = lesson.size(128, 4096);
+    const int blocks = static_cast<int>(lesson.size(3, 0));  // 0: one for each multiprocessor
     const double flops = 2.0 * M * N * K;
 
-    Tensor bias = input("bias", f32, {N}), residual = input("residual", bf16, {M, N}), scale = input("scale", f32, {M});
     lesson.say("Bias, GELU, residual. The extents divide by no tile; the edges are masked:");
-    Product block = product({"y"}, M, N, K, [&](const Expr& sum, const Expr& i, const Expr& j) {
-        return std::vector{cast(bf16, gelu(sum + bias(j)) + cast(f32, residual(i, j)))};
-    });
+    Product block = feed_forward(M, N, K);
     lesson.show(block.outputs[0]);
-    lesson.run(hopper(block), flops, "bias, GELU, residual");
+    lesson.run(hopper(block, blocks), flops, "bias, GELU, residual");
 
     // An output more: what a backward pass wants to keep. Both are made of the same sum in one pass.
+    Tensor scale = input("scale", f32, {M});
     lesson.say("Two outputs: the sum as it is, and rows scaled, as for numbers quantised row by row:");
-    Product both = product({"raw", "scaled"}, M, N, K, [&](const Expr& sum, const Expr& i, const Expr&) {
+    Product both = product("raw_and_scaled", M, N, K, [&](const Expr& sum, const Expr& i, const Expr&) {
         return std::vector{sum, cast(bf16, sum * scale(i))};
     });
-    for (const Tensor& output : both.outputs) lesson.show(output);
-    lesson.run(hopper(both), flops, "two outputs");
+    lesson.show(both.outputs[0]);
+    lesson.run(hopper(both, blocks), flops, "two outputs");
 
     // What attention does with scores, without being told that these are scores.
     lesson.say("Capped softly at 30, and masked above the diagonal:");
-    Product scores = product({"scores"}, M, N, K, [&](const Expr& sum, const Expr& i, const Expr& j) {
-        return std::vector{select(j <= i, 30.0 * tanh(sum / 30.0), constant(f32, -infinity))};
+    Product scores = product("scores", M, N, K, [&](const Expr& sum, const Expr& i, const Expr& j) {
+        return std::vector{select(j <= i, 30.0 * tanh(sum / 30.0), -infinity)};
     });
     lesson.show(scores.outputs[0]);
-    lesson.run(hopper(scores), flops, "capped and masked");
+    lesson.run(hopper(scores, blocks), flops, "capped and masked");
 
-    // Lanes hold pairs of neighbours, so stores of bf16 write 4 bytes at a time. From shared memory whole rows leave, 16
-    // bytes a thread. One line of the schedule says so; what is computed in between does not change.
+    // Lanes hold pairs of neighbours, so stores of bf16 write 4 bytes at a time. From shared memory whole rows leave,
+    // 16 bytes a thread. One line of the schedule says so; what is computed in between does not change.
     lesson.say("The result through shared memory: stage(y, Memory::Shared, loop):");
-    lesson.compare("directly", hopper(block), "through shared memory", hopper(block, Leaves::ThroughSharedMemory), flops);
-    lesson.show_lines(hopper(block, Leaves::ThroughSharedMemory), {"y_shared"});
+    Product even = feed_forward(M, lesson.size(128, 4096), K);
+    Schedule direct = hopper(even, blocks), staged = hopper(even, blocks, Leaves::ThroughSharedMemory);
+    lesson.compare("directly", direct, "through shared memory", staged, flops);
+    lesson.show_lines(staged, {"&shared.y"});
+
+    // Nothing so far needed the two factors to be matrices as they lie in memory. A factor that is computed is a stage,
+    // and at() says how much of it, and when: here the tile that one iteration multiplies. It never exists as a whole.
+    lesson.say("A computation of one's own, in batches, with a factor that is computed on the way:");
+    const int64_t rows = lesson.size(70, 4096), columns = lesson.size(88, 4096), terms = lesson.size(104, 4096);
+    Weighted own = weighted(2, rows, columns, terms);
+    lesson.show(own.z);
+    Schedule one_kernel = fused(own, blocks);
+    lesson.show(one_kernel);
+    lesson.run(one_kernel, 2.0 * 2 * rows * columns * terms, "one kernel");
+    lesson.say("Both factors are laid out for the instruction, whoever fills them:");
+    lesson.show_notes(one_kernel, {"xg: ", "y_shared: "});
+    lesson.say("Written as one formula, with x * g inside the sum, it is refused, and the message says what to do:");
+    lesson.show_error([&] {
+        Axis k = reduce_axis("k", 64);
+        Tensor x = input("x", bf16, {64, 64}), g = input("g", bf16, {64}), y = input("y", bf16, {64, 64});
+        Tensor z = compute("z", {64, 64}, [&](Expr i, Expr j) {
+            return sum(cast(f32, x(i, k)) * cast(f32, g(k)) * cast(f32, y(k, j)), k);
+        });
+        Schedule s({z}, target("sm_90a"));
+        auto [i, j] = s.loops<2>(z);
+        auto [ko, ki] = s.split(s.reduce(z), 16);
+        s.order({ko, i, j, ki});
+        s.mma(z, wgmma, {.m = i, .n = j, .k = ki});
+    });
     return lesson.finish();
 }

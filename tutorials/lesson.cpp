@@ -39,14 +39,14 @@ std::string resources_text(const Program& program) {
 }
 
 /// The inputs, and room for outputs of these sizes. Launches by tensor maps do not keep them: the caller does.
-Arguments arguments_on(Device& device, const Schedule& schedule, const Bindings& bindings,
+Arguments arguments_on(Device& device, const Tree& tree, const Bindings& bindings,
                        const std::vector<HostArray>& outputs) {
     Arguments arguments{.buffers = {}, .sizes = bindings.sizes, .scalars = bindings.scalars};
     auto add = [&](const std::string& name, const HostArray& array) {
         return arguments.buffers[name] = device.allocate(static_cast<int64_t>(array.bytes.size()), name);
     };
     for (const auto& [name, array] : bindings.inputs) add(name, array).copy_from_host(array.bytes.data());
-    for (size_t k = 0; k < outputs.size(); ++k) add(schedule.outputs()[k].name(), outputs[k]);
+    for (size_t k = 0; k < outputs.size(); ++k) add(tree.outputs[k]->name, outputs[k]);
     return arguments;
 }
 
@@ -74,7 +74,10 @@ int64_t Lesson::size(int64_t emulated, int64_t gpu) const {
 void Lesson::say(const std::string& text) const { fmt::print("\n{}\n\n", text); }
 
 void Lesson::show(const Tensor& tensor) const {
-    for (const auto& operation : operations_of({tensor})) fmt::print("    {}\n", to_string(*operation));
+    for (const auto& operation : operations_of({tensor})) {
+        std::istringstream lines(to_string(*operation));
+        for (std::string line; std::getline(lines, line);) fmt::print("    {}\n", line);
+    }
 }
 
 void Lesson::show(const Schedule& schedule) const { fmt::print("{}", schedule.to_string()); }
@@ -147,7 +150,7 @@ double Lesson::run(const Schedule& schedule, double flops, const std::string& na
         fmt::print("{}: {}\n", schedule.outputs()[k].name(), check.text);
         failed_ |= !check.ok;
     }
-    Arguments arguments = arguments_on(*device_, schedule, bindings, got);
+    Arguments arguments = arguments_on(*device_, program.tree(), bindings, got);
     executable.bind(arguments);
     bool gpu = device_->kind() == DeviceKind::Cuda;
     Timing timing = time_on(*device_,
