@@ -29,7 +29,7 @@ Operands product(int64_t m, int64_t n, int64_t k) {
 
 struct Tiles {
     int64_t n = 256;        ///< columns of a block's tile; its rows are 128, 64 for each warpgroup
-    int64_t row_group = 8;  ///< rows of tiles that blocks walk through together: columns of b stay in L2
+    int64_t row_group = 8;  ///< rows of tiles that blocks walk through together: what they share stays in L2
     int blocks = 0;         ///< 0: one for each multiprocessor
 };
 
