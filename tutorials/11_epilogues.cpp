@@ -59,6 +59,48 @@ Product feed_forward(int64_t m, int64_t n, int64_t k) {
     });
 }
 
+/// Rows of c = a b', each divided by the root of its mean square, times a weight.
+struct Normalised {
+    Tensor a, b, weight, c, squares, y;
+};
+
+Normalised normalised(int64_t m, int64_t n, int64_t k) {
+    Normalised p{input("a", bf16, {m, k}), input("b", bf16, {n, k}), input("weight", f32, {n}), {}, {}, {}};
+    Axis r = reduce_axis("k", k), t = reduce_axis("t", n);
+    p.c = compute("c", {m, n}, [&](Expr i, Expr j) { return sum(cast(f32, p.a(i, r)) * cast(f32, p.b(j, r)), r); });
+    p.squares = compute("squares", {m}, [&](Expr i) { return sum(p.c(i, t) * p.c(i, t), t); });
+    p.y = compute("y", {m, n}, [&](Expr i, Expr j) {
+        return cast(bf16, p.c(i, j) * rsqrt(p.squares(i) / static_cast<double>(n) + 1e-5) * p.weight(j));
+    });
+    return p;
+}
+
+/// One kernel: a block's rows of c stay in shared memory until each has been looked at twice, by one warp.
+Schedule normalised_at_once(const Normalised& p, int blocks) {
+    Schedule s({p.y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(p.y);
+    auto [bi, it] = s.split(i, 64, Tail::Mask);
+    auto [wi, row] = s.split(it, 16);
+    auto [jo, jl] = s.split(j, 32);
+    s.order({bi, wi, row, jo, jl});
+    s.persistent({bi}, {.blocks = blocks});
+    s.bind(wi, warp);
+    s.bind(jl, lane);
+    s.at(p.squares, row);
+    s.set_memory(p.squares, Memory::Registers);
+    s.bind(s.split(s.reduce(p.squares), 32)[1], lane);  // summed by the lanes together
+    s.at(p.c, bi);
+    s.set_memory(p.c, Memory::Shared);
+    auto [mi, nj] = s.loops<2>(p.c);
+    auto [ko, ki] = s.split(s.reduce(p.c), 64, Tail::Mask);
+    s.order({ko, mi, nj, ki});
+    Stage as = s.stage(p.c, p.a, Memory::Shared, ko), bs = s.stage(p.c, p.b, Memory::Shared, ko);
+    s.mma(p.c, wgmma, {.m = mi, .n = nj, .k = ki});
+    s.pipeline(ko, {.stages = 3, .in_flight = 1});
+    s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(1), {}, {p.y}}});
+    return s;
+}
+
 /// z[b, i, j] = sum_k (x[b, i, k] * g[k]) * y[b, k, j], kept within 50 and below the diagonal.
 struct Weighted {
     Tensor x, g, y, xg, z;
@@ -138,6 +180,16 @@ int main(int argc, char** argv) {
     Schedule direct = hopper(even, blocks), staged = hopper(even, blocks, Leaves::ThroughSharedMemory);
     lesson.compare("directly", direct, "through shared memory", staged, flops);
     lesson.show_lines(staged, {"&shared.y"});
+
+    // What needs more of the result than an element is a stage, placed like any other. at(c, bi) has the product's tile
+    // made for each block of rows; its loops are the instruction's, those of y the warps' and lanes', which need not
+    // agree.
+    lesson.say("An epilogue that looks at whole rows: root mean square normalisation, in the same kernel:");
+    Normalised rows_of = normalised(M, 128, K);
+    lesson.show(rows_of.y);
+    Schedule at_once = normalised_at_once(rows_of, blocks);
+    lesson.show(at_once);
+    lesson.run(at_once, 2.0 * M * 128 * K, "normalised");
 
     // Nothing so far needed the two factors to be matrices as they lie in memory. A factor that is computed is a stage,
     // and at() says how much of it, and when: here the tile that one iteration multiplies. It never exists as a whole.
