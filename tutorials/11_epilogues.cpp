@@ -191,8 +191,8 @@ int main(int argc, char** argv) {
     lesson.show(at_once);
     lesson.run(at_once, 2.0 * M * 128 * K, "normalised");
 
-    // Nothing so far needed the two factors to be matrices as they lie in memory. A factor that is computed is a stage,
-    // and at() says how much of it, and when: here the tile that one iteration multiplies. It never exists as a whole.
+    // So far both factors were matrices as they lie in memory. One that is computed is a stage, and at() says how much
+    // of it is made, and when: here the tile that one iteration multiplies. It never exists as a whole.
     lesson.say("A computation of one's own, in batches, with a factor that is computed on the way:");
     const int64_t rows = lesson.size(70, 4096), columns = lesson.size(88, 4096), terms = lesson.size(104, 4096);
     Weighted own = weighted(2, rows, columns, terms);
