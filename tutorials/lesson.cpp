@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
+#include <sstream>
 
 #include <CLI/CLI.hpp>
 
@@ -36,6 +38,18 @@ std::string resources_text(const Program& program) {
     return text;
 }
 
+/// The inputs, and room for outputs of these sizes. Launches by tensor maps do not keep them: the caller does.
+Arguments arguments_on(Device& device, const Tree& tree, const Bindings& bindings,
+                       const std::vector<HostArray>& outputs) {
+    Arguments arguments{.buffers = {}, .sizes = bindings.sizes, .scalars = bindings.scalars};
+    auto add = [&](const std::string& name, const HostArray& array) {
+        return arguments.buffers[name] = device.allocate(static_cast<int64_t>(array.bytes.size()), name);
+    };
+    for (const auto& [name, array] : bindings.inputs) add(name, array).copy_from_host(array.bytes.data());
+    for (size_t k = 0; k < outputs.size(); ++k) add(tree.outputs[k]->name, outputs[k]);
+    return arguments;
+}
+
 }  // namespace
 
 Lesson::Lesson(int argc, char** argv, const std::string& title) {
@@ -60,12 +74,43 @@ int64_t Lesson::size(int64_t emulated, int64_t gpu) const {
 void Lesson::say(const std::string& text) const { fmt::print("\n{}\n\n", text); }
 
 void Lesson::show(const Tensor& tensor) const {
-    for (const auto& operation : operations_of({tensor})) fmt::print("    {}\n", to_string(*operation));
+    for (const auto& operation : operations_of({tensor})) {
+        std::istringstream lines(to_string(*operation));
+        for (std::string line; std::getline(lines, line);) fmt::print("    {}\n", line);
+    }
 }
 
 void Lesson::show(const Schedule& schedule) const { fmt::print("{}", schedule.to_string()); }
 
 void Lesson::show_explanation(const Schedule& schedule) const { fmt::print("\n{}", build(schedule).explain()); }
+
+void Lesson::expect(bool holds, const std::string& text) {
+    fmt::print("    {}{}\n", text, holds ? "" : ": FAILED");
+    failed_ |= !holds;
+}
+
+void Lesson::show_notes(const Schedule& schedule, const std::vector<std::string>& words) {
+    show_lines_of(build(schedule).explain(), words);
+}
+
+void Lesson::show_lines(const Schedule& schedule, const std::vector<std::string>& words) {
+    Program program = build(schedule);
+    std::string text;
+    for (const auto& kernel : program.kernels()) text += body_of(kernel);
+    show_lines_of(text, words);
+}
+
+void Lesson::show_lines_of(const std::string& text, const std::vector<std::string>& words) {
+    auto has = [](const std::string& part, const std::string& word) { return part.find(word) != std::string::npos; };
+    std::istringstream lines(text);
+    std::set<std::string> shown;
+    for (std::string line; std::getline(lines, line);) {
+        bool wanted = std::any_of(words.begin(), words.end(), [&](const std::string& word) { return has(line, word); });
+        if (wanted && shown.insert(line).second) fmt::print("    {}\n", line.substr(line.find_first_not_of(' ')));
+    }
+    for (const std::string& word : words)
+        if (!has(text, word)) expect(false, fmt::format("a line with \"{}\"", word));
+}
 
 void Lesson::show_oracle(const Tensor& tensor) {
     Bindings bindings = random_bindings({tensor}, 1);
@@ -105,6 +150,8 @@ double Lesson::run(const Schedule& schedule, double flops, const std::string& na
         fmt::print("{}: {}\n", schedule.outputs()[k].name(), check.text);
         failed_ |= !check.ok;
     }
+    Arguments arguments = arguments_on(*device_, program.tree(), bindings, got);
+    executable.bind(arguments);
     bool gpu = device_->kind() == DeviceKind::Cuda;
     Timing timing = time_on(*device_,
                             [&](const Stream& stream) {

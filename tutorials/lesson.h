@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -25,6 +26,12 @@ public:
     void show_oracle(const Tensor& tensor);
     void show_error(const std::function<void()>& mistake);
     void show_explanation(const Schedule& schedule) const;
+    /// What holds of the schedule: a check of the lesson that fails where `holds` is false.
+    void expect(bool holds, const std::string& text);
+    /// The different lines of the explanation, or of the kernels, that contain one of the words. A word that none has
+    /// fails.
+    void show_notes(const Schedule& schedule, const std::vector<std::string>& words);
+    void show_lines(const Schedule& schedule, const std::vector<std::string>& words);
     /// Prints CUDA and resources, runs, checks against float64, prints time and rate; returns seconds.
     double run(const Schedule& schedule, double flops, const std::string& name = "kernel");
     /// Runs both; prints the gain of the second.
@@ -34,6 +41,8 @@ public:
     int finish() const;
 
 private:
+    void show_lines_of(const std::string& text, const std::vector<std::string>& words);
+
     std::shared_ptr<Device> device_;
     bool whole_text_ = false;
     bool failed_ = false;

@@ -1,0 +1,219 @@
+// Tutorial 11: epilogues are expressions, and so is whatever else one makes up.
+//
+// Libraries list what may stand behind a product: bias, GELU, a residual. Here that is part of the declaration, and the
+// schedule of tutorial 10 does not look at it: mma() asks that the reduction be a sum of products of two elements, and
+// whatever is done with the sum is computed where it lies, in the registers of the warpgroup. Nothing below is known to
+// any other file of Tilewright.
+#include "tutorials/lesson.h"
+
+using namespace tw;
+
+namespace {
+
+/// A product over rows of `a` and of `b`, and what is made of it.
+struct Product {
+    Tensor a, b;
+    std::vector<Tensor> outputs;
+};
+
+using Epilogue = std::function<std::vector<Expr>(const Expr& sum, const Expr& i, const Expr& j)>;
+
+/// Outputs over [m, n], made of sum_k a[i, k] * b[j, k] and its indices.
+Product product(const std::string& name, int64_t m, int64_t n, int64_t k, const Epilogue& epilogue) {
+    Product p{input("a", bf16, {m, k}), input("b", bf16, {n, k}), {}};
+    Axis r = reduce_axis("k", k);
+    p.outputs = compute_tuple(name, {m, n}, [&](const std::vector<Expr>& at) {
+        return epilogue(sum(cast(f32, p.a(at[0], r)) * cast(f32, p.b(at[1], r)), r), at[0], at[1]);
+    });
+    return p;
+}
+
+/// Where the result leaves the registers.
+enum class Leaves { Directly, ThroughSharedMemory };
+
+/// Tutorial 10, for any of them: it names the product's operands and nothing else.
+Schedule hopper(const Product& p, int blocks, Leaves leaves = Leaves::Directly) {
+    Schedule s(p.outputs, target("sm_90a"));
+    const Tensor& c = p.outputs[0];
+    auto [i, j] = s.loops<2>(c);
+    auto [bi, it] = s.split(i, 128, Tail::Mask);
+    auto [bj, nj] = s.split(j, 64, Tail::Mask);
+    auto [wi, mi] = s.split(it, 64);
+    auto [ko, ki] = s.split(s.reduce(c), 64, Tail::Mask);
+    s.order({bi, bj, wi, ko, mi, nj, ki});
+    s.persistent({bi, bj}, {.blocks = blocks});
+    s.bind(wi, warpgroup);
+    Stage as = s.stage(c, p.a, Memory::Shared, ko), bs = s.stage(c, p.b, Memory::Shared, ko);
+    if (leaves == Leaves::ThroughSharedMemory) s.stage(c, Memory::Shared, bj);
+    s.mma(c, wgmma, {.m = mi, .n = nj, .k = ki});
+    s.pipeline(ko, {.stages = 3, .in_flight = 1});
+    s.roles({{"load", warps(1), registers(40), {as, bs}}, {"math", warpgroups(2), registers(232), {c}}});
+    return s;
+}
+
+/// y = GELU(a b' + bias) + residual.
+Product feed_forward(int64_t m, int64_t n, int64_t k) {
+    Tensor bias = input("bias", f32, {n}), residual = input("residual", bf16, {m, n});
+    return product("y", m, n, k, [&](const Expr& sum, const Expr& i, const Expr& j) {
+        return std::vector{cast(bf16, gelu(sum + bias(j)) + cast(f32, residual(i, j)))};
+    });
+}
+
+/// Rows of c = a b', each divided by the root of its mean square, times a weight.
+struct Normalised {
+    Tensor a, b, weight, c, squares, y;
+};
+
+Normalised normalised(int64_t m, int64_t n, int64_t k) {
+    Normalised p{input("a", bf16, {m, k}), input("b", bf16, {n, k}), input("weight", f32, {n}), {}, {}, {}};
+    Axis r = reduce_axis("k", k), t = reduce_axis("t", n);
+    p.c = compute("c", {m, n}, [&](Expr i, Expr j) { return sum(cast(f32, p.a(i, r)) * cast(f32, p.b(j, r)), r); });
+    p.squares = compute("squares", {m}, [&](Expr i) { return sum(p.c(i, t) * p.c(i, t), t); });
+    p.y = compute("y", {m, n}, [&](Expr i, Expr j) {
+        return cast(bf16, p.c(i, j) * rsqrt(p.squares(i) / static_cast<double>(n) + 1e-5) * p.weight(j));
+    });
+    return p;
+}
+
+/// One kernel: a block's rows of c stay in shared memory until each has been looked at twice, by one warp.
+Schedule normalised_at_once(const Normalised& p, int blocks) {
+    Schedule s({p.y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(p.y);
+    auto [bi, it] = s.split(i, 64, Tail::Mask);
+    auto [wi, row] = s.split(it, 16);
+    auto [jo, jl] = s.split(j, 32);
+    s.order({bi, wi, row, jo, jl});
+    s.persistent({bi}, {.blocks = blocks});
+    s.bind(wi, warp);
+    s.bind(jl, lane);
+    s.at(p.squares, row);
+    s.set_memory(p.squares, Memory::Registers);
+    s.bind(s.split(s.reduce(p.squares), 32)[1], lane);  // summed by the lanes together
+    s.at(p.c, bi);
+    s.set_memory(p.c, Memory::Shared);
+    auto [mi, nj] = s.loops<2>(p.c);
+    auto [ko, ki] = s.split(s.reduce(p.c), 64, Tail::Mask);
+    s.order({ko, mi, nj, ki});
+    Stage as = s.stage(p.c, p.a, Memory::Shared, ko), bs = s.stage(p.c, p.b, Memory::Shared, ko);
+    s.mma(p.c, wgmma, {.m = mi, .n = nj, .k = ki});
+    s.pipeline(ko, {.stages = 3, .in_flight = 1});
+    s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(1), {}, {p.y}}});
+    return s;
+}
+
+/// z[b, i, j] = sum_k (x[b, i, k] * g[k]) * y[b, k, j], kept within 50 and below the diagonal.
+struct Weighted {
+    Tensor x, g, y, xg, z;
+};
+
+Weighted weighted(int64_t batches, int64_t rows, int64_t columns, int64_t terms) {
+    Weighted w{input("x", bf16, {batches, rows, terms}),
+               input("g", bf16, {terms}),
+               input("y", bf16, {batches, terms, columns}),
+               {},
+               {}};
+    // The unit multiplies two elements, so x * g is a tensor; it says where the rounding to bf16 happens.
+    w.xg = compute("xg", {batches, rows, terms},
+                   [&](Expr b, Expr i, Expr k) { return cast(bf16, cast(f32, w.x(b, i, k)) * cast(f32, w.g(k))); });
+    Axis k = reduce_axis("k", terms);
+    w.z = compute("z", {batches, rows, columns}, [&](Expr b, Expr i, Expr j) {
+        Expr total = sum(cast(f32, w.xg(b, i, k)) * cast(f32, w.y(b, k, j)), k);
+        return select(j <= i, min(max(total, -50.0), 50.0), constant(f32, 0.0));
+    });
+    return w;
+}
+
+/// One kernel: y arrives by TMA, tiles of x * g are made by those who multiply them.
+Schedule fused(const Weighted& w, int blocks) {
+    Schedule s({w.z}, target("sm_90a"));
+    auto [b, i, j] = s.loops<3>(w.z);
+    auto [bi, mi] = s.split(i, 64, Tail::Mask);
+    auto [bj, nj] = s.split(j, 64, Tail::Mask);
+    auto [wi, rows] = s.split(mi, 64);
+    auto [ko, ki] = s.split(s.reduce(w.z), 64, Tail::Mask);
+    s.order({b, bi, bj, wi, ko, rows, nj, ki});
+    s.persistent({b, bi, bj}, {.blocks = blocks});
+    s.bind(wi, warpgroup);
+    s.at(w.xg, ko);
+    s.set_memory(w.xg, Memory::Shared);
+    Stage ys = s.stage(w.z, w.y, Memory::Shared, ko);
+    s.mma(w.z, wgmma, {.m = rows, .n = nj, .k = ki});
+    s.pipeline(ko, {.stages = 2});
+    s.roles({{"load", warps(1), {}, {ys}}, {"math", warpgroups(1), {}, {w.z}}});
+    return s;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Lesson lesson(argc, argv, "11. Epilogues");
+    const int64_t M = lesson.size(200, 4096), N = lesson.size(136, 4096), K = lesson.size(128, 4096);
+    const int blocks = static_cast<int>(lesson.size(3, 0));  // 0: one for each multiprocessor
+    const double flops = 2.0 * M * N * K;
+
+    lesson.say("Bias, GELU, residual. The extents divide by no tile; the edges are masked:");
+    Product block = feed_forward(M, N, K);
+    lesson.show(block.outputs[0]);
+    lesson.run(hopper(block, blocks), flops, "bias, GELU, residual");
+
+    // An output more: what a backward pass wants to keep. Both are made of the same sum in one pass.
+    Tensor scale = input("scale", f32, {M});
+    lesson.say("Two outputs: the sum as it is, and rows scaled, as for numbers quantised row by row:");
+    Product both = product("raw_and_scaled", M, N, K, [&](const Expr& sum, const Expr& i, const Expr&) {
+        return std::vector{sum, cast(bf16, sum * scale(i))};
+    });
+    lesson.show(both.outputs[0]);
+    lesson.run(hopper(both, blocks), flops, "two outputs");
+
+    // What attention does with scores, without being told that these are scores.
+    lesson.say("Capped softly at 30, and masked above the diagonal:");
+    Product scores = product("scores", M, N, K, [&](const Expr& sum, const Expr& i, const Expr& j) {
+        return std::vector{select(j <= i, 30.0 * tanh(sum / 30.0), -infinity)};
+    });
+    lesson.show(scores.outputs[0]);
+    lesson.run(hopper(scores, blocks), flops, "capped and masked");
+
+    // Lanes hold pairs of neighbours, so stores of bf16 write 4 bytes at a time. From shared memory whole rows leave,
+    // 16 bytes a thread. One line of the schedule says so; what is computed in between does not change.
+    lesson.say("The result through shared memory: stage(y, Memory::Shared, loop):");
+    Product even = feed_forward(M, lesson.size(128, 4096), K);
+    Schedule direct = hopper(even, blocks), staged = hopper(even, blocks, Leaves::ThroughSharedMemory);
+    lesson.compare("directly", direct, "through shared memory", staged, flops);
+    lesson.show_lines(staged, {"&shared.y"});
+
+    // What needs more of the result than an element is a stage, placed like any other. at(c, bi) has the product's tile
+    // made for each block of rows; its loops are the instruction's, those of y the warps' and lanes', which need not
+    // agree.
+    lesson.say("An epilogue that looks at whole rows: root mean square normalisation, in the same kernel:");
+    Normalised rows_of = normalised(M, 128, K);
+    lesson.show(rows_of.y);
+    Schedule at_once = normalised_at_once(rows_of, blocks);
+    lesson.show(at_once);
+    lesson.run(at_once, 2.0 * M * 128 * K, "normalised");
+
+    // So far both factors were matrices as they lie in memory. One that is computed is a stage, and at() says how much
+    // of it is made, and when: here the tile that one iteration multiplies. It never exists as a whole.
+    lesson.say("A computation of one's own, in batches, with a factor that is computed on the way:");
+    const int64_t rows = lesson.size(70, 4096), columns = lesson.size(88, 4096), terms = lesson.size(104, 4096);
+    Weighted own = weighted(2, rows, columns, terms);
+    lesson.show(own.z);
+    Schedule one_kernel = fused(own, blocks);
+    lesson.show(one_kernel);
+    lesson.run(one_kernel, 2.0 * 2 * rows * columns * terms, "one kernel");
+    lesson.say("Both factors are laid out for the instruction, whoever fills them:");
+    lesson.show_notes(one_kernel, {"xg: ", "y_shared: "});
+    lesson.say("Written as one formula, with x * g inside the sum, it is refused, and the message says what to do:");
+    lesson.show_error([&] {
+        Axis k = reduce_axis("k", 64);
+        Tensor x = input("x", bf16, {64, 64}), g = input("g", bf16, {64}), y = input("y", bf16, {64, 64});
+        Tensor z = compute("z", {64, 64}, [&](Expr i, Expr j) {
+            return sum(cast(f32, x(i, k)) * cast(f32, g(k)) * cast(f32, y(k, j)), k);
+        });
+        Schedule s({z}, target("sm_90a"));
+        auto [i, j] = s.loops<2>(z);
+        auto [ko, ki] = s.split(s.reduce(z), 16);
+        s.order({ko, i, j, ki});
+        s.mma(z, wgmma, {.m = i, .n = j, .k = ki});
+    });
+    return lesson.finish();
+}
