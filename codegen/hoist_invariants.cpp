@@ -81,7 +81,8 @@ public:
     ThreadStmt block(const ThreadStmt& body, const ThreadLoop* loop, const ThreadRole* role = nullptr) {
         scopes_.push_back({loop != nullptr, {}, {}, {}});
         if (loop) scopes_.back().variables.push_back(loop->variable);
-        if (role && role->thread.defined()) scopes_.back().variables.push_back(role->thread);
+        for (const Expr& variable : role ? std::vector{role->thread, role->turn} : std::vector<Expr>{})
+            if (variable.defined()) scopes_.back().variables.push_back(variable);
         for (const ThreadStmt& stmt : statements(body)) {
             ThreadStmt changed = statement(stmt);
             scopes_.back().stmts.push_back(changed);

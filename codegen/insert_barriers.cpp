@@ -210,10 +210,12 @@ ThreadKernel insert_barriers(const ThreadKernel& kernel) {
         const ThreadRole* role = stmt.as<ThreadRole>();
         if (!role) return {};
         has_roles = true;
-        if (role->thread.defined()) return with_children(stmt, {without_marks(role->body)});  // one thread works
+        if (role->first > 0) return with_children(stmt, {without_marks(role->body)});  // one thread works
         ThreadKernel own = kernel;
+        own.threads = role->threads / role->turns;
+        if (role->thread.defined()) own.thread = role->thread;
         own.body = block_of({make_thread(ThreadBlock{lets}), role->body});
-        return with_children(stmt, {without_lets(with_barriers(own, {1, role->threads}).body, lets)});
+        return with_children(stmt, {without_lets(with_barriers(own, {1, own.threads, role->turn}).body, lets)});
     });
     return has_roles ? result : with_barriers(kernel, {});
 }

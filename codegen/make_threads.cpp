@@ -32,7 +32,10 @@ void append(std::vector<ThreadStmt>& list, const ThreadStmt& stmt) {
 class ThreadMaker {
 public:
     ThreadMaker(const TileKernel& kernel, std::vector<std::string>& notes)
-        : kernel_(kernel), placement_(kernel), notes_(notes) {}
+        : kernel_(kernel), placement_(kernel), notes_(notes), block_thread_(kernel.thread) {
+        int turns = turns_of(kernel);
+        if (turns > 1) block_thread_ = index_variable("block_thread", 0, kernel.threads * turns - 1);
+    }
 
     ThreadKernel run() {
         ThreadKernel result;
@@ -42,10 +45,10 @@ public:
         result.scalars = kernel_.scalars;
         result.shared = placement_.shared();
         result.grid = kernel_.grid;
-        result.threads = kernel_.threads;
+        result.threads = kernel_.threads * turns_of(kernel_);
         result.cluster = kernel_.cluster;
-        result.helpers = all_threads(kernel_) - kernel_.threads;
-        result.thread = kernel_.thread;
+        result.helpers = all_threads(kernel_) - result.threads;
+        result.thread = block_thread_;
         result.block = kernel_.block;
         result.written = written();
         result.body = body();
@@ -87,7 +90,7 @@ private:
             return block_of(stmts);
         }
         append(stmts, all_meet());
-        int first = kernel_.threads;
+        int first = kernel_.threads * turns_of(kernel_);
         for (size_t r = 1; r < kernel_.roles.size(); ++r) {
             append(stmts, helper(static_cast<int>(r), first));
             first += threads_of(kernel_.roles[r]);
@@ -120,7 +123,7 @@ private:
         }
         if (stmts.empty()) return {};
         stmts.push_back(make_thread(ThreadCall{"fence_barrier_init", {}, {}}));
-        return make_thread(ThreadIf{simplify(kernel_.thread == 0), block_of(stmts)});
+        return make_thread(ThreadIf{simplify(block_thread_ == 0), block_of(stmts)});
     }
 
     static CallArgument value(int64_t number) {
@@ -140,7 +143,9 @@ private:
     ThreadStmt computing() {
         const RoleSpec& spec = kernel_.roles[0];
         std::vector<ThreadStmt> stmts{registers(spec), work(of_role(kernel_.body, 0), true)};
-        return make_thread(ThreadRole{spec.name, {}, 0, kernel_.threads, block_of(stmts)}, spec.step);
+        ThreadRole role{spec.name, {}, 0, kernel_.threads * spec.turns, block_of(stmts)};
+        if (spec.turns > 1) role.thread = kernel_.thread, role.turn = kernel_.turn, role.turns = spec.turns;
+        return make_thread(std::move(role), spec.step);
     }
 
     ThreadStmt registers(const RoleSpec& spec) const {
@@ -170,6 +175,7 @@ private:
     /// The values of bound loops, then the block's work.
     ThreadStmt work(const TileStmt& part, bool with_threads) {
         std::vector<ThreadStmt> stmts;
+        with_threads_ = with_threads;
         if (!kernel_.persistent) append(stmts, grid_digits(part, kernel_.block));
         if (with_threads)
             for (const ThreadDigit& digit : kernel_.thread_digits)
@@ -187,6 +193,17 @@ private:
 
     static ThreadStmt let(const TileStmt& part, const Expr& variable, const Expr& value) {
         return used(part, variable) ? make_thread(ThreadLet{variable, simplify(value)}) : make_thread(ThreadBlock{});
+    }
+
+    /// Of several groups, each has every so many rounds.
+    ThreadStmt own_turns(const TileLoop& loop) {
+        int turns = turns_of(kernel_);
+        Variable known = *loop.variable.as<Variable>();
+        Expr own = index_variable("own_round", 0, known.max ? std::optional(*known.max / turns) : std::nullopt);
+        std::vector<ThreadStmt> stmts{make_thread(ThreadLet{loop.variable, simplify(own * turns + kernel_.turn)})};
+        append(stmts, turn(loop));
+        Expr rounds = (cast_unchecked(Type::I64, loop.extent) - kernel_.turn + (turns - 1)) / turns;
+        return make_thread(ThreadLoop{own, placement_.physical(simplify(rounds)), false, block_of(stmts)});
     }
 
     /// What the tile whose turn it is means for the loops of the grid, and what is done for it.
@@ -213,6 +230,7 @@ private:
         if (const TileOp* op = stmt.as<TileOp>()) return lower_op(*op, placement_, notes_);
         if (const TileLoop* loop = stmt.as<TileLoop>()) {
             bool takes_turns = kernel_.persistent && loop->variable.same(kernel_.persistent->round);
+            if (takes_turns && kernel_.turn.defined() && with_threads_) return own_turns(*loop);
             ThreadStmt body = takes_turns ? turn(*loop) : convert(loop->body);
             return make_thread(ThreadLoop{loop->variable, placement_.physical(loop->extent), loop->unroll, body});
         }
@@ -229,6 +247,8 @@ private:
     const TileKernel& kernel_;
     Placement placement_;
     std::vector<std::string>& notes_;
+    Expr block_thread_;          // of the whole block
+    bool with_threads_ = true;   // what is being converted runs on all threads of the role that computes
 };
 
 }  // namespace

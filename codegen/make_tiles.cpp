@@ -77,14 +77,18 @@ private:
         }
     }
 
-    void check_roles() const {
+    void check_roles() {
+        if (turns_of(kernel_) > 1) kernel_.turn = index_variable("turn", 0, turns_of(kernel_) - 1);
         if (kernel_.roles.empty()) return;
         const RoleSpec& computing = kernel_.roles[0];
-        int threads = computing.warps * target_.warp_size;
-        if (threads != kernel_.threads)
+        int threads = computing.warps * target_.warp_size, bound = kernel_.threads * computing.turns;
+        if (threads != bound)
             throw_error(Error, "{}role '{}' has {} threads, but the loops of its stages are bound to {}; give it {} warps",
-                        cite_(computing.step), computing.name, threads, kernel_.threads,
-                        (kernel_.threads + target_.warp_size - 1) / target_.warp_size);
+                        cite_(computing.step), computing.name, threads, bound,
+                        (bound + target_.warp_size - 1) / target_.warp_size);
+        if (computing.turns > 1 && nest_.persistent_blocks == 0)
+            throw_error(Error, "{}role '{}' takes {} turns, but each block has one tile; persistent(loops) gives it several",
+                        cite_(computing.step), computing.name, computing.turns);
     }
 
     int role_of(int stage) const {

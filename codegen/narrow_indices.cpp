@@ -101,8 +101,9 @@ private:
     ThreadRole narrow(const ThreadRole& role) {
         if (!role.thread.defined()) return {role.name, {}, role.first, role.threads, block(role.body)};
         size_t visible = renamed_.size();
-        Expr thread = rename(role.thread, Type::I32, {0, role.threads - 1});
-        ThreadRole result{role.name, thread, role.first, role.threads, block(role.body)};
+        Expr thread = rename(role.thread, Type::I32, {0, role.threads / role.turns - 1});
+        Expr turn = role.turn.defined() ? rename(role.turn, Type::I32, {0, role.turns - 1}) : Expr();
+        ThreadRole result{role.name, thread, role.first, role.threads, block(role.body), turn, role.turns};
         renamed_.resize(visible);
         return result;
     }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -49,6 +50,20 @@ TileOp with_version(const TileOp& op, const Versions& versions, const std::funct
         argument.place.indices.insert(argument.place.indices.begin(), which(found->second));
     }
     return result;
+}
+
+/// The buffer so many times, in its place among the kernel's shared ones.
+Buffer repeated(TileKernel& kernel, const Buffer& buffer, int64_t times) {
+    BufferNode node = *buffer;
+    node.shape.insert(node.shape.begin(), integer(times));
+    Buffer versions = std::make_shared<const BufferNode>(std::move(node));
+    for (SharedBuffer& shared : kernel.shared) {
+        if (shared.buffer != buffer) continue;
+        shared.buffer = versions;
+        for (LayoutDigit& digit : shared.layout.digits) ++digit.dimension;
+        shared.layout.digits.insert(shared.layout.digits.begin(), {0, 1, times});
+    }
+    return versions;
 }
 
 TileStmt call(const std::string& primitive, std::vector<int64_t> parameters) {
@@ -183,16 +198,7 @@ private:
     /// The buffer, once for each stage.
     void add_versions(const Buffer& buffer, int64_t stages) {
         if (versions_.count(buffer.get())) return;  // by another segment of the loop
-        BufferNode node = *buffer;
-        node.shape.insert(node.shape.begin(), integer(stages));
-        Buffer versions = std::make_shared<const BufferNode>(std::move(node));
-        for (SharedBuffer& shared : kernel_.shared) {
-            if (shared.buffer != buffer) continue;
-            shared.buffer = versions;
-            for (LayoutDigit& digit : shared.layout.digits) ++digit.dimension;
-            shared.layout.digits.insert(shared.layout.digits.begin(), {0, 1, stages});
-        }
-        versions_[buffer.get()] = versions;
+        versions_[buffer.get()] = repeated(kernel_, buffer, stages);
     }
 
     Expr stage_of(const Buffer& versions, const Expr& iteration) const {
@@ -294,25 +300,28 @@ private:
     /// The parity of a barrier's phase that ends when the stage has been filled, or, one later, read.
     Expr phase(const Expr& iteration, int later) const { return simplify((count(iteration) / loop_.stages + later) % 2); }
 
-    Buffer make_barriers(const std::string& what, int64_t arrivals) {
+    Buffer make_barriers(const std::string& what, int64_t arrivals, int64_t count) {
         Buffer barriers = std::make_shared<const BufferNode>(BufferNode{.name = loop_.variable.as<Variable>()->name + what,
                                                                         .type = Type::I64,
                                                                         .memory = Memory::Shared,
-                                                                        .shape = {integer(loop_.stages)},
+                                                                        .shape = {integer(count)},
                                                                         .strides = {},
                                                                         .is_barrier = true});
-        kernel_.shared.push_back({barriers, row_major({loop_.stages}), true});
+        kernel_.shared.push_back({barriers, row_major({count}), true});
         kernel_.barriers.push_back({barriers, arrivals});
         return barriers;
     }
 
     Ring make_ring(int role, const std::vector<TileStmt>& readers) {
         Ring ring;
-        ring.full = make_barriers("_full", 1);
+        ring.full = make_barriers("_full", 1, loop_.stages);
         if (role == 0) return ring;
         ring.by_warpgroup = read_as_matrices(boxes_[role].copies, readers);
         for (const TileOp& copy : boxes_[role].copies) ring.blocks = std::max(ring.blocks, copy.shared_by);
-        ring.empty = make_barriers("_empty", (ring.by_warpgroup ? kernel_.threads / 128 : kernel_.threads) * ring.blocks);
+        int64_t readers_done = ring.by_warpgroup ? kernel_.threads / 128 : kernel_.threads;
+        ring.empty = make_barriers("_empty", readers_done * ring.blocks, loop_.stages);
+        if (turns_of(kernel_) > 1 && !ring_done_) ring_done_ = make_barriers("_done", readers_done, turns_of(kernel_));
+        done_by_warpgroup_ = ring.by_warpgroup;
         return ring;
     }
 
@@ -410,6 +419,22 @@ private:
                                   : make_tile(std::move(body)));
     }
 
+    // Groups that take turns go through the ring one behind another: a phase's parity tells two apart, not three.
+
+    void await_turn(TileBlock& block) const {
+        if (!ring_done_) return;
+        int turns = turns_of(kernel_);
+        Expr last = kernel_.persistent->round - 1;
+        block.stmts.push_back(make_tile(call_op(barrier_call("barrier_wait", ring_done_, simplify(last % turns),
+                                                             {simplify(last / turns % 2)}), simplify(last >= 0))));
+    }
+
+    void end_turn(TileBlock& block) const {
+        if (!ring_done_) return;
+        Expr active = done_by_warpgroup_ ? simplify(kernel_.thread % 128 == 0) : all_of({});
+        block.stmts.push_back(make_tile(call_op(barrier_call("barrier_arrive", ring_done_, kernel_.turn, {}), active)));
+    }
+
     /// What the other roles do: the whole loop, as fast as stages become empty.
     void loops_of_others(TileBlock& block) const {
         for (const auto& [role, boxes] : boxes_) {
@@ -503,7 +528,9 @@ private:
         if (!async_.empty()) block.stmts.push_back(first_copies());
         for (const Fill& fill : fills_) block.stmts.push_back(load(fill, integer(0)));
         for (const Fill& fill : fills_) block.stmts.push_back(store(fill, integer(0)));
+        await_turn(block);
         block.stmts.push_back(std::move(loop));
+        end_turn(block);
         block.stmts.insert(block.stmts.end(), behind.begin(), behind.end());
         for (int last = loop_.in_flight; last > 0; --last)
             release_boxes(block, simplify(cast_unchecked(Type::I64, loop_.extent) - last));
@@ -526,6 +553,8 @@ private:
     std::vector<Fill> fills_;
     std::vector<TileOp> async_;  // as they are in the loop
     std::map<int, Boxes> boxes_;  // of each role
+    Buffer ring_done_;            // a barrier for each group, if they take turns
+    bool done_by_warpgroup_ = false;
     Expr before_ = constant(Type::I64, int64_t{0});
     Versions& versions_;
     const CiteStep& cite_;
@@ -561,17 +590,32 @@ TileStmt rewrite(TileKernel& kernel, const TileStmt& stmt, std::vector<TileLoop>
     return make_tile(std::move(result));
 }
 
-/// A segment that runs once is no loop any more: what it fills and reads is the first of the buffers.
-TileOp in_first_version(const TileOp& op, const Versions& versions) {
-    auto first = [](const Buffer&) { return integer(0); };
-    TileOp result = with_version(op, versions, first);
+/// All that the op reads and stores of these buffers, in one version.
+TileOp in_version(const TileOp& op, const Versions& versions, const Expr& version) {
+    TileOp result = with_version(op, versions, [&](const Buffer&) { return version; });
     for (StoreTo& store : result.stores) {
         auto found = versions.find(store.buffer.get());
         if (found == versions.end()) continue;
         store.buffer = found->second;
-        store.indices.insert(store.indices.begin(), integer(0));
+        store.indices.insert(store.indices.begin(), version);
     }
     return result;
+}
+
+/// Groups that take turns have shared memory of their own, but for what other roles fill.
+void separate_turns(TileKernel& kernel) {
+    std::set<const BufferNode*> common;
+    for (const BarrierArray& array : kernel.barriers) common.insert(array.buffer.get());
+    visit_ops(kernel.body, [&](const TileOp& op) {
+        if (op.role == 0) return;
+        for (const CallArgument& argument : op.call.arguments) common.insert(argument.place.buffer.get());
+    });
+    Versions versions;
+    for (size_t b = 0; b < kernel.shared.size(); ++b) {
+        Buffer buffer = kernel.shared[b].buffer;
+        if (!common.count(buffer.get())) versions[buffer.get()] = repeated(kernel, buffer, turns_of(kernel));
+    }
+    kernel.body = map_ops(kernel.body, [&](const TileOp& op) { return in_version(op, versions, kernel.turn); });
 }
 
 }  // namespace
@@ -582,7 +626,9 @@ TileKernel pipeline(const TileKernel& kernel, const CiteStep& cite) {
     std::vector<TileLoop> around;
     result.body = rewrite(result, kernel.body, around, versions, cite);
     result.body = replace_ops(result.body, [&](const TileOp& op) { return awaited_at_once(result, op, cite); });
-    result.body = map_ops(result.body, [&](const TileOp& op) { return in_first_version(op, versions); });
+    // A segment that runs once is no loop any more: what it fills and reads is the first of the buffers.
+    result.body = map_ops(result.body, [&](const TileOp& op) { return in_version(op, versions, integer(0)); });
+    if (turns_of(result) > 1) separate_turns(result);
     return result;
 }
 

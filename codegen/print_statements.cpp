@@ -58,13 +58,18 @@ public:
 
     void operator()(const ThreadRole& role, int step) {
         std::string index = "threadIdx.x", end = fmt::format("{} < {}", index, role.threads);
-        out_.line(fmt::format("// {}role {}: threads {} to {}", step >= 0 ? fmt::format("[{}] ", step) : "", role.name,
-                              role.first, role.first + role.threads - 1), step);
+        std::string turns = role.turns > 1 ? fmt::format(", {} groups in turn", role.turns) : "";
+        out_.line(fmt::format("// {}role {}: threads {} to {}{}", step >= 0 ? fmt::format("[{}] ", step) : "", role.name,
+                              role.first, role.first + role.threads - 1, turns), step);
         in_scope([&] {
             std::string from = fmt::format("{} >= {}", index, role.first);
             out_.open(fmt::format("if ({})", role.first == 0 ? end : from), step);
-            if (role.thread.defined())
-                out_.line(fmt::format("const int {} = {} - {};", declare(role.thread), index, role.first));
+            std::string own = role.first ? fmt::format("{} - {}", index, role.first) : index;
+            if (role.turn.defined()) {
+                out_.line(fmt::format("const int {} = {} / {};", declare(role.turn), own, role.threads / role.turns));
+                own = fmt::format("{} % {}", own, role.threads / role.turns);
+            }
+            if (role.thread.defined()) out_.line(fmt::format("const int {} = {};", declare(role.thread), own));
             print(role.body);
             out_.close();
         });
@@ -127,7 +132,9 @@ private:
         auto number = [](int value) {
             return CallArgument{CallArgument::Effect::Value, constant(Type::I32, int64_t{value}), {}};
         };
-        return exprs_.call_primitive({"barrier_sync", {}, {number(barrier.id), number(barrier.threads)}});
+        CallArgument id = number(barrier.id);
+        if (barrier.turn.defined()) id.value = barrier.turn + barrier.id;
+        return exprs_.call_primitive({"barrier_sync", {}, {id, number(barrier.threads)}});
     }
 
     std::string text_of(const ThreadLet& let) {

@@ -107,17 +107,21 @@ struct ThreadMark {
     int width;
     bool writes = true;
 };
-/// All threads of the block, or, with an id, so many: those of a role.
+/// All threads of the block, or, with an id, so many: those of a role, or of one of its groups (the id is then that plus
+/// `turn`).
 struct ThreadBarrier {
     int id = 0;
     int threads = 0;
+    Expr turn = {};
 };
 /// Warps that run the body, beside others: the block's threads from `first` on.
 struct ThreadRole {
     std::string name;
-    Expr thread;  ///< Variable: the index among them; undefined for the first role, whose threads are the kernel's
+    Expr thread;  ///< Variable: the index among them, in their group; undefined where it is the kernel's
     int first, threads;
     ThreadStmt body;
+    Expr turn = {};  ///< Variable: which of `turns` groups
+    int turns = 1;
 };
 /// A line of comment above what follows.
 struct ThreadComment {

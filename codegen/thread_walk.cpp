@@ -51,7 +51,8 @@ ThreadStmt with_children(const ThreadStmt& stmt, const std::vector<ThreadStmt>& 
         return make_thread(ThreadLoop{loop->variable, loop->extent, loop->unroll, kids[0], loop->rolled}, stmt.step());
     }
     if (auto role = stmt.as<ThreadRole>())
-        return make_thread(ThreadRole{role->name, role->thread, role->first, role->threads, kids[0]}, stmt.step());
+        return make_thread(
+            ThreadRole{role->name, role->thread, role->first, role->threads, kids[0], role->turn, role->turns}, stmt.step());
     return make_thread(ThreadIf{stmt.as<ThreadIf>()->condition, kids[0]}, stmt.step());
 }
 
@@ -87,6 +88,9 @@ std::vector<Expr> expressions(const ThreadStmt& stmt) {
             return all;
         },
         [](const ThreadMark& mark) { return mark.to.indices; },
+        [](const ThreadBarrier& barrier) {
+            return barrier.turn.defined() ? std::vector{barrier.turn} : std::vector<Expr>{};
+        },
         [](const auto&) { return std::vector<Expr>{}; });
 }
 
@@ -131,6 +135,9 @@ ThreadStmt map_expressions(const ThreadStmt& stmt, const std::function<Expr(cons
         },
         [&](const ThreadMark& mark) {
             return make_thread(ThreadMark{{mark.to.buffer, mapped}, mark.width, mark.writes}, stmt.step());
+        },
+        [&](const ThreadBarrier& barrier) {
+            return make_thread(ThreadBarrier{barrier.id, barrier.threads, mapped[0]}, stmt.step());
         },
         [&](const auto&) { return stmt; });
 }

@@ -6,8 +6,10 @@ namespace tw::codegen {
 
 int threads_of(const RoleSpec& role) { return (role.warps + 3) / 4 * 128; }
 
+int turns_of(const TileKernel& kernel) { return kernel.roles.empty() ? 1 : kernel.roles[0].turns; }
+
 int all_threads(const TileKernel& kernel) {
-    int threads = kernel.threads;
+    int threads = kernel.threads * turns_of(kernel);
     for (size_t r = 1; r < kernel.roles.size(); ++r) threads += threads_of(kernel.roles[r]);
     return threads;
 }

@@ -161,7 +161,8 @@ struct TileKernel {
     int cluster = 1;                     ///< blocks, neighbours in x, that run together
     Expr cluster_rank;                   ///< digit of the grid, if there are several
     std::optional<Persistence> persistent;
-    std::vector<RoleSpec> roles;         ///< none, or first the one that computes, on `threads` threads
+    std::vector<RoleSpec> roles;         ///< none, or first the one that computes, on `threads` threads a turn
+    Expr turn;                           ///< Variable: which group of the role that computes, if several take turns
     std::vector<TensorMapUse> maps;
     std::vector<SharedBuffer> shared;
     std::vector<BarrierArray> barriers;
@@ -171,6 +172,8 @@ struct TileKernel {
 
 /// A whole number of warpgroups.
 int threads_of(const RoleSpec& role);
+/// Groups of the role that computes.
+int turns_of(const TileKernel& kernel);
 /// Threads of a block, those of all roles.
 int all_threads(const TileKernel& kernel);
 

@@ -179,7 +179,7 @@ private:
         if (op.kind != TileOp::Kind::Copy || !stores_to(op, Memory::Shared)) return op;
         bool pipelined = !loops_.empty() && loops_.back().stages > 1;
         bool asked = op.via.copy == Copy::Tma || op.role > 0;
-        bool suits = op.via.copy == Copy::Automatic && pipelined && arch_number(target_) >= 90 &&
+        bool suits = op.via.copy == Copy::Automatic && pipelined && turns_of(result_) == 1 && arch_number(target_) >= 90 &&
                      shared_of(result_, op.stores[0].buffer).fixed;
         if (!asked && !suits) return op;
         std::string reason = why_not(op, pipelined);
@@ -208,6 +208,7 @@ private:
         if (!pipelined) return "its loop is not pipelined; pipeline(loop, {.stages = 2}) has it run ahead";
         if (op.role > 0 && (op.via.copy == Copy::Vector || op.via.copy == Copy::Async))
             return fmt::format("via asks for {}", to_string(op.via.copy));
+        if (op.role == 0 && turns_of(result_) > 1) return "its role takes turns; give the copy to another one";
         if (!counts_iterations()) return "its loop has not always as many iterations, so that the barriers' phases cannot be told";
         if (!op.threads.empty()) return "its loops are bound to threads, and one thread asks for a whole box";
         Box box(op);

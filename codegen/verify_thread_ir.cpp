@@ -141,11 +141,13 @@ private:
     void check(const ThreadRole& role) {
         require(role.first % 128 == 0 && role.threads % 128 == 0, "a role of warps that are no warpgroups");
         if (!role.thread.defined()) return check(role.body);
+        size_t outside = visible_.size();
         visible_.push_back(role.thread);
+        if (role.turn.defined()) visible_.push_back(role.turn);  // the same for all that meet
         divergent_variables_.push_back(role.thread);
         check(role.body);
         divergent_variables_.pop_back();
-        visible_.pop_back();
+        visible_.resize(outside);
     }
 
     void check(const ThreadBarrier&) const { require(divergent_ == 0, "a barrier that not all threads reach"); }

@@ -16,6 +16,7 @@ public:
         for (const ThreadDigit& digit : kernel_.thread_digits) bind(digit.variable);
         for (const Expr& block : kernel_.block) bind(block);
         bind(kernel_.thread);
+        if (kernel_.turn.defined()) bind(kernel_.turn);
         if (kernel_.persistent) bind(kernel_.persistent->tile);
         for (const Buffer& buffer : kernel_.arguments) buffers_.insert(buffer.get());
         for (const SharedBuffer& shared : kernel_.shared) buffers_.insert(shared.buffer.get());

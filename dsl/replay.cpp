@@ -148,11 +148,11 @@ private:
         return loops;
     }
 
-    /// A role each: name, warps, registers, and how many stages follow.
+    /// A role each: name, warps, registers, turns, and how many stages follow.
     std::vector<Role> roles() {
         std::vector<Role> result;
         for (std::string name; words_ >> name;) {
-            Role role{name, warps(integer()), registers(integer()), {}};
+            Role role{name, warps(integer()), registers(integer()), {}, turns(integer())};
             for (int count = std::clamp(integer(), 0, 1 << 10); count > 0; --count) role.stages.push_back(Stage{integer()});
             result.push_back(std::move(role));
         }

@@ -32,6 +32,9 @@ public:
         require(ordered.size() == 1, "{} of them compute; one does, and the others copy", ordered.size());
         require(computing(ordered[0]), "'{}' computes on {} warps; roles that compute have whole warpgroups", ordered[0].name,
                 ordered[0].warps);
+        require(ordered[0].turns >= 1 && ordered[0].warps / warps_of_warpgroup % ordered[0].turns == 0,
+                "'{}' takes {} turns with {} warps; each turn has the same number of warpgroups", ordered[0].name,
+                ordered[0].turns, ordered[0].warps);
         for (const RoleSpec& spec : specs_)
             if (copies_only(spec)) ordered.push_back(spec);
         require(ordered.size() > 1, "only '{}' is there; give the copies that run beside it a role of their own",
@@ -55,7 +58,7 @@ private:
         require(is_name && !std::isdigit(static_cast<unsigned char>(role.name[0])), "\"{}\" is no name of letters and digits",
                 role.name);
         for (const RoleSpec& other : specs_) require(other.name != role.name, "two are called '{}'", role.name);
-        RoleSpec spec{role.name, role.warps.count, role.registers.count, {}, edit_.step};
+        RoleSpec spec{role.name, role.warps.count, role.registers.count, role.turns.count, {}, edit_.step};
         for (const StageRef& ref : role.stages) {
             int stage = edit_.stage(ref, "roles");
             const std::string& name = state_.stages[stage].definition.name;
@@ -68,6 +71,8 @@ private:
             spec.stages.push_back(stage);
         }
         require(!spec.stages.empty(), "'{}' has no stages", role.name);
+        if (copies_only(spec))
+            require(spec.turns == 1, "'{}' copies; only the role that computes takes turns", spec.name);
         if (copies_only(spec))
             require(spec.warps >= 1 && spec.warps <= most_warps_of_copies, "'{}' copies with {} warps; 1 to {} are possible",
                     spec.name, spec.warps, most_warps_of_copies);
@@ -113,7 +118,9 @@ std::string role_text(const State& state, const RoleSpec& spec) {
                                                         : fmt::format("warpgroups({})", spec.warps / warps_of_warpgroup);
     std::vector<std::string> stages;
     for (int stage : spec.stages) stages.push_back(stage_text(state, stage));
-    return fmt::format("{{\"{}\", {}, registers({}), {{{}}}}}", spec.name, warps, spec.registers, fmt::join(stages, ", "));
+    std::string turns = spec.turns > 1 ? fmt::format(", turns({})", spec.turns) : "";
+    return fmt::format("{{\"{}\", {}, registers({}), {{{}}}{}}}", spec.name, warps, spec.registers, fmt::join(stages, ", "),
+                       turns);
 }
 
 }  // namespace
@@ -125,7 +132,7 @@ void Schedule::roles(const std::vector<Role>& roles, std::source_location where)
     std::vector<std::string> texts, saved;
     for (const RoleSpec& spec : specs) {
         texts.push_back(role_text(edit.state, spec));
-        saved.push_back(fmt::format("{} {} {} {} {}", spec.name, spec.warps, spec.registers, spec.stages.size(),
+        saved.push_back(fmt::format("{} {} {} {} {} {}", spec.name, spec.warps, spec.registers, spec.turns, spec.stages.size(),
                                     fmt::join(spec.stages, " ")));
     }
     edit.state.roles[maker.kernel()] = specs;

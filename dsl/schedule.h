@@ -68,12 +68,19 @@ struct Registers {
 };
 constexpr Registers registers(int count) { return {count}; }
 
+/// Groups of a role's warps that take tiles in turn.
+struct Turns {
+    int count = 1;
+};
+constexpr Turns turns(int count) { return {count}; }
+
 /// A group of warps and the stages that it runs.
 struct Role {
     std::string name;
     Warps warps;
     Registers registers = {};  ///< 0: as many as all others
     std::vector<StageRef> stages;
+    Turns turns = {};          ///< of the role that computes: each group has `warps` / turns of them
 };
 
 struct PersistentOptions {
@@ -223,6 +230,10 @@ public:
     /// of pipelined loops, by the tensor memory accelerator, in one thread; its warps, 1 to 4, fill a warpgroup. A role's
     /// registers are a multiple of 8 from 24 to 256; either all roles give them or none. Barriers between roles follow from
     /// the pipelines. Needs sm_90.
+    ///
+    /// With turns(2), in a persistent kernel, the warps that compute are two groups, each as large as the loops are bound
+    /// to, of which one computes a tile while the other stores the results of the last (ping-pong). Each has shared memory
+    /// of its own for what it makes.
     void roles(const std::vector<Role>& roles, TW_HERE);
     /// Binds the loops, outermost first, to grid.x, whose iterations a fixed number of blocks take in turn: block b those
     /// numbered b, b + blocks, ... Loads of the next iteration start while the last one's results are stored, if a role

@@ -151,6 +151,7 @@ struct RoleSpec {
     std::string name;
     int warps = 0;
     int registers = 0;        ///< of each thread; 0: as the compiler gives them
+    int turns = 1;            ///< groups of its warps that take tiles in turn
     std::vector<int> stages;  ///< indices in Schedule
     int step = -1;
 };

@@ -180,7 +180,8 @@ void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, cons
     s.mma(product, wgmma, {.m = mi, .n = nj, .k = ki});
     s.pipeline(ko, {.stages = tiles.stages, .in_flight = 1});
     s.roles({{"load", warps(1), registers(registers_of_loads), {left, right}},
-             {"math", warpgroups(tiles.warpgroups), registers(registers_of_math(tiles.warpgroups)), {product}}});
+             {"math", warpgroups(tiles.warpgroups * tiles.turns), registers(registers_of_math(tiles.warpgroups * tiles.turns)),
+              {product}, turns(tiles.turns)}});
 }
 
 namespace {

@@ -47,6 +47,7 @@ struct WarpgroupTiles {
     int64_t block_m = 128, block_n = 192, block_k = 64;
     int warpgroups = 2;         ///< share the rows of a block
     int cluster = 1;            ///< blocks, one under another, that load b together
+    int turns = 1;              ///< so many times the warpgroups, which take tiles in turn
     int stages = 4;             ///< of the pipeline over k
     int64_t split_k = 1;        ///< as in TensorTiles
     bool stage_result = true;   ///< as in TensorTiles

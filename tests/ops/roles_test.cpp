@@ -35,6 +35,7 @@ struct Product {
         int64_t block_n = 64, block_k = 64;
         int warpgroups = 1, stages = 3, in_flight = 0;
         int cluster = 1;            ///< blocks, one under another
+        int turns = 1;
         int persistent_blocks = 0;  ///< 0: each block has one tile
         int registers = 0;
         bool transposed_a = false, transposed_b = true;
@@ -76,7 +77,7 @@ struct Product {
         std::vector<StageRef> loaded{as};
         if (o.load_both) loaded.push_back(bs);
         s.roles({{"load", warps(1), registers(o.registers ? 40 : 0), loaded},
-                 {"math", warpgroups(o.warpgroups), registers(o.registers), {c}}});
+                 {"math", warpgroups(o.warpgroups * o.turns), registers(o.registers), {c}, turns(o.turns)}});
     }
 };
 
@@ -94,6 +95,7 @@ TEST_P(Roles, ProductsOfManyShapes) {
         o.transposed_b = chance();
         o.staged_result = chance();
         o.cluster = chance() ? 1 : between(2, 4);
+        if (o.persistent_blocks && chance()) o.turns = 2, o.warpgroups = 1;
         Product p(o, device_target());
         SCOPED_TRACE(p.s.trace_as_cpp());
         EXPECT_EQ(replay(p.s.save(), {p.c}, device_target()).to_string(), p.s.to_string());
@@ -143,7 +145,7 @@ TEST_P(Roles, LoadForSimt) {
     Tensor x = input("x", f32, {Rows, Columns});
     Axis r = reduce_axis("r", Columns);
     Tensor y = compute("y", {Rows}, [&](Expr i) { return sum(x(i, r) * x(i, r), r); });
-    for (int blocks : {0, 2}) {
+    for (int blocks : {0, 1, 2}) {
         Schedule s({y}, device_target());
         auto [i] = s.loops<1>(y);
         auto [io, ii] = s.split(i, 128, Tail::Mask);
@@ -154,7 +156,8 @@ TEST_P(Roles, LoadForSimt) {
         s.bind(ii, thread);
         Stage copy = s.stage(y, x, Memory::Shared, ro);
         s.pipeline(ro, {.stages = 2});
-        s.roles({{"load", warps(1), {}, {copy}}, {"sum", warpgroups(1), {}, {y}}});
+        int groups = std::max(blocks, 1);
+        s.roles({{"load", warps(1), {}, {copy}}, {"sum", warpgroups(groups), {}, {y}, turns(groups)}});
         SCOPED_TRACE(s.trace_as_cpp());
         EXPECT_EQ(replay(s.save(), {y}, device_target()).to_string(), s.to_string());
         expect_declared(s, whole_numbers({y}, blocks));
