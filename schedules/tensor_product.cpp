@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dsl/simplify.h"
+#include "schedules/tuned_records.h"
 
 namespace tw::schedules {
 
@@ -58,6 +59,7 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
 }
 
 ProductTiling best_tiling(const TensorProductShape& shape, const Target& target) {
+    if (auto tuned = tuned_tiling(shape, target)) return *tuned;
     // Below, all is memory's: blocks of a warp each keep more requests on their way.
     constexpr int64_t fewest_rows = 8;
     bool thin = std::min(shape.m, shape.n) < fewest_rows;
