@@ -7,7 +7,7 @@
 namespace tw::schedules {
 namespace {
 
-constexpr size_t most_tiles = 22;            // of different sizes or parts
+constexpr size_t most_tiles = 30;            // of different sizes or parts
 constexpr size_t most_tiles_beside = 6;      // of warps, where warpgroups are most of the space
 constexpr size_t varied_tiles = 6;           // whose stages and way out vary, too
 constexpr size_t reordered_tiles = 3;        // whose order of blocks varies, too
@@ -118,6 +118,7 @@ bool sums_fit(const WarpgroupTiles& t) {
 /// Even widths up to `most`, and those that share the extent evenly; multiples of `step`.
 std::set<int64_t> widths(int64_t extent, int64_t step, std::vector<int64_t> even, int64_t most) {
     std::set<int64_t> result;
+    if (extent < 8) step = 16;  // codegen takes one tile of 8 columns only where all of them or an odd number is there
     for (int64_t width : even)
         if (width <= most && width % step == 0 && width < extent + step) result.insert(width);
     int64_t fewest = divided(extent, most);

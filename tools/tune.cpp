@@ -125,6 +125,7 @@ bool tune_one(const Product& product, const std::shared_ptr<Device>& device, con
 int tune(const TuneCommand& command) {
     std::vector<Product> products = chosen_products(command);
     std::vector<TunedRecord> records = read_records(command.records);
+    write_records(command.records, records);  // an hour later would be too late to learn that it cannot be written
     ChosenDevice chosen =
         command.device.empty() ? best_device() : ChosenDevice{open_device(command.device), command.device};
     fmt::print("tuning on {}\n", chosen.reason);

@@ -58,7 +58,7 @@ TEST(TensorProductSpace, EveryTilingBuildsWithinTheLimits) {
         if (limits.arch == "sm_80" && shape.operand == e4m3) shape.operand = bf16;  // has no fp8
         std::vector<ProductTiling> space = tensor_product_space(shape, limits);
         ASSERT_FALSE(space.empty());
-        EXPECT_LE(space.size(), 48u);
+        EXPECT_LE(space.size(), 56u);
         for (size_t i = 0; i < space.size(); ++i)
             EXPECT_EQ(std::count(space.begin(), space.end(), space[i]), 1) << text_of(shape, space[i]);
         for (const ProductTiling& tiling : shapes.some_of(space, 6)) {
@@ -69,7 +69,7 @@ TEST(TensorProductSpace, EveryTilingBuildsWithinTheLimits) {
             EXPECT_LE(shared_bytes_of(tiling, shape), limits.shared_bytes);
         }
     }
-    EXPECT_GT(by_warpgroups, 30u);
+    EXPECT_GT(by_warpgroups, 20u);
     EXPECT_GT(by_warps, 20u);
 }
 
