@@ -54,8 +54,9 @@ std::vector<Product> chosen_products(const TuneCommand& command) {
 }
 
 std::vector<TunedRecord> read_records(const std::string& path) {
+    if (!std::filesystem::exists(path)) return {};  // it is made now
     std::ifstream file(path, std::ios::binary);
-    if (!file) return {};  // the first record makes it
+    if (!file) throw_error(Error, "tune: cannot read the records in {}; choose a file with --records", path);
     return schedules::parse_records(std::string(std::istreambuf_iterator<char>(file), {}), path);
 }
 
@@ -125,7 +126,7 @@ bool tune_one(const Product& product, const std::shared_ptr<Device>& device, con
 int tune(const TuneCommand& command) {
     std::vector<Product> products = chosen_products(command);
     std::vector<TunedRecord> records = read_records(command.records);
-    write_records(command.records, records);  // an hour later would be too late to learn that it cannot be written
+    write_records(command.records, records);  // what cannot be written is better known now
     ChosenDevice chosen =
         command.device.empty() ? best_device() : ChosenDevice{open_device(command.device), command.device};
     fmt::print("tuning on {}\n", chosen.reason);

@@ -4,6 +4,7 @@
 
 #include "schedules/tensor_product_names.h"
 #include "schedules/tensor_product_space.h"
+#include "schedules/tuned_records.h"
 #include "tests/ops/on_each_device.h"
 #include "tests/schedules/integers_for.h"
 
@@ -71,6 +72,15 @@ TEST(TensorProductSpace, EveryTilingBuildsWithinTheLimits) {
     }
     EXPECT_GT(by_warpgroups, 20u);
     EXPECT_GT(by_warps, 20u);
+}
+
+// Also after the schedules have changed since they were measured.
+TEST(TensorProductSpace, EveryRecordBuilds) {
+    for (const TunedRecord& record : parse_records(embedded_records(), "schedules/tuned/h200.jsonl")) {
+        SCOPED_TRACE(record.kernel + " " + record.tiling);
+        TensorProductShape shape = parse_tensor_product(record.kernel)->shape;
+        EXPECT_NO_THROW(build(scheduled(shape, *parse_tiling(record.tiling), target(record.arch))));
+    }
 }
 
 // What makes products fast is in it: wide tiles of warpgroups, parts of long sums, rows of the instruction along n.
