@@ -83,4 +83,13 @@ void fill_normal(HostArray& array, uint64_t seed) {
     });
 }
 
+void fill_whole(HostArray& array, int64_t most, uint64_t seed) {
+    auto number = [most](uint64_t word) {
+        return static_cast<int64_t>((word >> 32) % static_cast<uint64_t>(2 * most + 1)) - most;
+    };
+    if (is_float(array.type))
+        return fill_floats(array, seed, [&](uint64_t word) { return static_cast<float>(number(word)); });
+    fill_each(array, seed, number, [&](int64_t x, std::byte* to) { store_element(make_value(array.type, x), to); });
+}
+
 }  // namespace tw::bench

@@ -17,4 +17,7 @@ void fill_random(HostArray& array, const Range& range, uint64_t seed);
 /// Likewise, of mean 0 and standard deviation 1; integers of 32, cut to [-127, 127].
 void fill_normal(HostArray& array, uint64_t seed);
 
+/// Likewise, of whole numbers from -most to most: sums of their products are exact in every order.
+void fill_whole(HostArray& array, int64_t most, uint64_t seed);
+
 }  // namespace tw::bench

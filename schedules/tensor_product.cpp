@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dsl/simplify.h"
+#include "schedules/tuned_records.h"
 
 namespace tw::schedules {
 
@@ -58,6 +59,7 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
 }
 
 ProductTiling best_tiling(const TensorProductShape& shape, const Target& target) {
+    if (auto tuned = tuned_tiling(shape, target)) return *tuned;
     if (takes_warpgroups(shape, target)) return warpgroup_tiles(shape);
     return tensor_tiles(shape);
 }

@@ -19,6 +19,8 @@ struct TensorProductShape {
     bool apply_gelu = false;   ///< after the bias
     bool pad_rows =
         false;  ///< the product reads copies of a and b, whose rows are whole pieces of 16 bytes, the rest 0
+
+    bool operator==(const TensorProductShape&) const = default;
 };
 struct TensorProduct {
     Tensor a, b, bias, c;  ///< bias is undefined without add_bias
@@ -37,6 +39,8 @@ struct TensorTiles {
     bool stage_result = false;  ///< leaves through shared memory, 16 bytes at once
     int64_t row_group =
         16;  ///< at most so many rows of blocks walk through the columns together: they share them in L2
+
+    bool operator==(const TensorTiles&) const = default;
 };
 /// Tiles that suit the extents, by a model of an H200's time.
 TensorTiles tensor_tiles(const TensorProductShape& shape);
@@ -53,6 +57,8 @@ struct WarpgroupTiles {
     bool stage_result = true;   ///< as in TensorTiles
     bool swap = false;          ///< the instruction's rows run along n: for small m; warpgroups share the columns of a block
     int64_t row_group = 8;      ///< as in TensorTiles
+
+    bool operator==(const WarpgroupTiles&) const = default;
 };
 /// Whether wgmma multiplies the operands as they are stored, rows that the product reads are whole pieces of 16 bytes, and
 /// the target has it.
@@ -61,7 +67,8 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target);
 WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape);
 
 using ProductTiling = std::variant<TensorTiles, WarpgroupTiles>;
-/// The best of those that the target has.
+/// What the tuner measured to be the fastest (tuned_records.h), or else the best of those that the target has by the
+/// models.
 ProductTiling best_tiling(const TensorProductShape& shape, const Target& target);
 
 /// Schedules a stage whose last two dimensions are the rows and columns of a product of two elements over one reduce

@@ -3,14 +3,76 @@
 #include <map>
 #include <regex>
 
+#include <fmt/format.h>
+
 namespace tw::schedules {
+namespace {
+
+/// What both kinds of tiles end with: "p2h4r".
+template <class Tiles>
+std::string ending_of(const Tiles& tiles) {
+    std::string text;
+    if (tiles.split_k != 1) text += fmt::format("p{}", tiles.split_k);
+    if (tiles.row_group != Tiles{}.row_group) text += fmt::format("h{}", tiles.row_group);
+    return text + (tiles.stage_result ? "r" : "");
+}
+
+std::string text_of(const TensorTiles& t) {
+    return fmt::format("{}x{}x{}w{}x{}s{}{}", t.block_m, t.block_n, t.block_k, t.warp_m, t.warp_n, t.stages,
+                       ending_of(t));
+}
+
+std::string text_of(const WarpgroupTiles& t) {
+    std::string cluster = t.cluster > 1 ? fmt::format("c{}", t.cluster) : "";
+    std::string turns = t.turns > 1 ? fmt::format("u{}", t.turns) : "";
+    return fmt::format("{}x{}x{}g{}{}{}s{}{}{}", t.block_m, t.block_n, t.block_k, t.warpgroups, cluster, turns, t.stages,
+                       ending_of(t), t.swap ? "t" : "");
+}
+
+}  // namespace
+
+std::string tiling_text(const ProductTiling& tiling) {
+    return std::visit([](const auto& tiles) { return text_of(tiles); }, tiling);
+}
+
+std::optional<ProductTiling> parse_tiling(const std::string& text) {
+    static const std::string number_text = "([1-9][0-9]{0,5})", by = "x" + number_text;
+    static const std::regex form(number_text + by + by + "(?:w" + number_text + by + "|g([1-4])(?:c([2-8]))?(?:u([2-4]))?)s" + number_text +
+                                 "(?:p" + number_text + ")?(?:h" + number_text + ")?(r)?(t)?");
+    std::smatch match;
+    if (!std::regex_match(text, match, form)) return {};
+    auto number = [&](size_t group, int64_t otherwise = 0) {
+        return match[group].matched ? std::stoll(match[group]) : otherwise;
+    };
+    bool stage_result = match[12].matched, swap = match[13].matched;
+    if (match[6].matched)
+        return WarpgroupTiles{.block_m = number(1),
+                              .block_n = number(2),
+                              .block_k = number(3),
+                              .warpgroups = static_cast<int>(number(6)),
+                              .cluster = static_cast<int>(number(7, 1)),
+                              .turns = static_cast<int>(number(8, 1)),
+                              .stages = static_cast<int>(number(9)),
+                              .split_k = number(10, 1),
+                              .stage_result = stage_result,
+                              .swap = swap,
+                              .row_group = number(11, WarpgroupTiles{}.row_group)};
+    if (swap) return {};
+    return TensorTiles{.block_m = number(1),
+                       .block_n = number(2),
+                       .block_k = number(3),
+                       .warp_m = number(4),
+                       .warp_n = number(5),
+                       .stages = static_cast<int>(number(9)),
+                       .split_k = number(10, 1),
+                       .stage_result = stage_result,
+                       .row_group = number(11, TensorTiles{}.row_group)};
+}
 
 std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) {
     static const std::string number_text = "([0-9]{1,6})", by = "x" + number_text;
     static const std::regex form("gemm_(bf16|f16|i8|e4m3)_(?:" + number_text + "x)?" + number_text + by + by +
-                                 "(_ta)?(_tb)?(_bias)?(_gelu)?(_f32)?(_pad)?(?:_tile" + number_text + by + by +
-                                 "(?:w" + number_text + by + "|g([1-4])(?:c([2-8]))?(?:u([2-3]))?)s" + number_text + "(?:p" + number_text +
-                                 ")?(r)?(t)?)?");
+                                 "(_ta)?(_tb)?(_bias)?(_gelu)?(_f32)?(_pad)?(?:_tile([0-9a-z]+))?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     static const std::map<std::string, std::pair<Type, Type>> types = {
@@ -30,29 +92,9 @@ std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) 
     if (!is_float(shape.result) && (shape.add_bias || shape.apply_gelu)) return {};
     shape.pad_rows = match[11].matched || wants_padded_rows(shape);
     if (!match[12].matched) return NamedTensorProduct{shape, {}};
-    int stages = static_cast<int>(number(20));
-    int64_t split_k = match[21].matched ? number(21) : 1;
-    bool stage_result = match[22].matched, swap = match[23].matched;
-    if (match[17].matched)
-        return NamedTensorProduct{shape, WarpgroupTiles{.block_m = number(12),
-                                                        .block_n = number(13),
-                                                        .block_k = number(14),
-                                                        .warpgroups = static_cast<int>(number(17)),
-                                                        .cluster = match[18].matched ? static_cast<int>(number(18)) : 1,
-                                                        .turns = match[19].matched ? static_cast<int>(number(19)) : 1,
-                                                        .stages = stages,
-                                                        .split_k = split_k,
-                                                        .stage_result = stage_result,
-                                                        .swap = swap}};
-    if (swap) return {};
-    return NamedTensorProduct{shape, TensorTiles{.block_m = number(12),
-                                                 .block_n = number(13),
-                                                 .block_k = number(14),
-                                                 .warp_m = number(15),
-                                                 .warp_n = number(16),
-                                                 .stages = stages,
-                                                 .split_k = split_k,
-                                                 .stage_result = stage_result}};
+    auto tiling = parse_tiling(match[12]);
+    if (!tiling) return {};
+    return NamedTensorProduct{shape, tiling};
 }
 
 }  // namespace tw::schedules

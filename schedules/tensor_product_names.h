@@ -14,10 +14,15 @@ struct NamedTensorProduct {
 
 /// Reads "gemm_TYPE_MxNxK" or "gemm_TYPE_BATCHxMxNxK", then any of _ta, _tb (operands stored transposed), _bias, _gelu,
 /// _f32 (the result's type; else that of the operands, bf16 for e4m3, i32 for i8, which has no bias or gelu then), _pad
-/// (rows padded, even if they are even or few) and _tile128x128x32w64x64s4 (block, warp, stages; then
-/// "p2" for two parts of k, "r" for results that leave through shared memory) or _tile128x192x64g2s4 (two warpgroups; behind
-/// those "t" for instructions whose rows run along n) where best_tiling is not to choose.
+/// (rows padded, even if they are even or few) and _tile with the text of a tiling, where best_tiling is not to choose.
 /// Nothing if it is no such name.
 std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name);
+
+/// "128x128x32w64x64s4" (block, warp, stages) or "128x192x64g2s4" (two warpgroups); then "c2" for clusters of two blocks, "u2" for two groups in turn, "p2" for two parts of k, "h4"
+/// for at most four rows of blocks that walk together, where that is not the default, "r" for results that leave
+/// through shared memory, and, behind warpgroups, "t" for instructions whose rows run along n.
+std::string tiling_text(const ProductTiling& tiling);
+/// Reads it. Nothing if it is no such text.
+std::optional<ProductTiling> parse_tiling(const std::string& text);
 
 }  // namespace tw::schedules

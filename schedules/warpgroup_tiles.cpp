@@ -46,6 +46,13 @@ WarpgroupTiles completed(WarpgroupTiles t, const TensorProductShape& shape) {
     return t;
 }
 
+/// Columns of an instruction come in eights, those of bytes in sixteens; where they lie side by side in memory, in lines of
+/// 32 bytes. Of one tile of eight, two that a thread holds are both there or none.
+int64_t narrow_step(int64_t columns, Type operand, bool side_by_side) {
+    bool halves = columns < 8 && columns % 2 == 0;
+    return operand == i8 || side_by_side || halves ? 16 : 8;
+}
+
 std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
     std::vector<WarpgroupTiles> found;
     auto add = [&](WarpgroupTiles t) {
@@ -59,9 +66,10 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
     add({.block_m = 256, .block_n = 128, .warpgroups = 2, .stage_result = false});
     add({.block_m = 192, .block_n = 96, .warpgroups = 3});
     for (int64_t n : {8, 16, 32})
-        if (shape.n <= n) add({.block_m = 64, .block_n = n, .warpgroups = 1, .stage_result = false});
+        if (shape.n <= n && n % narrow_step(shape.n, shape.operand, !shape.transpose_b) == 0) add({.block_m = 64, .block_n = n, .warpgroups = 1, .stage_result = false});
     for (int64_t parts = 1; parts <= 3; ++parts) {
-        int64_t rows = divided(divided(shape.m, parts), 8) * 8;
+        int64_t step = narrow_step(shape.m, shape.operand, shape.transpose_a);
+        int64_t rows = divided(divided(shape.m, parts), step) * step;
         if (rows > 192) continue;
         bool thin = rows <= 32;
         add({.block_m = rows, .block_n = 64, .warpgroups = 1, .stage_result = !thin, .swap = true});

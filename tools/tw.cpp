@@ -17,6 +17,7 @@ constexpr const char* Examples =
     "  tw emit product_256x256x512 --as cuda         printed CUDA (or ptx, cubin, sass)\n"
     "  tw run softmax_131x37 --device emulated       run and check against float64\n"
     "  tw bench product_4096x4096x4096               time, rate and share of a copy's bandwidth\n"
+    "  tw tune gemm_bf16_4096x4096x4096_tb           the fastest tiling, measured and checked, kept as a record\n"
     "  tw fuzz schedules --count 200 --seed 7        random legal schedules against the oracle\n"
     "  tw fuzz mutations --count 100 --seed 7        altered kernels, which the checks must catch\n"
     "  tw cache verify                               whether every compiled kernel on disk is whole\n"
@@ -49,6 +50,7 @@ int main(int argc, char** argv) {
     tw::add_kernel_commands(app);
     tw::add_run_command(app, status);
     tw::add_bench_command(app);
+    tw::add_tune_command(app, status);
     tw::add_fuzz_commands(app, status);
     tw::add_cache_commands(app, status);
     return run(app, argc, argv, status);

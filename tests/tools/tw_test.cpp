@@ -153,6 +153,55 @@ TEST_F(Tw, RunChecksOnTheEmulator) {
     EXPECT_EQ(json["kernel"], "product_3x4x5");
 }
 
+TEST_F(Tw, TuneKeepsCheckedRecords) {
+    std::string records = (folder_ / "records.jsonl").string();
+    std::string options = fmt::format("--device emulated --limit 2 --records '{}'", records);
+    std::ofstream(folder_ / "cases") << R"({"m": 24, "n": 40, "k": 16, "type": "f16", "epilogue": "bias"})"
+                                     << "\n";
+    Outcome tuned = tw(fmt::format("tune gemm_bf16_16x24x32_tb --cases '{}/cases' {}", folder_.string(), options));
+    EXPECT_EQ(tuned.status, 0) << tuned.err;
+    EXPECT_THAT(tuned.out, AllOf(HasSubstr("gemm_bf16_16x24x32_tb"), HasSubstr("2 measured, 0 skipped")));
+    std::string text = content(records);
+    nlohmann::json first = nlohmann::json::parse(text.substr(0, text.find('\n')));
+    EXPECT_EQ(first["kernel"], "gemm_bf16_16x24x32_tb");
+    EXPECT_THAT(first["schedule"].get<std::string>(), HasSubstr("mma 0"));
+    EXPECT_GT(first["milliseconds"], 0);
+    EXPECT_THAT(text, HasSubstr("gemm_f16_24x40x16_bias"));
+    std::string tiled =
+        fmt::format("run gemm_bf16_16x24x32_tb_tile{} --device emulated", first["tiling"].get<std::string>());
+    EXPECT_EQ(tw(tiled).status, 0);
+
+    EXPECT_EQ(tw("tune gemm_bf16_16x24x32_tb " + options).status, 0);  // once more: in its place
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+    text = content(records);
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+
+    std::ofstream(records, std::ios::app) << "{\"kernel\": 3}\n";
+    Outcome damaged = tw("tune gemm_bf16_16x24x32_tb " + options);
+    EXPECT_EQ(damaged.status, 1);
+    EXPECT_THAT(damaged.err, HasSubstr("records.jsonl:3: no record of the tuner"));
+}
+
+TEST_F(Tw, TuneRefusesWhatItCannotTune) {
+    EXPECT_THAT(tw("tune").err, HasSubstr("name at least one product, or --cases FILE"));
+    Outcome other = tw("tune softmax_131x37");
+    EXPECT_EQ(other.status, 2);
+    EXPECT_THAT(other.err, HasSubstr("'softmax_131x37' names no product on matrix units"));
+    EXPECT_THAT(tw("tune gemm_bf16_8x8x8_tile64x64x64g1s2").err, HasSubstr("leave out _tile64x64x64g1s2"));
+    Outcome nowhere = tw("tune gemm_bf16_8x8x8 --device emulated --limit 1 --records /nonexistent/records");
+    EXPECT_EQ(nowhere.status, 1);
+    EXPECT_THAT(nowhere.err, HasSubstr("cannot write the records to /nonexistent/records"));
+    std::string somewhere = fmt::format("--records '{}/records'", folder_.string());
+    Outcome unmeasurable = tw("tune gemm_bf16_8x8x8 --device null " + somewhere);
+    EXPECT_EQ(unmeasurable.status, 1);
+    EXPECT_THAT(unmeasurable.err, HasSubstr("the null device only compiles"));
+    Outcome uncompiled = tw("tune gemm_bf16_8x8x8 --limit 2 --device emulated " + somewhere,
+                            "PATH=/nonexistent CXX= TW_HOST_CXX=/nonexistent");
+    EXPECT_EQ(uncompiled.status, 1);
+    EXPECT_THAT(uncompiled.err, HasSubstr("gemm_bf16_8x8x8: none of 2 tilings is usable; the first, "));
+    EXPECT_EQ(content(folder_ / "records"), "");
+}
+
 TEST_F(Tw, FuzzReports) {
     Outcome schedules = tw("fuzz schedules --count 3 --interpreter-only --json");
     EXPECT_EQ(schedules.status, 0);

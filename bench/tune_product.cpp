@@ -1,0 +1,301 @@
+#include "bench/tune_product.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "bench/check_product.h"
+#include "bench/copy_bandwidth.h"
+#include "bench/operand_sets.h"
+#include "dsl/check_bindings.h"
+#include "ops/bound_arguments.h"
+#include "runtime/timer.h"
+#include "schedules/tensor_product_space.h"
+#include "support/error.h"
+
+namespace tw::bench {
+namespace {
+
+using schedules::ProductTiling;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t finalists = 8;
+constexpr int first_rounds = 5, fewest_final_rounds = 5, most_final_rounds = 40;
+constexpr double settling_seconds = 0.3;  // until clocks and power are those of sustained load
+constexpr double first_burst_seconds = 0.003, final_burst_seconds = 0.01;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+double quantile(std::vector<double> values, double share) {
+    std::sort(values.begin(), values.end());
+    return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+}
+double median(const std::vector<double>& values) { return quantile(values, 0.5); }
+
+/// A tiling on its way from compiling to measuring.
+struct Candidate {
+    ProductTiling tiling;
+    std::string text, schedule;
+    std::optional<Executable> executable = {};
+    std::string problem = {};                    ///< why it is out
+    std::vector<std::vector<Launch>> sets = {};  ///< the launches of a run, for each set of operands
+    double one_run = 0;                          ///< seconds, roughly
+    Graph graph = {};                            ///< of a burst
+    int64_t runs = 0;                            ///< in it
+    std::vector<double> seconds = {};            ///< of one run, by bursts
+};
+
+/// Has several threads work on each of `count` items; this one reports how many are done.
+template <class Work, class Show>
+void in_parallel(size_t count, int threads, const Work& work, const Show& show) {
+    std::atomic<size_t> next = 0, done = 0;
+    auto take = [&] {
+        for (size_t i = next++; i < count; i = next++) {
+            work(i);
+            ++done;
+            done.notify_one();
+        }
+    };
+    std::vector<std::jthread> workers;
+    for (int i = 0; i < threads; ++i) workers.emplace_back(take);
+    for (size_t seen = 0; seen < count; seen = done) {
+        show(static_cast<int64_t>(seen));
+        done.wait(seen);
+    }
+}
+
+class Tuner {
+public:
+    Tuner(const std::string& name, const schedules::TensorProductShape& shape, std::shared_ptr<Device> device,
+          const TuneOptions& options, const ShowStep& show)
+        : name_(name),
+          shape_(shape),
+          device_(std::move(device)),
+          options_(options),
+          show_(show),
+          is_gpu_(device_->kind() == DeviceKind::Cuda),
+          target_(target(is_gpu_ ? device_->arch() : "sm_90a")) {}
+
+    TuneResult tune() {
+        enumerate();
+        compile();
+        prepare();
+        settle();
+        measure_all();
+        return result(measure_best());
+    }
+
+private:
+    /// What is taken today comes first.
+    void enumerate() {
+        std::vector<ProductTiling> tilings = {best_tiling(shape_, target_)};
+        for (const ProductTiling& tiling : tensor_product_space(shape_, target_))
+            if (tiling != tilings[0] && tilings.size() < options_.limit) tilings.push_back(tiling);
+        for (const ProductTiling& tiling : tilings) candidates_.push_back({tiling, schedules::tiling_text(tiling), {}});
+    }
+
+    void compile() {
+        auto one = [&](size_t i) {
+            Candidate& candidate = candidates_[i];
+            attempt(candidate, [&] {
+                Schedule s = tensor_product_schedule(declare_tensor_product(shape_), candidate.tiling, target_);
+                candidate.schedule = s.save();
+                candidate.executable.emplace(build(s), device_);
+            });
+        };
+        auto all = static_cast<int64_t>(candidates_.size());
+        int processors = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+        in_parallel(candidates_.size(), options_.threads > 0 ? options_.threads : processors, one,
+                    [&](int64_t done) { show_("compile", done, all, ""); });
+    }
+
+    /// Notes why a candidate is out. A crash ends everything: nothing runs on this device any more.
+    template <class Work>
+    void attempt(Candidate& candidate, const Work& work) try {
+        work();
+    } catch (const StickyError& crash) {
+        throw_error(StickyError, "{} with tiling {}: {}", name_, candidate.text, crash.what());
+    } catch (const std::exception& problem) {
+        candidate.problem = problem.what();
+    }
+
+    std::vector<Candidate*> running() {
+        std::vector<Candidate*> found;
+        for (Candidate& candidate : candidates_)
+            if (candidate.problem.empty()) found.push_back(&candidate);
+        if (found.empty())
+            throw_error(Error, "{}: none of {} tilings is usable; the first, {}: {}", name_, candidates_.size(),
+                        candidates_[0].text, candidates_[0].problem);
+        return found;
+    }
+
+    /// Binds operands and runs everything once.
+    void prepare() {
+        const double least_bytes = is_gpu_ ? static_cast<double>(RotatedBytes) : 0;
+        operands_.emplace(running()[0]->executable->program().tree(), *device_, least_bytes);
+        for (Candidate* candidate : running()) {
+            show_measuring(candidate->text);
+            attempt(*candidate, [&] {
+                bind(*candidate);
+                auto once = [&](const Stream& stream) {
+                    for (const Launch& launch : candidate->sets[0]) launch.run(stream);
+                };
+                candidate->one_run = time_on(*device_, once, {.warmups = is_gpu_ ? 1 : 0, .samples = 1}).median_seconds;
+                device_->synchronize();
+            });
+        }
+    }
+
+    /// Workspaces fill the cache, too: then fewer sets do.
+    void bind(Candidate& candidate) {
+        int64_t bytes = operands_->bytes();
+        for (const BufferRef& workspace : candidate.executable->program().tree().workspaces)
+            bytes += bytes_spanned(*workspace, {});
+        size_t enough = 1 + static_cast<size_t>(RotatedBytes / std::max<int64_t>(bytes, 1));
+        for (size_t set = 0; set < std::min(enough, operands_->sets().size()); ++set)
+            candidate.sets.push_back(candidate.executable->prepare(operands_->sets()[set]));
+    }
+
+    /// Bursts take all sets of operands in turn, so that none is in the cache when the next candidate begins.
+    void record_burst(Candidate& candidate, double seconds) {
+        constexpr double most_runs = 400;
+        double wanted = std::min(most_runs, seconds / std::max(candidate.one_run, 1e-6));
+        candidate.runs = std::max(static_cast<int64_t>(wanted), static_cast<int64_t>(candidate.sets.size()));
+        if (!is_gpu_) candidate.runs = 1;
+        std::vector<Launch> launches;
+        for (int64_t run = 0; run < candidate.runs; ++run) {
+            const auto& set = candidate.sets[static_cast<size_t>(run) % candidate.sets.size()];
+            launches.insert(launches.end(), set.begin(), set.end());
+        }
+        candidate.graph = device_->record(launches);
+    }
+
+    double burst(const Candidate& candidate) {
+        auto replay = [&](const Stream& stream) { candidate.graph.run(stream); };
+        return time_on(*device_, replay, {.warmups = 0, .samples = 1}).median_seconds /
+               static_cast<double>(candidate.runs);
+    }
+
+    void settle() {
+        Candidate& first = *running()[0];
+        record_burst(first, first_burst_seconds);
+        for (auto begin = Clock::now(); is_gpu_ && seconds_since(begin) < settling_seconds;) burst(first);
+    }
+
+    /// Everyone in turn, forwards and backwards, so many times or for so long.
+    void measure(const std::vector<Candidate*>& some, int fewest, int most, double seconds) {
+        auto begin = Clock::now();
+        for (int round = 0; round < most && (round < fewest || seconds_since(begin) < seconds); ++round)
+            for (size_t i = 0; i < some.size(); ++i) {
+                Candidate& candidate = *some[round % 2 == 0 ? i : some.size() - 1 - i];
+                if (!candidate.problem.empty()) continue;
+                show_measuring(candidate.text);
+                attempt(candidate, [&] { candidate.seconds.push_back(burst(candidate)); });
+            }
+    }
+
+    void measure_all() {
+        std::vector<Candidate*> all = running();
+        for (Candidate* candidate : all)
+            attempt(*candidate, [&] {
+                record_burst(*candidate, first_burst_seconds);
+                if (is_gpu_) burst(*candidate);  // a graph's first run is slower
+            });
+        int rounds = is_gpu_ ? first_rounds : 1;
+        measure(all, rounds, rounds, 0);
+    }
+
+    static void sort_by_time(std::vector<Candidate*>& some) {
+        auto faster = [](const Candidate* x, const Candidate* y) { return median(x->seconds) < median(y->seconds); };
+        std::stable_sort(some.begin(), some.end(), faster);
+    }
+
+    /// The fastest first, those that were measured once behind them.
+    std::vector<Candidate*> measure_best() {
+        std::vector<Candidate*> all = running();
+        sort_by_time(all);
+        if (!is_gpu_) return all;
+        auto today = std::find(all.begin(), all.end(), &candidates_[0]);
+        size_t count = std::min(finalists, all.size());
+        if (today != all.end() && today - all.begin() >= static_cast<int64_t>(count))
+            std::iter_swap(today, all.begin() + static_cast<int64_t>(count) - 1);
+        std::vector<Candidate*> best(all.begin(), all.begin() + static_cast<int64_t>(count));
+        for (Candidate* candidate : best) {
+            candidate->seconds.clear();
+            attempt(*candidate, [&] {
+                record_burst(*candidate, final_burst_seconds);
+                burst(*candidate);
+            });
+        }
+        measure(best, fewest_final_rounds, most_final_rounds, options_.seconds);
+        std::erase_if(best, [](const Candidate* candidate) { return !candidate->problem.empty(); });
+        sort_by_time(best);
+        best.insert(best.end(), all.begin() + static_cast<int64_t>(count), all.end());
+        return best;
+    }
+
+    TuneResult result(const std::vector<Candidate*>& fastest_first) {
+        TuneResult result;
+        result.today = candidates_[0].text;
+        result.measured = fastest_first.size();
+        if (!candidates_[0].seconds.empty()) result.today_milliseconds = median(candidates_[0].seconds) * 1e3;
+        ProductCheck check(shape_, device_, target_);
+        Candidate* winner = nullptr;
+        for (Candidate* candidate : fastest_first) {
+            attempt(*candidate, [&] {
+                if (auto wrong = check.problem_of(*candidate->executable)) candidate->problem = "WRONG: " + *wrong;
+            });
+            if (!candidate->problem.empty()) continue;
+            winner = candidate;
+            break;
+        }
+        for (const Candidate& candidate : candidates_)
+            if (!candidate.problem.empty()) result.skipped.push_back({candidate.text, candidate.problem});
+        if (!winner) running();  // throws
+        result.record = record_of(*winner);
+        return result;
+    }
+
+    schedules::TunedRecord record_of(const Candidate& winner) const {
+        double middle = median(winner.seconds);
+        double width = quantile(winner.seconds, 0.75) - quantile(winner.seconds, 0.25);
+        return {.kernel = name_,
+                .tiling = winner.text,
+                .schedule = winner.schedule,
+                .device = device_->name(),
+                .arch = target_.arch,
+                .version = TILEWRIGHT_VERSION,
+                .milliseconds = middle * 1e3,
+                .spread = width / middle};
+    }
+
+    /// Measuring begins with a run of each candidate; on a GPU, all take part in first rounds, the best in final ones.
+    void show_measuring(const std::string& next) {
+        auto all = static_cast<int64_t>(candidates_.size());
+        int64_t best = std::min<int64_t>(all, finalists);
+        int64_t steps = is_gpu_ ? all * (1 + first_rounds) + best * most_final_rounds : 2 * all;
+        show_("measure", steps_done_++, steps, next);
+    }
+
+    std::string name_;
+    schedules::TensorProductShape shape_;
+    std::shared_ptr<Device> device_;
+    TuneOptions options_;
+    const ShowStep& show_;
+    bool is_gpu_;
+    Target target_;
+    std::vector<Candidate> candidates_;
+    std::optional<OperandSets> operands_;
+    int64_t steps_done_ = 0;
+};
+
+}  // namespace
+
+TuneResult tune_product(const std::string& name, const schedules::TensorProductShape& shape,
+                        const std::shared_ptr<Device>& device, const TuneOptions& options, const ShowStep& show) {
+    return Tuner(name, shape, device, options, show).tune();
+}
+
+}  // namespace tw::bench

@@ -1,0 +1,39 @@
+// The tuner of products on matrix units: compiles a search space, measures it side by side, checks the winner.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/driver.h"
+#include "schedules/tensor_product_names.h"
+#include "schedules/tuned_records.h"
+
+namespace tw::bench {
+
+struct TuneOptions {
+    size_t limit = 56;   ///< tilings tried, the one that is taken today among them
+    double seconds = 5;  ///< of measuring at most, on a GPU; every round is finished
+    int threads = 0;     ///< that compile; 0: one for each processor
+};
+
+struct SkippedTiling {
+    std::string tiling, reason;
+};
+struct TuneResult {
+    schedules::TunedRecord record;  ///< of the winner, whose results are right
+    std::string today;              ///< the tiling of best_tiling
+    double today_milliseconds = 0;  ///< 0 if it was skipped
+    size_t measured = 0;            ///< tilings that compiled and ran
+    std::vector<SkippedTiling> skipped;
+};
+/// Told of each step: "compile" or "measure", steps done, all steps, what comes next.
+using ShowStep = std::function<void(const std::string& phase, int64_t done, int64_t all, const std::string& next)>;
+
+/// Tunes the product of this name, which tells no tiling. All tilings are measured in turns, in bursts over operands
+/// that no L2 cache holds, after the clocks have settled; then the best of them again, for longer. On the emulated
+/// device each runs once. Throws Error if none compiles and computes the product, and StickyError if a kernel crashed.
+TuneResult tune_product(const std::string& name, const schedules::TensorProductShape& shape,
+                        const std::shared_ptr<Device>& device, const TuneOptions& options, const ShowStep& show);
+
+}  // namespace tw::bench

@@ -1,0 +1,315 @@
+#include "schedules/tensor_product_space.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace tw::schedules {
+namespace {
+
+constexpr size_t most_tiles = 30;            // of different sizes or parts
+constexpr size_t most_tiles_beside = 6;      // of warps, where warpgroups are most of the space
+constexpr size_t varied_tiles = 6;           // whose stages and way out vary, too
+constexpr size_t reordered_tiles = 3;        // whose order of blocks varies, too
+constexpr int64_t line_bytes = 1024;         // what tiles in shared memory are aligned to
+constexpr int64_t short_side = 64;           // rows or columns up to which memory is what bounds the product
+constexpr int64_t shortest_part = 512;       // terms of the sum for which a part pays
+constexpr int64_t most_split_columns = 160;  // of instructions whose rows run along n
+
+int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t rounded_up(int64_t value, int64_t step) { return divided(value, step) * step; }
+int64_t batches_of(const TensorProductShape& shape) { return std::max<int64_t>(shape.batch, 1); }
+
+struct Rated {
+    ProductTiling tiling;
+    double cycles;
+};
+
+// What tiles of either kind need.
+
+int64_t staged_bytes(const WarpgroupTiles& t, const TensorProductShape& shape) {
+    int64_t row_bytes = t.block_k * bytes_of(shape.operand);
+    return rounded_up(t.block_m * row_bytes, line_bytes) + rounded_up(t.block_n * row_bytes, line_bytes);
+}
+
+/// Each row may end in 16 bytes that nobody reads, against bank conflicts; rows run along k or across it.
+int64_t staged_bytes(const TensorTiles& t, const TensorProductShape& shape) {
+    int64_t elements = (t.block_m + t.block_n) * t.block_k;
+    return elements * bytes_of(shape.operand) + 16 * (std::max(t.block_m, t.block_k) + std::max(t.block_n, t.block_k));
+}
+
+/// Rows of a staged result are 8 elements longer, against bank conflicts.
+template <class Tiles>
+int64_t result_bytes(const Tiles& t, const TensorProductShape& shape) {
+    if (!t.stage_result) return 0;
+    return rounded_up(t.block_m * (t.block_n + 8) * bytes_of(shape.result), line_bytes);
+}
+
+int turns_of(const TensorTiles&) { return 1; }
+int turns_of(const WarpgroupTiles& t) { return t.turns; }
+
+template <class Tiles>
+int64_t all_shared_bytes(const Tiles& t, const TensorProductShape& shape) {
+    constexpr int64_t barriers = 1024;
+    return t.stages * staged_bytes(t, shape) + turns_of(t) * result_bytes(t, shape) + barriers;
+}
+
+template <class Tiles>
+int64_t blocks_of(const Tiles& t, const TensorProductShape& shape) {
+    return divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * batches_of(shape) * t.split_k;
+}
+
+/// The most stages that fit, no more than there are tiles of the sum; 0 if two do not fit.
+template <class Tiles>
+int fitting_stages(Tiles t, const TensorProductShape& shape, int64_t most_bytes) {
+    constexpr int64_t most_stages = 8;
+    t.stages = 0;
+    int64_t room = most_bytes - all_shared_bytes(t, shape), tiles_of_k = divided(shape.k, t.block_k * t.split_k);
+    int64_t stages = std::min({most_stages, room / staged_bytes(t, shape), std::max<int64_t>(2, tiles_of_k)});
+    return stages < 2 ? 0 : static_cast<int>(stages);
+}
+
+/// One part, and more where the sum is long and the tiles do not fill the multiprocessors twice.
+template <class Tiles>
+std::vector<int64_t> parts_of_k(Tiles t, const TensorProductShape& shape, const Target& target) {
+    t.split_k = 1;
+    std::vector<int64_t> parts = {1};
+    if (blocks_of(t, shape) < 2 * target.multiprocessors)
+        for (int64_t count : {2, 3, 4, 6, 8})
+            if (shape.k / count >= shortest_part) parts.push_back(count);
+    return parts;
+}
+
+/// What parts cost behind: a kernel that reads them at 1700 bytes a cycle.
+double combining_cycles(int64_t split_k, const TensorProductShape& shape) {
+    if (split_k == 1) return 0;
+    return 4000 + static_cast<double>(shape.m * shape.n * batches_of(shape) * split_k * 8) / 1700;
+}
+
+/// Clock cycles of all blocks, by rounds over the multiprocessors. A tile takes some 1500 to begin and end, its result
+/// leaves at 20 bytes a cycle, its operands come at 48, all of them together at 2000.
+template <class Tiles>
+double cycles_at(double multiplications, const Tiles& t, const TensorProductShape& shape, const Target& target) {
+    int64_t k = divided(shape.k, t.split_k);
+    auto area = static_cast<double>(t.block_m * t.block_n);
+    double multiply = area * static_cast<double>(k) / multiplications;
+    double bytes = static_cast<double>((t.block_m + t.block_n) * k * bytes_of(shape.operand));
+    double store = area * static_cast<double>(t.split_k > 1 ? 4 : bytes_of(shape.result)) / 20;
+    double tile = std::max(multiply, bytes / 48) + 1500 + store;
+    double once =
+        static_cast<double>((shape.m + shape.n) * shape.k * batches_of(shape) * bytes_of(shape.operand)) / 2000;
+    double rounds = static_cast<double>(divided(blocks_of(t, shape), target.multiprocessors));
+    return std::max(rounds * tile, once) + combining_cycles(t.split_k, shape);
+}
+
+// Tiles of warpgroups.
+
+/// A multiprocessor multiplies 2048 pairs of 16 bits a cycle. An instruction of few columns waits for the rows of its
+/// other operand: 64 of 32 bytes and its own columns come from shared memory at 128 bytes a cycle. One warpgroup alone
+/// leaves the unit idle between its tiles.
+double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
+    double columns = static_cast<double>(t.swap ? t.block_m : t.block_n);
+    double share = std::min(1.0, (columns / 2) / (16 + columns / 4)) * (t.warpgroups == 1 ? 0.8 : 0.9);
+    return cycles_at(2048 * share * 2 / bytes_of(shape.operand), t, shape, target);
+}
+
+/// Accumulators of a thread, in registers, beside which its addresses fit: three warpgroups have 152 each.
+bool sums_fit(const WarpgroupTiles& t) {
+    return t.block_m * t.block_n / (t.warpgroups * 128) <= (t.warpgroups >= 3 ? 96 : 192);
+}
+
+/// Even widths up to `most`, and those that share the extent evenly; multiples of `step`.
+std::set<int64_t> widths(int64_t extent, int64_t step, std::vector<int64_t> even, int64_t most) {
+    std::set<int64_t> result;
+    if (extent < 8) step = 16;  // codegen takes one tile of 8 columns only where all of them or an odd number is there
+    for (int64_t width : even)
+        if (width <= most && width % step == 0 && width < extent + step) result.insert(width);
+    int64_t fewest = divided(extent, most);
+    for (int64_t tiles = fewest; tiles < fewest + 4; ++tiles) {
+        int64_t width = rounded_up(divided(extent, tiles), step);
+        if (width <= most && (width >= 64 || tiles == 1)) result.insert(width);
+    }
+    return result;
+}
+
+/// Columns of an instruction come in eights; where they lie side by side in memory, in whole lines of 32 bytes.
+int64_t column_step(Type operand, bool side_by_side) { return operand == i8 || side_by_side ? 16 : 8; }
+
+/// Sizes of blocks, without their k, stages and parts.
+std::vector<WarpgroupTiles> warpgroup_blocks(const TensorProductShape& shape) {
+    std::vector<WarpgroupTiles> blocks;
+    int64_t step = column_step(shape.operand, !shape.transpose_b);
+    for (int64_t width : widths(shape.n, step, {64, 96, 128, 144, 160, 192, 224, 256}, 256))
+        for (int warpgroups : {1, 2, 3})
+            for (int64_t rows : {64, 128})
+                if (rows * warpgroups <= 256 && rows * (warpgroups - 1) < std::max<int64_t>(shape.m, 1))
+                    blocks.push_back({.block_m = rows * warpgroups, .block_n = width, .warpgroups = warpgroups});
+    bool swappable = !shape.transpose_a && shape.transpose_b && shape.m <= 3 * most_split_columns;
+    if (!swappable) return blocks;
+    step = column_step(shape.operand, false);
+    for (int64_t height : widths(shape.m, step, {8, 16, 32, 64, 96, 128}, most_split_columns))
+        for (int warpgroups : {1, 2})
+            blocks.push_back({.block_m = height, .block_n = 64 * warpgroups, .warpgroups = warpgroups, .swap = true});
+    return blocks;
+}
+
+std::vector<Rated> rated_warpgroup_tiles(const TensorProductShape& shape, const Target& target) {
+    std::vector<Rated> rated;
+    for (WarpgroupTiles t : warpgroup_blocks(shape)) {
+        if (!sums_fit(t)) continue;
+        for (int64_t row_bytes : {128, 256}) {
+            t.block_k = row_bytes / bytes_of(shape.operand);
+            if (row_bytes > 128 && t.block_k / 2 >= shape.k) continue;
+            for (int64_t split : parts_of_k(t, shape, target)) {
+                t.split_k = split;
+                // Sums of 4 bytes fill sectors of memory from registers too.
+                t.stage_result = split == 1 && bytes_of(shape.result) <= 2;
+                t.stages = fitting_stages(t, shape, target.shared_bytes);
+                if (t.stages >= 2) rated.push_back({t, predicted_cycles(t, shape, target)});
+            }
+        }
+    }
+    return rated;
+}
+
+// Tiles of warps.
+
+/// A multiprocessor multiplies about 1200 pairs of 16 bits a cycle by mma.sync in tiles of 128 x 256, less in small
+/// ones.
+double predicted_cycles(const TensorTiles& t, const TensorProductShape& shape, const Target& target) {
+    double share = std::min(1.0, std::cbrt(static_cast<double>(t.block_m * t.block_n) / (128 * 256)));
+    return cycles_at(1200 * share * 2 / bytes_of(shape.operand), t, shape, target);
+}
+
+/// Blocks of one to eight warps, each as near to a square as the block allows.
+std::vector<TensorTiles> warp_blocks(const TensorProductShape& shape) {
+    std::vector<TensorTiles> blocks;
+    for (int64_t rows : {16, 32, 64, 128})
+        for (int64_t columns : {32, 64, 128, 256})
+            for (int64_t warp_rows : {16, 32, 64})
+                for (int64_t warp_columns : {16, 32, 64}) {
+                    if (rows % warp_rows != 0 || columns % warp_columns != 0) continue;
+                    int64_t warps = rows / warp_rows * (columns / warp_columns);
+                    bool is_even = warp_rows <= 2 * warp_columns && warp_columns <= 4 * warp_rows;
+                    // fp8 is converted in registers, which leaves less room for sums.
+                    bool fits = bytes_of(shape.operand) == 2 || warp_rows * warp_columns < 64 * 64;
+                    bool is_small =
+                        rows < 2 * std::max<int64_t>(shape.m, 16) && columns < 2 * std::max<int64_t>(shape.n, 32);
+                    if (is_even && fits && is_small &&
+                        (warps == 4 || warps == 8 || (warps == 2 && rows * columns <= 2048)))
+                        blocks.push_back(
+                            {.block_m = rows, .block_n = columns, .warp_m = warp_rows, .warp_n = warp_columns});
+                }
+    return blocks;
+}
+
+std::vector<Rated> rated_warp_tiles(const TensorProductShape& shape, const Target& target) {
+    std::vector<Rated> rated;
+    for (TensorTiles t : warp_blocks(shape))
+        for (int64_t row_bytes : {64, 128}) {
+            t.block_k = row_bytes / bytes_of(shape.operand);
+            while (t.block_k * bytes_of(shape.operand) > 32 && t.block_k / 2 >= shape.k) t.block_k /= 2;
+            for (int64_t split : parts_of_k(t, shape, target)) {
+                t.split_k = split;
+                t.stage_result = split == 1 && bytes_of(shape.result) <= 2;
+                // Two blocks of a multiprocessor hide each other's beginnings and ends.
+                t.stages = std::min(6, fitting_stages(t, shape, target.shared_bytes / 2));
+                Rated candidate{t, predicted_cycles(t, shape, target)};
+                bool is_new = rated.empty() || rated.back().tiling != candidate.tiling;
+                if (t.stages >= 2 && is_new) rated.push_back(candidate);
+            }
+        }
+    return rated;
+}
+
+// The space.
+
+void keep_best(std::vector<Rated>& rated, size_t count) {
+    auto by_cycles = [](const Rated& x, const Rated& y) { return x.cycles < y.cycles; };
+    std::stable_sort(rated.begin(), rated.end(), by_cycles);
+    if (rated.size() > count) rated.resize(count);
+}
+
+/// One stage less, and the other way out of the block.
+template <class Tiles>
+std::vector<ProductTiling> variants(const Tiles& t, const TensorProductShape& shape, const Target& target) {
+    std::vector<ProductTiling> result;
+    Tiles fewer = t, other = t;
+    if (--fewer.stages >= 3) result.push_back(fewer);
+    other.stage_result = !t.stage_result && t.split_k == 1;
+    other.stages = fitting_stages(other, shape, target.shared_bytes);
+    if (other.stage_result != t.stage_result && other.stages >= 2) result.push_back(other);
+    return result;
+}
+
+/// Blocks that load together, and warpgroups that take turns.
+std::vector<ProductTiling> groupings(const TensorTiles&, const TensorProductShape&, const Target&) { return {}; }
+std::vector<ProductTiling> groupings(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
+    std::vector<ProductTiling> result;
+    WarpgroupTiles pair = t, alternating = t;
+    pair.cluster = 2;
+    if (!t.swap && divided(shape.m, t.block_m) > 1) result.push_back(pair);
+    alternating.turns = 2;
+    alternating.stages = fitting_stages(alternating, shape, target.shared_bytes);
+    if (t.warpgroups == 1 && alternating.stages >= 3) result.push_back(alternating);
+    return result;
+}
+
+/// More and fewer rows of blocks that walk together.
+template <class Tiles>
+std::vector<ProductTiling> orders(const Tiles& t, const TensorProductShape& shape) {
+    std::vector<ProductTiling> result;
+    for (int64_t rows : {t.row_group / 2, t.row_group * 2})
+        if (divided(shape.m, t.block_m) > rows) {
+            Tiles other = t;
+            other.row_group = rows;
+            result.push_back(other);
+        }
+    return result;
+}
+
+/// Few terms a result: half of the time goes to its way out.
+bool turns_pay(const TensorTiles&) { return false; }
+bool turns_pay(const WarpgroupTiles& t) { return t.warpgroups == 1 && t.block_n == 256; }
+
+std::vector<ProductTiling> with_variants(const std::vector<Rated>& rated, const TensorProductShape& shape,
+                                         const Target& target) {
+    std::vector<ProductTiling> space;
+    auto add = [&](const std::vector<ProductTiling>& others) {
+        for (const ProductTiling& other : others)
+            if (std::find(space.begin(), space.end(), other) == space.end()) space.push_back(other);
+    };
+    for (size_t place = 0; place < rated.size(); ++place) {
+        add({rated[place].tiling});
+        auto of = [&](const auto& t) {
+            if (place < varied_tiles) add(variants(t, shape, target));
+            if (place < varied_tiles || turns_pay(t)) add(groupings(t, shape, target));
+            if (place < reordered_tiles) add(orders(t, shape));
+        };
+        std::visit(of, rated[place].tiling);
+    }
+    return space;
+}
+
+}  // namespace
+
+int64_t shared_bytes_of(const ProductTiling& tiling, const TensorProductShape& shape) {
+    return std::visit([&](const auto& tiles) { return all_shared_bytes(tiles, shape); }, tiling);
+}
+
+std::vector<ProductTiling> tensor_product_space(const TensorProductShape& shape, const Target& target) {
+    if (shape.m == 0 || shape.n == 0 || shape.k == 0) return {tensor_tiles(shape)};
+    std::vector<Rated> warps = rated_warp_tiles(shape, target), rated;
+    if (takes_warpgroups(shape, target)) {
+        rated = rated_warpgroup_tiles(shape, target);
+        keep_best(rated, most_tiles);
+        keep_best(warps, std::min(shape.m, shape.n) <= short_side ? most_tiles_beside : 0);
+        rated.insert(rated.end(), warps.begin(), warps.end());
+    } else {
+        rated = warps;
+    }
+    keep_best(rated, most_tiles + most_tiles_beside);
+    return with_variants(rated, shape, target);
+}
+
+}  // namespace tw::schedules

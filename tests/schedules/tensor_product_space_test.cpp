@@ -1,0 +1,136 @@
+// The tuner's search space: what it holds builds within the target's limits and computes what the declaration says.
+#include <algorithm>
+#include <random>
+
+#include "schedules/tensor_product_names.h"
+#include "schedules/tensor_product_space.h"
+#include "schedules/tuned_records.h"
+#include "tests/ops/on_each_device.h"
+#include "tests/schedules/integers_for.h"
+
+namespace tw::schedules {
+namespace {
+
+Schedule scheduled(const TensorProductShape& shape, const ProductTiling& tiling, const Target& target) {
+    return tensor_product_schedule(declare_tensor_product(shape), tiling, target);
+}
+
+class RandomShapes {
+public:
+    explicit RandomShapes(int seed) : random_(seed) {}
+    int64_t between(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
+    /// Of all types and transpositions; extents up to 2 to the `log`, some of them multiples of 8.
+    TensorProductShape next(double log) {
+        auto extent = [&] {
+            auto value = int64_t(std::exp2(std::uniform_real_distribution<>(0, log)(random_)));
+            return between(0, 3) == 0 ? value : (value + 7) / 8 * 8;
+        };
+        TensorProductShape shape{.m = extent(), .n = extent(), .k = extent()};
+        shape.operand = shape.result = std::array{bf16, f16, i8, e4m3}[between(0, 3)];
+        if (bytes_of(shape.operand) == 1) shape.result = shape.operand == i8 ? i32 : bf16;
+        if (is_float(shape.operand) && between(0, 3) == 0) shape.result = f32;
+        shape.transpose_a = between(0, 1), shape.transpose_b = between(0, 3) > 0;
+        shape.batch = between(0, 3) == 0 ? 3 : 0;
+        shape.add_bias = is_float(shape.result) && between(0, 1);
+        return shape;
+    }
+    /// At most `count` of the space, no two the same.
+    std::vector<ProductTiling> some_of(std::vector<ProductTiling> space, size_t count) {
+        std::shuffle(space.begin(), space.end(), random_);
+        if (space.size() > count) space.resize(count);
+        return space;
+    }
+
+private:
+    std::mt19937 random_;
+};
+
+std::string text_of(const TensorProductShape& s, const ProductTiling& tiling) {
+    return fmt::format("{} x {} x {} x {}, {}{}{}, {}", s.batch, s.m, s.n, s.k, name_of(s.operand),
+                       s.transpose_a ? " ta" : "", s.transpose_b ? " tb" : "", tiling_text(tiling));
+}
+
+TEST(TensorProductSpace, EveryTilingBuildsWithinTheLimits) {
+    RandomShapes shapes(11);
+    size_t by_warpgroups = 0, by_warps = 0;
+    for (int round = 0; round < 25; ++round) {
+        TensorProductShape shape = shapes.next(13);
+        Target limits = target(round % 5 == 4 ? "sm_80" : "sm_90a");
+        if (limits.arch == "sm_80" && shape.operand == e4m3) shape.operand = bf16;  // has no fp8
+        std::vector<ProductTiling> space = tensor_product_space(shape, limits);
+        ASSERT_FALSE(space.empty());
+        EXPECT_LE(space.size(), 56u);
+        for (size_t i = 0; i < space.size(); ++i)
+            EXPECT_EQ(std::count(space.begin(), space.end(), space[i]), 1) << text_of(shape, space[i]);
+        for (const ProductTiling& tiling : shapes.some_of(space, 6)) {
+            SCOPED_TRACE(text_of(shape, tiling));
+            (std::holds_alternative<WarpgroupTiles>(tiling) ? by_warpgroups : by_warps) += 1;
+            Program program = build(scheduled(shape, tiling, limits));
+            EXPECT_LE(program.kernels()[0].shared_bytes, shared_bytes_of(tiling, shape));
+            EXPECT_LE(shared_bytes_of(tiling, shape), limits.shared_bytes);
+        }
+    }
+    EXPECT_GT(by_warpgroups, 20u);
+    EXPECT_GT(by_warps, 20u);
+}
+
+// Also after the schedules have changed since they were measured.
+TEST(TensorProductSpace, EveryRecordBuilds) {
+    for (const TunedRecord& record : parse_records(embedded_records(), "schedules/tuned/h200.jsonl")) {
+        SCOPED_TRACE(record.kernel + " " + record.tiling);
+        TensorProductShape shape = parse_tensor_product(record.kernel)->shape;
+        EXPECT_NO_THROW(build(scheduled(shape, *parse_tiling(record.tiling), target(record.arch))));
+    }
+}
+
+// What makes products fast is in it: wide tiles of warpgroups, parts of long sums, rows of the instruction along n.
+TEST(TensorProductSpace, HoldsWhatEachKindOfShapeNeeds) {
+    auto has = [](const TensorProductShape& shape, auto wanted) {
+        auto space = tensor_product_space(shape, target("sm_90a"));
+        return std::any_of(space.begin(), space.end(), [&](const ProductTiling& tiling) {
+            const auto* tiles = std::get_if<WarpgroupTiles>(&tiling);
+            return tiles && wanted(*tiles);
+        });
+    };
+    TensorProductShape large{.m = 8192, .n = 8192, .k = 8192, .transpose_b = true};
+    EXPECT_TRUE(has(large, [](const WarpgroupTiles& t) { return t.block_m == 128 && t.block_n == 256; }));
+    EXPECT_TRUE(has(large, [](const WarpgroupTiles& t) { return t.row_group != WarpgroupTiles{}.row_group; }));
+    EXPECT_TRUE(has(large, [](const WarpgroupTiles& t) { return !t.stage_result; }));
+    TensorProductShape deep{.m = 1024, .n = 1024, .k = 16384, .transpose_b = true};
+    EXPECT_TRUE(has(deep, [](const WarpgroupTiles& t) { return t.split_k > 1; }));
+    TensorProductShape flat{.m = 16, .n = 8192, .k = 8192, .transpose_b = true};
+    EXPECT_TRUE(has(flat, [](const WarpgroupTiles& t) { return t.swap && t.block_m == 16; }));
+}
+
+class TensorProductSpaces : public OnEachDevice {};
+TW_ON_EACH_DEVICE(TensorProductSpaces);
+
+TEST_P(TensorProductSpaces, SampleComputesTheDeclaration) {
+    RandomShapes shapes(12);
+    for (int round = 0; round < 12; ++round) {
+        TensorProductShape shape = shapes.next(7);
+        shape.k = std::max<int64_t>(shape.k, 1);
+        for (const ProductTiling& tiling : shapes.some_of(tensor_product_space(shape, device_target()), 2)) {
+            SCOPED_TRACE(text_of(shape, tiling));
+            Schedule s = scheduled(shape, tiling, device_target());
+            expect_declared(s, integers_for(s.outputs(), shape.operand == e4m3 ? 1 : 4));
+        }
+    }
+}
+
+// Long sums, whose parts a second kernel adds.
+TEST_P(TensorProductSpaces, PartsComputeTheDeclaration) {
+    TensorProductShape shape{.m = 24, .n = 40, .k = 2048, .transpose_b = true};
+    auto space = tensor_product_space(shape, device_target());
+    int tried = 0;
+    for (const ProductTiling& tiling : space) {
+        if (std::visit([](const auto& tiles) { return tiles.split_k == 1; }, tiling) || ++tried > 3) continue;
+        SCOPED_TRACE(tiling_text(tiling));
+        Schedule s = scheduled(shape, tiling, device_target());
+        expect_declared(s, integers_for(s.outputs(), 4));
+    }
+    EXPECT_GT(tried, 3);
+}
+
+}  // namespace
+}  // namespace tw::schedules

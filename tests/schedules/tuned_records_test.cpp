@@ -1,0 +1,84 @@
+// The tuner's records: texts of tilings, lines of JSON, and which of them a product takes.
+#include "schedules/tuned_records.h"
+#include "schedules/tensor_product_names.h"
+#include "schedules/tensor_product_space.h"
+#include "tests/support/expect_error.h"
+
+namespace tw::schedules {
+namespace {
+
+TunedRecord record_of(const std::string& kernel, const std::string& tiling, const std::string& device = "NVIDIA H200") {
+    return {.kernel = kernel,
+            .tiling = tiling,
+            .schedule = "tilewright trace 1\nsplit 0 128 mask\n",
+            .device = device,
+            .arch = "sm_90a",
+            .version = "0.1.0",
+            .milliseconds = 0.25,
+            .spread = 0.01};
+}
+
+TEST(Tilings, TextsRoundTrip) {
+    for (auto [m, n, k] : {std::array<int64_t, 3>{4096, 4096, 4096}, {16, 8192, 8192}, {5, 7, 9}, {1000, 1000, 3000}})
+        for (const char* arch : {"sm_80", "sm_90a"})
+            for (const ProductTiling& tiling :
+                 tensor_product_space({.m = m, .n = n, .k = k, .transpose_b = true}, target(arch))) {
+                auto read = parse_tiling(tiling_text(tiling));
+                ASSERT_TRUE(read) << tiling_text(tiling);
+                EXPECT_EQ(*read, tiling) << tiling_text(tiling);
+            }
+    EXPECT_EQ(tiling_text(WarpgroupTiles{.split_k = 3, .stage_result = true, .swap = true, .row_group = 16}),
+              "128x192x64g2s4p3h16rt");
+    EXPECT_EQ(tiling_text(TensorTiles{}), "128x128x32w64x64s4");
+    for (const char* wrong : {"", "128x192x64", "128x192x64g5s4", "128x192x64g2s4tr", "0x192x64g2s4",
+                              "128x192x64g2s4p0", "64x64x32w32x32s4t", "128x192x64g2s4h", " 128x192x64g2s4"})
+        EXPECT_FALSE(parse_tiling(wrong)) << wrong;
+}
+
+TEST(TunedRecords, LinesRoundTrip) {
+    std::vector<TunedRecord> records = {record_of("gemm_f16_64x64x64", "64x64x64w32x32s3r"),
+                                        record_of("gemm_bf16_64x64x64_tb", "128x192x64g2s4r")};
+    std::string text = records_text(records);
+    std::vector<TunedRecord> read = parse_records(text + "\n  \n", "here");
+    EXPECT_EQ(read, (std::vector{records[1], records[0]}));  // by name
+    EXPECT_EQ(records_text(read), text);
+    EXPECT_TRUE(parse_records("", "here").empty());
+}
+
+TEST(TunedRecords, ReplaceThoseOfTheSameProductAndDevice) {
+    std::vector<TunedRecord> records;
+    put_record(records, record_of("gemm_bf16_64x64x64_tb", "128x192x64g2s4r"));
+    put_record(records, record_of("gemm_bf16_64x64x64_tb", "64x192x64g1s4r"));
+    put_record(records, record_of("gemm_bf16_64x64x64", "64x64x64g1s4r"));
+    put_record(records, record_of("gemm_bf16_64x64x64_tb", "64x64x64g1s4r", "NVIDIA H100"));
+    ASSERT_EQ(records.size(), 3u);
+    EXPECT_EQ(records[0].tiling, "64x192x64g1s4r");
+}
+
+TEST(TunedRecords, DamagedLinesSayWhichAndWhatToDo) {
+    std::string good = records_text({record_of("gemm_bf16_64x64x64_tb", "128x192x64g2s4r")});
+    EXPECT_ERROR(parse_records(good + "\n" + good.substr(0, 40), "h200.jsonl"), "h200.jsonl:3: no record of the tuner");
+    EXPECT_ERROR(parse_records("[1]", "h200.jsonl"), "remove the line and tune that kernel again");
+    EXPECT_ERROR(parse_records(records_text({record_of("softmax_1x2_f32", "128x192x64g2s4r")}), "x"),
+                 "x:1: 'softmax_1x2_f32' names no product without tiles");
+    EXPECT_ERROR(parse_records(records_text({record_of("gemm_bf16_64x64x64_tb", "12g")}), "x"), "'12g' is no tiling");
+}
+
+// The library's own are sound, and products take them: on their target, for their exact shape.
+TEST(TunedRecords, OwnOnesAreTaken) {
+    for (const TunedRecord& record : parse_records(embedded_records(), "schedules/tuned/h200.jsonl")) {
+        SCOPED_TRACE(record.kernel);
+        EXPECT_TRUE(record.device.starts_with("NVIDIA")) << "times of an emulator are no records";
+        TensorProductShape shape = parse_tensor_product(record.kernel)->shape;
+        EXPECT_EQ(best_tiling(shape, target(record.arch)), *parse_tiling(record.tiling));
+        EXPECT_FALSE(tuned_tiling(shape, target("sm_80")));
+        EXPECT_LE(shared_bytes_of(*parse_tiling(record.tiling), shape), target(record.arch).shared_bytes);
+        shape.n += 8;
+        shape.k += 24;
+        EXPECT_FALSE(tuned_tiling(shape, target(record.arch)));
+    }
+    EXPECT_FALSE(tuned_tiling({.m = 37, .n = 41, .k = 43}, target("sm_90a")));
+}
+
+}  // namespace
+}  // namespace tw::schedules

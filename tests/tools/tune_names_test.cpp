@@ -1,0 +1,38 @@
+// Files of cases for `tw tune`.
+#include "tools/tune_names.h"
+
+#include <fstream>
+
+#include "tests/support/expect_error.h"
+
+namespace tw {
+namespace {
+
+class Cases : public testing::Test {
+protected:
+    std::vector<std::string> kernels(const std::string& text) const {
+        std::ofstream(path_) << text;
+        return kernels_of_cases(path_);
+    }
+    void TearDown() override { std::remove(path_.c_str()); }
+
+    std::string path_ = testing::TempDir() + "tune_cases.jsonl";
+};
+
+TEST_F(Cases, BothFormsGiveNames) {
+    EXPECT_EQ(kernels("{\"kernel\": \"gemm_bf16_1x2x3\"}\n\n"
+                      "{\"m\": 4, \"n\": 5, \"k\": 6, \"transpose_b\": true}\n"
+                      "{\"m\": 4, \"n\": 5, \"k\": 6, \"type\": \"f16\", \"batch\": 3, \"transpose_a\": true, "
+                      "\"epilogue\": \"bias_gelu\"}"),
+              (std::vector<std::string>{"gemm_bf16_1x2x3", "gemm_bf16_4x5x6_tb", "gemm_f16_3x4x5x6_ta_bias_gelu"}));
+    EXPECT_EQ(kernels_of_cases("bench/cases/gemm.jsonl")[0], "gemm_bf16_512x512x512_tb");
+}
+
+TEST_F(Cases, ErrorsNameTheLine) {
+    EXPECT_ERROR(kernels("\n{\"m\": 4, \"n\": 5}"), "tune_cases.jsonl:2: no case of a product");
+    EXPECT_ERROR(kernels("{\"m\": 4"), "write {\"kernel\": NAME}, or m, n and k");
+    EXPECT_ERROR(kernels_of_cases("/nonexistent"), "cannot read the cases in /nonexistent");
+}
+
+}  // namespace
+}  // namespace tw

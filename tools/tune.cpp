@@ -1,0 +1,164 @@
+// tw tune: the fastest tilings of products on matrix units, measured on this machine and kept as records.
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include "bench/tune_product.h"
+#include "runtime/replace_file.h"
+#include "support/error.h"
+#include "tools/commands.h"
+#include "tools/progress.h"
+#include "tools/tune_names.h"
+
+namespace tw {
+namespace {
+
+using schedules::TunedRecord;
+
+struct TuneCommand {
+    std::vector<std::string> names;
+    std::string cases, device, records = "tuned.jsonl";
+    bench::TuneOptions options;
+    bool verbose = false;
+};
+
+struct Product {
+    std::string name;
+    schedules::TensorProductShape shape;
+};
+
+Product product_named(const std::string& name) {
+    auto named = schedules::parse_tensor_product(name);
+    if (!named)
+        throw CLI::ValidationError(fmt::format(
+            "tune: '{}' names no product on matrix units; write gemm_TYPE_MxNxK, as gemm_bf16_4096x4096x4096_tb",
+            name));
+    if (named->tiling)
+        throw CLI::ValidationError(
+            fmt::format("tune: '{}' tells its tiling already; leave out {}", name, name.substr(name.find("_tile"))));
+    return {name, named->shape};
+}
+
+std::vector<Product> chosen_products(const TuneCommand& command) {
+    std::vector<std::string> names = command.names;
+    if (!command.cases.empty())
+        for (const std::string& name : kernels_of_cases(command.cases)) names.push_back(name);
+    if (names.empty()) throw CLI::ValidationError("tune: name at least one product, or --cases FILE");
+    std::vector<Product> products;
+    for (const std::string& name : names) products.push_back(product_named(name));
+    return products;
+}
+
+std::vector<TunedRecord> read_records(const std::string& path) {
+    if (!std::filesystem::exists(path)) return {};  // it is made now
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw_error(Error, "tune: cannot read the records in {}; choose a file with --records", path);
+    return schedules::parse_records(std::string(std::istreambuf_iterator<char>(file), {}), path);
+}
+
+void write_records(const std::string& path, const std::vector<TunedRecord>& records) {
+    std::filesystem::path whole = std::filesystem::absolute(path);
+    File folder(open(whole.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    std::string problem = folder ? replace_file(*folder, whole.filename(), schedules::records_text(records))
+                                 : system_text("cannot open its folder");
+    if (!problem.empty())
+        throw_error(Error, "tune: cannot write the records to {} ({}); choose a file with --records", path, problem);
+}
+
+/// One bar for each phase.
+class Bars {
+public:
+    void show(const std::string& kernel, const std::string& phase, int64_t done, int64_t all, const std::string& next) {
+        if (phase != phase_) {
+            phase_ = phase;
+            bar_.emplace(fmt::format("{} {}", kernel, phase), all);
+        }
+        bar_->show(done, next);
+    }
+
+private:
+    std::string phase_;
+    std::optional<Progress> bar_;
+};
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+void report(const bench::TuneResult& result, const schedules::TensorProductShape& s, bool verbose) {
+    const TunedRecord& r = result.record;
+    double flops = 2.0 * static_cast<double>(std::max<int64_t>(s.batch, 1)) * static_cast<double>(s.m) *
+                   static_cast<double>(s.n) * static_cast<double>(s.k);
+    double gain = result.today_milliseconds > 0 ? result.today_milliseconds / r.milliseconds : 1;
+    fmt::print("{:<36} {:>10.4f} ms {:>8.1f} TFLOP/s  {:<24} {:.3f} x of {} today, {} measured, {} skipped\n", r.kernel,
+               r.milliseconds, r.milliseconds > 0 ? flops / r.milliseconds * 1e-9 : 0, r.tiling, gain, result.today,
+               result.measured, result.skipped.size());
+    for (const bench::SkippedTiling& skipped : result.skipped)
+        if (verbose || skipped.reason.starts_with("WRONG"))
+            fmt::print(stderr, "  skipped {}: {}\n", skipped.tiling, first_line(skipped.reason));
+    std::fflush(stdout);
+}
+
+/// False if no tiling of the product is usable.
+bool tune_one(const Product& product, const std::shared_ptr<Device>& device, const TuneCommand& command,
+              std::vector<TunedRecord>& records) try {
+    auto result = [&] {
+        Bars bars;
+        return bench::tune_product(product.name, product.shape, device, command.options,
+                                   [&](const auto& phase, int64_t done, int64_t all, const auto& next) {
+                                       bars.show(product.name, phase, done, all, next);
+                                   });
+    }();
+    device->release_pool();
+    report(result, product.shape, command.verbose);
+    put_record(records, result.record);
+    write_records(command.records, records);
+    return true;
+} catch (const StickyError&) {
+    throw;  // the device is lost; what was tuned before is written
+} catch (const Error& problem) {
+    fmt::print(stderr, "tw: {}\n", problem.what());
+    return false;
+}
+
+int tune(const TuneCommand& command) {
+    std::vector<Product> products = chosen_products(command);
+    std::vector<TunedRecord> records = read_records(command.records);
+    write_records(command.records, records);  // what cannot be written is better known now
+    ChosenDevice chosen =
+        command.device.empty() ? best_device() : ChosenDevice{open_device(command.device), command.device};
+    fmt::print("tuning on {}\n", chosen.reason);
+    if (chosen.device->kind() != DeviceKind::Cuda) fmt::print("its times say nothing about a GPU\n");
+    int status = StatusDone;
+    for (const Product& product : products)
+        if (!tune_one(product, chosen.device, command, records)) status = StatusFailed;
+    return status;
+}
+
+}  // namespace
+
+void add_tune_command(CLI::App& app, int& status) {
+    auto o = std::make_shared<TuneCommand>();
+    auto* command = app.add_subcommand(
+        "tune", "measure tilings of products on matrix units and keep the fastest that is right; see docs/tuning.md");
+    command->add_option("kernels", o->names, "names of products without a tiling: gemm_bf16_4096x4096x4096_tb");
+    command->add_option("--cases", o->cases, "JSON lines of products, as bench/cases/gemm.jsonl");
+    command->add_option("--records", o->records, "the file that the winners' records go to, one for each product")
+        ->capture_default_str();
+    command->add_option("--device", o->device, "cuda, cuda:1 or emulated; the best there is if not given");
+    command->add_option("--limit", o->options.limit, "tilings tried of each product")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    command->add_option("--seconds", o->options.seconds, "that the best tilings of a product are measured, at most")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    command->add_option("--threads", o->options.threads, "that compile; 0: one for each processor")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    command->add_flag("--verbose", o->verbose, "also why each skipped tiling was");
+    command->callback([o, &status] { status = tune(*o); });
+}
+
+}  // namespace tw
