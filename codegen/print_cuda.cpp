@@ -45,7 +45,7 @@ int64_t bytes_of_shared(const std::vector<Buffer>& buffers) {
 class KernelPrinter {
 public:
     explicit KernelPrinter(const ThreadKernel& kernel)
-        : kernel_(kernel), bounds_(kernel), exprs_(names_, bounds_, vocabulary_) {}
+        : kernel_(kernel), bounds_(kernel), exprs_(names_, bounds_, vocabulary_, kernel.helpers > 0) {}
 
     KernelText run() {
         KernelText result;

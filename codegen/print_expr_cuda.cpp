@@ -227,6 +227,7 @@ ExprPrinter::Text ExprPrinter::unary(const Expr& expr, const Unary& operation) {
         return {sign + (bare ? operand.text : in_parentheses(operand.text)), kUnary, operand.wide};
     }
     std::string function = function_of(operation.op);
+    if (few_warps_ && operation.op == UnaryOp::Erf && expr.type() == Type::F32) function = "erf_unbranched";
     if (!has_a_version_per_type(operation.op)) return call(function, {operand});
     return call(function, {operand}, fmt::format("{}_{}", function, name_of(expr.type())));
 }

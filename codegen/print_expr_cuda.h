@@ -12,8 +12,9 @@ namespace tw::codegen {
 /// use.
 class ExprPrinter {
 public:
-    ExprPrinter(const Names& names, const KnownBounds& bounds, std::set<std::string>& vocabulary)
-        : names_(names), bounds_(bounds), vocabulary_(vocabulary) {}
+    /// `few_warps` run on a multiprocessor: branches would keep elements from overlapping.
+    ExprPrinter(const Names& names, const KnownBounds& bounds, std::set<std::string>& vocabulary, bool few_warps = false)
+        : names_(names), bounds_(bounds), vocabulary_(vocabulary), few_warps_(few_warps) {}
 
     std::string print(const Expr& expr) { return text_of(expr).text; }
     /// As the right side of a comparison.
@@ -59,6 +60,7 @@ private:
     const Names& names_;
     const KnownBounds& bounds_;
     std::set<std::string>& vocabulary_;
+    bool few_warps_;
 };
 
 }  // namespace tw::codegen

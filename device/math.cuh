@@ -201,25 +201,25 @@ __device__ inline double tanh(double x) { return library_tanh(x); }
 
 //: tanh common needs tanh_f32 tanh_f64
 
-//: erf_f32 common needs ex2_approx fma with_sign
+//: erf_parts common needs ex2_approx fma with_sign
 /// Below 2: x (0.84 + w q(t)), w and t being centred parts of x^2, which keep the roundings of a sum of alternating terms
-/// small. Else 1 - 2^p, where p approximates log2(erfc(x)).
-__device__ inline float erf(float x) {
-    const float magnitude = x < 0.0f ? -x : x;
-    if (magnitude < 2.0f) {
-        const float z = x * x;
-        const float t = fma(z, 0.5f, -1.0f), w = fma(z, 0.5f, -0.5f);
-        float q = fma(t, 3.433644e-6f, -1.74731085e-5f);
-        q = fma(t, q, 7.85633893e-5f);
-        q = fma(t, q, -0.000371703092f);
-        q = fma(t, q, 0.00159233273f);
-        q = fma(t, q, -0.00603278074f);
-        q = fma(t, q, 0.0201444402f);
-        q = fma(t, q, -0.0587345622f);
-        q = fma(t, q, 0.148846403f);
-        q = fma(t, q, -0.335535079f);
-        return x * fma(w, q, 0.842700779f);
-    }
+/// small.
+__device__ inline float erf_inside(float x) {
+    const float z = x * x;
+    const float t = fma(z, 0.5f, -1.0f), w = fma(z, 0.5f, -0.5f);
+    float q = fma(t, 3.433644e-6f, -1.74731085e-5f);
+    q = fma(t, q, 7.85633893e-5f);
+    q = fma(t, q, -0.000371703092f);
+    q = fma(t, q, 0.00159233273f);
+    q = fma(t, q, -0.00603278074f);
+    q = fma(t, q, 0.0201444402f);
+    q = fma(t, q, -0.0587345622f);
+    q = fma(t, q, 0.148846403f);
+    q = fma(t, q, -0.335535079f);
+    return x * fma(w, q, 0.842700779f);
+}
+/// Else 1 - 2^p, where p approximates log2(erfc(x)).
+__device__ inline float erf_outside(float x, float magnitude) {
     const float t = magnitude > 4.0f ? 4.0f : magnitude;  // from 3.92 on it rounds to 1; keeps NaN
     float p = fma(t, -3.01673263e-5f, 0.00062369532f);
     p = fma(t, p, -0.00600243872f);
@@ -229,6 +229,21 @@ __device__ inline float erf(float x) {
     p = fma(t, p, -1.6295172f);
     p = fma(t, p, 0.000246078038f);
     return with_sign(1.0f - ex2_approx(p), x);
+}
+
+//: erf_f32 common needs erf_parts
+__device__ inline float erf(float x) {
+    const float magnitude = x < 0.0f ? -x : x;
+    if (magnitude < 2.0f) return erf_inside(x);
+    return erf_outside(x, magnitude);
+}
+
+//: erf_unbranched_f32 common needs erf_parts
+/// The same, both parts computed: where few warps run, those of several elements overlap.
+__device__ inline float erf_unbranched(float x) {
+    const float magnitude = x < 0.0f ? -x : x;
+    const float inside = erf_inside(x), outside = erf_outside(x, magnitude);
+    return magnitude < 2.0f ? inside : outside;
 }
 
 //: library_erf approximate

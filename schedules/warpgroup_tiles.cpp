@@ -41,7 +41,7 @@ int64_t stage_bytes(const WarpgroupTiles& t, const TensorProductShape& shape) {
 WarpgroupTiles completed(WarpgroupTiles t, const TensorProductShape& shape) {
     t.block_k = line_bytes / bytes_of(shape.operand) * (t.block_m + t.block_n <= 128 ? 2 : 1);
     int64_t padded_row = t.block_n * bytes_of(shape.result) + 16;
-    int64_t result = t.stage_result ? t.block_m * padded_row : 0;
+    int64_t result = t.stage_result ? t.block_m * padded_row * t.turns : 0;
     t.stages = static_cast<int>(std::clamp<int64_t>((shared_bytes - result) / stage_bytes(t, shape), 2, most_stages));
     return t;
 }
@@ -65,6 +65,8 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
     add({.block_m = 128, .block_n = 256, .warpgroups = 2, .stage_result = false});
     add({.block_m = 256, .block_n = 128, .warpgroups = 2, .stage_result = false});
     add({.block_m = 192, .block_n = 96, .warpgroups = 3});
+    add({.block_m = 128, .block_n = 128, .warpgroups = 1, .turns = 2});
+    add({.block_m = 64, .block_n = 256, .warpgroups = 1, .turns = 2});
     for (int64_t n : {8, 16, 32})
         if (shape.n <= n && n % narrow_step(shape.n, shape.operand, !shape.transpose_b) == 0) add({.block_m = 64, .block_n = n, .warpgroups = 1, .stage_result = false});
     for (int64_t parts = 1; parts <= 3; ++parts) {
@@ -93,7 +95,9 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     double multiply = area * static_cast<double>(k) * bytes_of(shape.operand) / 2 / (2048 * share);
     int result_bytes = split > 1 ? 4 : bytes_of(shape.result);
     double store = area * result_bytes / (t.stage_result || result_bytes == 4 ? 20 : 6);
+    if (shape.apply_gelu) store += area * 0.35;  // 45 instructions
     double tile = std::max(multiply, bytes / 48) + 1500 + store;
+    if (t.turns > 1) tile = std::max(multiply / 0.94, (multiply + 1500 + store) / 2);  // results leave meanwhile
     double once = static_cast<double>((shape.m + shape.n) * shape.k * batch * bytes_of(shape.operand)) / 2000;
     double busy = static_cast<double>(divided(blocks, multiprocessors)) * tile;
     double cycles = std::max(busy, once) + busy / 20;

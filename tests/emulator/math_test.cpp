@@ -43,6 +43,7 @@ struct Function {
 constexpr Function Functions[] = {
     {"exp_f32", std::exp, 2.5},   {"exp2_f32", std::exp2, 2.3}, {"log_f32", std::log, 1.0},
     {"log2_f32", std::log2, 1.6}, {"tanh_f32", std::tanh, 2.0}, {"erf_f32", std::erf, 3.0},
+    {"erf_unbranched_f32", std::erf, 3.0},
     {"sqrt", std::sqrt, 0.5},     {"rsqrt", [](double x) { return 1 / std::sqrt(x); }, 1.5},
     {"ex2_approx", std::exp2, 2.3}, {"rcp_approx", [](double x) { return 1 / x; }, 1.0},
     {"rsqrt_approx", [](double x) { return 1 / std::sqrt(x); }, 1.6}, {"tanh_approx", std::tanh, 200},
