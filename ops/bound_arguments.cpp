@@ -128,8 +128,9 @@ Argument BoundArguments::map_argument(const codegen::TensorMapUse& use) const {
     std::vector<int64_t> strides = tensor.strides.empty() ? dense_strides(layout.sizes) : extents_of(tensor.strides, numbers_);
     std::reverse(layout.sizes.begin(), layout.sizes.end());
     for (size_t d = strides.size() - 1; d-- > 0;) layout.strides.push_back(strides[d] * bytes_of(tensor.type));
-    TensorMap map = encode_tensor_map(buffers_.at(use.tensor.get()), layout);
-    return Argument::bytes(as_bytes(map));
+    const Buffer& buffer = buffers_.at(use.tensor.get());
+    TensorMap map = encode_tensor_map(buffer, layout);
+    return Argument::bytes(as_bytes(map), buffer);
 }
 
 Argument BoundArguments::size_argument(const Expr& size) const {

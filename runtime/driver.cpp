@@ -133,7 +133,11 @@ Argument Argument::read_only(const Buffer& buffer) {
     return argument;
 }
 
-Argument Argument::bytes(std::span<const std::byte> value) { return {Kind::Bytes, {value.begin(), value.end()}}; }
+Argument Argument::bytes(std::span<const std::byte> value, const Buffer& about) {
+    Argument argument(Kind::Bytes, {value.begin(), value.end()});
+    argument.about_ = about;
+    return argument;
+}
 
 std::string Argument::type_text() const {
     switch (kind_) {

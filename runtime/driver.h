@@ -205,7 +205,8 @@ public:
     value_(sizeof(T)) {
         std::memcpy(value_.data(), &value, sizeof(T));
     }
-    static Argument bytes(std::span<const std::byte> value);
+    /// `about`: a buffer that the bytes describe, as a tensor map does: kept alive like one that is passed.
+    static Argument bytes(std::span<const std::byte> value, const Buffer& about = {});
 
     Kind kind() const { return kind_; }
     std::span<const std::byte> value() const { return value_; }
@@ -217,7 +218,7 @@ private:
     Argument(Kind kind, std::vector<std::byte> value) : kind_(kind), value_(std::move(value)) {}
     Kind kind_;
     std::vector<std::byte> value_;
-    Buffer buffer_;
+    Buffer buffer_, about_;
     bool writable_ = true;
 };
 

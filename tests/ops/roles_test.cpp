@@ -131,6 +131,18 @@ TEST_P(Roles, LoadForTheCluster) {
     expect_declared(s, whole_numbers({y}, 1));
 }
 
+// Tensors that only boxes reach live as long as the launches.
+TEST_P(Roles, LaunchesKeepTensorsAlive) {
+    Product p({.m = 64, .n = 64, .k = 64}, device_target());
+    Executable executable(build(p.s), device_);
+    Bindings bindings = whole_numbers({p.c}, 2);
+    run_on(executable, bindings);
+    std::vector<Buffer> others;
+    for (int k = 0; k < 4; ++k) others.push_back(device_->allocate(1 << 14, "other"));
+    executable.run();
+    device_->synchronize();
+}
+
 // One operand by the other role, one by the role that computes.
 TEST_P(Roles, ShareThePipeline) {
     for (int blocks : {0, 2}) {
@@ -208,6 +220,10 @@ TEST(RoleErrors, AreCaughtAtTheStep) {
     EXPECT_ERROR(p.s.persistent({}), "name the loops that blocks take in turn");
     EXPECT_ERROR(p.s.persistent({p.ko}), "runs along a reduction");
     EXPECT_ERROR(p.s.pipeline(p.ko, {.stages = 3, .in_flight = 3}), "0 to 2 iterations can be in flight");
+    EXPECT_ERROR(roles({{"load", warps(1), registers(40), {as, bs}, turns(2)}, math}), "only the role that computes takes turns");
+    EXPECT_ERROR(roles({load, {"math", warpgroups(3), registers(128), {p.c}, turns(2)}}), "takes 2 turns with 12 warps");
+    roles({load, {"math", warpgroups(2), registers(168), {p.c}, turns(2)}});
+    EXPECT_ERROR(build(p.s), "takes 2 turns, but each block has one tile; persistent(loops) gives it several");
     roles({load, {"math", warpgroups(2), registers(168), {p.c}}});
     EXPECT_ERROR(build(p.s), "role 'math' has 256 threads, but the loops of its stages are bound to 128; give it 4 warps");
 }
@@ -232,6 +248,7 @@ TEST(RoleErrors, NameTwoKernels) {
     Tensor x = input("x", f32, {64, 64}), y = compute("y", {64, 64}, [&](Expr i, Expr j) { return x(i, j) + 1.0; }),
            z = compute("z", {64, 64}, [&](Expr i, Expr j) { return y(j, i); });
     Schedule s({z}, target("sm_90a"));
+    std::vector<Stage> all = s.all_stages();
     EXPECT_ERROR(s.roles({{"a", warpgroups(1), {}, {y}}, {"b", warpgroups(1), {}, {z}}}), "other stages in 'y'");
     EXPECT_ERROR(s.roles({{"a", warpgroups(1), {}, {z}}, {"b", warps(1), {}, {}}}), "'b' has no stages");
     EXPECT_ERROR(s.persistent({s.loops<2>(y)[0], s.loops<2>(z)[0]}), "belongs to another stage than");
@@ -241,10 +258,14 @@ TEST(RoleErrors, NameTwoKernels) {
     s.bind(s.loops<2>(z)[0], grid.y);
     EXPECT_ERROR(s.persistent({s.loops<2>(z)[1]}), "but loop 'i' is bound to grid.y");
     s.inline_stage(y);
+    EXPECT_ERROR(s.roles({{"a", warpgroups(1), {}, {all[0]}}, {"b", warps(1), {}, {z}}}), "is inlined");
+    Schedule old({z}, target("sm_80"));
+    EXPECT_ERROR(old.roles({{"a", warpgroups(1), {}, {z}}}), "they need sm_90, the target is sm_80");
 }
 
 TEST(RoleErrors, CitePromisesThatCannotHold) {
-    auto attempt = [](int64_t columns, bool pipelined, Copy via = Copy::Automatic) {
+    auto attempt = [](int64_t columns, bool pipelined, Copy via = Copy::Automatic, int in_flight = 0,
+                      Memory memory = Memory::Shared) {
         Tensor x = input("x", f32, {256, columns});
         Axis r = reduce_axis("r", columns);
         Tensor y = compute("y", {256}, [&](Expr i) { return sum(x(i, r), r); });
@@ -256,14 +277,17 @@ TEST(RoleErrors, CitePromisesThatCannotHold) {
         s.bind(ii, thread);
         Stage copy = s.stage(y, x, Memory::Shared, ro);
         if (via != Copy::Automatic) s.via(copy, via);
-        if (pipelined) s.pipeline(ro, {.stages = 2});
+        if (pipelined) s.pipeline(ro, {.stages = 2, .in_flight = in_flight});
         s.roles({{"load", warps(1), {}, {copy}}, {"sum", warpgroups(1), {}, {y}}});
+        if (memory != Memory::Shared) s.set_memory(copy, memory);
         build(s);
     };
     attempt(64, true);
     EXPECT_ERROR(attempt(66, true), "role 'load' cannot copy 'x_shared' by the tensor memory accelerator: rows of 'x' are 66");
     EXPECT_ERROR(attempt(64, false), "its loop is not pipelined");
     EXPECT_ERROR(attempt(64, true, Copy::Async), "via asks for async");
+    EXPECT_ERROR(attempt(64, true, Copy::Automatic, 1), "the loop does not end with wgmma alone");
+    EXPECT_ERROR(attempt(64, false, Copy::Automatic, 0, Memory::Registers), "is no copy into shared memory");
     EXPECT_ERROR(build(Product({.in_flight = 1, .load_both = false}, target("sm_90a")).s),
                  "this role's own copies would overwrite what is still read");
 }
