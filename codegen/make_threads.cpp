@@ -232,7 +232,8 @@ private:
             bool takes_turns = kernel_.persistent && loop->variable.same(kernel_.persistent->round);
             if (takes_turns && kernel_.turn.defined() && with_threads_) return own_turns(*loop);
             ThreadStmt body = takes_turns ? turn(*loop) : convert(loop->body);
-            return make_thread(ThreadLoop{loop->variable, placement_.physical(loop->extent), loop->unroll, body});
+            return make_thread(
+                ThreadLoop{loop->variable, placement_.physical(loop->extent), loop->unroll, body, loop->rolled});
         }
         ThreadBlock block;
         if (const TileAllocate* allocate = stmt.as<TileAllocate>()) {

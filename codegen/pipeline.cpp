@@ -445,7 +445,9 @@ private:
             body.stmts.push_back(make_tile(call_op(barrier_call("barrier_wait", boxes.ring.empty, ring_stage(iteration),
                                                                 {phase(iteration, 1)}), all_of({}), role)));
             start_boxes(body, role, boxes, iteration);
-            block.stmts.push_back(make_tile(TileLoop{iteration, loop_.extent, false, loop_.reduces, make_tile(std::move(body))}));
+            TileLoop loop{iteration, loop_.extent, false, loop_.reduces, make_tile(std::move(body))};
+            loop.rolled = true;
+            block.stmts.push_back(make_tile(std::move(loop)));
         }
     }
 

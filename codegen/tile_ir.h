@@ -103,6 +103,7 @@ struct TileLoop {
     TileStmt body;
     int stages = 1;     ///< buffers that fills inside of it have in turn, see the pass pipeline
     int in_flight = 0;  ///< iterations whose asynchronous matrix instructions may still run when the next one's start
+    bool rolled = false;  ///< copies of its body would only take registers
 };
 struct TileBlock {
     std::vector<TileStmt> stmts;

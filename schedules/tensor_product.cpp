@@ -1,6 +1,7 @@
 #include "schedules/tensor_product.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "dsl/simplify.h"
 #include "schedules/tuned_records.h"
@@ -55,7 +56,10 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
     int64_t bytes = bytes_of(shape.operand);
     Stored rows = stored(padded_shape(shape));
     bool whole = rows.a[1] * bytes % piece_bytes == 0 && rows.b[1] * bytes % piece_bytes == 0;
-    return whole && (bytes == 2 || (!shape.transpose_a && shape.transpose_b));
+    // Parts of sums are made in tiles that are there as a whole.
+    constexpr int64_t least_for_parts = 256;
+    bool exact = terms_in_unit(shape) == 0 || std::min(shape.m, shape.n) >= least_for_parts;
+    return whole && exact && (bytes == 2 || (!shape.transpose_a && shape.transpose_b));
 }
 
 ProductTiling best_tiling(const TensorProductShape& shape, const Target& target) {
@@ -160,27 +164,65 @@ int registers_of_math(int warpgroups) { return std::min(240, (65536 / 128 - regi
 
 }  // namespace
 
+namespace {
+
+/// What the unit computes, and its loops.
+struct UnitLoops {
+    Stage stage;
+    Loop over_k;  ///< whose iterations copies run ahead of
+    MmaLoops mma;
+};
+
+/// The unit sums all terms of the product.
+UnitLoops whole_sums(Schedule& s, Stage product, std::vector<Loop> outer, Loop mi, Loop nj, int64_t block_k) {
+    auto [ko, ki] = s.split(s.reduce(product), block_k, Tail::Mask);
+    outer.insert(outer.end(), {ko, mi, nj, ki});
+    s.order(outer);
+    return {product, ko, {mi, nj, ki}};
+}
+
+/// The unit sums so many terms, in registers; the product adds these.
+UnitLoops parts_in_registers(Schedule& s, Stage product, Stage parts, std::vector<Loop> outer, Loop mi, Loop nj,
+                             const WarpgroupTiles& tiles) {
+    Loop part = s.reduce(product);
+    outer.insert(outer.end(), {part, mi, nj});
+    s.order(outer);
+    s.at(parts, part);
+    s.set_memory(parts, Memory::Registers);
+    std::vector<Loop> own = s.data_loops(parts);
+    auto [ko, ki] = s.split(s.reduce(parts), tiles.block_k, Tail::Mask);
+    Loop i = own[own.size() - 2], j = own.back();
+    std::vector<Loop> order(own.begin(), own.end() - 2);
+    order.insert(order.end(), {ko, i, j, ki});
+    s.order(order);
+    return {parts, ko, {tiles.swap ? j : i, tiles.swap ? i : j, ki}};
+}
+
+}  // namespace
+
 void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const WarpgroupTiles& tiles) {
     Stage product = tiles.split_k > 1 ? split_reduction(s, c, tiles.block_k, tiles.split_k) : s[c];
+    std::optional<Stage> parts;
+    if (tiles.terms_in_unit > 0) parts = s.partial(product, s.split(s.reduce(product), tiles.terms_in_unit, Tail::Mask)[0]);
     std::vector<Loop> data = s.data_loops(product), blocks(data.begin(), data.end() - 2);
     auto [bi, ti] = s.split(data[data.size() - 2], tiles.block_m, Tail::Mask);
     auto [bj, tj] = s.split(data.back(), tiles.block_n, Tail::Mask);
     Loop rows = tiles.swap ? tj : ti, nj = tiles.swap ? ti : tj;
     auto [wi, mi] = s.split(rows, (tiles.swap ? tiles.block_n : tiles.block_m) / tiles.warpgroups);
-    auto [ko, ki] = s.split(s.reduce(product), tiles.block_k, Tail::Mask);
     auto [clusters, rank] = s.split(bi, tiles.cluster, Tail::Mask);
     auto [group, row] = s.split(clusters, group_of(s.extent(clusters), tiles.row_group));
     blocks.insert(blocks.end(), {group, bj, row});
-    std::vector<Loop> order = blocks;
-    order.insert(order.end(), {rank, wi, ko, mi, nj, ki});
-    s.order(order);
+    std::vector<Loop> outer = blocks;
+    outer.insert(outer.end(), {rank, wi});
+    UnitLoops unit = parts ? parts_in_registers(s, product, *parts, outer, mi, nj, tiles)
+                           : whole_sums(s, product, outer, mi, nj, tiles.block_k);
     s.persistent(blocks);
     s.bind(rank, cluster);
     s.bind(wi, warpgroup);
-    Stage left = s.stage(product, a, Memory::Shared, ko), right = s.stage(product, b, Memory::Shared, ko);
+    Stage left = s.stage(unit.stage, a, Memory::Shared, unit.over_k), right = s.stage(unit.stage, b, Memory::Shared, unit.over_k);
     if (tiles.stage_result) s.stage(product, Memory::Shared, rank);
-    s.mma(product, wgmma, {.m = mi, .n = nj, .k = ki});
-    s.pipeline(ko, {.stages = tiles.stages, .in_flight = 1});
+    s.mma(unit.stage, wgmma, unit.mma);
+    s.pipeline(unit.over_k, {.stages = tiles.stages, .in_flight = 1});
     s.roles({{"load", warps(1), registers(registers_of_loads), {left, right}},
              {"math", warpgroups(tiles.warpgroups * tiles.turns), registers(registers_of_math(tiles.warpgroups * tiles.turns)),
               {product}, turns(tiles.turns)}});

@@ -53,6 +53,7 @@ struct WarpgroupTiles {
     int cluster = 1;            ///< blocks, one under another, that load b together
     int turns = 1;              ///< so many times the warpgroups, which take tiles in turn
     int stages = 4;             ///< of the pipeline over k
+    int64_t terms_in_unit = 0;  ///< that the unit sums, before they are added in registers; 0: all. See terms_in_unit()
     int64_t split_k = 1;        ///< as in TensorTiles
     bool stage_result = true;   ///< as in TensorTiles
     bool swap = false;          ///< the instruction's rows run along n: for small m; warpgroups share the columns of a block
@@ -60,9 +61,11 @@ struct WarpgroupTiles {
 
     bool operator==(const WarpgroupTiles&) const = default;
 };
-/// Whether wgmma multiplies the operands as they are stored, rows that the product reads are whole pieces of 16 bytes, and
+/// Whether wgmma multiplies the operands as they are stored, with sums as exact as of f32, rows that the product reads are whole pieces of 16 bytes, and
 /// the target has it.
 bool takes_warpgroups(const TensorProductShape& shape, const Target& target);
+/// How many terms a matrix unit of Hopper may sum: products of fp8 lose bits in long sums. 0: as many as there are.
+int64_t terms_in_unit(const TensorProductShape& shape);
 /// Tiles that suit the extents, by a model of an H200's time.
 WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape);
 

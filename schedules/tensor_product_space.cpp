@@ -115,6 +115,7 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
 
 /// Accumulators of a thread, in registers, beside which its addresses fit: three warpgroups have 152 each.
 bool sums_fit(const WarpgroupTiles& t) {
+    if (t.terms_in_unit > 0) return t.block_m * t.block_n / (t.warpgroups * 128) <= 64;  // and as many of parts
     return t.block_m * t.block_n / (t.warpgroups * 128) <= (t.warpgroups >= 3 ? 96 : 192);
 }
 
@@ -156,11 +157,13 @@ std::vector<WarpgroupTiles> warpgroup_blocks(const TensorProductShape& shape) {
 std::vector<Rated> rated_warpgroup_tiles(const TensorProductShape& shape, const Target& target) {
     std::vector<Rated> rated;
     for (WarpgroupTiles t : warpgroup_blocks(shape)) {
+        t.terms_in_unit = terms_in_unit(shape);
         if (!sums_fit(t)) continue;
         for (int64_t row_bytes : {128, 256}) {
             t.block_k = row_bytes / bytes_of(shape.operand);
             if (row_bytes > 128 && t.block_k / 2 >= shape.k) continue;
             for (int64_t split : parts_of_k(t, shape, target)) {
+                if (split > 1 && t.terms_in_unit > 0) continue;
                 t.split_k = split;
                 // Sums of 4 bytes fill sectors of memory from registers too.
                 t.stage_result = split == 1 && bytes_of(shape.result) <= 2;

@@ -46,6 +46,12 @@ WarpgroupTiles completed(WarpgroupTiles t, const TensorProductShape& shape) {
     return t;
 }
 
+/// Sums that a thread keeps, beside those of parts.
+bool sums_fit(const WarpgroupTiles& t) {
+    constexpr int64_t most_sums_of_parts = 64;
+    return t.terms_in_unit == 0 || t.block_m * t.block_n / (t.warpgroups * 128) <= most_sums_of_parts;
+}
+
 /// Columns of an instruction come in eights, those of bytes in sixteens; where they lie side by side in memory, in lines of
 /// 32 bytes. Of one tile of eight, two that a thread holds are both there or none.
 int64_t narrow_step(int64_t columns, Type operand, bool side_by_side) {
@@ -58,7 +64,8 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
     auto add = [&](WarpgroupTiles t) {
         // Sums of 4 bytes fill sectors of memory from registers too, and would not fit beside the operands.
         t.stage_result = t.stage_result && bytes_of(shape.result) <= 2;
-        found.push_back(completed(t, shape));
+        t.terms_in_unit = terms_in_unit(shape);
+        if (sums_fit(t)) found.push_back(completed(t, shape));
     };
     for (int64_t n : {64, 96, 128, 144, 160, 176, 192, 208, 256}) add({.block_m = 128, .block_n = n, .warpgroups = 2});
     for (int64_t n : {64, 128, 192, 256}) add({.block_m = 64, .block_n = n, .warpgroups = 1});
@@ -107,12 +114,18 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
 
 }  // namespace
 
+int64_t terms_in_unit(const TensorProductShape& shape) {
+    constexpr int64_t most = 1024;
+    bool loses_bits = shape.operand == e4m3 || shape.operand == e5m2;
+    return loses_bits && shape.k > most ? most : 0;
+}
+
 WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape) {
     WarpgroupTiles best;
     double least = 0;
     for (const WarpgroupTiles& tiles : candidates(shape))
         for (int64_t split : {1, 2, 3, 4, 6, 8}) {
-            if (split > 1 && shape.k / split < 512) continue;
+            if (split > 1 && (shape.k / split < 512 || tiles.terms_in_unit > 0)) continue;
             double cycles = predicted_cycles(tiles, shape, split);
             if (least != 0 && cycles >= least) continue;
             least = cycles;

@@ -5,6 +5,7 @@
 #include "ops/check.h"
 #include "ops/executable.h"
 #include "runtime/emulator/emulator.h"
+#include "runtime/emulator/tensor_map_bits.h"
 #include "schedules/catalog.h"
 
 namespace tw {
@@ -32,6 +33,7 @@ public:
         emulator::Launch launch;
         launch.kernel = kernel.name;
         launch.threads = kernel.threads;
+        launch.cluster = static_cast<unsigned>(kernel.cluster);
         launch.shared_bytes = kernel.shared_bytes;
         for (int d = 0; d < 3; ++d) launch.grid[d] = static_cast<unsigned>(require_constant(simplify(kernel.grid[d])));
         std::vector<void*> pointers;
@@ -51,11 +53,43 @@ public:
         for (const Expr& scalar : kernel.scalars)
             scalars.push_back(static_cast<float>(bindings_.scalars.at(scalar.as<Variable>()->name).real));
         for (void*& pointer : pointers) launch.arguments.push_back(&pointer);
+        std::vector<PaddedMap> maps;
+        for (const auto& use : kernel.maps) {
+            maps.push_back(map_of(use));
+            std::vector<std::byte>& bytes = bindings_.inputs.at(use.tensor->name).bytes;
+            auto known = [&](const emulator::Region& region) { return region.name == use.tensor->name; };
+            if (std::none_of(launch.regions.begin(), launch.regions.end(), known))
+                launch.regions.push_back({bytes.data(), bytes.size(), use.tensor->name, false, true});
+        }
+        for (PaddedMap& map : maps) launch.arguments.push_back(&map);
         for (float& scalar : scalars) launch.arguments.push_back(&scalar);
         return emulator::run(module, launch, {.seed = seed});
     }
 
 private:
+    struct alignas(64) PaddedMap {
+        emulator::TensorMapBits bits;
+        char rest[128 - sizeof(emulator::TensorMapBits)] = {};
+    };
+
+    PaddedMap map_of(const codegen::TensorMapUse& use) {
+        PaddedMap map;
+        const BufferNode& tensor = *use.tensor;
+        map.bits.magic = emulator::TensorMapBits::Magic;
+        map.bits.base = reinterpret_cast<uint64_t>(bindings_.inputs.at(tensor.name).bytes.data());
+        map.bits.rank = static_cast<uint8_t>(tensor.shape.size());
+        map.bits.element = bytes_of(tensor.type) == 1 ? emulator::TensorElement::U8 : emulator::TensorElement::BF16;
+        map.bits.swizzle_span = static_cast<uint8_t>(use.swizzle ? use.swizzle : 16);
+        uint64_t stride = static_cast<uint64_t>(bytes_of(tensor.type));
+        for (size_t d = 0; d < tensor.shape.size(); ++d) {
+            map.bits.sizes[d] = static_cast<uint64_t>(require_constant(tensor.shape[tensor.shape.size() - 1 - d]));
+            map.bits.box[d] = static_cast<uint16_t>(use.box[d]);
+            if (d > 0) map.bits.strides[d - 1] = stride;
+            stride *= map.bits.sizes[d];
+        }
+        return map;
+    }
+
     Program program_;
     Bindings bindings_;
 };

@@ -68,6 +68,8 @@ TEST_P(TensorProducts, ByWarpgroups) {
         if (tiles.swap) std::swap(tiles.block_m, tiles.block_n);
         tiles.stages = static_cast<int>(between(2, 4));
         tiles.split_k = between(1, 3);
+        bool whole = shape.m >= tiles.block_m && shape.n >= tiles.block_n;
+        if (tiles.split_k == 1 && whole && chance()) tiles.terms_in_unit = tiles.block_k * between(1, 2);
         tiles.stage_result = tiles.split_k == 1 && chance();
         tiles.row_group = between(1, 4);
         Schedule s = scheduled(shape, tiles, device_target());
