@@ -35,8 +35,8 @@ public:
         loops_ = op.loops;
         choose_width();
         if (bytes() < narrowest_bytes)
-            reason_ = fmt::format("only {} bytes lie side by side on both sides, and an asynchronous copy moves 4, 8 or 16",
-                                  bytes());
+            reason_ = fmt::format(
+                "only {} bytes lie side by side on both sides, and an asynchronous copy moves 4, 8 or 16", bytes());
         else
             split();
     }
@@ -70,7 +70,8 @@ private:
     std::string why_not_moved(const Load* load) const {
         if (!load) return "its elements are computed, not only moved";
         const BufferNode &to = *op_.stores[0].buffer, &from = *load->buffer;
-        if (from.memory != Memory::Global) return fmt::format("'{}' is in {} memory", from.name, to_string(from.memory));
+        if (from.memory != Memory::Global)
+            return fmt::format("'{}' is in {} memory", from.name, to_string(from.memory));
         if (to.memory != Memory::Shared) return fmt::format("it goes to {} memory", to_string(to.memory));
         if (from.type != to.type)
             return fmt::format("it converts {} to {}", tw::name_of(from.type), tw::name_of(to.type));
@@ -83,7 +84,8 @@ private:
         for (const OpLoop& loop : loops_) {
             auto extent = as_constant(loop.extent);
             if (!extent) continue;
-            int64_t width = std::min(wide_elements(to_, loop.variable, *extent), wide_elements(from_, loop.variable, *extent));
+            int64_t width =
+                std::min(wide_elements(to_, loop.variable, *extent), wide_elements(from_, loop.variable, *extent));
             while (width > 1 && !decide_alike(loop.variable, width)) width /= 2;
             if (width <= width_) continue;
             width_ = width;
@@ -94,7 +96,8 @@ private:
     bool decide_alike(const Expr& variable, int64_t width) const {
         Expr group = index_variable("g", 0, {}), lane = index_variable("q", 0, width - 1);
         auto alike = [&](const Expr& condition) {
-            return uniform_over(simplify(substitute(condition, {{variable, group * width + lane}})), lane, width).defined();
+            return uniform_over(simplify(substitute(condition, {{variable, group * width + lane}})), lane, width)
+                .defined();
         };
         return std::all_of(active_.begin(), active_.end(), alike) && std::all_of(there_.begin(), there_.end(), alike);
     }
@@ -102,7 +105,8 @@ private:
     /// The loop along memory becomes one over requests.
     void split() {
         if (width_ == 1) return;
-        auto loop = std::find_if(loops_.begin(), loops_.end(), [&](const OpLoop& l) { return l.variable.same(along_); });
+        auto loop =
+            std::find_if(loops_.begin(), loops_.end(), [&](const OpLoop& l) { return l.variable.same(along_); });
         int64_t requests = require_constant(loop->extent) / width_;
         Expr lane = index_variable("v", 0, width_ - 1), start = integer(0);
         if (requests > 1) {
@@ -116,13 +120,17 @@ private:
             for (Expr& index : access->indices) index = at_first(index);
         for (auto* conditions : {&active_, &there_})
             for (Expr& condition : *conditions)
-                condition = uniform_over(simplify(substitute(condition, {{along_, start * width_ + lane}})), lane, width_);
+                condition =
+                    uniform_over(simplify(substitute(condition, {{along_, start * width_ + lane}})), lane, width_);
     }
 
     ThreadStmt request() const {
         int width = static_cast<int>(width_);
         if (op_.kind == TileOp::Kind::Landing) return make_thread(ThreadMark{to_, width}, op_.step);
-        ThreadCall call{"copy_async", {width_}, {{CallArgument::Effect::Write, {}, to_, width}, {CallArgument::Effect::Read, {}, from_, width}}};
+        ThreadCall call{
+            "copy_async",
+            {width_},
+            {{CallArgument::Effect::Write, {}, to_, width}, {CallArgument::Effect::Read, {}, from_, width}}};
         if (Expr there = all_of(there_); op_.otherwise.defined() && !is_constant(there, 1)) {
             call.primitive = "copy_async_or_zero";
             call.arguments.push_back({CallArgument::Effect::Value, there, {}, 1});
@@ -141,7 +149,9 @@ private:
 
 }  // namespace
 
-std::string why_not_async(const TileOp& copy, const Placement& placement) { return AsyncCopy(copy, placement).reason(); }
+std::string why_not_async(const TileOp& copy, const Placement& placement) {
+    return AsyncCopy(copy, placement).reason();
+}
 
 int64_t async_bytes(const TileOp& copy, const Placement& placement) { return AsyncCopy(copy, placement).bytes(); }
 

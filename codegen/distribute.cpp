@@ -64,7 +64,7 @@ private:
         for (const OpLoop& loop : data_loops_) {
             bool moves = std::any_of(op_.stores.begin(), op_.stores.end(), [&](const StoreTo& store) {
                 return store.atomic || std::any_of(store.indices.begin(), store.indices.end(),
-                                   [&](const Expr& index) { return contains(index, loop.variable); });
+                                                   [&](const Expr& index) { return contains(index, loop.variable); });
             });
             if (!moves && !is_constant(loop.extent, 1))
                 return fmt::format("it stores the same element for all '{}'", to_string(loop.variable));
@@ -244,7 +244,8 @@ private:
 TileKernel distribute(const TileKernel& kernel) {
     TileKernel result = kernel;
     result.body = map_ops(kernel.body, [&](const TileOp& op) {
-        bool spread = op.kind == TileOp::Kind::Call || op.kind == TileOp::Kind::Mark || op.kind == TileOp::Kind::TmaCopy;
+        bool spread =
+            op.kind == TileOp::Kind::Call || op.kind == TileOp::Kind::Mark || op.kind == TileOp::Kind::TmaCopy;
         if (spread || !op.threads.empty() || stores_to(op, Memory::Registers)) return op;
         return Distributor(kernel, op).run();
     });

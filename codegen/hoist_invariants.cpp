@@ -233,7 +233,8 @@ private:
         const Binary& division = *atom.as<Binary>();
         bool quotient = division.op == BinaryOp::Div;
         if (division.a.same(thread_) && is_constant(division.b, 32)) return quotient ? "warp" : "lane";
-        if (division.a.same(thread_) && is_constant(division.b, 128)) return quotient ? "warpgroup" : "warpgroup_thread";
+        if (division.a.same(thread_) && is_constant(division.b, 128))
+            return quotient ? "warpgroup" : "warpgroup_thread";
         if (site.buffer && site.buffer->is_barrier && !quotient) return "stage";
         return (site.buffer ? site.buffer->name + "_" : "") + (quotient ? "row" : "column");
     }

@@ -12,8 +12,8 @@ constexpr int row_bytes = 16;  // of an 8 x 8 matrix of 16-bit units
 
 Expr integer(int64_t value) { return constant(Type::I64, value); }
 
-/// ldmatrix gives lane 4 * r + c the elements of a row r from byte 4 * c on; lanes 8 * i to 8 * i + 7 say where the rows
-/// of matrix i are. With .trans, it gives the lane what stands in column r, rows 2 * c and 2 * c + 1.
+/// ldmatrix gives lane 4 * r + c the elements of a row r from byte 4 * c on; lanes 8 * i to 8 * i + 7 say where the
+/// rows of matrix i are. With .trans, it gives the lane what stands in column r, rows 2 * c and 2 * c + 1.
 class FragmentLoad {
 public:
     FragmentLoad(const TileOp& op, const Placement& placement) : op_(op), lanes_(*op.lanes) {
@@ -91,8 +91,8 @@ private:
 }  // namespace
 
 ThreadStmt load_fragment(const TileOp& op, const Placement& placement) {
-    internal_check(op.lanes && op.stores.size() == 1 && op.stores[0].value.as<Load>(), "{} is no fragment of an operand",
-                   op.name);
+    internal_check(op.lanes && op.stores.size() == 1 && op.stores[0].value.as<Load>(),
+                   "{} is no fragment of an operand", op.name);
     return FragmentLoad(op, placement).run();
 }
 

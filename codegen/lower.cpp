@@ -11,8 +11,8 @@
 #include "codegen/passes.h"
 #include "codegen/shorten_loops.h"
 #include "codegen/thread_walk.h"
-#include "codegen/tma_copy.h"
 #include "codegen/tile_passes.h"
+#include "codegen/tma_copy.h"
 #include "support/error.h"
 
 namespace tw::codegen {
@@ -38,7 +38,8 @@ int last_step(const std::vector<SharedBuffer>& shared) {
 
 void check_limits(const TileKernel& kernel, const Target& target, const CiteStep& cite) {
     if (all_threads(kernel) > target.max_threads)
-        throw_error(Error, "{}: its thread loops and roles need {} threads, a block of {} has at most {}; bind smaller loops",
+        throw_error(Error,
+                    "{}: its thread loops and roles need {} threads, a block of {} has at most {}; bind smaller loops",
                     kernel.name, all_threads(kernel), target.arch, target.max_threads);
     int64_t bytes = 0;
     std::string parts;

@@ -237,7 +237,8 @@ ThreadStmt lower_call(const TileOp& op, const Placement& placement) {
     std::vector<ThreadStmt> stmts;
     if (op.kind == TileOp::Kind::Mark) {
         const CallArgument& used = call.arguments[0];
-        stmts.push_back(make_thread(ThreadMark{used.place, used.elements, used.effect == CallArgument::Effect::Write}, op.step));
+        stmts.push_back(
+            make_thread(ThreadMark{used.place, used.elements, used.effect == CallArgument::Effect::Write}, op.step));
     } else {
         stmts.push_back(make_thread(std::move(call), op.step));
         for (const ThreadCall& next : op.then) stmts.push_back(make_thread(physical(next, placement), op.step));

@@ -109,7 +109,8 @@ private:
 
     ThreadStmt all_meet() const {
         if (!meets_peers()) return make_thread(ThreadBarrier{});
-        return block_of({make_thread(ThreadCall{"cluster_arrive", {}, {}}), make_thread(ThreadCall{"cluster_wait", {}, {}})});
+        return block_of(
+            {make_thread(ThreadCall{"cluster_arrive", {}, {}}), make_thread(ThreadCall{"cluster_wait", {}, {}})});
     }
 
     /// By one thread, before all else.
@@ -118,7 +119,8 @@ private:
         for (const BarrierArray& array : kernel_.barriers) {
             Expr count = array.buffer->shape[0], each = index_variable("stage", 0, require_constant(count) - 1);
             CallArgument::Effect effect = CallArgument::Effect::Write;
-            ThreadCall init{"barrier_init", {}, {{effect, {}, placement_.physical(array.buffer, {each})}, value(array.arrivals)}};
+            ThreadCall init{
+                "barrier_init", {}, {{effect, {}, placement_.physical(array.buffer, {each})}, value(array.arrivals)}};
             stmts.push_back(make_thread(ThreadLoop{each, count, false, make_thread(std::move(init))}));
         }
         if (stmts.empty()) return {};
@@ -126,9 +128,7 @@ private:
         return make_thread(ThreadIf{simplify(block_thread_ == 0), block_of(stmts)});
     }
 
-    static CallArgument value(int64_t number) {
-        return {CallArgument::Effect::Value, constant(Type::I64, number), {}};
-    }
+    static CallArgument value(int64_t number) { return {CallArgument::Effect::Value, constant(Type::I64, number), {}}; }
 
     ThreadStmt helper(int role, int first) {
         const RoleSpec& spec = kernel_.roles[role];
@@ -151,7 +151,8 @@ private:
     ThreadStmt registers(const RoleSpec& spec) const {
         int at_start = std::min(multiprocessor_registers / all_threads(kernel_) / 8 * 8, most_registers_at_start);
         if (spec.registers == 0 || spec.registers == at_start) return make_thread(ThreadBlock{});
-        return make_thread(ThreadCall{spec.registers < at_start ? "shrink_registers" : "grow_registers", {spec.registers}, {}});
+        return make_thread(
+            ThreadCall{spec.registers < at_start ? "shrink_registers" : "grow_registers", {spec.registers}, {}});
     }
 
     /// What the role runs of a statement; undefined if that is nothing.
@@ -164,7 +165,8 @@ private:
         }
         if (const TileAllocate* allocate = stmt.as<TileAllocate>()) {
             TileStmt body = of_role(allocate->body, role);
-            return role > 0 || !body.defined() ? body : make_tile(TileAllocate{allocate->buffer, body, allocate->around});
+            return role > 0 || !body.defined() ? body
+                                               : make_tile(TileAllocate{allocate->buffer, body, allocate->around});
         }
         TileBlock block;
         for (const TileStmt& kid : stmt.as<TileBlock>()->stmts)
@@ -248,8 +250,8 @@ private:
     const TileKernel& kernel_;
     Placement placement_;
     std::vector<std::string>& notes_;
-    Expr block_thread_;          // of the whole block
-    bool with_threads_ = true;   // what is being converted runs on all threads of the role that computes
+    Expr block_thread_;         // of the whole block
+    bool with_threads_ = true;  // what is being converted runs on all threads of the role that computes
 };
 
 }  // namespace

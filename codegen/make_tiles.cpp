@@ -83,11 +83,13 @@ private:
         const RoleSpec& computing = kernel_.roles[0];
         int threads = computing.warps * target_.warp_size, bound = kernel_.threads * computing.turns;
         if (threads != bound)
-            throw_error(Error, "{}role '{}' has {} threads, but the loops of its stages are bound to {}; give it {} warps",
+            throw_error(Error,
+                        "{}role '{}' has {} threads, but the loops of its stages are bound to {}; give it {} warps",
                         cite_(computing.step), computing.name, threads, bound,
                         (bound + target_.warp_size - 1) / target_.warp_size);
         if (computing.turns > 1 && nest_.persistent_blocks == 0)
-            throw_error(Error, "{}role '{}' takes {} turns, but each block has one tile; persistent(loops) gives it several",
+            throw_error(Error,
+                        "{}role '{}' takes {} turns, but each block has one tile; persistent(loops) gives it several",
                         cite_(computing.step), computing.name, computing.turns);
     }
 
@@ -104,7 +106,8 @@ private:
         Expr tiles = kernel_.grid[0], block = kernel_.block[0];
         int blocks = std::max(nest_.persistent_blocks / kernel_.cluster, 1) * kernel_.cluster;
         kernel_.grid[0] = simplify(min(tiles, integer(blocks)));
-        kernel_.block[0] = index_variable("block_x", 0, std::min<int64_t>(bounds_of(tiles).max.value_or(blocks), blocks) - 1);
+        kernel_.block[0] =
+            index_variable("block_x", 0, std::min<int64_t>(bounds_of(tiles).max.value_or(blocks), blocks) - 1);
         auto most = bounds_of(tiles).max;
         auto last_round = most ? std::optional((*most + blocks - 1) / blocks - 1) : std::nullopt;
         auto last_tile = most ? std::optional(*most - 1) : std::nullopt;
@@ -128,8 +131,8 @@ private:
         for (const LeafPath& path : paths) {
             const Atom* atom = path.leaf->atom;
             if (atom && first && atom->unit != first->unit)
-                throw_error(Error, "{}kernel {} uses both {} and {}; use one matrix unit in a kernel", cite_(path.leaf->step),
-                            nest_.name, to_string(first->unit), to_string(atom->unit));
+                throw_error(Error, "{}kernel {} uses both {} and {}; use one matrix unit in a kernel",
+                            cite_(path.leaf->step), nest_.name, to_string(first->unit), to_string(atom->unit));
             if (atom) first = atom;
         }
         kernel_.fragment_row = index_variable("lane_row", 0, 7);
@@ -236,8 +239,7 @@ public:
         op.atom = leaf.atom;
         bool runs_in_all = op.kind == TileOp::Kind::Combine || is_atomic(op);
         for (const ThreadDigit& digit : kernel_.thread_digits)
-            if (mentions(op, digit.variable) || (runs_in_all && stands_in(digit.variable)))
-                op.threads.push_back(digit);
+            if (mentions(op, digit.variable) || (runs_in_all && stands_in(digit.variable))) op.threads.push_back(digit);
         bool replicated = stores_to(op, Memory::Registers);  // each thread has its own
         if (!replicated && !op.threads.empty()) {
             op.active = one_thread_each(op.threads, kernel_.thread, kernel_.threads);

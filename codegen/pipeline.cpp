@@ -7,8 +7,8 @@
 
 #include "codegen/async_copy.h"
 #include "codegen/preload.h"
-#include "codegen/tma_copy.h"
 #include "codegen/tile_passes.h"
+#include "codegen/tma_copy.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -95,7 +95,8 @@ Choice choose(const TileKernel& kernel, const TileOp& copy, int stages, const Ci
     });
     if (copy.via.copy == Copy::Async) {
         if (!obstacle.empty())
-            throw_error(Error, "{}{} cannot be copied asynchronously: {}; leave the choice open, or change what it copies",
+            throw_error(Error,
+                        "{}{} cannot be copied asynchronously: {}; leave the choice open, or change what it copies",
                         cite(copy.via.step), copy.name, obstacle);
         return {.async = true, .bytes = bytes};
     }
@@ -155,9 +156,8 @@ private:
     bool is_fill(const TileOp& op) const {
         bool shared = std::all_of(op.stores.begin(), op.stores.end(),
                                   [](const StoreTo& store) { return store.buffer->memory == Memory::Shared; });
-        bool constant_loops = std::all_of(op.loops.begin(), op.loops.end(), [](const OpLoop& loop) {
-            return as_constant(loop.extent) && !loop.reduces;
-        });
+        bool constant_loops = std::all_of(op.loops.begin(), op.loops.end(),
+                                          [](const OpLoop& loop) { return as_constant(loop.extent) && !loop.reduces; });
         if (op.stores.size() != 1 || !shared || !constant_loops) return false;
         int writers = 0;
         visit_ops(loop_.body, [&](const TileOp& other) {
@@ -174,14 +174,16 @@ private:
         Choice choice = choose(kernel_, op, loop_.stages, cite_);
         const std::string& name = op.stores[0].buffer->name;
         if (choice.async) {
-            kernel_.notes.push_back(fmt::format("{}: {} stages, filled asynchronously, {} bytes at once, {} iterations ahead",
-                                                name, loop_.stages, choice.bytes, loop_.stages - 1));
+            kernel_.notes.push_back(
+                fmt::format("{}: {} stages, filled asynchronously, {} bytes at once, {} iterations ahead", name,
+                            loop_.stages, choice.bytes, loop_.stages - 1));
             async_.push_back(op);
             add_versions(op.stores[0].buffer, loop_.stages);
             return;
         }
         if (loop_.stages > 2)
-            kernel_.notes.push_back(fmt::format("{}: filled through registers, one iteration ahead: {}", name, choice.reason));
+            kernel_.notes.push_back(
+                fmt::format("{}: filled through registers, one iteration ahead: {}", name, choice.reason));
         std::vector<int64_t> shape;
         int64_t count = 1;
         for (const OpLoop& loop : op.loops) {
@@ -191,8 +193,8 @@ private:
         const StoreTo& store = op.stores[0];
         fills_.push_back({op, register_array(store.buffer->name + "_next", store.value.type(), shape)});
         add_versions(store.buffer, 2);
-        kernel_.notes.push_back(
-            fmt::format("{}: 2 stages; {} elements of the next iteration wait in registers of each thread", name, count));
+        kernel_.notes.push_back(fmt::format(
+            "{}: 2 stages; {} elements of the next iteration wait in registers of each thread", name, count));
     }
 
     /// The buffer, once for each stage.
@@ -274,12 +276,12 @@ private:
             block.stmts.push_back(asynchronous(fill, loop_.variable, TileOp::Kind::Landing));
     }
 
-    // Boxes, by the tensor memory accelerator: one thread asks for them, and a barrier for each stage counts their bytes. It
-    // is a thread of this role, which runs ahead by all stages but one, or of another, which waits at a second barrier until
-    // the readers of a stage are done.
+    // Boxes, by the tensor memory accelerator: one thread asks for them, and a barrier for each stage counts their
+    // bytes. It is a thread of this role, which runs ahead by all stages but one, or of another, which waits at a
+    // second barrier until the readers of a stage are done.
 
     struct Ring {
-        Buffer full, empty;  ///< a barrier for each stage; `empty`: if another role fills
+        Buffer full, empty;         ///< a barrier for each stage; `empty`: if another role fills
         bool by_warpgroup = false;  ///< readers are done as warpgroups, not as threads
         int blocks = 1;             ///< of the cluster, whose readers must all be done: boxes come to each of them
     };
@@ -298,15 +300,18 @@ private:
     Expr count(const Expr& iteration) const { return simplify(before_ + iteration); }
     Expr ring_stage(const Expr& iteration) const { return simplify(count(iteration) % loop_.stages); }
     /// The parity of a barrier's phase that ends when the stage has been filled, or, one later, read.
-    Expr phase(const Expr& iteration, int later) const { return simplify((count(iteration) / loop_.stages + later) % 2); }
+    Expr phase(const Expr& iteration, int later) const {
+        return simplify((count(iteration) / loop_.stages + later) % 2);
+    }
 
     Buffer make_barriers(const std::string& what, int64_t arrivals, int64_t count) {
-        Buffer barriers = std::make_shared<const BufferNode>(BufferNode{.name = loop_.variable.as<Variable>()->name + what,
-                                                                        .type = Type::I64,
-                                                                        .memory = Memory::Shared,
-                                                                        .shape = {integer(count)},
-                                                                        .strides = {},
-                                                                        .is_barrier = true});
+        Buffer barriers =
+            std::make_shared<const BufferNode>(BufferNode{.name = loop_.variable.as<Variable>()->name + what,
+                                                          .type = Type::I64,
+                                                          .memory = Memory::Shared,
+                                                          .shape = {integer(count)},
+                                                          .strides = {},
+                                                          .is_barrier = true});
         kernel_.shared.push_back({barriers, row_major({count}), true});
         kernel_.barriers.push_back({barriers, arrivals});
         return barriers;
@@ -336,7 +341,8 @@ private:
         return all;
     }
 
-    ThreadCall barrier_call(const std::string& primitive, const Buffer& barriers, const Expr& stage, std::vector<Expr> values) const {
+    ThreadCall barrier_call(const std::string& primitive, const Buffer& barriers, const Expr& stage,
+                            std::vector<Expr> values) const {
         ThreadCall result{primitive, {}, {{CallArgument::Effect::Read, {}, {barriers, {stage}}}}};
         for (Expr& value : values) result.arguments.push_back({CallArgument::Effect::Value, std::move(value), {}});
         return result;
@@ -359,11 +365,13 @@ private:
         for (const TileOp& copy : boxes.copies) bytes += tma_bytes(copy);
         Expr active = role > 0 ? all_of({}) : simplify(all_of({exists(iteration), kernel_.thread == 0}));
         Expr stage = ring_stage(iteration);
-        TileOp request = call_op(barrier_call("barrier_expect", boxes.ring.full, stage, {integer(bytes)}), active, role);
+        TileOp request =
+            call_op(barrier_call("barrier_expect", boxes.ring.full, stage, {integer(bytes)}), active, role);
         std::vector<TileOp> marks;
         for (const TileOp& copy : boxes.copies) {
             TileOp moved = map_exprs(copy, [&](const Expr& e) { return at(e, iteration); });
-            TmaRequest one = tma_request(kernel_, moved, versions_.at(copy.stores[0].buffer.get()), boxes.ring.full, stage);
+            TmaRequest one =
+                tma_request(kernel_, moved, versions_.at(copy.stores[0].buffer.get()), boxes.ring.full, stage);
             request.then.insert(request.then.end(), one.calls.begin(), one.calls.end());
             one.mark.active = active;
             one.mark.role = role;
@@ -375,8 +383,9 @@ private:
 
     void await_boxes(TileBlock& block) const {
         for (const auto& [role, boxes] : boxes_)
-            block.stmts.push_back(make_tile(call_op(barrier_call("barrier_wait", boxes.ring.full, ring_stage(loop_.variable),
-                                                                 {phase(loop_.variable, 0)}), all_of({}))));
+            block.stmts.push_back(make_tile(call_op(
+                barrier_call("barrier_wait", boxes.ring.full, ring_stage(loop_.variable), {phase(loop_.variable, 0)}),
+                all_of({}))));
     }
 
     /// The stage of an iteration may be filled again, if there was that iteration.
@@ -388,7 +397,8 @@ private:
             Expr own = kernel_.thread % 128;
             if (boxes.ring.by_warpgroup && boxes.ring.blocks > 1) {
                 ThreadCall arrive = barrier_call("barrier_arrive_at", boxes.ring.empty, ring_stage(iteration), {own});
-                block.stmts.push_back(make_tile(call_op(std::move(arrive), simplify(all_of({was, own < boxes.ring.blocks})))));
+                block.stmts.push_back(
+                    make_tile(call_op(std::move(arrive), simplify(all_of({was, own < boxes.ring.blocks})))));
                 continue;
             }
             Expr one = boxes.ring.by_warpgroup ? own == 0 : all_of({});
@@ -398,7 +408,8 @@ private:
                 continue;
             }
             Expr rank = index_variable("rank", 0, boxes.ring.blocks - 1);
-            TileOp arrive = call_op(barrier_call("barrier_arrive_at", boxes.ring.empty, ring_stage(iteration), {rank}), was);
+            TileOp arrive =
+                call_op(barrier_call("barrier_arrive_at", boxes.ring.empty, ring_stage(iteration), {rank}), was);
             arrive.loops = {{rank, integer(boxes.ring.blocks)}};
             block.stmts.push_back(make_tile(std::move(arrive)));
         }
@@ -414,9 +425,9 @@ private:
         Expr ahead = index_variable("stage", 0, std::max(loop_.stages - 2, 0));
         TileBlock body;
         start_boxes(body, 0, own->second, loop_.stages > 2 ? ahead : integer(0));
-        block.stmts.push_back(loop_.stages > 2
-                                  ? make_tile(TileLoop{ahead, integer(loop_.stages - 1), false, false, make_tile(std::move(body))})
-                                  : make_tile(std::move(body)));
+        block.stmts.push_back(loop_.stages > 2 ? make_tile(TileLoop{ahead, integer(loop_.stages - 1), false, false,
+                                                                    make_tile(std::move(body))})
+                                               : make_tile(std::move(body)));
     }
 
     // Groups that take turns go through the ring one behind another: a phase's parity tells two apart, not three.
@@ -425,8 +436,9 @@ private:
         if (!ring_done_) return;
         int turns = turns_of(kernel_);
         Expr last = kernel_.persistent->round - 1;
-        block.stmts.push_back(make_tile(call_op(barrier_call("barrier_wait", ring_done_, simplify(last % turns),
-                                                             {simplify(last / turns % 2)}), simplify(last >= 0))));
+        block.stmts.push_back(make_tile(
+            call_op(barrier_call("barrier_wait", ring_done_, simplify(last % turns), {simplify(last / turns % 2)}),
+                    simplify(last >= 0))));
     }
 
     void end_turn(TileBlock& block) const {
@@ -442,8 +454,9 @@ private:
             Variable own = *loop_.variable.as<Variable>();
             Expr iteration = make_expr(loop_.variable.type(), own);
             TileBlock body;
-            body.stmts.push_back(make_tile(call_op(barrier_call("barrier_wait", boxes.ring.empty, ring_stage(iteration),
-                                                                {phase(iteration, 1)}), all_of({}), role)));
+            body.stmts.push_back(make_tile(
+                call_op(barrier_call("barrier_wait", boxes.ring.empty, ring_stage(iteration), {phase(iteration, 1)}),
+                        all_of({}), role)));
             start_boxes(body, role, boxes, iteration);
             TileLoop loop{iteration, loop_.extent, false, loop_.reduces, make_tile(std::move(body))};
             loop.rolled = true;
@@ -458,7 +471,8 @@ private:
         bool own = no_copies || !fills_.empty() || !async_.empty() || boxes_.count(0);
         if (own)
             throw_error(Error,
-                        "{}: pipeline({}, {{.in_flight = {}}}): this role's own copies would overwrite what is still read; have "
+                        "{}: pipeline({}, {{.in_flight = {}}}): this role's own copies would overwrite what is still "
+                        "read; have "
                         "another role make all copies under the loop: roles(...)",
                         kernel_.name, loop_.variable.as<Variable>()->name, loop_.in_flight);
     }
@@ -477,11 +491,13 @@ private:
         bool last = wait != flat.end();
         for (auto stmt = wait; last && stmt != flat.end(); ++stmt) {
             const TileOp* op = stmt->as<TileOp>();
-            last = op && (op->kind == TileOp::Kind::Mark || (op->kind == TileOp::Kind::Call && (stmt == wait || op->call.primitive == "keep")));
+            last = op && (op->kind == TileOp::Kind::Mark ||
+                          (op->kind == TileOp::Kind::Call && (stmt == wait || op->call.primitive == "keep")));
         }
         if (!last)
             throw_error(Error,
-                        "{}: pipeline({}, {{.in_flight = {}}}): the loop does not end with wgmma alone; what stands behind it needs "
+                        "{}: pipeline({}, {{.in_flight = {}}}): the loop does not end with wgmma alone; what stands "
+                        "behind it needs "
                         "its sums, so none can be in flight",
                         kernel_.name, loop_.variable.as<Variable>()->name, loop_.in_flight);
         TileOp none = *wait->as<TileOp>(), some = none;
@@ -513,7 +529,8 @@ private:
         for (const TileStmt& stmt : rest)
             body.stmts.push_back(map_ops(stmt, [&](const TileOp& op) { return with_stage(op); }));
         for (const Fill& fill : fills_) body.stmts.push_back(store(fill, next));
-        if (auto own = boxes_.find(0); own != boxes_.end() && !read_as_matrices(own->second.copies, rest)) body.stmts.push_back(fence());
+        if (auto own = boxes_.find(0); own != boxes_.end() && !read_as_matrices(own->second.copies, rest))
+            body.stmts.push_back(fence());
         release_boxes(body, loop_.in_flight ? simplify(loop_.variable - loop_.in_flight) : loop_.variable);
         return make_tile(std::move(body));
     }
@@ -553,7 +570,7 @@ private:
     const TileLoop& loop_;
     const std::vector<TileLoop>& around_;
     std::vector<Fill> fills_;
-    std::vector<TileOp> async_;  // as they are in the loop
+    std::vector<TileOp> async_;   // as they are in the loop
     std::map<int, Boxes> boxes_;  // of each role
     Buffer ring_done_;            // a barrier for each group, if they take turns
     bool done_by_warpgroup_ = false;

@@ -135,7 +135,8 @@ std::string ExprPrinter::call_wide(const std::string& primitive, int width, cons
 
 std::string ExprPrinter::print(const CallArgument& argument) {
     if (argument.effect == CallArgument::Effect::Value) return print(argument.value);
-    if (argument.effect == CallArgument::Effect::Map) return names_.of(argument.place.buffer.get(), argument.place.buffer->name);
+    if (argument.effect == CallArgument::Effect::Map)
+        return names_.of(argument.place.buffer.get(), argument.place.buffer->name);
     bool matrix = argument.effect == CallArgument::Effect::Matrix;
     if (!matrix && argument.effect != CallArgument::Effect::Address)
         return argument.place.buffer->is_barrier ? element(argument.place) : address(argument.place);
@@ -153,7 +154,8 @@ std::string ExprPrinter::call_primitive(const ThreadCall& call) {
     std::vector<std::string> arguments;
     for (const CallArgument& argument : call.arguments) arguments.push_back(print(argument));
     std::string parameters = call.parameters.empty() ? "" : fmt::format("<{}>", fmt::join(call.parameters, ", "));
-    return fmt::format("tw::{}{}({});", call.function.empty() ? call.primitive : call.function, parameters, fmt::join(arguments, ", "));
+    return fmt::format("tw::{}{}({});", call.function.empty() ? call.primitive : call.function, parameters,
+                       fmt::join(arguments, ", "));
 }
 
 std::string ExprPrinter::call_atomic(BinaryOp op, const std::string& element, const Expr& value) {

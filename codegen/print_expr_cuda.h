@@ -13,7 +13,8 @@ namespace tw::codegen {
 class ExprPrinter {
 public:
     /// `few_warps` run on a multiprocessor: branches would keep elements from overlapping.
-    ExprPrinter(const Names& names, const KnownBounds& bounds, std::set<std::string>& vocabulary, bool few_warps = false)
+    ExprPrinter(const Names& names, const KnownBounds& bounds, std::set<std::string>& vocabulary,
+                bool few_warps = false)
         : names_(names), bounds_(bounds), vocabulary_(vocabulary), few_warps_(few_warps) {}
 
     std::string print(const Expr& expr) { return text_of(expr).text; }

@@ -59,8 +59,9 @@ public:
     void operator()(const ThreadRole& role, int step) {
         std::string index = "threadIdx.x", end = fmt::format("{} < {}", index, role.threads);
         std::string turns = role.turns > 1 ? fmt::format(", {} groups in turn", role.turns) : "";
-        out_.line(fmt::format("// {}role {}: threads {} to {}{}", step >= 0 ? fmt::format("[{}] ", step) : "", role.name,
-                              role.first, role.first + role.threads - 1, turns), step);
+        out_.line(fmt::format("// {}role {}: threads {} to {}{}", step >= 0 ? fmt::format("[{}] ", step) : "",
+                              role.name, role.first, role.first + role.threads - 1, turns),
+                  step);
         in_scope([&] {
             std::string from = fmt::format("{} >= {}", index, role.first);
             out_.open(fmt::format("if ({})", role.first == 0 ? end : from), step);

@@ -52,7 +52,9 @@ private:
         });
     }
 
-    static bool runs_along(const OpLoop& loop, const Expr& index) { return coefficient(affine_of(index), loop.variable) == 1; }
+    static bool runs_along(const OpLoop& loop, const Expr& index) {
+        return coefficient(affine_of(index), loop.variable) == 1;
+    }
 
     /// By its own role, or by that of what it reads and writes in registers.
     Share share_of(const TileOp& op, const OpLoop& loop) const {

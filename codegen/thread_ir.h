@@ -100,15 +100,15 @@ struct ThreadCall {
     std::vector<CallArgument> arguments;
     std::string function = {};  ///< if it has another name than the entry
 };
-/// Elements that this thread uses here by what no statement shows: an asynchronous copy that has landed, a matrix that an
-/// instruction reads. For insert_barriers, behind which there are none of these.
+/// Elements that this thread uses here by what no statement shows: an asynchronous copy that has landed, a matrix that
+/// an instruction reads. For insert_barriers, behind which there are none of these.
 struct ThreadMark {
     Access to;
     int width;
     bool writes = true;
 };
-/// All threads of the block, or, with an id, so many: those of a role, or of one of its groups (the id is then that plus
-/// `turn`).
+/// All threads of the block, or, with an id, so many: those of a role, or of one of its groups (the id is then that
+/// plus `turn`).
 struct ThreadBarrier {
     int id = 0;
     int threads = 0;
@@ -146,7 +146,7 @@ ThreadStmt make_thread(T node, int step = -1) {
 
 /// A parameter of a kernel through which the tensor memory accelerator finds a tensor.
 struct TensorMapUse {
-    Buffer map;                ///< its name
+    Buffer map;  ///< its name
     Buffer tensor;
     std::vector<int64_t> box;  ///< elements that one request moves, innermost dimension first
     int swizzle = 0;           ///< bytes of the box's rows if their pieces are exchanged, see BufferNode
@@ -155,20 +155,20 @@ struct TensorMapUse {
 /// One kernel before printing.
 struct ThreadKernel {
     std::string name;
-    std::vector<Buffer> arguments;       ///< global buffers; pointer parameters in this order
-    std::vector<Expr> sizes, scalars;    ///< Variables; parameters after the pointers
-    std::vector<TensorMapUse> maps;      ///< parameters behind the pointers
-    std::vector<Buffer> shared;          ///< arrays of the block's shared memory
-    std::vector<bool> written;           ///< an argument each: stored to in this kernel
+    std::vector<Buffer> arguments;                   ///< global buffers; pointer parameters in this order
+    std::vector<Expr> sizes, scalars;                ///< Variables; parameters after the pointers
+    std::vector<TensorMapUse> maps;                  ///< parameters behind the pointers
+    std::vector<Buffer> shared;                      ///< arrays of the block's shared memory
+    std::vector<bool> written;                       ///< an argument each: stored to in this kernel
     std::vector<std::pair<Buffer, Buffer>> aliases;  ///< one array: (output, input that it overwrites)
-    std::array<Expr, 3> grid;            ///< blocks in x, y, z, over sizes
-    int cluster = 1;                     ///< blocks, neighbours in x, that run together
+    std::array<Expr, 3> grid;                        ///< blocks in x, y, z, over sizes
+    int cluster = 1;                                 ///< blocks, neighbours in x, that run together
     int threads = 1;
-    int helpers = 0;                     ///< threads behind those, of roles that have their own
-    Expr thread;                         ///< Variable: threadIdx.x, 0 <= thread < threads where statements use it
-    std::array<Expr, 3> block;           ///< Variables: blockIdx.x, y, z
-    bool starts_early = false;           ///< waits itself for the kernels before it
-    std::vector<std::string> header;     ///< lines of the comment on top: formula, shapes, schedule
+    int helpers = 0;                  ///< threads behind those, of roles that have their own
+    Expr thread;                      ///< Variable: threadIdx.x, 0 <= thread < threads where statements use it
+    std::array<Expr, 3> block;        ///< Variables: blockIdx.x, y, z
+    bool starts_early = false;        ///< waits itself for the kernels before it
+    std::vector<std::string> header;  ///< lines of the comment on top: formula, shapes, schedule
     ThreadStmt body;
 };
 
@@ -179,18 +179,18 @@ inline constexpr int64_t fewest_blocks_to_overlap = 768;
 /// A printed kernel.
 struct KernelText {
     std::string name;
-    std::string cuda;                  ///< self-contained source
-    std::vector<int> line_steps;       ///< a line of `cuda` each: the schedule step it comes from, -1 if none
+    std::string cuda;             ///< self-contained source
+    std::vector<int> line_steps;  ///< a line of `cuda` each: the schedule step it comes from, -1 if none
     std::array<Expr, 3> grid;
-    int cluster = 1;                   ///< blocks, neighbours in x, that run together
+    int cluster = 1;  ///< blocks, neighbours in x, that run together
     int threads = 1;
-    int64_t shared_bytes = 0;          ///< dynamic shared memory of a block
+    int64_t shared_bytes = 0;  ///< dynamic shared memory of a block
     std::vector<Buffer> arguments;
     std::vector<bool> written;
     std::vector<TensorMapUse> maps;
     std::vector<Expr> sizes, scalars;
-    bool starts_early = false;         ///< waits itself for the kernels before it: programmatic dependent launch
-    bool approximate = false;          ///< uses named approximations: results differ from the interpreter by ulps
+    bool starts_early = false;  ///< waits itself for the kernels before it: programmatic dependent launch
+    bool approximate = false;   ///< uses named approximations: results differ from the interpreter by ulps
 };
 
 }  // namespace tw::codegen

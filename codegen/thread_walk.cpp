@@ -52,7 +52,8 @@ ThreadStmt with_children(const ThreadStmt& stmt, const std::vector<ThreadStmt>& 
     }
     if (auto role = stmt.as<ThreadRole>())
         return make_thread(
-            ThreadRole{role->name, role->thread, role->first, role->threads, kids[0], role->turn, role->turns}, stmt.step());
+            ThreadRole{role->name, role->thread, role->first, role->threads, kids[0], role->turn, role->turns},
+            stmt.step());
     return make_thread(ThreadIf{stmt.as<ThreadIf>()->condition, kids[0]}, stmt.step());
 }
 
@@ -84,7 +85,7 @@ std::vector<Expr> expressions(const ThreadStmt& stmt) {
             std::vector<Expr> all;
             for (const CallArgument& argument : call.arguments)
                 all = joined(all, argument.effect == CallArgument::Effect::Value ? std::vector{argument.value}
-                                                                           : argument.place.indices);
+                                                                                 : argument.place.indices);
             return all;
         },
         [](const ThreadMark& mark) { return mark.to.indices; },

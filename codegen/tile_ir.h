@@ -72,7 +72,8 @@ struct TileOp {
         AsyncCopy,  ///< starts to copy; what it stores may be used behind its Landing
         TmaCopy,    ///< moves boxes of a tensor; the pass pipeline makes calls of it
         Landing,    ///< says that what an AsyncCopy of these stores wrote is there
-        Fragment,   ///< copies an operand of a matrix instruction to registers; the last loop runs over a lane's neighbours
+        Fragment,   ///< copies an operand of a matrix instruction to registers; the last loop runs over a lane's
+                    ///< neighbours
         Mark,       ///< says that threads read or write the arguments of `call`, by instructions around
         Call,       ///< `call` and nothing else
     };
@@ -84,16 +85,16 @@ struct TileOp {
     std::vector<StoreTo> stores;
     Expr mask;
     Expr otherwise;
-    std::vector<ThreadDigit> threads;  ///< the digits that it mentions, slowest first
-    Expr active;                       ///< over the thread, digits and loops: who runs it
-    Across across;                     ///< of a Combine, until combine_across has spelled it out
-    Via via;                           ///< of a Copy
-    int shared_by = 1;                 ///< of a TmaCopy: blocks of the cluster that all get it, each loading a part
-    const Atom* atom = nullptr;        ///< of an Update: the matrix instruction that use_atoms puts in its place
+    std::vector<ThreadDigit> threads;    ///< the digits that it mentions, slowest first
+    Expr active;                         ///< over the thread, digits and loops: who runs it
+    Across across;                       ///< of a Combine, until combine_across has spelled it out
+    Via via;                             ///< of a Copy
+    int shared_by = 1;                   ///< of a TmaCopy: blocks of the cluster that all get it, each loading a part
+    const Atom* atom = nullptr;          ///< of an Update: the matrix instruction that use_atoms puts in its place
     std::optional<FragmentLanes> lanes;  ///< of a Fragment
-    ThreadCall call;                   ///< of a Call
-    std::vector<ThreadCall> then;      ///< further ones of a Call
-    std::vector<std::string> notes;    ///< the defaults taken and why
+    ThreadCall call;                     ///< of a Call
+    std::vector<ThreadCall> then;        ///< further ones of a Call
+    std::vector<std::string> notes;      ///< the defaults taken and why
 };
 
 struct TileLoop {
@@ -101,8 +102,8 @@ struct TileLoop {
     bool unroll = false;
     bool reduces = false;
     TileStmt body;
-    int stages = 1;     ///< buffers that fills inside of it have in turn, see the pass pipeline
-    int in_flight = 0;  ///< iterations whose asynchronous matrix instructions may still run when the next one's start
+    int stages = 1;       ///< buffers that fills inside of it have in turn, see the pass pipeline
+    int in_flight = 0;    ///< iterations whose asynchronous matrix instructions may still run when the next one's start
     bool rolled = false;  ///< copies of its body would only take registers
 };
 struct TileBlock {
@@ -128,8 +129,8 @@ TileStmt make_tile(T node) {
 }
 
 struct SharedBuffer {
-    Buffer buffer;  ///< as the schedule knows it
-    Layout layout;  ///< where its elements are
+    Buffer buffer;       ///< as the schedule knows it
+    Layout layout;       ///< where its elements are
     bool fixed = false;  ///< by an instruction
     int alignment = 1;   ///< bytes
 };
@@ -162,8 +163,8 @@ struct TileKernel {
     int cluster = 1;                     ///< blocks, neighbours in x, that run together
     Expr cluster_rank;                   ///< digit of the grid, if there are several
     std::optional<Persistence> persistent;
-    std::vector<RoleSpec> roles;         ///< none, or first the one that computes, on `threads` threads a turn
-    Expr turn;                           ///< Variable: which group of the role that computes, if several take turns
+    std::vector<RoleSpec> roles;  ///< none, or first the one that computes, on `threads` threads a turn
+    Expr turn;                    ///< Variable: which group of the role that computes, if several take turns
     std::vector<TensorMapUse> maps;
     std::vector<SharedBuffer> shared;
     std::vector<BarrierArray> barriers;

@@ -39,8 +39,8 @@ TileKernel distribute(const TileKernel& kernel);
 /// accesses.
 TileKernel mark_unrolled(const TileKernel& kernel);
 
-/// Has the lanes of a warp share the loops that a matrix instruction takes over, as its accumulators are spread over them,
-/// and likewise the loops of all ops on those registers. What comes out is right without the instruction.
+/// Has the lanes of a warp share the loops that a matrix instruction takes over, as its accumulators are spread over
+/// them, and likewise the loops of all ops on those registers. What comes out is right without the instruction.
 ///
 ///     for i < 64, j < 32, k < 16        for it < 4, jt < 4, ih < 2, jp < 2, k < 16
 ///       acc[i][j] += ...                  acc[it * 16 + ih * 8 + lane / 4][jt * 8 + lane % 4 * 2 + jp] += ...
@@ -55,18 +55,19 @@ TileKernel use_atoms(const TileKernel& kernel, const CiteStep& cite);
 
 /// Moves fills of shared memory inside a loop of several stages ahead of it. Through registers, by one iteration: while
 /// one computes on one buffer, the elements of the next are on their way, and are stored in the other buffer behind it.
-/// Asynchronously, by all stages but one: the buffer that the last iteration has read is filled while this one computes.
-/// Which of the two is legal and why is noted; a choice that the schedule made is kept or refused.
+/// Asynchronously, by all stages but one: the buffer that the last iteration has read is filled while this one
+/// computes. Which of the two is legal and why is noted; a choice that the schedule made is kept or refused.
 ///
 ///     for k: a_s = a[k]; use a_s    a_next = a[0]; a_s[0] = a_next
 ///                                   for k: a_next = a[k + 1]; use a_s[k % 2]; a_s[(k + 1) % 2] = a_next
 ///
 ///                                   for k < 3: start a_s[k] = a[k]; commit
-///                                   for k: wait for all but 2; start a_s[(k + 3) % 4] = a[k + 3]; commit; use a_s[k % 4]
+///                                   for k: wait for all but 2; start a_s[(k + 3) % 4] = a[k + 3]; commit; use a_s[k %
+///                                   4]
 TileKernel pipeline(const TileKernel& kernel, const CiteStep& cite);
 
-/// Makes what threads write visible to instructions that read shared memory by descriptors, which go another way to it: a
-/// fence behind the writes, before the barrier.
+/// Makes what threads write visible to instructions that read shared memory by descriptors, which go another way to it:
+/// a fence behind the writes, before the barrier.
 ///
 ///     a_s[...] = ...; wgmma(acc, a_s)    a_s[...] = ...; fence_async_proxy(); wgmma(acc, a_s)
 TileKernel fence_proxies(const TileKernel& kernel);

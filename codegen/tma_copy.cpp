@@ -25,10 +25,10 @@ public:
     const std::string& reason() const { return reason_; }
 
     struct Side {
-        Expr first;              // index where the loop is at 0
-        Expr variable;           // undefined: one element
+        Expr first;     // index where the loop is at 0
+        Expr variable;  // undefined: one element
         int64_t extent = 1;
-        size_t dimension = 0;    // of the buffer in shared memory
+        size_t dimension = 0;  // of the buffer in shared memory
     };
     const std::vector<Side>& sides() const { return sides_; }
     const Buffer& tensor() const { return tensor_; }
@@ -50,16 +50,21 @@ private:
         if (!load) return "its elements are computed, not only moved";
         tensor_ = load->buffer;
         const Buffer& tile = op_.stores[0].buffer;
-        if (tensor_->memory != Memory::Global || tile->memory != Memory::Shared) return "it is no copy from global to shared memory";
-        if (tensor_->type != tile->type) return fmt::format("it converts {} to {}", name_of(tensor_->type), name_of(tile->type));
+        if (tensor_->memory != Memory::Global || tile->memory != Memory::Shared)
+            return "it is no copy from global to shared memory";
+        if (tensor_->type != tile->type)
+            return fmt::format("it converts {} to {}", name_of(tensor_->type), name_of(tile->type));
         if (tensor_->role == BufferNode::Role::Local) return "its source is no tensor of the program";
         if (load->indices.size() > most_dimensions)
-            return fmt::format("its source has {} dimensions; boxes have at most {}", load->indices.size(), most_dimensions);
+            return fmt::format("its source has {} dimensions; boxes have at most {}", load->indices.size(),
+                               most_dimensions);
         for (const Expr& index : load->indices)
             if (std::string reason = add_side(index); !reason.empty()) return reason;
         for (const OpLoop& loop : op_.loops)
-            if (std::none_of(sides_.begin(), sides_.end(), [&](const Side& s) { return s.variable.defined() && s.variable.same(loop.variable); }))
-                return fmt::format("its loop '{}' runs along no dimension of the source alone", to_string(loop.variable));
+            if (std::none_of(sides_.begin(), sides_.end(),
+                             [&](const Side& s) { return s.variable.defined() && s.variable.same(loop.variable); }))
+                return fmt::format("its loop '{}' runs along no dimension of the source alone",
+                                   to_string(loop.variable));
         if (std::string reason = examine_memory(); !reason.empty()) return reason;
         return examine_mask(*load);
     }
@@ -81,7 +86,8 @@ private:
             if (own == to.end()) return "its tile is no box of the source";
             side.dimension = static_cast<size_t>(own - to.begin());
             if (side.extent > longest_side && sides_.size() + 1 < op_.stores[0].value.as<Load>()->indices.size())
-                return fmt::format("a box has at most {} elements along a dimension, not {}", longest_side, side.extent);
+                return fmt::format("a box has at most {} elements along a dimension, not {}", longest_side,
+                                   side.extent);
         }
         sides_.push_back(side);
         return {};
@@ -92,17 +98,20 @@ private:
         std::vector<Expr> strides = tensor_->strides;
         Expr stride = integer(1);
         if (strides.empty())
-            for (size_t d = tensor_->shape.size(); d-- > 0; stride = simplify(stride * cast_unchecked(Type::I64, tensor_->shape[d])))
+            for (size_t d = tensor_->shape.size(); d-- > 0;
+                 stride = simplify(stride * cast_unchecked(Type::I64, tensor_->shape[d])))
                 strides.insert(strides.begin(), stride);
-        if (!is_constant(strides.back(), 1)) return fmt::format("rows of '{}' have gaps between elements", tensor_->name);
+        if (!is_constant(strides.back(), 1))
+            return fmt::format("rows of '{}' have gaps between elements", tensor_->name);
         for (size_t d = 0; d + 1 < strides.size(); ++d)
             if (divisor_of(strides[d]) * bytes % alignment != 0)
-                return fmt::format("rows of '{}' are {} elements apart, which is no multiple of 16 bytes", tensor_->name,
-                                   to_string(strides[d]));
+                return fmt::format("rows of '{}' are {} elements apart, which is no multiple of 16 bytes",
+                                   tensor_->name, to_string(strides[d]));
         if (fast().extent * bytes % alignment != 0)
             return fmt::format("its rows of {} elements are no multiple of 16 bytes", fast().extent);
         if (divisor_of(fast().first) * bytes % alignment != 0)
-            return fmt::format("its rows begin at element {}, which is no multiple of 16 bytes", to_string(fast().first));
+            return fmt::format("its rows begin at element {}, which is no multiple of 16 bytes",
+                               to_string(fast().first));
         size_t long_sides = 0;
         for (const Side& side : sides_) long_sides += side.extent > 1;
         if (long_sides > 2) return "its box has more than two dimensions";
@@ -120,7 +129,8 @@ private:
                 outside = outside || same_condition(part, simplify(load.indices[d] < extent)) ||
                           same_condition(part, simplify(load.indices[d] >= 0));
                 if (sides_[d].variable.defined()) {
-                    Expr uniform = uniform_over(simplify(load.indices[d] < extent), sides_[d].variable, sides_[d].extent);
+                    Expr uniform =
+                        uniform_over(simplify(load.indices[d] < extent), sides_[d].variable, sides_[d].extent);
                     outside = outside || (uniform.defined() && same_condition(part, uniform));
                 }
             }
@@ -140,7 +150,8 @@ private:
 };
 
 const SharedBuffer& shared_of(const TileKernel& kernel, const Buffer& buffer) {
-    auto found = std::find_if(kernel.shared.begin(), kernel.shared.end(), [&](const SharedBuffer& s) { return s.buffer == buffer; });
+    auto found = std::find_if(kernel.shared.begin(), kernel.shared.end(),
+                              [&](const SharedBuffer& s) { return s.buffer == buffer; });
     internal_check(found != kernel.shared.end(), "{} is in no shared memory", buffer->name);
     return *found;
 }
@@ -179,17 +190,21 @@ private:
         if (op.kind != TileOp::Kind::Copy || !stores_to(op, Memory::Shared)) return op;
         bool pipelined = !loops_.empty() && loops_.back().stages > 1;
         bool asked = op.via.copy == Copy::Tma || op.role > 0;
-        bool suits = op.via.copy == Copy::Automatic && pipelined && turns_of(result_) == 1 && arch_number(target_) >= 90 &&
-                     shared_of(result_, op.stores[0].buffer).fixed;
+        bool suits = op.via.copy == Copy::Automatic && pipelined && turns_of(result_) == 1 &&
+                     arch_number(target_) >= 90 && shared_of(result_, op.stores[0].buffer).fixed;
         if (!asked && !suits) return op;
         std::string reason = why_not(op, pipelined);
         if (!reason.empty() && op.role > 0)
-            throw_error(Error, "{}role '{}' cannot copy '{}' by the tensor memory accelerator: {}; leave the copy to the role that "
-                        "computes, or change what it copies", cite_(result_.roles[op.role].step),
-                        result_.roles[op.role].name, op.name, reason);
+            throw_error(
+                Error,
+                "{}role '{}' cannot copy '{}' by the tensor memory accelerator: {}; leave the copy to the role that "
+                "computes, or change what it copies",
+                cite_(result_.roles[op.role].step), result_.roles[op.role].name, op.name, reason);
         if (!reason.empty() && asked)
-            throw_error(Error, "{}{} cannot be copied by the tensor memory accelerator: {}; leave the choice open, or change "
-                        "what it copies", cite_(op.via.step), op.name, reason);
+            throw_error(Error,
+                        "{}{} cannot be copied by the tensor memory accelerator: {}; leave the choice open, or change "
+                        "what it copies",
+                        cite_(op.via.step), op.name, reason);
         if (!reason.empty()) {
             result_.notes.push_back(fmt::format("{}: not by the tensor memory accelerator: {}", op.name, reason));
             return op;
@@ -209,7 +224,8 @@ private:
         if (op.role > 0 && (op.via.copy == Copy::Vector || op.via.copy == Copy::Async))
             return fmt::format("via asks for {}", to_string(op.via.copy));
         if (op.role == 0 && turns_of(result_) > 1) return "its role takes turns; give the copy to another one";
-        if (!counts_iterations()) return "its loop has not always as many iterations, so that the barriers' phases cannot be told";
+        if (!counts_iterations())
+            return "its loop has not always as many iterations, so that the barriers' phases cannot be told";
         if (!op.threads.empty()) return "its loops are bound to threads, and one thread asks for a whole box";
         Box box(op);
         if (!box.reason().empty()) return box.reason();
@@ -226,8 +242,8 @@ private:
         return fit_layout(op, box);
     }
 
-    /// The loop that the copies stand in runs the same number of iterations each time, and so do those between it and the
-    /// outermost one.
+    /// The loop that the copies stand in runs the same number of iterations each time, and so do those between it and
+    /// the outermost one.
     bool counts_iterations() const {
         for (size_t inner = 1; inner < loops_.size(); ++inner) {
             for (size_t outer = 0; outer < inner; ++outer)
@@ -252,7 +268,8 @@ private:
                 shared.fixed = true;
                 shared.alignment = 128;
             }
-            if (shared.layout.digits.back().dimension != static_cast<int>(box.fast().dimension) || !box.fast().variable.defined())
+            if (shared.layout.digits.back().dimension != static_cast<int>(box.fast().dimension) ||
+                !box.fast().variable.defined())
                 return "its tile lies in another order in shared memory than its source";
         }
         return {};
@@ -274,7 +291,8 @@ private:
         if (op.shared_by > 1) {
             size_t side = static_cast<size_t>(box.side_in_parts(op.shared_by) - box.sides().data());
             use.box[box.sides().size() - 1 - side] /= op.shared_by;
-            result_.notes.push_back(fmt::format("{}: each of {} blocks loads a part and multicasts it", op.name, op.shared_by));
+            result_.notes.push_back(
+                fmt::format("{}: each of {} blocks loads a part and multicasts it", op.name, op.shared_by));
         }
         result_.maps.push_back(use);
         result_.notes.push_back(fmt::format("{}: by the tensor memory accelerator, boxes of {} elements", op.name,
@@ -333,7 +351,8 @@ TmaRequest tma_request(const TileKernel& kernel, const TileOp& copy, const Buffe
             call.arguments.push_back({CallArgument::Effect::Value, simplify(first), {}});
         }
         call.arguments.push_back({CallArgument::Effect::Read, {}, {barriers, {stage}}});
-        if (in_parts) call.arguments.push_back({CallArgument::Effect::Value, integer((int64_t{1} << copy.shared_by) - 1), {}});
+        if (in_parts)
+            call.arguments.push_back({CallArgument::Effect::Value, integer((int64_t{1} << copy.shared_by) - 1), {}});
         result.calls.push_back(std::move(call));
     }
     TileOp& mark = result.mark;

@@ -7,9 +7,9 @@
 
 namespace tw::codegen {
 
-/// Decides which fills of shared memory the accelerator makes (they become TmaCopy ops, their tensors get maps): those that
-/// asked for it, and in pipelined loops for sm_90 and later the operands of instructions that read matrices by descriptors,
-/// where it is legal. Notes say why not. Throws Error where a fill that asked for it cannot be one.
+/// Decides which fills of shared memory the accelerator makes (they become TmaCopy ops, their tensors get maps): those
+/// that asked for it, and in pipelined loops for sm_90 and later the operands of instructions that read matrices by
+/// descriptors, where it is legal. Notes say why not. Throws Error where a fill that asked for it cannot be one.
 ///
 ///     for k stages 4: a_s[i, j] = a[m0 + i, 64 * k + j]    for k stages 4: box of a at (m0, 64 * k) to a_s
 TileKernel choose_tma(const TileKernel& kernel, const Target& target, const CiteStep& cite);
@@ -17,8 +17,8 @@ TileKernel choose_tma(const TileKernel& kernel, const Target& target, const Cite
 /// Bytes that a TmaCopy moves, what lies outside of the tensor included.
 int64_t tma_bytes(const TileOp& copy);
 
-/// The calls that one thread makes for a TmaCopy, and the mark of what is written, into version `stage` of its buffer, counted
-/// at that element of `barriers`.
+/// The calls that one thread makes for a TmaCopy, and the mark of what is written, into version `stage` of its buffer,
+/// counted at that element of `barriers`.
 struct TmaRequest {
     std::vector<ThreadCall> calls;
     TileOp mark;

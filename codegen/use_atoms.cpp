@@ -29,7 +29,11 @@ struct OperandIndex {
 class AtomUse {
 public:
     AtomUse(TileKernel& kernel, const TileOp& op, const CiteStep& cite)
-        : kernel_(kernel), op_(op), cite_(cite), atom_(*op.atom), pack_(4 / bytes_of(atom_.operand)),
+        : kernel_(kernel),
+          op_(op),
+          cite_(cite),
+          atom_(*op.atom),
+          pack_(4 / bytes_of(atom_.operand)),
           quads_(atom_.k / (4 * pack_)) {}
 
     TileStmt run() {
@@ -54,14 +58,16 @@ private:
         Buffer a = register_array(a_->buffer->name + "_fragment", atom_.operand, {m_.tiles, quads_, 2, pack_});
         Buffer b = register_array(b_->buffer->name + "_fragment", atom_.operand, {n_.tiles, quads_, pack_});
         OpLoop steps = unrolled(name_of(k_.variable) + "_step", require_constant(k_.extent) / atom_.k);
-        TileStmt body = make_tile(TileBlock{{fill(a, *a_, m_, steps, true), fill(b, *b_, n_, steps, false), multiply(a, b)}});
+        TileStmt body =
+            make_tile(TileBlock{{fill(a, *a_, m_, steps, true), fill(b, *b_, n_, steps, false), multiply(a, b)}});
         body = make_tile(TileAllocate{a, make_tile(TileAllocate{b, body})});
         return make_tile(TileLoop{steps.variable, steps.extent, true, true, body});
     }
 
     TileStmt within_outer(TileStmt body) const {
         for (auto loop = outer_.rbegin(); loop != outer_.rend(); ++loop)
-            body = make_tile(TileLoop{loop->variable, loop->extent, loop->execution != Execution::Serial, loop->reduces, body});
+            body = make_tile(
+                TileLoop{loop->variable, loop->extent, loop->execution != Execution::Serial, loop->reduces, body});
         return body;
     }
 
@@ -81,8 +87,10 @@ private:
         OpLoop steps = unrolled(name_of(k_.variable) + "_step", require_constant(k_.extent) / atom_.k),
                row = unrolled("row", m_.tiles), column = unrolled("column", n_.tiles * 8 / atom_.n);
         TileOp product = call(atom_.name, {steps, row, column});
-        if (bytes_of(atom_.operand) == 2 && (a.transposed || b.transposed)) product.call.parameters = {a.transposed, b.transposed};
-        product.call.arguments = {sums(row.variable, column.variable), argument(a, row.variable * 64, steps),
+        if (bytes_of(atom_.operand) == 2 && (a.transposed || b.transposed))
+            product.call.parameters = {a.transposed, b.transposed};
+        product.call.arguments = {sums(row.variable, column.variable),
+                                  argument(a, row.variable * 64, steps),
                                   argument(b, column.variable * atom_.n, steps),
                                   {CallArgument::Effect::Value, constant(Type::Bool, int64_t{1}), {}}};
         TileOp kept = call("keep", {row, column});
@@ -100,8 +108,8 @@ private:
     Matrix matrix_of(const Load& load, const Side& side, bool rows) {
         const Buffer& buffer = load.buffer;
         if (buffer->memory != Memory::Shared)
-            throw_error(Error, "{}{}: {} reads its operands from shared memory, but '{}' is in {}; stage it", cite_(op_.step),
-                        op_.name, atom_.name, buffer->name, to_string(buffer->memory));
+            throw_error(Error, "{}{}: {} reads its operands from shared memory, but '{}' is in {}; stage it",
+                        cite_(op_.step), op_.name, atom_.name, buffer->name, to_string(buffer->memory));
         Matrix matrix{buffer, {}};
         size_t along = load.indices.size(), k = along;
         for (size_t d = 0; d < load.indices.size(); ++d) {
@@ -112,8 +120,8 @@ private:
         }
         size_t last = load.indices.size() - 1;
         if (along > last || k > last || (along != last && k != last))
-            throw_error(Error, "{}{}: {} needs '{}' with neighbours along rows, columns or k; stage it so", cite_(op_.step),
-                        op_.name, atom_.name, buffer->name);
+            throw_error(Error, "{}{}: {} needs '{}' with neighbours along rows, columns or k; stage it so",
+                        cite_(op_.step), op_.name, atom_.name, buffer->name);
         matrix.transposed = along == last;
         if (matrix.transposed && bytes_of(atom_.operand) != 2)
             throw_error(Error, "{}{}: {} needs '{}' with neighbours along k; transpose it in memory", cite_(op_.step),
@@ -122,8 +130,8 @@ private:
         return matrix;
     }
 
-    /// The canonical layouts of wgmma: lines of up to 128 bytes along the contiguous dimension, all rows of a line's width
-    /// before the next line's worth.
+    /// The canonical layouts of wgmma: lines of up to 128 bytes along the contiguous dimension, all rows of a line's
+    /// width before the next line's worth.
     void lay_out(Matrix& matrix, size_t along, size_t k) {
         const Buffer& buffer = matrix.buffer;
         int bytes = bytes_of(buffer->type);
@@ -132,11 +140,13 @@ private:
         int64_t line = 128 / bytes;
         while (line * bytes > 16 && width % line != 0) line /= 2;
         if (line * bytes < 32 || rows % 8 != 0)
-            throw_error(Error, "{}{}: {} reads lines of 32, 64 or 128 bytes in groups of eight; the tile of '{}' is {} x {}",
+            throw_error(Error,
+                        "{}{}: {} reads lines of 32, 64 or 128 bytes in groups of eight; the tile of '{}' is {} x {}",
                         cite_(op_.step), op_.name, atom_.name, buffer->name, rows, width);
         Layout layout;
         for (size_t d = 0; d < buffer->shape.size(); ++d)
-            if (d != fast && d != slow) layout.digits.push_back({static_cast<int>(d), 1, require_constant(buffer->shape[d])});
+            if (d != fast && d != slow)
+                layout.digits.push_back({static_cast<int>(d), 1, require_constant(buffer->shape[d])});
         if (width > line) layout.digits.push_back({static_cast<int>(fast), line, width / line});
         layout.digits.push_back({static_cast<int>(slow), 1, rows});
         layout.digits.push_back({static_cast<int>(fast), 1, line});
@@ -147,11 +157,12 @@ private:
         for (SharedBuffer& shared : kernel_.shared) {
             if (shared.buffer != buffer) continue;
             if (shared.fixed && !(shared.layout == layout))
-                throw_error(Error, "{}{}: two instructions need '{}' in two layouts; stage a copy for each", cite_(op_.step),
-                            op_.name, buffer->name);
+                throw_error(Error, "{}{}: two instructions need '{}' in two layouts; stage a copy for each",
+                            cite_(op_.step), op_.name, buffer->name);
             shared.layout = layout;
             shared.fixed = true;
-            kernel_.notes.push_back(fmt::format("{}: laid out for {} as {}", buffer->name, atom_.name, layout.to_string()));
+            kernel_.notes.push_back(
+                fmt::format("{}: laid out for {} as {}", buffer->name, atom_.name, layout.to_string()));
         }
     }
 
@@ -163,7 +174,8 @@ private:
     }
 
     CallArgument argument(const Matrix& matrix, const Expr& along, const OpLoop& steps) const {
-        CallArgument result{CallArgument::Effect::Matrix, {}, {matrix.buffer, place_in(matrix, along, steps.variable * atom_.k)}};
+        CallArgument result{
+            CallArgument::Effect::Matrix, {}, {matrix.buffer, place_in(matrix, along, steps.variable * atom_.k)}};
         result.stride_bytes = matrix.stride_bytes;
         result.leading_bytes = matrix.leading_bytes;
         return result;
@@ -189,8 +201,10 @@ private:
         TileOp op = call(matrix.buffer->name, {along, k});
         op.kind = TileOp::Kind::Mark;
         for (OpLoop& loop : op.loops) loop.execution = Execution::Serial;
-        op.call.arguments = {{CallArgument::Effect::Read, {},
-                              {matrix.buffer, place_in(matrix, along.variable * (wide_k ? 1 : width), k.variable * (wide_k ? width : 1))},
+        op.call.arguments = {{CallArgument::Effect::Read,
+                              {},
+                              {matrix.buffer, place_in(matrix, along.variable * (wide_k ? 1 : width),
+                                                       k.variable * (wide_k ? width : 1))},
                               static_cast<int>(width)}};
         return make_tile(std::move(op));
     }
@@ -211,10 +225,14 @@ private:
 
     void sort_loops() {
         for (const OpLoop& loop : op_.loops) {
-            if (loop.role == AtomRole::K) k_ = loop;
-            else if (loop.role == AtomRole::M) take(m_, loop);
-            else if (loop.role == AtomRole::N) take(n_, loop);
-            else outer_.push_back(loop);
+            if (loop.role == AtomRole::K)
+                k_ = loop;
+            else if (loop.role == AtomRole::M)
+                take(m_, loop);
+            else if (loop.role == AtomRole::N)
+                take(n_, loop);
+            else
+                outer_.push_back(loop);
         }
     }
 
@@ -236,10 +254,11 @@ private:
 
     void check_mask() const {
         if (is_constant(op_.mask, 1)) return;
-        throw_error(Error,
-                    "{}{}: of the tiles that {} computes, some elements are masked by {}; stage both operands in shared "
-                    "memory, where zeros take the place of what is missing, or let the splits divide",
-                    cite_(op_.step), op_.name, atom_.name, to_string(op_.mask));
+        throw_error(
+            Error,
+            "{}{}: of the tiles that {} computes, some elements are masked by {}; stage both operands in shared "
+            "memory, where zeros take the place of what is missing, or let the splits divide",
+            cite_(op_.step), op_.name, atom_.name, to_string(op_.mask));
     }
 
     void find_operands() {
@@ -278,7 +297,8 @@ private:
         if (group) even = even && coefficient(affine, kernel_.fragment_warp) == along * 16;
         even = even && *lane == along * digit_step && (!side.tile || *tile == along * tile_step);
         if (!even)
-            throw_error(Error, "{}{}: '{}' is read at {}, which does not step evenly with the tile that {} computes; stage it",
+            throw_error(Error,
+                        "{}{}: '{}' is read at {}, which does not step evenly with the tile that {} computes; stage it",
                         cite_(op_.step), op_.name, load.buffer->name, to_string(index), atom_.name);
         std::erase_if(affine.terms, [&](const auto& term) {
             return term.first.same(side.part.variable) || term.first.same(digit) ||
@@ -309,7 +329,8 @@ private:
         }
         op.loops.push_back(pair);
         to.push_back(pair.variable);
-        Expr k = steps.variable * atom_.k + quad.variable * (4 * pack_) + kernel_.fragment_column * pack_ + pair.variable;
+        Expr k =
+            steps.variable * atom_.k + quad.variable * (4 * pack_) + kernel_.fragment_column * pack_ + pair.variable;
         std::vector<Expr> from;
         for (const Expr& index : load.indices) {
             OperandIndex part = taken_apart(load, index, side, rows);
@@ -327,9 +348,11 @@ private:
         Expr zero = integer(0);
         TileOp op = call(atom_.name, {row, column});
         auto read = [&](const Buffer& buffer, std::vector<Expr> indices, int64_t elements) {
-            return CallArgument{CallArgument::Effect::Read, {}, {buffer, std::move(indices)}, static_cast<int>(elements)};
+            return CallArgument{
+                CallArgument::Effect::Read, {}, {buffer, std::move(indices)}, static_cast<int>(elements)};
         };
-        op.call.arguments = {sums(row.variable, column.variable), read(a, {row.variable, zero, zero, zero}, 2 * quads_ * pack_),
+        op.call.arguments = {sums(row.variable, column.variable),
+                             read(a, {row.variable, zero, zero, zero}, 2 * quads_ * pack_),
                              read(b, {column.variable, zero, zero}, quads_ * pack_)};
         return make_tile(std::move(op));
     }

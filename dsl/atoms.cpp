@@ -16,7 +16,8 @@ std::string to_string(MatrixUnit unit) {
 
 namespace {
 
-/// PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": n is a multiple of 8 up to 256, of s8 of 16, or 8 or 24.
+/// PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": n is a multiple of 8 up to 256, of s8 of 16, or 8
+/// or 24.
 void add_wgmma(std::vector<Atom>& table, Type type, const char* name, Type sum) {
     int k = 32 / bytes_of(type);
     for (int n = 256; n >= 8; n -= 8)

@@ -16,11 +16,11 @@ enum class MatrixUnit {
 inline constexpr MatrixUnit mma_sync = MatrixUnit::MmaSync, wgmma = MatrixUnit::Wgmma;
 std::string to_string(MatrixUnit unit);
 
-/// accumulator[i, j] += sum over p < k of a[i, p] * b[p, j], for i < m and j < n, by one warp, or by the four warps of a
-/// warpgroup, each of which has 16 rows.
+/// accumulator[i, j] += sum over p < k of a[i, p] * b[p, j], for i < m and j < n, by one warp, or by the four warps of
+/// a warpgroup, each of which has 16 rows.
 ///
-/// Each lane holds parts of its warp's rows, as the PTX ISA draws them for the mma.m16n8 instructions. With g = lane / 4, t = lane % 4 and
-/// v = 4 / bytes of an operand's element, in the order of its registers (slowest first):
+/// Each lane holds parts of its warp's rows, as the PTX ISA draws them for the mma.m16n8 instructions. With g = lane /
+/// 4, t = lane % 4 and v = 4 / bytes of an operand's element, in the order of its registers (slowest first):
 ///
 ///     accumulator[8 * h + g, 8 * j + 2 * t + p]  j < n / 8, h < 2, p < 2
 ///     a[8 * h + g, 4 * v * q + v * t + p]        q < k / (4 * v), h < 2, p < v

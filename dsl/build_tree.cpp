@@ -22,7 +22,8 @@ public:
         reserve_names();
         for (int stage : order_) prepare(stage);
         for (int stage : kernel_order(state_, where_))
-            tree_.nests.push_back({record(stage).definition.name, emit(stage), roles_of(stage), record(stage).persistent_blocks});
+            tree_.nests.push_back(
+                {record(stage).definition.name, emit(stage), roles_of(stage), record(stage).persistent_blocks});
         check_complete();
         finish_tree();
         return std::move(tree_);
@@ -196,15 +197,17 @@ private:
 
     Stmt make_for(int loop, Stmt body) {
         const LoopRecord& l = state_.loops[loop];
-        return make_stmt(
-            For{l.variable, lower_extent(loop), l.level, l.bind_step, loop, l.reduces, std::move(body), l.stages,
-                l.in_flight, role_of(loop)});
+        return make_stmt(For{l.variable, lower_extent(loop), l.level, l.bind_step, loop, l.reduces, std::move(body),
+                             l.stages, l.in_flight, role_of(loop)});
     }
 
     AtomRole role_of(int loop) const {
         const auto& mma = record(state_.loops[loop].stage).mma;
         if (!mma) return AtomRole::None;
-        return loop == mma->m ? AtomRole::M : loop == mma->n ? AtomRole::N : loop == mma->k ? AtomRole::K : AtomRole::None;
+        return loop == mma->m   ? AtomRole::M
+               : loop == mma->n ? AtomRole::N
+               : loop == mma->k ? AtomRole::K
+                                : AtomRole::None;
     }
 
     /// What data decide is loaded, where the elements that decide are there.

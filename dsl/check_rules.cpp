@@ -143,7 +143,8 @@ private:
                 continue;
             }
             user_check(!record.persistent_blocks || loop(id).level == Level::GridX, where_,
-                       "'{}' is persistent: its blocks take iterations of grid.x in turn, but loop '{}' is bound to {}; name it "
+                       "'{}' is persistent: its blocks take iterations of grid.x in turn, but loop '{}' is bound to "
+                       "{}; name it "
                        "in persistent as well",
                        name(stage), loop(id).name, to_string(loop(id).level));
         }
@@ -170,10 +171,10 @@ private:
         for (int id : loops) {
             if (!is_thread(loop(id).level)) continue;
             int64_t extent = as_constant(loop(id).extent).value_or(0);
-            (loop(id).level == Level::Thread ? threads
+            (loop(id).level == Level::Thread      ? threads
              : loop(id).level == Level::Warpgroup ? warpgroups
-             : loop(id).level == Level::Warp ? warps
-                                             : lanes) *= std::max<int64_t>(extent, 1);
+             : loop(id).level == Level::Warp      ? warps
+                                                  : lanes) *= std::max<int64_t>(extent, 1);
         }
         user_check(threads == 1 || warpgroups * warps * lanes == 1, where_,
                    "'{}' has loops bound to thread and loops bound to warp or lane; use one of the two ways",

@@ -37,7 +37,11 @@ const Read* element_of(const Expr& factor) {
 class Matcher {
 public:
     Matcher(const State& state, int stage, std::source_location where)
-        : state_(state), record_(state.stages[stage]), definition_(record_.definition), mma_(*record_.mma), where_(where) {}
+        : state_(state),
+          record_(state.stages[stage]),
+          definition_(record_.definition),
+          mma_(*record_.mma),
+          where_(where) {}
 
     const Atom& run() const {
         check_reduction();
@@ -87,15 +91,17 @@ private:
         }
         int outermost = state_.first_reduce(static_cast<int>(&record_ - state_.stages.data()));
         require(state_.position(mma_.m) > outermost && state_.position(mma_.n) > outermost,
-                "a loop of the reduction must stand outside of '{}' and '{}', so that all sums of a tile are kept; order them "
-                "so", loop(mma_.m).name, loop(mma_.n).name);
+                "a loop of the reduction must stand outside of '{}' and '{}', so that all sums of a tile are kept; "
+                "order them "
+                "so",
+                loop(mma_.m).name, loop(mma_.n).name);
         bool groups = mma_.unit == MatrixUnit::Wgmma;
         const char* whole = groups ? "warpgroup" : "warp";
         for (int id : record_.order) {
             Level level = loop(id).level;
             require(!is_thread(level) || level == Level::Warpgroup || (level == Level::Warp && !groups),
-                    "loop '{}' is bound to {}, but whole {}s work on it; bind it to {}", loop(id).name, to_string(level),
-                    whole, whole);
+                    "loop '{}' is bound to {}, but whole {}s work on it; bind it to {}", loop(id).name,
+                    to_string(level), whole, whole);
         }
     }
 
@@ -140,14 +146,16 @@ private:
             if (arch_number(state_.target) < atom.least_arch) continue;
             if (divides(atom.m, mma_.m) && divides(atom.n, mma_.n) && divides(atom.k, mma_.k)) return atom;
         }
-        require(mma_.unit != MatrixUnit::Wgmma || state_.target.arch == "sm_90a", "only sm_90a has it, the target is {}",
-                state_.target.arch);
+        require(mma_.unit != MatrixUnit::Wgmma || state_.target.arch == "sm_90a",
+                "only sm_90a has it, the target is {}", state_.target.arch);
         require(nearest, "no instruction multiplies {} to sums of {}", name_of(a), name_of(sum));
-        require(arch_number(state_.target) >= nearest->least_arch, "{} {} needs sm_{}, the target is {}",
-                nearest->name, name_of(a), nearest->least_arch, state_.target.arch);
-        require(false, "{} {} works on {} x {} x {}; '{}', '{}' and '{}' have {}, {} and {} iterations, which must be multiples",
-                nearest->name, name_of(a), nearest->m, nearest->n, nearest->k, loop(mma_.m).name, loop(mma_.n).name,
-                loop(mma_.k).name, extent(mma_.m), extent(mma_.n), extent(mma_.k));
+        require(arch_number(state_.target) >= nearest->least_arch, "{} {} needs sm_{}, the target is {}", nearest->name,
+                name_of(a), nearest->least_arch, state_.target.arch);
+        require(
+            false,
+            "{} {} works on {} x {} x {}; '{}', '{}' and '{}' have {}, {} and {} iterations, which must be multiples",
+            nearest->name, name_of(a), nearest->m, nearest->n, nearest->k, loop(mma_.m).name, loop(mma_.n).name,
+            loop(mma_.k).name, extent(mma_.m), extent(mma_.n), extent(mma_.k));
         return *nearest;
     }
 
@@ -175,8 +183,8 @@ void Schedule::mma(const StageRef& ref, MatrixUnit unit, const MmaLoops& loops, 
                    edit.state.stages[edit.state.loops[id].stage].definition.name);
     record.mma = mma;
     const Atom& atom = matching_atom(edit.state, stage, where);
-    edit.state.notes.push_back(fmt::format("[{}] '{}' is computed by {}: its terms are added in another order", edit.step,
-                                           record.definition.name, atom.name));
+    edit.state.notes.push_back(fmt::format("[{}] '{}' is computed by {}: its terms are added in another order",
+                                           edit.step, record.definition.name, atom.name));
     edit.commit(fmt::format("s.mma({}, {}, {{.m = {}, .n = {}, .k = {}}});", stage_text(edit.state, stage),
                             tw::to_string(unit), loop_text(mma.m), loop_text(mma.n), loop_text(mma.k)),
                 fmt::format("mma {} {} {} {} {}", stage, tw::to_string(unit), mma.m, mma.n, mma.k));

@@ -6,8 +6,8 @@
 
 namespace tw {
 
-/// The atom for the stage's product of operands over the loops m, n and k of its record. Throws Error at `where`, saying
-/// what does not fit: the reduction, the factors, their types, the loops' order, levels and extents, the target.
+/// The atom for the stage's product of operands over the loops m, n and k of its record. Throws Error at `where`,
+/// saying what does not fit: the reduction, the factors, their types, the loops' order, levels and extents, the target.
 const Atom& matching_atom(const Schedule::State& state, int stage, std::source_location where);
 
 }  // namespace tw

@@ -76,8 +76,10 @@ private:
             StageRef source = operand();
             Memory where_to = memory(word());
             int loop = integer();
-            if (loop < 0) schedule_.stage(reader, source, where_to, where_);
-            else schedule_.stage(reader, source, where_to, Loop{loop}, where_);
+            if (loop < 0)
+                schedule_.stage(reader, source, where_to, where_);
+            else
+                schedule_.stage(reader, source, where_to, Loop{loop}, where_);
         } else if (verb == "result") {
             Stage stage{integer()};
             Memory where_to = memory(word());
@@ -153,7 +155,8 @@ private:
         std::vector<Role> result;
         for (std::string name; words_ >> name;) {
             Role role{name, warps(integer()), registers(integer()), {}, turns(integer())};
-            for (int count = std::clamp(integer(), 0, 1 << 10); count > 0; --count) role.stages.push_back(Stage{integer()});
+            for (int count = std::clamp(integer(), 0, 1 << 10); count > 0; --count)
+                role.stages.push_back(Stage{integer()});
             result.push_back(std::move(role));
         }
         words_.clear();

@@ -22,7 +22,8 @@ public:
 
     /// First the one that computes.
     std::vector<RoleSpec> run() {
-        require(!roles_.empty(), "there is none; list one that copies, as {{\"load\", warps(1), registers(40), {{...}}}}");
+        require(!roles_.empty(),
+                "there is none; list one that copies, as {{\"load\", warps(1), registers(40), {{...}}}}");
         require(arch_number(state_.target) >= 90, "they need sm_90, the target is {}", state_.target.arch);
         for (const Role& role : roles_) add(role);
         auto computing = [](const RoleSpec& spec) { return spec.warps % warps_of_warpgroup == 0 && spec.warps > 0; };
@@ -30,8 +31,8 @@ public:
         for (const RoleSpec& spec : specs_)
             if (!copies_only(spec)) ordered.push_back(spec);
         require(ordered.size() == 1, "{} of them compute; one does, and the others copy", ordered.size());
-        require(computing(ordered[0]), "'{}' computes on {} warps; roles that compute have whole warpgroups", ordered[0].name,
-                ordered[0].warps);
+        require(computing(ordered[0]), "'{}' computes on {} warps; roles that compute have whole warpgroups",
+                ordered[0].name, ordered[0].warps);
         require(ordered[0].turns >= 1 && ordered[0].warps / warps_of_warpgroup % ordered[0].turns == 0,
                 "'{}' takes {} turns with {} warps; each turn has the same number of warpgroups", ordered[0].name,
                 ordered[0].turns, ordered[0].warps);
@@ -52,11 +53,10 @@ private:
     }
 
     void add(const Role& role) {
-        bool is_name = !role.name.empty() && std::all_of(role.name.begin(), role.name.end(), [](unsigned char c) {
-            return std::isalnum(c) || c == '_';
-        });
-        require(is_name && !std::isdigit(static_cast<unsigned char>(role.name[0])), "\"{}\" is no name of letters and digits",
-                role.name);
+        bool is_name = !role.name.empty() && std::all_of(role.name.begin(), role.name.end(),
+                                                         [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+        require(is_name && !std::isdigit(static_cast<unsigned char>(role.name[0])),
+                "\"{}\" is no name of letters and digits", role.name);
         for (const RoleSpec& other : specs_) require(other.name != role.name, "two are called '{}'", role.name);
         RoleSpec spec{role.name, role.warps.count, role.registers.count, role.turns.count, {}, edit_.step};
         for (const StageRef& ref : role.stages) {
@@ -74,8 +74,8 @@ private:
         if (copies_only(spec))
             require(spec.turns == 1, "'{}' copies; only the role that computes takes turns", spec.name);
         if (copies_only(spec))
-            require(spec.warps >= 1 && spec.warps <= most_warps_of_copies, "'{}' copies with {} warps; 1 to {} are possible",
-                    spec.name, spec.warps, most_warps_of_copies);
+            require(spec.warps >= 1 && spec.warps <= most_warps_of_copies,
+                    "'{}' copies with {} warps; 1 to {} are possible", spec.name, spec.warps, most_warps_of_copies);
         specs_.push_back(std::move(spec));
     }
 
@@ -100,7 +100,8 @@ private:
                     "'{}' has {} registers; they are a multiple of 8 from {} to {}", spec.name, spec.registers,
                     fewest_registers, most_registers);
         }
-        require(given == 0 || given == static_cast<int64_t>(specs.size()), "some give registers; either all do or none");
+        require(given == 0 || given == static_cast<int64_t>(specs.size()),
+                "some give registers; either all do or none");
         require(used <= state_.target.registers, "{} = {} registers, a multiprocessor has {}", parts, used,
                 state_.target.registers);
     }
@@ -114,13 +115,14 @@ private:
 };
 
 std::string role_text(const State& state, const RoleSpec& spec) {
-    std::string warps = spec.warps % warps_of_warpgroup ? fmt::format("warps({})", spec.warps)
-                                                        : fmt::format("warpgroups({})", spec.warps / warps_of_warpgroup);
+    std::string warps = spec.warps % warps_of_warpgroup
+                            ? fmt::format("warps({})", spec.warps)
+                            : fmt::format("warpgroups({})", spec.warps / warps_of_warpgroup);
     std::vector<std::string> stages;
     for (int stage : spec.stages) stages.push_back(stage_text(state, stage));
     std::string turns = spec.turns > 1 ? fmt::format(", turns({})", spec.turns) : "";
-    return fmt::format("{{\"{}\", {}, registers({}), {{{}}}{}}}", spec.name, warps, spec.registers, fmt::join(stages, ", "),
-                       turns);
+    return fmt::format("{{\"{}\", {}, registers({}), {{{}}}{}}}", spec.name, warps, spec.registers,
+                       fmt::join(stages, ", "), turns);
 }
 
 }  // namespace
@@ -132,11 +134,12 @@ void Schedule::roles(const std::vector<Role>& roles, std::source_location where)
     std::vector<std::string> texts, saved;
     for (const RoleSpec& spec : specs) {
         texts.push_back(role_text(edit.state, spec));
-        saved.push_back(fmt::format("{} {} {} {} {} {}", spec.name, spec.warps, spec.registers, spec.turns, spec.stages.size(),
-                                    fmt::join(spec.stages, " ")));
+        saved.push_back(fmt::format("{} {} {} {} {} {}", spec.name, spec.warps, spec.registers, spec.turns,
+                                    spec.stages.size(), fmt::join(spec.stages, " ")));
     }
     edit.state.roles[maker.kernel()] = specs;
-    edit.commit(fmt::format("s.roles({{{}}});", fmt::join(texts, ", ")), fmt::format("roles {}", fmt::join(saved, " ")));
+    edit.commit(fmt::format("s.roles({{{}}});", fmt::join(texts, ", ")),
+                fmt::format("roles {}", fmt::join(saved, " ")));
 }
 
 }  // namespace tw

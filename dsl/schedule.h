@@ -80,7 +80,7 @@ struct Role {
     Warps warps;
     Registers registers = {};  ///< 0: as many as all others
     std::vector<StageRef> stages;
-    Turns turns = {};          ///< of the role that computes: each group has `warps` / turns of them
+    Turns turns = {};  ///< of the role that computes: each group has `warps` / turns of them
 };
 
 struct PersistentOptions {
@@ -96,8 +96,9 @@ struct GridLevels {
     Level x = Level::GridX, y = Level::GridY, z = Level::GridZ;
 };
 inline constexpr GridLevels grid;
-inline constexpr Level cluster = Level::Cluster, thread = Level::Thread, warpgroup = Level::Warpgroup, warp = Level::Warp, lane = Level::Lane, vector = Level::Vector,
-                       unrolled = Level::Unroll, serial = Level::Serial;
+inline constexpr Level cluster = Level::Cluster, thread = Level::Thread, warpgroup = Level::Warpgroup,
+                       warp = Level::Warp, lane = Level::Lane, vector = Level::Vector, unrolled = Level::Unroll,
+                       serial = Level::Serial;
 
 /// One recorded step.
 struct Step {
@@ -169,8 +170,8 @@ public:
     /// Cuts where conditions begin and cease to hold in all of an iteration: the segment between needs no masks.
     void cut(Loop loop, const WherePartial& conditions, TW_HERE);
     /// Runs the loop on a level. Thread loops of a block form a mixed radix, first bound slowest. A loop of 2 to 8
-    /// iterations on `cluster`, from sm_90 on: these blocks run together, and boxes that a role loads for all of them alike
-    /// are loaded once, in parts, and multicast.
+    /// iterations on `cluster`, from sm_90 on: these blocks run together, and boxes that a role loads for all of them
+    /// alike are loaded once, in parts, and multicast.
     void bind(Loop loop, Level level, TW_HERE);
     void unroll(Loop loop, TW_HERE) { bind(loop, Level::Unroll, where); }
 
@@ -213,31 +214,31 @@ public:
 
     // D. Implementation.
     /// Has a matrix unit compute the stage's sum of products of two elements over its three innermost loops: matched by
-    /// what the factors depend on, whatever the expression's form. Their extents are multiples of an instruction's. Warps
-    /// are bound outside of them; the lanes are the instruction's.
+    /// what the factors depend on, whatever the expression's form. Their extents are multiples of an instruction's.
+    /// Warps are bound outside of them; the lanes are the instruction's.
     void mma(const StageRef& stage, MatrixUnit unit, const MmaLoops& loops, TW_HERE);
     /// Has a copy into shared memory move its elements in a certain way, or fail at build with the reason. By default
     /// those in pipelines of more than two stages are asynchronous where that is legal.
     void via(const StageRef& copy, Copy how, TW_HERE);
 
     // E. Time.
-    /// Overlaps the copies in shared memory that stand under the loop with the computation: while one iteration computes,
-    /// the elements of the next are on their way, through registers, or, asynchronously, those of the next `stages` - 1.
-    /// Each copy gets `stages` buffers.
+    /// Overlaps the copies in shared memory that stand under the loop with the computation: while one iteration
+    /// computes, the elements of the next are on their way, through registers, or, asynchronously, those of the next
+    /// `stages` - 1. Each copy gets `stages` buffers.
     void pipeline(Loop loop, PipelineOptions options, TW_HERE);
-    /// Has groups of warps run a kernel's stages side by side (warp specialisation). One role computes: it runs all stages
-    /// that no other names, on as many warps as its loops are bound to. Each other one runs copies into shared memory inside
-    /// of pipelined loops, by the tensor memory accelerator, in one thread; its warps, 1 to 4, fill a warpgroup. A role's
-    /// registers are a multiple of 8 from 24 to 256; either all roles give them or none. Barriers between roles follow from
-    /// the pipelines. Needs sm_90.
+    /// Has groups of warps run a kernel's stages side by side (warp specialisation). One role computes: it runs all
+    /// stages that no other names, on as many warps as its loops are bound to. Each other one runs copies into shared
+    /// memory inside of pipelined loops, by the tensor memory accelerator, in one thread; its warps, 1 to 4, fill a
+    /// warpgroup. A role's registers are a multiple of 8 from 24 to 256; either all roles give them or none. Barriers
+    /// between roles follow from the pipelines. Needs sm_90.
     ///
-    /// With turns(2), in a persistent kernel, the warps that compute are two groups, each as large as the loops are bound
-    /// to, of which one computes a tile while the other stores the results of the last (ping-pong). Each has shared memory
-    /// of its own for what it makes.
+    /// With turns(2), in a persistent kernel, the warps that compute are two groups, each as large as the loops are
+    /// bound to, of which one computes a tile while the other stores the results of the last (ping-pong). Each has
+    /// shared memory of its own for what it makes.
     void roles(const std::vector<Role>& roles, TW_HERE);
-    /// Binds the loops, outermost first, to grid.x, whose iterations a fixed number of blocks take in turn: block b those
-    /// numbered b, b + blocks, ... Loads of the next iteration start while the last one's results are stored, if a role
-    /// of their own makes them.
+    /// Binds the loops, outermost first, to grid.x, whose iterations a fixed number of blocks take in turn: block b
+    /// those numbered b, b + blocks, ... Loads of the next iteration start while the last one's results are stored, if
+    /// a role of their own makes them.
     void persistent(const std::vector<Loop>& loops, PersistentOptions options = {}, TW_HERE);
 
     // Looking.

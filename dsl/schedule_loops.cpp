@@ -273,13 +273,14 @@ void Schedule::persistent(const std::vector<Loop>& loops, PersistentOptions opti
     for (Loop loop : loops) {
         int id = edit.alive(loop, "persistent");
         LoopRecord& record = edit.state.loops[id];
-        user_check(stage < 0 || record.stage == stage, where, "persistent: loop '{}' belongs to another stage than '{}'",
-                   record.name, edit.state.loops[loops[0].id].name);
+        user_check(stage < 0 || record.stage == stage, where,
+                   "persistent: loop '{}' belongs to another stage than '{}'", record.name,
+                   edit.state.loops[loops[0].id].name);
         stage = record.stage;
         check_level(edit, record, Level::GridX);
         user_check(record.level == Level::Serial && record.stages == 1 && record.cuts.empty(), where,
-                   "persistent: loop '{}' is bound to {}, pipelined or cut already; bind(loop, serial) frees it", record.name,
-                   tw::to_string(record.level));
+                   "persistent: loop '{}' is bound to {}, pipelined or cut already; bind(loop, serial) frees it",
+                   record.name, tw::to_string(record.level));
         record.level = Level::GridX;
         record.bind_step = edit.step;
         texts.push_back(loop_text(id));
@@ -310,7 +311,8 @@ void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location
                "stage(consumer, operand, Memory::Shared, {})",
                record.name, record.name);
     user_check(options.in_flight >= 0 && options.in_flight < options.stages, where,
-               "pipeline({}, {{.stages = {}, .in_flight = {}}}): 0 to {} iterations can be in flight, as each keeps its buffers",
+               "pipeline({}, {{.stages = {}, .in_flight = {}}}): 0 to {} iterations can be in flight, as each keeps "
+               "its buffers",
                record.name, options.stages, options.in_flight, options.stages - 1);
     record.stages = options.stages;
     record.in_flight = options.in_flight;

@@ -299,7 +299,8 @@ void Schedule::via(const StageRef& ref, Copy how, std::source_location where) {
     user_check(how != Copy::Tma || arch_number(edit.state.target) >= 90, where,
                "via({}, tma): needs sm_90, the target is {}", name, edit.state.target.arch);
     record.via = {how, edit.step};
-    edit.commit(fmt::format("s.via({}, {});", name, copy_text(how)), fmt::format("via {} {}", stage, tw::to_string(how)));
+    edit.commit(fmt::format("s.via({}, {});", name, copy_text(how)),
+                fmt::format("via {} {}", stage, tw::to_string(how)));
 }
 
 void Schedule::round_to(const StageRef& ref, Type type, std::source_location where) {

@@ -135,8 +135,8 @@ std::string to_string(const Tree& tree) {
         std::string blocks = nest.persistent_blocks ? fmt::format("  ({} blocks)", nest.persistent_blocks) : "";
         printer.line(fmt::format("kernel {}{}", nest.name, blocks));
         for (const RoleSpec& role : nest.roles)
-            printer.line(fmt::format("  role {}: {} warps, {} registers, {} turns", role.name, role.warps, role.registers,
-                                     role.turns));
+            printer.line(fmt::format("  role {}: {} warps, {} registers, {} turns", role.name, role.warps,
+                                     role.registers, role.turns));
         ++printer.depth;
         printer.print(nest.body);
         --printer.depth;

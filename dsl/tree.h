@@ -13,7 +13,7 @@
 namespace tw {
 
 enum class Memory {
-    Auto,       ///< registers if only the producing thread reads an element, else shared
+    Auto,  ///< registers if only the producing thread reads an element, else shared
     Global,
     Shared,     ///< one copy a block
     Registers,  ///< one copy a thread
@@ -54,8 +54,8 @@ struct BufferNode {
     std::vector<Expr> strides;  ///< global: elements; dense row-major if empty
     enum class Role { Input, Output, Workspace, Local } role = Role::Local;
     int step = -1;  ///< the schedule step that made it, -1 for none
-    /// Shared: bytes of a row, 128, 64 or 32, whose pieces of 16 bytes stand in another order in each of eight rows: piece c
-    /// of row r is at c ^ (r / (128 / swizzle)) % (swizzle / 16). 0: as they are.
+    /// Shared: bytes of a row, 128, 64 or 32, whose pieces of 16 bytes stand in another order in each of eight rows:
+    /// piece c of row r is at c ^ (r / (128 / swizzle)) % (swizzle / 16). 0: as they are.
     int swizzle = 0;
     int alignment = 1;        ///< shared: bytes that its start is a multiple of, at least
     bool is_barrier = false;  ///< shared: its elements are not numbers but barriers that count arrivals and bytes
@@ -88,7 +88,7 @@ struct For {
     int loop;       ///< the handle's id
     bool reduces;   ///< runs along a reduction axis
     Stmt body;
-    int stages = 1;  ///< how many iterations' copies in shared memory exist at a time
+    int stages = 1;     ///< how many iterations' copies in shared memory exist at a time
     int in_flight = 0;  ///< iterations whose matrix instructions still run when the next one's start
     AtomRole role = AtomRole::None;
 };
@@ -123,7 +123,7 @@ struct Leaf {
     std::string name;  ///< of the stage
     int step;          ///< the schedule step that this leaf comes from, -1 for the declaration
     std::vector<StoreTo> stores;
-    Expr mask;         ///< bool
+    Expr mask;           ///< bool
     Across across = {};  ///< of a Combine
     Via via = {};
     const Atom* atom = nullptr;  ///< the matrix instruction that an Update is left to, over the loops with roles
@@ -167,7 +167,7 @@ struct Nest {
 struct Tree {
     std::vector<Nest> nests;
     std::vector<BufferRef> inputs, outputs, workspaces;
-    std::vector<Expr> sizes, scalars;  ///< Variables given at launch
+    std::vector<Expr> sizes, scalars;                       ///< Variables given at launch
     std::vector<std::pair<BufferRef, BufferRef>> in_place;  ///< (output, input) pairs that share memory
 };
 

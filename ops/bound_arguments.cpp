@@ -37,7 +37,10 @@ TensorElement tensor_element(Type type) {
 }
 
 Swizzle swizzle_of(int bytes) {
-    return bytes == 128 ? Swizzle::Bytes128 : bytes == 64 ? Swizzle::Bytes64 : bytes == 32 ? Swizzle::Bytes32 : Swizzle::None;
+    return bytes == 128  ? Swizzle::Bytes128
+           : bytes == 64 ? Swizzle::Bytes64
+           : bytes == 32 ? Swizzle::Bytes32
+                         : Swizzle::None;
 }
 
 }  // namespace
@@ -125,7 +128,8 @@ Argument BoundArguments::map_argument(const codegen::TensorMapUse& use) const {
     const BufferNode& tensor = *use.tensor;
     TensorLayout layout{.element = tensor_element(tensor.type), .box = use.box, .swizzle = swizzle_of(use.swizzle)};
     layout.sizes = extents_of(tensor.shape, numbers_);
-    std::vector<int64_t> strides = tensor.strides.empty() ? dense_strides(layout.sizes) : extents_of(tensor.strides, numbers_);
+    std::vector<int64_t> strides =
+        tensor.strides.empty() ? dense_strides(layout.sizes) : extents_of(tensor.strides, numbers_);
     std::reverse(layout.sizes.begin(), layout.sizes.end());
     for (size_t d = strides.size() - 1; d-- > 0;) layout.strides.push_back(strides[d] * bytes_of(tensor.type));
     const Buffer& buffer = buffers_.at(use.tensor.get());

@@ -200,10 +200,12 @@ UnitLoops parts_in_registers(Schedule& s, Stage product, Stage parts, std::vecto
 
 }  // namespace
 
-void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const WarpgroupTiles& tiles) {
+void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b,
+                             const WarpgroupTiles& tiles) {
     Stage product = tiles.split_k > 1 ? split_reduction(s, c, tiles.block_k, tiles.split_k) : s[c];
     std::optional<Stage> parts;
-    if (tiles.terms_in_unit > 0) parts = s.partial(product, s.split(s.reduce(product), tiles.terms_in_unit, Tail::Mask)[0]);
+    if (tiles.terms_in_unit > 0)
+        parts = s.partial(product, s.split(s.reduce(product), tiles.terms_in_unit, Tail::Mask)[0]);
     std::vector<Loop> data = s.data_loops(product), blocks(data.begin(), data.end() - 2);
     auto [bi, ti] = s.split(data[data.size() - 2], tiles.block_m, Tail::Mask);
     auto [bj, tj] = s.split(data.back(), tiles.block_n, Tail::Mask);
@@ -219,13 +221,17 @@ void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, cons
     s.persistent(blocks);
     s.bind(rank, cluster);
     s.bind(wi, warpgroup);
-    Stage left = s.stage(unit.stage, a, Memory::Shared, unit.over_k), right = s.stage(unit.stage, b, Memory::Shared, unit.over_k);
+    Stage left = s.stage(unit.stage, a, Memory::Shared, unit.over_k),
+          right = s.stage(unit.stage, b, Memory::Shared, unit.over_k);
     if (tiles.stage_result) s.stage(product, Memory::Shared, rank);
     s.mma(unit.stage, wgmma, unit.mma);
     s.pipeline(unit.over_k, {.stages = tiles.stages, .in_flight = 1});
     s.roles({{"load", warps(1), registers(registers_of_loads), {left, right}},
-             {"math", warpgroups(tiles.warpgroups * tiles.turns), registers(registers_of_math(tiles.warpgroups * tiles.turns)),
-              {product}, turns(tiles.turns)}});
+             {"math",
+              warpgroups(tiles.warpgroups * tiles.turns),
+              registers(registers_of_math(tiles.warpgroups * tiles.turns)),
+              {product},
+              turns(tiles.turns)}});
 }
 
 namespace {
@@ -245,7 +251,8 @@ Schedule tensor_product_schedule(const TensorProduct& product, const ProductTili
     Schedule s({product.c}, target);
     if (!product.left.same(product.a)) schedule_copy(s, product.left);
     if (!product.right.same(product.b)) schedule_copy(s, product.right);
-    std::visit([&](const auto& tiles) { schedule_tensor_product(s, product.c, product.left, product.right, tiles); }, tiling);
+    std::visit([&](const auto& tiles) { schedule_tensor_product(s, product.c, product.left, product.right, tiles); },
+               tiling);
     return s;
 }
 

@@ -45,8 +45,8 @@ struct TensorTiles {
 /// Tiles that suit the extents, by a model of an H200's time.
 TensorTiles tensor_tiles(const TensorProductShape& shape);
 
-/// Sizes of the tiles of warpgroups, for wgmma: one role loads boxes ahead, the other multiplies, and blocks take tiles in
-/// turn. Shapes that TMA and wgmma take: see takes_warpgroups.
+/// Sizes of the tiles of warpgroups, for wgmma: one role loads boxes ahead, the other multiplies, and blocks take tiles
+/// in turn. Shapes that TMA and wgmma take: see takes_warpgroups.
 struct WarpgroupTiles {
     int64_t block_m = 128, block_n = 192, block_k = 64;
     int warpgroups = 2;         ///< share the rows of a block
@@ -56,13 +56,13 @@ struct WarpgroupTiles {
     int64_t terms_in_unit = 0;  ///< that the unit sums, before they are added in registers; 0: all. See terms_in_unit()
     int64_t split_k = 1;        ///< as in TensorTiles
     bool stage_result = true;   ///< as in TensorTiles
-    bool swap = false;          ///< the instruction's rows run along n: for small m; warpgroups share the columns of a block
-    int64_t row_group = 8;      ///< as in TensorTiles
+    bool swap = false;  ///< the instruction's rows run along n: for small m; warpgroups share the columns of a block
+    int64_t row_group = 8;  ///< as in TensorTiles
 
     bool operator==(const WarpgroupTiles&) const = default;
 };
-/// Whether wgmma multiplies the operands as they are stored, with sums as exact as of f32, rows that the product reads are whole pieces of 16 bytes, and
-/// the target has it.
+/// Whether wgmma multiplies the operands as they are stored, with sums as exact as of f32, rows that the product reads
+/// are whole pieces of 16 bytes, and the target has it.
 bool takes_warpgroups(const TensorProductShape& shape, const Target& target);
 /// How many terms a matrix unit of Hopper may sum: products of fp8 lose bits in long sums. 0: as many as there are.
 int64_t terms_in_unit(const TensorProductShape& shape);
@@ -77,7 +77,8 @@ ProductTiling best_tiling(const TensorProductShape& shape, const Target& target)
 /// Schedules a stage whose last two dimensions are the rows and columns of a product of two elements over one reduce
 /// axis, whatever its expression does with the sum: `c`, reading `a` and `b`. Dimensions before them are batches.
 void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const TensorTiles& tiles);
-void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const WarpgroupTiles& tiles);
+void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b,
+                             const WarpgroupTiles& tiles);
 
 /// The product, scheduled, and its copies.
 Schedule tensor_product_schedule(const TensorProduct& product, const ProductTiling& tiling, const Target& target);

@@ -38,8 +38,9 @@ std::string tiling_text(const ProductTiling& tiling) {
 
 std::optional<ProductTiling> parse_tiling(const std::string& text) {
     static const std::string number_text = "([1-9][0-9]{0,5})", by = "x" + number_text;
-    static const std::regex form(number_text + by + by + "(?:w" + number_text + by + "|g([1-4])(?:c([2-8]))?(?:u([2-4]))?(?:k([1-9][0-9]{1,5}))?)s" + number_text +
-                                 "(?:p" + number_text + ")?(?:h" + number_text + ")?(r)?(t)?");
+    static const std::regex form(number_text + by + by + "(?:w" + number_text + by +
+                                 "|g([1-4])(?:c([2-8]))?(?:u([2-4]))?(?:k([1-9][0-9]{1,5}))?)s" + number_text + "(?:p" +
+                                 number_text + ")?(?:h" + number_text + ")?(r)?(t)?");
     std::smatch match;
     if (!std::regex_match(text, match, form)) return {};
     auto number = [&](size_t group, int64_t otherwise = 0) {

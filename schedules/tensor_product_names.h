@@ -18,9 +18,10 @@ struct NamedTensorProduct {
 /// Nothing if it is no such name.
 std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name);
 
-/// "128x128x32w64x64s4" (block, warp, stages) or "128x192x64g2s4" (two warpgroups); then "c2" for clusters of two blocks, "u2" for two groups in turn, "k512" for sums of 512 terms in the unit, "p2" for two parts of k, "h4"
-/// for at most four rows of blocks that walk together, where that is not the default, "r" for results that leave
-/// through shared memory, and, behind warpgroups, "t" for instructions whose rows run along n.
+/// "128x128x32w64x64s4" (block, warp, stages) or "128x192x64g2s4" (two warpgroups); then "c2" for clusters of two
+/// blocks, "u2" for two groups in turn, "k512" for sums of 512 terms in the unit, "p2" for two parts of k, "h4" for at
+/// most four rows of blocks that walk together, where that is not the default, "r" for results that leave through
+/// shared memory, and, behind warpgroups, "t" for instructions whose rows run along n.
 std::string tiling_text(const ProductTiling& tiling);
 /// Reads it. Nothing if it is no such text.
 std::optional<ProductTiling> parse_tiling(const std::string& text);

@@ -21,7 +21,7 @@ double share_of(int warpgroups, int64_t columns) {
         int64_t columns;
         double one, two;
     };
-    static constexpr Point measured[] = {{8, 0.10, 0.15},   {16, 0.20, 0.25},  {32, 0.35, 0.40},  {64, 0.50, 0.56},
+    static constexpr Point measured[] = {{8, 0.10, 0.15},   {16, 0.20, 0.25},  {32, 0.35, 0.40}, {64, 0.50, 0.56},
                                          {128, 0.72, 0.74}, {192, 0.78, 0.89}, {256, 0.80, 0.90}};
     double share = measured[0].one;
     for (size_t p = 1; p < std::size(measured); ++p) {
@@ -52,8 +52,8 @@ bool sums_fit(const WarpgroupTiles& t) {
     return t.terms_in_unit == 0 || t.block_m * t.block_n / (t.warpgroups * 128) <= most_sums_of_parts;
 }
 
-/// Columns of an instruction come in eights, those of bytes in sixteens; where they lie side by side in memory, in lines of
-/// 32 bytes. Of one tile of eight, two that a thread holds are both there or none.
+/// Columns of an instruction come in eights, those of bytes in sixteens; where they lie side by side in memory, in
+/// lines of 32 bytes. Of one tile of eight, two that a thread holds are both there or none.
 int64_t narrow_step(int64_t columns, Type operand, bool side_by_side) {
     bool halves = columns < 8 && columns % 2 == 0;
     return operand == i8 || side_by_side || halves ? 16 : 8;
@@ -75,7 +75,8 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
     add({.block_m = 128, .block_n = 128, .warpgroups = 1, .turns = 2});
     add({.block_m = 64, .block_n = 256, .warpgroups = 1, .turns = 2});
     for (int64_t n : {8, 16, 32})
-        if (shape.n <= n && n % narrow_step(shape.n, shape.operand, !shape.transpose_b) == 0) add({.block_m = 64, .block_n = n, .warpgroups = 1, .stage_result = false});
+        if (shape.n <= n && n % narrow_step(shape.n, shape.operand, !shape.transpose_b) == 0)
+            add({.block_m = 64, .block_n = n, .warpgroups = 1, .stage_result = false});
     for (int64_t parts = 1; parts <= 3; ++parts) {
         int64_t step = narrow_step(shape.m, shape.operand, shape.transpose_a);
         int64_t rows = divided(divided(shape.m, parts), step) * step;
@@ -87,9 +88,9 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
     return found;
 }
 
-/// Clock cycles. A multiprocessor multiplies 2048 pairs of 16 bits a cycle, starts a tile in some 1500 and stores a byte
-/// of a result in a twentieth of one, in a sixth where pairs of 2 bytes leave registers; it reads 48 bytes a cycle, all of
-/// them together 2000. A second kernel reads parts at 1700 bytes a cycle.
+/// Clock cycles. A multiprocessor multiplies 2048 pairs of 16 bits a cycle, starts a tile in some 1500 and stores a
+/// byte of a result in a twentieth of one, in a sixth where pairs of 2 bytes leave registers; it reads 48 bytes a
+/// cycle, all of them together 2000. A second kernel reads parts at 1700 bytes a cycle.
 double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape, int64_t split) {
     int64_t k = divided(shape.k, split), batch = std::max<int64_t>(shape.batch, 1);
     int64_t blocks = divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * batch * split;

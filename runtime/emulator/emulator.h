@@ -84,7 +84,8 @@ struct Finding {
         OutOfBounds,    // in no region and not in shared memory
         ReadOnly,       // written though not writable
         InFlight,       // touched while an asynchronous copy to it has not been waited for
-        Unfenced,       // an asynchronous operation meets a thread's write, or overwrites what it read, without fence_async_proxy between
+        Unfenced,       // an asynchronous operation meets a thread's write, or overwrites what it read, without
+                        // fence_async_proxy between
         Deadlock,       // every thread waits
         Divergence,     // threads of a warp or block do not meet where they must
         Overflow,       // signed overflow, or a shift by more than the width

@@ -196,8 +196,8 @@ void Machine::tma(const emulated::TmaCall& call, Stamp site) {
     const char* name = name_of(call);
     require_tile_place(call.shared, map.swizzle_span, name, site);
     if (int64_t first = int64_t{call.coordinates[0]} * int64_t(bytes_of(map.element)); first % int64_t(UnitBytes) != 0)
-        misuse(fmt::format("passes {} an innermost coordinate of {}, byte {} of a row; it takes multiples of {} bytes", name,
-                           call.coordinates[0], first, UnitBytes),
+        misuse(fmt::format("passes {} an innermost coordinate of {}, byte {} of a row; it takes multiples of {} bytes",
+                           name, call.coordinates[0], first, UnitBytes),
                site);
     const auto shared = reinterpret_cast<uintptr_t>(call.shared);
     if (call.kind != emulated::TmaCall::Load) {

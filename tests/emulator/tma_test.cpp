@@ -121,8 +121,9 @@ TEST(Tma, BytesMustAgree) {
 }
 
 TEST(Tma, RowsOfBoxesBeginAtMultiplesOf16Bytes) {
-    expect_finding({"if (t == 0) { tw::barrier_expect(s.full, 1024); tw::tma_load<2>(s.a[0], map, 2, 8, s.full); }\n" + Wait},
-                   Kind::Misuse, "an innermost coordinate of 2, byte 8 of a row; it takes multiples of 16 bytes");
+    expect_finding(
+        {"if (t == 0) { tw::barrier_expect(s.full, 1024); tw::tma_load<2>(s.a[0], map, 2, 8, s.full); }\n" + Wait},
+        Kind::Misuse, "an innermost coordinate of 2, byte 8 of a row; it takes multiples of 16 bytes");
 }
 
 TEST(Tma, BuffersAreFreeBehindTheReaders) {
@@ -132,7 +133,8 @@ TEST(Tma, BuffersAreFreeBehindTheReaders) {
     const std::string end = "tw::barrier_wait(s.full, 1);\n";
     expect_silence({Load + Wait + Use + Fence + arrive + wait + again + end});
     // Reads that are still under way may be overtaken: seen on an H200.
-    expect_finding({Load + Wait + Use + arrive + wait + again + end}, Kind::Unfenced, "read at k.cu:10; fence_async_proxy must");
+    expect_finding({Load + Wait + Use + arrive + wait + again + end}, Kind::Unfenced,
+                   "read at k.cu:10; fence_async_proxy must");
     expect_finding({Load + Wait + Use + arrive + wait + "if (t == 0) " + Fence + again + end}, Kind::Unfenced,
                    "writes 4 bytes at byte");
     expect_finding({Load + Wait + Use + again + end}, Kind::Race,

@@ -77,7 +77,8 @@ TEST_P(Mma, ProductsOfEveryTypeAndTransposition) {
 }
 
 /// Tiles of a product for warpgroups of 64 rows each.
-std::pair<Loop, MmaLoops> tile_for_warpgroups(Schedule& s, const Tensor& c, int64_t block_m, int64_t block_n, int64_t block_k) {
+std::pair<Loop, MmaLoops> tile_for_warpgroups(Schedule& s, const Tensor& c, int64_t block_m, int64_t block_n,
+                                              int64_t block_k) {
     std::vector<Loop> data = s.data_loops(c), order(data.begin(), data.end() - 2);
     auto [bi, it] = s.split(data[data.size() - 2], block_m, Tail::Mask);
     auto [bj, nj] = s.split(data.back(), block_n, Tail::Mask);
@@ -149,9 +150,8 @@ TEST_P(Mma, AComputationOfOnesOwn) {
     constexpr int64_t B = 2, I = 70, J = 90, K = 100;
     Tensor x = input("x", bf16, {B, I, K}), g = input("g", bf16, {K}), y = input("y", bf16, {B, K, J});
     Axis k = reduce_axis("k", K);
-    Tensor xg = compute("xg", {B, I, K}, [&](Expr b, Expr i, Expr r) {
-        return cast(bf16, cast(f32, x(b, i, r)) * cast(f32, g(r)));
-    });
+    Tensor xg = compute("xg", {B, I, K},
+                        [&](Expr b, Expr i, Expr r) { return cast(bf16, cast(f32, x(b, i, r)) * cast(f32, g(r))); });
     Tensor z = compute("z", {B, I, J}, [&](Expr b, Expr i, Expr j) {
         Expr capped = min(max(sum(cast(f32, xg(b, i, k)) * cast(f32, y(b, k, j)), k), -50.0), 50.0);
         return select(j <= i, capped, constant(f32, -1.0));
@@ -242,8 +242,10 @@ struct Ready {
 
 TEST(MmaErrors, SayWhatDoesNotFit) {
     Ready r;
-    EXPECT_ERROR(r.s.mma(r.c, mma_sync, {r.loops.k, r.loops.n, r.loops.m}), "m and n must be loops of the result, k one of");
-    EXPECT_ERROR(r.s.mma(r.c, mma_sync, {r.outer.m, r.loops.n, r.loops.k}), "are not its innermost ones; order them last");
+    EXPECT_ERROR(r.s.mma(r.c, mma_sync, {r.loops.k, r.loops.n, r.loops.m}),
+                 "m and n must be loops of the result, k one of");
+    EXPECT_ERROR(r.s.mma(r.c, mma_sync, {r.outer.m, r.loops.n, r.loops.k}),
+                 "are not its innermost ones; order them last");
     r.s.bind(r.loops.m, thread);
     EXPECT_ERROR(r.s.mma(r.c, mma_sync, r.loops), "is bound to thread; the instruction runs it itself");
     r.s.bind(r.loops.m, serial);
@@ -256,11 +258,11 @@ TEST(MmaErrors, SayWhatDoesNotFit) {
 
 TEST(MmaErrors, OfFormsAndTypes) {
     Axis k = reduce_axis("k", 16);
-    auto attempt = [&](Type x, Type y, const std::function<Expr(Expr, Expr)>& term, const std::string& arch = "sm_90a", bool entangled = false) {
+    auto attempt = [&](Type x, Type y, const std::function<Expr(Expr, Expr)>& term, const std::string& arch = "sm_90a",
+                       bool entangled = false) {
         Tensor a = input("a", x, {32, 16}), b = input("b", y, {8, 16});
-        Tensor c = compute("c", {16, 8}, [&](Expr i, Expr j) {
-            return sum(term(a(entangled ? i + j : i, k), b(j, k)), k);
-        });
+        Tensor c =
+            compute("c", {16, 8}, [&](Expr i, Expr j) { return sum(term(a(entangled ? i + j : i, k), b(j, k)), k); });
         Schedule s({c}, target(arch));
         auto [i, j] = s.loops<2>(c);
         s.order({s.reduce(c), i, j});
@@ -274,9 +276,11 @@ TEST(MmaErrors, OfFormsAndTypes) {
                  "compute what stands around them in stages of their own");
     EXPECT_ERROR(attempt(bf16, bf16, product, "sm_90a", true), "it must depend on 'i' and 'k', and not on 'j'");
     EXPECT_ERROR(attempt(bf16, f16, product), "its factors are bf16 and f16; no instruction multiplies these");
-    EXPECT_ERROR(attempt(f64, f64, [](Expr x, Expr y) { return x * y; }), "no instruction multiplies f64 to sums of f64");
+    EXPECT_ERROR(attempt(f64, f64, [](Expr x, Expr y) { return x * y; }),
+                 "no instruction multiplies f64 to sums of f64");
     EXPECT_ERROR(attempt(e4m3, e4m3, product, "sm_80"), "needs sm_89, the target is sm_80");
-    EXPECT_ERROR(attempt(i8, i8, [](Expr x, Expr y) { return cast(i32, x) * cast(i32, y); }), "which must be multiples");
+    EXPECT_ERROR(attempt(i8, i8, [](Expr x, Expr y) { return cast(i32, x) * cast(i32, y); }),
+                 "which must be multiples");
 }
 
 TEST(MmaErrors, OfLoops) {
@@ -285,8 +289,7 @@ TEST(MmaErrors, OfLoops) {
     EXPECT_ERROR(r.s.bind(r.outer.n, warp), "a warpgroup has 4 warps; bind them to warp alone");
     Tensor d = compute("d", {64, 64}, [&](Expr i, Expr j) { return r.c(i, j) + 1.0; });
     Schedule two({d}, target("sm_90a"));
-    EXPECT_ERROR(two.mma(r.c, mma_sync, {two.loops<2>(d)[0], two.loops<2>(r.c)[1], two.reduce(r.c)}),
-                 "belongs to 'd'");
+    EXPECT_ERROR(two.mma(r.c, mma_sync, {two.loops<2>(d)[0], two.loops<2>(r.c)[1], two.reduce(r.c)}), "belongs to 'd'");
 }
 
 /// A product of 64 x 64 x 32 of these operands, staged or not, by wgmma.
@@ -310,28 +313,35 @@ TEST(MmaErrors, OfWhatWarpgroupsRead) {
            narrow = input("b", bf16, {64, 8}), bytes = input("a", i8, {64, 64}), other = input("b", i8, {64, 64}),
            cube = input("a", bf16, {64, 8, 64});
     build_by_warpgroup(a, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(a(i, k)) * f(b(j, k)); });
-    EXPECT_ERROR(build_by_warpgroup(a, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(a(i, k)) * f(b(j, k)); }, false),
+    EXPECT_ERROR(build_by_warpgroup(
+                     a, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(a(i, k)) * f(b(j, k)); }, false),
                  "reads its operands from shared memory, but 'a' is in global; stage it");
-    EXPECT_ERROR(build_by_warpgroup(thick, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(thick(i, k, 0)) * f(b(j, k)); }),
-                 "with neighbours along rows, columns or k; stage it so");
-    EXPECT_ERROR(build_by_warpgroup(bytes, other, 64, [&](Expr i, Expr j, const Axis& k) {
-                     return cast(i32, bytes(k, i)) * cast(i32, other(j, k));
-                 }), "with neighbours along k; transpose it in memory");
-    EXPECT_ERROR(build_by_warpgroup(a, narrow, 8, [&](Expr i, Expr j, const Axis& k) { return f(a(i, k)) * f(narrow(k, j)); }),
-                 "reads lines of 32, 64 or 128 bytes in groups of eight");
-    EXPECT_ERROR(build_by_warpgroup(cube, cube, 8, [&](Expr i, Expr j, const Axis& k) { return f(cube(i, 0, k)) * f(cube(0, j, k)); }),
+    EXPECT_ERROR(
+        build_by_warpgroup(thick, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(thick(i, k, 0)) * f(b(j, k)); }),
+        "with neighbours along rows, columns or k; stage it so");
+    EXPECT_ERROR(build_by_warpgroup(
+                     bytes, other, 64,
+                     [&](Expr i, Expr j, const Axis& k) { return cast(i32, bytes(k, i)) * cast(i32, other(j, k)); }),
+                 "with neighbours along k; transpose it in memory");
+    EXPECT_ERROR(
+        build_by_warpgroup(a, narrow, 8, [&](Expr i, Expr j, const Axis& k) { return f(a(i, k)) * f(narrow(k, j)); }),
+        "reads lines of 32, 64 or 128 bytes in groups of eight");
+    EXPECT_ERROR(build_by_warpgroup(cube, cube, 8,
+                                    [&](Expr i, Expr j, const Axis& k) { return f(cube(i, 0, k)) * f(cube(0, j, k)); }),
                  "in two layouts; stage a copy for each");
-    EXPECT_ERROR(build_by_warpgroup(a, b, 64, [&](Expr i, Expr j, const Axis& k) {
-                     return f(padded(a, 0)(i - 1, k)) * f(b(j, k));
-                 }), "its terms are no products of two elements");
-    EXPECT_ERROR(build_by_warpgroup(a, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(a(i / 2, k)) * f(b(j, k)); }),
-                 "which does not step evenly with the tile");
+    EXPECT_ERROR(build_by_warpgroup(
+                     a, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(padded(a, 0)(i - 1, k)) * f(b(j, k)); }),
+                 "its terms are no products of two elements");
+    EXPECT_ERROR(
+        build_by_warpgroup(a, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(a(i / 2, k)) * f(b(j, k)); }),
+        "which does not step evenly with the tile");
 }
 
 TEST(MmaErrors, OfTwoUnitsAndTwoWays) {
     Axis r = reduce_axis("r", 32), k = reduce_axis("k", 64);
     Tensor a = input("a", bf16, {64, 32}), b = input("b", bf16, {64, 32}), d = input("d", bf16, {64, 64});
-    Tensor p = compute("p", {64, 64}, [&](Expr i, Expr j) { return cast(bf16, sum(cast(f32, a(i, r)) * cast(f32, b(j, r)), r)); });
+    Tensor p = compute("p", {64, 64},
+                       [&](Expr i, Expr j) { return cast(bf16, sum(cast(f32, a(i, r)) * cast(f32, b(j, r)), r)); });
     Tensor z = compute("z", {64, 64}, [&](Expr i, Expr j) { return sum(cast(f32, p(i, k)) * cast(f32, d(j, k)), k); });
     Schedule s({z}, target("sm_90a"));
     auto [i, j] = s.loops<2>(z);
@@ -341,13 +351,15 @@ TEST(MmaErrors, OfTwoUnitsAndTwoWays) {
     s.set_memory(p, Memory::Shared);
     s.stage(z, d, Memory::Shared, io);
     auto [pi, pj] = s.loops<2>(p);
-    EXPECT_ERROR(s.mma(p, mma_sync, {pi, pj, s.reduce(p)}), "a loop of the reduction must stand outside of 'i' and 'j'");
+    EXPECT_ERROR(s.mma(p, mma_sync, {pi, pj, s.reduce(p)}),
+                 "a loop of the reduction must stand outside of 'i' and 'j'");
     s.order({s.reduce(p), pi, pj});
     s.mma(p, mma_sync, {pi, pj, s.reduce(p)});
     s.mma(z, wgmma, {ii, j, s.reduce(z)});
     EXPECT_ERROR(build(s), "uses both mma_sync and wgmma; use one matrix unit in a kernel");
 
-    Tensor y = compute("y", {64, 64}, [&](Expr row, Expr column) { return cast(f32, p(row, column)) + cast(f32, p(column, row)); });
+    Tensor y = compute("y", {64, 64},
+                       [&](Expr row, Expr column) { return cast(f32, p(row, column)) + cast(f32, p(column, row)); });
     Schedule both({y}, target("sm_90a"));
     auto [yi, yj] = both.loops<2>(y);
     auto [yo, y_inner] = both.split(yi, 64);

@@ -24,7 +24,8 @@ protected:
         try {
             expect_declared(s, bindings);
         } catch (const Error& error) {
-            EXPECT_NE(std::string(error.what()).find("cannot be copied asynchronously: "), std::string::npos) << error.what();
+            EXPECT_NE(std::string(error.what()).find("cannot be copied asynchronously: "), std::string::npos)
+                << error.what();
             ++refused_;
             for (const Stage& copy : copies) s.via(copy, Copy::Automatic);
             expect_declared(s, bindings);
@@ -72,9 +73,8 @@ TEST_P(Pipelines, OfAWindow) {
         int64_t rows = between(1, 60), columns = 4 * between(1, 20), width = between(1, 5);
         Tensor x = input("x", f32, {rows, columns});
         Axis w = reduce_axis("w", width);
-        Tensor y = compute("y", {rows, columns}, [&](Expr i, Expr j) {
-            return reduce_max(padded(x, -infinity)(i + w - width / 2, j), w);
-        });
+        Tensor y = compute("y", {rows, columns},
+                           [&](Expr i, Expr j) { return reduce_max(padded(x, -infinity)(i + w - width / 2, j), w); });
         Schedule s({y}, device_target());
         auto [i, j] = s.loops<2>(y);
         auto [io, ii] = s.split(i, 4, Tail::Mask);
@@ -127,7 +127,8 @@ TEST(AsyncCopies, ArePromises) {
     rows.s.via(rows.copy, Copy::Automatic);
     rows.s.pipeline(rows.s.loops<2>(rows.y)[0], {.stages = 1});
     rows.s.set_memory(rows.copy, Memory::Registers);
-    EXPECT_ERROR(rows.s.via(rows.copy, Copy::Async), "it lives in registers; asynchronous copies go into shared memory");
+    EXPECT_ERROR(rows.s.via(rows.copy, Copy::Async),
+                 "it lives in registers; asynchronous copies go into shared memory");
     EXPECT_ERROR(rows.s.pipeline(rows.s.loops<2>(rows.y)[0], {.stages = 17}), "each copy can have 2 to 16 buffers");
 }
 

@@ -63,7 +63,8 @@ TEST(Catalog, NamesOfProductsOnMatrixUnits) {
     EXPECT_TRUE(tiles.stage_result);
     auto swapped = parse_tensor_product("gemm_bf16_16x8192x8192_tb_tile16x64x128g1s8p2t");
     const auto& warpgroup_tiles = std::get<WarpgroupTiles>(swapped.value().tiling.value());
-    EXPECT_EQ((std::array{warpgroup_tiles.block_m, warpgroup_tiles.block_n, warpgroup_tiles.block_k, warpgroup_tiles.split_k}),
+    EXPECT_EQ((std::array{warpgroup_tiles.block_m, warpgroup_tiles.block_n, warpgroup_tiles.block_k,
+                          warpgroup_tiles.split_k}),
               (std::array<int64_t, 4>{16, 64, 128, 2}));
     EXPECT_EQ((std::array{warpgroup_tiles.warpgroups, warpgroup_tiles.stages}), (std::array{1, 8}));
     EXPECT_TRUE(warpgroup_tiles.swap && !warpgroup_tiles.stage_result);

@@ -50,7 +50,7 @@ TEST_P(TensorProducts, ByWarpgroups) {
     std::mt19937 random(5);
     auto between = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
     auto chance = [&] { return between(0, 1) == 1; };
-    for (int round = 0; round < 12; ++round) {
+    for (int round = 0; round < 8; ++round) {
         TensorProductShape shape{.m = 8 * between(1, 30), .n = 8 * between(1, 30), .k = 8 * between(1, 40)};
         shape.transpose_a = chance(), shape.transpose_b = chance();
         shape.add_bias = chance();
@@ -62,7 +62,8 @@ TEST_P(TensorProducts, ByWarpgroups) {
             shape.transpose_a = false, shape.transpose_b = true;
             shape.k *= 2;
         }
-        WarpgroupTiles tiles{.block_m = 64, .block_n = 16 * between(1, 5), .warpgroups = static_cast<int>(between(1, 2))};
+        WarpgroupTiles tiles{
+            .block_m = 64, .block_n = 16 * between(1, 5), .warpgroups = static_cast<int>(between(1, 2))};
         tiles.swap = chance() && !shape.transpose_a && shape.transpose_b;
         tiles.block_m *= tiles.warpgroups;
         if (tiles.swap) std::swap(tiles.block_m, tiles.block_n);

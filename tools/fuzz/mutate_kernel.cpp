@@ -182,11 +182,13 @@ private:
         }
         std::vector<ExprRole> roles;
         for (const CallArgument& argument : call.arguments) {
-            bool writes = argument.effect == CallArgument::Effect::Write, value = argument.effect == CallArgument::Effect::Value;
+            bool writes = argument.effect == CallArgument::Effect::Write,
+                 value = argument.effect == CallArgument::Effect::Value;
             if (value)
                 roles.push_back(argument.value.type() == Type::Bool ? ExprRole::Mask : ExprRole::Value);
             else
-                roles.insert(roles.end(), argument.place.indices.size(), writes ? ExprRole::WriteIndex : ExprRole::ReadIndex);
+                roles.insert(roles.end(), argument.place.indices.size(),
+                             writes ? ExprRole::WriteIndex : ExprRole::ReadIndex);
         }
         expressions_of(stmt, roles, put);
     }

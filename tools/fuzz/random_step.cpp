@@ -353,8 +353,10 @@ public:
         for (const StageView& stage : stages_)
             for (size_t k = 0; k < stage.loops.size(); ++k)
                 if (stage.loops[k].fills)
-                    likely.push_back(
-                        {.verb = Verb::Pipeline, .stage = stage.name, .loops = {static_cast<int>(k)}, .size = random_.between(2, 4)});
+                    likely.push_back({.verb = Verb::Pipeline,
+                                      .stage = stage.name,
+                                      .loops = {static_cast<int>(k)},
+                                      .size = random_.between(2, 4)});
         if (!likely.empty() && random_.chance(0.9)) return random_.pick(likely);
         const StageView& stage = some_stage();
         return {
@@ -363,7 +365,9 @@ public:
 
     /// Not Async: that is a promise, which build may find impossible to keep.
     RandomStep via() {
-        return {.verb = Verb::Via, .stage = some_stage().name, .copy = random_.chance(0.5) ? Copy::Vector : Copy::Automatic};
+        return {.verb = Verb::Via,
+                .stage = some_stage().name,
+                .copy = random_.chance(0.5) ? Copy::Vector : Copy::Automatic};
     }
 
     RandomStep in_place() {
