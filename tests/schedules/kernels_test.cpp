@@ -31,7 +31,10 @@ int num_repeats(const Device& device, double flops) {
 }
 
 /// They add terms in an order of their own.
-bool uses_matrix_units(const Program& program) { return program.cuda().find("tw::mma_") != std::string::npos; }
+bool uses_matrix_units(const Program& program) {
+    std::string cuda = program.cuda();
+    return cuda.find("tw::mma_") != std::string::npos || cuda.find("tw::wgmma_m64") != std::string::npos;
+}
 
 /// Small enough for all sums to be exact, in any order.
 Bindings whole_numbers(Bindings bindings) {
