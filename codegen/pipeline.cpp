@@ -325,8 +325,11 @@ private:
         for (const TileOp& copy : boxes_[role].copies) ring.blocks = std::max(ring.blocks, copy.shared_by);
         int64_t readers_done = ring.by_warpgroup ? kernel_.threads / 128 : kernel_.threads;
         ring.empty = make_barriers("_empty", readers_done * ring.blocks, loop_.stages);
-        if (turns_of(kernel_) > 1 && !ring_done_) ring_done_ = make_barriers("_done", readers_done, turns_of(kernel_));
-        done_by_warpgroup_ = ring.by_warpgroup;
+        // One for all rings of the loop: as the first one's readers are done.
+        if (turns_of(kernel_) > 1 && !ring_done_) {
+            ring_done_ = make_barriers("_done", readers_done, turns_of(kernel_));
+            done_by_warpgroup_ = ring.by_warpgroup;
+        }
         return ring;
     }
 
@@ -472,8 +475,7 @@ private:
         if (own)
             throw_error(Error,
                         "{}: pipeline({}, {{.in_flight = {}}}): this role's own copies would overwrite what is still "
-                        "read; have "
-                        "another role make all copies under the loop: roles(...)",
+                        "read; have another role make all copies under the loop: roles(...)",
                         kernel_.name, loop_.variable.as<Variable>()->name, loop_.in_flight);
     }
 
@@ -497,8 +499,7 @@ private:
         if (!last)
             throw_error(Error,
                         "{}: pipeline({}, {{.in_flight = {}}}): the loop does not end with wgmma alone; what stands "
-                        "behind it needs "
-                        "its sums, so none can be in flight",
+                        "behind it needs its sums, so none can be in flight",
                         kernel_.name, loop_.variable.as<Variable>()->name, loop_.in_flight);
         TileOp none = *wait->as<TileOp>(), some = none;
         some.call.parameters = {loop_.in_flight};
