@@ -1,26 +1,14 @@
 // Roles, blocks that take tiles in turn, and instructions in flight: whole numbers, bit for bit.
-#include <random>
-
-#include "tests/ops/on_each_device.h"
+#include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
 #include "tests/support/expect_error.h"
 
 namespace tw {
 namespace {
 
-class Roles : public OnEachDevice {
+class Roles : public RandomCases {
 protected:
-    int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
-    bool chance() { return between(0, 1) == 1; }
-    /// Also where there is no GPU, if there is NVRTC.
-    static void expect_compiles(const Program& program) {
-        try {
-            Executable(program, open_device("null:sm_90a"));
-        } catch (const NvrtcMissing&) {
-        }
-    }
-
-    std::mt19937 random_{11};
+    Roles() : RandomCases(11) {}
 };
 TW_ON_EACH_DEVICE(Roles);
 
