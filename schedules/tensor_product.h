@@ -68,6 +68,8 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target);
 int64_t terms_in_unit(const TensorProductShape& shape);
 /// Tiles that suit the extents, by a model of an H200's time.
 WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape);
+/// That model's clock cycles of the whole product.
+double predicted_cycles(const WarpgroupTiles& tiles, const TensorProductShape& shape);
 
 using ProductTiling = std::variant<TensorTiles, WarpgroupTiles>;
 /// What the tuner measured to be the fastest (tuned_records.h), or else the best of those that the target has by the

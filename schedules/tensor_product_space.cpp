@@ -104,15 +104,6 @@ double cycles_at(double multiplications, const Tiles& t, const TensorProductShap
 
 // Tiles of warpgroups.
 
-/// A multiprocessor multiplies 2048 pairs of 16 bits a cycle. An instruction of few columns waits for the rows of its
-/// other operand: 64 of 32 bytes and its own columns come from shared memory at 128 bytes a cycle. One warpgroup alone
-/// leaves the unit idle between its tiles.
-double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
-    double columns = static_cast<double>(t.swap ? t.block_m : t.block_n);
-    double share = std::min(1.0, (columns / 2) / (16 + columns / 4)) * (t.warpgroups == 1 ? 0.8 : 0.9);
-    return cycles_at(2048 * share * 2 / bytes_of(shape.operand), t, shape, target);
-}
-
 /// Accumulators of a thread, in registers, beside which its addresses fit: three warpgroups have 152 each.
 bool sums_fit(const WarpgroupTiles& t) {
     if (t.terms_in_unit > 0) return t.block_m * t.block_n / (t.warpgroups * 128) <= 64;  // and as many of parts
@@ -168,7 +159,7 @@ std::vector<Rated> rated_warpgroup_tiles(const TensorProductShape& shape, const 
                 // Sums of 4 bytes fill sectors of memory from registers too.
                 t.stage_result = split == 1 && bytes_of(shape.result) <= 2;
                 t.stages = fitting_stages(t, shape, target.shared_bytes);
-                if (t.stages >= 2) rated.push_back({t, predicted_cycles(t, shape, target)});
+                if (t.stages >= 2) rated.push_back({t, predicted_cycles(t, shape)});
             }
         }
     }

@@ -88,11 +88,13 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
     return found;
 }
 
-/// Clock cycles. A multiprocessor multiplies 2048 pairs of 16 bits a cycle, starts a tile in some 1500 and stores a
+}  // namespace
+
+/// A multiprocessor multiplies 2048 pairs of 16 bits a cycle, starts a tile in some 1500 and stores a
 /// byte of a result in a twentieth of one, in a sixth where pairs of 2 bytes leave registers; it reads 48 bytes a
 /// cycle, all of them together 2000. A second kernel reads parts at 1700 bytes a cycle.
-double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape, int64_t split) {
-    int64_t k = divided(shape.k, split), batch = std::max<int64_t>(shape.batch, 1);
+double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape) {
+    int64_t split = t.split_k, k = divided(shape.k, split), batch = std::max<int64_t>(shape.batch, 1);
     int64_t blocks = divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * batch * split;
     auto area = static_cast<double>(t.block_m * t.block_n);
     double share = share_of(t.warpgroups, t.swap ? t.block_m : t.block_n);
@@ -113,8 +115,6 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     return cycles + 4000 + static_cast<double>(shape.m * shape.n * batch * split * 8) / 1700;
 }
 
-}  // namespace
-
 int64_t terms_in_unit(const TensorProductShape& shape) {
     constexpr int64_t most = 1024;
     bool loses_bits = shape.operand == e4m3 || shape.operand == e5m2;
@@ -124,16 +124,18 @@ int64_t terms_in_unit(const TensorProductShape& shape) {
 WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape) {
     WarpgroupTiles best;
     double least = 0;
-    for (const WarpgroupTiles& tiles : candidates(shape))
+    for (WarpgroupTiles tiles : candidates(shape)) {
+        bool stages_result = tiles.stage_result;
         for (int64_t split : {1, 2, 3, 4, 6, 8}) {
             if (split > 1 && (shape.k / split < 512 || tiles.terms_in_unit > 0)) continue;
-            double cycles = predicted_cycles(tiles, shape, split);
+            tiles.split_k = split;
+            tiles.stage_result = stages_result && split == 1;
+            double cycles = predicted_cycles(tiles, shape);
             if (least != 0 && cycles >= least) continue;
             least = cycles;
             best = tiles;
-            best.split_k = split;
-            best.stage_result = tiles.stage_result && split == 1;
         }
+    }
     return best;
 }
 
