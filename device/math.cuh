@@ -93,6 +93,31 @@ __device__ inline double ceil(double x) { return ::ceil(x); }
 __device__ inline float round(float x) { return rintf(x); }
 __device__ inline double round(double x) { return ::rint(x); }
 
+//: ex2_approx_ftz approximate
+/// 2^x to 2.3 ulp; 0 instead of subnormal numbers.
+__device__ inline float ex2_approx_ftz(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+//: rcp_approx_ftz approximate
+/// 1 / x to 1 ulp; 0 instead of subnormal numbers.
+__device__ inline float rcp_approx_ftz(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+//: limited
+/// x between two numbers; NaN stays.
+__device__ inline float limited(float x, float low, float high) {
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(low));
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(y), "f"(high));
+    return y;
+}
+
 //: exp2_f32 common needs ex2_approx
 __device__ inline float exp2(float x) { return ex2_approx(x); }
 
@@ -104,12 +129,12 @@ __device__ inline double exp2(double x) { return library_exp2(x); }
 
 //: exp2 common needs exp2_f32 exp2_f64
 
-//: exp_f32 common needs ex2_approx fma
+//: exp_f32 common needs ex2_approx fma limited
 /// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7 ulp.
 __device__ inline float exp(float x) {
-    const float limited = x < -110.0f ? -110.0f : x > 90.0f ? 90.0f : x;  // beyond: 0 and infinity; keeps NaN
-    const float high = limited * 1.44269502f;
-    const float low = fma(limited, 1.92596303e-8f, fma(limited, 1.44269502f, -high));  // 1 / ln 2 in two parts
+    const float t = limited(x, -110.0f, 90.0f);  // beyond: 0 and infinity
+    const float high = t * 1.44269502f;
+    const float low = fma(t, 1.92596303e-8f, fma(t, 1.44269502f, -high));  // 1 / ln 2 in two parts
     const float power = ex2_approx(high);
     return high < 128.0f ? fma(power, low * 0.693147182f, power) : power;
 }
@@ -173,6 +198,15 @@ __device__ inline double library_log2(double x) { return ::log2(x); }
 __device__ inline double log2(double x) { return library_log2(x); }
 
 //: log2 common needs log2_f32 log2_f64
+
+//: sigmoid_f32 common needs ex2_approx_ftz rcp_approx_ftz
+/// 1 / (1 + 2^(-x / ln 2)): to an absolute 2^-23, to 4 + |x| ulp where x is negative; 0 below -87.3.
+__device__ inline float sigmoid(float x) { return rcp_approx_ftz(1.0f + ex2_approx_ftz(x * -1.44269502f)); }
+
+//: sigmoid_f64 common needs exp_f64
+__device__ inline double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
+
+//: sigmoid common needs sigmoid_f32 sigmoid_f64
 
 //: with_sign common needs bits
 /// The magnitude, which is not negative, with the sign of another number.

@@ -49,6 +49,16 @@ __device__ inline void mma_m16n8k8(float* d, const float* a, const float* b) {
 
 //: mma_m16n8k8 common needs mma_m16n8k8_bf16 mma_m16n8k8_f16 mma_m16n8k8_tf32
 
+//: mma_m16n8k4_tf32 needs bits
+__device__ inline void mma_m16n8k4(float* d, const float* a, const float* b) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(float_bits(a[0])), "r"(float_bits(a[1])), "r"(float_bits(b[0])));
+}
+
+//: mma_m16n8k4 common needs mma_m16n8k4_tf32
+
 //: mma_m16n8k32_s8 needs pack_register
 __device__ inline void mma_m16n8k32(int* d, const signed char* a, const signed char* b) {
     asm volatile(

@@ -4,6 +4,12 @@ struct alignas(64) TensorMap {
     char opaque[128];
 };
 
+//: prefetch_map needs TensorMap
+/// Has the map brought near, so that the first copy by it waits less.
+__device__ inline void prefetch_map(const TensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" : : "l"(&map) : "memory");
+}
+
 //: tma_load_1d needs TensorMap Barrier shared_address
 /// Starts to copy a box of the tensor, whose first element has these coordinates, the innermost first, to shared
 /// memory. What lies outside comes as zeros. Its bytes count at the barrier when they have come.

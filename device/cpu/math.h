@@ -15,6 +15,9 @@ TW_INLINE double sqrt(double x) { return __builtin_sqrt(x); }
 inline float ex2_approx(float x) { return (float)__builtin_exp2((double)x); }
 inline float lg2_approx(float x) { return (float)__builtin_log2((double)x); }
 inline float rcp_approx(float x) { return 1.0f / x; }
+inline float flushed(float x) { return __builtin_fabsf(x) < 1.17549435e-38f ? __builtin_copysignf(0.0f, x) : x; }
+inline float ex2_approx_ftz(float x) { return flushed(ex2_approx(flushed(x))); }
+inline float rcp_approx_ftz(float x) { return flushed(rcp_approx(flushed(x))); }
 inline float rsqrt_approx(float x) { return (float)(1.0 / __builtin_sqrt((double)x)); }
 inline float tanh_approx(float x) { return (float)__builtin_tanh((double)x); }
 
@@ -36,6 +39,8 @@ TW_INLINE double max(double a, double b) { return emulated::chosen(a, b, emulate
 TW_INLINE int max(int a, int b) { return a > b ? a : b; }
 TW_INLINE unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
 TW_INLINE long long max(long long a, long long b) { return a > b ? a : b; }
+
+TW_INLINE float limited(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
 
 TW_INLINE float abs(float x) { return __builtin_fabsf(x); }
 TW_INLINE double abs(double x) { return __builtin_fabs(x); }

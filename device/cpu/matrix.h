@@ -61,6 +61,7 @@ TW_INLINE void mma_m16n8k16(float* d, const f16* a, const f16* b) { emulated::mm
 TW_INLINE void mma_m16n8k8(float* d, const bf16* a, const bf16* b) { emulated::mma<8>(d, a, b); }
 TW_INLINE void mma_m16n8k8(float* d, const f16* a, const f16* b) { emulated::mma<8>(d, a, b); }
 TW_INLINE void mma_m16n8k8(float* d, const float* a, const float* b) { emulated::mma<8>(d, a, b); }
+TW_INLINE void mma_m16n8k4(float* d, const float* a, const float* b) { emulated::mma<4>(d, a, b); }
 TW_INLINE void mma_m16n8k32(int* d, const signed char* a, const signed char* b) { emulated::mma<32>(d, a, b); }
 TW_INLINE void mma_m16n8k32(float* d, const e4m3* a, const e4m3* b) { emulated::mma<32>(d, a, b); }
 TW_INLINE void mma_m16n8k32(float* d, const e4m3* a, const e5m2* b) { emulated::mma<32>(d, a, b); }

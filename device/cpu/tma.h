@@ -42,6 +42,7 @@ TW_INLINE Index3 index3(int x, int y = 0, int z = 0) { return {(unsigned)x, (uns
 
 }  // namespace emulated
 
+TW_INLINE void prefetch_map(const TensorMap&) {}
 TW_INLINE void barrier_init(Barrier& barrier, int arrivals) { emulated::tw_barrier_init(&barrier, arrivals); }
 TW_INLINE void fence_barrier_init() { emulated::tw_fence_barrier_init(); }
 TW_INLINE void barrier_arrive(Barrier& barrier) { emulated::tw_barrier_arrive(&barrier, -1); }

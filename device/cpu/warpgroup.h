@@ -24,10 +24,19 @@ template <int pending>
 TW_INLINE void wgmma_wait() { emulated::tw_wgmma_wait(pending); }
 template <class D, int N>
 TW_INLINE void keep(D (&)[N]) {}
+template <int N>
+TW_INLINE void forget(float (&d)[N]) {
+    for (int i = 0; i < N; ++i) d[i] = __builtin_nanf("");
+}
+template <int N>
+TW_INLINE void forget(int (&d)[N]) {
+    for (int i = 0; i < N; ++i) d[i] = (int)0x80000001;
+}
 
-TW_INLINE unsigned long long matrix_descriptor(const void* shared, int swizzle, int leading_bytes, int stride_bytes) {
+TW_INLINE unsigned long long matrix_descriptor(const void* shared, int swizzle, int leading_bytes, int stride_bytes,
+                                               int further = 0) {
     const unsigned long long code = swizzle == 128 ? 1 : swizzle == 64 ? 2 : swizzle == 32 ? 3 : 0;
-    return (emulated::tw_shared_offset(shared) & 0x3ffff) >> 4 | (unsigned long long)(leading_bytes >> 4) << 16 |
+    return ((emulated::tw_shared_offset(shared) + (unsigned)further) & 0x3ffff) >> 4 | (unsigned long long)(leading_bytes >> 4) << 16 |
            (unsigned long long)(stride_bytes >> 4) << 32 | code << 62;
 }
 

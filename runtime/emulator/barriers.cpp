@@ -52,8 +52,14 @@ void Machine::require_fenced(uintptr_t address, Stamp site) {
                site);
 }
 
-void Machine::complete_phase_if_done(uintptr_t address, TransactionBarrier& barrier) {
+void Machine::complete_phase_if_done(uintptr_t address, TransactionBarrier& barrier, Stamp site) {
     if (barrier.pending > 0 || barrier.bytes != 0) return;
+    if (barrier.phase > barrier.seen)
+        misuse(
+            fmt::format("completes phase {} of {} before anybody has waited for phase {}: by their parity, who waits "
+                        "cannot tell them apart",
+                        barrier.phase, barrier_text(address), barrier.phase - 1),
+            site);
     ++barrier.phase;
     barrier.pending = barrier.count;
     barrier.completed = std::make_shared<const Knowledge>(std::exchange(barrier.arrived, {}));
@@ -62,6 +68,7 @@ void Machine::complete_phase_if_done(uintptr_t address, TransactionBarrier& barr
         Thread& thread = threads_[t];
         if (thread.wait != Wait::Transactions || thread.barrier_address != address) continue;
         thread.knowledge = joins_.join(thread.knowledge, barrier.completed);
+        barrier.seen = barrier.phase;
         wake({t});
     }
 }
@@ -72,7 +79,7 @@ void Machine::arrive(uintptr_t address, TransactionBarrier& barrier, Stamp site)
                            barrier_text(address), barrier.count, barrier.phase, barrier.bytes),
                site);
     --barrier.pending;
-    complete_phase_if_done(address, barrier);
+    complete_phase_if_done(address, barrier, site);
 }
 
 void Machine::barrier_arrive(void* barrier, int rank, Stamp site) {
@@ -124,7 +131,7 @@ void Machine::complete_bytes(uintptr_t address, int64_t bytes) {
     barrier.arrived.add(operation.slot, operation.clock, num_threads());
     barrier.arrived.reads.join(operation.knowledge->reads);  // what lay before it was over when it wrote
     barrier.arrived.fenced_reads.join(operation.knowledge->fenced_reads);
-    complete_phase_if_done(address, barrier);
+    complete_phase_if_done(address, barrier, operation.site);
 }
 
 void Machine::barrier_wait(void* barrier, unsigned phase, Stamp site) {
@@ -139,6 +146,7 @@ void Machine::barrier_wait(void* barrier, unsigned phase, Stamp site) {
         switch_to_scheduler();
         return;
     }
+    there.seen = there.phase;
     if (there.completed) learn(there.completed);
     perhaps_let_others_run();
 }

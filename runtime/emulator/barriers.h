@@ -5,10 +5,11 @@
 namespace tw::emulator {
 
 struct TransactionBarrier {
-    int count = 0;      // arrivals of a phase
-    int pending = 0;    // that are missing
-    int64_t bytes = 0;  // expected and not yet come; negative while more has come than was expected
-    uint32_t phase = 0;
+    int count = 0;        // arrivals of a phase
+    int pending = 0;      // that are missing
+    int64_t bytes = 0;    // expected and not yet come; negative while more has come than was expected
+    uint32_t phase = 0;   // the number of those that are complete
+    uint32_t seen = 0;    // of them, up to the last that a thread has waited for
     bool fenced = false;  // asynchronous operations and other blocks may use it
     uint32_t initialised_by = 0;
     Knowledge arrived = {};           // of the threads that have, in this phase

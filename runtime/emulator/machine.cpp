@@ -217,13 +217,23 @@ void Machine::begin_thread(uint32_t t) {
     thread.context = fibers::make_fcontext(stack.top, stack.bytes, &thread_main);
 }
 
-/// Lets every ready thread run until it waits, in a random order; some are left out of each round.
+/// Now and then others: what one warpgroup does may be long over, or far ahead, when another one goes on.
+void Machine::choose_slow_warpgroups() {
+    if (!is_slow_.empty() && random_.next() % 64 != 0) return;
+    is_slow_.resize((num_threads() + 127) / 128);
+    for (size_t group = 0; group < is_slow_.size(); ++group) is_slow_[group] = random_.next() % 4 == 0;
+}
+
+/// Lets every ready thread run until it waits, in a random order; some are left out of each round, slow warpgroups of
+/// most.
 void Machine::run_round() {
+    choose_slow_warpgroups();
+    const bool only_fast = random_.next() % 8 != 0;
     const uint32_t n = num_threads(), first = uint32_t(random_.below(n));
     const bool backwards = random_.next() & 1;
     for (uint32_t i = 0; i < n && !stopped_; ++i) {
         uint32_t t = (first + (backwards ? n - i : i)) % n;
-        if (threads_[t].wait != Wait::Ready || random_.next() % 8 == 0) continue;
+        if (threads_[t].wait != Wait::Ready || (only_fast && is_slow_[t / 128]) || random_.next() % 8 == 0) continue;
         threads_[t].copies.perhaps_move_one(random_);
         resume(t);
         perhaps_run_operations();

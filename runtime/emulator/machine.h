@@ -122,6 +122,8 @@ private:
     struct NamedBarrier {
         int expected = 0;
         std::vector<uint32_t> arrived;
+        std::vector<uint32_t> met;  // those who met here last, the first of them at this clock
+        uint32_t met_clock = 0;
     };
 
     struct Block {
@@ -143,6 +145,7 @@ private:
     Block& block() { return blocks_[block_of(running.thread)]; }
     std::vector<uint32_t> threads_of_block(uint32_t rank) const;
     void run_round();
+    void choose_slow_warpgroups();
     void resume(uint32_t t);
     void become(uint32_t t);
     void become(const AsyncOperation& operation);
@@ -161,7 +164,7 @@ private:
     TransactionBarrier& barrier_at(uintptr_t address, const char* verb, Stamp site);
     void require_fenced(uintptr_t barrier, Stamp site);
     void require_byte_count(uintptr_t address, const TransactionBarrier& barrier, Stamp site);
-    void complete_phase_if_done(uintptr_t address, TransactionBarrier& barrier);
+    void complete_phase_if_done(uintptr_t address, TransactionBarrier& barrier, Stamp site);
     void arrive(uintptr_t address, TransactionBarrier& barrier, Stamp site);
     void require_tile_place(const void* shared, uint32_t span, const char* name, Stamp site);
     void require_stores_read();
@@ -189,6 +192,7 @@ private:
     std::vector<uint32_t> lanes_of(uint32_t warp) const;
     void on_scheduler(std::function<void()> work);
     void require_same_place(const Thread& first, Stamp site);
+    void require_order_with_last(const NamedBarrier& barrier, int id, Stamp site);
     void diverge(std::string text, Stamp site, std::vector<uint32_t> more_sites = {});
     void name_waiting_threads(Incident& incident) const;
     Report finish();
@@ -214,6 +218,7 @@ private:
     Knowledge cluster_arrived_;
     KnowledgePointer cluster_completed_;
     uint32_t cluster_phase_ = 0, num_at_cluster_ = 0;
+    std::vector<bool> is_slow_;  // warpgroups
     uint32_t current_cluster_ = 0, last_clock_ = 1;
     unsigned num_ready_ = 0, num_gone_ = 0;
     Thread* current_ = nullptr;

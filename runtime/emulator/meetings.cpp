@@ -95,6 +95,16 @@ void Machine::sync_threads(Stamp site) {
     switch_to_scheduler();
 }
 
+/// Who uses a barrier behind others must know that they have met: else their arrivals could be taken for its own.
+void Machine::require_order_with_last(const NamedBarrier& barrier, int id, Stamp site) {
+    const bool same =
+        barrier.met.empty() || std::find(barrier.met.begin(), barrier.met.end(), running.thread) != barrier.met.end();
+    if (same || current_->knowledge->writes.of(barrier.met[0]) >= barrier.met_clock) return;
+    diverge(fmt::format("uses barrier {} at {{}}, {} and {} others did before, and nothing in between orders them", id,
+                        thread_text(barrier.met[0]), barrier.met.size() - 1),
+            site, {uint32_t(site)});
+}
+
 void Machine::sync_named(int id, int expected, Stamp site) {
     if (id < 0 || id > 15 || expected <= 0 || expected % 32 != 0 ||
         unsigned(expected) > (launch_.threads + 31) / 32 * 32)
@@ -108,12 +118,15 @@ void Machine::sync_named(int id, int expected, Stamp site) {
         diverge(fmt::format("waits at barrier {} for {} threads at {{}}, {} for {} at {{}}", id, expected,
                             thread_text(barrier.arrived[0]), barrier.expected),
                 site, {uint32_t(site), threads_[barrier.arrived[0]].site});
+    require_order_with_last(barrier, id, site);
     barrier.expected = expected;
     wait(Wait::Named, site);
     current_->barrier = id;
     barrier.arrived.push_back(running.thread);
     if (int(barrier.arrived.size()) == expected) {
-        std::vector<uint32_t> arrived = std::exchange(barrier.arrived, {});
+        const std::vector<uint32_t> arrived = std::exchange(barrier.arrived, {});
+        barrier.met = arrived;
+        barrier.met_clock = threads_[arrived[0]].clock;
         meet(arrived);
         wake(arrived);
         if (tally_) tally_->count_barrier();

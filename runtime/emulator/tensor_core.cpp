@@ -184,7 +184,10 @@ void multiply_add(float* d, const Factors& a, const Factors& b, int fraction_bit
 
 namespace {
 
-/// The two of every four columns that begin at `first`.
+/// What is subnormal in fp8 may be normal in f16.
+int exponent_in_f16(double value) { return std::max(std::ilogb(value), 1 - format_of(MatrixType::f16).bias); }
+
+/// The two of every four columns that begin at `first`, as f16.
 Factors every_other_pair(const Factors& all, int first) {
     Factors pairs(all.rows, all.k / 2);
     pairs.has_special = all.has_special;
@@ -192,7 +195,8 @@ Factors every_other_pair(const Factors& all, int first) {
         for (int k = 0; k < pairs.k; ++k) {
             const auto from = size_t(row * all.k + k / 2 * 4 + k % 2 + first), to = size_t(row * pairs.k + k);
             pairs.values[to] = all.values[from];
-            pairs.exponents[to] = all.exponents[from];
+            const bool has_exponent = all.exponents[from] != NoExponent;
+            pairs.exponents[to] = has_exponent ? exponent_in_f16(all.values[from]) : NoExponent;
         }
     return pairs;
 }

@@ -38,8 +38,9 @@ constexpr int MantissaBits = 23, Fp8WarpgroupMantissaBits = 13;
 /// for mma and wgmma of bf16, f16 and tf32 and for wgmma of fp8: 196608 results each, no difference.
 void multiply_add(float* d, const Factors& a, const Factors& b, int fraction_bits, int mantissa_bits = MantissaBits);
 
-/// The same by mma.sync of fp8 with k = 32, which Hopper makes of f16: one such sum from zero over the first two of
-/// every four k, one on top of it over the other two, and a rounded addition of d. Likewise compared.
+/// The same by mma.sync of fp8 with k = 32, which Hopper makes of f16, subnormals of fp8 too: one such sum from zero
+/// over the first two of every four k, one on top of it over the other two, and a rounded addition of d. Likewise
+/// compared.
 void multiply_add_fp8(float* d, const Factors& a, const Factors& b);
 
 /// The same of integers, which wrap.

@@ -200,6 +200,12 @@ void Machine::tma(const emulated::TmaCall& call, Stamp site) {
                            name, call.coordinates[0], first, UnitBytes),
                site);
     const auto shared = reinterpret_cast<uintptr_t>(call.shared);
+    // An H200 loads from there and fills with zeros, but ends the kernel with "illegal instruction" at such a store.
+    for (int d = 0; d < call.rank && call.kind == emulated::TmaCall::Store; ++d)
+        if (call.coordinates[d] < 0)
+            misuse(fmt::format("passes tma_store coordinate {}; boxes to be stored begin inside the tensor",
+                               call.coordinates[d]),
+                   site);
     if (call.kind != emulated::TmaCall::Load) {
         const Box box(map, call.coordinates, shared);
         auto store = std::make_shared<TmaStore>(box, call.kind == emulated::TmaCall::ReduceAdd, random_);

@@ -20,6 +20,7 @@ const Case Cases[] = {
     {"to_e4m3", "tw::to_e4m3(x).bits"},
     {"to_e5m2", "tw::to_e5m2(x).bits"},
     {"to_tf32", "tw::float_bits(tw::to_tf32(x))"},
+    {"truncate_tf32", "tw::float_bits(tw::truncate_tf32(x))"},
     {"to_f32_f16", "same(tw::to_f32(tw::f16{(unsigned short)tw::float_bits(x)}))"},
     {"to_f32_bf16", "same(tw::to_f32(tw::bf16{(unsigned short)tw::float_bits(x)}))"},
     {"to_f32_e4m3", "tw::float_bits(tw::to_f32(tw::e4m3{(unsigned char)tw::float_bits(x)}))"},
@@ -48,8 +49,10 @@ const Case Cases[] = {
     {"max", "same(tw::max(x, other))"},
     {"max", "same(tw::max(-x, x))"},
     {"max", "same((float)tw::max((double)x, (double)other))"},
-    {"floor_div", "(unsigned)tw::floor_div((int)tw::float_bits(x) / 2, (int)(tw::float_bits(other) & 0xffff) - 32768 | 1)"},
-    {"floor_mod", "(unsigned)tw::floor_mod((int)tw::float_bits(x) / 2, (int)(tw::float_bits(other) & 0xffff) - 32768 | 1)"},
+    {"floor_div",
+     "(unsigned)tw::floor_div((int)tw::float_bits(x) / 2, (int)(tw::float_bits(other) & 0xffff) - 32768 | 1)"},
+    {"floor_mod",
+     "(unsigned)tw::floor_mod((int)tw::float_bits(x) / 2, (int)(tw::float_bits(other) & 0xffff) - 32768 | 1)"},
 };
 
 /// `other` is another float, `same` gives all NaN the same bits.
@@ -59,7 +62,8 @@ std::string completed(const Case& one) {
         std::string inner = text.substr(at + 5, text.size() - at - 6);
         text = fmt::format("({0}) != ({0}) ? 0x7fffffffu : tw::float_bits({0})", inner);
     }
-    for (size_t at = 0; (at = text.find("other", at)) != std::string::npos; at += std::string(Other).size()) text.replace(at, 5, Other);
+    for (size_t at = 0; (at = text.find("other", at)) != std::string::npos; at += std::string(Other).size())
+        text.replace(at, 5, Other);
     return text;
 }
 
@@ -73,7 +77,8 @@ TEST(Conformance, TheGpuAndTheEmulatorAgree) {
                               result = apply(*emulated, {one.name, "bits"}, completed(one), xs);
         for (size_t i = 0; i < xs.size(); ++i)
             if (result[i] != expected[i]) {
-                ADD_FAILURE() << fmt::format("{}, x = {:a}: {:#x} on the GPU, {:#x} in the emulator", one.expression, xs[i], expected[i], result[i]);
+                ADD_FAILURE() << fmt::format("{}, x = {:a}: {:#x} on the GPU, {:#x} in the emulator", one.expression,
+                                             xs[i], expected[i], result[i]);
                 break;
             }
     }

@@ -10,7 +10,7 @@ namespace {
 
 struct Format {
     int exponent_bits, mantissa_bits;
-    bool saturates;        // beyond the largest number; else infinity
+    bool saturates;  // beyond the largest number; else infinity
     double largest;
     uint32_t nan;
     int smallest_exponent() const { return 2 - (1 << (exponent_bits - 1)); }
@@ -26,10 +26,12 @@ uint32_t encode(const Format& format, double x) {
     const double magnitude = std::abs(x);
     const uint32_t infinity = ((1u << format.exponent_bits) - 1) << format.mantissa_bits;
     auto step_of = [&](double value) {
-        int exponent = value == 0 ? format.smallest_exponent() : std::max(std::ilogb(value), format.smallest_exponent());
+        int exponent =
+            value == 0 ? format.smallest_exponent() : std::max(std::ilogb(value), format.smallest_exponent());
         return std::ldexp(1.0, exponent - format.mantissa_bits);
     };
-    double rounded = std::isinf(magnitude) ? magnitude : std::nearbyint(magnitude / step_of(magnitude)) * step_of(magnitude);
+    double rounded =
+        std::isinf(magnitude) ? magnitude : std::nearbyint(magnitude / step_of(magnitude)) * step_of(magnitude);
     if (rounded > format.largest) {
         if (!format.saturates) return sign | infinity;
         rounded = format.largest;
@@ -61,15 +63,19 @@ void expect_widens(const std::string& type, const Format& format) {
     std::vector<float> codes;
     for (uint32_t code = 0; code < 2u << format.sign_bit(); ++code) codes.push_back(std::bit_cast<float>(code));
     std::string storage = format.sign_bit() == 7 ? "unsigned char" : "unsigned short";
-    std::vector<uint32_t> results = apply(*device, {"to_f32_" + type, "bits"},
-                                          fmt::format("tw::float_bits(tw::to_f32(tw::{}{{({})tw::float_bits(x)}}))", type, storage), codes);
+    std::vector<uint32_t> results =
+        apply(*device, {"to_f32_" + type, "bits"},
+              fmt::format("tw::float_bits(tw::to_f32(tw::{}{{({})tw::float_bits(x)}}))", type, storage), codes);
     for (uint32_t code = 0; code < codes.size(); ++code) {
         const float value = std::bit_cast<float>(results[code]);
         const uint32_t magnitude = code & ((1u << format.sign_bit()) - 1);
         const uint32_t infinity = ((1u << format.exponent_bits) - 1) << format.mantissa_bits;
-        if (has_infinity && magnitude == infinity) EXPECT_TRUE(std::isinf(value) && std::signbit(value) == (code != magnitude)) << code;
-        else if (has_infinity ? magnitude > infinity : magnitude == 0x7f) EXPECT_TRUE(std::isnan(value)) << code;
-        else EXPECT_EQ(encode(format, value), code);
+        if (has_infinity && magnitude == infinity)
+            EXPECT_TRUE(std::isinf(value) && std::signbit(value) == (code != magnitude)) << code;
+        else if (has_infinity ? magnitude > infinity : magnitude == 0x7f)
+            EXPECT_TRUE(std::isnan(value)) << code;
+        else
+            EXPECT_EQ(encode(format, value), code);
     }
 }
 
@@ -92,6 +98,20 @@ TEST(Conversions, Tf32RoundsTiesAway) {
         const double expected = std::isinf(xs[i]) ? xs[i] : std::round(xs[i] / step) * step;  // away from zero
         ASSERT_EQ(results[i], static_cast<float>(expected)) << fmt::format("{:a}", xs[i]);
     }
+}
+
+// Toward zero, to ten bits of mantissa; infinities and the NaN of arithmetic stay what they are.
+TEST(Conversions, Tf32Truncates) {
+    auto device = open_device("emulated");
+    std::vector<float> xs = telling_floats(), results = apply(*device, "truncate_tf32", xs);
+    for (size_t i = 0; i < xs.size(); ++i) {
+        if (std::isnan(xs[i])) continue;
+        const double step = std::ldexp(1.0, (xs[i] == 0 ? -126 : std::max(std::ilogb(xs[i]), -126)) - 10);
+        const double expected = std::isinf(xs[i]) ? xs[i] : std::trunc(xs[i] / step) * step;
+        ASSERT_EQ(results[i], static_cast<float>(expected)) << fmt::format("{:a}", xs[i]);
+        ASSERT_EQ(std::signbit(results[i]), std::signbit(xs[i]));
+    }
+    EXPECT_TRUE(std::isnan(apply(*device, "truncate_tf32", {std::bit_cast<float>(0x7fffffffu)})[0]));
 }
 
 template <class Integer>
@@ -120,10 +140,10 @@ TEST(Conversions, I64Saturates) {
     std::vector<uint32_t> high = apply(*device, {"to_i64"}, "(unsigned)(tw::to_i64(x) >> 32)", xs),
                           low = apply(*device, {"to_i64"}, "(unsigned)tw::to_i64(x)", xs);
     for (size_t i = 0; i < xs.size(); ++i) {
-        int64_t expected = std::isnan(xs[i])    ? 0
-                           : xs[i] >= 0x1p63f   ? std::numeric_limits<int64_t>::max()
+        int64_t expected = std::isnan(xs[i])  ? 0
+                           : xs[i] >= 0x1p63f ? std::numeric_limits<int64_t>::max()
                            : xs[i] < -0x1p63f ? std::numeric_limits<int64_t>::min()
-                                                : static_cast<int64_t>(xs[i]);
+                                              : static_cast<int64_t>(xs[i]);
         ASSERT_EQ(static_cast<int64_t>(uint64_t{high[i]} << 32 | low[i]), expected) << xs[i];
     }
 }

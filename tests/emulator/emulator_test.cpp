@@ -140,6 +140,14 @@ TEST(Divergence, OfWarps) {
                    "in a shuffle at k.cu:5");
 }
 
+TEST(Divergence, OfThreadsAtABarrier) {
+    const std::string first = "if (t < 32) tw::barrier_sync(1, 32);\n",
+                      second = "if (t >= 32) tw::barrier_sync(1, 32);\n";
+    expect_silence({.body = first + "__syncthreads();\n" + second});
+    expect_finding({.body = "tw::barrier_sync(1, 32);"}, Kind::Divergence, 4, "nothing in between orders them");
+    expect_finding({.body = first + second}, Kind::Divergence, 0, "uses barrier 1 at k.cu");
+}
+
 TEST(Divergence, OfCountsAtABarrier) {
     expect_finding({.body = "tw::barrier_sync(1, t < 32 ? 64 : 32);"}, Kind::Divergence, 4, "for 64");
     expect_finding({.body = "tw::barrier_sync(1, 33);"}, Kind::Divergence, 4, "threads whole warps");

@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <random>
 #include <set>
 #include <string>
@@ -68,15 +70,28 @@ struct SmallKernel {
         return output.read<uint8_t>();
     }
 
-    /// The emulator's result, compared with the GPU's where there is one.
-    Bytes run_everywhere(const Bytes& in, size_t out_bytes) const {
-        Bytes emulated = run(*open_device("emulated"), in, out_bytes);
-        if (best_device().device->kind() == DeviceKind::Cuda) {
-            Bytes cuda = run(*open_device("cuda"), in, out_bytes);
-            size_t differences = 0;
-            for (size_t i = 0; i < out_bytes; ++i) differences += cuda[i] != emulated[i];
-            EXPECT_EQ(differences, 0u) << "bytes of " << out_bytes << " differ between GPU and emulator:\n" << text();
+    /// The emulator's result, compared with the GPU's where there is one. `describe` tells what the kernel was given
+    /// for a byte of the output.
+    Bytes run_everywhere(const Bytes& in, size_t out_bytes,
+                         const std::function<std::string(size_t)>& describe = {}) const {
+        static const std::shared_ptr<Device> emulator = open_device("emulated");
+        static const bool has_gpu = best_device().device->kind() == DeviceKind::Cuda;
+        static const std::shared_ptr<Device> gpu = has_gpu ? open_device("cuda") : nullptr;
+        Bytes emulated = run(*emulator, in, out_bytes);
+        if (!gpu) return emulated;
+        Bytes cuda = run(*gpu, in, out_bytes);
+        size_t differences = 0;
+        std::string told;
+        for (size_t i = 0; i < out_bytes; ++i) {
+            if (cuda[i] == emulated[i]) continue;
+            if (++differences > 12 || !describe) continue;
+            uint32_t words[2] = {};
+            std::memcpy(&words[0], &emulated[i / 4 * 4], 4);
+            std::memcpy(&words[1], &cuda[i / 4 * 4], 4);
+            told += fmt::format("{:08x} emulated, {:08x} on the GPU: {}\n", words[0], words[1], describe(i));
         }
+        EXPECT_EQ(differences, 0u) << "bytes of " << out_bytes << " differ between GPU and emulator:\n"
+                                   << told << text();
         return emulated;
     }
 };

@@ -130,7 +130,7 @@ TEST_P(TmaConformance, BoxesOfMatrices) {
 tw::barrier_wait(s.full, 0);
 for (int i = t; i < {bytes}; i += 64) out[i] = s.a[i];
 __syncthreads();
-if (t == 0) {{ tw::tma_store<2>(y_map, {x} + 8, {y} + 1, s.a); tw::commit_stores(); tw::wait_stores<0>(); }})",
+if (t == 0) {{ tw::tma_store<2>(y_map, {x} + 8, {y} + 3, s.a); tw::commit_stores(); tw::wait_stores<0>(); }})",
                 fmt::arg("bytes", span * lines), fmt::arg("x", cx), fmt::arg("y", cy))};
         Result result = run_everywhere(kernel, layout, layout, x, y);
         Result expected{y, Bytes(8192, 0xff)};
@@ -144,8 +144,8 @@ if (t == 0) {{ tw::tma_store<2>(y_map, {x} + 8, {y} + 1, s.a); tw::commit_stores
                     const uint8_t value =
                         is_inside(cy + line, cx + column) ? x[at(cy + line, cx + column) + size_t(byte)] : 0;
                     expected.out[size_t(place(line, column * 2 + byte, span))] = value;
-                    if (is_inside(cy + line + 1, cx + column + 8))
-                        expected.y[at(cy + line + 1, cx + column + 8) + size_t(byte)] = value;
+                    if (is_inside(cy + line + 3, cx + column + 8))
+                        expected.y[at(cy + line + 3, cx + column + 8) + size_t(byte)] = value;
                 }
         EXPECT_TRUE(result == expected) << cx << ", " << cy;
     }

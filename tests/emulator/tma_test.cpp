@@ -216,7 +216,19 @@ TEST(Tma, ReduceAddsToWhatIsThere) {
                    Kind::Race, "race on 'out'");
 }
 
+TEST(Tma, PhasesThatNobodyWaitedForCannotBeToldApart) {
+    const std::string arrive = "if (t == 0) tw::barrier_arrive(s.full);\n";
+    expect_silence({arrive + "if (t == 0) " + Wait + arrive});
+    expect_finding({arrive + arrive}, Kind::Misuse, "before anybody has waited for phase 0");
+    // The only one who waits does so for the second phase.
+    expect_finding({arrive + arrive + "if (t == 0) tw::barrier_wait(s.full, 1);"}, Kind::Misuse,
+                   "completes phase 1 of the barrier at byte 2048");
+}
+
 TEST(Tma, WhatItDoesNotTake) {
+    for (const char* place : {"-1, 0", "0, -8"})
+        expect_finding({fmt::format("if (t == 0) tw::tma_store<2>(out_map, {}, s.a[1]);", place)}, Kind::Misuse,
+                       place[0] == '0' ? "passes tma_store coordinate -8" : "an innermost coordinate of -1");
     expect_finding({"if (t == 0) tw::tma_load<2>(s.a[0] + 4, map, 0, 0, s.full);"}, Kind::Misuse,
                    "it takes multiples of 128");
     expect_finding({"if (t == 0) tw::tma_load<2>(out, map, 0, 0, s.full);"}, Kind::Misuse,

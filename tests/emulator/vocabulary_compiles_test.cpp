@@ -45,6 +45,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     tw::mma_m16n8k8(f, h, h);
     tw::mma_m16n8k8(f, half, half);
     tw::mma_m16n8k8(f, f, f);
+    tw::mma_m16n8k4(f, f, f);
     tw::mma_m16n8k32(i, s, s);
 #if defined(TW_EMULATED) || __CUDA_ARCH__ >= 890
     tw::e4m3 e4[16] = {};
@@ -60,12 +61,12 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     __syncthreads();
     tw::load<4>(f, shared.a);
     f[0] += tw::to_f32(h[0]) + tw::to_f32(tw::to_f16(f[1])) + tw::to_f32(tw::to_bf16(f[2])) + tw::to_f32(tw::to_e4m3(f[2]));
-    f[0] += tw::to_f32(tw::to_e5m2(f[3])) + tw::to_tf32(f[0]);
-    f[1] = tw::exp(f[0]) + tw::exp2(f[1]) + tw::log(f[2]) + tw::log2(f[3]) + tw::tanh(f[0]) + tw::erf(f[1]);
+    f[0] += tw::to_f32(tw::to_e5m2(f[3])) + tw::to_tf32(f[0]) + tw::truncate_tf32(f[1]);
+    f[1] = tw::exp(f[0]) + tw::exp2(f[1]) + tw::log(f[2]) + tw::log2(f[3]) + tw::tanh(f[0]) + tw::erf(f[1]) + tw::sigmoid(f[2]);
     f[1] += tw::ex2_approx(f[0]) + tw::lg2_approx(f[1]) + tw::rcp_approx(f[2]) + tw::rsqrt_approx(f[3]) + tw::tanh_approx(f[1]);
     f[2] = tw::fma(f[0], f[1], f[2]) + tw::sqrt(f[0]) + tw::rsqrt(f[1]) + tw::min(f[0], f[1]) + tw::max(f[0], f[2]) + tw::abs(f[1]);
     f[2] += tw::floor(f[0]) + tw::ceil(f[1]) + tw::round(f[2]) + tw::infinity<float>() + tw::nan<float>();
-    d[0] = tw::exp(d[0]) + tw::exp2(d[1]) + tw::log(d[2]) + tw::log2(d[3]) + tw::tanh(d[0]) + tw::erf(d[1]);
+    d[0] = tw::exp(d[0]) + tw::exp2(d[1]) + tw::log(d[2]) + tw::log2(d[3]) + tw::tanh(d[0]) + tw::erf(d[1]) + tw::sigmoid(d[2]);
     d[0] += tw::fma(d[0], d[1], d[2]) + tw::sqrt(d[0]) + tw::rsqrt(d[1]) + tw::min(d[0], d[1]) + tw::max(d[0], d[2]) + tw::abs(d[1]);
     d[0] += tw::floor(d[0]) + tw::ceil(d[1]) + tw::round(d[2]) + tw::infinity<double>() + tw::nan<double>();
     i[0] = tw::floor_div(i[0], i[1]) + tw::floor_mod(i[1], i[2]) + tw::min(i[0], i[1]) + tw::max(i[0], i[1]) + tw::abs(i[0]);
@@ -113,6 +114,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     tw::tma_load_multicast<4>(shared.a, map, 0, 0, 0, 0, shared.barrier, 3);
     tw::tma_load_multicast<5>(shared.a, map, 0, 0, 0, 0, 0, shared.barrier, 3);
 #endif
+    tw::prefetch_map(map);
     tw::fence_async_proxy();
     tw::tma_store<1>(map, 0, shared.a);
     tw::tma_store<2>(map, 0, 0, shared.a);
@@ -135,6 +137,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     tw::shrink_registers<40>();
     tw::grow_registers<48>();
     const unsigned long long descriptor = tw::matrix_descriptor(shared.a, 128, 16, 1024);
+    tw::forget(f);
     tw::keep(f);
     tw::wgmma_fence();
     tw::wgmma_m64n8k16_bf16(f, descriptor, descriptor, false);
@@ -161,9 +164,13 @@ TEST_P(VocabularyCompiles, ByNvrtc) {
 TEST_P(VocabularyCompiles, ByNvcc) {
     std::string nvcc = std::filesystem::exists("/usr/local/cuda/bin/nvcc") ? "/usr/local/cuda/bin/nvcc" : "nvcc";
     if (std::system((nvcc + " --version > /dev/null 2>&1").c_str()) != 0) GTEST_SKIP() << "there is no nvcc";
-    const std::filesystem::path source = std::filesystem::path(testing::TempDir()) / fmt::format("use_{}.cu", GetParam());
+    const std::filesystem::path source =
+        std::filesystem::path(testing::TempDir()) / fmt::format("use_{}.cu", GetParam());
     std::ofstream(source) << use_of_everything();
-    EXPECT_EQ(std::system(fmt::format("{} -Werror all-warnings -std=c++17 -arch={} -cubin -o /dev/null {}", nvcc, GetParam(), source.string()).c_str()), 0);
+    EXPECT_EQ(std::system(fmt::format("{} -Werror all-warnings -std=c++17 -arch={} -cubin -o /dev/null {}", nvcc,
+                                      GetParam(), source.string())
+                              .c_str()),
+              0);
     std::filesystem::remove(source);
 }
 

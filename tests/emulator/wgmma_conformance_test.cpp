@@ -1,5 +1,6 @@
 // wgmma: every type, layout and transpose, from descriptors and from registers, against sums of integers and a GPU.
 #include "device/wgmma.h"
+#include "tests/emulator/operand_kinds.h"
 #include "tests/emulator/run_on.h"
 #include "tests/emulator/tensor_core_reference.h"
 
@@ -86,7 +87,9 @@ std::pair<int, int> place_in_a(int t, int e, int bytes) {
     return {t / 32 * 16 + t % 32 / 4 + (r % 2) * 8, t % 4 * per_register + e % per_register + (r / 2) * 16 / bytes};
 }
 
-SmallKernel kernel_of(const Wgmma& one, const device::WarpgroupProduct& product, const Image& a, const Image& b) {
+/// Each block has operands of its own, one behind the other.
+SmallKernel kernel_of(const Wgmma& one, const device::WarpgroupProduct& product, const Image& a, const Image& b,
+                      int64_t blocks = 1) {
     const Format& format = format_of(product.a);
     const bool is_integer = product.a == "s8";
     const int a_elements = 64 * product.k / 128, size = 32 / product.k;
@@ -95,8 +98,10 @@ SmallKernel kernel_of(const Wgmma& one, const device::WarpgroupProduct& product,
     if (size == 2)
         flags = product.a_in_registers ? fmt::format("<{}>", one.b.transposed)
                                        : fmt::format("<{}, {}>", one.a.transposed, one.b.transposed);
-    std::string text =
-        fmt::format(R"(constexpr int A_BYTES = {a_bytes}, B_BYTES = {b_bytes};
+    std::string text = fmt::format(
+        R"(constexpr int A_BYTES = {a_bytes}, B_BYTES = {b_bytes};
+in += blockIdx.x * (A_BYTES + B_BYTES + 512 * {num_d});
+out += blockIdx.x * 512 * {num_d};
 for (int i = t * 16; i < A_BYTES + B_BYTES; i += 2048) tw::copy<16>(shared + i, in + i);
 tw::fence_async_proxy();
 __syncthreads();
@@ -110,22 +115,73 @@ const unsigned long long b = tw::matrix_descriptor(shared + A_BYTES + {b_start},
 tw::{name}{flags}(d, {operand}, b, {accumulate});
 tw::wgmma_commit();
 tw::wgmma_wait<0>();
-{keep}for (int i = 0; i < {num_d}; ++i) (({d_type}*)out)[t * {num_d} + i] = d[i];
+{keep}for (int i = 0; i < {num_d}; ++i) (({d_type}*)out)[t * {num_d} + i] = {result};
 )",
-                    fmt::arg("a_bytes", a.bytes.size()), fmt::arg("b_bytes", b.bytes.size()),
-                    fmt::arg("d_type", is_integer ? "int" : "float"), fmt::arg("num_d", product.n / 2),
-                    fmt::arg("a_type", type), fmt::arg("a_elements", a_elements), fmt::arg("a_start", a.start),
-                    fmt::arg("a_span", one.a.span == 16 ? 0 : one.a.span), fmt::arg("a_leading", a.leading),
-                    fmt::arg("a_stride", a.stride), fmt::arg("b_start", b.start),
-                    fmt::arg("b_span", one.b.span == 16 ? 0 : one.b.span), fmt::arg("b_leading", b.leading),
-                    fmt::arg("b_stride", b.stride), fmt::arg("keep", "tw::keep(d);\n"), fmt::arg("name", one.name),
-                    fmt::arg("flags", flags), fmt::arg("operand", product.a_in_registers ? "ar" : "a"),
-                    fmt::arg("accumulate", one.accumulate));
+        fmt::arg("a_bytes", a.bytes.size()), fmt::arg("b_bytes", b.bytes.size()),
+        fmt::arg("d_type", is_integer ? "int" : "float"), fmt::arg("num_d", product.n / 2), fmt::arg("a_type", type),
+        fmt::arg("a_elements", a_elements), fmt::arg("a_start", a.start),
+        fmt::arg("a_span", one.a.span == 16 ? 0 : one.a.span), fmt::arg("a_leading", a.leading),
+        fmt::arg("a_stride", a.stride), fmt::arg("b_start", b.start),
+        fmt::arg("b_span", one.b.span == 16 ? 0 : one.b.span), fmt::arg("b_leading", b.leading),
+        fmt::arg("b_stride", b.stride), fmt::arg("keep", "tw::keep(d);\n"), fmt::arg("name", one.name),
+        fmt::arg("result", is_integer ? "d[i]" : "d[i] == d[i] ? d[i] : __builtin_bit_cast(float, 0x7fffffff)"),
+        fmt::arg("flags", flags), fmt::arg("operand", product.a_in_registers ? "ar" : "a"),
+        fmt::arg("accumulate", one.accumulate));
     std::set<std::string> names = {
         one.name, "fence_async_proxy", "matrix_descriptor", "wgmma_fence", "wgmma_commit", "wgmma_wait", "keep",
         "copy"};
     if (!is_integer && product.a != "tf32") names.insert(product.a);
-    return {.names = names, .body = text, .threads = 128, .shared_bytes = 128 << 10};
+    return {.names = names, .body = text, .blocks = blocks, .threads = 128, .shared_bytes = 128 << 10};
+}
+
+/// The bits of a, [64, k], b, [n, k], and what d, [64, n], holds before.
+struct Operands {
+    std::vector<uint32_t> a, b, d;
+};
+
+/// Behind `in`, what a block of kernel_of reads.
+std::pair<Image, Image> append_operands(Bytes& in, const Wgmma& one, const device::WarpgroupProduct& product,
+                                        const Operands& of) {
+    const int k = product.k, n = product.n, size = 32 / k;
+    Image a_image = image_of(one.a, 64, k, size, [&](int row, int i) { return of.a[size_t(row * k + i)]; });
+    Image b_image = image_of(one.b, n, k, size, [&](int row, int i) { return of.b[size_t(row * k + i)]; });
+    if (product.a_in_registers)
+        for (int t = 0; t < 128; ++t)
+            for (int e = 0; e < k / 2; ++e) {
+                auto [row, i] = place_in_a(t, e, size);
+                std::memcpy(&a_image.bytes[size_t((t * k / 2 + e) * size)], &of.a[size_t(row * k + i)], size_t(size));
+            }
+    in.insert(in.end(), a_image.bytes.begin(), a_image.bytes.end());
+    in.insert(in.end(), b_image.bytes.begin(), b_image.bytes.end());
+    for (int t = 0; t < 128; ++t)
+        for (int e = 0; e < n / 2; ++e) {
+            auto [row, column] = place_of(t, e);
+            for (int i = 0; i < 4; ++i) in.push_back(uint8_t(of.d[size_t(row * n + column)] >> (8 * i)));
+        }
+    return {a_image, b_image};
+}
+
+/// Nothing where a term is not finite.
+std::optional<uint32_t> expected_result(const Wgmma& one, const device::WarpgroupProduct& product, const Operands& of,
+                                        std::pair<int, int> place) {
+    const int k = product.k;
+    auto [row, column] = place;
+    const uint32_t start = one.accumulate ? of.d[size_t(row * product.n + column)] : 0;
+    const uint32_t *a = &of.a[size_t(row * k)], *b = &of.b[size_t(column * k)];
+    if (product.a == "s8") {
+        uint32_t sum = start;
+        for (int i = 0; i < k; ++i) sum += uint32_t(int8_t(a[i]) * int8_t(b[i]));
+        return sum;
+    }
+    const Format &a_format = format_of(product.a), &b_format = format_of(product.b);
+    std::vector<std::pair<Number, Number>> factors;
+    for (int i = 0; i < k; ++i) factors.emplace_back(decode(a_format, a[i]), decode(b_format, b[i]));
+    const bool is_fp8 = k == 32;
+    auto sum = expected_sum(std::bit_cast<float>(start), factors, a_format.mantissa_bits + b_format.mantissa_bits,
+                            is_fp8 ? 13 : 25);
+    if (!sum) return {};
+    const auto bits = std::bit_cast<uint32_t>(*sum);
+    return is_fp8 ? bits & ~uint32_t(1023) : bits;
 }
 
 class WgmmaConformance : public testing::TestWithParam<Wgmma> {};
@@ -135,7 +191,7 @@ TEST_P(WgmmaConformance, MultipliesWhatTheDescriptorsName) {
     auto product = device::find_warpgroup_product(one.name);
     ASSERT_TRUE(product);
     const bool is_integer = product->a == "s8";
-    const int k = product->k, n = product->n, size = 32 / k;
+    const int k = product->k, n = product->n;
     uint64_t seed = 1;
     for (int spread : {2, 12, 50}) {
         RandomNumbers random(seed++, spread, false);
@@ -148,46 +204,16 @@ TEST_P(WgmmaConformance, MultipliesWhatTheDescriptorsName) {
         for (uint32_t& bits : b) bits = element(product->b);
         for (uint32_t& bits : d) bits = is_integer ? uint32_t(integers()) : std::bit_cast<uint32_t>(random.start());
 
-        Image a_image = image_of(one.a, 64, k, size, [&](int row, int i) { return a[size_t(row * k + i)]; });
-        Image b_image = image_of(one.b, n, k, size, [&](int row, int i) { return b[size_t(row * k + i)]; });
-        if (product->a_in_registers)
-            for (int t = 0; t < 128; ++t)
-                for (int e = 0; e < k / 2; ++e) {
-                    auto [row, i] = place_in_a(t, e, size);
-                    std::memcpy(&a_image.bytes[size_t((t * k / 2 + e) * size)], &a[size_t(row * k + i)], size_t(size));
-                }
-        Bytes in = a_image.bytes;
-        in.insert(in.end(), b_image.bytes.begin(), b_image.bytes.end());
-        for (int t = 0; t < 128; ++t)
-            for (int e = 0; e < n / 2; ++e) {
-                auto [row, column] = place_of(t, e);
-                for (int i = 0; i < 4; ++i) in.push_back(uint8_t(d[size_t(row * n + column)] >> (8 * i)));
-            }
+        Bytes in;
+        auto [a_image, b_image] = append_operands(in, one, *product, {a, b, d});
         auto results =
             values_of<uint32_t>(kernel_of(one, *product, a_image, b_image).run_everywhere(in, size_t(64 * n * 4)));
 
-        const bool is_fp8 = size == 1 && !is_integer;
         size_t num_wrong = 0;
         for (int t = 0; t < 128; ++t)
-            for (int e = 0; e < n / 2; ++e) {
-                auto [row, column] = place_of(t, e);
-                const uint32_t start = one.accumulate ? d[size_t(row * n + column)] : 0;
-                uint32_t expected = start;
-                if (is_integer) {
-                    for (int i = 0; i < k; ++i)
-                        expected += uint32_t(int8_t(a[size_t(row * k + i)]) * int8_t(b[size_t(column * k + i)]));
-                } else {
-                    std::vector<std::pair<Number, Number>> factors;
-                    for (int i = 0; i < k; ++i)
-                        factors.emplace_back(decode(format_of(product->a), a[size_t(row * k + i)]),
-                                             decode(format_of(product->b), b[size_t(column * k + i)]));
-                    expected = std::bit_cast<uint32_t>(*expected_sum(
-                        std::bit_cast<float>(start), factors,
-                        format_of(product->a).mantissa_bits + format_of(product->b).mantissa_bits, is_fp8 ? 13 : 25));
-                    if (is_fp8) expected &= ~uint32_t(1023);
-                }
-                num_wrong += results[size_t(t * n / 2 + e)] != expected;
-            }
+            for (int e = 0; e < n / 2; ++e)
+                num_wrong +=
+                    results[size_t(t * n / 2 + e)] != expected_result(one, *product, {a, b, d}, place_of(t, e));
         EXPECT_EQ(num_wrong, 0u) << "of " << 64 * n << ", spread " << spread;
     }
 }
@@ -215,6 +241,71 @@ std::vector<Wgmma> all_products() {
 
 INSTANTIATE_TEST_SUITE_P(All, WgmmaConformance, testing::ValuesIn(all_products()),
                          [](const auto& info) { return fmt::format("{}_{}", info.param.name, info.index); });
+
+Operands operands_of_kind(const device::WarpgroupProduct& product, RandomOperands& random, std::mt19937_64& integers) {
+    const int k = product.k, n = product.n;
+    Operands of{std::vector<uint32_t>(size_t(64 * k)), std::vector<uint32_t>(size_t(n * k)),
+                std::vector<uint32_t>(size_t(64 * n))};
+    if (product.a == "s8") {
+        for (auto* list : {&of.a, &of.b})
+            for (uint32_t& bits : *list) bits = uint32_t(integers() & 255);
+        for (uint32_t& bits : of.d) bits = uint32_t(integers());
+        return of;
+    }
+    for (uint32_t& bits : of.a) bits = random.a(format_of(product.a));
+    for (uint32_t& bits : of.b) bits = random.b(format_of(product.b));
+    for (uint32_t& bits : of.d) bits = random.start();
+    for (size_t i = 0; random.cancels() && i + 1 < of.a.size(); i += 2)
+        of.a[i + 1] = random.nearly_negated(format_of(product.a), of.a[i]);
+    for (size_t i = 0; random.cancels() && i + 1 < of.b.size(); i += 2) of.b[i + 1] = of.b[i];
+    return of;
+}
+
+class WgmmaMillion : public testing::TestWithParam<const char*> {};
+
+TEST_P(WgmmaMillion, SetsOfOperands) {
+    const Wgmma one{GetParam()};
+    auto product = device::find_warpgroup_product(one.name);
+    ASSERT_TRUE(product);
+    const int n = product->n;
+    const int64_t blocks = blocks_for_each_kind(64 * n);
+    size_t num_sets = 0, num_checked = 0;
+    std::mt19937_64 integers(5);
+    for (OperandKind kind : AllOperandKinds) {
+        RandomOperands random(kind, 73);
+        Bytes in;
+        std::pair<Image, Image> images;
+        Operands first;
+        for (int64_t block = 0; block < blocks; ++block) {
+            Operands of = operands_of_kind(*product, random, integers);
+            images = append_operands(in, one, *product, of);
+            if (block == 0) first = std::move(of);
+        }
+        auto results = values_of<uint32_t>(kernel_of(one, *product, images.first, images.second, blocks)
+                                               .run_everywhere(in, size_t(blocks * 64 * n * 4)));
+        num_sets += results.size();
+        for (int t = 0; t < 128; ++t)
+            for (int e = 0; e < n / 2; ++e) {
+                auto expected = expected_result(one, *product, first, place_of(t, e));
+                num_checked += expected.has_value();
+                EXPECT_TRUE(!expected || *expected == results[size_t(t * n / 2 + e)])
+                    << "kind " << int(kind) << ", thread " << t << ", result " << e;
+            }
+    }
+    RecordProperty("sets_of_operands", int(num_sets));
+    EXPECT_GT(num_checked, size_t(64 * n * 3));
+}
+
+/// One of each type, from shared memory and from registers.
+INSTANTIATE_TEST_SUITE_P(Types, WgmmaMillion,
+                         testing::Values("wgmma_m64n256k16_bf16", "wgmma_m64n256k16_f16", "wgmma_m64n256k8_tf32",
+                                         "wgmma_m64n256k32_e4m3", "wgmma_m64n256k32_e5m2", "wgmma_m64n256k32_e4m3_e5m2",
+                                         "wgmma_m64n256k32_e5m2_e4m3", "wgmma_m64n256k32_s8",
+                                         "wgmma_m64n128k16_bf16_registers", "wgmma_m64n128k16_f16_registers",
+                                         "wgmma_m64n128k8_tf32_registers", "wgmma_m64n128k32_e4m3_registers",
+                                         "wgmma_m64n128k32_e5m2_registers", "wgmma_m64n128k32_e4m3_e5m2_registers",
+                                         "wgmma_m64n128k32_e5m2_e4m3_registers", "wgmma_m64n128k32_s8_registers"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(WgmmaFamily, HasWhatTheHardwareHas) {
     using device::find_warpgroup_product;
