@@ -14,12 +14,6 @@ namespace {
 constexpr int64_t padding_bytes[] = {0, 4, 8, 16, 32};
 constexpr int64_t widest_bytes = 16;
 
-std::vector<int64_t> constant_shape(const Buffer& buffer) {
-    std::vector<int64_t> shape;
-    for (const Expr& extent : buffer->shape) shape.push_back(require_constant(extent));
-    return shape;
-}
-
 /// Rows whose vectors of `vector` elements are dealt out to `ways` runs: threads that read `ways` neighbouring vectors
 /// each then have their first vectors side by side, then their second ones.
 Layout interleaved(const std::vector<int64_t>& shape, std::vector<int> order, int64_t vector, int64_t ways) {

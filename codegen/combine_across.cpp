@@ -131,7 +131,8 @@ private:
         in_registers(parts);
         TileStmt inside = make_tile(TileBlock{std::move(stmts_)});
         for (auto loop = op_.loops.rbegin(); loop != op_.loops.rend(); ++loop)
-            inside = make_tile(TileLoop{loop->variable, loop->extent, true, false, inside});
+            inside =
+                make_tile(TileLoop{loop->variable, loop->extent, as_constant(loop->extent).has_value(), false, inside});
         stmts_ = std::move(outside);
         stmts_.push_back(inside);
     }
@@ -175,9 +176,13 @@ private:
         return {variable, integer(extent), Execution::Unroll, false};
     }
 
+    /// Segments of a loop may be longer in one iteration of those around than in another.
     std::vector<int64_t> shape_of_loops() const {
         std::vector<int64_t> shape;
-        for (const OpLoop& loop : op_.loops) shape.push_back(require_constant(loop.extent));
+        for (const OpLoop& loop : op_.loops) {
+            auto most = bounds_of(loop.extent).max;
+            shape.push_back(most ? std::max<int64_t>(*most, 1) : require_constant(loop.extent));
+        }
         return shape;
     }
 

@@ -214,12 +214,6 @@ private:
         return true;
     }
 
-    static std::vector<int64_t> constant_shape(const Buffer& buffer) {
-        std::vector<int64_t> shape;
-        for (const Expr& extent : buffer->shape) shape.push_back(require_constant(extent));
-        return shape;
-    }
-
     /// Values of a private accumulator that nobody reads may be anything that can be computed: whoever reads it keeps a
     /// mask of its own.
     bool drops_as_private(const TileOp& op) {

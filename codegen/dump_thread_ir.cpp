@@ -62,7 +62,9 @@ struct Dump {
         std::vector<std::string> arguments;
         for (const CallArgument& argument : call.arguments)
             arguments.push_back(argument.effect == CallArgument::Effect::Value ? to_string(argument.value)
-                                                                        : "&" + text_of(argument.place));
+                                : argument.value.defined()
+                                    ? fmt::format("&{} and {} bytes", text_of(argument.place), to_string(argument.value))
+                                    : "&" + text_of(argument.place));
         std::string parameters = call.parameters.empty() ? "" : fmt::format("<{}>", fmt::join(call.parameters, ", "));
         line(fmt::format("{}{}({})", call.primitive, parameters, fmt::join(arguments, ", ")), step);
     }

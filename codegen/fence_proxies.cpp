@@ -7,9 +7,11 @@ namespace {
 
 using Buffers = std::set<const BufferNode*>;
 
-Buffers read_as_matrices(const TileKernel& kernel) {
+Buffers read_another_way(const TileKernel& kernel) {
     Buffers found;
     visit_ops(kernel.body, [&](const TileOp& op) {
+        if (op.kind == TileOp::Kind::TmaCopy)
+            for (const Buffer& buffer : loads_of(op)) found.insert(buffer.get());
         for (const CallArgument& argument : op.call.arguments)
             if (argument.effect == CallArgument::Effect::Matrix) found.insert(argument.place.buffer.get());
     });
@@ -60,7 +62,7 @@ TileStmt fenced(const TileStmt& stmt, const Buffers& buffers) {
 }  // namespace
 
 TileKernel fence_proxies(const TileKernel& kernel) {
-    Buffers buffers = read_as_matrices(kernel);
+    Buffers buffers = read_another_way(kernel);
     if (buffers.empty()) return kernel;
     TileKernel result = kernel;
     result.body = fenced(kernel.body, buffers);

@@ -137,10 +137,8 @@ private:
 
     ThreadCall hoisted(ThreadCall call) {
         for (CallArgument& argument : call.arguments) {
-            if (argument.effect == CallArgument::Effect::Value)
-                argument.value = expression(argument.value, {});
-            else
-                argument.place = access(argument.place);
+            if (argument.value.defined()) argument.value = expression(argument.value, {});
+            if (argument.effect != CallArgument::Effect::Value) argument.place = access(argument.place);
         }
         return call;
     }

@@ -66,6 +66,12 @@ std::string Layout::to_string() const {
     return text + fmt::format(" pitch {}", pitch);
 }
 
+std::vector<int64_t> constant_shape(const Buffer& buffer) {
+    std::vector<int64_t> shape;
+    for (const Expr& extent : buffer->shape) shape.push_back(require_constant(extent));
+    return shape;
+}
+
 Layout permuted(const std::vector<int64_t>& shape, const std::vector<int>& order, int64_t padding) {
     Layout layout;
     for (int dimension : order) layout.digits.push_back({dimension, 1, shape[dimension]});
@@ -78,6 +84,21 @@ Layout row_major(const std::vector<int64_t>& shape) {
     std::vector<int> order;
     for (size_t d = 0; d < shape.size(); ++d) order.push_back(static_cast<int>(d));
     return permuted(shape, order);
+}
+
+Layout in_lines(const std::vector<int64_t>& shape, int fast, int slow, int64_t bytes) {
+    int64_t width = shape[fast], rows = shape[slow], line = 128 / bytes;
+    while (line * bytes > 16 && width % line != 0) line /= 2;
+    Layout layout;
+    if (width % line != 0 || rows % 8 != 0) return layout;
+    for (int d = 0; d < static_cast<int>(shape.size()); ++d)
+        if (d != fast && d != slow) layout.digits.push_back({d, 1, shape[d]});
+    if (width > line) layout.digits.push_back({fast, line, width / line});
+    layout.digits.push_back({slow, 1, rows});
+    layout.digits.push_back({fast, 1, line});
+    layout.pitch = line;
+    layout.swizzle = line * bytes >= 32 ? static_cast<int>(line * bytes) : 0;
+    return layout;
 }
 
 Access flat_access(const Buffer& buffer, const std::vector<Expr>& indices) {

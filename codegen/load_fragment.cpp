@@ -27,7 +27,10 @@ public:
         if (from_.buffer->memory != Memory::Shared) return {};
         int64_t row = row_bytes / bytes_;
         Expr along = index_variable("along", 0, row - 1);
-        bool plain = is_row({{lanes_.column, integer(0)}, {pair_.variable, along}}, along, row);
+        bool by_lanes = bytes_ == 4;  // an element each
+        const Expr &neighbour = by_lanes ? lanes_.column : pair_.variable,
+                   &same = by_lanes ? pair_.variable : lanes_.column;
+        bool plain = is_row({{neighbour, along}, {same, integer(0)}}, along, row);
         bool transposed = !plain && bytes_ == 2 && is_row({{lanes_.row, along}}, along, row);
         if (!plain && !transposed) return {};
         return load(transposed);

@@ -10,6 +10,7 @@
 #include "codegen/drop_single_loops.h"
 #include "codegen/passes.h"
 #include "codegen/shorten_loops.h"
+#include "codegen/simulate_signals.h"
 #include "codegen/thread_walk.h"
 #include "codegen/tile_passes.h"
 #include "codegen/tma_copy.h"
@@ -70,9 +71,17 @@ bool has_atoms(const Nest& nest) {
     return std::any_of(paths.begin(), paths.end(), [](const LeafPath& path) { return path.leaf->atom; });
 }
 
+/// So do tiles that leave as boxes.
+bool keeps_whole_tiles(const Nest& nest) {
+    std::vector<LeafPath> paths = leaf_paths(nest.body);
+    return has_atoms(nest) || std::any_of(paths.begin(), paths.end(), [](const LeafPath& path) {
+               return path.leaf->via.copy == Copy::Tma && path.leaf->stores[0].buffer->memory == Memory::Global;
+           });
+}
+
 Nest tidied(const Nest& nest) {
     Nest single = drop_single_loops(nest);
-    return has_atoms(nest) ? single : drop_single_loops(shorten_loops(single));
+    return keeps_whole_tiles(nest) ? single : drop_single_loops(shorten_loops(single));
 }
 
 /// Every leaf that stores results stands in a loop without iterations: there is nothing to launch.
@@ -107,15 +116,17 @@ ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& 
     tiles = checked("combine_across", combine_across(tiles, cite));
     tiles = checked("discharge_masks", discharge_masks(tiles));
     tiles = checked("use_atoms", use_atoms(tiles, cite));
+    tiles = checked("start_sums", start_sums(tiles));
     tiles = checked("choose_tma", choose_tma(tiles, target, cite));
     tiles = checked("distribute", distribute(tiles));
     tiles = checked("mark_unrolled", mark_unrolled(tiles));
     tiles = checked("choose_layouts", choose_layouts(tiles, target));
     tiles = checked("pipeline", pipeline(tiles, cite));
     tiles = checked("fence_proxies", fence_proxies(tiles));
+    tiles = checked("store_boxes", store_boxes(tiles));
     check_limits(tiles, target, cite);
     collect_notes(tiles, notes);
-    ThreadKernel threads = make_threads(tiles, notes);
+    ThreadKernel threads = make_threads(tiles, target, notes);
     threads.starts_early = target.programmatic_launch;
     threads.aliases = aliases_among(threads.arguments, tree);
     return threads;
@@ -136,6 +147,7 @@ Lowered lower(const Tree& tree, const Target& target, const LowerOptions& option
         kernel = checked("hoist_invariants", hoist_invariants(kernel));
         kernel = checked("insert_barriers", insert_barriers(kernel));
         kernel = checked("narrow_indices", narrow_indices(kernel));
+        verify_signals(kernel);
         if (options.printed) options.printed(kernel);
         result.kernels.push_back(print_cuda(kernel));
     }

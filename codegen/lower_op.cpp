@@ -8,6 +8,7 @@
 #include "codegen/conditions.h"
 #include "codegen/load_fragment.h"
 #include "codegen/op_tile.h"
+#include "codegen/store_fragment.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -29,8 +30,8 @@ ThreadStmt block_of(std::vector<ThreadStmt> stmts) {
 
 class OpLowering {
 public:
-    OpLowering(const TileOp& op, const Placement& placement, std::vector<std::string>& notes)
-        : op_(op), notes_(notes), t_(shape_tile(op, placement, notes)) {}
+    OpLowering(const TileOp& op, const Placement& placement, const Target& target, std::vector<std::string>& notes)
+        : op_(op), notes_(notes), t_(shape_tile(op, placement, target, notes)) {}
 
     ThreadStmt run() {
         bytes_loaded_ = bytes_loaded();
@@ -92,7 +93,10 @@ private:
     ThreadStmt store_loops() {
         std::vector<OpLoop> loops = t_.tile;
         ThreadStmt body;
-        if (t_.store_width > 1) {
+        if (t_.matrices) {
+            loops.resize(loops.size() - t_.matrices->digits.size() - 1);
+            body = store_fragment(t_, op_.step);
+        } else if (t_.store_width > 1) {
             auto wide = std::find_if(loops.begin(), loops.end(),
                                      [&](const OpLoop& loop) { return loop.variable.same(t_.wide_variable); });
             OpLoop along = *wide;
@@ -253,20 +257,21 @@ ThreadStmt lower_call(const TileOp& op, const Placement& placement) {
 
 }  // namespace
 
-ThreadStmt lower_op(const TileOp& op, const Placement& placement, std::vector<std::string>& notes) {
+ThreadStmt lower_op(const TileOp& op, const Placement& placement, const Target& target,
+                    std::vector<std::string>& notes) {
     switch (op.kind) {
         case TileOp::Kind::Mark:
         case TileOp::Kind::Call: return lower_call(op, placement);
         case TileOp::Kind::AsyncCopy:
         case TileOp::Kind::Landing: return lower_async_copy(op, placement);
-        case TileOp::Kind::TmaCopy: internal_check(false, "{}: boxes that no pipeline asks for", op.name); break;
+        case TileOp::Kind::TmaCopy: internal_check(false, "{}: boxes that nobody asks for", op.name); break;
         case TileOp::Kind::Fragment:
             if (ThreadStmt loaded = load_fragment(op, placement); loaded.defined()) return loaded;
             notes.push_back(fmt::format("{}: by plain loads: 16 bytes of a row do not lie side by side", op.name));
             break;
         default: break;
     }
-    return OpLowering(op, placement, notes).run();
+    return OpLowering(op, placement, target, notes).run();
 }
 
 }  // namespace tw::codegen

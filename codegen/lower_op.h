@@ -4,10 +4,12 @@
 #include <vector>
 
 #include "codegen/placement.h"
+#include "dsl/target.h"
 
 namespace tw::codegen {
 
 /// The op's loops, guards, loads and stores. Notes say what could not be made wide.
-ThreadStmt lower_op(const TileOp& op, const Placement& placement, std::vector<std::string>& notes);
+ThreadStmt lower_op(const TileOp& op, const Placement& placement, const Target& target,
+                    std::vector<std::string>& notes);
 
 }  // namespace tw::codegen

@@ -31,8 +31,8 @@ void append(std::vector<ThreadStmt>& list, const ThreadStmt& stmt) {
 
 class ThreadMaker {
 public:
-    ThreadMaker(const TileKernel& kernel, std::vector<std::string>& notes)
-        : kernel_(kernel), placement_(kernel), notes_(notes), block_thread_(kernel.thread) {
+    ThreadMaker(const TileKernel& kernel, const Target& target, std::vector<std::string>& notes)
+        : kernel_(kernel), target_(target), placement_(kernel), notes_(notes), block_thread_(kernel.thread) {
         int turns = turns_of(kernel);
         if (turns > 1) block_thread_ = index_variable("block_thread", 0, kernel.threads * turns - 1);
     }
@@ -113,7 +113,7 @@ private:
             {make_thread(ThreadCall{"cluster_arrive", {}, {}}), make_thread(ThreadCall{"cluster_wait", {}, {}})});
     }
 
-    /// By one thread, before all else.
+    /// By one thread, before all else. Tensor maps come near meanwhile.
     ThreadStmt make_barriers() const {
         std::vector<ThreadStmt> stmts;
         for (const BarrierArray& array : kernel_.barriers) {
@@ -125,6 +125,9 @@ private:
         }
         if (stmts.empty()) return {};
         stmts.push_back(make_thread(ThreadCall{"fence_barrier_init", {}, {}}));
+        for (const TensorMapUse& use : kernel_.maps)
+            stmts.push_back(
+                make_thread(ThreadCall{"prefetch_map", {}, {{CallArgument::Effect::Map, {}, {use.map, {}}}}}));
         return make_thread(ThreadIf{simplify(block_thread_ == 0), block_of(stmts)});
     }
 
@@ -229,7 +232,7 @@ private:
     }
 
     ThreadStmt convert(const TileStmt& stmt) {
-        if (const TileOp* op = stmt.as<TileOp>()) return lower_op(*op, placement_, notes_);
+        if (const TileOp* op = stmt.as<TileOp>()) return lower_op(*op, placement_, target_, notes_);
         if (const TileLoop* loop = stmt.as<TileLoop>()) {
             bool takes_turns = kernel_.persistent && loop->variable.same(kernel_.persistent->round);
             if (takes_turns && kernel_.turn.defined() && with_threads_) return own_turns(*loop);
@@ -248,6 +251,7 @@ private:
     }
 
     const TileKernel& kernel_;
+    const Target& target_;
     Placement placement_;
     std::vector<std::string>& notes_;
     Expr block_thread_;         // of the whole block
@@ -256,8 +260,8 @@ private:
 
 }  // namespace
 
-ThreadKernel make_threads(const TileKernel& kernel, std::vector<std::string>& notes) {
-    return ThreadMaker(kernel, notes).run();
+ThreadKernel make_threads(const TileKernel& kernel, const Target& target, std::vector<std::string>& notes) {
+    return ThreadMaker(kernel, target, notes).run();
 }
 
 }  // namespace tw::codegen

@@ -29,12 +29,6 @@ Execution execution_of(Level level) {
     return level == Level::Unroll ? Execution::Unroll : level == Level::Vector ? Execution::Vector : Execution::Serial;
 }
 
-std::vector<int64_t> constant_shape(const Buffer& buffer) {
-    std::vector<int64_t> shape;
-    for (const Expr& extent : buffer->shape) shape.push_back(require_constant(extent));
-    return shape;
-}
-
 /// Also those of accumulators that have nothing to sum.
 bool shares_fragments(const LeafPath& path) {
     return std::any_of(path.loops.begin(), path.loops.end(),
@@ -147,6 +141,10 @@ private:
 
     void make_threads(const std::vector<LeafPath>& paths) {
         kernel_.threads = threads_of(kernel_.thread_digits);
+        if (kernel_.fragment_row.defined()) {  // whole groups run matrix instructions, whatever else threads do
+            int group = kernel_.fragment_warp.defined() ? 4 * target_.warp_size : target_.warp_size;
+            kernel_.threads = (kernel_.threads + group - 1) / group * group;
+        }
         if (kernel_.thread_digits.empty()) {
             kernel_.threads = threads_for(paths);
             if (kernel_.threads > 1)

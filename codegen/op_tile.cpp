@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include "codegen/conditions.h"
+#include "codegen/store_fragment.h"
+#include "dsl/atoms.h"
 #include "dsl/simplify.h"
 
 namespace tw::codegen {
@@ -16,7 +18,8 @@ std::string name_of(const Expr& variable) { return variable.as<Variable>()->name
 
 class Shaper {
 public:
-    Shaper(const TileOp& op, const Placement& placement, std::vector<std::string>& notes) : op_(op), notes_(notes) {
+    Shaper(const TileOp& op, const Placement& placement, const Target& target, std::vector<std::string>& notes)
+        : op_(op), target_(target), notes_(notes) {
         Expr mask = placement.physical(op.mask);
         for (const StoreTo& store : op.stores) {
             Expr value = placement.physical(store.value);
@@ -35,9 +38,10 @@ public:
     OpTile run() {
         split_long_innermost();
         take_tile();
-        choose_wide_store();
+        if (arch_number(target_) >= 90) t_.matrices = take_matrices(t_, op_, notes_);
+        if (!t_.matrices) choose_wide_store();
         peel_loops_without_reuse();
-        split_into_vectors();
+        if (!t_.matrices) split_into_vectors();
         return std::move(t_);
     }
 
@@ -109,7 +113,8 @@ private:
     /// An outer loop of the tile on which everything depends gives no reuse: it is unrolled around the tile, and so is
     /// one that a condition depends on.
     void peel_loops_without_reuse() {
-        while (t_.tile.size() > 1) {
+        size_t innermost = t_.matrices ? t_.matrices->digits.size() + 1 : 1;
+        while (t_.tile.size() > innermost) {
             const OpLoop& loop = t_.tile.front();
             bool along = t_.wide_variable.defined() && t_.wide_variable.same(loop.variable), guards = false;
             for (const Expr& condition : t_.conditions) guards = guards || contains(condition, loop.variable);
@@ -149,6 +154,7 @@ private:
     }
 
     const TileOp& op_;
+    const Target& target_;
     std::vector<std::string>& notes_;
     OpTile t_;
 };
@@ -171,8 +177,8 @@ void OpTile::replace(const Expr& variable, const Expr& value) {
     for (Expr& condition : conditions) condition = replaced(condition);
 }
 
-OpTile shape_tile(const TileOp& op, const Placement& placement, std::vector<std::string>& notes) {
-    return Shaper(op, placement, notes).run();
+OpTile shape_tile(const TileOp& op, const Placement& placement, const Target& target, std::vector<std::string>& notes) {
+    return Shaper(op, placement, target, notes).run();
 }
 
 }  // namespace tw::codegen

@@ -1,13 +1,25 @@
 // How one op is executed by a thread: which of its loops are unrolled together, and along which one it moves vectors.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "codegen/placement.h"
 #include "codegen/preload.h"
 #include "codegen/tile_ir.h"
+#include "dsl/target.h"
 
 namespace tw::codegen {
+
+/// A store of pairs that lanes hold as matrices of 8 x 8 elements, by one instruction for several of them.
+struct MatrixStore {
+    std::vector<OpLoop> digits;  ///< whose iterations are the matrices, the fastest last
+    OpLoop pair;
+    Access row;  ///< whose address a lane gives: row lane % 8 of matrix lane / 8
+    bool transposed = false;
+
+    int64_t matrices() const { return int64_t{1} << digits.size(); }
+};
 
 /// The op over physical accesses. All loops together visit the op's iterations, each element's in the op's own order.
 struct OpTile {
@@ -17,6 +29,7 @@ struct OpTile {
     std::vector<Expr> conditions;  ///< all must hold for the stores to be made
     int64_t store_width = 1;       ///< elements along `wide_variable` that one store writes
     Expr wide_variable;
+    std::optional<MatrixStore> matrices;  ///< of the innermost loops, in place of stores of that width
 
     bool single() const { return stores.size() == 1; }
     std::vector<PreloadOperand> operands() const { return preload_operands(stores); }
@@ -25,6 +38,6 @@ struct OpTile {
     void replace(const Expr& variable, const Expr& value);
 };
 
-OpTile shape_tile(const TileOp& op, const Placement& placement, std::vector<std::string>& notes);
+OpTile shape_tile(const TileOp& op, const Placement& placement, const Target& target, std::vector<std::string>& notes);
 
 }  // namespace tw::codegen

@@ -1,14 +1,13 @@
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "codegen/async_copy.h"
+#include "codegen/box_rings.h"
 #include "codegen/preload.h"
 #include "codegen/tile_passes.h"
-#include "codegen/tma_copy.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -28,8 +27,6 @@ bool stores_any_of(const TileStmt& stmt, const std::vector<Buffer>& buffers) {
     });
     return found;
 }
-
-using Versions = std::map<const BufferNode*, Buffer>;
 
 /// What the op reads of buffers with versions, in the version that `which` tells.
 TileOp with_version(const TileOp& op, const Versions& versions, const std::function<Expr(const Buffer&)>& which) {
@@ -114,7 +111,7 @@ public:
     /// `around`: the loops around it, outermost first.
     Pipelined(TileKernel& kernel, const TileLoop& loop, const std::vector<TileLoop>& around, Versions& versions,
               const CiteStep& cite)
-        : kernel_(kernel), loop_(loop), around_(around), versions_(versions), cite_(cite) {}
+        : kernel_(kernel), loop_(loop), versions_(versions), boxes_(kernel, loop, around, versions), cite_(cite) {}
 
     TileStmt run() {
         TileStmt body = loop_.body;
@@ -135,8 +132,7 @@ public:
         bool empty = fills_.empty() && async_.empty() && boxes_.empty();
         check_in_flight(empty);
         if (empty) return make_tile(TileLoop(loop_));
-        if (!boxes_.empty()) before_ = iterations_before();
-        for (auto& [role, boxes] : boxes_) boxes.ring = make_ring(role, rest);
+        boxes_.make_barriers(rest);
         std::vector<TileStmt> behind = keep_in_flight(rest);
         TileLoop loop = loop_;
         loop.stages = 1;
@@ -168,7 +164,7 @@ private:
 
     void add_fill(const TileOp& op) {
         if (op.kind == TileOp::Kind::TmaCopy) {
-            boxes_[op.role].copies.push_back(op);
+            boxes_.add(op);
             return add_versions(op.stores[0].buffer, loop_.stages);
         }
         Choice choice = choose(kernel_, op, loop_.stages, cite_);
@@ -204,22 +200,13 @@ private:
     }
 
     Expr stage_of(const Buffer& versions, const Expr& iteration) const {
-        return simplify(count(iteration) % require_constant(versions->shape[0]));
-    }
-
-    Expr at(const Expr& expr, const Expr& iteration) const {
-        return simplify(substitute(expr, {{loop_.variable, iteration}}));
-    }
-
-    Expr exists(const Expr& iteration) const {
-        Expr condition = simplify(iteration < cast_unchecked(Type::I64, loop_.extent));
-        return iteration.same(loop_.variable) || prove(condition) == true ? all_of({}) : condition;
+        return simplify(boxes_.count(iteration) % require_constant(versions->shape[0]));
     }
 
     /// The op in another iteration, if there is that one.
     TileOp shifted(const TileOp& op, const Expr& iteration) const {
-        TileOp result = map_exprs(op, [&](const Expr& e) { return at(e, iteration); });
-        result.active = simplify(all_of({exists(iteration), result.active}));
+        TileOp result = map_exprs(op, [&](const Expr& e) { return in_iteration(loop_, e, iteration); });
+        result.active = simplify(all_of({iteration_exists(loop_, iteration), result.active}));
         for (OpLoop& loop : result.loops)
             if (loop.execution == Execution::Serial) loop.execution = Execution::Unroll;
         return result;
@@ -253,8 +240,8 @@ private:
 
     /// The elements of an iteration on their way into its stage, or there.
     TileStmt asynchronous(const TileOp& fill, const Expr& iteration, TileOp::Kind kind) const {
-        TileOp op = map_exprs(fill, [&](const Expr& e) { return at(e, iteration); });
-        op.active = simplify(all_of({exists(iteration), op.active}));
+        TileOp op = map_exprs(fill, [&](const Expr& e) { return in_iteration(loop_, e, iteration); });
+        op.active = simplify(all_of({iteration_exists(loop_, iteration), op.active}));
         op.kind = kind;
         StoreTo& to = op.stores[0];
         to.buffer = versions_.at(to.buffer.get());
@@ -276,202 +263,11 @@ private:
             block.stmts.push_back(asynchronous(fill, loop_.variable, TileOp::Kind::Landing));
     }
 
-    // Boxes, by the tensor memory accelerator: one thread asks for them, and a barrier for each stage counts their
-    // bytes. It is a thread of this role, which runs ahead by all stages but one, or of another, which waits at a
-    // second barrier until the readers of a stage are done.
-
-    struct Ring {
-        Buffer full, empty;         ///< a barrier for each stage; `empty`: if another role fills
-        bool by_warpgroup = false;  ///< readers are done as warpgroups, not as threads
-        int blocks = 1;             ///< of the cluster, whose readers must all be done: boxes come to each of them
-    };
-    struct Boxes {
-        std::vector<TileOp> copies;  ///< as they are in the loop
-        Ring ring;
-    };
-
-    /// Of this loop, until now, by those around it. Stages and phases count on.
-    Expr iterations_before() const {
-        Expr rounds = integer(0);
-        for (const TileLoop& loop : around_) rounds = rounds * cast_unchecked(Type::I64, loop.extent) + loop.variable;
-        return simplify(rounds * cast_unchecked(Type::I64, loop_.extent));
-    }
-
-    Expr count(const Expr& iteration) const { return simplify(before_ + iteration); }
-    Expr ring_stage(const Expr& iteration) const { return simplify(count(iteration) % loop_.stages); }
-    /// The parity of a barrier's phase that ends when the stage has been filled, or, one later, read.
-    Expr phase(const Expr& iteration, int later) const {
-        return simplify((count(iteration) / loop_.stages + later) % 2);
-    }
-
-    Buffer make_barriers(const std::string& what, int64_t arrivals, int64_t count) {
-        Buffer barriers =
-            std::make_shared<const BufferNode>(BufferNode{.name = loop_.variable.as<Variable>()->name + what,
-                                                          .type = Type::I64,
-                                                          .memory = Memory::Shared,
-                                                          .shape = {integer(count)},
-                                                          .strides = {},
-                                                          .is_barrier = true});
-        kernel_.shared.push_back({barriers, row_major({count}), true});
-        kernel_.barriers.push_back({barriers, arrivals});
-        return barriers;
-    }
-
-    Ring make_ring(int role, const std::vector<TileStmt>& readers) {
-        Ring ring;
-        ring.full = make_barriers("_full", 1, loop_.stages);
-        if (role == 0) return ring;
-        ring.by_warpgroup = read_as_matrices(boxes_[role].copies, readers);
-        for (const TileOp& copy : boxes_[role].copies) ring.blocks = std::max(ring.blocks, copy.shared_by);
-        int64_t readers_done = ring.by_warpgroup ? kernel_.threads / 128 : kernel_.threads;
-        ring.empty = make_barriers("_empty", readers_done * ring.blocks, loop_.stages);
-        // One for all rings of the loop: as the first one's readers are done.
-        if (turns_of(kernel_) > 1 && !ring_done_) {
-            ring_done_ = make_barriers("_done", readers_done, turns_of(kernel_));
-            done_by_warpgroup_ = ring.by_warpgroup;
-        }
-        return ring;
-    }
-
-    /// All that reads them are instructions of whole warpgroups.
-    static bool read_as_matrices(const std::vector<TileOp>& copies, const std::vector<TileStmt>& readers) {
-        bool all = true;
-        for (const TileOp& copy : copies)
-            for (const TileStmt& stmt : readers)
-                visit_ops(stmt, [&](const TileOp& op) {
-                    for (const Buffer& buffer : loads_of(op)) all = all && buffer != copy.stores[0].buffer;
-                });
-        return all;
-    }
-
-    ThreadCall barrier_call(const std::string& primitive, const Buffer& barriers, const Expr& stage,
-                            std::vector<Expr> values) const {
-        ThreadCall result{primitive, {}, {{CallArgument::Effect::Read, {}, {barriers, {stage}}}}};
-        for (Expr& value : values) result.arguments.push_back({CallArgument::Effect::Value, std::move(value), {}});
-        return result;
-    }
-
-    TileOp call_op(ThreadCall call, const Expr& active, int role = 0) const {
-        TileOp op;
-        op.kind = TileOp::Kind::Call;
-        op.name = call.primitive;
-        op.role = role;
-        op.mask = all_of({});
-        op.active = active;
-        op.call = std::move(call);
-        return op;
-    }
-
-    /// By one thread: the only one of a role that copies.
-    void start_boxes(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const {
-        int64_t bytes = 0;
-        for (const TileOp& copy : boxes.copies) bytes += tma_bytes(copy);
-        Expr active = role > 0 ? all_of({}) : simplify(all_of({exists(iteration), kernel_.thread == 0}));
-        Expr stage = ring_stage(iteration);
-        TileOp request =
-            call_op(barrier_call("barrier_expect", boxes.ring.full, stage, {integer(bytes)}), active, role);
-        std::vector<TileOp> marks;
-        for (const TileOp& copy : boxes.copies) {
-            TileOp moved = map_exprs(copy, [&](const Expr& e) { return at(e, iteration); });
-            TmaRequest one =
-                tma_request(kernel_, moved, versions_.at(copy.stores[0].buffer.get()), boxes.ring.full, stage);
-            request.then.insert(request.then.end(), one.calls.begin(), one.calls.end());
-            one.mark.active = active;
-            one.mark.role = role;
-            marks.push_back(one.mark);
-        }
-        block.stmts.push_back(make_tile(std::move(request)));
-        for (TileOp& mark : marks) block.stmts.push_back(make_tile(std::move(mark)));
-    }
-
-    void await_boxes(TileBlock& block) const {
-        for (const auto& [role, boxes] : boxes_)
-            block.stmts.push_back(make_tile(call_op(
-                barrier_call("barrier_wait", boxes.ring.full, ring_stage(loop_.variable), {phase(loop_.variable, 0)}),
-                all_of({}))));
-    }
-
-    /// The stage of an iteration may be filled again, if there was that iteration.
-    void release_boxes(TileBlock& block, const Expr& iteration) const {
-        for (const auto& [role, boxes] : boxes_) {
-            if (!boxes.ring.empty) continue;
-            if (!boxes.ring.by_warpgroup) block.stmts.push_back(fence());
-            Expr was = iteration.same(loop_.variable) ? all_of({}) : simplify(iteration >= 0);
-            Expr own = kernel_.thread % 128;
-            if (boxes.ring.by_warpgroup && boxes.ring.blocks > 1) {
-                ThreadCall arrive = barrier_call("barrier_arrive_at", boxes.ring.empty, ring_stage(iteration), {own});
-                block.stmts.push_back(
-                    make_tile(call_op(std::move(arrive), simplify(all_of({was, own < boxes.ring.blocks})))));
-                continue;
-            }
-            Expr one = boxes.ring.by_warpgroup ? own == 0 : all_of({});
-            if (boxes.ring.blocks == 1) {
-                ThreadCall arrive = barrier_call("barrier_arrive", boxes.ring.empty, ring_stage(iteration), {});
-                block.stmts.push_back(make_tile(call_op(std::move(arrive), simplify(all_of({was, one})))));
-                continue;
-            }
-            Expr rank = index_variable("rank", 0, boxes.ring.blocks - 1);
-            TileOp arrive =
-                call_op(barrier_call("barrier_arrive_at", boxes.ring.empty, ring_stage(iteration), {rank}), was);
-            arrive.loops = {{rank, integer(boxes.ring.blocks)}};
-            block.stmts.push_back(make_tile(std::move(arrive)));
-        }
-    }
-
-    /// What threads have read may be overwritten by boxes, which come another way: no barrier alone keeps them behind.
-    TileStmt fence() const { return make_tile(call_op({"fence_async_proxy", {}, {}}, all_of({}))); }
-
-    /// This role's boxes of the first iterations.
-    void first_boxes(TileBlock& block) const {
-        auto own = boxes_.find(0);
-        if (own == boxes_.end()) return;
-        Expr ahead = index_variable("stage", 0, std::max(loop_.stages - 2, 0));
-        TileBlock body;
-        start_boxes(body, 0, own->second, loop_.stages > 2 ? ahead : integer(0));
-        block.stmts.push_back(loop_.stages > 2 ? make_tile(TileLoop{ahead, integer(loop_.stages - 1), false, false,
-                                                                    make_tile(std::move(body))})
-                                               : make_tile(std::move(body)));
-    }
-
-    // Groups that take turns go through the ring one behind another: a phase's parity tells two apart, not three.
-
-    void await_turn(TileBlock& block) const {
-        if (!ring_done_) return;
-        int turns = turns_of(kernel_);
-        Expr last = kernel_.persistent->round - 1;
-        block.stmts.push_back(make_tile(
-            call_op(barrier_call("barrier_wait", ring_done_, simplify(last % turns), {simplify(last / turns % 2)}),
-                    simplify(last >= 0))));
-    }
-
-    void end_turn(TileBlock& block) const {
-        if (!ring_done_) return;
-        Expr active = done_by_warpgroup_ ? simplify(kernel_.thread % 128 == 0) : all_of({});
-        block.stmts.push_back(make_tile(call_op(barrier_call("barrier_arrive", ring_done_, kernel_.turn, {}), active)));
-    }
-
-    /// What the other roles do: the whole loop, as fast as stages become empty.
-    void loops_of_others(TileBlock& block) const {
-        for (const auto& [role, boxes] : boxes_) {
-            if (role == 0) continue;
-            Variable own = *loop_.variable.as<Variable>();
-            Expr iteration = make_expr(loop_.variable.type(), own);
-            TileBlock body;
-            body.stmts.push_back(make_tile(
-                call_op(barrier_call("barrier_wait", boxes.ring.empty, ring_stage(iteration), {phase(iteration, 1)}),
-                        all_of({}), role)));
-            start_boxes(body, role, boxes, iteration);
-            TileLoop loop{iteration, loop_.extent, false, loop_.reduces, make_tile(std::move(body))};
-            loop.rolled = true;
-            block.stmts.push_back(make_tile(std::move(loop)));
-        }
-    }
-
     // Asynchronous matrix instructions that the next iteration does not wait for.
 
     void check_in_flight(bool no_copies) const {
         if (loop_.in_flight == 0) return;
-        bool own = no_copies || !fills_.empty() || !async_.empty() || boxes_.count(0);
+        bool own = no_copies || !fills_.empty() || !async_.empty() || boxes_.fills_itself();
         if (own)
             throw_error(Error,
                         "{}: pipeline({}, {{.in_flight = {}}}): this role's own copies would overwrite what is still "
@@ -521,18 +317,16 @@ private:
     TileStmt steady_state(const std::vector<TileStmt>& rest) const {
         TileBlock body;
         Expr next = loop_.variable + 1;
-        await_boxes(body);
+        boxes_.await(body);
         await_copies(body);
-        if (auto own = boxes_.find(0); own != boxes_.end())
-            start_boxes(body, 0, own->second, simplify(loop_.variable + (loop_.stages - 1)));
+        boxes_.start_own(body, simplify(loop_.variable + (loop_.stages - 1)));
         start_copies(body, simplify(loop_.variable + (loop_.stages - 1)));
         for (const Fill& fill : fills_) body.stmts.push_back(load(fill, next));
         for (const TileStmt& stmt : rest)
             body.stmts.push_back(map_ops(stmt, [&](const TileOp& op) { return with_stage(op); }));
         for (const Fill& fill : fills_) body.stmts.push_back(store(fill, next));
-        if (auto own = boxes_.find(0); own != boxes_.end() && !read_as_matrices(own->second.copies, rest))
-            body.stmts.push_back(fence());
-        release_boxes(body, loop_.in_flight ? simplify(loop_.variable - loop_.in_flight) : loop_.variable);
+        boxes_.fence_readers(body, rest);
+        boxes_.release(body, loop_.in_flight ? simplify(loop_.variable - loop_.in_flight) : loop_.variable);
         return make_tile(std::move(body));
     }
 
@@ -543,17 +337,17 @@ private:
 
     TileStmt surrounded(TileStmt loop, const std::vector<TileStmt>& behind) const {
         TileBlock block;
-        loops_of_others(block);
-        first_boxes(block);
+        boxes_.run_others(block);
+        boxes_.start_first(block);
         if (!async_.empty()) block.stmts.push_back(first_copies());
         for (const Fill& fill : fills_) block.stmts.push_back(load(fill, integer(0)));
         for (const Fill& fill : fills_) block.stmts.push_back(store(fill, integer(0)));
-        await_turn(block);
+        boxes_.await_turn(block);
         block.stmts.push_back(std::move(loop));
-        end_turn(block);
+        boxes_.end_turn(block);
         block.stmts.insert(block.stmts.end(), behind.begin(), behind.end());
         for (int last = loop_.in_flight; last > 0; --last)
-            release_boxes(block, simplify(cast_unchecked(Type::I64, loop_.extent) - last));
+            boxes_.release(block, simplify(cast_unchecked(Type::I64, loop_.extent) - last));
         TileStmt result = make_tile(std::move(block));
         for (const Fill& fill : fills_) result = make_tile(TileAllocate{fill.registers, result});
         return result;
@@ -569,14 +363,10 @@ private:
 
     TileKernel& kernel_;
     const TileLoop& loop_;
-    const std::vector<TileLoop>& around_;
     std::vector<Fill> fills_;
-    std::vector<TileOp> async_;   // as they are in the loop
-    std::map<int, Boxes> boxes_;  // of each role
-    Buffer ring_done_;            // a barrier for each group, if they take turns
-    bool done_by_warpgroup_ = false;
-    Expr before_ = constant(Type::I64, int64_t{0});
+    std::vector<TileOp> async_;  // as they are in the loop
     Versions& versions_;
+    BoxRings boxes_;
     const CiteStep& cite_;
 };
 

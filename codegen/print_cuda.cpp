@@ -96,7 +96,9 @@ private:
             out.open(signature);
         }
         print_builtins(out);
-        print_body(kernel_.body, {names_, bounds_, exprs_, out});
+        auto setup_end = end_of_setup();
+        if (kernel_.starts_early && !setup_end) print_early_start(out);
+        print_body(setup_end ? waiting_after(*setup_end) : kernel_.body, {names_, bounds_, exprs_, out});
         out.close();
         steps_ = out.steps();
         return out.text();
@@ -130,8 +132,10 @@ private:
     void print_builtins(Writer& out) {
         for (const Buffer& buffer : kernel_.shared) {
             names_.declare(buffer.get(), buffer->name);
-            if (buffer->is_barrier) vocabulary_.insert("Barrier");
-            else exprs_.type(buffer->type);  // notes what it needs: the struct is printed behind that
+            if (buffer->is_barrier)
+                vocabulary_.insert("Barrier");
+            else
+                exprs_.type(buffer->type);  // notes what it needs: the struct is printed behind that
         }
         if (!kernel_.shared.empty()) {
             vocabulary_.insert("shared_memory");
@@ -146,14 +150,49 @@ private:
         const char* blocks[] = {"blockIdx.x", "blockIdx.y", "blockIdx.z"};
         for (int dimension : {2, 1, 0}) declare(kernel_.block[dimension], blocks[dimension]);
         declare(kernel_.thread, "threadIdx.x");
-        if (kernel_.starts_early) print_early_start(out);
+    }
+
+    /// Of a kernel that starts early: behind which of its statements its barriers are made and known to all. So far it
+    /// needs nothing of the kernel before it. Nothing if it has none.
+    std::optional<size_t> end_of_setup() const {
+        bool has_barriers = std::ranges::any_of(kernel_.shared, [](const Buffer& b) { return b->is_barrier; });
+        if (!kernel_.starts_early || !has_barriers) return {};
+        std::vector<ThreadStmt> all = statements(kernel_.body);
+        for (size_t s = 0; s < all.size() && !uses_tensors(all[s]); ++s) {
+            const ThreadCall* call = all[s].as<ThreadCall>();
+            if (all[s].as<ThreadBarrier>() || (call && call->primitive == "cluster_wait")) return s + 1;
+        }
+        return {};
+    }
+
+    static bool uses_tensors(const ThreadStmt& root) {
+        bool found = false;
+        visit(root, [&](const ThreadStmt& stmt) {
+            const ThreadCall* call = stmt.as<ThreadCall>();
+            found = found || (call && call->primitive.starts_with("tma_"));
+            for (const Touch& touch : touches(stmt)) found = found || touch.access.buffer->memory == Memory::Global;
+        });
+        return found;
+    }
+
+    ThreadStmt waiting_after(size_t setup_end) const {
+        std::vector<ThreadStmt> all = statements(kernel_.body);
+        std::vector<ThreadStmt> early{make_thread(ThreadCall{"wait_for_previous", {}, {}})};
+        if (lets_next_in() == true) early.push_back(make_thread(ThreadCall{"start_next", {}, {}}));
+        all.insert(all.begin() + static_cast<std::ptrdiff_t>(setup_end), early.begin(), early.end());
+        return block_of(all);
+    }
+
+    /// Nothing: the number of blocks tells.
+    std::optional<bool> lets_next_in() const {
+        if (bytes_of_shared(kernel_.shared) > shared_bytes_of_lone_blocks) return true;
+        return prove(kernel_.grid[0] * kernel_.grid[1] * kernel_.grid[2] >= fewest_blocks_to_overlap);
     }
 
     void print_early_start(Writer& out) {
         vocabulary_.insert("wait_for_previous");
         out.line("tw::wait_for_previous();");
-        std::optional<bool> many =
-            prove(kernel_.grid[0] * kernel_.grid[1] * kernel_.grid[2] >= fewest_blocks_to_overlap);
+        std::optional<bool> many = lets_next_in();
         if (many == false) return;
         vocabulary_.insert("start_next");
         std::string condition = fmt::format("if (gridDim.x * gridDim.y * gridDim.z >= {}) ", fewest_blocks_to_overlap);

@@ -44,6 +44,7 @@ std::string function_of(UnaryOp op) {
         case UnaryOp::Floor: return "floor";
         case UnaryOp::Ceil: return "ceil";
         case UnaryOp::Round: return "round";
+        case UnaryOp::TruncateTf32: return "truncate_tf32";
         case UnaryOp::Sqrt: return "sqrt";
         case UnaryOp::Rsqrt: return "rsqrt";
         case UnaryOp::Exp: return "exp";
@@ -52,6 +53,7 @@ std::string function_of(UnaryOp op) {
         case UnaryOp::Log2: return "log2";
         case UnaryOp::Tanh: return "tanh";
         case UnaryOp::Erf: return "erf";
+        case UnaryOp::Sigmoid: return "sigmoid";
         case UnaryOp::Negate:
         case UnaryOp::Not: break;
     }
@@ -61,7 +63,7 @@ std::string function_of(UnaryOp op) {
 /// Their float and double versions have entries of their own in the vocabulary.
 bool has_a_version_per_type(UnaryOp op) {
     return op == UnaryOp::Exp || op == UnaryOp::Exp2 || op == UnaryOp::Log || op == UnaryOp::Log2 ||
-           op == UnaryOp::Tanh || op == UnaryOp::Erf;
+           op == UnaryOp::Tanh || op == UnaryOp::Erf || op == UnaryOp::Sigmoid;
 }
 
 /// Storage types that are structs in the text.
@@ -145,8 +147,9 @@ std::string ExprPrinter::print(const CallArgument& argument) {
     for (const Expr& index : argument.place.indices) start += "[" + print(index) + "]";
     if (!matrix) return "&shared." + start;
     vocabulary_.insert("matrix_descriptor");
-    return fmt::format("tw::matrix_descriptor(&shared.{}, {}, {}, {})", start, buffer.swizzle, argument.leading_bytes,
-                       argument.stride_bytes);
+    std::string further = argument.value.defined() ? ", " + print(argument.value) : "";
+    return fmt::format("tw::matrix_descriptor(&shared.{}, {}, {}, {}{})", start, buffer.swizzle, argument.leading_bytes,
+                       argument.stride_bytes, further);
 }
 
 std::string ExprPrinter::call_primitive(const ThreadCall& call) {

@@ -16,7 +16,6 @@ Expr integer(int64_t value) { return constant(Type::I64, value); }
 struct Share {
     AtomRole role = AtomRole::None;
     int64_t extent = 0;
-    bool operator==(const Share&) const = default;
 };
 
 /// A dimension of a buffer in registers.
@@ -56,6 +55,21 @@ private:
         return coefficient(affine_of(index), loop.variable) == 1;
     }
 
+    /// How many rows or columns the lanes of a warp, or of a warpgroup, share at once.
+    int64_t tile_of(AtomRole role) const {
+        if (role == AtomRole::N) return 8;
+        return kernel_.fragment_warp.defined() ? 64 : 16;
+    }
+
+    /// Whether lanes that share the dimension share the loop: it runs through tiles of theirs, from the start of one.
+    bool meets_tiles(const OpLoop& loop, int64_t extent, const Share& dimension, const Expr& index) const {
+        if (!runs_along(loop, index)) return false;
+        if (extent == dimension.extent) return true;
+        int64_t tile = tile_of(dimension.role);
+        Expr start = simplify(substitute(index, {{loop.variable, integer(0)}}));
+        return extent % tile == 0 && divisor_of(start) % tile == 0;
+    }
+
     /// By its own role, or by that of what it reads and writes in registers.
     Share share_of(const TileOp& op, const OpLoop& loop) const {
         auto extent = as_constant(loop.extent);
@@ -64,13 +78,13 @@ private:
         Share found;
         visit_registers(op, [&](const Dimension& dimension, const Expr& index) {
             auto known = shares_.find(dimension);
-            if (known == shares_.end() || known->second.extent != *extent || !runs_along(loop, index)) return;
-            if (found.extent && !(found == known->second))
+            if (known == shares_.end() || !meets_tiles(loop, *extent, known->second, index)) return;
+            if (found.extent && found.role != known->second.role)
                 throw_error(Error,
                             "{}{}: the loop '{}' meets registers that lanes share as rows and such that they share as "
                             "columns; keep one of them in shared memory: set_memory(..., Memory::Shared)",
                             cite_(op.step), op.name, to_string(loop.variable));
-            found = known->second;
+            found = {known->second.role, *extent};
         });
         return found;
     }
@@ -98,7 +112,7 @@ private:
                 continue;
             }
             bool rows = share.role == AtomRole::M;
-            int64_t size = !rows ? 8 : kernel_.fragment_warp.defined() ? 64 : 16;
+            int64_t size = tile_of(share.role);
             const std::string& name = loop.variable.as<Variable>()->name;
             Expr part = index_variable(name + (rows ? "_half" : "_pair"), 0, 1), value;
             value = rows ? part * 8 + kernel_.fragment_row : kernel_.fragment_column * 2 + part;
@@ -115,6 +129,7 @@ private:
         result.loops.insert(result.loops.end(), tiles.begin(), tiles.end());
         result.loops.insert(result.loops.end(), inside.begin(), inside.end());
         TileOp spread = map_exprs(result, [&](const Expr& e) { return simplify(substitute(e, to_lanes)); });
+        spread.lanes = {kernel_.thread, kernel_.fragment_row, kernel_.fragment_column};
         for (const ThreadDigit& digit : kernel_.thread_digits) {
             bool known = std::any_of(op.threads.begin(), op.threads.end(),
                                      [&](const ThreadDigit& own) { return own.variable.same(digit.variable); });

@@ -88,7 +88,7 @@ struct CallArgument {
         Address,  ///< the address; marks say what is written there
         Map,      ///< a tensor map: `place.buffer` is its name
     } effect;
-    Expr value;    ///< of Effect::Value
+    Expr value;    ///< of Effect::Value; of a Matrix, if defined: it begins so many bytes further
     Access place;  ///< of the others
     int elements = 1;
     int stride_bytes = 0, leading_bytes = 0;  ///< of a Matrix, see matrix_descriptor
@@ -150,6 +150,7 @@ struct TensorMapUse {
     Buffer tensor;
     std::vector<int64_t> box;  ///< elements that one request moves, innermost dimension first
     int swizzle = 0;           ///< bytes of the box's rows if their pieces are exchanged, see BufferNode
+    bool writes = false;       ///< the tensor
 };
 
 /// One kernel before printing.
@@ -175,6 +176,9 @@ struct ThreadKernel {
 /// Kernels of at least so many blocks start while the one before them ends, and let the next one in while they run:
 /// some six blocks on each multiprocessor of a large GPU. Fewer would be placed unevenly among those that still run.
 inline constexpr int64_t fewest_blocks_to_overlap = 768;
+/// So do those whose blocks leave no room for a second one on a multiprocessor, which places them evenly: half of the
+/// shared memory that Hopper has.
+inline constexpr int64_t shared_bytes_of_lone_blocks = 228 * 1024 / 2;
 
 /// A printed kernel.
 struct KernelText {

@@ -83,9 +83,10 @@ std::vector<Expr> expressions(const ThreadStmt& stmt) {
         [&](const ThreadWide& wide) { return joined(wide.to.indices, wide.from.indices); },
         [&](const ThreadCall& call) {
             std::vector<Expr> all;
-            for (const CallArgument& argument : call.arguments)
-                all = joined(all, argument.effect == CallArgument::Effect::Value ? std::vector{argument.value}
-                                                                                 : argument.place.indices);
+            for (const CallArgument& argument : call.arguments) {
+                if (argument.value.defined()) all.push_back(argument.value);
+                all = joined(all, argument.place.indices);
+            }
             return all;
         },
         [](const ThreadMark& mark) { return mark.to.indices; },
@@ -129,7 +130,7 @@ ThreadStmt map_expressions(const ThreadStmt& stmt, const std::function<Expr(cons
             ThreadCall result = call;
             size_t next = 0;
             for (CallArgument& argument : result.arguments) {
-                if (argument.effect == CallArgument::Effect::Value) argument.value = mapped[next++];
+                if (argument.value.defined()) argument.value = mapped[next++];
                 for (Expr& index : argument.place.indices) index = mapped[next++];
             }
             return make_thread(std::move(result), stmt.step());

@@ -70,7 +70,7 @@ struct TileOp {
         Map,
         Copy,
         AsyncCopy,  ///< starts to copy; what it stores may be used behind its Landing
-        TmaCopy,    ///< moves boxes of a tensor; the pass pipeline makes calls of it
+        TmaCopy,    ///< moves boxes of a tensor; the passes pipeline and store_boxes make calls of it
         Landing,    ///< says that what an AsyncCopy of these stores wrote is there
         Fragment,   ///< copies an operand of a matrix instruction to registers; the last loop runs over a lane's
                     ///< neighbours
@@ -85,13 +85,14 @@ struct TileOp {
     std::vector<StoreTo> stores;
     Expr mask;
     Expr otherwise;
-    std::vector<ThreadDigit> threads;    ///< the digits that it mentions, slowest first
-    Expr active;                         ///< over the thread, digits and loops: who runs it
-    Across across;                       ///< of a Combine, until combine_across has spelled it out
-    Via via;                             ///< of a Copy
-    int shared_by = 1;                   ///< of a TmaCopy: blocks of the cluster that all get it, each loading a part
-    const Atom* atom = nullptr;          ///< of an Update: the matrix instruction that use_atoms puts in its place
-    std::optional<FragmentLanes> lanes;  ///< of a Fragment
+    std::vector<ThreadDigit> threads;  ///< the digits that it mentions, slowest first
+    Expr active;                       ///< over the thread, digits and loops: who runs it
+    Across across;                     ///< of a Combine, until combine_across has spelled it out
+    Via via;                           ///< of a Copy
+    int shared_by = 1;                 ///< of a TmaCopy: blocks of the cluster that all get it, each loading a part
+    const Atom* atom = nullptr;        ///< of an Update: the matrix instruction that use_atoms puts in its place; of a
+                                       ///< Call: the instruction, if it can overwrite its sums, see start_sums
+    std::optional<FragmentLanes> lanes;  ///< of a Fragment, and of ops whose loops lanes share as accumulators lie
     ThreadCall call;                     ///< of a Call
     std::vector<ThreadCall> then;        ///< further ones of a Call
     std::vector<std::string> notes;      ///< the defaults taken and why

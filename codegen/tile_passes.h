@@ -53,6 +53,13 @@ TileKernel spread_fragments(const TileKernel& kernel, const CiteStep& cite);
 ///       acc[it][jt][ih][jp] += ...                mma(acc[it][jt], a_fragment[it], b_fragment[jt])
 TileKernel use_atoms(const TileKernel& kernel, const CiteStep& cite);
 
+/// Has the first matrix instruction of a sum overwrite its accumulators, where it can, instead of adding to zeros.
+/// Groups that take turns set zeros while they wait.
+///
+///     acc = 0                                forget(acc)
+///     for k, step: wgmma(acc, a, b, true)    for k, step: wgmma(acc, a, b, 0 < k || 0 < step)
+TileKernel start_sums(const TileKernel& kernel);
+
 /// Moves fills of shared memory inside a loop of several stages ahead of it. Through registers, by one iteration: while
 /// one computes on one buffer, the elements of the next are on their way, and are stored in the other buffer behind it.
 /// Asynchronously, by all stages but one: the buffer that the last iteration has read is filled while this one
@@ -66,18 +73,25 @@ TileKernel use_atoms(const TileKernel& kernel, const CiteStep& cite);
 ///                                   4]
 TileKernel pipeline(const TileKernel& kernel, const CiteStep& cite);
 
-/// Makes what threads write visible to instructions that read shared memory by descriptors, which go another way to it:
-/// a fence behind the writes, before the barrier.
+/// Makes what threads write visible to what goes another way to shared memory, instructions that read it by descriptors
+/// and boxes that leave it: a fence behind the writes, before the barrier.
 ///
 ///     a_s[...] = ...; wgmma(acc, a_s)    a_s[...] = ...; fence_async_proxy(); wgmma(acc, a_s)
 TileKernel fence_proxies(const TileKernel& kernel);
+
+/// Makes calls of the boxes that leave shared memory. One thread asks for them; before their tile is filled again, and
+/// before the kernel ends, it waits until they have been read.
+///
+///     for t: c_s = ...; boxes of c_s    for t: wait_stores_read(); c_s = ...; tma_store(c_s); commit_stores()
+TileKernel store_boxes(const TileKernel& kernel);
 
 /// Picks the order of dimensions, the interleaving and the padding of each shared buffer by counting the bank conflicts
 /// of the accesses of the first warps, within `shared_bytes` for all buffers together.
 TileKernel choose_layouts(const TileKernel& kernel, const Target& target);
 
 /// The program of one thread, without barriers: explicit loops and ifs, register arrays, operands loaded once before
-/// the unrolled loops that use them again, wide accesses where neighbours are proven.
-ThreadKernel make_threads(const TileKernel& kernel, std::vector<std::string>& notes);
+/// the unrolled loops that use them again, wide accesses where neighbours are proven, stores of matrices where lanes
+/// hold them and the target has the instruction.
+ThreadKernel make_threads(const TileKernel& kernel, const Target& target, std::vector<std::string>& notes);
 
 }  // namespace tw::codegen

@@ -1,153 +1,20 @@
 #include "codegen/tma_copy.h"
 
 #include <algorithm>
-#include <optional>
+#include <functional>
 
 #include <fmt/format.h>
 
-#include "codegen/conditions.h"
+#include "codegen/tensor_box.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
 namespace tw::codegen {
 namespace {
 
-constexpr int64_t alignment = 16;  // bytes, of strides and of a box's rows
-constexpr int64_t longest_side = 256;
-constexpr size_t most_dimensions = 5;
+constexpr int tile_alignment = 128;  // bytes
 
 Expr integer(int64_t value) { return constant(Type::I64, value); }
-
-/// A box of a tensor that an op copies into a tile of shared memory.
-class Box {
-public:
-    explicit Box(const TileOp& op) : op_(op) { reason_ = examine(); }
-    const std::string& reason() const { return reason_; }
-
-    struct Side {
-        Expr first;     // index where the loop is at 0
-        Expr variable;  // undefined: one element
-        int64_t extent = 1;
-        size_t dimension = 0;  // of the buffer in shared memory
-    };
-    const std::vector<Side>& sides() const { return sides_; }
-    const Buffer& tensor() const { return tensor_; }
-    /// The side of which so many blocks can load a part each: whole groups of eight rows. Nothing if there is none.
-    const Side* side_in_parts(int blocks) const {
-        for (const Side& side : sides_)
-            if (&side != &fast() && side.extent % (8 * blocks) == 0) return &side;
-        return nullptr;
-    }
-    bool mentions(const Expr& variable) const {
-        return std::any_of(sides_.begin(), sides_.end(), [&](const Side& s) { return contains(s.first, variable); });
-    }
-    /// The tile's own innermost dimension.
-    const Side& fast() const { return sides_.back(); }
-
-private:
-    std::string examine() {
-        const Load* load = op_.stores.size() == 1 ? op_.stores[0].value.as<Load>() : nullptr;
-        if (!load) return "its elements are computed, not only moved";
-        tensor_ = load->buffer;
-        const Buffer& tile = op_.stores[0].buffer;
-        if (tensor_->memory != Memory::Global || tile->memory != Memory::Shared)
-            return "it is no copy from global to shared memory";
-        if (tensor_->type != tile->type)
-            return fmt::format("it converts {} to {}", name_of(tensor_->type), name_of(tile->type));
-        if (tensor_->role == BufferNode::Role::Local) return "its source is no tensor of the program";
-        if (load->indices.size() > most_dimensions)
-            return fmt::format("its source has {} dimensions; boxes have at most {}", load->indices.size(),
-                               most_dimensions);
-        for (const Expr& index : load->indices)
-            if (std::string reason = add_side(index); !reason.empty()) return reason;
-        for (const OpLoop& loop : op_.loops)
-            if (std::none_of(sides_.begin(), sides_.end(),
-                             [&](const Side& s) { return s.variable.defined() && s.variable.same(loop.variable); }))
-                return fmt::format("its loop '{}' runs along no dimension of the source alone",
-                                   to_string(loop.variable));
-        if (std::string reason = examine_memory(); !reason.empty()) return reason;
-        return examine_mask(*load);
-    }
-
-    std::string add_side(const Expr& index) {
-        Side side{index, {}, 1, 0};
-        for (const OpLoop& loop : op_.loops) {
-            if (!contains(index, loop.variable)) continue;
-            auto extent = as_constant(loop.extent);
-            if (side.variable.defined() || !extent || coefficient(affine_of(index), loop.variable) != 1)
-                return fmt::format("its source is read at {}, which is no box", to_string(index));
-            side.variable = loop.variable;
-            side.extent = *extent;
-        }
-        if (side.variable.defined()) {
-            side.first = simplify(substitute(index, {{side.variable, integer(0)}}));
-            const auto& to = op_.stores[0].indices;
-            auto own = std::find_if(to.begin(), to.end(), [&](const Expr& e) { return e.same(side.variable); });
-            if (own == to.end()) return "its tile is no box of the source";
-            side.dimension = static_cast<size_t>(own - to.begin());
-            if (side.extent > longest_side && sides_.size() + 1 < op_.stores[0].value.as<Load>()->indices.size())
-                return fmt::format("a box has at most {} elements along a dimension, not {}", longest_side,
-                                   side.extent);
-        }
-        sides_.push_back(side);
-        return {};
-    }
-
-    std::string examine_memory() const {
-        int64_t bytes = bytes_of(tensor_->type);
-        std::vector<Expr> strides = tensor_->strides;
-        Expr stride = integer(1);
-        if (strides.empty())
-            for (size_t d = tensor_->shape.size(); d-- > 0;
-                 stride = simplify(stride * cast_unchecked(Type::I64, tensor_->shape[d])))
-                strides.insert(strides.begin(), stride);
-        if (!is_constant(strides.back(), 1))
-            return fmt::format("rows of '{}' have gaps between elements", tensor_->name);
-        for (size_t d = 0; d + 1 < strides.size(); ++d)
-            if (divisor_of(strides[d]) * bytes % alignment != 0)
-                return fmt::format("rows of '{}' are {} elements apart, which is no multiple of 16 bytes",
-                                   tensor_->name, to_string(strides[d]));
-        if (fast().extent * bytes % alignment != 0)
-            return fmt::format("its rows of {} elements are no multiple of 16 bytes", fast().extent);
-        if (divisor_of(fast().first) * bytes % alignment != 0)
-            return fmt::format("its rows begin at element {}, which is no multiple of 16 bytes",
-                               to_string(fast().first));
-        size_t long_sides = 0;
-        for (const Side& side : sides_) long_sides += side.extent > 1;
-        if (long_sides > 2) return "its box has more than two dimensions";
-        return {};
-    }
-
-    /// What is masked must be what lies outside of the tensor, and zeros its value.
-    std::string examine_mask(const Load& load) const {
-        if (op_.kind == TileOp::Kind::Copy && !is_constant(op_.active, 1))
-            return fmt::format("it is made only where {}", to_string(op_.active));
-        for (const Expr& part : conjuncts_of(op_.mask)) {
-            bool outside = false;
-            for (size_t d = 0; d < load.indices.size(); ++d) {
-                Expr extent = cast_unchecked(Type::I64, tensor_->shape[d]);
-                outside = outside || same_condition(part, simplify(load.indices[d] < extent)) ||
-                          same_condition(part, simplify(load.indices[d] >= 0));
-                if (sides_[d].variable.defined()) {
-                    Expr uniform =
-                        uniform_over(simplify(load.indices[d] < extent), sides_[d].variable, sides_[d].extent);
-                    outside = outside || (uniform.defined() && same_condition(part, uniform));
-                }
-            }
-            if (!outside) return fmt::format("its mask {} is not the end of the tensor", to_string(part));
-        }
-        if (op_.otherwise.defined() && !is_constant(op_.otherwise, 0)) {
-            const FloatConstant* real = op_.otherwise.as<FloatConstant>();
-            if (!real || real->value != 0) return "it stores other values than zero at its edges";
-        }
-        return {};
-    }
-
-    const TileOp& op_;
-    std::string reason_;
-    Buffer tensor_;
-    std::vector<Side> sides_;
-};
 
 const SharedBuffer& shared_of(const TileKernel& kernel, const Buffer& buffer) {
     auto found = std::find_if(kernel.shared.begin(), kernel.shared.end(),
@@ -155,6 +22,9 @@ const SharedBuffer& shared_of(const TileKernel& kernel, const Buffer& buffer) {
     internal_check(found != kernel.shared.end(), "{} is in no shared memory", buffer->name);
     return *found;
 }
+
+/// Of the tensor map.
+std::string map_name(const TensorBox& box) { return (box.arrives() ? box.tile() : box.tensor())->name + "_map"; }
 
 class Chooser {
 public:
@@ -187,7 +57,8 @@ private:
         if (op.role > 0 && (op.kind != TileOp::Kind::Copy || !stores_to(op, Memory::Shared)))
             throw_error(Error, "{}role '{}': '{}' is no copy into shared memory; leave it to the role that computes",
                         cite_(result_.roles[op.role].step), result_.roles[op.role].name, op.name);
-        if (op.kind != TileOp::Kind::Copy || !stores_to(op, Memory::Shared)) return op;
+        if (op.kind != TileOp::Kind::Copy) return op;
+        if (!stores_to(op, Memory::Shared)) return op.via.copy == Copy::Tma ? leaving(op) : op;
         bool pipelined = !loops_.empty() && loops_.back().stages > 1;
         bool asked = op.via.copy == Copy::Tma || op.role > 0;
         bool suits = op.via.copy == Copy::Automatic && pipelined && turns_of(result_) == 1 &&
@@ -200,22 +71,49 @@ private:
                 "{}role '{}' cannot copy '{}' by the tensor memory accelerator: {}; leave the copy to the role that "
                 "computes, or change what it copies",
                 cite_(result_.roles[op.role].step), result_.roles[op.role].name, op.name, reason);
-        if (!reason.empty() && asked)
-            throw_error(Error,
-                        "{}{} cannot be copied by the tensor memory accelerator: {}; leave the choice open, or change "
-                        "what it copies",
-                        cite_(op.via.step), op.name, reason);
+        if (asked) refuse(op, reason);
         if (!reason.empty()) {
             result_.notes.push_back(fmt::format("{}: not by the tensor memory accelerator: {}", op.name, reason));
             return op;
         }
         TileOp copy = op;
         copy.kind = TileOp::Kind::TmaCopy;
-        Box box(op);
+        TensorBox box(op);
         bool same_for_all = result_.cluster > 1 && op.role > 0 && !box.mentions(result_.cluster_rank);
         if (same_for_all && box.side_in_parts(result_.cluster)) copy.shared_by = result_.cluster;
         add_map(copy);
         return copy;
+    }
+
+    /// Throws if there is a reason.
+    void refuse(const TileOp& op, const std::string& reason) const {
+        if (reason.empty()) return;
+        throw_error(Error,
+                    "{}{} cannot be copied by the tensor memory accelerator: {}; leave the choice open, or change "
+                    "what it copies",
+                    cite_(op.via.step), op.name, reason);
+    }
+
+    TileOp leaving(const TileOp& op) {
+        refuse(op, why_not_leave(op));
+        TileOp copy = op;
+        copy.kind = TileOp::Kind::TmaCopy;
+        add_map(copy);
+        return copy;
+    }
+
+    std::string why_not_leave(const TileOp& op) {
+        if (arch_number(target_) < 90) return fmt::format("{} has none", target_.arch);
+        if (!op.threads.empty()) return "its loops are bound to threads, and one thread asks for a whole box";
+        TensorBox box(op);
+        if (!box.reason().empty()) return box.reason();
+        int uses = 0;
+        visit_ops(result_.body, [&](const TileOp& other) {
+            for (const StoreTo& store : other.stores) uses += store.buffer == box.tensor();
+            for (const Buffer& buffer : loads_of(other)) uses += buffer == box.tensor();
+        });
+        if (uses != 1) return fmt::format("other parts of the kernel use '{}' too", box.tensor()->name);
+        return fit_layout(box);
     }
 
     std::string why_not(const TileOp& op, bool pipelined) {
@@ -227,7 +125,7 @@ private:
         if (!counts_iterations())
             return "its loop has not always as many iterations, so that the barriers' phases cannot be told";
         if (!op.threads.empty()) return "its loops are bound to threads, and one thread asks for a whole box";
-        Box box(op);
+        TensorBox box(op);
         if (!box.reason().empty()) return box.reason();
         int writers = 0;
         bool source_changes = false;
@@ -239,7 +137,7 @@ private:
         });
         if (source_changes) return "the kernel writes its source";
         if (writers != 1) return "several copies fill its memory";
-        return fit_layout(op, box);
+        return fit_layout(box);
     }
 
     /// The loop that the copies stand in runs the same number of iterations each time, and so do those between it and
@@ -255,37 +153,49 @@ private:
         return true;
     }
 
-    /// A layout that nobody has asked for yet becomes plain rows.
-    std::string fit_layout(const TileOp& op, const Box& box) {
-        const Buffer& buffer = op.stores[0].buffer;
+    /// A layout that nobody has asked for yet becomes plain rows where boxes arrive, lines where they leave: threads
+    /// fill those without conflicts, also from accumulators of matrix units.
+    std::string fit_layout(const TensorBox& box) {
+        if (!box.fast().variable.defined()) return fmt::format("its tile is no box of '{}'", box.tensor()->name);
         for (SharedBuffer& shared : result_.shared) {
-            if (shared.buffer != buffer) continue;
-            int64_t bytes = bytes_of(buffer->type);
+            if (shared.buffer != box.tile()) continue;
+            int64_t bytes = bytes_of(box.tile()->type);
             if (!shared.fixed) {
-                if (shared.layout.digits.back().extent > longest_side) return "its rows are longer than 256 elements";
-                if (shared.layout.digits.back().extent * bytes % 128 != 0 && box.sides().size() > 1)
+                Layout lines = box.arrives() ? Layout() : lines_of(box);
+                if (!lines.digits.empty()) shared.layout = lines;
+                if (shared.layout.digits.back().extent > TensorBox::longest_side)
+                    return "its rows are longer than 256 elements";
+                bool several = box.arrives() ? box.sides().size() > 1 : turns_of(result_) > 1;
+                if (shared.layout.digits.back().extent * bytes % tile_alignment != 0 && lines.digits.empty() && several)
                     return "its rows are no multiple of 128 bytes, which boxes in several stages need";
                 shared.fixed = true;
-                shared.alignment = 128;
+                shared.alignment = tile_alignment;
             }
-            if (shared.layout.digits.back().dimension != static_cast<int>(box.fast().dimension) ||
-                !box.fast().variable.defined())
-                return "its tile lies in another order in shared memory than its source";
+            if (shared.layout.digits.back().dimension != static_cast<int>(box.fast().dimension))
+                return fmt::format("its tile lies in another order in shared memory than '{}'", box.tensor()->name);
+            if (!box.arrives() && box.fast().extent % shared.layout.digits.back().extent != 0)
+                return "its rows are not all of the tile";
         }
         return {};
     }
 
+    static Layout lines_of(const TensorBox& box) {
+        for (const TensorBox::Side& side : box.sides())
+            if (&side != &box.fast() && side.extent > 1)
+                return in_lines(constant_shape(box.tile()), static_cast<int>(box.fast().dimension),
+                                static_cast<int>(side.dimension), bytes_of(box.tile()->type));
+        return {};
+    }
+
     void add_map(const TileOp& op) {
-        Box box(op);
-        const Layout& layout = shared_of(result_, op.stores[0].buffer).layout;
+        TensorBox box(op);
+        const Layout& layout = shared_of(result_, box.tile()).layout;
         TensorMapUse use;
-        use.map = std::make_shared<const BufferNode>(BufferNode{.name = op.stores[0].buffer->name + "_map",
-                                                                .type = box.tensor()->type,
-                                                                .memory = Memory::Global,
-                                                                .shape = {},
-                                                                .strides = {}});
+        use.map = std::make_shared<const BufferNode>(BufferNode{
+            .name = map_name(box), .type = box.tensor()->type, .memory = Memory::Global, .shape = {}, .strides = {}});
         use.tensor = box.tensor();
         use.swizzle = layout.swizzle;
+        use.writes = !box.arrives();
         for (size_t d = box.sides().size(); d-- > 0;) use.box.push_back(box.sides()[d].extent);
         use.box[0] = layout.digits.back().extent;
         if (op.shared_by > 1) {
@@ -297,6 +207,8 @@ private:
         result_.maps.push_back(use);
         result_.notes.push_back(fmt::format("{}: by the tensor memory accelerator, boxes of {} elements", op.name,
                                             fmt::join(use.box, " x ")));
+        if (!box.arrives())
+            result_.notes.push_back(fmt::format("{}: laid out as {}", box.tile()->name, layout.to_string()));
     }
 
     TileKernel result_;
@@ -317,61 +229,125 @@ int64_t tma_bytes(const TileOp& copy) {
     return elements * bytes_of(copy.stores[0].buffer->type);
 }
 
+namespace {
+
+/// What one thread asks for, line by line of the tile.
+class Asking {
+public:
+    Asking(const TileKernel& kernel, const TileOp& copy) : kernel_(kernel), copy_(copy), box_(copy) {
+        internal_check(box_.reason().empty(), "a box of {}: {}", copy.name, box_.reason());
+        auto use = std::find_if(kernel.maps.begin(), kernel.maps.end(),
+                                [&](const TensorMapUse& u) { return u.map->name == map_name(box_); });
+        internal_check(use != kernel.maps.end(), "{} has no tensor map", copy.name);
+        map_ = use->map;
+        line_ = use->box[0];
+        in_parts_ = copy.shared_by > 1 ? box_.side_in_parts(copy.shared_by) : nullptr;
+        if (in_parts_) part_ = kernel.cluster_rank * (in_parts_->extent / copy.shared_by);
+    }
+
+    TmaRequest arriving(const Buffer& versions, const Buffer& barriers, const Expr& stage) const {
+        auto place = [&](const Substitution& values) {
+            std::vector<Expr> indices = in_tile(values);
+            indices.insert(indices.begin(), stage);
+            return Access{versions, indices};
+        };
+        TmaRequest result;
+        for (int64_t start = 0; start < box_.fast().extent; start += line_) {
+            ThreadCall call = named(in_parts_ ? "tma_load_multicast" : "tma_load");
+            call.arguments = {{CallArgument::Effect::Address, {}, place(begin(start))}, map()};
+            add_coordinates(call, start);
+            call.arguments.push_back({CallArgument::Effect::Read, {}, {barriers, {stage}}});
+            if (in_parts_) call.arguments.push_back(value(integer((int64_t{1} << copy_.shared_by) - 1)));
+            result.calls.push_back(std::move(call));
+        }
+        result.mark = mark(CallArgument::Effect::Write, place);
+        return result;
+    }
+
+    TmaRequest leaving() const {
+        auto place = [&](const Substitution& values) { return Access{box_.tile(), in_tile(values)}; };
+        TmaRequest result;
+        for (int64_t start = 0; start < box_.fast().extent; start += line_) {
+            ThreadCall call = named("tma_store");
+            call.arguments = {map()};
+            add_coordinates(call, start);
+            call.arguments.push_back({CallArgument::Effect::Address, {}, place(begin(start))});
+            result.calls.push_back(std::move(call));
+        }
+        result.mark = mark(CallArgument::Effect::Read, place);
+        return result;
+    }
+
+private:
+    ThreadCall named(const std::string& function) const {
+        return {fmt::format("{}_{}d", function, box_.sides().size()), {}, {}, function};
+    }
+    CallArgument map() const { return {CallArgument::Effect::Map, {}, {map_, {}}}; }
+    static CallArgument value(const Expr& expr) { return {CallArgument::Effect::Value, simplify(expr), {}}; }
+
+    /// The box's first element in the tile.
+    Substitution begin(int64_t start) const {
+        Substitution values{{box_.fast().variable, integer(start)}};
+        for (const TensorBox::Side& side : box_.sides())
+            if (side.variable.defined() && &side != &box_.fast())
+                values.emplace_back(side.variable, &side == in_parts_ ? part_ : integer(0));
+        return values;
+    }
+
+    std::vector<Expr> in_tile(const Substitution& values) const {
+        std::vector<Expr> indices;
+        for (const Expr& index : box_.place_in_tile()) indices.push_back(simplify(substitute(index, values)));
+        return indices;
+    }
+
+    /// In the tensor, innermost first.
+    void add_coordinates(ThreadCall& call, int64_t start) const {
+        for (size_t d = box_.sides().size(); d-- > 0;) {
+            const TensorBox::Side& side = box_.sides()[d];
+            Expr first = side.first;
+            if (&side == &box_.fast()) first = first + start;
+            if (&side == in_parts_) first = first + part_;
+            call.arguments.push_back(value(first));
+        }
+    }
+
+    /// All of the tile, in pieces of 16 bytes.
+    TileOp mark(CallArgument::Effect effect, const std::function<Access(const Substitution&)>& place) const {
+        TileOp mark;
+        mark.kind = TileOp::Kind::Mark;
+        mark.name = copy_.name;
+        mark.step = copy_.step;
+        mark.mask = mark.active = all_of({});
+        mark.loops = copy_.loops;
+        int64_t width = TensorBox::alignment / bytes_of(box_.tile()->type);
+        Substitution wide;
+        for (OpLoop& loop : mark.loops) {
+            loop.execution = Execution::Serial;
+            if (!loop.variable.same(box_.fast().variable)) continue;
+            Expr group = index_variable("piece", 0, box_.fast().extent / width - 1);
+            wide.emplace_back(loop.variable, group * width);
+            loop = {group, integer(box_.fast().extent / width)};
+        }
+        mark.call.arguments = {{effect, {}, place(wide), static_cast<int>(width)}};
+        return mark;
+    }
+
+    const TileKernel& kernel_;
+    const TileOp& copy_;
+    TensorBox box_;
+    Buffer map_;
+    int64_t line_ = 0;
+    const TensorBox::Side* in_parts_ = nullptr;
+    Expr part_;
+};
+
+}  // namespace
+
 TmaRequest tma_request(const TileKernel& kernel, const TileOp& copy, const Buffer& versions, const Buffer& barriers,
                        const Expr& stage) {
-    Box box(copy);
-    internal_check(box.reason().empty(), "a box of {}: {}", copy.name, box.reason());
-    const Buffer& buffer = copy.stores[0].buffer;
-    const Box::Side& fast = box.fast();
-    auto use = std::find_if(kernel.maps.begin(), kernel.maps.end(),
-                            [&](const TensorMapUse& u) { return u.map->name == buffer->name + "_map"; });
-    internal_check(use != kernel.maps.end(), "{} has no tensor map", copy.name);
-    int64_t line = use->box[0];
-    auto in_version = [&](const Substitution& values) {
-        std::vector<Expr> indices{stage};
-        for (const Expr& index : copy.stores[0].indices) indices.push_back(simplify(substitute(index, values)));
-        return indices;
-    };
-    const Box::Side* in_parts = copy.shared_by > 1 ? box.side_in_parts(copy.shared_by) : nullptr;
-    Expr part = in_parts ? kernel.cluster_rank * (in_parts->extent / copy.shared_by) : Expr();
-    TmaRequest result;
-    for (int64_t start = 0; start < fast.extent; start += line) {
-        Substitution values{{fast.variable, integer(start)}};
-        for (const Box::Side& side : box.sides())
-            if (side.variable.defined() && !side.variable.same(fast.variable))
-                values.emplace_back(side.variable, &side == in_parts ? part : integer(0));
-        std::string function = in_parts ? "tma_load_multicast" : "tma_load";
-        ThreadCall call{fmt::format("{}_{}d", function, box.sides().size()), {}, {}, function};
-        call.arguments.push_back({CallArgument::Effect::Address, {}, {versions, in_version(values)}});
-        call.arguments.push_back({CallArgument::Effect::Map, {}, {use->map, {}}});
-        for (size_t d = box.sides().size(); d-- > 0;) {
-            Expr first = box.sides()[d].first;
-            if (d + 1 == box.sides().size()) first = first + start;
-            if (&box.sides()[d] == in_parts) first = first + part;
-            call.arguments.push_back({CallArgument::Effect::Value, simplify(first), {}});
-        }
-        call.arguments.push_back({CallArgument::Effect::Read, {}, {barriers, {stage}}});
-        if (in_parts)
-            call.arguments.push_back({CallArgument::Effect::Value, integer((int64_t{1} << copy.shared_by) - 1), {}});
-        result.calls.push_back(std::move(call));
-    }
-    TileOp& mark = result.mark;
-    mark.kind = TileOp::Kind::Mark;
-    mark.name = copy.name;
-    mark.step = copy.step;
-    mark.mask = mark.active = all_of({});
-    mark.loops = copy.loops;
-    int64_t width = alignment / bytes_of(buffer->type);
-    Substitution wide;
-    for (OpLoop& loop : mark.loops) {
-        loop.execution = Execution::Serial;
-        if (!loop.variable.same(fast.variable)) continue;
-        Expr group = index_variable("piece", 0, fast.extent / width - 1);
-        wide.emplace_back(loop.variable, group * width);
-        loop = {group, integer(fast.extent / width)};
-    }
-    mark.call.arguments = {{CallArgument::Effect::Write, {}, {versions, in_version(wide)}, static_cast<int>(width)}};
-    return result;
+    return Asking(kernel, copy).arriving(versions, barriers, stage);
 }
+
+TmaRequest tma_departure(const TileKernel& kernel, const TileOp& copy) { return Asking(kernel, copy).leaving(); }
 
 }  // namespace tw::codegen

@@ -55,8 +55,8 @@ private:
     };
 
     TileStmt by_warp() {
-        Buffer a = register_array(a_->buffer->name + "_fragment", atom_.operand, {m_.tiles, quads_, 2, pack_});
-        Buffer b = register_array(b_->buffer->name + "_fragment", atom_.operand, {n_.tiles, quads_, pack_});
+        Buffer a = register_array(a_->buffer->name + "_fragment", a_->buffer->type, {m_.tiles, quads_, 2, pack_});
+        Buffer b = register_array(b_->buffer->name + "_fragment", b_->buffer->type, {n_.tiles, quads_, pack_});
         OpLoop steps = unrolled(name_of(k_.variable) + "_step", require_constant(k_.extent) / atom_.k);
         TileStmt body =
             make_tile(TileBlock{{fill(a, *a_, m_, steps, true), fill(b, *b_, n_, steps, false), multiply(a, b)}});
@@ -80,12 +80,14 @@ private:
         bool transposed = false;
         int stride_bytes = 0, leading_bytes = 0;
         int64_t along_extent = 0;
+        int step_bytes = 0;  ///< from the k of one instruction to that of the next; 0: not always the same
     };
 
     TileStmt by_warpgroup() {
         Matrix a = matrix_of(*a_, m_, true), b = matrix_of(*b_, n_, false);
         OpLoop steps = unrolled(name_of(k_.variable) + "_step", require_constant(k_.extent) / atom_.k),
                row = unrolled("row", m_.tiles), column = unrolled("column", n_.tiles * 8 / atom_.n);
+        steps.reduces = true;
         TileOp product = call(atom_.name, {steps, row, column});
         if (bytes_of(atom_.operand) == 2 && (a.transposed || b.transposed))
             product.call.parameters = {a.transposed, b.transposed};
@@ -93,6 +95,7 @@ private:
                                   argument(a, row.variable * 64, steps),
                                   argument(b, column.variable * atom_.n, steps),
                                   {CallArgument::Effect::Value, constant(Type::Bool, int64_t{1}), {}}};
+        product.atom = &atom_;
         TileOp kept = call("keep", {row, column});
         kept.call.arguments = {sums(row.variable, column.variable)};
         TileOp wait = call("wgmma_wait", {});
@@ -136,24 +139,18 @@ private:
         const Buffer& buffer = matrix.buffer;
         int bytes = bytes_of(buffer->type);
         size_t fast = matrix.transposed ? along : k, slow = matrix.transposed ? k : along;
-        int64_t width = require_constant(buffer->shape[fast]), rows = require_constant(buffer->shape[slow]);
-        int64_t line = 128 / bytes;
-        while (line * bytes > 16 && width % line != 0) line /= 2;
-        if (line * bytes < 32 || rows % 8 != 0)
+        std::vector<int64_t> shape = constant_shape(buffer);
+        int64_t width = shape[fast], rows = shape[slow];
+        Layout layout = in_lines(shape, static_cast<int>(fast), static_cast<int>(slow), bytes);
+        if (!layout.swizzle)
             throw_error(Error,
                         "{}{}: {} reads lines of 32, 64 or 128 bytes in groups of eight; the tile of '{}' is {} x {}",
                         cite_(op_.step), op_.name, atom_.name, buffer->name, rows, width);
-        Layout layout;
-        for (size_t d = 0; d < buffer->shape.size(); ++d)
-            if (d != fast && d != slow)
-                layout.digits.push_back({static_cast<int>(d), 1, require_constant(buffer->shape[d])});
-        if (width > line) layout.digits.push_back({static_cast<int>(fast), line, width / line});
-        layout.digits.push_back({static_cast<int>(slow), 1, rows});
-        layout.digits.push_back({static_cast<int>(fast), 1, line});
-        layout.pitch = line;
-        layout.swizzle = static_cast<int>(line * bytes);
+        int64_t line = layout.pitch;
         matrix.stride_bytes = static_cast<int>(8 * line * bytes);
         matrix.leading_bytes = matrix.transposed ? static_cast<int>(rows * line * bytes) : 16;
+        if (matrix.transposed) matrix.step_bytes = static_cast<int>(atom_.k * line * bytes);
+        if (!matrix.transposed && width == line) matrix.step_bytes = atom_.k * bytes;
         for (SharedBuffer& shared : kernel_.shared) {
             if (shared.buffer != buffer) continue;
             if (shared.fixed && !(shared.layout == layout))
@@ -174,8 +171,10 @@ private:
     }
 
     CallArgument argument(const Matrix& matrix, const Expr& along, const OpLoop& steps) const {
-        CallArgument result{
-            CallArgument::Effect::Matrix, {}, {matrix.buffer, place_in(matrix, along, steps.variable * atom_.k)}};
+        CallArgument result{CallArgument::Effect::Matrix, {}, {matrix.buffer, {}}};
+        result.place.indices =
+            place_in(matrix, along, matrix.step_bytes ? integer(0) : simplify(steps.variable * atom_.k));
+        if (matrix.step_bytes) result.value = steps.variable * matrix.step_bytes;
         result.stride_bytes = matrix.stride_bytes;
         result.leading_bytes = matrix.leading_bytes;
         return result;
@@ -275,11 +274,15 @@ private:
         if (contains(x, n_.part.variable)) std::swap(a_, b_);
     }
 
+    /// Matrix units truncate f32 themselves.
     const Load* load_of(const Expr& factor) const {
-        const Cast* cast = factor.as<Cast>();
-        const Load* load = (cast ? cast->a : factor).as<Load>();
-        internal_check(load && load->buffer->type == atom_.operand, "{}: {} does not multiply {}", op_.name, atom_.name,
-                       to_string(factor));
+        const Unary* truncation = factor.as<Unary>();
+        const Expr& element = truncation ? truncation->a : factor;
+        const Cast* cast = element.as<Cast>();
+        const Load* load = (cast ? cast->a : element).as<Load>();
+        bool truncates = truncation && atom_.operand == tf32;
+        internal_check(load && (load->buffer->type == atom_.operand || truncates), "{}: {} does not multiply {}",
+                       op_.name, atom_.name, to_string(factor));
         return load;
     }
 

@@ -43,6 +43,7 @@ Expr through_unary(UnaryOp op, const Expr& adjoint, const Expr& x, const Expr& y
     switch (op) {
         case UnaryOp::Negate: return negated(adjoint);
         case UnaryOp::Abs: return add_adjoints(where_true(x > 0, adjoint), where_true(x < 0, negated(adjoint)));
+        case UnaryOp::TruncateTf32: return adjoint;  // as a cast
         case UnaryOp::Sqrt: return divided(times(adjoint, constant(x.type(), 0.5)), y);
         case UnaryOp::Rsqrt: return times(adjoint, y * y * y * -0.5);
         case UnaryOp::Exp: return times(adjoint, y);
@@ -51,6 +52,7 @@ Expr through_unary(UnaryOp op, const Expr& adjoint, const Expr& x, const Expr& y
         case UnaryOp::Log2: return divided(adjoint, x * ln2);
         case UnaryOp::Tanh: return times(adjoint, 1 - y * y);
         case UnaryOp::Erf: return times(adjoint, exp(-(x * x)) * two_over_sqrt_pi);
+        case UnaryOp::Sigmoid: return times(adjoint, y * (1 - y));
         case UnaryOp::Not:
         case UnaryOp::Floor:
         case UnaryOp::Ceil:

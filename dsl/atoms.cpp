@@ -30,11 +30,13 @@ std::vector<Atom> make_table() {
     std::vector<Atom> table = {
         {mma_sync, "mma_m16n8k16", 16, 8, 16, bf16, f32, 80}, {mma_sync, "mma_m16n8k8", 16, 8, 8, bf16, f32, 80},
         {mma_sync, "mma_m16n8k16", 16, 8, 16, f16, f32, 80},  {mma_sync, "mma_m16n8k8", 16, 8, 8, f16, f32, 80},
+        {mma_sync, "mma_m16n8k8", 16, 8, 8, tf32, f32, 80},   {mma_sync, "mma_m16n8k4", 16, 8, 4, tf32, f32, 80},
         {mma_sync, "mma_m16n8k32", 16, 8, 32, i8, i32, 80},   {mma_sync, "mma_m16n8k32", 16, 8, 32, e4m3, f32, 89},
         {mma_sync, "mma_m16n8k32", 16, 8, 32, e5m2, f32, 89},
     };
     add_wgmma(table, bf16, "bf16", f32);
     add_wgmma(table, f16, "f16", f32);
+    add_wgmma(table, tf32, "tf32", f32);
     add_wgmma(table, i8, "s8", i32);
     add_wgmma(table, e4m3, "e4m3", f32);
     add_wgmma(table, e5m2, "e5m2", f32);

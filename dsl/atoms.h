@@ -29,8 +29,8 @@ struct Atom {
     MatrixUnit unit;
     std::string name;  ///< of the primitive in device/
     int m, n, k;
-    Type operand, accumulator;
-    int least_arch;  ///< 80: sm_80
+    Type operand, accumulator;  ///< tf32: of elements of f32 or tf32
+    int least_arch;             ///< 80: sm_80
 };
 
 /// All of them, of each kind the widest n and the longest k first.

@@ -1,5 +1,6 @@
 // From what a schedule knows to its tree of loops and leaves.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -62,7 +63,7 @@ private:
         for (size_t d = 0; d < r.roots.size(); ++d) {
             Expr value = loop_value(state_, r.roots[d]);
             if (d < rank) {
-                value = simplify(p.region.lo[d] + value);
+                value = simplify(inputs_loaded(p.region.lo[d]) + value);
                 p.values.push_back(value);
                 p.axes.emplace_back(r.definition.axes[d], value);
             } else {
@@ -103,12 +104,24 @@ private:
             for (const Expr& condition : r.definition.terms_where) guard(substitute(condition, p.axes), true);
         for (size_t d = 0; d < p.values.size(); ++d) {
             if (is_constant(p.region.lo[d], 0) && equal(p.region.extent[d], r.definition.operation->shape[d])) continue;
+            guard_reads(p.values[d], guard);
             guard(p.values[d] < r.definition.operation->shape[d], false);
             guard(p.values[d] >= 0, false);
         }
         for (const Expr& condition : following_conditions(state_, stage, where_))
             guard(substitute(condition, p.axes), false);
         return masks;
+    }
+
+    /// An input that tells where a region starts is read inside of its shape.
+    static void guard_reads(const Expr& value, const std::function<void(const Expr&, bool)>& guard) {
+        visit(value, [&](const Expr& e) {
+            const Load* load = e.as<Load>();
+            for (size_t d = 0; load && d < load->indices.size(); ++d) {
+                guard(load->indices[d] < cast_unchecked(Type::I64, load->buffer->shape[d]), false);
+                guard(load->indices[d] >= 0, false);
+            }
+        });
     }
 
     /// A fill in shared memory is made by all threads together: a thread's own part cannot be its source.
@@ -134,7 +147,7 @@ private:
         p.storage.loop = storage_loop(state_, stage);
         bool local = p.storage.loop >= 0;
         Region region = local ? footprint_below(state_, stage, p.storage.loop, where_) : whole(operation);
-        p.storage.lo = region.lo;
+        for (const Expr& lo : region.lo) p.storage.lo.push_back(inputs_loaded(lo));
         for (size_t o = 0; o < operation.outputs.size(); ++o) {
             BufferNode buffer{.name = buffer_name(stage, o),
                               .type = r.rounded.value_or(operation.outputs[o].type),
@@ -384,6 +397,14 @@ private:
             return read ? load(e.type(), *read) : Expr();
         });
         return simplify(loaded);
+    }
+
+    /// A region may start where an input tells.
+    Expr inputs_loaded(const Expr& expr) {
+        return transform(expr, [&](const Expr& e) -> Expr {
+            const Read* read = e.as<Read>();
+            return read ? make_expr(e.type(), Load{input_buffer(read->operation), simplified(read->indices)}) : Expr();
+        });
     }
 
     Expr load(Type type, const Read& read) {

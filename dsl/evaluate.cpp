@@ -17,10 +17,10 @@ enum class CompiledExpr::Op : uint8_t {
     AddI, SubI, MulI, DivI, ModI, MinI, MaxI, LessI, LessEqualI, EqualI, NotEqualI,
     AndI, OrI, NegateI, NotI, AbsI, WrapI,
     AddS, SubS, MulS, DivS, MinS, MaxS, LessS, LessEqualS, EqualS, NotEqualS,
-    NegateS, AbsS, FloorS, CeilS, RoundS, SqrtS, RsqrtS, FmaS,
+    NegateS, AbsS, FloorS, CeilS, RoundS, TruncateS, SqrtS, RsqrtS, FmaS,
     AddD, SubD, MulD, DivD, MinD, MaxD, LessD, LessEqualD, EqualD, NotEqualD,
-    NegateD, AbsD, FloorD, CeilD, RoundD, SqrtD, RsqrtD, FmaD,
-    ExpD, Exp2D, LogD, Log2D, TanhD, ErfD,
+    NegateD, AbsD, FloorD, CeilD, RoundD, TruncateD, SqrtD, RsqrtD, FmaD,
+    ExpD, Exp2D, LogD, Log2D, TanhD, ErfD, SigmoidD,
     StoD, DtoS, ItoS, ItoD, StoI, DtoI, RoundTypeS, RoundTypeD, ItoNarrow,
     ReadElement, ReadS, ReadBF16,
     // clang-format on
@@ -176,6 +176,7 @@ private:
             case UnaryOp::Floor: return compute(float_op(Op::FloorS, type), a);
             case UnaryOp::Ceil: return compute(float_op(Op::CeilS, type), a);
             case UnaryOp::Round: return compute(float_op(Op::RoundS, type), a);
+            case UnaryOp::TruncateTf32: return compute(float_op(Op::TruncateS, type), a);
             case UnaryOp::Sqrt: return compute(float_op(Op::SqrtS, type), a);
             case UnaryOp::Rsqrt: return compute(float_op(Op::RsqrtS, type), a);
             case UnaryOp::Exp: return transcendental(Op::ExpD, a, type);
@@ -184,6 +185,7 @@ private:
             case UnaryOp::Log2: return transcendental(Op::Log2D, a, type);
             case UnaryOp::Tanh: return transcendental(Op::TanhD, a, type);
             case UnaryOp::Erf: return transcendental(Op::ErfD, a, type);
+            case UnaryOp::Sigmoid: return transcendental(Op::SigmoidD, a, type);
             case UnaryOp::Not: break;
         }
         internal_check(false, "! of {}", name_of(type));
@@ -484,6 +486,7 @@ Register CompiledExpr::run_register(const std::vector<Register>& slots) const {
             case Op::FloorS: S(result) = std::floor(S(a)); break;
             case Op::CeilS: S(result) = std::ceil(S(a)); break;
             case Op::RoundS: S(result) = std::rint(S(a)); break;
+            case Op::TruncateS: S(result) = truncate_tf32(S(a)); break;
             case Op::SqrtS: S(result) = std::sqrt(S(a)); break;
             case Op::RsqrtS: S(result) = 1 / std::sqrt(S(a)); break;
             case Op::FmaS: S(result) = std::fma(S(a), S(b), S(c)); break;
@@ -503,6 +506,7 @@ Register CompiledExpr::run_register(const std::vector<Register>& slots) const {
             case Op::FloorD: D(result) = std::floor(D(a)); break;
             case Op::CeilD: D(result) = std::ceil(D(a)); break;
             case Op::RoundD: D(result) = std::rint(D(a)); break;
+            case Op::TruncateD: D(result) = truncate_tf32(static_cast<float>(D(a))); break;
             case Op::SqrtD: D(result) = std::sqrt(D(a)); break;
             case Op::FmaD: D(result) = std::fma(D(a), D(b), D(c)); break;
 
@@ -513,6 +517,7 @@ Register CompiledExpr::run_register(const std::vector<Register>& slots) const {
             case Op::Log2D: D(result) = std::log2(D(a)); break;
             case Op::TanhD: D(result) = std::tanh(D(a)); break;
             case Op::ErfD: D(result) = std::erf(D(a)); break;
+            case Op::SigmoidD: D(result) = 1 / (1 + std::exp(-D(a))); break;
 
             case Op::StoD: D(result) = S(a); break;
             case Op::DtoS: S(result) = static_cast<float>(D(a)); break;

@@ -255,6 +255,7 @@ Expr log(const Operand& a) { return real_function(UnaryOp::Log, "log", a); }
 Expr log2(const Operand& a) { return real_function(UnaryOp::Log2, "log2", a); }
 Expr tanh(const Operand& a) { return real_function(UnaryOp::Tanh, "tanh", a); }
 Expr erf(const Operand& a) { return real_function(UnaryOp::Erf, "erf", a); }
+Expr sigmoid(const Operand& a) { return real_function(UnaryOp::Sigmoid, "sigmoid", a); }
 
 Expr select(const Operand& condition, const Operand& yes, const Operand& no) {
     check_bool("select", condition.expr, condition.where);
@@ -277,6 +278,14 @@ Expr round_to(Type type, const Operand& x) {
     return cast_unchecked(x.expr.type(), cast_unchecked(type, x.expr));
 }
 
+Expr truncate_tf32(const Operand& x) {
+    check_defined("truncate_tf32", x.expr, x.where);
+    Expr a = is_literal(x.expr) ? adapt("truncate_tf32", x.expr, Type::F32, x.where) : x.expr;
+    user_check(a.type() == Type::F32, x.where, "truncate_tf32: takes an f32, not {}; use cast(f32, ...)",
+               name_of(a.type()));
+    return unary(UnaryOp::TruncateTf32, a);
+}
+
 Expr relu(const Operand& a) { return arithmetic(BinaryOp::Max, "relu", a, {0, a.where}); }
 
 namespace {
@@ -290,15 +299,19 @@ Expr float_operand(const char* name, const Operand& a) {
 
 }  // namespace
 
-Expr sigmoid(const Operand& a) { return 1 / (1 + exp(-float_operand("sigmoid", a))); }
 Expr gelu(const Operand& a) {
     constexpr double reciprocal_sqrt2 = 0.70710678118654752440;
     Expr x = float_operand("gelu", a);
     return x * 0.5 * (1 + erf(x * reciprocal_sqrt2));
 }
+Expr gelu_tanh(const Operand& a) {
+    constexpr double twice_sqrt_2_by_pi = 1.59576912160573071176;
+    Expr x = float_operand("gelu_tanh", a);  // 1 + tanh(u) = 2 sigmoid(2 u)
+    return x * sigmoid(x * (twice_sqrt_2_by_pi + x * x * (twice_sqrt_2_by_pi * 0.044715)));
+}
 Expr silu(const Operand& a) {
     Expr x = float_operand("silu", a);
-    return x / (1 + exp(-x));
+    return x * sigmoid(x);
 }
 
 Expr scalar(const std::string& name, Type type, std::source_location where) {

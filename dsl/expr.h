@@ -49,7 +49,24 @@ enum class VariableKind {
     Scalar,  ///< a scalar parameter (alpha)
 };
 
-enum class UnaryOp { Negate, Not, Abs, Floor, Ceil, Round, Sqrt, Rsqrt, Exp, Exp2, Log, Log2, Tanh, Erf };
+enum class UnaryOp {
+    Negate,
+    Not,
+    Abs,
+    Floor,
+    Ceil,
+    Round,
+    TruncateTf32,
+    Sqrt,
+    Rsqrt,
+    Exp,
+    Exp2,
+    Log,
+    Log2,
+    Tanh,
+    Erf,
+    Sigmoid
+};
 /// Div and Mod of integers round toward minus infinity; Mod has the sign of the divisor.
 enum class BinaryOp { Add, Sub, Mul, Div, Mod, Min, Max, Less, LessEqual, Equal, NotEqual, And, Or };
 
@@ -128,8 +145,9 @@ inline Type Expr::type() const { return node_->type; }
 /// A parameter of an operator: an expression, or a literal, and the user's line.
 struct Operand {
     template <class T>
-        requires(std::convertible_to<const T&, Expr>)  // an Expr, a literal, an Axis
-    Operand(const T& value, std::source_location where = std::source_location::current()) : expr(value), where(where) {}
+    requires(std::convertible_to<const T&, Expr>)  // an Expr, a literal, an Axis
+        Operand(const T& value, std::source_location where = std::source_location::current())
+        : expr(value), where(where) {}
     Expr expr;
     std::source_location where;
 };
@@ -187,9 +205,14 @@ Expr select(const Operand& condition, const Operand& yes, const Operand& no);
 Expr cast(Type type, const Operand& a);
 /// x rounded to what a float type can hold, kept in its own type: cast(x's type, cast(type, x)).
 Expr round_to(Type type, const Operand& x);
+/// An f32 without the last 13 bits of its fraction: what a matrix unit makes of f32 operands. See tf32 in
+/// docs/language.md; round_to(tf32, x) is the nearest such number.
+Expr truncate_tf32(const Operand& x);
 Expr relu(const Operand& a);
 Expr sigmoid(const Operand& a);
 Expr gelu(const Operand& a);  ///< x/2 * (1 + erf(x / sqrt 2))
+Expr gelu_tanh(
+    const Operand& a);  ///< x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))), Hendrycks and Gimpel's other form
 Expr silu(const Operand& a);
 
 /// A scalar parameter, given at launch.

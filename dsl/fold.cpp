@@ -24,6 +24,7 @@ Expr fold_unary(UnaryOp op, const Expr& a, Type type) {
         case UnaryOp::Floor: return constant(type, std::floor(real_of(a)));
         case UnaryOp::Ceil: return constant(type, std::ceil(real_of(a)));
         case UnaryOp::Round: return constant(type, std::nearbyint(real_of(a)));
+        case UnaryOp::TruncateTf32: return constant(type, truncate_tf32(static_cast<float>(real_of(a))));
         case UnaryOp::Sqrt: return constant(type, std::sqrt(real_of(a)));
         default: return {};  // exp and its kin are approximations: left to the machine
     }

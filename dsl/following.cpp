@@ -53,18 +53,31 @@ bool drives(const State& state, int loop, int root) {
     return contains(loop_value(state, root), state.loops[loop].variable);
 }
 
-/// One follower and its leader: which axis of the follower goes along which dimension of the leader.
+/// Which of the leader's indices belong to index e of a dimension of another stage: `times` of them from
+/// e * times / over on.
+struct Along {
+    int dimension = -1;  // of the leader; -1: all of its indices, or a dimension of which each iteration makes all
+    int64_t times = 1, over = 1;
+
+    Expr first(const Expr& index) const { return simplify(index * times / over); }
+};
+
+/// One follower and its leader: which axis of the follower goes along which dimension of the leader. An element of the
+/// follower goes with a block of `step` indices of the dimension where its reads stay in such blocks: sums of rows
+/// q * 128 + t go with 128 rows each. One iteration of the leader makes whole blocks then.
 class Pair {
 public:
     Pair(const State& state, int follower, std::source_location where)
         : state_(state), stage_(follower), leader_(leader_of(state, follower)), where_(where) {
         axis_.assign(made().axes.size(), -1);
+        step_.assign(made().axes.size(), 1);
         needs_all_.assign(made().axes.size(), false);
         bool reads = follow(leader_);
-        for (size_t s = 0; s < state.stages.size(); ++s)
-            if (is_sibling(static_cast<int>(s)) || stands_in(state, leader_, static_cast<int>(s)))
-                reads |= follow(static_cast<int>(s));
-        if (!reads) follow_as_sibling();
+        for (size_t s = 0; s < state.stages.size(); ++s) {
+            int source = static_cast<int>(s);
+            if (is_sibling(source) || stands_in(state, leader_, source)) reads |= follow(source);
+        }
+        if (!reads && !follow_by_common_reads()) follow_as_sibling();
         check_loops(stage_, axis_, reads);
     }
 
@@ -78,8 +91,8 @@ public:
         Region box = made_in_iteration(state_, leader_, record().attach, where_);
         for (size_t d = 0; d < axis_.size(); ++d) {
             if (axis_[d] < 0) continue;
-            result.lo[axis_[d]] = box.lo[d];
-            result.extent[axis_[d]] = box.extent[d];
+            result.lo[axis_[d]] = simplify(box.lo[d] / step_[d]);
+            result.extent[axis_[d]] = simplify((box.extent[d] + (step_[d] - 1)) / step_[d]);
         }
         return result;
     }
@@ -119,7 +132,7 @@ public:
     Access leader_element(const Access& element) const {
         Access result(axis_.size());
         for (size_t d = 0; d < axis_.size(); ++d)
-            if (axis_[d] >= 0) result[d] = element[axis_[d]];
+            if (axis_[d] >= 0 && element[axis_[d]].defined()) result[d] = simplify(element[axis_[d]] * step_[d]);
         return result;
     }
 
@@ -131,11 +144,12 @@ public:
             if (source != leader_ && !is_sibling(source) && !stands_in(state_, leader_, source)) continue;
             auto found = accesses(state_, inside, stage_, source);
             if (found.empty()) continue;
-            std::vector<int> dimensions = leader_dimensions(source);
+            std::vector<Along> dimensions = leader_dimensions(source);
             for (const Access& access : found) {
                 Access element(axis_.size());
                 for (size_t d = 0; d < access.size(); ++d)
-                    if (dimensions[d] >= 0) element[dimensions[d]] = access[d];
+                    if (int dimension = dimensions[d].dimension; dimension >= 0)
+                        element[dimension] = dimensions[d].first(access[d]);
                 elements.push_back(std::move(element));
             }
         }
@@ -151,63 +165,130 @@ private:
     bool is_sibling(int stage) const {
         return stage != stage_ && !state_.stages[stage].inlined && !stands_in(state_, stage, stage_) && follows(stage);
     }
+    /// Whether the stage is made for the leader, in its loops, and read.
+    bool is_read_by_leader(int stage) const {
+        int around = stage;
+        while (state_.stages[around].attach >= 0 && leader_of(state_, around) != leader_)
+            around = leader_of(state_, around);
+        const StageRecord& inside = state_.stages[around];
+        bool made_there = stage != stage_ && !state_.stages[stage].inlined && inside.attach >= 0 && !inside.after;
+        return made_there && !accesses(state_, made(), leader_, stage).empty();
+    }
     bool follows(int stage) const {
         const StageRecord& other = state_.stages[stage];
         if (other.attach < 0 || !other.after) return false;
         return leader_of(state_, stage) == leader_ || follows(leader_of(state_, stage));
     }
 
-    /// For each dimension of `stage` the leader's dimension that it goes along, or -1. The stage is the leader, another
-    /// of its followers, or one that the leader follows.
-    std::vector<int> leader_dimensions(int stage) const {
-        std::vector<int> result(state_.stages[stage].definition.axes.size(), -1);
+    /// How each dimension of `stage` goes along the leader's. The stage is the leader, another of its followers, one
+    /// that the leader follows, or one made for it.
+    std::vector<Along> leader_dimensions(int stage) const {
+        std::vector<Along> result(state_.stages[stage].definition.axes.size());
         if (stage == leader_) {
-            for (size_t d = 0; d < result.size(); ++d) result[d] = static_cast<int>(d);
+            for (size_t d = 0; d < result.size(); ++d) result[d].dimension = static_cast<int>(d);
+            return result;
+        }
+        if (is_read_by_leader(stage)) {
+            std::vector<Access> found = accesses(state_, made(), leader_, stage);
+            for (size_t d = 0; d < result.size(); ++d) {
+                auto same = [&](const Access& access) { return access[d].same(found[0][d]); };
+                auto axis = std::ranges::find_if(made().axes, [&](const Expr& a) { return a.same(found[0][d]); });
+                if (axis != made().axes.end() && std::ranges::all_of(found, same))
+                    result[d].dimension = static_cast<int>(axis - made().axes.begin());
+            }
             return result;
         }
         if (stands_in(state_, leader_, stage)) {
             int below = leader_;
             while (leader_of(state_, below) != stage) below = leader_of(state_, below);
-            std::vector<int> dimensions = leader_dimensions(below);
+            std::vector<Along> dimensions = leader_dimensions(below);
             Pair pair(state_, below, where_);
             for (size_t d = 0; d < result.size(); ++d)
-                if (pair.axis_[d] >= 0) result[d] = dimensions[pair.axis_[d]];
+                if (pair.axis_[d] >= 0) {
+                    result[d] = dimensions[pair.axis_[d]];
+                    result[d].over *= pair.step_[d];
+                }
             return result;
         }
-        std::vector<int> above = leader_dimensions(leader_of(state_, stage));
+        std::vector<Along> above = leader_dimensions(leader_of(state_, stage));
         Pair other(state_, stage, where_);
         for (size_t d = 0; d < above.size(); ++d)
-            if (other.axis_[d] >= 0) result[other.axis_[d]] = above[d];
+            if (other.axis_[d] >= 0) {
+                result[other.axis_[d]] = above[d];
+                result[other.axis_[d]].times *= other.step_[d];
+            }
         return result;
     }
 
     bool follow(int source) {
         auto found = accesses(state_, own(), stage_, source);
         if (found.empty()) return false;
-        std::vector<int> dimensions = leader_dimensions(source);
+        std::vector<Along> dimensions = leader_dimensions(source);
         for (const Access& access : found)
             for (size_t d = 0; d < access.size(); ++d)
-                if (dimensions[d] >= 0) connect(dimensions[d], access[d]);
+                if (dimensions[d].dimension >= 0) connect(dimensions[d], access[d]);
         return true;
     }
 
-    void connect(int dimension, const Expr& index) {
-        auto axis = std::find_if(own().axes.begin(), own().axes.end(), [&](const Expr& a) { return a.same(index); });
-        int found = axis == own().axes.end() ? -1 : static_cast<int>(axis - own().axes.begin());
-        if (found >= 0 && (axis_[dimension] < 0 || axis_[dimension] == found) && !needs_all_[dimension] &&
-            fits(dimension, found)) {
-            axis_[dimension] = found;
+    void connect(const Along& along, const Expr& index) {
+        int d = along.dimension;
+        auto [axis, step] = along.times == 1 && along.over == 1 ? own_axis(index) : std::pair(-1, int64_t{1});
+        if (axis < 0) std::tie(axis, step) = axis_of_block(along, index);
+        bool as_before = axis_[d] < 0 || (axis_[d] == axis && step_[d] == step);
+        if (axis >= 0 && as_before && !needs_all_[d] && fits(d, axis, step)) {
+            axis_[d] = axis;
+            step_[d] = step;
             return;
         }
-        needs_all_[dimension] = true;  // read elsewhere too: all of the dimension must be there
-        axis_[dimension] = -1;
+        needs_all_[d] = true;  // read elsewhere too: all of the dimension must be there
+        axis_[d] = -1;
+    }
+
+    /// The axis that the index is, and its step; or -1.
+    std::pair<int, int64_t> own_axis(const Expr& index) const {
+        for (size_t a = 0; a < own().axes.size(); ++a)
+            if (own().axes[a].same(index)) return {static_cast<int>(a), 1};
+        return {-1, 1};
+    }
+
+    /// The axis that tells in which of the leader's iterations all that the index reads has been made, and its step;
+    /// or -1.
+    std::pair<int, int64_t> axis_of_block(const Along& along, const Expr& index) const {
+        Region box = made_in_iteration(state_, leader_, record().attach, where_);
+        auto extent = as_constant(box.extent[along.dimension]);
+        if (!extent || *extent <= 0 || divisor_of(box.lo[along.dimension]) % *extent != 0) return {-1, 1};
+        Expr further = make_expr(Type::I64, Variable{.name = "further", .min = 0, .max = along.times - 1});
+        Expr read = simplify(along.first(index) + further);
+        for (size_t a = 0; a < own().axes.size(); ++a) {
+            const Expr& axis = own().axes[a];
+            if (!contains(index, axis)) continue;
+            for (int64_t step : {int64_t{1}, coefficient(affine_of(read), axis).value_or(1)})
+                if (step > 0 && (*extent % step == 0 || step % *extent == 0) &&
+                    equal(simplify(read / *extent), simplify(axis * step / *extent)))
+                    return {static_cast<int>(a), step};
+        }
+        return {-1, 1};
     }
 
     /// The axis does not leave the dimension, and goes along no other.
-    bool fits(int dimension, int axis) const {
+    bool fits(int dimension, int axis, int64_t step) const {
         for (size_t d = 0; d < axis_.size(); ++d)
             if (static_cast<int>(d) != dimension && axis_[d] == axis) return false;
-        return prove(own().operation->shape[axis] <= made().operation->shape[dimension]) == true;
+        const Expr& extent = made().operation->shape[dimension];
+        return prove(own().operation->shape[axis] <= (step == 1 ? extent : (extent + (step - 1)) / step)) == true;
+    }
+
+    /// As the leader reads what is made for both.
+    bool follow_by_common_reads() {
+        bool reads = false;
+        for (size_t s = 0; s < state_.stages.size(); ++s)
+            if (is_read_by_leader(static_cast<int>(s))) reads |= follow(static_cast<int>(s));
+        bool unclear = std::ranges::find(needs_all_, true) != needs_all_.end();
+        if (reads && !unclear) return true;
+        axis_.assign(axis_.size(), -1);
+        step_.assign(axis_.size(), 1);
+        needs_all_.assign(axis_.size(), false);
+        return false;
     }
 
     void follow_as_sibling() {
@@ -250,6 +331,7 @@ private:
     int stage_, leader_;
     std::source_location where_;
     std::vector<int> axis_;        // for each dimension of the leader the follower's axis, or -1
+    std::vector<int64_t> step_;    // and how many of the leader's indices go with each of the axis
     std::vector<bool> needs_all_;  // dimensions of which the follower needs more than the axis tells
 };
 

@@ -98,6 +98,7 @@ private:
             case UnaryOp::Floor: return std::floor(a);
             case UnaryOp::Ceil: return std::ceil(a);
             case UnaryOp::Round: return std::nearbyint(a);
+            case UnaryOp::TruncateTf32: return truncate_tf32(static_cast<float>(a));
             case UnaryOp::Sqrt: return std::sqrt(a);
             case UnaryOp::Rsqrt: break;
             case UnaryOp::Exp: return std::exp(a);
@@ -106,6 +107,7 @@ private:
             case UnaryOp::Log2: return std::log2(a);
             case UnaryOp::Tanh: return std::tanh(a);
             case UnaryOp::Erf: return std::erf(a);
+            case UnaryOp::Sigmoid: return 1 / (1 + std::exp(-a));
             case UnaryOp::Not: break;
         }
         internal_check(false, "no float operation {}", static_cast<int>(op));

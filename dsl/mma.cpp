@@ -28,8 +28,14 @@ std::optional<Factors> factors_of(const Expr& update, const Expr& accumulator) {
     return Factors{product->a, product->b};
 }
 
-/// The read of a factor that is an element, converted or not.
+bool is_truncated(const Expr& factor) {
+    const Unary* function = factor.as<Unary>();
+    return function && function->op == UnaryOp::TruncateTf32;
+}
+
+/// The read of a factor that is an element, converted or truncated or not.
 const Read* element_of(const Expr& factor) {
+    if (is_truncated(factor)) return factor.as<Unary>()->a.as<Read>();
     if (const Cast* cast = factor.as<Cast>()) return cast->a.as<Read>();
     return factor.as<Read>();
 }
@@ -126,16 +132,22 @@ private:
                 loop(mma_.k).name, loop(other).name);
     }
 
-    /// What its copy, or it itself, is stored as.
+    /// What its copy, or it itself, is stored as; tf32 if an f32 is truncated to that.
     Type type_of(const Expr& factor) const {
         const Read* read = element_of(factor);
         int stage = state_.stage_of(read->operation.get());
-        if (stage >= 0 && state_.stages[stage].rounded) return *state_.stages[stage].rounded;
-        return read->operation->outputs[static_cast<size_t>(read->output)].type;
+        Type stored = stage >= 0 && state_.stages[stage].rounded
+                          ? *state_.stages[stage].rounded
+                          : read->operation->outputs[static_cast<size_t>(read->output)].type;
+        return stored == f32 && is_truncated(factor) ? tf32 : stored;
     }
 
     const Atom& atom_for(Type a, Type b) const {
         Type sum = definition_.accumulators[0].type();
+        require(a != f32 && b != f32,
+                "its factors are {} and {}; of f32 it multiplies the first 10 bits of the fraction: write "
+                "truncate_tf32(x) of both, or round the stages of the factors to a narrower type",
+                name_of(a), name_of(b));
         require(a == b, "its factors are {} and {}; no instruction multiplies these", name_of(a), name_of(b));
         auto extent = [&](int id) { return as_constant(loop(id).extent).value_or(0); };
         auto divides = [&](int size, int id) { return extent(id) > 0 && extent(id) % size == 0; };

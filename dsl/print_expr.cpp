@@ -62,6 +62,7 @@ const char* symbol_of(UnaryOp op) {
         case UnaryOp::Floor: return "floor";
         case UnaryOp::Ceil: return "ceil";
         case UnaryOp::Round: return "round";
+        case UnaryOp::TruncateTf32: return "truncate_tf32";
         case UnaryOp::Sqrt: return "sqrt";
         case UnaryOp::Rsqrt: return "rsqrt";
         case UnaryOp::Exp: return "exp";
@@ -70,6 +71,7 @@ const char* symbol_of(UnaryOp op) {
         case UnaryOp::Log2: return "log2";
         case UnaryOp::Tanh: return "tanh";
         case UnaryOp::Erf: return "erf";
+        case UnaryOp::Sigmoid: return "sigmoid";
     }
     return "?";
 }

@@ -280,33 +280,59 @@ bool has_empty_loop(const BoundsOverride& ranged) {
     return false;
 }
 
+bool is_fixed(const Expr& expr, const std::vector<Expr>& fixed) { return ranged_variables(expr, fixed).empty(); }
+
+/// The values of an index while the fixed variables stay. Of what depends on data, only what inputs tell stays too, at
+/// indices that do not depend on data again.
+std::optional<Span> span_of_index(const Expr& index, const std::vector<Expr>& fixed) {
+    Substitution back;
+    Expr known = transform(index, [&](const Expr& e) -> Expr {
+        const Read* read = e.as<Read>();
+        if (!read || !read->operation->is_input() || !is_fixed(e, fixed)) return {};
+        auto in_it = [&](const auto& told) { return contains(e, told.first); };
+        bool by_data = std::any_of(read->indices.begin(), read->indices.end(), reads_tensors) ||
+                       std::any_of(back.begin(), back.end(), in_it);
+        if (by_data) return {};
+        for (const auto& [name, told] : back)
+            if (equal(told, e)) return name;
+        back.emplace_back(make_expr(e.type(), Variable{.name = "told", .kind = VariableKind::Scalar}), e);
+        return back.back().first;
+    });
+    if (reads_tensors(known)) return {};
+    auto span = span_of(known, ranged_variables(known, fixed));
+    if (span) span->lo = substitute(span->lo, back);
+    return span;
+}
+
 /// Adds a use of `index` of dimension d to the spans.
 void widen(std::vector<std::optional<Span>>& spans, std::vector<bool>& whole, size_t d, const Expr& index,
            const std::vector<Expr>& fixed) {
     BoundsOverride ranged = ranged_variables(index, fixed);
     if (has_empty_loop(ranged) || whole[d]) return;
-    auto span = reads_tensors(index) ? std::nullopt : span_of(index, ranged);  // where to depends on data: all of it
+    auto span = span_of_index(index, fixed);
     if (span && spans[d]) span = unite(*spans[d], *span);
     if (!span) whole[d] = true;
     spans[d] = span;
 }
 
-/// Matrix instructions read whole tiles, also where these are larger than the tensor.
-bool feeds_matrix_unit(const State& state, int stage) {
+/// Whether the stage's tiles stay whole where they are larger than the tensor: matrix instructions read them so, and
+/// boxes of tensors leave so, unless all of them begin with the tensor.
+bool keeps_whole_tiles(const State& state, int stage, const Span& span) {
     return std::any_of(state.stages.begin(), state.stages.end(), [&](const StageRecord& reader) {
-        return reader.mma && !reader.inlined && reads_stage(reader.definition, state.stages[stage].definition);
+        bool boxes = reader.after && reader.via.copy == Copy::Tma && !is_constant(span.lo, 0);
+        return (reader.mma || boxes) && !reader.inlined &&
+               reads_stage(reader.definition, state.stages[stage].definition);
     });
 }
 
 Region box_of(const State& state, int stage, const std::vector<std::optional<Span>>& spans,
               const std::vector<bool>& full, std::source_location where) {
     const StageRecord& record = state.stages[stage];
-    bool whole_tiles = feeds_matrix_unit(state, stage);
     Region region = whole(record);
     for (size_t d = 0; d < spans.size(); ++d) {
         auto extent = as_constant(region.extent[d]);
         bool covers = spans[d] && extent && spans[d]->extent >= *extent;
-        bool use_span = spans[d] && !full[d] && (!covers || whole_tiles);
+        bool use_span = spans[d] && !full[d] && (!covers || keeps_whole_tiles(state, stage, *spans[d]));
         if (use_span) {
             region.lo[d] = simplify(spans[d]->lo);
             region.extent[d] = constant(Type::I64, spans[d]->extent);

@@ -260,7 +260,9 @@ Stage Schedule::stage(const StageRef& result, Memory memory, Loop loop, std::sou
     StageDefinition definition = copy_definition(state, source, 0, made.name + "_out");
     for (const Operation*& operation : state.result)
         if (operation == source.get()) operation = definition.operation.get();
-    for (StageRecord& reader : state.stages) {  // other readers take the finished result
+    for (size_t s = 0; s < state.stages.size(); ++s) {  // readers elsewhere take the finished result
+        StageRecord& reader = state.stages[s];
+        if (reader.after && stands_below(state, static_cast<int>(s), true, under)) continue;
         redirect(reader.definition.update, source.get(), 0, definition.operation);
         redirect(reader.definition.finish, source.get(), 0, definition.operation);
         redirect(reader.definition.place, source.get(), 0, definition.operation);
@@ -285,17 +287,32 @@ void Schedule::set_memory(const StageRef& ref, Memory memory, std::source_locati
                 fmt::format("memory {} {}", stage, tw::to_string(memory)));
 }
 
+namespace {
+
+/// Of what a copy of a result reads.
+Memory memory_of_source(const State& state, int copy) {
+    int source = state.stage_of(reads_of(state.stages[copy].definition)[0].read->operation.get());
+    return source < 0 ? Memory::Global : resolved_memory(state, source);
+}
+
+}  // namespace
+
 void Schedule::via(const StageRef& ref, Copy how, std::source_location where) {
     Edit edit(state_, where);
     int stage = edit.stage(ref, "via");
     StageRecord& record = edit.state.stages[stage];
     const std::string name = stage_text(edit.state, stage);
-    user_check(record.is_copy && !record.after, where,
-               "via({}, ...): it is no copy of an operand; name what stage(consumer, operand, ...) returned", name);
-    bool needs_shared = how == Copy::Async || how == Copy::Tma;
-    user_check(!needs_shared || resolved_memory(edit.state, stage) == Memory::Shared, where,
-               "via({}, {}): it lives in {}; asynchronous copies go into shared memory", name, tw::to_string(how),
-               tw::to_string(resolved_memory(edit.state, stage)));
+    user_check(record.is_copy, where,
+               "via({}, ...): it is no copy; name what stage(consumer, operand, ...) or stage(result, ...) returned",
+               name);
+    user_check(!record.after || how != Copy::Async, where,
+               "via({}, {}): it is a copy out of {}; asynchronous copies go into shared memory, boxes (Copy::Tma) both "
+               "ways",
+               name, tw::to_string(how), tw::to_string(memory_of_source(edit.state, stage)));
+    Memory shared = record.after ? memory_of_source(edit.state, stage) : resolved_memory(edit.state, stage);
+    user_check((how != Copy::Async && how != Copy::Tma) || shared == Memory::Shared, where,
+               "via({}, {}): {} in {}; asynchronous copies go into shared memory, boxes (Copy::Tma) both ways", name,
+               tw::to_string(how), record.after ? "what it copies lives" : "it lives", tw::to_string(shared));
     user_check(how != Copy::Tma || arch_number(edit.state.target) >= 90, where,
                "via({}, tma): needs sm_90, the target is {}", name, edit.state.target.arch);
     record.via = {how, edit.step};

@@ -153,6 +153,8 @@ void write_as(void* bytes, T value) {
 
 const TypeInfo& info(Type type) { return kTypes[static_cast<size_t>(type)]; }
 
+float truncate_tf32(float real) { return std::bit_cast<float>(std::bit_cast<uint32_t>(real) & ~0x1fffu); }
+
 double round_to_type(Type type, double real) {
     switch (type) {
         case Type::F64: return real;

@@ -40,6 +40,8 @@ Value make_value(Type type, int64_t integer);
 /// Rounds to nearest, ties to even, to what `type` can hold. Narrow floats as the hardware's cvt does: f16 and bf16
 /// overflow to infinity, e4m3 and e5m2 saturate, tf32 rounds ties away from zero (cvt.rna).
 double round_to_type(Type type, double real);
+/// The bits of a float without the last 13, which tf32 lacks.
+float truncate_tf32(float real);
 /// The largest relative error of rounding to a float type, of numbers in its normal range: 2^-8 for bf16.
 double unit_roundoff(Type type);
 /// Wraps to the width of an integer type.

@@ -83,17 +83,18 @@ void BoundArguments::bind_workspace(const BufferRef& node, Device& device) {
 }
 
 void BoundArguments::check_overlap(const codegen::KernelText& kernel) const {
-    for (size_t w = 0; w < kernel.arguments.size(); ++w) {
-        if (!kernel.written[w]) continue;
-        const BufferRef& written = kernel.arguments[w];
-        for (const BufferRef& other : kernel.arguments)
-            if (!may_overlap(written, other) && share_bytes(buffers_.at(written.get()), buffers_.at(other.get())))
+    std::vector<std::pair<BufferRef, bool>> used;  // by the kernel, and whether it writes there
+    for (size_t a = 0; a < kernel.arguments.size(); ++a) used.emplace_back(kernel.arguments[a], kernel.written[a]);
+    for (const codegen::TensorMapUse& use : kernel.maps) used.emplace_back(use.tensor, use.writes);
+    for (const auto& [written, writes] : used)
+        for (const auto& [other, unimportant] : used)
+            if (writes && !may_overlap(written, other) &&
+                share_bytes(buffers_.at(written.get()), buffers_.at(other.get())))
                 throw_error(
                     Error,
                     "launch: the buffer of '{}' overlaps that of '{}', which kernel '{}' writes; give it memory "
                     "of its own, or declare in_place",
                     other->name, written->name, kernel.name);
-    }
 }
 
 bool BoundArguments::may_overlap(const BufferRef& one, const BufferRef& other) const {
@@ -104,12 +105,13 @@ bool BoundArguments::may_overlap(const BufferRef& one, const BufferRef& other) c
 
 LaunchShape BoundArguments::shape_of(const codegen::KernelText& kernel) const {
     auto blocks = [&](int dimension) { return extent_of(kernel.grid[dimension], numbers_); };
-    bool many = blocks(0) * blocks(1) * blocks(2) >= codegen::fewest_blocks_to_overlap;
+    bool many = blocks(0) * blocks(1) * blocks(2) >= codegen::fewest_blocks_to_overlap,
+         alone = kernel.shared_bytes > codegen::shared_bytes_of_lone_blocks;
     return {.grid = {blocks(0), blocks(1), blocks(2)},
             .block = {kernel.threads, 1, 1},
             .dynamic_shared_bytes = kernel.shared_bytes,
             .cluster = kernel.cluster,
-            .starts_early = kernel.starts_early && many};
+            .starts_early = kernel.starts_early && (many || alone)};
 }
 
 std::vector<Argument> BoundArguments::parameters_of(const codegen::KernelText& kernel) const {

@@ -182,6 +182,7 @@ TEST(PrintCuda, Conversions) {
     EXPECT_EQ(s.text(cast(i32, s.x)), "tw::to_i32(x)");
     EXPECT_EQ(s.text(cast(i8, s.x)), "tw::to_i8(x)");
     EXPECT_EQ(s.text(cast(tf32, s.x)), "tw::to_tf32(x)");
+    EXPECT_EQ(s.text(truncate_tf32(s.x)), "tw::truncate_tf32(x)");
     EXPECT_EQ(s.text(cast(f32, s.p)), "(float)p");
     EXPECT_EQ(s.text(cast(boolean, s.x)), "x != 0");
     EXPECT_EQ(s.text(cast(i32, s.i)), "i") << "an index that is an int already";

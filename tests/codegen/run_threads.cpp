@@ -218,6 +218,7 @@ private:
             case UnaryOp::Sqrt: return std::sqrt(a);
             case UnaryOp::Exp: return std::exp(a);
             case UnaryOp::Tanh: return std::tanh(a);
+            case UnaryOp::Sigmoid: return 1 / (1 + std::exp(-a));
             default: fail("an operator that this test does not know");
         }
     }

@@ -97,7 +97,7 @@ public:
             case 13: return abs(a - 0.777) + 0.05;
             case 14: return select(a < positive(depth - 1) * 0.913, a * a, sqrt(a) + 1);
             case 15: return fma(a, positive(depth - 1), positive(depth - 1));
-            case 16: return gelu(a) + 0.05;
+            case 16: return gelu(a) + gelu_tanh(a) + 0.05;
             case 17: return sigmoid(a);
             case 18: return a + floor(a * 1.371) + ceil(a * 0.437) + round(a * 1.193);
             case 19: return select(!(a == 3) && (a <= 2 || a != 5), silu(a), a);
@@ -388,6 +388,24 @@ TEST(RoundTo, KeepsTheTypeAndRounds) {
     }
     EXPECT_GT(changed, 32);
     EXPECT_ERROR(round_to(i32, x(0)), "round_to: i32 is no float type; floor, ceil and round");
+}
+
+TEST(TruncateTf32, LosesBitsAndPassesAdjoints) {
+    Tensor x = input("x", f32, {64}), w = input("w", f32, {64}), dy = input("dy", f32, {64});
+    Tensor y = compute("y", {64}, [&](Expr i) { return truncate_tf32(x(i)) * truncate_tf32(w(i)); });
+    std::vector<Tensor> d = gradients(y, dy, {x, w});
+    EXPECT_EQ(text(d[0]), "d_x[i] = dy[i] * truncate_tf32(w[i])");
+    EXPECT_EQ(text(d[1]), "d_w[i] = dy[i] * truncate_tf32(x[i])");
+    Bindings given;
+    given.inputs["x"] = random_array(x, 4), given.inputs["w"] = random_array(w, 5);
+    HostArray got = interpret_plain({y}, given)[0];
+    auto truncated = [](double value) {
+        double step = std::ldexp(1.0, std::ilogb(value) - 10);
+        return std::trunc(value / step) * step;
+    };
+    for (int64_t e = 0; e < 64; ++e)
+        EXPECT_EQ(got.at({e}).real,
+                  truncated(given.inputs["x"].at({e}).real) * truncated(given.inputs["w"].at({e}).real));
 }
 
 }  // namespace

@@ -52,6 +52,7 @@ TEST(EvaluateTest, EveryOperationRoundsToItsType) {
     EXPECT_EQ(value_of(sqrt(f(b))).real, std::sqrt(b));
     EXPECT_EQ(value_of(round(f(2.5))).real, 2);
     EXPECT_EQ(value_of(floor(f(-0.5))).real, -1);
+    EXPECT_EQ(value_of(truncate_tf32(f(-1 - 0x1.7p-10))).real, -1 - 0x1p-10);
     EXPECT_EQ(value_of(erf(f(a))).real, float(std::erf(double(a))));
     EXPECT_EQ(value_of(Expr(0.1)).real, double{0.1f});
     for (auto [function, expected] :
@@ -64,6 +65,9 @@ TEST(EvaluateTest, Float64KeepsAllDigits) {
     double a = 1.1, b = 3.3;
     EXPECT_EQ(value_of(cast_unchecked(f32, cast_unchecked(bf16, f(b) / f(a))), Precision::Float64).real,
               double{3.3f} / double{1.1f});
+    EXPECT_EQ(value_of(truncate_tf32(f(a)), Precision::Float64).real, 0x1.198p0) << "no rounding, but a function";
+    EXPECT_EQ(value_of(truncate_tf32(f(a) / f(a) - cast(f32, constant(f64, 1e-12))), Precision::Float64).real, 1)
+        << "of the nearest f32";
     EXPECT_EQ(value_of(Expr(0.1), Precision::Float64).real, 0.1);
     EXPECT_EQ(value_of(exp(Expr(1)), Precision::Float64).real, std::exp(1.0));
     EXPECT_EQ(value_of(fma(constant(f64, a), constant(f64, b), constant(f64, 1.0))).real, std::fma(a, b, 1.0));

@@ -70,6 +70,7 @@ TEST_F(ExprTest, Errors) {
     EXPECT_ERROR(u + -1, "operator+: the literal -1 does not fit u32; convert the other operand: cast(i64, x)");
     EXPECT_ERROR(w < (int64_t{1} << 40), "operator<: the literal 1099511627776 does not fit i32");
     EXPECT_ERROR(select(p, p, 1), "select: the literal 1 meets bool; write true or false, or compare first");
+    EXPECT_ERROR(truncate_tf32(i), "truncate_tf32: takes an f32, not i64; use cast(f32, ...)");
     EXPECT_ERROR(exp(i), "exp: i64 is no float type; write exp(cast(f32, x))");
     EXPECT_ERROR(gelu(h), "gelu: bf16 is a storage type");
     EXPECT_ERROR(p && i, "operator&&: expects bool, not i64; compare first, e.g. x != 0");

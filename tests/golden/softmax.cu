@@ -41,15 +41,23 @@ __device__ inline double max(double a, double b) { return ::fmax(a, b); }
 __device__ inline int max(int a, int b) { return a > b ? a : b; }
 __device__ inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
 __device__ inline long long max(long long a, long long b) { return a > b ? a : b; }
+
+/// x between two numbers; NaN stays.
+__device__ inline float limited(float x, float low, float high) {
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(low));
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(y), "f"(high));
+    return y;
+}
 #endif
 
 __device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
 
 /// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7 ulp.
 __device__ inline float exp(float x) {
-    const float limited = x < -110.0f ? -110.0f : x > 90.0f ? 90.0f : x;  // beyond: 0 and infinity; keeps NaN
-    const float high = limited * 1.44269502f;
-    const float low = fma(limited, 1.92596303e-8f, fma(limited, 1.44269502f, -high));  // 1 / ln 2 in two parts
+    const float t = limited(x, -110.0f, 90.0f);  // beyond: 0 and infinity
+    const float high = t * 1.44269502f;
+    const float low = fma(t, 1.92596303e-8f, fma(t, 1.44269502f, -high));  // 1 / ln 2 in two parts
     const float power = ex2_approx(high);
     return high < 128.0f ? fma(power, low * 0.693147182f, power) : power;
 }

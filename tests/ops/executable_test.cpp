@@ -79,6 +79,23 @@ TEST_F(Binding, RefusesOverlap) {
     EXPECT_NO_THROW(bind_with([](Arguments& a) { a.buffers["x"] = a.buffers["w"]; })) << "both are only read";
 }
 
+// Boxes reach tensors without pointers.
+TEST_F(Binding, RefusesOverlapOfBoxes) {
+    Tensor x = input("x", f32, {64, 32});
+    Tensor y = compute("y", {64, 32}, [&](Expr i, Expr j) { return x(i, j) + 1.0; });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    auto [io, ii] = s.split(i, 8);
+    s.bind(io, grid.x);
+    s.via(s.stage(y, Memory::Shared, io), Copy::Tma);
+    Executable executable(build(s), device_);
+    Buffer both = device_->allocate(8192 + 4096, "both");
+    Arguments arguments;
+    arguments.buffers["x"] = both.view(0, 8192);
+    arguments.buffers["y"] = both.view(4096, 8192);
+    EXPECT_ERROR(executable.bind(arguments), "the buffer of 'x' overlaps that of 'y'");
+}
+
 TEST_F(Binding, InPlaceExcusesTheDeclaredPairOnly) {
     Schedule s({z_}, target("sm_90a"));
     s.inline_stage(y_);

@@ -77,7 +77,7 @@ TEST(CatalogGradients, EachOperationIsListed) {
         "split_k_product", "async_product", "dot_atomic", "embedding_gradient_sorted", "embedding_gradient_atomic",
         "adamw",  // a step, not a function
         // steps of narrow types are too coarse; gelu_bias and product are like them
-        "gelu_bf16", "gemm_bf16", "gemm_f16", "gemm_i8"};
+        "gelu_bf16", "gemm_bf16", "gemm_f16", "gemm_tf32", "gemm_i8", "gemm_e4m3"};
     for (const auto& entry : schedules::catalog()) {
         std::string operation = std::regex_replace(entry.name, std::regex("_[0-9].*"), "");
         EXPECT_NE(with.count(operation), without.count(operation)) << entry.name;
@@ -163,7 +163,7 @@ TEST_P(LayerGradients, OfANetwork) {
 TEST_P(LayerGradients, OfElementwiseOperators) {
     Tensor x = input("x0", f32, {5, 7}), weight = input("x1", f32, {5, 7});
     for (auto f : std::vector<Expr (*)(const Expr&)>{
-             [](const Expr& v) { return relu(v); }, [](const Expr& v) { return gelu(v); },
+             [](const Expr& v) { return relu(v); }, [](const Expr& v) { return gelu(v) + gelu_tanh(v); },
              [](const Expr& v) { return silu(v); }, [](const Expr& v) { return sigmoid(v); },
              [](const Expr& v) { return tanh(v); }, [](const Expr& v) { return exp(v) * abs(v); },
              [](const Expr& v) { return log(v + 2) / sqrt(v + 3); }})

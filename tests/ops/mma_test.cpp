@@ -1,4 +1,6 @@
 // Matrix instructions for computations of many forms: whole numbers, whose sums are exact in every order, bit for bit.
+#include <cstring>
+
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
 #include "tests/support/expect_error.h"
@@ -36,23 +38,46 @@ std::pair<Loop, MmaLoops> tile_for_warps(Schedule& s, const Tensor& c, const War
     return {ko, {mi, nj, ki}};
 }
 
+/// An operand that the unit reads as `type`: tf32 lies in f32.
+Tensor operand(const std::string& name, Type type, const Shape& shape) {
+    return input(name, type == tf32 ? f32 : type, shape);
+}
+Expr factor(Type type, const Expr& element) {
+    return type == tf32 ? truncate_tf32(element) : cast(type == i8 ? i32 : f32, element);
+}
+
+/// Whole numbers; those of f32 have bits behind them that tf32 lacks.
+Bindings operands(const Tensor& output, Type type, unsigned seed) {
+    Bindings bindings = whole_numbers({output}, seed);
+    std::mt19937 random(seed);
+    for (auto& [name, array] : bindings.inputs)
+        for (size_t at = 0; type == tf32 && at < array.bytes.size(); at += sizeof(uint32_t)) {
+            uint32_t bits;
+            std::memcpy(&bits, array.bytes.data() + at, sizeof bits);
+            if (bits << 1) bits |= random() % (1 << 13);
+            std::memcpy(array.bytes.data() + at, &bits, sizeof bits);
+        }
+    return bindings;
+}
+
 TEST_P(Mma, ProductsOfEveryTypeAndTransposition) {
-    const Type types[] = {bf16, f16, i8, e4m3, e5m2};
+    const Type types[] = {bf16, f16, i8, e4m3, e5m2, tf32};
     for (int round = 0; round < 30; ++round) {
-        Type type = types[round % 5], sum_type = type == i8 ? i32 : f32;
+        Type type = types[round % 6];
         int64_t m = between(1, 150), n = between(1, 130), k = between(1, 200);
         bool ta = chance(), tb = chance();
-        Tensor a = ta ? input("a", type, {k, m}) : input("a", type, {m, k});
-        Tensor b = tb ? input("b", type, {n, k}) : input("b", type, {k, n});
+        Tensor a = ta ? operand("a", type, {k, m}) : operand("a", type, {m, k});
+        Tensor b = tb ? operand("b", type, {n, k}) : operand("b", type, {k, n});
         Axis r = reduce_axis("r", k);
         Tensor c = compute("c", {m, n}, [&](Expr i, Expr j) {
-            Expr x = cast(sum_type, ta ? a(r, i) : a(i, r)), y = cast(sum_type, tb ? b(j, r) : b(r, j));
+            Expr x = factor(type, ta ? a(r, i) : a(i, r)), y = factor(type, tb ? b(j, r) : b(r, j));
             return sum(chance() ? x * y : y * x, r);
         });
         Schedule s({c}, device_target());
         WarpTiles tiles{.block_m = 32 << between(0, 1), .block_n = 32 << between(0, 1), .block_k = 32 << between(0, 1)};
         tiles.warp_m = 16 << between(0, 1);
         tiles.warp_n = 8 << between(0, 2);
+        if (type == tf32 && round % 4 == 1) tiles.block_k = 12;  // by instructions of four
         auto [ko, loops] = tile_for_warps(s, c, tiles);
         s.stage(c, a, Memory::Shared, ko);
         s.stage(c, b, Memory::Shared, ko);
@@ -60,7 +85,10 @@ TEST_P(Mma, ProductsOfEveryTypeAndTransposition) {
         if (int stages = between(1, 4); stages > 1) s.pipeline(ko, {.stages = stages});
         SCOPED_TRACE(s.trace_as_cpp());
         EXPECT_EQ(replay(s.save(), {c}, device_target()).to_string(), s.to_string());
-        expect_declared(s, whole_numbers({c}, round));
+        expect_declared(s, operands(c, type, round));
+        if (type != tf32) continue;
+        bool by_matrices = build(s).cuda().find("tw::ldmatrix") != std::string::npos;
+        EXPECT_EQ(by_matrices, !ta || tb) << "of elements that lie along k";
     }
 }
 
@@ -82,33 +110,58 @@ std::pair<Loop, MmaLoops> tile_for_warpgroups(Schedule& s, const Tensor& c, int6
 }
 
 TEST_P(Mma, ProductsByWarpgroups) {
-    const Type types[] = {bf16, f16, i8, e4m3, e5m2};
+    const Type types[] = {bf16, f16, i8, e4m3, e5m2, tf32};
     int by_tma = 0;
     for (int round = 0; round < 20; ++round) {
-        Type type = types[round % 5], sum_type = type == i8 ? i32 : f32;
-        bool wide = bytes_of(type) == 2, ta = wide && chance(), tb = !wide || chance();  // bytes are not transposed
+        Type type = types[round % 6];
+        bool pairs = bytes_of(type) == 2, ta = pairs && chance(), tb = !pairs || chance();  // others are not transposed
         int64_t m = between(1, 150), n = between(1, 130), k = between(1, 200);
         if (chance()) m = (m + 15) / 16 * 16, n = (n + 15) / 16 * 16, k = (k + 15) / 16 * 16;  // rows as TMA wants them
-        Tensor a = ta ? input("a", type, {k, m}) : input("a", type, {m, k});
-        Tensor b = tb ? input("b", type, {n, k}) : input("b", type, {k, n});
+        Tensor a = ta ? operand("a", type, {k, m}) : operand("a", type, {m, k});
+        Tensor b = tb ? operand("b", type, {n, k}) : operand("b", type, {k, n});
         Axis r = reduce_axis("r", k);
         Tensor c = compute("c", {m, n}, [&](Expr i, Expr j) {
-            return sum(cast(sum_type, ta ? a(r, i) : a(i, r)) * cast(sum_type, tb ? b(j, r) : b(r, j)), r);
+            return sum(factor(type, ta ? a(r, i) : a(i, r)) * factor(type, tb ? b(j, r) : b(r, j)), r);
         });
         Schedule s({c}, device_target());
-        int64_t block_n = 16 * between(1, 4), block_k = (wide ? 16 : 32) << between(0, 2);
+        int64_t block_n = 16 * between(1, 4), block_k = 32 / bytes_of(type) << between(0, 2);
         auto [ko, loops] = tile_for_warpgroups(s, c, 64 << between(0, 1), block_n, block_k);
         s.stage(c, a, Memory::Shared, ko);
         s.stage(c, b, Memory::Shared, ko);
         s.mma(c, wgmma, loops);
         if (int stages = between(1, 4); stages > 1) s.pipeline(ko, {.stages = stages});
         SCOPED_TRACE(s.trace_as_cpp());
-        expect_declared(s, whole_numbers({c}, round));
-        if (round % 3 == 0) expect_compiles(build(s));
+        expect_declared(s, operands(c, type, round));
+        if (round % 5 == 0) expect_compiles(build(s));
         by_tma += build(s).cuda().find("tw::tma_load(") != std::string::npos;
     }
     EXPECT_GT(by_tma, 3);
     EXPECT_LT(by_tma, 17);
+}
+
+// Copies of f32 elements that hold narrower ones: the nearest tf32, or bf16, of which truncation leaves all.
+TEST_P(Mma, CopiesRoundedToTf32) {
+    Tensor a = input("a", f32, {70, 90}), b = input("b", f32, {50, 90});
+    Axis r = reduce_axis("r", 90);
+    for (Type type : {tf32, bf16}) {
+        auto factor = [&](const Expr& x) { return type == tf32 ? x : truncate_tf32(x); };
+        Tensor c = compute("c", {70, 50}, [&](Expr i, Expr j) { return sum(factor(a(i, r)) * factor(b(j, r)), r); });
+        for (MatrixUnit unit : {mma_sync, wgmma}) {
+            Schedule s({c}, device_target());
+            auto [ko, loops] = unit == wgmma ? tile_for_warpgroups(s, c, 64, 48, 32) : tile_for_warps(s, c, {});
+            for (const Tensor& x : {a, b}) s.round_to(s.stage(c, x, Memory::Shared, ko), type);
+            s.mma(c, unit, loops);
+            s.pipeline(ko, {.stages = 2});
+            EXPECT_EQ(s.roundings(), (std::vector<Type>{type, type}));
+            expect_declared(s, whole_numbers({c}, 5));
+            Bindings bindings = random_bindings({c}, 6);
+            Executable executable(build(s), device_);
+            CheckResult check =
+                check_output(c, bindings, run_on(executable, bindings)[0], {.roundings = s.roundings()});
+            EXPECT_TRUE(check.ok) << check.text;
+            EXPECT_GT(check.error, 1e-6) << "they were not rounded";
+        }
+    }
 }
 
 // Without matrix instructions: boxes of a table, added up.
@@ -131,6 +184,34 @@ TEST_P(Mma, BoxesForSimt) {
         EXPECT_NE(build(s).cuda().find("tw::tma_load("), std::string::npos);
         expect_declared(s, whole_numbers({y}, stages));
     }
+}
+
+// Boxes that leave: transposed blocks of a batch, some of them cut by the tensor's end, as several blocks in turn
+// make them.
+TEST_P(Mma, BoxesOfResults) {
+    int64_t swizzled = 0;
+    for (int round = 0; round < 8; ++round) {
+        Type type = round % 2 ? bf16 : f32;
+        int64_t unit = 16 / bytes_of(type), rows = unit * between(1, 20), columns = between(1, 100);
+        int64_t tile_rows = unit * between(1, 9), tile_columns = round < 2 ? 1 : 8 * between(1, 5);
+        Tensor x = input("x", type, {3, rows, columns});
+        Tensor y = compute("y", {3, columns, rows}, [&](Expr b, Expr j, Expr i) { return x(b, i, j); });
+        Schedule s({y}, device_target());
+        auto [b, j, i] = s.loops<3>(y);
+        auto [jo, ji] = s.split(j, tile_columns, Tail::Mask);
+        auto [io, ii] = s.split(i, tile_rows, Tail::Mask);
+        s.order({b, jo, io, ji, ii});
+        s.persistent({b, jo, io}, {.blocks = between(1, 5)});
+        Stage out = s.stage(y, Memory::Shared, io);
+        s.via(out, Copy::Tma);
+        SCOPED_TRACE(s.trace_as_cpp());
+        std::string cuda = build(s).cuda();
+        EXPECT_NE(cuda.find("tw::tma_store(y_map"), std::string::npos) << cuda;
+        swizzled += cuda.find("tw::swizzle<") != std::string::npos;
+        EXPECT_EQ(replay(s.save(), {y}, device_target()).to_string(), s.to_string());
+        expect_declared(s, whole_numbers({y}, round));
+    }
+    EXPECT_GT(swizzled, 0);
 }
 
 // What a user might bring: batches, a factor computed on the way, a masked and capped result in two outputs' types.
@@ -264,8 +345,10 @@ TEST(MmaErrors, OfFormsAndTypes) {
                  "compute what stands around them in stages of their own");
     EXPECT_ERROR(attempt(bf16, bf16, product, "sm_90a", true), "it must depend on 'i' and 'k', and not on 'j'");
     EXPECT_ERROR(attempt(bf16, f16, product), "its factors are bf16 and f16; no instruction multiplies these");
-    EXPECT_ERROR(attempt(f64, f64, [](Expr x, Expr y) { return x * y; }),
-                 "no instruction multiplies f64 to sums of f64");
+    auto bare_product = [](Expr x, Expr y) { return x * y; };
+    EXPECT_ERROR(attempt(f32, f32, bare_product), "write truncate_tf32(x) of both, or round the stages");
+    EXPECT_ERROR(attempt(f32, bf16, product), "its factors are f32 and bf16; of f32 it multiplies the first 10 bits");
+    EXPECT_ERROR(attempt(f64, f64, bare_product), "no instruction multiplies f64 to sums of f64");
     EXPECT_ERROR(attempt(e4m3, e4m3, product, "sm_80"), "needs sm_89, the target is sm_80");
     EXPECT_ERROR(attempt(i8, i8, [](Expr x, Expr y) { return cast(i32, x) * cast(i32, y); }),
                  "which must be multiples");
@@ -381,6 +464,32 @@ TEST(Tma, IsAPromise) {
     EXPECT_ERROR(attempt(64, 2, "sm_90a", true), "its loops are bound to threads, and one thread asks for a whole box");
     EXPECT_ERROR(attempt(64, 1), "its loop is not pipelined; pipeline(loop, {.stages = 2}) has it run ahead");
     EXPECT_ERROR(attempt(64, 2, "sm_80"), "via(x_shared, tma): needs sm_90, the target is sm_80");
+}
+
+TEST(Tma, IsAPromiseForResults) {
+    auto attempt = [](int64_t columns, Memory memory, bool added_up = false, bool threads = false) {
+        Tensor x = input("x", f32, {64, columns});
+        Tensor y = compute("y", {64, columns}, [&](Expr i, Expr j) { return x(i, j) * 2.0; });
+        Axis t = reduce_axis("t", columns);
+        Tensor sums = compute("sums", {64}, [&](Expr i) { return sum(y(i, t), t); });
+        Schedule s(added_up ? std::vector<Tensor>{y, sums} : std::vector<Tensor>{y}, target("sm_90a"));
+        auto [i, j] = s.loops<2>(y);
+        auto [io, ii] = s.split(i, 8);
+        Stage out = s.stage(y, memory, io);
+        if (added_up) s.at(sums, io);
+        if (threads) s.bind(s.loops<2>(out)[0], thread);
+        if (memory == Memory::Shared) {
+            EXPECT_ERROR(s.via(out, Copy::Async), "it is a copy out of shared; asynchronous");
+        }
+        s.via(out, Copy::Tma);
+        build(s);
+    };
+    attempt(64, Memory::Shared);
+    EXPECT_ERROR(attempt(63, Memory::Shared), "rows of 'y' are 63 elements apart, which is no multiple of 16 bytes");
+    EXPECT_ERROR(attempt(64, Memory::Registers),
+                 "what it copies lives in registers; asynchronous copies go into shared");
+    EXPECT_ERROR(attempt(64, Memory::Shared, true), "other parts of the kernel use 'y' too");
+    EXPECT_ERROR(attempt(64, Memory::Shared, false, true), "its loops are bound to threads");
 }
 
 TEST(MmaErrors, OfWhatStaysMasked) {

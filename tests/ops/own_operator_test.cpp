@@ -1,6 +1,7 @@
 // An operator of the user's own, which schedules/ does not know: a reducer of three components, a gather, scalar
 // parameters, two outputs. It is scheduled by the same primitives as everything else and compared with the oracle.
 #include "tests/ops/on_each_device.h"
+#include "tests/ops/whole_numbers.h"
 
 namespace tw {
 namespace {
@@ -45,6 +46,21 @@ struct Spread {
 
 class OwnOperator : public OnEachDevice {};
 TW_ON_EACH_DEVICE(OwnOperator);
+
+// Threads share the terms of elements whose segments are longer in one row than in another.
+TEST_P(OwnOperator, SharedTermsOfSegments) {
+    Tensor x = input("x", f32, {6, 19}), w = input("w", f32, {9, 19});
+    Axis k = reduce_axis("k", 19);
+    Tensor y = compute("y", {6, 9}, [&](Expr i, Expr j) { return sum(x(i, k) * w(j, k), k); });
+    for (Level level : {warp, lane}) {
+        Schedule s({y}, device_target());
+        auto [i, j] = s.loops<2>(y);
+        s.order({i, s.reduce(y), j});
+        s.bind(s.reduce(y), level);
+        s.cut(j, {s.index(i) + 1, s.index(i) + 3});
+        expect_declared(s, whole_numbers({y}, 3));
+    }
+}
 
 TEST_P(OwnOperator, AsDeclared) {
     Spread spread;

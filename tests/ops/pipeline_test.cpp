@@ -123,7 +123,7 @@ TEST(AsyncCopies, ArePromises) {
         << build(rows.s).explain();
     rows.s.via(rows.copy, Copy::Async);
     EXPECT_ERROR(build(rows.s), "cannot be copied asynchronously: ");
-    EXPECT_ERROR(rows.s.via(rows.y, Copy::Async), "it is no copy of an operand; name what stage(");
+    EXPECT_ERROR(rows.s.via(rows.y, Copy::Async), "it is no copy; name what stage(");
     rows.s.via(rows.copy, Copy::Automatic);
     rows.s.pipeline(rows.s.loops<2>(rows.y)[0], {.stages = 1});
     rows.s.set_memory(rows.copy, Memory::Registers);

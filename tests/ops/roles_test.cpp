@@ -28,7 +28,7 @@ struct Product {
         int registers = 0;
         bool transposed_a = false, transposed_b = true;
         bool load_both = true;
-        bool staged_result = false;
+        enum class Result { Direct, Staged, Boxes } result = Result::Direct;
     };
 
     static Tensor product(const Tensor& a, const Tensor& b, const Options& o) {
@@ -60,7 +60,10 @@ struct Product {
         }
         s.bind(rank, cluster);
         s.bind(wi, warpgroup);
-        if (o.staged_result) s.stage(c, Memory::Shared, rank);
+        if (o.result != Options::Result::Direct) {
+            Stage out = s.stage(c, Memory::Shared, rank);
+            if (o.result == Options::Result::Boxes) s.via(out, Copy::Tma);
+        }
         Stage as = s.stage(c, a, Memory::Shared, ko), bs = s.stage(c, b, Memory::Shared, ko);
         s.mma(c, wgmma, {.m = mi, .n = nj, .k = ki});
         s.pipeline(ko, {.stages = o.stages, .in_flight = o.in_flight});
@@ -72,7 +75,7 @@ struct Product {
 };
 
 TEST_P(Roles, ProductsOfManyShapes) {
-    for (int round = 0; round < 8; ++round) {
+    for (int round = 0; round < 10; ++round) {
         Product::Options o{.m = 8 * between(1, 40), .n = 8 * between(1, 30), .k = 8 * between(1, 50)};
         o.block_n = 16 * between(1, 4);
         o.block_k = 16 << between(0, 2);
@@ -83,7 +86,7 @@ TEST_P(Roles, ProductsOfManyShapes) {
         o.registers = chance() ? 232 : 0;
         o.transposed_a = chance();
         o.transposed_b = chance();
-        o.staged_result = chance();
+        o.result = static_cast<Product::Options::Result>(round % 3);
         o.cluster = chance() ? 1 : between(2, 4);
         if (o.persistent_blocks && chance()) o.turns = 2, o.warpgroups = 1;
         Product p(o, device_target());
@@ -119,6 +122,24 @@ TEST_P(Roles, LoadForTheCluster) {
     EXPECT_NE(build(s).cuda().find("tw::tma_load_multicast("), std::string::npos) << build(s).cuda();
     EXPECT_EQ(replay(s.save(), {y}, device_target()).to_string(), s.to_string());
     expect_declared(s, whole_numbers({y}, 1));
+}
+
+// What needs nothing of the kernel before is done before waiting for it; blocks that fill a multiprocessor let the next
+// kernel's blocks in as they end.
+TEST_P(Roles, WaitForTheKernelBeforeBehindTheirBarriers) {
+    if (!device_target().programmatic_launch) GTEST_SKIP() << "kernels start one after another";
+    for (bool large : {false, true}) {
+        Product p({.m = 64, .n = 128, .k = 128, .block_n = 128, .stages = large ? 8 : 2, .persistent_blocks = 2},
+                  device_target());
+        std::string cuda = build(p.s).cuda();
+        size_t made = cuda.find("tw::barrier_init("), near = cuda.find("tw::prefetch_map(a_shared_map)"),
+               waits = cuda.find("tw::wait_for_previous();"), loads = cuda.find("tw::tma_load(");
+        EXPECT_TRUE(made < near && near < waits && waits < loads) << cuda;
+        EXPECT_EQ(cuda.find("    tw::start_next();") != std::string::npos, large) << cuda;
+        Executable executable(build(p.s), device_);
+        expect_declared(executable, {p.c}, whole_numbers({p.c}, 4));
+        EXPECT_EQ(executable.launches()[0].shape().starts_early, large);
+    }
 }
 
 // Tensors that only boxes reach live as long as the launches.

@@ -1,0 +1,213 @@
+#include "codegen/box_rings.h"
+
+#include <algorithm>
+
+#include "codegen/tma_copy.h"
+#include "dsl/simplify.h"
+
+namespace tw::codegen {
+namespace {
+
+Expr integer(int64_t value) { return constant(Type::I64, value); }
+
+/// All that reads them are instructions of whole warpgroups.
+bool read_as_matrices(const std::vector<TileOp>& copies, const std::vector<TileStmt>& readers) {
+    bool all = true;
+    for (const TileOp& copy : copies)
+        for (const TileStmt& stmt : readers)
+            visit_ops(stmt, [&](const TileOp& op) {
+                for (const Buffer& buffer : loads_of(op)) all = all && buffer != copy.stores[0].buffer;
+            });
+    return all;
+}
+
+ThreadCall barrier_call(const std::string& primitive, const Buffer& barriers, const Expr& stage,
+                        std::vector<Expr> values) {
+    ThreadCall result{primitive, {}, {{CallArgument::Effect::Read, {}, {barriers, {stage}}}}};
+    for (Expr& value : values) result.arguments.push_back({CallArgument::Effect::Value, std::move(value), {}});
+    return result;
+}
+
+TileOp call_op(ThreadCall call, const Expr& active, int role = 0) {
+    TileOp op;
+    op.kind = TileOp::Kind::Call;
+    op.name = call.primitive;
+    op.role = role;
+    op.mask = all_of({});
+    op.active = active;
+    op.call = std::move(call);
+    return op;
+}
+
+/// What threads have read may be overwritten by boxes, which come another way: no barrier alone keeps them behind.
+TileStmt fence() { return make_tile(call_op({"fence_async_proxy", {}, {}}, all_of({}))); }
+
+}  // namespace
+
+Expr in_iteration(const TileLoop& loop, const Expr& expr, const Expr& iteration) {
+    return simplify(substitute(expr, {{loop.variable, iteration}}));
+}
+
+Expr iteration_exists(const TileLoop& loop, const Expr& iteration) {
+    Expr condition = simplify(iteration < cast_unchecked(Type::I64, loop.extent));
+    return iteration.same(loop.variable) || prove(condition) == true ? all_of({}) : condition;
+}
+
+/// Of this loop, until now, by those around it. Stages and phases count on.
+Expr BoxRings::iterations_before() const {
+    Expr rounds = integer(0);
+    for (const TileLoop& loop : around_) rounds = rounds * cast_unchecked(Type::I64, loop.extent) + loop.variable;
+    return simplify(rounds * cast_unchecked(Type::I64, loop_.extent));
+}
+
+Expr BoxRings::count(const Expr& iteration) const { return simplify(before_ + iteration); }
+Expr BoxRings::stage_of(const Expr& iteration) const { return simplify(count(iteration) % loop_.stages); }
+
+/// The parity of a barrier's phase that ends when the stage has been filled, or, one later, read.
+Expr BoxRings::phase(const Expr& iteration, int later) const {
+    return simplify((count(iteration) / loop_.stages + later) % 2);
+}
+
+Buffer BoxRings::barriers(const std::string& what, int64_t arrivals, int64_t count) {
+    Buffer barriers = std::make_shared<const BufferNode>(BufferNode{.name = loop_.variable.as<Variable>()->name + what,
+                                                                    .type = Type::I64,
+                                                                    .memory = Memory::Shared,
+                                                                    .shape = {integer(count)},
+                                                                    .strides = {},
+                                                                    .is_barrier = true});
+    kernel_.shared.push_back({barriers, row_major({count}), true});
+    kernel_.barriers.push_back({barriers, arrivals});
+    return barriers;
+}
+
+BoxRings::Ring BoxRings::make_ring(int role, const std::vector<TileStmt>& readers) {
+    Ring ring;
+    ring.full = barriers("_full", 1, loop_.stages);
+    if (role == 0) return ring;
+    ring.by_warpgroup = read_as_matrices(boxes_[role].copies, readers);
+    for (const TileOp& copy : boxes_[role].copies) ring.blocks = std::max(ring.blocks, copy.shared_by);
+    int64_t readers_done = ring.by_warpgroup ? kernel_.threads / 128 : kernel_.threads;
+    ring.empty = barriers("_empty", readers_done * ring.blocks, loop_.stages);
+    // One for all rings of the loop: as the first one's readers are done.
+    if (turns_of(kernel_) > 1 && !ring_done_) {
+        ring_done_ = barriers("_done", readers_done, turns_of(kernel_));
+        done_by_warpgroup_ = ring.by_warpgroup;
+    }
+    return ring;
+}
+
+void BoxRings::make_barriers(const std::vector<TileStmt>& readers) {
+    if (empty()) return;
+    before_ = iterations_before();
+    for (auto& [role, boxes] : boxes_) boxes.ring = make_ring(role, readers);
+}
+
+/// By one thread: the only one of a role that copies.
+void BoxRings::start(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const {
+    int64_t bytes = 0;
+    for (const TileOp& copy : boxes.copies) bytes += tma_bytes(copy);
+    Expr active = role > 0 ? all_of({}) : simplify(all_of({iteration_exists(loop_, iteration), kernel_.thread == 0}));
+    Expr stage = stage_of(iteration);
+    TileOp request = call_op(barrier_call("barrier_expect", boxes.ring.full, stage, {integer(bytes)}), active, role);
+    std::vector<TileOp> marks;
+    for (const TileOp& copy : boxes.copies) {
+        TileOp moved = map_exprs(copy, [&](const Expr& e) { return in_iteration(loop_, e, iteration); });
+        TmaRequest one = tma_request(kernel_, moved, versions_.at(copy.stores[0].buffer.get()), boxes.ring.full, stage);
+        request.then.insert(request.then.end(), one.calls.begin(), one.calls.end());
+        one.mark.active = active;
+        one.mark.role = role;
+        marks.push_back(one.mark);
+    }
+    block.stmts.push_back(make_tile(std::move(request)));
+    for (TileOp& mark : marks) block.stmts.push_back(make_tile(std::move(mark)));
+}
+
+void BoxRings::start_own(TileBlock& block, const Expr& iteration) const {
+    if (auto own = boxes_.find(0); own != boxes_.end()) start(block, 0, own->second, iteration);
+}
+
+void BoxRings::fence_readers(TileBlock& block, const std::vector<TileStmt>& readers) const {
+    auto own = boxes_.find(0);
+    if (own != boxes_.end() && !read_as_matrices(own->second.copies, readers)) block.stmts.push_back(fence());
+}
+
+void BoxRings::await(TileBlock& block) const {
+    for (const auto& [role, boxes] : boxes_)
+        block.stmts.push_back(make_tile(
+            call_op(barrier_call("barrier_wait", boxes.ring.full, stage_of(loop_.variable), {phase(loop_.variable, 0)}),
+                    all_of({}))));
+}
+
+void BoxRings::release(TileBlock& block, const Expr& iteration) const {
+    for (const auto& [role, boxes] : boxes_) {
+        if (!boxes.ring.empty) continue;
+        Expr was = iteration.same(loop_.variable) ? all_of({}) : simplify(iteration >= 0);
+        if (is_constant(was, 0)) continue;
+        if (!boxes.ring.by_warpgroup) block.stmts.push_back(fence());
+        Expr own = kernel_.thread % 128;
+        if (boxes.ring.by_warpgroup && boxes.ring.blocks > 1) {
+            ThreadCall arrive = barrier_call("barrier_arrive_at", boxes.ring.empty, stage_of(iteration), {own});
+            block.stmts.push_back(
+                make_tile(call_op(std::move(arrive), simplify(all_of({was, own < boxes.ring.blocks})))));
+            continue;
+        }
+        Expr one = boxes.ring.by_warpgroup ? own == 0 : all_of({});
+        if (boxes.ring.blocks == 1) {
+            ThreadCall arrive = barrier_call("barrier_arrive", boxes.ring.empty, stage_of(iteration), {});
+            block.stmts.push_back(make_tile(call_op(std::move(arrive), simplify(all_of({was, one})))));
+            continue;
+        }
+        Expr rank = index_variable("rank", 0, boxes.ring.blocks - 1);
+        TileOp arrive = call_op(barrier_call("barrier_arrive_at", boxes.ring.empty, stage_of(iteration), {rank}), was);
+        arrive.loops = {{rank, integer(boxes.ring.blocks)}};
+        block.stmts.push_back(make_tile(std::move(arrive)));
+    }
+}
+
+/// This role's boxes of the first iterations.
+void BoxRings::start_first(TileBlock& block) const {
+    auto own = boxes_.find(0);
+    if (own == boxes_.end()) return;
+    Expr ahead = index_variable("stage", 0, std::max(loop_.stages - 2, 0));
+    TileBlock body;
+    start(body, 0, own->second, loop_.stages > 2 ? ahead : integer(0));
+    block.stmts.push_back(loop_.stages > 2 ? make_tile(TileLoop{ahead, integer(loop_.stages - 1), false, false,
+                                                                make_tile(std::move(body))})
+                                           : make_tile(std::move(body)));
+}
+
+// Groups that take turns go through the ring one behind another: a phase's parity tells two apart, not three.
+
+void BoxRings::await_turn(TileBlock& block) const {
+    if (!ring_done_) return;
+    int turns = turns_of(kernel_);
+    Expr last = kernel_.persistent->round - 1;
+    block.stmts.push_back(make_tile(
+        call_op(barrier_call("barrier_wait", ring_done_, simplify(last % turns), {simplify(last / turns % 2)}),
+                simplify(last >= 0))));
+}
+
+void BoxRings::end_turn(TileBlock& block) const {
+    if (!ring_done_) return;
+    Expr active = done_by_warpgroup_ ? simplify(kernel_.thread % 128 == 0) : all_of({});
+    block.stmts.push_back(make_tile(call_op(barrier_call("barrier_arrive", ring_done_, kernel_.turn, {}), active)));
+}
+
+/// What the other roles do: the whole loop, as fast as stages become empty.
+void BoxRings::run_others(TileBlock& block) const {
+    for (const auto& [role, boxes] : boxes_) {
+        if (role == 0) continue;
+        Variable own = *loop_.variable.as<Variable>();
+        Expr iteration = make_expr(loop_.variable.type(), own);
+        TileBlock body;
+        body.stmts.push_back(make_tile(
+            call_op(barrier_call("barrier_wait", boxes.ring.empty, stage_of(iteration), {phase(iteration, 1)}),
+                    all_of({}), role)));
+        start(body, role, boxes, iteration);
+        TileLoop loop{iteration, loop_.extent, false, loop_.reduces, make_tile(std::move(body))};
+        loop.rolled = true;
+        block.stmts.push_back(make_tile(std::move(loop)));
+    }
+}
+
+}  // namespace tw::codegen

@@ -1,0 +1,79 @@
+// The stages of a pipelined loop that boxes of tensors fill, by the tensor memory accelerator, and their barriers.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "codegen/tile_ir.h"
+
+namespace tw::codegen {
+
+/// Buffers that a loop fills in advance -> the same with a first dimension, the stages.
+using Versions = std::map<const BufferNode*, Buffer>;
+
+/// An expression of the loop in another iteration.
+Expr in_iteration(const TileLoop& loop, const Expr& expr, const Expr& iteration);
+/// Whether the loop has that iteration.
+Expr iteration_exists(const TileLoop& loop, const Expr& iteration);
+
+/// One thread asks for boxes, and a barrier for each stage counts their bytes. It is a thread of the role that
+/// computes, which runs ahead by all stages but one, or of another, which waits at a second barrier until the readers
+/// of a stage are done. Each role has a ring of its own.
+class BoxRings {
+public:
+    /// `around`: the loops around it, outermost first.
+    BoxRings(TileKernel& kernel, const TileLoop& loop, const std::vector<TileLoop>& around, const Versions& versions)
+        : kernel_(kernel), loop_(loop), around_(around), versions_(versions) {}
+
+    void add(const TileOp& copy) { boxes_[copy.role].copies.push_back(copy); }
+    bool empty() const { return boxes_.empty(); }
+    /// Whether the role that computes asks for boxes itself.
+    bool fills_itself() const { return boxes_.count(0) > 0; }
+    /// The barriers, for these readers; nothing is added after it.
+    void make_barriers(const std::vector<TileStmt>& readers);
+
+    /// This iteration's number among all that the kernel runs of the loop: stages and phases count on.
+    Expr count(const Expr& iteration) const;
+
+    // What the role that computes does: before the loop, in an iteration, and behind.
+    void start_first(TileBlock& block) const;
+    void await_turn(TileBlock& block) const;
+    void await(TileBlock& block) const;
+    void start_own(TileBlock& block, const Expr& iteration) const;
+    void fence_readers(TileBlock& block, const std::vector<TileStmt>& readers) const;
+    /// The stage of an iteration may be filled again, if there was that iteration.
+    void release(TileBlock& block, const Expr& iteration) const;
+    void end_turn(TileBlock& block) const;
+
+    /// What the other roles do: the whole loop, as fast as stages become empty.
+    void run_others(TileBlock& block) const;
+
+private:
+    struct Ring {
+        Buffer full, empty;         ///< a barrier for each stage; `empty`: if another role fills
+        bool by_warpgroup = false;  ///< readers are done as warpgroups, not as threads
+        int blocks = 1;             ///< of the cluster, whose readers must all be done: boxes come to each of them
+    };
+    struct Boxes {
+        std::vector<TileOp> copies;  ///< as they are in the loop
+        Ring ring;
+    };
+
+    Expr iterations_before() const;
+    Expr stage_of(const Expr& iteration) const;
+    Expr phase(const Expr& iteration, int later) const;
+    Buffer barriers(const std::string& what, int64_t arrivals, int64_t count);
+    Ring make_ring(int role, const std::vector<TileStmt>& readers);
+    void start(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const;
+
+    TileKernel& kernel_;
+    const TileLoop& loop_;
+    const std::vector<TileLoop>& around_;
+    const Versions& versions_;
+    std::map<int, Boxes> boxes_;  // of each role
+    Buffer ring_done_;            // a barrier for each group, if they take turns
+    bool done_by_warpgroup_ = false;
+    Expr before_ = constant(Type::I64, int64_t{0});
+};
+
+}  // namespace tw::codegen
