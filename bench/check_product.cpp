@@ -19,7 +19,11 @@ Bindings whole_numbers(const schedules::TensorProduct& product, int64_t most) {
         std::vector<int64_t> extents;
         for (const Expr& extent : operation->shape) extents.push_back(require_constant(extent));
         HostArray& array = bindings.inputs[operation->name] = host_array(operation->outputs[0].type, extents);
-        fill_whole(array, most, 100 + bindings.inputs.size());
+        uint64_t seed = 100 + bindings.inputs.size();
+        if (product.expert.defined() && operation->name == product.expert.name())
+            fill_ascending(array, {0, static_cast<double>(require_constant(product.b.shape()[0]))}, seed);
+        else
+            fill_whole(array, most, seed);
     }
     return bindings;
 }
@@ -29,7 +33,7 @@ bool is_small(const schedules::TensorProductShape& s) {
     return batch * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k) <= most_interpreted;
 }
 
-/// With gelu, named approximations are part of the result, which the interpreter does not know.
+/// With an activation, named approximations are part of the result, which the interpreter does not know.
 HostArray by_warps(const schedules::TensorProduct& product, const schedules::TensorProductShape& shape,
                    const Bindings& bindings, const std::shared_ptr<Device>& device, const Target& target) {
     schedules::TensorTiles tiles{
@@ -48,8 +52,9 @@ HostArray by_warps(const schedules::TensorProduct& product, const schedules::Ten
 ProductCheck::ProductCheck(const schedules::TensorProductShape& shape, const std::shared_ptr<Device>& device,
                            const Target& target)
     : product_(declare_tensor_product(shape)), bindings_(whole_numbers(product_, most_of(shape.operand))) {
-    expected_ = is_small(shape) && !shape.apply_gelu ? interpret_plain({product_.c}, bindings_)[0]
-                                                     : by_warps(product_, shape, bindings_, device, target);
+    expected_ = is_small(shape) && shape.activation == schedules::Activation::None
+                    ? interpret_plain({product_.c}, bindings_)[0]
+                    : by_warps(product_, shape, bindings_, device, target);
 }
 
 std::optional<std::string> ProductCheck::problem_of(Executable& executable) const {

@@ -59,11 +59,14 @@ CaseRequest case_request(const nlohmann::json& command) try {
     request.folder = command.value("folder", std::string());
     std::map<std::string, std::pair<double, double>> none;
     for (const auto& [name, range] : command.value("ranges", none)) request.ranges[name] = {range.first, range.second};
+    for (const auto& [name, range] : command.value("ascending", none))
+        request.ascending[name] = {range.first, range.second};
     return request;
 } catch (const nlohmann::json::exception& problem) {
     throw_error(Error,
                 "prepare: {}; it takes \"kernel\" (a name), \"seed\", \"scalars\" and \"sizes\" (name: number), "
-                "\"ranges\" (name: [low, high]), \"normal\" (true: data of mean 0 and deviation 1) and \"folder\"",
+                "\"ranges\" and \"ascending\" (name: [low, high]), \"normal\" (true: data of mean 0 and deviation 1) "
+                "and \"folder\"",
                 problem.what());
 }
 
@@ -108,6 +111,7 @@ void KernelCase::check_names(const CaseRequest& request) const {
     std::vector<std::string> inputs;
     for (const BufferRef& input : tree.inputs) inputs.push_back(input->name);
     check("ranges", request.ranges, inputs);
+    check("ascending", request.ascending, inputs);
     check("scalars", request.scalars, names_of(tree.scalars));
     check("sizes", request.sizes, names_of(tree.sizes));
 }
@@ -136,7 +140,9 @@ Arguments KernelCase::first_set(const CaseRequest& request) {
             host_array(input->type, extents_of(input->shape, numbers_), extents_of(input->strides, numbers_));
         auto range = request.ranges.find(input->name);
         uint64_t seed = request.seed * 1009 + arguments.buffers.size();
-        if (request.normal && range == request.ranges.end())
+        if (auto order = request.ascending.find(input->name); order != request.ascending.end())
+            fill_ascending(array, order->second, seed);
+        else if (request.normal && range == request.ranges.end())
             fill_normal(array, seed);
         else
             fill_random(array, range == request.ranges.end() ? Range{} : range->second, seed);

@@ -17,11 +17,12 @@ namespace tw::bench {
 struct CaseRequest {
     std::string kernel;
     uint64_t seed = 1;
-    std::map<std::string, double> scalars = {};  ///< 0.75 where nothing is said
-    std::map<std::string, int64_t> sizes = {};   ///< the largest allowed where nothing is said
-    std::map<std::string, Range> ranges = {};    ///< of inputs; [-1, 1) where nothing is said
-    bool normal = false;                         ///< inputs without a range are normally distributed instead
-    std::string folder = {};                     ///< where the operands and results are written; empty: nowhere
+    std::map<std::string, double> scalars = {};   ///< 0.75 where nothing is said
+    std::map<std::string, int64_t> sizes = {};    ///< the largest allowed where nothing is said
+    std::map<std::string, Range> ranges = {};     ///< of inputs; [-1, 1) where nothing is said
+    std::map<std::string, Range> ascending = {};  ///< of inputs of integers: each at least the one before it
+    bool normal = false;                          ///< inputs without a range are normally distributed instead
+    std::string folder = {};                      ///< where the operands and results are written; empty: nowhere
 };
 /// Reads a `prepare` command. Throws Error that names what is missing or of another type.
 CaseRequest case_request(const nlohmann::json& command);

@@ -92,4 +92,15 @@ void fill_whole(HostArray& array, int64_t most, uint64_t seed) {
     fill_each(array, seed, number, [&](int64_t x, std::byte* to) { store_element(make_value(array.type, x), to); });
 }
 
+void fill_ascending(HostArray& array, const Range& range, uint64_t seed) {
+    auto size = static_cast<size_t>(bytes_of(array.type));
+    std::vector<int64_t> numbers(array.bytes.size() / size);
+    for (size_t i = 0; i < numbers.size(); ++i)
+        numbers[i] = static_cast<int64_t>(
+            std::floor(range.low + (range.high - range.low) * double{unit_of(random_word(seed, i))}));
+    std::sort(numbers.begin(), numbers.end());
+    for (size_t i = 0; i < numbers.size(); ++i)
+        store_element(make_value(array.type, numbers[i]), &array.bytes[i * size]);
+}
+
 }  // namespace tw::bench

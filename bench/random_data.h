@@ -20,4 +20,7 @@ void fill_normal(HostArray& array, uint64_t seed);
 /// Likewise, of whole numbers from -most to most: sums of their products are exact in every order.
 void fill_whole(HostArray& array, int64_t most, uint64_t seed);
 
+/// Whole numbers in [low, high), none less than the one before it.
+void fill_ascending(HostArray& array, const Range& range, uint64_t seed);
+
 }  // namespace tw::bench

@@ -12,7 +12,7 @@
 namespace tw::bench {
 
 struct TuneOptions {
-    size_t limit = 56;   ///< tilings tried, the one that is taken today among them
+    size_t limit = 60;   ///< tilings tried, the one that is taken today among them
     double seconds = 5;  ///< of measuring at most, on a GPU; every round is finished
     int threads = 0;     ///< that compile; 0: one for each processor
 };

@@ -101,6 +101,14 @@ CatalogEntry async_product_entry(int64_t m, int64_t n, int64_t k) {
 }
 
 /// The entry that the name asks of the matrix units.
+double bytes_of_product(const TensorProductShape& s) {
+    auto batch = static_cast<double>(std::max<int64_t>(s.batch, 1)), m = static_cast<double>(s.m),
+         n = static_cast<double>(s.n), k = static_cast<double>(s.k);
+    auto matrices = static_cast<double>(std::max<int64_t>(s.experts, 1));
+    double columns = s.activation == Activation::SwiGlu ? n / 2 : n;
+    return batch * ((m + matrices * n) * k * bytes_of(s.operand) + m * columns * bytes_of(s.result));
+}
+
 std::optional<CatalogEntry> tensor_product_entry(const std::string& name) {
     auto named = parse_tensor_product(name);
     if (!named) return {};
@@ -111,7 +119,7 @@ std::optional<CatalogEntry> tensor_product_entry(const std::string& name) {
                             ProductTiling tiling = named.tiling ? *named.tiling : best_tiling(named.shape, target);
                             return tensor_product_schedule(declare_tensor_product(named.shape), tiling, target);
                         },
-                        batch * ((m + n) * k * bytes_of(shape.operand) + m * n * bytes_of(shape.result))};
+                        bytes_of_product(shape)};
 }
 
 /// Few tiles, many terms: blocks along k add their parts to c.
@@ -221,8 +229,18 @@ const char* const tensor_product_names[] = {
     "gemm_bf16_37x33x61_tb_pad_tile32x32x32w16x16s3",
     "gemm_f16_33x21x43_ta_f32_pad",
     "gemm_f16_40x48x48_tb_bias_tile32x32x16w32x16s3r",
+    "gemm_tf32_40x24x80_tb_tile32x16x32w16x16s3",
+    "gemm_tf32_72x48x40_tb_bias",
+    "gemm_tf32_33x20x44_ta_tile32x16x16w16x8s3p2",
     "gemm_i8_40x24x80_tb_tile32x16x32w16x16s3",
     "gemm_i8_20x33x50",
+    "gemm_bf16_40x96x72_tb_bias_gelu_tanh_tile32x32x32w16x16s3r",
+    "gemm_bf16_64x96x80_tb_swiglu_tile32x32x32w16x16s3",
+    "gemm_bf16_200x384x136_tb_swiglu_tile128x192x64g2s3r",
+    "gemm_e4m3_72x80x256_tb_scaled_tile32x32x64w32x16s3",
+    "gemm_e4m3_200x144x384_tb_scaled_tile128x128x128g2s3",
+    "gemm_bf16_256x72x96_tb_experts8_tile128x64x32w32x32s3",
+    "gemm_bf16_384x136x160_tb_experts8_tile128x64x64g2s3r",
 };
 
 std::vector<CatalogEntry> make_catalog() {

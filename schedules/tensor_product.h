@@ -6,25 +6,44 @@
 
 namespace tw::schedules {
 
+constexpr int64_t piece_bytes = 16;   ///< of the widest access
+constexpr int64_t gated_columns = 8;  ///< side by side; a matrix unit's threads share as many
+
+enum class Activation {
+    None,
+    Gelu,
+    GeluTanh,
+    SwiGlu,  ///< silu(gate) * up: columns come in eights by turns, gates and what they gate; c has half of them
+};
+
 /// c[m, n] = epilogue(sum_k a[m, k] * b[k, n]), summed in f32 (i8: i32). All matrices get a leading dimension if batch
-/// is not 0; a and b may be stored transposed.
+/// is not 0; a and b may be stored transposed. With experts, rows come in blocks of 128, each of which `expert` gives
+/// one of so many matrices b: a[m / 128, 128, k], expert[m / 128], b[experts, k, n], c[m / 128, 128, n].
 struct TensorProductShape {
     int64_t m, n, k;
     int64_t batch = 0;
-    Type operand = bf16;  ///< bf16, f16, i8, e4m3 or e5m2
+    Type operand = bf16;  ///< bf16, f16, i8, e4m3, e5m2, or tf32: f32 elements, which the product truncates
     Type result = bf16;
-    bool transpose_a = false;  ///< a is stored [k, m]
-    bool transpose_b = false;  ///< b is stored [n, k]
-    bool add_bias = false;     ///< adds bias[n], of the result's type
-    bool apply_gelu = false;   ///< after the bias
+    bool transpose_a = false;                  ///< a is stored [k, m]
+    bool transpose_b = false;                  ///< b is stored [n, k]
+    bool add_bias = false;                     ///< adds bias[n], of the result's type
+    Activation activation = Activation::None;  ///< after the bias
+    int64_t experts = 0;                       ///< 0: one b for all rows
+    bool block_scales = false;  ///< of fp8: of 128 terms of a row of a, and of 128 x 128 elements of b; see scale_a
     bool pad_rows =
         false;  ///< the product reads copies of a and b, whose rows are whole pieces of 16 bytes, the rest 0
 
     bool operator==(const TensorProductShape&) const = default;
 };
+constexpr int64_t rows_of_expert = 128;  ///< in a block
+constexpr int64_t block_of_scale = 128;  ///< elements along k, and rows of b
 struct TensorProduct {
     Tensor a, b, bias, c;  ///< bias is undefined without add_bias
     Tensor left, right;    ///< what the product reads: a and b, or their copies
+    Tensor expert = {};    ///< of each block of rows, i32; undefined without experts
+    Tensor scale_a = {};   ///< f32 [k / 128, m], with block_scales
+    Tensor scale_b = {};   ///< f32 [n / 128, k / 128], with block_scales
+    Tensor product = {};   ///< what c computes with, if it does not itself sum all products
 };
 TensorProduct declare_tensor_product(const TensorProductShape& shape);
 /// Whether copies with padded rows pay: rows that start anywhere allow no wide and no asynchronous access.
@@ -50,12 +69,13 @@ TensorTiles tensor_tiles(const TensorProductShape& shape);
 struct WarpgroupTiles {
     int64_t block_m = 128, block_n = 192, block_k = 64;
     int warpgroups = 2;         ///< share the rows of a block
-    int cluster = 1;            ///< blocks, one under another, that load b together
+    int cluster = 1;            ///< blocks, one under another, that load b together; with experts, side by side, a
     int turns = 1;              ///< so many times the warpgroups, which take tiles in turn
     int stages = 4;             ///< of the pipeline over k
     int64_t terms_in_unit = 0;  ///< that the unit sums, before they are added in registers; 0: all. See terms_in_unit()
     int64_t split_k = 1;        ///< as in TensorTiles
     bool stage_result = true;   ///< as in TensorTiles
+    bool store_boxes = false;   ///< what is staged leaves as boxes, whose tensor has rows of whole pieces of 16 bytes
     bool swap = false;  ///< the instruction's rows run along n: for small m; warpgroups share the columns of a block
     int64_t row_group = 8;  ///< as in TensorTiles
 
@@ -64,10 +84,14 @@ struct WarpgroupTiles {
 /// Whether wgmma multiplies the operands as they are stored, with sums as exact as of f32, rows that the product reads
 /// are whole pieces of 16 bytes, and the target has it.
 bool takes_warpgroups(const TensorProductShape& shape, const Target& target);
+/// Whether the unit's sums are parts or operands of the result: no blocks of their own share k then.
+bool sums_stay_in_registers(const TensorProductShape& shape);
 /// How many terms a matrix unit of Hopper may sum: products of fp8 lose bits in long sums. 0: as many as there are.
 int64_t terms_in_unit(const TensorProductShape& shape);
 /// Tiles that suit the extents, by a model of an H200's time.
 WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape);
+/// Whether a thread of three warpgroups (152 registers) or fewer (232) has room for the sums and what goes with them.
+bool sums_fit(const WarpgroupTiles& tiles, const TensorProductShape& shape);
 /// That model's clock cycles of the whole product.
 double predicted_cycles(const WarpgroupTiles& tiles, const TensorProductShape& shape);
 
@@ -81,6 +105,9 @@ ProductTiling best_tiling(const TensorProductShape& shape, const Target& target)
 void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const TensorTiles& tiles);
 void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b,
                              const WarpgroupTiles& tiles);
+/// The same, with `product.product` in registers if there is one.
+void schedule_tensor_product(Schedule& s, const TensorProduct& product, const TensorTiles& tiles);
+void schedule_tensor_product(Schedule& s, const TensorProduct& product, const WarpgroupTiles& tiles);
 
 /// The product, scheduled, and its copies.
 Schedule tensor_product_schedule(const TensorProduct& product, const ProductTiling& tiling, const Target& target);

@@ -8,7 +8,7 @@
 namespace tw::schedules {
 namespace {
 
-/// What both kinds of tiles end with: "p2h4r".
+/// What both kinds of tiles have at the end: "p2h4r".
 template <class Tiles>
 std::string ending_of(const Tiles& tiles) {
     std::string text;
@@ -26,8 +26,8 @@ std::string text_of(const WarpgroupTiles& t) {
     std::string terms = t.terms_in_unit ? fmt::format("k{}", t.terms_in_unit) : "";
     std::string cluster = t.cluster > 1 ? fmt::format("c{}", t.cluster) : "";
     std::string turns = t.turns > 1 ? fmt::format("u{}", t.turns) : "";
-    return fmt::format("{}x{}x{}g{}{}{}{}s{}{}{}", t.block_m, t.block_n, t.block_k, t.warpgroups, cluster, turns, terms,
-                       t.stages, ending_of(t), t.swap ? "t" : "");
+    return fmt::format("{}x{}x{}g{}{}{}{}s{}{}{}{}", t.block_m, t.block_n, t.block_k, t.warpgroups, cluster, turns,
+                       terms, t.stages, ending_of(t), t.store_boxes ? "b" : "", t.swap ? "t" : "");
 }
 
 }  // namespace
@@ -40,13 +40,13 @@ std::optional<ProductTiling> parse_tiling(const std::string& text) {
     static const std::string number_text = "([1-9][0-9]{0,5})", by = "x" + number_text;
     static const std::regex form(number_text + by + by + "(?:w" + number_text + by +
                                  "|g([1-4])(?:c([2-8]))?(?:u([2-4]))?(?:k([1-9][0-9]{1,5}))?)s" + number_text + "(?:p" +
-                                 number_text + ")?(?:h" + number_text + ")?(r)?(t)?");
+                                 number_text + ")?(?:h" + number_text + ")?(?:(r)(b)?)?(t)?");
     std::smatch match;
     if (!std::regex_match(text, match, form)) return {};
     auto number = [&](size_t group, int64_t otherwise = 0) {
         return match[group].matched ? std::stoll(match[group]) : otherwise;
     };
-    bool stage_result = match[13].matched, swap = match[14].matched;
+    bool stage_result = match[13].matched, store_boxes = match[14].matched, swap = match[15].matched;
     if (match[6].matched)
         return WarpgroupTiles{.block_m = number(1),
                               .block_n = number(2),
@@ -58,9 +58,10 @@ std::optional<ProductTiling> parse_tiling(const std::string& text) {
                               .terms_in_unit = number(9),
                               .split_k = number(11, 1),
                               .stage_result = stage_result,
+                              .store_boxes = store_boxes,
                               .swap = swap,
                               .row_group = number(12, WarpgroupTiles{}.row_group)};
-    if (swap) return {};
+    if (swap || store_boxes) return {};
     return TensorTiles{.block_m = number(1),
                        .block_n = number(2),
                        .block_k = number(3),
@@ -74,12 +75,17 @@ std::optional<ProductTiling> parse_tiling(const std::string& text) {
 
 std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) {
     static const std::string number_text = "([0-9]{1,6})", by = "x" + number_text;
-    static const std::regex form("gemm_(bf16|f16|i8|e4m3)_(?:" + number_text + "x)?" + number_text + by + by +
-                                 "(_ta)?(_tb)?(_bias)?(_gelu)?(_f32)?(_pad)?(?:_tile([0-9a-z]+))?");
+    static const std::regex form("gemm_(bf16|f16|tf32|i8|e4m3)_(?:" + number_text + "x)?" + number_text + by + by +
+                                 "(_ta)?(_tb)?(_bias)?(_gelu_tanh|_gelu|_swiglu)?(?:_experts" + number_text +
+                                 ")?(_scaled)?(_f32)?(_pad)?(?:_tile([0-9a-z]+))?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
+    static const std::map<std::string, Activation> activations = {{"", Activation::None},
+                                                                  {"_gelu", Activation::Gelu},
+                                                                  {"_gelu_tanh", Activation::GeluTanh},
+                                                                  {"_swiglu", Activation::SwiGlu}};
     static const std::map<std::string, std::pair<Type, Type>> types = {
-        {"bf16", {bf16, bf16}}, {"f16", {f16, f16}}, {"i8", {i8, i32}}, {"e4m3", {e4m3, bf16}}};
+        {"bf16", {bf16, bf16}}, {"f16", {f16, f16}}, {"tf32", {tf32, f32}}, {"i8", {i8, i32}}, {"e4m3", {e4m3, bf16}}};
     auto [operand, result] = types.at(match[1]);
     auto number = [&](size_t group) { return match[group].matched ? std::stoll(match[group]) : 0; };
     TensorProductShape shape{.m = number(3),
@@ -87,15 +93,24 @@ std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) 
                              .k = number(5),
                              .batch = number(2),
                              .operand = operand,
-                             .result = match[10].matched ? f32 : result,
+                             .result = match[12].matched ? f32 : result,
                              .transpose_a = match[6].matched,
                              .transpose_b = match[7].matched,
                              .add_bias = match[8].matched,
-                             .apply_gelu = match[9].matched};
-    if (!is_float(shape.result) && (shape.add_bias || shape.apply_gelu)) return {};
-    shape.pad_rows = match[11].matched || wants_padded_rows(shape);
-    if (!match[12].matched) return NamedTensorProduct{shape, {}};
-    auto tiling = parse_tiling(match[12]);
+                             .activation = activations.at(match[9]),
+                             .experts = number(10),
+                             .block_scales = match[11].matched};
+    if (!is_float(shape.result) && (shape.add_bias || shape.activation != Activation::None)) return {};
+    if (shape.activation == Activation::SwiGlu && (shape.n % 16 != 0 || bytes_of(shape.operand) == 1)) return {};
+    if (shape.experts && (shape.batch || shape.transpose_a || shape.m % rows_of_expert != 0)) return {};
+    shape.pad_rows = match[13].matched || (!shape.experts && wants_padded_rows(shape));
+    if (shape.pad_rows && shape.experts) return {};
+    if (shape.block_scales && (shape.k % block_of_scale != 0 || bytes_of(shape.operand) != 1 || shape.batch ||
+                               shape.experts || shape.activation != Activation::None || shape.transpose_a ||
+                               !shape.transpose_b || shape.add_bias || !is_float(shape.operand)))
+        return {};
+    if (!match[14].matched) return NamedTensorProduct{shape, {}};
+    auto tiling = parse_tiling(match[14]);
     if (!tiling) return {};
     return NamedTensorProduct{shape, tiling};
 }

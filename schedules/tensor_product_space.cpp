@@ -1,4 +1,5 @@
 #include "schedules/tensor_product_space.h"
+#include "schedules/whole_tiles.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,8 +17,6 @@ constexpr int64_t short_side = 64;           // rows or columns up to which memo
 constexpr int64_t shortest_part = 512;       // terms of the sum for which a part pays
 constexpr int64_t most_split_columns = 160;  // of instructions whose rows run along n
 
-int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t rounded_up(int64_t value, int64_t step) { return divided(value, step) * step; }
 int64_t batches_of(const TensorProductShape& shape) { return std::max<int64_t>(shape.batch, 1); }
 
 struct Rated {
@@ -32,10 +31,11 @@ int64_t staged_bytes(const WarpgroupTiles& t, const TensorProductShape& shape) {
     return rounded_up(t.block_m * row_bytes, line_bytes) + rounded_up(t.block_n * row_bytes, line_bytes);
 }
 
-/// Each row may end in 16 bytes that nobody reads, against bank conflicts; rows run along k or across it.
+/// Each row may end in 16 bytes that nobody reads, of 4-byte elements 32, against bank conflicts; rows run along k or
+/// across it.
 int64_t staged_bytes(const TensorTiles& t, const TensorProductShape& shape) {
-    int64_t elements = (t.block_m + t.block_n) * t.block_k;
-    return elements * bytes_of(shape.operand) + 16 * (std::max(t.block_m, t.block_k) + std::max(t.block_n, t.block_k));
+    int64_t elements = (t.block_m + t.block_n) * t.block_k, bytes = bytes_of(shape.operand), gap = bytes == 4 ? 32 : 16;
+    return elements * bytes + gap * (std::max(t.block_m, t.block_k) + std::max(t.block_n, t.block_k));
 }
 
 /// Rows of a staged result are 8 elements longer, against bank conflicts.
@@ -104,12 +104,6 @@ double cycles_at(double multiplications, const Tiles& t, const TensorProductShap
 
 // Tiles of warpgroups.
 
-/// Accumulators of a thread, in registers, beside which its addresses fit: three warpgroups have 152 each.
-bool sums_fit(const WarpgroupTiles& t) {
-    if (t.terms_in_unit > 0) return t.block_m * t.block_n / (t.warpgroups * 128) <= 64;  // and as many of parts
-    return t.block_m * t.block_n / (t.warpgroups * 128) <= (t.warpgroups >= 3 ? 96 : 192);
-}
-
 /// Even widths up to `most`, and those that share the extent evenly; multiples of `step`.
 std::set<int64_t> widths(int64_t extent, int64_t step, std::vector<int64_t> even, int64_t most) {
     std::set<int64_t> result;
@@ -145,21 +139,43 @@ std::vector<WarpgroupTiles> warpgroup_blocks(const TensorProductShape& shape) {
     return blocks;
 }
 
+/// The tile as it is, by pairs of blocks that load together, and by groups that take turns.
+std::vector<WarpgroupTiles> groupings(const WarpgroupTiles& t, const TensorProductShape& shape) {
+    std::vector<WarpgroupTiles> result;
+    for (int cluster : {1, 2})
+        for (int turns : {1, 2}) {
+            WarpgroupTiles grouped = t;
+            grouped.cluster = cluster;
+            grouped.turns = turns;
+            bool pairs = !t.swap && divided(shape.m, t.block_m) > 1, alternates = t.warpgroups == 1 && !t.swap;
+            if ((cluster == 1 || pairs) && (turns == 1 || alternates)) result.push_back(grouped);
+        }
+    return result;
+}
+
 std::vector<Rated> rated_warpgroup_tiles(const TensorProductShape& shape, const Target& target) {
     std::vector<Rated> rated;
+    auto add = [&](WarpgroupTiles t) {
+        // Sums of 4 bytes fill sectors of memory from registers too. What is staged may leave little room.
+        t.stage_result = t.split_k == 1 && bytes_of(shape.result) <= 2;
+        bool few_stages = fitting_stages(t, shape, target.shared_bytes) < 4;
+        for (bool staged : {true, false}) {
+            if (!staged && (!t.stage_result || (t.turns == 1 && !few_stages))) continue;
+            t.stage_result = t.stage_result && staged;
+            t.stages = fitting_stages(t, shape, target.shared_bytes);
+            if (t.stages >= (t.turns > 1 ? 3 : 2)) rated.push_back({t, predicted_cycles(t, shape)});
+        }
+    };
     for (WarpgroupTiles t : warpgroup_blocks(shape)) {
         t.terms_in_unit = terms_in_unit(shape);
-        if (!sums_fit(t)) continue;
+        if (!sums_fit(t, shape) || (shape.experts && (t.swap || t.block_m != rows_of_expert))) continue;
         for (int64_t row_bytes : {128, 256}) {
             t.block_k = row_bytes / bytes_of(shape.operand);
             if (row_bytes > 128 && t.block_k / 2 >= shape.k) continue;
             for (int64_t split : parts_of_k(t, shape, target)) {
-                if (split > 1 && t.terms_in_unit > 0) continue;
+                if (split > 1 && sums_stay_in_registers(shape)) continue;
                 t.split_k = split;
-                // Sums of 4 bytes fill sectors of memory from registers too.
-                t.stage_result = split == 1 && bytes_of(shape.result) <= 2;
-                t.stages = fitting_stages(t, shape, target.shared_bytes);
-                if (t.stages >= 2) rated.push_back({t, predicted_cycles(t, shape)});
+                for (const WarpgroupTiles& grouped : groupings(t, shape)) add(grouped);
             }
         }
     }
@@ -186,7 +202,7 @@ std::vector<TensorTiles> warp_blocks(const TensorProductShape& shape) {
                     int64_t warps = rows / warp_rows * (columns / warp_columns);
                     bool is_even = warp_rows <= 2 * warp_columns && warp_columns <= 4 * warp_rows;
                     // fp8 is converted in registers, which leaves less room for sums.
-                    bool fits = bytes_of(shape.operand) == 2 || warp_rows * warp_columns < 64 * 64;
+                    bool fits = bytes_of(shape.operand) > 1 || warp_rows * warp_columns < 64 * 64;
                     bool is_small =
                         rows < 2 * std::max<int64_t>(shape.m, 16) && columns < 2 * std::max<int64_t>(shape.n, 32);
                     if (is_even && fits && is_small &&
@@ -224,7 +240,17 @@ void keep_best(std::vector<Rated>& rated, size_t count) {
     if (rated.size() > count) rated.resize(count);
 }
 
-/// One stage less, and the other way out of the block.
+/// What is staged can leave as boxes too.
+std::vector<ProductTiling> by_boxes(const TensorTiles&, const TensorProductShape&, const Target&) { return {}; }
+std::vector<ProductTiling> by_boxes(WarpgroupTiles t, const TensorProductShape& shape, const Target& target) {
+    int64_t columns = shape.activation == Activation::SwiGlu ? shape.n / 2 : shape.n;
+    t.stage_result = t.store_boxes = true;
+    t.stages = fitting_stages(t, shape, target.shared_bytes);
+    bool takes = t.split_k == 1 && columns * bytes_of(shape.result) % piece_bytes == 0;
+    return takes && t.stages >= 2 ? std::vector<ProductTiling>{t} : std::vector<ProductTiling>{};
+}
+
+/// One stage less, and the other ways out of the block.
 template <class Tiles>
 std::vector<ProductTiling> variants(const Tiles& t, const TensorProductShape& shape, const Target& target) {
     std::vector<ProductTiling> result;
@@ -233,19 +259,7 @@ std::vector<ProductTiling> variants(const Tiles& t, const TensorProductShape& sh
     other.stage_result = !t.stage_result && t.split_k == 1;
     other.stages = fitting_stages(other, shape, target.shared_bytes);
     if (other.stage_result != t.stage_result && other.stages >= 2) result.push_back(other);
-    return result;
-}
-
-/// Blocks that load together, and warpgroups that take turns.
-std::vector<ProductTiling> groupings(const TensorTiles&, const TensorProductShape&, const Target&) { return {}; }
-std::vector<ProductTiling> groupings(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
-    std::vector<ProductTiling> result;
-    WarpgroupTiles pair = t, alternating = t;
-    pair.cluster = 2;
-    if (!t.swap && divided(shape.m, t.block_m) > 1) result.push_back(pair);
-    alternating.turns = 2;
-    alternating.stages = fitting_stages(alternating, shape, target.shared_bytes);
-    if (t.warpgroups == 1 && alternating.stages >= 3) result.push_back(alternating);
+    for (const ProductTiling& boxes : by_boxes(t, shape, target)) result.push_back(boxes);
     return result;
 }
 
@@ -262,10 +276,6 @@ std::vector<ProductTiling> orders(const Tiles& t, const TensorProductShape& shap
     return result;
 }
 
-/// Few terms a result: half of the time goes to its way out.
-bool turns_pay(const TensorTiles&) { return false; }
-bool turns_pay(const WarpgroupTiles& t) { return t.warpgroups == 1 && t.block_n == 256; }
-
 std::vector<ProductTiling> with_variants(const std::vector<Rated>& rated, const TensorProductShape& shape,
                                          const Target& target) {
     std::vector<ProductTiling> space;
@@ -277,7 +287,6 @@ std::vector<ProductTiling> with_variants(const std::vector<Rated>& rated, const 
         add({rated[place].tiling});
         auto of = [&](const auto& t) {
             if (place < varied_tiles) add(variants(t, shape, target));
-            if (place < varied_tiles || turns_pay(t)) add(groupings(t, shape, target));
             if (place < reordered_tiles) add(orders(t, shape));
         };
         std::visit(of, rated[place].tiling);

@@ -6,7 +6,7 @@
 
 namespace tw::schedules {
 
-/// Tilings that the target builds for the shape, at most about 50: those for which a model of an H200's time gives
+/// Tilings that the target builds for the shape, 60 at most: those for which a model of an H200's time gives
 /// least, best first; of the very best also other numbers of stages, ways out of the block and orders of blocks. Tiles
 /// of warpgroups where takes_warpgroups; tiles of warps where not, and beside them where one side is short.
 std::vector<ProductTiling> tensor_product_space(const TensorProductShape& shape, const Target& target);

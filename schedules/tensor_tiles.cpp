@@ -1,13 +1,12 @@
 #include <algorithm>
 
 #include "schedules/tensor_product.h"
+#include "schedules/whole_tiles.h"
 
 namespace tw::schedules {
 namespace {
 
 constexpr int64_t multiprocessors = 132;
-
-int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Tiles, and how much of a multiprocessor's rate of multiplications they reach.
 struct RatedTiles {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "schedules/tensor_product.h"
+#include "schedules/whole_tiles.h"
 
 namespace tw::schedules {
 namespace {
@@ -12,8 +13,6 @@ constexpr int64_t multiprocessors = 132;
 constexpr int64_t shared_bytes = 232448 - 4096;  // of a block, but for barriers and gaps
 constexpr int64_t line_bytes = 128;
 constexpr int most_stages = 12;
-
-int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// The share of a multiprocessor's rate that warpgroups of 64 rows reach, on so many columns: one, or two side by side.
 double share_of(int warpgroups, int64_t columns) {
@@ -46,12 +45,6 @@ WarpgroupTiles completed(WarpgroupTiles t, const TensorProductShape& shape) {
     return t;
 }
 
-/// Sums that a thread keeps, beside those of parts.
-bool sums_fit(const WarpgroupTiles& t) {
-    constexpr int64_t most_sums_of_parts = 64;
-    return t.terms_in_unit == 0 || t.block_m * t.block_n / (t.warpgroups * 128) <= most_sums_of_parts;
-}
-
 /// Columns of an instruction come in eights, those of bytes in sixteens; where they lie side by side in memory, in
 /// lines of 32 bytes. Of one tile of eight, two that a thread holds are both there or none.
 int64_t narrow_step(int64_t columns, Type operand, bool side_by_side) {
@@ -65,14 +58,24 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
         // Sums of 4 bytes fill sectors of memory from registers too, and would not fit beside the operands.
         t.stage_result = t.stage_result && bytes_of(shape.result) <= 2;
         t.terms_in_unit = terms_in_unit(shape);
-        if (sums_fit(t)) found.push_back(completed(t, shape));
+        bool whole = shape.experts == 0 || (!t.swap && t.block_m == rows_of_expert);
+        if (whole && sums_fit(t, shape)) found.push_back(completed(t, shape));
     };
     for (int64_t n : {64, 96, 128, 144, 160, 176, 192, 208, 256}) add({.block_m = 128, .block_n = n, .warpgroups = 2});
     for (int64_t n : {64, 128, 192, 256}) add({.block_m = 64, .block_n = n, .warpgroups = 1});
     add({.block_m = 128, .block_n = 256, .warpgroups = 2, .stage_result = false});
     add({.block_m = 256, .block_n = 128, .warpgroups = 2, .stage_result = false});
     add({.block_m = 192, .block_n = 96, .warpgroups = 3});
+    if (terms_in_unit(shape)) add({.block_m = 192, .block_n = 128, .warpgroups = 3});
     add({.block_m = 128, .block_n = 128, .warpgroups = 1, .turns = 2});
+    for (int cluster : {1, 2})
+        if (cluster == 1 || shape.m > 128)
+            add({.block_m = 128,
+                 .block_n = 192,
+                 .warpgroups = 1,
+                 .cluster = cluster,
+                 .turns = 2,
+                 .stage_result = false});
     add({.block_m = 64, .block_n = 256, .warpgroups = 1, .turns = 2});
     for (int64_t n : {8, 16, 32})
         if (shape.n <= n && n % narrow_step(shape.n, shape.operand, !shape.transpose_b) == 0)
@@ -90,24 +93,28 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
 
 }  // namespace
 
-/// A multiprocessor multiplies 2048 pairs of 16 bits a cycle, starts a tile in some 1500 and stores a
-/// byte of a result in a twentieth of one, in a sixth where pairs of 2 bytes leave registers; it reads 48 bytes a
-/// cycle, all of them together 2000. A second kernel reads parts at 1700 bytes a cycle.
+/// A multiprocessor multiplies 2048 pairs of 16 bits a cycle, starts a tile in some 1500, 1000 more in a cluster, and
+/// stores a byte of a result in a twentieth of one, in a sixth where pairs of 2 bytes leave registers; it reads 44
+/// bytes a cycle, all of them together 2000. A second kernel reads parts at 1700 bytes a cycle.
 double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape) {
     int64_t split = t.split_k, k = divided(shape.k, split), batch = std::max<int64_t>(shape.batch, 1);
     int64_t blocks = divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * batch * split;
     auto area = static_cast<double>(t.block_m * t.block_n);
-    double share = share_of(t.warpgroups, t.swap ? t.block_m : t.block_n);
+    double share = share_of(t.turns > 1 ? 2 : t.warpgroups, t.swap ? t.block_m : t.block_n);
     if (t.stages <= 3) share -= 0.11;  // too few to run ahead
     if (t.block_m == 256) share = share_of(t.warpgroups, 256);
     if (t.warpgroups == 3) share = 0.84;
-    double bytes = static_cast<double>((t.block_m + t.block_n) * k * bytes_of(shape.operand));
+    int64_t shared_side = shape.experts ? t.block_m : t.block_n, own_side = shape.experts ? t.block_n : t.block_m;
+    auto bytes = static_cast<double>((own_side + shared_side / t.cluster) * k * bytes_of(shape.operand));
     double multiply = area * static_cast<double>(k) * bytes_of(shape.operand) / 2 / (2048 * share);
     int result_bytes = split > 1 ? 4 : bytes_of(shape.result);
     double store = area * result_bytes / (t.stage_result || result_bytes == 4 ? 20 : 6);
-    if (shape.apply_gelu) store += area * 0.35;  // 45 instructions
-    double tile = std::max(multiply, bytes / 48) + 1500 + store;
-    if (t.turns > 1) tile = std::max(multiply / 0.94, (multiply + 1500 + store) / 2);  // results leave meanwhile
+    if (shape.activation == Activation::Gelu) store += area * 0.35;  // 45 instructions
+    if (shape.activation == Activation::GeluTanh) store += area * 0.08;
+    if (shape.activation == Activation::SwiGlu) store = store / 2 + area * 0.06;
+    double main = std::max(multiply, bytes / 44), start = t.cluster > 1 ? 2500 : 1500;
+    double tile = main + start + store;
+    if (t.turns > 1) tile = std::max(main + start + 1000, (main + start + store) / 2);  // results leave meanwhile
     double once = static_cast<double>((shape.m + shape.n) * shape.k * batch * bytes_of(shape.operand)) / 2000;
     double busy = static_cast<double>(divided(blocks, multiprocessors)) * tile;
     double cycles = std::max(busy, once) + busy / 20;
@@ -115,9 +122,17 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     return cycles + 4000 + static_cast<double>(shape.m * shape.n * batch * split * 8) / 1700;
 }
 
+bool sums_fit(const WarpgroupTiles& t, const TensorProductShape& shape) {
+    int64_t sums = t.block_m * t.block_n / (t.warpgroups * 128);
+    if (terms_in_unit(shape) > 0) return sums <= 64;                         // and as many of parts
+    if (shape.block_scales) return sums <= 64 && t.warpgroups < 3;           // and scales
+    if (shape.activation == Activation::SwiGlu && sums > 128) return false;  // results beside them
+    return sums <= (t.warpgroups >= 3 ? 96 : 192);
+}
+
 int64_t terms_in_unit(const TensorProductShape& shape) {
     constexpr int64_t most = 1024;
-    bool loses_bits = shape.operand == e4m3 || shape.operand == e5m2;
+    bool loses_bits = (shape.operand == e4m3 || shape.operand == e5m2) && !shape.block_scales;
     return loses_bits && shape.k > most ? most : 0;
 }
 
@@ -127,7 +142,7 @@ WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape) {
     for (WarpgroupTiles tiles : candidates(shape)) {
         bool stages_result = tiles.stage_result;
         for (int64_t split : {1, 2, 3, 4, 6, 8}) {
-            if (split > 1 && (shape.k / split < 512 || tiles.terms_in_unit > 0)) continue;
+            if (split > 1 && (shape.k / split < 512 || sums_stay_in_registers(shape))) continue;
             tiles.split_k = split;
             tiles.stage_result = stages_result && split == 1;
             double cycles = predicted_cycles(tiles, shape);

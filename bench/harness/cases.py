@@ -9,15 +9,16 @@ NUMBERS = {"is": lambda value: isinstance(value, dict) and all(is_number(x) for 
            "means": "an object of numbers"}
 RANGES = {"is": lambda value: isinstance(value, dict) and all(is_range(x) for x in value.values()),
           "means": "an object of [low, high]"}
-TYPE = {"is": lambda value: value in ("bf16", "f16", "i8", "e4m3"), "means": '"bf16", "f16", "i8" or "e4m3"'}
-EPILOGUE = {"is": lambda value: value in ("none", "bias", "gelu", "bias_gelu"),
-            "means": '"none", "bias", "gelu" or "bias_gelu"'}
+TYPE = {"is": lambda value: value in ("bf16", "f16", "tf32", "i8", "e4m3"),
+        "means": '"bf16", "f16", "tf32", "i8" or "e4m3"'}
+EPILOGUES = ("none", "bias", "gelu", "bias_gelu", "gelu_tanh", "bias_gelu_tanh", "swiglu")
+EPILOGUE = {"is": lambda value: value in EPILOGUES, "means": "one of " + ", ".join(EPILOGUES)}
 KIND = {"is": lambda value: value in ("launch", "graph"), "means": '"launch" or "graph"'}
 
 # Of each suite: the keys that a case must have, and those that it may have.
 KEYS = {
     "gemm": ({"m": SIZE, "n": SIZE, "k": SIZE},
-             {"type": TYPE, "transpose_a": FLAG, "transpose_b": FLAG, "epilogue": EPILOGUE, "batch": SIZE, "tile": NAME,
+             {"type": TYPE, "transpose_a": FLAG, "transpose_b": FLAG, "epilogue": EPILOGUE, "batch": SIZE, "experts": SIZE, "block_scales": FLAG, "tile": NAME,
               "seed": SIZE}),
     "gemm-fp32": ({"m": SIZE, "n": SIZE, "k": SIZE}, {"transpose_a": FLAG, "transpose_b": FLAG, "seed": SIZE}),
     "memory": ({"kernel": NAME},

@@ -50,7 +50,8 @@ def gemm_kernel(case):
     batch = f"{case['batch']}x" if case.get("batch") else ""
     epilogue = case.get("epilogue", "none")
     return (f"gemm_{case.get('type', 'bf16')}_{batch}{case['m']}x{case['n']}x{case['k']}{transposes(case)}"
-            + ("" if epilogue == "none" else f"_{epilogue}") + (f"_tile{case['tile']}" if "tile" in case else ""))
+            + ("" if epilogue == "none" else f"_{epilogue}") + (f"_experts{case['experts']}" if case.get("experts") else "")
+            + ("_scaled" if case.get("block_scales") else "") + (f"_tile{case['tile']}" if "tile" in case else ""))
 
 
 def peak_flops(a, b):
@@ -72,7 +73,8 @@ def run_gemm_fp32(cases, path, report, rounds):
 def run_gemm(cases, path, report, rounds):
     import torch
     from harness import bursts
-    cases = [{**case, "kernel": gemm_kernel(case), "normal": True} for case in cases]
+    cases = [{**case, "kernel": gemm_kernel(case), "normal": True,
+              "ascending": {"expert": [0, case["experts"]]} if case.get("experts") else {}} for case in cases]
     a, b = (torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab")
     return run_pairs("gemm", cases, path, report, rounds, peak_flops(a, b))
 
@@ -111,7 +113,7 @@ def measure_pair(ours, case, rounds, peak_flops, state):
     if not family:
         raise ProgramError(f"harness/peers.py has no PyTorch peer for '{case['kernel']}'")
     with folder_with_room() as folder:
-        wanted = {key: case[key] for key in ("kernel", "seed", "scalars", "sizes", "ranges", "normal") if key in case}
+        wanted = {key: case[key] for key in ("kernel", "seed", "scalars", "sizes", "ranges", "normal", "ascending") if key in case}
         facts = ours.ask("prepare", **wanted, folder=folder)
         inputs = operands.load_all(facts["inputs"])
         outputs = list(operands.load_all(facts["outputs"]).values())
@@ -120,7 +122,7 @@ def measure_pair(ours, case, rounds, peak_flops, state):
     torch.cuda.empty_cache()
 
     moved = case.get("bytes", facts["bytes"])
-    inputs = peers.in_types_of_x(inputs)
+    inputs = family.prepare(peers.in_types_of_x(inputs))
     sets = [inputs] + [{k: v.clone() for k, v in inputs.items()} for _ in range(1, bursts.num_sets(facts["bytes"]))]
     in_place = ("p", "m", "v") if family is peers.FAMILIES["adamw"] else ()
     sides, notes = peer_sides(family, facts, sets, in_place)

@@ -42,7 +42,7 @@ def check(family, facts, inputs, outputs):
 
     As much as 1.5 times the error of the formula in float32, rounded to our output's type, is allowed (4 times with
     named approximations), or a rounding of that type; for sums also what float32 rounding in another order makes
-    likely."""
+    likely, or what a matrix unit's truncation does."""
     reference = as_tuple(family.formula(cast_floats(inputs, torch.float64), facts["scalars"]))
     plain = as_tuple(family.formula(cast_floats(inputs, torch.float32), facts["scalars"]))
     worst = (True, 0.0, 0.0)
@@ -55,7 +55,7 @@ def check(family, facts, inputs, outputs):
         error = distance(got, exact) / scale
         plain_error = distance(simple.to(got.dtype), exact) / scale
         allowed = max((4 if facts["approximate"] else 1.5) * plain_error, 2.5e-7,
-                      likely_rounding(family, inputs, got.dtype) / scale)
+                      likely_rounding(family, inputs, got.dtype) / scale, truncation(family, inputs, got.dtype))
         correct = error <= allowed
         if not correct or error >= worst[1]:
             worst = (correct and worst[0], error, allowed)
@@ -71,9 +71,21 @@ def likely_rounding(family, inputs, result_type):
     """Of a sum of n terms of either sign up to 1 in float32, one after another: each of n roundings errs by up to 2^-24 of a
     partial sum near the root of n, and their signs differ, which makes 2^-24 n likely; half more is allowed. Sums of
     more than 16384 terms are sums of such sums."""
-    if not family.terms or result_type != torch.float32:
+    if not family.terms or family.unit_terms or result_type != torch.float32:
         return 0.0
-    terms = inputs[family.terms]
-    count = terms.numel() if terms.dim() == 1 else terms.shape[family.along]
+    count = count_of_terms(family, inputs)
     chain = max(1, min(count, 16384))
     return 1.5 * 2.0**-24 * chain * max(1.0, math.sqrt(count / chain))
+
+
+def truncation(family, inputs, result_type):
+    """Relative to the largest result: a matrix unit truncates its sum to float32 after every instruction, in the mean by
+    half an ulp, which is at most 2^-24 of the partial sum. Operands of tf32 are exact: the formula truncates them, too."""
+    if not family.unit_terms or result_type != torch.float32:
+        return 0.0
+    return 2.0**-24 * math.ceil(count_of_terms(family, inputs) / family.unit_terms)
+
+
+def count_of_terms(family, inputs):
+    terms = inputs[family.terms]
+    return terms.numel() if terms.dim() == 1 else terms.shape[family.along]

@@ -21,8 +21,11 @@ class Family:
     eager: Optional[Callable] = None  # another eager peer: (tensors, scalars) -> a call without arguments
     ways: dict = field(default_factory=dict)  # eager peers by name instead: tensors -> results
     compiled: bool = True
+    compiled_formula: Optional[Callable] = None  # what is compiled, if not `formula`
+    prepare: Callable = lambda t: t  # tensors -> tensors, before any time is taken
     terms: str = ""  # the input whose elements are summed, along `along`
     along: int = -1
+    unit_terms: int = 0  # of those sums, so many at a time by a matrix unit
 
 
 def cosine(t, s):
@@ -68,32 +71,56 @@ def product(transpose_a, transpose_b):
     return Family(formula, compiled=False, terms="a", along=0 if transpose_a else 1)
 
 
+def truncated_to_tf32(x):
+    """As float32 without the last 13 bits, in x's type."""
+    return (x.float().view(torch.int32) & ~0x1fff).view(torch.float32).to(x.dtype)
+
+
 LIBRARIES = ("cublas", "cublaslt")  # that torch.matmul can be told to prefer
-GEMM = re.compile(r"gemm_(bf16|f16|i8|e4m3)_(?:\d+x)?\d+x\d+x\d+(_ta)?(_tb)?(_bias)?(_gelu)?(?:_f32)?(?:_tile\w+)?")
+GEMM = re.compile(r"gemm_(bf16|f16|tf32|i8|e4m3)_(?:\d+x)?\d+x\d+x\d+(_ta)?(_tb)?(_bias)?"
+                  r"(_gelu_tanh|_gelu|_swiglu)?(?:_experts(\d+))?(_scaled)?(?:_f32)?(?:_tile\w+)?")
+UNIT_TERMS = {"bf16": 16, "f16": 16, "tf32": 8}  # of one instruction
 
 
 def gemm(name):
-    """A product on matrix units, of the operands' types: torch.matmul with either library, torch._int_mm for i8, and
-    torch._scaled_mm, with fast and with exact accumulation, for e4m3."""
-    type_name, transpose_a, transpose_b, add_bias, apply_gelu = name.groups()
+    """A product on matrix units, of the operands' types: torch.matmul with either library, allowed tf32 for tf32,
+    torch._int_mm for i8, and torch._scaled_mm, with fast and with exact accumulation, for e4m3."""
+    type_name, transpose_a, transpose_b, add_bias, activation, experts, block_scales = name.groups()
+    if (experts or block_scales) and (activation or add_bias or (experts and type_name not in ("bf16", "f16"))):
+        return None  # not written yet
+    if block_scales:
+        return product_of_scaled_blocks()
+    if experts:
+        return product_by_experts(transpose_b)
 
     def operands(t):
         return (t["a"].transpose(-1, -2) if transpose_a else t["a"], t["b"].transpose(-1, -2) if transpose_b else t["b"])
 
     def epilogue(t, c):
         c = c + t["bias"].to(c.dtype) if add_bias else c
-        return F.gelu(c) if apply_gelu else c
+        if activation == "_swiglu":  # columns in eights: gates, what they gate, and so on
+            pairs = c.view(*c.shape[:-1], -1, 2, 8)
+            return (F.silu(pairs[..., 0, :]) * pairs[..., 1, :]).flatten(-2)
+        if activation:
+            return F.gelu(c, approximate="tanh" if activation == "_gelu_tanh" else "none")
+        return c
 
     def formula(t, s):
         a, b = operands(t)
         if a.dtype == torch.int8:
             a, b = a.double(), b.double()
+        if type_name == "tf32":
+            a, b = truncated_to_tf32(a), truncated_to_tf32(b)
         return epilogue(t, torch.matmul(a, b))
 
     def preferring(library):
         def call(t):
             torch.backends.cuda.preferred_blas_library(library)
-            return formula(t, {})
+            torch.backends.cuda.matmul.allow_tf32 = type_name == "tf32"
+            try:
+                return epilogue(t, torch.matmul(*operands(t)))
+            finally:
+                torch.backends.cuda.matmul.allow_tf32 = False
         return call
 
     def scaled(fast):
@@ -109,10 +136,68 @@ def gemm(name):
         ways = {"_scaled_mm": scaled(False), "_scaled_mm fast": scaled(True)}
     else:
         ways = {library: preferring(library) for library in LIBRARIES}
-        if add_bias and apply_gelu:  # with gelu's cheaper approximation by tanh
+        if add_bias and activation in ("_gelu", "_gelu_tanh"):  # with gelu's cheaper approximation by tanh
             ways["fused"] = lambda t: torch._addmm_activation(t["bias"], *operands(t), use_gelu=True)
-    fused = bool(add_bias or apply_gelu) and type_name in ("bf16", "f16")
-    return Family(formula, ways=ways, compiled=fused)
+    if activation == "_swiglu":
+        return gated(formula, transpose_b)
+    fused = bool(add_bias or activation) and type_name in ("bf16", "f16")
+    return Family(formula, ways=ways, compiled=fused, terms="a" if type_name in UNIT_TERMS else "",
+                  along=-2 if transpose_a else -1, unit_terms=UNIT_TERMS.get(type_name, 0))
+
+
+def product_of_scaled_blocks():
+    """Scales of 128 terms of a row of a, and of 128 x 128 elements of b, as cuBLASLt wants them, too."""
+    def formula(t, s):
+        a, b = t["a"], t["b"]
+        rows = t["scale_a"].t().repeat_interleave(128, 1)[:, :a.shape[1]]
+        tiles = t["scale_b"].repeat_interleave(128, 0).repeat_interleave(128, 1)[:b.shape[0], :b.shape[1]]
+        return (a.to(rows.dtype) * rows) @ (b.to(tiles.dtype) * tiles).t()
+
+    def scaled(t):
+        return torch._scaled_mm(t["a"], t["b"].t(), scale_a=t["scale_a"].t(), scale_b=t["scale_b"].t(),
+                                out_dtype=torch.bfloat16, use_fast_accum=False)
+    return Family(formula, ways={"_scaled_mm": scaled}, compiled=False)
+
+
+def gated(formula, transpose_b):
+    """The peer has the weights of gates and of what they gate as matrices of their own, or one below the other."""
+    def prepare(t):
+        b = t["b"] if transpose_b else t["b"].t()
+        rows = b.view(-1, 2, 8, b.shape[-1])
+        gate, up = (rows[:, half].reshape(-1, b.shape[-1]).contiguous() for half in (0, 1))
+        return {**t, "gate": gate, "up": up, "both": torch.cat((gate, up))}
+
+    def two_weights(t, s):
+        return F.silu(t["a"] @ t["gate"].t()) * (t["a"] @ t["up"].t())
+
+    def stacked(t):
+        gate, up = (t["a"] @ t["both"].t()).chunk(2, -1)
+        return F.silu(gate) * up
+    return Family(formula, ways={"two weights": lambda t: two_weights(t, {}), "stacked weights": stacked},
+                  compiled_formula=two_weights, prepare=prepare)
+
+
+def product_by_experts(transpose_b):
+    """Each expert's rows, which lie one below another, by a product of their own."""
+    def matrix(t, expert):
+        return t["b"][expert].t() if transpose_b else t["b"][expert]
+
+    def formula(t, s):
+        return torch.stack([rows @ matrix(t, expert) for rows, expert in zip(t["a"], t["expert"].tolist())])
+
+    blocks = {}  # of each expert, first and last; by the memory that lists them
+
+    def loop(t):
+        key = t["expert"].data_ptr()
+        if key not in blocks:
+            experts = t["expert"].tolist()
+            blocks[key] = [(e, experts.index(e), experts.index(e) + experts.count(e)) for e in sorted(set(experts))]
+        c = torch.empty(*t["a"].shape[:2], t["b"].shape[-2 if transpose_b else -1], dtype=t["a"].dtype,
+                        device=t["a"].device)
+        for expert, first, end in blocks[key]:
+            torch.matmul(t["a"][first:end].flatten(0, 1), matrix(t, expert), out=c[first:end].flatten(0, 1))
+        return c
+    return Family(formula, ways={"loop over experts": loop}, compiled=False)
 
 
 FAMILIES = {
@@ -146,7 +231,7 @@ def family_of(kernel):
 def compiled_peer(family, scalars, in_place):
     """One compiled function of the tensors; what our kernel updates in place, it does too."""
     def call(tensors):
-        results = family.formula(tensors, scalars)
+        results = (family.compiled_formula or family.formula)(tensors, scalars)
         if not in_place:
             return results
         for name, value in zip(in_place, results):

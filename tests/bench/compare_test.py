@@ -114,8 +114,8 @@ class CaseFiles(Folder):
             ("memory", '{"kernel": "a", "scalars": [1]}', "not an object of numbers"),
             ("launch", '{"kind": "lunch"}', '"kind" is "lunch", not "launch" or "graph"'),
             ("gemm-fp32", "[1, 2]", "is no JSON object"),
-            ("gemm", '{"m": 1, "n": 1, "k": 1, "type": "f32"}', 'not "bf16", "f16", "i8" or "e4m3"'),
-            ("gemm", '{"m": 1, "n": 1, "k": 1, "epilogue": "relu"}', 'not "none", "bias", "gelu" or "bias_gelu"'),
+            ("gemm", '{"m": 1, "n": 1, "k": 1, "type": "f32"}', 'not "bf16", "f16", "tf32", "i8" or "e4m3"'),
+            ("gemm", '{"m": 1, "n": 1, "k": 1, "epilogue": "relu"}', "not one of none, bias, gelu, bias_gelu, gelu_tanh"),
             ("compile", "\n\n", "there is no case in it"),
         ):
             with self.subTest(text=text):
@@ -300,7 +300,8 @@ class PairsWithoutGpu(Folder):
         libraries = mock.patch.object(torch.backends.cuda, "preferred_blas_library", create=True)
         with mock.patch.multiple(torch.cuda, **fakes), libraries, Program(TW_BENCH, "emulated") as ours:
             for kernel, peak in (("row_sum_5x1000_bf16", None), ("softmax_7x37_f32", None), ("product_64x48x40", 1e9),
-                                 ("gemm_bf16_37x50x61_ta", 1e9), ("gemm_bf16_3x33x20x40_tb_f32", 1e9)):
+                                 ("gemm_bf16_37x50x61_ta", 1e9), ("gemm_bf16_3x33x20x40_tb_f32", 1e9),
+                                 ("gemm_tf32_33x20x44_ta", 1e9)):
                 result = gpu_suites.measure_pair(ours, {"kernel": kernel, "normal": True}, 1, peak, state)
                 self.assertIs(result["correct"], True)
                 expected = ("torch cublas", "torch cublaslt") if kernel.startswith("gemm") else ("torch eager",)

@@ -78,7 +78,9 @@ private:
         map.bits.magic = emulator::TensorMapBits::Magic;
         map.bits.base = reinterpret_cast<uint64_t>(bindings_.inputs.at(tensor.name).bytes.data());
         map.bits.rank = static_cast<uint8_t>(tensor.shape.size());
-        map.bits.element = bytes_of(tensor.type) == 1 ? emulator::TensorElement::U8 : emulator::TensorElement::BF16;
+        map.bits.element = bytes_of(tensor.type) == 1   ? emulator::TensorElement::U8
+                           : bytes_of(tensor.type) == 2 ? emulator::TensorElement::BF16
+                                                        : emulator::TensorElement::F32;
         map.bits.swizzle_span = static_cast<uint8_t>(use.swizzle ? use.swizzle : 16);
         uint64_t stride = static_cast<uint64_t>(bytes_of(tensor.type));
         for (size_t d = 0; d < tensor.shape.size(); ++d) {

@@ -53,7 +53,7 @@ TEST(Catalog, NamesOfProductsOnMatrixUnits) {
     ASSERT_TRUE(named);
     const TensorProductShape& shape = named->shape;
     EXPECT_EQ((std::array{shape.batch, shape.m, shape.n, shape.k}), (std::array<int64_t, 4>{3, 64, 48, 32}));
-    EXPECT_TRUE(shape.transpose_a && shape.transpose_b && shape.add_bias && shape.apply_gelu && shape.pad_rows);
+    EXPECT_TRUE(shape.transpose_a && shape.transpose_b && shape.add_bias && shape.activation == schedules::Activation::Gelu && shape.pad_rows);
     EXPECT_EQ(shape.operand, bf16);
     EXPECT_EQ(shape.result, f32);
     const auto& tiles = std::get<TensorTiles>(named->tiling.value());
@@ -73,9 +73,11 @@ TEST(Catalog, NamesOfProductsOnMatrixUnits) {
     EXPECT_TRUE(parse_tensor_product("gemm_bf16_4095x4097x4093_tb")->shape.pad_rows);
     EXPECT_FALSE(parse_tensor_product("gemm_bf16_1000x1000x1000_tb")->shape.pad_rows);
     EXPECT_FALSE(parse_tensor_product("gemm_bf16_5x4097x4093_tb")->shape.pad_rows);
+    EXPECT_EQ(parse_tensor_product("gemm_tf32_5x6x7")->shape.result, f32);
     EXPECT_EQ(parse_tensor_product("gemm_i8_5x6x7")->shape.result, i32);
     EXPECT_EQ(parse_tensor_product("gemm_e4m3_5x6x7_tb")->shape.result, bf16);
     EXPECT_EQ(find_kernel("gemm_f16_100x200x300_tb")->bytes, 2 * (100 * 300 + 200 * 300 + 100 * 200));
+    EXPECT_EQ(find_kernel("gemm_tf32_100x200x300_ta")->bytes, 4 * (100 * 300 + 200 * 300 + 100 * 200));
     EXPECT_EQ(find_kernel("gemm_bf16_7x100x200x300")->flops, 2.0 * 7 * 100 * 200 * 300);
 }
 

@@ -18,8 +18,8 @@ TEST(TensorProduct, EveryShapeHasTilesThatFit) {
     auto extent = [&] { return int64_t(std::exp2(std::uniform_real_distribution<>(0, 14)(random))); };
     for (int round = 0; round < 40; ++round) {
         TensorProductShape shape{.m = extent(), .n = extent(), .k = extent()};
-        shape.operand = shape.result = std::array{bf16, f16, i8, e4m3}[round % 4];
-        if (bytes_of(shape.operand) == 1) shape.result = f32;
+        shape.operand = shape.result = std::array{bf16, f16, i8, e4m3, tf32}[round % 5];
+        if (bytes_of(shape.operand) != 2) shape.result = f32;
         shape.transpose_a = random() % 2, shape.transpose_b = random() % 2;
         TensorTiles tiles = tensor_tiles(shape);
         SCOPED_TRACE(fmt::format("{} x {} x {}, {}", shape.m, shape.n, shape.k, name_of(shape.operand)));
@@ -50,14 +50,14 @@ TEST_P(TensorProducts, ByWarpgroups) {
     std::mt19937 random(5);
     auto between = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
     auto chance = [&] { return between(0, 1) == 1; };
-    for (int round = 0; round < 8; ++round) {
+    for (int round = 0; round < 12; ++round) {
         TensorProductShape shape{.m = 8 * between(1, 30), .n = 8 * between(1, 30), .k = 8 * between(1, 40)};
         shape.transpose_a = chance(), shape.transpose_b = chance();
         shape.add_bias = chance();
         shape.batch = chance() ? 2 : 0;
         shape.result = chance() ? bf16 : f32;
         if (round % 4 == 3) {
-            shape.operand = round % 8 == 3 ? e4m3 : i8;
+            shape.operand = std::array{e4m3, i8, tf32}[round / 4];
             if (shape.operand == i8) shape.result = i32, shape.add_bias = false;
             shape.transpose_a = false, shape.transpose_b = true;
             shape.k *= 2;
@@ -67,11 +67,13 @@ TEST_P(TensorProducts, ByWarpgroups) {
         tiles.swap = chance() && !shape.transpose_a && shape.transpose_b;
         tiles.block_m *= tiles.warpgroups;
         if (tiles.swap) std::swap(tiles.block_m, tiles.block_n);
+        if (shape.operand == tf32) tiles.block_k = 32;
         tiles.stages = static_cast<int>(between(2, 4));
         tiles.split_k = between(1, 3);
         bool whole = shape.m >= tiles.block_m && shape.n >= tiles.block_n;
         if (tiles.split_k == 1 && whole && chance()) tiles.terms_in_unit = tiles.block_k * between(1, 2);
         tiles.stage_result = tiles.split_k == 1 && chance();
+        tiles.store_boxes = tiles.stage_result && chance();
         tiles.row_group = between(1, 4);
         Schedule s = scheduled(shape, tiles, device_target());
         SCOPED_TRACE(s.trace_as_cpp());
@@ -83,7 +85,7 @@ TEST_P(TensorProducts, ByWarpgroups) {
 }
 
 TEST_P(TensorProducts, OfFp8AndAllAtOnce) {
-    for (Type type : {e4m3, e5m2, bf16}) {
+    for (Type type : {e4m3, e5m2, bf16, tf32}) {
         TensorProductShape shape{
             .m = 37, .n = 21, .k = 90, .batch = 2, .operand = type, .transpose_b = true, .add_bias = true};
         TensorTiles tiles{

@@ -1,0 +1,163 @@
+// What a product on matrix units is: operands as they are stored, sums, and what is made of them.
+#include <algorithm>
+#include <functional>
+
+#include "schedules/tensor_product.h"
+#include "schedules/whole_tiles.h"
+
+namespace tw::schedules {
+
+namespace {
+
+/// The extents of the operands as they are stored: rows, then what lies side by side.
+struct Stored {
+    int64_t a[2], b[2];
+};
+Stored stored(const TensorProductShape& s) {
+    Stored result{{s.m, s.k}, {s.k, s.n}};
+    if (s.transpose_a) std::swap(result.a[0], result.a[1]);
+    if (s.transpose_b) std::swap(result.b[0], result.b[1]);
+    return result;
+}
+
+/// m, n and k as the product reads them: where they are the length of padded rows, whole pieces.
+TensorProductShape padded_shape(TensorProductShape s) {
+    if (!s.pad_rows) return s;
+    int64_t piece = piece_bytes / bytes_of(s.operand);
+    auto pad = [&](int64_t& extent) { extent = divided(extent, piece) * piece; };
+    if (s.transpose_a) pad(s.m);
+    if (!s.transpose_b) pad(s.n);
+    if (!s.transpose_a || s.transpose_b) pad(s.k);
+    return s;
+}
+
+/// Shape from the last two dimensions.
+Shape with_batch(int64_t batch, const int64_t (&extents)[2]) {
+    Shape shape(extents, extents + 2);
+    if (batch) shape.insert(shape.begin(), batch);
+    return shape;
+}
+
+/// Blocks of rows, each with a matrix of its own, are a batch.
+TensorProductShape by_blocks_of_rows(TensorProductShape s) {
+    if (!s.experts) return s;
+    s.batch = s.m / rows_of_expert;
+    s.m = rows_of_expert;
+    return s;
+}
+
+Tensor padded_copy(const Tensor& matrix, const Shape& shape) {
+    return compute(matrix.name() + "_padded", shape, [&](const std::vector<Expr>& axes) {
+        return padded(matrix, 0).read({axes.begin(), axes.end()});
+    });
+}
+
+using Declared = std::function<Expr(const std::vector<Expr>&)>;
+
+/// Elements of the sums of products, with the bias; the axes are batches, a row and a column.
+Declared sums_of(const TensorProduct& p, const TensorProductShape& shape, const Axis& k) {
+    return [=](const std::vector<Expr>& axes) {
+        const Expr &i = axes[axes.size() - 2], &j = axes.back();
+        auto element = [&](const Tensor& matrix, bool transposed, Expr row, Expr column) {
+            std::vector<Operand> indices(axes.begin(), axes.end() - 2);
+            if (shape.experts && matrix.same(p.right)) indices = {p.expert(axes[0])};
+            if (transposed) std::swap(row, column);
+            indices.insert(indices.end(), {row, column});
+            Expr value = matrix.read(indices);
+            return shape.operand == tf32 ? truncate_tf32(value) : cast(shape.operand == i8 ? i32 : f32, value);
+        };
+        Expr value = sum(element(p.left, shape.transpose_a, i, k) * element(p.right, shape.transpose_b, k, j), k);
+        return shape.add_bias ? cast(f32, value) + cast(f32, p.bias(j)) : value;
+    };
+}
+
+/// Sums of 128 terms, scaled and added.
+void declare_scaled(TensorProduct& p, const TensorProductShape& shape) {
+    int64_t blocks = shape.k / block_of_scale;
+    p.scale_a = input("scale_a", f32, {blocks, shape.m});
+    p.scale_b = input("scale_b", f32, {divided(shape.n, block_of_scale), blocks});
+    Axis inside = reduce_axis("inside", block_of_scale), part = reduce_axis("part", blocks);
+    p.product = compute("product", {blocks, shape.m, shape.n}, [&](Expr q, Expr i, Expr j) {
+        Expr term = q * block_of_scale + inside;
+        return sum(cast(f32, p.left(i, term)) * cast(f32, p.right(j, term)), inside);
+    });
+    p.c = compute("c", {shape.m, shape.n}, [&](Expr i, Expr j) {
+        Expr scale = p.scale_a(part, i) * p.scale_b(j / block_of_scale, part);
+        return cast(shape.result, sum(p.product(part, i, j) * scale, part));
+    });
+}
+
+void declare_gated(TensorProduct& p, const TensorProductShape& shape, const Declared& sums) {
+    p.product = compute("product", with_batch(shape.batch, {shape.m, shape.n}), sums);
+    p.c = compute("c", with_batch(shape.batch, {shape.m, shape.n / 2}), [&](std::vector<Expr> axes) {
+        Expr j = axes.back();
+        auto at = [&](int64_t half) {
+            axes.back() = j / gated_columns * (2 * gated_columns) + j % gated_columns + half * gated_columns;
+            return p.product.read({axes.begin(), axes.end()});
+        };
+        return cast(shape.result, silu(at(0)) * at(1));
+    });
+}
+
+Expr activated(Activation activation, const Expr& sum) {
+    switch (activation) {
+        case Activation::Gelu: return gelu(cast(f32, sum));
+        case Activation::GeluTanh: return gelu_tanh(cast(f32, sum));
+        case Activation::None:
+        case Activation::SwiGlu: break;
+    }
+    return sum;
+}
+
+}  // namespace
+
+bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
+    if (target.arch != "sm_90a" || shape.k == 0 || shape.m == 0 || shape.n == 0) return false;
+    int64_t bytes = bytes_of(shape.operand);
+    Stored rows = stored(padded_shape(shape));
+    bool whole = rows.a[1] * bytes % piece_bytes == 0 && rows.b[1] * bytes % piece_bytes == 0;
+    // Parts of sums are made in tiles that are there as a whole.
+    constexpr int64_t least_for_parts = 256;
+    bool exact = terms_in_unit(shape) == 0 || std::min(shape.m, shape.n) >= least_for_parts;
+    return whole && exact && (bytes == 2 || (!shape.transpose_a && shape.transpose_b));
+}
+
+bool sums_stay_in_registers(const TensorProductShape& shape) {
+    return terms_in_unit(shape) > 0 || shape.block_scales || shape.activation == Activation::SwiGlu;
+}
+
+bool wants_padded_rows(const TensorProductShape& shape) {
+    constexpr int64_t least = 256;  // rows and columns for which each element is read often enough
+    Stored s = stored(shape);
+    bool uneven =
+        (s.a[1] * bytes_of(shape.operand)) % piece_bytes != 0 || (s.b[1] * bytes_of(shape.operand)) % piece_bytes != 0;
+    return uneven && std::min(shape.m, shape.n) >= least;
+}
+
+TensorProduct declare_tensor_product(const TensorProductShape& whole) {
+    TensorProductShape shape = by_blocks_of_rows(whole);
+    TensorProductShape read = padded_shape(shape);
+    Stored own = stored(shape), copied = stored(read);
+    TensorProduct p;
+    Type type = shape.operand == tf32 ? f32 : shape.operand;
+    p.left = p.a = input("a", type, with_batch(shape.batch, own.a));
+    p.right = p.b = input("b", type, with_batch(shape.experts ? shape.experts : shape.batch, own.b));
+    if (shape.experts) p.expert = input("expert", i32, {shape.batch});
+    if (shape.pad_rows) {
+        p.left = padded_copy(p.a, with_batch(shape.batch, copied.a));
+        p.right = padded_copy(p.b, with_batch(shape.batch, copied.b));
+    }
+    if (shape.add_bias) p.bias = input("bias", shape.result, {shape.n});
+    Declared sums = sums_of(p, shape, reduce_axis("k", read.k));
+    if (shape.block_scales)
+        declare_scaled(p, shape);
+    else if (shape.activation == Activation::SwiGlu)
+        declare_gated(p, shape, sums);
+    else
+        p.c = compute("c", with_batch(shape.batch, {shape.m, shape.n}), [&](const std::vector<Expr>& axes) {
+            return cast(shape.result, activated(shape.activation, sums(axes)));
+        });
+    return p;
+}
+
+}  // namespace tw::schedules
