@@ -1,6 +1,7 @@
 // tw fuzz: random legal schedules, illegal steps, and mutations of kernels.
 #include <algorithm>
 #include <memory>
+#include <thread>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -19,7 +20,7 @@ struct Options {
     int64_t count = 200;
     uint64_t seed = 1;
     std::string computation, kernel;
-    bool interpreter_only = false, json = false;
+    bool interpreter_only = false, roles = false, json = false;
 };
 
 int report(nlohmann::json facts, const std::string& text, const std::vector<fuzz::Failure>& failures, bool as_json) {
@@ -80,6 +81,8 @@ int fuzz_mutations(const Options& o) {
     options.count = o.count;
     options.seed = o.seed;
     options.kernel = o.kernel;
+    options.roles = o.roles;
+    options.workers = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
     options.progress = [&](int64_t done, int64_t total) {
         if (!progress) progress = std::make_unique<Progress>("mutants", total);
         progress->show(done);
@@ -135,6 +138,7 @@ void add_fuzz_commands(CLI::App& app, int& status) {
     add_common(mutations);
     mutations->get_option("--count")->description("how many mutants; 0: all of them");
     mutations->add_option("--kernel", o->kernel, "of the catalog: only this one");
+    mutations->add_flag("--roles", o->roles, "only kernels with roles, on wgmma");
     mutations->callback([o, &status] { status = fuzz_mutations(*o); });
 }
 

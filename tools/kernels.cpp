@@ -8,6 +8,7 @@
 #include "ops/program.h"
 #include "tools/commands.h"
 #include "tools/emit.h"
+#include "tools/kernel_pictures.h"
 #include "tools/near_names.h"
 #include "tools/nest_costs.h"
 
@@ -56,6 +57,24 @@ std::string cost_table(const std::vector<LoopCost>& costs) {
     return text;
 }
 
+constexpr size_t events_shown = 2500;  // of a thread: some tiles
+
+/// What each kernel has in shared memory, and when its roles do what.
+std::string pictures(const Schedule& schedule) {
+    std::string text;
+    for (const codegen::ThreadKernel& kernel : kernels_before_printing(schedule.tree(), schedule.target())) {
+        std::string memory = shared_memory_picture(kernel);
+        if (!memory.empty()) text += fmt::format("Shared memory of {}\n\n{}\n", kernel.name, memory);
+        codegen::SignalSimulation simulation = codegen::simulate_signals(kernel, events_shown);
+        if (!simulation.simulated) continue;
+        text += fmt::format(
+            "Who waits for whom in {}: {} of one block, {} cycles by a coarse model. M: products under way; L: boxes "
+            "under way; w: other work; a dot: waits\n\n{}\n",
+            kernel.name, simulation.whole ? "all" : "the first tiles", simulation.cycles, timeline_picture(simulation));
+    }
+    return text;
+}
+
 nlohmann::json show_json(const std::string& name, const Schedule& schedule, const Program& program) {
     nlohmann::json loops = nlohmann::json::array();
     for (const LoopCost& row : nest_costs(schedule.tree()))
@@ -80,6 +99,7 @@ std::string show_text(const Schedule& schedule, const Program& program) {
     text += fmt::format(
         "What each loop moves and computes: masked iterations count, fills of shared memory once a block\n\n{}\n",
         cost_table(nest_costs(schedule.tree())));
+    text += pictures(schedule);
     text += fmt::format("The steps\n\n{}\n", schedule.trace_as_cpp());
     return text + fmt::format("Defaults taken\n\n{}", program.explain());
 }
@@ -113,7 +133,8 @@ void add_kernel_commands(CLI::App& app) {
     list_command->add_flag("--json", o->emit.json, "as JSON");
     list_command->callback([o] { list(o->emit.json); });
 
-    auto* show_command = app.add_subcommand("show", "formula, loop nest, costs of each loop, steps and defaults");
+    auto* show_command = app.add_subcommand(
+        "show", "formula, loop nest, costs of each loop, layouts, timelines of roles, steps and defaults");
     add_common(show_command);
     show_command->callback([o] { show(o->name, o->emit.arch, o->emit.json); });
 

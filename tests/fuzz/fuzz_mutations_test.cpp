@@ -11,19 +11,36 @@
 namespace tw::fuzz {
 namespace {
 
-TEST(FuzzMutations, EveryMutantIsCaught) {
-    MutationOptions options;
+MutationSummary expect_all_caught(MutationOptions options) {
     options.seed = static_cast<uint64_t>(number_from_environment("TW_FUZZ_SEED", 5));
-    options.count = number_from_environment("TW_FUZZ_MUTATIONS", 240);
-    options.most_leaf_runs = 3e4;
     MutationSummary summary = fuzz_mutations(options);
     std::printf("%s", to_string(summary).c_str());
     for (const Failure& same : summary.equivalent) std::printf("changes nothing: %s\n", same.text.c_str());
     for (const Failure& failure : summary.failures)
         ADD_FAILURE() << "case " << failure.number << " of seed " << options.seed << ": " << failure.text;
+    return summary;
+}
+
+TEST(FuzzMutations, EveryMutantIsCaught) {
+    MutationOptions options;
+    options.count = number_from_environment("TW_FUZZ_MUTATIONS", 240);
+    options.most_leaf_runs = 3e4;
+    MutationSummary summary = expect_all_caught(options);
     EXPECT_GE(summary.programs.size(), 12u);
-    for (int k = 0; k < kNumMutationKinds; ++k)
+    for (int k = 0; k <= static_cast<int>(MutationKind::Exchange); ++k)
         EXPECT_GT(summary.kinds[static_cast<size_t>(k)].caught(), 0) << to_string(static_cast<MutationKind>(k));
+}
+
+/// TW_FUZZ_ROLE_MUTATIONS sets their number (0: all, 3000).
+TEST(FuzzMutations, EveryMutantOfKernelsWithRolesIsCaught) {
+    MutationOptions options;
+    options.roles = true;
+    options.count = number_from_environment("TW_FUZZ_ROLE_MUTATIONS", 48);
+    options.original_seeds = 3;
+    MutationSummary summary = expect_all_caught(options);
+    EXPECT_GT(summary.places, 2500);
+    for (MutationKind kind : {MutationKind::Signal, MutationKind::Operand, MutationKind::Role, MutationKind::Barrier})
+        EXPECT_GT(summary.kinds[static_cast<size_t>(kind)].caught(), 0) << to_string(kind);
 }
 
 TEST(Terms, LawsKeepTheValue) {

@@ -5,6 +5,8 @@
 #include "codegen/passes.h"
 #include "dsl/check_bindings.h"
 #include "ops/bound_arguments.h"
+#include "runtime/emulator/tensor_map_bits.h"
+#include "runtime/tensor_map.h"
 #include "tools/fuzz/telling_data.h"
 
 namespace tw::fuzz {
@@ -20,7 +22,13 @@ HostArray array_in(const GuardedMemory& memory, const BufferNode& buffer, const 
     return array;
 }
 
-/// Values of a launch's size and scalar parameters, with addresses that stay.
+/// As large as a kernel's parameter.
+struct alignas(64) TensorMapArgument {
+    emulator::TensorMapBits bits;
+    char rest[128 - sizeof(emulator::TensorMapBits)] = {};
+};
+
+/// Values of a launch's parameters, with addresses that stay.
 class Parameters {
 public:
     void add_size(const Expr& size, const Bindings& bindings) {
@@ -28,32 +36,79 @@ public:
         add(make_value(codegen::argument_type(size), value));
     }
     void add_scalar(const Expr& scalar, const Bindings& bindings) { add(bound_scalar(scalar, bindings)); }
-    void add_pointer(void* pointer) {
-        values_.push_back(std::make_unique<uint64_t>(reinterpret_cast<uint64_t>(pointer)));
+    void add_pointer(void* pointer) { add(reinterpret_cast<uint64_t>(pointer)); }
+    void add_map(const TensorMapArgument& map) {
+        maps_.push_back(std::make_unique<TensorMapArgument>(map));
+        addresses_.push_back(maps_.back().get());
     }
-    std::vector<void*> addresses() const {
-        std::vector<void*> result;
-        for (const auto& value : values_) result.push_back(value.get());
-        return result;
-    }
+    const std::vector<void*>& addresses() const { return addresses_; }
 
 private:
     void add(const Value& value) {
-        values_.push_back(std::make_unique<uint64_t>(0));
-        store_element(value, values_.back().get());
+        uint64_t stored = 0;
+        store_element(value, &stored);
+        add(stored);
+    }
+    void add(uint64_t bits) {
+        values_.push_back(std::make_unique<uint64_t>(bits));
+        addresses_.push_back(values_.back().get());
     }
     std::vector<std::unique_ptr<uint64_t>> values_;
+    std::vector<std::unique_ptr<TensorMapArgument>> maps_;
+    std::vector<void*> addresses_;
 };
+
+emulator::TensorElement element_of(Type type) {
+    switch (bytes_of(type)) {
+        case 1: return emulator::TensorElement::U8;
+        case 2: return emulator::TensorElement::U16;
+        case 4: return emulator::TensorElement::U32;
+        default: return emulator::TensorElement::U64;
+    }
+}
+
+Swizzle swizzle_of(int bytes) {
+    return bytes == 128  ? Swizzle::Bytes128
+           : bytes == 64 ? Swizzle::Bytes64
+           : bytes == 32 ? Swizzle::Bytes32
+                         : Swizzle::None;
+}
+
+/// Throws LaunchError where the driver would not take it.
+TensorMapArgument map_of(const codegen::TensorMapUse& use, const GuardedMemory& memory, const Bindings& bindings) {
+    static const std::shared_ptr<Device> device = open_device("emulated");
+    TensorLayout layout{.element = element_of(use.tensor->type),
+                        .sizes = extents_of(use.tensor->shape, bindings),
+                        .box = use.box,
+                        .swizzle = swizzle_of(use.swizzle)};
+    std::vector<int64_t> strides =
+        use.tensor->strides.empty() ? dense_strides(layout.sizes) : extents_of(use.tensor->strides, bindings);
+    std::reverse(layout.sizes.begin(), layout.sizes.end());
+    for (size_t d = strides.size() - 1; d-- > 0;) layout.strides.push_back(strides[d] * bytes_of(use.tensor->type));
+    TensorMap map = encode_tensor_map(device->allocate(static_cast<int64_t>(memory.bytes()), use.tensor->name), layout);
+    TensorMapArgument argument;
+    std::memcpy(static_cast<void*>(&argument.bits), map.bits, sizeof argument.bits);
+    argument.bits.base = reinterpret_cast<uint64_t>(memory.data());
+    return argument;
+}
+
+/// Blocks that take tiles in turn are so few that each has several.
+Target small_hopper() {
+    Target result = target("sm_90a");
+    result.multiprocessors = 2;
+    return result;
+}
 
 }  // namespace
 
-CatalogTrial::CatalogTrial(const schedules::CatalogEntry& entry) : schedule_(entry.make(target("sm_90a"))) {
+CatalogTrial::CatalogTrial(const schedules::CatalogEntry& entry) : schedule_(entry.make(small_hopper())) {
     codegen::LowerOptions options;
     options.printed = [&](const codegen::ThreadKernel& kernel) { kernels_.push_back(kernel); };
     texts_ = codegen::lower(schedule_.tree(), schedule_.target(), options).kernels;
     for (const codegen::KernelText& text : texts_) {
         approximate_ = approximate_ || text.approximate;
-        reorders_ = reorders_ || text.cuda.find("tw::mma_") != std::string::npos;
+        reorders_ = reorders_ || text.cuda.find("tw::mma_") != std::string::npos ||
+                    text.cuda.find("tw::wgmma_m64") != std::string::npos;
     }
 }
 
@@ -106,6 +161,7 @@ std::optional<Complaint> CatalogTrial::launch(const CompiledText& kernel, const 
                                               const Manner& manner) const {
     emulator::Launch launch{.kernel = kernel.text.name,
                             .threads = static_cast<unsigned>(kernel.text.threads),
+                            .cluster = static_cast<unsigned>(kernel.text.cluster),
                             .shared_bytes = static_cast<size_t>(kernel.text.shared_bytes)};
     for (int d = 0; d < 3; ++d) launch.grid[d] = static_cast<unsigned>(extent_of(kernel.text.grid[d], bindings));
     if (launch.grid[0] * launch.grid[1] * launch.grid[2] == 0) return {};
@@ -116,6 +172,15 @@ std::optional<Complaint> CatalogTrial::launch(const CompiledText& kernel, const 
         parameters.add_pointer(memory.at(name).data());
         writes[name] = writes[name] || kernel.text.written[a];
     }
+    for (const codegen::TensorMapUse& use : kernel.text.maps) {
+        std::string name = memory_of(use.tensor);
+        try {
+            parameters.add_map(map_of(use, memory.at(name), bindings));
+        } catch (const Error& refused) {
+            return Complaint{Complaint::By::Emulator, refused.what()};
+        }
+        writes[name] = writes[name] || use.writes;
+    }
     for (const Expr& size : kernel.text.sizes) parameters.add_size(size, bindings);
     for (const Expr& scalar : kernel.text.scalars) parameters.add_scalar(scalar, bindings);
     launch.arguments = parameters.addresses();
@@ -125,8 +190,14 @@ std::optional<Complaint> CatalogTrial::launch(const CompiledText& kernel, const 
         used.written = used.written || writable;
     }
     emulator::Options options{.seed = manner.seed, .step_limit = kMostSteps, .seconds_limit = kMostSeconds};
-    emulator::Report report = manner.isolated ? emulator::run_isolated(*kernel.module, launch, options)
-                                              : emulator::run(*kernel.module, launch, options);
+    emulator::Report report;
+    try {
+        emulator::check_launch(*kernel.module, launch);
+        report = manner.isolated ? emulator::run_isolated(*kernel.module, launch, options)
+                                 : emulator::run(*kernel.module, launch, options);
+    } catch (const Error& refused) {
+        return Complaint{Complaint::By::Emulator, refused.what()};
+    }
     if (report.ok()) return {};
     return Complaint{Complaint::By::Emulator, report.findings[0].message};
 }

@@ -272,9 +272,7 @@ Problem triangle(Random& random) {
     Axis r = reduce_axis("r", e[0]), k = reduce_axis("k", e[1]), q = reduce_axis("q", e[1]);
     Tensor prefix =
         compute("prefix", {e[0], e[1]}, [&](Expr i, Expr j) { return sum(select(Expr(q) <= j, x(i, q), 0.0), q); });
-    Tensor total = compute("total", {}, [&](const Indices&) {
-        return sum(prefix(r, k) * x(r, k), {r, k});
-    });
+    Tensor total = compute("total", {}, [&](const Indices&) { return sum(prefix(r, k) * x(r, k), {r, k}); });
     if (random.chance(0.5)) return p.problem({total});
     return p.problem({prefix, total});
 }
@@ -288,6 +286,21 @@ Problem in_place_update(Random& random) {
     Tensor step = compute("step", {e[0], e[1]}, [&](Expr i, Expr j) { return rate * g(i, j); });
     Tensor out = compute("out", {e[0], e[1]}, [&](Expr i, Expr j) { return w(i, j) - step(i, j); });
     return p.problem({out});
+}
+
+/// Sums over blocks of rows, and what takes them back to the rows: either can be made with the tile that it looks at.
+Problem block_sums(Random& random) {
+    auto e = random_extents(random, 2, 1000);  // blocks, columns
+    int64_t block = int64_t{1} << random.between(1, 3);
+    ProblemBuilder p(random);
+    Tensor x = p.input("x", f32, {e[0] * block, e[1]});
+    Tensor y = compute("y", {e[0] * block, e[1]}, [&](Expr i, Expr j) { return max(x(i, j), -1.0); });
+    Axis t = reduce_axis("t", block), q = reduce_axis("q", e[0]);
+    Tensor sums = compute("sums", {e[0], e[1]}, [&](Expr b, Expr j) { return sum(y(b * block + t, j), t); });
+    Tensor further = random.chance(0.5) ? compute("total", {e[1]}, [&](Expr j) { return sum(sums(q, j), q); })
+                                        : compute("less", {e[0] * block, e[1]},
+                                                  [&](Expr i, Expr j) { return y(i, j) - sums(i / block, j); });
+    return p.problem(random.chance(0.5) ? std::vector<Tensor>{y, further} : std::vector<Tensor>{y, sums, further});
 }
 
 /// Rows as long as data say, as in a sparse matrix: entries offsets[i] to offsets[i + 1], in columns of their own.
@@ -354,6 +367,7 @@ const std::vector<Computation>& computations() {
         {"composition", composition},
         {"triangle", triangle},
         {"in_place_update", in_place_update},
+        {"block_sums", block_sums},
         {"scatter", scatter},
         {"sparse_product", sparse_product},
     };

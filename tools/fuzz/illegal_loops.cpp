@@ -236,7 +236,7 @@ const Kind kKinds[] = {
     int stages = t.random.pick<int>({-1, 0, 17, 100});
     t.step(*p.s, [&] { p.s->pipeline(p.k, {.stages = stages}); });
 }},
-{"via_of_no_copy", "it is no copy of an operand", [](Attempt& t) {
+{"via_of_no_copy", "it is no copy; name what stage(", [](Attempt& t) {
     Product p(t);
     p.s->stage(p.c, p.a, Memory::Shared, p.k);
     t.step(*p.s, [&] { p.s->via(p.c, Copy::Async); });

@@ -8,6 +8,7 @@
 #include "codegen/thread_walk.h"
 #include "support/error.h"
 #include "tools/fuzz/mutate_expr.h"
+#include "tools/fuzz/mutate_signals.h"
 
 namespace tw::fuzz {
 namespace {
@@ -64,6 +65,7 @@ public:
 
     std::vector<Mutant> run() {
         launch();
+        for (Mutant& mutant : altered_launches(kernel_)) found_.push_back(std::move(mutant));
         for (const codegen::Buffer& buffer : kernel_.shared) array(buffer);
         statement(kernel_.body, [](const ThreadStmt& whole) { return whole; });
         return std::move(found_);
@@ -134,7 +136,15 @@ private:
         body(stmt, branch.body, put);
     }
 
-    void mutate(const ThreadRole& role, const ThreadStmt& stmt, const Put& put) { body(stmt, role.body, put); }
+    void mutate(const ThreadRole& role, const ThreadStmt& stmt, const Put& put) {
+        signals(stmt, put);
+        body(stmt, role.body, put);
+    }
+
+    void signals(const ThreadStmt& stmt, const Put& put) {
+        for (const AlteredStatement& altered : altered_signals(stmt))
+            add(altered.kind, altered.text, put(altered.to.defined() ? altered.to : nothing()));
+    }
 
     void body(const ThreadStmt& stmt, const ThreadStmt& inner, const Put& put) {
         statement(inner, [&](const ThreadStmt& replaced) { return put(with_children(stmt, {replaced})); });
@@ -172,11 +182,12 @@ private:
     }
 
     void mutate(const ThreadCall& call, const ThreadStmt& stmt, const Put& put) {
-        add(MutationKind::Stage, head_of(stmt) + ": left out", put(nothing()));
+        signals(stmt, put);
+        if (!is_signal(call.primitive)) add(MutationKind::Stage, head_of(stmt) + ": left out", put(nothing()));
         for (size_t p = 0; p < call.parameters.size(); ++p) {
             ThreadCall changed = call;
             ++changed.parameters[p];
-            if (call.arguments.empty())
+            if (call.arguments.empty() && !is_signal(call.primitive))
                 add(MutationKind::Stage, fmt::format("{}: {}", head_of(stmt), changed.parameters[p]),
                     put(make_thread(changed, stmt.step())));
         }
@@ -186,7 +197,9 @@ private:
                  value = argument.effect == CallArgument::Effect::Value;
             if (value)
                 roles.push_back(argument.value.type() == Type::Bool ? ExprRole::Mask : ExprRole::Value);
-            else
+            else if (argument.value.defined())
+                roles.push_back(ExprRole::ReadIndex);
+            if (!value)
                 roles.insert(roles.end(), argument.place.indices.size(),
                              writes ? ExprRole::WriteIndex : ExprRole::ReadIndex);
         }
@@ -195,10 +208,10 @@ private:
 
     void mutate(const ThreadMark&, const ThreadStmt&, const Put&) {}
 
-    void mutate(const ThreadBarrier&, const ThreadStmt& stmt, const Put& put) {
+    void mutate(const ThreadBarrier& barrier, const ThreadStmt& stmt, const Put& put) {
         ++barriers_;
+        if (barrier.threads > 0) return signals(stmt, put);
         add(MutationKind::Barrier, fmt::format("barrier {}: removed", barriers_), put(nothing()));
-        (void)stmt;
     }
 
     void mutate(const ThreadComment&, const ThreadStmt&, const Put&) {}
@@ -244,6 +257,9 @@ std::string to_string(MutationKind kind) {
         case MutationKind::Stage: return "stage";
         case MutationKind::Operator: return "operator";
         case MutationKind::Exchange: return "exchange";
+        case MutationKind::Signal: return "signal";
+        case MutationKind::Operand: return "operand";
+        case MutationKind::Role: return "role";
     }
     return "?";
 }

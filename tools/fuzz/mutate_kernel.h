@@ -16,8 +16,11 @@ enum class MutationKind {
     Stage,       ///< another buffer of a ring, another initial value, an array with one row less, a store left out
     Operator,    ///< another operation, operands exchanged, an operation left out
     Exchange,    ///< with another lane
+    Signal,      ///< a wait, an arrival, a fence, a commit or a copy left out; another count, phase, number of threads
+    Operand,     ///< of a primitive: bytes, coordinates, ranks, distances of a descriptor, transposition, registers
+    Role,        ///< its threads, its warps, a role left out; blocks of a cluster; boxes and swizzles of tensor maps
 };
-inline constexpr int kNumMutationKinds = 8;
+inline constexpr int kNumMutationKinds = 11;
 /// "barrier", "read index", ...
 std::string to_string(MutationKind kind);
 

@@ -14,6 +14,15 @@ namespace {
 
 constexpr size_t kMutantsPerBatch = 24;
 
+/// Kernels with roles, small: more steps along k than stages, and more tiles than blocks, ragged at each side.
+const char* const kWithRoles[] = {
+    "gemm_bf16_136x24x104_tb_tile64x16x32g1s3r",     "gemm_bf16_200x24x104_tb_tile64x16x32g1c2s3r",
+    "gemm_bf16_200x24x72_tb_tile64x16x32g1u2s2r",    "gemm_bf16_136x24x72_tb_f32_tile128x16x32g2s2",
+    "gemm_bf16_8x136x104_tb_bias_tile8x64x32g1s3rt", "gemm_bf16_136x16x224_tb_tile64x16x32g1s2p2",
+    "gemm_f16_200x64x80_ta_tile64x64x16g1s4r",       "gemm_i8_72x32x160_tb_tile64x16x32g1s4",
+    "gemm_e4m3_72x32x256_tb_tile64x16x32g1k64s3r",   "gemm_bf16_200x24x72_tb_bias_tile64x16x32g1u2s2rb",
+};
+
 int64_t input_elements(const Tree& tree) {
     int64_t sum = 0;
     for (const BufferRef& input : tree.inputs) {
@@ -24,11 +33,19 @@ int64_t input_elements(const Tree& tree) {
     return sum;
 }
 
+bool has_roles(const CatalogTrial& trial) {
+    return std::any_of(trial.kernels().begin(), trial.kernels().end(),
+                       [](const codegen::ThreadKernel& kernel) { return kernel.helpers > 0; });
+}
+
 std::vector<MutationSubject> subjects_of(const MutationOptions& options) {
     std::vector<MutationSubject> subjects;
+    const bool any = options.roles || !options.kernel.empty();
     auto add = [&](const schedules::CatalogEntry& entry) {
         MutationSubject subject{entry.name, std::make_unique<CatalogTrial>(entry)};
-        if (!subject.trial->kernels().empty()) subjects.push_back(std::move(subject));
+        // Those of the catalog with roles are so small that no ring turns: what guards it changes nothing.
+        if (!subject.trial->kernels().empty() && (any || !has_roles(*subject.trial)))
+            subjects.push_back(std::move(subject));
     };
     if (!options.kernel.empty()) {
         const schedules::CatalogEntry* entry = schedules::find_kernel(options.kernel);
@@ -36,10 +53,14 @@ std::vector<MutationSubject> subjects_of(const MutationOptions& options) {
         add(*entry);
         return subjects;
     }
+    if (options.roles) {
+        for (const char* name : kWithRoles) add(*schedules::find_kernel(name));
+        return subjects;
+    }
     for (const auto& entry : schedules::catalog())
-        if (Schedule s = entry.make(target("sm_90a"));
-            s.deterministic() && input_elements(s.tree()) >= options.least_elements &&
-            leaf_runs(s.tree()) <= options.most_leaf_runs)
+        if (Schedule s = entry.make(target("sm_90a")); s.deterministic() &&
+                                                       input_elements(s.tree()) >= options.least_elements &&
+                                                       leaf_runs(s.tree()) <= options.most_leaf_runs)
             add(entry);
     return subjects;
 }

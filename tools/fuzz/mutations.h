@@ -17,6 +17,7 @@ struct MutationOptions {
     uint64_t seed = 1;
     int workers = 2;              ///< processes
     std::string kernel = {};      ///< of the catalog: only this one
+    bool roles = false;           ///< only kernels with roles, on wgmma, whose rings turn several times
     double most_leaf_runs = 4e5;  ///< larger kernels of the catalog are left out
     int64_t least_elements = 8;   ///< of inputs; where one element is all, most alterations change nothing
     int mutant_seeds = 20;        ///< launches, with other orders of threads and other data, that may catch a mutant

@@ -5,11 +5,13 @@
 namespace tw::fuzz {
 
 EquivalenceProver::EquivalenceProver(const codegen::ThreadKernel& original, const Bindings& sizes)
-    : sizes_(sizes), original_(run_symbolically(terms_, original, sizes)) {}
+    : sizes_(sizes), original_(run_symbolically(terms_, original, sizes)) {
+    if (std::holds_alternative<Undecided>(original_)) traced_ = trace_threads(terms_, original, sizes);
+}
 
 Comparison EquivalenceProver::compare(const codegen::ThreadKernel& mutant) {
     using Outcome = Comparison::Outcome;
-    if (auto reason = std::get_if<Undecided>(&original_)) return {Outcome::Unknown, reason->text};
+    if (std::holds_alternative<Undecided>(original_)) return compare_traces(mutant);
     if (auto finding = std::get_if<Misuse>(&original_)) return {Outcome::Misuse, finding->text};
     auto got = run_symbolically(terms_, mutant, sizes_);
     if (auto reason = std::get_if<Undecided>(&got)) return {Outcome::Unknown, reason->text};
@@ -23,6 +25,18 @@ Comparison EquivalenceProver::compare(const codegen::ThreadKernel& mutant) {
                 return {Outcome::Different, fmt::format("element {} of '{}' is another term", e, name)};
     }
     return {Outcome::Same, fmt::format("leaves the same terms of the inputs in all {} elements", elements)};
+}
+
+Comparison EquivalenceProver::compare_traces(const codegen::ThreadKernel& mutant) {
+    using Outcome = Comparison::Outcome;
+    auto got = trace_threads(terms_, mutant, sizes_);
+    for (const auto* run : {&traced_, &got}) {
+        if (auto reason = std::get_if<Undecided>(run)) return {Outcome::Unknown, reason->text};
+        if (auto finding = std::get_if<Misuse>(run)) return {Outcome::Misuse, finding->text};
+    }
+    Sameness same = why_same(std::get<Traces>(traced_), std::get<Traces>(got));
+    if (same.reason.empty()) return {Outcome::Unknown, "threads do something else"};
+    return {same.unless_it_hangs ? Outcome::SameUnlessItHangs : Outcome::Same, same.reason};
 }
 
 }  // namespace tw::fuzz

@@ -4,12 +4,14 @@
 
 #include "codegen/thread_ir.h"
 #include "tools/fuzz/symbolic_run.h"
+#include "tools/fuzz/trace_threads.h"
 
 namespace tw::fuzz {
 
 struct Comparison {
     enum class Outcome {
-        Same,       ///< stores the same terms: equal values for all data
+        Same,  ///< stores the same terms: equal values for all data
+        SameUnlessItHangs,
         Different,  ///< other terms; their values may still be equal
         Misuse,     ///< only this run sees it: see symbolic_run.h
         Unknown,
@@ -17,16 +19,20 @@ struct Comparison {
     std::string text;
 };
 
-/// Compares what mutants of one kernel store with what the kernel stores.
+/// Compares what mutants of one kernel store with what the kernel stores; where that cannot be told, as roles run side
+/// by side, what each thread does.
 class EquivalenceProver {
 public:
     EquivalenceProver(const codegen::ThreadKernel& original, const Bindings& sizes);
     Comparison compare(const codegen::ThreadKernel& mutant);
 
 private:
+    Comparison compare_traces(const codegen::ThreadKernel& mutant);
+
     const Bindings& sizes_;
     Terms terms_;
     std::variant<Stored, Misuse, Undecided> original_;
+    std::variant<Traces, Misuse, Undecided> traced_;
 };
 
 }  // namespace tw::fuzz

@@ -372,9 +372,13 @@ public:
 
     RandomStep in_place() {
         const Tensor& out = random_.pick(problem_.outputs);
+        auto suits = [&](const Tensor& tensor) {
+            return tensor.operation()->is_input() && tensor.type() == out.type() &&
+                   std::ranges::equal(tensor.shape(), out.shape(), equal);
+        };
         std::vector<std::string> inputs;
         for (const Tensor& tensor : tensors_of(problem_))
-            if (tensor.operation()->is_input() && tensor.type() == out.type()) inputs.push_back(tensor.name());
+            if (suits(tensor)) inputs.push_back(tensor.name());
         bool any = inputs.empty() || random_.chance(0.2);
         return {.verb = Verb::InPlace,
                 .stage = out.name(),

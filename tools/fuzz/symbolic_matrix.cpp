@@ -16,25 +16,34 @@ const Atom* atom_of(const std::string& primitive, Type operand) {
     return nullptr;
 }
 
+bool moves_matrices(const std::string& primitive) {
+    return primitive.starts_with("ldmatrix") || primitive.starts_with("stmatrix");
+}
+
 class WarpRun {
 public:
     WarpRun(Terms& terms, SymbolicMemory& memory, const std::vector<WarpArgument>& arguments)
         : terms_(terms), memory_(memory), arguments_(arguments) {}
 
     /// Lane 8 * i + r says where row r of matrix i stands.
-    void load_matrices(size_t count, bool transposed) {
-        size_t row = row_bytes / static_cast<size_t>(bytes_of(arguments_[1].buffer->type)), each = row / 4;
-        std::vector<Term> loaded;
+    void move_matrices(size_t count, bool transposed, bool loads) {
+        size_t rows = loads ? 1 : 0, registers = 1 - rows;
+        size_t each = row_bytes / static_cast<size_t>(bytes_of(arguments_[rows].buffer->type)) / 4;
+        struct Move {
+            size_t in_rows, along, lane, in_register;
+            Term value;
+        };
+        std::vector<Move> moves;
         for (size_t lane = 0; lane < lanes; ++lane)
             for (size_t i = 0; i < count; ++i)
                 for (size_t p = 0; p < each; ++p) {
                     size_t along = lane % 4 * each + p, across = lane / 4;
                     if (transposed) std::swap(along, across);
-                    loaded.push_back(read(1, rows_of_matrix * i + across, along));
+                    moves.push_back({rows_of_matrix * i + across, along, lane, i * each + p, {}});
                 }
-        size_t next = 0;
-        for (size_t lane = 0; lane < lanes; ++lane)
-            for (size_t e = 0; e < count * each; ++e) write(0, lane, e, loaded[next++]);
+        for (Move& m : moves) m.value = loads ? read(rows, m.in_rows, m.along) : read(registers, m.lane, m.in_register);
+        for (const Move& m : moves)
+            loads ? write(registers, m.lane, m.in_register, m.value) : write(rows, m.in_rows, m.along, m.value);
     }
 
     /// The parts that each lane holds are those of dsl/atoms.h; terms are added one after another.
@@ -78,7 +87,7 @@ private:
 }  // namespace
 
 bool is_matrix_primitive(const std::string& primitive) {
-    if (primitive == "ldmatrix" || primitive == "ldmatrix_trans") return true;
+    if (moves_matrices(primitive)) return true;
     return std::any_of(atoms().begin(), atoms().end(), [&](const Atom& atom) { return atom.name == primitive; });
 }
 
@@ -86,9 +95,10 @@ void run_on_warp(Terms& terms, SymbolicMemory& memory, const codegen::ThreadCall
                  const std::vector<WarpArgument>& arguments) {
     WarpRun warp(terms, memory, arguments);
     if (const Atom* atom = atom_of(call.primitive, arguments[1].buffer->type)) return warp.multiply(*atom);
-    internal_check(call.primitive.starts_with("ldmatrix"), "{} is no instruction for {}", call.primitive,
+    internal_check(moves_matrices(call.primitive), "{} is no instruction for {}", call.primitive,
                    name_of(arguments[1].buffer->type));
-    warp.load_matrices(static_cast<size_t>(call.parameters.at(0)), call.primitive == "ldmatrix_trans");
+    warp.move_matrices(static_cast<size_t>(call.parameters.at(0)), call.primitive.ends_with("_trans"),
+                       call.primitive.starts_with("ldmatrix"));
 }
 
 }  // namespace tw::fuzz

@@ -13,7 +13,7 @@ struct WarpArgument {
 /// Whether `run_on_warp` knows the primitive.
 bool is_matrix_primitive(const std::string& primitive);
 
-/// ldmatrix, ldmatrix_trans or a matrix instruction of dsl/atoms.h, by 32 lanes.
+/// ldmatrix, stmatrix, their transposed forms or a matrix instruction of dsl/atoms.h, by 32 lanes.
 void run_on_warp(Terms& terms, SymbolicMemory& memory, const codegen::ThreadCall& call,
                  const std::vector<WarpArgument>& arguments);
 

@@ -1,0 +1,22 @@
+// A kernel before it is printed, in pictures: where shared memory has its arrays, and what roles do, side by side.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "codegen/simulate_signals.h"
+#include "codegen/thread_ir.h"
+
+namespace tw {
+
+/// A line an array of shared memory: physical shape, type, bytes, swizzle; of each swizzle, where the 16-byte pieces of
+/// eight lines lie. Empty if there is none.
+std::string shared_memory_picture(const codegen::ThreadKernel& kernel);
+
+/// A row of `columns` letters a warpgroup or copying thread, over the cycles of the simulation: what takes most of each
+/// column's time. M: products under way; w: other work; L: boxes under way; a dot: waits. Empty for no lanes.
+std::string timeline_picture(const codegen::SignalSimulation& simulation, size_t columns = 100);
+
+/// The kernels of a schedule's tree before they are printed.
+std::vector<codegen::ThreadKernel> kernels_before_printing(const Tree& tree, const Target& target);
+
+}  // namespace tw
