@@ -31,10 +31,22 @@ Product product(const std::string& name, int64_t m, int64_t n, int64_t k, const 
 /// Where the result leaves the registers.
 enum class Leaves { Directly, ThroughSharedMemory };
 
-/// Tutorial 10, for any of them: it names the product's operands and nothing else.
-Schedule hopper(const Product& p, int blocks, Leaves leaves = Leaves::Directly) {
-    Schedule s(p.outputs, target("sm_90a"));
-    const Tensor& c = p.outputs[0];
+/// What tutorial 10 has below the loop over k: boxes by one role; products, and all that is made of them, by another.
+void load_and_multiply(Schedule& s, const Tensor& sums, const Tensor& a, const Tensor& b, Loop ko,
+                       const MmaLoops& loops, const Tensor& result) {
+    Stage as = s.stage(sums, a, Memory::Shared, ko), bs = s.stage(sums, b, Memory::Shared, ko);
+    s.mma(sums, wgmma, loops);
+    s.pipeline(ko, {.stages = 3, .in_flight = 1});
+    s.roles({{"load", warps(1), registers(40), {as, bs}}, {"math", warpgroups(2), registers(232), {result}}});
+}
+
+/// Tutorial 10's tiles of 128 x 64: the loop whose iteration makes one, and those below.
+struct Tiles {
+    Loop tile, ko;
+    MmaLoops unit;
+};
+
+Tiles tiles_of(Schedule& s, const Tensor& c, int blocks) {
     auto [i, j] = s.loops<2>(c);
     auto [bi, it] = s.split(i, 128, Tail::Mask);
     auto [bj, nj] = s.split(j, 64, Tail::Mask);
@@ -43,11 +55,16 @@ Schedule hopper(const Product& p, int blocks, Leaves leaves = Leaves::Directly) 
     s.order({bi, bj, wi, ko, mi, nj, ki});
     s.persistent({bi, bj}, {.blocks = blocks});
     s.bind(wi, warpgroup);
-    Stage as = s.stage(c, p.a, Memory::Shared, ko), bs = s.stage(c, p.b, Memory::Shared, ko);
-    if (leaves == Leaves::ThroughSharedMemory) s.stage(c, Memory::Shared, bj);
-    s.mma(c, wgmma, {.m = mi, .n = nj, .k = ki});
-    s.pipeline(ko, {.stages = 3, .in_flight = 1});
-    s.roles({{"load", warps(1), registers(40), {as, bs}}, {"math", warpgroups(2), registers(232), {c}}});
+    return {bj, ko, {.m = mi, .n = nj, .k = ki}};
+}
+
+/// Tutorial 10, for any of them: it names the product's operands and nothing else.
+Schedule hopper(const Product& p, int blocks, Leaves leaves = Leaves::Directly) {
+    Schedule s(p.outputs, target("sm_90a"));
+    const Tensor& c = p.outputs[0];
+    Tiles tiles = tiles_of(s, c, blocks);
+    if (leaves == Leaves::ThroughSharedMemory) s.stage(c, Memory::Shared, tiles.tile);
+    load_and_multiply(s, c, p.a, p.b, tiles.ko, tiles.unit, c);
     return s;
 }
 
@@ -98,6 +115,116 @@ Schedule normalised_at_once(const Normalised& p, int blocks) {
     s.mma(p.c, wgmma, {.m = mi, .n = nj, .k = ki});
     s.pipeline(ko, {.stages = 3, .in_flight = 1});
     s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(1), {}, {p.y}}});
+    return s;
+}
+
+/// A step back through a layer: the gradient of what went into a ReLU, that of the bias, and the largest magnitude,
+/// which says how to scale the gradient to eight bits.
+struct Backward {
+    Product product;
+    Tensor bias_gradient, largest;
+
+    Backward(int64_t m, int64_t n, int64_t k) {
+        Tensor hidden = input("hidden", bf16, {m, n});
+        product = ::product("gradient", m, n, k, [&](const Expr& sum, const Expr& i, const Expr& j) {
+            return std::vector{cast(bf16, select(cast(f32, hidden(i, j)) > 0.0, sum, constant(f32, 0.0)))};
+        });
+        const Tensor& gradient = product.outputs[0];
+        Axis r = reduce_axis("r", m), row = reduce_axis("row", m), column = reduce_axis("column", n);
+        bias_gradient = compute("bias_gradient", {n}, [&](Expr j) { return sum(cast(f32, gradient(r, j)), r); });
+        largest = compute("largest", {}, [&](const std::vector<Expr>&) {
+            return reduce_max(abs(cast(f32, gradient(row, column))), {row, column});
+        });
+        product.outputs.insert(product.outputs.end(), {bias_gradient, largest});
+    }
+};
+
+/// partial() makes parts of a reduction stages of their own. Those of a tile are placed behind it: at(parts, tile), and
+/// read it where it is. All else is as before.
+Schedule backward(const Backward& b, int blocks) {
+    const Product& p = b.product;
+    const Tensor& c = p.outputs[0];
+    Schedule s(p.outputs, target("sm_90a"));
+    Stage sums = s.partial(b.bias_gradient, s.split(s.reduce(b.bias_gradient), 128, Tail::Mask)[0]);
+    Loop tile_rows = s.split(s.reduce(b.largest, 0), 128, Tail::Mask)[0];
+    Loop tile_columns = s.split(s.reduce(b.largest, 1), 64, Tail::Mask)[0];
+    Stage largest = s.partial(s.partial(b.largest, tile_rows), tile_columns);
+
+    Tiles tiles = tiles_of(s, c, blocks);
+    s.at(sums, tiles.tile);
+    s.at(largest, tiles.tile);
+    s.stage(c, Memory::Shared, tiles.tile);
+    s.bind(s.split(s.reduce(sums), 32)[0], thread);  // 4 threads a column, neighbours of which read neighbours
+    s.bind(s.loops<2>(sums)[1], thread);
+    s.bind(s.split(s.reduce(largest, 0), 8)[1], warp);
+    s.bind(s.split(s.reduce(largest, 1), 32)[1], lane);
+    load_and_multiply(s, c, p.a, p.b, tiles.ko, tiles.unit, c);
+    return s;
+}
+
+/// y = silu(gate) * up. Rows of b come in eights by turns, those of gates and of what they gate, so that both sums of
+/// an element of y lie in registers of the same thread.
+struct Gated {
+    Tensor a, b, product, y;
+};
+
+Gated gated(int64_t m, int64_t columns, int64_t k) {
+    Gated g{input("a", bf16, {m, k}), input("b", bf16, {2 * columns, k}), {}, {}};
+    Axis r = reduce_axis("k", k);
+    g.product = compute("product", {m, 2 * columns},
+                        [&](Expr i, Expr j) { return sum(cast(f32, g.a(i, r)) * cast(f32, g.b(j, r)), r); });
+    g.y = compute("y", {m, columns}, [&](Expr i, Expr j) {
+        Expr gate = j / 8 * 16 + j % 8;
+        return cast(bf16, silu(g.product(i, gate)) * g.product(i, gate + 8));
+    });
+    return g;
+}
+
+/// The product is a stage in registers: at() has it made for each tile of y, and the unit's loops are its own.
+Schedule gated_in_registers(const Gated& g, int blocks) {
+    Schedule s({g.y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(g.y);
+    auto [bi, it] = s.split(i, 128, Tail::Mask);
+    auto [bj, jt] = s.split(j, 64, Tail::Mask);
+    auto [wi, mi] = s.split(it, 64);
+    auto [eight, column] = s.split(jt, 8);
+    s.order({bi, bj, wi, mi, eight, column});
+    s.persistent({bi, bj}, {.blocks = blocks});
+    s.bind(wi, warpgroup);
+    s.at(g.product, wi);
+    s.set_memory(g.product, Memory::Registers);
+    auto [pi, pj] = s.loops<2>(g.product);
+    auto [ko, ki] = s.split(s.reduce(g.product), 64, Tail::Mask);
+    s.order({ko, pi, pj, ki});
+    load_and_multiply(s, g.product, g.a, g.b, ko, {.m = pi, .n = pj, .k = ki}, g.y);
+    return s;
+}
+
+/// Blocks of 128 rows, each multiplied with one of several matrices: a layer of experts, its rows sorted by expert.
+struct Experts {
+    Tensor a, b, expert, y;
+};
+
+Experts experts(int64_t blocks, int64_t count, int64_t n, int64_t k) {
+    Experts e{input("a", bf16, {blocks, 128, k}), input("b", bf16, {count, n, k}), input("expert", i32, {blocks}), {}};
+    Axis r = reduce_axis("k", k);
+    e.y = compute("y", {blocks, 128, n}, [&](Expr block, Expr i, Expr j) {
+        return cast(bf16, sum(cast(f32, e.a(block, i, r)) * cast(f32, e.b(e.expert(block), j, r)), r));
+    });
+    return e;
+}
+
+/// The tile of b lies where an input tells, which stays the same below the loop over blocks: a box begins there.
+Schedule by_expert(const Experts& e, int blocks) {
+    Schedule s({e.y}, target("sm_90a"));
+    auto [block, i, j] = s.loops<3>(e.y);
+    auto [bj, nj] = s.split(j, 64, Tail::Mask);
+    auto [wi, mi] = s.split(i, 64);
+    auto [ko, ki] = s.split(s.reduce(e.y), 64, Tail::Mask);
+    s.order({block, bj, wi, ko, mi, nj, ki});
+    s.persistent({block, bj}, {.blocks = blocks});
+    s.bind(wi, warpgroup);
+    load_and_multiply(s, e.y, e.a, e.b, ko, {.m = mi, .n = nj, .k = ki}, e.y);
     return s;
 }
 
@@ -190,6 +317,28 @@ int main(int argc, char** argv) {
     Schedule at_once = normalised_at_once(rows_of, blocks);
     lesson.show(at_once);
     lesson.run(at_once, 2.0 * M * 128 * K, "normalised");
+
+    // A tile need not be whole rows to be looked at: what is made of it is a part of a reduction.
+    lesson.say("Column sums and the largest magnitude of the result, tile by tile, while each is there:");
+    Backward step(M, N, K);
+    lesson.show(step.bias_gradient);
+    Schedule back = backward(step, blocks);
+    lesson.show(back);
+    lesson.run(back, flops, "gradient, its column sums, its largest magnitude");
+
+    // Two sums for one result: the product is a stage of its own, which never leaves the registers.
+    lesson.say("Gated pairs of columns (SwiGLU), y = silu(gate) * up:");
+    const int64_t columns_of_y = lesson.size(72, 4096);
+    Gated pairs = gated(M, columns_of_y, K);
+    lesson.show(pairs.y);
+    lesson.run(gated_in_registers(pairs, blocks), 4.0 * M * columns_of_y * K, "gated");
+
+    lesson.say("A matrix for each block of rows, chosen by an input (a layer of experts):");
+    Experts layer = experts(lesson.size(2, 64), 8, N, K);
+    lesson.show(layer.y);
+    Schedule chosen = by_expert(layer, blocks);
+    lesson.run(chosen, 2.0 * 128 * lesson.size(2, 64) * N * K, "experts");
+    lesson.show_lines(chosen, {"b_shared_map, ko"});
 
     // So far both factors were matrices as they lie in memory. One that is computed is a stage, and at() says how much
     // of it is made, and when: here the tile that one iteration multiplies. It never exists as a whole.
