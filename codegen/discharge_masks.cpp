@@ -81,7 +81,7 @@ public:
     }
 
     TileKernel run() {
-        collect_reduce_loops(kernel_.body);
+        collect_loops(kernel_.body);
         for (const ThreadDigit& digit : kernel_.thread_digits)
             if (digit.reduces) reduce_variables_.push_back(digit.variable);
         segments_.emplace(kernel_.body);
@@ -93,18 +93,42 @@ public:
     }
 
 private:
-    void collect_reduce_loops(const TileStmt& stmt) {
+    void collect_loops(const TileStmt& stmt) {
         if (const TileLoop* loop = stmt.as<TileLoop>()) {
             if (loop->reduces) reduce_variables_.push_back(loop->variable);
-            collect_reduce_loops(loop->body);
+            around_.push_back(loop->variable);
+            collect_loops(loop->body);
+            around_.pop_back();
         } else if (const TileAllocate* allocate = stmt.as<TileAllocate>()) {
-            collect_reduce_loops(allocate->body);
+            collect_loops(allocate->body);
         } else if (const TileBlock* block = stmt.as<TileBlock>()) {
-            for (const TileStmt& kid : block->stmts) collect_reduce_loops(kid);
+            for (const TileStmt& kid : block->stmts) collect_loops(kid);
         } else {
-            for (const OpLoop& loop : stmt.as<TileOp>()->loops)
+            const TileOp& op = *stmt.as<TileOp>();
+            for (const OpLoop& loop : op.loops)
                 if (loop.reduces) reduce_variables_.push_back(loop.variable);
+            loops_around_[&op] = around_;
         }
+    }
+
+    /// Whether each iteration of the loop around the fill has readers of its own: then it may store zeros over what
+    /// another iteration stored.
+    bool is_read_inside(const Expr& loop, const TileOp& fill, const Buffer& buffer) const {
+        int segment = segments_->of(buffer.get(), fill);
+        return std::ranges::all_of(loops_around_, [&](const auto& each) {
+            const auto& [op, around] = each;
+            std::vector<Buffer> loads = loads_of(*op);
+            bool reads = std::ranges::find(loads, buffer) != loads.end() && segments_->of(buffer.get(), *op) == segment;
+            return !reads || std::ranges::any_of(around, [&](const Expr& v) { return v.same(loop); });
+        });
+    }
+
+    /// Neither do iterations of the loops around it store zeros over each other's values.
+    bool masks_own_iterations(const TileOp& op, const StoreTo& store) const {
+        return std::ranges::all_of(loops_around_.at(&op), [&](const Expr& variable) {
+            bool in_place = std::ranges::any_of(store.indices, [&](const Expr& index) { return index.same(variable); });
+            return !contains(op.mask, variable) || in_place || is_read_inside(variable, op, store.buffer);
+        });
     }
 
     void collect_fill(const TileOp& op) {
@@ -114,7 +138,8 @@ private:
                 fills_.try_emplace(std::pair(store.buffer.get(), segments_->of(store.buffer.get(), op)));
             auto box = box_stored(op, store);
             bool assigns = op.kind == TileOp::Kind::Copy || op.kind == TileOp::Kind::Map;
-            bool fills = fresh && assigns && op.stores.size() == 1 && box && masks_whole_elements(op, store);
+            bool fills = fresh && assigns && op.stores.size() == 1 && box && masks_whole_elements(op, store) &&
+                         masks_own_iterations(op, store);
             if (fills)
                 found->second = Fill{&op, &store, *box};
             else
@@ -248,6 +273,8 @@ private:
 
     TileKernel kernel_;
     std::vector<Expr> reduce_variables_;
+    std::vector<Expr> around_;  // variables of the loops around what is being collected
+    std::map<const TileOp*, std::vector<Expr>> loops_around_;
     std::optional<BufferSegments> segments_;
     std::map<std::pair<const BufferNode*, int>, std::optional<Fill>> fills_;  // one a segment
 };

@@ -202,6 +202,30 @@ TEST(Front, ZerosDoNotHideElements) {
     }
 }
 
+// Neither do those of iterations that store nothing behind one that does, where the reader stands outside of the loop.
+TEST(Front, ZerosDoNotHideWhatOtherIterationsStored) {
+    Tensor x = input("x", f32, {5, 3}), w = input("w", f32, {1, 3});
+    Axis c = reduce_axis("c", 3);
+    Tensor y = compute("y", {1, 5, 1}, [&](Expr, Expr p, Expr q) { return sum(x(p, c) * w(q, c), c); });
+    Schedule s({y}, target("sm_90a"));
+    auto [h, p, q] = s.loops<3>(y);
+    s.split(q, 8, Tail::Mask);
+    s.partial(y, s.split(s.reduce(y), 3)[0]);
+    s.bind(p, tw::thread);
+    s.at(y, p);
+    s.split(h, 16, Tail::Mask);
+    Machine machine;
+    machine.memory["x"] = small_integers(15, 1);
+    machine.memory["w"] = small_integers(3, 2);
+    machine.memory["y"] = not_computed(5);
+    execute(s, machine);
+    for (int64_t p = 0; p < 5; ++p) {
+        double expected = 0;
+        for (int64_t k = 0; k < 3; ++k) expected += machine.memory["x"][p * 3 + k] * machine.memory["w"][k];
+        EXPECT_EQ(machine.memory["y"][p], expected) << p;
+    }
+}
+
 TEST(Front, LoopsEndWhereMasksDo) {
     Pointwise p(5, 64);
     Schedule s({p.z}, target("sm_90a"));
