@@ -149,6 +149,7 @@ Lowered lower(const Tree& tree, const Target& target, const LowerOptions& option
         kernel = checked("narrow_indices", narrow_indices(kernel));
         verify_signals(kernel);
         if (options.printed) options.printed(kernel);
+        kernel = checked("start_early", start_early(kernel));
         result.kernels.push_back(print_cuda(kernel));
     }
     keep_first_of_each(result.notes);

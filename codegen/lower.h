@@ -17,7 +17,7 @@ struct LowerOptions {
     CiteStep cite = {};                             ///< for errors: where a step stands and what it says
     /// Sees every kernel after each pass, as text.
     std::function<void(std::string_view pass, std::string_view kernel, const std::string& text)> dump = {};
-    /// Sees every kernel as it is printed.
+    /// Sees every kernel as it is printed, but for what lets kernels overlap.
     std::function<void(const ThreadKernel& kernel)> printed = {};
 };
 

@@ -32,6 +32,14 @@ ThreadKernel narrow_indices(const ThreadKernel& kernel);
 /// The type of a kernel argument: sizes are 32 bits wide if their bounds allow it, scalars have their own.
 Type argument_type(const Expr& argument);
 
+/// Has a kernel that the device starts while the one before it ends wait for that, behind what needs nothing of it, and
+/// let the next one in where that pays, see early_start.h.
+///
+///     init barriers; barrier      init barriers; barrier
+///     ...                         wait_for_previous(); start_next()
+///                                 ...
+ThreadKernel start_early(const ThreadKernel& kernel);
+
 /// The kernel as CUDA source.
 KernelText print_cuda(const ThreadKernel& kernel);
 

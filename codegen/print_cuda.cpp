@@ -5,6 +5,7 @@
 
 #include "codegen/passes.h"
 #include "codegen/print_statements.h"
+#include "codegen/shared_struct.h"
 #include "device/vocabulary.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
@@ -13,7 +14,6 @@ namespace tw::codegen {
 namespace {
 
 constexpr size_t kLongestLine = 118;
-constexpr int64_t kSharedAlignment = 16;  // bytes; the widest access
 
 bool mentions(const ThreadStmt& root, const Expr& variable) {
     bool found = false;
@@ -21,25 +21,6 @@ bool mentions(const ThreadStmt& root, const Expr& variable) {
         for (const Expr& expr : expressions(stmt)) found = found || contains(expr, variable);
     });
     return found;
-}
-
-int64_t rounded_up(int64_t bytes, int64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
-
-/// Eight swizzled rows repeat themselves, and matrix instructions tell them apart by their addresses.
-int64_t alignment_of(const BufferNode& buffer) {
-    return std::max<int64_t>({kSharedAlignment, 8 * buffer.swizzle, buffer.alignment});
-}
-
-/// As the compiler lays out struct Shared.
-int64_t bytes_of_shared(const std::vector<Buffer>& buffers) {
-    int64_t bytes = 0, alignment = kSharedAlignment;
-    for (const Buffer& buffer : buffers) {
-        alignment = std::max(alignment, alignment_of(*buffer));
-        int64_t elements = 1;
-        for (const Expr& extent : buffer->shape) elements *= require_constant(extent);
-        bytes = rounded_up(bytes, alignment_of(*buffer)) + elements * bytes_of(buffer->type);
-    }
-    return rounded_up(bytes, alignment);
 }
 
 class KernelPrinter {
@@ -96,9 +77,7 @@ private:
             out.open(signature);
         }
         print_builtins(out);
-        auto setup_end = end_of_setup();
-        if (kernel_.starts_early && !setup_end) print_early_start(out);
-        print_body(setup_end ? waiting_after(*setup_end) : kernel_.body, {names_, bounds_, exprs_, out});
+        print_body(kernel_.body, {names_, bounds_, exprs_, out});
         out.close();
         steps_ = out.steps();
         return out.text();
@@ -150,53 +129,6 @@ private:
         const char* blocks[] = {"blockIdx.x", "blockIdx.y", "blockIdx.z"};
         for (int dimension : {2, 1, 0}) declare(kernel_.block[dimension], blocks[dimension]);
         declare(kernel_.thread, "threadIdx.x");
-    }
-
-    /// Of a kernel that starts early: behind which of its statements its barriers are made and known to all. So far it
-    /// needs nothing of the kernel before it. Nothing if it has none.
-    std::optional<size_t> end_of_setup() const {
-        bool has_barriers = std::ranges::any_of(kernel_.shared, [](const Buffer& b) { return b->is_barrier; });
-        if (!kernel_.starts_early || !has_barriers) return {};
-        std::vector<ThreadStmt> all = statements(kernel_.body);
-        for (size_t s = 0; s < all.size() && !uses_tensors(all[s]); ++s) {
-            const ThreadCall* call = all[s].as<ThreadCall>();
-            if (all[s].as<ThreadBarrier>() || (call && call->primitive == "cluster_wait")) return s + 1;
-        }
-        return {};
-    }
-
-    static bool uses_tensors(const ThreadStmt& root) {
-        bool found = false;
-        visit(root, [&](const ThreadStmt& stmt) {
-            const ThreadCall* call = stmt.as<ThreadCall>();
-            found = found || (call && call->primitive.starts_with("tma_"));
-            for (const Touch& touch : touches(stmt)) found = found || touch.access.buffer->memory == Memory::Global;
-        });
-        return found;
-    }
-
-    ThreadStmt waiting_after(size_t setup_end) const {
-        std::vector<ThreadStmt> all = statements(kernel_.body);
-        std::vector<ThreadStmt> early{make_thread(ThreadCall{"wait_for_previous", {}, {}})};
-        if (lets_next_in() == true) early.push_back(make_thread(ThreadCall{"start_next", {}, {}}));
-        all.insert(all.begin() + static_cast<std::ptrdiff_t>(setup_end), early.begin(), early.end());
-        return block_of(all);
-    }
-
-    /// Nothing: the number of blocks tells.
-    std::optional<bool> lets_next_in() const {
-        if (bytes_of_shared(kernel_.shared) > shared_bytes_of_lone_blocks) return true;
-        return prove(kernel_.grid[0] * kernel_.grid[1] * kernel_.grid[2] >= fewest_blocks_to_overlap);
-    }
-
-    void print_early_start(Writer& out) {
-        vocabulary_.insert("wait_for_previous");
-        out.line("tw::wait_for_previous();");
-        std::optional<bool> many = lets_next_in();
-        if (many == false) return;
-        vocabulary_.insert("start_next");
-        std::string condition = fmt::format("if (gridDim.x * gridDim.y * gridDim.z >= {}) ", fewest_blocks_to_overlap);
-        out.line((many ? "" : condition) + "tw::start_next();");
     }
 
     void print_header(Writer& out) const {

@@ -168,17 +168,10 @@ struct ThreadKernel {
     int helpers = 0;                  ///< threads behind those, of roles that have their own
     Expr thread;                      ///< Variable: threadIdx.x, 0 <= thread < threads where statements use it
     std::array<Expr, 3> block;        ///< Variables: blockIdx.x, y, z
-    bool starts_early = false;        ///< waits itself for the kernels before it
+    bool starts_early = false;        ///< waits itself for the kernels before it, see start_early
     std::vector<std::string> header;  ///< lines of the comment on top: formula, shapes, schedule
     ThreadStmt body;
 };
-
-/// Kernels of at least so many blocks start while the one before them ends, and let the next one in while they run:
-/// some six blocks on each multiprocessor of a large GPU. Fewer would be placed unevenly among those that still run.
-inline constexpr int64_t fewest_blocks_to_overlap = 768;
-/// So do those whose blocks leave no room for a second one on a multiprocessor, which places them evenly: half of the
-/// shared memory that Hopper has.
-inline constexpr int64_t shared_bytes_of_lone_blocks = 228 * 1024 / 2;
 
 /// A printed kernel.
 struct KernelText {
