@@ -176,6 +176,23 @@ TEST(Schedule, PartsOfAReduction) {
     EXPECT_EQ(again.to_string(), s.to_string());
 }
 
+// Of an element that a stage behind a staged result's copy reads, only one index tells the tile's element.
+TEST(Schedule, FollowersOfFollowersReadPartsOfTheElement) {
+    Tensor x = input("x", i32, {37, 1});
+    Tensor y = compute("y", {37, 1}, [&](Expr i, Expr j) { return x(i, j) * 3; });
+    Axis k = reduce_axis("k", 1);
+    Tensor total = compute("total", {37}, [&](Expr i) { return sum(y(i, k) + cast(i32, k), k); });
+    Schedule s({y, total}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    Stage out = s.stage(y, Memory::Registers, j);
+    auto [jo, ji] = s.split(s.loops<2>(out)[1], 3, Tail::Mask);
+    s.at(total, ji);
+    Bindings bindings;
+    fill_integers(bindings.inputs["x"] = host_array(i32, {37, 1}), -9, 9, 5);
+    std::vector<HostArray> expected = interpret_plain({y, total}, bindings), got = interpret_tree(s.tree(), bindings);
+    for (size_t k = 0; k < 2; ++k) EXPECT_FALSE(difference("result", got[k], expected[k], bitwise));
+}
+
 TEST(ScheduleErrors, PartsOfAReduction) {
     Chain p;
     EXPECT_ERROR(p.s.partial(p.z, p.s.loops<2>(p.z)[0]), "the loop is no reduce loop of 'z'");
