@@ -20,7 +20,9 @@ Bindings whole_numbers(const schedules::TensorProduct& product, int64_t most) {
         for (const Expr& extent : operation->shape) extents.push_back(require_constant(extent));
         HostArray& array = bindings.inputs[operation->name] = host_array(operation->outputs[0].type, extents);
         uint64_t seed = 100 + bindings.inputs.size();
-        if (product.expert.defined() && operation->name == product.expert.name())
+        if (product.rows.defined() && operation->name == product.rows.name())
+            fill_integers(array, 0, require_constant(product.a.shape()[1]), seed);
+        else if (product.expert.defined() && operation->name == product.expert.name())
             fill_ascending(array, {0, static_cast<double>(require_constant(product.b.shape()[0]))}, seed);
         else
             fill_whole(array, most, seed);

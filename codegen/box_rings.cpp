@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "codegen/preload.h"
 #include "codegen/tma_copy.h"
 #include "dsl/simplify.h"
 
@@ -53,6 +54,21 @@ Expr iteration_exists(const TileLoop& loop, const Expr& iteration) {
     return iteration.same(loop.variable) || prove(condition) == true ? all_of({}) : condition;
 }
 
+bool equally_long(const TileKernel& kernel, const std::vector<TileLoop>& loops) {
+    std::vector<Expr> known;  // of the time that it is reached
+    if (kernel.persistent)
+        for (const GridDigit& digit : kernel.grid_digits) known.push_back(digit.variable);
+    for (const TileLoop& loop : loops) {
+        bool by_data = false;
+        visit(loop.extent, [&](const Expr& e) { by_data = by_data || e.as<Load>(); });
+        auto decides = [&](const Expr& variable) { return contains(loop.extent, variable); };
+        bool around = &loop != &loops[0];  // the outermost is reached once
+        if (around && (by_data || std::ranges::any_of(known, decides))) return false;
+        known.push_back(loop.variable);
+    }
+    return true;
+}
+
 /// Of this loop, until now, by those around it. Stages and phases count on.
 Expr BoxRings::iterations_before() const {
     Expr rounds = integer(0);
@@ -60,12 +76,70 @@ Expr BoxRings::iterations_before() const {
     return simplify(rounds * cast_unchecked(Type::I64, loop_.extent));
 }
 
-Expr BoxRings::count(const Expr& iteration) const { return simplify(before_ + iteration); }
-Expr BoxRings::stage_of(const Expr& iteration) const { return simplify(count(iteration) % loop_.stages); }
+Expr BoxRings::count(const Expr& iteration) const { return count(iteration, 0); }
+
+Expr BoxRings::count(const Expr& iteration, int role) const {
+    Expr before = before_;
+    for (const Counter& counter : counters_)
+        if (counter.role == role)
+            before = cast_unchecked(Type::I64, make_expr(Type::I32, Load{counter.iterations, {}}));
+    return simplify(before + iteration);
+}
+
+Expr BoxRings::stage_of(const Expr& iteration, int role) const {
+    return simplify(count(iteration, role) % loop_.stages);
+}
 
 /// The parity of a barrier's phase that ends when the stage has been filled, or, one later, read.
-Expr BoxRings::phase(const Expr& iteration, int later) const {
-    return simplify((count(iteration) / loop_.stages + later) % 2);
+Expr BoxRings::phase(const Expr& iteration, int later, int role) const {
+    return simplify((count(iteration, role) / loop_.stages + later) % 2);
+}
+
+BoxRings::Counter BoxRings::counter(int role) const {
+    const std::string& loop = loop_.variable.as<Variable>()->name;
+    BufferNode node =
+        *register_array(loop + (role ? "_count_of_" + kernel_.roles[role].name : "_count"), Type::I32, {});
+    node.below = 2 * loop_.stages;
+    return {std::make_shared<const BufferNode>(std::move(node)), role};
+}
+
+TileOp BoxRings::set(const Counter& counter, const Expr& value) const {
+    TileOp op;
+    op.kind = TileOp::Kind::Map;
+    op.role = counter.role;
+    op.stores = {{counter.iterations, {}, cast_unchecked(Type::I32, value)}};
+    op.mask = op.active = all_of({});
+    return op;
+}
+
+std::vector<TileOp> BoxRings::counters() const {
+    std::vector<TileOp> start;
+    for (const Counter& counter : counters_) {
+        Expr before = integer(0);  // those of the groups whose turn comes first
+        for (int turn = 0; counter.role == 0 && turn + 1 < turns_of(kernel_); ++turn)
+            before = before + select(kernel_.turn > turn, extent_in(integer(turn)), integer(0));
+        start.push_back(set(counter, simplify(before % (2 * loop_.stages))));
+    }
+    return start;
+}
+
+void BoxRings::count_on(TileBlock& block) const {
+    Expr here = max(cast_unchecked(Type::I64, loop_.extent), integer(0));
+    for (const Counter& counter : counters_) {
+        Expr now = count(here, counter.role);
+        for (int turn = 1; counter.role == 0 && turn < turns_of(kernel_); ++turn)
+            now = now + extent_in(kernel_.persistent->round + turn);
+        block.stmts.push_back(make_tile(set(counter, simplify(now % (2 * loop_.stages)))));
+    }
+}
+
+Expr BoxRings::extent_in(const Expr& round) const {
+    Expr tile = tile_of_round(kernel_, round);
+    Substitution digits;
+    for (const GridDigit& digit : kernel_.grid_digits)
+        digits.emplace_back(digit.variable, tile / digit.stride % digit.extent);
+    Expr extent = max(substitute(cast_unchecked(Type::I64, loop_.extent), digits), integer(0));
+    return select(tile >= 0 && tile < kernel_.persistent->tiles, extent, integer(0));
 }
 
 Buffer BoxRings::barriers(const std::string& what, int64_t arrivals, int64_t count) {
@@ -88,17 +162,26 @@ BoxRings::Ring BoxRings::make_ring(int role, const std::vector<TileStmt>& reader
     for (const TileOp& copy : boxes_[role].copies) ring.blocks = std::max(ring.blocks, copy.shared_by);
     int64_t readers_done = ring.by_warpgroup ? kernel_.threads / 128 : kernel_.threads;
     ring.empty = barriers("_empty", readers_done * ring.blocks, loop_.stages);
-    // One for all rings of the loop: as the first one's readers are done.
+    // One for all rings of the loop: as the first one's readers are done. Without an iteration, in which a warpgroup
+    // meets, each thread tells for itself that it has seen that its turn has come.
     if (turns_of(kernel_) > 1 && !ring_done_) {
-        ring_done_ = barriers("_done", readers_done, turns_of(kernel_));
-        done_by_warpgroup_ = ring.by_warpgroup;
+        done_by_warpgroup_ = ring.by_warpgroup && prove(loop_.extent >= 1) == true;
+        ring_done_ = barriers("_done", done_by_warpgroup_ ? readers_done : kernel_.threads, turns_of(kernel_));
     }
     return ring;
 }
 
 void BoxRings::make_barriers(const std::vector<TileStmt>& readers) {
     if (empty()) return;
-    before_ = iterations_before();
+    std::vector<TileLoop> nest = around_;
+    nest.push_back(loop_);
+    if (equally_long(kernel_, nest)) {
+        before_ = iterations_before();
+    } else {
+        counters_.push_back(counter(0));
+        for (const auto& [role, boxes] : boxes_)
+            if (role > 0) counters_.push_back(counter(role));
+    }
     for (auto& [role, boxes] : boxes_) boxes.ring = make_ring(role, readers);
 }
 
@@ -107,7 +190,7 @@ void BoxRings::start(TileBlock& block, int role, const Boxes& boxes, const Expr&
     int64_t bytes = 0;
     for (const TileOp& copy : boxes.copies) bytes += tma_bytes(copy);
     Expr active = role > 0 ? all_of({}) : simplify(all_of({iteration_exists(loop_, iteration), kernel_.thread == 0}));
-    Expr stage = stage_of(iteration);
+    Expr stage = stage_of(iteration, role);
     TileOp request = call_op(barrier_call("barrier_expect", boxes.ring.full, stage, {integer(bytes)}), active, role);
     std::vector<TileOp> marks;
     for (const TileOp& copy : boxes.copies) {
@@ -200,9 +283,9 @@ void BoxRings::run_others(TileBlock& block) const {
         Variable own = *loop_.variable.as<Variable>();
         Expr iteration = make_expr(loop_.variable.type(), own);
         TileBlock body;
-        body.stmts.push_back(make_tile(
-            call_op(barrier_call("barrier_wait", boxes.ring.empty, stage_of(iteration), {phase(iteration, 1)}),
-                    all_of({}), role)));
+        body.stmts.push_back(make_tile(call_op(
+            barrier_call("barrier_wait", boxes.ring.empty, stage_of(iteration, role), {phase(iteration, 1, role)}),
+            all_of({}), role)));
         start(body, role, boxes, iteration);
         TileLoop loop{iteration, loop_.extent, false, loop_.reduces, make_tile(std::move(body))};
         loop.rolled = true;

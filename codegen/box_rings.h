@@ -15,6 +15,9 @@ using Versions = std::map<const BufferNode*, Buffer>;
 Expr in_iteration(const TileLoop& loop, const Expr& expr, const Expr& iteration);
 /// Whether the loop has that iteration.
 Expr iteration_exists(const TileLoop& loop, const Expr& iteration);
+/// Whether the innermost of these nested loops, outermost first, has as many iterations each time that it is reached:
+/// one who knows the others' iterations knows how many there have been.
+bool equally_long(const TileKernel& kernel, const std::vector<TileLoop>& loops);
 
 /// One thread asks for boxes, and a barrier for each stage counts their bytes. It is a thread of the role that
 /// computes, which runs ahead by all stages but one, or of another, which waits at a second barrier until the readers
@@ -32,8 +35,12 @@ public:
     /// The barriers, for these readers; nothing is added after it.
     void make_barriers(const std::vector<TileStmt>& readers);
 
-    /// This iteration's number among all that the kernel runs of the loop: stages and phases count on.
+    /// This iteration's number among all that the kernel runs of the loop, up to a multiple of twice the stages: stages
+    /// and phases count on.
     Expr count(const Expr& iteration) const;
+    /// The registers in which each role counts the iterations of a loop that is not always equally long, and what sets
+    /// them before all else.
+    std::vector<TileOp> counters() const;
 
     // What the role that computes does: before the loop, in an iteration, and behind.
     void start_first(TileBlock& block) const;
@@ -44,6 +51,8 @@ public:
     /// The stage of an iteration may be filled again, if there was that iteration.
     void release(TileBlock& block, const Expr& iteration) const;
     void end_turn(TileBlock& block) const;
+    /// Behind all else of the loop.
+    void count_on(TileBlock& block) const;
 
     /// What the other roles do: the whole loop, as fast as stages become empty.
     void run_others(TileBlock& block) const;
@@ -58,10 +67,21 @@ private:
         std::vector<TileOp> copies;  ///< as they are in the loop
         Ring ring;
     };
+    /// Iterations until now, up to a multiple of twice the stages, in a register of a role's threads.
+    struct Counter {
+        Buffer iterations;
+        int role;
+    };
 
     Expr iterations_before() const;
-    Expr stage_of(const Expr& iteration) const;
-    Expr phase(const Expr& iteration, int later) const;
+    Counter counter(int role) const;
+    TileOp set(const Counter& counter, const Expr& value) const;
+    /// Iterations of the loop in a round of a persistent kernel whose rounds run it once each; none behind the last.
+    Expr extent_in(const Expr& round) const;
+    /// For the role.
+    Expr count(const Expr& iteration, int role) const;
+    Expr stage_of(const Expr& iteration, int role = 0) const;
+    Expr phase(const Expr& iteration, int later, int role = 0) const;
     Buffer barriers(const std::string& what, int64_t arrivals, int64_t count);
     Ring make_ring(int role, const std::vector<TileStmt>& readers);
     void start(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const;
@@ -74,6 +94,7 @@ private:
     Buffer ring_done_;            // a barrier for each group, if they take turns
     bool done_by_warpgroup_ = false;
     Expr before_ = constant(Type::I64, int64_t{0});
+    std::vector<Counter> counters_;  // if `before_` has no formula
 };
 
 }  // namespace tw::codegen

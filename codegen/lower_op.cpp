@@ -43,8 +43,8 @@ public:
             body = loop_around(loop, guarded(body, &loop.variable), work);
         }
         body = guarded(body, nullptr);
-        std::vector<ThreadStmt> stmts{make_thread(ThreadComment{comment()}, op_.step), body};
-        return block_of(std::move(stmts));
+        if (op_.name.empty()) return body;
+        return block_of({make_thread(ThreadComment{comment()}, op_.step), body});
     }
 
 private:

@@ -168,13 +168,23 @@ private:
         }
         if (const TileAllocate* allocate = stmt.as<TileAllocate>()) {
             TileStmt body = of_role(allocate->body, role);
-            return role > 0 || !body.defined() ? body
-                                               : make_tile(TileAllocate{allocate->buffer, body, allocate->around});
+            return body.defined() && uses(body, allocate->buffer)
+                       ? make_tile(TileAllocate{allocate->buffer, body, allocate->around})
+                       : body;
         }
         TileBlock block;
         for (const TileStmt& kid : stmt.as<TileBlock>()->stmts)
             if (TileStmt part = of_role(kid, role); part.defined()) block.stmts.push_back(part);
         return block.stmts.empty() ? TileStmt() : make_tile(std::move(block));
+    }
+
+    static bool uses(const TileStmt& stmt, const Buffer& buffer) {
+        bool found = false;
+        visit_ops(stmt, [&](const TileOp& op) {
+            for (const StoreTo& store : op.stores) found = found || store.buffer == buffer;
+            for (const CallArgument& argument : op.call.arguments) found = found || argument.place.buffer == buffer;
+        });
+        return found;
     }
 
     /// The values of bound loops, then the block's work.
@@ -213,11 +223,9 @@ private:
 
     /// What the tile whose turn it is means for the loops of the grid, and what is done for it.
     ThreadStmt turn(const TileLoop& loop) {
-        const Persistence& persistent = *kernel_.persistent;
-        Expr tile = kernel_.block[0] + loop.variable * persistent.blocks;
         std::vector<ThreadStmt> stmts;
-        append(stmts, make_thread(ThreadLet{persistent.tile, simplify(tile)}));
-        append(stmts, grid_digits(loop.body, {persistent.tile, {}, {}}));
+        append(stmts, make_thread(ThreadLet{kernel_.persistent->tile, simplify(tile_of_round(kernel_, loop.variable))}));
+        append(stmts, grid_digits(loop.body, {kernel_.persistent->tile, {}, {}}));
         append(stmts, convert(loop.body));
         return block_of(stmts);
     }

@@ -105,7 +105,8 @@ private:
         auto most = bounds_of(tiles).max;
         auto last_round = most ? std::optional((*most + blocks - 1) / blocks - 1) : std::nullopt;
         auto last_tile = most ? std::optional(*most - 1) : std::nullopt;
-        kernel_.persistent = {index_variable("round", 0, last_round), index_variable("tile", 0, last_tile), blocks};
+        kernel_.persistent = {index_variable("round", 0, last_round), index_variable("tile", 0, last_tile), blocks,
+                              tiles, nest_.growing};
         Expr rounds = simplify((tiles - kernel_.block[0] + (blocks - 1)) / blocks);
         kernel_.body = make_tile(TileLoop{kernel_.persistent->round, rounds, false, false, kernel_.body});
     }

@@ -108,10 +108,15 @@ Choice choose(const TileKernel& kernel, const TileOp& copy, int stages, const Ci
 /// stages but one.
 class Pipelined {
 public:
-    /// `around`: the loops around it, outermost first.
+    /// `around`: the loops around it, outermost first; to `counters` it adds what sets its own before all else.
     Pipelined(TileKernel& kernel, const TileLoop& loop, const std::vector<TileLoop>& around, Versions& versions,
-              const CiteStep& cite)
-        : kernel_(kernel), loop_(loop), versions_(versions), boxes_(kernel, loop, around, versions), cite_(cite) {}
+              std::vector<TileOp>& counters, const CiteStep& cite)
+        : kernel_(kernel),
+          loop_(loop),
+          versions_(versions),
+          boxes_(kernel, loop, around, versions),
+          counters_(counters),
+          cite_(cite) {}
 
     TileStmt run() {
         TileStmt body = loop_.body;
@@ -348,6 +353,8 @@ private:
         block.stmts.insert(block.stmts.end(), behind.begin(), behind.end());
         for (int last = loop_.in_flight; last > 0; --last)
             boxes_.release(block, simplify(cast_unchecked(Type::I64, loop_.extent) - last));
+        boxes_.count_on(block);
+        for (TileOp& counter : boxes_.counters()) counters_.push_back(std::move(counter));
         TileStmt result = make_tile(std::move(block));
         for (const Fill& fill : fills_) result = make_tile(TileAllocate{fill.registers, result});
         return result;
@@ -367,6 +374,7 @@ private:
     std::vector<TileOp> async_;  // as they are in the loop
     Versions& versions_;
     BoxRings boxes_;
+    std::vector<TileOp>& counters_;
     const CiteStep& cite_;
 };
 
@@ -381,24 +389,47 @@ TileStmt awaited_at_once(const TileKernel& kernel, const TileOp& op, const CiteS
                                 make_tile(std::move(landing))}});
 }
 
-TileStmt rewrite(TileKernel& kernel, const TileStmt& stmt, std::vector<TileLoop>& around, Versions& versions,
-                 const CiteStep& cite) {
-    if (const TileLoop* loop = stmt.as<TileLoop>()) {
-        TileLoop copy = *loop;
-        around.push_back(*loop);
-        copy.body = rewrite(kernel, loop->body, around, versions, cite);
-        around.pop_back();
-        return copy.stages > 1 ? Pipelined(kernel, copy, around, versions, cite).run() : make_tile(std::move(copy));
+/// All pipelined loops of a kernel.
+class Pipeliner {
+public:
+    Pipeliner(TileKernel& kernel, Versions& versions, const CiteStep& cite)
+        : kernel_(kernel), versions_(versions), cite_(cite) {}
+
+    TileStmt run(const TileStmt& body) {
+        TileBlock block;
+        TileStmt rewritten = rewrite(body);
+        for (const TileOp& start : counters_) block.stmts.push_back(make_tile(TileOp(start)));
+        block.stmts.push_back(std::move(rewritten));
+        TileStmt result = counters_.empty() ? block.stmts.back() : make_tile(std::move(block));
+        for (const TileOp& start : counters_) result = make_tile(TileAllocate{start.stores[0].buffer, result});
+        return result;
     }
-    if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-        return make_tile(
-            TileAllocate{allocate->buffer, rewrite(kernel, allocate->body, around, versions, cite), allocate->around});
-    const TileBlock* block = stmt.as<TileBlock>();
-    if (!block) return stmt;
-    TileBlock result;
-    for (const TileStmt& kid : block->stmts) result.stmts.push_back(rewrite(kernel, kid, around, versions, cite));
-    return make_tile(std::move(result));
-}
+
+private:
+    TileStmt rewrite(const TileStmt& stmt) {
+        if (const TileLoop* loop = stmt.as<TileLoop>()) {
+            TileLoop copy = *loop;
+            around_.push_back(*loop);
+            copy.body = rewrite(loop->body);
+            around_.pop_back();
+            return copy.stages > 1 ? Pipelined(kernel_, copy, around_, versions_, counters_, cite_).run()
+                                   : make_tile(std::move(copy));
+        }
+        if (const TileAllocate* allocate = stmt.as<TileAllocate>())
+            return make_tile(TileAllocate{allocate->buffer, rewrite(allocate->body), allocate->around});
+        const TileBlock* block = stmt.as<TileBlock>();
+        if (!block) return stmt;
+        TileBlock result;
+        for (const TileStmt& kid : block->stmts) result.stmts.push_back(rewrite(kid));
+        return make_tile(std::move(result));
+    }
+
+    TileKernel& kernel_;
+    Versions& versions_;
+    const CiteStep& cite_;
+    std::vector<TileLoop> around_;
+    std::vector<TileOp> counters_;
+};
 
 /// All that the op reads and stores of these buffers, in one version.
 TileOp in_version(const TileOp& op, const Versions& versions, const Expr& version) {
@@ -433,8 +464,7 @@ void separate_turns(TileKernel& kernel) {
 TileKernel pipeline(const TileKernel& kernel, const CiteStep& cite) {
     TileKernel result = kernel;
     Versions versions;
-    std::vector<TileLoop> around;
-    result.body = rewrite(result, kernel.body, around, versions, cite);
+    result.body = Pipeliner(result, versions, cite).run(kernel.body);
     result.body = replace_ops(result.body, [&](const TileOp& op) { return awaited_at_once(result, op, cite); });
     // A segment that runs once is no loop any more: what it fills and reads is the first of the buffers.
     result.body = map_ops(result.body, [&](const TileOp& op) { return in_version(op, versions, integer(0)); });

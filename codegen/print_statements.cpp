@@ -29,12 +29,18 @@ public:
     }
 
     void operator()(const ThreadLoop& loop, int step) {
-        std::string extent = exprs_.print_compared(loop.extent);
+        bool is_loaded = reads_memory(loop.extent);
+        std::string extent = is_loaded ? exprs_.print(loop.extent) : exprs_.print_compared(loop.extent);
         in_scope([&] {
             bounds_.enter_loop(loop);
             std::string index = declare(loop.variable), type = exprs_.type(loop.variable.type());
             if (loop.unroll || loop.rolled) out_.line(loop.unroll ? "#pragma unroll" : "#pragma unroll 1", step);
-            body(fmt::format("for ({0} {1} = 0; {1} < {2}; ++{1})", type, index, extent), loop.body, step);
+            std::string start = fmt::format("{} {} = 0", type, index), end = extent;
+            if (is_loaded) {  // once: barriers inside keep the compiler from remembering
+                end = names_.reserve(index + "_end");
+                start += fmt::format(", {} = {}", end, extent);
+            }
+            body(fmt::format("for ({}; {} < {}; ++{})", start, index, end, index), loop.body, step);
         });
     }
 

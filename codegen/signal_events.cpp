@@ -100,6 +100,7 @@ struct SignalEvents::Code {
             const ThreadCall* call = stmt.as<ThreadCall>();
             if (call && call->primitive.starts_with("tma_load")) filled.insert(call->arguments[0].place.buffer.get());
         });
+        find_counters();
         steps = compile(kernel.body);
     }
 
@@ -120,6 +121,8 @@ struct SignalEvents::Code {
                 out.push_back({Let{slots.slot(let->variable), compiled(let->value)}});
             else
                 unknown.push_back(let->variable);
+        } else if (auto store = counting(stmt)) {
+            out.push_back({Let{slots.slot(counters.at(store->to.buffer.get())), compiled(store->value)}});
         } else if (!tells(stmt)) {
             if (int64_t cycles = work_of(stmt)) out.push_back({Call{{Kind::Work, -1, -1, -1, -1, 0, cycles}, {}, {}}});
         } else if (auto loop = stmt.as<ThreadLoop>()) {
@@ -138,6 +141,28 @@ struct SignalEvents::Code {
         } else {
             out.push_back({compile(*stmt.as<ThreadCall>())});
         }
+    }
+
+    /// Registers in which a role counts: variables here.
+    void find_counters() {
+        visit(kernel.body, [&](const ThreadStmt& stmt) {
+            const ThreadStore* store = stmt.as<ThreadStore>();
+            if (!store || store->to.buffer->below == 0 || counters.contains(store->to.buffer.get())) return;
+            Expr count = make_expr(store->to.buffer->type, Variable{.name = store->to.buffer->name});
+            counters.emplace(store->to.buffer.get(), std::move(count));
+        });
+        kernel.body = map_all_expressions(kernel.body, [&](const Expr& root) {
+            return transform(root, [&](const Expr& e) -> Expr {
+                const Load* load = e.as<Load>();
+                auto found = load ? counters.find(load->buffer.get()) : counters.end();
+                return found == counters.end() ? Expr() : found->second;
+            });
+        });
+    }
+
+    const ThreadStore* counting(const ThreadStmt& stmt) const {
+        const ThreadStore* store = stmt.as<ThreadStore>();
+        return store && counters.contains(store->to.buffer.get()) ? store : nullptr;
     }
 
     bool is_known(const Expr& expr) const {
@@ -260,7 +285,8 @@ struct SignalEvents::Code {
     SlotMap slots;
     std::map<const BufferNode*, const TensorMapUse*> boxes;  // by map
     std::set<const BufferNode*> filled;                      // by boxes
-    std::vector<Expr> unknown;                               // variables that depend on data
+    std::map<const BufferNode*, Expr> counters;
+    std::vector<Expr> unknown;  // variables that depend on data
     Objects barriers, slots_of_boxes;
     Steps steps;
 

@@ -48,8 +48,12 @@ std::string TensorBox::examine() {
 
 std::string TensorBox::find_ends() {
     const StoreTo* store = op_.stores.size() == 1 ? &op_.stores[0] : nullptr;
-    const Load* load = store && !store->atomic ? store->value.as<Load>() : nullptr;
+    const Load* load = store ? store->value.as<Load>() : nullptr;
     if (!load) return "its elements are computed, not only moved";
+    if (store->atomic && *store->atomic != BinaryOp::Add) return "boxes only add to a tensor";
+    adds_ = store->atomic.has_value();
+    if (adds_ && bytes_of(store->buffer->type) != 4)
+        return fmt::format("boxes add numbers of 4 bytes, not {}", name_of(store->buffer->type));
     arrives_ = store->buffer->memory == Memory::Shared;
     tensor_ = arrives_ ? load->buffer : store->buffer;
     tile_ = arrives_ ? store->buffer : load->buffer;

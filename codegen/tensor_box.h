@@ -31,6 +31,8 @@ public:
     const std::vector<Expr>& place_in_tile() const { return *in_tile_; }
     /// From the tensor to the tile.
     bool arrives() const { return arrives_; }
+    /// To the elements of the tensor, instead of overwriting them.
+    bool adds() const { return adds_; }
     /// The side of which so many blocks can load a part each: whole groups of eight rows. Nothing if there is none.
     const Side* side_in_parts(int blocks) const;
     bool mentions(const Expr& variable) const;
@@ -44,7 +46,7 @@ private:
 
     const TileOp& op_;
     std::string reason_;
-    bool arrives_ = true;
+    bool arrives_ = true, adds_ = false;
     Buffer tensor_, tile_;
     const std::vector<Expr>* in_tensor_ = nullptr;
     const std::vector<Expr>* in_tile_ = nullptr;

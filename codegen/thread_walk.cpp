@@ -234,23 +234,7 @@ KnownBounds::KnownBounds(const ThreadKernel& kernel) {
     }
 }
 
-namespace {
-
-/// Loaded integers have the range of their type.
-Expr with_ranges_of_loads(const Expr& expr) {
-    if (!reads_memory(expr)) return expr;
-    return transform(expr, [](const Expr& node) -> Expr {
-        if (!node.as<Load>() || !is_integer(node.type()) || bytes_of(node.type()) > 4) return {};
-        int bits = 8 * bytes_of(node.type());
-        bool is_signed = node.type() == Type::I8 || node.type() == Type::I32;
-        int64_t low = is_signed ? -(int64_t{1} << (bits - 1)) : 0;
-        return make_expr(node.type(), Variable{"loaded", VariableKind::Index, low, low + (int64_t{1} << bits) - 1});
-    });
-}
-
-}  // namespace
-
-Interval KnownBounds::of(const Expr& expr) const { return bounds_of(with_ranges_of_loads(expr), map_); }
+Interval KnownBounds::of(const Expr& expr) const { return bounds_of(expr, map_); }
 
 void KnownBounds::enter_loop(const ThreadLoop& loop) {
     Interval interval{0, {}};

@@ -2,11 +2,25 @@
 
 #include <algorithm>
 
+#include "dsl/simplify.h"
+
 namespace tw::codegen {
 
 int threads_of(const RoleSpec& role) { return (role.warps + 3) / 4 * 128; }
 
 int turns_of(const TileKernel& kernel) { return kernel.roles.empty() ? 1 : kernel.roles[0].turns; }
+
+Expr tile_of_round(const TileKernel& kernel, const Expr& round) {
+    const Persistence& persistent = *kernel.persistent;
+    const Expr& block = kernel.block[0];
+    if (!persistent.growing) return block + round * persistent.blocks;
+    // Clusters change places, not the blocks in them. The last round goes forth: it may have too few tiles for all.
+    Expr cluster = block / kernel.cluster, rank = block % kernel.cluster;
+    int64_t clusters = persistent.blocks / kernel.cluster;
+    Expr last_round = (persistent.tiles + (persistent.blocks - 1)) / persistent.blocks - 1;
+    Expr place = select((last_round - round) % 2 == 1, clusters - 1 - cluster, cluster);
+    return persistent.tiles - (round * clusters + place + 1) * kernel.cluster + rank;
+}
 
 int all_threads(const TileKernel& kernel) {
     int threads = kernel.threads * turns_of(kernel);

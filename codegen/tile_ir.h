@@ -78,7 +78,7 @@ struct TileOp {
         Call,       ///< `call` and nothing else
     };
     Kind kind;
-    std::string name;  ///< of the stage
+    std::string name;  ///< of the stage; empty: what it does speaks for itself
     int stage = -1, step = -1;
     int role = 0;               ///< the group of threads that runs it: index in TileKernel::roles
     std::vector<OpLoop> loops;  ///< outermost first
@@ -142,11 +142,13 @@ struct BarrierArray {
     int64_t arrivals;  ///< that end a phase
 };
 
-/// Blocks that take the iterations of the grid in turn: `tile` = block + round * blocks.
+/// Blocks that take the iterations of the grid in turn: `tile` = block + round * blocks; of growing ones the last first.
 struct Persistence {
     Expr round;  ///< Variable of the loop around all that a block does
     Expr tile;   ///< Variable
     int blocks;
+    Expr tiles;  ///< how many there are
+    bool growing = false;  ///< later ones take longer
 };
 
 struct TileKernel {
@@ -179,6 +181,8 @@ int threads_of(const RoleSpec& role);
 int turns_of(const TileKernel& kernel);
 /// Threads of a block, those of all roles.
 int all_threads(const TileKernel& kernel);
+/// Which iteration of the grid a block of a persistent kernel has in a round.
+Expr tile_of_round(const TileKernel& kernel, const Expr& round);
 
 // Walking.
 TileStmt replace_ops(const TileStmt& stmt, const std::function<TileStmt(const TileOp&)>& rule);

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/box_rings.h"
 #include "codegen/tensor_box.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
@@ -80,6 +81,7 @@ private:
         copy.kind = TileOp::Kind::TmaCopy;
         TensorBox box(op);
         bool same_for_all = result_.cluster > 1 && op.role > 0 && !box.mentions(result_.cluster_rank);
+        for (const TileLoop& loop : loops_) same_for_all = same_for_all && !contains(loop.extent, result_.cluster_rank);
         if (same_for_all && box.side_in_parts(result_.cluster)) copy.shared_by = result_.cluster;
         add_map(copy);
         return copy;
@@ -122,8 +124,9 @@ private:
         if (op.role > 0 && (op.via.copy == Copy::Vector || op.via.copy == Copy::Async))
             return fmt::format("via asks for {}", to_string(op.via.copy));
         if (op.role == 0 && turns_of(result_) > 1) return "its role takes turns; give the copy to another one";
-        if (!counts_iterations())
-            return "its loop has not always as many iterations, so that the barriers' phases cannot be told";
+        if (turns_of(result_) > 1 && loops_.size() > 2 && !equally_long(result_, loops_))
+            return "its loop has not always as many iterations in loops around it, and groups that take turns do not "
+                   "see the others'; have one group compute";
         if (!op.threads.empty()) return "its loops are bound to threads, and one thread asks for a whole box";
         TensorBox box(op);
         if (!box.reason().empty()) return box.reason();
@@ -138,19 +141,6 @@ private:
         if (source_changes) return "the kernel writes its source";
         if (writers != 1) return "several copies fill its memory";
         return fit_layout(box);
-    }
-
-    /// The loop that the copies stand in runs the same number of iterations each time, and so do those between it and
-    /// the outermost one.
-    bool counts_iterations() const {
-        for (size_t inner = 1; inner < loops_.size(); ++inner) {
-            for (size_t outer = 0; outer < inner; ++outer)
-                if (contains(loops_[inner].extent, loops_[outer].variable)) return false;
-            if (!result_.persistent) continue;
-            for (const GridDigit& digit : result_.grid_digits)
-                if (contains(loops_[inner].extent, digit.variable)) return false;
-        }
-        return true;
     }
 
     /// A layout that nobody has asked for yet becomes plain rows where boxes arrive, lines where they leave: threads
@@ -268,7 +258,7 @@ public:
         auto place = [&](const Substitution& values) { return Access{box_.tile(), in_tile(values)}; };
         TmaRequest result;
         for (int64_t start = 0; start < box_.fast().extent; start += line_) {
-            ThreadCall call = named("tma_store");
+            ThreadCall call = named(box_.adds() ? "tma_reduce_add" : "tma_store");
             call.arguments = {map()};
             add_coordinates(call, start);
             call.arguments.push_back({CallArgument::Effect::Address, {}, place(begin(start))});

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "dsl/simplifier.h"
+#include "dsl/tree.h"
 
 namespace tw {
 namespace {
@@ -181,6 +182,10 @@ Interval Simplifier::bounds_of_node(const Expr& expr) {
         Interval from = bounds(node->a);
         // Indices do not overflow; other types wrap.
         return is_index(type) && is_index(node->a.type()) ? from : wrapped(from, type);
+    }
+    if (auto* load = expr.as<Load>()) {
+        if (load->buffer->below > 0) return {0, load->buffer->below - 1};
+        return range_of(type);
     }
     return type == Type::Bool ? range_of(type) : Interval{};
 }

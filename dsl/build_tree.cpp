@@ -23,8 +23,8 @@ public:
         reserve_names();
         for (int stage : order_) prepare(stage);
         for (int stage : kernel_order(state_, where_))
-            tree_.nests.push_back(
-                {record(stage).definition.name, emit(stage), roles_of(stage), record(stage).persistent_blocks});
+            tree_.nests.push_back({record(stage).definition.name, emit(stage), roles_of(stage),
+                                   record(stage).persistent_blocks, record(stage).growing});
         check_complete();
         finish_tree();
         return std::move(tree_);
@@ -226,7 +226,7 @@ private:
     /// What data decide is loaded, where the elements that decide are there.
     Expr lower_extent(int loop) {
         const LoopRecord& l = state_.loops[loop];
-        if (!reads_tensors(l.extent)) return l.extent;
+        if (!depends_on_element(l.extent)) return l.extent;
         const std::vector<int>& order = record(l.stage).order;
         std::vector<Expr> conditions, inside;
         for (size_t p = state_.position(loop); p < order.size(); ++p) inside.push_back(state_.loops[order[p]].variable);
@@ -362,14 +362,20 @@ private:
         if (p.storage.buffers[0]->memory != Memory::Registers)
             for (int loop : bound) conditions.push_back(state_.loops[loop].variable == 0);
         if (r.definition.target) return update_target(stage, conditions);
-        Leaf finish = leaf(stage, r.is_copy ? Leaf::Kind::Copy : Leaf::Kind::Finish, simplify(all_of(conditions)));
-        finish.via = r.via;
+        Leaf finish = finishing_leaf(stage, conditions);
         std::vector<Expr> indices = place_in(p.storage, p.values);
         for (size_t o = 0; o < r.definition.finish.size(); ++o)
             finish.stores.push_back(
                 {p.storage.buffers[o], indices,
                  simplify(cast_unchecked(p.storage.buffers[o]->type, lower(stage, r.definition.finish[o])))});
         return make_stmt(std::move(finish));
+    }
+
+    Leaf finishing_leaf(int stage, const std::vector<Expr>& conditions) {
+        const StageRecord& r = record(stage);
+        Leaf finish = leaf(stage, r.is_copy ? Leaf::Kind::Copy : Leaf::Kind::Finish, simplify(all_of(conditions)));
+        finish.via = r.via;
+        return finish;
     }
 
     Stmt update_target(int stage, std::vector<Expr> conditions) {
@@ -379,7 +385,7 @@ private:
         for (const Expr& index : definition.place) update.indices.push_back(lower(stage, index));
         conditions.push_back(update.indices.back());
         update.indices.pop_back();
-        Leaf finish = leaf(stage, Leaf::Kind::Finish, simplify(all_of(conditions)));
+        Leaf finish = finishing_leaf(stage, conditions);
         finish.stores.push_back(std::move(update));
         return make_stmt(std::move(finish));
     }

@@ -26,9 +26,11 @@ public:
             check_order_of_terms(stage);
             check_memory(stage);
             if (int target = target_of(state_, stage); target >= 0) check_updates(stage, target);
-            check_loaded_extents(stage);
+            check_deciding_data(stage);
             if (state_.stages[s].mma) matching_atom(state_, stage, where_);
         }
+        for (size_t s = 0; s < state_.stages.size(); ++s)  // regions take all placements to be legal
+            if (!state_.stages[s].inlined) check_chosen_extents(static_cast<int>(s));
         for (const auto& [out, in] : state_.in_place) check_in_place(out.name(), in.name());
     }
 
@@ -71,8 +73,13 @@ private:
 
     /// Elements are updated by one kernel, between one that fills them and those that read them.
     void check_updates(int stage, int target) const {
+        int updating = state_.kernel_of(stage);
+        const StageRecord& updates = state_.stages[stage];
+        bool copies_own = updates.is_copy && updates.attach >= 0 && loop(updates.attach).stage == updating;
         for (int kernel : {stage, target})
-            user_check(state_.stages[kernel].attach < 0 && resolved_memory(state_, kernel) == Memory::Global, where_,
+            user_check((state_.stages[kernel].attach < 0 || (kernel == stage && copies_own)) &&
+                           resolved_memory(state_, kernel) == Memory::Global,
+                       where_,
                        "'{}' cannot stand under a loop or leave global memory: '{}' updates the elements of '{}' "
                        "atomically, which takes a kernel before and one behind",
                        name(kernel), name(stage), name(target));
@@ -80,44 +87,51 @@ private:
             const StageRecord& reader = state_.stages[s];
             if (reader.inlined || !reads_stage(reader.definition, state_.stages[target].definition)) continue;
             int root = state_.kernel_of(static_cast<int>(s));
-            user_check(root != stage && root != target, where_,
+            user_check(root != updating && root != target, where_,
                        "'{}' reads '{}', whose elements are complete only behind the kernel '{}' that updates them; it "
                        "cannot stand in the kernel '{}'",
-                       reader.definition.name, name(target), name(stage), name(root));
+                       reader.definition.name, name(target), name(updating), name(root));
         }
     }
 
-    /// Loops as long as data say stand inside of what chooses the data, run by each thread for itself.
-    void check_loaded_extents(int stage) const {
+    /// Data that decide how long loops are come from kernels before; such loops stay as they are.
+    void check_deciding_data(int stage) const {
         const StageRecord& record = state_.stages[stage];
-        for (size_t p = 0; p < record.order.size(); ++p) {
-            const LoopRecord& own = loop(record.order[p]);
-            if (!reads_tensors(own.extent)) continue;
-            for (size_t d = 0; d < record.definition.axes.size(); ++d) {
-                if (!contains(own.extent, record.definition.axes[d])) continue;
-                Expr chosen = loop_value(state_, record.roots[d]);
-                for (size_t inside = p + 1; inside < record.order.size(); ++inside)
-                    user_check(
-                        !contains(chosen, loop(record.order[inside]).variable), where_,
-                        "loop '{}' of '{}' must stand inside of '{}', which decides how many iterations it has; order "
-                        "them so",
-                        own.name, name(stage), loop(record.order[inside]).name);
-            }
-            visit(own.extent, [&](const Expr& e) {
+        for (int id : record.order)
+            visit(loop(id).extent, [&](const Expr& e) {
                 const Read* read = e.as<Read>();
                 int source = read ? state_.stage_of(read->operation.get()) : -1;
                 user_check(!read || read->operation->is_input() ||
                                (source >= 0 && resolved_memory(state_, source) == Memory::Global),
                            where_,
                            "'{}' must stay a kernel of its own: its elements decide how long loop '{}' of '{}' is",
-                           read ? read->operation->name : "", own.name, name(stage));
+                           read ? read->operation->name : "", loop(id).name, name(stage));
             });
-        }
         for (const Relation& relation : record.relations)
-            user_check(relation.kind != Relation::Kind::Fuse || !reads_tensors(state_.loops[relation.whole].extent),
-                       where_,
-                       "loops '{}' and '{}' of '{}' cannot be fused: data decide how many iterations one of them has",
-                       loop(relation.outer).name, loop(relation.inner).name, name(stage));
+            user_check(
+                relation.kind != Relation::Kind::Fuse || !depends_on_element(loop(relation.whole).extent), where_,
+                "loops '{}' and '{}' of '{}' cannot be fused: the element decides how many iterations one of them has",
+                loop(relation.outer).name, loop(relation.inner).name, name(stage));
+    }
+
+    /// Loops as long as elements say stand inside of what chooses the elements, run by each thread for itself.
+    void check_chosen_extents(int stage) const {
+        const StageRecord& record = state_.stages[stage];
+        if (std::ranges::none_of(record.order, [&](int l) { return depends_on_element(loop(l).extent); })) return;
+        Region region = region_of(state_, stage, where_);
+        Substitution element;
+        for (size_t d = 0; d < record.definition.axes.size(); ++d)
+            element.emplace_back(record.definition.axes[d], region.lo[d] + loop_value(state_, record.roots[d]));
+        for (size_t p = 0; p < record.order.size(); ++p) {
+            const LoopRecord& own = loop(record.order[p]);
+            if (!depends_on_element(own.extent)) continue;
+            Expr chosen = simplify(substitute(own.extent, element));
+            for (size_t inside = p + 1; inside < record.order.size(); ++inside)
+                user_check(!contains(chosen, loop(record.order[inside]).variable), where_,
+                           "loop '{}' of '{}' must stand inside of '{}', which decides how many iterations it has; "
+                           "order them so",
+                           own.name, name(stage), loop(record.order[inside]).name);
+        }
     }
 
     void check_grid(int stage) const {

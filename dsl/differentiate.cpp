@@ -259,9 +259,21 @@ private:
             });
         Expr incoming = element_as(of.tensor.type(), adjoint, of.axes());
         std::vector<Expr> loops = of.axes();
-        loops.insert(loops.end(), reduce.axes.begin(), reduce.axes.end());
-        Expr value = reduce.values[0];
         auto op = operation_of(*reduce.reducer);
+        Substitution whole;
+        for (const Axis& axis : axes_from(reduce)) {
+            if (mentions_index(axis.extent)) {
+                user_check(
+                    op == BinaryOp::Add, reduce.where,
+                    "gradients: '{}' reduces by '{}' over '{}', whose length depends on the element; only sums of "
+                    "such lengths have a derivative, with_gradient(tensor, ...) gives another",
+                    of.tensor.name(), reduce.reducer->name, to_string(axis.variable));
+                whole.emplace_back(axis.variable, whole_axis(of, reduce, axis));
+                incoming = where_true(whole.back().second < axis.extent, incoming);
+            }
+            loops.push_back(substitute(axis.variable, whole));
+        }
+        Expr value = substitute(reduce.values[0], whole);
         if (op == BinaryOp::Mul)
             incoming = incoming * element(product_of_others(of, reduce), loops);
         else if (op == BinaryOp::Max || op == BinaryOp::Min)
@@ -272,6 +284,16 @@ private:
                        "have one, with_gradient(tensor, ...) gives another",
                        of.tensor.name(), reduce.reducer->name);
         pass_on(adjoints_of_reads(value, incoming, value), loops);
+    }
+
+    /// Instead of an axis whose length depends on the element one as long as it can become.
+    static Expr whole_axis(const Definition& of, const Reduce& reduce, const Axis& axis) {
+        auto most = bounds_of(axis.extent).max;
+        user_check(most.has_value(), reduce.where,
+                   "gradients: how long the reduction of '{}' over '{}' is has no bound that is a number; "
+                   "with_gradient(tensor, ...) gives its derivative",
+                   of.tensor.name(), to_string(axis.variable));
+        return reduce_axis(to_string(axis.variable), *most).variable;
     }
 
     /// The elements that equal the extreme share its adjoint evenly.

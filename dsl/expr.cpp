@@ -477,6 +477,15 @@ std::vector<Expr> variables_of(const Expr& expr) {
     return found;
 }
 
+bool mentions_index(const Expr& expr) {
+    bool found = false;
+    visit(expr, [&](const Expr& node) {
+        const Variable* variable = node.as<Variable>();
+        found = found || (variable && variable->kind == VariableKind::Index);
+    });
+    return found;
+}
+
 std::optional<int64_t> as_constant(const Expr& expr) {
     if (auto* integer = expr.as<IntConstant>()) return integer->value;
     return {};

@@ -240,6 +240,7 @@ Expr substitute(const Expr& root, const Substitution& replacements);
 bool equal(const Expr& a, const Expr& b);  ///< structurally
 bool contains(const Expr& root, const Expr& part);
 std::vector<Expr> variables_of(const Expr& expr);  ///< each once
+bool mentions_index(const Expr& expr);             ///< a loop or an axis
 std::optional<int64_t> as_constant(const Expr& expr);
 inline bool is_constant(const Expr& expr, int64_t value) { return as_constant(expr) == value; }
 int64_t require_constant(const Expr& expr);  ///< an internal error otherwise

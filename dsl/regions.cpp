@@ -63,6 +63,8 @@ bool reads_tensors(const Expr& expr) {
     return found;
 }
 
+bool depends_on_element(const Expr& extent) { return reads_tensors(extent) || mentions_index(extent); }
+
 int target_of(const State& state, int stage) {
     const auto& target = state.stages[stage].definition.target;
     return target ? state.stage_of(target.get()) : -1;
@@ -173,7 +175,7 @@ bool all_readers_below(const State& state, int stage, int loop) {
 }  // namespace
 
 int storage_loop(const State& state, int stage) {
-    if (state.is_result(stage)) return -1;
+    if (state.is_result(stage) || target_of(state, stage) >= 0) return -1;
     const StageRecord& record = state.stages[stage];
     if (record.attach >= 0 && !record.after) return record.attach;
     if (record.attach >= 0 && all_readers_below(state, stage, record.attach)) return record.attach;

@@ -90,9 +90,9 @@ private:
             schedule_.pipeline(loop, {.stages = stages, .in_flight = number_or(0)}, where_);
         } else if (verb == "roles") {
             schedule_.roles(roles(), where_);
-        } else if (verb == "persistent") {
+        } else if (verb == "persistent" || verb == "persistent_growing") {
             int blocks = integer();
-            schedule_.persistent(rest_as_loops(), {.blocks = blocks}, where_);
+            schedule_.persistent(rest_as_loops(), {.blocks = blocks, .growing = verb != "persistent"}, where_);
         } else if (verb == "mma") {
             Stage stage{integer()};
             MatrixUnit unit = matrix_unit(word());

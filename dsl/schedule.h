@@ -84,7 +84,9 @@ struct Role {
 };
 
 struct PersistentOptions {
-    int blocks = 0;  ///< 0: one for each multiprocessor of the target
+    int blocks = 0;        ///< 0: one for each multiprocessor of the target
+    bool growing = false;  ///< later iterations take longer: begins with the last ones, and has every other round of
+                           ///< blocks go the other way, so that all end at about the same time
 };
 
 /// Which loops a matrix instruction takes over: rows and columns of the result, and terms.

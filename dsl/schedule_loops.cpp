@@ -288,8 +288,11 @@ void Schedule::persistent(const std::vector<Loop>& loops, PersistentOptions opti
     }
     int blocks = options.blocks ? options.blocks : edit.state.target.multiprocessors;
     edit.state.stages[stage].persistent_blocks = blocks;
-    edit.commit(fmt::format("s.persistent({{{}}}, {{.blocks = {}}});", fmt::join(texts, ", "), blocks),
-                fmt::format("persistent {} {}", blocks, fmt::join(saved, " ")));
+    edit.state.stages[stage].growing = options.growing;
+    edit.commit(fmt::format("s.persistent({{{}}}, {{.blocks = {}{}}});", fmt::join(texts, ", "), blocks,
+                            options.growing ? ", .growing = true" : ""),
+                fmt::format("persistent{} {} {}", options.growing ? "_growing" : "", blocks,
+                            fmt::join(saved, " ")));
 }
 
 void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location where) {

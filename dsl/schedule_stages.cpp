@@ -1,5 +1,6 @@
 // The primitives that place stages, copy them and choose their memories.
 #include <algorithm>
+#include <utility>
 
 #include "dsl/edit.h"
 #include "dsl/schedule.h"
@@ -170,6 +171,15 @@ bool redirect(std::vector<Expr>& exprs, const Operation* from, int output, const
     return found;
 }
 
+/// The copy of what was made for updates makes the updates.
+void move_update(StageDefinition& made, StageDefinition& copy) {
+    Substitution axes;
+    for (size_t d = 0; d < made.axes.size(); ++d) axes.emplace_back(made.axes[d], copy.axes[d]);
+    copy.target = std::exchange(made.target, {});
+    copy.combine = made.combine;
+    for (const Expr& index : std::exchange(made.place, {})) copy.place.push_back(substitute(index, axes));
+}
+
 std::string suffix_of(Memory memory) { return memory == Memory::Auto ? "copy" : tw::to_string(memory); }
 
 struct OperandOf {
@@ -251,7 +261,7 @@ Stage Schedule::stage(const StageRef& result, Memory memory, Loop loop, std::sou
     State& state = edit.state;
     int stage = edit.stage(result, "stage"), under = edit.alive(loop, "stage");
     const StageDefinition& made = state.stages[stage].definition;
-    user_check(state.is_result(stage), where,
+    user_check(state.is_result(stage) || made.target, where,
                "stage({}, {}, {}): '{}' is no output; to choose where it lives use set_memory({}, ...)", made.name,
                memory_text(memory), state.loops[under].name, made.name, made.name);
     user_check(made.finish.size() == 1, where, "stage({}, ...): it has {} outputs; only a single result can be staged",
@@ -267,6 +277,7 @@ Stage Schedule::stage(const StageRef& result, Memory memory, Loop loop, std::sou
         redirect(reader.definition.finish, source.get(), 0, definition.operation);
         redirect(reader.definition.place, source.get(), 0, definition.operation);
     }
+    if (made.target) move_update(state.stages[stage].definition, definition);
     std::string name = definition.name;
     int copy = add_stage(state, std::move(definition), edit.step);
     state.stages[stage].memory = memory;

@@ -54,6 +54,7 @@ struct StageRecord {
     Via via = {};
     std::optional<MmaRecord> mma = {};
     int persistent_blocks = 0;  ///< see Nest
+    bool growing = false;
     std::optional<Type> rounded = {};  ///< what its elements are stored as, if not as what they are
     int step = -1;           ///< the step that made or placed it
 };
@@ -101,6 +102,8 @@ std::vector<int> updaters_of(const Schedule::State& state, int stage);
 
 /// Whether data of tensors decide the value.
 bool reads_tensors(const Expr& expr);
+/// Whether a reduction is as long as its element says: by data, or by the element's indices.
+bool depends_on_element(const Expr& extent);
 
 /// Stage ids, producers before their readers.
 std::vector<int> topological_order(const Schedule::State& state);

@@ -89,7 +89,7 @@ private:
         stage.reducer = reduce.reducer;
         stage.reduce_axes = reduce.axes;
         std::vector<Expr> extents = extents_of(reduce);
-        if (std::any_of(extents.begin(), extents.end(), reads_tensors)) stage.reduce_extents = extents;
+        if (std::any_of(extents.begin(), extents.end(), depends_on_element)) stage.reduce_extents = extents;
         Substitution operands;
         for (size_t c = 0; c < reduce.values.size(); ++c) {
             Variable accumulator{.name = "accumulator", .kind = VariableKind::Scalar};

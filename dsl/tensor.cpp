@@ -41,15 +41,16 @@ Expr axis_variable(const std::string& name, const Expr& extent) {
     return make_expr(Type::I64, variable);
 }
 
-/// The largest value of an index expression, as an expression of sizes: each axis at its end by the sign of its
-/// coefficient. Exact for affine indices; non-affine parts keep their own bounds.
-Expr extreme_of(const Expr& index, bool largest) {
+/// The index with axes at their ends, by the sign of their coefficients: those whose ends depend on others, or the
+/// others.
+Expr at_ends(const Expr& index, bool largest, bool depend) {
     Affine affine = affine_of(index);
     Expr result = constant(Type::I64, affine.offset);
     for (const auto& [atom, coefficient] : affine.terms) {
         Expr value = atom;
         const Variable* variable = atom.as<Variable>();
-        if (variable && variable->kind == VariableKind::Index && variable->extent.defined()) {
+        if (variable && variable->kind == VariableKind::Index && variable->extent.defined() &&
+            mentions_index(variable->extent) == depend) {
             bool at_end = (coefficient > 0) == largest;
             value = at_end ? variable->extent - 1 : constant(Type::I64, int64_t{0});
         }
@@ -57,6 +58,10 @@ Expr extreme_of(const Expr& index, bool largest) {
     }
     return simplify(result);
 }
+
+/// The largest value of an index expression, as an expression of sizes: each axis at its end by the sign of its
+/// coefficient. Exact for affine indices; non-affine parts keep their own bounds.
+Expr extreme_of(const Expr& index, bool largest) { return at_ends(at_ends(index, largest, true), largest, false); }
 
 bool reads_memory(const Expr& expr) {
     bool found = false;

@@ -132,7 +132,9 @@ std::string store_text(const std::string& element, const std::string& value, std
 std::string to_string(const Tree& tree) {
     TreePrinter printer;
     for (const Nest& nest : tree.nests) {
-        std::string blocks = nest.persistent_blocks ? fmt::format("  ({} blocks)", nest.persistent_blocks) : "";
+        std::string order = nest.growing ? ", growing" : "";
+        std::string blocks =
+            nest.persistent_blocks ? fmt::format("  ({} blocks{})", nest.persistent_blocks, order) : "";
         printer.line(fmt::format("kernel {}{}", nest.name, blocks));
         for (const RoleSpec& role : nest.roles)
             printer.line(fmt::format("  role {}: {} warps, {} registers, {} turns", role.name, role.warps,

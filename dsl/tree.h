@@ -59,6 +59,7 @@ struct BufferNode {
     int swizzle = 0;
     int alignment = 1;        ///< shared: bytes that its start is a multiple of, at least
     bool is_barrier = false;  ///< shared: its elements are not numbers but barriers that count arrivals and bytes
+    int64_t below = 0;        ///< if positive: its elements are integers from 0 up to this, exclusive
 };
 using BufferRef = std::shared_ptr<const BufferNode>;
 
@@ -162,6 +163,7 @@ struct Nest {
     Stmt body;
     std::vector<RoleSpec> roles = {};  ///< none, or first the one that computes, then those that copy for it
     int persistent_blocks = 0;         ///< so many blocks take the grid's iterations in turn; 0: each block has one
+    bool growing = false;              ///< see PersistentOptions
 };
 /// Kernels in launch order. Buffers: inputs, outputs, workspaces that live between kernels.
 struct Tree {

@@ -241,6 +241,8 @@ const char* const tensor_product_names[] = {
     "gemm_e4m3_200x144x384_tb_scaled_tile128x128x128g2s3",
     "gemm_bf16_256x72x96_tb_experts8_tile128x64x32w32x32s3",
     "gemm_bf16_384x136x160_tb_experts8_tile128x64x64g2s3r",
+    "gemm_bf16_3x40x72x128_tb_masked_tile32x32x32w16x16s3",
+    "gemm_f16_5x136x80x256_masked_tile128x64x64g2s3r",
 };
 
 std::vector<CatalogEntry> make_catalog() {

@@ -41,8 +41,8 @@ Shape with_batch(int64_t batch, const int64_t (&extents)[2]) {
 /// Blocks of rows, each with a matrix of its own, are a batch.
 TensorProductShape by_blocks_of_rows(TensorProductShape s) {
     if (!s.experts) return s;
-    s.batch = s.m / rows_of_expert;
-    s.m = rows_of_expert;
+    s.batch = s.m / rows_of_block;
+    s.m = rows_of_block;
     return s;
 }
 
@@ -55,9 +55,12 @@ Tensor padded_copy(const Tensor& matrix, const Shape& shape) {
 using Declared = std::function<Expr(const std::vector<Expr>&)>;
 
 /// Elements of the sums of products, with the bias; the axes are batches, a row and a column.
-Declared sums_of(const TensorProduct& p, const TensorProductShape& shape, const Axis& k) {
+Declared sums_of(const TensorProduct& p, const TensorProductShape& shape, int64_t terms) {
+    Axis all = reduce_axis("k", terms);
     return [=](const std::vector<Expr>& axes) {
         const Expr &i = axes[axes.size() - 2], &j = axes.back();
+        auto some = [&] { return select(i / rows_of_block * rows_of_block < p.rows(axes[0]), Expr(terms), Expr(0)); };
+        Axis k = shape.masked_rows ? reduce_axis("k", some()) : all;
         auto element = [&](const Tensor& matrix, bool transposed, Expr row, Expr column) {
             std::vector<Operand> indices(axes.begin(), axes.end() - 2);
             if (shape.experts && matrix.same(p.right)) indices = {p.expert(axes[0])};
@@ -115,6 +118,7 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
     if (target.arch != "sm_90a" || shape.k == 0 || shape.m == 0 || shape.n == 0) return false;
     int64_t bytes = bytes_of(shape.operand);
     Stored rows = stored(padded_shape(shape));
+    if (shape.masked_rows && terms_in_unit(shape) > 0) return false;  // such sums come in parts of so many terms
     bool whole = rows.a[1] * bytes % piece_bytes == 0 && rows.b[1] * bytes % piece_bytes == 0;
     // Parts of sums are made in tiles that are there as a whole.
     constexpr int64_t least_for_parts = 256;
@@ -122,8 +126,13 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
     return whole && exact && (bytes == 2 || (!shape.transpose_a && shape.transpose_b));
 }
 
-bool sums_stay_in_registers(const TensorProductShape& shape) {
-    return terms_in_unit(shape) > 0 || shape.block_scales || shape.activation == Activation::SwiGlu;
+bool may_split_k(const TensorProductShape& shape) {
+    return !shape.block_scales && shape.activation != Activation::SwiGlu && !shape.masked_rows;
+}
+
+bool rows_agree(const WarpgroupTiles& tiles, const TensorProductShape& shape) {
+    if (shape.experts) return !tiles.swap && tiles.block_m == rows_of_block;
+    return !shape.masked_rows || rows_of_block % tiles.block_m == 0;
 }
 
 bool wants_padded_rows(const TensorProductShape& shape) {
@@ -143,12 +152,13 @@ TensorProduct declare_tensor_product(const TensorProductShape& whole) {
     p.left = p.a = input("a", type, with_batch(shape.batch, own.a));
     p.right = p.b = input("b", type, with_batch(shape.experts ? shape.experts : shape.batch, own.b));
     if (shape.experts) p.expert = input("expert", i32, {shape.batch});
+    if (shape.masked_rows) p.rows = input("rows", i32, {shape.batch});
     if (shape.pad_rows) {
         p.left = padded_copy(p.a, with_batch(shape.batch, copied.a));
         p.right = padded_copy(p.b, with_batch(shape.batch, copied.b));
     }
     if (shape.add_bias) p.bias = input("bias", shape.result, {shape.n});
-    Declared sums = sums_of(p, shape, reduce_axis("k", read.k));
+    Declared sums = sums_of(p, shape, read.k);
     if (shape.block_scales)
         declare_scaled(p, shape);
     else if (shape.activation == Activation::SwiGlu)

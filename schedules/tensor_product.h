@@ -29,18 +29,21 @@ struct TensorProductShape {
     bool add_bias = false;                     ///< adds bias[n], of the result's type
     Activation activation = Activation::None;  ///< after the bias
     int64_t experts = 0;                       ///< 0: one b for all rows
+    bool masked_rows = false;   ///< of a batch: matrix e has rows[e] rows. Blocks of 128 rows behind them are products of
+                                ///< nothing; k is a multiple of 128
     bool block_scales = false;  ///< of fp8: of 128 terms of a row of a, and of 128 x 128 elements of b; see scale_a
     bool pad_rows =
         false;  ///< the product reads copies of a and b, whose rows are whole pieces of 16 bytes, the rest 0
 
     bool operator==(const TensorProductShape&) const = default;
 };
-constexpr int64_t rows_of_expert = 128;  ///< in a block
+constexpr int64_t rows_of_block = 128;   ///< of an expert's, or there or not
 constexpr int64_t block_of_scale = 128;  ///< elements along k, and rows of b
 struct TensorProduct {
     Tensor a, b, bias, c;  ///< bias is undefined without add_bias
     Tensor left, right;    ///< what the product reads: a and b, or their copies
     Tensor expert = {};    ///< of each block of rows, i32; undefined without experts
+    Tensor rows = {};      ///< of each matrix of the batch, i32; undefined without masked_rows
     Tensor scale_a = {};   ///< f32 [k / 128, m], with block_scales
     Tensor scale_b = {};   ///< f32 [n / 128, k / 128], with block_scales
     Tensor product = {};   ///< what c computes with, if it does not itself sum all products
@@ -84,8 +87,11 @@ struct WarpgroupTiles {
 /// Whether wgmma multiplies the operands as they are stored, with sums as exact as of f32, rows that the product reads
 /// are whole pieces of 16 bytes, and the target has it.
 bool takes_warpgroups(const TensorProductShape& shape, const Target& target);
-/// Whether the unit's sums are parts or operands of the result: no blocks of their own share k then.
-bool sums_stay_in_registers(const TensorProductShape& shape);
+/// Whether blocks of their own may share k: not where a tile's sums are operands of the result, nor where data decide how
+/// many terms there are.
+bool may_split_k(const TensorProductShape& shape);
+/// Whether all rows of a tile are multiplied by one matrix and sum equally many terms.
+bool rows_agree(const WarpgroupTiles& tiles, const TensorProductShape& shape);
 /// How many terms a matrix unit of Hopper may sum: products of fp8 lose bits in long sums. 0: as many as there are.
 int64_t terms_in_unit(const TensorProductShape& shape);
 /// Tiles that suit the extents, by a model of an H200's time.

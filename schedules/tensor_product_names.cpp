@@ -77,7 +77,7 @@ std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) 
     static const std::string number_text = "([0-9]{1,6})", by = "x" + number_text;
     static const std::regex form("gemm_(bf16|f16|tf32|i8|e4m3)_(?:" + number_text + "x)?" + number_text + by + by +
                                  "(_ta)?(_tb)?(_bias)?(_gelu_tanh|_gelu|_swiglu)?(?:_experts" + number_text +
-                                 ")?(_scaled)?(_f32)?(_pad)?(?:_tile([0-9a-z]+))?");
+                                 ")?(_masked)?(_scaled)?(_f32)?(_pad)?(?:_tile([0-9a-z]+))?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     static const std::map<std::string, Activation> activations = {{"", Activation::None},
@@ -93,24 +93,26 @@ std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) 
                              .k = number(5),
                              .batch = number(2),
                              .operand = operand,
-                             .result = match[12].matched ? f32 : result,
+                             .result = match[13].matched ? f32 : result,
                              .transpose_a = match[6].matched,
                              .transpose_b = match[7].matched,
                              .add_bias = match[8].matched,
                              .activation = activations.at(match[9]),
                              .experts = number(10),
-                             .block_scales = match[11].matched};
+                             .masked_rows = match[11].matched,
+                             .block_scales = match[12].matched};
     if (!is_float(shape.result) && (shape.add_bias || shape.activation != Activation::None)) return {};
     if (shape.activation == Activation::SwiGlu && (shape.n % 16 != 0 || bytes_of(shape.operand) == 1)) return {};
-    if (shape.experts && (shape.batch || shape.transpose_a || shape.m % rows_of_expert != 0)) return {};
-    shape.pad_rows = match[13].matched || (!shape.experts && wants_padded_rows(shape));
-    if (shape.pad_rows && shape.experts) return {};
+    if (shape.experts && (shape.batch || shape.transpose_a || shape.m % rows_of_block != 0)) return {};
+    if (shape.masked_rows && (!shape.batch || shape.k % rows_of_block != 0 || shape.transpose_a)) return {};
+    shape.pad_rows = match[14].matched || (!shape.experts && wants_padded_rows(shape));
+    if (shape.pad_rows && (shape.experts || shape.masked_rows)) return {};
     if (shape.block_scales && (shape.k % block_of_scale != 0 || bytes_of(shape.operand) != 1 || shape.batch ||
-                               shape.experts || shape.activation != Activation::None || shape.transpose_a ||
-                               !shape.transpose_b || shape.add_bias || !is_float(shape.operand)))
+                               shape.experts || shape.masked_rows || shape.activation != Activation::None ||
+                               shape.transpose_a || !shape.transpose_b || shape.add_bias || !is_float(shape.operand)))
         return {};
-    if (!match[14].matched) return NamedTensorProduct{shape, {}};
-    auto tiling = parse_tiling(match[14]);
+    if (!match[15].matched) return NamedTensorProduct{shape, {}};
+    auto tiling = parse_tiling(match[15]);
     if (!tiling) return {};
     return NamedTensorProduct{shape, tiling};
 }

@@ -74,7 +74,7 @@ template <class Tiles>
 std::vector<int64_t> parts_of_k(Tiles t, const TensorProductShape& shape, const Target& target) {
     t.split_k = 1;
     std::vector<int64_t> parts = {1};
-    if (blocks_of(t, shape) < 2 * target.multiprocessors)
+    if (may_split_k(shape) && blocks_of(t, shape) < 2 * target.multiprocessors)
         for (int64_t count : {2, 3, 4, 6, 8})
             if (shape.k / count >= shortest_part) parts.push_back(count);
     return parts;
@@ -147,7 +147,8 @@ std::vector<WarpgroupTiles> groupings(const WarpgroupTiles& t, const TensorProdu
             WarpgroupTiles grouped = t;
             grouped.cluster = cluster;
             grouped.turns = turns;
-            bool pairs = !t.swap && divided(shape.m, t.block_m) > 1, alternates = t.warpgroups == 1 && !t.swap;
+            bool pairs = !t.swap && divided(shape.m, t.block_m) > 1 && !shape.masked_rows;
+            bool alternates = t.warpgroups == 1 && !t.swap;
             if ((cluster == 1 || pairs) && (turns == 1 || alternates)) result.push_back(grouped);
         }
     return result;
@@ -168,12 +169,12 @@ std::vector<Rated> rated_warpgroup_tiles(const TensorProductShape& shape, const 
     };
     for (WarpgroupTiles t : warpgroup_blocks(shape)) {
         t.terms_in_unit = terms_in_unit(shape);
-        if (!sums_fit(t, shape) || (shape.experts && (t.swap || t.block_m != rows_of_expert))) continue;
+        if (!sums_fit(t, shape) || !rows_agree(t, shape)) continue;
         for (int64_t row_bytes : {128, 256}) {
             t.block_k = row_bytes / bytes_of(shape.operand);
             if (row_bytes > 128 && t.block_k / 2 >= shape.k) continue;
             for (int64_t split : parts_of_k(t, shape, target)) {
-                if (split > 1 && sums_stay_in_registers(shape)) continue;
+                if (split > 1 && t.terms_in_unit > 0) continue;
                 t.split_k = split;
                 for (const WarpgroupTiles& grouped : groupings(t, shape)) add(grouped);
             }

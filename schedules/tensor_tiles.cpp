@@ -46,7 +46,7 @@ TensorTiles tensor_tiles(const TensorProductShape& shape) {
     for (const RatedTiles& rated : rated_tiles)
         for (int64_t split : {1, 2, 3, 4, 6, 8}) {
             if (needs_more_registers(shape.operand) && rated.tiles.warp_m * rated.tiles.warp_n >= 64 * 64) continue;
-            if (split > 1 && shape.k / split < 512) continue;
+            if (split > 1 && (shape.k / split < 512 || !may_split_k(shape))) continue;
             double cycles = predicted_cycles(rated, shape, split);
             if (least != 0 && cycles >= least) continue;
             least = cycles;

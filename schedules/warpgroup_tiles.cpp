@@ -58,8 +58,7 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
         // Sums of 4 bytes fill sectors of memory from registers too, and would not fit beside the operands.
         t.stage_result = t.stage_result && bytes_of(shape.result) <= 2;
         t.terms_in_unit = terms_in_unit(shape);
-        bool whole = shape.experts == 0 || (!t.swap && t.block_m == rows_of_expert);
-        if (whole && sums_fit(t, shape)) found.push_back(completed(t, shape));
+        if (rows_agree(t, shape) && sums_fit(t, shape)) found.push_back(completed(t, shape));
     };
     for (int64_t n : {64, 96, 128, 144, 160, 176, 192, 208, 256}) add({.block_m = 128, .block_n = n, .warpgroups = 2});
     for (int64_t n : {64, 128, 192, 256}) add({.block_m = 64, .block_n = n, .warpgroups = 1});
@@ -142,7 +141,7 @@ WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape) {
     for (WarpgroupTiles tiles : candidates(shape)) {
         bool stages_result = tiles.stage_result;
         for (int64_t split : {1, 2, 3, 4, 6, 8}) {
-            if (split > 1 && (shape.k / split < 512 || sums_stay_in_registers(shape))) continue;
+            if (split > 1 && (shape.k / split < 512 || tiles.terms_in_unit > 0 || !may_split_k(shape))) continue;
             tiles.split_k = split;
             tiles.stage_result = stages_result && split == 1;
             double cycles = predicted_cycles(tiles, shape);

@@ -8,6 +8,8 @@
 //   persistent  as many blocks as the GPU has multiprocessors, each of which takes tiles in turn. While one tile is
 //               stored, the copies of the next are on their way.
 //   in_flight   instructions of one iteration run on while the next one's start.
+//
+// At the end, tiles that are not equally long.
 #include "tutorials/lesson.h"
 
 using namespace tw;
@@ -27,10 +29,21 @@ Operands product(int64_t m, int64_t n, int64_t k) {
     return o;
 }
 
+/// The same, where a is lower triangular by tiles: row i has elements up to the end of its 128 rows.
+Operands triangular_product(int64_t m, int64_t n, int64_t k) {
+    Operands o{input("a", bf16, {m, k}), input("b", bf16, {n, k}), {}};
+    o.c = compute("c", {m, n}, [&](Expr i, Expr j) {
+        Axis r = reduce_axis("k", min(i / 128 * 128 + 128, k));
+        return cast(bf16, sum(cast(f32, o.a(i, r)) * cast(f32, o.b(j, r)), r));
+    });
+    return o;
+}
+
 struct Tiles {
     int64_t n = 256;        ///< columns of a block's tile; its rows are 128, 64 for each warpgroup
     int64_t row_group = 8;  ///< rows of tiles that blocks walk through together: what they share stays in L2
     int blocks = 0;         ///< 0: one for each multiprocessor
+    bool growing = false;   ///< later rows of tiles take longer
 };
 
 /// All threads do everything: tutorial 9, with two warpgroups.
@@ -62,7 +75,7 @@ Schedule hopper(const Operands& o, const Tiles& tiles) {
     auto [ko, ki] = s.split(s.reduce(o.c), 64, Tail::Mask);
     auto [group, row] = s.split(bi, tiles.row_group);
     s.order({group, bj, row, wi, ko, mi, nj, ki});
-    s.persistent({group, bj, row}, {.blocks = tiles.blocks});  // row fastest: grouped raster
+    s.persistent({group, bj, row}, {.blocks = tiles.blocks, .growing = tiles.growing});  // row fastest: grouped raster
     s.bind(wi, warpgroup);
     Stage as = s.stage(o.c, o.a, Memory::Shared, ko);
     Stage bs = s.stage(o.c, o.b, Memory::Shared, ko);
@@ -114,6 +127,17 @@ int main(int argc, char** argv) {
     lesson.say(
         "Blocks take tiles in turn. Those with neighbouring numbers work on the same column, on rows of a group:");
     lesson.show_lines(whole, {"for (int round", "const int tile"});
+
+    // Rows of tile t sum 128 (t + 1) terms, so tiles are of different lengths: each role counts its iterations. With
+    // growing, long tiles come first, and a block that had a longer one in a round has a shorter one in the next.
+    Operands lower = triangular_product(M, N, K);
+    Tiles in_order = tiles, growing = tiles;
+    in_order.row_group = 1;  // so that tiles grow from one to the next column of tiles
+    growing.row_group = 1, growing.growing = true;
+    lesson.say("A lower triangular a has tiles of different lengths:");
+    lesson.show(lower.c);
+    lesson.compare("in order", hopper(lower, in_order), "growing", hopper(lower, growing), flops / 2);
+    lesson.show_lines(hopper(lower, growing), {"const int tile", "_count"});
 
     lesson.say("Promises are kept or refused. Registers beyond what there are:");
     lesson.show_error([&] {

@@ -107,24 +107,25 @@ TEST(PrintCuda, FewParentheses) {
     EXPECT_EQ(s.text(max(x, y)), "tw::max(x, y)");
 }
 
-// for (r = 0; r < i < 9 ? n : 0; ...) would never end.
+// for (r = 0; r < i < 4 ? 7 : 5; ...) would never end. What has to be loaded for it is loaded once.
 TEST(PrintCuda, ExtentsAreComparedAsAWhole) {
-    Schedule s = [] {
+    auto text = [](bool by_data) {
         Tensor lengths = input("lengths", i32, {9});
         Tensor y = compute("y", {9}, [&](Expr i) {
-            Axis r = reduce_axis("r", lengths(i));
+            Axis r = reduce_axis("r", by_data ? lengths(i) : select(i < 4, Expr(7), Expr(5)));
             return sum(cast(f32, r.variable), r);
         });
         Schedule s({y}, target("sm_80"));
         auto [block, inside] = s.split(s.loops<1>(y)[0], 8, Tail::Mask);
         s.bind(block, grid.x);
         s.bind(inside, tw::thread);
-        return s;
-    }();
-    std::vector<std::string> notes;
-    Tree tree = s.tree();
-    ThreadKernel kernel = lower_to_threads(tree, tree.nests[0], s.target(), {}, notes);
-    EXPECT_THAT(print_cuda(finished(kernel)).cuda, HasSubstr("r < (io * 8 + ii < 9 ? "));
+        std::vector<std::string> notes;
+        Tree tree = s.tree();
+        return print_cuda(finished(lower_to_threads(tree, tree.nests[0], s.target(), {}, notes))).cuda;
+    };
+    EXPECT_THAT(text(false), HasSubstr("r < (io * 8 + ii < 9 ? "));
+    EXPECT_THAT(text(true), HasSubstr("int r = 0, r_end = io * 8 + ii < 9 ? "));
+    EXPECT_THAT(text(true), HasSubstr("; r < r_end; "));
 }
 
 TEST(PrintCuda, Literals) {

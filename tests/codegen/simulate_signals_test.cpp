@@ -1,11 +1,16 @@
 // Kernels with roles whose signals are altered: the simulation before printing tells, also at the sizes that are used.
 #include "codegen/simulate_signals.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include <gtest/gtest.h>
 
 #include "codegen/lower.h"
+#include "codegen/signal_events.h"
 #include "codegen/thread_walk.h"
 #include "dsl/schedule.h"
+#include "dsl/simplify.h"
 
 namespace tw::codegen {
 namespace {
@@ -15,14 +20,17 @@ constexpr size_t everything = 1 << 20;
 struct Options {
     int64_t m = 256, n = 192, k = 512;
     int stages = 3, in_flight = 1, turns = 1, cluster = 1, blocks = 2;
+    bool growing = false;     ///< see PersistentOptions
+    bool triangular = false;  ///< row i sums up to the end of its tile only
 };
 
 /// c = a b', boxes by a role of their own.
 ThreadKernel product(const Options& o) {
     Tensor a = input("a", bf16, {o.m, o.k}), b = input("b", bf16, {o.n, o.k});
-    Axis r = reduce_axis("r", o.k);
-    Tensor c =
-        compute("c", {o.m, o.n}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, r)) * cast(f32, b(j, r)), r); });
+    Tensor c = compute("c", {o.m, o.n}, [&](Expr i, Expr j) {
+        Axis r = reduce_axis("r", o.triangular ? (i / 64 + 1) * 64 : Expr(o.k));
+        return sum(cast(f32, a(i, r)) * cast(f32, b(j, r)), r);
+    });
     Schedule s({c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(c);
     auto [bi, mi] = s.split(i, 64, Tail::Mask);
@@ -31,7 +39,7 @@ ThreadKernel product(const Options& o) {
     auto [wi, rows] = s.split(mi, 64);
     auto [ko, ki] = s.split(s.reduce(c), 64, Tail::Mask);
     s.order({bo, bj, rank, wi, ko, rows, nj, ki});
-    s.persistent({bo, bj}, {.blocks = o.blocks});
+    s.persistent({bo, bj}, {.blocks = o.blocks, .growing = o.growing});
     s.bind(rank, cluster);
     s.bind(wi, warpgroup);
     Stage as = s.stage(c, a, Memory::Shared, ko), bs = s.stage(c, b, Memory::Shared, ko);
@@ -125,6 +133,58 @@ TEST(SimulateSignals, CountsPhasesOfLongSums) {
         return make_thread(changed);
     });
     EXPECT_NE(first_problem(wrong), "");
+}
+
+// Loops of different lengths, whose iterations each role counts.
+TEST(SimulateSignals, KnowsWhatRolesCount) {
+    ThreadKernel kernel = product({.triangular = true});
+    EXPECT_TRUE(simulate_signals(kernel, everything).simulated);
+    EXPECT_EQ(first_problem(kernel), "");
+    for (int turns : {1, 2, 3})
+        for (bool growing : {false, true})
+            EXPECT_EQ(first_problem(product({.m = 512,
+                                             .stages = 2,
+                                             .in_flight = 0,
+                                             .turns = turns,
+                                             .cluster = 2,
+                                             .blocks = 4,
+                                             .growing = growing,
+                                             .triangular = true})),
+                      "");
+    int counters = 0;
+    kernel.body = transform(kernel.body, [&](const ThreadStmt& stmt) {
+        const ThreadStore* store = stmt.as<ThreadStore>();
+        bool counts = store && store->to.buffer->below > 0 && !as_constant(store->value);
+        if (!counts || ++counters != 1) return ThreadStmt();
+        return make_thread(ThreadStore{store->to, simplify((store->value + 1) % store->to.buffer->below), {}});
+    });
+    EXPECT_EQ(counters, 2);
+    EXPECT_NE(first_problem(kernel), "");
+}
+
+// Each tile is some block's; where later tiles take longer, all blocks have about as much to do.
+TEST(SimulateSignals, GrowingTilesAreSharedEvenly) {
+    for (int cluster : {1, 2})
+        for (int64_t rows : {8, 9, 11}) {
+            Options o{
+                .m = 64 * cluster * rows, .n = 64, .k = 64 * 22, .cluster = cluster, .blocks = 4, .triangular = true};
+            auto loads = [&](bool growing) {
+                o.growing = growing;
+                auto events = SignalEvents::of(product(o));
+                std::vector<int64_t> found;
+                for (int block = 0; block < o.blocks; ++block)
+                    found.push_back(std::ranges::count_if(events->run(block, 128, everything).events, [](auto& event) {
+                        return event.kind == SignalEvent::Kind::Load;
+                    }));
+                return found;
+            };
+            std::vector<int64_t> plain = loads(false), even = loads(true);
+            auto total = [](const auto& list) { return std::accumulate(list.begin(), list.end(), int64_t{0}); };
+            auto [least, most] = std::ranges::minmax(even);
+            EXPECT_EQ(total(even), total(plain));
+            EXPECT_LT(most, std::ranges::max(plain)) << rows;
+            EXPECT_LE(most - least, std::ranges::max(plain) / 2) << rows;
+        }
 }
 
 // What depends on data is left to the emulator.

@@ -174,6 +174,24 @@ TEST(Differentiate, Reductions) {
     expect_gradients(doubled, {x}, {});
 }
 
+TEST(Differentiate, SumsAsLongAsTheirPlaceSays) {
+    Tensor a = input("a", f64, {7, 7}), b = input("b", f64, {7, 3});
+    auto product = [&](bool later) {
+        return compute("c", {7, 3}, [&](Expr i, Expr j) {
+            Expr first = i / 2 * 2;
+            Axis k = reduce_axis("k", later ? 7 - first : min(first + 2, 7));
+            Expr term = later ? first + k : Expr(k);
+            return sum(a(i, term) * b(term, j) * b(term, j), k);
+        });
+    };
+    for (bool later : {false, true}) expect_gradients(product(later), {a, b}, {});
+    Tensor most = compute("most", {7}, [&](Expr i) {
+        Axis k = reduce_axis("k", i + 1);
+        return reduce_max(a(i, k), k);
+    });
+    EXPECT_ERROR(gradients(most, input("d", f64, {7}), {a}), "'most' reduces by 'max' over 'k', whose length depends");
+}
+
 TEST(Differentiate, ProductWithZeros) {
     Tensor x = input("x", f64, {4});
     Axis k = reduce_axis("k", 4);

@@ -323,6 +323,22 @@ Problem sparse_product(Random& random) {
     return p.problem(random.chance(0.6) ? std::vector<Tensor>{y} : std::vector<Tensor>{z});
 }
 
+/// Rows that sum as many terms as their place says, blocks of them alike.
+Problem triangular_product(Random& random) {
+    auto e = random_extents(random, 2, 300);  // rows, columns
+    ProblemBuilder p(random);
+    int64_t block = random.between(1, 4);
+    Tensor a = p.input("a", f32, {e[0], e[0]}), b = p.input("b", f32, {e[0], e[1]});
+    bool later = random.chance(0.5);  // or earlier ones
+    Tensor y = compute("y", {e[0], e[1]}, [&](Expr i, Expr j) {
+        Expr first = i / block * block;
+        Axis k = reduce_axis("k", later ? e[0] - first : min(first + block, e[0]));
+        Expr term = later ? first + k : Expr(k);
+        return sum(a(i, term) * b(term, j), k);
+    });
+    return p.problem({y});
+}
+
 /// Terms that each count for one element: the gradient of a gather, with indices outside and a condition of their own.
 Problem scatter(Random& random) {
     auto e = random_extents(random, 3, 1500);  // rows, indices, columns
@@ -368,6 +384,7 @@ const std::vector<Computation>& computations() {
         {"triangle", triangle},
         {"in_place_update", in_place_update},
         {"block_sums", block_sums},
+        {"triangular_product", triangular_product},
         {"scatter", scatter},
         {"sparse_product", sparse_product},
     };

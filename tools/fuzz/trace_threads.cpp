@@ -22,8 +22,11 @@ constexpr int64_t kDescriptorUnit = 16, kRowsOfGroup = 8;
 /// Hints for the compiler, and how many registers a warp may use.
 bool is_idle(const std::string& primitive) {
     return primitive == "keep" || primitive == "forget" || primitive == "prefetch_map" ||
-           primitive == "shrink_registers" ||
-           primitive == "grow_registers";
+           primitive == "shrink_registers" || primitive == "grow_registers";
+}
+
+bool sends_box(const std::string& primitive) {
+    return primitive.starts_with("tma_store") || primitive.starts_with("tma_reduce_add");
 }
 
 TracedOperation::Kind kind_of(const std::string& primitive) {
@@ -32,7 +35,7 @@ TracedOperation::Kind kind_of(const std::string& primitive) {
     if (primitive == "barrier_arrive" || primitive == "barrier_arrive_at") return Kind::Arrival;
     if (primitive == "barrier_wait") return Kind::Wait;
     if (primitive == "wgmma_wait") return Kind::Products;
-    if (primitive.starts_with("tma_store")) return Kind::Result;
+    if (sends_box(primitive)) return Kind::Result;
     return primitive.starts_with("wgmma_") ? Kind::Multiply : Kind::Other;
 }
 
@@ -160,7 +163,7 @@ private:
         add(operation, Kind::Matrices, row.elements, values_.place_of(row.place, row.elements));
     }
 
-    static bool is_store(const ThreadCall& call) { return call.primitive.starts_with("tma_store"); }
+    static bool is_store(const ThreadCall& call) { return sends_box(call.primitive); }
 
     /// What lies inside of the tensor.
     void read_box(const ThreadCall& store) {
