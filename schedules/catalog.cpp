@@ -100,7 +100,6 @@ CatalogEntry async_product_entry(int64_t m, int64_t n, int64_t k) {
             }};
 }
 
-/// The entry that the name asks of the matrix units.
 double bytes_of_product(const TensorProductShape& s) {
     auto batch = static_cast<double>(std::max<int64_t>(s.batch, 1)), m = static_cast<double>(s.m),
          n = static_cast<double>(s.n), k = static_cast<double>(s.k);
@@ -109,12 +108,23 @@ double bytes_of_product(const TensorProductShape& s) {
     return batch * ((m + matrices * n) * k * bytes_of(s.operand) + m * columns * bytes_of(s.result));
 }
 
+/// Terms of all rows together; of masked rows as if all were there.
+double terms_of_rows(const TensorProductShape& s) {
+    if (s.row_terms != RowTerms::Lower) return static_cast<double>(s.m) * static_cast<double>(s.k);
+    double terms = 0;
+    for (int64_t row = 0; row < s.m; row += rows_of_block)
+        terms += static_cast<double>(std::min(rows_of_block, s.m - row) * std::min(row + rows_of_block, s.k));
+    return terms;
+}
+
+/// The entry that the name asks of the matrix units.
 std::optional<CatalogEntry> tensor_product_entry(const std::string& name) {
     auto named = parse_tensor_product(name);
     if (!named) return {};
     const TensorProductShape& shape = named->shape;
-    double batch = static_cast<double>(std::max<int64_t>(shape.batch, 1)), m = shape.m, n = shape.n, k = shape.k;
-    return CatalogEntry{name, "c = a b on matrix units", 2 * batch * m * n * k,
+    double batch = static_cast<double>(std::max<int64_t>(shape.batch, 1));
+    return CatalogEntry{name, "c = a b on matrix units",
+                        2 * batch * terms_of_rows(shape) * static_cast<double>(shape.n),
                         [named = *named](const Target& target) {
                             ProductTiling tiling = named.tiling ? *named.tiling : best_tiling(named.shape, target);
                             return tensor_product_schedule(declare_tensor_product(named.shape), tiling, target);
@@ -243,6 +253,8 @@ const char* const tensor_product_names[] = {
     "gemm_bf16_384x136x160_tb_experts8_tile128x64x64g2s3r",
     "gemm_bf16_3x40x72x128_tb_masked_tile32x32x32w16x16s3",
     "gemm_f16_5x136x80x256_masked_tile128x64x64g2s3r",
+    "gemm_bf16_200x40x256_tb_lower_tile32x32x32w16x16s3",
+    "gemm_bf16_300x72x384_bias_lower_tile64x64x64g1u2s3r",
 };
 
 std::vector<CatalogEntry> make_catalog() {

@@ -54,13 +54,19 @@ Tensor padded_copy(const Tensor& matrix, const Shape& shape) {
 
 using Declared = std::function<Expr(const std::vector<Expr>&)>;
 
+/// How many terms the row sums.
+Expr terms_of_row(const TensorProduct& p, const TensorProductShape& shape, const std::vector<Expr>& axes, int64_t all) {
+    Expr block = axes[axes.size() - 2] / rows_of_block;
+    if (shape.row_terms == RowTerms::Lower) return min((block + 1) * rows_of_block, all);
+    return select(block * rows_of_block < p.rows(axes[0]), Expr(all), Expr(0));
+}
+
 /// Elements of the sums of products, with the bias; the axes are batches, a row and a column.
 Declared sums_of(const TensorProduct& p, const TensorProductShape& shape, int64_t terms) {
     Axis all = reduce_axis("k", terms);
     return [=](const std::vector<Expr>& axes) {
         const Expr &i = axes[axes.size() - 2], &j = axes.back();
-        auto some = [&] { return select(i / rows_of_block * rows_of_block < p.rows(axes[0]), Expr(terms), Expr(0)); };
-        Axis k = shape.masked_rows ? reduce_axis("k", some()) : all;
+        Axis k = shape.row_terms == RowTerms::All ? all : reduce_axis("k", terms_of_row(p, shape, axes, terms));
         auto element = [&](const Tensor& matrix, bool transposed, Expr row, Expr column) {
             std::vector<Operand> indices(axes.begin(), axes.end() - 2);
             if (shape.experts && matrix.same(p.right)) indices = {p.expert(axes[0])};
@@ -118,7 +124,8 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
     if (target.arch != "sm_90a" || shape.k == 0 || shape.m == 0 || shape.n == 0) return false;
     int64_t bytes = bytes_of(shape.operand);
     Stored rows = stored(padded_shape(shape));
-    if (shape.masked_rows && terms_in_unit(shape) > 0) return false;  // such sums come in parts of so many terms
+    if (shape.row_terms != RowTerms::All && terms_in_unit(shape) > 0)
+        return false;  // parts have a fixed number of terms
     bool whole = rows.a[1] * bytes % piece_bytes == 0 && rows.b[1] * bytes % piece_bytes == 0;
     // Parts of sums are made in tiles that are there as a whole.
     constexpr int64_t least_for_parts = 256;
@@ -127,12 +134,12 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
 }
 
 bool may_split_k(const TensorProductShape& shape) {
-    return !shape.block_scales && shape.activation != Activation::SwiGlu && !shape.masked_rows;
+    return !shape.block_scales && shape.activation != Activation::SwiGlu && shape.row_terms == RowTerms::All;
 }
 
 bool rows_agree(const WarpgroupTiles& tiles, const TensorProductShape& shape) {
     if (shape.experts) return !tiles.swap && tiles.block_m == rows_of_block;
-    return !shape.masked_rows || rows_of_block % tiles.block_m == 0;
+    return shape.row_terms == RowTerms::All || rows_of_block % tiles.block_m == 0;
 }
 
 bool wants_padded_rows(const TensorProductShape& shape) {
@@ -152,7 +159,8 @@ TensorProduct declare_tensor_product(const TensorProductShape& whole) {
     p.left = p.a = input("a", type, with_batch(shape.batch, own.a));
     p.right = p.b = input("b", type, with_batch(shape.experts ? shape.experts : shape.batch, own.b));
     if (shape.experts) p.expert = input("expert", i32, {shape.batch});
-    if (shape.masked_rows) p.rows = input("rows", i32, {shape.batch});
+    p.growing = shape.row_terms == RowTerms::Lower && shape.batch == 0;
+    if (shape.row_terms == RowTerms::Masked) p.rows = input("rows", i32, {shape.batch});
     if (shape.pad_rows) {
         p.left = padded_copy(p.a, with_batch(shape.batch, copied.a));
         p.right = padded_copy(p.b, with_batch(shape.batch, copied.b));

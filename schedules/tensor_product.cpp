@@ -169,7 +169,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     std::vector<Loop> outer = blocks;
     outer.insert(outer.end(), {rank, wi});
     UnitLoops unit = unit_loops(s, result, sums, outer, mi, nj, tiles.block_k, tiles.swap);
-    s.persistent(blocks);
+    s.persistent(blocks, {.growing = p.growing});
     s.bind(rank, cluster);
     s.bind(wi, warpgroup);
     Stage left = s.stage(unit.stage, p.left, Memory::Shared, unit.over_k),

@@ -16,6 +16,13 @@ enum class Activation {
     SwiGlu,  ///< silu(gate) * up: columns come in eights by turns, gates and what they gate; c has half of them
 };
 
+/// Which of the k terms a row sums, in blocks of 128 rows and terms; k is a multiple of 128 unless all.
+enum class RowTerms {
+    All,
+    Masked,  ///< of a batch, whose matrix e has rows[e] rows: blocks of rows behind them sum nothing
+    Lower,   ///< a is lower triangular: row i sums the first i / 128 * 128 + 128 terms
+};
+
 /// c[m, n] = epilogue(sum_k a[m, k] * b[k, n]), summed in f32 (i8: i32). All matrices get a leading dimension if batch
 /// is not 0; a and b may be stored transposed. With experts, rows come in blocks of 128, each of which `expert` gives
 /// one of so many matrices b: a[m / 128, 128, k], expert[m / 128], b[experts, k, n], c[m / 128, 128, n].
@@ -29,24 +36,24 @@ struct TensorProductShape {
     bool add_bias = false;                     ///< adds bias[n], of the result's type
     Activation activation = Activation::None;  ///< after the bias
     int64_t experts = 0;                       ///< 0: one b for all rows
-    bool masked_rows = false;   ///< of a batch: matrix e has rows[e] rows. Blocks of 128 rows behind them are products of
-                                ///< nothing; k is a multiple of 128
+    RowTerms row_terms = RowTerms::All;
     bool block_scales = false;  ///< of fp8: of 128 terms of a row of a, and of 128 x 128 elements of b; see scale_a
     bool pad_rows =
         false;  ///< the product reads copies of a and b, whose rows are whole pieces of 16 bytes, the rest 0
 
     bool operator==(const TensorProductShape&) const = default;
 };
-constexpr int64_t rows_of_block = 128;   ///< of an expert's, or there or not
+constexpr int64_t rows_of_block = 128;   ///< that have one expert, or sum equally many terms
 constexpr int64_t block_of_scale = 128;  ///< elements along k, and rows of b
 struct TensorProduct {
     Tensor a, b, bias, c;  ///< bias is undefined without add_bias
     Tensor left, right;    ///< what the product reads: a and b, or their copies
     Tensor expert = {};    ///< of each block of rows, i32; undefined without experts
-    Tensor rows = {};      ///< of each matrix of the batch, i32; undefined without masked_rows
+    Tensor rows = {};      ///< of each matrix of the batch, i32; undefined unless rows are masked
     Tensor scale_a = {};   ///< f32 [k / 128, m], with block_scales
     Tensor scale_b = {};   ///< f32 [n / 128, k / 128], with block_scales
     Tensor product = {};   ///< what c computes with, if it does not itself sum all products
+    bool growing = false;  ///< later rows sum more terms
 };
 TensorProduct declare_tensor_product(const TensorProductShape& shape);
 /// Whether copies with padded rows pay: rows that start anywhere allow no wide and no asynchronous access.
@@ -87,8 +94,8 @@ struct WarpgroupTiles {
 /// Whether wgmma multiplies the operands as they are stored, with sums as exact as of f32, rows that the product reads
 /// are whole pieces of 16 bytes, and the target has it.
 bool takes_warpgroups(const TensorProductShape& shape, const Target& target);
-/// Whether blocks of their own may share k: not where a tile's sums are operands of the result, nor where data decide how
-/// many terms there are.
+/// Whether blocks of their own may share k: not where a tile's sums are operands of the result, nor where rows decide
+/// how many terms there are.
 bool may_split_k(const TensorProductShape& shape);
 /// Whether all rows of a tile are multiplied by one matrix and sum equally many terms.
 bool rows_agree(const WarpgroupTiles& tiles, const TensorProductShape& shape);

@@ -77,13 +77,15 @@ std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) 
     static const std::string number_text = "([0-9]{1,6})", by = "x" + number_text;
     static const std::regex form("gemm_(bf16|f16|tf32|i8|e4m3)_(?:" + number_text + "x)?" + number_text + by + by +
                                  "(_ta)?(_tb)?(_bias)?(_gelu_tanh|_gelu|_swiglu)?(?:_experts" + number_text +
-                                 ")?(_masked)?(_scaled)?(_f32)?(_pad)?(?:_tile([0-9a-z]+))?");
+                                 ")?(_masked|_lower)?(_scaled)?(_f32)?(_pad)?(?:_tile([0-9a-z]+))?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     static const std::map<std::string, Activation> activations = {{"", Activation::None},
                                                                   {"_gelu", Activation::Gelu},
                                                                   {"_gelu_tanh", Activation::GeluTanh},
                                                                   {"_swiglu", Activation::SwiGlu}};
+    static const std::map<std::string, RowTerms> row_terms = {
+        {"", RowTerms::All}, {"_masked", RowTerms::Masked}, {"_lower", RowTerms::Lower}};
     static const std::map<std::string, std::pair<Type, Type>> types = {
         {"bf16", {bf16, bf16}}, {"f16", {f16, f16}}, {"tf32", {tf32, f32}}, {"i8", {i8, i32}}, {"e4m3", {e4m3, bf16}}};
     auto [operand, result] = types.at(match[1]);
@@ -99,16 +101,18 @@ std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) 
                              .add_bias = match[8].matched,
                              .activation = activations.at(match[9]),
                              .experts = number(10),
-                             .masked_rows = match[11].matched,
+                             .row_terms = row_terms.at(match[11]),
                              .block_scales = match[12].matched};
     if (!is_float(shape.result) && (shape.add_bias || shape.activation != Activation::None)) return {};
     if (shape.activation == Activation::SwiGlu && (shape.n % 16 != 0 || bytes_of(shape.operand) == 1)) return {};
     if (shape.experts && (shape.batch || shape.transpose_a || shape.m % rows_of_block != 0)) return {};
-    if (shape.masked_rows && (!shape.batch || shape.k % rows_of_block != 0 || shape.transpose_a)) return {};
+    bool all_terms = shape.row_terms == RowTerms::All;
+    if (!all_terms && (shape.k % rows_of_block != 0 || shape.experts)) return {};
+    if (shape.row_terms == RowTerms::Masked && (!shape.batch || shape.transpose_a)) return {};
     shape.pad_rows = match[14].matched || (!shape.experts && wants_padded_rows(shape));
-    if (shape.pad_rows && (shape.experts || shape.masked_rows)) return {};
+    if (shape.pad_rows && (shape.experts || !all_terms)) return {};
     if (shape.block_scales && (shape.k % block_of_scale != 0 || bytes_of(shape.operand) != 1 || shape.batch ||
-                               shape.experts || shape.masked_rows || shape.activation != Activation::None ||
+                               shape.experts || !all_terms || shape.activation != Activation::None ||
                                shape.transpose_a || !shape.transpose_b || shape.add_bias || !is_float(shape.operand)))
         return {};
     if (!match[15].matched) return NamedTensorProduct{shape, {}};

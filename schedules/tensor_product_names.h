@@ -13,8 +13,8 @@ struct NamedTensorProduct {
 };
 
 /// Reads "gemm_TYPE_MxNxK" or "gemm_TYPE_BATCHxMxNxK", then any of _ta, _tb (operands stored transposed), _bias,
-/// an activation (_gelu, _gelu_tanh, _swiglu), _experts8 (so many matrices b; m is a multiple of 128), _masked (of a batch,
-/// with numbers of rows; k is a multiple of 128), _scaled (fp8 with
+/// an activation (_gelu, _gelu_tanh, _swiglu), _experts8 (so many matrices b; m is a multiple of 128), _masked or _lower
+/// (RowTerms; k is a multiple of 128), _scaled (fp8 with
 /// scales of blocks; k is a multiple of 128), _f32 (the result's type; else that of the operands, f32 for tf32, bf16 for
 /// e4m3, i32 for i8, which has no bias or activation then), _pad (rows padded, even if they are even or few) and _tile
 /// with the text of a tiling, where best_tiling is not to choose. Nothing if it is no such name.

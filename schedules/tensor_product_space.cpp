@@ -147,7 +147,7 @@ std::vector<WarpgroupTiles> groupings(const WarpgroupTiles& t, const TensorProdu
             WarpgroupTiles grouped = t;
             grouped.cluster = cluster;
             grouped.turns = turns;
-            bool pairs = !t.swap && divided(shape.m, t.block_m) > 1 && !shape.masked_rows;
+            bool pairs = !t.swap && divided(shape.m, t.block_m) > 1 && shape.row_terms == RowTerms::All;
             bool alternates = t.warpgroups == 1 && !t.swap;
             if ((cluster == 1 || pairs) && (turns == 1 || alternates)) result.push_back(grouped);
         }
