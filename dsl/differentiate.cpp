@@ -268,7 +268,7 @@ private:
                     "gradients: '{}' reduces by '{}' over '{}', whose length depends on the element; only sums of "
                     "such lengths have a derivative, with_gradient(tensor, ...) gives another",
                     of.tensor.name(), reduce.reducer->name, to_string(axis.variable));
-                whole.emplace_back(axis.variable, whole_axis(of, reduce, axis));
+                whole.emplace_back(axis.variable, reduce_axis(to_string(axis.variable), longest(axis.extent)).variable);
                 incoming = where_true(whole.back().second < axis.extent, incoming);
             }
             loops.push_back(substitute(axis.variable, whole));
@@ -286,14 +286,17 @@ private:
         pass_on(adjoints_of_reads(value, incoming, value), loops);
     }
 
-    /// Instead of an axis whose length depends on the element one as long as it can become.
-    static Expr whole_axis(const Definition& of, const Reduce& reduce, const Axis& axis) {
-        auto most = bounds_of(axis.extent).max;
-        user_check(most.has_value(), reduce.where,
-                   "gradients: how long the reduction of '{}' over '{}' is has no bound that is a number; "
-                   "with_gradient(tensor, ...) gives its derivative",
-                   of.tensor.name(), to_string(axis.variable));
-        return reduce_axis(to_string(axis.variable), *most).variable;
+    /// The largest number that an extent over indices can be: of sums of indices by named sizes, else a number.
+    static Expr longest(const Expr& extent) {
+        Affine affine = affine_of(extent);
+        Expr most = constant(Type::I64, affine.offset);
+        for (const auto& [atom, factor] : affine.terms) {
+            const Variable* variable = atom.as<Variable>();
+            bool grows = variable && variable->kind == VariableKind::Index && variable->extent.defined() && factor > 0;
+            if (mentions_index(atom) && !grows) return constant(Type::I64, bounds_of(extent).max.value());
+            most = most + (grows ? variable->extent - 1 : atom) * factor;
+        }
+        return simplify(most);
     }
 
     /// The elements that equal the extreme share its adjoint evenly.

@@ -190,6 +190,13 @@ TEST(Differentiate, SumsAsLongAsTheirPlaceSays) {
         return reduce_max(a(i, k), k);
     });
     EXPECT_ERROR(gradients(most, input("d", f64, {7}), {a}), "'most' reduces by 'max' over 'k', whose length depends");
+    Expr n = size("n", {.min = 0, .max = 100});
+    Tensor x = input("x", f64, {n, n});
+    Tensor sums = compute("sums", {n}, [&](Expr i) {
+        Axis k = reduce_axis("k", i + 1);
+        return sum(x(i, k), k);
+    });
+    EXPECT_EQ(text(gradients(sums, input("d", f64, {n}), {x})[0]), "d_x[i, j] = select(j <= i, d[i], 0.0)");
 }
 
 TEST(Differentiate, ProductWithZeros) {
