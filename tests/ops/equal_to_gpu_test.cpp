@@ -44,6 +44,8 @@ const char* const Names[] = {
     "gemm_bf16_1280x256x96_tb_tile64x16x32g1u2s3r",
     "gemm_bf16_640x256x96_tile64x16x32g1s3",
     "gemm_bf16_1280x264x96_tb_bias_tile64x16x32g1u2s3rb",
+    "gemm_bf16_640x320x256_tb_lower_tile64x16x32g1u2s3r",
+    "gemm_bf16_3x136x64x256_tb_masked_tile128x64x64g2s3",
     "gemm_f16_136x72x520_tb_tile128x72x64g2s4rb",
     "gemm_bf16_320x96x256_tb_tile64x48x64g1c2s3rb",
     "gemm_bf16_64x48x512_tb_tile64x48x64g1s3p4",
