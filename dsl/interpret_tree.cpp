@@ -113,7 +113,6 @@ struct TreeInterpreter::Compiled {
         place.view.name = buffer->name;
         place.view.shape.resize(buffer->shape.size());
         place.view.strides.resize(buffer->shape.size());
-        if (buffer->role == BufferNode::Role::Local) reserve(place, {});
         return place;
     }
 
@@ -234,6 +233,7 @@ struct TreeInterpreter::Compiled {
         }
     }
     void operator()(const AllocateCode& allocate) {
+        if (!allocate.place->view.data) reserve(*allocate.place, {});
         auto& flags = allocate.place->initialised;
         std::fill(flags.begin(), flags.end(), 0);
         run(allocate.body);

@@ -193,6 +193,20 @@ TEST(Schedule, FollowersOfFollowersReadPartsOfTheElement) {
     for (size_t k = 0; k < 2; ++k) EXPECT_FALSE(difference("result", got[k], expected[k], bitwise));
 }
 
+TEST(Schedule, TilesThatNobodyReachesTakeNoMemory) {
+    Tensor x = input("x", f32, {0, 1, 1, 3});
+    Axis k = reduce_axis("k", 3);
+    Tensor y = compute("y", {0, 1, 1}, [&](Expr i, Expr j, Expr p) { return sum(x(i, j, p, k), k); });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, j, p] = s.loops<3>(y);
+    auto [jo, ji] = s.split(j, int64_t{1} << 30, Tail::Mask);
+    auto [po, pi] = s.split(p, int64_t{1} << 30, Tail::Mask);
+    s.order({i, s.reduce(y), jo, ji, po, pi});
+    Bindings bindings;
+    bindings.inputs["x"] = host_array(f32, {0, 1, 1, 3});
+    EXPECT_EQ(interpret_tree(s.tree(), bindings)[0].num_elements(), 0);
+}
+
 TEST(ScheduleErrors, PartsOfAReduction) {
     Chain p;
     EXPECT_ERROR(p.s.partial(p.z, p.s.loops<2>(p.z)[0]), "the loop is no reduce loop of 'z'");
