@@ -128,7 +128,8 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
         return false;  // parts have a fixed number of terms
     bool whole = rows.a[1] * bytes % piece_bytes == 0 && rows.b[1] * bytes % piece_bytes == 0;
     // Parts of sums are made in tiles that are there as a whole.
-    constexpr int64_t least_for_parts = 256;
+    constexpr int64_t least_for_parts = 256, rows_of_unit = 64;
+    if (shape.activation == Activation::SwiGlu && shape.m < rows_of_unit) return false;
     bool exact = terms_in_unit(shape) == 0 || std::min(shape.m, shape.n) >= least_for_parts;
     return whole && exact && (bytes == 2 || (!shape.transpose_a && shape.transpose_b));
 }
@@ -137,7 +138,8 @@ bool may_split_k(const TensorProductShape& shape) {
     return !shape.block_scales && shape.activation != Activation::SwiGlu && shape.row_terms == RowTerms::All;
 }
 
-bool rows_agree(const WarpgroupTiles& tiles, const TensorProductShape& shape) {
+bool keeps_together(const WarpgroupTiles& tiles, const TensorProductShape& shape) {
+    if (shape.activation == Activation::SwiGlu && tiles.swap) return false;
     if (shape.experts) return !tiles.swap && tiles.block_m == rows_of_block;
     return shape.row_terms == RowTerms::All || rows_of_block % tiles.block_m == 0;
 }

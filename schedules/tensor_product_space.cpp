@@ -169,7 +169,7 @@ std::vector<Rated> rated_warpgroup_tiles(const TensorProductShape& shape, const 
     };
     for (WarpgroupTiles t : warpgroup_blocks(shape)) {
         t.terms_in_unit = terms_in_unit(shape);
-        if (!sums_fit(t, shape) || !rows_agree(t, shape)) continue;
+        if (!sums_fit(t, shape) || !keeps_together(t, shape)) continue;
         for (int64_t row_bytes : {128, 256}) {
             t.block_k = row_bytes / bytes_of(shape.operand);
             if (row_bytes > 128 && t.block_k / 2 >= shape.k) continue;

@@ -58,7 +58,7 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
         // Sums of 4 bytes fill sectors of memory from registers too, and would not fit beside the operands.
         t.stage_result = t.stage_result && bytes_of(shape.result) <= 2;
         t.terms_in_unit = terms_in_unit(shape);
-        if (rows_agree(t, shape) && sums_fit(t, shape)) found.push_back(completed(t, shape));
+        if (keeps_together(t, shape) && sums_fit(t, shape)) found.push_back(completed(t, shape));
     };
     for (int64_t n : {64, 96, 128, 144, 160, 176, 192, 208, 256}) add({.block_m = 128, .block_n = n, .warpgroups = 2});
     for (int64_t n : {64, 128, 192, 256}) add({.block_m = 64, .block_n = n, .warpgroups = 1});

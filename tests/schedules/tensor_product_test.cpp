@@ -42,6 +42,22 @@ TEST(TensorProduct, LongSumsOfFewResultsAreSplit) {
     EXPECT_EQ(tensor_tiles({.m = 1, .n = 8192, .k = 8192}).block_m, 16);
 }
 
+// Few results of long sums, which blocks would share if they could.
+TEST(TensorProduct, SumsThatBlocksCannotShareAreNotSplit) {
+    TensorProductShape gated{.m = 128, .n = 96, .k = 4096, .transpose_b = true, .activation = Activation::SwiGlu};
+    TensorProductShape lower{.m = 16, .n = 96, .k = 4096, .transpose_b = true, .row_terms = RowTerms::Lower};
+    TensorProductShape masked{
+        .m = 16, .n = 96, .k = 4096, .batch = 1, .transpose_b = true, .row_terms = RowTerms::Masked};
+    TensorProductShape few_rows = gated;
+    few_rows.m = 20;  // less than Hopper's instruction has
+    for (const TensorProductShape& shape : {gated, few_rows, lower, masked})
+        for (const char* arch : {"sm_80", "sm_90a"}) {
+            ProductTiling tiling = best_tiling(shape, target(arch));
+            EXPECT_EQ(std::visit([](const auto& tiles) { return tiles.split_k; }, tiling), 1);
+            EXPECT_NO_THROW(build(tensor_product_schedule(declare_tensor_product(shape), tiling, target(arch))));
+        }
+}
+
 class TensorProducts : public OnEachDevice {};
 TW_ON_EACH_DEVICE(TensorProducts);
 
