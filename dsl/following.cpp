@@ -105,8 +105,10 @@ public:
         std::map<int, Expr> value;  // of each loop, from the element
         std::vector<Expr> all;
         for (size_t d = 0; d < axis_.size(); ++d) {
-            bool single = axis_[d] < 0 && is_constant(made().operation->shape[d], 1);
-            if (!single && (axis_[d] < 0 || !element[d].defined())) continue;
+            bool known = axis_[d] >= 0 && element[d].defined();
+            bool single = !known && is_constant(made().operation->shape[d], 1);
+            if (is_constant(made().operation->shape[d], 0)) continue;  // nothing is read there, nothing has to be made
+            if (!single && !known) continue;
             Expr root = single ? constant(Type::I64, int64_t{0}) : element[d] - region.lo[d];
             value[leader.roots[d]] = root;
             all.push_back(root >= 0);

@@ -193,6 +193,20 @@ TEST(Schedule, FollowersOfFollowersReadPartsOfTheElement) {
     for (size_t k = 0; k < 2; ++k) EXPECT_FALSE(difference("result", got[k], expected[k], bitwise));
 }
 
+// What follows a stage without elements is made all the same.
+TEST(Schedule, FollowersOfEmptyStages) {
+    Tensor x = input("x", i32, {16, 0});
+    Axis k = reduce_axis("k", 0);
+    Tensor keep = compute("keep", {16, 0}, [&](Expr i, Expr j) { return x(i, j) * 2; });
+    Tensor total = compute("total", {16}, [&](Expr i) { return sum(keep(i, k), k); });
+    Schedule s({keep, total}, target("sm_90a"));
+    auto [io, ii] = s.split(s.loops<2>(keep)[0], 16, Tail::Mask);
+    s.at(total, io);
+    Bindings bindings;
+    bindings.inputs["x"] = host_array(i32, {16, 0});
+    EXPECT_EQ(interpret_tree(s.tree(), bindings)[1].bytes, interpret_plain({keep, total}, bindings)[1].bytes);
+}
+
 TEST(Schedule, TilesThatNobodyReachesTakeNoMemory) {
     Tensor x = input("x", f32, {0, 1, 1, 3});
     Axis k = reduce_axis("k", 3);
