@@ -197,10 +197,12 @@ TEST(Schedule, FollowersOfFollowersReadPartsOfTheElement) {
 TEST(Schedule, FollowersOfEmptyStages) {
     Tensor x = input("x", i32, {16, 0});
     Axis k = reduce_axis("k", 0);
-    Tensor keep = compute("keep", {16, 0}, [&](Expr i, Expr j) { return x(i, j) * 2; });
-    Tensor total = compute("total", {16}, [&](Expr i) { return sum(keep(i, k), k); });
+    Tensor y = compute("y", {16, 0}, [&](Expr i, Expr j) { return x(i, j) * 3; });
+    Tensor keep = compute("keep", {16, 0}, [&](Expr i, Expr j) { return y(i, j) * 2; });
+    Tensor total = compute("total", {16}, [&](Expr i) { return sum(keep(i, k) + y(i, k), k); });
     Schedule s({keep, total}, target("sm_90a"));
-    auto [io, ii] = s.split(s.loops<2>(keep)[0], 16, Tail::Mask);
+    s.at(keep, s.loops<2>(y)[0]);
+    auto [io, ii] = s.split(s.all_loops(keep)[0], 16, Tail::Mask);
     s.at(total, io);
     Bindings bindings;
     bindings.inputs["x"] = host_array(i32, {16, 0});
