@@ -223,7 +223,7 @@ private:
                                 : AtomRole::None;
     }
 
-    /// What data decide is loaded, where the elements that decide are there.
+    /// What an element decides is computed, and loaded, where that element is there.
     Expr lower_extent(int loop) {
         const LoopRecord& l = state_.loops[loop];
         if (!depends_on_element(l.extent)) return l.extent;

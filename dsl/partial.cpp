@@ -98,10 +98,11 @@ Stage Schedule::partial(const StageRef& reduction, Loop loop, Combine combine, s
     user_check(record.level == Level::Serial, where,
                "partial({}, {}): the loop is bound to {}; bind(loop, serial) first", name, record.name,
                tw::to_string(record.level));
-    user_check(state.stages[whole].definition.reduce_extents.empty(), where,
-               "partial({}, {}): data decide how many terms an element has, parts of them have no fixed number; bind a "
-               "part of the loop to threads instead",
-               name, record.name);
+    user_check(
+        state.stages[whole].definition.reduce_extents.empty(), where,
+        "partial({}, {}): each element decides how many terms it has, parts of them have no fixed number; bind a "
+        "part of the loop to threads instead",
+        name, record.name);
     user_check(state.stages[whole].attach < 0, where,
                "partial({}, {}): '{}' stands in another kernel, its parts would not; take it out, or bind the loop to "
                "threads",

@@ -87,7 +87,7 @@ Stage Schedule::scatter(const StageRef& reduction, Combine combine, std::source_
                name);
     user_check(
         definition.reduce_extents.empty(), where,
-        "scatter({}): data decide how long its reduction is, so its terms have no numbers; compute them as a tensor",
+        "scatter({}): each element decides how many terms it has, so they have no numbers; compute them as a tensor",
         name);
     user_check(state.stages[whole].attach < 0, where,
                "scatter({}): it stands in another kernel, but finds its terms by kernels before; take it out", name);

@@ -187,7 +187,8 @@ public:
     Stage stage(const StageRef& consumer, const StageRef& operand, Memory memory, Loop loop, TW_HERE);
     /// The whole operand, copied by a kernel of its own before the consumer's (memory is Memory::Global).
     Stage stage(const StageRef& consumer, const StageRef& operand, Memory memory, TW_HERE);
-    /// The result is computed in `memory` and copied out at the end of each iteration of `loop`. Returns the copy out.
+    /// The result is computed in `memory` and copied out at the end of each iteration of `loop`; of updates, the copy
+    /// makes them. Returns the copy out.
     Stage stage(const StageRef& result, Memory memory, Loop loop, TW_HERE);
     /// Where the stage's elements live between producer and consumers.
     void set_memory(const StageRef& stage, Memory memory, TW_HERE);

@@ -20,7 +20,7 @@ struct StageDefinition {
     std::vector<Expr> update;                    ///< one a component
     std::vector<Expr> finish;                    ///< one an output of the operation
     std::vector<Expr> terms_where = {};          ///< conditions on all axes: other terms are left out
-    std::vector<Expr> reduce_extents = {};       ///< if data decide them: of each reduce axis, over the data axes
+    std::vector<Expr> reduce_extents = {};       ///< if elements decide them: of each reduce axis, over the data axes
     /// Of updates: the only output is no element of its own, it is combined atomically with one of another stage, which
     /// stores the identity.
     std::shared_ptr<const Operation> target = {};

@@ -111,7 +111,8 @@ Tensor input(const std::string& name, Type type, const Shape& shape, const Shape
 /// Reads outside `tensor` give `value` (of the tensor's type; a literal adapts).
 Padded padded(const Tensor& tensor, const Operand& value);
 
-/// An axis to reduce over, 0 <= index < extent; data may decide: reduce_axis("r", length(i)), where below 0 is empty.
+/// An axis to reduce over, 0 <= index < extent. The element may decide, by its place, reduce_axis("r", i + 1), or by
+/// data, reduce_axis("r", length(i)), where below 0 is empty.
 Axis reduce_axis(const std::string& name, const Extent& extent,
                  std::source_location where = std::source_location::current());
 

@@ -420,7 +420,7 @@ TEST(ScatterErrors, TermsWithoutNumbers) {
         return sum(select(p.place(r) == i, p.values(r), 0.0), r);
     });
     Schedule s({d}, target("sm_90a"));
-    EXPECT_ERROR(s.scatter(d), "scatter(d): data decide how long its reduction is");
+    EXPECT_ERROR(s.scatter(d), "scatter(d): each element decides how many terms it has");
     EXPECT_ERROR(replay("tilewright trace 1\nscatter 0 quickly\n", {d}, target("sm_90a")),
                  "\"quickly\" is no way to combine");
 }
@@ -439,7 +439,7 @@ TEST(ScatterErrors, LoopsThatDataBound) {
     Loop t = s.reduce(p.d);
     EXPECT_ERROR(s.bind(t, thread), "is not constant; split it and bind the inner loop");
     EXPECT_ERROR(s.order({t, i}), "loop 't' of 'd' must stand inside of 'i', which decides how many iterations it has");
-    EXPECT_ERROR(s.partial(p.d, t), "partial(d, t): data decide how many terms an element has");
+    EXPECT_ERROR(s.partial(p.d, t), "partial(d, t): each element decides how many terms it has");
     s.order({t, e});
     Stage offsets = [&] {
         for (Stage stage : s.all_stages())
