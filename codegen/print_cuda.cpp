@@ -50,6 +50,7 @@ public:
         result.threads = kernel_.threads + kernel_.helpers;
         result.shared_bytes = bytes_of_shared(kernel_.shared);
         result.starts_early = kernel_.starts_early;
+        result.overlaps_from = kernel_.overlaps_from;
         result.arguments = kernel_.arguments;
         result.written = kernel_.written;
         result.maps = kernel_.maps;
@@ -88,11 +89,23 @@ private:
                            [&](const auto& pair) { return pair.first == buffer || pair.second == buffer; });
     }
 
+    /// Whether threads may hand elements on to each other through it: __restrict__ would let the compiler take what one
+    /// thread has not written itself from before a barrier.
+    bool is_exchanged(const Buffer& buffer) const {
+        int stores = 0, loads = 0;
+        visit(kernel_.body, [&](const ThreadStmt& stmt) {
+            for (const Touch& touch : touches(stmt))
+                if (touch.access.buffer == buffer) ++(touch.writes ? stores : loads);
+        });
+        return stores > 1 || (stores == 1 && loads > 0);
+    }
+
     std::vector<std::string> parameters() {
         std::vector<std::string> list;
         for (size_t a = 0; a < kernel_.arguments.size(); ++a) {
             const BufferNode& buffer = *kernel_.arguments[a];
-            std::string pointer = is_alias(kernel_.arguments[a]) ? "*" : "* __restrict__";
+            bool own = !is_alias(kernel_.arguments[a]) && !is_exchanged(kernel_.arguments[a]);
+            std::string pointer = own ? "* __restrict__" : "*";
             list.push_back(fmt::format("{}{}{} {}", kernel_.written[a] ? "" : "const ", exprs_.type(buffer.type),
                                        pointer, names_.declare(&buffer, buffer.name)));
         }

@@ -237,6 +237,25 @@ TEST(Names, AreUniqueWhereVisible) {
     EXPECT_EQ(names.declare(&c, "i"), "i_2");
 }
 
+// What one thread stores and another loads behind a barrier: with __restrict__ compilers load it before, too.
+TEST(PrintCuda, ExchangedElementsAreNotRestricted) {
+    for (bool exchanged : {false, true}) {
+        ThreadKernel kernel = empty_kernel("hand_on", 32);
+        Buffer from = make_buffer("from", f32, Memory::Global, {32}), to = make_buffer("to", f32, Memory::Global, {32}),
+               last = make_buffer("last", f32, Memory::Global, {32});
+        add_argument(kernel, from, false);
+        add_argument(kernel, to, true);
+        add_argument(kernel, last, true);
+        Expr other = (kernel.thread + 1) % 32;
+        kernel.body = in_order({store(to, {kernel.thread}, load(from, {kernel.thread})), make_thread(ThreadBarrier{}),
+                                store(last, {kernel.thread}, load(exchanged ? to : from, {other}))});
+        std::string cuda = print_cuda(kernel).cuda;
+        EXPECT_THAT(cuda, HasSubstr("const float* __restrict__ from"));
+        EXPECT_THAT(cuda, HasSubstr(exchanged ? "float* to" : "float* __restrict__ to"));
+        EXPECT_THAT(cuda, HasSubstr("float* __restrict__ last"));
+    }
+}
+
 /// Whatever users call things, the text has the same shape: only names and comments differ.
 TEST(Names, CannotInjectCode) {
     const std::string evil =
