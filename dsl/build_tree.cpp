@@ -237,12 +237,22 @@ private:
         return simplify(select_unchecked(all_of(conditions), extent, constant(Type::I64, 0)));
     }
 
+    /// Such copies come first: they need nothing else, and are under way while others compute.
+    bool copies_inputs(int stage) const {
+        auto sites = reads_of(record(stage).definition);
+        return record(stage).is_copy && std::all_of(sites.begin(), sites.end(), [](const ReadSite& site) {
+                   return site.read->operation->is_input();
+               });
+    }
+
     Stmt with_attached(int loop, Stmt inner) {
-        std::vector<Stmt> stmts, after;
+        std::vector<Stmt> stmts, others, after;
         for (int stage : order_) {
             if (record(stage).attach != loop) continue;
-            (record(stage).after ? after : stmts).push_back(emit(stage));
+            std::vector<Stmt>& place = record(stage).after ? after : copies_inputs(stage) ? stmts : others;
+            place.push_back(emit(stage));
         }
+        stmts.insert(stmts.end(), others.begin(), others.end());
         stmts.push_back(std::move(inner));
         stmts.insert(stmts.end(), after.begin(), after.end());
         Stmt body = sequence(std::move(stmts));

@@ -1,4 +1,5 @@
-// Partial reductions: one loop's iterations are reduced apart, then their results.
+// Reductions taken apart: one loop's iterations are reduced apart, then their results; or the reduction apart from what
+// is made of it.
 #include <algorithm>
 
 #include "dsl/edit.h"
@@ -84,7 +85,88 @@ void combine_partials(StageDefinition& whole, const StageDefinition& partial, co
     whole.terms_where.clear();
 }
 
+/// The reduction alone: its accumulators are its outputs.
+StageDefinition totals_definition(const State& state, int stage) {
+    const StageDefinition& whole = state.stages[stage].definition;
+    StageDefinition totals = whole;
+    totals.name = unique_stage_name(state, whole.name + "_total");
+    totals.finish = whole.accumulators;
+    totals.target = nullptr;
+    totals.place.clear();
+
+    auto operation = std::make_shared<Operation>();
+    operation->name = totals.name;
+    operation->where = whole.operation->where;
+    operation->shape = whole.operation->shape;
+    operation->axes = totals.axes;
+    for (const Expr& accumulator : whole.accumulators) operation->outputs.push_back({accumulator.type(), accumulator});
+    totals.operation = operation;
+    return totals;
+}
+
+/// What is left: the element's total is read where the accumulator was.
+void read_totals(StageDefinition& whole, const StageDefinition& totals) {
+    Substitution reads;
+    for (size_t c = 0; c < whole.accumulators.size(); ++c)
+        reads.emplace_back(whole.accumulators[c], make_expr(whole.accumulators[c].type(),
+                                                            Read{totals.operation, static_cast<int>(c), whole.axes}));
+    for (std::vector<Expr>* exprs : {&whole.finish, &whole.place})
+        for (Expr& expr : *exprs) expr = substitute(expr, reads);
+    whole.reducer = nullptr;
+    whole.accumulators.clear();
+    whole.update.clear();
+    whole.reduce_axes.clear();
+    whole.reduce_extents.clear();
+    whole.terms_where.clear();
+}
+
+/// Both take a stage apart that is a kernel of its own, and that nobody follows.
+void check_whole(const State& state, int stage, const std::string& call, std::source_location where) {
+    const StageRecord& whole = state.stages[stage];
+    user_check(whole.attach < 0, where,
+               "{}: '{}' stands in another kernel, its parts would not; take it out, or bind the loop to "
+               "threads",
+               call, whole.definition.name);
+    for (int loop : whole.order)
+        for (int other : attached_to(state, loop))
+            user_check(!state.stages[other].after, where, "{}: '{}' follows it under loop '{}'; do this step before",
+                       call, state.stages[other].definition.name, state.loops[loop].name);
+}
+
+/// A new stage takes over the loops, and with them what was decided about them.
+StageRecord& take_over_loops(State& state, int whole, StageDefinition definition, int step) {
+    StageRecord taken = state.stages[whole];
+    taken.definition = std::move(definition);
+    taken.step = step;
+    taken.memory = Memory::Auto;
+    taken.rounded.reset();  // what is combined later keeps all digits
+    int stage = static_cast<int>(state.stages.size());
+    for (LoopRecord& each : state.loops)
+        if (each.stage == whole) each.stage = stage;
+    state.stages.push_back(std::move(taken));
+    return state.stages.back();
+}
+
 }  // namespace
+
+Stage Schedule::totals(const StageRef& reduction, std::source_location where) {
+    Edit edit(state_, where);
+    State& state = edit.state;
+    int whole = edit.stage(reduction, "totals");
+    const std::string name = state.stages[whole].definition.name;
+    user_check(state.stages[whole].definition.reducer != nullptr, where,
+               "totals({}): '{}' reduces nothing, so there are no totals to take out of it", name, name);
+    check_whole(state, whole, fmt::format("totals({})", name), where);
+    StageDefinition definition = totals_definition(state, whole);
+    read_totals(state.stages[whole].definition, definition);
+    std::string made = definition.name;
+    take_over_loops(state, whole, std::move(definition), edit.step);
+    int totals = static_cast<int>(state.stages.size()) - 1;
+    state.stages[whole].mma.reset();
+    add_root_loops(state, whole, state.stages[whole].definition.operation->shape);
+    edit.commit(fmt::format("Stage {} = s.totals({});", made, name), fmt::format("totals {}", whole));
+    return {totals};
+}
 
 Stage Schedule::partial(const StageRef& reduction, Loop loop, Combine combine, std::source_location where) {
     Edit edit(state_, where);
@@ -103,49 +185,37 @@ Stage Schedule::partial(const StageRef& reduction, Loop loop, Combine combine, s
         "partial({}, {}): each element decides how many terms it has, parts of them have no fixed number; bind a "
         "part of the loop to threads instead",
         name, record.name);
-    user_check(state.stages[whole].attach < 0, where,
-               "partial({}, {}): '{}' stands in another kernel, its parts would not; take it out, or bind the loop to "
-               "threads",
-               name, record.name, name);
+    const std::string call = fmt::format("partial({}, {})", name, record.name);
+    check_whole(state, whole, call, where);
     bool first = state.position(along) == state.first_reduce(whole);
     user_check(first || state.stages[whole].definition.reducer->commutative, where,
                "partial({}, {}): the reducer '{}' is not commutative, and '{}' is not the outermost reduce loop", name,
                record.name, state.stages[whole].definition.reducer->name, record.name);
-    for (int id : state.stages[whole].order)
-        for (int other : attached_to(state, id))
-            user_check(!state.stages[other].after, where,
-                       "partial({}, {}): '{}' follows it under loop '{}'; do this step before", name, record.name,
-                       state.stages[other].definition.name, state.loops[id].name);
     std::optional<BinaryOp> update;
-    if (combine == Combine::Atomic)
-        update = check_updates(edit, whole, fmt::format("partial({}, {})", name, record.name));
+    if (combine == Combine::Atomic) update = check_updates(edit, whole, call);
 
-    // The parts take over the loops, and with them what was decided about them.
-    StageRecord parts = state.stages[whole];
-    parts.definition = partial_definition(state, whole, along);
-    parts.step = edit.step;
-    parts.memory = Memory::Auto;
-    parts.rounded.reset();  // what is combined later keeps all digits
-    parts.roots.resize(state.stages[whole].definition.axes.size());
-    parts.roots.insert(parts.roots.begin(), along);
-    for (int loop : other_reduce_loops(state, whole, along)) parts.roots.push_back(loop);
+    std::vector<int> roots(
+        state.stages[whole].roots.begin(),
+        state.stages[whole].roots.begin() + static_cast<std::ptrdiff_t>(state.stages[whole].definition.axes.size()));
+    roots.insert(roots.begin(), along);
+    for (int loop : other_reduce_loops(state, whole, along)) roots.push_back(loop);
+    StageDefinition definition = partial_definition(state, whole, along);
+    StageRecord& parts = take_over_loops(state, whole, definition, edit.step);
+    parts.roots = roots;
     std::erase_if(parts.relations, [&](const Relation& relation) { return state.loops[relation.whole].reduces; });
-    int partial = static_cast<int>(state.stages.size());
-    for (LoopRecord& each : state.loops)
-        if (each.stage == whole) each.stage = partial;
+    int partial = static_cast<int>(state.stages.size()) - 1;
     state.loops[along].reduces = false;
-    state.stages.push_back(parts);
     if (update) {
         std::vector<Expr> element = state.stages[whole].definition.axes;
         make_update(edit, partial, whole, *update, element, all_of({}));
     } else {
-        combine_partials(state.stages[whole].definition, parts.definition, record);
+        combine_partials(state.stages[whole].definition, definition, record);
         add_root_loops(state, whole, state.stages[whole].definition.operation->shape);
         state.notes.push_back(
             fmt::format("[{}] the terms of '{}' are combined in parts along '{}': floats may differ by rounding",
                         edit.step, name, record.name));
     }
-    edit.commit(fmt::format("Stage {} = s.partial({}, {}{});", parts.definition.name, name, loop_text(along),
+    edit.commit(fmt::format("Stage {} = s.partial({}, {}{});", definition.name, name, loop_text(along),
                             update ? ", Combine::Atomic" : ""),
                 fmt::format("partial {} {}{}", whole, along, update ? " atomic" : ""));
     return {partial};

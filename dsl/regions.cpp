@@ -172,24 +172,30 @@ bool all_readers_below(const State& state, int stage, int loop) {
     return true;
 }
 
-}  // namespace
-
-int storage_loop(const State& state, int stage) {
-    if (state.is_result(stage) || target_of(state, stage) >= 0) return -1;
-    const StageRecord& record = state.stages[stage];
-    if (record.attach >= 0 && !record.after) return record.attach;
-    if (record.attach >= 0 && all_readers_below(state, stage, record.attach)) return record.attach;
-    // Readers that all stand under one of the stage's own loops: the outermost of those.
+/// The outermost of the stage's own loops under which readers stand; -1 if some stand under none.
+int own_loop_of_readers(const State& state, int stage) {
     int found = -1;
     for (size_t s = 0; s < state.stages.size(); ++s) {
         const StageRecord& reader = state.stages[s];
-        if (reader.inlined || !reads_stage(reader.definition, record.definition)) continue;
+        if (reader.inlined || !reads_stage(reader.definition, state.stages[stage].definition)) continue;
         int loop = reader.attach;
         while (loop >= 0 && state.loops[loop].stage != stage) loop = state.owner(loop).attach;
         if (loop < 0) return -1;
         if (found < 0 || state.position(loop) < state.position(found)) found = loop;
     }
     return found;
+}
+
+}  // namespace
+
+int storage_loop(const State& state, int stage) {
+    if (state.is_result(stage) || target_of(state, stage) >= 0) return -1;
+    const StageRecord& record = state.stages[stage];
+    if (record.attach >= 0 && !record.after) return record.attach;
+    int own = own_loop_of_readers(state, stage);
+    if (own >= 0) return own;
+    bool below = record.attach >= 0 && all_readers_below(state, stage, record.attach);
+    return below ? record.attach : -1;
 }
 
 namespace {

@@ -105,6 +105,9 @@ private:
             Stage stage{integer()};
             Loop loop{integer()};
             schedule_.partial(stage, loop, combine(), where_);
+        } else if (verb == "totals") {
+            Stage stage{integer()};
+            schedule_.totals(stage, where_);
         } else if (verb == "scatter") {
             Stage stage{integer()};
             schedule_.scatter(stage, combine(), where_);

@@ -206,6 +206,10 @@ public:
     /// Combine::Atomic: the parts have no elements; each is combined atomically with the reduction's, which a kernel
     /// before fills with the identity. For sums of f32, f64, i32, u32 and i64, and min and max of those integers.
     Stage partial(const StageRef& reduction, Loop loop, Combine combine = Combine::Workspace, TW_HERE);
+    /// Takes a reduction apart from what is made of its results: the results are a stage of their own, of the
+    /// accumulators' types, which takes over all loops; what is left reads them, one for each element, with fresh
+    /// loops. So sums can stay in registers while elements leave piece by piece. Returns the results' stage.
+    Stage totals(const StageRef& reduction, TW_HERE);
     /// A reduction of terms that each count for one element, sum(select(index(u) == i, x(u), 0), u), from "each element
     /// looks at all terms" to "each term finds its element". An index outside finds none. All loops are fresh.
     ///

@@ -7,6 +7,15 @@ namespace {
 // clang-format off
 const Kind kKinds[] = {
 // Reductions in parts.
+{"totals_of_no_reduction", "reduces nothing", [](Attempt& t) {
+    Rows p(t);
+    t.step(*p.s, [&] { p.s->totals(p.y); });
+}},
+{"totals_inside_of_another_kernel", "stands in another kernel", [](Attempt& t) {
+    Rows p(t);
+    p.s->at(p.total, p.s->loops<2>(p.y)[0]);
+    t.step(*p.s, [&] { p.s->totals(p.total); });
+}},
 {"partial_of_a_data_loop", "the loop is no reduce loop of 'c'", [](Attempt& t) {
     Product p(t);
     t.step(*p.s, [&] { p.s->partial(p.c, t.random.chance(0.5) ? p.i : p.j); });

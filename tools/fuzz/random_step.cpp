@@ -136,6 +136,7 @@ std::string verb_name(Verb verb) {
         case Verb::SetMemory: return "set_memory";
         case Verb::InPlace: return "in_place";
         case Verb::Partial: return "partial";
+        case Verb::Totals: return "totals";
         case Verb::Scatter: return "scatter";
         case Verb::Via: return "via";
         case Verb::Pipeline: return "pipeline";
@@ -181,6 +182,7 @@ void perform(const RandomStep& step, Schedule& s, const Problem& problem) {
         case Verb::CutPartial: s.cut(loop(step.stage, 0), where_partial(stage_named(s, step.owner))); break;
         case Verb::Bind: s.bind(loop(step.stage, 0), step.level); break;
         case Verb::Partial: s.partial(stage_named(s, step.stage), loop(step.stage, 0), step.combine); break;
+        case Verb::Totals: s.totals(stage_named(s, step.stage)); break;
         case Verb::Scatter: s.scatter(stage_named(s, step.stage), step.combine); break;
         case Verb::Via: s.via(stage_named(s, step.stage), step.copy); break;
         case Verb::Pipeline: s.pipeline(loop(step.stage, 0), {.stages = static_cast<int>(step.size)}); break;
@@ -219,7 +221,7 @@ public:
         if (dice < 89) return stage_global();
         if (dice < 92) return stage_result();
         if (dice < 94) return set_memory();
-        if (dice < 96) return partial();
+        if (dice < 96) return random_.chance(0.7) ? partial() : totals();
         if (dice < 97) return random_.chance(0.8) ? pipeline() : via();
         if (dice < 98) return in_place();
         return random_.chance(0.5) ? cut() : cut_partial();
@@ -344,6 +346,8 @@ public:
         int position = some_loop(stage, [](const LoopView& l) { return l.reduces; });
         return {.verb = Verb::Partial, .stage = stage.name, .loops = {position}, .combine = some_combine()};
     }
+
+    RandomStep totals() { return {.verb = Verb::Totals, .stage = some_stage().name}; }
 
     RandomStep scatter() { return {.verb = Verb::Scatter, .stage = some_stage().name, .combine = some_combine()}; }
 

@@ -27,6 +27,7 @@ struct RandomStep {
         SetMemory,
         InPlace,
         Partial,
+        Totals,
         Scatter,
         Via,
         Pipeline
