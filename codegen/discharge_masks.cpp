@@ -58,6 +58,29 @@ bool masks_whole_elements(const TileOp& op, const StoreTo& store) {
            std::all_of(op.threads.begin(), op.threads.end(), [&](const ThreadDigit& t) { return agree(t.variable); });
 }
 
+/// Whether the element tells which iteration of the loop stores it: no two have the same value of an index that
+/// mentions it.
+bool is_told_by(const Expr& variable, const TileOp& op, const StoreTo& store) {
+    for (const Expr& index : store.indices) {
+        if (!contains(index, variable)) continue;
+        std::vector<std::pair<int64_t, int64_t>> steps;  // of the index, and how many
+        for (const OpLoop& loop : op.loops) {
+            if (!contains(index, loop.variable)) continue;
+            auto step = coefficient(affine_of(index), loop.variable), extent = as_constant(loop.extent);
+            if (!step || *step <= 0 || !extent) return false;
+            steps.emplace_back(*step, *extent);
+        }
+        std::sort(steps.begin(), steps.end());
+        int64_t span = 0;
+        for (auto [step, extent] : steps) {
+            if (step <= span) return false;
+            span += step * (extent - 1);
+        }
+        return true;
+    }
+    return false;
+}
+
 /// 4 * t + v < 48 is 4 * t < 48 for all v < 4: such parts need not be asked in every iteration of the op's loops.
 TileOp with_uniform_parts(const TileOp& op) {
     std::vector<Expr> parts;
@@ -134,8 +157,9 @@ private:
     void collect_fill(const TileOp& op) {
         for (const StoreTo& store : op.stores) {
             if (store.buffer->memory == Memory::Global) continue;
-            auto [found, fresh] =
-                fills_.try_emplace(std::pair(store.buffer.get(), segments_->of(store.buffer.get(), op)));
+            auto place = std::pair(store.buffer.get(), segments_->of(store.buffer.get(), op));
+            ++writers_[place];
+            auto [found, fresh] = fills_.try_emplace(place);
             auto box = box_stored(op, store);
             bool assigns = op.kind == TileOp::Kind::Copy || op.kind == TileOp::Kind::Map;
             bool fills = fresh && assigns && op.stores.size() == 1 && box && masks_whole_elements(op, store) &&
@@ -259,8 +283,38 @@ private:
         return true;
     }
 
+    /// Computes what a thread keeps from what it keeps: for elements that are not there, it may be anything, since
+    /// whoever reads them keeps a mask of its own. Under a mask, registers would also keep what they had before.
+    bool moves_private(const TileOp& op) {
+        bool assigns = op.kind == TileOp::Kind::Copy || op.kind == TileOp::Kind::Map;
+        if (!assigns || op.stores.size() != 1 || op.stores[0].buffer->memory != Memory::Registers) return false;
+        const StoreTo& store = op.stores[0];
+        Fill* fill = fill_of(store.buffer, op);
+        bool alone = writers_.at(std::pair(store.buffer.get(), segments_->of(store.buffer.get(), op))) == 1;
+        bool told = std::all_of(op.loops.begin(), op.loops.end(), [&](const OpLoop& loop) {
+            return !contains(op.mask, loop.variable) || is_told_by(loop.variable, op, store);
+        });
+        if (!alone || !told || (fill && fill->wanted) || !masks_own_iterations(op, store)) return false;
+        bool safe = in_bounds(store.indices, constant_shape(store.buffer));
+        visit(store.value, [&](const Expr& e) {
+            const Load* load = e.as<Load>();
+            const Binary* binary = e.as<Binary>();
+            bool may_trap =
+                binary && (binary->op == BinaryOp::Div || binary->op == BinaryOp::Mod) && !is_float(e.type());
+            bool elsewhere = load && (load->buffer->memory != Memory::Registers || load->buffer == store.buffer ||
+                                      !in_bounds(load->indices, constant_shape(load->buffer)));
+            safe = safe && !may_trap && !elsewhere;
+        });
+        return safe;
+    }
+
     /// `op` stands in the kernel, `relaxed` takes its place.
     TileOp with_zeros(const TileOp& op, const TileOp& relaxed) {
+        if (moves_private(op)) {
+            TileOp result = relaxed;
+            result.mask = all_of({});
+            return result;
+        }
         if (op.stores.size() != 1 || is_constant(relaxed.mask, 1)) return relaxed;
         Fill* fill = fill_of(op.stores[0].buffer, op);
         if (!fill || !fill->wanted) return relaxed;
@@ -277,6 +331,7 @@ private:
     std::map<const TileOp*, std::vector<Expr>> loops_around_;
     std::optional<BufferSegments> segments_;
     std::map<std::pair<const BufferNode*, int>, std::optional<Fill>> fills_;  // one a segment
+    std::map<std::pair<const BufferNode*, int>, int> writers_;
 };
 
 }  // namespace

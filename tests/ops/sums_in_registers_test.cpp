@@ -95,6 +95,72 @@ TEST_P(SumsInRegisters, HalvesOfRows) {
     }
 }
 
+// The totals of a block's tile stay in registers; their results leave through shared memory piece by piece.
+TEST_P(SumsInRegisters, LeavePieceByPiece) {
+    for (int round = 0; round < 8; ++round) {
+        bool group = round % 2 == 0, boxes = group && chance();
+        int64_t pieces = between(1, 3), piece = group ? 64 : 16, rows = group ? 128 : 32, columns = pieces * piece;
+        int64_t m = between(1, 3) * rows + between(0, 20), n = between(1, 2) * columns + 8 * between(0, 2), k = 40;
+        Tensor a = input("a", bf16, {m, k}), b = input("b", bf16, {n, k}), bias = input("bias", f32, {n});
+        Axis r = reduce_axis("r", k);
+        Tensor c = compute("c", {m, n}, [&](Expr i, Expr j) {
+            return cast(bf16, relu(sum(cast(f32, a(i, r)) * cast(f32, b(j, r)), r) + bias(j)));
+        });
+        Schedule s({c}, device_target());
+        Stage total = s.totals(c);
+        auto [i, j] = s.loops<2>(c);
+        auto [bi, it] = s.split(i, rows, Tail::Mask);
+        auto [bj, jt] = s.split(j, columns, Tail::Mask);
+        auto [wi, mi] = s.split(it, rows / 2);
+        auto [out, nj] = s.split(jt, piece);
+        s.order({bi, bj, out, wi, mi, nj});
+        s.persistent({bi, bj}, {.blocks = 2});
+        s.bind(wi, group ? warpgroup : warp);
+        s.at(total, bj);
+        s.set_memory(total, Memory::Registers);
+        auto [ti, tj] = s.loops<2>(total);
+        auto [own_wi, own_mi] = s.split(ti, rows / 2);
+        auto [ko, ki] = s.split(s.reduce(total), 32, Tail::Mask);
+        s.order({own_wi, ko, own_mi, tj, ki});
+        s.bind(own_wi, group ? warpgroup : warp);
+        s.stage(c, bias, Memory::Shared, bj);
+        Stage as = s.stage(total, a, Memory::Shared, ko), bs = s.stage(total, b, Memory::Shared, ko);
+        s.mma(total, group ? wgmma : mma_sync, {.m = own_mi, .n = tj, .k = ki});
+        s.pipeline(ko, {.stages = 3});
+        Stage leaving = s.stage(c, Memory::Shared, out);
+        if (boxes) s.via(leaving, Copy::Tma);
+        if (group && chance()) s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(2), {}, {c}}});
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, whole_numbers({c}, round));
+        EXPECT_EQ(replay(s.save(), {c}, device_target()).to_string(), s.to_string());
+        // Columns that are not there are copied between registers all the same: under a condition, old ones would live
+        // on.
+        std::string cuda = build(s).cuda(), copying = cuda.substr(cuda.find("] c_total\n"));
+        EXPECT_EQ(copying.substr(0, copying.find("c_total[")).find("if ("), std::string::npos) << cuda;
+    }
+}
+
+// Any reduction, with several accumulators too: the place of the largest element, shared by the threads of a row.
+TEST_P(SumsInRegisters, TotalsOfRows) {
+    for (int round = 0; round < 4; ++round) {
+        int64_t rows = between(1, 40), columns = between(1, 90);
+        Tensor x = input("x", f32, {rows, columns});
+        Axis j = reduce_axis("j", columns);
+        auto largest = compute_tuple("largest", {rows}, [&](const std::vector<Expr>& i) {
+            std::vector<Expr> best = argmax(x(i[0], j), j);
+            return std::vector<Expr>{best[0] * 2.0f, best[1]};
+        });
+        Schedule s({largest[0], largest[1]}, device_target());
+        Stage total = s.totals(largest[0]);
+        Loop i = s.loops<1>(largest[0])[0];
+        auto [block, row] = s.split(i, 8, Tail::Mask);
+        s.bind(block, grid.x);
+        s.bind(row, thread);
+        s.at(total, chance() ? row : block);
+        expect_declared(s, whole_numbers({largest[0], largest[1]}, round));
+    }
+}
+
 // Each block of rows with a matrix that an input chooses: boxes, asynchronous copies and plain ones go there.
 TEST_P(TilesByData, ProductsWithChosenMatrices) {
     for (int round = 0; round < 6; ++round) {
