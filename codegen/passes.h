@@ -33,7 +33,7 @@ ThreadKernel narrow_indices(const ThreadKernel& kernel);
 Type argument_type(const Expr& argument);
 
 /// Has a kernel that the device starts while the one before it ends wait for that, behind what needs nothing of it, and
-/// let the next one in where that pays, see early_start.h.
+/// let the next one in where that pays: not from long blocks, nor from few that share multiprocessors.
 ///
 ///     init barriers; barrier      init barriers; barrier
 ///     ...                         wait_for_previous(); start_next()

@@ -169,6 +169,7 @@ struct ThreadKernel {
     Expr thread;                      ///< Variable: threadIdx.x, 0 <= thread < threads where statements use it
     std::array<Expr, 3> block;        ///< Variables: blockIdx.x, y, z
     bool starts_early = false;        ///< waits itself for the kernels before it, see start_early
+    int64_t overlaps_from = 0;        ///< blocks; with fewer, neither its start nor its end overlap other kernels
     std::vector<std::string> header;  ///< lines of the comment on top: formula, shapes, schedule
     ThreadStmt body;
 };
@@ -187,6 +188,7 @@ struct KernelText {
     std::vector<TensorMapUse> maps;
     std::vector<Expr> sizes, scalars;
     bool starts_early = false;  ///< waits itself for the kernels before it: programmatic dependent launch
+    int64_t overlaps_from = 0;  ///< blocks: launched while the kernel before ends if it has so many
     bool approximate = false;   ///< uses named approximations: results differ from the interpreter by ulps
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "codegen/early_start.h"
 #include "codegen/passes.h"
 #include "dsl/check_bindings.h"
 #include "runtime/tensor_map.h"
@@ -106,12 +105,12 @@ bool BoundArguments::may_overlap(const BufferRef& one, const BufferRef& other) c
 
 LaunchShape BoundArguments::shape_of(const codegen::KernelText& kernel) const {
     auto blocks = [&](int dimension) { return extent_of(kernel.grid[dimension], numbers_); };
-    bool early = codegen::overlaps_neighbours(blocks(0) * blocks(1) * blocks(2), kernel.shared_bytes);
+    bool early = kernel.starts_early && blocks(0) * blocks(1) * blocks(2) >= kernel.overlaps_from;
     return {.grid = {blocks(0), blocks(1), blocks(2)},
             .block = {kernel.threads, 1, 1},
             .dynamic_shared_bytes = kernel.shared_bytes,
             .cluster = kernel.cluster,
-            .starts_early = kernel.starts_early && early};
+            .starts_early = early};
 }
 
 std::vector<Argument> BoundArguments::parameters_of(const codegen::KernelText& kernel) const {
