@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include <fmt/format.h>
 
@@ -69,6 +70,26 @@ bool has_a_version_per_type(UnaryOp op) {
 /// Storage types that are structs in the text.
 bool is_struct(Type type) {
     return type == Type::F16 || type == Type::BF16 || type == Type::E4M3 || type == Type::E5M2;
+}
+
+/// The factor times the expression, of f32, if it is worked into constants that are there: 2 * (x * fma(y, 3, 1)) is
+/// x * fma(y, 6, 2), to a rounding.
+std::optional<Expr> with_factor(const Expr& e, double factor) {
+    if (const FloatConstant* real = e.as<FloatConstant>()) return constant(e.type(), real->value * factor);
+    if (const Unary* unary = e.as<Unary>(); unary && unary->op == UnaryOp::Negate)
+        return with_factor(unary->a, -factor);
+    if (const Fma* node = e.as<Fma>()) {
+        auto added = with_factor(node->c, factor), multiplied = with_factor(node->b, factor);
+        if (added && multiplied) return make_expr(e.type(), Fma{node->a, *multiplied, *added});
+        return {};
+    }
+    const Binary* node = e.as<Binary>();
+    if (!node) return {};
+    auto left = with_factor(node->a, factor), right = with_factor(node->b, factor);
+    if (node->op == BinaryOp::Mul && right) return make_expr(e.type(), Binary{BinaryOp::Mul, node->a, *right});
+    if (node->op == BinaryOp::Mul && left) return make_expr(e.type(), Binary{BinaryOp::Mul, *left, node->b});
+    if (node->op == BinaryOp::Add && left && right) return make_expr(e.type(), Binary{BinaryOp::Add, *left, *right});
+    return {};
 }
 
 std::string in_parentheses(const std::string& text) {
@@ -224,6 +245,9 @@ ExprPrinter::Text ExprPrinter::variable(const Expr& expr) const {
 }
 
 ExprPrinter::Text ExprPrinter::unary(const Expr& expr, const Unary& operation) {
+    if (operation.op == UnaryOp::Sigmoid && expr.type() == Type::F32)
+        if (auto exponent = with_factor(operation.a, -std::numbers::log2e))
+            return call("logistic2", {text_of(*exponent)}, "logistic2_f32");
     Text operand = text_of(operation.a);
     if (expr.type() == Type::I64 && !operand.wide) operand = c_cast(Type::I64, operand);
     if (operation.op == UnaryOp::Negate || operation.op == UnaryOp::Not) {

@@ -199,9 +199,13 @@ __device__ inline double log2(double x) { return library_log2(x); }
 
 //: log2 common needs log2_f32 log2_f64
 
-//: sigmoid_f32 common needs ex2_approx_ftz rcp_approx_ftz
+//: logistic2_f32 common needs ex2_approx_ftz rcp_approx_ftz
+/// 1 / (1 + 2^x), to 4 ulp; 0 above 126.
+__device__ inline float logistic2(float x) { return rcp_approx_ftz(1.0f + ex2_approx_ftz(x)); }
+
+//: sigmoid_f32 common needs logistic2_f32
 /// 1 / (1 + 2^(-x / ln 2)): to an absolute 2^-23, to 4 + |x| ulp where x is negative; 0 below -87.3.
-__device__ inline float sigmoid(float x) { return rcp_approx_ftz(1.0f + ex2_approx_ftz(x * -1.44269502f)); }
+__device__ inline float sigmoid(float x) { return logistic2(x * -1.44269502f); }
 
 //: sigmoid_f64 common needs exp_f64
 __device__ inline double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }

@@ -49,6 +49,7 @@ constexpr Function Functions[] = {
     {"log2_f32", std::log2, 1.6}, {"tanh_f32", std::tanh, 2.0}, {"erf_f32", std::erf, 3.0},
     {"erf_unbranched_f32", std::erf, 3.0},
     {"sigmoid_f32", [](double x) { return 1 / (1 + std::exp(-x)); }, 4.0, 1.0},
+    {"logistic2_f32", [](double x) { return x >= 126 ? 0 : 1 / (1 + std::exp2(x)); }, 4.0},
     {"sqrt", std::sqrt, 0.5},     {"rsqrt", [](double x) { return 1 / std::sqrt(x); }, 1.5},
     {"ex2_approx", std::exp2, 2.3}, {"rcp_approx", [](double x) { return 1 / x; }, 1.0},
     {"rsqrt_approx", [](double x) { return 1 / std::sqrt(x); }, 1.6}, {"tanh_approx", std::tanh, 200},
