@@ -32,6 +32,49 @@ std::vector<Point> chosen_points(const HostArray& array, int64_t samples, uint64
     return array.num_elements() <= samples ? all_points(array.shape) : random_points(array.shape, samples, seed);
 }
 
+int64_t product_of(const std::vector<Expr>& extents) {
+    int64_t product = 1;
+    for (const Expr& extent : extents) product *= as_constant(extent).value_or(0);
+    return product;
+}
+
+/// The expression, an element of a computation with these axes, reading less: instead of a computed tensor, one that
+/// has only the elements which are read, if those are fewer. `around`: axes of the reductions around.
+Expr reading_less(const Expr& e, const std::vector<Expr>& axes, const std::vector<Expr>& shape,
+                  const std::vector<Expr>& around) {
+    if (const Reduce* reduce = e.as<Reduce>()) {
+        std::vector<Expr> inside = around;
+        inside.insert(inside.end(), reduce->axes.begin(), reduce->axes.end());
+        std::vector<Expr> values;
+        for (const Expr& value : reduce->values) values.push_back(reading_less(value, axes, shape, inside));
+        return with_children(e, values);
+    }
+    std::vector<Expr> kids;
+    for (const Expr& kid : children(e)) kids.push_back(reading_less(kid, axes, shape, around));
+    const Expr same = with_children(e, kids);
+    const Read* read = same.as<Read>();
+    if (!read || read->operation->is_input()) return same;
+    std::vector<Expr> places = axes;
+    std::vector<Expr> extents = shape;
+    for (const Expr& axis : around) {
+        if (std::none_of(kids.begin(), kids.end(), [&](const Expr& index) { return contains(index, axis); }))
+            return same;
+        places.push_back(axis);
+        extents.push_back(axis.as<Variable>()->extent);
+    }
+    if (product_of(extents) == 0 || product_of(extents) >= product_of(read->operation->shape)) return same;
+    const Operation& whole = *read->operation;
+    Tensor part =
+        compute(whole.name + "_read", Shape(extents.begin(), extents.end()), [&](const std::vector<Expr>& own) {
+            Substitution to_own, indices;
+            for (size_t p = 0; p < places.size(); ++p) to_own.emplace_back(places[p], own[p]);
+            for (size_t d = 0; d < whole.axes.size(); ++d)
+                indices.emplace_back(whole.axes[d], substitute(read->indices[d], to_own));
+            return reading_less(substitute(whole.outputs[read->output].body, indices), own, extents, {});
+        });
+    return make_expr(same.type(), Read{part.operation(), 0, places});
+}
+
 /// The output at chosen points only: a computation over the points, whose coordinates are inputs.
 Tensor at_points(const Tensor& output, const std::vector<Point>& points, Bindings& bindings) {
     const Operation& operation = *output.operation();
@@ -47,7 +90,8 @@ Tensor at_points(const Tensor& output, const std::vector<Point>& points, Binding
     return compute("sample", {count}, [&](Expr point) {
         Substitution axes;
         for (size_t d = 0; d < coordinates.size(); ++d) axes.emplace_back(operation.axes[d], coordinates[d](point));
-        return substitute(operation.outputs[output.output()].body, axes);
+        return reading_less(substitute(operation.outputs[output.output()].body, axes), {point},
+                            {constant(Type::I64, count)}, {});
     });
 }
 

@@ -87,5 +87,33 @@ TEST(RandomBindings, AreTheSameForASeed) {
     EXPECT_NE(data(1), data(2));
 }
 
+// Samples are computed from what they need: there is no room for the tensors between.
+TEST(CheckOutput, SamplesNeedFewElementsOfWhatIsBetween) {
+    constexpr int64_t Large = 100'000;
+    Tensor a = input("a", f32, {Large, 4}), b = input("b", f32, {Large, 4});
+    Axis r = reduce_axis("r", 4), q = reduce_axis("q", 3);
+    Tensor product = compute("product", {3, Large, Large},
+                             [&](Expr p, Expr i, Expr j) { return sum(a(i, r) * b(j, r), r) * cast(f32, p + 1); });
+    Tensor both = compute("both", {Large}, [&](Expr i) { return sum(product(q, i, i * 7 % Large), q); });
+    Tensor y = compute("y", {Large}, [&](Expr i) { return both(i) * product(0, i, i) + both(Large - 1 - i); });
+    Bindings bindings = random_bindings({y}, 3);
+    auto dot = [&](int64_t i, int64_t j) {
+        double total = 0;
+        for (int64_t k = 0; k < 4; ++k)
+            total += bindings.inputs.at("a").at({i, k}).real * bindings.inputs.at("b").at({j, k}).real;
+        return total;
+    };
+    auto value = [&](int64_t i) { return 6 * dot(i, i * 7 % Large); };
+    HostArray right = host_array(f32, {Large}), wrong = right;
+    for (int64_t i = 0; i < Large; ++i) {
+        double element = value(i) * dot(i, i) + value(Large - 1 - i);
+        right.set({i}, make_value(f32, element));
+        wrong.set({i}, make_value(f32, element + 1));
+    }
+    CheckResult result = check_output(y, bindings, right, {.samples = 64});
+    EXPECT_TRUE(result.ok) << result.text;
+    EXPECT_FALSE(check_output(y, bindings, wrong, {.samples = 64}).ok);
+}
+
 }  // namespace
 }  // namespace tw
