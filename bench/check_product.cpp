@@ -20,12 +20,7 @@ Bindings whole_numbers(const schedules::TensorProduct& product, int64_t most) {
         for (const Expr& extent : operation->shape) extents.push_back(require_constant(extent));
         HostArray& array = bindings.inputs[operation->name] = host_array(operation->outputs[0].type, extents);
         uint64_t seed = 100 + bindings.inputs.size();
-        if (product.rows.defined() && operation->name == product.rows.name())
-            fill_integers(array, 0, require_constant(product.a.shape()[1]), seed);
-        else if (product.expert.defined() && operation->name == product.expert.name())
-            fill_ascending(array, {0, static_cast<double>(require_constant(product.b.shape()[0]))}, seed);
-        else
-            fill_whole(array, most, seed);
+        if (!fill_choices(product, operation->name, array, seed)) fill_whole(array, most, seed);
     }
     return bindings;
 }
@@ -50,6 +45,14 @@ HostArray by_warps(const schedules::TensorProduct& product, const schedules::Ten
 }
 
 }  // namespace
+
+bool fill_choices(const schedules::TensorProduct& product, const std::string& input, HostArray& array, uint64_t seed) {
+    bool rows = product.rows.defined() && input == product.rows.name();
+    bool experts = product.expert.defined() && input == product.expert.name();
+    if (rows) fill_integers(array, 0, require_constant(product.a.shape()[1]), seed);
+    if (experts) fill_ascending(array, {0, static_cast<double>(require_constant(product.b.shape()[0]))}, seed);
+    return rows || experts;
+}
 
 ProductCheck::ProductCheck(const schedules::TensorProductShape& shape, const std::shared_ptr<Device>& device,
                            const Target& target)

@@ -11,6 +11,10 @@
 
 namespace tw::bench {
 
+/// Fills an input that says what is multiplied: experts, each with rows one after another, or numbers of rows that
+/// count. False for all other inputs, which are left as they are.
+bool fill_choices(const schedules::TensorProduct& product, const std::string& input, HostArray& array, uint64_t seed);
+
 /// Knows a product's results, each element of them: of small ones by the interpreter; of others by mma_sync in tiles of
 /// warps on the device, which are first compared with float64 at some hundred elements.
 class ProductCheck {

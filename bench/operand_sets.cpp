@@ -11,11 +11,12 @@ namespace {
 
 constexpr int64_t most_sets = 256;
 
-Arguments random_set(const Tree& tree, Device& device) {
+Arguments random_set(const Tree& tree, Device& device, const FillInput& fill) {
     Arguments set;
     for (const BufferRef& input : tree.inputs) {
         HostArray array = host_array(input->type, extents_of(input->shape, {}), extents_of(input->strides, {}));
-        fill_normal(array, 1 + set.buffers.size());
+        uint64_t seed = 1 + set.buffers.size();
+        if (!fill(input->name, array, seed)) fill_normal(array, seed);
         Buffer buffer = device.allocate(static_cast<int64_t>(array.bytes.size()), input->name);
         buffer.copy_from_host(array.bytes.data());
         set.buffers[input->name] = buffer;
@@ -34,8 +35,8 @@ Arguments copy_of(const Arguments& first, const Tree& tree, Device& device) {
 
 }  // namespace
 
-OperandSets::OperandSets(const Tree& tree, Device& device, double least_bytes) {
-    sets_.push_back(random_set(tree, device));
+OperandSets::OperandSets(const Tree& tree, Device& device, double least_bytes, const FillInput& fill) {
+    sets_.push_back(random_set(tree, device, fill));
     for (const auto& [name, buffer] : sets_[0].buffers) bytes_ += buffer.bytes();
     double count = 1 + least_bytes / static_cast<double>(std::max<int64_t>(bytes_, 1));
     for (int64_t set = 1; set < std::min(most_sets, static_cast<int64_t>(count)); ++set)

@@ -1,5 +1,7 @@
 // Operands of products on a device, in several sets, so that a cache has forgotten one when its turn comes again.
 #pragma once
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "dsl/interpret.h"
@@ -7,11 +9,15 @@
 
 namespace tw::bench {
 
+/// Fills an input by its name; false if it leaves it as it is.
+using FillInput = std::function<bool(const std::string& input, HostArray& array, uint64_t seed)>;
+
 /// Buffers for every input and output of a tree of constant extents.
 class OperandSets {
 public:
-    /// As many sets as span `least_bytes` together, one at least; inputs normally distributed, equal in all sets.
-    OperandSets(const Tree& tree, Device& device, double least_bytes);
+    /// As many sets as span `least_bytes` together, one at least; inputs that `fill` leaves are normally distributed.
+    /// All sets are equal.
+    OperandSets(const Tree& tree, Device& device, double least_bytes, const FillInput& fill);
 
     const std::vector<Arguments>& sets() const { return sets_; }
     /// Of one set.

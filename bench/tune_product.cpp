@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "bench/check_product.h"
 #include "bench/copy_bandwidth.h"
@@ -79,12 +80,21 @@ public:
           target_(target(is_gpu_ ? device_->arch() : "sm_90a")) {}
 
     TuneResult tune() {
+        auto begin = Clock::now();
+        auto lap = [&] { return seconds_since(std::exchange(begin, Clock::now())); };
         enumerate();
         compile();
+        double compile_seconds = lap();
         prepare();
         settle();
         measure_all();
-        return result(measure_best());
+        std::vector<Candidate*> fastest_first = measure_best();
+        double measure_seconds = lap();
+        TuneResult tuned = result(fastest_first);
+        tuned.compile_seconds = compile_seconds;
+        tuned.measure_seconds = measure_seconds;
+        tuned.check_seconds = lap();
+        return tuned;
     }
 
 private:
@@ -134,7 +144,11 @@ private:
     /// Binds operands and runs everything once.
     void prepare() {
         const double least_bytes = is_gpu_ ? static_cast<double>(RotatedBytes) : 0;
-        operands_.emplace(running()[0]->executable->program().tree(), *device_, least_bytes);
+        const auto product = declare_tensor_product(shape_);
+        auto fill = [&](const std::string& input, HostArray& array, uint64_t seed) {
+            return fill_choices(product, input, array, seed);
+        };
+        operands_.emplace(running()[0]->executable->program().tree(), *device_, least_bytes, fill);
         for (Candidate* candidate : running()) {
             show_measuring(candidate->text);
             attempt(*candidate, [&] {
@@ -239,7 +253,8 @@ private:
     TuneResult result(const std::vector<Candidate*>& fastest_first) {
         TuneResult result;
         result.today = candidates_[0].text;
-        result.measured = fastest_first.size();
+        for (const Candidate* candidate : fastest_first)
+            result.measured.push_back({candidate->text, median(candidate->seconds) * 1e3});
         if (!candidates_[0].seconds.empty()) result.today_milliseconds = median(candidates_[0].seconds) * 1e3;
         ProductCheck check(shape_, device_, target_);
         Candidate* winner = nullptr;

@@ -20,12 +20,17 @@ struct TuneOptions {
 struct SkippedTiling {
     std::string tiling, reason;
 };
+struct MeasuredTiling {
+    std::string tiling;
+    double milliseconds;
+};
 struct TuneResult {
-    schedules::TunedRecord record;  ///< of the winner, whose results are right
-    std::string today;              ///< the tiling of best_tiling
-    double today_milliseconds = 0;  ///< 0 if it was skipped
-    size_t measured = 0;            ///< tilings that compiled and ran
+    schedules::TunedRecord record;         ///< of the winner, whose results are right
+    std::string today;                     ///< the tiling of best_tiling
+    double today_milliseconds = 0;         ///< 0 if it was skipped
+    std::vector<MeasuredTiling> measured;  ///< compiled and run, the fastest first
     std::vector<SkippedTiling> skipped;
+    double compile_seconds = 0, measure_seconds = 0, check_seconds = 0;
 };
 /// Told of each step: "compile" or "measure", steps done, all steps, what comes next.
 using ShowStep = std::function<void(const std::string& phase, int64_t done, int64_t all, const std::string& next)>;

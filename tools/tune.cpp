@@ -94,7 +94,12 @@ void report(const bench::TuneResult& result, const schedules::TensorProductShape
     double gain = result.today_milliseconds > 0 ? result.today_milliseconds / r.milliseconds : 1;
     fmt::print("{:<36} {:>10.4f} ms {:>8.1f} TFLOP/s  {:<24} {:.3f} x of {} today, {} measured, {} skipped\n", r.kernel,
                r.milliseconds, r.milliseconds > 0 ? flops / r.milliseconds * 1e-9 : 0, r.tiling, gain, result.today,
-               result.measured, result.skipped.size());
+               result.measured.size(), result.skipped.size());
+    if (verbose)
+        fmt::print("  {:.1f} s to compile, {:.1f} s to measure, {:.1f} s to check\n", result.compile_seconds,
+                   result.measure_seconds, result.check_seconds);
+    for (const bench::MeasuredTiling& measured : result.measured)
+        if (verbose) fmt::print("  {:<24} {:.4f} ms\n", measured.tiling, measured.milliseconds);
     for (const bench::SkippedTiling& skipped : result.skipped)
         if (verbose || skipped.reason.starts_with("WRONG"))
             fmt::print(stderr, "  skipped {}: {}\n", skipped.tiling, first_line(skipped.reason));
@@ -157,7 +162,8 @@ void add_tune_command(CLI::App& app, int& status) {
     command->add_option("--threads", o->options.threads, "that compile; 0: one for each processor")
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
-    command->add_flag("--verbose", o->verbose, "also why each skipped tiling was");
+    command->add_flag("--verbose", o->verbose,
+                      "also what took how long, the time of each tiling, and why each skipped one was");
     command->callback([o, &status] { status = tune(*o); });
 }
 

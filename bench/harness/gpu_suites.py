@@ -171,7 +171,31 @@ def peer_sides(family, facts, sets, in_place):
             sides.append(side)
         except Exception as problem:
             notes.append(f"no {name} peer: {first_line(problem)[:100]}")
+    if family.candidates:
+        try:
+            sides.append(fastest_candidate(family, sides[0], sets))
+        except Exception as problem:
+            notes.append(f"no further candidates: {first_line(problem)[:200]}")
     return sides, notes
+
+
+def fastest_candidate(family, known, sets):
+    """Of the ways that compute what the side `known` does, in short bursts."""
+    from harness import bursts
+    expected = known.call(sets[0])
+    best = None
+    for name, call in family.candidates(sets[0], expected).items():
+        difference = (call(sets[0]).double() - expected.double()).abs().max().item()
+        if not difference <= 0.02 * expected.double().abs().max().item():
+            raise RuntimeError(f"{name} differs by {difference} from {known.name}")
+        side = bursts.TorchSide(name, call, sets)
+        runs = bursts.runs_for(side.burst(3))
+        ms = min(side.burst(runs) for _ in range(3))
+        if best is None or ms < best[0]:
+            best = ms, side
+    if best is None:
+        raise RuntimeError("none found")
+    return best[1]
 
 
 def run_launch(cases, path, report, rounds):

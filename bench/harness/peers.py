@@ -20,6 +20,7 @@ class Family:
     formula: Callable  # (tensors, scalars) -> a tensor or a tuple of them
     eager: Optional[Callable] = None  # another eager peer: (tensors, scalars) -> a call without arguments
     ways: dict = field(default_factory=dict)  # eager peers by name instead: tensors -> results
+    candidates: Optional[Callable] = None  # (tensors, results) -> more ways, of which the fastest takes part
     compiled: bool = True
     compiled_formula: Optional[Callable] = None  # what is compiled, if not `formula`
     prepare: Callable = lambda t: t  # tensors -> tensors, before any time is taken
@@ -140,8 +141,11 @@ def gemm(name):
             ways["fused"] = lambda t: torch._addmm_activation(t["bias"], *operands(t), use_gelu=True)
     if activation == "_swiglu":
         return gated(formula, transpose_b)
+    def algorithms(t, results):
+        from harness import cublaslt
+        return cublaslt.ways(operands, t, bool(activation), results.dtype)
     fused = bool(add_bias or activation) and type_name in ("bf16", "f16")
-    return Family(formula, ways=ways, compiled=fused, terms="a" if type_name in UNIT_TERMS else "",
+    return Family(formula, ways=ways, candidates=algorithms, compiled=fused, terms="a" if type_name in UNIT_TERMS else "",
                   along=-2 if transpose_a else -1, unit_terms=UNIT_TERMS.get(type_name, 0))
 
 

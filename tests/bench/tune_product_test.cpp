@@ -21,7 +21,7 @@ TEST(TuneProduct, MeasuresTheSpaceAndTheTilingOfToday) {
     std::string name = "gemm_bf16_24x40x64_tb";
     TuneResult result = tuned(name, "emulated", 4);
     EXPECT_EQ(result.record.kernel, name);
-    EXPECT_EQ(result.measured, 4u);
+    EXPECT_EQ(result.measured.size(), 4u);
     EXPECT_TRUE(result.skipped.empty());
     EXPECT_EQ(result.today, tiling_text(best_tiling(shape_of(name), target("sm_90a"))));
     EXPECT_GE(result.today_milliseconds, result.record.milliseconds);
