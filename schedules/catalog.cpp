@@ -247,6 +247,7 @@ const char* const tensor_product_names[] = {
     "gemm_bf16_40x96x72_tb_bias_gelu_tanh_tile32x32x32w16x16s3r",
     "gemm_bf16_64x96x80_tb_swiglu_tile32x32x32w16x16s3",
     "gemm_bf16_200x384x136_tb_swiglu_tile128x192x64g2s3r",
+    "gemm_bf16_136x136x80_tb_bias_tile64x128x64g1u2s3r64b",
     "gemm_e4m3_72x80x256_tb_scaled_tile32x32x64w32x16s3",
     "gemm_e4m3_200x144x384_tb_scaled_tile128x128x128g2s3",
     "gemm_bf16_256x72x96_tb_experts8_tile128x64x32w32x32s3",

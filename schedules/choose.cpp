@@ -10,7 +10,7 @@ namespace tw::schedules {
 namespace {
 
 constexpr int64_t Threads = 256, WarpThreads = 32;
-constexpr int64_t FewResults = 4096;  // fewer threads than this leave most of a GPU idle
+constexpr int64_t FewResults = 4096;         // fewer threads than this leave most of a GPU idle
 constexpr double MostComparisons = 1 << 30;  // of indices with elements; more take longer than the kernels that sort
 
 /// The matrices of sum_k a * b, and k's extent.

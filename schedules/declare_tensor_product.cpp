@@ -139,7 +139,8 @@ bool may_split_k(const TensorProductShape& shape) {
 }
 
 bool keeps_together(const WarpgroupTiles& tiles, const TensorProductShape& shape) {
-    if (shape.activation == Activation::SwiGlu && tiles.swap) return false;
+    bool gated = shape.activation == Activation::SwiGlu;
+    if (gated && (tiles.swap || tiles.block_n % (2 * gated_columns) != 0)) return false;
     if (shape.experts) return !tiles.swap && tiles.block_m == rows_of_block;
     return shape.row_terms == RowTerms::All || rows_of_block % tiles.block_m == 0;
 }

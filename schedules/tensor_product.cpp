@@ -76,6 +76,31 @@ UnitLoops sums_in_registers(Schedule& s, Stage result, Stage sums, std::vector<L
     return {sums, ko, {swap ? j : i, swap ? i : j, ki}};
 }
 
+/// The sums of a block's whole tile stay in registers; the result takes them column by column of pieces, one after
+/// another. Warpgroups share the rows of both in the same way.
+UnitLoops sums_before_pieces(Schedule& s, Stage sums, std::vector<Loop> outer, Loop piece, Loop wi, Loop mi, Loop nj,
+                             bool gated, const WarpgroupTiles& tiles) {
+    s.at(sums, outer.back());
+    outer.insert(outer.end(), {piece, wi, mi});
+    if (gated) {
+        auto [eight, column] = s.split(nj, gated_columns);
+        outer.insert(outer.end(), {eight, column});
+    } else {
+        outer.push_back(nj);
+    }
+    s.order(outer);
+    s.set_memory(sums, Memory::Registers);
+    std::vector<Loop> order = s.data_loops(sums);
+    Loop j = order.back(), i = order[order.size() - 2];
+    order.resize(order.size() - 2);
+    auto [own_wi, own_mi] = s.split(i, tiles.block_m / tiles.warpgroups);
+    auto [ko, ki] = s.split(s.reduce(sums), tiles.block_k, Tail::Mask);
+    order.insert(order.end(), {own_wi, ko, own_mi, j, ki});
+    s.order(order);
+    s.bind(own_wi, warpgroup);
+    return {sums, ko, {own_mi, j, ki}};
+}
+
 UnitLoops unit_loops(Schedule& s, Stage result, std::optional<Stage> sums, const std::vector<Loop>& outer, Loop mi,
                      Loop nj, int64_t block_k, bool swap) {
     if (sums) return sums_in_registers(s, result, *sums, outer, mi, nj, block_k, swap);
@@ -154,6 +179,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     Stage result = tiles.split_k > 1 ? split_reduction(s, p.c, tiles.block_k, tiles.split_k) : s[p.c];
     std::optional<Stage> sums;
     if (p.product.defined()) sums = s[p.product];
+    if (tiles.staged_columns > 0 && !sums) sums = s.totals(result);
     if (tiles.terms_in_unit > 0)
         sums = s.partial(result, s.split(s.reduce(result), tiles.terms_in_unit, Tail::Mask)[0]);
     std::vector<Loop> data = s.data_loops(result);
@@ -167,15 +193,27 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     auto [group, row] = s.split(bi, group_of(s.extent(bi), tiles.row_group));
     blocks.insert(blocks.end(), {group, bj, row});
     std::vector<Loop> outer = blocks;
-    outer.insert(outer.end(), {rank, wi});
-    UnitLoops unit = unit_loops(s, result, sums, outer, mi, nj, tiles.block_k, tiles.swap);
+    outer.push_back(rank);
+    Loop leaving = rank;
+    std::optional<UnitLoops> found;
+    if (tiles.staged_columns > 0) {
+        auto [piece, column] = s.split(nj, tiles.staged_columns);
+        leaving = piece;
+        found = sums_before_pieces(s, *sums, outer, piece, wi, mi, column, columns_for_one(p) > 1, tiles);
+    } else {
+        outer.push_back(wi);
+        found = unit_loops(s, result, sums, outer, mi, nj, tiles.block_k, tiles.swap);
+    }
+    UnitLoops unit = *found;
     s.persistent(blocks, {.growing = p.growing});
     s.bind(rank, cluster);
     s.bind(wi, warpgroup);
     Stage left = s.stage(unit.stage, p.left, Memory::Shared, unit.over_k),
           right = s.stage(unit.stage, p.right, Memory::Shared, unit.over_k);
+    // Under way while products are summed.
+    if (p.bias.defined() && tiles.split_k == 1) s.stage(result, p.bias, Memory::Shared, rank);
     if (tiles.stage_result) {
-        Stage out = s.stage(result, Memory::Shared, rank);
+        Stage out = s.stage(result, Memory::Shared, leaving);
         if (tiles.store_boxes) s.via(out, Copy::Tma);
     }
     s.mma(unit.stage, wgmma, unit.mma);

@@ -85,7 +85,8 @@ struct WarpgroupTiles {
     int64_t terms_in_unit = 0;  ///< that the unit sums, before they are added in registers; 0: all. See terms_in_unit()
     int64_t split_k = 1;        ///< as in TensorTiles
     bool stage_result = true;   ///< as in TensorTiles
-    bool store_boxes = false;   ///< what is staged leaves as boxes, whose tensor has rows of whole pieces of 16 bytes
+    int64_t staged_columns = 0;  ///< that leave through shared memory at once, one such piece after another; 0: all
+    bool store_boxes = false;    ///< what is staged leaves as boxes, whose tensor has rows of whole pieces of 16 bytes
     bool swap = false;  ///< the instruction's rows run along n: for small m; warpgroups share the columns of a block
     int64_t row_group = 8;  ///< as in TensorTiles
 
@@ -102,6 +103,11 @@ bool may_split_k(const TensorProductShape& shape);
 bool keeps_together(const WarpgroupTiles& tiles, const TensorProductShape& shape);
 /// How many terms a matrix unit of Hopper may sum: products of fp8 lose bits in long sums. 0: as many as there are.
 int64_t terms_in_unit(const TensorProductShape& shape);
+/// The same with each way that the result may take out of a block: from registers, through shared memory, from there as
+/// boxes, all columns at once or as many as fill 128 bytes. Stages are left as they are.
+std::vector<WarpgroupTiles> ways_out(const WarpgroupTiles& tiles, const TensorProductShape& shape);
+/// Of shared memory, for the bias and for the result on its way out, of all groups that take turns.
+int64_t staged_result_bytes(const WarpgroupTiles& tiles, const TensorProductShape& shape);
 /// Tiles that suit the extents, by a model of an H200's time.
 WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape);
 /// Whether a thread of three warpgroups (152 registers) or fewer (232) has room for the sums and what goes with them.

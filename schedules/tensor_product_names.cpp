@@ -26,8 +26,9 @@ std::string text_of(const WarpgroupTiles& t) {
     std::string terms = t.terms_in_unit ? fmt::format("k{}", t.terms_in_unit) : "";
     std::string cluster = t.cluster > 1 ? fmt::format("c{}", t.cluster) : "";
     std::string turns = t.turns > 1 ? fmt::format("u{}", t.turns) : "";
-    return fmt::format("{}x{}x{}g{}{}{}{}s{}{}{}{}", t.block_m, t.block_n, t.block_k, t.warpgroups, cluster, turns,
-                       terms, t.stages, ending_of(t), t.store_boxes ? "b" : "", t.swap ? "t" : "");
+    std::string columns = t.staged_columns ? fmt::format("{}", t.staged_columns) : "";
+    return fmt::format("{}x{}x{}g{}{}{}{}s{}{}{}{}{}", t.block_m, t.block_n, t.block_k, t.warpgroups, cluster, turns,
+                       terms, t.stages, ending_of(t), columns, t.store_boxes ? "b" : "", t.swap ? "t" : "");
 }
 
 }  // namespace
@@ -40,13 +41,13 @@ std::optional<ProductTiling> parse_tiling(const std::string& text) {
     static const std::string number_text = "([1-9][0-9]{0,5})", by = "x" + number_text;
     static const std::regex form(number_text + by + by + "(?:w" + number_text + by +
                                  "|g([1-4])(?:c([2-8]))?(?:u([2-4]))?(?:k([1-9][0-9]{1,5}))?)s" + number_text + "(?:p" +
-                                 number_text + ")?(?:h" + number_text + ")?(?:(r)(b)?)?(t)?");
+                                 number_text + ")?(?:h" + number_text + ")?(?:(r)([1-9][0-9]{1,2})?(b)?)?(t)?");
     std::smatch match;
     if (!std::regex_match(text, match, form)) return {};
     auto number = [&](size_t group, int64_t otherwise = 0) {
         return match[group].matched ? std::stoll(match[group]) : otherwise;
     };
-    bool stage_result = match[13].matched, store_boxes = match[14].matched, swap = match[15].matched;
+    bool stage_result = match[13].matched, store_boxes = match[15].matched, swap = match[16].matched;
     if (match[6].matched)
         return WarpgroupTiles{.block_m = number(1),
                               .block_n = number(2),
@@ -58,10 +59,11 @@ std::optional<ProductTiling> parse_tiling(const std::string& text) {
                               .terms_in_unit = number(9),
                               .split_k = number(11, 1),
                               .stage_result = stage_result,
+                              .staged_columns = number(14),
                               .store_boxes = store_boxes,
                               .swap = swap,
                               .row_group = number(12, WarpgroupTiles{}.row_group)};
-    if (swap || store_boxes) return {};
+    if (swap || store_boxes || match[14].matched) return {};
     return TensorTiles{.block_m = number(1),
                        .block_n = number(2),
                        .block_k = number(3),

@@ -8,7 +8,7 @@
 namespace tw::schedules {
 namespace {
 
-constexpr size_t most_tiles = 30;            // of different sizes or parts
+constexpr size_t most_tiles = 36;            // of different sizes or parts
 constexpr size_t most_tiles_beside = 6;      // of warps, where warpgroups are most of the space
 constexpr size_t varied_tiles = 6;           // whose stages and way out vary, too
 constexpr size_t reordered_tiles = 3;        // whose order of blocks varies, too
@@ -39,19 +39,15 @@ int64_t staged_bytes(const TensorTiles& t, const TensorProductShape& shape) {
 }
 
 /// Rows of a staged result are 8 elements longer, against bank conflicts.
-template <class Tiles>
-int64_t result_bytes(const Tiles& t, const TensorProductShape& shape) {
+int64_t staged_result_bytes(const TensorTiles& t, const TensorProductShape& shape) {
     if (!t.stage_result) return 0;
     return rounded_up(t.block_m * (t.block_n + 8) * bytes_of(shape.result), line_bytes);
 }
 
-int turns_of(const TensorTiles&) { return 1; }
-int turns_of(const WarpgroupTiles& t) { return t.turns; }
-
 template <class Tiles>
 int64_t all_shared_bytes(const Tiles& t, const TensorProductShape& shape) {
     constexpr int64_t barriers = 1024;
-    return t.stages * staged_bytes(t, shape) + turns_of(t) * result_bytes(t, shape) + barriers;
+    return t.stages * staged_bytes(t, shape) + staged_result_bytes(t, shape) + barriers;
 }
 
 template <class Tiles>
@@ -139,30 +135,26 @@ std::vector<WarpgroupTiles> warpgroup_blocks(const TensorProductShape& shape) {
     return blocks;
 }
 
-/// The tile as it is, by pairs of blocks that load together, and by groups that take turns.
-std::vector<WarpgroupTiles> groupings(const WarpgroupTiles& t, const TensorProductShape& shape) {
+/// The tile as it is, by two blocks that load together, or four where all tiles are made at once, and by groups that
+/// take turns.
+std::vector<WarpgroupTiles> groupings(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
     std::vector<WarpgroupTiles> result;
-    for (int cluster : {1, 2})
+    for (int cluster : blocks_of(t, shape) <= target.multiprocessors ? std::vector{1, 2, 4} : std::vector{1, 2})
         for (int turns : {1, 2}) {
             WarpgroupTiles grouped = t;
             grouped.cluster = cluster;
             grouped.turns = turns;
-            bool pairs = !t.swap && divided(shape.m, t.block_m) > 1 && shape.row_terms == RowTerms::All;
+            bool shares = !t.swap && divided(shape.m, t.block_m) > cluster / 2 && shape.row_terms == RowTerms::All;
             bool alternates = t.warpgroups == 1 && !t.swap;
-            if ((cluster == 1 || pairs) && (turns == 1 || alternates)) result.push_back(grouped);
+            if ((cluster == 1 || shares) && (turns == 1 || alternates)) result.push_back(grouped);
         }
     return result;
 }
 
 std::vector<Rated> rated_warpgroup_tiles(const TensorProductShape& shape, const Target& target) {
     std::vector<Rated> rated;
-    auto add = [&](WarpgroupTiles t) {
-        // Sums of 4 bytes fill sectors of memory from registers too. What is staged may leave little room.
-        t.stage_result = t.split_k == 1 && bytes_of(shape.result) <= 2;
-        bool few_stages = fitting_stages(t, shape, target.shared_bytes) < 4;
-        for (bool staged : {true, false}) {
-            if (!staged && (!t.stage_result || (t.turns == 1 && !few_stages))) continue;
-            t.stage_result = t.stage_result && staged;
+    auto add = [&](const WarpgroupTiles& tiles) {
+        for (WarpgroupTiles t : ways_out(tiles, shape)) {
             t.stages = fitting_stages(t, shape, target.shared_bytes);
             if (t.stages >= (t.turns > 1 ? 3 : 2)) rated.push_back({t, predicted_cycles(t, shape)});
         }
@@ -176,7 +168,7 @@ std::vector<Rated> rated_warpgroup_tiles(const TensorProductShape& shape, const 
             for (int64_t split : parts_of_k(t, shape, target)) {
                 if (split > 1 && t.terms_in_unit > 0) continue;
                 t.split_k = split;
-                for (const WarpgroupTiles& grouped : groupings(t, shape)) add(grouped);
+                for (const WarpgroupTiles& grouped : groupings(t, shape, target)) add(grouped);
             }
         }
     }
@@ -241,26 +233,21 @@ void keep_best(std::vector<Rated>& rated, size_t count) {
     if (rated.size() > count) rated.resize(count);
 }
 
-/// What is staged can leave as boxes too.
-std::vector<ProductTiling> by_boxes(const TensorTiles&, const TensorProductShape&, const Target&) { return {}; }
-std::vector<ProductTiling> by_boxes(WarpgroupTiles t, const TensorProductShape& shape, const Target& target) {
-    int64_t columns = shape.activation == Activation::SwiGlu ? shape.n / 2 : shape.n;
-    t.stage_result = t.store_boxes = true;
-    t.stages = fitting_stages(t, shape, target.shared_bytes);
-    bool takes = t.split_k == 1 && columns * bytes_of(shape.result) % piece_bytes == 0;
-    return takes && t.stages >= 2 ? std::vector<ProductTiling>{t} : std::vector<ProductTiling>{};
+std::vector<TensorTiles> ways_out(TensorTiles t, const TensorProductShape&) {
+    t.stage_result = !t.stage_result && t.split_k == 1;
+    return {t};
 }
 
 /// One stage less, and the other ways out of the block.
 template <class Tiles>
 std::vector<ProductTiling> variants(const Tiles& t, const TensorProductShape& shape, const Target& target) {
     std::vector<ProductTiling> result;
-    Tiles fewer = t, other = t;
+    Tiles fewer = t;
     if (--fewer.stages >= 3) result.push_back(fewer);
-    other.stage_result = !t.stage_result && t.split_k == 1;
-    other.stages = fitting_stages(other, shape, target.shared_bytes);
-    if (other.stage_result != t.stage_result && other.stages >= 2) result.push_back(other);
-    for (const ProductTiling& boxes : by_boxes(t, shape, target)) result.push_back(boxes);
+    for (Tiles other : ways_out(t, shape)) {
+        other.stages = fitting_stages(other, shape, target.shared_bytes);
+        if (other.stages >= 2) result.push_back(other);
+    }
     return result;
 }
 

@@ -32,16 +32,20 @@ double share_of(int warpgroups, int64_t columns) {
     return share;
 }
 
+/// Of a block's result: pairs of gated columns make one.
+int64_t result_columns(const WarpgroupTiles& t, const TensorProductShape& shape) {
+    return shape.activation == Activation::SwiGlu ? t.block_n / 2 : t.block_n;
+}
+
 int64_t stage_bytes(const WarpgroupTiles& t, const TensorProductShape& shape) {
     return (t.block_m + t.block_n) * t.block_k * bytes_of(shape.operand);
 }
 
-/// As many stages as fit beside the result; lines of k twice as long where tiles are small.
+/// As many stages as fit beside the result, or none if two do not; lines of k twice as long where tiles are small.
 WarpgroupTiles completed(WarpgroupTiles t, const TensorProductShape& shape) {
     t.block_k = line_bytes / bytes_of(shape.operand) * (t.block_m + t.block_n <= 128 ? 2 : 1);
-    int64_t padded_row = t.block_n * bytes_of(shape.result) + 16;
-    int64_t result = t.stage_result ? t.block_m * padded_row * t.turns : 0;
-    t.stages = static_cast<int>(std::clamp<int64_t>((shared_bytes - result) / stage_bytes(t, shape), 2, most_stages));
+    int64_t stages = (shared_bytes - staged_result_bytes(t, shape)) / stage_bytes(t, shape);
+    t.stages = stages < 2 ? 0 : static_cast<int>(std::min<int64_t>(stages, most_stages));
     return t;
 }
 
@@ -55,46 +59,71 @@ int64_t narrow_step(int64_t columns, Type operand, bool side_by_side) {
 std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
     std::vector<WarpgroupTiles> found;
     auto add = [&](WarpgroupTiles t) {
-        // Sums of 4 bytes fill sectors of memory from registers too, and would not fit beside the operands.
-        t.stage_result = t.stage_result && bytes_of(shape.result) <= 2;
         t.terms_in_unit = terms_in_unit(shape);
-        if (keeps_together(t, shape) && sums_fit(t, shape)) found.push_back(completed(t, shape));
+        if (!keeps_together(t, shape) || !sums_fit(t, shape)) return;
+        for (WarpgroupTiles way : ways_out(t, shape))
+            if (way = completed(way, shape); way.stages > 0) found.push_back(way);
     };
     for (int64_t n : {64, 96, 128, 144, 160, 176, 192, 208, 256}) add({.block_m = 128, .block_n = n, .warpgroups = 2});
     for (int64_t n : {64, 128, 192, 256}) add({.block_m = 64, .block_n = n, .warpgroups = 1});
-    add({.block_m = 128, .block_n = 256, .warpgroups = 2, .stage_result = false});
-    add({.block_m = 256, .block_n = 128, .warpgroups = 2, .stage_result = false});
+    add({.block_m = 256, .block_n = 128, .warpgroups = 2});
     add({.block_m = 192, .block_n = 96, .warpgroups = 3});
     if (terms_in_unit(shape)) add({.block_m = 192, .block_n = 128, .warpgroups = 3});
     add({.block_m = 128, .block_n = 128, .warpgroups = 1, .turns = 2});
     for (int cluster : {1, 2})
         if (cluster == 1 || shape.m > 128)
-            add({.block_m = 128,
-                 .block_n = 192,
-                 .warpgroups = 1,
-                 .cluster = cluster,
-                 .turns = 2,
-                 .stage_result = false});
+            add({.block_m = 128, .block_n = 192, .warpgroups = 1, .cluster = cluster, .turns = 2});
     add({.block_m = 64, .block_n = 256, .warpgroups = 1, .turns = 2});
     for (int64_t n : {8, 16, 32})
         if (shape.n <= n && n % narrow_step(shape.n, shape.operand, !shape.transpose_b) == 0)
-            add({.block_m = 64, .block_n = n, .warpgroups = 1, .stage_result = false});
+            add({.block_m = 64, .block_n = n, .warpgroups = 1});
     for (int64_t parts = 1; parts <= 3; ++parts) {
         int64_t step = narrow_step(shape.m, shape.operand, shape.transpose_a);
         int64_t rows = divided(divided(shape.m, parts), step) * step;
         if (rows > 192) continue;
-        bool thin = rows <= 32;
-        add({.block_m = rows, .block_n = 64, .warpgroups = 1, .stage_result = !thin, .swap = true});
-        add({.block_m = rows, .block_n = 128, .warpgroups = 2, .stage_result = !thin, .swap = true});
+        add({.block_m = rows, .block_n = 64, .warpgroups = 1, .swap = true});
+        add({.block_m = rows, .block_n = 128, .warpgroups = 2, .swap = true});
     }
     return found;
 }
 
 }  // namespace
 
+std::vector<WarpgroupTiles> ways_out(const WarpgroupTiles& tiles, const TensorProductShape& shape) {
+    WarpgroupTiles registers = tiles;
+    registers.stage_result = registers.store_boxes = false;
+    registers.staged_columns = 0;
+    std::vector<WarpgroupTiles> ways{registers};
+    if (tiles.split_k > 1) return ways;
+    WarpgroupTiles staged = registers;
+    staged.stage_result = true;
+    if (bytes_of(shape.result) <= 2) ways.push_back(staged);  // sums of 4 bytes fill sectors from registers too
+    int64_t columns = shape.activation == Activation::SwiGlu ? shape.n / 2 : shape.n;
+    if (tiles.swap || columns * bytes_of(shape.result) % piece_bytes != 0) return ways;
+    staged.store_boxes = true;
+    ways.push_back(staged);
+    int64_t piece = line_bytes / bytes_of(shape.result), own = result_columns(tiles, shape);
+    bool whole_tiles = tiles.block_m <= shape.m && tiles.block_n <= shape.n;
+    if (!whole_tiles || own <= piece || own % piece != 0 || tiles.terms_in_unit > 0 || shape.block_scales) return ways;
+    staged.staged_columns = piece;
+    ways.push_back(staged);
+    return ways;
+}
+
+/// Rows of what threads copy on are 16 bytes longer, against bank conflicts.
+int64_t staged_result_bytes(const WarpgroupTiles& t, const TensorProductShape& shape) {
+    int64_t bias = shape.add_bias && t.split_k == 1 ? t.block_n * bytes_of(shape.result) * t.turns : 0;
+    int64_t bytes = rounded_up(bias, 1024);
+    if (!t.stage_result) return bytes;
+    int64_t columns = t.staged_columns > 0 ? t.staged_columns : result_columns(t, shape);
+    int64_t row = columns * bytes_of(shape.result) + (t.store_boxes ? 0 : piece_bytes);
+    return bytes + rounded_up(t.block_m * row, 1024) * t.turns;
+}
+
 /// A multiprocessor multiplies 2048 pairs of 16 bits a cycle, starts a tile in some 1500, 1000 more in a cluster, and
-/// stores a byte of a result in a twentieth of one, in a sixth where pairs of 2 bytes leave registers; it reads 44
-/// bytes a cycle, all of them together 2000. A second kernel reads parts at 1700 bytes a cycle.
+/// stores a byte of a result in a twentieth of one, in a sixth where pairs of 2 bytes leave registers, in a fiftieth
+/// where boxes leave; it reads 44 bytes a cycle, all of them together 2000. A second kernel reads parts at 1700 bytes a
+/// cycle.
 double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape) {
     int64_t split = t.split_k, k = divided(shape.k, split), batch = std::max<int64_t>(shape.batch, 1);
     int64_t blocks = divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * batch * split;
@@ -107,7 +136,9 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     auto bytes = static_cast<double>((own_side + shared_side / t.cluster) * k * bytes_of(shape.operand));
     double multiply = area * static_cast<double>(k) * bytes_of(shape.operand) / 2 / (2048 * share);
     int result_bytes = split > 1 ? 4 : bytes_of(shape.result);
-    double store = area * result_bytes / (t.stage_result || result_bytes == 4 ? 20 : 6);
+    bool halves = !t.stage_result && result_bytes < 4;
+    if (halves) bytes += 2 * area * result_bytes;  // of sectors, each written twice
+    double store = area * result_bytes / (t.store_boxes ? 50 : halves ? 6 : 20);
     if (shape.activation == Activation::Gelu) store += area * 0.35;  // 45 instructions
     if (shape.activation == Activation::GeluTanh) store += area * 0.08;
     if (shape.activation == Activation::SwiGlu) store = store / 2 + area * 0.06;
@@ -123,9 +154,8 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
 
 bool sums_fit(const WarpgroupTiles& t, const TensorProductShape& shape) {
     int64_t sums = t.block_m * t.block_n / (t.warpgroups * 128);
-    if (terms_in_unit(shape) > 0) return sums <= 64;                         // and as many of parts
-    if (shape.block_scales) return sums <= 64 && t.warpgroups < 3;           // and scales
-    if (shape.activation == Activation::SwiGlu && sums > 128) return false;  // results beside them
+    if (terms_in_unit(shape) > 0) return sums <= 64;                // and as many of parts
+    if (shape.block_scales) return sums <= 64 && t.warpgroups < 3;  // and scales
     return sums <= (t.warpgroups >= 3 ? 96 : 192);
 }
 
@@ -138,18 +168,16 @@ int64_t terms_in_unit(const TensorProductShape& shape) {
 WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape) {
     WarpgroupTiles best;
     double least = 0;
-    for (WarpgroupTiles tiles : candidates(shape)) {
-        bool stages_result = tiles.stage_result;
+    for (WarpgroupTiles tiles : candidates(shape))
         for (int64_t split : {1, 2, 3, 4, 6, 8}) {
-            if (split > 1 && (shape.k / split < 512 || tiles.terms_in_unit > 0 || !may_split_k(shape))) continue;
+            bool splits = shape.k / split >= 512 && !tiles.stage_result && !tiles.terms_in_unit && may_split_k(shape);
+            if (split > 1 && !splits) continue;
             tiles.split_k = split;
-            tiles.stage_result = stages_result && split == 1;
             double cycles = predicted_cycles(tiles, shape);
             if (least != 0 && cycles >= least) continue;
             least = cycles;
             best = tiles;
         }
-    }
     return best;
 }
 

@@ -1,4 +1,6 @@
 // Barriers are derived: each one is needed, and none is missing.
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include "dsl/simplify.h"
@@ -37,17 +39,19 @@ public:
         launch.shared_bytes = kernel.shared_bytes;
         for (int d = 0; d < 3; ++d) launch.grid[d] = static_cast<unsigned>(require_constant(simplify(kernel.grid[d])));
         std::vector<void*> pointers;
-        std::vector<std::vector<std::byte>> outputs;
-        outputs.reserve(kernel.arguments.size());
-        for (const auto& argument : kernel.arguments) {
-            auto input = bindings_.inputs.find(argument->name);
-            int64_t elements = 1;
-            for (const Expr& extent : argument->shape) elements *= require_constant(extent);
+        std::map<std::string, std::vector<std::byte>> outputs;
+        auto region_of = [&](const BufferNode& argument) {
+            auto input = bindings_.inputs.find(argument.name);
             bool is_input = input != bindings_.inputs.end();
-            if (!is_input) outputs.emplace_back(elements * bytes_of(argument->type));
-            std::vector<std::byte>& bytes = is_input ? input->second.bytes : outputs.back();
-            pointers.push_back(bytes.data());
-            launch.regions.push_back({bytes.data(), bytes.size(), argument->name, !is_input, is_input});
+            int64_t elements = 1;
+            for (const Expr& extent : argument.shape) elements *= require_constant(extent);
+            std::vector<std::byte>& bytes = is_input ? input->second.bytes : outputs[argument.name];
+            if (!is_input) bytes.resize(static_cast<size_t>(elements * bytes_of(argument.type)));
+            return emulator::Region{bytes.data(), bytes.size(), argument.name, !is_input, is_input};
+        };
+        for (const auto& argument : kernel.arguments) {
+            launch.regions.push_back(region_of(*argument));
+            pointers.push_back(launch.regions.back().base);
         }
         std::vector<float> scalars;
         for (const Expr& scalar : kernel.scalars)
@@ -55,11 +59,10 @@ public:
         for (void*& pointer : pointers) launch.arguments.push_back(&pointer);
         std::vector<PaddedMap> maps;
         for (const auto& use : kernel.maps) {
-            maps.push_back(map_of(use));
-            std::vector<std::byte>& bytes = bindings_.inputs.at(use.tensor->name).bytes;
-            auto known = [&](const emulator::Region& region) { return region.name == use.tensor->name; };
-            if (std::none_of(launch.regions.begin(), launch.regions.end(), known))
-                launch.regions.push_back({bytes.data(), bytes.size(), use.tensor->name, false, true});
+            const emulator::Region region = region_of(*use.tensor);
+            maps.push_back(map_of(use, region.base));
+            auto known = [&](const emulator::Region& other) { return other.name == region.name; };
+            if (std::none_of(launch.regions.begin(), launch.regions.end(), known)) launch.regions.push_back(region);
         }
         for (PaddedMap& map : maps) launch.arguments.push_back(&map);
         for (float& scalar : scalars) launch.arguments.push_back(&scalar);
@@ -72,11 +75,11 @@ private:
         char rest[128 - sizeof(emulator::TensorMapBits)] = {};
     };
 
-    PaddedMap map_of(const codegen::TensorMapUse& use) {
+    static PaddedMap map_of(const codegen::TensorMapUse& use, const void* base) {
         PaddedMap map;
         const BufferNode& tensor = *use.tensor;
         map.bits.magic = emulator::TensorMapBits::Magic;
-        map.bits.base = reinterpret_cast<uint64_t>(bindings_.inputs.at(tensor.name).bytes.data());
+        map.bits.base = reinterpret_cast<uint64_t>(base);
         map.bits.rank = static_cast<uint8_t>(tensor.shape.size());
         map.bits.element = bytes_of(tensor.type) == 1   ? emulator::TensorElement::U8
                            : bytes_of(tensor.type) == 2 ? emulator::TensorElement::BF16

@@ -21,7 +21,7 @@ const char* const kWithRoles[] = {
     "gemm_bf16_8x136x104_tb_bias_tile8x64x32g1s3rt",    "gemm_bf16_136x16x224_tb_tile64x16x32g1s2p2",
     "gemm_f16_200x64x80_ta_tile64x64x16g1s4r",          "gemm_i8_72x32x160_tb_tile64x16x32g1s4",
     "gemm_e4m3_72x32x256_tb_tile64x16x32g1k64s3r",      "gemm_bf16_200x24x72_tb_bias_tile64x16x32g1u2s2rb",
-    "gemm_bf16_200x24x256_tb_lower_tile64x16x64g1u2s3",
+    "gemm_bf16_200x24x256_tb_lower_tile64x16x64g1u2s3", "gemm_bf16_200x64x72_tb_bias_f32_tile64x64x32g1u2s2r32b",
 };
 
 int64_t input_elements(const Tree& tree) {
