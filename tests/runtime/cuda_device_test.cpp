@@ -375,7 +375,7 @@ TEST_F(CudaDevice, FailuresThatHarmNothingAreNotSticky) {
 TEST(CudaProperties, NameTheDeviceThatIsNotThere) {
     Driver driver = fake_driver();
     EXPECT_ERROR(make_cuda_device(driver, 2),
-                 fmt::format("there is no CUDA device 2; the driver ({}) sees 2", FAKE_CUDA));
+                 fmt::format("there is no CUDA device 2; the driver ({}) sees 2", fake_cuda_path()));
     EXPECT_THROW(make_cuda_device(driver, -1), NoDevice);
     fake().fail_at = fake().num_calls;
     fake().fail_code = 999;

@@ -12,10 +12,10 @@ using testing::HasSubstr;
 
 TEST(Doctor, WithFakeLibrariesTellsDevicesAndVersions) {
     fake_driver();
-    ScopedVariable driver("TW_CUDA_DRIVER", FAKE_CUDA), nvrtc("TW_NVRTC", FAKE_NVRTC);
+    ScopedVariable driver("TW_CUDA_DRIVER", fake_cuda_path().c_str()), nvrtc("TW_NVRTC", fake_nvrtc_path().c_str());
     DoctorReport report = examine();
     EXPECT_TRUE(report.driver.found);
-    EXPECT_EQ(report.driver.path, FAKE_CUDA);
+    EXPECT_EQ(report.driver.path, fake_cuda_path());
     EXPECT_EQ(report.driver.version, "CUDA 13.0");
     EXPECT_EQ(report.driver.problem, "");
     ASSERT_EQ(report.devices.size(), 2u);
@@ -27,10 +27,10 @@ TEST(Doctor, WithFakeLibrariesTellsDevicesAndVersions) {
     EXPECT_EQ(report.cache.directory, cubin_cache().directory());
 
     std::string text = to_text(report);
-    EXPECT_THAT(text, HasSubstr(fmt::format("CUDA driver:   CUDA 13.0 ({})\n", FAKE_CUDA)));
-    EXPECT_THAT(text, HasSubstr(fmt::format("TW_CUDA_DRIVER: {}: loaded\n", FAKE_CUDA)));
+    EXPECT_THAT(text, HasSubstr(fmt::format("CUDA driver:   CUDA 13.0 ({})\n", fake_cuda_path())));
+    EXPECT_THAT(text, HasSubstr(fmt::format("TW_CUDA_DRIVER: {}: loaded\n", fake_cuda_path())));
     EXPECT_THAT(text, HasSubstr("  cuda:1 Fake H200 (sm_90a), 0.1 GiB\n"));
-    EXPECT_THAT(text, HasSubstr(fmt::format("NVRTC:         99.1 ({})\n", FAKE_NVRTC)));
+    EXPECT_THAT(text, HasSubstr(fmt::format("NVRTC:         99.1 ({})\n", fake_nvrtc_path())));
     EXPECT_THAT(text, HasSubstr("run on a GPU:      yes\n"));
 }
 
@@ -53,7 +53,7 @@ TEST(Doctor, SaysWhatIsMissingAndWhereItLooked) {
 TEST(Doctor, ALibraryThatDoesNotWorkIsNotHealthy) {
     fake_driver();
     fake().init_code = 803;
-    ScopedVariable driver("TW_CUDA_DRIVER", FAKE_CUDA), nvrtc("TW_NVRTC", FAKE_NVRTC),
+    ScopedVariable driver("TW_CUDA_DRIVER", fake_cuda_path().c_str()), nvrtc("TW_NVRTC", fake_nvrtc_path().c_str()),
         broken("FAKE_NVRTC_NO_VERSION", "1");
     DoctorReport report = examine();
     EXPECT_TRUE(report.driver.found);
@@ -75,11 +75,11 @@ TEST(Doctor, TheHostCompilerIsTheOneThatTheEmulatorTakes) {
 
 TEST(Doctor, JsonHoldsTheSame) {
     fake_driver();
-    ScopedVariable driver("TW_CUDA_DRIVER", FAKE_CUDA), nvrtc("TW_NVRTC", "/nowhere/libnvrtc.so");
+    ScopedVariable driver("TW_CUDA_DRIVER", fake_cuda_path().c_str()), nvrtc("TW_NVRTC", "/nowhere/libnvrtc.so");
     cubin_cache().store("key", "payload");
     DoctorReport report = examine();
     auto json = nlohmann::json::parse(to_json(report));
-    EXPECT_EQ(json["driver"]["path"], FAKE_CUDA);
+    EXPECT_EQ(json["driver"]["path"], fake_cuda_path());
     EXPECT_EQ(json["driver"]["attempts"][0]["outcome"], "loaded");
     EXPECT_EQ(json["devices"][0]["memory_bytes"], 64 << 20);
     EXPECT_EQ(json["nvrtc"]["problem"], "not found");

@@ -24,7 +24,7 @@ LibrarySpec spec_of(std::vector<std::string> required_symbols = {"nvrtcVersion"}
 
 void put_library(const fs::path& folder, const std::string& name = "libtwfake.so.13") {
     fs::create_directories(folder);
-    fs::copy_file(FAKE_NVRTC, folder / name);
+    fs::copy_file(fake_nvrtc_path(), folder / name);
 }
 
 auto attempt(const std::string& rule, const std::string& outcome) {
@@ -155,14 +155,14 @@ TEST(StartLibraries, ADriverThatDoesNotStartSaysWhy) {
     EXPECT_ERROR(start_driver(library), "does not start: cuInit: error 803 (CUDA_ERROR_OTHER: something else)");
     EXPECT_THROW(start_driver(library), NoDriver);
     fake().init_code = 0;
-    EXPECT_EQ(start_driver(library).library.path, FAKE_CUDA);
+    EXPECT_EQ(start_driver(library).library.path, fake_cuda_path());
 }
 
 TEST(StartLibraries, NvrtcKnowsItsVersion) {
     Nvrtc nvrtc = fake_nvrtc();
     EXPECT_EQ(nvrtc.major, 99);
     EXPECT_EQ(nvrtc.minor, 1);
-    EXPECT_EQ(nvrtc.identity, fmt::format("99.1 ({} bytes)", fs::file_size(FAKE_NVRTC)));
+    EXPECT_EQ(nvrtc.identity, fmt::format("99.1 ({} bytes)", fs::file_size(fake_nvrtc_path())));
     ScopedVariable broken("FAKE_NVRTC_NO_VERSION", "1");
     EXPECT_ERROR(fake_nvrtc(), "does not tell its version: NVRTC_ERROR_INTERNAL_ERROR");
 }

@@ -1,6 +1,7 @@
 #include "tests/runtime/support.h"
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "runtime/cubin_cache.h"
 
@@ -67,19 +68,32 @@ Surroundings surroundings(std::map<std::string, std::string> variables, const st
     return {.variable = variable, .root = root};
 }
 
+namespace {
+
+/// As built; where only the test programs are, scripts/carry.sh has put it in lib/ beside their folder.
+std::string built_or_carried(const std::filesystem::path& built) {
+    if (std::filesystem::exists(built)) return built;
+    return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib" / built.filename();
+}
+
+}  // namespace
+
+std::string fake_cuda_path() { return built_or_carried(FAKE_CUDA); }
+std::string fake_nvrtc_path() { return built_or_carried(FAKE_NVRTC); }
+
 Driver fake_driver() {
-    Library library = find_library(driver_spec(), surroundings({{"TW_CUDA_DRIVER", FAKE_CUDA}}));
+    Library library = find_library(driver_spec(), surroundings({{"TW_CUDA_DRIVER", fake_cuda_path()}}));
     auto* exported = reinterpret_cast<FakeCuda* (*)()>(library.symbol("fake_cuda"));
     *exported() = {};
     return start_driver(library);
 }
 
 FakeCuda& fake() {
-    static Library library = find_library(driver_spec(), surroundings({{"TW_CUDA_DRIVER", FAKE_CUDA}}));
+    static Library library = find_library(driver_spec(), surroundings({{"TW_CUDA_DRIVER", fake_cuda_path()}}));
     return *reinterpret_cast<FakeCuda* (*)()>(library.symbol("fake_cuda"))();
 }
 
-Nvrtc fake_nvrtc() { return start_nvrtc(find_library(nvrtc_spec(), surroundings({{"TW_NVRTC", FAKE_NVRTC}}))); }
+Nvrtc fake_nvrtc() { return start_nvrtc(find_library(nvrtc_spec(), surroundings({{"TW_NVRTC", fake_nvrtc_path()}}))); }
 
 CaughtWarnings::CaughtWarnings()
     : before_(set_warning_sink([this](const std::string& text) { texts_.push_back(text); })) {}

@@ -48,6 +48,10 @@ std::vector<float> random_floats(size_t count);
 /// Looked for in `variables` and under `root` only.
 Surroundings surroundings(std::map<std::string, std::string> variables, const std::string& root = "/nonexistent");
 
+/// Where the fake libraries are.
+std::string fake_cuda_path();
+std::string fake_nvrtc_path();
+
 /// The fake driver, started afresh: nothing alive, no failure set.
 Driver fake_driver();
 FakeCuda& fake();
