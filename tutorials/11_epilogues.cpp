@@ -32,7 +32,7 @@ Product product(const std::string& name, int64_t m, int64_t n, int64_t k, const 
 enum class Leaves { Directly, ThroughSharedMemory };
 
 /// What tutorial 10 has below the loop over k: boxes by one role; products, and all that is made of them, by another.
-void load_and_multiply(Schedule& s, const Tensor& sums, const Tensor& a, const Tensor& b, Loop ko,
+void load_and_multiply(Schedule& s, const StageRef& sums, const Tensor& a, const Tensor& b, Loop ko,
                        const MmaLoops& loops, const Tensor& result) {
     Stage as = s.stage(sums, a, Memory::Shared, ko), bs = s.stage(sums, b, Memory::Shared, ko);
     s.mma(sums, wgmma, loops);
@@ -65,6 +65,32 @@ Schedule hopper(const Product& p, int blocks, Leaves leaves = Leaves::Directly) 
     Tiles tiles = tiles_of(s, c, blocks);
     if (leaves == Leaves::ThroughSharedMemory) s.stage(c, Memory::Shared, tiles.tile);
     load_and_multiply(s, c, p.a, p.b, tiles.ko, tiles.unit, c);
+    return s;
+}
+
+/// totals() takes the sums out of the result: they stay in registers, all of a tile's, while results leave by 64
+/// columns, one piece after another, as boxes. Warpgroups share the rows of both in the same way.
+Schedule piece_by_piece(const Product& p, int blocks) {
+    Schedule s(p.outputs, target("sm_90a"));
+    const Tensor& c = p.outputs[0];
+    Stage total = s.totals(c);
+    auto [i, j] = s.loops<2>(c);
+    auto [bi, it] = s.split(i, 128, Tail::Mask);
+    auto [bj, jt] = s.split(j, 128, Tail::Mask);
+    auto [piece, nj] = s.split(jt, 64);
+    auto [wi, mi] = s.split(it, 64);
+    s.order({bi, bj, piece, wi, mi, nj});
+    s.persistent({bi, bj}, {.blocks = blocks});
+    s.bind(wi, warpgroup);
+    s.at(total, bj);
+    s.set_memory(total, Memory::Registers);
+    auto [ti, tj] = s.loops<2>(total);
+    auto [own_wi, rows] = s.split(ti, 64);
+    auto [ko, ki] = s.split(s.reduce(total), 64, Tail::Mask);
+    s.order({own_wi, ko, rows, tj, ki});
+    s.bind(own_wi, warpgroup);
+    s.via(s.stage(c, Memory::Shared, piece), Copy::Tma);
+    load_and_multiply(s, total, p.a, p.b, ko, {.m = rows, .n = tj, .k = ki}, c);
     return s;
 }
 
@@ -307,6 +333,12 @@ int main(int argc, char** argv) {
     Schedule direct = hopper(even, blocks), staged = hopper(even, blocks, Leaves::ThroughSharedMemory);
     lesson.compare("directly", direct, "through shared memory", staged, flops);
     lesson.show_lines(staged, {"&shared.y"});
+
+    // The tile on its way out takes memory from the stages of the pipeline: half a tile takes half of it.
+    lesson.say("By pieces of 64 columns, while the sums wait in registers: totals(y):");
+    Schedule pieces = piece_by_piece(even, blocks);
+    lesson.show(pieces);
+    lesson.compare("the whole tile", staged, "by pieces", pieces, flops);
 
     // What needs more of the result than an element is a stage, placed like any other. at(c, bi) has the product's tile
     // made for each block of rows; its loops are the instruction's, those of y the warps' and lanes', which need not
