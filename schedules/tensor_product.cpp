@@ -113,6 +113,24 @@ int64_t columns_for_one(const TensorProduct& p) {
     return require_constant(p.product.shape().back()) / require_constant(p.c.shape().back());
 }
 
+/// What is below the loops over blocks; the result leaves at the end of each iteration of `leaving`.
+struct BlockLoops {
+    UnitLoops unit;
+    Loop leaving;
+};
+
+BlockLoops block_loops(Schedule& s, const TensorProduct& p, Stage result, std::optional<Stage> sums,
+                       std::vector<Loop> outer, Loop wi, Loop mi, Loop nj, const WarpgroupTiles& tiles) {
+    if (tiles.staged_columns > 0) {
+        auto [piece, column] = s.split(nj, tiles.staged_columns);
+        bool gated = columns_for_one(p) > 1;
+        return {sums_before_pieces(s, *sums, outer, piece, wi, mi, column, gated, tiles), piece};
+    }
+    Loop leaving = outer.back();
+    outer.push_back(wi);
+    return {unit_loops(s, result, sums, outer, mi, nj, tiles.block_k, tiles.swap), leaving};
+}
+
 constexpr int registers_of_loads = 40;
 
 /// What a multiprocessor has left, for each thread of the role that computes.
@@ -194,17 +212,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     blocks.insert(blocks.end(), {group, bj, row});
     std::vector<Loop> outer = blocks;
     outer.push_back(rank);
-    Loop leaving = rank;
-    std::optional<UnitLoops> found;
-    if (tiles.staged_columns > 0) {
-        auto [piece, column] = s.split(nj, tiles.staged_columns);
-        leaving = piece;
-        found = sums_before_pieces(s, *sums, outer, piece, wi, mi, column, columns_for_one(p) > 1, tiles);
-    } else {
-        outer.push_back(wi);
-        found = unit_loops(s, result, sums, outer, mi, nj, tiles.block_k, tiles.swap);
-    }
-    UnitLoops unit = *found;
+    auto [unit, leaving] = block_loops(s, p, result, sums, outer, wi, mi, nj, tiles);
     s.persistent(blocks, {.growing = p.growing});
     s.bind(rank, cluster);
     s.bind(wi, warpgroup);
