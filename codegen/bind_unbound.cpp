@@ -216,6 +216,7 @@ private:
         }
         Leaf leaf = *stmt.as<Leaf>();
         leaf.mask = simplify(all_of({leaf.mask, condition}));
+        if (leaf.readers_mask.defined()) leaf.readers_mask = simplify(all_of({leaf.readers_mask, condition}));
         return make_stmt(std::move(leaf));
     }
 

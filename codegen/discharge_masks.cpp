@@ -82,9 +82,9 @@ bool is_told_by(const Expr& variable, const TileOp& op, const StoreTo& store) {
 }
 
 /// 4 * t + v < 48 is 4 * t < 48 for all v < 4: such parts need not be asked in every iteration of the op's loops.
-TileOp with_uniform_parts(const TileOp& op) {
+Expr with_uniform_parts(const TileOp& op, const Expr& mask) {
     std::vector<Expr> parts;
-    for (Expr part : conjuncts_of(op.mask)) {
+    for (Expr part : conjuncts_of(mask)) {
         for (const OpLoop& loop : op.loops) {
             auto extent = as_constant(loop.extent);
             if (!extent || *extent < 1) continue;
@@ -92,15 +92,20 @@ TileOp with_uniform_parts(const TileOp& op) {
         }
         parts.push_back(part);
     }
+    return all_of(parts);
+}
+
+TileOp with_uniform_masks(const TileOp& op) {
     TileOp result = op;
-    result.mask = all_of(parts);
+    result.mask = with_uniform_parts(op, op.mask);
+    if (op.readers_mask.defined()) result.readers_mask = with_uniform_parts(op, op.readers_mask);
     return result;
 }
 
 class Discharger {
 public:
     explicit Discharger(const TileKernel& kernel) : kernel_(kernel) {
-        kernel_.body = map_ops(kernel.body, with_uniform_parts);
+        kernel_.body = map_ops(kernel.body, with_uniform_masks);
     }
 
     TileKernel run() {
@@ -193,7 +198,14 @@ private:
         bool along_reduction = std::any_of(reduce_variables_.begin(), reduce_variables_.end(),
                                            [&](const Expr& v) { return contains(part, v); });
         if (along_reduction) return drops_as_zero_term(op, part);
-        return !idles_threads(op, part) && drops_as_private(op);
+        return !idles_threads(op, part) && is_asked_by_readers(op, part) && drops_as_private(op);
+    }
+
+    /// Not so for terms that are not there: they must not be summed.
+    static bool is_asked_by_readers(const TileOp& op, const Expr& part) {
+        if (!op.readers_mask.defined()) return true;
+        std::vector<Expr> asked = conjuncts_of(op.readers_mask);
+        return std::any_of(asked.begin(), asked.end(), [&](const Expr& own) { return same_condition(own, part); });
     }
 
     /// Threads that never have an element do nothing, rather than compute what nobody reads.

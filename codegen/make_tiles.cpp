@@ -232,6 +232,7 @@ public:
         op.role = role_of(leaf.stage);
         op.stores = leaf.stores;
         op.mask = all_of(conjuncts_of(leaf.mask));
+        if (leaf.readers_mask.defined()) op.readers_mask = all_of(conjuncts_of(leaf.readers_mask));
         op.active = all_of({});
         op.across = leaf.across;
         op.via = leaf.via;

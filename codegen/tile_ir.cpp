@@ -69,6 +69,7 @@ TileOp map_exprs(const TileOp& op, const std::function<Expr(const Expr&)>& rule)
     map_call(result.call);
     for (ThreadCall& call : result.then) map_call(call);
     result.mask = rule(op.mask);
+    if (op.readers_mask.defined()) result.readers_mask = rule(op.readers_mask);
     result.active = rule(op.active);
     if (op.otherwise.defined()) result.otherwise = rule(op.otherwise);
     return result;

@@ -84,6 +84,7 @@ struct TileOp {
     std::vector<OpLoop> loops;  ///< outermost first
     std::vector<StoreTo> stores;
     Expr mask;
+    Expr readers_mask;  ///< of an Update: the part of the mask that whoever reads its results has, too
     Expr otherwise;
     std::vector<ThreadDigit> threads;  ///< the digits that it mentions, slowest first
     Expr active;                       ///< over the thread, digits and loops: who runs it
@@ -142,12 +143,13 @@ struct BarrierArray {
     int64_t arrivals;  ///< that end a phase
 };
 
-/// Blocks that take the iterations of the grid in turn: `tile` = block + round * blocks; of growing ones the last first.
+/// Blocks that take the iterations of the grid in turn: `tile` = block + round * blocks; of growing ones the last
+/// first.
 struct Persistence {
     Expr round;  ///< Variable of the loop around all that a block does
     Expr tile;   ///< Variable
     int blocks;
-    Expr tiles;  ///< how many there are
+    Expr tiles;            ///< how many there are
     bool growing = false;  ///< later ones take longer
 };
 

@@ -128,6 +128,7 @@ struct Leaf {
     Across across = {};  ///< of a Combine
     Via via = {};
     const Atom* atom = nullptr;  ///< the matrix instruction that an Update is left to, over the loops with roles
+    Expr readers_mask = {};      ///< of an Update: the part of the mask that whoever reads its results has, too
 };
 
 struct StmtNode {

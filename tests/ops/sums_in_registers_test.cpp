@@ -161,6 +161,21 @@ TEST_P(SumsInRegisters, TotalsOfRows) {
     }
 }
 
+// Iterations behind the last term add nothing, also where what they would add is there in registers.
+TEST_P(SumsInRegisters, TermsThatAreNotThere) {
+    Tensor x = input("x", f32, {4, 17});
+    Axis t = reduce_axis("t", 4), q = reduce_axis("q", 1);
+    Tensor sums = compute("sums", {1, 17}, [&](Expr i, Expr j) { return sum(x(i * 4 + t, j), t); });
+    Tensor total = compute("total", {17}, [&](Expr i) { return sum(sums(q, i), q); });
+    Schedule s({total}, device_target());
+    auto [qo, qi] = s.split(s.reduce(total), 4, Tail::Mask);
+    Stage parts = s.partial(total, s.fuse(qo, qi));
+    Loop i = s.loops<1>(total)[0];
+    s.at(parts, i);
+    s.at(sums, i);
+    expect_declared(s, whole_numbers({total}, 1));
+}
+
 // Each block of rows with a matrix that an input chooses: boxes, asynchronous copies and plain ones go there.
 TEST_P(TilesByData, ProductsWithChosenMatrices) {
     for (int round = 0; round < 6; ++round) {
