@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "dsl/delay.h"
 #include "dsl/mma.h"
 #include "dsl/schedule_state.h"
 #include "dsl/simplify.h"
@@ -205,7 +206,60 @@ private:
     Stmt nest(int stage, int from, int to, const std::function<Stmt()>& inner) {
         if (from == to) return inner();
         int loop = record(stage).order[from];
-        return make_for(loop, with_attached(loop, nest(stage, from + 1, to, inner)));
+        Stmt body = nest(stage, from + 1, to, inner);
+        if (state_.loops[loop].delay.iterations > 0) return delayed_for(loop, std::move(body));
+        return make_for(loop, with_attached(loop, std::move(body)));
+    }
+
+    /// Which parts run late is decided; what they need of each other must be there then.
+    Stmt delayed_for(int loop, Stmt inner) {
+        const LoopRecord& l = state_.loops[loop];
+        const std::string& late = record(l.delay.stage).definition.name;
+        const std::string call = fmt::format("delay({}, {}, {})", late, l.name, l.delay.iterations);
+        std::vector<Stmt> before, behind;
+        for (auto& [stage, stmt] : parts_under(loop, std::move(inner)))
+            (!behind.empty() || stage == l.delay.stage ? behind : before).push_back(std::move(stmt));
+        user_check(!behind.empty(), where_, "{}: '{}' stands no longer under the loop; place it there: at({}, {})",
+                   call, late, late, l.name);
+        user_check(!before.empty(), where_,
+                   "{}: nothing stands before '{}' under the loop, so nothing would run ahead of it; stage an operand "
+                   "or place a producer there first",
+                   call, late);
+        auto extent = as_constant(l.extent);
+        user_check(extent && *extent >= l.delay.iterations, where_,
+                   "{}: the loop has {} iterations; a delay needs a constant number, no less than its own", call,
+                   to_string(l.extent));
+        Stmt early = sequence(std::move(before)), rest = sequence(std::move(behind));
+        std::vector<BufferRef> local;
+        for (int stage : order_)
+            if (const Storage& storage = prepared_.at(stage).storage; storage.loop == loop)
+                local.insert(local.end(), storage.buffers.begin(), storage.buffers.end());
+        check_parts(early, rest, local, call);
+        For around{l.variable, lower_extent(loop), l.level, l.bind_step, loop, l.reduces, {}, 1, 0, role_of(loop)};
+        return delayed_loop(around, early, rest, local, l.delay.iterations);
+    }
+
+    void check_parts(const Stmt& early, const Stmt& late, const std::vector<BufferRef>& local,
+                     const std::string& call) const {
+        auto same = [&](const BufferRef& a, const BufferRef& b) {
+            auto overwrites = [&](const auto& pair) {
+                return (pair.first.name() == a->name && pair.second.name() == b->name) ||
+                       (pair.first.name() == b->name && pair.second.name() == a->name);
+            };
+            return a == b || std::any_of(state_.in_place.begin(), state_.in_place.end(), overwrites);
+        };
+        auto meet = [&](const std::vector<BufferRef>& some, const std::vector<BufferRef>& others) {
+            for (const BufferRef& one : some)
+                for (const BufferRef& other : others)
+                    if (same(one, other) && std::find(local.begin(), local.end(), one) == local.end())
+                        user_error(where_,
+                                   "{}: both parts use '{}', which outlives an iteration; what runs ahead would meet "
+                                   "what is not there yet, or no longer; delay another stage",
+                                   call, one->name);
+        };
+        meet(stored_in(early), loaded_in(late));
+        meet(stored_in(early), stored_in(late));
+        meet(loaded_in(early), stored_in(late));
     }
 
     Stmt make_for(int loop, Stmt body) {
@@ -245,16 +299,23 @@ private:
                });
     }
 
-    Stmt with_attached(int loop, Stmt inner) {
-        std::vector<Stmt> stmts, others, after;
+    /// What stands under a loop, in order, with the stage that it belongs to; `inner` is the owner's.
+    std::vector<std::pair<int, Stmt>> parts_under(int loop, Stmt inner) {
+        std::vector<std::pair<int, Stmt>> parts, others, after;
         for (int stage : order_) {
             if (record(stage).attach != loop) continue;
-            std::vector<Stmt>& place = record(stage).after ? after : copies_inputs(stage) ? stmts : others;
-            place.push_back(emit(stage));
+            auto& place = record(stage).after ? after : copies_inputs(stage) ? parts : others;
+            place.emplace_back(stage, emit(stage));
         }
-        stmts.insert(stmts.end(), others.begin(), others.end());
-        stmts.push_back(std::move(inner));
-        stmts.insert(stmts.end(), after.begin(), after.end());
+        parts.insert(parts.end(), others.begin(), others.end());
+        parts.emplace_back(state_.loops[loop].stage, std::move(inner));
+        parts.insert(parts.end(), after.begin(), after.end());
+        return parts;
+    }
+
+    Stmt with_attached(int loop, Stmt inner) {
+        std::vector<Stmt> stmts;
+        for (auto& [stage, stmt] : parts_under(loop, std::move(inner))) stmts.push_back(std::move(stmt));
         Stmt body = sequence(std::move(stmts));
         for (auto it = order_.rbegin(); it != order_.rend(); ++it) {
             const Storage& storage = prepared_.at(*it).storage;

@@ -105,6 +105,10 @@ private:
             Stage stage{integer()};
             Loop loop{integer()};
             schedule_.partial(stage, loop, combine(), where_);
+        } else if (verb == "delay") {
+            Stage stage{integer()};
+            Loop loop{integer()};
+            schedule_.delay(stage, loop, static_cast<int>(integer()), where_);
         } else if (verb == "totals") {
             Stage stage{integer()};
             schedule_.totals(stage, where_);

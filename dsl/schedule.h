@@ -233,6 +233,10 @@ public:
     /// computes, the elements of the next are on their way, through registers, or, asynchronously, those of the next
     /// `stages` - 1. Each copy gets `stages` buffers.
     void pipeline(Loop loop, PipelineOptions options, TW_HERE);
+    /// Software skew: of what stands under the loop, the stage and all behind it come so many iterations later than what
+    /// stands before it, which so runs while they compute. What they read of it, made under the loop, is kept in as many
+    /// buffers more. The loop's extent is constant; 0 iterations take the delay back.
+    void delay(const StageRef& stage, Loop loop, int iterations = 1, TW_HERE);
     /// Has groups of warps run a kernel's stages side by side (warp specialisation). One role computes: it runs all
     /// stages that no other names, on as many warps as its loops are bound to. Each other one runs copies into shared
     /// memory inside of pipelined loops, by the tensor memory accelerator, in one thread; its warps, 1 to 4, fill a

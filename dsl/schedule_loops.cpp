@@ -30,6 +30,9 @@ void require_serial(const Edit& edit, int loop, const char* what) {
     user_check(record.stages == 1, edit.where,
                "{}: loop '{}' is pipelined; {} it before, or pipeline(loop, {{.stages = 1}}) first", what, record.name,
                what);
+    user_check(record.delay.iterations == 0, edit.where,
+               "{}: a stage is delayed in loop '{}'; {} it before, or delay(stage, loop, 0) first", what, record.name,
+               what);
     const auto& mma = edit.state.owner(loop).mma;
     user_check(!mma || (loop != mma->m && loop != mma->n && loop != mma->k), edit.where,
                "{}: loop '{}' is run by a matrix instruction; {} it before mma", what, record.name, what);
@@ -250,6 +253,10 @@ void Schedule::bind(Loop loop, Level level, std::source_location where) {
         record.stages == 1, where,
         "bind({}, {}): the loop is pipelined: its iterations follow each other; pipeline(loop, {{.stages = 1}}) first",
         record.name, tw::to_string(level));
+    user_check(record.delay.iterations == 0 || level == Level::Serial, where,
+               "bind({}, {}): a stage is delayed in the loop: its iterations follow each other; delay(stage, loop, 0) "
+               "first",
+               record.name, tw::to_string(level));
     user_check(record.cuts.empty() || level == Level::Serial, where,
                "bind({}, {}): the loop is cut: its segments follow each other; join them first: cut({}, {{}})",
                record.name, tw::to_string(level), record.name);
@@ -278,7 +285,8 @@ void Schedule::persistent(const std::vector<Loop>& loops, PersistentOptions opti
                    edit.state.loops[loops[0].id].name);
         stage = record.stage;
         check_level(edit, record, Level::GridX);
-        user_check(record.level == Level::Serial && record.stages == 1 && record.cuts.empty(), where,
+        bool plain = record.stages == 1 && record.cuts.empty() && record.delay.iterations == 0;
+        user_check(record.level == Level::Serial && plain, where,
                    "persistent: loop '{}' is bound to {}, pipelined or cut already; bind(loop, serial) frees it",
                    record.name, tw::to_string(record.level));
         record.level = Level::GridX;
@@ -291,8 +299,7 @@ void Schedule::persistent(const std::vector<Loop>& loops, PersistentOptions opti
     edit.state.stages[stage].growing = options.growing;
     edit.commit(fmt::format("s.persistent({{{}}}, {{.blocks = {}{}}});", fmt::join(texts, ", "), blocks,
                             options.growing ? ", .growing = true" : ""),
-                fmt::format("persistent{} {} {}", options.growing ? "_growing" : "", blocks,
-                            fmt::join(saved, " ")));
+                fmt::format("persistent{} {} {}", options.growing ? "_growing" : "", blocks, fmt::join(saved, " ")));
 }
 
 void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location where) {
@@ -302,6 +309,10 @@ void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location
     user_check(record.level == Level::Serial, where,
                "pipeline({}, ...): the loop is bound to {}; only iterations that follow each other can overlap",
                record.name, tw::to_string(record.level));
+    user_check(record.delay.iterations == 0, where,
+               "pipeline({}, ...): a stage is delayed in the loop, which gives its buffers too; use one of both, or "
+               "delay(stage, loop, 0) first",
+               record.name);
     user_check(options.stages >= 1 && options.stages <= most_stages, where,
                "pipeline({}, {{.stages = {}}}): each copy can have 2 to {} buffers; 1 is no pipeline", record.name,
                options.stages, most_stages);
@@ -322,6 +333,28 @@ void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location
     std::string flight = options.in_flight ? fmt::format(", .in_flight = {}", options.in_flight) : "";
     edit.commit(fmt::format("s.pipeline({}, {{.stages = {}{}}});", loop_text(id), options.stages, flight),
                 fmt::format("pipeline {} {} {}", id, options.stages, options.in_flight));
+}
+
+void Schedule::delay(const StageRef& stage, Loop loop, int iterations, std::source_location where) {
+    constexpr int most_iterations = 8;
+    Edit edit(state_, where);
+    int id = edit.alive(loop, "delay"), late = edit.stage(stage, "delay");
+    LoopRecord& record = edit.state.loops[id];
+    const std::string name = edit.state.stages[late].definition.name;
+    user_check(iterations >= 0 && iterations <= most_iterations, where,
+               "delay({}, {}, {}): a stage can come 1 to {} iterations later, or 0: as it stands", name, record.name,
+               iterations, most_iterations);
+    if (iterations > 0) {
+        record.delay = {};
+        require_serial(edit, id, "delay");
+    }
+    bool own = record.stage == late;
+    user_check(own || edit.state.stages[late].attach == id, where,
+               "delay({}, {}, {}): '{}' does not stand under the loop; place it there first: at({}, {})", name,
+               record.name, iterations, name, name, record.name);
+    record.delay = {late, iterations};
+    edit.commit(fmt::format("s.delay({}, {}, {});", name, loop_text(id), iterations),
+                fmt::format("delay {} {} {}", late, id, iterations));
 }
 
 }  // namespace tw

@@ -12,6 +12,11 @@
 
 namespace tw {
 
+/// Software skew: of what stands under a loop, the stage and all behind it come so many iterations later.
+struct Delay {
+    int stage = -1, iterations = 0;
+};
+
 struct LoopRecord {
     std::string name;
     Expr variable;
@@ -22,6 +27,7 @@ struct LoopRecord {
     int bind_step = -1;
     int stages = 1;       ///< of pipeline
     int in_flight = 0;    ///< of pipeline
+    Delay delay = {};     ///< none if of 0 iterations
     std::vector<Expr> cuts = {};  ///< where the segments after the first begin, over variables of loops around
     int dead_step = -1;  ///< the step that consumed it
 };

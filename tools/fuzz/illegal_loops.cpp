@@ -251,6 +251,32 @@ const Kind kKinds[] = {
     if (t.random.chance(0.5)) p.s->stage(p.c, p.a, Memory::Registers, p.k);
     t.step(*p.s, [&] { p.s->pipeline(p.k, {.stages = 2}); });
 }},
+// Delays.
+{"delay_of_a_bound_loop", "delay it before binding", [](Attempt& t) {
+    Product p(t);
+    p.s->stage(p.c, p.a, Memory::Shared, p.i);
+    p.s->bind(p.i, t.parallel());
+    t.step(*p.s, [&] { p.s->delay(p.c, p.i); });
+}},
+{"delay_with_nothing_before", "nothing stands before 'c' under the loop", [](Attempt& t) {
+    Product p(t);
+    t.step(*p.s, [&] { p.s->delay(p.c, t.random.chance(0.5) ? p.i : p.k); });
+}},
+{"delay_of_a_stage_elsewhere", "does not stand under the loop; place it there first", [](Attempt& t) {
+    Chain p(t);
+    t.step(*p.s, [&] { p.s->delay(p.y, p.i); });
+}},
+{"delay_of_many_iterations", "a stage can come 1 to 8 iterations later", [](Attempt& t) {
+    Chain p(t);
+    p.s->at(p.y, p.i);
+    t.step(*p.s, [&] { p.s->delay(p.z, p.i, t.random.pick<int>({-1, 9, 100})); });
+}},
+{"delay_in_a_pipeline", "is pipelined; delay it before", [](Attempt& t) {
+    Product p(t);
+    p.s->stage(p.c, p.a, Memory::Shared, p.k);
+    p.s->pipeline(p.k, {.stages = 2});
+    t.step(*p.s, [&] { p.s->delay(p.c, p.k); });
+}},
 // Segments.
 {"cut_of_a_bound_loop", "only a serial loop runs in segments", [](Attempt& t) {
     Product p(t);

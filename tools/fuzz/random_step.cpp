@@ -137,6 +137,7 @@ std::string verb_name(Verb verb) {
         case Verb::InPlace: return "in_place";
         case Verb::Partial: return "partial";
         case Verb::Totals: return "totals";
+        case Verb::Delay: return "delay";
         case Verb::Scatter: return "scatter";
         case Verb::Via: return "via";
         case Verb::Pipeline: return "pipeline";
@@ -183,6 +184,7 @@ void perform(const RandomStep& step, Schedule& s, const Problem& problem) {
         case Verb::Bind: s.bind(loop(step.stage, 0), step.level); break;
         case Verb::Partial: s.partial(stage_named(s, step.stage), loop(step.stage, 0), step.combine); break;
         case Verb::Totals: s.totals(stage_named(s, step.stage)); break;
+        case Verb::Delay: s.delay(stage_named(s, step.stage), loop(step.owner, 0), static_cast<int>(step.size)); break;
         case Verb::Scatter: s.scatter(stage_named(s, step.stage), step.combine); break;
         case Verb::Via: s.via(stage_named(s, step.stage), step.copy); break;
         case Verb::Pipeline: s.pipeline(loop(step.stage, 0), {.stages = static_cast<int>(step.size)}); break;
@@ -222,7 +224,7 @@ public:
         if (dice < 92) return stage_result();
         if (dice < 94) return set_memory();
         if (dice < 96) return random_.chance(0.7) ? partial() : totals();
-        if (dice < 97) return random_.chance(0.8) ? pipeline() : via();
+        if (dice < 97) return random_.chance(0.3) ? delay() : random_.chance(0.8) ? pipeline() : via();
         if (dice < 98) return in_place();
         return random_.chance(0.5) ? cut() : cut_partial();
     }
@@ -345,6 +347,26 @@ public:
         const StageView& stage = some_stage();
         int position = some_loop(stage, [](const LoopView& l) { return l.reduces; });
         return {.verb = Verb::Partial, .stage = stage.name, .loops = {position}, .combine = some_combine()};
+    }
+
+    /// Mostly of a stage that reads what stands under one of its loops.
+    RandomStep delay() {
+        std::vector<RandomStep> likely;
+        for (const StageView& stage : stages_)
+            for (size_t k = 0; k < stage.loops.size(); ++k)
+                if (stage.loops[k].fills)
+                    likely.push_back({.verb = Verb::Delay,
+                                      .stage = stage.name,
+                                      .loops = {static_cast<int>(k)},
+                                      .owner = stage.name,
+                                      .size = random_.between(1, 3)});
+        if (!likely.empty() && random_.chance(0.8)) return random_.pick(likely);
+        const StageView& owner = some_stage();
+        return {.verb = Verb::Delay,
+                .stage = random_.chance(0.5) ? owner.name : some_stage().name,
+                .loops = {some_loop(owner)},
+                .owner = owner.name,
+                .size = random_.between(0, 2)};
     }
 
     RandomStep totals() { return {.verb = Verb::Totals, .stage = some_stage().name}; }

@@ -28,6 +28,7 @@ struct RandomStep {
         InPlace,
         Partial,
         Totals,
+        Delay,
         Scatter,
         Via,
         Pipeline
