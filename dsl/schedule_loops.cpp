@@ -164,6 +164,10 @@ void check_cut(const Edit& edit, int loop) {
     user_check(record.level == Level::Serial, edit.where,
                "cut({}, ...): the loop is bound to {}; only a serial loop runs in segments, one after another",
                record.name, to_string(record.level));
+    user_check(record.delay.iterations == 0, edit.where,
+               "cut({}, ...): a stage is delayed in the loop, in all of its iterations; use one of both, or "
+               "delay(stage, loop, 0) first",
+               record.name);
 }
 
 std::string position_as_saved(const Edit& edit, int loop, const Expr& position) {
@@ -285,8 +289,11 @@ void Schedule::persistent(const std::vector<Loop>& loops, PersistentOptions opti
                    edit.state.loops[loops[0].id].name);
         stage = record.stage;
         check_level(edit, record, Level::GridX);
-        bool plain = record.stages == 1 && record.cuts.empty() && record.delay.iterations == 0;
-        user_check(record.level == Level::Serial && plain, where,
+        user_check(record.delay.iterations == 0, where,
+                   "persistent: a stage is delayed in loop '{}': its iterations follow each other; delay(stage, loop, "
+                   "0) first",
+                   record.name);
+        user_check(record.level == Level::Serial && record.stages == 1 && record.cuts.empty(), where,
                    "persistent: loop '{}' is bound to {}, pipelined or cut already; bind(loop, serial) frees it",
                    record.name, tw::to_string(record.level));
         record.level = Level::GridX;
