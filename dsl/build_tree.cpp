@@ -234,32 +234,19 @@ private:
         for (int stage : order_)
             if (const Storage& storage = prepared_.at(stage).storage; storage.loop == loop)
                 local.insert(local.end(), storage.buffers.begin(), storage.buffers.end());
-        check_parts(early, rest, local, call);
+        auto alike = [&](const BufferRef& one, const BufferRef& other) {
+            return one == other || std::ranges::any_of(state_.in_place, [&](const auto& pair) {
+                       return (pair.first.name() == one->name && pair.second.name() == other->name) ||
+                              (pair.first.name() == other->name && pair.second.name() == one->name);
+                   });
+        };
+        if (BufferRef met = used_by_both(early, rest, local, alike))
+            user_error(where_,
+                       "{}: both parts use '{}', which outlives an iteration; what runs ahead would meet what is not "
+                       "there yet, or no longer; delay another stage",
+                       call, met->name);
         For around{l.variable, lower_extent(loop), l.level, l.bind_step, loop, l.reduces, {}, 1, 0, role_of(loop)};
         return delayed_loop(around, early, rest, local, l.delay.iterations);
-    }
-
-    void check_parts(const Stmt& early, const Stmt& late, const std::vector<BufferRef>& local,
-                     const std::string& call) const {
-        auto same = [&](const BufferRef& a, const BufferRef& b) {
-            auto overwrites = [&](const auto& pair) {
-                return (pair.first.name() == a->name && pair.second.name() == b->name) ||
-                       (pair.first.name() == b->name && pair.second.name() == a->name);
-            };
-            return a == b || std::any_of(state_.in_place.begin(), state_.in_place.end(), overwrites);
-        };
-        auto meet = [&](const std::vector<BufferRef>& some, const std::vector<BufferRef>& others) {
-            for (const BufferRef& one : some)
-                for (const BufferRef& other : others)
-                    if (same(one, other) && std::find(local.begin(), local.end(), one) == local.end())
-                        user_error(where_,
-                                   "{}: both parts use '{}', which outlives an iteration; what runs ahead would meet "
-                                   "what is not there yet, or no longer; delay another stage",
-                                   call, one->name);
-        };
-        meet(stored_in(early), loaded_in(late));
-        meet(stored_in(early), stored_in(late));
-        meet(loaded_in(early), stored_in(late));
     }
 
     Stmt make_for(int loop, Stmt body) {

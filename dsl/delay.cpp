@@ -34,6 +34,35 @@ void visit_leaves(const Stmt& stmt, const std::function<void(const Leaf&)>& see,
     see(*stmt.as<Leaf>());
 }
 
+/// Each once.
+std::vector<BufferRef> loaded_in(const Stmt& stmt) {
+    std::vector<BufferRef> found;
+    auto see = [&](const Expr& root) {
+        if (!root.defined()) return;
+        visit(root, [&](const Expr& e) {
+            if (const Load* load = e.as<Load>()) add_once(found, load->buffer);
+        });
+    };
+    auto see_leaf = [&](const Leaf& leaf) {
+        see(leaf.mask);
+        for (const StoreTo& store : leaf.stores) {
+            see(store.value);
+            for (const Expr& index : store.indices) see(index);
+        }
+    };
+    visit_leaves(stmt, see_leaf, see);
+    return found;
+}
+
+std::vector<BufferRef> stored_in(const Stmt& stmt) {
+    std::vector<BufferRef> found;
+    auto see_leaf = [&](const Leaf& leaf) {
+        for (const StoreTo& store : leaf.stores) add_once(found, store.buffer);
+    };
+    visit_leaves(stmt, see_leaf, [](const Expr&) {});
+    return found;
+}
+
 /// The statement with other buffers in the places of these.
 Stmt in_buffers(const Stmt& stmt, const Versions& versions) {
     if (const For* loop = stmt.as<For>()) {
@@ -131,32 +160,20 @@ private:
 
 }  // namespace
 
-std::vector<BufferRef> loaded_in(const Stmt& stmt) {
-    std::vector<BufferRef> found;
-    auto see = [&](const Expr& root) {
-        if (!root.defined()) return;
-        visit(root, [&](const Expr& e) {
-            if (const Load* load = e.as<Load>()) add_once(found, load->buffer);
+BufferRef used_by_both(const Stmt& before, const Stmt& behind, const std::vector<BufferRef>& local,
+                       const std::function<bool(const BufferRef&, const BufferRef&)>& alike) {
+    auto common = [&](const std::vector<BufferRef>& some, const std::vector<BufferRef>& others) {
+        auto met = std::ranges::find_if(some, [&](const BufferRef& one) {
+            return !among(local, one) &&
+                   std::ranges::any_of(others, [&](const BufferRef& other) { return alike(one, other); });
         });
+        return met == some.end() ? nullptr : *met;
     };
-    auto see_leaf = [&](const Leaf& leaf) {
-        see(leaf.mask);
-        for (const StoreTo& store : leaf.stores) {
-            see(store.value);
-            for (const Expr& index : store.indices) see(index);
-        }
-    };
-    visit_leaves(stmt, see_leaf, see);
-    return found;
-}
-
-std::vector<BufferRef> stored_in(const Stmt& stmt) {
-    std::vector<BufferRef> found;
-    auto see_leaf = [&](const Leaf& leaf) {
-        for (const StoreTo& store : leaf.stores) add_once(found, store.buffer);
-    };
-    visit_leaves(stmt, see_leaf, [](const Expr&) {});
-    return found;
+    std::vector<BufferRef> early = stored_in(before), late = stored_in(behind);
+    for (const BufferRef& met :
+         {common(early, loaded_in(behind)), common(early, late), common(loaded_in(before), late)})
+        if (met) return met;
+    return nullptr;
 }
 
 Stmt delayed_loop(const For& loop, const Stmt& before, const Stmt& behind, const std::vector<BufferRef>& local,

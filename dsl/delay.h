@@ -1,5 +1,8 @@
 // Delays: what stands under a loop in two parts, of which the second one runs iterations behind the first.
 #pragma once
+#include <functional>
+#include <vector>
+
 #include "dsl/tree.h"
 
 namespace tw {
@@ -13,8 +16,9 @@ namespace tw {
 Stmt delayed_loop(const For& loop, const Stmt& before, const Stmt& behind, const std::vector<BufferRef>& local,
                   int64_t iterations);
 
-/// The buffers that the statement loads from or stores to, each once.
-std::vector<BufferRef> loaded_in(const Stmt& stmt);
-std::vector<BufferRef> stored_in(const Stmt& stmt);
+/// A buffer, not in `local`, that one of both parts stores to and the other one uses; nothing if there is none. `alike`
+/// tells whether two buffers are one array.
+BufferRef used_by_both(const Stmt& before, const Stmt& behind, const std::vector<BufferRef>& local,
+                       const std::function<bool(const BufferRef&, const BufferRef&)>& alike);
 
 }  // namespace tw
