@@ -25,6 +25,22 @@ Expr axis_like(const LoopRecord& loop) {
     return make_expr(Type::I64, axis);
 }
 
+/// A reduction whose results are its accumulators, of a stage that it was part of.
+StageDefinition with_accumulators_as_outputs(StageDefinition reduction, const std::vector<Expr>& shape) {
+    auto operation = std::make_shared<Operation>();
+    operation->name = reduction.name;
+    operation->where = reduction.operation->where;
+    operation->shape = shape;
+    operation->axes = reduction.axes;
+    for (const Expr& accumulator : reduction.accumulators)
+        operation->outputs.push_back({accumulator.type(), accumulator});
+    reduction.finish = reduction.accumulators;
+    reduction.target = nullptr;
+    reduction.place.clear();
+    reduction.operation = operation;
+    return reduction;
+}
+
 /// The stage's own reduction with the index of loop `along` as first dimension of the result; what the other reduce
 /// loops count is reduced.
 StageDefinition partial_definition(const State& state, int stage, int along) {
@@ -48,19 +64,9 @@ StageDefinition partial_definition(const State& state, int stage, int along) {
         if (relation.masked && state.loops[relation.whole].reduces)
             partial.terms_where.push_back(
                 simplify(substitute(loop_value(state, relation.whole) < state.loops[relation.whole].extent, axes)));
-    partial.finish = whole.accumulators;
-    partial.target = nullptr;
-    partial.place.clear();
-
-    auto operation = std::make_shared<Operation>();
-    operation->name = partial.name;
-    operation->where = whole.operation->where;
-    operation->shape = whole.operation->shape;
-    operation->shape.insert(operation->shape.begin(), state.loops[along].extent);
-    operation->axes = partial.axes;
-    for (const Expr& accumulator : whole.accumulators) operation->outputs.push_back({accumulator.type(), accumulator});
-    partial.operation = operation;
-    return partial;
+    std::vector<Expr> shape = whole.operation->shape;
+    shape.insert(shape.begin(), state.loops[along].extent);
+    return with_accumulators_as_outputs(partial, shape);
 }
 
 /// What is left: the partial results, combined in the loop's order.
@@ -90,18 +96,7 @@ StageDefinition totals_definition(const State& state, int stage) {
     const StageDefinition& whole = state.stages[stage].definition;
     StageDefinition totals = whole;
     totals.name = unique_stage_name(state, whole.name + "_total");
-    totals.finish = whole.accumulators;
-    totals.target = nullptr;
-    totals.place.clear();
-
-    auto operation = std::make_shared<Operation>();
-    operation->name = totals.name;
-    operation->where = whole.operation->where;
-    operation->shape = whole.operation->shape;
-    operation->axes = totals.axes;
-    for (const Expr& accumulator : whole.accumulators) operation->outputs.push_back({accumulator.type(), accumulator});
-    totals.operation = operation;
-    return totals;
+    return with_accumulators_as_outputs(totals, whole.operation->shape);
 }
 
 /// What is left: the element's total is read where the accumulator was.
