@@ -116,7 +116,9 @@ public:
         visit_ops(kernel_.body, [&](const TileOp& op) { collect_fill(op); });
         visit_ops(kernel_.body, [&](const TileOp& op) { relax(op); });  // notes which zeros are relied on
         TileKernel result = kernel_;
-        result.body = map_ops(kernel_.body, [&](const TileOp& op) { return with_zeros(op, relax(op)); });
+        result.body = map_ops(kernel_.body, [&](const TileOp& op) {
+            return moves_private(op) ? without_mask(op) : with_zeros(op, relax(op));
+        });
         return result;
     }
 
@@ -320,13 +322,14 @@ private:
         return safe;
     }
 
+    static TileOp without_mask(const TileOp& op) {
+        TileOp result = op;
+        result.mask = all_of({});
+        return result;
+    }
+
     /// `op` stands in the kernel, `relaxed` takes its place.
     TileOp with_zeros(const TileOp& op, const TileOp& relaxed) {
-        if (moves_private(op)) {
-            TileOp result = relaxed;
-            result.mask = all_of({});
-            return result;
-        }
         if (op.stores.size() != 1 || is_constant(relaxed.mask, 1)) return relaxed;
         Fill* fill = fill_of(op.stores[0].buffer, op);
         if (!fill || !fill->wanted) return relaxed;

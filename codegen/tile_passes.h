@@ -22,7 +22,7 @@ TileKernel combine_across(const TileKernel& kernel, const CiteStep& cite);
 
 /// Has copies into local memory store zeros where their mask is false, if that allows the copy's readers to drop their
 /// masks: a sum whose terms are products of such zeros only; a private accumulator that is masked again where it is
-/// stored. All other masks stay.
+/// stored. What a thread moves from its registers to its registers needs no mask either. All other masks stay.
 ///
 ///     if (k0 + k < K) a_s[i][k] = a[...]             a_s[i][k] = k0 + k < K ? a[...] : 0
 ///     if (k0 + k < K) acc += a_s[i][k] * b_s[k][j]   acc += a_s[i][k] * b_s[k][j]
