@@ -215,8 +215,9 @@ private:
             return make_stmt(Sequence{std::move(stmts)});
         }
         Leaf leaf = *stmt.as<Leaf>();
-        leaf.mask = simplify(all_of({leaf.mask, condition}));
-        if (leaf.readers_mask.defined()) leaf.readers_mask = simplify(all_of({leaf.readers_mask, condition}));
+        // First, since masks may read data at an element that is there only for those that work.
+        leaf.mask = simplify(all_of({condition, leaf.mask}));
+        if (leaf.readers_mask.defined()) leaf.readers_mask = simplify(all_of({condition, leaf.readers_mask}));
         return make_stmt(std::move(leaf));
     }
 

@@ -1,4 +1,6 @@
 // Atomic updates as kernels on the emulator: each iteration counts once, whatever runs it, in every type.
+#include <regex>
+
 #include <gtest/gtest.h>
 
 #include "dsl/declare_scatter.h"
@@ -95,6 +97,26 @@ TEST(Updates, OfOneElementByAll) {
         }
         expect_declared_values(s);
     }
+}
+
+/// Threads that have no term read no index either, however many terms there are.
+TEST(Updates, OfTermsBoundToNoThreads) {
+    for (int64_t terms : {1, 12, 31, 257})
+        for (int64_t columns : {1, 12, 27}) {
+            SCOPED_TRACE(std::to_string(terms) + " terms of " + std::to_string(columns) + " elements");
+            Tensor ids = input("ids", i32, {terms}), x = input("x", f32, {terms, columns});
+            Axis r = reduce_axis("r", terms);
+            Tensor d = compute("d", {9, columns},
+                               [&](Expr i, Expr j) { return sum(select(ids(r) == i, x(r, j), 0.0), r); });
+            for (bool staged : {false, true}) {
+                Schedule s({d}, target("sm_90a"));
+                Stage updates = s.scatter(d, Combine::Atomic);
+                if (staged) s.stage(updates, x, Memory::Registers, s.data_loops(updates)[1]);
+                std::string text = expect_declared_values(s);
+                // An optimizing compiler may mend the order, so that the emulator need not see a wrong one.
+                EXPECT_FALSE(std::regex_search(text, std::regex("ids\\[.*&& .*(thread|worker) <"))) << text;
+            }
+        }
 }
 
 }  // namespace
