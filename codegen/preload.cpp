@@ -42,7 +42,32 @@ struct Collector {
             if (load && is_literal(choice->no)) add(expr, *load, choice->condition, choice->no);
             return collect(choice->condition);  // the sides are lazy
         }
+        if (const Binary* both = expr.as<Binary>(); both && connects(*both)) {
+            if (const Load* load = both->b.as<Load>(); load && both->op == BinaryOp::And)
+                add(expr, *load, both->a, Expr(false));
+            else
+                collect_inside(both->b);
+            return collect(both->a);
+        }
         for (const Expr& kid : children(expr)) collect(kid);
+    }
+
+    static bool connects(const Binary& node) { return node.op == BinaryOp::And || node.op == BinaryOp::Or; }
+
+    /// Of what may not be read at all: the elements that are there anyway.
+    void collect_inside(const Expr& expr) {
+        if (expr.as<Select>()) return;
+        if (const Load* load = expr.as<Load>(); load && is_inside(*load)) add(expr, *load, {}, {});
+        for (const Expr& kid : children(expr)) collect_inside(kid);
+    }
+
+    static bool is_inside(const Load& load) {
+        if (load.indices.size() != load.buffer->shape.size()) return false;
+        for (size_t d = 0; d < load.indices.size(); ++d) {
+            const Expr& index = load.indices[d];
+            if (prove(index >= 0) != true || prove(index < load.buffer->shape[d]) != true) return false;
+        }
+        return true;
     }
 };
 

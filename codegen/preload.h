@@ -7,7 +7,8 @@
 
 namespace tw::codegen {
 
-/// A read of shared or global memory in the stores' values: a load, or select(guard, load, fallback).
+/// A read of shared or global memory in the stores' values: a load, or select(guard, load, fallback), of flags also
+/// guard && load.
 struct PreloadOperand {
     Expr expr;  ///< what stands in the values
     Access access;

@@ -1,4 +1,5 @@
 // Running on host data: in place, empty extents, strides, scalars of every type.
+#include "ops/check.h"
 #include "tests/ops/on_each_device.h"
 #include "tests/support/expect_error.h"
 
@@ -46,6 +47,28 @@ TEST_P(RunOn, OverwritingTwiceAppliesItTwice) {
     executable.run();
     device_->synchronize();
     EXPECT_EQ(memory.read<float>(), std::vector<float>(40, 5.0f));
+}
+
+// What stands left of && and || decides whether the right side is read at all: beside the tensor, and in tiles that
+// stand out of it.
+TEST_P(RunOn, FlagsBehindConditions) {
+    for (int64_t columns : {8, 40, 64}) {
+        Tensor flag = input("flag", boolean, {33, columns}), x = input("x", i32, {33, columns});
+        Tensor y = compute("y", {33, columns}, [&](Expr i, Expr j) {
+            return (padded(flag, false)(i - 4, j) && x(i, j) > 0) || padded(flag, true)(i, j + 4);
+        });
+        Tensor count = compute("count", {33}, [&](Expr i) {
+            Axis r = reduce_axis("r", columns);
+            return sum(select(flag(i, r), x(i, r), i - r), r);
+        });
+        Bindings bindings = random_bindings({y, count}, 3);
+        expect_declared(Schedule({y}, device_target()), bindings);
+        expect_declared(spread_over_threads({y}, y, device_target()), bindings);
+        Schedule s({count}, device_target());
+        auto [block, row] = s.split(s.data_loops(count)[0], 4, Tail::Mask);
+        s.stage(count, flag, Memory::Shared, block);
+        expect_declared(s, bindings);
+    }
 }
 
 TEST_P(RunOn, EmptyExtents) {
