@@ -56,6 +56,29 @@ void check_limits(const TileKernel& kernel, const Target& target, const CiteStep
                     cite(last_step(kernel.shared)), kernel.name, bytes, parts, target.arch, target.shared_bytes);
 }
 
+/// What does not fit into registers lies in local memory, of which a thread of any GPU has so much.
+void check_arrays(const ThreadKernel& kernel, const CiteStep& cite) {
+    constexpr int64_t most_bytes = 512 * 1024;
+    int64_t bytes = 0, largest = 0;
+    Buffer most;
+    int step = -1;
+    visit(kernel.body, [&](const ThreadStmt& stmt) {
+        auto declared = stmt.as<ThreadDeclare>();
+        if (!declared) return;
+        int64_t own = bytes_of(declared->buffer->type);
+        for (const Expr& extent : declared->buffer->shape) own *= require_constant(extent);
+        bytes += own;
+        if (own <= largest) return;
+        largest = own, most = declared->buffer, step = stmt.step();
+    });
+    if (bytes > most_bytes)
+        throw_error(
+            Error,
+            "{}{}: the arrays of a thread take {} bytes, {} of them '{}', but local memory has {}; bind loops to "
+            "threads or blocks, use smaller tiles, or stage it in shared memory",
+            cite(step), kernel.name, bytes, largest, most->name, most_bytes);
+}
+
 /// Outputs that overwrite inputs share memory with them.
 std::vector<std::pair<Buffer, Buffer>> aliases_among(const std::vector<Buffer>& arguments, const Tree& tree) {
     auto listed = [&](const Buffer& b) { return std::find(arguments.begin(), arguments.end(), b) != arguments.end(); };
@@ -129,6 +152,7 @@ ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& 
     ThreadKernel threads = make_threads(tiles, target, notes);
     threads.starts_early = target.programmatic_launch;
     threads.aliases = aliases_among(threads.arguments, tree);
+    check_arrays(threads, cite);
     return threads;
 }
 

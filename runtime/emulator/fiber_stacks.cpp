@@ -46,7 +46,7 @@ void FiberStacks::guard(unsigned num_threads) {
         mprotect(stacks_ + num_guarded_ * StackBytes, PageBytes, PROT_NONE);
 }
 
-/// Tops are staggered: equal frames at a distance of 64 KiB would share the sets of the caches.
+/// Tops are staggered: equal frames at a distance of whole pages would share the sets of the caches.
 FiberStacks::Stack FiberStacks::stack(unsigned thread) const {
     unsigned char* begin = stacks_ + thread * StackBytes;
     unsigned char* top = begin + StackBytes - thread * 64 % 2048;

@@ -5,7 +5,7 @@
 
 namespace tw::emulator {
 
-constexpr size_t StackBytes = 64 * 1024;
+constexpr size_t StackBytes = 576 * 1024;  // 512 KiB of local memory, as on a GPU, and the rest of a frame
 
 /// A memory whose cells are found without any search: 4-byte aligned.
 struct NearMemory {

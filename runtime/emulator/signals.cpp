@@ -23,7 +23,8 @@ uintptr_t program_counter(void* context) {
 std::string crash_text(int signal, const siginfo_t& info) {
     uintptr_t address = reinterpret_cast<uintptr_t>(info.si_addr);
     if (signal == SIGFPE) return "divides by zero, or the smallest integer by -1";
-    if (address - running.stack < StackBytes) return "needs more stack than the 64 KiB that it has";
+    if (address - running.stack < StackBytes)
+        return fmt::format("needs more stack than the {} KiB that it has", StackBytes / 1024);
     return fmt::format("crashes ({}) at address {:#x}", strsignal(signal), address);
 }
 

@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include "dsl/interpret.h"
+#include "ops/check.h"
+#include "ops/executable.h"
 #include "runtime/compile.h"
 #include "tests/support/expect_error.h"
 
@@ -51,6 +54,24 @@ TEST(Program, LimitsCiteTheStep) {
     small.stage(p.c, p.a, Memory::Shared, small.loops<2>(p.c)[0]);
     EXPECT_ERROR(build(small), "program_test.cpp:");
     EXPECT_ERROR(build(small), "shared memory of 192 bytes");
+}
+
+/// Sums that wait for each other, all in one thread.
+TEST(Program, ArraysOfAThreadFitIntoLocalMemory) {
+    auto sums = [](int64_t rows) {
+        Tensor x = input("x", f32, {rows, 300, 2});
+        Axis k = reduce_axis("k", 2);
+        Tensor y = compute("y", {rows, 300}, [&](Expr i, Expr j) { return sum(x(i, j, k), k); });
+        Schedule s({y}, target("sm_90a"));
+        s.order({s.reduce(y), s.loops<2>(y)[0], s.loops<2>(y)[1]});
+        return s;
+    };
+    EXPECT_ERROR(build(sums(500)),
+                 "the arrays of a thread take 600000 bytes, 600000 of them 'y_sum', but local memory has 524288");
+    Schedule s = sums(400);
+    Executable executable(build(s), open_device("emulated"));
+    Bindings bindings = random_bindings(s.outputs(), 1);
+    EXPECT_FALSE(difference("y", run_on(executable, bindings)[0], interpret_plain(s.outputs(), bindings)[0], bitwise));
 }
 
 /// Each thread looks up 4 of 16 elements, whose table stands in registers for the whole kernel, or in shared memory.
