@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "codegen/cluster.h"
 #include "codegen/preload.h"
 #include "codegen/tma_copy.h"
 #include "dsl/simplify.h"
@@ -159,9 +160,15 @@ BoxRings::Ring BoxRings::make_ring(int role, const std::vector<TileStmt>& reader
     ring.full = barriers("_full", 1, loop_.stages);
     if (role == 0) return ring;
     ring.by_warpgroup = read_as_matrices(boxes_[role].copies, readers);
-    for (const TileOp& copy : boxes_[role].copies) ring.blocks = std::max(ring.blocks, copy.shared_by);
+    for (const ClusterDigit& digit : kernel_.cluster_digits) {
+        auto shared = [&](const TileOp& copy) {
+            return std::ranges::any_of(copy.shared_along, [&](const Expr& v) { return v.same(digit.variable); });
+        };
+        if (std::ranges::any_of(boxes_[role].copies, shared)) ring.shared_along.push_back(digit.variable);
+    }
     int64_t readers_done = ring.by_warpgroup ? kernel_.threads / 128 : kernel_.threads;
-    ring.empty = barriers("_empty", readers_done * ring.blocks, loop_.stages);
+    int blocks = BlockGroup(kernel_, ring.shared_along).blocks();
+    ring.empty = barriers("_empty", readers_done * blocks, loop_.stages);
     // One for all rings of the loop: as the first one's readers are done. Without an iteration, in which a warpgroup
     // meets, each thread tells for itself that it has seen that its turn has come.
     if (turns_of(kernel_) > 1 && !ring_done_) {
@@ -228,21 +235,24 @@ void BoxRings::release(TileBlock& block, const Expr& iteration) const {
         if (is_constant(was, 0)) continue;
         if (!boxes.ring.by_warpgroup) block.stmts.push_back(fence());
         Expr own = kernel_.thread % 128;
-        if (boxes.ring.by_warpgroup && boxes.ring.blocks > 1) {
-            ThreadCall arrive = barrier_call("barrier_arrive_at", boxes.ring.empty, stage_of(iteration), {own});
+        BlockGroup sharers(kernel_, boxes.ring.shared_along);
+        if (boxes.ring.by_warpgroup && sharers.blocks() > 1) {
+            ThreadCall arrive =
+                barrier_call("barrier_arrive_at", boxes.ring.empty, stage_of(iteration), {sharers.rank_of(own)});
             block.stmts.push_back(
-                make_tile(call_op(std::move(arrive), simplify(all_of({was, own < boxes.ring.blocks})))));
+                make_tile(call_op(std::move(arrive), simplify(all_of({was, own < sharers.blocks()})))));
             continue;
         }
         Expr one = boxes.ring.by_warpgroup ? own == 0 : all_of({});
-        if (boxes.ring.blocks == 1) {
+        if (sharers.blocks() == 1) {
             ThreadCall arrive = barrier_call("barrier_arrive", boxes.ring.empty, stage_of(iteration), {});
             block.stmts.push_back(make_tile(call_op(std::move(arrive), simplify(all_of({was, one})))));
             continue;
         }
-        Expr rank = index_variable("rank", 0, boxes.ring.blocks - 1);
-        TileOp arrive = call_op(barrier_call("barrier_arrive_at", boxes.ring.empty, stage_of(iteration), {rank}), was);
-        arrive.loops = {{rank, integer(boxes.ring.blocks)}};
+        Expr peer = index_variable("peer", 0, sharers.blocks() - 1);
+        TileOp arrive = call_op(
+            barrier_call("barrier_arrive_at", boxes.ring.empty, stage_of(iteration), {sharers.rank_of(peer)}), was);
+        arrive.loops = {{peer, integer(sharers.blocks())}};
         block.stmts.push_back(make_tile(std::move(arrive)));
     }
 }

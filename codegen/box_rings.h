@@ -59,9 +59,10 @@ public:
 
 private:
     struct Ring {
-        Buffer full, empty;         ///< a barrier for each stage; `empty`: if another role fills
-        bool by_warpgroup = false;  ///< readers are done as warpgroups, not as threads
-        int blocks = 1;             ///< of the cluster, whose readers must all be done: boxes come to each of them
+        Buffer full, empty;              ///< a barrier for each stage; `empty`: if another role fills
+        bool by_warpgroup = false;       ///< readers are done as warpgroups, not as threads
+        std::vector<Expr> shared_along;  ///< digits of the cluster; boxes of blocks that differ in them only come to
+                                         ///< all of these, whose readers must all be done
     };
     struct Boxes {
         std::vector<TileOp> copies;  ///< as they are in the loop

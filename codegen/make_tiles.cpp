@@ -47,7 +47,7 @@ public:
         kernel_.thread_digits = thread_digits(paths, target_, cite_);
         if (std::any_of(paths.begin(), paths.end(), shares_fragments)) add_lanes(paths);
         make_grid();
-        find_cluster(paths);
+        make_cluster(paths);
         make_threads(paths);
         kernel_.roles = nest_.roles;
         check_roles();
@@ -111,13 +111,21 @@ private:
         kernel_.body = make_tile(TileLoop{kernel_.persistent->round, rounds, false, false, kernel_.body});
     }
 
-    void find_cluster(const std::vector<LeafPath>& paths) {
-        for (const LeafPath& path : paths)
-            for (const For* loop : path.loops) {
-                if (loop->level != Level::Cluster) continue;
-                kernel_.cluster = static_cast<int>(require_constant(loop->extent));
-                kernel_.cluster_rank = loop->variable;
-            }
+    /// The fastest digits of grid.x.
+    void make_cluster(const std::vector<LeafPath>& paths) {
+        auto is_of_cluster = [&](const GridDigit& digit) {
+            return std::ranges::any_of(paths, [&](const LeafPath& path) {
+                return std::ranges::any_of(path.loops, [&](const For* loop) {
+                    return loop->level == Level::Cluster && loop->variable.same(digit.variable);
+                });
+            });
+        };
+        for (const GridDigit& digit : kernel_.grid_digits) {
+            if (!is_of_cluster(digit)) continue;
+            ClusterDigit own{digit.variable, require_constant(digit.stride), require_constant(digit.extent)};
+            kernel_.cluster_digits.insert(kernel_.cluster_digits.begin(), own);
+            kernel_.cluster *= static_cast<int>(own.extent);
+        }
     }
 
     /// Of matrix instructions: a lane is row * 4 + column of the pairs that it holds.

@@ -210,8 +210,10 @@ struct SignalEvents::Code {
         for (const CallArgument& argument : call.arguments)
             if (argument.effect == CallArgument::Effect::Read)
                 result.objects.push_back(objects_of(barriers, argument.place));
-        if (call.primitive.starts_with("tma_load_multicast"))
-            result.numbers.push_back(compiled(call.arguments.back().value));
+        if (!call.primitive.starts_with("tma_load_multicast")) return;
+        auto ranks = std::ranges::find_if(
+            call.arguments, [](const CallArgument& argument) { return argument.effect == CallArgument::Effect::Read; });
+        while (++ranks != call.arguments.end()) result.numbers.push_back(compiled(ranks->value));
     }
 
     /// Elements of arrays along their first dimension, by their numbers.
@@ -276,6 +278,7 @@ struct SignalEvents::Code {
         if (event.kind == Kind::Meet && !call.numbers.empty()) event.object += static_cast<int>(number());
         if (event.kind == Kind::Arrive && !call.numbers.empty()) event.rank = static_cast<int>(number());
         if (event.kind == Kind::Load && !call.numbers.empty()) event.ranks = static_cast<unsigned>(number());
+        if (event.kind == Kind::Load && call.numbers.size() > 1) event.ranks <<= call.numbers[1].run_integer(values);
         if (event.kind == Kind::Init || event.kind == Kind::Expect || event.kind == Kind::Wait) event.number = number();
         found.events.push_back(event);
         found.whole = found.events.size() <= most;

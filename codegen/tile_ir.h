@@ -36,6 +36,11 @@ struct GridDigit {
     int dimension;
     Expr stride, extent;
 };
+/// variable = rank in the cluster / stride % extent
+struct ClusterDigit {
+    Expr variable;
+    int64_t stride, extent;
+};
 /// variable = thread / stride % extent
 struct ThreadDigit {
     Expr variable;
@@ -90,7 +95,8 @@ struct TileOp {
     Expr active;                       ///< over the thread, digits and loops: who runs it
     Across across;                     ///< of a Combine, until combine_across has spelled it out
     Via via;                           ///< of a Copy
-    int shared_by = 1;                 ///< of a TmaCopy: blocks of the cluster that all get it, each loading a part
+    std::vector<Expr> shared_along;    ///< of a TmaCopy: digits of the cluster; blocks that differ in them only all get
+                                       ///< it, each loading a part
     const Atom* atom = nullptr;        ///< of an Update: the matrix instruction that use_atoms puts in its place; of a
                                        ///< Call: the instruction, if it can overwrite its sums, see start_sums
     std::optional<FragmentLanes> lanes;  ///< of a Fragment, and of ops whose loops lanes share as accumulators lie
@@ -166,7 +172,7 @@ struct TileKernel {
     Expr fragment_row, fragment_column;  ///< digits of the lane, if there are matrix instructions: lane / 4, lane % 4
     Expr fragment_warp;                  ///< of the warpgroup, if they are a warpgroup's
     int cluster = 1;                     ///< blocks, neighbours in x, that run together
-    Expr cluster_rank;                   ///< digit of the grid, if there are several
+    std::vector<ClusterDigit> cluster_digits;  ///< of the rank of a block in its cluster, slowest first
     std::optional<Persistence> persistent;
     std::vector<RoleSpec> roles;  ///< none, or first the one that computes, on `threads` threads a turn
     Expr turn;                    ///< Variable: which group of the role that computes, if several take turns

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "codegen/box_rings.h"
+#include "codegen/cluster.h"
 #include "codegen/tensor_box.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
@@ -80,11 +81,23 @@ private:
         TileOp copy = op;
         copy.kind = TileOp::Kind::TmaCopy;
         TensorBox box(op);
-        bool same_for_all = result_.cluster > 1 && op.role > 0 && !box.mentions(result_.cluster_rank);
-        for (const TileLoop& loop : loops_) same_for_all = same_for_all && !contains(loop.extent, result_.cluster_rank);
-        if (same_for_all && box.side_in_parts(result_.cluster)) copy.shared_by = result_.cluster;
+        if (op.role > 0) copy.shared_along = shared_along(box);
         add_map(copy);
         return copy;
+    }
+
+    /// The digits of the cluster on which the box does not depend, as far as one of its sides has a part for each
+    /// block.
+    std::vector<Expr> shared_along(const TensorBox& box) const {
+        std::vector<Expr> along;
+        for (const ClusterDigit& digit : result_.cluster_digits) {
+            bool alike = digit.extent > 1 && !box.mentions(digit.variable);
+            for (const TileLoop& loop : loops_) alike = alike && !contains(loop.extent, digit.variable);
+            if (!alike) continue;
+            along.push_back(digit.variable);
+            if (!box.side_in_parts(BlockGroup(result_, along).blocks())) along.pop_back();
+        }
+        return along;
     }
 
     /// Throws if there is a reason.
@@ -188,11 +201,11 @@ private:
         use.writes = !box.arrives();
         for (size_t d = box.sides().size(); d-- > 0;) use.box.push_back(box.sides()[d].extent);
         use.box[0] = layout.digits.back().extent;
-        if (op.shared_by > 1) {
-            size_t side = static_cast<size_t>(box.side_in_parts(op.shared_by) - box.sides().data());
-            use.box[box.sides().size() - 1 - side] /= op.shared_by;
+        if (int blocks = BlockGroup(result_, op.shared_along).blocks(); blocks > 1) {
+            size_t side = static_cast<size_t>(box.side_in_parts(blocks) - box.sides().data());
+            use.box[box.sides().size() - 1 - side] /= blocks;
             result_.notes.push_back(
-                fmt::format("{}: each of {} blocks loads a part and multicasts it", op.name, op.shared_by));
+                fmt::format("{}: each of {} blocks loads a part and multicasts it", op.name, blocks));
         }
         result_.maps.push_back(use);
         result_.notes.push_back(fmt::format("{}: by the tensor memory accelerator, boxes of {} elements", op.name,
@@ -224,15 +237,16 @@ namespace {
 /// What one thread asks for, line by line of the tile.
 class Asking {
 public:
-    Asking(const TileKernel& kernel, const TileOp& copy) : kernel_(kernel), copy_(copy), box_(copy) {
+    Asking(const TileKernel& kernel, const TileOp& copy)
+        : copy_(copy), box_(copy), sharers_(kernel, copy.shared_along) {
         internal_check(box_.reason().empty(), "a box of {}: {}", copy.name, box_.reason());
         auto use = std::find_if(kernel.maps.begin(), kernel.maps.end(),
                                 [&](const TensorMapUse& u) { return u.map->name == map_name(box_); });
         internal_check(use != kernel.maps.end(), "{} has no tensor map", copy.name);
         map_ = use->map;
         line_ = use->box[0];
-        in_parts_ = copy.shared_by > 1 ? box_.side_in_parts(copy.shared_by) : nullptr;
-        if (in_parts_) part_ = kernel.cluster_rank * (in_parts_->extent / copy.shared_by);
+        in_parts_ = sharers_.blocks() > 1 ? box_.side_in_parts(sharers_.blocks()) : nullptr;
+        if (in_parts_) part_ = sharers_.place() * (in_parts_->extent / sharers_.blocks());
     }
 
     TmaRequest arriving(const Buffer& versions, const Buffer& barriers, const Expr& stage) const {
@@ -247,7 +261,9 @@ public:
             call.arguments = {{CallArgument::Effect::Address, {}, place(begin(start))}, map()};
             add_coordinates(call, start);
             call.arguments.push_back({CallArgument::Effect::Read, {}, {barriers, {stage}}});
-            if (in_parts_) call.arguments.push_back(value(integer((int64_t{1} << copy_.shared_by) - 1)));
+            if (in_parts_) call.arguments.push_back(value(integer(sharers_.ranks())));
+            if (Expr first = sharers_.first_rank(); in_parts_ && !is_constant(first, 0))
+                call.arguments.push_back(value(first));
             result.calls.push_back(std::move(call));
         }
         result.mark = mark(CallArgument::Effect::Write, place);
@@ -322,9 +338,9 @@ private:
         return mark;
     }
 
-    const TileKernel& kernel_;
     const TileOp& copy_;
     TensorBox box_;
+    BlockGroup sharers_;
     Buffer map_;
     int64_t line_ = 0;
     const TensorBox::Side* in_parts_ = nullptr;

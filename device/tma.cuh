@@ -73,69 +73,70 @@ __device__ inline void tma_load(void* to, const TensorMap& map, int x, int y, in
 //: tma_load common needs tma_load_1d tma_load_2d tma_load_3d tma_load_4d tma_load_5d
 
 //: tma_load_multicast_1d needs TensorMap Barrier shared_address
-/// Likewise to the same place of all blocks of the cluster in this set of ranks; each counts them at its own barrier.
+/// Likewise to the same place of all blocks of the cluster in this set of ranks, counted from `first`; each counts them
+/// at its own barrier.
 template <int rank = 1>
 __device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x, Barrier& barrier,
-                                          unsigned short ranks) {
+                                          unsigned ranks, unsigned first = 0) {
     static_assert(rank == 1, "as many coordinates as dimensions");
     asm volatile(
         "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
         "[%1, {%2}], [%3], %4;"
         :
-        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(shared_address(&barrier)), "h"(ranks)
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(shared_address(&barrier)), "h"((unsigned short)(ranks << first))
         : "memory");
 }
 
 //: tma_load_multicast_2d needs TensorMap Barrier shared_address
 template <int rank = 2>
 __device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x, int y, Barrier& barrier,
-                                          unsigned short ranks) {
+                                          unsigned ranks, unsigned first = 0) {
     static_assert(rank == 2, "as many coordinates as dimensions");
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
         "[%1, {%2, %3}], [%4], %5;"
         :
-        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(shared_address(&barrier)), "h"(ranks)
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(shared_address(&barrier)), "h"((unsigned short)(ranks << first))
         : "memory");
 }
 
 //: tma_load_multicast_3d needs TensorMap Barrier shared_address
 template <int rank = 3>
 __device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x, int y, int z, Barrier& barrier,
-                                          unsigned short ranks) {
+                                          unsigned ranks, unsigned first = 0) {
     static_assert(rank == 3, "as many coordinates as dimensions");
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
         "[%1, {%2, %3, %4}], [%5], %6;"
         :
-        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(&barrier)), "h"(ranks)
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(&barrier)), "h"((unsigned short)(ranks << first))
         : "memory");
 }
 
 //: tma_load_multicast_4d needs TensorMap Barrier shared_address
 template <int rank = 4>
 __device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x, int y, int z, int u, Barrier& barrier,
-                                          unsigned short ranks) {
+                                          unsigned ranks, unsigned first = 0) {
     static_assert(rank == 4, "as many coordinates as dimensions");
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
         "[%1, {%2, %3, %4, %5}], [%6], %7;"
         :
-        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(shared_address(&barrier)), "h"(ranks)
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(shared_address(&barrier)), "h"((unsigned short)(ranks << first))
         : "memory");
 }
 
 //: tma_load_multicast_5d needs TensorMap Barrier shared_address
 template <int rank = 5>
 __device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x, int y, int z, int u, int v,
-                                          Barrier& barrier, unsigned short ranks) {
+                                          Barrier& barrier, unsigned ranks, unsigned first = 0) {
     static_assert(rank == 5, "as many coordinates as dimensions");
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
         "[%1, {%2, %3, %4, %5, %6}], [%7], %8;"
         :
         : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v), "r"(shared_address(&barrier)),
-          "h"(ranks)
+          "h"((unsigned short)(ranks << first))
         : "memory");
 }
 

@@ -137,7 +137,7 @@ private:
     void check_grid(int stage) const {
         const StageRecord& record = state_.stages[stage];
         bool inside = false;
-        int clusters = 0;
+        int64_t cluster_blocks = 1;
         for (int id : record.order) {
             if (!is_grid(loop(id).level)) {
                 inside = true;
@@ -152,8 +152,11 @@ private:
                        "loop '{}' is bound to {} but stands inside a loop that is not; order the grid loops outermost",
                        loop(id).name, to_string(loop(id).level));
             if (loop(id).level == Level::Cluster) {
-                user_check(clusters == 0, where_, "two loops of '{}' are bound to cluster; fuse them", name(stage));
-                ++clusters;
+                cluster_blocks *= as_constant(loop(id).extent).value_or(1);
+                user_check(cluster_blocks <= most_cluster_blocks, where_,
+                           "the loops of '{}' that are bound to cluster make clusters of {} blocks, {} at most; split "
+                           "them",
+                           name(stage), cluster_blocks, most_cluster_blocks);
                 continue;
             }
             user_check(!record.persistent_blocks || loop(id).level == Level::GridX, where_,

@@ -171,9 +171,9 @@ public:
     void cut(Loop loop, const std::vector<Expr>& positions, TW_HERE);
     /// Cuts where conditions begin and cease to hold in all of an iteration: the segment between needs no masks.
     void cut(Loop loop, const WherePartial& conditions, TW_HERE);
-    /// Runs the loop on a level. Thread loops of a block form a mixed radix, first bound slowest. A loop of 2 to 8
-    /// iterations on `cluster`, from sm_90 on: these blocks run together, and boxes that a role loads for all of them
-    /// alike are loaded once, in parts, and multicast.
+    /// Runs the loop on a level. Thread loops of a block form a mixed radix, first bound slowest. Loops of 2 to 8
+    /// iterations together on `cluster`, from sm_90 on: these blocks run together, and boxes that a role loads for
+    /// those that differ in one of the loops only are loaded once, in parts, and multicast.
     void bind(Loop loop, Level level, TW_HERE);
     void unroll(Loop loop, TW_HERE) { bind(loop, Level::Unroll, where); }
 
@@ -233,9 +233,9 @@ public:
     /// computes, the elements of the next are on their way, through registers, or, asynchronously, those of the next
     /// `stages` - 1. Each copy gets `stages` buffers.
     void pipeline(Loop loop, PipelineOptions options, TW_HERE);
-    /// Software skew: of what stands under the loop, the stage and all behind it come so many iterations later than what
-    /// stands before it, which so runs while they compute. What they read of it, made under the loop, is kept in as many
-    /// buffers more. The loop's extent is constant; 0 iterations take the delay back.
+    /// Software skew: of what stands under the loop, the stage and all behind it come so many iterations later than
+    /// what stands before it, which so runs while they compute. What they read of it, made under the loop, is kept in
+    /// as many buffers more. The loop's extent is constant; 0 iterations take the delay back.
     void delay(const StageRef& stage, Loop loop, int iterations = 1, TW_HERE);
     /// Has groups of warps run a kernel's stages side by side (warp specialisation). One role computes: it runs all
     /// stages that no other names, on as many warps as its loops are bound to. Each other one runs copies into shared

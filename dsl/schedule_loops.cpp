@@ -12,7 +12,6 @@
 namespace tw {
 namespace {
 
-constexpr int64_t most_cluster_blocks = 8;  // that every GPU can place
 constexpr int most_stages = 16;
 
 std::string level_text(Level level) {

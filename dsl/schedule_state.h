@@ -12,6 +12,8 @@
 
 namespace tw {
 
+constexpr int64_t most_cluster_blocks = 8;  ///< that every GPU can place
+
 /// Software skew: of what stands under a loop, the stage and all behind it come so many iterations later.
 struct Delay {
     int stage = -1, iterations = 0;
@@ -25,11 +27,11 @@ struct LoopRecord {
     bool reduces = false;
     Level level = Level::Serial;
     int bind_step = -1;
-    int stages = 1;       ///< of pipeline
-    int in_flight = 0;    ///< of pipeline
-    Delay delay = {};     ///< none if of 0 iterations
+    int stages = 1;               ///< of pipeline
+    int in_flight = 0;            ///< of pipeline
+    Delay delay = {};             ///< none if of 0 iterations
     std::vector<Expr> cuts = {};  ///< where the segments after the first begin, over variables of loops around
-    int dead_step = -1;  ///< the step that consumed it
+    int dead_step = -1;           ///< the step that consumed it
 };
 
 /// How loops came from others: split: parent = outer * size + inner; fuse: fused = outer * size + inner.
@@ -53,8 +55,8 @@ struct StageRecord {
     std::vector<int> roots = {};  ///< a loop for each axis, data axes first, then reduce axes
     std::vector<int> order = {};  ///< current loops, outermost first
     std::vector<Relation> relations = {};
-    int attach = -1;         ///< the loop it stands under, -1 for a kernel of its own
-    bool after = false;      ///< stands behind the loop's own body: a consumer or a sibling
+    int attach = -1;     ///< the loop it stands under, -1 for a kernel of its own
+    bool after = false;  ///< stands behind the loop's own body: a consumer or a sibling
     bool inlined = false;
     Memory memory = Memory::Auto;
     Via via = {};
@@ -62,7 +64,7 @@ struct StageRecord {
     int persistent_blocks = 0;  ///< see Nest
     bool growing = false;
     std::optional<Type> rounded = {};  ///< what its elements are stored as, if not as what they are
-    int step = -1;           ///< the step that made or placed it
+    int step = -1;                     ///< the step that made or placed it
 };
 
 /// Where a stage computes: for each data axis, the first index and the number of indices.
@@ -72,24 +74,24 @@ struct Region {
 
 struct Schedule::State {
     Target target;
-    std::vector<Tensor> outputs;          ///< as the user gave them
-    std::vector<const Operation*> result; ///< the operation that now writes each output
+    std::vector<Tensor> outputs;           ///< as the user gave them
+    std::vector<const Operation*> result;  ///< the operation that now writes each output
     std::vector<StageRecord> stages;
     std::vector<LoopRecord> loops;
     std::vector<std::pair<Tensor, Tensor>> in_place;  ///< (output, input) that share memory
     std::map<int, std::vector<RoleSpec>> roles;       ///< of the kernel of a stage
     std::vector<Step> trace;
-    std::vector<std::string> saved;       ///< the trace as replay reads it, a line a step
+    std::vector<std::string> saved;  ///< the trace as replay reads it, a line a step
     std::vector<std::string> notes;
     Tree tree;
 
     /// The stage that computes an operation, or -1 for inputs.
     int stage_of(const Operation* operation) const;
     const StageRecord& owner(int loop) const { return stages[loops[loop].stage]; }
-    int position(int loop) const;        ///< in its stage's order
-    int first_reduce(int stage) const;   ///< position of the outermost reduce loop; number of loops without one
+    int position(int loop) const;       ///< in its stage's order
+    int first_reduce(int stage) const;  ///< position of the outermost reduce loop; number of loops without one
     bool is_result(int stage) const;
-    int kernel_of(int stage) const;      ///< the stage that is a kernel of its own and around this one
+    int kernel_of(int stage) const;  ///< the stage that is a kernel of its own and around this one
     int add_loop(const std::string& name, const Expr& extent, int stage, bool reduces);
 };
 

@@ -205,21 +205,27 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     auto [bj, tj] = s.split(data.back(), tiles.block_n / columns_for_one(p), Tail::Mask);
     Loop rows = tiles.swap ? tj : ti, nj = tiles.swap ? ti : tj;
     auto [wi, mi] = s.split(rows, (tiles.swap ? tiles.block_n : tiles.block_m) / tiles.warpgroups);
-    // Blocks of a cluster share the operand that is the same for them.
-    auto [clusters, rank] = s.split(p.expert.defined() ? bj : bi, tiles.cluster, Tail::Mask);
-    (p.expert.defined() ? bj : bi) = clusters;
-    auto [group, row] = s.split(bi, group_of(s.extent(bi), tiles.row_group));
-    blocks.insert(blocks.end(), {group, bj, row});
+    // Blocks of a cluster share the operands that are the same for them.
+    std::vector<Loop> ranks;
+    auto clusters_of = [&](Loop tile, int together) {
+        if (together == 1) return tile;
+        auto [clusters, rank] = s.split(tile, together, Tail::Mask);
+        ranks.push_back(rank);
+        return clusters;
+    };
+    Loop rows_of_clusters = clusters_of(bi, tiles.cluster), column = clusters_of(bj, tiles.cluster_columns);
+    auto [group, row] = s.split(rows_of_clusters, group_of(s.extent(rows_of_clusters), tiles.row_group));
+    blocks.insert(blocks.end(), {group, column, row});
     std::vector<Loop> outer = blocks;
-    outer.push_back(rank);
+    outer.insert(outer.end(), ranks.begin(), ranks.end());
     auto [unit, leaving] = block_loops(s, p, result, sums, outer, wi, mi, nj, tiles);
     s.persistent(blocks, {.growing = p.growing});
-    s.bind(rank, cluster);
+    for (Loop rank : ranks) s.bind(rank, cluster);
     s.bind(wi, warpgroup);
     Stage left = s.stage(unit.stage, p.left, Memory::Shared, unit.over_k),
           right = s.stage(unit.stage, p.right, Memory::Shared, unit.over_k);
     // Under way while products are summed.
-    if (p.bias.defined() && tiles.split_k == 1) s.stage(result, p.bias, Memory::Shared, rank);
+    if (p.bias.defined() && tiles.split_k == 1) s.stage(result, p.bias, Memory::Shared, outer.back());
     if (tiles.stage_result) {
         Stage out = s.stage(result, Memory::Shared, leaving);
         if (tiles.store_boxes) s.via(out, Copy::Tma);

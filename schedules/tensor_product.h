@@ -79,7 +79,8 @@ TensorTiles tensor_tiles(const TensorProductShape& shape);
 struct WarpgroupTiles {
     int64_t block_m = 128, block_n = 192, block_k = 64;
     int warpgroups = 2;         ///< share the rows of a block
-    int cluster = 1;            ///< blocks, one under another, that load b together; with experts, side by side, a
+    int cluster = 1;            ///< blocks, one under another, that load b together
+    int cluster_columns = 1;    ///< blocks, side by side, that load a together; times `cluster` 8 at most
     int turns = 1;              ///< so many times the warpgroups, which take tiles in turn
     int stages = 4;             ///< of the pipeline over k
     int64_t terms_in_unit = 0;  ///< that the unit sums, before they are added in registers; 0: all. See terms_in_unit()

@@ -24,7 +24,8 @@ std::string text_of(const TensorTiles& t) {
 
 std::string text_of(const WarpgroupTiles& t) {
     std::string terms = t.terms_in_unit ? fmt::format("k{}", t.terms_in_unit) : "";
-    std::string cluster = t.cluster > 1 ? fmt::format("c{}", t.cluster) : "";
+    std::string cluster = t.cluster > 1 || t.cluster_columns > 1 ? fmt::format("c{}", t.cluster) : "";
+    if (t.cluster_columns > 1) cluster += fmt::format("x{}", t.cluster_columns);
     std::string turns = t.turns > 1 ? fmt::format("u{}", t.turns) : "";
     std::string columns = t.staged_columns ? fmt::format("{}", t.staged_columns) : "";
     return fmt::format("{}x{}x{}g{}{}{}{}s{}{}{}{}{}", t.block_m, t.block_n, t.block_k, t.warpgroups, cluster, turns,
@@ -39,40 +40,42 @@ std::string tiling_text(const ProductTiling& tiling) {
 
 std::optional<ProductTiling> parse_tiling(const std::string& text) {
     static const std::string number_text = "([1-9][0-9]{0,5})", by = "x" + number_text;
-    static const std::regex form(number_text + by + by + "(?:w" + number_text + by +
-                                 "|g([1-4])(?:c([2-8]))?(?:u([2-4]))?(?:k([1-9][0-9]{1,5}))?)s" + number_text + "(?:p" +
-                                 number_text + ")?(?:h" + number_text + ")?(?:(r)([1-9][0-9]{1,2})?(b)?)?(t)?");
+    static const std::regex form(
+        number_text + by + by + "(?:w" + number_text + by +
+        "|g([1-4])(?:c([2-8](?!x)|[1-8](?=x))(?:x([2-8]))?)?(?:u([2-4]))?(?:k([1-9][0-9]{1,5}))?)s" + number_text +
+        "(?:p" + number_text + ")?(?:h" + number_text + ")?(?:(r)([1-9][0-9]{1,2})?(b)?)?(t)?");
     std::smatch match;
     if (!std::regex_match(text, match, form)) return {};
     auto number = [&](size_t group, int64_t otherwise = 0) {
         return match[group].matched ? std::stoll(match[group]) : otherwise;
     };
-    bool stage_result = match[13].matched, store_boxes = match[15].matched, swap = match[16].matched;
+    bool stage_result = match[14].matched, store_boxes = match[16].matched, swap = match[17].matched;
     if (match[6].matched)
         return WarpgroupTiles{.block_m = number(1),
                               .block_n = number(2),
                               .block_k = number(3),
                               .warpgroups = static_cast<int>(number(6)),
                               .cluster = static_cast<int>(number(7, 1)),
-                              .turns = static_cast<int>(number(8, 1)),
-                              .stages = static_cast<int>(number(10)),
-                              .terms_in_unit = number(9),
-                              .split_k = number(11, 1),
+                              .cluster_columns = static_cast<int>(number(8, 1)),
+                              .turns = static_cast<int>(number(9, 1)),
+                              .stages = static_cast<int>(number(11)),
+                              .terms_in_unit = number(10),
+                              .split_k = number(12, 1),
                               .stage_result = stage_result,
-                              .staged_columns = number(14),
+                              .staged_columns = number(15),
                               .store_boxes = store_boxes,
                               .swap = swap,
-                              .row_group = number(12, WarpgroupTiles{}.row_group)};
-    if (swap || store_boxes || match[14].matched) return {};
+                              .row_group = number(13, WarpgroupTiles{}.row_group)};
+    if (swap || store_boxes || match[15].matched) return {};
     return TensorTiles{.block_m = number(1),
                        .block_n = number(2),
                        .block_k = number(3),
                        .warp_m = number(4),
                        .warp_n = number(5),
-                       .stages = static_cast<int>(number(10)),
-                       .split_k = number(11, 1),
+                       .stages = static_cast<int>(number(11)),
+                       .split_k = number(12, 1),
                        .stage_result = stage_result,
-                       .row_group = number(12, TensorTiles{}.row_group)};
+                       .row_group = number(13, TensorTiles{}.row_group)};
 }
 
 std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) {

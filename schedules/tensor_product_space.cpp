@@ -135,19 +135,30 @@ std::vector<WarpgroupTiles> warpgroup_blocks(const TensorProductShape& shape) {
     return blocks;
 }
 
-/// The tile as it is, by two blocks that load together, or four where all tiles are made at once, and by groups that
-/// take turns.
+/// Whether its blocks may load together: they have tiles, and as many terms each.
+bool shares_loads(const WarpgroupTiles& t, const TensorProductShape& shape) {
+    if (t.cluster * t.cluster_columns == 1) return true;
+    bool rows = t.cluster == 1 || (shape.row_terms == RowTerms::All && shape.experts == 0);
+    return rows && !t.swap && divided(shape.m, t.block_m) > t.cluster / 2 &&
+           divided(shape.n, t.block_n) > t.cluster_columns / 2;
+}
+
+/// The tile as it is, by a few blocks that load together, or up to eight where all tiles are made at once, and by
+/// groups that take turns.
 std::vector<WarpgroupTiles> groupings(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
+    bool at_once = blocks_of(t, shape) <= target.multiprocessors;
     std::vector<WarpgroupTiles> result;
-    for (int cluster : blocks_of(t, shape) <= target.multiprocessors ? std::vector{1, 2, 4} : std::vector{1, 2})
-        for (int turns : {1, 2}) {
-            WarpgroupTiles grouped = t;
-            grouped.cluster = cluster;
-            grouped.turns = turns;
-            bool shares = !t.swap && divided(shape.m, t.block_m) > cluster / 2 && shape.row_terms == RowTerms::All;
-            bool alternates = t.warpgroups == 1 && !t.swap;
-            if ((cluster == 1 || shares) && (turns == 1 || alternates)) result.push_back(grouped);
-        }
+    for (int cluster : {1, 2, 4})
+        for (int columns : {1, 2, 4})
+            for (int turns : {1, 2}) {
+                WarpgroupTiles grouped = t;
+                grouped.cluster = cluster;
+                grouped.cluster_columns = columns;
+                grouped.turns = turns;
+                bool alternates = turns == 1 || (t.warpgroups == 1 && !t.swap);
+                if (cluster * columns <= (at_once ? 8 : 2) && alternates && shares_loads(grouped, shape))
+                    result.push_back(grouped);
+            }
     return result;
 }
 

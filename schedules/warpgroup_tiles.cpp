@@ -132,8 +132,8 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     if (t.stages <= 3) share -= 0.11;  // too few to run ahead
     if (t.block_m == 256) share = share_of(t.warpgroups, 256);
     if (t.warpgroups == 3) share = 0.84;
-    int64_t shared_side = shape.experts ? t.block_m : t.block_n, own_side = shape.experts ? t.block_n : t.block_m;
-    auto bytes = static_cast<double>((own_side + shared_side / t.cluster) * k * bytes_of(shape.operand));
+    int64_t lines = t.block_m / t.cluster_columns + t.block_n / t.cluster;
+    auto bytes = static_cast<double>(lines * k * bytes_of(shape.operand));
     double multiply = area * static_cast<double>(k) * bytes_of(shape.operand) / 2 / (2048 * share);
     int result_bytes = split > 1 ? 4 : bytes_of(shape.result);
     bool halves = !t.stage_result && result_bytes < 4;
@@ -142,7 +142,7 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     if (shape.activation == Activation::Gelu) store += area * 0.35;  // 45 instructions
     if (shape.activation == Activation::GeluTanh) store += area * 0.08;
     if (shape.activation == Activation::SwiGlu) store = store / 2 + area * 0.06;
-    double main = std::max(multiply, bytes / 44), start = t.cluster > 1 ? 2500 : 1500;
+    double main = std::max(multiply, bytes / 44), start = t.cluster * t.cluster_columns > 1 ? 2500 : 1500;
     double tile = main + start + store;
     if (t.turns > 1) tile = std::max(main + start + 1000, (main + start + store) / 2);  // results leave meanwhile
     double once = static_cast<double>((shape.m + shape.n) * shape.k * batch * bytes_of(shape.operand)) / 2000;

@@ -85,33 +85,39 @@ TW_INLINE void tma_load(void* to, const TensorMap& map, int x, int y, int z, int
     emulated::tw_tma(emulated::TmaCall::Load, 5, to, &map, emulated::index3(x, y, z), u, v, &barrier, 0);
 }
 template <int rank = 1>
-TW_INLINE void tma_load_multicast(void* to, const TensorMap& map, int x, Barrier& barrier, unsigned short ranks) {
+TW_INLINE void tma_load_multicast(void* to, const TensorMap& map, int x, Barrier& barrier, unsigned ranks,
+                                  unsigned first = 0) {
     static_assert(rank == 1, "as many coordinates as dimensions");
-    emulated::tw_tma(emulated::TmaCall::Load, 1, to, &map, emulated::index3(x), 0, 0, &barrier, ranks);
+    emulated::tw_tma(emulated::TmaCall::Load, 1, to, &map, emulated::index3(x), 0, 0, &barrier,
+                     (unsigned short)(ranks << first));
 }
 template <int rank = 2>
-TW_INLINE void tma_load_multicast(void* to, const TensorMap& map, int x, int y, Barrier& barrier,
-                                  unsigned short ranks) {
+TW_INLINE void tma_load_multicast(void* to, const TensorMap& map, int x, int y, Barrier& barrier, unsigned ranks,
+                                  unsigned first = 0) {
     static_assert(rank == 2, "as many coordinates as dimensions");
-    emulated::tw_tma(emulated::TmaCall::Load, 2, to, &map, emulated::index3(x, y), 0, 0, &barrier, ranks);
+    emulated::tw_tma(emulated::TmaCall::Load, 2, to, &map, emulated::index3(x, y), 0, 0, &barrier,
+                     (unsigned short)(ranks << first));
 }
 template <int rank = 3>
-TW_INLINE void tma_load_multicast(void* to, const TensorMap& map, int x, int y, int z, Barrier& barrier,
-                                  unsigned short ranks) {
+TW_INLINE void tma_load_multicast(void* to, const TensorMap& map, int x, int y, int z, Barrier& barrier, unsigned ranks,
+                                  unsigned first = 0) {
     static_assert(rank == 3, "as many coordinates as dimensions");
-    emulated::tw_tma(emulated::TmaCall::Load, 3, to, &map, emulated::index3(x, y, z), 0, 0, &barrier, ranks);
+    emulated::tw_tma(emulated::TmaCall::Load, 3, to, &map, emulated::index3(x, y, z), 0, 0, &barrier,
+                     (unsigned short)(ranks << first));
 }
 template <int rank = 4>
 TW_INLINE void tma_load_multicast(void* to, const TensorMap& map, int x, int y, int z, int u, Barrier& barrier,
-                                  unsigned short ranks) {
+                                  unsigned ranks, unsigned first = 0) {
     static_assert(rank == 4, "as many coordinates as dimensions");
-    emulated::tw_tma(emulated::TmaCall::Load, 4, to, &map, emulated::index3(x, y, z), u, 0, &barrier, ranks);
+    emulated::tw_tma(emulated::TmaCall::Load, 4, to, &map, emulated::index3(x, y, z), u, 0, &barrier,
+                     (unsigned short)(ranks << first));
 }
 template <int rank = 5>
 TW_INLINE void tma_load_multicast(void* to, const TensorMap& map, int x, int y, int z, int u, int v, Barrier& barrier,
-                                  unsigned short ranks) {
+                                  unsigned ranks, unsigned first = 0) {
     static_assert(rank == 5, "as many coordinates as dimensions");
-    emulated::tw_tma(emulated::TmaCall::Load, 5, to, &map, emulated::index3(x, y, z), u, v, &barrier, ranks);
+    emulated::tw_tma(emulated::TmaCall::Load, 5, to, &map, emulated::index3(x, y, z), u, v, &barrier,
+                     (unsigned short)(ranks << first));
 }
 template <int rank = 1>
 TW_INLINE void tma_store(const TensorMap& map, int x, const void* from) {

@@ -47,6 +47,20 @@ TEST(CompareTraces, DifferentOperationsAreNotTheSame) {
     EXPECT_EQ(why_same({original}, {original, original}).reason, "");
 }
 
+TEST(CompareTraces, AnyBlockOfAClusterAsksForItsBoxes) {
+    auto asks = [](uint64_t first, uint64_t second) {
+        TracedOperation one{.operation = first, .kind = Kind::Multicast},
+            two{.operation = second, .kind = Kind::Multicast};
+        return warpgroup({wait(7, 0)}, {{0, {wait(7, 0), one, two}}});
+    };
+
+    Sameness same = why_same({asks(1, 2), asks(3, 4)}, {asks(3, 2), asks(1, 4)});
+    EXPECT_EQ(same.reason, "every thread does the same, but for which block of a cluster asks for a box");
+    EXPECT_TRUE(same.unless_it_hangs);
+    EXPECT_EQ(why_same({asks(1, 2), asks(3, 4)}, {asks(2, 1), asks(3, 4)}).reason, "");
+    EXPECT_EQ(why_same({asks(1, 2), asks(3, 4)}, {asks(1, 2), asks(1, 4)}).reason, "");
+}
+
 TEST(CompareTraces, LanesChangePlacesWhereTheyAreAlike) {
     Threads original = warpgroup({other(1)}, {{0, {other(1), other(2)}}});
     EXPECT_EQ(compared(original, warpgroup({other(1)}, {{1, {other(1), other(2)}}})).reason,

@@ -41,6 +41,8 @@ const char* const Names[] = {
     "gemm_bf16_128x64x104_ta_tb_tile64x64x32g1s4",
     "gemm_bf16_256x64x128_tb_tile64x32x64g1c2s3r",
     "gemm_bf16_320x48x64_ta_tile64x48x32g1c4s3r",
+    "gemm_bf16_200x250x256_tb_tile64x64x64g1c2x4s3r",
+    "gemm_f16_392x192x136_tb_bias_tile128x64x64g2c1x2s3rb",
     "gemm_bf16_1280x256x96_tb_tile64x16x32g1u2s3r",
     "gemm_bf16_640x256x96_tile64x16x32g1s3",
     "gemm_bf16_1280x264x96_tb_bias_tile64x16x32g1u2s3rb",
@@ -140,10 +142,9 @@ void expect_equal_runs(const char* name, const std::string& device, int repeats)
     }
 }
 
-constexpr const char* Repeated[] = {"gemm_bf16_320x96x520_tb_tile64x48x64g1c2s3r",
-                                    "gemm_bf16_1280x256x96_tb_tile64x16x32g1u2s3r",
-                                    "gemm_bf16_1280x256x96_tb_tile64x16x32g1u2s3rb",
-                                    "gemm_f16_100x72x200_tile32x32x32w16x16s3p2"};
+constexpr const char* Repeated[] = {
+    "gemm_bf16_320x96x520_tb_tile64x48x64g1c2s3r",   "gemm_bf16_300x384x520_tb_tile64x64x64g1c2x4s4r",
+    "gemm_bf16_1280x256x96_tb_tile64x16x32g1u2s3rb", "gemm_f16_100x72x200_tile32x32x32w16x16s3p2"};
 
 TEST(Repeats, OfTheGpuGiveTheSameBits) {
     if (best_device().device->kind() != DeviceKind::Cuda) GTEST_SKIP() << best_device().reason;

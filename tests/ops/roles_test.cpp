@@ -22,7 +22,7 @@ struct Product {
         int64_t m = 256, n = 192, k = 256;
         int64_t block_n = 64, block_k = 64;
         int warpgroups = 1, stages = 3, in_flight = 0;
-        int cluster = 1;  ///< blocks, one under another
+        int cluster = 1, cluster_columns = 1;  ///< blocks, one under another and side by side
         int turns = 1;
         int persistent_blocks = 0;  ///< 0: each block has one tile
         int registers = 0;
@@ -46,12 +46,13 @@ struct Product {
           s({c}, target) {
         auto [i, j] = s.loops<2>(c);
         auto [bi, it] = s.split(i, 64 * o.warpgroups, Tail::Mask);
-        auto [bj, nj] = s.split(j, o.block_n, Tail::Mask);
+        auto [column, nj] = s.split(j, o.block_n, Tail::Mask);
         auto [wi, mi] = s.split(it, 64);
         auto [k, ki] = s.split(s.reduce(c), o.block_k, Tail::Mask);
         ko = k;
         auto [bo, rank] = s.split(bi, o.cluster, Tail::Mask);
-        s.order({bo, bj, rank, wi, ko, mi, nj, ki});
+        auto [bj, side] = s.split(column, o.cluster_columns, Tail::Mask);
+        s.order({bo, bj, rank, side, wi, ko, mi, nj, ki});
         if (o.persistent_blocks) {
             s.persistent({bo, bj}, {.blocks = o.persistent_blocks});
         } else {
@@ -59,9 +60,10 @@ struct Product {
             s.bind(bj, grid.x);
         }
         s.bind(rank, cluster);
+        s.bind(side, cluster);
         s.bind(wi, warpgroup);
         if (o.result != Options::Result::Direct) {
-            Stage out = s.stage(c, Memory::Shared, rank);
+            Stage out = s.stage(c, Memory::Shared, side);
             if (o.result == Options::Result::Boxes) s.via(out, Copy::Tma);
         }
         Stage as = s.stage(c, a, Memory::Shared, ko), bs = s.stage(c, b, Memory::Shared, ko);
@@ -88,6 +90,7 @@ TEST_P(Roles, ProductsOfManyShapes) {
         o.transposed_b = chance();
         o.result = static_cast<Product::Options::Result>(round % 3);
         o.cluster = chance() ? 1 : between(2, 4);
+        o.cluster_columns = chance() ? 1 : between(2, 8 / o.cluster);
         if (o.persistent_blocks && chance()) o.turns = 2, o.warpgroups = 1;
         Product p(o, device_target());
         SCOPED_TRACE(p.s.trace_as_cpp());
@@ -103,25 +106,47 @@ TEST_P(Roles, LoadForTheCluster) {
     std::string cuda = build(p.s).cuda();
     EXPECT_NE(cuda.find("tw::tma_load_multicast(&shared.b_shared"), std::string::npos) << cuda;
     EXPECT_NE(cuda.find("tw::tma_load(&shared.a_shared"), std::string::npos);
-    constexpr int64_t Rows = 500, Terms = 70, Columns = 32;
-    Tensor x = input("x", f32, {Rows, Terms}), table = input("table", f32, {Terms, Columns});
-    Axis q = reduce_axis("q", Terms);
-    Tensor y = compute("y", {Rows, Columns}, [&](Expr i, Expr j) { return sum(x(i, q) * table(q, j), q); });
-    Schedule s({y}, device_target());
-    auto [i, j] = s.loops<2>(y);
-    auto [io, rest] = s.split(i, 256, Tail::Mask);
-    auto [rank, ii] = s.split(rest, 128);
-    auto [qo, qi] = s.split(s.reduce(y), 16, Tail::Mask);
-    s.order({io, rank, ii, qo, j, qi});
-    s.bind(io, grid.x);
-    s.bind(rank, cluster);
-    s.bind(ii, thread);
-    Stage copy = s.stage(y, table, Memory::Shared, qo);
-    s.pipeline(qo, {.stages = 3});
-    s.roles({{"load", warps(1), {}, {copy}}, {"sum", warpgroups(1), {}, {y}}});
-    EXPECT_NE(build(s).cuda().find("tw::tma_load_multicast("), std::string::npos) << build(s).cuda();
-    EXPECT_EQ(replay(s.save(), {y}, device_target()).to_string(), s.to_string());
-    expect_declared(s, whole_numbers({y}, 1));
+    Product both({.m = 320, .n = 500, .k = 128, .cluster = 2, .cluster_columns = 4}, device_target());
+    cuda = build(both.s).cuda();
+    for (const char* call : {"tw::tma_load_multicast(&shared.a_shared", "tw::tma_load_multicast(&shared.b_shared"})
+        EXPECT_NE(cuda.find(call), std::string::npos) << cuda;
+    expect_declared(both.s, whole_numbers({both.c}, 1));
+    expect_compiles(build(both.s));
+}
+
+// The same for sums by threads, of batches that have a table each, or one for all.
+TEST_P(Roles, LoadTablesForTheCluster) {
+    for (bool own_tables : {false, true}) {
+        constexpr int64_t Batches = 3, Rows = 500, Terms = 70, Columns = 32;
+        Tensor x = input("x", f32, {Batches, Rows, Terms}), table = input("table", f32, {Batches, Terms, Columns});
+        Axis q = reduce_axis("q", Terms);
+        Tensor y = compute("y", {Batches, Rows, Columns}, [&](Expr e, Expr i, Expr j) {
+            return sum(x(e, i, q) * table(own_tables ? e : Expr(1), q, j), q);
+        });
+        Schedule s({y}, device_target());
+        auto [e, i, j] = s.loops<3>(y);
+        auto [eo, batch] = s.split(e, 2, Tail::Mask);
+        auto [io, rest] = s.split(i, 256, Tail::Mask);
+        auto [rank, ii] = s.split(rest, 128);
+        auto [qo, qi] = s.split(s.reduce(y), 32, Tail::Mask);
+        s.order({eo, io, batch, rank, ii, qo, j, qi});
+        s.bind(eo, grid.y);
+        s.bind(io, grid.x);
+        s.bind(batch, cluster);
+        s.bind(rank, cluster);
+        s.bind(ii, thread);
+        Stage copy = s.stage(y, table, Memory::Shared, qo);
+        s.pipeline(qo, {.stages = 3});
+        s.roles({{"load", warps(1), {}, {copy}}, {"sum", warpgroups(1), {}, {y}}});
+        std::string cuda = build(s).cuda(), ranks = own_tables ? ", 3, ii * 2);" : ", 15);";
+        size_t load = cuda.find("tw::tma_load_multicast(");
+        ASSERT_NE(load, std::string::npos) << cuda;
+        std::string call = cuda.substr(load, cuda.find('\n', load) - load);
+        EXPECT_TRUE(call.ends_with(ranks)) << call;
+        EXPECT_EQ(replay(s.save(), {y}, device_target()).to_string(), s.to_string());
+        expect_declared(s, whole_numbers({y}, 1));
+        expect_compiles(build(s));
+    }
 }
 
 // What needs nothing of the kernel before is done before waiting for it; blocks that fill a multiprocessor let the next
@@ -253,12 +278,15 @@ TEST(RoleErrors, OfClusters) {
     auto [i, j] = s.loops<2>(y);
     EXPECT_ERROR(s.bind(i, cluster), "a cluster has 2 to 8 blocks, the loop has 64 iterations; split it");
     auto [io, ii] = s.split(i, 2);
-    auto [jo, ji] = s.split(j, 4);
-    s.order({io, jo, ii, ji});
+    auto [jo, ji] = s.split(j, 8);
+    auto [jio, jii] = s.split(ji, 4);
+    s.order({io, jo, ii, jii, jio});
     s.bind(io, grid.x);
     s.bind(jo, grid.y);
     s.bind(ii, cluster);
-    EXPECT_ERROR(s.bind(ji, cluster), "two loops of 'y' are bound to cluster; fuse them");
+    s.bind(jii, cluster);
+    EXPECT_ERROR(s.bind(jio, cluster),
+                 "the loops of 'y' that are bound to cluster make clusters of 16 blocks, 8 at most");
 }
 
 TEST(RoleErrors, NameTwoKernels) {

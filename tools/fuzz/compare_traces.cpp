@@ -261,7 +261,25 @@ void normalise(std::vector<ThreadTrace>& threads) {
     mark_superfluous_waits(threads);
 }
 
-Sameness why_same(const Traces& original, const Traces& mutant) {
+/// Of boxes that threads with the same index ask for, each its n-th, the blocks ask in order.
+static Traces with_askers_in_order(Traces blocks) {
+    std::map<std::pair<size_t, size_t>, std::vector<TracedOperation*>> boxes;  // of a thread, its n-th
+    for (std::vector<ThreadTrace>& threads : blocks)
+        for (size_t t = 0; t < threads.size(); ++t) {
+            size_t n = 0;
+            for (TracedOperation& operation : threads[t].after)
+                if (operation.kind == Kind::Multicast) boxes[{t, n++}].push_back(&operation);
+        }
+    for (auto& [which, asked] : boxes) {
+        std::vector<uint64_t> operations;
+        for (const TracedOperation* one : asked) operations.push_back(one->operation);
+        std::ranges::sort(operations);
+        for (size_t b = 0; b < asked.size(); ++b) asked[b]->operation = operations[b];
+    }
+    return blocks;
+}
+
+static Sameness why_same_blocks(const Traces& original, const Traces& mutant) {
     if (original.size() != mutant.size()) return {};
     Sameness all{kTheSame};
     for (size_t b = 0; b < original.size(); ++b) {
@@ -280,6 +298,14 @@ Sameness why_same(const Traces& original, const Traces& mutant) {
         all.unless_it_hangs = all.unless_it_hangs || own.unless_it_hangs;
     }
     return all;
+}
+
+Sameness why_same(const Traces& original, const Traces& mutant) {
+    Sameness same = why_same_blocks(original, mutant);
+    if (!same.reason.empty()) return same;
+    same = why_same_blocks(with_askers_in_order(original), with_askers_in_order(mutant));
+    if (same.reason.empty()) return {};
+    return {same.reason + ", but for which block of a cluster asks for a box", true};
 }
 
 }  // namespace tw::fuzz

@@ -22,6 +22,7 @@ const char* const kWithRoles[] = {
     "gemm_f16_200x64x80_ta_tile64x64x16g1s4r",          "gemm_i8_72x32x160_tb_tile64x16x32g1s4",
     "gemm_e4m3_72x32x256_tb_tile64x16x32g1k64s3r",      "gemm_bf16_200x24x72_tb_bias_tile64x16x32g1u2s2rb",
     "gemm_bf16_200x24x256_tb_lower_tile64x16x64g1u2s3", "gemm_bf16_200x64x72_tb_bias_f32_tile64x64x32g1u2s2r32b",
+    "gemm_bf16_72x72x104_tb_tile64x32x32g1c2x2s3",
 };
 
 int64_t input_elements(const Tree& tree) {

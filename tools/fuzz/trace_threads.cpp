@@ -36,6 +36,7 @@ TracedOperation::Kind kind_of(const std::string& primitive) {
     if (primitive == "barrier_wait") return Kind::Wait;
     if (primitive == "wgmma_wait") return Kind::Products;
     if (sends_box(primitive)) return Kind::Result;
+    if (primitive.starts_with("tma_load_multicast")) return Kind::Multicast;
     return primitive.starts_with("wgmma_") ? Kind::Multiply : Kind::Other;
 }
 
@@ -54,6 +55,7 @@ public:
 
     ThreadTrace run(const std::array<int64_t, 3>& block, int thread) {
         values_.start(block, thread);
+        cluster_ = {block[0] / kernel_.cluster, block[1], block[2]};
         thread_ = thread, met_ = stores_boxes_ = false;
         trace_ = {};
         run(kernel_.body);
@@ -149,6 +151,8 @@ private:
             if (argument.effect == CallArgument::Effect::Write && argument.place.buffer->memory == Memory::Registers)
                 values_.receive(argument.place, argument.elements);
         const Kind kind = kind_of(call.primitive);
+        if (kind == Kind::Multicast)
+            for (int64_t place : cluster_) operation << place;
         const bool of_barrier = kind == Kind::Init || kind == Kind::Arrival || kind == Kind::Wait;
         if (call.primitive.starts_with("stmatrix")) return add_row(operation, call.arguments.at(0));
         int64_t number = kind == Kind::Products ? call.parameters.at(0) : 0;
@@ -272,6 +276,7 @@ private:
     const ThreadKernel& kernel_;
     const Bindings& sizes_;
     ThreadValues values_;
+    std::array<int64_t, 3> cluster_ = {};
     int thread_ = 0;
     bool met_ = false, stores_boxes_ = false;
     ThreadTrace trace_;

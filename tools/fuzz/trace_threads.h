@@ -15,16 +15,17 @@ namespace tw::fuzz {
 struct TracedOperation {
     enum class Kind : int8_t {
         Other,
-        Init,      ///< of the barrier at `place`
-        Arrival,   ///< at the barrier at `place`: any thread of the warpgroup can do it for all
-        Wait,      ///< for a phase of parity `number` of the barrier at `place`
-        Products,  ///< a wait until at most `number` groups of products are under way
-        Multiply,  ///< a product of a warpgroup, its fence or commit
-        Barrier,   ///< of some threads, or all: `number` is its own
-        Store,     ///< of `number` elements of shared memory from `place` on
-        Matrices,  ///< a store by all lanes of a warp, of which each says where so many elements go
-        Idle,      ///< without effect: a hint to the compiler, a count of registers, what normalise() finds
-        Result,    ///< a store to global memory
+        Init,       ///< of the barrier at `place`
+        Arrival,    ///< at the barrier at `place`: any thread of the warpgroup can do it for all
+        Wait,       ///< for a phase of parity `number` of the barrier at `place`
+        Products,   ///< a wait until at most `number` groups of products are under way
+        Multiply,   ///< a product of a warpgroup, its fence or commit
+        Barrier,    ///< of some threads, or all: `number` is its own
+        Store,      ///< of `number` elements of shared memory from `place` on
+        Matrices,   ///< a store by all lanes of a warp, of which each says where so many elements go
+        Idle,       ///< without effect: a hint to the compiler, a count of registers, what normalise() finds
+        Result,     ///< a store to global memory
+        Multicast,  ///< a load of a box for several blocks of a cluster, which `operation` tells: any of them may ask
     };
     uint64_t operation = 0;
     Kind kind = Kind::Other;
