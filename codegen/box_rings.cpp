@@ -269,7 +269,21 @@ void BoxRings::start_first(TileBlock& block) const {
                                            : make_tile(std::move(body)));
 }
 
-// Groups that take turns go through the ring one behind another: a phase's parity tells two apart, not three.
+// Groups that take turns go through the ring one behind another: a phase's parity tells two apart, not three. A turn is
+// all that a round runs of the loop.
+
+Expr BoxRings::in_first_of_round() const {
+    std::vector<Expr> conditions;
+    for (size_t l = 1; l < around_.size(); ++l) conditions.push_back(around_[l].variable == 0);
+    return all_of(conditions);
+}
+
+Expr BoxRings::in_last_of_round() const {
+    std::vector<Expr> conditions;
+    for (size_t l = 1; l < around_.size(); ++l)
+        conditions.push_back(around_[l].variable == cast_unchecked(Type::I64, around_[l].extent) - 1);
+    return all_of(conditions);
+}
 
 void BoxRings::await_turn(TileBlock& block) const {
     if (!ring_done_) return;
@@ -277,13 +291,14 @@ void BoxRings::await_turn(TileBlock& block) const {
     Expr last = kernel_.persistent->round - 1;
     block.stmts.push_back(make_tile(
         call_op(barrier_call("barrier_wait", ring_done_, simplify(last % turns), {simplify(last / turns % 2)}),
-                simplify(last >= 0))));
+                simplify(all_of({last >= 0, in_first_of_round()})))));
 }
 
 void BoxRings::end_turn(TileBlock& block) const {
     if (!ring_done_) return;
-    Expr active = done_by_warpgroup_ ? simplify(kernel_.thread % 128 == 0) : all_of({});
-    block.stmts.push_back(make_tile(call_op(barrier_call("barrier_arrive", ring_done_, kernel_.turn, {}), active)));
+    Expr one = done_by_warpgroup_ ? kernel_.thread % 128 == 0 : all_of({});
+    block.stmts.push_back(make_tile(call_op(barrier_call("barrier_arrive", ring_done_, kernel_.turn, {}),
+                                            simplify(all_of({in_last_of_round(), one})))));
 }
 
 /// What the other roles do: the whole loop, as fast as stages become empty.

@@ -75,6 +75,9 @@ private:
     };
 
     Expr iterations_before() const;
+    /// Of the loops around it, inside of that over rounds.
+    Expr in_first_of_round() const;
+    Expr in_last_of_round() const;
     Counter counter(int role) const;
     TileOp set(const Counter& counter, const Expr& value) const;
     /// Iterations of the loop in a round of a persistent kernel whose rounds run it once each; none behind the last.

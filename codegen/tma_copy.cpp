@@ -140,6 +140,12 @@ private:
         if (turns_of(result_) > 1 && loops_.size() > 2 && !equally_long(result_, loops_))
             return "its loop has not always as many iterations in loops around it, and groups that take turns do not "
                    "see the others'; have one group compute";
+        for (size_t l = 1; turns_of(result_) > 1 && l + 1 < loops_.size(); ++l)
+            if (prove(loops_[l].extent >= 1) != true)
+                return fmt::format(
+                    "loop '{}' around may have no iterations, and then no group of its role tells the "
+                    "next one that its turn has come; have one group compute",
+                    loops_[l].variable.as<Variable>()->name);
         if (!op.threads.empty()) return "its loops are bound to threads, and one thread asks for a whole box";
         TensorBox box(op);
         if (!box.reason().empty()) return box.reason();

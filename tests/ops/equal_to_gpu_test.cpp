@@ -65,6 +65,7 @@ const char* const Names[] = {
     "gemm_i8_128x64x160_tb_tile64x64x64g1s3r",
     "gemm_e4m3_128x32x512_tb_tile64x32x128g1k256s3r",
     "gemm_e4m3_128x64x256_tb_f32_tile64x64x64g1s3",
+    "gemm_e4m3_1280x256x256_tb_tile64x16x32g1u2k64s4r",
     "gemm_e5m2_72x48x256_tb_tile64x48x128g1k128s3r",
 };
 
@@ -144,6 +145,7 @@ void expect_equal_runs(const char* name, const std::string& device, int repeats)
 
 constexpr const char* Repeated[] = {
     "gemm_bf16_320x96x520_tb_tile64x48x64g1c2s3r",   "gemm_bf16_300x384x520_tb_tile64x64x64g1c2x4s4r",
+    "gemm_bf16_1280x256x96_tb_tile64x16x32g1u2s3r",  "gemm_e4m3_1280x256x256_tb_tile64x16x32g1u2k64s4r",
     "gemm_bf16_1280x256x96_tb_tile64x16x32g1u2s3rb", "gemm_f16_100x72x200_tile32x32x32w16x16s3p2"};
 
 TEST(Repeats, OfTheGpuGiveTheSameBits) {
