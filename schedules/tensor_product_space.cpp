@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 namespace tw::schedules {
 namespace {
 
-constexpr size_t most_tiles = 36;            // of different sizes or parts
+constexpr size_t most_tiles = 36;            // of different sizes, parts, clusters or ways out
+constexpr int most_of_one_size = 9;          // and as many parts
 constexpr size_t most_tiles_beside = 6;      // of warps, where warpgroups are most of the space
 constexpr size_t varied_tiles = 6;           // whose stages and way out vary, too
 constexpr size_t reordered_tiles = 3;        // whose order of blocks varies, too
@@ -23,6 +25,12 @@ struct Rated {
     ProductTiling tiling;
     double cycles;
 };
+
+void keep_best(std::vector<Rated>& rated, size_t count) {
+    auto by_cycles = [](const Rated& x, const Rated& y) { return x.cycles < y.cycles; };
+    std::stable_sort(rated.begin(), rated.end(), by_cycles);
+    if (rated.size() > count) rated.resize(count);
+}
 
 // What tiles of either kind need.
 
@@ -162,6 +170,16 @@ std::vector<WarpgroupTiles> groupings(const WarpgroupTiles& t, const TensorProdu
     return result;
 }
 
+/// By cycles, of each size of blocks no more than those that are rated best.
+void keep_some_of_each_size(std::vector<Rated>& rated) {
+    keep_best(rated, rated.size());
+    std::map<std::array<int64_t, 6>, int> kept;
+    std::erase_if(rated, [&](const Rated& one) {
+        const WarpgroupTiles& t = std::get<WarpgroupTiles>(one.tiling);
+        return ++kept[{t.block_m, t.block_n, t.block_k, t.warpgroups, t.split_k, t.swap}] > most_of_one_size;
+    });
+}
+
 std::vector<Rated> rated_warpgroup_tiles(const TensorProductShape& shape, const Target& target) {
     std::vector<Rated> rated;
     auto add = [&](const WarpgroupTiles& tiles) {
@@ -238,12 +256,6 @@ std::vector<Rated> rated_warp_tiles(const TensorProductShape& shape, const Targe
 
 // The space.
 
-void keep_best(std::vector<Rated>& rated, size_t count) {
-    auto by_cycles = [](const Rated& x, const Rated& y) { return x.cycles < y.cycles; };
-    std::stable_sort(rated.begin(), rated.end(), by_cycles);
-    if (rated.size() > count) rated.resize(count);
-}
-
 std::vector<TensorTiles> ways_out(TensorTiles t, const TensorProductShape&) {
     t.stage_result = !t.stage_result && t.split_k == 1;
     return {t};
@@ -304,6 +316,7 @@ std::vector<ProductTiling> tensor_product_space(const TensorProductShape& shape,
     std::vector<Rated> warps = rated_warp_tiles(shape, target), rated;
     if (takes_warpgroups(shape, target)) {
         rated = rated_warpgroup_tiles(shape, target);
+        keep_some_of_each_size(rated);
         keep_best(rated, most_tiles);
         keep_best(warps, std::min(shape.m, shape.n) <= short_side ? most_tiles_beside : 0);
         rated.insert(rated.end(), warps.begin(), warps.end());

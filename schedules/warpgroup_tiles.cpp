@@ -87,6 +87,9 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
     return found;
 }
 
+/// Clusters stay within groups of 14 to 18 multiprocessors: 128 blocks in fours took two rounds on an H200.
+int64_t blocks_at_once(int cluster) { return cluster <= 2 ? multiprocessors : cluster <= 4 ? 120 : 112; }
+
 }  // namespace
 
 std::vector<WarpgroupTiles> ways_out(const WarpgroupTiles& tiles, const TensorProductShape& shape) {
@@ -146,7 +149,7 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     double tile = main + start + store;
     if (t.turns > 1) tile = std::max(main + start + 1000, (main + start + store) / 2);  // results leave meanwhile
     double once = static_cast<double>((shape.m + shape.n) * shape.k * batch * bytes_of(shape.operand)) / 2000;
-    double busy = static_cast<double>(divided(blocks, multiprocessors)) * tile;
+    double busy = static_cast<double>(divided(blocks, blocks_at_once(t.cluster * t.cluster_columns))) * tile;
     double cycles = std::max(busy, once) + busy / 20;
     if (split == 1) return cycles;
     return cycles + 4000 + static_cast<double>(shape.m * shape.n * batch * split * 8) / 1700;

@@ -289,6 +289,34 @@ TEST(RoleErrors, OfClusters) {
                  "the loops of 'y' that are bound to cluster make clusters of 16 blocks, 8 at most");
 }
 
+// Whoever has a turn goes through the ring as often as the others can tell.
+TEST(RoleErrors, OfTurnsThatNobodyCanCount) {
+    auto attempt = [](const Expr& blocks, const std::function<Expr(Expr)>& count) {
+        Tensor a = input("a", bf16, {512, blocks, 256}), b = input("b", bf16, {64, blocks, 256});
+        Axis r = reduce_axis("r", 256);
+        Tensor c = compute("c", {512, 64}, [&](Expr i, Expr j) {
+            Axis q = reduce_axis("q", count(i));
+            return sum(cast(f32, a(i, q, r)) * cast(f32, b(j, q, r)), {q, r});
+        });
+        Schedule s({c}, target("sm_90a"));
+        auto [i, j] = s.loops<2>(c);
+        auto [bi, mi] = s.split(i, 64);
+        auto [ro, ri] = s.split(s.reduce(c, 1), 64);
+        s.order({bi, s.reduce(c, 0), ro, mi, j, ri});
+        s.persistent({bi});
+        Stage as = s.stage(c, a, Memory::Shared, ro), bs = s.stage(c, b, Memory::Shared, ro);
+        s.mma(c, wgmma, {.m = mi, .n = j, .k = ri});
+        s.pipeline(ro, {.stages = 4});
+        s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(2), {}, {c}, turns(2)}});
+        build(s);
+    };
+    attempt(Expr(4), [](const Expr&) { return Expr(4); });
+    EXPECT_ERROR(attempt(Expr(8), [](const Expr& i) { return i / 64 + 1; }), "not always as many iterations");
+    Expr blocks = size("blocks", {.min = 0, .max = 8});
+    EXPECT_ERROR(attempt(blocks, [&](const Expr&) { return blocks; }),
+                 "loop 'q' around may have no iterations, and then no group of its role tells the next one");
+}
+
 TEST(RoleErrors, NameTwoKernels) {
     Tensor x = input("x", f32, {64, 64}), y = compute("y", {64, 64}, [&](Expr i, Expr j) { return x(i, j) + 1.0; }),
            z = compute("z", {64, 64}, [&](Expr i, Expr j) { return y(j, i); });
