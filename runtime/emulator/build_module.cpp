@@ -20,13 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// -O1 keeps accesses where they are written. The instrumentation reports them; overflow traps (SIGILL); a large frame
+// -O1 keeps accesses where they are written, and reads that a later condition makes useless if branches on one condition
+// are not joined. The instrumentation reports them; overflow traps (SIGILL); a large frame
 // meets the guard page of its stack; loops that never end are run, not removed. No files of the compiler's own stay
 // behind where it is killed.
 constexpr const char* CompilerFlags =
     "-pipe -x c++ -std=c++17 -DTW_EMULATED -O1 -g1 -march=native -fPIC "
     "-fsanitize=thread,signed-integer-overflow,shift -fsanitize-undefined-trap-on-error "
-    "-fno-strict-aliasing -ffp-contract=off -fno-tree-vectorize -fno-finite-loops -foptimize-sibling-calls "
+    "-fno-strict-aliasing -ffp-contract=off -fno-tree-vectorize -fno-finite-loops -fno-thread-jumps "
+    "-foptimize-sibling-calls "
     "-fstack-clash-protection -fno-exceptions -w -fmax-errors=5 -fdiagnostics-color=never";
 
 std::vector<std::string> words_of(const std::string& text) {

@@ -110,6 +110,11 @@ TEST(OutOfBounds, NamesTheRegionAndTheDistance) {
     expect_finding({.body = "out[t] = *(int*)8;"}, Kind::OutOfBounds, 4, "address 0x8");
 }
 
+TEST(OutOfBounds, AlsoOfReadsThatALaterConditionMakesUseless) {
+    expect_finding({.body = "int v;\nif (t < 50) v = in[t];\nif (in[t + 240] > 0 && t < 50) out[t] = v;"},
+                   Kind::OutOfBounds, 6, "past the end of 'in'");
+}
+
 TEST(OutOfBounds, ConstantsOfTheKernelMayBeRead) {
     expect_silence({.body = "static const int table[4] = {3, 1, 4, 1};\nout[t] = table[in[t] % 4];"});
 }
