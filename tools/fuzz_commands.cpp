@@ -64,6 +64,25 @@ int fuzz_schedules(const Options& o) {
     return report(facts, fuzz::to_string(summary), summary.failures, o.json);
 }
 
+int fuzz_tilings(const Options& o) {
+    Progress progress("tilings", o.count);
+    fuzz::FuzzOptions options;
+    options.count = o.count;
+    options.seed = o.seed;
+    options.run_kernels = fuzz::run_on_emulator;
+    options.progress = [&](int64_t done) { progress.show(done); };
+    fuzz::Summary summary = fuzz::fuzz_tilings(options);
+    progress.clear();
+    nlohmann::json facts{{"cases", summary.cases},
+                         {"seed", o.seed},
+                         {"kernels", summary.kernels},
+                         {"refused", summary.kernels_refused},
+                         {"units", summary.computations}};
+    std::string text = fmt::format("{} products: {} ran, {} are over the target's limits", summary.cases,
+                                   summary.kernels, summary.kernels_refused);
+    return report(facts, text, summary.failures, o.json);
+}
+
 int fuzz_illegal(const Options& o) {
     fuzz::IllegalSummary summary = fuzz::fuzz_illegal(o.count, o.seed);
     nlohmann::json kinds = nlohmann::json::object();
@@ -130,6 +149,10 @@ void add_fuzz_commands(CLI::App& app, int& status) {
     schedules->add_option("--computation", o->computation, "only this one");
     schedules->add_flag("--interpreter-only", o->interpreter_only, "no kernels");
     schedules->callback([o, &status] { status = fuzz_schedules(*o); });
+    auto* tilings = group->add_subcommand(
+        "tilings", "random products on matrix units in random tilings, as kernels on the emulator");
+    add_common(tilings);
+    tilings->callback([o, &status] { status = fuzz_tilings(*o); });
     auto* illegal = group->add_subcommand("illegal", "steps that must be refused");
     add_common(illegal);
     illegal->callback([o, &status] { status = fuzz_illegal(*o); });

@@ -58,6 +58,10 @@ std::string to_string(const Summary& summary);
 /// trace, and run as kernels.
 Summary fuzz_schedules(const FuzzOptions& options);
 
+/// Random products on matrix units in random tilings, as kernels: each gives what the product declares. Computations
+/// are "warps" and "warpgroups"; there are no steps.
+Summary fuzz_tilings(const FuzzOptions& options);
+
 /// Steps with dead handles, foreign stages and absurd sizes: refused by an Error that names the caller's line, or
 /// right.
 Summary fuzz_arbitrary(const FuzzOptions& options);
