@@ -2,6 +2,10 @@
 
 #include <sys/mman.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 #include "runtime/emulator/history.h"
 #include "runtime/emulator/running.h"
 #include "support/error.h"
@@ -15,6 +19,13 @@ void* reserve(size_t bytes) {
     void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     internal_check(pages != MAP_FAILED, "no address space for {} bytes", bytes);
     return pages;
+}
+
+/// Fibers that a finding ends leave their frames as they are, which AddressSanitizer takes for frames in use.
+void forget_frames([[maybe_unused]] unsigned char* stack) {
+#ifdef __SANITIZE_ADDRESS__
+    __asan_unpoison_memory_region(stack, StackBytes);
+#endif
 }
 
 }  // namespace
@@ -49,6 +60,7 @@ void FiberStacks::guard(unsigned num_threads) {
 /// Tops are staggered: equal frames at a distance of whole pages would share the sets of the caches.
 FiberStacks::Stack FiberStacks::stack(unsigned thread) const {
     unsigned char* begin = stacks_ + thread * StackBytes;
+    forget_frames(begin);
     unsigned char* top = begin + StackBytes - thread * 64 % 2048;
     return {reinterpret_cast<uintptr_t>(begin), top, size_t(top - begin) - PageBytes};
 }

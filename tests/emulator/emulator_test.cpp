@@ -198,7 +198,7 @@ TEST(StepLimit, EndsLoopsWithoutAccesses) {
 
 TEST(Crash, IsAFindingOfTheThread) {
     expect_finding({.body = "out[t] = t / (n - 256);"}, Kind::Crash, 4, "divides by zero");
-    expect_finding({.body = "volatile char big[70000];\nbig[n] = 1;\nout[t] = big[n];"}, Kind::Crash, 0, "more stack");
+    expect_finding({.body = "volatile char big[600000];\nbig[n] = 1;\nout[t] = big[n];"}, Kind::Crash, 0, "more stack");
     Case after{.body = "out[t] = t;"};
     EXPECT_TRUE(after.run().ok());
 }
