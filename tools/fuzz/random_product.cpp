@@ -1,5 +1,6 @@
 #include "tools/fuzz/random_product.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -50,6 +51,9 @@ ProductTiling random_tiling(Random& random, const TensorProductShape& shape, con
     tiles->cluster = static_cast<int>(random.between(1, 4));
     tiles->cluster_columns = static_cast<int>(random.between(1, 8 / tiles->cluster));
     if (tiles->warpgroups == 1 && !tiles->swap) tiles->turns = static_cast<int>(random.between(1, 2));
+    // The emulator numbers the threads of a cluster, of all roles, up to 4031.
+    const int most_blocks = 4031 / (128 * (tiles->warpgroups * tiles->turns + 1));
+    tiles->cluster_columns = std::clamp(most_blocks / tiles->cluster, 1, tiles->cluster_columns);
     for (int halvings = static_cast<int>(random.between(0, 2)); halvings > 0; --halvings)
         if (tiles->block_k * bytes_of(shape.operand) > 32) tiles->block_k /= 2;  // rings turn more often
     const int64_t sums = tiles->block_m * tiles->block_n / (tiles->warpgroups * 128);
