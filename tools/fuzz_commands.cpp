@@ -45,16 +45,20 @@ void check_computation(const std::string& wish) {
         fmt::format("no computation named '{}'; there are {}", wish, fmt::join(close.empty() ? names : close, ", ")));
 }
 
-int fuzz_schedules(const Options& o) {
-    check_computation(o.computation);
-    Progress progress("schedules", o.count);
+fuzz::FuzzOptions cases_of(const Options& o, Progress& progress) {
     fuzz::FuzzOptions options;
     options.count = o.count;
     options.seed = o.seed;
     options.computation = o.computation;
     if (!o.interpreter_only) options.run_kernels = fuzz::run_on_emulator;
-    options.progress = [&](int64_t done) { progress.show(done); };
-    fuzz::Summary summary = fuzz::fuzz_schedules(options);
+    options.progress = [&progress](int64_t done) { progress.show(done); };
+    return options;
+}
+
+int fuzz_schedules(const Options& o) {
+    check_computation(o.computation);
+    Progress progress("schedules", o.count);
+    fuzz::Summary summary = fuzz::fuzz_schedules(cases_of(o, progress));
     progress.clear();
     nlohmann::json facts{{"cases", summary.cases},
                          {"seed", o.seed},
@@ -66,12 +70,7 @@ int fuzz_schedules(const Options& o) {
 
 int fuzz_tilings(const Options& o) {
     Progress progress("tilings", o.count);
-    fuzz::FuzzOptions options;
-    options.count = o.count;
-    options.seed = o.seed;
-    options.run_kernels = fuzz::run_on_emulator;
-    options.progress = [&](int64_t done) { progress.show(done); };
-    fuzz::Summary summary = fuzz::fuzz_tilings(options);
+    fuzz::Summary summary = fuzz::fuzz_tilings(cases_of(o, progress));
     progress.clear();
     nlohmann::json facts{{"cases", summary.cases},
                          {"seed", o.seed},

@@ -1,12 +1,12 @@
 // The tuner's search space: what it holds builds within the target's limits and computes what the declaration says.
 #include <algorithm>
-#include <random>
 
 #include "schedules/tensor_product_names.h"
 #include "schedules/tensor_product_space.h"
 #include "schedules/tuned_records.h"
 #include "tests/ops/on_each_device.h"
 #include "tests/schedules/integers_for.h"
+#include "tools/fuzz/random_product.h"
 
 namespace tw::schedules {
 namespace {
@@ -15,56 +15,27 @@ Schedule scheduled(const TensorProductShape& shape, const ProductTiling& tiling,
     return tensor_product_schedule(declare_tensor_product(shape), tiling, target);
 }
 
-class RandomShapes {
-public:
-    explicit RandomShapes(int seed) : random_(seed) {}
-    int64_t between(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
-    /// Of all types and transpositions; extents up to 2 to the `log`, some of them multiples of 8.
-    TensorProductShape next(double log) {
-        auto extent = [&] {
-            auto value = int64_t(std::exp2(std::uniform_real_distribution<>(0, log)(random_)));
-            return between(0, 3) == 0 ? value : (value + 7) / 8 * 8;
-        };
-        TensorProductShape shape{.m = extent(), .n = extent(), .k = extent()};
-        shape.operand = shape.result = std::array{bf16, f16, i8, e4m3, tf32}[between(0, 4)];
-        if (shape.operand == tf32) shape.result = f32;
-        if (bytes_of(shape.operand) == 1) shape.result = shape.operand == i8 ? i32 : bf16;
-        if (is_float(shape.operand) && between(0, 3) == 0) shape.result = f32;
-        shape.transpose_a = between(0, 1), shape.transpose_b = between(0, 3) > 0;
-        shape.batch = between(0, 3) == 0 ? 3 : 0;
-        shape.add_bias = is_float(shape.result) && between(0, 1);
-        return shape;
-    }
-    /// At most `count` of the space, no two the same.
-    std::vector<ProductTiling> some_of(std::vector<ProductTiling> space, size_t count) {
-        std::shuffle(space.begin(), space.end(), random_);
-        if (space.size() > count) space.resize(count);
-        return space;
-    }
-
-private:
-    std::mt19937 random_;
-};
-
-std::string text_of(const TensorProductShape& s, const ProductTiling& tiling) {
-    return fmt::format("{} x {} x {} x {}, {}{}{}, {}", s.batch, s.m, s.n, s.k, name_of(s.operand),
-                       s.transpose_a ? " ta" : "", s.transpose_b ? " tb" : "", tiling_text(tiling));
+/// At most `count` of the space, no two the same.
+std::vector<ProductTiling> some_of(fuzz::Random& random, std::vector<ProductTiling> space, size_t count) {
+    random.shuffle(space);
+    if (space.size() > count) space.resize(count);
+    return space;
 }
 
 TEST(TensorProductSpace, EveryTilingBuildsWithinTheLimits) {
-    RandomShapes shapes(11);
+    fuzz::Random random(11);
     size_t by_warpgroups = 0, by_warps = 0;
     for (int round = 0; round < 35; ++round) {
-        TensorProductShape shape = shapes.next(13);
+        TensorProductShape shape = fuzz::random_product(random, 13);
         Target limits = target(round % 5 == 4 ? "sm_80" : "sm_90a");
         if (limits.arch == "sm_80" && shape.operand == e4m3) shape.operand = bf16;  // has no fp8
         std::vector<ProductTiling> space = tensor_product_space(shape, limits);
         ASSERT_FALSE(space.empty());
-        EXPECT_LE(space.size(), 60u) << text_of(shape, space[0]);
+        EXPECT_LE(space.size(), 60u) << fuzz::describe(shape, space[0]);
         for (size_t i = 0; i < space.size(); ++i)
-            EXPECT_EQ(std::count(space.begin(), space.end(), space[i]), 1) << text_of(shape, space[i]);
-        for (const ProductTiling& tiling : shapes.some_of(space, 6)) {
-            SCOPED_TRACE(text_of(shape, tiling));
+            EXPECT_EQ(std::count(space.begin(), space.end(), space[i]), 1) << fuzz::describe(shape, space[i]);
+        for (const ProductTiling& tiling : some_of(random, space, 6)) {
+            SCOPED_TRACE(fuzz::describe(shape, tiling));
             (std::holds_alternative<WarpgroupTiles>(tiling) ? by_warpgroups : by_warps) += 1;
             Program program = build(scheduled(shape, tiling, limits));
             EXPECT_LE(program.kernels()[0].shared_bytes, shared_bytes_of(tiling, shape));
@@ -108,14 +79,14 @@ class TensorProductSpaces : public OnEachDevice {};
 TW_ON_EACH_DEVICE(TensorProductSpaces);
 
 TEST_P(TensorProductSpaces, SampleComputesTheDeclaration) {
-    RandomShapes shapes(12);
+    fuzz::Random random(12);
     for (int round = 0; round < 12; ++round) {
-        TensorProductShape shape = shapes.next(7);
+        TensorProductShape shape = fuzz::random_product(random, 7);
         shape.k = std::max<int64_t>(shape.k, 1);
         Target few = device_target();  // blocks for all tiles: they have several in turn
-        few.multiprocessors = static_cast<int>(shapes.between(2, 12));
-        for (const ProductTiling& tiling : shapes.some_of(tensor_product_space(shape, few), 2)) {
-            SCOPED_TRACE(text_of(shape, tiling));
+        few.multiprocessors = static_cast<int>(random.between(2, 12));
+        for (const ProductTiling& tiling : some_of(random, tensor_product_space(shape, few), 2)) {
+            SCOPED_TRACE(fuzz::describe(shape, tiling));
             Schedule s = scheduled(shape, tiling, few);
             expect_declared(s, integers_for(s.outputs(), shape.operand == e4m3 ? 1 : 4));
         }
