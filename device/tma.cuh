@@ -83,7 +83,8 @@ __device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x,
         "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
         "[%1, {%2}], [%3], %4;"
         :
-        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(shared_address(&barrier)), "h"((unsigned short)(ranks << first))
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(shared_address(&barrier)),
+          "h"((unsigned short)(ranks << first))
         : "memory");
 }
 
@@ -96,7 +97,8 @@ __device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x,
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
         "[%1, {%2, %3}], [%4], %5;"
         :
-        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(shared_address(&barrier)), "h"((unsigned short)(ranks << first))
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(shared_address(&barrier)),
+          "h"((unsigned short)(ranks << first))
         : "memory");
 }
 
@@ -109,7 +111,8 @@ __device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x,
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
         "[%1, {%2, %3, %4}], [%5], %6;"
         :
-        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(&barrier)), "h"((unsigned short)(ranks << first))
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(&barrier)),
+          "h"((unsigned short)(ranks << first))
         : "memory");
 }
 
@@ -122,7 +125,8 @@ __device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x,
         "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
         "[%1, {%2, %3, %4, %5}], [%6], %7;"
         :
-        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(shared_address(&barrier)), "h"((unsigned short)(ranks << first))
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(shared_address(&barrier)),
+          "h"((unsigned short)(ranks << first))
         : "memory");
 }
 
