@@ -29,9 +29,12 @@ TEST(Tilings, TextsRoundTrip) {
             }
     EXPECT_EQ(tiling_text(WarpgroupTiles{.split_k = 3, .stage_result = true, .swap = true, .row_group = 16}),
               "128x192x64g2s4p3h16rt");
+    EXPECT_EQ(tiling_text(WarpgroupTiles{.cluster = 2, .cluster_columns = 4}), "128x192x64g2c2x4s4r");
+    EXPECT_EQ(tiling_text(WarpgroupTiles{.cluster_columns = 2}), "128x192x64g2c1x2s4r");
     EXPECT_EQ(tiling_text(TensorTiles{}), "128x128x32w64x64s4");
-    for (const char* wrong : {"", "128x192x64", "128x192x64g5s4", "128x192x64g2s4tr", "128x192x64g2s4b", "64x64x32w32x32s4rb", "0x192x64g2s4",
-                              "128x192x64g2s4p0", "64x64x32w32x32s4t", "128x192x64g2s4h", " 128x192x64g2s4"})
+    for (const char* wrong : {"", "128x192x64", "128x192x64g5s4", "128x192x64g2s4tr", "128x192x64g2s4b",
+                              "64x64x32w32x32s4rb", "0x192x64g2s4", "128x192x64g2s4p0", "128x192x64g2c1s4",
+                              "128x192x64g2c2x1s4", "64x64x32w32x32s4t", "128x192x64g2s4h", " 128x192x64g2s4"})
         EXPECT_FALSE(parse_tiling(wrong)) << wrong;
 }
 

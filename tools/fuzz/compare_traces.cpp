@@ -252,17 +252,8 @@ Sameness why_same(const std::vector<ThreadTrace>& original, const std::vector<Th
     return {};
 }
 
-}  // namespace
-
-void normalise(std::vector<ThreadTrace>& threads) {
-    renumber_barriers(threads);
-    mark_dead_stores(threads);
-    mark_unused_barriers(threads);
-    mark_superfluous_waits(threads);
-}
-
 /// Of boxes that threads with the same index ask for, each its n-th, the blocks ask in order.
-static Traces with_askers_in_order(Traces blocks) {
+Traces with_askers_in_order(Traces blocks) {
     std::map<std::pair<size_t, size_t>, std::vector<TracedOperation*>> boxes;  // of a thread, its n-th
     for (std::vector<ThreadTrace>& threads : blocks)
         for (size_t t = 0; t < threads.size(); ++t) {
@@ -279,7 +270,7 @@ static Traces with_askers_in_order(Traces blocks) {
     return blocks;
 }
 
-static Sameness why_same_blocks(const Traces& original, const Traces& mutant) {
+Sameness why_same_blocks(const Traces& original, const Traces& mutant) {
     if (original.size() != mutant.size()) return {};
     Sameness all{kTheSame};
     for (size_t b = 0; b < original.size(); ++b) {
@@ -298,6 +289,15 @@ static Sameness why_same_blocks(const Traces& original, const Traces& mutant) {
         all.unless_it_hangs = all.unless_it_hangs || own.unless_it_hangs;
     }
     return all;
+}
+
+}  // namespace
+
+void normalise(std::vector<ThreadTrace>& threads) {
+    renumber_barriers(threads);
+    mark_dead_stores(threads);
+    mark_unused_barriers(threads);
+    mark_superfluous_waits(threads);
 }
 
 Sameness why_same(const Traces& original, const Traces& mutant) {
