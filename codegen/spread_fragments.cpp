@@ -16,6 +16,7 @@ Expr integer(int64_t value) { return constant(Type::I64, value); }
 struct Share {
     AtomRole role = AtomRole::None;
     int64_t extent = 0;
+    const BufferNode* of = nullptr;  ///< whose rows or columns decide so; null: the loop's own role
 };
 
 /// A dimension of a buffer in registers.
@@ -84,9 +85,26 @@ private:
                             "{}{}: the loop '{}' meets registers that lanes share as rows and such that they share as "
                             "columns; keep one of them in shared memory: set_memory(..., Memory::Shared)",
                             cite_(op.step), op.name, to_string(loop.variable));
-            found = {known->second.role, *extent};
+            found = {known->second.role, *extent, dimension.first};
         });
         return found;
+    }
+
+    /// Each lane would go through its own terms, and nobody through all of them.
+    void check_terms(const TileOp& op, const OpLoop& loop, const Share& share) const {
+        if (!loop.reduces) return;
+        const char* along = share.role == AtomRole::M ? "rows" : "columns";
+        std::string made = share.of->name;
+        visit_ops(kernel_.body, [&](const TileOp& other) {
+            for (const StoreTo& store : other.stores)
+                if (store.buffer.get() == share.of && !other.name.empty()) made = other.name;
+        });
+        throw_error(Error,
+                    "{}'{}' reduces over the {} of '{}' by the loop '{}', but lanes share these accumulators in "
+                    "registers, and each would reduce its own part alone; keep '{}' in shared memory and reduce there: "
+                    "set_memory({}, Memory::Shared), or stage a copy",
+                    cite_(std::max(op.step, share.of->step)), op.name, along, made, to_string(loop.variable), made,
+                    made);
     }
 
     void learn(const TileOp& op) {
@@ -111,6 +129,7 @@ private:
                 result.loops.push_back(loop);
                 continue;
             }
+            check_terms(op, loop, share);
             bool rows = share.role == AtomRole::M;
             int64_t size = tile_of(share.role);
             const std::string& name = loop.variable.as<Variable>()->name;

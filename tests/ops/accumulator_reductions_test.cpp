@@ -1,0 +1,223 @@
+// Reductions over sums of matrix units, whose elements lanes share: what stays within a lane, or goes through shared
+// memory, is right; what would need the lanes' parts combined is refused. Whole numbers, bit for bit.
+#include <fmt/format.h>
+
+#include "tests/ops/random_cases.h"
+#include "tests/ops/whole_numbers.h"
+#include "tests/support/expect_error.h"
+
+namespace tw {
+namespace {
+
+class AccumulatorReductions : public RandomCases {
+protected:
+    AccumulatorReductions() : RandomCases(41) {}
+};
+TW_ON_EACH_DEVICE(AccumulatorReductions);
+
+enum class Along { Rows, Columns, Both };
+enum class Reducer { Sum, Max, Argmax };
+
+struct Options {
+    bool group = true;  ///< wgmma, else mma_sync
+    int64_t m = 64, n = 32, blocks = 1;
+    Along along = Along::Columns;
+    Reducer reducer = Reducer::Sum;
+    bool elements = false;    ///< the reduction is over elements made of the sums, in registers of their own
+    bool terms_first = true;  ///< loops ordered terms, then data
+    int64_t inner = 0;        ///< the terms' last loop is split so, if that divides
+};
+
+/// r, reduced over rows, columns or both of a product of m x n, in blocks of what it keeps.
+struct Reduced {
+    Tensor a, b, product, elements;
+    std::vector<Tensor> results;
+
+    explicit Reduced(const Options& o) {
+        int64_t rows = o.along == Along::Columns ? o.m * o.blocks : o.m;
+        int64_t columns = o.along == Along::Rows ? o.n * o.blocks : o.n;
+        a = input("a", bf16, {rows, 32}), b = input("b", bf16, {columns, 32});
+        Axis k = reduce_axis("k", 32), u = reduce_axis("u", o.m), w = reduce_axis("w", o.n);
+        product = compute("product", {rows, columns},
+                          [&](Expr i, Expr j) { return sum(cast(f32, a(i, k)) * cast(f32, b(j, k)), k); });
+        elements = compute("elements", {rows, columns}, [&](Expr i, Expr j) { return relu(product(i, j)) + 1.0; });
+        const Tensor& from = o.elements ? elements : product;
+        auto reduced = [&](const Expr& x, const std::vector<Axis>& axes) {
+            if (o.reducer == Reducer::Argmax) return argmax(x, axes[0]);
+            return std::vector<Expr>{o.reducer == Reducer::Sum ? sum(x, axes) : reduce_max(x, axes)};
+        };
+        int64_t kept = o.along == Along::Columns ? rows : o.along == Along::Rows ? columns : 1;
+        results = compute_tuple("r", {kept}, [&](const std::vector<Expr>& at) {
+            if (o.along == Along::Columns) return reduced(from(at[0], w), {w});
+            if (o.along == Along::Rows) return reduced(from(u, at[0]), {u});
+            return reduced(from(u, w) + cast(f32, at[0]), {u, w});
+        });
+    }
+};
+
+/// What `reader` reads stands under the loop: the product, multiplied there, and elements, if they are used.
+void place(Schedule& s, const Reduced& p, const Options& o, const Loop& loop, Memory memory) {
+    if (o.elements) {
+        s.at(p.elements, loop);
+        s.set_memory(p.elements, memory);
+    }
+    s.at(p.product, loop);
+    s.set_memory(p.product, o.elements ? Memory::Registers : memory);
+    auto [i, j] = s.loops<2>(p.product);
+    auto [ko, ki] = s.split(s.reduce(p.product), 16);
+    s.order({ko, i, j, ki});
+    s.stage(p.product, p.a, Memory::Shared, ko);
+    s.stage(p.product, p.b, Memory::Shared, ko);
+    s.mma(p.product, o.group ? wgmma : mma_sync, {.m = i, .n = j, .k = ki});
+}
+
+Schedule scheduled(const Reduced& p, const Options& o, const Target& target, Memory memory) {
+    Schedule s(p.results, target);
+    auto [i] = s.loops<1>(p.results[0]);
+    auto [block, inside] = s.split(i, o.along == Along::Columns ? o.m : o.along == Along::Rows ? o.n : 1);
+    std::vector<Loop> terms{s.reduce(p.results[0])};
+    if (o.along == Along::Both) terms.push_back(s.reduce(p.results[0], 1));
+    if (o.inner) {
+        auto [outer, inner] = s.split(terms.back(), o.inner);
+        terms.back() = outer;
+        terms.push_back(inner);
+    }
+    std::vector<Loop> order{block};
+    if (!o.terms_first) order.push_back(inside);
+    order.insert(order.end(), terms.begin(), terms.end());
+    if (o.terms_first) order.push_back(inside);
+    s.order(order);
+    s.bind(block, grid.x);
+    place(s, p, o, block, memory);
+    return s;
+}
+
+TEST_P(AccumulatorReductions, AreRightOrRefused) {
+    int refused = 0;
+    for (int round = 0; round < 20; ++round) {
+        Options o{.group = chance(), .n = 8 * between(2, 6), .blocks = between(1, 2)};
+        o.m = o.group ? 64 : 16 * between(1, 3);
+        o.along = static_cast<Along>(between(0, 2));
+        o.reducer = static_cast<Reducer>(between(0, o.along == Along::Both ? 1 : 2));
+        o.elements = chance();
+        o.terms_first = between(0, 3) > 0;
+        int64_t terms = o.along == Along::Rows ? o.m : o.n;
+        for (int64_t inner : {2, 4, 8, 16})
+            if (chance() && terms % inner == 0 && o.reducer != Reducer::Argmax) o.inner = inner;
+        Reduced p(o);
+        Schedule shared = scheduled(p, o, device_target(), Memory::Shared);
+        SCOPED_TRACE(shared.trace_as_cpp());
+        expect_declared(shared, whole_numbers(p.results, round));
+        // Of all that a tile has, no lane sees more than its part.
+        Schedule registers = scheduled(p, o, device_target(), Memory::Registers);
+        try {
+            build(registers);
+            ADD_FAILURE() << "not refused\n" << registers.trace_as_cpp();
+        } catch (const Error& error) {
+            std::string what = error.what();
+            bool by_lanes = what.find("but lanes share these accumulators") != std::string::npos;
+            bool by_place = what.find("lives in registers, but an element that one thread writes") != std::string::npos;
+            EXPECT_TRUE(by_lanes || by_place) << what;
+            refused += by_lanes;
+        }
+    }
+    EXPECT_GT(refused, 5);
+}
+
+// Each lane adds what it has of the columns, or rows, that are as far apart as tiles of the unit; those parts leave the
+// registers, and are added by a kernel behind.
+TEST_P(AccumulatorReductions, OfALanesOwn) {
+    for (int round = 0; round < 8; ++round) {
+        Options o{.group = chance(), .n = 8 * between(2, 6), .blocks = between(1, 2)};
+        o.m = o.group ? 64 : 16 * between(2, 3);
+        o.along = o.group || chance() ? Along::Columns : Along::Rows;
+        o.reducer = chance() ? Reducer::Sum : Reducer::Max;
+        o.elements = chance();
+        Reduced p(o);
+        Schedule s(p.results, device_target());
+        auto [tiles, lanes] = s.split(s.reduce(p.results[0]), o.along == Along::Columns ? 8 : 16);
+        Stage parts = s.partial(p.results[0], lanes);
+        std::vector<Loop> data = s.data_loops(parts);
+        ASSERT_EQ(data.size(), 2u);
+        auto [block, inside] = s.split(data[1], o.along == Along::Columns ? o.m : o.n);
+        s.order({block, s.reduce(parts), data[0], inside});
+        s.bind(block, grid.x);
+        place(s, p, o, block, Memory::Registers);
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, whole_numbers(p.results, round));
+    }
+}
+
+// Who follows a tile reduces over it in shared memory.
+TEST_P(AccumulatorReductions, BehindATile) {
+    for (bool group : {false, true})
+        for (bool rows : {false, true}) {
+            int64_t m = group ? 64 : 16, n = 32;
+            Tensor a = input("a", bf16, {2 * m, 32}), b = input("b", bf16, {2 * n, 32});
+            Axis k = reduce_axis("k", 32), t = reduce_axis("t", rows ? m : n);
+            Tensor y = compute("y", {2 * m, 2 * n}, [&](Expr i, Expr j) {
+                return cast(bf16, relu(sum(cast(f32, a(i, k)) * cast(f32, b(j, k)), k)));
+            });
+            Tensor z =
+                rows ? compute("z", {2, 2 * n}, [&](Expr q, Expr j) { return sum(cast(f32, y(q * m + t, j)), t); })
+                     : compute("z", {2 * m, 2}, [&](Expr i, Expr q) { return sum(cast(f32, y(i, q * n + t)), t); });
+            auto with_tile_in = [&](Memory memory) {
+                Schedule s({y, z}, device_target());
+                auto [i, j] = s.loops<2>(y);
+                auto [bi, mi] = s.split(i, m);
+                auto [bj, nj] = s.split(j, n);
+                auto [ko, ki] = s.split(s.reduce(y), 32);
+                s.order({bi, bj, ko, mi, nj, ki});
+                s.bind(bi, grid.y);
+                s.bind(bj, grid.x);
+                s.at(z, bj);
+                s.stage(y, memory, bj);
+                s.stage(y, a, Memory::Shared, ko);
+                s.stage(y, b, Memory::Shared, ko);
+                s.mma(y, group ? wgmma : mma_sync, {.m = mi, .n = nj, .k = ki});
+                return s;
+            };
+            expect_declared(with_tile_in(Memory::Shared), whole_numbers({y, z}, 5));
+            EXPECT_ERROR(build(with_tile_in(Memory::Registers)),
+                         fmt::format("'z' reduces over the {} of 'y' by the loop 't'", rows ? "rows" : "columns"));
+        }
+}
+
+// Also where a reduction is a product that a unit computes.
+TEST(AccumulatorReductionErrors, NameTheStagesAndTheWayOut) {
+    Tensor q = input("q", bf16, {32, 16}), k = input("k", bf16, {32, 16}), v = input("v", bf16, {32, 16});
+    Axis t = reduce_axis("t", 16), u = reduce_axis("u", 32);
+    Tensor scores =
+        compute("scores", {32, 32}, [&](Expr i, Expr j) { return sum(cast(f32, q(i, t)) * cast(f32, k(j, t)), t); });
+    Tensor p = compute("p", {32, 32}, [&](Expr i, Expr j) { return cast(bf16, relu(scores(i, j))); });
+    Tensor o = compute("o", {32, 16}, [&](Expr i, Expr j) { return sum(cast(f32, p(i, u)) * cast(f32, v(u, j)), u); });
+    auto attempt = [&](Memory memory) {
+        Schedule s({o}, target("sm_90a"));
+        auto [i, j] = s.loops<2>(o);
+        auto [wi, mi] = s.split(i, 16);
+        auto [uo, ui] = s.split(s.reduce(o), 16);
+        s.order({wi, uo, mi, j, ui});
+        s.bind(wi, warp);
+        s.at(p, uo);
+        s.at(scores, uo);
+        s.set_memory(scores, Memory::Registers);
+        s.set_memory(p, memory);
+        s.stage(o, v, Memory::Shared, uo);
+        s.mma(o, mma_sync, {.m = mi, .n = j, .k = ui});
+        auto [si, sj] = s.loops<2>(scores);
+        auto [to, ti] = s.split(s.reduce(scores), 16);
+        s.order({to, si, sj, ti});
+        s.stage(scores, q, Memory::Shared, to);
+        s.stage(scores, k, Memory::Shared, to);
+        s.mma(scores, mma_sync, {.m = si, .n = sj, .k = ti});
+        build(s);
+    };
+    attempt(Memory::Shared);
+    EXPECT_ERROR(attempt(Memory::Registers),
+                 "'o' reduces over the columns of 'p' by the loop 'ui', but lanes share these accumulators in "
+                 "registers, and each would reduce its own part alone; keep 'p' in shared memory and reduce there: "
+                 "set_memory(p, Memory::Shared), or stage a copy");
+}
+
+}  // namespace
+}  // namespace tw
