@@ -301,21 +301,37 @@ void BoxRings::end_turn(TileBlock& block) const {
                                             simplify(all_of({in_last_of_round(), one})))));
 }
 
-/// What the other roles do: the whole loop, as fast as stages become empty.
-void BoxRings::run_others(TileBlock& block) const {
+/// Whether the role runs a part of these statements, which it then goes through as the one that computes does.
+bool BoxRings::works_in(const std::vector<TileStmt>& body, int role) {
+    bool found = false;
+    for (const TileStmt& stmt : body) visit_ops(stmt, [&](const TileOp& op) { found = found || op.role == role; });
+    return found;
+}
+
+/// As soon as the iteration's stage is empty.
+void BoxRings::refill(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const {
+    ThreadCall wait =
+        barrier_call("barrier_wait", boxes.ring.empty, stage_of(iteration, role), {phase(iteration, 1, role)});
+    block.stmts.push_back(make_tile(call_op(std::move(wait), all_of({}), role)));
+    start(block, role, boxes, iteration);
+}
+
+void BoxRings::run_others(TileBlock& block, const std::vector<TileStmt>& body) const {
     for (const auto& [role, boxes] : boxes_) {
-        if (role == 0) continue;
+        if (role == 0 || works_in(body, role)) continue;
         Variable own = *loop_.variable.as<Variable>();
         Expr iteration = make_expr(loop_.variable.type(), own);
-        TileBlock body;
-        body.stmts.push_back(make_tile(call_op(
-            barrier_call("barrier_wait", boxes.ring.empty, stage_of(iteration, role), {phase(iteration, 1, role)}),
-            all_of({}), role)));
-        start(body, role, boxes, iteration);
-        TileLoop loop{iteration, loop_.extent, false, loop_.reduces, make_tile(std::move(body))};
+        TileBlock refills;
+        refill(refills, role, boxes, iteration);
+        TileLoop loop{iteration, loop_.extent, false, loop_.reduces, make_tile(std::move(refills))};
         loop.rolled = true;
         block.stmts.push_back(make_tile(std::move(loop)));
     }
+}
+
+void BoxRings::start_others(TileBlock& block, const std::vector<TileStmt>& body) const {
+    for (const auto& [role, boxes] : boxes_)
+        if (role > 0 && works_in(body, role)) refill(block, role, boxes, loop_.variable);
 }
 
 }  // namespace tw::codegen

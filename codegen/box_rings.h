@@ -54,8 +54,11 @@ public:
     /// Behind all else of the loop.
     void count_on(TileBlock& block) const;
 
-    /// What the other roles do: the whole loop, as fast as stages become empty.
-    void run_others(TileBlock& block) const;
+    // What the other roles do, as fast as stages become empty: the whole loop before it, or, of a role that has boxes
+    // of loops in the body too, an iteration's part at its start. So each role asks for boxes in the order in which
+    // they are awaited.
+    void run_others(TileBlock& block, const std::vector<TileStmt>& body) const;
+    void start_others(TileBlock& block, const std::vector<TileStmt>& body) const;
 
 private:
     struct Ring {
@@ -89,6 +92,8 @@ private:
     Buffer barriers(const std::string& what, int64_t arrivals, int64_t count);
     Ring make_ring(int role, const std::vector<TileStmt>& readers);
     void start(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const;
+    static bool works_in(const std::vector<TileStmt>& body, int role);
+    void refill(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const;
 
     TileKernel& kernel_;
     const TileLoop& loop_;

@@ -125,8 +125,8 @@ public:
             allocations.push_back(*allocate);
             body = allocate->body;
         }
-        const TileBlock* block = body.as<TileBlock>();
-        std::vector<TileStmt> stmts = block ? block->stmts : std::vector<TileStmt>{body}, rest;
+        std::vector<TileStmt> stmts, rest;
+        flatten(body, stmts, allocations);
         for (const TileStmt& stmt : stmts) {
             const TileOp* op = stmt.as<TileOp>();
             if (op && is_fill(*op))
@@ -144,7 +144,7 @@ public:
         loop.body = steady_state(rest);
         for (auto allocation = allocations.rbegin(); allocation != allocations.rend(); ++allocation)
             loop.body = make_tile(TileAllocate{allocation->buffer, loop.body, allocation->around});
-        return surrounded(make_tile(std::move(loop)), behind);
+        return surrounded(make_tile(std::move(loop)), rest, behind);
     }
 
 private:
@@ -152,6 +152,26 @@ private:
         TileOp op;
         Buffer registers;
     };
+
+    /// What stands in an iteration, also where loops of one iteration have been. Registers around boxes live as long as
+    /// the iteration.
+    static void flatten(const TileStmt& body, std::vector<TileStmt>& stmts, std::vector<TileAllocate>& allocations) {
+        const TileAllocate* allocate = body.as<TileAllocate>();
+        if (allocate && asks_for_boxes(allocate->body)) {
+            allocations.push_back(*allocate);
+            return flatten(allocate->body, stmts, allocations);
+        }
+        const TileBlock* block = body.as<TileBlock>();
+        if (!block) return stmts.push_back(body);
+        for (const TileStmt& kid : block->stmts) flatten(kid, stmts, allocations);
+    }
+
+    static bool asks_for_boxes(const TileStmt& stmt) {
+        if (const TileOp* op = stmt.as<TileOp>()) return op->kind == TileOp::Kind::TmaCopy;
+        if (const TileAllocate* allocate = stmt.as<TileAllocate>()) return asks_for_boxes(allocate->body);
+        const TileBlock* block = stmt.as<TileBlock>();
+        return block && std::ranges::any_of(block->stmts, asks_for_boxes);
+    }
 
     /// Its source is there before the loop, and nobody else writes what it fills.
     bool is_fill(const TileOp& op) const {
@@ -322,6 +342,7 @@ private:
     TileStmt steady_state(const std::vector<TileStmt>& rest) const {
         TileBlock body;
         Expr next = loop_.variable + 1;
+        boxes_.start_others(body, rest);
         boxes_.await(body);
         await_copies(body);
         boxes_.start_own(body, simplify(loop_.variable + (loop_.stages - 1)));
@@ -340,9 +361,9 @@ private:
         return with_version(op, versions_, [&](const Buffer& buffer) { return stage_of(buffer, loop_.variable); });
     }
 
-    TileStmt surrounded(TileStmt loop, const std::vector<TileStmt>& behind) const {
+    TileStmt surrounded(TileStmt loop, const std::vector<TileStmt>& body, const std::vector<TileStmt>& behind) const {
         TileBlock block;
-        boxes_.run_others(block);
+        boxes_.run_others(block, body);
         boxes_.start_first(block);
         if (!async_.empty()) block.stmts.push_back(first_copies());
         for (const Fill& fill : fills_) block.stmts.push_back(load(fill, integer(0)));

@@ -1,0 +1,120 @@
+// Pipelined loops inside of pipelined loops: whoever copies asks for boxes in the order in which they are awaited.
+// Random shapes and depths, whole numbers, bit for bit.
+#include "tests/ops/random_cases.h"
+#include "tests/ops/whole_numbers.h"
+
+namespace tw {
+namespace {
+
+class NestedPipelines : public RandomCases {
+protected:
+    NestedPipelines() : RandomCases(37) {}
+};
+TW_ON_EACH_DEVICE(NestedPipelines);
+
+struct Options {
+    int64_t rows = 128, columns = 64, outer = 4, inner = 1, block_k = 32;
+    int outer_stages = 2, inner_stages = 3, in_flight = 0;
+    int warpgroups = 2, turns = 1, persistent_blocks = 0;
+    int load_roles = 1;       ///< 0: the role that computes copies, 2: one for each loop
+    bool made_inside = true;  ///< what is multiplied is made of the outer loop's copy in each inner iteration
+    bool uneven = false;      ///< a tile's rows decide how many outer iterations there are
+};
+
+/// c = a (2 w)': tiles of w come with the outer loop, those of a with the inner one.
+struct Product {
+    Tensor a, w, twice, c;
+
+    explicit Product(const Options& o)
+        : a(input("a", bf16, {o.rows, o.outer * o.inner * o.block_k})),
+          w(input("w", bf16, {o.columns, o.outer * o.inner * o.block_k})) {
+        twice = compute("twice", {o.columns, o.outer * o.inner * o.block_k},
+                        [&](Expr n, Expr k) { return cast(bf16, cast(f32, w(n, k)) * 2.0); });
+        const Tensor& factor = o.made_inside ? twice : w;
+        c = compute("c", {o.rows, o.columns}, [&](Expr i, Expr j) {
+            Expr length = o.uneven ? min(i / 64 % 3, o.outer) : Expr(o.outer);
+            Axis q = reduce_axis("q", length), r = reduce_axis("r", o.inner * o.block_k);
+            Expr k = q * (o.inner * o.block_k) + r;
+            return sum(cast(f32, a(i, k)) * cast(f32, factor(j, k)), {q, r});
+        });
+    }
+};
+
+Schedule scheduled(const Product& p, const Options& o, const Target& target) {
+    Schedule s({p.c}, target);
+    auto [i, j] = s.loops<2>(p.c);
+    auto [bi, it] = s.split(i, 64 * o.warpgroups);
+    auto [wi, mi] = s.split(it, 64);
+    Loop q = s.reduce(p.c, 0);
+    auto [ko, ki] = s.split(s.reduce(p.c, 1), o.block_k);
+    s.order({bi, wi, q, ko, mi, j, ki});
+    if (o.persistent_blocks)
+        s.persistent({bi}, {.blocks = o.persistent_blocks});
+    else
+        s.bind(bi, grid.x);
+    s.bind(wi, warpgroup);
+    if (o.made_inside) {
+        s.at(p.twice, ko);
+        s.set_memory(p.twice, Memory::Shared);
+    }
+    Stage as = s.stage(p.c, p.a, Memory::Shared, ko),
+          ws = s.stage(o.made_inside ? p.twice : p.c, p.w, Memory::Shared, q);
+    s.mma(p.c, wgmma, {.m = mi, .n = j, .k = ki});
+    s.pipeline(ko, {.stages = o.inner_stages, .in_flight = o.in_flight});
+    s.pipeline(q, {.stages = o.outer_stages});
+    Role math{"math", warpgroups(o.warpgroups * o.turns), {}, {p.c}, turns(o.turns)};
+    if (o.load_roles == 1) s.roles({{"load", warps(1), {}, {as, ws}}, math});
+    if (o.load_roles == 2) s.roles({{"load_a", warps(1), {}, {as}}, {"load_w", warps(1), {}, {ws}}, math});
+    if (o.load_roles == 0) {
+        s.via(as, Copy::Tma);
+        s.via(ws, Copy::Tma);
+    }
+    return s;
+}
+
+TEST_P(NestedPipelines, OfManyShapes) {
+    for (int round = 0; round < 12; ++round) {
+        Options o{.outer = between(1, 9), .inner = between(1, 4), .block_k = 32 << between(0, 1)};
+        o.columns = 16 * between(1, 4);
+        o.outer_stages = between(2, 4);
+        o.inner_stages = between(2, 4);
+        o.made_inside = chance();
+        o.warpgroups = between(1, 2);
+        o.rows = 64 * o.warpgroups * between(1, 3);
+        o.persistent_blocks = chance() ? between(1, 3) : 0;
+        o.load_roles = between(0, 5) > 0 ? between(1, 2) : 0;
+        o.uneven = o.warpgroups == 1 && chance();
+        if (o.persistent_blocks && o.load_roles && !o.uneven && !o.made_inside && chance()) o.turns = 2;
+        if (o.turns > 1) o.warpgroups = 1;
+        if (o.load_roles && !o.made_inside) o.in_flight = between(0, o.inner_stages - 1);
+        Product p(o);
+        Schedule s = scheduled(p, o, device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        EXPECT_EQ(replay(s.save(), {p.c}, device_target()).to_string(), s.to_string());
+        expect_declared(s, whole_numbers({p.c}, round));
+        if (round % 6 == 0) expect_compiles(build(s));
+    }
+}
+
+// As many iterations as the simulation of signals sees, and more.
+TEST_P(NestedPipelines, AreLongerThanTheirStages) {
+    for (int64_t inner : {1, 2, 4})
+        for (int64_t outer : {2, 4, 12, 64})
+            for (int blocks : {0, 1}) {
+                Options o{.outer = outer, .inner = inner, .block_k = 64, .persistent_blocks = blocks};
+                EXPECT_NO_THROW(build(scheduled(Product(o), o, device_target()))) << outer << " x " << inner;
+            }
+}
+
+// One role asks for all boxes, of the outer loop's stage before those that are read with it.
+TEST(NestedPipelineText, FollowsTheOrderOfReaders) {
+    Options o;
+    std::string cuda = build(scheduled(Product(o), o, target("sm_90a"))).cuda();
+    size_t outer = cuda.find("for (int q = 0"), first = cuda.find("tma_load(&shared.w_shared", outer),
+           inner = cuda.find("for (int ro = 0", first), second = cuda.find("tma_load(&shared.a_shared", inner);
+    EXPECT_NE(second, std::string::npos) << cuda;
+    EXPECT_EQ(cuda.substr(outer, second - outer).find("barrier_arrive"), std::string::npos) << cuda;
+}
+
+}  // namespace
+}  // namespace tw
