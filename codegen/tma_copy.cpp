@@ -174,9 +174,10 @@ private:
                 if (!lines.digits.empty()) shared.layout = lines;
                 if (shared.layout.digits.back().extent > TensorBox::longest_side)
                     return "its rows are longer than 256 elements";
-                bool several = box.arrives() ? box.sides().size() > 1 : turns_of(result_) > 1;
-                if (shared.layout.digits.back().extent * bytes % tile_alignment != 0 && lines.digits.empty() && several)
-                    return "its rows are no multiple of 128 bytes, which boxes in several stages need";
+                bool several = box.arrives() || turns_of(result_) > 1;
+                if (several && !aligns_stages(shared.layout, bytes))
+                    return fmt::format("its tile has {} bytes, but boxes in several stages need a multiple of 128",
+                                       shared.layout.elements() * bytes);
                 shared.fixed = true;
                 shared.alignment = tile_alignment;
             }
@@ -186,6 +187,14 @@ private:
                 return "its rows are not all of the tile";
         }
         return {};
+    }
+
+    /// Whether the layout, one behind another, begins at multiples of what boxes begin at: a single row may have a gap
+    /// behind it.
+    static bool aligns_stages(Layout& layout, int64_t bytes) {
+        int64_t each = tile_alignment / bytes;
+        if (layout.elements() == layout.pitch) layout.pitch = (layout.pitch + each - 1) / each * each;
+        return layout.elements() * bytes % tile_alignment == 0;
     }
 
     static Layout lines_of(const TensorBox& box) {

@@ -1,6 +1,8 @@
 // Pipelines change when copies are made, and nothing else: random shapes, depths and ways to copy, bit for bit.
 #include <random>
 
+#include <fmt/format.h>
+
 #include "tests/ops/on_each_device.h"
 #include "tests/ops/whole_numbers.h"
 #include "tests/support/expect_error.h"
@@ -88,6 +90,40 @@ TEST_P(Pipelines, OfAWindow) {
         SCOPED_TRACE(s.trace_as_cpp());
         expect_declared_or_refused(s, {copy}, whole_numbers({y}, round));
     }
+}
+
+// Boxes begin at multiples of 128 bytes in shared memory; their rows are as short as 16.
+TEST_P(Pipelines, OfShortRows) {
+    int copied = 0;
+    for (int64_t rows : {1, 2, 5, 8, 24, 128})
+        for (int64_t bytes : {16, 32, 48, 64, 144}) {
+            bool flat = rows == 1 && chance();
+            Type type = chance() ? i8 : bf16;
+            int64_t row = bytes / bytes_of(type), columns = row * 4;
+            Tensor x = flat ? input("x", type, {columns}) : input("x", type, {2 * rows, columns});
+            Axis r = reduce_axis("r", columns);
+            Tensor y = compute("y", {2 * rows},
+                               [&](Expr i) { return sum(cast(f32, flat ? x(r) : x(i, r)) * cast(f32, i + 1), r); });
+            Schedule s({y}, device_target());
+            auto [io, ii] = s.split(s.loops<1>(y)[0], rows);
+            auto [ro, ri] = s.split(s.reduce(y), row);
+            s.order({io, ii, ro, ri});
+            s.bind(io, grid.x);
+            s.bind(ii, thread);
+            s.via(s.stage(y, x, Memory::Shared, ro), Copy::Tma);
+            s.pipeline(ro, {.stages = between(2, 4)});
+            SCOPED_TRACE(s.trace_as_cpp());
+            if (rows > 1 && rows * bytes % 128 != 0) {
+                EXPECT_ERROR(build(s), fmt::format("its tile has {} bytes, but boxes in several stages need a multiple "
+                                                   "of 128",
+                                                   rows * bytes));
+                continue;
+            }
+            ++copied;
+            EXPECT_NE(build(s).cuda().find("tw::tma_load("), std::string::npos);
+            expect_declared(s, whole_numbers({y}, static_cast<unsigned>(copied)));
+        }
+    EXPECT_EQ(copied, 21);
 }
 
 /// Rows of f32 or bf16 through shared memory.
