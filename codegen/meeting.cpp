@@ -42,9 +42,9 @@ public:
     }
 
     Meeting answer() {
+        if (same_thread_by_conditions(q_)) return Meeting::Never;  // whatever the indices are
         if (data_dependent()) return Meeting::Possible;
         if (apart_by_bounds()) return Meeting::Never;
-        if (same_thread_by_conditions(q_)) return Meeting::Never;
         cancel_shared_terms();
         if (same_thread_by_digits(q_)) return Meeting::Never;
         return meeting_by_enumeration(q_);

@@ -141,8 +141,9 @@ TEST(InsertBarriers, MovesConditionsOfTheThreadIntoLoops) {
     EXPECT_EQ(k.places({only_if(k.t < 8, {loop(k.i, 8, {k.write(k.t), k.read((k.t + 1) % 8)})})}), "([w]|[r]|)");
     EXPECT_EQ(k.places({only_if(k.t < 8, {only_if(k.t > 2, {k.write(k.t), k.read(k.next())})})}), "[[w]]|[[r]]");
     Expr least = index_variable("least");
-    EXPECT_EQ(k.places({only_if(k.t < 8, {loop(k.i, 8, {let(least, k.t / 4), only_if(k.t > least, {k.write(k.t)}),
-                                                        k.read((k.t + 1) % 8)})})}),
+    EXPECT_EQ(k.places({only_if(
+                  k.t < 8,
+                  {loop(k.i, 8, {let(least, k.t / 4), only_if(k.t > least, {k.write(k.t)}), k.read((k.t + 1) % 8)})})}),
               "([[w]]|[r]|)");
 }
 
@@ -153,6 +154,12 @@ TEST(InsertBarriers, NoneWhereOneThreadIsLeft) {
               "[(r)]");
     EXPECT_EQ(k.places({only_if(k.t < 1, {k.write(3)}), only_if(k.t == 0, {k.read(3)})}), "[w][r]");
     EXPECT_EQ(k.places({only_if(k.t == 0, {k.write(3)}), only_if(k.t == 1, {k.read(3)})}), "[w]|[r]");
+    // Whatever data say about the place.
+    Buffer count = make_buffer("count", i32, Memory::Registers, {});
+    Expr place = (cast(i64, load(count, {})) + k.i) % 64;
+    k.kernel.body = in_order({declare(k.x), declare(count), store(count, {}, constant(Type::I32, int64_t{5})),
+                              loop(k.i, 8, {only_if(k.t == 0, {k.write(place)}), only_if(k.t < 1, {k.read(place)})})});
+    EXPECT_EQ(count_barriers(insert_barriers(k.kernel)), 0);
 }
 
 TEST(InsertBarriers, AnOutputInThePlaceOfAnInput) {

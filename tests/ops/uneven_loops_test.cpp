@@ -102,6 +102,23 @@ TEST_P(UnevenLoops, CountTheirIterations) {
     }
 }
 
+// One role does all: each way to copy, in each kind of block.
+TEST_P(UnevenLoops, NeedNoRoles) {
+    for (Decides decides : {Decides::Place, Decides::Data, Decides::Both})
+        for (int persistent : {0, 3})
+            for (auto [how, stages] : {std::pair(Copy::Tma, 3), {Copy::Tma, 2}, {Copy::Async, 3}, {Copy::Vector, 2}}) {
+                Product p(between(1, 3), between(1, 3) * tile, 32, between(1, 4), 32, decides);
+                Schedule s =
+                    scheduled(p, {.stages = stages, .persistent_blocks = persistent, .roles = false, .how = how},
+                              device_target());
+                SCOPED_TRACE(s.trace_as_cpp());
+                Bindings bindings = whole_numbers({p.c}, stages);
+                if (decides != Decides::Place)
+                    fill_integers(bindings.inputs.at("length"), -1, decides == Decides::Data ? 4 : 192, stages);
+                expect_declared(s, bindings);
+            }
+}
+
 // One segment's loop has one iteration, the other's has two: only the first is dropped.
 TEST_P(UnevenLoops, SegmentsHaveLengthsOfTheirOwn) {
     Tensor a = input("a", f32, {24, 24}), b = input("b", f32, {24, 11});
