@@ -230,9 +230,11 @@ private:
 };
 
 ThreadCall physical(ThreadCall call, const Placement& placement) {
-    for (CallArgument& argument : call.arguments)
+    for (CallArgument& argument : call.arguments) {
+        if (argument.value.defined()) argument.value = placement.physical(argument.value);
         if (argument.place.buffer && argument.effect != CallArgument::Effect::Map)
             argument.place = placement.physical(argument.place.buffer, argument.place.indices);
+    }
     return call;
 }
 
@@ -250,9 +252,9 @@ ThreadStmt lower_call(const TileOp& op, const Placement& placement) {
     ThreadStmt body = block_of(std::move(stmts));
     for (auto loop = op.loops.rbegin(); loop != op.loops.rend(); ++loop) {
         bool unroll = loop->execution != Execution::Serial && as_constant(loop->extent);
-        body = make_thread(ThreadLoop{loop->variable, loop->extent, unroll, body}, op.step);
+        body = make_thread(ThreadLoop{loop->variable, placement.physical(loop->extent), unroll, body}, op.step);
     }
-    return is_constant(op.active, 1) ? body : make_thread(ThreadIf{op.active, body}, op.step);
+    return is_constant(op.active, 1) ? body : make_thread(ThreadIf{placement.physical(op.active), body}, op.step);
 }
 
 }  // namespace

@@ -208,6 +208,40 @@ TEST_P(TilesByData, ProductsWithChosenMatrices) {
     }
 }
 
+// A place in a table of several dimensions, for each way to copy; the table may have gaps between its rows.
+TEST_P(TilesByData, ChosenByTables) {
+    for (int round = 0; round < 8; ++round) {
+        constexpr int64_t Blocks = 3, Chosen = 2, Kinds = 2, K = 32;
+        int64_t matrices = between(1, 5), n = 8 * between(1, 6);
+        Tensor a = input("a", bf16, {Blocks, Chosen, 64, K}), b = input("b", bf16, {matrices, n, K}),
+               choice =
+                   round % 2 ? input("choice", i32, {Blocks, Kinds, Chosen}) : input("choice", i32, {Blocks, Chosen});
+        Axis q = reduce_axis("q", Chosen), k = reduce_axis("k", K);
+        Tensor c = compute("c", {Blocks, 64, n}, [&](Expr e, Expr i, Expr j) {
+            Expr which = round % 2 ? choice(e, 1, q) : choice(e, q);
+            return sum(cast(f32, a(e, q, i, k)) * cast(f32, b(which, j, k)), {q, k});
+        });
+        Schedule s({c}, device_target());
+        auto [e, i, j] = s.loops<3>(c);
+        Loop qo = s.reduce(c, 0), ki = s.reduce(c, 1);
+        auto [wi, mi] = s.split(i, 64);
+        s.order({e, wi, qo, mi, j, ki});
+        if (chance())
+            s.persistent({e}, {.blocks = 2});
+        else
+            s.bind(e, grid.x);
+        s.bind(wi, warpgroup);
+        Stage as = s.stage(c, a, Memory::Shared, qo), bs = s.stage(c, b, Memory::Shared, qo);
+        s.mma(c, wgmma, {.m = mi, .n = j, .k = ki});
+        s.pipeline(qo, {.stages = between(2, 3)});
+        const Copy ways[] = {Copy::Tma, Copy::Async, Copy::Vector};
+        if (round < 4) s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(1), {}, {c}}});
+        if (round >= 4) s.via(bs, ways[round % 3]);
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, choosing(c, "choice", matrices, round));
+    }
+}
+
 // Pages of a table, by a list: a copy in shared memory of the one that a block reads.
 TEST_P(TilesByData, PagesOfATable) {
     constexpr int64_t Pages = 6, Rows = 20, Columns = 33, Blocks = 9;

@@ -119,6 +119,41 @@ TEST_P(UnevenLoops, NeedNoRoles) {
             }
 }
 
+// The data that decide may stand in a table of several dimensions.
+TEST_P(UnevenLoops, OfATableOfLengths) {
+    for (int round = 0; round < 6; ++round) {
+        constexpr int64_t blocks = 3, block = 32;
+        int64_t batch = between(1, 3), tiles = between(1, 3);
+        bool roles = round % 2 == 0;
+        Tensor a = input("a", bf16, {batch, tiles * tile, blocks * block}),
+               b = input("b", bf16, {batch, 32, blocks * block}), length = input("length", i32, {batch, tiles});
+        Tensor c = compute("c", {batch, tiles * tile, 32}, [&](Expr e, Expr i, Expr j) {
+            Axis q = reduce_axis("q", min(cast(i64, length(e, i / tile)), blocks)), r = reduce_axis("r", block);
+            return sum(cast(f32, a(e, i, q * block + r)) * cast(f32, b(e, j, q * block + r)), {q, r});
+        });
+        Schedule s({c}, device_target());
+        auto [e, i, j] = s.loops<3>(c);
+        auto [bi, mi] = s.split(i, tile);
+        Loop q = s.reduce(c, 0), r = s.reduce(c, 1);
+        s.order({e, bi, q, mi, j, r});
+        if (round % 3 == 0) {
+            s.bind(e, grid.y);
+            s.bind(bi, grid.x);
+        } else {
+            s.persistent({e, bi}, {.blocks = 2});
+        }
+        Stage as = s.stage(c, a, Memory::Shared, q), bs = s.stage(c, b, Memory::Shared, q);
+        s.mma(c, wgmma, {.m = mi, .n = j, .k = r});
+        s.pipeline(q, {.stages = 3});
+        int groups = round == 4 ? 2 : 1;
+        if (roles) s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(groups), {}, {c}, turns(groups)}});
+        SCOPED_TRACE(s.trace_as_cpp());
+        Bindings bindings = whole_numbers({c}, round);
+        fill_integers(bindings.inputs.at("length"), -1, static_cast<int>(blocks), round);
+        expect_declared(s, bindings);
+    }
+}
+
 // One segment's loop has one iteration, the other's has two: only the first is dropped.
 TEST_P(UnevenLoops, SegmentsHaveLengthsOfTheirOwn) {
     Tensor a = input("a", f32, {24, 24}), b = input("b", f32, {24, 11});
