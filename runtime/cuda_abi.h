@@ -68,6 +68,13 @@ enum class Attribute : int {
 constexpr int FunctionStaticSharedBytes = 1;
 constexpr int FunctionMaxDynamicSharedBytes = 8;
 
+// CUpointer_attribute
+constexpr int PointerDeviceOrdinal = 9;
+constexpr int PointerRangeStart = 11;
+constexpr int PointerRangeBytes = 12;
+
+constexpr unsigned StreamNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
+
 /// CUDA_KERNEL_NODE_PARAMS_v2
 struct KernelNodeParams {
     Function function;

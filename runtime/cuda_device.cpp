@@ -2,7 +2,8 @@
 // so that all later calls tell the first cause instead of the driver's repetition of it.
 //
 // Streams are created so that they wait for the NULL stream and it for them (flag 0). The synchronous copies run on the
-// NULL stream, hence are ordered after all work submitted before.
+// NULL stream, hence are ordered after all work submitted before; where wrapped streams do not wait for it, copies and
+// fills wait for the whole device.
 #include "runtime/cuda_device.h"
 
 #include <algorithm>
@@ -162,13 +163,41 @@ public:
         }
     }
 
+    // What the driver can tell of memory that others allocated. Work that fails on a wrong pointer loses the device.
+    void register_memory(uint64_t pointer, int64_t bytes, const std::string& name) override {
+        enter();
+        if (bytes == 0 || !call_.pointer_get_attribute) return;
+        const std::string what = fmt::format("wrap '{}': {} bytes at {:#x}", name, bytes, pointer);
+        int ordinal = 0;
+        uint64_t begin = 0;
+        size_t size = 0;
+        Result result = call_.pointer_get_attribute(&ordinal, cuda::PointerDeviceOrdinal, pointer);
+        if (result == cuda::ErrorInvalidValue)
+            throw_error(LaunchError,
+                        "{}: the driver of {} knows no memory there; is it a host pointer, or freed already? Memory of "
+                        "others is allocated by CUDA",
+                        what, properties_.name);
+        check(result, "cuPointerGetAttribute", name);
+        if (ordinal != ordinal_)
+            throw_error(LaunchError, "{} belong to device {}; this is {}, device {}", what, ordinal, properties_.name,
+                        ordinal_);
+        check(call_.pointer_get_attribute(&begin, cuda::PointerRangeStart, pointer), "cuPointerGetAttribute", name);
+        check(call_.pointer_get_attribute(&size, cuda::PointerRangeBytes, pointer), "cuPointerGetAttribute", name);
+        if (pointer + uint64_t(bytes) > begin + size)
+            throw_error(LaunchError, "{} leave their allocation of {} bytes from {:#x} on: {} are left there", what,
+                        size, begin, begin + size - pointer);
+    }
+
     void copy_in(uint64_t to, const void* from, int64_t bytes) override {
         enter();
+        wait_for_others();
         check(call_.memcpy_htod(to, from, size_t(bytes)), "cuMemcpyHtoD");
+        wait_for_others();  // it returns once the bytes have left the host
     }
 
     void copy_out(void* to, uint64_t from, int64_t bytes) override {
         enter();
+        wait_for_others();
         check(call_.memcpy_dtoh(to, from, size_t(bytes)), "cuMemcpyDtoH");
     }
 
@@ -180,8 +209,10 @@ public:
 
     void fill_memory(uint64_t pointer, uint8_t value, int64_t bytes) override {
         enter();
+        wait_for_others();
         ++submitted_;
         check(call_.memset_d8_async(pointer, value, size_t(bytes), nullptr), "cuMemsetD8Async");
+        wait_for_others();
     }
 
     void* default_stream_handle() override { return stream_; }
@@ -196,6 +227,25 @@ public:
 
     void drop_stream(void* stream) noexcept override {
         leave_to_driver([&] { call_.stream_destroy(as_stream(stream)); });
+    }
+
+    void register_stream(void* stream, const std::string& name) override {
+        enter();
+        cuda::Context context = nullptr;
+        unsigned flags = 0;
+        if (stream && call_.stream_get_ctx) {
+            check(call_.stream_get_ctx(as_stream(stream), &context), "cuStreamGetCtx", name);
+            if (context != context_)
+                throw_error(LaunchError,
+                            "wrap_stream '{}': it belongs to another context than the primary one of {}; create it "
+                            "while that is current",
+                            name, properties_.name);
+        }
+        if (stream && call_.stream_get_flags)
+            check(call_.stream_get_flags(as_stream(stream), &flags), "cuStreamGetFlags", name);
+        has_more_streams_ = true;
+        if (flags & cuda::StreamNonBlocking) has_apart_streams_ = true;
+        wait_for_others();
     }
 
     void wait_stream(void* stream) override {
@@ -371,6 +421,12 @@ private:
         check(call_.ctx_set_current(context_), "cuCtxSetCurrent");
     }
 
+    // Streams of others may have been made such that the NULL stream, on which host copies and fills run, does not wait
+    // for them, nor they for it. Called before such work and behind it.
+    void wait_for_others() {
+        if (has_apart_streams_) check(call_.ctx_synchronize(), "cuCtxSynchronize");
+    }
+
     void check(Result result, const char* what, std::string_view subject = {}) {
         if (result != cuda::Success) [[unlikely]]
             fail(result, what, subject);
@@ -446,9 +502,10 @@ private:
     cuda::Context context_ = nullptr;
     cuda::StreamHandle stream_ = nullptr;
     MemoryPool pool_;
-    std::atomic<uint64_t> submitted_ = 0;         // pieces of work so far
-    std::atomic<uint64_t> finished_ = 0;          // of which so many are known to be done
-    std::atomic<bool> has_more_streams_ = false;  // than the default one
+    std::atomic<uint64_t> submitted_ = 0;          // pieces of work so far
+    std::atomic<uint64_t> finished_ = 0;           // of which so many are known to be done
+    std::atomic<bool> has_more_streams_ = false;   // than the default one
+    std::atomic<bool> has_apart_streams_ = false;  // wrapped ones that do not wait for the NULL stream
     std::atomic<const std::string*> last_entry_ = nullptr;
     std::atomic<bool> lost_ = false;
     std::mutex mutex_;  // of the next two; no driver call is made under it

@@ -40,11 +40,14 @@ void visit_driver(DriverTable& call, Visit visit) {
     visit(call.memcpy_htod, "cuMemcpyHtoD_v2");
     visit(call.memcpy_dtoh, "cuMemcpyDtoH_v2");
     visit(call.memcpy_dtod_async, "cuMemcpyDtoDAsync_v2");
+    visit(call.pointer_get_attribute, "cuPointerGetAttribute", Optional);
     visit(call.memset_d8_async, "cuMemsetD8Async");
     visit(call.stream_create, "cuStreamCreate");
     visit(call.stream_destroy, "cuStreamDestroy_v2");
     visit(call.stream_synchronize, "cuStreamSynchronize");
     visit(call.stream_wait_event, "cuStreamWaitEvent");
+    visit(call.stream_get_ctx, "cuStreamGetCtx", Optional);
+    visit(call.stream_get_flags, "cuStreamGetFlags", Optional);
     visit(call.event_create, "cuEventCreate");
     visit(call.event_destroy, "cuEventDestroy_v2");
     visit(call.event_record, "cuEventRecord");

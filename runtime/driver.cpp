@@ -27,7 +27,7 @@ struct Buffer::State {
 struct Stream::State {
     std::shared_ptr<Device> device;
     void* handle = nullptr;
-    bool owned = true;  // false for the device's default stream
+    bool owned = true;  // false for the device's default stream and for those of others
 
     State(std::shared_ptr<Device> d, void* h, bool o) : device(std::move(d)), handle(h), owned(o) {}
     State(const State&) = delete;
@@ -40,11 +40,14 @@ struct Stream::State {
 struct Event::State {
     std::shared_ptr<Device> device;
     void* handle = nullptr;
+    bool owned = true;  // false for those of others
 
-    State(std::shared_ptr<Device> d, void* h) : device(std::move(d)), handle(h) {}
+    State(std::shared_ptr<Device> d, void* h, bool o) : device(std::move(d)), handle(h), owned(o) {}
     State(const State&) = delete;
     State& operator=(const State&) = delete;
-    ~State() { device->drop_event(handle); }
+    ~State() {
+        if (owned) device->drop_event(handle);
+    }
 };
 
 std::string_view to_string(DeviceKind kind) {
@@ -111,9 +114,11 @@ void Device::encode_tensor_map(const emulator::TensorMapBits&, void*) {
 void Stream::synchronize() const { state_->device->wait_stream(state_->handle); }
 void Stream::wait(const Event& event) const { state_->device->stream_wait_event(state_->handle, event.state_->handle); }
 void* Stream::handle() const { return state_->handle; }
+bool Stream::owning() const { return state_->owned; }
 
 void Event::record(const Stream& stream) const { state_->device->record_event(state_->handle, stream.state_->handle); }
 void Event::synchronize() const { state_->device->wait_event(state_->handle); }
+void* Event::handle() const { return state_->handle; }
 double Event::seconds_since(const Event& begin) const {
     return state_->device->event_seconds(begin.state_->handle, state_->handle);
 }
@@ -225,6 +230,10 @@ Buffer Device::allocate(int64_t bytes, std::string name) {
 }
 
 Buffer Device::wrap(uint64_t pointer, int64_t bytes, std::string name) {
+    if (bytes < 0) throw_error(LaunchError, "wrap '{}': {} bytes", name, bytes);
+    if (bytes > 0 && pointer == 0) throw_error(LaunchError, "wrap '{}': {} bytes at a null pointer", name, bytes);
+    if (pointer > UINT64_MAX - uint64_t(bytes))
+        throw_error(LaunchError, "wrap '{}': {} bytes from {:#x} on leave the address space", name, bytes, pointer);
     register_memory(pointer, bytes, name);
     auto state = std::make_shared<Buffer::State>();
     state->device = shared_from_this();
@@ -251,7 +260,18 @@ Stream Device::default_stream() {
     return Stream(std::make_shared<Stream::State>(shared_from_this(), default_stream_handle(), false));
 }
 
-Event Device::create_event() { return Event(std::make_shared<Event::State>(shared_from_this(), make_event())); }
+Event Device::create_event() { return Event(std::make_shared<Event::State>(shared_from_this(), make_event(), true)); }
+
+Stream Device::wrap_stream(void* handle, std::string name) {
+    register_stream(handle, name);
+    return Stream(std::make_shared<Stream::State>(shared_from_this(), handle, false));
+}
+
+Event Device::wrap_event(void* handle, std::string name) {
+    if (!handle) throw_error(LaunchError, "wrap_event '{}': a null event; create one, or give its handle", name);
+    register_event(handle, name);
+    return Event(std::make_shared<Event::State>(shared_from_this(), handle, false));
+}
 
 Kernel Device::load(const KernelImage& image) { return load_all({&image, 1}).front(); }
 

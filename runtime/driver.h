@@ -122,6 +122,7 @@ public:
     void synchronize() const;
     void wait(const Event& event) const;  // later work here starts after the event
     void* handle() const;                 // a CUstream, for other libraries; null elsewhere
+    bool owning() const;                  // false for the default stream and for those of others (wrap_stream)
 
 private:
     friend class Device;
@@ -142,6 +143,7 @@ public:
 
     /// Between two events that have both been reached.
     double seconds_since(const Event& begin) const;
+    void* handle() const;  // a CUevent, for other libraries
 
 private:
     friend class Device;
@@ -316,13 +318,28 @@ public:
     /// aligned.
     Buffer allocate(int64_t bytes, std::string name = "");
 
-    /// Memory of somebody else, who keeps it alive.
+    /// Memory of somebody else, who keeps it alive as long as handles to it: `bytes` from a device pointer on (the
+    /// emulated device: of this process). `name` says whose it is, for messages: "x of PyTorch". Throws LaunchError if
+    /// the pointer is null or bytes are negative; on cuda, also if the driver knows no memory there, knows it as
+    /// another device's, or the bytes leave its allocation; on the emulated device, if they lie only partly in a
+    /// buffer's.
     Buffer wrap(uint64_t pointer, int64_t bytes, std::string name = "");
+    template <class T>
+    Buffer wrap(T* pointer, int64_t bytes, std::string name = "") {
+        return wrap(uint64_t(reinterpret_cast<uintptr_t>(pointer)), bytes, std::move(name));
+    }
     void copy(const Buffer& to, const Buffer& from, const Stream& stream = {});  // equal sizes; in the stream's order
 
     Stream create_stream();
     Stream default_stream();  // the one that run() without a stream takes
     Event create_event();
+
+    /// A stream or an event of somebody else, who destroys it after the last use here: a CUstream (cudaStream_t), a
+    /// CUevent (cudaEvent_t) made with timing if it is to time. A null stream is the driver's default one. `name` says
+    /// whose it is, for messages. Throws LaunchError if the stream belongs to another context than this device's, or
+    /// the event is null. The emulated device, which works at once, takes any stream, and events of its own only.
+    Stream wrap_stream(void* handle, std::string name = "");
+    Event wrap_event(void* handle, std::string name = "");
 
     Kernel load(const KernelImage& image);
 
@@ -356,9 +373,11 @@ public:
     virtual void* default_stream_handle() = 0;
     virtual void* make_stream() = 0;
     virtual void drop_stream(void* stream) noexcept = 0;
+    virtual void register_stream(void*, const std::string&) {}  // wrapped, of others
     virtual void wait_stream(void* stream) = 0;
     virtual void* make_event() = 0;
     virtual void drop_event(void* event) noexcept = 0;
+    virtual void register_event(void*, const std::string&) {}  // wrapped, of others
     virtual void record_event(void* event, void* stream) = 0;
     virtual void wait_event(void* event) = 0;
     virtual void stream_wait_event(void* stream, void* event) = 0;

@@ -121,13 +121,44 @@ void EmulatedDevice::free_memory(uint64_t pointer, int64_t) noexcept {
 
 void EmulatedDevice::register_memory(uint64_t pointer, int64_t bytes, const std::string& name) {
     std::lock_guard lock(mutex_);
-    allocations_[pointer] = {
-        bytes, {{pointer, pointer + uint64_t(bytes)}}, name};  // its owner has written it, we trust
+    Allocation* around = allocation_around(pointer, bytes, name);
+    if (!around) {
+        around = &allocations_[pointer];
+        *around = {.bytes = bytes, .name = name, .owned = false};
+    }
+    ++around->wraps;
+    mark_written(pointer, bytes);  // its owner has written it, we trust
 }
 
 void EmulatedDevice::unregister_memory(uint64_t pointer) noexcept {
     std::lock_guard lock(mutex_);
-    allocations_.erase(pointer);
+    auto after = allocations_.upper_bound(pointer);
+    if (after == allocations_.begin()) return;
+    auto around = std::prev(after);
+    const auto& [begin, allocation] = *around;
+    bool inside = pointer == begin || pointer - begin < uint64_t(allocation.bytes);
+    if (inside && --around->second.wraps == 0 && !allocation.owned) allocations_.erase(around);
+}
+
+// The known allocation that the bytes lie in; nullptr if they touch none.
+EmulatedDevice::Allocation* EmulatedDevice::allocation_around(uint64_t pointer, int64_t bytes,
+                                                              const std::string& name) {
+    const uint64_t end = pointer + uint64_t(bytes);
+    auto refuse_overlap = [&](uint64_t begin, const Allocation& other) {
+        throw_error(LaunchError,
+                    "wrap '{}': its {} bytes at {:#x} lie partly in the {} bytes of '{}' at {:#x}; wrap the whole of "
+                    "both once, and take view()",
+                    name, bytes, pointer, other.bytes, other.name, begin);
+    };
+    auto next = allocations_.upper_bound(pointer);
+    if (next != allocations_.end() && next->first < end) refuse_overlap(next->first, next->second);
+    if (next == allocations_.begin()) return nullptr;
+    auto& [begin, allocation] = *std::prev(next);
+    const uint64_t last = begin + uint64_t(allocation.bytes);
+    if (pointer == begin && bytes == allocation.bytes) return &allocation;
+    if (pointer >= last) return nullptr;
+    if (end > last) refuse_overlap(begin, allocation);
+    return &allocation;
 }
 
 EmulatedDevice::Allocation* EmulatedDevice::allocation_of(uint64_t pointer) {
@@ -176,8 +207,26 @@ void EmulatedDevice::fill_memory(uint64_t pointer, uint8_t value, int64_t bytes)
     mark_written(pointer, bytes);
 }
 
-void* EmulatedDevice::make_event() { return new Clock::time_point(Clock::now()); }
-void EmulatedDevice::drop_event(void* event) noexcept { delete static_cast<Clock::time_point*>(event); }
+void* EmulatedDevice::make_event() {
+    auto* event = new Clock::time_point(Clock::now());
+    std::lock_guard lock(mutex_);
+    events_.insert(event);
+    return event;
+}
+
+void EmulatedDevice::drop_event(void* event) noexcept {
+    std::lock_guard lock(mutex_);
+    events_.erase(event);
+    delete static_cast<Clock::time_point*>(event);
+}
+
+void EmulatedDevice::register_event(void* event, const std::string& name) {
+    std::lock_guard lock(mutex_);
+    if (!events_.contains(event))
+        throw_error(LaunchError, "wrap_event '{}': {} has made no such event; give the handle() of one of its own",
+                    name, properties_.name);
+}
+
 void EmulatedDevice::record_event(void* event, void*) { *static_cast<Clock::time_point*>(event) = Clock::now(); }
 
 double EmulatedDevice::event_seconds(void* begin, void* end) {
@@ -263,8 +312,8 @@ std::vector<emulator::Region> EmulatedDevice::regions_of(const Launch& launch) {
     return apart;
 }
 
-// A launch that found a buffer unwritten and left more than poison in it has written it. Of a single element that cannot be
-// told: -1 is poison.
+// A launch that found a buffer unwritten and left more than poison in it has written it. Of a single element that
+// cannot be told: -1 is poison.
 void EmulatedDevice::note_writes(const std::vector<emulator::Region>& regions) {
     for (const emulator::Region& region : regions)
         if (region.writable && !region.initialised && (region.bytes <= sizeof(int64_t) || !is_all_poison(region)))

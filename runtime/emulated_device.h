@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string_view>
 
 #include "runtime/driver.h"
@@ -47,6 +48,7 @@ public:
     void wait_stream(void*) override {}
     void* make_event() override;
     void drop_event(void* event) noexcept override;
+    void register_event(void* event, const std::string& name) override;
     void record_event(void* event, void* stream) override;
     void wait_event(void*) override {}
     void stream_wait_event(void*, void*) override {}
@@ -65,9 +67,12 @@ private:
         int64_t bytes = 0;
         std::map<uint64_t, uint64_t> written = {};
         std::string name = {};
+        int wraps = 0;  // handles of wrapped memory that lie in it
+        bool owned = true;
     };
     void add_tensor(const emulator::TensorMapBits& map, std::vector<emulator::Region>& regions);
     Allocation* allocation_of(uint64_t pointer);
+    Allocation* allocation_around(uint64_t pointer, int64_t bytes, const std::string& name);
     void mark_written(uint64_t pointer, int64_t bytes);
     bool anything_written(uint64_t pointer, int64_t bytes);
     std::vector<emulator::Region> regions_of(const Launch& launch);
@@ -75,6 +80,7 @@ private:
 
     mutable std::recursive_mutex mutex_;  // also keeps launches one at a time
     std::map<uint64_t, Allocation> allocations_;
+    std::set<void*> events_;
     emulator::Options options_;
     emulator::Report report_;
     emulator::Statistics statistics_;

@@ -78,12 +78,15 @@ struct DriverTable {
     cuda::Result (*memcpy_htod)(cuda::DevicePointer, const void* from, size_t bytes);                  // _v2
     cuda::Result (*memcpy_dtoh)(void* to, cuda::DevicePointer, size_t bytes);                          // _v2
     cuda::Result (*memcpy_dtod_async)(cuda::DevicePointer to, cuda::DevicePointer from, size_t bytes,
-                                      cuda::StreamHandle);  // _v2
+                                      cuda::StreamHandle);                                   // _v2
+    cuda::Result (*pointer_get_attribute)(void* value, int attribute, cuda::DevicePointer);  // optional
     cuda::Result (*memset_d8_async)(cuda::DevicePointer, unsigned char value, size_t bytes, cuda::StreamHandle);
     cuda::Result (*stream_create)(cuda::StreamHandle*, unsigned flags);
     cuda::Result (*stream_destroy)(cuda::StreamHandle);  // _v2
     cuda::Result (*stream_synchronize)(cuda::StreamHandle);
     cuda::Result (*stream_wait_event)(cuda::StreamHandle, cuda::EventHandle, unsigned flags);
+    cuda::Result (*stream_get_ctx)(cuda::StreamHandle, cuda::Context*);     // optional
+    cuda::Result (*stream_get_flags)(cuda::StreamHandle, unsigned* flags);  // optional
     cuda::Result (*event_create)(cuda::EventHandle*, unsigned flags);
     cuda::Result (*event_destroy)(cuda::EventHandle);  // _v2
     cuda::Result (*event_record)(cuda::EventHandle, cuda::StreamHandle);

@@ -29,7 +29,10 @@ std::vector<float> run_program(const Driver& driver, const std::vector<float>& v
     device->default_stream().wait(event);
     event.synchronize();
     stream.synchronize();
-    device->copy(y, x);
+    fake().stream_flags = 1;
+    Stream theirs = device->wrap_stream(stream.handle(), "theirs");
+    device->wrap_event(event.handle(), "theirs").record(theirs);
+    device->copy(device->wrap(y.pointer(), N * 4, "y of others"), x, theirs);
     launch.set(1, y);
     std::vector<Launch> launches{launch, launch};
     Graph graph = device->record(launches);

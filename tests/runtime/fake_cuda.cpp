@@ -158,9 +158,10 @@ int cuDeviceGetAttribute(int* value, int attribute, int) {
     *value = found->second;
     return next_call();
 }
-int cuDevicePrimaryCtxRetain(void** context, int) {
+int cuDevicePrimaryCtxRetain(void** context, int device) {
     Lock lock(mutex);
     if (int code = next_call()) return code;
+    state.memory_device = device;
     *context = &state;
     ++state.num_alive;
     return 0;
@@ -246,6 +247,21 @@ int cuMemFree_v2(uint64_t pointer) {
     --state.num_alive;
     return code;
 }
+/// Of a pointer that lies nowhere it knows nothing, which is no misuse: others may ask it so.
+int cuPointerGetAttribute(void* value, int attribute, uint64_t pointer) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    auto block = memory.upper_bound(pointer);
+    if (block == memory.begin()) return InvalidValue;
+    --block;
+    if (pointer >= block->first + block->second) return InvalidValue;
+    switch (attribute) {
+        case 9: std::memcpy(value, &state.memory_device, sizeof(int)); return 0;
+        case 11: std::memcpy(value, &block->first, sizeof(uint64_t)); return 0;
+        case 12: std::memcpy(value, &block->second, sizeof(size_t)); return 0;
+        default: return misuse(InvalidValue);
+    }
+}
 int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t bytes) {
     Lock lock(mutex);
     if (int code = next_call_in_context()) return code;
@@ -280,6 +296,18 @@ int cuStreamCreate(void** stream, unsigned flags) {
     Lock lock(mutex);
     if (flags != 0) misuse(0);  // copies on the NULL stream would not wait for it
     return create(stream);
+}
+int cuStreamGetCtx(void* stream, void** context) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    *context = state.streams_are_foreign ? nullptr : &state;
+    return known(stream);
+}
+int cuStreamGetFlags(void* stream, unsigned* flags) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    *flags = state.stream_flags;
+    return known(stream);
 }
 int cuStreamDestroy_v2(void* stream) {
     Lock lock(mutex);

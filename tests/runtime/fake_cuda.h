@@ -18,6 +18,9 @@ struct FakeCuda {
     long num_early_launches = 0;  // of num_launches: those that may start while the one before ends
     unsigned last_shared_bytes = 0;
     int max_dynamic_shared_bytes = 48 << 10;
+    int memory_device = 0;             // what the driver says that memory belongs to: at first, the device in use
+    bool streams_are_foreign = false;  // whether streams belong to another context
+    unsigned stream_flags = 0;         // of all streams
 };
 
 /// Exported by the library.
