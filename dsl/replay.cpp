@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "dsl/replay_steps.h"
 #include "dsl/schedule_state.h"
 #include "support/error.h"
 
@@ -17,15 +18,18 @@ public:
         for (const auto& operation : operations_of(outputs)) operations_[operation->name] = operation;
     }
 
-    Schedule run(const std::string& saved) {
+    /// `seen`, if there is one, sees the schedule before the first step and after each.
+    Schedule run(const std::string& saved, const SeeSchedule& seen = {}) {
         std::istringstream lines(saved);
         std::string line;
         std::getline(lines, line);
         user_check(line == kHeader, where_, "replay: the text does not start with \"{}\"; it is no saved trace",
                    kHeader);
+        if (seen) seen(schedule_);
         for (int number = 2; std::getline(lines, line); ++number) {
             if (line.empty()) continue;
             apply(line, number);
+            if (seen) seen(schedule_);
         }
         return std::move(schedule_);
     }
@@ -264,6 +268,10 @@ std::string Schedule::save() const {
 Schedule replay(const std::string& saved, const std::vector<Tensor>& outputs, Target target,
                 std::source_location where) {
     return Replayer(outputs, std::move(target), where).run(saved);
+}
+
+void replay_steps(const Schedule& schedule, const SeeSchedule& seen, std::source_location where) {
+    Replayer(schedule.outputs(), schedule.target(), where).run(schedule.save(), seen);
 }
 
 }  // namespace tw

@@ -14,6 +14,7 @@
 namespace tw {
 
 class Schedule;
+struct Bindings;  // what a launch is given: interpret.h
 
 /// A loop of a schedule. `split` and `fuse` consume their operands, `at` the loops of the stage that it moves.
 struct Loop {
@@ -270,6 +271,11 @@ public:
     std::string trace_as_cpp() const;
     /// The trace as text that `replay` reads.
     std::string save() const;
+    /// Interprets the tree after each step, on these inputs, and compares it with the declaration. Throws Error that
+    /// names the first step (number, text, file and line) after which results differ by more than another order of a
+    /// sum explains, and the element: a reducer that is not associative, or not commutative, or whose identity is none;
+    /// an index read from data that leaves its tensor. Slow: for small extents.
+    void check_each_step(const Bindings& inputs, TW_HERE) const;
 
     struct State;
 
