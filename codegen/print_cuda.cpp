@@ -53,6 +53,7 @@ public:
         result.overlaps_from = kernel_.overlaps_from;
         result.arguments = kernel_.arguments;
         result.written = kernel_.written;
+        result.alignments = alignments();
         result.maps = kernel_.maps;
         result.sizes = kernel_.sizes;
         result.scalars = kernel_.scalars;
@@ -82,6 +83,22 @@ private:
         out.close();
         steps_ = out.steps();
         return out.text();
+    }
+
+    /// Wide accesses are of addresses that are multiples of their bytes, from multiples of as many on; calls (cp.async)
+    /// take elements side by side in the same way, 16 bytes at most.
+    std::vector<int> alignments() const {
+        std::vector<int> result;
+        for (const Buffer& buffer : kernel_.arguments) result.push_back(tw::bytes_of(buffer->type));
+        visit(kernel_.body, [&](const ThreadStmt& stmt) {
+            for (const Touch& touch : touches(stmt)) {
+                auto at = std::find(kernel_.arguments.begin(), kernel_.arguments.end(), touch.access.buffer);
+                if (at == kernel_.arguments.end()) continue;
+                int& bytes = result[at - kernel_.arguments.begin()];
+                bytes = std::max(bytes, std::min(touch.width * tw::bytes_of(touch.access.buffer->type), 16));
+            }
+        });
+        return result;
     }
 
     bool is_alias(const Buffer& buffer) const {

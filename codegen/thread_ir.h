@@ -185,6 +185,7 @@ struct KernelText {
     int64_t shared_bytes = 0;  ///< dynamic shared memory of a block
     std::vector<Buffer> arguments;
     std::vector<bool> written;
+    std::vector<int> alignments;  ///< an argument each: bytes of which its address must be a multiple
     std::vector<TensorMapUse> maps;
     std::vector<Expr> sizes, scalars;
     bool starts_early = false;  ///< waits itself for the kernels before it: programmatic dependent launch

@@ -63,7 +63,10 @@ BoundArguments::BoundArguments(const Program& program, const Arguments& given, D
     for (const BufferRef& input : tree_.inputs) bind_given_buffer(input, input->name, given);
     for (const BufferRef& output : tree_.outputs) bind_given_buffer(output, name_of_memory(tree_, output), given);
     for (const BufferRef& workspace : tree_.workspaces) bind_workspace(workspace, device);
-    for (const codegen::KernelText& kernel : program.kernels()) check_overlap(kernel);
+    for (const codegen::KernelText& kernel : program.kernels()) {
+        check_overlap(kernel);
+        check_alignment(kernel);
+    }
 }
 
 void BoundArguments::bind_given_buffer(const BufferRef& node, const std::string& name, const Arguments& given) {
@@ -80,6 +83,18 @@ void BoundArguments::bind_given_buffer(const BufferRef& node, const std::string&
 
 void BoundArguments::bind_workspace(const BufferRef& node, Device& device) {
     buffers_[node.get()] = device.allocate(bytes_spanned(*node, numbers_), node->name);
+}
+
+void BoundArguments::check_alignment(const codegen::KernelText& kernel) const {
+    for (size_t a = 0; a < kernel.arguments.size(); ++a) {
+        const Buffer& buffer = buffers_.at(kernel.arguments[a].get());
+        const auto bytes = uint64_t(kernel.alignments[a]);
+        if (buffer.bytes() > 0 && buffer.pointer() % bytes != 0)
+            throw_error(Error,
+                        "launch: the buffer of '{}' ('{}') begins at {:#x}, but kernel '{}' moves {} bytes of it at "
+                        "once; give it memory at a multiple of {}, or schedule it without vectors",
+                        kernel.arguments[a]->name, buffer.name(), buffer.pointer(), kernel.name, bytes, bytes);
+    }
 }
 
 void BoundArguments::check_overlap(const codegen::KernelText& kernel) const {
