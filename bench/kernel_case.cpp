@@ -5,9 +5,9 @@
 
 #include <fmt/ranges.h>
 
-#include "bench/copy_bandwidth.h"
 #include "dsl/check_bindings.h"
 #include "ops/bound_arguments.h"
+#include "runtime/copy_bandwidth.h"
 #include "runtime/timer.h"
 #include "support/error.h"
 

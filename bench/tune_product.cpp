@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "bench/check_product.h"
-#include "bench/copy_bandwidth.h"
 #include "bench/operand_sets.h"
 #include "dsl/check_bindings.h"
 #include "ops/bound_arguments.h"
+#include "runtime/copy_bandwidth.h"
 #include "runtime/timer.h"
 #include "schedules/tensor_product_space.h"
 #include "support/error.h"

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "bench/copy_bandwidth.h"
 #include "bench/kernel_case.h"
+#include "runtime/copy_bandwidth.h"
 #include "tools/commands.h"
 
 namespace tw {
@@ -42,7 +42,7 @@ BenchResult bench_kernel(const schedules::CatalogEntry& entry, const std::shared
         result.seconds = kernel.burst(1);
         return result;
     }
-    bench::CopyBandwidth copy(device, result.bytes);
+    CopyBandwidth copy(device, result.bytes);
     const int64_t kernel_runs = runs_of_burst(kernel.burst(3)), copy_runs = runs_of_burst(copy.burst(3));
     std::vector<double> kernel_seconds, copy_seconds;
     for (int round = 0; round < rounds; ++round) {

@@ -1,10 +1,10 @@
-#include "bench/copy_bandwidth.h"
+#include "runtime/copy_bandwidth.h"
 
 #include <algorithm>
 
 #include "runtime/timer.h"
 
-namespace tw::bench {
+namespace tw {
 
 CopyBandwidth::CopyBandwidth(std::shared_ptr<Device> device, double bytes) : device_(std::move(device)) {
     const int64_t half = std::max<int64_t>(1, static_cast<int64_t>(bytes) / 2);
@@ -24,4 +24,4 @@ double CopyBandwidth::burst(int64_t runs) {
         .median_seconds;
 }
 
-}  // namespace tw::bench
+}  // namespace tw

@@ -5,7 +5,7 @@
 
 #include "runtime/driver.h"
 
-namespace tw::bench {
+namespace tw {
 
 /// More than any L2 cache holds, several times over: 50 to 60 MB on an H200.
 inline constexpr int64_t RotatedBytes = int64_t{200} << 20;
@@ -27,4 +27,4 @@ private:
     size_t next_ = 0;
 };
 
-}  // namespace tw::bench
+}  // namespace tw
