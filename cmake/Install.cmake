@@ -10,6 +10,7 @@ function(tilewright_install target)
 endfunction()
 
 tilewright_install(tilewright_options)
+tilewright_install(tilewright_tilewright)
 if(TARGET tilewright_emulator)
   tilewright_install(tilewright_emulator)
 endif()

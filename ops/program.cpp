@@ -45,7 +45,7 @@ codegen::CiteStep cite_from(const std::vector<Step>& trace) {
 
 }  // namespace
 
-Program build(const Schedule& schedule) {
+Program build(const Schedule& schedule, const SeePass& seen) {
     Program program;
     program.tree_ = schedule.tree();
     program.target_ = schedule.target();
@@ -54,6 +54,7 @@ Program build(const Schedule& schedule) {
     codegen::LowerOptions options;
     options.headers.assign(program.tree_.nests.size(), header_of(schedule));
     options.cite = cite_from(program.trace_);
+    options.dump = seen;
     program.lowered_ = codegen::lower(program.tree_, program.target_, options);
     return program;
 }

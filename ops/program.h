@@ -1,12 +1,17 @@
 // Programs: from a schedule to kernels that run. Joins the language, codegen and the runtime.
 #pragma once
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "codegen/lower.h"
 #include "dsl/schedule.h"
 
 namespace tw {
+
+/// Sees a kernel after a pass, as text.
+using SeePass = std::function<void(std::string_view pass, std::string_view kernel, const std::string& text)>;
 
 /// A schedule lowered to CUDA text: kernels in launch order and the workspaces between them.
 class Program {
@@ -29,7 +34,7 @@ public:
     std::vector<std::string> line_notes(size_t kernel) const;
 
 private:
-    friend Program build(const Schedule& schedule);
+    friend Program build(const Schedule& schedule, const SeePass& seen);
     Tree tree_;
     Target target_;
     codegen::Lowered lowered_;
@@ -37,7 +42,8 @@ private:
     std::string schedule_notes_;
 };
 
-/// Lowers the schedule. Throws Error, citing the step, if a limit of the target is exceeded.
-Program build(const Schedule& schedule);
+/// Lowers the schedule; `seen`, if there is one, sees every kernel after each pass. Throws Error, citing the step, if a
+/// limit of the target is exceeded.
+Program build(const Schedule& schedule, const SeePass& seen = {});
 
 }  // namespace tw

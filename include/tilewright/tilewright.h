@@ -1,9 +1,26 @@
-// What users include to declare, schedule, print, build, run and check.
+// What users include: to declare and schedule, to build, run, check and time, and the library's schedules and devices.
 #pragma once
 #include <tilewright/dsl.h>
 
 #include "dsl/interpret.h"
 #include "ops/check.h"
+#include "ops/dump.h"
 #include "ops/executable.h"
 #include "ops/program.h"
+#include "ops/runner.h"
+#include "runtime/copy_bandwidth.h"
 #include "runtime/driver.h"
+#include "runtime/emulated_device.h"
+#include "runtime/null_device.h"
+#include "runtime/timer.h"
+#include "schedules/array_operators.h"
+#include "schedules/choose.h"
+#include "schedules/cooperative_rows.h"
+#include "schedules/elementwise.h"
+#include "schedules/long_reductions.h"
+#include "schedules/product.h"
+#include "schedules/row_operators.h"
+#include "schedules/rows.h"
+#include "schedules/scattered.h"
+#include "schedules/tensor_product.h"
+#include "schedules/transposed.h"
