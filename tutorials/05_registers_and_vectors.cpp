@@ -2,7 +2,6 @@
 //
 // 8 x 8 elements a thread as four chunks of 4 x 4: neighbouring threads then read neighbouring 16 bytes of shared
 // memory.
-#include "schedules/product.h"
 #include "tutorials/lesson.h"
 
 using namespace tw;
@@ -36,13 +35,38 @@ int main(int argc, char** argv) {
         s.unroll(rj);
     }
 
-    // The library's schedule splits each side twice: block = repeat x thread x chunk.
+    // The same tile with each side split twice: block = repeat x thread x chunk. A thread's eight rows are two chunks
+    // of four neighbours, 64 rows apart; so are its columns. The order puts all eight by eight below the loop over k,
+    // so that they are its accumulators; pipeline() has the next tiles of a and b on their way while these are
+    // multiplied.
     Schedule chunked({c}, target("sm_90a"));
-    schedules::schedule_product(chunked, c, a, b, {});
+    {
+        Schedule& s = chunked;
+        auto [i, j] = s.loops<2>(c);
+        auto [bi, it] = s.split(i, 128);
+        auto [bj, jt] = s.split(j, 128);
+        auto [repeat_i, part_i] = s.split(it, 64);
+        auto [repeat_j, part_j] = s.split(jt, 64);
+        auto [ti, chunk_i] = s.split(part_i, 4);
+        auto [tj, chunk_j] = s.split(part_j, 4);
+        auto [ko, ki] = s.split(s.reduce(c), 16);
+        s.order({bi, bj, ti, tj, ko, ki, repeat_i, chunk_i, repeat_j, chunk_j});
+        s.bind(bi, grid.y);
+        s.bind(bj, grid.x);
+        s.bind(ti, thread);
+        s.bind(tj, thread);
+        s.stage(c, a, Memory::Shared, ko);
+        s.stage(c, b, Memory::Shared, ko);
+        s.pipeline(ko, {.stages = 2});
+        for (Loop loop : {repeat_i, chunk_i, repeat_j, chunk_j}) s.unroll(loop);
+    }
     lesson.say("block = repeat x thread x chunk:");
     lesson.show(chunked);
 
     lesson.compare("contiguous 8 x 8", contiguous, "chunks of 4", chunked, 2.0 * M * N * K);
     lesson.show_explanation(chunked);
+
+    // schedules/product.h has these steps as a function, schedule_product(s, c, a, b, tiles), for any extents: with
+    // Tail::Mask in its splits, and tiles that suit the product.
     return lesson.finish();
 }

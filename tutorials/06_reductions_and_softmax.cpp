@@ -5,9 +5,6 @@
 // different rows need 32, of which they use an eighth.
 #include "ops/check.h"
 #include "runtime/emulated_device.h"
-#include "schedules/cooperative_rows.h"
-#include "schedules/row_operators.h"
-#include "schedules/rows.h"
 #include "tutorials/lesson.h"
 
 using namespace tw;
@@ -40,6 +37,15 @@ void print(const std::vector<Counted>& steps) {
             s.warp_operations, s.barriers);
 }
 
+/// One thread a row.
+Schedule serial_rows(const Tensor& y) {
+    Schedule s({y}, target("sm_90a"));
+    auto [block, row] = s.split(s.loops<1>(y)[0], 32);
+    s.bind(block, grid.x);
+    s.bind(row, thread);
+    return s;
+}
+
 /// A reduce loop bound to threads: each sums its own terms, then they combine by shuffles and shared memory, in an
 /// order that the schedule fixes. The result is in all of them.
 Schedule shared_row(const Tensor& y, int64_t threads, int64_t neighbours) {
@@ -53,6 +59,57 @@ Schedule shared_row(const Tensor& y, int64_t threads, int64_t neighbours) {
     return s;
 }
 
+/// Rows of exp(x) divided by their sums, as it is computed: less the largest element, so that nothing overflows.
+/// `row` is x again, so that a schedule can say where a row stays once it has been read.
+struct Softmax {
+    Tensor row, largest, shifted, scale, y;
+};
+
+Softmax softmax(const Tensor& x, const Axis& k) {
+    Softmax p;
+    const Expr rows = x.shape()[0], columns = x.shape()[1];
+    p.row = compute("row", {rows, columns}, [&](Expr i, Expr j) { return x(i, j); });
+    p.largest = compute("largest", {rows}, [&](Expr i) { return reduce_max(p.row(i, k), k); });
+    p.shifted = compute("shifted", {rows, columns}, [&](Expr i, Expr j) { return exp(p.row(i, j) - p.largest(i)); });
+    p.scale = compute("scale", {rows}, [&](Expr i) { return 1 / sum(p.shifted(i, k), k); });
+    p.y = compute("y", {rows, columns}, [&](Expr i, Expr j) { return p.shifted(i, j) * p.scale(i); });
+    return p;
+}
+
+/// The loop along a row, dealt out to 128 threads by vectors of 4: with equal splits in all stages, a thread has the
+/// same columns everywhere, and what it keeps of them needs no other memory than its registers.
+void deal_out(Schedule& s, Loop along_row, bool reduces) {
+    auto [step, inside] = s.split(along_row, 128 * 4);
+    auto [share, element] = s.split(inside, 4);
+    s.bind(share, thread);
+    if (reduces)
+        s.unroll(element);
+    else
+        s.bind(element, tw::vector);
+}
+
+/// A row a block. Stages are placed from the last to the first: at() needs the reader to stand where it is to be. Those
+/// that are elementwise stay in registers too, or are computed again wherever they are read.
+Schedule rows_of_blocks(const Softmax& p, bool keep) {
+    Schedule s({p.y}, target("sm_90a"));
+    auto [row, column] = s.loops<2>(p.y);
+    s.bind(row, grid.x);
+    std::vector<Tensor> placed;
+    for (const Tensor& stage : {p.scale, p.shifted, p.largest, p.row}) {
+        if (!keep && !s.reduces(stage)) {
+            s.inline_stage(stage);
+            continue;
+        }
+        s.at(stage, row);
+        s.set_memory(stage, Memory::Registers);
+        placed.push_back(stage);
+    }
+    for (const Tensor& stage : placed)
+        deal_out(s, s.reduces(stage) ? s.reduce(stage) : s.loops<2>(stage)[1], s.reduces(stage));
+    deal_out(s, column, false);
+    return s;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -61,13 +118,12 @@ int main(int argc, char** argv) {
 
     Tensor x = input("x", f32, {rows, columns});
     Axis k = reduce_axis("k", columns);
-    Tensor y = schedules::row_sum(x, k, f32)[0];
+    Tensor y = compute("y", {rows}, [&](Expr i) { return sum(x(i, k), k); });
     lesson.say("The sum of each row:");
     lesson.show(y);
 
     // One thread a row: neighbouring threads are `columns` elements apart, each request touches 32 sectors.
-    Schedule serial({y}, target("sm_90a"));
-    schedules::schedule_serial_rows(serial, y, 32);
+    Schedule serial = serial_rows(y);
 
     // The threads of a block share the row. First one element at a time, then 16 bytes.
     Schedule scalar = shared_row(y, 128, 1), wide = shared_row(y, 128, 4);
@@ -94,14 +150,16 @@ int main(int argc, char** argv) {
     lesson.run(chunks, static_cast<double>(terms), "long sum");
 
     // Softmax reads a row three times: for the maximum, for the sum, for the result. Kept in registers it is read once.
-    Tensor again = schedules::softmax(x, k, f32)[0], once = schedules::softmax(schedules::kept_rows(x), k, f32)[0];
-    Schedule thrice({again}, target("sm_90a")), kept({once}, target("sm_90a"));
-    schedules::schedule_cooperative_rows(thrice, again, {.threads = 128, .neighbours = 4, .keep = false});
-    schedules::schedule_cooperative_rows(kept, once, {.threads = 128, .neighbours = 4});
+    Softmax rows_of_x = softmax(x, k);
+    lesson.show(rows_of_x.y);
+    Schedule thrice = rows_of_blocks(rows_of_x, false), kept = rows_of_blocks(rows_of_x, true);
     lesson.say("Softmax; `row` and `shifted` stay in registers, each thread has the columns that it will store:");
     lesson.show(kept);
     lesson.compare("softmax, rows read again", thrice, "softmax, rows kept", kept, 5.0 * rows * columns);
     print({count("softmax, rows read again", thrice), count("softmax, rows kept", kept)});
     lesson.show_explanation(kept);
+
+    // schedules/cooperative_rows.h has these steps for any computation along rows: schedule_cooperative_rows(s, y,
+    // shape).
     return lesson.finish();
 }

@@ -1,4 +1,4 @@
-// Tutorial 7: training. A perceptron with one hidden layer learns to read handwritten digits.
+// Tutorial 15: training. A perceptron with one hidden layer learns to read handwritten digits.
 //
 // Everything that runs on the device here is a generated kernel: the layers, their derived gradients, the update, even
 // the choice of a batch. docs/training.md tells how an operation travels from expression to kernels.
@@ -109,7 +109,7 @@ void write_curve(const std::string& path, const std::vector<double>& losses) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    Lesson lesson(argc, argv, "7. Training an MLP");
+    Lesson lesson(argc, argv, "15. Training an MLP");
     const int64_t Width = lesson.size(32, 128), Batch = 64, Epochs = lesson.size(3, 40);
     const double Goal = lesson.size(0, 1) ? 0.95 : 0.85, Rate = 0.1, Momentum = 0.9;
 

@@ -1,6 +1,6 @@
-// Tutorial 10: a whole Hopper GEMM. Warps of their own load, others multiply, and blocks take tile after tile.
+// Tutorial 12: a whole Hopper GEMM. Warps of their own load, others multiply, and blocks take tile after tile.
 //
-// In tutorial 9 the threads that multiply also stopped to ask for copies, and each block began and ended by waiting.
+// In tutorial 11 the threads that multiply also stopped to ask for copies, and each block began and ended by waiting.
 // Three steps of the schedule change who does what, and when; none changes what is computed:
 //
 //   roles       one warp asks for all copies, two warpgroups multiply. They meet at two barriers for each stage of the
@@ -46,7 +46,7 @@ struct Tiles {
     bool growing = false;   ///< later rows of tiles take longer
 };
 
-/// All threads do everything: tutorial 9, with two warpgroups.
+/// All threads do everything: tutorial 11, with two warpgroups.
 Schedule one_role(const Operands& o, const Tiles& tiles) {
     Schedule s({o.c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(o.c);
@@ -88,7 +88,7 @@ Schedule hopper(const Operands& o, const Tiles& tiles) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    Lesson lesson(argc, argv, "10. Roles and persistent blocks");
+    Lesson lesson(argc, argv, "12. Roles and persistent blocks");
     const int64_t M = lesson.size(512, 8192), N = lesson.size(192, 8192), K = lesson.size(320, 8192);
     const double flops = 2.0 * M * N * K;
     const bool gpu = lesson.device()->kind() == DeviceKind::Cuda;
@@ -150,7 +150,7 @@ int main(int argc, char** argv) {
         Schedule s = hopper(o, tiles);
         s.pipeline(s.all_loops(o.c)[4], {.stages = 4, .in_flight = 4});
     });
-    lesson.say("A role that copies asks for boxes (tutorial 9), and rows of 316 elements of bf16 hold none:");
+    lesson.say("A role that copies asks for boxes (tutorial 11), and rows of 316 elements of bf16 hold none:");
     lesson.show_error([&] { build(hopper(product(256, 256, 316), tiles)); });
     lesson.say("Copies of the role that computes would overwrite what instructions in flight still read:");
     lesson.show_error([&] {

@@ -1,4 +1,4 @@
-// Tutorial 9: a warpgroup's matrix unit, and copies that no thread carries.
+// Tutorial 11: a warpgroup's matrix unit, and copies that no thread carries.
 //
 // On sm_90a, four warps together multiply 64 x 16 by 16 x n elements in one instruction, wgmma, and it reads both
 // operands from shared memory. That memory is laid out as the instruction wants it: lines of 128 bytes, the pieces of
@@ -25,7 +25,7 @@ Operands product(int64_t m, int64_t n, int64_t k) {
     return o;
 }
 
-/// Four warps a block, each with mma_sync on tiles of 32 x 32: tutorial 8.
+/// Four warps a block, each with mma_sync on tiles of 32 x 32: tutorial 10.
 Schedule by_warps(const Operands& o) {
     Schedule s({o.c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(o.c);
@@ -68,7 +68,7 @@ Schedule by_warpgroup(const Operands& o, int stages, Copy copies = Copy::Automat
 }  // namespace
 
 int main(int argc, char** argv) {
-    Lesson lesson(argc, argv, "9. TMA and wgmma");
+    Lesson lesson(argc, argv, "11. TMA and wgmma");
     const int64_t M = lesson.size(128, 4096), N = M, K = lesson.size(256, 4096);
     const double flops = 2.0 * M * N * K;
     Operands o = product(M, N, K);
@@ -121,6 +121,6 @@ int main(int argc, char** argv) {
         build(s);
     });
 
-    // There the warpgroup that multiplies also asks for the copies. Tutorial 10 gives that to a warp of its own.
+    // There the warpgroup that multiplies also asks for the copies. Tutorial 12 gives that to a warp of its own.
     return lesson.finish();
 }
