@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "dsl/adjoints.h"
+#include "dsl/deep.h"
 #include "dsl/walk.h"
 #include "support/error.h"
 
@@ -87,7 +88,7 @@ std::vector<Expr> parents_first(const Expr& root) {
         if (!expr.as<Read>()) for_each_child(*expr, [&](const Expr& kid) { self(self, kid); });
         order.push_back(expr);
     };
-    walk(walk, root);
+    with_room_for(root, [&] { walk(walk, root); });
     std::reverse(order.begin(), order.end());
     return order;
 }

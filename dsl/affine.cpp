@@ -1,7 +1,9 @@
 // Sums of coefficient * atom, and what follows from them.
 #include <algorithm>
 #include <numeric>
+#include <unordered_map>
 
+#include "dsl/deep.h"
 #include "dsl/simplifier.h"
 #include "dsl/walk.h"
 #include "support/error.h"
@@ -61,6 +63,8 @@ int compare(const Expr& a, const Expr& b) {
     if (int kinds = three_way((*a).kind.index(), (*b).kind.index())) return kinds;
     if (int types = three_way(a.type(), b.type())) return types;
     if (int ops = compare_ops(*a, *b)) return ops;
+    constexpr int flat = 8;  // levels in which shared nodes may be met again
+    if (depth_of(a) > flat && equal(a, b)) return 0;
     std::vector<Expr> ours = children(a), theirs = children(b);
     if (int sizes = three_way(ours.size(), theirs.size())) return sizes;
     for (size_t i = 0; i < ours.size(); ++i)
@@ -112,9 +116,14 @@ void decompose_into(const Expr& expr, int64_t factor, Affine& sum) {
     decompose_into(node.b, node.op == BinaryOp::Add ? factor : checked_mul(factor, -1), sum);
 }
 
-size_t degree(const Expr& atom) {
+constexpr size_t most_factors = 16;  // larger products stay as they are: squares of squares have too many
+
+/// Up to most_factors + 1, or a little above.
+size_t degree(const Expr& atom, size_t most = most_factors) {
     auto* node = as_binary(atom, BinaryOp::Mul);
-    return node ? degree(node->a) + degree(node->b) : 1;
+    if (!node) return 1;
+    size_t left = degree(node->a, most);
+    return left > most ? left : left + degree(node->b, most - left);
 }
 
 }  // namespace
@@ -142,7 +151,7 @@ void sort_terms(Affine& affine) {
 
 std::vector<Expr> factors_of(const Expr& atom) {
     auto* node = as_binary(atom, BinaryOp::Mul);
-    if (!node || !is_index(atom.type())) return {atom};
+    if (!node || !is_index(atom.type()) || degree(atom) > most_factors) return {atom};
     std::vector<Expr> factors = factors_of(node->a);
     for (Expr& factor : factors_of(node->b)) factors.push_back(std::move(factor));
     return factors;
@@ -158,6 +167,7 @@ Expr product_of(std::vector<Expr> factors) {
 namespace {
 
 Expr multiply_atoms(const Expr& a, const Expr& b) {
+    if (degree(a) + degree(b) > most_factors) return binary(BinaryOp::Mul, a, b);
     std::vector<Expr> factors = factors_of(a);
     for (Expr& factor : factors_of(b)) factors.push_back(std::move(factor));
     return product_of(std::move(factors));
@@ -253,42 +263,52 @@ namespace {
 
 struct Divisor {
     Type type;
+    std::unordered_map<const ExprNode*, int64_t>& known;  // of shared nodes deep inside
 
     int64_t operator()(const IntConstant& n) const { return n.value < 0 ? -n.value : n.value; }
     int64_t operator()(const Variable& n) const { return n.multiple_of; }
-    int64_t operator()(const Unary& n) const {
-        return n.op == UnaryOp::Negate || n.op == UnaryOp::Abs ? divisor_of(n.a) : 1;
-    }
+    int64_t operator()(const Unary& n) const { return n.op == UnaryOp::Negate || n.op == UnaryOp::Abs ? of(n.a) : 1; }
     int64_t operator()(const Binary& n) const {
         switch (n.op) {
             case BinaryOp::Add:
             case BinaryOp::Sub:
             case BinaryOp::Min:
-            case BinaryOp::Max: return std::gcd(divisor_of(n.a), divisor_of(n.b));
-            case BinaryOp::Mul: return checked_mul(divisor_of(n.a), divisor_of(n.b));
+            case BinaryOp::Max: return std::gcd(of(n.a), of(n.b));
+            case BinaryOp::Mul: return checked_mul(of(n.a), of(n.b));
             case BinaryOp::Div: return of_quotient(n);
-            case BinaryOp::Mod: return std::gcd(divisor_of(n.a), divisor_of(n.b));
+            case BinaryOp::Mod: return std::gcd(of(n.a), of(n.b));
             default: return 1;
         }
     }
-    static int64_t of_quotient(const Binary& n) {
-        int64_t dividend = divisor_of(n.a), divisor = as_constant(n.b).value_or(0);
+    int64_t of_quotient(const Binary& n) const {
+        int64_t dividend = of(n.a), divisor = as_constant(n.b).value_or(0);
         return divisor > 0 && dividend % divisor == 0 ? dividend / divisor : 1;
     }
-    int64_t operator()(const Select& n) const { return std::gcd(divisor_of(n.yes), divisor_of(n.no)); }
-    int64_t operator()(const Cast& n) const { return is_index(n.a.type()) ? divisor_of(n.a) : 1; }
+    int64_t operator()(const Select& n) const { return std::gcd(of(n.yes), of(n.no)); }
+    int64_t operator()(const Cast& n) const { return is_index(n.a.type()) ? of(n.a) : 1; }
     int64_t operator()(const auto&) const { return 1; }
+
+    int64_t of(const Expr& expr) const {
+        if (!is_index(expr.type())) return 1;  // u32 wraps, and narrower types saturate
+        constexpr int flat = 4;
+        if (depth_of(expr) <= flat) return of_node(expr);
+        auto found = known.find(expr.id());
+        return found != known.end() ? found->second : known[expr.id()] = of_node(expr);
+    }
+    int64_t of_node(const Expr& expr) const {
+        try {
+            return std::visit(Divisor{expr.type(), known}, (*expr).kind);
+        } catch (const Overflow&) {
+            return 1;
+        }
+    }
 };
 
 }  // namespace
 
 int64_t divisor_of(const Expr& expr) {
-    if (!is_index(expr.type())) return 1;  // u32 wraps, and narrower types saturate
-    try {
-        return std::visit(Divisor{expr.type()}, (*expr).kind);
-    } catch (const Overflow&) {
-        return 1;
-    }
+    std::unordered_map<const ExprNode*, int64_t> known;
+    return with_room_for(expr, [&] { return Divisor{expr.type(), known}.of(expr); });
 }
 
 }  // namespace tw

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "dsl/deep.h"
 #include "dsl/simplifier.h"
 #include "dsl/tree.h"
 
@@ -295,8 +296,10 @@ std::optional<int64_t> Simplifier::lower(const Affine& affine) {
 }
 
 Interval bounds_of(const Expr& expr, const BoundsOverride& overrides) {
-    Simplifier simplifier(overrides.empty() ? nullptr : &overrides);
-    return simplifier.bounds(simplifier.simplify(expr));
+    return with_room_for(expr, [&] {
+        Simplifier simplifier(overrides.empty() ? nullptr : &overrides);
+        return simplifier.bounds(simplifier.simplify(expr));
+    });
 }
 
 Interval bounds_of(const Expr& expr) { return bounds_of(expr, {}); }

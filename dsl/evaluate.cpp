@@ -4,7 +4,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
+#include "dsl/deep.h"
 #include "dsl/integers.h"
 #include "dsl/walk.h"
 
@@ -13,7 +15,7 @@ namespace tw {
 /// I: integers and bool; S: f32 and what f32 holds; D: f64.
 enum class CompiledExpr::Op : uint8_t {
     // clang-format off
-    Return, Move, Jump, JumpIfFalse, JumpIfTrue, Choose,
+    Return, Move, Jump, JumpIfFalse, JumpIfTrue, Choose, CallOnce, EndOfCall,
     AddI, SubI, MulI, DivI, ModI, MinI, MaxI, LessI, LessEqualI, EqualI, NotEqualI,
     AndI, OrI, NegateI, NotI, AbsI, WrapI,
     AddS, SubS, MulS, DivS, MinS, MaxS, LessS, LessEqualS, EqualS, NotEqualS,
@@ -30,6 +32,8 @@ namespace {
 
 using Op = CompiledExpr::Op;
 using Instruction = CompiledExpr::Instruction;
+
+constexpr int32_t number_of_run = 0;  // the register that counts runs
 
 /// Where a type lives in a register.
 enum class Home { Integer, Single, Double };
@@ -94,15 +98,19 @@ int64_t locate(const MemoryView& memory, std::span<const int64_t> indices) {
 
 // Compilation.
 
-/// Registers are assigned once, but for the results of branches. A node that occurs twice is computed once, unless its
-/// first occurrence lies in a branch.
+/// Registers are assigned once, but for the results of branches. A node that occurs twice is computed once: where it
+/// first occurs, or, if that lies in a branch, by a part of the code that is called where the node is needed and does
+/// nothing the second time.
 class ExprCompiler {
 public:
     ExprCompiler(CompiledExpr& out, SlotMap& slots, const Resolve& resolve)
-        : out_(out), slots_(slots), resolve_(resolve) {}
+        : out_(out), slots_(slots), resolve_(resolve) {
+        new_register();  // number_of_run
+    }
 
     void compile(const Expr& expr) {
-        int32_t result = value(expr);
+        visit(expr, [&](const Expr& node) { for_each_child(*node, [&](const Expr& kid) { ++uses_[kid.id()]; }); });
+        int32_t result = with_room_for(expr, [&] { return value(expr); });
         emit(Op::Return, -1, result);
     }
 
@@ -135,11 +143,20 @@ private:
     }
 
     int32_t value(const Expr& expr) {
-        if (auto found = done_.find(expr.id()); found != done_.end()) return found->second;
-        Type type = expr.type();
-        int32_t result = std::visit([&](const auto& node) { return node_value(node, expr, type); }, (*expr).kind);
-        done_.emplace(expr.id(), result);
+        for (const Known* known : {&here_, &everywhere_})
+            if (auto found = known->find(expr.id()); found != known->end()) return found->second;
+        auto parts = parts_.find(expr.id());
+        if (parts != parts_.end()) return call(parts->second);
+        bool is_shared = uses_[expr.id()] > 1;
+        if (is_shared && branches_ > 0 && !is_safe(expr)) return called_part(expr);
+        int32_t result = new_value(expr);
+        bool is_set = expr.as<Variable>() || expr.as<IntConstant>() || expr.as<FloatConstant>();
+        if (is_shared || is_set) (is_set || branches_ == 0 ? everywhere_ : here_).emplace(expr.id(), result);
         return result;
+    }
+
+    int32_t new_value(const Expr& expr) {
+        return std::visit([&](const auto& node) { return node_value(node, expr, expr.type()); }, (*expr).kind);
     }
 
     int32_t node_value(const IntConstant& n, const Expr&, Type type) {
@@ -152,7 +169,6 @@ private:
     int32_t node_value(const Variable&, const Expr& expr, Type) {
         int32_t result = new_register();
         out_.arguments_.push_back({slots_.slot(expr), result});
-        arguments_.emplace(expr.id(), result);
         return result;
     }
 
@@ -267,13 +283,38 @@ private:
         return safe;
     }
 
-    /// Code that may be jumped over: what it computes is unknown afterwards. Variables are set before the code runs.
+    /// Code that may be jumped over: what it computes is unknown afterwards.
     int32_t branch_value(const Expr& expr) {
-        auto saved = done_;
+        Known outside = here_;
+        ++branches_;
         int32_t result = value(expr);
-        done_ = std::move(saved);
-        for (const auto& [id, argument] : arguments_) done_.emplace(id, argument);
+        --branches_;
+        here_ = std::move(outside);
         return result;
+    }
+
+    /// Code for the node, which this place and later ones call. Only what is known everywhere is known in it.
+    int32_t called_part(const Expr& expr) {
+        Part part{new_register(), new_register(), 0};
+        size_t call = emit(Op::CallOnce, -1, part.flag), over = emit(Op::Jump, -1);
+        land(call);
+        part.start = static_cast<int32_t>(out_.code_.size());
+        Known outside = std::exchange(here_, {});
+        emit(Op::Move, part.result, new_value(expr));
+        here_ = std::move(outside);
+        emit(Op::EndOfCall, -1, part.flag);
+        land(over);
+        parts_.emplace(expr.id(), part);
+        return part.result;
+    }
+
+    struct Part {
+        int32_t flag, result;  // the flag holds the number of the run that computed it
+        int32_t start;
+    };
+    int32_t call(const Part& part) {
+        emit(Op::CallOnce, -1, part.flag, 0, part.start);
+        return part.result;
     }
 
     int32_t short_circuit(const Binary& n) {
@@ -359,7 +400,11 @@ private:
     CompiledExpr& out_;
     SlotMap& slots_;
     const Resolve& resolve_;
-    std::unordered_map<const ExprNode*, int32_t> done_, arguments_;
+    using Known = std::unordered_map<const ExprNode*, int32_t>;  // registers
+    Known here_, everywhere_;
+    std::unordered_map<const ExprNode*, Part> parts_;
+    std::unordered_map<const ExprNode*, int> uses_;
+    int branches_ = 0;
 };
 
 CompiledExpr::CompiledExpr(const Expr& expr, SlotMap& slots, const Resolve& resolve, Precision precision)
@@ -439,6 +484,8 @@ Register CompiledExpr::run_register(const std::vector<Register>& slots) const {
     Register* r = registers_.data();
     for (const Argument& argument : arguments_) r[argument.result] = slots[static_cast<size_t>(argument.slot)];
     const Instruction* code = code_.data();
+    ++r[number_of_run].integer;
+    std::vector<const Instruction*> returns;  // where code goes on behind calls
     for (const Instruction* at = code;; ++at) {
         const auto& [op, type, result, a, b, c] = *at;
         auto I = [r](int32_t k) -> int64_t& { return r[k].integer; };
@@ -451,6 +498,16 @@ Register CompiledExpr::run_register(const std::vector<Register>& slots) const {
             case Op::Jump: at = code + c - 1; break;
             case Op::JumpIfFalse: if (!I(a)) at = code + c - 1; break;
             case Op::JumpIfTrue: if (I(a)) at = code + c - 1; break;
+            case Op::CallOnce:
+                if (I(a) == I(number_of_run)) break;
+                returns.push_back(at);
+                at = code + c - 1;
+                break;
+            case Op::EndOfCall:
+                I(a) = I(number_of_run);
+                at = returns.back();
+                returns.pop_back();
+                break;
             case Op::Choose: r[result] = I(a) ? r[b] : r[c]; break;
 
             case Op::AddI: I(result) = wrapping(uint64_t(I(a)) + uint64_t(I(b))); break;

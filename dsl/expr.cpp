@@ -5,16 +5,59 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "dsl/deep.h"
 #include "dsl/walk.h"
 #include "support/error.h"
 
 namespace tw {
 
+namespace {
+
+/// What a destroyed node held.
+struct Released {
+    Expr expr;
+    std::shared_ptr<const Operation> operation;
+};
+/// Of nodes that this thread destroys, where it does.
+thread_local std::vector<Released>* released = nullptr;
+
+/// Every node of an expression. Its destruction does not go down the stack, however many nodes and tensors hang on it:
+/// they wait in a list.
+struct StoredNode : ExprNode {
+    StoredNode(Type type, Kind kind) : ExprNode{type, std::move(kind)} {
+        for_each_child(*this, [&](const Expr& kid) { depth = std::max(depth, depth_of(kid) + 1); });
+    }
+    StoredNode(const StoredNode&) = delete;
+    StoredNode& operator=(const StoredNode&) = delete;
+
+    ~StoredNode() {
+        std::vector<Released> own;
+        bool is_first = !released;
+        if (is_first) released = &own;
+        for_each_child(*this, [](const Expr& kid) {
+            if (depth_of(kid) > 1 || kid.as<Read>()) released->push_back({std::move(const_cast<Expr&>(kid)), {}});
+        });
+        if (auto* read = std::get_if<Read>(&kind)) released->push_back({{}, std::move(read->operation)});
+        if (!is_first) return;
+        while (!own.empty()) {
+            Released last = std::move(own.back());
+            own.pop_back();
+        }
+        released = nullptr;
+    }
+
+    int depth = 1;
+};
+
+}  // namespace
+
 // Construction.
 
 Expr make_expr(Type type, ExprNode::Kind kind) {
-    return Expr(std::make_shared<const ExprNode>(ExprNode{type, std::move(kind)}));
+    return Expr(std::make_shared<const StoredNode>(type, std::move(kind)));
 }
+
+int depth_of(const Expr& expr) { return expr.defined() ? static_cast<const StoredNode&>(*expr).depth : 0; }
 
 Expr Expr::literal(int64_t value, bool is_bool) {
     return make_expr(is_bool ? Type::Bool : Type::I64, IntConstant{value});
@@ -352,7 +395,7 @@ Expr transform(const Expr& root, const std::function<Expr(const Expr&)>& rule) {
         Expr changed = rule(rebuilt);
         return done.emplace(expr.id(), changed.defined() ? changed : rebuilt).first->second;
     };
-    return walk(walk, root);
+    return with_room_for(root, [&] { return walk(walk, root); });
 }
 
 void visit(const Expr& root, const std::function<void(const Expr&)>& see) {
@@ -362,7 +405,7 @@ void visit(const Expr& root, const std::function<void(const Expr&)>& see) {
         see(expr);
         for_each_child(*expr, [&](const Expr& kid) { self(self, kid); });
     };
-    walk(walk, root);
+    with_room_for(root, [&] { walk(walk, root); });
 }
 
 namespace {
@@ -400,17 +443,26 @@ Expr substitute(const Expr& root, const Substitution& replacements) {
 
 namespace {
 
-bool equal_all(const std::vector<Expr>& a, const std::vector<Expr>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Expr& x, const Expr& y) { return equal(x, y); });
-}
+/// Pairs of nodes that must be equal for others to be.
+using Pairs = std::vector<std::pair<const Expr*, const Expr*>>;
 
-/// Are two nodes of different identity equal?
+/// Are two nodes of different identity equal if their children are, which are appended to the list?
 struct EqualNodes {
     const ExprNode& other;
+    Pairs& kids;
 
     template <class T>
     const T& theirs() const {
         return std::get<T>(other.kind);
+    }
+    bool pair(const Expr& a, const Expr& b) const {
+        kids.emplace_back(&a, &b);
+        return true;
+    }
+    bool pair_all(const std::vector<Expr>& a, const std::vector<Expr>& b) const {
+        if (a.size() != b.size()) return false;
+        for (size_t i = 0; i < a.size(); ++i) pair(a[i], b[i]);
+        return true;
     }
     bool operator()(const IntConstant& n) const { return n.value == theirs<IntConstant>().value; }
     bool operator()(const FloatConstant& n) const {  // by bits: 0 is not -0, NaN is NaN
@@ -419,38 +471,49 @@ struct EqualNodes {
     bool operator()(const Variable&) const { return false; }
     bool operator()(const Unary& n) const {
         const Unary& m = theirs<Unary>();
-        return n.op == m.op && equal(n.a, m.a);
+        return n.op == m.op && pair(n.a, m.a);
     }
     bool operator()(const Binary& n) const {
         const Binary& m = theirs<Binary>();
-        return n.op == m.op && equal(n.a, m.a) && equal(n.b, m.b);
+        return n.op == m.op && pair(n.b, m.b) && pair(n.a, m.a);
     }
     bool operator()(const Fma& n) const {
         const Fma& m = theirs<Fma>();
-        return equal(n.a, m.a) && equal(n.b, m.b) && equal(n.c, m.c);
+        return pair(n.c, m.c) && pair(n.b, m.b) && pair(n.a, m.a);
     }
     bool operator()(const Select& n) const {
         const Select& m = theirs<Select>();
-        return equal(n.condition, m.condition) && equal(n.yes, m.yes) && equal(n.no, m.no);
+        return pair(n.no, m.no) && pair(n.yes, m.yes) && pair(n.condition, m.condition);
     }
-    bool operator()(const Cast& n) const { return equal(n.a, theirs<Cast>().a); }
+    bool operator()(const Cast& n) const { return pair(n.a, theirs<Cast>().a); }
     bool operator()(const Read& n) const {
         const Read& m = theirs<Read>();
         return n.operation == m.operation && n.output == m.output && n.guarded == m.guarded &&
-               equal_all(n.indices, m.indices);
+               pair_all(n.indices, m.indices);
     }
     bool operator()(const Load& n) const {
         const Load& m = theirs<Load>();
-        return n.buffer == m.buffer && equal_all(n.indices, m.indices);
+        return n.buffer == m.buffer && pair_all(n.indices, m.indices);
     }
     bool operator()(const Reduce& n) const {
         const Reduce& m = theirs<Reduce>();
-        return n.reducer == m.reducer && n.component == m.component && equal_all(n.values, m.values) &&
-               equal_all(n.axes, m.axes);
+        return n.reducer == m.reducer && n.component == m.component && pair_all(n.values, m.values) &&
+               pair_all(n.axes, m.axes);
     }
     bool operator()(const Exchange& n) const {
         const Exchange& m = theirs<Exchange>();
-        return n.lane_bits == m.lane_bits && equal(n.a, m.a);
+        return n.lane_bits == m.lane_bits && pair(n.a, m.a);
+    }
+};
+
+bool may_be_equal(const Expr& a, const Expr& b) {
+    return a.defined() && b.defined() && a.type() == b.type() && (*a).kind.index() == (*b).kind.index() &&
+           depth_of(a) == depth_of(b);
+}
+
+struct HashOfPair {
+    size_t operator()(const std::pair<const ExprNode*, const ExprNode*>& p) const {
+        return std::hash<const void*>()(p.first) * 31 + std::hash<const void*>()(p.second);
     }
 };
 
@@ -458,9 +521,18 @@ struct EqualNodes {
 
 bool equal(const Expr& a, const Expr& b) {
     if (a.same(b)) return true;
-    if (!a.defined() || !b.defined()) return false;
-    if (a.type() != b.type() || (*a).kind.index() != (*b).kind.index()) return false;
-    return std::visit(EqualNodes{*b}, (*a).kind);
+    if (!may_be_equal(a, b)) return false;
+    constexpr size_t few = 64;  // steps in which shared nodes may be met again
+    std::unordered_set<std::pair<const ExprNode*, const ExprNode*>, HashOfPair> known;
+    Pairs open{{&a, &b}};
+    for (size_t steps = 0; !open.empty(); ++steps) {
+        auto [x, y] = open.back();
+        open.pop_back();
+        if (x->same(*y)) continue;
+        if (steps > few && !known.emplace(x->id(), y->id()).second) continue;
+        if (!may_be_equal(*x, *y) || !std::visit(EqualNodes{**y, open}, (**x).kind)) return false;
+    }
+    return true;
 }
 
 bool contains(const Expr& root, const Expr& part) {

@@ -2,8 +2,12 @@
 // expressions too.
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include "dsl/check_bindings.h"
+#include "dsl/deep.h"
 #include "dsl/interpret.h"
 #include "support/error.h"
 
@@ -36,14 +40,19 @@ private:
         std::vector<HostArray> results;
         for (const auto& output : operation.outputs) results.push_back(host_array(numbers_of(output.type), shape));
         name_ = operation.name;
+        int depth = find_shared(operation);
         std::vector<int64_t> point(shape.size());
         if (results[0].num_elements() > 0) {
-            do {
-                index_.clear();
-                for (size_t d = 0; d < point.size(); ++d)
-                    index_.emplace_back(operation.axes[d].id(), integer(point[d]));
-                for (size_t o = 0; o < results.size(); ++o) results[o].set(point, (*this)(operation.outputs[o].body));
-            } while (advance(point, shape));
+            with_room_for(depth, [&] {
+                do {
+                    index_.clear();
+                    for (size_t d = 0; d < point.size(); ++d)
+                        index_.emplace_back(operation.axes[d].id(), integer(point[d]));
+                    known_.clear();
+                    for (size_t o = 0; o < results.size(); ++o)
+                        results[o].set(point, (*this)(operation.outputs[o].body));
+                } while (advance(point, shape));
+            });
         }
         arrays_[&operation] = std::move(results);
     }
@@ -51,8 +60,28 @@ private:
     static Value integer(int64_t value) { return {Type::I64, 0, value}; }
     static Value truth(bool value) { return {Type::Bool, 0, value}; }
 
+    /// Nodes that stand in several places have one value at a point. The depth of the deepest body.
+    int find_shared(const Operation& operation) {
+        std::unordered_set<const ExprNode*> seen;
+        int depth = 0;
+        shared_.clear();
+        for (const auto& output : operation.outputs) {
+            depth = std::max(depth, depth_of(output.body));
+            visit(output.body, [&](const Expr& node) {
+                for (const Expr& kid : children(node))
+                    if (depth_of(kid) > 1 && !seen.insert(kid.id()).second) shared_.insert(kid.id());
+            });
+        }
+        return depth;
+    }
+
     Value operator()(const Expr& expr) {
-        return std::visit([&](const auto& node) { return evaluate(node, expr); }, (*expr).kind);
+        bool is_shared = shared_.count(expr.id()) > 0;
+        if (is_shared)
+            if (auto known = known_.find(expr.id()); known != known_.end()) return known->second;
+        Value value = std::visit([&](const auto& node) { return evaluate(node, expr); }, (*expr).kind);
+        if (is_shared) known_.emplace(expr.id(), value);
+        return value;
     }
     // One case a node type.
     Value evaluate(const IntConstant& node, const Expr& expr) { return {expr.type(), 0, node.value}; }
@@ -197,6 +226,7 @@ private:
     std::vector<Value> combined(const Reduce& node, const std::vector<Value>& total,
                                 const std::vector<int64_t>& point) {
         size_t depth = index_.size();
+        auto outside = std::exchange(known_, {});
         for (size_t d = 0; d < point.size(); ++d) index_.emplace_back(node.axes[d].id(), integer(point[d]));
         std::vector<Value> term, result;
         for (const Expr& value : node.values) term.push_back((*this)(value));
@@ -205,8 +235,10 @@ private:
             index_.emplace_back(node.reducer->left[c].id(), total[c]);
             index_.emplace_back(node.reducer->right[c].id(), term[c]);
         }
+        known_.clear();
         for (const Expr& expr : node.reducer->combined) result.push_back((*this)(expr));
         index_.resize(depth);
+        known_ = std::move(outside);
         return result;
     }
 
@@ -214,6 +246,8 @@ private:
     bool exact_reals_;
     std::string name_;  ///< of the operation being computed
     std::map<const Operation*, std::vector<HostArray>> arrays_;
+    std::unordered_set<const ExprNode*> shared_;
+    std::unordered_map<const ExprNode*, Value> known_;      ///< of shared nodes, where the variables have their values
     std::vector<std::pair<const ExprNode*, Value>> index_;  ///< variables that have a value, inner ones last
 };
 

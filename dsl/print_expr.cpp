@@ -4,9 +4,10 @@
 
 #include <fmt/format.h>
 
-#include "dsl/expr.h"
+#include "dsl/deep.h"
 #include "dsl/tensor.h"
 #include "dsl/tree.h"
+#include "dsl/walk.h"
 
 namespace tw {
 namespace {
@@ -83,22 +84,45 @@ std::string real_text(double value, Type type) {
     return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
-Text print(const Expr& expr);
+constexpr int most_nodes = 500;  // of a text; what stands deeper in larger expressions is left out
 
-/// The text, in parentheses if it binds weaker than its place asks for.
-std::string at_least(const Expr& expr, Precedence needed) {
-    Text printed = print(expr);
-    return printed.precedence < needed ? "(" + printed.text + ")" : printed.text;
+/// Nodes of the text down to that level, up to `most`.
+int nodes_within(const Expr& expr, int levels, int most) {
+    int count = 1;
+    if (levels > 0)
+        for_each_child(*expr, [&](const Expr& kid) {
+            if (count < most) count += nodes_within(kid, levels - 1, most - count);
+        });
+    return count;
 }
 
-std::string list(const std::vector<Expr>& exprs) {
-    std::string text;
-    for (const Expr& expr : exprs) text += (text.empty() ? "" : ", ") + print(expr).text;
-    return text;
+/// All, or as many as make a text that can be read.
+int levels_shown(const Expr& expr) {
+    int depth = depth_of(expr), shown = 0;
+    while (shown < depth && nodes_within(expr, shown + 1, most_nodes) < most_nodes) ++shown;
+    return shown;
 }
 
 struct Printer {
     Type type;
+    int levels;  // that are shown below the node
+
+    Text print(const Expr& expr) const {
+        if (levels == 0 && depth_of(expr) > 1) return {"...", Primary};
+        return std::visit(Printer{expr.type(), levels - 1}, (*expr).kind);
+    }
+
+    /// The text, in parentheses if it binds weaker than its place asks for.
+    std::string at_least(const Expr& expr, Precedence needed) const {
+        Text printed = print(expr);
+        return printed.precedence < needed ? "(" + printed.text + ")" : printed.text;
+    }
+
+    std::string list(const std::vector<Expr>& exprs) const {
+        std::string text;
+        for (const Expr& expr : exprs) text += (text.empty() ? "" : ", ") + print(expr).text;
+        return text;
+    }
 
     Text number(std::string text) const {
         bool negative = text.starts_with('-');
@@ -150,10 +174,11 @@ struct Printer {
     }
 };
 
-Text print(const Expr& expr) { return std::visit(Printer{expr.type()}, (*expr).kind); }
-
 }  // namespace
 
-std::string to_string(const Expr& expr) { return expr.defined() ? print(expr).text : "undefined"; }
+std::string to_string(const Expr& expr) {
+    if (!expr.defined()) return "undefined";
+    return std::visit(Printer{expr.type(), levels_shown(expr)}, (*expr).kind).text;
+}
 
 }  // namespace tw

@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <numeric>
 
+#include "dsl/deep.h"
 #include "dsl/simplifier.h"
 #include "dsl/walk.h"
 
 namespace tw {
 
-Expr simplify(const Expr& expr) { return Simplifier().simplify(expr); }
+Expr simplify(const Expr& expr) {
+    return with_room_for(expr, [&] { return Simplifier().simplify(expr); });
+}
 
 Expr Simplifier::simplify(const Expr& expr) {
     if (expr.as<IntConstant>() || expr.as<Variable>()) return expr;
@@ -325,7 +328,11 @@ Expr Simplifier::equals_zero(Affine d, Type type) {
 
 namespace {
 
+constexpr size_t most_parts = 64;  // that are compared with each other
+
+/// Stops when there are too many.
 void flatten(const Expr& expr, BinaryOp op, std::vector<Expr>& parts) {
+    if (parts.size() > most_parts) return;
     if (auto* node = as_binary(expr, op)) {
         flatten(node->a, op, parts);
         flatten(node->b, op, parts);
@@ -356,9 +363,8 @@ bool are_opposite(const Expr& a, const Expr& b) {
 }
 
 bool reads_memory(const Expr& expr) {
-    if (expr.as<Read>() || expr.as<Load>()) return true;
     bool found = false;
-    for_each_child(*expr, [&](const Expr& kid) { found = found || reads_memory(kid); });
+    visit(expr, [&](const Expr& node) { found = found || node.as<Read>() || node.as<Load>(); });
     return found;
 }
 
@@ -418,6 +424,7 @@ struct Chain {
 Expr Simplifier::connect(const Expr& node, const Binary& binary_node) {
     std::vector<Expr> parts;
     flatten(node, binary_node.op, parts);
+    if (parts.size() > most_parts) return node;
     Chain chain{binary_node.op, {}};
     for (const Expr& part : parts) chain.add(part);
     if (chain.decided) return Expr(!chain.is_and());

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "dsl/deep.h"
 #include "dsl/simplifier.h"
 #include "dsl/walk.h"
 
@@ -12,7 +13,9 @@ class Spans {
 public:
     explicit Spans(const BoundsOverride& ranged) : ranged_(ranged), simplifier_(&ranged) {}
 
-    std::optional<Span> of(const Expr& expr) { return of_simple(simplifier_.simplify(expr)); }
+    std::optional<Span> of(const Expr& expr) {
+        return with_room_for(expr, [&] { return of_simple(simplifier_.simplify(expr)); });
+    }
 
 private:
     std::optional<Span> of_simple(const Expr& expr) {

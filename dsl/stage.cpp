@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_map>
+#include <unordered_set>
 
+#include "dsl/deep.h"
 #include "dsl/schedule_state.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
@@ -21,7 +24,9 @@ bool one_reduction(const Reduce& a, const Reduce& b) {
 /// Reductions of the bodies that stand in no other reduction, one node a group of components.
 std::vector<Expr> outer_reductions(const std::vector<Expr>& bodies) {
     std::vector<Expr> found;
+    std::unordered_set<const ExprNode*> seen;
     std::function<void(const Expr&)> walk = [&](const Expr& expr) {
+        if (!seen.insert(expr.id()).second) return;
         if (const Reduce* reduce = expr.as<Reduce>()) {
             bool known = std::any_of(found.begin(), found.end(),
                                      [&](const Expr& f) { return one_reduction(*f.as<Reduce>(), *reduce); });
@@ -30,7 +35,7 @@ std::vector<Expr> outer_reductions(const std::vector<Expr>& bodies) {
         }
         for (const Expr& kid : children(expr)) walk(kid);
     };
-    for (const Expr& body : bodies) walk(body);
+    for (const Expr& body : bodies) with_room_for(body, [&] { walk(body); });
     return found;
 }
 
@@ -46,18 +51,27 @@ std::vector<Expr> free_indices(const std::vector<Expr>& exprs, std::vector<Expr>
     auto has = [](const std::vector<Expr>& list, const Expr& v) {
         return std::any_of(list.begin(), list.end(), [&](const Expr& e) { return e.same(v); });
     };
-    std::function<void(const Expr&, std::vector<Expr>)> walk = [&](const Expr& expr, std::vector<Expr> hidden) {
+    using Seen = std::unordered_set<const ExprNode*>;  // under the same hidden axes
+    std::function<void(const Expr&, const std::vector<Expr>&, Seen&)> walk = [&](const Expr& expr, const auto& hidden,
+                                                                                 Seen& seen) {
+        if (!seen.insert(expr.id()).second) return;
         if (const Variable* v = expr.as<Variable>()) {
             if (v->kind == VariableKind::Index && !has(hidden, expr) && !has(found, expr)) found.push_back(expr);
             return;
         }
-        if (const Reduce* reduce = expr.as<Reduce>()) {
-            for (const Expr& extent : extents_of(*reduce)) walk(extent, hidden);
-            hidden.insert(hidden.end(), reduce->axes.begin(), reduce->axes.end());
+        const Reduce* reduce = expr.as<Reduce>();
+        if (!reduce) {
+            for (const Expr& kid : children(expr)) walk(kid, hidden, seen);
+            return;
         }
-        for (const Expr& kid : children(expr)) walk(kid, hidden);
+        for (const Expr& extent : extents_of(*reduce)) walk(extent, hidden, seen);
+        std::vector<Expr> more = hidden;
+        more.insert(more.end(), reduce->axes.begin(), reduce->axes.end());
+        Seen seen_inside;
+        for (const Expr& value : reduce->values) walk(value, more, seen_inside);
     };
-    for (const Expr& expr : exprs) walk(expr, bound);
+    Seen seen;
+    for (const Expr& expr : exprs) with_room_for(expr, [&] { walk(expr, bound, seen); });
     return found;
 }
 
@@ -102,14 +116,16 @@ private:
     }
 
     static Expr replace_own(const Expr& body, const Reduce& own, const std::vector<Expr>& accumulators) {
+        std::unordered_map<const ExprNode*, Expr> done;
         std::function<Expr(const Expr&)> walk = [&](const Expr& expr) -> Expr {
             if (const Reduce* reduce = expr.as<Reduce>(); reduce && one_reduction(*reduce, own))
                 return accumulators[reduce->component];
+            if (auto known = done.find(expr.id()); known != done.end()) return known->second;
             std::vector<Expr> kids = children(expr);
             for (Expr& kid : kids) kid = walk(kid);
-            return with_children(expr, kids);
+            return done[expr.id()] = with_children(expr, kids);
         };
-        return walk(body);
+        return with_room_for(body, [&] { return walk(body); });
     }
 
     /// Each reduction inside becomes an operation and a stage of its own; the expression reads it.

@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "dsl/deep.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -139,10 +140,10 @@ Expr reduce_with(const char* name, BinaryOp op, Value (*identity)(Type), const O
     Type type = value.expr.type();
     user_check(type != Type::Bool && !info(type).is_storage_only, value.where,
                "{}: cannot accumulate in {}; cast the value first, e.g. cast(f32, x)", name, name_of(type));
-    Reducer reducer = make_reducer(name, {constant(identity(type))},
-                                   [&](const std::vector<Expr>& a, const std::vector<Expr>& b) {
-                                       return std::vector<Expr>{binary(op, a[0], b[0])};
-                                   });
+    Reducer reducer =
+        make_reducer(name, {constant(identity(type))}, [&](const std::vector<Expr>& a, const std::vector<Expr>& b) {
+            return std::vector<Expr>{binary(op, a[0], b[0])};
+        });
     return reduce(reducer, {value}, axes, value.where)[0];
 }
 
@@ -216,10 +217,12 @@ Axis reduce_axis(const std::string& name, const Extent& extent, std::source_loca
 }
 
 Expr sum(const Operand& value, const std::vector<Axis>& axes) {
-    return reduce_with("sum", BinaryOp::Add, [](Type t) { return number(t, 0); }, value, axes);
+    return reduce_with(
+        "sum", BinaryOp::Add, [](Type t) { return number(t, 0); }, value, axes);
 }
 Expr prod(const Operand& value, const std::vector<Axis>& axes) {
-    return reduce_with("prod", BinaryOp::Mul, [](Type t) { return number(t, 1); }, value, axes);
+    return reduce_with(
+        "prod", BinaryOp::Mul, [](Type t) { return number(t, 1); }, value, axes);
 }
 Expr reduce_max(const Operand& value, const std::vector<Axis>& axes) {
     return reduce_with("max", BinaryOp::Max, lowest_of, value, axes);
@@ -303,13 +306,12 @@ std::vector<Expr> argmax(const Operand& value, const Axis& axis) {
 std::vector<Expr> welford(const Operand& value, const std::vector<Axis>& axes) {
     Type type = value.expr.type();
     Expr zero = constant(type, 0.0), one = constant(type, 1.0);
-    Reducer reducer = make_reducer("welford", {zero, zero, zero},
-                                   [&](const std::vector<Expr>& a, const std::vector<Expr>& b) {
-                                       Expr count = a[2] + b[2], delta = b[0] - a[0];
-                                       Expr share = select(count == zero, zero, b[2] / count);
-                                       return std::vector<Expr>{a[0] + delta * share,
-                                                                a[1] + b[1] + delta * delta * a[2] * share, count};
-                                   });
+    Reducer reducer =
+        make_reducer("welford", {zero, zero, zero}, [&](const std::vector<Expr>& a, const std::vector<Expr>& b) {
+            Expr count = a[2] + b[2], delta = b[0] - a[0];
+            Expr share = select(count == zero, zero, b[2] / count);
+            return std::vector<Expr>{a[0] + delta * share, a[1] + b[1] + delta * delta * a[2] * share, count};
+        });
     return reduce(reducer, {value, Operand(zero), Operand(one)}, axes, value.where);
 }
 
@@ -326,6 +328,11 @@ std::vector<Tensor> compute_tuple(const std::string& name, const Shape& shape, c
     user_check(!bodies.empty(), where, "compute '{}': the body returns nothing", name);
     for (const Expr& expr : bodies) {
         user_check(expr.defined(), where, "compute '{}': the body returns an undefined expression", name);
+        user_check(
+            depth_of(expr) <= deepest_expression, where,
+            "compute '{}': the expression is {} operations deep; at most {} are taken: give what they compute in "
+            "between a compute() of its own, or write a long sum as a tree",
+            name, depth_of(expr), deepest_expression);
         check_reads(name, expr, where);
         operation->outputs.push_back({expr.type(), expr});
     }
@@ -352,8 +359,10 @@ Formula parse_formula(const std::string& formula, std::source_location where) {
     Formula parsed{{}, formula.substr(arrow + 2)};
     std::string left = formula.substr(0, arrow), part;
     for (char c : left + ",") {
-        if (c != ',') part += c;
-        else parsed.operands.push_back(std::exchange(part, ""));
+        if (c != ',')
+            part += c;
+        else
+            parsed.operands.push_back(std::exchange(part, ""));
     }
     return parsed;
 }
@@ -392,18 +401,21 @@ Tensor einsum(const std::string& name, const std::string& formula, const std::ve
         reduced.push_back(reduce_axis(std::string(1, letter), extent, where));
         index[letter] = reduced.back().variable;
     }
-    return compute(name, shape, [&](const std::vector<Expr>& axes) {
-        for (size_t d = 0; d < parsed.result.size(); ++d) index[parsed.result[d]] = axes[d];
-        Expr product;
-        for (size_t o = 0; o < operands.size(); ++o) {
-            std::vector<Operand> indices;
-            for (char letter : parsed.operands[o]) indices.emplace_back(index.at(letter), where);
-            Expr factor = operands[o].read(indices, where);
-            if (info(factor.type()).is_storage_only) factor = cast(Type::F32, Operand(factor, where));
-            product = product.defined() ? Operand(product, where) * Operand(factor, where) : factor;
-        }
-        return reduced.empty() ? product : sum(Operand(product, where), reduced);
-    }, where);
+    return compute(
+        name, shape,
+        [&](const std::vector<Expr>& axes) {
+            for (size_t d = 0; d < parsed.result.size(); ++d) index[parsed.result[d]] = axes[d];
+            Expr product;
+            for (size_t o = 0; o < operands.size(); ++o) {
+                std::vector<Operand> indices;
+                for (char letter : parsed.operands[o]) indices.emplace_back(index.at(letter), where);
+                Expr factor = operands[o].read(indices, where);
+                if (info(factor.type()).is_storage_only) factor = cast(Type::F32, Operand(factor, where));
+                product = product.defined() ? Operand(product, where) * Operand(factor, where) : factor;
+            }
+            return reduced.empty() ? product : sum(Operand(product, where), reduced);
+        },
+        where);
 }
 
 std::vector<std::shared_ptr<const Operation>> operations_of(const std::vector<Tensor>& outputs) {
