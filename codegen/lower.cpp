@@ -14,6 +14,7 @@
 #include "codegen/thread_walk.h"
 #include "codegen/tile_passes.h"
 #include "codegen/tma_copy.h"
+#include "dsl/deep.h"
 #include "support/error.h"
 
 namespace tw::codegen {
@@ -156,7 +157,20 @@ ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& 
     return threads;
 }
 
-Lowered lower(const Tree& tree, const Target& target, const LowerOptions& options) {
+namespace {
+
+/// Nodes on the longest way down an expression of the tree.
+int depth_of(const Tree& tree) {
+    int depth = 0;
+    for (const Nest& nest : tree.nests)
+        map_exprs(nest.body, [&](const Expr& expr) {
+            depth = std::max(depth, tw::depth_of(expr));
+            return expr;
+        });
+    return depth;
+}
+
+Lowered lower_all(const Tree& tree, const Target& target, const LowerOptions& options) {
     Lowered result;
     for (size_t n = 0; n < tree.nests.size(); ++n) {
         auto checked = [&](const char* pass, ThreadKernel kernel) {
@@ -168,6 +182,7 @@ Lowered lower(const Tree& tree, const Target& target, const LowerOptions& option
         ThreadKernel kernel = lower_to_threads(tree, tree.nests[n], target, options, result.notes);
         if (n < options.headers.size()) kernel.header = options.headers[n];
         kernel = checked("make_threads", std::move(kernel));
+        kernel = checked("name_values", name_values(kernel));
         kernel = checked("hoist_invariants", hoist_invariants(kernel));
         kernel = checked("insert_barriers", insert_barriers(kernel));
         kernel = checked("narrow_indices", narrow_indices(kernel));
@@ -178,6 +193,12 @@ Lowered lower(const Tree& tree, const Target& target, const LowerOptions& option
     }
     keep_first_of_each(result.notes);
     return result;
+}
+
+}  // namespace
+
+Lowered lower(const Tree& tree, const Target& target, const LowerOptions& options) {
+    return with_room_for(depth_of(tree), [&] { return lower_all(tree, target, options); });
 }
 
 }  // namespace tw::codegen

@@ -4,6 +4,18 @@
 
 namespace tw::codegen {
 
+/// Names the values that an expression uses more than once, in front of the statement, and parts of expressions that
+/// are too deep for compilers. What reads memory, or may divide by zero, is evaluated where the expression evaluates it
+/// only.
+///
+///     y[i] = f(x[i] * 2 + 1) * (x[i] * 2 + 1)            let e_1 = x[i] * 2 + 1
+///                                                        y[i] = f(e_1) * e_1
+///     y[i] = select(i < n, g(x[i + 1]) * g(x[i + 1]), 0) let needs_1 = i < n
+///                                                        float e_2
+///                                                        if (needs_1) e_2 = g(x[i + 1])
+///                                                        y[i] = select(i < n, e_2 * e_2, 0)
+ThreadKernel name_values(const ThreadKernel& kernel);
+
 /// Moves conditions out of loops that do not change them, and names address arithmetic outside of what repeats it.
 ///
 ///     for ko < 64                                        let a_row = thread / 4

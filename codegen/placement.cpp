@@ -18,21 +18,25 @@ Placement::Placement(const TileKernel& kernel) {
 
 Access Placement::physical(const Buffer& buffer, const std::vector<Expr>& indices) const {
     std::vector<Expr> lowered;
-    for (const Expr& index : indices) lowered.push_back(cast_unchecked(Type::I64, physical(index)));
-    if (buffer->memory == Memory::Global) return flat_access(buffer, lowered);
-    auto place = places_.find(buffer.get());
-    if (place == places_.end()) return {buffer, lowered};
-    return {place->second.buffer, place->second.layout.physical(lowered)};
+    for (const Expr& index : indices) lowered.push_back(physical(index));
+    return placed(buffer, lowered);
 }
 
 Expr Placement::physical(const Expr& expr) const {
-    if (const Load* load = expr.as<Load>()) {
-        Access access = physical(load->buffer, load->indices);
-        return make_expr(expr.type(), Load{access.buffer, access.indices});
-    }
-    std::vector<Expr> kids = children(expr);
-    for (Expr& kid : kids) kid = physical(kid);
-    return with_children(expr, kids);
+    return transform(expr, [&](const Expr& node) -> Expr {
+        const Load* load = node.as<Load>();
+        if (!load) return {};
+        Access access = placed(load->buffer, load->indices);
+        return make_expr(node.type(), Load{access.buffer, access.indices});
+    });
+}
+
+Access Placement::placed(const Buffer& buffer, std::vector<Expr> indices) const {
+    for (Expr& index : indices) index = cast_unchecked(Type::I64, index);
+    if (buffer->memory == Memory::Global) return flat_access(buffer, indices);
+    auto place = places_.find(buffer.get());
+    if (place == places_.end()) return {buffer, indices};
+    return {place->second.buffer, place->second.layout.physical(indices)};
 }
 
 }  // namespace tw::codegen

@@ -18,6 +18,9 @@ public:
     const std::vector<Buffer>& shared() const { return shared_; }
 
 private:
+    /// The element at lowered indices.
+    Access placed(const Buffer& buffer, std::vector<Expr> indices) const;
+
     struct Place {
         Buffer buffer;
         Layout layout;

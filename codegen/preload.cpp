@@ -1,8 +1,10 @@
 #include "codegen/preload.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "codegen/conditions.h"
+#include "dsl/deep.h"
 #include "dsl/simplify.h"
 
 namespace tw::codegen {
@@ -19,6 +21,7 @@ bool is_literal(const Expr& e) { return e.as<IntConstant>() || e.as<FloatConstan
 struct Collector {
     const std::vector<ThreadStore>& stores;
     std::vector<PreloadOperand> found;
+    std::unordered_set<const ExprNode*> seen = {}, seen_inside = {};
 
     bool is_stored(const Buffer& buffer) const {
         return std::any_of(stores.begin(), stores.end(), [&](const ThreadStore& s) { return s.to.buffer == buffer; });
@@ -32,6 +35,7 @@ struct Collector {
     }
 
     void collect(const Expr& expr) {
+        if (!seen.insert(expr.id()).second) return;
         if (const Load* load = expr.as<Load>()) {
             add(expr, *load, {}, {});
             for (const Expr& index : load->indices) collect(index);
@@ -56,7 +60,7 @@ struct Collector {
 
     /// Of what may not be read at all: the elements that are there anyway.
     void collect_inside(const Expr& expr) {
-        if (expr.as<Select>()) return;
+        if (expr.as<Select>() || !seen_inside.insert(expr.id()).second) return;
         if (const Load* load = expr.as<Load>(); load && is_inside(*load)) add(expr, *load, {}, {});
         for (const Expr& kid : children(expr)) collect_inside(kid);
     }
@@ -72,10 +76,7 @@ struct Collector {
 };
 
 Expr replaced(const Expr& expr, const Expr& from, const Expr& to) {
-    if (equal(expr, from)) return to;
-    std::vector<Expr> kids = children(expr);
-    for (Expr& kid : kids) kid = replaced(kid, from, to);
-    return with_children(expr, kids);
+    return transform(expr, [&](const Expr& node) { return equal(node, from) ? to : Expr(); });
 }
 
 /// How an operand is read: the tile's loops that it depends on, the wide one last.
@@ -194,7 +195,7 @@ int64_t PreloadOperand::width_along(const OpLoop& loop) const {
 
 std::vector<PreloadOperand> preload_operands(const std::vector<ThreadStore>& stores) {
     Collector collector{stores, {}};
-    for (const ThreadStore& store : stores) collector.collect(store.value);
+    for (const ThreadStore& store : stores) with_room_for(store.value, [&] { collector.collect(store.value); });
     return collector.found;
 }
 

@@ -73,18 +73,22 @@ private:
     }
 
     void check_access(const Buffer& buffer, const std::vector<Expr>& indices, const std::string& what) {
+        check_place(buffer, indices, what);
+        for (const Expr& index : indices) check(index, what);
+    }
+
+    void check_place(const Buffer& buffer, const std::vector<Expr>& indices, const std::string& what) {
         internal_check(buffers_.count(buffer.get()), "after {}: {} uses {}, which does not live there", pass_, what,
                        buffer->name);
         internal_check(indices.size() == buffer->shape.size(), "after {}: {} indexes {} by {} of {} dimensions", pass_,
                        what, buffer->name, indices.size(), buffer->shape.size());
-        for (const Expr& index : indices) check(index, what);
     }
 
     void check(const Expr& root, const std::string& what) {
         internal_check(root.defined(), "after {}: {} lacks an expression", pass_, what);
         visit(root, [&](const Expr& e) {
             internal_check(!e.as<Read>() && !e.as<Reduce>(), "after {}: {} still reads a tensor", pass_, what);
-            if (const Load* load = e.as<Load>()) check_access(load->buffer, load->indices, what);
+            if (const Load* load = e.as<Load>()) check_place(load->buffer, load->indices, what);
             const Variable* variable = e.as<Variable>();
             if (!variable || variable->kind != VariableKind::Index) return;
             internal_check(bound_.count(e.id()), "after {}: {} uses '{}', which nothing binds there", pass_, what,
