@@ -16,34 +16,60 @@ bool is_number(const Expr& expr, double value) {
     return real && real->value == value;
 }
 
-/// f of the adjoint, inside of its conditions: select(c, a, 0) becomes select(c, f(a), 0), so that a factor which is
-/// infinite or NaN where the condition fails does no harm.
-template <class F>
-Expr inside(const Expr& adjoint, const F& f) {
-    if (!adjoint.defined()) return {};
-    auto* guard = adjoint.as<Select>();
-    if (guard && is_number(guard->no, 0)) return select_unchecked(guard->condition, inside(guard->yes, f), guard->no);
-    return f(adjoint);
+/// `value` where `guard` holds, 0 elsewhere. No guard: everywhere. Factors go to the value alone, so that one that is
+/// infinite or NaN where the guard fails does no harm.
+struct Adjoint {
+    Expr value = {}, guard = {};
+
+    bool defined() const { return value.defined(); }
+    Expr everywhere() const { return guard.defined() ? where_true(guard, value) : value; }
+};
+
+Expr both(const Expr& a, const Expr& b) { return a.defined() ? binary(BinaryOp::And, a, b) : b; }
+
+/// Where the condition holds, which is asked only where the guard does.
+Adjoint where(const Expr& condition, const Adjoint& adjoint) {
+    return adjoint.defined() ? Adjoint{adjoint.value, both(adjoint.guard, condition)} : adjoint;
 }
 
-Expr times(const Expr& adjoint, const Expr& factor) {
+Adjoint adjoint_of(Expr value) {
+    Expr guard;
+    for (auto* choice = value.as<Select>(); choice && is_number(choice->no, 0); choice = value.as<Select>()) {
+        guard = both(guard, choice->condition);
+        value = Expr(choice->yes);
+    }
+    return {value, guard};
+}
+
+Adjoint sum(const Adjoint& a, const Adjoint& b) {
+    if (!a.defined() || !b.defined()) return a.defined() ? a : b;
+    bool alike = a.guard.same(b.guard);
+    return alike ? Adjoint{a.value + b.value, a.guard} : Adjoint{a.everywhere() + b.everywhere()};
+}
+
+template <class F>
+Adjoint inside(const Adjoint& adjoint, const F& f) {
+    return adjoint.defined() ? Adjoint{f(adjoint.value), adjoint.guard} : adjoint;
+}
+
+Adjoint times(const Adjoint& adjoint, const Expr& factor) {
     if (is_number(factor, 1)) return adjoint;
     return inside(adjoint, [&](const Expr& a) { return a * factor; });
 }
-Expr divided(const Expr& adjoint, const Expr& divisor) {
+Adjoint divided(const Adjoint& adjoint, const Expr& divisor) {
     return inside(adjoint, [&](const Expr& a) { return a / divisor; });
 }
-Expr negated(const Expr& adjoint) {
+Adjoint negated(const Adjoint& adjoint) {
     return inside(adjoint, [](const Expr& a) { return -a; });
 }
 
 constexpr double ln2 = 0.69314718055994530942, two_over_sqrt_pi = 1.12837916709551257390;
 
 /// The operand's adjoint from the result's adjoint, operand x and result y.
-Expr through_unary(UnaryOp op, const Expr& adjoint, const Expr& x, const Expr& y) {
+Adjoint through_unary(UnaryOp op, const Adjoint& adjoint, const Expr& x, const Expr& y) {
     switch (op) {
         case UnaryOp::Negate: return negated(adjoint);
-        case UnaryOp::Abs: return add_adjoints(where_true(x > 0, adjoint), where_true(x < 0, negated(adjoint)));
+        case UnaryOp::Abs: return sum(where(x > 0, adjoint), where(x < 0, negated(adjoint)));
         case UnaryOp::TruncateTf32: return adjoint;  // as a cast
         case UnaryOp::Sqrt: return divided(times(adjoint, constant(x.type(), 0.5)), y);
         case UnaryOp::Rsqrt: return times(adjoint, y * y * y * -0.5);
@@ -63,18 +89,18 @@ Expr through_unary(UnaryOp op, const Expr& adjoint, const Expr& x, const Expr& y
 }
 
 struct Both {
-    Expr a, b;
+    Adjoint a, b;
 };
 
 /// Of equal operands of min and max, the second receives the adjoint: relu, max(x, 0), has slope 0 at 0.
-Both through_binary(BinaryOp op, const Expr& adjoint, const Expr& a, const Expr& b, const Expr& y) {
+Both through_binary(BinaryOp op, const Adjoint& adjoint, const Expr& a, const Expr& b, const Expr& y) {
     switch (op) {
         case BinaryOp::Add: return {adjoint, adjoint};
         case BinaryOp::Sub: return {adjoint, negated(adjoint)};
         case BinaryOp::Mul: return {times(adjoint, b), times(adjoint, a)};
         case BinaryOp::Div: return {divided(adjoint, b), negated(divided(times(adjoint, y), b))};
-        case BinaryOp::Min: return {where_true(a < b, adjoint), where_true(!(a < b), adjoint)};
-        case BinaryOp::Max: return {where_true(a > b, adjoint), where_true(!(a > b), adjoint)};
+        case BinaryOp::Min: return {where(a < b, adjoint), where(!(a < b), adjoint)};
+        case BinaryOp::Max: return {where(a > b, adjoint), where(!(a > b), adjoint)};
         default: return {};
     }
 }
@@ -96,22 +122,22 @@ std::vector<Expr> parents_first(const Expr& root) {
 class Reverse {
 public:
     Reverse(const Expr& root, const Expr& adjoint, const Expr& result) {
-        adjoints_[root.id()] = adjoint;
+        adjoints_[root.id()] = adjoint_of(adjoint);
         for (const Expr& node : parents_first(root)) {
-            Expr incoming = adjoints_[node.id()];
+            Adjoint incoming = adjoints_[node.id()];
             if (incoming.defined()) pass(node, incoming, node.same(root) ? result : node);
         }
     }
     std::vector<ReadAdjoint> reads;
 
 private:
-    void give(const Expr& kid, const Expr& adjoint) {
+    void give(const Expr& kid, const Adjoint& adjoint) {
         if (!is_float(kid.type()) || kid.as<FloatConstant>() || !adjoint.defined()) return;
-        Expr& sum = adjoints_[kid.id()];
-        sum = add_adjoints(sum, adjoint);
+        Adjoint& total = adjoints_[kid.id()];
+        total = sum(total, adjoint);
     }
 
-    void pass(const Expr& node, const Expr& adjoint, const Expr& value) {
+    void pass(const Expr& node, const Adjoint& adjoint, const Expr& value) {
         if (auto* unary = node.as<Unary>()) {
             give(unary->a, through_unary(unary->op, adjoint, unary->a, value));
         } else if (auto* binary = node.as<Binary>()) {
@@ -123,13 +149,13 @@ private:
             give(fma->b, times(adjoint, fma->a));
             give(fma->c, adjoint);
         } else if (auto* select = node.as<Select>()) {
-            give(select->yes, where_true(select->condition, adjoint));
-            give(select->no, where_true(!select->condition, adjoint));
+            give(select->yes, where(select->condition, adjoint));
+            give(select->no, where(!select->condition, adjoint));
         } else if (auto* cast = node.as<Cast>(); cast && is_float(cast->a.type())) {
             give(cast->a,
                  inside(adjoint, [&](const Expr& a) { return cast_unchecked(adjoint_type(cast->a.type()), a); }));
         } else if (node.as<Read>()) {
-            collect(node, adjoint);
+            collect(node, adjoint.everywhere());
         }
         internal_check(!node.as<Reduce>() && !node.as<Load>(), "adjoints of {}", to_string(node));
     }
@@ -143,7 +169,7 @@ private:
         reads.push_back({read, adjoint});
     }
 
-    std::unordered_map<const ExprNode*, Expr> adjoints_;
+    std::unordered_map<const ExprNode*, Adjoint> adjoints_;
 };
 
 }  // namespace

@@ -182,6 +182,7 @@ TEST(SharedValuesText, SoDoGradients) {
     expect_linear_text(derivative([&](auto& e, auto& i, int) { return e * (2.0 - x(i) * e); }));
     expect_linear_text(derivative([](auto& e, auto&, int) { return sigmoid(e) * e + e; }));
     expect_linear_text(derivative([](auto& e, auto&, int) { return max(e, tanh(e) * 3.0); }));
+    expect_linear_text(derivative([&](auto& e, auto& i, int) { return relu(e * x(i) + 1.0); }));
 }
 
 }  // namespace
