@@ -9,6 +9,7 @@
 #include "dsl/check_bindings.h"
 #include "dsl/deep.h"
 #include "dsl/interpret.h"
+#include "dsl/plain_arithmetic.h"
 #include "support/error.h"
 
 namespace tw {
@@ -117,30 +118,7 @@ private:
         }
         if (node.op == UnaryOp::Rsqrt)  // two operations, each rounded
             return rounded(expr.type(), 1 / rounded(expr.type(), std::sqrt(a.real)).real);
-        return rounded(expr.type(), apply(node.op, a.real));
-    }
-
-    static double apply(UnaryOp op, double a) {
-        switch (op) {
-            case UnaryOp::Negate: return -a;
-            case UnaryOp::Abs: return std::fabs(a);
-            case UnaryOp::Floor: return std::floor(a);
-            case UnaryOp::Ceil: return std::ceil(a);
-            case UnaryOp::Round: return std::nearbyint(a);
-            case UnaryOp::TruncateTf32: return truncate_tf32(static_cast<float>(a));
-            case UnaryOp::Sqrt: return std::sqrt(a);
-            case UnaryOp::Rsqrt: break;
-            case UnaryOp::Exp: return std::exp(a);
-            case UnaryOp::Exp2: return std::exp2(a);
-            case UnaryOp::Log: return std::log(a);
-            case UnaryOp::Log2: return std::log2(a);
-            case UnaryOp::Tanh: return std::tanh(a);
-            case UnaryOp::Erf: return std::erf(a);
-            case UnaryOp::Sigmoid: return 1 / (1 + std::exp(-a));
-            case UnaryOp::Not: break;
-        }
-        internal_check(false, "no float operation {}", static_cast<int>(op));
-        return 0;
+        return rounded(expr.type(), apply_plainly(node.op, a.real));
     }
 
     Value evaluate(const Binary& node, const Expr& expr) {
@@ -158,22 +136,8 @@ private:
             case BinaryOp::NotEqual: return truth(reals ? a.real != b.real : a.integer != b.integer);
             default: break;
         }
-        if (reals) return rounded(expr.type(), apply(node.op, a.real, b.real));
+        if (reals) return rounded(expr.type(), apply_plainly(node.op, a.real, b.real));
         return {expr.type(), 0, wrap_to_type(expr.type(), apply(node.op, a.integer, b.integer, expr))};
-    }
-
-    static double apply(BinaryOp op, double a, double b) {
-        switch (op) {
-            case BinaryOp::Add: return a + b;
-            case BinaryOp::Sub: return a - b;
-            case BinaryOp::Mul: return a * b;
-            case BinaryOp::Div: return a / b;
-            case BinaryOp::Min: return a == b && std::signbit(a) ? a : std::fmin(a, b);  // -0 is below 0
-            case BinaryOp::Max: return a == b && std::signbit(a) ? b : std::fmax(a, b);
-            default: break;
-        }
-        internal_check(false, "no float operation {}", static_cast<int>(op));
-        return 0;
     }
 
     int64_t apply(BinaryOp op, int64_t a, int64_t b, const Expr& expr) const {

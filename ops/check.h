@@ -10,6 +10,7 @@ struct CheckResult {
     bool ok = false;
     double error = 0;  ///< largest |got - reference| over the checked elements, divided by the largest |reference|
     double plain_error = 0;  ///< of the declared computation evaluated in its own types, the same way
+    double unit_error = 0;   ///< that matrix units may make at most, the same way; see sample_elements.h
     int64_t elements = 0;    ///< checked
     std::string text;        ///< "max error 1.2e-07 against float64 (plain f32: 1.5e-07), 1000 elements"
 };
@@ -20,13 +21,16 @@ Bindings random_bindings(const std::vector<Tensor>& outputs, uint64_t seed);
 struct CheckOptions {
     bool approximate = false;          ///< the kernels use named approximations
     std::vector<Type> roundings = {};  ///< of the schedule: Schedule::roundings()
+    bool few_bits = false;             ///< wgmma sums products of fp8: it keeps 13 bits behind the largest term
     int64_t samples = 4096;
     uint64_t seed = 1;
 };
 
 /// Compares `got` with the float64 value of the declaration at up to `samples` random elements (all, if there are no
 /// more). Passes if the error is at most 1.5 times the plain one (4 times if `approximate`), or within a few roundings
-/// of the type; each of the schedule's roundings adds one of its type, relative to the largest element.
+/// of the type; each of the schedule's roundings adds one of its type, relative to the largest element. Where elements
+/// are made of sums that matrix units can compute, which truncate instead of rounding, each may lie as much farther off
+/// as truncation takes it at most.
 CheckResult check_output(const Tensor& output, const Bindings& bindings, const HostArray& got,
                          const CheckOptions& options = {});
 

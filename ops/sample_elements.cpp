@@ -1,0 +1,368 @@
+#include "ops/sample_elements.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <unordered_map>
+
+#include "dsl/atoms.h"
+#include "dsl/check_bindings.h"
+#include "dsl/integers.h"
+#include "dsl/plain_arithmetic.h"
+#include "dsl/stage.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+/// A value, and how far what a schedule makes may lie from it: of a condition 1 if it is open.
+struct Number {
+    Value value;
+    double slack = 0;
+};
+
+Number integer(Type type, int64_t value, double slack = 0) { return {{type, 0, value}, slack}; }
+Number truth(bool value, double slack = 0) { return integer(Type::Bool, value, slack); }
+
+/// How far f moves from its value where each argument stays within its slack. NaN, as of a root beyond 0, is no move.
+template <class F>
+double moved(F f, double value, const Number& a, const Number& b) {
+    double most = 0;
+    for (double p : {a.value.real - a.slack, a.value.real + a.slack})
+        for (double q : {b.value.real - b.slack, b.value.real + b.slack})
+            most = std::fmax(most, std::abs(f(p, q) - value));
+    return most;
+}
+
+bool is_narrow_float(Type type) { return is_float(type) && bytes_of(type) <= 2; }
+
+/// The type in which a matrix unit multiplies the factor, if any does.
+std::optional<Type> type_in_unit(const Expr& factor, bool rounds_operands) {
+    if (const Unary* function = factor.as<Unary>(); function && function->op == UnaryOp::TruncateTf32) return tf32;
+    if (const Cast* cast = factor.as<Cast>(); cast && is_narrow_float(cast->a.type())) return cast->a.type();
+    if (rounds_operands && factor.as<Read>()) return tf32;
+    return {};
+}
+
+/// Of each term of a sum: the errors of instructions of k terms that keep `fraction` bits behind the largest and
+/// `mantissa` bits of the sum, and of an f32 addition, relative to the largest.
+double error_of_instruction(int k, int fraction, int mantissa) {
+    return (k + 1) * std::ldexp(1, -fraction) + std::ldexp(1, -mantissa) + 0x1p-24;
+}
+
+struct UnitErrors {
+    double instruction;  ///< relative to the largest sum and term
+    int terms;           ///< of an instruction
+};
+
+/// Of the instruction that adds the fewest terms. Those of fp8 are made of two of f16; what wgmma keeps of its own is
+/// told apart.
+UnitErrors unit_errors(Type type, bool few_bits) {
+    int terms = 16;
+    for (const Atom& atom : atoms())
+        if (atom.operand == type && atom.accumulator == f32) terms = std::min(terms, atom.k);
+    if (bytes_of(type) == 1 && few_bits) return {error_of_instruction(2 * terms, 13, 13), 2 * terms};
+    return {error_of_instruction(terms, 25, 23), terms};
+}
+
+/// The sums that a schedule may pass through on its way: of neighbours, they are differences of the running sums; of
+/// terms picked whatever their values are, within four standard deviations; of any, the magnitudes' sum.
+class RunningSums {
+public:
+    void add(double term, double sum) {
+        least_ = std::min(least_, sum);
+        most_ = std::max(most_, sum);
+        magnitudes_ += std::abs(term);
+        squares_ += term * term;
+        ++terms_;
+    }
+    double largest() const { return std::min(magnitudes_, most_ - least_ + 4 * std::sqrt(squares_)); }
+    int64_t terms() const { return terms_; }
+
+private:
+    double least_ = 0, most_ = 0, magnitudes_ = 0, squares_ = 0;
+    int64_t terms_ = 0;
+};
+
+class Sampler {
+public:
+    Sampler(const Bindings& bindings, const SampleOptions& options) : bindings_(bindings), options_(options) {}
+
+    SampledElement element(const Tensor& output, const std::vector<int64_t>& point) {
+        Number number = element_of(*output.operation(), output.output(), point);
+        return {number.value, number.slack};
+    }
+
+private:
+    struct Known {
+        std::vector<int64_t> shape;
+        const HostArray* input = nullptr;
+        std::unordered_map<int64_t, Number> elements;  // of a computed tensor; by number and output
+    };
+
+    bool exact() const { return options_.precision == Precision::Float64; }
+    Type numbers_of(Type type) const { return exact() && is_float(type) ? Type::F64 : type; }
+    Value rounded(Type type, double real) const { return make_value(numbers_of(type), real); }
+
+    Known& known(const Operation& operation) {
+        auto [found, is_new] = known_.try_emplace(&operation);
+        if (!is_new) return found->second;
+        if (operation.is_input()) found->second.input = &bound_input(operation, bindings_);
+        found->second.shape = extents_of(operation.shape, bindings_);
+        for (const auto& output : operation.outputs)
+            if (output.body.defined()) note_shared(output.body);
+        return found->second;
+    }
+
+    /// Nodes with several uses are evaluated once in each place.
+    void note_shared(const Expr& body) {
+        std::unordered_map<const ExprNode*, int> uses;
+        visit(body, [&](const Expr& e) {
+            for (const Expr& kid : children(e))
+                if (!children(kid).empty() && ++uses[kid.id()] == 2) shared_.try_emplace(kid.id());
+        });
+    }
+
+    Number element_of(const Operation& operation, int output, const std::vector<int64_t>& place) {
+        Known& of = known(operation);
+        for (size_t d = 0; d < place.size(); ++d)
+            if (place[d] < 0 || place[d] >= of.shape[d])
+                throw_error(Error, "check '{}': element {} is read, but its shape is {}; correct the index",
+                            operation.name, indices_text(place), indices_text(of.shape));
+        if (of.input) return {convert(numbers_of(of.input->type), of.input->at(place)), 0};
+        int64_t number = output;
+        int64_t step = static_cast<int64_t>(operation.outputs.size());
+        for (size_t d = place.size(); d-- > 0; step *= of.shape[d]) number += place[d] * step;
+        if (auto found = of.elements.find(number); found != of.elements.end()) return found->second;
+        std::vector<std::pair<const ExprNode*, Number>> indices;
+        for (size_t d = 0; d < place.size(); ++d)
+            indices.emplace_back(operation.axes[d].id(), integer(Type::I64, place[d]));
+        std::swap(indices, index_);
+        int64_t outer = std::exchange(place_, ++places_);
+        Number result = (*this)(operation.outputs[static_cast<size_t>(output)].body);
+        place_ = outer;
+        std::swap(indices, index_);
+        of.elements.emplace(number, result);
+        return result;
+    }
+
+    Number operator()(const Expr& expr) {
+        auto shared = shared_.find(expr.id());
+        if (shared == shared_.end()) return value_of_node(expr);
+        if (shared->second.place != place_) {
+            Number result = value_of_node(expr);
+            shared_[expr.id()] = {place_, result};
+            return result;
+        }
+        return shared->second.number;
+    }
+    Number value_of_node(const Expr& expr) {
+        return std::visit([&](const auto& node) { return evaluate(node, expr); }, (*expr).kind);
+    }
+
+    // One case a node type.
+    Number evaluate(const IntConstant& node, const Expr& expr) { return integer(expr.type(), node.value); }
+    Number evaluate(const FloatConstant& node, const Expr& expr) { return {{numbers_of(expr.type()), node.value, 0}}; }
+    Number evaluate(const Variable& node, const Expr& expr) {
+        for (auto known = index_.rbegin(); known != index_.rend(); ++known)
+            if (known->first == expr.id()) return known->second;
+        internal_check(node.kind != VariableKind::Index, "check: index '{}' has no value", node.name);
+        if (node.kind == VariableKind::Size) return integer(Type::I64, bound_size(expr, bindings_));
+        return {convert(numbers_of(expr.type()), bound_scalar(expr, bindings_))};
+    }
+    Number evaluate(const Load&, const Expr& expr) { return no_declaration(expr); }
+    Number evaluate(const Exchange&, const Expr& expr) { return no_declaration(expr); }
+    static Number no_declaration(const Expr& expr) {
+        internal_check(false, "a declaration reads tensors, not buffers or threads: {}", to_string(expr));
+        return {};
+    }
+
+    Number evaluate(const Read& node, const Expr& expr) {
+        std::vector<int64_t> place;
+        for (const Expr& index : node.indices) place.push_back((*this)(index).value.integer);
+        Number result = element_of(*node.operation, node.output, place);
+        result.value = convert(numbers_of(expr.type()), result.value);
+        return result;
+    }
+
+    Number evaluate(const Cast& node, const Expr& expr) {
+        Number a = (*this)(node.a);
+        bool keeps = is_float(expr.type()) && is_float(node.a.type());
+        return {convert(numbers_of(expr.type()), a.value), keeps ? a.slack : 0};
+    }
+
+    Number evaluate(const Select& node, const Expr&) {
+        Number condition = (*this)(node.condition);
+        const Expr &chosen = condition.value.integer ? node.yes : node.no,
+                   &other = condition.value.integer ? node.no : node.yes;
+        Number result = (*this)(chosen);
+        if (condition.slack == 0 || !is_float(chosen.type()) || reads_guarded(other)) return result;
+        Number left_out = (*this)(other);
+        result.slack = std::max(result.slack, std::abs(left_out.value.real - result.value.real) + left_out.slack);
+        return result;
+    }
+
+    static bool reads_guarded(const Expr& expr) {
+        bool found = false;
+        visit(expr, [&](const Expr& e) { found = found || (e.as<Read>() && e.as<Read>()->guarded); });
+        return found;
+    }
+
+    Number evaluate(const Unary& node, const Expr& expr) {
+        Number a = (*this)(node.a);
+        if (node.op == UnaryOp::Not) return truth(!a.value.integer, a.slack);
+        if (!is_float(a.value.type)) {
+            bool negate = node.op == UnaryOp::Negate || (node.op == UnaryOp::Abs && a.value.integer < 0);
+            auto value = static_cast<int64_t>(negate ? 0 - static_cast<uint64_t>(a.value.integer) : a.value.integer);
+            return integer(expr.type(), wrap_to_type(expr.type(), value));
+        }
+        auto apply = [&](double x, double) {
+            if (node.op == UnaryOp::Rsqrt) return 1 / rounded(expr.type(), std::sqrt(x)).real;
+            return apply_plainly(node.op, x);
+        };
+        double value = apply(a.value.real, 0);
+        return {rounded(expr.type(), value), a.slack > 0 ? moved(apply, value, a, {}) : 0};
+    }
+
+    Number evaluate(const Binary& node, const Expr& expr) {
+        Number a = (*this)(node.a);
+        if (node.op == BinaryOp::And || node.op == BinaryOp::Or) {
+            if (a.value.integer == (node.op == BinaryOp::Or)) return a;
+            Number b = (*this)(node.b);
+            return truth(b.value.integer, std::max(a.slack, b.slack));
+        }
+        Number b = (*this)(node.b);
+        if (!is_float(a.value.type)) {
+            auto value = apply_to_integers(node.op, a.value.integer, b.value.integer);
+            if (!value) throw_error(Error, "check: division by zero in {}; correct the expression", to_string(expr));
+            return integer(expr.type(), wrap_to_type(expr.type(), *value));
+        }
+        return expr.type() == Type::Bool ? compared(node.op, a, b) : of_reals(node.op, a, b, expr.type());
+    }
+
+    static Number compared(BinaryOp op, const Number& a, const Number& b) {
+        auto holds = [&](double x, double y) {
+            switch (op) {
+                case BinaryOp::Less: return x < y;
+                case BinaryOp::LessEqual: return x <= y;
+                case BinaryOp::Equal: return x == y;
+                default: return x != y;
+            }
+        };
+        bool open = a.slack + b.slack > 0 && std::abs(a.value.real - b.value.real) <= a.slack + b.slack;
+        return truth(holds(a.value.real, b.value.real), open);
+    }
+
+    Number of_reals(BinaryOp op, const Number& a, const Number& b, Type type) const {
+        double value = apply_plainly(op, a.value.real, b.value.real);
+        Number result{rounded(type, value)};
+        if (a.slack + b.slack == 0) return result;
+        // Of long sums, exactly.
+        if (op == BinaryOp::Add || op == BinaryOp::Sub)
+            result.slack = a.slack + b.slack;
+        else
+            result.slack = moved([&](double x, double y) { return apply_plainly(op, x, y); }, value, a, b);
+        return result;
+    }
+
+    Number evaluate(const Fma& node, const Expr& expr) {
+        Number a = (*this)(node.a), b = (*this)(node.b), c = (*this)(node.c);
+        double x = a.value.real, y = b.value.real, z = c.value.real;
+        double value = exact() || expr.type() == Type::F64
+                           ? std::fma(x, y, z)
+                           : double{std::fmaf(static_cast<float>(x), static_cast<float>(y), static_cast<float>(z))};
+        auto multiply = [](double p, double q) { return p * q; };
+        double product = a.slack + b.slack > 0 ? moved(multiply, x * y, a, b) : 0;
+        return {rounded(expr.type(), value), product + c.slack};
+    }
+
+    // Reductions.
+
+    Number evaluate(const Reduce& node, const Expr& expr) {
+        std::vector<int64_t> shape, point(node.axes.size());
+        for (const Expr& axis : node.axes) shape.push_back((*this)(axis.as<Variable>()->extent).value.integer);
+        std::vector<Number> total;
+        for (const Expr& identity : node.reducer->identity) total.push_back((*this)(identity));
+        auto component = static_cast<size_t>(node.component);
+        if (std::any_of(shape.begin(), shape.end(), [](int64_t extent) { return extent <= 0; }))
+            return total[component];
+        const std::optional<UnitErrors>& unit = unit_of(node, expr);
+        RunningSums sums;
+        int64_t outer = place_;
+        do {
+            place_ = ++places_;
+            std::vector<Number> terms = terms_at(node, point);
+            total = combined(node, total, terms);
+            if (unit) sums.add(terms[0].value.real, total[0].value.real);
+        } while (advance(point, shape));
+        place_ = outer;
+        if (unit) {
+            double instructions = static_cast<double>(sums.terms() / unit->terms + 1);
+            total[0].slack += instructions * unit->instruction * sums.largest();
+        }
+        return total[component];
+    }
+
+    std::vector<Number> terms_at(const Reduce& node, const std::vector<int64_t>& point) {
+        size_t depth = index_.size();
+        for (size_t d = 0; d < point.size(); ++d) index_.emplace_back(node.axes[d].id(), integer(Type::I64, point[d]));
+        std::vector<Number> terms;
+        for (const Expr& value : node.values) terms.push_back((*this)(value));
+        index_.resize(depth);
+        return terms;
+    }
+
+    std::vector<Number> combined(const Reduce& node, const std::vector<Number>& total,
+                                 const std::vector<Number>& terms) {
+        size_t depth = index_.size();
+        for (size_t c = 0; c < total.size(); ++c) {
+            index_.emplace_back(node.reducer->left[c].id(), total[c]);
+            index_.emplace_back(node.reducer->right[c].id(), terms[c]);
+        }
+        std::vector<Number> result;
+        for (const Expr& expr : node.reducer->combined) result.push_back((*this)(expr));
+        index_.resize(depth);
+        return result;
+    }
+
+    /// Whether a matrix unit can compute the sum, where errors are asked for.
+    const std::optional<UnitErrors>& unit_of(const Reduce& node, const Expr& expr) {
+        auto [found, is_new] = units_.try_emplace(expr.id());
+        if (!is_new || !exact() || node.values.size() != 1) return found->second;
+        const Binary* product = node.values[0].as<Binary>();
+        bool sums = atomic_operation(*node.reducer) == BinaryOp::Add && node.values[0].type() == f32;
+        if (!sums || !product || product->op != BinaryOp::Mul) return found->second;
+        auto a = type_in_unit(product->a, options_.rounds_operands);
+        auto b = type_in_unit(product->b, options_.rounds_operands);
+        if (a && b) {
+            UnitErrors of_a = unit_errors(*a, options_.few_bits), of_b = unit_errors(*b, options_.few_bits);
+            found->second = of_a.instruction / of_a.terms > of_b.instruction / of_b.terms ? of_a : of_b;
+        }
+        return found->second;
+    }
+
+    struct Shared {
+        int64_t place = -1;
+        Number number;
+    };
+
+    const Bindings& bindings_;
+    SampleOptions options_;
+    std::unordered_map<const Operation*, Known> known_;
+    std::unordered_map<const ExprNode*, std::optional<UnitErrors>> units_;
+    std::unordered_map<const ExprNode*, Shared> shared_;
+    std::vector<std::pair<const ExprNode*, Number>> index_;  ///< variables that have a value, inner ones last
+    int64_t place_ = 0, places_ = 0;  ///< an element or an iteration: where nodes keep their values
+};
+
+}  // namespace
+
+std::vector<SampledElement> sample_elements(const Tensor& output, const std::vector<std::vector<int64_t>>& points,
+                                            const Bindings& bindings, const SampleOptions& options) {
+    Sampler sampler(bindings, options);
+    std::vector<SampledElement> elements;
+    for (const std::vector<int64_t>& point : points) elements.push_back(sampler.element(output, point));
+    return elements;
+}
+
+}  // namespace tw
