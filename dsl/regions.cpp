@@ -260,6 +260,14 @@ Region whole(const StageRecord& record) {
     return region;
 }
 
+/// Whether the variable has a largest value that no named size decides: of one, what is needed may be much less.
+bool is_bounded(const Variable& variable) {
+    if (!variable.max || !variable.extent.defined()) return variable.max.has_value();
+    std::vector<Expr> deciding = variables_of(variable.extent);
+    return std::none_of(deciding.begin(), deciding.end(),
+                        [](const Expr& v) { return v.as<Variable>()->kind == VariableKind::Size; });
+}
+
 /// Variables of `expr` that are not fixed, with their bounds.
 BoundsOverride ranged_variables(const Expr& expr, const std::vector<Expr>& fixed) {
     BoundsOverride ranged;
@@ -268,8 +276,7 @@ BoundsOverride ranged_variables(const Expr& expr, const std::vector<Expr>& fixed
         if (!variable || variable->kind != VariableKind::Index) return;
         for (const Expr& f : fixed)
             if (f.same(e)) return;
-        bool bounded = variable->max && (!variable->extent.defined() || as_constant(variable->extent));
-        ranged[e.id()] = bounded ? Interval{0, variable->max} : Interval{};
+        ranged[e.id()] = is_bounded(*variable) ? Interval{0, variable->max} : Interval{};
     });
     return ranged;
 }
