@@ -176,14 +176,22 @@ private:
         }
     }
 
-    void check_threads(int stage) const {
-        const StageRecord& record = state_.stages[stage];
-        std::vector<int> loops = record.order;
-        bool shared = storage_loop(state_, stage) >= 0 && resolved_memory(state_, stage) == Memory::Shared;
-        if (record.attach >= 0 && !shared) {
-            auto around = enclosing_loops(state_, record.attach);
-            loops.insert(loops.end(), around.begin(), around.end());
+    /// The loops around the stage whose iterations a thread runs for itself. What fills shared memory is made by all
+    /// threads of the block together, whichever loops stand around it.
+    std::vector<int> loops_of_one_thread(int stage) const {
+        std::vector<int> loops = state_.stages[stage].order;
+        for (;;) {
+            bool together = storage_loop(state_, stage) >= 0 && resolved_memory(state_, stage) == Memory::Shared;
+            int under = state_.stages[stage].attach;
+            if (under < 0 || together) return loops;
+            stage = loop(under).stage;
+            const auto& order = state_.stages[stage].order;
+            loops.insert(loops.end(), order.begin(), order.begin() + state_.position(under) + 1);
         }
+    }
+
+    void check_threads(int stage) const {
+        std::vector<int> loops = loops_of_one_thread(stage);
         int64_t threads = 1, warpgroups = 1, warps = 1, lanes = 1;
         for (int id : loops) {
             if (!is_thread(loop(id).level)) continue;

@@ -1,8 +1,9 @@
-// What stands under a loop: how much of it an iteration needs.
+// What stands under a loop: how much of it an iteration needs, and which threads make it.
 #include <gmock/gmock.h>
 
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
+#include "tests/support/expect_error.h"
 
 namespace tw {
 namespace {
@@ -66,6 +67,67 @@ TEST_P(Regions, BoxesOfTriangles) {
         EXPECT_THAT(s.to_string(), testing::HasSubstr("f32 [8, 47] in shared"));
         expect_declared(s, whole_numbers({y}, 3));
     }
+}
+
+/// A product whose second factor is made in shared memory, by threads that read it through registers.
+struct MadeFactor {
+    int64_t m = 128, n = 64, k = 128;
+    Tensor a, w, made, c;
+
+    MadeFactor() {
+        a = input("a", bf16, {m, k});
+        w = input("w", bf16, {n, k});
+        made = compute("made", {n, k}, [&](Expr j, Expr r) { return cast(bf16, cast(f32, w(j, r)) * 2.0); });
+        Axis r = reduce_axis("r", k);
+        c = compute("c", {m, n}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, r)) * cast(f32, made(j, r)), r); });
+    }
+};
+
+// Whichever way the loops around name the threads, a shared stage names its own, and so does what stands under these.
+TEST_P(Regions, RegistersUnderAnotherStagesThreads) {
+    for (int round = 0; round < 12; ++round) {
+        MadeFactor p;
+        MatrixUnit unit = round % 2 ? mma_sync : wgmma;
+        Schedule s({p.c}, device_target());
+        auto [i, j] = s.loops<2>(p.c);
+        auto [wi, mi] = s.split(i, unit == wgmma ? 64 : 32);
+        auto [ko, ki] = s.split(s.reduce(p.c), 32 << between(0, 2));
+        s.order({wi, ko, mi, j, ki});
+        s.bind(wi, unit == wgmma ? warpgroup : warp);
+        s.at(p.made, ko);
+        s.set_memory(p.made, Memory::Shared);
+        s.stage(p.c, p.a, Memory::Shared, ko);
+        auto [row, column] = s.loops<2>(p.made);
+        auto [r1, r0] = s.split(row, 8 << between(0, 2));
+        auto [c1, c0] = s.split(column, chance() ? 8 : 4);
+        s.order({r1, r0, c1, c0});
+        bool lanes = chance();
+        s.bind(r0, lanes ? warp : thread);
+        s.bind(c1, lanes ? lane : thread);
+        if (chance()) s.bind(c0, tw::vector);
+        Loop under = chance() ? c1 : r0;
+        s.stage(p.made, p.w, Memory::Registers, under);
+        s.mma(p.c, unit, {.m = mi, .n = j, .k = ki});
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, whole_numbers({p.c}, round));
+    }
+}
+
+TEST(RegionErrors, ThreadsAreNamedOneWay) {
+    MadeFactor p;
+    Schedule s({p.c}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(p.c);
+    auto [wi, mi] = s.split(i, 64);
+    auto [ko, ki] = s.split(s.reduce(p.c), 64);
+    s.order({wi, ko, mi, j, ki});
+    s.bind(wi, warpgroup);
+    s.at(p.made, ko);
+    s.set_memory(p.made, Memory::Shared);
+    auto [row, column] = s.loops<2>(p.made);
+    s.bind(row, thread);
+    Stage copy = s.stage(p.made, p.w, Memory::Registers, row);
+    EXPECT_ERROR(s.bind(s.data_loops(copy).back(), lane), "has loops bound to thread and loops bound to warp or lane");
+    EXPECT_ERROR(s.set_memory(p.made, Memory::Registers), "has loops bound to thread and loops bound to warp or lane");
 }
 
 }  // namespace
