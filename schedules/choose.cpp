@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <optional>
 
+#include "codegen/lower.h"
 #include "dsl/simplify.h"
 #include "schedules/product.h"
+#include "schedules/unit_product.h"
+#include "support/error.h"
 
 namespace tw::schedules {
 namespace {
@@ -19,10 +22,18 @@ struct Factors {
     int64_t k;
 };
 
-/// A matrix of the computation's memory, indexed by two different variables.
+bool holds_reduction(const Operation& operation) {
+    bool found = false;
+    for (const auto& output : operation.outputs)
+        if (output.body.defined()) visit(output.body, [&](const Expr& e) { found = found || e.as<Reduce>(); });
+    return found;
+}
+
+/// A matrix in memory, indexed by two different variables: reductions are kernels of their own.
 bool is_matrix(const Read* read) {
-    return read && read->operation->is_input() && read->indices.size() == 2 && read->indices[0].as<Variable>() &&
-           read->indices[1].as<Variable>() && !read->indices[0].same(read->indices[1]);
+    return read && (read->operation->is_input() || holds_reduction(*read->operation)) && read->indices.size() == 2 &&
+           read->indices[0].as<Variable>() && read->indices[1].as<Variable>() &&
+           !read->indices[0].same(read->indices[1]);
 }
 
 bool indexes(const Read& read, const Expr& axis) { return read.indices[0].same(axis) || read.indices[1].same(axis); }
@@ -59,14 +70,14 @@ void spread_results(Schedule& s, Stage stage, int64_t results) {
     s.bind(inside, thread);
 }
 
-int64_t results_of(const Schedule& s, Stage stage, const std::vector<Tensor>& outputs) {
-    for (const Tensor& output : outputs) {
-        if (s[output].id != stage.id) continue;
-        int64_t results = 1;
-        for (const Expr& extent : output.shape()) results *= as_constant(extent).value_or(FewResults + 1);
-        return results;
+int64_t results_of(const Schedule& s, Stage stage) {
+    int64_t results = 1;
+    for (Loop loop : s.data_loops(stage)) {
+        auto extent = as_constant(s.extent(loop));
+        if (!extent || *extent > FewResults) return FewResults + 1;
+        results = std::min(results * *extent, FewResults + 1);
     }
-    return 1;  // an intermediate reduction: its readers have more elements than it
+    return results;
 }
 
 /// Sharing a reduction changes the order of its terms.
@@ -95,31 +106,116 @@ void share_reduction(Schedule& s, Stage stage) {
     s.bind(share, thread);
 }
 
-}  // namespace
+/// A product and its tiles: of a matrix unit, or of threads.
+struct TiledProduct {
+    Tensor c, a, b;
+    std::variant<ProductTiling, ProductTiles> tiles;
+};
 
-Schedule choose_schedule(const std::vector<Tensor>& outputs, const Target& target) {
-    Schedule s(outputs, target);
-    bool shareable = may_reorder(outputs);
-    auto output_of = [&](Stage stage) -> const Tensor* {
-        auto found = std::find_if(outputs.begin(), outputs.end(), [&](const Tensor& t) { return s[t].id == stage.id; });
-        return found == outputs.end() ? nullptr : &*found;
-    };
-    for (Stage stage : s.all_stages())
-        if (!s.reduces(stage) && !output_of(stage)) s.inline_stage(stage);
-    for (Stage stage : s.all_stages()) {
-        const Tensor* output = output_of(stage);
-        auto factors = output ? product_of(*output) : std::nullopt;
-        auto extent = [&](int d) { return as_constant(output->shape()[d]).value_or(4096); };
+void schedule_tiled(Schedule& s, const TiledProduct& p) {
+    if (const ProductTiles* threads = std::get_if<ProductTiles>(&p.tiles))
+        return schedule_product(s, p.c, p.a, p.b, *threads);
+    std::visit([&](const auto& tiles) { schedule_tensor_product(s, p.c, p.a, p.b, tiles); },
+               std::get<ProductTiling>(p.tiles));
+}
+
+ProductTiles tiles_of_threads(const Tensor& c, int64_t k) {
+    auto extent = [&](size_t d) { return as_constant(c.shape()[d]).value_or(4096); };
+    return product_tiles(extent(0), extent(1), k);
+}
+
+class Chooser {
+public:
+    Chooser(const std::vector<Tensor>& outputs, const Target& target)
+        : outputs_(outputs), target_(target), shareable_(may_reorder(outputs)) {}
+
+    /// Products are tiled as well as the tilings that are legal for them allow, one after another.
+    Schedule run() {
+        Schedule best = scheduled();
+        for (const auto& operation : operations_of(outputs_)) {
+            if (operation->is_input()) continue;
+            for (TiledProduct& tiled : tilings_to_try(Tensor(operation, 0))) {
+                tiled_.push_back(std::move(tiled));
+                if (auto found = lowered()) {
+                    best = std::move(*found);
+                    break;
+                }
+                tiled_.pop_back();
+            }
+        }
+        return best;
+    }
+
+private:
+    bool is_output(const Schedule& s, Stage stage) const {
+        return std::any_of(outputs_.begin(), outputs_.end(), [&](const Tensor& t) { return s[t].id == stage.id; });
+    }
+
+    std::vector<TiledProduct> tilings_to_try(const Tensor& c) const {
+        std::vector<TiledProduct> found;
+        if (auto unit = unit_product(c))
+            for (const ProductTiling& tiling : tilings_of(*unit, target_))
+                found.push_back({unit->c, unit->a, unit->b, tiling});
+        if (auto factors = product_of(c)) found.push_back({c, factors->a, factors->b, tiles_of_threads(c, factors->k)});
+        return found;
+    }
+
+    /// The schedule with what is tiled so far, if it can be built. What a step or a pass refuses is decided by steps
+    /// and passes alone.
+    std::optional<Schedule> lowered() const {
+        try {
+            Schedule s = scheduled();
+            codegen::lower(s.tree(), target_);
+            return s;
+        } catch (const Error&) {
+            return {};
+        }
+    }
+
+    /// Operands of tiled products are read many times: they are stored.
+    bool is_stored(const Schedule& s, Stage stage) const {
+        return is_output(s, stage) || s.reduces(stage) ||
+               std::any_of(tiled_.begin(), tiled_.end(), [&](const TiledProduct& p) {
+                   auto is_it = [&](const Tensor& t) { return !t.operation()->is_input() && s[t].id == stage.id; };
+                   return is_it(p.a) || is_it(p.b);
+               });
+    }
+
+    Schedule scheduled() const {
+        Schedule s(outputs_, target_);
+        for (Stage stage : s.all_stages())
+            if (!is_stored(s, stage)) s.inline_stage(stage);
+        std::vector<Stage> others = s.all_stages();
+        std::erase_if(others, [&](Stage stage) { return is_tiled(s, stage); });
+        // Those that read others first: a result that leaves through shared memory has its readers read a copy.
+        std::for_each(tiled_.rbegin(), tiled_.rend(), [&](const TiledProduct& p) { schedule_tiled(s, p); });
+        for (Stage stage : others) schedule_other(s, stage);
+        return s;
+    }
+
+    bool is_tiled(const Schedule& s, Stage stage) const {
+        return std::any_of(tiled_.begin(), tiled_.end(), [&](const TiledProduct& p) { return s[p.c].id == stage.id; });
+    }
+
+    void schedule_other(Schedule& s, Stage stage) const {
         if (wants_sorting(s, stage))
             spread_results(s, s.scatter(stage), Threads);
-        else if (factors)
-            schedule_product(s, *output, factors->a, factors->b, product_tiles(extent(0), extent(1), factors->k));
-        else if (s.reduces(stage) && shareable && results_of(s, stage, outputs) <= FewResults)
+        else if (s.reduces(stage) && shareable_ && results_of(s, stage) <= FewResults)
             share_reduction(s, stage);
         else
             spread_results(s, stage, Threads);
     }
-    return s;
+
+    const std::vector<Tensor>& outputs_;
+    const Target& target_;
+    bool shareable_;
+    std::vector<TiledProduct> tiled_;
+};
+
+}  // namespace
+
+Schedule choose_schedule(const std::vector<Tensor>& outputs, const Target& target) {
+    return Chooser(outputs, target).run();
 }
 
 }  // namespace tw::schedules

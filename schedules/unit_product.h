@@ -1,0 +1,23 @@
+// Products for matrix units among a computation's tensors, whatever they are called and is made of their sums.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "schedules/tensor_product.h"
+
+namespace tw::schedules {
+
+/// c[.., i, j] is made of sum_k a[.., i, k] * b[.., k, j], each operand stored in any layout.
+struct UnitProduct {
+    Tensor c, a, b;
+    TensorProductShape shape;  ///< its extents, types and layouts; the dimensions around are its batch
+};
+
+/// The product that the tensor makes of its only sum, if that is over one axis, its factors are elements of types that
+/// matrix units multiply, and its extents are constants that fill an instruction.
+std::optional<UnitProduct> unit_product(const Tensor& c);
+
+/// Tilings to try, the best first.
+std::vector<ProductTiling> tilings_of(const UnitProduct& product, const Target& target);
+
+}  // namespace tw::schedules
