@@ -127,7 +127,7 @@ ProductTiles tiles_of_threads(const Tensor& c, int64_t k) {
 class Chooser {
 public:
     Chooser(const std::vector<Tensor>& outputs, const Target& target)
-        : outputs_(outputs), target_(target), shareable_(may_reorder(outputs)) {}
+        : outputs_(outputs), target_(target), unscheduled_(outputs, target), shareable_(may_reorder(outputs)) {}
 
     /// Products are tiled as well as the tilings that are legal for them allow, one after another.
     Schedule run() {
@@ -182,7 +182,7 @@ private:
     }
 
     Schedule scheduled() const {
-        Schedule s(outputs_, target_);
+        Schedule s = unscheduled_;
         for (Stage stage : s.all_stages())
             if (!is_stored(s, stage)) s.inline_stage(stage);
         std::vector<Stage> others = s.all_stages();
@@ -208,6 +208,7 @@ private:
 
     const std::vector<Tensor>& outputs_;
     const Target& target_;
+    Schedule unscheduled_;
     bool shareable_;
     std::vector<TiledProduct> tiled_;
 };
