@@ -1,4 +1,4 @@
-// Products for matrix units among a computation's tensors, whatever they are called and is made of their sums.
+// Products that matrix units can make, whatever their tensors are called and whatever is made of the sums.
 #pragma once
 #include <optional>
 #include <vector>
