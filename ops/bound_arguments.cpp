@@ -125,7 +125,8 @@ LaunchShape BoundArguments::shape_of(const codegen::KernelText& kernel) const {
             .block = {kernel.threads, 1, 1},
             .dynamic_shared_bytes = kernel.shared_bytes,
             .cluster = kernel.cluster,
-            .starts_early = early};
+            .starts_early = early,
+            .waits_itself = kernel.starts_early};
 }
 
 std::vector<Argument> BoundArguments::parameters_of(const codegen::KernelText& kernel) const {

@@ -232,6 +232,8 @@ struct LaunchShape {
     /// The kernel itself waits for what was launched before it, by griddepcontrol.wait: its blocks may start while that
     /// ends (programmatic dependent launch). Devices without that ignore it.
     bool starts_early = false;
+    /// The kernel waits so, whether or not this launch starts early. The emulator holds it to that.
+    bool waits_itself = false;
 };
 
 /// The parameters' bytes at addresses that stay, and the table of those addresses that a driver wants.

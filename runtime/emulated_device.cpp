@@ -56,7 +56,8 @@ emulator::Launch as_emulator_launch(const Kernel::State& kernel, const LaunchSha
             .grid = {unsigned(shape.grid.x), unsigned(shape.grid.y), unsigned(shape.grid.z)},
             .threads = unsigned(shape.block.x),
             .cluster = unsigned(shape.cluster),
-            .shared_bytes = size_t(shape.dynamic_shared_bytes)};
+            .shared_bytes = size_t(shape.dynamic_shared_bytes),
+            .starts_early = shape.starts_early || shape.waits_itself};
 }
 
 std::string report_text(const Launch& launch, const emulator::Report& report) {

@@ -16,6 +16,9 @@ struct ThreadState {
     unsigned cluster_rank;
 };
 
+/// What a parameter of a kernel leads to: it is a value itself, a tensor map, or points to elements of a type.
+enum class Pointee { Value, Map, Other, F32, F64, F16, Bf16 };
+
 /// Of the elements of matrices that tensor cores multiply.
 enum class MatrixType { f16, bf16, tf32, e4m3, e5m2, s8 };
 
@@ -38,6 +41,12 @@ struct WgmmaCall {
     const void* a_registers;  // or
     unsigned long long a, b;  // descriptors
     bool accumulate, transpose_a, transpose_b;
+};
+
+/// What registers hold until something is written there. A NaN with these bits comes of such a register.
+struct Unwritten {
+    static constexpr unsigned FloatBits = 0x7fe5a5a5;
+    unsigned float_bits = FloatBits, integer_bits = 0xfefefefe;
 };
 
 /// What the emulator does for a kernel. `caller` is the return address into the kernel: it stands for the printed line.
@@ -74,6 +83,7 @@ struct Hooks {
     bool (*elect_one)(const void* caller);
     void (*ldmatrix)(void* registers, const void* row, int count, bool transposed, const void* caller);
     void (*stmatrix)(void* row, const void* registers, int count, bool transposed, const void* caller);
+    void (*wait_for_previous)();
     void (*mma)(void* d, const void* a, const void* b, int k, MatrixType a_type, MatrixType b_type, const void* caller);
 };
 

@@ -18,10 +18,12 @@
 #define TW_INLINE inline __attribute__((always_inline))
 #define TW_CALLER __builtin_extract_return_addr(__builtin_return_address(0))
 
-TW_EXPORT tw::emulated::Hooks tw_hooks;           // the emulator fills both in
+TW_EXPORT tw::emulated::Hooks tw_hooks;           // the emulator fills them in
 TW_EXPORT tw::emulated::ThreadState* tw_current;
+TW_EXPORT tw::emulated::Unwritten tw_unwritten;
 tw::emulated::Hooks tw_hooks;
 tw::emulated::ThreadState* tw_current;
+tw::emulated::Unwritten tw_unwritten;
 
 // A thread never becomes another one, so that one call in a function is enough: const.
 #define TW_STATE extern "C" TW_HOOK __attribute__((const))
@@ -72,7 +74,28 @@ TW_HOOK void* __tsan_memset(void* to, int value, unsigned long bytes) {
 }
 
 // How the emulator starts a kernel whose parameters it does not know: from a table of their addresses.
+namespace tw {
+struct f16;
+struct bf16;
+struct TensorMap;
+}
 namespace tw::emulated {
+template <class T>
+constexpr Pointee pointee = Pointee::Value;
+template <class T>
+constexpr Pointee pointee<T*> = Pointee::Other;
+template <class T>
+constexpr Pointee pointee<const T*> = pointee<T*>;
+template <>
+constexpr Pointee pointee<float*> = Pointee::F32;
+template <>
+constexpr Pointee pointee<double*> = Pointee::F64;
+template <>
+constexpr Pointee pointee<f16*> = Pointee::F16;
+template <>
+constexpr Pointee pointee<bf16*> = Pointee::Bf16;
+template <>
+constexpr Pointee pointee<TensorMap> = Pointee::Map;
 template <class... Parameters>
 struct Entry {
     struct InOrder {  // braces evaluate from left to right
@@ -81,15 +104,11 @@ struct Entry {
     TW_UNSEEN static void call(void (*kernel)(Parameters...), void** arguments) {
         InOrder{kernel, *static_cast<Parameters*>(*arguments++)...};
     }
-    TW_UNSEEN static int sizes(unsigned* result) {
-        const unsigned all[] = {sizeof(Parameters)..., 0};
-        for (unsigned i = 0; i < sizeof...(Parameters); ++i) result[i] = all[i];
-        return sizeof...(Parameters);
-    }
+    TW_UNSEEN static void pointees(Pointee* result) { ((*result++ = pointee<Parameters>), ...); }
 };
 template <class... Parameters>
 Entry<Parameters...> entry_of(void (*)(Parameters...)) { return {}; }
 }  // namespace tw::emulated
 #define TW_ENTRY(symbol, kernel)                                                                                    \
     TW_EXPORT TW_UNSEEN void symbol##_call(void** arguments) { tw::emulated::entry_of(kernel).call(kernel, arguments); } \
-    TW_EXPORT TW_UNSEEN int symbol##_sizes(unsigned* result) { return tw::emulated::entry_of(kernel).sizes(result); }
+    TW_EXPORT TW_UNSEEN void symbol##_pointees(tw::emulated::Pointee* result) { tw::emulated::entry_of(kernel).pointees(result); }

@@ -1,5 +1,9 @@
-// Twins of ../launch.cuh: the emulator runs one kernel after another.
+// Twins of ../launch.cuh. The emulator runs one kernel after another; what it checks is that a thread has waited before it
+// touches what the kernels before may still use.
 namespace tw {
-TW_INLINE void wait_for_previous() {}
+namespace emulated {
+extern "C" TW_HOOK void tw_wait_for_previous() { tw_hooks.wait_for_previous(); }
+}  // namespace emulated
+TW_INLINE void wait_for_previous() { emulated::tw_wait_for_previous(); }
 TW_INLINE void start_next() {}
 }  // namespace tw

@@ -25,7 +25,7 @@ namespace emulated {
 template <class Float>
 TW_INLINE bool less(Float a, Float b) { return a < b || (a == b && __builtin_signbit(a) && !__builtin_signbit(b)); }
 template <class Float>
-TW_INLINE Float chosen(Float a, Float b, bool first) { return a != a ? (b != b ? nan<Float>() : b) : b != b || first ? a : b; }
+TW_INLINE Float chosen(Float a, Float b, bool first) { return a != a || b != b ? chosen_beside_nan(a, b) : first ? a : b; }
 }  // namespace emulated
 
 TW_INLINE float min(float a, float b) { return emulated::chosen(a, b, emulated::less(a, b)); }

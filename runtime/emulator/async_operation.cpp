@@ -78,6 +78,7 @@ void Machine::become(const AsyncOperation& operation) {
     running.stamp = make_stamp(operation.clock, operation.slot);
     running.ordered = 0;
     running.stack = 0;
+    if (!running.knowledge->previous_is_over) running.region = {};
 }
 
 bool Machine::step(const std::shared_ptr<AsyncOperation>& operation) {

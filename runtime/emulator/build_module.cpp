@@ -12,6 +12,7 @@
 
 #include "device/vocabulary.h"
 #include "device/wgmma.h"
+#include "runtime/emulator/mark_registers.h"
 #include "runtime/emulator/run_command.h"
 #include "runtime/emulator/scratch_directory.h"
 
@@ -59,8 +60,8 @@ std::string host_compiler() {
                 "no C++ compiler to emulate kernels with: tried {}. Install g++, or set TW_HOST_CXX", tried);
 }
 
-/// What a thread reads from a register that it never wrote should not look right: where the compiler can, new registers
-/// hold a pattern.
+/// What a thread reads from a register that it never wrote should not look right. with_marked_registers() sees to
+/// numbers; where the compiler can, all else holds a pattern.
 const char* uninitialised_registers(const std::string& compiler) {
     static std::map<std::string, bool> known;  // by compiler; under the memo's lock
     constexpr const char* flag = "-ftrivial-auto-var-init=pattern";
@@ -111,7 +112,7 @@ std::string names_of(std::span<const Source> sources) {
 
 }  // namespace
 
-std::string entry_symbol(size_t i) { return fmt::format("tw_run_{}_call", i); }
+std::string entry_symbol(size_t i) { return fmt::format("tw_run_{}", i); }
 
 std::string translation_unit(std::span<const Source> sources) {
     std::string text = "#line 1 \"emulator_prelude\"\n" + device::emulator_prelude();
@@ -123,7 +124,7 @@ std::string translation_unit(std::span<const Source> sources) {
         // A text defines some primitives of its own, in what would be the only namespace tw that it sees.
         text += fmt::format(
             "namespace tw_kernel_{0} {{ namespace tw {{ using namespace ::tw; }}\n#line 1 \"{1}.cu\"\n{2}\n}}\n", i,
-            sources[i].name, without_c_linkage(sources[i].text));
+            sources[i].name, without_c_linkage(with_marked_registers(sources[i].text)));
         entries += fmt::format("TW_ENTRY(tw_run_{0}, tw_kernel_{0}::{1})\n", i, sources[i].name);
     }
     return text + "#line 1 \"entries\"\n" + entries;

@@ -279,6 +279,17 @@ void check_part(Memory& memory, size_t offset, size_t bytes, AccessKind kind, St
 
 static void check_all_parts(Memory& memory, uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
 
+/// What kernels launched before may still use is touched only by who has waited for them.
+static void check_previous(Memory& memory, uintptr_t address, size_t bytes, AccessKind kind, Stamp site) {
+    if (memory.shared || running.knowledge->previous_is_over) return;
+    Incident incident = incident_of(Finding::Kind::Race, site);
+    incident.memory = &memory;
+    incident.offset = address - memory.base;
+    incident.bytes = bytes;
+    incident.access = kind;
+    report(incident);
+}
+
 void check_access(uintptr_t address, size_t bytes, AccessKind kind, Stamp site) {
     if (is_own_stack(address)) {
         if (running.has_registers) machine->touch_registers(address, bytes, kind, site);
@@ -287,6 +298,7 @@ void check_access(uintptr_t address, size_t bytes, AccessKind kind, Stamp site) 
     Memory* memory = find_memory(address);
     if (!memory) return check_elsewhere(address, bytes, kind, site);
     if (memory->shared) machine->note_use(*memory, site);
+    check_previous(*memory, address, bytes, kind, site);
     check_bounds(*memory, address, bytes, kind, site);
     if (memory->is_tracked()) check_all_parts(*memory, address, bytes, kind, site);
 }
@@ -295,6 +307,7 @@ void check_run(uintptr_t address, size_t bytes, AccessKind kind, Stamp site) {
     Memory* memory = find_memory(address);
     if (!memory) return check_elsewhere(address, bytes, kind, site);
     if (memory->shared) machine->note_use(*memory, site);
+    check_previous(*memory, address, bytes, kind, site);
     check_bounds(*memory, address, bytes, kind, site, false);
     if (memory->is_tracked()) check_all_parts(*memory, address, bytes, kind, site);
 }

@@ -12,6 +12,18 @@ uint64_t num_blocks(const Launch& launch) { return uint64_t{launch.grid[0]} * la
 
 void check_launch(const Module& module, const Launch& launch) {
     if (!module.entry(launch.kernel)) throw_error(Error, "emulator: the module has no kernel '{}'", launch.kernel);
+    const LaunchAttributes said = module.attributes(launch.kernel);
+    if (said.threads && launch.threads > said.threads)
+        throw_error(Error, "{}: {} threads a block; the kernel's __launch_bounds__ allow {}", launch.kernel,
+                    launch.threads, said.threads);
+    if (said.cluster[0] && (said.cluster[0] != launch.cluster || said.cluster[1] != 1 || said.cluster[2] != 1))
+        throw_error(Error, "{}: clusters of {} blocks; the kernel's __cluster_dims__ are ({}, {}, {})", launch.kernel,
+                    launch.cluster, said.cluster[0], said.cluster[1], said.cluster[2]);
+    if (!said.copied_maps.empty())
+        throw_error(Error,
+                    "{}: the tensor map '{}' is a parameter without __grid_constant__: copies would look for it in a "
+                    "thread's own memory; declare it const __grid_constant__",
+                    launch.kernel, said.copied_maps[0]);
     if (launch.threads < 1 || launch.threads > MaxThreads)
         throw_error(Error, "{}: {} threads a block; a block has 1 to {}", launch.kernel, launch.threads, MaxThreads);
     if (launch.shared_bytes > SharedWindow / 2)

@@ -61,6 +61,13 @@ struct Describer {
         return fmt::format("{}thread ({},0,0) of {}", of, incident.thread % machine.threads_per_block(), block());
     }
 
+    /// "thread (17,0,0) of block (0,1,0) writes", or "a tma_store writes"
+    std::string writing() const {
+        const bool is_thread = incident.thread < FirstAgent;
+        const std::string by = is_thread ? who() : fmt::format("a {}", machine.operations().name_at(incident.site));
+        return fmt::format("{} {}", by, verb(incident.access));
+    }
+
     static std::string_view verb(AccessKind kind) {
         return kind == AccessKind::Read ? "reads" : kind == AccessKind::Write ? "writes" : "atomically updates";
     }
@@ -77,6 +84,11 @@ struct Describer {
     std::string access() const { return fmt::format("{} {} {}", who(), verb(incident.access), size()); }
 
     std::string race() const {
+        if (!incident.other)
+            return fmt::format(
+                "race on {} at byte {}: {} at {}, and nothing lies before that has passed wait_for_previous: kernels "
+                "launched before may still run",
+                memory(), incident.offset, access(), place(incident.site));
         return fmt::format(
             "race on {} at byte {}: {} at {}, {} {} {} at {} {}", memory(), incident.offset, access(),
             place(incident.site), other(), past_verb(incident.other->access), incident.bytes == 1 ? "it" : "them",
@@ -120,6 +132,12 @@ struct Describer {
         return text;
     }
 
+    std::string uninitialised() const {
+        if (incident.access == AccessKind::Read) return in_memory(", where nothing was written before,");
+        return fmt::format("{}: what {} at byte {} of {} at {} comes of a register to which nothing was written before",
+                           to_string(incident.kind), writing(), incident.offset, memory(), place(incident.site));
+    }
+
     std::string out_of_bounds() const {
         if (incident.memory) return in_memory(fmt::format(", which has {} bytes,", incident.memory->bytes));
         return fmt::format("out of bounds: {} at {}, at {}", access(), nearest(), place(incident.site));
@@ -137,7 +155,7 @@ struct Describer {
     std::string message() const {
         switch (incident.kind) {
             case Finding::Kind::Race: return race();
-            case Finding::Kind::Uninitialised: return in_memory(", where nothing was written before,");
+            case Finding::Kind::Uninitialised: return uninitialised();
             case Finding::Kind::OutOfBounds: return out_of_bounds();
             case Finding::Kind::ReadOnly: return in_memory("");
             case Finding::Kind::Misaligned: return in_memory(fmt::format(", no multiple of {},", incident.bytes));

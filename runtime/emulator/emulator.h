@@ -64,6 +64,7 @@ struct Launch {
     unsigned threads = 1;               // of a block, 1 to 1024
     unsigned cluster = 1;               // blocks, neighbours in x, that run together
     size_t shared_bytes = 0;            // dynamic shared memory of a block
+    bool starts_early = false;          // launches before may still run, until the kernel has waited for them
     std::vector<void*> arguments = {};  // where the value of each parameter is
     std::vector<Region> regions = {};
 };

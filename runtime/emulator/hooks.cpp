@@ -191,6 +191,7 @@ emulated::Hooks common_hooks() {
         machine->set_registers(count, grows, site_at(caller));
     };
     hooks.elect_one = [](const void* caller) { return machine->elect_one(site_at(caller)); };
+    hooks.wait_for_previous = [] { machine->wait_for_previous(); };
     hooks.ldmatrix = on_ldmatrix;
     hooks.stmatrix = on_stmatrix;
     hooks.mma = on_mma;

@@ -58,6 +58,7 @@ void Knowledge::join(const Knowledge& other) {
     reads.join(other.reads);
     fenced.join(other.fenced);
     fenced_reads.join(other.fenced_reads);
+    previous_is_over |= other.previous_is_over;
 }
 
 void Knowledge::intersect(const Knowledge& other) {
@@ -65,6 +66,7 @@ void Knowledge::intersect(const Knowledge& other) {
     reads.intersect(other.reads);
     fenced.intersect(other.fenced);
     fenced_reads.intersect(other.fenced_reads);
+    previous_is_over &= other.previous_is_over;
 }
 
 void Knowledge::add(uint32_t id, uint32_t clock, uint32_t num_threads) {

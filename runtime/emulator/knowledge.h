@@ -33,10 +33,12 @@ private:
 /// What threads that met know; they share one object. New clocks are drawn from one counter, so that behind a barrier
 /// of all threads one number says it all.
 struct Knowledge {
-    Clocks writes;  // whose writes lie before
-    Clocks reads;   // whose reads do; at least the same
-    Clocks fenced;  // whose writes lie before and behind a proxy fence: what asynchronous operations rely on
+    Clocks writes;        // whose writes lie before
+    Clocks reads;         // whose reads do; at least the same
+    Clocks fenced;        // whose writes lie before and behind a proxy fence: what asynchronous operations rely on
     Clocks fenced_reads;  // whose reads lie before a proxy fence of the reader's own: what they may overwrite
+
+    bool previous_is_over = false;  // somebody who has waited for the launches before lies before
 
     void join(const Knowledge& other);
     void intersect(const Knowledge& other);

@@ -67,7 +67,7 @@ Memory* find_memory(uintptr_t address) {
     for (size_t i = num_shared; i < all.size(); ++i) {
         Memory& memory = all[i];
         if (address - memory.base >= memory.bytes) continue;
-        if (memory.base % 4 == 0) running.region = NearMemory(memory);
+        if (memory.base % 4 == 0 && running.knowledge->previous_is_over) running.region = NearMemory(memory);
         return &memory;
     }
     return nullptr;
@@ -137,12 +137,14 @@ Report Machine::run() {
     running = {};
     running.num_warps = (num_threads() + 31) / 32;
     running.code = module_.begin();
+    *module_.unwritten() = unwritten_of(options_.seed);
     running.shared = NearMemory(memories_[0]);
     start_ = Clock::now();
     {
         SignalGuard signals(options_.seconds_limit);
         run_clusters();
     }
+    if (options_.check && !stopped_) find_unwritten();
     return finish();
 }
 
@@ -194,7 +196,8 @@ void Machine::begin_cluster(uint32_t cluster) {
     last_wgmma_.clear();
     begin_registers();
     cluster_arrived_ = {};
-    auto nothing_known = std::make_shared<const Knowledge>();
+    auto nothing_known = std::make_shared<Knowledge>();
+    nothing_known->previous_is_over = !launch_.starts_early;
     for (uint32_t t = 0; t < num_threads(); ++t) {
         begin_thread(t);
         threads_[t].knowledge = nothing_known;
@@ -268,7 +271,19 @@ void Machine::become(uint32_t t) {
     running.has_registers = !thread.registers.empty();
     running.ordered = make_stamp(running.knowledge->writes.everyone + 1, 0);
     running.stack = FiberStacks::get(num_threads() + 1).stack(t).begin;
+    if (!running.knowledge->previous_is_over) running.region = {};  // nothing of it is clear at a glance
     if (num_blocks_together_ > 1) running.shared = near_shared_[block_of(t)];
+}
+
+/// Of others that the thread meets from now on, each need not wait itself.
+void Machine::wait_for_previous() {
+    if (current_->knowledge->previous_is_over) return;
+    if (!previous_over_) {
+        auto over = std::make_shared<Knowledge>();
+        over->previous_is_over = true;
+        previous_over_ = std::move(over);
+    }
+    learn(previous_over_);
 }
 
 void Machine::thread_main(fibers::transfer_t from) {

@@ -86,6 +86,7 @@ public:
     void touch_registers(uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
     void set_registers(int count, bool grows, Stamp site);
     bool elect_one(Stamp site);
+    void wait_for_previous();
     void cluster_arrive(Stamp site);
     void cluster_wait(Stamp site);
     void* peer_shared(void* own, unsigned rank, Stamp site);
@@ -179,6 +180,7 @@ private:
     void hold_registers(const void* begin, size_t bytes, bool is_result, std::shared_ptr<WarpgroupOperation> operation);
     void begin_registers();
     void give_registers();
+    void require_product_fits(const emulated::WgmmaCall& call, Stamp site);
     void wait(Wait wait, Stamp site);
     void switch_to_scheduler();
     void leave();
@@ -195,6 +197,7 @@ private:
     void require_order_with_last(const NamedBarrier& barrier, int id, Stamp site);
     void diverge(std::string text, Stamp site, std::vector<uint32_t> more_sites = {});
     void name_waiting_threads(Incident& incident) const;
+    void find_unwritten();
     Report finish();
 
     const Module& module_;
@@ -215,6 +218,7 @@ private:
     std::map<uint32_t, std::shared_ptr<AsyncOperation>> last_wgmma_;  // by warpgroup
     std::vector<int> registers_of_warpgroup_;                         // of a thread
     KnowledgeJoins joins_;
+    KnowledgePointer previous_over_;  // what wait_for_previous tells
     Knowledge cluster_arrived_;
     KnowledgePointer cluster_completed_;
     uint32_t cluster_phase_ = 0, num_at_cluster_ = 0;
@@ -248,6 +252,10 @@ Report run_alone(const Module& module, const Launch& launch, const Options& opti
 
 /// The functions that the module calls, by what the options ask for.
 emulated::Hooks hooks_for(const Options& options);
+
+/// What registers hold before anything is written there: mostly what is found where it ends, and now and then
+/// infinities, which show in a result where something swallows NaN.
+emulated::Unwritten unwritten_of(uint64_t seed);
 
 /// The finding that an incident makes.
 Finding describe(const Incident& incident, const Machine& machine);

@@ -106,13 +106,13 @@ void Machine::require_order_with_last(const NamedBarrier& barrier, int id, Stamp
 }
 
 void Machine::sync_named(int id, int expected, Stamp site) {
-    if (id < 0 || id > 15 || expected <= 0 || expected % 32 != 0 ||
+    if (id < 1 || id > 15 || expected <= 0 || expected % 32 != 0 ||
         unsigned(expected) > (launch_.threads + 31) / 32 * 32)
-        diverge(
-            fmt::format("waits at barrier {} for {} threads at {{}}: barriers are 0 to 15, threads whole warps of the "
-                        "block",
-                        id, expected),
-            site, {uint32_t(site)});
+        diverge(fmt::format("waits at barrier {} for {} threads at {{}}: barriers are 1 to 15, since 0 is that of "
+                            "__syncthreads, threads "
+                            "whole warps of the block",
+                            id, expected),
+                site, {uint32_t(site)});
     NamedBarrier& barrier = block().named[id];
     if (!barrier.arrived.empty() && barrier.expected != expected)
         diverge(fmt::format("waits at barrier {} for {} threads at {{}}, {} for {} at {{}}", id, expected,

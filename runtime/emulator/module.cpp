@@ -67,17 +67,37 @@ Module::Module(std::shared_ptr<const LoadedObject> object, std::vector<Source> s
       sources_(std::move(sources)),
       first_(first),
       hooks_(static_cast<emulated::Hooks*>(object_->symbol("tw_hooks"))),
-      current_(static_cast<emulated::ThreadState**>(object_->symbol("tw_current"))) {
-    internal_check(hooks_ && current_, "a module without tw_hooks and tw_current");
+      current_(static_cast<emulated::ThreadState**>(object_->symbol("tw_current"))),
+      unwritten_(static_cast<emulated::Unwritten*>(object_->symbol("tw_unwritten"))) {
+    internal_check(hooks_ && current_ && unwritten_, "a module without tw_hooks, tw_current and tw_unwritten");
     Span span = object_around(reinterpret_cast<uintptr_t>(hooks_));
     begin_ = span.begin;
     end_ = span.end;
 }
 
 Module::Entry Module::entry(const std::string& kernel) const {
-    for (size_t i = 0; i < sources_.size(); ++i)
-        if (sources_[i].name == kernel) return reinterpret_cast<Entry>(object_->symbol(entry_symbol(first_ + i)));
-    return nullptr;
+    const Source* source = find(kernel);
+    return source ? reinterpret_cast<Entry>(object_->symbol(symbol_of(*source) + "_call")) : nullptr;
+}
+
+std::vector<emulated::Pointee> Module::pointees(const std::string& kernel, size_t num_parameters) const {
+    std::vector<emulated::Pointee> result(num_parameters);
+    auto fill = reinterpret_cast<void (*)(emulated::Pointee*)>(object_->symbol(symbol_of(*find(kernel)) + "_pointees"));
+    fill(result.data());
+    return result;
+}
+
+LaunchAttributes Module::attributes(const std::string& kernel) const {
+    return attributes_in(find(kernel)->text, kernel);
+}
+
+const Source* Module::find(const std::string& kernel) const {
+    auto found = std::find_if(sources_.begin(), sources_.end(), [&](auto& source) { return source.name == kernel; });
+    return found == sources_.end() ? nullptr : &*found;
+}
+
+std::string Module::symbol_of(const Source& source) const {
+    return entry_symbol(first_ + size_t(&source - sources_.data()));
 }
 
 const Location& Module::locate(uint32_t site) const {

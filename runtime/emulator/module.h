@@ -7,6 +7,7 @@
 
 #include "device/cpu/hooks.h"
 #include "runtime/emulator/emulator.h"
+#include "runtime/emulator/launch_attributes.h"
 
 namespace tw::emulator {
 
@@ -44,6 +45,11 @@ public:
 
     using Entry = void (*)(void** arguments);
     Entry entry(const std::string& kernel) const;  // nullptr if there is none
+
+    /// What each parameter points to.
+    std::vector<emulated::Pointee> pointees(const std::string& kernel, size_t num_parameters) const;
+    LaunchAttributes attributes(const std::string& kernel) const;
+    emulated::Unwritten* unwritten() const { return unwritten_; }
     emulated::Hooks* hooks() const { return hooks_; }
     emulated::ThreadState** current() const { return current_; }
 
@@ -55,12 +61,15 @@ public:
 
 private:
     Location look_up(uint32_t site) const;
+    const Source* find(const std::string& kernel) const;
+    std::string symbol_of(const Source& source) const;
 
     std::shared_ptr<const LoadedObject> object_;
     std::vector<Source> sources_;
     size_t first_;
     emulated::Hooks* hooks_;
     emulated::ThreadState** current_;
+    emulated::Unwritten* unwritten_;
     uintptr_t begin_ = 0, end_ = 0;
     mutable std::map<uint32_t, Location> located_;  // used by launches, of which there is one at a time
 };

@@ -2,14 +2,21 @@
 #include <algorithm>
 
 #include "runtime/emulator/machine.h"
+#include "runtime/emulator/tensor_core.h"
 
 namespace tw::emulator {
 namespace {
 
-constexpr int RegistersOfBlock = 65536, MaxRegisters = 255, WarpgroupThreads = 128;
+constexpr int RegistersOfBlock = 65536, MaxRegisters = 255, LeastRegisters = 24, WarpgroupThreads = 128;
 
 /// As many as ptxas gives each thread under __launch_bounds__(threads, 1).
 int registers_at_entry(unsigned threads) { return std::min(MaxRegisters, RegistersOfBlock / int(threads)) / 8 * 8; }
+
+/// Registers of a thread that a product holds.
+int registers_of(const emulated::WgmmaCall& call) {
+    const int accumulators = call.n / 2, operands = 64 * call.k * int(bytes_of(call.a_type)) / 4 / WarpgroupThreads;
+    return accumulators + (call.a_registers ? operands : 0);
+}
 
 }  // namespace
 
@@ -35,6 +42,19 @@ void Machine::set_registers(int count, bool grows, Stamp site) {
         give_registers();
     }
     switch_to_scheduler();
+}
+
+/// A product's accumulators, and operands of it in registers, fit in what setmaxnreg has left, beside what any code
+/// needs.
+void Machine::require_product_fits(const emulated::WgmmaCall& call, Stamp site) {
+    const int own = registers_of_warpgroup_[running.thread / WarpgroupThreads];
+    const int held = registers_of(call);
+    if (own >= registers_at_entry(launch_.threads) || held + LeastRegisters <= own) return;
+    misuse(
+        fmt::format("multiplies with {} registers a thread, of which the product holds {}; other values, addresses and "
+                    "counters need {}, the least that setmaxnreg leaves",
+                    own, held, LeastRegisters),
+        site);
 }
 
 /// To the warpgroups that wait for them, while there are enough.

@@ -179,6 +179,7 @@ void Machine::wgmma(const emulated::WgmmaCall& call, Stamp site) {
 void Machine::start_wgmma(Stamp site) {
     const uint32_t first = running.thread / WarpgroupThreads * WarpgroupThreads, self = running.thread;
     const emulated::WgmmaCall call = current_->wgmma;
+    require_product_fits(call, site);
     Thread* threads = &threads_[first];
     auto known = std::make_shared<Knowledge>(*current_->knowledge);
     const Knowledge* last_known = current_->knowledge.get();

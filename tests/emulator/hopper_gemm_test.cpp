@@ -178,6 +178,7 @@ const Mutation Mutations[] = {
     {"y to the other block's rows", "rank * TILE_M + wg * 64, s.y", "(rank ^ 1) * TILE_M + wg * 64, s.y"},
     {"both warpgroups at one barrier", "tw::barrier_sync(1 + wg, 128);  // y is complete", "tw::barrier_sync(1, 128);"},
     {"too many registers", "tw::grow_registers<232>();", "tw::grow_registers<240>();"},
+    {"too few registers for the products", "tw::grow_registers<232>();", "tw::shrink_registers<40>();"},
     {"no registers given up", "tw::shrink_registers<40>();", ""},
     {"half of a warpgroup gives up registers", "tw::shrink_registers<40>();",
      "if (threadIdx.x < 64) tw::shrink_registers<40>();"},
