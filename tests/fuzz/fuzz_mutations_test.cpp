@@ -29,6 +29,7 @@ TEST(FuzzMutations, EveryMutantIsCaught) {
     EXPECT_GE(summary.programs.size(), 12u);
     for (int k = 0; k <= static_cast<int>(MutationKind::Exchange); ++k)
         EXPECT_GT(summary.kinds[static_cast<size_t>(k)].caught(), 0) << to_string(static_cast<MutationKind>(k));
+    EXPECT_GT(summary.kinds[static_cast<size_t>(MutationKind::Launch)].caught(), 0);
 }
 
 /// TW_FUZZ_ROLE_MUTATIONS sets their number (0: all, 3000).
@@ -39,7 +40,8 @@ TEST(FuzzMutations, EveryMutantOfKernelsWithRolesIsCaught) {
     options.original_seeds = 3;
     MutationSummary summary = expect_all_caught(options);
     EXPECT_GT(summary.places, 2500);
-    for (MutationKind kind : {MutationKind::Signal, MutationKind::Operand, MutationKind::Role, MutationKind::Barrier})
+    for (MutationKind kind :
+         {MutationKind::Signal, MutationKind::Operand, MutationKind::Role, MutationKind::Barrier, MutationKind::Launch})
         EXPECT_GT(summary.kinds[static_cast<size_t>(kind)].caught(), 0) << to_string(kind);
 }
 

@@ -162,7 +162,8 @@ std::optional<Complaint> CatalogTrial::launch(const CompiledText& kernel, const 
     emulator::Launch launch{.kernel = kernel.text.name,
                             .threads = static_cast<unsigned>(kernel.text.threads),
                             .cluster = static_cast<unsigned>(kernel.text.cluster),
-                            .shared_bytes = static_cast<size_t>(kernel.text.shared_bytes)};
+                            .shared_bytes = static_cast<size_t>(kernel.text.shared_bytes),
+                            .starts_early = kernel.text.starts_early};
     for (int d = 0; d < 3; ++d) launch.grid[d] = static_cast<unsigned>(extent_of(kernel.text.grid[d], bindings));
     if (launch.grid[0] * launch.grid[1] * launch.grid[2] == 0) return {};
     Parameters parameters;

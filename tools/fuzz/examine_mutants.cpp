@@ -36,6 +36,14 @@ std::vector<CompiledText> compiled(const std::vector<codegen::KernelText>& texts
     return result;
 }
 
+codegen::KernelText printed_text(const Mutant& mutant) {
+    codegen::KernelText text = codegen::print_cuda(mutant.waits ? mutant.kernel : codegen::start_early(mutant.kernel));
+    const size_t at = mutant.in_text.empty() ? std::string::npos : text.cuda.find(mutant.in_text);
+    internal_check(mutant.in_text.empty() || at != std::string::npos, "no '{}' in {}", mutant.in_text, text.name);
+    if (at != std::string::npos) text.cuda.replace(at, mutant.in_text.size(), mutant.with);
+    return text;
+}
+
 bool same_launch(const codegen::KernelText& a, const codegen::KernelText& b) {
     bool same_grid = equal(a.grid[0], b.grid[0]) && equal(a.grid[1], b.grid[1]) && equal(a.grid[2], b.grid[2]);
     bool same_maps = std::equal(a.maps.begin(), a.maps.end(), b.maps.begin(), b.maps.end(),
@@ -93,7 +101,7 @@ void MutantExaminer::examine(const std::vector<int64_t>& numbers) {
             say(number, {Verdict::By::Verifier, refused.what()});
             continue;
         }
-        codegen::KernelText text = codegen::print_cuda(current.mutant.kernel);
+        codegen::KernelText text = printed_text(current.mutant);
         const codegen::KernelText& original = subjects_[current.subject].trial->texts()[current.kernel];
         if (text.cuda == original.cuda && same_launch(text, original)) {
             say(number, {Verdict::By::Equivalent, "prints the same text"});
@@ -143,6 +151,8 @@ Verdict MutantExaminer::confirmed(const MutantCase& current, const std::string& 
 }
 
 Comparison MutantExaminer::compare(const MutantCase& current) {
+    if (current.mutant.waits || !current.mutant.in_text.empty())
+        return {Comparison::Outcome::Unknown, "altered behind what is compared"};
     return prover_of(current.subject, current.kernel).compare(current.mutant.kernel);
 }
 

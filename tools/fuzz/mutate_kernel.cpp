@@ -8,6 +8,7 @@
 #include "codegen/thread_walk.h"
 #include "support/error.h"
 #include "tools/fuzz/mutate_expr.h"
+#include "tools/fuzz/mutate_launch.h"
 #include "tools/fuzz/mutate_signals.h"
 
 namespace tw::fuzz {
@@ -66,6 +67,7 @@ public:
     std::vector<Mutant> run() {
         launch();
         for (Mutant& mutant : altered_launches(kernel_)) found_.push_back(std::move(mutant));
+        for (Mutant& mutant : altered_heads(kernel_)) found_.push_back(std::move(mutant));
         for (const codegen::Buffer& buffer : kernel_.shared) array(buffer);
         statement(kernel_.body, [](const ThreadStmt& whole) { return whole; });
         return std::move(found_);
@@ -223,6 +225,11 @@ private:
         else if (auto integer = store.value.as<IntConstant>())
             other = constant(store.value.type(), int64_t{integer->value == 0});
         if (!other.defined()) return;
+        if (store.to.buffer->memory == Memory::Registers && kernel_.thread.defined() && kernel_.threads > 1) {
+            const Expr some = binary(BinaryOp::NotEqual, kernel_.thread, constant(kernel_.thread.type(), 0));
+            add(MutationKind::Stage, head_of(stmt) + ": not in thread 0",
+                put(make_thread(ThreadIf{some, stmt}, stmt.step())));
+        }
         add(MutationKind::Stage, fmt::format("{}: {}", head_of(stmt), to_string(other)),
             put(make_thread(ThreadStore{store.to, other}, stmt.step())));
     }
@@ -259,6 +266,7 @@ std::string to_string(MutationKind kind) {
         case MutationKind::Exchange: return "exchange";
         case MutationKind::Signal: return "signal";
         case MutationKind::Operand: return "operand";
+        case MutationKind::Launch: return "launch";
         case MutationKind::Role: return "role";
     }
     return "?";

@@ -13,14 +13,16 @@ enum class MutationKind {
     WriteIndex,  ///< of a store
     Mask,        ///< a bound one more or one less, negated, always true, a part left out
     Extent,      ///< of a loop, of the grid or of the block: one more, one less
-    Stage,       ///< another buffer of a ring, another initial value, an array with one row less, a store left out
+    Stage,       ///< another buffer of a ring, another initial value or one in some threads only, an array with one row
+                 ///< less, a store left out
     Operator,    ///< another operation, operands exchanged, an operation left out
     Exchange,    ///< with another lane
     Signal,      ///< a wait, an arrival, a fence, a commit or a copy left out; another count, phase, number of threads
     Operand,     ///< of a primitive: bytes, coordinates, ranks, distances of a descriptor, transposition, registers
+    Launch,      ///< the wait for the kernels before: left out, moved; what the kernel's head says
     Role,        ///< its threads, its warps, a role left out; blocks of a cluster; boxes and swizzles of tensor maps
 };
-inline constexpr int kNumMutationKinds = 11;
+inline constexpr int kNumMutationKinds = 12;
 /// "barrier", "read index", ...
 std::string to_string(MutationKind kind);
 
@@ -28,6 +30,8 @@ struct Mutant {
     MutationKind kind;
     std::string text;  ///< what was altered: "a[row * 37 + k]: 37 -> 38"
     codegen::ThreadKernel kernel;
+    bool waits = false;                   ///< start_early has had its turn
+    std::string in_text = {}, with = {};  ///< where not empty: the kernel is printed so, and then this is put for that
 };
 
 /// Every mutant of a kernel that is about to be printed, in program order.

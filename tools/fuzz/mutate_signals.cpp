@@ -100,7 +100,7 @@ private:
             ThreadBarrier id = barrier, threads = barrier;
             id.id += change;
             threads.threads += change * kWarp;
-            if (id.id > 0) add(MutationKind::Signal, fmt::format("id {}", id.id), id);
+            if (id.id >= 0) add(MutationKind::Signal, fmt::format("id {}", id.id), id);
             add(MutationKind::Signal, fmt::format("{} threads", threads.threads), threads);
         }
         if (barrier.turn.defined()) {
