@@ -70,10 +70,21 @@ double round_to_format(const Format& format, double real) {
     return std::fabs(rounded) > format.max ? std::copysign(overflow, rounded) : rounded;
 }
 
-/// cvt.rna.tf32.f32: 10 bits of fraction, ties away from zero; a carry out of the largest number gives infinity.
-float round_to_tf32(float real) {
+/// As cvt.rna.tf32.f32: 10 bits of fraction, ties away from zero; a carry out of the largest number gives infinity.
+double round_to_tf32(double real) {
     if (!std::isfinite(real)) return real;
-    return std::bit_cast<float>((std::bit_cast<uint32_t>(real) + 0x1000) & ~0x1fffu);
+    double magnitude = std::fabs(real);
+    double rounded = 0;
+    if (magnitude < power_of_two(-126)) {
+        double quantum = power_of_two(-126 - 10);
+        rounded = std::round(magnitude / quantum) * quantum;
+    } else {
+        constexpr int dropped = 52 - 10;
+        uint64_t bits = std::bit_cast<uint64_t>(magnitude) + (uint64_t{1} << (dropped - 1));
+        rounded = std::bit_cast<double>(bits >> dropped << dropped);
+    }
+    if (rounded >= power_of_two(128)) rounded = std::numeric_limits<double>::infinity();
+    return std::copysign(rounded, real);
 }
 
 uint16_t sign_bit(const Format& format) {
@@ -159,7 +170,7 @@ double round_to_type(Type type, double real) {
     switch (type) {
         case Type::F64: return real;
         case Type::F32: return static_cast<float>(real);
-        case Type::TF32: return round_to_tf32(static_cast<float>(real));
+        case Type::TF32: return round_to_tf32(real);
         case Type::F16:
         case Type::BF16:
         case Type::E4M3:
@@ -200,6 +211,7 @@ Value make_value(Type type, int64_t integer) { return convert(type, {Type::I64, 
 
 Value convert(Type to, const Value& value) {
     if (is_float(value.type)) {
+        if (to == value.type && std::isinf(value.real)) return value;  // e5m2 saturates only what comes from elsewhere
         if (is_float(to)) return {to, round_to_type(to, value.real), 0};
         if (to == Type::Bool) return {to, 0, value.real != 0};
         return {to, 0, truncate_saturating(to, value.real)};
@@ -240,7 +252,7 @@ void store_element(const Value& value, void* bytes) {
         case Type::BF16: return write_as(bytes, encode(format_of(value.type), value.real));
         case Type::E4M3:
         case Type::E5M2: return write_as(bytes, static_cast<uint8_t>(encode(format_of(value.type), value.real)));
-        case Type::TF32: return write_as(bytes, round_to_tf32(static_cast<float>(value.real)));
+        case Type::TF32: return write_as(bytes, static_cast<float>(round_to_tf32(value.real)));
         case Type::F32: return write_as(bytes, static_cast<float>(value.real));
         case Type::F64: return write_as(bytes, value.real);
     }

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace tw {
@@ -142,6 +143,33 @@ TEST(TypeTest, Tf32RoundsTiesAwayFromZero) {
         if (std::fabs(rounded) < std::numeric_limits<float>::max()) {
             ASSERT_EQ(round_to_type(Type::TF32, real), rounded);
         }
+    }
+}
+
+/// f32 in between would make ties of what lies beside them.
+TEST(TypeTest, Tf32OfDoublesRoundsOnce) {
+    std::mt19937_64 random(7);
+    for (int sample = 0; sample < 100000; ++sample) {
+        int exponent = static_cast<int>(random() % 280) - 150;
+        double quantum = std::ldexp(1, std::max(exponent, -126) - 10);
+        double tie = std::ldexp(1 + static_cast<double>(random() % 1024) / 1024, exponent);
+        tie = std::floor(tie / quantum) * quantum + quantum / 2;
+        for (double real : {tie, std::nextafter(tie, 0), std::nextafter(tie, INFINITY), tie * (1 - 0x1p-40)})
+            for (double signed_real : {real, -real}) {
+                double rounded = real < tie ? tie - quantum / 2 : tie + quantum / 2;
+                if (rounded >= 0x1p128) rounded = kInfinity;
+                ASSERT_EQ(round_to_type(Type::TF32, signed_real), std::copysign(rounded, signed_real))
+                    << fmt::format("{:a}", signed_real);
+            }
+    }
+}
+
+TEST(TypeTest, AnInfinityOfE5m2StaysOne) {
+    for (double infinity : {kInfinity, -kInfinity}) {
+        Value value{Type::E5M2, infinity, 0};
+        EXPECT_EQ(convert(Type::E5M2, value).real, infinity);
+        EXPECT_EQ(convert(Type::F32, value).real, infinity);
+        EXPECT_EQ(convert(Type::E5M2, {Type::F32, infinity, 0}).real, std::copysign(57344, infinity));
     }
 }
 
