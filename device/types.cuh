@@ -45,6 +45,28 @@ __device__ inline float to_f32(e5m2 x) {
 
 //: to_f32 common needs to_f32_f16 to_f32_bf16 to_f32_e4m3 to_f32_e5m2
 
+//: round_to_odd common needs bits
+/// x in f32: itself, or of its two neighbours the one whose last bit is 1. Rounded again, to nearest in a format of fewer
+/// bits (22 at most), that is x rounded once.
+__device__ inline float round_to_odd(double x) {
+    const float nearest = (float)x;
+    if (nearest == x) return nearest;
+    const bool beyond = x < 0 ? nearest < x : nearest > x;
+    return bits_float((float_bits(nearest) - (beyond ? 1 : 0)) | 1);
+}
+__device__ inline float round_to_odd(int x) {
+    const bool exact = x >= -0x1000000 && x <= 0x1000000;
+    return (float)(exact ? x : (x & ~0xff) | (x & 0xff ? 0x100 : 0));
+}
+__device__ inline float round_to_odd(unsigned x) {
+    const bool exact = x <= 0x1000000;
+    return (float)(exact ? x : (x & ~0xffu) | (x & 0xff ? 0x100u : 0u));
+}
+__device__ inline float round_to_odd(long long x) {
+    const bool exact = x >= -0x20000000000000 && x <= 0x20000000000000;
+    return round_to_odd((double)(exact ? x : (x & ~0x7ffll) | (x & 0x7ff ? 0x800 : 0)));
+}
+
 //: to_f16 needs f16
 __device__ inline f16 to_f16(float x) {
     f16 narrow;

@@ -1,5 +1,6 @@
 // Conversions of the emulator's vocabulary against arithmetic in double that knows no bits.
 #include <cmath>
+#include <functional>
 
 #include <gtest/gtest.h>
 
@@ -20,24 +21,24 @@ constexpr Format F16{5, 10, false, 65504, 0x7fff}, BF16{8, 7, false, 0x1.fep127,
     E5M2{5, 2, true, 57344, 0x7f};
 
 /// The nearest number of the format, ties to even.
-uint32_t encode(const Format& format, double x) {
+uint32_t encode(const Format& format, long double x) {
     if (std::isnan(x)) return format.nan;
     const uint32_t sign = std::signbit(x) ? 1u << format.sign_bit() : 0;
-    const double magnitude = std::abs(x);
+    const long double magnitude = std::abs(x);
     const uint32_t infinity = ((1u << format.exponent_bits) - 1) << format.mantissa_bits;
-    auto step_of = [&](double value) {
+    auto step_of = [&](long double value) {
         int exponent =
             value == 0 ? format.smallest_exponent() : std::max(std::ilogb(value), format.smallest_exponent());
-        return std::ldexp(1.0, exponent - format.mantissa_bits);
+        return std::ldexp(1.0L, exponent - format.mantissa_bits);
     };
-    double rounded =
+    long double rounded =
         std::isinf(magnitude) ? magnitude : std::nearbyint(magnitude / step_of(magnitude)) * step_of(magnitude);
     if (rounded > format.largest) {
         if (!format.saturates) return sign | infinity;
         rounded = format.largest;
     }
-    const double least_normal = std::ldexp(1.0, format.smallest_exponent());
-    const double steps = rounded / step_of(rounded);  // a whole number, of mantissa_bits + 1 bits if normal
+    const long double least_normal = std::ldexp(1.0L, format.smallest_exponent());
+    const long double steps = rounded / step_of(rounded);  // a whole number, of mantissa_bits + 1 bits if normal
     if (rounded < least_normal) return sign | static_cast<uint32_t>(steps);
     const auto exponent = static_cast<uint32_t>(std::ilogb(rounded) - format.smallest_exponent());
     return sign | ((exponent << format.mantissa_bits) + static_cast<uint32_t>(steps));
@@ -55,6 +56,64 @@ TEST(Conversions, F16RoundsToNearestEven) { expect_encodes("to_f16", F16); }
 TEST(Conversions, Bf16RoundsToNearestEven) { expect_encodes("to_bf16", BF16); }
 TEST(Conversions, E4m3RoundsAndSaturates) { expect_encodes("to_e4m3", E4M3); }
 TEST(Conversions, E5m2RoundsAndSaturates) { expect_encodes("to_e5m2", E5M2); }
+
+/// A part of them, with all kinds of mantissas.
+std::vector<float> some_telling_floats() {
+    std::vector<float> all = telling_floats(), some;
+    for (size_t i = 0; i < all.size(); i += 17) some.push_back(all[i]);
+    return some;
+}
+
+/// What a conversion from a wide type gives, that type's numbers made of a float's bits by a formula that C++ and the
+/// kernel share.
+template <class Wide>
+void expect_rounds_once(const std::string& formula, const std::function<Wide(float)>& number) {
+    auto device = open_device("emulated");
+    std::vector<float> xs = some_telling_floats();
+    const std::pair<const char*, Format> formats[] = {
+        {"to_f16", F16}, {"to_bf16", BF16}, {"to_e4m3", E4M3}, {"to_e5m2", E5M2}};
+    for (const auto& [primitive, format] : formats) {
+        std::vector<uint32_t> results = apply(*device, {primitive, "round_to_odd", "bits"},
+                                              fmt::format("tw::{}(tw::round_to_odd({})).bits", primitive, formula), xs);
+        for (size_t i = 0; i < xs.size(); ++i)
+            ASSERT_EQ(results[i], encode(format, static_cast<long double>(number(xs[i]))))
+                << fmt::format("{}({}), x = {:a}", primitive, formula, xs[i]);
+    }
+}
+
+TEST(Conversions, DoublesRoundOnce) {
+    expect_rounds_once<double>("(double)x * (1 + 0x1p-40)", [](float x) { return x * (1 + 0x1p-40); });
+    expect_rounds_once<double>("(double)x * (1 - 0x1p-40)", [](float x) { return x * (1 - 0x1p-40); });
+    expect_rounds_once<double>("(double)x * 0x1.0000001p+30", [](float x) { return x * 0x1.0000001p+30; });
+    expect_rounds_once<double>("(double)x * 0x1.0000001p-60", [](float x) { return x * 0x1.0000001p-60; });
+}
+
+TEST(Conversions, IntegersRoundOnce) {
+    auto bits = [](float x) { return std::bit_cast<uint32_t>(x); };
+    expect_rounds_once<int32_t>("(int)tw::float_bits(x)", [&](float x) { return static_cast<int32_t>(bits(x)); });
+    expect_rounds_once<uint32_t>("tw::float_bits(x)", bits);
+    expect_rounds_once<int64_t>("(long long)tw::float_bits(x) << 26 | 1",
+                                [&](float x) { return int64_t{bits(x)} << 26 | 1; });
+    expect_rounds_once<int64_t>("(long long)((unsigned long long)tw::float_bits(x) << 32)",
+                                [&](float x) { return static_cast<int64_t>(uint64_t{bits(x)} << 32); });
+    expect_rounds_once<int64_t>("-(long long)tw::float_bits(x) * 0x40000001",
+                                [&](float x) { return -int64_t{bits(x)} * 0x40000001; });
+}
+
+TEST(Conversions, Tf32OfDoublesRoundsOnce) {
+    auto device = open_device("emulated");
+    std::vector<float> xs = some_telling_floats();
+    std::vector<uint32_t> results =
+        apply(*device, {"to_tf32", "round_to_odd", "bits"},
+              "tw::float_bits(tw::to_tf32(tw::round_to_odd((double)x * (1 - 0x1p-40))))", xs);
+    for (size_t i = 0; i < xs.size(); ++i) {
+        if (std::isnan(xs[i])) continue;
+        const double real = xs[i] * (1 - 0x1p-40);
+        const double step = std::ldexp(1.0, (real == 0 ? -126 : std::max(std::ilogb(real), -126)) - 10);
+        const double expected = std::isinf(real) ? real : std::round(real / step) * step;  // away from zero
+        ASSERT_EQ(std::bit_cast<float>(results[i]), static_cast<float>(expected)) << fmt::format("{:a}", xs[i]);
+    }
+}
 
 /// Every number of a narrow type is widened to what encodes as it.
 void expect_widens(const std::string& type, const Format& format) {

@@ -62,6 +62,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     tw::load<4>(f, shared.a);
     f[0] += tw::to_f32(h[0]) + tw::to_f32(tw::to_f16(f[1])) + tw::to_f32(tw::to_bf16(f[2])) + tw::to_f32(tw::to_e4m3(f[2]));
     f[0] += tw::to_f32(tw::to_e5m2(f[3])) + tw::to_tf32(f[0]) + tw::truncate_tf32(f[1]);
+    f[0] += tw::round_to_odd(d[0]) + tw::round_to_odd(i[0]) + tw::round_to_odd(u[0]) + tw::round_to_odd(l[0]);
     f[1] = tw::exp(f[0]) + tw::exp2(f[1]) + tw::log(f[2]) + tw::log2(f[3]) + tw::tanh(f[0]) + tw::erf(f[1]) + tw::sigmoid(f[2]);
     f[1] += tw::ex2_approx(f[0]) + tw::lg2_approx(f[1]) + tw::rcp_approx(f[2]) + tw::rsqrt_approx(f[3]) + tw::tanh_approx(f[1]);
     f[2] = tw::fma(f[0], f[1], f[2]) + tw::sqrt(f[0]) + tw::rsqrt(f[1]) + tw::min(f[0], f[1]) + tw::max(f[0], f[2]) + tw::abs(f[1]);
