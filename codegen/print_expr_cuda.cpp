@@ -223,6 +223,7 @@ ExprPrinter::Text ExprPrinter::integer(const IntConstant& constant, Type type) c
 }
 
 ExprPrinter::Text ExprPrinter::real(double value, Type type) {
+    value = round_to_type(type, value);
     if (is_struct(type)) return call(fmt::format("to_{}", name_of(type)), {real(value, Type::F32)});
     bool negative = std::signbit(value) && !std::isnan(value);
     int precedence = negative ? kUnary : kPrimary;
@@ -250,6 +251,10 @@ ExprPrinter::Text ExprPrinter::unary(const Expr& expr, const Unary& operation) {
             return call("logistic2", {text_of(*exponent)}, "logistic2_f32");
     Text operand = text_of(operation.a);
     if (expr.type() == Type::I64 && !operand.wide) operand = c_cast(Type::I64, operand);
+    if (operation.op == UnaryOp::Negate && wrapping_function(expr, BinaryOp::Sub)) {
+        bool wide = expr.type() == Type::I64;
+        return call("wrapping_sub", {{wide ? "0ll" : "0", kPrimary, wide}, operand});
+    }
     if (operation.op == UnaryOp::Negate || operation.op == UnaryOp::Not) {
         std::string sign = operation.op == UnaryOp::Not ? "!" : "-";
         bool bare = operand.precedence == kPrimary || (operand.precedence == kUnary && operand.text[0] != '-');
@@ -277,18 +282,11 @@ void ExprPrinter::widen_both(Text& left, Text& right) {
 
 /// Data of signed types wraps in the language, while C++ leaves overflow undefined: what bounds do not exclude is
 /// called by name. Index arithmetic is bounded and prints as operators.
-const char* ExprPrinter::wrapping_function(const Expr& expr, const Binary& operation) const {
-    if (expr.type() != Type::I32 && expr.type() != Type::I64) return nullptr;
-    Interval range = bounds_.of(expr);
-    int64_t largest =
-        expr.type() == Type::I32 ? std::numeric_limits<int32_t>::max() : std::numeric_limits<int64_t>::max();
-    if (range.min && range.max && *range.min >= -largest - 1 && *range.max <= largest) return nullptr;
-    switch (operation.op) {
-        case BinaryOp::Add: return "wrapping_add";
-        case BinaryOp::Sub: return "wrapping_sub";
-        case BinaryOp::Mul: return "wrapping_mul";
-        default: return nullptr;
-    }
+const char* ExprPrinter::wrapping_function(const Expr& expr, BinaryOp op) const {
+    bool is_signed = expr.type() == Type::I32 || expr.type() == Type::I64;
+    if (!is_signed || (op != BinaryOp::Add && op != BinaryOp::Sub && op != BinaryOp::Mul)) return nullptr;
+    if (!bounds_.may_wrap(expr)) return nullptr;
+    return op == BinaryOp::Add ? "wrapping_add" : op == BinaryOp::Sub ? "wrapping_sub" : "wrapping_mul";
 }
 
 ExprPrinter::Text ExprPrinter::binary(const Expr& expr, const Binary& operation) {
@@ -303,7 +301,7 @@ ExprPrinter::Text ExprPrinter::binary(const Expr& expr, const Binary& operation)
         std::string rounded = operation.op == BinaryOp::Div ? "floor_div" : "floor_mod";
         return call(min_or_max ? operator_of(operation.op).text : rounded, {left, right});
     }
-    if (const char* wrapping = wrapping_function(expr, operation)) {
+    if (const char* wrapping = wrapping_function(expr, operation.op)) {
         if (wide || left.wide || right.wide) widen_both(left, right);
         return call(wrapping, {left, right});
     }
@@ -342,7 +340,7 @@ ExprPrinter::Text ExprPrinter::cast(Type to, const Expr& expr) {
     }
     if (type(from) == "float" && type(to) == "float" && to != Type::TF32) return operand;
     if (is_struct(to) || to == Type::TF32) {
-        if (type(from) != "float") operand = c_cast(Type::F32, operand);
+        if (type(from) != "float") operand = before_rounding(expr, operand);
         return call(fmt::format("to_{}", name_of(to)), {operand});
     }
     if (to == Type::Bool)
@@ -352,6 +350,16 @@ ExprPrinter::Text ExprPrinter::cast(Type to, const Expr& expr) {
     bool to_index = to == Type::I64 || (to == Type::I32 && !operand.wide);
     if (to_index && (from == Type::I64 || from == Type::I32 || from == Type::I8 || from == Type::U8)) return operand;
     return c_cast(to, operand);
+}
+
+/// A double or an integer as the f32 that narrower floats are rounded from: the same number, or rounded to odd.
+ExprPrinter::Text ExprPrinter::before_rounding(const Expr& expr, const Text& operand) {
+    constexpr int64_t most = 1 << 24;
+    Interval bounds = is_float(expr.type()) ? Interval{} : bounds_.of(expr);
+    if (bounds.min && bounds.max && *bounds.min >= -most && *bounds.max <= most) return c_cast(Type::F32, operand);
+    Text result = call("round_to_odd", {operand});
+    result.wide = false;
+    return result;
 }
 
 ExprPrinter::Text ExprPrinter::float_to_integer(Type to, const Text& operand) {

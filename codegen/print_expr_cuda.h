@@ -48,9 +48,10 @@ private:
     Text variable(const Expr& expr) const;
     Text unary(const Expr& expr, const Unary& operation);
     Text binary(const Expr& expr, const Binary& operation);
-    const char* wrapping_function(const Expr& expr, const Binary& operation) const;
+    const char* wrapping_function(const Expr& expr, BinaryOp op) const;
     Text select(const Select& select);
     Text cast(Type to, const Expr& operand);
+    Text before_rounding(const Expr& expr, const Text& operand);
     Text float_to_integer(Type to, const Text& operand);
     /// `entry` is the primitive's name in the vocabulary, if it is not the function's.
     Text call(const std::string& function, const std::vector<Text>& arguments, const std::string& entry = "");

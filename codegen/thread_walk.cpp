@@ -236,6 +236,8 @@ KnownBounds::KnownBounds(const ThreadKernel& kernel) {
 
 Interval KnownBounds::of(const Expr& expr) const { return bounds_of(expr, map_); }
 
+bool KnownBounds::may_wrap(const Expr& operation) const { return tw::may_wrap(operation, map_); }
+
 void KnownBounds::enter_loop(const ThreadLoop& loop) {
     Interval interval{0, {}};
     if (auto extent = of(loop.extent).max) interval.max = std::max<int64_t>(*extent - 1, 0);

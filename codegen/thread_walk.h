@@ -55,6 +55,8 @@ public:
     void enter_loop(const ThreadLoop& loop);
     void define(const ThreadLet& let);
     Interval of(const Expr& expr) const;
+    /// May an operation's result leave its type?
+    bool may_wrap(const Expr& operation) const;
     const BoundsOverride& map() const { return map_; }
 
 private:

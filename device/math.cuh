@@ -77,8 +77,8 @@ __device__ inline long long max(long long a, long long b) { return a > b ? a : b
 //: abs
 __device__ inline float abs(float x) { return fabsf(x); }
 __device__ inline double abs(double x) { return ::fabs(x); }
-__device__ inline int abs(int x) { return x < 0 ? -x : x; }
-__device__ inline long long abs(long long x) { return x < 0 ? -x : x; }
+__device__ inline int abs(int x) { return x < 0 ? (int)-(unsigned)x : x; }
+__device__ inline long long abs(long long x) { return x < 0 ? (long long)-(unsigned long long)x : x; }
 
 //: floor
 __device__ inline float floor(float x) { return floorf(x); }
@@ -293,13 +293,23 @@ __device__ inline double erf(double x) { return library_erf(x); }
 //: erf common needs erf_f32 erf_f64
 
 //: floor_div common
-/// Rounds toward minus infinity.
-__device__ inline int floor_div(int a, int b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-__device__ inline long long floor_div(long long a, long long b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+/// Rounds toward minus infinity; the least integer by -1 wraps.
+__device__ inline int floor_div(int a, int b) {
+    if (b == -1) return (int)-(unsigned)a;
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+__device__ inline long long floor_div(long long a, long long b) {
+    if (b == -1) return (long long)-(unsigned long long)a;
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
 
 //: floor_mod common
 /// Has the sign of the divisor.
-__device__ inline int floor_mod(int a, int b) { return a % b != 0 && (a < 0) != (b < 0) ? a % b + b : a % b; }
+__device__ inline int floor_mod(int a, int b) {
+    if (b == -1) return 0;
+    return a % b != 0 && (a < 0) != (b < 0) ? a % b + b : a % b;
+}
 __device__ inline long long floor_mod(long long a, long long b) {
+    if (b == -1) return 0;
     return a % b != 0 && (a < 0) != (b < 0) ? a % b + b : a % b;
 }

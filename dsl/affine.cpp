@@ -1,5 +1,6 @@
 // Sums of coefficient * atom, and what follows from them.
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <unordered_map>
 
@@ -10,14 +11,27 @@
 
 namespace tw {
 
+namespace {
+
+thread_local int64_t overflows = 0;
+
+}  // namespace
+
+int64_t num_overflows() { return overflows; }
+
+void throw_overflow() {
+    ++overflows;
+    throw Overflow(nullptr, "an index leaves 64 bits; give smaller extents, strides or factors");
+}
+
 int64_t checked_add(int64_t a, int64_t b) {
     int64_t sum = 0;
-    if (__builtin_add_overflow(a, b, &sum)) throw Overflow{};
+    if (__builtin_add_overflow(a, b, &sum)) throw_overflow();
     return sum;
 }
 int64_t checked_mul(int64_t a, int64_t b) {
     int64_t result = 0;
-    if (__builtin_mul_overflow(a, b, &result)) throw Overflow{};
+    if (__builtin_mul_overflow(a, b, &result)) throw_overflow();
     return result;
 }
 
@@ -97,7 +111,40 @@ Affine scaled(const Affine& affine, int64_t factor) {
     return result;
 }
 
+Affine minus(const Affine& a, const Affine& b) {
+    Affine result = a;
+    add_scaled(result, b, -1);
+    return result;
+}
+
+bool wrap_to(Affine& affine, Type type) {
+    bool changed = false;
+    auto wrap = [&](int64_t& value) {
+        int64_t wrapped = wrap_to_type(type, value);
+        changed = changed || wrapped != value;
+        value = wrapped;
+    };
+    for (auto& term : affine.terms) wrap(term.second);
+    wrap(affine.offset);
+    if (changed) std::erase_if(affine.terms, [](const auto& term) { return term.second == 0; });
+    return changed;
+}
+
 namespace {
+
+void decompose_into(const Expr& expr, int64_t factor, Affine& sum);
+
+/// A sum whose terms would leave 64 bits stays one atom.
+void decompose_scaled(const Expr& expr, int64_t factor, Affine& sum) {
+    if (!is_linear(expr)) return decompose_into(expr, factor, sum);
+    Affine part;
+    try {
+        decompose_into(expr, factor, part);
+    } catch (const Overflow&) {
+        part = {{{expr, factor}}, 0};
+    }
+    add_scaled(sum, part, 1);
+}
 
 void decompose_into(const Expr& expr, int64_t factor, Affine& sum) {
     if (auto value = as_constant(expr)) {
@@ -108,8 +155,8 @@ void decompose_into(const Expr& expr, int64_t factor, Affine& sum) {
     if (auto* negation = expr.as<Unary>()) return decompose_into(negation->a, checked_mul(factor, -1), sum);
     const Binary& node = *expr.as<Binary>();
     if (node.op == BinaryOp::Mul) {
-        if (auto value = as_constant(node.b)) return decompose_into(node.a, checked_mul(factor, *value), sum);
-        if (auto value = as_constant(node.a)) return decompose_into(node.b, checked_mul(factor, *value), sum);
+        if (auto value = as_constant(node.b)) return decompose_scaled(node.a, checked_mul(factor, *value), sum);
+        if (auto value = as_constant(node.a)) return decompose_scaled(node.b, checked_mul(factor, *value), sum);
         return add_term(sum, expr, factor);
     }
     decompose_into(node.a, factor, sum);
@@ -177,11 +224,12 @@ size_t num_addends(const Affine& affine) { return affine.terms.size() + (affine.
 
 }  // namespace
 
+constexpr size_t most_addends = 6;  // larger products stay factored
+
 Affine product(const Affine& a, const Affine& b, Type type) {
     if (a.terms.empty()) return scaled(b, a.offset);
     if (b.terms.empty()) return scaled(a, b.offset);
     Affine result;
-    constexpr size_t most_addends = 6;  // larger products stay factored
     if (num_addends(a) * num_addends(b) > most_addends) {
         add_term(result, multiply_atoms(to_expr(a, type), to_expr(b, type)), 1);
         return result;
@@ -196,15 +244,46 @@ Affine product(const Affine& a, const Affine& b, Type type) {
 
 namespace {
 
+Affine expanded(Affine result, const std::vector<Affine>& factors, Type type) {
+    for (const Affine& factor : factors) {
+        result = product(result, factor, type);
+        wrap_to(result, type);
+    }
+    return result;
+}
+
+}  // namespace
+
+Affine product(Affine constant, const std::vector<Affine>& factors, Type type) {
+    if (constant.offset == 0 || factors.empty()) return constant;
+    size_t addends = 1;
+    for (const Affine& factor : factors) addends = std::min(addends * num_addends(factor), most_addends + 1);
+    try {
+        if (addends <= most_addends) return expanded(constant, factors, type);
+    } catch (const Overflow&) {  // stays factored, too
+    }
+    std::vector<Expr> atoms;
+    for (const Affine& factor : factors) atoms.push_back(to_expr(factor, type));
+    Affine result;
+    add_term(result, product_of(std::move(atoms)), constant.offset);
+    return result;
+}
+
+namespace {
+
 Expr times(const Expr& atom, int64_t factor) {
     return factor == 1 ? atom : binary(BinaryOp::Mul, atom, constant(atom.type(), factor));
 }
 
 }  // namespace
 
-/// Positive terms first, so that "64 - i * 8" needs no negation.
+/// Positive terms first, so that "64 - i * 8" needs no negation. Of the type's least integer there is no opposite: it
+/// is added.
 Expr to_expr(const Affine& affine, Type type) {
     Expr sum;
+    auto has_opposite = [&](int64_t value) {
+        return value > 0 || wrap_to_type(type, static_cast<int64_t>(-uint64_t(value))) > 0;
+    };
     auto add = [&](const Expr& term) { sum = sum.defined() ? binary(BinaryOp::Add, sum, term) : term; };
     for (const auto& [atom, coefficient] : affine.terms)
         if (coefficient > 0) add(times(atom, coefficient));
@@ -212,39 +291,55 @@ Expr to_expr(const Affine& affine, Type type) {
     if (offset_first) sum = constant(type, affine.offset);
     for (const auto& [atom, coefficient] : affine.terms) {
         if (coefficient > 0) continue;
-        if (sum.defined())
-            sum = binary(BinaryOp::Sub, sum, times(atom, checked_mul(coefficient, -1)));
+        if (!has_opposite(coefficient))
+            add(times(atom, coefficient));
+        else if (sum.defined())
+            sum = binary(BinaryOp::Sub, sum, times(atom, -coefficient));
         else
             sum = coefficient == -1 ? unary(UnaryOp::Negate, atom) : times(atom, coefficient);
     }
     if (offset_first || affine.offset == 0) return sum;
-    if (affine.offset > 0) return binary(BinaryOp::Add, sum, constant(type, affine.offset));
-    return binary(BinaryOp::Sub, sum, constant(type, checked_mul(affine.offset, -1)));
+    if (affine.offset > 0 || !has_opposite(affine.offset))
+        return binary(BinaryOp::Add, sum, constant(type, affine.offset));
+    return binary(BinaryOp::Sub, sum, constant(type, -affine.offset));
 }
 
-Expr to_expr(const Affine& affine) {
-    return to_expr(affine, affine.terms.empty() ? Type::I64 : affine.terms[0].first.type());
+namespace {
+
+Type type_of(const Affine& affine) { return affine.terms.empty() ? Type::I64 : affine.terms[0].first.type(); }
+
+/// The expression as one atom.
+Affine opaque(const Expr& expr) { return {{{expr, 1}}, 0}; }
+
+/// a + factor * b; where a coefficient leaves 64 bits, that sum as one atom.
+Affine combined(const Affine& a, const Affine& b, int64_t factor) {
+    try {
+        Affine result = a;
+        add_scaled(result, b, factor);
+        sort_terms(result);
+        return result;
+    } catch (const Overflow&) {
+        return opaque(binary(factor < 0 ? BinaryOp::Sub : BinaryOp::Add, to_expr(a), to_expr(b)));
+    }
 }
+
+}  // namespace
+
+Expr to_expr(const Affine& affine) { return to_expr(affine, type_of(affine)); }
 
 Affine affine_of(const Expr& expr) {
-    Affine result = decompose(simplify(expr));
-    sort_terms(result);
-    return result;
+    Expr simple = simplify(expr);
+    try {
+        Affine result = decompose(simple);
+        sort_terms(result);
+        return result;
+    } catch (const Overflow&) {
+        return opaque(simple);
+    }
 }
 
-Affine operator+(const Affine& a, const Affine& b) {
-    Affine result = a;
-    add_scaled(result, b, 1);
-    sort_terms(result);
-    return result;
-}
-
-Affine operator-(const Affine& a, const Affine& b) {
-    Affine result = a;
-    add_scaled(result, b, -1);
-    sort_terms(result);
-    return result;
-}
+Affine operator+(const Affine& a, const Affine& b) { return combined(a, b, 1); }
+Affine operator-(const Affine& a, const Affine& b) { return combined(a, b, -1); }
 
 std::optional<int64_t> coefficient(const Affine& affine, const Expr& variable) {
     int64_t result = 0;
@@ -261,31 +356,44 @@ std::optional<int64_t> coefficient(const Affine& affine, const Expr& variable) {
 
 namespace {
 
+/// Sums and products that may wrap keep only the power of two of their divisor.
 struct Divisor {
-    Type type;
+    bool may_wrap;
     std::unordered_map<const ExprNode*, int64_t>& known;  // of shared nodes deep inside
 
-    int64_t operator()(const IntConstant& n) const { return n.value < 0 ? -n.value : n.value; }
+    int64_t kept(int64_t divisor) const { return may_wrap ? divisor & -divisor : divisor; }
+
+    int64_t operator()(const IntConstant& n) const {
+        if (n.value == std::numeric_limits<int64_t>::min()) return int64_t{1} << 62;
+        return n.value < 0 ? -n.value : n.value;
+    }
     int64_t operator()(const Variable& n) const { return n.multiple_of; }
-    int64_t operator()(const Unary& n) const { return n.op == UnaryOp::Negate || n.op == UnaryOp::Abs ? of(n.a) : 1; }
+    int64_t operator()(const Unary& n) const {
+        return n.op == UnaryOp::Negate || n.op == UnaryOp::Abs ? kept(of(n.a)) : 1;
+    }
     int64_t operator()(const Binary& n) const {
         switch (n.op) {
             case BinaryOp::Add:
-            case BinaryOp::Sub:
+            case BinaryOp::Sub: return kept(std::gcd(of(n.a), of(n.b)));
             case BinaryOp::Min:
             case BinaryOp::Max: return std::gcd(of(n.a), of(n.b));
-            case BinaryOp::Mul: return checked_mul(of(n.a), of(n.b));
+            case BinaryOp::Mul: return of_product(kept(of(n.a)), kept(of(n.b)));
             case BinaryOp::Div: return of_quotient(n);
             case BinaryOp::Mod: return std::gcd(of(n.a), of(n.b));
             default: return 1;
         }
+    }
+    /// The second factor alone where the product of both leaves 64 bits.
+    static int64_t of_product(int64_t a, int64_t b) {
+        int64_t both = 0;
+        return __builtin_mul_overflow(a, b, &both) ? b : both;
     }
     int64_t of_quotient(const Binary& n) const {
         int64_t dividend = of(n.a), divisor = as_constant(n.b).value_or(0);
         return divisor > 0 && dividend % divisor == 0 ? dividend / divisor : 1;
     }
     int64_t operator()(const Select& n) const { return std::gcd(of(n.yes), of(n.no)); }
-    int64_t operator()(const Cast& n) const { return is_index(n.a.type()) ? of(n.a) : 1; }
+    int64_t operator()(const Cast& n) const { return is_index(n.a.type()) ? kept(of(n.a)) : 1; }
     int64_t operator()(const auto&) const { return 1; }
 
     int64_t of(const Expr& expr) const {
@@ -295,20 +403,15 @@ struct Divisor {
         auto found = known.find(expr.id());
         return found != known.end() ? found->second : known[expr.id()] = of_node(expr);
     }
-    int64_t of_node(const Expr& expr) const {
-        try {
-            return std::visit(Divisor{expr.type(), known}, (*expr).kind);
-        } catch (const Overflow&) {
-            return 1;
-        }
-    }
+    int64_t of_node(const Expr& expr) const { return std::visit(*this, (*expr).kind); }
 };
 
 }  // namespace
 
 int64_t divisor_of(const Expr& expr) {
+    if (!is_index(expr.type())) return 1;  // u32 wraps, and narrower types saturate
     std::unordered_map<const ExprNode*, int64_t> known;
-    return with_room_for(expr, [&] { return Divisor{expr.type(), known}.of(expr); });
+    return with_room_for(expr, [&] { return Divisor{!Simplifier().is_place(expr), known}.of(expr); });
 }
 
 }  // namespace tw

@@ -5,6 +5,7 @@
 #include "dsl/deep.h"
 #include "dsl/simplifier.h"
 #include "dsl/tree.h"
+#include "dsl/walk.h"
 
 namespace tw {
 namespace {
@@ -148,53 +149,114 @@ Interval Simplifier::bounds(const Expr& expr) {
 Interval Simplifier::bounds_of_variable(const Expr& expr, const Variable& variable) {
     if (overrides_)
         if (auto found = overrides_->find(expr.id()); found != overrides_->end()) return found->second;
-    Interval result{variable.min, variable.max};
-    if (expr.type() == Type::Bool || expr.type() == Type::U32) result = {larger(result.min, 0), result.max};
+    Interval range = range_of(expr.type());
+    Interval result{larger(variable.min, range.min), smaller(variable.max, range.max)};
     if (!variable.extent.defined()) return result;
     result.min = larger(result.min, 0);
     if (!result.max) result.max = both(bounds(simplify(variable.extent)).max, -1, checked_add);
     return result;
 }
 
+Interval Simplifier::unwrapped_bounds(const Expr& expr) {
+    if (auto* node = expr.as<Binary>()) return of_operation(node->op, bounds(node->a), bounds(node->b));
+    const Unary& node = *expr.as<Unary>();
+    Interval a = bounds(node.a);
+    switch (node.op) {
+        case UnaryOp::Not: return {negation(a.max), negation(a.min)};
+        case UnaryOp::Negate: return negated(a);
+        case UnaryOp::Abs: return {larger(larger(a.min, negated(a).min), 0), hull(a, negated(a)).max};
+        default: return {};
+    }
+}
+
+namespace {
+
+/// Known on both sides, and within what the type holds.
+bool fits(const Interval& bounds, Type type) { return bounds.min && bounds.max && within(bounds, range_of(type)); }
+
+}  // namespace
+
 Interval Simplifier::bounds_of_node(const Expr& expr) {
     Type type = expr.type();
-    if (auto* node = expr.as<Binary>()) {
-        if (is_float(node->a.type())) return range_of(Type::Bool);
-        Interval result = of_operation(node->op, bounds(node->a), bounds(node->b));
-        return type == Type::U32 ? wrapped(result, type) : result;
+    auto* node = expr.as<Binary>();
+    if (node && is_float(node->a.type())) return range_of(Type::Bool);
+    if (node || expr.as<Unary>()) {
+        Interval result = unwrapped_bounds(expr);
+        if (type == Type::Bool || is_place(expr) || fits(result, type)) return result;
+        bool may_leave = is_linear(expr) || expr.as<Unary>();
+        return may_leave ? range_of(type) : wrapped(result, type);
     }
-    if (auto* node = expr.as<Unary>()) {
-        Interval a = bounds(node->a);
-        if (node->op == UnaryOp::Not) return {negation(a.max), negation(a.min)};
-        if (type == Type::U32) return range_of(type);
-        if (node->op == UnaryOp::Negate) return negated(a);
-        Interval opposite = negated(a);
-        if (node->op == UnaryOp::Abs) return {larger(larger(a.min, opposite.min), 0), hull(a, opposite).max};
-        return {};
+    if (auto* select = expr.as<Select>()) {
+        Interval condition = bounds(select->condition);
+        if (is_point(condition)) return bounds(*condition.min ? select->yes : select->no);
+        return hull(bounds(select->yes), bounds(select->no));
     }
-    if (auto* node = expr.as<Select>()) {
-        Interval condition = bounds(node->condition);
-        if (is_point(condition)) return bounds(*condition.min ? node->yes : node->no);
-        return hull(bounds(node->yes), bounds(node->no));
-    }
-    if (auto* node = expr.as<Cast>()) {
-        if (is_float(node->a.type())) return {};
-        if (type == Type::Bool) return {0, 1};
-        Interval from = bounds(node->a);
-        // Indices do not overflow; other types wrap.
-        return is_index(type) && is_index(node->a.type()) ? from : wrapped(from, type);
-    }
-    if (auto* load = expr.as<Load>()) {
-        if (load->buffer->below > 0) return {0, load->buffer->below - 1};
-        return range_of(type);
-    }
-    return type == Type::Bool ? range_of(type) : Interval{};
+    if (auto* cast = expr.as<Cast>(); cast && !is_float(cast->a.type())) return wrapped(bounds(cast->a), type);
+    if (auto* load = expr.as<Load>(); load && load->buffer->below > 0) return {0, load->buffer->below - 1};
+    return range_of(type);
+}
+
+bool Simplifier::is_within(const Expr& expr, Type type) {
+    return (type == Type::I64 && is_integer(expr.type())) || fits(bounds(expr), type);
+}
+
+bool Simplifier::is_place(const Expr& expr) {
+    if (expr.type() != Type::I64) return false;
+    if (auto* variable = expr.as<Variable>()) return variable->kind != VariableKind::Scalar;
+    constexpr int64_t room = int64_t{1} << 62;  // beyond, the sum with a small index may leave 64 bits
+    if (auto value = as_constant(expr)) return *value <= room && *value >= -room;
+    if (!expr.as<Unary>() && !expr.as<Binary>() && !expr.as<Select>()) return false;
+    if (auto found = known_places_.find(expr.id()); found != known_places_.end()) return found->second.second;
+    bool result = true;
+    for_each_child(*expr, [&](const Expr& kid) { result = result && (kid.type() == Type::Bool || is_place(kid)); });
+    known_places_.emplace(expr.id(), std::pair(expr, result));
+    return result;
+}
+
+bool Simplifier::is_exact(const Expr& expr) {
+    bool wraps = is_index(expr.type()) && (expr.as<Unary>() || expr.as<Binary>());
+    if (!wraps || is_place(expr)) return true;
+    if (auto found = known_exact_.find(expr.id()); found != known_exact_.end()) return found->second.second;
+    bool result = true;
+    for_each_child(*expr, [&](const Expr& kid) { result = result && is_exact(kid); });
+    if (is_linear(expr)) result = result && fits(unwrapped_bounds(expr), expr.type());
+    known_exact_.emplace(expr.id(), std::pair(expr, result));
+    return result;
 }
 
 Interval Simplifier::bounds(const Affine& affine) {
     Interval result{affine.offset, affine.offset};
     for (const auto& [atom, coefficient] : affine.terms) result = sum(result, scaled(bounds(atom), coefficient));
     return result;
+}
+
+// Whether an operation leaves its type.
+
+/// Sums and products that stay in their type, as those of the integers.
+Expr Simplifier::in_64_bits(const Expr& expr) {
+    if (auto value = as_constant(expr)) return constant(Type::I64, *value);
+    if (expr.type() == Type::I64) return expr;
+    if (auto* node = expr.as<Cast>(); node && node->a.type() == Type::I64 && is_within(simplify(node->a), expr.type()))
+        return node->a;
+    if (!is_linear(expr)) return cast_unchecked(Type::I64, expr);
+    if (auto* node = expr.as<Unary>()) return unary(node->op, in_64_bits(node->a));
+    const Binary& node = *expr.as<Binary>();
+    return binary(node.op, in_64_bits(node.a), in_64_bits(node.b));
+}
+
+bool Simplifier::may_wrap(const Expr& operation) {
+    Type type = operation.type();
+    if (is_place(operation)) return !fits(bounds(simplify(operation)), type);
+    Expr of_simple = map_children(operation, [&](const Expr& kid) { return simplify(kid); });
+    if (fits(unwrapped_bounds(of_simple), type)) return false;
+    // Together the parts may cancel, if none of them wraps.
+    bool parts_wrap = !is_linear(operation);
+    for_each_child(*operation, [&](const Expr& kid) { parts_wrap = parts_wrap || (is_linear(kid) && may_wrap(kid)); });
+    return parts_wrap || !fits(bounds(simplify(in_64_bits(operation))), type);
+}
+
+bool may_wrap(const Expr& operation, const BoundsOverride& overrides) {
+    return Simplifier(overrides.empty() ? nullptr : &overrides).may_wrap(operation);
 }
 
 // Bounds through symbolic extents. raise_once replaces one term by something not smaller.
@@ -243,7 +305,7 @@ bool Simplifier::raise_quotient(Affine& affine, size_t term) {
     auto [atom, coefficient] = affine.terms[term];
     auto* node = as_binary(atom, BinaryOp::Div);
     int64_t divisor = node ? as_constant(node->b).value_or(0) : 0;
-    if (divisor <= 0 || coefficient % divisor != 0) return false;
+    if (divisor <= 0 || coefficient % divisor != 0 || !is_exact(atom)) return false;
     affine.terms.erase(affine.terms.begin() + static_cast<std::ptrdiff_t>(term));
     Affine dividend = decompose(node->a);
     if (coefficient < 0) dividend.offset = checked_add(dividend.offset, 1 - divisor);
@@ -260,11 +322,12 @@ bool Simplifier::raise_difference_of_quotients(Affine& affine, size_t term) {
         auto other =
             affine.terms[t].second == -coefficient ? by_constant(affine.terms[t].first, BinaryOp::Div) : std::nullopt;
         if (!other || other->divisor != quotient->divisor) continue;
-        auto most = upper(decompose(quotient->dividend) - decompose(other->dividend));
+        if (!is_exact(atom) || !is_exact(affine.terms[t].first)) continue;
+        auto most = upper(minus(decompose(quotient->dividend), decompose(other->dividend)));
         if (!most) continue;
         affine.terms.erase(affine.terms.begin() + static_cast<std::ptrdiff_t>(std::max(t, term)));
         affine.terms.erase(affine.terms.begin() + static_cast<std::ptrdiff_t>(std::min(t, term)));
-        int64_t rounded_up = -floor_div(-*most, quotient->divisor);
+        int64_t rounded_up = -floor_div(checked_mul(*most, -1), quotient->divisor);
         affine.offset = checked_add(affine.offset, checked_mul(coefficient, rounded_up));
         return true;
     }

@@ -36,6 +36,12 @@ Split split_by(const Affine& affine, int64_t factor) {
     return split;
 }
 
+/// A constant that the type holds; Overflow otherwise.
+Expr literal(Type type, int64_t value) {
+    if (wrap_to_type(type, value) != value) throw_overflow();
+    return constant(type, value);
+}
+
 /// The constant k with k * factor <= value < (k + 1) * factor, if the bounds tell.
 std::optional<int64_t> constant_quotient(const Interval& value, int64_t factor) {
     if (!value.min || !value.max) return {};
@@ -64,17 +70,18 @@ Expr Simplifier::exact_quotient(const Expr& atom, int64_t divisor) {
     Type type = atom.type();
     if (divisor == 1) return atom;
     if (auto inner = by_constant(atom, BinaryOp::Div))
-        return to_expr(divide(decompose(inner->dividend), checked_mul(inner->divisor, divisor), type), type);
+        return exact_expr(divide(decompose(inner->dividend), checked_mul(inner->divisor, divisor), type), type);
     if (auto inner = by_constant(atom, BinaryOp::Mod); inner && inner->divisor % divisor == 0)
-        return to_expr(modulo(divide(decompose(inner->dividend), divisor, type), inner->divisor / divisor, type), type);
+        return exact_expr(modulo(divide(decompose(inner->dividend), divisor, type), inner->divisor / divisor, type),
+                          type);
     std::vector<Expr> factors = factors_of(atom);
     for (Expr& factor : factors) {
         if (divisor_of(factor) % divisor != 0) continue;
         if (factors.size() == 1) break;
-        factor = rewrite(binary(BinaryOp::Div, factor, constant(type, divisor)));
+        factor = rewrite(binary(BinaryOp::Div, factor, literal(type, divisor)));
         return rewrite(product_of(factors));
     }
-    return binary(BinaryOp::Div, atom, constant(type, divisor));
+    return binary(BinaryOp::Div, atom, literal(type, divisor));
 }
 
 Affine Simplifier::divide(const Affine& dividend, int64_t divisor, Type type) {
@@ -119,7 +126,7 @@ Affine Simplifier::divide(const Affine& dividend, int64_t divisor, Type type) {
         return quotient;
     }
     sort_terms(rest);
-    add_term(quotient, binary(BinaryOp::Div, to_expr(rest, type), constant(type, divisor)), 1);
+    add_term(quotient, binary(BinaryOp::Div, exact_expr(rest, type), literal(type, divisor)), 1);
     return quotient;
 }
 
@@ -150,7 +157,7 @@ Affine Simplifier::modulo(Affine dividend, int64_t divisor, Type type) {
     }
     sort_terms(rest);
     Affine result;
-    add_term(result, binary(BinaryOp::Mod, to_expr(rest, type), constant(type, divisor)), 1);
+    add_term(result, binary(BinaryOp::Mod, exact_expr(rest, type), literal(type, divisor)), 1);
     return result;
 }
 
@@ -189,7 +196,7 @@ Split split_by(const Affine& affine, const Expr& divisor) {
 bool is_remainder(Simplifier& simplifier, const Affine& value, const Expr& divisor) {
     auto least = simplifier.lower(value);
     if (!least || *least < 0) return false;
-    auto most = simplifier.upper(value - decompose(divisor));
+    auto most = simplifier.upper(minus(value, decompose(divisor)));
     return most && *most < 0;
 }
 
@@ -202,19 +209,20 @@ Expr Simplifier::divide(const Expr& node, const Binary& division) {
     Affine dividend = decompose(division.a);
     Affine quotient;
     if (divisor) {
-        if (*divisor < 0) dividend = scaled(dividend, -1);
-        quotient = divide(dividend, std::abs(*divisor), type);
+        // x / -c = -x / c
+        int64_t sign = *divisor < 0 ? -1 : 1;
+        quotient = divide(scaled(dividend, sign), checked_mul(*divisor, sign), type);
     } else {
         Split split = split_by(dividend, division.b);
         quotient = split.multiple;
         if (!is_remainder(*this, split.rest, division.b)) {
             if (quotient.terms.empty() && quotient.offset == 0) return node;
-            add_term(quotient, binary(BinaryOp::Div, to_expr(split.rest, type), division.b), 1);
+            add_term(quotient, binary(BinaryOp::Div, exact_expr(split.rest, type), division.b), 1);
         }
     }
     combine_quotients(quotient);
     sort_terms(quotient);
-    Expr result = to_expr(quotient, type);
+    Expr result = exact_expr(quotient, type);
     return equal(result, node) ? node : result;
 }
 
@@ -234,12 +242,12 @@ Expr Simplifier::modulo(const Expr& node, const Binary& operation) {
         if (!is_remainder(*this, rest, operation.b)) {
             rest = {};
             sort_terms(split.rest);
-            add_term(rest, binary(BinaryOp::Mod, to_expr(split.rest, type), operation.b), 1);
+            add_term(rest, binary(BinaryOp::Mod, exact_expr(split.rest, type), operation.b), 1);
         }
     }
     combine_quotients(rest);
     sort_terms(rest);
-    Expr result = to_expr(rest, type);
+    Expr result = exact_expr(rest, type);
     return equal(result, node) ? node : result;
 }
 

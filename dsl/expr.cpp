@@ -285,6 +285,7 @@ Expr max(const Operand& a, const Operand& b) { return arithmetic(BinaryOp::Max, 
 Expr abs(const Operand& a) {
     check_defined("abs", a.expr, a.where);
     check_arithmetic("abs", a.expr, a.where);
+    if (a.expr.type() == Type::U32) return a.expr;
     return unary(UnaryOp::Abs, a.expr);
 }
 Expr floor(const Operand& a) { return real_function(UnaryOp::Floor, "floor", a); }

@@ -310,7 +310,8 @@ std::optional<Span> span_of_index(const Expr& index, const std::vector<Expr>& fi
         if (by_data) return {};
         for (const auto& [name, told] : back)
             if (equal(told, e)) return name;
-        back.emplace_back(make_expr(e.type(), Variable{.name = "told", .kind = VariableKind::Scalar}), e);
+        // Like a size: what data tell of an index is the caller's to keep in range.
+        back.emplace_back(make_expr(e.type(), Variable{.name = "told", .kind = VariableKind::Size}), e);
         return back.back().first;
     });
     if (reads_tensors(known)) return {};

@@ -31,6 +31,7 @@ bool power_of_two(const Bindings& b) {
     // 1 / value must not leave the normal numbers of f32.
     return std::fabs(std::frexp(value, &exponent)) == 0.5 && std::abs(exponent) < 120;
 }
+bool is_signed(const Bindings& b) { return b[0].type() != Type::U32; }
 bool not_constant(const Bindings& b) { return !b[0].as<IntConstant>() && !b[0].as<FloatConstant>(); }
 
 std::vector<Rule> table() {
@@ -84,7 +85,7 @@ std::vector<Rule> table() {
         {max(min(x, y), x), x},
         {max(min(y, x), x), x},
         {abs(abs(x)), abs(x)},
-        {abs(-x), abs(x)},
+        {abs(-x), abs(x), is_signed},
 
         // Total orders: integers only, as no float equals or is below NaN.
         {x < x, false},

@@ -5,15 +5,25 @@
 
 #include "dsl/integers.h"
 #include "dsl/simplify.h"
+#include "support/error.h"
 
 namespace tw {
 
-/// Thrown where an integer leaves 64 bits; the simplifier then keeps the expression as it is.
-struct Overflow {};
+/// Thrown where an integer leaves 64 bits, or its type where that matters; the simplifier then keeps the expression as
+/// it is, and nothing of it leaves this library.
+class Overflow : public Error {
+public:
+    using Error::Error;
+};
+[[noreturn]] void throw_overflow();
+/// How many this thread has thrown.
+int64_t num_overflows();
 int64_t checked_add(int64_t a, int64_t b);
 int64_t checked_mul(int64_t a, int64_t b);
 
-/// Types of indices, whose arithmetic is taken as that of the integers. (u32 wraps: random numbers rely on it.)
+/// Types whose sums and products are put into affine forms. Those hold as forms of a ring that wraps; where the order
+/// of the integers counts (comparisons, quotients, bounds), Simplifier::is_exact must say that nothing wraps. u32 has
+/// no affine forms.
 inline bool is_index(Type type) { return type == Type::I32 || type == Type::I64; }
 /// An index expression that is a sum, a difference, a product or a negation.
 bool is_linear(const Expr& expr);
@@ -29,6 +39,10 @@ std::optional<ByConstant> by_constant(const Expr& atom, BinaryOp op);
 void add_term(Affine& sum, const Expr& atom, int64_t coefficient);
 void add_scaled(Affine& sum, const Affine& addend, int64_t factor);
 Affine scaled(const Affine& affine, int64_t factor);
+/// a - b, unsorted; Overflow where a coefficient leaves 64 bits.
+Affine minus(const Affine& a, const Affine& b);
+/// Takes coefficients and offset modulo the width of the type; whether that changed any.
+bool wrap_to(Affine& affine, Type type);
 /// A simplified expression's form.
 Affine decompose(const Expr& simple);
 void sort_terms(Affine& affine);
@@ -37,6 +51,8 @@ Expr to_expr(const Affine& affine, Type type);
 std::vector<Expr> factors_of(const Expr& atom);
 Expr product_of(std::vector<Expr> factors);
 Affine product(const Affine& a, const Affine& b, Type type);
+/// Of a constant and sums: expanded if that is short and stays within 64 bits, else all of them in one atom.
+Affine product(Affine constant, const std::vector<Affine>& factors, Type type);
 /// A total order of expressions up to variables of one name.
 int compare(const Expr& a, const Expr& b);
 
@@ -59,11 +75,24 @@ public:
     /// As bounds(), but through symbolic extents and floor divisions too: i < n for an index of extent n.
     std::optional<int64_t> upper(const Affine& affine);
     std::optional<int64_t> lower(const Affine& affine);
+    /// An i64 without data: made of loops, axes, named sizes and constants that leave room. Such expressions are
+    /// mathematical: none of them wraps.
+    bool is_place(const Expr& expr);
+    /// Does a simplified expression of an index type have the value that the integers give: none of the sums, products
+    /// and quotients that it is made of wraps?
+    bool is_exact(const Expr& expr);
+    /// Does the type hold every value of an integer expression?
+    bool is_within(const Expr& expr, Type type);
+    /// Of an operation whose parts need not be simplified.
+    bool may_wrap(const Expr& operation);
 
 private:
     Expr simplify_linear(const Expr& expr);
+    /// The form as an exact expression; Overflow if it is none.
+    Expr exact_expr(const Affine& affine, Type type);
     void collect(const Expr& expr, int64_t factor, Affine& sum);
     void collect_parts(const Expr& expr, int64_t factor, Affine& sum);
+    void collect_factors(const Expr& expr, int64_t& constant, std::vector<Affine>& factors);
     void combine_quotients(Affine& affine);
     bool combine_once(Affine& affine);
 
@@ -80,7 +109,10 @@ private:
     Affine divide(const Affine& dividend, int64_t divisor, Type type);
     Affine modulo(Affine dividend, int64_t divisor, Type type);
     Expr exact_quotient(const Expr& atom, int64_t divisor);
+    /// As the integers have it, before anything wraps.
+    Interval unwrapped_bounds(const Expr& expr);
     Interval bounds_of_node(const Expr& expr);
+    Expr in_64_bits(const Expr& expr);
     Interval bounds_of_variable(const Expr& expr, const Variable& variable);
     bool raise_once(Affine& affine);
     bool raise_index(Affine& affine, size_t term);
@@ -98,6 +130,7 @@ private:
     const BoundsOverride* overrides_;
     std::unordered_map<const ExprNode*, Known> known_;
     std::unordered_map<const ExprNode*, KnownBounds> known_bounds_;
+    std::unordered_map<const ExprNode*, std::pair<Expr, bool>> known_exact_, known_places_;
 };
 
 /// The first rule of the table that matches, applied; undefined if none does.

@@ -10,8 +10,20 @@
 
 namespace tw {
 
+/// Parts that would have left 64 bits stand as they were; simpler by now, they may no longer. In the end nothing
+/// changes.
 Expr simplify(const Expr& expr) {
-    return with_room_for(expr, [&] { return Simplifier().simplify(expr); });
+    constexpr int most_passes = 8;
+    return with_room_for(expr, [&] {
+        Expr result = expr;
+        for (int pass = 0; pass < most_passes; ++pass) {
+            int64_t before = num_overflows();
+            Expr simpler = Simplifier().simplify(result);
+            if (num_overflows() == before || equal(simpler, result)) return simpler;
+            result = simpler;
+        }
+        return result;
+    });
 }
 
 Expr Simplifier::simplify(const Expr& expr) {
@@ -26,8 +38,9 @@ Expr Simplifier::simplify(const Expr& expr) {
     try {
         result = is_linear(expr) ? simplify_linear(expr)
                                  : rewrite(map_children(expr, [&](const Expr& kid) { return simplify(kid); }));
-    } catch (const Overflow&) {
+    } catch (const Overflow&) {  // of the parts, unless they are simpler by themselves
         result = map_children(expr, [&](const Expr& kid) { return simplify(kid); });
+        if (!result.same(expr)) result = simplify(result);
     }
     known_[expr.id()] = {expr, result};
     if (!result.same(expr)) known_[result.id()] = {result, result};
@@ -47,8 +60,17 @@ Expr Simplifier::rewrite(const Expr& node) {
 
 Expr Simplifier::simplify_linear(const Expr& expr) {
     Affine form = linear(expr);
+    if (wrap_to(form, expr.type())) sort_terms(form);
     Expr result = to_expr(form, expr.type());
     return equal(result, expr) ? expr : result;
+}
+
+Expr Simplifier::exact_expr(const Affine& affine, Type type) {
+    Affine wrapped = affine;
+    if (wrap_to(wrapped, type)) throw_overflow();
+    Expr result = to_expr(affine, type);
+    if (!is_exact(result)) throw_overflow();
+    return result;
 }
 
 Affine Simplifier::linear(const Expr& expr) {
@@ -77,17 +99,34 @@ void Simplifier::collect_parts(const Expr& expr, int64_t factor, Affine& sum) {
     if (auto* negation = expr.as<Unary>()) return collect(negation->a, checked_mul(factor, -1), sum);
     const Binary& node = *expr.as<Binary>();
     if (node.op == BinaryOp::Mul) {
-        Affine a, b;
-        collect(node.a, 1, a);
-        collect(node.b, 1, b);
-        combine_quotients(a);
-        combine_quotients(b);
-        sort_terms(a);
-        sort_terms(b);
-        return add_scaled(sum, product(a, b, expr.type()), factor);
+        Affine constant{{}, 1};
+        std::vector<Affine> factors;
+        collect_factors(expr, constant.offset, factors);
+        return add_scaled(sum, product(std::move(constant), factors, expr.type()), factor);
     }
     collect(node.a, factor, sum);
     collect(node.b, node.op == BinaryOp::Add ? factor : checked_mul(factor, -1), sum);
+}
+
+/// The product's constant factor and its others, as sums.
+void Simplifier::collect_factors(const Expr& expr, int64_t& constant, std::vector<Affine>& factors) {
+    constexpr size_t most_factors = 32;  // of longer products parts stand together
+    if (auto* node = as_binary(expr, BinaryOp::Mul); node && factors.size() < most_factors) {
+        collect_factors(node->a, constant, factors);
+        collect_factors(node->b, constant, factors);
+        return;
+    }
+    Type type = expr.type();
+    Affine form;
+    collect(expr, 1, form);
+    combine_quotients(form);
+    wrap_to(form, type);
+    sort_terms(form);
+    bool is_product = form.offset == 0 && form.terms.size() == 1;
+    if (!is_product && !form.terms.empty()) return factors.push_back(std::move(form));
+    constant = wrap_to_type(type, checked_mul(constant, is_product ? form.terms[0].second : form.offset));
+    if (!is_product) return;
+    for (const Expr& atom : factors_of(form.terms[0].first)) factors.push_back(decompose(atom));
 }
 
 namespace {
@@ -149,7 +188,7 @@ bool Simplifier::combine_once(Affine& affine) {
     };
     for (size_t q = 0; q < terms.size(); ++q) {
         auto quotient = by_constant(terms[q].first, BinaryOp::Div);
-        if (!quotient) continue;
+        if (!quotient || !is_exact(terms[q].first)) continue;
         auto [dividend, divisor] = *quotient;
         int64_t coefficient = terms[q].second;
         if (coefficient % divisor != 0) continue;
@@ -168,10 +207,10 @@ bool Simplifier::combine_once(Affine& affine) {
     }
     for (size_t r = 0; r < terms.size(); ++r) {
         auto* remainder = as_binary(terms[r].first, BinaryOp::Mod);
-        if (!remainder) continue;
+        if (!remainder || !is_exact(terms[r].first)) continue;
         int64_t divisor = as_constant(remainder->b).value_or(0), factor = terms[r].second;
         for (size_t q = 0; q < terms.size(); ++q) {
-            if (q == r) continue;
+            if (q == r || !is_exact(terms[q].first)) continue;
             auto [atom, coefficient] = terms[q];
             // x/n*n + x%n = x
             if (coefficient == factor && is_quotient_times_divisor(atom, *remainder))
@@ -196,7 +235,7 @@ bool Simplifier::combine_once(Affine& affine) {
 // Operations on simplified operands.
 
 Expr Simplifier::rewrite_binary(const Expr& node, const Binary& binary) {
-    if (is_index(binary.a.type())) {
+    if (is_index(binary.a.type()) && is_exact(binary.a) && is_exact(binary.b)) {
         switch (binary.op) {
             case BinaryOp::Div: return divide(node, binary);
             case BinaryOp::Mod: return modulo(node, binary);
@@ -218,7 +257,7 @@ Expr Simplifier::rewrite_binary(const Expr& node, const Binary& binary) {
 }
 
 Expr Simplifier::min_or_max(const Expr& node, const Binary& binary) {
-    Affine difference = decompose(binary.a) - decompose(binary.b);
+    Affine difference = minus(decompose(binary.a), decompose(binary.b));
     combine_quotients(difference);
     bool is_min = binary.op == BinaryOp::Min;
     if (auto most = upper(difference); most && *most <= 0) return is_min ? binary.a : binary.b;
@@ -228,7 +267,7 @@ Expr Simplifier::min_or_max(const Expr& node, const Binary& binary) {
 }
 
 Expr Simplifier::compare_indices(const Binary& node) {
-    Affine difference = decompose(node.a) - decompose(node.b);
+    Affine difference = minus(decompose(node.a), decompose(node.b));
     combine_quotients(difference);
     sort_terms(difference);
     Type type = node.a.type();
@@ -245,9 +284,11 @@ Expr Simplifier::compare_indices(const Binary& node) {
 
 namespace {
 
+/// Overflow where a number has no opposite.
 int64_t coefficient_divisor(const Affine& affine) {
     int64_t divisor = 0;
-    for (const auto& term : affine.terms) divisor = std::gcd(divisor, term.second);
+    checked_mul(affine.offset, -1);
+    for (const auto& term : affine.terms) divisor = std::gcd(divisor, checked_mul(term.second, -1));
     return divisor;
 }
 
@@ -299,29 +340,28 @@ Expr Simplifier::at_most_zero(Affine d, Type type) {
     } else {
         negative.offset = checked_mul(d.offset, -1);
     }
-    return binary(op, to_expr(positive, type), to_expr(negative, type));
+    return binary(op, exact_expr(positive, type), exact_expr(negative, type));
 }
 
 Expr Simplifier::equals_zero(Affine d, Type type) {
     if (d.terms.empty()) return Expr(d.offset == 0);
-    auto most = upper(d), least = lower(d);
-    if ((most && *most < 0) || (least && *least > 0)) return Expr(false);
-    if (most == 0 && least == 0) return Expr(true);
-    int64_t value_divisor = 0;
+    int64_t divisor = coefficient_divisor(d), value_divisor = 0;
     for (const auto& [atom, coefficient] : d.terms)
         value_divisor = std::gcd(value_divisor, checked_mul(coefficient, divisor_of(atom)));
     if (value_divisor != 0 && d.offset % value_divisor != 0) return Expr(false);
-    int64_t divisor = coefficient_divisor(d);
     if (d.offset % divisor != 0) return Expr(false);
     if (d.terms[0].second < 0) divisor = -divisor;  // the first term gets a positive coefficient
     for (auto& term : d.terms) term.second /= divisor;
     d.offset /= divisor;
+    auto most = upper(d), least = lower(d);
+    if ((most && *most < 0) || (least && *least > 0)) return Expr(false);
+    if (most == 0 && least == 0) return Expr(true);
     auto [positive, negative] = sides_of(d);
     if (negative.terms.empty() || d.offset < 0)
         negative.offset = checked_mul(d.offset, -1);
     else
         positive.offset = d.offset;
-    return binary(BinaryOp::Equal, to_expr(positive, type), to_expr(negative, type));
+    return binary(BinaryOp::Equal, exact_expr(positive, type), exact_expr(negative, type));
 }
 
 // Conjunctions and disjunctions.
@@ -342,11 +382,12 @@ void flatten(const Expr& expr, BinaryOp op, std::vector<Expr>& parts) {
 }
 
 /// d where the condition says d <= 0.
-std::optional<Affine> at_most_zero_form(const Expr& condition) {
+std::optional<Affine> at_most_zero_form(const Expr& condition, Simplifier& simplifier) {
     auto* node = condition.as<Binary>();
     if (!node || !is_index(node->a.type())) return {};
     if (node->op != BinaryOp::Less && node->op != BinaryOp::LessEqual) return {};
-    Affine d = decompose(node->a) - decompose(node->b);
+    if (!simplifier.is_exact(node->a) || !simplifier.is_exact(node->b)) return {};
+    Affine d = minus(decompose(node->a), decompose(node->b));
     if (node->op == BinaryOp::Less) d.offset = checked_add(d.offset, 1);
     return d;
 }
@@ -371,16 +412,16 @@ bool reads_memory(const Expr& expr) {
 enum class Relation { None, Same, FirstImplies, SecondImplies, Exclusive, Exhaustive, Complementary };
 
 /// How two conditions on indices relate: d1 <= 0 and d2 <= 0 with a constant distance.
-Relation relate(const Expr& a, const Expr& b) {
+Relation relate(const Expr& a, const Expr& b, Simplifier& simplifier) {
     if (equal(a, b)) return Relation::Same;
     if (are_opposite(a, b)) return Relation::Complementary;
-    auto d = at_most_zero_form(a);
-    auto e = d ? at_most_zero_form(b) : std::nullopt;
+    auto d = at_most_zero_form(a, simplifier);
+    auto e = d ? at_most_zero_form(b, simplifier) : std::nullopt;
     if (!e) return Relation::None;
     if (d->terms.size() != e->terms.size()) return Relation::None;
-    if (Affine distance = *e - *d; distance.terms.empty())
+    if (Affine distance = minus(*e, *d); distance.terms.empty())
         return distance.offset <= 0 ? Relation::FirstImplies : Relation::SecondImplies;
-    Affine sum = *d + *e;
+    Affine sum = minus(*e, scaled(*d, -1));
     if (!sum.terms.empty()) return Relation::None;
     // d <= 0, and d >= the sum
     if (sum.offset == 1) return Relation::Complementary;
@@ -391,7 +432,8 @@ Relation relate(const Expr& a, const Expr& b) {
 /// the reads of what follows.
 struct Chain {
     BinaryOp op;
-    std::vector<Expr> parts;
+    Simplifier& simplifier;
+    std::vector<Expr> parts = {};
     bool decided = false;  // false for And, true for Or
 
     bool is_and() const { return op == BinaryOp::And; }
@@ -405,7 +447,7 @@ struct Chain {
             return;
         }
         for (size_t i = 0; i < parts.size(); ++i) {
-            Relation relation = relate(parts[i], part);
+            Relation relation = relate(parts[i], part, simplifier);
             if (relation == Relation::Complementary || relation == contradiction()) decided = true;
             if (relation == redundant_second() || relation == Relation::Same) return;
             if (relation != redundant_first() || reads_memory(part)) continue;
@@ -425,7 +467,7 @@ Expr Simplifier::connect(const Expr& node, const Binary& binary_node) {
     std::vector<Expr> parts;
     flatten(node, binary_node.op, parts);
     if (parts.size() > most_parts) return node;
-    Chain chain{binary_node.op, {}};
+    Chain chain{binary_node.op, *this};
     for (const Expr& part : parts) chain.add(part);
     if (chain.decided) return Expr(!chain.is_and());
     if (chain.parts.empty()) return Expr(chain.is_and());
@@ -456,12 +498,17 @@ bool holds_all_of(Type to, Type from) {
 
 }  // namespace
 
+/// The conversion without the type in between, where that type holds every value and only its own rule of conversion
+/// can tell: integers wrap, but a float saturates on its way to an integer, and an infinity on its way to e5m2.
 Expr Simplifier::rewrite_cast(const Expr& node, const Expr& from) {
-    Type to = node.type();
+    Type to = node.type(), between = from.type();
     auto* inner = from.as<Cast>();
-    if (inner && holds_all_of(from.type(), inner->a.type()))
-        return inner->a.type() == to ? inner->a : rewrite(cast_unchecked(to, inner->a));
-    return node;
+    if (!inner) return node;
+    Type first = inner->a.type();
+    bool saturates = is_integer(first) && is_float(between) && is_integer(to) && !holds_all_of(to, first);
+    bool loses_infinity = first == Type::E5M2 && to == first;
+    if (saturates || loses_infinity || !holds_all_of(between, first)) return node;
+    return first == to ? inner->a : rewrite(cast_unchecked(to, inner->a));
 }
 
 }  // namespace tw

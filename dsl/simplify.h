@@ -7,13 +7,14 @@
 
 namespace tw {
 
-/// An equal expression, smaller or simpler. Rules on floats are exact (NaN and -0 included). Integers are mathematical:
-/// index expressions are proven not to overflow elsewhere. Idempotent. Uses the bounds of Variables, and `divides`
-/// facts (Variable::multiple_of).
+/// An equal expression, smaller or simpler. Rules on floats are exact (NaN and -0 included). Indices, i64 without data,
+/// are mathematical: they are proven not to overflow elsewhere. All other integers wrap; what bounds show to stay in
+/// its type is simplified like an index, the rest as far as a ring goes. Idempotent. Uses the bounds of Variables, and
+/// `divides` facts (Variable::multiple_of).
 Expr simplify(const Expr& expr);
 
-/// Inclusive bounds of an integer expression over all values of its variables; unknown sides are empty. Loads, Reads
-/// and casts from floats are unbounded.
+/// Inclusive bounds of an integer expression over all values of its variables; unknown sides are empty. Data have the
+/// bounds of their type, i64 none.
 struct Interval {
     std::optional<int64_t> min, max;
     bool operator==(const Interval&) const = default;
@@ -22,6 +23,10 @@ Interval bounds_of(const Expr& expr);
 /// As above, where the given variables have these bounds instead of their own.
 using BoundsOverride = std::map<const ExprNode*, Interval>;
 Interval bounds_of(const Expr& expr, const BoundsOverride& bounds);
+
+/// May a sum, difference, product, negation or absolute value of i32 or i64 leave its type, as far as these bounds
+/// tell?
+bool may_wrap(const Expr& operation, const BoundsOverride& bounds);
 
 /// true or false if the boolean expression is decided by bounds and algebra, empty otherwise.
 std::optional<bool> prove(const Expr& condition);

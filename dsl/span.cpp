@@ -20,6 +20,7 @@ public:
 private:
     std::optional<Span> of_simple(const Expr& expr) {
         if (!runs(expr)) return Span{expr, 1};
+        if (!is_linear(expr) && !simplifier_.is_exact(expr)) return of_bounds(expr);
         std::optional<Span> structural =
             is_linear(expr) && !as_binary(expr, BinaryOp::Mul) ? of_sum(expr) : of_atom(expr);
         std::optional<Span> constant = of_bounds(expr);
@@ -131,6 +132,7 @@ private:
 
     std::optional<Span> of_cast(const Cast& node, Type type) {
         if (!is_index(type) || !is_index(node.a.type())) return {};
+        if (!simplifier_.is_within(node.a, type)) return {};
         auto span = of_simple(node.a);
         if (span) span->lo = simplifier_.simplify(cast_unchecked(type, span->lo));
         return span;

@@ -44,8 +44,8 @@ TW_INLINE float limited(float x, float low, float high) { return x < low ? low :
 
 TW_INLINE float abs(float x) { return __builtin_fabsf(x); }
 TW_INLINE double abs(double x) { return __builtin_fabs(x); }
-TW_INLINE int abs(int x) { return x < 0 ? -x : x; }
-TW_INLINE long long abs(long long x) { return x < 0 ? -x : x; }
+TW_INLINE int abs(int x) { return x < 0 ? (int)-(unsigned)x : x; }
+TW_INLINE long long abs(long long x) { return x < 0 ? (long long)-(unsigned long long)x : x; }
 TW_INLINE float floor(float x) { return __builtin_floorf(x); }
 TW_INLINE double floor(double x) { return __builtin_floor(x); }
 TW_INLINE float ceil(float x) { return __builtin_ceilf(x); }
