@@ -3,6 +3,7 @@
 
 #include <fmt/ranges.h>
 
+#include "dsl/check_sizes.h"
 #include "dsl/cut.h"
 #include "dsl/edit.h"
 #include "dsl/schedule.h"
@@ -91,6 +92,12 @@ Loop Schedule::fuse(Loop outer, Loop inner, std::source_location where) {
         "fuse({}, {}): '{}' stands under '{}', between them; move it first", a.name, b.name,
         stage_text(edit.state, attached_to(edit.state, first).empty() ? a.stage : attached_to(edit.state, first)[0]),
         a.name);
+    int64_t iterations = 0;
+    bool leaves =
+        __builtin_mul_overflow(bounds_of(a.extent).min.value_or(0), bounds_of(b.extent).min.value_or(0), &iterations);
+    user_check(!leaves && iterations <= most_iterations, where,
+               "fuse({}, {}): {} times {} iterations are more than 2^62; fuse shorter loops, or split them before",
+               a.name, b.name, tw::to_string(a.extent), tw::to_string(b.extent));
     int fused = edit.state.add_loop(a.name + "_" + b.name, simplify(a.extent * b.extent), a.stage, a.reduces);
     StageRecord& record = edit.state.stages[a.stage];
     auto place = std::find(record.order.begin(), record.order.end(), first);

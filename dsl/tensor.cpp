@@ -4,18 +4,14 @@
 #include <limits>
 #include <set>
 
+#include "dsl/check_sizes.h"
 #include "dsl/deep.h"
+#include "dsl/distinct_names.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
 namespace tw {
 namespace {
-
-std::string shape_text(const std::vector<Expr>& shape) {
-    std::vector<std::string> extents;
-    for (const Expr& extent : shape) extents.push_back(to_string(extent));
-    return fmt::format("[{}]", fmt::join(extents, ", "));
-}
 
 std::vector<Expr> exprs_of(const Shape& shape) {
     std::vector<Expr> result;
@@ -31,6 +27,8 @@ void check_shape(const std::string& what, const std::string& name, const std::ve
         auto bounds = bounds_of(shape[d]);
         user_check(bounds.min && *bounds.min >= 0, where,
                    "{} '{}': extent {} of {} may be negative; extents start at 0", what, name, d, shape_text(shape));
+        user_check(*bounds.min <= most_iterations, where, "{} '{}': extent {} is {}; the largest is 2^62", what, name,
+                   d, to_string(shape[d]));
     }
 }
 
@@ -105,11 +103,6 @@ void check_reads(const std::string& name, const Expr& body, std::source_location
                        shape_text(read->operation->shape), read->operation->name);
         }
     });
-}
-
-std::string axis_name(size_t dimension) {
-    static const char* names[] = {"i", "j", "p", "q", "u", "v"};
-    return dimension < std::size(names) ? names[dimension] : fmt::format("i{}", dimension);
 }
 
 Value lowest_of(Type type) {
@@ -190,6 +183,7 @@ Tensor input(const std::string& name, Type type, const Shape& shape, const Shape
     user_check(strides.empty() || strides.size() == shape.size(), where,
                "input '{}': {} strides for {} dimensions {}; give one stride a dimension, in elements", name,
                strides.size(), shape.size(), shape_text(operation->shape));
+    check_bytes(fmt::format("input '{}'", name), operation->shape, operation->strides, type, where);
     return Tensor(operation, 0);
 }
 
@@ -333,7 +327,12 @@ std::vector<Tensor> compute_tuple(const std::string& name, const Shape& shape, c
             "compute '{}': the expression is {} operations deep; at most {} are taken: give what they compute in "
             "between a compute() of its own, or write a long sum as a tree",
             name, depth_of(expr), deepest_expression);
+    }
+    give_distinct_names(operation->axes, bodies, operation->shape);
+    for (const Expr& expr : bodies) {
+        check_indices(fmt::format("compute '{}'", name), expr, where);
         check_reads(name, expr, where);
+        check_bytes(fmt::format("compute '{}'", name), operation->shape, {}, expr.type(), where);
         operation->outputs.push_back({expr.type(), expr});
     }
     std::vector<Tensor> tensors;
@@ -392,6 +391,10 @@ Tensor einsum(const std::string& name, const std::string& formula, const std::ve
     for (char letter : parsed.result) {
         user_check(extents.count(letter), where, "einsum \"{}\": no operand has the letter '{}' of the result", formula,
                    letter);
+        user_check(std::count(parsed.result.begin(), parsed.result.end(), letter) == 1, where,
+                   "einsum \"{}\": the result has the letter '{}' more than once; give each dimension a letter of its "
+                   "own, and use compute() with a select for a diagonal",
+                   formula, letter);
         shape.push_back(extents.at(letter));
     }
     std::vector<Axis> reduced;

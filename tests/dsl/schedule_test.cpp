@@ -128,6 +128,13 @@ TEST(ScheduleErrors, Loops) {
     EXPECT_ERROR(p.s.split(i, int64_t{1} << 40), "larger than any loop");
     EXPECT_ERROR(p.s.split(i, 5), "5 does not divide axis 'i' (12). Use a divisor, or split(i, 5, Tail::Mask)");
     EXPECT_ERROR(p.s.fuse(j, i), "'j' does not stand directly around 'i'");
+    Tensor endless = compute("endless", {4}, [](Expr) {
+        Axis r = reduce_axis("r", int64_t{1} << 40), t = reduce_axis("t", int64_t{1} << 40);
+        return sum(cast(f32, r - t), {r, t});
+    });
+    Schedule long_sums({endless}, target("sm_90a"));
+    EXPECT_ERROR(long_sums.fuse(long_sums.reduce(endless, 0), long_sums.reduce(endless, 1)),
+                 "fuse(r, t): 1099511627776 times 1099511627776 iterations are more than 2^62");
     EXPECT_ERROR(p.s.fuse({}), "fuse: no loops; name at least one");
     EXPECT_ERROR(p.s.fuse({i, j, k}), "one is a data loop, the other a reduce loop");
     EXPECT_EQ(p.s.fuse({k}).id, k.id);

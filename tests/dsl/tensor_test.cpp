@@ -1,8 +1,12 @@
 // Declarations: what they build, and every mistake that they explain.
 #include "dsl/tensor.h"
 
+#include <limits>
+#include <string>
+
 #include <gtest/gtest.h>
 
+#include "dsl/schedule.h"
 #include "dsl/target.h"
 #include "tests/support/expect_error.h"
 
@@ -94,6 +98,71 @@ TEST(TensorErrors, Einsum) {
     EXPECT_ERROR(einsum("z", "i,kj->ij", {x, y}), "'i' names 1 dimensions, but 'x' is [5, 6]");
     EXPECT_ERROR(einsum("z", "ik,kj->ij", {x, y}), "'k' is 6 elsewhere, but 7 in 'y' [7, 3]");
     EXPECT_ERROR(einsum("z", "ik,lj->iq", {x, y}), "no operand has the letter 'q'");
+    EXPECT_ERROR(einsum("z", "ik,lj->ii", {x, y}), "the result has the letter 'i' more than once");
+}
+
+TEST(TensorErrors, WhatLeaves64Bits) {
+    const int64_t large = int64_t{1} << 33, half = int64_t{1} << 62, most = std::numeric_limits<int64_t>::max();
+    Tensor x = input("x", f32, {4});
+    EXPECT_ERROR(compute("y", {4}, [&](Expr i) { return x(i * half * 4); }),
+                 "tensor_test.cpp:" + std::to_string(__LINE__ - 1) +
+                     ": compute 'y': the index i * 4611686018427387904 * 4 becomes as large as");
+    EXPECT_ERROR(compute("y", {4}, [&](Expr i) { return cast(f32, (i + half + half) % 7); }),
+                 "beyond the 64 bits of an index");
+    EXPECT_ERROR(input("big", f32, {large, large}),
+                 "input 'big': [8589934592, 8589934592] elements of f32 take 2.95e+20");
+    EXPECT_ERROR(input("big", f32, {4}, {int64_t{1} << 61}), "with strides [2305843009213693952]");
+    EXPECT_ERROR(compute("big", {large, large}, [&](Expr, Expr) { return x(0); }), "give smaller extents");
+    EXPECT_ERROR(input("big", i8, {most}), "extent 0 is 9223372036854775807; the largest is 2^62");
+    EXPECT_ERROR(reduce_axis("k", most), "reduce_axis 'k': extent 0 is 9223372036854775807");
+    EXPECT_NO_THROW(input("large", u8, {large, int64_t{1} << 29}));
+    Expr n = size("n", {.min = 1, .max = int64_t{1} << 40});
+    Tensor a = input("a", f32, {n, n, n});  // small enough for some sizes
+    EXPECT_NO_THROW(
+        compute("y", {n, n, n}, [&](Expr i, Expr j, Expr p) { return a(i, j, p) + cast(f32, (i * n + j) * n + p); }));
+}
+
+// One name, one variable: in formulas, loops and kernels.
+TEST(TensorNames, AreDistinct) {
+    auto text = [](const Tensor& tensor) { return to_string(*tensor.operation()); };
+    Tensor a = input("a", f32, {2, 8, 9}), b = input("b", f32, {2, 9, 7});
+    EXPECT_EQ(text(einsum("y", "bij,bjk->bik", {a, b})), "y[i, q, p] = sum_j a[i, q, j] * b[i, j, p]");
+    Tensor c = input("c", f32, {8, 8});
+    EXPECT_EQ(text(einsum("y", "ik,kj->ij", {c, c})), "y[i, j] = sum_k c[i, k] * c[k, j]");
+    Axis k = reduce_axis("k", 8), other = reduce_axis("k", 8), i = reduce_axis("i", 8);
+    EXPECT_EQ(text(compute("y", {8},
+                           [&](Expr e) {
+                               return sum(c(e, k) * c(k, other), {k, other});
+                           })),
+              "y[i] = sum_{k, k2} c[i, k] * c[k, k2]");
+    EXPECT_EQ(text(compute("y", {8}, [&](Expr e) { return sum(c(e, k) * sum(c(k, other), other), k); })),
+              "y[i] = sum_k c[i, k] * (sum_k2 c[k, k2])");
+    EXPECT_EQ(text(compute("y", {8}, [&](Expr e) { return sum(c(e, k), k) + sum(c(other, e), other); })),
+              "y[i] = sum_k c[i, k] + sum_k c[k, i]");
+    Axis up_to = reduce_axis("i", 8);
+    EXPECT_EQ(text(compute("y", {8, 8},
+                           [&](Expr e, Expr f) {
+                               return sum(c(e, up_to) * c(f, i), {i, up_to});
+                           })),
+              "y[p, j] = sum_{i, i2} c[p, i2] * c[j, i]");
+    Expr j = size("j", {.min = 1, .max = 64});
+    Tensor d = input("d", f32, {8, j});
+    EXPECT_EQ(text(compute("y", {8, j}, [&](Expr e, Expr f) { return d(e, j - 1 - f); })), "y[i, p] = d[i, j - 1 - p]");
+    EXPECT_EQ(text(compute("y", {8},
+                           [&](Expr e) {
+                               Axis triangle = reduce_axis("i", e + 1);
+                               return sum(c(e, triangle), triangle);
+                           })),
+              "y[j] = sum_i c[j, i]");
+    // Components of one reduction stay components of one.
+    std::vector<Tensor> both = compute_tuple("y", {8, 8}, [&](const std::vector<Expr>& e) {
+        Axis j = reduce_axis("j", 8);
+        return argmax(c(e[0], j) + c(e[1], j), j);
+    });
+    EXPECT_EQ(text(both[0]),
+              "y.0[i, p] = argmax_j(c[i, j] + c[p, j], j).0\ny.1[i, p] = argmax_j(c[i, j] + c[p, j], j).1");
+    Schedule s(both, target("sm_90a"));
+    EXPECT_EQ(s.all_stages().size(), 1u);
 }
 
 TEST(TensorErrors, Target) { EXPECT_ERROR(target("sm_12"), "choose one of sm_80"); }
