@@ -336,7 +336,7 @@ private:
         TileOp result = relaxed;
         result.otherwise = zero_of(op.stores[0].value.type());
         result.notes.push_back(
-            fmt::format("{}: zeros where not {}, so that its readers need no mask", op.name, to_string(op.mask)));
+            fmt::format("{}: zeros where not {}: sums of them need no mask for that", op.name, to_string(op.mask)));
         return result;
     }
 

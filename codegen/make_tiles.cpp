@@ -210,7 +210,7 @@ public:
         }
         check_uniform(loop, body);
         return make_tile(TileLoop{loop.variable, loop.extent, loop.level == Level::Unroll, loop.reduces,
-                                  std::move(body), loop.stages, loop.in_flight});
+                                  std::move(body), loop.stages, loop.in_flight, false, loop.pipeline_step});
     }
 
     TileStmt operator()(const Sequence& sequence) {

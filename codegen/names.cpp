@@ -25,6 +25,9 @@ const std::set<std::string_view>& reserved_words() {
         "import", "module", "std", "tw", "main",
         // CUDA
         "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "cuda", "dim3", "half", "clock", "clock64",
+        // types, which parameters are told apart by
+        "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "size_t",
+        "ptrdiff_t", "intptr_t", "uintptr_t",
         // macros
         "linux", "unix", "i386", "assert", "NULL", "NAN", "INFINITY", "EOF", "TRUE", "FALSE"};
     return words;
@@ -32,6 +35,11 @@ const std::set<std::string_view>& reserved_words() {
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
+/// The emulator's macros, and functions that it calls by macros; also what a number behind it would make one.
+bool is_of_the_emulator(std::string_view name) {
+    std::string_view first = name.substr(0, name.find('_'));
+    return first == "TW" || first == "tw";
+}
 
 }  // namespace
 
@@ -46,12 +54,11 @@ std::string sanitize(std::string_view wish) {
             name += '_';  // "__" belongs to the compiler
     }
     while (!name.empty() && name.back() == '_') name.pop_back();
-    if (name.empty() || is_digit(name[0])) name = "v" + name;
+    if (name.empty() || is_digit(name[0]) || is_of_the_emulator(name)) name = "v" + name;
     return name;
 }
 
-/// TW_ are the emulator's macros.
-bool is_reserved(const std::string& name) { return reserved_words().count(name) > 0 || name.starts_with("TW_"); }
+bool is_reserved(const std::string& name) { return reserved_words().count(name) > 0 || is_of_the_emulator(name); }
 
 std::string Names::declare(const void* key, std::string_view wish) {
     const std::string base = sanitize(wish);

@@ -8,7 +8,7 @@
 namespace tw::codegen {
 
 /// `wish` with everything but letters, digits and single underscores replaced: an identifier that C++ and CUDA leave to
-/// users. Total: any bytes give a name, of at most 48 characters.
+/// users. Total: any bytes give a name, of at most 49 characters.
 std::string sanitize(std::string_view wish);
 
 /// A keyword, a macro or a builtin.

@@ -295,9 +295,9 @@ private:
         bool own = no_copies || !fills_.empty() || !async_.empty() || boxes_.fills_itself();
         if (own)
             throw_error(Error,
-                        "{}: pipeline({}, {{.in_flight = {}}}): this role's own copies would overwrite what is still "
+                        "{}{}: pipeline({}, {{.in_flight = {}}}): this role's own copies would overwrite what is still "
                         "read; have another role make all copies under the loop: roles(...)",
-                        kernel_.name, loop_.variable.as<Variable>()->name, loop_.in_flight);
+                        cite_(loop_.pipeline_step), kernel_.name, loop_.variable.as<Variable>()->name, loop_.in_flight);
     }
 
     /// Has the instructions at the end of the body run on, and returns what waits for them behind the loop.
@@ -319,9 +319,9 @@ private:
         }
         if (!last)
             throw_error(Error,
-                        "{}: pipeline({}, {{.in_flight = {}}}): the loop does not end with wgmma alone; what stands "
+                        "{}{}: pipeline({}, {{.in_flight = {}}}): the loop does not end with wgmma alone; what stands "
                         "behind it needs its sums, so none can be in flight",
-                        kernel_.name, loop_.variable.as<Variable>()->name, loop_.in_flight);
+                        cite_(loop_.pipeline_step), kernel_.name, loop_.variable.as<Variable>()->name, loop_.in_flight);
         TileOp none = *wait->as<TileOp>(), some = none;
         some.call.parameters = {loop_.in_flight};
         behind.push_back(make_tile(std::move(none)));

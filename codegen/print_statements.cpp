@@ -210,8 +210,10 @@ std::string declaration(const BufferNode& buffer, const Names& names, ExprPrinte
 std::string harmless_comment(const std::string& text) {
     std::string safe;
     for (char c : text) {
-        bool harmful = std::iscntrl(static_cast<unsigned char>(c)) || c == '\\' || (c == '?' && safe.ends_with("?"));
-        safe += harmful ? ' ' : c;
+        auto byte = static_cast<unsigned char>(c);
+        bool harmful = std::iscntrl(byte) || c == '\\' || (c == '?' && safe.ends_with("?"));
+        bool foreign = byte > 126;  // of what is no UTF-8, or cut in two, NVRTC makes an empty module
+        safe += harmful ? ' ' : foreign ? '_' : c;
     }
     return safe;
 }

@@ -113,6 +113,7 @@ struct TileLoop {
     int stages = 1;       ///< buffers that fills inside of it have in turn, see the pass pipeline
     int in_flight = 0;    ///< iterations whose asynchronous matrix instructions may still run when the next one's start
     bool rolled = false;  ///< copies of its body would only take registers
+    int pipeline_step = -1;  ///< the schedule step that pipelined it
 };
 struct TileBlock {
     std::vector<TileStmt> stmts;

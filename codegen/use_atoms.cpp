@@ -38,8 +38,8 @@ public:
 
     TileStmt run() {
         sort_loops();
-        check_mask();
         find_operands();
+        check_mask();
         return within_outer(atom_.unit == MatrixUnit::Wgmma ? by_warpgroup() : by_warp());
     }
 
@@ -253,11 +253,25 @@ private:
 
     void check_mask() const {
         if (is_constant(op_.mask, 1)) return;
-        throw_error(
-            Error,
-            "{}{}: of the tiles that {} computes, some elements are masked by {}; stage both operands in shared "
-            "memory, where zeros take the place of what is missing, or let the splits divide",
-            cite_(op_.step), op_.name, atom_.name, to_string(op_.mask));
+        throw_error(Error, "{}{}: of the tiles that {} computes, some elements are masked by {}; {}", cite_(op_.step),
+                    op_.name, atom_.name, to_string(op_.mask), remedy_of_mask());
+    }
+
+    std::string remedy_of_mask() const {
+        std::string outside;
+        for (const Load* load : {a_, b_})
+            if (load->buffer->memory != Memory::Shared)
+                outside += fmt::format("{}'{}'", outside.empty() ? "" : " and ", load->buffer->name);
+        if (!outside.empty())
+            return fmt::format(
+                "stage {} in shared memory, where zeros take the place of what is missing, or let the "
+                "splits divide",
+                outside);
+        return fmt::format(
+            "'{}' and '{}' are in shared memory, but not both are copies that zeros can fill up to whole "
+            "tiles: what is computed there keeps its edges, and so does what data or other loops end. "
+            "Let the splits divide, or stage a copy of what is computed by a kernel before",
+            a_->buffer->name, b_->buffer->name);
     }
 
     void find_operands() {

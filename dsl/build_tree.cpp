@@ -182,8 +182,10 @@ private:
         const Operation& operation = *record(stage).definition.operation;
         std::string base = operation.name;
         for (size_t k = 0; k < state_.result.size(); ++k)
-            if (state_.result[k] == &operation) base = state_.outputs[k].name();
+            if (state_.result[k] == &operation)
+                base = operation.outputs.size() > 1 ? state_.outputs[k].operation()->name : state_.outputs[k].name();
         std::string name = operation.outputs.size() > 1 ? fmt::format("{}_{}", base, output) : base;
+        if (const std::string& own = operation.outputs[output].name; !own.empty()) name = own;
         if (state_.is_result(stage)) return name;
         int number = ++names_[name];
         return number == 1 ? name : fmt::format("{}_{}", name, number);
@@ -252,7 +254,7 @@ private:
     Stmt make_for(int loop, Stmt body) {
         const LoopRecord& l = state_.loops[loop];
         return make_stmt(For{l.variable, lower_extent(loop), l.level, l.bind_step, loop, l.reduces, std::move(body),
-                             l.stages, l.in_flight, role_of(loop)});
+                             l.stages, l.in_flight, role_of(loop), l.pipeline_step});
     }
 
     AtomRole role_of(int loop) const {
@@ -379,7 +381,9 @@ private:
     // Leaves.
 
     Leaf leaf(int stage, Leaf::Kind kind, Expr mask) const {
-        return {kind, stage, record(stage).definition.name, record(stage).step, {}, std::move(mask)};
+        const StageRecord& r = record(stage);
+        int step = r.mma && kind == Leaf::Kind::Update ? r.mma->step : r.step;
+        return {kind, stage, r.definition.name, step, {}, std::move(mask)};
     }
 
     Stmt init_leaf(int stage) {

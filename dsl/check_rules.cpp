@@ -1,5 +1,6 @@
 // The rules of placement, nesting and levels that every schedule keeps, checked after each step.
 #include <algorithm>
+#include <limits>
 
 #include "dsl/mma.h"
 #include "dsl/schedule_state.h"
@@ -21,6 +22,7 @@ public:
             int stage = static_cast<int>(s);
             if (state_.stages[s].attach >= 0) check_placement(stage);
             check_grid(stage);
+            check_grid_extents(stage);
             check_vector(stage);
             check_threads(stage);
             check_order_of_terms(stage);
@@ -164,6 +166,33 @@ private:
                        "{}; name it "
                        "in persistent as well",
                        name(stage), loop(id).name, to_string(loop(id).level));
+        }
+    }
+
+    /// However large named sizes are; what they can become is checked at launch.
+    void check_grid_extents(int stage) const {
+        struct Dimension {
+            Level level;
+            int64_t limit;
+            std::string remedy;
+        };
+        const Target& target = state_.target;
+        std::string wide = fmt::format("bind them to grid.x, which takes {}", target.max_grid_x);
+        for (const Dimension& d :
+             {Dimension{Level::GridX, target.max_grid_x, "leave the inner part of a split serial, or use persistent"},
+              Dimension{Level::GridY, target.max_grid_yz, wide}, Dimension{Level::GridZ, target.max_grid_yz, wide}}) {
+            int64_t blocks = 1;
+            std::string names;
+            for (int id : state_.stages[stage].order) {
+                if (loop(id).level != d.level) continue;
+                int64_t extent = bounds_of(loop(id).extent).min.value_or(0);
+                if (__builtin_mul_overflow(blocks, std::max<int64_t>(extent, 1), &blocks))
+                    blocks = std::numeric_limits<int64_t>::max();
+                names += fmt::format("{}'{}'", names.empty() ? "" : ", ", loop(id).name);
+            }
+            user_check(blocks <= d.limit || state_.stages[stage].persistent_blocks, where_,
+                       "'{}': what is bound to {} ({}) has {} iterations, {} at most are possible; {}", name(stage),
+                       to_string(d.level), names, blocks, d.limit, d.remedy);
         }
     }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dsl/edit.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -234,7 +235,7 @@ const char* operator_text(BinaryOp op) {
 std::string saved_position(const State& state, const Expr& position) {
     if (auto known = as_constant(position)) return std::to_string(*known);
     if (const Variable* variable = position.as<Variable>()) {
-        if (variable->kind == VariableKind::Size) return "n:" + variable->name;
+        if (variable->kind == VariableKind::Size) return "n:" + saved_name(variable->name);
         int loop = loop_of(state, position);
         return loop < 0 ? "" : fmt::format("l{}", loop);
     }

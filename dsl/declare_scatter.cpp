@@ -11,6 +11,10 @@ Tensor scatter(const std::string& name, const Shape& shape, Reduction reduction,
                const Operand& value, const std::vector<Axis>& axes, std::source_location where) {
     user_check(index.size() == shape.size(), where, "scatter '{}': {} indices for {} dimensions; give one each", name,
                index.size(), shape.size());
+    user_check(reduction != nullptr, where, "scatter '{}': the reduction is no function; name one, such as sum", name);
+    for (const Axis& axis : axes)
+        user_check(axis.variable.defined(), where, "scatter '{}': an axis is undefined; make it with reduce_axis()",
+                   name);
     return compute(
         name, shape,
         [&](const std::vector<Expr>& element) {

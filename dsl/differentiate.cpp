@@ -395,6 +395,10 @@ Tensor with_gradient(const Tensor& tensor, const std::vector<Tensor>& inputs, co
     user_check(tensor.defined() && !tensor.operation()->is_input(), where,
                "with_gradient: {} is not computed, so it has no derivative to replace; leave it out of gradients()",
                tensor.defined() ? fmt::format("'{}'", tensor.name()) : "an undefined tensor");
+    for (const Tensor& input : inputs)
+        user_check(input.defined(), where, "with_gradient: an input of '{}' is an undefined tensor", tensor.name());
+    user_check(inputs.empty() || function != nullptr, where, "with_gradient of '{}': the rule is no function",
+               tensor.name());
     const Operation& operation = *tensor.operation();
     Tensor copy = compute(
         tensor.name(), shape_of(tensor),

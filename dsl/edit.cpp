@@ -1,6 +1,9 @@
 #include "dsl/edit.h"
 
 #include <algorithm>
+#include <charconv>
+
+#include <fmt/ranges.h>
 
 #include "dsl/cut.h"
 #include "dsl/simplify.h"
@@ -11,22 +14,34 @@ namespace tw {
 using State = Schedule::State;
 
 Edit::Edit(std::unique_ptr<State>& target, std::source_location where)
-    : state(*target), where(where), step(static_cast<int>(target->trace.size())), target_(target) {}
+    : state(*target), where(where), step(static_cast<int>(target->trace.size())), target_(target) {
+    state.step_where = where;
+}
 
 void Edit::commit(const std::string& cpp, const std::string& saved) {
     check_rules(state, where);
     refresh_regions(state, where);
     state.tree = cut_loops(state, build_tree(state, where), where);
-    std::string prefix = where_prefix(where);
-    state.trace.push_back({cpp, where, prefix.substr(0, prefix.size() - 2)});
+    state.trace.push_back({cpp, where, place_text(where)});
     state.saved.push_back(saved);
     *target_ = std::move(state);
 }
 
-int Edit::alive(Loop loop, const char* what) const {
-    user_check(loop.id >= 0 && loop.id < static_cast<int>(state.loops.size()), where,
+void Edit::refuse_foreign(const Origin& origin, const char* kind, const char* what) const {
+    user_error(
+        where,
+        "{}: this handle is of the {} '{}' made at {}, in another schedule (of {}) or in another copy of this one. "
+        "This one is of {}, made at {}: take its own {}s",
+        what, kind, origin.name, place_text(origin.where), origin.outputs, outputs_text(state), place_text(state.made),
+        kind);
+}
+
+int Edit::alive(const Loop& loop, const char* what) const {
+    user_check(loop.id >= 0 && loop.origin, where,
                "{}: this loop handle belongs to no loop of the schedule; take one from loops(), split() or fuse()",
                what);
+    bool own = loop.id < static_cast<int>(state.loops.size()) && state.loops[loop.id].origin == loop.origin;
+    if (!own) refuse_foreign(*loop.origin, "loop", what);
     const LoopRecord& record = state.loops[loop.id];
     if (record.dead_step >= 0) {
         const Step& consumer = state.trace[record.dead_step];
@@ -38,15 +53,25 @@ int Edit::alive(Loop loop, const char* what) const {
     return loop.id;
 }
 
+Loop Edit::root(const StageRecord& stage, size_t axis, const char* what) const {
+    Loop loop = state.handle_of_loop(stage.roots[axis]);
+    alive(loop, what);
+    return loop;
+}
+
 int Edit::stage(const StageRef& ref, const char* what) const {
+    const std::shared_ptr<const Origin>& origin = ref.stage_.origin;
     int found = ref.tensor_.defined() ? state.stage_of(ref.tensor_.operation().get()) : ref.stage_.id;
     if (ref.tensor_.defined() && found < 0) {
         user_check(!ref.tensor_.operation()->is_input(), where,
                    "{}: '{}' is an input, no computation; name a computed tensor", what, ref.tensor_.name());
         user_error(where, "{}: '{}' is not computed in this schedule (or was inlined)", what, ref.tensor_.name());
     }
-    user_check(found >= 0 && found < static_cast<int>(state.stages.size()), where,
-               "{}: this stage handle belongs to no stage of the schedule", what);
+    if (ref.tensor_.defined()) return found;
+    user_check(found >= 0 && origin, where,
+               "{}: this stage handle belongs to no stage of the schedule, or is an undefined tensor", what);
+    bool own = found < static_cast<int>(state.stages.size()) && state.stages[found].origin == origin;
+    if (!own) refuse_foreign(*origin, "stage", what);
     return found;
 }
 
@@ -68,6 +93,7 @@ void add_root_loops(State& state, int stage, const std::vector<Expr>& data_exten
 int add_stage(State& state, StageDefinition definition, int step) {
     state.stages.push_back({.definition = std::move(definition), .step = step});
     int stage = static_cast<int>(state.stages.size()) - 1;
+    state.stages[stage].origin = state.origin_of(state.stages[stage].definition.name);
     add_root_loops(state, stage, state.stages[stage].definition.operation->shape);
     return stage;
 }
@@ -87,7 +113,36 @@ std::vector<int> attached_to(const State& state, int loop) {
     return found;
 }
 
+std::string outputs_text(const State& state) {
+    std::vector<std::string> names;
+    for (const Tensor& output : state.outputs) names.push_back(fmt::format("'{}'", output.name()));
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
 std::string stage_text(const Schedule::State& state, int stage) { return state.stages[stage].definition.name; }
+
+std::string saved_name(const std::string& name) {
+    std::string word;
+    for (char c : name) {
+        auto byte = static_cast<unsigned char>(c);
+        bool plain = byte > ' ' && byte != '%' && byte < 127;
+        word += plain ? std::string(1, c) : fmt::format("%{:02x}", byte);
+    }
+    return word;
+}
+
+std::string name_from_saved(const std::string& word) {
+    std::string name;
+    for (size_t i = 0; i < word.size(); ++i) {
+        unsigned byte = 0;
+        auto digits = word.substr(i, 3);
+        bool coded = digits.size() == 3 && digits[0] == '%' &&
+                     std::from_chars(digits.data() + 1, digits.data() + 3, byte, 16).ptr == digits.data() + 3;
+        name += coded ? static_cast<char>(byte) : word[i];
+        if (coded) i += 2;
+    }
+    return name;
+}
 
 std::string loop_text(int loop) { return fmt::format("l{}", loop); }
 

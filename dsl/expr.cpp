@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -50,6 +51,9 @@ struct StoredNode : ExprNode {
 };
 
 }  // namespace
+void refuse_undefined_expr(std::source_location where) {
+    user_error(where, "an operand is undefined; give every Expr and every Axis a value before it is used");
+}
 
 // Construction.
 
@@ -130,10 +134,6 @@ bool is_literal(const Expr& expr) {
 /// The type whose arithmetic stands in for a storage type's.
 Type arithmetic_type(Type type) { return is_float(type) ? Type::F32 : Type::I32; }
 
-void check_defined(const char* name, const Expr& expr, Where where) {
-    user_check(expr.defined(), where, "{}: an operand is undefined; give every Expr a value before it is used", name);
-}
-
 void check_arithmetic(const char* name, const Expr& expr, Where where) {
     Type type = expr.type();
     user_check(!info(type).is_storage_only, where, "{}: {} is a storage type; arithmetic needs cast({}, x)", name,
@@ -148,9 +148,17 @@ void check_float(const char* name, const Expr& expr, Where where) {
 }
 
 void check_bool(const char* name, const Expr& expr, Where where) {
-    check_defined(name, expr, where);
     user_check(expr.type() == Type::Bool, where, "{}: expects bool, not {}; compare first, e.g. x != 0", name,
                name_of(expr.type()));
+}
+
+/// Of a finite number, a finite constant.
+Expr real_literal(const char* name, Type type, double value, Where where) {
+    Expr rounded = constant(type, value);
+    user_check(!std::isfinite(value) || std::isfinite(rounded.as<FloatConstant>()->value), where,
+               "{}: the literal {} is beyond the largest {}; write infinity if that is meant, or compute in f64", name,
+               value, name_of(type));
+    return rounded;
 }
 
 /// The literal as a constant of the other operand's type.
@@ -158,7 +166,7 @@ Expr adapt(const char* name, const Expr& literal, Type type, Where where) {
     if (auto* real = literal.as<FloatConstant>()) {
         user_check(is_float(type), where, "{}: the literal {} does not fit {}; convert the other operand: cast(f32, x)",
                    name, to_string(literal), name_of(type));
-        return constant(type, real->value);
+        return real_literal(name, type, real->value, where);
     }
     int64_t value = literal.as<IntConstant>()->value;
     user_check(type != Type::Bool, where, "{}: the literal {} meets bool; write true or false, or compare first", name,
@@ -182,8 +190,6 @@ struct Pair {
 
 /// Both operands in one type.
 Pair unify(const char* name, const Operand& a, const Operand& b) {
-    check_defined(name, a.expr, a.where);
-    check_defined(name, b.expr, b.where);
     bool a_literal = is_literal(a.expr), b_literal = is_literal(b.expr);
     if (a_literal && b_literal) {
         Type type = common_literal_type(a.expr, b.expr);
@@ -201,10 +207,7 @@ Pair unify(const char* name, const Operand& a, const Operand& b) {
 }
 
 Pair unify_arithmetic(const char* name, const Operand& a, const Operand& b) {
-    for (const Operand* operand : {&a, &b}) {
-        check_defined(name, operand->expr, operand->where);
-        check_arithmetic(name, operand->expr, operand->where);
-    }
+    for (const Operand* operand : {&a, &b}) check_arithmetic(name, operand->expr, operand->where);
     return unify(name, a, b);
 }
 
@@ -221,8 +224,6 @@ Expr division(BinaryOp op, const char* name, const Operand& a, const Operand& b)
 }
 
 Expr equality(BinaryOp op, const char* name, const Operand& a, const Operand& b) {
-    check_defined(name, a.expr, a.where);
-    check_defined(name, b.expr, b.where);
     if (a.expr.type() == Type::Bool && b.expr.type() == Type::Bool) return binary(op, a.expr, b.expr);
     return arithmetic(op, name, a, b);
 }
@@ -235,7 +236,6 @@ Expr logical(BinaryOp op, const char* name, const Operand& a, const Operand& b) 
 
 /// A function of floats; a literal alone is f32.
 Expr real_function(UnaryOp op, const char* name, const Operand& a) {
-    check_defined(name, a.expr, a.where);
     Expr x = a.expr;
     if (is_literal(x)) x = adapt(name, x, x.type() == Type::F64 ? Type::F64 : Type::F32, a.where);
     check_float(name, x, a.where);
@@ -250,13 +250,12 @@ Expr operator*(const Operand& a, const Operand& b) { return arithmetic(BinaryOp:
 Expr operator/(const Operand& a, const Operand& b) { return division(BinaryOp::Div, "operator/", a, b); }
 Expr operator%(const Operand& a, const Operand& b) {
     for (const Operand* operand : {&a, &b})
-        user_check(!operand->expr.defined() || !is_float(operand->expr.type()), a.where,
-                   "operator%: {} has no remainder; only integers do", name_of(operand->expr.type()));
+        user_check(!is_float(operand->expr.type()), a.where, "operator%: {} has no remainder; only integers do",
+                   name_of(operand->expr.type()));
     return division(BinaryOp::Mod, "operator%", a, b);
 }
 
 Expr operator-(const Operand& a) {
-    check_defined("operator-", a.expr, a.where);
     check_arithmetic("operator-", a.expr, a.where);
     // -1 and -infinity stay literals.
     Type type = a.expr.type();
@@ -283,7 +282,6 @@ Expr min(const Operand& a, const Operand& b) { return arithmetic(BinaryOp::Min, 
 Expr max(const Operand& a, const Operand& b) { return arithmetic(BinaryOp::Max, "max", a, b); }
 
 Expr abs(const Operand& a) {
-    check_defined("abs", a.expr, a.where);
     check_arithmetic("abs", a.expr, a.where);
     if (a.expr.type() == Type::U32) return a.expr;
     return unary(UnaryOp::Abs, a.expr);
@@ -308,14 +306,12 @@ Expr select(const Operand& condition, const Operand& yes, const Operand& no) {
 }
 
 Expr cast(Type type, const Operand& a) {
-    check_defined("cast", a.expr, a.where);
     if (auto* real = a.expr.as<FloatConstant>()) return constant(convert(type, {Type::F64, real->value, 0}));
     if (auto* integer = a.expr.as<IntConstant>()) return constant(convert(type, value_of(*integer, a.expr.type())));
     return cast_unchecked(type, a.expr);
 }
 
 Expr round_to(Type type, const Operand& x) {
-    check_defined("round_to", x.expr, x.where);
     check_float("round_to", x.expr, x.where);
     user_check(is_float(type), x.where, "round_to: {} is no float type; floor, ceil and round give whole numbers",
                name_of(type));
@@ -323,7 +319,6 @@ Expr round_to(Type type, const Operand& x) {
 }
 
 Expr truncate_tf32(const Operand& x) {
-    check_defined("truncate_tf32", x.expr, x.where);
     Expr a = is_literal(x.expr) ? adapt("truncate_tf32", x.expr, Type::F32, x.where) : x.expr;
     user_check(a.type() == Type::F32, x.where, "truncate_tf32: takes an f32, not {}; use cast(f32, ...)",
                name_of(a.type()));
@@ -336,7 +331,6 @@ namespace {
 
 /// The operand of a composed function, checked under that function's name.
 Expr float_operand(const char* name, const Operand& a) {
-    check_defined(name, a.expr, a.where);
     check_float(name, a.expr, a.where);
     return a.expr;
 }
@@ -368,7 +362,8 @@ Expr size(const std::string& name, SizeBounds bounds, std::source_location where
     auto [min, max, multiple_of] = bounds;
     user_check(multiple_of >= 1, where, "size '{}': multiple_of is {}; it starts at 1", name, multiple_of);
     user_check(min >= 0, where, "size '{}': min is {}; sizes start at 0", name, min);
-    int64_t least = (min + multiple_of - 1) / multiple_of * multiple_of, most = max / multiple_of * multiple_of;
+    int64_t most = max / multiple_of * multiple_of;
+    int64_t least = min <= most ? (min / multiple_of + (min % multiple_of != 0)) * multiple_of : min;
     user_check(least <= most, where, "size '{}': no multiple of {} lies in {}..{}; give .max", name, multiple_of, min,
                max);
     Variable variable{.name = name, .kind = VariableKind::Size, .min = least, .max = most, .multiple_of = multiple_of};

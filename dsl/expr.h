@@ -35,7 +35,8 @@ public:
     /// The node as a T, or nullptr.
     template <class T>
     const T* as() const;
-    Type type() const;
+    /// Throws Error if undefined.
+    Type type(std::source_location where = std::source_location::current()) const;
 
 private:
     static Expr literal(int64_t value, bool is_bool);
@@ -47,6 +48,7 @@ enum class VariableKind {
     Index,   ///< a loop or an axis
     Size,    ///< a named size: a kernel argument of type i64
     Scalar,  ///< a scalar parameter (alpha)
+    Operand  ///< what a reducer combines
 };
 
 enum class UnaryOp {
@@ -140,14 +142,20 @@ template <class T>
 const T* Expr::as() const {
     return node_ ? std::get_if<T>(&node_->kind) : nullptr;
 }
-inline Type Expr::type() const { return node_->type; }
+[[noreturn]] void refuse_undefined_expr(std::source_location where);
+inline Type Expr::type(std::source_location where) const {
+    if (!node_) refuse_undefined_expr(where);
+    return node_->type;
+}
 
-/// A parameter of an operator: an expression, or a literal, and the user's line.
+/// A parameter of an operator: an expression, or a literal, and the user's line. Throws Error if undefined.
 struct Operand {
     template <class T>
     requires(std::convertible_to<const T&, Expr>)  // an Expr, a literal, an Axis
         Operand(const T& value, std::source_location where = std::source_location::current())
-        : expr(value), where(where) {}
+        : expr(value), where(where) {
+        if (!expr.defined()) refuse_undefined_expr(where);
+    }
     Expr expr;
     std::source_location where;
 };

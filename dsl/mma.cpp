@@ -2,9 +2,10 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "dsl/edit.h"
+#include "dsl/features.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -97,10 +98,9 @@ private:
         }
         int outermost = state_.first_reduce(static_cast<int>(&record_ - state_.stages.data()));
         require(state_.position(mma_.m) > outermost && state_.position(mma_.n) > outermost,
-                "a loop of the reduction must stand outside of '{}' and '{}', so that all sums of a tile are kept; "
-                "order them "
-                "so",
-                loop(mma_.m).name, loop(mma_.n).name);
+                "a loop of the reduction must stand outside of '{}' and '{}', so that all sums of a tile are kept: "
+                "order({{{}}})",
+                loop(mma_.m).name, loop(mma_.n).name, order_that_keeps_sums());
         bool groups = mma_.unit == MatrixUnit::Wgmma;
         const char* whole = groups ? "warpgroup" : "warp";
         for (int id : record_.order) {
@@ -109,6 +109,18 @@ private:
                     "loop '{}' is bound to {}, but whole {}s work on it; bind it to {}", loop(id).name,
                     to_string(level), whole, whole);
         }
+    }
+
+    /// Of the reduction's only loop, that one stands outside.
+    std::string order_that_keeps_sums() const {
+        std::vector<std::string> names;
+        for (int id : record_.order)
+            if (loop(id).reduces && id != mma_.k) names.push_back(loop(id).name);
+        bool alone = names.empty();
+        if (alone) names.push_back(loop(mma_.k).name);
+        for (int id : {mma_.m, mma_.n}) names.push_back(loop(id).name);
+        if (!alone) names.push_back(loop(mma_.k).name);
+        return fmt::format("{}", fmt::join(names, ", "));
     }
 
     /// Whether the factor's element changes with the loop.
@@ -144,6 +156,8 @@ private:
 
     const Atom& atom_for(Type a, Type b) const {
         Type sum = definition_.accumulators[0].type();
+        require(mma_.unit != MatrixUnit::Wgmma || has_wgmma(state_.target),
+                "only sm_90a has it, the target is {}; use mma_sync, or target(\"sm_90a\")", state_.target.arch);
         require(a != f32 && b != f32,
                 "its factors are {} and {}; of f32 it multiplies the first 10 bits of the fraction: write "
                 "truncate_tf32(x) of both, or round the stages of the factors to a narrower type",
@@ -158,8 +172,6 @@ private:
             if (arch_number(state_.target) < atom.least_arch) continue;
             if (divides(atom.m, mma_.m) && divides(atom.n, mma_.n) && divides(atom.k, mma_.k)) return atom;
         }
-        require(mma_.unit != MatrixUnit::Wgmma || state_.target.arch == "sm_90a",
-                "only sm_90a has it, the target is {}", state_.target.arch);
         require(nearest, "no instruction multiplies {} to sums of {}", name_of(a), name_of(sum));
         require(arch_number(state_.target) >= nearest->least_arch, "{} {} needs sm_{}, the target is {}", nearest->name,
                 name_of(a), nearest->least_arch, state_.target.arch);

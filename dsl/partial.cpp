@@ -133,6 +133,7 @@ StageRecord& take_over_loops(State& state, int whole, StageDefinition definition
     StageRecord taken = state.stages[whole];
     taken.definition = std::move(definition);
     taken.step = step;
+    taken.origin = state.origin_of(taken.definition.name);
     taken.memory = Memory::Auto;
     taken.rounded.reset();  // what is combined later keeps all digits
     int stage = static_cast<int>(state.stages.size());
@@ -160,7 +161,7 @@ Stage Schedule::totals(const StageRef& reduction, std::source_location where) {
     state.stages[whole].mma.reset();
     add_root_loops(state, whole, state.stages[whole].definition.operation->shape);
     edit.commit(fmt::format("Stage {} = s.totals({});", made, name), fmt::format("totals {}", whole));
-    return {totals};
+    return state_->handle_of_stage(totals);
 }
 
 Stage Schedule::partial(const StageRef& reduction, Loop loop, Combine combine, std::source_location where) {
@@ -213,7 +214,7 @@ Stage Schedule::partial(const StageRef& reduction, Loop loop, Combine combine, s
     edit.commit(fmt::format("Stage {} = s.partial({}, {}{});", definition.name, name, loop_text(along),
                             update ? ", Combine::Atomic" : ""),
                 fmt::format("partial {} {}{}", whole, along, update ? " atomic" : ""));
-    return {partial};
+    return state_->handle_of_stage(partial);
 }
 
 }  // namespace tw

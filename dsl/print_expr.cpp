@@ -158,8 +158,8 @@ struct Printer {
         return {fmt::format("cast({}, {})", name_of(type), print(n.a).text), Primary};
     }
     Text operator()(const Read& n) const {
-        std::string output = n.operation->outputs.size() > 1 ? fmt::format(".{}", n.output) : "";
-        return {fmt::format("{}{}[{}]", n.operation->name, output, list(n.indices)), Primary};
+        return {fmt::format("{}[{}]", output_text(*n.operation, static_cast<size_t>(n.output)), list(n.indices)),
+                Primary};
     }
     Text operator()(const Load& n) const { return {fmt::format("{}[{}]", n.buffer->name, list(n.indices)), Primary}; }
     Text operator()(const Exchange& n) const {

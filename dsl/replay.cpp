@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "dsl/edit.h"
 #include "dsl/replay_steps.h"
 #include "dsl/schedule_state.h"
 #include "support/error.h"
@@ -10,6 +11,8 @@ namespace tw {
 namespace {
 
 constexpr const char* kHeader = "tilewright trace 1";
+
+}  // namespace
 
 class Replayer {
 public:
@@ -49,47 +52,47 @@ private:
 
     bool step(const std::string& verb) {
         if (verb == "split") {
-            Loop loop{integer()};
+            Loop loop = next_loop();
             int64_t size = integer();
             std::string tail = word();
             if (!words_ || (tail != "mask" && tail != "divide")) return false;
             schedule_.split(loop, size, tail == "mask" ? Tail::Mask : Tail::Divide, where_);
         } else if (verb == "fuse") {
-            Loop outer{integer()}, inner{integer()};
+            Loop outer = next_loop(), inner = next_loop();
             schedule_.fuse(outer, inner, where_);
         } else if (verb == "order") {
             schedule_.order(rest_as_loops(), where_);
         } else if (verb == "cut") {
-            Loop loop{integer()};
+            Loop loop = next_loop();
             std::vector<Expr> positions(static_cast<size_t>(std::clamp(integer(), 0, 1 << 10)));
             for (Expr& each : positions) each = position();
             schedule_.cut(loop, positions, where_);
         } else if (verb == "cut_partial") {
-            Loop loop{integer()};
-            schedule_.cut(loop, where_partial(Stage{integer()}), where_);
+            Loop loop = next_loop();
+            schedule_.cut(loop, where_partial(next_stage()), where_);
         } else if (verb == "bind") {
-            Loop loop{integer()};
+            Loop loop = next_loop();
             schedule_.bind(loop, level(word()), where_);
         } else if (verb == "at") {
-            Stage stage{integer()};
-            schedule_.at(stage, Loop{integer()}, where_);
+            Stage stage = next_stage();
+            schedule_.at(stage, next_loop(), where_);
         } else if (verb == "inline") {
-            schedule_.inline_stage(Stage{integer()}, where_);
+            schedule_.inline_stage(next_stage(), where_);
         } else if (verb == "stage") {
-            Stage reader{integer()};
+            Stage reader = next_stage();
             StageRef source = operand();
             Memory where_to = memory(word());
             int loop = integer();
             if (loop < 0)
                 schedule_.stage(reader, source, where_to, where_);
             else
-                schedule_.stage(reader, source, where_to, Loop{loop}, where_);
+                schedule_.stage(reader, source, where_to, schedule_.numbered_loop(loop), where_);
         } else if (verb == "result") {
-            Stage stage{integer()};
+            Stage stage = next_stage();
             Memory where_to = memory(word());
-            schedule_.stage(stage, where_to, Loop{integer()}, where_);
+            schedule_.stage(stage, where_to, next_loop(), where_);
         } else if (verb == "pipeline") {
-            Loop loop{integer()};
+            Loop loop = next_loop();
             int stages = integer();
             schedule_.pipeline(loop, {.stages = stages, .in_flight = number_or(0)}, where_);
         } else if (verb == "roles") {
@@ -98,32 +101,32 @@ private:
             int blocks = integer();
             schedule_.persistent(rest_as_loops(), {.blocks = blocks, .growing = verb != "persistent"}, where_);
         } else if (verb == "mma") {
-            Stage stage{integer()};
+            Stage stage = next_stage();
             MatrixUnit unit = matrix_unit(word());
-            Loop m{integer()}, n{integer()}, k{integer()};
+            Loop m = next_loop(), n = next_loop(), k = next_loop();
             schedule_.mma(stage, unit, {m, n, k}, where_);
         } else if (verb == "via") {
-            Stage stage{integer()};
+            Stage stage = next_stage();
             schedule_.via(stage, copy(word()), where_);
         } else if (verb == "partial") {
-            Stage stage{integer()};
-            Loop loop{integer()};
+            Stage stage = next_stage();
+            Loop loop = next_loop();
             schedule_.partial(stage, loop, combine(), where_);
         } else if (verb == "delay") {
-            Stage stage{integer()};
-            Loop loop{integer()};
+            Stage stage = next_stage();
+            Loop loop = next_loop();
             schedule_.delay(stage, loop, static_cast<int>(integer()), where_);
         } else if (verb == "totals") {
-            Stage stage{integer()};
+            Stage stage = next_stage();
             schedule_.totals(stage, where_);
         } else if (verb == "scatter") {
-            Stage stage{integer()};
+            Stage stage = next_stage();
             schedule_.scatter(stage, combine(), where_);
         } else if (verb == "memory") {
-            Stage stage{integer()};
+            Stage stage = next_stage();
             schedule_.set_memory(stage, memory(word()), where_);
         } else if (verb == "round_to") {
-            Stage stage{integer()};
+            Stage stage = next_stage();
             schedule_.round_to(stage, type(word()), where_);
         } else if (verb == "in_place") {
             StageRef out = operand(), in = operand();
@@ -147,6 +150,9 @@ private:
         return value;
     }
 
+    Loop next_loop() { return schedule_.numbered_loop(integer()); }
+    Stage next_stage() { return schedule_.numbered_stage(integer()); }
+
     int number_or(int missing) {
         int value = missing;
         if (words_ >> value) return value;
@@ -156,7 +162,7 @@ private:
 
     std::vector<Loop> rest_as_loops() {
         std::vector<Loop> loops;
-        for (int id; words_ >> id;) loops.push_back({id});
+        for (int id; words_ >> id;) loops.push_back(schedule_.numbered_loop(id));
         words_.clear();
         return loops;
     }
@@ -166,8 +172,7 @@ private:
         std::vector<Role> result;
         for (std::string name; words_ >> name;) {
             Role role{name, warps(integer()), registers(integer()), {}, turns(integer())};
-            for (int count = std::clamp(integer(), 0, 1 << 10); count > 0; --count)
-                role.stages.push_back(Stage{integer()});
+            for (int count = std::clamp(integer(), 0, 1 << 10); count > 0; --count) role.stages.push_back(next_stage());
             result.push_back(std::move(role));
         }
         words_.clear();
@@ -184,12 +189,13 @@ private:
             Expr a = position(), b = position();
             return binary(found->second, a, b);
         }
-        if (text.rfind("n:", 0) == 0) return named_size(text.substr(2));
+        if (text.rfind("n:", 0) == 0) return named_size(name_from_saved(text.substr(2)));
         bool is_loop = text.rfind('l', 0) == 0;
         std::istringstream digits(is_loop ? text.substr(1) : text);
         int64_t value = 0;
         user_check(static_cast<bool>(digits >> value), where_, "\"{}\" is no position of a cut", text);
-        return is_loop ? schedule_.index(Loop{static_cast<int>(value)}, where_) : constant(Type::I64, value);
+        return is_loop ? schedule_.index(schedule_.numbered_loop(static_cast<int>(value)), where_)
+                       : constant(Type::I64, value);
     }
 
     Expr named_size(const std::string& name) const {
@@ -210,8 +216,8 @@ private:
     StageRef operand() {
         std::string name = word();
         int number = integer();
-        if (name == "s") return Stage{number};
-        if (name.rfind("t:", 0) == 0) name.erase(0, 2);
+        if (name == "s") return schedule_.numbered_stage(number);
+        if (name.rfind("t:", 0) == 0) name = name_from_saved(name.substr(2));
         auto found = operations_.find(name);
         user_check(found != operations_.end(), where_, "the computation has no tensor '{}'", name);
         int outputs = static_cast<int>(found->second->outputs.size());
@@ -256,8 +262,6 @@ private:
     std::istringstream words_;
     std::map<std::string, std::shared_ptr<const Operation>> operations_;
 };
-
-}  // namespace
 
 std::string Schedule::save() const {
     std::string text = std::string(kHeader) + "\n";

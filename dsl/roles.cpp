@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "dsl/edit.h"
+#include "dsl/features.h"
 #include "support/error.h"
 
 namespace tw {
@@ -100,6 +101,9 @@ private:
                     "'{}' has {} registers; they are a multiple of 8 from {} to {}", spec.name, spec.registers,
                     fewest_registers, most_registers);
         }
+        require(given == 0 || has_setmaxnreg(state_.target),
+                "registers are given, but only sm_90a and sm_100a move them, the target is {}; leave them out",
+                state_.target.arch);
         require(given == 0 || given == static_cast<int64_t>(specs.size()),
                 "some give registers; either all do or none");
         require(used <= state_.target.registers, "{} = {} registers, a multiprocessor has {}", parts, used,

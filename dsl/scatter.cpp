@@ -85,6 +85,10 @@ Stage Schedule::scatter(const StageRef& reduction, Combine combine, std::source_
     user_check(!definition.target, where,
                "scatter({}): it updates elements of another stage already, atomically; scatter the reduction instead",
                name);
+    auto reads = reads_of(definition);
+    bool sorted = std::any_of(reads.begin(), reads.end(),
+                              [&](const ReadSite& site) { return site.read->operation->name == name + "_order"; });
+    user_check(!sorted, where, "scatter({}): its terms are sorted by element already", name);
     user_check(
         definition.reduce_extents.empty(), where,
         "scatter({}): each element decides how many terms it has, so they have no numbers; compute them as a tensor",
@@ -112,7 +116,7 @@ Stage Schedule::scatter(const StageRef& reduction, Combine combine, std::source_
     edit.commit(fmt::format("{}s.scatter({}{});", atomic ? fmt::format("Stage {} = ", stage_text(state, made)) : "",
                             name, atomic ? ", Combine::Atomic" : ""),
                 fmt::format("scatter {}{}", whole, atomic ? " atomic" : ""));
-    return {made};
+    return state_->handle_of_stage(made);
 }
 
 }  // namespace tw

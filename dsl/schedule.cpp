@@ -15,12 +15,87 @@ int State::add_loop(const std::string& name, const Expr& extent, int stage, bool
     Variable variable{.name = name, .min = 0, .extent = extent};
     if (auto bounds = bounds_of(extent); bounds.max) variable.max = std::max<int64_t>(*bounds.max - 1, 0);
     loops.push_back({name, make_expr(Type::I64, variable), extent, stage, reduces});
+    loops.back().origin = origin_of(name);
     return static_cast<int>(loops.size()) - 1;
 }
+
+std::shared_ptr<const Origin> State::origin_of(const std::string& name) const {
+    return std::make_shared<const Origin>(Origin{name, outputs_text(*this), step_where});
+}
+
+namespace {
+
+/// A launch gives a number by its name, so equal names are one number.
+class Parameters {
+public:
+    explicit Parameters(std::source_location where) : where_(where) {}
+
+    void see(const Operation& operation) {
+        operation_ = &operation;
+        for (const auto* exprs : {&operation.shape, &operation.strides})
+            for (const Expr& expr : *exprs) see(expr);
+        for (const Operation::Output& output : operation.outputs)
+            if (output.body.defined()) see(output.body);
+    }
+
+private:
+    struct Known {
+        Expr variable;
+        const Operation* operation;
+    };
+
+    void see(const Expr& root) {
+        visit(root, [&](const Expr& e) {
+            if (auto* reduce = e.as<Reduce>())
+                for (const Expr& axis : reduce->axes) see(axis.as<Variable>()->extent);
+            auto* variable = e.as<Variable>();
+            if (!variable || variable->kind == VariableKind::Index) return;
+            auto [known, fresh] = known_.try_emplace(variable->name, Known{e, operation_});
+            if (!fresh && !known->second.variable.same(e)) check_same(known->second, e);
+        });
+    }
+
+    void check_same(const Known& known, const Expr& e) const {
+        const Variable &a = *known.variable.as<Variable>(), &b = *e.as<Variable>();
+        bool same = known.variable.type() == e.type() && a.kind == b.kind && a.min == b.min && a.max == b.max &&
+                    a.multiple_of == b.multiple_of;
+        user_check(same, where_,
+                   "Schedule: '{}' is {} in '{}', but {} in '{}'; a launch gives one number by that name. Declare it "
+                   "once and use it in both, or give one another name",
+                   b.name, text(known.variable), known.operation->name, text(e), operation_->name);
+    }
+
+    static std::string text(const Expr& e) {
+        const Variable& variable = *e.as<Variable>();
+        if (variable.kind == VariableKind::Scalar) return fmt::format("a scalar of type {}", name_of(e.type()));
+        std::string multiple = variable.multiple_of > 1 ? fmt::format(", a multiple of {}", variable.multiple_of) : "";
+        return fmt::format("a size from {} to {}{}", *variable.min, *variable.max, multiple);
+    }
+
+    std::source_location where_;
+    const Operation* operation_ = nullptr;
+    std::map<std::string, Known> known_;
+};
+
+/// Each is a buffer, an output of a tuple by its own name if it has one.
+void check_names(const std::vector<std::shared_ptr<const Operation>>& operations, std::source_location where) {
+    std::set<std::string> names;
+    for (const auto& operation : operations) {
+        std::vector<std::string> own{operation->name};
+        for (const Operation::Output& output : operation->outputs)
+            if (!output.name.empty()) own.push_back(output.name);
+        for (const std::string& name : own)
+            user_check(names.insert(name).second, where,
+                       "Schedule: two tensors are named '{}'; names must differ within a schedule", name);
+    }
+}
+
+}  // namespace
 
 Schedule::Schedule(const std::vector<Tensor>& outputs, Target target, std::source_location where)
     : state_(std::make_unique<State>()) {
     state_->target = std::move(target);
+    state_->made = state_->step_where = where;
     state_->outputs = outputs;
     user_check(!outputs.empty(), where, "Schedule: needs at least one output tensor");
     for (const Tensor& output : outputs) {
@@ -30,10 +105,10 @@ Schedule::Schedule(const std::vector<Tensor>& outputs, Target target, std::sourc
                    output.name());
         state_->result.push_back(output.operation().get());
     }
-    std::set<std::string> names;
-    for (const auto& operation : operations_of(outputs))
-        user_check(names.insert(operation->name).second, where,
-                   "Schedule: two tensors are named '{}'; names must differ within a schedule", operation->name);
+    auto operations = operations_of(outputs);
+    check_names(operations, where);
+    Parameters parameters(where);
+    for (const auto& operation : operations) parameters.see(*operation);
     for (StageDefinition& definition : stages_of(outputs)) add_stage(*state_, std::move(definition), -1);
     state_->tree = build_tree(*state_, where);
 }
@@ -54,7 +129,7 @@ const std::vector<Tensor>& Schedule::outputs() const { return state_->outputs; }
 std::vector<Type> Schedule::roundings() const {
     std::vector<Type> types;
     for (const StageRecord& stage : state_->stages)
-        if (stage.rounded) types.push_back(*stage.rounded);
+        if (stage.rounded && copied_rounding(*state_, stage) != stage.rounded) types.push_back(*stage.rounded);
     return types;
 }
 std::string Schedule::to_string() const { return tw::to_string(state_->tree); }
@@ -63,13 +138,13 @@ void Schedule::print() const { fmt::print("{}", to_string()); }
 // Handles.
 
 Stage Schedule::operator[](const StageRef& ref) const {
-    auto& self = const_cast<Schedule&>(*this);
-    return {Edit(self.state_, std::source_location::current()).stage(ref, "operator[]")};
+    Edit look(const_cast<Schedule&>(*this).state_, ref.where_);
+    return state_->handle_of_stage(look.stage(ref, "operator[]"));
 }
 
 std::vector<Stage> Schedule::all_stages() const {
     std::vector<Stage> stages;
-    for (int stage : topological_order(*state_)) stages.push_back({stage});
+    for (int stage : topological_order(*state_)) stages.push_back(state_->handle_of_stage(stage));
     return stages;
 }
 
@@ -94,7 +169,7 @@ std::string Schedule::name(const StageRef& ref) const {
 std::vector<Loop> Schedule::all_loops(const StageRef& ref, std::source_location where) const {
     Edit look(const_cast<Schedule&>(*this).state_, where);
     std::vector<Loop> loops;
-    for (int id : look.state.stages[look.stage(ref, "all_loops")].order) loops.push_back({id});
+    for (int id : look.state.stages[look.stage(ref, "all_loops")].order) loops.push_back(look.state.handle_of_loop(id));
     return loops;
 }
 
@@ -102,8 +177,7 @@ std::vector<Loop> Schedule::data_loops(const StageRef& ref, std::source_location
     Edit look(const_cast<Schedule&>(*this).state_, where);
     const StageRecord& record = look.state.stages[look.stage(ref, "loops")];
     std::vector<Loop> loops;
-    for (size_t d = 0; d < record.definition.axes.size(); ++d)
-        loops.push_back({look.alive({record.roots[d]}, "loops")});
+    for (size_t d = 0; d < record.definition.axes.size(); ++d) loops.push_back(look.root(record, d, "loops"));
     return loops;
 }
 
@@ -120,7 +194,7 @@ Loop Schedule::reduce(const StageRef& ref, int index, std::source_location where
     int count = static_cast<int>(record.definition.reduce_axes.size());
     user_check(index >= 0 && index < count, where, "reduce: '{}' has {} reduce axes; there is none with index {}",
                stage_text(look.state, stage), count, index);
-    return {look.alive({record.roots[record.definition.axes.size() + index]}, "reduce")};
+    return look.root(record, record.definition.axes.size() + index, "reduce");
 }
 
 Expr Schedule::extent(Loop loop, std::source_location where) const {
@@ -140,7 +214,7 @@ Loop Schedule::loop(const StageRef& ref, Loop other, std::source_location where)
     const StageRecord& record = state.stages[stage];
     Expr variable = state.loops[look.alive(other, "loop")].variable;
     const StageRecord& theirs = state.owner(other.id);
-    auto found = [&](size_t axis) { return Loop{look.alive({record.roots[axis]}, "loop")}; };
+    auto found = [&](size_t axis) { return look.root(record, axis, "loop"); };
     auto depends = [&](int root) { return contains(loop_value(state, root), variable); };
     size_t rank = record.definition.axes.size(), their_rank = theirs.definition.axes.size();
     // The reduce axis itself, if both run over it.
@@ -172,6 +246,16 @@ Loop Schedule::loop(const StageRef& ref, Loop other, std::source_location where)
                state.loops[other.id].name, theirs.definition.name);
 }
 
+Loop Schedule::numbered_loop(int id) const {
+    bool there = id >= 0 && id < static_cast<int>(state_->loops.size());
+    return there ? state_->handle_of_loop(id) : Loop{};
+}
+
+Stage Schedule::numbered_stage(int id) const {
+    bool there = id >= 0 && id < static_cast<int>(state_->stages.size());
+    return there ? state_->handle_of_stage(id) : Stage{};
+}
+
 // Looking.
 
 std::string Schedule::explain() const {
@@ -180,8 +264,9 @@ std::string Schedule::explain() const {
     for (size_t s = 0; s < state_->stages.size(); ++s) {
         const StageRecord& record = state_->stages[s];
         if (record.inlined) continue;
-        std::string memory = tw::to_string(resolved_memory(*state_, static_cast<int>(s)));
-        text += fmt::format("'{}' lives in {} memory{}\n", record.definition.name, memory,
+        Memory resolved = resolved_memory(*state_, static_cast<int>(s));
+        std::string memory = tw::to_string(resolved) + (resolved == Memory::Registers ? "" : " memory");
+        text += fmt::format("'{}' lives in {}{}\n", record.definition.name, memory,
                             record.memory == Memory::Auto ? " (default)" : "");
     }
     return text;
@@ -193,10 +278,54 @@ bool Schedule::deterministic() const {
     });
 }
 
+namespace {
+
+/// What the loops are called in the nest, where two have one name with the stage's behind it: one identifier for each
+/// number.
+std::vector<std::string> names_of_loops(const State& state) {
+    std::map<std::string, int> uses;
+    for (const LoopRecord& loop : state.loops) ++uses[loop.name];
+    std::vector<std::string> names;
+    std::set<std::string> taken;
+    for (const LoopRecord& loop : state.loops) {
+        std::string name = loop.name;
+        if (uses[name] > 1) name += "_" + state.stages[loop.stage].definition.name;
+        for (char& c : name)
+            if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+        if (!taken.insert(name).second) taken.insert(name += "_" + loop_text(static_cast<int>(names.size())));
+        names.push_back(name);
+    }
+    return names;
+}
+
+/// "auto [io, ii] = s.split(i, 128);" for "auto [l4, l5] = s.split(l0, 128);".
+std::string with_names(const std::string& step, const std::vector<std::string>& names) {
+    auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+    std::string text;
+    for (size_t at = 0; at < step.size();) {
+        size_t end = at;
+        while (end < step.size() && is_word(step[end])) ++end;
+        if (end == at) ++end;
+        std::string word = step.substr(at, end - at);
+        for (size_t l = 0; word[0] == 'l' && l < names.size(); ++l)
+            if (word == loop_text(static_cast<int>(l))) {
+                word = names[l];
+                break;
+            }
+        text += word;
+        at = end;
+    }
+    return text;
+}
+
+}  // namespace
+
 std::string Schedule::trace_as_cpp() const {
     std::string text;
+    const std::vector<std::string> names = names_of_loops(*state_);
     for (size_t k = 0; k < state_->trace.size(); ++k)
-        text += fmt::format("{:<60}  // [{}] {}\n", state_->trace[k].text, k, state_->trace[k].file_line);
+        text += fmt::format("{:<60}  // [{}] {}\n", with_names(state_->trace[k].text, names), k,
+                            state_->trace[k].file_line);
     return text;
 }
 

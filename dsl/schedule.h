@@ -13,25 +13,38 @@
 
 namespace tw {
 
+#define TW_HERE std::source_location where = std::source_location::current()
+
 class Schedule;
 struct Bindings;  // what a launch is given: interpret.h
 
-/// A loop of a schedule. `split` and `fuse` consume their operands, `at` the loops of the stage that it moves.
-struct Loop {
-    int id = -1;
-};
-/// A computation or a copy in a schedule.
-struct Stage {
-    int id = -1;
+/// What a handle stands for, and where it was made. A copy of a schedule shares those of what it has copied.
+struct Origin {
+    std::string name;            ///< of the loop or the stage
+    std::string outputs;         ///< of the schedule
+    std::source_location where;  ///< the step
 };
 
-/// A stage, named by its handle or by the tensor that it computes.
+/// A loop of a schedule. `split` and `fuse` consume their operands, `at` the loops of the stage that it moves. Steps
+/// refuse loops that their schedule does not have; a copy of a schedule has all loops that were there when it was made.
+struct Loop {
+    int id = -1;
+    std::shared_ptr<const Origin> origin = {};
+};
+/// A computation or a copy in a schedule; the same holds.
+struct Stage {
+    int id = -1;
+    std::shared_ptr<const Origin> origin = {};
+};
+
+/// A stage, named by its handle or by the tensor that it computes, and the line that names it.
 class StageRef {
 public:
-    StageRef(Stage stage) : stage_(stage) {}
-    StageRef(const Tensor& tensor) : tensor_(tensor) {}
+    StageRef(Stage stage, TW_HERE) : stage_(std::move(stage)), where_(where) {}
+    StageRef(const Tensor& tensor, TW_HERE) : tensor_(tensor), where_(where) {}
     Stage stage_;
     Tensor tensor_;
+    std::source_location where_;
 };
 
 /// How a split that does not divide ends.
@@ -109,8 +122,6 @@ struct Step {
     std::source_location where;
     std::string file_line;  ///< "matmul.cpp:31", kept across save and load
 };
-
-#define TW_HERE std::source_location where = std::source_location::current()
 
 class Schedule {
 public:
@@ -280,6 +291,10 @@ public:
     struct State;
 
 private:
+    friend class Replayer;
+    /// The handle of what a trace numbers so; one that no step takes if there is none.
+    Loop numbered_loop(int id) const;
+    Stage numbered_stage(int id) const;
     void check_loop_count(const StageRef& stage, size_t found, size_t wanted, std::source_location where) const;
     std::unique_ptr<State> state_;
 };

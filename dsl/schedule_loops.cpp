@@ -71,7 +71,7 @@ std::array<Loop, 2> Schedule::split(Loop loop, int64_t size, Tail tail, std::sou
     edit.commit(fmt::format("auto [{}, {}] = s.split({}, {}{});", loop_text(outer), loop_text(inner), loop_text(id),
                             size, tail == Tail::Mask ? ", Tail::Mask" : ""),
                 fmt::format("split {} {} {}", id, size, tail == Tail::Mask ? "mask" : "divide"));
-    return {Loop{outer}, Loop{inner}};
+    return {state_->handle_of_loop(outer), state_->handle_of_loop(inner)};
 }
 
 Loop Schedule::fuse(Loop outer, Loop inner, std::source_location where) {
@@ -110,7 +110,7 @@ Loop Schedule::fuse(Loop outer, Loop inner, std::source_location where) {
     edit.state.loops[first].dead_step = edit.state.loops[second].dead_step = edit.step;
     edit.commit(fmt::format("Loop {} = s.fuse({}, {});", loop_text(fused), loop_text(first), loop_text(second)),
                 fmt::format("fuse {} {}", first, second));
-    return {fused};
+    return state_->handle_of_loop(fused);
 }
 
 Loop Schedule::fuse(const std::vector<Loop>& loops, std::source_location where) {
@@ -343,6 +343,7 @@ void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location
                record.name, options.stages, options.in_flight, options.stages - 1);
     record.stages = options.stages;
     record.in_flight = options.in_flight;
+    record.pipeline_step = edit.step;
     std::string flight = options.in_flight ? fmt::format(", .in_flight = {}", options.in_flight) : "";
     edit.commit(fmt::format("s.pipeline({}, {{.stages = {}{}}});", loop_text(id), options.stages, flight),
                 fmt::format("pipeline {} {} {}", id, options.stages, options.in_flight));

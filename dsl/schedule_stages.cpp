@@ -44,6 +44,13 @@ bool depends_on(const State& state, int reader, int producer) {
 
 }  // namespace
 
+std::optional<Type> copied_rounding(const State& state, const StageRecord& stage) {
+    if (!stage.is_copy || stage.after) return {};
+    const Read& read = *reads_of(stage.definition)[0].read;
+    int source = state.stage_of(read.operation.get());
+    return source < 0 ? std::nullopt : state.stages[source].rounded;
+}
+
 void Schedule::at(const StageRef& ref, Loop loop, std::source_location where) {
     Edit edit(state_, where);
     State& state = edit.state;
@@ -192,10 +199,14 @@ OperandOf operand_of(const Edit& edit, const StageRef& ref) {
     return {edit.state.stages[edit.stage(ref, "stage")].definition.operation, 0};
 }
 
+std::string saved_tensor(const Tensor& tensor) {
+    return fmt::format("t:{} {}", saved_name(tensor.operation()->name), tensor.output());
+}
+
 /// "t:a 0" for a tensor by its name, "s 3" for a copy's stage: how a trace names an operand.
 std::string saved_operand(const Edit& edit, const StageRef& ref) {
     if (!ref.tensor_.defined()) return fmt::format("s {}", edit.stage(ref, "stage"));
-    return fmt::format("t:{} {}", ref.tensor_.name(), ref.tensor_.output());
+    return saved_tensor(ref.tensor_);
 }
 
 }  // namespace
@@ -222,12 +233,13 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
     int copy = add_stage(state, std::move(definition), edit.step);
     StageRecord& record = state.stages[copy];
     record.is_copy = true;
+    record.rounded = copied_rounding(state, record);
     record.attach = under;
     record.memory = memory;
     edit.commit(fmt::format("Stage {} = s.stage({}, {}, {}, {});", name, stage_text(state, reader),
                             source.operation->name, memory_text(memory), loop_text(under)),
                 fmt::format("stage {} {} {} {}", reader, saved_operand(edit, operand), tw::to_string(memory), under));
-    return {copy};
+    return state_->handle_of_stage(copy);
 }
 
 Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory memory, std::source_location where) {
@@ -250,10 +262,11 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
     std::string name = definition.name;
     int copy = add_stage(state, std::move(definition), edit.step);
     state.stages[copy].is_copy = true;
+    state.stages[copy].rounded = copied_rounding(state, state.stages[copy]);
     edit.commit(fmt::format("Stage {} = s.stage({}, {}, {});", name, stage_text(state, reader), source.operation->name,
                             memory_text(memory)),
                 fmt::format("stage {} {} {} -1", reader, saved_operand(edit, operand), tw::to_string(memory)));
-    return {copy};
+    return state_->handle_of_stage(copy);
 }
 
 Stage Schedule::stage(const StageRef& result, Memory memory, Loop loop, std::source_location where) {
@@ -287,7 +300,7 @@ Stage Schedule::stage(const StageRef& result, Memory memory, Loop loop, std::sou
     edit.commit(fmt::format("Stage {} = s.stage({}, {}, {});", name, stage_text(state, stage), memory_text(memory),
                             loop_text(under)),
                 fmt::format("result {} {} {}", stage, tw::to_string(memory), under));
-    return {copy};
+    return state_->handle_of_stage(copy);
 }
 
 void Schedule::set_memory(const StageRef& ref, Memory memory, std::source_location where) {
@@ -331,6 +344,22 @@ void Schedule::via(const StageRef& ref, Copy how, std::source_location where) {
                 fmt::format("via {} {}", stage, tw::to_string(how)));
 }
 
+namespace {
+
+/// Copies, and copies of copies, hold the elements of what they copy.
+void round_copies(State& state) {
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (StageRecord& copy : state.stages) {
+            if (copy.inlined || copy.rounded) continue;
+            copy.rounded = copied_rounding(state, copy);
+            changed |= copy.rounded.has_value();
+        }
+    }
+}
+
+}  // namespace
+
 void Schedule::round_to(const StageRef& ref, Type type, std::source_location where) {
     Edit edit(state_, where);
     int stage = edit.stage(ref, "round_to");
@@ -356,6 +385,7 @@ void Schedule::round_to(const StageRef& ref, Type type, std::source_location whe
                    "round_to({}, {}): its elements are {}, which {} does not narrow; name a type of fewer digits", name,
                    name_of(type), name_of(output.type), name_of(type));
     record.rounded = type;
+    round_copies(edit.state);
     edit.state.notes.push_back(fmt::format("[{}] '{}' is rounded to {}: each element by up to {:.2g} of itself",
                                            edit.step, name, name_of(type), unit_roundoff(type)));
     edit.commit(fmt::format("s.round_to({}, {});", name, name_of(type)),
@@ -398,7 +428,7 @@ void Schedule::in_place(const Tensor& out, const Tensor& in, std::source_locatio
     }
     state.in_place.emplace_back(out, in);
     edit.commit(fmt::format("s.in_place({}, {});", out.name(), in.name()),
-                fmt::format("in_place t:{} {} t:{} {}", out.name(), out.output(), in.name(), in.output()));
+                fmt::format("in_place {} {}", saved_tensor(out), saved_tensor(in)));
 }
 
 }  // namespace tw

@@ -29,9 +29,11 @@ struct LoopRecord {
     int bind_step = -1;
     int stages = 1;               ///< of pipeline
     int in_flight = 0;            ///< of pipeline
+    int pipeline_step = -1;
     Delay delay = {};             ///< none if of 0 iterations
     std::vector<Expr> cuts = {};  ///< where the segments after the first begin, over variables of loops around
     int dead_step = -1;           ///< the step that consumed it
+    std::shared_ptr<const Origin> origin = {};
 };
 
 /// How loops came from others: split: parent = outer * size + inner; fuse: fused = outer * size + inner.
@@ -65,6 +67,7 @@ struct StageRecord {
     bool growing = false;
     std::optional<Type> rounded = {};  ///< what its elements are stored as, if not as what they are
     int step = -1;                     ///< the step that made or placed it
+    std::shared_ptr<const Origin> origin = {};
 };
 
 /// Where a stage computes: for each data axis, the first index and the number of indices.
@@ -74,6 +77,8 @@ struct Region {
 
 struct Schedule::State {
     Target target;
+    std::source_location made;             ///< where the schedule was
+    std::source_location step_where;       ///< the step in progress
     std::vector<Tensor> outputs;           ///< as the user gave them
     std::vector<const Operation*> result;  ///< the operation that now writes each output
     std::vector<StageRecord> stages;
@@ -93,6 +98,10 @@ struct Schedule::State {
     bool is_result(int stage) const;
     int kernel_of(int stage) const;  ///< the stage that is a kernel of its own and around this one
     int add_loop(const std::string& name, const Expr& extent, int stage, bool reduces);
+    /// For a loop or a stage that the step in progress makes.
+    std::shared_ptr<const Origin> origin_of(const std::string& name) const;
+    Loop handle_of_loop(int loop) const { return {loop, loops[loop].origin}; }
+    Stage handle_of_stage(int stage) const { return {stage, stages[stage].origin}; }
 };
 
 /// Every Read in the stage: `in_update` says whether it stands in the reduction.
@@ -103,6 +112,9 @@ struct ReadSite {
 std::vector<ReadSite> reads_of(const StageDefinition& definition);
 /// Whether `reader` reads the stage's operation, directly.
 bool reads_stage(const StageDefinition& reader, const StageDefinition& producer);
+
+/// What the stage's source is rounded to, if the stage is a copy of one that is: it holds the same elements.
+std::optional<Type> copied_rounding(const Schedule::State& state, const StageRecord& stage);
 
 /// The stage whose elements the stage updates, or -1; the stages that update this one's.
 int target_of(const Schedule::State& state, int stage);

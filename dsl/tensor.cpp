@@ -1,9 +1,11 @@
 #include "dsl/tensor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 
+#include "dsl/check_body.h"
 #include "dsl/check_sizes.h"
 #include "dsl/deep.h"
 #include "dsl/distinct_names.h"
@@ -15,21 +17,38 @@ namespace {
 
 std::vector<Expr> exprs_of(const Shape& shape) {
     std::vector<Expr> result;
-    for (const Extent& extent : shape) result.push_back(simplify(extent.expr));
+    for (const Extent& extent : shape) result.push_back(extent.expr.defined() ? simplify(extent.expr) : extent.expr);
     return result;
 }
 
-void check_shape(const std::string& what, const std::string& name, const std::vector<Expr>& shape,
-                 std::source_location where) {
-    for (size_t d = 0; d < shape.size(); ++d) {
-        user_check(shape[d].defined() && shape[d].type() == Type::I64, where,
-                   "{} '{}': extent {} must be an integer or a size made of tw::size(...)", what, name, d);
-        auto bounds = bounds_of(shape[d]);
-        user_check(bounds.min && *bounds.min >= 0, where,
-                   "{} '{}': extent {} of {} may be negative; extents start at 0", what, name, d, shape_text(shape));
-        user_check(*bounds.min <= most_iterations, where, "{} '{}': extent {} is {}; the largest is 2^62", what, name,
-                   d, to_string(shape[d]));
+/// Integers and named sizes, none of which is below 0: `what` is "extent" or "stride".
+void check_numbers(const std::string& of, const char* what, const std::vector<Expr>& numbers,
+                   std::source_location where) {
+    for (size_t d = 0; d < numbers.size(); ++d) {
+        user_check(numbers[d].defined() && numbers[d].type() == Type::I64, where,
+                   "{}: {} {} must be an integer or a size made of tw::size(...)", of, what, d);
+        Expr other = part_beyond_sizes(numbers[d]);
+        user_check(!other.defined(), where,
+                   "{}: {} {} is {}, and '{}' differs from element to element or is no size; {}s are made of integers "
+                   "and tw::size(...)",
+                   of, what, d, to_string(numbers[d]), to_string(other), what);
+        auto bounds = bounds_of(numbers[d]);
+        user_check(bounds.min && *bounds.min >= 0, where, "{}: {} {} of {} may be negative; {}s start at 0", of, what,
+                   d, shape_text(numbers), what);
+        user_check(*bounds.min <= most_iterations, where, "{}: {} {} is {}; the largest is 2^62", of, what, d,
+                   to_string(numbers[d]));
     }
+}
+
+/// Of a reduction's axis also the element may decide.
+void check_axis(const std::string& name, const Expr& extent, std::source_location where) {
+    user_check(extent.defined() && extent.type() == Type::I64, where,
+               "reduce_axis '{}': the extent must be an integer, a size made of tw::size(...), or what the element "
+               "decides",
+               name);
+    auto bounds = bounds_of(extent);
+    user_check(bounds.min && *bounds.min >= 0, where,
+               "reduce_axis '{}': the extent {} may be negative; extents start at 0", name, to_string(extent));
 }
 
 /// An index variable 0 <= v < extent.
@@ -142,6 +161,10 @@ Expr reduce_with(const char* name, BinaryOp op, Value (*identity)(Type), const O
 
 }  // namespace
 
+void refuse_undefined_tensor(std::source_location where) {
+    user_error(where, "an undefined tensor is used; declare it with input() or compute() first");
+}
+
 const Expr infinity = constant(Type::F32, std::numeric_limits<double>::infinity());
 
 Expr Tensor::read(const std::vector<Operand>& indices, std::source_location where) const {
@@ -179,7 +202,8 @@ Tensor input(const std::string& name, Type type, const Shape& shape, const Shape
     operation->outputs = {{type, {}}};
     operation->strides = exprs_of(strides);
     operation->where = where;
-    check_shape("input", name, operation->shape, where);
+    check_numbers(fmt::format("input '{}'", name), "extent", operation->shape, where);
+    check_numbers(fmt::format("input '{}'", name), "stride", operation->strides, where);
     user_check(strides.empty() || strides.size() == shape.size(), where,
                "input '{}': {} strides for {} dimensions {}; give one stride a dimension, in elements", name,
                strides.size(), shape.size(), shape_text(operation->shape));
@@ -188,22 +212,26 @@ Tensor input(const std::string& name, Type type, const Shape& shape, const Shape
 }
 
 Padded padded(const Tensor& tensor, const Operand& value) {
-    Type type = tensor.type();
+    Type type = tensor.type(value.where);
     Expr padding = value.expr;
     if (auto* number = padding.as<IntConstant>())
         padding = is_float(type) ? constant(type, static_cast<double>(number->value)) : constant(type, number->value);
-    else if (auto* real = padding.as<FloatConstant>(); real && is_float(type))
+    else if (auto* real = padding.as<FloatConstant>(); real && is_float(type)) {
         padding = constant(type, real->value);
+        user_check(!std::isfinite(real->value) || std::isfinite(padding.as<FloatConstant>()->value), value.where,
+                   "padded: the literal {} is beyond the largest {}; write infinity if that is meant", real->value,
+                   name_of(type));
+    }
     user_check(padding.type() == type, value.where, "padded({}, ...): the padding is {}, the tensor {}; cast it",
                tensor.name(), name_of(padding.type()), name_of(type));
     return Padded(tensor, padding);
 }
 
 Axis reduce_axis(const std::string& name, const Extent& extent, std::source_location where) {
-    Expr simple = simplify(extent.expr);
+    Expr simple = extent.expr.defined() ? simplify(extent.expr) : extent.expr;
     if (simple.defined() && is_integer(simple.type()) && reads_memory(simple))
         simple = simplify(max(cast_unchecked(Type::I64, simple), 0));
-    check_shape("reduce_axis", name, {simple}, where);
+    check_axis(name, simple, where);
     Axis axis;
     axis.variable = axis_variable(name, simple);
     axis.extent = simple;
@@ -237,19 +265,26 @@ Reducer make_reducer(const std::string& name, const std::vector<Expr>& identity,
     reducer->commutative = commutative;
     user_check(!identity.empty(), where, "reducer '{}': needs at least one component", name);
     for (size_t c = 0; c < identity.size(); ++c) {
-        Type type = identity[c].type();
+        Type type = identity[c].type(where);
         user_check(identity[c].as<IntConstant>() || identity[c].as<FloatConstant>(), where,
                    "reducer '{}': identity {} must be a constant", name, c);
         for (auto* side : {&reducer->left, &reducer->right}) {
             Variable operand{.name = fmt::format("{}{}", side == &reducer->left ? "a" : "b", c),
-                             .kind = VariableKind::Scalar};
+                             .kind = VariableKind::Operand};
             side->push_back(make_expr(type, operand));
         }
     }
+    user_check(combine != nullptr, where, "reducer '{}': combine is no function", name);
     reducer->combined = combine(reducer->left, reducer->right);
     user_check(reducer->combined.size() == identity.size(), where,
                "reducer '{}': combine returns {} components, the identity has {}", name, reducer->combined.size(),
                identity.size());
+    std::vector<Expr> operands = reducer->left;
+    operands.insert(operands.end(), reducer->right.begin(), reducer->right.end());
+    for (const Expr& combined : reducer->combined) {
+        user_check(combined.defined(), where, "reducer '{}': combine returns an undefined expression", name);
+        check_combination(name, combined, operands, where);
+    }
     for (size_t c = 0; c < identity.size(); ++c)
         user_check(reducer->combined[c].type() == identity[c].type(), where,
                    "reducer '{}': combine's component {} is {}, its identity {}", name, c,
@@ -259,6 +294,7 @@ Reducer make_reducer(const std::string& name, const std::vector<Expr>& identity,
 
 std::vector<Expr> reduce(const Reducer& reducer, const std::vector<Operand>& values, const std::vector<Axis>& axes,
                          std::source_location where) {
+    user_check(reducer != nullptr, where, "reduce: the reducer is undefined; make one with make_reducer()");
     user_check(values.size() == reducer->identity.size(), where, "reduce with '{}': {} values for {} components",
                reducer->name, values.size(), reducer->identity.size());
     user_check(!axes.empty(), where, "reduce with '{}': needs at least one reduce_axis", reducer->name);
@@ -270,6 +306,9 @@ std::vector<Expr> reduce(const Reducer& reducer, const std::vector<Operand>& val
                    name_of(value.type()), name_of(reducer->identity[c].type()));
         node.values.push_back(value);
     }
+    for (const Axis& axis : axes)
+        user_check(axis.variable.defined(), where, "reduce with '{}': an axis is undefined; make it with reduce_axis()",
+                   reducer->name);
     for (const Axis& axis : axes) {
         for (const Axis& other : axes)
             user_check(
@@ -288,17 +327,21 @@ std::vector<Expr> reduce(const Reducer& reducer, const std::vector<Operand>& val
 
 std::vector<Expr> argmax(const Operand& value, const Axis& axis) {
     Type type = value.expr.type();
+    user_check(type != Type::Bool && !info(type).is_storage_only, value.where,
+               "argmax: cannot compare {}; cast the value first, e.g. cast(f32, x)", name_of(type));
     Expr none = constant(Type::I64, std::numeric_limits<int64_t>::max());
     Reducer reducer = make_reducer("argmax", {constant(lowest_of(type)), none},
                                    [](const std::vector<Expr>& a, const std::vector<Expr>& b) {
                                        Expr first = a[0] > b[0] || (a[0] == b[0] && a[1] <= b[1]);
                                        return std::vector<Expr>{select(first, a[0], b[0]), select(first, a[1], b[1])};
                                    });
-    return reduce(reducer, {value, Operand(axis.variable)}, {axis}, value.where);
+    return reduce(reducer, {value, Operand(axis.variable, value.where)}, {axis}, value.where);
 }
 
 std::vector<Expr> welford(const Operand& value, const std::vector<Axis>& axes) {
     Type type = value.expr.type();
+    user_check(type == Type::F32 || type == Type::F64, value.where,
+               "welford: takes f32 or f64, not {}; cast the value first, e.g. cast(f32, x)", name_of(type));
     Expr zero = constant(type, 0.0), one = constant(type, 1.0);
     Reducer reducer =
         make_reducer("welford", {zero, zero, zero}, [&](const std::vector<Expr>& a, const std::vector<Expr>& b) {
@@ -311,15 +354,24 @@ std::vector<Expr> welford(const Operand& value, const std::vector<Axis>& axes) {
 
 std::vector<Tensor> compute_tuple(const std::string& name, const Shape& shape, const Body& body,
                                   std::source_location where) {
+    return compute_tuple(name, {}, shape, body, where);
+}
+
+std::vector<Tensor> compute_tuple(const std::string& name, const std::vector<std::string>& names, const Shape& shape,
+                                  const Body& body, std::source_location where) {
+    user_check(body != nullptr, where, "compute '{}': the body is no function", name);
     auto operation = std::make_shared<Operation>();
     operation->name = name;
     operation->shape = exprs_of(shape);
     operation->where = where;
-    check_shape("compute", name, operation->shape, where);
+    check_numbers(fmt::format("compute '{}'", name), "extent", operation->shape, where);
     for (size_t d = 0; d < shape.size(); ++d)
         operation->axes.push_back(axis_variable(axis_name(d), operation->shape[d]));
     std::vector<Expr> bodies = body(operation->axes);
     user_check(!bodies.empty(), where, "compute '{}': the body returns nothing", name);
+    user_check(names.empty() || names.size() == bodies.size(), where,
+               "compute '{}': {} names for the {} expressions that the body returns; give one each", name, names.size(),
+               bodies.size());
     for (const Expr& expr : bodies) {
         user_check(expr.defined(), where, "compute '{}': the body returns an undefined expression", name);
         user_check(
@@ -330,10 +382,12 @@ std::vector<Tensor> compute_tuple(const std::string& name, const Shape& shape, c
     }
     give_distinct_names(operation->axes, bodies, operation->shape);
     for (const Expr& expr : bodies) {
+        check_body(name, expr, operation->axes, where);
         check_indices(fmt::format("compute '{}'", name), expr, where);
         check_reads(name, expr, where);
         check_bytes(fmt::format("compute '{}'", name), operation->shape, {}, expr.type(), where);
-        operation->outputs.push_back({expr.type(), expr});
+        size_t output = operation->outputs.size();
+        operation->outputs.push_back({expr.type(), expr, names.empty() ? "" : names[output]});
     }
     std::vector<Tensor> tensors;
     for (size_t o = 0; o < bodies.size(); ++o) tensors.emplace_back(operation, static_cast<int>(o));
@@ -374,6 +428,8 @@ Tensor einsum(const std::string& name, const std::string& formula, const std::ve
     user_check(parsed.operands.size() == operands.size(), where, "einsum \"{}\": {} operands in the formula, {} given",
                formula, parsed.operands.size(), operands.size());
     std::map<char, Expr> extents;
+    for (const Tensor& operand : operands)
+        user_check(operand.defined(), where, "einsum \"{}\": an operand is an undefined tensor", formula);
     for (size_t o = 0; o < operands.size(); ++o) {
         const std::string& letters = parsed.operands[o];
         user_check(static_cast<int>(letters.size()) == operands[o].rank(), where,
@@ -434,8 +490,18 @@ std::vector<std::shared_ptr<const Operation>> operations_of(const std::vector<Te
         }
         order.push_back(operation);
     };
-    for (const Tensor& output : outputs) add(output.operation());
+    for (const Tensor& output : outputs) {
+        if (!output.defined())
+            throw_error(Error, "one of the outputs is an undefined tensor; declare it with compute() first");
+        add(output.operation());
+    }
     return order;
+}
+
+std::string output_text(const Operation& operation, size_t output) {
+    const std::string& own = operation.outputs[output].name;
+    if (!own.empty()) return own;
+    return operation.outputs.size() > 1 ? fmt::format("{}.{}", operation.name, output) : operation.name;
 }
 
 std::string to_string(const Operation& operation) {
@@ -445,8 +511,7 @@ std::string to_string(const Operation& operation) {
     std::vector<std::string> axes, lines;
     for (const Expr& axis : operation.axes) axes.push_back(to_string(axis));
     for (size_t o = 0; o < operation.outputs.size(); ++o) {
-        std::string suffix = operation.outputs.size() > 1 ? fmt::format(".{}", o) : "";
-        lines.push_back(fmt::format("{}{}[{}] = {}", operation.name, suffix, fmt::join(axes, ", "),
+        lines.push_back(fmt::format("{}[{}] = {}", output_text(operation, o), fmt::join(axes, ", "),
                                     to_string(operation.outputs[o].body)));
     }
     return fmt::format("{}", fmt::join(lines, "\n"));

@@ -36,17 +36,20 @@ struct GradientRule;  // a derivative of the user's own: differentiate.h
 struct Operation {
     struct Output {
         Type type;
-        Expr body;  ///< undefined for inputs
+        Expr body;              ///< undefined for inputs
+        std::string name = {};  ///< of a tuple's output: its own, if it was given one
     };
     std::string name;
-    std::vector<Expr> shape;    ///< extents of all outputs
-    std::vector<Expr> axes;     ///< one Variable a dimension; empty for inputs
+    std::vector<Expr> shape;  ///< extents of all outputs
+    std::vector<Expr> axes;   ///< one Variable a dimension; empty for inputs
     std::vector<Output> outputs;
     std::vector<Expr> strides;  ///< inputs: elements between neighbours, a dimension; dense row-major if empty
     std::shared_ptr<const GradientRule> gradient;  ///< nullptr: differentiation derives it
     std::source_location where;
     bool is_input() const { return !outputs[0].body.defined(); }
 };
+
+[[noreturn]] void refuse_undefined_tensor(std::source_location where);
 
 /// A handle to one output of an operation. Indexing gives the element's expression.
 class Tensor {
@@ -55,7 +58,7 @@ public:
     Tensor(std::shared_ptr<const Operation> operation, int output)
         : operation_(std::move(operation)), output_(output) {}
 
-    Expr operator()() const { return read({}); }
+    Expr operator()(std::source_location where = std::source_location::current()) const { return read({}, where); }
     Expr operator()(const Operand& a) const { return read({a}); }
     Expr operator()(const Operand& a, const Operand& b) const { return read({a, b}); }
     Expr operator()(const Operand& a, const Operand& b, const Operand& c) const { return read({a, b, c}); }
@@ -75,14 +78,29 @@ public:
 
     const std::shared_ptr<const Operation>& operation() const { return operation_; }
     int output() const { return output_; }
-    const std::string& name() const { return operation_->name; }
-    const std::vector<Expr>& shape() const { return operation_->shape; }
-    int rank() const { return static_cast<int>(operation_->shape.size()); }
-    Type type() const { return operation_->outputs[output_].type; }
+    // Of an undefined tensor these throw Error.
+    const std::string& name(std::source_location where = std::source_location::current()) const {
+        const std::string& own = declared(where).outputs[output_].name;
+        return own.empty() ? operation_->name : own;
+    }
+    const std::vector<Expr>& shape(std::source_location where = std::source_location::current()) const {
+        return declared(where).shape;
+    }
+    int rank(std::source_location where = std::source_location::current()) const {
+        return static_cast<int>(declared(where).shape.size());
+    }
+    Type type(std::source_location where = std::source_location::current()) const {
+        return declared(where).outputs[output_].type;
+    }
     bool defined() const { return operation_ != nullptr; }
     bool same(const Tensor& other) const { return operation_ == other.operation_ && output_ == other.output_; }
 
 private:
+    const Operation& declared(std::source_location where) const {
+        if (!operation_) refuse_undefined_tensor(where);
+        return *operation_;
+    }
+
     std::shared_ptr<const Operation> operation_;
     int output_ = 0;
 };
@@ -130,7 +148,7 @@ Expr reduce_min(const Operand& value, const Axis& axis);
 /// commutative.
 struct ReducerNode {
     std::string name;
-    std::vector<Expr> identity;  ///< constants, one a component
+    std::vector<Expr> identity;     ///< constants, one a component
     std::vector<Expr> left, right;  ///< Variables that stand for the operands
     std::vector<Expr> combined;
     bool commutative = true;
@@ -152,9 +170,12 @@ std::vector<Expr> welford(const Operand& value, const std::vector<Axis>& axes);
 extern const Expr infinity;
 
 using Body = std::function<std::vector<Expr>(const std::vector<Expr>& indices)>;
-/// Several tensors of one shape computed together (argmax: value and index).
+/// Several tensors of one shape computed together (argmax: value and index). Their buffers are called name_0, name_1
+/// and so on, or as `names` says, one for each.
 std::vector<Tensor> compute_tuple(const std::string& name, const Shape& shape, const Body& body,
                                   std::source_location where = std::source_location::current());
+std::vector<Tensor> compute_tuple(const std::string& name, const std::vector<std::string>& names, const Shape& shape,
+                                  const Body& body, std::source_location where = std::source_location::current());
 
 namespace detail {
 template <class F>
@@ -180,9 +201,12 @@ Tensor compute(const std::string& name, const Shape& shape, const F& body,
     } else {
         constexpr size_t parameters = detail::Arity<F>::value;
         detail::check_arity(name, shape.size(), parameters, where);
-        return compute_tuple(name, shape, [&](const std::vector<Expr>& i) {
-            return std::vector<Expr>{detail::call(body, i, std::make_index_sequence<parameters>{})};
-        }, where)[0];
+        return compute_tuple(
+            name, shape,
+            [&](const std::vector<Expr>& i) {
+                return std::vector<Expr>{detail::call(body, i, std::make_index_sequence<parameters>{})};
+            },
+            where)[0];
     }
 }
 
@@ -193,6 +217,8 @@ Tensor einsum(const std::string& name, const std::string& formula, const std::ve
 
 /// Operations that the outputs need, producers first, inputs included.
 std::vector<std::shared_ptr<const Operation>> operations_of(const std::vector<Tensor>& outputs);
+/// "c" or, of a tuple's output, its own name or "c.1".
+std::string output_text(const Operation& operation, size_t output);
 /// "c[i, j] = sum_k a[i, k] * b[k, j]", a line an output.
 std::string to_string(const Operation& operation);
 

@@ -130,6 +130,18 @@ std::string store_text(const std::string& element, const std::string& value, std
                        value);
 }
 
+namespace {
+
+/// "  role math: 8 warps of 232 registers, 2 turns"
+std::string role_text(const RoleSpec& role) {
+    std::string text = fmt::format("  role {}: {} warp{}", role.name, role.warps, role.warps == 1 ? "" : "s");
+    if (role.registers > 0) text += fmt::format(" of {} registers", role.registers);
+    if (role.turns > 1) text += fmt::format(", {} turns", role.turns);
+    return text;
+}
+
+}  // namespace
+
 std::string to_string(const Tree& tree) {
     TreePrinter printer;
     for (const Nest& nest : tree.nests) {
@@ -137,9 +149,7 @@ std::string to_string(const Tree& tree) {
         std::string blocks =
             nest.persistent_blocks ? fmt::format("  ({} blocks{})", nest.persistent_blocks, order) : "";
         printer.line(fmt::format("kernel {}{}", nest.name, blocks));
-        for (const RoleSpec& role : nest.roles)
-            printer.line(fmt::format("  role {}: {} warps, {} registers, {} turns", role.name, role.warps,
-                                     role.registers, role.turns));
+        for (const RoleSpec& role : nest.roles) printer.line(role_text(role));
         ++printer.depth;
         printer.print(nest.body);
         --printer.depth;

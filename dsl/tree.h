@@ -92,6 +92,7 @@ struct For {
     int stages = 1;     ///< how many iterations' copies in shared memory exist at a time
     int in_flight = 0;  ///< iterations whose matrix instructions still run when the next one's start
     AtomRole role = AtomRole::None;
+    int pipeline_step = -1;  ///< the schedule step that pipelined it
 };
 struct Sequence {
     std::vector<Stmt> stmts;

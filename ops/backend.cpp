@@ -1,8 +1,20 @@
 #include "ops/backend.h"
 
+#include "support/error.h"
+
 namespace tw::nn {
 
-Backend::Backend(std::shared_ptr<Device> device) : device_(std::move(device)), target_(tw::target(device_->arch())) {}
+namespace {
+
+std::shared_ptr<Device> opened(std::shared_ptr<Device> device) {
+    if (!device) throw_error(Error, "Backend: the device is a null pointer; open one, e.g. open_device(\"cuda\")");
+    return device;
+}
+
+}  // namespace
+
+Backend::Backend(std::shared_ptr<Device> device)
+    : device_(opened(std::move(device))), target_(tw::target(device_->arch())) {}
 
 const Executable& Backend::built(const std::string& key, const std::function<Schedule(const Target&)>& make) {
     auto found = built_.find(key);

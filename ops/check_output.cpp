@@ -6,6 +6,7 @@
 
 #include "ops/check.h"
 #include "ops/sample_elements.h"
+#include "support/error.h"
 
 namespace tw {
 namespace {
@@ -83,6 +84,7 @@ CheckResult verdict(const Errors& errors, Type type, int64_t elements, const Che
 
 CheckResult check_output(const Tensor& output, const Bindings& bindings, const HostArray& got,
                          const CheckOptions& options) {
+    if (!output.defined()) throw_error(Error, "check_output: the output is an undefined tensor");
     std::vector<Point> points = chosen_points(got, options.samples, options.seed);
     SampleOptions sampling{.rounds_operands = !options.roundings.empty(), .few_bits = options.few_bits};
     std::vector<SampledElement> plain = sample_elements(output, points, bindings, sampling);

@@ -1,6 +1,10 @@
 #include "ops/executable.h"
 
+#include <algorithm>
+
+#include "codegen/names.h"
 #include "ops/bound_arguments.h"
+#include "runtime/cubin_cache.h"
 #include "support/error.h"
 
 namespace tw {
@@ -19,10 +23,38 @@ std::vector<KernelImage> images_of(const Program& program, const Device& device)
     return images;
 }
 
+/// Whether the kernel's roles have all as many registers as the compiler gives a thread.
+bool shares_registers(const Tree& tree, const codegen::KernelText& kernel) {
+    return std::any_of(tree.nests.begin(), tree.nests.end(), [&](const Nest& nest) {
+        return kernel.name.starts_with(codegen::sanitize(nest.name).substr(0, 40)) && !nest.roles.empty() &&
+               nest.roles[0].registers == 0;
+    });
+}
+
+/// The role that computes could have those that the others do not need.
+void warn_of_spills(const Program& program, const std::vector<Kernel>& loaded) {
+    for (size_t k = 0; k < loaded.size(); ++k) {
+        const CompiledKernel* compiled = loaded[k].compiled();
+        int64_t bytes = compiled ? compiled->of(loaded[k].entry()).spill_store_bytes : 0;
+        if (bytes > 0 && shares_registers(program.tree(), program.kernels()[k]))
+            warn_once(
+                fmt::format("{}: each thread spills {} bytes of registers to memory, and its roles give none; "
+                            "have the role that computes take those that the others do not need: registers(...)",
+                            loaded[k].entry(), bytes));
+    }
+}
+
+std::shared_ptr<Device> opened(std::shared_ptr<Device> device) {
+    if (!device) throw_error(Error, "Executable: the device is a null pointer; open one, e.g. open_device(\"cuda\")");
+    return device;
+}
+
 }  // namespace
 
 Executable::Executable(const Program& program, std::shared_ptr<Device> device)
-    : program_(program), device_(std::move(device)), loaded_(device_->load_all(images_of(program_, *device_))) {}
+    : program_(program), device_(opened(std::move(device))), loaded_(device_->load_all(images_of(program_, *device_))) {
+    warn_of_spills(program_, loaded_);
+}
 
 std::vector<Launch> Executable::prepare(const Arguments& arguments) const {
     BoundArguments bound(program_, arguments, *device_);

@@ -15,8 +15,9 @@ bool within(const Dim3& size, const Dim3& limit, int64_t least) {
 void check_shape(const DeviceProperties& properties, const Kernel::State& kernel, const LaunchShape& shape) {
     const std::string& entry = kernel.image.entry;
     if (!within(shape.grid, properties.max_grid, 0))
-        throw_error(LaunchError, "{}: grid {} is outside of 0 to {}", entry, text(shape.grid),
-                    text(properties.max_grid));
+        throw_error(LaunchError,
+                    "{}: grid {} is outside of 0 to {}; what is bound to grid.y or grid.z fits grid.x, or is split",
+                    entry, text(shape.grid), text(properties.max_grid));
     if (!within(shape.block, properties.max_block, 1))
         throw_error(LaunchError, "{}: block {} is outside of 1 to {}", entry, text(shape.block),
                     text(properties.max_block));

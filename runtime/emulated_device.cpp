@@ -63,7 +63,7 @@ emulator::Launch as_emulator_launch(const Kernel::State& kernel, const LaunchSha
 std::string report_text(const Launch& launch, const emulator::Report& report) {
     std::string text = fmt::format("{}: the emulator reports", launch.kernel().entry());
     for (const auto& finding : report.findings)
-        text += fmt::format("\n{}: {}", to_string(finding.kind), finding.message);
+        text += fmt::format("\n{}", finding.message);
     return text;
 }
 

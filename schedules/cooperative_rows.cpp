@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "schedules/long_reductions.h"
+#include "support/error.h"
 
 namespace tw::schedules {
 namespace {
@@ -54,7 +55,8 @@ RowThreads row_threads(int64_t columns, int64_t neighbours) {
     return shape;
 }
 
-void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& shape) {
+void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& shape, std::source_location where) {
+    CalledFrom caller(where);
     Stage last = s[y];
     Loop row = bind_rows(s, y, shape);
     std::vector<Stage> stages = s.all_stages();

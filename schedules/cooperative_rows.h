@@ -17,6 +17,6 @@ RowThreads row_threads(int64_t columns, int64_t neighbours);
 /// Schedules `y` over (row, ..., column) or, if it itself reduces, over rows, and every stage that it reads: a block
 /// takes `rows` rows at a time, the threads share a row's elements. Elementwise stages with one reader are inlined,
 /// results of reductions are in every thread. A scalar that the rows read is a kernel of its own.
-void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& shape);
+void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& shape, TW_HERE);
 
 }  // namespace tw::schedules

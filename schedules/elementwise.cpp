@@ -1,8 +1,11 @@
 #include "schedules/elementwise.h"
+#include "support/error.h"
 
 namespace tw::schedules {
 
-void schedule_elementwise(Schedule& s, const Tensor& y, int64_t threads, int64_t per_thread, int64_t vectors) {
+void schedule_elementwise(Schedule& s, const Tensor& y, int64_t threads, int64_t per_thread, int64_t vectors,
+                          std::source_location where) {
+    CalledFrom caller(where);
     Stage last = s[y];
     for (Stage stage : s.all_stages())
         if (stage.id != last.id) s.inline_stage(stage);

@@ -7,6 +7,6 @@ namespace tw::schedules {
 /// Inlines every stage that `y` reads (none may be a reduction) and gives each thread `vectors` times `per_thread`
 /// neighbouring elements, neighbouring threads on neighbouring vectors.
 void schedule_elementwise(Schedule& s, const Tensor& y, int64_t threads = 256, int64_t per_thread = 4,
-                          int64_t vectors = 1);
+                          int64_t vectors = 1, TW_HERE);
 
 }  // namespace tw::schedules

@@ -1,4 +1,5 @@
 #include "schedules/long_reductions.h"
+#include "support/error.h"
 
 #include <algorithm>
 #include <optional>
@@ -39,7 +40,9 @@ ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours) 
     return shape;
 }
 
-void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape) {
+void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape,
+                               std::source_location where) {
+    CalledFrom caller(where);
     std::vector<Loop> loops = s.data_loops(y);
     std::optional<Loop> outer;
     if (loops.size() == 2) outer = loops[0];
@@ -53,7 +56,9 @@ void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const
                      {.lanes = 32, .rows = std::clamp<int64_t>(chunks / 4, 1, 8), .neighbours = 1});
 }
 
-void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t threads, int64_t neighbours) {
+void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t threads, int64_t neighbours,
+                              std::source_location where) {
+    CalledFrom caller(where);
     auto [step, inside] = s.split(s.reduce(stage), threads * neighbours, Tail::Mask);
     auto [share, element] = s.split(inside, neighbours);
     s.order({share, step, element});
@@ -61,7 +66,9 @@ void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t thread
     if (neighbours > 1) s.unroll(element);
 }
 
-void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_t neighbours, Combine combine) {
+void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_t neighbours, Combine combine,
+                             std::source_location where) {
+    CalledFrom caller(where);
     const int64_t threads = 256, step = threads * neighbours * least_terms;
     int64_t size = std::max(round_up((count + blocks_wanted - 1) / blocks_wanted, step), step);
     if (count <= size && combine == Combine::Workspace) return schedule_block_reduction(s, y, threads, neighbours);

@@ -14,14 +14,15 @@ struct ColumnThreads {
 ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours);
 
 /// Schedules `y` over columns with one reduce axis along `rows` rows. Over (other, columns) too, if they are one chunk.
-void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape);
+void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape, TW_HERE);
 
 /// Schedules a scalar `y` with one reduce axis of `count` terms: vectors of `neighbours`, several in flight a thread.
 /// Combine::Atomic: the blocks add to y, without a second kernel behind.
 void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_t neighbours,
-                             Combine combine = Combine::Workspace);
+                             Combine combine = Combine::Workspace, TW_HERE);
 
 /// Schedules a reduction without data axes for one block: its threads share the terms.
-void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t threads = 256, int64_t neighbours = 1);
+void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t threads = 256, int64_t neighbours = 1,
+                              TW_HERE);
 
 }  // namespace tw::schedules

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dsl/simplify.h"
+#include "support/error.h"
 
 namespace tw::schedules {
 
@@ -105,7 +106,9 @@ std::pair<Stage, Loop> split_reduction(Schedule& s, const Tensor& c, const Produ
 
 }  // namespace
 
-void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const ProductTiles& tiles) {
+void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const ProductTiles& tiles,
+                      std::source_location where) {
+    CalledFrom caller(where);
     auto [i, j] = s.loops<2>(c);
     Stage product = s[c];
     std::vector<Loop> order;
@@ -132,7 +135,8 @@ void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tenso
     for (Loop loop : {m.repeat, m.chunk, n.repeat, n.chunk}) s.unroll(loop);
 }
 
-Schedule product_schedule(const Product& product, const Target& target) {
+Schedule product_schedule(const Product& product, const Target& target, std::source_location where) {
+    CalledFrom caller(where);
     Schedule s({product.c}, target);
     auto extent = [](const Expr& e) { return as_constant(e).value_or(4096); };
     const auto& shape = product.c.shape();

@@ -33,9 +33,10 @@ ProductTiles product_tiles(int64_t m, int64_t n, int64_t k);
 /// Schedules any two-dimensional reduction of products with one reduce axis: `c` over (m, n), reading `a` and `b`.
 /// Each thread computes thread_m x thread_n elements as chunks of 4, so that shared reads are 16 bytes wide and free
 /// of bank conflicts (the layout that CUTLASS calls SIMT warp tiles, without its warp level).
-void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const ProductTiles& tiles);
+void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const ProductTiles& tiles,
+                      TW_HERE);
 
 /// The product, scheduled.
-Schedule product_schedule(const Product& product, const Target& target);
+Schedule product_schedule(const Product& product, const Target& target, TW_HERE);
 
 }  // namespace tw::schedules

@@ -1,10 +1,12 @@
 #include "schedules/rows.h"
+#include "support/error.h"
 
 #include <algorithm>
 
 namespace tw::schedules {
 
-void schedule_serial_rows(Schedule& s, const Tensor& y, int64_t threads) {
+void schedule_serial_rows(Schedule& s, const Tensor& y, int64_t threads, std::source_location where) {
+    CalledFrom caller(where);
     Stage last = s[y];
     auto [block, lane_of] = s.split(s.data_loops(y)[0], threads, Tail::Mask);
     s.bind(block, grid.x);

@@ -1,10 +1,12 @@
 #include "schedules/scattered.h"
+#include "support/error.h"
 
 #include <algorithm>
 
 namespace tw::schedules {
 
-void schedule_fill(Schedule& s, const StageRef& stage) {
+void schedule_fill(Schedule& s, const StageRef& stage, std::source_location where) {
+    CalledFrom caller(where);
     std::vector<Loop> loops = s.data_loops(stage);
     if (loops.empty()) return;  // a scalar: one thread
     auto [block, inside] = s.split(s.fuse(loops), 1024, Tail::Mask);
@@ -14,7 +16,9 @@ void schedule_fill(Schedule& s, const StageRef& stage) {
     s.bind(element, tw::vector);
 }
 
-void schedule_scattered_rows(Schedule& s, const Tensor& y, int64_t width, int64_t neighbours, Combine combine) {
+void schedule_scattered_rows(Schedule& s, const Tensor& y, int64_t width, int64_t neighbours, Combine combine,
+                             std::source_location where) {
+    CalledFrom caller(where);
     Stage terms = s.scatter(y, combine);
     if (combine == Combine::Atomic) schedule_fill(s, y);
     int64_t vectors = (width + neighbours - 1) / neighbours;

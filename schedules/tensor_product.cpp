@@ -6,6 +6,7 @@
 #include "dsl/simplify.h"
 #include "schedules/tuned_records.h"
 #include "schedules/whole_tiles.h"
+#include "support/error.h"
 
 namespace tw::schedules {
 
@@ -167,7 +168,9 @@ void schedule_copy(Schedule& s, const Tensor& copy) {
 
 }  // namespace
 
-void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTiles& tiles) {
+void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTiles& tiles,
+                             std::source_location where) {
+    CalledFrom caller(where);
     Stage result = tiles.split_k > 1 ? split_reduction(s, p.c, tiles.block_k, tiles.split_k) : s[p.c];
     std::optional<Stage> sums;
     if (p.product.defined()) sums = s[p.product];
@@ -193,7 +196,9 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTi
     if (tiles.stages > 1) s.pipeline(unit.over_k, {.stages = tiles.stages});
 }
 
-void schedule_tensor_product(Schedule& s, const TensorProduct& p, const WarpgroupTiles& tiles) {
+void schedule_tensor_product(Schedule& s, const TensorProduct& p, const WarpgroupTiles& tiles,
+                             std::source_location where) {
+    CalledFrom caller(where);
     Stage result = tiles.split_k > 1 ? split_reduction(s, p.c, tiles.block_k, tiles.split_k) : s[p.c];
     std::optional<Stage> sums;
     if (p.product.defined()) sums = s[p.product];
@@ -240,16 +245,21 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
               turns(tiles.turns)}});
 }
 
-void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const TensorTiles& tiles) {
+void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const TensorTiles& tiles,
+                             std::source_location where) {
+    CalledFrom caller(where);
     schedule_tensor_product(s, {.a = a, .b = b, .bias = {}, .c = c, .left = a, .right = b}, tiles);
 }
 
 void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b,
-                             const WarpgroupTiles& tiles) {
+                             const WarpgroupTiles& tiles, std::source_location where) {
+    CalledFrom caller(where);
     schedule_tensor_product(s, {.a = a, .b = b, .bias = {}, .c = c, .left = a, .right = b}, tiles);
 }
 
-Schedule tensor_product_schedule(const TensorProduct& product, const ProductTiling& tiling, const Target& target) {
+Schedule tensor_product_schedule(const TensorProduct& product, const ProductTiling& tiling, const Target& target,
+                                 std::source_location where) {
+    CalledFrom caller(where);
     Schedule s({product.c}, target);
     if (!product.left.same(product.a)) schedule_copy(s, product.left);
     if (!product.right.same(product.b)) schedule_copy(s, product.right);

@@ -123,14 +123,16 @@ ProductTiling best_tiling(const TensorProductShape& shape, const Target& target)
 
 /// Schedules a stage whose last two dimensions are the rows and columns of a product of two elements over one reduce
 /// axis, whatever its expression does with the sum: `c`, reading `a` and `b`. Dimensions before them are batches.
-void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const TensorTiles& tiles);
+void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const TensorTiles& tiles,
+                             TW_HERE);
 void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b,
-                             const WarpgroupTiles& tiles);
+                             const WarpgroupTiles& tiles, TW_HERE);
 /// The same, with `product.product` in registers if there is one.
-void schedule_tensor_product(Schedule& s, const TensorProduct& product, const TensorTiles& tiles);
-void schedule_tensor_product(Schedule& s, const TensorProduct& product, const WarpgroupTiles& tiles);
+void schedule_tensor_product(Schedule& s, const TensorProduct& product, const TensorTiles& tiles, TW_HERE);
+void schedule_tensor_product(Schedule& s, const TensorProduct& product, const WarpgroupTiles& tiles, TW_HERE);
 
 /// The product, scheduled, and its copies.
-Schedule tensor_product_schedule(const TensorProduct& product, const ProductTiling& tiling, const Target& target);
+Schedule tensor_product_schedule(const TensorProduct& product, const ProductTiling& tiling, const Target& target,
+                                 TW_HERE);
 
 }  // namespace tw::schedules

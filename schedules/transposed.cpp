@@ -1,10 +1,12 @@
 #include "schedules/transposed.h"
+#include "support/error.h"
 
 #include <algorithm>
 
 namespace tw::schedules {
 
-void schedule_transposed(Schedule& s, const Tensor& y, const Tensor& x) {
+void schedule_transposed(Schedule& s, const Tensor& y, const Tensor& x, std::source_location where) {
+    CalledFrom caller(where);
     const int64_t neighbours = 16 / bytes_of(y.type()), side = 64, threads = 256, lanes = side / neighbours;
     auto [i, j] = s.loops<2>(y);
     auto [bi, ti] = s.split(i, side, Tail::Mask);

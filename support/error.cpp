@@ -1,5 +1,6 @@
 #include "support/error.h"
 
+#include <optional>
 #include <set>
 
 // The bounds of the section that TW_CHECK_SITE writes to; absent in a program without a site.
@@ -20,9 +21,27 @@ std::vector<std::string_view> check_sites() {
     return {places.begin(), places.end()};
 }
 
-std::string where_prefix(const std::source_location& where) {
+namespace {
+
+thread_local std::optional<std::source_location> caller_of_library;
+
+}  // namespace
+
+CalledFrom::CalledFrom(const std::source_location& where) : is_outermost_(!caller_of_library) {
+    if (is_outermost_) caller_of_library = where;
+}
+
+CalledFrom::~CalledFrom() {
+    if (is_outermost_) caller_of_library.reset();
+}
+
+std::string place_text(const std::source_location& where) {
     std::string_view file = where.file_name();
-    return fmt::format("{}:{}: ", file.substr(file.rfind('/') + 1), where.line());
+    return fmt::format("{}:{}", file.substr(file.rfind('/') + 1), where.line());
+}
+
+std::string where_prefix(const std::source_location& where) {
+    return place_text(caller_of_library.value_or(where)) + ": ";
 }
 
 void fail_internal(const char* file, int line, const char* condition, const std::string& message) {

@@ -37,8 +37,23 @@ public:
 /// The places of all check sites in this program, sorted, each once.
 std::vector<std::string_view> check_sites();
 
-/// "matmul.cpp:31: " for the user's line that asked; the path is cut to the file's name.
+/// "matmul.cpp:31"; the path is cut to the file's name.
+std::string place_text(const std::source_location& where);
+/// "matmul.cpp:31: " for the user's line that asked: within a CalledFrom its line.
 std::string where_prefix(const std::source_location& where);
+
+/// While it lives, what this thread asks for is the caller's of a library function: errors name the line of the
+/// outermost one. `CalledFrom caller(where);` stands first in a function that makes steps for its caller.
+class CalledFrom {
+public:
+    explicit CalledFrom(const std::source_location& where);
+    ~CalledFrom();
+    CalledFrom(const CalledFrom&) = delete;
+    CalledFrom& operator=(const CalledFrom&) = delete;
+
+private:
+    bool is_outermost_;
+};
 
 [[noreturn]] void fail_internal(const char* file, int line, const char* condition, const std::string& message);
 

@@ -113,7 +113,7 @@ TEST(Cut, JoinedSegmentsAreOneLoop) {
     std::string before = p.s.to_string();
     p.s.cut(p.ko, {2, 3});
     EXPECT_NE(p.s.to_string(), before);
-    EXPECT_NE(p.s.trace_as_cpp().find("s.cut(l5, {2, 3});"), std::string::npos) << p.s.trace_as_cpp();
+    EXPECT_NE(p.s.trace_as_cpp().find("s.cut(ko, {2, 3});"), std::string::npos) << p.s.trace_as_cpp();
     EXPECT_ERROR(p.s.split(p.ko, 2), "loop 'ko' is cut into segments; split it before, or join them first");
     p.s.cut(p.io, {1});
     EXPECT_ERROR(p.s.bind(p.io, unrolled), "the loop is cut: its segments follow each other");

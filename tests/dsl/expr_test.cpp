@@ -77,7 +77,7 @@ TEST_F(ExprTest, Errors) {
     EXPECT_ERROR(select(i, a, a), "select: expects bool, not i64");
     EXPECT_ERROR(a % 2, "operator%: f32 has no remainder; only integers do");
     EXPECT_ERROR(i / 0, "operator/: division of i by zero");
-    EXPECT_ERROR(Expr() + 1, "operator+: an operand is undefined; give every Expr a value before it is used");
+    EXPECT_ERROR(Expr() + 1, "an operand is undefined; give every Expr and every Axis a value before it is used");
     EXPECT_ERROR(scalar("alpha", f16), "scalar 'alpha': f16 is a storage type; pass it as f32");
     EXPECT_ERROR((size("n", {.max = 8, .multiple_of = 0})), "size 'n': multiple_of is 0; it starts at 1");
     EXPECT_ERROR((size("n", {.min = -1, .max = 8})), "size 'n': min is -1; sizes start at 0");

@@ -71,7 +71,8 @@ TEST(Schedule, TraceReplays) {
     Schedule again = replay(p.s.save(), {p.c}, target("sm_90a"));
     EXPECT_EQ(again.to_string(), p.s.to_string());
     EXPECT_EQ(again.save(), p.s.save());
-    EXPECT_NE(p.s.trace_as_cpp().find("s.split(l0, 5, Tail::Mask);"), std::string::npos) << p.s.trace_as_cpp();
+    EXPECT_NE(p.s.trace_as_cpp().find("auto [io, ii] = s.split(i_c, 5, Tail::Mask);"), std::string::npos)
+        << p.s.trace_as_cpp();
     EXPECT_NE(p.s.trace_as_cpp().find("schedule_test.cpp:"), std::string::npos);
 }
 
@@ -106,6 +107,10 @@ TEST(ScheduleErrors, Handles) {
     Chain other;
     auto [i, j] = p.s.loops<2>(p.c);
     EXPECT_ERROR(p.s.split(Loop{99}, 2), "belongs to no loop of the schedule");
+    EXPECT_ERROR(p.s.split(Loop{1}, 2), "belongs to no loop of the schedule");
+    EXPECT_ERROR(p.s.bind(Loop{}, thread), "bind: this loop handle belongs to no loop of the schedule");
+    EXPECT_ERROR(p.s.at(Stage{}, i), "at: this stage handle belongs to no stage of the schedule");
+    EXPECT_ERROR(p.s.at(Tensor{}, i), "at: this stage handle belongs to no stage of the schedule");
     p.s.split(i, 4);
     EXPECT_ERROR(p.s.split(i, 2), "split: loop 'i' is gone: step [0]");
     EXPECT_ERROR(p.s[p.a], "'a' is an input, no computation");
@@ -117,6 +122,84 @@ TEST(ScheduleErrors, Handles) {
     Loop inner = other.s.loops<2>(other.y)[0];
     other.s.inline_stage(other.y);
     EXPECT_ERROR(other.s.split(inner, 2), "belongs to 'y', which was inlined");
+}
+
+TEST(ScheduleErrors, HandlesOfAnotherSchedule) {
+    MatrixProduct p, other;
+    Loop i = other.s.loops<2>(other.c)[0], k = other.s.reduce(other.c);
+    Stage c = other.s[other.c];
+    const std::string before = p.s.to_string();
+    EXPECT_ERROR(p.s.split(i, 2), "split: this handle is of the loop 'i' made at schedule_test.cpp:");
+    EXPECT_ERROR(p.s.split(i, 2), "in another schedule (of 'c') or in another copy of this one. This one is of 'c'");
+    EXPECT_ERROR(p.s.order({k, i}), "order: this handle is of the loop 'k'");
+    EXPECT_ERROR(p.s.stage(p.c, p.a, Memory::Shared, k), "stage: this handle is of the loop 'k'");
+    EXPECT_ERROR(p.s.set_memory(c, Memory::Global), "set_memory: this handle is of the stage 'c' made at");
+    EXPECT_ERROR(p.s.all_loops(c), "all_loops: this handle is of the stage 'c'");
+    EXPECT_ERROR(p.s.extent(i), "extent: this handle is of the loop 'i'");
+    EXPECT_EQ(p.s.to_string(), before);
+    EXPECT_TRUE(p.s.trace().empty());
+}
+
+TEST(Schedule, CopiesHaveTheLoopsOfWhatTheyCopied) {
+    MatrixProduct p;
+    auto [i, j] = p.s.loops<2>(p.c);
+    auto [io, ii] = p.s.split(i, 2);
+    Schedule copy = p.s;
+    auto [jo, ji] = copy.split(j, 4);
+    copy.order({jo, io, ji, ii});  // some made before, some behind
+    EXPECT_ERROR(p.s.bind(jo, thread), "this handle is of the loop 'jo'");
+    auto [po, pi] = p.s.split(j, 4);  // the same numbers, and loops of its own
+    EXPECT_EQ(po.id, jo.id);
+    EXPECT_ERROR(p.s.bind(jo, thread), "this handle is of the loop 'jo'");
+    EXPECT_ERROR(copy.bind(po, thread), "this handle is of the loop 'jo'");
+    p.s.bind(po, thread);
+    p.s = copy;
+    p.s.bind(jo, thread);
+    EXPECT_ERROR(p.s.bind(pi, thread), "this handle is of the loop 'ji'");
+}
+
+TEST(ScheduleErrors, OneNameIsOneNumber) {
+    Expr few = size("n", {.min = 1, .max = 20}), many = size("n", {.min = 30, .max = 50});
+    Tensor x = input("x", f32, {few}), w = input("w", f32, {many});
+    Tensor y = compute("y", {few}, [&](Expr i) { return x(i); }),
+           z = compute("z", {many}, [&](Expr i) { return w(i); });
+    EXPECT_ERROR(Schedule({y, z}, target("sm_90a")),
+                 "Schedule: 'n' is a size from 1 to 20 in 'x', but a size from 30 to 50 in 'w'; a launch gives one");
+    Tensor scaled = compute("scaled", {few}, [&](Expr i) { return x(i) * scalar("alpha", f32); });
+    Tensor moved = compute("moved", {few}, [&](Expr i) { return cast(i32, scaled(i)) + scalar("alpha", i32); });
+    EXPECT_ERROR(Schedule({moved}, target("sm_90a")),
+                 "'alpha' is a scalar of type f32 in 'scaled', but a scalar of type i32 in 'moved'");
+    Tensor both = compute("both", {few}, [&](Expr i) { return x(i) * scalar("n", f32); });
+    EXPECT_ERROR(Schedule({both}, target("sm_90a")), "'n' is a size from 1 to 20 in 'x', but a scalar of type f32");
+    Expr again = size("n", {.min = 1, .max = 20});  // the same declaration twice is one size
+    Tensor other = compute("other", {again}, [&](Expr i) { return cast(f32, i); });
+    EXPECT_NO_THROW(Schedule({y, other}, target("sm_90a")));
+}
+
+TEST(ScheduleErrors, MoreBlocksThanAGridHas) {
+    auto bound = [](const Extent& extent, Level level) {
+        Tensor x = input("x", f32, {1});
+        Tensor y = compute("y", {extent}, [&](Expr) { return x(0); });
+        Schedule s({y}, target("sm_90a"));
+        s.bind(s.loops<1>(y)[0], level);
+    };
+    EXPECT_NO_THROW(bound(65535, Level::GridY));
+    EXPECT_NO_THROW(bound(65536, Level::GridX));
+    EXPECT_NO_THROW(bound(size("n", {.min = 1, .max = 1 << 20}), Level::GridZ));  // the launch sees how many
+    EXPECT_ERROR(bound(65536, Level::GridY), "'y': what is bound to grid.y ('i') has 65536 iterations, 65535 at most");
+    EXPECT_ERROR(bound(65536, Level::GridZ), "are possible; bind them to grid.x, which takes 2147483647");
+    EXPECT_ERROR(bound(65536, Level::GridY), "schedule_test.cpp:");
+    EXPECT_ERROR(bound(size("n", {.min = 1 << 17, .max = 1 << 20}), Level::GridY), "has 131072 iterations");
+    EXPECT_ERROR(bound(int64_t{1} << 31, Level::GridX), "leave the inner part of a split serial, or use persistent");
+}
+
+TEST(ScheduleErrors, NamesOfNoStageBlameTheLineThatAsks) {
+    MatrixProduct p;
+    EXPECT_ERROR(p.s.name(p.a), "schedule_test.cpp:");
+    EXPECT_ERROR(p.s.name(p.a), "'a' is an input, no computation");
+    EXPECT_ERROR(p.s.reduces(p.a), "schedule_test.cpp:");
+    EXPECT_ERROR(p.s.readers(Stage{}), "schedule_test.cpp:");
+    EXPECT_ERROR(p.s.scatters(p.b), "schedule_test.cpp:");
 }
 
 TEST(ScheduleErrors, Loops) {
@@ -307,6 +390,20 @@ TEST(Schedule, RoundedStagesAreWhatIsDeclaredWithRoundings) {
         }
 }
 
+TEST(Schedule, CopiesOfRoundedStagesHoldTheSame) {
+    for (bool before : {true, false}) {
+        Weighted w;
+        auto [i, e] = w.s.loops<2>(w.y);
+        if (before) w.s.round_to(w.p, bf16);
+        Stage copy = w.s.stage(w.y, w.p, Memory::Shared, i), whole = w.s.stage(copy, w.p, Memory::Global);
+        if (!before) w.s.round_to(w.p, bf16);
+        std::string tree = w.s.to_string();
+        EXPECT_EQ(w.s.roundings(), std::vector<Type>{bf16}) << tree;
+        EXPECT_EQ(tree.find("p_shared: f32"), std::string::npos) << tree;
+        for (const BufferRef& workspace : w.s.tree().workspaces) EXPECT_EQ(workspace->type, bf16) << workspace->name;
+    }
+}
+
 TEST(ScheduleErrors, RoundTo) {
     Weighted w;
     EXPECT_ERROR(w.s.round_to(w.y, bf16),
@@ -315,8 +412,9 @@ TEST(ScheduleErrors, RoundTo) {
     EXPECT_ERROR(w.s.round_to(w.p, f32), "its elements are f32, which f32 does not narrow");
     EXPECT_ERROR(replay("tilewright trace 1\nround_to 0 u8\n", {w.y}, target("sm_90a")), "\"u8\" is no float type");
     Schedule inlined = w.s;
+    Stage p = inlined[w.p];
     inlined.inline_stage(w.p);
-    EXPECT_ERROR(inlined.round_to(Stage{0}, bf16), "it is inlined; its elements are in no memory");
+    EXPECT_ERROR(inlined.round_to(p, bf16), "it is inlined; its elements are in no memory");
     w.s.round_to(w.p, bf16);
     EXPECT_ERROR(w.s.inline_stage(w.p), "its elements are rounded to bf16, which only memory does");
 }

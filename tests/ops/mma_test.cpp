@@ -387,6 +387,9 @@ TEST(MmaErrors, OfWhatWarpgroupsRead) {
     EXPECT_ERROR(build_by_warpgroup(
                      a, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(a(i, k)) * f(b(j, k)); }, false),
                  "reads its operands from shared memory, but 'a' is in global; stage it");
+    EXPECT_ERROR(build_by_warpgroup(
+                     a, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(a(i, k)) * f(b(j, k)); }, false),
+                 "mma_test.cpp:");  // the step's line
     EXPECT_ERROR(
         build_by_warpgroup(thick, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(thick(i, k, 0)) * f(b(j, k)); }),
         "with neighbours along rows, columns or k; stage it so");
@@ -423,7 +426,8 @@ TEST(MmaErrors, OfTwoUnitsAndTwoWays) {
     s.stage(z, d, Memory::Shared, io);
     auto [pi, pj] = s.loops<2>(p);
     EXPECT_ERROR(s.mma(p, mma_sync, {pi, pj, s.reduce(p)}),
-                 "a loop of the reduction must stand outside of 'i' and 'j'");
+                 "a loop of the reduction must stand outside of 'i' and 'j', so that all sums of a tile are kept: "
+                 "order({r, i, j})");
     s.order({s.reduce(p), pi, pj});
     s.mma(p, mma_sync, {pi, pj, s.reduce(p)});
     s.mma(z, wgmma, {ii, j, s.reduce(z)});
@@ -499,7 +503,31 @@ TEST(MmaErrors, OfWhatStaysMasked) {
     Schedule s({c}, target("sm_90a"));
     auto [ko, loops] = tile_for_warps(s, c, {});
     s.mma(c, mma_sync, loops);
-    EXPECT_ERROR(build(s), "where zeros take the place of what is missing, or let the splits divide");
+    EXPECT_ERROR(build(s), "stage 'a' and 'b' in shared memory, where zeros take the place of what is missing");
+}
+
+TEST(MmaErrors, OfWhatIsComputedAndStaysMasked) {
+    Tensor a = input("a", bf16, {60, 60}), b = input("b", bf16, {64, 60});
+    Axis k = reduce_axis("k", 60);
+    Tensor p = compute("p", {60, 60}, [&](Expr i, Expr j) { return cast(bf16, cast(f32, a(i, j)) * 2.0); });
+    Tensor c = compute("c", {60, 64}, [&](Expr i, Expr j) { return sum(cast(f32, p(i, k)) * cast(f32, b(j, k)), k); });
+    Schedule s({c}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(c);
+    auto [io, ii] = s.split(i, 32, Tail::Mask);
+    auto [ko, ki] = s.split(s.reduce(c), 32, Tail::Mask);
+    s.order({io, ko, ii, j, ki});
+    s.at(p, ko);
+    s.set_memory(p, Memory::Shared);
+    s.stage(c, b, Memory::Shared, ko);
+    s.mma(c, mma_sync, {.m = ii, .n = j, .k = ki});
+    std::string told;
+    try {
+        told = build(s).explain();
+    } catch (const Error& error) {
+        told = error.what();
+    }
+    EXPECT_EQ(told.find("stage both operands"), told.npos) << told;
+    EXPECT_EQ(told.find("need no mask;"), told.npos) << told;
 }
 
 }  // namespace

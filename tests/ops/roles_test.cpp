@@ -1,4 +1,5 @@
 // Roles, blocks that take tiles in turn, and instructions in flight: whole numbers, bit for bit.
+#include "runtime/cubin_cache.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
 #include "tests/support/expect_error.h"
@@ -98,6 +99,27 @@ TEST_P(Roles, ProductsOfManyShapes) {
         expect_declared(p.s, whole_numbers({p.c}, round));
         if (round % 3 == 0) expect_compiles(build(p.s));
     }
+}
+
+TEST(RolesWarnings, SpillsWhereRegistersCouldBeGiven) {
+    std::vector<std::string> warnings;
+    auto before = set_warning_sink([&](const std::string& text) { warnings.push_back(text); });
+    Product::Options o{.m = 192, .n = 256, .k = 128, .block_n = 256, .warpgroups = 3, .stages = 2};
+    bool compiles = true;
+    try {
+        for (int registers : {152, 0}) {
+            o.registers = registers;
+            Executable(build(Product(o, target("sm_90a")).s), open_device("null:sm_90a"));
+            EXPECT_EQ(warnings.empty(), registers > 0) << testing::PrintToString(warnings);
+        }
+    } catch (const NvrtcMissing&) {
+        compiles = false;
+    }
+    set_warning_sink(before);
+    if (!compiles) GTEST_SKIP() << "NVRTC is not on this machine";
+    EXPECT_EQ(warnings.size(), 1u);
+    EXPECT_NE(warnings[0].find("and its roles give none; have the role that computes take"), std::string::npos)
+        << warnings[0];
 }
 
 // Boxes that all blocks of a cluster want alike come from one of them each, whatever has readers.
@@ -263,7 +285,10 @@ TEST(RoleErrors, AreCaughtAtTheStep) {
                  "only the role that computes takes turns");
     EXPECT_ERROR(roles({load, {"math", warpgroups(3), registers(128), {p.c}, turns(2)}}),
                  "takes 2 turns with 12 warps");
+    Product own({.m = 64, .n = 64, .k = 64}, target("sm_90a"));  // copies of the role that computes
+    EXPECT_NE(own.s.to_string().find("role load: 1 warp\n"), std::string::npos) << own.s.to_string();
     roles({load, {"math", warpgroups(2), registers(168), {p.c}, turns(2)}});
+    EXPECT_NE(p.s.to_string().find("role math: 8 warps of 168 registers, 2 turns\n"), std::string::npos);
     EXPECT_ERROR(build(p.s), "takes 2 turns, but each block has one tile; persistent(loops) gives it several");
     roles({load, {"math", warpgroups(2), registers(168), {p.c}}});
     EXPECT_ERROR(build(p.s),

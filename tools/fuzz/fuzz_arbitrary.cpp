@@ -1,4 +1,5 @@
 #include <limits>
+#include <set>
 
 #include "support/error.h"
 #include "tools/fuzz/case_result.h"
@@ -13,7 +14,11 @@ namespace {
 class ArbitrarySteps {
 public:
     ArbitrarySteps(Random& random, CheckedSchedule& checked, const Problem& foreign)
-        : random_(random), checked_(checked), foreign_(foreign) {}
+        : random_(random), checked_(checked), foreign_(foreign) {
+        Schedule other(foreign.outputs, checked.schedule().target());
+        foreign_stages_ = other.all_stages();
+        remember(other);
+    }
 
     struct Attempt {
         std::string verb, text;
@@ -105,12 +110,20 @@ private:
             return {random_.chance(0.5) ? std::numeric_limits<int>::max() : std::numeric_limits<int>::min()};
         auto views = view_of(checked_.schedule());
         const StageView& owner = random_.pick(views);
+        remember(checked_.schedule());
         if (random_.chance(0.6) && !owner.loops.empty()) return random_.pick(owner.loops).loop;
-        return {static_cast<int>(random_.between(-1, 25))};  // dead or never born
+        if (random_.chance(0.9) && !seen_.empty()) return random_.pick(seen_);  // dead, or another schedule's
+        return {static_cast<int>(random_.between(-1, 25))};                     // never born
     }
     Stage stage() {
         if (random_.chance(0.6)) return random_.pick(checked_.schedule().all_stages());
+        if (random_.chance(0.5)) return random_.pick(foreign_stages_);
         return {static_cast<int>(random_.between(-2, 12))};
+    }
+    void remember(const Schedule& schedule) {
+        for (const Stage& stage : schedule.all_stages())
+            for (const Loop& loop : schedule.all_loops(stage))
+                if (known_.insert(loop.origin.get()).second) seen_.push_back(loop);
     }
     Tensor tensor() {
         if (random_.chance(0.05)) return {};
@@ -134,6 +147,9 @@ private:
     Random& random_;
     CheckedSchedule& checked_;
     const Problem& foreign_;
+    std::vector<Stage> foreign_stages_;
+    std::vector<Loop> seen_;
+    std::set<const Origin*> known_;
 };
 
 void run_case(int64_t number, const FuzzOptions& options, const Tell& tell) {

@@ -20,8 +20,15 @@ public:
     template <class Action>
     void step(Schedule& schedule, Action action, std::source_location where = std::source_location::current()) {
         std::string tree = schedule.to_string(), trace = schedule.save();
+        declare(action, where);
+        unchanged = schedule.to_string() == tree && schedule.save() == trace;
+    }
+    /// A declaration, likewise: there is no schedule yet.
+    template <class Action>
+    void declare(Action action, std::source_location where = std::source_location::current()) {
         file = std::filesystem::path(where.file_name()).filename();
         first_line = where.line();
+        unchanged = true;
         try {
             action();
         } catch (const Error& error) {
@@ -31,7 +38,6 @@ public:
         } catch (const std::exception& error) {
             message = fmt::format("not a tw::Error: {}", error.what());
         }
-        unchanged = schedule.to_string() == tree && schedule.save() == trace;
     }
 
     /// 4 or more, with a divisor.
@@ -164,6 +170,7 @@ struct Kind {
     void (*make)(Attempt&);
 };
 
+std::span<const Kind> kinds_of_declarations();
 std::span<const Kind> kinds_of_loops();
 std::span<const Kind> kinds_of_stages();
 std::span<const Kind> kinds_of_reductions();

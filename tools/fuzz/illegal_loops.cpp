@@ -7,10 +7,28 @@ namespace {
 // clang-format off
 const Kind kKinds[] = {
 // Handles.
-{"foreign_loop", "this loop handle belongs to no loop", [](Attempt& t) {
+{"stray_loop", "this loop handle belongs to no loop", [](Attempt& t) {
     Product p(t);
-    Loop stray{static_cast<int>(t.random.between(50, 1000))};
+    Loop stray{static_cast<int>(t.random.between(0, 100))};
     t.step(*p.s, [&] { p.s->split(stray, 2); });
+}},
+{"loop_of_another_schedule", "in another schedule (of 'c') or in another copy of this one", [](Attempt& t) {
+    Product p(t), other(t);
+    auto [o, inner] = other.s->split(other.i, 2, Tail::Mask);
+    if (t.random.chance(0.5)) p.s->split(p.j, 2, Tail::Mask);
+    t.step(*p.s, [&] { t.random.chance(0.5) ? p.s->bind(inner, t.parallel()) : p.s->order({p.k, other.j}); });
+}},
+{"loop_of_a_copy", "in another schedule (of 'c') or in another copy of this one", [](Attempt& t) {
+    Product p(t);
+    Schedule copy = *p.s;
+    auto [o, inner] = copy.split(p.i, 2, Tail::Mask);
+    if (t.random.chance(0.5)) p.s->split(p.i, 2, Tail::Mask);
+    t.step(*p.s, [&] { p.s->bind(t.random.chance(0.5) ? o : inner, t.parallel()); });
+}},
+{"stage_handle_of_another_schedule", "is of the stage 'y' made at", [](Attempt& t) {
+    Chain p(t), other(t);
+    Stage y = (*other.s)[other.y];
+    t.step(*p.s, [&] { p.s->at(y, p.i); });
 }},
 {"no_loop", "this loop handle belongs to no loop", [](Attempt& t) {
     Product p(t);
@@ -142,6 +160,16 @@ const Kind kKinds[] = {
 {"reduce_loop_as_vector", "can be shared among threads, not as a vector", [](Attempt& t) {
     Product p(t);
     t.step(*p.s, [&] { p.s->bind(p.k, Level::Vector); });
+}},
+{"more_blocks_than_a_grid_has", "65535 at most are possible; bind them to grid.x", [](Attempt& t) {
+    int64_t m = t.random.between(256, 300), n = t.random.between(256, 300);
+    Tensor x = input("x", f32, {m, n});
+    Tensor y = compute("y", {m, n}, [&](Expr i, Expr j) { return x(i, j); });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    Level level = t.random.chance(0.5) ? Level::GridY : Level::GridZ;
+    Loop last = t.random.chance(0.5) ? s.fuse(i, j) : (s.bind(i, level), j);
+    t.step(s, [&] { s.bind(last, level); });
 }},
 {"odd_vector", "a vector has 2, 4, 8 or 16 elements", [](Attempt& t) {
     Product p(t);
