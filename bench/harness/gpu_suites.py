@@ -8,6 +8,7 @@ import traceback
 from harness.gpu_state import GpuState
 from harness.program import Program, ProgramError, Unavailable
 from harness.report import row
+from harness.scratch import scratch_folder
 
 
 def reason_without_gpu(path):
@@ -34,7 +35,7 @@ def folder_with_room():
         roomy = shutil.disk_usage("/dev/shm").free > 8 << 30
     except OSError:
         roomy = False
-    return tempfile.TemporaryDirectory(dir="/dev/shm" if roomy else None)
+    return scratch_folder("/dev/shm" if roomy else tempfile.gettempdir())
 
 
 def transposes(case):

@@ -4,11 +4,12 @@ import tempfile
 
 from harness.program import Program, ProgramError, Unavailable
 from harness.report import row
+from harness.scratch import scratch_folder
 
 
 def run_compile(cases, path, report, rounds):
     """From schedule to cubin: with no cache, from the disk, from memory. The cache folder is an empty one."""
-    with tempfile.TemporaryDirectory() as cache, Program(path, "emulated", cache) as ours:
+    with scratch_folder(tempfile.gettempdir()) as cache, Program(path, "emulated", cache) as ours:
         catalog = ours.ask("hello")["kernels"]
         try:
             ours.ask("compile", kernel="product_1x1x1")  # loads NVRTC, which is not part of the figures

@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 from harness.program import Program, ProgramError, Unavailable  # noqa: E402
 from harness.report import KEYS, Report, row, text_of  # noqa: E402
+from harness.scratch import scratch_folder  # noqa: E402
 
 TW_BENCH, TW = sys.argv.pop(1), sys.argv.pop(1)
 NO_GPU = dict(os.environ, TW_CUDA_DRIVER="/nonexistent/libcuda.so")
@@ -50,6 +51,31 @@ class Folder(unittest.TestCase):
             self.assertLessEqual(set(KEYS), set(one))
             self.assertEqual(one["suite"], suite)
         return rows
+
+
+class Scratch(Folder):
+    def test_of_killed_processes_is_removed_by_the_next(self):
+        program = ("import sys, time\n"
+                   "from harness.scratch import scratch_folder\n"
+                   "with scratch_folder(sys.argv[1]) as path:\n"
+                   "    open(path + '/operand', 'w').write('x' * 1000)\n"
+                   "    print(path, flush=True)\n"
+                   "    time.sleep(60)\n")
+        environment = dict(os.environ, PYTHONPATH=str(ROOT / "bench"))
+        running = subprocess.Popen([sys.executable, "-c", program, str(self.path)], stdout=subprocess.PIPE, text=True,
+                                   env=environment)
+        self.addCleanup(running.stdout.close)
+        left = running.stdout.readline().strip()
+        self.assertTrue(Path(left, "operand").exists())
+        (self.path / "tilewright-notes").mkdir()
+        with scratch_folder(self.path):
+            self.assertTrue(Path(left, "operand").exists(), "that of a living process is gone")
+        running.kill()
+        running.wait()
+        with scratch_folder(self.path) as mine:
+            self.assertFalse(Path(left).exists())
+            self.assertTrue(Path(mine).exists())
+        self.assertEqual([entry.name for entry in self.path.iterdir()], ["tilewright-notes"])
 
 
 class SuitesWithoutGpu(Folder):
