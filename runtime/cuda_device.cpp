@@ -15,6 +15,7 @@
 
 #include "runtime/compile_images.h"
 #include "runtime/emulator/tensor_map_bits.h"
+#include "runtime/kernel_parameters.h"
 #include "runtime/memory_pool.h"
 
 namespace tw {
@@ -309,7 +310,7 @@ public:
         kernel->static_shared_bytes = static_shared_bytes;
         // The limit before it is raised by prepare_kernel, which is for static and dynamic together.
         kernel->dynamic_shared_allowed = properties_.shared_bytes_per_block - static_shared_bytes;
-        read_parameters(*kernel, image.entry);
+        read_parameters(*kernel, image.entry, number_of_parameters(image, cubin));
         kernel->interned_entry = intern(image.entry);
         return kernel;
     }
@@ -478,11 +479,19 @@ private:
         }
     }
 
-    void read_parameters(CudaKernel& kernel, const std::string& entry) {
+    static std::optional<size_t> number_of_parameters(const KernelImage& image, const std::string& cubin) {
+        if (auto count = count_parameters(cubin, image.entry)) return count;
+        auto parameters = kernel_parameters(image.source, image.entry);
+        return parameters ? std::optional(parameters->size()) : std::nullopt;
+    }
+
+    // To ask for one behind the last is an error, which tools that watch the driver report: only what nobody tells the
+    // number of is asked for until there is none.
+    void read_parameters(CudaKernel& kernel, const std::string& entry, std::optional<size_t> count) {
         if (!call_.func_get_param_info) return;  // a driver before 12.4
         std::vector<size_t> sizes;
         size_t offset = 0, bytes = 0;
-        for (size_t i = 0;; ++i) {
+        for (size_t i = 0; i < count.value_or(SIZE_MAX); ++i) {
             Result result = call_.func_get_param_info(kernel.function, i, &offset, &bytes);
             if (result == cuda::ErrorInvalidValue) break;  // past the last one
             check(result, "cuFuncGetParamInfo", entry);

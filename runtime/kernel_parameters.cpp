@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstring>
 #include <string>
 #include <utility>
+
+#include <elf.h>
 
 namespace tw {
 namespace {
@@ -95,6 +98,60 @@ std::optional<std::vector<size_t>> kernel_parameters(std::string_view source, st
         begin = i + 1;
     }
     return bytes;
+}
+
+namespace {
+
+/// A struct at this offset of the bytes, if they reach so far.
+template <class Struct>
+std::optional<Struct> at(std::string_view bytes, size_t offset) {
+    if (offset > bytes.size() || bytes.size() - offset < sizeof(Struct)) return {};
+    Struct result;
+    std::memcpy(&result, bytes.data() + offset, sizeof result);
+    return result;
+}
+
+std::string_view part(std::string_view bytes, size_t offset, size_t size) {
+    return offset > bytes.size() ? std::string_view() : bytes.substr(offset, size);
+}
+
+/// The section of this name in an ELF file; empty if there is none.
+std::string_view section(std::string_view file, const std::string& name) {
+    auto header = at<Elf64_Ehdr>(file, 0);
+    if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return {};
+    auto section_header = [&](size_t i) { return at<Elf64_Shdr>(file, header->e_shoff + i * sizeof(Elf64_Shdr)); };
+    auto names = section_header(header->e_shstrndx);
+    for (size_t i = 0; names && i < header->e_shnum; ++i) {
+        auto one = section_header(i);
+        if (!one) return {};
+        std::string_view called = part(file, names->sh_offset + one->sh_name, name.size() + 1);
+        if (called == std::string_view(name.c_str(), name.size() + 1)) return part(file, one->sh_offset, one->sh_size);
+    }
+    return {};
+}
+
+/// A note: what it is about, and how many bytes follow, or a value in their place.
+struct Note {
+    enum : uint8_t { HasBytes = 4 };
+    enum : uint8_t { Parameter = 0x17, BytesOfParameters = 0x19 };
+    uint8_t format, attribute;
+    uint16_t bytes;
+};
+
+}  // namespace
+
+std::optional<size_t> count_parameters(std::string_view cubin, std::string_view entry) {
+    std::string_view notes = section(cubin, ".nv.info." + std::string(entry));
+    if (notes.empty()) return {};
+    size_t count = 0, offset = 0;
+    bool has_parameters = false;
+    for (auto note = at<Note>(notes, offset); note; note = at<Note>(notes, offset)) {
+        count += note->attribute == Note::Parameter;
+        has_parameters = has_parameters || note->attribute == Note::BytesOfParameters;
+        offset += sizeof(Note) + (note->format == Note::HasBytes ? note->bytes : 0);
+    }
+    const bool is_understood = offset == notes.size() && has_parameters == (count > 0);
+    return is_understood ? std::optional(count) : std::nullopt;
 }
 
 }  // namespace tw

@@ -157,6 +157,14 @@ TEST_F(CudaDevice, ChecksArgumentsAgainstTheKernelsParameters) {
     EXPECT_ERROR(null->prepare(kernel, {}, {}), "prepare: 'scale' was loaded on another device (Fake H200)");
 }
 
+TEST_F(CudaDevice, AsksForNoParameterThatIsNotThere) {
+    std::string source = "__global__ void scale(float a, float* x, long long n) { x[n] = a; }";
+    const long before = fake().num_refused_questions;
+    Kernel loaded = device->load({.source = source, .entry = "scale", .cubin = "any bytes"});
+    EXPECT_EQ(fake().num_refused_questions, before);
+    EXPECT_ERROR(device->prepare(loaded, {}, {1.0f}), "scale: 1 arguments for 3 parameters");
+}
+
 TEST_F(CudaDevice, ADriverWithoutParameterInfoChecksLess) {
     driver.call.func_get_param_info = nullptr;
     auto old = make_cuda_device(driver, 0);

@@ -213,7 +213,10 @@ int cuFuncGetParamInfo(void* function, size_t index, size_t* offset, size_t* byt
     Lock lock(mutex);
     if (int code = next_call_in_context()) return code;
     if (int code = known(function)) return code;
-    if (index > 2) return InvalidValue;
+    if (index > 2) {
+        ++state.num_refused_questions;
+        return InvalidValue;
+    }
     *offset = index * 8;
     *bytes = index == 0 ? 4 : 8;
     return 0;

@@ -1,5 +1,8 @@
 #include "runtime/kernel_parameters.h"
 
+#include "runtime/compile.h"
+#include "runtime/library.h"
+
 #include "tests/runtime/support.h"
 
 namespace tw {
@@ -37,6 +40,32 @@ TEST(KernelParameters, TakesTheDefinitionOfThatName) {
     EXPECT_EQ(kernel_parameters(source, "f"), (Sizes{4, 4}));
     EXPECT_EQ(kernel_parameters(source, "g"), std::nullopt);
     EXPECT_EQ(kernel_parameters("", "f"), std::nullopt);
+}
+
+TEST(KernelParameters, AreCountedInMachineCode) {
+    std::string source =
+        "struct alignas(64) Map { char bits[128]; };\n"
+        "extern \"C\" __global__ void f(float* x, int n, char c, const __grid_constant__ Map map) { x[n] = c + "
+        "map.bits[n]; }\n"
+        "extern \"C\" __global__ void unused(float* x, long long n) {}\n"
+        "extern \"C\" __global__ void none() {}\n";
+    for (const char* arch : {"sm_80", "sm_90a", "sm_100a"}) {
+        std::string cubin;
+        try {
+            cubin = compile_kernel({.source = source, .name = "counted.cu", .arch = arch}).cubin;
+        } catch (const NvrtcMissing&) {
+            GTEST_SKIP() << "NVRTC is not on this machine";
+        }
+        EXPECT_EQ(count_parameters(cubin, "f"), 4u) << arch;
+        EXPECT_EQ(count_parameters(cubin, "unused"), 2u) << arch;
+        EXPECT_EQ(count_parameters(cubin, "none"), 0u) << arch;
+        EXPECT_EQ(count_parameters(cubin, "other"), std::nullopt) << arch;
+        for (size_t size = 0; size < cubin.size(); size += 7) {
+            auto count = count_parameters(std::string_view(cubin).substr(0, size), "f");
+            EXPECT_TRUE(!count || *count == 4) << size;
+        }
+    }
+    EXPECT_EQ(count_parameters("any bytes", "f"), std::nullopt);
 }
 
 TEST(KernelParameters, SurvivesAnyCut) {
