@@ -155,6 +155,15 @@ std::optional<std::string> CubinCache::read_entry(const std::string& file_name, 
     return bytes;
 }
 
+// Also one that another process removes, and a directory in its place with all that is in it: the folder is ours.
+bool CubinCache::remove_entry(const std::string& file_name) {
+    if (unlinkat(directory_fd_, file_name.c_str(), 0) == 0 || errno == ENOENT) return true;
+    if (errno != EISDIR && errno != EPERM) return false;
+    std::error_code problem;
+    fs::remove_all(fs::path(fmt::format("/proc/self/fd/{}", directory_fd_)) / file_name, problem);
+    return !problem;
+}
+
 std::optional<std::string> CubinCache::load(std::string_view key) {
     if (open_directory() < 0) return std::nullopt;
     std::string file_name = entry_file_name(key), problem;
@@ -170,9 +179,9 @@ std::optional<std::string> CubinCache::load(std::string_view key) {
         problem = entry.problem;
     }
     if (problem.empty()) return std::nullopt;
-    warn_once(
-        fmt::format("removed a damaged entry of the kernel cache: {}: {}", (directory_ / file_name).string(), problem));
-    unlinkat(directory_fd_, file_name.c_str(), 0);
+    const bool is_gone = remove_entry(file_name);
+    warn_once(fmt::format("{} a damaged entry of the kernel cache: {}: {}", is_gone ? "removed" : "cannot remove",
+                          (directory_ / file_name).string(), problem));
     return std::nullopt;
 }
 
@@ -221,7 +230,7 @@ std::vector<CacheEntry> CubinCache::verify() {
     std::vector<CacheEntry> damaged;
     for (CacheEntry& entry : list()) {
         if (entry.problem.empty()) continue;
-        unlinkat(directory_fd_, entry.file_name.c_str(), 0);
+        if (!remove_entry(entry.file_name)) entry.problem += ", and it cannot be removed";
         damaged.push_back(std::move(entry));
     }
     return damaged;
@@ -253,9 +262,7 @@ void CubinCache::make_room(uint64_t incoming_bytes) {
     });
     for (const Candidate& candidate : candidates) {
         if (total <= limit_bytes_) return;
-        bool is_gone =
-            unlinkat(directory_fd_, candidate.name.c_str(), 0) == 0 || errno == ENOENT;  // by another process
-        if (is_gone) total -= candidate.bytes;
+        if (remove_entry(candidate.name)) total -= candidate.bytes;
     }
 }
 

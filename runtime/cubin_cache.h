@@ -66,6 +66,7 @@ public:
 private:
     int open_directory();
     std::optional<std::string> read_entry(const std::string& file_name, std::string& problem);
+    bool remove_entry(const std::string& file_name);
     void make_room(uint64_t incoming_bytes);
 
     std::filesystem::path directory_;

@@ -20,7 +20,12 @@ namespace {
 
 constexpr int64_t AbandonedAfterSeconds = 3600;  // where files cannot be locked; a writer takes milliseconds
 
-bool is_temporary(std::string_view name) { return name.starts_with("tmp-"); }
+// As temporary_name() makes them: in a folder of a user's, other names that begin so are the user's.
+bool is_temporary(std::string_view name) {
+    constexpr std::string_view prefix = "tmp-", digits = "0123456789abcdef";
+    return name.starts_with(prefix) && name.size() == prefix.size() + 16 &&
+           name.find_first_not_of(digits, prefix.size()) == std::string_view::npos;
+}
 
 // Random, not the process' number: two containers that share the folder may both be process 1.
 std::string temporary_name() {

@@ -224,7 +224,7 @@ TEST_F(CacheHardening, WritesThatFailAtAnyByteLeaveNothing) {
 
 TEST_F(CacheHardening, AFullDiskIsRidOfWhatKilledWritersLeft) {
     cache.problem();
-    overwrite(cache.directory() / "tmp-1", std::string(5000, 'x'));
+    overwrite(cache.directory() / "tmp-0123456789abcdef", std::string(5000, 'x'));
     EXPECT_EQ(in_child([&] {
                   signal(SIGXFSZ, SIG_IGN);
                   rlimit limit{100, 100};

@@ -264,9 +264,9 @@ TEST_F(Cache, TheFirstStoreEvictsWhatOthersLeft) {
 
 TEST_F(Cache, EvictionRemovesWhatKilledWritersLeft) {
     cache.store(key, payload);
-    fs::path left = cache.directory() / "tmp-1", at_work = cache.directory() / "tmp-2";
+    fs::path left = cache.directory() / "tmp-0123456789abcdef", at_work = cache.directory() / "tmp-fedcba9876543210";
     for (const fs::path& file : {left, at_work}) overwrite(file, "half");
-    overwrite(cache.directory() / "notes.txt", "not ours");
+    for (const char* name : {"notes.txt", "tmp-notes.txt", "tmp-1"}) overwrite(cache.directory() / name, "not ours");
     File writer(open(at_work.c_str(), O_WRONLY | O_CLOEXEC));
     ASSERT_EQ(flock(*writer, LOCK_EX), 0);
     set_age(at_work, 7200);
@@ -277,11 +277,30 @@ TEST_F(Cache, EvictionRemovesWhatKilledWritersLeft) {
         EXPECT_FALSE(fs::exists(left)) << "of age " << age;
     }
     EXPECT_TRUE(fs::exists(at_work));
-    EXPECT_TRUE(fs::exists(cache.directory() / "notes.txt"));
+    for (const char* name : {"notes.txt", "tmp-notes.txt", "tmp-1"})
+        EXPECT_TRUE(fs::exists(cache.directory() / name)) << name;
     EXPECT_EQ(cache.load(key), payload);
     writer.close();
     cache.evict();
     EXPECT_FALSE(fs::exists(at_work));
+}
+
+TEST_F(Cache, ADirectoryInPlaceOfAnEntryGivesWay) {
+    cache.store(key, payload);
+    const fs::path entry = cache.directory() / entry_file_name(key);
+    auto make_directory = [&] {
+        fs::remove_all(entry);
+        fs::create_directories(entry / "deeper");
+        overwrite(entry / "deeper" / "file", "in the way");
+    };
+    make_directory();
+    EXPECT_EQ(cache.load(key), std::nullopt);
+    EXPECT_FALSE(fs::exists(entry));
+    EXPECT_TRUE(cache.store(key, payload));
+    EXPECT_EQ(cache.load(key), payload);
+    make_directory();
+    ASSERT_EQ(cache.verify().size(), 1u);
+    EXPECT_FALSE(fs::exists(entry));
 }
 
 TEST_F(Cache, ListAndVerifyTellTheDamaged) {
