@@ -1,6 +1,8 @@
 #include "runtime/host_compiler.h"
 
 #include <cstdlib>
+#include <string>
+#include <vector>
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -14,18 +16,19 @@ extern char** environ;
 namespace tw {
 namespace {
 
-// The first line that `command --version` prints; empty when it cannot be run. No shell sees the command.
-std::string version_of(const std::string& command) {
+// What the command prints; empty when it cannot be run or fails. No shell sees it.
+std::string output_of(std::vector<std::string> words) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return "";
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
     posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-    std::string name = command, option = "--version";
-    char* arguments[] = {name.data(), option.data(), nullptr};
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
     pid_t child = 0;
-    int error = posix_spawnp(&child, command.c_str(), &actions, nullptr, arguments, environ);
+    int error = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
 
@@ -35,7 +38,17 @@ std::string version_of(const std::string& command) {
     close(ends[0]);
     int status = 0;
     if (error == 0) waitpid(child, &status, 0);
-    return error == 0 && status == 0 ? output.substr(0, output.find('\n')) : "";
+    return error == 0 && status == 0 ? output : "";
+}
+
+std::string version_of(const std::string& command) {
+    std::string output = output_of({command, "--version"});
+    return output.substr(0, output.find('\n'));
+}
+
+bool compiles_cpp(const std::string& command) {
+    std::string macros = output_of({command, "-dM", "-E", "-x", "c++", "/dev/null"});
+    return macros.find("__cplusplus") != std::string::npos;
 }
 
 }  // namespace
@@ -50,9 +63,11 @@ HostCompilerHealth examine_host_compiler() {
     for (const std::string& command :
          {own("TW_HOST_CXX"), own("CXX"), std::string("c++"), std::string("g++"), std::string("clang++")}) {
         if (command.empty()) continue;
-        if (std::string version = version_of(command); !version.empty())
-            return {.command = command, .version = version, .problem = ""};
-        tried += (tried.empty() ? "" : ", ") + command;
+        std::string version = version_of(command);
+        if (!version.empty() && compiles_cpp(command)) return {.command = command, .version = version, .problem = ""};
+        tried += (tried.empty() ? "" : ", ") + command + (version.empty() ? "" : ", which compiles no C++");
+        const bool is_asked_for = command == own("TW_HOST_CXX");
+        if (is_asked_for) break;  // no other will do
     }
     return {.command = "",
             .version = "",

@@ -21,16 +21,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// -O1 keeps accesses where they are written, and reads that a later condition makes useless if branches on one condition
-// are not joined. The instrumentation reports them; overflow traps (SIGILL); a large frame
+// -O1 keeps accesses where they are written. The instrumentation reports them; overflow traps (SIGILL); a large frame
 // meets the guard page of its stack; loops that never end are run, not removed. No files of the compiler's own stay
-// behind where it is killed.
+// behind where it is killed. All of them g++ and clang++ know.
 constexpr const char* CompilerFlags =
     "-pipe -x c++ -std=c++17 -DTW_EMULATED -O1 -g1 -march=native -fPIC "
     "-fsanitize=thread,signed-integer-overflow,shift -fsanitize-undefined-trap-on-error "
-    "-fno-strict-aliasing -ffp-contract=off -fno-tree-vectorize -fno-finite-loops -fno-thread-jumps "
+    "-fno-strict-aliasing -ffp-contract=off -fno-tree-vectorize -fno-finite-loops "
     "-foptimize-sibling-calls "
     "-fstack-clash-protection -fno-exceptions -w -fmax-errors=5 -fdiagnostics-color=never";
+
+/// Of each row, the first that the compiler knows; none where it knows none.
+const std::vector<std::vector<std::string>> FlagsOfOneCompiler = {
+    // Reads that a later condition makes useless stay if branches on one condition are not joined: g++'s.
+    {"-fno-thread-jumps"},
+    // clang++ leaves out the report of a read before a write to the same place.
+    {"-mllvm -tsan-instrument-read-before-write"},
+    // What a thread reads from a register that it never wrote should not look right. with_marked_registers() sees to
+    // numbers; all else holds a pattern.
+    {"-ftrivial-auto-var-init=pattern"},
+};
 
 std::vector<std::string> words_of(const std::string& text) {
     std::istringstream in(text);
@@ -39,12 +49,23 @@ std::vector<std::string> words_of(const std::string& text) {
 
 bool is_program(const std::string& command) { return run_command({command, "--version"}).succeeded; }
 
+bool is_compiler(const std::string& command) {
+    static std::map<std::string, bool> known;  // under the memo's lock
+    auto [entry, is_new] = known.try_emplace(command);
+    if (is_new) {
+        std::string macros = run_command({command, "-dM", "-E", "-x", "c++", "/dev/null"}).output;
+        entry->second = macros.find("__cplusplus") != std::string::npos;
+    }
+    return entry->second;
+}
+
 /// Looked for at each build: cheap against compiling, and an environment that has changed counts.
 std::string host_compiler() {
     std::string tried;
     auto works = [&](const std::string& command, const std::string& called) {
-        if (is_program(command)) return true;
-        tried += fmt::format("{}{}", tried.empty() ? "" : ", ", called);
+        const bool runs = is_program(command);
+        if (runs && is_compiler(command)) return true;
+        tried += fmt::format("{}{}{}", tried.empty() ? "" : ", ", called, runs ? ", which compiles no C++" : "");
         return false;
     };
     for (const char* variable : {"TW_HOST_CXX", "CXX"}) {
@@ -60,14 +81,23 @@ std::string host_compiler() {
                 "no C++ compiler to emulate kernels with: tried {}. Install g++, or set TW_HOST_CXX", tried);
 }
 
-/// What a thread reads from a register that it never wrote should not look right. with_marked_registers() sees to
-/// numbers; where the compiler can, all else holds a pattern.
-const char* uninitialised_registers(const std::string& compiler) {
-    static std::map<std::string, bool> known;  // by compiler; under the memo's lock
-    constexpr const char* flag = "-ftrivial-auto-var-init=pattern";
-    auto [entry, is_new] = known.try_emplace(compiler, false);
-    if (is_new) entry->second = run_command({compiler, flag, "-x", "c++", "-E", "/dev/null"}).succeeded;
-    return entry->second ? flag : nullptr;
+bool knows(const std::string& compiler, const std::string& flags) {
+    std::vector<std::string> command = words_of(flags);
+    command.insert(command.begin(), compiler);
+    command.insert(command.end(), {"-x", "c++", "-E", "/dev/null"});
+    return run_command(command).succeeded;
+}
+
+const std::vector<std::string>& flags_of(const std::string& compiler) {
+    static std::map<std::string, std::vector<std::string>> known;  // under the memo's lock
+    auto [entry, is_new] = known.try_emplace(compiler, words_of(CompilerFlags));
+    for (size_t row = 0; is_new && row < FlagsOfOneCompiler.size(); ++row)
+        for (const std::string& flags : FlagsOfOneCompiler[row]) {
+            if (!knows(compiler, flags)) continue;
+            for (const std::string& word : words_of(flags)) entry->second.push_back(word);
+            break;
+        }
+    return entry->second;
 }
 
 /// Kernels become members of namespaces: with C linkage, a kernel named `exp` would stand in for the C library's.
@@ -139,22 +169,25 @@ int build_module(const std::string& translation_unit, std::span<const Source> so
     if (!(std::ofstream(unit) << translation_unit << std::flush))
         throw_error(CompileFailed, "cannot write '{}'; the disk may be full: set TMPDIR to another", unit);
 
-    std::vector<std::string> compile = words_of(CompilerFlags);
+    std::vector<std::string> compile = flags_of(compiler);
     compile.insert(compile.begin(), compiler);
-    if (const char* flag = uninitialised_registers(compiler)) compile.push_back(flag);
     compile.insert(compile.end(), {"-c", unit, "-o", object});
     CommandResult compiled = run_command(compile, scratch.path());
     if (!compiled.succeeded)
         throw_error(CompileFailed, "the host compiler refuses {}:\n{}", names_of(sources),
                     first_errors(compiled.output, sources));
 
-    // Without -fsanitize here: the sanitizer's library stays out. Gold takes half of the time.
-    std::vector<std::string> link = {compiler, "-shared", "-nostdlib", object, "-o", library, "-lm", "-lc", "-lgcc"};
+    // Without -fsanitize here: the sanitizer's library stays out. Its own functions stand before those of one name in
+    // a program that exports them. Gold takes half of the time.
+    std::vector<std::string> link = {compiler, "-shared", "-nostdlib", "-Wl,-Bsymbolic", object, "-o",
+                                     library,  "-lm",     "-lc",       "-lgcc"};
     if (is_program("ld.gold")) link.insert(link.begin() + 1, "-fuse-ld=gold");
     CommandResult linked = run_command(link, scratch.path());
     if (!linked.succeeded) throw_error(CompileFailed, "{} cannot be linked:\n{}", names_of(sources), linked.output);
     int file = open(library.c_str(), O_RDONLY | O_CLOEXEC);
-    internal_check(file >= 0, "the linker has left no {}", library);
+    if (file < 0)
+        throw_error(CompileFailed, "'{}' has linked {} without a complaint, but left no library; is it a C++ compiler?",
+                    compiler, names_of(sources));
     return file;
 }
 

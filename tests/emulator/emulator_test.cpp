@@ -1,5 +1,10 @@
 // Each kind of finding, provoked by a kernel of a few lines; and kernels that look suspicious but are right.
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/emulator/small_kernels.h"
 #include "tests/support/expect_error.h"
@@ -294,9 +299,13 @@ TEST(Compile, KernelsMayBeCalledAsLibraryFunctions) {
 
 /// Sets a variable of the environment until the end of the scope.
 struct Setting {
-    Setting(const char* name, const char* value) : name(name) { setenv(name, value, 1); }
-    ~Setting() { unsetenv(name); }
+    Setting(const char* name, const char* value) : name(name) {
+        if (const char* known = std::getenv(name)) before = known;
+        setenv(name, value, 1);
+    }
+    ~Setting() { before.empty() ? unsetenv(name) : setenv(name, before.c_str(), 1); }
     const char* name;
+    std::string before;
 };
 
 TEST(Errors, OfTheCompilerShowTheLines) {
@@ -314,6 +323,35 @@ TEST(Errors, OfLinkingAndLoading) {
 TEST(Errors, NameTheCompilersTried) {
     Setting setting("TW_HOST_CXX", "/nowhere/g++");
     EXPECT_ERROR(compiled("// never compiled\n"), "tried /nowhere/g++ ($TW_HOST_CXX)");
+}
+
+/// A program that says of itself that it compiles C++.
+struct Pretender {
+    std::string path = testing::TempDir() + fmt::format("tw-pretender-{}", getpid());
+    explicit Pretender(const std::string& rest) {
+        std::ofstream(path) << "#!/bin/sh\ncase \"$*\" in *-E*) echo '#define __cplusplus 1';; esac\n" << rest;
+        chmod(path.c_str(), 0700);
+    }
+    ~Pretender() { unlink(path.c_str()); }
+};
+
+TEST(Errors, NameWhatIsNoCompiler) {
+    {
+        Setting setting("TW_HOST_CXX", "/bin/true");
+        EXPECT_ERROR(compiled("// never compiled by it\n"), "tried /bin/true ($TW_HOST_CXX), which compiles no C++");
+    }
+    Pretender idle("");
+    Setting setting("TW_HOST_CXX", idle.path.c_str());
+    EXPECT_ERROR(compiled("// nor by that\n"), "has linked k without a complaint, but left no library");
+}
+
+/// All of these tests once more.
+TEST(HostCompilers, ClangDoesAsWell) {
+    if (std::system("clang++ --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "clang++ is not on this machine";
+    Setting setting("TW_HOST_CXX", "clang++");
+    std::string all = fmt::format("'{}' --gtest_filter='-HostCompilers.*:Scratch.OfKilled*' --gtest_brief=1 2>&1",
+                                  std::filesystem::read_symlink("/proc/self/exe").string());
+    EXPECT_EQ(std::system(all.c_str()), 0);
 }
 
 TEST(Errors, NameTheScratchDirectory) {
