@@ -34,4 +34,5 @@ install(FILES
   "${PROJECT_BINARY_DIR}/tilewrightConfig.cmake"
   "${PROJECT_BINARY_DIR}/tilewrightConfigVersion.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/FindxxHash.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/tilewrightKernels.cmake"
   DESTINATION "${package_dir}")

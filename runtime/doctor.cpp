@@ -151,7 +151,7 @@ std::string to_json(const DoctorReport& report) {
         {"can_run_cuda", report.can_run_cuda()},
         {"can_emulate", report.can_emulate()},
     };
-    return json.dump(2) + "\n";
+    return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";  // paths are any bytes
 }
 
 }  // namespace tw

@@ -303,7 +303,7 @@ const std::vector<CatalogEntry>& catalog() {
     return entries;
 }
 
-const CatalogEntry* find_kernel(const std::string& name) {
+const CatalogEntry* find_library_kernel(const std::string& name) {
     for (const CatalogEntry& entry : catalog())
         if (entry.name == name) return &entry;
     static std::map<std::string, CatalogEntry> made;

@@ -9,6 +9,8 @@
 #include "bench/kernel_case.h"
 #include "runtime/copy_bandwidth.h"
 #include "tools/commands.h"
+#include "tools/numbers.h"
+#include "tools/output.h"
 
 namespace tw {
 namespace {
@@ -81,13 +83,13 @@ void bench_all(const BenchOptions& options) {
     for (const std::string& name : options.names) kernels.push_back(&kernel_named(name));
     ChosenDevice chosen =
         options.device.empty() ? best_device() : ChosenDevice{open_device(options.device), options.device};
-    if (!options.json) fmt::print("running on {}\n", chosen.reason);
+    if (!options.json) print("running on {}\n", chosen.reason);
     if (!options.json && chosen.device->kind() == DeviceKind::Emulated)
-        fmt::print("the emulator's times say nothing about a GPU, and there is no copy to compare with\n");
+        print("the emulator's times say nothing about a GPU, and there is no copy to compare with\n");
     for (const auto* kernel : kernels) {
         BenchResult result = bench_kernel(*kernel, chosen.device, options.rounds);
         nlohmann::json json = result_json(kernel->name, *chosen.device, result);
-        fmt::print("{}\n", options.json ? json.dump() : result_line(json));
+        print("{}\n", options.json ? json_line(json) : result_line(json));
     }
 }
 
@@ -101,9 +103,10 @@ void add_bench_command(CLI::App& app) {
     command->add_option("kernels", o->names, "names of `tw list`, or product_MxNxK")->required();
     command->add_option("--device", o->device, "cuda, cuda:1 or emulated; the best there is if not given");
     command->add_option("--rounds", o->rounds, "bursts of the kernel and of the copy in turns; the median counts")
-        ->check(CLI::PositiveNumber)
+        ->check(whole_number(1, 1000000))
         ->capture_default_str();
     command->add_flag("--json", o->json, "a line of JSON a kernel");
+    add_load_option(command);
     command->callback([o] { bench_all(*o); });
 }
 

@@ -8,6 +8,7 @@
 #include "runtime/cubin_cache.h"
 #include "support/error.h"
 #include "tools/commands.h"
+#include "tools/output.h"
 
 namespace tw {
 namespace {
@@ -47,7 +48,7 @@ std::vector<CacheEntry> all_entries() {
 void print_json(const std::vector<CacheEntry>& entries) {
     nlohmann::json list = nlohmann::json::array();
     for (const CacheEntry& entry : entries) list.push_back(entry_json(entry));
-    fmt::print("{}\n", nlohmann::json{{"folder", cubin_cache().directory().string()}, {"entries", list}}.dump(2));
+    print("{}\n", json_text({{"folder", cubin_cache().directory().string()}, {"entries", list}}));
 }
 
 void print_table(const std::vector<CacheEntry>& entries) {
@@ -56,17 +57,17 @@ void print_table(const std::vector<CacheEntry>& entries) {
         bytes += entry.bytes;
         std::string what = entry.problem.empty() ? fmt::format("{:<9} {}", field(entry.key, "arch"), kernel_of(entry))
                                                  : "damaged: " + entry.problem;
-        fmt::print("{}  {:>8.1f} KiB  used {:>8} ago  {}\n", entry.file_name, double(entry.bytes) / 1024,
-                   age_text(std::max<int64_t>(std::time(nullptr) - entry.used_at, 0)), what);
+        print("{}  {:>8.1f} KiB  used {:>8} ago  {}\n", entry.file_name, double(entry.bytes) / 1024,
+              age_text(std::max<int64_t>(std::time(nullptr) - entry.used_at, 0)), what);
     }
-    fmt::print("{}: {} entries, {:.1f} MiB\n", cubin_cache().directory().string(), entries.size(),
-               double(bytes) / (1 << 20));
+    print("{}: {} entries, {:.1f} MiB\n", cubin_cache().directory().string(), entries.size(),
+          double(bytes) / (1 << 20));
 }
 
 void print_verdict(size_t num_entries, const std::vector<CacheEntry>& damaged, bool removed) {
-    for (const CacheEntry& entry : damaged) fmt::print("{}: {}\n", entry.file_name, entry.problem);
-    fmt::print("{}: {} entries, {} damaged{}\n", cubin_cache().directory().string(), num_entries, damaged.size(),
-               removed && !damaged.empty() ? ", removed" : "");
+    for (const CacheEntry& entry : damaged) print("{}: {}\n", entry.file_name, entry.problem);
+    print("{}: {} entries, {} damaged{}\n", cubin_cache().directory().string(), num_entries, damaged.size(),
+          removed && !damaged.empty() ? ", removed" : "");
 }
 
 int verify(bool as_json, bool remove) {

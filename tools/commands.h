@@ -1,6 +1,7 @@
 // The subcommands of tw, by theme. Each registers itself; what it finds wrong goes to `status`.
 #pragma once
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -19,7 +20,12 @@ void add_tune_command(CLI::App& app, int& status);      ///< tune
 void add_fuzz_commands(CLI::App& app, int& status);     ///< fuzz schedules, fuzz illegal
 void add_cache_commands(CLI::App& app, int& status);    ///< cache ls, cache verify
 
-/// The catalog's kernel. Throws CLI::ValidationError, which names close ones, if there is none.
+/// Takes kernels from a shared object; to be given any number of times.
+void add_load_option(CLI::App* command);
+
+/// Those of the catalog, then those of users.
+std::vector<const schedules::CatalogEntry*> all_kernels();
+/// The kernel of this name. Throws CLI::ValidationError, which names close ones, if there is none.
 const schedules::CatalogEntry& kernel_named(const std::string& name);
 
 }  // namespace tw

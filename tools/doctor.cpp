@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "tools/commands.h"
+#include "tools/output.h"
 
 namespace tw {
 
@@ -16,7 +17,7 @@ void add_machine_commands(CLI::App& app, int& status) {
     doctor->add_flag("--json", *json, "as JSON");
     doctor->callback([json, &status] {
         DoctorReport report = examine();
-        fmt::print("{}\n", *json ? to_json(report) : to_text(report));
+        print("{}\n", *json ? to_json(report) : to_text(report));
         if (!report.can_run_cuda() && !report.can_emulate()) status = StatusFailed;
     });
 }

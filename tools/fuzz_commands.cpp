@@ -1,5 +1,6 @@
 // tw fuzz: random legal schedules, illegal steps, and mutations of kernels.
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <thread>
 
@@ -11,6 +12,8 @@
 #include "tools/fuzz/mutations.h"
 #include "tools/fuzz/run_kernels.h"
 #include "tools/near_names.h"
+#include "tools/numbers.h"
+#include "tools/output.h"
 #include "tools/progress.h"
 
 namespace tw {
@@ -28,10 +31,10 @@ int report(nlohmann::json facts, const std::string& text, const std::vector<fuzz
         facts["failures"] = nlohmann::json::array();
         for (const auto& failure : failures)
             facts["failures"].push_back({{"case", failure.number}, {"text", failure.text}});
-        fmt::print("{}\n", facts.dump(2));
+        print("{}\n", json_text(facts));
     } else {
-        for (const auto& failure : failures) fmt::print("case {}:\n{}\n", failure.number, failure.text);
-        fmt::print("{}\n{} wrong\n", text, failures.size());
+        for (const auto& failure : failures) print("case {}:\n{}\n", failure.number, failure.text);
+        print("{}\n{} wrong\n", text, failures.size());
     }
     return failures.empty() ? StatusDone : StatusFailed;
 }
@@ -107,7 +110,7 @@ int fuzz_mutations(const Options& o) {
     };
     options.log = [&](const std::string& failure) {
         if (progress) progress->clear();
-        fmt::print(stderr, "{}\n", failure);
+        complain(failure);
     };
     fuzz::MutationSummary summary = fuzz::fuzz_mutations(options);
     progress.reset();
@@ -138,8 +141,9 @@ void add_fuzz_commands(CLI::App& app, int& status) {
     auto* group = app.add_subcommand("fuzz", "random checks");
     group->require_subcommand(1);
     auto add_common = [o](CLI::App* command) {
-        command->add_option("--count", o->count, "how many cases")->check(CLI::NonNegativeNumber);
-        command->add_option("--seed", o->seed, "case k of a seed is always the same");
+        command->add_option("--count", o->count, "how many cases")
+            ->check(whole_number(0, std::numeric_limits<int64_t>::max()));
+        command->add_option("--seed", o->seed, "case k of a seed is always the same")->check(seed_number());
         command->add_flag("--json", o->json, "as JSON");
     };
     auto* schedules = group->add_subcommand(
@@ -156,11 +160,12 @@ void add_fuzz_commands(CLI::App& app, int& status) {
     add_common(illegal);
     illegal->callback([o, &status] { status = fuzz_illegal(*o); });
     auto* mutations = group->add_subcommand(
-        "mutations", "kernels of the catalog with one place altered, which the checks must catch");
+        "mutations", "kernels of the catalog, or of --load, with one place altered, which the checks must catch");
     add_common(mutations);
     mutations->get_option("--count")->description("how many mutants; 0: all of them");
-    mutations->add_option("--kernel", o->kernel, "of the catalog: only this one");
+    mutations->add_option("--kernel", o->kernel, "a name of `tw list`: only this one");
     mutations->add_flag("--roles", o->roles, "only kernels with roles, on wgmma");
+    add_load_option(mutations);
     mutations->callback([o, &status] { status = fuzz_mutations(*o); });
 }
 

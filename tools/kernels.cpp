@@ -5,19 +5,39 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "ops/inspect.h"
 #include "ops/program.h"
+#include "schedules/register_kernel.h"
 #include "tools/commands.h"
 #include "tools/emit.h"
-#include "tools/kernel_pictures.h"
+#include "tools/load_kernels.h"
 #include "tools/near_names.h"
-#include "tools/nest_costs.h"
+#include "tools/output.h"
 
 namespace tw {
+
+void add_load_option(CLI::App* command) {
+    auto load = [](const std::vector<std::string>& files) {
+        for (const std::string& file : files) load_kernels(file);
+    };
+    command
+        ->add_option_function<std::vector<std::string>>("--load", load,
+                                                        "a shared object with kernels of yours; any number of times")
+        ->allow_extra_args(false)
+        ->type_name("FILE");
+}
+
+std::vector<const schedules::CatalogEntry*> all_kernels() {
+    std::vector<const schedules::CatalogEntry*> kernels;
+    for (const auto& entry : schedules::catalog()) kernels.push_back(&entry);
+    for (const auto* kernel : schedules::registered_kernels()) kernels.push_back(&kernel->entry);
+    return kernels;
+}
 
 const schedules::CatalogEntry& kernel_named(const std::string& name) {
     if (const auto* found = schedules::find_kernel(name)) return *found;
     std::vector<std::string> names;
-    for (const auto& entry : schedules::catalog()) names.push_back(entry.name);
+    for (const auto* entry : all_kernels()) names.push_back(entry->name);
     std::vector<std::string> close = near_names(name, names);
     throw CLI::ValidationError(fmt::format("no kernel named '{}'{}; `tw list` shows all", name,
                                            close.empty() ? "" : fmt::format("; near it: {}", fmt::join(close, ", "))));
@@ -27,57 +47,17 @@ namespace {
 
 void list(bool as_json) {
     nlohmann::json json = nlohmann::json::array();
-    for (const auto& entry : schedules::catalog()) {
-        if (!as_json) fmt::print("{:<32} {}\n", entry.name, entry.description);
-        json.push_back({{"name", entry.name}, {"description", entry.description}, {"flops", entry.flops}});
-    }
-    if (as_json) fmt::print("{}\n", json.dump(2));
-}
-
-/// "131 k": three digits, of any magnitude.
-std::string short_number(double value) {
-    if (value == 0) return "-";
-    for (const char* unit : {"", " k", " M", " G"}) {
-        if (value < 999.5) return fmt::format("{:.3g}{}", value, unit);
-        value /= 1000;
-    }
-    return fmt::format("{:.3g} T", value);
-}
-
-std::string cost_table(const std::vector<LoopCost>& costs) {
-    std::string text = fmt::format("{:<44} {:>10} {:>14} {:>14} {:>10}\n", "one run of", "iterations", "global bytes",
-                                   "shared bytes", "FLOPs");
-    for (const LoopCost& row : costs) {
-        std::string level = row.level.empty() ? "" : fmt::format(" ({})", row.level);
-        text +=
-            fmt::format("{:<44} {:>10} {:>14} {:>14} {:>10}\n", std::string(2 * row.depth, ' ') + row.name + level,
-                        row.depth == 0 ? "" : fmt::format("{}", row.iterations), short_number(row.cost.global_bytes),
-                        short_number(row.cost.shared_bytes), short_number(row.cost.flops));
-    }
-    return text;
-}
-
-constexpr size_t events_shown = 2500;  // of a thread: some tiles
-
-/// What each kernel has in shared memory, and when its roles do what.
-std::string pictures(const Schedule& schedule) {
     std::string text;
-    for (const codegen::ThreadKernel& kernel : kernels_before_printing(schedule.tree(), schedule.target())) {
-        std::string memory = shared_memory_picture(kernel);
-        if (!memory.empty()) text += fmt::format("Shared memory of {}\n\n{}\n", kernel.name, memory);
-        codegen::SignalSimulation simulation = codegen::simulate_signals(kernel, events_shown);
-        if (!simulation.simulated) continue;
-        text += fmt::format(
-            "Who waits for whom in {}: {} of one block, {} cycles by a coarse model. M: products under way; L: boxes "
-            "under way; w: other work; a dot: waits\n\n{}\n",
-            kernel.name, simulation.whole ? "all" : "the first tiles", simulation.cycles, timeline_picture(simulation));
+    for (const auto* entry : all_kernels()) {
+        text += fmt::format("{:<32} {}\n", entry->name, entry->description);
+        json.push_back({{"name", entry->name}, {"description", entry->description}, {"flops", entry->flops}});
     }
-    return text;
+    print("{}", as_json ? json_text(json) + "\n" : text);
 }
 
-nlohmann::json show_json(const std::string& name, const Schedule& schedule, const Program& program) {
-    nlohmann::json loops = nlohmann::json::array();
-    for (const LoopCost& row : nest_costs(schedule.tree()))
+nlohmann::json show_json(const std::string& name, const Schedule& schedule, const Inspection& inspection) {
+    nlohmann::json loops = nlohmann::json::array(), kernels = nlohmann::json::array();
+    for (const LoopCost& row : inspection.costs)
         loops.push_back({{"name", row.name},
                          {"level", row.level},
                          {"depth", row.depth},
@@ -85,35 +65,27 @@ nlohmann::json show_json(const std::string& name, const Schedule& schedule, cons
                          {"global_bytes", row.cost.global_bytes},
                          {"shared_bytes", row.cost.shared_bytes},
                          {"flops", row.cost.flops}});
-    return {{"name", name},
-            {"nest", schedule.to_string()},
-            {"loops", loops},
-            {"steps", schedule.save()},
-            {"notes", program.explain()}};
-}
-
-std::string show_text(const Schedule& schedule, const Program& program) {
-    std::string text;
-    for (const auto& operation : operations_of(schedule.outputs())) text += to_string(*operation) + "\n";
-    text += fmt::format("\nThe loop nest\n\n{}\n", schedule.to_string());
-    text += fmt::format(
-        "What each loop moves and computes: masked iterations count, fills of shared memory once a block\n\n{}\n",
-        cost_table(nest_costs(schedule.tree())));
-    text += pictures(schedule);
-    text += fmt::format("The steps\n\n{}\n", schedule.trace_as_cpp());
-    return text + fmt::format("Defaults taken\n\n{}", program.explain());
+    for (const KernelInspection& kernel : inspection.kernels)
+        kernels.push_back({{"name", kernel.name},
+                           {"threads", kernel.threads},
+                           {"shared_bytes", kernel.shared_bytes},
+                           {"register_bytes", kernel.register_bytes},
+                           {"shared_memory", kernel.shared_memory},
+                           {"timeline", kernel.timeline},
+                           {"timeline_cycles", kernel.timeline_cycles}});
+    return {{"name", name},       {"nest", inspection.nest},  {"loops", loops},
+            {"kernels", kernels}, {"steps", schedule.save()}, {"notes", inspection.notes}};
 }
 
 void show(const std::string& name, const std::string& arch, bool as_json) {
     Schedule schedule = kernel_named(name).make(target(arch));
-    Program program = build(schedule);
-    fmt::print("{}\n", as_json ? show_json(name, schedule, program).dump(2) : show_text(schedule, program));
+    Inspection inspection = inspect(schedule);
+    print("{}\n", as_json ? json_text(show_json(name, schedule, inspection)) : to_string(inspection));
 }
 
 void emit(const std::string& name, const EmitOptions& options) {
     Program program = build(kernel_named(name).make(target(options.arch)));
-    std::string text = emitted(program, options);
-    fwrite(text.data(), 1, text.size(), stdout);
+    write_whole(stdout, emitted(program, options));
 }
 
 }  // namespace
@@ -128,9 +100,11 @@ void add_kernel_commands(CLI::App& app) {
         command->add_option("kernel", o->name, "a name of `tw list`, or product_MxNxK")->required();
         command->add_option("--arch", o->emit.arch, "sm_80, sm_90a, sm_100a, ...")->capture_default_str();
         command->add_flag("--json", o->emit.json, "as JSON");
+        add_load_option(command);
     };
-    auto* list_command = app.add_subcommand("list", "the kernels that come with the library");
+    auto* list_command = app.add_subcommand("list", "the kernels that come with the library, and those of --load");
     list_command->add_flag("--json", o->emit.json, "as JSON");
+    add_load_option(list_command);
     list_command->callback([o] { list(o->emit.json); });
 
     auto* show_command = app.add_subcommand(

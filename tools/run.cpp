@@ -8,6 +8,8 @@
 #include "ops/executable.h"
 #include "runtime/timer.h"
 #include "tools/commands.h"
+#include "tools/numbers.h"
+#include "tools/output.h"
 #include "tools/progress.h"
 
 namespace tw {
@@ -23,7 +25,8 @@ struct RunOptions {
 struct RunResult {
     bool correct = true;
     double seconds = 0;
-    std::string check;
+    std::string text;
+    nlohmann::json outputs = nlohmann::json::array();
 };
 
 Timing time_of(const Executable& executable) {
@@ -45,7 +48,12 @@ RunResult run_kernel(const schedules::CatalogEntry& entry, const std::shared_ptr
         CheckResult check = check_output(schedule.outputs()[k], bindings, got[k],
                                          {.approximate = program.approximate(), .roundings = schedule.roundings()});
         result.correct = result.correct && check.ok;
-        result.check += (k == 0 ? "" : "; ") + check.text;
+        result.text += (k == 0 ? "" : "; ") + check.text;
+        result.outputs.push_back({{"name", schedule.outputs()[k].name()},
+                                  {"correct", check.ok},
+                                  {"error", check.error},
+                                  {"plain_error", check.plain_error},
+                                  {"elements", check.elements}});
     }
     result.seconds = time_of(executable).median_seconds;
     return result;
@@ -54,17 +62,21 @@ RunResult run_kernel(const schedules::CatalogEntry& entry, const std::shared_ptr
 std::string result_text(const schedules::CatalogEntry& entry, const RunResult& result, const Device& device,
                         bool as_json) {
     double ms = result.seconds * 1e3, rate = result.seconds > 0 ? entry.flops / result.seconds * 1e-9 : 0;
-    if (!as_json) return fmt::format("{:<32} {:>10.4f} ms {:>10.1f} GFLOP/s  {}", entry.name, ms, rate, result.check);
-    return nlohmann::json{{"kernel", entry.name}, {"device", device.name()}, {"correct", result.correct}, {"ms", ms},
-                          {"gflops", rate},       {"check", result.check}}
-        .dump();
+    if (!as_json) return fmt::format("{:<32} {:>10.4f} ms {:>10.1f} GFLOP/s  {}", entry.name, ms, rate, result.text);
+    return json_line({{"kernel", entry.name},
+                      {"device", device.name()},
+                      {"correct", result.correct},
+                      {"ms", ms},
+                      {"gflops", rate},
+                      {"outputs", result.outputs},
+                      {"check", result.text}});
 }
 
 std::vector<const schedules::CatalogEntry*> chosen_kernels(const RunOptions& options) {
     std::vector<const schedules::CatalogEntry*> kernels;
     for (const std::string& name : options.names) kernels.push_back(&kernel_named(name));
     if (options.all)
-        for (const auto& entry : schedules::catalog()) kernels.push_back(&entry);
+        for (const auto* entry : all_kernels()) kernels.push_back(entry);
     if (kernels.empty()) throw CLI::ValidationError("run: name at least one kernel, or --all");
     return kernels;
 }
@@ -73,14 +85,14 @@ int run(const RunOptions& options) {
     auto kernels = chosen_kernels(options);
     ChosenDevice chosen =
         options.device.empty() ? best_device() : ChosenDevice{open_device(options.device), options.device};
-    if (!options.json) fmt::print("running on {}\n", chosen.reason);
+    if (!options.json) print("running on {}\n", chosen.reason);
     Progress progress("run", int64_t(kernels.size()));
     int status = StatusDone;
     for (size_t k = 0; k < kernels.size(); ++k) {
         progress.show(int64_t(k), kernels[k]->name);
         RunResult result = run_kernel(*kernels[k], chosen.device, options.seed);
         progress.clear();
-        fmt::print("{}\n", result_text(*kernels[k], result, *chosen.device, options.json));
+        print("{}\n", result_text(*kernels[k], result, *chosen.device, options.json));
         if (!result.correct) status = StatusFailed;
     }
     return status;
@@ -94,8 +106,9 @@ void add_run_command(CLI::App& app, int& status) {
     command->add_option("kernels", o->names, "names of `tw list`, or product_MxNxK");
     command->add_flag("--all", o->all, "every kernel of `tw list`");
     command->add_option("--device", o->device, "cuda, cuda:1 or emulated; the best there is if not given");
-    command->add_option("--seed", o->seed, "of the random inputs");
+    command->add_option("--seed", o->seed, "of the random inputs")->check(seed_number());
     command->add_flag("--json", o->json, "a line of JSON a kernel");
+    add_load_option(command);
     command->callback([o, &status] { status = run(*o); });
 }
 

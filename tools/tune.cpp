@@ -11,6 +11,8 @@
 #include "runtime/replace_file.h"
 #include "support/error.h"
 #include "tools/commands.h"
+#include "tools/numbers.h"
+#include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/tune_names.h"
 
@@ -63,6 +65,7 @@ std::vector<TunedRecord> read_records(const std::string& path) {
 void write_records(const std::string& path, const std::vector<TunedRecord>& records) {
     std::filesystem::path whole = std::filesystem::absolute(path);
     File folder(open(whole.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (folder) remove_abandoned_files(*folder);  // those of a run that was killed while it wrote
     std::string problem = folder ? replace_file(*folder, whole.filename(), schedules::records_text(records))
                                  : system_text("cannot open its folder");
     if (!problem.empty())
@@ -92,18 +95,17 @@ void report(const bench::TuneResult& result, const schedules::TensorProductShape
     double flops = 2.0 * static_cast<double>(std::max<int64_t>(s.batch, 1)) * static_cast<double>(s.m) *
                    static_cast<double>(s.n) * static_cast<double>(s.k);
     double gain = result.today_milliseconds > 0 ? result.today_milliseconds / r.milliseconds : 1;
-    fmt::print("{:<36} {:>10.4f} ms {:>8.1f} TFLOP/s  {:<24} {:.3f} x of {} today, {} measured, {} skipped\n", r.kernel,
-               r.milliseconds, r.milliseconds > 0 ? flops / r.milliseconds * 1e-9 : 0, r.tiling, gain, result.today,
-               result.measured.size(), result.skipped.size());
+    print("{:<36} {:>10.4f} ms {:>8.1f} TFLOP/s  {:<24} {:.3f} x of {} today, {} measured, {} skipped\n", r.kernel,
+          r.milliseconds, r.milliseconds > 0 ? flops / r.milliseconds * 1e-9 : 0, r.tiling, gain, result.today,
+          result.measured.size(), result.skipped.size());
     if (verbose)
-        fmt::print("  {:.1f} s to compile, {:.1f} s to measure, {:.1f} s to check\n", result.compile_seconds,
-                   result.measure_seconds, result.check_seconds);
+        print("  {:.1f} s to compile, {:.1f} s to measure, {:.1f} s to check\n", result.compile_seconds,
+              result.measure_seconds, result.check_seconds);
     for (const bench::MeasuredTiling& measured : result.measured)
-        if (verbose) fmt::print("  {:<24} {:.4f} ms\n", measured.tiling, measured.milliseconds);
+        if (verbose) print("  {:<24} {:.4f} ms\n", measured.tiling, measured.milliseconds);
     for (const bench::SkippedTiling& skipped : result.skipped)
         if (verbose || skipped.reason.starts_with("WRONG"))
-            fmt::print(stderr, "  skipped {}: {}\n", skipped.tiling, first_line(skipped.reason));
-    std::fflush(stdout);
+            complain(fmt::format("  skipped {}: {}", skipped.tiling, first_line(skipped.reason)));
 }
 
 /// False if no tiling of the product is usable.
@@ -123,8 +125,10 @@ bool tune_one(const Product& product, const std::shared_ptr<Device>& device, con
     return true;
 } catch (const StickyError&) {
     throw;  // the device is lost; what was tuned before is written
+} catch (const OutputLost&) {
+    throw;
 } catch (const Error& problem) {
-    fmt::print(stderr, "tw: {}\n", problem.what());
+    complain(fmt::format("tw: {}", problem.what()));
     return false;
 }
 
@@ -134,8 +138,8 @@ int tune(const TuneCommand& command) {
     write_records(command.records, records);  // what cannot be written is better known now
     ChosenDevice chosen =
         command.device.empty() ? best_device() : ChosenDevice{open_device(command.device), command.device};
-    fmt::print("tuning on {}\n", chosen.reason);
-    if (chosen.device->kind() != DeviceKind::Cuda) fmt::print("its times say nothing about a GPU\n");
+    print("tuning on {}\n", chosen.reason);
+    if (chosen.device->kind() != DeviceKind::Cuda) print("its times say nothing about a GPU\n");
     int status = StatusDone;
     for (const Product& product : products)
         if (!tune_one(product, chosen.device, command, records)) status = StatusFailed;
@@ -154,13 +158,13 @@ void add_tune_command(CLI::App& app, int& status) {
         ->capture_default_str();
     command->add_option("--device", o->device, "cuda, cuda:1 or emulated; the best there is if not given");
     command->add_option("--limit", o->options.limit, "tilings tried of each product")
-        ->check(CLI::PositiveNumber)
+        ->check(whole_number(1, 1000000000))
         ->capture_default_str();
     command->add_option("--seconds", o->options.seconds, "that the best tilings of a product are measured, at most")
-        ->check(CLI::PositiveNumber)
+        ->check(positive_real())
         ->capture_default_str();
     command->add_option("--threads", o->options.threads, "that compile; 0: one for each processor")
-        ->check(CLI::NonNegativeNumber)
+        ->check(whole_number(0, 4096))
         ->capture_default_str();
     command->add_flag("--verbose", o->verbose,
                       "also what took how long, the time of each tiling, and why each skipped one was");

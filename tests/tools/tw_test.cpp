@@ -63,6 +63,69 @@ TEST_F(Tw, WrongUsageIsTwo) {
     EXPECT_THAT(tw("run").err, HasSubstr("name at least one kernel, or --all"));
 }
 
+TEST_F(Tw, UnknownSubcommandsAreNamed) {
+    Outcome unknown = tw("lst");
+    EXPECT_EQ(unknown.status, 2);
+    EXPECT_EQ(unknown.err, "tw: no subcommand named 'lst'; near it: list\n");
+    EXPECT_THAT(tw("zzzzzzzz").err, AllOf(HasSubstr("tw: no subcommand named 'zzzzzzzz'; there are: doctor, list")));
+    EXPECT_EQ(tw("fuzz mutation --count 1").err, "tw fuzz: no subcommand named 'mutation'; near it: mutations\n");
+    EXPECT_EQ(tw("fuzz mutation").status, 2);
+    EXPECT_THAT(tw("").err, HasSubstr("A subcommand is required"));
+}
+
+TEST_F(Tw, TellsItsVersion) {
+    Outcome version = tw("--version");
+    EXPECT_EQ(version.status, 0);
+    EXPECT_EQ(version.out, "tw " TW_VERSION "\n");
+}
+
+TEST_F(Tw, NumbersThatCannotBeAreRefused) {
+    Outcome seed = tw("run product_1x1x1 --device emulated --seed 18446744073709551616");
+    EXPECT_EQ(seed.status, 2);
+    EXPECT_THAT(seed.err,
+                HasSubstr("--seed: '18446744073709551616' is no whole number from 0 to 18446744073709551615"));
+    EXPECT_EQ(tw("run product_1x1x1 --device emulated --seed 18446744073709551615").status, 0);
+    EXPECT_THAT(tw("fuzz schedules --count -1").err,
+                HasSubstr("--count: '-1' is no whole number from 0 to 9223372036854775807"));
+    EXPECT_THAT(tw("bench product_1x1x1 --rounds 0").err, HasSubstr("--rounds: '0' is no whole number from 1 to"));
+    EXPECT_THAT(tw("tune gemm_bf16_8x8x8 --seconds -1").err, HasSubstr("--seconds: '-1' is no number above 0"));
+}
+
+/// The status, and what stands on standard error.
+TEST_F(Tw, OutputThatIsLostIsAnError) {
+    for (const char* arguments :
+         {"list", "list --json", "emit product_64x48x40", "show product_64x48x40", "doctor", "cache ls",
+          "fuzz illegal --count 3", "--help", "--version", "run product_1x1x1 --device emulated --json"}) {
+        Outcome full = tw(fmt::format("{} > /dev/full 2> '{}/lost'; echo $?", arguments, folder_.string()));
+        EXPECT_EQ(full.out, "1\n") << arguments;
+        EXPECT_EQ(content(folder_ / "lost"), "tw: cannot write the output: No space left on device\n") << arguments;
+        Outcome closed = tw(fmt::format("{} >&- 2> '{}/lost'; echo $?", arguments, folder_.string()));
+        EXPECT_EQ(closed.out, "1\n") << arguments;
+        EXPECT_EQ(content(folder_ / "lost"), "tw: cannot write the output: Bad file descriptor\n") << arguments;
+    }
+    EXPECT_EQ(tw("nonsense 2> /dev/full; echo $?").out, "2\n");
+    EXPECT_EQ(tw("nonsense 2>&-; echo $?").out, "2\n");
+}
+
+TEST_F(Tw, AReaderThatHasEnoughEndsItQuietly) {
+    for (const char* ignored : {"", "trap '' PIPE; "}) {  // whether or not the shell leaves the signal alone
+        std::string command = fmt::format("{0}{{ '{1}' list; }} 2> '{2}/lost' | head -n 1 > '{2}/first'", ignored,
+                                          TW_PROGRAM, folder_.string());
+        EXPECT_EQ(std::system(command.c_str()), 0);
+        EXPECT_EQ(content(folder_ / "lost"), "");
+        EXPECT_THAT(content(folder_ / "first"), HasSubstr("product_256x256x512"));
+    }
+}
+
+TEST_F(Tw, JsonIsReadableWhateverAFolderIsCalled) {
+    std::string folder = (folder_ / "bad\xff").string();
+    for (const char* arguments : {"cache ls --json", "cache verify --json", "doctor --json"}) {
+        Outcome listed = tw(arguments, fmt::format("TW_CACHE_DIR='{}'", folder));
+        EXPECT_THAT(listed.out, HasSubstr("bad\xef\xbf\xbd")) << arguments << listed.err;
+        EXPECT_NO_THROW(listed.json()) << arguments;
+    }
+}
+
 TEST_F(Tw, HelpShowsExamplesAndExitCodes) {
     Outcome help = tw("--help");
     EXPECT_EQ(help.status, 0);
@@ -151,6 +214,59 @@ TEST_F(Tw, RunChecksOnTheEmulator) {
     nlohmann::json json = tw("run product_3x4x5 --device emulated --json").json();
     EXPECT_EQ(json["correct"], true);
     EXPECT_EQ(json["kernel"], "product_3x4x5");
+    ASSERT_EQ(json["outputs"].size(), 1u);
+    EXPECT_EQ(json["outputs"][0]["name"], "c");
+    EXPECT_EQ(json["outputs"][0]["elements"], 3 * 4);
+    EXPECT_LT(json["outputs"][0]["error"], 1e-5);
+    EXPECT_TRUE(json["outputs"][0]["plain_error"].is_number());
+}
+
+TEST_F(Tw, RefusesACompilerThatIsNone) {
+    Outcome run = tw("run product_3x4x5 --device emulated", "TW_HOST_CXX=/bin/true");
+    EXPECT_EQ(run.status, 1);
+    EXPECT_THAT(run.err, HasSubstr("tried /bin/true ($TW_HOST_CXX), which compiles no C++"));
+    EXPECT_THAT(tw("doctor", "TW_HOST_CXX=/bin/true").out, HasSubstr("tried /bin/true, which compiles no C++"));
+}
+
+TEST_F(Tw, LoadedKernelsAreShownEmittedRunAndMeasured) {
+    std::string load = "--load '" LOADED_KERNELS "' ";
+    nlohmann::json listed = tw(load + "list --json").json();
+    EXPECT_EQ(listed.back()["name"], "loaded_sums");
+    EXPECT_EQ(listed.back()["description"], "y = sums of columns");
+    EXPECT_THAT(tw(load + "list").out, HasSubstr("loaded_scale_1000"));
+    EXPECT_THAT(tw("list").out, Not(HasSubstr("loaded_scale_1000")));
+    EXPECT_THAT(
+        tw(load + "show loaded_sums").out,
+        AllOf(HasSubstr("y[j] = sum_k x[k, j]"), HasSubstr("Shared memory of"), HasSubstr("bytes in registers")));
+    EXPECT_EQ(tw(load + "show loaded_sums --json").json()["kernels"][0]["threads"], 32);
+    EXPECT_THAT(tw("emit loaded_scale_1000 " + load).out, HasSubstr("extern \"C\" __global__"));
+    nlohmann::json run = tw(load + "run loaded_scale_1000 --device emulated --json").json();
+    EXPECT_EQ(run["correct"], true);
+    nlohmann::json bench = tw(load + "bench loaded_sums --device emulated --json").json();
+    EXPECT_GT(bench["ms"], 0);
+    Outcome near = tw(load + "show loaded_sum");
+    EXPECT_EQ(near.status, 2);
+    EXPECT_THAT(near.err, HasSubstr("no kernel named 'loaded_sum'; near it: loaded_sums"));
+}
+
+TEST_F(Tw, LoadedKernelsAreAltered) {
+    Outcome fuzz = tw("--load '" LOADED_KERNELS "' fuzz mutations --count 6 --json");
+    EXPECT_EQ(fuzz.status, 0) << fuzz.out << fuzz.err;
+    nlohmann::json json = fuzz.json();
+    EXPECT_EQ(json["originals"], 2);
+    int made = 0;
+    for (const auto& kind : json["kinds"]) made += kind["made"].get<int>();
+    EXPECT_EQ(made, 6);
+}
+
+TEST_F(Tw, RefusesToLoadWhatIsNone) {
+    Outcome missing = tw("--load ./libnone.so list");
+    EXPECT_EQ(missing.status, 1);
+    EXPECT_THAT(missing.err, HasSubstr("tw: --load: there is no file './libnone.so'"));
+    Outcome twice = tw("--load '" LOADED_KERNELS "' --load '" LOADED_OF_ONE_NAME "' list");
+    EXPECT_EQ(twice.status, 1);
+    EXPECT_THAT(twice.err, HasSubstr("kernels.cpp:8 has a kernel of this name; choose another"));
+    EXPECT_THAT(tw("--load '" LOADED_OF_ANOTHER_VERSION "' list").err, HasSubstr("was built against Tilewright 0.0.7"));
 }
 
 TEST_F(Tw, TuneKeepsCheckedRecords) {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "schedules/register_kernel.h"
 #include "support/error.h"
 #include "tools/fuzz/examine_mutants.h"
 #include "tools/fuzz/random.h"
@@ -42,7 +43,8 @@ bool has_roles(const CatalogTrial& trial) {
 
 std::vector<MutationSubject> subjects_of(const MutationOptions& options) {
     std::vector<MutationSubject> subjects;
-    const bool any = options.roles || !options.kernel.empty();
+    const auto of_users = schedules::registered_kernels();
+    const bool any = options.roles || !options.kernel.empty() || !of_users.empty();
     auto add = [&](const schedules::CatalogEntry& entry) {
         MutationSubject subject{entry.name, std::make_unique<CatalogTrial>(entry)};
         // Those of the catalog with roles are so small that no ring turns: what guards it changes nothing.
@@ -59,6 +61,8 @@ std::vector<MutationSubject> subjects_of(const MutationOptions& options) {
         for (const char* name : kWithRoles) add(*schedules::find_kernel(name));
         return subjects;
     }
+    for (const schedules::UserKernel* kernel : of_users) add(kernel->entry);
+    if (!of_users.empty()) return subjects;
     for (const auto& entry : schedules::catalog())
         if (Schedule s = entry.make(target("sm_90a")); s.deterministic() &&
                                                        input_elements(s.tree()) >= options.least_elements &&
@@ -117,6 +121,12 @@ void count(Verdict::By by, MutationCounts& counts) {
 }
 
 }  // namespace
+
+std::vector<std::string> programs_to_alter(const MutationOptions& options) {
+    std::vector<std::string> names;
+    for (const MutationSubject& subject : subjects_of(options)) names.push_back(subject.name);
+    return names;
+}
 
 MutationSummary fuzz_mutations(const MutationOptions& options) {
     std::vector<MutationSubject> subjects = subjects_of(options);

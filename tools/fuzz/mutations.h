@@ -16,7 +16,7 @@ struct MutationOptions {
     int64_t count = 0;  ///< of mutants, kinds by turns; 0: all
     uint64_t seed = 1;
     int workers = 2;              ///< processes
-    std::string kernel = {};      ///< of the catalog: only this one
+    std::string kernel = {};      ///< only this one; without it, those of users if there are any, else the catalog's
     bool roles = false;           ///< only kernels with roles, on wgmma, whose rings turn several times
     double most_leaf_runs = 4e5;  ///< larger kernels of the catalog are left out
     int64_t least_elements = 8;   ///< of inputs; where one element is all, most alterations change nothing
@@ -42,6 +42,9 @@ struct MutationSummary {
 };
 /// A table of kinds.
 std::string to_string(const MutationSummary& summary);
+
+/// The names of the programs that such options draw from.
+std::vector<std::string> programs_to_alter(const MutationOptions& options);
 
 /// Lets the IR verifier, the compiler, the emulator and the comparison with the schedule's tree look at each mutant
 /// until one of them objects.

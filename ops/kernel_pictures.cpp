@@ -1,4 +1,4 @@
-#include "tools/kernel_pictures.h"
+#include "ops/kernel_pictures.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // Costs by hand for a staged product: 4 x 8 blocks of 16 x 16 threads, k in chunks of 10.
-#include "tools/nest_costs.h"
+#include "ops/nest_costs.h"
 
 #include <map>
 

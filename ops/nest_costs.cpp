@@ -1,4 +1,4 @@
-#include "tools/nest_costs.h"
+#include "ops/nest_costs.h"
 
 #include <map>
 

@@ -1,0 +1,13 @@
+# tilewright_add_kernels(mine SOURCES mine.cpp ...)
+# Makes libmine.so, whose TW_KERNELs `tw --load libmine.so` finds. It holds no part of the library: tw has it whole.
+function(tilewright_add_kernels name)
+  cmake_parse_arguments(PARSE_ARGV 1 kernels "" "" "SOURCES")
+  if(NOT kernels_SOURCES OR kernels_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "write tilewright_add_kernels(${name} SOURCES file...)")
+  endif()
+  add_library(${name} MODULE ${kernels_SOURCES})
+  target_compile_features(${name} PRIVATE cxx_std_20)
+  target_include_directories(${name} PRIVATE $<TARGET_PROPERTY:tilewright::ops,INTERFACE_INCLUDE_DIRECTORIES>)
+  target_compile_definitions(${name} PRIVATE $<TARGET_PROPERTY:tilewright::ops,INTERFACE_COMPILE_DEFINITIONS>)
+  target_link_options(${name} PRIVATE LINKER:-z,undefs)
+endfunction()

@@ -1,0 +1,39 @@
+// What a schedule makes of its computation, before anything is compiled or run: what `tw show` prints.
+//
+//   fmt::print("{}", to_string(inspect(s)));
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dsl/schedule.h"
+#include "ops/nest_costs.h"
+
+namespace tw {
+
+struct KernelInspection {
+    std::string name;
+    int threads = 1;                 ///< of a block, with those of roles that have their own
+    int64_t shared_bytes = 0;        ///< of a block
+    int64_t register_bytes = 0;      ///< of the arrays that a thread holds in registers, each role's counted
+    std::string shared_memory = {};  ///< its arrays, a line each, and their swizzles; empty without shared memory
+    std::string timeline = {};       ///< what roles do when, a line each; empty where nobody signals
+    int64_t timeline_cycles = 0;     ///< by a coarse model
+    bool timeline_is_whole = true;   ///< false: it shows the first tiles
+};
+
+struct Inspection {
+    std::string formulas;                   ///< of every operation, a line each
+    std::string nest;                       ///< the loop nest
+    std::vector<LoopCost> costs;            ///< each kernel followed by its loops
+    std::vector<KernelInspection> kernels;  ///< in launch order
+    std::string steps;                      ///< of the schedule, as C++
+    std::string notes;                      ///< defaults taken by the schedule and by codegen, in plain words
+};
+
+/// Throws Error as build() does.
+Inspection inspect(const Schedule& schedule);
+/// Everything, under headings.
+std::string to_string(const Inspection& inspection);
+
+}  // namespace tw

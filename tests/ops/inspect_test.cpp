@@ -1,0 +1,71 @@
+#include "ops/inspect.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ops/program.h"
+#include "schedules/catalog.h"
+#include "tests/support/expect_error.h"
+
+namespace tw {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST(Inspect, TellsWhatAProductNeeds) {
+    Tensor a = input("a", f32, {64, 48}), b = input("b", f32, {48, 32});
+    Axis k = reduce_axis("k", 48);
+    Tensor c = compute("c", {64, 32}, [&](Expr i, Expr j) { return sum(a(i, k) * b(k, j), k); });
+    Schedule s({c}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(c);
+    auto [bi, it] = s.split(i, 32);
+    auto [ti, ri] = s.split(it, 4);
+    auto [ko, ki] = s.split(s.reduce(c), 16);
+    s.order({bi, ti, j, ko, ki, ri});
+    s.bind(bi, grid.x);
+    s.bind(ti, thread);
+    s.bind(j, thread);
+    s.stage(c, a, Memory::Shared, ko);
+
+    Inspection got = inspect(s);
+    EXPECT_EQ(got.formulas, to_string(*operations_of({c})[0]) + "\n" + to_string(*operations_of({c})[1]) + "\n" +
+                                to_string(*operations_of({c})[2]) + "\n");
+    EXPECT_EQ(got.nest, s.to_string());
+    EXPECT_EQ(got.steps, s.trace_as_cpp());
+    EXPECT_EQ(got.notes, build(s).explain());
+    EXPECT_EQ(got.costs[0].cost.flops, 2.0 * 64 * 32 * 48);
+    ASSERT_EQ(got.kernels.size(), 1u);
+    const KernelInspection& kernel = got.kernels[0];
+    EXPECT_EQ(kernel.name, build(s).kernels()[0].name);
+    EXPECT_EQ(kernel.threads, 8 * 32);
+    EXPECT_EQ(kernel.shared_bytes, build(s).kernels()[0].shared_bytes);
+    EXPECT_GE(kernel.shared_bytes, 32 * 16 * 4);
+    EXPECT_EQ(kernel.register_bytes, 4 * 4);  // the sums of four rows
+    EXPECT_THAT(kernel.shared_memory, HasSubstr("a_shared"));
+    EXPECT_EQ(kernel.timeline, "");
+    EXPECT_THAT(to_string(got), AllOf(HasSubstr(got.formulas), HasSubstr(got.nest), HasSubstr(kernel.shared_memory),
+                                      HasSubstr(got.steps), HasSubstr(got.notes), HasSubstr("bytes in registers")));
+}
+
+TEST(Inspect, DrawsWhatRolesDo) {
+    const auto* entry = schedules::find_kernel("gemm_bf16_512x512x512_tb_tile128x64x64g2s4rb");
+    Inspection got = inspect(entry->make(target("sm_90a")));
+    ASSERT_EQ(got.kernels.size(), 1u);
+    EXPECT_THAT(got.kernels[0].timeline, AllOf(HasSubstr("math 1      |"), HasSubstr("load        |")));
+    EXPECT_GT(got.kernels[0].timeline_cycles, 0);
+    EXPECT_EQ(got.kernels[0].threads, 3 * 128);
+    EXPECT_THAT(to_string(got), HasSubstr("Who waits for whom in " + got.kernels[0].name));
+}
+
+TEST(Inspect, RefusesWhatBuildRefuses) {
+    Tensor x = input("x", f32, {64, 4096});
+    Tensor y = compute("y", {64, 4096}, [&](Expr i, Expr j) { return x(i, j) + 1.0f; });
+    Schedule s({y}, target("sm_90a"));
+    s.stage(y, x, Memory::Shared, s.loops<2>(y)[0]);
+    s.bind(s.loops<2>(y)[1], thread);
+    EXPECT_ERROR(inspect(s), "4096");
+}
+
+}  // namespace
+}  // namespace tw
