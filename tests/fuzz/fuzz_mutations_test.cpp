@@ -1,10 +1,16 @@
 // Mutations of the catalog's kernels: each is caught, or provably changes nothing. TW_FUZZ_MUTATIONS sets their number
 // (0: all, which takes long), TW_FUZZ_SEED the seed, always the same here: a mutant that changes nothing, but for
 // reasons that no law of terms.h covers, must not fail a commit that has nothing to do with it.
+#include <set>
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "schedules/catalog.h"
 #include "tests/fuzz/fuzz_seed.h"
+#include "tools/fuzz/catalog_trial.h"
 #include "tools/fuzz/mutations.h"
+#include "tools/fuzz/prove_equivalent.h"
 #include "tools/fuzz/telling_data.h"
 #include "tools/fuzz/terms.h"
 
@@ -30,6 +36,21 @@ TEST(FuzzMutations, EveryMutantIsCaught) {
     for (int k = 0; k <= static_cast<int>(MutationKind::Exchange); ++k)
         EXPECT_GT(summary.kinds[static_cast<size_t>(k)].caught(), 0) << to_string(static_cast<MutationKind>(k));
     EXPECT_GT(summary.kinds[static_cast<size_t>(MutationKind::Launch)].caught(), 0);
+}
+
+/// Also of those that are too large for a commit's run: whatever may be drawn is understood.
+TEST(FuzzMutations, EveryProgramThatMayBeDrawnIsProvablyItself) {
+    std::set<std::string> operands;
+    for (const std::string& name : programs_to_alter({})) {
+        CatalogTrial trial(*schedules::find_kernel(name));
+        for (const codegen::ThreadKernel& kernel : trial.kernels()) {
+            EquivalenceProver prover(kernel, trial.sizes());
+            Comparison same = prover.compare(kernel);
+            EXPECT_EQ(same.outcome, Comparison::Outcome::Same) << name << ", " << kernel.name << ": " << same.text;
+        }
+        if (name.starts_with("gemm_")) operands.insert(name.substr(5, name.find('_', 5) - 5));
+    }
+    EXPECT_THAT(operands, testing::IsSupersetOf({"bf16", "f16", "tf32", "i8", "e4m3"}));
 }
 
 /// TW_FUZZ_ROLE_MUTATIONS sets their number (0: all, 3000).

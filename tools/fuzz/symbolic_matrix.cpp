@@ -10,7 +10,9 @@ namespace {
 
 constexpr size_t lanes = 32, rows_of_matrix = 8, row_bytes = 16;
 
-const Atom* atom_of(const std::string& primitive, Type operand) {
+/// That of tf32 also takes elements of f32.
+const Atom* atom_of(const std::string& primitive, Type elements) {
+    const Type operand = elements == f32 ? tf32 : elements;
     for (const Atom& atom : atoms())
         if (atom.name == primitive && atom.operand == operand) return &atom;
     return nullptr;
@@ -56,16 +58,21 @@ public:
                     Term sum = read(0, lane, h * 2 + p);
                     for (size_t kk = 0; kk < k; ++kk) {
                         size_t q = kk / (4 * v), t = kk / v % 4;
-                        Term a = read(1, row * 4 + t, (q * 2 + h) * v + kk % v);
-                        Term b = read(2, column * 4 + t, q * v + kk % v);
-                        sum = plus_product(atom.accumulator, sum, terms_.cast(atom.accumulator, a),
-                                           terms_.cast(atom.accumulator, b));
+                        Term a = factor(atom, 1, row * 4 + t, (q * 2 + h) * v + kk % v);
+                        Term b = factor(atom, 2, column * 4 + t, q * v + kk % v);
+                        sum = plus_product(atom.accumulator, sum, a, b);
                     }
                     write(0, lane, h * 2 + p, sum);
                 }
     }
 
 private:
+    /// As the unit takes it: f32 without its last bits.
+    Term factor(const Atom& atom, size_t argument, size_t lane, size_t element) {
+        Term value = terms_.cast(atom.accumulator, read(argument, lane, element));
+        const bool truncates = arguments_[argument].buffer->type == f32;
+        return truncates ? terms_.unary(UnaryOp::TruncateTf32, f32, value) : value;
+    }
     Term plus_product(Type type, Term sum, Term a, Term b) {
         if (is_float(type)) return terms_.fma(type, a, b, sum);
         return terms_.binary(BinaryOp::Add, type, sum, terms_.binary(BinaryOp::Mul, type, a, b));
