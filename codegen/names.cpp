@@ -26,8 +26,8 @@ const std::set<std::string_view>& reserved_words() {
         // CUDA
         "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "cuda", "dim3", "half", "clock", "clock64",
         // types, which parameters are told apart by
-        "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "size_t",
-        "ptrdiff_t", "intptr_t", "uintptr_t",
+        "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "size_t", "ptrdiff_t",
+        "intptr_t", "uintptr_t",
         // macros
         "linux", "unix", "i386", "assert", "NULL", "NAN", "INFINITY", "EOF", "TRUE", "FALSE"};
     return words;

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "dsl/interpret.h"
+#include "ops/backend.h"
+#include "ops/check.h"
 #include "ops/executable.h"
 #include "runtime/errors.h"
 #include "tests/support/expect_error.h"
@@ -208,8 +211,29 @@ TEST(Targets, TakeWhatTheirCompilerTakes) {
 }
 
 TEST(Targets, RegistersOfRolesNeedTheirInstruction) {
-    EXPECT_ERROR(with_roles("sm_90", mma_sync, 40, 232),
-                 "roles: registers are given, but only sm_90a and sm_100a move them, the target is sm_90; leave them out");
+    EXPECT_ERROR(
+        with_roles("sm_90", mma_sync, 40, 232),
+        "roles: registers are given, but only sm_90a and sm_100a move them, the target is sm_90; leave them out");
+}
+
+TEST(UndefinedHandles, AreRefused) {
+    Tensor x = input("x", f32, {4});
+    Tensor y = compute("y", {4}, [&](Expr i) { return x(i); });
+    Program program = build(Schedule({y}, target("sm_90a")));
+    EXPECT_ERROR(Executable(program, nullptr), "Executable: the device is a null pointer; open one");
+    EXPECT_ERROR(nn::Backend(nullptr), "Backend: the device is a null pointer; open one");
+    EXPECT_ERROR(check_output(Tensor(), {}, {}), "check_output: the output is an undefined tensor");
+    EXPECT_ERROR(interpret_plain({Tensor()}, {}), "one of the outputs is an undefined tensor");
+    EXPECT_ERROR(random_bindings({y, Tensor()}, 1), "one of the outputs is an undefined tensor");
+}
+
+TEST(ScatterTwice, IsRefused) {
+    Tensor ids = input("ids", i32, {20}), x = input("x", f32, {20});
+    Axis r = reduce_axis("r", 20);
+    Tensor d = compute("d", {6}, [&](Expr i) { return sum(select(ids(r) == i, x(r), 0.0), r); });
+    Schedule s({d}, target("sm_90a"));
+    s.scatter(d);
+    EXPECT_ERROR(s.scatter(d), "scatter(d): its terms are sorted by element already");
 }
 
 TEST(Targets, EachHasADevice) {
