@@ -49,6 +49,8 @@ void check_axis(const std::string& name, const Expr& extent, std::source_locatio
     auto bounds = bounds_of(extent);
     user_check(bounds.min && *bounds.min >= 0, where,
                "reduce_axis '{}': the extent {} may be negative; extents start at 0", name, to_string(extent));
+    user_check(*bounds.min <= most_iterations, where, "reduce_axis '{}': the extent is {}; the largest is 2^62", name,
+               to_string(extent));
 }
 
 /// An index variable 0 <= v < extent.

@@ -114,7 +114,7 @@ TEST(TensorErrors, WhatLeaves64Bits) {
     EXPECT_ERROR(input("big", f32, {4}, {int64_t{1} << 61}), "with strides [2305843009213693952]");
     EXPECT_ERROR(compute("big", {large, large}, [&](Expr, Expr) { return x(0); }), "give smaller extents");
     EXPECT_ERROR(input("big", i8, {most}), "extent 0 is 9223372036854775807; the largest is 2^62");
-    EXPECT_ERROR(reduce_axis("k", most), "reduce_axis 'k': extent 0 is 9223372036854775807");
+    EXPECT_ERROR(reduce_axis("k", most), "reduce_axis 'k': the extent is 9223372036854775807");
     EXPECT_NO_THROW(input("large", u8, {large, int64_t{1} << 29}));
     Expr n = size("n", {.min = 1, .max = int64_t{1} << 40});
     Tensor a = input("a", f32, {n, n, n});  // small enough for some sizes
