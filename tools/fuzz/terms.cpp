@@ -169,7 +169,7 @@ std::optional<Term> Terms::by_law(BinaryOp op, Type type, Term a, Term b) {
         case BinaryOp::Mul:
             if (is_real(a, 0) || is_real(b, 1) || value(a) == 0 || value(b) == 1) return a;
             if (is_real(b, 0) || is_real(a, 1) || value(b) == 0 || value(a) == 1) return b;
-            return {};
+            return square_of_difference(type, a, b);
         case BinaryOp::Min:
         case BinaryOp::Max: {
             double neutral = op == BinaryOp::Min ? kInfinity : -kInfinity;
@@ -193,6 +193,15 @@ std::optional<Term> Terms::by_law(BinaryOp op, Type type, Term a, Term b) {
         case BinaryOp::Or: return of_bools(op, a, b);
         default: return {};
     }
+}
+
+/// (x - y)^2 = (y - x)^2.
+std::optional<Term> Terms::square_of_difference(Type type, Term a, Term b) {
+    if (a != b || !is_binary(a, BinaryOp::Sub)) return {};
+    const Node difference = nodes_[static_cast<size_t>(a)];
+    if (difference.a < difference.b) return {};
+    Term other = binary(BinaryOp::Sub, difference.type, difference.b, difference.a);
+    return make({.kind = Kind::Binary, .type = type, .op = static_cast<int>(BinaryOp::Mul), .a = other, .b = other});
 }
 
 std::optional<Term> Terms::of_bools(BinaryOp op, Term a, Term b) {

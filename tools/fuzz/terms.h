@@ -66,6 +66,7 @@ private:
     bool says_equal(Term condition, Term one, Term other) const;
     std::optional<Term> by_constants(BinaryOp op, Type type, Term a, Term b);
     std::optional<Term> by_law(BinaryOp op, Type type, Term a, Term b);
+    std::optional<Term> square_of_difference(Type type, Term a, Term b);
     std::optional<Term> of_bools(BinaryOp op, Term a, Term b);
     struct Choice {
         Term condition, yes, no;
