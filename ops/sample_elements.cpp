@@ -7,6 +7,7 @@
 
 #include "dsl/atoms.h"
 #include "dsl/check_bindings.h"
+#include "dsl/deep.h"
 #include "dsl/integers.h"
 #include "dsl/plain_arithmetic.h"
 #include "dsl/stage.h"
@@ -139,7 +140,8 @@ private:
             indices.emplace_back(operation.axes[d].id(), integer(Type::I64, place[d]));
         std::swap(indices, index_);
         int64_t outer = std::exchange(place_, ++places_);
-        Number result = (*this)(operation.outputs[static_cast<size_t>(output)].body);
+        const Expr& body = operation.outputs[static_cast<size_t>(output)].body;
+        Number result = with_room_for(body, [&] { return (*this)(body); });
         place_ = outer;
         std::swap(indices, index_);
         of.elements.emplace(number, result);

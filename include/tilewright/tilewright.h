@@ -6,6 +6,7 @@
 #include "ops/check.h"
 #include "ops/dump.h"
 #include "ops/executable.h"
+#include "ops/inspect.h"
 #include "ops/program.h"
 #include "ops/runner.h"
 #include "runtime/copy_bandwidth.h"
