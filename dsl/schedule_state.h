@@ -27,8 +27,8 @@ struct LoopRecord {
     bool reduces = false;
     Level level = Level::Serial;
     int bind_step = -1;
-    int stages = 1;               ///< of pipeline
-    int in_flight = 0;            ///< of pipeline
+    int stages = 1;     ///< of pipeline
+    int in_flight = 0;  ///< of pipeline
     int pipeline_step = -1;
     Delay delay = {};             ///< none if of 0 iterations
     std::vector<Expr> cuts = {};  ///< where the segments after the first begin, over variables of loops around

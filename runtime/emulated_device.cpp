@@ -62,8 +62,7 @@ emulator::Launch as_emulator_launch(const Kernel::State& kernel, const LaunchSha
 
 std::string report_text(const Launch& launch, const emulator::Report& report) {
     std::string text = fmt::format("{}: the emulator reports", launch.kernel().entry());
-    for (const auto& finding : report.findings)
-        text += fmt::format("\n{}", finding.message);
+    for (const auto& finding : report.findings) text += fmt::format("\n{}", finding.message);
     return text;
 }
 

@@ -11,8 +11,8 @@ namespace tw {
 /// such function that can be read.
 std::optional<std::vector<size_t>> kernel_parameters(std::string_view source, std::string_view entry);
 
-/// How many parameters the machine code of `entry` has, by the notes that ptxas leaves for the driver; nothing where they
-/// cannot be read.
+/// How many parameters the machine code of `entry` has, by the notes that ptxas leaves for the driver; nothing where
+/// they cannot be read.
 std::optional<size_t> count_parameters(std::string_view cubin, std::string_view entry);
 
 }  // namespace tw

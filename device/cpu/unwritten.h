@@ -1,6 +1,6 @@
-// Registers before anything is written there. The emulator puts leave_unwritten() behind each declaration of a kernel that
-// has no initialiser: the compiler cannot know the value, and takes it away where something is written first. Of floats it
-// is a NaN that arithmetic passes on, so that it is found where it ends; see runtime/emulator/README.md.
+// Registers before anything is written there. The emulator puts leave_unwritten() behind each declaration of a kernel
+// that has no initialiser: the compiler cannot know the value, and takes it away where something is written first. Of
+// floats it is a NaN that arithmetic passes on, so that it is found where it ends; see runtime/emulator/README.md.
 namespace tw::emulated {
 
 TW_STATE unsigned tw_unwritten_float() { return tw_unwritten.float_bits; }

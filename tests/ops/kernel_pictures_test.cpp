@@ -32,7 +32,8 @@ TEST(KernelPictures, OfAKernelWithRoles) {
     auto kernels = kernels_before_printing(entry->make(target).tree(), target);
     ASSERT_EQ(kernels.size(), 1u);
     std::string memory = shared_memory_picture(kernels[0]);
-    EXPECT_THAT(memory, HasSubstr("a_shared                 [4][128][64]         bf16         65536 bytes   lines of 128"));
+    EXPECT_THAT(memory,
+                HasSubstr("a_shared                 [4][128][64]         bf16         65536 bytes   lines of 128"));
     EXPECT_THAT(memory, HasSubstr("[4]                  barriers"));
     EXPECT_THAT(memory, HasSubstr("  line 3:  3 2 1 0 7 6 5 4\n"));
     codegen::SignalSimulation simulation = codegen::simulate_signals(kernels[0], 10000);

@@ -22,7 +22,7 @@ TEST(OpenDevice, KnowsItsNames) {
     for (const char* wrong : {"gpu", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "", "nullx"})
         EXPECT_ERROR(open_device(wrong), fmt::format("open_device(\"{}\"): write cuda, cuda:N, emulated", wrong));
     EXPECT_ERROR(open_device("null:sm_1"),
-                 "no architecture 'sm_1'; known are sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_120a");
+                 "no architecture 'sm_1'; known are sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100a, sm_120a");
     EXPECT_EQ(to_string(DeviceKind::Cuda), "cuda");
     EXPECT_EQ(to_string(DeviceKind::Emulated), "emulated");
     EXPECT_EQ(to_string(DeviceKind::Null), "null");

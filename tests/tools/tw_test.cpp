@@ -237,7 +237,7 @@ TEST_F(Tw, LoadedKernelsAreShownEmittedRunAndMeasured) {
     EXPECT_THAT(tw("list").out, Not(HasSubstr("loaded_scale_1000")));
     EXPECT_THAT(
         tw(load + "show loaded_sums").out,
-        AllOf(HasSubstr("y[j] = sum_k x[k, j]"), HasSubstr("Shared memory of"), HasSubstr("bytes in registers")));
+        AllOf(HasSubstr("y[i] = sum_k x[k, i]"), HasSubstr("Shared memory of"), HasSubstr("bytes in registers")));
     EXPECT_EQ(tw(load + "show loaded_sums --json").json()["kernels"][0]["threads"], 32);
     EXPECT_THAT(tw("emit loaded_scale_1000 " + load).out, HasSubstr("extern \"C\" __global__"));
     nlohmann::json run = tw(load + "run loaded_scale_1000 --device emulated --json").json();

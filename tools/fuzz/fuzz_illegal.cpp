@@ -8,7 +8,8 @@ namespace {
 
 std::vector<illegal::Kind> all_kinds() {
     std::vector<illegal::Kind> all;
-    for (auto kinds : {illegal::kinds_of_declarations(), illegal::kinds_of_loops(), illegal::kinds_of_stages(), illegal::kinds_of_reductions()})
+    for (auto kinds : {illegal::kinds_of_declarations(), illegal::kinds_of_loops(), illegal::kinds_of_stages(),
+                       illegal::kinds_of_reductions()})
         all.insert(all.end(), kinds.begin(), kinds.end());
     return all;
 }

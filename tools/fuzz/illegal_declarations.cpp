@@ -83,7 +83,7 @@ const Kind kKinds[] = {
     auto body = [&](Expr i) { return p.random.chance(0.5) ? inside + outside : outside - inside * p.x(i); };
     t.declare([&] { compute("y", {p.n}, body); });
 }},
-{"an_index_of_another_tensor", "has no value here: it is none of the axes [i, j]", [](Attempt& t) {
+{"an_index_of_another_tensor", "has no value here: it is none of the axes [", [](Attempt& t) {
     Parts p(t);
     Expr bad = p.number_with(leaked_from(p));
     t.declare([&] { compute("y", {p.n, p.n}, [&](Expr i, Expr j) { return p.w(i, j) + bad; }); });
