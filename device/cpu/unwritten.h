@@ -25,6 +25,11 @@ TW_INLINE void leave_unwritten(int& x) { x = (int)tw_unwritten_integer(); }
 TW_INLINE void leave_unwritten(unsigned& x) { x = tw_unwritten_integer(); }
 TW_INLINE void leave_unwritten(long long& x) { x = (int)tw_unwritten_integer(); }
 TW_INLINE void leave_unwritten(unsigned long long& x) { x = tw_unwritten_integer(); }
+/// Arrays of no elements, which bind to no other parameter.
+template <class T>
+TW_INLINE void leave_unwritten(T&) {
+    static_assert(sizeof(T) == 0, "registers of this type have no value that tells that nothing was written there");
+}
 template <class T, int N>
 TW_INLINE void leave_unwritten(T (&registers)[N]) {
     for (int i = 0; i < N; ++i) leave_unwritten(registers[i]);

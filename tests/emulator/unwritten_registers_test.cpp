@@ -71,6 +71,13 @@ TEST(UnwrittenRegisters, OfArraysAndOtherTypes) {
                      .findings.size() > 0));
 }
 
+TEST(UnwrittenRegisters, OfArraysWithoutElements) {
+    Registers one{.body = "float none[0], nested[2][0], x;\ntw::bf16 narrow[1][32][0];\nx = 1;\nout[t] = x;"};
+    EXPECT_TRUE(one.run(0).findings.empty());
+    one.body = "float none[0], x;\nout[t] = x;";
+    EXPECT_TRUE(one.is_found());
+}
+
 TEST(UnwrittenRegisters, ThatNobodyStoresAreNoFault) {
     Registers one{.body =
                       "float x[2], sum = 0, y;\nx[0] = in[t];\ny = x[1] * 2;\nsum += x[0];\n"
