@@ -58,7 +58,9 @@ ProductTiling random_tiling(Random& random, const TensorProductShape& shape, con
         if (tiles->block_k * bytes_of(shape.operand) > 32) tiles->block_k /= 2;  // rings turn more often
     const int64_t sums = tiles->block_m * tiles->block_n / (tiles->warpgroups * 128);
     const bool whole = tiles->block_m <= shape.m && tiles->block_n <= shape.n;
-    if (bytes_of(shape.operand) == 1 && sums <= 64 && whole && tiles->split_k == 1 && tiles->staged_columns == 0)
+    const bool as_long = shape.row_terms == schedules::RowTerms::All;  // parts have a fixed number of terms
+    if (bytes_of(shape.operand) == 1 && sums <= 64 && whole && as_long && tiles->split_k == 1 &&
+        tiles->staged_columns == 0)
         tiles->terms_in_unit = tiles->block_k * random.between(0, 3);
     if (tiles->stages > 3) tiles->stages = static_cast<int>(random.between(tiles->turns > 1 ? 3 : 2, tiles->stages));
     return tiling;
