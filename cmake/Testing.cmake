@@ -2,6 +2,7 @@ include_guard()
 
 # tw_add_test(NAME name SOURCES file... [LIBRARIES target...] [TIMEOUT seconds])
 # One GoogleTest program, one ctest entry of the same name. It runs in the project root: "tests/golden/..." is a path.
+# Long ones run first, so that none is left to run alone.
 function(tw_add_test)
   cmake_parse_arguments(PARSE_ARGV 0 test "" "NAME;TIMEOUT" "SOURCES;LIBRARIES")
   if(NOT test_TIMEOUT)
@@ -12,6 +13,7 @@ function(tw_add_test)
   add_test(NAME ${test_NAME} COMMAND ${test_NAME} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
   set_tests_properties(${test_NAME} PROPERTIES
     TIMEOUT ${test_TIMEOUT}
+    COST ${test_TIMEOUT}
     ENVIRONMENT "TW_READ_SITES_DIR=${TILEWRIGHT_READ_SITES_DIR}"
     FIXTURES_REQUIRED read_sites)
   set_property(GLOBAL APPEND PROPERTY TILEWRIGHT_TEST_NAMES ${test_NAME})

@@ -91,10 +91,13 @@ public:
 private:
     friend class ExprCompiler;
 
+    void order_by_arguments();
+
     Type type_;
     Precision precision_;
     std::vector<Instruction> code_;
-    std::vector<Argument> arguments_;
+    std::vector<Argument> arguments_;  // by slots
+    std::vector<int32_t> starts_;      // in the code: behind what depends on the first 0, 1, ... arguments alone
     std::vector<ElementRead> reads_;
     mutable std::vector<Register> registers_;
 };

@@ -6,6 +6,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include <boost/container/small_vector.hpp>
+
 #include "dsl/check_bindings.h"
 #include "dsl/deep.h"
 #include "dsl/interpret.h"
@@ -16,6 +18,8 @@ namespace tw {
 namespace {
 
 class PlainInterpreter {
+    using Values = boost::container::small_vector<Value, 4>;
+
 public:
     PlainInterpreter(const Bindings& bindings, Precision precision)
         : bindings_(bindings), exact_reals_(precision == Precision::Float64) {}
@@ -49,7 +53,7 @@ private:
                     index_.clear();
                     for (size_t d = 0; d < point.size(); ++d)
                         index_.emplace_back(operation.axes[d].id(), integer(point[d]));
-                    known_.clear();
+                    begin_known();
                     for (size_t o = 0; o < results.size(); ++o)
                         results[o].set(point, (*this)(operation.outputs[o].body));
                 } while (advance(point, shape));
@@ -66,22 +70,30 @@ private:
         std::unordered_set<const ExprNode*> seen;
         int depth = 0;
         shared_.clear();
+        known_.clear();
         for (const auto& output : operation.outputs) {
             depth = std::max(depth, depth_of(output.body));
             visit(output.body, [&](const Expr& node) {
                 for (const Expr& kid : children(node))
-                    if (depth_of(kid) > 1 && !seen.insert(kid.id()).second) shared_.insert(kid.id());
+                    if (depth_of(kid) > 1 && !seen.insert(kid.id()).second) shared_.emplace(kid.id(), shared_.size());
             });
         }
+        known_.resize(shared_.size());
         return depth;
     }
 
+    /// What is known so far is known no more.
+    void begin_known() { round_ = ++last_round_; }
+
     Value operator()(const Expr& expr) {
-        bool is_shared = shared_.count(expr.id()) > 0;
-        if (is_shared)
-            if (auto known = known_.find(expr.id()); known != known_.end()) return known->second;
-        Value value = std::visit([&](const auto& node) { return evaluate(node, expr); }, (*expr).kind);
-        if (is_shared) known_.emplace(expr.id(), value);
+        auto compute = [&] { return std::visit([&](const auto& node) { return evaluate(node, expr); }, (*expr).kind); };
+        if (shared_.empty() || depth_of(expr) == 1) return compute();
+        auto shared = shared_.find(expr.id());
+        if (shared == shared_.end()) return compute();
+        Known& known = known_[shared->second];
+        if (known.round == round_) return known.value;
+        Value value = compute();
+        known = {round_, value};
         return value;
     }
     // One case a node type.
@@ -160,14 +172,20 @@ private:
     }
 
     Value evaluate(const Read& node, const Expr& expr) {
+        const HostArray& array = arrays_.at(node.operation.get())[node.output];
+        int64_t offset = 0;
+        for (size_t d = 0; d < node.indices.size(); ++d) {
+            int64_t index = (*this)(node.indices[d]).integer;
+            if (index < 0 || index >= array.shape[d]) fail_outside(node, array, expr);
+            offset += index * array.strides[d];
+        }
+        return convert(numbers_of(expr.type()), load_element(array.type, &array.bytes[offset * bytes_of(array.type)]));
+    }
+    [[noreturn]] void fail_outside(const Read& node, const HostArray& array, const Expr& expr) {
         std::vector<int64_t> place;
         for (const Expr& index : node.indices) place.push_back((*this)(index).integer);
-        const HostArray& array = arrays_.at(node.operation.get())[node.output];
-        for (size_t d = 0; d < place.size(); ++d)
-            if (place[d] < 0 || place[d] >= array.shape[d])
-                throw_error(Error, "interpret '{}': {} reads {}{}, which has shape {}", name_, to_string(expr),
-                            node.operation->name, indices_text(place), indices_text(array.shape));
-        return convert(numbers_of(expr.type()), array.at(place));
+        throw_error(Error, "interpret '{}': {} reads {}{}, which has shape {}", name_, to_string(expr),
+                    node.operation->name, indices_text(place), indices_text(array.shape));
     }
 
     Value evaluate(const Exchange&, const Expr& expr) {
@@ -177,41 +195,47 @@ private:
     Value evaluate(const Reduce& node, const Expr&) {
         std::vector<int64_t> shape, point(node.axes.size());
         for (const Expr& axis : node.axes) shape.push_back((*this)(axis.as<Variable>()->extent).integer);
-        std::vector<Value> total;
+        Values total;
         for (const Expr& identity : node.reducer->identity) total.push_back((*this)(identity));
         bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
         if (empty) return total[node.component];
+        const uint64_t outside = round_;
         do {
             total = combined(node, total, point);
         } while (advance(point, shape));
+        round_ = outside;
         return total[node.component];
     }
 
-    std::vector<Value> combined(const Reduce& node, const std::vector<Value>& total,
-                                const std::vector<int64_t>& point) {
+    Values combined(const Reduce& node, const Values& total, const std::vector<int64_t>& point) {
         size_t depth = index_.size();
-        auto outside = std::exchange(known_, {});
         for (size_t d = 0; d < point.size(); ++d) index_.emplace_back(node.axes[d].id(), integer(point[d]));
-        std::vector<Value> term, result;
+        begin_known();
+        Values term, result;
         for (const Expr& value : node.values) term.push_back((*this)(value));
         index_.resize(depth);
         for (size_t c = 0; c < total.size(); ++c) {
             index_.emplace_back(node.reducer->left[c].id(), total[c]);
             index_.emplace_back(node.reducer->right[c].id(), term[c]);
         }
-        known_.clear();
+        begin_known();
         for (const Expr& expr : node.reducer->combined) result.push_back((*this)(expr));
         index_.resize(depth);
-        known_ = std::move(outside);
         return result;
     }
+
+    struct Known {
+        uint64_t round = 0;
+        Value value;
+    };
 
     const Bindings& bindings_;
     bool exact_reals_;
     std::string name_;  ///< of the operation being computed
     std::map<const Operation*, std::vector<HostArray>> arrays_;
-    std::unordered_set<const ExprNode*> shared_;
-    std::unordered_map<const ExprNode*, Value> known_;      ///< of shared nodes, where the variables have their values
+    std::unordered_map<const ExprNode*, size_t> shared_;    ///< their numbers
+    std::vector<Known> known_;                              ///< of shared nodes
+    uint64_t round_ = 0, last_round_ = 0;                   ///< of values of variables: what is known belongs to one
     std::vector<std::pair<const ExprNode*, Value>> index_;  ///< variables that have a value, inner ones last
 };
 

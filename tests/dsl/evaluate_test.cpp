@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <optional>
+#include <random>
 
 #include <gtest/gtest.h>
 
@@ -38,6 +40,33 @@ TEST(EvaluateTest, RandomIntegerExpressionsByDefinition) {
             if (slot < registers.size()) registers[slot].integer = values.at(v.id());
         }
         ASSERT_EQ(compiled.run(registers).integer, value_by_definition(expr, values)) << to_string(expr);
+    }
+}
+
+// What depends on arguments that have not changed is not computed again.
+TEST(EvaluateTest, RunsInWhichAFewArgumentsChange) {
+    RandomExprs exprs(12);
+    const std::vector<Expr> variables = {exprs.i, exprs.o, exprs.j, exprs.k, exprs.x, exprs.n, exprs.m};
+    for (int round = 0; round < 500; ++round) {
+        SlotMap slots;
+        for (const Expr& v : variables) slots.slot(v);
+        Expr divisor = exprs.i - exprs.j, quotient = exprs.integer(3) / divisor;
+        Expr expr = exprs.integer(3) + select(exprs.boolean(2) && divisor != 0, quotient - exprs.integer(3), quotient);
+        CompiledExpr compiled(expr, slots, no_memory);
+        std::vector<Register> registers(static_cast<size_t>(slots.size()));
+        for (int run = 0; run < 12; ++run) {
+            Assignment values = exprs.assignment();
+            for (size_t slot = 0; slot < variables.size(); ++slot)
+                if (run == 0 || exprs.pick(0, 2) == 0) registers[slot].integer = values.at(variables[slot].id());
+            auto outcome = [&](const CompiledExpr& code) -> std::optional<int64_t> {
+                try {
+                    return code.run(registers).integer;
+                } catch (const EvaluationError&) {
+                    return {};
+                }
+            };
+            ASSERT_EQ(outcome(compiled), outcome(CompiledExpr(expr, slots, no_memory))) << to_string(expr);
+        }
     }
 }
 
@@ -238,6 +267,24 @@ TEST_F(ElementsTest, TheViewMayChangeBetweenRuns) {
     EXPECT_EQ(compiled.run({}).real, 1);
     fill<float>(f32, {0, 9, 2, 3, 4, 5});
     EXPECT_EQ(compiled.run({}).real, 9);
+}
+
+TEST_F(ElementsTest, ElementsAreReadInEachRun) {
+    fill<int32_t>(i32, {0, 1, 2, 3, 4, 5});
+    Expr j = index_variable("j");
+    Expr element = load(i % 2, j % 3), expr = select(element < i, element * j, load(i % 2, (j + 1) % 3)) + i * j + 7;
+    SlotMap slots;
+    slots.slot(i), slots.slot(j);
+    CompiledExpr compiled(expr, slots, [&](const ExprNode&) { return &memory; });
+    std::mt19937 random(5);
+    std::vector<Register> registers(2);
+    for (int run = 0; run < 500; ++run) {
+        for (Register& value : registers)
+            if (random() % 2) value.integer = random() % 8;
+        reinterpret_cast<int32_t*>(storage.data())[random() % 6] = int32_t(random() % 9);
+        int64_t expected = CompiledExpr(expr, slots, [&](const ExprNode&) { return &memory; }).run(registers).integer;
+        ASSERT_EQ(compiled.run(registers).integer, expected) << "run " << run;
+    }
 }
 
 TEST_F(ElementsTest, Speed) {
