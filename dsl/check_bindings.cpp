@@ -20,7 +20,8 @@ void check_value(const Variable& size, int64_t value) {
 int64_t bound_size(const Expr& size, const Bindings& bindings) {
     const Variable& variable = *size.as<Variable>();
     auto found = bindings.sizes.find(variable.name);
-    if (found == bindings.sizes.end()) throw_error(Error, "launch: size '{}' has no value; bind it", variable.name);
+    if (found == bindings.sizes.end())
+        throw_error(Error, "launch: size '{0}' has no value; set(\"{0}\", value) gives a Runner one", variable.name);
     check_value(variable, found->second);
     return found->second;
 }
@@ -28,7 +29,8 @@ int64_t bound_size(const Expr& size, const Bindings& bindings) {
 Value bound_scalar(const Expr& scalar, const Bindings& bindings) {
     const Variable& variable = *scalar.as<Variable>();
     auto found = bindings.scalars.find(variable.name);
-    if (found == bindings.scalars.end()) throw_error(Error, "launch: scalar '{}' has no value; bind it", variable.name);
+    if (found == bindings.scalars.end())
+        throw_error(Error, "launch: scalar '{0}' has no value; set(\"{0}\", value) gives a Runner one", variable.name);
     if (found->second.type != scalar.type())
         throw_error(Error, "launch: scalar '{}' is {}, but is declared as {}", variable.name,
                     name_of(found->second.type), name_of(scalar.type()));

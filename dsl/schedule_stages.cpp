@@ -277,7 +277,9 @@ Stage Schedule::stage(const StageRef& result, Memory memory, Loop loop, std::sou
     user_check(state.is_result(stage) || made.target, where,
                "stage({}, {}, {}): '{}' is no output; to choose where it lives use set_memory({}, ...)", made.name,
                memory_text(memory), state.loops[under].name, made.name, made.name);
-    user_check(made.finish.size() == 1, where, "stage({}, ...): it has {} outputs; only a single result can be staged",
+    user_check(made.finish.size() == 1, where,
+               "stage({}, ...): it has {} outputs; only a single result can be staged. Compute them as they are, or "
+               "declare each by a compute() of its own",
                made.name, made.finish.size());
     std::shared_ptr<const Operation> source = made.operation;
     StageDefinition definition = copy_definition(state, source, 0, made.name + "_out");

@@ -216,16 +216,20 @@ Tensor input(const std::string& name, Type type, const Shape& shape, const Shape
 Padded padded(const Tensor& tensor, const Operand& value) {
     Type type = tensor.type(value.where);
     Expr padding = value.expr;
-    if (auto* number = padding.as<IntConstant>())
-        padding = is_float(type) ? constant(type, static_cast<double>(number->value)) : constant(type, number->value);
-    else if (auto* real = padding.as<FloatConstant>(); real && is_float(type)) {
+    if (auto* number = padding.as<IntConstant>()) {
+        const int64_t literal = number->value;
+        padding = is_float(type) ? constant(type, static_cast<double>(literal)) : constant(type, literal);
+        user_check(is_float(type) || padding.as<IntConstant>()->value == literal, value.where,
+                   "padded({}, ...): {} does not hold the literal {}", tensor.name(), name_of(type), literal);
+    } else if (auto* real = padding.as<FloatConstant>(); real && is_float(type)) {
         padding = constant(type, real->value);
         user_check(!std::isfinite(real->value) || std::isfinite(padding.as<FloatConstant>()->value), value.where,
                    "padded: the literal {} is beyond the largest {}; write infinity if that is meant", real->value,
                    name_of(type));
     }
-    user_check(padding.type() == type, value.where, "padded({}, ...): the padding is {}, the tensor {}; cast it",
-               tensor.name(), name_of(padding.type()), name_of(type));
+    user_check(padding.type() == type, value.where, "padded({}, ...): the padding is {}, the tensor {}; {}",
+               tensor.name(), name_of(padding.type()), name_of(type),
+               padding.as<FloatConstant>() ? "write a whole number" : "cast it");
     return Padded(tensor, padding);
 }
 
@@ -312,6 +316,10 @@ std::vector<Expr> reduce(const Reducer& reducer, const std::vector<Operand>& val
         user_check(axis.variable.defined(), where, "reduce with '{}': an axis is undefined; make it with reduce_axis()",
                    reducer->name);
     for (const Axis& axis : axes) {
+        const bool is_twice = std::count_if(axes.begin(), axes.end(),
+                                            [&](const Axis& other) { return other.variable.same(axis.variable); }) > 1;
+        user_check(!is_twice, where, "reduce with '{}': axis '{}' is given twice; each axis is one loop", reducer->name,
+                   to_string(axis.variable));
         for (const Axis& other : axes)
             user_check(
                 !contains(axis.extent, other.variable), where,
@@ -334,8 +342,9 @@ std::vector<Expr> argmax(const Operand& value, const Axis& axis) {
     Expr none = constant(Type::I64, std::numeric_limits<int64_t>::max());
     Reducer reducer = make_reducer("argmax", {constant(lowest_of(type)), none},
                                    [](const std::vector<Expr>& a, const std::vector<Expr>& b) {
-                                       Expr first = a[0] > b[0] || (a[0] == b[0] && a[1] <= b[1]);
-                                       return std::vector<Expr>{select(first, a[0], b[0]), select(first, a[1], b[1])};
+                                       // Not so of a NaN in b; a is never one, as totals start from the identity.
+                                       Expr better = b[0] > a[0] || (b[0] == a[0] && b[1] < a[1]);
+                                       return std::vector<Expr>{select(better, b[0], a[0]), select(better, b[1], a[1])};
                                    });
     return reduce(reducer, {value, Operand(axis.variable, value.where)}, {axis}, value.where);
 }

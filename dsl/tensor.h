@@ -161,9 +161,9 @@ Reducer make_reducer(const std::string& name, const std::vector<Expr>& identity,
 /// All components of the reduction of a tuple.
 std::vector<Expr> reduce(const Reducer& reducer, const std::vector<Operand>& values, const std::vector<Axis>& axes,
                          std::source_location where = std::source_location::current());
-/// (value, index) of the largest value; the smallest index among equals.
+/// (value, index as i64): the smallest index among equals, NaN never the largest; no terms: (-infinity, 2^63 - 1).
 std::vector<Expr> argmax(const Operand& value, const Axis& axis);
-/// Mean and sum of squared deviations by Welford's method (Chan, Golub, LeVeque 1983 for the pairwise form).
+/// (mean, sum of squared deviations, number of terms) by Welford's method (pairwise: Chan, Golub, LeVeque 1983).
 std::vector<Expr> welford(const Operand& value, const std::vector<Axis>& axes);
 
 /// -infinity and infinity as f32.

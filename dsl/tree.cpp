@@ -1,5 +1,8 @@
 #include "dsl/tree.h"
 
+#include <algorithm>
+
+#include "dsl/walk.h"
 #include "support/error.h"
 
 namespace tw {
@@ -108,14 +111,38 @@ struct TreePrinter {
         if (leaf.kind == Leaf::Kind::Combine) return combine(leaf);
         std::string mask;
         if (!is_constant(leaf.mask, 1)) mask = fmt::format("if {}: ", to_string(leaf.mask));
+        if (is_simultaneous(leaf)) {
+            std::vector<std::string> elements, values;
+            for (const StoreTo& store : leaf.stores) {
+                elements.push_back(store.buffer->name + bracketed(store.indices));
+                values.push_back(to_string(store.value));
+            }
+            return line(fmt::format("{}({}) = ({})", mask, fmt::join(elements, ", "), fmt::join(values, ", ")));
+        }
         for (const StoreTo& store : leaf.stores)
             line(mask +
                  store_text(store.buffer->name + bracketed(store.indices), to_string(store.value), store.atomic));
     }
     void combine(const Leaf& leaf) {
-        for (const StoreTo& store : leaf.stores)
-            line(fmt::format("combine {}{} over {} in 0..{}", store.buffer->name, bracketed(store.indices),
-                             to_string(leaf.across.variable), leaf.across.extent));
+        std::vector<std::string> elements;
+        for (const StoreTo& store : leaf.stores) elements.push_back(store.buffer->name + bracketed(store.indices));
+        const std::string all = fmt::format("{}", fmt::join(elements, ", "));
+        line(fmt::format("combine {} over {} in 0..{}", elements.size() > 1 ? "(" + all + ")" : all,
+                         to_string(leaf.across.variable), leaf.across.extent));
+    }
+
+    /// Whether a value reads what another store of the leaf writes, and means what was there before.
+    static bool is_simultaneous(const Leaf& leaf) {
+        if (leaf.kind != Leaf::Kind::Update || leaf.stores.size() < 2) return false;
+        return std::any_of(leaf.stores.begin(), leaf.stores.end(), [&](const StoreTo& store) {
+            bool reads_another = false;
+            visit(store.value, [&](const Expr& node) {
+                auto* load = node.as<Load>();
+                if (!load || load->buffer == store.buffer) return;
+                for (const StoreTo& other : leaf.stores) reads_another |= other.buffer == load->buffer;
+            });
+            return reads_another;
+        });
     }
 };
 

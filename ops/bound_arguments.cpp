@@ -72,8 +72,9 @@ BoundArguments::BoundArguments(const Program& program, const Arguments& given, D
 void BoundArguments::bind_given_buffer(const BufferRef& node, const std::string& name, const Arguments& given) {
     auto found = given.buffers.find(name);
     if (found == given.buffers.end() || !found->second)
-        throw_error(Error, "launch: no buffer is given for '{}'; bind one of {} bytes", name,
-                    bytes_spanned(*node, numbers_));
+        throw_error(Error,
+                    "launch: no buffer is given for '{0}'; bind one of {1} bytes (a Runner's: set(\"{0}\", values))",
+                    name, bytes_spanned(*node, numbers_));
     int64_t needed = bytes_spanned(*node, numbers_);
     if (found->second.bytes() < needed)
         throw_error(Error, "launch: the buffer of '{}' has {} bytes, its shape and strides span {}", name,

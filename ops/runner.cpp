@@ -59,6 +59,9 @@ const BufferNode& Runner::node(const std::string& name, std::source_location whe
 const BufferNode& Runner::input_node(const std::string& name, std::source_location where) const {
     const Tree& tree = program().tree();
     const BufferNode* found = buffer_named(tree.inputs, name);
+    const bool is_number = variable_named(tree.sizes, name) || variable_named(tree.scalars, name);
+    user_check(!is_number, where, "set: '{0}' is a {1}; give it one number: set(\"{0}\", 2)", name,
+               variable_named(tree.sizes, name) ? "size" : "scalar");
     user_check(found, where, "set: '{}' is no input that the kernels read; inputs: {}", name, names_of(tree.inputs));
     return *found;
 }
@@ -228,6 +231,12 @@ const Buffer& Runner::buffer(const std::string& name, std::source_location where
     user_check(found != arguments_.buffers.end() && found->second, where,
                "'{}' has no memory on the device yet; call run() first", name);
     return found->second;
+}
+
+void Runner::fail_read(const std::string& name, size_t element, const Value& value, std::source_location where) {
+    user_check(false, where, "read: element {} of '{}' is {}, which the numbers asked for do not hold; read {} as {}",
+               element, name, to_string(value), name_of(value.type),
+               is_float(value.type) ? "float or double" : "int64_t");
 }
 
 HostArray Runner::read_array(const std::string& name, std::source_location where) const {

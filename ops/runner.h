@@ -8,8 +8,10 @@
 //
 // Executable (executable.h) is the same without the data: for callers that keep their own buffers.
 #pragma once
+#include <cmath>
 #include <concepts>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +20,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "ops/check.h"
@@ -96,7 +99,7 @@ public:
     void run(const Stream& stream);
 
     /// The elements of an output, or of an input as it is on the device, in the order of memory, converted to T. Waits
-    /// for the device. Throws Error if there is no such tensor, or before run().
+    /// for the device. Throws Error if there is no such tensor, before run(), or if T does not hold an element.
     template <class T>
     std::vector<T> read(const std::string& name, TW_HERE) const {
         HostArray array = read_array(name, where);
@@ -108,6 +111,7 @@ public:
         }
         for (size_t i = 0; i < values.size(); ++i) {
             Value value = load_element(array.type, &array.bytes[i * width]);
+            if (!fits<T>(value)) fail_read(name, i, value, where);
             values[i] = is_float(value.type) ? T(value.real) : T(value.integer);
         }
         return values;
@@ -137,6 +141,18 @@ private:
     };
     const BufferNode& node(const std::string& name, std::source_location where) const;
     const BufferNode& input_node(const std::string& name, std::source_location where) const;
+    template <class T>
+    static bool fits(const Value& value) {
+        if constexpr (std::is_integral_v<T>) {
+            if (!is_float(value.type)) return std::in_range<T>(value.integer);
+            constexpr double beyond = 2.0 * double(std::numeric_limits<T>::max() / 2 + 1);
+            const bool in_range = value.real >= double(std::numeric_limits<T>::min()) && value.real < beyond;
+            return in_range && value.real == std::trunc(value.real);
+        }
+        return true;
+    }
+    [[noreturn]] static void fail_read(const std::string& name, size_t element, const Value& value,
+                                       std::source_location where);
     /// The name that a tensor's buffer goes by: that of the input which it overwrites, or its own.
     const std::string& memory_of(const std::string& name, std::source_location where) const;
     Runner& set_number(const std::string& name, const Value& value, std::source_location where);

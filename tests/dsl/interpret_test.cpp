@@ -1,11 +1,13 @@
 // Both interpreters, on declarations and trees made by hand.
 #include "dsl/interpret.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dsl/schedule.h"
 #include "tests/support/expect_error.h"
 
 namespace tw {
@@ -90,6 +92,52 @@ TEST(InterpretPlain, TuplesAndEmptyReductions) {
     EXPECT_EQ(at(results[1], {0}), 0);
     EXPECT_EQ(at(results[2], {1}), 7);
     EXPECT_EQ(results[3].num_elements(), 0);
+}
+
+// A schedule may share the terms of a row among any number of partial results, each from the identity.
+TEST(Interpret, NanIsNeverTheLargestInAnyOrder) {
+    Tensor x = input("x", f32, {4, 64});
+    Axis k = reduce_axis("k", 64);
+    auto best = compute_tuple("best", {4}, [&](const std::vector<Expr>& i) { return argmax(x(i[0], k), k); });
+    HostArray rows = host_array(f32, {4, 64});
+    fill_uniform(rows, -1, 1, 31);
+    for (int64_t j = 0; j < 64; ++j) rows.set({3, j}, make_value(f32, std::nan("")));
+    for (auto [i, j, value] : {std::tuple(0, 5, 7.0),
+                               {0, 20, std::nan("")},
+                               {1, 5, std::nan("")},
+                               {1, 20, 7.0},
+                               {2, 63, 7.0},
+                               {2, 62, std::nan("")},
+                               {2, 0, std::nan("")}})
+        rows.set({i, j}, make_value(f32, value));
+    Bindings given{{{"x", rows}}, {}, {}};
+    auto expected = interpret_plain(best, given);
+    for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(at(expected[0], {i}), 7);
+    EXPECT_EQ(at(expected[1], {0}), 5);
+    EXPECT_EQ(at(expected[1], {1}), 20);
+    EXPECT_EQ(at(expected[1], {2}), 63);
+    EXPECT_EQ(at(expected[0], {3}), -std::numeric_limits<double>::infinity());
+    for (int parts : {2, 8, 32, 64})
+        for (bool is_outer : {false, true}) {
+            Schedule s(best, target("sm_90a"));
+            auto [outer, inner] = s.split(s.reduce(best[0]), is_outer ? 64 / parts : parts);
+            Loop shared = is_outer ? outer : inner;
+            s.order({shared, is_outer ? inner : outer});
+            s.bind(shared, thread);
+            auto got = interpret_tree(s.tree(), given);
+            for (int o : {0, 1}) EXPECT_EQ(difference("best", got[o], expected[o]), std::nullopt) << parts;
+        }
+}
+
+// What reads the results of other components reads them as they were before.
+TEST(Interpret, TuplesArePrintedAsOneAssignment) {
+    Tensor x = input("x", f32, {4, 64});
+    Axis k = reduce_axis("k", 64), l = reduce_axis("l", 64);
+    auto best = compute_tuple("best", {4}, [&](const std::vector<Expr>& i) { return argmax(x(i[0], k), k); });
+    Schedule s(best, target("sm_90a"));
+    EXPECT_THAT(s.to_string(), testing::HasSubstr("(best_argmax_0[], best_argmax_1[]) = (select("));
+    s.bind(s.reduce(best[0]), thread);
+    EXPECT_THAT(s.to_string(), testing::HasSubstr("combine (best_argmax_0[k], best_argmax_1[k]) over k in 0..64"));
 }
 
 TEST(InterpretPlain, Float64KeepsWhatRoundingLoses) {

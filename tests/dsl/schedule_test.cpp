@@ -119,6 +119,13 @@ TEST(ScheduleErrors, Handles) {
     EXPECT_ERROR(p.s.loops<3>(p.c), "gone");
     EXPECT_ERROR(other.s.loops<3>(other.z), "'z' has 2 data axes; write loops<2>");
     EXPECT_ERROR(p.s.reduce(p.c, 1), "'c' has 1 reduce axes; there is none with index 1");
+    Axis k = reduce_axis("k", 8), l = reduce_axis("l", 8);
+    Tensor x = input("x", f32, {8});
+    Tensor y = compute("y", {}, [&] { return sum(x(k), k) / sum(x(l) * x(l), l); });
+    EXPECT_ERROR(Schedule({y}, target("sm_90a")).reduce(y),
+                 "'y' has 0 reduce axes; there is none with index 0. Of several reductions in one expression each is a "
+                 "stage of its own: declare them as tensors of their own");
+    EXPECT_ERROR(compute("y", {}, [&] { return sum(x(k), {k, k}); }), "axis 'k' is given twice; each axis is one loop");
     Loop inner = other.s.loops<2>(other.y)[0];
     other.s.inline_stage(other.y);
     EXPECT_ERROR(other.s.split(inner, 2), "belongs to 'y', which was inlined");

@@ -50,6 +50,10 @@ TEST(TensorErrors, Reads) {
     EXPECT_ERROR(compute("y", {5}, [&](Expr i) { return x(i - 1, 0); }), "padded(x, value) allows reads outside");
     EXPECT_ERROR(padded(x, cast(i32, x(0, 0))), "the padding is i32, the tensor f32; cast it");
     EXPECT_NO_THROW(compute("y", {5}, [&](Expr i) { return padded(x, 0)(i - 1, i + 2); }));
+    Tensor bytes = input("bytes", u8, {5});
+    EXPECT_NO_THROW(padded(bytes, 255));
+    EXPECT_ERROR(padded(bytes, 300), "padded(bytes, ...): u8 does not hold the literal 300");
+    EXPECT_ERROR(padded(bytes, 0.5), "the padding is f32, the tensor u8; write a whole number");
 }
 
 TEST(TensorErrors, NameTheUsersLine) {

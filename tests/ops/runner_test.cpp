@@ -201,7 +201,32 @@ TEST(Runner, SaysWhatThereIs) {
     runner.set("n", 3);
     EXPECT_ERROR(runner.run(), "set: 65 values for 'x', whose shape [3] and strides [1] span 3");
     EXPECT_ERROR(Runner(Schedule({y}, target("sm_90a")), open_device("emulated")).set("n", 3).run(),
-                 "launch: no buffer is given for 'x'");
+                 "no buffer is given for 'x'; bind one of 12 bytes (a Runner's: set(\"x\", values))");
+    EXPECT_ERROR(Runner(Schedule({y}, target("sm_90a")), open_device("emulated")).set("x", ramp(3)).run(),
+                 "launch: size 'n' has no value; set(\"n\", value) gives a Runner one");
+    EXPECT_ERROR(runner.set("n", ramp(3)), "set: 'n' is a size; give it one number: set(\"n\", 2)");
+}
+
+TEST(Runner, ReadsNumbersThatTheTypeHolds) {
+    Tensor x = input("x", f32, {3});
+    Tensor y = compute("y", {3}, [&](Expr i) { return x(i) * 2.0; });
+    Tensor z = compute("z", {3}, [&](Expr i) { return cast(i32, x(i)); });
+    Runner runner(Schedule({y, z}, target("sm_90a")), open_device("emulated"));
+    auto run_on = [&](const std::vector<float>& values) { runner.set("x", values).run(); };
+    run_on({-64, 63.5, 5});
+    EXPECT_EQ(runner.read<int8_t>("y"), (std::vector<int8_t>{-128, 127, 10}));
+    EXPECT_EQ(runner.read<double>("z"), (std::vector<double>{-64, 63, 5}));
+    EXPECT_ERROR(runner.read<uint8_t>("y"), "read: element 0 of 'y' is -128, which the numbers asked for do not hold");
+    EXPECT_ERROR(runner.read<uint32_t>("z"), "element 0 of 'z' is -64, which the numbers asked for do not hold; read");
+    run_on({0, 0.25, 1600});
+    EXPECT_ERROR(runner.read<int8_t>("y"), "element 1 of 'y' is 0.5");
+    run_on({0, 1600, std::nanf("")});
+    EXPECT_ERROR(runner.read<int8_t>("y"), "element 1 of 'y' is 3200");
+    EXPECT_ERROR(runner.read<int>("y"), "element 2 of 'y' is nan");
+    EXPECT_ERROR(runner.read<int8_t>("z"), "element 1 of 'z' is 1600");
+    run_on({0x1p31, 0, 0});
+    EXPECT_EQ(runner.read<int64_t>("y")[0], int64_t{1} << 32);
+    EXPECT_ERROR(runner.read<int64_t>("y", (run_on({0x1p62, 0, 0}), std::source_location::current())), "element 0");
 }
 
 // A wrong kernel: its text is another computation's.
