@@ -29,7 +29,7 @@ public:
         reason_ = why_not_moved(load);
         if (!reason_.empty()) return;
         to_ = placement.physical(op.stores[0].buffer, op.stores[0].indices);
-        from_ = placement.physical(load->buffer, load->indices);
+        from_ = placement.checked(load->buffer, load->indices);
         active_ = conjuncts_of(placement.physical(op.active));
         there_ = conjuncts_of(placement.physical(op.mask));
         loops_ = op.loops;
@@ -131,11 +131,24 @@ private:
             "copy_async",
             {width_},
             {{CallArgument::Effect::Write, {}, to_, width}, {CallArgument::Effect::Read, {}, from_, width}}};
-        if (Expr there = all_of(there_); op_.otherwise.defined() && !is_constant(there, 1)) {
+        Expr there = all_of(there_);
+        call.arguments[1].place = checked_where(there);
+        if (op_.otherwise.defined() && !is_constant(there, 1)) {
             call.primitive = "copy_async_or_zero";
             call.arguments.push_back({CallArgument::Effect::Value, there, {}, 1});
         }
         return make_thread(std::move(call), op_.step);
+    }
+
+    /// The address is computed where nothing is copied, too.
+    Access checked_where(const Expr& there) const {
+        std::vector<Expr> conditions = active_;
+        conditions.insert(conditions.end(), there_.begin(), there_.end());
+        std::vector<IndexCheck> checks = checks_of(without_implied_checks(from_, conditions));
+        bool guarded = !op_.otherwise.defined() || is_constant(there, 1);
+        for (IndexCheck& check : checks)
+            if (!guarded) check.index = select_unchecked(there, check.index, integer(0));
+        return with_checks(place_of(from_), checks);
     }
 
     const TileOp& op_;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "codegen/hoist_conditions.h"
+#include "codegen/index_checks.h"
 #include "codegen/passes.h"
 #include "codegen/thread_walk.h"
 
@@ -153,8 +154,10 @@ private:
 
     Access access(const Access& access) {
         Access result{access.buffer, {}};
+        size_t rank = place_of(access).indices.size();
         for (size_t d = 0; d < access.indices.size(); ++d)
-            result.indices.push_back(expression(access.indices[d], {access.buffer.get(), d, access.indices.size()}));
+            result.indices.push_back(
+                expression(access.indices[d], d < rank ? Site{access.buffer.get(), d, rank} : Site{}));
         return result;
     }
 

@@ -1,4 +1,5 @@
 #include "codegen/layout.h"
+#include "codegen/index_checks.h"
 
 #include <algorithm>
 #include <bit>
@@ -127,7 +128,8 @@ bool moves_as_vector(const Access& access, const Expr& variable, int64_t extent,
 
 }  // namespace
 
-int64_t wide_elements(const Access& access, const Expr& variable, int64_t extent, int64_t max_bytes) {
+int64_t wide_elements(const Access& checked, const Expr& variable, int64_t extent, int64_t max_bytes) {
+    Access access = place_of(checked);
     if (access.indices.empty() || !contains(access.indices.back(), variable)) return 1;
     int64_t width =
         static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(max_bytes / bytes_of(access.buffer->type))));

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/index_checks.h"
 #include "codegen/passes.h"
 #include "codegen/thread_walk.h"
 #include "dsl/deep.h"
@@ -34,6 +35,7 @@ struct Need {
 struct Node {
     Expr expr;
     std::vector<int> kids;
+    size_t computed = 0;  // the first kids: a GPU computes nothing for checks, which come behind
     int uses = 0, weight = 0, height = 0;
     bool pure = true;  // reads no memory and cannot fail: may be computed where nothing needs it
     bool named = false;
@@ -65,6 +67,30 @@ bool is_pure_by_itself(const Expr& expr) {
     return !divides || as_constant(node->b).value_or(0) > 0;
 }
 
+/// An expression of a statement; `computed` on a GPU too, as checks are not.
+struct Root {
+    Expr expr;
+    bool computed;
+};
+
+std::vector<Root> roots_of(const ThreadStmt& stmt) {
+    std::vector<Root> roots;
+    for (const Expr& expr : expressions(stmt)) roots.push_back({expr, true});
+    size_t next = 0;
+    auto pass = [&](const Access& access) {
+        size_t rank = place_of(access).indices.size();
+        for (size_t n = 0; n < access.indices.size(); ++n) roots[next++].computed = n < rank;
+    };
+    if (auto store = stmt.as<ThreadStore>()) pass(store->to);
+    if (auto wide = stmt.as<ThreadWide>()) pass(wide->to), pass(wide->from);
+    if (auto call = stmt.as<ThreadCall>())
+        for (const CallArgument& argument : call->arguments) {
+            next += argument.value.defined();
+            if (argument.place.buffer) pass(argument.place);
+        }
+    return roots;
+}
+
 /// A circle of values and of conditions for them: the value cannot come first.
 struct Circle {
     int node;
@@ -73,9 +99,11 @@ struct Circle {
 /// The values of some statements that nothing separates.
 class Values {
 public:
-    explicit Values(const std::vector<Expr>& roots, int& counter) : counter_(counter) {
-        for (const Expr& root : roots) roots_.push_back(number(root));
-        for (int root : roots_) ++nodes_[root].uses;
+    Values(const std::vector<Root>& roots, int& counter) : counter_(counter) {
+        for (const Root& root : roots) {
+            roots_.push_back(number(root.expr, root.computed));
+            if (root.computed) ++nodes_[roots_.back()].uses;
+        }
     }
 
     bool worth_it() {
@@ -99,15 +127,19 @@ public:
 private:
     // ---- the graph --------------------------------------------------------------------------------------------------
 
-    int number(const Expr& expr) {
+    int number(const Expr& expr, bool counted) {
         if (auto known = numbers_.find(expr.id()); known != numbers_.end()) return known->second;
         Node node;
         node.expr = expr;
-        for (const Expr& kid : tw::children(expr)) node.kids.push_back(number(kid));
+        std::vector<Expr> kids = tw::children(expr);
+        const Load* load = expr.as<Load>();
+        node.computed = load ? place_of({load->buffer, load->indices}).indices.size() : kids.size();
+        for (size_t k = 0; k < kids.size(); ++k) node.kids.push_back(number(kids[k], counted && k < node.computed));
         node.pure = is_pure_by_itself(expr);
-        for (int kid : node.kids) {
-            ++nodes_[kid].uses;
-            node.pure = node.pure && nodes_[kid].pure;
+        for (size_t k = 0; k < kids.size(); ++k) {
+            Node& kid = nodes_[node.kids[k]];
+            if (counted && k < node.computed) ++kid.uses;
+            node.pure = node.pure && kid.pure;
         }
         nodes_.push_back(std::move(node));  // children stand before their parents
         return numbers_[expr.id()] = static_cast<int>(nodes_.size()) - 1;
@@ -116,7 +148,8 @@ private:
     void choose() {
         for (Node& node : nodes_) {
             node.weight = own_weight(node.expr), node.height = 0;
-            for (int kid : node.kids) {
+            for (size_t k = 0; k < node.computed; ++k) {
+                int kid = node.kids[k];
                 if (nodes_[kid].named) continue;
                 node.weight += nodes_[kid].weight;
                 node.height = std::max(node.height, nodes_[kid].height + 1);
@@ -318,9 +351,9 @@ private:
 
     void close(std::vector<ThreadStmt>& group, std::vector<ThreadStmt>& result) {
         if (group.empty()) return;
-        std::vector<Expr> roots;
+        std::vector<Root> roots;
         for (const ThreadStmt& stmt : group)
-            for (const Expr& expr : expressions(stmt)) roots.push_back(expr);
+            for (Root& root : roots_of(stmt)) roots.push_back(std::move(root));
         if (Values values(roots, counter_); values.worth_it()) {
             std::vector<Expr> named = values.named(result, group.back().step());
             size_t next = 0;

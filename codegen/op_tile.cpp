@@ -24,11 +24,15 @@ public:
         for (const StoreTo& store : op.stores) {
             Expr value = placement.physical(store.value);
             if (op.otherwise.defined()) value = select_unchecked(mask, value, op.otherwise);
-            t_.stores.push_back({placement.physical(store.buffer, store.indices), value, store.atomic});
+            t_.stores.push_back({placement.checked(store.buffer, store.indices), value, store.atomic});
         }
         t_.conditions = conjuncts_of(placement.physical(op.active));
         if (!op.otherwise.defined())
             for (const Expr& part : conjuncts_of(mask)) t_.conditions.push_back(part);
+        for (ThreadStore& store : t_.stores) {  // only made under the conditions
+            store.to = without_implied_checks(store.to, t_.conditions);
+            store.value = without_implied_checks(store.value, t_.conditions);
+        }
         for (OpLoop loop : op.loops) {
             loop.extent = placement.physical(loop.extent);
             t_.outer.push_back(loop);

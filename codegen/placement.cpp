@@ -1,10 +1,11 @@
 #include "codegen/placement.h"
 
+#include "codegen/conditions.h"
 #include "dsl/simplify.h"
 
 namespace tw::codegen {
 
-Placement::Placement(const TileKernel& kernel) {
+Placement::Placement(const TileKernel& kernel) : data_(kernel) {
     for (const SharedBuffer& shared : kernel.shared) {
         BufferNode node = *shared.buffer;
         node.shape = shared.layout.physical_shape();
@@ -16,23 +17,37 @@ Placement::Placement(const TileKernel& kernel) {
     }
 }
 
+std::vector<Expr> Placement::lowered(const std::vector<Expr>& indices) const {
+    std::vector<Expr> result;
+    for (const Expr& index : indices) result.push_back(cast_unchecked(Type::I64, physical(index)));
+    return result;
+}
+
 Access Placement::physical(const Buffer& buffer, const std::vector<Expr>& indices) const {
-    std::vector<Expr> lowered;
-    for (const Expr& index : indices) lowered.push_back(physical(index));
-    return placed(buffer, lowered);
+    return placed(buffer, lowered(indices));
+}
+
+Access Placement::checked(const Buffer& buffer, const std::vector<Expr>& indices) const {
+    std::vector<Expr> own = lowered(indices);
+    return with_checks(placed(buffer, own), data_.checks(*buffer, own));
 }
 
 Expr Placement::physical(const Expr& expr) const {
     return transform(expr, [&](const Expr& node) -> Expr {
+        if (const Select* choice = node.as<Select>()) {
+            Expr yes = without_implied_checks(choice->yes, conjuncts_of(choice->condition));
+            return yes.same(choice->yes) ? Expr() : select_unchecked(choice->condition, yes, choice->no);
+        }
         const Load* load = node.as<Load>();
         if (!load) return {};
-        Access access = placed(load->buffer, load->indices);
+        std::vector<Expr> indices = load->indices;
+        for (Expr& index : indices) index = cast_unchecked(Type::I64, index);
+        Access access = with_checks(placed(load->buffer, indices), data_.checks(*load->buffer, indices));
         return make_expr(node.type(), Load{access.buffer, access.indices});
     });
 }
 
-Access Placement::placed(const Buffer& buffer, std::vector<Expr> indices) const {
-    for (Expr& index : indices) index = cast_unchecked(Type::I64, index);
+Access Placement::placed(const Buffer& buffer, const std::vector<Expr>& indices) const {
     if (buffer->memory == Memory::Global) return flat_access(buffer, indices);
     auto place = places_.find(buffer.get());
     if (place == places_.end()) return {buffer, indices};

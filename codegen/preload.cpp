@@ -1,4 +1,5 @@
 #include "codegen/preload.h"
+#include "codegen/index_checks.h"
 
 #include <algorithm>
 #include <unordered_set>
@@ -66,7 +67,8 @@ struct Collector {
     }
 
     static bool is_inside(const Load& load) {
-        if (load.indices.size() != load.buffer->shape.size()) return false;
+        if (load.indices.size() != load.buffer->shape.size() || rank_of(*load.buffer) != load.indices.size())
+            return false;
         for (size_t d = 0; d < load.indices.size(); ++d) {
             const Expr& index = load.indices[d];
             if (prove(index >= 0) != true || prove(index < load.buffer->shape[d]) != true) return false;

@@ -3,10 +3,12 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "codegen/passes.h"
+#include "codegen/print_statements.h"
 #include "support/error.h"
 
 namespace tw::codegen {
@@ -92,6 +94,21 @@ std::optional<Expr> with_factor(const Expr& e, double factor) {
     return {};
 }
 
+/// The number itself: conversions between i32 and i64 are the width in which it is computed.
+Expr without_index_casts(const Expr& expr) {
+    const Cast* cast = expr.as<Cast>();
+    bool widens = cast && (expr.type() == Type::I64 || expr.type() == Type::I32) &&
+                  (cast->a.type() == Type::I64 || cast->a.type() == Type::I32);
+    return widens ? without_index_casts(cast->a) : expr;
+}
+
+/// A name inside of a string literal.
+std::string quoted(const std::string& name) {
+    std::string text = harmless_comment(name);
+    std::erase(text, '"');
+    return text;
+}
+
 std::string in_parentheses(const std::string& text) {
     std::string result = "(";
     return result.append(text).append(")");
@@ -128,11 +145,37 @@ std::string ExprPrinter::element(const Access& access) {
     const BufferNode& buffer = *access.buffer;
     std::string text = buffer.memory == Memory::Shared ? "shared." : "";
     text += names_.of(&buffer, buffer.name);
-    for (size_t d = 0; d < access.indices.size(); ++d) {
-        bool column = buffer.swizzle > 0 && d + 1 == access.indices.size();
-        text += "[" + (column ? swizzled(access) : print(access.indices[d])) + "]";
+    Access place = place_of(access);
+    std::vector<IndexCheck> outer_checks = std::exchange(checks_, checks_of(access));
+    std::string outer_tensor = std::exchange(checked_tensor_, buffer.name);
+    for (size_t d = 0; d < place.indices.size(); ++d) {
+        bool column = buffer.swizzle > 0 && d + 1 == place.indices.size();
+        std::string index = column ? swizzled(place) : print(place.indices[d]);
+        if (d + 1 == place.indices.size()) index = behind_checks(index);
+        text += "[" + index + "]";
     }
+    checks_ = outer_checks, checked_tensor_ = outer_tensor;
     return text;
+}
+
+/// The text of an index behind the checks that are not parts of it.
+std::string ExprPrinter::behind_checks(const std::string& index) {
+    std::string text;
+    while (!checks_.empty()) {
+        IndexCheck check = checks_.back();
+        checks_.pop_back();
+        text += call_check(check).text + ", ";
+    }
+    return text.empty() ? index : in_parentheses(text + index);
+}
+
+ExprPrinter::Text ExprPrinter::call_check(const IndexCheck& check) {
+    Text index = text_of(check.index);
+    Text extent = text_of(check.extent);
+    Text name{fmt::format("\"{}\"", quoted(checked_tensor_)), kPrimary};
+    Text result = call("inside", {index, extent, name, {std::to_string(check.dimension), kPrimary}});
+    result.wide = index.wide;
+    return result;
 }
 
 std::string ExprPrinter::swizzled(const Access& access) {
@@ -144,6 +187,7 @@ std::string ExprPrinter::swizzled(const Access& access) {
 }
 
 std::string ExprPrinter::address(const Access& access) {
+    if (!checks_of(access).empty()) return "&" + element(access);
     bool whole_row = !access.indices.empty() && is_constant(access.indices.back(), 0) && !access.buffer->swizzle;
     if (!whole_row) return "&" + element(access);
     Access row = access;
@@ -192,6 +236,17 @@ std::string ExprPrinter::call_atomic(BinaryOp op, const std::string& element, co
 }
 
 ExprPrinter::Text ExprPrinter::text_of(const Expr& expr) {
+    for (size_t c = 0; c < checks_.size(); ++c) {
+        if (!equal(without_index_casts(expr), without_index_casts(checks_[c].index))) continue;
+        IndexCheck check = checks_[c];
+        checks_.erase(checks_.begin() + static_cast<std::ptrdiff_t>(c));
+        check.index = expr;
+        return call_check(check);
+    }
+    return plain_text_of(expr);
+}
+
+ExprPrinter::Text ExprPrinter::plain_text_of(const Expr& expr) {
     if (auto constant = expr.as<IntConstant>()) return integer(*constant, expr.type());
     if (auto constant = expr.as<FloatConstant>()) return real(constant->value, expr.type());
     if (expr.as<Variable>()) return variable(expr);

@@ -3,6 +3,7 @@
 #include <set>
 #include <string>
 
+#include "codegen/index_checks.h"
 #include "codegen/names.h"
 #include "codegen/thread_walk.h"
 
@@ -40,9 +41,12 @@ private:
         bool wide = false;  // C++ computes it in 64 bits
     };
     std::string print(const CallArgument& argument);
+    std::string behind_checks(const std::string& index);
+    Text call_check(const IndexCheck& check);
     /// The place of an access' column in its row.
     std::string swizzled(const Access& access);
     Text text_of(const Expr& expr);
+    Text plain_text_of(const Expr& expr);
     Text integer(const IntConstant& constant, Type type) const;
     Text real(double value, Type type);
     Text variable(const Expr& expr) const;
@@ -63,6 +67,8 @@ private:
     const KnownBounds& bounds_;
     std::set<std::string>& vocabulary_;
     bool few_warps_;
+    std::vector<IndexCheck> checks_ = {};  // of the access whose indices are being printed, as far as they are left
+    std::string checked_tensor_ = {};
 };
 
 }  // namespace tw::codegen

@@ -1,7 +1,8 @@
 // Thread IR: what one thread of a kernel does, one step away from CUDA text.
 //
 // Expressions are those of dsl/expr.h over Loads of buffers: global buffers take one flat element offset, shared and
-// register buffers one index a physical dimension (row-major over BufferNode::shape).
+// register buffers one index a physical dimension (row-major over BufferNode::shape). Behind these stand, in threes, the
+// checks of indices that data decide (index_checks.h).
 #pragma once
 #include <array>
 #include <memory>

@@ -1,4 +1,5 @@
 #include "codegen/thread_walk.h"
+#include "codegen/index_checks.h"
 
 #include <algorithm>
 #include <set>
@@ -26,7 +27,7 @@ bool same_exprs(const std::vector<Expr>& a, const std::vector<Expr>& b) {
 
 void append_reads(const Expr& expr, std::vector<Touch>& touches) {
     visit(expr, [&](const Expr& node) {
-        if (auto load = node.as<Load>()) touches.push_back({{load->buffer, load->indices}, 1, false});
+        if (auto load = node.as<Load>()) touches.push_back({place_of({load->buffer, load->indices}), 1, false});
     });
 }
 
@@ -197,15 +198,17 @@ ThreadStmt drop_unused_lets(const ThreadStmt& root) {
 std::vector<Touch> touches(const ThreadStmt& stmt) {
     std::vector<Touch> result;
     for (const Expr& expr : expressions(stmt)) append_reads(expr, result);
-    if (auto store = stmt.as<ThreadStore>()) result.push_back({store->to, 1, true, store->atomic.has_value()});
+    if (auto store = stmt.as<ThreadStore>())
+        result.push_back({place_of(store->to), 1, true, store->atomic.has_value()});
     if (auto wide = stmt.as<ThreadWide>()) {
-        result.push_back({wide->from, wide->width, false});
-        result.push_back({wide->to, wide->width, true});
+        result.push_back({place_of(wide->from), wide->width, false});
+        result.push_back({place_of(wide->to), wide->width, true});
     }
     if (auto call = stmt.as<ThreadCall>())
         for (const CallArgument& argument : call->arguments)
             if (argument.effect == CallArgument::Effect::Read || argument.effect == CallArgument::Effect::Write)
-                result.push_back({argument.place, argument.elements, argument.effect == CallArgument::Effect::Write});
+                result.push_back(
+                    {place_of(argument.place), argument.elements, argument.effect == CallArgument::Effect::Write});
     if (auto mark = stmt.as<ThreadMark>()) result.push_back({mark->to, mark->width, mark->writes});
     return result;
 }

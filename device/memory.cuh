@@ -29,6 +29,11 @@ __device__ inline void copy(T* to, const T* from) {
     *reinterpret_cast<Vector<N, T>*>(to) = *reinterpret_cast<const Vector<N, T>*>(from);
 }
 
+//: inside
+/// The index, of which the emulator sees that 0 <= index < extent holds in the dimension of the tensor.
+template <class Index, class Extent>
+__device__ inline Index inside(Index index, Extent, const char*, int) { return index; }
+
 //: shared_memory
 /// The block's dynamic shared memory.
 template <class T>

@@ -23,6 +23,10 @@ TW_WIDE(8, 3, unsigned long)
 TW_WIDE(16, 4, Pair)
 #undef TW_WIDE
 
+extern "C" TW_HOOK void tw_outside(long long index, long long extent, const char* tensor, int dimension) {
+    tw_hooks.outside(index, extent, tensor, dimension, TW_CALLER);
+}
+
 template <int bytes>
 struct Wide {
     static_assert(bytes < 0, "one access moves 1, 2, 4, 8 or 16 bytes");
@@ -61,6 +65,12 @@ template <int N, class T>
 TW_INLINE void copy(T* to, const T* from) {
     using Wide = emulated::Wide<N * sizeof(T)>;
     Wide::store(to, Wide::load(from));
+}
+
+template <class Index, class Extent>
+TW_INLINE Index inside(Index index, Extent extent, const char* tensor, int dimension) {
+    if (index < 0 || index >= extent) emulated::tw_outside(index, extent, tensor, dimension);
+    return index;
 }
 
 template <class T>

@@ -139,6 +139,8 @@ struct Describer {
     }
 
     std::string out_of_bounds() const {
+        if (!incident.text.empty())
+            return fmt::format("out of bounds: {} {} at {}", who(), incident.text, place(incident.site));
         if (incident.memory) return in_memory(fmt::format(", which has {} bytes,", incident.memory->bytes));
         return fmt::format("out of bounds: {} at {}, at {}", access(), nearest(), place(incident.site));
     }

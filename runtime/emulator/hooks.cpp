@@ -1,4 +1,6 @@
 // What compiled kernels call. Thread by thread, all of a launch's time is spent here and in the kernel.
+#include <fmt/format.h>
+
 #include "runtime/emulator/machine.h"
 
 namespace tw::emulator {
@@ -80,6 +82,14 @@ void on_atomic(const void* memory, int bytes, const void* caller) {
     check_access(address_of(memory), size_t(bytes), AccessKind::Atomic, site_at(caller));
 }
 
+/// Of an index that data decide.
+void on_outside(long long index, long long extent, const char* tensor, int dimension, const void* caller) {
+    Incident incident = incident_of(Finding::Kind::OutOfBounds, site_at(caller));
+    incident.text =
+        fmt::format("uses index {} of dimension {} of '{}', whose extent is {},", index, dimension, tensor, extent);
+    report(incident);
+}
+
 // With statistics: first counted, then as without.
 
 void count(const void* memory, size_t bytes, AccessKind kind, const void* caller) {
@@ -113,6 +123,7 @@ void count_atomic(const void* memory, int bytes, const void* caller) {
 
 void ignore_access(const void*, const void*) {}
 void ignore_range(const void*, unsigned long, bool, const void*) {}
+void ignore_outside(long long, long long, const char*, int, const void*) {}
 void ignore_atomic(const void*, int, const void*) { machine->perhaps_let_others_run(); }
 
 void on_sync_threads(const void* caller) { machine->sync_threads(site_at(caller)); }
@@ -212,6 +223,7 @@ emulated::Hooks counting_hooks() {
     TW_SET_SIZES(hooks.read, count_access, false, checks)
     TW_SET_SIZES(hooks.write, count_access, true, checks)
     hooks.range = count_range<checks>;
+    hooks.outside = checks ? on_outside : ignore_outside;
     hooks.atomic = count_atomic<checks>;
     return hooks;
 }
@@ -221,6 +233,7 @@ emulated::Hooks checking_hooks() {
     TW_SET_SIZES(hooks.read, on_access, false)
     TW_SET_SIZES(hooks.write, on_access, true)
     hooks.range = on_range;
+    hooks.outside = on_outside;
     hooks.atomic = on_atomic;
     return hooks;
 }
@@ -230,6 +243,7 @@ emulated::Hooks ignoring_hooks() {
     for (auto& read : hooks.read) read = ignore_access;
     for (auto& write : hooks.write) write = ignore_access;
     hooks.range = ignore_range;
+    hooks.outside = ignore_outside;
     hooks.atomic = ignore_atomic;
     return hooks;
 }

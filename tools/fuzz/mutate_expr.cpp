@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/index_checks.h"
 #include "codegen/thread_walk.h"
 
 namespace tw::fuzz {
@@ -25,6 +26,7 @@ public:
             case ExprRole::Mask: mask(expr, put); break;
             case ExprRole::Extent: one_off(MutationKind::Extent, expr, put); break;
             case ExprRole::Value: break;
+            case ExprRole::Check: return;
         }
         inside(expr, role, put);
     }
@@ -102,8 +104,12 @@ private:
         }
     }
 
+    static ExprRole role_of(const codegen::Access& access, size_t index) {
+        return index < codegen::place_of(access).indices.size() ? ExprRole::ReadIndex : ExprRole::Check;
+    }
+
     void mutate_kid(const Expr& expr, const Expr& kid, size_t k, ExprRole role, const Put& put) {
-        if (expr.as<Load>()) return mutate(kid, ExprRole::ReadIndex, put);
+        if (auto load = expr.as<Load>()) return mutate(kid, role_of({load->buffer, load->indices}, k), put);
         if (expr.as<Select>() && k == 0) return mutate(kid, ExprRole::Mask, put);
         // Parts of indices and masks were altered with the whole; what they load and select is looked at.
         inside(kid, role, put);

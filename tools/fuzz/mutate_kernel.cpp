@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/index_checks.h"
 #include "codegen/thread_walk.h"
 #include "support/error.h"
 #include "tools/fuzz/mutate_expr.h"
@@ -171,15 +172,17 @@ private:
     void mutate(const ThreadStore& store, const ThreadStmt& stmt, const Put& put) {
         add(MutationKind::Stage, head_of(stmt) + ": left out", put(nothing()));
         initial_value(store, stmt, put);
-        std::vector<ExprRole> roles(store.to.indices.size(), ExprRole::WriteIndex);
+        std::vector<ExprRole> roles;
+        append(roles, store.to, ExprRole::WriteIndex);
         roles.push_back(ExprRole::Value);
         expressions_of(stmt, roles, put);
     }
 
     void mutate(const ThreadWide& wide, const ThreadStmt& stmt, const Put& put) {
         add(MutationKind::Stage, head_of(stmt) + ": left out", put(nothing()));
-        std::vector<ExprRole> roles(wide.to.indices.size(), ExprRole::WriteIndex);
-        roles.insert(roles.end(), wide.from.indices.size(), ExprRole::ReadIndex);
+        std::vector<ExprRole> roles;
+        append(roles, wide.to, ExprRole::WriteIndex);
+        append(roles, wide.from, ExprRole::ReadIndex);
         expressions_of(stmt, roles, put);
     }
 
@@ -201,9 +204,8 @@ private:
                 roles.push_back(argument.value.type() == Type::Bool ? ExprRole::Mask : ExprRole::Value);
             else if (argument.value.defined())
                 roles.push_back(ExprRole::ReadIndex);
-            if (!value)
-                roles.insert(roles.end(), argument.place.indices.size(),
-                             writes ? ExprRole::WriteIndex : ExprRole::ReadIndex);
+            if (!value && argument.place.buffer)
+                append(roles, argument.place, writes ? ExprRole::WriteIndex : ExprRole::ReadIndex);
         }
         expressions_of(stmt, roles, put);
     }
@@ -235,6 +237,12 @@ private:
     }
 
     /// The statement's own expressions, of these roles.
+    static void append(std::vector<ExprRole>& roles, const codegen::Access& access, ExprRole role) {
+        size_t rank = codegen::place_of(access).indices.size();
+        roles.insert(roles.end(), rank, role);
+        roles.insert(roles.end(), access.indices.size() - rank, ExprRole::Check);
+    }
+
     void expressions_of(const ThreadStmt& stmt, const std::vector<ExprRole>& roles, const Put& put) {
         std::vector<Expr> all = expressions(stmt);
         for (size_t k = 0; k < all.size(); ++k)

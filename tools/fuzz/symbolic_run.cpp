@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/index_checks.h"
 #include "codegen/thread_walk.h"
 #include "dsl/check_bindings.h"
 #include "support/error.h"
@@ -186,7 +187,7 @@ private:
     /// Where each thread's element stands, `further` elements along the last dimension.
     std::vector<size_t> places_of(const Access& access, const Threads& threads, int further = 0) {
         std::vector<std::vector<int64_t>> indices;
-        for (const Expr& index : access.indices) {
+        for (const Expr& index : codegen::place_of(access).indices) {
             std::vector<int64_t>& one_each = indices.emplace_back();
             for (Term term : eval(index, threads)) one_each.push_back(known(term, "an address"));
         }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/index_checks.h"
 #include "dsl/check_bindings.h"
 #include "support/error.h"
 
@@ -82,7 +83,8 @@ int64_t ThreadValues::where(const Access& access, int elements) {
     return static_cast<int64_t>(index) - (int64_t{1} << 40);
 }
 
-int64_t ThreadValues::offset(const Access& access, int elements) {
+int64_t ThreadValues::offset(const Access& checked, int elements) {
+    const Access access = codegen::place_of(checked);
     const BufferNode& buffer = *access.buffer;
     int64_t flat = 0, total = 1;
     for (size_t d = 0; d < access.indices.size(); ++d) {
