@@ -37,7 +37,7 @@ struct Node {
     std::vector<int> kids;
     size_t computed = 0;  // the first kids: a GPU computes nothing for checks, which come behind
     int uses = 0, weight = 0, height = 0;
-    bool pure = true;  // reads no memory and cannot fail: may be computed where nothing needs it
+    bool pure = true;  // reads nothing but registers that are there and cannot fail: may be computed ahead of need
     bool named = false;
     bool barred = false;  // from having a name
     Need need;
@@ -59,8 +59,20 @@ int own_weight(const Expr& expr) {
     return 1;
 }
 
-bool is_pure_by_itself(const Expr& expr) {
-    if (const Load* load = expr.as<Load>()) return load->buffer->memory == Memory::Registers;
+/// An array of registers has nothing beside its elements: what reads there may only stand behind the conditions that
+/// keep it from doing so.
+bool is_inside(const Load& load, const KnownBounds& bounds) {
+    const BufferNode& array = *load.buffer;
+    for (size_t d = 0; d < rank_of(array); ++d) {
+        Interval index = bounds.of(load.indices[d]);
+        if (index.min.value_or(-1) < 0 || !index.max || *index.max >= require_constant(array.shape[d])) return false;
+    }
+    return true;
+}
+
+bool is_pure_by_itself(const Expr& expr, const KnownBounds& bounds) {
+    if (const Load* load = expr.as<Load>())
+        return load->buffer->memory == Memory::Registers && is_inside(*load, bounds);
     if (expr.as<Exchange>()) return false;
     const Binary* node = expr.as<Binary>();
     bool divides = node && is_integer(expr.type()) && (node->op == BinaryOp::Div || node->op == BinaryOp::Mod);
@@ -99,7 +111,8 @@ struct Circle {
 /// The values of some statements that nothing separates.
 class Values {
 public:
-    Values(const std::vector<Root>& roots, int& counter) : counter_(counter) {
+    Values(const std::vector<Root>& roots, const KnownBounds& bounds, int& counter)
+        : bounds_(bounds), counter_(counter) {
         for (const Root& root : roots) {
             roots_.push_back(number(root.expr, root.computed));
             if (root.computed) ++nodes_[roots_.back()].uses;
@@ -135,7 +148,7 @@ private:
         const Load* load = expr.as<Load>();
         node.computed = load ? place_of({load->buffer, load->indices}).indices.size() : kids.size();
         for (size_t k = 0; k < kids.size(); ++k) node.kids.push_back(number(kids[k], counted && k < node.computed));
-        node.pure = is_pure_by_itself(expr);
+        node.pure = is_pure_by_itself(expr, bounds_);
         for (size_t k = 0; k < kids.size(); ++k) {
             Node& kid = nodes_[node.kids[k]];
             if (counted && k < node.computed) ++kid.uses;
@@ -308,6 +321,7 @@ private:
     std::vector<Node> nodes_;
     std::unordered_map<const ExprNode*, int> numbers_;
     std::vector<int> roots_;
+    const KnownBounds& bounds_;
     int& counter_;
 
     std::unordered_map<int, Expr> rewritten_, names_;
@@ -320,22 +334,32 @@ private:
 /// Statements whose values are known before the first of them acts: definitions, and what follows them.
 class Groups {
 public:
+    explicit Groups(const ThreadKernel& kernel) : bounds_(kernel) {}
+
     ThreadStmt block(const ThreadStmt& body) {
+        KnownBounds outside = bounds_;
         std::vector<ThreadStmt> result, group;
         for (const ThreadStmt& stmt : statements(body)) {
             if (!group.empty() && mentions_defined(stmt, group)) close(group, result);
             group.push_back(inside(stmt));
-            if (!stmt.as<ThreadLet>()) close(group, result);
+            if (auto let = stmt.as<ThreadLet>())
+                bounds_.define(*let);
+            else
+                close(group, result);
         }
         close(group, result);
+        bounds_ = outside;
         return block_of(result);
     }
 
 private:
     ThreadStmt inside(const ThreadStmt& stmt) {
         if (stmt.as<ThreadBlock>()) return stmt;
+        KnownBounds outside = bounds_;
+        if (auto loop = stmt.as<ThreadLoop>()) bounds_.enter_loop(*loop);
         std::vector<ThreadStmt> kids;
         for (const ThreadStmt& kid : children(stmt)) kids.push_back(block(kid));
+        bounds_ = outside;
         return with_children(stmt, kids);
     }
 
@@ -354,7 +378,7 @@ private:
         std::vector<Root> roots;
         for (const ThreadStmt& stmt : group)
             for (Root& root : roots_of(stmt)) roots.push_back(std::move(root));
-        if (Values values(roots, counter_); values.worth_it()) {
+        if (Values values(roots, bounds_, counter_); values.worth_it()) {
             std::vector<Expr> named = values.named(result, group.back().step());
             size_t next = 0;
             for (ThreadStmt& stmt : group) stmt = map_expressions(stmt, [&](const Expr&) { return named[next++]; });
@@ -363,6 +387,7 @@ private:
         group.clear();
     }
 
+    KnownBounds bounds_;
     int counter_ = 0;
 };
 
@@ -378,7 +403,7 @@ int deepest(const ThreadStmt& root) {
 
 ThreadKernel name_values(const ThreadKernel& kernel) {
     ThreadKernel result = kernel;
-    result.body = with_room_for(deepest(kernel.body), [&] { return Groups().block(kernel.body); });
+    result.body = with_room_for(deepest(kernel.body), [&] { return Groups(kernel).block(kernel.body); });
     return result;
 }
 

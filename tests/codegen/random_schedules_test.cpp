@@ -84,7 +84,7 @@ std::vector<double> execute(const Schedule& s, Machine machine, const std::strin
     for (const Nest& nest : tree.nests) {
         ThreadKernel kernel = lower_to_threads(tree, nest, s.target(), {}, notes);
         verify_thread_ir(kernel);
-        kernel = narrow_indices(insert_barriers(hoist_invariants(kernel)));
+        kernel = narrow_indices(insert_barriers(hoist_invariants(name_values(kernel))));
         verify_thread_ir(kernel);
         for (const Buffer& buffer : kernel.arguments) {
             int64_t count = 1;
@@ -121,6 +121,39 @@ TEST_P(RandomSchedules, Product) {
             for (int64_t q = 0; q < k; ++q) expected += x[i * k + q] * y[q * n + j];
             ASSERT_EQ(got[i * n + j], expected) << i << ", " << j << "\n" << s.to_string() << s.trace_as_cpp();
         }
+}
+
+/// Values used twice that read copies where conditions allow it: beside the copies is nothing.
+TEST_P(RandomSchedules, ChosenElements) {
+    Dice dice(GetParam() + 2000);
+    int64_t n = dice.upto(30) + 1, k = dice.upto(6) + 1;
+    Tensor x = input("x", f32, {n}), table = input("table", f32, {k}), ids = input("ids", i32, {n});
+    Tensor y = compute("y", {n}, [&](Expr i) {
+        Expr chosen = table(ids(i)) * 5.0 + 1.0, before = padded(x, 0.0)(i - 1) * 3.0 + 2.0;
+        return select(ids(i) >= 0 && ids(i) < k, chosen * chosen * (chosen + 2.0) * chosen, 7.0) +
+               select(i >= 1, before * before * (before + 1.0) * before, 9.0);
+    });
+    Schedule s({y}, target("sm_90a"));
+    random_steps(s, y, {x, table}, dice);
+    Machine machine;
+    machine.memory["x"] = random_integers(n, dice);
+    machine.memory["table"] = random_integers(k, dice);
+    machine.unwritten_registers = true;
+    machine.memory["ids"] = random_integers(n, dice);
+    auto got = execute(s, machine, "y");
+    for (int64_t i = 0; i < n; ++i) {
+        auto id = static_cast<int64_t>(machine.memory["ids"][i]);
+        double expected = 16;
+        if (id >= 0 && id < k) {
+            double chosen = machine.memory["table"][id] * 5 + 1;
+            expected += chosen * chosen * (chosen + 2) * chosen - 7;
+        }
+        if (i >= 1) {
+            double before = machine.memory["x"][i - 1] * 3 + 2;
+            expected += before * before * (before + 1) * before - 9;
+        }
+        ASSERT_EQ(got[i], expected) << i << "\n" << s.to_string() << s.trace_as_cpp();
+    }
 }
 
 TEST_P(RandomSchedules, Stencil) {

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/index_checks.h"
 #include "codegen/thread_walk.h"
 
 namespace tw::codegen {
@@ -117,7 +118,8 @@ private:
 
     // Memory.
 
-    int64_t offset_of(const Access& access, int t) {
+    int64_t offset_of(const Access& checked, int t) {
+        const Access access = place_of(checked);
         const BufferNode& buffer = *access.buffer;
         if (buffer.memory == Memory::Global) return integer(access.indices.at(0), t);
         if (access.indices.size() != buffer.shape.size()) fail("wrong rank of " + buffer.name);
@@ -148,6 +150,8 @@ private:
         }
         Array& array = arrays_.at(access.buffer.get());
         if (offset >= static_cast<int64_t>(array.values.size())) fail(access.buffer->name + ": read outside");
+        if (!array.written[offset] && machine_.unwritten_registers && access.buffer->memory == Memory::Registers)
+            return std::nan("");
         if (!array.written[offset])
             fail(fmt::format("{}: element {} is read but was not written", access.buffer->name, offset));
         return array.values[offset];

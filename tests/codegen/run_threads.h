@@ -13,6 +13,7 @@ namespace tw::codegen {
 struct Machine {
     std::map<std::string, std::vector<double>> memory;
     std::map<std::string, double> parameters;
+    bool unwritten_registers = false;  ///< may be read, as NaN: a value may be computed that nobody uses
 };
 
 /// Runs all blocks. Throws std::runtime_error on accesses out of bounds, on reads of shared or register elements that

@@ -148,6 +148,27 @@ TEST_P(DataIndices, BehindConditionsAreLookedAtOnlyThere) {
     EXPECT_EQ(occurrences(kernel_of(Schedule({chosen}, device_target())), "tw::inside"), 0u);
 }
 
+/// A value used twice that reads a table in registers: it is not computed ahead of the condition.
+TEST_P(DataIndices, BehindConditionsLeaveTablesInRegistersAlone) {
+    Tensor table = input("table", f32, {6}), ids = input("ids", i32, {40});
+    Tensor y = compute("y", {40}, [&](Expr i) {
+        Expr read = table(ids(i)) * 5.0 + 1.0;
+        return select(ids(i) >= 0 && ids(i) < 6, read * read * (read + 2.0) * (read - 3.0), 0.0);
+    });
+    Schedule s({y}, device_target());
+    auto [i] = s.loops<1>(y);
+    auto [block, inner] = s.split(i, 8);
+    s.bind(block, grid.x);
+    s.stage(y, table, Memory::Registers, block);
+    std::vector<int64_t> indices(40);
+    for (int64_t& index : indices) index = between(-1000, 1000) / 70;
+    Bindings bindings = random_bindings({y}, 3);
+    bindings.inputs["ids"] = integers(indices);
+    expect_declared(s, bindings);
+    std::string kernel = kernel_of(s);
+    EXPECT_NE(kernel.find("if (needs_"), std::string::npos) << kernel;
+}
+
 /// Rows that are gathered by asynchronous copies, the last ones with zeros behind them.
 TEST_P(DataIndices, OfAsynchronousCopies) {
     Tensor x = input("x", f32, {20, 64}), ids = input("ids", i32, {50});
