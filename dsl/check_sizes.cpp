@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "dsl/simplifier.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -23,6 +24,7 @@ public:
         if (expr.type() != Type::I64) return NAN;
         if (auto found = known_.find(expr.id()); found != known_.end()) return found->second;
         double result = of_node(expr);
+        if (std::isnan(result)) result = of_simpler(expr);
         if (expr.as<Binary>() && result > largest_) largest_ = result, where_ = expr;
         known_.emplace(expr.id(), result);
         return result;
@@ -50,6 +52,14 @@ private:
             default: return larger(a, b);
         }
     }
+    /// Data that are never chosen, or cancel, leave an index: select(i < n, i, data) is i.
+    double of_simpler(const Expr& expr) {
+        if (!expr.as<Select>() && !expr.as<Binary>()) return NAN;
+        Expr simpler = simplifier_.simplify(expr);
+        simpler_.push_back(simpler);
+        bool is_place = !simpler.same(expr) && simplifier_.is_place(simpler);
+        return is_place ? of(simpler) : NAN;
+    }
     double of_variable(const Variable& variable) {
         if (variable.kind == VariableKind::Scalar) return NAN;
         if (variable.kind == VariableKind::Size) return static_cast<double>(variable.min.value_or(1));
@@ -58,7 +68,9 @@ private:
     }
     static double larger(double a, double b) { return a > b ? a + 0 * b : b + 0 * a; }
 
+    Simplifier simplifier_;
     std::unordered_map<const ExprNode*, double> known_;
+    std::vector<Expr> simpler_ = {};  // kept, as known_ goes by their addresses
     double largest_ = 0;
     Expr where_;
 };

@@ -113,6 +113,13 @@ TEST(TensorErrors, WhatLeaves64Bits) {
                      ": compute 'y': the index i * 4611686018427387904 * 4 becomes as large as");
     EXPECT_ERROR(compute("y", {4}, [&](Expr i) { return cast(f32, (i + half + half) % 7); }),
                  "beyond the 64 bits of an index");
+    Tensor data = input("data", i64, {4});  // what wraps, unless it is never chosen, or cancels
+    EXPECT_NO_THROW(compute("y", {4}, [&](Expr i) { return select(i < 3, i, data(i)) * half / 1024; }));
+    EXPECT_NO_THROW(compute("y", {4}, [&](Expr i) { return select(i < 4, i, data(i)) * 1024 / 1024; }));
+    EXPECT_ERROR(compute("y", {4}, [&](Expr i) { return select(i < 4, i, data(i)) * half / 1024; }),
+                 "beyond the 64 bits of an index");
+    EXPECT_ERROR(compute("y", {4}, [&](Expr i) { return (i + data(i) - data(i)) * half / 1024; }),
+                 "beyond the 64 bits of an index");
     EXPECT_ERROR(input("big", f32, {large, large}),
                  "input 'big': [8589934592, 8589934592] elements of f32 take 2.95e+20");
     EXPECT_ERROR(input("big", f32, {4}, {int64_t{1} << 61}), "with strides [2305843009213693952]");
