@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "codegen/passes.h"
 #include "dsl/check_bindings.h"
 #include "runtime/tensor_map.h"
@@ -43,6 +45,20 @@ Swizzle swizzle_of(int bytes) {
                          : Swizzle::None;
 }
 
+/// Of named sizes as large as they are: their declaration knows only how small they may be.
+void check_bytes(const BufferNode& buffer, const std::vector<int64_t>& shape, const std::vector<int64_t>& strides) {
+    constexpr double most = 0x1p63;
+    double elements = 1;
+    for (size_t d = 0; d < shape.size(); ++d) {
+        auto extent = static_cast<double>(std::max<int64_t>(shape[d], 1));
+        elements = strides.empty() ? elements * extent : elements + (extent - 1) * static_cast<double>(strides[d]);
+    }
+    if (elements * bytes_of(buffer.type) >= most)
+        throw_error(Error,
+                    "launch: '{}' of shape [{}] takes {:.3g} bytes, but addresses end at 2^63; bind smaller sizes",
+                    buffer.name, fmt::join(shape, ", "), elements * bytes_of(buffer.type));
+}
+
 }  // namespace
 
 const std::string& name_of_memory(const Tree& tree, const BufferRef& output) {
@@ -53,6 +69,7 @@ const std::string& name_of_memory(const Tree& tree, const BufferRef& output) {
 
 int64_t bytes_spanned(const BufferNode& buffer, const Bindings& sizes) {
     std::vector<int64_t> shape = extents_of(buffer.shape, sizes), strides = extents_of(buffer.strides, sizes);
+    check_bytes(buffer, shape, strides);
     return span_elements(shape, strides.empty() ? dense_strides(shape) : strides) * bytes_of(buffer.type);
 }
 

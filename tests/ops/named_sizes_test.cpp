@@ -1,4 +1,6 @@
 // Named sizes: one compiled kernel serves every value within the bounds.
+#include <fmt/format.h>
+
 #include "codegen/passes.h"
 #include "ops/check.h"
 #include "tests/ops/on_each_device.h"
@@ -86,6 +88,23 @@ TEST(NamedSizesErrors, ValuesOutOfTheirBounds) {
     Bindings without = problem.bindings(8);
     without.sizes.clear();
     EXPECT_ERROR(run_on(executable, without), "size 'n' has no value");
+}
+
+/// As large as a declaration allows, tensors may leave 64 bits: it knows how small sizes are, a launch how large.
+TEST(NamedSizesErrors, BytesBeyondAddresses) {
+    Expr n = size("n", {.min = 1, .max = int64_t{1} << 40});
+    Tensor y = compute("y", {n, n}, [](Expr i, Expr j) { return cast(f32, i + j); });
+    Tensor all = compute("all", {1}, [&](Expr i) { return padded(y, 0.0)(i, i); });
+    auto run = [&](const Tensor& output, int64_t value) {
+        Executable executable(build(Schedule({output}, target("sm_90a"))), open_device("emulated"));
+        return run_on(executable, Bindings{{}, {{"n", value}}, {}});
+    };
+    EXPECT_EQ(run(y, 5)[0].at({2, 4}).real, 6);
+    for (int bits : {31, 32, 33, 40}) {
+        int64_t value = int64_t{1} << bits;
+        EXPECT_ERROR(run(y, value), fmt::format("launch: 'y' of shape [{}, {}] takes", value, value));
+        EXPECT_ERROR(run(all, value), "but addresses end at 2^63; bind smaller sizes");
+    }
 }
 
 TEST(NamedSizesWidth, FollowsTheLargestValue) {
