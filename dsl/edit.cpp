@@ -13,6 +13,18 @@ namespace tw {
 
 using State = Schedule::State;
 
+namespace {
+
+/// "matmul.cpp:31"; of a step that a library function made for its caller, the caller's line and its own:
+/// "matmul.cpp:31, product.cpp:120".
+std::string step_place(const std::source_location& where) {
+    std::string own = place_text(where), asked = where_prefix(where);
+    asked.resize(asked.size() - 2);  // ": "
+    return asked == own ? own : asked + ", " + own;
+}
+
+}  // namespace
+
 Edit::Edit(std::unique_ptr<State>& target, std::source_location where)
     : state(*target), where(where), step(static_cast<int>(target->trace.size())), target_(target) {
     state.step_where = where;
@@ -22,7 +34,7 @@ void Edit::commit(const std::string& cpp, const std::string& saved) {
     check_rules(state, where);
     refresh_regions(state, where);
     state.tree = cut_loops(state, build_tree(state, where), where);
-    state.trace.push_back({cpp, where, place_text(where)});
+    state.trace.push_back({cpp, where, step_place(where)});
     state.saved.push_back(saved);
     *target_ = std::move(state);
 }

@@ -111,7 +111,7 @@ void backward(const Tensor& loss) {
     for (auto output = order.rbegin(); output != order.rend(); ++output) {
         Node& node = *output->creator();
         const Buffer& adjoint = output->same(loss) ? loss.backend()->one() : grads.at(output->state_.get()).data();
-        std::vector<Tensor> parts = node.operation->gradients_of(node.inputs, adjoint);
+        std::vector<Tensor> parts = node.operation->gradients_of(node.inputs, adjoint, node.where);
         for (size_t i = 0; i < parts.size(); ++i) {
             if (!parts[i].defined()) continue;
             auto [place, first] = grads.emplace(node.inputs[i].state_.get(), parts[i]);

@@ -1,6 +1,7 @@
 // Tensors of a network and the tape that they are linked by: data, gradient, creator.
 #pragma once
 #include <memory>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct OperatorState;  // operator.h
 struct Node {
     std::shared_ptr<const OperatorState> operation;
     std::vector<Tensor> inputs;
+    std::source_location where;
     bool released = false;
 };
 

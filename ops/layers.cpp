@@ -51,23 +51,23 @@ Tensor seeded(std::shared_ptr<Backend> backend, std::vector<int64_t> shape, doub
 
 }  // namespace
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, std::source_location where) {
     if (x.shape().size() != 2 || weight.shape().size() != 2 || x.shape()[1] != weight.shape()[1])
         throw_error(Error, "linear: x is {}, the weight {}; x must be [batch, in] and the weight [out, in]",
                     shape_text(x.shape()), shape_text(weight.shape()));
     if (bias.shape() != std::vector<int64_t>{weight.shape()[0]})
         throw_error(Error, "linear: the weight is {}, the bias {}; the bias must be [out]", shape_text(weight.shape()),
                     shape_text(bias.shape()));
-    return linear_operator()({x, weight, bias});
+    return linear_operator()({x, weight, bias}, where);
 }
 
-Tensor relu(const Tensor& x) { return relu_operator()({x}); }
+Tensor relu(const Tensor& x, std::source_location where) { return relu_operator()({x}, where); }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::source_location where) {
     if (logits.shape().size() != 2 || labels.type() != i32 || labels.shape() != std::vector<int64_t>{logits.shape()[0]})
         throw_error(Error, "cross_entropy: logits are {}, labels {} {}; give [batch, classes] and i32 [batch]",
                     shape_text(logits.shape()), name_of(labels.type()), shape_text(labels.shape()));
-    return cross_entropy_operator()({logits, labels});
+    return cross_entropy_operator()({logits, labels}, where);
 }
 
 void check_labels(const std::vector<int32_t>& labels, int64_t classes) {

@@ -9,13 +9,13 @@ namespace tw::nn {
 
 /// x w^T + b. x [batch, in], w [out, in], b [out] -> [batch, out], all f32. Throws Error with both shapes where they do
 /// not fit.
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, TW_HERE);
 /// max(x, 0), of any shape. The slope at 0 is 0.
-Tensor relu(const Tensor& x);
+Tensor relu(const Tensor& x, TW_HERE);
 /// Mean over the batch of -log softmax(logits)[label]. logits [batch, classes] f32, labels [batch] i32 -> scalar.
 /// Throws Error with both shapes where they do not fit. Labels outside of 0..classes-1 are the caller's mistake: see
 /// check_labels().
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, TW_HERE);
 
 /// Throws Error naming the first label outside of 0..classes-1.
 void check_labels(const std::vector<int32_t>& labels, int64_t classes);
@@ -26,7 +26,7 @@ double accuracy(const HostArray& logits, const std::vector<int32_t>& labels);
 class Linear {
 public:
     Linear(std::shared_ptr<Backend> backend, int64_t in, int64_t out, uint64_t seed);
-    Tensor operator()(const Tensor& x) const { return linear(x, weight_, bias_); }
+    Tensor operator()(const Tensor& x, TW_HERE) const { return linear(x, weight_, bias_, where); }
     std::vector<Tensor> parameters() const { return {weight_, bias_}; }
 
 private:

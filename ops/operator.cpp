@@ -24,6 +24,13 @@ tw::Tensor own_output(const tw::Tensor& derived, size_t index, const std::vector
     });
 }
 
+/// `function` knows no line of its own if it is the rule.
+Schedule schedule_by(const ScheduleFunction& function, const std::vector<tw::Tensor>& outputs, const Target& target,
+                     const std::source_location& where) {
+    const auto* rule = function.target<schedules::ChooseSchedule>();
+    return rule ? (*rule)(outputs, target, where) : function(outputs, target);
+}
+
 }  // namespace
 
 std::string OperatorState::key(const char* what, const std::vector<Tensor>& inputs) const {
@@ -42,10 +49,10 @@ std::vector<tw::Tensor> OperatorState::declare_inputs(const std::vector<Tensor>&
     return declared;
 }
 
-Tensor OperatorState::call(const std::vector<Tensor>& inputs) const {
+Tensor OperatorState::call(const std::vector<Tensor>& inputs, const std::source_location& where) const {
     const std::shared_ptr<Backend>& backend = inputs[0].backend();
     const Executable& executable = backend->built(key("forward", inputs), [&](const Target& target) {
-        return forward({expression(declare_inputs(inputs))}, target);
+        return schedule_by(forward, {expression(declare_inputs(inputs))}, target, where);
     });
     const BufferNode& result = *executable.program().tree().outputs[0];
     std::vector<int64_t> shape;
@@ -63,7 +70,8 @@ Tensor OperatorState::call(const std::vector<Tensor>& inputs) const {
     return output;
 }
 
-std::vector<Tensor> OperatorState::gradients_of(const std::vector<Tensor>& inputs, const Buffer& adjoint) const {
+std::vector<Tensor> OperatorState::gradients_of(const std::vector<Tensor>& inputs, const Buffer& adjoint,
+                                                const std::source_location& where) const {
     std::vector<size_t> wanted;
     for (size_t i = 0; i < inputs.size(); ++i)
         if (inputs[i].requires_grad()) wanted.push_back(i);
@@ -74,7 +82,7 @@ std::vector<Tensor> OperatorState::gradients_of(const std::vector<Tensor>& input
         tw::Tensor dy = input("dy", output.type(), {output.shape().begin(), output.shape().end()});
         std::vector<tw::Tensor> derived = gradients(output, dy, with_respect_to);
         for (size_t i = 0; i < derived.size(); ++i) outputs.push_back(own_output(derived[i], wanted[i], outputs));
-        return backward(outputs, target);
+        return schedule_by(backward, outputs, target, where);
     });
     const auto& written = executable.program().tree().outputs;  // in the order of `wanted`
     Arguments arguments;
@@ -107,7 +115,7 @@ Operator::Operator(std::string name, Expression expression, ScheduleFunction for
     state_ = std::move(state);
 }
 
-Tensor Operator::operator()(const std::vector<Tensor>& inputs) const {
+Tensor Operator::operator()(const std::vector<Tensor>& inputs, std::source_location where) const {
     if (inputs.empty()) throw_error(Error, "{}: no inputs; an operator needs at least one", state_->name);
     bool requires_grad = false;
     for (const Tensor& input : inputs) {
@@ -116,9 +124,9 @@ Tensor Operator::operator()(const std::vector<Tensor>& inputs) const {
                         inputs[0].name(), input.name());
         requires_grad |= input.requires_grad();
     }
-    Tensor output = state_->call(inputs);
+    Tensor output = state_->call(inputs, where);
     if (!requires_grad) return output;
-    return OperatorState::link(output, std::make_shared<Node>(Node{state_, inputs}));
+    return OperatorState::link(output, std::make_shared<Node>(Node{state_, inputs, where}));
 }
 
 }  // namespace tw::nn

@@ -7,10 +7,11 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <vector>
 
-#include "dsl/tensor.h"
+#include "dsl/schedule.h"
 #include "ops/autograd.h"
 
 namespace tw::nn {
@@ -27,9 +28,11 @@ struct OperatorState {
     Expression expression;
     ScheduleFunction forward, backward;
 
-    Tensor call(const std::vector<Tensor>& inputs) const;
+    /// `where`: the call.
+    Tensor call(const std::vector<Tensor>& inputs, const std::source_location& where) const;
     /// Gradients of the inputs that require them, undefined for the others.
-    std::vector<Tensor> gradients_of(const std::vector<Tensor>& inputs, const Buffer& adjoint) const;
+    std::vector<Tensor> gradients_of(const std::vector<Tensor>& inputs, const Buffer& adjoint,
+                                     const std::source_location& where) const;
     /// The output, made by this call.
     static Tensor link(const Tensor& output, std::shared_ptr<Node> creator);
 
@@ -45,8 +48,9 @@ public:
     Operator(std::string name, Expression expression, ScheduleFunction forward = {}, ScheduleFunction backward = {});
 
     /// Enqueues the kernels and, if an input requires a gradient, records the call. Throws Error without inputs, if
-    /// they are of several backends, and what the expression and the schedule throw.
-    Tensor operator()(const std::vector<Tensor>& inputs) const;
+    /// they are of several backends, and what the expression and the schedule throw: choose_schedule cites the call,
+    /// also in backward().
+    Tensor operator()(const std::vector<Tensor>& inputs, TW_HERE) const;
 
 private:
     std::shared_ptr<const OperatorState> state_;

@@ -215,7 +215,9 @@ private:
 
 }  // namespace
 
-Schedule choose_schedule(const std::vector<Tensor>& outputs, const Target& target) {
+Schedule ChooseSchedule::operator()(const std::vector<Tensor>& outputs, const Target& target,
+                                    std::source_location where) const {
+    CalledFrom caller(where);
     return Chooser(outputs, target).run();
 }
 

@@ -9,6 +9,11 @@ namespace tw::schedules {
 /// schedule_tensor_product with the first tiling that can be built, sums of products of two f32 matrices
 /// schedule_product; a reduction with few results (commutative ones) shares each among the threads of a warp; all else
 /// is one element a thread. Throws what the other rules' steps throw.
-Schedule choose_schedule(const std::vector<Tensor>& outputs, const Target& target);
+///
+/// A function, and a value that nn::Operator takes as one.
+struct ChooseSchedule {
+    Schedule operator()(const std::vector<Tensor>& outputs, const Target& target, TW_HERE) const;
+};
+inline constexpr ChooseSchedule choose_schedule;
 
 }  // namespace tw::schedules

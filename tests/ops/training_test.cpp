@@ -284,6 +284,8 @@ TEST_P(Training, Errors) {
         return compute("same", {in[0].shape()[0]}, [&](Expr i) { return in[0](i) * 1; });
     });
     EXPECT_ERROR(identity({}), "identity: no inputs");
+    nn::Operator itself("itself", [](const std::vector<Tensor>& in) { return in[0]; });
+    EXPECT_ERROR(itself({x}), fmt::format("training_test.cpp:{}: Schedule: 'x0' is an input", __LINE__));
     nn::Tensor stranger(std::make_shared<nn::Backend>(device_), f32, {4, 3}, "stranger");
     EXPECT_ERROR(weighted_sum(x, stranger), "'x' and 'stranger' are of different backends");
     nn::Operator unknown("unknown", [](const std::vector<Tensor>&) {

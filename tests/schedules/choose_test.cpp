@@ -1,11 +1,14 @@
 // The schedule for any computation: what it computes, and which rule took each form.
 #include "schedules/choose.h"
 
+#include <functional>
+
 #include <gtest/gtest.h>
 
 #include "dsl/interpret.h"
 #include "ops/executable.h"
 #include "tests/schedules/integers_for.h"
+#include "tests/support/expect_error.h"
 
 namespace tw {
 namespace {
@@ -114,6 +117,23 @@ TEST(Choose, NonCommutativeReducer) {
                                return reduce(last, {a(i, c), abs(a(i, c))}, {c})[0];
                            })},
                   Rule::OneThreadEach);
+}
+
+/// Errors and steps name the line that asked for a schedule, steps the rule's line behind it.
+TEST(Choose, CitesTheCaller) {
+    Tensor a = input("a", f32, {8, 8});
+    std::string line = fmt::format("choose_test.cpp:{}", __LINE__ + 1);
+    EXPECT_ERROR(schedules::choose_schedule({a}, target("sm_90a")), line + ": Schedule: 'a' is an input");
+    Tensor b = compute("b", {8, 8}, [&](Expr i, Expr j) { return a(j, i); });
+    line = fmt::format("choose_test.cpp:{}", __LINE__ + 1);
+    Schedule s = schedules::choose_schedule({b}, target("sm_90a"));
+    EXPECT_FALSE(s.trace().empty());
+    for (const Step& step : s.trace()) EXPECT_EQ(step.file_line.find(line + ", choose.cpp:"), 0u) << step.file_line;
+    line = fmt::format("choose_test.cpp:{}", __LINE__ + 1);
+    s.set_memory(b, Memory::Global);
+    EXPECT_EQ(s.trace().back().file_line, line);
+    std::function<Schedule(const std::vector<Tensor>&, const Target&)> function = schedules::choose_schedule;
+    EXPECT_EQ(function({b}, target("sm_90a")).trace().size() + 1, s.trace().size());
 }
 
 }  // namespace
