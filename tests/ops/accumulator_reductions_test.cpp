@@ -118,6 +118,9 @@ TEST_P(AccumulatorReductions, AreRightOrRefused) {
             bool by_lanes = what.find("but lanes share these accumulators") != std::string::npos;
             bool by_place = what.find("lives in registers, but an element that one thread writes") != std::string::npos;
             EXPECT_TRUE(by_lanes || by_place) << what;
+            // The step that placed the accumulators, or the elements made of them, under the reduction.
+            EXPECT_EQ(what.find("accumulator_reductions_test.cpp:"), 0u) << what;
+            EXPECT_NE(what.find(": s.at("), std::string::npos) << what;
             refused += by_lanes;
         }
     }
