@@ -125,8 +125,9 @@ void refuse_failure(const CompileRequest& request, const Nvrtc& nvrtc, cuda::Nvr
                     heading(request, nvrtc), nvrtc.call.get_error_string(result), log);
     std::string context = error_context(request.source, request.name, log);
     if (context.empty())  // no line is at fault, an option may be
-        throw_error(CompileError, "{}: {}\n{}options: {}", heading(request, nvrtc), nvrtc.call.get_error_string(result),
-                    log, fmt::join(all_options(request, nvrtc), " "));
+        throw_error(CompileError, "{}: {}\n{}{}options: {}", heading(request, nvrtc),
+                    nvrtc.call.get_error_string(result), log, register_advice(log),
+                    fmt::join(all_options(request, nvrtc), " "));
     throw_error(CompileError, "{}: {}\n{}\n{}", heading(request, nvrtc), nvrtc.call.get_error_string(result), log,
                 context);
 }
@@ -134,8 +135,8 @@ void refuse_failure(const CompileRequest& request, const Nvrtc& nvrtc, cuda::Nvr
 void refuse_fatal_warnings(const CompileRequest& request, const Nvrtc& nvrtc, const std::string& log) {
     auto fatal = fatal_warnings(log);
     if (!fatal.empty())
-        throw_error(CompileError, "{}: it would compile to slow code, which counts as an error:\n{}",
-                    heading(request, nvrtc), fmt::join(fatal, "\n"));
+        throw_error(CompileError, "{}: it would compile to slow code, which counts as an error:\n{}\n{}",
+                    heading(request, nvrtc), fmt::join(fatal, "\n"), register_advice(log));
 }
 
 std::shared_ptr<CompiledKernel> compile_with_nvrtc(const CompileRequest& request, const Nvrtc& nvrtc) {

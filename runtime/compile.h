@@ -81,6 +81,9 @@ std::vector<Resources> parse_resources(std::string_view log);
 /// The lines that are errors although NVRTC is content: "(C7510) Potential Performance Loss: wgmma ... serialized".
 std::vector<std::string> fatal_warnings(std::string_view log);
 
+/// What to do where ptxas lacks registers for wgmma (C7602, C7511, C7512), a line; empty where it does not say so.
+std::string register_advice(std::string_view log);
+
 /// The source lines, numbered, around those that the log names: "k.cu(12): error: ..." by NVRTC, "k.cu:12:3: error:
 /// ..." by a host compiler. Empty where it names none.
 std::string error_context(std::string_view source, std::string_view name, std::string_view log, int lines_around = 3);

@@ -78,6 +78,25 @@ std::vector<std::string> fatal_warnings(std::string_view log) {
     return fatal;
 }
 
+// "(C7602) Insufficient registers (128) to compile instruction at line 720 in function k. Try to compile with register
+// target of 154 or higher": one wgmma and its sums, which registers that roles move do not help. "(C7511) ... wgmma
+// instructions are serialized due to insufficient register resources for the wgmma pipeline": those do.
+std::string register_advice(std::string_view log) {
+    for (std::string_view line : lines_of(log)) {
+        if (line.find("(C7602)") != std::string_view::npos)
+            return fmt::format(
+                "One instruction takes more registers than the {} that each thread of so large a block begins with "
+                "(ptxas wants {}); registers(...) of roles do not help here. Have the instruction's tile narrower, so "
+                "that it has fewer columns, or the block smaller: fewer warpgroups, fewer roles.\n",
+                between(line, "Insufficient registers (", ")"), between(line, "register target of ", " "));
+        if (line.find("insufficient register resources") != std::string_view::npos)
+            return "The sums of a thread do not fit into its registers. In a schedule with roles, have the one that "
+                   "computes take what the others do not need: registers(...) for each; or have a warpgroup compute a "
+                   "smaller tile, or more warpgroups the same.\n";
+    }
+    return {};
+}
+
 std::string error_context(std::string_view source, std::string_view name, std::string_view log, int lines_around) {
     std::set<int> wrong;
     for (std::string_view line : lines_of(log)) {

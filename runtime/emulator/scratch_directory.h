@@ -1,4 +1,4 @@
-// Where the host compiler reads and writes.
+// Where the host compiler and the disassembler read and write.
 #pragma once
 #include <filesystem>
 

@@ -5,6 +5,7 @@
 
 #include "ops/program.h"
 #include "schedules/catalog.h"
+#include "tests/ops/plain_product.h"
 #include "tests/support/expect_error.h"
 
 namespace tw {
@@ -14,9 +15,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 TEST(Inspect, TellsWhatAProductNeeds) {
-    Tensor a = input("a", f32, {64, 48}), b = input("b", f32, {48, 32});
-    Axis k = reduce_axis("k", 48);
-    Tensor c = compute("c", {64, 32}, [&](Expr i, Expr j) { return sum(a(i, k) * b(k, j), k); });
+    auto [a, b, c] = plain_product(64, 32, 48);
     Schedule s({c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(c);
     auto [bi, it] = s.split(i, 32);

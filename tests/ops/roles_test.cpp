@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "runtime/cubin_cache.h"
+#include "tests/ops/plain_product.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
 #include "tests/support/expect_error.h"
@@ -24,6 +25,7 @@ struct Product {
     struct Options {
         int64_t m = 256, n = 192, k = 256;
         int64_t block_n = 64, block_k = 64;
+        int64_t rows = 64;  ///< of a warpgroup
         int warpgroups = 1, stages = 3, in_flight = 0;
         int cluster = 1, cluster_columns = 1;  ///< blocks, one under another and side by side
         int turns = 1;
@@ -48,9 +50,9 @@ struct Product {
           c(product(a, b, o)),
           s({c}, target) {
         auto [i, j] = s.loops<2>(c);
-        auto [bi, it] = s.split(i, 64 * o.warpgroups, Tail::Mask);
+        auto [bi, it] = s.split(i, o.rows * o.warpgroups, Tail::Mask);
         auto [column, nj] = s.split(j, o.block_n, Tail::Mask);
-        auto [wi, mi] = s.split(it, 64);
+        auto [wi, mi] = s.split(it, o.rows);
         auto [k, ki] = s.split(s.reduce(c), o.block_k, Tail::Mask);
         ko = k;
         auto [bo, rank] = s.split(bi, o.cluster, Tail::Mask);
@@ -105,9 +107,7 @@ TEST_P(Roles, ProductsOfManyShapes) {
 
 /// 256 sums in each of 256 threads, of the 168 registers that 384 threads have each.
 Schedule many_sums(int registers_of_math) {
-    Tensor a = input("a", f32, {256, 64}), b = input("b", f32, {64, 256});
-    Axis k = reduce_axis("k", 64);
-    Tensor c = compute("c", {256, 256}, [&](Expr i, Expr j) { return sum(a(i, k) * b(k, j), k); });
+    auto [a, b, c] = plain_product(256, 256, 64);
     Schedule s({c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(c);
     auto [ti, ri] = s.split(i, 16);
@@ -141,6 +141,24 @@ TEST(RolesWarnings, SpillsWhereRegistersCouldBeGiven) {
 }
 
 // Boxes that all blocks of a cluster want alike come from one of them each, whatever has readers.
+// Of 192 sums, 168 registers hold none more, 232 do; of 128 sums of one instruction, no thread of 512 ever holds them.
+TEST(RoleErrors, TilesThatRegistersDoNotHoldSayWhatHelps) {
+    auto compiled = [](const Product::Options& o) {
+        Executable(build(Product(o, target("sm_90a")).s), open_device("null:sm_90a"));
+    };
+    Product::Options o{.m = 512, .n = 384, .block_n = 192, .rows = 128, .warpgroups = 2, .stages = 2, .in_flight = 1};
+    o.registers = 232;
+    try {
+        compiled(o);
+    } catch (const NvrtcMissing&) {
+        GTEST_SKIP() << "NVRTC is not on this machine";
+    }
+    o.registers = 0;
+    EXPECT_ERROR(compiled(o), "have the one that computes take what the others do not need: registers(...) for each");
+    EXPECT_ERROR((compiled({.m = 384, .n = 512, .block_n = 256, .warpgroups = 3, .stages = 2, .in_flight = 1})),
+                 "more registers than the 128 that each thread of so large a block begins with");
+}
+
 TEST_P(Roles, LoadForTheCluster) {
     Product p({.m = 320, .k = 128, .cluster = 2}, device_target());
     std::string cuda = build(p.s).cuda();

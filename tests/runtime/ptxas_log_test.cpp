@@ -75,6 +75,26 @@ TEST(FatalWarnings, AreThoseOfThe7500s) {
     EXPECT_THAT(fatal_warnings(LogOf13), testing::IsEmpty());
 }
 
+TEST(RegisterAdvice, TellsWhatHelps) {
+    EXPECT_EQ(register_advice(LogOf13), "");
+    std::string one_instruction = register_advice(
+        "ptxas info    : 0 bytes gmem\n"
+        "ptxas fatal   : (C7602) Insufficient registers (128) to compile instruction at line 720 in function c_kernel. "
+        "Try to compile with register target of 154 or higher.\n"
+        "ptxas fatal   : Ptx assembly aborted due to errors\n");
+    EXPECT_THAT(one_instruction, testing::HasSubstr("more registers than the 128 that each thread"));
+    EXPECT_THAT(one_instruction, testing::HasSubstr("(ptxas wants 154)"));
+    EXPECT_THAT(one_instruction, testing::HasSubstr("narrower"));
+    for (const char* what : {"(C7511) Potential Performance Loss: wgmma.mma_async instructions are serialized due to "
+                             "insufficient register resources for the wgmma pipeline in the function 'c_kernel'",
+                             "(C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized due to "
+                             "insufficient register resources for the function 'c_kernel'"})
+        EXPECT_THAT(register_advice(fmt::format("ptxas info    : {}\n", what)), testing::HasSubstr("registers(...)"));
+    EXPECT_EQ(register_advice("ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are "
+                              "serialized due to non wgmma instructions defining accumulator registers\n"),
+              "");
+}
+
 TEST(ErrorContext, ShowsTheLinesAroundNumbered) {
     std::string source;
     for (int i = 1; i <= 20; ++i) source += fmt::format("line {}\n", i);
