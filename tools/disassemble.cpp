@@ -2,11 +2,11 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <vector>
 
-#include <unistd.h>
-
 #include "runtime/emulator/run_command.h"
+#include "runtime/emulator/scratch_directory.h"
 #include "support/error.h"
 
 namespace tw {
@@ -14,22 +14,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A file of this process alone, removed at the end of the scope.
-class TemporaryFile {
-public:
-    explicit TemporaryFile(const std::string& content) : path_((fs::temp_directory_path() / "tw-XXXXXX").string()) {
-        int file = mkstemp(path_.data());
-        bool written = file >= 0 && ::write(file, content.data(), content.size()) == ssize_t(content.size());
-        if (file >= 0) ::close(file);
-        internal_check(written, "cannot write {}", path_);
-    }
-    ~TemporaryFile() { ::unlink(path_.c_str()); }
-    TemporaryFile(const TemporaryFile&) = delete;
-    const std::string& path() const { return path_; }
-
-private:
-    std::string path_;
-};
+void write_to(const fs::path& path, const std::string& content) {
+    std::ofstream file(path, std::ios::binary);
+    file << content;
+    if (!file.flush())
+        throw_error(Error, "emit --as sass: cannot write '{}'; the disk may be full: set TMPDIR to another",
+                    path.string());
+}
 
 std::vector<std::string> places() {
     std::vector<std::string> folders = {""};  // on PATH
@@ -41,11 +32,13 @@ std::vector<std::string> places() {
 }  // namespace
 
 std::string disassembled(const std::string& cubin) {
-    TemporaryFile file(cubin);
+    emulator::ScratchDirectory scratch;  // a killed one's is removed by the next
+    const fs::path file = scratch.path() / "kernel.cubin";
+    write_to(file, cubin);
     for (const std::string& folder : places())
         for (std::vector<std::string> command : {std::vector<std::string>{"nvdisasm"}, {"cuobjdump", "--dump-sass"}}) {
             command[0] = folder + command[0];
-            command.push_back(file.path());
+            command.push_back(file.string());
             auto result = emulator::run_command(command);
             if (result.succeeded) return result.output;
         }
