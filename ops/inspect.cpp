@@ -29,6 +29,7 @@ KernelInspection inspect_kernel(const codegen::ThreadKernel& kernel, const codeg
                             .threads = text.threads,
                             .shared_bytes = text.shared_bytes,
                             .register_bytes = register_bytes(kernel),
+                            .shared_arrays = shared_arrays(kernel),
                             .shared_memory = shared_memory_picture(kernel)};
     codegen::SignalSimulation simulation = codegen::simulate_signals(kernel, events_shown);
     if (!simulation.simulated) return result;

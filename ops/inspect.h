@@ -11,11 +11,21 @@
 
 namespace tw {
 
+/// An array of a block's shared memory.
+struct SharedArray {
+    std::string name;
+    std::string type;                 ///< "bf16", or "barriers"
+    std::vector<int64_t> shape = {};  ///< as it lies in memory
+    int64_t bytes = 0;
+    int swizzle_bytes = 0;  ///< of a line; 0: not swizzled
+};
+
 struct KernelInspection {
     std::string name;
-    int threads = 1;                 ///< of a block, with those of roles that have their own
-    int64_t shared_bytes = 0;        ///< of a block
-    int64_t register_bytes = 0;      ///< of the arrays that a thread holds in registers, each role's counted
+    int threads = 1;             ///< of a block, with those of roles that have their own
+    int64_t shared_bytes = 0;    ///< of a block
+    int64_t register_bytes = 0;  ///< of the arrays that a thread holds in registers, each role's counted
+    std::vector<SharedArray> shared_arrays = {};
     std::string shared_memory = {};  ///< its arrays, a line each, and their swizzles; empty without shared memory
     std::string timeline = {};       ///< what roles do when, a line each; empty where nobody signals
     int64_t timeline_cycles = 0;     ///< by a coarse model

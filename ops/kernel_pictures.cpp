@@ -17,18 +17,23 @@ using codegen::SignalSpan;
 
 constexpr int piece_bytes = 16, lines_of_pattern = 8;
 
-int64_t bytes_of_array(const BufferNode& buffer) {
-    int64_t bytes = bytes_of(buffer.type);
-    for (const Expr& extent : buffer.shape) bytes *= require_constant(extent);
-    return bytes;
+SharedArray array_of(const BufferNode& buffer) {
+    SharedArray array{.name = buffer.name,
+                      .type = buffer.is_barrier ? "barriers" : std::string(name_of(buffer.type)),
+                      .bytes = bytes_of(buffer.type),
+                      .swizzle_bytes = buffer.swizzle};
+    for (const Expr& extent : buffer.shape) {
+        array.shape.push_back(require_constant(extent));
+        array.bytes *= array.shape.back();
+    }
+    return array;
 }
 
-std::string line_of(const BufferNode& buffer) {
+std::string line_of(const SharedArray& array) {
     std::string shape;
-    for (const Expr& extent : buffer.shape) shape += fmt::format("[{}]", require_constant(extent));
-    std::string what = buffer.is_barrier ? "barriers" : std::string(name_of(buffer.type));
-    std::string line = fmt::format("{:<24} {:<20} {:<9} {:>8} bytes", buffer.name, shape, what, bytes_of_array(buffer));
-    return line + (buffer.swizzle ? fmt::format("   lines of {} bytes, swizzled\n", buffer.swizzle) : "\n");
+    for (int64_t extent : array.shape) shape += fmt::format("[{}]", extent);
+    std::string line = fmt::format("{:<24} {:<20} {:<9} {:>8} bytes", array.name, shape, array.type, array.bytes);
+    return line + (array.swizzle_bytes ? fmt::format("   lines of {} bytes, swizzled\n", array.swizzle_bytes) : "\n");
 }
 
 /// Which piece of its line stands at each place: bits 7 to 9 of an address are added to bits 4 to 6, as many as the
@@ -74,12 +79,18 @@ std::string row_of(const SignalLane& lane, int64_t cycles, size_t columns) {
 
 }  // namespace
 
+std::vector<SharedArray> shared_arrays(const codegen::ThreadKernel& kernel) {
+    std::vector<SharedArray> arrays;
+    for (const codegen::Buffer& buffer : kernel.shared) arrays.push_back(array_of(*buffer));
+    return arrays;
+}
+
 std::string shared_memory_picture(const codegen::ThreadKernel& kernel) {
     std::string text;
     std::set<int> swizzles;
-    for (const codegen::Buffer& buffer : kernel.shared) {
-        text += line_of(*buffer);
-        if (buffer->swizzle) swizzles.insert(buffer->swizzle);
+    for (const SharedArray& array : shared_arrays(kernel)) {
+        text += line_of(array);
+        if (array.swizzle_bytes) swizzles.insert(array.swizzle_bytes);
     }
     for (int swizzle : swizzles) text += swizzle_picture(swizzle);
     return text;

@@ -58,6 +58,20 @@ fuzz::FuzzOptions cases_of(const Options& o, Progress& progress) {
     return options;
 }
 
+/// Steps by verb: {"split": {"accepted": 12, "refused": 3}, ...}
+nlohmann::json verbs_of(const fuzz::Summary& summary) {
+    nlohmann::json verbs = nlohmann::json::object();
+    auto add = [&](const char* what, const std::map<std::string, int64_t>& counts) {
+        for (const auto& [verb, count] : counts) {
+            verbs.emplace(verb, nlohmann::json{{"accepted", 0}, {"refused", 0}});
+            verbs[verb][what] = count;
+        }
+    };
+    add("accepted", summary.accepted_verbs);
+    add("refused", summary.refused_verbs);
+    return verbs;
+}
+
 int fuzz_schedules(const Options& o) {
     check_computation(o.computation);
     Progress progress("schedules", o.count);
@@ -67,7 +81,10 @@ int fuzz_schedules(const Options& o) {
                          {"seed", o.seed},
                          {"steps_accepted", summary.accepted},
                          {"steps_refused", summary.refused},
-                         {"kernels", summary.kernels}};
+                         {"kernels", summary.kernels},
+                         {"kernels_refused", summary.kernels_refused},
+                         {"computations", summary.computations},
+                         {"verbs", verbs_of(summary)}};
     return report(facts, fuzz::to_string(summary), summary.failures, o.json);
 }
 

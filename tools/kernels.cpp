@@ -65,14 +65,23 @@ nlohmann::json show_json(const std::string& name, const Schedule& schedule, cons
                          {"global_bytes", row.cost.global_bytes},
                          {"shared_bytes", row.cost.shared_bytes},
                          {"flops", row.cost.flops}});
-    for (const KernelInspection& kernel : inspection.kernels)
+    for (const KernelInspection& kernel : inspection.kernels) {
         kernels.push_back({{"name", kernel.name},
                            {"threads", kernel.threads},
                            {"shared_bytes", kernel.shared_bytes},
                            {"register_bytes", kernel.register_bytes},
+                           {"shared_arrays", nlohmann::json::array()},
                            {"shared_memory", kernel.shared_memory},
                            {"timeline", kernel.timeline},
-                           {"timeline_cycles", kernel.timeline_cycles}});
+                           {"timeline_cycles", kernel.timeline_cycles},
+                           {"timeline_is_whole", kernel.timeline_is_whole}});
+        for (const SharedArray& array : kernel.shared_arrays)
+            kernels.back()["shared_arrays"].push_back({{"name", array.name},
+                                                       {"type", array.type},
+                                                       {"shape", array.shape},
+                                                       {"bytes", array.bytes},
+                                                       {"swizzle_bytes", array.swizzle_bytes}});
+    }
     return {{"name", name},       {"nest", inspection.nest},  {"loops", loops},
             {"kernels", kernels}, {"steps", schedule.save()}, {"notes", inspection.notes}};
 }

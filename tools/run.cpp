@@ -53,6 +53,7 @@ RunResult run_kernel(const schedules::CatalogEntry& entry, const std::shared_ptr
                                   {"correct", check.ok},
                                   {"error", check.error},
                                   {"plain_error", check.plain_error},
+                                  {"unit_error", check.unit_error},
                                   {"elements", check.elements}});
     }
     result.seconds = time_of(executable).median_seconds;

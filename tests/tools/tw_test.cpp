@@ -166,6 +166,19 @@ TEST_F(Tw, ShowHasNestCostsAndSteps) {
                       HasSubstr("s.stage(c_partial, a, Memory::Shared"), HasSubstr("67.1 M"), HasSubstr("5.24 M")));
     nlohmann::json json = tw("show product_256x256x512 --json").json();
     EXPECT_EQ(json["loops"][0]["flops"], 2.0 * 256 * 256 * 512);
+    const nlohmann::json& kernel = json["kernels"][0];
+    EXPECT_EQ(kernel["timeline_is_whole"], true);
+    int64_t bytes = 0;
+    for (const nlohmann::json& array : kernel["shared_arrays"]) {
+        int64_t elements = 4;  // f32
+        for (const nlohmann::json& extent : array["shape"]) elements *= extent.get<int64_t>();
+        EXPECT_EQ(array["bytes"], elements) << array;
+        EXPECT_EQ(array["swizzle_bytes"], 0);
+        bytes += elements;
+    }
+    EXPECT_EQ(kernel["shared_arrays"].size(), 2u);
+    EXPECT_EQ(kernel["shared_bytes"], bytes);
+    EXPECT_THAT(kernel["shared_memory"].get<std::string>(), HasSubstr(kernel["shared_arrays"][0]["name"]));
     std::string notes = json["notes"].get<std::string>(), fill = "\na_shared: 128 threads together";
     size_t first = notes.find(fill);  // though it stands before the pipelined loop and inside of it
     ASSERT_NE(first, std::string::npos) << notes;
@@ -219,6 +232,7 @@ TEST_F(Tw, RunChecksOnTheEmulator) {
     EXPECT_EQ(json["outputs"][0]["elements"], 3 * 4);
     EXPECT_LT(json["outputs"][0]["error"], 1e-5);
     EXPECT_TRUE(json["outputs"][0]["plain_error"].is_number());
+    EXPECT_TRUE(json["outputs"][0]["unit_error"].is_number());
 }
 
 TEST_F(Tw, RefusesACompilerThatIsNone) {
@@ -323,6 +337,12 @@ TEST_F(Tw, FuzzReports) {
     EXPECT_EQ(schedules.status, 0);
     EXPECT_EQ(schedules.json()["cases"], 3);
     EXPECT_EQ(schedules.json()["failures"].size(), 0u);
+    EXPECT_EQ(schedules.json()["kernels_refused"], 0);
+    int64_t accepted = 0;
+    const nlohmann::json verbs = schedules.json()["verbs"];
+    for (const auto& verb : verbs) accepted += verb["accepted"].get<int64_t>();
+    EXPECT_GT(accepted, 0);
+    EXPECT_EQ(schedules.json()["steps_accepted"], accepted);
     Outcome illegal = tw("fuzz illegal --count 50");
     EXPECT_EQ(illegal.status, 0);
     EXPECT_THAT(illegal.out, HasSubstr("0 wrong"));
