@@ -181,12 +181,33 @@ private:
                 shared.fixed = true;
                 shared.alignment = tile_alignment;
             }
+            if (!begins_aligned(box, shared.layout, bytes))
+                return fmt::format("it begins within '{}', not always at a multiple of {} bytes", box.tile()->name,
+                                   alignment_in(shared.layout));
             if (shared.layout.digits.back().dimension != static_cast<int>(box.fast().dimension))
                 return fmt::format("its tile lies in another order in shared memory than '{}'", box.tensor()->name);
             if (!box.arrives() && box.fast().extent % shared.layout.digits.back().extent != 0)
                 return "its rows are not all of the tile";
         }
         return {};
+    }
+
+    /// Of the places where boxes begin: swizzles are functions of addresses, with a period of eight lines.
+    static int64_t alignment_in(const Layout& layout) {
+        return std::max(tile_alignment, layout.swizzle > 16 ? 8 * layout.swizzle : 0);
+    }
+
+    /// Whether the box's first element is where boxes begin in a tile that is. It may stand anywhere in the tile.
+    static bool begins_aligned(const TensorBox& box, const Layout& layout, int64_t bytes) {
+        Substitution first;
+        for (const TensorBox::Side& side : box.sides())
+            if (side.variable.defined()) first.emplace_back(side.variable, integer(0));
+        std::vector<Expr> indices;
+        for (const Expr& index : box.place_in_tile()) indices.push_back(simplify(substitute(index, first)));
+        const std::vector<Expr> place = layout.physical(indices), shape = layout.physical_shape();
+        Expr address = integer(0);
+        for (size_t d = 0; d < place.size(); ++d) address = simplify(address * shape[d] + place[d]);
+        return is_constant(address, 0) || divisor_of(address) * bytes % alignment_in(layout) == 0;
     }
 
     /// Whether the layout, one behind another, begins at multiples of what boxes begin at: a single row may have a gap

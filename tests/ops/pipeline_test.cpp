@@ -126,6 +126,34 @@ TEST_P(Pipelines, OfShortRows) {
     EXPECT_EQ(copied, 21);
 }
 
+// A table says where in its memory a box begins, once the copy's own loop is split: at matrices of 768 bytes it may, of
+// 704 not.
+TEST_P(Pipelines, OfBoxesWithinTheirMemory) {
+    for (int64_t rows : {11, 12}) {
+        Tensor x = input("x", u8, {4, rows, 128}), table = input("table", i32, {3});
+        Axis k = reduce_axis("k", 128);
+        Tensor y = compute("y", {3, rows}, [&](Expr i, Expr j) { return sum(cast(f32, x(table(i), j, k)), k); });
+        Schedule s({y}, device_target());
+        auto [i, j] = s.loops<2>(y);
+        auto [ko, ki] = s.split(s.reduce(y), 64);
+        s.order({i, ko, j, ki});
+        s.bind(i, grid.x);
+        s.bind(j, thread);
+        Stage copy = s.stage(y, x, Memory::Shared, ko);
+        s.via(copy, Copy::Tma);
+        s.pipeline(ko, {.stages = 2});
+        s.split(s.all_loops(copy)[0], 5, Tail::Mask);
+        if (rows == 11) {
+            EXPECT_ERROR(build(s), "it begins within 'x_shared', not always at a multiple of 128 bytes");
+            continue;
+        }
+        Bindings bindings = whole_numbers({y}, 1);
+        for (int64_t r = 0; r < 3; ++r) bindings.inputs.at("table").set({r}, make_value(i32, 3 - r));
+        EXPECT_NE(build(s).cuda().find("tw::tma_load("), std::string::npos);
+        expect_declared(s, bindings);
+    }
+}
+
 /// Rows of f32 or bf16 through shared memory.
 struct Rows {
     explicit Rows(Type type, Type copied) : x(input("x", type, {64, 32})) {
