@@ -66,23 +66,41 @@ UnitErrors unit_errors(Type type, bool few_bits) {
     return {error_of_instruction(terms, 25, 23), terms};
 }
 
-/// The sums that a schedule may pass through on its way: of neighbours, they are differences of the running sums; of
-/// terms picked whatever their values are, within four standard deviations; of any, the magnitudes' sum.
+/// The sums that a schedule may pass through on its way: of neighbours, or of every n-th term, n after n, as splits and
+/// orders of the loop make them, they are differences of the running sums in that order; of terms picked whatever their
+/// values are, within four standard deviations; of any, at most what is positive or what is negative.
 class RunningSums {
 public:
-    void add(double term, double sum) {
-        least_ = std::min(least_, sum);
-        most_ = std::max(most_, sum);
-        magnitudes_ += std::abs(term);
-        squares_ += term * term;
-        ++terms_;
+    void add(double term) { terms_.push_back(term); }
+    double largest() const {
+        double positive = 0, negative = 0, squares = 0;
+        for (double term : terms_) {
+            (term > 0 ? positive : negative) += std::abs(term);
+            squares += term * term;
+        }
+        double most = std::max(positive, negative), spread = 0;
+        for (size_t distance = 1; distance < terms_.size(); distance += distance < all_below ? 1 : distance)
+            spread = std::max(spread, spread_of_every(distance));
+        return std::min(most, spread + 4 * std::sqrt(squares));
     }
-    double largest() const { return std::min(magnitudes_, most_ - least_ + 4 * std::sqrt(squares_)); }
-    int64_t terms() const { return terms_; }
+    int64_t terms() const { return static_cast<int64_t>(terms_.size()); }
 
 private:
-    double least_ = 0, most_ = 0, magnitudes_ = 0, squares_ = 0;
-    int64_t terms_ = 0;
+    static constexpr size_t all_below = 16;  ///< distances; beyond, powers of two
+
+    /// Between the running sums of the terms 0, n, 2 n, ..., 1, n + 1, ...
+    double spread_of_every(size_t n) const {
+        double sum = 0, least = 0, most = 0;
+        for (size_t first = 0; first < n; ++first)
+            for (size_t k = first; k < terms_.size(); k += n) {
+                sum += terms_[k];
+                least = std::min(least, sum);
+                most = std::max(most, sum);
+            }
+        return most - least;
+    }
+
+    std::vector<double> terms_;
 };
 
 class Sampler {
@@ -295,7 +313,7 @@ private:
             place_ = ++places_;
             std::vector<Number> terms = terms_at(node, point);
             total = combined(node, total, terms);
-            if (unit) sums.add(terms[0].value.real, total[0].value.real);
+            if (unit) sums.add(terms[0].value.real);
         } while (advance(point, shape));
         place_ = outer;
         if (unit) {

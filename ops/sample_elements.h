@@ -22,7 +22,8 @@ struct SampledElement {
 /// `unit_error`: a sum of K products that a matrix unit can take over is made by at most K / k + 1 instructions of k
 /// terms. Each aligns its terms and the sum so far to the largest of them, drops what is behind 25 bits, and drops what
 /// a float cannot hold of their sum: less than (k + 1) 2^-25 + 2^-23 times the largest; parts of the sum are added
-/// with a rounding of 2^-24. The largest is bounded by the declared order's running sums and by the terms' magnitudes.
+/// with a rounding of 2^-24. The largest is bounded by the running sums, in the declared order and of every n-th term,
+/// and by the terms' magnitudes.
 /// wgmma keeps 13 bits of sums of fp8 (`few_bits`). What is made of sums may move as far as it does at the ends of
 /// their intervals.
 std::vector<SampledElement> sample_elements(const Tensor& output, const std::vector<std::vector<int64_t>>& points,

@@ -104,6 +104,32 @@ TEST(SampleElements, SharedExpressions) {
     }));
 }
 
+/// A schedule that takes every n-th term first passes through sums that the declared order never has: what matrix units
+/// may do is as much as in a declaration of that order.
+TEST(SampleElements, UnitsMayAddEveryOtherTermFirst) {
+    constexpr int64_t K = 4800;
+    Tensor a = input("a", f16, {K}), b = input("b", f16, {K});
+    Axis k = reduce_axis("k", K);
+    auto unit_error = [&](const Bindings& bindings, auto term_at) {
+        Tensor y = compute("y", {}, [&] { return sum(cast(f32, a(term_at(k))) * cast(f32, b(term_at(k))), k); });
+        return sample_elements(y, {{}}, bindings, {.precision = Precision::Float64})[0].unit_error;
+    };
+    auto as_declared = [](const Axis& k) { return Expr(k); };
+    Bindings bindings =
+        random_bindings({compute("both", {K}, [&](Expr i) { return cast(f32, a(i)) + cast(f32, b(i)); })}, 1);
+    double of_random_data = unit_error(bindings, as_declared);
+    for (int64_t n : {2, 3, 4, 6, 8, 12, 16, 32, 64}) {
+        for (int64_t i = 0; i < K; ++i) {
+            double magnitude = 1 + static_cast<double>(between(0, 255)) / 256;
+            bindings.inputs.at("a").set({i}, make_value(f16, i % n < n / 2 ? magnitude : -magnitude));
+            bindings.inputs.at("b").set({i}, make_value(f16, 1.0));
+        }
+        double every_nth = unit_error(bindings, [&](const Axis& k) { return k % (K / n) * n + k / (K / n); });
+        EXPECT_GE(unit_error(bindings, as_declared), 0.9 * every_nth) << n;
+        EXPECT_GE(every_nth, of_random_data) << n;
+    }
+}
+
 TEST(SampleElements, WhatDataGetWrong) {
     Tensor x = input("x", f32, {8}), ids = input("ids", i32, {8});
     Bindings bindings = random_bindings({compute("both", {8}, [&](Expr i) { return x(i) + cast(f32, ids(i)); })}, 1);
