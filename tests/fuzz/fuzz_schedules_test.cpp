@@ -1,10 +1,15 @@
 // Random schedules of random computations, compared with the declaration after every step and as kernels on the
 // emulator. TW_FUZZ_COUNT sets their number (2000), TW_FUZZ_SEED the seed; TW_FUZZ_KERNELS=0 leaves the kernels
 // out.
+#include <map>
+
 #include <gtest/gtest.h>
 
+#include "ops/program.h"
 #include "tests/fuzz/fuzz_seed.h"
+#include "tools/fuzz/check_case.h"
 #include "tools/fuzz/fuzz.h"
+#include "tools/fuzz/random_step.h"
 #include "tools/fuzz/run_kernels.h"
 
 namespace tw::fuzz {
@@ -32,11 +37,41 @@ TEST(FuzzSchedules, LegalStepsKeepTheResult) {
     if (options.count < 1000) return;
     // The generator has not gone blind: every verb was accepted, every computation had its turn.
     for (const char* verb : {"split", "fuse", "order", "bind", "at", "inline_stage", "stage", "stage in global",
-                             "stage result", "set_memory", "in_place", "partial", "pipeline", "via",
-                             "cut", "cut where partial", "scatter"})
+                             "stage result", "set_memory", "in_place", "partial", "pipeline", "via", "cut",
+                             "cut where partial", "scatter", "persistent", "roles"})
         EXPECT_GT(summary.accepted_verbs[verb], 0) << verb;
     EXPECT_EQ(summary.computations.size(), computations().size());
     EXPECT_GT(summary.accepted, 4 * options.count);
+}
+
+/// Boxes that tables of one, two and three dimensions place, with rows of less than 128 bytes, in kernels that one
+/// program in three at least can be.
+TEST(FuzzSchedules, BoxesAreDrawn) {
+    std::map<size_t, int> by_tables;
+    int boxes = 0, of_short_rows = 0, roles = 0, count = 240;
+    for (int number = 0; number < count; ++number) {
+        Random random(5, static_cast<uint64_t>(number));
+        CheckedSchedule checked(computation("placed_matrices").make(random));
+        const std::vector<RandomStep> steps = random_boxes(random, checked.schedule(), checked.problem());
+        for (const RandomStep& step : steps) checked.take(step);
+        std::string kernel;
+        try {
+            kernel = build(checked.schedule()).cuda();
+        } catch (const Error&) {
+            continue;
+        }
+        if (kernel.find("tw::tma_load") == std::string::npos) continue;
+        ++boxes;
+        roles += kernel.find("math") != std::string::npos;
+        for (const Tensor& tensor : tensors_of(checked.problem())) {
+            if (tensor.name() == "table") ++by_tables[tensor.rank()];
+            if (tensor.name() == "x") of_short_rows += steps.at(1).size * bytes_of(tensor.type()) < 128;  // split k
+        }
+    }
+    EXPECT_GT(boxes, count / 3);
+    EXPECT_GT(of_short_rows, count / 6);
+    EXPECT_GT(roles, count / 20);
+    for (size_t rank : {1, 2, 3}) EXPECT_GT(by_tables[rank], count / 20) << rank;
 }
 
 TEST(FuzzSchedules, ArbitraryStepsAreRefusedOrRight) {

@@ -323,6 +323,36 @@ Problem sparse_product(Random& random) {
     return p.problem(random.chance(0.6) ? std::vector<Tensor>{y} : std::vector<Tensor>{z});
 }
 
+/// Sums of matrices that a table of one to three dimensions names, as many as the element's place or data say. Rows of
+/// the matrices are multiples of 16 bytes: boxes can bring them.
+Problem placed_matrices(Random& random) {
+    int64_t groups = random.between(1, 3), most = random.between(1, 3);
+    int64_t rows = random.chance(0.3) ? random_extent(random, 24) : 8 * random.between(1, 3);
+    Type type = random.pick<Type>({u8, i8, bf16, f32});
+    int64_t columns = random.between(1, 4) * 16 / bytes_of(type), matrices = random.between(1, 5);
+    const int64_t rank = random.between(1, 3);
+    ProblemBuilder p(random);
+    const std::vector<int64_t> table_shape = {groups, most, 2};
+    Tensor table = p.input("table", random.chance(0.5) ? i32 : i64,
+                           Shape(table_shape.begin(), table_shape.begin() + rank), 0, matrices - 1);
+    Tensor counts = p.input("counts", i32, {groups}, 0, most);
+    bool of_rows = random.chance(0.25);  // the table names rows, not matrices
+    Tensor x =
+        of_rows ? p.input("x", type, {matrices, columns}, 0, 3) : p.input("x", type, {matrices, rows, columns}, 0, 3);
+    int64_t length = random.below(4);
+    Tensor y = compute("y", {groups, rows}, [&](Expr g, Expr i) {
+        Expr count = cast(i64, counts(g));
+        const std::vector<Expr> lengths = {constant(i64, most), min(g + 1, most), min(count, most), count};
+        Axis q = reduce_axis("q", lengths[length]);
+        Axis k = reduce_axis("k", columns);
+        Indices at = {g, q, (g + q) % 2};
+        Expr place = table.read({at.begin(), at.begin() + rank});
+        Expr term = cast(f32, of_rows ? x(place, k) : x(place, i, k));
+        return sum(of_rows ? term * cast(f32, i + 1) : term, {q, k});
+    });
+    return p.problem({y});
+}
+
 /// Rows that sum as many terms as their place says, blocks of them alike.
 Problem triangular_product(Random& random) {
     auto e = random_extents(random, 2, 300);  // rows, columns
@@ -387,6 +417,7 @@ const std::vector<Computation>& computations() {
         {"triangular_product", triangular_product},
         {"scatter", scatter},
         {"sparse_product", sparse_product},
+        {"placed_matrices", placed_matrices},
     };
     return all;
 }

@@ -39,15 +39,18 @@ private:
         tell_({Message::Kind::Note, current.number, problem.name + "\n" + describe(problem)});
         current.checked = std::make_unique<CheckedSchedule>(std::move(problem));
         current.checked->check();
-        if (random.chance(0.4))
-            for (const RandomStep& step :
-                 random_tiling(random, current.checked->schedule(), current.checked->problem()))
-                take(current, step);
+        for (const RandomStep& step : first_steps(random, *current.checked)) take(current, step);
         auto wanted = static_cast<size_t>(random.between(1, options_.steps));
         for (size_t tried = 0; tried < 3 * wanted && current.checked->taken().size() < wanted; ++tried)
             if (!current.checked->failure())
                 take(current, random_step(random, current.checked->schedule(), current.checked->problem()));
         if (!current.checked->failure()) current.checked->check_replay();
+    }
+
+    static std::vector<RandomStep> first_steps(Random& random, const CheckedSchedule& checked) {
+        if (random.chance(0.4)) return random_tiling(random, checked.schedule(), checked.problem());
+        if (random.chance(0.2)) return random_boxes(random, checked.schedule(), checked.problem());
+        return {};
     }
 
     void take(Case& current, const RandomStep& step) {

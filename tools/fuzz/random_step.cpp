@@ -141,6 +141,8 @@ std::string verb_name(Verb verb) {
         case Verb::Scatter: return "scatter";
         case Verb::Via: return "via";
         case Verb::Pipeline: return "pipeline";
+        case Verb::Persistent: return "persistent";
+        case Verb::Roles: return "roles";
     }
     return "?";
 }
@@ -188,6 +190,16 @@ void perform(const RandomStep& step, Schedule& s, const Problem& problem) {
         case Verb::Scatter: s.scatter(stage_named(s, step.stage), step.combine); break;
         case Verb::Via: s.via(stage_named(s, step.stage), step.copy); break;
         case Verb::Pipeline: s.pipeline(loop(step.stage, 0), {.stages = static_cast<int>(step.size)}); break;
+        case Verb::Persistent: {
+            std::vector<Loop> loops;
+            for (size_t k = 0; k < step.loops.size(); ++k) loops.push_back(loop(step.stage, k));
+            s.persistent(loops, {.blocks = static_cast<int>(step.size)});
+            break;
+        }
+        case Verb::Roles:
+            s.roles({{"load", warps(1), {}, {stage_named(s, step.operand)}},
+                     {"math", warps(static_cast<int>(step.size)), {}, {stage_named(s, step.stage)}}});
+            break;
         case Verb::At: s.at(stage_named(s, step.stage), loop(step.owner, 0)); break;
         case Verb::Inline: s.inline_stage(stage_named(s, step.stage)); break;
         case Verb::StageOperand:

@@ -31,7 +31,9 @@ struct RandomStep {
         Delay,
         Scatter,
         Via,
-        Pipeline
+        Pipeline,
+        Persistent,
+        Roles  ///< one warp brings `operand`, `size` warps run `stage`
     };
     Verb verb;
     std::string stage;            ///< whose loops are meant; of StageOperand the consumer; of At what moves
@@ -77,6 +79,9 @@ double leaf_runs(const Tree& tree);
 RandomStep random_step(Random& random, const Schedule& schedule, const Problem& problem);
 /// Several steps that belong together: tiles, the outer loops on the grid and the inner ones on threads.
 std::vector<RandomStep> random_tiling(Random& random, const Schedule& schedule, const Problem& problem);
+/// Steps of a fresh schedule by which the tensor memory accelerator brings what one of its reductions reads, as far as
+/// its rows and its places allow; none where no stage reduces an input of several dimensions.
+std::vector<RandomStep> random_boxes(Random& random, const Schedule& schedule, const Problem& problem);
 
 /// Performs the step. Throws Error if it is refused, or if a stage or loop that it names is not there.
 void perform(const RandomStep& step, Schedule& schedule, const Problem& problem);
