@@ -4,14 +4,11 @@
 // follows from the instruction; nobody writes it down. What is left to say is what was said before: tiles, shared
 // memory, and here copies that run ahead.
 #include "tutorials/lesson.h"
+#include "tutorials/operands.h"
 
 using namespace tw;
 
 namespace {
-
-struct Operands {
-    Tensor a, b, c;
-};
 
 /// One thread an element, one multiplication at a time.
 Schedule naive(const Operands& o) {

@@ -7,23 +7,11 @@
 //
 // The schedule says neither. It says wgmma instead of mma_sync; layout, descriptors, boxes and barriers follow.
 #include "tutorials/lesson.h"
+#include "tutorials/operands.h"
 
 using namespace tw;
 
 namespace {
-
-struct Operands {
-    Tensor a, b, c;
-};
-
-/// c[i, j] = sum_k a[i, k] * b[j, k], in bf16.
-Operands product(int64_t m, int64_t n, int64_t k) {
-    Operands o{input("a", bf16, {m, k}), input("b", bf16, {n, k}), {}};
-    Axis r = reduce_axis("k", k);
-    o.c = compute("c", {m, n},
-                  [&](Expr i, Expr j) { return cast(bf16, sum(cast(f32, o.a(i, r)) * cast(f32, o.b(j, r)), r)); });
-    return o;
-}
 
 /// Four warps a block, each with mma_sync on tiles of 32 x 32: tutorial 10.
 Schedule by_warps(const Operands& o) {

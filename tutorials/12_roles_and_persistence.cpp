@@ -11,25 +11,13 @@
 //
 // At the end, tiles that are not equally long.
 #include "tutorials/lesson.h"
+#include "tutorials/operands.h"
 
 using namespace tw;
 
 namespace {
 
-struct Operands {
-    Tensor a, b, c;
-};
-
-/// c[i, j] = sum_k a[i, k] * b[j, k], in bf16.
-Operands product(int64_t m, int64_t n, int64_t k) {
-    Operands o{input("a", bf16, {m, k}), input("b", bf16, {n, k}), {}};
-    Axis r = reduce_axis("k", k);
-    o.c = compute("c", {m, n},
-                  [&](Expr i, Expr j) { return cast(bf16, sum(cast(f32, o.a(i, r)) * cast(f32, o.b(j, r)), r)); });
-    return o;
-}
-
-/// The same, where a is lower triangular by tiles: row i has elements up to the end of its 128 rows.
+/// product(), where a is lower triangular by tiles: row i has elements up to the end of its 128 rows.
 Operands triangular_product(int64_t m, int64_t n, int64_t k) {
     Operands o{input("a", bf16, {m, k}), input("b", bf16, {n, k}), {}};
     o.c = compute("c", {m, n}, [&](Expr i, Expr j) {
