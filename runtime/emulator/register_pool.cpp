@@ -1,5 +1,5 @@
 // Registers that warpgroups pass on to each other (setmaxnreg), and the lane that a warp elects.
-#include <algorithm>
+#include "runtime/emulator/register_pool.h"
 
 #include "runtime/emulator/machine.h"
 #include "runtime/emulator/tensor_core.h"
@@ -7,10 +7,7 @@
 namespace tw::emulator {
 namespace {
 
-constexpr int RegistersOfBlock = 65536, MaxRegisters = 255, LeastRegisters = 24, WarpgroupThreads = 128;
-
-/// As many as ptxas gives each thread under __launch_bounds__(threads, 1).
-int registers_at_entry(unsigned threads) { return std::min(MaxRegisters, RegistersOfBlock / int(threads)) / 8 * 8; }
+constexpr int WarpgroupThreads = 128;
 
 /// Registers of a thread that a product holds.
 int registers_of(const emulated::WgmmaCall& call) {
@@ -44,17 +41,22 @@ void Machine::set_registers(int count, bool grows, Stamp site) {
     switch_to_scheduler();
 }
 
-/// A product's accumulators, and operands of it in registers, fit in what setmaxnreg has left, beside what any code
-/// needs.
+/// Accumulators and operands in registers, of this product and of those under way, fit in what setmaxnreg has left,
+/// beside what any code needs.
 void Machine::require_product_fits(const emulated::WgmmaCall& call, Stamp site) {
     const int own = registers_of_warpgroup_[running.thread / WarpgroupThreads];
-    const int held = registers_of(call);
+    int held = registers_of(call);
+    for (const Registers& others : current_->registers) {
+        const bool is_own = others.begin == reinterpret_cast<uintptr_t>(call.d) ||
+                            others.begin == reinterpret_cast<uintptr_t>(call.a_registers);
+        if (others.last && !is_own) held += int(others.bytes) / 4;
+    }
     if (own >= registers_at_entry(launch_.threads) || held + LeastRegisters <= own) return;
-    misuse(
-        fmt::format("multiplies with {} registers a thread, of which the product holds {}; other values, addresses and "
-                    "counters need {}, the least that setmaxnreg leaves",
-                    own, held, LeastRegisters),
-        site);
+    misuse(fmt::format(
+               "multiplies with {} registers a thread, of which products hold {}; other values, addresses and counters "
+               "need {}, the least that setmaxnreg leaves",
+               own, held, LeastRegisters),
+           site);
 }
 
 /// To the warpgroups that wait for them, while there are enough.

@@ -105,6 +105,19 @@ TEST(RegisterPool, IsWhatTheThreadsHad) {
                    "it takes whole warpgroups");
 }
 
+TEST(RegisterPool, HasRoomForAllProductsUnderWay) {
+    auto with = [](int registers, const std::string& body) {
+        return with_body(fmt::format("tw::shrink_registers<{}>();\nfloat other[32];\n", registers) + Fence + Product +
+                         body + Commit + Wait);
+    };
+    const std::string second = "tw::wgmma_m64n64k16_bf16(other, a, b, false);\n";
+    expect_silence(with(56, ""));
+    expect_finding(with(48, ""), Kind::Misuse, 0, "with 48 registers a thread, of which products hold 32;");
+    expect_silence(with(88, second));
+    expect_finding(with(80, second), Kind::Misuse, 0, "with 80 registers a thread, of which products hold 64;");
+    expect_silence(with(56, Commit + Wait + Fence + second));
+}
+
 TEST(ElectOne, IsOneLaneOfEachWarp) {
     Case one{.body = "if (tw::elect_one()) out[t / 32] = 1;\nif (tw::elect_one()) out[t / 32] += 1;", .threads = 96};
     for (uint64_t seed = 0; seed < 40; ++seed) {

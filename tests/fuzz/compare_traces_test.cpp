@@ -162,5 +162,21 @@ TEST(CompareTraces, WhatALaneHoldsGoesToRowsOfOthers) {
     EXPECT_EQ(compared(matrices(true, 5, 1), matrices(true, 5, 2)).reason, "");
 }
 
+/// Two threads: when they waited for the launches before, and when they touched global memory without it.
+TEST(CompareTraces, WhoTouchesGlobalMemoryHasWaitedOrMetOneWhoHas) {
+    using When = std::optional<int>;
+    auto waits = [](When first, When second, When relied) {
+        return all_wait_for_previous({{{.waited = first}, {.waited = second, .relied = relied}}});
+    };
+    EXPECT_TRUE(waits(0, 0, {}));
+    EXPECT_TRUE(waits({}, {}, {}));
+    EXPECT_TRUE(waits(0, {}, 1));
+    EXPECT_TRUE(waits(1, 3, 2));
+    EXPECT_FALSE(waits(0, {}, 0));
+    EXPECT_FALSE(waits(1, {}, 1));
+    EXPECT_FALSE(waits({}, 1, 0));
+    EXPECT_FALSE(waits({}, {}, 5));
+}
+
 }  // namespace
 }  // namespace tw::fuzz

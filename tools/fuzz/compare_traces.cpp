@@ -308,4 +308,14 @@ Sameness why_same(const Traces& original, const Traces& mutant) {
     return {same.reason + ", but for which block of a cluster asks for a box", true};
 }
 
+bool all_wait_for_previous(const Traces& traces) {
+    return std::ranges::all_of(traces, [](const std::vector<ThreadTrace>& threads) {
+        std::optional<int> waited;
+        for (const ThreadTrace& thread : threads)
+            if (thread.waited) waited = std::min(*thread.waited, waited.value_or(*thread.waited));
+        return std::ranges::all_of(
+            threads, [&](const ThreadTrace& thread) { return !thread.relied || (waited && *waited < *thread.relied); });
+    });
+}
+
 }  // namespace tw::fuzz

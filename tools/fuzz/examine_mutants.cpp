@@ -151,9 +151,9 @@ Verdict MutantExaminer::confirmed(const MutantCase& current, const std::string& 
 }
 
 Comparison MutantExaminer::compare(const MutantCase& current) {
-    if (current.mutant.waits || !current.mutant.in_text.empty())
-        return {Comparison::Outcome::Unknown, "altered behind what is compared"};
-    return prover_of(current.subject, current.kernel).compare(current.mutant.kernel);
+    if (!current.mutant.in_text.empty()) return {Comparison::Outcome::Unknown, "altered behind what is compared"};
+    EquivalenceProver& prover = prover_of(current.subject, current.kernel);
+    return current.mutant.waits ? prover.compare_waits(current.mutant.kernel) : prover.compare(current.mutant.kernel);
 }
 
 const std::vector<CompiledText>& MutantExaminer::originals_of(size_t subject) {

@@ -27,6 +27,15 @@ Comparison EquivalenceProver::compare(const codegen::ThreadKernel& mutant) {
     return {Outcome::Same, fmt::format("leaves the same terms of the inputs in all {} elements", elements)};
 }
 
+Comparison EquivalenceProver::compare_waits(const codegen::ThreadKernel& mutant) {
+    using Outcome = Comparison::Outcome;
+    auto got = trace_threads(terms_, mutant, sizes_);
+    if (auto reason = std::get_if<Undecided>(&got)) return {Outcome::Unknown, reason->text};
+    if (auto finding = std::get_if<Misuse>(&got)) return {Outcome::Misuse, finding->text};
+    if (!all_wait_for_previous(std::get<Traces>(got))) return {Outcome::Unknown, "a thread waits for nobody"};
+    return {Outcome::Same, "who does not wait touches global memory only behind those who have"};
+}
+
 Comparison EquivalenceProver::compare_traces(const codegen::ThreadKernel& mutant) {
     using Outcome = Comparison::Outcome;
     auto got = trace_threads(terms_, mutant, sizes_);

@@ -25,6 +25,8 @@ class EquivalenceProver {
 public:
     EquivalenceProver(const codegen::ThreadKernel& original, const Bindings& sizes);
     Comparison compare(const codegen::ThreadKernel& mutant);
+    /// Of one that only waits for the launches before elsewhere, or in other threads.
+    Comparison compare_waits(const codegen::ThreadKernel& mutant);
 
 private:
     Comparison compare_traces(const codegen::ThreadKernel& mutant);

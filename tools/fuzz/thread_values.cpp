@@ -13,7 +13,7 @@ namespace tw::fuzz {
 using codegen::Access;
 
 void ThreadValues::start(const std::array<int64_t, 3>& block, int thread) {
-    block_ = block, thread_ = thread, epoch_ = 0, received_ = 0;
+    block_ = block, thread_ = thread, epoch_ = 0, received_ = 0, touched_global_ = false;
     variables_.clear();
     registers_.clear();
     accesses_.clear();
@@ -77,6 +77,7 @@ uint64_t ThreadValues::touch(const Access& access, int elements, bool writes) {
 
 /// Elements of global memory at indices that depend on data have no number.
 int64_t ThreadValues::where(const Access& access, int elements) {
+    touched_global_ = touched_global_ || access.buffer->memory == Memory::Global;
     if (access.buffer->memory != Memory::Global || access.indices.empty()) return offset(access, elements);
     const Term index = eval(access.indices[0]);
     if (auto number = terms_.value(index)) return *number;

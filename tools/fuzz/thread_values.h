@@ -3,6 +3,7 @@
 #include <array>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "codegen/thread_ir.h"
@@ -64,6 +65,8 @@ public:
     /// Notes the access, if it is one of shared memory, and gives the place of its first element.
     uint64_t touch(const codegen::Access& access, int elements, bool writes);
     std::vector<TracedAccess> take_accesses() { return std::move(accesses_); }
+    /// Whether it has touched global memory since this was last asked.
+    bool take_touch_of_global() { return std::exchange(touched_global_, false); }
     /// The first element's number in its array.
     int64_t where(const codegen::Access& access, int elements);
 
@@ -82,6 +85,7 @@ private:
     int thread_ = 0;
     int32_t epoch_ = 0;
     int64_t received_ = 0;
+    bool touched_global_ = false;
     std::vector<TracedAccess> accesses_;
     std::unordered_map<const ExprNode*, Term> variables_;
     std::unordered_map<const BufferNode*, std::vector<Term>> registers_;

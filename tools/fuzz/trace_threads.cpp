@@ -56,9 +56,10 @@ public:
     ThreadTrace run(const std::array<int64_t, 3>& block, int thread) {
         values_.start(block, thread);
         cluster_ = {block[0] / kernel_.cluster, block[1], block[2]};
-        thread_ = thread, met_ = stores_boxes_ = false;
+        thread_ = thread, barriers_ = 0, met_ = stores_boxes_ = copies_boxes_ = is_told_ = false;
         trace_ = {};
         run(kernel_.body);
+        note_reliance();
         trace_.accesses = values_.take_accesses();
         return std::move(trace_);
     }
@@ -68,6 +69,12 @@ private:
 
     void add(const Hash& operation, Kind kind = Kind::Other, int number = 0, uint64_t place = 0) {
         (met_ ? trace_.after : trace_.before).push_back({operation.value(), kind, number, place});
+    }
+
+    /// Before anything that could tell the thread that the launches before are over.
+    void note_reliance() {
+        const bool touched = values_.take_touch_of_global() || std::exchange(copies_boxes_, false);
+        if (touched && !trace_.waited && !trace_.relied && !is_told_) trace_.relied = barriers_;
     }
 
     void run(const ThreadStmt& stmt) {
@@ -116,6 +123,9 @@ private:
         if (barrier.turn.defined()) id += values_.number(barrier.turn, "a barrier's number");
         add(operation, Kind::Barrier, static_cast<int>(id));
         values_.pass_barrier();
+        note_reliance();
+        barriers_ += barrier.threads == 0;
+        is_told_ = is_told_ || barrier.threads > 0;
         met_ = met_ || barrier.threads == 0;
     }
     void run(const ThreadRole& role) {
@@ -147,6 +157,7 @@ private:
         for (size_t a = overwrites ? 1 : 0; a < call.arguments.size(); ++a)
             if (a < coordinates || a >= coordinates + rank_of(call)) add_argument(operation, call, call.arguments[a]);
         if (is_idle(call.primitive)) return add(operation, Kind::Idle);
+        copies_boxes_ = copies_boxes_ || (!outside && copies_box(call));
         for (const CallArgument& argument : call.arguments)
             if (argument.effect == CallArgument::Effect::Write && argument.place.buffer->memory == Memory::Registers)
                 values_.receive(argument.place, argument.elements);
@@ -159,7 +170,19 @@ private:
         if (kind == Kind::Wait) number = values_.number(call.arguments.at(1).value, "a phase");
         add(operation, kind, static_cast<int>(number),
             of_barrier ? values_.place_of(call.arguments.at(0).place, 1) : 0);
-        met_ = met_ || call.primitive == "cluster_wait";
+        meet(call, kind, number);
+    }
+
+    /// What the thread may know of others behind the call.
+    void meet(const ThreadCall& call, Kind kind, int64_t phase) {
+        const bool with_all = call.primitive == "cluster_wait", waits = call.primitive == "wait_for_previous";
+        const bool ends_a_phase = kind == Kind::Wait && (phase == 0 || is_told_);  // not the one before the first
+        if (!with_all && !waits && !ends_a_phase) return;
+        note_reliance();
+        if (waits && !trace_.waited) trace_.waited = barriers_;
+        is_told_ = is_told_ || ends_a_phase;
+        barriers_ += with_all;
+        met_ = met_ || with_all;
     }
 
     void add_row(const Hash& operation, const CallArgument& row) {
@@ -193,6 +216,7 @@ private:
         return use == kernel_.maps.end() ? nullptr : &*use;
     }
 
+    static bool copies_box(const ThreadCall& call) { return call.primitive.starts_with("tma_load") || is_store(call); }
     static size_t rank_of(const ThreadCall& copy) {  // "tma_load_2d"
         return static_cast<size_t>(copy.primitive[copy.primitive.size() - 2] - '0');
     }
@@ -204,7 +228,7 @@ private:
 
     /// Such a box brings zeros, wherever it lies, or is not stored.
     bool lies_outside(const ThreadCall& call) {
-        if (!call.primitive.starts_with("tma_load") && !is_store(call)) return false;
+        if (!copies_box(call)) return false;
         const size_t coordinates = first_coordinate(call);
         const TensorMapUse* use = map_of(call);
         if (!use) return false;
@@ -278,7 +302,8 @@ private:
     ThreadValues values_;
     std::array<int64_t, 3> cluster_ = {};
     int thread_ = 0;
-    bool met_ = false, stores_boxes_ = false;
+    int barriers_ = 0;  // of all threads, that it has passed
+    bool met_ = false, stores_boxes_ = false, copies_boxes_ = false, is_told_ = false;
     ThreadTrace trace_;
     std::set<std::string> of_hardware_;  // arrays that instructions read and fill
 };

@@ -1,6 +1,7 @@
 // What each thread of a kernel does, written down one after another: loops unrolled, conditions decided, addresses and
 // operands as numbers. Two kernels whose threads do the same are the same, whatever happens between threads.
 #pragma once
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -35,9 +36,13 @@ struct TracedOperation {
 };
 
 struct ThreadTrace {
-    std::vector<TracedOperation> before;  ///< all threads of the block or cluster meet for the first time
-    std::vector<TracedOperation> after;
-    std::vector<TracedAccess> accesses;
+    std::vector<TracedOperation> before = {};  ///< all threads of the block or cluster meet for the first time
+    std::vector<TracedOperation> after = {};
+    std::vector<TracedAccess> accesses = {};
+    // How many barriers of all threads lay behind it:
+    std::optional<int> waited = {};  ///< when it waited for the launches before
+    std::optional<int> relied = {};  ///< when it first touched global memory, if it had not waited till then, nor at a
+                                     ///< barrier of some threads
 };
 /// Of every thread of every block, in the order of their indices.
 using Traces = std::vector<std::vector<ThreadTrace>>;
@@ -59,5 +64,8 @@ struct Sameness {
     bool unless_it_hangs = false;
 };
 Sameness why_same(const Traces& original, const Traces& mutant);
+
+/// Nobody touches global memory before a thread that has waited for the launches before has told so.
+bool all_wait_for_previous(const Traces& traces);
 
 }  // namespace tw::fuzz
