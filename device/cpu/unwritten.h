@@ -14,8 +14,13 @@ TW_INLINE void leave_unwritten(float& x) { x = bits_float(tw_unwritten_float());
 TW_INLINE void leave_unwritten(double& x) { x = (double)bits_float(tw_unwritten_float()); }
 TW_INLINE void leave_unwritten(bf16& x) { x.bits = (unsigned short)(tw_unwritten_float() >> 16); }
 TW_INLINE void leave_unwritten(f16& x) { x.bits = (unsigned short)(tw_unwritten_float() >> 16); }
-TW_INLINE void leave_unwritten(e4m3& x) { x.bits = (unsigned char)(tw_unwritten_integer() | 0x7f); }
-TW_INLINE void leave_unwritten(e5m2& x) { x.bits = (unsigned char)(tw_unwritten_integer() | 0x7f); }
+/// NaN, or the largest number where floats are infinite, as which e5m2 is.
+TW_INLINE unsigned char fp8_of_unwritten(unsigned char largest) {
+    const unsigned bits = tw_unwritten_float();
+    return (unsigned char)((bits >> 24 & 0x80) | ((bits & 0x7fffffff) == Unwritten::FloatBits ? 0x7f : largest));
+}
+TW_INLINE void leave_unwritten(e4m3& x) { x.bits = fp8_of_unwritten(0x7e); }
+TW_INLINE void leave_unwritten(e5m2& x) { x.bits = fp8_of_unwritten(0x7c); }
 TW_INLINE void leave_unwritten(bool& x) { x = tw_unwritten_integer() & 1; }
 TW_INLINE void leave_unwritten(signed char& x) { x = (signed char)tw_unwritten_integer(); }
 TW_INLINE void leave_unwritten(unsigned char& x) { x = (unsigned char)tw_unwritten_integer(); }

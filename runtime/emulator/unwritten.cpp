@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "runtime/emulator/machine.h"
+#include "runtime/emulator/random.h"
 #include "runtime/emulator/tensor_map_bits.h"
 
 namespace tw::emulator {
@@ -117,10 +118,13 @@ struct Found {
 
 }  // namespace
 
+/// Neighbouring seeds have integers, and integers of one bit, of their own: what is computed of them differs. They are
+/// no index of anything, and so small that sums of some do not overflow.
 emulated::Unwritten unwritten_of(uint64_t seed) {
     Unwritten result;
     if (seed % 4 == 3) result.float_bits = seed % 8 == 3 ? 0x7f800000 : 0xff800000;
-    if (seed % 2 == 1) result.integer_bits = 0x01020304;
+    const uint32_t low = uint32_t(Random(seed).next() & 0xfffffe);
+    result.integer_bits = seed % 2 == 1 ? 0x01000001 | low : 0xfe000000 | low;
     return result;
 }
 

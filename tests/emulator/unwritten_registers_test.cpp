@@ -96,6 +96,35 @@ TEST(UnwrittenRegisters, AreInfinitiesOnSomeSeeds) {
     EXPECT_EQ(results, (std::set<float>{1, 2}));
 }
 
+// No finding, but any two neighbouring seeds differ in the result.
+TEST(UnwrittenRegisters, OfIntegersAndConditionsChangeWithTheSeed) {
+    for (const char* type : {"bool", "signed char", "unsigned char", "short", "unsigned short", "int", "unsigned",
+                             "long long", "unsigned long long"})
+        for (const char* body : {" x;\nout[t] = x;", " x[2][3];\nx[1][0] = in[t];\nout[t] = x[1][t % 3] + x[0][2];",
+                                 " x;\nout[t] = in[t] == (x & 1) ? 1 : 0;"}) {
+            Registers one{.body = fmt::format("{}{}", type, body), .type = type};
+            std::vector<uint8_t> last;
+            for (uint64_t seed = 0; seed < 8; ++seed) {
+                EXPECT_TRUE(one.run(seed).ok()) << one.body;
+                EXPECT_NE(one.out, last) << one.text() << seed;
+                last = one.out;
+            }
+        }
+}
+
+TEST(UnwrittenRegisters, OfFp8AreNoNumberOrTheLargest) {
+    for (const auto& [type, largest] : {std::pair("tw::e4m3", 0x7e), std::pair("tw::e5m2", 0x7c)}) {
+        Registers one{.body = fmt::format("{} x[3];\nx[1] = in[t];\nout[t] = x[t % 3];", type), .type = type};
+        std::set<int> values;
+        for (uint64_t seed = 0; seed < 8; ++seed) {
+            EXPECT_TRUE(one.run(seed).ok());
+            values.insert(one.out[0]);
+        }
+        EXPECT_EQ(values, (std::set<int>{0x7f, largest, largest | 0x80})) << type;
+        EXPECT_EQ(one.out[1], one.in[1]);
+    }
+}
+
 TEST(UnwrittenRegisters, AreNotTakenForWhatAnInputHolds) {
     Registers one{.body = "out[t] = in[t];"};
     const uint32_t bits = emulated::Unwritten::FloatBits;
