@@ -50,7 +50,7 @@ TEST(FuzzMutations, EveryProgramThatMayBeDrawnIsProvablyItself) {
         }
         if (name.starts_with("gemm_")) operands.insert(name.substr(5, name.find('_', 5) - 5));
     }
-    EXPECT_THAT(operands, testing::IsSupersetOf({"bf16", "tf32", "i8"}));
+    EXPECT_THAT(operands, testing::IsSupersetOf({"bf16", "f16", "tf32", "e4m3", "i8"}));
 }
 
 /// TW_FUZZ_ROLE_MUTATIONS sets their number (0: all, 3000).

@@ -26,6 +26,10 @@ const char* const kWithRoles[] = {
     "gemm_bf16_72x72x104_tb_tile64x32x32g1c2x2s3",
 };
 
+/// Kernels on matrix units, of types that the catalog has only with roles, or larger.
+const char* const kOfOtherTypes[] = {"gemm_f16_33x20x44_ta_tile32x16x16w16x8s3",
+                                     "gemm_e4m3_33x24x64_tb_tile32x16x32w16x8s3"};
+
 int64_t input_elements(const Tree& tree) {
     int64_t sum = 0;
     for (const BufferRef& input : tree.inputs) {
@@ -63,11 +67,14 @@ std::vector<MutationSubject> subjects_of(const MutationOptions& options) {
     }
     for (const schedules::UserKernel* kernel : of_users) add(kernel->entry);
     if (!of_users.empty()) return subjects;
-    for (const auto& entry : schedules::catalog())
-        if (Schedule s = entry.make(target("sm_90a")); s.deterministic() &&
-                                                       input_elements(s.tree()) >= options.least_elements &&
-                                                       leaf_runs(s.tree()) <= options.most_leaf_runs)
+    auto add_if_small = [&](const schedules::CatalogEntry& entry) {
+        Schedule s = entry.make(target("sm_90a"));
+        if (s.deterministic() && input_elements(s.tree()) >= options.least_elements &&
+            leaf_runs(s.tree()) <= options.most_leaf_runs)
             add(entry);
+    };
+    for (const auto& entry : schedules::catalog()) add_if_small(entry);
+    for (const char* name : kOfOtherTypes) add_if_small(*schedules::find_kernel(name));
     return subjects;
 }
 
