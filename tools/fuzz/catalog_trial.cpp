@@ -204,14 +204,14 @@ std::optional<Complaint> CatalogTrial::launch(const CompiledText& kernel, const 
 }
 
 std::optional<Complaint> CatalogTrial::run(const std::vector<CompiledText>& kernels, const Manner& manner) {
-    const Given& given = this->given(manner.seed);
+    const Given& given = this->given(manner.data);
     std::map<std::string, GuardedMemory> memory = memory_with(given.bindings);
     for (const CompiledText& kernel : kernels)
         if (auto complaint = launch(kernel, given.bindings, memory, manner)) return complaint;
     return compare(given, memory);
 }
 
-std::vector<emulator::Source> sources_of(const std::vector<codegen::KernelText>& texts) {
+std::vector<emulator::Source> sources_of(std::span<const codegen::KernelText> texts) {
     std::vector<emulator::Source> sources;
     for (const codegen::KernelText& text : texts) sources.push_back({text.name, text.cuda, {}});
     return sources;

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,8 @@ public:
     const std::vector<codegen::KernelText>& texts() const { return texts_; }
 
     struct Manner {
-        uint64_t seed;  ///< of the data and of the order of threads
+        uint64_t seed;  ///< of the order of threads
+        uint64_t data;  ///< seed of the data
         bool isolated;  ///< each launch in a process of its own, for kernels that may do anything
     };
     /// Runs all kernels in order and compares the outputs with those of the schedule's tree.
@@ -63,6 +65,6 @@ private:
 };
 
 /// The sources of texts, to be compiled together.
-std::vector<emulator::Source> sources_of(const std::vector<codegen::KernelText>& texts);
+std::vector<emulator::Source> sources_of(std::span<const codegen::KernelText> texts);
 
 }  // namespace tw::fuzz

@@ -103,14 +103,21 @@ std::vector<int64_t> drawn(const std::vector<MutantCase>& cases, const MutationO
     return chosen;
 }
 
-std::vector<std::vector<int64_t>> batches_of(const std::vector<int64_t>& chosen, size_t num_cases,
+/// Each original is with the first of its mutants: who has compiled and interpreted it has done so for both.
+std::vector<std::vector<int64_t>> batches_of(const std::vector<int64_t>& chosen, const std::vector<MutantCase>& cases,
                                              size_t num_subjects) {
     std::vector<std::vector<int64_t>> batches;
-    for (size_t s = 0; s < num_subjects; ++s) batches.push_back({static_cast<int64_t>(num_cases + s)});
-    for (size_t first = 0; first < chosen.size(); first += kMutantsPerBatch)
-        batches.emplace_back(
-            chosen.begin() + static_cast<ptrdiff_t>(first),
-            chosen.begin() + static_cast<ptrdiff_t>(std::min(first + kMutantsPerBatch, chosen.size())));
+    std::vector<bool> seen(num_subjects);
+    auto original = [&](size_t subject) { return static_cast<int64_t>(cases.size() + subject); };
+    for (size_t c = 0; c < chosen.size(); ++c) {
+        if (c % kMutantsPerBatch == 0) batches.emplace_back();
+        const size_t subject = cases[static_cast<size_t>(chosen[c])].subject;
+        if (!seen[subject]) batches.back().push_back(original(subject));
+        seen[subject] = true;
+        batches.back().push_back(chosen[c]);
+    }
+    for (size_t s = 0; s < num_subjects; ++s)
+        if (!seen[s]) batches.push_back({original(s)});
     return batches;
 }
 
@@ -175,8 +182,8 @@ MutationSummary fuzz_mutations(const MutationOptions& options) {
     auto died = [&](int64_t number, const std::string& how, const std::string& notes) {
         finish(number, Verdict::By::Nobody, how + " " + notes);
     };
-    run_in_workers(batches_of(chosen, cases.size(), subjects.size()), {options.workers, options.time_limit_s}, work,
-                   result, died);
+    run_in_workers(batches_of(chosen, cases, subjects.size()), {options.workers, options.time_limit_s}, work, result,
+                   died);
     return summary;
 }
 
