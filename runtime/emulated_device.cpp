@@ -31,10 +31,9 @@ std::recursive_mutex& emulator_mutex() {
     return mutex;
 }
 
-// One kernel may be known already, and is kept for the next who asks.
+// Kernels that are known already are not compiled again, and the others are kept for the next who asks.
 std::vector<std::shared_ptr<const emulator::Module>> compiled(std::span<const emulator::Source> sources) {
     std::lock_guard lock(emulator_mutex());
-    if (sources.size() == 1) return {emulator::compile(sources)};
     return emulator::compile_together(sources);
 }
 

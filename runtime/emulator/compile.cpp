@@ -69,11 +69,17 @@ ModulePointer compile(std::span<const Source> sources) {
 std::vector<ModulePointer> compile_together(std::span<const Source> sources) {
     std::lock_guard lock(memo().mutex);
     std::vector<ModulePointer> modules;
-    if (sources.empty()) return modules;
-    auto object = load(sources);
+    std::vector<Source> unknown;
     for (size_t i = 0; i < sources.size(); ++i) {
-        modules.push_back(std::make_shared<const Module>(object, std::vector<Source>{sources[i]}, i));
-        memo().add(sources.subspan(i, 1), modules.back());
+        modules.push_back(memo().find(sources.subspan(i, 1)));
+        if (!modules[i]) unknown.push_back(sources[i]);
+    }
+    if (unknown.empty()) return modules;
+    auto object = load(unknown);
+    for (size_t i = 0, next = 0; i < sources.size(); ++i) {
+        if (modules[i]) continue;
+        modules[i] = std::make_shared<const Module>(object, std::vector<Source>{sources[i]}, next++);
+        memo().add(sources.subspan(i, 1), modules[i]);
     }
     return modules;
 }

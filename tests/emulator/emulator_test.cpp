@@ -282,6 +282,13 @@ TEST(Compile, ManyKernelsTogether) {
     EXPECT_TRUE(run(*modules[1], launch).ok());
     EXPECT_EQ(out[31], 2);
     EXPECT_EQ(compile({&sources[1], 1}), modules[1]) << "is remembered";
+    sources.insert(sources.begin() + 1, {"k", text(3), {}});
+    auto more = compile_together(sources);
+    EXPECT_EQ(more[0], modules[0]);
+    EXPECT_EQ(more[2], modules[1]);
+    EXPECT_TRUE(run(*more[1], launch).ok());
+    EXPECT_EQ(out[7], 3);
+    EXPECT_EQ(compile_together(sources), more);
 }
 
 TEST(Compile, KernelsMayBeCalledAsLibraryFunctions) {
