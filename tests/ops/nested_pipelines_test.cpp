@@ -73,7 +73,7 @@ Schedule scheduled(const Product& p, const Options& o, const Target& target) {
 }
 
 TEST_P(NestedPipelines, OfManyShapes) {
-    for (int round = 0; round < 6; ++round) {
+    for (int round = 0; round < 12; ++round) {
         Options o{.outer = between(1, 9), .inner = between(1, 4), .block_k = 32 << between(0, 1)};
         o.columns = 16 * between(1, 4);
         o.outer_stages = between(2, 4);
