@@ -26,15 +26,27 @@ struct Options {
     bool interpreter_only = false, roles = false, json = false;
 };
 
-int report(nlohmann::json facts, const std::string& text, const std::vector<fuzz::Failure>& failures, bool as_json) {
-    if (as_json) {
-        facts["failures"] = nlohmann::json::array();
-        for (const auto& failure : failures)
-            facts["failures"].push_back({{"case", failure.number}, {"text", failure.text}});
+nlohmann::json as_json(const std::vector<fuzz::Failure>& cases) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const auto& one : cases) list.push_back({{"case", one.number}, {"text", one.text}});
+    return list;
+}
+
+std::string told(const fuzz::Failure& failure) { return fmt::format("case {}:\n{}\n", failure.number, failure.text); }
+
+std::string all_told(const std::vector<fuzz::Failure>& failures) {
+    std::string text;
+    for (const auto& failure : failures) text += told(failure);
+    return text;
+}
+
+int report(nlohmann::json facts, const std::string& text, const std::vector<fuzz::Failure>& failures, bool json,
+           bool already_told = false) {
+    if (json) {
+        facts["failures"] = as_json(failures);
         print("{}\n", json_text(facts));
     } else {
-        for (const auto& failure : failures) print("case {}:\n{}\n", failure.number, failure.text);
-        print("{}\n{} wrong\n", text, failures.size());
+        print("{}{}\n{} wrong\n", already_told ? "" : all_told(failures), text, failures.size());
     }
     return failures.empty() ? StatusDone : StatusFailed;
 }
@@ -125,13 +137,13 @@ int fuzz_mutations(const Options& o) {
         if (!progress) progress = std::make_unique<Progress>("mutants", total);
         progress->show(done);
     };
-    options.log = [&](const std::string& failure) {
+    options.log = [&](const fuzz::Failure& failure) {
         if (progress) progress->clear();
-        complain(failure);
+        if (!o.json) print("{}", told(failure));
     };
     fuzz::MutationSummary summary = fuzz::fuzz_mutations(options);
     progress.reset();
-    nlohmann::json kinds = nlohmann::json::object(), equivalent = nlohmann::json::array();
+    nlohmann::json kinds = nlohmann::json::object();
     for (int k = 0; k < fuzz::kNumMutationKinds; ++k) {
         const fuzz::MutationCounts& counts = summary.kinds[static_cast<size_t>(k)];
         kinds[to_string(static_cast<fuzz::MutationKind>(k))] = {{"made", counts.made},
@@ -140,15 +152,20 @@ int fuzz_mutations(const Options& o) {
                                                                 {"emulator", counts.by_emulator},
                                                                 {"result", counts.by_result},
                                                                 {"terms", counts.by_terms},
-                                                                {"equivalent", counts.equivalent}};
+                                                                {"equivalent", counts.equivalent},
+                                                                {"undecided", counts.undecided}};
     }
     std::string text;
-    for (const auto& same : summary.equivalent) {
-        equivalent.push_back({{"case", same.number}, {"text", same.text}});
+    for (const auto& same : summary.equivalent)
         text += fmt::format("case {} changes nothing: {}\n", same.number, same.text);
-    }
-    return report({{"seed", o.seed}, {"kinds", kinds}, {"equivalent", equivalent}, {"originals", summary.originals}},
-                  text + to_string(summary), summary.failures, o.json);
+    for (const auto& one : summary.not_compared)
+        text += fmt::format("case {} is not compared with mutants, only run: {}\n", one.number, one.text);
+    return report({{"seed", o.seed},
+                   {"kinds", kinds},
+                   {"equivalent", as_json(summary.equivalent)},
+                   {"not_compared", as_json(summary.not_compared)},
+                   {"originals", summary.originals}},
+                  text + to_string(summary), summary.failures, o.json, true);
 }
 
 }  // namespace

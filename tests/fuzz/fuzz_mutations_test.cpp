@@ -22,6 +22,7 @@ MutationSummary expect_all_caught(MutationOptions options) {
     MutationSummary summary = fuzz_mutations(options);
     std::printf("%s", to_string(summary).c_str());
     for (const Failure& same : summary.equivalent) std::printf("changes nothing: %s\n", same.text.c_str());
+    for (const Failure& one : summary.not_compared) ADD_FAILURE() << "cannot be run on terms: " << one.text;
     for (const Failure& failure : summary.failures)
         ADD_FAILURE() << "case " << failure.number << " of seed " << options.seed << ": " << failure.text;
     return summary;

@@ -273,6 +273,37 @@ TEST_F(Tw, LoadedKernelsAreAltered) {
     EXPECT_EQ(made, 6);
 }
 
+/// Nothing can be proven of kernels whose addresses and loops data decide: they are run, and their mutants too.
+TEST_F(Tw, MutationsOfWhatDataDecidesAreRun) {
+    Outcome fuzz = tw("--load '" LOADED_OF_DATA "' fuzz mutations --count 24 --json");
+    EXPECT_EQ(fuzz.status, 0) << fuzz.out;
+    nlohmann::json json = fuzz.json();
+    ASSERT_EQ(json["not_compared"].size(), 2u) << fuzz.out;
+    EXPECT_THAT(json["not_compared"][0]["text"].get<std::string>() + json["not_compared"][1]["text"].get<std::string>(),
+                AllOf(HasSubstr("loaded_gather, unaltered: kernel 0, run on terms: a condition depends on data"),
+                      HasSubstr("loaded_lengths, unaltered: kernel 0, run on terms: a loop's extent depends on data")));
+    int made = 0, caught = 0;
+    for (const auto& kind : json["kinds"]) {
+        made += kind["made"].get<int>();
+        for (const char* by : {"verifier", "compiler", "emulator", "result"}) caught += kind[by].get<int>();
+    }
+    EXPECT_EQ(made, 24);
+    EXPECT_GE(caught, 12);
+    EXPECT_THAT(tw("--load '" LOADED_OF_DATA "' fuzz mutations --count 1").out,
+                HasSubstr("loaded_gather, unaltered: kernel 0, run on terms: a condition depends on data"));
+}
+
+TEST_F(Tw, ABrokenKernelIsToldOnceAndStopsNoOther) {
+    Outcome fuzz = tw("--load '" LOADED_ONE_BROKEN "' fuzz mutations --count 6");
+    EXPECT_EQ(fuzz.status, 1);
+    const std::string failure = "loaded_broken, unaltered\n    one_broken.cpp:20: split(i, 0)",
+                      all = fuzz.out + fuzz.err;
+    const size_t at = all.find(failure);
+    ASSERT_NE(at, std::string::npos) << all;
+    EXPECT_EQ(all.find(failure, at + 1), std::string::npos) << all;
+    EXPECT_THAT(fuzz.out, AllOf(HasSubstr("2 programs, "), HasSubstr("1 wrong")));
+}
+
 TEST_F(Tw, RefusesToLoadWhatIsNone) {
     Outcome missing = tw("--load ./libnone.so list");
     EXPECT_EQ(missing.status, 1);

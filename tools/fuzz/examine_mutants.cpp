@@ -84,10 +84,12 @@ void MutantExaminer::examine_original(int64_t number, size_t subject) {
         if (auto complaint =
                 trial.run(originals_of(subject), {static_cast<uint64_t>(seed), static_cast<uint64_t>(seed), false}))
             verdict = {Verdict::By::Nobody, fmt::format("seed {}: {}", seed, complaint->text)};
-    for (size_t k = 0; k < trial.kernels().size(); ++k) {
+    for (size_t k = 0; k < trial.kernels().size() && verdict.by != Verdict::By::Nobody; ++k) {
         Comparison with_itself = prover_of(subject, k).compare(trial.kernels()[k]);
-        if (with_itself.outcome != Comparison::Outcome::Same)
-            verdict = {Verdict::By::Nobody, fmt::format("kernel {}, run on terms: {}", k, with_itself.text)};
+        if (with_itself.outcome == Comparison::Outcome::Same) continue;
+        const bool undecided = with_itself.outcome == Comparison::Outcome::Undecided;
+        verdict = {undecided ? Verdict::By::Undecided : Verdict::By::Nobody,
+                   fmt::format("kernel {}, run on terms: {}", k, with_itself.text)};
     }
     say(number, verdict);
 }
@@ -147,6 +149,7 @@ Verdict MutantExaminer::judge(const MutantCase& current, const CompiledText& mut
     }
     if (comparison.outcome == Comparison::Outcome::SameUnlessItHangs)
         return {Verdict::By::Equivalent, comparison.text + fmt::format(", and ends in {} orders of threads", most)};
+    if (comparison.outcome == Comparison::Outcome::Undecided) return {Verdict::By::Undecided, comparison.text};
     return {Verdict::By::Nobody, comparison.text};
 }
 

@@ -26,14 +26,15 @@ struct MutantCase {
 };
 
 struct Verdict {
-    enum class By { Verifier, Compiler, Emulator, Result, Symbolic, Equivalent, Nobody } by = By::Nobody;
+    enum class By { Verifier, Compiler, Emulator, Result, Symbolic, Equivalent, Undecided, Nobody } by = By::Nobody;
     std::string text;
 };
 /// As the text of a message, and back.
 std::string packed(const Verdict& verdict);
 Verdict unpacked(const std::string& text);
 
-/// Judges mutants, and originals, which must be silent.
+/// Judges mutants, and originals, which must be silent. Where nothing can be compared with the original, what nobody
+/// objects to is Undecided.
 class MutantExaminer {
 public:
     MutantExaminer(const MutationOptions& options, std::vector<MutationSubject>& subjects,

@@ -45,15 +45,38 @@ bool has_roles(const CatalogTrial& trial) {
                        [](const codegen::ThreadKernel& kernel) { return kernel.helpers > 0; });
 }
 
-std::vector<MutationSubject> subjects_of(const MutationOptions& options) {
-    std::vector<MutationSubject> subjects;
+struct Subjects {
+    std::vector<MutationSubject> all = {};
+    std::vector<std::string> broken = {};  ///< why there is no subject: "name: the error"
+};
+
+MutationSubject subject_of(const schedules::CatalogEntry& entry) {
+    return {entry.name, std::make_unique<CatalogTrial>(entry)};
+}
+
+/// Those of users: one that is broken does not keep the others from being tried.
+Subjects registered_subjects(const std::vector<const schedules::UserKernel*>& kernels) {
+    Subjects subjects;
+    for (const schedules::UserKernel* kernel : kernels) try {
+            MutationSubject subject = subject_of(kernel->entry);
+            subject.trial->sizes();  // the results that are expected
+            subjects.all.push_back(std::move(subject));
+        } catch (const Error& error) {
+            subjects.broken.push_back(fmt::format("{}, unaltered\n    {}", kernel->entry.name, error.what()));
+        }
+    std::erase_if(subjects.all, [](const MutationSubject& subject) { return subject.trial->kernels().empty(); });
+    return subjects;
+}
+
+Subjects subjects_of(const MutationOptions& options) {
+    Subjects subjects;
     const auto of_users = schedules::registered_kernels();
-    const bool any = options.roles || !options.kernel.empty() || !of_users.empty();
+    const bool any = options.roles || !options.kernel.empty();
     auto add = [&](const schedules::CatalogEntry& entry) {
-        MutationSubject subject{entry.name, std::make_unique<CatalogTrial>(entry)};
+        MutationSubject subject = subject_of(entry);
         // Those of the catalog with roles are so small that no ring turns: what guards it changes nothing.
         if (!subject.trial->kernels().empty() && (any || !has_roles(*subject.trial)))
-            subjects.push_back(std::move(subject));
+            subjects.all.push_back(std::move(subject));
     };
     if (!options.kernel.empty()) {
         const schedules::CatalogEntry* entry = schedules::find_kernel(options.kernel);
@@ -65,8 +88,7 @@ std::vector<MutationSubject> subjects_of(const MutationOptions& options) {
         for (const char* name : kWithRoles) add(*schedules::find_kernel(name));
         return subjects;
     }
-    for (const schedules::UserKernel* kernel : of_users) add(kernel->entry);
-    if (!of_users.empty()) return subjects;
+    if (!of_users.empty()) return registered_subjects(of_users);
     auto add_if_small = [&](const schedules::CatalogEntry& entry) {
         Schedule s = entry.make(target("sm_90a"));
         if (s.deterministic() && input_elements(s.tree()) >= options.least_elements &&
@@ -130,6 +152,7 @@ void count(Verdict::By by, MutationCounts& counts) {
         case Verdict::By::Result: ++counts.by_result; break;
         case Verdict::By::Symbolic: ++counts.by_terms; break;
         case Verdict::By::Equivalent: ++counts.equivalent; break;
+        case Verdict::By::Undecided: ++counts.undecided; break;
         case Verdict::By::Nobody: break;
     }
 }
@@ -138,18 +161,26 @@ void count(Verdict::By by, MutationCounts& counts) {
 
 std::vector<std::string> programs_to_alter(const MutationOptions& options) {
     std::vector<std::string> names;
-    for (const MutationSubject& subject : subjects_of(options)) names.push_back(subject.name);
+    for (const MutationSubject& subject : subjects_of(options).all) names.push_back(subject.name);
     return names;
 }
 
 MutationSummary fuzz_mutations(const MutationOptions& options) {
-    std::vector<MutationSubject> subjects = subjects_of(options);
+    Subjects made = subjects_of(options);
+    std::vector<MutationSubject>& subjects = made.all;
     std::vector<MutantCase> cases = cases_of(subjects);
     std::vector<int64_t> chosen = drawn(cases, options);
     MutationSummary summary;
     summary.places = static_cast<int64_t>(cases.size());
     summary.originals = static_cast<int64_t>(subjects.size());
     int64_t done = 0, total = static_cast<int64_t>(chosen.size() + subjects.size());
+
+    auto fail = [&](int64_t number, const std::string& text) {
+        summary.failures.push_back({number, text});
+        if (options.log) options.log(summary.failures.back());
+    };
+    for (size_t k = 0; k < made.broken.size(); ++k)
+        fail(static_cast<int64_t>(cases.size() + subjects.size() + k), made.broken[k]);
 
     auto name_of = [&](int64_t number) {
         auto n = static_cast<size_t>(number);
@@ -166,10 +197,9 @@ MutationSummary fuzz_mutations(const MutationOptions& options) {
             ++summary.programs[subjects[cases[n].subject].name];
             if (by == Verdict::By::Equivalent) summary.equivalent.push_back({number, name_of(number) + ": " + text});
         }
-        if (by == Verdict::By::Nobody) {
-            summary.failures.push_back({number, name_of(number) + "\n    " + text});
-            if (options.log) options.log(summary.failures.back().text);
-        }
+        if (n >= cases.size() && by == Verdict::By::Undecided)
+            summary.not_compared.push_back({number, name_of(number) + ": " + text});
+        if (by == Verdict::By::Nobody) fail(number, name_of(number) + "\n    " + text);
         if (options.progress) options.progress(++done, total);
     };
     auto work = [&](const std::vector<int64_t>& numbers, const Tell& tell) {
@@ -188,16 +218,16 @@ MutationSummary fuzz_mutations(const MutationOptions& options) {
 }
 
 std::string to_string(const MutationSummary& summary) {
-    std::string text = fmt::format("{} programs of the catalog, {} of them altered, {} possible mutants\n",
-                                   summary.originals, summary.programs.size(), summary.places);
-    text += fmt::format("{:<12} {:>7} {:>9} {:>9} {:>9} {:>7} {:>6} {:>11} {:>9}\n", "kind", "made", "verifier",
-                        "compiler", "emulator", "result", "terms", "equivalent", "survived");
+    std::string text = fmt::format("{} programs, {} of them altered, {} possible mutants\n", summary.originals,
+                                   summary.programs.size(), summary.places);
+    text += fmt::format("{:<12} {:>7} {:>9} {:>9} {:>9} {:>7} {:>6} {:>11} {:>10} {:>9}\n", "kind", "made", "verifier",
+                        "compiler", "emulator", "result", "terms", "equivalent", "undecided", "survived");
     for (int k = 0; k < kNumMutationKinds; ++k) {
         const MutationCounts& counts = summary.kinds[static_cast<size_t>(k)];
-        text += fmt::format("{:<12} {:>7} {:>9} {:>9} {:>9} {:>7} {:>6} {:>11} {:>9}\n",
+        text += fmt::format("{:<12} {:>7} {:>9} {:>9} {:>9} {:>7} {:>6} {:>11} {:>10} {:>9}\n",
                             to_string(static_cast<MutationKind>(k)), counts.made, counts.by_verifier,
                             counts.by_compiler, counts.by_emulator, counts.by_result, counts.by_terms,
-                            counts.equivalent, counts.made - counts.caught() - counts.equivalent);
+                            counts.equivalent, counts.undecided, counts.survived());
     }
     return text;
 }

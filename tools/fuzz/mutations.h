@@ -23,13 +23,15 @@ struct MutationOptions {
     int mutant_seeds = 20;        ///< launches, with other orders of threads and other data, that may catch a mutant
     int original_seeds = 50;      ///< launches of each original
     double time_limit_s = 120;    ///< a worker that is silent for longer has hung
-    std::function<void(const std::string&)> log = {};  ///< gets each failure at once
+    std::function<void(const Failure&)> log = {};  ///< gets each failure at once
     std::function<void(int64_t done, int64_t total)> progress = {};
 };
 
 /// What became of the mutants of one kind.
 struct MutationCounts {
     int64_t made = 0, by_verifier = 0, by_compiler = 0, by_emulator = 0, by_result = 0, by_terms = 0, equivalent = 0;
+    int64_t undecided = 0;  ///< nobody objected, and the kernel is none that alterations can be compared with
+    int64_t survived() const { return made - caught() - equivalent - undecided; }
     int64_t caught() const { return by_verifier + by_compiler + by_emulator + by_result + by_terms; }
 };
 struct MutationSummary {
@@ -38,7 +40,8 @@ struct MutationSummary {
     int64_t originals = 0;                    ///< programs of the catalog, all silent unless listed as failures
     std::map<std::string, int64_t> programs;  ///< mutants made of each
     std::vector<Failure> equivalent;          ///< mutants that provably change nothing, each with the reason
-    std::vector<Failure> failures;            ///< survivors, and originals that are not silent
+    std::vector<Failure> not_compared;        ///< originals that cannot be run on terms, each with the reason
+    std::vector<Failure> failures;            ///< survivors, originals that are not silent or cannot be built
 };
 /// A table of kinds.
 std::string to_string(const MutationSummary& summary);

@@ -9,8 +9,14 @@ EquivalenceProver::EquivalenceProver(const codegen::ThreadKernel& original, cons
     if (std::holds_alternative<Undecided>(original_)) traced_ = trace_threads(terms_, original, sizes);
 }
 
+std::optional<std::string> EquivalenceProver::undecided() const {
+    auto reason = std::get_if<Undecided>(&traced_);
+    return reason ? std::optional(reason->text) : std::nullopt;
+}
+
 Comparison EquivalenceProver::compare(const codegen::ThreadKernel& mutant) {
     using Outcome = Comparison::Outcome;
+    if (auto reason = undecided()) return {Outcome::Undecided, *reason};
     if (std::holds_alternative<Undecided>(original_)) return compare_traces(mutant);
     if (auto finding = std::get_if<Misuse>(&original_)) return {Outcome::Misuse, finding->text};
     auto got = run_symbolically(terms_, mutant, sizes_);
@@ -29,6 +35,7 @@ Comparison EquivalenceProver::compare(const codegen::ThreadKernel& mutant) {
 
 Comparison EquivalenceProver::compare_waits(const codegen::ThreadKernel& mutant) {
     using Outcome = Comparison::Outcome;
+    if (auto reason = undecided()) return {Outcome::Undecided, *reason};
     auto got = trace_threads(terms_, mutant, sizes_);
     if (auto reason = std::get_if<Undecided>(&got)) return {Outcome::Unknown, reason->text};
     if (auto finding = std::get_if<Misuse>(&got)) return {Outcome::Misuse, finding->text};

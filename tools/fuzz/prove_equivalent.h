@@ -1,5 +1,6 @@
 // Whether a mutant that nobody caught changes anything at all.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "codegen/thread_ir.h"
@@ -15,6 +16,7 @@ struct Comparison {
         Different,  ///< other terms; their values may still be equal
         Misuse,     ///< only this run sees it: see symbolic_run.h
         Unknown,
+        Undecided,  ///< nothing can be compared with the original
     } outcome;
     std::string text;
 };
@@ -27,6 +29,8 @@ public:
     Comparison compare(const codegen::ThreadKernel& mutant);
     /// Of one that only waits for the launches before elsewhere, or in other threads.
     Comparison compare_waits(const codegen::ThreadKernel& mutant);
+    /// Why nothing can be compared with the kernel: its loops or addresses depend on data, for one.
+    std::optional<std::string> undecided() const;
 
 private:
     Comparison compare_traces(const codegen::ThreadKernel& mutant);
