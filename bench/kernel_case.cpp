@@ -16,8 +16,8 @@ namespace {
 
 constexpr int64_t MostSets = 256;
 
-Program program_of(const schedules::CatalogEntry& entry, const Device& device) {
-    return build(entry.make(target(device.kind() == DeviceKind::Cuda ? device.arch() : "sm_90a")));
+Schedule schedule_of(const schedules::CatalogEntry& entry, const Device& device) {
+    return entry.make(target(device.kind() == DeviceKind::Cuda ? device.arch() : "sm_90a"));
 }
 
 nlohmann::json describe(const BufferNode& buffer, const Bindings& numbers, const std::string& file) {
@@ -71,12 +71,16 @@ CaseRequest case_request(const nlohmann::json& command) try {
 }
 
 KernelCase::KernelCase(const schedules::CatalogEntry& entry, std::shared_ptr<Device> device, const CaseRequest& request)
-    : device_(device), executable_(program_of(entry, *device), device) {
+    : KernelCase(schedule_of(entry, *device), entry.flops, device, request) {}
+
+KernelCase::KernelCase(const Schedule& schedule, double flops, std::shared_ptr<Device> device,
+                       const CaseRequest& request)
+    : device_(device), executable_(build(schedule), device) {
     const Tree& tree = executable_.program().tree();
     check_names(request);
     choose_numbers(request);
     facts_["inputs"] = facts_["outputs"] = nlohmann::json::array();
-    Arguments first = first_set(request);
+    Arguments first = first_set(schedule.outputs(), request);
     add_set(first);
     for (const Launch& launch : sets_[0]) launch.run();
     device_->synchronize();
@@ -86,7 +90,7 @@ KernelCase::KernelCase(const schedules::CatalogEntry& entry, std::shared_ptr<Dev
     int64_t sets = device_->kind() == DeviceKind::Cuda ? 1 + RotatedBytes / std::max<int64_t>(int64_t(bytes), 1) : 2;
     for (int64_t set = 1; set < std::min(sets, MostSets); ++set) add_set(another_set(first));
     facts_.update({{"bytes", bytes},
-                   {"flops", entry.flops},
+                   {"flops", flops},
                    {"sets", sets_.size()},
                    {"launches", sets_[0].size()},
                    {"approximate", executable_.program().approximate()},
@@ -132,8 +136,9 @@ void KernelCase::choose_numbers(const CaseRequest& request) {
     }
 }
 
-Arguments KernelCase::first_set(const CaseRequest& request) {
+Arguments KernelCase::first_set(const std::vector<Tensor>& outputs, const CaseRequest& request) {
     const Tree& tree = executable_.program().tree();
+    auto integers = integer_ranges(outputs, numbers_);
     Arguments arguments{.buffers = {}, .sizes = numbers_.sizes, .scalars = numbers_.scalars};
     for (const BufferRef& input : tree.inputs) {
         HostArray array =
@@ -145,7 +150,7 @@ Arguments KernelCase::first_set(const CaseRequest& request) {
         else if (request.normal && range == request.ranges.end())
             fill_normal(array, seed);
         else
-            fill_random(array, range == request.ranges.end() ? Range{} : range->second, seed);
+            fill_random(array, range == request.ranges.end() ? Range{} : range->second, integers[input->name], seed);
         Buffer buffer = device_->allocate(static_cast<int64_t>(array.bytes.size()), input->name);
         buffer.copy_from_host(array.bytes.data());
         arguments.buffers[input->name] = buffer;

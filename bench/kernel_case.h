@@ -33,6 +33,8 @@ public:
     /// added until together they are larger than any L2 cache.
     KernelCase(const schedules::CatalogEntry& entry, std::shared_ptr<Device> device, const CaseRequest& request);
 
+    KernelCase(const Schedule& schedule, double flops, std::shared_ptr<Device> device, const CaseRequest& request);
+
     /// What the driver of the benchmark needs to know: operands with their files, bytes, flops.
     const nlohmann::json& facts() const { return facts_; }
 
@@ -42,7 +44,7 @@ public:
 private:
     void check_names(const CaseRequest& request) const;
     void choose_numbers(const CaseRequest& request);
-    Arguments first_set(const CaseRequest& request);
+    Arguments first_set(const std::vector<Tensor>& outputs, const CaseRequest& request);
     Arguments another_set(const Arguments& first);
     void add_set(const Arguments& arguments);
     void note_output(const BufferRef& output, const Arguments& arguments, const std::string& folder);

@@ -67,12 +67,12 @@ float normal_of(uint64_t word) {
 
 }  // namespace
 
-void fill_random(HostArray& array, const Range& range, uint64_t seed) {
+void fill_random(HostArray& array, const Range& range, const IntegerRange& integers, uint64_t seed) {
     const float low = static_cast<float>(range.low), width = static_cast<float>(range.high - range.low);
     if (is_float(array.type))
         fill_floats(array, seed, [=](uint64_t word) { return low + width * unit_of(word); });
     else
-        fill_integers(array, 0, array.type == Type::Bool ? 1 : 7, seed);
+        fill_integers(array, integers, seed);
 }
 
 void fill_normal(HostArray& array, uint64_t seed) {

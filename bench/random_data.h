@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "dsl/host_array.h"
+#include "ops/integer_ranges.h"
 
 namespace tw::bench {
 
@@ -10,9 +11,9 @@ struct Range {
     double low = -1, high = 1;
 };
 
-/// Fills every element that the array spans, gaps included: floats uniform in [low, high), integers in [0, 8), the same
-/// for a seed on every machine.
-void fill_random(HostArray& array, const Range& range, uint64_t seed);
+/// Fills every element that the array spans, gaps included: floats uniform in [low, high), integers as the declaration
+/// has them, the same for a seed on every machine.
+void fill_random(HostArray& array, const Range& range, const IntegerRange& integers, uint64_t seed);
 
 /// Likewise, of mean 0 and standard deviation 1; integers of 32, cut to [-127, 127].
 void fill_normal(HostArray& array, uint64_t seed);

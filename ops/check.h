@@ -15,7 +15,8 @@ struct CheckResult {
     std::string text;        ///< "max error 1.2e-07 against float64 (plain f32: 1.5e-07), 1000 elements"
 };
 
-/// Random inputs for a computation: floats uniform in [-1, 1), integers in [0, 8), sizes at their largest.
+/// Random inputs for a computation: floats uniform in [-1, 1), sizes at their largest; integers in [0, 8), or, where they
+/// are indices or lengths, in what the declaration gives them room for: see integer_ranges.h.
 Bindings random_bindings(const std::vector<Tensor>& outputs, uint64_t seed);
 
 struct CheckOptions {

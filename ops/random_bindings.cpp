@@ -1,5 +1,6 @@
 #include "dsl/check_bindings.h"
 #include "ops/check.h"
+#include "ops/integer_ranges.h"
 
 namespace tw {
 namespace {
@@ -21,13 +22,13 @@ void visit_variables(const Operation& operation, const See& see) {
 
 Value some_scalar(Type type) { return is_float(type) ? make_value(type, 0.75) : make_value(type, int64_t{3}); }
 
-HostArray random_array(const Operation& input, const Bindings& sizes, uint64_t seed) {
+HostArray random_array(const Operation& input, const Bindings& sizes, const IntegerRange& range, uint64_t seed) {
     HostArray array =
         host_array(input.outputs[0].type, extents_of(input.shape, sizes), extents_of(input.strides, sizes));
     if (is_float(array.type))
         fill_uniform(array, -1, 1, seed);
     else
-        fill_integers(array, 0, array.type == Type::Bool ? 1 : 7, seed);
+        fill_integers(array, range, seed);
     return array;
 }
 
@@ -41,10 +42,11 @@ Bindings random_bindings(const std::vector<Tensor>& outputs, uint64_t seed) {
             if (variable.kind == VariableKind::Size) bindings.sizes[variable.name] = variable.max.value_or(1);
             if (variable.kind == VariableKind::Scalar) bindings.scalars[variable.name] = some_scalar(type);
         });
+    auto ranges = integer_ranges(outputs, bindings);
     for (const auto& operation : operations)
         if (operation->is_input())
             bindings.inputs[operation->name] =
-                random_array(*operation, bindings, seed * 1000003 + bindings.inputs.size());
+                random_array(*operation, bindings, ranges[operation->name], seed * 1000003 + bindings.inputs.size());
     return bindings;
 }
 

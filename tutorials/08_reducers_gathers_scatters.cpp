@@ -116,7 +116,7 @@ int main(int argc, char** argv) {
     lesson.run(in_order(right), 2.0 * 4 * 64, "recurrence");
 
     // A gather: the index is data. `ids` must be within the table; that is the caller's to keep, and the emulator
-    // reports what is not. random_bindings() draws integers from 0 to 7.
+    // reports what is not. random_bindings() draws rows that there are.
     lesson.say("A gather: rows of a table, in the order that data say:");
     const int64_t positions = lesson.size(500, 1 << 16), words = lesson.size(8, 32000), width = 16;
     Tensor table = input("table", f32, {words, width}), ids = input("ids", i32, {positions});
