@@ -70,11 +70,11 @@ nlohmann::json result_json(const std::string& name, const Device& device, const 
     return json;
 }
 
-std::string result_line(const nlohmann::json& json) {
+std::string result_line(const nlohmann::json& json, double flops) {
     auto number = [&](const char* key) { return json[key].is_null() ? 0.0 : json[key].get<double>(); };
     std::string line =
-        fmt::format("{:<32} {:>10.4f} ms {:>9.1f} GB/s {:>10.1f} GFLOP/s", json["kernel"].get<std::string>(),
-                    number("ms"), number("gb_per_s"), number("gflops"));
+        fmt::format("{:<32} {:>10.4f} ms {:>9.1f} GB/s {:>10} GFLOP/s", json["kernel"].get<std::string>(), number("ms"),
+                    number("gb_per_s"), rate_text(flops, number("gflops")));
     return line + (json["copy_share"].is_null() ? "" : fmt::format("  {:.3f} of a copy", number("copy_share")));
 }
 
@@ -85,11 +85,11 @@ void bench_all(const BenchOptions& options) {
         options.device.empty() ? best_device() : ChosenDevice{open_device(options.device), options.device};
     if (!options.json) print("running on {}\n", chosen.reason);
     if (!options.json && chosen.device->kind() == DeviceKind::Emulated)
-        print("the emulator's times say nothing about a GPU, and there is no copy to compare with\n");
+        print("{}, and there is no copy to compare with\n", emulated_times);
     for (const auto* kernel : kernels) {
         BenchResult result = bench_kernel(*kernel, chosen.device, options.rounds);
         nlohmann::json json = result_json(kernel->name, *chosen.device, result);
-        print("{}\n", options.json ? json_line(json) : result_line(json));
+        print("{}\n", options.json ? json_line(json) : result_line(json, result.flops));
     }
 }
 

@@ -20,6 +20,11 @@ void add_tune_command(CLI::App& app, int& status);      ///< tune
 void add_fuzz_commands(CLI::App& app, int& status);     ///< fuzz schedules, fuzz illegal
 void add_cache_commands(CLI::App& app, int& status);    ///< cache ls, cache verify
 
+/// What run and bench say of the emulator's times.
+inline constexpr const char* emulated_times = "the emulator's times say nothing about a GPU";
+/// Of a kernel's operations; "-" if it does not say how many it has.
+std::string rate_text(double flops, double rate);
+
 /// Takes kernels from a shared object; to be given any number of times.
 void add_load_option(CLI::App* command);
 

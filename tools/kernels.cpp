@@ -34,6 +34,8 @@ std::vector<const schedules::CatalogEntry*> all_kernels() {
     return kernels;
 }
 
+std::string rate_text(double flops, double rate) { return flops > 0 ? fmt::format("{:.1f}", rate) : "-"; }
+
 const schedules::CatalogEntry& kernel_named(const std::string& name) {
     if (const auto* found = schedules::find_kernel(name)) return *found;
     std::vector<std::string> names;

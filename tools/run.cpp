@@ -48,7 +48,8 @@ RunResult run_kernel(const schedules::CatalogEntry& entry, const std::shared_ptr
         CheckResult check = check_output(schedule.outputs()[k], bindings, got[k],
                                          {.approximate = program.approximate(), .roundings = schedule.roundings()});
         result.correct = result.correct && check.ok;
-        result.text += (k == 0 ? "" : "; ") + check.text;
+        const std::string of = got.size() > 1 ? schedule.outputs()[k].name() + ": " : "";
+        result.text += (k == 0 ? "" : "; ") + of + check.text;
         result.outputs.push_back({{"name", schedule.outputs()[k].name()},
                                   {"correct", check.ok},
                                   {"error", check.error},
@@ -63,7 +64,9 @@ RunResult run_kernel(const schedules::CatalogEntry& entry, const std::shared_ptr
 std::string result_text(const schedules::CatalogEntry& entry, const RunResult& result, const Device& device,
                         bool as_json) {
     double ms = result.seconds * 1e3, rate = result.seconds > 0 ? entry.flops / result.seconds * 1e-9 : 0;
-    if (!as_json) return fmt::format("{:<32} {:>10.4f} ms {:>10.1f} GFLOP/s  {}", entry.name, ms, rate, result.text);
+    if (!as_json)
+        return fmt::format("{:<32} {:>10.4f} ms {:>10} GFLOP/s  {}", entry.name, ms, rate_text(entry.flops, rate),
+                           result.text);
     return json_line({{"kernel", entry.name},
                       {"device", device.name()},
                       {"correct", result.correct},
@@ -87,6 +90,7 @@ int run(const RunOptions& options) {
     ChosenDevice chosen =
         options.device.empty() ? best_device() : ChosenDevice{open_device(options.device), options.device};
     if (!options.json) print("running on {}\n", chosen.reason);
+    if (!options.json && chosen.device->kind() == DeviceKind::Emulated) print("{}\n", emulated_times);
     Progress progress("run", int64_t(kernels.size()));
     int status = StatusDone;
     for (size_t k = 0; k < kernels.size(); ++k) {

@@ -235,6 +235,16 @@ TEST_F(Tw, RunChecksOnTheEmulator) {
     EXPECT_TRUE(json["outputs"][0]["unit_error"].is_number());
 }
 
+TEST_F(Tw, RunSaysWhatItsTimesAreWorthAndWhichOutputItMeans) {
+    Outcome one = tw("run product_3x4x5 --device emulated");
+    EXPECT_THAT(one.out, AllOf(HasSubstr("the emulator's times say nothing about a GPU\n"),
+                               HasSubstr("GFLOP/s  max error"), Not(HasSubstr("- GFLOP/s"))));
+    Outcome two = tw("--load '" LOADED_OF_DATA "' run loaded_segments --device emulated");
+    EXPECT_THAT(two.out, AllOf(HasSubstr(" - GFLOP/s  value: max error"), HasSubstr("; place: max error")));
+    EXPECT_THAT(tw("--load '" LOADED_OF_DATA "' bench loaded_segments --device emulated").out,
+                AllOf(HasSubstr("the emulator's times say nothing about a GPU, and"), HasSubstr(" - GFLOP/s")));
+}
+
 /// A table of 4 rows, lengths up to 24, segments of 300 elements: data are drawn for them, by every tool.
 TEST_F(Tw, DataOfLoadedKernelsAreWithinWhatTheyIndex) {
     std::string load = "--load '" LOADED_OF_DATA "' ";
