@@ -63,7 +63,7 @@ public:
         guarded(nullptr);
         if (op_.kind == TileOp::Kind::Landing) return body;
         return make_thread(
-            ThreadBlock{{make_thread(ThreadComment{op_.name + ": copy asynchronously"}, op_.step), body}});
+            ThreadBlock{{make_thread(ThreadComment{op_.name + ": copy asynchronously", op_.name}, op_.step), body}});
     }
 
 private:

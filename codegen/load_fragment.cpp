@@ -81,7 +81,8 @@ private:
         ThreadStmt body = make_thread(std::move(call), op_.step);
         for (auto loop = loops.rbegin(); loop != loops.rend(); ++loop)
             body = make_thread(ThreadLoop{loop->variable, loop->extent, true, body}, op_.step);
-        return make_thread(ThreadBlock{{make_thread(ThreadComment{op_.name + ": load matrices"}, op_.step), body}});
+        return make_thread(
+            ThreadBlock{{make_thread(ThreadComment{op_.name + ": load matrices", op_.name}, op_.step), body}});
     }
 
     const TileOp& op_;

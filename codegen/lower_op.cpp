@@ -44,7 +44,7 @@ public:
         }
         body = guarded(body, nullptr);
         if (op_.name.empty()) return body;
-        return block_of({make_thread(ThreadComment{comment()}, op_.step), body});
+        return block_of({make_thread(ThreadComment{comment(), op_.name}, op_.step), body});
     }
 
 private:

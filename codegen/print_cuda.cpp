@@ -45,6 +45,8 @@ public:
         result.cuda = head.text() + function;
         result.line_steps = head.steps();
         result.line_steps.insert(result.line_steps.end(), steps_.begin(), steps_.end());
+        result.line_stages = head.stages();
+        result.line_stages.insert(result.line_stages.end(), stages_.begin(), stages_.end());
         result.grid = kernel_.grid;
         result.cluster = kernel_.cluster;
         result.threads = kernel_.threads + kernel_.helpers;
@@ -82,6 +84,7 @@ private:
         print_body(kernel_.body, {names_, bounds_, exprs_, out});
         out.close();
         steps_ = out.steps();
+        stages_ = out.stages();
         return out.text();
     }
 
@@ -203,6 +206,7 @@ private:
     std::set<std::string> vocabulary_;
     ExprPrinter exprs_;
     std::vector<int> steps_;  // of the function's lines
+    std::vector<std::string> stages_;
 };
 
 }  // namespace

@@ -9,6 +9,21 @@
 namespace tw::codegen {
 namespace {
 
+/// The stage of the first comment inside; empty if there is none.
+std::string first_stage(const ThreadStmt& stmt) {
+    std::string stage;
+    visit(stmt, [&](const ThreadStmt& inner) {
+        const ThreadComment* comment = inner.as<ThreadComment>();
+        if (comment && stage.empty()) stage = comment->stage;
+    });
+    return stage;
+}
+
+/// Stands above the comment of what it is made for.
+bool leads_in(const ThreadStmt& stmt) {
+    return stmt.as<ThreadComment>() || stmt.as<ThreadLet>() || stmt.as<ThreadDeclare>();
+}
+
 class StatementPrinter {
 public:
     explicit StatementPrinter(const PrintContext& context)
@@ -21,6 +36,7 @@ public:
 
     void operator()(const ThreadBlock& block, int) {
         for (size_t s = 0; s < block.stmts.size(); ++s) {
+            enter_stage(block, s);
             if (s + 1 < block.stmts.size() && defines(block.stmts[s], block.stmts[s + 1]))
                 ++s;
             else
@@ -88,12 +104,18 @@ public:
     }
 
 private:
+    /// Values and arrays are of the stage below them, loops and conditions of the first one inside.
+    void enter_stage(const ThreadBlock& block, size_t s) {
+        while (s + 1 < block.stmts.size() && leads_in(block.stmts[s]) && !block.stmts[s].as<ThreadComment>()) ++s;
+        if (std::string stage = first_stage(block.stmts[s]); !stage.empty()) out_.set_stage(stage);
+    }
+
     /// A blank line where, outside of all loops, something new begins.
     void paragraph(const ThreadStmt& stmt) {
         if (scopes_ > 0) return;
-        bool leads_in = stmt.as<ThreadComment>() || stmt.as<ThreadLet>() || stmt.as<ThreadDeclare>();
-        if (leads_in && after_action_) out_.line("");
-        after_action_ = !leads_in;
+        const bool leads = leads_in(stmt);
+        if (leads && after_action_) out_.line("");
+        after_action_ = !leads;
     }
 
     /// A number that is stored to where it is declared: "float x = 1.0f;".
@@ -180,11 +202,13 @@ private:
     template <class F>
     void in_scope(const F& inside) {
         KnownBounds outside = bounds_;
+        const std::string stage = out_.stage();
         names_.enter();
         ++scopes_;
         inside();
         --scopes_;
         names_.leave();
+        out_.set_stage(stage);
         bounds_ = outside;
     }
 

@@ -127,6 +127,7 @@ struct ThreadRole {
 /// A line of comment above what follows.
 struct ThreadComment {
     std::string text;
+    std::string stage = {};  ///< that what follows is a part of
 };
 
 struct ThreadNode {
@@ -178,8 +179,9 @@ struct ThreadKernel {
 /// A printed kernel.
 struct KernelText {
     std::string name;
-    std::string cuda;             ///< self-contained source
-    std::vector<int> line_steps;  ///< a line of `cuda` each: the schedule step it comes from, -1 if none
+    std::string cuda;                      ///< self-contained source
+    std::vector<int> line_steps;           ///< a line of `cuda` each: the schedule step it comes from, -1 if none
+    std::vector<std::string> line_stages;  ///< likewise: the stage that it is a part of, empty if none
     std::array<Expr, 3> grid;
     int cluster = 1;  ///< blocks, neighbours in x, that run together
     int threads = 1;

@@ -1,4 +1,4 @@
-// Text with indentation, and the schedule step of each line.
+// Text with indentation; of each line the schedule step and the stage.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -39,6 +39,11 @@ public:
     int columns() const { return 110 - 4 * depth_; }
     const std::string& text() const { return text_; }
     const std::vector<int>& steps() const { return steps_; }
+    const std::vector<std::string>& stages() const { return stages_; }
+
+    /// Of the lines that follow.
+    void set_stage(const std::string& stage) { stage_ = stage; }
+    const std::string& stage() const { return stage_; }
 
 private:
     void single(std::string_view content, int step) {
@@ -47,10 +52,13 @@ private:
     void append(std::string_view whole_line, int step) {
         text_.append(whole_line).append("\n");
         steps_.push_back(step);
+        stages_.push_back(stage_);
     }
 
     std::string text_;
     std::vector<int> steps_;
+    std::vector<std::string> stages_;
+    std::string stage_;
     int depth_ = 0;
 };
 

@@ -5,6 +5,8 @@
 
 #include <fmt/ranges.h>
 
+#include "support/error.h"
+
 namespace tw {
 namespace {
 
@@ -35,6 +37,15 @@ std::vector<std::string> header_of(const Schedule& schedule) {
     return lines;
 }
 
+/// Where tensors were declared. Of several of one name, none: what the schedule calls them is not theirs.
+std::map<std::string, std::string> places_of(const Schedule& schedule) {
+    std::map<std::string, std::string> places;
+    for (const auto& operation : operations_of(schedule.outputs()))
+        if (auto [known, is_new] = places.try_emplace(operation->name, place_text(operation->where)); !is_new)
+            known->second.clear();
+    return places;
+}
+
 /// How errors cite a step: "matmul.cpp:31: s.split(k, 48): "; nothing for -1.
 codegen::CiteStep cite_from(const std::vector<Step>& trace) {
     return [&trace](int step) {
@@ -50,6 +61,7 @@ Program build(const Schedule& schedule, const SeePass& seen) {
     program.tree_ = schedule.tree();
     program.target_ = schedule.target();
     program.trace_ = schedule.trace();
+    program.declared_ = places_of(schedule);
     program.schedule_notes_ = schedule.explain();
     codegen::LowerOptions options;
     options.headers.assign(program.tree_.nests.size(), header_of(schedule));
@@ -76,9 +88,17 @@ bool Program::approximate() const {
 }
 
 std::vector<std::string> Program::line_notes(size_t kernel) const {
+    const codegen::KernelText& text = kernels()[kernel];
+    auto note = [&](int step, const std::string& stage) {
+        if (step >= 0) return fmt::format("[{}] {} ({})", step, trace_[step].text, trace_[step].file_line);
+        auto place = declared_.find(stage);
+        if (place != declared_.end() && !place->second.empty())
+            return fmt::format("of '{}' ({})", stage, place->second);
+        return stage.empty() ? stage : fmt::format("of '{}'", stage);
+    };
     std::vector<std::string> notes;
-    for (int step : kernels()[kernel].line_steps)
-        notes.push_back(step < 0 ? "" : fmt::format("[{}] {} ({})", step, trace_[step].text, trace_[step].file_line));
+    for (size_t line = 0; line < text.line_steps.size(); ++line)
+        notes.push_back(note(text.line_steps[line], text.line_stages[line]));
     return notes;
 }
 

@@ -1,6 +1,7 @@
 // Programs: from a schedule to kernels that run. Joins the language, codegen and the runtime.
 #pragma once
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,8 +30,8 @@ public:
     /// Whether a kernel uses named approximations (exp, tanh, ...): its results then differ from the interpreter's by
     /// ulps.
     bool approximate() const;
-    /// Where each printed line of a kernel comes from: "[7] s.stage(...) (user.cpp:31)", empty if nowhere in
-    /// particular.
+    /// Where each printed line of a kernel comes from: "[7] s.stage(...) (user.cpp:31)" or, if no step but a
+    /// declaration asked for it, "of 'y' (user.cpp:12)"; empty if nowhere in particular.
     std::vector<std::string> line_notes(size_t kernel) const;
 
 private:
@@ -39,6 +40,7 @@ private:
     Target target_;
     codegen::Lowered lowered_;
     std::vector<Step> trace_;
+    std::map<std::string, std::string> declared_;  ///< where each tensor was, by name
     std::string schedule_notes_;
 };
 

@@ -1,4 +1,6 @@
 // Findings in words.
+#include <algorithm>
+
 #include "runtime/emulator/machine.h"
 
 namespace tw::emulator {
@@ -185,6 +187,24 @@ struct Describer {
     }
 };
 
+/// "\n    sgemm.cu:41: shared.a[t] = a[t];" for each line that the message names.
+std::string statements(const Incident& incident, const Machine& machine) {
+    std::vector<uint32_t> sites{incident.site};
+    if (incident.other) sites.push_back(incident.other->site);
+    sites.insert(sites.end(), incident.more_sites.begin(), incident.more_sites.end());
+    std::vector<Location> seen;
+    std::string text;
+    for (uint32_t site : sites) {
+        const Location& place = machine.module().locate(site);
+        const bool known =
+            std::any_of(seen.begin(), seen.end(), [&](auto& other) { return other.is_same_line(place); });
+        if (place.line == 0 || known) continue;
+        seen.push_back(place);
+        text += fmt::format("\n    {}.cu:{}: {}", place.source, place.line, place.statement);
+    }
+    return text;
+}
+
 }  // namespace
 
 Finding describe(const Incident& incident, const Machine& machine) {
@@ -192,7 +212,7 @@ Finding describe(const Incident& incident, const Machine& machine) {
     if (site == 0 && !incident.more_sites.empty()) site = incident.more_sites[0];
     const Location& where = machine.module().locate(site);
     return {.kind = incident.kind,
-            .message = Describer{incident, machine}.message(),
+            .message = Describer{incident, machine}.message() + statements(incident, machine),
             .source = where.source,
             .line = where.line};
 }

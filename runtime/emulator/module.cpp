@@ -106,6 +106,21 @@ const Location& Module::locate(uint32_t site) const {
     return known->second;
 }
 
+namespace {
+
+/// Line `number` of the text, counted from 1, without blanks around.
+std::string line_of(const std::string& text, int number) {
+    size_t begin = 0;
+    for (; number > 1 && begin != std::string::npos; --number) {
+        begin = text.find('\n', begin);
+        if (begin != std::string::npos) ++begin;
+    }
+    if (begin == std::string::npos || (begin = text.find_first_not_of(' ', begin)) == std::string::npos) return "";
+    return text.substr(begin, text.find('\n', begin) - begin);
+}
+
+}  // namespace
+
 /// Of the functions inlined into each other around the place, the outermost in a kernel's own text counts.
 Location Module::look_up(uint32_t site) const {
     Location result;
@@ -122,7 +137,8 @@ Location Module::look_up(uint32_t site) const {
         auto source = std::find_if(sources_.begin(), sources_.end(), [&](auto& s) { return s.name + ".cu" == file; });
         if (source == sources_.end() || line <= 0) continue;
         result = {source->name, line,
-                  size_t(line) <= source->line_notes.size() ? source->line_notes[size_t(line) - 1] : ""};
+                  size_t(line) <= source->line_notes.size() ? source->line_notes[size_t(line) - 1] : "",
+                  line_of(source->text, line)};
     }
     return result;
 }

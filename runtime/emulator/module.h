@@ -15,7 +15,8 @@ namespace tw::emulator {
 struct Location {
     std::string source;  // empty: unknown
     int line = 0;
-    std::string note;
+    std::string note = {};
+    std::string statement = {};  // what stands in that line, without blanks around
 
     bool is_same_line(const Location& other) const { return line != 0 && line == other.line && source == other.source; }
     std::string text() const;  // "sgemm.cu:41 [load a]", "an unknown line"

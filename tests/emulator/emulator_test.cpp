@@ -40,9 +40,13 @@ TEST(Race, OfWriteAndReadNamesBothLines) {
     bool read_first = message.find("read them") != std::string::npos;
     EXPECT_EQ(message, read_first
                            ? "race on shared memory at byte 12: thread (0,0,0) of block (0,0,0) writes 4 bytes at "
-                             "k.cu:4, thread (40,0,0) read them at k.cu:5 with no barrier between"
+                             "k.cu:4, thread (40,0,0) read them at k.cu:5 with no barrier between\n"
+                             "    k.cu:4: if (t == 0) shared[3] = t;\n"
+                             "    k.cu:5: if (t == 40) out[t] = shared[3];"
                            : "race on shared memory at byte 12: thread (40,0,0) of block (0,0,0) reads 4 bytes at "
-                             "k.cu:5, thread (0,0,0) wrote them at k.cu:4 with no barrier between");
+                             "k.cu:5, thread (0,0,0) wrote them at k.cu:4 with no barrier between\n"
+                             "    k.cu:5: if (t == 40) out[t] = shared[3];\n"
+                             "    k.cu:4: if (t == 0) shared[3] = t;");
 }
 
 TEST(Race, OfTwoWrites) { expect_finding({.body = "out[t / 2] = t;"}, Kind::Race, 4, "'out' at byte "); }

@@ -45,6 +45,58 @@ TEST(Program, LinesCiteStepsAndUserLines) {
     EXPECT_THAT(program.line_notes(0), testing::Contains(HasSubstr("(program_test.cpp:")));
 }
 
+/// Of lines that no step has asked for, the declaration.
+TEST(Program, LinesCiteDeclarations) {
+    Tensor x = input("x", f32, {64}), n = input("n", i32, {64});
+    Tensor twice = compute("twice", {64}, [&](Expr i) { return x(i) * 2.0; });
+    const unsigned line = __LINE__ + 1;
+    Tensor y = compute("y", {64}, [&](Expr i) {
+        Axis r = reduce_axis("r", n(i));
+        return sum(twice(r), r);
+    });
+    Schedule s({y}, target("sm_90a"));
+    s.bind(s.loops<1>(y)[0], thread);
+    Program program = build(s);
+    const std::string of_twice = fmt::format("of 'twice' (program_test.cpp:{})", line - 2),
+                      of_y = fmt::format("of 'y' (program_test.cpp:{})", line);
+    int seen = 0;
+    for (size_t k = 0; k < program.kernels().size(); ++k) {
+        std::istringstream lines(program.kernels()[k].cuda);
+        std::vector<std::string> notes = program.line_notes(k);
+        size_t number = 0;
+        for (std::string text; std::getline(lines, text); ++number) {
+            const bool stores_twice = text.find("store<4>(&twice[") != text.npos,
+                       loops = text.find("for (int r = 0") != text.npos,
+                       stores_y = text.find("    y[i] = y_sum") != text.npos;
+            const bool is_twice = k == 0 && stores_twice, is_y = k == 1 && (loops || stores_y);
+            if (is_twice || is_y) {
+                EXPECT_EQ(notes.at(number), is_twice ? of_twice : of_y) << text;
+            }
+            seen += is_twice || is_y;
+        }
+        EXPECT_EQ(number, notes.size());
+    }
+    EXPECT_EQ(seen, 3) << program.cuda();
+}
+
+/// A row that there is not.
+TEST(Program, FindingsQuoteTheStatementAndTheDeclaration) {
+    Tensor table = input("table", f32, {8, 4}), id = input("id", i32, {32});
+    const unsigned line = __LINE__ + 1;
+    Tensor y = compute("y", {32, 4}, [&](Expr i, Expr j) { return table(id(i), j) * 2.0; });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    auto [io, ii] = s.split(i, 16);
+    s.bind(io, grid.x);
+    s.bind(ii, thread);
+    s.bind(j, tw::vector);
+    Bindings bindings = random_bindings({y}, 1);
+    bindings.inputs["id"].set({17}, make_value(i32, int64_t{8}));
+    Executable executable(build(s), open_device("emulated"));
+    EXPECT_ERROR(run_on(executable, bindings), fmt::format(" of 'y' (program_test.cpp:{})", line));
+    EXPECT_ERROR(run_on(executable, bindings), ": tw::load<4>(table_values, &table[");
+}
+
 TEST(Program, LimitsCiteTheStep) {
     Product p;
     p.s.stage(p.c, p.a, Memory::Shared, p.s.loops<2>(p.c)[0]);
