@@ -156,8 +156,8 @@ private:
                 width = wide_elements(access.access, fast.variable, extent_of(fast), widest_bytes);
         if (width == widest) return {width, {}};
         const std::string& name = access.access.buffer->name;
-        if (extent_of(fast) % widest != 0)
-            return {width, fmt::format("{} has {} neighbours in a row here, no multiple of {}", name,
+        if (extent_of(fast) % (2 * width) != 0)
+            return {width, fmt::format("{} has {} neighbours in its last dimension here, no multiple of {}", name,
                                        to_string(fast.extent), widest)};
         Expr start = simplify(substitute(access.access.indices.back(), {{fast.variable, integer(0)}}));
         return {width, fmt::format("the rows of {} start at {}, which is only {}-byte aligned", name, to_string(start),
@@ -196,7 +196,8 @@ private:
         if (width_.elements > 1) {
             Expr lane = index_variable("v", 0, width_.elements - 1);
             to_position.back().second = to_position.back().second * width_.elements + lane;
-            result.loops.push_back({lane, integer(width_.elements), Execution::Vector, false});
+            result.loops.push_back(
+                {.variable = lane, .extent = integer(width_.elements), .execution = Execution::Vector, .chosen = true});
         }
         result = map_exprs(result, [&](const Expr& e) { return simplify(substitute(e, to_position)); });
         // In each element's own order: reduce loops inside.

@@ -257,6 +257,14 @@ ThreadStmt lower_call(const TileOp& op, const Placement& placement) {
     return is_constant(op.active, 1) ? body : make_thread(ThreadIf{placement.physical(op.active), body}, op.step);
 }
 
+/// Why no instruction loads the fragment's matrices.
+std::string why_plain(const TileOp& op) {
+    const BufferNode& from = *op.stores[0].value.as<Load>()->buffer;
+    if (from.memory == Memory::Shared) return "16 bytes of a row do not lie side by side";
+    return fmt::format("'{}' is in {}, and matrices are loaded from shared memory; stage it there", from.name,
+                       from.memory == Memory::Global ? "global memory" : to_string(from.memory));
+}
+
 }  // namespace
 
 ThreadStmt lower_op(const TileOp& op, const Placement& placement, const Target& target,
@@ -269,7 +277,7 @@ ThreadStmt lower_op(const TileOp& op, const Placement& placement, const Target& 
         case TileOp::Kind::TmaCopy: internal_check(false, "{}: boxes that nobody asks for", op.name); break;
         case TileOp::Kind::Fragment:
             if (ThreadStmt loaded = load_fragment(op, placement); loaded.defined()) return loaded;
-            notes.push_back(fmt::format("{}: by plain loads: 16 bytes of a row do not lie side by side", op.name));
+            notes.push_back(fmt::format("{}: by plain loads: {}", op.name, why_plain(op)));
             break;
         default: break;
     }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "codegen/conditions.h"
 #include "codegen/store_fragment.h"
@@ -91,18 +91,37 @@ private:
                 t_.wide_variable = t_.tile[l].variable;
             }
         }
-        bool asked = !t_.tile.empty() && t_.tile.back().execution == Execution::Vector;
-        if (asked && t_.store_width == 1 && !any_wide_load(t_.tile.back()))
-            notes_.push_back(
-                fmt::format("{}: the vector loop '{}' is scalar: its elements are not proven to be aligned "
-                            "neighbours",
-                            op_.name, to_string(t_.tile.back().variable)));
+        if (!t_.tile.empty() && t_.tile.back().execution == Execution::Vector && !t_.tile.back().chosen)
+            tell_what_is_narrower(t_.tile.back());
     }
 
-    bool any_wide_load(const OpLoop& loop) const {
+    /// Of the vectors that a user asked for: what moves fewer elements at once.
+    void tell_what_is_narrower(const OpLoop& loop) {
+        const int64_t extent = require_constant(loop.extent);
+        int64_t uniform = extent;
+        while (uniform > 1 && (extent % uniform != 0 || !uniform_conditions(loop.variable, uniform))) --uniform;
+        std::vector<std::string> narrower;
+        auto add = [&](const char* verb, const Access& access, int64_t width) {
+            // An instruction moves at most 16 bytes: several of them are what was asked for.
+            const int64_t widest = std::min<int64_t>(extent, 16 / bytes_of(access.buffer->type));
+            width = std::min(width, uniform);
+            if (access.buffer->memory == Memory::Registers || width >= widest) return;
+            std::string text = fmt::format("'{}' is {} {}", access.buffer->name, verb,
+                                           width == 1 ? "one by one" : fmt::format("{} at once", width));
+            if (std::find(narrower.begin(), narrower.end(), text) == narrower.end()) narrower.push_back(text);
+        };
+        int64_t stored = extent;
+        for (const ThreadStore& store : t_.stores)
+            stored = std::min(stored, wide_elements(store.to, loop.variable, extent));
+        for (const ThreadStore& store : t_.stores)
+            if (!store.atomic) add("stored", store.to, stored);
         for (const PreloadOperand& operand : t_.operands())
-            if (operand.width_along(loop) > 1) return true;
-        return false;
+            if (operand.depends_on(loop.variable)) add("read", operand.access, operand.width_along(loop));
+        if (narrower.empty()) return;
+        notes_.push_back(
+            fmt::format("{}: of the vector loop '{}' of {}, {}: no more elements are proven to be aligned "
+                        "neighbours under one condition",
+                        op_.name, to_string(loop.variable), extent, fmt::join(narrower, ", ")));
     }
 
     bool uniform_conditions(const Expr& variable, int64_t width) const {

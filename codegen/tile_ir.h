@@ -58,6 +58,7 @@ struct OpLoop {
     Execution execution = Execution::Serial;
     bool reduces = false;
     AtomRole role = AtomRole::None;
+    bool chosen = false;  ///< of a Vector: the user asked for none
 };
 
 /// The digits lane / 4 and lane % 4 of a warp's threads.

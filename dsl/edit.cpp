@@ -125,6 +125,18 @@ std::vector<int> attached_to(const State& state, int loop) {
     return found;
 }
 
+std::string rounding_text(const ReducerNode& reducer) {
+    bool rounds = false;
+    for (const Expr& combined : reducer.combined)
+        visit(combined, [&](const Expr& e) {
+            const Binary* binary = e.as<Binary>();
+            const bool chooses = binary && (binary->op == BinaryOp::Min || binary->op == BinaryOp::Max);
+            const bool computes = binary || e.as<Unary>() || e.as<Fma>() || e.as<Cast>();
+            rounds = rounds || (is_float(e.type()) && computes && !chooses);
+        });
+    return rounds ? ": floats may differ by rounding" : "";
+}
+
 std::string outputs_text(const State& state) {
     std::vector<std::string> names;
     for (const Tensor& output : state.outputs) names.push_back(fmt::format("'{}'", output.name()));

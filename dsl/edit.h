@@ -42,6 +42,8 @@ void add_root_loops(Schedule::State& state, int stage, const std::vector<Expr>& 
 std::string unique_stage_name(const Schedule::State& state, const std::string& wanted);
 /// Stages that stand under the loop.
 std::vector<int> attached_to(const Schedule::State& state, int loop);
+/// ": floats may differ by rounding" of a reducer whose values do, combined in another order; else nothing.
+std::string rounding_text(const ReducerNode& reducer);
 /// "'c', 'd'": what the schedule computes, in messages.
 std::string outputs_text(const Schedule::State& state);
 /// The stage's name, in messages and in a trace.

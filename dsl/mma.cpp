@@ -207,8 +207,9 @@ void Schedule::mma(const StageRef& ref, MatrixUnit unit, const MmaLoops& loops, 
                    edit.state.stages[edit.state.loops[id].stage].definition.name);
     record.mma = mma;
     const Atom& atom = matching_atom(edit.state, stage, where);
-    edit.state.notes.push_back(fmt::format("[{}] '{}' is computed by {}: its terms are added in another order",
-                                           edit.step, record.definition.name, atom.name));
+    const bool rounds = !rounding_text(*record.definition.reducer).empty();
+    edit.state.notes.push_back(fmt::format("[{}] '{}' is computed by {}{}", edit.step, record.definition.name,
+                                           atom.name, rounds ? ": its terms are added in another order" : ""));
     edit.commit(fmt::format("s.mma({}, {}, {{.m = {}, .n = {}, .k = {}}});", stage_text(edit.state, stage),
                             tw::to_string(unit), loop_text(mma.m), loop_text(mma.n), loop_text(mma.k)),
                 fmt::format("mma {} {} {} {} {}", stage, tw::to_string(unit), mma.m, mma.n, mma.k));

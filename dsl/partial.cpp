@@ -207,9 +207,8 @@ Stage Schedule::partial(const StageRef& reduction, Loop loop, Combine combine, s
     } else {
         combine_partials(state.stages[whole].definition, definition, record);
         add_root_loops(state, whole, state.stages[whole].definition.operation->shape);
-        state.notes.push_back(
-            fmt::format("[{}] the terms of '{}' are combined in parts along '{}': floats may differ by rounding",
-                        edit.step, name, record.name));
+        state.notes.push_back(fmt::format("[{}] the terms of '{}' are combined in parts along '{}'{}", edit.step, name,
+                                          record.name, rounding_text(*state.stages[whole].definition.reducer)));
     }
     edit.commit(fmt::format("Stage {} = s.partial({}, {}{});", definition.name, name, loop_text(along),
                             update ? ", Combine::Atomic" : ""),

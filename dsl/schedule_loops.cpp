@@ -151,9 +151,8 @@ void Schedule::order(const std::vector<Loop>& loops, std::source_location where)
         user_check(record.definition.reducer->commutative, where,
                    "order: the reducer '{}' of '{}' is not commutative; keep its reduce loops in their order",
                    record.definition.reducer->name, record.definition.name);
-        edit.state.notes.push_back(
-            fmt::format("[{}] the terms of '{}' are combined in another order: floats may differ by rounding",
-                        edit.step, record.definition.name));
+        edit.state.notes.push_back(fmt::format("[{}] the terms of '{}' are combined in another order{}", edit.step,
+                                               record.definition.name, rounding_text(*record.definition.reducer)));
     }
     std::vector<std::string> names, ids;
     for (int id : wanted) {
@@ -273,9 +272,9 @@ void Schedule::bind(Loop loop, Level level, std::source_location where) {
     record.level = level;
     record.bind_step = level == Level::Serial ? -1 : edit.step;
     if (record.reduces && is_thread(level))
-        edit.state.notes.push_back(
-            fmt::format("[{}] the threads combine their parts of '{}' in pairs: floats may differ by rounding",
-                        edit.step, edit.state.stages[record.stage].definition.name));
+        edit.state.notes.push_back(fmt::format("[{}] the threads combine their parts of '{}' in pairs{}", edit.step,
+                                               edit.state.stages[record.stage].definition.name,
+                                               rounding_text(*edit.state.stages[record.stage].definition.reducer)));
     edit.commit(fmt::format("s.bind({}, {});", loop_text(id), level_text(level)),
                 fmt::format("bind {} {}", id, tw::to_string(level)));
 }

@@ -81,7 +81,7 @@ void make_update(Edit& edit, int updates, int reduction, BinaryOp combine, const
     definition.combine = combine;
     definition.place = place;
     definition.place.push_back(condition);
-    bool rounds = is_float(definition.finish[0].type());
+    bool rounds = is_float(definition.finish[0].type()) && combine == BinaryOp::Add;
     state.notes.push_back(fmt::format("[{}] the terms of '{}' are combined atomically, in no fixed order{}", edit.step,
                                       name, rounds ? ": floats may differ by rounding, from run to run too" : ""));
 }

@@ -1,0 +1,109 @@
+// What explain() says of copies, vectors and orders is so.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ops/program.h"
+
+namespace tw {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(Explain, FragmentsOfWhatIsNotStagedSaySo) {
+    Tensor a = input("a", bf16, {64, 32}), b = input("b", bf16, {64, 32});
+    Axis k = reduce_axis("k", 32);
+    Tensor c = compute("c", {64, 64}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, k)) * cast(f32, b(j, k)), k); });
+    Schedule s({c}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(c);
+    auto [bi, mi] = s.split(i, 32);
+    auto [bj, nj] = s.split(j, 32);
+    auto [ko, ki] = s.split(s.reduce(c), 16);
+    s.order({bi, bj, ko, mi, nj, ki});
+    s.stage(c, b, Memory::Shared, ko);
+    s.mma(c, mma_sync, {.m = mi, .n = nj, .k = ki});
+    EXPECT_THAT(build(s).explain(),
+                AllOf(HasSubstr("a_fragment: by plain loads: 'a' is in global memory, and matrices are loaded from "
+                                "shared memory; stage it there"),
+                      Not(HasSubstr("b_fragment: by plain loads")), Not(HasSubstr("16 bytes of a row"))));
+}
+
+/// Copies that all threads make together, of a tile of x of that shape.
+std::string staged(const Tensor& x, const Tensor& y, int64_t rows, int64_t columns) {
+    Schedule s({y}, target("sm_90a"));
+    auto loops = s.loops<2>(y);
+    auto [bi, ti] = s.split(loops[0], rows, Tail::Mask);
+    auto [bj, tj] = s.split(loops[1], columns, Tail::Mask);
+    s.order({bi, bj, ti, tj});
+    s.bind(bi, grid.y);
+    s.bind(bj, grid.x);
+    s.bind(ti, thread);
+    s.bind(tj, thread);
+    s.stage(y, x, Memory::Shared, bj);
+    return build(s).explain();
+}
+
+TEST(Explain, CopiesNameWhatKeepsThemNarrow) {
+    Tensor pairs = input("pairs", f32, {64, 64, 2});
+    Tensor y = compute("y", {64, 64}, [&](Expr i, Expr j) { return pairs(i, j, 0) * pairs(i, j, 1); });
+    EXPECT_THAT(staged(pairs, y, 16, 8),
+                AllOf(HasSubstr("pairs has 2 neighbours in its last dimension here, no multiple of 4"),
+                      Not(HasSubstr("in a row here")), Not(HasSubstr("vector loop"))));
+    // Rows of 130 bytes: the two more on either side cost nothing, the rows' starts do.
+    Tensor valid = input("valid", u8, {80, 130});
+    Tensor near = compute("near", {80, 130}, [&](Expr i, Expr j) {
+        return cast(i32, padded(valid, 0)(i, j - 2)) + cast(i32, padded(valid, 0)(i, j + 2));
+    });
+    EXPECT_THAT(staged(valid, near, 16, 32),
+                AllOf(HasSubstr("2 elements of 1 bytes at once: the rows of valid start at "),
+                      HasSubstr("which is only 2-byte aligned"), Not(HasSubstr("neighbours in"))));
+}
+
+std::string in_parts(const std::vector<Tensor>& y) {
+    Schedule s(y, target("sm_90a"));
+    auto [step, part] = s.split(s.reduce(y[0]), 8);
+    s.order({part, step});
+    s.bind(part, thread);
+    return build(s).explain();
+}
+
+TEST(Explain, RoundingIsNamedWhereOrderRounds) {
+    Tensor x = input("x", f32, {4, 64}), n = input("n", i32, {4, 64});
+    Axis k = reduce_axis("k", 64);
+    auto of = [&](const std::function<Expr(Expr i)>& value) { return compute("y", {4}, value); };
+    const std::string order = "the terms of 'y' are combined in another order", pairs = "their parts of 'y' in pairs";
+    EXPECT_THAT(in_parts({of([&](Expr i) { return sum(x(i, k), k); })}),
+                AllOf(HasSubstr(order + ": floats may differ by rounding\n"),
+                      HasSubstr(pairs + ": floats may differ by rounding\n")));
+    auto best = compute_tuple("y", {4}, [&](const std::vector<Expr>& i) { return argmax(x(i[0], k), k); });
+    for (const auto& exact : {std::vector{of([&](Expr i) { return reduce_max(x(i, k), k); })},
+                              std::vector{of([&](Expr i) { return sum(n(i, k), k); })}, best})
+        EXPECT_THAT(in_parts(exact),
+                    AllOf(HasSubstr(order + "\n"), HasSubstr(pairs + "\n"), Not(HasSubstr("rounding"))));
+}
+
+/// y(i, j) = x(i, j + shift) * 2 by vectors of 4, of rows of so many elements.
+std::string in_vectors(int64_t columns, int64_t row, int64_t shift) {
+    Tensor x = input("x", f32, {16, row});
+    Tensor y = compute("y", {16, columns}, [&](Expr i, Expr j) { return x(i, j + shift) * 2.0; });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    auto [jo, ji] = s.split(j, 4, Tail::Mask);
+    s.bind(i, grid.x);
+    s.bind(jo, thread);
+    s.bind(ji, tw::vector);
+    return build(s).explain();
+}
+
+TEST(Explain, VectorsThatBecomeNarrowerAreTold) {
+    const std::string of = "y: of the vector loop 'ji' of 4, ";
+    EXPECT_THAT(in_vectors(128, 128, 0), Not(HasSubstr("vector loop")));
+    EXPECT_THAT(in_vectors(130, 130, 0), HasSubstr(of + "'y' is stored 2 at once, 'x' is read 2 at once: "));
+    EXPECT_THAT(in_vectors(32, 33, 1), HasSubstr(of + "'x' is read one by one: "));
+    EXPECT_THAT(in_vectors(32, 34, 2), HasSubstr(of + "'x' is read 2 at once: "));
+    EXPECT_THAT(in_vectors(33, 33, 0), HasSubstr(of + "'y' is stored one by one, 'x' is read one by one: "));
+}
+
+}  // namespace
+}  // namespace tw
