@@ -186,8 +186,7 @@ private:
                                    alignment_in(shared.layout));
             if (shared.layout.digits.back().dimension != static_cast<int>(box.fast().dimension))
                 return fmt::format("its tile lies in another order in shared memory than '{}'", box.tensor()->name);
-            if (!box.arrives() && box.fast().extent % shared.layout.digits.back().extent != 0)
-                return "its rows are not all of the tile";
+            if (!is_dense(box, shared.layout)) return "its rows are not all of the tile's, one behind another";
         }
         return {};
     }
@@ -197,17 +196,33 @@ private:
         return std::max(tile_alignment, layout.swizzle > 16 ? 8 * layout.swizzle : 0);
     }
 
-    /// Whether the box's first element is where boxes begin in a tile that is. It may stand anywhere in the tile.
-    static bool begins_aligned(const TensorBox& box, const Layout& layout, int64_t bytes) {
-        Substitution first;
+    /// Where the box's element stands that is the first along all sides, and the second along `second` if that is one.
+    static Expr address_in(const TensorBox& box, const Layout& layout, const TensorBox::Side* second = nullptr) {
+        Substitution element;
         for (const TensorBox::Side& side : box.sides())
-            if (side.variable.defined()) first.emplace_back(side.variable, integer(0));
+            if (side.variable.defined()) element.emplace_back(side.variable, integer(&side == second));
         std::vector<Expr> indices;
-        for (const Expr& index : box.place_in_tile()) indices.push_back(simplify(substitute(index, first)));
+        for (const Expr& index : box.place_in_tile()) indices.push_back(simplify(substitute(index, element)));
         const std::vector<Expr> place = layout.physical(indices), shape = layout.physical_shape();
         Expr address = integer(0);
         for (size_t d = 0; d < place.size(); ++d) address = simplify(address * shape[d] + place[d]);
+        return address;
+    }
+
+    /// Whether the box's first element is where boxes begin in a tile that is. It may stand anywhere in the tile.
+    static bool begins_aligned(const TensorBox& box, const Layout& layout, int64_t bytes) {
+        Expr address = address_in(box, layout);
         return is_constant(address, 0) || divisor_of(address) * bytes % alignment_in(layout) == 0;
+    }
+
+    /// Whether the tile has the box's lines one behind another, as they arrive and leave.
+    static bool is_dense(const TensorBox& box, const Layout& layout) {
+        const int64_t line = layout.digits.back().extent;
+        return std::all_of(box.sides().begin(), box.sides().end(), [&](const TensorBox::Side& side) {
+            if (&side == &box.fast()) return side.extent % line == 0;
+            Expr step = simplify(address_in(box, layout, &side) - address_in(box, layout));
+            return side.extent == 1 || is_constant(step, line);
+        });
     }
 
     /// Whether the layout, one behind another, begins at multiples of what boxes begin at: a single row may have a gap

@@ -154,6 +154,53 @@ TEST_P(Pipelines, OfBoxesWithinTheirMemory) {
     }
 }
 
+// Splits of the copy's own loops that do not divide widen its memory: the box is then no longer all of the rows in
+// there.
+TEST_P(Pipelines, OfBoxesThatAreNoWholeRowsOfTheirMemory) {
+    for (int dimension : {0, 1, 2})
+        for (int part : {4, 16, 32})
+            for (bool has_roles : {false, true}) {
+                Tensor x = input("x", u32, {2, 12, 40});
+                Axis k = reduce_axis("k", 40);
+                Tensor y = compute("y", {2, 12}, [&](Expr b, Expr i) { return reduce_max(x(b, i, k), k); });
+                Schedule s({y}, device_target());
+                auto [b, i] = s.loops<2>(y);
+                auto [ko, ki] = s.split(s.reduce(y), 16, Tail::Mask);
+                Loop rows = s.split(s.fuse(b, i), 128, Tail::Mask)[1];
+                s.order({ko, rows, ki});
+                s.bind(rows, thread);
+                Stage copy = s.stage(y, x, Memory::Shared, ko);
+                s.pipeline(ko, {.stages = 2});
+                if (has_roles)
+                    s.roles({{"math", warpgroups(1), registers(0), {y}}, {"load", warps(1), registers(0), {copy}}});
+                s.split(s.all_loops(copy)[dimension], part, Tail::Mask);
+                try {
+                    expect_declared(s, whole_numbers({y}, 1));
+                } catch (const Error& error) {
+                    EXPECT_TRUE(has_roles) << error.what();
+                    EXPECT_NE(std::string(error.what()).find("cannot copy 'x_shared' by the tensor memory"),
+                              std::string::npos)
+                        << error.what();
+                }
+            }
+}
+
+TEST(PipelineErrors, BoxesAreWholeRowsOfTheirMemory) {
+    Tensor x = input("x", u32, {4, 40});
+    Axis k = reduce_axis("k", 40);
+    Tensor y = compute("y", {4}, [&](Expr i) { return reduce_max(x(i, k), k); });
+    Schedule s({y}, target("sm_90a"));
+    auto [ko, ki] = s.split(s.reduce(y), 16, Tail::Mask);
+    Loop rows = s.split(s.loops<1>(y)[0], 128, Tail::Mask)[1];
+    s.order({ko, rows, ki});
+    s.bind(rows, thread);
+    Stage copy = s.stage(y, x, Memory::Shared, ko);
+    s.via(copy, Copy::Tma);
+    s.pipeline(ko, {.stages = 2});
+    s.split(s.loops<2>(copy)[1], 32, Tail::Mask);
+    EXPECT_ERROR(build(s), "its rows are not all of the tile's, one behind another");
+}
+
 /// Rows of f32 or bf16 through shared memory.
 struct Rows {
     explicit Rows(Type type, Type copied) : x(input("x", type, {64, 32})) {
