@@ -128,6 +128,8 @@ Expr without_implied_checks(const Expr& expr, const std::vector<Expr>& condition
         const Load* load = node.as<Load>();
         if (!load || load->indices.size() == rank_of(*load->buffer)) return {};
         Access access = without_implied_checks(Access{load->buffer, load->indices}, conditions);
+        const bool is_as_before = access.indices.size() == load->indices.size();
+        if (is_as_before) return {};  // the node itself: what shares it shares it still
         return make_expr(node.type(), Load{access.buffer, access.indices});
     });
 }

@@ -38,6 +38,10 @@ Expr Placement::physical(const Expr& expr) const {
             Expr yes = without_implied_checks(choice->yes, conjuncts_of(choice->condition));
             return yes.same(choice->yes) ? Expr() : select_unchecked(choice->condition, yes, choice->no);
         }
+        if (const Binary* both = node.as<Binary>(); both && both->op == BinaryOp::And) {
+            Expr second = without_implied_checks(both->b, conjuncts_of(both->a));
+            return second.same(both->b) ? Expr() : binary(BinaryOp::And, both->a, second);
+        }
         const Load* load = node.as<Load>();
         if (!load) return {};
         std::vector<Expr> indices = load->indices;
