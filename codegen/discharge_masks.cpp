@@ -27,7 +27,8 @@ struct Fill {
     bool wanted = false;  // some reader relies on the zeros
 };
 
-/// The extents of the box of elements from 0 on that the op stores to, each once; nothing if it is none.
+/// The extents of the box of elements from 0 on that the op stores to, each once; nothing if it is none, or if the mask
+/// keeps the op from storing beside the buffer.
 std::optional<std::vector<int64_t>> box_stored(const TileOp& op, const StoreTo& store) {
     std::vector<int64_t> extents;
     for (size_t d = 0; d < store.indices.size(); ++d) {
@@ -42,6 +43,7 @@ std::optional<std::vector<int64_t>> box_stored(const TileOp& op, const StoreTo& 
         extents.push_back(single ? 1 : as_constant(extent).value_or(0));
         if (single) continue;
         if ((loop == op.loops.end() && digit == op.threads.end()) || !as_constant(extent)) return {};
+        if (prove(extent <= cast_unchecked(Type::I64, store.buffer->shape[d])) != true) return {};
         for (size_t other = 0; other < d; ++other)
             if (store.indices[other].same(store.indices[d])) return {};
     }

@@ -185,6 +185,21 @@ TEST_P(Pipelines, OfBoxesThatAreNoWholeRowsOfTheirMemory) {
             }
 }
 
+// Zeros, on which sums rely where a row is not there, are stored to the copy's memory, not beside it.
+TEST_P(Pipelines, OfCopiesWhoseThreadsAreMoreThanTheirElements) {
+    for (int part : {8, 32, 64}) {
+        Tensor x = input("x", f32, {7, 17});
+        Axis q = reduce_axis("q", 17);
+        Tensor y = compute("y", {7, 17}, [&](Expr i, Expr j) { return sum(select(q <= j, x(i, q), 0.0), q); });
+        Schedule s({y}, device_target());
+        auto [i, j] = s.loops<2>(y);
+        Stage copy = s.stage(y, x, Memory::Shared, j);
+        s.split(i, 2, Tail::Mask);
+        s.split(s.split(s.loops<2>(copy)[1], part, Tail::Mask)[0], 2, Tail::Mask);
+        expect_declared(s, whole_numbers({y}, 1));
+    }
+}
+
 TEST(PipelineErrors, BoxesAreWholeRowsOfTheirMemory) {
     Tensor x = input("x", u32, {4, 40});
     Axis k = reduce_axis("k", 40);
