@@ -113,10 +113,8 @@ class Values {
 public:
     Values(const std::vector<Root>& roots, const KnownBounds& bounds, int& counter)
         : bounds_(bounds), counter_(counter) {
-        for (const Root& root : roots) {
-            roots_.push_back(number(root.expr, root.computed));
-            if (root.computed) ++nodes_[roots_.back()].uses;
-        }
+        for (const Root& root : roots) roots_.push_back(number(root.expr));
+        count_uses(roots);
     }
 
     bool worth_it() {
@@ -140,22 +138,26 @@ public:
 private:
     // ---- the graph --------------------------------------------------------------------------------------------------
 
-    int number(const Expr& expr, bool counted) {
+    int number(const Expr& expr) {
         if (auto known = numbers_.find(expr.id()); known != numbers_.end()) return known->second;
         Node node;
         node.expr = expr;
         std::vector<Expr> kids = tw::children(expr);
         const Load* load = expr.as<Load>();
         node.computed = load ? place_of({load->buffer, load->indices}).indices.size() : kids.size();
-        for (size_t k = 0; k < kids.size(); ++k) node.kids.push_back(number(kids[k], counted && k < node.computed));
+        for (const Expr& kid : kids) node.kids.push_back(number(kid));
         node.pure = is_pure_by_itself(expr, bounds_);
-        for (size_t k = 0; k < kids.size(); ++k) {
-            Node& kid = nodes_[node.kids[k]];
-            if (counted && k < node.computed) ++kid.uses;
-            node.pure = node.pure && kid.pure;
-        }
+        for (int kid : node.kids) node.pure = node.pure && nodes_[kid].pure;
         nodes_.push_back(std::move(node));  // children stand before their parents
         return numbers_[expr.id()] = static_cast<int>(nodes_.size()) - 1;
+    }
+
+    /// By what is computed: a node that only checks of indices lead to is not.
+    void count_uses(const std::vector<Root>& roots) {
+        for (size_t n = 0; n < roots.size(); ++n)
+            if (roots[n].computed) ++nodes_[roots_[n]].uses;
+        for (size_t n = nodes_.size(); n-- > 0;)
+            for (size_t k = 0; k < nodes_[n].computed && nodes_[n].uses > 0; ++k) ++nodes_[nodes_[n].kids[k]].uses;
     }
 
     void choose() {

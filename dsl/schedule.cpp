@@ -192,11 +192,11 @@ Loop Schedule::reduce(const StageRef& ref, int index, std::source_location where
     int stage = look.stage(ref, "reduce");
     const StageRecord& record = look.state.stages[stage];
     int count = static_cast<int>(record.definition.reduce_axes.size());
-    user_check(index >= 0 && index<count, where, "reduce: '{}' has {} reduce axes; there is none with index {}{}",
-                                   stage_text(look.state, stage), count, index, count> 0
-                   ? ""
-                   : ". Of several reductions in one expression each is a stage of its own: declare them as "
-                     "tensors of their own to schedule them");
+    const char* advice = count > 0 ? ""
+                                   : ". Of several reductions in one expression each is a stage of its own: declare "
+                                     "them as tensors of their own to schedule them";
+    user_check(0 <= index && index < count, where, "reduce: '{}' has {} reduce axes; there is none with index {}{}",
+               stage_text(look.state, stage), count, index, advice);
     return look.root(record, record.definition.axes.size() + index, "reduce");
 }
 

@@ -59,7 +59,7 @@ const BufferNode& Runner::node(const std::string& name, std::source_location whe
 const BufferNode& Runner::input_node(const std::string& name, std::source_location where) const {
     const Tree& tree = program().tree();
     const BufferNode* found = buffer_named(tree.inputs, name);
-    const bool is_number = variable_named(tree.sizes, name) || variable_named(tree.scalars, name);
+    const bool is_number = !found && (variable_named(tree.sizes, name) || variable_named(tree.scalars, name));
     user_check(!is_number, where, "set: '{0}' is a {1}; give it one number: set(\"{0}\", 2)", name,
                variable_named(tree.sizes, name) ? "size" : "scalar");
     user_check(found, where, "set: '{}' is no input that the kernels read; inputs: {}", name, names_of(tree.inputs));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/program.h"
+#include "tests/ops/plain_product.h"
 
 namespace tw {
 namespace {
@@ -12,9 +13,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 TEST(Explain, FragmentsOfWhatIsNotStagedSaySo) {
-    Tensor a = input("a", bf16, {64, 32}), b = input("b", bf16, {64, 32});
-    Axis k = reduce_axis("k", 32);
-    Tensor c = compute("c", {64, 64}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, k)) * cast(f32, b(j, k)), k); });
+    auto [a, b, c] = bf16_product(64, 64, 32);
     Schedule s({c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(c);
     auto [bi, mi] = s.split(i, 32);
