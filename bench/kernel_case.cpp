@@ -7,6 +7,7 @@
 
 #include "dsl/check_bindings.h"
 #include "ops/bound_arguments.h"
+#include "runtime/arch.h"
 #include "runtime/copy_bandwidth.h"
 #include "runtime/timer.h"
 #include "support/error.h"
@@ -17,7 +18,7 @@ namespace {
 constexpr int64_t MostSets = 256;
 
 Schedule schedule_of(const schedules::CatalogEntry& entry, const Device& device) {
-    return entry.make(target(device.kind() == DeviceKind::Cuda ? device.arch() : "sm_90a"));
+    return entry.make(target_of(device));
 }
 
 nlohmann::json describe(const BufferNode& buffer, const Bindings& numbers, const std::string& file) {

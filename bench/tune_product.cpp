@@ -11,6 +11,7 @@
 #include "bench/operand_sets.h"
 #include "dsl/check_bindings.h"
 #include "ops/bound_arguments.h"
+#include "runtime/arch.h"
 #include "runtime/copy_bandwidth.h"
 #include "runtime/timer.h"
 #include "schedules/tensor_product_space.h"
@@ -77,7 +78,7 @@ public:
           options_(options),
           show_(show),
           is_gpu_(device_->kind() == DeviceKind::Cuda),
-          target_(target(is_gpu_ ? device_->arch() : "sm_90a")) {}
+          target_(target_of(*device_)) {}
 
     TuneResult tune() {
         auto begin = Clock::now();

@@ -151,7 +151,7 @@ ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& 
     check_limits(tiles, target, cite);
     collect_notes(tiles, notes);
     ThreadKernel threads = make_threads(tiles, target, notes);
-    threads.starts_early = target.programmatic_launch;
+    threads.starts_early = target.has_programmatic_launch;
     threads.aliases = aliases_among(threads.arguments, tree);
     check_arrays(threads, cite);
     return threads;

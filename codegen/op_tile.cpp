@@ -42,7 +42,7 @@ public:
     OpTile run() {
         split_long_innermost();
         take_tile();
-        if (arch_number(target_) >= 90) t_.matrices = take_matrices(t_, op_, notes_);
+        if (target_.has_stmatrix) t_.matrices = take_matrices(t_, op_, notes_);
         if (!t_.matrices) choose_wide_store();
         peel_loops_without_reuse();
         if (!t_.matrices) split_into_vectors();

@@ -64,7 +64,7 @@ private:
         bool pipelined = !loops_.empty() && loops_.back().stages > 1;
         bool asked = op.via.copy == Copy::Tma || op.role > 0;
         bool suits = op.via.copy == Copy::Automatic && pipelined && turns_of(result_) == 1 &&
-                     arch_number(target_) >= 90 && shared_of(result_, op.stores[0].buffer).fixed;
+                     target_.has_tma && shared_of(result_, op.stores[0].buffer).fixed;
         if (!asked && !suits) return op;
         std::string reason = why_not(op, pipelined);
         if (!reason.empty() && op.role > 0)
@@ -118,7 +118,7 @@ private:
     }
 
     std::string why_not_leave(const TileOp& op) {
-        if (arch_number(target_) < 90) return fmt::format("{} has none", target_.arch);
+        if (!target_.has_tma) return fmt::format("{} has none", target_.arch);
         if (!op.threads.empty()) return "its loops are bound to threads, and one thread asks for a whole box";
         TensorBox box(op);
         if (!box.reason().empty()) return box.reason();
@@ -132,7 +132,7 @@ private:
     }
 
     std::string why_not(const TileOp& op, bool pipelined) {
-        if (arch_number(target_) < 90) return fmt::format("{} has none", target_.arch);
+        if (!target_.has_tma) return fmt::format("{} has none", target_.arch);
         if (!pipelined) return "its loop is not pipelined; pipeline(loop, {.stages = 2}) has it run ahead";
         if (op.role > 0 && (op.via.copy == Copy::Vector || op.via.copy == Copy::Async))
             return fmt::format("via asks for {}", to_string(op.via.copy));

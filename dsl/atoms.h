@@ -30,13 +30,10 @@ struct Atom {
     std::string name;  ///< of the primitive in device/
     int m, n, k;
     Type operand, accumulator;  ///< tf32: of elements of f32 or tf32
-    int least_arch;             ///< 80: sm_80
+    bool Target::*needed;       ///< the feature that has it
 };
 
 /// All of them, of each kind the widest n and the longest k first.
 const std::vector<Atom>& atoms();
-
-/// 90 of "sm_90a".
-int arch_number(const Target& target);
 
 }  // namespace tw

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include "dsl/edit.h"
-#include "dsl/features.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -156,7 +155,7 @@ private:
 
     const Atom& atom_for(Type a, Type b) const {
         Type sum = definition_.accumulators[0].type();
-        require(mma_.unit != MatrixUnit::Wgmma || has_wgmma(state_.target),
+        require(mma_.unit != MatrixUnit::Wgmma || state_.target.has_wgmma,
                 "only sm_90a has it, the target is {}; use mma_sync, or target(\"sm_90a\")", state_.target.arch);
         require(a != f32 && b != f32,
                 "its factors are {} and {}; of f32 it multiplies the first 10 bits of the fraction: write "
@@ -169,12 +168,12 @@ private:
         for (const Atom& atom : atoms()) {
             if (atom.unit != mma_.unit || atom.operand != a || atom.accumulator != sum) continue;
             nearest = &atom;
-            if (arch_number(state_.target) < atom.least_arch) continue;
+            if (!(state_.target.*atom.needed)) continue;
             if (divides(atom.m, mma_.m) && divides(atom.n, mma_.n) && divides(atom.k, mma_.k)) return atom;
         }
         require(nearest, "no instruction multiplies {} to sums of {}", name_of(a), name_of(sum));
-        require(arch_number(state_.target) >= nearest->least_arch, "{} {} needs sm_{}, the target is {}", nearest->name,
-                name_of(a), nearest->least_arch, state_.target.arch);
+        require(state_.target.*nearest->needed, "{} {} needs {}, the target is {}", nearest->name, name_of(a),
+                first_target_with(nearest->needed), state_.target.arch);
         require(
             false,
             "{} {} works on {} x {} x {}; '{}', '{}' and '{}' have {}, {} and {} iterations, which must be multiples",

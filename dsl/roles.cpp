@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include "dsl/edit.h"
-#include "dsl/features.h"
 #include "support/error.h"
 
 namespace tw {
@@ -25,7 +24,8 @@ public:
     std::vector<RoleSpec> run() {
         require(!roles_.empty(),
                 "there is none; list one that copies, as {{\"load\", warps(1), registers(40), {{...}}}}");
-        require(arch_number(state_.target) >= 90, "they need sm_90, the target is {}", state_.target.arch);
+        require(state_.target.has_tma, "they need {}, the target is {}", first_target_with(&Target::has_tma),
+                state_.target.arch);
         for (const Role& role : roles_) add(role);
         auto computing = [](const RoleSpec& spec) { return spec.warps % warps_of_warpgroup == 0 && spec.warps > 0; };
         std::vector<RoleSpec> ordered;
@@ -101,7 +101,7 @@ private:
                     "'{}' has {} registers; they are a multiple of 8 from {} to {}", spec.name, spec.registers,
                     fewest_registers, most_registers);
         }
-        require(given == 0 || has_setmaxnreg(state_.target),
+        require(given == 0 || state_.target.has_setmaxnreg,
                 "registers are given, but only sm_90a and sm_100a move them, the target is {}; leave them out",
                 state_.target.arch);
         require(given == 0 || given == static_cast<int64_t>(specs.size()),

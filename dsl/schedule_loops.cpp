@@ -231,8 +231,8 @@ void check_level(const Edit& edit, const LoopRecord& loop, Level level) {
                "{}: '{}' runs along a reduction: its terms can be shared among threads, not {}", asked, loop.name,
                is_grid(level) ? "among blocks; partial(...) makes a kernel of each part" : "as a vector; unroll it");
     if (level == Level::Cluster) {
-        user_check(arch_number(edit.state.target) >= 90, edit.where, "{}: needs sm_90, the target is {}", asked,
-                   edit.state.target.arch);
+        user_check(edit.state.target.has_clusters, edit.where, "{}: needs {}, the target is {}", asked,
+                   first_target_with(&Target::has_clusters), edit.state.target.arch);
         user_check(extent && *extent >= 1 && *extent <= most_cluster_blocks, edit.where,
                    "{}: a cluster has 2 to {} blocks, the loop has {} iterations; split it", asked, most_cluster_blocks,
                    to_string(loop.extent));

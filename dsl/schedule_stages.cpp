@@ -339,8 +339,8 @@ void Schedule::via(const StageRef& ref, Copy how, std::source_location where) {
     user_check((how != Copy::Async && how != Copy::Tma) || shared == Memory::Shared, where,
                "via({}, {}): {} in {}; asynchronous copies go into shared memory, boxes (Copy::Tma) both ways", name,
                tw::to_string(how), record.after ? "what it copies lives" : "it lives", tw::to_string(shared));
-    user_check(how != Copy::Tma || arch_number(edit.state.target) >= 90, where,
-               "via({}, tma): needs sm_90, the target is {}", name, edit.state.target.arch);
+    user_check(how != Copy::Tma || edit.state.target.has_tma, where, "via({}, tma): needs {}, the target is {}", name,
+               first_target_with(&Target::has_tma), edit.state.target.arch);
     record.via = {how, edit.step};
     edit.commit(fmt::format("s.via({}, {});", name, copy_text(how)),
                 fmt::format("via {} {}", stage, tw::to_string(how)));

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <set>
 
+#include "dsl/target.h"
 #include "runtime/compile_images.h"
 #include "runtime/emulator/tensor_map_bits.h"
 #include "runtime/kernel_parameters.h"
@@ -404,7 +405,8 @@ public:
 
 private:
     bool can_start_early(const Launch& launch) const {
-        return launch.shape().starts_early && properties_.compute_major >= 9;
+        const Target* target = find_target(properties_.arch);
+        return launch.shape().starts_early && target && target->has_programmatic_launch;
     }
 
     void launch_early(const Launch& launch, cuda::Function function, void* stream) {

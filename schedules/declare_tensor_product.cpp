@@ -121,7 +121,7 @@ Expr activated(Activation activation, const Expr& sum) {
 }  // namespace
 
 bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
-    if (target.arch != "sm_90a" || shape.k == 0 || shape.m == 0 || shape.n == 0) return false;
+    if (!target.has_wgmma || shape.k == 0 || shape.m == 0 || shape.n == 0) return false;
     int64_t bytes = bytes_of(shape.operand);
     Stored rows = stored(padded_shape(shape));
     if (shape.row_terms != RowTerms::All && terms_in_unit(shape) > 0)

@@ -6,6 +6,7 @@
 
 #include "ops/check.h"
 #include "ops/executable.h"
+#include "runtime/arch.h"
 #include "runtime/timer.h"
 #include "tools/commands.h"
 #include "tools/numbers.h"
@@ -38,7 +39,7 @@ Timing time_of(const Executable& executable) {
 }
 
 RunResult run_kernel(const schedules::CatalogEntry& entry, const std::shared_ptr<Device>& device, uint64_t seed) {
-    Schedule schedule = entry.make(target(device->kind() == DeviceKind::Cuda ? device->arch() : "sm_90a"));
+    Schedule schedule = entry.make(target_of(*device));
     Program program = build(schedule);
     Executable executable(program, device);
     Bindings bindings = random_bindings(schedule.outputs(), seed);

@@ -7,6 +7,7 @@
 
 #include "dsl/interpret.h"
 #include "ops/executable.h"
+#include "runtime/arch.h"
 
 namespace tw {
 
@@ -21,7 +22,7 @@ protected:
         }
     }
 
-    Target device_target() const { return target(device_->kind() == DeviceKind::Cuda ? device_->arch() : "sm_90a"); }
+    Target device_target() const { return target_of(*device_); }
 
     /// The kernels give what the declaration says, bit for bit where `match` does not allow more.
     void expect_declared(Executable& executable, const std::vector<Tensor>& outputs, const Bindings& bindings,

@@ -210,7 +210,7 @@ TEST_P(Roles, LoadTablesForTheCluster) {
 // What needs nothing of the kernel before is done before waiting for it; blocks that fill a multiprocessor let the next
 // kernel's blocks in as they end.
 TEST_P(Roles, WaitForTheKernelBeforeBehindTheirBarriers) {
-    if (!device_target().programmatic_launch) GTEST_SKIP() << "kernels start one after another";
+    if (!device_target().has_programmatic_launch) GTEST_SKIP() << "kernels start one after another";
     for (bool large : {false, true}) {
         Product p({.m = 64, .n = 128, .k = 128, .block_n = 128, .stages = large ? 8 : 2, .persistent_blocks = 2},
                   device_target());

@@ -36,6 +36,28 @@ TEST(OpenDevice, ArchitecturesByCapability) {
     EXPECT_EQ(properties_of("sm_90a").compute_major, 9);
 }
 
+TEST(Targets, OfADeviceHaveWhatIsThere) {
+    for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120a"}) {
+        auto device = open_device(fmt::format("null:{}", arch));
+        Target known = target(arch), there = target_of(*device);
+        EXPECT_EQ(there.arch, arch);
+        EXPECT_EQ(there.multiprocessors, known.multiprocessors);
+        EXPECT_EQ(device->properties().l2_bytes, known.l2_bytes);
+        EXPECT_EQ(arch_of(known.compute_major, known.compute_minor).substr(0, 5), known.arch.substr(0, 5));
+        EXPECT_GT(known.shared_bytes_per_multiprocessor, known.shared_bytes);
+    }
+}
+
+TEST(Targets, SayWhatTheyHave) {
+    EXPECT_EQ(first_target_with(&Target::has_mma_sync), "sm_80");
+    EXPECT_EQ(first_target_with(&Target::has_mma_fp8), "sm_89");
+    EXPECT_EQ(first_target_with(&Target::has_tma), "sm_90");
+    EXPECT_EQ(first_target_with(&Target::has_wgmma), "sm_90a");
+    EXPECT_TRUE(target("sm_120a").has_tma && target("sm_120a").has_clusters && !target("sm_120a").has_wgmma);
+    EXPECT_TRUE(target("sm_100a").has_setmaxnreg && !target("sm_90").has_setmaxnreg);
+    EXPECT_EQ(find_target("sm_1"), nullptr);
+}
+
 TEST(BestDevice, FollowsTheVariableAndSaysSo) {
     ScopedVariable wish("TW_DEVICE", "null:sm_80");
     ChosenDevice chosen = best_device();

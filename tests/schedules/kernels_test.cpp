@@ -119,7 +119,7 @@ std::vector<const char*> architectures_of(const std::string& name) {
 
 TEST_P(Kernels, CompilesEverywhereWithoutSpills) {
     for (const char* arch : architectures_of(GetParam())) {
-        bool starts_early = target(arch).programmatic_launch;
+        bool starts_early = target(arch).has_programmatic_launch;
         Program program = build(schedules::find_kernel(GetParam())->make(target(arch)));
         for (const auto& kernel : program.kernels()) {
             try {
