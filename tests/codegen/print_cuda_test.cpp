@@ -18,7 +18,7 @@
 #include "codegen/thread_walk.h"
 #include "device/vocabulary.h"
 #include "dsl/schedule.h"
-#include "golden.h"
+#include "tests/support/golden.h"
 #include "thread_kernels.h"
 
 namespace tw::codegen {

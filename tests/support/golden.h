@@ -9,9 +9,9 @@
 
 namespace tw {
 
-/// Whether `text` is what tests/golden/<name> contains.
+/// Whether `text` is what tests/golden/<name> contains. Tests run in the project's root.
 inline testing::AssertionResult matches_golden(const std::string& text, const std::string& name) {
-    const std::string path = std::string(TW_GOLDEN_DIR) + "/" + name;
+    const std::string path = "tests/golden/" + name;
     if (const char* update = std::getenv("TW_UPDATE_GOLDEN"); update && std::string(update) == "1") {
         std::ofstream(path) << text;
         return testing::AssertionSuccess();

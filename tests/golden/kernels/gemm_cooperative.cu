@@ -1,0 +1,434 @@
+// c[i, j] = cast(bf16, sum_k cast(f32, a[i, k]) * cast(f32, b[j, k]))
+// inputs    a bf16 [1024, 512], b bf16 [1024, 512]
+// 384 threads, 214016 bytes of shared memory
+
+namespace tw {
+#ifndef TW_EMULATED
+struct bf16 { unsigned short bits; };
+
+__device__ inline bf16 to_bf16(float x) {
+    bf16 narrow;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+    return narrow;
+}
+
+/// Until all that was launched before this kernel has finished and its results are visible.
+__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+/// Once each block has called this or ended, blocks of the next kernel may start, and wait.
+__device__ inline void start_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+/// Elements that move together.
+template <int N, class T>
+struct alignas(N * sizeof(T)) Vector { T elements[N]; };
+
+/// The block's dynamic shared memory.
+template <class T>
+__device__ inline T& shared_memory() {
+    extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+    return *reinterpret_cast<T*>(dynamic_shared);
+}
+
+/// Waits until `threads` threads, counted in whole warps, have come to barrier `id`.
+__device__ inline void barrier_sync(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+
+/// Of shared memory, in its own window.
+__device__ inline unsigned shared_address(const void* shared) { return (unsigned)__cvta_generic_to_shared(shared); }
+
+/// Elements of 4 bytes together as one register, the first lowest; and back.
+template <class T>
+__device__ inline unsigned pack_register(const T* elements) {
+    Vector<4 / sizeof(T), T> vector;
+#pragma unroll
+    for (int i = 0; i < 4 / (int)sizeof(T); ++i) vector.elements[i] = elements[i];
+    return reinterpret_cast<const unsigned&>(vector);
+}
+template <class T>
+__device__ inline void unpack_register(T* elements, unsigned bits) {
+    const Vector<4 / sizeof(T), T> vector = reinterpret_cast<const Vector<4 / sizeof(T), T>&>(bits);
+#pragma unroll
+    for (int i = 0; i < 4 / (int)sizeof(T); ++i) elements[i] = vector.elements[i];
+}
+
+/// The inverse of ldmatrix; sm_90 and later.
+template <int count, class T>
+__device__ inline void stmatrix(T* row, const T* registers) {
+    unsigned bits[count];
+#pragma unroll
+    for (int i = 0; i < count; ++i) bits[i] = pack_register(registers + i * (4 / (int)sizeof(T)));
+    if constexpr (count == 1)
+        asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], {%1};"
+                     :
+                     : "r"(shared_address(row)), "r"(bits[0])
+                     : "memory");
+    else if constexpr (count == 2)
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};"
+                     :
+                     : "r"(shared_address(row)), "r"(bits[0]), "r"(bits[1])
+                     : "memory");
+    else
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                     :
+                     : "r"(shared_address(row)), "r"(bits[0]), "r"(bits[1]), "r"(bits[2]), "r"(bits[3])
+                     : "memory");
+}
+
+/// In shared memory: counts, phase by phase, arrivals and bytes of copies.
+struct Barrier {
+    unsigned long long state;
+};
+
+/// By one thread, before all others know of it; each phase takes so many arrivals.
+__device__ inline void barrier_init(Barrier& barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(shared_address(&barrier)), "r"(arrivals) : "memory");
+}
+
+/// Copies and other blocks of the cluster find the barriers that this thread has made, once a barrier lies between.
+__device__ inline void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+/// At the barrier in the same place of another block of the cluster. Relaxed: says that this thread's reads are over,
+/// shows nothing that it has written.
+__device__ inline void barrier_arrive_at(Barrier& barrier, unsigned rank) {
+    asm volatile(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+        :
+        : "r"(shared_address(&barrier)), "r"(rank)
+        : "memory");
+}
+
+/// Arrives; the phase also takes so many bytes.
+__device__ inline void barrier_expect(Barrier& barrier, unsigned bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :
+                 : "r"(shared_address(&barrier)), "r"(bytes)
+                 : "memory");
+}
+
+/// Until the phase of this parity is complete. The first one is 0; before it, that of parity 1 counts as complete.
+__device__ inline void barrier_wait(Barrier& barrier, unsigned phase) {
+    asm volatile(
+        "{\n"
+        ".reg .pred complete;\n"
+        "again: mbarrier.try_wait.parity.shared::cta.b64 complete, [%0], %1;\n"
+        "@complete bra done;\n"
+        "bra again;\n"
+        "done: }"
+        :
+        : "r"(shared_address(&barrier)), "r"(phase)
+        : "memory");
+}
+
+/// What this thread has written to shared memory, tma_store and wgmma see.
+__device__ inline void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/// Half of a barrier of all threads of the cluster: what this thread has done is seen behind the others' cluster_wait.
+__device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+
+/// Until all have arrived.
+__device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+/// Describes a tensor in global memory and the boxes of it that are copied; encoded by the host.
+struct alignas(64) TensorMap {
+    char opaque[128];
+};
+
+/// Has the map brought near, so that the first copy by it waits less.
+__device__ inline void prefetch_map(const TensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" : : "l"(&map) : "memory");
+}
+
+template <int rank = 2>
+__device__ inline void tma_load(void* to, const TensorMap& map, int x, int y, Barrier& barrier) {
+    static_assert(rank == 2, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(shared_address(&barrier))
+        : "memory");
+}
+
+template <int rank = 2>
+__device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x, int y, Barrier& barrier,
+                                          unsigned ranks, unsigned first = 0) {
+    static_assert(rank == 2, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+        "[%1, {%2, %3}], [%4], %5;"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(shared_address(&barrier)),
+          "h"((unsigned short)(ranks << first))
+        : "memory");
+}
+
+template <int rank = 2>
+__device__ inline void tma_store(const TensorMap& map, int x, int y, const void* from) {
+    static_assert(rank == 2, "as many coordinates as dimensions");
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];"
+                 :
+                 : "l"(&map), "r"(x), "r"(y), "r"(shared_address(from))
+                 : "memory");
+}
+
+/// The thread's tma_store and tma_reduce_add since the last commit form a group.
+__device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+/// Until all but the last `pending` groups have read their shared memory, which may then be overwritten.
+template <int pending>
+__device__ inline void wait_stores_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(pending) : "memory");
+}
+
+/// Before the first wgmma, and between other uses of its registers and the next one.
+__device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+/// The warpgroup's wgmma since the last commit form a group.
+__device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+/// Until at most the last `pending` groups are under way; registers and shared memory of the others are free.
+template <int pending>
+__device__ inline void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(pending) : "memory");
+}
+
+/// The compiler moves no use of these registers across.
+template <int N>
+__device__ inline void keep(float (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i]) : : "memory");
+}
+template <int N>
+__device__ inline void keep(int (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) asm volatile("" : "+r"(d[i]) : : "memory");
+}
+
+/// No instruction: what these registers hold is not needed any more.
+template <int N>
+__device__ inline void forget(float (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) asm volatile("" : "=f"(d[i]));
+}
+template <int N>
+__device__ inline void forget(int (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) asm volatile("" : "=r"(d[i]));
+}
+
+/// Where wgmma finds an operand: its first byte, the bytes of a swizzle's line (128, 64, 32, or 0: none), and the two
+/// distances in bytes that it steps by. With `further` bytes, a multiple of 16, it begins so much later; descriptors that
+/// differ in that alone cost one addition each.
+__device__ inline unsigned long long matrix_descriptor(const void* shared, int swizzle, int leading_bytes,
+                                                       int stride_bytes, int further = 0) {
+    const unsigned code = swizzle == 128 ? 1 : swizzle == 64 ? 2 : swizzle == 32 ? 3 : 0;
+    const unsigned low = ((shared_address(shared) & 0x3ffff) >> 4 | (unsigned)(leading_bytes >> 4) << 16) + (further >> 4);
+    return low | (unsigned long long)((unsigned)(stride_bytes >> 4) | code << 30) << 32;
+}
+
+/// By a whole warpgroup: it keeps this many registers a thread, a multiple of 8 from 24 to 256.
+template <int registers>
+__device__ inline void shrink_registers() {
+    static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(registers));
+}
+
+/// Likewise; waits until others have given up enough.
+template <int registers>
+__device__ inline void grow_registers() {
+    static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(registers));
+}
+
+/// d[64, 256] = a[64, 16] * b[16, 256], plus d where it accumulates; asynchronous, by a warpgroup.
+template <bool transpose_a = false, bool transpose_b = false>
+__device__ inline void wgmma_m64n256k16_bf16(float (&d)[128], unsigned long long a, unsigned long long b,
+                                             bool accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %130, 0; "
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
+        "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
+        "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, "
+        "%65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, "
+        "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, "
+        "%106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, "
+        "%124, %125, %126, %127}, "
+        "%128, %129, p, 1, 1, %131, %132; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+          "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
+          "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
+          "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]),
+          "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]),
+          "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
+          "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
+          "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]),
+          "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]),
+          "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]),
+          "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]),
+          "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]),
+          "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]),
+          "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]),
+          "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]),
+          "+f"(d[118]), "+f"(d[119]), "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]),
+          "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
+        : "l"(a), "l"(b), "r"((int)accumulate), "n"((int)transpose_a), "n"((int)transpose_b));
+}
+#endif
+
+/// Where column `column` of row `row` stands in rows of `line` bytes, as TMA and wgmma put them: the 16-byte pieces of eight
+/// rows change places so that a piece of each is in other banks.
+template <int line, int bytes>
+__device__ inline int swizzle(int row, int column) {
+    return column ^ row / (128 / line) % (line / 16) * (16 / bytes);
+}
+}  // namespace tw
+
+struct Shared {
+    alignas(1024) tw::bf16 a_shared[4][128][64];
+    alignas(1024) tw::bf16 b_shared[4][256][64];
+    alignas(1024) tw::bf16 c_2[128][64];
+    alignas(16) tw::Barrier ko_full[4];
+    alignas(16) tw::Barrier ko_empty[4];
+};
+
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
+c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
+         const __grid_constant__ tw::TensorMap b_shared_map,
+         const __grid_constant__ tw::TensorMap c_map) {
+    Shared& shared = tw::shared_memory<Shared>();
+    const int block_x = blockIdx.x;
+    const int thread = threadIdx.x;
+    if (thread == 0) {
+        for (int stage = 0; stage < 4; ++stage) tw::barrier_init(shared.ko_full[stage], 1);
+        for (int stage = 0; stage < 4; ++stage) tw::barrier_init(shared.ko_empty[stage], 4);
+        tw::fence_barrier_init();
+        tw::prefetch_map(a_shared_map);
+        tw::prefetch_map(b_shared_map);
+        tw::prefetch_map(c_map);
+    }
+    tw::cluster_arrive();
+    tw::cluster_wait();
+    tw::wait_for_previous();
+    tw::start_next();
+    // [23] role load: threads 256 to 383
+    if (threadIdx.x >= 256) {
+        const int load_thread = threadIdx.x - 256;
+        tw::shrink_registers<40>();
+        if (load_thread == 0) {
+            for (int round = 0; round < 1; ++round) {
+                const int tile = round * 132 + block_x;
+                const int ioi = tile % 2;
+                const int row = tile / 2;
+                const int iooi = row % 4;
+                const int jo = tile / 8;
+                #pragma unroll 1
+                for (int ko = 0; ko < 8; ++ko) {
+                    const int stage = ko % 4;
+                    tw::barrier_wait(shared.ko_empty[stage], (ko / 4 + 1) % 2);
+                    tw::barrier_expect(shared.ko_full[stage], 49152);
+                    tw::tma_load(&shared.a_shared[stage][0][0], a_shared_map, ko * 64, iooi * 256 + ioi * 128, shared.ko_full[stage]);
+                    tw::tma_load_multicast(&shared.b_shared[stage][ioi * 128][0], b_shared_map, ko * 64, jo * 256 + ioi * 128, shared.ko_full[stage], 3);
+                }
+            }
+        }
+    }
+
+    const int warpgroup_thread = thread % 128;
+    // [23] role math: threads 0 to 255
+    if (threadIdx.x < 256) {
+        tw::grow_registers<232>();
+        const int io = thread / 128;
+        const int iio = io;
+        const int warp = thread / 32 % 4;
+        const int c_2_row = iio * 64 + warp * 16;
+        for (int round = 0; round < 1; ++round) {
+            const int tile = round * 132 + block_x;
+            const int ioi = tile % 2;
+            const int row = tile / 2;
+            const int iooi = row % 4;
+            const int jo = tile / 8;
+            float c_total[2][64];
+            float c_total_sum[1][1][128];
+            #pragma unroll
+            for (int row_2 = 0; row_2 < 1; ++row_2) {
+                #pragma unroll
+                for (int column = 0; column < 1; ++column) tw::forget(c_total_sum[0][column]);
+            }
+            for (int ko = 0; ko < 8; ++ko) {
+                const int stage = ko % 4;
+                tw::barrier_wait(shared.ko_full[stage], ko / 4);
+                #pragma unroll
+                for (int row_2 = 0; row_2 < 1; ++row_2) {
+                    #pragma unroll
+                    for (int column = 0; column < 1; ++column) tw::keep(c_total_sum[0][column]);
+                }
+                tw::wgmma_fence();
+                #pragma unroll
+                for (int ki_step = 0; ki_step < 4; ++ki_step) {
+                    #pragma unroll
+                    for (int row_2 = 0; row_2 < 1; ++row_2) {
+                        #pragma unroll
+                        for (int column = 0; column < 1; ++column) {
+                            tw::wgmma_m64n256k16_bf16(c_total_sum[0][column], tw::matrix_descriptor(&shared.a_shared[stage][io * 64 + row_2 * 64][0], 128, 16, 1024, ki_step * 32), tw::matrix_descriptor(&shared.b_shared[stage][column * 256][0], 128, 16, 1024, ki_step * 32), 0 < ko || 0 < ki_step);
+                        }
+                    }
+                }
+                tw::wgmma_commit();
+                tw::wgmma_wait<1>();
+                if (1 <= ko && warpgroup_thread < 2) {
+                    tw::barrier_arrive_at(shared.ko_empty[(ko + 3) % 4], warpgroup_thread);
+                }
+            }
+            tw::wgmma_wait<0>();
+            #pragma unroll
+            for (int row_2 = 0; row_2 < 1; ++row_2) {
+                #pragma unroll
+                for (int column = 0; column < 1; ++column) tw::keep(c_total_sum[0][column]);
+            }
+            if (warpgroup_thread < 2) tw::barrier_arrive_at(shared.ko_empty[3], warpgroup_thread);
+            // [7] c_total
+            #pragma unroll
+            for (int j_tile = 0; j_tile < 32; ++j_tile) {
+                #pragma unroll
+                for (int ii_half = 0; ii_half < 2; ++ii_half) {
+                    #pragma unroll
+                    for (int j_pair = 0; j_pair < 2; ++j_pair) {
+                        c_total[ii_half][j_tile * 2 + j_pair] = c_total_sum[0][0][j_tile * 4 + ii_half * 2 + j_pair];
+                    }
+                }
+            }
+            #pragma unroll
+            for (int jio = 0; jio < 4; ++jio) {
+                if (thread == 0) tw::wait_stores_read<0>();
+                tw::barrier_sync(1, 256);
+                // c
+                #pragma unroll
+                for (int jii_tile_2 = 0; jii_tile_2 < 4; ++jii_tile_2) {
+                    tw::bf16 c_2_out[8];
+                    #pragma unroll
+                    for (int jii_tile = 0; jii_tile < 2; ++jii_tile) {
+                        #pragma unroll
+                        for (int iii_half = 0; iii_half < 2; ++iii_half) {
+                            #pragma unroll
+                            for (int jii_pair = 0; jii_pair < 2; ++jii_pair) {
+                                c_2_out[jii_tile * 4 + iii_half * 2 + jii_pair] = tw::to_bf16(c_total[iii_half][jio * 16 + jii_tile_2 * 4 + jii_tile * 2 + jii_pair]);
+                            }
+                        }
+                    }
+                    tw::stmatrix<4>(&shared.c_2[thread % 16 + c_2_row][tw::swizzle<128, 2>(thread % 16 + c_2_row, jii_tile_2 * 16 + thread / 16 % 2 * 8)], c_2_out);
+                }
+                tw::fence_async_proxy();
+                tw::barrier_sync(1, 256);
+                if (thread == 0) {
+                    tw::tma_store(c_map, jo * 256 + jio * 64, iooi * 256 + ioi * 128, &shared.c_2[0][0]);
+                    tw::commit_stores();
+                }
+            }
+        }
+        if (thread == 0) tw::wait_stores_read<0>();
+    }
+    tw::cluster_arrive();
+    tw::cluster_wait();
+}
+

@@ -1,0 +1,392 @@
+// product[i, j] = sum_k cast(f32, a[i, k]) * cast(f32, b[j, k])
+// c[i, j] = cast(bf16, product[i, j / 8 * 16 + j % 8 + 0] * sigmoid(product[i, j / 8 * 16 + j % 8 + 0]) * product[i,
+//     j / 8 * 16 + j % 8 + 8])
+// inputs    a bf16 [200, 136], b bf16 [384, 136]
+// 384 threads, 150528 bytes of shared memory
+
+namespace tw {
+#ifndef TW_EMULATED
+struct bf16 { unsigned short bits; };
+
+__device__ inline bf16 to_bf16(float x) {
+    bf16 narrow;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+    return narrow;
+}
+
+/// Until all that was launched before this kernel has finished and its results are visible.
+__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+/// Once each block has called this or ended, blocks of the next kernel may start, and wait.
+__device__ inline void start_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+/// Elements that move together.
+template <int N, class T>
+struct alignas(N * sizeof(T)) Vector { T elements[N]; };
+
+/// N neighbouring elements from memory to memory.
+template <int N, class T>
+__device__ inline void copy(T* to, const T* from) {
+    *reinterpret_cast<Vector<N, T>*>(to) = *reinterpret_cast<const Vector<N, T>*>(from);
+}
+
+/// The block's dynamic shared memory.
+template <class T>
+__device__ inline T& shared_memory() {
+    extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+    return *reinterpret_cast<T*>(dynamic_shared);
+}
+
+/// Waits until `threads` threads, counted in whole warps, have come to barrier `id`.
+__device__ inline void barrier_sync(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+
+/// Of shared memory, in its own window.
+__device__ inline unsigned shared_address(const void* shared) { return (unsigned)__cvta_generic_to_shared(shared); }
+
+/// Elements of 4 bytes together as one register, the first lowest; and back.
+template <class T>
+__device__ inline unsigned pack_register(const T* elements) {
+    Vector<4 / sizeof(T), T> vector;
+#pragma unroll
+    for (int i = 0; i < 4 / (int)sizeof(T); ++i) vector.elements[i] = elements[i];
+    return reinterpret_cast<const unsigned&>(vector);
+}
+template <class T>
+__device__ inline void unpack_register(T* elements, unsigned bits) {
+    const Vector<4 / sizeof(T), T> vector = reinterpret_cast<const Vector<4 / sizeof(T), T>&>(bits);
+#pragma unroll
+    for (int i = 0; i < 4 / (int)sizeof(T); ++i) elements[i] = vector.elements[i];
+}
+
+/// The inverse of ldmatrix; sm_90 and later.
+template <int count, class T>
+__device__ inline void stmatrix(T* row, const T* registers) {
+    unsigned bits[count];
+#pragma unroll
+    for (int i = 0; i < count; ++i) bits[i] = pack_register(registers + i * (4 / (int)sizeof(T)));
+    if constexpr (count == 1)
+        asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], {%1};"
+                     :
+                     : "r"(shared_address(row)), "r"(bits[0])
+                     : "memory");
+    else if constexpr (count == 2)
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};"
+                     :
+                     : "r"(shared_address(row)), "r"(bits[0]), "r"(bits[1])
+                     : "memory");
+    else
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                     :
+                     : "r"(shared_address(row)), "r"(bits[0]), "r"(bits[1]), "r"(bits[2]), "r"(bits[3])
+                     : "memory");
+}
+
+/// In shared memory: counts, phase by phase, arrivals and bytes of copies.
+struct Barrier {
+    unsigned long long state;
+};
+
+/// By one thread, before all others know of it; each phase takes so many arrivals.
+__device__ inline void barrier_init(Barrier& barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(shared_address(&barrier)), "r"(arrivals) : "memory");
+}
+
+/// Copies and other blocks of the cluster find the barriers that this thread has made, once a barrier lies between.
+__device__ inline void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+/// What this thread has done is seen by those who wait for the phase.
+__device__ inline void barrier_arrive(Barrier& barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(shared_address(&barrier)) : "memory");
+}
+
+/// Arrives; the phase also takes so many bytes.
+__device__ inline void barrier_expect(Barrier& barrier, unsigned bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :
+                 : "r"(shared_address(&barrier)), "r"(bytes)
+                 : "memory");
+}
+
+/// Until the phase of this parity is complete. The first one is 0; before it, that of parity 1 counts as complete.
+__device__ inline void barrier_wait(Barrier& barrier, unsigned phase) {
+    asm volatile(
+        "{\n"
+        ".reg .pred complete;\n"
+        "again: mbarrier.try_wait.parity.shared::cta.b64 complete, [%0], %1;\n"
+        "@complete bra done;\n"
+        "bra again;\n"
+        "done: }"
+        :
+        : "r"(shared_address(&barrier)), "r"(phase)
+        : "memory");
+}
+
+/// Describes a tensor in global memory and the boxes of it that are copied; encoded by the host.
+struct alignas(64) TensorMap {
+    char opaque[128];
+};
+
+/// Has the map brought near, so that the first copy by it waits less.
+__device__ inline void prefetch_map(const TensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" : : "l"(&map) : "memory");
+}
+
+template <int rank = 2>
+__device__ inline void tma_load(void* to, const TensorMap& map, int x, int y, Barrier& barrier) {
+    static_assert(rank == 2, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(x), "r"(y), "r"(shared_address(&barrier))
+        : "memory");
+}
+
+/// Before the first wgmma, and between other uses of its registers and the next one.
+__device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+/// The warpgroup's wgmma since the last commit form a group.
+__device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+/// Until at most the last `pending` groups are under way; registers and shared memory of the others are free.
+template <int pending>
+__device__ inline void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(pending) : "memory");
+}
+
+/// The compiler moves no use of these registers across.
+template <int N>
+__device__ inline void keep(float (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i]) : : "memory");
+}
+template <int N>
+__device__ inline void keep(int (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) asm volatile("" : "+r"(d[i]) : : "memory");
+}
+
+/// No instruction: what these registers hold is not needed any more.
+template <int N>
+__device__ inline void forget(float (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) asm volatile("" : "=f"(d[i]));
+}
+template <int N>
+__device__ inline void forget(int (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) asm volatile("" : "=r"(d[i]));
+}
+
+/// Where wgmma finds an operand: its first byte, the bytes of a swizzle's line (128, 64, 32, or 0: none), and the two
+/// distances in bytes that it steps by. With `further` bytes, a multiple of 16, it begins so much later; descriptors that
+/// differ in that alone cost one addition each.
+__device__ inline unsigned long long matrix_descriptor(const void* shared, int swizzle, int leading_bytes,
+                                                       int stride_bytes, int further = 0) {
+    const unsigned code = swizzle == 128 ? 1 : swizzle == 64 ? 2 : swizzle == 32 ? 3 : 0;
+    const unsigned low = ((shared_address(shared) & 0x3ffff) >> 4 | (unsigned)(leading_bytes >> 4) << 16) + (further >> 4);
+    return low | (unsigned long long)((unsigned)(stride_bytes >> 4) | code << 30) << 32;
+}
+
+/// By a whole warpgroup: it keeps this many registers a thread, a multiple of 8 from 24 to 256.
+template <int registers>
+__device__ inline void shrink_registers() {
+    static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(registers));
+}
+
+/// Likewise; waits until others have given up enough.
+template <int registers>
+__device__ inline void grow_registers() {
+    static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(registers));
+}
+
+/// 2^x to 2.3 ulp; 0 instead of subnormal numbers.
+__device__ inline float ex2_approx_ftz(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/// 1 / x to 1 ulp; 0 instead of subnormal numbers.
+__device__ inline float rcp_approx_ftz(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/// d[64, 192] = a[64, 16] * b[16, 192], plus d where it accumulates; asynchronous, by a warpgroup.
+template <bool transpose_a = false, bool transpose_b = false>
+__device__ inline void wgmma_m64n192k16_bf16(float (&d)[96], unsigned long long a, unsigned long long b,
+                                             bool accumulate) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %98, 0; "
+        "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
+        "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
+        "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, "
+        "%65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, "
+        "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+        "%96, %97, p, 1, 1, %99, %100; }"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
+          "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
+          "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
+          "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]),
+          "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]),
+          "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
+          "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
+          "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]),
+          "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]),
+          "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]),
+          "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]),
+          "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+        : "l"(a), "l"(b), "r"((int)accumulate), "n"((int)transpose_a), "n"((int)transpose_b));
+}
+#endif
+
+/// 1 / (1 + 2^x), to 4 ulp; 0 above 126.
+__device__ inline float logistic2(float x) { return rcp_approx_ftz(1.0f + ex2_approx_ftz(x)); }
+
+/// 1 / (1 + 2^(-x / ln 2)): to an absolute 2^-23, to 4 + |x| ulp where x is negative; 0 below -87.3.
+__device__ inline float sigmoid(float x) { return logistic2(x * -1.44269502f); }
+}  // namespace tw
+
+struct Shared {
+    alignas(16) tw::bf16 c_2[128][104];
+    alignas(1024) tw::bf16 a_shared[3][128][64];
+    alignas(1024) tw::bf16 b_shared[3][192][64];
+    alignas(16) tw::Barrier ko_full[3];
+    alignas(16) tw::Barrier ko_empty[3];
+};
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+c_kernel(tw::bf16* __restrict__ c,
+         const __grid_constant__ tw::TensorMap a_shared_map,
+         const __grid_constant__ tw::TensorMap b_shared_map) {
+    Shared& shared = tw::shared_memory<Shared>();
+    const int block_x = blockIdx.x;
+    const int thread = threadIdx.x;
+    if (thread == 0) {
+        for (int stage = 0; stage < 3; ++stage) tw::barrier_init(shared.ko_full[stage], 1);
+        for (int stage = 0; stage < 3; ++stage) tw::barrier_init(shared.ko_empty[stage], 2);
+        tw::fence_barrier_init();
+        tw::prefetch_map(a_shared_map);
+        tw::prefetch_map(b_shared_map);
+    }
+    __syncthreads();
+    tw::wait_for_previous();
+    tw::start_next();
+    // [17] role load: threads 256 to 383
+    if (threadIdx.x >= 256) {
+        const int load_thread = threadIdx.x - 256;
+        tw::shrink_registers<40>();
+        if (load_thread == 0) {
+            for (int round = 0; round < 1; ++round) {
+                const int tile = round * 132 + block_x;
+                const int ioi = tile % 2;
+                const int jo = tile / 2;
+                #pragma unroll 1
+                for (int ko = 0; ko < 3; ++ko) {
+                    tw::barrier_wait(shared.ko_empty[ko], round + 1);
+                    tw::barrier_expect(shared.ko_full[ko], 40960);
+                    tw::tma_load(&shared.a_shared[ko][0][0], a_shared_map, ko * 64, ioi * 128, shared.ko_full[ko]);
+                    tw::tma_load(&shared.b_shared[ko][0][0], b_shared_map, ko * 64, jo * 192, shared.ko_full[ko]);
+                }
+            }
+        }
+    }
+
+    const int warpgroup_thread = thread % 128;
+    // [17] role math: threads 0 to 255
+    if (threadIdx.x < 256) {
+        tw::grow_registers<232>();
+        const int iio = thread / 128;
+        const int warp = thread / 32 % 4;
+        const int c_2_row = iio * 64 + warp * 16;
+        for (int round = 0; round < 1; ++round) {
+            const int tile = round * 132 + block_x;
+            const int ioi = tile % 2;
+            const int jo = tile / 2;
+            float product[2][48];
+            float product_sum[1][1][96];
+            #pragma unroll
+            for (int row = 0; row < 1; ++row) {
+                #pragma unroll
+                for (int column = 0; column < 1; ++column) tw::forget(product_sum[0][column]);
+            }
+            for (int ko = 0; ko < 3; ++ko) {
+                tw::barrier_wait(shared.ko_full[ko], round);
+                #pragma unroll
+                for (int row = 0; row < 1; ++row) {
+                    #pragma unroll
+                    for (int column = 0; column < 1; ++column) tw::keep(product_sum[0][column]);
+                }
+                tw::wgmma_fence();
+                #pragma unroll
+                for (int ki_step = 0; ki_step < 4; ++ki_step) {
+                    #pragma unroll
+                    for (int row = 0; row < 1; ++row) {
+                        #pragma unroll
+                        for (int column = 0; column < 1; ++column) {
+                            tw::wgmma_m64n192k16_bf16(product_sum[0][column], tw::matrix_descriptor(&shared.a_shared[ko][iio * 64 + row * 64][0], 128, 16, 1024, ki_step * 32), tw::matrix_descriptor(&shared.b_shared[ko][column * 192][0], 128, 16, 1024, ki_step * 32), 0 < ko || 0 < ki_step);
+                        }
+                    }
+                }
+                tw::wgmma_commit();
+                tw::wgmma_wait<1>();
+                if (1 <= ko && warpgroup_thread == 0) tw::barrier_arrive(shared.ko_empty[(ko + 2) % 3]);
+            }
+            tw::wgmma_wait<0>();
+            #pragma unroll
+            for (int row = 0; row < 1; ++row) {
+                #pragma unroll
+                for (int column = 0; column < 1; ++column) tw::keep(product_sum[0][column]);
+            }
+            if (warpgroup_thread == 0) tw::barrier_arrive(shared.ko_empty[2]);
+            // [4] product
+            #pragma unroll
+            for (int j_tile = 0; j_tile < 24; ++j_tile) {
+                #pragma unroll
+                for (int i_half = 0; i_half < 2; ++i_half) {
+                    #pragma unroll
+                    for (int j_pair = 0; j_pair < 2; ++j_pair) {
+                        product[i_half][j_tile * 2 + j_pair] = product_sum[0][0][j_tile * 4 + i_half * 2 + j_pair];
+                    }
+                }
+            }
+            // c
+            #pragma unroll
+            for (int jio_2 = 0; jio_2 < 6; ++jio_2) {
+                #pragma unroll
+                for (int iii_half = 0; iii_half < 2; ++iii_half) {
+                    if (ioi * 16 + iio * 8 + warp * 2 + iii_half < 25) {
+                        tw::bf16 c_2_out[4];
+                        #pragma unroll
+                        for (int jio = 0; jio < 2; ++jio) {
+                            #pragma unroll
+                            for (int jii_pair = 0; jii_pair < 2; ++jii_pair) {
+                                const float e_1 = product[iii_half][jio_2 * 8 + jio * 4 + jii_pair];
+                                c_2_out[jio * 2 + jii_pair] = tw::to_bf16(e_1 * tw::sigmoid(e_1) * product[iii_half][jio_2 * 8 + jio * 4 + jii_pair + 2]);
+                            }
+                        }
+                        tw::stmatrix<2>(&shared.c_2[thread % 8 + c_2_row + iii_half * 8][jio_2 * 16 + thread / 8 % 2 * 8], c_2_out);
+                    }
+                }
+            }
+            tw::barrier_sync(1, 256);
+            const int c_offset = ioi * 24576 + jo * 96;
+            // [14] c_out: copy
+            #pragma unroll
+            for (int step = 0; step < 6; ++step) {
+                const int row = (step * 256 + thread) / 12;
+                if (ioi * 128 + row < 200) {
+                    const int c_column = (step * 4 + thread) % 12;
+                    tw::copy<8>(&c[c_offset + row * 192 + c_column * 8], &shared.c_2[row][c_column * 8]);
+                }
+            }
+        }
+    }
+}
+

@@ -1,0 +1,93 @@
+// gradient[i, j] = sum_p select(cast(i64, ids[p]) == i, cast(f32, y_gradient[p, j]), 0.0)
+// inputs    ids i32 [50], y_gradient bf16 [50, 64]
+// 256 threads
+
+namespace tw {
+#ifndef TW_EMULATED
+/// Until all that was launched before this kernel has finished and its results are visible.
+__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+/// Elements that move together.
+template <int N, class T>
+struct alignas(N * sizeof(T)) Vector { T elements[N]; };
+
+/// N neighbouring elements by one access.
+template <int N, class T>
+__device__ inline void store(T* memory, const T* registers) {
+    Vector<N, T> vector;
+#pragma unroll
+    for (int i = 0; i < N; ++i) vector.elements[i] = registers[i];
+    *reinterpret_cast<Vector<N, T>*>(memory) = vector;
+}
+#endif
+}  // namespace tw
+
+extern "C" __global__ void __launch_bounds__(256, 1) gradient_kernel(float* __restrict__ gradient) {
+    const int i_jio = threadIdx.x;
+    tw::wait_for_previous();
+
+    // gradient
+    if (i_jio < 144) {
+        float gradient_out[4];
+        #pragma unroll
+        for (int i_jii = 0; i_jii < 4; ++i_jii) gradient_out[i_jii] = 0.0f;
+        tw::store<4>(&gradient[i_jio * 4], gradient_out);
+    }
+}
+
+// gradient[i, j] = sum_p select(cast(i64, ids[p]) == i, cast(f32, y_gradient[p, j]), 0.0)
+// inputs    ids i32 [50], y_gradient bf16 [50, 64]
+// 32 threads
+
+namespace tw {
+#ifndef TW_EMULATED
+struct bf16 { unsigned short bits; };
+
+/// A float's bits, and back.
+__device__ inline unsigned float_bits(float x) { return __float_as_uint(x); }
+__device__ inline float bits_float(unsigned bits) { return __uint_as_float(bits); }
+
+/// Until all that was launched before this kernel has finished and its results are visible.
+__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+/// Elements that move together.
+template <int N, class T>
+struct alignas(N * sizeof(T)) Vector { T elements[N]; };
+
+/// N neighbouring elements by one access.
+template <int N, class T>
+__device__ inline void load(T* registers, const T* memory) {
+    const Vector<N, T> vector = *reinterpret_cast<const Vector<N, T>*>(memory);
+#pragma unroll
+    for (int i = 0; i < N; ++i) registers[i] = vector.elements[i];
+}
+
+template <class T>
+__device__ inline void atomic_add(T* memory, T value) { atomicAdd(memory, value); }
+__device__ inline void atomic_add(long long* memory, long long value) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(memory), (unsigned long long)value);
+}
+#endif
+
+__device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
+}  // namespace tw
+
+extern "C" __global__ void __launch_bounds__(32, 1)
+gradient_updates_kernel(const int* __restrict__ ids,
+                        const tw::bf16* __restrict__ y_gradient,
+                        float* __restrict__ gradient) {
+    const int p = blockIdx.x;
+    const int jio = threadIdx.x;
+    tw::wait_for_previous();
+
+    // [0] gradient_updates
+    if (jio < 8 && 0 <= ids[p] && ids[p] < 9) {
+        tw::bf16 y_gradient_values[8];
+        tw::load<8>(y_gradient_values, &y_gradient[p * 64 + jio * 8]);
+        #pragma unroll
+        for (int jii = 0; jii < 8; ++jii) {
+            tw::atomic_add(&gradient[(long long)ids[p] * 64 + jio * 8 + jii], tw::to_f32(y_gradient_values[jii]));
+        }
+    }
+}
+

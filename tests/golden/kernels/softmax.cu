@@ -1,0 +1,215 @@
+// row[i, j] = x[i, j]
+// largest[i] = max_k cast(f32, row[i, k])
+// shifted[i, j] = exp(cast(f32, row[i, j]) - largest[i])
+// scale[i] = 1.0 / (sum_k shifted[i, k])
+// y[i, j] = cast(bf16, shifted[i, j] * scale[i])
+// inputs    x bf16 [4096, 4096]
+// 128 threads, 32 bytes of shared memory
+
+namespace tw {
+#ifndef TW_EMULATED
+struct bf16 { unsigned short bits; };
+
+/// A float's bits, and back.
+__device__ inline unsigned float_bits(float x) { return __float_as_uint(x); }
+__device__ inline float bits_float(unsigned bits) { return __uint_as_float(bits); }
+
+__device__ inline bf16 to_bf16(float x) {
+    bf16 narrow;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+    return narrow;
+}
+
+/// Until all that was launched before this kernel has finished and its results are visible.
+__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+/// Once each block has called this or ended, blocks of the next kernel may start, and wait.
+__device__ inline void start_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+/// Elements that move together.
+template <int N, class T>
+struct alignas(N * sizeof(T)) Vector { T elements[N]; };
+
+/// N neighbouring elements by one access.
+template <int N, class T>
+__device__ inline void load(T* registers, const T* memory) {
+    const Vector<N, T> vector = *reinterpret_cast<const Vector<N, T>*>(memory);
+#pragma unroll
+    for (int i = 0; i < N; ++i) registers[i] = vector.elements[i];
+}
+
+/// N neighbouring elements by one access.
+template <int N, class T>
+__device__ inline void store(T* memory, const T* registers) {
+    Vector<N, T> vector;
+#pragma unroll
+    for (int i = 0; i < N; ++i) vector.elements[i] = registers[i];
+    *reinterpret_cast<Vector<N, T>*>(memory) = vector;
+}
+
+/// The block's dynamic shared memory.
+template <class T>
+__device__ inline T& shared_memory() {
+    extern __shared__ __align__(1024) unsigned char dynamic_shared[];
+    return *reinterpret_cast<T*>(dynamic_shared);
+}
+
+/// The value of the lane whose number differs by these bits.
+template <class T>
+__device__ inline T shuffle_xor(T value, int lane_bits) { return __shfl_xor_sync(0xffffffff, value, lane_bits); }
+
+template <class T>
+__device__ inline T infinity() { return (T)__int_as_float(0x7f800000); }
+
+__device__ inline float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ inline double fma(double a, double b, double c) { return __fma_rn(a, b, c); }
+
+/// 2^x to 2.3 ulp.
+__device__ inline float ex2_approx(float x) {
+    float y;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/// The other operand if one is NaN; -0 is less than 0.
+__device__ inline float max(float a, float b) { return fmaxf(a, b); }
+__device__ inline double max(double a, double b) { return ::fmax(a, b); }
+__device__ inline int max(int a, int b) { return a > b ? a : b; }
+__device__ inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+__device__ inline long long max(long long a, long long b) { return a > b ? a : b; }
+
+/// x between two numbers; NaN stays.
+__device__ inline float limited(float x, float low, float high) {
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(low));
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(y), "f"(high));
+    return y;
+}
+#endif
+
+__device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
+
+/// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7 ulp.
+__device__ inline float exp(float x) {
+    const float t = limited(x, -110.0f, 90.0f);  // beyond: 0 and infinity
+    const float high = t * 1.44269502f;
+    const float low = fma(t, 1.92596303e-8f, fma(t, 1.44269502f, -high));  // 1 / ln 2 in two parts
+    const float power = ex2_approx(high);
+    return high < 128.0f ? fma(power, low * 0.693147182f, power) : power;
+}
+}  // namespace tw
+
+struct Shared {
+    alignas(16) float largest_max_meet[4];
+    alignas(16) float scale_sum_meet[4];
+};
+
+extern "C" __global__ void __launch_bounds__(128, 1) y_kernel(const tw::bf16* __restrict__ x, tw::bf16* __restrict__ y) {
+    Shared& shared = tw::shared_memory<Shared>();
+    const int i = blockIdx.x;
+    const int jio = threadIdx.x;
+    tw::wait_for_previous();
+    tw::start_next();
+
+    tw::bf16 row[32];
+    float largest[1];
+    float shifted[32];
+    float scale[1];
+    const int x_offset = i * 4096 + jio * 8;
+    // [7] row
+    #pragma unroll
+    for (int jo = 0; jo < 4; ++jo) {
+        tw::bf16 x_values[8];
+        tw::load<8>(x_values, &x[x_offset + jo * 1024]);
+        #pragma unroll
+        for (int jii = 0; jii < 8; ++jii) row[jo * 8 + jii] = x_values[jii];
+    }
+
+    float largest_max;
+    // [5] largest: start
+    largest_max = -tw::infinity<float>();
+
+    // [5] largest: accumulate
+    #pragma unroll
+    for (int ko = 0; ko < 4; ++ko) {
+        #pragma unroll
+        for (int kii = 0; kii < 8; ++kii) largest_max = tw::max(largest_max, tw::to_f32(row[ko * 8 + kii]));
+    }
+
+    // [5] largest: combine the threads' parts
+    largest_max = tw::max(largest_max, tw::shuffle_xor(largest_max, 1));
+    largest_max = tw::max(largest_max, tw::shuffle_xor(largest_max, 2));
+    largest_max = tw::max(largest_max, tw::shuffle_xor(largest_max, 4));
+    largest_max = tw::max(largest_max, tw::shuffle_xor(largest_max, 8));
+    largest_max = tw::max(largest_max, tw::shuffle_xor(largest_max, 16));
+
+    const int lane = jio % 32;
+    const int warp = jio / 32;
+    if (lane == 0) shared.largest_max_meet[warp] = largest_max;
+    __syncthreads();
+
+    float largest_max_parts[4];
+    tw::load<4>(largest_max_parts, shared.largest_max_meet);
+    #pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+        largest_max_parts[pair * 2] = tw::max(largest_max_parts[pair * 2], largest_max_parts[pair * 2 + 1]);
+    }
+    #pragma unroll
+    for (int pair = 0; pair < 1; ++pair) {
+        largest_max_parts[pair * 4] = tw::max(largest_max_parts[pair * 4], largest_max_parts[pair * 4 + 2]);
+    }
+    largest_max = largest_max_parts[0];
+
+    // [5] largest
+    largest[0] = largest_max;
+
+    // [3] shifted
+    #pragma unroll
+    for (int jo = 0; jo < 4; ++jo) {
+        #pragma unroll
+        for (int jii = 0; jii < 8; ++jii) {
+            shifted[jo * 8 + jii] = tw::exp(tw::to_f32(row[jo * 8 + jii]) - largest[0]);
+        }
+    }
+
+    float scale_sum;
+    // [1] scale: start
+    scale_sum = 0.0f;
+
+    // [1] scale: accumulate
+    #pragma unroll
+    for (int ko = 0; ko < 4; ++ko) {
+        #pragma unroll
+        for (int kii = 0; kii < 8; ++kii) scale_sum += shifted[ko * 8 + kii];
+    }
+
+    // [1] scale: combine the threads' parts
+    scale_sum += tw::shuffle_xor(scale_sum, 1);
+    scale_sum += tw::shuffle_xor(scale_sum, 2);
+    scale_sum += tw::shuffle_xor(scale_sum, 4);
+    scale_sum += tw::shuffle_xor(scale_sum, 8);
+    scale_sum += tw::shuffle_xor(scale_sum, 16);
+    if (lane == 0) shared.scale_sum_meet[warp] = scale_sum;
+    __syncthreads();
+
+    float scale_sum_parts[4];
+    tw::load<4>(scale_sum_parts, shared.scale_sum_meet);
+    #pragma unroll
+    for (int pair = 0; pair < 2; ++pair) scale_sum_parts[pair * 2] += scale_sum_parts[pair * 2 + 1];
+    #pragma unroll
+    for (int pair = 0; pair < 1; ++pair) scale_sum_parts[pair * 4] += scale_sum_parts[pair * 4 + 2];
+    scale_sum = scale_sum_parts[0];
+
+    // [1] scale
+    scale[0] = 1.0f / scale_sum;
+
+    // y
+    #pragma unroll
+    for (int jo = 0; jo < 4; ++jo) {
+        tw::bf16 y_out[8];
+        #pragma unroll
+        for (int jii = 0; jii < 8; ++jii) y_out[jii] = tw::to_bf16(shifted[jo * 8 + jii] * scale[0]);
+        tw::store<8>(&y[x_offset + jo * 1024], y_out);
+    }
+}
+
