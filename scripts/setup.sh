@@ -19,8 +19,6 @@ need_header xxhash.h libxxhash-dev
 need_header boost/context/fiber.hpp libboost-context-dev
 [ ${#missing[@]} -eq 0 ] && exit 0
 
-need_program ccache ccache  # not needed, but welcome when we install anyway
-
 explain() {
     echo "setup: $1. Tilewright needs these packages; please run, as root:" >&2
     echo "    apt-get update && apt-get install -y --no-install-recommends ${missing[*]}" >&2
