@@ -1,7 +1,7 @@
 #include <chrono>
 
 #include "bench/measures.h"
-#include "tests/emulator/sgemm.h"
+#include "bench/sgemm.h"
 
 namespace tw::bench {
 namespace {

@@ -3,22 +3,73 @@
 #include <algorithm>
 #include <set>
 
-#include <fmt/format.h>
-
-#include "codegen/bind_unbound.h"
-#include "codegen/bindings.h"
-#include "codegen/drop_single_loops.h"
-#include "codegen/passes.h"
-#include "codegen/shorten_loops.h"
-#include "codegen/simulate_signals.h"
-#include "codegen/thread_walk.h"
-#include "codegen/tile_passes.h"
-#include "codegen/tma_copy.h"
+#include "codegen/async/async_passes.h"
+#include "codegen/async/tma_copy.h"
+#include "codegen/barriers/insert_barriers.h"
+#include "codegen/mapping/bind_unbound.h"
+#include "codegen/mapping/tidy_nest.h"
+#include "codegen/signals/simulate_signals.h"
+#include "codegen/thread_ir/check_arrays.h"
+#include "codegen/thread_ir/thread_walk.h"
+#include "codegen/thread_passes/thread_passes.h"
+#include "codegen/tile_passes/check_limits.h"
+#include "codegen/tile_passes/make_tiles.h"
+#include "codegen/tile_passes/tile_passes.h"
+#include "codegen/to_threads/make_threads.h"
 #include "dsl/deep.h"
 #include "support/error.h"
 
 namespace tw::codegen {
 namespace {
+
+// ---- the passes, in their order
+// --------------------------------------------------------------------------------------
+
+/// What passes may ask beside the kernel.
+struct Context {
+    const Target& target;
+    const CiteStep& cite;
+};
+
+struct TilePass {
+    const char* name;
+    TileKernel (*run)(const TileKernel& kernel, const Context& context);
+};
+using T = const TileKernel&;
+using C = const Context&;
+/// What a block does; make_tiles comes before them.
+constexpr TilePass tile_passes[] = {
+    {"spread_fragments", [](T kernel, C context) { return spread_fragments(kernel, context.cite); }},
+    {"privatize_registers", [](T kernel, C context) { return privatize_registers(kernel, context.cite); }},
+    {"combine_across", [](T kernel, C context) { return combine_across(kernel, context.cite); }},
+    {"discharge_masks", [](T kernel, C) { return discharge_masks(kernel); }},
+    {"use_atoms", [](T kernel, C context) { return use_atoms(kernel, context.cite); }},
+    {"start_sums", [](T kernel, C) { return start_sums(kernel); }},
+    {"choose_tma", [](T kernel, C context) { return choose_tma(kernel, context.target, context.cite); }},
+    {"distribute", [](T kernel, C) { return distribute(kernel); }},
+    {"mark_unrolled", [](T kernel, C) { return mark_unrolled(kernel); }},
+    {"choose_layouts", [](T kernel, C context) { return choose_layouts(kernel, context.target); }},
+    {"pipeline", [](T kernel, C context) { return pipeline(kernel, context.cite); }},
+    {"fence_proxies", [](T kernel, C) { return fence_proxies(kernel); }},
+    {"store_boxes", [](T kernel, C) { return store_boxes(kernel); }},
+};
+
+struct ThreadPass {
+    const char* name;
+    ThreadKernel (*run)(const ThreadKernel& kernel);
+};
+/// What a thread does; make_threads comes before them.
+constexpr ThreadPass thread_passes[] = {
+    {"name_values", name_values},
+    {"hoist_invariants", hoist_invariants},
+    {"insert_barriers", insert_barriers},
+    {"narrow_indices", narrow_indices},
+};
+/// Behind verify_signals, which sees kernels that do not overlap.
+constexpr ThreadPass last_pass = {"start_early", start_early};
+
+// ---- running them
+// ----------------------------------------------------------------------------------------------------
 
 void collect_notes(const TileKernel& kernel, std::vector<std::string>& notes) {
     notes.insert(notes.end(), kernel.notes.begin(), kernel.notes.end());
@@ -31,55 +82,6 @@ void keep_first_of_each(std::vector<std::string>& notes) {
     std::erase_if(notes, [&](const std::string& note) { return !told.insert(note).second; });
 }
 
-/// The step of the last buffer or loop that can be blamed, for the citation.
-int last_step(const std::vector<SharedBuffer>& shared) {
-    int step = -1;
-    for (const SharedBuffer& buffer : shared) step = std::max(step, buffer.buffer->step);
-    return step;
-}
-
-void check_limits(const TileKernel& kernel, const Target& target, const CiteStep& cite) {
-    if (all_threads(kernel) > target.max_threads)
-        throw_error(Error,
-                    "{}: its thread loops and roles need {} threads, a block of {} has at most {}; bind smaller loops",
-                    kernel.name, all_threads(kernel), target.arch, target.max_threads);
-    int64_t bytes = 0;
-    std::string parts;
-    for (const SharedBuffer& shared : kernel.shared) {
-        int64_t own = shared.layout.elements() * bytes_of(shared.buffer->type);
-        bytes += own;
-        parts += fmt::format("{}{} {}", parts.empty() ? "" : " + ", shared.buffer->name, own);
-    }
-    if (bytes > target.shared_bytes)
-        throw_error(Error,
-                    "{}{}: shared memory of {} bytes ({}), a block of {} has at most {}; use smaller tiles or fewer "
-                    "staged operands",
-                    cite(last_step(kernel.shared)), kernel.name, bytes, parts, target.arch, target.shared_bytes);
-}
-
-/// What does not fit into registers lies in local memory, of which a thread of any GPU has so much.
-void check_arrays(const ThreadKernel& kernel, const CiteStep& cite) {
-    constexpr int64_t most_bytes = 512 * 1024;
-    int64_t bytes = 0, largest = 0;
-    Buffer most;
-    int step = -1;
-    visit(kernel.body, [&](const ThreadStmt& stmt) {
-        auto declared = stmt.as<ThreadDeclare>();
-        if (!declared) return;
-        int64_t own = bytes_of(declared->buffer->type);
-        for (const Expr& extent : declared->buffer->shape) own *= require_constant(extent);
-        bytes += own;
-        if (own <= largest) return;
-        largest = own, most = declared->buffer, step = stmt.step();
-    });
-    if (bytes > most_bytes)
-        throw_error(
-            Error,
-            "{}{}: the arrays of a thread take {} bytes, {} of them '{}', but local memory has {}; bind loops to "
-            "threads or blocks, use smaller tiles, or stage it in shared memory",
-            cite(step), kernel.name, bytes, largest, most->name, most_bytes);
-}
-
 /// Outputs that overwrite inputs share memory with them.
 std::vector<std::pair<Buffer, Buffer>> aliases_among(const std::vector<Buffer>& arguments, const Tree& tree) {
     auto listed = [&](const Buffer& b) { return std::find(arguments.begin(), arguments.end(), b) != arguments.end(); };
@@ -89,65 +91,24 @@ std::vector<std::pair<Buffer, Buffer>> aliases_among(const std::vector<Buffer>& 
     return result;
 }
 
-/// Matrix instructions work on whole tiles, so what is copied for them stays whole, and bring threads of their own.
-bool has_atoms(const Nest& nest) {
-    std::vector<LeafPath> paths = leaf_paths(nest.body);
-    return std::any_of(paths.begin(), paths.end(), [](const LeafPath& path) { return path.leaf->atom; });
+TileKernel verified(const char* pass, TileKernel kernel, const LowerOptions& options) {
+    verify_tile_ir(kernel, pass);
+    if (options.dump) options.dump(pass, kernel.name, to_string(kernel));
+    return kernel;
 }
 
-/// So do tiles that leave as boxes.
-bool keeps_whole_tiles(const Nest& nest) {
-    std::vector<LeafPath> paths = leaf_paths(nest.body);
-    return has_atoms(nest) || std::any_of(paths.begin(), paths.end(), [](const LeafPath& path) {
-               return path.leaf->via.copy == Copy::Tma && path.leaf->stores[0].buffer->memory == Memory::Global;
-           });
+ThreadKernel verified(const char* pass, ThreadKernel kernel, const LowerOptions& options) {
+    verify_thread_ir(kernel);
+    if (options.dump) options.dump(pass, kernel.name, to_string(kernel));
+    return kernel;
 }
 
-Nest tidied(const Nest& nest) {
-    Nest single = drop_single_loops(nest);
-    return keeps_whole_tiles(nest) ? single : drop_single_loops(shorten_loops(single));
-}
-
-/// Every leaf that stores results stands in a loop without iterations: there is nothing to launch.
-bool computes_nothing(const Nest& nest) {
-    Nest remaining = tidied(nest);
-    std::vector<LeafPath> paths = leaf_paths(remaining.body);
-    return std::none_of(paths.begin(), paths.end(), [](const LeafPath& path) {
-        return std::any_of(path.leaf->stores.begin(), path.leaf->stores.end(),
-                           [](const StoreTo& store) { return store.buffer->memory == Memory::Global; });
-    });
-}
-
-CiteStep cite_of(const LowerOptions& options) {
-    return options.cite ? options.cite : [](int) { return std::string(); };
-}
-
-}  // namespace
-
-ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& target, const LowerOptions& options,
-                              std::vector<std::string>& notes) {
-    CiteStep cite = cite_of(options);
-    auto checked = [&](const char* pass, TileKernel kernel) {
-        verify_tile_ir(kernel, pass);
-        if (options.dump) options.dump(pass, kernel.name, to_string(kernel));
-        return kernel;
-    };
-    Nest bound = tidied(nest);
-    if (!has_atoms(nest)) bound = bind_unbound(bound, target, cite, notes);
-    TileKernel tiles = checked("make_tiles", make_tiles(tree, bound, target, cite));
-    tiles = checked("spread_fragments", spread_fragments(tiles, cite));
-    tiles = checked("privatize_registers", privatize_registers(tiles, cite));
-    tiles = checked("combine_across", combine_across(tiles, cite));
-    tiles = checked("discharge_masks", discharge_masks(tiles));
-    tiles = checked("use_atoms", use_atoms(tiles, cite));
-    tiles = checked("start_sums", start_sums(tiles));
-    tiles = checked("choose_tma", choose_tma(tiles, target, cite));
-    tiles = checked("distribute", distribute(tiles));
-    tiles = checked("mark_unrolled", mark_unrolled(tiles));
-    tiles = checked("choose_layouts", choose_layouts(tiles, target));
-    tiles = checked("pipeline", pipeline(tiles, cite));
-    tiles = checked("fence_proxies", fence_proxies(tiles));
-    tiles = checked("store_boxes", store_boxes(tiles));
+ThreadKernel tidied_to_threads(const Tree& tree, const Nest& tidy, const Target& target, const LowerOptions& options,
+                               std::vector<std::string>& notes) {
+    const CiteStep cite = options.cite ? options.cite : [](int) { return std::string(); };
+    const Nest bound = has_atoms(tidy) ? tidy : bind_unbound(tidy, target, cite, notes);
+    TileKernel tiles = verified("make_tiles", make_tiles(tree, bound, target, cite), options);
+    for (const TilePass& pass : tile_passes) tiles = verified(pass.name, pass.run(tiles, {target, cite}), options);
     check_limits(tiles, target, cite);
     collect_notes(tiles, notes);
     ThreadKernel threads = make_threads(tiles, target, notes);
@@ -156,8 +117,6 @@ ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& 
     check_arrays(threads, cite);
     return threads;
 }
-
-namespace {
 
 /// Nodes on the longest way down an expression of the tree.
 int depth_of(const Tree& tree) {
@@ -173,22 +132,15 @@ int depth_of(const Tree& tree) {
 Lowered lower_all(const Tree& tree, const Target& target, const LowerOptions& options) {
     Lowered result;
     for (size_t n = 0; n < tree.nests.size(); ++n) {
-        auto checked = [&](const char* pass, ThreadKernel kernel) {
-            verify_thread_ir(kernel);
-            if (options.dump) options.dump(pass, kernel.name, to_string(kernel));
-            return kernel;
-        };
-        if (computes_nothing(tree.nests[n])) continue;
-        ThreadKernel kernel = lower_to_threads(tree, tree.nests[n], target, options, result.notes);
+        const Nest tidy = tidied(tree.nests[n]);
+        if (computes_nothing(tidy)) continue;
+        ThreadKernel kernel = tidied_to_threads(tree, tidy, target, options, result.notes);
         if (n < options.headers.size()) kernel.header = options.headers[n];
-        kernel = checked("make_threads", std::move(kernel));
-        kernel = checked("name_values", name_values(kernel));
-        kernel = checked("hoist_invariants", hoist_invariants(kernel));
-        kernel = checked("insert_barriers", insert_barriers(kernel));
-        kernel = checked("narrow_indices", narrow_indices(kernel));
+        kernel = verified("make_threads", std::move(kernel), options);
+        for (const ThreadPass& pass : thread_passes) kernel = verified(pass.name, pass.run(kernel), options);
         verify_signals(kernel);
         if (options.printed) options.printed(kernel);
-        kernel = checked("start_early", start_early(kernel));
+        kernel = verified(last_pass.name, last_pass.run(kernel), options);
         result.kernels.push_back(print_cuda(kernel));
     }
     keep_first_of_each(result.notes);
@@ -196,6 +148,20 @@ Lowered lower_all(const Tree& tree, const Target& target, const LowerOptions& op
 }
 
 }  // namespace
+
+std::vector<std::string> pass_names() {
+    std::vector<std::string> names{"make_tiles"};
+    for (const TilePass& pass : tile_passes) names.push_back(pass.name);
+    names.push_back("make_threads");
+    for (const ThreadPass& pass : thread_passes) names.push_back(pass.name);
+    names.push_back(last_pass.name);
+    return names;
+}
+
+ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& target, const LowerOptions& options,
+                              std::vector<std::string>& notes) {
+    return tidied_to_threads(tree, tidied(nest), target, options, notes);
+}
 
 Lowered lower(const Tree& tree, const Target& target, const LowerOptions& options) {
     return with_room_for(depth_of(tree), [&] { return lower_all(tree, target, options); });

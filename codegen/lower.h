@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "codegen/bindings.h"
-#include "codegen/thread_ir.h"
+#include "codegen/print/print_cuda.h"
+#include "dsl/cite.h"
 #include "dsl/target.h"
 #include "dsl/tree.h"
 
@@ -28,6 +28,9 @@ struct Lowered {
 
 /// All kernels of a schedule. Throws Error, citing the step, if a limit of the target is exceeded.
 Lowered lower(const Tree& tree, const Target& target, const LowerOptions& options = {});
+
+/// Whom LowerOptions::dump shows kernels behind, in order.
+std::vector<std::string> pass_names();
 
 /// The program of one thread of one kernel, before barriers.
 ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& target, const LowerOptions& options,

@@ -11,8 +11,6 @@ namespace {
 
 using State = Schedule::State;
 
-Expr integer(int64_t value) { return constant(Type::I64, value); }
-
 /// The loop whose iteration the variable is, or -1.
 int loop_of(const State& state, const Expr& variable) {
     for (size_t l = 0; l < state.loops.size(); ++l)

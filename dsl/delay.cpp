@@ -125,8 +125,6 @@ public:
     }
 
 private:
-    static Expr integer(int64_t value) { return constant(Type::I64, value); }
-
     void add_versions(const BufferRef& buffer) {
         for (size_t v = 0; v < versions_.size(); ++v) {
             BufferNode version = *buffer;

@@ -20,8 +20,6 @@ std::string axis_name(size_t dimension) {
 
 namespace {
 
-const std::string& name_of(const Expr& variable) { return variable.as<Variable>()->name; }
-
 Expr renamed(const Expr& variable, const std::string& name) {
     Variable result = *variable.as<Variable>();
     result.name = name;

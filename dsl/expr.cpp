@@ -565,4 +565,11 @@ int64_t require_constant(const Expr& expr) {
     return *value;
 }
 
+bool is_zero(const Expr& expr) {
+    const FloatConstant* real = expr.as<FloatConstant>();
+    return real ? real->value == 0 : is_constant(expr, 0);
+}
+
+const std::string& name_of(const Expr& variable) { return variable.as<Variable>()->name; }
+
 }  // namespace tw

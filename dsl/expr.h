@@ -165,6 +165,8 @@ Expr make_expr(Type type, ExprNode::Kind kind);
 Expr constant(Type type, int64_t value);
 Expr constant(Type type, double value);
 inline Expr constant(Type type, int value) { return constant(type, int64_t{value}); }
+/// An i64 constant, as indices and extents are.
+inline Expr integer(int64_t value) { return constant(Type::I64, value); }
 /// A constant of any type from a scalar.
 Expr constant(const Value& value);
 /// A fresh index variable with values min..max (inclusive, when known).
@@ -251,6 +253,10 @@ std::vector<Expr> variables_of(const Expr& expr);  ///< each once
 bool mentions_index(const Expr& expr);             ///< a loop or an axis
 std::optional<int64_t> as_constant(const Expr& expr);
 inline bool is_constant(const Expr& expr, int64_t value) { return as_constant(expr) == value; }
+/// A constant 0 of any type.
+bool is_zero(const Expr& expr);
+/// Of a Variable.
+const std::string& name_of(const Expr& variable);
 int64_t require_constant(const Expr& expr);  ///< an internal error otherwise
 
 /// The expression as a user would write it, with as few parentheses as the precedence allows.

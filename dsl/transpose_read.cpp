@@ -11,8 +11,6 @@ namespace tw {
 namespace {
 
 const Expr& extent_of(const Expr& variable) { return variable.as<Variable>()->extent; }
-Expr integer(int64_t value) { return constant(Type::I64, value); }
-
 /// A reduce axis in the place of a loop: `i`, which names a dimension of the result, becomes `ri`.
 Expr fresh(const Expr& like, const Expr& extent) {
     const std::string& name = like.as<Variable>()->name;
@@ -36,11 +34,6 @@ void collect_parts(const Expr& condition, std::vector<Expr>& parts) {
     if (!both || both->op != BinaryOp::And) return parts.push_back(condition);
     collect_parts(both->a, parts);
     collect_parts(both->b, parts);
-}
-
-bool is_zero(const Expr& expr) {
-    auto* real = expr.as<FloatConstant>();
-    return real && real->value == 0;
 }
 
 /// The variable that the condition allows a single value, and that value; undefined if it is no such condition.

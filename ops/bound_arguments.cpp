@@ -4,7 +4,7 @@
 
 #include <fmt/ranges.h>
 
-#include "codegen/passes.h"
+#include "codegen/thread_passes/thread_passes.h"
 #include "dsl/check_bindings.h"
 #include "runtime/tensor_map.h"
 #include "support/error.h"

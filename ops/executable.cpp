@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "codegen/names.h"
+#include "codegen/print/names.h"
 #include "ops/bound_arguments.h"
 #include "runtime/cubin_cache.h"
 #include "support/error.h"

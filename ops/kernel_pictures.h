@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "codegen/simulate_signals.h"
-#include "codegen/thread_ir.h"
+#include "codegen/signals/simulate_signals.h"
+#include "codegen/thread_ir/thread_ir.h"
 #include "ops/inspect.h"
 
 namespace tw {

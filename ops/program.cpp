@@ -47,7 +47,7 @@ std::map<std::string, std::string> places_of(const Schedule& schedule) {
 }
 
 /// How errors cite a step: "matmul.cpp:31: s.split(k, 48): "; nothing for -1.
-codegen::CiteStep cite_from(const std::vector<Step>& trace) {
+CiteStep cite_from(const std::vector<Step>& trace) {
     return [&trace](int step) {
         if (step < 0 || step >= static_cast<int>(trace.size())) return std::string();
         return fmt::format("{}: {}: ", trace[step].file_line, trace[step].text);
@@ -74,6 +74,19 @@ Program build(const Schedule& schedule, const SeePass& seen) {
 std::string Program::cuda() const {
     std::string text;
     for (const codegen::KernelText& kernel : kernels()) text += kernel.cuda + "\n";
+    return text;
+}
+
+std::string Program::after(const std::string& pass) const {
+    const std::vector<std::string> passes = codegen::pass_names();
+    if (std::find(passes.begin(), passes.end(), pass) == passes.end())
+        throw_error(Error, "after(\"{}\"): no pass has this name; there are {}", pass, fmt::join(passes, ", "));
+    std::string text;
+    codegen::LowerOptions options;
+    options.dump = [&](std::string_view seen, std::string_view, const std::string& kernel) {
+        if (seen == pass) text += kernel + "\n";
+    };
+    codegen::lower(tree_, target_, options);
     return text;
 }
 

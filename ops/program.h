@@ -21,6 +21,9 @@ public:
     const std::vector<codegen::KernelText>& kernels() const { return lowered_.kernels; }
     /// All kernels' text, in launch order.
     std::string cuda() const;
+    /// All kernels behind one pass of codegen, say "pipeline", as the text of its intermediate form. Throws Error
+    /// listing the passes if none has this name.
+    std::string after(const std::string& pass) const;
     /// Defaults taken by the schedule and by codegen, in plain words.
     std::string explain() const;
     /// The loop nests that the kernels compute, with the buffers, sizes and scalars that a run needs.

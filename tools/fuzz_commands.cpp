@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "support/progress.h"
 #include "tools/commands.h"
 #include "tools/fuzz/fuzz.h"
 #include "tools/fuzz/mutations.h"
@@ -14,7 +15,6 @@
 #include "tools/near_names.h"
 #include "tools/numbers.h"
 #include "tools/output.h"
-#include "tools/progress.h"
 
 namespace tw {
 namespace {

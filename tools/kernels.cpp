@@ -94,16 +94,16 @@ void show(const std::string& name, const std::string& arch, bool as_json) {
     print("{}\n", as_json ? json_text(show_json(name, schedule, inspection)) : to_string(inspection));
 }
 
-void emit(const std::string& name, const EmitOptions& options) {
+void emit(const std::string& name, const std::string& after, const EmitOptions& options) {
     Program program = build(kernel_named(name).make(target(options.arch)));
-    write_whole(stdout, emitted(program, options));
+    write_whole(stdout, after.empty() ? emitted(program, options) : program.after(after));
 }
 
 }  // namespace
 
 void add_kernel_commands(CLI::App& app) {
     struct Options {
-        std::string name;
+        std::string name, after;
         EmitOptions emit;
     };
     auto o = std::make_shared<Options>();
@@ -130,7 +130,13 @@ void add_kernel_commands(CLI::App& app) {
         ->capture_default_str();
     emit_command->add_option("--output", o->emit.folder,
                              "a folder for one file a kernel; without it all goes to standard output");
-    emit_command->callback([o] { emit(o->name, o->emit); });
+    emit_command
+        ->add_option("--after", o->after,
+                     "what a kernel is behind one pass of codegen, as the text of its intermediate form")
+        ->check(CLI::IsMember(codegen::pass_names()))
+        ->type_name("PASS")
+        ->excludes("--as", "--output", "--json");
+    emit_command->callback([o] { emit(o->name, o->after, o->emit); });
 }
 
 }  // namespace tw

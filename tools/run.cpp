@@ -8,10 +8,10 @@
 #include "ops/executable.h"
 #include "runtime/arch.h"
 #include "runtime/timer.h"
+#include "support/progress.h"
 #include "tools/commands.h"
 #include "tools/numbers.h"
 #include "tools/output.h"
-#include "tools/progress.h"
 
 namespace tw {
 namespace {

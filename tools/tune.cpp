@@ -10,10 +10,10 @@
 #include "bench/tune_product.h"
 #include "runtime/replace_file.h"
 #include "support/error.h"
+#include "support/progress.h"
 #include "tools/commands.h"
 #include "tools/numbers.h"
 #include "tools/output.h"
-#include "tools/progress.h"
 #include "tools/tune_names.h"
 
 namespace tw {

@@ -12,7 +12,7 @@
 
 #include "ops/layers.h"
 #include "ops/optimizer.h"
-#include "tools/progress.h"
+#include "support/progress.h"
 #include "tutorials/lesson.h"
 
 using namespace tw;

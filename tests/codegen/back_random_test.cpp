@@ -5,9 +5,11 @@
 
 #include <gtest/gtest.h>
 
+#include "codegen/barriers/insert_barriers.h"
 #include "codegen/lower.h"
-#include "codegen/passes.h"
-#include "codegen/thread_walk.h"
+#include "codegen/print/print_cuda.h"
+#include "codegen/thread_ir/thread_walk.h"
+#include "codegen/thread_passes/thread_passes.h"
 #include "dsl/schedule.h"
 #include "races.h"
 #include "run_threads.h"

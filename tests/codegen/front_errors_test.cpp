@@ -9,8 +9,6 @@
 namespace tw::codegen {
 namespace {
 
-Expr integer(int64_t value) { return constant(Type::I64, value); }
-
 Buffer buffer(const std::string& name, Memory memory, const std::vector<int64_t>& shape) {
     BufferNode node{.name = name, .type = f32, .memory = memory, .shape = {}, .strides = {}, .step = 3};
     for (int64_t extent : shape) node.shape.push_back(integer(extent));
@@ -62,8 +60,8 @@ TEST(FrontErrors, RegistersOfAThreadOfTwoDimensions) {
     auto made = [&](const Stmt& reader) {
         return make_stmt(Allocate{r, sequence({i(tw::Level::Thread, store(r, own, load(x, {i.variable}))), reader})});
     };
-    Stmt all = j(Level::Serial, k(Level::Serial, store(y, {j.variable * 8 + k.variable},
-                                                       load(r, {j.variable, k.variable}))));
+    Stmt all =
+        j(Level::Serial, k(Level::Serial, store(y, {j.variable * 8 + k.variable}, load(r, {j.variable, k.variable}))));
     EXPECT_ERROR(lower_front(made(all), {x}, {y}),
                  "'r' lives in registers, but an element that one thread writes at [j, k]");
     EXPECT_NO_THROW(lower_front(made(i(tw::Level::Thread, store(y, {i.variable}, load(r, own)))), {x}, {y}));

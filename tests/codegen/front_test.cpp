@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "codegen/lower.h"
-#include "codegen/thread_walk.h"
+#include "codegen/thread_ir/thread_walk.h"
 #include "dsl/schedule.h"
 #include "run_threads.h"
 

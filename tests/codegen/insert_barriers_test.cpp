@@ -1,9 +1,10 @@
 // Where barriers stand, and that each of them is needed: a brute-force race detector finds a race without it.
 #include <gtest/gtest.h>
 
-#include "codegen/hitting_set.h"
-#include "codegen/passes.h"
-#include "codegen/thread_walk.h"
+#include "codegen/barriers/hitting_set.h"
+#include "codegen/barriers/insert_barriers.h"
+#include "codegen/thread_ir/thread_walk.h"
+#include "codegen/thread_passes/thread_passes.h"
 #include "races.h"
 #include "support/error.h"
 #include "thread_kernels.h"

@@ -2,8 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "codegen/passes.h"
-#include "codegen/thread_walk.h"
+#include "codegen/print/print_cuda.h"
+#include "codegen/thread_ir/thread_walk.h"
+#include "codegen/thread_passes/thread_passes.h"
 #include "thread_kernels.h"
 
 namespace tw::codegen {

@@ -13,9 +13,10 @@
 #include <gtest/gtest.h>
 
 #include "codegen/lower.h"
-#include "codegen/names.h"
-#include "codegen/passes.h"
-#include "codegen/thread_walk.h"
+#include "codegen/print/names.h"
+#include "codegen/print/print_cuda.h"
+#include "codegen/thread_ir/thread_walk.h"
+#include "codegen/thread_passes/thread_passes.h"
 #include "device/vocabulary.h"
 #include "dsl/schedule.h"
 #include "tests/support/golden.h"

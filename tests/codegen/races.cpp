@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/thread_walk.h"
+#include "codegen/thread_ir/thread_walk.h"
 #include "dsl/evaluate.h"
 #include "support/error.h"
 

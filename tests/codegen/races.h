@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "codegen/thread_ir.h"
+#include "codegen/thread_ir/thread_ir.h"
 
 namespace tw::codegen {
 

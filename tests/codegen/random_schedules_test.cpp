@@ -6,9 +6,10 @@
 
 #include <gtest/gtest.h>
 
+#include "codegen/barriers/insert_barriers.h"
 #include "codegen/lower.h"
-#include "codegen/passes.h"
-#include "codegen/thread_walk.h"
+#include "codegen/thread_ir/thread_walk.h"
+#include "codegen/thread_passes/thread_passes.h"
 #include "dsl/schedule.h"
 #include "run_threads.h"
 #include "support/error.h"

@@ -1,6 +1,6 @@
 // The model of shared memory's banks against cycles measured on an H200 (1.98 GHz, 32 warps of one block a
 // multiprocessor, loads of 4, 8 and 16 bytes a lane; 1.03, 1.29 and 2.23 cycles are the least).
-#include "codegen/simulate_banks.h"
+#include "codegen/tile_passes/simulate_banks.h"
 
 #include <functional>
 

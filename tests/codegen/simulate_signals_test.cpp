@@ -1,5 +1,5 @@
 // Kernels with roles whose signals are altered: the simulation before printing tells, also at the sizes that are used.
-#include "codegen/simulate_signals.h"
+#include "codegen/signals/simulate_signals.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "codegen/lower.h"
-#include "codegen/signal_events.h"
-#include "codegen/thread_walk.h"
+#include "codegen/signals/signal_events.h"
+#include "codegen/thread_ir/thread_walk.h"
 #include "dsl/schedule.h"
 #include "dsl/simplify.h"
 

@@ -2,8 +2,9 @@
 
 #include <cmath>
 
-#include "codegen/passes.h"
-#include "codegen/thread_walk.h"
+#include "codegen/barriers/insert_barriers.h"
+#include "codegen/thread_ir/thread_walk.h"
+#include "codegen/thread_passes/thread_passes.h"
 
 namespace tw::codegen {
 

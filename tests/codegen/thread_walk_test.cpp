@@ -1,7 +1,7 @@
 // Walking, and the grammar check: what verify_thread_ir refuses.
 #include <gtest/gtest.h>
 
-#include "codegen/thread_walk.h"
+#include "codegen/thread_ir/thread_walk.h"
 #include "support/error.h"
 #include "thread_kernels.h"
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "codegen/lower.h"
+#include "codegen/print/print_cuda.h"
 #include "dsl/schedule.h"
 
 namespace tw::codegen {

@@ -28,8 +28,6 @@ Stmt loop(const Expr& variable, const Expr& extent, Stmt body) {
 Stmt leaf(const BufferRef& to, std::vector<Expr> indices, const Expr& value, const Expr& mask = Expr(true)) {
     return make_stmt(Leaf{Leaf::Kind::Finish, 0, "stage_of_" + to->name, -1, {{to, std::move(indices), value}}, mask});
 }
-Expr integer(int64_t value) { return constant(i64, value); }
-
 HostArray integers(Type type, const std::vector<int64_t>& shape, uint64_t seed = 1) {
     HostArray array = host_array(type, shape);
     fill_integers(array, -4, 4, seed);

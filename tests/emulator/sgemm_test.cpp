@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/emulator/sgemm.h"
+#include "bench/sgemm.h"
 
 namespace tw::emulator {
 namespace {

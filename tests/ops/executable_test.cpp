@@ -1,5 +1,6 @@
 // Binding buffers: what is refused, and what a launch may write.
 #include "ops/executable.h"
+#include "codegen/print/print_cuda.h"
 
 #include <gtest/gtest.h>
 

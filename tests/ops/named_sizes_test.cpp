@@ -1,7 +1,7 @@
 // Named sizes: one compiled kernel serves every value within the bounds.
 #include <fmt/format.h>
 
-#include "codegen/passes.h"
+#include "codegen/thread_passes/thread_passes.h"
 #include "ops/check.h"
 #include "tests/ops/on_each_device.h"
 #include "tests/support/expect_error.h"

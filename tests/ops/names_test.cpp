@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "codegen/names.h"
+#include "codegen/print/names.h"
 #include "dsl/interpret.h"
 #include "ops/check.h"
 #include "ops/executable.h"

@@ -1,5 +1,6 @@
 // Programs: headers, notes and citations of the printed kernels.
 #include "ops/program.h"
+#include "codegen/print/print_cuda.h"
 
 #include <gmock/gmock.h>
 

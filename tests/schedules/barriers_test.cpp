@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "codegen/print/print_cuda.h"
 #include "dsl/simplify.h"
 #include "ops/check.h"
 #include "ops/executable.h"

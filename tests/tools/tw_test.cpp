@@ -198,6 +198,10 @@ TEST_F(Tw, EmitPrintsCuda) {
 TEST_F(Tw, EmitCompiles) {
     NEEDS_NVRTC();
     EXPECT_THAT(tw("emit product_1x1x1 --as ptx --arch sm_80").out, HasSubstr(".target sm_80"));
+    EXPECT_THAT(tw("emit product_64x48x40 --after insert_barriers").out, HasSubstr("barrier"));
+    Outcome unknown = tw("emit product_64x48x40 --after poetry");
+    EXPECT_EQ(unknown.status, 2);
+    EXPECT_THAT(unknown.err, HasSubstr("make_tiles"));
     EXPECT_EQ(tw("emit product_1x1x1 --as cubin").out.substr(1, 3), "ELF");
     nlohmann::json facts = tw("emit product_1x1x1 --as cubin --json").json()[0];
     EXPECT_GT(facts["registers"], 0);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "codegen/passes.h"
+#include "codegen/thread_passes/thread_passes.h"
 #include "dsl/check_bindings.h"
 #include "ops/bound_arguments.h"
 #include "runtime/emulator/tensor_map_bits.h"

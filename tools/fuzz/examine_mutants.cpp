@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "codegen/passes.h"
-#include "codegen/thread_walk.h"
+#include "codegen/thread_ir/thread_walk.h"
+#include "codegen/thread_passes/thread_passes.h"
 #include "support/error.h"
 #include "tools/fuzz/telling_data.h"
 

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "codegen/index_checks.h"
-#include "codegen/thread_walk.h"
+#include "codegen/access/access.h"
+#include "codegen/thread_ir/thread_walk.h"
 
 namespace tw::fuzz {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "codegen/index_checks.h"
-#include "codegen/thread_walk.h"
+#include "codegen/access/access.h"
+#include "codegen/thread_ir/thread_walk.h"
 #include "support/error.h"
 #include "tools/fuzz/mutate_expr.h"
 #include "tools/fuzz/mutate_launch.h"

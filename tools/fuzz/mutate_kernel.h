@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/thread_ir.h"
+#include "codegen/thread_ir/thread_ir.h"
 
 namespace tw::fuzz {
 

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "codegen/passes.h"
-#include "codegen/thread_walk.h"
+#include "codegen/thread_ir/thread_walk.h"
+#include "codegen/thread_passes/thread_passes.h"
 #include "device/wgmma.h"
 #include "runtime/emulator/register_pool.h"
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/thread_walk.h"
+#include "codegen/thread_ir/thread_walk.h"
 
 namespace tw::fuzz {
 namespace {

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "codegen/thread_ir.h"
+#include "codegen/thread_ir/thread_ir.h"
 #include "tools/fuzz/symbolic_run.h"
 #include "tools/fuzz/trace_threads.h"
 

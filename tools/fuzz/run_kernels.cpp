@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/passes.h"
+#include "codegen/thread_passes/thread_passes.h"
 #include "dsl/simplify.h"
 #include "ops/executable.h"
 #include "runtime/emulator/emulator.h"

@@ -1,4 +1,5 @@
 #include "tools/fuzz/symbolic_matrix.h"
+#include "codegen/access/call.h"
 
 #include <algorithm>
 

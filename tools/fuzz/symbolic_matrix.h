@@ -1,5 +1,6 @@
 // What the matrix primitives of a warp do, on terms.
 #pragma once
+#include "codegen/access/call.h"
 #include "tools/fuzz/symbolic_memory.h"
 
 namespace tw::fuzz {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/thread_walk.h"
+#include "codegen/thread_ir/thread_walk.h"
 #include "ops/bound_arguments.h"
 
 namespace tw::fuzz {

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "codegen/index_checks.h"
-#include "codegen/thread_walk.h"
+#include "codegen/access/access.h"
+#include "codegen/thread_ir/thread_walk.h"
 #include "dsl/check_bindings.h"
 #include "support/error.h"
 #include "tools/fuzz/symbolic_matrix.h"

@@ -5,7 +5,7 @@
 #include <variant>
 #include <vector>
 
-#include "codegen/thread_ir.h"
+#include "codegen/thread_ir/thread_ir.h"
 #include "dsl/interpret.h"
 #include "tools/fuzz/terms.h"
 

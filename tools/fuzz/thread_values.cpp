@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/index_checks.h"
+#include "codegen/access/access.h"
 #include "dsl/check_bindings.h"
 #include "support/error.h"
 

@@ -1,0 +1,71 @@
+#include "codegen/access/conditions.h"
+
+#include "dsl/simplify.h"
+
+namespace tw::codegen {
+namespace {
+
+void collect(const Expr& condition, std::vector<Expr>& parts) {
+    const Binary* node = condition.as<Binary>();
+    if (node && node->op == BinaryOp::And) {
+        collect(node->a, parts);
+        collect(node->b, parts);
+        return;
+    }
+    if (prove(condition) == true) return;
+    for (const Expr& known : parts)
+        if (equal(known, condition)) return;
+    parts.push_back(condition);
+}
+
+/// The integer s such that the comparison says 0 <= s, if it is of that kind.
+std::optional<Affine> slack(const Expr& condition) {
+    const Binary* node = condition.as<Binary>();
+    if (!node || !is_integer(node->a.type())) return {};
+    if (node->op != BinaryOp::Less && node->op != BinaryOp::LessEqual) return {};
+    Affine difference = affine_of(node->b) - affine_of(node->a);
+    if (node->op == BinaryOp::Less) difference.offset -= 1;
+    return difference;
+}
+
+bool same_affine(const Affine& a, const Affine& b) {
+    Affine difference = a - b;
+    return difference.terms.empty() && difference.offset == 0;
+}
+
+}  // namespace
+
+std::vector<Expr> conjuncts_of(const Expr& condition) {
+    std::vector<Expr> parts;
+    collect(simplify(condition), parts);
+    return parts;
+}
+
+bool same_condition(const Expr& a, const Expr& b) {
+    auto slack_a = slack(a), slack_b = slack(b);
+    if (slack_a && slack_b) return same_affine(*slack_a, *slack_b);
+    return equal(simplify(a), simplify(b));
+}
+
+std::optional<int64_t> largest_allowed(const Expr& condition, const Expr& variable) {
+    auto rest = slack(condition);
+    if (!rest || rest->terms.size() != 1 || !rest->terms[0].first.same(variable) || rest->terms[0].second >= 0)
+        return {};
+    int64_t factor = -rest->terms[0].second;
+    return rest->offset < 0 ? -1 : rest->offset / factor;
+}
+
+Expr uniform_over(const Expr& condition, const Expr& variable, int64_t width) {
+    if (width == 1 || !contains(condition, variable)) return condition;
+    auto difference = slack(condition);
+    if (!difference) return {};
+    auto step = coefficient(*difference, variable);
+    if (!step || (*step != 1 && *step != -1)) return {};
+    // 0 <= rest - v <=> 0 <= rest for all v < width if rest = -1 modulo the width; 0 <= rest + v if rest = 0.
+    Expr rest = simplify(substitute(to_expr(*difference), {{variable, constant(Type::I64, int64_t{0})}}));
+    Expr aligned = *step == -1 ? rest + 1 : rest;
+    if (divisor_of(simplify(aligned)) % width != 0) return {};
+    return simplify(substitute(condition, {{variable, constant(Type::I64, int64_t{0})}}));
+}
+
+}  // namespace tw::codegen

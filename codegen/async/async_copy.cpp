@@ -1,0 +1,108 @@
+#include "codegen/async/async_copy.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "codegen/access/conditions.h"
+#include "dsl/simplify.h"
+
+namespace tw::codegen {
+namespace {
+
+constexpr int64_t narrowest_bytes = 4;  // PTX ISA, cp.async: 4, 8 or 16 bytes
+
+class RequestMaker {
+public:
+    explicit RequestMaker(const TileOp& op) : op_(op) {}
+
+    AsyncRequest run(const Placement& placement) {
+        const Load* load = op_.stores.size() == 1 ? op_.stores[0].value.as<Load>() : nullptr;
+        request_.reason = why_not_moved(load);
+        if (!request_.reason.empty()) return request_;
+        request_.to = placement.physical(op_.stores[0].buffer, op_.stores[0].indices);
+        request_.from = placement.checked(load->buffer, load->indices);
+        request_.active = conjuncts_of(placement.physical(op_.active));
+        request_.there = conjuncts_of(placement.physical(op_.mask));
+        request_.loops = op_.loops;
+        choose_width();
+        if (request_.bytes() < narrowest_bytes)
+            request_.reason =
+                fmt::format("only {} bytes lie side by side on both sides, and an asynchronous copy moves 4, 8 or 16",
+                            request_.bytes());
+        else
+            split();
+        return request_;
+    }
+
+private:
+    std::string why_not_moved(const Load* load) const {
+        if (!load) return "its elements are computed, not only moved";
+        const BufferNode &to = *op_.stores[0].buffer, &from = *load->buffer;
+        if (from.memory != Memory::Global)
+            return fmt::format("'{}' is in {} memory", from.name, to_string(from.memory));
+        if (to.memory != Memory::Shared) return fmt::format("it goes to {} memory", to_string(to.memory));
+        if (from.type != to.type)
+            return fmt::format("it converts {} to {}", tw::name_of(from.type), tw::name_of(to.type));
+        if (op_.otherwise.defined() && !is_zero(op_.otherwise)) return "it stores other values than zero at its edges";
+        return {};
+    }
+
+    /// Along the loop and as wide as both sides and the conditions allow.
+    void choose_width() {
+        for (const OpLoop& loop : request_.loops) {
+            auto extent = as_constant(loop.extent);
+            if (!extent) continue;
+            int64_t width = std::min(wide_elements(request_.to, loop.variable, *extent),
+                                     wide_elements(request_.from, loop.variable, *extent));
+            while (width > 1 && !decide_alike(loop.variable, width)) width /= 2;
+            if (width <= request_.width) continue;
+            request_.width = width;
+            along_ = loop.variable;
+        }
+    }
+
+    bool decide_alike(const Expr& variable, int64_t width) const {
+        Expr group = index_variable("g", 0, {}), lane = index_variable("q", 0, width - 1);
+        auto alike = [&](const Expr& condition) {
+            return uniform_over(simplify(substitute(condition, {{variable, group * width + lane}})), lane, width)
+                .defined();
+        };
+        return std::all_of(request_.active.begin(), request_.active.end(), alike) &&
+               std::all_of(request_.there.begin(), request_.there.end(), alike);
+    }
+
+    /// The loop along memory becomes one over requests.
+    void split() {
+        if (request_.width == 1) return;
+        auto loop = std::find_if(request_.loops.begin(), request_.loops.end(),
+                                 [&](const OpLoop& l) { return l.variable.same(along_); });
+        int64_t requests = require_constant(loop->extent) / request_.width;
+        Expr lane = index_variable("v", 0, request_.width - 1), start = integer(0);
+        if (requests > 1) {
+            start = index_variable(along_.as<Variable>()->name + "_vector", 0, requests - 1);
+            *loop = {start, integer(requests), Execution::Unroll, loop->reduces};
+        } else {
+            request_.loops.erase(loop);
+        }
+        auto at_first = [&](const Expr& e) { return simplify(substitute(e, {{along_, start * request_.width}})); };
+        for (Access* access : {&request_.to, &request_.from})
+            for (Expr& index : access->indices) index = at_first(index);
+        for (auto* conditions : {&request_.active, &request_.there})
+            for (Expr& condition : *conditions)
+                condition = uniform_over(simplify(substitute(condition, {{along_, start * request_.width + lane}})),
+                                         lane, request_.width);
+    }
+
+    const TileOp& op_;
+    AsyncRequest request_;
+    Expr along_;
+};
+
+}  // namespace
+
+int64_t AsyncRequest::bytes() const { return width * bytes_of(to.buffer->type); }
+
+AsyncRequest async_request(const TileOp& copy, const Placement& placement) { return RequestMaker(copy).run(placement); }
+
+}  // namespace tw::codegen

@@ -1,0 +1,25 @@
+// Copies from global to shared memory that run while the threads go on: cp.async.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "codegen/tile_ir/placement.h"
+#include "codegen/tile_ir/tile_ir.h"
+
+namespace tw::codegen {
+
+/// What one request of a copy moves, and the loops around it.
+struct AsyncRequest {
+    std::string reason;         ///< why the copy cannot be asynchronous; empty if it can
+    Access to, from;            ///< its first elements
+    int64_t width = 1;          ///< elements
+    std::vector<OpLoop> loops;  ///< around it, outermost first
+    std::vector<Expr> active;   ///< who makes it: all of these hold
+    std::vector<Expr> there;    ///< elements are there to be copied: all of these hold
+
+    /// 4, 8 or 16.
+    int64_t bytes() const;
+};
+AsyncRequest async_request(const TileOp& copy, const Placement& placement);
+
+}  // namespace tw::codegen

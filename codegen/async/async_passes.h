@@ -1,0 +1,33 @@
+// The passes that make copies run ahead and boxes leave, in pipeline order, behind choose_tma of tma_copy.h.
+#pragma once
+#include "codegen/mapping/bindings.h"
+#include "codegen/tile_ir/tile_ir.h"
+
+namespace tw::codegen {
+
+/// Moves fills of shared memory inside a loop of several stages ahead of it. Through registers, by one iteration: while
+/// one computes on one buffer, the elements of the next are on their way, and are stored in the other buffer behind it.
+/// Asynchronously, by all stages but one: the buffer that the last iteration has read is filled while this one
+/// computes. Which of the two is legal and why is noted; a choice that the schedule made is kept or refused.
+///
+///     for k: a_s = a[k]; use a_s    a_next = a[0]; a_s[0] = a_next
+///                                   for k: a_next = a[k + 1]; use a_s[k % 2]; a_s[(k + 1) % 2] = a_next
+///
+///                                   for k < 3: start a_s[k] = a[k]; commit
+///                                   for k: wait for all but 2; start a_s[(k + 3) % 4] = a[k + 3]; commit; use a_s[k %
+///                                   4]
+TileKernel pipeline(const TileKernel& kernel, const CiteStep& cite);
+
+/// Makes what threads write visible to what goes another way to shared memory, instructions that read it by descriptors
+/// and boxes that leave it: a fence behind the writes, before the barrier.
+///
+///     a_s[...] = ...; wgmma(acc, a_s)    a_s[...] = ...; fence_async_proxy(); wgmma(acc, a_s)
+TileKernel fence_proxies(const TileKernel& kernel);
+
+/// Makes calls of the boxes that leave shared memory. One thread asks for them; before their tile is filled again, and
+/// before the kernel ends, it waits until they have been read.
+///
+///     for t: c_s = ...; boxes of c_s    for t: wait_stores_read(); c_s = ...; tma_store(c_s); commit_stores()
+TileKernel store_boxes(const TileKernel& kernel);
+
+}  // namespace tw::codegen

@@ -1,0 +1,312 @@
+#include "codegen/async/box_rings.h"
+
+#include <algorithm>
+
+#include "codegen/access/access.h"
+#include "codegen/async/cluster.h"
+#include "codegen/async/iterations.h"
+#include "codegen/async/tma_copy.h"
+#include "dsl/simplify.h"
+
+namespace tw::codegen {
+namespace {
+
+/// All that reads them are instructions of whole warpgroups.
+bool read_as_matrices(const std::vector<TileOp>& copies, const std::vector<TileStmt>& readers) {
+    bool all = true;
+    for (const TileOp& copy : copies)
+        for (const TileStmt& stmt : readers)
+            visit_ops(stmt, [&](const TileOp& op) {
+                for (const Buffer& buffer : loads_of(op)) all = all && buffer != copy.stores[0].buffer;
+            });
+    return all;
+}
+
+ThreadCall barrier_call(const std::string& primitive, const Buffer& barriers, const Expr& stage,
+                        std::vector<Expr> values) {
+    ThreadCall result{primitive, {}, {{CallArgument::Effect::Read, {}, {barriers, {stage}}}}};
+    for (Expr& value : values) result.arguments.push_back({CallArgument::Effect::Value, std::move(value), {}});
+    return result;
+}
+
+TileOp call_op(ThreadCall call, const Expr& active, int role = 0) {
+    TileOp op;
+    op.kind = TileOp::Kind::Call;
+    op.name = call.primitive;
+    op.role = role;
+    op.mask = all_of({});
+    op.active = active;
+    op.call = std::move(call);
+    return op;
+}
+
+/// What threads have read may be overwritten by boxes, which come another way: no barrier alone keeps them behind.
+TileStmt fence() { return make_tile(call_op({"fence_async_proxy", {}, {}}, all_of({}))); }
+
+}  // namespace
+
+/// Of this loop, until now, by those around it. Stages and phases count on.
+Expr BoxRings::iterations_before() const {
+    Expr rounds = integer(0);
+    for (const TileLoop& loop : around_) rounds = rounds * cast_unchecked(Type::I64, loop.extent) + loop.variable;
+    return simplify(rounds * cast_unchecked(Type::I64, loop_.extent));
+}
+
+Expr BoxRings::count(const Expr& iteration) const { return count(iteration, 0); }
+
+Expr BoxRings::count(const Expr& iteration, int role) const {
+    Expr before = before_;
+    for (const Counter& counter : counters_)
+        if (counter.role == role)
+            before = cast_unchecked(Type::I64, make_expr(Type::I32, Load{counter.iterations, {}}));
+    return simplify(before + iteration);
+}
+
+Expr BoxRings::stage_of(const Expr& iteration, int role) const {
+    return simplify(count(iteration, role) % loop_.stages);
+}
+
+/// The parity of a barrier's phase that ends when the stage has been filled, or, one later, read.
+Expr BoxRings::phase(const Expr& iteration, int later, int role) const {
+    return simplify((count(iteration, role) / loop_.stages + later) % 2);
+}
+
+BoxRings::Counter BoxRings::counter(int role) const {
+    const std::string& loop = loop_.variable.as<Variable>()->name;
+    BufferNode node =
+        *register_array(loop + (role ? "_count_of_" + kernel_.roles[role].name : "_count"), Type::I32, {});
+    node.below = 2 * loop_.stages;
+    return {std::make_shared<const BufferNode>(std::move(node)), role};
+}
+
+TileOp BoxRings::set(const Counter& counter, const Expr& value) const {
+    TileOp op;
+    op.kind = TileOp::Kind::Map;
+    op.role = counter.role;
+    op.stores = {{counter.iterations, {}, cast_unchecked(Type::I32, value)}};
+    op.mask = op.active = all_of({});
+    return op;
+}
+
+std::vector<TileOp> BoxRings::counters() const {
+    std::vector<TileOp> start;
+    for (const Counter& counter : counters_) {
+        Expr before = integer(0);  // those of the groups whose turn comes first
+        for (int turn = 0; counter.role == 0 && turn + 1 < turns_of(kernel_); ++turn)
+            before = before + select(kernel_.turn > turn, extent_in(integer(turn)), integer(0));
+        start.push_back(set(counter, simplify(before % (2 * loop_.stages))));
+    }
+    return start;
+}
+
+void BoxRings::count_on(TileBlock& block) const {
+    Expr here = max(cast_unchecked(Type::I64, loop_.extent), integer(0));
+    for (const Counter& counter : counters_) {
+        Expr now = count(here, counter.role);
+        for (int turn = 1; counter.role == 0 && turn < turns_of(kernel_); ++turn)
+            now = now + extent_in(kernel_.persistent->round + turn);
+        block.stmts.push_back(make_tile(set(counter, simplify(now % (2 * loop_.stages)))));
+    }
+}
+
+Expr BoxRings::extent_in(const Expr& round) const {
+    Expr tile = tile_of_round(kernel_, round);
+    Substitution digits;
+    for (const GridDigit& digit : kernel_.grid_digits)
+        digits.emplace_back(digit.variable, tile / digit.stride % digit.extent);
+    Expr extent = max(substitute(cast_unchecked(Type::I64, loop_.extent), digits), integer(0));
+    return select(tile >= 0 && tile < kernel_.persistent->tiles, extent, integer(0));
+}
+
+Buffer BoxRings::barriers(const std::string& what, int64_t arrivals, int64_t count) {
+    Buffer barriers = std::make_shared<const BufferNode>(BufferNode{.name = loop_.variable.as<Variable>()->name + what,
+                                                                    .type = Type::I64,
+                                                                    .memory = Memory::Shared,
+                                                                    .shape = {integer(count)},
+                                                                    .strides = {},
+                                                                    .is_barrier = true});
+    kernel_.shared.push_back({barriers, row_major({count}), true});
+    kernel_.barriers.push_back({barriers, arrivals});
+    return barriers;
+}
+
+BoxRings::Ring BoxRings::make_ring(int role, const std::vector<TileStmt>& readers) {
+    Ring ring;
+    ring.full = barriers("_full", 1, loop_.stages);
+    if (role == 0) return ring;
+    ring.by_warpgroup = read_as_matrices(boxes_[role].copies, readers);
+    for (const ClusterDigit& digit : kernel_.cluster_digits) {
+        auto shared = [&](const TileOp& copy) {
+            return std::ranges::any_of(copy.shared_along, [&](const Expr& v) { return v.same(digit.variable); });
+        };
+        if (std::ranges::any_of(boxes_[role].copies, shared)) ring.shared_along.push_back(digit.variable);
+    }
+    int64_t readers_done = ring.by_warpgroup ? kernel_.threads / 128 : kernel_.threads;
+    int blocks = BlockGroup(kernel_, ring.shared_along).blocks();
+    ring.empty = barriers("_empty", readers_done * blocks, loop_.stages);
+    // One for all rings of the loop: as the first one's readers are done. Without an iteration, in which a warpgroup
+    // meets, each thread tells for itself that it has seen that its turn has come.
+    if (turns_of(kernel_) > 1 && !ring_done_) {
+        done_by_warpgroup_ = ring.by_warpgroup && prove(loop_.extent >= 1) == true;
+        ring_done_ = barriers("_done", done_by_warpgroup_ ? readers_done : kernel_.threads, turns_of(kernel_));
+    }
+    return ring;
+}
+
+void BoxRings::make_barriers(const std::vector<TileStmt>& readers) {
+    if (empty()) return;
+    std::vector<TileLoop> nest = around_;
+    nest.push_back(loop_);
+    if (equally_long(kernel_, nest)) {
+        before_ = iterations_before();
+    } else {
+        counters_.push_back(counter(0));
+        for (const auto& [role, boxes] : boxes_)
+            if (role > 0) counters_.push_back(counter(role));
+    }
+    for (auto& [role, boxes] : boxes_) boxes.ring = make_ring(role, readers);
+}
+
+/// By one thread: the only one of a role that copies.
+void BoxRings::start(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const {
+    int64_t bytes = 0;
+    for (const TileOp& copy : boxes.copies) bytes += tma_bytes(copy);
+    Expr active = role > 0 ? all_of({}) : simplify(all_of({iteration_exists(loop_, iteration), kernel_.thread == 0}));
+    Expr stage = stage_of(iteration, role);
+    TileOp request = call_op(barrier_call("barrier_expect", boxes.ring.full, stage, {integer(bytes)}), active, role);
+    std::vector<TileOp> marks;
+    for (const TileOp& copy : boxes.copies) {
+        TileOp moved = map_exprs(copy, [&](const Expr& e) { return in_iteration(loop_, e, iteration); });
+        TmaRequest one = tma_request(kernel_, moved, versions_.at(copy.stores[0].buffer.get()), boxes.ring.full, stage);
+        request.then.insert(request.then.end(), one.calls.begin(), one.calls.end());
+        one.mark.active = active;
+        one.mark.role = role;
+        marks.push_back(one.mark);
+    }
+    block.stmts.push_back(make_tile(std::move(request)));
+    for (TileOp& mark : marks) block.stmts.push_back(make_tile(std::move(mark)));
+}
+
+void BoxRings::start_own(TileBlock& block, const Expr& iteration) const {
+    if (auto own = boxes_.find(0); own != boxes_.end()) start(block, 0, own->second, iteration);
+}
+
+void BoxRings::fence_readers(TileBlock& block, const std::vector<TileStmt>& readers) const {
+    auto own = boxes_.find(0);
+    if (own != boxes_.end() && !read_as_matrices(own->second.copies, readers)) block.stmts.push_back(fence());
+}
+
+void BoxRings::await(TileBlock& block) const {
+    for (const auto& [role, boxes] : boxes_)
+        block.stmts.push_back(make_tile(
+            call_op(barrier_call("barrier_wait", boxes.ring.full, stage_of(loop_.variable), {phase(loop_.variable, 0)}),
+                    all_of({}))));
+}
+
+void BoxRings::release(TileBlock& block, const Expr& iteration) const {
+    for (const auto& [role, boxes] : boxes_) {
+        if (!boxes.ring.empty) continue;
+        Expr was = iteration.same(loop_.variable) ? all_of({}) : simplify(iteration >= 0);
+        if (is_constant(was, 0)) continue;
+        if (!boxes.ring.by_warpgroup) block.stmts.push_back(fence());
+        Expr own = kernel_.thread % 128;
+        BlockGroup sharers(kernel_, boxes.ring.shared_along);
+        if (boxes.ring.by_warpgroup && sharers.blocks() > 1) {
+            ThreadCall arrive =
+                barrier_call("barrier_arrive_at", boxes.ring.empty, stage_of(iteration), {sharers.rank_of(own)});
+            block.stmts.push_back(
+                make_tile(call_op(std::move(arrive), simplify(all_of({was, own < sharers.blocks()})))));
+            continue;
+        }
+        Expr one = boxes.ring.by_warpgroup ? own == 0 : all_of({});
+        if (sharers.blocks() == 1) {
+            ThreadCall arrive = barrier_call("barrier_arrive", boxes.ring.empty, stage_of(iteration), {});
+            block.stmts.push_back(make_tile(call_op(std::move(arrive), simplify(all_of({was, one})))));
+            continue;
+        }
+        Expr peer = index_variable("peer", 0, sharers.blocks() - 1);
+        TileOp arrive = call_op(
+            barrier_call("barrier_arrive_at", boxes.ring.empty, stage_of(iteration), {sharers.rank_of(peer)}), was);
+        arrive.loops = {{peer, integer(sharers.blocks())}};
+        block.stmts.push_back(make_tile(std::move(arrive)));
+    }
+}
+
+/// This role's boxes of the first iterations.
+void BoxRings::start_first(TileBlock& block) const {
+    auto own = boxes_.find(0);
+    if (own == boxes_.end()) return;
+    Expr ahead = index_variable("stage", 0, std::max(loop_.stages - 2, 0));
+    TileBlock body;
+    start(body, 0, own->second, loop_.stages > 2 ? ahead : integer(0));
+    block.stmts.push_back(loop_.stages > 2 ? make_tile(TileLoop{ahead, integer(loop_.stages - 1), false, false,
+                                                                make_tile(std::move(body))})
+                                           : make_tile(std::move(body)));
+}
+
+// Groups that take turns go through the ring one behind another: a phase's parity tells two apart, not three. A turn is
+// all that a round runs of the loop.
+
+Expr BoxRings::in_first_of_round() const {
+    std::vector<Expr> conditions;
+    for (size_t l = 1; l < around_.size(); ++l) conditions.push_back(around_[l].variable == 0);
+    return all_of(conditions);
+}
+
+Expr BoxRings::in_last_of_round() const {
+    std::vector<Expr> conditions;
+    for (size_t l = 1; l < around_.size(); ++l)
+        conditions.push_back(around_[l].variable == cast_unchecked(Type::I64, around_[l].extent) - 1);
+    return all_of(conditions);
+}
+
+void BoxRings::await_turn(TileBlock& block) const {
+    if (!ring_done_) return;
+    int turns = turns_of(kernel_);
+    Expr last = kernel_.persistent->round - 1;
+    block.stmts.push_back(make_tile(
+        call_op(barrier_call("barrier_wait", ring_done_, simplify(last % turns), {simplify(last / turns % 2)}),
+                simplify(all_of({last >= 0, in_first_of_round()})))));
+}
+
+void BoxRings::end_turn(TileBlock& block) const {
+    if (!ring_done_) return;
+    Expr one = done_by_warpgroup_ ? kernel_.thread % 128 == 0 : all_of({});
+    block.stmts.push_back(make_tile(call_op(barrier_call("barrier_arrive", ring_done_, kernel_.turn, {}),
+                                            simplify(all_of({in_last_of_round(), one})))));
+}
+
+/// Whether the role runs a part of these statements, which it then goes through as the one that computes does.
+bool BoxRings::works_in(const std::vector<TileStmt>& body, int role) {
+    bool found = false;
+    for (const TileStmt& stmt : body) visit_ops(stmt, [&](const TileOp& op) { found = found || op.role == role; });
+    return found;
+}
+
+/// As soon as the iteration's stage is empty.
+void BoxRings::refill(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const {
+    ThreadCall wait =
+        barrier_call("barrier_wait", boxes.ring.empty, stage_of(iteration, role), {phase(iteration, 1, role)});
+    block.stmts.push_back(make_tile(call_op(std::move(wait), all_of({}), role)));
+    start(block, role, boxes, iteration);
+}
+
+void BoxRings::run_others(TileBlock& block, const std::vector<TileStmt>& body) const {
+    for (const auto& [role, boxes] : boxes_) {
+        if (role == 0 || works_in(body, role)) continue;
+        Variable own = *loop_.variable.as<Variable>();
+        Expr iteration = make_expr(loop_.variable.type(), own);
+        TileBlock refills;
+        refill(refills, role, boxes, iteration);
+        TileLoop loop{iteration, loop_.extent, false, loop_.reduces, make_tile(std::move(refills))};
+        loop.rolled = true;
+        block.stmts.push_back(make_tile(std::move(loop)));
+    }
+}
+
+void BoxRings::start_others(TileBlock& block, const std::vector<TileStmt>& body) const {
+    for (const auto& [role, boxes] : boxes_)
+        if (role > 0 && works_in(body, role)) refill(block, role, boxes, loop_.variable);
+}
+
+}  // namespace tw::codegen

@@ -1,0 +1,495 @@
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "codegen/async/async_copy.h"
+#include "codegen/async/async_passes.h"
+#include "codegen/async/box_rings.h"
+#include "codegen/async/iterations.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw::codegen {
+namespace {
+
+constexpr int64_t least_async_bytes = 8;  // of a request; narrower ones take longer than loads and stores
+constexpr int64_t widest_async_bytes = 16;
+
+bool stores_any_of(const TileStmt& stmt, const std::vector<Buffer>& buffers) {
+    bool found = false;
+    visit_ops(stmt, [&](const TileOp& op) {
+        for (const StoreTo& store : op.stores)
+            found = found || std::find(buffers.begin(), buffers.end(), store.buffer) != buffers.end();
+    });
+    return found;
+}
+
+/// What the op reads of buffers with versions, in the version that `which` tells.
+TileOp with_version(const TileOp& op, const Versions& versions, const std::function<Expr(const Buffer&)>& which) {
+    TileOp result = map_exprs(op, [&](const Expr& root) {
+        return transform(root, [&](const Expr& e) -> Expr {
+            const Load* load = e.as<Load>();
+            auto found = load ? versions.find(load->buffer.get()) : versions.end();
+            if (found == versions.end()) return {};
+            std::vector<Expr> indices = load->indices;
+            indices.insert(indices.begin(), which(found->second));
+            return make_expr(e.type(), Load{found->second, indices});
+        });
+    });
+    for (CallArgument& argument : result.call.arguments) {
+        auto found = versions.find(argument.place.buffer.get());
+        if (found == versions.end()) continue;
+        argument.place.buffer = found->second;
+        argument.place.indices.insert(argument.place.indices.begin(), which(found->second));
+    }
+    return result;
+}
+
+/// The buffer so many times, in its place among the kernel's shared ones.
+Buffer repeated(TileKernel& kernel, const Buffer& buffer, int64_t times) {
+    BufferNode node = *buffer;
+    node.shape.insert(node.shape.begin(), integer(times));
+    Buffer versions = std::make_shared<const BufferNode>(std::move(node));
+    for (SharedBuffer& shared : kernel.shared) {
+        if (shared.buffer != buffer) continue;
+        shared.buffer = versions;
+        for (LayoutDigit& digit : shared.layout.digits) ++digit.dimension;
+        shared.layout.digits.insert(shared.layout.digits.begin(), {0, 1, times});
+    }
+    return versions;
+}
+
+TileStmt call(const std::string& primitive, std::vector<int64_t> parameters) {
+    TileOp op;
+    op.kind = TileOp::Kind::Call;
+    op.name = primitive;
+    op.mask = op.active = all_of({});
+    op.call = {primitive, std::move(parameters), {}};
+    return make_tile(std::move(op));
+}
+
+/// How copies into a buffer move, and why.
+struct Choice {
+    bool async;
+    int64_t bytes = 0;  // at once, asynchronously
+    std::string reason = {};
+};
+
+/// For all segments of a loop alike. Throws Error if the schedule asked for what is not possible.
+Choice choose(const TileKernel& kernel, const TileOp& copy, int stages, const CiteStep& cite) {
+    if (copy.via.copy == Copy::Vector) return {.async = false, .reason = "asked for"};
+    Placement placement(kernel);
+    std::string obstacle;
+    int64_t bytes = widest_async_bytes;
+    visit_ops(kernel.body, [&](const TileOp& op) {
+        if (op.stores.empty() || op.stores[0].buffer != copy.stores[0].buffer || !obstacle.empty()) return;
+        AsyncRequest request = async_request(op, placement);
+        obstacle = request.reason;
+        if (obstacle.empty()) bytes = std::min(bytes, request.bytes());
+    });
+    if (copy.via.copy == Copy::Async) {
+        if (!obstacle.empty())
+            throw_error(Error,
+                        "{}{} cannot be copied asynchronously: {}; leave the choice open, or change what it copies",
+                        cite(copy.via.step), copy.name, obstacle);
+        return {.async = true, .bytes = bytes};
+    }
+    if (stages <= 2) return {.async = false, .reason = "2 stages"};
+    if (!obstacle.empty()) return {.async = false, .reason = obstacle};
+    if (bytes < least_async_bytes)
+        return {.async = false, .reason = fmt::format("asynchronously only {} bytes would move at once", bytes)};
+    return {.async = true, .bytes = bytes};
+}
+
+/// One loop, whose fills of shared memory run ahead of it: through registers by one iteration, asynchronous ones by all
+/// stages but one.
+class Pipelined {
+public:
+    /// `around`: the loops around it, outermost first; to `counters` it adds what sets its own before all else.
+    Pipelined(TileKernel& kernel, const TileLoop& loop, const std::vector<TileLoop>& around, Versions& versions,
+              std::vector<TileOp>& counters, const CiteStep& cite)
+        : kernel_(kernel),
+          loop_(loop),
+          versions_(versions),
+          boxes_(kernel, loop, around, versions),
+          counters_(counters),
+          cite_(cite) {}
+
+    TileStmt run() {
+        TileStmt body = loop_.body;
+        std::vector<TileAllocate> allocations;
+        while (const TileAllocate* allocate = body.as<TileAllocate>()) {
+            allocations.push_back(*allocate);
+            body = allocate->body;
+        }
+        std::vector<TileStmt> stmts, rest;
+        flatten(body, stmts, allocations);
+        for (const TileStmt& stmt : stmts) {
+            const TileOp* op = stmt.as<TileOp>();
+            if (op && is_fill(*op))
+                add_fill(*op);
+            else
+                rest.push_back(stmt);
+        }
+        bool empty = fills_.empty() && async_.empty() && boxes_.empty();
+        check_in_flight(empty);
+        if (empty) return make_tile(TileLoop(loop_));
+        boxes_.make_barriers(rest);
+        std::vector<TileStmt> behind = keep_in_flight(rest);
+        TileLoop loop = loop_;
+        loop.stages = 1;
+        loop.body = steady_state(rest);
+        for (auto allocation = allocations.rbegin(); allocation != allocations.rend(); ++allocation)
+            loop.body = make_tile(TileAllocate{allocation->buffer, loop.body, allocation->around});
+        return surrounded(make_tile(std::move(loop)), rest, behind);
+    }
+
+private:
+    struct Fill {
+        TileOp op;
+        Buffer registers;
+    };
+
+    /// What stands in an iteration, also where loops of one iteration have been. Registers around boxes live as long as
+    /// the iteration.
+    static void flatten(const TileStmt& body, std::vector<TileStmt>& stmts, std::vector<TileAllocate>& allocations) {
+        const TileAllocate* allocate = body.as<TileAllocate>();
+        if (allocate && asks_for_boxes(allocate->body)) {
+            allocations.push_back(*allocate);
+            return flatten(allocate->body, stmts, allocations);
+        }
+        const TileBlock* block = body.as<TileBlock>();
+        if (!block) return stmts.push_back(body);
+        for (const TileStmt& kid : block->stmts) flatten(kid, stmts, allocations);
+    }
+
+    static bool asks_for_boxes(const TileStmt& stmt) {
+        if (const TileOp* op = stmt.as<TileOp>()) return op->kind == TileOp::Kind::TmaCopy;
+        if (const TileAllocate* allocate = stmt.as<TileAllocate>()) return asks_for_boxes(allocate->body);
+        const TileBlock* block = stmt.as<TileBlock>();
+        return block && std::ranges::any_of(block->stmts, asks_for_boxes);
+    }
+
+    /// Its source is there before the loop, and nobody else writes what it fills.
+    bool is_fill(const TileOp& op) const {
+        bool shared = std::all_of(op.stores.begin(), op.stores.end(),
+                                  [](const StoreTo& store) { return store.buffer->memory == Memory::Shared; });
+        bool constant_loops = std::all_of(op.loops.begin(), op.loops.end(),
+                                          [](const OpLoop& loop) { return as_constant(loop.extent) && !loop.reduces; });
+        if (op.stores.size() != 1 || !shared || !constant_loops) return false;
+        int writers = 0;
+        visit_ops(loop_.body, [&](const TileOp& other) {
+            for (const StoreTo& store : other.stores) writers += store.buffer == op.stores[0].buffer;
+        });
+        return writers == 1 && !stores_any_of(loop_.body, loads_of(op));
+    }
+
+    void add_fill(const TileOp& op) {
+        if (op.kind == TileOp::Kind::TmaCopy) {
+            boxes_.add(op);
+            return add_versions(op.stores[0].buffer, loop_.stages);
+        }
+        Choice choice = choose(kernel_, op, loop_.stages, cite_);
+        const std::string& name = op.stores[0].buffer->name;
+        if (choice.async) {
+            kernel_.notes.push_back(
+                fmt::format("{}: {} stages, filled asynchronously, {} bytes at once, {} iterations ahead", name,
+                            loop_.stages, choice.bytes, loop_.stages - 1));
+            async_.push_back(op);
+            add_versions(op.stores[0].buffer, loop_.stages);
+            return;
+        }
+        if (loop_.stages > 2)
+            kernel_.notes.push_back(
+                fmt::format("{}: filled through registers, one iteration ahead: {}", name, choice.reason));
+        std::vector<int64_t> shape;
+        int64_t count = 1;
+        for (const OpLoop& loop : op.loops) {
+            shape.push_back(require_constant(loop.extent));
+            count *= shape.back();
+        }
+        const StoreTo& store = op.stores[0];
+        fills_.push_back({op, register_array(store.buffer->name + "_next", store.value.type(), shape)});
+        add_versions(store.buffer, 2);
+        kernel_.notes.push_back(fmt::format(
+            "{}: 2 stages; {} elements of the next iteration wait in registers of each thread", name, count));
+    }
+
+    /// The buffer, once for each stage.
+    void add_versions(const Buffer& buffer, int64_t stages) {
+        if (versions_.count(buffer.get())) return;  // by another segment of the loop
+        versions_[buffer.get()] = repeated(kernel_, buffer, stages);
+    }
+
+    Expr stage_of(const Buffer& versions, const Expr& iteration) const {
+        return simplify(boxes_.count(iteration) % require_constant(versions->shape[0]));
+    }
+
+    /// The op in another iteration, if there is that one.
+    TileOp shifted(const TileOp& op, const Expr& iteration) const {
+        TileOp result = map_exprs(op, [&](const Expr& e) { return in_iteration(loop_, e, iteration); });
+        result.active = simplify(all_of({iteration_exists(loop_, iteration), result.active}));
+        for (OpLoop& loop : result.loops)
+            if (loop.execution == Execution::Serial) loop.execution = Execution::Unroll;
+        return result;
+    }
+
+    std::vector<Expr> variables(const TileOp& op) const {
+        std::vector<Expr> result;
+        for (const OpLoop& loop : op.loops) result.push_back(loop.variable);
+        return result;
+    }
+
+    TileStmt load(const Fill& fill, const Expr& iteration) const {
+        TileOp op = shifted(fill.op, iteration);
+        op.kind = TileOp::Kind::Map;
+        op.name += ": load ahead";
+        op.stores[0].buffer = fill.registers;
+        op.stores[0].indices = variables(op);
+        return make_tile(std::move(op));
+    }
+
+    TileStmt store(const Fill& fill, const Expr& iteration) const {
+        TileOp op = shifted(fill.op, iteration);
+        StoreTo& to = op.stores[0];
+        to.value = make_expr(fill.registers->type, Load{fill.registers, variables(op)});
+        to.buffer = versions_.at(to.buffer.get());
+        to.indices.insert(to.indices.begin(), stage_of(to.buffer, iteration));
+        if (op.otherwise.defined()) op.mask = all_of({});  // zeros came with the loads
+        op.otherwise = {};
+        return make_tile(std::move(op));
+    }
+
+    /// The elements of an iteration on their way into its stage, or there.
+    TileStmt asynchronous(const TileOp& fill, const Expr& iteration, TileOp::Kind kind) const {
+        TileOp op = map_exprs(fill, [&](const Expr& e) { return in_iteration(loop_, e, iteration); });
+        op.active = simplify(all_of({iteration_exists(loop_, iteration), op.active}));
+        op.kind = kind;
+        StoreTo& to = op.stores[0];
+        to.buffer = versions_.at(to.buffer.get());
+        to.indices.insert(to.indices.begin(), stage_of(to.buffer, iteration));
+        return make_tile(std::move(op));
+    }
+
+    void start_copies(TileBlock& block, const Expr& iteration) const {
+        if (async_.empty()) return;
+        for (const TileOp& fill : async_) block.stmts.push_back(asynchronous(fill, iteration, TileOp::Kind::AsyncCopy));
+        block.stmts.push_back(call("commit_copies", {}));
+    }
+
+    /// Groups of copies are one an iteration, so all but those of the iterations ahead have landed.
+    void await_copies(TileBlock& block) const {
+        if (async_.empty()) return;
+        block.stmts.push_back(call("wait_copies", {loop_.stages - 2}));
+        for (const TileOp& fill : async_)
+            block.stmts.push_back(asynchronous(fill, loop_.variable, TileOp::Kind::Landing));
+    }
+
+    // Asynchronous matrix instructions that the next iteration does not wait for.
+
+    void check_in_flight(bool no_copies) const {
+        if (loop_.in_flight == 0) return;
+        bool own = no_copies || !fills_.empty() || !async_.empty() || boxes_.fills_itself();
+        if (own)
+            throw_error(Error,
+                        "{}{}: pipeline({}, {{.in_flight = {}}}): this role's own copies would overwrite what is still "
+                        "read; have another role make all copies under the loop: roles(...)",
+                        cite_(loop_.pipeline_step), kernel_.name, loop_.variable.as<Variable>()->name, loop_.in_flight);
+    }
+
+    /// Has the instructions at the end of the body run on, and returns what waits for them behind the loop.
+    std::vector<TileStmt> keep_in_flight(std::vector<TileStmt>& body) const {
+        std::vector<TileStmt> behind;
+        if (loop_.in_flight == 0) return behind;
+        std::vector<TileStmt> flat;
+        for (const TileStmt& stmt : body) append_flat(stmt, flat);
+        auto is_wait = [](const TileStmt& stmt) {
+            const TileOp* op = stmt.as<TileOp>();
+            return op && op->call.primitive == "wgmma_wait";
+        };
+        auto wait = std::find_if(flat.begin(), flat.end(), is_wait);
+        bool last = wait != flat.end();
+        for (auto stmt = wait; last && stmt != flat.end(); ++stmt) {
+            const TileOp* op = stmt->as<TileOp>();
+            last = op && (op->kind == TileOp::Kind::Mark ||
+                          (op->kind == TileOp::Kind::Call && (stmt == wait || op->call.primitive == "keep")));
+        }
+        if (!last)
+            throw_error(Error,
+                        "{}{}: pipeline({}, {{.in_flight = {}}}): the loop does not end with wgmma alone; what stands "
+                        "behind it needs its sums, so none can be in flight",
+                        cite_(loop_.pipeline_step), kernel_.name, loop_.variable.as<Variable>()->name, loop_.in_flight);
+        TileOp none = *wait->as<TileOp>(), some = none;
+        some.call.parameters = {loop_.in_flight};
+        behind.push_back(make_tile(std::move(none)));
+        std::vector<TileStmt> kept(flat.begin(), wait);
+        kept.push_back(make_tile(std::move(some)));
+        for (auto stmt = wait + 1; stmt != flat.end(); ++stmt)
+            (stmt->as<TileOp>()->kind == TileOp::Kind::Mark ? kept : behind).push_back(*stmt);
+        body = kept;
+        return behind;
+    }
+
+    static void append_flat(const TileStmt& stmt, std::vector<TileStmt>& flat) {
+        const TileBlock* block = stmt.as<TileBlock>();
+        if (!block) return flat.push_back(stmt);
+        for (const TileStmt& kid : block->stmts) append_flat(kid, flat);
+    }
+
+    TileStmt steady_state(const std::vector<TileStmt>& rest) const {
+        TileBlock body;
+        Expr next = loop_.variable + 1;
+        boxes_.start_others(body, rest);
+        boxes_.await(body);
+        await_copies(body);
+        boxes_.start_own(body, simplify(loop_.variable + (loop_.stages - 1)));
+        start_copies(body, simplify(loop_.variable + (loop_.stages - 1)));
+        for (const Fill& fill : fills_) body.stmts.push_back(load(fill, next));
+        for (const TileStmt& stmt : rest)
+            body.stmts.push_back(map_ops(stmt, [&](const TileOp& op) { return with_stage(op); }));
+        for (const Fill& fill : fills_) body.stmts.push_back(store(fill, next));
+        boxes_.fence_readers(body, rest);
+        boxes_.release(body, loop_.in_flight ? simplify(loop_.variable - loop_.in_flight) : loop_.variable);
+        return make_tile(std::move(body));
+    }
+
+    /// Reads of filled buffers, in the stage of this iteration.
+    TileOp with_stage(const TileOp& op) const {
+        return with_version(op, versions_, [&](const Buffer& buffer) { return stage_of(buffer, loop_.variable); });
+    }
+
+    TileStmt surrounded(TileStmt loop, const std::vector<TileStmt>& body, const std::vector<TileStmt>& behind) const {
+        TileBlock block;
+        boxes_.run_others(block, body);
+        boxes_.start_first(block);
+        if (!async_.empty()) block.stmts.push_back(first_copies());
+        for (const Fill& fill : fills_) block.stmts.push_back(load(fill, integer(0)));
+        for (const Fill& fill : fills_) block.stmts.push_back(store(fill, integer(0)));
+        boxes_.await_turn(block);
+        block.stmts.push_back(std::move(loop));
+        boxes_.end_turn(block);
+        block.stmts.insert(block.stmts.end(), behind.begin(), behind.end());
+        for (int last = loop_.in_flight; last > 0; --last)
+            boxes_.release(block, simplify(cast_unchecked(Type::I64, loop_.extent) - last));
+        boxes_.count_on(block);
+        for (TileOp& counter : boxes_.counters()) counters_.push_back(std::move(counter));
+        TileStmt result = make_tile(std::move(block));
+        for (const Fill& fill : fills_) result = make_tile(TileAllocate{fill.registers, result});
+        return result;
+    }
+
+    TileStmt first_copies() const {
+        Expr stage = index_variable("stage", 0, loop_.stages - 2);
+        TileBlock body;
+        start_copies(body, loop_.stages > 2 ? stage : integer(0));
+        if (loop_.stages == 2) return make_tile(std::move(body));
+        return make_tile(TileLoop{stage, integer(loop_.stages - 1), false, false, make_tile(std::move(body))});
+    }
+
+    TileKernel& kernel_;
+    const TileLoop& loop_;
+    std::vector<Fill> fills_;
+    std::vector<TileOp> async_;  // as they are in the loop
+    Versions& versions_;
+    BoxRings boxes_;
+    std::vector<TileOp>& counters_;
+    const CiteStep& cite_;
+};
+
+/// Copies that shall be asynchronous where nothing overlaps them.
+TileStmt awaited_at_once(const TileKernel& kernel, const TileOp& op, const CiteStep& cite) {
+    if (op.kind != TileOp::Kind::Copy || op.via.copy != Copy::Async) return make_tile(TileOp(op));
+    choose(kernel, op, 1, cite);
+    TileOp start = op, landing = op;
+    start.kind = TileOp::Kind::AsyncCopy;
+    landing.kind = TileOp::Kind::Landing;
+    return make_tile(TileBlock{{make_tile(std::move(start)), call("commit_copies", {}), call("wait_copies", {0}),
+                                make_tile(std::move(landing))}});
+}
+
+/// All pipelined loops of a kernel.
+class Pipeliner {
+public:
+    Pipeliner(TileKernel& kernel, Versions& versions, const CiteStep& cite)
+        : kernel_(kernel), versions_(versions), cite_(cite) {}
+
+    TileStmt run(const TileStmt& body) {
+        TileBlock block;
+        TileStmt rewritten = rewrite(body);
+        for (const TileOp& start : counters_) block.stmts.push_back(make_tile(TileOp(start)));
+        block.stmts.push_back(std::move(rewritten));
+        TileStmt result = counters_.empty() ? block.stmts.back() : make_tile(std::move(block));
+        for (const TileOp& start : counters_) result = make_tile(TileAllocate{start.stores[0].buffer, result});
+        return result;
+    }
+
+private:
+    TileStmt rewrite(const TileStmt& stmt) {
+        if (const TileLoop* loop = stmt.as<TileLoop>()) {
+            TileLoop copy = *loop;
+            around_.push_back(*loop);
+            copy.body = rewrite(loop->body);
+            around_.pop_back();
+            return copy.stages > 1 ? Pipelined(kernel_, copy, around_, versions_, counters_, cite_).run()
+                                   : make_tile(std::move(copy));
+        }
+        if (const TileAllocate* allocate = stmt.as<TileAllocate>())
+            return make_tile(TileAllocate{allocate->buffer, rewrite(allocate->body), allocate->around});
+        const TileBlock* block = stmt.as<TileBlock>();
+        if (!block) return stmt;
+        TileBlock result;
+        for (const TileStmt& kid : block->stmts) result.stmts.push_back(rewrite(kid));
+        return make_tile(std::move(result));
+    }
+
+    TileKernel& kernel_;
+    Versions& versions_;
+    const CiteStep& cite_;
+    std::vector<TileLoop> around_;
+    std::vector<TileOp> counters_;
+};
+
+/// All that the op reads and stores of these buffers, in one version.
+TileOp in_version(const TileOp& op, const Versions& versions, const Expr& version) {
+    TileOp result = with_version(op, versions, [&](const Buffer&) { return version; });
+    for (StoreTo& store : result.stores) {
+        auto found = versions.find(store.buffer.get());
+        if (found == versions.end()) continue;
+        store.buffer = found->second;
+        store.indices.insert(store.indices.begin(), version);
+    }
+    return result;
+}
+
+/// Groups that take turns have shared memory of their own, but for what other roles fill.
+void separate_turns(TileKernel& kernel) {
+    std::set<const BufferNode*> common;
+    for (const BarrierArray& array : kernel.barriers) common.insert(array.buffer.get());
+    visit_ops(kernel.body, [&](const TileOp& op) {
+        if (op.role == 0) return;
+        for (const CallArgument& argument : op.call.arguments) common.insert(argument.place.buffer.get());
+    });
+    Versions versions;
+    for (size_t b = 0; b < kernel.shared.size(); ++b) {
+        Buffer buffer = kernel.shared[b].buffer;
+        if (!common.count(buffer.get())) versions[buffer.get()] = repeated(kernel, buffer, turns_of(kernel));
+    }
+    kernel.body = map_ops(kernel.body, [&](const TileOp& op) { return in_version(op, versions, kernel.turn); });
+}
+
+}  // namespace
+
+TileKernel pipeline(const TileKernel& kernel, const CiteStep& cite) {
+    TileKernel result = kernel;
+    Versions versions;
+    result.body = Pipeliner(result, versions, cite).run(kernel.body);
+    result.body = replace_ops(result.body, [&](const TileOp& op) { return awaited_at_once(result, op, cite); });
+    // A segment that runs once is no loop any more: what it fills and reads is the first of the buffers.
+    result.body = map_ops(result.body, [&](const TileOp& op) { return in_version(op, versions, integer(0)); });
+    if (turns_of(result) > 1) separate_turns(result);
+    return result;
+}
+
+}  // namespace tw::codegen

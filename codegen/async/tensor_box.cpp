@@ -1,0 +1,135 @@
+#include "codegen/async/tensor_box.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "codegen/access/conditions.h"
+#include "dsl/simplify.h"
+
+namespace tw::codegen {
+namespace {
+
+constexpr size_t most_dimensions = 5;
+
+}  // namespace
+
+const TensorBox::Side* TensorBox::side_in_parts(int blocks) const {
+    for (const Side& side : sides_)
+        if (&side != &fast() && side.extent % (8 * blocks) == 0) return &side;
+    return nullptr;
+}
+
+bool TensorBox::mentions(const Expr& variable) const {
+    return std::any_of(sides_.begin(), sides_.end(), [&](const Side& s) { return contains(s.first, variable); });
+}
+
+std::string TensorBox::examine() {
+    if (std::string reason = find_ends(); !reason.empty()) return reason;
+    if (tensor_->type != tile_->type)
+        return fmt::format("it converts {} to {}", name_of(arrives_ ? tensor_->type : tile_->type),
+                           name_of(arrives_ ? tile_->type : tensor_->type));
+    if (tensor_->role == BufferNode::Role::Local) return fmt::format("'{}' is no tensor of the program", tensor_->name);
+    if (in_tensor_->size() > most_dimensions)
+        return fmt::format("'{}' has {} dimensions; boxes have at most {}", tensor_->name, in_tensor_->size(),
+                           most_dimensions);
+    for (const Expr& index : *in_tensor_)
+        if (std::string reason = add_side(index); !reason.empty()) return reason;
+    for (const OpLoop& loop : op_.loops)
+        if (std::none_of(sides_.begin(), sides_.end(),
+                         [&](const Side& s) { return s.variable.defined() && s.variable.same(loop.variable); }))
+            return fmt::format("its loop '{}' runs along no dimension of '{}' alone", to_string(loop.variable),
+                               tensor_->name);
+    if (std::string reason = examine_memory(); !reason.empty()) return reason;
+    return examine_mask();
+}
+
+std::string TensorBox::find_ends() {
+    const StoreTo* store = op_.stores.size() == 1 ? &op_.stores[0] : nullptr;
+    const Load* load = store ? store->value.as<Load>() : nullptr;
+    if (!load) return "its elements are computed, not only moved";
+    if (store->atomic && *store->atomic != BinaryOp::Add) return "boxes only add to a tensor";
+    adds_ = store->atomic.has_value();
+    if (adds_ && bytes_of(store->buffer->type) != 4)
+        return fmt::format("boxes add numbers of 4 bytes, not {}", name_of(store->buffer->type));
+    arrives_ = store->buffer->memory == Memory::Shared;
+    tensor_ = arrives_ ? load->buffer : store->buffer;
+    tile_ = arrives_ ? store->buffer : load->buffer;
+    in_tensor_ = arrives_ ? &load->indices : &store->indices;
+    in_tile_ = arrives_ ? &store->indices : &load->indices;
+    if (tensor_->memory != Memory::Global || tile_->memory != Memory::Shared)
+        return "it is no copy between global and shared memory";
+    return {};
+}
+
+std::string TensorBox::add_side(const Expr& index) {
+    Side side{index, {}, 1, 0};
+    for (const OpLoop& loop : op_.loops) {
+        if (!contains(index, loop.variable)) continue;
+        auto extent = as_constant(loop.extent);
+        if (side.variable.defined() || !extent || coefficient(affine_of(index), loop.variable) != 1)
+            return fmt::format("'{}' is copied at {}, which is no box", tensor_->name, to_string(index));
+        side.variable = loop.variable;
+        side.extent = *extent;
+    }
+    if (side.variable.defined()) {
+        side.first = simplify(substitute(index, {{side.variable, integer(0)}}));
+        auto own =
+            std::find_if(in_tile_->begin(), in_tile_->end(), [&](const Expr& e) { return e.same(side.variable); });
+        if (own == in_tile_->end()) return fmt::format("its tile is no box of '{}'", tensor_->name);
+        side.dimension = static_cast<size_t>(own - in_tile_->begin());
+        if (side.extent > longest_side && sides_.size() + 1 < in_tensor_->size())
+            return fmt::format("a box has at most {} elements along a dimension, not {}", longest_side, side.extent);
+    }
+    sides_.push_back(side);
+    return {};
+}
+
+std::string TensorBox::examine_memory() const {
+    int64_t bytes = bytes_of(tensor_->type);
+    std::vector<Expr> strides = tensor_->strides;
+    Expr stride = integer(1);
+    if (strides.empty())
+        for (size_t d = tensor_->shape.size(); d-- > 0;
+             stride = simplify(stride * cast_unchecked(Type::I64, tensor_->shape[d])))
+            strides.insert(strides.begin(), stride);
+    if (!is_constant(strides.back(), 1)) return fmt::format("rows of '{}' have gaps between elements", tensor_->name);
+    for (size_t d = 0; d + 1 < strides.size(); ++d)
+        if (divisor_of(strides[d]) * bytes % alignment != 0)
+            return fmt::format("rows of '{}' are {} elements apart, which is no multiple of 16 bytes", tensor_->name,
+                               to_string(strides[d]));
+    if (fast().extent * bytes % alignment != 0)
+        return fmt::format("its rows of {} elements are no multiple of 16 bytes", fast().extent);
+    if (divisor_of(fast().first) * bytes % alignment != 0)
+        return fmt::format("its rows begin at element {}, which is no multiple of 16 bytes", to_string(fast().first));
+    size_t long_sides = 0;
+    for (const Side& side : sides_) long_sides += side.extent > 1;
+    if (long_sides > 2) return "its box has more than two dimensions";
+    return {};
+}
+
+/// What is masked must be what lies outside of the tensor, and zeros its value.
+std::string TensorBox::examine_mask() const {
+    if (op_.kind == TileOp::Kind::Copy && !is_constant(op_.active, 1))
+        return fmt::format("it is made only where {}", to_string(op_.active));
+    for (const Expr& part : conjuncts_of(op_.mask)) {
+        bool outside = false;
+        for (size_t d = 0; d < in_tensor_->size(); ++d) {
+            Expr extent = cast_unchecked(Type::I64, tensor_->shape[d]);
+            outside = outside || same_condition(part, simplify((*in_tensor_)[d] < extent)) ||
+                      (arrives_ && same_condition(part, simplify((*in_tensor_)[d] >= 0)));
+            if (sides_[d].variable.defined()) {
+                Expr uniform = uniform_over(simplify((*in_tensor_)[d] < extent), sides_[d].variable, sides_[d].extent);
+                outside = outside || (uniform.defined() && same_condition(part, uniform));
+            }
+        }
+        if (!outside) return fmt::format("its mask {} is not the end of the tensor", to_string(part));
+    }
+    if (op_.otherwise.defined() && !is_constant(op_.otherwise, 0)) {
+        const FloatConstant* real = op_.otherwise.as<FloatConstant>();
+        if (!real || real->value != 0) return "it stores other values than zero at its edges";
+    }
+    return {};
+}
+
+}  // namespace tw::codegen

@@ -1,0 +1,56 @@
+// Boxes of tensors, which the tensor memory accelerator moves between global and shared memory.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "codegen/tile_ir/tile_ir.h"
+
+namespace tw::codegen {
+
+/// The box of a tensor in global memory that an op copies into a tile of shared memory, or from one.
+class TensorBox {
+public:
+    static constexpr int64_t alignment = 16;  ///< bytes, of strides and of a box's rows
+    static constexpr int64_t longest_side = 256;
+
+    explicit TensorBox(const TileOp& op) : op_(op) { reason_ = examine(); }
+    /// Why it is no box that the accelerator can move; empty if it is one.
+    const std::string& reason() const { return reason_; }
+
+    struct Side {
+        Expr first;     ///< index where the loop is at 0
+        Expr variable;  ///< undefined: one element
+        int64_t extent = 1;
+        size_t dimension = 0;  ///< of the tile's buffer
+    };
+    /// A side a dimension of the tensor; the last is the contiguous one.
+    const std::vector<Side>& sides() const { return sides_; }
+    const Side& fast() const { return sides_.back(); }
+    const Buffer& tensor() const { return tensor_; }
+    const Buffer& tile() const { return tile_; }
+    const std::vector<Expr>& place_in_tile() const { return *in_tile_; }
+    /// From the tensor to the tile.
+    bool arrives() const { return arrives_; }
+    /// To the elements of the tensor, instead of overwriting them.
+    bool adds() const { return adds_; }
+    /// The side of which so many blocks can load a part each: whole groups of eight rows. Nothing if there is none.
+    const Side* side_in_parts(int blocks) const;
+    bool mentions(const Expr& variable) const;
+
+private:
+    std::string examine();
+    std::string find_ends();
+    std::string add_side(const Expr& index);
+    std::string examine_memory() const;
+    std::string examine_mask() const;
+
+    const TileOp& op_;
+    std::string reason_;
+    bool arrives_ = true, adds_ = false;
+    Buffer tensor_, tile_;
+    const std::vector<Expr>* in_tensor_ = nullptr;
+    const std::vector<Expr>* in_tile_ = nullptr;
+    std::vector<Side> sides_;
+};
+
+}  // namespace tw::codegen

@@ -1,0 +1,408 @@
+#include "codegen/async/tma_copy.h"
+
+#include <algorithm>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "codegen/async/cluster.h"
+#include "codegen/async/iterations.h"
+#include "codegen/async/tensor_box.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw::codegen {
+namespace {
+
+constexpr int tile_alignment = 128;  // bytes
+
+const SharedBuffer& shared_of(const TileKernel& kernel, const Buffer& buffer) {
+    auto found = std::find_if(kernel.shared.begin(), kernel.shared.end(),
+                              [&](const SharedBuffer& s) { return s.buffer == buffer; });
+    internal_check(found != kernel.shared.end(), "{} is in no shared memory", buffer->name);
+    return *found;
+}
+
+/// Of the tensor map.
+std::string map_name(const TensorBox& box) { return (box.arrives() ? box.tile() : box.tensor())->name + "_map"; }
+
+class Chooser {
+public:
+    Chooser(const TileKernel& kernel, const Target& target, const CiteStep& cite)
+        : result_(kernel), target_(target), cite_(cite) {}
+
+    TileKernel run() {
+        result_.body = rewrite(result_.body);
+        return std::move(result_);
+    }
+
+private:
+    TileStmt rewrite(const TileStmt& stmt) {
+        if (const TileOp* op = stmt.as<TileOp>()) return make_tile(chosen(*op));
+        if (const TileLoop* loop = stmt.as<TileLoop>()) {
+            TileLoop copy = *loop;
+            loops_.push_back(*loop);
+            copy.body = rewrite(loop->body);
+            loops_.pop_back();
+            return make_tile(std::move(copy));
+        }
+        if (const TileAllocate* allocate = stmt.as<TileAllocate>())
+            return make_tile(TileAllocate{allocate->buffer, rewrite(allocate->body), allocate->around});
+        TileBlock block;
+        for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) block.stmts.push_back(rewrite(kid));
+        return make_tile(std::move(block));
+    }
+
+    TileOp chosen(const TileOp& op) {
+        if (op.role > 0 && (op.kind != TileOp::Kind::Copy || !stores_to(op, Memory::Shared)))
+            throw_error(Error, "{}role '{}': '{}' is no copy into shared memory; leave it to the role that computes",
+                        cite_(result_.roles[op.role].step), result_.roles[op.role].name, op.name);
+        if (op.kind != TileOp::Kind::Copy) return op;
+        if (!stores_to(op, Memory::Shared)) return op.via.copy == Copy::Tma ? leaving(op) : op;
+        bool pipelined = !loops_.empty() && loops_.back().stages > 1;
+        bool asked = op.via.copy == Copy::Tma || op.role > 0;
+        bool suits = op.via.copy == Copy::Automatic && pipelined && turns_of(result_) == 1 && target_.has_tma &&
+                     shared_of(result_, op.stores[0].buffer).fixed;
+        if (!asked && !suits) return op;
+        std::string reason = why_not(op, pipelined);
+        if (!reason.empty() && op.role > 0)
+            throw_error(
+                Error,
+                "{}role '{}' cannot copy '{}' by the tensor memory accelerator: {}; leave the copy to the role that "
+                "computes, or change what it copies",
+                cite_(result_.roles[op.role].step), result_.roles[op.role].name, op.name, reason);
+        if (asked) refuse(op, reason);
+        if (!reason.empty()) {
+            result_.notes.push_back(fmt::format("{}: not by the tensor memory accelerator: {}", op.name, reason));
+            return op;
+        }
+        TileOp copy = op;
+        copy.kind = TileOp::Kind::TmaCopy;
+        TensorBox box(op);
+        if (op.role > 0) copy.shared_along = shared_along(box);
+        add_map(copy);
+        return copy;
+    }
+
+    /// The digits of the cluster on which the box does not depend, as far as one of its sides has a part for each
+    /// block.
+    std::vector<Expr> shared_along(const TensorBox& box) const {
+        std::vector<Expr> along;
+        for (const ClusterDigit& digit : result_.cluster_digits) {
+            bool alike = digit.extent > 1 && !box.mentions(digit.variable);
+            for (const TileLoop& loop : loops_) alike = alike && !contains(loop.extent, digit.variable);
+            if (!alike) continue;
+            along.push_back(digit.variable);
+            if (!box.side_in_parts(BlockGroup(result_, along).blocks())) along.pop_back();
+        }
+        return along;
+    }
+
+    /// Throws if there is a reason.
+    void refuse(const TileOp& op, const std::string& reason) const {
+        if (reason.empty()) return;
+        throw_error(Error,
+                    "{}{} cannot be copied by the tensor memory accelerator: {}; leave the choice open, or change "
+                    "what it copies",
+                    cite_(op.via.step), op.name, reason);
+    }
+
+    TileOp leaving(const TileOp& op) {
+        refuse(op, why_not_leave(op));
+        TileOp copy = op;
+        copy.kind = TileOp::Kind::TmaCopy;
+        add_map(copy);
+        return copy;
+    }
+
+    std::string why_not_leave(const TileOp& op) {
+        if (!target_.has_tma) return fmt::format("{} has none", target_.arch);
+        if (!op.threads.empty()) return "its loops are bound to threads, and one thread asks for a whole box";
+        TensorBox box(op);
+        if (!box.reason().empty()) return box.reason();
+        int uses = 0;
+        visit_ops(result_.body, [&](const TileOp& other) {
+            for (const StoreTo& store : other.stores) uses += store.buffer == box.tensor();
+            for (const Buffer& buffer : loads_of(other)) uses += buffer == box.tensor();
+        });
+        if (uses != 1) return fmt::format("other parts of the kernel use '{}' too", box.tensor()->name);
+        return fit_layout(box);
+    }
+
+    std::string why_not(const TileOp& op, bool pipelined) {
+        if (!target_.has_tma) return fmt::format("{} has none", target_.arch);
+        if (!pipelined) return "its loop is not pipelined; pipeline(loop, {.stages = 2}) has it run ahead";
+        if (op.role > 0 && (op.via.copy == Copy::Vector || op.via.copy == Copy::Async))
+            return fmt::format("via asks for {}", to_string(op.via.copy));
+        if (op.role == 0 && turns_of(result_) > 1) return "its role takes turns; give the copy to another one";
+        if (turns_of(result_) > 1 && loops_.size() > 2 && !equally_long(result_, loops_))
+            return "its loop has not always as many iterations in loops around it, and groups that take turns do not "
+                   "see the others'; have one group compute";
+        for (size_t l = 1; turns_of(result_) > 1 && l + 1 < loops_.size(); ++l)
+            if (prove(loops_[l].extent >= 1) != true)
+                return fmt::format(
+                    "loop '{}' around may have no iterations, and then no group of its role tells the "
+                    "next one that its turn has come; have one group compute",
+                    loops_[l].variable.as<Variable>()->name);
+        if (!op.threads.empty()) return "its loops are bound to threads, and one thread asks for a whole box";
+        TensorBox box(op);
+        if (!box.reason().empty()) return box.reason();
+        int writers = 0;
+        bool source_changes = false;
+        visit_ops(result_.body, [&](const TileOp& other) {
+            for (const StoreTo& store : other.stores) {
+                writers += store.buffer == op.stores[0].buffer;
+                source_changes = source_changes || store.buffer == box.tensor();
+            }
+        });
+        if (source_changes) return "the kernel writes its source";
+        if (writers != 1) return "several copies fill its memory";
+        return fit_layout(box);
+    }
+
+    /// A layout that nobody has asked for yet becomes plain rows where boxes arrive, lines where they leave: threads
+    /// fill those without conflicts, also from accumulators of matrix units.
+    std::string fit_layout(const TensorBox& box) {
+        if (!box.fast().variable.defined()) return fmt::format("its tile is no box of '{}'", box.tensor()->name);
+        for (SharedBuffer& shared : result_.shared) {
+            if (shared.buffer != box.tile()) continue;
+            int64_t bytes = bytes_of(box.tile()->type);
+            if (!shared.fixed) {
+                Layout lines = box.arrives() ? Layout() : lines_of(box);
+                if (!lines.digits.empty()) shared.layout = lines;
+                if (shared.layout.digits.back().extent > TensorBox::longest_side)
+                    return "its rows are longer than 256 elements";
+                bool several = box.arrives() || turns_of(result_) > 1;
+                if (several && !aligns_stages(shared.layout, bytes))
+                    return fmt::format("its tile has {} bytes, but boxes in several stages need a multiple of 128",
+                                       shared.layout.elements() * bytes);
+                shared.fixed = true;
+                shared.alignment = tile_alignment;
+            }
+            if (!begins_aligned(box, shared.layout, bytes))
+                return fmt::format("it begins within '{}', not always at a multiple of {} bytes", box.tile()->name,
+                                   alignment_in(shared.layout));
+            if (shared.layout.digits.back().dimension != static_cast<int>(box.fast().dimension))
+                return fmt::format("its tile lies in another order in shared memory than '{}'", box.tensor()->name);
+            if (!is_dense(box, shared.layout)) return "its rows are not all of the tile's, one behind another";
+        }
+        return {};
+    }
+
+    /// Of the places where boxes begin: swizzles are functions of addresses, with a period of eight lines.
+    static int64_t alignment_in(const Layout& layout) {
+        return std::max(tile_alignment, layout.swizzle > 16 ? 8 * layout.swizzle : 0);
+    }
+
+    /// Where the box's element stands that is the first along all sides, and the second along `second` if that is one.
+    static Expr address_in(const TensorBox& box, const Layout& layout, const TensorBox::Side* second = nullptr) {
+        Substitution element;
+        for (const TensorBox::Side& side : box.sides())
+            if (side.variable.defined()) element.emplace_back(side.variable, integer(&side == second));
+        std::vector<Expr> indices;
+        for (const Expr& index : box.place_in_tile()) indices.push_back(simplify(substitute(index, element)));
+        const std::vector<Expr> place = layout.physical(indices), shape = layout.physical_shape();
+        Expr address = integer(0);
+        for (size_t d = 0; d < place.size(); ++d) address = simplify(address * shape[d] + place[d]);
+        return address;
+    }
+
+    /// Whether the box's first element is where boxes begin in a tile that is. It may stand anywhere in the tile.
+    static bool begins_aligned(const TensorBox& box, const Layout& layout, int64_t bytes) {
+        Expr address = address_in(box, layout);
+        return is_constant(address, 0) || divisor_of(address) * bytes % alignment_in(layout) == 0;
+    }
+
+    /// Whether the tile has the box's lines one behind another, as they arrive and leave.
+    static bool is_dense(const TensorBox& box, const Layout& layout) {
+        const int64_t line = layout.digits.back().extent;
+        return std::all_of(box.sides().begin(), box.sides().end(), [&](const TensorBox::Side& side) {
+            if (&side == &box.fast()) return side.extent % line == 0;
+            Expr step = simplify(address_in(box, layout, &side) - address_in(box, layout));
+            return side.extent == 1 || is_constant(step, line);
+        });
+    }
+
+    /// Whether the layout, one behind another, begins at multiples of what boxes begin at: a single row may have a gap
+    /// behind it.
+    static bool aligns_stages(Layout& layout, int64_t bytes) {
+        int64_t each = tile_alignment / bytes;
+        if (layout.elements() == layout.pitch) layout.pitch = (layout.pitch + each - 1) / each * each;
+        return layout.elements() * bytes % tile_alignment == 0;
+    }
+
+    static Layout lines_of(const TensorBox& box) {
+        for (const TensorBox::Side& side : box.sides())
+            if (&side != &box.fast() && side.extent > 1)
+                return in_lines(constant_shape(box.tile()), static_cast<int>(box.fast().dimension),
+                                static_cast<int>(side.dimension), bytes_of(box.tile()->type));
+        return {};
+    }
+
+    void add_map(const TileOp& op) {
+        TensorBox box(op);
+        const Layout& layout = shared_of(result_, box.tile()).layout;
+        TensorMapUse use;
+        use.map = std::make_shared<const BufferNode>(BufferNode{
+            .name = map_name(box), .type = box.tensor()->type, .memory = Memory::Global, .shape = {}, .strides = {}});
+        use.tensor = box.tensor();
+        use.swizzle = layout.swizzle;
+        use.writes = !box.arrives();
+        for (size_t d = box.sides().size(); d-- > 0;) use.box.push_back(box.sides()[d].extent);
+        use.box[0] = layout.digits.back().extent;
+        if (int blocks = BlockGroup(result_, op.shared_along).blocks(); blocks > 1) {
+            size_t side = static_cast<size_t>(box.side_in_parts(blocks) - box.sides().data());
+            use.box[box.sides().size() - 1 - side] /= blocks;
+            result_.notes.push_back(
+                fmt::format("{}: each of {} blocks loads a part and multicasts it", op.name, blocks));
+        }
+        result_.maps.push_back(use);
+        result_.notes.push_back(fmt::format("{}: by the tensor memory accelerator, boxes of {} elements", op.name,
+                                            fmt::join(use.box, " x ")));
+        if (!box.arrives())
+            result_.notes.push_back(fmt::format("{}: laid out as {}", box.tile()->name, layout.to_string()));
+    }
+
+    TileKernel result_;
+    const Target& target_;
+    const CiteStep& cite_;
+    std::vector<TileLoop> loops_;  // around what is being rewritten
+};
+
+}  // namespace
+
+TileKernel choose_tma(const TileKernel& kernel, const Target& target, const CiteStep& cite) {
+    return Chooser(kernel, target, cite).run();
+}
+
+int64_t tma_bytes(const TileOp& copy) {
+    int64_t elements = 1;
+    for (const OpLoop& loop : copy.loops) elements *= require_constant(loop.extent);
+    return elements * bytes_of(copy.stores[0].buffer->type);
+}
+
+namespace {
+
+/// What one thread asks for, line by line of the tile.
+class Asking {
+public:
+    Asking(const TileKernel& kernel, const TileOp& copy)
+        : copy_(copy), box_(copy), sharers_(kernel, copy.shared_along) {
+        internal_check(box_.reason().empty(), "a box of {}: {}", copy.name, box_.reason());
+        auto use = std::find_if(kernel.maps.begin(), kernel.maps.end(),
+                                [&](const TensorMapUse& u) { return u.map->name == map_name(box_); });
+        internal_check(use != kernel.maps.end(), "{} has no tensor map", copy.name);
+        map_ = use->map;
+        line_ = use->box[0];
+        in_parts_ = sharers_.blocks() > 1 ? box_.side_in_parts(sharers_.blocks()) : nullptr;
+        if (in_parts_) part_ = sharers_.place() * (in_parts_->extent / sharers_.blocks());
+    }
+
+    TmaRequest arriving(const Buffer& versions, const Buffer& barriers, const Expr& stage) const {
+        auto place = [&](const Substitution& values) {
+            std::vector<Expr> indices = in_tile(values);
+            indices.insert(indices.begin(), stage);
+            return Access{versions, indices};
+        };
+        TmaRequest result;
+        for (int64_t start = 0; start < box_.fast().extent; start += line_) {
+            ThreadCall call = named(in_parts_ ? "tma_load_multicast" : "tma_load");
+            call.arguments = {{CallArgument::Effect::Address, {}, place(begin(start))}, map()};
+            add_coordinates(call, start);
+            call.arguments.push_back({CallArgument::Effect::Read, {}, {barriers, {stage}}});
+            if (in_parts_) call.arguments.push_back(value(integer(sharers_.ranks())));
+            if (Expr first = sharers_.first_rank(); in_parts_ && !is_constant(first, 0))
+                call.arguments.push_back(value(first));
+            result.calls.push_back(std::move(call));
+        }
+        result.mark = mark(CallArgument::Effect::Write, place);
+        return result;
+    }
+
+    TmaRequest leaving() const {
+        auto place = [&](const Substitution& values) { return Access{box_.tile(), in_tile(values)}; };
+        TmaRequest result;
+        for (int64_t start = 0; start < box_.fast().extent; start += line_) {
+            ThreadCall call = named(box_.adds() ? "tma_reduce_add" : "tma_store");
+            call.arguments = {map()};
+            add_coordinates(call, start);
+            call.arguments.push_back({CallArgument::Effect::Address, {}, place(begin(start))});
+            result.calls.push_back(std::move(call));
+        }
+        result.mark = mark(CallArgument::Effect::Read, place);
+        return result;
+    }
+
+private:
+    ThreadCall named(const std::string& function) const {
+        return {fmt::format("{}_{}d", function, box_.sides().size()), {}, {}, function};
+    }
+    CallArgument map() const { return {CallArgument::Effect::Map, {}, {map_, {}}}; }
+    static CallArgument value(const Expr& expr) { return {CallArgument::Effect::Value, simplify(expr), {}}; }
+
+    /// The box's first element in the tile.
+    Substitution begin(int64_t start) const {
+        Substitution values{{box_.fast().variable, integer(start)}};
+        for (const TensorBox::Side& side : box_.sides())
+            if (side.variable.defined() && &side != &box_.fast())
+                values.emplace_back(side.variable, &side == in_parts_ ? part_ : integer(0));
+        return values;
+    }
+
+    std::vector<Expr> in_tile(const Substitution& values) const {
+        std::vector<Expr> indices;
+        for (const Expr& index : box_.place_in_tile()) indices.push_back(simplify(substitute(index, values)));
+        return indices;
+    }
+
+    /// In the tensor, innermost first.
+    void add_coordinates(ThreadCall& call, int64_t start) const {
+        for (size_t d = box_.sides().size(); d-- > 0;) {
+            const TensorBox::Side& side = box_.sides()[d];
+            Expr first = side.first;
+            if (&side == &box_.fast()) first = first + start;
+            if (&side == in_parts_) first = first + part_;
+            call.arguments.push_back(value(first));
+        }
+    }
+
+    /// All of the tile, in pieces of 16 bytes.
+    TileOp mark(CallArgument::Effect effect, const std::function<Access(const Substitution&)>& place) const {
+        TileOp mark;
+        mark.kind = TileOp::Kind::Mark;
+        mark.name = copy_.name;
+        mark.step = copy_.step;
+        mark.mask = mark.active = all_of({});
+        mark.loops = copy_.loops;
+        int64_t width = TensorBox::alignment / bytes_of(box_.tile()->type);
+        Substitution wide;
+        for (OpLoop& loop : mark.loops) {
+            loop.execution = Execution::Serial;
+            if (!loop.variable.same(box_.fast().variable)) continue;
+            Expr group = index_variable("piece", 0, box_.fast().extent / width - 1);
+            wide.emplace_back(loop.variable, group * width);
+            loop = {group, integer(box_.fast().extent / width)};
+        }
+        mark.call.arguments = {{effect, {}, place(wide), static_cast<int>(width)}};
+        return mark;
+    }
+
+    const TileOp& copy_;
+    TensorBox box_;
+    BlockGroup sharers_;
+    Buffer map_;
+    int64_t line_ = 0;
+    const TensorBox::Side* in_parts_ = nullptr;
+    Expr part_;
+};
+
+}  // namespace
+
+TmaRequest tma_request(const TileKernel& kernel, const TileOp& copy, const Buffer& versions, const Buffer& barriers,
+                       const Expr& stage) {
+    return Asking(kernel, copy).arriving(versions, barriers, stage);
+}
+
+TmaRequest tma_departure(const TileKernel& kernel, const TileOp& copy) { return Asking(kernel, copy).leaving(); }
+
+}  // namespace tw::codegen

@@ -1,0 +1,157 @@
+#include "codegen/barriers/meeting.h"
+
+#include <algorithm>
+
+#include "codegen/barriers/meeting_question.h"
+
+namespace tw::codegen {
+namespace {
+
+Interval iterations(const ThreadLoop& loop) {
+    Interval interval{0, {}};
+    if (auto extent = bounds_of(loop.extent).max) interval.max = std::max<int64_t>(*extent - 1, 0);
+    return interval;
+}
+
+/// The parts of a conjunction that do not depend on data; `all` says whether these are all.
+std::vector<Expr> decidable_parts(const Expr& condition, bool& all) {
+    auto binary = condition.as<Binary>();
+    if (binary && binary->op == BinaryOp::And) {
+        std::vector<Expr> parts = decidable_parts(binary->a, all), others = decidable_parts(binary->b, all);
+        parts.insert(parts.end(), others.begin(), others.end());
+        return parts;
+    }
+    if (!reads_memory(condition)) return {condition};
+    all = false;
+    return {};
+}
+
+/// Writes the question down.
+class Questioner {
+public:
+    Questioner(const PlacedTouch& a, const PlacedTouch& b, size_t common, Distance distance, const ThreadKernel& kernel)
+        : kernel_(kernel) {
+        q_.threads = kernel.threads;
+        q_.known = KnownBounds(kernel).map();
+        for (size_t level = 0; level < common; ++level)
+            q_.known[a.loops[level].variable.id()] = iterations(a.loops[level]);
+        step_ = distance == Distance::SameIteration ? nullptr : &a.loops[common - 1];
+        if (step_) shorten(*step_, distance);
+        q_.a = side(a, common, false);
+        q_.b = side(b, common, true);
+    }
+
+    Meeting answer() {
+        if (same_thread_by_conditions(q_)) return Meeting::Never;  // whatever the indices are
+        if (data_dependent()) return Meeting::Possible;
+        if (apart_by_bounds()) return Meeting::Never;
+        cancel_shared_terms();
+        if (same_thread_by_digits(q_)) return Meeting::Never;
+        return meeting_by_enumeration(q_);
+    }
+
+private:
+    /// The carrying loop's variable is the earlier iteration; `later_` is how many the other comes after it.
+    void shorten(const ThreadLoop& loop, Distance distance) {
+        bool next = distance == Distance::NextIteration;
+        Interval all = iterations(loop), later{next ? 1 : 2, next ? std::optional<int64_t>(1) : all.max};
+        if (all.max) all.max = *all.max - *later.min;
+        q_.known[loop.variable.id()] = all;
+        later_ = next ? constant(Type::I64, int64_t{1}) : index_variable("later", later.min, later.max);
+        q_.known[later_.id()] = later;
+    }
+
+    Side side(const PlacedTouch& placed, size_t common, bool is_later) {
+        Side result{{}, {}, placed.touch.width, index_variable("thread", 0, kernel_.threads - 1), {}};
+        Substitution rename;
+        if (kernel_.thread.defined()) rename.push_back({kernel_.thread, result.thread});
+        own(result, result.thread, {0, kernel_.threads - 1});
+        if (is_later && step_) rename.push_back({step_->variable, step_->variable + later_});
+        for (size_t level = common; level < placed.loops.size(); ++level) {
+            const ThreadLoop& loop = placed.loops[level];
+            Interval bounds = iterations(loop);
+            Expr fresh = index_variable(loop.variable.as<Variable>()->name, bounds.min, bounds.max);
+            rename.push_back({loop.variable, fresh});
+            own(result, fresh, bounds);
+        }
+        for (const Expr& index : placed.touch.access.indices)
+            result.indices.push_back(affine_of(simplify(substitute(index, rename))));
+        for (const Expr& condition : placed.conditions)
+            for (const Expr& part : decidable_parts(condition, q_.all_conditions))
+                result.conditions.push_back(substitute(part, rename));
+        return result;
+    }
+
+    void own(Side& side, const Expr& variable, Interval bounds) {
+        side.own.push_back({variable, bounds});
+        q_.known[variable.id()] = bounds;
+    }
+
+    bool data_dependent() const {
+        auto reads = [](const Affine& index) { return reads_memory(to_expr(index)); };
+        return std::any_of(q_.a.indices.begin(), q_.a.indices.end(), reads) ||
+               std::any_of(q_.b.indices.begin(), q_.b.indices.end(), reads);
+    }
+
+    bool apart_by_bounds() const {
+        for (size_t d = 0; d < q_.a.indices.size(); ++d) {
+            Interval distance = bounds_of(simplify(to_expr(q_.a.indices[d] - q_.b.indices[d])), q_.known);
+            if (distance.min && *distance.min >= q_.b.width_in(d)) return true;
+            if (distance.max && -*distance.max >= q_.a.width_in(d)) return true;
+        }
+        return false;
+    }
+
+    /// Equal terms that are the same on both sides say nothing about whether the indices are equal.
+    void cancel_shared_terms() {
+        auto is_own = [&](const Expr& v) { return among(q_.a.own, v) || among(q_.b.own, v); };
+        for (size_t d = 0; d < q_.a.indices.size(); ++d) {
+            auto& terms_a = q_.a.indices[d].terms;
+            auto& terms_b = q_.b.indices[d].terms;
+            for (size_t t = terms_a.size(); t-- > 0;) {
+                auto [atom, factor] = terms_a[t];
+                auto variables = variables_of(atom);
+                if (std::any_of(variables.begin(), variables.end(), is_own)) continue;
+                auto twin =
+                    std::find_if(terms_b.begin(), terms_b.end(), [&, atom = atom, factor = factor](const auto& term) {
+                        return term.second == factor && equal(term.first, atom);
+                    });
+                if (twin == terms_b.end()) continue;
+                terms_b.erase(twin);
+                terms_a.erase(terms_a.begin() + static_cast<std::ptrdiff_t>(t));
+            }
+        }
+    }
+
+    const ThreadKernel& kernel_;
+    MeetingQuestion q_;
+    const ThreadLoop* step_ = nullptr;  // the carrying loop
+    Expr later_;                        // how many iterations lie between
+};
+
+}  // namespace
+
+bool among(const std::vector<Ranged>& list, const Expr& variable) {
+    return std::any_of(list.begin(), list.end(), [&](const Ranged& r) { return r.variable.same(variable); });
+}
+
+bool only_over(const Expr& expr, const std::vector<Ranged>& list) {
+    auto variables = variables_of(expr);
+    return std::all_of(variables.begin(), variables.end(), [&](const Expr& v) { return among(list, v); });
+}
+
+std::optional<int64_t> count(const Interval& bounds) {
+    if (!bounds.min || !bounds.max) return {};
+    return std::max<int64_t>(*bounds.max - *bounds.min + 1, 0);
+}
+
+Meeting meeting_of(const PlacedTouch& earlier, const PlacedTouch& later, size_t common, Distance distance,
+                   const ThreadKernel& kernel) {
+    const Touch &a = earlier.touch, &b = later.touch;
+    if (array_of(a.access.buffer, kernel) != array_of(b.access.buffer, kernel) || !(a.writes || b.writes) ||
+        kernel.threads == 1)
+        return Meeting::Never;
+    return Questioner(earlier, later, common, distance, kernel).answer();
+}
+
+}  // namespace tw::codegen

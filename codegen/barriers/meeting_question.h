@@ -1,0 +1,49 @@
+// Inside of meeting_of: what is asked, and the ways to answer it. Not for others.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "codegen/barriers/placed_touch.h"
+
+namespace tw::codegen {
+
+struct Ranged {
+    Expr variable;
+    Interval bounds;
+};
+bool among(const std::vector<Ranged>& list, const Expr& variable);
+bool only_over(const Expr& expr, const std::vector<Ranged>& list);
+/// The number of values, if known.
+std::optional<int64_t> count(const Interval& bounds);
+
+/// One of the two accesses: its indices and conditions with variables of its own for what the other does not share.
+struct Side {
+    std::vector<Affine> indices;
+    std::vector<Expr> conditions;
+    int width;
+    Expr thread;
+    std::vector<Ranged> own;  // the thread first, then loops
+
+    /// Neighbouring elements in this dimension.
+    int width_in(size_t dimension) const { return dimension + 1 == indices.size() ? width : 1; }
+};
+
+/// Do two threads make `a` and `b` touch one element? Terms that are the same on both sides have been cancelled.
+struct MeetingQuestion {
+    int threads;
+    BoundsOverride known;
+    Side a, b;
+    bool all_conditions = true;  // none depends on data
+};
+
+/// Conditions of the thread alone leave one and the same thread, or none.
+bool same_thread_by_conditions(const MeetingQuestion& question);
+
+/// Digits: if an index is a number in mixed radix, equal indices have equal digits; if those that are functions of the
+/// thread are the same functions on both sides and tell all threads apart, only one thread touches an element.
+bool same_thread_by_digits(const MeetingQuestion& question);
+
+/// Tries all values of all variables; Possible if there are too many.
+Meeting meeting_by_enumeration(const MeetingQuestion& question);
+
+}  // namespace tw::codegen

@@ -1,0 +1,26 @@
+#pragma once
+#include <vector>
+
+#include "codegen/thread_ir/thread_walk.h"
+
+namespace tw::codegen {
+
+/// An access with what stands around it. Lets are expanded: indices, conditions and extents are over the thread, the
+/// block, sizes and the loops' variables.
+struct PlacedTouch {
+    Touch touch;
+    std::vector<ThreadLoop> loops;  // outermost first
+    std::vector<Expr> conditions;
+};
+
+/// How far apart two executions lie: in the same iteration of all common loops, or in iterations of one of them that
+/// are one or several apart, the loops outside of it in the same iteration.
+enum class Distance { SameIteration, NextIteration, LaterIteration };
+
+enum class Meeting {
+    Never,
+    Possible,  ///< nothing is known
+    Certain,   ///< two threads that do are known
+};
+
+}  // namespace tw::codegen

@@ -1,0 +1,442 @@
+#include "codegen/print/print_expr_cuda.h"
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "support/error.h"
+
+namespace tw::codegen {
+namespace {
+
+// C++ precedence; larger binds tighter.
+enum Precedence { kConditional = 1, kOr, kAnd, kEquality, kRelation, kAdd, kMultiply, kUnary, kPrimary };
+
+struct Operator {
+    const char* text;
+    int precedence;
+};
+
+Operator operator_of(BinaryOp op) {
+    switch (op) {
+        case BinaryOp::Add: return {"+", kAdd};
+        case BinaryOp::Sub: return {"-", kAdd};
+        case BinaryOp::Mul: return {"*", kMultiply};
+        case BinaryOp::Div: return {"/", kMultiply};
+        case BinaryOp::Mod: return {"%", kMultiply};
+        case BinaryOp::Less: return {"<", kRelation};
+        case BinaryOp::LessEqual: return {"<=", kRelation};
+        case BinaryOp::Equal: return {"==", kEquality};
+        case BinaryOp::NotEqual: return {"!=", kEquality};
+        case BinaryOp::And: return {"&&", kAnd};
+        case BinaryOp::Or: return {"||", kOr};
+        case BinaryOp::Min: return {"min", kPrimary};
+        case BinaryOp::Max: return {"max", kPrimary};
+    }
+    return {"", kPrimary};
+}
+
+std::string function_of(UnaryOp op) {
+    switch (op) {
+        case UnaryOp::Abs: return "abs";
+        case UnaryOp::Floor: return "floor";
+        case UnaryOp::Ceil: return "ceil";
+        case UnaryOp::Round: return "round";
+        case UnaryOp::TruncateTf32: return "truncate_tf32";
+        case UnaryOp::Sqrt: return "sqrt";
+        case UnaryOp::Rsqrt: return "rsqrt";
+        case UnaryOp::Exp: return "exp";
+        case UnaryOp::Exp2: return "exp2";
+        case UnaryOp::Log: return "log";
+        case UnaryOp::Log2: return "log2";
+        case UnaryOp::Tanh: return "tanh";
+        case UnaryOp::Erf: return "erf";
+        case UnaryOp::Sigmoid: return "sigmoid";
+        case UnaryOp::Negate:
+        case UnaryOp::Not: break;
+    }
+    return "";
+}
+
+/// Their float and double versions have entries of their own in the vocabulary.
+bool has_a_version_per_type(UnaryOp op) {
+    return op == UnaryOp::Exp || op == UnaryOp::Exp2 || op == UnaryOp::Log || op == UnaryOp::Log2 ||
+           op == UnaryOp::Tanh || op == UnaryOp::Erf || op == UnaryOp::Sigmoid;
+}
+
+/// Storage types that are structs in the text.
+bool is_struct(Type type) {
+    return type == Type::F16 || type == Type::BF16 || type == Type::E4M3 || type == Type::E5M2;
+}
+
+/// The factor times the expression, of f32, if it is worked into constants that are there: 2 * (x * fma(y, 3, 1)) is
+/// x * fma(y, 6, 2), to a rounding.
+std::optional<Expr> with_factor(const Expr& e, double factor) {
+    if (const FloatConstant* real = e.as<FloatConstant>()) return constant(e.type(), real->value * factor);
+    if (const Unary* unary = e.as<Unary>(); unary && unary->op == UnaryOp::Negate)
+        return with_factor(unary->a, -factor);
+    if (const Fma* node = e.as<Fma>()) {
+        auto added = with_factor(node->c, factor), multiplied = with_factor(node->b, factor);
+        if (added && multiplied) return make_expr(e.type(), Fma{node->a, *multiplied, *added});
+        return {};
+    }
+    const Binary* node = e.as<Binary>();
+    if (!node) return {};
+    auto left = with_factor(node->a, factor), right = with_factor(node->b, factor);
+    if (node->op == BinaryOp::Mul && right) return make_expr(e.type(), Binary{BinaryOp::Mul, node->a, *right});
+    if (node->op == BinaryOp::Mul && left) return make_expr(e.type(), Binary{BinaryOp::Mul, *left, node->b});
+    if (node->op == BinaryOp::Add && left && right) return make_expr(e.type(), Binary{BinaryOp::Add, *left, *right});
+    return {};
+}
+
+/// The number itself: conversions between i32 and i64 are the width in which it is computed.
+Expr without_index_casts(const Expr& expr) {
+    const Cast* cast = expr.as<Cast>();
+    bool widens = cast && (expr.type() == Type::I64 || expr.type() == Type::I32) &&
+                  (cast->a.type() == Type::I64 || cast->a.type() == Type::I32);
+    return widens ? without_index_casts(cast->a) : expr;
+}
+
+/// A name inside of a string literal.
+std::string quoted(const std::string& name) {
+    std::string text = harmless_comment(name);
+    std::erase(text, '"');
+    return text;
+}
+
+std::string in_parentheses(const std::string& text) {
+    std::string result = "(";
+    return result.append(text).append(")");
+}
+
+}  // namespace
+
+std::string ExprPrinter::type(Type type) {
+    switch (type) {
+        case Type::Bool: return "bool";
+        case Type::I8: return "signed char";
+        case Type::U8: return "unsigned char";
+        case Type::I32: return "int";
+        case Type::U32: return "unsigned";
+        case Type::I64: return "long long";
+        case Type::F32:
+        case Type::TF32: return "float";
+        case Type::F64: return "double";
+        case Type::F16:
+        case Type::BF16:
+        case Type::E4M3:
+        case Type::E5M2: break;
+    }
+    vocabulary_.insert(std::string(name_of(type)));
+    return fmt::format("tw::{}", name_of(type));
+}
+
+std::string ExprPrinter::print_compared(const Expr& expr) {
+    Text text = text_of(expr);
+    return text.precedence > kRelation ? text.text : in_parentheses(text.text);
+}
+
+std::string ExprPrinter::element(const Access& access) {
+    const BufferNode& buffer = *access.buffer;
+    std::string text = buffer.memory == Memory::Shared ? "shared." : "";
+    text += names_.of(&buffer, buffer.name);
+    Access place = place_of(access);
+    std::vector<IndexCheck> outer_checks = std::exchange(checks_, checks_of(access));
+    std::string outer_tensor = std::exchange(checked_tensor_, buffer.name);
+    for (size_t d = 0; d < place.indices.size(); ++d) {
+        bool column = buffer.swizzle > 0 && d + 1 == place.indices.size();
+        std::string index = column ? swizzled(place) : print(place.indices[d]);
+        if (d + 1 == place.indices.size()) index = behind_checks(index);
+        text += "[" + index + "]";
+    }
+    checks_ = outer_checks, checked_tensor_ = outer_tensor;
+    return text;
+}
+
+/// The text of an index behind the checks that are not parts of it.
+std::string ExprPrinter::behind_checks(const std::string& index) {
+    std::string text;
+    while (!checks_.empty()) {
+        IndexCheck check = checks_.back();
+        checks_.pop_back();
+        text += call_check(check).text + ", ";
+    }
+    return text.empty() ? index : in_parentheses(text + index);
+}
+
+ExprPrinter::Text ExprPrinter::call_check(const IndexCheck& check) {
+    Text index = text_of(check.index);
+    Text extent = text_of(check.extent);
+    Text name{fmt::format("\"{}\"", quoted(checked_tensor_)), kPrimary};
+    Text result = call("inside", {index, extent, name, {std::to_string(check.dimension), kPrimary}});
+    result.wide = index.wide;
+    return result;
+}
+
+std::string ExprPrinter::swizzled(const Access& access) {
+    const BufferNode& buffer = *access.buffer;
+    vocabulary_.insert("swizzle");
+    size_t last = access.indices.size() - 1;
+    return fmt::format("tw::swizzle<{}, {}>({}, {})", buffer.swizzle, bytes_of(buffer.type),
+                       print(access.indices[last - 1]), print(access.indices[last]));
+}
+
+std::string ExprPrinter::address(const Access& access) {
+    if (!checks_of(access).empty()) return "&" + element(access);
+    bool whole_row = !access.indices.empty() && is_constant(access.indices.back(), 0) && !access.buffer->swizzle;
+    if (!whole_row) return "&" + element(access);
+    Access row = access;
+    row.indices.pop_back();
+    return element(row);
+}
+
+std::string ExprPrinter::call_wide(const std::string& primitive, int width, const Access& to, const Access& from) {
+    vocabulary_.insert(primitive);
+    return fmt::format("tw::{}<{}>({}, {});", primitive, width, address(to), address(from));
+}
+
+std::string ExprPrinter::print(const CallArgument& argument) {
+    if (argument.effect == CallArgument::Effect::Value) return print(argument.value);
+    if (argument.effect == CallArgument::Effect::Map)
+        return names_.of(argument.place.buffer.get(), argument.place.buffer->name);
+    bool matrix = argument.effect == CallArgument::Effect::Matrix;
+    if (!matrix && argument.effect != CallArgument::Effect::Address)
+        return argument.place.buffer->is_barrier ? element(argument.place) : address(argument.place);
+    const BufferNode& buffer = *argument.place.buffer;
+    std::string start = names_.of(&buffer, buffer.name);
+    for (const Expr& index : argument.place.indices) start += "[" + print(index) + "]";
+    if (!matrix) return "&shared." + start;
+    vocabulary_.insert("matrix_descriptor");
+    std::string further = argument.value.defined() ? ", " + print(argument.value) : "";
+    return fmt::format("tw::matrix_descriptor(&shared.{}, {}, {}, {}{})", start, buffer.swizzle, argument.leading_bytes,
+                       argument.stride_bytes, further);
+}
+
+std::string ExprPrinter::call_primitive(const ThreadCall& call) {
+    vocabulary_.insert(call.primitive);
+    std::vector<std::string> arguments;
+    for (const CallArgument& argument : call.arguments) arguments.push_back(print(argument));
+    std::string parameters = call.parameters.empty() ? "" : fmt::format("<{}>", fmt::join(call.parameters, ", "));
+    return fmt::format("tw::{}{}({});", call.function.empty() ? call.primitive : call.function, parameters,
+                       fmt::join(arguments, ", "));
+}
+
+std::string ExprPrinter::call_atomic(BinaryOp op, const std::string& element, const Expr& value) {
+    const char* function = op == BinaryOp::Add ? "atomic_add" : op == BinaryOp::Min ? "atomic_min" : "atomic_max";
+    vocabulary_.insert(function);
+    Text text = text_of(value);
+    bool narrow = value.type() == Type::I64 && !text.wide;  // its C++ type must be the element's
+    std::string argument = narrow ? fmt::format("(long long)({})", text.text) : text.text;
+    return fmt::format("tw::{}(&{}, {});", function, element, argument);
+}
+
+ExprPrinter::Text ExprPrinter::text_of(const Expr& expr) {
+    for (size_t c = 0; c < checks_.size(); ++c) {
+        if (!equal(without_index_casts(expr), without_index_casts(checks_[c].index))) continue;
+        IndexCheck check = checks_[c];
+        checks_.erase(checks_.begin() + static_cast<std::ptrdiff_t>(c));
+        check.index = expr;
+        return call_check(check);
+    }
+    return plain_text_of(expr);
+}
+
+ExprPrinter::Text ExprPrinter::plain_text_of(const Expr& expr) {
+    if (auto constant = expr.as<IntConstant>()) return integer(*constant, expr.type());
+    if (auto constant = expr.as<FloatConstant>()) return real(constant->value, expr.type());
+    if (expr.as<Variable>()) return variable(expr);
+    if (auto operation = expr.as<Unary>()) return unary(expr, *operation);
+    if (auto operation = expr.as<Binary>()) return binary(expr, *operation);
+    if (auto product = expr.as<Fma>())
+        return call("fma", {text_of(product->a), text_of(product->b), text_of(product->c)});
+    if (auto choice = expr.as<Select>()) return select(*choice);
+    if (auto conversion = expr.as<Cast>()) return cast(expr.type(), conversion->a);
+    if (auto exchange = expr.as<Exchange>()) {
+        std::string lane_bits = std::to_string(exchange->lane_bits);
+        return call("shuffle_xor", {text_of(exchange->a), {lane_bits, kPrimary}});
+    }
+    auto load = expr.as<Load>();
+    internal_check(load, "no CUDA text for {}", to_string(expr));
+    return {element({load->buffer, load->indices}), kPrimary, expr.type() == Type::I64};
+}
+
+ExprPrinter::Text ExprPrinter::integer(const IntConstant& constant, Type type) const {
+    using Int = std::numeric_limits<int32_t>;
+    int64_t value = constant.value;
+    if (type == Type::Bool) return {value ? "true" : "false", kPrimary};
+    if (type == Type::U32) return {fmt::format("{}u", value), kPrimary};
+    // The smallest integers have no literal: their digits alone do not fit.
+    if (value == std::numeric_limits<int64_t>::min()) return {"-9223372036854775807ll - 1", kAdd, true};
+    if (value == Int::min()) return {"-2147483647 - 1", kAdd};
+    bool wide = value < Int::min() || value > Int::max();
+    return {fmt::format("{}{}", value, wide ? "ll" : ""), value < 0 ? kUnary : kPrimary, wide};
+}
+
+ExprPrinter::Text ExprPrinter::real(double value, Type type) {
+    value = round_to_type(type, value);
+    if (is_struct(type)) return call(fmt::format("to_{}", name_of(type)), {real(value, Type::F32)});
+    bool negative = std::signbit(value) && !std::isnan(value);
+    int precedence = negative ? kUnary : kPrimary;
+    std::string name = this->type(type);
+    if (std::isnan(value) || std::isinf(value)) {
+        std::string function = std::isnan(value) ? "nan" : "infinity";
+        vocabulary_.insert(function);
+        return {fmt::format("{}tw::{}<{}>()", negative ? "-" : "", function, name), precedence};
+    }
+    // The shortest digits that give the value back.
+    std::string digits = type == Type::F64 ? fmt::format("{}", value) : fmt::format("{}", static_cast<float>(value));
+    if (digits.find_first_of(".e") == std::string::npos) digits += ".0";
+    return {digits + (type == Type::F64 ? "" : "f"), precedence};
+}
+
+ExprPrinter::Text ExprPrinter::variable(const Expr& expr) const {
+    const Variable& variable = *expr.as<Variable>();
+    bool wide = (variable.kind == VariableKind::Size ? argument_type(expr) : expr.type()) == Type::I64;
+    return {names_.of(expr.id(), variable.name), kPrimary, wide};
+}
+
+ExprPrinter::Text ExprPrinter::unary(const Expr& expr, const Unary& operation) {
+    if (operation.op == UnaryOp::Sigmoid && expr.type() == Type::F32)
+        if (auto exponent = with_factor(operation.a, -std::numbers::log2e))
+            return call("logistic2", {text_of(*exponent)}, "logistic2_f32");
+    Text operand = text_of(operation.a);
+    if (expr.type() == Type::I64 && !operand.wide) operand = c_cast(Type::I64, operand);
+    if (operation.op == UnaryOp::Negate && wrapping_function(expr, BinaryOp::Sub)) {
+        bool wide = expr.type() == Type::I64;
+        return call("wrapping_sub", {{wide ? "0ll" : "0", kPrimary, wide}, operand});
+    }
+    if (operation.op == UnaryOp::Negate || operation.op == UnaryOp::Not) {
+        std::string sign = operation.op == UnaryOp::Not ? "!" : "-";
+        bool bare = operand.precedence == kPrimary || (operand.precedence == kUnary && operand.text[0] != '-');
+        return {sign + (bare ? operand.text : in_parentheses(operand.text)), kUnary, operand.wide};
+    }
+    std::string function = function_of(operation.op);
+    if (few_warps_ && operation.op == UnaryOp::Erf && expr.type() == Type::F32) function = "erf_unbranched";
+    if (!has_a_version_per_type(operation.op)) return call(function, {operand});
+    return call(function, {operand}, fmt::format("{}_{}", function, name_of(expr.type())));
+}
+
+/// 64-bit arithmetic has an operand of 64 bits; C++ converts the other one.
+void ExprPrinter::widen_one(Text& left, Text& right) {
+    if (left.wide || right.wide) return;
+    bool literal = left.text.find_first_not_of("-0123456789") == std::string::npos;
+    Text& widened = literal ? right : left;
+    widened = c_cast(Type::I64, widened);
+}
+
+/// The arguments of an overloaded function are alike.
+void ExprPrinter::widen_both(Text& left, Text& right) {
+    for (Text* side : {&left, &right})
+        if (!side->wide) *side = c_cast(Type::I64, *side);
+}
+
+/// Data of signed types wraps in the language, while C++ leaves overflow undefined: what bounds do not exclude is
+/// called by name. Index arithmetic is bounded and prints as operators.
+const char* ExprPrinter::wrapping_function(const Expr& expr, BinaryOp op) const {
+    bool is_signed = expr.type() == Type::I32 || expr.type() == Type::I64;
+    if (!is_signed || (op != BinaryOp::Add && op != BinaryOp::Sub && op != BinaryOp::Mul)) return nullptr;
+    if (!bounds_.may_wrap(expr)) return nullptr;
+    return op == BinaryOp::Add ? "wrapping_add" : op == BinaryOp::Sub ? "wrapping_sub" : "wrapping_mul";
+}
+
+ExprPrinter::Text ExprPrinter::binary(const Expr& expr, const Binary& operation) {
+    Text left = text_of(operation.a), right = text_of(operation.b);
+    bool integers = is_integer(operation.a.type()), wide = expr.type() == Type::I64;
+    auto natural = [&](const Expr& e) { return bounds_.of(e).min.value_or(-1) >= 0; };
+    bool division = integers && (operation.op == BinaryOp::Div || operation.op == BinaryOp::Mod);
+    bool truncates = expr.type() == Type::U32 || (natural(operation.a) && natural(operation.b));
+    bool min_or_max = operation.op == BinaryOp::Min || operation.op == BinaryOp::Max;
+    if (min_or_max || (division && !truncates)) {
+        if (wide || left.wide || right.wide) widen_both(left, right);
+        std::string rounded = operation.op == BinaryOp::Div ? "floor_div" : "floor_mod";
+        return call(min_or_max ? operator_of(operation.op).text : rounded, {left, right});
+    }
+    if (const char* wrapping = wrapping_function(expr, operation.op)) {
+        if (wide || left.wide || right.wide) widen_both(left, right);
+        return call(wrapping, {left, right});
+    }
+    if (wide) widen_one(left, right);
+    Operator op = operator_of(operation.op);
+    bool negative = as_constant(operation.b).value_or(0) < 0 && right.precedence == kUnary;
+    if (operation.op == BinaryOp::Add && negative && right.text[0] == '-') {  // x + -5 as x - 5
+        op = operator_of(BinaryOp::Sub);
+        right = {right.text.substr(1), kPrimary, right.wide};
+    }
+    bool logical = operation.op == BinaryOp::And || operation.op == BinaryOp::Or;
+    auto inside = [](const Text& text, int least) {
+        return text.precedence >= least ? text.text : in_parentheses(text.text);
+    };
+    auto side = [&](const Text& text, bool is_right) {
+        bool mixed = operation.op == BinaryOp::Or && text.precedence == kAnd;  // compilers warn without parentheses
+        if (mixed) return in_parentheses(text.text);
+        return inside(text, op.precedence + (is_right && !logical ? 1 : 0));
+    };
+    return {fmt::format("{} {} {}", side(left, false), op.text, side(right, true)), op.precedence,
+            wide || (integers && expr.type() != Type::Bool && (left.wide || right.wide))};
+}
+
+ExprPrinter::Text ExprPrinter::select(const Select& select) {
+    Text condition = text_of(select.condition), yes = text_of(select.yes), no = text_of(select.no);
+    auto side = [](const Text& text) { return text.precedence > kConditional ? text.text : in_parentheses(text.text); };
+    return {fmt::format("{} ? {} : {}", side(condition), side(yes), no.text), kConditional, yes.wide || no.wide};
+}
+
+ExprPrinter::Text ExprPrinter::cast(Type to, const Expr& expr) {
+    Text operand = text_of(expr);
+    Type from = expr.type();
+    if (is_struct(from)) {
+        operand = call("to_f32", {operand}, fmt::format("to_f32_{}", name_of(from)));
+        from = Type::F32;
+    }
+    if (type(from) == "float" && type(to) == "float" && to != Type::TF32) return operand;
+    if (is_struct(to) || to == Type::TF32) {
+        if (type(from) != "float") operand = before_rounding(expr, operand);
+        return call(fmt::format("to_{}", name_of(to)), {operand});
+    }
+    if (to == Type::Bool)
+        return {(operand.precedence > kEquality ? operand.text : in_parentheses(operand.text)) + " != 0", kEquality};
+    if (is_float(from) && is_integer(to)) return float_to_integer(to, operand);
+    // int to long long happens by itself where it matters: the users of wide texts see to that
+    bool to_index = to == Type::I64 || (to == Type::I32 && !operand.wide);
+    if (to_index && (from == Type::I64 || from == Type::I32 || from == Type::I8 || from == Type::U8)) return operand;
+    return c_cast(to, operand);
+}
+
+/// A double or an integer as the f32 that narrower floats are rounded from: the same number, or rounded to odd.
+ExprPrinter::Text ExprPrinter::before_rounding(const Expr& expr, const Text& operand) {
+    constexpr int64_t most = 1 << 24;
+    Interval bounds = is_float(expr.type()) ? Interval{} : bounds_.of(expr);
+    if (bounds.min && bounds.max && *bounds.min >= -most && *bounds.max <= most) return c_cast(Type::F32, operand);
+    Text result = call("round_to_odd", {operand});
+    result.wide = false;
+    return result;
+}
+
+ExprPrinter::Text ExprPrinter::float_to_integer(Type to, const Text& operand) {
+    Text result = call(fmt::format("to_{}", name_of(to)), {operand});
+    result.wide = to == Type::I64;
+    return result;
+}
+
+ExprPrinter::Text ExprPrinter::call(const std::string& function, const std::vector<Text>& arguments,
+                                    const std::string& entry) {
+    vocabulary_.insert(entry.empty() ? function : entry);
+    std::string list;
+    bool wide = false;
+    for (const Text& argument : arguments) {
+        list.append(list.empty() ? "" : ", ").append(argument.text);
+        wide = wide || argument.wide;
+    }
+    return {fmt::format("tw::{}({})", function, list), kPrimary, wide};
+}
+
+ExprPrinter::Text ExprPrinter::c_cast(Type to, const Text& operand) {
+    std::string inside =
+        operand.precedence >= kUnary && operand.text[0] != '-' ? operand.text : in_parentheses(operand.text);
+    return {in_parentheses(type(to)) + inside, kUnary, to == Type::I64};
+}
+
+}  // namespace tw::codegen

@@ -1,0 +1,24 @@
+// Statements of the thread IR as CUDA text.
+#pragma once
+#include <string>
+
+#include "codegen/print/print_expr_cuda.h"
+#include "codegen/print/writer.h"
+
+namespace tw::codegen {
+
+/// What printing needs: names and bounds grow and shrink with the scopes.
+struct PrintContext {
+    Names& names;
+    KnownBounds& bounds;
+    ExprPrinter& exprs;
+    Writer& out;
+};
+
+/// The statements of a kernel's body.
+void print_body(const ThreadStmt& body, const PrintContext& context);
+
+/// "float a[16][64]", of a buffer that `names` knows.
+std::string declaration(const BufferNode& buffer, const Names& names, ExprPrinter& exprs);
+
+}  // namespace tw::codegen

@@ -1,0 +1,333 @@
+#include "codegen/signals/signal_events.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "codegen/thread_ir/thread_walk.h"
+#include "dsl/evaluate.h"
+#include "dsl/simplify.h"
+
+namespace tw::codegen {
+namespace {
+
+using Kind = SignalEvent::Kind;
+
+struct DependsOnData {};
+
+/// Of a warpgroup's product: a multiprocessor multiplies 2048 pairs of 16 bits a cycle, and as many bytes of others.
+int64_t cycles_of(const std::string& primitive) {
+    int n = 8;
+    std::sscanf(primitive.c_str(), "wgmma_m64n%dk", &n);
+    return int64_t{n} * 64 * 16 / 2048;  // k is 32 bytes, of whatever type
+}
+
+std::optional<Kind> kind_of(const std::string& primitive) {
+    static const std::map<std::string, Kind> kinds = {
+        {"barrier_init", Kind::Init},        {"barrier_arrive", Kind::Arrive}, {"barrier_arrive_at", Kind::Arrive},
+        {"barrier_expect", Kind::Expect},    {"barrier_wait", Kind::Wait},     {"cluster_arrive", Kind::ClusterArrive},
+        {"cluster_wait", Kind::ClusterWait}, {"wgmma_commit", Kind::Commit},   {"wgmma_wait", Kind::AwaitProducts}};
+    if (primitive.starts_with("tma_load")) return Kind::Load;
+    if (primitive.starts_with("wgmma_m64")) return Kind::Multiply;
+    auto found = kinds.find(primitive);
+    return found == kinds.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool tells(const ThreadStmt& root) {
+    bool found = false;
+    visit(root, [&](const ThreadStmt& stmt) {
+        const ThreadCall* call = stmt.as<ThreadCall>();
+        found = found || stmt.as<ThreadBarrier>() || stmt.as<ThreadRole>() || (call && kind_of(call->primitive));
+    });
+    return found;
+}
+
+int64_t size_of(const Expr& expr) {
+    int64_t nodes = 0;
+    visit(expr, [&](const Expr& e) { nodes += !e.as<Variable>() && !as_constant(e); });
+    return nodes;
+}
+
+/// About as many cycles as the statement has operations.
+int64_t work_of(const ThreadStmt& stmt) {
+    int64_t own = 0, inside = 0;
+    if (stmt.as<ThreadStore>() || stmt.as<ThreadWide>() || stmt.as<ThreadCall>()) own = 2;
+    if (auto store = stmt.as<ThreadStore>()) own += size_of(store->value);
+    for (const ThreadStmt& kid : children(stmt)) inside += work_of(kid);
+    if (auto loop = stmt.as<ThreadLoop>()) inside *= as_constant(loop->extent).value_or(1);
+    return own + inside;
+}
+
+}  // namespace
+
+struct SignalEvents::Code {
+    struct Step;
+    using Steps = std::vector<Step>;
+
+    struct Loop {
+        int slot;
+        CompiledExpr extent;
+        Steps body;
+    };
+    struct If {
+        CompiledExpr condition;
+        Steps body;
+    };
+    struct Let {
+        int slot;
+        CompiledExpr value;
+    };
+    struct Role {
+        int first, threads, turns;
+        int thread_slot, turn_slot;  // or -1
+        Steps body;
+    };
+    struct Call {
+        SignalEvent event;
+        std::vector<std::pair<std::vector<int>, CompiledExpr>> objects;  // of each index, the numbers; see objects_of
+        std::vector<CompiledExpr> numbers;                               // see emit
+    };
+    struct Step {
+        std::variant<Loop, If, Let, Role, Call> kind;
+    };
+
+    explicit Code(const ThreadKernel& k) : kernel(k) {
+        for (const TensorMapUse& use : kernel.maps) boxes[use.map.get()] = &use;
+        visit(kernel.body, [&](const ThreadStmt& stmt) {
+            const ThreadCall* call = stmt.as<ThreadCall>();
+            if (call && call->primitive.starts_with("tma_load")) filled.insert(call->arguments[0].place.buffer.get());
+        });
+        find_counters();
+        steps = compile(kernel.body);
+    }
+
+    // Compilation.
+
+    Steps compile(const ThreadStmt& stmt) {
+        Steps result;
+        add(stmt, result);
+        return result;
+    }
+
+    void add(const ThreadStmt& stmt, Steps& out) {
+        if (!stmt.defined()) return;
+        if (auto block = stmt.as<ThreadBlock>()) {
+            for (const ThreadStmt& kid : block->stmts) add(kid, out);
+        } else if (auto let = stmt.as<ThreadLet>()) {
+            if (is_known(let->value))
+                out.push_back({Let{slots.slot(let->variable), compiled(let->value)}});
+            else
+                unknown.push_back(let->variable);
+        } else if (auto store = counting(stmt)) {
+            out.push_back({Let{slots.slot(counters.at(store->to.buffer.get())), compiled(store->value)}});
+        } else if (!tells(stmt)) {
+            if (int64_t cycles = work_of(stmt)) out.push_back({Call{{Kind::Work, -1, -1, -1, -1, 0, cycles}, {}, {}}});
+        } else if (auto loop = stmt.as<ThreadLoop>()) {
+            out.push_back({Loop{slots.slot(loop->variable), compiled(loop->extent), compile(loop->body)}});
+        } else if (auto branch = stmt.as<ThreadIf>()) {
+            out.push_back({If{compiled(branch->condition), compile(branch->body)}});
+        } else if (auto role = stmt.as<ThreadRole>()) {
+            out.push_back(
+                {Role{role->first, role->threads, role->turns, role->thread.defined() ? slots.slot(role->thread) : -1,
+                      role->turn.defined() ? slots.slot(role->turn) : -1, compile(role->body)}});
+        } else if (auto meet = stmt.as<ThreadBarrier>()) {
+            int64_t threads = meet->threads ? meet->threads : kernel.threads + kernel.helpers;
+            Call call{{Kind::Meet, meet->id, -1, -1, -1, 0, threads}, {}, {}};
+            if (meet->turn.defined()) call.numbers.push_back(compiled(meet->turn));
+            out.push_back({std::move(call)});
+        } else {
+            out.push_back({compile(*stmt.as<ThreadCall>())});
+        }
+    }
+
+    /// Registers in which a role counts: variables here.
+    void find_counters() {
+        visit(kernel.body, [&](const ThreadStmt& stmt) {
+            const ThreadStore* store = stmt.as<ThreadStore>();
+            if (!store || store->to.buffer->below == 0 || counters.contains(store->to.buffer.get())) return;
+            Expr count = make_expr(store->to.buffer->type, Variable{.name = store->to.buffer->name});
+            counters.emplace(store->to.buffer.get(), std::move(count));
+        });
+        kernel.body = map_all_expressions(kernel.body, [&](const Expr& root) {
+            return transform(root, [&](const Expr& e) -> Expr {
+                const Load* load = e.as<Load>();
+                auto found = load ? counters.find(load->buffer.get()) : counters.end();
+                return found == counters.end() ? Expr() : found->second;
+            });
+        });
+    }
+
+    const ThreadStore* counting(const ThreadStmt& stmt) const {
+        const ThreadStore* store = stmt.as<ThreadStore>();
+        return store && counters.contains(store->to.buffer.get()) ? store : nullptr;
+    }
+
+    bool is_known(const Expr& expr) const {
+        if (reads_memory(expr)) return false;
+        return std::ranges::none_of(unknown, [&](const Expr& variable) { return contains(expr, variable); });
+    }
+
+    CompiledExpr compiled(const Expr& expr) {
+        if (!is_known(expr)) throw DependsOnData();
+        visit(expr, [&](const Expr& e) {
+            for (const Expr& size : kernel.sizes)
+                if (e.same(size)) throw DependsOnData();
+        });
+        return CompiledExpr(expr, slots, [](const ExprNode&) -> const MemoryView* { throw DependsOnData(); });
+    }
+
+    Call compile(const ThreadCall& call) {
+        Call result{{*kind_of(call.primitive)}, {}, {}};
+        switch (result.event.kind) {
+            case Kind::Init:
+            case Kind::Expect:
+            case Kind::Wait:
+            case Kind::Arrive:  // at a block's, perhaps
+                result.objects.push_back(objects_of(barriers, call.arguments[0].place));
+                if (call.arguments.size() > 1) result.numbers.push_back(compiled(call.arguments[1].value));
+                break;
+            case Kind::Load: compile_load(call, result); break;
+            case Kind::Multiply:
+                result.event.number = cycles_of(call.primitive);
+                for (const CallArgument& argument : call.arguments)
+                    if (argument.effect == CallArgument::Effect::Matrix && filled.contains(argument.place.buffer.get()))
+                        result.objects.push_back(objects_of(slots_of_boxes, argument.place));
+                break;
+            case Kind::AwaitProducts: result.event.number = call.parameters[0]; break;
+            default: break;
+        }
+        return result;
+    }
+
+    void compile_load(const ThreadCall& call, Call& result) {
+        const TensorMapUse& use = *boxes.at(call.arguments[1].place.buffer.get());
+        result.event.number = std::accumulate(use.box.begin(), use.box.end(), bytes_of(use.tensor->type),
+                                              [](int64_t bytes, int64_t side) { return bytes * side; });
+        result.objects.push_back(objects_of(slots_of_boxes, call.arguments[0].place));
+        for (const CallArgument& argument : call.arguments)
+            if (argument.effect == CallArgument::Effect::Read)
+                result.objects.push_back(objects_of(barriers, argument.place));
+        if (!call.primitive.starts_with("tma_load_multicast")) return;
+        auto ranks = std::ranges::find_if(
+            call.arguments, [](const CallArgument& argument) { return argument.effect == CallArgument::Effect::Read; });
+        while (++ranks != call.arguments.end()) result.numbers.push_back(compiled(ranks->value));
+    }
+
+    /// Elements of arrays along their first dimension, by their numbers.
+    using Objects = std::vector<std::pair<const BufferNode*, int64_t>>;
+
+    std::pair<std::vector<int>, CompiledExpr> objects_of(Objects& all, const Access& place) {
+        std::vector<int> numbers;
+        for (int64_t e = 0; e < require_constant(place.buffer->shape[0]); ++e) {
+            std::pair object(place.buffer.get(), e);
+            auto found = std::ranges::find(all, object);
+            numbers.push_back(static_cast<int>(found - all.begin()));
+            if (found == all.end()) all.push_back(object);
+        }
+        return {numbers, compiled(place.indices[0])};
+    }
+
+    static std::string name_of(const Objects& all, int number) {
+        const auto& [buffer, element] = all.at(static_cast<size_t>(number));
+        return fmt::format("{}[{}]", buffer->name, element);
+    }
+
+    // Running.
+
+    void run(const Steps& all) {
+        for (const Step& step : all) {
+            if (!found.whole) return;
+            std::visit([&](const auto& one) { run(one); }, step.kind);
+        }
+    }
+    void run(const Loop& loop) {
+        int64_t extent = loop.extent.run_integer(values);
+        for (int64_t i = 0; i < extent && found.whole; ++i) {
+            values[loop.slot].integer = i;
+            run(loop.body);
+        }
+    }
+    void run(const If& branch) {
+        if (branch.condition.run_integer(values)) run(branch.body);
+    }
+    void run(const Let& let) { values[let.slot] = let.value.run_register(values); }
+    void run(const Role& role) {
+        if (thread < role.first || thread >= role.first + role.threads) return;
+        int each = role.threads / role.turns, inside = thread - role.first;
+        if (role.thread_slot >= 0) values[role.thread_slot].integer = inside % each;
+        if (role.turn_slot >= 0) values[role.turn_slot].integer = inside / each;
+        run(role.body);
+    }
+    void run(const Call& call) {
+        SignalEvent event = call.event;
+        if (event.kind == Kind::Work && !found.events.empty() && found.events.back().kind == Kind::Work) {
+            found.events.back().number += event.number;
+            return;
+        }
+        auto object = [&](size_t which) {
+            const auto& [numbers, index] = call.objects[which];
+            return numbers.at(static_cast<size_t>(index.run_integer(values)));
+        };
+        auto number = [&] { return call.numbers[0].run_integer(values); };
+        if (!call.objects.empty()) event.object = object(0);
+        if (event.kind == Kind::Load) event.barrier = object(1);
+        if (event.kind == Kind::Multiply && call.objects.size() > 1) event.other = object(1);
+        if (event.kind == Kind::Meet && !call.numbers.empty()) event.object += static_cast<int>(number());
+        if (event.kind == Kind::Arrive && !call.numbers.empty()) event.rank = static_cast<int>(number());
+        if (event.kind == Kind::Load && !call.numbers.empty()) event.ranks = static_cast<unsigned>(number());
+        if (event.kind == Kind::Load && call.numbers.size() > 1) event.ranks <<= call.numbers[1].run_integer(values);
+        if (event.kind == Kind::Init || event.kind == Kind::Expect || event.kind == Kind::Wait) event.number = number();
+        found.events.push_back(event);
+        found.whole = found.events.size() <= most;
+    }
+
+    ThreadKernel kernel;
+    SlotMap slots;
+    std::map<const BufferNode*, const TensorMapUse*> boxes;  // by map
+    std::set<const BufferNode*> filled;                      // by boxes
+    std::map<const BufferNode*, Expr> counters;
+    std::vector<Expr> unknown;  // variables that depend on data
+    Objects barriers, slots_of_boxes;
+    Steps steps;
+
+    std::vector<Register> values;
+    ThreadEvents found;
+    int thread = 0;
+    size_t most = 0;
+};
+
+SignalEvents::SignalEvents(std::unique_ptr<Code> code) : code_(std::move(code)) {}
+SignalEvents::SignalEvents(SignalEvents&&) noexcept = default;
+SignalEvents::~SignalEvents() = default;
+
+std::optional<SignalEvents> SignalEvents::of(const ThreadKernel& kernel) {
+    try {
+        auto code = std::make_unique<Code>(kernel);
+        if (code->barriers.empty()) return {};
+        return SignalEvents(std::move(code));
+    } catch (const DependsOnData&) {
+        return {};
+    }
+}
+
+ThreadEvents SignalEvents::run(int rank, int thread, size_t most) {
+    Code& code = *code_;
+    code.found = {};
+    code.thread = thread;
+    code.most = most;
+    for (const Expr& index : code.kernel.block) code.slots.slot(index);
+    int own = code.slots.slot(code.kernel.thread), x = code.slots.slot(code.kernel.block[0]);
+    code.values.assign(static_cast<size_t>(code.slots.size()), {});
+    code.values[own].integer = thread;
+    code.values[x].integer = rank;
+    code.run(code.steps);
+    return std::move(code.found);
+}
+
+std::string SignalEvents::barrier_name(int barrier) const { return Code::name_of(code_->barriers, barrier); }
+std::string SignalEvents::slot_name(int slot) const { return Code::name_of(code_->slots_of_boxes, slot); }
+
+}  // namespace tw::codegen

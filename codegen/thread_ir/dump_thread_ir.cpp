@@ -1,0 +1,101 @@
+// Thread IR as plain text: for tests, for people who follow the passes, and for messages of verify_thread_ir.
+#include <fmt/format.h>
+
+#include "codegen/thread_ir/thread_walk.h"
+
+namespace tw::codegen {
+namespace {
+
+std::string text_of(const Access& access) {
+    std::string text = access.buffer->name;
+    for (const Expr& index : access.indices) text += fmt::format("[{}]", to_string(index));
+    return text;
+}
+
+std::string text_of(const Buffer& buffer) {
+    std::string text = fmt::format("{} {}", name_of(buffer->type), buffer->name);
+    for (const Expr& extent : buffer->shape) text += fmt::format("[{}]", to_string(extent));
+    return text;
+}
+
+/// One line a statement; `depth` levels of indentation.
+struct Dump {
+    std::string text;
+    int depth = 0;
+
+    void line(const std::string& content, int step) {
+        text += std::string(2 * depth, ' ') + content + (step >= 0 ? fmt::format("  // [{}]", step) : "") + "\n";
+    }
+    void body(const ThreadStmt& stmt) {
+        ++depth;
+        statement(stmt);
+        --depth;
+    }
+    void statement(const ThreadStmt& stmt) {
+        std::visit([&](const auto& node) { (*this)(node, stmt.step()); }, (*stmt).kind);
+    }
+
+    void operator()(const ThreadBlock& block, int) {
+        for (const ThreadStmt& stmt : block.stmts) statement(stmt);
+    }
+    void operator()(const ThreadLoop& loop, int step) {
+        line(
+            fmt::format("{} {} < {}", loop.unroll ? "unroll" : "for", to_string(loop.variable), to_string(loop.extent)),
+            step);
+        body(loop.body);
+    }
+    void operator()(const ThreadIf& branch, int step) {
+        line("if " + to_string(branch.condition), step);
+        body(branch.body);
+    }
+    void operator()(const ThreadLet& let, int step) {
+        line(fmt::format("let {} = {}", to_string(let.variable), to_string(let.value)), step);
+    }
+    void operator()(const ThreadDeclare& declare, int step) { line("declare " + text_of(declare.buffer), step); }
+    void operator()(const ThreadStore& store, int step) {
+        line(store_text(text_of(store.to), to_string(store.value), store.atomic), step);
+    }
+    void operator()(const ThreadWide& wide, int step) {
+        line(fmt::format("{} = {}, {} wide", text_of(wide.to), text_of(wide.from), wide.width), step);
+    }
+    void operator()(const ThreadCall& call, int step) {
+        std::vector<std::string> arguments;
+        for (const CallArgument& argument : call.arguments)
+            arguments.push_back(argument.effect == CallArgument::Effect::Value ? to_string(argument.value)
+                                : argument.value.defined() ? fmt::format("&{} and {} bytes", text_of(argument.place),
+                                                                         to_string(argument.value))
+                                                           : "&" + text_of(argument.place));
+        std::string parameters = call.parameters.empty() ? "" : fmt::format("<{}>", fmt::join(call.parameters, ", "));
+        line(fmt::format("{}{}({})", call.primitive, parameters, fmt::join(arguments, ", ")), step);
+    }
+    void operator()(const ThreadMark& mark, int step) {
+        line(fmt::format("{}: {}, {} wide", mark.writes ? "landed" : "read", text_of(mark.to), mark.width), step);
+    }
+    void operator()(const ThreadBarrier& barrier, int step) {
+        line(barrier.id ? fmt::format("barrier {} of {} threads", barrier.id, barrier.threads) : "barrier", step);
+    }
+    void operator()(const ThreadRole& role, int step) {
+        line(fmt::format("role {}: threads {} to {}", role.name, role.first, role.first + role.threads - 1), step);
+        body(role.body);
+    }
+    void operator()(const ThreadComment& comment, int step) { line("# " + comment.text, step); }
+};
+
+}  // namespace
+
+std::string to_string(const ThreadStmt& stmt) {
+    Dump dump;
+    dump.statement(stmt);
+    return dump.text;
+}
+
+std::string to_string(const ThreadKernel& kernel) {
+    Dump dump;
+    dump.line(fmt::format("kernel {}: {} threads", kernel.name, kernel.threads), -1);
+    for (const Buffer& buffer : kernel.arguments) dump.line("argument " + text_of(buffer), -1);
+    for (const Buffer& buffer : kernel.shared) dump.line("shared " + text_of(buffer), -1);
+    dump.body(kernel.body);
+    return dump.text;
+}
+
+}  // namespace tw::codegen

@@ -1,0 +1,42 @@
+// The passes over thread IR, in pipeline order; barriers are inserted between hoist_invariants and narrow_indices. One
+// pass, one file, named as its function.
+#pragma once
+#include "codegen/thread_ir/thread_ir.h"
+
+namespace tw::codegen {
+
+/// Names the values that an expression uses more than once, in front of the statement, and parts of expressions that
+/// are too deep for compilers. What reads memory, or may divide by zero, is evaluated where the expression evaluates it
+/// only.
+///
+///     y[i] = f(x[i] * 2 + 1) * (x[i] * 2 + 1)            let e_1 = x[i] * 2 + 1
+///                                                        y[i] = f(e_1) * e_1
+///     y[i] = select(i < n, g(x[i + 1]) * g(x[i + 1]), 0) let needs_1 = i < n
+///                                                        float e_2
+///                                                        if (needs_1) e_2 = g(x[i + 1])
+///                                                        y[i] = select(i < n, e_2 * e_2, 0)
+ThreadKernel name_values(const ThreadKernel& kernel);
+
+/// Moves conditions out of loops that do not change them, and names address arithmetic outside of what repeats it.
+///
+///     for ko < 64                                        let a_row = thread / 4
+///       a_s[thread / 4][v] = a[thread / 4 * 512 + ko]    let a_offset = 512 * a_row
+///                                                        for ko < 64
+///                                                          a_s[a_row][v] = a[a_offset + ko]
+ThreadKernel hoist_invariants(const ThreadKernel& kernel);
+
+/// Gives each index expression 32 bits where no part of it can overflow, and 64 bits elsewhere, by casts. The kernel's
+/// variables are replaced by ones with the type that is printed, and with bounds.
+///
+///     a[row * stride + column]    a[cast(i64, row) * cast(i64, stride) + cast(i64, column)]
+ThreadKernel narrow_indices(const ThreadKernel& kernel);
+
+/// Has a kernel that the device starts while the one before it ends wait for that, behind what needs nothing of it, and
+/// let the next one in where that pays: not from long blocks, nor from few that share multiprocessors.
+///
+///     init barriers; barrier      init barriers; barrier
+///     ...                         wait_for_previous(); start_next()
+///                                 ...
+ThreadKernel start_early(const ThreadKernel& kernel);
+
+}  // namespace tw::codegen

@@ -1,0 +1,112 @@
+// Tile IR as indented text.
+#include <fmt/format.h>
+
+#include "codegen/tile_ir/tile_ir.h"
+
+namespace tw::codegen {
+namespace {
+
+std::string bracketed(const std::vector<Expr>& exprs) {
+    std::vector<std::string> texts;
+    for (const Expr& e : exprs) texts.push_back(to_string(e));
+    return fmt::format("[{}]", fmt::join(texts, ", "));
+}
+
+const char* name_of(TileOp::Kind kind) {
+    switch (kind) {
+        case TileOp::Kind::Init: return "init";
+        case TileOp::Kind::Update: return "update";
+        case TileOp::Kind::Combine: return "combine";
+        case TileOp::Kind::Map: return "map";
+        case TileOp::Kind::Copy: return "copy";
+        case TileOp::Kind::AsyncCopy: return "copy asynchronously";
+        case TileOp::Kind::TmaCopy: return "copy boxes";
+        case TileOp::Kind::Landing: return "landed:";
+        case TileOp::Kind::Fragment: return "fragment";
+        case TileOp::Kind::Mark: return "reads";
+        case TileOp::Kind::Call: return "call";
+    }
+    return "?";
+}
+
+std::string text_of(const OpLoop& loop) {
+    const char* how = loop.execution == Execution::Vector   ? " vector"
+                      : loop.execution == Execution::Unroll ? " unroll"
+                                                            : "";
+    return fmt::format("{} < {}{}{}", to_string(loop.variable), to_string(loop.extent), how,
+                       loop.reduces ? " reduces" : "");
+}
+
+struct TilePrinter {
+    std::string text;
+    int depth = 0;
+
+    void line(const std::string& content) { text += std::string(2 * depth, ' ') + content + "\n"; }
+    void inside(const TileStmt& stmt) {
+        ++depth;
+        print(stmt);
+        --depth;
+    }
+    void print(const TileStmt& stmt) {
+        std::visit([&](const auto& node) { (*this)(node); }, (*stmt).kind);
+    }
+
+    void operator()(const TileOp& op) {
+        line(fmt::format("{} {}{}", name_of(op.kind), op.name, op.step >= 0 ? fmt::format("  [{}]", op.step) : ""));
+        ++depth;
+        for (const OpLoop& loop : op.loops) line("for " + text_of(loop));
+        for (const ThreadDigit& digit : op.threads)
+            line(fmt::format("{} = thread / {} % {}", to_string(digit.variable), digit.stride, digit.extent));
+        if (!is_constant(op.active, 1)) line("active " + to_string(op.active));
+        if (!is_constant(op.mask, 1)) line("mask " + to_string(op.mask));
+        for (const StoreTo& store : op.stores)
+            line(store_text(store.buffer->name + bracketed(store.indices), to_string(store.value), store.atomic));
+        if (op.atom) line("by " + op.atom->name);
+        for (const CallArgument& argument : op.call.arguments)
+            line(argument.place.buffer ? "&" + argument.place.buffer->name + bracketed(argument.place.indices)
+                                       : to_string(argument.value));
+        if (op.otherwise.defined()) line("otherwise " + to_string(op.otherwise));
+        for (const std::string& note : op.notes) line("# " + note);
+        --depth;
+    }
+    void operator()(const TileLoop& loop) {
+        line(fmt::format("{} {} < {}", loop.unroll ? "unroll" : "for", to_string(loop.variable),
+                         to_string(loop.extent)));
+        inside(loop.body);
+    }
+    void operator()(const TileBlock& block) {
+        for (const TileStmt& stmt : block.stmts) print(stmt);
+    }
+    void operator()(const TileAllocate& allocate) {
+        const BufferNode& b = *allocate.buffer;
+        line(fmt::format("registers {} {}{}", tw::name_of(b.type), b.name, bracketed(b.shape)));
+        print(allocate.body);
+    }
+};
+
+}  // namespace
+
+std::string to_string(const TileOp& op) {
+    TilePrinter printer;
+    printer(op);
+    return printer.text;
+}
+
+std::string to_string(const TileKernel& kernel) {
+    TilePrinter printer;
+    printer.line(fmt::format("kernel {}: blocks ({}, {}, {}), {} threads", kernel.name, to_string(kernel.grid[0]),
+                             to_string(kernel.grid[1]), to_string(kernel.grid[2]), kernel.threads));
+    ++printer.depth;
+    for (const GridDigit& digit : kernel.grid_digits)
+        printer.line(fmt::format("{} = {} / {} % {}", to_string(digit.variable),
+                                 to_string(kernel.block[digit.dimension]), to_string(digit.stride),
+                                 to_string(digit.extent)));
+    for (const SharedBuffer& shared : kernel.shared)
+        printer.line(fmt::format("shared {} {}{} as {}", tw::name_of(shared.buffer->type), shared.buffer->name,
+                                 bracketed(shared.buffer->shape), shared.layout.to_string()));
+    printer.print(kernel.body);
+    for (const std::string& note : kernel.notes) printer.line("# " + note);
+    return printer.text;
+}
+
+}  // namespace tw::codegen

@@ -1,0 +1,220 @@
+// Tile IR: what a block of threads does. An op is a loop nest around one leaf of the schedule tree; loops around
+// several ops are statements. Loops that run on blocks or threads are gone: their variables are digits of the block's
+// and the thread's index, which any op may mention.
+#pragma once
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "codegen/access/call.h"
+#include "codegen/access/layout.h"
+#include "dsl/tree.h"
+
+namespace tw::codegen {
+
+struct TileNode;
+
+class TileStmt {
+public:
+    TileStmt() = default;
+    explicit TileStmt(std::shared_ptr<const TileNode> node) : node_(std::move(node)) {}
+    bool defined() const { return node_ != nullptr; }
+    const TileNode& operator*() const { return *node_; }
+    template <class T>
+    const T* as() const;
+
+private:
+    std::shared_ptr<const TileNode> node_;
+};
+
+/// variable = block[dimension] / stride % extent
+struct GridDigit {
+    Expr variable;
+    int dimension;
+    Expr stride, extent;
+};
+/// variable = rank in the cluster / stride % extent
+struct ClusterDigit {
+    Expr variable;
+    int64_t stride, extent;
+};
+/// variable = thread / stride % extent
+struct ThreadDigit {
+    Expr variable;
+    int64_t stride, extent;
+    bool reduces = false;  ///< the threads share the terms of a reduction
+};
+
+enum class Execution {
+    Serial,
+    Unroll,
+    Vector,  ///< neighbours in memory, to be moved by wide accesses
+};
+struct OpLoop {
+    Expr variable, extent;
+    Execution execution = Execution::Serial;
+    bool reduces = false;
+    AtomRole role = AtomRole::None;
+    bool chosen = false;  ///< of a Vector: the user asked for none
+};
+
+/// The digits lane / 4 and lane % 4 of a warp's threads.
+struct FragmentLanes {
+    Expr thread, row, column;
+};
+
+/// In each thread that is `active`, for all values of the loops: where `mask` holds, the values are computed and
+/// stored; elsewhere `otherwise` is stored, if defined.
+struct TileOp {
+    enum class Kind {
+        Init,
+        Update,
+        Combine,
+        Map,
+        Copy,
+        AsyncCopy,  ///< starts to copy; what it stores may be used behind its Landing
+        TmaCopy,    ///< moves boxes of a tensor; the passes pipeline and store_boxes make calls of it
+        Landing,    ///< says that what an AsyncCopy of these stores wrote is there
+        Fragment,   ///< copies an operand of a matrix instruction to registers; the last loop runs over a lane's
+                    ///< neighbours
+        Mark,       ///< says that threads read or write the arguments of `call`, by instructions around
+        Call,       ///< `call` and nothing else
+    };
+    Kind kind;
+    std::string name;  ///< of the stage; empty: what it does speaks for itself
+    int stage = -1, step = -1;
+    int role = 0;               ///< the group of threads that runs it: index in TileKernel::roles
+    std::vector<OpLoop> loops;  ///< outermost first
+    std::vector<StoreTo> stores;
+    Expr mask;
+    Expr readers_mask;  ///< of an Update: the part of the mask that whoever reads its results has, too
+    Expr otherwise;
+    std::vector<ThreadDigit> threads;  ///< the digits that it mentions, slowest first
+    Expr active;                       ///< over the thread, digits and loops: who runs it
+    Across across;                     ///< of a Combine, until combine_across has spelled it out
+    Via via;                           ///< of a Copy
+    std::vector<Expr> shared_along;    ///< of a TmaCopy: digits of the cluster; blocks that differ in them only all get
+                                       ///< it, each loading a part
+    const Atom* atom = nullptr;        ///< of an Update: the matrix instruction that use_atoms puts in its place; of a
+                                       ///< Call: the instruction, if it can overwrite its sums, see start_sums
+    std::optional<FragmentLanes> lanes;  ///< of a Fragment, and of ops whose loops lanes share as accumulators lie
+    ThreadCall call;                     ///< of a Call
+    std::vector<ThreadCall> then;        ///< further ones of a Call
+    std::vector<std::string> notes;      ///< the defaults taken and why
+};
+
+struct TileLoop {
+    Expr variable, extent;
+    bool unroll = false;
+    bool reduces = false;
+    TileStmt body;
+    int stages = 1;       ///< buffers that fills inside of it have in turn, see the pass pipeline
+    int in_flight = 0;    ///< iterations whose asynchronous matrix instructions may still run when the next one's start
+    bool rolled = false;  ///< copies of its body would only take registers
+    int pipeline_step = -1;  ///< the schedule step that pipelined it
+};
+struct TileBlock {
+    std::vector<TileStmt> stmts;
+};
+/// Registers of each thread that live in `body`.
+struct TileAllocate {
+    Buffer buffer;
+    TileStmt body;
+    std::vector<Expr> around = {};  ///< digits of the thread that stay the same while the registers live
+};
+
+struct TileNode {
+    std::variant<TileOp, TileLoop, TileBlock, TileAllocate> kind;
+};
+template <class T>
+const T* TileStmt::as() const {
+    return node_ ? std::get_if<T>(&node_->kind) : nullptr;
+}
+template <class T>
+TileStmt make_tile(T node) {
+    return TileStmt(std::make_shared<const TileNode>(TileNode{std::move(node)}));
+}
+
+struct SharedBuffer {
+    Buffer buffer;       ///< as the schedule knows it
+    Layout layout;       ///< where its elements are
+    bool fixed = false;  ///< by an instruction
+    int alignment = 1;   ///< bytes
+};
+
+/// Barriers in shared memory that are there before all else.
+struct BarrierArray {
+    Buffer buffer;
+    int64_t arrivals;  ///< that end a phase
+};
+
+/// Blocks that take the iterations of the grid in turn: `tile` = block + round * blocks; of growing ones the last
+/// first.
+struct Persistence {
+    Expr round;  ///< Variable of the loop around all that a block does
+    Expr tile;   ///< Variable
+    int blocks;
+    Expr tiles;            ///< how many there are
+    bool growing = false;  ///< later ones take longer
+};
+
+struct TileKernel {
+    std::string name;
+    std::vector<Buffer> arguments;
+    std::vector<Expr> sizes, scalars;
+    std::array<Expr, 3> grid;   ///< number of blocks
+    std::array<Expr, 3> block;  ///< Variables: the block's index
+    int threads = 1;
+    Expr thread;  ///< Variable: the thread's index
+    std::vector<GridDigit> grid_digits;
+    std::vector<ThreadDigit> thread_digits;
+    Expr fragment_row, fragment_column;  ///< digits of the lane, if there are matrix instructions: lane / 4, lane % 4
+    Expr fragment_warp;                  ///< of the warpgroup, if they are a warpgroup's
+    int cluster = 1;                     ///< blocks, neighbours in x, that run together
+    std::vector<ClusterDigit> cluster_digits;  ///< of the rank of a block in its cluster, slowest first
+    std::optional<Persistence> persistent;
+    std::vector<RoleSpec> roles;  ///< none, or first the one that computes, on `threads` threads a turn
+    Expr turn;                    ///< Variable: which group of the role that computes, if several take turns
+    std::vector<TensorMapUse> maps;
+    std::vector<SharedBuffer> shared;
+    std::vector<BarrierArray> barriers;
+    TileStmt body;
+    std::vector<std::string> notes;
+};
+
+/// A whole number of warpgroups.
+int threads_of(const RoleSpec& role);
+/// Groups of the role that computes.
+int turns_of(const TileKernel& kernel);
+/// Threads of a block, those of all roles.
+int all_threads(const TileKernel& kernel);
+/// Which iteration of the grid a block of a persistent kernel has in a round.
+Expr tile_of_round(const TileKernel& kernel, const Expr& round);
+
+// Walking.
+TileStmt replace_ops(const TileStmt& stmt, const std::function<TileStmt(const TileOp&)>& rule);
+using OpRule = std::function<TileOp(const TileOp&)>;
+TileStmt map_ops(const TileStmt& stmt, const OpRule& rule);
+void visit_ops(const TileStmt& stmt, const std::function<void(const TileOp&)>& see);
+/// Every expression of the op rewritten: extents, indices, values, masks.
+TileOp map_exprs(const TileOp& op, const std::function<Expr(const Expr&)>& rule);
+void visit_exprs(const TileOp& op, const std::function<void(const Expr&)>& see);
+/// The buffers that the op's expressions load from, each once.
+std::vector<Buffer> loads_of(const TileOp& op);
+bool mentions(const TileOp& op, const Expr& variable);
+bool stores_to(const TileOp& op, Memory memory);
+/// Updates memory: done twice, it would count twice.
+bool is_atomic(const TileOp& op);
+bool loads_from(const TileOp& op, Memory memory);
+
+/// The grammar: variables are bound where they are used, buffers exist, ranks and types fit. Throws InternalError that
+/// names the pass.
+void verify_tile_ir(const TileKernel& kernel, const std::string& pass);
+std::string to_string(const TileOp& op);
+std::string to_string(const TileKernel& kernel);
+
+}  // namespace tw::codegen

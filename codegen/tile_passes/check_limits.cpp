@@ -1,0 +1,40 @@
+#include "codegen/tile_passes/check_limits.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "support/error.h"
+
+namespace tw::codegen {
+namespace {
+
+/// The step of the last buffer or loop that can be blamed, for the citation.
+int last_step(const std::vector<SharedBuffer>& shared) {
+    int step = -1;
+    for (const SharedBuffer& buffer : shared) step = std::max(step, buffer.buffer->step);
+    return step;
+}
+
+}  // namespace
+
+void check_limits(const TileKernel& kernel, const Target& target, const CiteStep& cite) {
+    if (all_threads(kernel) > target.max_threads)
+        throw_error(Error,
+                    "{}: its thread loops and roles need {} threads, a block of {} has at most {}; bind smaller loops",
+                    kernel.name, all_threads(kernel), target.arch, target.max_threads);
+    int64_t bytes = 0;
+    std::string parts;
+    for (const SharedBuffer& shared : kernel.shared) {
+        int64_t own = shared.layout.elements() * bytes_of(shared.buffer->type);
+        bytes += own;
+        parts += fmt::format("{}{} {}", parts.empty() ? "" : " + ", shared.buffer->name, own);
+    }
+    if (bytes > target.shared_bytes)
+        throw_error(Error,
+                    "{}{}: shared memory of {} bytes ({}), a block of {} has at most {}; use smaller tiles or fewer "
+                    "staged operands",
+                    cite(last_step(kernel.shared)), kernel.name, bytes, parts, target.arch, target.shared_bytes);
+}
+
+}  // namespace tw::codegen

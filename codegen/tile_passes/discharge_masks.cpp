@@ -1,0 +1,353 @@
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "codegen/access/conditions.h"
+#include "codegen/tile_ir/buffer_segments.h"
+#include "codegen/tile_passes/tile_passes.h"
+#include "dsl/simplify.h"
+
+namespace tw::codegen {
+namespace {
+
+Expr zero_of(Type type) { return is_float(type) ? constant(type, 0.0) : constant(type, int64_t{0}); }
+
+/// A copy that, storing zeros where its mask is false, gives each element of a buffer below these extents a value.
+struct Fill {
+    const TileOp* op;
+    const StoreTo* store;
+    std::vector<int64_t> extents;
+    bool wanted = false;  // some reader relies on the zeros
+};
+
+/// The extents of the box of elements from 0 on that the op stores to, each once; nothing if it is none, or if the mask
+/// keeps the op from storing beside the buffer.
+std::optional<std::vector<int64_t>> box_stored(const TileOp& op, const StoreTo& store) {
+    std::vector<int64_t> extents;
+    for (size_t d = 0; d < store.indices.size(); ++d) {
+        auto loop = std::find_if(op.loops.begin(), op.loops.end(),
+                                 [&](const OpLoop& l) { return l.variable.same(store.indices[d]); });
+        auto digit = std::find_if(op.threads.begin(), op.threads.end(),
+                                  [&](const ThreadDigit& t) { return t.variable.same(store.indices[d]); });
+        Expr extent = loop != op.loops.end()      ? loop->extent
+                      : digit != op.threads.end() ? constant(Type::I64, digit->extent)
+                                                  : store.indices[d];
+        bool single = is_constant(extent, 0) && is_constant(store.buffer->shape[d], 1);
+        extents.push_back(single ? 1 : as_constant(extent).value_or(0));
+        if (single) continue;
+        if ((loop == op.loops.end() && digit == op.threads.end()) || !as_constant(extent)) return {};
+        if (prove(extent <= cast_unchecked(Type::I64, store.buffer->shape[d])) != true) return {};
+        for (size_t other = 0; other < d; ++other)
+            if (store.indices[other].same(store.indices[d])) return {};
+    }
+    return extents;
+}
+
+/// Whether an element's iterations agree on the mask, so that none stores a zero over another's value.
+bool masks_whole_elements(const TileOp& op, const StoreTo& store) {
+    auto agree = [&](const Expr& variable) {
+        return !contains(op.mask, variable) || std::any_of(store.indices.begin(), store.indices.end(),
+                                                           [&](const Expr& index) { return index.same(variable); });
+    };
+    return std::all_of(op.loops.begin(), op.loops.end(), [&](const OpLoop& l) { return agree(l.variable); }) &&
+           std::all_of(op.threads.begin(), op.threads.end(), [&](const ThreadDigit& t) { return agree(t.variable); });
+}
+
+/// Whether the element tells which iteration of the loop stores it: no two have the same value of an index that
+/// mentions it.
+bool is_told_by(const Expr& variable, const TileOp& op, const StoreTo& store) {
+    for (const Expr& index : store.indices) {
+        if (!contains(index, variable)) continue;
+        std::vector<std::pair<int64_t, int64_t>> steps;  // of the index, and how many
+        for (const OpLoop& loop : op.loops) {
+            if (!contains(index, loop.variable)) continue;
+            auto step = coefficient(affine_of(index), loop.variable), extent = as_constant(loop.extent);
+            if (!step || *step <= 0 || !extent) return false;
+            steps.emplace_back(*step, *extent);
+        }
+        std::sort(steps.begin(), steps.end());
+        int64_t span = 0;
+        for (auto [step, extent] : steps) {
+            if (step <= span) return false;
+            span += step * (extent - 1);
+        }
+        return true;
+    }
+    return false;
+}
+
+/// 4 * t + v < 48 is 4 * t < 48 for all v < 4: such parts need not be asked in every iteration of the op's loops.
+Expr with_uniform_parts(const TileOp& op, const Expr& mask) {
+    std::vector<Expr> parts;
+    for (Expr part : conjuncts_of(mask)) {
+        for (const OpLoop& loop : op.loops) {
+            auto extent = as_constant(loop.extent);
+            if (!extent || *extent < 1) continue;
+            if (Expr uniform = uniform_over(part, loop.variable, *extent); uniform.defined()) part = uniform;
+        }
+        parts.push_back(part);
+    }
+    return all_of(parts);
+}
+
+TileOp with_uniform_masks(const TileOp& op) {
+    TileOp result = op;
+    result.mask = with_uniform_parts(op, op.mask);
+    if (op.readers_mask.defined()) result.readers_mask = with_uniform_parts(op, op.readers_mask);
+    return result;
+}
+
+class Discharger {
+public:
+    explicit Discharger(const TileKernel& kernel) : kernel_(kernel) {
+        kernel_.body = map_ops(kernel.body, with_uniform_masks);
+    }
+
+    TileKernel run() {
+        collect_loops(kernel_.body);
+        for (const ThreadDigit& digit : kernel_.thread_digits)
+            if (digit.reduces) reduce_variables_.push_back(digit.variable);
+        segments_.emplace(kernel_.body);
+        visit_ops(kernel_.body, [&](const TileOp& op) { collect_fill(op); });
+        visit_ops(kernel_.body, [&](const TileOp& op) { relax(op); });  // notes which zeros are relied on
+        TileKernel result = kernel_;
+        result.body = map_ops(kernel_.body, [&](const TileOp& op) {
+            return moves_private(op) ? without_mask(op) : with_zeros(op, relax(op));
+        });
+        return result;
+    }
+
+private:
+    void collect_loops(const TileStmt& stmt) {
+        if (const TileLoop* loop = stmt.as<TileLoop>()) {
+            if (loop->reduces) reduce_variables_.push_back(loop->variable);
+            around_.push_back(loop->variable);
+            collect_loops(loop->body);
+            around_.pop_back();
+        } else if (const TileAllocate* allocate = stmt.as<TileAllocate>()) {
+            collect_loops(allocate->body);
+        } else if (const TileBlock* block = stmt.as<TileBlock>()) {
+            for (const TileStmt& kid : block->stmts) collect_loops(kid);
+        } else {
+            const TileOp& op = *stmt.as<TileOp>();
+            for (const OpLoop& loop : op.loops)
+                if (loop.reduces) reduce_variables_.push_back(loop.variable);
+            loops_around_[&op] = around_;
+        }
+    }
+
+    /// Whether each iteration of the loop around the fill has readers of its own: then it may store zeros over what
+    /// another iteration stored.
+    bool is_read_inside(const Expr& loop, const TileOp& fill, const Buffer& buffer) const {
+        int segment = segments_->of(buffer.get(), fill);
+        return std::ranges::all_of(loops_around_, [&](const auto& each) {
+            const auto& [op, around] = each;
+            std::vector<Buffer> loads = loads_of(*op);
+            bool reads = std::ranges::find(loads, buffer) != loads.end() && segments_->of(buffer.get(), *op) == segment;
+            return !reads || std::ranges::any_of(around, [&](const Expr& v) { return v.same(loop); });
+        });
+    }
+
+    /// Neither do iterations of the loops around it store zeros over each other's values.
+    bool masks_own_iterations(const TileOp& op, const StoreTo& store) const {
+        return std::ranges::all_of(loops_around_.at(&op), [&](const Expr& variable) {
+            bool in_place = std::ranges::any_of(store.indices, [&](const Expr& index) { return index.same(variable); });
+            return !contains(op.mask, variable) || in_place || is_read_inside(variable, op, store.buffer);
+        });
+    }
+
+    void collect_fill(const TileOp& op) {
+        for (const StoreTo& store : op.stores) {
+            if (store.buffer->memory == Memory::Global) continue;
+            auto place = std::pair(store.buffer.get(), segments_->of(store.buffer.get(), op));
+            ++writers_[place];
+            auto [found, fresh] = fills_.try_emplace(place);
+            auto box = box_stored(op, store);
+            bool assigns = op.kind == TileOp::Kind::Copy || op.kind == TileOp::Kind::Map;
+            bool fills = fresh && assigns && op.stores.size() == 1 && box && masks_whole_elements(op, store) &&
+                         masks_own_iterations(op, store);
+            if (fills)
+                found->second = Fill{&op, &store, *box};
+            else
+                found->second.reset();  // several writers: nothing is known
+        }
+    }
+
+    /// Of what the op reads or writes.
+    Fill* fill_of(const Buffer& buffer, const TileOp& op) {
+        auto found = fills_.find(std::pair(buffer.get(), segments_->of(buffer.get(), op)));
+        return found == fills_.end() || !found->second ? nullptr : &*found->second;
+    }
+
+    /// A mask is dropped part by part; what the parts rely on is noted in the fills.
+    TileOp relax(const TileOp& op) {
+        bool accumulates = op.kind == TileOp::Kind::Init || op.kind == TileOp::Kind::Update;
+        if (!accumulates || op.stores.size() != 1) return op;
+        std::vector<Expr> kept;
+        for (const Expr& part : conjuncts_of(op.mask))
+            if (!can_drop(op, part)) kept.push_back(part);
+        TileOp result = op;
+        result.mask = all_of(kept);
+        return result;
+    }
+
+    bool can_drop(const TileOp& op, const Expr& part) {
+        bool along_reduction = std::any_of(reduce_variables_.begin(), reduce_variables_.end(),
+                                           [&](const Expr& v) { return contains(part, v); });
+        if (along_reduction) return drops_as_zero_term(op, part);
+        return !idles_threads(op, part) && is_asked_by_readers(op, part) && drops_as_private(op);
+    }
+
+    /// Not so for terms that are not there: they must not be summed.
+    static bool is_asked_by_readers(const TileOp& op, const Expr& part) {
+        if (!op.readers_mask.defined()) return true;
+        std::vector<Expr> asked = conjuncts_of(op.readers_mask);
+        return std::any_of(asked.begin(), asked.end(), [&](const Expr& own) { return same_condition(own, part); });
+    }
+
+    /// Threads that never have an element do nothing, rather than compute what nobody reads.
+    bool idles_threads(const TileOp& op, const Expr& part) const {
+        auto variables = variables_of(part);
+        auto is_digit = [&](const Expr& variable) {
+            auto same = [&](const ThreadDigit& digit) { return digit.variable.same(variable); };
+            return std::any_of(op.threads.begin(), op.threads.end(), same) ||
+                   std::any_of(kernel_.thread_digits.begin(), kernel_.thread_digits.end(), same);
+        };
+        return std::all_of(variables.begin(), variables.end(), is_digit);
+    }
+
+    /// value = accumulator + term, where the term is zero whenever `part` is false.
+    bool drops_as_zero_term(const TileOp& op, const Expr& part) {
+        auto term = added_term(op.stores[0]);
+        if (!term) return false;
+        std::vector<Fill*> used;
+        bool all_filled = true;
+        Expr zeroed = transform(*term, [&](const Expr& e) -> Expr {
+            const Load* load = e.as<Load>();
+            if (!load) return {};
+            Fill* fill = fill_of(load->buffer, op);
+            if (!fill || !in_bounds(load->indices, fill->extents) || !is_masked_by(*fill, *load, part)) {
+                all_filled = false;
+                return {};
+            }
+            used.push_back(fill);
+            return zero_of(e.type());
+        });
+        if (!all_filled || used.empty() || !is_zero(simplify(zeroed))) return false;
+        for (Fill* fill : used) fill->wanted = true;
+        return true;
+    }
+
+    static std::optional<Expr> added_term(const StoreTo& store) {
+        auto is_target = [&](const Expr& e) {
+            const Load* load = e.as<Load>();
+            if (!load || load->buffer != store.buffer) return false;
+            return std::equal(load->indices.begin(), load->indices.end(), store.indices.begin(), store.indices.end(),
+                              equal);
+        };
+        if (const Fma* node = store.value.as<Fma>(); node && is_target(node->c))
+            return binary(BinaryOp::Mul, node->a, node->b);
+        const Binary* node = store.value.as<Binary>();
+        if (!node || node->op != BinaryOp::Add) return {};
+        if (is_target(node->a)) return node->b;
+        if (is_target(node->b)) return node->a;
+        return {};
+    }
+
+    /// The fill's own mask has this part, seen from the reader: where it is false, the element read is a zero.
+    static bool is_masked_by(const Fill& fill, const Load& load, const Expr& part) {
+        Substitution to_reader;
+        for (size_t d = 0; d < load.indices.size(); ++d)
+            if (fill.store->indices[d].as<Variable>()) to_reader.emplace_back(fill.store->indices[d], load.indices[d]);
+        for (const Expr& own : conjuncts_of(fill.op->mask))
+            if (same_condition(simplify(substitute(own, to_reader)), part)) return true;
+        return false;
+    }
+
+    static bool in_bounds(const std::vector<Expr>& indices, const std::vector<int64_t>& extents) {
+        for (size_t d = 0; d < indices.size(); ++d) {
+            Interval range = bounds_of(indices[d]);
+            if (!range.min || !range.max || *range.min < 0 || *range.max >= extents[d]) return false;
+        }
+        return true;
+    }
+
+    /// Values of a private accumulator that nobody reads may be anything that can be computed: whoever reads it keeps a
+    /// mask of its own.
+    bool drops_as_private(const TileOp& op) {
+        const StoreTo& store = op.stores[0];
+        if (store.buffer->memory != Memory::Registers || !in_bounds(store.indices, constant_shape(store.buffer)))
+            return false;
+        std::vector<Fill*> used;
+        bool safe = true;
+        visit(store.value, [&](const Expr& e) {
+            const Load* load = e.as<Load>();
+            if (!load || load->buffer == store.buffer) return;
+            Fill* fill = load->buffer->memory == Memory::Global ? nullptr : fill_of(load->buffer, op);
+            safe = safe && fill && in_bounds(load->indices, fill->extents);
+            if (fill) used.push_back(fill);
+        });
+        if (!safe) return false;
+        for (Fill* fill : used) fill->wanted = true;
+        return true;
+    }
+
+    /// Computes what a thread keeps from what it keeps: for elements that are not there, it may be anything, since
+    /// whoever reads them keeps a mask of its own. Under a mask, registers would also keep what they had before.
+    bool moves_private(const TileOp& op) {
+        bool assigns = op.kind == TileOp::Kind::Copy || op.kind == TileOp::Kind::Map;
+        if (!assigns || op.stores.size() != 1 || op.stores[0].buffer->memory != Memory::Registers) return false;
+        const StoreTo& store = op.stores[0];
+        Fill* fill = fill_of(store.buffer, op);
+        bool alone = writers_.at(std::pair(store.buffer.get(), segments_->of(store.buffer.get(), op))) == 1;
+        bool told = std::all_of(op.loops.begin(), op.loops.end(), [&](const OpLoop& loop) {
+            return !contains(op.mask, loop.variable) || is_told_by(loop.variable, op, store);
+        });
+        if (!alone || !told || (fill && fill->wanted) || !masks_own_iterations(op, store)) return false;
+        bool safe = in_bounds(store.indices, constant_shape(store.buffer));
+        visit(store.value, [&](const Expr& e) {
+            const Load* load = e.as<Load>();
+            const Binary* binary = e.as<Binary>();
+            bool may_trap =
+                binary && (binary->op == BinaryOp::Div || binary->op == BinaryOp::Mod) && !is_float(e.type());
+            bool elsewhere = load && (load->buffer->memory != Memory::Registers || load->buffer == store.buffer ||
+                                      !in_bounds(load->indices, constant_shape(load->buffer)));
+            safe = safe && !may_trap && !elsewhere;
+        });
+        return safe;
+    }
+
+    static TileOp without_mask(const TileOp& op) {
+        TileOp result = op;
+        result.mask = all_of({});
+        return result;
+    }
+
+    /// `op` stands in the kernel, `relaxed` takes its place.
+    TileOp with_zeros(const TileOp& op, const TileOp& relaxed) {
+        if (op.stores.size() != 1 || is_constant(relaxed.mask, 1)) return relaxed;
+        Fill* fill = fill_of(op.stores[0].buffer, op);
+        if (!fill || !fill->wanted) return relaxed;
+        TileOp result = relaxed;
+        result.otherwise = zero_of(op.stores[0].value.type());
+        result.notes.push_back(
+            fmt::format("{}: zeros where not {}: sums of them need no mask for that", op.name, to_string(op.mask)));
+        return result;
+    }
+
+    TileKernel kernel_;
+    std::vector<Expr> reduce_variables_;
+    std::vector<Expr> around_;  // variables of the loops around what is being collected
+    std::map<const TileOp*, std::vector<Expr>> loops_around_;
+    std::optional<BufferSegments> segments_;
+    std::map<std::pair<const BufferNode*, int>, std::optional<Fill>> fills_;  // one a segment
+    std::map<std::pair<const BufferNode*, int>, int> writers_;
+};
+
+}  // namespace
+
+TileKernel discharge_masks(const TileKernel& kernel) { return Discharger(kernel).run(); }
+
+}  // namespace tw::codegen

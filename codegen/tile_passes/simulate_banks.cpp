@@ -1,0 +1,189 @@
+#include "codegen/tile_passes/simulate_banks.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "dsl/integers.h"
+#include "dsl/simplify.h"
+
+namespace tw::codegen {
+namespace {
+
+constexpr int simulated_warps = 2;
+/// Of an instruction, in wavefronts: 1.03, 1.29 and 2.23 cycles for 4, 8, 16 bytes on an H200.
+constexpr double issue_cost = 0.25;
+
+}  // namespace
+
+std::optional<int64_t> evaluate_index(const Expr& expr, const std::vector<VariableValue>& values) {
+    if (auto value = as_constant(expr)) return value;
+    if (expr.as<Variable>()) {
+        for (const VariableValue& known : values)
+            if (known.variable == expr.id()) return known.value;
+        return {};
+    }
+    if (const Cast* cast = expr.as<Cast>()) return evaluate_index(cast->a, values);
+    const Binary* node = expr.as<Binary>();
+    if (!node) return {};
+    auto a = evaluate_index(node->a, values), b = evaluate_index(node->b, values);
+    return a && b ? apply_to_integers(node->op, *a, *b) : std::nullopt;
+}
+
+namespace {
+
+/// Lanes begin..end-1 at once: the bank that is asked for most different words decides.
+int conflicts(const std::vector<int64_t>& starts, int64_t bytes, size_t begin, size_t end, const Target& target) {
+    std::set<int64_t> words;
+    for (size_t lane = begin; lane < std::min(end, starts.size()); ++lane)
+        for (int64_t word = starts[lane] / 4; word <= (starts[lane] + bytes - 1) / 4; ++word) words.insert(word);
+    std::map<int64_t, int> in_bank;
+    for (int64_t word : words) ++in_bank[word % target.shared_banks];
+    int most = 0;
+    for (const auto& [bank, count] : in_bank) most = std::max(most, count);
+    return most;
+}
+
+/// Each lane of begin..end-1 reads what its neighbour reads, or the one after that.
+bool pairs_agree(const std::vector<int64_t>& starts, size_t begin, size_t end, size_t distance) {
+    for (size_t lane = begin; lane < std::min(end, starts.size()); ++lane)
+        if ((lane ^ distance) < starts.size() && starts[lane] != starts[lane ^ distance]) return false;
+    return true;
+}
+
+}  // namespace
+
+int wavefronts(const std::vector<int64_t>& starts, int64_t bytes, const Target& target) {
+    size_t warp = target.warp_size;
+    if (bytes <= 4) return conflicts(starts, bytes, 0, warp, target);
+    size_t lanes = bytes > 8 ? warp / 2 : warp;  // that may be served together
+    int total = 0;
+    for (size_t begin = 0; begin < starts.size(); begin += lanes) {
+        size_t end = begin + lanes, middle = begin + lanes / 2;
+        if (pairs_agree(starts, begin, end, 1) || pairs_agree(starts, begin, end, 2))
+            total += conflicts(starts, bytes, begin, end, target);
+        else
+            total += conflicts(starts, bytes, begin, middle, target) + conflicts(starts, bytes, middle, end, target);
+    }
+    return total;
+}
+
+namespace {
+
+struct AccessFinder {
+    const TileKernel& kernel;
+    const Buffer& buffer;
+    const Target& target;
+    std::vector<SharedAccess> found;
+
+    void walk(const TileStmt& stmt, double times) {
+        if (const TileOp* op = stmt.as<TileOp>()) return see(*op, times);
+        if (const TileLoop* loop = stmt.as<TileLoop>())
+            return walk(loop->body, times * static_cast<double>(as_constant(loop->extent).value_or(1)));
+        if (const TileAllocate* allocate = stmt.as<TileAllocate>()) return walk(allocate->body, times);
+        for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) walk(kid, times);
+    }
+
+    void see(const TileOp& op, double times) {
+        std::vector<std::vector<Expr>> seen;
+        auto add = [&](const Buffer& used, const std::vector<Expr>& indices) {
+            auto same = [&](const std::vector<Expr>& other) {
+                return std::equal(indices.begin(), indices.end(), other.begin(), other.end(), equal);
+            };
+            if (used != buffer || std::any_of(seen.begin(), seen.end(), same)) return;
+            seen.push_back(indices);
+            add_access(op, indices, times);
+        };
+        for (const StoreTo& store : op.stores) add(store.buffer, store.indices);
+        seen.clear();
+        visit_exprs(op, [&](const Expr& root) {
+            visit(root, [&](const Expr& e) {
+                if (const Load* load = e.as<Load>()) add(load->buffer, load->indices);
+            });
+        });
+    }
+
+    void add_access(const TileOp& op, const std::vector<Expr>& indices, double times) {
+        SharedAccess access{.indices = indices, .unrolled = {}, .times = times, .warps = {}};
+        for (const OpLoop& loop : op.loops) {
+            bool used =
+                std::any_of(indices.begin(), indices.end(), [&](const Expr& i) { return contains(i, loop.variable); });
+            bool unrolled = loop.execution != Execution::Serial;
+            // What an unrolled loop does not change is read once, into registers.
+            if (used || !unrolled) access.times *= static_cast<double>(as_constant(loop.extent).value_or(1));
+            if (used && unrolled && as_constant(loop.extent)) access.unrolled.push_back(loop);
+        }
+        for (int warp = 0; warp < simulated_warps; ++warp) add_warp(op, access, warp);
+        if (!access.warps.empty()) found.push_back(std::move(access));
+    }
+
+    void add_warp(const TileOp& op, SharedAccess& access, int warp) const {
+        std::vector<std::vector<int64_t>> lanes;
+        for (int lane = 0; lane < target.warp_size; ++lane) {
+            int64_t thread = int64_t{warp} * target.warp_size + lane;
+            if (thread >= kernel.threads) break;
+            std::vector<VariableValue> values = values_of(op, thread);
+            if (evaluate_index(op.active, values) == 0) continue;
+            std::vector<int64_t> point;
+            for (const Expr& index : access.indices) {
+                auto value = evaluate_index(index, values);
+                if (!value || *value < 0) return;  // data-dependent, or outside: cannot be simulated
+                point.push_back(*value);
+            }
+            lanes.push_back(std::move(point));
+        }
+        if (!lanes.empty()) access.warps.push_back(std::move(lanes));
+    }
+
+    /// All loops at 0.
+    std::vector<VariableValue> values_of(const TileOp& op, int64_t thread) const {
+        std::vector<VariableValue> values{{kernel.thread.id(), thread}};
+        for (const ThreadDigit& digit : kernel.thread_digits)
+            values.push_back({digit.variable.id(), thread / digit.stride % digit.extent});
+        for (const OpLoop& loop : op.loops) values.push_back({loop.variable.id(), 0});
+        for (const Expr& index : indices_of(op))
+            visit(index, [&](const Expr& e) {
+                if (e.as<Variable>()) values.push_back({e.id(), 0});  // outer loops and blocks; after the others
+            });
+        return values;
+    }
+
+    static std::vector<Expr> indices_of(const TileOp& op) {
+        std::vector<Expr> result{op.active};
+        for (const StoreTo& store : op.stores) result.insert(result.end(), store.indices.begin(), store.indices.end());
+        visit_exprs(op, [&](const Expr& root) {
+            visit(root, [&](const Expr& e) {
+                if (const Load* load = e.as<Load>())
+                    result.insert(result.end(), load->indices.begin(), load->indices.end());
+            });
+        });
+        return result;
+    }
+};
+
+}  // namespace
+
+std::vector<SharedAccess> shared_accesses(const TileKernel& kernel, const Buffer& buffer, const Target& target) {
+    AccessFinder finder{kernel, buffer, target, {}};
+    finder.walk(kernel.body, 1);
+    return finder.found;
+}
+
+double cost_of(const SharedAccess& access, const Buffer& buffer, const Layout& layout, const Target& target) {
+    BufferNode node = *buffer;
+    node.shape = layout.physical_shape();
+    Access physical{std::make_shared<const BufferNode>(node), layout.physical(access.indices)};
+    int64_t width = 1;
+    for (const OpLoop& loop : access.unrolled)
+        width = std::max(width, wide_elements(physical, loop.variable, require_constant(loop.extent)));
+    int64_t bytes = bytes_of(buffer->type);
+    double total = 0;
+    for (const auto& warp : access.warps) {
+        std::vector<int64_t> starts;
+        for (const auto& point : warp) starts.push_back(layout.address(point) * bytes);
+        total += wavefronts(starts, width * bytes, target) + issue_cost;
+    }
+    return access.times / static_cast<double>(width) * total / static_cast<double>(access.warps.size());
+}
+
+}  // namespace tw::codegen

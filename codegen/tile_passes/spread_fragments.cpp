@@ -1,0 +1,170 @@
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "codegen/tile_passes/tile_passes.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw::codegen {
+namespace {
+
+/// How the lanes of a warp share the iterations of a loop: as rows or as columns of an accumulator.
+struct Share {
+    AtomRole role = AtomRole::None;
+    int64_t extent = 0;
+    const BufferNode* of = nullptr;  ///< whose rows or columns decide so; null: the loop's own role
+};
+
+/// A dimension of a buffer in registers.
+using Dimension = std::pair<const BufferNode*, size_t>;
+
+class Spreader {
+public:
+    Spreader(const TileKernel& kernel, const CiteStep& cite) : kernel_(kernel), cite_(cite) {}
+
+    TileKernel run() {
+        if (!kernel_.fragment_row.defined()) return kernel_;
+        for (changed_ = true; changed_;) {
+            changed_ = false;
+            visit_ops(kernel_.body, [&](const TileOp& op) { learn(op); });
+        }
+        TileKernel result = kernel_;
+        result.body = map_ops(kernel_.body, [&](const TileOp& op) { return spread(op); });
+        return result;
+    }
+
+private:
+    template <class See>
+    static void visit_registers(const TileOp& op, const See& see) {
+        auto each = [&](const Buffer& buffer, const std::vector<Expr>& indices) {
+            for (size_t d = 0; d < indices.size(); ++d)
+                if (buffer->memory == Memory::Registers) see(Dimension(buffer.get(), d), indices[d]);
+        };
+        for (const StoreTo& store : op.stores) each(store.buffer, store.indices);
+        visit_exprs(op, [&](const Expr& root) {
+            visit(root, [&](const Expr& e) {
+                if (const Load* load = e.as<Load>()) each(load->buffer, load->indices);
+            });
+        });
+    }
+
+    static bool runs_along(const OpLoop& loop, const Expr& index) {
+        return coefficient(affine_of(index), loop.variable) == 1;
+    }
+
+    /// How many rows or columns the lanes of a warp, or of a warpgroup, share at once.
+    int64_t tile_of(AtomRole role) const {
+        if (role == AtomRole::N) return 8;
+        return kernel_.fragment_warp.defined() ? 64 : 16;
+    }
+
+    /// Whether lanes that share the dimension share the loop: it runs through tiles of theirs, from the start of one.
+    bool meets_tiles(const OpLoop& loop, int64_t extent, const Share& dimension, const Expr& index) const {
+        if (!runs_along(loop, index)) return false;
+        if (extent == dimension.extent) return true;
+        int64_t tile = tile_of(dimension.role);
+        Expr start = simplify(substitute(index, {{loop.variable, integer(0)}}));
+        return extent % tile == 0 && divisor_of(start) % tile == 0;
+    }
+
+    /// By its own role, or by that of what it reads and writes in registers.
+    Share share_of(const TileOp& op, const OpLoop& loop) const {
+        auto extent = as_constant(loop.extent);
+        if (!extent) return {};
+        if (loop.role == AtomRole::M || loop.role == AtomRole::N) return {loop.role, *extent};
+        Share found;
+        visit_registers(op, [&](const Dimension& dimension, const Expr& index) {
+            auto known = shares_.find(dimension);
+            if (known == shares_.end() || !meets_tiles(loop, *extent, known->second, index)) return;
+            if (found.extent && found.role != known->second.role)
+                throw_error(Error,
+                            "{}{}: the loop '{}' meets registers that lanes share as rows and such that they share as "
+                            "columns; keep one of them in shared memory: set_memory(..., Memory::Shared)",
+                            cite_(op.step), op.name, to_string(loop.variable));
+            found = {known->second.role, *extent, dimension.first};
+        });
+        return found;
+    }
+
+    /// Each lane would go through its own terms, and nobody through all of them.
+    void check_terms(const TileOp& op, const OpLoop& loop, const Share& share) const {
+        if (!loop.reduces) return;
+        const char* along = share.role == AtomRole::M ? "rows" : "columns";
+        std::string made = share.of->name;
+        visit_ops(kernel_.body, [&](const TileOp& other) {
+            for (const StoreTo& store : other.stores)
+                if (store.buffer.get() == share.of && !other.name.empty()) made = other.name;
+        });
+        throw_error(Error,
+                    "{}'{}' reduces over the {} of '{}' by the loop '{}', but lanes share these accumulators in "
+                    "registers, and each would reduce its own part alone; keep '{}' in shared memory and reduce there: "
+                    "set_memory({}, Memory::Shared), or stage a copy",
+                    cite_(std::max(op.step, share.of->step)), op.name, along, made, to_string(loop.variable), made,
+                    made);
+    }
+
+    void learn(const TileOp& op) {
+        for (const OpLoop& loop : op.loops) {
+            Share share = share_of(op, loop);
+            if (!share.extent) continue;
+            visit_registers(op, [&](const Dimension& dimension, const Expr& index) {
+                if (runs_along(loop, index)) changed_ = shares_.try_emplace(dimension, share).second || changed_;
+            });
+        }
+    }
+
+    TileOp spread(const TileOp& op) const {
+        TileOp result = op;
+        result.loops.clear();
+        result.notes.clear();  // about threads of which more work now
+        std::vector<OpLoop> tiles, inside;
+        Substitution to_lanes;
+        for (const OpLoop& loop : op.loops) {
+            Share share = share_of(op, loop);
+            if (!share.extent) {
+                result.loops.push_back(loop);
+                continue;
+            }
+            check_terms(op, loop, share);
+            bool rows = share.role == AtomRole::M;
+            int64_t size = tile_of(share.role);
+            const std::string& name = loop.variable.as<Variable>()->name;
+            Expr part = index_variable(name + (rows ? "_half" : "_pair"), 0, 1), value;
+            value = rows ? part * 8 + kernel_.fragment_row : kernel_.fragment_column * 2 + part;
+            if (size == 64) value = kernel_.fragment_warp * 16 + value;
+            if (share.extent > size) {
+                Expr tile = index_variable(name + "_tile", 0, share.extent / size - 1);
+                tiles.push_back({tile, integer(share.extent / size), Execution::Unroll, false, loop.role});
+                value = tile * size + value;
+            }
+            inside.push_back({part, integer(2), Execution::Unroll, false, loop.role});
+            to_lanes.emplace_back(loop.variable, value);
+        }
+        if (to_lanes.empty()) return op;
+        result.loops.insert(result.loops.end(), tiles.begin(), tiles.end());
+        result.loops.insert(result.loops.end(), inside.begin(), inside.end());
+        TileOp spread = map_exprs(result, [&](const Expr& e) { return simplify(substitute(e, to_lanes)); });
+        spread.lanes = {kernel_.thread, kernel_.fragment_row, kernel_.fragment_column};
+        for (const ThreadDigit& digit : kernel_.thread_digits) {
+            bool known = std::any_of(op.threads.begin(), op.threads.end(),
+                                     [&](const ThreadDigit& own) { return own.variable.same(digit.variable); });
+            if (!known && mentions(spread, digit.variable)) spread.threads.push_back(digit);
+        }
+        if (!stores_to(op, Memory::Registers))
+            spread.active = one_thread_each(spread.threads, kernel_.thread, kernel_.threads);
+        return spread;
+    }
+
+    const TileKernel& kernel_;
+    const CiteStep& cite_;
+    std::map<Dimension, Share> shares_;
+    bool changed_ = false;
+};
+
+}  // namespace
+
+TileKernel spread_fragments(const TileKernel& kernel, const CiteStep& cite) { return Spreader(kernel, cite).run(); }
+
+}  // namespace tw::codegen

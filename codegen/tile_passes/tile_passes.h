@@ -1,0 +1,67 @@
+// The passes over tile IR, in pipeline order. One pass, one file, named as its function.
+#pragma once
+#include "codegen/mapping/bindings.h"
+#include "codegen/tile_ir/tile_ir.h"
+#include "codegen/tile_passes/make_tiles.h"
+
+namespace tw::codegen {
+
+/// Drops the parts of register buffers' indices that are digits of the thread: each thread holds its own part. Refuses
+/// registers that one thread writes and another reads.
+///
+///     acc[ti][tj][ri][rj] = 0    acc[ri][rj] = 0
+TileKernel privatize_registers(const TileKernel& kernel, const CiteStep& cite);
+
+/// Spells out how threads combine their parts of a reduction: lanes of a warp exchange registers; warps meet in shared
+/// memory, where each thread reads the parts of all of them. The order is that of Across.
+///
+///     combine acc over kt < 64    acc = acc + exchange(acc, 1); ... acc = acc + exchange(acc, 16)
+///                                 if (kt % 32 == 0) acc_parts[kt / 32] = acc
+///                                 acc = acc_parts[0] + acc_parts[1]
+TileKernel combine_across(const TileKernel& kernel, const CiteStep& cite);
+
+/// Has copies into local memory store zeros where their mask is false, if that allows the copy's readers to drop their
+/// masks: a sum whose terms are products of such zeros only; a private accumulator that is masked again where it is
+/// stored. What a thread moves from its registers to its registers needs no mask either. All other masks stay.
+///
+///     if (k0 + k < K) a_s[i][k] = a[...]             a_s[i][k] = k0 + k < K ? a[...] : 0
+///     if (k0 + k < K) acc += a_s[i][k] * b_s[k][j]   acc += a_s[i][k] * b_s[k][j]
+TileKernel discharge_masks(const TileKernel& kernel);
+
+/// Spreads ops that write memory and have no thread loops over all threads, as wide accesses where alignment can be
+/// proven, neighbouring threads on neighbouring vectors. What cannot be spread runs on thread 0. Each choice is noted.
+///
+///     for i < 128, k < 16             for step < 2, v < 4 vector
+///       a_s[i][k] = a[...]              a_s[step * 64 + thread / 4][thread % 4 * 4 + v] = a[...]
+TileKernel distribute(const TileKernel& kernel);
+
+/// Marks the loops that index registers for unrolling, and short innermost loops along memory, which become wide
+/// accesses.
+TileKernel mark_unrolled(const TileKernel& kernel);
+
+/// Has the lanes of a warp share the loops that a matrix instruction takes over, as its accumulators are spread over
+/// them, and likewise the loops of all ops on those registers. What comes out is right without the instruction.
+///
+///     for i < 64, j < 32, k < 16        for it < 4, jt < 4, ih < 2, jp < 2, k < 16
+///       acc[i][j] += ...                  acc[it * 16 + ih * 8 + lane / 4][jt * 8 + lane % 4 * 2 + jp] += ...
+TileKernel spread_fragments(const TileKernel& kernel, const CiteStep& cite);
+
+/// Puts matrix instructions in the place of the arithmetic that they stand for: operands go to registers in the order
+/// that the instruction wants, and so do the accumulators.
+///
+///     for it, jt, ih, jp, k             for step: a_fragment[it][...] = a_s[...]; b_fragment[jt][...] = b_s[...]
+///       acc[it][jt][ih][jp] += ...                mma(acc[it][jt], a_fragment[it], b_fragment[jt])
+TileKernel use_atoms(const TileKernel& kernel, const CiteStep& cite);
+
+/// Has the first matrix instruction of a sum overwrite its accumulators, where it can, instead of adding to zeros.
+/// Groups that take turns set zeros while they wait.
+///
+///     acc = 0                                forget(acc)
+///     for k, step: wgmma(acc, a, b, true)    for k, step: wgmma(acc, a, b, 0 < k || 0 < step)
+TileKernel start_sums(const TileKernel& kernel);
+
+/// Picks the order of dimensions, the interleaving and the padding of each shared buffer by counting the bank conflicts
+/// of the accesses of the first warps, within `shared_bytes` for all buffers together.
+TileKernel choose_layouts(const TileKernel& kernel, const Target& target);
+
+}  // namespace tw::codegen

@@ -1,0 +1,473 @@
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "codegen/tile_passes/tile_passes.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw::codegen {
+namespace {
+
+OpLoop unrolled(const std::string& name, int64_t extent) {
+    return {index_variable(name, 0, extent - 1), integer(extent), Execution::Unroll};
+}
+
+/// What an index of an operand is, apart from the loops that the instruction takes over.
+struct OperandIndex {
+    Expr rest;
+    int64_t along = 0, k = 0;  // elements a step
+};
+
+/// An update by SIMT arithmetic, as spread_fragments leaves it, in terms of the instruction.
+class AtomUse {
+public:
+    AtomUse(TileKernel& kernel, const TileOp& op, const CiteStep& cite)
+        : kernel_(kernel),
+          op_(op),
+          cite_(cite),
+          atom_(*op.atom),
+          pack_(4 / bytes_of(atom_.operand)),
+          quads_(atom_.k / (4 * pack_)) {}
+
+    TileStmt run() {
+        sort_loops();
+        find_operands();
+        check_mask();
+        return within_outer(atom_.unit == MatrixUnit::Wgmma ? by_warpgroup() : by_warp());
+    }
+
+    /// The dimensions of the accumulators' rows and columns.
+    std::array<size_t, 2> sides() const { return {dimension_of(m_), dimension_of(n_)}; }
+
+private:
+    /// Rows or columns: tiles of an instruction's size, and what is inside of one.
+    struct Side {
+        std::optional<OpLoop> tile;
+        OpLoop part;
+        int64_t tiles = 1;
+    };
+
+    TileStmt by_warp() {
+        Buffer a = register_array(a_->buffer->name + "_fragment", a_->buffer->type, {m_.tiles, quads_, 2, pack_});
+        Buffer b = register_array(b_->buffer->name + "_fragment", b_->buffer->type, {n_.tiles, quads_, pack_});
+        OpLoop steps = unrolled(name_of(k_.variable) + "_step", require_constant(k_.extent) / atom_.k);
+        TileStmt body =
+            make_tile(TileBlock{{fill(a, *a_, m_, steps, true), fill(b, *b_, n_, steps, false), multiply(a, b)}});
+        body = make_tile(TileAllocate{a, make_tile(TileAllocate{b, body})});
+        return make_tile(TileLoop{steps.variable, steps.extent, true, true, body});
+    }
+
+    TileStmt within_outer(TileStmt body) const {
+        for (auto loop = outer_.rbegin(); loop != outer_.rend(); ++loop)
+            body = make_tile(
+                TileLoop{loop->variable, loop->extent, loop->execution != Execution::Serial, loop->reduces, body});
+        return body;
+    }
+
+    // A warpgroup's instructions read shared memory themselves, while the threads go on.
+
+    /// Where an operand is: by its first row and k, in the layout that this gives its buffer.
+    struct Matrix {
+        Buffer buffer;
+        std::vector<OperandIndex> indices;
+        bool transposed = false;
+        int stride_bytes = 0, leading_bytes = 0;
+        int64_t along_extent = 0;
+        int step_bytes = 0;  ///< from the k of one instruction to that of the next; 0: not always the same
+    };
+
+    TileStmt by_warpgroup() {
+        Matrix a = matrix_of(*a_, m_, true), b = matrix_of(*b_, n_, false);
+        OpLoop steps = unrolled(name_of(k_.variable) + "_step", require_constant(k_.extent) / atom_.k),
+               row = unrolled("row", m_.tiles), column = unrolled("column", n_.tiles * 8 / atom_.n);
+        steps.reduces = true;
+        TileOp product = call(atom_.name, {steps, row, column});
+        if (bytes_of(atom_.operand) == 2 && (a.transposed || b.transposed))
+            product.call.parameters = {a.transposed, b.transposed};
+        product.call.arguments = {sums(row.variable, column.variable),
+                                  argument(a, row.variable * 64, steps),
+                                  argument(b, column.variable * atom_.n, steps),
+                                  {CallArgument::Effect::Value, constant(Type::Bool, int64_t{1}), {}}};
+        product.atom = &atom_;
+        TileOp kept = call("keep", {row, column});
+        kept.call.arguments = {sums(row.variable, column.variable)};
+        TileOp wait = call("wgmma_wait", {});
+        wait.call.parameters = {0};
+        TileBlock block;
+        for (const Matrix* matrix : {&a, &b}) block.stmts.push_back(read_mark(*matrix));
+        for (const TileOp& op : {kept, call("wgmma_fence", {}), product, call("wgmma_commit", {}), wait, kept})
+            block.stmts.push_back(make_tile(TileOp(op)));
+        for (const Matrix* matrix : {&a, &b}) block.stmts.push_back(read_mark(*matrix));
+        return make_tile(std::move(block));
+    }
+
+    Matrix matrix_of(const Load& load, const Side& side, bool rows) {
+        const Buffer& buffer = load.buffer;
+        if (buffer->memory != Memory::Shared)
+            throw_error(Error, "{}{}: {} reads its operands from shared memory, but '{}' is in {}; stage it",
+                        cite_(op_.step), op_.name, atom_.name, buffer->name, to_string(buffer->memory));
+        Matrix matrix{buffer, {}};
+        size_t along = load.indices.size(), k = along;
+        for (size_t d = 0; d < load.indices.size(); ++d) {
+            matrix.indices.push_back(taken_apart(load, load.indices[d], side, rows));
+            const OperandIndex& index = matrix.indices.back();
+            if (index.along == 1 && index.k == 0) along = d;
+            if (index.k == 1 && index.along == 0) k = d;
+        }
+        size_t last = load.indices.size() - 1;
+        if (along > last || k > last || (along != last && k != last))
+            throw_error(Error, "{}{}: {} needs '{}' with neighbours along rows, columns or k; stage it so",
+                        cite_(op_.step), op_.name, atom_.name, buffer->name);
+        matrix.transposed = along == last;
+        if (matrix.transposed && bytes_of(atom_.operand) != 2)
+            throw_error(Error, "{}{}: {} needs '{}' with neighbours along k; transpose it in memory", cite_(op_.step),
+                        op_.name, atom_.name, buffer->name);
+        lay_out(matrix, along, k);
+        return matrix;
+    }
+
+    /// The canonical layouts of wgmma: lines of up to 128 bytes along the contiguous dimension, all rows of a line's
+    /// width before the next line's worth.
+    void lay_out(Matrix& matrix, size_t along, size_t k) {
+        const Buffer& buffer = matrix.buffer;
+        int bytes = bytes_of(buffer->type);
+        size_t fast = matrix.transposed ? along : k, slow = matrix.transposed ? k : along;
+        std::vector<int64_t> shape = constant_shape(buffer);
+        int64_t width = shape[fast], rows = shape[slow];
+        Layout layout = in_lines(shape, static_cast<int>(fast), static_cast<int>(slow), bytes);
+        if (!layout.swizzle)
+            throw_error(Error,
+                        "{}{}: {} reads lines of 32, 64 or 128 bytes in groups of eight; the tile of '{}' is {} x {}",
+                        cite_(op_.step), op_.name, atom_.name, buffer->name, rows, width);
+        int64_t line = layout.pitch;
+        matrix.stride_bytes = static_cast<int>(8 * line * bytes);
+        matrix.leading_bytes = matrix.transposed ? static_cast<int>(rows * line * bytes) : 16;
+        if (matrix.transposed) matrix.step_bytes = static_cast<int>(atom_.k * line * bytes);
+        if (!matrix.transposed && width == line) matrix.step_bytes = atom_.k * bytes;
+        for (SharedBuffer& shared : kernel_.shared) {
+            if (shared.buffer != buffer) continue;
+            if (shared.fixed && !(shared.layout == layout))
+                throw_error(Error, "{}{}: two instructions need '{}' in two layouts; stage a copy for each",
+                            cite_(op_.step), op_.name, buffer->name);
+            shared.layout = layout;
+            shared.fixed = true;
+            kernel_.notes.push_back(
+                fmt::format("{}: laid out for {} as {}", buffer->name, atom_.name, layout.to_string()));
+        }
+    }
+
+    std::vector<Expr> place_in(const Matrix& matrix, const Expr& along, const Expr& k) const {
+        std::vector<Expr> indices;
+        for (const OperandIndex& index : matrix.indices)
+            indices.push_back(simplify(index.rest + along * index.along + k * index.k));
+        return indices;
+    }
+
+    CallArgument argument(const Matrix& matrix, const Expr& along, const OpLoop& steps) const {
+        CallArgument result{CallArgument::Effect::Matrix, {}, {matrix.buffer, {}}};
+        result.place.indices =
+            place_in(matrix, along, matrix.step_bytes ? integer(0) : simplify(steps.variable * atom_.k));
+        if (matrix.step_bytes) result.value = steps.variable * matrix.step_bytes;
+        result.stride_bytes = matrix.stride_bytes;
+        result.leading_bytes = matrix.leading_bytes;
+        return result;
+    }
+
+    CallArgument sums(const Expr& row, const Expr& column) const {
+        Substitution first{{m_.part.variable, integer(0)}, {n_.part.variable, integer(0)}};
+        if (m_.tile) first.emplace_back(m_.tile->variable, row);
+        if (n_.tile) first.emplace_back(n_.tile->variable, column * (atom_.n / 8));
+        std::vector<Expr> indices;
+        for (const Expr& index : op_.stores[0].indices) indices.push_back(simplify(substitute(index, first)));
+        return {CallArgument::Effect::Write, {}, {op_.stores[0].buffer, indices}, atom_.n / 2};
+    }
+
+    /// All of the operand's tile, by each thread.
+    TileStmt read_mark(const Matrix& matrix) const {
+        bool rows = matrix.buffer == a_->buffer;
+        int64_t width = 16 / bytes_of(matrix.buffer->type), k_extent = require_constant(k_.extent),
+                along_extent = rows ? m_.tiles * 64 : n_.tiles * 8;
+        bool wide_k = !matrix.transposed;
+        OpLoop along = unrolled("along", wide_k ? along_extent : along_extent / width),
+               k = unrolled("k", wide_k ? k_extent / width : k_extent);
+        TileOp op = call(matrix.buffer->name, {along, k});
+        op.kind = TileOp::Kind::Mark;
+        for (OpLoop& loop : op.loops) loop.execution = Execution::Serial;
+        op.call.arguments = {{CallArgument::Effect::Read,
+                              {},
+                              {matrix.buffer, place_in(matrix, along.variable * (wide_k ? 1 : width),
+                                                       k.variable * (wide_k ? width : 1))},
+                              static_cast<int>(width)}};
+        return make_tile(std::move(op));
+    }
+
+    TileOp call(const std::string& primitive, const std::vector<OpLoop>& loops) const {
+        TileOp op;
+        op.kind = TileOp::Kind::Call;
+        op.name = op_.name;
+        op.stage = op_.stage;
+        op.step = op_.step;
+        op.mask = op.active = all_of({});
+        op.loops = loops;
+        op.call.primitive = primitive;
+        return op;
+    }
+
+    void sort_loops() {
+        for (const OpLoop& loop : op_.loops) {
+            if (loop.role == AtomRole::K)
+                k_ = loop;
+            else if (loop.role == AtomRole::M)
+                take(m_, loop);
+            else if (loop.role == AtomRole::N)
+                take(n_, loop);
+            else
+                outer_.push_back(loop);
+        }
+    }
+
+    /// The tile's loop stands first.
+    static void take(Side& side, const OpLoop& loop) {
+        if (side.part.variable.defined()) {
+            side.tile = side.part;
+            side.tiles = require_constant(side.part.extent);
+        }
+        side.part = loop;
+    }
+
+    size_t dimension_of(const Side& side) const {
+        const std::vector<Expr>& indices = op_.stores[0].indices;
+        auto found = std::find_if(indices.begin(), indices.end(),
+                                  [&](const Expr& index) { return contains(index, side.part.variable); });
+        return static_cast<size_t>(found - indices.begin());
+    }
+
+    void check_mask() const {
+        if (is_constant(op_.mask, 1)) return;
+        throw_error(Error, "{}{}: of the tiles that {} computes, some elements are masked by {}; {}", cite_(op_.step),
+                    op_.name, atom_.name, to_string(op_.mask), remedy_of_mask());
+    }
+
+    std::string remedy_of_mask() const {
+        std::string outside;
+        for (const Load* load : {a_, b_})
+            if (load->buffer->memory != Memory::Shared)
+                outside += fmt::format("{}'{}'", outside.empty() ? "" : " and ", load->buffer->name);
+        if (!outside.empty())
+            return fmt::format(
+                "stage {} in shared memory, where zeros take the place of what is missing, or let the "
+                "splits divide",
+                outside);
+        return fmt::format(
+            "'{}' and '{}' are in shared memory, but not both are copies that zeros can fill up to whole "
+            "tiles: what is computed there keeps its edges, and so does what data or other loops end. "
+            "Let the splits divide, or stage a copy of what is computed by a kernel before",
+            a_->buffer->name, b_->buffer->name);
+    }
+
+    void find_operands() {
+        const Expr& value = op_.stores[0].value;
+        Expr x, y;
+        if (const Fma* fma = value.as<Fma>()) {
+            x = fma->a, y = fma->b;
+        } else {
+            const Binary* sum = value.as<Binary>();
+            const Binary* product = sum->b.as<Binary>() ? sum->b.as<Binary>() : sum->a.as<Binary>();
+            x = product->a, y = product->b;
+        }
+        a_ = load_of(x), b_ = load_of(y);
+        if (contains(x, n_.part.variable)) std::swap(a_, b_);
+    }
+
+    /// Matrix units truncate f32 themselves.
+    const Load* load_of(const Expr& factor) const {
+        const Unary* truncation = factor.as<Unary>();
+        const Expr& element = truncation ? truncation->a : factor;
+        const Cast* cast = element.as<Cast>();
+        const Load* load = (cast ? cast->a : element).as<Load>();
+        bool truncates = truncation && atom_.operand == tf32;
+        internal_check(load && (load->buffer->type == atom_.operand || truncates), "{}: {} does not multiply {}",
+                       op_.name, atom_.name, to_string(factor));
+        return load;
+    }
+
+    /// Refuses what does not step evenly along the operand.
+    OperandIndex taken_apart(const Load& load, const Expr& index, const Side& side, bool rows) const {
+        Affine affine = affine_of(index);
+        bool group = atom_.unit == MatrixUnit::Wgmma && rows;
+        int64_t part_step = rows ? 8 : 1, digit_step = rows ? 1 : 2, tile_step = !rows ? 8 : group ? 64 : 16;
+        const Expr& digit = rows ? kernel_.fragment_row : kernel_.fragment_column;
+        auto part = coefficient(affine, side.part.variable), lane = coefficient(affine, digit),
+             k = coefficient(affine, k_.variable);
+        auto tile = side.tile ? coefficient(affine, side.tile->variable) : std::optional<int64_t>(0);
+        bool even = part && lane && k && tile && *part % part_step == 0;
+        int64_t along = even ? *part / part_step : 0;
+        if (group) even = even && coefficient(affine, kernel_.fragment_warp) == along * 16;
+        even = even && *lane == along * digit_step && (!side.tile || *tile == along * tile_step);
+        if (!even)
+            throw_error(Error,
+                        "{}{}: '{}' is read at {}, which does not step evenly with the tile that {} computes; stage it",
+                        cite_(op_.step), op_.name, load.buffer->name, to_string(index), atom_.name);
+        std::erase_if(affine.terms, [&](const auto& term) {
+            return term.first.same(side.part.variable) || term.first.same(digit) ||
+                   (group && term.first.same(kernel_.fragment_warp)) || term.first.same(k_.variable) ||
+                   (side.tile && term.first.same(side.tile->variable));
+        });
+        return {to_expr(affine), along, *k};
+    }
+
+    /// The lane's part of an operand, in the order of its registers.
+    TileStmt fill(const Buffer& fragment, const Load& load, const Side& side, const OpLoop& steps, bool rows) const {
+        TileOp op;
+        op.kind = TileOp::Kind::Fragment;
+        op.lanes = {kernel_.thread, kernel_.fragment_row, kernel_.fragment_column};
+        op.name = fragment->name;
+        op.stage = op_.stage;
+        op.step = op_.step;
+        op.mask = op.active = all_of({});
+        OpLoop tile = unrolled(rows ? "row" : "column", side.tiles), quad = unrolled("quad", quads_),
+               half = unrolled("half", 2), pair = unrolled("p", pack_);
+        std::vector<Expr> to{tile.variable, quad.variable};
+        Expr along = tile.variable * (rows ? 16 : 8) + kernel_.fragment_row;
+        op.loops = {tile, quad};
+        if (rows) {
+            op.loops.push_back(half);
+            to.push_back(half.variable);
+            along = along + half.variable * 8;
+        }
+        op.loops.push_back(pair);
+        to.push_back(pair.variable);
+        Expr k =
+            steps.variable * atom_.k + quad.variable * (4 * pack_) + kernel_.fragment_column * pack_ + pair.variable;
+        std::vector<Expr> from;
+        for (const Expr& index : load.indices) {
+            OperandIndex part = taken_apart(load, index, side, rows);
+            from.push_back(simplify(part.rest + along * part.along + k * part.k));
+        }
+        op.stores.push_back({fragment, to, make_expr(load.buffer->type, Load{load.buffer, from})});
+        for (const ThreadDigit& digit : kernel_.thread_digits)
+            if (mentions(op, digit.variable)) op.threads.push_back(digit);
+        return make_tile(std::move(op));
+    }
+
+    /// An instruction for each pair of tiles.
+    TileStmt multiply(const Buffer& a, const Buffer& b) const {
+        OpLoop row = unrolled("row", m_.tiles), column = unrolled("column", n_.tiles);
+        Expr zero = integer(0);
+        TileOp op = call(atom_.name, {row, column});
+        auto read = [&](const Buffer& buffer, std::vector<Expr> indices, int64_t elements) {
+            return CallArgument{
+                CallArgument::Effect::Read, {}, {buffer, std::move(indices)}, static_cast<int>(elements)};
+        };
+        op.call.arguments = {sums(row.variable, column.variable),
+                             read(a, {row.variable, zero, zero, zero}, 2 * quads_ * pack_),
+                             read(b, {column.variable, zero, zero}, quads_ * pack_)};
+        return make_tile(std::move(op));
+    }
+
+    TileKernel& kernel_;
+    const TileOp& op_;
+    const CiteStep& cite_;
+    const Atom& atom_;
+    int64_t pack_, quads_;
+    OpLoop k_;
+    Side m_, n_;
+    std::vector<OpLoop> outer_;
+    const Load *a_ = nullptr, *b_ = nullptr;
+};
+
+/// Accumulators as instructions take them: those of one side by side.
+class Rearranged {
+public:
+    Rearranged(const Buffer& buffer, std::array<size_t, 2> sides, const Atom& atom)
+        : sides_(sides), columns_(atom.n / 4) {
+        BufferNode node = *buffer;
+        node.shape.clear();
+        for (size_t d = 0; d < buffer->shape.size(); ++d)
+            if (d != sides[0] && d != sides[1]) node.shape.push_back(buffer->shape[d]);
+        node.shape.push_back(integer(require_constant(buffer->shape[sides[0]]) / 2));
+        node.shape.push_back(integer(require_constant(buffer->shape[sides[1]]) / columns_));
+        node.shape.push_back(integer(2 * columns_));
+        buffer_ = std::make_shared<const BufferNode>(std::move(node));
+    }
+
+    const Buffer& buffer() const { return buffer_; }
+    std::vector<Expr> indices(const std::vector<Expr>& old) const {
+        std::vector<Expr> result;
+        for (size_t d = 0; d < old.size(); ++d)
+            if (d != sides_[0] && d != sides_[1]) result.push_back(old[d]);
+        const Expr &row = old[sides_[0]], &column = old[sides_[1]];
+        Expr inside = column % columns_;
+        result.push_back(simplify(row / 2));
+        result.push_back(simplify(column / columns_));
+        result.push_back(simplify(inside / 2 * 4 + row % 2 * 2 + inside % 2));
+        return result;
+    }
+
+private:
+    std::array<size_t, 2> sides_;
+    int64_t columns_;  // of one instruction that a thread has
+    Buffer buffer_;
+};
+
+using Rearrangements = std::map<const BufferNode*, Rearranged>;
+
+TileOp rearrange(const TileOp& op, const Rearrangements& all) {
+    TileOp result = map_exprs(op, [&](const Expr& root) {
+        return transform(root, [&](const Expr& e) -> Expr {
+            const Load* load = e.as<Load>();
+            auto found = load ? all.find(load->buffer.get()) : all.end();
+            if (found == all.end()) return {};
+            return make_expr(e.type(), Load{found->second.buffer(), found->second.indices(load->indices)});
+        });
+    });
+    auto rearrange = [&](Buffer& buffer, std::vector<Expr>& indices) {
+        auto found = all.find(buffer.get());
+        if (found == all.end()) return;
+        indices = found->second.indices(indices);
+        buffer = found->second.buffer();
+    };
+    for (StoreTo& store : result.stores) rearrange(store.buffer, store.indices);
+    for (CallArgument& argument : result.call.arguments)
+        if (argument.place.buffer) rearrange(argument.place.buffer, argument.place.indices);
+    return result;
+}
+
+TileStmt rearrange(const TileStmt& stmt, const Rearrangements& all) {
+    if (const TileOp* op = stmt.as<TileOp>()) return make_tile(rearrange(*op, all));
+    if (const TileLoop* loop = stmt.as<TileLoop>()) {
+        TileLoop copy = *loop;
+        copy.body = rearrange(loop->body, all);
+        return make_tile(std::move(copy));
+    }
+    if (const TileAllocate* allocate = stmt.as<TileAllocate>()) {
+        auto found = all.find(allocate->buffer.get());
+        const Buffer& buffer = found == all.end() ? allocate->buffer : found->second.buffer();
+        return make_tile(TileAllocate{buffer, rearrange(allocate->body, all), allocate->around});
+    }
+    TileBlock block;
+    for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) block.stmts.push_back(rearrange(kid, all));
+    return make_tile(std::move(block));
+}
+
+}  // namespace
+
+TileKernel use_atoms(const TileKernel& kernel, const CiteStep& cite) {
+    TileKernel result = kernel;
+    Rearrangements rearrangements;
+    result.body = replace_ops(kernel.body, [&](const TileOp& op) {
+        if (!op.atom) return make_tile(TileOp(op));
+        AtomUse use(result, op, cite);
+        TileStmt used = use.run();
+        rearrangements.try_emplace(op.stores[0].buffer.get(), op.stores[0].buffer, use.sides(), *op.atom);
+        return used;
+    });
+    result.body = rearrange(result.body, rearrangements);
+    return result;
+}
+
+}  // namespace tw::codegen

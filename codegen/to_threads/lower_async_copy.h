@@ -1,0 +1,10 @@
+#pragma once
+#include "codegen/thread_ir/thread_ir.h"
+#include "codegen/tile_ir/placement.h"
+
+namespace tw::codegen {
+
+/// An AsyncCopy or its Landing. Where the mask is false, zeros are stored if `otherwise` asks for them.
+ThreadStmt lower_async_copy(const TileOp& op, const Placement& placement);
+
+}  // namespace tw::codegen

@@ -1,0 +1,285 @@
+#include "codegen/to_threads/lower_op.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "codegen/access/conditions.h"
+#include "codegen/async/async_copy.h"
+#include "codegen/to_threads/load_fragment.h"
+#include "codegen/to_threads/lower_async_copy.h"
+#include "codegen/to_threads/op_tile.h"
+#include "codegen/to_threads/shape_tile.h"
+#include "codegen/to_threads/store_fragment.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw::codegen {
+namespace {
+
+constexpr int64_t most_unrolled_work = 256;  // statements in an unrolled reduce loop, for the compile time
+constexpr int64_t longest_partial_unroll = 8;
+constexpr int64_t most_bytes_in_flight = 128;  // that unrolled copies load into a thread's registers at once
+
+ThreadStmt block_of(std::vector<ThreadStmt> stmts) {
+    if (stmts.size() == 1) return stmts[0];
+    return make_thread(ThreadBlock{std::move(stmts)});
+}
+
+class OpLowering {
+public:
+    OpLowering(const TileOp& op, const Placement& placement, const Target& target, std::vector<std::string>& notes)
+        : op_(op), notes_(notes), t_(shape_tile(op, placement, target, notes)) {}
+
+    ThreadStmt run() {
+        bytes_loaded_ = bytes_loaded();
+        ThreadStmt body = tile_body();
+        int64_t work = static_cast<int64_t>(t_.stores.size());
+        for (const OpLoop& loop : t_.tile) work *= require_constant(loop.extent);
+        for (; !t_.outer.empty(); t_.outer.pop_back()) {
+            const OpLoop& loop = t_.outer.back();
+            body = loop_around(loop, guarded(body, &loop.variable), work);
+        }
+        body = guarded(body, nullptr);
+        if (op_.name.empty()) return body;
+        return block_of({make_thread(ThreadComment{comment(), op_.name}, op_.step), body});
+    }
+
+private:
+    std::string comment() const {
+        switch (op_.kind) {
+            case TileOp::Kind::Init: return op_.name + ": start";
+            case TileOp::Kind::Update: return op_.name + ": accumulate";
+            case TileOp::Kind::Combine: break;
+            case TileOp::Kind::Map: return op_.name;
+            case TileOp::Kind::Copy: return op_.name + ": copy";
+            case TileOp::Kind::AsyncCopy:
+            case TileOp::Kind::TmaCopy:
+            case TileOp::Kind::Landing:
+            case TileOp::Kind::Fragment:
+            case TileOp::Kind::Mark:
+            case TileOp::Kind::Call: break;
+        }
+        return op_.name;
+    }
+
+    ThreadStmt tile_body() {
+        std::vector<ThreadStmt> stmts;
+        bool guarded_inside = t_.has_inner_conditions();
+        if (t_.single() && !guarded_inside && load_directly(t_.stores[0], t_.tile, op_.step, stmts))
+            return block_of(std::move(stmts));
+        if (!t_.tile.empty() && !guarded_inside && !is_plain_copy())
+            t_.stores = preload(t_.stores, t_.tile, op_.step, stmts);
+        if (guarded_inside && !t_.operands().empty())
+            notes_.push_back(
+                fmt::format("{}: operands are read one by one inside of the unrolled loops, since their mask "
+                            "depends on them",
+                            op_.name));
+        stmts.push_back(store_loops());
+        return block_of(std::move(stmts));
+    }
+
+    /// Memory to memory, as wide on both sides.
+    bool is_plain_copy() const {
+        const Load* load = t_.stores[0].value.as<Load>();
+        if (!t_.single() || t_.store_width == 1 || t_.tile.size() != 1 || !load) return false;
+        if (require_constant(t_.tile[0].extent) != t_.store_width) return false;
+        if (load->buffer->type != t_.stores[0].to.buffer->type) return false;
+        return wide_elements({load->buffer, load->indices}, t_.wide_variable, t_.store_width) == t_.store_width;
+    }
+
+    ThreadStmt store_loops() {
+        std::vector<OpLoop> loops = t_.tile;
+        ThreadStmt body;
+        if (t_.matrices) {
+            loops.resize(loops.size() - t_.matrices->digits.size() - 1);
+            body = store_fragment(t_, op_.step);
+        } else if (t_.store_width > 1) {
+            auto wide = std::find_if(loops.begin(), loops.end(),
+                                     [&](const OpLoop& loop) { return loop.variable.same(t_.wide_variable); });
+            OpLoop along = *wide;
+            loops.erase(wide);
+            body = wide_store(along, loops);
+        } else {
+            body = scalar_stores();
+        }
+        while (!loops.empty()) {
+            OpLoop loop = loops.back();
+            loops.pop_back();
+            body = make_thread(ThreadLoop{loop.variable, loop.extent, true, guarded(body, &loop.variable)}, op_.step);
+        }
+        return body;
+    }
+
+    ThreadStmt scalar_stores() {
+        std::vector<ThreadStmt> stmts;
+        if (t_.single()) return make_thread(t_.stores[0], op_.step);
+        // All values are computed before the first is stored.
+        std::vector<ThreadStmt> lets, stores;
+        for (const ThreadStore& store : t_.stores) {
+            Variable node{.name = store.to.buffer->name + "_next", .kind = VariableKind::Index, .min = {}, .max = {}};
+            Expr variable = make_expr(store.value.type(), std::move(node));
+            lets.push_back(make_thread(ThreadLet{variable, store.value}, op_.step));
+            stores.push_back(make_thread(ThreadStore{store.to, variable, store.atomic}, op_.step));
+        }
+        lets.insert(lets.end(), stores.begin(), stores.end());
+        return make_thread(ThreadBlock{std::move(lets)}, op_.step);
+    }
+
+    /// The store of `along`, a vector at a time; adds a loop over the vectors to `loops`.
+    ThreadStmt wide_store(const OpLoop& along, std::vector<OpLoop>& loops) {
+        int64_t extent = require_constant(along.extent);
+        Expr lane = index_variable(name_of(along.variable), 0, t_.store_width - 1), value = lane;
+        if (extent > t_.store_width) {
+            Expr group = index_variable(name_of(along.variable) + "_vector", 0, extent / t_.store_width - 1);
+            loops.push_back({group, integer(extent / t_.store_width), Execution::Unroll, false});
+            value = group * t_.store_width + lane;
+        }
+        t_.replace(along.variable, value);
+        for (Expr& condition : t_.conditions) condition = uniform_over(condition, lane, t_.store_width);
+        if (ThreadStmt moved = moved_whole(lane); moved.defined()) return moved;
+        return computed_then_stored(lane);
+    }
+
+    /// The vector as one access on both sides, if it is only moved.
+    ThreadStmt moved_whole(const Expr& lane) const {
+        const Load* load = t_.stores[0].value.as<Load>();
+        if (!t_.single() || !load || load->buffer->type != t_.stores[0].to.buffer->type) return {};
+        Access from{load->buffer, load->indices};
+        if (wide_elements(from, lane, t_.store_width) != t_.store_width) return {};
+        return wide(at_start(t_.stores[0].to, lane), at_start(from, lane));
+    }
+
+    /// All elements of all stores are computed before the first is stored.
+    ThreadStmt computed_then_stored(const Expr& lane) const {
+        std::vector<ThreadStmt> stmts, compute, stores;
+        for (const ThreadStore& store : t_.stores) {
+            Buffer out = register_array(store.to.buffer->name + "_out", store.to.buffer->type, {t_.store_width});
+            stmts.push_back(make_thread(ThreadDeclare{out}, op_.step));
+            compute.push_back(make_thread(ThreadStore{{out, {lane}}, store.value}, op_.step));
+            stores.push_back(wide(at_start(store.to, lane), {out, {integer(0)}}));
+        }
+        stmts.push_back(make_thread(ThreadLoop{lane, integer(t_.store_width), true, block_of(compute)}, op_.step));
+        stmts.insert(stmts.end(), stores.begin(), stores.end());
+        return block_of(std::move(stmts));
+    }
+
+    ThreadStmt wide(const Access& to, const Access& from) const {
+        return make_thread(ThreadWide{static_cast<int>(t_.store_width), to, from}, op_.step);
+    }
+
+    /// `body` under the conditions that mention `variable`, which then count as met; all that are left for nullptr.
+    ThreadStmt guarded(ThreadStmt body, const Expr* variable) {
+        std::vector<Expr> here, elsewhere;
+        for (const Expr& condition : t_.conditions)
+            (!variable || contains(condition, *variable) ? here : elsewhere).push_back(condition);
+        t_.conditions = elsewhere;
+        if (here.empty()) return body;
+        return make_thread(ThreadIf{all_of(here), body}, op_.step);
+    }
+
+    ThreadStmt loop_around(const OpLoop& loop, ThreadStmt body, int64_t& work) {
+        auto extent = as_constant(loop.extent);
+        if (loop.execution != Execution::Serial) {
+            work *= extent.value_or(1);
+            bytes_loaded_ *= extent.value_or(1);
+            return make_thread(ThreadLoop{loop.variable, loop.extent, extent.has_value(), body}, op_.step);
+        }
+        int64_t times = partial_unroll(extent, work);
+        work = most_unrolled_work + 1;  // outer loops stay loops
+        if (times == 1) return make_thread(ThreadLoop{loop.variable, loop.extent, false, body}, op_.step);
+        if (times == extent) return make_thread(ThreadLoop{loop.variable, loop.extent, true, body}, op_.step);
+        std::string name = name_of(loop.variable);
+        Expr outer = index_variable(name + "_outer", 0, *extent / times - 1),
+             inner = index_variable(name + "_inner", 0, times - 1);
+        ThreadStmt let = make_thread(ThreadLet{loop.variable, outer * times + inner}, op_.step);
+        ThreadStmt copies = make_thread(ThreadLoop{inner, integer(times), true, block_of({let, body})}, op_.step);
+        return make_thread(ThreadLoop{outer, integer(*extent / times), false, copies, bytes_loaded_ > 0}, op_.step);
+    }
+
+    /// How many iterations of the innermost serial loop stand side by side: a divisor of its extent.
+    int64_t partial_unroll(std::optional<int64_t> extent, int64_t work) const {
+        if (!extent) return 1;
+        if (*extent * work <= 64 && *extent <= longest_partial_unroll) return *extent;
+        for (int64_t times = longest_partial_unroll; times > 1; --times) {
+            bool fits = times * work <= most_unrolled_work && times * bytes_loaded_ <= most_bytes_in_flight;
+            if (*extent % times == 0 && fits) return times;
+        }
+        return 1;
+    }
+
+    /// From global memory by one execution of the tile.
+    int64_t bytes_loaded() const {
+        int64_t bytes = 0;
+        for (const PreloadOperand& operand : t_.operands()) {
+            if (operand.access.buffer->memory != Memory::Global) continue;
+            int64_t own = bytes_of(operand.access.buffer->type);
+            for (const OpLoop& loop : t_.tile)
+                if (operand.depends_on(loop.variable)) own *= require_constant(loop.extent);
+            bytes += own;
+        }
+        return bytes;
+    }
+
+    const TileOp& op_;
+    std::vector<std::string>& notes_;
+    OpTile t_;
+    int64_t bytes_loaded_ = 0;
+};
+
+ThreadCall physical(ThreadCall call, const Placement& placement) {
+    for (CallArgument& argument : call.arguments) {
+        if (argument.value.defined()) argument.value = placement.physical(argument.value);
+        if (argument.place.buffer && argument.effect != CallArgument::Effect::Map)
+            argument.place = placement.physical(argument.place.buffer, argument.place.indices);
+    }
+    return call;
+}
+
+ThreadStmt lower_call(const TileOp& op, const Placement& placement) {
+    ThreadCall call = physical(op.call, placement);
+    std::vector<ThreadStmt> stmts;
+    if (op.kind == TileOp::Kind::Mark) {
+        const CallArgument& used = call.arguments[0];
+        stmts.push_back(
+            make_thread(ThreadMark{used.place, used.elements, used.effect == CallArgument::Effect::Write}, op.step));
+    } else {
+        stmts.push_back(make_thread(std::move(call), op.step));
+        for (const ThreadCall& next : op.then) stmts.push_back(make_thread(physical(next, placement), op.step));
+    }
+    ThreadStmt body = block_of(std::move(stmts));
+    for (auto loop = op.loops.rbegin(); loop != op.loops.rend(); ++loop) {
+        bool unroll = loop->execution != Execution::Serial && as_constant(loop->extent);
+        body = make_thread(ThreadLoop{loop->variable, placement.physical(loop->extent), unroll, body}, op.step);
+    }
+    return is_constant(op.active, 1) ? body : make_thread(ThreadIf{placement.physical(op.active), body}, op.step);
+}
+
+/// Why no instruction loads the fragment's matrices.
+std::string why_plain(const TileOp& op) {
+    const BufferNode& from = *op.stores[0].value.as<Load>()->buffer;
+    if (from.memory == Memory::Shared) return "16 bytes of a row do not lie side by side";
+    return fmt::format("'{}' is in {}, and matrices are loaded from shared memory; stage it there", from.name,
+                       from.memory == Memory::Global ? "global memory" : to_string(from.memory));
+}
+
+}  // namespace
+
+ThreadStmt lower_op(const TileOp& op, const Placement& placement, const Target& target,
+                    std::vector<std::string>& notes) {
+    switch (op.kind) {
+        case TileOp::Kind::Mark:
+        case TileOp::Kind::Call: return lower_call(op, placement);
+        case TileOp::Kind::AsyncCopy:
+        case TileOp::Kind::Landing: return lower_async_copy(op, placement);
+        case TileOp::Kind::TmaCopy: internal_check(false, "{}: boxes that nobody asks for", op.name); break;
+        case TileOp::Kind::Fragment:
+            if (ThreadStmt loaded = load_fragment(op, placement); loaded.defined()) return loaded;
+            notes.push_back(fmt::format("{}: by plain loads: {}", op.name, why_plain(op)));
+            break;
+        default: break;
+    }
+    return OpLowering(op, placement, target, notes).run();
+}
+
+}  // namespace tw::codegen

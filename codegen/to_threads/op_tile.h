@@ -1,0 +1,41 @@
+// How one op is executed by a thread: which of its loops are unrolled together, and along which one it moves vectors.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "codegen/tile_ir/placement.h"
+#include "codegen/tile_ir/tile_ir.h"
+#include "codegen/to_threads/preload.h"
+#include "dsl/target.h"
+
+namespace tw::codegen {
+
+/// A store of pairs that lanes hold as matrices of 8 x 8 elements, by one instruction for several of them.
+struct MatrixStore {
+    std::vector<OpLoop> digits;  ///< whose iterations are the matrices, the fastest last
+    OpLoop pair;
+    Access row;  ///< whose address a lane gives: row lane % 8 of matrix lane / 8
+    bool transposed = false;
+
+    int64_t matrices() const { return int64_t{1} << digits.size(); }
+};
+
+/// The op over physical accesses. All loops together visit the op's iterations, each element's in the op's own order.
+struct OpTile {
+    std::vector<OpLoop> outer;  ///< outermost first
+    std::vector<OpLoop> tile;   ///< inside of those, unrolled together
+    std::vector<ThreadStore> stores;
+    std::vector<Expr> conditions;  ///< all must hold for the stores to be made
+    int64_t store_width = 1;       ///< elements along `wide_variable` that one store writes
+    Expr wide_variable;
+    std::optional<MatrixStore> matrices;  ///< of the innermost loops, in place of stores of that width
+
+    bool single() const { return stores.size() == 1; }
+    std::vector<PreloadOperand> operands() const { return preload_operands(stores); }
+    /// Conditions on the tile's own loops.
+    bool has_inner_conditions() const;
+    void replace(const Expr& variable, const Expr& value);
+};
+
+}  // namespace tw::codegen

@@ -1,0 +1,188 @@
+#include "codegen/to_threads/shape_tile.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "codegen/access/access.h"
+#include "codegen/access/conditions.h"
+#include "codegen/to_threads/store_fragment.h"
+#include "dsl/atoms.h"
+#include "dsl/simplify.h"
+
+namespace tw::codegen {
+namespace {
+
+class Shaper {
+public:
+    Shaper(const TileOp& op, const Placement& placement, const Target& target, std::vector<std::string>& notes)
+        : op_(op), target_(target), notes_(notes) {
+        Expr mask = placement.physical(op.mask);
+        for (const StoreTo& store : op.stores) {
+            Expr value = placement.physical(store.value);
+            if (op.otherwise.defined()) value = select_unchecked(mask, value, op.otherwise);
+            t_.stores.push_back({placement.checked(store.buffer, store.indices), value, store.atomic});
+        }
+        t_.conditions = conjuncts_of(placement.physical(op.active));
+        if (!op.otherwise.defined())
+            for (const Expr& part : conjuncts_of(mask)) t_.conditions.push_back(part);
+        for (ThreadStore& store : t_.stores) {  // only made under the conditions
+            store.to = without_implied_checks(store.to, t_.conditions);
+            store.value = without_implied_checks(store.value, t_.conditions);
+        }
+        for (OpLoop loop : op.loops) {
+            loop.extent = placement.physical(loop.extent);
+            t_.outer.push_back(loop);
+        }
+    }
+
+    OpTile run() {
+        split_long_innermost();
+        take_tile();
+        if (target_.has_stmatrix) t_.matrices = take_matrices(t_, op_, notes_);
+        if (!t_.matrices) choose_wide_store();
+        peel_loops_without_reuse();
+        if (!t_.matrices) split_into_vectors();
+        return std::move(t_);
+    }
+
+private:
+    void take_tile() {
+        while (!t_.outer.empty() && t_.outer.back().execution != Execution::Serial &&
+               as_constant(t_.outer.back().extent)) {
+            t_.tile.insert(t_.tile.begin(), t_.outer.back());
+            t_.outer.pop_back();
+        }
+    }
+
+    /// A long innermost loop along memory becomes a loop over vectors.
+    void split_long_innermost() {
+        if (t_.outer.empty() || t_.outer.back().execution != Execution::Serial) return;
+        OpLoop loop = t_.outer.back();
+        auto extent = as_constant(loop.extent);
+        if (!extent) return;
+        int64_t width = 1;
+        for (const ThreadStore& store : t_.stores)
+            if (store.to.buffer->memory != Memory::Registers)
+                width = std::max(width, wide_elements(store.to, loop.variable, *extent));
+        for (const PreloadOperand& operand : t_.operands()) width = std::max(width, operand.width_along(loop));
+        if (width == 1 || width == *extent) return;
+        Expr group = index_variable(name_of(loop.variable) + "_vector", 0, *extent / width - 1);
+        Expr lane = index_variable(name_of(loop.variable), 0, width - 1);
+        t_.replace(loop.variable, group * width + lane);
+        t_.outer.back() = {group, integer(*extent / width), Execution::Serial, loop.reduces};
+        t_.outer.push_back({lane, integer(width), Execution::Unroll, loop.reduces});
+    }
+
+    /// The loop of the tile along which the store can be widest, and the width.
+    void choose_wide_store() {
+        for (const ThreadStore& store : t_.stores)
+            if (store.to.buffer->memory == Memory::Registers || store.atomic) return;
+        for (size_t l = t_.tile.size(); l-- > 0;) {
+            int64_t extent = require_constant(t_.tile[l].extent), width = extent;
+            for (const ThreadStore& store : t_.stores)
+                width = std::min(width, wide_elements(store.to, t_.tile[l].variable, extent));
+            while (width > 1 && !uniform_conditions(t_.tile[l].variable, width)) width /= 2;
+            if (width > t_.store_width) {
+                t_.store_width = width;
+                t_.wide_variable = t_.tile[l].variable;
+            }
+        }
+        if (!t_.tile.empty() && t_.tile.back().execution == Execution::Vector && !t_.tile.back().chosen)
+            tell_what_is_narrower(t_.tile.back());
+    }
+
+    /// Of the vectors that a user asked for: what moves fewer elements at once.
+    void tell_what_is_narrower(const OpLoop& loop) {
+        const int64_t extent = require_constant(loop.extent);
+        int64_t uniform = extent;
+        while (uniform > 1 && (extent % uniform != 0 || !uniform_conditions(loop.variable, uniform))) --uniform;
+        std::vector<std::string> narrower;
+        auto add = [&](const char* verb, const Access& access, int64_t width) {
+            // An instruction moves at most 16 bytes: several of them are what was asked for.
+            const int64_t widest = std::min<int64_t>(extent, 16 / bytes_of(access.buffer->type));
+            width = std::min(width, uniform);
+            if (access.buffer->memory == Memory::Registers || width >= widest) return;
+            std::string text = fmt::format("'{}' is {} {}", access.buffer->name, verb,
+                                           width == 1 ? "one by one" : fmt::format("{} at once", width));
+            if (std::find(narrower.begin(), narrower.end(), text) == narrower.end()) narrower.push_back(text);
+        };
+        int64_t stored = extent;
+        for (const ThreadStore& store : t_.stores)
+            stored = std::min(stored, wide_elements(store.to, loop.variable, extent));
+        for (const ThreadStore& store : t_.stores)
+            if (!store.atomic) add("stored", store.to, stored);
+        for (const PreloadOperand& operand : t_.operands())
+            if (operand.depends_on(loop.variable)) add("read", operand.access, operand.width_along(loop));
+        if (narrower.empty()) return;
+        notes_.push_back(
+            fmt::format("{}: of the vector loop '{}' of {}, {}: no more elements are proven to be aligned "
+                        "neighbours under one condition",
+                        op_.name, to_string(loop.variable), extent, fmt::join(narrower, ", ")));
+    }
+
+    bool uniform_conditions(const Expr& variable, int64_t width) const {
+        Expr group = index_variable("g", 0, {}), lane = index_variable("q", 0, width - 1);
+        for (const Expr& condition : t_.conditions) {
+            Expr split = simplify(substitute(condition, {{variable, group * width + lane}}));
+            if (!uniform_over(split, lane, width).defined()) return false;
+        }
+        return true;
+    }
+
+    /// An outer loop of the tile on which everything depends gives no reuse: it is unrolled around the tile, and so is
+    /// one that a condition depends on.
+    void peel_loops_without_reuse() {
+        size_t innermost = t_.matrices ? t_.matrices->digits.size() + 1 : 1;
+        while (t_.tile.size() > innermost) {
+            const OpLoop& loop = t_.tile.front();
+            bool along = t_.wide_variable.defined() && t_.wide_variable.same(loop.variable), guards = false;
+            for (const Expr& condition : t_.conditions) guards = guards || contains(condition, loop.variable);
+            for (const PreloadOperand& operand : t_.operands())
+                along = along || (!guards && !operand.depends_on(loop.variable)) || operand.width_along(loop) > 1;
+            if (along) return;
+            t_.outer.push_back(loop);
+            t_.tile.erase(t_.tile.begin());
+        }
+    }
+
+    /// A tile of a single loop becomes a loop over vectors around a tile of one vector.
+    void split_into_vectors() {
+        if (t_.tile.size() != 1) return;
+        OpLoop& loop = t_.tile[0];
+        int64_t extent = require_constant(loop.extent), width = t_.store_width;
+        for (const PreloadOperand& operand : t_.operands()) width = std::max(width, operand.width_along(loop));
+        while (width > 1 && !uniform_conditions(loop.variable, width)) width /= 2;
+        if (width == 1) {  // nothing to gain from a tile
+            t_.outer.push_back(loop);
+            t_.tile.clear();
+            t_.store_width = 1;
+            t_.wide_variable = {};
+            return;
+        }
+        t_.store_width = std::min(t_.store_width, width);
+        Expr lane = index_variable(name_of(loop.variable), 0, width - 1), value = lane;
+        if (extent > width) {
+            Expr group = index_variable(name_of(loop.variable) + "_vector", 0, extent / width - 1);
+            t_.outer.push_back({group, integer(extent / width), Execution::Unroll, loop.reduces});
+            value = group * width + lane;
+        }
+        t_.replace(loop.variable, value);
+        for (Expr& condition : t_.conditions) condition = uniform_over(condition, lane, width);
+        if (t_.wide_variable.defined()) t_.wide_variable = lane;
+        loop = {lane, integer(width), Execution::Vector, loop.reduces};
+    }
+
+    const TileOp& op_;
+    const Target& target_;
+    std::vector<std::string>& notes_;
+    OpTile t_;
+};
+
+}  // namespace
+
+OpTile shape_tile(const TileOp& op, const Placement& placement, const Target& target, std::vector<std::string>& notes) {
+    return Shaper(op, placement, target, notes).run();
+}
+
+}  // namespace tw::codegen

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Checks how the rooms of the house stand to each other; `check_house.py` in the project's root, status 1 with findings.
+
+Arrows: a room includes only rooms that stand before it in ROOMS, and no two files of codegen/ include each other.
+Names: codegen/ and device/ know no operator by its name.
+"""
+import os
+import re
+import sys
+
+# From below to on top. A folder inside of another one is a room of its own if it is listed.
+ROOMS = ["support", "dsl", "device",
+         "codegen/access", "codegen/tile_ir", "codegen/mapping", "codegen/tile_passes", "codegen/async",
+         "codegen/thread_ir", "codegen/to_threads", "codegen/thread_passes", "codegen/barriers", "codegen/signals",
+         "codegen/print", "codegen",
+         "runtime/emulator", "runtime", "schedules", "ops", "include", "bench", "tools", "tutorials", "tests"]
+NO_PAIRS = ("codegen/",)  # rooms whose files are a ladder: of two, at most one includes the other
+
+OPERATORS = ["gemm", "matmul", "softmax", "layernorm", "rmsnorm", "attention", "convolution", "conv2d", "gelu", "silu",
+             "swiglu", "embedding", "cross_entropy", "adam"]
+
+
+def sources():
+    folders = sorted({room.split("/")[0] for room in ROOMS})
+    return [os.path.join(folder, name) for top in folders for folder, _, names in os.walk(top) for name in names
+            if name.endswith((".h", ".cpp", ".cuh", ".cu"))]
+
+
+def room_of(path):
+    folder = os.path.dirname(path)
+    while folder and folder not in ROOMS:
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def stem(path):
+    return path.rsplit(".", 1)[0]
+
+
+def includes(path):
+    with open(path, encoding="utf-8") as file:
+        return [name for name in re.findall(r'^#include "([^"]+)"', file.read(), re.M) if os.path.exists(name)]
+
+
+def check_arrows(files):
+    wants = {}
+    for path in files:
+        room = room_of(path)
+        for name in includes(path) if room else []:
+            if room_of(name) and ROOMS.index(room_of(name)) > ROOMS.index(room):
+                yield f"{path} includes {name}: {room} stands below {room_of(name)}"
+            if stem(name) != stem(path) and path.startswith(NO_PAIRS):
+                wants.setdefault(stem(path), set()).add(stem(name))
+    for one, others in sorted(wants.items()):
+        for other in sorted(others):
+            if one < other and one in wants.get(other, ()):
+                yield f"{one} and {other} include each other"
+
+
+def check_operator_names(files):
+    names = re.compile(r"(?<![a-z])(" + "|".join(OPERATORS) + r")(?![a-z])", re.I)
+    for path in files:
+        if not path.startswith(("codegen/", "device/")):
+            continue
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if found := names.search(line):
+                    yield f"{path}:{number}: '{found[1]}': operators are none of its business"
+
+
+def main():
+    files = sources()
+    findings = [*check_arrows(files), *check_operator_names(files)]
+    print("\n".join(findings) or f"{len(files)} files: no upward arrow, no pair that includes each other, no operator")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

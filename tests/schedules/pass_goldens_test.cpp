@@ -1,0 +1,73 @@
+// What each pass of codegen does, by an example that reviewers read: a kernel in front of it and behind it.
+// TW_UPDATE_GOLDEN=1 writes tests/golden/passes/ anew.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include "ops/program.h"
+#include "schedules/catalog.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/golden.h"
+
+namespace tw {
+namespace {
+
+struct Example {
+    const char* pass;
+    const char* kernel;  ///< a kernel of the catalogue that it changes
+};
+
+constexpr const char* products = "product_64x48x40";
+constexpr const char* tensor_core_products = "gemm_bf16_64x64x64_tb_tile32x32x16w16x16s3";
+constexpr const char* hopper_products = "gemm_bf16_128x64x128_tb_tile128x64x64g2s2r64b";
+
+constexpr Example examples[] = {
+    {"spread_fragments", tensor_core_products},
+    {"privatize_registers", "column_sum_1100x67_f32"},
+    {"combine_across", "softmax_5x1000_f32"},
+    {"discharge_masks", "gemm_bf16_37x50x61_ta"},
+    {"use_atoms", tensor_core_products},
+    {"start_sums", hopper_products},
+    {"choose_tma", hopper_products},
+    {"distribute", products},
+    {"mark_unrolled", "layernorm_7x768_bf16"},
+    {"choose_layouts", products},
+    {"pipeline", tensor_core_products},
+    {"fence_proxies", hopper_products},
+    {"store_boxes", hopper_products},
+    {"name_values", "gelu_bias_7x37_f32"},
+    {"hoist_invariants", products},
+    {"insert_barriers", products},
+    {"narrow_indices", "softmax_300000x8192_bf16"},
+    {"start_early", products},
+};
+
+Program program_of(const char* kernel) {
+    const schedules::CatalogEntry* entry = schedules::find_library_kernel(kernel);
+    if (!entry) throw_error(Error, "no kernel '{}'", kernel);
+    return build(entry->make(target("sm_90a")));
+}
+
+TEST(PassGoldens, AreWhatReviewersHaveRead) {
+    std::vector<std::string> passes = codegen::pass_names();
+    for (size_t n = 1; n < passes.size(); ++n) {
+        if (passes[n] == "make_threads") continue;
+        auto example = std::find_if(std::begin(examples), std::end(examples),
+                                    [&](const Example& one) { return one.pass == passes[n]; });
+        ASSERT_NE(example, std::end(examples)) << "no example of " << passes[n];
+        const Program program = program_of(example->kernel);
+        const std::string before = program.after(passes[n - 1]), after = program.after(passes[n]);
+        EXPECT_NE(before, after) << passes[n] << " does nothing for " << example->kernel;
+        EXPECT_TRUE(matches_golden(
+            fmt::format("{} of {}\n\n==== before\n{}\n==== behind\n{}", passes[n], example->kernel, before, after),
+            fmt::format("passes/{}.txt", passes[n])));
+    }
+}
+
+TEST(PassGoldens, OfUnknownPassesThereAreNone) {
+    EXPECT_ERROR(program_of(products).after("poetry"),
+                 "after(\"poetry\"): no pass has this name; there are make_tiles, spread_fragments");
+}
+
+}  // namespace
+}  // namespace tw
