@@ -187,6 +187,8 @@ private:
         std::string name = operation.outputs.size() > 1 ? fmt::format("{}_{}", base, output) : base;
         if (const std::string& own = operation.outputs[output].name; !own.empty()) name = own;
         if (state_.is_result(stage)) return name;
+        // What has the name of an input or output, as a result that is staged, is told from that by where it lies.
+        if (names_.count(name)) name = fmt::format("{}_{}", name, tw::to_string(resolved_memory(state_, stage)));
         int number = ++names_[name];
         return number == 1 ? name : fmt::format("{}_{}", name, number);
     }

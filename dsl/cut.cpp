@@ -243,11 +243,14 @@ std::string saved_position(const State& state, const Expr& position) {
     return a.empty() || b.empty() ? "" : fmt::format("{} {} {}", operator_text(node->op), a, b);
 }
 
-std::string position_as_cpp(const State& state, const Expr& position) {
+std::string position_as_cpp(Edit& edit, const Expr& position) {
     Substitution names;
-    for (const Expr& variable : variables_of(position))
-        if (int loop = loop_of(state, variable); loop >= 0)
-            names.emplace_back(variable, index_variable(fmt::format("s.index(l{})", loop)));
+    for (const Expr& variable : variables_of(position)) {
+        int loop = loop_of(edit.state, variable);
+        std::string name = loop < 0 ? edit.state.handle_names.size(to_string(variable))
+                                    : fmt::format("s.index({})", edit.loop_as_cpp(loop));
+        names.emplace_back(variable, index_variable(name));
+    }
     return to_string(substitute(position, names));
 }
 

@@ -34,7 +34,7 @@ void Edit::commit(const std::string& cpp, const std::string& saved) {
     check_rules(state, where);
     refresh_regions(state, where);
     state.tree = cut_loops(state, build_tree(state, where), where);
-    state.trace.push_back({cpp, where, step_place(where)});
+    state.trace.push_back({cpp, handles_, where, step_place(where)});
     state.saved.push_back(saved);
     *target_ = std::move(state);
 }
@@ -168,6 +168,19 @@ std::string name_from_saved(const std::string& word) {
     return name;
 }
 
-std::string loop_text(int loop) { return fmt::format("l{}", loop); }
+std::string quoted(const std::string& text) {
+    std::string literal;
+    for (char c : text) {
+        auto byte = static_cast<unsigned char>(c);
+        if (c == '"' || c == '\\')
+            literal += std::string("\\") + c;
+        else
+            literal += byte < ' ' || byte == 127 ? fmt::format("\\{:03o}", byte) : std::string(1, c);
+    }
+    bool ends_early = text.find('\0') != text.npos;
+    return ends_early ? fmt::format("std::string(\"{}\", {})", literal, text.size()) : "\"" + literal + "\"";
+}
+
+SplitNames default_names(const std::string& whole) { return {whole + "_outer", whole + "_inner"}; }
 
 }  // namespace tw

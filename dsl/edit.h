@@ -24,14 +24,22 @@ public:
     /// The stage's index. Throws Error if there is none, or if it is another schedule's.
     int stage(const StageRef& ref, const char* what) const;
 
+    /// What the trace calls the loop, the stage. What no step has returned yet, nor returns, is taken from the schedule
+    /// before the step, by a statement of its own. To be asked in the order in which names are to be given.
+    std::string loop_as_cpp(int loop);
+    std::string stage_as_cpp(int stage);
+
     Schedule::State state;
     std::source_location where;
     int step;
 
 private:
+    void take_handle(int loop);
+    std::string name_of_root(int loop);
     [[noreturn]] void refuse_foreign(const Origin& origin, const char* kind, const char* what) const;
 
     std::unique_ptr<Schedule::State>& target_;
+    std::string handles_;  // statements
 };
 
 /// Adds a stage with loops of its own; returns its index.
@@ -46,12 +54,14 @@ std::vector<int> attached_to(const Schedule::State& state, int loop);
 std::string rounding_text(const ReducerNode& reducer);
 /// "'c', 'd'": what the schedule computes, in messages.
 std::string outputs_text(const Schedule::State& state);
-/// The stage's name, in messages and in a trace.
+/// The stage's name, in messages.
 std::string stage_text(const Schedule::State& state, int stage);
 /// The name as one word of a saved trace, "a%20b", and back.
 std::string saved_name(const std::string& name);
 std::string name_from_saved(const std::string& word);
-/// "l5": a loop in a trace.
-std::string loop_text(int loop);
+/// The text as a literal of C++.
+std::string quoted(const std::string& text);
+/// What a split calls its loops where nothing was asked for: "i_outer", "i_inner".
+SplitNames default_names(const std::string& whole);
 
 }  // namespace tw

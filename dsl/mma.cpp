@@ -209,8 +209,9 @@ void Schedule::mma(const StageRef& ref, MatrixUnit unit, const MmaLoops& loops, 
     const bool rounds = !rounding_text(*record.definition.reducer).empty();
     edit.state.notes.push_back(fmt::format("[{}] '{}' is computed by {}{}", edit.step, record.definition.name,
                                            atom.name, rounds ? ": its terms are added in another order" : ""));
-    edit.commit(fmt::format("s.mma({}, {}, {{.m = {}, .n = {}, .k = {}}});", stage_text(edit.state, stage),
-                            tw::to_string(unit), loop_text(mma.m), loop_text(mma.n), loop_text(mma.k)),
+    std::string sum = edit.stage_as_cpp(stage), m = edit.loop_as_cpp(mma.m), n = edit.loop_as_cpp(mma.n),
+                k = edit.loop_as_cpp(mma.k);
+    edit.commit(fmt::format("s.mma({}, {}, {{.m = {}, .n = {}, .k = {}}});", sum, tw::to_string(unit), m, n, k),
                 fmt::format("mma {} {} {} {} {}", stage, tw::to_string(unit), mma.m, mma.n, mma.k));
 }
 

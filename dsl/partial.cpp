@@ -134,6 +134,7 @@ StageRecord& take_over_loops(State& state, int whole, StageDefinition definition
     taken.definition = std::move(definition);
     taken.step = step;
     taken.origin = state.origin_of(taken.definition.name);
+    taken.handle.clear();
     taken.memory = Memory::Auto;
     taken.rounded.reset();  // what is combined later keeps all digits
     int stage = static_cast<int>(state.stages.size());
@@ -155,12 +156,12 @@ Stage Schedule::totals(const StageRef& reduction, std::source_location where) {
     check_whole(state, whole, fmt::format("totals({})", name), where);
     StageDefinition definition = totals_definition(state, whole);
     read_totals(state.stages[whole].definition, definition);
-    std::string made = definition.name;
     take_over_loops(state, whole, std::move(definition), edit.step);
     int totals = static_cast<int>(state.stages.size()) - 1;
     state.stages[whole].mma.reset();
     add_root_loops(state, whole, state.stages[whole].definition.operation->shape);
-    edit.commit(fmt::format("Stage {} = s.totals({});", made, name), fmt::format("totals {}", whole));
+    std::string taken = edit.stage_as_cpp(whole), made = edit.stage_as_cpp(totals);
+    edit.commit(fmt::format("Stage {} = s.totals({});", made, taken), fmt::format("totals {}", whole));
     return state_->handle_of_stage(totals);
 }
 
@@ -210,8 +211,8 @@ Stage Schedule::partial(const StageRef& reduction, Loop loop, Combine combine, s
         state.notes.push_back(fmt::format("[{}] the terms of '{}' are combined in parts along '{}'{}", edit.step, name,
                                           record.name, rounding_text(*state.stages[whole].definition.reducer)));
     }
-    edit.commit(fmt::format("Stage {} = s.partial({}, {}{});", definition.name, name, loop_text(along),
-                            update ? ", Combine::Atomic" : ""),
+    std::string taken = edit.stage_as_cpp(whole), cut = edit.loop_as_cpp(along), made = edit.stage_as_cpp(partial);
+    edit.commit(fmt::format("Stage {} = s.partial({}, {}{});", made, taken, cut, update ? ", Combine::Atomic" : ""),
                 fmt::format("partial {} {}{}", whole, along, update ? " atomic" : ""));
     return state_->handle_of_stage(partial);
 }

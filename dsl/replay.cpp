@@ -56,10 +56,11 @@ private:
             int64_t size = integer();
             std::string tail = word();
             if (!words_ || (tail != "mask" && tail != "divide")) return false;
-            schedule_.split(loop, size, tail == "mask" ? Tail::Mask : Tail::Divide, where_);
+            SplitNames names{name_or_none(), name_or_none()};
+            schedule_.split(loop, size, tail == "mask" ? Tail::Mask : Tail::Divide, names, where_);
         } else if (verb == "fuse") {
             Loop outer = next_loop(), inner = next_loop();
-            schedule_.fuse(outer, inner, where_);
+            schedule_.fuse(outer, inner, name_or_none(), where_);
         } else if (verb == "order") {
             schedule_.order(rest_as_loops(), where_);
         } else if (verb == "cut") {
@@ -158,6 +159,14 @@ private:
         if (words_ >> value) return value;
         words_.clear();
         return missing;
+    }
+
+    /// A loop's name, if one follows.
+    std::string name_or_none() {
+        std::string text;
+        if (words_ >> text) return name_from_saved(text);
+        words_.clear();
+        return "";
     }
 
     std::vector<Loop> rest_as_loops() {

@@ -118,12 +118,12 @@ private:
     int kernel_ = -1;
 };
 
-std::string role_text(const State& state, const RoleSpec& spec) {
+std::string role_text(Edit& edit, const RoleSpec& spec) {
     std::string warps = spec.warps % warps_of_warpgroup
                             ? fmt::format("warps({})", spec.warps)
                             : fmt::format("warpgroups({})", spec.warps / warps_of_warpgroup);
     std::vector<std::string> stages;
-    for (int stage : spec.stages) stages.push_back(stage_text(state, stage));
+    for (int stage : spec.stages) stages.push_back(edit.stage_as_cpp(stage));
     std::string turns = spec.turns > 1 ? fmt::format(", turns({})", spec.turns) : "";
     return fmt::format("{{\"{}\", {}, registers({}), {{{}}}{}}}", spec.name, warps, spec.registers,
                        fmt::join(stages, ", "), turns);
@@ -137,7 +137,7 @@ void Schedule::roles(const std::vector<Role>& roles, std::source_location where)
     std::vector<RoleSpec> specs = maker.run();
     std::vector<std::string> texts, saved;
     for (const RoleSpec& spec : specs) {
-        texts.push_back(role_text(edit.state, spec));
+        texts.push_back(role_text(edit, spec));
         saved.push_back(fmt::format("{} {} {} {} {} {}", spec.name, spec.warps, spec.registers, spec.turns,
                                     spec.stages.size(), fmt::join(spec.stages, " ")));
     }

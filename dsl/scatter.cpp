@@ -113,8 +113,9 @@ Stage Schedule::scatter(const StageRef& reduction, Combine combine, std::source_
         made = scatter_atomically(edit, whole, check_updates(edit, whole, fmt::format("scatter({})", name)), *terms);
     else
         sort_terms(edit, whole, *terms);
-    edit.commit(fmt::format("{}s.scatter({}{});", atomic ? fmt::format("Stage {} = ", stage_text(state, made)) : "",
-                            name, atomic ? ", Combine::Atomic" : ""),
+    std::string scattered = edit.stage_as_cpp(whole);
+    std::string returned = atomic ? fmt::format("Stage {} = ", edit.stage_as_cpp(made)) : "";
+    edit.commit(fmt::format("{}s.scatter({}{});", returned, scattered, atomic ? ", Combine::Atomic" : ""),
                 fmt::format("scatter {}{}", whole, atomic ? " atomic" : ""));
     return state_->handle_of_stage(made);
 }

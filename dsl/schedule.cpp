@@ -111,6 +111,7 @@ Schedule::Schedule(const std::vector<Tensor>& outputs, Target target, std::sourc
     for (const auto& operation : operations) parameters.see(*operation);
     for (StageDefinition& definition : stages_of(outputs)) add_stage(*state_, std::move(definition), -1);
     state_->tree = build_tree(*state_, where);
+    state_->handle_names = HandleNames(operations, state_->tree.sizes);
 }
 
 Schedule::Schedule(const Schedule& other) : state_(std::make_unique<State>(*other.state_)) {}
@@ -281,54 +282,12 @@ bool Schedule::deterministic() const {
     });
 }
 
-namespace {
-
-/// What the loops are called in the nest, where two have one name with the stage's behind it: one identifier for each
-/// number.
-std::vector<std::string> names_of_loops(const State& state) {
-    std::map<std::string, int> uses;
-    for (const LoopRecord& loop : state.loops) ++uses[loop.name];
-    std::vector<std::string> names;
-    std::set<std::string> taken;
-    for (const LoopRecord& loop : state.loops) {
-        std::string name = loop.name;
-        if (uses[name] > 1) name += "_" + state.stages[loop.stage].definition.name;
-        for (char& c : name)
-            if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-        if (!taken.insert(name).second) taken.insert(name += "_" + loop_text(static_cast<int>(names.size())));
-        names.push_back(name);
-    }
-    return names;
-}
-
-/// "auto [io, ii] = s.split(i, 128);" for "auto [l4, l5] = s.split(l0, 128);".
-std::string with_names(const std::string& step, const std::vector<std::string>& names) {
-    auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
-    std::string text;
-    for (size_t at = 0; at < step.size();) {
-        size_t end = at;
-        while (end < step.size() && is_word(step[end])) ++end;
-        if (end == at) ++end;
-        std::string word = step.substr(at, end - at);
-        for (size_t l = 0; word[0] == 'l' && l < names.size(); ++l)
-            if (word == loop_text(static_cast<int>(l))) {
-                word = names[l];
-                break;
-            }
-        text += word;
-        at = end;
-    }
-    return text;
-}
-
-}  // namespace
-
 std::string Schedule::trace_as_cpp() const {
     std::string text;
-    const std::vector<std::string> names = names_of_loops(*state_);
-    for (size_t k = 0; k < state_->trace.size(); ++k)
-        text += fmt::format("{:<60}  // [{}] {}\n", with_names(state_->trace[k].text, names), k,
-                            state_->trace[k].file_line);
+    for (size_t k = 0; k < state_->trace.size(); ++k) {
+        const Step& step = state_->trace[k];
+        text += fmt::format("{}{:<60}  // [{}] {}\n", step.handles, step.text, k, step.file_line);
+    }
     return text;
 }
 

@@ -53,6 +53,12 @@ enum class Tail {
     Mask,    ///< the last iterations are masked
 };
 
+/// Names of the loops that a split makes: any text; one that is empty is left to the split, which suggests "i_outer"
+/// and "i_inner".
+struct SplitNames {
+    std::string outer, inner;
+};
+
 /// The iterations of a loop for which all masks and selects of the stage hold, as far as they compare indices.
 struct WherePartial {
     StageRef stage;
@@ -118,7 +124,8 @@ inline constexpr Level cluster = Level::Cluster, thread = Level::Thread, warpgro
 
 /// One recorded step.
 struct Step {
-    std::string text;  ///< as C++: "auto [l4, l5] = s.split(l0, 128);"
+    std::string text;     ///< as C++: "auto [bi, it] = s.split(i, 128, {"bi", "it"});"
+    std::string handles;  ///< statements that take the loops and stages of `text` which no step returned, a line each
     std::source_location where;
     std::string file_line;  ///< "matmul.cpp:31", kept across save and load
 };
@@ -168,11 +175,16 @@ public:
     Loop loop(const StageRef& stage, Loop other, TW_HERE) const;
 
     // A. Loops: bijections of the iteration space.
-    /// Replaces `loop` by two: outer * size + inner. Without Tail::Mask the size must divide the extent.
+    /// Replaces `loop` by two: outer * size + inner. Without Tail::Mask the size must divide the extent. The names are
+    /// what the nest, messages, the trace and printed kernels call the two.
+    std::array<Loop, 2> split(Loop loop, int64_t size, Tail tail, const SplitNames& names, TW_HERE);
+    std::array<Loop, 2> split(Loop loop, int64_t size, const SplitNames& names, TW_HERE);
     std::array<Loop, 2> split(Loop loop, int64_t size, Tail tail = Tail::Divide, TW_HERE);
-    /// Replaces neighbouring loops, `outer` directly around `inner`, by one.
+    /// Replaces neighbouring loops, `outer` directly around `inner`, by one, named "i_j" if not otherwise.
+    Loop fuse(Loop outer, Loop inner, const std::string& name, TW_HERE);
     Loop fuse(Loop outer, Loop inner, TW_HERE);
-    /// All of them, outermost first, pair by pair.
+    /// All of them, outermost first, pair by pair; a single one stays what it is.
+    Loop fuse(const std::vector<Loop>& loops, const std::string& name, TW_HERE);
     Loop fuse(const std::vector<Loop>& loops, TW_HERE);
     /// Reorders loops of one stage: the given loops take each other's places in the given order.
     void order(const std::vector<Loop>& loops, TW_HERE);
@@ -278,7 +290,8 @@ public:
     std::string explain() const;
     /// Whether equal inputs give equal bits: false once floats are added atomically.
     bool deterministic() const;
-    /// The trace as C++ statements on `s`.
+    /// The trace as C++ statements on a schedule `s`, among variables named as the tensors and sizes; the outputs of a
+    /// tuple are elements of a vector. Names that are no identifiers, or that two have, are changed to ones that are.
     std::string trace_as_cpp() const;
     /// The trace as text that `replay` reads.
     std::string save() const;
@@ -292,6 +305,7 @@ public:
 
 private:
     friend class Replayer;
+    friend class Edit;
     /// The handle of what a trace numbers so; one that no step takes if there is none.
     Loop numbered_loop(int id) const;
     Stage numbered_stage(int id) const;

@@ -41,9 +41,29 @@ void require_serial(const Edit& edit, int loop, const char* what) {
                record.name, what);
 }
 
+/// As asked for, the rest by default.
+SplitNames names_of(const LoopRecord& whole, const SplitNames& asked) {
+    SplitNames usual = default_names(whole.name);
+    return {asked.outer.empty() ? usual.outer : asked.outer, asked.inner.empty() ? usual.inner : asked.inner};
+}
+
+bool is_usual(const LoopRecord& whole, const SplitNames& names) {
+    SplitNames usual = default_names(whole.name);
+    return names.outer == usual.outer && names.inner == usual.inner;
+}
+
 }  // namespace
 
 std::array<Loop, 2> Schedule::split(Loop loop, int64_t size, Tail tail, std::source_location where) {
+    return split(loop, size, tail, {}, where);
+}
+
+std::array<Loop, 2> Schedule::split(Loop loop, int64_t size, const SplitNames& names, std::source_location where) {
+    return split(loop, size, Tail::Divide, names, where);
+}
+
+std::array<Loop, 2> Schedule::split(Loop loop, int64_t size, Tail tail, const SplitNames& asked,
+                                    std::source_location where) {
     Edit edit(state_, where);
     int id = edit.alive(loop, "split");
     LoopRecord whole = edit.state.loops[id];
@@ -58,8 +78,9 @@ std::array<Loop, 2> Schedule::split(Loop loop, int64_t size, Tail tail, std::sou
                    whole.name, size, size, whole.name, tw::to_string(whole.extent), whole.name, size);
     Expr inner_extent = constant(Type::I64, size);
     Expr outer_extent = simplify((whole.extent + (size - 1)) / inner_extent);
-    int outer = edit.state.add_loop(whole.name + "o", outer_extent, whole.stage, whole.reduces);
-    int inner = edit.state.add_loop(whole.name + "i", inner_extent, whole.stage, whole.reduces);
+    SplitNames names = names_of(whole, asked);
+    int outer = edit.state.add_loop(names.outer, outer_extent, whole.stage, whole.reduces);
+    int inner = edit.state.add_loop(names.inner, inner_extent, whole.stage, whole.reduces);
     StageRecord& record = edit.state.stages[whole.stage];
     auto place = std::find(record.order.begin(), record.order.end(), id);
     *place = outer;
@@ -68,13 +89,22 @@ std::array<Loop, 2> Schedule::split(Loop loop, int64_t size, Tail tail, std::sou
     // One iteration of the inner loop is one of the whole.
     for (int stage : attached_to(edit.state, id)) edit.state.stages[stage].attach = inner;
     edit.state.loops[id].dead_step = edit.step;
-    edit.commit(fmt::format("auto [{}, {}] = s.split({}, {}{});", loop_text(outer), loop_text(inner), loop_text(id),
-                            size, tail == Tail::Mask ? ", Tail::Mask" : ""),
-                fmt::format("split {} {} {}", id, size, tail == Tail::Mask ? "mask" : "divide"));
+    std::string shown, saved;
+    if (!is_usual(whole, names)) {
+        shown = fmt::format(", {{{}, {}}}", quoted(names.outer), quoted(names.inner));
+        saved = fmt::format(" {} {}", saved_name(names.outer), saved_name(names.inner));
+    }
+    std::string split = edit.loop_as_cpp(id), first = edit.loop_as_cpp(outer), second = edit.loop_as_cpp(inner);
+    bool masks = tail == Tail::Mask;
+    edit.commit(fmt::format("auto [{}, {}] = s.split({}, {}{}{});", first, second, split, size,
+                            masks ? ", Tail::Mask" : "", shown),
+                fmt::format("split {} {} {}{}", id, size, masks ? "mask" : "divide", saved));
     return {state_->handle_of_loop(outer), state_->handle_of_loop(inner)};
 }
 
-Loop Schedule::fuse(Loop outer, Loop inner, std::source_location where) {
+Loop Schedule::fuse(Loop outer, Loop inner, std::source_location where) { return fuse(outer, inner, "", where); }
+
+Loop Schedule::fuse(Loop outer, Loop inner, const std::string& name, std::source_location where) {
     Edit edit(state_, where);
     int first = edit.alive(outer, "fuse"), second = edit.alive(inner, "fuse");
     const LoopRecord a = edit.state.loops[first], b = edit.state.loops[second];
@@ -98,7 +128,8 @@ Loop Schedule::fuse(Loop outer, Loop inner, std::source_location where) {
     user_check(!leaves && iterations <= most_iterations, where,
                "fuse({}, {}): {} times {} iterations are more than 2^62; fuse shorter loops, or split them before",
                a.name, b.name, tw::to_string(a.extent), tw::to_string(b.extent));
-    int fused = edit.state.add_loop(a.name + "_" + b.name, simplify(a.extent * b.extent), a.stage, a.reduces);
+    const std::string usual = a.name + "_" + b.name;
+    int fused = edit.state.add_loop(name.empty() ? usual : name, simplify(a.extent * b.extent), a.stage, a.reduces);
     StageRecord& record = edit.state.stages[a.stage];
     auto place = std::find(record.order.begin(), record.order.end(), first);
     *place = fused;
@@ -108,16 +139,20 @@ Loop Schedule::fuse(Loop outer, Loop inner, std::source_location where) {
     record.relations.push_back({Relation::Kind::Fuse, fused, first, second, size});
     for (int stage : attached_to(edit.state, second)) edit.state.stages[stage].attach = fused;
     edit.state.loops[first].dead_step = edit.state.loops[second].dead_step = edit.step;
-    edit.commit(fmt::format("Loop {} = s.fuse({}, {});", loop_text(fused), loop_text(first), loop_text(second)),
-                fmt::format("fuse {} {}", first, second));
+    std::string around = edit.loop_as_cpp(first), inside = edit.loop_as_cpp(second), made = edit.loop_as_cpp(fused);
+    bool named = !name.empty() && name != usual;
+    edit.commit(fmt::format("Loop {} = s.fuse({}, {}{});", made, around, inside, named ? ", " + quoted(name) : ""),
+                fmt::format("fuse {} {}{}", first, second, named ? " " + saved_name(name) : ""));
     return state_->handle_of_loop(fused);
 }
 
-Loop Schedule::fuse(const std::vector<Loop>& loops, std::source_location where) {
+Loop Schedule::fuse(const std::vector<Loop>& loops, std::source_location where) { return fuse(loops, "", where); }
+
+Loop Schedule::fuse(const std::vector<Loop>& loops, const std::string& name, std::source_location where) {
     user_check(!loops.empty(), where, "fuse: no loops; name at least one");
     Schedule fused = *this;  // all or none
     Loop all = loops[0];
-    for (size_t d = 1; d < loops.size(); ++d) all = fused.fuse(all, loops[d], where);
+    for (size_t d = 1; d < loops.size(); ++d) all = fused.fuse(all, loops[d], d + 1 == loops.size() ? name : "", where);
     *this = std::move(fused);
     return all;
 }
@@ -156,7 +191,7 @@ void Schedule::order(const std::vector<Loop>& loops, std::source_location where)
     }
     std::vector<std::string> names, ids;
     for (int id : wanted) {
-        names.push_back(loop_text(id));
+        names.push_back(edit.loop_as_cpp(id));
         ids.push_back(std::to_string(id));
     }
     edit.commit(fmt::format("s.order({{{}}});", fmt::join(names, ", ")), fmt::format("order {}", fmt::join(ids, " ")));
@@ -199,10 +234,10 @@ void Schedule::cut(Loop loop, const std::vector<Expr>& positions, std::source_lo
     edit.state.loops[id].cuts.clear();
     for (const Expr& position : positions) {
         saved += " " + position_as_saved(edit, id, position);
-        shown.push_back(position_as_cpp(edit.state, position));
+        shown.push_back(position_as_cpp(edit, position));
         edit.state.loops[id].cuts.push_back(cast_unchecked(Type::I64, position));
     }
-    edit.commit(fmt::format("s.cut({}, {{{}}});", loop_text(id), fmt::join(shown, ", ")),
+    edit.commit(fmt::format("s.cut({}, {{{}}});", edit.loop_as_cpp(id), fmt::join(shown, ", ")),
                 fmt::format("cut {} {}{}", id, positions.size(), saved));
 }
 
@@ -218,7 +253,8 @@ void Schedule::cut(Loop loop, const WherePartial& conditions, std::source_locati
         "cut({}, where_partial({})): no mask or select of '{}' holds in some iterations of '{}' and not in others: "
         "there is nothing to cut",
         record.name, stage_text(edit.state, stage), stage_text(edit.state, stage), record.name);
-    edit.commit(fmt::format("s.cut({}, where_partial({}));", loop_text(id), stage_text(edit.state, stage)),
+    std::string cut = edit.loop_as_cpp(id), conditional = edit.stage_as_cpp(stage);
+    edit.commit(fmt::format("s.cut({}, where_partial({}));", cut, conditional),
                 fmt::format("cut_partial {} {}", id, stage));
 }
 
@@ -275,7 +311,7 @@ void Schedule::bind(Loop loop, Level level, std::source_location where) {
         edit.state.notes.push_back(fmt::format("[{}] the threads combine their parts of '{}' in pairs{}", edit.step,
                                                edit.state.stages[record.stage].definition.name,
                                                rounding_text(*edit.state.stages[record.stage].definition.reducer)));
-    edit.commit(fmt::format("s.bind({}, {});", loop_text(id), level_text(level)),
+    edit.commit(fmt::format("s.bind({}, {});", edit.loop_as_cpp(id), level_text(level)),
                 fmt::format("bind {} {}", id, tw::to_string(level)));
 }
 
@@ -303,7 +339,7 @@ void Schedule::persistent(const std::vector<Loop>& loops, PersistentOptions opti
                    record.name, tw::to_string(record.level));
         record.level = Level::GridX;
         record.bind_step = edit.step;
-        texts.push_back(loop_text(id));
+        texts.push_back(edit.loop_as_cpp(id));
         saved.push_back(fmt::format("{}", id));
     }
     int blocks = options.blocks ? options.blocks : edit.state.target.multiprocessors;
@@ -344,7 +380,7 @@ void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location
     record.in_flight = options.in_flight;
     record.pipeline_step = edit.step;
     std::string flight = options.in_flight ? fmt::format(", .in_flight = {}", options.in_flight) : "";
-    edit.commit(fmt::format("s.pipeline({}, {{.stages = {}{}}});", loop_text(id), options.stages, flight),
+    edit.commit(fmt::format("s.pipeline({}, {{.stages = {}{}}});", edit.loop_as_cpp(id), options.stages, flight),
                 fmt::format("pipeline {} {} {}", id, options.stages, options.in_flight));
 }
 
@@ -366,7 +402,8 @@ void Schedule::delay(const StageRef& stage, Loop loop, int iterations, std::sour
                "delay({}, {}, {}): '{}' does not stand under the loop; place it there first: at({}, {})", name,
                record.name, iterations, name, name, record.name);
     record.delay = {late, iterations};
-    edit.commit(fmt::format("s.delay({}, {}, {});", name, loop_text(id), iterations),
+    std::string delayed = edit.stage_as_cpp(late), along = edit.loop_as_cpp(id);
+    edit.commit(fmt::format("s.delay({}, {}, {});", delayed, along, iterations),
                 fmt::format("delay {} {} {}", late, id, iterations));
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dsl/copy_definition.h"
 #include "dsl/edit.h"
 #include "dsl/schedule.h"
 #include "dsl/simplify.h"
@@ -82,8 +83,8 @@ void Schedule::at(const StageRef& ref, Loop loop, std::source_location where) {
         std::swap(state.loops[state.stages[stage].roots[d]], state.loops[fresh]);
         state.loops.pop_back();
     }
-    edit.commit(fmt::format("s.at({}, {});", stage_text(state, stage), loop_text(under)),
-                fmt::format("at {} {}", stage, under));
+    std::string placed = edit.stage_as_cpp(stage), around = edit.loop_as_cpp(under);
+    edit.commit(fmt::format("s.at({}, {});", placed, around), fmt::format("at {} {}", stage, under));
 }
 
 namespace {
@@ -139,30 +140,10 @@ void Schedule::inline_stage(const StageRef& ref, std::source_location where) {
     }
     record.inlined = true;
     record.attach = -1;
-    edit.commit(fmt::format("s.inline_stage({});", name), fmt::format("inline {}", stage));
+    edit.commit(fmt::format("s.inline_stage({});", edit.stage_as_cpp(stage)), fmt::format("inline {}", stage));
 }
 
 namespace {
-
-StageDefinition copy_definition(const State& state, const std::shared_ptr<const Operation>& source, int output,
-                                const std::string& name) {
-    auto operation = std::make_shared<Operation>();
-    operation->name = unique_stage_name(state, name);
-    operation->shape = source->shape;
-    operation->where = source->where;
-    for (size_t d = 0; d < source->shape.size(); ++d) {
-        auto bounds = bounds_of(source->shape[d]);
-        Variable axis{.name = source->axes.empty() ? fmt::format("d{}", d) : tw::to_string(source->axes[d]),
-                      .min = 0,
-                      .extent = source->shape[d]};
-        if (bounds.max) axis.max = std::max<int64_t>(*bounds.max - 1, 0);
-        operation->axes.push_back(make_expr(Type::I64, axis));
-    }
-    Type type = source->outputs[output].type;
-    Expr body = make_expr(type, Read{source, output, operation->axes});
-    operation->outputs = {{type, body}};
-    return {operation->name, operation, operation->axes, {}, {}, {}, {}, {body}};
-}
 
 /// Replaces reads of (operation, output) by reads of the copy; says whether there were any.
 bool redirect(std::vector<Expr>& exprs, const Operation* from, int output, const std::shared_ptr<const Operation>& to,
@@ -203,6 +184,13 @@ std::string saved_tensor(const Tensor& tensor) {
     return fmt::format("t:{} {}", saved_name(tensor.operation()->name), tensor.output());
 }
 
+/// An operand in a trace as C++.
+std::string operand_as_cpp(Edit& edit, const StageRef& ref) {
+    if (ref.tensor_.defined() && edit.state.handle_names.knows(ref.tensor_.operation().get()))
+        return edit.state.handle_names.tensor(ref.tensor_.operation().get(), ref.tensor_.output());
+    return edit.stage_as_cpp(edit.stage(ref, "stage"));
+}
+
 /// "t:a 0" for a tensor by its name, "s 3" for a copy's stage: how a trace names an operand.
 std::string saved_operand(const Edit& edit, const StageRef& ref) {
     if (!ref.tensor_.defined()) return fmt::format("s {}", edit.stage(ref, "stage"));
@@ -219,9 +207,10 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
     OperandOf source = operand_of(edit, operand);
     int owner = state.loops[under].stage;
     bool only_update = owner == reader && state.position(under) >= state.first_reduce(reader);
-    StageDefinition definition = copy_definition(state, source.operation, source.output,
-                                                 fmt::format("{}_{}", source.operation->name, suffix_of(memory)));
     StageDefinition& into = state.stages[reader].definition;
+    StageDefinition definition =
+        copy_definition(state, source.operation, source.output,
+                        fmt::format("{}_{}", source.operation->name, suffix_of(memory)), into, under);
     bool found = redirect(into.update, source.operation.get(), source.output, definition.operation);
     if (!only_update)
         for (auto* exprs : {&into.finish, &into.place})
@@ -229,15 +218,15 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
     user_check(found, where, "stage({}, {}, ..., {}): '{}' does not read '{}' inside loop '{}'", into.name,
                source.operation->name, state.loops[under].name, into.name, source.operation->name,
                state.loops[under].name);
-    std::string name = definition.name;
     int copy = add_stage(state, std::move(definition), edit.step);
     StageRecord& record = state.stages[copy];
     record.is_copy = true;
     record.rounded = copied_rounding(state, record);
     record.attach = under;
     record.memory = memory;
-    edit.commit(fmt::format("Stage {} = s.stage({}, {}, {}, {});", name, stage_text(state, reader),
-                            source.operation->name, memory_text(memory), loop_text(under)),
+    std::string into_cpp = edit.stage_as_cpp(reader), from = operand_as_cpp(edit, operand),
+                around = edit.loop_as_cpp(under), made = edit.stage_as_cpp(copy);
+    edit.commit(fmt::format("Stage {} = s.stage({}, {}, {}, {});", made, into_cpp, from, memory_text(memory), around),
                 fmt::format("stage {} {} {} {}", reader, saved_operand(edit, operand), tw::to_string(memory), under));
     return state_->handle_of_stage(copy);
 }
@@ -251,20 +240,20 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
                "stage({}, {}, {}): a copy in {} needs the loop whose iteration it serves: stage(consumer, operand, "
                "memory, loop)",
                stage_text(state, reader), source.operation->name, memory_text(memory), tw::to_string(memory));
-    StageDefinition definition =
-        copy_definition(state, source.operation, source.output, source.operation->name + "_global");
     StageDefinition& into = state.stages[reader].definition;
+    StageDefinition definition =
+        copy_definition(state, source.operation, source.output, source.operation->name + "_global", into, -1);
     bool in_update = redirect(into.update, source.operation.get(), source.output, definition.operation);
     bool in_finish = redirect(into.finish, source.operation.get(), source.output, definition.operation);
     in_finish |= redirect(into.place, source.operation.get(), source.output, definition.operation);
     user_check(in_update || in_finish, where, "stage({}, {}, ...): '{}' does not read '{}'", into.name,
                source.operation->name, into.name, source.operation->name);
-    std::string name = definition.name;
     int copy = add_stage(state, std::move(definition), edit.step);
     state.stages[copy].is_copy = true;
     state.stages[copy].rounded = copied_rounding(state, state.stages[copy]);
-    edit.commit(fmt::format("Stage {} = s.stage({}, {}, {});", name, stage_text(state, reader), source.operation->name,
-                            memory_text(memory)),
+    std::string into_cpp = edit.stage_as_cpp(reader), from = operand_as_cpp(edit, operand),
+                made = edit.stage_as_cpp(copy);
+    edit.commit(fmt::format("Stage {} = s.stage({}, {}, {});", made, into_cpp, from, memory_text(memory)),
                 fmt::format("stage {} {} {} -1", reader, saved_operand(edit, operand), tw::to_string(memory)));
     return state_->handle_of_stage(copy);
 }
@@ -282,7 +271,7 @@ Stage Schedule::stage(const StageRef& result, Memory memory, Loop loop, std::sou
                "declare each by a compute() of its own",
                made.name, made.finish.size());
     std::shared_ptr<const Operation> source = made.operation;
-    StageDefinition definition = copy_definition(state, source, 0, made.name + "_out");
+    StageDefinition definition = copy_definition(state, source, 0, made.name + "_out", made, under);
     for (const Operation*& operation : state.result)
         if (operation == source.get()) operation = definition.operation.get();
     for (size_t s = 0; s < state.stages.size(); ++s) {  // readers elsewhere take the finished result
@@ -293,14 +282,13 @@ Stage Schedule::stage(const StageRef& result, Memory memory, Loop loop, std::sou
         redirect(reader.definition.place, source.get(), 0, definition.operation);
     }
     if (made.target) move_update(state.stages[stage].definition, definition);
-    std::string name = definition.name;
     int copy = add_stage(state, std::move(definition), edit.step);
     state.stages[stage].memory = memory;
     StageRecord& record = state.stages[copy];
     record.is_copy = record.after = true;
     record.attach = under;
-    edit.commit(fmt::format("Stage {} = s.stage({}, {}, {});", name, stage_text(state, stage), memory_text(memory),
-                            loop_text(under)),
+    std::string from = edit.stage_as_cpp(stage), around = edit.loop_as_cpp(under), left = edit.stage_as_cpp(copy);
+    edit.commit(fmt::format("Stage {} = s.stage({}, {}, {});", left, from, memory_text(memory), around),
                 fmt::format("result {} {} {}", stage, tw::to_string(memory), under));
     return state_->handle_of_stage(copy);
 }
@@ -309,7 +297,7 @@ void Schedule::set_memory(const StageRef& ref, Memory memory, std::source_locati
     Edit edit(state_, where);
     int stage = edit.stage(ref, "set_memory");
     edit.state.stages[stage].memory = memory;
-    edit.commit(fmt::format("s.set_memory({}, {});", stage_text(edit.state, stage), memory_text(memory)),
+    edit.commit(fmt::format("s.set_memory({}, {});", edit.stage_as_cpp(stage), memory_text(memory)),
                 fmt::format("memory {} {}", stage, tw::to_string(memory)));
 }
 
@@ -342,7 +330,7 @@ void Schedule::via(const StageRef& ref, Copy how, std::source_location where) {
     user_check(how != Copy::Tma || edit.state.target.has_tma, where, "via({}, tma): needs {}, the target is {}", name,
                first_target_with(&Target::has_tma), edit.state.target.arch);
     record.via = {how, edit.step};
-    edit.commit(fmt::format("s.via({}, {});", name, copy_text(how)),
+    edit.commit(fmt::format("s.via({}, {});", edit.stage_as_cpp(stage), copy_text(how)),
                 fmt::format("via {} {}", stage, tw::to_string(how)));
 }
 
@@ -390,7 +378,7 @@ void Schedule::round_to(const StageRef& ref, Type type, std::source_location whe
     round_copies(edit.state);
     edit.state.notes.push_back(fmt::format("[{}] '{}' is rounded to {}: each element by up to {:.2g} of itself",
                                            edit.step, name, name_of(type), unit_roundoff(type)));
-    edit.commit(fmt::format("s.round_to({}, {});", name, name_of(type)),
+    edit.commit(fmt::format("s.round_to({}, {});", edit.stage_as_cpp(stage), name_of(type)),
                 fmt::format("round_to {} {}", stage, name_of(type)));
 }
 
@@ -429,7 +417,9 @@ void Schedule::in_place(const Tensor& out, const Tensor& in, std::source_locatio
         }
     }
     state.in_place.emplace_back(out, in);
-    edit.commit(fmt::format("s.in_place({}, {});", out.name(), in.name()),
+    const HandleNames& names = state.handle_names;
+    edit.commit(fmt::format("s.in_place({}, {});", names.tensor(out.operation().get(), out.output()),
+                            names.tensor(in.operation().get(), in.output())),
                 fmt::format("in_place {} {}", saved_tensor(out), saved_tensor(in)));
 }
 

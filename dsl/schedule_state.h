@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "dsl/handle_names.h"
 #include "dsl/schedule.h"
 #include "dsl/stage.h"
 
@@ -34,6 +35,7 @@ struct LoopRecord {
     std::vector<Expr> cuts = {};  ///< where the segments after the first begin, over variables of loops around
     int dead_step = -1;           ///< the step that consumed it
     std::shared_ptr<const Origin> origin = {};
+    std::string handle = {};  ///< what the trace calls it; empty until a step speaks of it
 };
 
 /// How loops came from others: split: parent = outer * size + inner; fuse: fused = outer * size + inner.
@@ -68,6 +70,7 @@ struct StageRecord {
     std::optional<Type> rounded = {};  ///< what its elements are stored as, if not as what they are
     int step = -1;                     ///< the step that made or placed it
     std::shared_ptr<const Origin> origin = {};
+    std::string handle = {};  ///< as a loop's
 };
 
 /// Where a stage computes: for each data axis, the first index and the number of indices.
@@ -87,6 +90,7 @@ struct Schedule::State {
     std::map<int, std::vector<RoleSpec>> roles;       ///< of the kernel of a stage
     std::vector<Step> trace;
     std::vector<std::string> saved;  ///< the trace as replay reads it, a line a step
+    HandleNames handle_names;        ///< identifiers of the trace
     std::vector<std::string> notes;
     Tree tree;
 

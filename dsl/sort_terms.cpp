@@ -191,8 +191,9 @@ private:
         int last = record.roots[record.definition.axes.size() - 1];
         LoopRecord whole = state.loops[last];
         Expr size = constant(Type::I64, threads);
-        int outer = state.add_loop(whole.name + "o", simplify((whole.extent + (threads - 1)) / size), stage, false);
-        int inner = state.add_loop(whole.name + "i", size, stage, false);
+        SplitNames names = default_names(whole.name);
+        int outer = state.add_loop(names.outer, simplify((whole.extent + (threads - 1)) / size), stage, false);
+        int inner = state.add_loop(names.inner, size, stage, false);
         auto place = std::find(record.order.begin(), record.order.end(), last);
         *place = outer;
         record.order.insert(place + 1, inner);

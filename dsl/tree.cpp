@@ -75,15 +75,25 @@ std::string to_string(Memory memory) {
 
 namespace {
 
-std::string bracketed(const std::vector<Expr>& exprs) {
-    std::vector<std::string> texts;
-    for (const Expr& e : exprs) texts.push_back(to_string(e));
-    return fmt::format("[{}]", fmt::join(texts, ", "));
-}
-
 struct TreePrinter {
     std::string text;
     int depth = 0;
+    std::vector<std::string> around = {};  ///< names of the loops around
+    Substitution renamed = {};             ///< loops in others of the same name
+
+    /// "i", in a loop of that name "i_2".
+    std::string name_inside(const std::string& name) const {
+        std::string free = name;
+        for (int number = 2; std::find(around.begin(), around.end(), free) != around.end(); ++number)
+            free = fmt::format("{}_{}", name, number);
+        return free;
+    }
+    std::string shown(const Expr& expr) const { return to_string(renamed.empty() ? expr : substitute(expr, renamed)); }
+    std::string bracketed(const std::vector<Expr>& exprs) const {
+        std::vector<std::string> texts;
+        for (const Expr& e : exprs) texts.push_back(shown(e));
+        return fmt::format("[{}]", fmt::join(texts, ", "));
+    }
 
     void line(const std::string& content) { text += std::string(depth * 2, ' ') + content + "\n"; }
 
@@ -94,10 +104,15 @@ struct TreePrinter {
         std::string level = loop.level == Level::Serial ? "" : fmt::format("  ({})", to_string(loop.level));
         if (loop.stages > 1) level += fmt::format("  ({} stages)", loop.stages);
         if (loop.in_flight > 0) level += fmt::format("  ({} in flight)", loop.in_flight);
-        line(fmt::format("for {} in 0..{}{}", to_string(loop.variable), to_string(loop.extent), level));
+        const std::string own = to_string(loop.variable), name = name_inside(own);
+        line(fmt::format("for {} in 0..{}{}", name, shown(loop.extent), level));
+        if (name != own) renamed.emplace_back(loop.variable, index_variable(name));
+        around.push_back(name);
         ++depth;
         print(loop.body);
         --depth;
+        around.pop_back();
+        if (name != own) renamed.pop_back();
     }
     void operator()(const Sequence& block) {
         for (const Stmt& stmt : block.stmts) print(stmt);
@@ -110,18 +125,17 @@ struct TreePrinter {
     void operator()(const Leaf& leaf) {
         if (leaf.kind == Leaf::Kind::Combine) return combine(leaf);
         std::string mask;
-        if (!is_constant(leaf.mask, 1)) mask = fmt::format("if {}: ", to_string(leaf.mask));
+        if (!is_constant(leaf.mask, 1)) mask = fmt::format("if {}: ", shown(leaf.mask));
         if (is_simultaneous(leaf)) {
             std::vector<std::string> elements, values;
             for (const StoreTo& store : leaf.stores) {
                 elements.push_back(store.buffer->name + bracketed(store.indices));
-                values.push_back(to_string(store.value));
+                values.push_back(shown(store.value));
             }
             return line(fmt::format("{}({}) = ({})", mask, fmt::join(elements, ", "), fmt::join(values, ", ")));
         }
         for (const StoreTo& store : leaf.stores)
-            line(mask +
-                 store_text(store.buffer->name + bracketed(store.indices), to_string(store.value), store.atomic));
+            line(mask + store_text(store.buffer->name + bracketed(store.indices), shown(store.value), store.atomic));
     }
     void combine(const Leaf& leaf) {
         std::vector<std::string> elements;

@@ -63,9 +63,9 @@ CatalogEntry transpose_entry(int64_t rows, int64_t columns) {
                 Tensor y = compute("y", {columns, rows}, [&](Expr i, Expr j) { return x(j, i); });
                 Schedule s({y}, target);
                 auto [i, j] = s.loops<2>(y);
-                auto [bi, ti] = s.split(i, 32, Tail::Mask);
-                auto [bj, tj] = s.split(j, 32, Tail::Mask);
-                auto [ri, wi] = s.split(ti, 8);
+                auto [bi, ti] = s.split(i, 32, Tail::Mask, {"block_i", "tile_i"});
+                auto [bj, tj] = s.split(j, 32, Tail::Mask, {"block_j", "tile_j"});
+                auto [ri, wi] = s.split(ti, 8, {"step", "row"});
                 s.order({bi, bj, ri, wi, tj});
                 s.bind(bi, grid.y);
                 s.bind(bj, grid.x);
@@ -138,11 +138,11 @@ CatalogEntry split_k_entry(int64_t m, int64_t n, int64_t k) {
             2.0 * m * n * k, [=](const Target& target) {
                 Product p = declare_product({.m = m, .n = n, .k = k});
                 Schedule s({p.c}, target);
-                auto [chunk, inside] = s.split(s.reduce(p.c), 64, Tail::Mask);
+                auto [chunk, inside] = s.split(s.reduce(p.c), 64, Tail::Mask, {"chunk", "k_in_chunk"});
                 Stage parts = s.partial(p.c, chunk, Combine::Atomic);
                 auto [row, column] = std::pair(s.data_loops(parts)[1], s.data_loops(parts)[2]);
-                auto [bi, ti] = s.split(row, 16, Tail::Mask);
-                auto [bj, tj] = s.split(column, 16, Tail::Mask);
+                auto [bi, ti] = s.split(row, 16, Tail::Mask, {"block_m", "m"});
+                auto [bj, tj] = s.split(column, 16, Tail::Mask, {"block_n", "n"});
                 s.order({chunk, bi, bj, ti, tj, inside});
                 s.bind(chunk, grid.z);
                 s.bind(bi, grid.y);

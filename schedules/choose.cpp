@@ -65,7 +65,7 @@ std::optional<Factors> product_of(const Tensor& c) {
 void spread_results(Schedule& s, Stage stage, int64_t results) {
     std::vector<Loop> loops = s.data_loops(stage);
     if (loops.empty()) return;
-    auto [block, inside] = s.split(s.fuse(loops), results, Tail::Mask);
+    auto [block, inside] = s.split(s.fuse(loops, "all"), results, Tail::Mask, {"block", "result"});
     s.bind(block, grid.x);
     s.bind(inside, thread);
 }
@@ -101,7 +101,7 @@ bool wants_sorting(const Schedule& s, Stage stage) {
 }
 
 void share_reduction(Schedule& s, Stage stage) {
-    auto [step, share] = s.split(s.reduce(stage), WarpThreads, Tail::Mask);
+    auto [step, share] = s.split(s.reduce(stage), WarpThreads, Tail::Mask, {"step", "share"});
     spread_results(s, stage, Threads / WarpThreads);
     s.bind(share, thread);
 }

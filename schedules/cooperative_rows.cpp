@@ -13,8 +13,8 @@ constexpr int64_t most_kept = 64;        // more than that spills, or leaves too
 
 /// Neighbouring threads get neighbouring vectors of the row.
 void spread(Schedule& s, Loop loop, bool reduces, const RowThreads& shape) {
-    auto [step, inside] = s.split(loop, shape.threads * shape.neighbours, Tail::Mask);
-    auto [share, element] = s.split(inside, shape.neighbours);
+    auto [step, inside] = s.split(loop, shape.threads * shape.neighbours, Tail::Mask, {"step", "in_step"});
+    auto [share, element] = s.split(inside, shape.neighbours, {"share", "element"});
     s.bind(share, thread);
     if (shape.neighbours == 1) return;
     if (reduces)
@@ -32,12 +32,12 @@ void spread_stage(Schedule& s, const StageRef& stage, const RowThreads& shape) {
 Loop bind_rows(Schedule& s, const Tensor& y, const RowThreads& shape) {
     std::vector<Loop> loops = s.data_loops(y);
     if (!s.reduces(y)) loops.pop_back();
-    Loop rows = s.fuse(loops);
+    Loop rows = s.fuse(loops, "row");
     if (shape.rows == 1) {
         s.bind(rows, grid.x);
         return rows;
     }
-    auto [block, row] = s.split(rows, shape.rows, Tail::Mask);
+    auto [block, row] = s.split(rows, shape.rows, Tail::Mask, {"block", "row_in_block"});
     s.bind(block, grid.x);
     s.bind(row, thread);
     return row;

@@ -11,9 +11,10 @@ void schedule_elementwise(Schedule& s, const Tensor& y, int64_t threads, int64_t
         if (stage.id != last.id) s.inline_stage(stage);
     std::vector<Loop> loops = s.data_loops(y);
     if (loops.empty()) return;  // a scalar: one thread
-    auto [block, inside] = s.split(s.fuse(loops), threads * per_thread * vectors, Tail::Mask);
-    auto [vector_of, part] = s.split(inside, threads * per_thread);
-    auto [lane_of, element] = s.split(part, per_thread);
+    auto [block, inside] =
+        s.split(s.fuse(loops, "all"), threads * per_thread * vectors, Tail::Mask, {"block", "in_block"});
+    auto [vector_of, part] = s.split(inside, threads * per_thread, {"step", "in_step"});
+    auto [lane_of, element] = s.split(part, per_thread, {"t", "element"});
     s.order({block, lane_of, vector_of, element});
     s.bind(block, grid.x);
     s.bind(lane_of, thread);

@@ -15,14 +15,14 @@ int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1
 /// A column tile a block (of each iteration of `outer`), vectors along columns, threads that share the terms.
 void schedule_columns(Schedule& s, const StageRef& stage, std::optional<Loop> outer, Loop columns,
                       const ColumnThreads& shape) {
-    auto [tile, inside] = s.split(columns, shape.lanes * shape.neighbours, Tail::Mask);
-    auto [column, element] = s.split(inside, shape.neighbours);
-    auto [step, row] = s.split(s.reduce(stage), shape.rows, Tail::Mask);
+    auto [tile, inside] = s.split(columns, shape.lanes * shape.neighbours, Tail::Mask, {"tile", "in_tile"});
+    auto [column, element] = s.split(inside, shape.neighbours, {"column", "element"});
+    auto [step, row] = s.split(s.reduce(stage), shape.rows, Tail::Mask, {"step", "row"});
     if (outer)
         s.order({*outer, tile, row, column, step, element});
     else
         s.order({tile, row, column, step, element});
-    s.bind(outer ? s.fuse(*outer, tile) : tile, grid.x);
+    s.bind(outer ? s.fuse(*outer, tile, "block") : tile, grid.x);
     s.bind(row, thread);
     s.bind(column, thread);
     if (shape.neighbours > 1) s.bind(element, tw::vector);
@@ -47,7 +47,7 @@ void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const
     std::optional<Loop> outer;
     if (loops.size() == 2) outer = loops[0];
     if (rows <= shape.chunk) return schedule_columns(s, y, outer, loops.back(), shape);
-    auto [chunk, inside] = s.split(s.reduce(y), shape.chunk, Tail::Mask);
+    auto [chunk, inside] = s.split(s.reduce(y), shape.chunk, Tail::Mask, {"chunk", "in_chunk"});
     Stage parts = s.partial(y, chunk);
     std::vector<Loop> parts_loops = s.data_loops(parts);  // chunk, column
     schedule_columns(s, parts, parts_loops[0], parts_loops[1], shape);
@@ -59,8 +59,8 @@ void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const
 void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t threads, int64_t neighbours,
                               std::source_location where) {
     CalledFrom caller(where);
-    auto [step, inside] = s.split(s.reduce(stage), threads * neighbours, Tail::Mask);
-    auto [share, element] = s.split(inside, neighbours);
+    auto [step, inside] = s.split(s.reduce(stage), threads * neighbours, Tail::Mask, {"step", "in_step"});
+    auto [share, element] = s.split(inside, neighbours, {"share", "element"});
     s.order({share, step, element});
     s.bind(share, thread);
     if (neighbours > 1) s.unroll(element);
@@ -72,7 +72,7 @@ void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_
     const int64_t threads = 256, step = threads * neighbours * least_terms;
     int64_t size = std::max(round_up((count + blocks_wanted - 1) / blocks_wanted, step), step);
     if (count <= size && combine == Combine::Workspace) return schedule_block_reduction(s, y, threads, neighbours);
-    auto [chunk, inside] = s.split(s.reduce(y), size, Tail::Mask);
+    auto [chunk, inside] = s.split(s.reduce(y), size, Tail::Mask, {"chunk", "in_chunk"});
     Stage parts = s.partial(y, chunk, combine);
     s.bind(s.data_loops(parts)[0], grid.x);
     schedule_block_reduction(s, parts, threads, neighbours);

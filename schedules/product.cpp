@@ -82,11 +82,11 @@ struct Side {
     Loop block, repeat, thread, chunk;
 };
 
-Side tile_side(Schedule& s, Loop loop, int64_t block, int64_t per_thread) {
+Side tile_side(Schedule& s, Loop loop, const std::string& name, int64_t block, int64_t per_thread) {
     int64_t chunk = std::min<int64_t>(per_thread, 4), threads = block / per_thread;
-    auto [outer, inside] = s.split(loop, block, Tail::Mask);
-    auto [repeat, part] = s.split(inside, threads * chunk);
-    auto [thread_loop, chunk_loop] = s.split(part, chunk);
+    auto [outer, inside] = s.split(loop, block, Tail::Mask, {"block_" + name, "tile_" + name});
+    auto [repeat, part] = s.split(inside, threads * chunk, {"repeat_" + name, "part_" + name});
+    auto [thread_loop, chunk_loop] = s.split(part, chunk, {"thread_" + name, name + "_inner"});
     return {outer, repeat, thread_loop, chunk_loop};
 }
 
@@ -95,10 +95,10 @@ Side tile_side(Schedule& s, Loop loop, int64_t block, int64_t per_thread) {
 std::pair<Stage, Loop> split_reduction(Schedule& s, const Tensor& c, const ProductTiles& tiles) {
     int64_t k = require_constant(s.extent(s.reduce(c))), steps = (k + tiles.block_k - 1) / tiles.block_k;
     int64_t chunk = (steps + tiles.split_k - 1) / tiles.split_k * tiles.block_k;
-    auto [part, rest] = s.split(s.reduce(c), chunk, Tail::Mask);
+    auto [part, rest] = s.split(s.reduce(c), chunk, Tail::Mask, {"split_k", "k_in_split"});
     Stage parts = s.partial(c, part);
     auto [i, j] = s.loops<2>(c);
-    auto [block, inside] = s.split(s.fuse(i, j), 128, Tail::Mask);
+    auto [block, inside] = s.split(s.fuse(i, j, "all"), 128, Tail::Mask, {"block", "t"});
     s.bind(block, grid.x);
     s.bind(inside, thread);
     return {parts, part};
@@ -117,9 +117,9 @@ void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tenso
         product = parts;
         order.push_back(part);
     }
-    Side m = tile_side(s, i, tiles.block_m, tiles.thread_m);
-    Side n = tile_side(s, j, tiles.block_n, tiles.thread_n);
-    auto [ko, ki] = s.split(s.reduce(product), tiles.block_k, Tail::Mask);
+    Side m = tile_side(s, i, "m", tiles.block_m, tiles.thread_m);
+    Side n = tile_side(s, j, "n", tiles.block_n, tiles.thread_n);
+    auto [ko, ki] = s.split(s.reduce(product), tiles.block_k, Tail::Mask, {"k_outer", "k_inner"});
     for (Loop loop : {m.block, n.block, m.thread, n.thread, ko, ki, m.repeat, m.chunk, n.repeat, n.chunk})
         order.push_back(loop);
     s.order(order);

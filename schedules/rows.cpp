@@ -8,7 +8,7 @@ namespace tw::schedules {
 void schedule_serial_rows(Schedule& s, const Tensor& y, int64_t threads, std::source_location where) {
     CalledFrom caller(where);
     Stage last = s[y];
-    auto [block, lane_of] = s.split(s.data_loops(y)[0], threads, Tail::Mask);
+    auto [block, lane_of] = s.split(s.data_loops(y)[0], threads, Tail::Mask, {"block", "row"});
     s.bind(block, grid.x);
     s.bind(lane_of, thread);
     std::vector<Stage> stages = s.all_stages();

@@ -9,8 +9,8 @@ void schedule_fill(Schedule& s, const StageRef& stage, std::source_location wher
     CalledFrom caller(where);
     std::vector<Loop> loops = s.data_loops(stage);
     if (loops.empty()) return;  // a scalar: one thread
-    auto [block, inside] = s.split(s.fuse(loops), 1024, Tail::Mask);
-    auto [lane_of, element] = s.split(inside, 4);
+    auto [block, inside] = s.split(s.fuse(loops, "all"), 1024, Tail::Mask, {"block", "in_block"});
+    auto [lane_of, element] = s.split(inside, 4, {"t", "element"});
     s.bind(block, grid.x);
     s.bind(lane_of, thread);
     s.bind(element, tw::vector);
@@ -24,8 +24,8 @@ void schedule_scattered_rows(Schedule& s, const Tensor& y, int64_t width, int64_
     int64_t vectors = (width + neighbours - 1) / neighbours;
     int64_t threads = std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, 256);
     auto [row, column] = s.loops<2>(terms);
-    auto [tile, inside] = s.split(column, threads * neighbours, Tail::Mask);
-    auto [lane, element] = s.split(inside, neighbours);
+    auto [tile, inside] = s.split(column, threads * neighbours, Tail::Mask, {"tile", "in_tile"});
+    auto [lane, element] = s.split(inside, neighbours, {"t", "element"});
     if (combine == Combine::Atomic)
         s.order({row, tile, lane, element});
     else

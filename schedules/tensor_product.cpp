@@ -22,8 +22,8 @@ namespace {
 Stage split_reduction(Schedule& s, const Tensor& c, int64_t block_k, int64_t parts_of_k) {
     int64_t k = require_constant(s.extent(s.reduce(c)));
     int64_t length = divided(divided(k, block_k), parts_of_k) * block_k;
-    Stage parts = s.partial(c, s.split(s.reduce(c), length, Tail::Mask)[0]);
-    auto [block, inside] = s.split(s.fuse(s.data_loops(c)), 128, Tail::Mask);
+    Stage parts = s.partial(c, s.split(s.reduce(c), length, Tail::Mask, {"split_k", "k_in_split"})[0]);
+    auto [block, inside] = s.split(s.fuse(s.data_loops(c), "all"), 128, Tail::Mask, {"block", "t"});
     s.bind(block, grid.x);
     s.bind(inside, thread);
     return parts;
@@ -47,7 +47,7 @@ struct UnitLoops {
 
 /// The unit sums all terms of the result.
 UnitLoops whole_sums(Schedule& s, Stage result, std::vector<Loop> outer, Loop mi, Loop nj, int64_t block_k) {
-    auto [ko, ki] = s.split(s.reduce(result), block_k, Tail::Mask);
+    auto [ko, ki] = s.split(s.reduce(result), block_k, Tail::Mask, {"k_outer", "k_inner"});
     outer.insert(outer.end(), {ko, mi, nj, ki});
     s.order(outer);
     return {result, ko, {mi, nj, ki}};
@@ -63,13 +63,13 @@ UnitLoops sums_in_registers(Schedule& s, Stage result, Stage sums, std::vector<L
         outer.insert(outer.end(), {part, mi, nj});
     } else {
         s.at(sums, outer.back());
-        auto [eight, column] = s.split(nj, gated_columns);
+        auto [eight, column] = s.split(nj, gated_columns, {"eight", "column"});
         outer.insert(outer.end(), {mi, eight, column});
     }
     s.order(outer);
     s.set_memory(sums, Memory::Registers);
     std::vector<Loop> own = s.data_loops(sums);
-    auto [ko, ki] = s.split(s.reduce(sums), block_k, Tail::Mask);
+    auto [ko, ki] = s.split(s.reduce(sums), block_k, Tail::Mask, {"k_outer", "k_inner"});
     Loop i = own[own.size() - 2], j = own.back();
     std::vector<Loop> order(own.begin(), own.end() - 2);
     order.insert(order.end(), {ko, i, j, ki});
@@ -84,7 +84,7 @@ UnitLoops sums_before_pieces(Schedule& s, Stage sums, std::vector<Loop> outer, L
     s.at(sums, outer.back());
     outer.insert(outer.end(), {piece, wi, mi});
     if (gated) {
-        auto [eight, column] = s.split(nj, gated_columns);
+        auto [eight, column] = s.split(nj, gated_columns, {"eight", "column"});
         outer.insert(outer.end(), {eight, column});
     } else {
         outer.push_back(nj);
@@ -94,8 +94,8 @@ UnitLoops sums_before_pieces(Schedule& s, Stage sums, std::vector<Loop> outer, L
     std::vector<Loop> order = s.data_loops(sums);
     Loop j = order.back(), i = order[order.size() - 2];
     order.resize(order.size() - 2);
-    auto [own_wi, own_mi] = s.split(i, tiles.block_m / tiles.warpgroups);
-    auto [ko, ki] = s.split(s.reduce(sums), tiles.block_k, Tail::Mask);
+    auto [own_wi, own_mi] = s.split(i, tiles.block_m / tiles.warpgroups, {"warpgroup_m", "m_inner"});
+    auto [ko, ki] = s.split(s.reduce(sums), tiles.block_k, Tail::Mask, {"k_outer", "k_inner"});
     order.insert(order.end(), {own_wi, ko, own_mi, j, ki});
     s.order(order);
     s.bind(own_wi, warpgroup);
@@ -123,7 +123,7 @@ struct BlockLoops {
 BlockLoops block_loops(Schedule& s, const TensorProduct& p, Stage result, std::optional<Stage> sums,
                        std::vector<Loop> outer, Loop wi, Loop mi, Loop nj, const WarpgroupTiles& tiles) {
     if (tiles.staged_columns > 0) {
-        auto [piece, column] = s.split(nj, tiles.staged_columns);
+        auto [piece, column] = s.split(nj, tiles.staged_columns, {"piece", "n_in_piece"});
         bool gated = columns_for_one(p) > 1;
         return {sums_before_pieces(s, *sums, outer, piece, wi, mi, column, gated, tiles), piece};
     }
@@ -146,21 +146,22 @@ struct RowLoops {
     Loop tiles, inside;
 };
 
-RowLoops split_rows(Schedule& s, const std::vector<Loop>& data, int64_t block_m) {
+RowLoops split_rows(Schedule& s, const std::vector<Loop>& data, int64_t block_m, const SplitNames& names) {
     RowLoops rows{{data.begin(), data.end() - 2}, {}, data[data.size() - 2]};
     if (!rows.batches.empty() && is_constant(s.extent(rows.inside), block_m)) {
         rows.tiles = rows.batches.back();
         rows.batches.pop_back();
         return rows;
     }
-    auto [tile, inside] = s.split(rows.inside, block_m, Tail::Mask);
+    auto [tile, inside] = s.split(rows.inside, block_m, Tail::Mask, names);
     return {rows.batches, tile, inside};
 }
 
 /// A kernel that copies: 16 bytes a thread.
 void schedule_copy(Schedule& s, const Tensor& copy) {
-    auto [block, inside] = s.split(s.fuse(s.data_loops(copy)), 256 * piece_bytes / bytes_of(copy.type()), Tail::Mask);
-    auto [lane_of, element] = s.split(inside, piece_bytes / bytes_of(copy.type()));
+    const int64_t piece = piece_bytes / bytes_of(copy.type());
+    auto [block, inside] = s.split(s.fuse(s.data_loops(copy), "all"), 256 * piece, Tail::Mask, {"block", "in_block"});
+    auto [lane_of, element] = s.split(inside, piece, {"t", "element"});
     s.bind(block, grid.x);
     s.bind(lane_of, thread);
     s.bind(element, tw::vector);
@@ -176,11 +177,11 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTi
     if (p.product.defined()) sums = s[p.product];
     std::vector<Loop> data = s.data_loops(result), outer(data.begin(), data.end() - 2);
     Loop i = data[data.size() - 2], j = data.back();
-    auto [bi, it] = s.split(i, tiles.block_m, Tail::Mask);
-    auto [bj, jt] = s.split(j, tiles.block_n / columns_for_one(p), Tail::Mask);
-    auto [wi, mi] = s.split(it, tiles.warp_m);
-    auto [wj, nj] = s.split(jt, tiles.warp_n / columns_for_one(p));
-    auto [group, row] = s.split(bi, group_of(s.extent(bi), tiles.row_group));
+    auto [bi, it] = s.split(i, tiles.block_m, Tail::Mask, {"blocks_m", "tile_m"});
+    auto [bj, jt] = s.split(j, tiles.block_n / columns_for_one(p), Tail::Mask, {"block_n", "tile_n"});
+    auto [wi, mi] = s.split(it, tiles.warp_m, {"warp_m", "m_inner"});
+    auto [wj, nj] = s.split(jt, tiles.warp_n / columns_for_one(p), {"warp_n", "n_inner"});
+    auto [group, row] = s.split(bi, group_of(s.extent(bi), tiles.row_group), {"group_m", "block_m"});
     outer.insert(outer.end(), {group, bj, row, wi, wj});
     UnitLoops unit = unit_loops(s, result, sums, outer, mi, nj, tiles.block_k, false);
     for (size_t batch = 0; batch + 2 < data.size(); ++batch) s.bind(data[batch], grid.z);
@@ -204,22 +205,28 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     if (p.product.defined()) sums = s[p.product];
     if (tiles.staged_columns > 0 && !sums) sums = s.totals(result);
     if (tiles.terms_in_unit > 0)
-        sums = s.partial(result, s.split(s.reduce(result), tiles.terms_in_unit, Tail::Mask)[0]);
+        sums =
+            s.partial(result, s.split(s.reduce(result), tiles.terms_in_unit, Tail::Mask, {"part_k", "k_in_part"})[0]);
     std::vector<Loop> data = s.data_loops(result);
-    auto [blocks, bi, ti] = split_rows(s, data, tiles.block_m);
-    auto [bj, tj] = s.split(data.back(), tiles.block_n / columns_for_one(p), Tail::Mask);
+    const std::string side = tiles.swap ? "n" : "m";  // of the product, along rows of the instruction
+    auto [blocks, bi, ti] = split_rows(s, data, tiles.block_m, {"blocks_m", tiles.swap ? "m_inner" : "tile_m"});
+    auto [bj, tj] = s.split(data.back(), tiles.block_n / columns_for_one(p), Tail::Mask,
+                            {tiles.cluster_columns > 1 ? "blocks_n" : "block_n", tiles.swap ? "tile_n" : "n_inner"});
     Loop rows = tiles.swap ? tj : ti, nj = tiles.swap ? ti : tj;
-    auto [wi, mi] = s.split(rows, (tiles.swap ? tiles.block_n : tiles.block_m) / tiles.warpgroups);
+    auto [wi, mi] = s.split(rows, (tiles.swap ? tiles.block_n : tiles.block_m) / tiles.warpgroups,
+                            {"warpgroup_" + side, side + "_inner"});
     // Blocks of a cluster share the operands that are the same for them.
     std::vector<Loop> ranks;
-    auto clusters_of = [&](Loop tile, int together) {
+    auto clusters_of = [&](Loop tile, int together, const SplitNames& names) {
         if (together == 1) return tile;
-        auto [clusters, rank] = s.split(tile, together, Tail::Mask);
+        auto [clusters, rank] = s.split(tile, together, Tail::Mask, names);
         ranks.push_back(rank);
         return clusters;
     };
-    Loop rows_of_clusters = clusters_of(bi, tiles.cluster), column = clusters_of(bj, tiles.cluster_columns);
-    auto [group, row] = s.split(rows_of_clusters, group_of(s.extent(rows_of_clusters), tiles.row_group));
+    Loop rows_of_clusters = clusters_of(bi, tiles.cluster, {"clusters_m", "rank_m"}),
+         column = clusters_of(bj, tiles.cluster_columns, {"cluster_n", "rank_n"});
+    auto [group, row] = s.split(rows_of_clusters, group_of(s.extent(rows_of_clusters), tiles.row_group),
+                                {"group_m", tiles.cluster > 1 ? "cluster_m" : "block_m"});
     blocks.insert(blocks.end(), {group, column, row});
     std::vector<Loop> outer = blocks;
     outer.insert(outer.end(), ranks.begin(), ranks.end());

@@ -27,12 +27,14 @@ int main(int argc, char** argv) {
         naive.bind(tj, thread);
     }
 
+    // split() can be given names. The nest, messages and the kernel say them; without, the halves of i are i_outer and
+    // i_inner, and those of i_inner i_inner_outer and so on.
     Schedule s({c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(c);
-    auto [bi, it] = s.split(i, 64);
-    auto [bj, jt] = s.split(j, 64);
-    auto [ti, ri] = s.split(it, 4);
-    auto [tj, rj] = s.split(jt, 4);
+    auto [bi, it] = s.split(i, 64, {"bi", "it"});
+    auto [bj, jt] = s.split(j, 64, {"bj", "jt"});
+    auto [ti, ri] = s.split(it, 4, {"ti", "ri"});
+    auto [tj, rj] = s.split(jt, 4, {"tj", "rj"});
     Loop kk = s.reduce(c);
 
     // The order of loops decides what the accumulator is: the data loops inside the reduce loop, here 4 x 4.

@@ -11,11 +11,11 @@ namespace {
 Schedule tiled(const Tensor& c, const Tensor& a, const Tensor& b, bool shared) {
     Schedule s({c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(c);
-    auto [bi, it] = s.split(i, 64);
-    auto [bj, jt] = s.split(j, 64);
-    auto [ti, ri] = s.split(it, 4);
-    auto [tj, rj] = s.split(jt, 4);
-    auto [ko, ki] = s.split(s.reduce(c), 16);
+    auto [bi, it] = s.split(i, 64, {"bi", "it"});
+    auto [bj, jt] = s.split(j, 64, {"bj", "jt"});
+    auto [ti, ri] = s.split(it, 4, {"ti", "ri"});
+    auto [tj, rj] = s.split(jt, 4, {"tj", "rj"});
+    auto [ko, ki] = s.split(s.reduce(c), 16, {"ko", "ki"});
     s.order({bi, bj, ti, tj, ko, ki, ri, rj});
     s.bind(bi, grid.y);
     s.bind(bj, grid.x);

@@ -19,11 +19,11 @@ int main(int argc, char** argv) {
     {
         Schedule& s = contiguous;
         auto [i, j] = s.loops<2>(c);
-        auto [bi, it] = s.split(i, 128);
-        auto [bj, jt] = s.split(j, 128);
-        auto [ti, ri] = s.split(it, 8);
-        auto [tj, rj] = s.split(jt, 8);
-        auto [ko, ki] = s.split(s.reduce(c), 16);
+        auto [bi, it] = s.split(i, 128, {"bi", "it"});
+        auto [bj, jt] = s.split(j, 128, {"bj", "jt"});
+        auto [ti, ri] = s.split(it, 8, {"ti", "ri"});
+        auto [tj, rj] = s.split(jt, 8, {"tj", "rj"});
+        auto [ko, ki] = s.split(s.reduce(c), 16, {"ko", "ki"});
         s.order({bi, bj, ti, tj, ko, ki, ri, rj});
         s.bind(bi, grid.y);
         s.bind(bj, grid.x);
@@ -43,13 +43,13 @@ int main(int argc, char** argv) {
     {
         Schedule& s = chunked;
         auto [i, j] = s.loops<2>(c);
-        auto [bi, it] = s.split(i, 128);
-        auto [bj, jt] = s.split(j, 128);
-        auto [repeat_i, part_i] = s.split(it, 64);
-        auto [repeat_j, part_j] = s.split(jt, 64);
-        auto [ti, chunk_i] = s.split(part_i, 4);
-        auto [tj, chunk_j] = s.split(part_j, 4);
-        auto [ko, ki] = s.split(s.reduce(c), 16);
+        auto [bi, it] = s.split(i, 128, {"bi", "it"});
+        auto [bj, jt] = s.split(j, 128, {"bj", "jt"});
+        auto [repeat_i, part_i] = s.split(it, 64, {"repeat_i", "part_i"});
+        auto [repeat_j, part_j] = s.split(jt, 64, {"repeat_j", "part_j"});
+        auto [ti, chunk_i] = s.split(part_i, 4, {"ti", "chunk_i"});
+        auto [tj, chunk_j] = s.split(part_j, 4, {"tj", "chunk_j"});
+        auto [ko, ki] = s.split(s.reduce(c), 16, {"ko", "ki"});
         s.order({bi, bj, ti, tj, ko, ki, repeat_i, chunk_i, repeat_j, chunk_j});
         s.bind(bi, grid.y);
         s.bind(bj, grid.x);

@@ -4,7 +4,7 @@
 // touch. 32 threads that read 4 neighbouring bytes each need 4 sectors; 32 threads that read one element of 32
 // different rows need 32, of which they use an eighth.
 #include "ops/check.h"
-#include "runtime/emulated_device.h"
+#include "runtime/driver/emulated_device.h"
 #include "tutorials/lesson.h"
 
 using namespace tw;
@@ -40,7 +40,7 @@ void print(const std::vector<Counted>& steps) {
 /// One thread a row.
 Schedule serial_rows(const Tensor& y) {
     Schedule s({y}, target("sm_90a"));
-    auto [block, row] = s.split(s.loops<1>(y)[0], 32);
+    auto [block, row] = s.split(s.loops<1>(y)[0], 32, {"block", "row"});
     s.bind(block, grid.x);
     s.bind(row, thread);
     return s;
@@ -50,8 +50,8 @@ Schedule serial_rows(const Tensor& y) {
 /// order that the schedule fixes. The result is in all of them.
 Schedule shared_row(const Tensor& y, int64_t threads, int64_t neighbours) {
     Schedule s({y}, target("sm_90a"));
-    auto [step, inside] = s.split(s.reduce(y), threads * neighbours);
-    auto [share, element] = s.split(inside, neighbours);
+    auto [step, inside] = s.split(s.reduce(y), threads * neighbours, {"step", "inside"});
+    auto [share, element] = s.split(inside, neighbours, {"share", "element"});
     s.order({share, step, element});
     s.bind(s.loops<1>(y)[0], grid.x);
     s.bind(share, thread);
@@ -79,8 +79,8 @@ Softmax softmax(const Tensor& x, const Axis& k) {
 /// The loop along a row, dealt out to 128 threads by vectors of 4: with equal splits in all stages, a thread has the
 /// same columns everywhere, and what it keeps of them needs no other memory than its registers.
 void deal_out(Schedule& s, Loop along_row, bool reduces) {
-    auto [step, inside] = s.split(along_row, 128 * 4);
-    auto [share, element] = s.split(inside, 4);
+    auto [step, inside] = s.split(along_row, 128 * 4, {"step", "inside"});
+    auto [share, element] = s.split(inside, 4, {"share", "element"});
     s.bind(share, thread);
     if (reduces)
         s.unroll(element);
@@ -138,10 +138,10 @@ int main(int argc, char** argv) {
     Axis n = reduce_axis("n", terms);
     Tensor total = compute("total", {}, [&](const std::vector<Expr>&) { return sum(v(n), n); });
     Schedule chunks({total}, target("sm_90a"));
-    auto [chunk, inside] = chunks.split(chunks.reduce(total), terms / 32);
+    auto [chunk, inside] = chunks.split(chunks.reduce(total), terms / 32, {"chunk", "inside"});
     Stage parts = chunks.partial(total, chunk);
     chunks.bind(chunks.loops<1>(parts)[0], grid.x);
-    auto [step, share] = chunks.split(inside, 256);
+    auto [step, share] = chunks.split(inside, 256, {"step", "share"});
     chunks.order({share, step});
     chunks.bind(share, thread);
     chunks.bind(chunks.reduce(total), thread);

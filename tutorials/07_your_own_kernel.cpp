@@ -28,8 +28,8 @@ Integrators integrators() {
 
 Schedule four_a_thread(const Integrators& p, const Target& target) {
     Schedule s({p.after}, target);
-    auto [block, inside] = s.split(s.loops<1>(p.after)[0], 1024, Tail::Mask);
-    auto [threads, four] = s.split(inside, 4);
+    auto [block, inside] = s.split(s.loops<1>(p.after)[0], 1024, Tail::Mask, {"block", "inside"});
+    auto [threads, four] = s.split(inside, 4, {"threads", "four"});
     s.bind(block, grid.x);
     s.bind(threads, thread);
     s.bind(four, tw::vector);       // 16 bytes of the charge, 8 of the drive

@@ -38,8 +38,8 @@ Pooled pooled(int64_t rows, int64_t columns) {
 /// A warp a row: each lane reduces its own terms, then lanes combine by shuffles, both numbers at once.
 Schedule a_warp_a_row(const Tensor& y) {
     Schedule s({y}, target("sm_90a"));
-    auto [block, row] = s.split(s.loops<1>(y)[0], 4, Tail::Mask);
-    auto [step, share] = s.split(s.reduce(y), 32, Tail::Mask);
+    auto [block, row] = s.split(s.loops<1>(y)[0], 4, Tail::Mask, {"block", "row"});
+    auto [step, share] = s.split(s.reduce(y), 32, Tail::Mask, {"step", "share"});
     s.order({block, row, share, step});
     s.bind(block, grid.x);
     s.bind(row, warp);
@@ -49,7 +49,7 @@ Schedule a_warp_a_row(const Tensor& y) {
 
 Schedule an_element_a_thread(const Tensor& y) {
     Schedule s({y}, target("sm_90a"));
-    auto [block, inside] = s.split(s.fuse(s.data_loops(y)), 128, Tail::Mask);
+    auto [block, inside] = s.split(s.fuse(s.data_loops(y)), 128, Tail::Mask, {"block", "inside"});
     s.bind(block, grid.x);
     s.bind(inside, thread);
     return s;
@@ -73,7 +73,7 @@ Tensor recurrence(int64_t rows, int64_t columns, bool commutative) {
 /// Terms dealt out in turns, lane by lane: another order than the declared one.
 Schedule in_turns(const Tensor& h) {
     Schedule s({h}, target("sm_90a"));
-    auto [step, share] = s.split(s.reduce(h), 8);
+    auto [step, share] = s.split(s.reduce(h), 8, {"step", "share"});
     s.order({share, step});
     s.bind(share, thread);
     return s;
@@ -82,7 +82,7 @@ Schedule in_turns(const Tensor& h) {
 /// Each thread has neighbouring terms, and neighbouring parts are combined: the declared order.
 Schedule in_order(const Tensor& h) {
     Schedule s({h}, target("sm_90a"));
-    auto [share, step] = s.split(s.reduce(h), 8);
+    auto [share, step] = s.split(s.reduce(h), 8, {"share", "step"});
     s.bind(s.loops<1>(h)[0], grid.x);
     s.bind(share, thread);
     return s;
@@ -138,7 +138,7 @@ int main(int argc, char** argv) {
     // bits from run to run; or, the terms sorted, each element reduces its own in the declared order, to the same bits.
     Schedule atomic({histogram}, target("sm_90a"));
     Stage updates = atomic.scatter(histogram, Combine::Atomic);
-    auto [block, inside] = atomic.split(atomic.loops<1>(updates)[0], 256, Tail::Mask);
+    auto [block, inside] = atomic.split(atomic.loops<1>(updates)[0], 256, Tail::Mask, {"block", "inside"});
     atomic.bind(block, grid.x);
     atomic.bind(inside, thread);
     lesson.show(atomic);

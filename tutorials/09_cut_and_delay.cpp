@@ -30,7 +30,7 @@ Diffusion diffusion(int64_t lines, int64_t cells) {
 Schedule tile_after_tile(const Diffusion& d, bool cut) {
     Schedule s({d.next}, target("sm_90a"));
     auto [line, j] = s.loops<2>(d.next);
-    auto [tile, cell] = s.split(j, 128, Tail::Mask);
+    auto [tile, cell] = s.split(j, 128, Tail::Mask, {"tile", "cell"});
     s.bind(line, grid.x);
     s.bind(cell, thread);
     s.at(d.pressure, tile);
@@ -50,8 +50,8 @@ Tensor below_the_diagonal(const Tensor& x, int64_t n) {
 /// cut.
 Schedule by_tiles(const Tensor& y, bool cut) {
     Schedule s({y}, target("sm_90a"));
-    auto [bi, row] = s.split(s.loops<1>(y)[0], 16);
-    auto [jo, ji] = s.split(s.reduce(y), 16);
+    auto [bi, row] = s.split(s.loops<1>(y)[0], 16, {"bi", "row"});
+    auto [jo, ji] = s.split(s.reduce(y), 16, {"jo", "ji"});
     s.order({bi, row, jo, ji});
     s.bind(bi, grid.x);
     s.bind(row, thread);
@@ -63,7 +63,7 @@ Schedule by_tiles(const Tensor& y, bool cut) {
 Schedule column_by_column(const Tensor& y, const Tensor& x, int ahead) {
     Schedule s({y}, target("sm_90a"));
     auto [i, j] = s.loops<2>(y);
-    auto [block, column] = s.split(j, 64, Tail::Mask);
+    auto [block, column] = s.split(j, 64, Tail::Mask, {"block", "column"});
     s.order({block, column, i});
     s.bind(block, grid.x);
     s.bind(column, thread);

@@ -14,8 +14,8 @@ namespace {
 Schedule naive(const Operands& o) {
     Schedule s({o.c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(o.c);
-    auto [bi, ti] = s.split(i, 8);
-    auto [bj, tj] = s.split(j, 32);
+    auto [bi, ti] = s.split(i, 8, {"bi", "ti"});
+    auto [bj, tj] = s.split(j, 32, {"bj", "tj"});
     s.order({bi, bj, ti, tj});
     s.bind(bi, grid.y);
     s.bind(bj, grid.x);
@@ -28,9 +28,9 @@ Schedule naive(const Operands& o) {
 Schedule by_instruction(const Operands& o) {
     Schedule s({o.c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(o.c);
-    auto [bi, mi] = s.split(i, 16);
-    auto [bj, nj] = s.split(j, 8);
-    auto [ko, ki] = s.split(s.reduce(o.c), 16);
+    auto [bi, mi] = s.split(i, 16, {"bi", "mi"});
+    auto [bj, nj] = s.split(j, 8, {"bj", "nj"});
+    auto [ko, ki] = s.split(s.reduce(o.c), 16, {"ko", "ki"});
     s.order({bi, bj, ko, mi, nj, ki});
     s.bind(bi, grid.y);
     s.bind(bj, grid.x);
@@ -42,11 +42,11 @@ Schedule by_instruction(const Operands& o) {
 Schedule by_tiles(const Operands& o, int stages) {
     Schedule s({o.c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(o.c);
-    auto [bi, it] = s.split(i, 64);
-    auto [bj, jt] = s.split(j, 64);
-    auto [wi, mi] = s.split(it, 32);  // 2 x 2 warps of 32 x 32
-    auto [wj, nj] = s.split(jt, 32);
-    auto [ko, ki] = s.split(s.reduce(o.c), 32);
+    auto [bi, it] = s.split(i, 64, {"bi", "it"});
+    auto [bj, jt] = s.split(j, 64, {"bj", "jt"});
+    auto [wi, mi] = s.split(it, 32, {"wi", "mi"});  // 2 x 2 warps of 32 x 32
+    auto [wj, nj] = s.split(jt, 32, {"wj", "nj"});
+    auto [ko, ki] = s.split(s.reduce(o.c), 32, {"ko", "ki"});
     s.order({bi, bj, wi, wj, ko, mi, nj, ki});
     s.bind(bi, grid.y);
     s.bind(bj, grid.x);
@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
     lesson.show_error([&] {
         Schedule s({o.c}, target("sm_90a"));
         auto [i, j] = s.loops<2>(o.c);
-        auto [bi, mi] = s.split(i, 8);
+        auto [bi, mi] = s.split(i, 8, {"bi", "mi"});
         s.order({bi, mi, j, s.reduce(o.c)});
         s.mma(o.c, mma_sync, {.m = mi, .n = j, .k = s.reduce(o.c)});
     });

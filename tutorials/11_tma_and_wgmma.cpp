@@ -17,11 +17,11 @@ namespace {
 Schedule by_warps(const Operands& o) {
     Schedule s({o.c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(o.c);
-    auto [bi, it] = s.split(i, 64);
-    auto [bj, jt] = s.split(j, 64);
-    auto [wi, mi] = s.split(it, 32);
-    auto [wj, nj] = s.split(jt, 32);
-    auto [ko, ki] = s.split(s.reduce(o.c), 64);
+    auto [bi, it] = s.split(i, 64, {"bi", "it"});
+    auto [bj, jt] = s.split(j, 64, {"bj", "jt"});
+    auto [wi, mi] = s.split(it, 32, {"wi", "mi"});
+    auto [wj, nj] = s.split(jt, 32, {"wj", "nj"});
+    auto [ko, ki] = s.split(s.reduce(o.c), 64, {"ko", "ki"});
     s.order({bi, bj, wi, wj, ko, mi, nj, ki});
     s.bind(bi, grid.y);
     s.bind(bj, grid.x);
@@ -37,10 +37,10 @@ Schedule by_warps(const Operands& o) {
 Schedule by_warpgroup(const Operands& o, int stages, Copy copies = Copy::Automatic) {
     Schedule s({o.c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(o.c);
-    auto [bi, it] = s.split(i, 64);
-    auto [bj, nj] = s.split(j, 64);
-    auto [wi, mi] = s.split(it, 64);  // the rows of an instruction; wi has one iteration
-    auto [ko, ki] = s.split(s.reduce(o.c), 64, Tail::Mask);
+    auto [bi, it] = s.split(i, 64, {"bi", "it"});
+    auto [bj, nj] = s.split(j, 64, {"bj", "nj"});
+    auto [wi, mi] = s.split(it, 64, {"wi", "mi"});  // the rows of an instruction; wi has one iteration
+    auto [ko, ki] = s.split(s.reduce(o.c), 64, Tail::Mask, {"ko", "ki"});
     s.order({bi, bj, wi, ko, mi, nj, ki});
     s.bind(bi, grid.y);
     s.bind(bj, grid.x);
@@ -101,9 +101,9 @@ int main(int argc, char** argv) {
     lesson.show_error([&] {
         Schedule s({o.c}, target("sm_90a"));
         auto [i, j] = s.loops<2>(o.c);
-        auto [bi, mi] = s.split(i, 64);
-        auto [bj, nj] = s.split(j, 64);
-        auto [ko, ki] = s.split(s.reduce(o.c), 64);
+        auto [bi, mi] = s.split(i, 64, {"bi", "mi"});
+        auto [bj, nj] = s.split(j, 64, {"bj", "nj"});
+        auto [ko, ki] = s.split(s.reduce(o.c), 64, {"ko", "ki"});
         s.order({bi, bj, ko, mi, nj, ki});
         s.mma(o.c, wgmma, {.m = mi, .n = nj, .k = ki});
         build(s);

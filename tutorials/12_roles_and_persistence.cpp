@@ -38,10 +38,10 @@ struct Tiles {
 Schedule one_role(const Operands& o, const Tiles& tiles) {
     Schedule s({o.c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(o.c);
-    auto [bi, it] = s.split(i, 128);
-    auto [bj, nj] = s.split(j, tiles.n);
-    auto [wi, mi] = s.split(it, 64);
-    auto [ko, ki] = s.split(s.reduce(o.c), 64);
+    auto [bi, it] = s.split(i, 128, {"bi", "it"});
+    auto [bj, nj] = s.split(j, tiles.n, {"bj", "nj"});
+    auto [wi, mi] = s.split(it, 64, {"wi", "mi"});
+    auto [ko, ki] = s.split(s.reduce(o.c), 64, {"ko", "ki"});
     s.order({bi, bj, wi, ko, mi, nj, ki});
     s.bind(bi, grid.y);
     s.bind(bj, grid.x);
@@ -57,11 +57,11 @@ Schedule one_role(const Operands& o, const Tiles& tiles) {
 Schedule hopper(const Operands& o, const Tiles& tiles) {
     Schedule s({o.c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(o.c);
-    auto [bi, it] = s.split(i, 128);
-    auto [bj, nj] = s.split(j, tiles.n);
-    auto [wi, mi] = s.split(it, 64);
-    auto [ko, ki] = s.split(s.reduce(o.c), 64, Tail::Mask);
-    auto [group, row] = s.split(bi, tiles.row_group);
+    auto [bi, it] = s.split(i, 128, {"bi", "it"});
+    auto [bj, nj] = s.split(j, tiles.n, {"bj", "nj"});
+    auto [wi, mi] = s.split(it, 64, {"wi", "mi"});
+    auto [ko, ki] = s.split(s.reduce(o.c), 64, Tail::Mask, {"ko", "ki"});
+    auto [group, row] = s.split(bi, tiles.row_group, {"group", "row"});
     s.order({group, bj, row, wi, ko, mi, nj, ki});
     s.persistent({group, bj, row}, {.blocks = tiles.blocks, .growing = tiles.growing});  // row fastest: grouped raster
     s.bind(wi, warpgroup);
@@ -114,7 +114,7 @@ int main(int argc, char** argv) {
     // tile to tile, which is how the next one's copies can start early: nothing is drained in between.
     lesson.say(
         "Blocks take tiles in turn. Those with neighbouring numbers work on the same column, on rows of a group:");
-    lesson.show_lines(whole, {"for (int round", "const int tile"});
+    lesson.show_lines(whole, {"for (int tile"});
 
     // Rows of tile t sum 128 (t + 1) terms, so tiles are of different lengths: each role counts its iterations. With
     // growing, long tiles come first, and a block that had a longer one in a round has a shorter one in the next.

@@ -29,9 +29,9 @@ Normalised normalised(int64_t m, int64_t n, int64_t k) {
 Schedule normalised_at_once(const Normalised& p, int blocks) {
     Schedule s({p.y}, target("sm_90a"));
     auto [i, j] = s.loops<2>(p.y);
-    auto [bi, it] = s.split(i, 64, Tail::Mask);
-    auto [wi, row] = s.split(it, 16);
-    auto [jo, jl] = s.split(j, 32);
+    auto [bi, it] = s.split(i, 64, Tail::Mask, {"bi", "it"});
+    auto [wi, row] = s.split(it, 16, {"wi", "row"});
+    auto [jo, jl] = s.split(j, 32, {"jo", "jl"});
     s.order({bi, wi, row, jo, jl});
     s.persistent({bi}, {.blocks = blocks});
     s.bind(wi, warp);
@@ -42,7 +42,7 @@ Schedule normalised_at_once(const Normalised& p, int blocks) {
     s.at(p.c, bi);
     s.set_memory(p.c, Memory::Shared);
     auto [mi, nj] = s.loops<2>(p.c);
-    auto [ko, ki] = s.split(s.reduce(p.c), 64, Tail::Mask);
+    auto [ko, ki] = s.split(s.reduce(p.c), 64, Tail::Mask, {"ko", "ki"});
     s.order({ko, mi, nj, ki});
     Stage as = s.stage(p.c, p.a, Memory::Shared, ko), bs = s.stage(p.c, p.b, Memory::Shared, ko);
     s.mma(p.c, wgmma, {.m = mi, .n = nj, .k = ki});
@@ -117,17 +117,17 @@ Gated gated(int64_t m, int64_t columns, int64_t k) {
 Schedule gated_in_registers(const Gated& g, int blocks) {
     Schedule s({g.y}, target("sm_90a"));
     auto [i, j] = s.loops<2>(g.y);
-    auto [bi, it] = s.split(i, 128, Tail::Mask);
-    auto [bj, jt] = s.split(j, 64, Tail::Mask);
-    auto [wi, mi] = s.split(it, 64);
-    auto [eight, column] = s.split(jt, 8);
+    auto [bi, it] = s.split(i, 128, Tail::Mask, {"bi", "it"});
+    auto [bj, jt] = s.split(j, 64, Tail::Mask, {"bj", "jt"});
+    auto [wi, mi] = s.split(it, 64, {"wi", "mi"});
+    auto [eight, column] = s.split(jt, 8, {"eight", "column"});
     s.order({bi, bj, wi, mi, eight, column});
     s.persistent({bi, bj}, {.blocks = blocks});
     s.bind(wi, warpgroup);
     s.at(g.product, wi);
     s.set_memory(g.product, Memory::Registers);
     auto [pi, pj] = s.loops<2>(g.product);
-    auto [ko, ki] = s.split(s.reduce(g.product), 64, Tail::Mask);
+    auto [ko, ki] = s.split(s.reduce(g.product), 64, Tail::Mask, {"ko", "ki"});
     s.order({ko, pi, pj, ki});
     load_and_multiply(s, g.product, g.a, g.b, ko, {.m = pi, .n = pj, .k = ki}, g.y);
     return s;
@@ -151,9 +151,9 @@ Experts experts(int64_t blocks, int64_t count, int64_t n, int64_t k) {
 Schedule by_expert(const Experts& e, int blocks) {
     Schedule s({e.y}, target("sm_90a"));
     auto [block, i, j] = s.loops<3>(e.y);
-    auto [bj, nj] = s.split(j, 64, Tail::Mask);
-    auto [wi, mi] = s.split(i, 64);
-    auto [ko, ki] = s.split(s.reduce(e.y), 64, Tail::Mask);
+    auto [bj, nj] = s.split(j, 64, Tail::Mask, {"bj", "nj"});
+    auto [wi, mi] = s.split(i, 64, {"wi", "mi"});
+    auto [ko, ki] = s.split(s.reduce(e.y), 64, Tail::Mask, {"ko", "ki"});
     s.order({block, bj, wi, ko, mi, nj, ki});
     s.persistent({block, bj}, {.blocks = blocks});
     s.bind(wi, warpgroup);
@@ -187,10 +187,10 @@ Weighted weighted(int64_t batches, int64_t rows, int64_t columns, int64_t terms)
 Schedule fused(const Weighted& w, int blocks) {
     Schedule s({w.z}, target("sm_90a"));
     auto [b, i, j] = s.loops<3>(w.z);
-    auto [bi, mi] = s.split(i, 64, Tail::Mask);
-    auto [bj, nj] = s.split(j, 64, Tail::Mask);
-    auto [wi, rows] = s.split(mi, 64);
-    auto [ko, ki] = s.split(s.reduce(w.z), 64, Tail::Mask);
+    auto [bi, mi] = s.split(i, 64, Tail::Mask, {"bi", "mi"});
+    auto [bj, nj] = s.split(j, 64, Tail::Mask, {"bj", "nj"});
+    auto [wi, rows] = s.split(mi, 64, {"wi", "rows"});
+    auto [ko, ki] = s.split(s.reduce(w.z), 64, Tail::Mask, {"ko", "ki"});
     s.order({b, bi, bj, wi, ko, rows, nj, ki});
     s.persistent({b, bi, bj}, {.blocks = blocks});
     s.bind(wi, warpgroup);
@@ -263,7 +263,7 @@ int main(int argc, char** argv) {
         });
         Schedule s({z}, target("sm_90a"));
         auto [i, j] = s.loops<2>(z);
-        auto [ko, ki] = s.split(s.reduce(z), 16);
+        auto [ko, ki] = s.split(s.reduce(z), 16, {"ko", "ki"});
         s.order({ko, i, j, ki});
         s.mma(z, wgmma, {.m = i, .n = j, .k = ki});
     });

@@ -8,7 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "ops/check.h"
-#include "runtime/timer.h"
+#include "runtime/driver/timer.h"
 #include "support/error.h"
 
 namespace tw {

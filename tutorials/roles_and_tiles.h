@@ -43,10 +43,10 @@ struct Tiles {
 
 inline Tiles tiles_of(Schedule& s, const Tensor& c, int blocks) {
     auto [i, j] = s.loops<2>(c);
-    auto [bi, it] = s.split(i, 128, Tail::Mask);
-    auto [bj, nj] = s.split(j, 64, Tail::Mask);
-    auto [wi, mi] = s.split(it, 64);
-    auto [ko, ki] = s.split(s.reduce(c), 64, Tail::Mask);
+    auto [bi, it] = s.split(i, 128, Tail::Mask, {"bi", "it"});
+    auto [bj, nj] = s.split(j, 64, Tail::Mask, {"bj", "nj"});
+    auto [wi, mi] = s.split(it, 64, {"wi", "mi"});
+    auto [ko, ki] = s.split(s.reduce(c), 64, Tail::Mask, {"ko", "ki"});
     s.order({bi, bj, wi, ko, mi, nj, ki});
     s.persistent({bi, bj}, {.blocks = blocks});
     s.bind(wi, warpgroup);

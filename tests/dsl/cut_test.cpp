@@ -65,7 +65,7 @@ TEST(Cut, WhereAllTermsExistThereAreNoMasks) {
     p.s.stage(p.c, p.a, Memory::Shared, p.ko);
     p.s.cut(p.ko, where_partial(p.c));
     std::string text = p.s.to_string();
-    size_t full = text.find("for ko in 0..n / 8\n"), rest = text.find("for ko in 0..(n + 7) / 8 - n / 8\n");
+    size_t full = text.find("for k_outer in 0..n / 8\n"), rest = text.find("for k_outer in 0..(n + 7) / 8 - n / 8\n");
     ASSERT_TRUE(full != text.npos && rest != text.npos) << text;
     EXPECT_EQ(text.substr(full, rest - full).find("if "), text.npos) << text;
     EXPECT_NE(text.find("if ", rest), text.npos) << text;
@@ -84,10 +84,11 @@ TEST(Cut, BelowTheDiagonalNothingIsCompared) {
     auto [jo, ji] = s.split(s.reduce(y), 16);
     s.order({bi, jo, ii, ji});
     s.cut(jo, where_partial(y));
-    std::string text = s.to_string(), full = text_after(text, "for jo in 0..io\n");
-    EXPECT_EQ(full.substr(0, full.find("for jo in 0..n / 16 - io")).find("select"), std::string::npos) << text;
+    std::string text = s.to_string(), full = text_after(text, "for j_outer in 0..i_outer\n");
+    EXPECT_EQ(full.substr(0, full.find("for j_outer in 0..n / 16 - i_outer")).find("select"), std::string::npos)
+        << text;
     s.cut(jo, {s.index(bi), s.index(bi) + 1});
-    EXPECT_NE(s.to_string().find("for jo in 0..1\n"), std::string::npos) << s.to_string();
+    EXPECT_NE(s.to_string().find("for j_outer in 0..1\n"), std::string::npos) << s.to_string();
     Bindings launch;
     launch.sizes["n"] = 64;
     launch.inputs["x"] = host_array(f32, {64, 64});
@@ -103,9 +104,9 @@ TEST(Cut, PaddingIsPeeledAtBothEnds) {
     auto [io, ii] = s.split(s.loops<1>(y)[0], 8);
     s.cut(io, where_partial(y));
     std::string text = s.to_string();
-    EXPECT_NE(text.find("for io in 0..3\n"), std::string::npos) << text;
-    std::string full = text_after(text, "for io in 0..3\n");
-    EXPECT_EQ(full.substr(0, full.find("for io in 0..1\n")).find("select"), std::string::npos) << text;
+    EXPECT_NE(text.find("for i_outer in 0..3\n"), std::string::npos) << text;
+    std::string full = text_after(text, "for i_outer in 0..3\n");
+    EXPECT_EQ(full.substr(0, full.find("for i_outer in 0..1\n")).find("select"), std::string::npos) << text;
 }
 
 TEST(Cut, JoinedSegmentsAreOneLoop) {
@@ -113,8 +114,8 @@ TEST(Cut, JoinedSegmentsAreOneLoop) {
     std::string before = p.s.to_string();
     p.s.cut(p.ko, {2, 3});
     EXPECT_NE(p.s.to_string(), before);
-    EXPECT_NE(p.s.trace_as_cpp().find("s.cut(ko, {2, 3});"), std::string::npos) << p.s.trace_as_cpp();
-    EXPECT_ERROR(p.s.split(p.ko, 2), "loop 'ko' is cut into segments; split it before, or join them first");
+    EXPECT_NE(p.s.trace_as_cpp().find("s.cut(k_outer, {2, 3});"), std::string::npos) << p.s.trace_as_cpp();
+    EXPECT_ERROR(p.s.split(p.ko, 2), "loop 'k_outer' is cut into segments; split it before, or join them first");
     p.s.cut(p.io, {1});
     EXPECT_ERROR(p.s.bind(p.io, unrolled), "the loop is cut: its segments follow each other");
     p.s.cut(p.io, {});
@@ -126,12 +127,13 @@ TEST(Cut, Refusals) {
     Ragged p;
     Expr flag = scalar("flag", i64);
     EXPECT_ERROR(p.s.cut(p.ko, {flag}),
-                 "positions are made of integers, named sizes and index(loop) of loops around 'ko'");
+                 "positions are made of integers, named sizes and index(loop) of loops around 'k_outer'");
     EXPECT_ERROR(p.s.cut(p.ko, {constant(f32, 1.0)}), "a position is an integer: the first iteration of a segment");
-    EXPECT_ERROR(p.s.cut(p.ko, {p.s.index(p.ko)}), "'ko' would not stand around it");
+    EXPECT_ERROR(p.s.cut(p.ko, {p.s.index(p.ko)}), "'k_outer' would not stand around it");
     EXPECT_ERROR(p.s.cut(p.io, where_partial(p.c)), "there is nothing to cut");
     p.s.cut(p.ko, {p.s.index(p.io)});
-    EXPECT_ERROR(p.s.order({p.ko, p.io}), "loop 'ko' of 'c' is cut at io, but 'io' would not stand around it");
+    EXPECT_ERROR(p.s.order({p.ko, p.io}),
+                 "loop 'k_outer' of 'c' is cut at i_outer, but 'i_outer' would not stand around it");
     p.s.cut(p.ko, {});
     p.s.bind(p.io, grid.x);
     EXPECT_ERROR(p.s.cut(p.io, {1}), "the loop is bound to grid.x; only a serial loop runs in segments");

@@ -448,7 +448,7 @@ TEST(ScatterErrors, LoopsThatDataBound) {
     }();
     EXPECT_ERROR(s.at(offsets, i), "'d_offsets' must stay a kernel of its own: its elements decide how long loop 't'");
     auto [to, ti] = s.split(t, 2, Tail::Mask);
-    EXPECT_ERROR(s.fuse(to, ti), "loops 'to' and 'ti' of 'd' cannot be fused: the element decides");
+    EXPECT_ERROR(s.fuse(to, ti), "loops 't_outer' and 't_inner' of 'd' cannot be fused: the element decides");
     expect_declared_values(s, p.bindings);
 }
 

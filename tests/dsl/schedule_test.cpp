@@ -71,7 +71,7 @@ TEST(Schedule, TraceReplays) {
     Schedule again = replay(p.s.save(), {p.c}, target("sm_90a"));
     EXPECT_EQ(again.to_string(), p.s.to_string());
     EXPECT_EQ(again.save(), p.s.save());
-    EXPECT_NE(p.s.trace_as_cpp().find("auto [io, ii] = s.split(i_c, 5, Tail::Mask);"), std::string::npos)
+    EXPECT_NE(p.s.trace_as_cpp().find("auto [i_outer, i_inner] = s.split(i, 5, Tail::Mask);"), std::string::npos)
         << p.s.trace_as_cpp();
     EXPECT_NE(p.s.trace_as_cpp().find("schedule_test.cpp:"), std::string::npos);
 }
@@ -154,15 +154,15 @@ TEST(Schedule, CopiesHaveTheLoopsOfWhatTheyCopied) {
     Schedule copy = p.s;
     auto [jo, ji] = copy.split(j, 4);
     copy.order({jo, io, ji, ii});  // some made before, some behind
-    EXPECT_ERROR(p.s.bind(jo, thread), "this handle is of the loop 'jo'");
+    EXPECT_ERROR(p.s.bind(jo, thread), "this handle is of the loop 'j_outer'");
     auto [po, pi] = p.s.split(j, 4);  // the same numbers, and loops of its own
     EXPECT_EQ(po.id, jo.id);
-    EXPECT_ERROR(p.s.bind(jo, thread), "this handle is of the loop 'jo'");
-    EXPECT_ERROR(copy.bind(po, thread), "this handle is of the loop 'jo'");
+    EXPECT_ERROR(p.s.bind(jo, thread), "this handle is of the loop 'j_outer'");
+    EXPECT_ERROR(copy.bind(po, thread), "this handle is of the loop 'j_outer'");
     p.s.bind(po, thread);
     p.s = copy;
     p.s.bind(jo, thread);
-    EXPECT_ERROR(p.s.bind(pi, thread), "this handle is of the loop 'ji'");
+    EXPECT_ERROR(p.s.bind(pi, thread), "this handle is of the loop 'j_inner'");
 }
 
 TEST(ScheduleErrors, OneNameIsOneNumber) {
@@ -335,7 +335,7 @@ TEST(ScheduleErrors, PartsOfAReduction) {
     Tensor z = compute("z", {4}, [&](Expr i) { return y(i) + 1.0; });
     Schedule s({z}, target("sm_90a"));
     auto [to, ti] = s.split(s.reduce(y), 2);
-    EXPECT_ERROR(s.partial(y, ti), "'last' is not commutative, and 'ti' is not the outermost reduce loop");
+    EXPECT_ERROR(s.partial(y, ti), "'last' is not commutative, and 't_inner' is not the outermost reduce loop");
     Schedule inside = s;
     inside.at(y, inside.loops<1>(z)[0]);
     EXPECT_ERROR(inside.partial(y, inside.reduce(y)), "'y' stands in another kernel");

@@ -1,8 +1,11 @@
 // Names of kernels: what they ask for, and which are none.
 #include <gtest/gtest.h>
 
+#include <regex>
 #include <set>
+#include <sstream>
 
+#include "ops/program.h"
 #include "schedules/catalog.h"
 #include "schedules/families.h"
 #include "schedules/tensor_product_names.h"
@@ -53,7 +56,8 @@ TEST(Catalog, NamesOfProductsOnMatrixUnits) {
     ASSERT_TRUE(named);
     const TensorProductShape& shape = named->shape;
     EXPECT_EQ((std::array{shape.batch, shape.m, shape.n, shape.k}), (std::array<int64_t, 4>{3, 64, 48, 32}));
-    EXPECT_TRUE(shape.transpose_a && shape.transpose_b && shape.add_bias && shape.activation == schedules::Activation::Gelu && shape.pad_rows);
+    EXPECT_TRUE(shape.transpose_a && shape.transpose_b && shape.add_bias &&
+                shape.activation == schedules::Activation::Gelu && shape.pad_rows);
     EXPECT_EQ(shape.operand, bf16);
     EXPECT_EQ(shape.result, f32);
     const auto& tiles = std::get<TensorTiles>(named->tiling.value());
@@ -79,6 +83,21 @@ TEST(Catalog, NamesOfProductsOnMatrixUnits) {
     EXPECT_EQ(find_kernel("gemm_f16_100x200x300_tb")->bytes, 2 * (100 * 300 + 200 * 300 + 100 * 200));
     EXPECT_EQ(find_kernel("gemm_tf32_100x200x300_ta")->bytes, 4 * (100 * 300 + 200 * 300 + 100 * 200));
     EXPECT_EQ(find_kernel("gemm_bf16_7x100x200x300")->flops, 2.0 * 7 * 100 * 200 * 300);
+}
+
+/// What people read has lines that fit, and no loops, arrays or names that only codegen needs.
+TEST(Catalog, KernelsReadWell) {
+    const std::regex once(R"(< 1; \+\+)"), alias(R"(^ *const int \w+ = [a-z]\w*;$)"), single(R"(^ *[\w:]+ \w+\[1\];$)");
+    for (const CatalogEntry& entry : catalog())
+        for (const codegen::KernelText& kernel : build(entry.make(target("sm_90a"))).kernels()) {
+            std::istringstream lines(kernel.cuda.substr(kernel.cuda.find("\nextern \"C\"")));
+            for (std::string line; std::getline(lines, line);) {
+                EXPECT_LE(line.size(), 120u) << entry.name << ": " << line;
+                EXPECT_FALSE(std::regex_search(line, once)) << entry.name << ": " << line;
+                EXPECT_FALSE(std::regex_search(line, alias)) << entry.name << ": " << line;
+                EXPECT_FALSE(std::regex_search(line, single)) << entry.name << ": " << line;
+            }
+        }
 }
 
 TEST(Catalog, OtherNamesAreNone) {

@@ -22,7 +22,9 @@ void expect_chosen(const std::vector<Tensor>& outputs, Rule rule) {
     Schedule s = schedules::choose_schedule(outputs, target("sm_90a"));
     std::string steps = s.trace_as_cpp();
     EXPECT_EQ(steps.find("s.pipeline(") != std::string::npos, rule == Rule::Product) << steps;
-    EXPECT_EQ(steps.find(", 32, Tail::Mask)") != std::string::npos, rule == Rule::SharedReduction) << steps;
+    EXPECT_EQ(steps.find(", 32, Tail::Mask, {\"step\", \"share\"})") != std::string::npos,
+              rule == Rule::SharedReduction)
+        << steps;
     EXPECT_EQ(steps.find("s.scatter(") != std::string::npos, rule == Rule::Sorted) << steps;
     if (rule == Rule::Sorted) return;  // too large to interpret
     Executable executable(build(s), open_device("emulated"));

@@ -12,7 +12,7 @@
 #include "dsl/interpret.h"
 #include "ops/check.h"
 #include "ops/executable.h"
-#include "runtime/emulated_device.h"
+#include "runtime/driver/emulated_device.h"
 #include "schedules/catalog.h"
 #include "schedules/tensor_product_names.h"
 

@@ -6,7 +6,7 @@
 #include "schedules/tuned_records.h"
 #include "tests/ops/on_each_device.h"
 #include "tests/schedules/integers_for.h"
-#include "tools/fuzz/random_product.h"
+#include "verify/random_product.h"
 
 namespace tw::schedules {
 namespace {

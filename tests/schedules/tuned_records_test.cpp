@@ -83,5 +83,18 @@ TEST(TunedRecords, OwnOnesAreTaken) {
     EXPECT_FALSE(tuned_tiling({.m = 37, .n = 41, .k = 43}, target("sm_90a")));
 }
 
+// Traces need not name loops.
+TEST(TunedRecords, SchedulesThatTheLibraryHasAreRead) {
+    const std::vector<TunedRecord> records = parse_records(embedded_records(), "records");
+    ASSERT_FALSE(records.empty());
+    for (const TunedRecord& record : records) {
+        SCOPED_TRACE(record.kernel);
+        TensorProduct product = declare_tensor_product(parse_tensor_product(record.kernel).value().shape);
+        Schedule read = replay(record.schedule, {product.c}, target(record.arch));
+        EXPECT_EQ(read.save(), record.schedule);
+        EXPECT_NE(read.trace_as_cpp().find("_outer"), std::string::npos);
+    }
+}
+
 }  // namespace
 }  // namespace tw::schedules
