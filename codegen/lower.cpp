@@ -43,6 +43,7 @@ constexpr TilePass tile_passes[] = {
     {"privatize_registers", [](T kernel, C context) { return privatize_registers(kernel, context.cite); }},
     {"combine_across", [](T kernel, C context) { return combine_across(kernel, context.cite); }},
     {"discharge_masks", [](T kernel, C) { return discharge_masks(kernel); }},
+    {"join_registers", [](T kernel, C) { return join_registers(kernel); }},
     {"use_atoms", [](T kernel, C context) { return use_atoms(kernel, context.cite); }},
     {"start_sums", [](T kernel, C) { return start_sums(kernel); }},
     {"choose_tma", [](T kernel, C context) { return choose_tma(kernel, context.target, context.cite); }},
@@ -60,10 +61,8 @@ struct ThreadPass {
 };
 /// What a thread does; make_threads comes before them.
 constexpr ThreadPass thread_passes[] = {
-    {"name_values", name_values},
-    {"hoist_invariants", hoist_invariants},
-    {"insert_barriers", insert_barriers},
-    {"narrow_indices", narrow_indices},
+    {"drop_units", drop_units},     {"name_values", name_values},         {"hoist_invariants", hoist_invariants},
+    {"drop_aliases", drop_aliases}, {"insert_barriers", insert_barriers}, {"narrow_indices", narrow_indices},
 };
 /// Behind verify_signals, which sees kernels that do not overlap.
 constexpr ThreadPass last_pass = {"start_early", start_early};

@@ -6,17 +6,29 @@ __device__ inline T infinity() { return (T)__int_as_float(0x7f800000); }
 template <class T>
 __device__ inline T nan() { return (T)__int_as_float(0x7fffffff); }
 
-//: fma
+//: fma_f32
 __device__ inline float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+
+//: fma_f64
 __device__ inline double fma(double a, double b, double c) { return __fma_rn(a, b, c); }
 
-//: sqrt
+//: fma common needs fma_f32 fma_f64
+
+//: sqrt_f32
 __device__ inline float sqrt(float x) { return __fsqrt_rn(x); }
+
+//: sqrt_f64
 __device__ inline double sqrt(double x) { return __dsqrt_rn(x); }
 
-//: rsqrt common needs sqrt
+//: sqrt common needs sqrt_f32 sqrt_f64
+
+//: rsqrt_f32 common needs sqrt_f32
 __device__ inline float rsqrt(float x) { return 1.0f / sqrt(x); }
+
+//: rsqrt_f64 common needs sqrt_f64
 __device__ inline double rsqrt(double x) { return 1.0 / sqrt(x); }
+
+//: rsqrt common needs rsqrt_f32 rsqrt_f64
 
 //: ex2_approx approximate
 /// 2^x to 2.3 ulp.
@@ -58,40 +70,89 @@ __device__ inline float tanh_approx(float x) {
     return y;
 }
 
-//: min
+//: min_f32
 /// The other operand if one is NaN; -0 is less than 0.
 __device__ inline float min(float a, float b) { return fminf(a, b); }
+
+//: min_f64
+/// The other operand if one is NaN; -0 is less than 0.
 __device__ inline double min(double a, double b) { return ::fmin(a, b); }
+
+//: min_i32
+/// The other operand if one is NaN; -0 is less than 0.
 __device__ inline int min(int a, int b) { return a < b ? a : b; }
+
+//: min_u32
+/// The other operand if one is NaN; -0 is less than 0.
 __device__ inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+
+//: min_i64
+/// The other operand if one is NaN; -0 is less than 0.
 __device__ inline long long min(long long a, long long b) { return a < b ? a : b; }
 
-//: max
+//: min common needs min_f32 min_f64 min_i32 min_u32 min_i64
+
+//: max_f32
 /// The other operand if one is NaN; -0 is less than 0.
 __device__ inline float max(float a, float b) { return fmaxf(a, b); }
+
+//: max_f64
+/// The other operand if one is NaN; -0 is less than 0.
 __device__ inline double max(double a, double b) { return ::fmax(a, b); }
+
+//: max_i32
+/// The other operand if one is NaN; -0 is less than 0.
 __device__ inline int max(int a, int b) { return a > b ? a : b; }
+
+//: max_u32
+/// The other operand if one is NaN; -0 is less than 0.
 __device__ inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+
+//: max_i64
+/// The other operand if one is NaN; -0 is less than 0.
 __device__ inline long long max(long long a, long long b) { return a > b ? a : b; }
 
-//: abs
+//: max common needs max_f32 max_f64 max_i32 max_u32 max_i64
+
+//: abs_f32
 __device__ inline float abs(float x) { return fabsf(x); }
+
+//: abs_f64
 __device__ inline double abs(double x) { return ::fabs(x); }
+
+//: abs_i32
 __device__ inline int abs(int x) { return x < 0 ? (int)-(unsigned)x : x; }
+
+//: abs_i64
 __device__ inline long long abs(long long x) { return x < 0 ? (long long)-(unsigned long long)x : x; }
 
-//: floor
+//: abs common needs abs_f32 abs_f64 abs_i32 abs_i64
+
+//: floor_f32
 __device__ inline float floor(float x) { return floorf(x); }
+
+//: floor_f64
 __device__ inline double floor(double x) { return ::floor(x); }
 
-//: ceil
+//: floor common needs floor_f32 floor_f64
+
+//: ceil_f32
 __device__ inline float ceil(float x) { return ceilf(x); }
+
+//: ceil_f64
 __device__ inline double ceil(double x) { return ::ceil(x); }
 
-//: round
+//: ceil common needs ceil_f32 ceil_f64
+
+//: round_f32
 /// Ties to even.
 __device__ inline float round(float x) { return rintf(x); }
+
+//: round_f64
+/// Ties to even.
 __device__ inline double round(double x) { return ::rint(x); }
+
+//: round common needs round_f32 round_f64
 
 //: ex2_approx_ftz approximate
 /// 2^x to 2.3 ulp; 0 instead of subnormal numbers.
@@ -129,7 +190,7 @@ __device__ inline double exp2(double x) { return library_exp2(x); }
 
 //: exp2 common needs exp2_f32 exp2_f64
 
-//: exp_f32 common needs ex2_approx fma limited
+//: exp_f32 common needs ex2_approx fma_f32 limited
 /// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7 ulp.
 __device__ inline float exp(float x) {
     const float t = limited(x, -110.0f, 90.0f);  // beyond: 0 and infinity
@@ -147,7 +208,7 @@ __device__ inline double exp(double x) { return library_exp(x); }
 
 //: exp common needs exp_f32 exp_f64
 
-//: split_log common needs bits fma
+//: split_log common needs bits fma_f32
 /// log(x) = exponent ln 2 + rest, for normal x: rest is log(m), 0.707 <= m < 1.414, from a minimax polynomial.
 struct SplitLog { float exponent, rest; };
 __device__ inline SplitLog split_log(float x) {
@@ -163,7 +224,7 @@ __device__ inline SplitLog split_log(float x) {
     return {(float)exponent, fma(f * f, fma(f, p, -0.5f), f)};
 }
 
-//: log_f32 common needs split_log fma infinity nan
+//: log_f32 common needs split_log fma_f32 infinity nan
 __device__ inline float log(float x) {
     if (!(x > 0.0f)) return x == 0.0f ? -infinity<float>() : nan<float>();
     if (x == infinity<float>()) return x;
@@ -181,7 +242,7 @@ __device__ inline double log(double x) { return library_log(x); }
 
 //: log common needs log_f32 log_f64
 
-//: log2_f32 common needs split_log fma infinity nan
+//: log2_f32 common needs split_log fma_f32 infinity nan
 __device__ inline float log2(float x) {
     if (!(x > 0.0f)) return x == 0.0f ? -infinity<float>() : nan<float>();
     if (x == infinity<float>()) return x;
@@ -218,7 +279,7 @@ __device__ inline float with_sign(float magnitude, float sign) {
     return bits_float(float_bits(magnitude) | (float_bits(sign) & 0x80000000));
 }
 
-//: tanh_f32 common needs exp_f32 fma with_sign
+//: tanh_f32 common needs exp_f32 fma_f32 with_sign
 /// Small x: a minimax polynomial; else 1 - 2 / (e^2x + 1).
 __device__ inline float tanh(float x) {
     const float magnitude = x < 0.0f ? -x : x;
@@ -239,7 +300,7 @@ __device__ inline double tanh(double x) { return library_tanh(x); }
 
 //: tanh common needs tanh_f32 tanh_f64
 
-//: erf_parts common needs ex2_approx fma with_sign
+//: erf_parts common needs ex2_approx fma_f32 with_sign
 /// Below 2: x (0.84 + w q(t)), w and t being centred parts of x^2, which keep the roundings of a sum of alternating terms
 /// small.
 __device__ inline float erf_inside(float x) {
@@ -292,24 +353,34 @@ __device__ inline double erf(double x) { return library_erf(x); }
 
 //: erf common needs erf_f32 erf_f64
 
-//: floor_div common
+//: floor_div_i32 common
 /// Rounds toward minus infinity; the least integer by -1 wraps.
 __device__ inline int floor_div(int a, int b) {
     if (b == -1) return (int)-(unsigned)a;
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
+
+//: floor_div_i64 common
+/// Rounds toward minus infinity; the least integer by -1 wraps.
 __device__ inline long long floor_div(long long a, long long b) {
     if (b == -1) return (long long)-(unsigned long long)a;
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
-//: floor_mod common
+//: floor_div common needs floor_div_i32 floor_div_i64
+
+//: floor_mod_i32 common
 /// Has the sign of the divisor.
 __device__ inline int floor_mod(int a, int b) {
     if (b == -1) return 0;
     return a % b != 0 && (a < 0) != (b < 0) ? a % b + b : a % b;
 }
+
+//: floor_mod_i64 common
+/// Has the sign of the divisor.
 __device__ inline long long floor_mod(long long a, long long b) {
     if (b == -1) return 0;
     return a % b != 0 && (a < 0) != (b < 0) ? a % b + b : a % b;
 }
+
+//: floor_mod common needs floor_mod_i32 floor_mod_i64

@@ -1,5 +1,5 @@
 //: pack_register needs vector
-/// Elements of 4 bytes together as one register, the first lowest; and back.
+/// Elements of 4 bytes together as one register, the first lowest.
 template <class T>
 __device__ inline unsigned pack_register(const T* elements) {
     Vector<4 / sizeof(T), T> vector;
@@ -7,6 +7,9 @@ __device__ inline unsigned pack_register(const T* elements) {
     for (int i = 0; i < 4 / (int)sizeof(T); ++i) vector.elements[i] = elements[i];
     return reinterpret_cast<const unsigned&>(vector);
 }
+
+//: unpack_register needs vector
+/// The elements of 4 bytes that pack_register puts together.
 template <class T>
 __device__ inline void unpack_register(T* elements, unsigned bits) {
     const Vector<4 / sizeof(T), T> vector = reinterpret_cast<const Vector<4 / sizeof(T), T>&>(bits);
@@ -14,7 +17,7 @@ __device__ inline void unpack_register(T* elements, unsigned bits) {
     for (int i = 0; i < 4 / (int)sizeof(T); ++i) elements[i] = vector.elements[i];
 }
 
-//: ldmatrix needs shared_address pack_register
+//: ldmatrix needs shared_address unpack_register
 /// `count` matrices of 8 rows of 16 bytes: lane l gives the address of row l % 8 of matrix l / 8, and gets the 4 bytes
 /// l % 4 of row l / 4 of each.
 template <int count, class T>
@@ -39,7 +42,7 @@ __device__ inline void ldmatrix(T* registers, const T* row) {
     for (int i = 0; i < count; ++i) unpack_register(registers + i * (4 / (int)sizeof(T)), bits[i]);
 }
 
-//: ldmatrix_trans needs shared_address pack_register
+//: ldmatrix_trans needs shared_address unpack_register
 /// Likewise of elements of 2 bytes, but lane l gets element l / 4 of the rows 2 * (l % 4) and the next.
 template <int count, class T>
 __device__ inline void ldmatrix_trans(T* registers, const T* row) {

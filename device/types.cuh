@@ -45,7 +45,7 @@ __device__ inline float to_f32(e5m2 x) {
 
 //: to_f32 common needs to_f32_f16 to_f32_bf16 to_f32_e4m3 to_f32_e5m2
 
-//: round_to_odd common needs bits
+//: round_to_odd_f64 common needs bits
 /// x in f32: itself, or of its two neighbours the one whose last bit is 1. Rounded again, to nearest in a format of fewer
 /// bits (22 at most), that is x rounded once.
 __device__ inline float round_to_odd(double x) {
@@ -54,18 +54,32 @@ __device__ inline float round_to_odd(double x) {
     const bool beyond = x < 0 ? nearest < x : nearest > x;
     return bits_float((float_bits(nearest) - (beyond ? 1 : 0)) | 1);
 }
+
+//: round_to_odd_i32 common
+/// x in f32: itself, or of its two neighbours the one whose last bit is 1. Rounded again, to nearest in a format of fewer
+/// bits (22 at most), that is x rounded once.
 __device__ inline float round_to_odd(int x) {
     const bool exact = x >= -0x1000000 && x <= 0x1000000;
     return (float)(exact ? x : (x & ~0xff) | (x & 0xff ? 0x100 : 0));
 }
+
+//: round_to_odd_u32 common
+/// x in f32: itself, or of its two neighbours the one whose last bit is 1. Rounded again, to nearest in a format of fewer
+/// bits (22 at most), that is x rounded once.
 __device__ inline float round_to_odd(unsigned x) {
     const bool exact = x <= 0x1000000;
     return (float)(exact ? x : (x & ~0xffu) | (x & 0xff ? 0x100u : 0u));
 }
+
+//: round_to_odd_i64 common needs round_to_odd_f64
+/// x in f32: itself, or of its two neighbours the one whose last bit is 1. Rounded again, to nearest in a format of fewer
+/// bits (22 at most), that is x rounded once.
 __device__ inline float round_to_odd(long long x) {
     const bool exact = x >= -0x20000000000000 && x <= 0x20000000000000;
     return round_to_odd((double)(exact ? x : (x & ~0x7ffll) | (x & 0x7ff ? 0x800 : 0)));
 }
+
+//: round_to_odd common needs round_to_odd_f64 round_to_odd_i32 round_to_odd_u32 round_to_odd_i64
 
 //: to_f16 needs f16
 __device__ inline f16 to_f16(float x) {
@@ -126,18 +140,31 @@ __device__ inline float to_tf32(float x) { return bits_float(x != x ? 0x7fffffff
 /// Without the last 13 bits, which matrix units leave out of f32 operands.
 __device__ inline float truncate_tf32(float x) { return bits_float(float_bits(x) & 0xffffe000); }
 
-//: to_i32
+//: to_i32_f32
 /// To integers: toward zero, saturating, NaN to 0.
 __device__ inline int to_i32(float x) { return __float2int_rz(x); }
+
+//: to_i32_f64
+/// To integers: toward zero, saturating, NaN to 0.
 __device__ inline int to_i32(double x) { return x != x ? 0 : __double2int_rz(x); }
 
-//: to_u32
+//: to_i32 common needs to_i32_f32 to_i32_f64
+
+//: to_u32_f32
 __device__ inline unsigned to_u32(float x) { return __float2uint_rz(x); }
+
+//: to_u32_f64
 __device__ inline unsigned to_u32(double x) { return x != x ? 0 : __double2uint_rz(x); }
 
-//: to_i64
+//: to_u32 common needs to_u32_f32 to_u32_f64
+
+//: to_i64_f32
 __device__ inline long long to_i64(float x) { return x != x ? 0 : __float2ll_rz(x); }
+
+//: to_i64_f64
 __device__ inline long long to_i64(double x) { return x != x ? 0 : __double2ll_rz(x); }
+
+//: to_i64 common needs to_i64_f32 to_i64_f64
 
 //: to_i8 common needs to_i32
 template <class Float>

@@ -15,6 +15,16 @@ extern const char* const kPreludeText;
 
 namespace {
 
+// Lines between the parts of a printed text.
+constexpr const char* kRule = "// ---- ";
+constexpr const char *kInstructions = "vocabulary: what the GPU has", *kFunctions = "vocabulary: what is made of it",
+                     *kKernel = "kernel";
+
+std::string ruled(const char* title) {
+    std::string line = std::string(kRule) + title + " ";
+    return line + std::string(120 - line.size(), '-') + "\n";
+}
+
 /// A block of a .cuh file.
 struct Primitive {
     std::string name;
@@ -42,8 +52,10 @@ std::vector<Primitive> parse_vocabulary() {
     std::vector<Primitive> primitives;
     std::istringstream lines(kVocabularyText);
     for (std::string line; std::getline(lines, line);) {
-        if (line.starts_with("//: ")) primitives.push_back(parse_marker(line));
-        else if (!primitives.empty()) primitives.back().text += line + "\n";
+        if (line.starts_with("//: "))
+            primitives.push_back(parse_marker(line));
+        else if (!primitives.empty())
+            primitives.back().text += line + "\n";
     }
     for (Primitive& primitive : primitives) primitive.text.erase(primitive.text.find_last_not_of('\n') + 1);
     return primitives;
@@ -63,7 +75,8 @@ std::optional<Primitive> generated(const std::string& name) {
 
 Primitive named(const std::string& name) {
     if (auto member = generated(name)) return *member;
-    auto found = std::find_if(primitives().begin(), primitives().end(), [&](const Primitive& p) { return p.name == name; });
+    auto found =
+        std::find_if(primitives().begin(), primitives().end(), [&](const Primitive& p) { return p.name == name; });
     internal_check(found != primitives().end(), "no primitive is named '{}'", name);
     return *found;
 }
@@ -92,8 +105,21 @@ std::string vocabulary_text(const std::set<std::string>& used) {
         if (auto member = generated(name)) add(*member);
     if (gpu.empty() && common.empty()) return "";
     // The GPU's own first: the common ones build on them, never the other way round.
-    std::string guarded = gpu.empty() ? "" : "#ifndef TW_EMULATED\n" + gpu + "#endif\n";
-    return "namespace tw {\n" + guarded + (gpu.empty() || common.empty() ? "" : "\n") + common + "}  // namespace tw\n";
+    auto part = [](const char* title, const std::string& functions) {
+        return functions.empty() ? "" : ruled(title) + "namespace tw {\n" + functions + "}  // namespace tw\n\n";
+    };
+    return part(kInstructions, gpu) + part(kFunctions, common) + ruled(kKernel);
+}
+
+std::string for_emulator(const std::string& text) {
+    std::string result;
+    std::istringstream lines(text);
+    bool of_the_gpu = false;
+    for (std::string line; std::getline(lines, line); result += "\n") {
+        if (line.starts_with(kRule)) of_the_gpu = line.starts_with(std::string(kRule) + kInstructions);
+        if (!of_the_gpu) result += line;
+    }
+    return result;
 }
 
 std::string emulator_prelude() { return kPreludeText; }

@@ -13,31 +13,41 @@ __device__ inline void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(pending) : "memory");
 }
 
-//: keep
+//: keep_f32
 /// The compiler moves no use of these registers across.
 template <int N>
 __device__ inline void keep(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i]) : : "memory");
 }
+
+//: keep_i32
+/// The compiler moves no use of these registers across.
 template <int N>
 __device__ inline void keep(int (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "+r"(d[i]) : : "memory");
 }
 
-//: forget
+//: keep common needs keep_f32 keep_i32
+
+//: forget_f32
 /// No instruction: what these registers hold is not needed any more.
 template <int N>
 __device__ inline void forget(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "=f"(d[i]));
 }
+
+//: forget_i32
+/// No instruction: what these registers hold is not needed any more.
 template <int N>
 __device__ inline void forget(int (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "=r"(d[i]));
 }
+
+//: forget common needs forget_f32 forget_i32
 
 //: matrix_descriptor needs shared_address
 /// Where wgmma finds an operand: its first byte, the bytes of a swizzle's line (128, 64, 32, or 0: none), and the two

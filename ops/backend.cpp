@@ -1,6 +1,6 @@
 #include "ops/backend.h"
 
-#include "runtime/arch.h"
+#include "runtime/driver/arch.h"
 #include "support/error.h"
 
 namespace tw::nn {
@@ -14,8 +14,7 @@ std::shared_ptr<Device> opened(std::shared_ptr<Device> device) {
 
 }  // namespace
 
-Backend::Backend(std::shared_ptr<Device> device)
-    : device_(opened(std::move(device))), target_(target_of(*device_)) {}
+Backend::Backend(std::shared_ptr<Device> device) : device_(opened(std::move(device))), target_(target_of(*device_)) {}
 
 const Executable& Backend::built(const std::string& key, const std::function<Schedule(const Target&)>& make) {
     auto found = built_.find(key);

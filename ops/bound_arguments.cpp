@@ -6,7 +6,7 @@
 
 #include "codegen/thread_passes/thread_passes.h"
 #include "dsl/check_bindings.h"
-#include "runtime/tensor_map.h"
+#include "runtime/driver/tensor_map.h"
 #include "support/error.h"
 
 namespace tw {

@@ -4,7 +4,7 @@
 
 #include "codegen/print/names.h"
 #include "ops/bound_arguments.h"
-#include "runtime/cubin_cache.h"
+#include "runtime/compile/cubin_cache.h"
 #include "support/error.h"
 
 namespace tw {

@@ -7,7 +7,7 @@
 
 #include "dsl/interpret.h"
 #include "ops/program.h"
-#include "runtime/driver.h"
+#include "runtime/driver/driver.h"
 
 namespace tw {
 

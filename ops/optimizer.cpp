@@ -20,7 +20,7 @@ Schedule schedule_update(const std::vector<int64_t>& extents, const Target& targ
         return parameter.read(operands(at)) - hyper(0) * speed.read(operands(at));
     });
     Schedule s({speed, updated}, target);
-    auto [block, element] = s.split(s.fuse(s.data_loops(speed)), 256, Tail::Mask);
+    auto [block, element] = s.split(s.fuse(s.data_loops(speed), "all"), 256, Tail::Mask, {"block", "element"});
     s.bind(block, grid.x);
     s.bind(element, thread);
     s.at(updated, element);

@@ -24,7 +24,7 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
-/// The comment on top of each kernel: every formula, then the inputs with their shapes.
+/// The comment on top of each kernel: every formula, the inputs with their shapes, and the steps that lines below cite.
 std::vector<std::string> header_of(const Schedule& schedule) {
     std::vector<std::string> lines, inputs;
     for (const auto& operation : operations_of(schedule.outputs())) {
@@ -34,6 +34,10 @@ std::vector<std::string> header_of(const Schedule& schedule) {
             for (const std::string& line : lines_of(to_string(*operation))) lines.push_back(line);
     }
     lines.push_back(fmt::format("inputs    {}", fmt::join(inputs, ", ")));
+    const std::vector<Step>& trace = schedule.trace();
+    for (size_t s = 0; s < trace.size(); ++s)
+        lines.push_back(
+            fmt::format("{:<10}[{}] {}  {}", s == 0 ? "schedule" : "", s, trace[s].text, trace[s].file_line));
     return lines;
 }
 

@@ -3,8 +3,8 @@
 
 #include "dsl/check_bindings.h"
 #include "ops/runner.h"
-#include "runtime/copy_bandwidth.h"
-#include "runtime/timer.h"
+#include "runtime/driver/copy_bandwidth.h"
+#include "runtime/driver/timer.h"
 #include "support/error.h"
 
 namespace tw {

@@ -31,9 +31,7 @@ public:
             after_lead = leads_in(stmt);
             ++order_;
             if (auto loop = stmt.as<ThreadLoop>())
-                placed.push_back(
-                    make_thread(ThreadLoop{loop->variable, loop->extent, loop->unroll, place(loop->body), loop->rolled},
-                                stmt.step()));
+                placed.push_back(with_children(stmt, {place(loop->body)}));
             else if (auto branch = stmt.as<ThreadIf>())
                 placed.push_back(make_thread(ThreadIf{branch->condition, place(branch->body)}, stmt.step()));
             else

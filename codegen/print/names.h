@@ -5,14 +5,12 @@
 #include <string_view>
 #include <vector>
 
+#include "support/identifiers.h"
+
 namespace tw::codegen {
 
-/// `wish` with everything but letters, digits and single underscores replaced: an identifier that C++ and CUDA leave to
-/// users. Total: any bytes give a name, of at most 49 characters.
-std::string sanitize(std::string_view wish);
-
-/// A keyword, a macro or a builtin.
-bool is_reserved(const std::string& name);
+using tw::is_reserved;
+using tw::sanitize;
 
 /// Names by what they stand for (a node's address), in nested scopes. A name is unique among the visible ones.
 class Names {

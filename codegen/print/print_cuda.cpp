@@ -33,6 +33,7 @@ public:
         result.name = names_.reserve(sanitize(kernel_.name).substr(0, 40) + "_kernel");
         names_.reserve("shared");
         names_.reserve("Shared");
+        names_.reserve(tiles_name);
         std::string function = print_function(result.name);  // first: it says which primitives are needed
         Writer head;
         print_header(head);
@@ -40,6 +41,8 @@ public:
             head.verbatim(device::vocabulary_text(vocabulary_));
             head.line("");
         }
+        for (const auto& [name, value] : constants_) head.line(fmt::format("constexpr int {} = {};", name, value));
+        if (!constants_.empty()) head.line("");
         print_shared(head);
 
         result.cuda = head.text() + function;
@@ -81,7 +84,7 @@ private:
             out.open(signature);
         }
         print_builtins(out);
-        print_body(kernel_.body, {names_, bounds_, exprs_, out});
+        print_body(kernel_.body, {names_, bounds_, exprs_, out, kernel_.threads + kernel_.helpers, &constants_});
         out.close();
         steps_ = out.steps();
         stages_ = out.stages();
@@ -205,6 +208,7 @@ private:
     KnownBounds bounds_;
     std::set<std::string> vocabulary_;
     ExprPrinter exprs_;
+    std::map<std::string, int64_t> constants_;
     std::vector<int> steps_;  // of the function's lines
     std::vector<std::string> stages_;
 };

@@ -61,10 +61,15 @@ std::string function_of(UnaryOp op) {
     return "";
 }
 
-/// Their float and double versions have entries of their own in the vocabulary.
-bool has_a_version_per_type(UnaryOp op) {
-    return op == UnaryOp::Exp || op == UnaryOp::Exp2 || op == UnaryOp::Log || op == UnaryOp::Log2 ||
-           op == UnaryOp::Tanh || op == UnaryOp::Erf || op == UnaryOp::Sigmoid;
+/// Of what the vocabulary has one version: it takes an f32.
+bool has_one_version(UnaryOp op) { return op == UnaryOp::TruncateTf32; }
+
+/// The end of the name that the version of an overloaded function has in the vocabulary, for arguments as C++ sees
+/// them.
+std::string version_of(Type type, bool wide) {
+    if (type == Type::F64) return "_f64";
+    if (!is_integer(type)) return "_f32";
+    return type == Type::U32 ? "_u32" : wide ? "_i64" : "_i32";
 }
 
 /// Storage types that are structs in the text.
@@ -105,6 +110,12 @@ std::string quoted(const std::string& name) {
     std::string text = harmless_comment(name);
     std::erase(text, '"');
     return text;
+}
+
+/// The primitive's name in the vocabulary: those on registers of sums have a version for each type of these.
+std::string entry_of(const ThreadCall& call) {
+    if (call.primitive != "keep" && call.primitive != "forget") return call.primitive;
+    return call.primitive + version_of(call.arguments[0].place.buffer->type, false);
 }
 
 std::string in_parentheses(const std::string& text) {
@@ -215,10 +226,11 @@ std::string ExprPrinter::print(const CallArgument& argument) {
                        argument.stride_bytes, further);
 }
 
-std::string ExprPrinter::call_primitive(const ThreadCall& call) {
-    vocabulary_.insert(call.primitive);
+std::string ExprPrinter::call_primitive(const ThreadCall& call, const std::string& last) {
+    vocabulary_.insert(entry_of(call));
     std::vector<std::string> arguments;
     for (const CallArgument& argument : call.arguments) arguments.push_back(print(argument));
+    if (!last.empty()) arguments.back() = last;
     std::string parameters = call.parameters.empty() ? "" : fmt::format("<{}>", fmt::join(call.parameters, ", "));
     return fmt::format("tw::{}{}({});", call.function.empty() ? call.primitive : call.function, parameters,
                        fmt::join(arguments, ", "));
@@ -251,7 +263,8 @@ ExprPrinter::Text ExprPrinter::plain_text_of(const Expr& expr) {
     if (auto operation = expr.as<Unary>()) return unary(expr, *operation);
     if (auto operation = expr.as<Binary>()) return binary(expr, *operation);
     if (auto product = expr.as<Fma>())
-        return call("fma", {text_of(product->a), text_of(product->b), text_of(product->c)});
+        return call("fma", {text_of(product->a), text_of(product->b), text_of(product->c)},
+                    "fma" + version_of(expr.type(), false));
     if (auto choice = expr.as<Select>()) return select(*choice);
     if (auto conversion = expr.as<Cast>()) return cast(expr.type(), conversion->a);
     if (auto exchange = expr.as<Exchange>()) {
@@ -306,7 +319,8 @@ ExprPrinter::Text ExprPrinter::unary(const Expr& expr, const Unary& operation) {
     if (expr.type() == Type::I64 && !operand.wide) operand = c_cast(Type::I64, operand);
     if (operation.op == UnaryOp::Negate && wrapping_function(expr, BinaryOp::Sub)) {
         bool wide = expr.type() == Type::I64;
-        return call("wrapping_sub", {{wide ? "0ll" : "0", kPrimary, wide}, operand});
+        return call("wrapping_sub", {{wide ? "0ll" : "0", kPrimary, wide}, operand},
+                    "wrapping_sub" + version_of(expr.type(), wide));
     }
     if (operation.op == UnaryOp::Negate || operation.op == UnaryOp::Not) {
         std::string sign = operation.op == UnaryOp::Not ? "!" : "-";
@@ -315,8 +329,8 @@ ExprPrinter::Text ExprPrinter::unary(const Expr& expr, const Unary& operation) {
     }
     std::string function = function_of(operation.op);
     if (few_warps_ && operation.op == UnaryOp::Erf && expr.type() == Type::F32) function = "erf_unbranched";
-    if (!has_a_version_per_type(operation.op)) return call(function, {operand});
-    return call(function, {operand}, fmt::format("{}_{}", function, name_of(expr.type())));
+    if (has_one_version(operation.op)) return call(function, {operand});
+    return call(function, {operand}, function + version_of(expr.type(), operand.wide));
 }
 
 /// 64-bit arithmetic has an operand of 64 bits; C++ converts the other one.
@@ -352,11 +366,12 @@ ExprPrinter::Text ExprPrinter::binary(const Expr& expr, const Binary& operation)
     if (min_or_max || (division && !truncates)) {
         if (wide || left.wide || right.wide) widen_both(left, right);
         std::string rounded = operation.op == BinaryOp::Div ? "floor_div" : "floor_mod";
-        return call(min_or_max ? operator_of(operation.op).text : rounded, {left, right});
+        const std::string function = min_or_max ? operator_of(operation.op).text : rounded;
+        return call(function, {left, right}, function + version_of(operation.a.type(), left.wide));
     }
     if (const char* wrapping = wrapping_function(expr, operation.op)) {
         if (wide || left.wide || right.wide) widen_both(left, right);
-        return call(wrapping, {left, right});
+        return call(wrapping, {left, right}, wrapping + version_of(expr.type(), left.wide));
     }
     if (wide) widen_one(left, right);
     Operator op = operator_of(operation.op);
@@ -398,7 +413,7 @@ ExprPrinter::Text ExprPrinter::cast(Type to, const Expr& expr) {
     }
     if (to == Type::Bool)
         return {(operand.precedence > kEquality ? operand.text : in_parentheses(operand.text)) + " != 0", kEquality};
-    if (is_float(from) && is_integer(to)) return float_to_integer(to, operand);
+    if (is_float(from) && is_integer(to)) return float_to_integer(to, from, operand);
     // int to long long happens by itself where it matters: the users of wide texts see to that
     bool to_index = to == Type::I64 || (to == Type::I32 && !operand.wide);
     if (to_index && (from == Type::I64 || from == Type::I32 || from == Type::I8 || from == Type::U8)) return operand;
@@ -410,13 +425,15 @@ ExprPrinter::Text ExprPrinter::before_rounding(const Expr& expr, const Text& ope
     constexpr int64_t most = 1 << 24;
     Interval bounds = is_float(expr.type()) ? Interval{} : bounds_.of(expr);
     if (bounds.min && bounds.max && *bounds.min >= -most && *bounds.max <= most) return c_cast(Type::F32, operand);
-    Text result = call("round_to_odd", {operand});
+    Text result = call("round_to_odd", {operand}, "round_to_odd" + version_of(expr.type(), operand.wide));
     result.wide = false;
     return result;
 }
 
-ExprPrinter::Text ExprPrinter::float_to_integer(Type to, const Text& operand) {
-    Text result = call(fmt::format("to_{}", name_of(to)), {operand});
+ExprPrinter::Text ExprPrinter::float_to_integer(Type to, Type from, const Text& operand) {
+    const std::string function = fmt::format("to_{}", name_of(to));
+    bool of_any = to == Type::I8 || to == Type::U8;  // templates
+    Text result = call(function, {operand}, of_any ? function : function + version_of(from, false));
     result.wide = to == Type::I64;
     return result;
 }

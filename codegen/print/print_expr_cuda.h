@@ -27,8 +27,8 @@ public:
     std::string address(const Access& access);
     /// "tw::load<4>(a_values, &a[offset]);"
     std::string call_wide(const std::string& primitive, int width, const Access& to, const Access& from);
-    /// "tw::copy_async<4>(&shared.a[i][0], &a[offset]);"
-    std::string call_primitive(const ThreadCall& call);
+    /// "tw::copy_async<4>(&shared.a[i][0], &a[offset]);"; `last`: the text of its last argument, if given.
+    std::string call_primitive(const ThreadCall& call, const std::string& last = "");
     /// "tw::atomic_add(&total[i], x);" for an element's text
     std::string call_atomic(BinaryOp op, const std::string& element, const Expr& value);
     /// "float", "tw::bf16", "long long"
@@ -56,7 +56,7 @@ private:
     Text select(const Select& select);
     Text cast(Type to, const Expr& operand);
     Text before_rounding(const Expr& expr, const Text& operand);
-    Text float_to_integer(Type to, const Text& operand);
+    Text float_to_integer(Type to, Type from, const Text& operand);
     /// `entry` is the primitive's name in the vocabulary, if it is not the function's.
     Text call(const std::string& function, const std::vector<Text>& arguments, const std::string& entry = "");
     Text c_cast(Type to, const Text& operand);

@@ -1,6 +1,8 @@
 #include "codegen/print/print_statements.h"
 
+#include <algorithm>
 #include <cctype>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -27,7 +29,12 @@ bool leads_in(const ThreadStmt& stmt) {
 class StatementPrinter {
 public:
     explicit StatementPrinter(const PrintContext& context)
-        : names_(context.names), bounds_(context.bounds), exprs_(context.exprs), out_(context.out) {}
+        : names_(context.names),
+          bounds_(context.bounds),
+          exprs_(context.exprs),
+          out_(context.out),
+          threads_(context.threads),
+          constants_(context.constants) {}
 
     void print(const ThreadStmt& stmt) {
         if (!stmt.as<ThreadBlock>()) paragraph(stmt);
@@ -37,7 +44,16 @@ public:
     void operator()(const ThreadBlock& block, int) {
         for (size_t s = 0; s < block.stmts.size(); ++s) {
             enter_stage(block, s);
-            if (s + 1 < block.stmts.size() && defines(block.stmts[s], block.stmts[s + 1]))
+            size_t roles = s;
+            while (roles < block.stmts.size() && block.stmts[roles].as<ThreadRole>()) ++roles;
+            if (roles > s) {
+                if (scopes_ == 0 && after_action_) out_.line("");
+                after_action_ = true;
+                print_roles({block.stmts.begin() + s, block.stmts.begin() + roles});
+                s = roles - 1;
+            } else if (std::string bytes = bytes_asked_for(block, s); !bytes.empty()) {
+                out_.line(exprs_.call_primitive(*block.stmts[s].as<ThreadCall>(), bytes), block.stmts[s].step());
+            } else if (s + 1 < block.stmts.size() && defines(block.stmts[s], block.stmts[s + 1]))
                 ++s;
             else
                 print(block.stmts[s]);
@@ -45,6 +61,7 @@ public:
     }
 
     void operator()(const ThreadLoop& loop, int step) {
+        if (auto walk = walk_of(loop)) return print_walk(loop, *walk, step);
         bool is_loaded = reads_memory(loop.extent);
         std::string extent = is_loaded ? exprs_.print(loop.extent) : exprs_.print_compared(loop.extent);
         in_scope([&] {
@@ -78,25 +95,7 @@ public:
     void operator()(const ThreadMark&, int) { internal_check(false, "a mark that insert_barriers has not taken away"); }
     void operator()(const ThreadBarrier& barrier, int step) { out_.line(text_of(barrier), step); }
 
-    void operator()(const ThreadRole& role, int step) {
-        std::string index = "threadIdx.x", end = fmt::format("{} < {}", index, role.threads);
-        std::string turns = role.turns > 1 ? fmt::format(", {} groups in turn", role.turns) : "";
-        out_.line(fmt::format("// {}role {}: threads {} to {}{}", step >= 0 ? fmt::format("[{}] ", step) : "",
-                              role.name, role.first, role.first + role.threads - 1, turns),
-                  step);
-        in_scope([&] {
-            std::string from = fmt::format("{} >= {}", index, role.first);
-            out_.open(fmt::format("if ({})", role.first == 0 ? end : from), step);
-            std::string own = role.first ? fmt::format("{} - {}", index, role.first) : index;
-            if (role.turn.defined()) {
-                out_.line(fmt::format("const int {} = {} / {};", declare(role.turn), own, role.threads / role.turns));
-                own = fmt::format("{} % {}", own, role.threads / role.turns);
-            }
-            if (role.thread.defined()) out_.line(fmt::format("const int {} = {};", declare(role.thread), own));
-            print(role.body);
-            out_.close();
-        });
-    }
+    void operator()(const ThreadRole& role, int step) { print_roles({make_thread(ThreadRole(role), step)}); }
 
     void operator()(const ThreadComment& comment, int step) {
         std::string number = step >= 0 ? fmt::format("[{}] ", step) : "";
@@ -104,6 +103,151 @@ public:
     }
 
 private:
+    // ---- loops along tiles ------------------------------------------------------------------------------------------
+
+    /// A loop whose body begins with let x = variable * step + first.
+    struct Walk {
+        const ThreadLet* let;
+        int64_t step;
+        Expr first;
+        ThreadStmt rest;
+        bool counts;  ///< the rest needs the variable
+    };
+
+    std::optional<Walk> walk_of(const ThreadLoop& loop) const {
+        constexpr int64_t largest = std::numeric_limits<int32_t>::max();
+        std::vector<ThreadStmt> stmts = statements(loop.body);
+        const ThreadLet* let = loop.ends_at > 0 && !stmts.empty() ? stmts[0].as<ThreadLet>() : nullptr;
+        if (!let || let->variable.type() != Type::I32 || loop.variable.type() != Type::I32) return {};
+        Affine affine = affine_of(let->value);
+        int64_t step = coefficient(affine, loop.variable).value_or(0);
+        if (step <= 0 || loop.ends_at > largest - step) return {};
+        std::erase_if(affine.terms, [&](const auto& term) { return term.first.same(loop.variable); });
+        Walk walk{let, step, to_expr(affine), block_of({stmts.begin() + 1, stmts.end()}), false};
+        visit(walk.rest, [&](const ThreadStmt& stmt) {
+            for (const Expr& expr : expressions(stmt)) walk.counts = walk.counts || contains(expr, loop.variable);
+        });
+        Interval first = bounds_.of(walk.first);
+        bool is_remainder = first.min.value_or(-1) >= 0 && first.max && *first.max < step;
+        return walk.counts && !is_remainder ? std::nullopt : std::optional(walk);
+    }
+
+    /// A name for the number, if it has no other meaning yet.
+    std::string constant_text(const std::string& name, int64_t value) const {
+        bool named = constants_ && constants_->try_emplace(name, value).first->second == value;
+        return named ? name : std::to_string(value);
+    }
+
+    /// for (int x = first; x < TILES; x += step)
+    void print_walk(const ThreadLoop& loop, const Walk& walk, int step) {
+        std::string first = exprs_.print(walk.first);
+        in_scope([&] {
+            bounds_.enter_loop(loop);
+            bounds_.define(*walk.let);
+            std::string x = declare(walk.let->variable);
+            if (loop.rolled) out_.line("#pragma unroll 1", step);
+            std::string end = constant_text(tiles_name, loop.ends_at);
+            out_.open(fmt::format("for (int {} = {}; {} < {}; {} += {})", x, first, x, end, x, walk.step), step);
+            if (walk.counts) out_.line(fmt::format("const int {} = {} / {};", declare(loop.variable), x, walk.step));
+            print(walk.rest);
+            out_.close();
+        });
+    }
+
+    // ---- roles ------------------------------------------------------------------------------------------------------
+
+    /// As if, else if, else, where no thread has two of them.
+    void print_roles(const std::vector<ThreadStmt>& roles) {
+        std::vector<bool> left;  // threads that no role of the chain has
+        for (const ThreadStmt& stmt : roles) {
+            const ThreadRole& role = *stmt.as<ThreadRole>();
+            const std::string what = comment_of(role, stmt.step());
+            const bool follows = !left.empty() && all_left(role, left);
+            if (!follows) {
+                if (!left.empty()) out_.close();
+                left.assign(static_cast<size_t>(std::max(threads_, role.first + role.threads)), true);
+            }
+            const std::string condition = condition_of(role, left);
+            const bool fits = static_cast<int>(condition.size() + what.size()) + 16 <= out_.columns();
+            const std::string beside = fits ? what : "";
+            if (!follows)
+                out_.open(fmt::format("if ({})", condition), stmt.step(), beside);
+            else
+                out_.reopen(condition.empty() ? "else" : fmt::format("else if ({})", condition), stmt.step(), beside);
+            if (!fits) out_.line("// " + what);
+            in_scope([&] { print_inside(role); });
+        }
+        out_.close();
+    }
+
+    static bool all_left(const ThreadRole& role, const std::vector<bool>& left) {
+        auto begin = left.begin() + role.first;
+        return role.first + role.threads <= static_cast<int>(left.size()) &&
+               std::find(begin, begin + role.threads, false) == begin + role.threads;
+    }
+
+    static std::string comment_of(const ThreadRole& role, int step) {
+        std::string number = step >= 0 ? fmt::format("[{}] ", step) : "";
+        std::string turns = role.turns > 1 ? fmt::format(", {} groups in turn", role.turns) : "";
+        return harmless_comment(fmt::format("{}role {}: threads {} to {}{}", number, role.name, role.first,
+                                            role.first + role.threads - 1, turns));
+    }
+
+    /// Tells the role's threads from the others that are left; empty if there are none. Takes them.
+    std::string condition_of(const ThreadRole& role, std::vector<bool>& left) const {
+        const int end = role.first + role.threads;
+        const bool whole = threads_ > 0 && std::count(left.begin(), left.end(), true) < static_cast<int>(left.size());
+        const bool below = std::find(left.begin(), left.begin() + role.first, true) != left.begin() + role.first;
+        const bool above = std::find(left.begin() + end, left.end(), true) != left.end() || threads_ == 0;
+        std::fill(left.begin() + role.first, left.begin() + end, false);
+        std::string from = fmt::format("threadIdx.x >= {}", role.first), to = fmt::format("threadIdx.x < {}", end);
+        if (!below && !above) return whole ? "" : to;
+        return below && above ? from + " && " + to : below ? from : to;
+    }
+
+    void print_inside(const ThreadRole& role) {
+        std::string own = role.first ? fmt::format("threadIdx.x - {}", role.first) : "threadIdx.x";
+        if (role.turn.defined()) {
+            out_.line(fmt::format("const int {} = {} / {};", declare(role.turn), own, role.threads / role.turns));
+            own = fmt::format("{} % {}", own, role.threads / role.turns);
+        }
+        if (role.thread.defined()) out_.line(fmt::format("const int {} = {};", declare(role.thread), own));
+        print(role.body);
+    }
+
+    // ---- boxes ------------------------------------------------------------------------------------------------------
+
+    /// How many bytes a barrier expects, as the sizes of what the loads behind it fill, if they come to that.
+    std::string bytes_asked_for(const ThreadBlock& block, size_t expects) {
+        const ThreadCall* call = block.stmts[expects].as<ThreadCall>();
+        if (!call || call->primitive != "barrier_expect") return "";
+        int64_t bytes = 0;
+        std::vector<const BufferNode*> filled;
+        for (size_t s = expects + 1; s < block.stmts.size() && loads_boxes(block.stmts[s]); ++s)
+            visit(block.stmts[s], [&](const ThreadStmt& stmt) {
+                const ThreadCall* load = stmt.as<ThreadCall>();
+                const BufferNode* buffer = load ? load->arguments[0].place.buffer.get() : nullptr;
+                if (!buffer || buffer->shape.empty() || std::ranges::find(filled, buffer) != filled.end()) return;
+                filled.push_back(buffer);
+                int64_t stage = tw::bytes_of(buffer->type);
+                for (size_t d = 1; d < buffer->shape.size(); ++d) stage *= require_constant(buffer->shape[d]);
+                bytes += stage;
+            });
+        if (filled.empty() || as_constant(call->arguments.back().value) != bytes) return "";
+        std::string sizes;
+        for (const BufferNode* buffer : filled)
+            sizes += fmt::format("{}sizeof shared.{}[0]", sizes.empty() ? "" : " + ", names_.of(buffer, buffer->name));
+        return sizes;
+    }
+
+    static bool loads_boxes(const ThreadStmt& stmt) {
+        const ThreadCall* call = stmt.as<ThreadCall>();
+        const ThreadLoop* loop = stmt.as<ThreadLoop>();
+        return loop ? loads_boxes(loop->body) : call && call->primitive.starts_with("tma_load");
+    }
+
+    // ---- paragraphs -------------------------------------------------------------------------------------------------
+
     /// Values and arrays are of the stage below them, loops and conditions of the first one inside.
     void enter_stage(const ThreadBlock& block, size_t s) {
         while (s + 1 < block.stmts.size() && leads_in(block.stmts[s]) && !block.stmts[s].as<ThreadComment>()) ++s;
@@ -216,6 +360,8 @@ private:
     KnownBounds& bounds_;
     ExprPrinter& exprs_;
     Writer& out_;
+    int threads_;
+    std::map<std::string, int64_t>* constants_;
     int scopes_ = 0;
     bool after_action_ = false;  // the last statement outside of all scopes did something
 };

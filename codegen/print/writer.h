@@ -5,11 +5,16 @@
 #include <string_view>
 #include <vector>
 
+#include "codegen/print/wrap_line.h"
+
 namespace tw::codegen {
 
 class Writer {
 public:
-    /// One line at the present depth; an empty one has no blanks. Newlines in `content` become lines of their own.
+    static constexpr size_t longest_line = 120;
+
+    /// One line at the present depth, or several if it is too long; an empty one has no blanks. Newlines in `content`
+    /// become lines of their own.
     void line(std::string_view content, int step = -1) {
         size_t end;
         while ((end = content.find('\n')) != content.npos) {
@@ -18,9 +23,14 @@ public:
         }
         single(content, step);
     }
-    void open(std::string_view head, int step = -1) {
-        line(std::string(head) + " {", step);
+    void open(std::string_view head, int step = -1, std::string_view comment = "") {
+        line(std::string(head) + " {" + trailing(comment), step);
         ++depth_;
+    }
+    /// "} else {" and the like.
+    void reopen(std::string_view head, int step, std::string_view comment = "") {
+        --depth_;
+        open("} " + std::string(head), step, comment);
     }
     void close(std::string_view tail = "}") {
         --depth_;
@@ -46,8 +56,14 @@ public:
     const std::string& stage() const { return stage_; }
 
 private:
+    static std::string trailing(std::string_view comment) {
+        return comment.empty() ? "" : "  // " + std::string(comment);
+    }
     void single(std::string_view content, int step) {
-        append(content.empty() ? std::string() : std::string(4 * depth_, ' ').append(content), step);
+        const size_t indent = 4 * static_cast<size_t>(depth_);
+        if (content.empty()) return append("", step);
+        for (const std::string& part : wrap_line(content, std::max<size_t>(longest_line, indent + 40) - indent))
+            append(std::string(indent, ' ').append(part), step);
     }
     void append(std::string_view whole_line, int step) {
         text_.append(whole_line).append("\n");

@@ -37,13 +37,15 @@ struct ThreadBlock {
     std::vector<ThreadStmt> stmts;
 };
 /// for (variable = 0; variable < extent; ++variable); `unroll`: fully, its index is a constant for the compiler;
-/// `rolled`: not at all, as its body is already as many copies as registers allow.
+/// `rolled`: not at all, as its body is already as many copies as registers allow. If `ends_at` is positive, the body
+/// begins with let x = variable * step + first, and the extent is the number of such x below it.
 struct ThreadLoop {
     Expr variable;
     Expr extent;
     bool unroll = false;
     ThreadStmt body;
     bool rolled = false;
+    int64_t ends_at = 0;
 };
 struct ThreadIf {
     Expr condition;

@@ -50,7 +50,9 @@ ThreadStmt with_children(const ThreadStmt& stmt, const std::vector<ThreadStmt>& 
     if (same) return stmt;
     if (stmt.as<ThreadBlock>()) return make_thread(ThreadBlock{kids}, stmt.step());
     if (auto loop = stmt.as<ThreadLoop>()) {
-        return make_thread(ThreadLoop{loop->variable, loop->extent, loop->unroll, kids[0], loop->rolled}, stmt.step());
+        ThreadLoop copy = *loop;
+        copy.body = kids[0];
+        return make_thread(std::move(copy), stmt.step());
     }
     if (auto role = stmt.as<ThreadRole>())
         return make_thread(
@@ -109,7 +111,9 @@ ThreadStmt map_expressions(const ThreadStmt& stmt, const std::function<Expr(cons
     return match(
         stmt,
         [&](const ThreadLoop& loop) {
-            return make_thread(ThreadLoop{loop.variable, mapped[0], loop.unroll, loop.body, loop.rolled}, stmt.step());
+            ThreadLoop copy = loop;
+            copy.extent = mapped[0];
+            return make_thread(std::move(copy), stmt.step());
         },
         [&](const ThreadIf& branch) {
             return make_thread(ThreadIf{mapped[0], branch.body}, stmt.step());
@@ -150,8 +154,9 @@ ThreadStmt map_all_expressions(const ThreadStmt& root, const std::function<Expr(
     return transform(root, [&](const ThreadStmt& stmt) -> ThreadStmt {
         ThreadStmt mapped = map_expressions(stmt, map);
         if (auto loop = mapped.as<ThreadLoop>()) {
-            return make_thread(ThreadLoop{map(loop->variable), loop->extent, loop->unroll, loop->body, loop->rolled},
-                               stmt.step());
+            ThreadLoop copy = *loop;
+            copy.variable = map(loop->variable);
+            return make_thread(std::move(copy), stmt.step());
         }
         if (auto let = mapped.as<ThreadLet>()) {
             return make_thread(ThreadLet{map(let->variable), let->value}, stmt.step());

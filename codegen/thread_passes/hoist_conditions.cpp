@@ -41,9 +41,7 @@ ThreadStmt condition_out_of(const ThreadStmt& stmt, const ThreadLoop& loop, cons
     if (outside.empty()) return {};
     ThreadStmt rest =
         inside.empty() ? branch->body : make_thread(ThreadIf{all_of(inside), branch->body}, body[0].step());
-    ThreadStmt shorter =
-        make_thread(ThreadLoop{loop.variable, loop.extent, loop.unroll, rest, loop.rolled}, stmt.step());
-    return make_thread(ThreadIf{all_of(outside), shorter}, body[0].step());
+    return make_thread(ThreadIf{all_of(outside), with_children(stmt, {rest})}, body[0].step());
 }
 
 /// if (a) if (b) s  ->  if (a && b) s

@@ -6,6 +6,7 @@
 
 #include "codegen/access/access.h"
 #include "codegen/thread_ir/thread_walk.h"
+#include "codegen/thread_passes/divisions.h"
 #include "codegen/thread_passes/hoist_conditions.h"
 #include "codegen/thread_passes/thread_passes.h"
 
@@ -40,11 +41,6 @@ ThreadKernel without_aliases(ThreadKernel kernel) {
 
 // ---- address arithmetic ---------------------------------------------------------------------------------------------
 
-bool is_division(const Expr& expr) {
-    auto binary = expr.as<Binary>();
-    return binary && (binary->op == BinaryOp::Div || binary->op == BinaryOp::Mod);
-}
-
 /// May be computed where the program does not: reads nothing and divides by no zero.
 bool is_harmless(const Expr& expr) {
     bool harmless = true;
@@ -61,17 +57,17 @@ struct Site {
     size_t dimension = 0, rank = 1;
 };
 
+/// A sum that is named is a part of an index of a buffer.
 std::string name_of_sum(const Site& site) {
-    if (!site.buffer) return "position";
-    if (site.rank == 1) return site.buffer->name + (site.buffer->memory == Memory::Global ? "_offset" : "_index");
-    if (site.dimension + 1 == site.rank) return site.buffer->name + "_column";
-    return site.buffer->name + (site.rank == 2 ? "_row" : fmt::format("_index_{}", site.dimension));
+    const std::string& buffer = site.buffer->name;
+    if (site.rank == 1) return buffer + (site.buffer->memory == Memory::Global ? "_offset" : "_index");
+    if (site.dimension + 1 == site.rank) return buffer + "_column";
+    return buffer + (site.dimension + 2 == site.rank ? "_row" : "_index");
 }
 
 class Hoister {
 public:
-    explicit Hoister(const ThreadKernel& kernel) : thread_(kernel.thread) {
-        count_divisions(kernel.body);
+    explicit Hoister(const ThreadKernel& kernel) : divisions_(kernel) {
         for (const Expr& block : kernel.block) outermost_.push_back(block);
         outermost_.push_back(kernel.thread);
         outermost_.insert(outermost_.end(), kernel.sizes.begin(), kernel.sizes.end());
@@ -124,16 +120,19 @@ private:
             changed = make_thread(ThreadMark{access(mark->to), mark->width, mark->writes}, stmt.step());
         else if (auto let = stmt.as<ThreadLet>())
             changed = make_thread(ThreadLet{let->variable, let_value(let->value)}, stmt.step());
-        else
+        else if (!walks(stmt))
             changed = map_expressions(stmt, [&](const Expr& expr) { return expression(expr, {}); });
-        if (auto loop = changed.as<ThreadLoop>())
-            return make_thread(
-                ThreadLoop{loop->variable, loop->extent, loop->unroll, block(loop->body, loop), loop->rolled},
-                stmt.step());
+        if (auto loop = changed.as<ThreadLoop>()) return with_children(changed, {block(loop->body, loop)});
         if (auto branch = changed.as<ThreadIf>())
             return make_thread(ThreadIf{branch->condition, block(branch->body, nullptr)}, stmt.step());
         if (auto role = changed.as<ThreadRole>()) return with_children(changed, {block(role->body, nullptr, role)});
         return changed;
+    }
+
+    /// Such a loop is printed by what it walks along; its extent is not.
+    static bool walks(const ThreadStmt& stmt) {
+        const ThreadLoop* loop = stmt.as<ThreadLoop>();
+        return loop && loop->ends_at > 0;
     }
 
     ThreadCall hoisted(ThreadCall call) {
@@ -147,9 +146,18 @@ private:
     /// The let is the value's name: only parts of it get others.
     Expr let_value(const Expr& value) {
         if (find(value) || !is_division(value)) return expression(value, {});
-        std::vector<Expr> kids = children(value);
-        for (Expr& kid : kids) kid = expression(kid, {});
-        return with_children(value, kids);
+        return with_parts(value, {});
+    }
+
+    /// What is divided, and by what, in other words. The quotient of a digit, x / 4 of x / 4 % 8, is a part of it that
+    /// needs no name.
+    Expr with_parts(const Expr& division, const Site& site) {
+        std::vector<Expr> kids = children(division);
+        for (Expr& kid : kids) {
+            bool inner = kid.same(children(division)[0]) && is_digit(division) && !find(kid);
+            kid = inner ? with_parts(kid, site) : expression(kid, site);
+        }
+        return with_children(division, kids);
     }
 
     Access access(const Access& access) {
@@ -218,26 +226,14 @@ private:
     Expr atom_text(const Expr& atom, const Site& site) {
         if (atom.as<Variable>()) return atom;
         if (auto known = find(atom)) return *known;
-        std::vector<Expr> kids = children(atom);
-        for (Expr& kid : kids) kid = expression(kid, site);
-        Expr value = atom.as<Load>() ? expression(atom, site) : with_children(atom, kids);
+        Expr value = atom.as<Load>() ? expression(atom, site) : with_parts(atom, site);
         size_t home = home_of(atom);
         bool repeated = home + 1 < scopes_.size() && scopes_[home + 1].is_loop;
-        if (!is_division(atom) || home >= scopes_.size() || !(uses_of(atom) > 1 || (repeated && home > 0)))
+        if (!is_division(atom) || home >= scopes_.size() || !(divisions_.uses(atom) > 1 || (repeated && home > 0)))
             return value;
-        Expr name = index_variable(name_of_division(atom, site));
+        Expr name = index_variable(divisions_.name(atom));
         place(home, {atom, name}, value);
         return name;
-    }
-
-    std::string name_of_division(const Expr& atom, const Site& site) const {
-        const Binary& division = *atom.as<Binary>();
-        bool quotient = division.op == BinaryOp::Div;
-        if (division.a.same(thread_) && is_constant(division.b, 32)) return quotient ? "warp" : "lane";
-        if (division.a.same(thread_) && is_constant(division.b, 128))
-            return quotient ? "warpgroup" : "warpgroup_thread";
-        if (site.buffer && site.buffer->is_barrier && !quotient) return "stage";
-        return (site.buffer ? site.buffer->name + "_" : "") + (quotient ? "row" : "column");
     }
 
     /// Defines the name in the scope `home`, or in that of a name in the value that stands deeper.
@@ -245,9 +241,9 @@ private:
         for (const Expr& variable : variables_of(value)) home = std::max(home, depth_of(variable));
         ThreadStmt let = make_thread(ThreadLet{named.name, value}, step_);
         Scope& scope = scopes_[home];
-        // A comment belongs to the statement that follows it.
+        // A comment belongs to the statement that follows it, and roles are cases of one chain.
         auto end = scope.stmts.end();
-        while (end != scope.stmts.begin() && (end - 1)->as<ThreadComment>()) --end;
+        while (end != scope.stmts.begin() && ((end - 1)->as<ThreadComment>() || (end - 1)->as<ThreadRole>())) --end;
         scope.stmts.insert(end, let);
         scope.variables.push_back(named.name);
         scope.names.push_back(named);
@@ -281,30 +277,8 @@ private:
         return holds(outermost_) ? 0 : scopes_.size() - 1;
     }
 
-    void count_divisions(const ThreadStmt& root) {
-        visit(root, [&](const ThreadStmt& stmt) {
-            for (const Expr& expr : expressions(stmt))
-                visit(expr, [&](const Expr& node) {
-                    if (node.type() != Type::I64 || !is_division(node)) return;
-                    auto known = std::find_if(divisions_.begin(), divisions_.end(),
-                                              [&](const auto& d) { return equal(d.first, node); });
-                    if (known == divisions_.end())
-                        divisions_.push_back({node, 1});
-                    else
-                        ++known->second;
-                });
-        });
-    }
-
-    int uses_of(const Expr& division) const {
-        for (const auto& [expr, uses] : divisions_)
-            if (equal(expr, division)) return uses;
-        return 0;
-    }
-
-    Expr thread_;
+    Divisions divisions_;
     std::vector<Expr> outermost_;
-    std::vector<std::pair<Expr, int>> divisions_;
     std::vector<Scope> scopes_;
     int step_ = -1;
 };

@@ -87,7 +87,10 @@ private:
         size_t visible = renamed_.size();
         bounds_.enter_loop(loop);
         Expr variable = rename(loop.variable, type, bounds_.of(loop.variable));
-        ThreadLoop result{variable, cast_unchecked(type, extent), loop.unroll, block(loop.body), loop.rolled};
+        ThreadLoop result = loop;
+        result.variable = variable;
+        result.extent = cast_unchecked(type, extent);
+        result.body = block(loop.body);
         renamed_.resize(visible);
         bounds_ = outside;
         return result;

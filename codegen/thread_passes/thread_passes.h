@@ -5,6 +5,15 @@
 
 namespace tw::codegen {
 
+/// Drops loops of one iteration, conditions that are constants, what none reaches, and the dimensions of registers that
+/// have one element.
+///
+///     float sum[2][1]                  float sum[2]
+///     for i < 1                        sum[0] = x[ko]
+///       sum[0][i] = x[i + ko]
+///     if (false) sum[1][0] = 0
+ThreadKernel drop_units(const ThreadKernel& kernel);
+
 /// Names the values that an expression uses more than once, in front of the statement, and parts of expressions that
 /// are too deep for compilers. What reads memory, or may divide by zero, is evaluated where the expression evaluates it
 /// only.
@@ -24,6 +33,12 @@ ThreadKernel name_values(const ThreadKernel& kernel);
 ///                                                        for ko < 64
 ///                                                          a_s[a_row][v] = a[a_offset + ko]
 ThreadKernel hoist_invariants(const ThreadKernel& kernel);
+
+/// Drops names that only stand for another one.
+///
+///     let i = thread % 32; let j = i    let i = thread % 32
+///     x[j] = 0                          x[i] = 0
+ThreadKernel drop_aliases(const ThreadKernel& kernel);
 
 /// Gives each index expression 32 bits where no part of it can overflow, and 64 bits elsewhere, by casts. The kernel's
 /// variables are replaced by ones with the type that is printed, and with bounds.

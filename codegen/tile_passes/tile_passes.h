@@ -46,6 +46,12 @@ TileKernel mark_unrolled(const TileKernel& kernel);
 ///       acc[i][j] += ...                  acc[it * 16 + ih * 8 + lane / 4][jt * 8 + lane % 4 * 2 + jp] += ...
 TileKernel spread_fragments(const TileKernel& kernel, const CiteStep& cite);
 
+/// Gives registers that end as a copy of others, element by element, the place of these.
+///
+///     registers total: registers sum: sum = ...; total = sum    registers total: total = ...
+///                      use total                                                 use total
+TileKernel join_registers(const TileKernel& kernel);
+
 /// Puts matrix instructions in the place of the arithmetic that they stand for: operands go to registers in the order
 /// that the instruction wants, and so do the accumulators.
 ///

@@ -83,7 +83,7 @@ private:
     TileStmt by_warpgroup() {
         Matrix a = matrix_of(*a_, m_, true), b = matrix_of(*b_, n_, false);
         OpLoop steps = unrolled(name_of(k_.variable) + "_step", require_constant(k_.extent) / atom_.k),
-               row = unrolled("row", m_.tiles), column = unrolled("column", n_.tiles * 8 / atom_.n);
+               row = unrolled(tile_name(m_), m_.tiles), column = unrolled(tile_name(n_), n_.tiles * 8 / atom_.n);
         steps.reduces = true;
         TileOp product = call(atom_.name, {steps, row, column});
         if (bytes_of(atom_.operand) == 2 && (a.transposed || b.transposed))
@@ -217,6 +217,12 @@ private:
         return op;
     }
 
+    /// "i_tile", of the loop's parts that spread_fragments has named "i_half" or "i_pair".
+    static std::string tile_name(const Side& side) {
+        const std::string name = name_of(side.part.variable);
+        return name.substr(0, name.rfind('_')) + "_tile";
+    }
+
     void sort_loops() {
         for (const OpLoop& loop : op_.loops) {
             if (loop.role == AtomRole::K)
@@ -329,8 +335,8 @@ private:
         op.stage = op_.stage;
         op.step = op_.step;
         op.mask = op.active = all_of({});
-        OpLoop tile = unrolled(rows ? "row" : "column", side.tiles), quad = unrolled("quad", quads_),
-               half = unrolled("half", 2), pair = unrolled("p", pack_);
+        OpLoop tile = unrolled(tile_name(side), side.tiles), quad = unrolled("quad", quads_),
+               half = unrolled("half", 2), pair = unrolled("pair", pack_);
         std::vector<Expr> to{tile.variable, quad.variable};
         Expr along = tile.variable * (rows ? 16 : 8) + kernel_.fragment_row;
         op.loops = {tile, quad};
@@ -356,7 +362,7 @@ private:
 
     /// An instruction for each pair of tiles.
     TileStmt multiply(const Buffer& a, const Buffer& b) const {
-        OpLoop row = unrolled("row", m_.tiles), column = unrolled("column", n_.tiles);
+        OpLoop row = unrolled(tile_name(m_), m_.tiles), column = unrolled(tile_name(n_), n_.tiles);
         Expr zero = integer(0);
         TileOp op = call(atom_.name, {row, column});
         auto read = [&](const Buffer& buffer, std::vector<Expr> indices, int64_t elements) {

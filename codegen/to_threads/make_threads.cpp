@@ -215,18 +215,24 @@ private:
         int turns = turns_of(kernel_);
         Variable known = *loop.variable.as<Variable>();
         Expr own = index_variable("own_round", 0, known.max ? std::optional(*known.max / turns) : std::nullopt);
-        std::vector<ThreadStmt> stmts{make_thread(ThreadLet{loop.variable, simplify(own * turns + kernel_.turn)})};
-        append(stmts, turn(loop));
         Expr rounds = (cast_unchecked(Type::I64, loop.extent) - kernel_.turn + (turns - 1)) / turns;
-        return make_thread(ThreadLoop{own, placement_.physical(simplify(rounds)), false, block_of(stmts)});
+        ThreadLoop result{own, placement_.physical(simplify(rounds)), false, turn(loop, own * turns + kernel_.turn)};
+        result.ends_at = last_tile();
+        return make_thread(std::move(result));
+    }
+
+    /// Where rounds walk along the tiles, whose number is known; else 0.
+    int64_t last_tile() const {
+        return kernel_.persistent->growing ? 0 : as_constant(kernel_.persistent->tiles).value_or(0);
     }
 
     /// What the tile whose turn it is means for the loops of the grid, and what is done for it.
-    ThreadStmt turn(const TileLoop& loop) {
-        std::vector<ThreadStmt> stmts;
-        append(stmts,
-               make_thread(ThreadLet{kernel_.persistent->tile, simplify(tile_of_round(kernel_, loop.variable))}));
-        append(stmts, grid_digits(loop.body, {kernel_.persistent->tile, {}, {}}));
+    ThreadStmt turn(const TileLoop& loop, const Expr& round) {
+        const Expr& tile = kernel_.persistent->tile;
+        std::vector<ThreadStmt> stmts{make_thread(ThreadLet{tile, simplify(tile_of_round(kernel_, round))})};
+        Expr counted = kernel_.persistent->growing ? round : tile / kernel_.persistent->blocks;
+        if (!round.same(loop.variable)) append(stmts, let(loop.body, loop.variable, counted));
+        append(stmts, grid_digits(loop.body, {tile, {}, {}}));
         append(stmts, convert(loop.body));
         return block_of(stmts);
     }
@@ -245,9 +251,10 @@ private:
         if (const TileLoop* loop = stmt.as<TileLoop>()) {
             bool takes_turns = kernel_.persistent && loop->variable.same(kernel_.persistent->round);
             if (takes_turns && kernel_.turn.defined() && with_threads_) return own_turns(*loop);
-            ThreadStmt body = takes_turns ? turn(*loop) : convert(loop->body);
-            return make_thread(
-                ThreadLoop{loop->variable, placement_.physical(loop->extent), loop->unroll, body, loop->rolled});
+            ThreadStmt body = takes_turns ? turn(*loop, loop->variable) : convert(loop->body);
+            ThreadLoop result{loop->variable, placement_.physical(loop->extent), loop->unroll, body, loop->rolled};
+            if (takes_turns) result.ends_at = last_tile();
+            return make_thread(std::move(result));
         }
         ThreadBlock block;
         if (const TileAllocate* allocate = stmt.as<TileAllocate>()) {

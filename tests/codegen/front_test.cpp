@@ -144,8 +144,8 @@ TEST(Front, ConditionsThatNeighboursShareAreAskedOnce) {
     Machine machine = p.machine();
     Outcome r = execute(tiled(p, {64, 4, 8}), machine);
     p.check(machine);
-    EXPECT_NE(r.text.find("jio < 12"), r.text.npos) << r.text;
-    EXPECT_EQ(r.text.find("jii < 48"), r.text.npos) << r.text;
+    EXPECT_NE(r.text.find("j_inner_outer < 12"), r.text.npos) << r.text;
+    EXPECT_EQ(r.text.find("j_inner_inner < 48"), r.text.npos) << r.text;
 }
 
 TEST(Front, OddRowsSayWhyTheyAreNarrow) {

@@ -57,9 +57,9 @@ TEST(HoistInvariants, DividesASumWhereTheSumIsNamed) {
                                {loop(k.i, 8, {store(k.a, {row + k.i * 512}, load(k.a, {row * 64 + k.i}))})})}),
               "if block_x * 32 + thread < 999\n"
               "  let a_offset = block_x * 32 + thread\n"
-              "  let a_row = a_offset / 5\n"
+              "  let index = a_offset / 5\n"
               "  for i < 8\n"
-              "    a[a_row + i * 512] = a[a_row * 64 + i]\n");
+              "    a[index + i * 512] = a[index * 64 + i]\n");
 }
 
 TEST(HoistInvariants, DividesTheThreadOnceAtTheTop) {
@@ -81,6 +81,60 @@ TEST(HoistInvariants, CallsWarpsAndLanesByTheirNames) {
         k.after({loop(k.i, 8,
                       {store(k.s, {k.t / 32, k.t % 32}, constant(f32, 1.0)), k.put(k.t / 32 + k.t % 32 * 8 + k.i)})}),
         HasSubstr("let warp = thread / 32\nlet lane = thread % 32\n"));
+}
+
+TEST(HoistInvariants, CallsPartsOfIndicesWhatTheyAre) {
+    Small k;
+    EXPECT_THAT(k.after({loop(k.i, 8,
+                              {store(k.s, {k.t / 16 + k.i, k.t % 16 * 4}, constant(f32, 1.0)),
+                               store(k.s, {k.t / 16 + k.i + 8, k.t % 16 * 4}, constant(f32, 1.0))})}),
+                HasSubstr("let s_row = thread / 16\nlet s_vector = thread % 16\n"));
+    EXPECT_THAT(k.after({loop(k.i, 8, {k.put(k.t / 4 % 8 + k.i), k.put(k.t / 4 % 8 + k.i + 8)})}),
+                HasSubstr("let thread_digit = thread / 4 % 8\n"));
+    EXPECT_THAT(k.after({loop(k.i, 8, {k.put(k.t / 4 + k.i), k.put(k.t / 4 + k.t % 4 + k.i + 8), k.put(k.t % 4)})}),
+                HasSubstr("let thread_group = thread / 4\nlet thread_in_group = thread % 4\n"));
+}
+
+TEST(HoistInvariants, CallsTheSlotOfARingItsStage) {
+    Small k;
+    Buffer ring = make_buffer("ring", f32, Memory::Shared, {3, 64});
+    k.kernel.shared.push_back(ring);
+    Expr ko = index_variable("ko", 0, 99);
+    auto use = [&](const Expr& iteration) {
+        return unrolled(k.j, 8, {store(ring, {iteration % 3, k.j}, constant(f32, 1.0))});
+    };
+    EXPECT_THAT(k.after({loop(ko, 100, {use(ko), use(ko), use(ko + 2), use(ko + 2)})}),
+                HasSubstr("  let stage = ko % 3\n  unroll j < 8\n    ring[stage][j] = 1.0\n"));
+    EXPECT_THAT(to_string(hoist_invariants(k.kernel).body), HasSubstr("  let other_stage = (ko + 2) % 3\n"));
+    EXPECT_THAT(k.after({loop(k.i, 8,
+                              {store(ring, {k.t % 3, k.i}, constant(f32, 1.0)),
+                               store(ring, {k.t % 3, k.i + 8}, constant(f32, 2.0))})}),
+                HasSubstr("let ring_row = thread % 3\n"))
+        << "threads differ";
+}
+
+TEST(HoistInvariants, LeavesTheQuotientOfADigitInside) {
+    Small k;
+    Expr tile = index_variable("tile"), m = index_variable("m"), n = index_variable("n");
+    EXPECT_EQ(k.after({let(tile, k.block * 7 + k.t), let(m, tile / 4 % 8), let(n, tile / 32),
+                       loop(k.i, 8, {k.put(m * 64 + n + k.i), k.put(tile / 4 % 8 + n + k.i)})}),
+              "let tile = block_x * 7 + thread\n"
+              "let m = tile / 4 % 8\n"
+              "let n = tile / 32\n"
+              "let a_offset = m * 64 + n\n"
+              "let a_offset = n + m\n"
+              "for i < 8\n"
+              "  a[a_offset + i] = 1.0\n"
+              "  a[a_offset + i] = 1.0\n");
+}
+
+TEST(HoistInvariants, NamesNothingBetweenRoles) {
+    Small k;
+    auto role = [&](int first) {
+        ThreadStmt body = loop(k.i, 8, {k.put(k.t / 8 * 64 + k.i), k.put(k.t / 8 * 8 + k.i)});
+        return make_thread(ThreadRole{"role", {}, first, 128, first ? body : k.put(0)});
+    };
+    EXPECT_THAT(k.after({role(0), role(128)}), testing::StartsWith("let thread_group = thread / 8\n"));
 }
 
 TEST(HoistInvariants, LeavesASingleUseInline) {

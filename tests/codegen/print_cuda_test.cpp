@@ -124,9 +124,9 @@ TEST(PrintCuda, ExtentsAreComparedAsAWhole) {
         Tree tree = s.tree();
         return print_cuda(finished(lower_to_threads(tree, tree.nests[0], s.target(), {}, notes))).cuda;
     };
-    EXPECT_THAT(text(false), HasSubstr("r < (io * 8 + ii < 9 ? "));
-    EXPECT_THAT(text(true), HasSubstr("int r = 0, r_end = io * 8 + ii < 9 ? "));
-    EXPECT_THAT(text(true), HasSubstr("; r < r_end; "));
+    EXPECT_THAT(text(false), HasSubstr("r < (i_outer * 8 + i_inner < 9 ? "));
+    EXPECT_THAT(text(true), HasSubstr("int r = 0, r_end = i_outer * 8 + i_inner < 9 ? "));
+    EXPECT_THAT(text(true), HasSubstr("; r < r_end;"));
 }
 
 TEST(PrintCuda, Literals) {
@@ -287,6 +287,138 @@ TEST(Names, CannotInjectCode) {
     EXPECT_EQ(code, 11) << cuda;
 }
 
+// ---- roles and tiles ------------------------------------------------------------------------------------------------
+
+ThreadStmt role(const std::string& name, int first, int threads, const ThreadStmt& body) {
+    return make_thread(ThreadRole{name, index_variable(name + "_thread", 0, threads - 1), first, threads, body}, 7);
+}
+
+struct WithRoles {
+    ThreadKernel kernel = empty_kernel("with_roles", 256);
+    Buffer a = make_buffer("a", f32, Memory::Global, {64});
+
+    WithRoles() {
+        kernel.helpers = 256;
+        add_argument(kernel, a, true);
+    }
+    ThreadStmt put(int64_t index) { return store(a, {index}, constant(f32, 1.0)); }
+    std::string text(std::vector<ThreadStmt> body) {
+        kernel.body = in_order(std::move(body));
+        std::string cuda = print_cuda(kernel).cuda;
+        return cuda.substr(cuda.find(") {\n") + 4);
+    }
+};
+
+TEST(PrintCuda, RolesAreCasesOfOneChain) {
+    WithRoles k;
+    EXPECT_EQ(
+        k.text({role("load", 256, 128, k.put(1)), role("store", 384, 128, k.put(2)), role("math", 0, 256, k.put(3))}),
+        "    if (threadIdx.x >= 256 && threadIdx.x < 384) {  // [7] role load: threads 256 to 383\n"
+        "        const int load_thread = threadIdx.x - 256;\n"
+        "        a[1] = 1.0f;\n"
+        "    } else if (threadIdx.x >= 384) {  // [7] role store: threads 384 to 511\n"
+        "        const int store_thread = threadIdx.x - 384;\n"
+        "        a[2] = 1.0f;\n"
+        "    } else {  // [7] role math: threads 0 to 255\n"
+        "        const int math_thread = threadIdx.x;\n"
+        "        a[3] = 1.0f;\n"
+        "    }\n"
+        "}\n");
+}
+
+TEST(PrintCuda, RolesThatShareThreadsFollowEachOther) {
+    WithRoles k;
+    std::string text = k.text({role("first", 0, 256, k.put(1)), role("second", 128, 256, k.put(2))});
+    EXPECT_THAT(text, HasSubstr("    if (threadIdx.x < 256) {  // [7] role first"));
+    EXPECT_THAT(text, HasSubstr("    }\n    if (threadIdx.x >= 128 && threadIdx.x < 384) {  // [7] role second"));
+    EXPECT_THAT(k.text({role("all", 0, 512, k.put(1))}), HasSubstr("    if (threadIdx.x < 512) {  // [7] role all"));
+    EXPECT_THAT(k.text({role(std::string(120, 'x'), 256, 256, k.put(1))}),
+                HasSubstr("    if (threadIdx.x >= 256) {\n        // [7] role\n        //     xxx"));
+}
+
+/// A persistent block's tiles: for (round < rounds) {tile = round * 132 + first; ...}
+struct Tiles {
+    WithRoles k;
+    Expr round = index_variable("round", 0, 9), tile = index_variable("tile", 0, 1199);
+    Expr first = k.kernel.block[0];
+
+    std::string text(const Expr& value, const Expr& used, int64_t ends_at) {
+        k.kernel.grid[0] = 132;
+        Expr rounds = simplify((constant(i64, ends_at) - first + 131) / 132);
+        ThreadLoop loop{round, rounds, false, in_order({let(tile, value), store(k.a, {used}, constant(f32, 1.0))})};
+        loop.ends_at = ends_at;
+        k.kernel.body = make_thread(std::move(loop));
+        std::string cuda = print_cuda(narrow_indices(hoist_invariants(k.kernel))).cuda;
+        return cuda.substr(cuda.find("blockIdx.x;") + 12);
+    }
+};
+
+TEST(PrintCuda, WalksAlongTiles) {
+    Tiles t;
+    EXPECT_EQ(t.text(t.round * 132 + t.first, t.tile, 1000),
+              "    for (int tile = block_x; tile < TILES; tile += 132) {\n"
+              "        a[tile] = 1.0f;\n"
+              "    }\n"
+              "}\n");
+    EXPECT_EQ(t.text(t.round * 132 + t.first, t.tile + t.round, 1000),
+              "    for (int tile = block_x; tile < TILES; tile += 132) {\n"
+              "        const int round = tile / 132;\n"
+              "        a[tile + round] = 1.0f;\n"
+              "    }\n"
+              "}\n");
+}
+
+TEST(PrintCuda, NamesTheNumberOfTiles) {
+    Tiles t;
+    t.text(t.round * 132 + t.first, t.tile, 1000);
+    EXPECT_THAT(print_cuda(narrow_indices(hoist_invariants(t.k.kernel))).cuda,
+                HasSubstr("constexpr int TILES = 1000;\n\nextern"));
+    EXPECT_THAT(print_cuda(finished(copy_kernel(1000))).cuda, Not(HasSubstr("TILES")));
+}
+
+TEST(PrintCuda, CountsRoundsWhereNoWalkIsTheSame) {
+    Tiles t;
+    auto counts = HasSubstr("for (int round = 0; round < tw::floor_div(");
+    EXPECT_THAT(t.text(t.round * 132 + t.first, t.tile, 1000), Not(counts));
+    EXPECT_THAT(t.text(t.first - t.round * 132, t.tile, 1000), counts) << "backwards";
+    EXPECT_THAT(t.text(t.round / 2 + t.first, t.tile, 1000), counts) << "not evenly";
+    EXPECT_THAT(t.text(t.round * 132 + t.first + 5, t.tile + t.round, 1000), counts)
+        << "tile / 132 may be another round";
+    EXPECT_THAT(t.text(t.round * 132 + t.first, t.tile, 2147483640), counts) << "tile + 132 may wrap";
+}
+
+TEST(PrintCuda, BytesOfBoxesAreSizesWhereTheyComeToThat) {
+    auto text = [](int64_t bytes) {
+        ThreadKernel kernel = empty_kernel("boxes", 32);
+        Buffer a = make_buffer("a_shared", f16, Memory::Shared, {3, 64, 32}),
+               b = make_buffer("b_shared", f32, Memory::Shared, {3, 8, 32}),
+               map = make_buffer("a_map", f32, Memory::Global, {});
+        Buffer full = std::make_shared<const BufferNode>(BufferNode{
+            .name = "full", .type = i64, .memory = Memory::Shared, .shape = {3}, .strides = {}, .is_barrier = true});
+        kernel.shared = {a, b, full};
+        kernel.maps = {{map, map, {32, 8}}};
+        using Effect = CallArgument::Effect;
+        auto load = [&](const Buffer& to) {
+            return make_thread(ThreadCall{"tma_load_2d",
+                                          {},
+                                          {{Effect::Address, {}, {to, {0, 0, 0}}},
+                                           {Effect::Map, {}, {map, {}}},
+                                           {Effect::Value, constant(i64, int64_t{0}), {}},
+                                           {Effect::Value, constant(i64, int64_t{0}), {}},
+                                           {Effect::Read, {}, {full, {0}}}},
+                                          "tma_load"});
+        };
+        ThreadCall expect{
+            "barrier_expect", {}, {{Effect::Read, {}, {full, {0}}}, {Effect::Value, constant(i64, bytes), {}}}};
+        kernel.body = in_order({make_thread(std::move(expect)), load(a), load(a), load(b)});
+        return print_cuda(kernel).cuda;
+    };
+    EXPECT_THAT(
+        text(64 * 32 * 2 + 8 * 32 * 4),
+        HasSubstr("tw::barrier_expect(shared.full[0], sizeof shared.a_shared[0] + sizeof shared.b_shared[0]);"));
+    EXPECT_THAT(text(999), HasSubstr("tw::barrier_expect(shared.full[0], 999);"));
+}
+
 // ---- compilers ------------------------------------------------------------------------------------------------------
 
 /// Runs a compiler on the text; its messages if it fails or warns.
@@ -312,7 +444,7 @@ TEST(PrintCuda, NvccAcceptsIt) {
 
 TEST(PrintCuda, TheEmulatorsCompilerAcceptsIt) {
     for (const ThreadKernel& kernel : whole_kernels()) {
-        std::string text = device::emulator_prelude() + "\n" + print_cuda(finished(kernel)).cuda;
+        std::string text = device::emulator_prelude() + "\n" + device::for_emulator(print_cuda(finished(kernel)).cuda);
         EXPECT_EQ(compile("g++ -x c++ -std=c++20 -fsyntax-only -fno-exceptions -DTW_EMULATED", text, kernel.name), "");
     }
 }

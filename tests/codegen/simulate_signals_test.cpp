@@ -104,7 +104,7 @@ TEST(SimulateSignals, TellsWhatIsWrong) {
     };
     tells(problem("barrier_arrive", left_out), "for ever");
     tells(problem("barrier_expect", left_out), "for ever");
-    tells(problem("barrier_wait", left_out), "more arrive at ro_full[0]");
+    tells(problem("barrier_wait", left_out), "more arrive at r_outer_full[0]");
     tells(problem("barrier_wait", with(1, [](const Expr& phase) { return 1 - phase; })), "which has not arrived");
     tells(problem("barrier_init", with(1, [](const Expr& count) { return count + 1; })), "for ever");
     tells(problem("barrier_expect", with(1, [](const Expr& bytes) { return bytes - 16; })), "for ever");

@@ -90,8 +90,8 @@ std::string dot_text(Type type, int operands) {
         return sum(product, k);
     });
     Schedule s({y}, target("sm_90a"));
-    auto [step, inside] = s.split(s.reduce(y), 64 * 16 / bytes_of(type));
-    auto [share, element] = s.split(inside, 16 / bytes_of(type));
+    auto [step, inside] = s.split(s.reduce(y), 64 * 16 / bytes_of(type), {"step", "inside"});
+    auto [share, element] = s.split(inside, 16 / bytes_of(type), {"share", "element"});
     s.order({share, step, element});
     s.bind(share, thread);
     s.unroll(element);
@@ -101,7 +101,7 @@ std::string dot_text(Type type, int operands) {
 TEST(Vectors, UnrolledCopiesKeepAtMost128BytesInFlight) {
     for (auto [type, operands, copies] : {std::tuple<Type, int, int>{f32, 1, 8}, {f32, 2, 4}, {bf16, 4, 2}}) {
         std::string text = dot_text(type, operands);
-        EXPECT_EQ(count(text, fmt::format("_inner < {};", copies)), 1) << text;
+        EXPECT_EQ(count(text, fmt::format("step_inner < {};", copies)), 1) << text;
         EXPECT_EQ(count(text, "#pragma unroll 1\n"), 1) << text;
     }
 }

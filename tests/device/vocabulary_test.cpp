@@ -1,6 +1,8 @@
 // The texts of the primitives: complete, ordered, guarded.
 #include "device/vocabulary.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "support/error.h"
@@ -16,12 +18,24 @@ TEST(Vocabulary, PrintsOnlyWhatIsUsedAndNeeded) {
     EXPECT_EQ(vocabulary_text({}), "");
 }
 
-TEST(Vocabulary, GuardsWhatTheEmulatorReplaces) {
-    std::string text = vocabulary_text({"load", "floor_div"});
-    size_t guard = text.find("#ifndef TW_EMULATED"), end = text.find("#endif");
-    EXPECT_LT(guard, text.find("void load"));
-    EXPECT_LT(text.find("void load"), end);
-    EXPECT_LT(end, text.find("int floor_div"));
+TEST(Vocabulary, LeavesOutWhatTheEmulatorReplaces) {
+    std::string text = vocabulary_text({"load", "floor_div"}) + "void kernel() {}\n", left = for_emulator(text);
+    EXPECT_EQ(text.find('#'), text.find("#pragma unroll")) << "no switches";
+    EXPECT_LT(text.find("void load"), text.find("int floor_div"));
+    EXPECT_EQ(left.find("void load"), std::string::npos);
+    EXPECT_NE(left.find("int floor_div"), std::string::npos);
+    EXPECT_NE(left.find("void kernel() {}"), std::string::npos);
+    EXPECT_EQ(std::count(left.begin(), left.end(), '\n'), std::count(text.begin(), text.end(), '\n'));
+    EXPECT_EQ(for_emulator("no marks\n"), "no marks\n");
+}
+
+TEST(Vocabulary, HasAVersionOfItsOwnForEachTypeOfAnOverload) {
+    std::string text = vocabulary_text({"floor_div_i32", "keep_f32"});
+    EXPECT_NE(text.find("int floor_div(int a, int b)"), std::string::npos);
+    EXPECT_EQ(text.find("long long floor_div("), std::string::npos);
+    EXPECT_NE(text.find("void keep(float (&d)[N])"), std::string::npos);
+    EXPECT_EQ(text.find("void keep(int (&d)[N])"), std::string::npos);
+    EXPECT_NE(vocabulary_text({"floor_div"}).find("long long floor_div("), std::string::npos) << "all of them";
 }
 
 TEST(Vocabulary, EveryPrimitiveHasTextAndKnownNeeds) {

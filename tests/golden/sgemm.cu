@@ -2,8 +2,8 @@
 // schedule: tile 64 x 64 x 16, 4 x 4 a thread
 // 256 threads, 9216 bytes of shared memory
 
+// ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
 namespace tw {
-#ifndef TW_EMULATED
 /// Elements that move together.
 template <int N, class T>
 struct alignas(N * sizeof(T)) Vector { T elements[N]; };
@@ -39,9 +39,9 @@ __device__ inline T& shared_memory() {
 }
 
 __device__ inline float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-__device__ inline double fma(double a, double b, double c) { return __fma_rn(a, b, c); }
-#endif
 }  // namespace tw
+
+// ---- kernel ---------------------------------------------------------------------------------------------------------
 
 struct Shared {
     alignas(16) float a_tile[64][20];
@@ -64,12 +64,12 @@ sgemm_kernel(const float* __restrict__ a, const float* __restrict__ b, float* __
     }
 
     const int a_tile_row = thread / 4;
-    const int a_tile_column = thread % 4;
-    const int a_offset = block_y * 16384 + a_tile_row * 256 + a_tile_column * 4;
+    const int a_tile_vector = thread % 4;
+    const int a_offset = block_y * 16384 + a_tile_row * 256 + a_tile_vector * 4;
     const int b_offset = ti * 512 + block_x * 64 + tj * 4;
     for (int ko = 0; ko < 16; ++ko) {
         // [5] a in shared
-        tw::copy<4>(&shared.a_tile[a_tile_row][a_tile_column * 4], &a[a_offset + ko * 16]);
+        tw::copy<4>(&shared.a_tile[a_tile_row][a_tile_vector * 4], &a[a_offset + ko * 16]);
         // [6] b in shared
         tw::copy<4>(&shared.b_tile[ti][tj * 4], &b[b_offset + ko * 8192]);
         __syncthreads();

@@ -1,8 +1,8 @@
 // y[i, j] = exp(x[i, j] - max_j x[i, j]) / sum_j exp(x[i, j] - max_j x[i, j])        4096 x 1000
 // 128 threads, 512 bytes of shared memory
 
+// ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
 namespace tw {
-#ifndef TW_EMULATED
 struct bf16 { unsigned short bits; };
 
 /// A float's bits, and back.
@@ -26,7 +26,6 @@ template <class T>
 __device__ inline T infinity() { return (T)__int_as_float(0x7f800000); }
 
 __device__ inline float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-__device__ inline double fma(double a, double b, double c) { return __fma_rn(a, b, c); }
 
 /// 2^x to 2.3 ulp.
 __device__ inline float ex2_approx(float x) {
@@ -37,10 +36,6 @@ __device__ inline float ex2_approx(float x) {
 
 /// The other operand if one is NaN; -0 is less than 0.
 __device__ inline float max(float a, float b) { return fmaxf(a, b); }
-__device__ inline double max(double a, double b) { return ::fmax(a, b); }
-__device__ inline int max(int a, int b) { return a > b ? a : b; }
-__device__ inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
-__device__ inline long long max(long long a, long long b) { return a > b ? a : b; }
 
 /// x between two numbers; NaN stays.
 __device__ inline float limited(float x, float low, float high) {
@@ -49,8 +44,10 @@ __device__ inline float limited(float x, float low, float high) {
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(y), "f"(high));
     return y;
 }
-#endif
+}  // namespace tw
 
+// ---- vocabulary: what is made of it ---------------------------------------------------------------------------------
+namespace tw {
 __device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
 
 /// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7 ulp.
@@ -62,6 +59,8 @@ __device__ inline float exp(float x) {
     return high < 128.0f ? fma(power, low * 0.693147182f, power) : power;
 }
 }  // namespace tw
+
+// ---- kernel ---------------------------------------------------------------------------------------------------------
 
 struct Shared {
     alignas(16) float parts[128];

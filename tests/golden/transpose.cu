@@ -1,16 +1,17 @@
 // b[j, i] = a[i, j]        i < 1024, j < 2048
 // 256 threads, 4224 bytes of shared memory
 
+// ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
 namespace tw {
-#ifndef TW_EMULATED
 /// The block's dynamic shared memory.
 template <class T>
 __device__ inline T& shared_memory() {
     extern __shared__ __align__(1024) unsigned char dynamic_shared[];
     return *reinterpret_cast<T*>(dynamic_shared);
 }
-#endif
 }  // namespace tw
+
+// ---- kernel ---------------------------------------------------------------------------------------------------------
 
 struct Shared {
     alignas(16) float tile[32][33];

@@ -217,7 +217,7 @@ TEST(AccumulatorReductionErrors, NameTheStagesAndTheWayOut) {
     };
     attempt(Memory::Shared);
     EXPECT_ERROR(attempt(Memory::Registers),
-                 "'o' reduces over the columns of 'p' by the loop 'ui', but lanes share these accumulators in "
+                 "'o' reduces over the columns of 'p' by the loop 'u_inner', but lanes share these accumulators in "
                  "registers, and each would reduce its own part alone; keep 'p' in shared memory and reduce there: "
                  "set_memory(p, Memory::Shared), or stage a copy");
 }

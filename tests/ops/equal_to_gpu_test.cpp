@@ -7,7 +7,7 @@
 
 #include "ops/check.h"
 #include "ops/executable.h"
-#include "runtime/emulated_device.h"
+#include "runtime/driver/emulated_device.h"
 #include "schedules/tensor_product_names.h"
 
 namespace tw {

@@ -96,7 +96,7 @@ std::string in_vectors(int64_t columns, int64_t row, int64_t shift) {
 }
 
 TEST(Explain, VectorsThatBecomeNarrowerAreTold) {
-    const std::string of = "y: of the vector loop 'ji' of 4, ";
+    const std::string of = "y: of the vector loop 'j_inner' of 4, ";
     EXPECT_THAT(in_vectors(128, 128, 0), Not(HasSubstr("vector loop")));
     EXPECT_THAT(in_vectors(130, 130, 0), HasSubstr(of + "'y' is stored 2 at once, 'x' is read 2 at once: "));
     EXPECT_THAT(in_vectors(32, 33, 1), HasSubstr(of + "'x' is read one by one: "));

@@ -1,4 +1,8 @@
 // Whatever users call their tensors, sizes, scalars and roles: kernels build, compile, run, and say what they are.
+#include <algorithm>
+#include <functional>
+#include <random>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,7 +10,7 @@
 #include "dsl/interpret.h"
 #include "ops/check.h"
 #include "ops/executable.h"
-#include "runtime/errors.h"
+#include "runtime/compile/errors.h"
 #include "tests/support/expect_error.h"
 
 namespace tw {
@@ -190,6 +194,75 @@ TEST(Names, AnyNameBuildsCompilesAndRuns) {
         } catch (const NvrtcMissing&) {
         }
     }
+}
+
+/// A product in tiles, its loops called as `name` says.
+Schedule named_product(const Tensor& c, const Tensor& a, const std::function<std::string()>& name) {
+    Schedule s({c}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(c);
+    auto [bi, it] = s.split(i, 8, Tail::Mask, {name(), name()});
+    auto [bj, jt] = s.split(j, 8, Tail::Mask, {name(), name()});
+    auto [ti, ri] = s.split(it, 2, {name(), name()});
+    auto [tj, rj] = s.split(jt, 4, {name(), name()});
+    auto [ko, ki] = s.split(s.reduce(c), 6, Tail::Mask, {name(), name()});
+    s.order({bi, bj, ti, tj, ko, ki, ri, rj});
+    s.bind(s.fuse(bi, bj, name()), grid.x);
+    s.bind(ti, thread);
+    s.bind(tj, thread);
+    Stage copy = s.stage(c, a, Memory::Shared, ko);
+    s.split(s.loops<2>(copy)[1], 2, {name(), name()});
+    s.stage(c, Memory::Shared, tj);
+    return s;
+}
+
+TEST(Names, AnyNameServesForLoops) {
+    Tensor a = input("a", f32, {21, 14}), b = input("b", f32, {14, 19});
+    Axis k = reduce_axis("k", 14);
+    Tensor c = compute("c", {21, 19}, [&](Expr i, Expr j) { return sum(a(i, k) * b(k, j), k); });
+    auto device = open_device("emulated");
+    Bindings bindings = random_bindings({c}, 1);
+    Names all = nasty_names();
+    for (const char* taken : {"a", "b", "c", "c_sum", "a_shared", "k_outer", "s", "lane", "thread"})
+        all.emplace_back(taken);
+    std::mt19937 random(1);
+    for (int trial = 0; trial < 8; ++trial) {
+        // Some of few names, so that several loops have one; or of all.
+        Names mine = all;
+        std::shuffle(mine.begin(), mine.end(), random);
+        mine.resize(trial % 2 ? 3 : 17);
+        Schedule s = named_product(c, a, [&] { return mine[random() % mine.size()]; });
+        SCOPED_TRACE(s.trace_as_cpp());
+        Program program = build(s);
+        Executable executable(program, device);
+        auto got = run_on(executable, bindings), expected = interpret_tree(s.tree(), bindings);
+        auto differs = difference("c", got[0], expected[0], bitwise);
+        EXPECT_FALSE(differs) << *differs << program.cuda();
+        Schedule again = replay(s.save(), {c}, target("sm_90a"));
+        EXPECT_EQ(again.to_string(), s.to_string());
+        EXPECT_EQ(again.save(), s.save());
+        auto behind_steps = [](const std::string& text) {
+            return text.substr(text.find("// ----"));
+        };  // that cite lines
+        EXPECT_EQ(behind_steps(build(again).cuda()), behind_steps(program.cuda()));
+    }
+}
+
+TEST(Names, OfLoopsStandInNestKernelTraceAndErrors) {
+    Tensor x = input("x", f32, {64, 64});
+    Tensor y = compute("y", {64, 64}, [&](Expr i, Expr j) { return x(i, j) * 2.0; });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    auto [block_row, row] = s.split(i, 16, {"block_row", "row_in_block"});
+    auto [step, column] = s.split(j, 32, {"step", "column"});
+    s.bind(block_row, grid.x);
+    s.bind(column, thread);
+    EXPECT_THAT(s.to_string(), HasSubstr("for row_in_block in 0..16"));
+    EXPECT_THAT(s.trace_as_cpp(), HasSubstr("s.split(i, 16, {\"block_row\", \"row_in_block\"});"));
+    Program program = build(s);
+    for (const char* text : {"row_in_block = 0; row_in_block < 16;", "step = 0; step < 2;"})
+        EXPECT_THAT(program.cuda(), HasSubstr(text));
+    EXPECT_ERROR(s.bind(row, cluster), "bind(row_in_block, cluster): a cluster has 2 to 8 blocks, the loop has 16");
+    EXPECT_ERROR(s.split(column, 3), "loop 'column' is bound to thread");
 }
 
 TEST(Names, EachNameServesForEachThing) {

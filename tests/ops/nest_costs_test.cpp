@@ -46,12 +46,12 @@ TEST(NestCosts, StagingMovesTrafficToSharedMemory) {
     p.s.stage(p.c, p.b, Memory::Shared, ko);
     auto rows = by_name(nest_costs(p.s.tree()));
     double tile_from_global = 10 * 16 * 4, a_from_global = 16 * 16 * 10 * 4;
-    EXPECT_EQ(rows["ko"].cost.global_bytes, 4 * (tile_from_global + a_from_global));
-    EXPECT_EQ(rows["ko"].cost.shared_bytes, 4 * (tile_from_global + 16 * 16 * 10 * 4));
-    EXPECT_EQ(rows["ko"].cost.flops, 4 * 2 * 16 * 16 * 10);
-    EXPECT_EQ(rows["io"].level, "grid.y");
-    EXPECT_EQ(rows["ko"].level, "");
-    EXPECT_EQ(rows["io"].cost.global_bytes, rows["c"].cost.global_bytes);
+    EXPECT_EQ(rows["k_outer"].cost.global_bytes, 4 * (tile_from_global + a_from_global));
+    EXPECT_EQ(rows["k_outer"].cost.shared_bytes, 4 * (tile_from_global + 16 * 16 * 10 * 4));
+    EXPECT_EQ(rows["k_outer"].cost.flops, 4 * 2 * 16 * 16 * 10);
+    EXPECT_EQ(rows["i_outer"].level, "grid.y");
+    EXPECT_EQ(rows["k_outer"].level, "");
+    EXPECT_EQ(rows["i_outer"].cost.global_bytes, rows["c"].cost.global_bytes);
 }
 
 TEST(NestCosts, ASharedFillCountsOnceForTheThreadsAround) {
@@ -65,10 +65,10 @@ TEST(NestCosts, ASharedFillCountsOnceForTheThreadsAround) {
     p.s.stage(p.c, p.a, Memory::Shared, ko);  // 16 rows, for all threads
     auto rows = by_name(nest_costs(p.s.tree()));
     double fill = 16 * 10 * 4, one_thread = 10 * 4;
-    EXPECT_EQ(rows["ko"].cost.global_bytes, 4 * (fill + one_thread));
+    EXPECT_EQ(rows["k_outer"].cost.global_bytes, 4 * (fill + one_thread));
     EXPECT_EQ(rows["j"].cost.global_bytes, 128 * (4 * (fill + one_thread) + 4));
-    EXPECT_EQ(rows["ii"].cost.global_bytes, 128 * (4 * (fill + 16 * one_thread) + 16 * 4));
-    EXPECT_EQ(rows["c"].cost.global_bytes, 4 * rows["ii"].cost.global_bytes);
+    EXPECT_EQ(rows["i_inner"].cost.global_bytes, 128 * (4 * (fill + 16 * one_thread) + 16 * 4));
+    EXPECT_EQ(rows["c"].cost.global_bytes, 4 * rows["i_inner"].cost.global_bytes);
 }
 
 /// A stage that is computed into shared memory: its reduction is done once too.
@@ -84,7 +84,7 @@ TEST(NestCosts, AComputedTileCountsOnceForTheThreadsAround) {
     s.at(m, ii);
     s.set_memory(m, Memory::Shared);
     auto rows = by_name(nest_costs(s.tree()));
-    EXPECT_EQ(rows["io"].cost.flops, 4 * (8 * 20 + 8));
+    EXPECT_EQ(rows["i_outer"].cost.flops, 4 * (8 * 20 + 8));
 }
 
 TEST(NestCosts, NamedSizesCountAtTheirLargest) {

@@ -108,10 +108,10 @@ TEST_P(NestedPipelines, AreLongerThanTheirStages) {
 
 // One role asks for all boxes, of the outer loop's stage before those that are read with it.
 TEST(NestedPipelineText, FollowsTheOrderOfReaders) {
-    Options o;
+    Options o{.inner = 2};
     std::string cuda = build(scheduled(Product(o), o, target("sm_90a"))).cuda();
     size_t outer = cuda.find("for (int q = 0"), first = cuda.find("tma_load(&shared.w_shared", outer),
-           inner = cuda.find("for (int ro = 0", first), second = cuda.find("tma_load(&shared.a_shared", inner);
+           inner = cuda.find("for (int r_outer = 0", first), second = cuda.find("tma_load(&shared.a_shared", inner);
     EXPECT_NE(second, std::string::npos) << cuda;
     EXPECT_EQ(cuda.substr(outer, second - outer).find("barrier_arrive"), std::string::npos) << cuda;
 }

@@ -7,7 +7,7 @@
 
 #include "dsl/interpret.h"
 #include "ops/executable.h"
-#include "runtime/arch.h"
+#include "runtime/driver/arch.h"
 
 namespace tw {
 

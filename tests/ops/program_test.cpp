@@ -7,7 +7,7 @@
 #include "dsl/interpret.h"
 #include "ops/check.h"
 #include "ops/executable.h"
-#include "runtime/compile.h"
+#include "runtime/compile/compile.h"
 #include "tests/support/expect_error.h"
 
 namespace tw {
@@ -27,6 +27,14 @@ TEST(Program, TheTextBeginsWithFormulaAndShapes) {
     std::string text = build(p.s).cuda();
     EXPECT_THAT(text, HasSubstr("c[i, j] = sum_k a[i, k] * b[k, j]")) << text;
     EXPECT_THAT(text, HasSubstr("inputs    a f32 [64, 48], b f32 [48, 32]")) << text;
+}
+
+TEST(Program, TheTextBeginsWithTheStepsOfTheSchedule) {
+    Product p;
+    const unsigned line = __LINE__ + 1;
+    p.s.bind(p.s.loops<2>(p.c)[0], grid.x);
+    EXPECT_THAT(build(p.s).cuda(),
+                testing::ContainsRegex(fmt::format("// schedule  \\[0\\] s\\.bind.*  program_test\\.cpp:{}\n", line)));
 }
 
 TEST(Program, SeveralOutputsHaveALineEach) {

@@ -1,7 +1,9 @@
 // Roles, blocks that take tiles in turn, and instructions in flight: whole numbers, bit for bit.
+#include <regex>
+
 #include <gmock/gmock.h>
 
-#include "runtime/cubin_cache.h"
+#include "runtime/compile/cubin_cache.h"
 #include "tests/ops/plain_product.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
@@ -196,11 +198,11 @@ TEST_P(Roles, LoadTablesForTheCluster) {
         Stage copy = s.stage(y, table, Memory::Shared, qo);
         s.pipeline(qo, {.stages = 3});
         s.roles({{"load", warps(1), {}, {copy}}, {"sum", warpgroups(1), {}, {y}}});
-        std::string cuda = build(s).cuda(), ranks = own_tables ? ", 3, ii * 2);" : ", 15);";
+        std::string cuda = build(s).cuda(), ranks = own_tables ? ", 3, i_inner * 2);" : ", 15);";
         size_t load = cuda.find("tw::tma_load_multicast(");
         ASSERT_NE(load, std::string::npos) << cuda;
-        std::string call = cuda.substr(load, cuda.find('\n', load) - load);
-        EXPECT_TRUE(call.ends_with(ranks)) << call;
+        std::string call = cuda.substr(load, cuda.find(";\n", load) + 1 - load);
+        EXPECT_TRUE(std::regex_replace(call, std::regex("\\s+"), " ").ends_with(ranks)) << call;
         EXPECT_EQ(replay(s.save(), {y}, device_target()).to_string(), s.to_string());
         expect_declared(s, whole_numbers({y}, 1));
         expect_compiles(build(s));

@@ -124,7 +124,8 @@ TEST_P(SharedValues, DeepChains) {
         numbers.set({i}, make_value(f32, double(i)));
     }
     Bindings bindings{{{"x", halves}, {"y", numbers}}, {}, {}};
-    const int steps = GetParam() == "emulated" ? 10000 : 2000;  // NVRTC's time grows with the square of a chain's length
+    const int steps =
+        GetParam() == "emulated" ? 10000 : 2000;  // NVRTC's time grows with the square of a chain's length
     auto chain = [&](const Grow& grow) {
         return compute("z", {4}, [&](Expr i) { return grown(x(i), i, steps, grow); });
     };

@@ -8,7 +8,7 @@
 #include "ops/backend.h"
 #include "ops/check.h"
 #include "ops/executable.h"
-#include "runtime/errors.h"
+#include "runtime/compile/errors.h"
 #include "tests/support/expect_error.h"
 
 namespace tw {

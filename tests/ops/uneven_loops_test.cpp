@@ -226,7 +226,8 @@ TEST(UnevenLoopErrors, SayWhatToDo) {
     EXPECT_ERROR(s.fuse(q, s.reduce(p.c, 1)), "the element decides how many iterations one of them has");
     auto [io, ii] = s.split(i, tile);
     s.order({e, io, q, ii, j});  // all rows of a tile sum as much
-    EXPECT_ERROR(s.order({e, q, io}), "loop 'q' of 'c' must stand inside of 'jo', which decides how many iterations");
+    EXPECT_ERROR(s.order({e, q, io}),
+                 "loop 'q' of 'c' must stand inside of 'j_outer', which decides how many iterations");
 }
 
 }  // namespace

@@ -1,9 +1,34 @@
 // y[i] = cast(bf16, sum_k cast(f32, x[k, i]))
 // inputs    x bf16 [4096, 1024]
+// schedule  [0] auto [chunk, in_chunk] = s.split(k, 64, Tail::Mask, {"chunk", "in_chunk"});  families.cpp,
+//     long_reductions.cpp
+//           [1] Stage y_partial = s.partial(y, chunk);  families.cpp, long_reductions.cpp
+//           [2] auto [tile, in_tile] = s.split(i, 256, Tail::Mask, {"tile", "in_tile"});  families.cpp,
+//     long_reductions.cpp
+//           [3] auto [column, element] = s.split(in_tile, 8, {"column", "element"});  families.cpp,
+//     long_reductions.cpp
+//           [4] auto [step, row] = s.split(in_chunk, 8, Tail::Mask, {"step", "row"});  families.cpp,
+//     long_reductions.cpp
+//           [5] s.order({chunk, tile, row, column, step, element});  families.cpp, long_reductions.cpp
+//           [6] Loop block = s.fuse(chunk, tile, "block");  families.cpp, long_reductions.cpp
+//           [7] s.bind(block, grid.x);  families.cpp, long_reductions.cpp
+//           [8] s.bind(row, thread);  families.cpp, long_reductions.cpp
+//           [9] s.bind(column, thread);  families.cpp, long_reductions.cpp
+//           [10] s.bind(element, vector);  families.cpp, long_reductions.cpp
+//           [11] auto [tile_2, in_tile_2] = s.split(i_y, 32, Tail::Mask, {"tile", "in_tile"});  families.cpp,
+//     long_reductions.cpp
+//           [12] auto [column_2, element_2] = s.split(in_tile_2, 1, {"column", "element"});  families.cpp,
+//     long_reductions.cpp
+//           [13] auto [step_2, row_2] = s.split(chunk_y, 8, Tail::Mask, {"step", "row"});  families.cpp,
+//     long_reductions.cpp
+//           [14] s.order({tile_2, row_2, column_2, step_2, element_2});  families.cpp, long_reductions.cpp
+//           [15] s.bind(tile_2, grid.x);  families.cpp, long_reductions.cpp
+//           [16] s.bind(row_2, thread);  families.cpp, long_reductions.cpp
+//           [17] s.bind(column_2, thread);  families.cpp, long_reductions.cpp
 // 256 threads, 9216 bytes of shared memory
 
+// ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
 namespace tw {
-#ifndef TW_EMULATED
 struct bf16 { unsigned short bits; };
 
 /// A float's bits, and back.
@@ -40,10 +65,14 @@ __device__ inline T& shared_memory() {
     extern __shared__ __align__(1024) unsigned char dynamic_shared[];
     return *reinterpret_cast<T*>(dynamic_shared);
 }
-#endif
+}  // namespace tw
 
+// ---- vocabulary: what is made of it ---------------------------------------------------------------------------------
+namespace tw {
 __device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
 }  // namespace tw
+
+// ---- kernel ---------------------------------------------------------------------------------------------------------
 
 struct Shared {
     alignas(16) float y_partial_sum_meet[8][32][9];
@@ -52,38 +81,40 @@ struct Shared {
 extern "C" __global__ void __launch_bounds__(256, 1)
 y_partial_kernel(const tw::bf16* __restrict__ x, float* __restrict__ y_partial) {
     Shared& shared = tw::shared_memory<Shared>();
-    const int ko_io = blockIdx.x;
+    const int block = blockIdx.x;
     const int thread = threadIdx.x;
     tw::wait_for_previous();
 
-    const int kii = thread / 32;
-    const int iio = thread % 32;
+    const int row = thread / 32;
+    const int column = thread % 32;
     float y_partial_sum[8];
     // [1] y_partial: start
     #pragma unroll
-    for (int iii = 0; iii < 8; ++iii) y_partial_sum[iii] = 0.0f;
+    for (int element = 0; element < 8; ++element) y_partial_sum[element] = 0.0f;
 
-    const int x_offset = ko_io / 4 * 65536 + kii * 1024 + ko_io % 4 * 256 + iio * 8;
+    const int x_offset = block / 4 * 65536 + row * 1024 + block % 4 * 256 + column * 8;
     // [1] y_partial: accumulate
     #pragma unroll
-    for (int kio = 0; kio < 8; ++kio) {
+    for (int step = 0; step < 8; ++step) {
         tw::bf16 x_values[8];
-        tw::load<8>(x_values, &x[x_offset + kio * 8192]);
+        tw::load<8>(x_values, &x[x_offset + step * 8192]);
         #pragma unroll
-        for (int iii = 0; iii < 8; ++iii) y_partial_sum[iii] += tw::to_f32(x_values[iii]);
+        for (int element = 0; element < 8; ++element) y_partial_sum[element] += tw::to_f32(x_values[element]);
     }
 
     // [1] y_partial: combine the threads' parts
     #pragma unroll
-    for (int iii = 0; iii < 8; ++iii) shared.y_partial_sum_meet[kii][iio][iii] = y_partial_sum[iii];
+    for (int element = 0; element < 8; ++element) {
+        shared.y_partial_sum_meet[row][column][element] = y_partial_sum[element];
+    }
     __syncthreads();
     #pragma unroll
-    for (int iii = 0; iii < 8; ++iii) {
+    for (int element = 0; element < 8; ++element) {
         float y_partial_sum_parts[8];
         // [1] y_partial: combine the threads' parts
         #pragma unroll
         for (int part = 0; part < 8; ++part) {
-            y_partial_sum_parts[part] = shared.y_partial_sum_meet[part][iio][iii];
+            y_partial_sum_parts[part] = shared.y_partial_sum_meet[part][column][element];
         }
         #pragma unroll
         for (int pair = 0; pair < 4; ++pair) {
@@ -93,29 +124,51 @@ y_partial_kernel(const tw::bf16* __restrict__ x, float* __restrict__ y_partial) 
         for (int pair = 0; pair < 2; ++pair) {
             y_partial_sum_parts[pair * 4] += y_partial_sum_parts[pair * 4 + 2];
         }
-        #pragma unroll
-        for (int pair = 0; pair < 1; ++pair) {
-            y_partial_sum_parts[pair * 8] += y_partial_sum_parts[pair * 8 + 4];
-        }
-        y_partial_sum[iii] = y_partial_sum_parts[0];
+        y_partial_sum_parts[0] += y_partial_sum_parts[4];
+        y_partial_sum[element] = y_partial_sum_parts[0];
     }
 
     // [1] y_partial
-    if (kii == 0) {
-        const int y_partial_offset = ko_io * 256 + iio * 8;
+    if (row == 0) {
+        const int y_partial_offset = block * 256 + column * 8;
         #pragma unroll
-        for (int iii_vector = 0; iii_vector < 2; ++iii_vector) {
-            tw::store<4>(&y_partial[y_partial_offset + iii_vector * 4], &y_partial_sum[iii_vector * 4]);
+        for (int element_vector = 0; element_vector < 2; ++element_vector) {
+            tw::store<4>(&y_partial[y_partial_offset + element_vector * 4], &y_partial_sum[element_vector * 4]);
         }
     }
 }
 
 // y[i] = cast(bf16, sum_k cast(f32, x[k, i]))
 // inputs    x bf16 [4096, 1024]
+// schedule  [0] auto [chunk, in_chunk] = s.split(k, 64, Tail::Mask, {"chunk", "in_chunk"});  families.cpp,
+//     long_reductions.cpp
+//           [1] Stage y_partial = s.partial(y, chunk);  families.cpp, long_reductions.cpp
+//           [2] auto [tile, in_tile] = s.split(i, 256, Tail::Mask, {"tile", "in_tile"});  families.cpp,
+//     long_reductions.cpp
+//           [3] auto [column, element] = s.split(in_tile, 8, {"column", "element"});  families.cpp,
+//     long_reductions.cpp
+//           [4] auto [step, row] = s.split(in_chunk, 8, Tail::Mask, {"step", "row"});  families.cpp,
+//     long_reductions.cpp
+//           [5] s.order({chunk, tile, row, column, step, element});  families.cpp, long_reductions.cpp
+//           [6] Loop block = s.fuse(chunk, tile, "block");  families.cpp, long_reductions.cpp
+//           [7] s.bind(block, grid.x);  families.cpp, long_reductions.cpp
+//           [8] s.bind(row, thread);  families.cpp, long_reductions.cpp
+//           [9] s.bind(column, thread);  families.cpp, long_reductions.cpp
+//           [10] s.bind(element, vector);  families.cpp, long_reductions.cpp
+//           [11] auto [tile_2, in_tile_2] = s.split(i_y, 32, Tail::Mask, {"tile", "in_tile"});  families.cpp,
+//     long_reductions.cpp
+//           [12] auto [column_2, element_2] = s.split(in_tile_2, 1, {"column", "element"});  families.cpp,
+//     long_reductions.cpp
+//           [13] auto [step_2, row_2] = s.split(chunk_y, 8, Tail::Mask, {"step", "row"});  families.cpp,
+//     long_reductions.cpp
+//           [14] s.order({tile_2, row_2, column_2, step_2, element_2});  families.cpp, long_reductions.cpp
+//           [15] s.bind(tile_2, grid.x);  families.cpp, long_reductions.cpp
+//           [16] s.bind(row_2, thread);  families.cpp, long_reductions.cpp
+//           [17] s.bind(column_2, thread);  families.cpp, long_reductions.cpp
 // 256 threads, 1024 bytes of shared memory
 
+// ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
 namespace tw {
-#ifndef TW_EMULATED
 struct bf16 { unsigned short bits; };
 
 __device__ inline bf16 to_bf16(float x) {
@@ -133,8 +186,9 @@ __device__ inline T& shared_memory() {
     extern __shared__ __align__(1024) unsigned char dynamic_shared[];
     return *reinterpret_cast<T*>(dynamic_shared);
 }
-#endif
 }  // namespace tw
+
+// ---- kernel ---------------------------------------------------------------------------------------------------------
 
 struct Shared {
     alignas(16) float y_sum_meet[8][32];
@@ -143,37 +197,36 @@ struct Shared {
 extern "C" __global__ void __launch_bounds__(256, 1)
 y_kernel(tw::bf16* __restrict__ y, const float* __restrict__ y_partial) {
     Shared& shared = tw::shared_memory<Shared>();
-    const int io = blockIdx.x;
+    const int tile = blockIdx.x;
     const int thread = threadIdx.x;
     tw::wait_for_previous();
 
-    const int koi = thread / 32;
-    const int iio = thread % 32;
+    const int row = thread / 32;
+    const int column = thread % 32;
     float y_sum;
     // y: start
     y_sum = 0.0f;
 
-    const int y_partial_offset = koi * 1024 + io * 32 + iio;
+    const int y_partial_offset = row * 1024 + tile * 32 + column;
     // y: accumulate
     #pragma unroll
-    for (int koo = 0; koo < 8; ++koo) y_sum += y_partial[y_partial_offset + koo * 8192];
+    for (int step = 0; step < 8; ++step) y_sum += y_partial[y_partial_offset + step * 8192];
 
     // y: combine the threads' parts
-    shared.y_sum_meet[koi][iio] = y_sum;
+    shared.y_sum_meet[row][column] = y_sum;
     __syncthreads();
 
     float y_sum_parts[8];
     #pragma unroll
-    for (int part = 0; part < 8; ++part) y_sum_parts[part] = shared.y_sum_meet[part][iio];
+    for (int part = 0; part < 8; ++part) y_sum_parts[part] = shared.y_sum_meet[part][column];
     #pragma unroll
     for (int pair = 0; pair < 4; ++pair) y_sum_parts[pair * 2] += y_sum_parts[pair * 2 + 1];
     #pragma unroll
     for (int pair = 0; pair < 2; ++pair) y_sum_parts[pair * 4] += y_sum_parts[pair * 4 + 2];
-    #pragma unroll
-    for (int pair = 0; pair < 1; ++pair) y_sum_parts[pair * 8] += y_sum_parts[pair * 8 + 4];
+    y_sum_parts[0] += y_sum_parts[4];
     y_sum = y_sum_parts[0];
 
     // y
-    if (koi == 0) y[io * 32 + iio] = tw::to_bf16(y_sum);
+    if (row == 0) y[tile * 32 + column] = tw::to_bf16(y_sum);
 }
 

@@ -1,9 +1,32 @@
 // c[i, j] = cast(bf16, sum_k cast(f32, a[i, k]) * cast(f32, b[j, k]))
 // inputs    a bf16 [256, 128], b bf16 [192, 128]
+// schedule  [0] auto [blocks_m, tile_m] = s.split(i, 128, Tail::Mask, {"blocks_m", "tile_m"});  catalog.cpp,
+//     tensor_product.cpp
+//           [1] auto [block_n, tile_n] = s.split(j, 128, Tail::Mask, {"block_n", "tile_n"});  catalog.cpp,
+//     tensor_product.cpp
+//           [2] auto [warp_m, m_inner] = s.split(tile_m, 64, {"warp_m", "m_inner"});  catalog.cpp,
+//     tensor_product.cpp
+//           [3] auto [warp_n, n_inner] = s.split(tile_n, 64, {"warp_n", "n_inner"});  catalog.cpp,
+//     tensor_product.cpp
+//           [4] auto [group_m, block_m] = s.split(blocks_m, 2, {"group_m", "block_m"});  catalog.cpp,
+//     tensor_product.cpp
+//           [5] auto [k_outer, k_inner] = s.split(k, 32, Tail::Mask);  catalog.cpp, tensor_product.cpp
+//           [6] s.order({group_m, block_n, block_m, warp_m, warp_n, k_outer, m_inner, n_inner, k_inner}); 
+//     catalog.cpp, tensor_product.cpp
+//           [7] s.bind(group_m, grid.z);  catalog.cpp, tensor_product.cpp
+//           [8] s.bind(block_n, grid.y);  catalog.cpp, tensor_product.cpp
+//           [9] s.bind(block_m, grid.x);  catalog.cpp, tensor_product.cpp
+//           [10] s.bind(warp_m, warp);  catalog.cpp, tensor_product.cpp
+//           [11] s.bind(warp_n, warp);  catalog.cpp, tensor_product.cpp
+//           [12] Stage a_shared = s.stage(c, a, Memory::Shared, k_outer);  catalog.cpp, tensor_product.cpp
+//           [13] Stage b_shared = s.stage(c, b, Memory::Shared, k_outer);  catalog.cpp, tensor_product.cpp
+//           [14] s.mma(c, mma_sync, {.m = m_inner, .n = n_inner, .k = k_inner});  catalog.cpp,
+//     tensor_product.cpp
+//           [15] s.pipeline(k_outer, {.stages = 3});  catalog.cpp, tensor_product.cpp
 // 128 threads, 61440 bytes of shared memory
 
+// ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
 namespace tw {
-#ifndef TW_EMULATED
 struct f16 { unsigned short bits; };
 
 struct bf16 { unsigned short bits; };
@@ -81,7 +104,7 @@ __device__ inline void wait_copies() {
     asm volatile("cp.async.wait_group %0;" : : "n"(pending) : "memory");
 }
 
-/// Elements of 4 bytes together as one register, the first lowest; and back.
+/// Elements of 4 bytes together as one register, the first lowest.
 template <class T>
 __device__ inline unsigned pack_register(const T* elements) {
     Vector<4 / sizeof(T), T> vector;
@@ -89,6 +112,8 @@ __device__ inline unsigned pack_register(const T* elements) {
     for (int i = 0; i < 4 / (int)sizeof(T); ++i) vector.elements[i] = elements[i];
     return reinterpret_cast<const unsigned&>(vector);
 }
+
+/// The elements of 4 bytes that pack_register puts together.
 template <class T>
 __device__ inline void unpack_register(T* elements, unsigned bits) {
     const Vector<4 / sizeof(T), T> vector = reinterpret_cast<const Vector<4 / sizeof(T), T>&>(bits);
@@ -138,8 +163,9 @@ __device__ inline void mma_m16n8k16(float* d, const f16* a, const f16* b) {
         : "r"(pack_register(a)), "r"(pack_register(a + 2)), "r"(pack_register(a + 4)), "r"(pack_register(a + 6)),
           "r"(pack_register(b)), "r"(pack_register(b + 2)));
 }
-#endif
 }  // namespace tw
+
+// ---- kernel ---------------------------------------------------------------------------------------------------------
 
 struct Shared {
     alignas(16) tw::bf16 a_shared[3][128][40];
@@ -149,110 +175,119 @@ struct Shared {
 extern "C" __global__ void __launch_bounds__(128, 1)
 c_kernel(const tw::bf16* __restrict__ a, const tw::bf16* __restrict__ b, tw::bf16* __restrict__ c) {
     Shared& shared = tw::shared_memory<Shared>();
-    const int jo = blockIdx.y;
-    const int ioi = blockIdx.x;
+    const int block_n = blockIdx.y;
+    const int block_m = blockIdx.x;
     const int thread = threadIdx.x;
-    const int iio = thread / 64;
-    const int jio = thread / 32 % 2;
-    const int row = thread / 4;
-    const int lane_row = row % 8;
+    const int warp_m = thread / 64;
+    const int warp_n = thread / 32 % 2;
+    const int lane_row = thread / 4 % 8;
     const int lane_column = thread % 4;
     float c_sum[4][8][4];
     // c: start
     #pragma unroll
-    for (int iii_tile = 0; iii_tile < 4; ++iii_tile) {
+    for (int m_inner_tile = 0; m_inner_tile < 4; ++m_inner_tile) {
         #pragma unroll
-        for (int jii_tile = 0; jii_tile < 8; ++jii_tile) {
+        for (int n_inner_tile = 0; n_inner_tile < 8; ++n_inner_tile) {
             #pragma unroll
-            for (int iii_half = 0; iii_half < 2; ++iii_half) {
+            for (int m_inner_half = 0; m_inner_half < 2; ++m_inner_half) {
                 #pragma unroll
-                for (int jii_pair = 0; jii_pair < 2; ++jii_pair) {
-                    c_sum[iii_tile][jii_tile][iii_half * 2 + jii_pair] = 0.0f;
+                for (int n_inner_pair = 0; n_inner_pair < 2; ++n_inner_pair) {
+                    c_sum[m_inner_tile][n_inner_tile][m_inner_half * 2 + n_inner_pair] = 0.0f;
                 }
             }
         }
     }
 
-    const int a_offset = ioi * 16384 + row * 128 + lane_column * 8;
-    const int b_offset = jo * 16384 + row * 128 + lane_column * 8;
+    const int row = thread / 4;
+    const int a_offset = block_m * 16384 + row * 128 + lane_column * 8;
+    const int b_offset = block_n * 16384 + row * 128 + lane_column * 8;
     for (int stage = 0; stage < 2; ++stage) {
         // [12] a_shared: copy asynchronously
         #pragma unroll
         for (int step = 0; step < 4; ++step) {
-            tw::copy_async<8>(&shared.a_shared[stage][row + step * 32][lane_column * 8], &a[a_offset + stage * 32 + step * 4096]);
+            tw::copy_async<8>(&shared.a_shared[stage][row + step * 32][lane_column * 8],
+                              &a[a_offset + stage * 32 + step * 4096]);
         }
         // [13] b_shared: copy asynchronously
         #pragma unroll
         for (int step = 0; step < 4; ++step) {
-            tw::copy_async_or_zero<8>(&shared.b_shared[stage][row + step * 32][lane_column * 8], &b[b_offset + stage * 32 + step * 4096], jo * 128 + step * 32 + row < 192);
+            tw::copy_async_or_zero<8>(&shared.b_shared[stage][row + step * 32][lane_column * 8],
+                                      &b[b_offset + stage * 32 + step * 4096], block_n * 128 + step * 32 + row < 192);
         }
         tw::commit_copies();
     }
 
-    const int a_shared_index_1 = iio * 64 + thread % 16;
-    const int a_shared_row = thread / 16;
-    const int a_shared_column = a_shared_row % 2;
-    const int b_shared_index_1 = jio * 64 + a_shared_column * 8 + thread % 8;
-    for (int ko = 0; ko < 4; ++ko) {
+    const int a_shared_row = warp_m * 64 + thread % 16;
+    const int thread_digit = thread / 16 % 2;
+    const int b_shared_row = warp_n * 64 + thread_digit * 8 + thread % 8;
+    for (int k_outer = 0; k_outer < 4; ++k_outer) {
         tw::wait_copies<1>();
-        const int a_shared_column_2 = ko % 3;
+        const int stage = k_outer % 3;
         __syncthreads();
         // [12] a_shared: copy asynchronously
-        if (ko < 2) {
-            const int a_shared_column_3 = (ko + 2) % 3;
+        if (k_outer < 2) {
+            const int other_stage = (k_outer + 2) % 3;
             #pragma unroll
             for (int step = 0; step < 4; ++step) {
-                tw::copy_async<8>(&shared.a_shared[a_shared_column_3][row + step * 32][lane_column * 8], &a[a_offset + ko * 32 + step * 4096 + 64]);
+                tw::copy_async<8>(&shared.a_shared[other_stage][row + step * 32][lane_column * 8],
+                                  &a[a_offset + k_outer * 32 + step * 4096 + 64]);
             }
         }
         // [13] b_shared: copy asynchronously
-        if (ko < 2) {
-            const int b_shared_column = (ko + 2) % 3;
+        if (k_outer < 2) {
+            const int other_stage = (k_outer + 2) % 3;
             #pragma unroll
             for (int step = 0; step < 4; ++step) {
-                tw::copy_async_or_zero<8>(&shared.b_shared[b_shared_column][row + step * 32][lane_column * 8], &b[b_offset + ko * 32 + step * 4096 + 64], jo * 128 + step * 32 + row < 192);
+                tw::copy_async_or_zero<8>(&shared.b_shared[other_stage][row + step * 32][lane_column * 8],
+                    &b[b_offset + k_outer * 32 + step * 4096 + 64], block_n * 128 + step * 32 + row < 192);
             }
         }
         tw::commit_copies();
         #pragma unroll
-        for (int ki_step = 0; ki_step < 2; ++ki_step) {
+        for (int k_inner_step = 0; k_inner_step < 2; ++k_inner_step) {
             tw::bf16 a_shared_fragment[4][2][2][2];
             tw::bf16 b_shared_fragment[8][2][2];
             // [14] a_shared_fragment: load matrices
             #pragma unroll
-            for (int row_2 = 0; row_2 < 4; ++row_2) {
-                tw::ldmatrix<4>(a_shared_fragment[row_2][0][0], &shared.a_shared[a_shared_column_2][a_shared_index_1 + row_2 * 16][a_shared_column * 8 + ki_step * 16]);
+            for (int m_inner_tile = 0; m_inner_tile < 4; ++m_inner_tile) {
+                tw::ldmatrix<4>(a_shared_fragment[m_inner_tile][0][0],
+                    &shared.a_shared[stage][a_shared_row + m_inner_tile * 16][thread_digit * 8 + k_inner_step * 16]);
             }
             // [14] b_shared_fragment: load matrices
             #pragma unroll
-            for (int column_2 = 0; column_2 < 4; ++column_2) {
-                tw::ldmatrix<4>(b_shared_fragment[column_2 * 2][0], &shared.b_shared[a_shared_column_2][b_shared_index_1 + column_2 * 16][ki_step * 16 + thread / 8 % 2 * 8]);
+            for (int n_inner_tile_2 = 0; n_inner_tile_2 < 4; ++n_inner_tile_2) {
+                tw::ldmatrix<4>(b_shared_fragment[n_inner_tile_2 * 2][0],
+                                &shared.b_shared[stage][b_shared_row + n_inner_tile_2 * 16]
+                                [k_inner_step * 16 + thread / 8 % 2 * 8]);
             }
             #pragma unroll
-            for (int row_2 = 0; row_2 < 4; ++row_2) {
+            for (int m_inner_tile = 0; m_inner_tile < 4; ++m_inner_tile) {
                 #pragma unroll
-                for (int column = 0; column < 8; ++column) {
-                    tw::mma_m16n8k16(c_sum[row_2][column], a_shared_fragment[row_2][0][0], b_shared_fragment[column][0]);
+                for (int n_inner_tile = 0; n_inner_tile < 8; ++n_inner_tile) {
+                    tw::mma_m16n8k16(c_sum[m_inner_tile][n_inner_tile], a_shared_fragment[m_inner_tile][0][0],
+                                     b_shared_fragment[n_inner_tile][0]);
                 }
             }
         }
     }
 
-    const int c_offset = ioi * 24576 + iio * 12288 + lane_row * 192 + jo * 128 + jio * 64 + lane_column * 2;
+    const int c_offset =
+        block_m * 24576 + warp_m * 12288 + lane_row * 192 + block_n * 128 + warp_n * 64 + lane_column * 2;
     // c
     #pragma unroll
-    for (int iii_tile = 0; iii_tile < 4; ++iii_tile) {
+    for (int m_inner_tile = 0; m_inner_tile < 4; ++m_inner_tile) {
         #pragma unroll
-        for (int jii_tile = 0; jii_tile < 8; ++jii_tile) {
-            if (jo * 64 + jio * 32 + jii_tile * 4 + lane_column < 96) {
+        for (int n_inner_tile = 0; n_inner_tile < 8; ++n_inner_tile) {
+            if (block_n * 64 + warp_n * 32 + n_inner_tile * 4 + lane_column < 96) {
                 #pragma unroll
-                for (int iii_half = 0; iii_half < 2; ++iii_half) {
+                for (int m_inner_half = 0; m_inner_half < 2; ++m_inner_half) {
                     tw::bf16 c_out[2];
                     #pragma unroll
-                    for (int jii_pair = 0; jii_pair < 2; ++jii_pair) {
-                        c_out[jii_pair] = tw::to_bf16(c_sum[iii_tile][jii_tile][iii_half * 2 + jii_pair]);
+                    for (int n_inner_pair = 0; n_inner_pair < 2; ++n_inner_pair) {
+                        c_out[n_inner_pair] =
+                            tw::to_bf16(c_sum[m_inner_tile][n_inner_tile][m_inner_half * 2 + n_inner_pair]);
                     }
-                    tw::store<2>(&c[c_offset + iii_tile * 3072 + jii_tile * 8 + iii_half * 1536], c_out);
+                    tw::store<2>(&c[c_offset + m_inner_tile * 3072 + n_inner_tile * 8 + m_inner_half * 1536], c_out);
                 }
             }
         }

@@ -1,9 +1,47 @@
 // c[i, j] = cast(bf16, sum_k cast(f32, a[i, k]) * cast(f32, b[j, k]))
 // inputs    a bf16 [1024, 512], b bf16 [1024, 512]
+// schedule  [0] Stage c_total = s.totals(c);  catalog.cpp, tensor_product.cpp
+//           [1] auto [blocks_m, tile_m] = s.split(i, 128, Tail::Mask, {"blocks_m", "tile_m"});  catalog.cpp,
+//     tensor_product.cpp
+//           [2] auto [block_n, n_inner] = s.split(j, 192, Tail::Mask, {"block_n", "n_inner"});  catalog.cpp,
+//     tensor_product.cpp
+//           [3] auto [warpgroup_m, m_inner] = s.split(tile_m, 128, {"warpgroup_m", "m_inner"});  catalog.cpp,
+//     tensor_product.cpp
+//           [4] auto [clusters_m, rank_m] = s.split(blocks_m, 2, Tail::Mask, {"clusters_m", "rank_m"}); 
+//     catalog.cpp, tensor_product.cpp
+//           [5] auto [group_m, cluster_m] = s.split(clusters_m, 4, {"group_m", "cluster_m"});  catalog.cpp,
+//     tensor_product.cpp
+//           [6] auto [piece, n_in_piece] = s.split(n_inner, 64, {"piece", "n_in_piece"});  catalog.cpp,
+//     tensor_product.cpp
+//           [7] s.at(c_total, rank_m);  catalog.cpp, tensor_product.cpp
+//           [8] s.order({group_m, block_n, cluster_m, rank_m, piece, warpgroup_m, m_inner, n_in_piece}); 
+//     catalog.cpp, tensor_product.cpp
+//           [9] s.set_memory(c_total, Memory::Registers);  catalog.cpp, tensor_product.cpp
+//           [10] auto [warpgroup_m_2, m_inner_2] = s.split(i_c_total, 128, {"warpgroup_m", "m_inner"}); 
+//     catalog.cpp, tensor_product.cpp
+//           [11] auto [k_outer, k_inner] = s.split(k, 64, Tail::Mask);  catalog.cpp, tensor_product.cpp
+//           [12] s.order({warpgroup_m_2, k_outer, m_inner_2, j_c_total, k_inner});  catalog.cpp,
+//     tensor_product.cpp
+//           [13] s.bind(warpgroup_m_2, warpgroup);  catalog.cpp, tensor_product.cpp
+//           [14] s.persistent({group_m, block_n, cluster_m}, {.blocks = 132});  catalog.cpp,
+//     tensor_product.cpp
+//           [15] s.bind(rank_m, cluster);  catalog.cpp, tensor_product.cpp
+//           [16] s.bind(warpgroup_m, warpgroup);  catalog.cpp, tensor_product.cpp
+//           [17] Stage a_shared = s.stage(c_total, a, Memory::Shared, k_outer);  catalog.cpp,
+//     tensor_product.cpp
+//           [18] Stage b_shared = s.stage(c_total, b, Memory::Shared, k_outer);  catalog.cpp,
+//     tensor_product.cpp
+//           [19] Stage c_out = s.stage(c, Memory::Shared, piece);  catalog.cpp, tensor_product.cpp
+//           [20] s.via(c_out, Copy::Tma);  catalog.cpp, tensor_product.cpp
+//           [21] s.mma(c_total, wgmma, {.m = m_inner_2, .n = j_c_total, .k = k_inner});  catalog.cpp,
+//     tensor_product.cpp
+//           [22] s.pipeline(k_outer, {.stages = 4, .in_flight = 1});  catalog.cpp, tensor_product.cpp
+//           [23] s.roles({{"math", warpgroups(2), registers(232), {c}, turns(2)}, {"load", warps(1), registers(40),
+//     {a_shared, b_shared}}});  catalog.cpp, tensor_product.cpp
 // 384 threads, 197632 bytes of shared memory
 
+// ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
 namespace tw {
-#ifndef TW_EMULATED
 struct bf16 { unsigned short bits; };
 
 __device__ inline bf16 to_bf16(float x) {
@@ -37,19 +75,13 @@ __device__ inline void barrier_sync(int id, int threads) {
 /// Of shared memory, in its own window.
 __device__ inline unsigned shared_address(const void* shared) { return (unsigned)__cvta_generic_to_shared(shared); }
 
-/// Elements of 4 bytes together as one register, the first lowest; and back.
+/// Elements of 4 bytes together as one register, the first lowest.
 template <class T>
 __device__ inline unsigned pack_register(const T* elements) {
     Vector<4 / sizeof(T), T> vector;
 #pragma unroll
     for (int i = 0; i < 4 / (int)sizeof(T); ++i) vector.elements[i] = elements[i];
     return reinterpret_cast<const unsigned&>(vector);
-}
-template <class T>
-__device__ inline void unpack_register(T* elements, unsigned bits) {
-    const Vector<4 / sizeof(T), T> vector = reinterpret_cast<const Vector<4 / sizeof(T), T>&>(bits);
-#pragma unroll
-    for (int i = 0; i < 4 / (int)sizeof(T); ++i) elements[i] = vector.elements[i];
 }
 
 /// The inverse of ldmatrix; sm_90 and later.
@@ -203,11 +235,6 @@ __device__ inline void keep(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i]) : : "memory");
 }
-template <int N>
-__device__ inline void keep(int (&d)[N]) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) asm volatile("" : "+r"(d[i]) : : "memory");
-}
 
 /// Where wgmma finds an operand: its first byte, the bytes of a swizzle's line (128, 64, 32, or 0: none), and the two
 /// distances in bytes that it steps by. With `further` bytes, a multiple of 16, it begins so much later; descriptors that
@@ -260,33 +287,29 @@ __device__ inline void wgmma_m64n192k16_bf16(float (&d)[96], unsigned long long 
           "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
         : "l"(a), "l"(b), "r"((int)accumulate), "n"((int)transpose_a), "n"((int)transpose_b));
 }
-#endif
+}  // namespace tw
 
+// ---- vocabulary: what is made of it ---------------------------------------------------------------------------------
+namespace tw {
 /// Where column `column` of row `row` stands in rows of `line` bytes, as TMA and wgmma put them: the 16-byte pieces of eight
 /// rows change places so that a piece of each is in other banks.
 template <int line, int bytes>
 __device__ inline int swizzle(int row, int column) {
     return column ^ row / (128 / line) % (line / 16) * (16 / bytes);
 }
-
-/// Rounds toward minus infinity; the least integer by -1 wraps.
-__device__ inline int floor_div(int a, int b) {
-    if (b == -1) return (int)-(unsigned)a;
-    return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
-__device__ inline long long floor_div(long long a, long long b) {
-    if (b == -1) return (long long)-(unsigned long long)a;
-    return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
 }  // namespace tw
+
+// ---- kernel ---------------------------------------------------------------------------------------------------------
+
+constexpr int TILES = 48;
 
 struct Shared {
     alignas(1024) tw::bf16 a_shared[4][128][64];
     alignas(1024) tw::bf16 b_shared[4][192][64];
-    alignas(1024) tw::bf16 c_2[2][128][64];
-    alignas(16) tw::Barrier ko_full[4];
-    alignas(16) tw::Barrier ko_empty[4];
-    alignas(16) tw::Barrier ko_done[2];
+    alignas(1024) tw::bf16 c_shared[2][128][64];
+    alignas(16) tw::Barrier k_outer_full[4];
+    alignas(16) tw::Barrier k_outer_empty[4];
+    alignas(16) tw::Barrier k_outer_done[2];
 };
 
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
@@ -294,12 +317,12 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
          const __grid_constant__ tw::TensorMap b_shared_map,
          const __grid_constant__ tw::TensorMap c_map) {
     Shared& shared = tw::shared_memory<Shared>();
-    const int block_x = blockIdx.x;
+    const int tile = blockIdx.x;
     const int block_thread = threadIdx.x;
     if (block_thread == 0) {
-        for (int stage = 0; stage < 4; ++stage) tw::barrier_init(shared.ko_full[stage], 1);
-        for (int stage = 0; stage < 4; ++stage) tw::barrier_init(shared.ko_empty[stage], 2);
-        for (int stage = 0; stage < 2; ++stage) tw::barrier_init(shared.ko_done[stage], 1);
+        for (int stage = 0; stage < 4; ++stage) tw::barrier_init(shared.k_outer_full[stage], 1);
+        for (int stage = 0; stage < 4; ++stage) tw::barrier_init(shared.k_outer_empty[stage], 2);
+        for (int stage = 0; stage < 2; ++stage) tw::barrier_init(shared.k_outer_done[stage], 1);
         tw::fence_barrier_init();
         tw::prefetch_map(a_shared_map);
         tw::prefetch_map(b_shared_map);
@@ -309,141 +332,117 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
     tw::cluster_wait();
     tw::wait_for_previous();
     tw::start_next();
-    // [23] role load: threads 256 to 383
-    if (threadIdx.x >= 256) {
+
+    if (threadIdx.x >= 256) {  // [23] role load: threads 256 to 383
         const int load_thread = threadIdx.x - 256;
         tw::shrink_registers<40>();
         if (load_thread == 0) {
-            for (int round = 0; round < 1; ++round) {
-                const int tile = round * 132 + block_x;
-                const int ioi = tile % 2;
-                const int row = tile / 2;
-                const int iooi = row % 4;
-                const int jo = tile / 8;
-                #pragma unroll 1
-                for (int ko = 0; ko < 8; ++ko) {
-                    const int stage = ko % 4;
-                    tw::barrier_wait(shared.ko_empty[stage], (ko / 4 + 1) % 2);
-                    tw::barrier_expect(shared.ko_full[stage], 40960);
-                    tw::tma_load(&shared.a_shared[stage][0][0], a_shared_map, ko * 64, iooi * 256 + ioi * 128, shared.ko_full[stage]);
-                    tw::tma_load_multicast(&shared.b_shared[stage][ioi * 96][0], b_shared_map, ko * 64, jo * 192 + ioi * 96, shared.ko_full[stage], 3);
-                }
+            const int rank_m = tile % 2;
+            const int cluster_m = tile / 2 % 4;
+            const int block_n = tile / 8;
+            #pragma unroll 1
+            for (int k_outer = 0; k_outer < 8; ++k_outer) {
+                const int stage = k_outer % 4;
+                tw::barrier_wait(shared.k_outer_empty[stage], (k_outer / 4 + 1) % 2);
+                tw::barrier_expect(shared.k_outer_full[stage], sizeof shared.a_shared[0] + sizeof shared.b_shared[0]);
+                tw::tma_load(&shared.a_shared[stage][0][0], a_shared_map, k_outer * 64, cluster_m * 256 + rank_m * 128,
+                             shared.k_outer_full[stage]);
+                tw::tma_load_multicast(&shared.b_shared[stage][rank_m * 96][0], b_shared_map, k_outer * 64,
+                                       block_n * 192 + rank_m * 96, shared.k_outer_full[stage], 3);
             }
         }
-    }
-    // [23] role math: threads 0 to 255, 2 groups in turn
-    if (threadIdx.x < 256) {
+    } else {  // [23] role math: threads 0 to 255, 2 groups in turn
         const int turn = threadIdx.x / 128;
         const int thread = threadIdx.x % 128;
         tw::grow_registers<232>();
         const int warp = thread / 32;
-        const int c_2_column = thread % 16;
-        const int c_2_index_1 = warp * 16 + c_2_column;
-        const int c_2_row = thread / 16;
-        const int c_2_column_2 = c_2_row % 2;
-        for (int own_round = 0; own_round < tw::floor_div(-turn, 2) + 1; ++own_round) {
-            const int round = own_round * 2 + turn;
-            const int tile = round * 132 + block_x;
-            const int ioi = tile % 2;
-            const int row = tile / 2;
-            const int iooi = row % 4;
-            const int jo = tile / 8;
-            float c_total[4][48];
-            float c_total_sum[2][1][96];
+        const int c_shared_row = thread % 16;
+        const int c_shared_row_2 = warp * 16 + c_shared_row;
+        const int c_shared_vector = thread / 16 % 2;
+        for (int tile_2 = turn * 132 + tile; tile_2 < TILES; tile_2 += 264) {
+            const int rank_m = tile_2 % 2;
+            const int cluster_m = tile_2 / 2 % 4;
+            const int block_n = tile_2 / 8;
+            float c_total[2][96];
             // [7] c_total: start
             #pragma unroll
-            for (int ii_tile = 0; ii_tile < 2; ++ii_tile) {
+            for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) {
                 #pragma unroll
                 for (int j_tile = 0; j_tile < 24; ++j_tile) {
                     #pragma unroll
-                    for (int ii_half = 0; ii_half < 2; ++ii_half) {
+                    for (int m_inner_half = 0; m_inner_half < 2; ++m_inner_half) {
                         #pragma unroll
                         for (int j_pair = 0; j_pair < 2; ++j_pair) {
-                            c_total_sum[ii_tile][0][j_tile * 4 + ii_half * 2 + j_pair] = 0.0f;
+                            c_total[m_inner_tile][j_tile * 4 + m_inner_half * 2 + j_pair] = 0.0f;
                         }
                     }
                 }
             }
             #pragma unroll
-            for (int row_2 = 0; row_2 < 2; ++row_2) {
+            for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) tw::keep(c_total[m_inner_tile]);
+            for (int k_outer = 0; k_outer < 8; ++k_outer) {
+                const int stage = k_outer % 4;
+                tw::barrier_wait(shared.k_outer_full[stage], k_outer / 4);
                 #pragma unroll
-                for (int column = 0; column < 1; ++column) tw::keep(c_total_sum[row_2][column]);
-            }
-            if (false) tw::barrier_wait(shared.ko_done[round + 1], 1);
-            for (int ko = 0; ko < 8; ++ko) {
-                const int stage = ko % 4;
-                tw::barrier_wait(shared.ko_full[stage], ko / 4);
-                #pragma unroll
-                for (int row_2 = 0; row_2 < 2; ++row_2) {
-                    #pragma unroll
-                    for (int column = 0; column < 1; ++column) tw::keep(c_total_sum[row_2][column]);
-                }
+                for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) tw::keep(c_total[m_inner_tile]);
                 tw::wgmma_fence();
                 #pragma unroll
-                for (int ki_step = 0; ki_step < 4; ++ki_step) {
+                for (int k_inner_step = 0; k_inner_step < 4; ++k_inner_step) {
                     #pragma unroll
-                    for (int row_2 = 0; row_2 < 2; ++row_2) {
-                        #pragma unroll
-                        for (int column = 0; column < 1; ++column) {
-                            tw::wgmma_m64n192k16_bf16(c_total_sum[row_2][column], tw::matrix_descriptor(&shared.a_shared[stage][row_2 * 64][0], 128, 16, 1024, ki_step * 32), tw::matrix_descriptor(&shared.b_shared[stage][column * 192][0], 128, 16, 1024, ki_step * 32), true);
-                        }
+                    for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) {
+                        tw::wgmma_m64n192k16_bf16(c_total[m_inner_tile],
+                                                  tw::matrix_descriptor(&shared.a_shared[stage][m_inner_tile * 64][0],
+                                                                        128, 16, 1024, k_inner_step * 32),
+                                                  tw::matrix_descriptor(&shared.b_shared[stage][0][0], 128, 16, 1024,
+                                                                        k_inner_step * 32), true);
                     }
                 }
                 tw::wgmma_commit();
                 tw::wgmma_wait<1>();
-                if (1 <= ko && thread < 2) tw::barrier_arrive_at(shared.ko_empty[(ko + 3) % 4], thread);
-            }
-            if (thread == 0) tw::barrier_arrive(shared.ko_done[turn]);
-            tw::wgmma_wait<0>();
-            #pragma unroll
-            for (int row_2 = 0; row_2 < 2; ++row_2) {
-                #pragma unroll
-                for (int column = 0; column < 1; ++column) tw::keep(c_total_sum[row_2][column]);
-            }
-            if (thread < 2) tw::barrier_arrive_at(shared.ko_empty[3], thread);
-            // [7] c_total
-            #pragma unroll
-            for (int ii_tile = 0; ii_tile < 2; ++ii_tile) {
-                #pragma unroll
-                for (int j_tile = 0; j_tile < 24; ++j_tile) {
-                    #pragma unroll
-                    for (int ii_half = 0; ii_half < 2; ++ii_half) {
-                        #pragma unroll
-                        for (int j_pair = 0; j_pair < 2; ++j_pair) {
-                            c_total[ii_tile * 2 + ii_half][j_tile * 2 + j_pair] = c_total_sum[ii_tile][0][j_tile * 4 + ii_half * 2 + j_pair];
-                        }
-                    }
+                if (1 <= k_outer && thread < 2) {
+                    tw::barrier_arrive_at(shared.k_outer_empty[(k_outer + 3) % 4], thread);
                 }
             }
+            if (thread == 0) tw::barrier_arrive(shared.k_outer_done[turn]);
+            tw::wgmma_wait<0>();
             #pragma unroll
-            for (int jio = 0; jio < 3; ++jio) {
+            for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) tw::keep(c_total[m_inner_tile]);
+            if (thread < 2) tw::barrier_arrive_at(shared.k_outer_empty[3], thread);
+            #pragma unroll
+            for (int piece = 0; piece < 3; ++piece) {
                 if (thread == 0) tw::wait_stores_read<0>();
                 tw::barrier_sync(turn + 1, 128);
                 // c
                 #pragma unroll
-                for (int iii_tile = 0; iii_tile < 2; ++iii_tile) {
+                for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) {
                     #pragma unroll
-                    for (int jii_tile_2 = 0; jii_tile_2 < 4; ++jii_tile_2) {
-                        if (jo * 12 + jio * 4 + jii_tile_2 < 64) {
-                            tw::bf16 c_2_out[8];
+                    for (int n_in_piece_tile_2 = 0; n_in_piece_tile_2 < 4; ++n_in_piece_tile_2) {
+                        if (block_n * 12 + piece * 4 + n_in_piece_tile_2 < 64) {
+                            tw::bf16 c_shared_out[8];
                             #pragma unroll
-                            for (int jii_tile = 0; jii_tile < 2; ++jii_tile) {
+                            for (int n_in_piece_tile = 0; n_in_piece_tile < 2; ++n_in_piece_tile) {
                                 #pragma unroll
-                                for (int iii_half = 0; iii_half < 2; ++iii_half) {
+                                for (int m_inner_half = 0; m_inner_half < 2; ++m_inner_half) {
                                     #pragma unroll
-                                    for (int jii_pair = 0; jii_pair < 2; ++jii_pair) {
-                                        c_2_out[jii_tile * 4 + iii_half * 2 + jii_pair] = tw::to_bf16(c_total[iii_tile * 2 + iii_half][jio * 16 + jii_tile_2 * 4 + jii_tile * 2 + jii_pair]);
+                                    for (int n_in_piece_pair = 0; n_in_piece_pair < 2; ++n_in_piece_pair) {
+                                        c_shared_out[n_in_piece_tile * 4 + m_inner_half * 2 + n_in_piece_pair] =
+                                            tw::to_bf16(c_total[m_inner_tile]
+                                                        [piece * 32 + n_in_piece_tile_2 * 8 + n_in_piece_tile * 4 +
+                                                         m_inner_half * 2 + n_in_piece_pair]);
                                     }
                                 }
                             }
-                            tw::stmatrix<4>(&shared.c_2[turn][c_2_index_1 + iii_tile * 64][tw::swizzle<128, 2>(c_2_index_1 + iii_tile * 64, c_2_column_2 * 8 + jii_tile_2 * 16)], c_2_out);
+                            tw::stmatrix<4>(&shared.c_shared[turn][c_shared_row_2 + m_inner_tile * 64]
+                                [tw::swizzle<128, 2>(c_shared_row_2 + m_inner_tile * 64,
+                                                     c_shared_vector * 8 + n_in_piece_tile_2 * 16)], c_shared_out);
                         }
                     }
                 }
                 tw::fence_async_proxy();
                 tw::barrier_sync(turn + 1, 128);
                 if (thread == 0) {
-                    tw::tma_store(c_map, jo * 192 + jio * 64, iooi * 256 + ioi * 128, &shared.c_2[turn][0][0]);
+                    tw::tma_store(c_map, block_n * 192 + piece * 64, cluster_m * 256 + rank_m * 128,
+                                  &shared.c_shared[turn][0][0]);
                     tw::commit_stores();
                 }
             }

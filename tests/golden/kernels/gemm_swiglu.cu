@@ -2,10 +2,38 @@
 // c[i, j] = cast(bf16, product[i, j / 8 * 16 + j % 8 + 0] * sigmoid(product[i, j / 8 * 16 + j % 8 + 0]) * product[i,
 //     j / 8 * 16 + j % 8 + 8])
 // inputs    a bf16 [200, 136], b bf16 [384, 136]
+// schedule  [0] auto [blocks_m, tile_m] = s.split(i, 128, Tail::Mask, {"blocks_m", "tile_m"});  catalog.cpp,
+//     tensor_product.cpp
+//           [1] auto [block_n, n_inner] = s.split(j, 96, Tail::Mask, {"block_n", "n_inner"});  catalog.cpp,
+//     tensor_product.cpp
+//           [2] auto [warpgroup_m, m_inner] = s.split(tile_m, 64, {"warpgroup_m", "m_inner"});  catalog.cpp,
+//     tensor_product.cpp
+//           [3] auto [group_m, block_m] = s.split(blocks_m, 2, {"group_m", "block_m"});  catalog.cpp,
+//     tensor_product.cpp
+//           [4] s.at(product, warpgroup_m);  catalog.cpp, tensor_product.cpp
+//           [5] auto [eight, column] = s.split(n_inner, 8, {"eight", "column"});  catalog.cpp,
+//     tensor_product.cpp
+//           [6] s.order({group_m, block_n, block_m, warpgroup_m, m_inner, eight, column});  catalog.cpp,
+//     tensor_product.cpp
+//           [7] s.set_memory(product, Memory::Registers);  catalog.cpp, tensor_product.cpp
+//           [8] auto [k_outer, k_inner] = s.split(k, 64, Tail::Mask);  catalog.cpp, tensor_product.cpp
+//           [9] s.order({k_outer, i_product, j_product, k_inner});  catalog.cpp, tensor_product.cpp
+//           [10] s.persistent({group_m, block_n, block_m}, {.blocks = 132});  catalog.cpp, tensor_product.cpp
+//           [11] s.bind(warpgroup_m, warpgroup);  catalog.cpp, tensor_product.cpp
+//           [12] Stage a_shared = s.stage(product, a, Memory::Shared, k_outer);  catalog.cpp,
+//     tensor_product.cpp
+//           [13] Stage b_shared = s.stage(product, b, Memory::Shared, k_outer);  catalog.cpp,
+//     tensor_product.cpp
+//           [14] Stage c_out = s.stage(c, Memory::Shared, block_m);  catalog.cpp, tensor_product.cpp
+//           [15] s.mma(product, wgmma, {.m = i_product, .n = j_product, .k = k_inner});  catalog.cpp,
+//     tensor_product.cpp
+//           [16] s.pipeline(k_outer, {.stages = 3, .in_flight = 1});  catalog.cpp, tensor_product.cpp
+//           [17] s.roles({{"math", warpgroups(2), registers(232), {c}}, {"load", warps(1), registers(40), {a_shared,
+//     b_shared}}});  catalog.cpp, tensor_product.cpp
 // 384 threads, 150528 bytes of shared memory
 
+// ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
 namespace tw {
-#ifndef TW_EMULATED
 struct bf16 { unsigned short bits; };
 
 __device__ inline bf16 to_bf16(float x) {
@@ -45,19 +73,13 @@ __device__ inline void barrier_sync(int id, int threads) {
 /// Of shared memory, in its own window.
 __device__ inline unsigned shared_address(const void* shared) { return (unsigned)__cvta_generic_to_shared(shared); }
 
-/// Elements of 4 bytes together as one register, the first lowest; and back.
+/// Elements of 4 bytes together as one register, the first lowest.
 template <class T>
 __device__ inline unsigned pack_register(const T* elements) {
     Vector<4 / sizeof(T), T> vector;
 #pragma unroll
     for (int i = 0; i < 4 / (int)sizeof(T); ++i) vector.elements[i] = elements[i];
     return reinterpret_cast<const unsigned&>(vector);
-}
-template <class T>
-__device__ inline void unpack_register(T* elements, unsigned bits) {
-    const Vector<4 / sizeof(T), T> vector = reinterpret_cast<const Vector<4 / sizeof(T), T>&>(bits);
-#pragma unroll
-    for (int i = 0; i < 4 / (int)sizeof(T); ++i) elements[i] = vector.elements[i];
 }
 
 /// The inverse of ldmatrix; sm_90 and later.
@@ -161,22 +183,12 @@ __device__ inline void keep(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i]) : : "memory");
 }
-template <int N>
-__device__ inline void keep(int (&d)[N]) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) asm volatile("" : "+r"(d[i]) : : "memory");
-}
 
 /// No instruction: what these registers hold is not needed any more.
 template <int N>
 __device__ inline void forget(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "=f"(d[i]));
-}
-template <int N>
-__device__ inline void forget(int (&d)[N]) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) asm volatile("" : "=r"(d[i]));
 }
 
 /// Where wgmma finds an operand: its first byte, the bytes of a swizzle's line (128, 64, 32, or 0: none), and the two
@@ -244,8 +256,10 @@ __device__ inline void wgmma_m64n192k16_bf16(float (&d)[96], unsigned long long 
           "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
         : "l"(a), "l"(b), "r"((int)accumulate), "n"((int)transpose_a), "n"((int)transpose_b));
 }
-#endif
+}  // namespace tw
 
+// ---- vocabulary: what is made of it ---------------------------------------------------------------------------------
+namespace tw {
 /// 1 / (1 + 2^x), to 4 ulp; 0 above 126.
 __device__ inline float logistic2(float x) { return rcp_approx_ftz(1.0f + ex2_approx_ftz(x)); }
 
@@ -253,12 +267,14 @@ __device__ inline float logistic2(float x) { return rcp_approx_ftz(1.0f + ex2_ap
 __device__ inline float sigmoid(float x) { return logistic2(x * -1.44269502f); }
 }  // namespace tw
 
+// ---- kernel ---------------------------------------------------------------------------------------------------------
+
 struct Shared {
-    alignas(16) tw::bf16 c_2[128][104];
+    alignas(16) tw::bf16 c_shared[128][104];
     alignas(1024) tw::bf16 a_shared[3][128][64];
     alignas(1024) tw::bf16 b_shared[3][192][64];
-    alignas(16) tw::Barrier ko_full[3];
-    alignas(16) tw::Barrier ko_empty[3];
+    alignas(16) tw::Barrier k_outer_full[3];
+    alignas(16) tw::Barrier k_outer_empty[3];
 };
 
 extern "C" __global__ void __launch_bounds__(384, 1)
@@ -266,11 +282,11 @@ c_kernel(tw::bf16* __restrict__ c,
          const __grid_constant__ tw::TensorMap a_shared_map,
          const __grid_constant__ tw::TensorMap b_shared_map) {
     Shared& shared = tw::shared_memory<Shared>();
-    const int block_x = blockIdx.x;
+    const int tile = blockIdx.x;
     const int thread = threadIdx.x;
     if (thread == 0) {
-        for (int stage = 0; stage < 3; ++stage) tw::barrier_init(shared.ko_full[stage], 1);
-        for (int stage = 0; stage < 3; ++stage) tw::barrier_init(shared.ko_empty[stage], 2);
+        for (int stage = 0; stage < 3; ++stage) tw::barrier_init(shared.k_outer_full[stage], 1);
+        for (int stage = 0; stage < 3; ++stage) tw::barrier_init(shared.k_outer_empty[stage], 2);
         tw::fence_barrier_init();
         tw::prefetch_map(a_shared_map);
         tw::prefetch_map(b_shared_map);
@@ -278,113 +294,86 @@ c_kernel(tw::bf16* __restrict__ c,
     __syncthreads();
     tw::wait_for_previous();
     tw::start_next();
-    // [17] role load: threads 256 to 383
-    if (threadIdx.x >= 256) {
+
+    const int warpgroup_thread = thread % 128;
+    if (threadIdx.x >= 256) {  // [17] role load: threads 256 to 383
         const int load_thread = threadIdx.x - 256;
         tw::shrink_registers<40>();
         if (load_thread == 0) {
-            for (int round = 0; round < 1; ++round) {
-                const int tile = round * 132 + block_x;
-                const int ioi = tile % 2;
-                const int jo = tile / 2;
-                #pragma unroll 1
-                for (int ko = 0; ko < 3; ++ko) {
-                    tw::barrier_wait(shared.ko_empty[ko], round + 1);
-                    tw::barrier_expect(shared.ko_full[ko], 40960);
-                    tw::tma_load(&shared.a_shared[ko][0][0], a_shared_map, ko * 64, ioi * 128, shared.ko_full[ko]);
-                    tw::tma_load(&shared.b_shared[ko][0][0], b_shared_map, ko * 64, jo * 192, shared.ko_full[ko]);
+            const int block_m = tile % 2;
+            const int block_n = tile / 2;
+            #pragma unroll 1
+            for (int k_outer = 0; k_outer < 3; ++k_outer) {
+                tw::barrier_wait(shared.k_outer_empty[k_outer], 1);
+                tw::barrier_expect(shared.k_outer_full[k_outer], sizeof shared.a_shared[0] + sizeof shared.b_shared[0]);
+                tw::tma_load(&shared.a_shared[k_outer][0][0], a_shared_map, k_outer * 64, block_m * 128,
+                             shared.k_outer_full[k_outer]);
+                tw::tma_load(&shared.b_shared[k_outer][0][0], b_shared_map, k_outer * 64, block_n * 192,
+                             shared.k_outer_full[k_outer]);
+            }
+        }
+    } else {  // [17] role math: threads 0 to 255
+        tw::grow_registers<232>();
+        const int warpgroup_m = thread / 128;
+        const int warp = thread / 32 % 4;
+        const int block_m = tile % 2;
+        const int block_n = tile / 2;
+        float product[96];
+        tw::forget(product);
+        for (int k_outer = 0; k_outer < 3; ++k_outer) {
+            tw::barrier_wait(shared.k_outer_full[k_outer], 0);
+            tw::keep(product);
+            tw::wgmma_fence();
+            #pragma unroll
+            for (int k_inner_step = 0; k_inner_step < 4; ++k_inner_step) {
+                tw::wgmma_m64n192k16_bf16(product,
+                                          tw::matrix_descriptor(&shared.a_shared[k_outer][warpgroup_m * 64][0], 128, 16,
+                                                                1024, k_inner_step * 32),
+                                          tw::matrix_descriptor(&shared.b_shared[k_outer][0][0], 128, 16, 1024,
+                                                                k_inner_step * 32), 0 < k_outer || 0 < k_inner_step);
+            }
+            tw::wgmma_commit();
+            tw::wgmma_wait<1>();
+            if (1 <= k_outer && warpgroup_thread == 0) {
+                tw::barrier_arrive(shared.k_outer_empty[(k_outer + 2) % 3]);
+            }
+        }
+        tw::wgmma_wait<0>();
+        tw::keep(product);
+        if (warpgroup_thread == 0) tw::barrier_arrive(shared.k_outer_empty[2]);
+        const int c_shared_row = warpgroup_m * 64 + warp * 16;
+        // c
+        #pragma unroll
+        for (int eight_2 = 0; eight_2 < 6; ++eight_2) {
+            #pragma unroll
+            for (int m_inner_half = 0; m_inner_half < 2; ++m_inner_half) {
+                if (block_m * 16 + warpgroup_m * 8 + warp * 2 + m_inner_half < 25) {
+                    tw::bf16 c_shared_out[4];
+                    #pragma unroll
+                    for (int eight = 0; eight < 2; ++eight) {
+                        #pragma unroll
+                        for (int column_pair = 0; column_pair < 2; ++column_pair) {
+                            const float e_1 = product[eight_2 * 16 + eight * 8 + m_inner_half * 2 + column_pair];
+                            c_shared_out[eight * 2 + column_pair] =
+                                tw::to_bf16(e_1 * tw::sigmoid(e_1) *
+                                            product[eight_2 * 16 + eight * 8 + m_inner_half * 2 + column_pair + 4]);
+                        }
+                    }
+                    tw::stmatrix<2>(&shared.c_shared[thread % 8 + c_shared_row + m_inner_half * 8]
+                                    [eight_2 * 16 + thread / 8 % 2 * 8], c_shared_out);
                 }
             }
         }
-    }
-
-    const int warpgroup_thread = thread % 128;
-    // [17] role math: threads 0 to 255
-    if (threadIdx.x < 256) {
-        tw::grow_registers<232>();
-        const int iio = thread / 128;
-        const int warp = thread / 32 % 4;
-        const int c_2_row = iio * 64 + warp * 16;
-        for (int round = 0; round < 1; ++round) {
-            const int tile = round * 132 + block_x;
-            const int ioi = tile % 2;
-            const int jo = tile / 2;
-            float product[2][48];
-            float product_sum[1][1][96];
-            #pragma unroll
-            for (int row = 0; row < 1; ++row) {
-                #pragma unroll
-                for (int column = 0; column < 1; ++column) tw::forget(product_sum[0][column]);
-            }
-            for (int ko = 0; ko < 3; ++ko) {
-                tw::barrier_wait(shared.ko_full[ko], round);
-                #pragma unroll
-                for (int row = 0; row < 1; ++row) {
-                    #pragma unroll
-                    for (int column = 0; column < 1; ++column) tw::keep(product_sum[0][column]);
-                }
-                tw::wgmma_fence();
-                #pragma unroll
-                for (int ki_step = 0; ki_step < 4; ++ki_step) {
-                    #pragma unroll
-                    for (int row = 0; row < 1; ++row) {
-                        #pragma unroll
-                        for (int column = 0; column < 1; ++column) {
-                            tw::wgmma_m64n192k16_bf16(product_sum[0][column], tw::matrix_descriptor(&shared.a_shared[ko][iio * 64 + row * 64][0], 128, 16, 1024, ki_step * 32), tw::matrix_descriptor(&shared.b_shared[ko][column * 192][0], 128, 16, 1024, ki_step * 32), 0 < ko || 0 < ki_step);
-                        }
-                    }
-                }
-                tw::wgmma_commit();
-                tw::wgmma_wait<1>();
-                if (1 <= ko && warpgroup_thread == 0) tw::barrier_arrive(shared.ko_empty[(ko + 2) % 3]);
-            }
-            tw::wgmma_wait<0>();
-            #pragma unroll
-            for (int row = 0; row < 1; ++row) {
-                #pragma unroll
-                for (int column = 0; column < 1; ++column) tw::keep(product_sum[0][column]);
-            }
-            if (warpgroup_thread == 0) tw::barrier_arrive(shared.ko_empty[2]);
-            // [4] product
-            #pragma unroll
-            for (int j_tile = 0; j_tile < 24; ++j_tile) {
-                #pragma unroll
-                for (int i_half = 0; i_half < 2; ++i_half) {
-                    #pragma unroll
-                    for (int j_pair = 0; j_pair < 2; ++j_pair) {
-                        product[i_half][j_tile * 2 + j_pair] = product_sum[0][0][j_tile * 4 + i_half * 2 + j_pair];
-                    }
-                }
-            }
-            // c
-            #pragma unroll
-            for (int jio_2 = 0; jio_2 < 6; ++jio_2) {
-                #pragma unroll
-                for (int iii_half = 0; iii_half < 2; ++iii_half) {
-                    if (ioi * 16 + iio * 8 + warp * 2 + iii_half < 25) {
-                        tw::bf16 c_2_out[4];
-                        #pragma unroll
-                        for (int jio = 0; jio < 2; ++jio) {
-                            #pragma unroll
-                            for (int jii_pair = 0; jii_pair < 2; ++jii_pair) {
-                                const float e_1 = product[iii_half][jio_2 * 8 + jio * 4 + jii_pair];
-                                c_2_out[jio * 2 + jii_pair] = tw::to_bf16(e_1 * tw::sigmoid(e_1) * product[iii_half][jio_2 * 8 + jio * 4 + jii_pair + 2]);
-                            }
-                        }
-                        tw::stmatrix<2>(&shared.c_2[thread % 8 + c_2_row + iii_half * 8][jio_2 * 16 + thread / 8 % 2 * 8], c_2_out);
-                    }
-                }
-            }
-            tw::barrier_sync(1, 256);
-            const int c_offset = ioi * 24576 + jo * 96;
-            // [14] c_out: copy
-            #pragma unroll
-            for (int step = 0; step < 6; ++step) {
-                const int row = (step * 256 + thread) / 12;
-                if (ioi * 128 + row < 200) {
-                    const int c_column = (step * 4 + thread) % 12;
-                    tw::copy<8>(&c[c_offset + row * 192 + c_column * 8], &shared.c_2[row][c_column * 8]);
-                }
+        tw::barrier_sync(1, 256);
+        const int c_offset = block_m * 24576 + block_n * 96;
+        // [14] c_out: copy
+        #pragma unroll
+        for (int step = 0; step < 6; ++step) {
+            const int c_shared_row_2 = (step * 256 + thread) / 12;
+            if (block_m * 128 + c_shared_row_2 < 200) {
+                const int c_shared_vector = (step * 4 + thread) % 12;
+                tw::copy<8>(&c[c_offset + c_shared_row_2 * 192 + c_shared_vector * 8],
+                            &shared.c_shared[c_shared_row_2][c_shared_vector * 8]);
             }
         }
     }

@@ -3,10 +3,41 @@
 // scale[i] = rsqrt((sum_k (cast(f32, row[i, k]) - mean[i]) * (cast(f32, row[i, k]) - mean[i])) / 4096.0 + 1e-05)
 // y[i, j] = cast(bf16, (cast(f32, row[i, j]) - mean[i]) * scale[i] * cast(f32, gain[j]) + cast(f32, bias[j]))
 // inputs    x bf16 [4096, 4096], gain bf16 [4096], bias bf16 [4096]
+// schedule  [0] s.bind(i, grid.x);  families.cpp, cooperative_rows.cpp
+//           [1] s.at(scale, i);  families.cpp, cooperative_rows.cpp
+//           [2] s.set_memory(scale, Memory::Registers);  families.cpp, cooperative_rows.cpp
+//           [3] s.at(mean, i);  families.cpp, cooperative_rows.cpp
+//           [4] s.set_memory(mean, Memory::Registers);  families.cpp, cooperative_rows.cpp
+//           [5] s.at(row, i);  families.cpp, cooperative_rows.cpp
+//           [6] s.set_memory(row, Memory::Registers);  families.cpp, cooperative_rows.cpp
+//           [7] auto [step, in_step] = s.split(j_row, 1024, Tail::Mask, {"step", "in_step"});  families.cpp,
+//     cooperative_rows.cpp
+//           [8] auto [share, element] = s.split(in_step, 8, {"share", "element"});  families.cpp,
+//     cooperative_rows.cpp
+//           [9] s.bind(share, thread);  families.cpp, cooperative_rows.cpp
+//           [10] s.bind(element, vector);  families.cpp, cooperative_rows.cpp
+//           [11] auto [step_2, in_step_2] = s.split(k, 1024, Tail::Mask, {"step", "in_step"});  families.cpp,
+//     cooperative_rows.cpp
+//           [12] auto [share_2, element_2] = s.split(in_step_2, 8, {"share", "element"});  families.cpp,
+//     cooperative_rows.cpp
+//           [13] s.bind(share_2, thread);  families.cpp, cooperative_rows.cpp
+//           [14] s.bind(element_2, unrolled);  families.cpp, cooperative_rows.cpp
+//           [15] auto [step_3, in_step_3] = s.split(k_scale, 1024, Tail::Mask, {"step", "in_step"}); 
+//     families.cpp, cooperative_rows.cpp
+//           [16] auto [share_3, element_3] = s.split(in_step_3, 8, {"share", "element"});  families.cpp,
+//     cooperative_rows.cpp
+//           [17] s.bind(share_3, thread);  families.cpp, cooperative_rows.cpp
+//           [18] s.bind(element_3, unrolled);  families.cpp, cooperative_rows.cpp
+//           [19] auto [step_4, in_step_4] = s.split(j, 1024, Tail::Mask, {"step", "in_step"});  families.cpp,
+//     cooperative_rows.cpp
+//           [20] auto [share_4, element_4] = s.split(in_step_4, 8, {"share", "element"});  families.cpp,
+//     cooperative_rows.cpp
+//           [21] s.bind(share_4, thread);  families.cpp, cooperative_rows.cpp
+//           [22] s.bind(element_4, vector);  families.cpp, cooperative_rows.cpp
 // 128 threads, 32 bytes of shared memory
 
+// ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
 namespace tw {
-#ifndef TW_EMULATED
 struct bf16 { unsigned short bits; };
 
 /// A float's bits, and back.
@@ -58,17 +89,18 @@ template <class T>
 __device__ inline T shuffle_xor(T value, int lane_bits) { return __shfl_xor_sync(0xffffffff, value, lane_bits); }
 
 __device__ inline float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-__device__ inline double fma(double a, double b, double c) { return __fma_rn(a, b, c); }
 
 __device__ inline float sqrt(float x) { return __fsqrt_rn(x); }
-__device__ inline double sqrt(double x) { return __dsqrt_rn(x); }
-#endif
+}  // namespace tw
 
+// ---- vocabulary: what is made of it ---------------------------------------------------------------------------------
+namespace tw {
 __device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
 
 __device__ inline float rsqrt(float x) { return 1.0f / sqrt(x); }
-__device__ inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 }  // namespace tw
+
+// ---- kernel ---------------------------------------------------------------------------------------------------------
 
 struct Shared {
     alignas(16) float mean_sum_meet[4];
@@ -82,21 +114,21 @@ y_kernel(const tw::bf16* __restrict__ x,
          tw::bf16* __restrict__ y) {
     Shared& shared = tw::shared_memory<Shared>();
     const int i = blockIdx.x;
-    const int jio = threadIdx.x;
+    const int share = threadIdx.x;
     tw::wait_for_previous();
     tw::start_next();
 
     tw::bf16 row[32];
-    float mean[1];
-    float scale[1];
-    const int x_offset = i * 4096 + jio * 8;
+    float mean;
+    float scale;
+    const int x_offset = i * 4096 + share * 8;
     // [5] row
     #pragma unroll
-    for (int jo = 0; jo < 4; ++jo) {
+    for (int step = 0; step < 4; ++step) {
         tw::bf16 x_values[8];
-        tw::load<8>(x_values, &x[x_offset + jo * 1024]);
+        tw::load<8>(x_values, &x[x_offset + step * 1024]);
         #pragma unroll
-        for (int jii = 0; jii < 8; ++jii) row[jo * 8 + jii] = x_values[jii];
+        for (int element = 0; element < 8; ++element) row[step * 8 + element] = x_values[element];
     }
 
     float mean_sum;
@@ -105,9 +137,9 @@ y_kernel(const tw::bf16* __restrict__ x,
 
     // [3] mean: accumulate
     #pragma unroll
-    for (int ko = 0; ko < 4; ++ko) {
+    for (int step = 0; step < 4; ++step) {
         #pragma unroll
-        for (int kii = 0; kii < 8; ++kii) mean_sum += tw::to_f32(row[ko * 8 + kii]);
+        for (int element = 0; element < 8; ++element) mean_sum += tw::to_f32(row[step * 8 + element]);
     }
 
     // [3] mean: combine the threads' parts
@@ -117,8 +149,8 @@ y_kernel(const tw::bf16* __restrict__ x,
     mean_sum += tw::shuffle_xor(mean_sum, 8);
     mean_sum += tw::shuffle_xor(mean_sum, 16);
 
-    const int lane = jio % 32;
-    const int warp = jio / 32;
+    const int lane = share % 32;
+    const int warp = share / 32;
     if (lane == 0) shared.mean_sum_meet[warp] = mean_sum;
     __syncthreads();
 
@@ -126,12 +158,11 @@ y_kernel(const tw::bf16* __restrict__ x,
     tw::load<4>(mean_sum_parts, shared.mean_sum_meet);
     #pragma unroll
     for (int pair = 0; pair < 2; ++pair) mean_sum_parts[pair * 2] += mean_sum_parts[pair * 2 + 1];
-    #pragma unroll
-    for (int pair = 0; pair < 1; ++pair) mean_sum_parts[pair * 4] += mean_sum_parts[pair * 4 + 2];
+    mean_sum_parts[0] += mean_sum_parts[2];
     mean_sum = mean_sum_parts[0];
 
     // [3] mean
-    mean[0] = mean_sum * 0.00024414062f;
+    mean = mean_sum * 0.00024414062f;
 
     float scale_sum;
     // [1] scale: start
@@ -139,10 +170,12 @@ y_kernel(const tw::bf16* __restrict__ x,
 
     // [1] scale: accumulate
     #pragma unroll
-    for (int ko = 0; ko < 4; ++ko) {
+    for (int step = 0; step < 4; ++step) {
         #pragma unroll
-        for (int kii = 0; kii < 8; ++kii) {
-            scale_sum = tw::fma(tw::to_f32(row[ko * 8 + kii]) - mean[0], tw::to_f32(row[ko * 8 + kii]) - mean[0], scale_sum);
+        for (int element = 0; element < 8; ++element) {
+            scale_sum =
+                tw::fma(tw::to_f32(row[step * 8 + element]) - mean, tw::to_f32(row[step * 8 + element]) - mean,
+                        scale_sum);
         }
     }
 
@@ -159,26 +192,27 @@ y_kernel(const tw::bf16* __restrict__ x,
     tw::load<4>(scale_sum_parts, shared.scale_sum_meet);
     #pragma unroll
     for (int pair = 0; pair < 2; ++pair) scale_sum_parts[pair * 2] += scale_sum_parts[pair * 2 + 1];
-    #pragma unroll
-    for (int pair = 0; pair < 1; ++pair) scale_sum_parts[pair * 4] += scale_sum_parts[pair * 4 + 2];
+    scale_sum_parts[0] += scale_sum_parts[2];
     scale_sum = scale_sum_parts[0];
 
     // [1] scale
-    scale[0] = tw::rsqrt(tw::fma(scale_sum, 0.00024414062f, 1e-05f));
+    scale = tw::rsqrt(tw::fma(scale_sum, 0.00024414062f, 1e-05f));
 
     // y
     #pragma unroll
-    for (int jo = 0; jo < 4; ++jo) {
+    for (int step = 0; step < 4; ++step) {
         tw::bf16 gain_values[8];
-        tw::load<8>(gain_values, &gain[jo * 1024 + jio * 8]);
+        tw::load<8>(gain_values, &gain[step * 1024 + share * 8]);
         tw::bf16 bias_values[8];
-        tw::load<8>(bias_values, &bias[jo * 1024 + jio * 8]);
+        tw::load<8>(bias_values, &bias[step * 1024 + share * 8]);
         tw::bf16 y_out[8];
         #pragma unroll
-        for (int jii = 0; jii < 8; ++jii) {
-            y_out[jii] = tw::to_bf16(tw::fma((tw::to_f32(row[jo * 8 + jii]) - mean[0]) * scale[0], tw::to_f32(gain_values[jii]), tw::to_f32(bias_values[jii])));
+        for (int element = 0; element < 8; ++element) {
+            y_out[element] =
+                tw::to_bf16(tw::fma((tw::to_f32(row[step * 8 + element]) - mean) * scale,
+                                    tw::to_f32(gain_values[element]), tw::to_f32(bias_values[element])));
         }
-        tw::store<8>(&y[x_offset + jo * 1024], y_out);
+        tw::store<8>(&y[x_offset + step * 1024], y_out);
     }
 }
 

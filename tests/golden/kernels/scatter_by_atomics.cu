@@ -1,9 +1,25 @@
 // gradient[i, j] = sum_p select(cast(i64, ids[p]) == i, cast(f32, y_gradient[p, j]), 0.0)
 // inputs    ids i32 [50], y_gradient bf16 [50, 64]
+// schedule  [0] Stage gradient_updates = s.scatter(gradient, Combine::Atomic);  families.cpp, scattered.cpp
+//           [1] Loop all = s.fuse(i, j, "all");  families.cpp, scattered.cpp
+//           [2] auto [block, in_block] = s.split(all, 1024, Tail::Mask, {"block", "in_block"});  families.cpp,
+//     scattered.cpp
+//           [3] auto [t, element] = s.split(in_block, 4, {"t", "element"});  families.cpp, scattered.cpp
+//           [4] s.bind(block, grid.x);  families.cpp, scattered.cpp
+//           [5] s.bind(t, thread);  families.cpp, scattered.cpp
+//           [6] s.bind(element, vector);  families.cpp, scattered.cpp
+//           [7] auto [tile, in_tile] = s.split(j_gradient_updates, 256, Tail::Mask, {"tile", "in_tile"}); 
+//     families.cpp, scattered.cpp
+//           [8] auto [t_2, element_2] = s.split(in_tile, 8, {"t", "element"});  families.cpp, scattered.cpp
+//           [9] s.order({p, tile, t_2, element_2});  families.cpp, scattered.cpp
+//           [10] s.bind(p, grid.x);  families.cpp, scattered.cpp
+//           [11] s.bind(tile, grid.y);  families.cpp, scattered.cpp
+//           [12] s.bind(t_2, thread);  families.cpp, scattered.cpp
+//           [13] s.bind(element_2, vector);  families.cpp, scattered.cpp
 // 256 threads
 
+// ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
 namespace tw {
-#ifndef TW_EMULATED
 /// Until all that was launched before this kernel has finished and its results are visible.
 __device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
@@ -19,28 +35,45 @@ __device__ inline void store(T* memory, const T* registers) {
     for (int i = 0; i < N; ++i) vector.elements[i] = registers[i];
     *reinterpret_cast<Vector<N, T>*>(memory) = vector;
 }
-#endif
 }  // namespace tw
 
+// ---- kernel ---------------------------------------------------------------------------------------------------------
+
 extern "C" __global__ void __launch_bounds__(256, 1) gradient_kernel(float* __restrict__ gradient) {
-    const int i_jio = threadIdx.x;
+    const int t = threadIdx.x;
     tw::wait_for_previous();
 
     // gradient
-    if (i_jio < 144) {
+    if (t < 144) {
         float gradient_out[4];
         #pragma unroll
-        for (int i_jii = 0; i_jii < 4; ++i_jii) gradient_out[i_jii] = 0.0f;
-        tw::store<4>(&gradient[i_jio * 4], gradient_out);
+        for (int element = 0; element < 4; ++element) gradient_out[element] = 0.0f;
+        tw::store<4>(&gradient[t * 4], gradient_out);
     }
 }
 
 // gradient[i, j] = sum_p select(cast(i64, ids[p]) == i, cast(f32, y_gradient[p, j]), 0.0)
 // inputs    ids i32 [50], y_gradient bf16 [50, 64]
+// schedule  [0] Stage gradient_updates = s.scatter(gradient, Combine::Atomic);  families.cpp, scattered.cpp
+//           [1] Loop all = s.fuse(i, j, "all");  families.cpp, scattered.cpp
+//           [2] auto [block, in_block] = s.split(all, 1024, Tail::Mask, {"block", "in_block"});  families.cpp,
+//     scattered.cpp
+//           [3] auto [t, element] = s.split(in_block, 4, {"t", "element"});  families.cpp, scattered.cpp
+//           [4] s.bind(block, grid.x);  families.cpp, scattered.cpp
+//           [5] s.bind(t, thread);  families.cpp, scattered.cpp
+//           [6] s.bind(element, vector);  families.cpp, scattered.cpp
+//           [7] auto [tile, in_tile] = s.split(j_gradient_updates, 256, Tail::Mask, {"tile", "in_tile"}); 
+//     families.cpp, scattered.cpp
+//           [8] auto [t_2, element_2] = s.split(in_tile, 8, {"t", "element"});  families.cpp, scattered.cpp
+//           [9] s.order({p, tile, t_2, element_2});  families.cpp, scattered.cpp
+//           [10] s.bind(p, grid.x);  families.cpp, scattered.cpp
+//           [11] s.bind(tile, grid.y);  families.cpp, scattered.cpp
+//           [12] s.bind(t_2, thread);  families.cpp, scattered.cpp
+//           [13] s.bind(element_2, vector);  families.cpp, scattered.cpp
 // 32 threads
 
+// ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
 namespace tw {
-#ifndef TW_EMULATED
 struct bf16 { unsigned short bits; };
 
 /// A float's bits, and back.
@@ -67,26 +100,30 @@ __device__ inline void atomic_add(T* memory, T value) { atomicAdd(memory, value)
 __device__ inline void atomic_add(long long* memory, long long value) {
     atomicAdd(reinterpret_cast<unsigned long long*>(memory), (unsigned long long)value);
 }
-#endif
+}  // namespace tw
 
+// ---- vocabulary: what is made of it ---------------------------------------------------------------------------------
+namespace tw {
 __device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
 }  // namespace tw
+
+// ---- kernel ---------------------------------------------------------------------------------------------------------
 
 extern "C" __global__ void __launch_bounds__(32, 1)
 gradient_updates_kernel(const int* __restrict__ ids,
                         const tw::bf16* __restrict__ y_gradient,
                         float* __restrict__ gradient) {
     const int p = blockIdx.x;
-    const int jio = threadIdx.x;
+    const int t = threadIdx.x;
     tw::wait_for_previous();
 
     // [0] gradient_updates
-    if (jio < 8 && 0 <= ids[p] && ids[p] < 9) {
+    if (t < 8 && 0 <= ids[p] && ids[p] < 9) {
         tw::bf16 y_gradient_values[8];
-        tw::load<8>(y_gradient_values, &y_gradient[p * 64 + jio * 8]);
+        tw::load<8>(y_gradient_values, &y_gradient[p * 64 + t * 8]);
         #pragma unroll
-        for (int jii = 0; jii < 8; ++jii) {
-            tw::atomic_add(&gradient[(long long)ids[p] * 64 + jio * 8 + jii], tw::to_f32(y_gradient_values[jii]));
+        for (int element = 0; element < 8; ++element) {
+            tw::atomic_add(&gradient[(long long)ids[p] * 64 + t * 8 + element], tw::to_f32(y_gradient_values[element]));
         }
     }
 }

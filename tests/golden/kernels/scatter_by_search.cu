@@ -1,9 +1,21 @@
 // gradient[i, j] = sum_p select(cast(i64, ids[p]) == i, cast(f32, y_gradient[p, j]), 0.0)
 // inputs    ids i32 [50], y_gradient bf16 [50, 64]
+// schedule  [0] auto [tile, in_tile] = s.split(j, 256, Tail::Mask, {"tile", "in_tile"});  families.cpp,
+//     long_reductions.cpp
+//           [1] auto [column, element] = s.split(in_tile, 8, {"column", "element"});  families.cpp,
+//     long_reductions.cpp
+//           [2] auto [step, row] = s.split(p, 8, Tail::Mask, {"step", "row"});  families.cpp,
+//     long_reductions.cpp
+//           [3] s.order({i, tile, row, column, step, element});  families.cpp, long_reductions.cpp
+//           [4] Loop block = s.fuse(i, tile, "block");  families.cpp, long_reductions.cpp
+//           [5] s.bind(block, grid.x);  families.cpp, long_reductions.cpp
+//           [6] s.bind(row, thread);  families.cpp, long_reductions.cpp
+//           [7] s.bind(column, thread);  families.cpp, long_reductions.cpp
+//           [8] s.bind(element, vector);  families.cpp, long_reductions.cpp
 // 256 threads, 9216 bytes of shared memory
 
+// ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
 namespace tw {
-#ifndef TW_EMULATED
 struct bf16 { unsigned short bits; };
 
 /// A float's bits, and back.
@@ -32,10 +44,14 @@ __device__ inline T& shared_memory() {
     extern __shared__ __align__(1024) unsigned char dynamic_shared[];
     return *reinterpret_cast<T*>(dynamic_shared);
 }
-#endif
+}  // namespace tw
 
+// ---- vocabulary: what is made of it ---------------------------------------------------------------------------------
+namespace tw {
 __device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
 }  // namespace tw
+
+// ---- kernel ---------------------------------------------------------------------------------------------------------
 
 struct Shared {
     alignas(16) float gradient_sum_meet[8][32][9];
@@ -44,26 +60,27 @@ struct Shared {
 extern "C" __global__ void __launch_bounds__(256, 1)
 gradient_kernel(const int* __restrict__ ids, const tw::bf16* __restrict__ y_gradient, float* __restrict__ gradient) {
     Shared& shared = tw::shared_memory<Shared>();
-    const int i_jo = blockIdx.x;
+    const int block = blockIdx.x;
     const int thread = threadIdx.x;
     tw::wait_for_previous();
 
-    const int pi = thread / 32;
-    const int jio = thread % 32;
+    const int row = thread / 32;
+    const int column = thread % 32;
     float gradient_sum[8];
     // gradient: start
     #pragma unroll
-    for (int jii = 0; jii < 8; ++jii) gradient_sum[jii] = 0.0f;
+    for (int element = 0; element < 8; ++element) gradient_sum[element] = 0.0f;
 
     // gradient: accumulate
-    if (jio < 8) {
-        const int y_gradient_offset = pi * 64 + jio * 8;
+    if (column < 8) {
+        const int y_gradient_offset = row * 64 + column * 8;
         #pragma unroll
-        for (int po = 0; po < 7; ++po) {
-            if (po * 8 + pi < 50) {
+        for (int step = 0; step < 7; ++step) {
+            if (step * 8 + row < 50) {
                 #pragma unroll
-                for (int jii = 0; jii < 8; ++jii) {
-                    gradient_sum[jii] += i_jo == ids[po * 8 + pi] ? tw::to_f32(y_gradient[y_gradient_offset + po * 512 + jii]) : 0.0f;
+                for (int element = 0; element < 8; ++element) {
+                    gradient_sum[element] += block == ids[step * 8 + row] ?
+                        tw::to_f32(y_gradient[y_gradient_offset + step * 512 + element]) : 0.0f;
                 }
             }
         }
@@ -71,31 +88,32 @@ gradient_kernel(const int* __restrict__ ids, const tw::bf16* __restrict__ y_grad
 
     // gradient: combine the threads' parts
     #pragma unroll
-    for (int jii = 0; jii < 8; ++jii) shared.gradient_sum_meet[pi][jio][jii] = gradient_sum[jii];
+    for (int element = 0; element < 8; ++element) {
+        shared.gradient_sum_meet[row][column][element] = gradient_sum[element];
+    }
     __syncthreads();
     #pragma unroll
-    for (int jii = 0; jii < 8; ++jii) {
+    for (int element = 0; element < 8; ++element) {
         float gradient_sum_parts[8];
         // gradient: combine the threads' parts
         #pragma unroll
         for (int part = 0; part < 8; ++part) {
-            gradient_sum_parts[part] = shared.gradient_sum_meet[part][jio][jii];
+            gradient_sum_parts[part] = shared.gradient_sum_meet[part][column][element];
         }
         #pragma unroll
         for (int pair = 0; pair < 4; ++pair) gradient_sum_parts[pair * 2] += gradient_sum_parts[pair * 2 + 1];
         #pragma unroll
         for (int pair = 0; pair < 2; ++pair) gradient_sum_parts[pair * 4] += gradient_sum_parts[pair * 4 + 2];
-        #pragma unroll
-        for (int pair = 0; pair < 1; ++pair) gradient_sum_parts[pair * 8] += gradient_sum_parts[pair * 8 + 4];
-        gradient_sum[jii] = gradient_sum_parts[0];
+        gradient_sum_parts[0] += gradient_sum_parts[4];
+        gradient_sum[element] = gradient_sum_parts[0];
     }
 
     // gradient
-    if (jio < 8 && pi == 0) {
-        const int gradient_offset = i_jo * 64 + jio * 8;
+    if (column < 8 && row == 0) {
+        const int gradient_offset = block * 64 + column * 8;
         #pragma unroll
-        for (int jii_vector = 0; jii_vector < 2; ++jii_vector) {
-            tw::store<4>(&gradient[gradient_offset + jii_vector * 4], &gradient_sum[jii_vector * 4]);
+        for (int element_vector = 0; element_vector < 2; ++element_vector) {
+            tw::store<4>(&gradient[gradient_offset + element_vector * 4], &gradient_sum[element_vector * 4]);
         }
     }
 }

@@ -4,10 +4,49 @@
 // scale[i] = 1.0 / (sum_k shifted[i, k])
 // y[i, j] = cast(bf16, shifted[i, j] * scale[i])
 // inputs    x bf16 [4096, 4096]
+// schedule  [0] s.bind(i, grid.x);  families.cpp, cooperative_rows.cpp
+//           [1] s.at(scale, i);  families.cpp, cooperative_rows.cpp
+//           [2] s.set_memory(scale, Memory::Registers);  families.cpp, cooperative_rows.cpp
+//           [3] s.at(shifted, i);  families.cpp, cooperative_rows.cpp
+//           [4] s.set_memory(shifted, Memory::Registers);  families.cpp, cooperative_rows.cpp
+//           [5] s.at(largest, i);  families.cpp, cooperative_rows.cpp
+//           [6] s.set_memory(largest, Memory::Registers);  families.cpp, cooperative_rows.cpp
+//           [7] s.at(row, i);  families.cpp, cooperative_rows.cpp
+//           [8] s.set_memory(row, Memory::Registers);  families.cpp, cooperative_rows.cpp
+//           [9] auto [step, in_step] = s.split(j_row, 1024, Tail::Mask, {"step", "in_step"});  families.cpp,
+//     cooperative_rows.cpp
+//           [10] auto [share, element] = s.split(in_step, 8, {"share", "element"});  families.cpp,
+//     cooperative_rows.cpp
+//           [11] s.bind(share, thread);  families.cpp, cooperative_rows.cpp
+//           [12] s.bind(element, vector);  families.cpp, cooperative_rows.cpp
+//           [13] auto [step_2, in_step_2] = s.split(k, 1024, Tail::Mask, {"step", "in_step"});  families.cpp,
+//     cooperative_rows.cpp
+//           [14] auto [share_2, element_2] = s.split(in_step_2, 8, {"share", "element"});  families.cpp,
+//     cooperative_rows.cpp
+//           [15] s.bind(share_2, thread);  families.cpp, cooperative_rows.cpp
+//           [16] s.bind(element_2, unrolled);  families.cpp, cooperative_rows.cpp
+//           [17] auto [step_3, in_step_3] = s.split(j_shifted, 1024, Tail::Mask, {"step", "in_step"}); 
+//     families.cpp, cooperative_rows.cpp
+//           [18] auto [share_3, element_3] = s.split(in_step_3, 8, {"share", "element"});  families.cpp,
+//     cooperative_rows.cpp
+//           [19] s.bind(share_3, thread);  families.cpp, cooperative_rows.cpp
+//           [20] s.bind(element_3, vector);  families.cpp, cooperative_rows.cpp
+//           [21] auto [step_4, in_step_4] = s.split(k_scale, 1024, Tail::Mask, {"step", "in_step"}); 
+//     families.cpp, cooperative_rows.cpp
+//           [22] auto [share_4, element_4] = s.split(in_step_4, 8, {"share", "element"});  families.cpp,
+//     cooperative_rows.cpp
+//           [23] s.bind(share_4, thread);  families.cpp, cooperative_rows.cpp
+//           [24] s.bind(element_4, unrolled);  families.cpp, cooperative_rows.cpp
+//           [25] auto [step_5, in_step_5] = s.split(j, 1024, Tail::Mask, {"step", "in_step"});  families.cpp,
+//     cooperative_rows.cpp
+//           [26] auto [share_5, element_5] = s.split(in_step_5, 8, {"share", "element"});  families.cpp,
+//     cooperative_rows.cpp
+//           [27] s.bind(share_5, thread);  families.cpp, cooperative_rows.cpp
+//           [28] s.bind(element_5, vector);  families.cpp, cooperative_rows.cpp
 // 128 threads, 32 bytes of shared memory
 
+// ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
 namespace tw {
-#ifndef TW_EMULATED
 struct bf16 { unsigned short bits; };
 
 /// A float's bits, and back.
@@ -62,7 +101,6 @@ template <class T>
 __device__ inline T infinity() { return (T)__int_as_float(0x7f800000); }
 
 __device__ inline float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-__device__ inline double fma(double a, double b, double c) { return __fma_rn(a, b, c); }
 
 /// 2^x to 2.3 ulp.
 __device__ inline float ex2_approx(float x) {
@@ -73,10 +111,6 @@ __device__ inline float ex2_approx(float x) {
 
 /// The other operand if one is NaN; -0 is less than 0.
 __device__ inline float max(float a, float b) { return fmaxf(a, b); }
-__device__ inline double max(double a, double b) { return ::fmax(a, b); }
-__device__ inline int max(int a, int b) { return a > b ? a : b; }
-__device__ inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
-__device__ inline long long max(long long a, long long b) { return a > b ? a : b; }
 
 /// x between two numbers; NaN stays.
 __device__ inline float limited(float x, float low, float high) {
@@ -85,8 +119,10 @@ __device__ inline float limited(float x, float low, float high) {
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(y), "f"(high));
     return y;
 }
-#endif
+}  // namespace tw
 
+// ---- vocabulary: what is made of it ---------------------------------------------------------------------------------
+namespace tw {
 __device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
 
 /// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7 ulp.
@@ -99,30 +135,33 @@ __device__ inline float exp(float x) {
 }
 }  // namespace tw
 
+// ---- kernel ---------------------------------------------------------------------------------------------------------
+
 struct Shared {
     alignas(16) float largest_max_meet[4];
     alignas(16) float scale_sum_meet[4];
 };
 
-extern "C" __global__ void __launch_bounds__(128, 1) y_kernel(const tw::bf16* __restrict__ x, tw::bf16* __restrict__ y) {
+extern "C" __global__ void __launch_bounds__(128, 1) y_kernel(const tw::bf16* __restrict__ x,
+                                                              tw::bf16* __restrict__ y) {
     Shared& shared = tw::shared_memory<Shared>();
     const int i = blockIdx.x;
-    const int jio = threadIdx.x;
+    const int share = threadIdx.x;
     tw::wait_for_previous();
     tw::start_next();
 
     tw::bf16 row[32];
-    float largest[1];
+    float largest;
     float shifted[32];
-    float scale[1];
-    const int x_offset = i * 4096 + jio * 8;
+    float scale;
+    const int x_offset = i * 4096 + share * 8;
     // [7] row
     #pragma unroll
-    for (int jo = 0; jo < 4; ++jo) {
+    for (int step = 0; step < 4; ++step) {
         tw::bf16 x_values[8];
-        tw::load<8>(x_values, &x[x_offset + jo * 1024]);
+        tw::load<8>(x_values, &x[x_offset + step * 1024]);
         #pragma unroll
-        for (int jii = 0; jii < 8; ++jii) row[jo * 8 + jii] = x_values[jii];
+        for (int element = 0; element < 8; ++element) row[step * 8 + element] = x_values[element];
     }
 
     float largest_max;
@@ -131,9 +170,11 @@ extern "C" __global__ void __launch_bounds__(128, 1) y_kernel(const tw::bf16* __
 
     // [5] largest: accumulate
     #pragma unroll
-    for (int ko = 0; ko < 4; ++ko) {
+    for (int step = 0; step < 4; ++step) {
         #pragma unroll
-        for (int kii = 0; kii < 8; ++kii) largest_max = tw::max(largest_max, tw::to_f32(row[ko * 8 + kii]));
+        for (int element = 0; element < 8; ++element) {
+            largest_max = tw::max(largest_max, tw::to_f32(row[step * 8 + element]));
+        }
     }
 
     // [5] largest: combine the threads' parts
@@ -143,8 +184,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) y_kernel(const tw::bf16* __
     largest_max = tw::max(largest_max, tw::shuffle_xor(largest_max, 8));
     largest_max = tw::max(largest_max, tw::shuffle_xor(largest_max, 16));
 
-    const int lane = jio % 32;
-    const int warp = jio / 32;
+    const int lane = share % 32;
+    const int warp = share / 32;
     if (lane == 0) shared.largest_max_meet[warp] = largest_max;
     __syncthreads();
 
@@ -154,21 +195,18 @@ extern "C" __global__ void __launch_bounds__(128, 1) y_kernel(const tw::bf16* __
     for (int pair = 0; pair < 2; ++pair) {
         largest_max_parts[pair * 2] = tw::max(largest_max_parts[pair * 2], largest_max_parts[pair * 2 + 1]);
     }
-    #pragma unroll
-    for (int pair = 0; pair < 1; ++pair) {
-        largest_max_parts[pair * 4] = tw::max(largest_max_parts[pair * 4], largest_max_parts[pair * 4 + 2]);
-    }
+    largest_max_parts[0] = tw::max(largest_max_parts[0], largest_max_parts[2]);
     largest_max = largest_max_parts[0];
 
     // [5] largest
-    largest[0] = largest_max;
+    largest = largest_max;
 
     // [3] shifted
     #pragma unroll
-    for (int jo = 0; jo < 4; ++jo) {
+    for (int step = 0; step < 4; ++step) {
         #pragma unroll
-        for (int jii = 0; jii < 8; ++jii) {
-            shifted[jo * 8 + jii] = tw::exp(tw::to_f32(row[jo * 8 + jii]) - largest[0]);
+        for (int element = 0; element < 8; ++element) {
+            shifted[step * 8 + element] = tw::exp(tw::to_f32(row[step * 8 + element]) - largest);
         }
     }
 
@@ -178,9 +216,9 @@ extern "C" __global__ void __launch_bounds__(128, 1) y_kernel(const tw::bf16* __
 
     // [1] scale: accumulate
     #pragma unroll
-    for (int ko = 0; ko < 4; ++ko) {
+    for (int step = 0; step < 4; ++step) {
         #pragma unroll
-        for (int kii = 0; kii < 8; ++kii) scale_sum += shifted[ko * 8 + kii];
+        for (int element = 0; element < 8; ++element) scale_sum += shifted[step * 8 + element];
     }
 
     // [1] scale: combine the threads' parts
@@ -196,20 +234,21 @@ extern "C" __global__ void __launch_bounds__(128, 1) y_kernel(const tw::bf16* __
     tw::load<4>(scale_sum_parts, shared.scale_sum_meet);
     #pragma unroll
     for (int pair = 0; pair < 2; ++pair) scale_sum_parts[pair * 2] += scale_sum_parts[pair * 2 + 1];
-    #pragma unroll
-    for (int pair = 0; pair < 1; ++pair) scale_sum_parts[pair * 4] += scale_sum_parts[pair * 4 + 2];
+    scale_sum_parts[0] += scale_sum_parts[2];
     scale_sum = scale_sum_parts[0];
 
     // [1] scale
-    scale[0] = 1.0f / scale_sum;
+    scale = 1.0f / scale_sum;
 
     // y
     #pragma unroll
-    for (int jo = 0; jo < 4; ++jo) {
+    for (int step = 0; step < 4; ++step) {
         tw::bf16 y_out[8];
         #pragma unroll
-        for (int jii = 0; jii < 8; ++jii) y_out[jii] = tw::to_bf16(shifted[jo * 8 + jii] * scale[0]);
-        tw::store<8>(&y[x_offset + jo * 1024], y_out);
+        for (int element = 0; element < 8; ++element) {
+            y_out[element] = tw::to_bf16(shifted[step * 8 + element] * scale);
+        }
+        tw::store<8>(&y[x_offset + step * 1024], y_out);
     }
 }
 
