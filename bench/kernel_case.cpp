@@ -7,9 +7,9 @@
 
 #include "dsl/check_bindings.h"
 #include "ops/bound_arguments.h"
-#include "runtime/arch.h"
-#include "runtime/copy_bandwidth.h"
-#include "runtime/timer.h"
+#include "runtime/driver/arch.h"
+#include "runtime/driver/copy_bandwidth.h"
+#include "runtime/driver/timer.h"
 #include "support/error.h"
 
 namespace tw::bench {

@@ -3,7 +3,7 @@
 
 #include "bench/measures.h"
 #include "ops/program.h"
-#include "runtime/compile.h"
+#include "runtime/compile/compile.h"
 
 namespace tw::bench {
 namespace {

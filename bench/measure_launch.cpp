@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "bench/measures.h"
-#include "runtime/library.h"
-#include "runtime/timer.h"
+#include "runtime/compile/library.h"
+#include "runtime/driver/timer.h"
 
 namespace tw::bench {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/driver.h"
+#include "runtime/driver/driver.h"
 #include "schedules/catalog.h"
 
 namespace tw::bench {

@@ -11,9 +11,9 @@
 #include "bench/operand_sets.h"
 #include "dsl/check_bindings.h"
 #include "ops/bound_arguments.h"
-#include "runtime/arch.h"
-#include "runtime/copy_bandwidth.h"
-#include "runtime/timer.h"
+#include "runtime/driver/arch.h"
+#include "runtime/driver/copy_bandwidth.h"
+#include "runtime/driver/timer.h"
 #include "schedules/tensor_product_space.h"
 #include "support/error.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/driver.h"
+#include "runtime/driver/driver.h"
 #include "schedules/tensor_product_names.h"
 #include "schedules/tuned_records.h"
 

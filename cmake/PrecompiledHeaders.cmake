@@ -32,13 +32,21 @@ function(tw_targets_below folder kind result)
   set(${result} ${found} PARENT_SCOPE)
 endfunction()
 
-# tw_precompile(targets... HEADERS header...): the first compiles them, the others take them from there.
+# tw_precompile(targets... HEADERS header...): the first compiles them, the others take them from there. Programs that
+# export their symbols are compiled with a macro of their own, so that they share nothing.
 function(tw_precompile)
   cmake_parse_arguments(PARSE_ARGV 0 all "" "" "HEADERS")
-  list(POP_FRONT all_UNPARSED_ARGUMENTS first)
-  target_precompile_headers(${first} PRIVATE ${all_HEADERS})
+  set(first)
   foreach(target IN LISTS all_UNPARSED_ARGUMENTS)
-    target_precompile_headers(${target} REUSE_FROM ${first})
+    get_target_property(exports ${target} ENABLE_EXPORTS)
+    if(exports OR NOT first)
+      target_precompile_headers(${target} PRIVATE ${all_HEADERS})
+      if(NOT exports)
+        set(first ${target})
+      endif()
+    else()
+      target_precompile_headers(${target} REUSE_FROM ${first})
+    endif()
   endforeach()
 endfunction()
 

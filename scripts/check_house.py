@@ -13,7 +13,8 @@ ROOMS = ["support", "dsl", "device",
          "codegen/access", "codegen/tile_ir", "codegen/mapping", "codegen/tile_passes", "codegen/async",
          "codegen/thread_ir", "codegen/to_threads", "codegen/thread_passes", "codegen/barriers", "codegen/signals",
          "codegen/print", "codegen",
-         "runtime/emulator", "runtime", "schedules", "ops", "include", "bench", "tools", "tutorials", "tests"]
+         "runtime/emulator", "runtime/compile", "runtime/driver", "schedules", "ops", "include", "tutorials", "bench",
+         "verify", "tools", "tests"]
 NO_PAIRS = ("codegen/",)  # rooms whose files are a ladder: of two, at most one includes the other
 
 OPERATORS = ["gemm", "matmul", "softmax", "layernorm", "rmsnorm", "attention", "convolution", "conv2d", "gelu", "silu",

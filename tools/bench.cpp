@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/kernel_case.h"
-#include "runtime/copy_bandwidth.h"
+#include "runtime/driver/copy_bandwidth.h"
 #include "tools/commands.h"
 #include "tools/numbers.h"
 #include "tools/output.h"

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "runtime/cubin_cache.h"
+#include "runtime/compile/cubin_cache.h"
 #include "support/error.h"
 #include "tools/commands.h"
 #include "tools/output.h"

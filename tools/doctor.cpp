@@ -1,5 +1,5 @@
 // tw doctor: what this machine has.
-#include "runtime/doctor.h"
+#include "runtime/driver/doctor.h"
 
 #include <memory>
 

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/compile.h"
+#include "runtime/compile/compile.h"
 #include "support/error.h"
 #include "tools/disassemble.h"
 

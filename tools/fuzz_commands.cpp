@@ -9,12 +9,12 @@
 
 #include "support/progress.h"
 #include "tools/commands.h"
-#include "tools/fuzz/fuzz.h"
-#include "tools/fuzz/mutations.h"
-#include "tools/fuzz/run_kernels.h"
 #include "tools/near_names.h"
 #include "tools/numbers.h"
 #include "tools/output.h"
+#include "verify/fuzz.h"
+#include "verify/mutations.h"
+#include "verify/run_kernels.h"
 
 namespace tw {
 namespace {

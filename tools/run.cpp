@@ -6,8 +6,8 @@
 
 #include "ops/check.h"
 #include "ops/executable.h"
-#include "runtime/arch.h"
-#include "runtime/timer.h"
+#include "runtime/driver/arch.h"
+#include "runtime/driver/timer.h"
 #include "support/progress.h"
 #include "tools/commands.h"
 #include "tools/numbers.h"

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "bench/tune_product.h"
-#include "runtime/replace_file.h"
+#include "runtime/compile/replace_file.h"
 #include "support/error.h"
 #include "support/progress.h"
 #include "tools/commands.h"

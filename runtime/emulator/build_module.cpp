@@ -154,7 +154,7 @@ std::string translation_unit(std::span<const Source> sources) {
         // A text defines some primitives of its own, in what would be the only namespace tw that it sees.
         text += fmt::format(
             "namespace tw_kernel_{0} {{ namespace tw {{ using namespace ::tw; }}\n#line 1 \"{1}.cu\"\n{2}\n}}\n", i,
-            sources[i].name, without_c_linkage(with_marked_registers(sources[i].text)));
+            sources[i].name, without_c_linkage(with_marked_registers(device::for_emulator(sources[i].text))));
         entries += fmt::format("TW_ENTRY(tw_run_{0}, tw_kernel_{0}::{1})\n", i, sources[i].name);
     }
     return text + "#line 1 \"entries\"\n" + entries;

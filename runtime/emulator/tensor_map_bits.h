@@ -1,4 +1,4 @@
-// What the emulator finds in the 128 bytes of a tensor map; runtime/tensor_map.cpp writes them.
+// What the emulator finds in the 128 bytes of a tensor map; runtime/driver/tensor_map.cpp writes them.
 #pragma once
 #include <cstdint>
 

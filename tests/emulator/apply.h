@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "device/vocabulary.h"
-#include "runtime/driver.h"
+#include "runtime/driver/driver.h"
 
 namespace tw {
 
@@ -19,7 +19,8 @@ inline std::vector<float> telling_floats() {
     std::vector<float> floats;
     uint64_t random = 88172645463325252u;
     for (uint32_t high = 0; high < 65536; ++high) {
-        for (uint32_t low : {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x1fffu, 0x3000u, 0x7fffu, 0x8000u, 0x8001u, 0xf000u, 0xffffu})
+        for (uint32_t low :
+             {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x1fffu, 0x3000u, 0x7fffu, 0x8000u, 0x8001u, 0xf000u, 0xffffu})
             floats.push_back(std::bit_cast<float>(high << 16 | low));
         for (int i = 0; i < 4; ++i) {
             random ^= random << 13, random ^= random >> 7, random ^= random << 17;  // xorshift64
@@ -40,7 +41,8 @@ extern "C" __global__ void __launch_bounds__(256) apply(const float* xs, unsigne
         results[i] = {};
     }}
 }}
-)", expression);
+)",
+                                                                    expression);
     Kernel kernel = device.load({.name = "apply.cu", .source = text, .entry = "apply"});
     const auto n = static_cast<int64_t>(xs.size());
     Buffer input = device.allocate(n * 4, "xs"), output = device.allocate(n * 4, "results");
@@ -53,7 +55,8 @@ extern "C" __global__ void __launch_bounds__(256) apply(const float* xs, unsigne
 /// A function of a float with a float as its result, by name.
 inline std::vector<float> apply(Device& device, const std::string& name, const std::vector<float>& xs) {
     std::vector<float> results;
-    for (uint32_t bits : apply(device, {name, "bits"}, fmt::format("tw::float_bits(tw::{}(x))", name.substr(0, name.find("_f32"))), xs))
+    for (uint32_t bits :
+         apply(device, {name, "bits"}, fmt::format("tw::float_bits(tw::{}(x))", name.substr(0, name.find("_f32"))), xs))
         results.push_back(std::bit_cast<float>(bits));
     return results;
 }

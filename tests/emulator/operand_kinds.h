@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "runtime/driver.h"
+#include "runtime/driver/driver.h"
 #include "tests/emulator/tensor_core_reference.h"
 
 namespace tw {

@@ -1,5 +1,5 @@
 // Tensor maps: what the hardware does not take is refused; boxes of all kinds, there and back, on every device.
-#include "runtime/tensor_map.h"
+#include "runtime/driver/tensor_map.h"
 
 #include <bit>
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "device/vocabulary.h"
-#include "runtime/driver.h"
+#include "runtime/driver/driver.h"
 
 namespace tw {
 namespace {

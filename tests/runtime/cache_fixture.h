@@ -9,8 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/cubin_cache.h"
-#include "runtime/cubin_format.h"
+#include "runtime/compile/cubin_cache.h"
+#include "runtime/compile/cubin_format.h"
 #include "tests/runtime/support.h"
 
 namespace tw {

@@ -1,9 +1,9 @@
-#include "runtime/compile.h"
+#include "runtime/compile/compile.h"
 
 #include <chrono>
 #include <thread>
 
-#include "runtime/cubin_cache.h"
+#include "runtime/compile/cubin_cache.h"
 #include "tests/runtime/support.h"
 
 namespace tw {

@@ -1,4 +1,4 @@
-#include "runtime/cubin_cache.h"
+#include "runtime/compile/cubin_cache.h"
 
 #include <thread>
 
@@ -11,8 +11,8 @@
 
 #include <csignal>
 
-#include "runtime/cubin_format.h"
-#include "runtime/replace_file.h"
+#include "runtime/compile/cubin_format.h"
+#include "runtime/compile/replace_file.h"
 #include "tests/runtime/cache_fixture.h"
 
 namespace tw {

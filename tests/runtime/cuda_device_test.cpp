@@ -1,11 +1,11 @@
 // The cuda implementation on the fake driver: what it asks of the driver, and how failures come back.
-#include "runtime/cuda_device.h"
+#include "runtime/driver/cuda_device.h"
 
 #include <cmath>
 #include <thread>
 
-#include "runtime/null_device.h"
-#include "runtime/timer.h"
+#include "runtime/driver/null_device.h"
+#include "runtime/driver/timer.h"
 #include "tests/runtime/support.h"
 
 namespace tw {

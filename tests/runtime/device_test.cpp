@@ -1,9 +1,9 @@
 // open_device, the null device, the emulated device.
 #include <cmath>
 
-#include "runtime/arch.h"
-#include "runtime/emulated_device.h"
-#include "runtime/timer.h"
+#include "runtime/driver/arch.h"
+#include "runtime/driver/emulated_device.h"
+#include "runtime/driver/timer.h"
 #include "tests/runtime/support.h"
 
 namespace tw {

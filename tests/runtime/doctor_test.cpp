@@ -1,8 +1,8 @@
-#include "runtime/doctor.h"
+#include "runtime/driver/doctor.h"
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/cubin_cache.h"
+#include "runtime/compile/cubin_cache.h"
 #include "tests/runtime/support.h"
 
 namespace tw {

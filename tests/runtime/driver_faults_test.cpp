@@ -2,8 +2,8 @@
 // abort.
 #include <map>
 
-#include "runtime/cuda_device.h"
-#include "runtime/timer.h"
+#include "runtime/driver/cuda_device.h"
+#include "runtime/driver/timer.h"
 #include "tests/runtime/support.h"
 
 namespace tw {

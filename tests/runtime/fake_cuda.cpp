@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cuda_abi.h"
+#include "runtime/compile/cuda_abi.h"
 
 namespace {
 

@@ -2,8 +2,8 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "runtime/driver.h"
-#include "runtime/timer.h"
+#include "runtime/driver/driver.h"
+#include "runtime/driver/timer.h"
 #include "tests/runtime/support.h"
 
 namespace tw {

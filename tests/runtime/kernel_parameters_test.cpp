@@ -1,7 +1,7 @@
-#include "runtime/kernel_parameters.h"
+#include "runtime/driver/kernel_parameters.h"
 
-#include "runtime/compile.h"
-#include "runtime/library.h"
+#include "runtime/compile/compile.h"
+#include "runtime/compile/library.h"
 
 #include "tests/runtime/support.h"
 

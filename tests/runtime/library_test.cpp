@@ -1,8 +1,8 @@
-#include "runtime/library.h"
+#include "runtime/compile/library.h"
 
 #include <fstream>
 
-#include "runtime/errors.h"
+#include "runtime/compile/errors.h"
 #include "tests/runtime/support.h"
 
 namespace tw {

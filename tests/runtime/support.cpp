@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "runtime/cubin_cache.h"
+#include "runtime/compile/cubin_cache.h"
 
 namespace tw {
 namespace {

@@ -11,8 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "runtime/compile.h"
-#include "runtime/library.h"
+#include "runtime/compile/compile.h"
+#include "runtime/compile/library.h"
 #include "tests/runtime/fake_cuda.h"
 #include "tests/support/expect_error.h"
 

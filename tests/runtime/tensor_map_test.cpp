@@ -1,9 +1,9 @@
 // What the driver is asked for when a tensor map is encoded.
-#include "runtime/tensor_map.h"
+#include "runtime/driver/tensor_map.h"
 
 #include <cstring>
 
-#include "runtime/cuda_device.h"
+#include "runtime/driver/cuda_device.h"
 #include "tests/runtime/support.h"
 
 namespace tw {

@@ -1,6 +1,6 @@
 // Memory, streams and events of others: what is checked, and that nothing of theirs is freed.
-#include "runtime/cuda_device.h"
-#include "runtime/emulated_device.h"
+#include "runtime/driver/cuda_device.h"
+#include "runtime/driver/emulated_device.h"
 #include "tests/runtime/support.h"
 
 namespace tw {

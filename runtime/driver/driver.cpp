@@ -1,0 +1,318 @@
+// The handles of driver.h: they own, they check, and pass on to the device's implementation.
+#include "runtime/driver/driver.h"
+
+#include "runtime/driver/check_launch.h"
+#include "runtime/driver/kernel_parameters.h"
+
+namespace tw {
+
+// Goes back with the last handle. A view keeps its parent; wrapped memory is only made known to the device.
+struct Buffer::State {
+    std::shared_ptr<Device> device;
+    uint64_t pointer = 0;
+    int64_t bytes = 0;
+    std::string name;
+    enum class Kind { Owned, Wrapped, View } kind = Kind::Owned;
+    std::shared_ptr<const State> parent;
+
+    State() = default;
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    ~State() {
+        if (kind == Kind::Owned && pointer) device->free_memory(pointer, bytes);
+        if (kind == Kind::Wrapped) device->unregister_memory(pointer);
+    }
+};
+
+struct Stream::State {
+    std::shared_ptr<Device> device;
+    void* handle = nullptr;
+    bool owned = true;  // false for the device's default stream and for those of others
+
+    State(std::shared_ptr<Device> d, void* h, bool o) : device(std::move(d)), handle(h), owned(o) {}
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    ~State() {
+        if (owned) device->drop_stream(handle);
+    }
+};
+
+struct Event::State {
+    std::shared_ptr<Device> device;
+    void* handle = nullptr;
+    bool owned = true;  // false for those of others
+
+    State(std::shared_ptr<Device> d, void* h, bool o) : device(std::move(d)), handle(h), owned(o) {}
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    ~State() {
+        if (owned) device->drop_event(handle);
+    }
+};
+
+std::string_view to_string(DeviceKind kind) {
+    switch (kind) {
+        case DeviceKind::Cuda: return "cuda";
+        case DeviceKind::Emulated: return "emulated";
+        case DeviceKind::Null: return "null";
+    }
+    return "?";
+}
+
+uint64_t Buffer::pointer() const { return state_->pointer; }
+int64_t Buffer::bytes() const { return state_->bytes; }
+const std::string& Buffer::name() const { return state_->name; }
+bool Buffer::owning() const { return state_->kind == State::Kind::Owned; }
+const std::shared_ptr<Device>& Buffer::device() const { return state_->device; }
+
+void Buffer::check_range(const char* what, int64_t offset, int64_t bytes) const {
+    // By subtraction: offset + bytes could wrap.
+    if (offset < 0 || bytes < 0 || offset > state_->bytes || bytes > state_->bytes - offset)
+        throw_error(LaunchError, "{}: bytes [{}, {} + {}) are not in buffer '{}' of {} bytes", what, offset, offset,
+                    bytes, state_->name, state_->bytes);
+}
+
+void Buffer::copy_from_host(const void* from) const { copy_from_host(from, 0, bytes()); }
+void Buffer::copy_to_host(void* to) const { copy_to_host(to, 0, bytes()); }
+
+void Buffer::copy_from_host(const void* from, int64_t offset, int64_t bytes) const {
+    check_range("copy_from_host", offset, bytes);
+    if (bytes > 0) state_->device->copy_in(state_->pointer + uint64_t(offset), from, bytes);
+}
+
+void Buffer::copy_to_host(void* to, int64_t offset, int64_t bytes) const {
+    check_range("copy_to_host", offset, bytes);
+    if (bytes > 0) state_->device->copy_out(to, state_->pointer + uint64_t(offset), bytes);
+}
+
+void Buffer::write_span(const void* from, int64_t bytes) const {
+    if (bytes != state_->bytes)
+        throw_error(LaunchError, "write: {} bytes for buffer '{}' of {} bytes", bytes, state_->name, state_->bytes);
+    copy_from_host(from);
+}
+
+void Buffer::fill(uint8_t value) const {
+    if (state_->bytes > 0) state_->device->fill_memory(state_->pointer, value, state_->bytes);
+}
+
+Buffer Buffer::view(int64_t offset, int64_t bytes, std::string name) const {
+    check_range("view", offset, bytes);
+    auto state = std::make_shared<State>();
+    state->device = state_->device;
+    state->pointer = state_->pointer + uint64_t(offset);
+    state->bytes = bytes;
+    state->name = name.empty() ? state_->name : std::move(name);
+    state->kind = State::Kind::View;
+    state->parent = state_;
+    return Buffer(std::move(state));
+}
+
+void Device::encode_tensor_map(const emulator::TensorMapBits&, void*) {
+    throw_error(LaunchError, "{} has no tensor maps; open \"cuda\" or \"emulated\"", name());
+}
+
+void Stream::synchronize() const { state_->device->wait_stream(state_->handle); }
+void Stream::wait(const Event& event) const { state_->device->stream_wait_event(state_->handle, event.state_->handle); }
+void* Stream::handle() const { return state_->handle; }
+bool Stream::owning() const { return state_->owned; }
+
+void Event::record(const Stream& stream) const { state_->device->record_event(state_->handle, stream.state_->handle); }
+void Event::synchronize() const { state_->device->wait_event(state_->handle); }
+void* Event::handle() const { return state_->handle; }
+double Event::seconds_since(const Event& begin) const {
+    return state_->device->event_seconds(begin.state_->handle, state_->handle);
+}
+
+const std::string& Kernel::name() const { return state_->image.name; }
+const std::string& Kernel::entry() const { return state_->image.entry; }
+const CompiledKernel* Kernel::compiled() const { return state_->compiled.get(); }
+
+Argument::Argument(const Buffer& buffer) : kind_(Kind::Buffer), value_(sizeof(uint64_t)), buffer_(buffer) {
+    uint64_t pointer = buffer ? buffer.pointer() : 0;
+    std::memcpy(value_.data(), &pointer, sizeof pointer);
+}
+
+Argument Argument::read_only(const Buffer& buffer) {
+    Argument argument(buffer);
+    argument.writable_ = false;
+    return argument;
+}
+
+Argument Argument::bytes(std::span<const std::byte> value, const Buffer& about) {
+    Argument argument(Kind::Bytes, {value.begin(), value.end()});
+    argument.about_ = about;
+    return argument;
+}
+
+std::string Argument::type_text() const {
+    switch (kind_) {
+        case Kind::Buffer: return "buffer";
+        case Kind::Integer: return fmt::format("{}-byte integer", value_.size());
+        case Kind::Float: return fmt::format("{}-byte float", value_.size());
+        case Kind::Bytes: return fmt::format("{} bytes by value", value_.size());
+    }
+    return "?";
+}
+
+ArgumentBlock::ArgumentBlock(std::vector<Argument> arguments) : arguments_(std::move(arguments)) {
+    constexpr size_t Alignment = 64;  // a tensor map's; the vector's own start is aligned by hand
+    auto round_up = [](size_t bytes) { return (bytes + Alignment - 1) / Alignment * Alignment; };
+    size_t bytes = Alignment;
+    for (const Argument& argument : arguments_) bytes += round_up(argument.value().size());
+    storage_.resize(bytes);
+
+    auto base = reinterpret_cast<uintptr_t>(storage_.data());
+    std::byte* next = storage_.data() + (round_up(base) - base);
+    for (const Argument& argument : arguments_) {
+        std::memcpy(next, argument.value().data(), argument.value().size());
+        addresses_.push_back(next);
+        next += round_up(argument.value().size());
+    }
+}
+
+ArgumentBlock& ArgumentBlock::operator=(ArgumentBlock other) {
+    arguments_.swap(other.arguments_);
+    storage_.swap(other.storage_);
+    addresses_.swap(other.addresses_);
+    return *this;
+}
+
+void ArgumentBlock::set(size_t index, const Argument& argument) {
+    std::memcpy(addresses_[index], argument.value().data(), argument.value().size());
+    arguments_[index] = argument;
+}
+
+void Launch::run() const {
+    Device& device = *kernel_.state()->device;
+    if (!empty()) device.launch(*this, device.default_stream_handle());
+}
+
+void Launch::run(const Stream& stream) const {
+    if (!empty()) kernel_.state()->device->launch(*this, stream.state_->handle);
+}
+
+void Launch::set(size_t index, const Argument& argument) {
+    const std::string& entry = kernel_.entry();
+    if (index >= arguments_.size())
+        throw_error(LaunchError, "{}: set({}): it has {} arguments", entry, index, arguments_.size());
+    const Argument& now = arguments_[index];
+    if (now.kind() != argument.kind() || now.value().size() != argument.value().size())
+        throw_error(LaunchError, "{}: set({}): argument {} is a {}, not a {}", entry, index, index, now.type_text(),
+                    argument.type_text());
+    check_argument(*kernel_.state(), index, argument);
+    arguments_.set(index, now.writable() ? argument : Argument::read_only(argument.buffer()));
+}
+
+void Graph::run() const { state_->device->run_graph(*state_, state_->device->default_stream_handle()); }
+void Graph::run(const Stream& stream) const { state_->device->run_graph(*state_, stream.state_->handle); }
+size_t Graph::size() const { return state_->launches.size(); }
+
+void Graph::update(size_t index, const Launch& launch) const {
+    if (index >= size()) throw_error(LaunchError, "graph.update({}): it has {} launches", index, size());
+    const Launch& now = state_->launches[index];
+    if (now.kernel().state() != launch.kernel().state())
+        throw_error(LaunchError, "graph.update({}): launch {} is of kernel '{}', not of '{}'", index, index,
+                    now.kernel().entry(), launch.kernel().entry());
+    if (now.empty() != launch.empty())
+        throw_error(LaunchError, "graph.update({}): a launch cannot become empty, or stop being so", index);
+    if (!launch.empty()) state_->device->update_graph(*state_, index, launch);
+    state_->launches[index] = launch;
+}
+
+Buffer Device::allocate(int64_t bytes, std::string name) {
+    if (bytes < 0) throw_error(LaunchError, "allocate '{}': {} bytes", name, bytes);
+    auto state = std::make_shared<Buffer::State>();
+    state->device = shared_from_this();
+    state->bytes = bytes;
+    state->name = std::move(name);
+    state->pointer = allocate_memory(bytes, state->name);
+    return Buffer(std::move(state));
+}
+
+Buffer Device::wrap(uint64_t pointer, int64_t bytes, std::string name) {
+    if (bytes < 0) throw_error(LaunchError, "wrap '{}': {} bytes", name, bytes);
+    if (bytes > 0 && pointer == 0) throw_error(LaunchError, "wrap '{}': {} bytes at a null pointer", name, bytes);
+    if (pointer > UINT64_MAX - uint64_t(bytes))
+        throw_error(LaunchError, "wrap '{}': {} bytes from {:#x} on leave the address space", name, bytes, pointer);
+    register_memory(pointer, bytes, name);
+    auto state = std::make_shared<Buffer::State>();
+    state->device = shared_from_this();
+    state->pointer = pointer;
+    state->bytes = bytes;
+    state->name = std::move(name);
+    state->kind = Buffer::State::Kind::Wrapped;
+    return Buffer(std::move(state));
+}
+
+void Device::copy(const Buffer& to, const Buffer& from, const Stream& stream) {
+    if (to.bytes() != from.bytes())
+        throw_error(LaunchError, "copy: {} bytes of '{}' into the {} bytes of '{}'", from.bytes(), from.name(),
+                    to.bytes(), to.name());
+    if (to.bytes() == 0) return;
+    copy_across(to.pointer(), from.pointer(), to.bytes(), stream ? stream.handle() : default_stream_handle());
+}
+
+Stream Device::create_stream() {
+    return Stream(std::make_shared<Stream::State>(shared_from_this(), make_stream(), true));
+}
+
+Stream Device::default_stream() {
+    return Stream(std::make_shared<Stream::State>(shared_from_this(), default_stream_handle(), false));
+}
+
+Event Device::create_event() { return Event(std::make_shared<Event::State>(shared_from_this(), make_event(), true)); }
+
+Stream Device::wrap_stream(void* handle, std::string name) {
+    register_stream(handle, name);
+    return Stream(std::make_shared<Stream::State>(shared_from_this(), handle, false));
+}
+
+Event Device::wrap_event(void* handle, std::string name) {
+    if (!handle) throw_error(LaunchError, "wrap_event '{}': a null event; create one, or give its handle", name);
+    register_event(handle, name);
+    return Event(std::make_shared<Event::State>(shared_from_this(), handle, false));
+}
+
+Kernel Device::load(const KernelImage& image) { return load_all({&image, 1}).front(); }
+
+std::vector<Kernel> Device::load_all(std::span<const KernelImage> images) {
+    std::vector<KernelImage> complete(images.begin(), images.end());
+    for (KernelImage& image : complete)
+        if (image.arch.empty()) image.arch = arch();
+    std::vector<Kernel> kernels;
+    auto states = load_kernels(complete);
+    for (size_t i = 0; i < states.size(); ++i) {
+        states[i]->device = shared_from_this();
+        if (!states[i]->parameter_bytes)
+            states[i]->parameter_bytes = kernel_parameters(complete[i].source, complete[i].entry);
+        states[i]->image = std::move(complete[i]);
+        kernels.push_back(Kernel(std::move(states[i])));
+    }
+    return kernels;
+}
+
+Launch Device::prepare(const Kernel& kernel, const LaunchShape& shape, std::vector<Argument> arguments) {
+    Kernel::State& state = *kernel.state();
+    if (state.device.get() != this)
+        throw_error(LaunchError, "prepare: '{}' was loaded on another device ({})", kernel.entry(),
+                    state.device->name());
+    check_shape(properties_, state, shape);
+    check_arguments(state, arguments);
+    prepare_kernel(state, shape);
+    Launch launch;
+    launch.kernel_ = kernel;
+    launch.shape_ = shape;
+    launch.arguments_ = ArgumentBlock(std::move(arguments));
+    return launch;
+}
+
+Graph Device::record(std::span<const Launch> launches) {
+    for (const Launch& launch : launches)
+        if (launch.kernel().state()->device.get() != this)
+            throw_error(LaunchError, "record: '{}' was loaded on another device ({})", launch.kernel().entry(),
+                        launch.kernel().state()->device->name());
+    auto state = make_graph({launches.begin(), launches.end()});
+    return Graph(std::move(state));
+}
+
+}  // namespace tw

@@ -1,9 +1,0 @@
-// The C++ compiler that the emulator would use.
-#pragma once
-#include "runtime/doctor.h"
-
-namespace tw {
-
-HostCompilerHealth examine_host_compiler();
-
-}  // namespace tw

@@ -1,0 +1,163 @@
+// Mutations of the catalog's kernels: each is caught, or provably changes nothing. TW_FUZZ_MUTATIONS sets their number
+// (0: all, which takes long), TW_FUZZ_SEED the seed, always the same here: a mutant that changes nothing, but for
+// reasons that no law of terms.h covers, must not fail a commit that has nothing to do with it.
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "schedules/catalog.h"
+#include "tests/verify/fuzz_seed.h"
+#include "verify/catalog_trial.h"
+#include "verify/mutations.h"
+#include "verify/prove_equivalent.h"
+#include "verify/telling_data.h"
+#include "verify/terms.h"
+
+namespace tw::fuzz {
+namespace {
+
+MutationSummary expect_all_caught(MutationOptions options) {
+    options.seed = static_cast<uint64_t>(number_from_environment("TW_FUZZ_SEED", 5));
+    MutationSummary summary = fuzz_mutations(options);
+    std::printf("%s", to_string(summary).c_str());
+    for (const Failure& same : summary.equivalent) std::printf("changes nothing: %s\n", same.text.c_str());
+    for (const Failure& one : summary.not_compared) ADD_FAILURE() << "cannot be run on terms: " << one.text;
+    for (const Failure& failure : summary.failures)
+        ADD_FAILURE() << "case " << failure.number << " of seed " << options.seed << ": " << failure.text;
+    return summary;
+}
+
+TEST(FuzzMutations, EveryMutantIsCaught) {
+    MutationOptions options;
+    options.count = number_from_environment("TW_FUZZ_MUTATIONS", 240);
+    options.most_leaf_runs = 3e4;
+    MutationSummary summary = expect_all_caught(options);
+    EXPECT_GE(summary.programs.size(), 12u);
+    for (int k = 0; k <= static_cast<int>(MutationKind::Exchange); ++k)
+        EXPECT_GT(summary.kinds[static_cast<size_t>(k)].caught(), 0) << to_string(static_cast<MutationKind>(k));
+    EXPECT_GT(summary.kinds[static_cast<size_t>(MutationKind::Launch)].caught(), 0);
+}
+
+/// Also of those that are too large for a commit's run: whatever may be drawn is understood.
+TEST(FuzzMutations, EveryProgramThatMayBeDrawnIsProvablyItself) {
+    std::set<std::string> operands;
+    for (const std::string& name : programs_to_alter({})) {
+        CatalogTrial trial(*schedules::find_kernel(name));
+        for (const codegen::ThreadKernel& kernel : trial.kernels()) {
+            EquivalenceProver prover(kernel, trial.sizes());
+            Comparison same = prover.compare(kernel);
+            EXPECT_EQ(same.outcome, Comparison::Outcome::Same) << name << ", " << kernel.name << ": " << same.text;
+        }
+        if (name.starts_with("gemm_")) operands.insert(name.substr(5, name.find('_', 5) - 5));
+    }
+    EXPECT_THAT(operands, testing::IsSupersetOf({"bf16", "f16", "tf32", "e4m3", "i8"}));
+}
+
+/// TW_FUZZ_ROLE_MUTATIONS sets their number (0: all, 3000).
+TEST(FuzzMutations, EveryMutantOfKernelsWithRolesIsCaught) {
+    MutationOptions options;
+    options.roles = true;
+    options.count = number_from_environment("TW_FUZZ_ROLE_MUTATIONS", 48);
+    options.original_seeds = 3;
+    MutationSummary summary = expect_all_caught(options);
+    EXPECT_GT(summary.places, 2500);
+    for (MutationKind kind :
+         {MutationKind::Signal, MutationKind::Operand, MutationKind::Role, MutationKind::Barrier, MutationKind::Launch})
+        EXPECT_GT(summary.kinds[static_cast<size_t>(kind)].caught(), 0) << to_string(kind);
+}
+
+TEST(Terms, LawsKeepTheValue) {
+    Terms terms;
+    Term x = terms.symbol(Type::F32, 0, 0), y = terms.symbol(Type::F32, 0, 1), zero = terms.real(Type::F32, 0);
+    auto of = [&](BinaryOp op, Term a, Term b) { return terms.binary(op, Type::F32, a, b); };
+    EXPECT_EQ(of(BinaryOp::Add, x, y), of(BinaryOp::Add, y, x));
+    EXPECT_NE(of(BinaryOp::Sub, x, y), of(BinaryOp::Sub, y, x));
+    Term forth = of(BinaryOp::Sub, x, y), back = of(BinaryOp::Sub, y, x);
+    EXPECT_EQ(of(BinaryOp::Mul, forth, forth), of(BinaryOp::Mul, back, back));
+    EXPECT_NE(of(BinaryOp::Mul, forth, back), of(BinaryOp::Mul, back, back));
+    EXPECT_EQ(of(BinaryOp::Add, x, zero), x);
+    EXPECT_NE(of(BinaryOp::Sub, zero, x), x);
+    EXPECT_EQ(of(BinaryOp::Sub, x, x), zero);
+    EXPECT_EQ(of(BinaryOp::Div, x, terms.real(Type::F32, 1)), x);
+    EXPECT_EQ(terms.fma(Type::F32, x, terms.cast(Type::F32, terms.real(Type::BF16, 0)), y), y);
+    Term n = terms.symbol(Type::I32, 1, 0), none = terms.cast(Type::I32, terms.integer(Type::I8, 0));
+    EXPECT_EQ(terms.binary(BinaryOp::Mul, Type::I32, n, none), none);
+    EXPECT_EQ(of(BinaryOp::Max, of(BinaryOp::Max, x, y), of(BinaryOp::Max, y, x)), of(BinaryOp::Max, x, y));
+    EXPECT_NE(of(BinaryOp::Max, x, y), of(BinaryOp::Min, x, y));
+    Term less = terms.binary(BinaryOp::Less, Type::Bool, x, y),
+         equals = terms.binary(BinaryOp::Equal, Type::Bool, x, y);
+    EXPECT_EQ(terms.select(Type::F32, less, y, x), of(BinaryOp::Max, x, y));
+    EXPECT_EQ(terms.select(Type::F32, less, x, y), of(BinaryOp::Min, x, y));
+    EXPECT_EQ(terms.select(Type::F32, equals, x, y), y);
+    EXPECT_EQ(terms.binary(BinaryOp::Or, Type::Bool, less, equals),
+              terms.unary(UnaryOp::Not, Type::Bool, terms.binary(BinaryOp::Less, Type::Bool, y, x)));
+    // Float addition is not associative.
+    Term z = terms.symbol(Type::F32, 0, 2);
+    EXPECT_NE(of(BinaryOp::Add, of(BinaryOp::Add, x, y), z), of(BinaryOp::Add, x, of(BinaryOp::Add, y, z)));
+}
+
+/// An argmax among 64 threads of 4 neighbours each shows which of two equal maxima it takes only if that of the earlier
+/// thread has the higher index, for each pair of groups of threads.
+TEST(TellingData, HasTiesBetweenElementsAnywhere) {
+    constexpr int64_t length = 1000, round = 256;
+    Tensor x = input("x", f32, {5, length});
+    Tensor y = compute("y", {5, length}, [&](Expr i, Expr j) { return x(i, j); });
+    std::map<int64_t, int> seen;
+    for (uint64_t seed = 0; seed < 200; ++seed) {
+        HostArray array = telling_bindings({y}, seed).inputs.at("x");
+        for (int64_t row = 0; row < 5; ++row) {
+            std::vector<int64_t> largest;
+            for (int64_t k = 0; k < length; ++k) {
+                if (!largest.empty() && array.at({row, k}).real > array.at({row, largest[0]}).real) largest.clear();
+                if (largest.empty() || array.at({row, k}).real == array.at({row, largest[0]}).real)
+                    largest.push_back(k);
+            }
+            for (int64_t half = 4; half < round; half *= 2)
+                for (int64_t k : largest) {
+                    bool one_pair = k % round / (2 * half) == largest[0] % round / (2 * half);
+                    seen[half] += one_pair && k % round / half % 2 == 0 && largest[0] % round / half % 2 == 1;
+                }
+        }
+    }
+    for (int64_t half = 4; half < round; half *= 2) EXPECT_GE(seen[half], 5) << half;
+}
+
+/// The numbers of the larger of two values, the smaller or the larger number where they are equal.
+TEST(Terms, WhatGoesWithTheLargerValueDoesSoInEitherOrder) {
+    Terms terms;
+    Term x = terms.symbol(Type::F32, 0, 0), y = terms.symbol(Type::F32, 0, 1);
+    Term i = terms.symbol(Type::I64, 1, 0), j = terms.symbol(Type::I64, 1, 1);
+    struct Numbered {
+        Term value, number;
+    };
+    auto of = [&](BinaryOp op, Term a, Term b) { return terms.binary(op, Type::Bool, a, b); };
+    auto chosen = [&](Numbered a, Numbered b, bool smaller, BinaryOp breaks) {
+        Term tie = smaller ? of(breaks, a.number, b.number) : of(breaks, b.number, a.number);
+        Term equal = of(BinaryOp::And, of(BinaryOp::Equal, a.value, b.value), tie);
+        return terms.select(Type::I64, of(BinaryOp::Or, of(BinaryOp::Less, b.value, a.value), equal), a.number,
+                            b.number);
+    };
+    Numbered one{x, i}, other{y, j};
+    for (bool smaller : {true, false}) {
+        Term number = chosen(one, other, smaller, BinaryOp::LessEqual);
+        EXPECT_EQ(number, chosen(other, one, smaller, BinaryOp::LessEqual));
+        EXPECT_EQ(number, chosen(one, other, smaller, BinaryOp::Less));
+        EXPECT_EQ(number, chosen(other, one, smaller, BinaryOp::Less));
+        EXPECT_NE(number, chosen(one, other, !smaller, BinaryOp::LessEqual));
+        EXPECT_NE(number, chosen({x, j}, {y, i}, smaller, BinaryOp::LessEqual));
+        EXPECT_NE(number, terms.select(Type::I64, of(BinaryOp::Less, y, x), i, j));
+    }
+}
+
+TEST(Terms, WhatNobodyWroteObeysNoLaw) {
+    Terms terms;
+    Term one = terms.undefined(Type::F32), zero = terms.real(Type::F32, 0), x = terms.symbol(Type::F32, 0, 0);
+    EXPECT_NE(one, terms.undefined(Type::F32));
+    for (Term term : {terms.binary(BinaryOp::Mul, Type::F32, one, zero), terms.fma(Type::F32, one, zero, x),
+                      terms.binary(BinaryOp::Max, Type::F32, one, one)})
+        EXPECT_TRUE(terms.is_undefined(term));
+}
+
+}  // namespace
+}  // namespace tw::fuzz
