@@ -16,6 +16,7 @@ using Aliases = std::map<const ExprNode*, std::optional<Expr>>;
 Aliases aliases_in(const ThreadStmt& root) {
     Aliases aliases;
     visit(root, [&](const ThreadStmt& stmt) {
+        if (auto loop = stmt.as<ThreadLoop>()) aliases[loop->variable.id()] = {};  // in another role, say
         auto let = stmt.as<ThreadLet>();
         if (!let) return;
         bool names = let->value.as<Variable>() && let->value.type() == let->variable.type();

@@ -48,5 +48,14 @@ TEST(DropAliases, NotOfWhatDiffersFromScopeToScope) {
               "for k < 8\n  a[one + k] = 1.0\n");
 }
 
+TEST(DropAliases, NotOfWhatIsALoopElsewhere) {
+    Small s;
+    Expr one = index_variable("one");
+    EXPECT_EQ(s.after({let(one, s.t + 1), loop(s.k, 8, {s.put(s.k)}), only_if(s.t < 3, {let(s.k, one), s.put(s.k)})}),
+              "let one = thread + 1\n"
+              "for k < 8\n  a[k] = 1.0\n"
+              "if thread < 3\n  let k = one\n  a[k] = 1.0\n");
+}
+
 }  // namespace
 }  // namespace tw::codegen
