@@ -36,8 +36,7 @@ std::vector<std::string> header_of(const Schedule& schedule) {
     lines.push_back(fmt::format("inputs    {}", fmt::join(inputs, ", ")));
     const std::vector<Step>& trace = schedule.trace();
     for (size_t s = 0; s < trace.size(); ++s)
-        lines.push_back(
-            fmt::format("{:<10}[{}] {}  {}", s == 0 ? "schedule" : "", s, trace[s].text, trace[s].file_line));
+        lines.push_back(fmt::format("{:<10}[{}] {}", s == 0 ? "schedule" : "", s, trace[s].text));
     return lines;
 }
 

@@ -240,10 +240,7 @@ TEST(Names, AnyNameServesForLoops) {
         Schedule again = replay(s.save(), {c}, target("sm_90a"));
         EXPECT_EQ(again.to_string(), s.to_string());
         EXPECT_EQ(again.save(), s.save());
-        auto behind_steps = [](const std::string& text) {
-            return text.substr(text.find("// ----"));
-        };  // that cite lines
-        EXPECT_EQ(behind_steps(build(again).cuda()), behind_steps(program.cuda()));
+        EXPECT_EQ(build(again).cuda(), program.cuda());
     }
 }
 

@@ -31,10 +31,8 @@ TEST(Program, TheTextBeginsWithFormulaAndShapes) {
 
 TEST(Program, TheTextBeginsWithTheStepsOfTheSchedule) {
     Product p;
-    const unsigned line = __LINE__ + 1;
     p.s.bind(p.s.loops<2>(p.c)[0], grid.x);
-    EXPECT_THAT(build(p.s).cuda(),
-                testing::ContainsRegex(fmt::format("// schedule  \\[0\\] s\\.bind.*  program_test\\.cpp:{}\n", line)));
+    EXPECT_THAT(build(p.s).cuda(), HasSubstr("// schedule  [0] s.bind(i, grid.x);\n"));
 }
 
 TEST(Program, SeveralOutputsHaveALineEach) {

@@ -1,43 +1,30 @@
 // c[i, j] = cast(bf16, sum_k cast(f32, a[i, k]) * cast(f32, b[j, k]))
 // inputs    a bf16 [1024, 512], b bf16 [1024, 512]
-// schedule  [0] Stage c_total = s.totals(c);  catalog.cpp, tensor_product.cpp
-//           [1] auto [blocks_m, tile_m] = s.split(i, 128, Tail::Mask, {"blocks_m", "tile_m"});  catalog.cpp,
-//     tensor_product.cpp
-//           [2] auto [block_n, n_inner] = s.split(j, 256, Tail::Mask, {"block_n", "n_inner"});  catalog.cpp,
-//     tensor_product.cpp
-//           [3] auto [warpgroup_m, m_inner] = s.split(tile_m, 64, {"warpgroup_m", "m_inner"});  catalog.cpp,
-//     tensor_product.cpp
-//           [4] auto [clusters_m, rank_m] = s.split(blocks_m, 2, Tail::Mask, {"clusters_m", "rank_m"}); 
-//     catalog.cpp, tensor_product.cpp
-//           [5] auto [group_m, cluster_m] = s.split(clusters_m, 4, {"group_m", "cluster_m"});  catalog.cpp,
-//     tensor_product.cpp
-//           [6] auto [piece, n_in_piece] = s.split(n_inner, 64, {"piece", "n_in_piece"});  catalog.cpp,
-//     tensor_product.cpp
-//           [7] s.at(c_total, rank_m);  catalog.cpp, tensor_product.cpp
-//           [8] s.order({group_m, block_n, cluster_m, rank_m, piece, warpgroup_m, m_inner, n_in_piece}); 
-//     catalog.cpp, tensor_product.cpp
-//           [9] s.set_memory(c_total, Memory::Registers);  catalog.cpp, tensor_product.cpp
-//           [10] auto [warpgroup_m_2, m_inner_2] = s.split(i_c_total, 64, {"warpgroup_m", "m_inner"}); 
-//     catalog.cpp, tensor_product.cpp
-//           [11] auto [k_outer, k_inner] = s.split(k, 64, Tail::Mask);  catalog.cpp, tensor_product.cpp
-//           [12] s.order({warpgroup_m_2, k_outer, m_inner_2, j_c_total, k_inner});  catalog.cpp,
-//     tensor_product.cpp
-//           [13] s.bind(warpgroup_m_2, warpgroup);  catalog.cpp, tensor_product.cpp
-//           [14] s.persistent({group_m, block_n, cluster_m}, {.blocks = 132});  catalog.cpp,
-//     tensor_product.cpp
-//           [15] s.bind(rank_m, cluster);  catalog.cpp, tensor_product.cpp
-//           [16] s.bind(warpgroup_m, warpgroup);  catalog.cpp, tensor_product.cpp
-//           [17] Stage a_shared = s.stage(c_total, a, Memory::Shared, k_outer);  catalog.cpp,
-//     tensor_product.cpp
-//           [18] Stage b_shared = s.stage(c_total, b, Memory::Shared, k_outer);  catalog.cpp,
-//     tensor_product.cpp
-//           [19] Stage c_out = s.stage(c, Memory::Shared, piece);  catalog.cpp, tensor_product.cpp
-//           [20] s.via(c_out, Copy::Tma);  catalog.cpp, tensor_product.cpp
-//           [21] s.mma(c_total, wgmma, {.m = m_inner_2, .n = j_c_total, .k = k_inner});  catalog.cpp,
-//     tensor_product.cpp
-//           [22] s.pipeline(k_outer, {.stages = 4, .in_flight = 1});  catalog.cpp, tensor_product.cpp
+// schedule  [0] Stage c_total = s.totals(c);
+//           [1] auto [blocks_m, tile_m] = s.split(i, 128, Tail::Mask, {"blocks_m", "tile_m"});
+//           [2] auto [block_n, n_inner] = s.split(j, 256, Tail::Mask, {"block_n", "n_inner"});
+//           [3] auto [warpgroup_m, m_inner] = s.split(tile_m, 64, {"warpgroup_m", "m_inner"});
+//           [4] auto [clusters_m, rank_m] = s.split(blocks_m, 2, Tail::Mask, {"clusters_m", "rank_m"});
+//           [5] auto [group_m, cluster_m] = s.split(clusters_m, 4, {"group_m", "cluster_m"});
+//           [6] auto [piece, n_in_piece] = s.split(n_inner, 64, {"piece", "n_in_piece"});
+//           [7] s.at(c_total, rank_m);
+//           [8] s.order({group_m, block_n, cluster_m, rank_m, piece, warpgroup_m, m_inner, n_in_piece});
+//           [9] s.set_memory(c_total, Memory::Registers);
+//           [10] auto [warpgroup_m_2, m_inner_2] = s.split(i_c_total, 64, {"warpgroup_m", "m_inner"});
+//           [11] auto [k_outer, k_inner] = s.split(k, 64, Tail::Mask);
+//           [12] s.order({warpgroup_m_2, k_outer, m_inner_2, j_c_total, k_inner});
+//           [13] s.bind(warpgroup_m_2, warpgroup);
+//           [14] s.persistent({group_m, block_n, cluster_m}, {.blocks = 132});
+//           [15] s.bind(rank_m, cluster);
+//           [16] s.bind(warpgroup_m, warpgroup);
+//           [17] Stage a_shared = s.stage(c_total, a, Memory::Shared, k_outer);
+//           [18] Stage b_shared = s.stage(c_total, b, Memory::Shared, k_outer);
+//           [19] Stage c_out = s.stage(c, Memory::Shared, piece);
+//           [20] s.via(c_out, Copy::Tma);
+//           [21] s.mma(c_total, wgmma, {.m = m_inner_2, .n = j_c_total, .k = k_inner});
+//           [22] s.pipeline(k_outer, {.stages = 4, .in_flight = 1});
 //           [23] s.roles({{"math", warpgroups(2), registers(232), {c}}, {"load", warps(1), registers(40), {a_shared,
-//     b_shared}}});  catalog.cpp, tensor_product.cpp
+//     b_shared}}});
 // 384 threads, 214016 bytes of shared memory
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------

@@ -1,28 +1,21 @@
 // c[i, j] = cast(bf16, sum_k cast(f32, a[i, k]) * cast(f32, b[j, k]))
 // inputs    a bf16 [256, 128], b bf16 [192, 128]
-// schedule  [0] auto [blocks_m, tile_m] = s.split(i, 128, Tail::Mask, {"blocks_m", "tile_m"});  catalog.cpp,
-//     tensor_product.cpp
-//           [1] auto [block_n, tile_n] = s.split(j, 128, Tail::Mask, {"block_n", "tile_n"});  catalog.cpp,
-//     tensor_product.cpp
-//           [2] auto [warp_m, m_inner] = s.split(tile_m, 64, {"warp_m", "m_inner"});  catalog.cpp,
-//     tensor_product.cpp
-//           [3] auto [warp_n, n_inner] = s.split(tile_n, 64, {"warp_n", "n_inner"});  catalog.cpp,
-//     tensor_product.cpp
-//           [4] auto [group_m, block_m] = s.split(blocks_m, 2, {"group_m", "block_m"});  catalog.cpp,
-//     tensor_product.cpp
-//           [5] auto [k_outer, k_inner] = s.split(k, 32, Tail::Mask);  catalog.cpp, tensor_product.cpp
-//           [6] s.order({group_m, block_n, block_m, warp_m, warp_n, k_outer, m_inner, n_inner, k_inner}); 
-//     catalog.cpp, tensor_product.cpp
-//           [7] s.bind(group_m, grid.z);  catalog.cpp, tensor_product.cpp
-//           [8] s.bind(block_n, grid.y);  catalog.cpp, tensor_product.cpp
-//           [9] s.bind(block_m, grid.x);  catalog.cpp, tensor_product.cpp
-//           [10] s.bind(warp_m, warp);  catalog.cpp, tensor_product.cpp
-//           [11] s.bind(warp_n, warp);  catalog.cpp, tensor_product.cpp
-//           [12] Stage a_shared = s.stage(c, a, Memory::Shared, k_outer);  catalog.cpp, tensor_product.cpp
-//           [13] Stage b_shared = s.stage(c, b, Memory::Shared, k_outer);  catalog.cpp, tensor_product.cpp
-//           [14] s.mma(c, mma_sync, {.m = m_inner, .n = n_inner, .k = k_inner});  catalog.cpp,
-//     tensor_product.cpp
-//           [15] s.pipeline(k_outer, {.stages = 3});  catalog.cpp, tensor_product.cpp
+// schedule  [0] auto [blocks_m, tile_m] = s.split(i, 128, Tail::Mask, {"blocks_m", "tile_m"});
+//           [1] auto [block_n, tile_n] = s.split(j, 128, Tail::Mask, {"block_n", "tile_n"});
+//           [2] auto [warp_m, m_inner] = s.split(tile_m, 64, {"warp_m", "m_inner"});
+//           [3] auto [warp_n, n_inner] = s.split(tile_n, 64, {"warp_n", "n_inner"});
+//           [4] auto [group_m, block_m] = s.split(blocks_m, 2, {"group_m", "block_m"});
+//           [5] auto [k_outer, k_inner] = s.split(k, 32, Tail::Mask);
+//           [6] s.order({group_m, block_n, block_m, warp_m, warp_n, k_outer, m_inner, n_inner, k_inner});
+//           [7] s.bind(group_m, grid.z);
+//           [8] s.bind(block_n, grid.y);
+//           [9] s.bind(block_m, grid.x);
+//           [10] s.bind(warp_m, warp);
+//           [11] s.bind(warp_n, warp);
+//           [12] Stage a_shared = s.stage(c, a, Memory::Shared, k_outer);
+//           [13] Stage b_shared = s.stage(c, b, Memory::Shared, k_outer);
+//           [14] s.mma(c, mma_sync, {.m = m_inner, .n = n_inner, .k = k_inner});
+//           [15] s.pipeline(k_outer, {.stages = 3});
 // 128 threads, 61440 bytes of shared memory
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------

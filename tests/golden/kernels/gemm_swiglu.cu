@@ -2,34 +2,25 @@
 // c[i, j] = cast(bf16, product[i, j / 8 * 16 + j % 8 + 0] * sigmoid(product[i, j / 8 * 16 + j % 8 + 0]) * product[i,
 //     j / 8 * 16 + j % 8 + 8])
 // inputs    a bf16 [200, 136], b bf16 [384, 136]
-// schedule  [0] auto [blocks_m, tile_m] = s.split(i, 128, Tail::Mask, {"blocks_m", "tile_m"});  catalog.cpp,
-//     tensor_product.cpp
-//           [1] auto [block_n, n_inner] = s.split(j, 96, Tail::Mask, {"block_n", "n_inner"});  catalog.cpp,
-//     tensor_product.cpp
-//           [2] auto [warpgroup_m, m_inner] = s.split(tile_m, 64, {"warpgroup_m", "m_inner"});  catalog.cpp,
-//     tensor_product.cpp
-//           [3] auto [group_m, block_m] = s.split(blocks_m, 2, {"group_m", "block_m"});  catalog.cpp,
-//     tensor_product.cpp
-//           [4] s.at(product, warpgroup_m);  catalog.cpp, tensor_product.cpp
-//           [5] auto [eight, column] = s.split(n_inner, 8, {"eight", "column"});  catalog.cpp,
-//     tensor_product.cpp
-//           [6] s.order({group_m, block_n, block_m, warpgroup_m, m_inner, eight, column});  catalog.cpp,
-//     tensor_product.cpp
-//           [7] s.set_memory(product, Memory::Registers);  catalog.cpp, tensor_product.cpp
-//           [8] auto [k_outer, k_inner] = s.split(k, 64, Tail::Mask);  catalog.cpp, tensor_product.cpp
-//           [9] s.order({k_outer, i_product, j_product, k_inner});  catalog.cpp, tensor_product.cpp
-//           [10] s.persistent({group_m, block_n, block_m}, {.blocks = 132});  catalog.cpp, tensor_product.cpp
-//           [11] s.bind(warpgroup_m, warpgroup);  catalog.cpp, tensor_product.cpp
-//           [12] Stage a_shared = s.stage(product, a, Memory::Shared, k_outer);  catalog.cpp,
-//     tensor_product.cpp
-//           [13] Stage b_shared = s.stage(product, b, Memory::Shared, k_outer);  catalog.cpp,
-//     tensor_product.cpp
-//           [14] Stage c_out = s.stage(c, Memory::Shared, block_m);  catalog.cpp, tensor_product.cpp
-//           [15] s.mma(product, wgmma, {.m = i_product, .n = j_product, .k = k_inner});  catalog.cpp,
-//     tensor_product.cpp
-//           [16] s.pipeline(k_outer, {.stages = 3, .in_flight = 1});  catalog.cpp, tensor_product.cpp
+// schedule  [0] auto [blocks_m, tile_m] = s.split(i, 128, Tail::Mask, {"blocks_m", "tile_m"});
+//           [1] auto [block_n, n_inner] = s.split(j, 96, Tail::Mask, {"block_n", "n_inner"});
+//           [2] auto [warpgroup_m, m_inner] = s.split(tile_m, 64, {"warpgroup_m", "m_inner"});
+//           [3] auto [group_m, block_m] = s.split(blocks_m, 2, {"group_m", "block_m"});
+//           [4] s.at(product, warpgroup_m);
+//           [5] auto [eight, column] = s.split(n_inner, 8, {"eight", "column"});
+//           [6] s.order({group_m, block_n, block_m, warpgroup_m, m_inner, eight, column});
+//           [7] s.set_memory(product, Memory::Registers);
+//           [8] auto [k_outer, k_inner] = s.split(k, 64, Tail::Mask);
+//           [9] s.order({k_outer, i_product, j_product, k_inner});
+//           [10] s.persistent({group_m, block_n, block_m}, {.blocks = 132});
+//           [11] s.bind(warpgroup_m, warpgroup);
+//           [12] Stage a_shared = s.stage(product, a, Memory::Shared, k_outer);
+//           [13] Stage b_shared = s.stage(product, b, Memory::Shared, k_outer);
+//           [14] Stage c_out = s.stage(c, Memory::Shared, block_m);
+//           [15] s.mma(product, wgmma, {.m = i_product, .n = j_product, .k = k_inner});
+//           [16] s.pipeline(k_outer, {.stages = 3, .in_flight = 1});
 //           [17] s.roles({{"math", warpgroups(2), registers(232), {c}}, {"load", warps(1), registers(40), {a_shared,
-//     b_shared}}});  catalog.cpp, tensor_product.cpp
+//     b_shared}}});
 // 384 threads, 150528 bytes of shared memory
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------

@@ -3,37 +3,29 @@
 // scale[i] = rsqrt((sum_k (cast(f32, row[i, k]) - mean[i]) * (cast(f32, row[i, k]) - mean[i])) / 4096.0 + 1e-05)
 // y[i, j] = cast(bf16, (cast(f32, row[i, j]) - mean[i]) * scale[i] * cast(f32, gain[j]) + cast(f32, bias[j]))
 // inputs    x bf16 [4096, 4096], gain bf16 [4096], bias bf16 [4096]
-// schedule  [0] s.bind(i, grid.x);  families.cpp, cooperative_rows.cpp
-//           [1] s.at(scale, i);  families.cpp, cooperative_rows.cpp
-//           [2] s.set_memory(scale, Memory::Registers);  families.cpp, cooperative_rows.cpp
-//           [3] s.at(mean, i);  families.cpp, cooperative_rows.cpp
-//           [4] s.set_memory(mean, Memory::Registers);  families.cpp, cooperative_rows.cpp
-//           [5] s.at(row, i);  families.cpp, cooperative_rows.cpp
-//           [6] s.set_memory(row, Memory::Registers);  families.cpp, cooperative_rows.cpp
-//           [7] auto [step, in_step] = s.split(j_row, 1024, Tail::Mask, {"step", "in_step"});  families.cpp,
-//     cooperative_rows.cpp
-//           [8] auto [share, element] = s.split(in_step, 8, {"share", "element"});  families.cpp,
-//     cooperative_rows.cpp
-//           [9] s.bind(share, thread);  families.cpp, cooperative_rows.cpp
-//           [10] s.bind(element, vector);  families.cpp, cooperative_rows.cpp
-//           [11] auto [step_2, in_step_2] = s.split(k, 1024, Tail::Mask, {"step", "in_step"});  families.cpp,
-//     cooperative_rows.cpp
-//           [12] auto [share_2, element_2] = s.split(in_step_2, 8, {"share", "element"});  families.cpp,
-//     cooperative_rows.cpp
-//           [13] s.bind(share_2, thread);  families.cpp, cooperative_rows.cpp
-//           [14] s.bind(element_2, unrolled);  families.cpp, cooperative_rows.cpp
-//           [15] auto [step_3, in_step_3] = s.split(k_scale, 1024, Tail::Mask, {"step", "in_step"}); 
-//     families.cpp, cooperative_rows.cpp
-//           [16] auto [share_3, element_3] = s.split(in_step_3, 8, {"share", "element"});  families.cpp,
-//     cooperative_rows.cpp
-//           [17] s.bind(share_3, thread);  families.cpp, cooperative_rows.cpp
-//           [18] s.bind(element_3, unrolled);  families.cpp, cooperative_rows.cpp
-//           [19] auto [step_4, in_step_4] = s.split(j, 1024, Tail::Mask, {"step", "in_step"});  families.cpp,
-//     cooperative_rows.cpp
-//           [20] auto [share_4, element_4] = s.split(in_step_4, 8, {"share", "element"});  families.cpp,
-//     cooperative_rows.cpp
-//           [21] s.bind(share_4, thread);  families.cpp, cooperative_rows.cpp
-//           [22] s.bind(element_4, vector);  families.cpp, cooperative_rows.cpp
+// schedule  [0] s.bind(i, grid.x);
+//           [1] s.at(scale, i);
+//           [2] s.set_memory(scale, Memory::Registers);
+//           [3] s.at(mean, i);
+//           [4] s.set_memory(mean, Memory::Registers);
+//           [5] s.at(row, i);
+//           [6] s.set_memory(row, Memory::Registers);
+//           [7] auto [step, in_step] = s.split(j_row, 1024, Tail::Mask, {"step", "in_step"});
+//           [8] auto [share, element] = s.split(in_step, 8, {"share", "element"});
+//           [9] s.bind(share, thread);
+//           [10] s.bind(element, vector);
+//           [11] auto [step_2, in_step_2] = s.split(k, 1024, Tail::Mask, {"step", "in_step"});
+//           [12] auto [share_2, element_2] = s.split(in_step_2, 8, {"share", "element"});
+//           [13] s.bind(share_2, thread);
+//           [14] s.bind(element_2, unrolled);
+//           [15] auto [step_3, in_step_3] = s.split(k_scale, 1024, Tail::Mask, {"step", "in_step"});
+//           [16] auto [share_3, element_3] = s.split(in_step_3, 8, {"share", "element"});
+//           [17] s.bind(share_3, thread);
+//           [18] s.bind(element_3, unrolled);
+//           [19] auto [step_4, in_step_4] = s.split(j, 1024, Tail::Mask, {"step", "in_step"});
+//           [20] auto [share_4, element_4] = s.split(in_step_4, 8, {"share", "element"});
+//           [21] s.bind(share_4, thread);
+//           [22] s.bind(element_4, vector);
 // 128 threads, 32 bytes of shared memory
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------

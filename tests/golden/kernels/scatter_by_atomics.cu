@@ -1,21 +1,19 @@
 // gradient[i, j] = sum_p select(cast(i64, ids[p]) == i, cast(f32, y_gradient[p, j]), 0.0)
 // inputs    ids i32 [50], y_gradient bf16 [50, 64]
-// schedule  [0] Stage gradient_updates = s.scatter(gradient, Combine::Atomic);  families.cpp, scattered.cpp
-//           [1] Loop all = s.fuse(i, j, "all");  families.cpp, scattered.cpp
-//           [2] auto [block, in_block] = s.split(all, 1024, Tail::Mask, {"block", "in_block"});  families.cpp,
-//     scattered.cpp
-//           [3] auto [t, element] = s.split(in_block, 4, {"t", "element"});  families.cpp, scattered.cpp
-//           [4] s.bind(block, grid.x);  families.cpp, scattered.cpp
-//           [5] s.bind(t, thread);  families.cpp, scattered.cpp
-//           [6] s.bind(element, vector);  families.cpp, scattered.cpp
-//           [7] auto [tile, in_tile] = s.split(j_gradient_updates, 256, Tail::Mask, {"tile", "in_tile"}); 
-//     families.cpp, scattered.cpp
-//           [8] auto [t_2, element_2] = s.split(in_tile, 8, {"t", "element"});  families.cpp, scattered.cpp
-//           [9] s.order({p, tile, t_2, element_2});  families.cpp, scattered.cpp
-//           [10] s.bind(p, grid.x);  families.cpp, scattered.cpp
-//           [11] s.bind(tile, grid.y);  families.cpp, scattered.cpp
-//           [12] s.bind(t_2, thread);  families.cpp, scattered.cpp
-//           [13] s.bind(element_2, vector);  families.cpp, scattered.cpp
+// schedule  [0] Stage gradient_updates = s.scatter(gradient, Combine::Atomic);
+//           [1] Loop all = s.fuse(i, j, "all");
+//           [2] auto [block, in_block] = s.split(all, 1024, Tail::Mask, {"block", "in_block"});
+//           [3] auto [t, element] = s.split(in_block, 4, {"t", "element"});
+//           [4] s.bind(block, grid.x);
+//           [5] s.bind(t, thread);
+//           [6] s.bind(element, vector);
+//           [7] auto [tile, in_tile] = s.split(j_gradient_updates, 256, Tail::Mask, {"tile", "in_tile"});
+//           [8] auto [t_2, element_2] = s.split(in_tile, 8, {"t", "element"});
+//           [9] s.order({p, tile, t_2, element_2});
+//           [10] s.bind(p, grid.x);
+//           [11] s.bind(tile, grid.y);
+//           [12] s.bind(t_2, thread);
+//           [13] s.bind(element_2, vector);
 // 256 threads
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
@@ -54,22 +52,20 @@ extern "C" __global__ void __launch_bounds__(256, 1) gradient_kernel(float* __re
 
 // gradient[i, j] = sum_p select(cast(i64, ids[p]) == i, cast(f32, y_gradient[p, j]), 0.0)
 // inputs    ids i32 [50], y_gradient bf16 [50, 64]
-// schedule  [0] Stage gradient_updates = s.scatter(gradient, Combine::Atomic);  families.cpp, scattered.cpp
-//           [1] Loop all = s.fuse(i, j, "all");  families.cpp, scattered.cpp
-//           [2] auto [block, in_block] = s.split(all, 1024, Tail::Mask, {"block", "in_block"});  families.cpp,
-//     scattered.cpp
-//           [3] auto [t, element] = s.split(in_block, 4, {"t", "element"});  families.cpp, scattered.cpp
-//           [4] s.bind(block, grid.x);  families.cpp, scattered.cpp
-//           [5] s.bind(t, thread);  families.cpp, scattered.cpp
-//           [6] s.bind(element, vector);  families.cpp, scattered.cpp
-//           [7] auto [tile, in_tile] = s.split(j_gradient_updates, 256, Tail::Mask, {"tile", "in_tile"}); 
-//     families.cpp, scattered.cpp
-//           [8] auto [t_2, element_2] = s.split(in_tile, 8, {"t", "element"});  families.cpp, scattered.cpp
-//           [9] s.order({p, tile, t_2, element_2});  families.cpp, scattered.cpp
-//           [10] s.bind(p, grid.x);  families.cpp, scattered.cpp
-//           [11] s.bind(tile, grid.y);  families.cpp, scattered.cpp
-//           [12] s.bind(t_2, thread);  families.cpp, scattered.cpp
-//           [13] s.bind(element_2, vector);  families.cpp, scattered.cpp
+// schedule  [0] Stage gradient_updates = s.scatter(gradient, Combine::Atomic);
+//           [1] Loop all = s.fuse(i, j, "all");
+//           [2] auto [block, in_block] = s.split(all, 1024, Tail::Mask, {"block", "in_block"});
+//           [3] auto [t, element] = s.split(in_block, 4, {"t", "element"});
+//           [4] s.bind(block, grid.x);
+//           [5] s.bind(t, thread);
+//           [6] s.bind(element, vector);
+//           [7] auto [tile, in_tile] = s.split(j_gradient_updates, 256, Tail::Mask, {"tile", "in_tile"});
+//           [8] auto [t_2, element_2] = s.split(in_tile, 8, {"t", "element"});
+//           [9] s.order({p, tile, t_2, element_2});
+//           [10] s.bind(p, grid.x);
+//           [11] s.bind(tile, grid.y);
+//           [12] s.bind(t_2, thread);
+//           [13] s.bind(element_2, vector);
 // 32 threads
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------

@@ -1,17 +1,14 @@
 // gradient[i, j] = sum_p select(cast(i64, ids[p]) == i, cast(f32, y_gradient[p, j]), 0.0)
 // inputs    ids i32 [50], y_gradient bf16 [50, 64]
-// schedule  [0] auto [tile, in_tile] = s.split(j, 256, Tail::Mask, {"tile", "in_tile"});  families.cpp,
-//     long_reductions.cpp
-//           [1] auto [column, element] = s.split(in_tile, 8, {"column", "element"});  families.cpp,
-//     long_reductions.cpp
-//           [2] auto [step, row] = s.split(p, 8, Tail::Mask, {"step", "row"});  families.cpp,
-//     long_reductions.cpp
-//           [3] s.order({i, tile, row, column, step, element});  families.cpp, long_reductions.cpp
-//           [4] Loop block = s.fuse(i, tile, "block");  families.cpp, long_reductions.cpp
-//           [5] s.bind(block, grid.x);  families.cpp, long_reductions.cpp
-//           [6] s.bind(row, thread);  families.cpp, long_reductions.cpp
-//           [7] s.bind(column, thread);  families.cpp, long_reductions.cpp
-//           [8] s.bind(element, vector);  families.cpp, long_reductions.cpp
+// schedule  [0] auto [tile, in_tile] = s.split(j, 256, Tail::Mask, {"tile", "in_tile"});
+//           [1] auto [column, element] = s.split(in_tile, 8, {"column", "element"});
+//           [2] auto [step, row] = s.split(p, 8, Tail::Mask, {"step", "row"});
+//           [3] s.order({i, tile, row, column, step, element});
+//           [4] Loop block = s.fuse(i, tile, "block");
+//           [5] s.bind(block, grid.x);
+//           [6] s.bind(row, thread);
+//           [7] s.bind(column, thread);
+//           [8] s.bind(element, vector);
 // 256 threads, 9216 bytes of shared memory
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------

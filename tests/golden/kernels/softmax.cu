@@ -4,45 +4,35 @@
 // scale[i] = 1.0 / (sum_k shifted[i, k])
 // y[i, j] = cast(bf16, shifted[i, j] * scale[i])
 // inputs    x bf16 [4096, 4096]
-// schedule  [0] s.bind(i, grid.x);  families.cpp, cooperative_rows.cpp
-//           [1] s.at(scale, i);  families.cpp, cooperative_rows.cpp
-//           [2] s.set_memory(scale, Memory::Registers);  families.cpp, cooperative_rows.cpp
-//           [3] s.at(shifted, i);  families.cpp, cooperative_rows.cpp
-//           [4] s.set_memory(shifted, Memory::Registers);  families.cpp, cooperative_rows.cpp
-//           [5] s.at(largest, i);  families.cpp, cooperative_rows.cpp
-//           [6] s.set_memory(largest, Memory::Registers);  families.cpp, cooperative_rows.cpp
-//           [7] s.at(row, i);  families.cpp, cooperative_rows.cpp
-//           [8] s.set_memory(row, Memory::Registers);  families.cpp, cooperative_rows.cpp
-//           [9] auto [step, in_step] = s.split(j_row, 1024, Tail::Mask, {"step", "in_step"});  families.cpp,
-//     cooperative_rows.cpp
-//           [10] auto [share, element] = s.split(in_step, 8, {"share", "element"});  families.cpp,
-//     cooperative_rows.cpp
-//           [11] s.bind(share, thread);  families.cpp, cooperative_rows.cpp
-//           [12] s.bind(element, vector);  families.cpp, cooperative_rows.cpp
-//           [13] auto [step_2, in_step_2] = s.split(k, 1024, Tail::Mask, {"step", "in_step"});  families.cpp,
-//     cooperative_rows.cpp
-//           [14] auto [share_2, element_2] = s.split(in_step_2, 8, {"share", "element"});  families.cpp,
-//     cooperative_rows.cpp
-//           [15] s.bind(share_2, thread);  families.cpp, cooperative_rows.cpp
-//           [16] s.bind(element_2, unrolled);  families.cpp, cooperative_rows.cpp
-//           [17] auto [step_3, in_step_3] = s.split(j_shifted, 1024, Tail::Mask, {"step", "in_step"}); 
-//     families.cpp, cooperative_rows.cpp
-//           [18] auto [share_3, element_3] = s.split(in_step_3, 8, {"share", "element"});  families.cpp,
-//     cooperative_rows.cpp
-//           [19] s.bind(share_3, thread);  families.cpp, cooperative_rows.cpp
-//           [20] s.bind(element_3, vector);  families.cpp, cooperative_rows.cpp
-//           [21] auto [step_4, in_step_4] = s.split(k_scale, 1024, Tail::Mask, {"step", "in_step"}); 
-//     families.cpp, cooperative_rows.cpp
-//           [22] auto [share_4, element_4] = s.split(in_step_4, 8, {"share", "element"});  families.cpp,
-//     cooperative_rows.cpp
-//           [23] s.bind(share_4, thread);  families.cpp, cooperative_rows.cpp
-//           [24] s.bind(element_4, unrolled);  families.cpp, cooperative_rows.cpp
-//           [25] auto [step_5, in_step_5] = s.split(j, 1024, Tail::Mask, {"step", "in_step"});  families.cpp,
-//     cooperative_rows.cpp
-//           [26] auto [share_5, element_5] = s.split(in_step_5, 8, {"share", "element"});  families.cpp,
-//     cooperative_rows.cpp
-//           [27] s.bind(share_5, thread);  families.cpp, cooperative_rows.cpp
-//           [28] s.bind(element_5, vector);  families.cpp, cooperative_rows.cpp
+// schedule  [0] s.bind(i, grid.x);
+//           [1] s.at(scale, i);
+//           [2] s.set_memory(scale, Memory::Registers);
+//           [3] s.at(shifted, i);
+//           [4] s.set_memory(shifted, Memory::Registers);
+//           [5] s.at(largest, i);
+//           [6] s.set_memory(largest, Memory::Registers);
+//           [7] s.at(row, i);
+//           [8] s.set_memory(row, Memory::Registers);
+//           [9] auto [step, in_step] = s.split(j_row, 1024, Tail::Mask, {"step", "in_step"});
+//           [10] auto [share, element] = s.split(in_step, 8, {"share", "element"});
+//           [11] s.bind(share, thread);
+//           [12] s.bind(element, vector);
+//           [13] auto [step_2, in_step_2] = s.split(k, 1024, Tail::Mask, {"step", "in_step"});
+//           [14] auto [share_2, element_2] = s.split(in_step_2, 8, {"share", "element"});
+//           [15] s.bind(share_2, thread);
+//           [16] s.bind(element_2, unrolled);
+//           [17] auto [step_3, in_step_3] = s.split(j_shifted, 1024, Tail::Mask, {"step", "in_step"});
+//           [18] auto [share_3, element_3] = s.split(in_step_3, 8, {"share", "element"});
+//           [19] s.bind(share_3, thread);
+//           [20] s.bind(element_3, vector);
+//           [21] auto [step_4, in_step_4] = s.split(k_scale, 1024, Tail::Mask, {"step", "in_step"});
+//           [22] auto [share_4, element_4] = s.split(in_step_4, 8, {"share", "element"});
+//           [23] s.bind(share_4, thread);
+//           [24] s.bind(element_4, unrolled);
+//           [25] auto [step_5, in_step_5] = s.split(j, 1024, Tail::Mask, {"step", "in_step"});
+//           [26] auto [share_5, element_5] = s.split(in_step_5, 8, {"share", "element"});
+//           [27] s.bind(share_5, thread);
+//           [28] s.bind(element_5, vector);
 // 128 threads, 32 bytes of shared memory
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
