@@ -196,27 +196,11 @@ void BoxRings::fence_readers(TileBlock& block, const std::vector<TileStmt>& read
     if (own != boxes_.end() && !read_as_matrices(own->second.copies, readers)) block.stmts.push_back(fence());
 }
 
-/// A thread that reads nothing of a stage waits for it, too, and must have done so before the stage is filled again: it
-/// would miss a phase of the barrier.
-TileOp BoxRings::seen(const TileOp& copy) const {
-    const Buffer& versions = versions_.at(copy.stores[0].buffer.get());
-    std::vector<Expr> first(versions->shape.size(), integer(0));
-    first[0] = stage_of(loop_.variable);
-    TileOp mark = call_op({}, all_of({}));
-    mark.kind = TileOp::Kind::Mark;
-    mark.name = copy.name;
-    mark.step = copy.step;
-    mark.call.arguments = {{CallArgument::Effect::Read, {}, {versions, first}, 1}};
-    return mark;
-}
-
 void BoxRings::await(TileBlock& block) const {
     for (const auto& [role, boxes] : boxes_)
         block.stmts.push_back(make_tile(
             call_op(barrier_call("barrier_wait", boxes.ring.full, stage_of(loop_.variable), {phase(loop_.variable, 0)}),
                     all_of({}))));
-    if (auto own = boxes_.find(0); own != boxes_.end())
-        for (const TileOp& copy : own->second.copies) block.stmts.push_back(make_tile(seen(copy)));
 }
 
 void BoxRings::release(TileBlock& block, const Expr& iteration) const {

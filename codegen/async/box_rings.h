@@ -75,7 +75,6 @@ private:
     Expr in_last_of_round() const;
     Counter counter(int role) const;
     TileOp set(const Counter& counter, const Expr& value) const;
-    TileOp seen(const TileOp& copy) const;
     /// Iterations of the loop in a round of a persistent kernel whose rounds run it once each; none behind the last.
     Expr extent_in(const Expr& round) const;
     /// For the role.
