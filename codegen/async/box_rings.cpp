@@ -133,8 +133,8 @@ Buffer BoxRings::barriers(const std::string& what, int64_t arrivals, int64_t cou
 BoxRings::Ring BoxRings::make_ring(int role, const std::vector<TileStmt>& readers) {
     Ring ring;
     ring.full = barriers("_full", 1, loop_.stages);
-    if (role == 0) return ring;
     ring.by_warpgroup = read_as_matrices(boxes_[role].copies, readers);
+    if (role == 0) return ring;
     for (const ClusterDigit& digit : kernel_.cluster_digits) {
         auto shared = [&](const TileOp& copy) {
             return std::ranges::any_of(copy.shared_along, [&](const Expr& v) { return v.same(digit.variable); });
@@ -191,9 +191,23 @@ void BoxRings::start_own(TileBlock& block, const Expr& iteration) const {
     if (auto own = boxes_.find(0); own != boxes_.end()) start(block, 0, own->second, iteration);
 }
 
-void BoxRings::fence_readers(TileBlock& block, const std::vector<TileStmt>& readers) const {
+void BoxRings::fence_readers(TileBlock& block) const {
     auto own = boxes_.find(0);
-    if (own != boxes_.end() && !read_as_matrices(own->second.copies, readers)) block.stmts.push_back(fence());
+    if (own != boxes_.end() && !own->second.ring.by_warpgroup) block.stmts.push_back(fence());
+}
+
+/// A thread that reads nothing of a stage waits for it, too, and must have done so before the stage is filled again: it
+/// would miss a phase of the barrier. (Of a warpgroup, all threads meet in the instructions that read.)
+TileOp BoxRings::seen(const TileOp& copy) const {
+    const Buffer& versions = versions_.at(copy.stores[0].buffer.get());
+    std::vector<Expr> first(versions->shape.size(), integer(0));
+    first[0] = stage_of(loop_.variable);
+    TileOp mark = call_op({}, all_of({}));
+    mark.kind = TileOp::Kind::Mark;
+    mark.name = copy.name;
+    mark.step = copy.step;
+    mark.call.arguments = {{CallArgument::Effect::Read, {}, {versions, first}, 1}};
+    return mark;
 }
 
 void BoxRings::await(TileBlock& block) const {
@@ -201,6 +215,9 @@ void BoxRings::await(TileBlock& block) const {
         block.stmts.push_back(make_tile(
             call_op(barrier_call("barrier_wait", boxes.ring.full, stage_of(loop_.variable), {phase(loop_.variable, 0)}),
                     all_of({}))));
+    auto own = boxes_.find(0);
+    if (own == boxes_.end() || own->second.ring.by_warpgroup) return;
+    for (const TileOp& copy : own->second.copies) block.stmts.push_back(make_tile(seen(copy)));
 }
 
 void BoxRings::release(TileBlock& block, const Expr& iteration) const {

@@ -39,7 +39,7 @@ public:
     void await_turn(TileBlock& block) const;
     void await(TileBlock& block) const;
     void start_own(TileBlock& block, const Expr& iteration) const;
-    void fence_readers(TileBlock& block, const std::vector<TileStmt>& readers) const;
+    void fence_readers(TileBlock& block) const;
     /// The stage of an iteration may be filled again, if there was that iteration.
     void release(TileBlock& block, const Expr& iteration) const;
     void end_turn(TileBlock& block) const;
@@ -55,7 +55,7 @@ public:
 private:
     struct Ring {
         Buffer full, empty;              ///< a barrier for each stage; `empty`: if another role fills
-        bool by_warpgroup = false;       ///< readers are done as warpgroups, not as threads
+        bool by_warpgroup = false;       ///< readers are instructions of whole warpgroups
         std::vector<Expr> shared_along;  ///< digits of the cluster; boxes of blocks that differ in them only come to
                                          ///< all of these, whose readers must all be done
     };
@@ -75,6 +75,7 @@ private:
     Expr in_last_of_round() const;
     Counter counter(int role) const;
     TileOp set(const Counter& counter, const Expr& value) const;
+    TileOp seen(const TileOp& copy) const;
     /// Iterations of the loop in a round of a persistent kernel whose rounds run it once each; none behind the last.
     Expr extent_in(const Expr& round) const;
     /// For the role.

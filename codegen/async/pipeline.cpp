@@ -350,7 +350,7 @@ private:
         for (const TileStmt& stmt : rest)
             body.stmts.push_back(map_ops(stmt, [&](const TileOp& op) { return with_stage(op); }));
         for (const Fill& fill : fills_) body.stmts.push_back(store(fill, next));
-        boxes_.fence_readers(body, rest);
+        boxes_.fence_readers(body);
         boxes_.release(body, loop_.in_flight ? simplify(loop_.variable - loop_.in_flight) : loop_.variable);
         return make_tile(std::move(body));
     }

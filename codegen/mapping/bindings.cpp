@@ -1,6 +1,7 @@
 #include "codegen/mapping/bindings.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "dsl/simplify.h"
@@ -41,19 +42,31 @@ bool shares_terms(const LeafPath& path) {
                        [](const For* loop) { return loop->reduces && is_thread(loop->level); });
 }
 
-int64_t base_stride(Level level, const Target& target) {
-    return level == Level::Warpgroup ? 4 * target.warp_size : level == Level::Warp ? target.warp_size : 1;
+/// Fastest first.
+constexpr std::array kThreadLevels = {Level::Lane, Level::Thread, Level::Warp, Level::Warpgroup};
+
+/// The leaf's loops over a block's threads, fastest first: by level, within one the last bound, the innermost of those
+/// bound together.
+std::vector<const For*> radix_of(const LeafPath& path) {
+    std::vector<const For*> radix;
+    for (Level level : kThreadLevels) {
+        size_t begin = radix.size();
+        for (const For* loop : path.loops)
+            if (loop->level == level && (shares_terms(path) || leaf_mentions(path, loop->variable)))
+                radix.push_back(loop);
+        std::stable_sort(radix.begin() + begin, radix.end(),
+                         [](const For* a, const For* b) { return a->bind_step < b->bind_step; });
+        std::reverse(radix.begin() + begin, radix.end());
+    }
+    return radix;
 }
 
-/// The leaf's thread loops of one level, fastest first: the last bound, the innermost of those bound together.
-std::vector<const For*> radix_of(const LeafPath& path, Level level) {
-    std::vector<const For*> radix;
-    for (const For* loop : path.loops)
-        if (loop->level == level && (shares_terms(path) || leaf_mentions(path, loop->variable))) radix.push_back(loop);
-    std::stable_sort(radix.begin(), radix.end(),
-                     [](const For* a, const For* b) { return a->bind_step < b->bind_step; });
-    std::reverse(radix.begin(), radix.end());
-    return radix;
+/// Strides of a level's loops are its multiples. Threads that have lanes of their own are warps.
+int64_t unit_of(Level level, const std::vector<const For*>& radix, const Target& target) {
+    if (level == Level::Warpgroup) return 4 * target.warp_size;
+    if (level == Level::Warp) return target.warp_size;
+    bool has_lanes = !radix.empty() && radix.front()->level == Level::Lane;
+    return level == Level::Thread && has_lanes ? target.warp_size : 1;
 }
 
 int64_t constant_extent(const For& loop, const CiteStep& cite) {
@@ -135,41 +148,40 @@ std::vector<GridDigit> grid_digits(const std::vector<LeafPath>& paths, const Cit
 }
 
 std::vector<ThreadDigit> thread_digits(const std::vector<LeafPath>& paths, const Target& target, const CiteStep& cite) {
-    std::vector<ThreadDigit> digits;
-    for (Level level : {Level::Thread, Level::Warpgroup, Level::Warp, Level::Lane}) {
-        std::vector<const For*> loops;  // each once, in the order of the leaves: equal programs print equal text
-        std::vector<std::vector<const For*>> radices;
-        for (const LeafPath& path : paths) {
-            radices.push_back(radix_of(path, level));
-            for (const For* loop : radices.back())
-                if (std::none_of(loops.begin(), loops.end(),
-                                 [&](const For* seen) { return seen->variable.id() == loop->variable.id(); }))
-                    loops.push_back(loop);
-        }
-        // A loop's stride is the least that leaves room for the faster digits of every leaf; those are bound later.
-        std::map<const ExprNode*, int64_t> strides;
-        bool changed = true;
-        for (size_t round = 0; changed && round <= loops.size(); ++round) {
-            changed = false;
-            for (const auto& radix : radices) {
-                int64_t least = base_stride(level, target);
-                for (const For* loop : radix) {
-                    int64_t& stride = strides[loop->variable.id()];
-                    changed = changed || stride < least;
-                    stride = std::max(stride, least);
-                    least = stride * constant_extent(*loop, cite);
-                }
+    std::vector<const For*> loops;  // each once, in the order of the leaves: equal programs print equal text
+    std::vector<std::vector<const For*>> radices;
+    for (const LeafPath& path : paths) {
+        radices.push_back(radix_of(path));
+        for (const For* loop : radices.back())
+            if (std::none_of(loops.begin(), loops.end(),
+                             [&](const For* seen) { return seen->variable.id() == loop->variable.id(); }))
+                loops.push_back(loop);
+    }
+    // A loop's stride is the least that leaves room for the faster digits of every leaf.
+    std::map<const ExprNode*, int64_t> strides;
+    bool changed = true;
+    for (size_t round = 0; changed && round <= loops.size(); ++round) {
+        changed = false;
+        for (const auto& radix : radices) {
+            int64_t least = 1;
+            for (const For* loop : radix) {
+                int64_t &stride = strides[loop->variable.id()], unit = unit_of(loop->level, radix, target);
+                least = (least + unit - 1) / unit * unit;
+                changed = changed || stride < least;
+                stride = std::max(stride, least);
+                least = stride * constant_extent(*loop, cite);
             }
         }
-        for (const For* loop : loops) {
-            int64_t stride = strides[loop->variable.id()], extent = constant_extent(*loop, cite);
-            if (level == Level::Lane && stride * extent > target.warp_size)
-                throw_error(Error,
-                            "{}the lane loops around '{}' need {} lanes, a warp has {}; split them and bind the inner "
-                            "part",
-                            cite(loop->bind_step), to_string(loop->variable), stride * extent, target.warp_size);
-            digits.push_back({loop->variable, stride, extent, loop->reduces});
-        }
+    }
+    std::vector<ThreadDigit> digits;
+    for (const For* loop : loops) {
+        int64_t stride = strides[loop->variable.id()], extent = constant_extent(*loop, cite);
+        if (loop->level == Level::Lane && stride * extent > target.warp_size)
+            throw_error(Error,
+                        "{}the lane loops around '{}' need {} lanes, a warp has {}; split them and bind the inner "
+                        "part",
+                        cite(loop->bind_step), to_string(loop->variable), stride * extent, target.warp_size);
+        digits.push_back({loop->variable, stride, extent, loop->reduces});
     }
     std::stable_sort(digits.begin(), digits.end(),
                      [](const ThreadDigit& a, const ThreadDigit& b) { return a.stride > b.stride; });

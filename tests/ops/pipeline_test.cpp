@@ -186,6 +186,24 @@ TEST_P(Pipelines, OfBoxesThatAreNoWholeRowsOfTheirMemory) {
 }
 
 // Zeros, on which sums rely where a row is not there, are stored to the copy's memory, not beside it.
+/// One column and many threads: all but one only wait for the stages, and must not miss one.
+TEST_P(Pipelines, OfBoxesThatFewThreadsRead) {
+    for (int64_t threads : {32, 96}) {
+        Tensor a = input("a", f32, {19, 40}), b = input("b", f32, {40, 1});
+        Axis k = reduce_axis("k", 40);
+        Tensor c = compute("c", {19, 1}, [&](Expr i, Expr j) { return sum(a(i, k) * b(k, j), k); });
+        Schedule s({c}, device_target());
+        auto [i, j] = s.loops<2>(c);
+        auto [jo, ji] = s.split(j, threads, Tail::Mask);
+        auto [ko, ki] = s.split(s.reduce(c), 4);
+        s.order({i, jo, ko, ji, ki});
+        s.bind(ji, thread);
+        s.via(s.stage(c, a, Memory::Shared, ko), Copy::Tma);
+        s.pipeline(ko, {.stages = 2});
+        expect_declared(s, whole_numbers({c}, static_cast<unsigned>(threads)));
+    }
+}
+
 TEST_P(Pipelines, OfCopiesWhoseThreadsAreMoreThanTheirElements) {
     for (int part : {8, 32, 64}) {
         Tensor x = input("x", f32, {7, 17});

@@ -130,5 +130,25 @@ TEST(RegionErrors, ThreadsAreNamedOneWay) {
     EXPECT_ERROR(s.set_memory(p.made, Memory::Registers), "has loops bound to thread and loops bound to warp or lane");
 }
 
+// A sum by lanes inside of thread loops: each of their threads is a warp, also where other stages count them one by one.
+TEST_P(Regions, LanesInsideOfThreadLoops) {
+    for (int terms : {5, 13, 32})
+        for (int part : {1, 2, 8}) {
+            Tensor x = input("x", f32, {3, 24, terms}), bias = input("bias", f32, {24});
+            Axis k = reduce_axis("k", terms);
+            Tensor c = compute("c", {3, 24}, [&](Expr i, Expr j) { return sum(x(i, j, k), k); });
+            Tensor y = compute("y", {3, 24}, [&](Expr i, Expr j) { return max(c(i, j) + bias(j), 0.0); });
+            Schedule s({y}, device_target());
+            auto [i, j] = s.loops<2>(y);
+            auto [jo, ji] = s.split(j, part);
+            s.bind(jo, thread);
+            s.bind(ji, thread);
+            s.at(c, jo);
+            s.bind(s.reduce(c), lane);
+            SCOPED_TRACE(s.trace_as_cpp());
+            expect_declared(s, whole_numbers({y}, static_cast<unsigned>(terms + part)));
+        }
+}
+
 }  // namespace
 }  // namespace tw
