@@ -22,8 +22,7 @@
 namespace tw::codegen {
 namespace {
 
-// ---- the passes, in their order
-// --------------------------------------------------------------------------------------
+// ---- the passes, in their order -------------------------------------------------------------------------------------
 
 /// What passes may ask beside the kernel.
 struct Context {
@@ -61,14 +60,17 @@ struct ThreadPass {
 };
 /// What a thread does; make_threads comes before them.
 constexpr ThreadPass thread_passes[] = {
-    {"drop_units", drop_units},     {"name_values", name_values},         {"hoist_invariants", hoist_invariants},
-    {"drop_aliases", drop_aliases}, {"insert_barriers", insert_barriers}, {"narrow_indices", narrow_indices},
+    {"drop_units", drop_units},              //
+    {"name_values", name_values},            //
+    {"hoist_invariants", hoist_invariants},  //
+    {"drop_aliases", drop_aliases},          //
+    {"insert_barriers", insert_barriers},    //
+    {"narrow_indices", narrow_indices},      //
 };
 /// Behind verify_signals, which sees kernels that do not overlap.
 constexpr ThreadPass last_pass = {"start_early", start_early};
 
-// ---- running them
-// ----------------------------------------------------------------------------------------------------
+// ---- running them ---------------------------------------------------------------------------------------------------
 
 void collect_notes(const TileKernel& kernel, std::vector<std::string>& notes) {
     notes.insert(notes.end(), kernel.notes.begin(), kernel.notes.end());

@@ -10,7 +10,7 @@ import sys
 
 # From below to on top. A folder inside of another one is a room of its own if it is listed.
 ROOMS = ["support", "dsl", "device",
-         "codegen/access", "codegen/tile_ir", "codegen/mapping", "codegen/tile_passes", "codegen/async",
+         "codegen/access", "codegen/instructions", "codegen/tile_ir", "codegen/mapping", "codegen/tile_passes", "codegen/async",
          "codegen/thread_ir", "codegen/to_threads", "codegen/thread_passes", "codegen/barriers", "codegen/signals",
          "codegen/print", "codegen",
          "runtime/emulator", "runtime/compile", "runtime/driver", "schedules", "ops", "include", "tutorials", "bench",

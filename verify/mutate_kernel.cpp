@@ -50,11 +50,8 @@ ThreadStmt with_buffer(const ThreadStmt& root, const codegen::Buffer& from, cons
             return make_thread(ThreadStore{access(store->to), store->value}, stmt.step());
         if (auto wide = mapped.as<ThreadWide>())
             return make_thread(ThreadWide{wide->width, access(wide->to), access(wide->from)}, stmt.step());
-        if (auto call = mapped.as<ThreadCall>()) {
-            ThreadCall changed = *call;
-            for (CallArgument& argument : changed.arguments) argument.place = access(argument.place);
-            return make_thread(changed, stmt.step());
-        }
+        if (auto instruction = mapped.as<Instruction>())
+            return make_thread(map_places(*instruction, access), stmt.step());
         if (auto declare = mapped.as<ThreadDeclare>(); declare && same_buffer(declare->buffer, from))
             return make_thread(ThreadDeclare{to}, stmt.step());
         return mapped;
@@ -197,31 +194,26 @@ private:
         expressions_of(stmt, roles, put);
     }
 
-    void mutate(const ThreadCall& call, const ThreadStmt& stmt, const Put& put) {
+    void mutate(const Instruction& instruction, const ThreadStmt& stmt, const Put& put) {
         signals(stmt, put);
-        if (!is_signal(call.primitive)) add(MutationKind::Stage, head_of(stmt) + ": left out", put(nothing()));
-        for (size_t p = 0; p < call.parameters.size(); ++p) {
-            ThreadCall changed = call;
-            ++changed.parameters[p];
-            if (call.arguments.empty() && !is_signal(call.primitive))
-                add(MutationKind::Stage, fmt::format("{}: {}", head_of(stmt), changed.parameters[p]),
-                    put(make_thread(changed, stmt.step())));
-        }
+        if (!is_signal(instruction)) add(MutationKind::Stage, head_of(stmt) + ": left out", put(nothing()));
+        if (auto wait = std::get_if<CpAsyncWait>(&instruction))
+            add(MutationKind::Stage, fmt::format("{}: {}", head_of(stmt), wait->pending + 1),
+                put(make_thread(Instruction(CpAsyncWait{wait->pending + 1}), stmt.step())));
         std::vector<ExprRole> roles;
-        for (const CallArgument& argument : call.arguments) {
-            bool writes = argument.effect == CallArgument::Effect::Write,
-                 value = argument.effect == CallArgument::Effect::Value;
-            if (value)
-                roles.push_back(argument.value.type() == Type::Bool ? ExprRole::Mask : ExprRole::Value);
-            else if (argument.value.defined())
+        for (const codegen::Operand& operand : operands(instruction)) {
+            if (auto number = std::get_if<Expr>(&operand))
+                roles.push_back(number->type() == Type::Bool ? ExprRole::Mask : ExprRole::Value);
+            if (auto matrix = std::get_if<MatrixOperand>(&operand); matrix && matrix->further.defined())
                 roles.push_back(ExprRole::ReadIndex);
-            if (!value && argument.place.buffer)
-                append(roles, argument.place, writes ? ExprRole::WriteIndex : ExprRole::ReadIndex);
+            const bool writes = std::holds_alternative<WriteOperand>(operand);
+            if (const Access* place = operand_place(operand))
+                append(roles, *place, writes ? ExprRole::WriteIndex : ExprRole::ReadIndex);
         }
         expressions_of(stmt, roles, put);
     }
 
-    void mutate(const ThreadMark&, const ThreadStmt&, const Put&) {}
+    void mutate(const ThreadAccess&, const ThreadStmt&, const Put&) {}
 
     void mutate(const ThreadBarrier& barrier, const ThreadStmt& stmt, const Put& put) {
         ++barriers_;

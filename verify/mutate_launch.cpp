@@ -8,18 +8,12 @@
 
 #include "codegen/thread_ir/thread_walk.h"
 #include "codegen/thread_passes/thread_passes.h"
-#include "device/wgmma.h"
 #include "runtime/emulator/register_pool.h"
 
 namespace tw::fuzz {
 namespace {
 
 using namespace codegen;  // NOLINT: the thread IR is all that this file is about
-
-bool is_call(const ThreadStmt& stmt, const char* primitive) {
-    const ThreadCall* call = stmt.as<ThreadCall>();
-    return call && call->primitive == primitive;
-}
 
 class HeadMutator {
 public:
@@ -41,14 +35,14 @@ private:
 
     void waits() {
         const std::vector<ThreadStmt> all = statements(start_early(kernel_).body);
-        auto wait = std::find_if(all.begin(), all.end(), [](auto& stmt) { return is_call(stmt, "wait_for_previous"); });
+        auto wait = std::find_if(all.begin(), all.end(), instruction_of<WaitForPrevious>);
         if (wait == all.end()) return;
         const auto at = wait - all.begin();
         std::vector<ThreadStmt> without = all, last, next = all;
         without.erase(without.begin() + at);
         last = without;
         last.push_back(*wait);
-        next[size_t(at)] = make_thread(ThreadCall{"start_next", {}, {}});
+        next[size_t(at)] = make_thread(Instruction(StartNext{}));
         add("wait_for_previous: left out", without);
         add("wait_for_previous: at the end", last);
         add("wait_for_previous: start_next", next);
@@ -105,32 +99,26 @@ private:
         std::set<int64_t> counts;
         int64_t needed = 0;
         visit(kernel_.body, [&](const ThreadStmt& stmt) {
-            if (sets_registers(stmt)) counts.insert(stmt.as<ThreadCall>()->parameters.at(0));
+            if (auto sets = instruction_of<SetRegisters>(stmt)) counts.insert(sets->count);
             needed = std::max(needed, registers_of_product(stmt));
         });
         if (counts.size() != 2 || needed == 0 || needed + emulator::LeastRegisters <= *counts.begin()) return;
         ThreadKernel mutant = kernel_;
         const int64_t few = *counts.begin(), many = *counts.rbegin();
         mutant.body = transform(kernel_.body, [&](const ThreadStmt& stmt) -> ThreadStmt {
-            if (!sets_registers(stmt)) return stmt;
-            ThreadCall call = *stmt.as<ThreadCall>();
-            call.parameters[0] = few + many - call.parameters[0];
+            auto sets = instruction_of<SetRegisters>(stmt);
+            if (!sets) return stmt;
             const int64_t at_entry = emulator::registers_at_entry(unsigned(kernel_.threads + kernel_.helpers));
-            call.primitive = call.parameters[0] > at_entry ? "grow_registers" : "shrink_registers";
-            return make_thread(call, stmt.step());
+            const int64_t count = few + many - sets->count;
+            return make_thread(Instruction(SetRegisters{count, count > at_entry}), stmt.step());
         });
         found_.push_back({MutationKind::Launch, "numbers of registers of roles: exchanged", std::move(mutant)});
     }
 
-    static bool sets_registers(const ThreadStmt& stmt) {
-        return is_call(stmt, "shrink_registers") || is_call(stmt, "grow_registers");
-    }
-
     /// Of a thread: the accumulators.
     static int64_t registers_of_product(const ThreadStmt& stmt) {
-        auto call = stmt.as<ThreadCall>();
-        auto product = call ? device::find_warpgroup_product(call->primitive) : std::nullopt;
-        return product ? product->n / 2 : 0;
+        auto product = instruction_of<Wgmma>(stmt);
+        return product ? product->atom->n / 2 : 0;
     }
 
     const ThreadKernel& kernel_;

@@ -5,12 +5,12 @@
 #include <fmt/format.h>
 
 #include "codegen/thread_ir/thread_walk.h"
+#include "support/overloaded.h"
 
 namespace tw::fuzz {
 namespace {
 
 using namespace codegen;  // NOLINT: the thread IR is all that this file is about
-using Effect = CallArgument::Effect;
 
 constexpr int kRegisterStep = 8, kWarp = 32, kWarpgroup = 128, kDescriptorUnit = 16;
 
@@ -24,7 +24,7 @@ public:
     explicit SignalMutator(const ThreadStmt& stmt) : stmt_(stmt) {}
 
     std::vector<AlteredStatement> run() {
-        if (auto call = stmt_.as<ThreadCall>()) alter(*call);
+        if (auto instruction = stmt_.as<Instruction>()) alter(*instruction);
         if (auto barrier = stmt_.as<ThreadBarrier>(); barrier && barrier->threads > 0) alter(*barrier);
         if (auto role = stmt_.as<ThreadRole>()) alter(*role);
         return std::move(found_);
@@ -37,60 +37,73 @@ private:
     }
     void leave_out(MutationKind kind) { found_.push_back({kind, head_of(stmt_) + ": left out", {}}); }
 
-    void alter(const ThreadCall& call) {
-        if (is_signal(call.primitive)) leave_out(MutationKind::Signal);
-        const bool of_registers = call.primitive == "shrink_registers" || call.primitive == "grow_registers";
-        for (size_t p = 0; p < call.parameters.size(); ++p) {
-            const bool of_wait = call.primitive == "wgmma_wait" || call.primitive.starts_with("wait_stores");
-            if (!of_registers && !of_wait && !call.primitive.starts_with("wgmma_m")) continue;
-            const bool is_flag = call.primitive.starts_with("wgmma_m");
-            for (int change : {1, -1}) {
-                ThreadCall changed = call;
-                changed.parameters[p] += change * (of_registers ? kRegisterStep : 1);
-                if (is_flag) changed.parameters[p] = 1 - call.parameters[p];
-                if (changed.parameters[p] < 0 || (is_flag && change < 0)) continue;
-                add(is_flag || of_registers ? MutationKind::Operand : MutationKind::Signal,
-                    fmt::format("parameter {}", changed.parameters[p]), changed);
-            }
-        }
-        for (size_t a = 0; a < call.arguments.size(); ++a) {
-            if (call.arguments[a].effect == Effect::Value && is_signal(call.primitive)) number(call, a);
-            if (call.arguments[a].effect == Effect::Matrix) descriptor(call, a);
-        }
+    void alter(const Instruction& instruction) {
+        if (is_signal(instruction)) leave_out(MutationKind::Signal);
+        for (int change : {1, -1}) alter_parameters(instruction, change);
+        if (auto product = std::get_if<Wgmma>(&instruction)) alter(*product);
+        const std::vector<codegen::Operand> all = operands(instruction);
+        for (size_t o = 0; o < all.size(); ++o)
+            if (std::holds_alternative<Expr>(all[o]) && is_signal(instruction)) number(instruction, all, o);
     }
 
-    void number(const ThreadCall& call, size_t a) {
-        const Expr& value = call.arguments[a].value;
+    void alter_parameters(const Instruction& instruction, int change) {
+        auto pending = [&](auto wait) {
+            wait.pending += change;
+            if (wait.pending < 0) return;
+            add(MutationKind::Signal, fmt::format("parameter {}", wait.pending), Instruction(wait));
+        };
+        std::visit(Overloaded{[&](const OneOf<WgmmaWait, TmaStoreWaitRead> auto& wait) { pending(wait); },
+                              [&](SetRegisters registers) {
+                                  registers.count += change * kRegisterStep;
+                                  add(MutationKind::Operand, fmt::format("parameter {}", registers.count),
+                                      Instruction(registers));
+                              },
+                              [](const auto&) {}},
+                   instruction);
+    }
+
+    /// Transposed otherwise, and with other distances.
+    void alter(const Wgmma& product) {
+        for (size_t side : {0, 1}) {
+            if (!product.transposed) break;
+            Wgmma changed = product;
+            bool& transposed = (*changed.transposed)[side];
+            transposed = !transposed;
+            add(MutationKind::Operand, fmt::format("parameter {}", int{transposed}), Instruction(changed));
+        }
+        for (MatrixOperand Wgmma::*matrix : {&Wgmma::a, &Wgmma::b})
+            for (int change : {kDescriptorUnit, -kDescriptorUnit}) {
+                Wgmma strides = product, leading = product;
+                (strides.*matrix).stride_bytes += change;
+                (leading.*matrix).leading_bytes += change;
+                const char* name = matrix == &Wgmma::a ? "a" : "b";
+                add(MutationKind::Operand, fmt::format("{}, stride {}", name, (strides.*matrix).stride_bytes),
+                    Instruction(strides));
+                add(MutationKind::Operand, fmt::format("{}, leading {}", name, (leading.*matrix).leading_bytes),
+                    Instruction(leading));
+            }
+    }
+
+    void number(const Instruction& instruction, const std::vector<codegen::Operand>& all, size_t o) {
+        const Expr& value = std::get<Expr>(all[o]);
         if (!is_integer(value.type())) return;
-        const MutationKind kind = call.primitive == "barrier_wait" || call.primitive == "barrier_init"
-                                      ? MutationKind::Signal
-                                      : MutationKind::Operand;
+        const bool waits = std::holds_alternative<MbarrierWait>(instruction);
+        const MutationKind kind =
+            waits || std::holds_alternative<MbarrierInit>(instruction) ? MutationKind::Signal : MutationKind::Operand;
         auto with = [&](const Expr& other) {
-            ThreadCall changed = call;
-            changed.arguments[a].value = other;
-            add(kind, fmt::format("{} -> {}", to_string(value), to_string(other)), changed);
+            std::vector<codegen::Operand> changed = all;
+            changed[o] = other;
+            add(kind, fmt::format("{} -> {}", to_string(value), to_string(other)), with_operands(instruction, changed));
         };
         const Expr one = constant(value.type(), 1);
-        if (call.primitive == "barrier_wait") return with(binary(BinaryOp::Sub, one, value));  // the other phase
+        if (waits) return with(binary(BinaryOp::Sub, one, value));  // the other phase
         auto known = as_constant(value);
         for (int change : {1, -1})
             with(known ? constant(value.type(), *known + change)
                        : binary(change > 0 ? BinaryOp::Add : BinaryOp::Sub, value, one));
-        if (call.primitive == "barrier_expect" && known) {
+        if (std::holds_alternative<MbarrierExpect>(instruction) && known) {
             with(constant(value.type(), *known / 2));
             with(constant(value.type(), *known * 2));
-        }
-    }
-
-    void descriptor(const ThreadCall& call, size_t a) {
-        for (int change : {kDescriptorUnit, -kDescriptorUnit}) {
-            ThreadCall strides = call, leading = call;
-            strides.arguments[a].stride_bytes += change;
-            leading.arguments[a].leading_bytes += change;
-            add(MutationKind::Operand, fmt::format("operand {}, stride {}", a, strides.arguments[a].stride_bytes),
-                strides);
-            add(MutationKind::Operand, fmt::format("operand {}, leading {}", a, leading.arguments[a].leading_bytes),
-                leading);
         }
     }
 
@@ -127,11 +140,15 @@ private:
 
 }  // namespace
 
-bool is_signal(const std::string& primitive) {
-    for (const char* start : {"barrier_", "cluster_", "fence_", "wgmma_fence", "wgmma_commit", "wgmma_wait", "tma_",
-                              "commit_stores", "wait_stores", "shrink_registers", "grow_registers"})
-        if (primitive.starts_with(start)) return true;
-    return false;
+bool is_signal(const Instruction& instruction) {
+    return std::visit(
+        Overloaded{[](const OneOf<MbarrierInit, MbarrierExpect, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
+                                  FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait, TmaLoad, TmaStore,
+                                  TmaStoreCommit, TmaStoreWaitRead, WgmmaFence, WgmmaCommit, WgmmaWait,
+                                  SetRegisters> auto&) { return true; },
+                   [](const OneOf<PrefetchTensorMap, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, Mma, Wgmma,
+                                  KeepRegisters, ForgetRegisters, WaitForPrevious, StartNext> auto&) { return false; }},
+        instruction);
 }
 
 std::vector<AlteredStatement> altered_signals(const ThreadStmt& stmt) { return SignalMutator(stmt).run(); }

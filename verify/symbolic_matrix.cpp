@@ -1,5 +1,4 @@
 #include "verify/symbolic_matrix.h"
-#include "codegen/access/call.h"
 
 #include <algorithm>
 
@@ -10,18 +9,6 @@ namespace tw::fuzz {
 namespace {
 
 constexpr size_t lanes = 32, rows_of_matrix = 8, row_bytes = 16;
-
-/// That of tf32 also takes elements of f32.
-const Atom* atom_of(const std::string& primitive, Type elements) {
-    const Type operand = elements == f32 ? tf32 : elements;
-    for (const Atom& atom : atoms())
-        if (atom.name == primitive && atom.operand == operand) return &atom;
-    return nullptr;
-}
-
-bool moves_matrices(const std::string& primitive) {
-    return primitive.starts_with("ldmatrix") || primitive.starts_with("stmatrix");
-}
 
 class WarpRun {
 public:
@@ -94,19 +81,16 @@ private:
 
 }  // namespace
 
-bool is_matrix_primitive(const std::string& primitive) {
-    if (moves_matrices(primitive)) return true;
-    return std::any_of(atoms().begin(), atoms().end(), [&](const Atom& atom) { return atom.name == primitive; });
-}
-
-void run_on_warp(Terms& terms, SymbolicMemory& memory, const codegen::ThreadCall& call,
+void run_on_warp(Terms& terms, SymbolicMemory& memory, const codegen::Instruction& instruction,
                  const std::vector<WarpArgument>& arguments) {
+    using namespace codegen;  // NOLINT: instructions
     WarpRun warp(terms, memory, arguments);
-    if (const Atom* atom = atom_of(call.primitive, arguments[1].buffer->type)) return warp.multiply(*atom);
-    internal_check(moves_matrices(call.primitive), "{} is no instruction for {}", call.primitive,
-                   name_of(arguments[1].buffer->type));
-    warp.move_matrices(static_cast<size_t>(call.parameters.at(0)), call.primitive.ends_with("_trans"),
-                       call.primitive.starts_with("ldmatrix"));
+    if (auto product = std::get_if<Mma>(&instruction)) return warp.multiply(*product->atom);
+    if (auto load = std::get_if<LdMatrix>(&instruction))
+        return warp.move_matrices(static_cast<size_t>(load->matrices), load->transposed, true);
+    auto store = std::get_if<StMatrix>(&instruction);
+    internal_check(store, "{} is no instruction for a warp's matrices", vocabulary_call(instruction).entry);
+    warp.move_matrices(static_cast<size_t>(store->matrices), store->transposed, false);
 }
 
 }  // namespace tw::fuzz

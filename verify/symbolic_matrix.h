@@ -1,6 +1,6 @@
 // What the matrix primitives of a warp do, on terms.
 #pragma once
-#include "codegen/access/call.h"
+#include "codegen/instructions/instructions.h"
 #include "verify/symbolic_memory.h"
 
 namespace tw::fuzz {
@@ -11,11 +11,8 @@ struct WarpArgument {
     std::vector<size_t> first;
 };
 
-/// Whether `run_on_warp` knows the primitive.
-bool is_matrix_primitive(const std::string& primitive);
-
-/// ldmatrix, stmatrix, their transposed forms or a matrix instruction of dsl/atoms.h, by 32 lanes.
-void run_on_warp(Terms& terms, SymbolicMemory& memory, const codegen::ThreadCall& call,
+/// An LdMatrix, StMatrix or Mma, by 32 lanes.
+void run_on_warp(Terms& terms, SymbolicMemory& memory, const codegen::Instruction& instruction,
                  const std::vector<WarpArgument>& arguments);
 
 }  // namespace tw::fuzz

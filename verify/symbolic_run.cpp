@@ -1,6 +1,7 @@
 #include "verify/symbolic_run.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include "codegen/thread_ir/thread_walk.h"
 #include "dsl/check_bindings.h"
 #include "support/error.h"
+#include "support/overloaded.h"
 #include "verify/symbolic_matrix.h"
 
 namespace tw::fuzz {
@@ -92,48 +94,62 @@ private:
             memory_.write(wide.to.buffer, places_of(wide.to, threads, w), values[static_cast<size_t>(w)]);
     }
 
-    void run(const ThreadCall& call, const Threads& threads) {
-        if (call.primitive == "copy_async" || call.primitive == "copy_async_or_zero")
-            return start_copies(call, threads);
-        if (is_matrix_primitive(call.primitive)) return run_on_warps(call, threads);
-        if (call.primitive != "commit_copies" && call.primitive != "wait_copies")
-            throw Undecided{fmt::format("what {} does is not known", call.primitive)};
-        for (int thread : threads) {
-            CopyGroups& groups = copies_[thread];
-            if (groups.empty()) groups.emplace_back();
-            if (call.primitive == "commit_copies")
-                groups.emplace_back();
-            else
-                land(groups, static_cast<size_t>(call.parameters.at(0)));
-        }
+    void run(const Instruction& instruction, const Threads& threads) {
+        auto each_group = [&](const std::function<void(CopyGroups&)>& change) {
+            for (int thread : threads) {
+                CopyGroups& groups = copies_[thread];
+                if (groups.empty()) groups.emplace_back();
+                change(groups);
+            }
+        };
+        std::visit(
+            Overloaded{
+                [&](const CpAsync& copy) { start_copies(copy, threads); },
+                [&](const CpAsyncCommit&) { each_group([](CopyGroups& groups) { groups.emplace_back(); }); },
+                [&](const CpAsyncWait& wait) {
+                    each_group([&](CopyGroups& groups) { land(groups, static_cast<size_t>(wait.pending)); });
+                },
+                [&](const OneOf<LdMatrix, StMatrix, Mma> auto&) { run_on_warps(instruction, threads); },
+                [&](const OneOf<MbarrierInit, MbarrierExpect, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
+                                FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait, PrefetchTensorMap,
+                                TmaLoad, TmaStore, TmaStoreCommit, TmaStoreWaitRead, Wgmma, WgmmaFence, WgmmaCommit,
+                                WgmmaWait, KeepRegisters, ForgetRegisters, SetRegisters, WaitForPrevious,
+                                StartNext> auto&) {
+                    throw Undecided{fmt::format("what {} does is not known", vocabulary_call(instruction).entry)};
+                }},
+            instruction);
     }
     void run(const ThreadRole&, const Threads&) { throw Undecided{"roles run side by side"}; }
-    void run(const ThreadMark&, const Threads&) {}
+    void run(const ThreadAccess&, const Threads&) {}
     void run(const ThreadBarrier&, const Threads&) {}
     void run(const ThreadComment&, const Threads&) {}
 
     // Matrices.
 
-    void run_on_warps(const ThreadCall& call, const Threads& threads) {
+    void run_on_warps(const Instruction& instruction, const Threads& threads) {
         for (size_t begin = 0; begin < threads.size(); begin += kWarp) {
             bool whole = threads[begin] % kWarp == 0 && begin + kWarp <= threads.size() &&
                          threads[begin + kWarp - 1] == threads[begin] + kWarp - 1;
-            if (!whole) throw Misuse{fmt::format("{} is reached by a part of a warp", call.primitive)};
+            if (!whole) throw Misuse{fmt::format("{} is reached by a part of a warp", vocabulary_call(instruction).entry)};
             Threads warp(threads.begin() + static_cast<ptrdiff_t>(begin),
                          threads.begin() + static_cast<ptrdiff_t>(begin + kWarp));
             std::vector<WarpArgument> arguments;
-            for (const CallArgument& argument : call.arguments) arguments.push_back(in_warp(argument, warp));
-            run_on_warp(terms_, memory_, call, arguments);
+            for (const codegen::Operand& operand : operands(instruction))
+                std::visit(Overloaded{[&](const OneOf<ReadOperand, WriteOperand> auto& used) {
+                                          arguments.push_back(in_warp(used.place, used.elements, warp));
+                                      },
+                                      [](const auto&) { internal_check(false, "an operand of another kind"); }},
+                           operand);
+            run_on_warp(terms_, memory_, instruction, arguments);
         }
     }
 
     /// Registers lie in order, whatever their dimensions; a row of shared memory lies in one dimension.
-    WarpArgument in_warp(const CallArgument& argument, const Threads& warp) {
-        const Access& place = argument.place;
+    WarpArgument in_warp(const Access& place, int elements, const Threads& warp) {
         std::vector<size_t> first = places_of(place, warp);
-        if (place.buffer->memory != Memory::Registers) places_of(place, warp, argument.elements - 1);
+        if (place.buffer->memory != Memory::Registers) places_of(place, warp, elements - 1);
         for (size_t lane = 0; place.buffer->memory == Memory::Registers && lane < warp.size(); ++lane)
-            memory_.check_registers(place.buffer, warp[lane], first[lane] + static_cast<size_t>(argument.elements) - 1);
+            memory_.check_registers(place.buffer, warp[lane], first[lane] + static_cast<size_t>(elements) - 1);
         return {place.buffer, first};
     }
 
@@ -147,16 +163,16 @@ private:
     /// The last group is the one that a commit will close.
     using CopyGroups = std::vector<std::vector<Copied>>;
 
-    void start_copies(const ThreadCall& call, const Threads& threads) {
-        const Access &to = call.arguments.at(0).place, &from = call.arguments.at(1).place;
+    void start_copies(const CpAsync& copy, const Threads& threads) {
+        const Access &to = copy.to.place, &from = copy.from.place;
         Threads copying = threads, clearing;
-        if (call.arguments.size() > 2) {
+        if (copy.there.defined()) {
             copying.clear();
-            Values there = eval(call.arguments[2].value, threads);
+            Values there = eval(copy.there, threads);
             for (size_t t = 0; t < threads.size(); ++t)
                 (known(there[t], "a condition") ? copying : clearing).push_back(threads[t]);
         }
-        for (int further = 0; further < call.arguments[0].elements; ++further) {
+        for (int further = 0; further < copy.to.elements; ++further) {
             start(to, further, copying, read(from, copying, further));
             start(to, further, clearing, Values(clearing.size(), zero_of(to.buffer->type)));
         }

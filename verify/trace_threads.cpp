@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include "codegen/thread_ir/thread_walk.h"
-#include "device/wgmma.h"
 #include "dsl/check_bindings.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
+#include "support/overloaded.h"
 
 namespace tw::fuzz {
 namespace {
@@ -19,37 +19,34 @@ using namespace codegen;  // NOLINT: the thread IR is all that this file is abou
 
 constexpr int64_t kDescriptorUnit = 16, kRowsOfGroup = 8;
 
-/// Hints for the compiler, and how many registers a warp may use.
-bool is_idle(const std::string& primitive) {
-    return primitive == "keep" || primitive == "forget" || primitive == "prefetch_map" ||
-           primitive == "shrink_registers" || primitive == "grow_registers";
-}
-
-bool sends_box(const std::string& primitive) {
-    return primitive.starts_with("tma_store") || primitive.starts_with("tma_reduce_add");
-}
-
-TracedOperation::Kind kind_of(const std::string& primitive) {
+TracedOperation::Kind kind_of(const Instruction& instruction) {
     using Kind = TracedOperation::Kind;
-    if (primitive == "barrier_init") return Kind::Init;
-    if (primitive == "barrier_arrive" || primitive == "barrier_arrive_at") return Kind::Arrival;
-    if (primitive == "barrier_wait") return Kind::Wait;
-    if (primitive == "wgmma_wait") return Kind::Products;
-    if (sends_box(primitive)) return Kind::Result;
-    if (primitive.starts_with("tma_load_multicast")) return Kind::Multicast;
-    return primitive.starts_with("wgmma_") ? Kind::Multiply : Kind::Other;
+    return std::visit(
+        Overloaded{[](const MbarrierInit&) { return Kind::Init; },
+                   [](const OneOf<MbarrierArrive, MbarrierArriveAt> auto&) { return Kind::Arrival; },
+                   [](const MbarrierWait&) { return Kind::Wait; }, [](const WgmmaWait&) { return Kind::Products; },
+                   [](const TmaStore&) { return Kind::Result; },
+                   [](const TmaLoad& load) { return load.ranks.defined() ? Kind::Multicast : Kind::Other; },
+                   [](const OneOf<Wgmma, WgmmaFence, WgmmaCommit> auto&) { return Kind::Multiply; },
+                   // Hints for the compiler, and how many registers a warp may use.
+                   [](const OneOf<KeepRegisters, ForgetRegisters, PrefetchTensorMap, SetRegisters> auto&) {
+                       return Kind::Idle;
+                   },
+                   [](const OneOf<MbarrierExpect, FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait,
+                                  TmaStoreCommit, TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix,
+                                  StMatrix, Mma, WaitForPrevious, StartNext> auto&) { return Kind::Other; }},
+        instruction);
 }
 
 class ThreadTracer {
 public:
     ThreadTracer(Terms& terms, const ThreadKernel& kernel, const Bindings& sizes)
         : kernel_(kernel), sizes_(sizes), values_(terms, kernel, sizes) {
-        using Effect = CallArgument::Effect;
         visit(kernel.body, [&](const ThreadStmt& stmt) {
-            if (auto call = stmt.as<ThreadCall>())
-                for (const CallArgument& argument : call->arguments)
-                    if (argument.effect == Effect::Matrix || (argument.effect == Effect::Address && !is_store(*call)))
-                        of_hardware_.insert(argument.place.buffer->name);
+            if (auto load = instruction_of<TmaLoad>(stmt)) of_hardware_.insert(load->to.place.buffer->name);
+            if (auto product = instruction_of<Wgmma>(stmt))
+                for (const MatrixOperand& matrix : {product->a, product->b})
+                    of_hardware_.insert(matrix.place.buffer->name);
         });
     }
 
@@ -95,7 +92,7 @@ private:
     }
     void run(const ThreadLet& let) { values_.define(let.variable, values_.eval(let.value)); }
     void run(const ThreadDeclare& declaration) { values_.declare(declaration.buffer); }
-    void run(const ThreadMark&) {}
+    void run(const ThreadAccess&) {}
     void run(const ThreadComment&) {}
 
     void run(const ThreadStore& store) {
@@ -135,47 +132,75 @@ private:
         if (role.turn.defined()) values_.define(role.turn, int64_t{inside / each});
         run(role.body);
     }
-    void run(const ThreadCall& call) {
+    void run(const Instruction& instruction) {
+        const VocabularyCall call = vocabulary_call(instruction);
         Hash operation;
-        operation << call.primitive << call.function;
-        if (call.primitive == "keep") return add(operation, Kind::Idle);
-        if (call.primitive == "forget") {
-            values_.forget(call.arguments.at(0).place, call.arguments[0].elements);
+        operation << call.entry;
+        if (std::holds_alternative<KeepRegisters>(instruction)) return add(operation, Kind::Idle);
+        if (auto forget = std::get_if<ForgetRegisters>(&instruction)) {
+            values_.forget(forget->registers.place, forget->registers.elements);
             return add(operation, Kind::Idle);
         }
-        const bool is_wait_for_products = call.primitive == "wgmma_wait";
-        for (int64_t parameter : call.parameters)
-            if (!is_wait_for_products) operation << parameter;
-        const bool outside = lies_outside(call);
-        const bool idle_wait = call.primitive.starts_with("wait_stores") && !stores_boxes_;
-        if ((outside && is_store(call)) || idle_wait) return add(operation, Kind::Idle);
-        if (is_store(call)) read_box(call);
-        const size_t coordinates = outside ? first_coordinate(call) : call.arguments.size();  // that say no more
-        // A product that does not add to its registers does not look at them.
-        const bool overwrites = call.primitive.starts_with("wgmma_m64") &&
-                                values_.number(call.arguments.back().value, "whether sums go on") == 0;
-        for (size_t a = overwrites ? 1 : 0; a < call.arguments.size(); ++a)
-            if (a < coordinates || a >= coordinates + rank_of(call)) add_argument(operation, call, call.arguments[a]);
-        if (is_idle(call.primitive)) return add(operation, Kind::Idle);
-        copies_boxes_ = copies_boxes_ || (!outside && copies_box(call));
-        for (const CallArgument& argument : call.arguments)
-            if (argument.effect == CallArgument::Effect::Write && argument.place.buffer->memory == Memory::Registers)
-                values_.receive(argument.place, argument.elements);
-        const Kind kind = kind_of(call.primitive);
-        if (kind == Kind::Multicast)
-            for (int64_t place : cluster_) operation << place;
-        const bool of_barrier = kind == Kind::Init || kind == Kind::Arrival || kind == Kind::Wait;
-        if (call.primitive.starts_with("stmatrix")) return add_row(operation, call.arguments.at(0));
-        int64_t number = kind == Kind::Products ? call.parameters.at(0) : 0;
-        if (kind == Kind::Wait) number = values_.number(call.arguments.at(1).value, "a phase");
-        add(operation, kind, static_cast<int>(number),
-            of_barrier ? values_.place_of(call.arguments.at(0).place, 1) : 0);
-        meet(call, kind, number);
+        if (!std::holds_alternative<WgmmaWait>(instruction))
+            for (int64_t parameter : call.parameters) operation << parameter;
+        if (std::holds_alternative<TmaStoreWaitRead>(instruction) && !stores_boxes_)
+            return add(operation, Kind::Idle);
+        if (auto load = std::get_if<TmaLoad>(&instruction)) return run(*load, operation);
+        if (auto store = std::get_if<TmaStore>(&instruction)) return run(*store, operation);
+        if (auto product = std::get_if<Wgmma>(&instruction))
+            add_operands(operation, *product);
+        else
+            for (const codegen::Operand& operand : operands(instruction)) add_operand(operation, operand);
+        finish(instruction, operation);
     }
 
-    /// What the thread may know of others behind the call.
-    void meet(const ThreadCall& call, Kind kind, int64_t phase) {
-        const bool with_all = call.primitive == "cluster_wait", waits = call.primitive == "wait_for_previous";
+    void run(const TmaLoad& load, Hash& operation) {
+        const bool outside = lies_outside(load.map, load.coordinates);
+        TmaLoad told = load;
+        if (outside) told.coordinates.clear();  // they say no more
+        for (const codegen::Operand& operand : operands(told)) add_operand(operation, operand);
+        copies_boxes_ = copies_boxes_ || !outside;
+        if (load.ranks.defined())
+            for (int64_t place : cluster_) operation << place;
+        finish(load, operation);
+    }
+
+    void run(const TmaStore& store, Hash& operation) {
+        if (lies_outside(store.map, store.coordinates)) return add(operation, Kind::Idle);
+        read_box(store);
+        for (const codegen::Operand& operand : operands(store)) add_operand(operation, operand);
+        copies_boxes_ = true;
+        finish(store, operation);
+    }
+
+    void finish(const Instruction& instruction, const Hash& operation) {
+        const Kind kind = kind_of(instruction);
+        if (kind == Kind::Idle) return add(operation, kind);
+        for (const codegen::Operand& operand : operands(instruction))
+            if (auto to = std::get_if<WriteOperand>(&operand); to && to->place.buffer->memory == Memory::Registers)
+                values_.receive(to->place, to->elements);
+        if (auto matrices = std::get_if<StMatrix>(&instruction)) return add_row(operation, matrices->row);
+        int64_t number = 0;
+        uint64_t place = 0;
+        auto at = [&](const auto& barrier) { place = values_.place_of(barrier.place, 1); };
+        std::visit(Overloaded{[&](const WgmmaWait& wait) { number = wait.pending; },
+                              [&](const MbarrierWait& wait) {
+                                  number = values_.number(wait.parity, "a phase");
+                                  at(wait.barrier);
+                              },
+                              [&](const OneOf<MbarrierInit, MbarrierArrive, MbarrierArriveAt> auto& other) {
+                                  at(other.barrier);
+                              },
+                              [](const auto&) {}},
+                   instruction);
+        add(operation, kind, static_cast<int>(number), place);
+        meet(instruction, kind, number);
+    }
+
+    /// What the thread may know of others behind the instruction.
+    void meet(const Instruction& instruction, Kind kind, int64_t phase) {
+        const bool with_all = std::holds_alternative<ClusterWait>(instruction),
+                   waits = std::holds_alternative<WaitForPrevious>(instruction);
         const bool ends_a_phase = kind == Kind::Wait && (phase == 0 || is_told_);  // not the one before the first
         if (!with_all && !waits && !ends_a_phase) return;
         note_reliance();
@@ -185,79 +210,74 @@ private:
         met_ = met_ || with_all;
     }
 
-    void add_row(const Hash& operation, const CallArgument& row) {
+    void add_row(const Hash& operation, const WriteOperand& row) {
         if (of_hardware_.contains(row.place.buffer->name)) return add(operation);
         add(operation, Kind::Matrices, row.elements, values_.place_of(row.place, row.elements));
     }
 
-    static bool is_store(const ThreadCall& call) { return sends_box(call.primitive); }
-
     /// What lies inside of the tensor.
-    void read_box(const ThreadCall& store) {
+    void read_box(const TmaStore& store) {
         stores_boxes_ = true;
-        const TensorMapUse& use = *map_of(store);
+        const TensorMapUse& use = *map_of(store.map);
         const std::vector<int64_t> sizes = extents_of(use.tensor->shape, sizes_);
         std::vector<int64_t> inside;  // elements along each dimension, innermost first
         for (size_t d = 0; d < sizes.size(); ++d) {
-            const int64_t first = values_.number(store.arguments[first_coordinate(store) + d].value, "a coordinate");
+            const int64_t first = values_.number(store.coordinates[d], "a coordinate");
             inside.push_back(std::min(use.box[d], sizes[sizes.size() - 1 - d] - first));
         }
         const int64_t rows = std::accumulate(inside.begin() + 1, inside.end(), int64_t{1}, std::multiplies());
-        codegen::Access line = store.arguments.back().place;
+        Access line = store.from.place;
         for (int64_t row = 0; row < rows; ++row) {
             values_.touch(line, static_cast<int>(inside[0]), false);
             if (rows > 1) line.indices[line.indices.size() - 2] = simplify(line.indices[line.indices.size() - 2] + 1);
         }
     }
 
-    const TensorMapUse* map_of(const ThreadCall& copy) const {
-        const codegen::Buffer& map = copy.arguments.at(first_coordinate(copy) - 1).place.buffer;
-        auto use = std::ranges::find_if(kernel_.maps, [&](const TensorMapUse& one) { return one.map == map; });
+    const TensorMapUse* map_of(const MapOperand& map) const {
+        auto use = std::ranges::find_if(kernel_.maps, [&](const TensorMapUse& one) { return one.map == map.map; });
         return use == kernel_.maps.end() ? nullptr : &*use;
     }
 
-    static bool copies_box(const ThreadCall& call) { return call.primitive.starts_with("tma_load") || is_store(call); }
-    static size_t rank_of(const ThreadCall& copy) {  // "tma_load_2d"
-        return static_cast<size_t>(copy.primitive[copy.primitive.size() - 2] - '0');
-    }
-    /// Behind the map.
-    static size_t first_coordinate(const ThreadCall& copy) {
-        auto is_map = [](const CallArgument& argument) { return argument.effect == CallArgument::Effect::Map; };
-        return static_cast<size_t>(std::ranges::find_if(copy.arguments, is_map) - copy.arguments.begin()) + 1;
-    }
-
     /// Such a box brings zeros, wherever it lies, or is not stored.
-    bool lies_outside(const ThreadCall& call) {
-        if (!copies_box(call)) return false;
-        const size_t coordinates = first_coordinate(call);
-        const TensorMapUse* use = map_of(call);
+    bool lies_outside(const MapOperand& map, const std::vector<Expr>& coordinates) {
+        const TensorMapUse* use = map_of(map);
         if (!use) return false;
         const std::vector<int64_t> sizes = extents_of(use->tensor->shape, sizes_);
         for (size_t d = 0; d < sizes.size(); ++d) {
-            const int64_t first = values_.number(call.arguments.at(coordinates + d).value, "a coordinate");
+            const int64_t first = values_.number(coordinates.at(d), "a coordinate");
             if (first >= sizes[sizes.size() - 1 - d] || first + use->box[d] <= 0) return true;
         }
         return false;
     }
 
-    void add_argument(Hash& operation, const ThreadCall& call, const CallArgument& argument) {
-        using Effect = CallArgument::Effect;
-        operation << static_cast<int64_t>(argument.effect);
-        switch (argument.effect) {
-            case Effect::Value: operation << values_.eval(argument.value); return;
-            case Effect::Map: add_map(operation, argument.place.buffer); return;
-            case Effect::Matrix: add_matrix(operation, call, argument); return;
-            case Effect::Address: place(operation, argument.place, argument.elements) << argument.elements; return;
-            case Effect::Read:
-            case Effect::Write: break;
-        }
-        operation << argument.elements;
-        if (argument.place.buffer->memory == Memory::Registers) {
-            for (Term value : values_.read(argument.place, argument.elements)) operation << value;
+    /// A product that does not add to its registers does not look at them.
+    void add_operands(Hash& operation, const Wgmma& product) {
+        if (values_.number(product.accumulates, "whether sums go on") != 0) add_operand(operation, product.sums);
+        const bool transposed = product.transposed && ((*product.transposed)[0] || (*product.transposed)[1]);
+        add_matrix(operation, product.a, product.atom->m, transposed);
+        add_matrix(operation, product.b, product.atom->n, transposed);
+        add_operand(operation, product.accumulates);
+    }
+
+    void add_operand(Hash& operation, const codegen::Operand& operand) {
+        operation << static_cast<int64_t>(operand.index());
+        std::visit(Overloaded{[&](const Expr& number) { operation << values_.eval(number); },
+                              [&](const MapOperand& map) { add_map(operation, map.map); },
+                              [](const MatrixOperand&) { internal_check(false, "a matrix outside of a product"); },
+                              [&](const AddressOperand& address) { place(operation, address.place, 1); },
+                              [&](const OneOf<ReadOperand, WriteOperand> auto& used) { add_used(operation, used); }},
+                   operand);
+    }
+
+    template <class Used>
+    void add_used(Hash& operation, const Used& used) {
+        operation << used.elements;
+        if (used.place.buffer->memory == Memory::Registers) {
+            for (Term value : values_.read(used.place, used.elements)) operation << value;
             return;
         }
-        place(operation, argument.place, argument.elements);
-        values_.touch(argument.place, argument.elements, argument.effect == Effect::Write);
+        place(operation, used.place, used.elements);
+        values_.touch(used.place, used.elements, std::same_as<Used, WriteOperand>);
     }
 
     void add_map(Hash& operation, const codegen::Buffer& map) {
@@ -270,27 +290,15 @@ private:
 
     /// Descriptors tell the start in units of 16 bytes. Where lines are swizzled, the distance of eight lines counts
     /// only if there are more, and the leading one only if rows that stand side by side take more than a line.
-    void add_matrix(Hash& operation, const ThreadCall& call, const CallArgument& argument) {
-        const BufferNode& buffer = *argument.place.buffer;
-        const bool transposed = std::any_of(call.parameters.begin(), call.parameters.end(),
-                                            [](int64_t parameter) { return parameter != 0; });
-        const int64_t size = bytes_of(buffer.type), rows = rows_of(call, argument), per_line = buffer.swizzle / size;
-        int64_t start = values_.where(argument.place, argument.elements) * size;
-        if (argument.value.defined()) start += values_.number(argument.value, "a distance");
+    void add_matrix(Hash& operation, const MatrixOperand& matrix, int64_t rows, bool transposed) {
+        const BufferNode& buffer = *matrix.place.buffer;
+        const int64_t size = bytes_of(buffer.type), per_line = buffer.swizzle / size;
+        int64_t start = values_.where(matrix.place, 1) * size;
+        if (matrix.further.defined()) start += values_.number(matrix.further, "a distance");
         operation << buffer.name << start / kDescriptorUnit << buffer.swizzle;
         const bool is_swizzled = buffer.swizzle != 0, one_group = rows <= kRowsOfGroup;
-        if (!is_swizzled || transposed || !one_group) operation << argument.stride_bytes / kDescriptorUnit;
-        if (!is_swizzled || (transposed && rows > per_line)) operation << argument.leading_bytes / kDescriptorUnit;
-    }
-
-    /// Of the operand that the instruction's name tells: 64 of a, n of b.
-    static int64_t rows_of(const ThreadCall& call, const CallArgument& argument) {
-        constexpr int64_t rows_of_a = 64;
-        const bool is_last =
-            std::none_of(&argument + 1, call.arguments.data() + call.arguments.size(),
-                         [](const CallArgument& a) { return a.effect == CallArgument::Effect::Matrix; });
-        const auto product = device::find_warpgroup_product(call.primitive);
-        return is_last && product ? product->n : rows_of_a;
+        if (!is_swizzled || transposed || !one_group) operation << matrix.stride_bytes / kDescriptorUnit;
+        if (!is_swizzled || (transposed && rows > per_line)) operation << matrix.leading_bytes / kDescriptorUnit;
     }
 
     Hash& place(Hash& operation, const Access& access, int elements) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "codegen/access/conditions.h"
 #include "dsl/simplify.h"
 
@@ -97,6 +99,12 @@ Buffer register_array(const std::string& name, Type type, const std::vector<int6
     BufferNode node{.name = name, .type = type, .memory = Memory::Registers, .shape = {}, .strides = {}};
     for (int64_t extent : shape) node.shape.push_back(integer(extent));
     return std::make_shared<const BufferNode>(std::move(node));
+}
+
+std::string to_string(const Access& access) {
+    std::string text = access.buffer->name;
+    for (const Expr& index : access.indices) text += fmt::format("[{}]", tw::to_string(index));
+    return text;
 }
 
 Access at_start(const Access& access, const Expr& variable) {

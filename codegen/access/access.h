@@ -35,6 +35,8 @@ Access with_checks(Access place, const std::vector<IndexCheck>& checks);
 Expr without_implied_checks(const Expr& expr, const std::vector<Expr>& conditions);
 Access without_implied_checks(const Access& access, const std::vector<Expr>& conditions);
 
+/// "a[i][j]"
+std::string to_string(const Access& access);
 /// The access where `variable` is 0.
 Access at_start(const Access& access, const Expr& variable);
 /// An array of a thread's registers.

@@ -22,26 +22,14 @@ bool read_as_matrices(const std::vector<TileOp>& copies, const std::vector<TileS
     return all;
 }
 
-ThreadCall barrier_call(const std::string& primitive, const Buffer& barriers, const Expr& stage,
-                        std::vector<Expr> values) {
-    ThreadCall result{primitive, {}, {{CallArgument::Effect::Read, {}, {barriers, {stage}}}}};
-    for (Expr& value : values) result.arguments.push_back({CallArgument::Effect::Value, std::move(value), {}});
-    return result;
-}
+/// In the stage's barrier.
+ReadOperand barrier_of(const Buffer& barriers, const Expr& stage) { return {{barriers, {stage}}}; }
 
-TileOp call_op(ThreadCall call, const Expr& active, int role = 0) {
-    TileOp op;
-    op.kind = TileOp::Kind::Call;
-    op.name = call.primitive;
-    op.role = role;
-    op.mask = all_of({});
-    op.active = active;
-    op.call = std::move(call);
-    return op;
-}
+/// By all threads of the role that computes.
+TileStmt by_all(Instruction instruction) { return make_tile(call_op({std::move(instruction)})); }
 
 /// What threads have read may be overwritten by boxes, which come another way: no barrier alone keeps them behind.
-TileStmt fence() { return make_tile(call_op({"fence_async_proxy", {}, {}}, all_of({}))); }
+TileStmt fence() { return by_all(FenceProxyAsync{}); }
 
 }  // namespace
 
@@ -80,11 +68,9 @@ BoxRings::Counter BoxRings::counter(int role) const {
 }
 
 TileOp BoxRings::set(const Counter& counter, const Expr& value) const {
-    TileOp op;
-    op.kind = TileOp::Kind::Map;
+    TileOp op{MapOp{}};
     op.role = counter.role;
     op.stores = {{counter.iterations, {}, cast_unchecked(Type::I32, value)}};
-    op.mask = op.active = all_of({});
     return op;
 }
 
@@ -137,7 +123,8 @@ BoxRings::Ring BoxRings::make_ring(int role, const std::vector<TileStmt>& reader
     if (role == 0) return ring;
     for (const ClusterDigit& digit : kernel_.cluster_digits) {
         auto shared = [&](const TileOp& copy) {
-            return std::ranges::any_of(copy.shared_along, [&](const Expr& v) { return v.same(digit.variable); });
+            return std::ranges::any_of(copy.as<TmaCopyOp>()->shared_along,
+                                       [&](const Expr& v) { return v.same(digit.variable); });
         };
         if (std::ranges::any_of(boxes_[role].copies, shared)) ring.shared_along.push_back(digit.variable);
     }
@@ -173,18 +160,18 @@ void BoxRings::start(TileBlock& block, int role, const Boxes& boxes, const Expr&
     for (const TileOp& copy : boxes.copies) bytes += tma_bytes(copy);
     Expr active = role > 0 ? all_of({}) : simplify(all_of({iteration_exists(loop_, iteration), kernel_.thread == 0}));
     Expr stage = stage_of(iteration, role);
-    TileOp request = call_op(barrier_call("barrier_expect", boxes.ring.full, stage, {integer(bytes)}), active, role);
-    std::vector<TileOp> marks;
+    std::vector<Instruction> request{MbarrierExpect{barrier_of(boxes.ring.full, stage), integer(bytes)}};
+    std::vector<TileOp> filled;
     for (const TileOp& copy : boxes.copies) {
         TileOp moved = map_exprs(copy, [&](const Expr& e) { return in_iteration(loop_, e, iteration); });
         TmaRequest one = tma_request(kernel_, moved, versions_.at(copy.stores[0].buffer.get()), boxes.ring.full, stage);
-        request.then.insert(request.then.end(), one.calls.begin(), one.calls.end());
-        one.mark.active = active;
-        one.mark.role = role;
-        marks.push_back(one.mark);
+        request.insert(request.end(), one.instructions.begin(), one.instructions.end());
+        one.access.active = active;
+        one.access.role = role;
+        filled.push_back(one.access);
     }
-    block.stmts.push_back(make_tile(std::move(request)));
-    for (TileOp& mark : marks) block.stmts.push_back(make_tile(std::move(mark)));
+    block.stmts.push_back(make_tile(call_op(std::move(request), active, role)));
+    for (TileOp& access : filled) block.stmts.push_back(make_tile(std::move(access)));
 }
 
 void BoxRings::start_own(TileBlock& block, const Expr& iteration) const {
@@ -202,19 +189,15 @@ TileOp BoxRings::seen(const TileOp& copy) const {
     const Buffer& versions = versions_.at(copy.stores[0].buffer.get());
     std::vector<Expr> first(versions->shape.size(), integer(0));
     first[0] = stage_of(loop_.variable);
-    TileOp mark = call_op({}, all_of({}));
-    mark.kind = TileOp::Kind::Mark;
-    mark.name = copy.name;
-    mark.step = copy.step;
-    mark.call.arguments = {{CallArgument::Effect::Read, {}, {versions, first}, 1}};
-    return mark;
+    TileOp access{AccessOp{{versions, first}}, copy.name};
+    access.step = copy.step;
+    return access;
 }
 
 void BoxRings::await(TileBlock& block) const {
     for (const auto& [role, boxes] : boxes_)
-        block.stmts.push_back(make_tile(
-            call_op(barrier_call("barrier_wait", boxes.ring.full, stage_of(loop_.variable), {phase(loop_.variable, 0)}),
-                    all_of({}))));
+        block.stmts.push_back(
+            by_all(MbarrierWait{barrier_of(boxes.ring.full, stage_of(loop_.variable)), phase(loop_.variable, 0)}));
     auto own = boxes_.find(0);
     if (own == boxes_.end() || own->second.ring.by_warpgroup) return;
     for (const TileOp& copy : own->second.copies) block.stmts.push_back(make_tile(seen(copy)));
@@ -228,24 +211,19 @@ void BoxRings::release(TileBlock& block, const Expr& iteration) const {
         if (!boxes.ring.by_warpgroup) block.stmts.push_back(fence());
         Expr own = kernel_.thread % 128;
         BlockGroup sharers(kernel_, boxes.ring.shared_along);
-        if (boxes.ring.by_warpgroup && sharers.blocks() > 1) {
-            ThreadCall arrive =
-                barrier_call("barrier_arrive_at", boxes.ring.empty, stage_of(iteration), {sharers.rank_of(own)});
-            block.stmts.push_back(
-                make_tile(call_op(std::move(arrive), simplify(all_of({was, own < sharers.blocks()})))));
-            continue;
-        }
-        Expr one = boxes.ring.by_warpgroup ? own == 0 : all_of({});
+        ReadOperand barrier = barrier_of(boxes.ring.empty, stage_of(iteration));
         if (sharers.blocks() == 1) {
-            ThreadCall arrive = barrier_call("barrier_arrive", boxes.ring.empty, stage_of(iteration), {});
-            block.stmts.push_back(make_tile(call_op(std::move(arrive), simplify(all_of({was, one})))));
-            continue;
+            Expr one = boxes.ring.by_warpgroup ? own == 0 : all_of({});
+            block.stmts.push_back(make_tile(call_op({MbarrierArrive{barrier}}, simplify(all_of({was, one})))));
+        } else if (boxes.ring.by_warpgroup) {
+            Expr one_each = simplify(all_of({was, own < sharers.blocks()}));
+            block.stmts.push_back(make_tile(call_op({MbarrierArriveAt{barrier, sharers.rank_of(own)}}, one_each)));
+        } else {
+            Expr peer = index_variable("peer", 0, sharers.blocks() - 1);
+            TileOp arrive = call_op({MbarrierArriveAt{barrier, sharers.rank_of(peer)}}, was);
+            arrive.loops = {{peer, integer(sharers.blocks())}};
+            block.stmts.push_back(make_tile(std::move(arrive)));
         }
-        Expr peer = index_variable("peer", 0, sharers.blocks() - 1);
-        TileOp arrive = call_op(
-            barrier_call("barrier_arrive_at", boxes.ring.empty, stage_of(iteration), {sharers.rank_of(peer)}), was);
-        arrive.loops = {{peer, integer(sharers.blocks())}};
-        block.stmts.push_back(make_tile(std::move(arrive)));
     }
 }
 
@@ -281,16 +259,15 @@ void BoxRings::await_turn(TileBlock& block) const {
     if (!ring_done_) return;
     int turns = turns_of(kernel_);
     Expr last = kernel_.persistent->round - 1;
-    block.stmts.push_back(make_tile(
-        call_op(barrier_call("barrier_wait", ring_done_, simplify(last % turns), {simplify(last / turns % 2)}),
-                simplify(all_of({last >= 0, in_first_of_round()})))));
+    MbarrierWait wait{barrier_of(ring_done_, simplify(last % turns)), simplify(last / turns % 2)};
+    block.stmts.push_back(make_tile(call_op({wait}, simplify(all_of({last >= 0, in_first_of_round()})))));
 }
 
 void BoxRings::end_turn(TileBlock& block) const {
     if (!ring_done_) return;
     Expr one = done_by_warpgroup_ ? kernel_.thread % 128 == 0 : all_of({});
-    block.stmts.push_back(make_tile(call_op(barrier_call("barrier_arrive", ring_done_, kernel_.turn, {}),
-                                            simplify(all_of({in_last_of_round(), one})))));
+    MbarrierArrive arrive{barrier_of(ring_done_, kernel_.turn)};
+    block.stmts.push_back(make_tile(call_op({arrive}, simplify(all_of({in_last_of_round(), one})))));
 }
 
 /// Whether the role runs a part of these statements, which it then goes through as the one that computes does.
@@ -302,9 +279,8 @@ bool BoxRings::works_in(const std::vector<TileStmt>& body, int role) {
 
 /// As soon as the iteration's stage is empty.
 void BoxRings::refill(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const {
-    ThreadCall wait =
-        barrier_call("barrier_wait", boxes.ring.empty, stage_of(iteration, role), {phase(iteration, 1, role)});
-    block.stmts.push_back(make_tile(call_op(std::move(wait), all_of({}), role)));
+    MbarrierWait wait{barrier_of(boxes.ring.empty, stage_of(iteration, role)), phase(iteration, 1, role)};
+    block.stmts.push_back(make_tile(call_op({wait}, all_of({}), role)));
     start(block, role, boxes, iteration);
 }
 

@@ -1,12 +1,10 @@
 #include "codegen/async/cluster.h"
-#include "codegen/access/access.h"
 
 #include <algorithm>
 
 #include "dsl/simplify.h"
 
 namespace tw::codegen {
-namespace {}  // namespace
 
 BlockGroup::BlockGroup(const TileKernel& kernel, const std::vector<Expr>& along) {
     for (const ClusterDigit& digit : kernel.cluster_digits) {

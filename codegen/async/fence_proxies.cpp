@@ -10,10 +10,12 @@ using Buffers = std::set<const BufferNode*>;
 Buffers read_another_way(const TileKernel& kernel) {
     Buffers found;
     visit_ops(kernel.body, [&](const TileOp& op) {
-        if (op.kind == TileOp::Kind::TmaCopy)
+        if (op.is<TmaCopyOp>())
             for (const Buffer& buffer : loads_of(op)) found.insert(buffer.get());
-        for (const CallArgument& argument : op.call.arguments)
-            if (argument.effect == CallArgument::Effect::Matrix) found.insert(argument.place.buffer.get());
+        const CallOp* call = op.as<CallOp>();
+        for (const Instruction& i : call ? call->instructions : std::vector<Instruction>())
+            for (const Operand& operand : operands(i))
+                if (auto matrix = std::get_if<MatrixOperand>(&operand)) found.insert(matrix->place.buffer.get());
     });
     return found;
 }
@@ -22,28 +24,17 @@ Buffers read_another_way(const TileKernel& kernel) {
 bool writes(const TileStmt& stmt, const Buffers& buffers) {
     bool found = false;
     visit_ops(stmt, [&](const TileOp& op) {
-        if (op.kind == TileOp::Kind::AsyncCopy) return;
+        if (op.is<AsyncCopyOp>()) return;
         for (const StoreTo& store : op.stores) found = found || buffers.count(store.buffer.get());
     });
     return found;
 }
 
-TileStmt fence() {
-    TileOp op;
-    op.kind = TileOp::Kind::Call;
-    op.name = op.call.primitive = "fence_async_proxy";
-    op.mask = op.active = all_of({});
-    return make_tile(std::move(op));
-}
+TileStmt fence() { return make_tile(call_op({FenceProxyAsync{}})); }
 
 TileStmt fenced(const TileStmt& stmt, const Buffers& buffers) {
-    if (const TileLoop* loop = stmt.as<TileLoop>()) {
-        TileLoop copy = *loop;
-        copy.body = fenced(loop->body, buffers);
-        return make_tile(std::move(copy));
-    }
-    if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-        return make_tile(TileAllocate{allocate->buffer, fenced(allocate->body, buffers), allocate->around});
+    if (stmt.as<TileLoop>() || stmt.as<TileAllocate>())
+        return map_children(stmt, [&](const TileStmt& kid) { return fenced(kid, buffers); });
     TileBlock result;
     const TileBlock* block = stmt.as<TileBlock>();
     std::vector<TileStmt> stmts = block ? block->stmts : std::vector<TileStmt>{stmt};

@@ -26,25 +26,20 @@ bool stores_any_of(const TileStmt& stmt, const std::vector<Buffer>& buffers) {
     return found;
 }
 
-/// What the op reads of buffers with versions, in the version that `which` tells.
-TileOp with_version(const TileOp& op, const Versions& versions, const std::function<Expr(const Buffer&)>& which) {
-    TileOp result = map_exprs(op, [&](const Expr& root) {
-        return transform(root, [&](const Expr& e) -> Expr {
-            const Load* load = e.as<Load>();
-            auto found = load ? versions.find(load->buffer.get()) : versions.end();
-            if (found == versions.end()) return {};
-            std::vector<Expr> indices = load->indices;
-            indices.insert(indices.begin(), which(found->second));
-            return make_expr(e.type(), Load{found->second, indices});
-        });
+/// What the op accesses of buffers with versions, in the version that `which` tells.
+TileOp in_version(const TileOp& op, const Versions& versions, const std::function<Expr(const Buffer&)>& which) {
+    return map_places(op, [&](Access place) {
+        auto found = versions.find(place.buffer.get());
+        if (found == versions.end()) return place;
+        place.buffer = found->second;
+        place.indices.insert(place.indices.begin(), which(found->second));
+        return place;
     });
-    for (CallArgument& argument : result.call.arguments) {
-        auto found = versions.find(argument.place.buffer.get());
-        if (found == versions.end()) continue;
-        argument.place.buffer = found->second;
-        argument.place.indices.insert(argument.place.indices.begin(), which(found->second));
-    }
-    return result;
+}
+
+/// The same version of each buffer.
+std::function<Expr(const Buffer&)> always(const Expr& version) {
+    return [=](const Buffer&) { return version; };
 }
 
 /// The buffer so many times, in its place among the kernel's shared ones.
@@ -61,15 +56,6 @@ Buffer repeated(TileKernel& kernel, const Buffer& buffer, int64_t times) {
     return versions;
 }
 
-TileStmt call(const std::string& primitive, std::vector<int64_t> parameters) {
-    TileOp op;
-    op.kind = TileOp::Kind::Call;
-    op.name = primitive;
-    op.mask = op.active = all_of({});
-    op.call = {primitive, std::move(parameters), {}};
-    return make_tile(std::move(op));
-}
-
 /// How copies into a buffer move, and why.
 struct Choice {
     bool async;
@@ -77,9 +63,16 @@ struct Choice {
     std::string reason = {};
 };
 
+/// What the schedule asked for, of a copy.
+Via via_of(const TileOp& op) {
+    const CopyOp* copy = op.as<CopyOp>();
+    return copy ? copy->via : Via{};
+}
+
 /// For all segments of a loop alike. Throws Error if the schedule asked for what is not possible.
 Choice choose(const TileKernel& kernel, const TileOp& copy, int stages, const CiteStep& cite) {
-    if (copy.via.copy == Copy::Vector) return {.async = false, .reason = "asked for"};
+    const Via via = via_of(copy);
+    if (via.copy == Copy::Vector) return {.async = false, .reason = "asked for"};
     Placement placement(kernel);
     std::string obstacle;
     int64_t bytes = widest_async_bytes;
@@ -89,11 +82,11 @@ Choice choose(const TileKernel& kernel, const TileOp& copy, int stages, const Ci
         obstacle = request.reason;
         if (obstacle.empty()) bytes = std::min(bytes, request.bytes());
     });
-    if (copy.via.copy == Copy::Async) {
+    if (via.copy == Copy::Async) {
         if (!obstacle.empty())
             throw_error(Error,
                         "{}{} cannot be copied asynchronously: {}; leave the choice open, or change what it copies",
-                        cite(copy.via.step), copy.name, obstacle);
+                        cite(via.step), copy.name, obstacle);
         return {.async = true, .bytes = bytes};
     }
     if (stages <= 2) return {.async = false, .reason = "2 stages"};
@@ -166,10 +159,8 @@ private:
     }
 
     static bool asks_for_boxes(const TileStmt& stmt) {
-        if (const TileOp* op = stmt.as<TileOp>()) return op->kind == TileOp::Kind::TmaCopy;
-        if (const TileAllocate* allocate = stmt.as<TileAllocate>()) return asks_for_boxes(allocate->body);
-        const TileBlock* block = stmt.as<TileBlock>();
-        return block && std::ranges::any_of(block->stmts, asks_for_boxes);
+        if (const TileOp* op = stmt.as<TileOp>()) return op->is<TmaCopyOp>();
+        return !stmt.as<TileLoop>() && std::ranges::any_of(children(stmt), asks_for_boxes);
     }
 
     /// Its source is there before the loop, and nobody else writes what it fills.
@@ -187,7 +178,7 @@ private:
     }
 
     void add_fill(const TileOp& op) {
-        if (op.kind == TileOp::Kind::TmaCopy) {
+        if (op.is<TmaCopyOp>()) {
             boxes_.add(op);
             return add_versions(op.stores[0].buffer, loop_.stages);
         }
@@ -244,7 +235,7 @@ private:
 
     TileStmt load(const Fill& fill, const Expr& iteration) const {
         TileOp op = shifted(fill.op, iteration);
-        op.kind = TileOp::Kind::Map;
+        op.action = MapOp{};
         op.name += ": load ahead";
         op.stores[0].buffer = fill.registers;
         op.stores[0].indices = variables(op);
@@ -263,10 +254,11 @@ private:
     }
 
     /// The elements of an iteration on their way into its stage, or there.
-    TileStmt asynchronous(const TileOp& fill, const Expr& iteration, TileOp::Kind kind) const {
+    template <class Action>
+    TileStmt asynchronous(const TileOp& fill, const Expr& iteration) const {
         TileOp op = map_exprs(fill, [&](const Expr& e) { return in_iteration(loop_, e, iteration); });
         op.active = simplify(all_of({iteration_exists(loop_, iteration), op.active}));
-        op.kind = kind;
+        op.action = Action{};
         StoreTo& to = op.stores[0];
         to.buffer = versions_.at(to.buffer.get());
         to.indices.insert(to.indices.begin(), stage_of(to.buffer, iteration));
@@ -275,16 +267,16 @@ private:
 
     void start_copies(TileBlock& block, const Expr& iteration) const {
         if (async_.empty()) return;
-        for (const TileOp& fill : async_) block.stmts.push_back(asynchronous(fill, iteration, TileOp::Kind::AsyncCopy));
-        block.stmts.push_back(call("commit_copies", {}));
+        for (const TileOp& fill : async_) block.stmts.push_back(asynchronous<AsyncCopyOp>(fill, iteration));
+        block.stmts.push_back(make_tile(call_op({CpAsyncCommit{}})));
     }
 
     /// Groups of copies are one an iteration, so all but those of the iterations ahead have landed.
     void await_copies(TileBlock& block) const {
         if (async_.empty()) return;
-        block.stmts.push_back(call("wait_copies", {loop_.stages - 2}));
+        block.stmts.push_back(make_tile(call_op({CpAsyncWait{loop_.stages - 2}})));
         for (const TileOp& fill : async_)
-            block.stmts.push_back(asynchronous(fill, loop_.variable, TileOp::Kind::Landing));
+            block.stmts.push_back(asynchronous<AwaitedOp>(fill, loop_.variable));
     }
 
     // Asynchronous matrix instructions that the next iteration does not wait for.
@@ -307,14 +299,13 @@ private:
         for (const TileStmt& stmt : body) append_flat(stmt, flat);
         auto is_wait = [](const TileStmt& stmt) {
             const TileOp* op = stmt.as<TileOp>();
-            return op && op->call.primitive == "wgmma_wait";
+            return op && lone_instruction<WgmmaWait>(*op);
         };
         auto wait = std::find_if(flat.begin(), flat.end(), is_wait);
         bool last = wait != flat.end();
         for (auto stmt = wait; last && stmt != flat.end(); ++stmt) {
             const TileOp* op = stmt->as<TileOp>();
-            last = op && (op->kind == TileOp::Kind::Mark ||
-                          (op->kind == TileOp::Kind::Call && (stmt == wait || op->call.primitive == "keep")));
+            last = op && (stmt == wait || op->is<AccessOp>() || lone_instruction<KeepRegisters>(*op));
         }
         if (!last)
             throw_error(Error,
@@ -322,12 +313,12 @@ private:
                         "behind it needs its sums, so none can be in flight",
                         cite_(loop_.pipeline_step), kernel_.name, loop_.variable.as<Variable>()->name, loop_.in_flight);
         TileOp none = *wait->as<TileOp>(), some = none;
-        some.call.parameters = {loop_.in_flight};
+        some.action = CallOp{{WgmmaWait{loop_.in_flight}}};
         behind.push_back(make_tile(std::move(none)));
         std::vector<TileStmt> kept(flat.begin(), wait);
         kept.push_back(make_tile(std::move(some)));
         for (auto stmt = wait + 1; stmt != flat.end(); ++stmt)
-            (stmt->as<TileOp>()->kind == TileOp::Kind::Mark ? kept : behind).push_back(*stmt);
+            (stmt->as<TileOp>()->is<AccessOp>() ? kept : behind).push_back(*stmt);
         body = kept;
         return behind;
     }
@@ -357,7 +348,7 @@ private:
 
     /// Reads of filled buffers, in the stage of this iteration.
     TileOp with_stage(const TileOp& op) const {
-        return with_version(op, versions_, [&](const Buffer& buffer) { return stage_of(buffer, loop_.variable); });
+        return in_version(op, versions_, [&](const Buffer& buffer) { return stage_of(buffer, loop_.variable); });
     }
 
     TileStmt surrounded(TileStmt loop, const std::vector<TileStmt>& body, const std::vector<TileStmt>& behind) const {
@@ -400,13 +391,13 @@ private:
 
 /// Copies that shall be asynchronous where nothing overlaps them.
 TileStmt awaited_at_once(const TileKernel& kernel, const TileOp& op, const CiteStep& cite) {
-    if (op.kind != TileOp::Kind::Copy || op.via.copy != Copy::Async) return make_tile(TileOp(op));
+    if (via_of(op).copy != Copy::Async) return make_tile(TileOp(op));
     choose(kernel, op, 1, cite);
-    TileOp start = op, landing = op;
-    start.kind = TileOp::Kind::AsyncCopy;
-    landing.kind = TileOp::Kind::Landing;
-    return make_tile(TileBlock{{make_tile(std::move(start)), call("commit_copies", {}), call("wait_copies", {0}),
-                                make_tile(std::move(landing))}});
+    TileOp start = op, awaited = op;
+    start.action = AsyncCopyOp{};
+    awaited.action = AwaitedOp{};
+    return make_tile(TileBlock{{make_tile(std::move(start)), make_tile(call_op({CpAsyncCommit{}})), make_tile(call_op({CpAsyncWait{}})),
+                                make_tile(std::move(awaited))}});
 }
 
 /// All pipelined loops of a kernel.
@@ -427,21 +418,13 @@ public:
 
 private:
     TileStmt rewrite(const TileStmt& stmt) {
-        if (const TileLoop* loop = stmt.as<TileLoop>()) {
-            TileLoop copy = *loop;
-            around_.push_back(*loop);
-            copy.body = rewrite(loop->body);
-            around_.pop_back();
-            return copy.stages > 1 ? Pipelined(kernel_, copy, around_, versions_, counters_, cite_).run()
-                                   : make_tile(std::move(copy));
-        }
-        if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-            return make_tile(TileAllocate{allocate->buffer, rewrite(allocate->body), allocate->around});
-        const TileBlock* block = stmt.as<TileBlock>();
-        if (!block) return stmt;
-        TileBlock result;
-        for (const TileStmt& kid : block->stmts) result.stmts.push_back(rewrite(kid));
-        return make_tile(std::move(result));
+        const TileLoop* loop = stmt.as<TileLoop>();
+        if (loop) around_.push_back(*loop);
+        TileStmt result = map_children(stmt, [&](const TileStmt& kid) { return rewrite(kid); });
+        if (!loop) return result;
+        around_.pop_back();
+        if (loop->stages == 1) return result;
+        return Pipelined(kernel_, *result.as<TileLoop>(), around_, versions_, counters_, cite_).run();
     }
 
     TileKernel& kernel_;
@@ -451,32 +434,20 @@ private:
     std::vector<TileOp> counters_;
 };
 
-/// All that the op reads and stores of these buffers, in one version.
-TileOp in_version(const TileOp& op, const Versions& versions, const Expr& version) {
-    TileOp result = with_version(op, versions, [&](const Buffer&) { return version; });
-    for (StoreTo& store : result.stores) {
-        auto found = versions.find(store.buffer.get());
-        if (found == versions.end()) continue;
-        store.buffer = found->second;
-        store.indices.insert(store.indices.begin(), version);
-    }
-    return result;
-}
-
 /// Groups that take turns have shared memory of their own, but for what other roles fill.
 void separate_turns(TileKernel& kernel) {
     std::set<const BufferNode*> common;
     for (const BarrierArray& array : kernel.barriers) common.insert(array.buffer.get());
     visit_ops(kernel.body, [&](const TileOp& op) {
         if (op.role == 0) return;
-        for (const CallArgument& argument : op.call.arguments) common.insert(argument.place.buffer.get());
+        visit_places(op, [&](const Buffer& buffer) { common.insert(buffer.get()); });
     });
     Versions versions;
     for (size_t b = 0; b < kernel.shared.size(); ++b) {
         Buffer buffer = kernel.shared[b].buffer;
         if (!common.count(buffer.get())) versions[buffer.get()] = repeated(kernel, buffer, turns_of(kernel));
     }
-    kernel.body = map_ops(kernel.body, [&](const TileOp& op) { return in_version(op, versions, kernel.turn); });
+    kernel.body = map_ops(kernel.body, [&](const TileOp& op) { return in_version(op, versions, always(kernel.turn)); });
 }
 
 }  // namespace
@@ -487,7 +458,7 @@ TileKernel pipeline(const TileKernel& kernel, const CiteStep& cite) {
     result.body = Pipeliner(result, versions, cite).run(kernel.body);
     result.body = replace_ops(result.body, [&](const TileOp& op) { return awaited_at_once(result, op, cite); });
     // A segment that runs once is no loop any more: what it fills and reads is the first of the buffers.
-    result.body = map_ops(result.body, [&](const TileOp& op) { return in_version(op, versions, integer(0)); });
+    result.body = map_ops(result.body, [&](const TileOp& op) { return in_version(op, versions, always(integer(0))); });
     if (turns_of(result) > 1) separate_turns(result);
     return result;
 }

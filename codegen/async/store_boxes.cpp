@@ -8,7 +8,7 @@ namespace tw::codegen {
 namespace {
 
 const BufferNode* tile_of(const TileOp& op) {
-    bool leaves = op.kind == TileOp::Kind::TmaCopy && stores_to(op, Memory::Global);
+    bool leaves = op.is<TmaCopyOp>() && stores_to(op, Memory::Global);
     return leaves ? loads_of(op)[0].get() : nullptr;
 }
 
@@ -39,40 +39,29 @@ public:
         for (const TileOp& copy : copies_) result_.body = guarded(result_.body, copy, false);
         result_.body = replace_ops(result_.body, [&](const TileOp& op) {
             if (!tile_of(op)) return make_tile(TileOp(op));
-            return make_tile(TileBlock{{make_tile(mark(op)), make_tile(asking(op))}});
+            return make_tile(TileBlock{{make_tile(read(op)), make_tile(asking(op))}});
         });
         result_.body = make_tile(TileBlock{{result_.body, make_tile(wait(copies_[0]))}});
         return std::move(result_);
     }
 
 private:
-    /// One thread's, the same one's each time.
+    /// By one thread, the same each time.
     TileOp asking(const TileOp& copy) const {
-        TileOp op = call(copy, "");
-        op.then = tma_departure(result_, copy).calls;
-        op.then.push_back({"commit_stores", {}, {}});
-        op.call = op.then[0];
-        op.then.erase(op.then.begin());
-        return op;
+        std::vector<Instruction> stores = tma_departure(result_, copy).instructions;
+        stores.emplace_back(TmaStoreCommit{});
+        return call(copy, std::move(stores));
     }
-    TileOp wait(const TileOp& copy) const {
-        TileOp op = call(copy, "wait_stores_read");
-        op.call.parameters = {0};
-        return op;
-    }
-    TileOp mark(const TileOp& copy) const {
-        TileOp op = tma_departure(result_, copy).mark;
+    TileOp wait(const TileOp& copy) const { return call(copy, {TmaStoreWaitRead{}}); }
+    TileOp read(const TileOp& copy) const {
+        TileOp op = tma_departure(result_, copy).access;
         op.active = one_thread();
         return op;
     }
-    TileOp call(const TileOp& copy, const std::string& primitive) const {
-        TileOp op;
-        op.kind = TileOp::Kind::Call;
+    TileOp call(const TileOp& copy, std::vector<Instruction> instructions) const {
+        TileOp op = call_op(std::move(instructions), one_thread());
         op.name = copy.name;
         op.step = copy.step;
-        op.mask = all_of({});
-        op.active = one_thread();
-        op.call.primitive = primitive;
         return op;
     }
     Expr one_thread() const { return simplify(result_.thread == 0); }
@@ -80,13 +69,9 @@ private:
     /// Where a loop fills the tile again, it waits until the boxes before have left.
     TileStmt guarded(const TileStmt& stmt, const TileOp& copy, bool again) const {
         if (!has_copy_of(stmt, tile_of(copy)) || stmt.as<TileOp>()) return stmt;
-        if (const TileLoop* loop = stmt.as<TileLoop>()) {
-            TileLoop around = *loop;
-            around.body = guarded(loop->body, copy, true);
-            return make_tile(std::move(around));
-        }
-        if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-            return make_tile(TileAllocate{allocate->buffer, guarded(allocate->body, copy, again), allocate->around});
+        if (stmt.as<TileLoop>() || stmt.as<TileAllocate>())
+            return map_children(
+                stmt, [&](const TileStmt& kid) { return guarded(kid, copy, again || stmt.as<TileLoop>()); });
         TileBlock block;
         bool waited = !again;
         for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) {
@@ -104,8 +89,8 @@ private:
 
     /// As late as possible: behind what only computes.
     TileStmt before_fill(const TileStmt& stmt, const TileOp& copy) const {
-        if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-            return make_tile(TileAllocate{allocate->buffer, before_fill(allocate->body, copy), allocate->around});
+        if (stmt.as<TileAllocate>())
+            return map_children(stmt, [&](const TileStmt& kid) { return before_fill(kid, copy); });
         TileBlock result;
         const TileBlock* block = stmt.as<TileBlock>();
         bool waited = false;
@@ -113,7 +98,7 @@ private:
             bool fills = !waited && writes(kid, tile_of(copy));
             bool deeper = fills && (kid.as<TileAllocate>() || kid.as<TileBlock>());
             if (fills && !deeper)
-                result.stmts.insert(result.stmts.end(), {make_tile(wait(copy)), make_tile(mark(copy))});
+                result.stmts.insert(result.stmts.end(), {make_tile(wait(copy)), make_tile(read(copy))});
             result.stmts.push_back(deeper ? before_fill(kid, copy) : kid);
             waited = waited || fills;
         }

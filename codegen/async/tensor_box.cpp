@@ -110,7 +110,7 @@ std::string TensorBox::examine_memory() const {
 
 /// What is masked must be what lies outside of the tensor, and zeros its value.
 std::string TensorBox::examine_mask() const {
-    if (op_.kind == TileOp::Kind::Copy && !is_constant(op_.active, 1))
+    if (op_.is<CopyOp>() && !is_constant(op_.active, 1))
         return fmt::format("it is made only where {}", to_string(op_.active));
     for (const Expr& part : conjuncts_of(op_.mask)) {
         bool outside = false;

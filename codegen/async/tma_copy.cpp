@@ -39,47 +39,40 @@ public:
 private:
     TileStmt rewrite(const TileStmt& stmt) {
         if (const TileOp* op = stmt.as<TileOp>()) return make_tile(chosen(*op));
-        if (const TileLoop* loop = stmt.as<TileLoop>()) {
-            TileLoop copy = *loop;
-            loops_.push_back(*loop);
-            copy.body = rewrite(loop->body);
-            loops_.pop_back();
-            return make_tile(std::move(copy));
-        }
-        if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-            return make_tile(TileAllocate{allocate->buffer, rewrite(allocate->body), allocate->around});
-        TileBlock block;
-        for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) block.stmts.push_back(rewrite(kid));
-        return make_tile(std::move(block));
+        const TileLoop* loop = stmt.as<TileLoop>();
+        if (loop) loops_.push_back(*loop);
+        TileStmt result = map_children(stmt, [&](const TileStmt& kid) { return rewrite(kid); });
+        if (loop) loops_.pop_back();
+        return result;
     }
 
     TileOp chosen(const TileOp& op) {
-        if (op.role > 0 && (op.kind != TileOp::Kind::Copy || !stores_to(op, Memory::Shared)))
+        const CopyOp* copied = op.as<CopyOp>();
+        if (op.role > 0 && (!copied || !stores_to(op, Memory::Shared)))
             throw_error(Error, "{}role '{}': '{}' is no copy into shared memory; leave it to the role that computes",
                         cite_(result_.roles[op.role].step), result_.roles[op.role].name, op.name);
-        if (op.kind != TileOp::Kind::Copy) return op;
-        if (!stores_to(op, Memory::Shared)) return op.via.copy == Copy::Tma ? leaving(op) : op;
+        if (!copied) return op;
+        const Via via = copied->via;
+        if (!stores_to(op, Memory::Shared)) return via.copy == Copy::Tma ? leaving(op, via) : op;
         bool pipelined = !loops_.empty() && loops_.back().stages > 1;
-        bool asked = op.via.copy == Copy::Tma || op.role > 0;
-        bool suits = op.via.copy == Copy::Automatic && pipelined && turns_of(result_) == 1 && target_.has_tma &&
+        bool asked = via.copy == Copy::Tma || op.role > 0;
+        bool suits = via.copy == Copy::Automatic && pipelined && turns_of(result_) == 1 && target_.has_tma &&
                      shared_of(result_, op.stores[0].buffer).fixed;
         if (!asked && !suits) return op;
-        std::string reason = why_not(op, pipelined);
+        std::string reason = why_not(op, via, pipelined);
         if (!reason.empty() && op.role > 0)
             throw_error(
                 Error,
                 "{}role '{}' cannot copy '{}' by the tensor memory accelerator: {}; leave the copy to the role that "
                 "computes, or change what it copies",
                 cite_(result_.roles[op.role].step), result_.roles[op.role].name, op.name, reason);
-        if (asked) refuse(op, reason);
+        if (asked) refuse(op, via, reason);
         if (!reason.empty()) {
             result_.notes.push_back(fmt::format("{}: not by the tensor memory accelerator: {}", op.name, reason));
             return op;
         }
         TileOp copy = op;
-        copy.kind = TileOp::Kind::TmaCopy;
-        TensorBox box(op);
-        if (op.role > 0) copy.shared_along = shared_along(box);
+        copy.action = TmaCopyOp{op.role > 0 ? shared_along(TensorBox(op)) : std::vector<Expr>()};
         add_map(copy);
         return copy;
     }
@@ -99,18 +92,18 @@ private:
     }
 
     /// Throws if there is a reason.
-    void refuse(const TileOp& op, const std::string& reason) const {
+    void refuse(const TileOp& op, const Via& via, const std::string& reason) const {
         if (reason.empty()) return;
         throw_error(Error,
                     "{}{} cannot be copied by the tensor memory accelerator: {}; leave the choice open, or change "
                     "what it copies",
-                    cite_(op.via.step), op.name, reason);
+                    cite_(via.step), op.name, reason);
     }
 
-    TileOp leaving(const TileOp& op) {
-        refuse(op, why_not_leave(op));
+    TileOp leaving(const TileOp& op, const Via& via) {
+        refuse(op, via, why_not_leave(op));
         TileOp copy = op;
-        copy.kind = TileOp::Kind::TmaCopy;
+        copy.action = TmaCopyOp{};
         add_map(copy);
         return copy;
     }
@@ -129,11 +122,11 @@ private:
         return fit_layout(box);
     }
 
-    std::string why_not(const TileOp& op, bool pipelined) {
+    std::string why_not(const TileOp& op, const Via& via, bool pipelined) {
         if (!target_.has_tma) return fmt::format("{} has none", target_.arch);
         if (!pipelined) return "its loop is not pipelined; pipeline(loop, {.stages = 2}) has it run ahead";
-        if (op.role > 0 && (op.via.copy == Copy::Vector || op.via.copy == Copy::Async))
-            return fmt::format("via asks for {}", to_string(op.via.copy));
+        if (op.role > 0 && (via.copy == Copy::Vector || via.copy == Copy::Async))
+            return fmt::format("via asks for {}", to_string(via.copy));
         if (op.role == 0 && turns_of(result_) > 1) return "its role takes turns; give the copy to another one";
         if (turns_of(result_) > 1 && loops_.size() > 2 && !equally_long(result_, loops_))
             return "its loop has not always as many iterations in loops around it, and groups that take turns do not "
@@ -250,7 +243,7 @@ private:
         use.writes = !box.arrives();
         for (size_t d = box.sides().size(); d-- > 0;) use.box.push_back(box.sides()[d].extent);
         use.box[0] = layout.digits.back().extent;
-        if (int blocks = BlockGroup(result_, op.shared_along).blocks(); blocks > 1) {
+        if (int blocks = BlockGroup(result_, op.as<TmaCopyOp>()->shared_along).blocks(); blocks > 1) {
             size_t side = static_cast<size_t>(box.side_in_parts(blocks) - box.sides().data());
             use.box[box.sides().size() - 1 - side] /= blocks;
             result_.notes.push_back(
@@ -287,7 +280,7 @@ namespace {
 class Asking {
 public:
     Asking(const TileKernel& kernel, const TileOp& copy)
-        : copy_(copy), box_(copy), sharers_(kernel, copy.shared_along) {
+        : copy_(copy), box_(copy), sharers_(kernel, copy.as<TmaCopyOp>()->shared_along) {
         internal_check(box_.reason().empty(), "a box of {}: {}", copy.name, box_.reason());
         auto use = std::find_if(kernel.maps.begin(), kernel.maps.end(),
                                 [&](const TensorMapUse& u) { return u.map->name == map_name(box_); });
@@ -306,16 +299,13 @@ public:
         };
         TmaRequest result;
         for (int64_t start = 0; start < box_.fast().extent; start += line_) {
-            ThreadCall call = named(in_parts_ ? "tma_load_multicast" : "tma_load");
-            call.arguments = {{CallArgument::Effect::Address, {}, place(begin(start))}, map()};
-            add_coordinates(call, start);
-            call.arguments.push_back({CallArgument::Effect::Read, {}, {barriers, {stage}}});
-            if (in_parts_) call.arguments.push_back(value(integer(sharers_.ranks())));
-            if (Expr first = sharers_.first_rank(); in_parts_ && !is_constant(first, 0))
-                call.arguments.push_back(value(first));
-            result.calls.push_back(std::move(call));
+            TmaLoad load{{place(begin(start))}, {map_}, coordinates(start), {{barriers, {stage}}}};
+            if (in_parts_) load.ranks = integer(sharers_.ranks());
+            if (Expr first = simplify(sharers_.first_rank()); in_parts_ && !is_constant(first, 0))
+                load.first_rank = first;
+            result.instructions.emplace_back(std::move(load));
         }
-        result.mark = mark(CallArgument::Effect::Write, place);
+        result.access = access(true, place);
         return result;
     }
 
@@ -323,23 +313,14 @@ public:
         auto place = [&](const Substitution& values) { return Access{box_.tile(), in_tile(values)}; };
         TmaRequest result;
         for (int64_t start = 0; start < box_.fast().extent; start += line_) {
-            ThreadCall call = named(box_.adds() ? "tma_reduce_add" : "tma_store");
-            call.arguments = {map()};
-            add_coordinates(call, start);
-            call.arguments.push_back({CallArgument::Effect::Address, {}, place(begin(start))});
-            result.calls.push_back(std::move(call));
+            result.instructions.emplace_back(
+                TmaStore{{map_}, coordinates(start), {place(begin(start))}, box_.adds()});
         }
-        result.mark = mark(CallArgument::Effect::Read, place);
+        result.access = access(false, place);
         return result;
     }
 
 private:
-    ThreadCall named(const std::string& function) const {
-        return {fmt::format("{}_{}d", function, box_.sides().size()), {}, {}, function};
-    }
-    CallArgument map() const { return {CallArgument::Effect::Map, {}, {map_, {}}}; }
-    static CallArgument value(const Expr& expr) { return {CallArgument::Effect::Value, simplify(expr), {}}; }
-
     /// The box's first element in the tile.
     Substitution begin(int64_t start) const {
         Substitution values{{box_.fast().variable, integer(start)}};
@@ -356,35 +337,34 @@ private:
     }
 
     /// In the tensor, innermost first.
-    void add_coordinates(ThreadCall& call, int64_t start) const {
+    std::vector<Expr> coordinates(int64_t start) const {
+        std::vector<Expr> result;
         for (size_t d = box_.sides().size(); d-- > 0;) {
             const TensorBox::Side& side = box_.sides()[d];
             Expr first = side.first;
             if (&side == &box_.fast()) first = first + start;
             if (&side == in_parts_) first = first + part_;
-            call.arguments.push_back(value(first));
+            result.push_back(simplify(first));
         }
+        return result;
     }
 
     /// All of the tile, in pieces of 16 bytes.
-    TileOp mark(CallArgument::Effect effect, const std::function<Access(const Substitution&)>& place) const {
-        TileOp mark;
-        mark.kind = TileOp::Kind::Mark;
-        mark.name = copy_.name;
-        mark.step = copy_.step;
-        mark.mask = mark.active = all_of({});
-        mark.loops = copy_.loops;
+    TileOp access(bool writes, const std::function<Access(const Substitution&)>& place) const {
+        TileOp op{{}, copy_.name};
+        op.step = copy_.step;
+        op.loops = copy_.loops;
         int64_t width = TensorBox::alignment / bytes_of(box_.tile()->type);
         Substitution wide;
-        for (OpLoop& loop : mark.loops) {
+        for (OpLoop& loop : op.loops) {
             loop.execution = Execution::Serial;
             if (!loop.variable.same(box_.fast().variable)) continue;
             Expr group = index_variable("piece", 0, box_.fast().extent / width - 1);
             wide.emplace_back(loop.variable, group * width);
             loop = {group, integer(box_.fast().extent / width)};
         }
-        mark.call.arguments = {{effect, {}, place(wide), static_cast<int>(width)}};
-        return mark;
+        op.action = AccessOp{place(wide), static_cast<int>(width), writes};
+        return op;
     }
 
     const TileOp& copy_;

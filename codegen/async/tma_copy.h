@@ -7,7 +7,7 @@
 
 namespace tw::codegen {
 
-/// Decides which copies the accelerator makes (they become TmaCopy ops, their tensors get maps): those that asked for
+/// Decides which copies the accelerator makes (they become TmaCopyOps, their tensors get maps): those that asked for
 /// it, and in pipelined loops for sm_90 and later fills of operands of instructions that read matrices by descriptors,
 /// where it is legal. Notes say why not. Throws Error where a copy that asked for it cannot be one.
 ///
@@ -15,18 +15,18 @@ namespace tw::codegen {
 ///     c[m0 + i, n0 + j] = c_s[i, j]                        c_s to box of c at (m0, n0)
 TileKernel choose_tma(const TileKernel& kernel, const Target& target, const CiteStep& cite);
 
-/// Bytes that a TmaCopy moves, what lies outside of the tensor included.
+/// Bytes that a TmaCopyOp moves, what lies outside of the tensor included.
 int64_t tma_bytes(const TileOp& copy);
 
-/// The calls that one thread makes for a TmaCopy into shared memory, and the mark of what is written, into version
+/// The instructions of the one thread that asks for a TmaCopyOp into shared memory, and what is written, into version
 /// `stage` of its buffer, counted at that element of `barriers`.
 struct TmaRequest {
-    std::vector<ThreadCall> calls;
-    TileOp mark;
+    std::vector<Instruction> instructions;
+    TileOp access;
 };
 TmaRequest tma_request(const TileKernel& kernel, const TileOp& copy, const Buffer& versions, const Buffer& barriers,
                        const Expr& stage);
-/// Of a TmaCopy out of shared memory, and the mark of what is read. The calls belong to no group yet.
+/// The same for a TmaCopyOp out of shared memory, and what is read. The stores belong to no group yet.
 TmaRequest tma_departure(const TileKernel& kernel, const TileOp& copy);
 
 }  // namespace tw::codegen

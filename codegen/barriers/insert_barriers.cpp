@@ -145,8 +145,8 @@ ThreadStmt without_hollow(const ThreadStmt& root) {
 ThreadStmt without_marks(const ThreadStmt& root) {
     bool any = false;
     ThreadStmt rest = transform(root, [&](const ThreadStmt& stmt) -> ThreadStmt {
-        any = any || stmt.as<ThreadMark>();
-        return stmt.as<ThreadMark>() ? make_thread(ThreadBlock{}) : ThreadStmt();
+        any = any || stmt.as<ThreadAccess>();
+        return stmt.as<ThreadAccess>() ? make_thread(ThreadBlock{}) : ThreadStmt();
     });
     return any ? without_hollow(drop_unused_lets(rest)) : root;
 }

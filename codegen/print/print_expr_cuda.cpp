@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "support/error.h"
+#include "support/overloaded.h"
 
 namespace tw::codegen {
 namespace {
@@ -112,12 +113,6 @@ std::string quoted(const std::string& name) {
     return text;
 }
 
-/// The primitive's name in the vocabulary: those on registers of sums have a version for each type of these.
-std::string entry_of(const ThreadCall& call) {
-    if (call.primitive != "keep" && call.primitive != "forget") return call.primitive;
-    return call.primitive + version_of(call.arguments[0].place.buffer->type, false);
-}
-
 std::string in_parentheses(const std::string& text) {
     std::string result = "(";
     return result.append(text).append(")");
@@ -209,31 +204,43 @@ std::string ExprPrinter::call_wide(const std::string& primitive, int width, cons
     return fmt::format("tw::{}<{}>({}, {});", primitive, width, address(to), address(from));
 }
 
-std::string ExprPrinter::print(const CallArgument& argument) {
-    if (argument.effect == CallArgument::Effect::Value) return print(argument.value);
-    if (argument.effect == CallArgument::Effect::Map)
-        return names_.of(argument.place.buffer.get(), argument.place.buffer->name);
-    bool matrix = argument.effect == CallArgument::Effect::Matrix;
-    if (!matrix && argument.effect != CallArgument::Effect::Address)
-        return argument.place.buffer->is_barrier ? element(argument.place) : address(argument.place);
-    const BufferNode& buffer = *argument.place.buffer;
-    std::string start = names_.of(&buffer, buffer.name);
-    for (const Expr& index : argument.place.indices) start += "[" + print(index) + "]";
-    if (!matrix) return "&shared." + start;
-    vocabulary_.insert("matrix_descriptor");
-    std::string further = argument.value.defined() ? ", " + print(argument.value) : "";
-    return fmt::format("tw::matrix_descriptor(&shared.{}, {}, {}, {}{})", start, buffer.swizzle, argument.leading_bytes,
-                       argument.stride_bytes, further);
+std::string ExprPrinter::print(const Operand& operand) {
+    auto in_shared = [&](const Access& place) {
+        std::string text = "&shared." + names_.of(place.buffer.get(), place.buffer->name);
+        for (const Expr& index : place.indices) text += "[" + print(index) + "]";
+        return text;
+    };
+    return std::visit(
+        Overloaded{[&](const Expr& number) { return print(number); },
+                   [&](const MapOperand& map) { return names_.of(map.map.get(), map.map->name); },
+                   [&](const AddressOperand& address) { return in_shared(address.place); },
+                   [&](const MatrixOperand& matrix) {
+                       vocabulary_.insert("matrix_descriptor");
+                       std::string start = in_shared(matrix.place);
+                       std::string further = matrix.further.defined() ? ", " + print(matrix.further) : "";
+                       return fmt::format("tw::matrix_descriptor({}, {}, {}, {}{})", start,
+                                          matrix.place.buffer->swizzle, matrix.leading_bytes, matrix.stride_bytes,
+                                          further);
+                   },
+                   [&](const OneOf<ReadOperand, WriteOperand> auto& used) {
+                       return used.place.buffer->is_barrier ? element(used.place) : address(used.place);
+                   }},
+        operand);
 }
 
-std::string ExprPrinter::call_primitive(const ThreadCall& call, const std::string& last) {
-    vocabulary_.insert(entry_of(call));
+std::string ExprPrinter::call_instruction(const Instruction& instruction, const std::string& last) {
+    const VocabularyCall call = vocabulary_call(instruction);
+    vocabulary_.insert(call.entry);
     std::vector<std::string> arguments;
-    for (const CallArgument& argument : call.arguments) arguments.push_back(print(argument));
+    for (const Operand& operand : operands(instruction)) arguments.push_back(print(operand));
     if (!last.empty()) arguments.back() = last;
     std::string parameters = call.parameters.empty() ? "" : fmt::format("<{}>", fmt::join(call.parameters, ", "));
-    return fmt::format("tw::{}{}({});", call.function.empty() ? call.primitive : call.function, parameters,
-                       fmt::join(arguments, ", "));
+    return fmt::format("tw::{}{}({});", call.function, parameters, fmt::join(arguments, ", "));
+}
+
+std::string ExprPrinter::call_barrier(const Expr& id, int threads) {
+    vocabulary_.insert("barrier_sync");
+    return fmt::format("tw::barrier_sync({}, {});", print(id), threads);
 }
 
 std::string ExprPrinter::call_atomic(BinaryOp op, const std::string& element, const Expr& value) {

@@ -28,7 +28,9 @@ public:
     /// "tw::load<4>(a_values, &a[offset]);"
     std::string call_wide(const std::string& primitive, int width, const Access& to, const Access& from);
     /// "tw::copy_async<4>(&shared.a[i][0], &a[offset]);"; `last`: the text of its last argument, if given.
-    std::string call_primitive(const ThreadCall& call, const std::string& last = "");
+    std::string call_instruction(const Instruction& instruction, const std::string& last = "");
+    /// "tw::barrier_sync(1, 128);"
+    std::string call_barrier(const Expr& id, int threads);
     /// "tw::atomic_add(&total[i], x);" for an element's text
     std::string call_atomic(BinaryOp op, const std::string& element, const Expr& value);
     /// "float", "tw::bf16", "long long"
@@ -40,7 +42,7 @@ private:
         int precedence;     // of the outermost operator; larger binds tighter
         bool wide = false;  // C++ computes it in 64 bits
     };
-    std::string print(const CallArgument& argument);
+    std::string print(const Operand& operand);
     std::string behind_checks(const std::string& index);
     Text call_check(const IndexCheck& check);
     /// The place of an access' column in its row.

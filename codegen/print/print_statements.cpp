@@ -52,7 +52,7 @@ public:
                 print_roles({block.stmts.begin() + s, block.stmts.begin() + roles});
                 s = roles - 1;
             } else if (std::string bytes = bytes_asked_for(block, s); !bytes.empty()) {
-                out_.line(exprs_.call_primitive(*block.stmts[s].as<ThreadCall>(), bytes), block.stmts[s].step());
+                out_.line(exprs_.call_instruction(*block.stmts[s].as<Instruction>(), bytes), block.stmts[s].step());
             } else if (s + 1 < block.stmts.size() && defines(block.stmts[s], block.stmts[s + 1]))
                 ++s;
             else
@@ -91,8 +91,12 @@ public:
 
     void operator()(const ThreadStore& store, int step) { out_.line(text_of(store), step); }
     void operator()(const ThreadWide& wide, int step) { out_.line(text_of(wide), step); }
-    void operator()(const ThreadCall& call, int step) { out_.line(exprs_.call_primitive(call), step); }
-    void operator()(const ThreadMark&, int) { internal_check(false, "a mark that insert_barriers has not taken away"); }
+    void operator()(const Instruction& instruction, int step) {
+        out_.line(exprs_.call_instruction(instruction), step);
+    }
+    void operator()(const ThreadAccess&, int) {
+        internal_check(false, "an access that insert_barriers has not taken away");
+    }
     void operator()(const ThreadBarrier& barrier, int step) { out_.line(text_of(barrier), step); }
 
     void operator()(const ThreadRole& role, int step) { print_roles({make_thread(ThreadRole(role), step)}); }
@@ -219,21 +223,21 @@ private:
 
     /// How many bytes a barrier expects, as the sizes of what the loads behind it fill, if they come to that.
     std::string bytes_asked_for(const ThreadBlock& block, size_t expects) {
-        const ThreadCall* call = block.stmts[expects].as<ThreadCall>();
-        if (!call || call->primitive != "barrier_expect") return "";
+        const MbarrierExpect* expect = instruction_of<MbarrierExpect>(block.stmts[expects]);
+        if (!expect) return "";
         int64_t bytes = 0;
         std::vector<const BufferNode*> filled;
         for (size_t s = expects + 1; s < block.stmts.size() && loads_boxes(block.stmts[s]); ++s)
             visit(block.stmts[s], [&](const ThreadStmt& stmt) {
-                const ThreadCall* load = stmt.as<ThreadCall>();
-                const BufferNode* buffer = load ? load->arguments[0].place.buffer.get() : nullptr;
+                const TmaLoad* load = instruction_of<TmaLoad>(stmt);
+                const BufferNode* buffer = load ? load->to.place.buffer.get() : nullptr;
                 if (!buffer || buffer->shape.empty() || std::ranges::find(filled, buffer) != filled.end()) return;
                 filled.push_back(buffer);
                 int64_t stage = tw::bytes_of(buffer->type);
                 for (size_t d = 1; d < buffer->shape.size(); ++d) stage *= require_constant(buffer->shape[d]);
                 bytes += stage;
             });
-        if (filled.empty() || as_constant(call->arguments.back().value) != bytes) return "";
+        if (filled.empty() || as_constant(expect->bytes) != bytes) return "";
         std::string sizes;
         for (const BufferNode* buffer : filled)
             sizes += fmt::format("{}sizeof shared.{}[0]", sizes.empty() ? "" : " + ", names_.of(buffer, buffer->name));
@@ -241,9 +245,8 @@ private:
     }
 
     static bool loads_boxes(const ThreadStmt& stmt) {
-        const ThreadCall* call = stmt.as<ThreadCall>();
         const ThreadLoop* loop = stmt.as<ThreadLoop>();
-        return loop ? loads_boxes(loop->body) : call && call->primitive.starts_with("tma_load");
+        return loop ? loads_boxes(loop->body) : instruction_of<TmaLoad>(stmt) != nullptr;
     }
 
     // ---- paragraphs -------------------------------------------------------------------------------------------------
@@ -291,7 +294,7 @@ private:
         if (stmts.size() != 1) return "";
         if (auto store = stmts[0].as<ThreadStore>()) return text_of(*store);
         if (auto wide = stmts[0].as<ThreadWide>()) return text_of(*wide);
-        if (auto call = stmts[0].as<ThreadCall>()) return exprs_.call_primitive(*call);
+        if (auto instruction = stmts[0].as<Instruction>()) return exprs_.call_instruction(*instruction);
         return "";
     }
 
@@ -302,12 +305,9 @@ private:
 
     std::string text_of(const ThreadBarrier& barrier) {
         if (barrier.id == 0) return "__syncthreads();";
-        auto number = [](int value) {
-            return CallArgument{CallArgument::Effect::Value, constant(Type::I32, int64_t{value}), {}};
-        };
-        CallArgument id = number(barrier.id);
-        if (barrier.turn.defined()) id.value = barrier.turn + barrier.id;
-        return exprs_.call_primitive({"barrier_sync", {}, {id, number(barrier.threads)}});
+        Expr id = constant(Type::I32, int64_t{barrier.id});
+        if (barrier.turn.defined()) id = barrier.turn + barrier.id;
+        return exprs_.call_barrier(id, barrier.threads);
     }
 
     std::string text_of(const ThreadLet& let) {

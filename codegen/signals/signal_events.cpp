@@ -10,6 +10,7 @@
 #include "codegen/thread_ir/thread_walk.h"
 #include "dsl/evaluate.h"
 #include "dsl/simplify.h"
+#include "support/overloaded.h"
 
 namespace tw::codegen {
 namespace {
@@ -18,29 +19,35 @@ using Kind = SignalEvent::Kind;
 
 struct DependsOnData {};
 
-/// Of a warpgroup's product: a multiprocessor multiplies 2048 pairs of 16 bits a cycle, and as many bytes of others.
-int64_t cycles_of(const std::string& primitive) {
-    int n = 8;
-    std::sscanf(primitive.c_str(), "wgmma_m64n%dk", &n);
-    return int64_t{n} * 64 * 16 / 2048;  // k is 32 bytes, of whatever type
-}
+/// A multiprocessor multiplies 2048 pairs of 16 bits a cycle, and as many bytes of others; k is 32 bytes, of any type.
+int64_t cycles_of(const Wgmma& product) { return int64_t{product.atom->n} * product.atom->m * 16 / 2048; }
 
-std::optional<Kind> kind_of(const std::string& primitive) {
-    static const std::map<std::string, Kind> kinds = {
-        {"barrier_init", Kind::Init},        {"barrier_arrive", Kind::Arrive}, {"barrier_arrive_at", Kind::Arrive},
-        {"barrier_expect", Kind::Expect},    {"barrier_wait", Kind::Wait},     {"cluster_arrive", Kind::ClusterArrive},
-        {"cluster_wait", Kind::ClusterWait}, {"wgmma_commit", Kind::Commit},   {"wgmma_wait", Kind::AwaitProducts}};
-    if (primitive.starts_with("tma_load")) return Kind::Load;
-    if (primitive.starts_with("wgmma_m64")) return Kind::Multiply;
-    auto found = kinds.find(primitive);
-    return found == kinds.end() ? std::nullopt : std::optional(found->second);
+/// Nothing of instructions that tell other threads nothing.
+std::optional<Kind> kind_of(const Instruction& instruction) {
+    using Told = std::optional<Kind>;
+    return std::visit(
+        Overloaded{[](const MbarrierInit&) -> Told { return Kind::Init; },
+                   [](const OneOf<MbarrierArrive, MbarrierArriveAt> auto&) -> Told { return Kind::Arrive; },
+                   [](const MbarrierExpect&) -> Told { return Kind::Expect; },
+                   [](const MbarrierWait&) -> Told { return Kind::Wait; },
+                   [](const ClusterArrive&) -> Told { return Kind::ClusterArrive; },
+                   [](const ClusterWait&) -> Told { return Kind::ClusterWait; },
+                   [](const TmaLoad&) -> Told { return Kind::Load; },
+                   [](const Wgmma&) -> Told { return Kind::Multiply; },
+                   [](const WgmmaCommit&) -> Told { return Kind::Commit; },
+                   [](const WgmmaWait&) -> Told { return Kind::AwaitProducts; },
+                   [](const OneOf<FenceMbarrierInit, FenceProxyAsync, PrefetchTensorMap, TmaStore, TmaStoreCommit,
+                                  TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, Mma,
+                                  WgmmaFence, KeepRegisters, ForgetRegisters, SetRegisters, WaitForPrevious,
+                                  StartNext> auto&) -> Told { return {}; }},
+        instruction);
 }
 
 bool tells(const ThreadStmt& root) {
     bool found = false;
     visit(root, [&](const ThreadStmt& stmt) {
-        const ThreadCall* call = stmt.as<ThreadCall>();
-        found = found || stmt.as<ThreadBarrier>() || stmt.as<ThreadRole>() || (call && kind_of(call->primitive));
+        const Instruction* instruction = stmt.as<Instruction>();
+        found = found || stmt.as<ThreadBarrier>() || stmt.as<ThreadRole>() || (instruction && kind_of(*instruction));
     });
     return found;
 }
@@ -54,7 +61,7 @@ int64_t size_of(const Expr& expr) {
 /// About as many cycles as the statement has operations.
 int64_t work_of(const ThreadStmt& stmt) {
     int64_t own = 0, inside = 0;
-    if (stmt.as<ThreadStore>() || stmt.as<ThreadWide>() || stmt.as<ThreadCall>()) own = 2;
+    if (stmt.as<ThreadStore>() || stmt.as<ThreadWide>() || stmt.as<Instruction>()) own = 2;
     if (auto store = stmt.as<ThreadStore>()) own += size_of(store->value);
     for (const ThreadStmt& kid : children(stmt)) inside += work_of(kid);
     if (auto loop = stmt.as<ThreadLoop>()) inside *= as_constant(loop->extent).value_or(1);
@@ -97,8 +104,7 @@ struct SignalEvents::Code {
     explicit Code(const ThreadKernel& k) : kernel(k) {
         for (const TensorMapUse& use : kernel.maps) boxes[use.map.get()] = &use;
         visit(kernel.body, [&](const ThreadStmt& stmt) {
-            const ThreadCall* call = stmt.as<ThreadCall>();
-            if (call && call->primitive.starts_with("tma_load")) filled.insert(call->arguments[0].place.buffer.get());
+            if (auto load = instruction_of<TmaLoad>(stmt)) filled.insert(load->to.place.buffer.get());
         });
         find_counters();
         steps = compile(kernel.body);
@@ -139,7 +145,7 @@ struct SignalEvents::Code {
             if (meet->turn.defined()) call.numbers.push_back(compiled(meet->turn));
             out.push_back({std::move(call)});
         } else {
-            out.push_back({compile(*stmt.as<ThreadCall>())});
+            out.push_back({compile(*stmt.as<Instruction>())});
         }
     }
 
@@ -179,41 +185,38 @@ struct SignalEvents::Code {
         return CompiledExpr(expr, slots, [](const ExprNode&) -> const MemoryView* { throw DependsOnData(); });
     }
 
-    Call compile(const ThreadCall& call) {
-        Call result{{*kind_of(call.primitive)}, {}, {}};
-        switch (result.event.kind) {
-            case Kind::Init:
-            case Kind::Expect:
-            case Kind::Wait:
-            case Kind::Arrive:  // at a block's, perhaps
-                result.objects.push_back(objects_of(barriers, call.arguments[0].place));
-                if (call.arguments.size() > 1) result.numbers.push_back(compiled(call.arguments[1].value));
-                break;
-            case Kind::Load: compile_load(call, result); break;
-            case Kind::Multiply:
-                result.event.number = cycles_of(call.primitive);
-                for (const CallArgument& argument : call.arguments)
-                    if (argument.effect == CallArgument::Effect::Matrix && filled.contains(argument.place.buffer.get()))
-                        result.objects.push_back(objects_of(slots_of_boxes, argument.place));
-                break;
-            case Kind::AwaitProducts: result.event.number = call.parameters[0]; break;
-            default: break;
-        }
+    Call compile(const Instruction& instruction) {
+        Call result{{*kind_of(instruction)}, {}, {}};
+        auto at = [&](const OneOf<ReadOperand, WriteOperand> auto& barrier) {
+            result.objects.push_back(objects_of(barriers, barrier.place));
+        };
+        auto with = [&](const Expr& number) { result.numbers.push_back(compiled(number)); };
+        std::visit(Overloaded{[&](const MbarrierInit& init) { at(init.barrier), with(init.arrivals); },
+                              [&](const MbarrierExpect& expect) { at(expect.barrier), with(expect.bytes); },
+                              [&](const MbarrierWait& wait) { at(wait.barrier), with(wait.parity); },
+                              [&](const MbarrierArrive& arrive) { at(arrive.barrier); },
+                              [&](const MbarrierArriveAt& arrive) { at(arrive.barrier), with(arrive.rank); },
+                              [&](const TmaLoad& load) { compile_load(load, result); },
+                              [&](const Wgmma& product) {
+                                  result.event.number = cycles_of(product);
+                                  for (const MatrixOperand& matrix : {product.a, product.b})
+                                      if (filled.contains(matrix.place.buffer.get()))
+                                          result.objects.push_back(objects_of(slots_of_boxes, matrix.place));
+                              },
+                              [&](const WgmmaWait& wait) { result.event.number = wait.pending; },
+                              [](const auto&) {}},  // what kind_of tells says all
+                   instruction);
         return result;
     }
 
-    void compile_load(const ThreadCall& call, Call& result) {
-        const TensorMapUse& use = *boxes.at(call.arguments[1].place.buffer.get());
+    void compile_load(const TmaLoad& load, Call& result) {
+        const TensorMapUse& use = *boxes.at(load.map.map.get());
         result.event.number = std::accumulate(use.box.begin(), use.box.end(), bytes_of(use.tensor->type),
                                               [](int64_t bytes, int64_t side) { return bytes * side; });
-        result.objects.push_back(objects_of(slots_of_boxes, call.arguments[0].place));
-        for (const CallArgument& argument : call.arguments)
-            if (argument.effect == CallArgument::Effect::Read)
-                result.objects.push_back(objects_of(barriers, argument.place));
-        if (!call.primitive.starts_with("tma_load_multicast")) return;
-        auto ranks = std::ranges::find_if(
-            call.arguments, [](const CallArgument& argument) { return argument.effect == CallArgument::Effect::Read; });
-        while (++ranks != call.arguments.end()) result.numbers.push_back(compiled(ranks->value));
+        result.objects.push_back(objects_of(slots_of_boxes, load.to.place));
+        result.objects.push_back(objects_of(barriers, load.barrier.place));
+        for (const Expr& ranks : {load.ranks, load.first_rank})
+            if (ranks.defined()) result.numbers.push_back(compiled(ranks));
     }
 
     /// Elements of arrays along their first dimension, by their numbers.

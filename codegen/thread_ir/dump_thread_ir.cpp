@@ -6,12 +6,6 @@
 namespace tw::codegen {
 namespace {
 
-std::string text_of(const Access& access) {
-    std::string text = access.buffer->name;
-    for (const Expr& index : access.indices) text += fmt::format("[{}]", to_string(index));
-    return text;
-}
-
 std::string text_of(const Buffer& buffer) {
     std::string text = fmt::format("{} {}", name_of(buffer->type), buffer->name);
     for (const Expr& extent : buffer->shape) text += fmt::format("[{}]", to_string(extent));
@@ -53,23 +47,15 @@ struct Dump {
     }
     void operator()(const ThreadDeclare& declare, int step) { line("declare " + text_of(declare.buffer), step); }
     void operator()(const ThreadStore& store, int step) {
-        line(store_text(text_of(store.to), to_string(store.value), store.atomic), step);
+        line(store_text(to_string(store.to), to_string(store.value), store.atomic), step);
     }
     void operator()(const ThreadWide& wide, int step) {
-        line(fmt::format("{} = {}, {} wide", text_of(wide.to), text_of(wide.from), wide.width), step);
+        line(fmt::format("{} = {}, {} wide", to_string(wide.to), to_string(wide.from), wide.width), step);
     }
-    void operator()(const ThreadCall& call, int step) {
-        std::vector<std::string> arguments;
-        for (const CallArgument& argument : call.arguments)
-            arguments.push_back(argument.effect == CallArgument::Effect::Value ? to_string(argument.value)
-                                : argument.value.defined() ? fmt::format("&{} and {} bytes", text_of(argument.place),
-                                                                         to_string(argument.value))
-                                                           : "&" + text_of(argument.place));
-        std::string parameters = call.parameters.empty() ? "" : fmt::format("<{}>", fmt::join(call.parameters, ", "));
-        line(fmt::format("{}{}({})", call.primitive, parameters, fmt::join(arguments, ", ")), step);
-    }
-    void operator()(const ThreadMark& mark, int step) {
-        line(fmt::format("{}: {}, {} wide", mark.writes ? "landed" : "read", text_of(mark.to), mark.width), step);
+    void operator()(const Instruction& instruction, int step) { line(to_string(instruction), step); }
+    void operator()(const ThreadAccess& access, int step) {
+        line(fmt::format("{}: {}, {} wide", access.writes ? "written" : "read", to_string(access.to), access.width),
+             step);
     }
     void operator()(const ThreadBarrier& barrier, int step) {
         line(barrier.id ? fmt::format("barrier {} of {} threads", barrier.id, barrier.threads) : "barrier", step);

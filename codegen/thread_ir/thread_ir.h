@@ -12,7 +12,8 @@
 #include <variant>
 #include <vector>
 
-#include "codegen/access/call.h"
+#include "codegen/access/tensor_map.h"
+#include "codegen/instructions/instructions.h"
 
 namespace tw::codegen {
 
@@ -73,9 +74,9 @@ struct ThreadWide {
     Access to;
     Access from;
 };
-/// Elements that this thread uses here by what no statement shows: an asynchronous copy that has landed, a matrix that
-/// an instruction reads. For insert_barriers, behind which there are none of these.
-struct ThreadMark {
+/// Elements that this thread reads or writes here by what no statement shows: an asynchronous copy that has arrived, a
+/// matrix that an instruction reads. For insert_barriers, behind which there are none of these.
+struct ThreadAccess {
     Access to;
     int width;
     bool writes = true;
@@ -103,8 +104,8 @@ struct ThreadComment {
 };
 
 struct ThreadNode {
-    std::variant<ThreadBlock, ThreadLoop, ThreadIf, ThreadLet, ThreadDeclare, ThreadStore, ThreadWide, ThreadCall,
-                 ThreadMark, ThreadBarrier, ThreadRole, ThreadComment>
+    std::variant<ThreadBlock, ThreadLoop, ThreadIf, ThreadLet, ThreadDeclare, ThreadStore, ThreadWide, Instruction,
+                 ThreadAccess, ThreadBarrier, ThreadRole, ThreadComment>
         kind;
     int step = -1;
 };
@@ -113,6 +114,12 @@ const T* ThreadStmt::as() const {
     return node_ ? std::get_if<T>(&node_->kind) : nullptr;
 }
 inline int ThreadStmt::step() const { return node_ ? node_->step : -1; }
+/// The statement, if it is this instruction.
+template <class I>
+const I* instruction_of(const ThreadStmt& stmt) {
+    const Instruction* instruction = stmt.as<Instruction>();
+    return instruction ? std::get_if<I>(instruction) : nullptr;
+}
 template <class T>
 ThreadStmt make_thread(T node, int step = -1) {
     return ThreadStmt(std::make_shared<const ThreadNode>(ThreadNode{std::move(node), step}));

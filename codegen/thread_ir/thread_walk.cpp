@@ -1,21 +1,14 @@
 #include "codegen/thread_ir/thread_walk.h"
-#include "codegen/access/access.h"
 
 #include <algorithm>
 #include <limits>
 #include <set>
 
 #include "support/error.h"
+#include "support/overloaded.h"
 
 namespace tw::codegen {
 namespace {
-
-template <class... Cases>
-struct Overloaded : Cases... {
-    using Cases::operator()...;
-};
-template <class... Cases>
-Overloaded(Cases...) -> Overloaded<Cases...>;
 
 template <class... Cases>
 auto match(const ThreadStmt& stmt, Cases... cases) {
@@ -85,15 +78,12 @@ std::vector<Expr> expressions(const ThreadStmt& stmt) {
         [](const ThreadLet& let) { return std::vector{let.value}; },
         [&](const ThreadStore& store) { return joined(store.to.indices, {store.value}); },
         [&](const ThreadWide& wide) { return joined(wide.to.indices, wide.from.indices); },
-        [&](const ThreadCall& call) {
+        [&](const Instruction& instruction) {
             std::vector<Expr> all;
-            for (const CallArgument& argument : call.arguments) {
-                if (argument.value.defined()) all.push_back(argument.value);
-                all = joined(all, argument.place.indices);
-            }
+            visit_exprs(instruction, [&](const Expr& e) { all.push_back(e); });
             return all;
         },
-        [](const ThreadMark& mark) { return mark.to.indices; },
+        [](const ThreadAccess& access) { return access.to.indices; },
         [](const ThreadBarrier& barrier) {
             return barrier.turn.defined() ? std::vector{barrier.turn} : std::vector<Expr>{};
         },
@@ -132,17 +122,12 @@ ThreadStmt map_expressions(const ThreadStmt& stmt, const std::function<Expr(cons
                                           {wide.from.buffer, part(rank, wide.from.indices.size())}},
                                stmt.step());
         },
-        [&](const ThreadCall& call) {
-            ThreadCall result = call;
+        [&](const Instruction& instruction) {
             size_t next = 0;
-            for (CallArgument& argument : result.arguments) {
-                if (argument.value.defined()) argument.value = mapped[next++];
-                for (Expr& index : argument.place.indices) index = mapped[next++];
-            }
-            return make_thread(std::move(result), stmt.step());
+            return make_thread(map_exprs(instruction, [&](const Expr&) { return mapped[next++]; }), stmt.step());
         },
-        [&](const ThreadMark& mark) {
-            return make_thread(ThreadMark{{mark.to.buffer, mapped}, mark.width, mark.writes}, stmt.step());
+        [&](const ThreadAccess& access) {
+            return make_thread(ThreadAccess{{access.to.buffer, mapped}, access.width, access.writes}, stmt.step());
         },
         [&](const ThreadBarrier& barrier) {
             return make_thread(ThreadBarrier{barrier.id, barrier.threads, mapped[0]}, stmt.step());
@@ -210,12 +195,14 @@ std::vector<Touch> touches(const ThreadStmt& stmt) {
         result.push_back({place_of(wide->from), wide->width, false});
         result.push_back({place_of(wide->to), wide->width, true});
     }
-    if (auto call = stmt.as<ThreadCall>())
-        for (const CallArgument& argument : call->arguments)
-            if (argument.effect == CallArgument::Effect::Read || argument.effect == CallArgument::Effect::Write)
-                result.push_back(
-                    {place_of(argument.place), argument.elements, argument.effect == CallArgument::Effect::Write});
-    if (auto mark = stmt.as<ThreadMark>()) result.push_back({mark->to, mark->width, mark->writes});
+    if (auto instruction = stmt.as<Instruction>())
+        for (const Operand& operand : operands(*instruction)) {
+            if (auto read = std::get_if<ReadOperand>(&operand))
+                result.push_back({place_of(read->place), read->elements, false});
+            if (auto write = std::get_if<WriteOperand>(&operand))
+                result.push_back({place_of(write->place), write->elements, true});
+        }
+    if (auto access = stmt.as<ThreadAccess>()) result.push_back({access->to, access->width, access->writes});
     return result;
 }
 

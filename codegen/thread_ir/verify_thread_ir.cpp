@@ -3,6 +3,7 @@
 
 #include "codegen/thread_ir/thread_walk.h"
 #include "support/error.h"
+#include "support/overloaded.h"
 
 namespace tw::codegen {
 namespace {
@@ -74,7 +75,7 @@ private:
 
     void check_width(const Touch& touch) const {
         int64_t bytes = int64_t{touch.width} * bytes_of(touch.access.buffer->type);
-        if (at_.as<ThreadCall>()) return;
+        if (at_.as<Instruction>()) return;
         bool power = bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16;
         require(power, "an access of {} bytes", bytes);
         require(!touch.access.indices.empty(), "a wide access of a scalar");
@@ -85,7 +86,7 @@ private:
         const BufferNode& buffer = *touch.access.buffer;
         const Expr& index = touch.access.indices[d];
         Interval bounds = bounds_.of(index);
-        bool whole_array = buffer.memory == Memory::Registers && at_.as<ThreadCall>();  // may go on in the next row
+        bool whole_array = buffer.memory == Memory::Registers && at_.as<Instruction>();  // may go on in the next row
         int64_t width = d + 1 == touch.access.indices.size() && !whole_array ? touch.width : 1;
         int64_t last = require_constant(buffer.shape[d]) - width;
         bool outside = (bounds.max && *bounds.max < 0) || (bounds.min && *bounds.min > last);
@@ -163,13 +164,17 @@ private:
         require(wide.to.buffer->type == wide.from.buffer->type, "a wide access between two types");
     }
 
-    void check(const ThreadCall& call) const {
-        for (const CallArgument& argument : call.arguments)
-            require(argument.effect == CallArgument::Effect::Value ? argument.value.defined() : argument.elements >= 1,
-                    "an operand without a value or elements");
+    void check(const Instruction& instruction) const {
+        for (const Operand& operand : operands(instruction))
+            std::visit(Overloaded{[&](const Expr& number) { require(number.defined(), "an operand without a value"); },
+                                  [&](const OneOf<ReadOperand, WriteOperand> auto& place) {
+                                      require(place.elements >= 1, "an operand without elements");
+                                  },
+                                  [](const OneOf<MatrixOperand, AddressOperand, MapOperand> auto&) {}},
+                       operand);
     }
 
-    void check(const ThreadMark&) const {}
+    void check(const ThreadAccess&) const {}
     void check(const ThreadLet&) const {}
     void check(const ThreadDeclare&) const {}
     void check(const ThreadComment&) const {}

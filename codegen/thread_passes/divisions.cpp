@@ -38,12 +38,9 @@ Divisions::Divisions(const ThreadKernel& kernel) : kernel_(kernel) {
     });
     visit(kernel.body, [&](const ThreadStmt& stmt) {
         for (const Touch& touch : touches(stmt)) see_indices(touch.access);
-        const ThreadCall* call = stmt.as<ThreadCall>();
-        if (!call) return;
-        for (const CallArgument& argument : call->arguments) {
-            if (argument.place.buffer && argument.effect != CallArgument::Effect::Map) see_indices(argument.place);
-            if (argument.value.defined() && call->primitive == "barrier_wait") add_part(argument.value, "phase", "");
-        }
+        if (auto instruction = stmt.as<Instruction>())
+            visit_places(*instruction, [&](const Access& place) { see_indices(place); });
+        if (auto wait = instruction_of<MbarrierWait>(stmt)) add_part(wait->parity, "phase", "");
     });
 }
 

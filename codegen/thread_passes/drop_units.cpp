@@ -116,9 +116,8 @@ void keep_arrays(const ThreadStmt& stmt, ShrunkArrays& arrays) {
         if (found != arrays.end()) found->second = shrunk(access.buffer, true);
     };
     if (auto wide = stmt.as<ThreadWide>()) keep(wide->to), keep(wide->from);
-    if (auto mark = stmt.as<ThreadMark>()) keep(mark->to);
-    if (auto call = stmt.as<ThreadCall>())
-        for (const CallArgument& argument : call->arguments) keep(argument.place);
+    if (auto access = stmt.as<ThreadAccess>()) keep(access->to);
+    if (auto instruction = stmt.as<Instruction>()) visit_places(*instruction, keep);
 }
 
 ShrunkArrays arrays_with_units(const ThreadStmt& root) {
@@ -157,13 +156,10 @@ ThreadStmt without_unit_dimensions(const ThreadStmt& root) {
             return make_thread(ThreadStore{at(store->to), store->value, store->atomic}, stmt.step());
         if (auto wide = stmt.as<ThreadWide>())
             return make_thread(ThreadWide{wide->width, at(wide->to), at(wide->from)}, stmt.step());
-        if (auto mark = stmt.as<ThreadMark>())
-            return make_thread(ThreadMark{at(mark->to), mark->width, mark->writes}, stmt.step());
-        auto call = stmt.as<ThreadCall>();
-        if (!call) return {};
-        ThreadCall changed = *call;
-        for (CallArgument& argument : changed.arguments) argument.place = at(argument.place);
-        return make_thread(std::move(changed), stmt.step());
+        if (auto access = stmt.as<ThreadAccess>())
+            return make_thread(ThreadAccess{at(access->to), access->width, access->writes}, stmt.step());
+        auto instruction = stmt.as<Instruction>();
+        return instruction ? make_thread(map_places(*instruction, at), stmt.step()) : ThreadStmt();
     });
 }
 

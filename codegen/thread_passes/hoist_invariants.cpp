@@ -114,10 +114,10 @@ private:
                 make_thread(ThreadStore{access(store->to), expression(store->value, {}), store->atomic}, stmt.step());
         else if (auto wide = stmt.as<ThreadWide>())
             changed = make_thread(ThreadWide{wide->width, access(wide->to), access(wide->from)}, stmt.step());
-        else if (auto call = stmt.as<ThreadCall>())
-            changed = make_thread(hoisted(*call), stmt.step());
-        else if (auto mark = stmt.as<ThreadMark>())
-            changed = make_thread(ThreadMark{access(mark->to), mark->width, mark->writes}, stmt.step());
+        else if (auto instruction = stmt.as<Instruction>())
+            changed = make_thread(hoisted(*instruction), stmt.step());
+        else if (auto used = stmt.as<ThreadAccess>())
+            changed = make_thread(ThreadAccess{access(used->to), used->width, used->writes}, stmt.step());
         else if (auto let = stmt.as<ThreadLet>())
             changed = make_thread(ThreadLet{let->variable, let_value(let->value)}, stmt.step());
         else if (!walks(stmt))
@@ -135,12 +135,13 @@ private:
         return loop && loop->ends_at > 0;
     }
 
-    ThreadCall hoisted(ThreadCall call) {
-        for (CallArgument& argument : call.arguments) {
-            if (argument.value.defined()) argument.value = expression(argument.value, {});
-            if (argument.effect != CallArgument::Effect::Value) argument.place = access(argument.place);
-        }
-        return call;
+    Instruction hoisted(const Instruction& instruction) {
+        return map_operands(instruction, [&](Operand operand) -> Operand {
+            if (auto number = std::get_if<Expr>(&operand)) return expression(*number, {});
+            if (auto matrix = std::get_if<MatrixOperand>(&operand); matrix && matrix->further.defined())
+                matrix->further = expression(matrix->further, {});
+            return map_place(operand, [&](const Access& place) { return access(place); });
+        });
     }
 
     /// The let is the value's name: only parts of it get others.

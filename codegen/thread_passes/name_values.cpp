@@ -95,10 +95,11 @@ std::vector<Root> roots_of(const ThreadStmt& stmt) {
     };
     if (auto store = stmt.as<ThreadStore>()) pass(store->to);
     if (auto wide = stmt.as<ThreadWide>()) pass(wide->to), pass(wide->from);
-    if (auto call = stmt.as<ThreadCall>())
-        for (const CallArgument& argument : call->arguments) {
-            next += argument.value.defined();
-            if (argument.place.buffer) pass(argument.place);
+    if (auto instruction = stmt.as<Instruction>())
+        for (const Operand& operand : operands(*instruction)) {
+            auto matrix = std::get_if<MatrixOperand>(&operand);
+            next += std::holds_alternative<Expr>(operand) || (matrix && matrix->further.defined());
+            if (const Access* place = operand_place(operand)) pass(*place);
         }
     return roots;
 }

@@ -19,13 +19,8 @@ constexpr double most_bytes_of_short_blocks = 2 << 20;
 
 /// That one block fetches as boxes, at most; infinite where that is not known.
 double bytes_of_boxes(const ThreadStmt& stmt, KnownBounds& bounds) {
-    const ThreadCall* call = stmt.as<ThreadCall>();
-    if (call && call->primitive == "barrier_expect") {
-        for (const CallArgument& argument : call->arguments)
-            if (argument.effect == CallArgument::Effect::Value)
-                return static_cast<double>(bounds.of(argument.value).max.value_or(0));
-        return 0;
-    }
+    if (auto expect = instruction_of<MbarrierExpect>(stmt))
+        return static_cast<double>(bounds.of(expect->bytes).max.value_or(0));
     double times = 1, sum = 0;
     if (const ThreadLet* let = stmt.as<ThreadLet>()) bounds.define(*let);
     if (const ThreadLoop* loop = stmt.as<ThreadLoop>()) {
@@ -48,8 +43,7 @@ int64_t fewest_blocks_to_overlap(const ThreadKernel& kernel) {
 bool uses_tensors(const ThreadStmt& root) {
     bool found = false;
     visit(root, [&](const ThreadStmt& stmt) {
-        const ThreadCall* call = stmt.as<ThreadCall>();
-        found = found || (call && call->primitive.starts_with("tma_"));
+        found = found || instruction_of<TmaLoad>(stmt) || instruction_of<TmaStore>(stmt);
         for (const Touch& touch : touches(stmt)) found = found || touch.access.buffer->memory == Memory::Global;
     });
     return found;
@@ -59,8 +53,7 @@ bool uses_tensors(const ThreadStmt& root) {
 size_t end_of_setup(const ThreadKernel& kernel, const std::vector<ThreadStmt>& all) {
     if (std::ranges::none_of(kernel.shared, [](const Buffer& b) { return b->is_barrier; })) return 0;
     for (size_t s = 0; s < all.size() && !uses_tensors(all[s]); ++s) {
-        const ThreadCall* call = all[s].as<ThreadCall>();
-        if (all[s].as<ThreadBarrier>() || (call && call->primitive == "cluster_wait")) return s + 1;
+        if (all[s].as<ThreadBarrier>() || instruction_of<ClusterWait>(all[s])) return s + 1;
     }
     return 0;
 }
@@ -70,8 +63,8 @@ size_t end_of_setup(const ThreadKernel& kernel, const std::vector<ThreadStmt>& a
 ThreadKernel start_early(const ThreadKernel& kernel) {
     if (!kernel.starts_early) return kernel;
     std::vector<ThreadStmt> all = statements(kernel.body);
-    std::vector<ThreadStmt> early{make_thread(ThreadCall{"wait_for_previous", {}, {}})};
-    ThreadStmt next = make_thread(ThreadCall{"start_next", {}, {}});
+    std::vector<ThreadStmt> early{make_thread(Instruction(WaitForPrevious{}))};
+    ThreadStmt next = make_thread(Instruction(StartNext{}));
     Expr blocks = simplify(kernel.grid[0] * kernel.grid[1] * kernel.grid[2]);
     ThreadKernel result = kernel;
     result.overlaps_from = fewest_blocks_to_overlap(kernel);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "codegen/tile_ir/tile_ir.h"
+#include "support/overloaded.h"
 
 namespace tw::codegen {
 namespace {
@@ -12,21 +13,17 @@ std::string bracketed(const std::vector<Expr>& exprs) {
     return fmt::format("[{}]", fmt::join(texts, ", "));
 }
 
-const char* name_of(TileOp::Kind kind) {
-    switch (kind) {
-        case TileOp::Kind::Init: return "init";
-        case TileOp::Kind::Update: return "update";
-        case TileOp::Kind::Combine: return "combine";
-        case TileOp::Kind::Map: return "map";
-        case TileOp::Kind::Copy: return "copy";
-        case TileOp::Kind::AsyncCopy: return "copy asynchronously";
-        case TileOp::Kind::TmaCopy: return "copy boxes";
-        case TileOp::Kind::Landing: return "landed:";
-        case TileOp::Kind::Fragment: return "fragment";
-        case TileOp::Kind::Mark: return "reads";
-        case TileOp::Kind::Call: return "call";
-    }
-    return "?";
+std::string name_of(const TileOp& op) {
+    return std::visit(Overloaded{[](const InitOp&) { return "init"; }, [](const UpdateOp&) { return "update"; },
+                                 [](const CombineOp&) { return "combine"; }, [](const MapOp&) { return "map"; },
+                                 [](const CopyOp&) { return "copy"; },
+                                 [](const AsyncCopyOp&) { return "copy asynchronously"; },
+                                 [](const AwaitedOp&) { return "awaited:"; },
+                                 [](const TmaCopyOp&) { return "copy boxes"; },
+                                 [](const FragmentOp&) { return "fragment"; },
+                                 [](const AccessOp& access) { return access.writes ? "writes" : "reads"; },
+                                 [](const CallOp&) { return "call"; }},
+                      op.action);
 }
 
 std::string text_of(const OpLoop& loop) {
@@ -52,7 +49,7 @@ struct TilePrinter {
     }
 
     void operator()(const TileOp& op) {
-        line(fmt::format("{} {}{}", name_of(op.kind), op.name, op.step >= 0 ? fmt::format("  [{}]", op.step) : ""));
+        line(fmt::format("{} {}{}", name_of(op), op.name, op.step >= 0 ? fmt::format("  [{}]", op.step) : ""));
         ++depth;
         for (const OpLoop& loop : op.loops) line("for " + text_of(loop));
         for (const ThreadDigit& digit : op.threads)
@@ -61,10 +58,11 @@ struct TilePrinter {
         if (!is_constant(op.mask, 1)) line("mask " + to_string(op.mask));
         for (const StoreTo& store : op.stores)
             line(store_text(store.buffer->name + bracketed(store.indices), to_string(store.value), store.atomic));
-        if (op.atom) line("by " + op.atom->name);
-        for (const CallArgument& argument : op.call.arguments)
-            line(argument.place.buffer ? "&" + argument.place.buffer->name + bracketed(argument.place.indices)
-                                       : to_string(argument.value));
+        if (const UpdateOp* update = op.as<UpdateOp>(); update && update->atom) line("by " + update->atom->name);
+        if (const AccessOp* access = op.as<AccessOp>())
+            line(fmt::format("{}, {} wide", to_string(access->place), access->elements));
+        if (const CallOp* call = op.as<CallOp>())
+            for (const Instruction& i : call->instructions) line(to_string(i));
         if (op.otherwise.defined()) line("otherwise " + to_string(op.otherwise));
         for (const std::string& note : op.notes) line("# " + note);
         --depth;

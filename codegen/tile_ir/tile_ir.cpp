@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dsl/simplify.h"
+#include "support/overloaded.h"
 
 namespace tw::codegen {
 
@@ -28,18 +29,45 @@ int all_threads(const TileKernel& kernel) {
     return threads;
 }
 
+TileOp call_op(std::vector<Instruction> instructions, const Expr& active, int role) {
+    TileOp op{CallOp{std::move(instructions)}};
+    op.active = active;
+    op.role = role;
+    return op;
+}
+
+std::vector<TileStmt> children(const TileStmt& stmt) {
+    return std::visit(Overloaded{[](const TileOp&) { return std::vector<TileStmt>(); },
+                                 [](const TileLoop& loop) { return std::vector{loop.body}; },
+                                 [](const TileAllocate& allocate) { return std::vector{allocate.body}; },
+                                 [](const TileBlock& block) { return block.stmts; }},
+                      (*stmt).kind);
+}
+
+TileStmt with_children(const TileStmt& stmt, std::vector<TileStmt> kids) {
+    return std::visit(Overloaded{[&](const TileOp&) { return stmt; },
+                                 [&](TileLoop loop) {
+                                     loop.body = std::move(kids[0]);
+                                     return make_tile(std::move(loop));
+                                 },
+                                 [&](TileAllocate allocate) {
+                                     allocate.body = std::move(kids[0]);
+                                     return make_tile(std::move(allocate));
+                                 },
+                                 [&](const TileBlock&) { return make_tile(TileBlock{std::move(kids)}); }},
+                      (*stmt).kind);
+}
+
+TileStmt map_children(const TileStmt& stmt, const std::function<TileStmt(const TileStmt&)>& rule) {
+    if (stmt.as<TileOp>()) return stmt;
+    std::vector<TileStmt> kids = children(stmt);
+    for (TileStmt& kid : kids) kid = rule(kid);
+    return with_children(stmt, std::move(kids));
+}
+
 TileStmt replace_ops(const TileStmt& stmt, const std::function<TileStmt(const TileOp&)>& rule) {
     if (const TileOp* op = stmt.as<TileOp>()) return rule(*op);
-    if (const TileLoop* loop = stmt.as<TileLoop>()) {
-        TileLoop copy = *loop;
-        copy.body = replace_ops(loop->body, rule);
-        return make_tile(std::move(copy));
-    }
-    if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-        return make_tile(TileAllocate{allocate->buffer, replace_ops(allocate->body, rule), allocate->around});
-    TileBlock block;
-    for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) block.stmts.push_back(replace_ops(kid, rule));
-    return make_tile(std::move(block));
+    return map_children(stmt, [&](const TileStmt& kid) { return replace_ops(kid, rule); });
 }
 
 TileStmt map_ops(const TileStmt& stmt, const OpRule& rule) {
@@ -48,9 +76,7 @@ TileStmt map_ops(const TileStmt& stmt, const OpRule& rule) {
 
 void visit_ops(const TileStmt& stmt, const std::function<void(const TileOp&)>& see) {
     if (const TileOp* op = stmt.as<TileOp>()) return see(*op);
-    if (const TileLoop* loop = stmt.as<TileLoop>()) return visit_ops(loop->body, see);
-    if (const TileAllocate* allocate = stmt.as<TileAllocate>()) return visit_ops(allocate->body, see);
-    for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) visit_ops(kid, see);
+    for (const TileStmt& kid : children(stmt)) visit_ops(kid, see);
 }
 
 TileOp map_exprs(const TileOp& op, const std::function<Expr(const Expr&)>& rule) {
@@ -60,38 +86,57 @@ TileOp map_exprs(const TileOp& op, const std::function<Expr(const Expr&)>& rule)
         for (Expr& index : store.indices) index = rule(index);
         store.value = rule(store.value);
     }
-    auto map_call = [&](ThreadCall& call) {
-        for (CallArgument& argument : call.arguments) {
-            if (argument.value.defined()) argument.value = rule(argument.value);
-            for (Expr& index : argument.place.indices) index = rule(index);
-        }
-    };
-    map_call(result.call);
-    for (ThreadCall& call : result.then) map_call(call);
+    std::visit(Overloaded{[&](AccessOp& access) {
+                              for (Expr& index : access.place.indices) index = rule(index);
+                          },
+                          [&](CallOp& call) {
+                              for (Instruction& i : call.instructions) i = map_exprs(i, rule);
+                          },
+                          [&](UpdateOp& update) {
+                              if (update.readers_mask.defined()) update.readers_mask = rule(update.readers_mask);
+                          },
+                          [](OneOf<InitOp, CombineOp, MapOp, CopyOp, AsyncCopyOp, AwaitedOp, TmaCopyOp,
+                                   FragmentOp> auto&) {}},
+               result.action);
     result.mask = rule(op.mask);
-    if (op.readers_mask.defined()) result.readers_mask = rule(op.readers_mask);
     result.active = rule(op.active);
     if (op.otherwise.defined()) result.otherwise = rule(op.otherwise);
     return result;
 }
 
 void visit_exprs(const TileOp& op, const std::function<void(const Expr&)>& see) {
-    for (const OpLoop& loop : op.loops) see(loop.extent);
-    for (const StoreTo& store : op.stores) {
-        for (const Expr& index : store.indices) see(index);
-        see(store.value);
+    map_exprs(op, [&](const Expr& e) {
+        see(e);
+        return e;
+    });
+}
+
+void visit_places(const TileOp& op, const std::function<void(const Buffer&)>& see) {
+    for (const StoreTo& store : op.stores) see(store.buffer);
+    if (const AccessOp* access = op.as<AccessOp>()) see(access->place.buffer);
+    if (const CallOp* call = op.as<CallOp>())
+        for (const Instruction& i : call->instructions)
+            visit_places(i, [&](const Access& place) { see(place.buffer); });
+}
+
+TileOp map_places(const TileOp& op, const std::function<Access(const Access&)>& rule) {
+    TileOp result = map_exprs(op, [&](const Expr& root) {
+        return transform(root, [&](const Expr& e) -> Expr {
+            const Load* load = e.as<Load>();
+            if (!load) return {};
+            Access place = rule({load->buffer, load->indices});
+            if (place.buffer == load->buffer) return {};
+            return make_expr(e.type(), Load{place.buffer, place.indices});
+        });
+    });
+    for (StoreTo& store : result.stores) {
+        Access place = rule({store.buffer, store.indices});
+        store.buffer = place.buffer, store.indices = place.indices;
     }
-    auto see_call = [&](const ThreadCall& call) {
-        for (const CallArgument& argument : call.arguments) {
-            if (argument.value.defined()) see(argument.value);
-            for (const Expr& index : argument.place.indices) see(index);
-        }
-    };
-    see_call(op.call);
-    for (const ThreadCall& call : op.then) see_call(call);
-    see(op.mask);
-    see(op.active);
-    if (op.otherwise.defined()) see(op.otherwise);
+    if (AccessOp* access = std::get_if<AccessOp>(&result.action)) access->place = rule(access->place);
+    if (CallOp* call = std::get_if<CallOp>(&result.action))
+        for (Instruction& i : call->instructions) i = map_places(i, rule);
+    return result;
 }
 
 std::vector<Buffer> loads_of(const TileOp& op) {

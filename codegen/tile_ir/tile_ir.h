@@ -10,8 +10,9 @@
 #include <variant>
 #include <vector>
 
-#include "codegen/access/call.h"
 #include "codegen/access/layout.h"
+#include "codegen/access/tensor_map.h"
+#include "codegen/instructions/instructions.h"
 #include "dsl/tree.h"
 
 namespace tw::codegen {
@@ -67,45 +68,83 @@ struct FragmentLanes {
     Expr thread, row, column;
 };
 
+// What an op does with its stores.
+
+/// They are the identities of a reduction.
+struct InitOp {};
+/// They add terms to a reduction.
+struct UpdateOp {
+    const Atom* atom = nullptr;  ///< the matrix instruction that use_atoms puts in its place
+    Expr readers_mask = {};      ///< the part of the mask that whoever reads its results has, too; or undefined
+};
+/// They combine what threads have of a reduction; combine_across spells it out.
+struct CombineOp {
+    Across across;
+};
+struct MapOp {};
+struct CopyOp {
+    Via via;
+};
+/// They start to be copied; what is stored may be used behind an AwaitedOp.
+struct AsyncCopyOp {};
+/// What an AsyncCopyOp of the same stores wrote is there.
+struct AwaitedOp {};
+/// Boxes of a tensor; the passes pipeline and store_boxes make instructions of it.
+struct TmaCopyOp {
+    std::vector<Expr> shared_along = {};  ///< digits of the cluster; blocks that differ in them only all get it, each
+                                          ///< loading a part
+};
+/// An operand of a matrix instruction to registers; the last loop runs over a lane's neighbours.
+struct FragmentOp {};
+
+// Without stores.
+
+/// Threads read or write these elements here, by instructions around: for insert_barriers.
+struct AccessOp {
+    Access place;
+    int elements = 1;
+    bool writes = false;
+};
+/// The instructions and nothing else.
+struct CallOp {
+    std::vector<Instruction> instructions;
+};
+
 /// In each thread that is `active`, for all values of the loops: where `mask` holds, the values are computed and
 /// stored; elsewhere `otherwise` is stored, if defined.
 struct TileOp {
-    enum class Kind {
-        Init,
-        Update,
-        Combine,
-        Map,
-        Copy,
-        AsyncCopy,  ///< starts to copy; what it stores may be used behind its Landing
-        TmaCopy,    ///< moves boxes of a tensor; the passes pipeline and store_boxes make calls of it
-        Landing,    ///< says that what an AsyncCopy of these stores wrote is there
-        Fragment,   ///< copies an operand of a matrix instruction to registers; the last loop runs over a lane's
-                    ///< neighbours
-        Mark,       ///< says that threads read or write the arguments of `call`, by instructions around
-        Call,       ///< `call` and nothing else
-    };
-    Kind kind;
-    std::string name;  ///< of the stage; empty: what it does speaks for itself
+    std::variant<InitOp, UpdateOp, CombineOp, MapOp, CopyOp, AsyncCopyOp, AwaitedOp, TmaCopyOp, FragmentOp, AccessOp,
+                 CallOp>
+        action;
+    std::string name = {};  ///< of the stage; empty: what it does speaks for itself
     int stage = -1, step = -1;
-    int role = 0;               ///< the group of threads that runs it: index in TileKernel::roles
-    std::vector<OpLoop> loops;  ///< outermost first
-    std::vector<StoreTo> stores;
-    Expr mask;
-    Expr readers_mask;  ///< of an Update: the part of the mask that whoever reads its results has, too
-    Expr otherwise;
-    std::vector<ThreadDigit> threads;  ///< the digits that it mentions, slowest first
-    Expr active;                       ///< over the thread, digits and loops: who runs it
-    Across across;                     ///< of a Combine, until combine_across has spelled it out
-    Via via;                           ///< of a Copy
-    std::vector<Expr> shared_along;    ///< of a TmaCopy: digits of the cluster; blocks that differ in them only all get
-                                       ///< it, each loading a part
-    const Atom* atom = nullptr;        ///< of an Update: the matrix instruction that use_atoms puts in its place; of a
-                                       ///< Call: the instruction, if it can overwrite its sums, see start_sums
-    std::optional<FragmentLanes> lanes;  ///< of a Fragment, and of ops whose loops lanes share as accumulators lie
-    ThreadCall call;                     ///< of a Call
-    std::vector<ThreadCall> then;        ///< further ones of a Call
-    std::vector<std::string> notes;      ///< the defaults taken and why
+    int role = 0;                    ///< the group of threads that runs it: index in TileKernel::roles
+    std::vector<OpLoop> loops = {};  ///< outermost first
+    std::vector<StoreTo> stores = {};
+    Expr mask = constant(Type::Bool, int64_t{1});
+    Expr otherwise = {};
+    std::vector<ThreadDigit> threads = {};           ///< the digits that it mentions, slowest first
+    Expr active = constant(Type::Bool, int64_t{1});  ///< over the thread, digits and loops: who runs it
+    std::optional<FragmentLanes> lanes = {};         ///< of ops whose loops lanes share as the parts of matrices lie
+    std::vector<std::string> notes = {};             ///< the defaults taken and why
+
+    template <class Action>
+    const Action* as() const {
+        return std::get_if<Action>(&action);
+    }
+    template <class Action>
+    bool is() const {
+        return std::holds_alternative<Action>(action);
+    }
 };
+/// Of no stage.
+TileOp call_op(std::vector<Instruction> instructions, const Expr& active = all_of({}), int role = 0);
+/// The op's instruction, if it is that one alone.
+template <class I>
+const I* lone_instruction(const TileOp& op) {
+    const CallOp* call = op.as<CallOp>();
+    return call && call->instructions.size() == 1 ? std::get_if<I>(&call->instructions[0]) : nullptr;
+}
 
 struct TileLoop {
     Expr variable, extent;
@@ -196,6 +235,13 @@ int all_threads(const TileKernel& kernel);
 Expr tile_of_round(const TileKernel& kernel, const Expr& round);
 
 // Walking.
+
+/// The statements directly inside, in order.
+std::vector<TileStmt> children(const TileStmt& stmt);
+/// The same statement around other children.
+TileStmt with_children(const TileStmt& stmt, std::vector<TileStmt> kids);
+/// Each child replaced; ops as they are.
+TileStmt map_children(const TileStmt& stmt, const std::function<TileStmt(const TileStmt&)>& rule);
 TileStmt replace_ops(const TileStmt& stmt, const std::function<TileStmt(const TileOp&)>& rule);
 using OpRule = std::function<TileOp(const TileOp&)>;
 TileStmt map_ops(const TileStmt& stmt, const OpRule& rule);
@@ -205,6 +251,10 @@ TileOp map_exprs(const TileOp& op, const std::function<Expr(const Expr&)>& rule)
 void visit_exprs(const TileOp& op, const std::function<void(const Expr&)>& see);
 /// The buffers that the op's expressions load from, each once.
 std::vector<Buffer> loads_of(const TileOp& op);
+/// Each place that it stores to, or has instructions or other threads access; not what expressions load.
+void visit_places(const TileOp& op, const std::function<void(const Buffer&)>& see);
+/// The op with loads and all those places elsewhere; what stays in its buffer stays as it is.
+TileOp map_places(const TileOp& op, const std::function<Access(const Access&)>& rule);
 bool mentions(const TileOp& op, const Expr& variable);
 bool stores_to(const TileOp& op, Memory memory);
 /// Updates memory: done twice, it would count twice.

@@ -21,12 +21,14 @@ Expr exchanged(const Expr& value, int64_t lane_bits) {
     return is_bool ? binary(BinaryOp::NotEqual, other, constant(Type::I32, 0)) : other;
 }
 
+const Across& across_of(const TileOp& op) { return op.as<CombineOp>()->across; }
+
 /// combine(left, right) for all components.
 std::vector<Expr> combined(const TileOp& op, const std::vector<Expr>& left, const std::vector<Expr>& right) {
     Substitution operands;
     for (size_t c = 0; c < left.size(); ++c) {
-        operands.emplace_back(op.across.left[c], left[c]);
-        operands.emplace_back(op.across.right[c], right[c]);
+        operands.emplace_back(across_of(op).left[c], left[c]);
+        operands.emplace_back(across_of(op).right[c], right[c]);
     }
     std::vector<Expr> values;
     for (const StoreTo& store : op.stores) values.push_back(simplify(substitute(store.value, operands)));
@@ -55,7 +57,7 @@ class Combination {
 public:
     Combination(TileKernel& kernel, const TileOp& op, const CiteStep& cite) : kernel_(kernel), op_(op), cite_(cite) {
         for (const ThreadDigit& digit : op.threads)
-            if (digit.variable.same(op.across.variable)) digit_ = digit;
+            if (digit.variable.same(across_of(op).variable)) digit_ = digit;
         for (const StoreTo& store : op.stores)
             own_.push_back(make_expr(store.buffer->type, Load{store.buffer, store.indices}));
         lanes_ = lanes();
@@ -94,7 +96,7 @@ private:
         std::vector<Buffer> arrays = registers("_other", shape_of_loops());
         std::vector<Expr> fetched = loads(arrays, loop_variables());
         stmts_.push_back(map_op(stores(arrays, loop_variables(), other), op_.loops));
-        Expr is_later = simplify(op_.across.variable / distance % 2 == 1);
+        Expr is_later = simplify(across_of(op_).variable / distance % 2 == 1);
         std::vector<Expr> left, right;
         for (size_t c = 0; c < own_.size(); ++c) {
             left.push_back(select_unchecked(is_later, fetched[c], own_[c]));
@@ -111,12 +113,12 @@ private:
             throw_error(Error,
                         "{}the {} threads of loop '{}' form {} groups within warps, of which each thread would combine "
                         "the parts; {} at most: bind a power of two of threads, neighbours first",
-                        cite_(op_.step), digit_.extent, tw::to_string(op_.across.variable), parts_, most_meeting);
+                        cite_(op_.step), digit_.extent, tw::to_string(across_of(op_).variable), parts_, most_meeting);
         std::vector<Buffer> meeting = meeting_places();
-        TileOp put = map_op_of(stores(meeting, place_of(simplify(op_.across.variable / lanes_)), own_), op_.loops);
+        TileOp put = map_op_of(stores(meeting, place_of(simplify(across_of(op_).variable / lanes_)), own_), op_.loops);
         put.threads = op_.threads;
         put.active = one_thread_each(op_.threads, kernel_.thread, kernel_.threads);
-        put.mask = simplify(op_.across.variable % lanes_ == 0);
+        put.mask = simplify(across_of(op_).variable % lanes_ == 0);
         stmts_.push_back(make_tile(std::move(put)));
 
         std::vector<Buffer> parts = registers("_parts", {parts_});
@@ -212,11 +214,10 @@ private:
 
     TileOp map_op_of(std::vector<StoreTo> stores, std::vector<OpLoop> loops) const {
         TileOp result = op_;
-        result.kind = TileOp::Kind::Map;
+        result.action = MapOp{};
         result.stores = std::move(stores);
         result.loops = std::move(loops);
         for (OpLoop& loop : result.loops) loop.execution = Execution::Unroll;
-        result.across = {};
         result.threads.clear();
         result.notes.clear();
         result.name += ": combine the threads' parts";
@@ -251,7 +252,7 @@ private:
 
 TileStmt expand(TileKernel& kernel, const TileStmt& stmt, const CiteStep& cite) {
     if (const TileOp* op = stmt.as<TileOp>())
-        return op->kind == TileOp::Kind::Combine ? Combination(kernel, *op, cite).run() : stmt;
+        return op->is<CombineOp>() ? Combination(kernel, *op, cite).run() : stmt;
     if (const TileLoop* loop = stmt.as<TileLoop>()) {
         TileLoop copy = *loop;
         copy.body = expand(kernel, loop->body, cite);

@@ -95,7 +95,8 @@ Expr with_uniform_parts(const TileOp& op, const Expr& mask) {
 TileOp with_uniform_masks(const TileOp& op) {
     TileOp result = op;
     result.mask = with_uniform_parts(op, op.mask);
-    if (op.readers_mask.defined()) result.readers_mask = with_uniform_parts(op, op.readers_mask);
+    if (auto update = std::get_if<UpdateOp>(&result.action); update && update->readers_mask.defined())
+        update->readers_mask = with_uniform_parts(op, update->readers_mask);
     return result;
 }
 
@@ -165,7 +166,7 @@ private:
             ++writers_[place];
             auto [found, fresh] = fills_.try_emplace(place);
             auto box = box_stored(op, store);
-            bool assigns = op.kind == TileOp::Kind::Copy || op.kind == TileOp::Kind::Map;
+            bool assigns = op.is<CopyOp>() || op.is<MapOp>();
             bool fills = fresh && assigns && op.stores.size() == 1 && box && masks_whole_elements(op, store) &&
                          masks_own_iterations(op, store);
             if (fills)
@@ -183,7 +184,7 @@ private:
 
     /// A mask is dropped part by part; what the parts rely on is noted in the fills.
     TileOp relax(const TileOp& op) {
-        bool accumulates = op.kind == TileOp::Kind::Init || op.kind == TileOp::Kind::Update;
+        bool accumulates = op.is<InitOp>() || op.is<UpdateOp>();
         if (!accumulates || op.stores.size() != 1) return op;
         std::vector<Expr> kept;
         for (const Expr& part : conjuncts_of(op.mask))
@@ -202,8 +203,9 @@ private:
 
     /// Not so for terms that are not there: they must not be summed.
     static bool is_asked_by_readers(const TileOp& op, const Expr& part) {
-        if (!op.readers_mask.defined()) return true;
-        std::vector<Expr> asked = conjuncts_of(op.readers_mask);
+        const UpdateOp* update = op.as<UpdateOp>();
+        if (!update || !update->readers_mask.defined()) return true;
+        std::vector<Expr> asked = conjuncts_of(update->readers_mask);
         return std::any_of(asked.begin(), asked.end(), [&](const Expr& own) { return same_condition(own, part); });
     }
 
@@ -297,7 +299,7 @@ private:
     /// Computes what a thread keeps from what it keeps: for elements that are not there, it may be anything, since
     /// whoever reads them keeps a mask of its own. Under a mask, registers would also keep what they had before.
     bool moves_private(const TileOp& op) {
-        bool assigns = op.kind == TileOp::Kind::Copy || op.kind == TileOp::Kind::Map;
+        bool assigns = op.is<CopyOp>() || op.is<MapOp>();
         if (!assigns || op.stores.size() != 1 || op.stores[0].buffer->memory != Memory::Registers) return false;
         const StoreTo& store = op.stores[0];
         Fill* fill = fill_of(store.buffer, op);

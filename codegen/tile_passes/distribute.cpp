@@ -244,7 +244,7 @@ TileKernel distribute(const TileKernel& kernel) {
     TileKernel result = kernel;
     result.body = map_ops(kernel.body, [&](const TileOp& op) {
         bool spread =
-            op.kind == TileOp::Kind::Call || op.kind == TileOp::Kind::Mark || op.kind == TileOp::Kind::TmaCopy;
+            op.is<CallOp>() || op.is<AccessOp>() || op.is<TmaCopyOp>();
         if (spread || !op.threads.empty() || stores_to(op, Memory::Registers)) return op;
         return Distributor(kernel, op).run();
     });

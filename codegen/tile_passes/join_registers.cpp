@@ -22,8 +22,8 @@ bool same_shape(const Buffer& a, const Buffer& b) {
 }
 
 std::optional<RegisterCopy> copy_of(const TileOp& op) {
-    if (op.kind != TileOp::Kind::Map || op.stores.size() != 1 || !is_constant(op.mask, 1)) return {};
-    if (!is_constant(op.active, 1) || op.otherwise.defined() || !op.then.empty()) return {};
+    if (!op.is<MapOp>() || op.stores.size() != 1 || !is_constant(op.mask, 1)) return {};
+    if (!is_constant(op.active, 1) || op.otherwise.defined()) return {};
     const StoreTo& store = op.stores[0];
     const Load* load = store.value.as<Load>();
     if (!load || store.atomic || store.buffer->memory != Memory::Registers) return {};
@@ -37,19 +37,15 @@ std::optional<RegisterCopy> copy_of(const TileOp& op) {
 int count_stores(const TileStmt& body, const Buffer& buffer) {
     int stores = 0;
     visit_ops(body, [&](const TileOp& op) {
-        for (const StoreTo& store : op.stores) stores += store.buffer == buffer;
-        for (const CallArgument& argument : op.call.arguments) stores += argument.place.buffer == buffer;
+        visit_places(op, [&](const Buffer& place) { stores += place == buffer; });
     });
     return stores;
 }
 
 int count_lives(const TileStmt& stmt, const Buffer& buffer) {
-    if (const TileLoop* loop = stmt.as<TileLoop>()) return count_lives(loop->body, buffer);
-    if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-        return (allocate->buffer == buffer) + count_lives(allocate->body, buffer);
-    int lives = 0;
-    if (const TileBlock* block = stmt.as<TileBlock>())
-        for (const TileStmt& kid : block->stmts) lives += count_lives(kid, buffer);
+    const TileAllocate* allocate = stmt.as<TileAllocate>();
+    int lives = allocate && allocate->buffer == buffer;
+    for (const TileStmt& kid : children(stmt)) lives += count_lives(kid, buffer);
     return lives;
 }
 
@@ -85,20 +81,13 @@ public:
     explicit Joiner(const TileStmt& whole) : whole_(whole) {}
 
     TileStmt rewrite(const TileStmt& stmt) {
-        if (const TileLoop* loop = stmt.as<TileLoop>()) {
-            TileLoop copy = *loop;
-            std::vector<Buffer> outside;
-            std::swap(outside, alive_);  // what lives on from one iteration to the next
-            copy.body = rewrite(loop->body);
-            std::swap(outside, alive_);
-            return make_tile(std::move(copy));
-        }
         if (const TileAllocate* allocate = stmt.as<TileAllocate>()) return rewrite(*allocate);
-        const TileBlock* block = stmt.as<TileBlock>();
-        if (!block) return stmt;
-        TileBlock result;
-        for (const TileStmt& kid : block->stmts) result.stmts.push_back(rewrite(kid));
-        return make_tile(std::move(result));
+        std::vector<Buffer> outside;
+        const bool is_loop = stmt.as<TileLoop>() != nullptr;
+        if (is_loop) std::swap(outside, alive_);  // what lives on from one iteration to the next
+        TileStmt result = map_children(stmt, [&](const TileStmt& kid) { return rewrite(kid); });
+        if (is_loop) std::swap(outside, alive_);
+        return result;
     }
 
     const Joined& joined() const { return joined_; }
@@ -126,17 +115,7 @@ private:
 };
 
 TileOp renamed(const TileOp& op, const Joined& joined) {
-    TileOp result = map_exprs(op, [&](const Expr& root) {
-        return transform(root, [&](const Expr& expr) -> Expr {
-            const Load* load = expr.as<Load>();
-            if (!load || !joined.count(load->buffer.get())) return {};
-            return make_expr(expr.type(), Load{meant(load->buffer, joined), load->indices});
-        });
-    });
-    for (StoreTo& store : result.stores) store.buffer = meant(store.buffer, joined);
-    for (CallArgument& argument : result.call.arguments)
-        if (argument.place.buffer) argument.place.buffer = meant(argument.place.buffer, joined);
-    return result;
+    return map_places(op, [&](const Access& place) { return Access{meant(place.buffer, joined), place.indices}; });
 }
 
 }  // namespace

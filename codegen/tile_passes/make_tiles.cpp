@@ -12,15 +12,16 @@ namespace {
 
 constexpr int default_threads = 256;
 
-TileOp::Kind op_kind(Leaf::Kind kind) {
-    switch (kind) {
-        case Leaf::Kind::Init: return TileOp::Kind::Init;
-        case Leaf::Kind::Update: return TileOp::Kind::Update;
-        case Leaf::Kind::Combine: return TileOp::Kind::Combine;
-        case Leaf::Kind::Finish: return TileOp::Kind::Map;
-        case Leaf::Kind::Copy: return TileOp::Kind::Copy;
+decltype(TileOp::action) action_of(const Leaf& leaf) {
+    switch (leaf.kind) {
+        case Leaf::Kind::Init: return InitOp{};
+        case Leaf::Kind::Update:
+            return UpdateOp{leaf.atom, leaf.readers_mask.defined() ? all_of(conjuncts_of(leaf.readers_mask)) : Expr()};
+        case Leaf::Kind::Combine: return CombineOp{leaf.across};
+        case Leaf::Kind::Finish: return MapOp{};
+        case Leaf::Kind::Copy: return CopyOp{leaf.via};
     }
-    return TileOp::Kind::Map;
+    return MapOp{};
 }
 
 Execution execution_of(Level level) {
@@ -231,19 +232,14 @@ public:
 
     TileStmt operator()(const Leaf& leaf) {
         TileOp op;
-        op.kind = op_kind(leaf.kind);
+        op.action = action_of(leaf);
         op.name = leaf.name;
         op.stage = leaf.stage;
         op.step = leaf.step;
         op.role = role_of(leaf.stage);
         op.stores = leaf.stores;
         op.mask = all_of(conjuncts_of(leaf.mask));
-        if (leaf.readers_mask.defined()) op.readers_mask = all_of(conjuncts_of(leaf.readers_mask));
-        op.active = all_of({});
-        op.across = leaf.across;
-        op.via = leaf.via;
-        op.atom = leaf.atom;
-        bool runs_in_all = op.kind == TileOp::Kind::Combine || is_atomic(op);
+        bool runs_in_all = op.is<CombineOp>() || is_atomic(op);
         for (const ThreadDigit& digit : kernel_.thread_digits)
             if (mentions(op, digit.variable) || (runs_in_all && stands_in(digit.variable))) op.threads.push_back(digit);
         bool replicated = stores_to(op, Memory::Registers);  // each thread has its own
@@ -265,7 +261,7 @@ private:
     void check_uniform(const For& loop, const TileStmt& body) const {
         bool shares = false;
         visit_ops(body, [&](const TileOp& op) {
-            shares = shares || !stores_to(op, Memory::Registers) || op.kind == TileOp::Kind::Combine;
+            shares = shares || !stores_to(op, Memory::Registers) || op.is<CombineOp>();
         });
         for (const ThreadDigit& digit : kernel_.thread_digits)
             if (shares && contains(loop.extent, digit.variable))

@@ -8,10 +8,8 @@
 namespace tw::codegen {
 namespace {
 
-constexpr size_t accumulate = 3;  // the argument of a warpgroup's matrix instruction that has it add to its sums
-
 bool starts_with_zeros(const TileOp& op) {
-    if (op.kind != TileOp::Kind::Init || op.stores.size() != 1 || !is_constant(op.mask, 1)) return false;
+    if (!op.is<InitOp>() || op.stores.size() != 1 || !is_constant(op.mask, 1)) return false;
     const FloatConstant* real = op.stores[0].value.as<FloatConstant>();
     return real ? real->value == 0 : is_constant(op.stores[0].value, 0);
 }
@@ -21,7 +19,7 @@ std::map<const BufferNode*, int> count_writers(const TileStmt& body) {
     std::map<const BufferNode*, int> writers;
     visit_ops(body, [&](const TileOp& op) {
         for (const StoreTo& store : op.stores) ++writers[store.buffer.get()];
-        if (op.atom) ++writers[op.call.arguments[0].place.buffer.get()];
+        if (auto product = lone_instruction<Wgmma>(op)) ++writers[product->sums.place.buffer.get()];
     });
     return writers;
 }
@@ -30,7 +28,8 @@ std::map<const BufferNode*, int> count_writers(const TileStmt& body) {
 struct Found {
     std::vector<Expr> terms;  ///< variables of these loops
     bool certain = true;      ///< each runs at least once, and no other loop stands between
-    TileOp forget = {};       ///< the sums' registers, by the instruction's other loops
+    WriteOperand registers = {};  ///< of the sums
+    TileOp each = {};             ///< an op with the instruction's other loops
 };
 
 void find(const TileStmt& stmt, const Buffer& sums, Found loops, std::vector<Found>& found) {
@@ -41,21 +40,16 @@ void find(const TileStmt& stmt, const Buffer& sums, Found loops, std::vector<Fou
     if (const TileLoop* loop = stmt.as<TileLoop>()) {
         if (!loop->reduces) loops.certain = false;
         enter(loop->variable, loop->extent);
-        return find(loop->body, sums, loops, found);
     }
-    if (const TileAllocate* allocate = stmt.as<TileAllocate>()) return find(allocate->body, sums, loops, found);
-    if (const TileBlock* block = stmt.as<TileBlock>()) {
-        for (const TileStmt& kid : block->stmts) find(kid, sums, loops, found);
-        return;
-    }
-    const TileOp& op = *stmt.as<TileOp>();
-    if (!op.atom || op.call.arguments[0].place.buffer != sums || !is_constant(op.active, 1)) return;
-    for (const OpLoop& loop : op.loops)
+    for (const TileStmt& kid : children(stmt)) find(kid, sums, loops, found);
+    const TileOp* op = stmt.as<TileOp>();
+    const Wgmma* product = op ? lone_instruction<Wgmma>(*op) : nullptr;
+    if (!product || product->sums.place.buffer != sums || !is_constant(op->active, 1)) return;
+    for (const OpLoop& loop : op->loops)
         if (loop.reduces) enter(loop.variable, loop.extent);
-    loops.forget = op;
-    loops.forget.atom = nullptr;
-    loops.forget.call = {"forget", {}, {op.call.arguments[0]}};
-    std::erase_if(loops.forget.loops, [](const OpLoop& loop) { return loop.reduces; });
+    loops.registers = product->sums;
+    loops.each = *op;
+    std::erase_if(loops.each.loops, [](const OpLoop& loop) { return loop.reduces; });
     found.push_back(loops);
 }
 
@@ -65,17 +59,10 @@ public:
         : writers_(count_writers(kernel.body)), waits_for_turn_(turns_of(kernel) > 1) {}
 
     TileStmt rewrite(const TileStmt& stmt) const {
-        if (const TileLoop* loop = stmt.as<TileLoop>()) {
-            TileLoop copy = *loop;
-            copy.body = rewrite(loop->body);
-            return make_tile(std::move(copy));
-        }
-        if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-            return make_tile(TileAllocate{allocate->buffer, rewrite(allocate->body), allocate->around});
-        const TileBlock* block = stmt.as<TileBlock>();
-        if (!block) return stmt;
-        TileBlock result;
-        for (const TileStmt& kid : block->stmts) result.stmts.push_back(rewrite(kid));
+        TileStmt rewritten = map_children(stmt, [&](const TileStmt& kid) { return rewrite(kid); });
+        const TileBlock* block = rewritten.as<TileBlock>();
+        if (!block) return rewritten;
+        TileBlock result = *block;
         for (size_t start = 0; start < result.stmts.size(); ++start)
             if (const TileOp* op = result.stmts[start].as<TileOp>(); op && starts_with_zeros(*op))
                 change(result.stmts, start, op->stores[0].buffer);
@@ -91,22 +78,25 @@ private:
         std::vector<Found> found;
         for (size_t later = start + 1; later < stmts.size(); ++later) find(stmts[later], sums, {}, found);
         if (found.size() != 1 || !found[0].certain || found[0].terms.empty()) return;
-        TileOp forget = found[0].forget;
+        TileOp op = found[0].each;
         if (waits_for_turn_) {
-            forget.call.primitive = "keep";
-            stmts.insert(stmts.begin() + static_cast<std::ptrdiff_t>(start) + 1, make_tile(std::move(forget)));
+            op.action = CallOp{{KeepRegisters{found[0].registers}}};
+            stmts.insert(stmts.begin() + static_cast<std::ptrdiff_t>(start) + 1, make_tile(std::move(op)));
             return;
         }
+        op.action = CallOp{{ForgetRegisters{found[0].registers}}};
         Expr later_term = found[0].terms[0] > 0;
         for (size_t t = 1; t < found[0].terms.size(); ++t) later_term = later_term || found[0].terms[t] > 0;
         for (size_t later = start + 1; later < stmts.size(); ++later)
-            stmts[later] = map_ops(stmts[later], [&](const TileOp& op) {
-                TileOp result = op;
-                if (op.atom && op.call.arguments[0].place.buffer == sums)
-                    result.call.arguments[accumulate].value = later_term;
-                return result;
+            stmts[later] = map_ops(stmts[later], [&](TileOp other) {
+                if (auto product = lone_instruction<Wgmma>(other); product && product->sums.place.buffer == sums) {
+                    Wgmma starting = *product;
+                    starting.accumulates = later_term;
+                    other.action = CallOp{{std::move(starting)}};
+                }
+                return other;
             });
-        stmts[start] = make_tile(std::move(forget));
+        stmts[start] = make_tile(std::move(op));
     }
 
     std::map<const BufferNode*, int> writers_;

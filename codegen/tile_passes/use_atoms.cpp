@@ -29,7 +29,7 @@ public:
         : kernel_(kernel),
           op_(op),
           cite_(cite),
-          atom_(*op.atom),
+          atom_(*op.as<UpdateOp>()->atom),
           pack_(4 / bytes_of(atom_.operand)),
           quads_(atom_.k / (4 * pack_)) {}
 
@@ -85,23 +85,16 @@ private:
         OpLoop steps = unrolled(name_of(k_.variable) + "_step", require_constant(k_.extent) / atom_.k),
                row = unrolled(tile_name(m_), m_.tiles), column = unrolled(tile_name(n_), n_.tiles * 8 / atom_.n);
         steps.reduces = true;
-        TileOp product = call(atom_.name, {steps, row, column});
+        Wgmma product{&atom_, sums(row.variable, column.variable), operand(a, row.variable * 64, steps),
+                      operand(b, column.variable * atom_.n, steps), all_of({})};
         if (bytes_of(atom_.operand) == 2 && (a.transposed || b.transposed))
-            product.call.parameters = {a.transposed, b.transposed};
-        product.call.arguments = {sums(row.variable, column.variable),
-                                  argument(a, row.variable * 64, steps),
-                                  argument(b, column.variable * atom_.n, steps),
-                                  {CallArgument::Effect::Value, constant(Type::Bool, int64_t{1}), {}}};
-        product.atom = &atom_;
-        TileOp kept = call("keep", {row, column});
-        kept.call.arguments = {sums(row.variable, column.variable)};
-        TileOp wait = call("wgmma_wait", {});
-        wait.call.parameters = {0};
+            product.transposed = {a.transposed, b.transposed};
+        TileStmt kept = call(KeepRegisters{product.sums}, {row, column});
         TileBlock block;
-        for (const Matrix* matrix : {&a, &b}) block.stmts.push_back(read_mark(*matrix));
-        for (const TileOp& op : {kept, call("wgmma_fence", {}), product, call("wgmma_commit", {}), wait, kept})
-            block.stmts.push_back(make_tile(TileOp(op)));
-        for (const Matrix* matrix : {&a, &b}) block.stmts.push_back(read_mark(*matrix));
+        for (const Matrix* matrix : {&a, &b}) block.stmts.push_back(read(*matrix));
+        block.stmts.insert(block.stmts.end(), {kept, call(WgmmaFence{}), call(product, {steps, row, column}),
+                                               call(WgmmaCommit{}), call(WgmmaWait{}), kept});
+        for (const Matrix* matrix : {&a, &b}) block.stmts.push_back(read(*matrix));
         return make_tile(std::move(block));
     }
 
@@ -167,53 +160,45 @@ private:
         return indices;
     }
 
-    CallArgument argument(const Matrix& matrix, const Expr& along, const OpLoop& steps) const {
-        CallArgument result{CallArgument::Effect::Matrix, {}, {matrix.buffer, {}}};
-        result.place.indices =
-            place_in(matrix, along, matrix.step_bytes ? integer(0) : simplify(steps.variable * atom_.k));
-        if (matrix.step_bytes) result.value = steps.variable * matrix.step_bytes;
-        result.stride_bytes = matrix.stride_bytes;
-        result.leading_bytes = matrix.leading_bytes;
+    MatrixOperand operand(const Matrix& matrix, const Expr& along, const OpLoop& steps) const {
+        Expr k = matrix.step_bytes ? integer(0) : simplify(steps.variable * atom_.k);
+        MatrixOperand result{{matrix.buffer, place_in(matrix, along, k)}, matrix.stride_bytes, matrix.leading_bytes};
+        if (matrix.step_bytes) result.further = steps.variable * matrix.step_bytes;
         return result;
     }
 
-    CallArgument sums(const Expr& row, const Expr& column) const {
+    WriteOperand sums(const Expr& row, const Expr& column) const {
         Substitution first{{m_.part.variable, integer(0)}, {n_.part.variable, integer(0)}};
         if (m_.tile) first.emplace_back(m_.tile->variable, row);
         if (n_.tile) first.emplace_back(n_.tile->variable, column * (atom_.n / 8));
         std::vector<Expr> indices;
         for (const Expr& index : op_.stores[0].indices) indices.push_back(simplify(substitute(index, first)));
-        return {CallArgument::Effect::Write, {}, {op_.stores[0].buffer, indices}, atom_.n / 2};
+        return {{op_.stores[0].buffer, indices}, atom_.n / 2};
     }
 
     /// All of the operand's tile, by each thread.
-    TileStmt read_mark(const Matrix& matrix) const {
+    TileStmt read(const Matrix& matrix) const {
         bool rows = matrix.buffer == a_->buffer;
         int64_t width = 16 / bytes_of(matrix.buffer->type), k_extent = require_constant(k_.extent),
                 along_extent = rows ? m_.tiles * 64 : n_.tiles * 8;
         bool wide_k = !matrix.transposed;
         OpLoop along = unrolled("along", wide_k ? along_extent : along_extent / width),
                k = unrolled("k", wide_k ? k_extent / width : k_extent);
-        TileOp op = call(matrix.buffer->name, {along, k});
-        op.kind = TileOp::Kind::Mark;
-        for (OpLoop& loop : op.loops) loop.execution = Execution::Serial;
-        op.call.arguments = {{CallArgument::Effect::Read,
-                              {},
-                              {matrix.buffer, place_in(matrix, along.variable * (wide_k ? 1 : width),
-                                                       k.variable * (wide_k ? width : 1))},
-                              static_cast<int>(width)}};
-        return make_tile(std::move(op));
+        Access place{matrix.buffer,
+                     place_in(matrix, along.variable * (wide_k ? 1 : width), k.variable * (wide_k ? width : 1))};
+        std::vector<OpLoop> loops{along, k};
+        for (OpLoop& loop : loops) loop.execution = Execution::Serial;
+        return make_tile(of_stage(AccessOp{place, static_cast<int>(width)}, std::move(loops)));
     }
 
-    TileOp call(const std::string& primitive, const std::vector<OpLoop>& loops) const {
-        TileOp op;
-        op.kind = TileOp::Kind::Call;
-        op.name = op_.name;
-        op.stage = op_.stage;
-        op.step = op_.step;
-        op.mask = op.active = all_of({});
-        op.loops = loops;
-        op.call.primitive = primitive;
+    TileStmt call(Instruction instruction, std::vector<OpLoop> loops = {}) const {
+        return make_tile(of_stage(CallOp{{std::move(instruction)}}, std::move(loops)));
+    }
+
+    template <class Action>
+    TileOp of_stage(Action action, std::vector<OpLoop> loops) const {
+        TileOp op{std::move(action), op_.name, op_.stage, op_.step};
+        op.loops = std::move(loops);
         return op;
     }
 
@@ -328,13 +313,8 @@ private:
 
     /// The lane's part of an operand, in the order of its registers.
     TileStmt fill(const Buffer& fragment, const Load& load, const Side& side, const OpLoop& steps, bool rows) const {
-        TileOp op;
-        op.kind = TileOp::Kind::Fragment;
+        TileOp op{FragmentOp{}, fragment->name, op_.stage, op_.step};
         op.lanes = {kernel_.thread, kernel_.fragment_row, kernel_.fragment_column};
-        op.name = fragment->name;
-        op.stage = op_.stage;
-        op.step = op_.step;
-        op.mask = op.active = all_of({});
         OpLoop tile = unrolled(tile_name(side), side.tiles), quad = unrolled("quad", quads_),
                half = unrolled("half", 2), pair = unrolled("pair", pack_);
         std::vector<Expr> to{tile.variable, quad.variable};
@@ -364,15 +344,13 @@ private:
     TileStmt multiply(const Buffer& a, const Buffer& b) const {
         OpLoop row = unrolled(tile_name(m_), m_.tiles), column = unrolled(tile_name(n_), n_.tiles);
         Expr zero = integer(0);
-        TileOp op = call(atom_.name, {row, column});
         auto read = [&](const Buffer& buffer, std::vector<Expr> indices, int64_t elements) {
-            return CallArgument{
-                CallArgument::Effect::Read, {}, {buffer, std::move(indices)}, static_cast<int>(elements)};
+            return ReadOperand{{buffer, std::move(indices)}, static_cast<int>(elements)};
         };
-        op.call.arguments = {sums(row.variable, column.variable),
-                             read(a, {row.variable, zero, zero, zero}, 2 * quads_ * pack_),
-                             read(b, {column.variable, zero, zero}, quads_ * pack_)};
-        return make_tile(std::move(op));
+        return call(Mma{&atom_, sums(row.variable, column.variable),
+                        read(a, {row.variable, zero, zero, zero}, 2 * quads_ * pack_),
+                        read(b, {column.variable, zero, zero}, quads_ * pack_)},
+                    {row, column});
     }
 
     TileKernel& kernel_;
@@ -423,41 +401,20 @@ private:
 using Rearrangements = std::map<const BufferNode*, Rearranged>;
 
 TileOp rearrange(const TileOp& op, const Rearrangements& all) {
-    TileOp result = map_exprs(op, [&](const Expr& root) {
-        return transform(root, [&](const Expr& e) -> Expr {
-            const Load* load = e.as<Load>();
-            auto found = load ? all.find(load->buffer.get()) : all.end();
-            if (found == all.end()) return {};
-            return make_expr(e.type(), Load{found->second.buffer(), found->second.indices(load->indices)});
-        });
+    return map_places(op, [&](const Access& place) {
+        auto found = all.find(place.buffer.get());
+        if (found == all.end()) return place;
+        return Access{found->second.buffer(), found->second.indices(place.indices)};
     });
-    auto rearrange = [&](Buffer& buffer, std::vector<Expr>& indices) {
-        auto found = all.find(buffer.get());
-        if (found == all.end()) return;
-        indices = found->second.indices(indices);
-        buffer = found->second.buffer();
-    };
-    for (StoreTo& store : result.stores) rearrange(store.buffer, store.indices);
-    for (CallArgument& argument : result.call.arguments)
-        if (argument.place.buffer) rearrange(argument.place.buffer, argument.place.indices);
-    return result;
 }
 
 TileStmt rearrange(const TileStmt& stmt, const Rearrangements& all) {
     if (const TileOp* op = stmt.as<TileOp>()) return make_tile(rearrange(*op, all));
-    if (const TileLoop* loop = stmt.as<TileLoop>()) {
-        TileLoop copy = *loop;
-        copy.body = rearrange(loop->body, all);
-        return make_tile(std::move(copy));
-    }
-    if (const TileAllocate* allocate = stmt.as<TileAllocate>()) {
-        auto found = all.find(allocate->buffer.get());
-        const Buffer& buffer = found == all.end() ? allocate->buffer : found->second.buffer();
-        return make_tile(TileAllocate{buffer, rearrange(allocate->body, all), allocate->around});
-    }
-    TileBlock block;
-    for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) block.stmts.push_back(rearrange(kid, all));
-    return make_tile(std::move(block));
+    TileStmt result = map_children(stmt, [&](const TileStmt& kid) { return rearrange(kid, all); });
+    const TileAllocate* allocate = result.as<TileAllocate>();
+    auto found = allocate ? all.find(allocate->buffer.get()) : all.end();
+    if (found == all.end()) return result;
+    return make_tile(TileAllocate{found->second.buffer(), allocate->body, allocate->around});
 }
 
 }  // namespace
@@ -466,10 +423,11 @@ TileKernel use_atoms(const TileKernel& kernel, const CiteStep& cite) {
     TileKernel result = kernel;
     Rearrangements rearrangements;
     result.body = replace_ops(kernel.body, [&](const TileOp& op) {
-        if (!op.atom) return make_tile(TileOp(op));
+        const UpdateOp* update = op.as<UpdateOp>();
+        if (!update || !update->atom) return make_tile(TileOp(op));
         AtomUse use(result, op, cite);
         TileStmt used = use.run();
-        rearrangements.try_emplace(op.stores[0].buffer.get(), op.stores[0].buffer, use.sides(), *op.atom);
+        rearrangements.try_emplace(op.stores[0].buffer.get(), op.stores[0].buffer, use.sides(), *update->atom);
         return used;
     });
     result.body = rearrange(result.body, rearrangements);

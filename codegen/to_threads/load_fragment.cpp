@@ -72,11 +72,8 @@ private:
         for (Expr& index : to.indices) index = simplify(substitute(index, first));
         for (Expr& index : from.indices) index = simplify(substitute(index, values));
         int width = row_bytes / bytes_;
-        ThreadCall call{transposed ? "ldmatrix_trans" : "ldmatrix",
-                        {matrices},
-                        {{CallArgument::Effect::Write, {}, to, static_cast<int>(matrices * width / 4)},
-                         {CallArgument::Effect::Read, {}, from, width}}};
-        ThreadStmt body = make_thread(std::move(call), op_.step);
+        LdMatrix instruction{matrices, transposed, {to, static_cast<int>(matrices * width / 4)}, {from, width}};
+        ThreadStmt body = make_thread(Instruction(std::move(instruction)), op_.step);
         for (auto loop = loops.rbegin(); loop != loops.rend(); ++loop)
             body = make_thread(ThreadLoop{loop->variable, loop->extent, true, body}, op_.step);
         return make_thread(

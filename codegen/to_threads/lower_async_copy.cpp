@@ -29,7 +29,7 @@ public:
                 make_thread(ThreadLoop{request_.loops[l].variable, request_.loops[l].extent, unroll, body}, op_.step);
         }
         guarded(nullptr);
-        if (op_.kind == TileOp::Kind::Landing) return body;
+        if (op_.is<AwaitedOp>()) return body;
         return make_thread(
             ThreadBlock{{make_thread(ThreadComment{op_.name + ": copy asynchronously", op_.name}, op_.step), body}});
     }
@@ -37,18 +37,11 @@ public:
 private:
     ThreadStmt one() const {
         int width = static_cast<int>(request_.width);
-        if (op_.kind == TileOp::Kind::Landing) return make_thread(ThreadMark{request_.to, width}, op_.step);
-        ThreadCall call{"copy_async",
-                        {request_.width},
-                        {{CallArgument::Effect::Write, {}, request_.to, width},
-                         {CallArgument::Effect::Read, {}, request_.from, width}}};
+        if (op_.is<AwaitedOp>()) return make_thread(ThreadAccess{request_.to, width, true}, op_.step);
         Expr there = all_of(request_.there);
-        call.arguments[1].place = checked_where(there);
-        if (op_.otherwise.defined() && !is_constant(there, 1)) {
-            call.primitive = "copy_async_or_zero";
-            call.arguments.push_back({CallArgument::Effect::Value, there, {}, 1});
-        }
-        return make_thread(std::move(call), op_.step);
+        CpAsync copy{request_.width, {request_.to, width}, {checked_where(there), width}};
+        if (op_.otherwise.defined() && !is_constant(there, 1)) copy.there = there;
+        return make_thread(Instruction(std::move(copy)), op_.step);
     }
 
     /// The address is computed where nothing is copied, too.

@@ -13,6 +13,7 @@
 #include "codegen/to_threads/store_fragment.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
+#include "support/overloaded.h"
 
 namespace tw::codegen {
 namespace {
@@ -47,20 +48,13 @@ public:
 
 private:
     std::string comment() const {
-        switch (op_.kind) {
-            case TileOp::Kind::Init: return op_.name + ": start";
-            case TileOp::Kind::Update: return op_.name + ": accumulate";
-            case TileOp::Kind::Combine: break;
-            case TileOp::Kind::Map: return op_.name;
-            case TileOp::Kind::Copy: return op_.name + ": copy";
-            case TileOp::Kind::AsyncCopy:
-            case TileOp::Kind::TmaCopy:
-            case TileOp::Kind::Landing:
-            case TileOp::Kind::Fragment:
-            case TileOp::Kind::Mark:
-            case TileOp::Kind::Call: break;
-        }
-        return op_.name;
+        const char* what = std::visit(
+            Overloaded{[](const InitOp&) { return ": start"; }, [](const UpdateOp&) { return ": accumulate"; },
+                       [](const CopyOp&) { return ": copy"; },
+                       [](const OneOf<CombineOp, MapOp, AsyncCopyOp, AwaitedOp, TmaCopyOp, FragmentOp, AccessOp,
+                                      CallOp> auto&) { return ""; }},
+            op_.action);
+        return op_.name + what;
     }
 
     ThreadStmt tile_body() {
@@ -227,32 +221,36 @@ private:
     int64_t bytes_loaded_ = 0;
 };
 
-ThreadCall physical(ThreadCall call, const Placement& placement) {
-    for (CallArgument& argument : call.arguments) {
-        if (argument.value.defined()) argument.value = placement.physical(argument.value);
-        if (argument.place.buffer && argument.effect != CallArgument::Effect::Map)
-            argument.place = placement.physical(argument.place.buffer, argument.place.indices);
-    }
-    return call;
+Instruction physical(const Instruction& instruction, const Placement& placement) {
+    Instruction numbers = map_operands(instruction, [&](const Operand& operand) -> Operand {
+        if (auto number = std::get_if<Expr>(&operand)) return placement.physical(*number);
+        auto matrix = std::get_if<MatrixOperand>(&operand);
+        if (!matrix || !matrix->further.defined()) return operand;
+        MatrixOperand result = *matrix;
+        result.further = placement.physical(matrix->further);
+        return result;
+    });
+    return map_places(numbers, [&](const Access& place) { return placement.physical(place.buffer, place.indices); });
 }
 
-ThreadStmt lower_call(const TileOp& op, const Placement& placement) {
-    ThreadCall call = physical(op.call, placement);
-    std::vector<ThreadStmt> stmts;
-    if (op.kind == TileOp::Kind::Mark) {
-        const CallArgument& used = call.arguments[0];
-        stmts.push_back(
-            make_thread(ThreadMark{used.place, used.elements, used.effect == CallArgument::Effect::Write}, op.step));
-    } else {
-        stmts.push_back(make_thread(std::move(call), op.step));
-        for (const ThreadCall& next : op.then) stmts.push_back(make_thread(physical(next, placement), op.step));
-    }
-    ThreadStmt body = block_of(std::move(stmts));
+/// `body` in each iteration of the op's loops, in the threads that run it.
+ThreadStmt in_loops(const TileOp& op, ThreadStmt body, const Placement& placement) {
     for (auto loop = op.loops.rbegin(); loop != op.loops.rend(); ++loop) {
         bool unroll = loop->execution != Execution::Serial && as_constant(loop->extent);
         body = make_thread(ThreadLoop{loop->variable, placement.physical(loop->extent), unroll, body}, op.step);
     }
     return is_constant(op.active, 1) ? body : make_thread(ThreadIf{placement.physical(op.active), body}, op.step);
+}
+
+ThreadStmt lower_access(const TileOp& op, const AccessOp& access, const Placement& placement) {
+    Access place = placement.physical(access.place.buffer, access.place.indices);
+    return in_loops(op, make_thread(ThreadAccess{place, access.elements, access.writes}, op.step), placement);
+}
+
+ThreadStmt lower_call(const TileOp& op, const CallOp& call, const Placement& placement) {
+    std::vector<ThreadStmt> stmts;
+    for (const Instruction& i : call.instructions) stmts.push_back(make_thread(physical(i, placement), op.step));
+    return in_loops(op, block_of(std::move(stmts)), placement);
 }
 
 /// Why no instruction loads the fragment's matrices.
@@ -267,19 +265,23 @@ std::string why_plain(const TileOp& op) {
 
 ThreadStmt lower_op(const TileOp& op, const Placement& placement, const Target& target,
                     std::vector<std::string>& notes) {
-    switch (op.kind) {
-        case TileOp::Kind::Mark:
-        case TileOp::Kind::Call: return lower_call(op, placement);
-        case TileOp::Kind::AsyncCopy:
-        case TileOp::Kind::Landing: return lower_async_copy(op, placement);
-        case TileOp::Kind::TmaCopy: internal_check(false, "{}: boxes that nobody asks for", op.name); break;
-        case TileOp::Kind::Fragment:
-            if (ThreadStmt loaded = load_fragment(op, placement); loaded.defined()) return loaded;
-            notes.push_back(fmt::format("{}: by plain loads: {}", op.name, why_plain(op)));
-            break;
-        default: break;
-    }
-    return OpLowering(op, placement, target, notes).run();
+    auto by_threads = [&] { return OpLowering(op, placement, target, notes).run(); };
+    return std::visit(
+        Overloaded{
+            [&](const AccessOp& access) { return lower_access(op, access, placement); },
+            [&](const CallOp& call) { return lower_call(op, call, placement); },
+            [&](const OneOf<AsyncCopyOp, AwaitedOp> auto&) { return lower_async_copy(op, placement); },
+            [&](const TmaCopyOp&) {
+                internal_check(false, "{}: boxes that nobody asks for", op.name);
+                return ThreadStmt();
+            },
+            [&](const FragmentOp&) {
+                if (ThreadStmt loaded = load_fragment(op, placement); loaded.defined()) return loaded;
+                notes.push_back(fmt::format("{}: by plain loads: {}", op.name, why_plain(op)));
+                return by_threads();
+            },
+            [&](const OneOf<InitOp, UpdateOp, CombineOp, MapOp, CopyOp> auto&) { return by_threads(); }},
+        op.action);
 }
 
 }  // namespace tw::codegen

@@ -103,14 +103,14 @@ private:
     /// Blocks of a cluster write to each other's shared memory.
     bool meets_peers() const {
         bool found = false;
-        visit_ops(kernel_.body, [&](const TileOp& op) { found = found || op.call.primitive == "barrier_arrive_at"; });
+        visit_ops(kernel_.body, [&](const TileOp& op) { found = found || lone_instruction<MbarrierArriveAt>(op); });
         return found;
     }
 
     ThreadStmt all_meet() const {
         if (!meets_peers()) return make_thread(ThreadBarrier{});
         return block_of(
-            {make_thread(ThreadCall{"cluster_arrive", {}, {}}), make_thread(ThreadCall{"cluster_wait", {}, {}})});
+            {make_thread(Instruction(ClusterArrive{})), make_thread(Instruction(ClusterWait{}))});
     }
 
     /// By one thread, before all else. Tensor maps come near meanwhile.
@@ -118,20 +118,16 @@ private:
         std::vector<ThreadStmt> stmts;
         for (const BarrierArray& array : kernel_.barriers) {
             Expr count = array.buffer->shape[0], each = index_variable("stage", 0, require_constant(count) - 1);
-            CallArgument::Effect effect = CallArgument::Effect::Write;
-            ThreadCall init{
-                "barrier_init", {}, {{effect, {}, placement_.physical(array.buffer, {each})}, value(array.arrivals)}};
+            Instruction init =
+                MbarrierInit{{placement_.physical(array.buffer, {each})}, constant(Type::I64, array.arrivals)};
             stmts.push_back(make_thread(ThreadLoop{each, count, false, make_thread(std::move(init))}));
         }
         if (stmts.empty()) return {};
-        stmts.push_back(make_thread(ThreadCall{"fence_barrier_init", {}, {}}));
+        stmts.push_back(make_thread(Instruction(FenceMbarrierInit{})));
         for (const TensorMapUse& use : kernel_.maps)
-            stmts.push_back(
-                make_thread(ThreadCall{"prefetch_map", {}, {{CallArgument::Effect::Map, {}, {use.map, {}}}}}));
+            stmts.push_back(make_thread(Instruction(PrefetchTensorMap{{use.map}})));
         return make_thread(ThreadIf{simplify(block_thread_ == 0), block_of(stmts)});
     }
-
-    static CallArgument value(int64_t number) { return {CallArgument::Effect::Value, constant(Type::I64, number), {}}; }
 
     ThreadStmt helper(int role, int first) {
         const RoleSpec& spec = kernel_.roles[role];
@@ -154,8 +150,7 @@ private:
     ThreadStmt registers(const RoleSpec& spec) const {
         int at_start = std::min(multiprocessor_registers / all_threads(kernel_) / 8 * 8, most_registers_at_start);
         if (spec.registers == 0 || spec.registers == at_start) return make_thread(ThreadBlock{});
-        return make_thread(
-            ThreadCall{spec.registers < at_start ? "shrink_registers" : "grow_registers", {spec.registers}, {}});
+        return make_thread(Instruction(SetRegisters{spec.registers, spec.registers > at_start}));
     }
 
     /// What the role runs of a statement; undefined if that is nothing.
@@ -181,8 +176,7 @@ private:
     static bool uses(const TileStmt& stmt, const Buffer& buffer) {
         bool found = false;
         visit_ops(stmt, [&](const TileOp& op) {
-            for (const StoreTo& store : op.stores) found = found || store.buffer == buffer;
-            for (const CallArgument& argument : op.call.arguments) found = found || argument.place.buffer == buffer;
+            visit_places(op, [&](const Buffer& place) { found = found || place == buffer; });
         });
         return found;
     }

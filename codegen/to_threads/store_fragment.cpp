@@ -232,12 +232,12 @@ ThreadStmt store_fragment(const OpTile& tile, int step) {
     ThreadStmt compute = make_thread(ThreadStore{{out, {simplify(place)}}, store.value}, step);
     for (auto loop = loops.rbegin(); loop != loops.rend(); ++loop)
         compute = make_thread(ThreadLoop{loop->variable, loop->extent, true, compute}, step);
-    ThreadCall call{matrices.transposed ? "stmatrix_trans" : "stmatrix",
-                    {matrices.matrices()},
-                    {{CallArgument::Effect::Write, {}, matrices.row, static_cast<int>(side)},
-                     {CallArgument::Effect::Read, {}, {out, {integer(0)}}, static_cast<int>(elements)}}};
+    Instruction instruction = StMatrix{matrices.matrices(),
+                                       matrices.transposed,
+                                       {matrices.row, static_cast<int>(side)},
+                                       {{out, {integer(0)}}, static_cast<int>(elements)}};
     return make_thread(
-        ThreadBlock{{make_thread(ThreadDeclare{out}, step), compute, make_thread(std::move(call), step)}});
+        ThreadBlock{{make_thread(ThreadDeclare{out}, step), compute, make_thread(std::move(instruction), step)}});
 }
 
 }  // namespace tw::codegen

@@ -25,13 +25,10 @@ struct Small {
     }
 
     TileStmt put(const Buffer& to, const Expr& index, const Expr& value, const Expr& mask = all_of({})) const {
-        TileOp op;
-        op.kind = TileOp::Kind::Map;
-        op.name = "step";
+        TileOp op{MapOp{}, "step"};
         op.loops = {{i, 4, Execution::Unroll}};
         op.stores = {{to, {index}, value}};
         op.mask = mask;
-        op.active = all_of({});
         return make_tile(std::move(op));
     }
     TileStmt copy(const Buffer& to, const Buffer& from) const { return put(to, i, load(from, {i})); }

@@ -397,19 +397,11 @@ TEST(PrintCuda, BytesOfBoxesAreSizesWhereTheyComeToThat) {
             .name = "full", .type = i64, .memory = Memory::Shared, .shape = {3}, .strides = {}, .is_barrier = true});
         kernel.shared = {a, b, full};
         kernel.maps = {{map, map, {32, 8}}};
-        using Effect = CallArgument::Effect;
+        const Expr zero = constant(i64, int64_t{0});
         auto load = [&](const Buffer& to) {
-            return make_thread(ThreadCall{"tma_load_2d",
-                                          {},
-                                          {{Effect::Address, {}, {to, {0, 0, 0}}},
-                                           {Effect::Map, {}, {map, {}}},
-                                           {Effect::Value, constant(i64, int64_t{0}), {}},
-                                           {Effect::Value, constant(i64, int64_t{0}), {}},
-                                           {Effect::Read, {}, {full, {0}}}},
-                                          "tma_load"});
+            return make_thread(Instruction(TmaLoad{{{to, {0, 0, 0}}}, {map}, {zero, zero}, {{full, {0}}}}));
         };
-        ThreadCall expect{
-            "barrier_expect", {}, {{Effect::Read, {}, {full, {0}}}, {Effect::Value, constant(i64, bytes), {}}}};
+        Instruction expect = MbarrierExpect{{{full, {0}}}, constant(i64, bytes)};
         kernel.body = in_order({make_thread(std::move(expect)), load(a), load(a), load(b)});
         return print_cuda(kernel).cuda;
     };

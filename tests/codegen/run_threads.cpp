@@ -103,9 +103,9 @@ public:
             for (int v = 0; v < wide.width; ++v) write(wide.to, v, t, values[t][v]);
         });
     }
-    void operator()(const ThreadCall&) { fail("a call, which this machine does not know"); }
+    void operator()(const Instruction&) { fail("an instruction, which this machine does not know"); }
     void operator()(const ThreadRole&) { fail("roles, which this machine does not know"); }
-    void operator()(const ThreadMark&) {}
+    void operator()(const ThreadAccess&) {}
     void operator()(const ThreadBarrier&) {}
     void operator()(const ThreadComment&) {}
 

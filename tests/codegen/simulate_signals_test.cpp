@@ -60,16 +60,30 @@ std::string first_problem(const ThreadKernel& kernel) {
     return {};
 }
 
-/// The kernel with each call of the primitive changed by the rule; an undefined statement leaves it out.
-ThreadKernel altered(ThreadKernel kernel, const std::string& primitive,
-                     const std::function<ThreadStmt(const ThreadCall&)>& rule) {
+/// The kernel with each instruction of this kind changed by the rule; an undefined statement leaves it out.
+template <class I>
+ThreadKernel altered(ThreadKernel kernel, const std::function<ThreadStmt(const I&)>& rule) {
     kernel.body = transform(kernel.body, [&](const ThreadStmt& stmt) {
-        const ThreadCall* call = stmt.as<ThreadCall>();
-        if (!call || call->primitive != primitive) return ThreadStmt();
-        ThreadStmt other = rule(*call);
+        const I* one = instruction_of<I>(stmt);
+        if (!one) return ThreadStmt();
+        ThreadStmt other = rule(*one);
         return other.defined() ? other : make_thread(ThreadBlock{});
     });
     return kernel;
+}
+
+template <class I>
+ThreadKernel without(const ThreadKernel& kernel) {
+    return altered<I>(kernel, [](const I&) { return ThreadStmt(); });
+}
+
+/// The kernel with another number in each instruction of this kind.
+template <class I>
+ThreadKernel with(const ThreadKernel& kernel, Expr I::*number, const std::function<Expr(const Expr&)>& other) {
+    return altered<I>(kernel, [&](I one) {
+        one.*number = other(one.*number);
+        return make_thread(Instruction(std::move(one)));
+    });
 }
 
 TEST(SimulateSignals, FindsNothingWhereNothingIsWrong) {
@@ -88,37 +102,24 @@ TEST(SimulateSignals, FindsNothingWhereNothingIsWrong) {
 
 TEST(SimulateSignals, TellsWhatIsWrong) {
     ThreadKernel kernel = product({});
-    auto left_out = [](const ThreadCall&) { return ThreadStmt(); };
-    auto with = [](size_t argument, const std::function<Expr(const Expr&)>& other) {
-        return [=](const ThreadCall& call) {
-            ThreadCall changed = call;
-            changed.arguments.at(argument).value = other(changed.arguments[argument].value);
-            return make_thread(changed);
-        };
-    };
-    auto problem = [&](const std::string& primitive, const std::function<ThreadStmt(const ThreadCall&)>& rule) {
-        return first_problem(altered(kernel, primitive, rule));
-    };
     auto tells = [](const std::string& text, const std::string& part) {
         EXPECT_NE(text.find(part), std::string::npos) << part << " is not in '" << text << "'";
     };
-    tells(problem("barrier_arrive", left_out), "for ever");
-    tells(problem("barrier_expect", left_out), "for ever");
-    tells(problem("barrier_wait", left_out), "more arrive at r_outer_full[0]");
-    tells(problem("barrier_wait", with(1, [](const Expr& phase) { return 1 - phase; })), "which has not arrived");
-    tells(problem("barrier_init", with(1, [](const Expr& count) { return count + 1; })), "for ever");
-    tells(problem("barrier_expect", with(1, [](const Expr& bytes) { return bytes - 16; })), "for ever");
-    tells(problem("wgmma_wait",
-                  [](const ThreadCall& call) {
-                      ThreadCall changed = call;
-                      changed.parameters[0] = 2;
-                      return make_thread(changed);
-                  }),
+    auto problem = [](const ThreadKernel& wrong) { return first_problem(wrong); };
+    tells(problem(without<MbarrierArrive>(kernel)), "for ever");
+    tells(problem(without<MbarrierExpect>(kernel)), "for ever");
+    tells(problem(without<MbarrierWait>(kernel)), "more arrive at r_outer_full[0]");
+    tells(problem(with(kernel, &MbarrierWait::parity, [](const Expr& parity) { return 1 - parity; })),
+          "which has not arrived");
+    tells(problem(with(kernel, &MbarrierInit::arrivals, [](const Expr& count) { return count + 1; })), "for ever");
+    tells(problem(with(kernel, &MbarrierExpect::bytes, [](const Expr& bytes) { return bytes - 16; })), "for ever");
+    tells(problem(altered<WgmmaWait>(kernel, [](const WgmmaWait&) { return make_thread(Instruction(WgmmaWait{2})); })),
           "which is still read");
-    tells(problem("tma_load_2d",
-                  [](const ThreadCall& call) {
-                      return make_thread(ThreadBlock{{make_thread(ThreadCall(call)), make_thread(ThreadCall(call))}});
-                  }),
+    tells(problem(altered<TmaLoad>(kernel,
+                                   [](const TmaLoad& load) {
+                                       ThreadStmt one = make_thread(Instruction(load));
+                                       return make_thread(ThreadBlock{{one, one}});
+                                   })),
           "which has not arrived");
 }
 
@@ -126,11 +127,9 @@ TEST(SimulateSignals, TellsWhatIsWrong) {
 TEST(SimulateSignals, CountsPhasesOfLongSums) {
     ThreadKernel kernel = product({.k = 64 * 37, .stages = 3});
     EXPECT_EQ(first_problem(kernel), "");
-    ThreadKernel wrong = altered(kernel, "barrier_wait", [](const ThreadCall& call) {
-        ThreadCall changed = call;
-        Expr& phase = changed.arguments[1].value;
-        phase = select(changed.arguments[0].place.indices[0] == 2, 1 - phase, phase);
-        return make_thread(changed);
+    ThreadKernel wrong = altered<MbarrierWait>(kernel, [](MbarrierWait wait) {
+        wait.parity = select(wait.barrier.place.indices[0] == 2, 1 - wait.parity, wait.parity);
+        return make_thread(Instruction(std::move(wait)));
     });
     EXPECT_NE(first_problem(wrong), "");
 }

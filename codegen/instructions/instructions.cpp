@@ -1,0 +1,186 @@
+#include "codegen/instructions/instructions.h"
+
+#include <fmt/format.h>
+
+#include "support/error.h"
+#include "support/overloaded.h"
+
+namespace tw::codegen {
+namespace {
+
+std::string entry_of_registers(const char* function, const WriteOperand& registers) {
+    return fmt::format("{}_{}", function, name_of(registers.place.buffer->type));
+}
+
+/// A function of several ranks has an entry each.
+VocabularyCall of_rank(const char* function, size_t rank) {
+    return {fmt::format("{}_{}d", function, rank), function, {}};
+}
+
+VocabularyCall plain(const std::string& name, std::vector<int64_t> parameters = {}) {
+    return {name, name, std::move(parameters)};
+}
+
+VocabularyCall of_product(const Wgmma& product) {
+    VocabularyCall call = plain(product.atom->name);
+    if (product.transposed) call.parameters = {(*product.transposed)[0], (*product.transposed)[1]};
+    return call;
+}
+
+/// Calls `see` with each field that is an operand, in the order of the call; `instruction` may be const.
+template <class I, class See>
+void each_field(I& instruction, See&& see) {
+    auto all = [&](auto&... fields) { (see(fields), ...); };
+    auto numbers = [&](auto& exprs) {
+        for (auto& e : exprs) see(e);
+    };
+    auto given = [&](auto& expr) {
+        if (expr.defined()) see(expr);
+    };
+    std::visit(
+        [&]<class T>(T& i) {
+            using Plain = std::remove_const_t<T>;
+            if constexpr (OneOf<Plain, MbarrierInit>)
+                all(i.barrier, i.arrivals);
+            else if constexpr (OneOf<Plain, MbarrierExpect>)
+                all(i.barrier, i.bytes);
+            else if constexpr (OneOf<Plain, MbarrierWait>)
+                all(i.barrier, i.parity);
+            else if constexpr (OneOf<Plain, MbarrierArrive>)
+                all(i.barrier);
+            else if constexpr (OneOf<Plain, MbarrierArriveAt>)
+                all(i.barrier, i.rank);
+            else if constexpr (OneOf<Plain, PrefetchTensorMap>)
+                all(i.map);
+            else if constexpr (OneOf<Plain, TmaLoad>)
+                all(i.to, i.map), numbers(i.coordinates), all(i.barrier), given(i.ranks), given(i.first_rank);
+            else if constexpr (OneOf<Plain, TmaStore>)
+                all(i.map), numbers(i.coordinates), all(i.from);
+            else if constexpr (OneOf<Plain, CpAsync>)
+                all(i.to, i.from), given(i.there);
+            else if constexpr (OneOf<Plain, LdMatrix>)
+                all(i.to, i.row);
+            else if constexpr (OneOf<Plain, StMatrix>)
+                all(i.row, i.from);
+            else if constexpr (OneOf<Plain, Mma>)
+                all(i.sums, i.a, i.b);
+            else if constexpr (OneOf<Plain, Wgmma>)
+                all(i.sums, i.a, i.b, i.accumulates);
+            else if constexpr (OneOf<Plain, KeepRegisters, ForgetRegisters>)
+                all(i.registers);
+            else
+                static_assert(std::is_empty_v<Plain> ||
+                              OneOf<Plain, TmaStoreWaitRead, CpAsyncWait, WgmmaWait, SetRegisters>);
+        },
+        instruction);
+}
+
+}  // namespace
+
+VocabularyCall vocabulary_call(const Instruction& instruction) {
+    return std::visit(
+        Overloaded{
+            [](const MbarrierInit&) { return plain("barrier_init"); },
+            [](const MbarrierExpect&) { return plain("barrier_expect"); },
+            [](const MbarrierWait&) { return plain("barrier_wait"); },
+            [](const MbarrierArrive&) { return plain("barrier_arrive"); },
+            [](const MbarrierArriveAt&) { return plain("barrier_arrive_at"); },
+            [](const FenceMbarrierInit&) { return plain("fence_barrier_init"); },
+            [](const FenceProxyAsync&) { return plain("fence_async_proxy"); },
+            [](const ClusterArrive&) { return plain("cluster_arrive"); },
+            [](const ClusterWait&) { return plain("cluster_wait"); },
+            [](const PrefetchTensorMap&) { return plain("prefetch_map"); },
+            [](const TmaLoad& i) {
+                return of_rank(i.ranks.defined() ? "tma_load_multicast" : "tma_load", i.coordinates.size());
+            },
+            [](const TmaStore& i) { return of_rank(i.adds ? "tma_reduce_add" : "tma_store", i.coordinates.size()); },
+            [](const TmaStoreCommit&) { return plain("commit_stores"); },
+            [](const TmaStoreWaitRead& i) { return plain("wait_stores_read", {i.pending}); },
+            [](const CpAsync& i) { return plain(i.there.defined() ? "copy_async_or_zero" : "copy_async", {i.width}); },
+            [](const CpAsyncCommit&) { return plain("commit_copies"); },
+            [](const CpAsyncWait& i) { return plain("wait_copies", {i.pending}); },
+            [](const LdMatrix& i) { return plain(i.transposed ? "ldmatrix_trans" : "ldmatrix", {i.matrices}); },
+            [](const StMatrix& i) { return plain(i.transposed ? "stmatrix_trans" : "stmatrix", {i.matrices}); },
+            [](const Mma& i) { return plain(i.atom->name); },
+            [](const Wgmma& i) { return of_product(i); },
+            [](const WgmmaFence&) { return plain("wgmma_fence"); },
+            [](const WgmmaCommit&) { return plain("wgmma_commit"); },
+            [](const WgmmaWait& i) { return plain("wgmma_wait", {i.pending}); },
+            [](const KeepRegisters& i) {
+                return VocabularyCall{entry_of_registers("keep", i.registers), "keep", {}};
+            },
+            [](const ForgetRegisters& i) {
+                return VocabularyCall{entry_of_registers("forget", i.registers), "forget", {}};
+            },
+            [](const SetRegisters& i) { return plain(i.grows ? "grow_registers" : "shrink_registers", {i.count}); },
+            [](const WaitForPrevious&) { return plain("wait_for_previous"); },
+            [](const StartNext&) { return plain("start_next"); },
+        },
+        instruction);
+}
+
+std::string to_string(const Instruction& instruction) {
+    const VocabularyCall call = vocabulary_call(instruction);
+    std::vector<std::string> arguments;
+    for (const Operand& operand : operands(instruction))
+        arguments.push_back(
+            std::visit(Overloaded{[](const Expr& number) { return tw::to_string(number); },
+                                  [](const MapOperand& map) { return "&" + map.map->name; },
+                                  [](const MatrixOperand& matrix) {
+                                      std::string further = matrix.further.defined() ? tw::to_string(matrix.further) : "";
+                                      return "&" + to_string(matrix.place) +
+                                             (further.empty() ? "" : fmt::format(" and {} bytes", further));
+                                  },
+                                  [](const auto& other) { return "&" + to_string(other.place); }},
+                       operand));
+    std::string parameters = call.parameters.empty() ? "" : fmt::format("<{}>", fmt::join(call.parameters, ", "));
+    return fmt::format("{}{}({})", call.entry, parameters, fmt::join(arguments, ", "));
+}
+
+std::vector<Operand> operands(const Instruction& instruction) {
+    std::vector<Operand> result;
+    each_field(instruction, [&](const auto& field) { result.emplace_back(field); });
+    return result;
+}
+
+Instruction with_operands(const Instruction& instruction, const std::vector<Operand>& operands) {
+    Instruction result = instruction;
+    size_t next = 0;
+    each_field(result, [&]<class Field>(Field& field) {
+        internal_check(next < operands.size(), "{} has more than {} operands", vocabulary_call(instruction).entry, next);
+        field = std::get<Field>(operands[next++]);
+    });
+    internal_check(next == operands.size(), "{} has {} operands", vocabulary_call(instruction).entry, next);
+    return result;
+}
+
+Instruction map_operands(const Instruction& instruction, const std::function<Operand(const Operand&)>& rule) {
+    Instruction result = instruction;
+    each_field(result, [&]<class Field>(Field& field) { field = std::get<Field>(rule(field)); });
+    return result;
+}
+
+void visit_exprs(const Instruction& instruction, const std::function<void(const Expr&)>& see) {
+    each_field(instruction, [&](const auto& field) { visit_exprs(Operand(field), see); });
+}
+
+Instruction map_exprs(const Instruction& instruction, const std::function<Expr(const Expr&)>& rule) {
+    return map_operands(instruction, [&](const Operand& operand) { return map_exprs(operand, rule); });
+}
+
+void visit_places(const Instruction& instruction, const std::function<void(const Access&)>& see) {
+    for (const Operand& operand : operands(instruction))
+        if (const Access* place = operand_place(operand)) see(*place);
+}
+
+Instruction map_places(const Instruction& instruction, const std::function<Access(const Access&)>& rule) {
+    return map_operands(instruction, [&](const Operand& operand) { return map_place(operand, rule); });
+}
+
+bool has_place_in(const Instruction& instruction, const Buffer& buffer) {
+    bool found = false;
+    visit_places(instruction, [&](const Access& place) { found = found || place.buffer == buffer; });
+    return found;
+}
+
+}  // namespace tw::codegen

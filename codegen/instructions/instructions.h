@@ -1,0 +1,182 @@
+// Instructions of the GPU that kernels call by the device vocabulary: one struct each, with named operands. Whoever
+// must know them all visits the variant without a default, so that a new one is a compile error until it is handled.
+#pragma once
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "codegen/instructions/operands.h"
+#include "dsl/atoms.h"
+
+namespace tw::codegen {
+
+// Barriers in shared memory (mbarrier).
+
+/// Before any use: a phase ends when so many have arrived, and all bytes that it expects have.
+struct MbarrierInit {
+    WriteOperand barrier;
+    Expr arrivals;
+};
+/// Arrives, and has the phase expect so many bytes.
+struct MbarrierExpect {
+    ReadOperand barrier;
+    Expr bytes;
+};
+/// Until the phase of that parity has ended.
+struct MbarrierWait {
+    ReadOperand barrier;
+    Expr parity;
+};
+struct MbarrierArrive {
+    ReadOperand barrier;
+};
+/// At the same barrier of the cluster's block of that rank.
+struct MbarrierArriveAt {
+    ReadOperand barrier;
+    Expr rank;
+};
+/// Makes the barriers known to the cluster and to asynchronous copies.
+struct FenceMbarrierInit {};
+/// Orders accesses of threads with those that go another way to memory: boxes, matrices by descriptors.
+struct FenceProxyAsync {};
+struct ClusterArrive {};
+struct ClusterWait {};
+
+// Boxes of tensors (TMA).
+
+struct PrefetchTensorMap {
+    MapOperand map;
+};
+/// A box of a tensor to shared memory; its bytes are counted at the barrier.
+struct TmaLoad {
+    AddressOperand to;
+    MapOperand map;
+    std::vector<Expr> coordinates;  ///< of the box's first element, innermost first
+    ReadOperand barrier;
+    Expr ranks = {};       ///< if defined, it goes to all blocks of the cluster whose bits are set
+    Expr first_rank = {};  ///< by which `ranks` is shifted; 0 if undefined
+};
+/// A box of shared memory to a tensor.
+struct TmaStore {
+    MapOperand map;
+    std::vector<Expr> coordinates;
+    AddressOperand from;
+    bool adds = false;  ///< to the elements that are there
+};
+struct TmaStoreCommit {};
+/// Until shared memory that all but the last groups of stores read may be written again.
+struct TmaStoreWaitRead {
+    int64_t pending = 0;
+};
+
+// Copies of threads that go on meanwhile (cp.async).
+
+struct CpAsync {
+    int64_t width;  ///< elements
+    WriteOperand to;
+    ReadOperand from;
+    Expr there = {};  ///< if defined: zeros are stored where it does not hold
+};
+struct CpAsyncCommit {};
+/// Until all but so many groups have landed.
+struct CpAsyncWait {
+    int64_t pending = 0;
+};
+
+// Matrices: see Atom for the parts that threads have.
+
+/// 8 x 8 matrices of 16 bits each from shared memory, a lane's address is that of a row.
+struct LdMatrix {
+    int64_t matrices;
+    bool transposed;
+    WriteOperand to;
+    ReadOperand row;
+};
+struct StMatrix {
+    int64_t matrices;
+    bool transposed;
+    WriteOperand row;
+    ReadOperand from;
+};
+/// sums += a * b, by a warp.
+struct Mma {
+    const Atom* atom;
+    WriteOperand sums;
+    ReadOperand a, b;
+};
+/// The same by a warpgroup, while its threads go on.
+struct Wgmma {
+    const Atom* atom;
+    WriteOperand sums;
+    MatrixOperand a, b;
+    Expr accumulates;                                       ///< where it does not hold: sums = a * b
+    std::optional<std::array<bool, 2>> transposed = {};  ///< a and b; of 16-bit types
+};
+/// Orders writes of registers before instructions that use them.
+struct WgmmaFence {};
+struct WgmmaCommit {};
+/// Until all but so many groups are done.
+struct WgmmaWait {
+    int64_t pending = 0;
+};
+/// For the compiler: here the registers are read and written.
+struct KeepRegisters {
+    WriteOperand registers;
+};
+/// For the compiler: the registers hold anything.
+struct ForgetRegisters {
+    WriteOperand registers;
+};
+
+// Launches.
+
+/// Registers of each thread of a role from here on (setmaxnreg).
+struct SetRegisters {
+    int64_t count;
+    bool grows;
+};
+/// Until the launches before have ended (griddepcontrol.wait).
+struct WaitForPrevious {};
+/// The next launch may start (griddepcontrol.launch_dependents).
+struct StartNext {};
+
+using Instruction =
+    std::variant<MbarrierInit, MbarrierExpect, MbarrierWait, MbarrierArrive, MbarrierArriveAt, FenceMbarrierInit,
+                 FenceProxyAsync, ClusterArrive, ClusterWait, PrefetchTensorMap, TmaLoad, TmaStore, TmaStoreCommit,
+                 TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, Mma, Wgmma, WgmmaFence,
+                 WgmmaCommit, WgmmaWait, KeepRegisters, ForgetRegisters, SetRegisters, WaitForPrevious, StartNext>;
+
+/// One of these instructions.
+template <class T, class... Ts>
+concept OneOf = (std::same_as<T, Ts> || ...);
+
+/// tw::function<parameters>(operands) of the device vocabulary; `entry` is its name there, which may say more.
+struct VocabularyCall {
+    std::string entry, function;
+    std::vector<int64_t> parameters;
+};
+VocabularyCall vocabulary_call(const Instruction& instruction);
+
+/// "barrier_wait(&full[stage], phase)"
+std::string to_string(const Instruction& instruction);
+
+/// In the order of the call.
+std::vector<Operand> operands(const Instruction& instruction);
+Instruction with_operands(const Instruction& instruction, const std::vector<Operand>& operands);
+/// Each operand replaced.
+Instruction map_operands(const Instruction& instruction, const std::function<Operand(const Operand&)>& rule);
+
+void visit_exprs(const Instruction& instruction, const std::function<void(const Expr&)>& see);
+Instruction map_exprs(const Instruction& instruction, const std::function<Expr(const Expr&)>& rule);
+/// The places of its operands, without maps.
+void visit_places(const Instruction& instruction, const std::function<void(const Access&)>& see);
+Instruction map_places(const Instruction& instruction, const std::function<Access(const Access&)>& rule);
+/// Whether an operand is in the buffer.
+bool has_place_in(const Instruction& instruction, const Buffer& buffer);
+
+}  // namespace tw::codegen
