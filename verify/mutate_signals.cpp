@@ -142,12 +142,14 @@ private:
 
 bool is_signal(const Instruction& instruction) {
     return std::visit(
-        Overloaded{[](const OneOf<MbarrierInit, MbarrierExpect, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
-                                  FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait, TmaLoad, TmaStore,
-                                  TmaStoreCommit, TmaStoreWaitRead, WgmmaFence, WgmmaCommit, WgmmaWait,
-                                  SetRegisters> auto&) { return true; },
-                   [](const OneOf<PrefetchTensorMap, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, Mma, Wgmma,
-                                  KeepRegisters, ForgetRegisters, WaitForPrevious, StartNext> auto&) { return false; }},
+        Overloaded{
+            [](const OneOf<MbarrierInit, MbarrierExpect, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
+                           FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait, TmaLoad, TmaStore,
+                           TmaStoreCommit, TmaStoreWaitRead, WgmmaFence, WgmmaCommit, WgmmaWait, SetRegisters> auto&) {
+                return true;
+            },
+            [](const OneOf<PrefetchTensorMap, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, Mma, Wgmma,
+                           KeepRegisters, ForgetRegisters, WaitForPrevious, StartNext> auto&) { return false; }},
         instruction);
 }
 

@@ -103,20 +103,20 @@ private:
             }
         };
         std::visit(
-            Overloaded{
-                [&](const CpAsync& copy) { start_copies(copy, threads); },
-                [&](const CpAsyncCommit&) { each_group([](CopyGroups& groups) { groups.emplace_back(); }); },
-                [&](const CpAsyncWait& wait) {
-                    each_group([&](CopyGroups& groups) { land(groups, static_cast<size_t>(wait.pending)); });
-                },
-                [&](const OneOf<LdMatrix, StMatrix, Mma> auto&) { run_on_warps(instruction, threads); },
-                [&](const OneOf<MbarrierInit, MbarrierExpect, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
-                                FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait, PrefetchTensorMap,
-                                TmaLoad, TmaStore, TmaStoreCommit, TmaStoreWaitRead, Wgmma, WgmmaFence, WgmmaCommit,
-                                WgmmaWait, KeepRegisters, ForgetRegisters, SetRegisters, WaitForPrevious,
-                                StartNext> auto&) {
-                    throw Undecided{fmt::format("what {} does is not known", vocabulary_call(instruction).entry)};
-                }},
+            Overloaded{[&](const CpAsync& copy) { start_copies(copy, threads); },
+                       [&](const CpAsyncCommit&) { each_group([](CopyGroups& groups) { groups.emplace_back(); }); },
+                       [&](const CpAsyncWait& wait) {
+                           each_group([&](CopyGroups& groups) { land(groups, static_cast<size_t>(wait.pending)); });
+                       },
+                       [&](const OneOf<LdMatrix, StMatrix, Mma> auto&) { run_on_warps(instruction, threads); },
+                       [&](const OneOf<MbarrierInit, MbarrierExpect, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
+                                       FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait,
+                                       PrefetchTensorMap, TmaLoad, TmaStore, TmaStoreCommit, TmaStoreWaitRead, Wgmma,
+                                       WgmmaFence, WgmmaCommit, WgmmaWait, KeepRegisters, ForgetRegisters, SetRegisters,
+                                       WaitForPrevious, StartNext> auto&) {
+                           throw Undecided{
+                               fmt::format("what {} does is not known", vocabulary_call(instruction).entry)};
+                       }},
             instruction);
     }
     void run(const ThreadRole&, const Threads&) { throw Undecided{"roles run side by side"}; }
@@ -130,7 +130,8 @@ private:
         for (size_t begin = 0; begin < threads.size(); begin += kWarp) {
             bool whole = threads[begin] % kWarp == 0 && begin + kWarp <= threads.size() &&
                          threads[begin + kWarp - 1] == threads[begin] + kWarp - 1;
-            if (!whole) throw Misuse{fmt::format("{} is reached by a part of a warp", vocabulary_call(instruction).entry)};
+            if (!whole)
+                throw Misuse{fmt::format("{} is reached by a part of a warp", vocabulary_call(instruction).entry)};
             Threads warp(threads.begin() + static_cast<ptrdiff_t>(begin),
                          threads.begin() + static_cast<ptrdiff_t>(begin + kWarp));
             std::vector<WarpArgument> arguments;

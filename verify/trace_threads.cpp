@@ -143,8 +143,7 @@ private:
         }
         if (!std::holds_alternative<WgmmaWait>(instruction))
             for (int64_t parameter : call.parameters) operation << parameter;
-        if (std::holds_alternative<TmaStoreWaitRead>(instruction) && !stores_boxes_)
-            return add(operation, Kind::Idle);
+        if (std::holds_alternative<TmaStoreWaitRead>(instruction) && !stores_boxes_) return add(operation, Kind::Idle);
         if (auto load = std::get_if<TmaLoad>(&instruction)) return run(*load, operation);
         if (auto store = std::get_if<TmaStore>(&instruction)) return run(*store, operation);
         if (auto product = std::get_if<Wgmma>(&instruction))

@@ -6,11 +6,14 @@
 
 #include "codegen/access/conditions.h"
 #include "dsl/simplify.h"
+#include "support/error.h"
 
 namespace tw::codegen {
 namespace {
 
-constexpr int64_t narrowest_bytes = 4;  // PTX ISA, cp.async: 4, 8 or 16 bytes
+constexpr int64_t narrowest_bytes = 4;    // PTX ISA, cp.async: 4, 8 or 16 bytes
+constexpr int64_t least_async_bytes = 8;  // that are worth a request: narrower ones take longer than loads and stores
+constexpr int64_t widest_async_bytes = 16;
 
 class RequestMaker {
 public:
@@ -104,5 +107,36 @@ private:
 int64_t AsyncRequest::bytes() const { return width * bytes_of(to.buffer->type); }
 
 AsyncRequest async_request(const TileOp& copy, const Placement& placement) { return RequestMaker(copy).run(placement); }
+
+Via via_of(const TileOp& op) {
+    const CopyOp* copy = op.as<CopyOp>();
+    return copy ? copy->via : Via{};
+}
+
+FillChoice choose_fill(const TileKernel& kernel, const TileOp& copy, int stages, const CiteStep& cite) {
+    const Via via = via_of(copy);
+    if (via.copy == Copy::Vector) return {.async = false, .reason = "asked for"};
+    Placement placement(kernel);
+    std::string obstacle;
+    int64_t bytes = widest_async_bytes;
+    visit_ops(kernel.body, [&](const TileOp& op) {
+        if (op.stores.empty() || op.stores[0].buffer != copy.stores[0].buffer || !obstacle.empty()) return;
+        AsyncRequest request = async_request(op, placement);
+        obstacle = request.reason;
+        if (obstacle.empty()) bytes = std::min(bytes, request.bytes());
+    });
+    if (via.copy == Copy::Async) {
+        if (!obstacle.empty())
+            throw_error(Error,
+                        "{}{} cannot be copied asynchronously: {}; leave the choice open, or change what it copies",
+                        cite(via.step), copy.name, obstacle);
+        return {.async = true, .bytes = bytes};
+    }
+    if (stages <= 2) return {.async = false, .reason = "2 stages"};
+    if (!obstacle.empty()) return {.async = false, .reason = obstacle};
+    if (bytes < least_async_bytes)
+        return {.async = false, .reason = fmt::format("asynchronously only {} bytes would move at once", bytes)};
+    return {.async = true, .bytes = bytes};
+}
 
 }  // namespace tw::codegen

@@ -5,6 +5,7 @@
 
 #include "codegen/tile_ir/placement.h"
 #include "codegen/tile_ir/tile_ir.h"
+#include "dsl/cite.h"
 
 namespace tw::codegen {
 
@@ -21,5 +22,17 @@ struct AsyncRequest {
     int64_t bytes() const;
 };
 AsyncRequest async_request(const TileOp& copy, const Placement& placement);
+
+/// What the schedule asked for, of a copy.
+Via via_of(const TileOp& op);
+
+/// How copies into a buffer move in a pipelined loop, and why.
+struct FillChoice {
+    bool async;
+    int64_t bytes = 0;  ///< at once, asynchronously
+    std::string reason = {};
+};
+/// For all segments of a loop alike. Throws Error if the schedule asked for what is not possible.
+FillChoice choose_fill(const TileKernel& kernel, const TileOp& copy, int stages, const CiteStep& cite);
 
 }  // namespace tw::codegen

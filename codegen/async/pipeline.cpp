@@ -14,9 +14,6 @@
 namespace tw::codegen {
 namespace {
 
-constexpr int64_t least_async_bytes = 8;  // of a request; narrower ones take longer than loads and stores
-constexpr int64_t widest_async_bytes = 16;
-
 bool stores_any_of(const TileStmt& stmt, const std::vector<Buffer>& buffers) {
     bool found = false;
     visit_ops(stmt, [&](const TileOp& op) {
@@ -54,46 +51,6 @@ Buffer repeated(TileKernel& kernel, const Buffer& buffer, int64_t times) {
         shared.layout.digits.insert(shared.layout.digits.begin(), {0, 1, times});
     }
     return versions;
-}
-
-/// How copies into a buffer move, and why.
-struct Choice {
-    bool async;
-    int64_t bytes = 0;  // at once, asynchronously
-    std::string reason = {};
-};
-
-/// What the schedule asked for, of a copy.
-Via via_of(const TileOp& op) {
-    const CopyOp* copy = op.as<CopyOp>();
-    return copy ? copy->via : Via{};
-}
-
-/// For all segments of a loop alike. Throws Error if the schedule asked for what is not possible.
-Choice choose(const TileKernel& kernel, const TileOp& copy, int stages, const CiteStep& cite) {
-    const Via via = via_of(copy);
-    if (via.copy == Copy::Vector) return {.async = false, .reason = "asked for"};
-    Placement placement(kernel);
-    std::string obstacle;
-    int64_t bytes = widest_async_bytes;
-    visit_ops(kernel.body, [&](const TileOp& op) {
-        if (op.stores.empty() || op.stores[0].buffer != copy.stores[0].buffer || !obstacle.empty()) return;
-        AsyncRequest request = async_request(op, placement);
-        obstacle = request.reason;
-        if (obstacle.empty()) bytes = std::min(bytes, request.bytes());
-    });
-    if (via.copy == Copy::Async) {
-        if (!obstacle.empty())
-            throw_error(Error,
-                        "{}{} cannot be copied asynchronously: {}; leave the choice open, or change what it copies",
-                        cite(via.step), copy.name, obstacle);
-        return {.async = true, .bytes = bytes};
-    }
-    if (stages <= 2) return {.async = false, .reason = "2 stages"};
-    if (!obstacle.empty()) return {.async = false, .reason = obstacle};
-    if (bytes < least_async_bytes)
-        return {.async = false, .reason = fmt::format("asynchronously only {} bytes would move at once", bytes)};
-    return {.async = true, .bytes = bytes};
 }
 
 /// One loop, whose fills of shared memory run ahead of it: through registers by one iteration, asynchronous ones by all
@@ -182,7 +139,7 @@ private:
             boxes_.add(op);
             return add_versions(op.stores[0].buffer, loop_.stages);
         }
-        Choice choice = choose(kernel_, op, loop_.stages, cite_);
+        FillChoice choice = choose_fill(kernel_, op, loop_.stages, cite_);
         const std::string& name = op.stores[0].buffer->name;
         if (choice.async) {
             kernel_.notes.push_back(
@@ -275,8 +232,7 @@ private:
     void await_copies(TileBlock& block) const {
         if (async_.empty()) return;
         block.stmts.push_back(make_tile(call_op({CpAsyncWait{loop_.stages - 2}})));
-        for (const TileOp& fill : async_)
-            block.stmts.push_back(asynchronous<AwaitedOp>(fill, loop_.variable));
+        for (const TileOp& fill : async_) block.stmts.push_back(asynchronous<AwaitedOp>(fill, loop_.variable));
     }
 
     // Asynchronous matrix instructions that the next iteration does not wait for.
@@ -392,12 +348,12 @@ private:
 /// Copies that shall be asynchronous where nothing overlaps them.
 TileStmt awaited_at_once(const TileKernel& kernel, const TileOp& op, const CiteStep& cite) {
     if (via_of(op).copy != Copy::Async) return make_tile(TileOp(op));
-    choose(kernel, op, 1, cite);
+    choose_fill(kernel, op, 1, cite);
     TileOp start = op, awaited = op;
     start.action = AsyncCopyOp{};
     awaited.action = AwaitedOp{};
-    return make_tile(TileBlock{{make_tile(std::move(start)), make_tile(call_op({CpAsyncCommit{}})), make_tile(call_op({CpAsyncWait{}})),
-                                make_tile(std::move(awaited))}});
+    return make_tile(TileBlock{{make_tile(std::move(start)), make_tile(call_op({CpAsyncCommit{}})),
+                                make_tile(call_op({CpAsyncWait{}})), make_tile(std::move(awaited))}});
 }
 
 /// All pipelined loops of a kernel.

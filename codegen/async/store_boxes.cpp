@@ -70,8 +70,8 @@ private:
     TileStmt guarded(const TileStmt& stmt, const TileOp& copy, bool again) const {
         if (!has_copy_of(stmt, tile_of(copy)) || stmt.as<TileOp>()) return stmt;
         if (stmt.as<TileLoop>() || stmt.as<TileAllocate>())
-            return map_children(
-                stmt, [&](const TileStmt& kid) { return guarded(kid, copy, again || stmt.as<TileLoop>()); });
+            return map_children(stmt,
+                                [&](const TileStmt& kid) { return guarded(kid, copy, again || stmt.as<TileLoop>()); });
         TileBlock block;
         bool waited = !again;
         for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) {

@@ -313,8 +313,7 @@ public:
         auto place = [&](const Substitution& values) { return Access{box_.tile(), in_tile(values)}; };
         TmaRequest result;
         for (int64_t start = 0; start < box_.fast().extent; start += line_) {
-            result.instructions.emplace_back(
-                TmaStore{{map_}, coordinates(start), {place(begin(start))}, box_.adds()});
+            result.instructions.emplace_back(TmaStore{{map_}, coordinates(start), {place(begin(start))}, box_.adds()});
         }
         result.access = access(false, place);
         return result;

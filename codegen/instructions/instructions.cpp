@@ -123,16 +123,16 @@ std::string to_string(const Instruction& instruction) {
     const VocabularyCall call = vocabulary_call(instruction);
     std::vector<std::string> arguments;
     for (const Operand& operand : operands(instruction))
-        arguments.push_back(
-            std::visit(Overloaded{[](const Expr& number) { return tw::to_string(number); },
-                                  [](const MapOperand& map) { return "&" + map.map->name; },
-                                  [](const MatrixOperand& matrix) {
-                                      std::string further = matrix.further.defined() ? tw::to_string(matrix.further) : "";
-                                      return "&" + to_string(matrix.place) +
-                                             (further.empty() ? "" : fmt::format(" and {} bytes", further));
-                                  },
-                                  [](const auto& other) { return "&" + to_string(other.place); }},
-                       operand));
+        arguments.push_back(std::visit(
+            Overloaded{[](const Expr& number) { return tw::to_string(number); },
+                       [](const MapOperand& map) { return "&" + map.map->name; },
+                       [](const MatrixOperand& matrix) {
+                           std::string further = matrix.further.defined() ? tw::to_string(matrix.further) : "";
+                           return "&" + to_string(matrix.place) +
+                                  (further.empty() ? "" : fmt::format(" and {} bytes", further));
+                       },
+                       [](const auto& other) { return "&" + to_string(other.place); }},
+            operand));
     std::string parameters = call.parameters.empty() ? "" : fmt::format("<{}>", fmt::join(call.parameters, ", "));
     return fmt::format("{}{}({})", call.entry, parameters, fmt::join(arguments, ", "));
 }
@@ -147,7 +147,8 @@ Instruction with_operands(const Instruction& instruction, const std::vector<Oper
     Instruction result = instruction;
     size_t next = 0;
     each_field(result, [&]<class Field>(Field& field) {
-        internal_check(next < operands.size(), "{} has more than {} operands", vocabulary_call(instruction).entry, next);
+        internal_check(next < operands.size(), "{} has more than {} operands", vocabulary_call(instruction).entry,
+                       next);
         field = std::get<Field>(operands[next++]);
     });
     internal_check(next == operands.size(), "{} has {} operands", vocabulary_call(instruction).entry, next);

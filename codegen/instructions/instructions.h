@@ -114,7 +114,7 @@ struct Wgmma {
     const Atom* atom;
     WriteOperand sums;
     MatrixOperand a, b;
-    Expr accumulates;                                       ///< where it does not hold: sums = a * b
+    Expr accumulates;                                    ///< where it does not hold: sums = a * b
     std::optional<std::array<bool, 2>> transposed = {};  ///< a and b; of 16-bit types
 };
 /// Orders writes of registers before instructions that use them.

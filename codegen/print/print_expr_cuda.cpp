@@ -210,22 +210,21 @@ std::string ExprPrinter::print(const Operand& operand) {
         for (const Expr& index : place.indices) text += "[" + print(index) + "]";
         return text;
     };
-    return std::visit(
-        Overloaded{[&](const Expr& number) { return print(number); },
-                   [&](const MapOperand& map) { return names_.of(map.map.get(), map.map->name); },
-                   [&](const AddressOperand& address) { return in_shared(address.place); },
-                   [&](const MatrixOperand& matrix) {
-                       vocabulary_.insert("matrix_descriptor");
-                       std::string start = in_shared(matrix.place);
-                       std::string further = matrix.further.defined() ? ", " + print(matrix.further) : "";
-                       return fmt::format("tw::matrix_descriptor({}, {}, {}, {}{})", start,
-                                          matrix.place.buffer->swizzle, matrix.leading_bytes, matrix.stride_bytes,
-                                          further);
-                   },
-                   [&](const OneOf<ReadOperand, WriteOperand> auto& used) {
-                       return used.place.buffer->is_barrier ? element(used.place) : address(used.place);
-                   }},
-        operand);
+    return std::visit(Overloaded{[&](const Expr& number) { return print(number); },
+                                 [&](const MapOperand& map) { return names_.of(map.map.get(), map.map->name); },
+                                 [&](const AddressOperand& address) { return in_shared(address.place); },
+                                 [&](const MatrixOperand& matrix) {
+                                     vocabulary_.insert("matrix_descriptor");
+                                     std::string start = in_shared(matrix.place);
+                                     std::string further = matrix.further.defined() ? ", " + print(matrix.further) : "";
+                                     return fmt::format("tw::matrix_descriptor({}, {}, {}, {}{})", start,
+                                                        matrix.place.buffer->swizzle, matrix.leading_bytes,
+                                                        matrix.stride_bytes, further);
+                                 },
+                                 [&](const OneOf<ReadOperand, WriteOperand> auto& used) {
+                                     return used.place.buffer->is_barrier ? element(used.place) : address(used.place);
+                                 }},
+                      operand);
 }
 
 std::string ExprPrinter::call_instruction(const Instruction& instruction, const std::string& last) {

@@ -91,9 +91,7 @@ public:
 
     void operator()(const ThreadStore& store, int step) { out_.line(text_of(store), step); }
     void operator()(const ThreadWide& wide, int step) { out_.line(text_of(wide), step); }
-    void operator()(const Instruction& instruction, int step) {
-        out_.line(exprs_.call_instruction(instruction), step);
-    }
+    void operator()(const Instruction& instruction, int step) { out_.line(exprs_.call_instruction(instruction), step); }
     void operator()(const ThreadAccess&, int) {
         internal_check(false, "an access that insert_barriers has not taken away");
     }

@@ -20,19 +20,16 @@ int BufferSegments::of(const BufferNode* buffer, const TileOp& op) const {
 }
 
 void BufferSegments::walk(const TileStmt& stmt) {
-    if (const TileLoop* loop = stmt.as<TileLoop>()) return walk(loop->body);
-    if (const TileAllocate* allocate = stmt.as<TileAllocate>()) return walk(allocate->body);
-    if (const TileBlock* block = stmt.as<TileBlock>()) {
-        for (size_t k = 0; k < block->stmts.size(); ++k) {
-            path_.push_back(static_cast<int>(k));
-            walk(block->stmts[k]);
-            path_.pop_back();
-        }
-        return;
+    const std::vector<TileStmt> kids = children(stmt);
+    for (size_t k = 0; k < kids.size(); ++k) {
+        path_.push_back(static_cast<int>(k));
+        walk(kids[k]);
+        path_.pop_back();
     }
-    const TileOp& op = *stmt.as<TileOp>();
-    for (const Buffer& buffer : loads_of(op)) uses_[buffer.get()].push_back({&op, false, path_});
-    for (const StoreTo& store : op.stores) uses_[store.buffer.get()].push_back({&op, true, path_});
+    const TileOp* op = stmt.as<TileOp>();
+    if (!op) return;
+    for (const Buffer& buffer : loads_of(*op)) uses_[buffer.get()].push_back({op, false, path_});
+    for (const StoreTo& store : op->stores) uses_[store.buffer.get()].push_back({op, true, path_});
 }
 
 size_t BufferSegments::common_depth(const std::vector<Use>& uses) {

@@ -19,7 +19,7 @@ private:
     struct Use {
         const TileOp* op;
         bool writes;
-        std::vector<int> path;  // the statement's place in each block around it, outermost first
+        std::vector<int> path;  // the statement's place in each one around it, outermost first
     };
 
     void walk(const TileStmt& stmt);

@@ -6,20 +6,11 @@
 namespace tw::codegen {
 
 DataIndices::DataIndices(const TileKernel& kernel) {
-    std::vector<TileStmt> left{kernel.body};
-    while (!left.empty()) {  // outer loops before those inside
-        TileStmt stmt = left.back();
-        left.pop_back();
-        if (const TileBlock* block = stmt.as<TileBlock>())
-            left.insert(left.end(), block->stmts.begin(), block->stmts.end());
-        if (const TileAllocate* allocate = stmt.as<TileAllocate>()) left.push_back(allocate->body);
+    visit(kernel.body, [&](const TileStmt& stmt) {  // outer loops before those inside
         if (const TileOp* op = stmt.as<TileOp>())
             for (const OpLoop& loop : op->loops) add_loop(loop.variable, loop.extent);
-        if (const TileLoop* loop = stmt.as<TileLoop>()) {
-            add_loop(loop->variable, loop->extent);
-            left.push_back(loop->body);
-        }
-    }
+        if (const TileLoop* loop = stmt.as<TileLoop>()) add_loop(loop->variable, loop->extent);
+    });
 }
 
 void DataIndices::add_loop(const Expr& variable, const Expr& extent) {

@@ -14,16 +14,15 @@ std::string bracketed(const std::vector<Expr>& exprs) {
 }
 
 std::string name_of(const TileOp& op) {
-    return std::visit(Overloaded{[](const InitOp&) { return "init"; }, [](const UpdateOp&) { return "update"; },
-                                 [](const CombineOp&) { return "combine"; }, [](const MapOp&) { return "map"; },
-                                 [](const CopyOp&) { return "copy"; },
-                                 [](const AsyncCopyOp&) { return "copy asynchronously"; },
-                                 [](const AwaitedOp&) { return "awaited:"; },
-                                 [](const TmaCopyOp&) { return "copy boxes"; },
-                                 [](const FragmentOp&) { return "fragment"; },
-                                 [](const AccessOp& access) { return access.writes ? "writes" : "reads"; },
-                                 [](const CallOp&) { return "call"; }},
-                      op.action);
+    return std::visit(
+        Overloaded{[](const InitOp&) { return "init"; }, [](const UpdateOp&) { return "update"; },
+                   [](const CombineOp&) { return "combine"; }, [](const MapOp&) { return "map"; },
+                   [](const CopyOp&) { return "copy"; }, [](const AsyncCopyOp&) { return "copy asynchronously"; },
+                   [](const AwaitedOp&) { return "awaited:"; }, [](const TmaCopyOp&) { return "copy boxes"; },
+                   [](const FragmentOp&) { return "fragment"; },
+                   [](const AccessOp& access) { return access.writes ? "writes" : "reads"; },
+                   [](const CallOp&) { return "call"; }},
+        op.action);
 }
 
 std::string text_of(const OpLoop& loop) {

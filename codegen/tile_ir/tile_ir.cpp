@@ -65,6 +65,11 @@ TileStmt map_children(const TileStmt& stmt, const std::function<TileStmt(const T
     return with_children(stmt, std::move(kids));
 }
 
+void visit(const TileStmt& root, const std::function<void(const TileStmt&)>& see) {
+    see(root);
+    for (const TileStmt& kid : children(root)) visit(kid, see);
+}
+
 TileStmt replace_ops(const TileStmt& stmt, const std::function<TileStmt(const TileOp&)>& rule) {
     if (const TileOp* op = stmt.as<TileOp>()) return rule(*op);
     return map_children(stmt, [&](const TileStmt& kid) { return replace_ops(kid, rule); });
@@ -75,8 +80,9 @@ TileStmt map_ops(const TileStmt& stmt, const OpRule& rule) {
 }
 
 void visit_ops(const TileStmt& stmt, const std::function<void(const TileOp&)>& see) {
-    if (const TileOp* op = stmt.as<TileOp>()) return see(*op);
-    for (const TileStmt& kid : children(stmt)) visit_ops(kid, see);
+    visit(stmt, [&](const TileStmt& each) {
+        if (const TileOp* op = each.as<TileOp>()) see(*op);
+    });
 }
 
 TileOp map_exprs(const TileOp& op, const std::function<Expr(const Expr&)>& rule) {
@@ -86,18 +92,18 @@ TileOp map_exprs(const TileOp& op, const std::function<Expr(const Expr&)>& rule)
         for (Expr& index : store.indices) index = rule(index);
         store.value = rule(store.value);
     }
-    std::visit(Overloaded{[&](AccessOp& access) {
-                              for (Expr& index : access.place.indices) index = rule(index);
-                          },
-                          [&](CallOp& call) {
-                              for (Instruction& i : call.instructions) i = map_exprs(i, rule);
-                          },
-                          [&](UpdateOp& update) {
-                              if (update.readers_mask.defined()) update.readers_mask = rule(update.readers_mask);
-                          },
-                          [](OneOf<InitOp, CombineOp, MapOp, CopyOp, AsyncCopyOp, AwaitedOp, TmaCopyOp,
-                                   FragmentOp> auto&) {}},
-               result.action);
+    std::visit(
+        Overloaded{[&](AccessOp& access) {
+                       for (Expr& index : access.place.indices) index = rule(index);
+                   },
+                   [&](CallOp& call) {
+                       for (Instruction& i : call.instructions) i = map_exprs(i, rule);
+                   },
+                   [&](UpdateOp& update) {
+                       if (update.readers_mask.defined()) update.readers_mask = rule(update.readers_mask);
+                   },
+                   [](OneOf<InitOp, CombineOp, MapOp, CopyOp, AsyncCopyOp, AwaitedOp, TmaCopyOp, FragmentOp> auto&) {}},
+        result.action);
     result.mask = rule(op.mask);
     result.active = rule(op.active);
     if (op.otherwise.defined()) result.otherwise = rule(op.otherwise);

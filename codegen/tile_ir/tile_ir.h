@@ -242,6 +242,8 @@ std::vector<TileStmt> children(const TileStmt& stmt);
 TileStmt with_children(const TileStmt& stmt, std::vector<TileStmt> kids);
 /// Each child replaced; ops as they are.
 TileStmt map_children(const TileStmt& stmt, const std::function<TileStmt(const TileStmt&)>& rule);
+/// Calls `see` on every statement, parents first, in program order.
+void visit(const TileStmt& root, const std::function<void(const TileStmt&)>& see);
 TileStmt replace_ops(const TileStmt& stmt, const std::function<TileStmt(const TileOp&)>& rule);
 using OpRule = std::function<TileOp(const TileOp&)>;
 TileStmt map_ops(const TileStmt& stmt, const OpRule& rule);

@@ -250,26 +250,13 @@ private:
     std::vector<TileStmt> stmts_;
 };
 
-TileStmt expand(TileKernel& kernel, const TileStmt& stmt, const CiteStep& cite) {
-    if (const TileOp* op = stmt.as<TileOp>())
-        return op->is<CombineOp>() ? Combination(kernel, *op, cite).run() : stmt;
-    if (const TileLoop* loop = stmt.as<TileLoop>()) {
-        TileLoop copy = *loop;
-        copy.body = expand(kernel, loop->body, cite);
-        return make_tile(std::move(copy));
-    }
-    if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-        return make_tile(TileAllocate{allocate->buffer, expand(kernel, allocate->body, cite), allocate->around});
-    TileBlock block;
-    for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) block.stmts.push_back(expand(kernel, kid, cite));
-    return make_tile(std::move(block));
-}
-
 }  // namespace
 
 TileKernel combine_across(const TileKernel& kernel, const CiteStep& cite) {
     TileKernel result = kernel;
-    result.body = expand(result, kernel.body, cite);
+    result.body = replace_ops(kernel.body, [&](const TileOp& op) {
+        return op.is<CombineOp>() ? Combination(result, op, cite).run() : make_tile(TileOp(op));
+    });
     return result;
 }
 

@@ -122,21 +122,16 @@ public:
 
 private:
     void collect_loops(const TileStmt& stmt) {
-        if (const TileLoop* loop = stmt.as<TileLoop>()) {
-            if (loop->reduces) reduce_variables_.push_back(loop->variable);
-            around_.push_back(loop->variable);
-            collect_loops(loop->body);
-            around_.pop_back();
-        } else if (const TileAllocate* allocate = stmt.as<TileAllocate>()) {
-            collect_loops(allocate->body);
-        } else if (const TileBlock* block = stmt.as<TileBlock>()) {
-            for (const TileStmt& kid : block->stmts) collect_loops(kid);
-        } else {
-            const TileOp& op = *stmt.as<TileOp>();
-            for (const OpLoop& loop : op.loops)
+        if (const TileOp* op = stmt.as<TileOp>()) {
+            for (const OpLoop& loop : op->loops)
                 if (loop.reduces) reduce_variables_.push_back(loop.variable);
-            loops_around_[&op] = around_;
+            loops_around_[op] = around_;
         }
+        const TileLoop* loop = stmt.as<TileLoop>();
+        if (loop && loop->reduces) reduce_variables_.push_back(loop->variable);
+        if (loop) around_.push_back(loop->variable);
+        for (const TileStmt& kid : children(stmt)) collect_loops(kid);
+        if (loop) around_.pop_back();
     }
 
     /// Whether each iteration of the loop around the fill has readers of its own: then it may store zeros over what

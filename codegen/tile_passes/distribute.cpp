@@ -243,8 +243,7 @@ private:
 TileKernel distribute(const TileKernel& kernel) {
     TileKernel result = kernel;
     result.body = map_ops(kernel.body, [&](const TileOp& op) {
-        bool spread =
-            op.is<CallOp>() || op.is<AccessOp>() || op.is<TmaCopyOp>();
+        bool spread = op.is<CallOp>() || op.is<AccessOp>() || op.is<TmaCopyOp>();
         if (spread || !op.threads.empty() || stores_to(op, Memory::Registers)) return op;
         return Distributor(kernel, op).run();
     });

@@ -36,9 +36,8 @@ std::optional<RegisterCopy> copy_of(const TileOp& op) {
 
 int count_stores(const TileStmt& body, const Buffer& buffer) {
     int stores = 0;
-    visit_ops(body, [&](const TileOp& op) {
-        visit_places(op, [&](const Buffer& place) { stores += place == buffer; });
-    });
+    visit_ops(body,
+              [&](const TileOp& op) { visit_places(op, [&](const Buffer& place) { stores += place == buffer; }); });
     return stores;
 }
 

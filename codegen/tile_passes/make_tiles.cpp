@@ -281,17 +281,9 @@ private:
                 if (const Load* load = e.as<Load>()) used.insert(load->buffer.get());
             });
         };
-        std::function<void(const TileStmt&)> extents = [&](const TileStmt& stmt) {
-            if (const TileLoop* loop = stmt.as<TileLoop>()) {
-                see(loop->extent);
-                extents(loop->body);
-            } else if (const TileAllocate* allocate = stmt.as<TileAllocate>()) {
-                extents(allocate->body);
-            } else if (const TileBlock* block = stmt.as<TileBlock>()) {
-                for (const TileStmt& kid : block->stmts) extents(kid);
-            }
-        };
-        extents(kernel_.body);
+        visit(kernel_.body, [&](const TileStmt& stmt) {
+            if (const TileLoop* loop = stmt.as<TileLoop>()) see(loop->extent);
+        });
         visit_ops(kernel_.body, [&](const TileOp& op) {
             visit_exprs(op, see);
             for (const StoreTo& store : op.stores) used.insert(store.buffer.get());

@@ -40,17 +40,12 @@ private:
 
     TileStmt mark(const TileStmt& stmt) {
         if (const TileOp* op = stmt.as<TileOp>()) return make_tile(mark(*op));
-        if (const TileAllocate* allocate = stmt.as<TileAllocate>())
-            return make_tile(TileAllocate{allocate->buffer, mark(allocate->body), allocate->around});
-        if (const TileLoop* loop = stmt.as<TileLoop>()) {
-            TileLoop copy = *loop;
-            copy.unroll = loop->unroll || indexes_registers(loop->variable, loop->extent);
-            copy.body = mark(loop->body);
-            return make_tile(std::move(copy));
-        }
-        TileBlock block;
-        for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) block.stmts.push_back(mark(kid));
-        return make_tile(std::move(block));
+        TileStmt marked = map_children(stmt, [&](const TileStmt& kid) { return mark(kid); });
+        const TileLoop* loop = marked.as<TileLoop>();
+        if (!loop) return marked;
+        TileLoop copy = *loop;
+        copy.unroll = loop->unroll || indexes_registers(loop->variable, loop->extent);
+        return make_tile(std::move(copy));
     }
 
     bool indexes_registers(const Expr& variable, const Expr& extent) {

@@ -53,14 +53,11 @@ private:
         std::vector<Dimension> dimensions;
     };
 
-    void collect_fixed(const TileStmt& stmt) {
-        if (const TileLoop* loop = stmt.as<TileLoop>()) return collect_fixed(loop->body);
-        if (const TileBlock* block = stmt.as<TileBlock>())
-            for (const TileStmt& kid : block->stmts) collect_fixed(kid);
-        const TileAllocate* allocate = stmt.as<TileAllocate>();
-        if (!allocate) return;
-        fixed_[allocate->buffer.get()] = allocate->around;
-        collect_fixed(allocate->body);
+    void collect_fixed(const TileStmt& root) {
+        visit(root, [&](const TileStmt& stmt) {
+            if (const TileAllocate* allocate = stmt.as<TileAllocate>())
+                fixed_[allocate->buffer.get()] = allocate->around;
+        });
     }
 
     bool is_fixed(const Buffer& buffer, const Expr& digit) const {
@@ -216,14 +213,7 @@ private:
         if (const TileOp* op = stmt.as<TileOp>()) return make_tile(rewrite(*op));
         if (const TileAllocate* allocate = stmt.as<TileAllocate>())
             return make_tile(TileAllocate{replacement(allocate->buffer), rewrite(allocate->body), allocate->around});
-        if (const TileLoop* loop = stmt.as<TileLoop>()) {
-            TileLoop copy = *loop;
-            copy.body = rewrite(loop->body);
-            return make_tile(std::move(copy));
-        }
-        TileBlock block;
-        for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) block.stmts.push_back(rewrite(kid));
-        return make_tile(std::move(block));
+        return map_children(stmt, [&](const TileStmt& kid) { return rewrite(kid); });
     }
 
     TileOp rewrite(const TileOp& op) {

@@ -79,9 +79,8 @@ struct AccessFinder {
     void walk(const TileStmt& stmt, double times) {
         if (const TileOp* op = stmt.as<TileOp>()) return see(*op, times);
         if (const TileLoop* loop = stmt.as<TileLoop>())
-            return walk(loop->body, times * static_cast<double>(as_constant(loop->extent).value_or(1)));
-        if (const TileAllocate* allocate = stmt.as<TileAllocate>()) return walk(allocate->body, times);
-        for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) walk(kid, times);
+            times *= static_cast<double>(as_constant(loop->extent).value_or(1));
+        for (const TileStmt& kid : children(stmt)) walk(kid, times);
     }
 
     void see(const TileOp& op, double times) {

@@ -26,8 +26,8 @@ std::map<const BufferNode*, int> count_writers(const TileStmt& body) {
 
 /// A matrix instruction below some loops over the terms of its sums.
 struct Found {
-    std::vector<Expr> terms;  ///< variables of these loops
-    bool certain = true;      ///< each runs at least once, and no other loop stands between
+    std::vector<Expr> terms;      ///< variables of these loops
+    bool certain = true;          ///< each runs at least once, and no other loop stands between
     WriteOperand registers = {};  ///< of the sums
     TileOp each = {};             ///< an op with the instruction's other loops
 };

@@ -267,20 +267,19 @@ ThreadStmt lower_op(const TileOp& op, const Placement& placement, const Target& 
                     std::vector<std::string>& notes) {
     auto by_threads = [&] { return OpLowering(op, placement, target, notes).run(); };
     return std::visit(
-        Overloaded{
-            [&](const AccessOp& access) { return lower_access(op, access, placement); },
-            [&](const CallOp& call) { return lower_call(op, call, placement); },
-            [&](const OneOf<AsyncCopyOp, AwaitedOp> auto&) { return lower_async_copy(op, placement); },
-            [&](const TmaCopyOp&) {
-                internal_check(false, "{}: boxes that nobody asks for", op.name);
-                return ThreadStmt();
-            },
-            [&](const FragmentOp&) {
-                if (ThreadStmt loaded = load_fragment(op, placement); loaded.defined()) return loaded;
-                notes.push_back(fmt::format("{}: by plain loads: {}", op.name, why_plain(op)));
-                return by_threads();
-            },
-            [&](const OneOf<InitOp, UpdateOp, CombineOp, MapOp, CopyOp> auto&) { return by_threads(); }},
+        Overloaded{[&](const AccessOp& access) { return lower_access(op, access, placement); },
+                   [&](const CallOp& call) { return lower_call(op, call, placement); },
+                   [&](const OneOf<AsyncCopyOp, AwaitedOp> auto&) { return lower_async_copy(op, placement); },
+                   [&](const TmaCopyOp&) {
+                       internal_check(false, "{}: boxes that nobody asks for", op.name);
+                       return ThreadStmt();
+                   },
+                   [&](const FragmentOp&) {
+                       if (ThreadStmt loaded = load_fragment(op, placement); loaded.defined()) return loaded;
+                       notes.push_back(fmt::format("{}: by plain loads: {}", op.name, why_plain(op)));
+                       return by_threads();
+                   },
+                   [&](const OneOf<InitOp, UpdateOp, CombineOp, MapOp, CopyOp> auto&) { return by_threads(); }},
         op.action);
 }
 

@@ -109,8 +109,7 @@ private:
 
     ThreadStmt all_meet() const {
         if (!meets_peers()) return make_thread(ThreadBarrier{});
-        return block_of(
-            {make_thread(Instruction(ClusterArrive{})), make_thread(Instruction(ClusterWait{}))});
+        return block_of({make_thread(Instruction(ClusterArrive{})), make_thread(Instruction(ClusterWait{}))});
     }
 
     /// By one thread, before all else. Tensor maps come near meanwhile.
@@ -231,13 +230,14 @@ private:
         return block_of(stmts);
     }
 
-    static bool used(const TileStmt& stmt, const Expr& variable) {
-        if (const TileOp* op = stmt.as<TileOp>()) return mentions(*op, variable);
-        if (const TileLoop* loop = stmt.as<TileLoop>())
-            return contains(loop->extent, variable) || used(loop->body, variable);
-        if (const TileAllocate* allocate = stmt.as<TileAllocate>()) return used(allocate->body, variable);
-        const auto& stmts = stmt.as<TileBlock>()->stmts;
-        return std::any_of(stmts.begin(), stmts.end(), [&](const TileStmt& kid) { return used(kid, variable); });
+    static bool used(const TileStmt& root, const Expr& variable) {
+        bool found = false;
+        visit(root, [&](const TileStmt& stmt) {
+            const TileOp* op = stmt.as<TileOp>();
+            const TileLoop* loop = stmt.as<TileLoop>();
+            found = found || (op && mentions(*op, variable)) || (loop && contains(loop->extent, variable));
+        });
+        return found;
     }
 
     ThreadStmt convert(const TileStmt& stmt) {
