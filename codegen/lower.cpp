@@ -61,6 +61,7 @@ struct ThreadPass {
 /// What a thread does; make_threads comes before them.
 constexpr ThreadPass thread_passes[] = {
     {"drop_units", drop_units},              //
+    {"join_loops", join_loops},              //
     {"name_values", name_values},            //
     {"hoist_invariants", hoist_invariants},  //
     {"drop_aliases", drop_aliases},          //

@@ -14,6 +14,13 @@ namespace tw::codegen {
 ///     if (false) sum[1][0] = 0
 ThreadKernel drop_units(const ThreadKernel& kernel);
 
+/// Joins unrolled loops, one directly inside of the other, into one, where that needs no divisions.
+///
+///     unroll half < 2                        unroll element < 4
+///       unroll pair < 2                        sum[element] = 0
+///         sum[half * 2 + pair] = 0
+ThreadKernel join_loops(const ThreadKernel& kernel);
+
 /// Names the values that an expression uses more than once, in front of the statement, and parts of expressions that
 /// are too deep for compilers. What reads memory, or may divide by zero, is evaluated where the expression evaluates it
 /// only.

@@ -37,6 +37,7 @@ constexpr Example examples[] = {
     {"fence_proxies", hopper_products},
     {"store_boxes", hopper_products},
     {"drop_units", hopper_products},
+    {"join_loops", hopper_products},
     {"name_values", "gelu_bias_7x37_f32"},
     {"hoist_invariants", products},
     {"drop_aliases", hopper_products},

@@ -385,16 +385,8 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
             for (int n_in_piece_tile_2 = 0; n_in_piece_tile_2 < 4; ++n_in_piece_tile_2) {
                 tw::bf16 c_shared_out[8];
                 #pragma unroll
-                for (int n_in_piece_tile = 0; n_in_piece_tile < 2; ++n_in_piece_tile) {
-                    #pragma unroll
-                    for (int m_inner_half = 0; m_inner_half < 2; ++m_inner_half) {
-                        #pragma unroll
-                        for (int n_in_piece_pair = 0; n_in_piece_pair < 2; ++n_in_piece_pair) {
-                            c_shared_out[n_in_piece_tile * 4 + m_inner_half * 2 + n_in_piece_pair] =
-                                tw::to_bf16(c_total[piece * 32 + n_in_piece_tile_2 * 8 + n_in_piece_tile * 4 +
-                                                    m_inner_half * 2 + n_in_piece_pair]);
-                        }
-                    }
+                for (int element = 0; element < 8; ++element) {
+                    c_shared_out[element] = tw::to_bf16(c_total[piece * 32 + n_in_piece_tile_2 * 8 + element]);
                 }
                 tw::stmatrix<4>(&shared.c_shared[thread % 16 + c_shared_row]
                                 [tw::swizzle<128, 2>(thread % 16 + c_shared_row,

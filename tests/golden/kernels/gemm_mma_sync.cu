@@ -182,12 +182,7 @@ c_kernel(const tw::bf16* __restrict__ a, const tw::bf16* __restrict__ b, tw::bf1
         #pragma unroll
         for (int n_inner_tile = 0; n_inner_tile < 8; ++n_inner_tile) {
             #pragma unroll
-            for (int m_inner_half = 0; m_inner_half < 2; ++m_inner_half) {
-                #pragma unroll
-                for (int n_inner_pair = 0; n_inner_pair < 2; ++n_inner_pair) {
-                    c_sum[m_inner_tile][n_inner_tile][m_inner_half * 2 + n_inner_pair] = 0.0f;
-                }
-            }
+            for (int element = 0; element < 4; ++element) c_sum[m_inner_tile][n_inner_tile][element] = 0.0f;
         }
     }
 

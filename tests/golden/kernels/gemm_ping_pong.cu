@@ -355,15 +355,7 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
             #pragma unroll
             for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) {
                 #pragma unroll
-                for (int j_tile = 0; j_tile < 24; ++j_tile) {
-                    #pragma unroll
-                    for (int m_inner_half = 0; m_inner_half < 2; ++m_inner_half) {
-                        #pragma unroll
-                        for (int j_pair = 0; j_pair < 2; ++j_pair) {
-                            c_total[m_inner_tile][j_tile * 4 + m_inner_half * 2 + j_pair] = 0.0f;
-                        }
-                    }
-                }
+                for (int element = 0; element < 96; ++element) c_total[m_inner_tile][element] = 0.0f;
             }
             #pragma unroll
             for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) tw::keep(c_total[m_inner_tile]);
@@ -407,17 +399,9 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
                         if (block_n * 12 + piece * 4 + n_in_piece_tile_2 < 64) {
                             tw::bf16 c_shared_out[8];
                             #pragma unroll
-                            for (int n_in_piece_tile = 0; n_in_piece_tile < 2; ++n_in_piece_tile) {
-                                #pragma unroll
-                                for (int m_inner_half = 0; m_inner_half < 2; ++m_inner_half) {
-                                    #pragma unroll
-                                    for (int n_in_piece_pair = 0; n_in_piece_pair < 2; ++n_in_piece_pair) {
-                                        c_shared_out[n_in_piece_tile * 4 + m_inner_half * 2 + n_in_piece_pair] =
-                                            tw::to_bf16(c_total[m_inner_tile]
-                                                        [piece * 32 + n_in_piece_tile_2 * 8 + n_in_piece_tile * 4 +
-                                                         m_inner_half * 2 + n_in_piece_pair]);
-                                    }
-                                }
+                            for (int element = 0; element < 8; ++element) {
+                                c_shared_out[element] =
+                                    tw::to_bf16(c_total[m_inner_tile][piece * 32 + n_in_piece_tile_2 * 8 + element]);
                             }
                             tw::stmatrix<4>(&shared.c_shared[turn][c_shared_row_2 + m_inner_tile * 64]
                                 [tw::swizzle<128, 2>(c_shared_row_2 + m_inner_tile * 64,

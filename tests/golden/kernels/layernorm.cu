@@ -129,10 +129,7 @@ y_kernel(const tw::bf16* __restrict__ x,
 
     // [3] mean: accumulate
     #pragma unroll
-    for (int step = 0; step < 4; ++step) {
-        #pragma unroll
-        for (int element = 0; element < 8; ++element) mean_sum += tw::to_f32(row[step * 8 + element]);
-    }
+    for (int element = 0; element < 32; ++element) mean_sum += tw::to_f32(row[element]);
 
     // [3] mean: combine the threads' parts
     mean_sum += tw::shuffle_xor(mean_sum, 1);
@@ -162,13 +159,8 @@ y_kernel(const tw::bf16* __restrict__ x,
 
     // [1] scale: accumulate
     #pragma unroll
-    for (int step = 0; step < 4; ++step) {
-        #pragma unroll
-        for (int element = 0; element < 8; ++element) {
-            scale_sum =
-                tw::fma(tw::to_f32(row[step * 8 + element]) - mean, tw::to_f32(row[step * 8 + element]) - mean,
-                        scale_sum);
-        }
+    for (int element = 0; element < 32; ++element) {
+        scale_sum = tw::fma(tw::to_f32(row[element]) - mean, tw::to_f32(row[element]) - mean, scale_sum);
     }
 
     // [1] scale: combine the threads' parts

@@ -160,11 +160,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) y_kernel(const tw::bf16* __
 
     // [5] largest: accumulate
     #pragma unroll
-    for (int step = 0; step < 4; ++step) {
-        #pragma unroll
-        for (int element = 0; element < 8; ++element) {
-            largest_max = tw::max(largest_max, tw::to_f32(row[step * 8 + element]));
-        }
+    for (int element = 0; element < 32; ++element) {
+        largest_max = tw::max(largest_max, tw::to_f32(row[element]));
     }
 
     // [5] largest: combine the threads' parts
@@ -193,11 +190,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) y_kernel(const tw::bf16* __
 
     // [3] shifted
     #pragma unroll
-    for (int step = 0; step < 4; ++step) {
-        #pragma unroll
-        for (int element = 0; element < 8; ++element) {
-            shifted[step * 8 + element] = tw::exp(tw::to_f32(row[step * 8 + element]) - largest);
-        }
+    for (int element = 0; element < 32; ++element) {
+        shifted[element] = tw::exp(tw::to_f32(row[element]) - largest);
     }
 
     float scale_sum;
@@ -206,10 +200,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) y_kernel(const tw::bf16* __
 
     // [1] scale: accumulate
     #pragma unroll
-    for (int step = 0; step < 4; ++step) {
-        #pragma unroll
-        for (int element = 0; element < 8; ++element) scale_sum += shifted[step * 8 + element];
-    }
+    for (int element = 0; element < 32; ++element) scale_sum += shifted[element];
 
     // [1] scale: combine the threads' parts
     scale_sum += tw::shuffle_xor(scale_sum, 1);
