@@ -38,13 +38,13 @@ using T = const TileKernel&;
 using C = const Context&;
 /// What a block does; make_tiles comes before them.
 constexpr TilePass tile_passes[] = {
-    {"spread_fragments", [](T kernel, C context) { return spread_fragments(kernel, context.cite); }},
+    {"apply_fragment_layouts", [](T kernel, C context) { return apply_fragment_layouts(kernel, context.cite); }},
     {"privatize_registers", [](T kernel, C context) { return privatize_registers(kernel, context.cite); }},
-    {"combine_across", [](T kernel, C context) { return combine_across(kernel, context.cite); }},
+    {"lower_thread_reductions", [](T kernel, C context) { return lower_thread_reductions(kernel, context.cite); }},
     {"discharge_masks", [](T kernel, C) { return discharge_masks(kernel); }},
     {"join_registers", [](T kernel, C) { return join_registers(kernel); }},
     {"use_atoms", [](T kernel, C context) { return use_atoms(kernel, context.cite); }},
-    {"start_sums", [](T kernel, C) { return start_sums(kernel); }},
+    {"elide_zero_init", [](T kernel, C) { return elide_zero_init(kernel); }},
     {"choose_tma", [](T kernel, C context) { return choose_tma(kernel, context.target, context.cite); }},
     {"distribute", [](T kernel, C) { return distribute(kernel); }},
     {"mark_unrolled", [](T kernel, C) { return mark_unrolled(kernel); }},

@@ -7,14 +7,14 @@
 
 namespace tw::codegen {
 
-/// This block, and those of its cluster that differ from it in some digits only.
+/// This block, and those of its cluster that differ from it in some coordinates only.
 ///
 ///     a cluster of 2 x 4 blocks, rank = row * 4 + column
 ///     along {column}: 4 blocks, ranks 0b1111 from row * 4 on
 ///     along {row}:    2 blocks, ranks 0b10001 from column on
 class BlockGroup {
 public:
-    /// `along`: variables of the kernel's cluster digits.
+    /// `along`: variables of the kernel's cluster coordinates.
     BlockGroup(const TileKernel& kernel, const std::vector<Expr>& along);
 
     int blocks() const { return blocks_; }
@@ -27,7 +27,7 @@ public:
     int64_t ranks() const;
 
 private:
-    std::vector<ClusterDigit> inside_, outside_;  // slowest first
+    std::vector<ClusterCoordinate> inside_, outside_;  // slowest first
     int blocks_ = 1;
 };
 

@@ -18,7 +18,7 @@ Expr iteration_exists(const TileLoop& loop, const Expr& iteration) {
 bool equally_long(const TileKernel& kernel, const std::vector<TileLoop>& loops) {
     std::vector<Expr> known;  // of the time that it is reached
     if (kernel.persistent)
-        for (const GridDigit& digit : kernel.grid_digits) known.push_back(digit.variable);
+        for (const GridCoordinate& coordinate : kernel.grid_coordinates) known.push_back(coordinate.variable);
     for (const TileLoop& loop : loops) {
         bool by_data = false;
         visit(loop.extent, [&](const Expr& e) { by_data = by_data || e.as<Load>(); });

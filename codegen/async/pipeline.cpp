@@ -6,8 +6,8 @@
 
 #include "codegen/async/async_copy.h"
 #include "codegen/async/async_passes.h"
-#include "codegen/async/box_rings.h"
 #include "codegen/async/iterations.h"
+#include "codegen/async/mbarrier_rings.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -23,34 +23,34 @@ bool stores_any_of(const TileStmt& stmt, const std::vector<Buffer>& buffers) {
     return found;
 }
 
-/// What the op accesses of buffers with versions, in the version that `which` tells.
-TileOp in_version(const TileOp& op, const Versions& versions, const std::function<Expr(const Buffer&)>& which) {
+/// The op's accesses of buffers that have stages, in the stage that `which` tells.
+TileOp in_stage(const TileOp& op, const StagedBuffers& staged, const std::function<Expr(const Buffer&)>& which) {
     return map_places(op, [&](Access place) {
-        auto found = versions.find(place.buffer.get());
-        if (found == versions.end()) return place;
+        auto found = staged.find(place.buffer.get());
+        if (found == staged.end()) return place;
         place.buffer = found->second;
         place.indices.insert(place.indices.begin(), which(found->second));
         return place;
     });
 }
 
-/// The same version of each buffer.
-std::function<Expr(const Buffer&)> always(const Expr& version) {
-    return [=](const Buffer&) { return version; };
+/// The same stage of each buffer.
+std::function<Expr(const Buffer&)> always(const Expr& stage) {
+    return [=](const Buffer&) { return stage; };
 }
 
 /// The buffer so many times, in its place among the kernel's shared ones.
 Buffer repeated(TileKernel& kernel, const Buffer& buffer, int64_t times) {
     BufferNode node = *buffer;
     node.shape.insert(node.shape.begin(), integer(times));
-    Buffer versions = std::make_shared<const BufferNode>(std::move(node));
+    Buffer staged = std::make_shared<const BufferNode>(std::move(node));
     for (SharedBuffer& shared : kernel.shared) {
         if (shared.buffer != buffer) continue;
-        shared.buffer = versions;
+        shared.buffer = staged;
         for (LayoutDigit& digit : shared.layout.digits) ++digit.dimension;
         shared.layout.digits.insert(shared.layout.digits.begin(), {0, 1, times});
     }
-    return versions;
+    return staged;
 }
 
 /// One loop, whose fills of shared memory run ahead of it: through registers by one iteration, asynchronous ones by all
@@ -58,12 +58,12 @@ Buffer repeated(TileKernel& kernel, const Buffer& buffer, int64_t times) {
 class Pipelined {
 public:
     /// `around`: the loops around it, outermost first; to `counters` it adds what sets its own before all else.
-    Pipelined(TileKernel& kernel, const TileLoop& loop, const std::vector<TileLoop>& around, Versions& versions,
+    Pipelined(TileKernel& kernel, const TileLoop& loop, const std::vector<TileLoop>& around, StagedBuffers& staged,
               std::vector<TileOp>& counters, const CiteStep& cite)
         : kernel_(kernel),
           loop_(loop),
-          versions_(versions),
-          boxes_(kernel, loop, around, versions),
+          staged_(staged),
+          boxes_(kernel, loop, around, staged),
           counters_(counters),
           cite_(cite) {}
 
@@ -137,7 +137,7 @@ private:
     void add_fill(const TileOp& op) {
         if (op.is<TmaCopyOp>()) {
             boxes_.add(op);
-            return add_versions(op.stores[0].buffer, loop_.stages);
+            return add_stages(op.stores[0].buffer, loop_.stages);
         }
         FillChoice choice = choose_fill(kernel_, op, loop_.stages, cite_);
         const std::string& name = op.stores[0].buffer->name;
@@ -146,7 +146,7 @@ private:
                 fmt::format("{}: {} stages, filled asynchronously, {} bytes at once, {} iterations ahead", name,
                             loop_.stages, choice.bytes, loop_.stages - 1));
             async_.push_back(op);
-            add_versions(op.stores[0].buffer, loop_.stages);
+            add_stages(op.stores[0].buffer, loop_.stages);
             return;
         }
         if (loop_.stages > 2)
@@ -160,19 +160,19 @@ private:
         }
         const StoreTo& store = op.stores[0];
         fills_.push_back({op, register_array(store.buffer->name + "_next", store.value.type(), shape)});
-        add_versions(store.buffer, 2);
+        add_stages(store.buffer, 2);
         kernel_.notes.push_back(fmt::format(
             "{}: 2 stages; {} elements of the next iteration wait in registers of each thread", name, count));
     }
 
     /// The buffer, once for each stage.
-    void add_versions(const Buffer& buffer, int64_t stages) {
-        if (versions_.count(buffer.get())) return;  // by another segment of the loop
-        versions_[buffer.get()] = repeated(kernel_, buffer, stages);
+    void add_stages(const Buffer& buffer, int64_t stages) {
+        if (staged_.count(buffer.get())) return;  // by another segment of the loop
+        staged_[buffer.get()] = repeated(kernel_, buffer, stages);
     }
 
-    Expr stage_of(const Buffer& versions, const Expr& iteration) const {
-        return simplify(boxes_.count(iteration) % require_constant(versions->shape[0]));
+    Expr stage_of(const Buffer& staged, const Expr& iteration) const {
+        return simplify(boxes_.count(iteration) % require_constant(staged->shape[0]));
     }
 
     /// The op in another iteration, if there is that one.
@@ -203,7 +203,7 @@ private:
         TileOp op = shifted(fill.op, iteration);
         StoreTo& to = op.stores[0];
         to.value = make_expr(fill.registers->type, Load{fill.registers, variables(op)});
-        to.buffer = versions_.at(to.buffer.get());
+        to.buffer = staged_.at(to.buffer.get());
         to.indices.insert(to.indices.begin(), stage_of(to.buffer, iteration));
         if (op.otherwise.defined()) op.mask = all_of({});  // zeros came with the loads
         op.otherwise = {};
@@ -217,7 +217,7 @@ private:
         op.active = simplify(all_of({iteration_exists(loop_, iteration), op.active}));
         op.action = Action{};
         StoreTo& to = op.stores[0];
-        to.buffer = versions_.at(to.buffer.get());
+        to.buffer = staged_.at(to.buffer.get());
         to.indices.insert(to.indices.begin(), stage_of(to.buffer, iteration));
         return make_tile(std::move(op));
     }
@@ -304,7 +304,7 @@ private:
 
     /// Reads of filled buffers, in the stage of this iteration.
     TileOp with_stage(const TileOp& op) const {
-        return in_version(op, versions_, [&](const Buffer& buffer) { return stage_of(buffer, loop_.variable); });
+        return in_stage(op, staged_, [&](const Buffer& buffer) { return stage_of(buffer, loop_.variable); });
     }
 
     TileStmt surrounded(TileStmt loop, const std::vector<TileStmt>& body, const std::vector<TileStmt>& behind) const {
@@ -339,8 +339,8 @@ private:
     const TileLoop& loop_;
     std::vector<Fill> fills_;
     std::vector<TileOp> async_;  // as they are in the loop
-    Versions& versions_;
-    BoxRings boxes_;
+    StagedBuffers& staged_;
+    MbarrierRings boxes_;
     std::vector<TileOp>& counters_;
     const CiteStep& cite_;
 };
@@ -359,8 +359,8 @@ TileStmt awaited_at_once(const TileKernel& kernel, const TileOp& op, const CiteS
 /// All pipelined loops of a kernel.
 class Pipeliner {
 public:
-    Pipeliner(TileKernel& kernel, Versions& versions, const CiteStep& cite)
-        : kernel_(kernel), versions_(versions), cite_(cite) {}
+    Pipeliner(TileKernel& kernel, StagedBuffers& staged, const CiteStep& cite)
+        : kernel_(kernel), staged_(staged), cite_(cite) {}
 
     TileStmt run(const TileStmt& body) {
         TileBlock block;
@@ -380,11 +380,11 @@ private:
         if (!loop) return result;
         around_.pop_back();
         if (loop->stages == 1) return result;
-        return Pipelined(kernel_, *result.as<TileLoop>(), around_, versions_, counters_, cite_).run();
+        return Pipelined(kernel_, *result.as<TileLoop>(), around_, staged_, counters_, cite_).run();
     }
 
     TileKernel& kernel_;
-    Versions& versions_;
+    StagedBuffers& staged_;
     const CiteStep& cite_;
     std::vector<TileLoop> around_;
     std::vector<TileOp> counters_;
@@ -398,23 +398,23 @@ void separate_turns(TileKernel& kernel) {
         if (op.role == 0) return;
         visit_places(op, [&](const Buffer& buffer) { common.insert(buffer.get()); });
     });
-    Versions versions;
+    StagedBuffers staged;
     for (size_t b = 0; b < kernel.shared.size(); ++b) {
         Buffer buffer = kernel.shared[b].buffer;
-        if (!common.count(buffer.get())) versions[buffer.get()] = repeated(kernel, buffer, turns_of(kernel));
+        if (!common.count(buffer.get())) staged[buffer.get()] = repeated(kernel, buffer, turns_of(kernel));
     }
-    kernel.body = map_ops(kernel.body, [&](const TileOp& op) { return in_version(op, versions, always(kernel.turn)); });
+    kernel.body = map_ops(kernel.body, [&](const TileOp& op) { return in_stage(op, staged, always(kernel.turn)); });
 }
 
 }  // namespace
 
 TileKernel pipeline(const TileKernel& kernel, const CiteStep& cite) {
     TileKernel result = kernel;
-    Versions versions;
-    result.body = Pipeliner(result, versions, cite).run(kernel.body);
+    StagedBuffers staged;
+    result.body = Pipeliner(result, staged, cite).run(kernel.body);
     result.body = replace_ops(result.body, [&](const TileOp& op) { return awaited_at_once(result, op, cite); });
     // A segment that runs once is no loop any more: what it fills and reads is the first of the buffers.
-    result.body = map_ops(result.body, [&](const TileOp& op) { return in_version(op, versions, always(integer(0))); });
+    result.body = map_ops(result.body, [&](const TileOp& op) { return in_stage(op, staged, always(integer(0))); });
     if (turns_of(result) > 1) separate_turns(result);
     return result;
 }

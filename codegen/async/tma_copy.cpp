@@ -77,15 +77,15 @@ private:
         return copy;
     }
 
-    /// The digits of the cluster on which the box does not depend, as far as one of its sides has a part for each
+    /// The coordinates of the cluster on which the box does not depend, as far as one of its sides has a part for each
     /// block.
     std::vector<Expr> shared_along(const TensorBox& box) const {
         std::vector<Expr> along;
-        for (const ClusterDigit& digit : result_.cluster_digits) {
-            bool alike = digit.extent > 1 && !box.mentions(digit.variable);
-            for (const TileLoop& loop : loops_) alike = alike && !contains(loop.extent, digit.variable);
+        for (const ClusterCoordinate& coordinate : result_.cluster_coordinates) {
+            bool alike = coordinate.extent > 1 && !box.mentions(coordinate.variable);
+            for (const TileLoop& loop : loops_) alike = alike && !contains(loop.extent, coordinate.variable);
             if (!alike) continue;
-            along.push_back(digit.variable);
+            along.push_back(coordinate.variable);
             if (!box.side_in_parts(BlockGroup(result_, along).blocks())) along.pop_back();
         }
         return along;
@@ -291,11 +291,11 @@ public:
         if (in_parts_) part_ = sharers_.place() * (in_parts_->extent / sharers_.blocks());
     }
 
-    TmaRequest arriving(const Buffer& versions, const Buffer& barriers, const Expr& stage) const {
+    TmaRequest arriving(const Buffer& staged, const Buffer& barriers, const Expr& stage) const {
         auto place = [&](const Substitution& values) {
             std::vector<Expr> indices = in_tile(values);
             indices.insert(indices.begin(), stage);
-            return Access{versions, indices};
+            return Access{staged, indices};
         };
         TmaRequest result;
         for (int64_t start = 0; start < box_.fast().extent; start += line_) {
@@ -377,9 +377,9 @@ private:
 
 }  // namespace
 
-TmaRequest tma_request(const TileKernel& kernel, const TileOp& copy, const Buffer& versions, const Buffer& barriers,
+TmaRequest tma_request(const TileKernel& kernel, const TileOp& copy, const Buffer& staged, const Buffer& barriers,
                        const Expr& stage) {
-    return Asking(kernel, copy).arriving(versions, barriers, stage);
+    return Asking(kernel, copy).arriving(staged, barriers, stage);
 }
 
 TmaRequest tma_departure(const TileKernel& kernel, const TileOp& copy) { return Asking(kernel, copy).leaving(); }

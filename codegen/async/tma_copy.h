@@ -18,13 +18,13 @@ TileKernel choose_tma(const TileKernel& kernel, const Target& target, const Cite
 /// Bytes that a TmaCopyOp moves, what lies outside of the tensor included.
 int64_t tma_bytes(const TileOp& copy);
 
-/// The instructions of the one thread that asks for a TmaCopyOp into shared memory, and what is written, into version
+/// The instructions of the one thread that asks for a TmaCopyOp into shared memory, and what is written, into stage
 /// `stage` of its buffer, counted at that element of `barriers`.
 struct TmaRequest {
     std::vector<Instruction> instructions;
     TileOp access;
 };
-TmaRequest tma_request(const TileKernel& kernel, const TileOp& copy, const Buffer& versions, const Buffer& barriers,
+TmaRequest tma_request(const TileKernel& kernel, const TileOp& copy, const Buffer& staged, const Buffer& barriers,
                        const Expr& stage);
 /// The same for a TmaCopyOp out of shared memory, and what is read. The stores belong to no group yet.
 TmaRequest tma_departure(const TileKernel& kernel, const TileOp& copy);

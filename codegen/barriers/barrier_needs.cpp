@@ -26,8 +26,8 @@ class Surveyor {
 public:
     explicit Surveyor(const ThreadKernel& kernel) : kernel_(kernel) {
         visit(kernel.body, [&](const ThreadStmt& stmt) {
-            for (const Touch& touch : touches(stmt))
-                if (touch.writes) written_.insert(array_of(touch.access.buffer, kernel));
+            for (const MemoryAccess& access : memory_accesses(stmt))
+                if (access.writes) written_.insert(array_of(access.place.buffer, kernel));
         });
         walk(kernel.body);
     }
@@ -52,7 +52,7 @@ private:
 
     void enter(const ThreadStmt& stmt) {
         ++order_;
-        for (const Touch& touch : touches(stmt)) add_access(touch);
+        for (const MemoryAccess& access : memory_accesses(stmt)) add_access(access);
         if (auto let = stmt.as<ThreadLet>()) lets_.add(*let);
         if (auto loop = stmt.as<ThreadLoop>()) return enter_loop(stmt, *loop);
         auto branch = stmt.as<ThreadIf>();
@@ -86,13 +86,13 @@ private:
         result.regions[index].last = order_ + 1;
     }
 
-    void add_access(const Touch& touch) {
-        const BufferNode* buffer = array_of(touch.access.buffer, kernel_);
+    void add_access(const MemoryAccess& access) {
+        const BufferNode* buffer = array_of(access.place.buffer, kernel_);
         if (buffer->memory == Memory::Registers || !written_.count(buffer)) return;
-        Access expanded{touch.access.buffer, {}};
-        for (const Expr& index : touch.access.indices) expanded.indices.push_back(lets_.expand(index));
+        Access expanded{access.place.buffer, {}};
+        for (const Expr& index : access.place.indices) expanded.indices.push_back(lets_.expand(index));
         result.accesses.push_back(
-            {{{expanded, touch.width, touch.writes, touch.atomic}, loops_, conditions_}, order_, inside_});
+            {{{expanded, access.width, access.writes, access.atomic}, loops_, conditions_}, order_, inside_});
     }
 
     /// Loads of what nobody writes are the same for all threads if their indices are.
@@ -121,53 +121,55 @@ private:
 class Requirements {
 public:
     Requirements(const ThreadKernel& kernel, const Survey& survey) : kernel_(kernel), survey_(survey) {
-        for (const PlacedAccess& x : survey.accesses)
-            for (const PlacedAccess& y : survey.accesses)
-                if (conflict(x.placed.touch, y.placed.touch)) compare(x, y);
+        for (const OrderedAccess& x : survey.accesses)
+            for (const OrderedAccess& y : survey.accesses)
+                if (conflict(x.placed.access, y.placed.access)) compare(x, y);
     }
 
     BarrierNeeds needs;
 
 private:
-    static bool conflict(const Touch& x, const Touch& y) { return (x.writes || y.writes) && !(x.atomic && y.atomic); }
+    static bool conflict(const MemoryAccess& x, const MemoryAccess& y) {
+        return (x.writes || y.writes) && !(x.atomic && y.atomic);
+    }
 
-    void compare(const PlacedAccess& x, const PlacedAccess& y) {
+    void compare(const OrderedAccess& x, const OrderedAccess& y) {
         size_t common = 0;
         std::vector<int> loop_regions;
         for (size_t r = 0; r < std::min(x.regions.size(), y.regions.size()) && x.regions[r] == y.regions[r]; ++r)
             if (survey_.regions[x.regions[r]].stmt.as<ThreadLoop>()) loop_regions.push_back(x.regions[r]);
         common = loop_regions.size();
-        if (x.order < y.order && meet(x, y, common, Distance::SameIteration)) require(x, y, between(x, y));
+        if (x.order < y.order && may_conflict(x, y, common, Distance::SameIteration)) require(x, y, between(x, y));
         if (x.order == y.order) check_single_statement(x, y, common);
         for (size_t level = 0; level < common; ++level) {
             int64_t iterations =
                 bounds_of(x.placed.loops[level].extent).max.value_or(std::numeric_limits<int64_t>::max());
-            if (iterations >= 2 && meet(x, y, level + 1, Distance::NextIteration))
+            if (iterations >= 2 && may_conflict(x, y, level + 1, Distance::NextIteration))
                 require(x, y, around(x, y, loop_regions[level], false));
-            else if (iterations >= 3 && meet(x, y, level + 1, Distance::LaterIteration))
+            else if (iterations >= 3 && may_conflict(x, y, level + 1, Distance::LaterIteration))
                 require(x, y, around(x, y, loop_regions[level], true));
         }
     }
 
-    bool meet(const PlacedAccess& x, const PlacedAccess& y, size_t common, Distance distance) const {
-        return meeting_of(x.placed, y.placed, common, distance, kernel_) != Meeting::Never;
+    bool may_conflict(const OrderedAccess& x, const OrderedAccess& y, size_t common, Distance distance) const {
+        return conflict_of(x.placed, y.placed, common, distance, kernel_) != Conflict::Never;
     }
 
     /// No barrier helps inside of one statement. Stores to one element by many threads at once store one value.
-    void check_single_statement(const PlacedAccess& x, const PlacedAccess& y, size_t common) const {
-        if (x.placed.touch.writes == y.placed.touch.writes) return;
-        internal_check(meeting_of(x.placed, y.placed, common, Distance::SameIteration, kernel_) != Meeting::Certain,
+    void check_single_statement(const OrderedAccess& x, const OrderedAccess& y, size_t common) const {
+        if (x.placed.access.writes == y.placed.access.writes) return;
+        internal_check(conflict_of(x.placed, y.placed, common, Distance::SameIteration, kernel_) != Conflict::Certain,
                        "kernel {}: a statement reads elements of '{}' that other threads write in it", kernel_.name,
-                       x.placed.touch.access.buffer->name);
+                       x.placed.access.place.buffer->name);
     }
 
-    void require(const PlacedAccess& x, const PlacedAccess& y, std::vector<int> gaps) {
+    void require(const OrderedAccess& x, const OrderedAccess& y, std::vector<int> gaps) {
         if (gaps.empty()) needs.unmet.emplace_back(&x, &y);
         needs.sets.push_back(std::move(gaps));
     }
 
     /// Whether whoever executes `x` or `y` also comes to the gap; regions up to `outer` hold all three.
-    bool certain(const Gap& gap, const PlacedAccess* x, const PlacedAccess* y, int outer = -1) const {
+    bool certain(const Gap& gap, const OrderedAccess* x, const OrderedAccess* y, int outer = -1) const {
         return std::all_of(gap.regions.begin(), gap.regions.end(), [&](int r) {
             const Region& region = survey_.regions[r];
             return r <= outer || !region.may_skip || (x && region.contains(x->order)) ||
@@ -175,13 +177,13 @@ private:
         });
     }
 
-    std::vector<int> between(const PlacedAccess& x, const PlacedAccess& y) const {
+    std::vector<int> between(const OrderedAccess& x, const OrderedAccess& y) const {
         return select(
             [&](const Gap& gap) { return gap.order > x.order && gap.order < y.order && certain(gap, &x, &y); });
     }
 
     /// From x to the end of the loop's body and from its start to y; `whole`: at least one iteration lies in between.
-    std::vector<int> around(const PlacedAccess& x, const PlacedAccess& y, int loop, bool whole) const {
+    std::vector<int> around(const OrderedAccess& x, const OrderedAccess& y, int loop, bool whole) const {
         return select([&](const Gap& gap) {
             if (!survey_.regions[loop].contains(gap.order)) return false;
             return (gap.order > x.order && certain(gap, &x, nullptr, loop)) ||

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "codegen/barriers/meeting.h"
+#include "codegen/barriers/conflict.h"
 
 namespace tw::codegen {
 
@@ -23,8 +23,8 @@ struct Gap {
     std::vector<int> regions;  // outermost first
 };
 
-struct PlacedAccess {
-    PlacedTouch placed;
+struct OrderedAccess {
+    PlacedAccess placed;
     int order;
     std::vector<int> regions;
 };
@@ -34,7 +34,7 @@ struct PlacedAccess {
 struct Survey {
     std::vector<Gap> gaps;
     std::vector<Region> regions;
-    std::vector<PlacedAccess> accesses;  // of memory that threads share and that the kernel writes
+    std::vector<OrderedAccess> accesses;  // of memory that threads share and that the kernel writes
 };
 Survey survey(const ThreadKernel& kernel);
 
@@ -45,7 +45,7 @@ struct BarrierNeeds {
     /// For each pair of accesses that may meet, the gaps (by index) that are certain to be passed between the two.
     std::vector<std::vector<int>> sets;
     /// The pairs between which no gap lies.
-    std::vector<std::pair<const PlacedAccess*, const PlacedAccess*>> unmet;
+    std::vector<std::pair<const OrderedAccess*, const OrderedAccess*>> unmet;
 };
 BarrierNeeds barrier_needs(const ThreadKernel& kernel, const Survey& survey);
 

@@ -108,7 +108,7 @@ private:
 };
 
 /// The innermost region around both accesses that threads do not enter together.
-ThreadStmt divergent_around(const Survey& survey, const PlacedAccess& x, const PlacedAccess& y) {
+ThreadStmt divergent_around(const Survey& survey, const OrderedAccess& x, const OrderedAccess& y) {
     ThreadStmt found;
     for (size_t r = 0; r < std::min(x.regions.size(), y.regions.size()) && x.regions[r] == y.regions[r]; ++r)
         if (survey.regions[x.regions[r]].divergent) found = survey.regions[x.regions[r]].stmt;
@@ -116,8 +116,8 @@ ThreadStmt divergent_around(const Survey& survey, const PlacedAccess& x, const P
 }
 
 /// The body where a barrier between the two has come closer; undefined if there is no way.
-ThreadStmt with_room_between(const ThreadStmt& body, const Survey& survey, const PlacedAccess& x,
-                             const PlacedAccess& y) {
+ThreadStmt with_room_between(const ThreadStmt& body, const Survey& survey, const OrderedAccess& x,
+                             const OrderedAccess& y) {
     ThreadStmt target = divergent_around(survey, x, y);
     if (!target.as<ThreadIf>()) return {};
     Opening opening(target);
@@ -169,7 +169,7 @@ ThreadKernel with_barriers(const ThreadKernel& kernel, const ThreadBarrier& barr
                 throw_error(Error,
                             "kernel {}: two threads may access an element of '{}' at one time, and no barrier fits "
                             "between; bind the loops around to threads, or leave a cut out",
-                            kernel.name, x->placed.touch.access.buffer->name);
+                            kernel.name, x->placed.access.place.buffer->name);
             result.body = roomier;
             continue;
         }

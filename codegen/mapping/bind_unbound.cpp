@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "codegen/mapping/drop_single_loops.h"
+#include "codegen/mapping/remove_unit_loops.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -87,7 +87,7 @@ public:
     Binder(const Nest& nest, const Target& target, const CiteStep& cite, std::vector<std::string>& notes)
         : nest_(nest), target_(target), notes_(notes) {
         std::vector<LeafPath> paths = leaf_paths(nest.body);
-        threads_ = threads_of(thread_digits(paths, target, cite));
+        threads_ = threads_of(thread_coordinates(paths, target, cite));
     }
 
     Nest run() {
@@ -193,7 +193,7 @@ private:
         constexpr int last = std::numeric_limits<int>::max();
         Stmt threads = make_stmt(For{worker, integer(workers), Level::Thread, last, -1, false, body});
         Nest loops{"", make_stmt(For{step, steps, Level::Serial, -1, -1, false, threads})};
-        return drop_single_loops(loops).body;
+        return remove_unit_loops(loops).body;
     }
 
     static Stmt masked(const Stmt& stmt, const Expr& condition) {

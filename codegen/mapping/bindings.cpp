@@ -133,21 +133,22 @@ std::vector<LeafPath> leaf_paths(const Stmt& root) {
     return paths;
 }
 
-std::vector<GridDigit> grid_digits(const std::vector<LeafPath>& paths, const CiteStep& cite) {
-    std::vector<GridDigit> digits;
+std::vector<GridCoordinate> grid_coordinates(const std::vector<LeafPath>& paths, const CiteStep& cite) {
+    std::vector<GridCoordinate> coordinates;
     for (int dimension = 0; dimension < 3; ++dimension) {
         auto loops = grid_loops(paths, dimension, cite);
         Expr stride = integer(1);
         for (auto loop = loops.rbegin(); loop != loops.rend(); ++loop) {
             Expr extent = cast_unchecked(Type::I64, (*loop)->extent);
-            digits.push_back({(*loop)->variable, dimension, stride, extent});
+            coordinates.push_back({(*loop)->variable, dimension, stride, extent});
             stride = simplify(stride * extent);
         }
     }
-    return digits;
+    return coordinates;
 }
 
-std::vector<ThreadDigit> thread_digits(const std::vector<LeafPath>& paths, const Target& target, const CiteStep& cite) {
+std::vector<ThreadCoordinate> thread_coordinates(const std::vector<LeafPath>& paths, const Target& target,
+                                                 const CiteStep& cite) {
     std::vector<const For*> loops;  // each once, in the order of the leaves: equal programs print equal text
     std::vector<std::vector<const For*>> radices;
     for (const LeafPath& path : paths) {
@@ -157,7 +158,7 @@ std::vector<ThreadDigit> thread_digits(const std::vector<LeafPath>& paths, const
                              [&](const For* seen) { return seen->variable.id() == loop->variable.id(); }))
                 loops.push_back(loop);
     }
-    // A loop's stride is the least that leaves room for the faster digits of every leaf.
+    // A loop's stride is the least that leaves room for the faster coordinates of every leaf.
     std::map<const ExprNode*, int64_t> strides;
     bool changed = true;
     for (size_t round = 0; changed && round <= loops.size(); ++round) {
@@ -173,7 +174,7 @@ std::vector<ThreadDigit> thread_digits(const std::vector<LeafPath>& paths, const
             }
         }
     }
-    std::vector<ThreadDigit> digits;
+    std::vector<ThreadCoordinate> coordinates;
     for (const For* loop : loops) {
         int64_t stride = strides[loop->variable.id()], extent = constant_extent(*loop, cite);
         if (loop->level == Level::Lane && stride * extent > target.warp_size)
@@ -181,30 +182,31 @@ std::vector<ThreadDigit> thread_digits(const std::vector<LeafPath>& paths, const
                         "{}the lane loops around '{}' need {} lanes, a warp has {}; split them and bind the inner "
                         "part",
                         cite(loop->bind_step), to_string(loop->variable), stride * extent, target.warp_size);
-        digits.push_back({loop->variable, stride, extent, loop->reduces});
+        coordinates.push_back({loop->variable, stride, extent, loop->reduces});
     }
-    std::stable_sort(digits.begin(), digits.end(),
-                     [](const ThreadDigit& a, const ThreadDigit& b) { return a.stride > b.stride; });
-    return digits;
+    std::stable_sort(coordinates.begin(), coordinates.end(),
+                     [](const ThreadCoordinate& a, const ThreadCoordinate& b) { return a.stride > b.stride; });
+    return coordinates;
 }
 
-int threads_of(const std::vector<ThreadDigit>& digits) {
+int threads_of(const std::vector<ThreadCoordinate>& coordinates) {
     int64_t threads = 1;
-    for (const ThreadDigit& digit : digits) threads = std::max(threads, digit.stride * digit.extent);
+    for (const ThreadCoordinate& coordinate : coordinates)
+        threads = std::max(threads, coordinate.stride * coordinate.extent);
     return static_cast<int>(threads);
 }
 
-Expr one_thread_each(std::vector<ThreadDigit> digits, const Expr& thread, int threads) {
-    std::stable_sort(digits.begin(), digits.end(),
-                     [](const ThreadDigit& a, const ThreadDigit& b) { return a.stride > b.stride; });
+Expr one_thread_each(std::vector<ThreadCoordinate> coordinates, const Expr& thread, int threads) {
+    std::stable_sort(coordinates.begin(), coordinates.end(),
+                     [](const ThreadCoordinate& a, const ThreadCoordinate& b) { return a.stride > b.stride; });
     std::vector<Expr> conditions;
-    int64_t room = threads;  // of the digits from here on
-    for (const ThreadDigit& digit : digits) {
-        if (digit.stride * digit.extent < room) {
+    int64_t room = threads;  // of the coordinates from here on
+    for (const ThreadCoordinate& coordinate : coordinates) {
+        if (coordinate.stride * coordinate.extent < room) {
             Expr rest = room < threads ? thread % room : thread;
-            conditions.push_back(simplify(rest < digit.stride * digit.extent));
+            conditions.push_back(simplify(rest < coordinate.stride * coordinate.extent));
         }
-        room = digit.stride;
+        room = coordinate.stride;
     }
     if (room > 1) conditions.push_back(simplify((room < threads ? thread % room : thread) == 0));
     return all_of(conditions);

@@ -1,4 +1,4 @@
-// What bound loops become: digits of the block's and the thread's index.
+// What bound loops become: coordinates of the block's and the thread's index.
 #pragma once
 #include <functional>
 #include <vector>
@@ -18,16 +18,17 @@ std::vector<LeafPath> leaf_paths(const Stmt& root);
 
 /// Blocks: loops bound to one dimension form a mixed radix, first bound slowest. A leaf outside of
 /// some of them is executed by all of their blocks; it may not store to global memory.
-std::vector<GridDigit> grid_digits(const std::vector<LeafPath>& paths, const CiteStep& cite);
+std::vector<GridCoordinate> grid_coordinates(const std::vector<LeafPath>& paths, const CiteStep& cite);
 
 /// Threads: the loops that one leaf mentions form a mixed radix, first bound slowest; lane loops within a warp. A loop
 /// has one stride for all leaves, so that registers indexed by its variable stay with their thread.
-std::vector<ThreadDigit> thread_digits(const std::vector<LeafPath>& paths, const Target& target, const CiteStep& cite);
+std::vector<ThreadCoordinate> thread_coordinates(const std::vector<LeafPath>& paths, const Target& target,
+                                                 const CiteStep& cite);
 
-/// Threads of a block: enough for every digit.
-int threads_of(const std::vector<ThreadDigit>& digits);
+/// Threads of a block: enough for every coordinate.
+int threads_of(const std::vector<ThreadCoordinate>& coordinates);
 
-/// The condition on `thread` that picks one thread for each value of the digits.
-Expr one_thread_each(std::vector<ThreadDigit> digits, const Expr& thread, int threads);
+/// The condition on `thread` that picks one thread for each value of the coordinates.
+Expr one_thread_each(std::vector<ThreadCoordinate> coordinates, const Expr& thread, int threads);
 
 }  // namespace tw::codegen

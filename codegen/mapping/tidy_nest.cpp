@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "codegen/mapping/bindings.h"
-#include "codegen/mapping/drop_single_loops.h"
+#include "codegen/mapping/remove_unit_loops.h"
 #include "codegen/mapping/shorten_loops.h"
 
 namespace tw::codegen {
@@ -24,8 +24,8 @@ bool has_atoms(const Nest& nest) {
 }
 
 Nest tidied(const Nest& nest) {
-    Nest single = drop_single_loops(nest);
-    return keeps_whole_tiles(nest) ? single : drop_single_loops(shorten_loops(single));
+    Nest single = remove_unit_loops(nest);
+    return keeps_whole_tiles(nest) ? single : remove_unit_loops(shorten_loops(single));
 }
 
 bool computes_nothing(const Nest& tidied) {

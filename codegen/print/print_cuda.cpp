@@ -97,11 +97,11 @@ private:
         std::vector<int> result;
         for (const Buffer& buffer : kernel_.arguments) result.push_back(tw::bytes_of(buffer->type));
         visit(kernel_.body, [&](const ThreadStmt& stmt) {
-            for (const Touch& touch : touches(stmt)) {
-                auto at = std::find(kernel_.arguments.begin(), kernel_.arguments.end(), touch.access.buffer);
+            for (const MemoryAccess& access : memory_accesses(stmt)) {
+                auto at = std::find(kernel_.arguments.begin(), kernel_.arguments.end(), access.place.buffer);
                 if (at == kernel_.arguments.end()) continue;
                 int& bytes = result[at - kernel_.arguments.begin()];
-                bytes = std::max(bytes, std::min(touch.width * tw::bytes_of(touch.access.buffer->type), 16));
+                bytes = std::max(bytes, std::min(access.width * tw::bytes_of(access.place.buffer->type), 16));
             }
         });
         return result;
@@ -117,8 +117,8 @@ private:
     bool is_exchanged(const Buffer& buffer) const {
         int stores = 0, loads = 0;
         visit(kernel_.body, [&](const ThreadStmt& stmt) {
-            for (const Touch& touch : touches(stmt))
-                if (touch.access.buffer == buffer) ++(touch.writes ? stores : loads);
+            for (const MemoryAccess& access : memory_accesses(stmt))
+                if (access.place.buffer == buffer) ++(access.writes ? stores : loads);
         });
         return stores > 1 || (stores == 1 && loads > 0);
     }

@@ -268,8 +268,8 @@ private:
         auto declare = declared.as<ThreadDeclare>();
         auto store = stored.as<ThreadStore>();
         if (!declare || !store || store->to.buffer != declare->buffer || !declare->buffer->shape.empty()) return false;
-        for (const Touch& touch : touches(stored))
-            if (!touch.writes && touch.access.buffer == declare->buffer) return false;
+        for (const MemoryAccess& access : memory_accesses(stored))
+            if (!access.writes && access.place.buffer == declare->buffer) return false;
         paragraph(declared);
         std::string value = exprs_.print(store->value);
         names_.declare(declare->buffer.get(), declare->buffer->name);

@@ -19,7 +19,7 @@ bool same_exprs(const std::vector<Expr>& a, const std::vector<Expr>& b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Expr& x, const Expr& y) { return x.same(y); });
 }
 
-void append_reads(const Expr& expr, std::vector<Touch>& touches) {
+void append_reads(const Expr& expr, std::vector<MemoryAccess>& touches) {
     visit(expr, [&](const Expr& node) {
         if (auto load = node.as<Load>()) touches.push_back({place_of({load->buffer, load->indices}), 1, false});
     });
@@ -186,8 +186,8 @@ ThreadStmt drop_unused_lets(const ThreadStmt& root) {
     }
 }
 
-std::vector<Touch> touches(const ThreadStmt& stmt) {
-    std::vector<Touch> result;
+std::vector<MemoryAccess> memory_accesses(const ThreadStmt& stmt) {
+    std::vector<MemoryAccess> result;
     for (const Expr& expr : expressions(stmt)) append_reads(expr, result);
     if (auto store = stmt.as<ThreadStore>())
         result.push_back({place_of(store->to), 1, true, store->atomic.has_value()});

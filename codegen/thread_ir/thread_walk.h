@@ -33,14 +33,14 @@ std::vector<ThreadStmt> statements(const ThreadStmt& stmt);
 /// Without lets whose variables nothing mentions.
 ThreadStmt drop_unused_lets(const ThreadStmt& root);
 
-/// Elements that a statement touches. Reads come from the Loads of its expressions and from wide accesses.
-struct Touch {
-    Access access;
+/// Elements that a statement reads or writes. Reads come from the Loads of its expressions and from wide accesses.
+struct MemoryAccess {
+    Access place;
     int width;  ///< neighbouring elements of the last index
     bool writes;
     bool atomic = false;  ///< no conflict with another atomic update
 };
-std::vector<Touch> touches(const ThreadStmt& stmt);
+std::vector<MemoryAccess> memory_accesses(const ThreadStmt& stmt);
 /// The array that is meant: that of the output which overwrites the buffer, or the buffer itself.
 const BufferNode* array_of(const Buffer& buffer, const ThreadKernel& kernel);
 

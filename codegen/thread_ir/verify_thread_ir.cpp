@@ -33,7 +33,7 @@ public:
         internal_check(stmt.defined(), "kernel {}: an undefined statement", kernel_.name);
         at_ = stmt;
         for (const Expr& expr : expressions(stmt)) check_variables(expr);
-        for (const Touch& touch : touches(stmt)) check_touch(touch);
+        for (const MemoryAccess& access : memory_accesses(stmt)) check_access(access);
         std::visit([&](const auto& node) { check(node); }, (*stmt).kind);
     }
 
@@ -54,17 +54,17 @@ private:
             require(among(visible_, variable), "'{}' is not defined", variable.as<Variable>()->name);
     }
 
-    void check_touch(const Touch& touch) const {
-        const BufferNode& buffer = *touch.access.buffer;
+    void check_access(const MemoryAccess& access) const {
+        const BufferNode& buffer = *access.place.buffer;
         bool declared =
             std::any_of(buffers_.begin(), buffers_.end(), [&](const Buffer& b) { return b.get() == &buffer; });
         require(declared, "'{}' is not declared", buffer.name);
         size_t rank = buffer.memory == Memory::Global ? 1 : buffer.shape.size();
-        require(touch.access.indices.size() == rank, "'{}' takes {} indices", buffer.name, rank);
-        if (touch.writes) check_written(buffer);
-        if (touch.width > 1) check_width(touch);
+        require(access.place.indices.size() == rank, "'{}' takes {} indices", buffer.name, rank);
+        if (access.writes) check_written(buffer);
+        if (access.width > 1) check_width(access);
         if (buffer.memory == Memory::Global) return;
-        for (size_t d = 0; d < rank; ++d) check_index(touch, d);
+        for (size_t d = 0; d < rank; ++d) check_index(access, d);
     }
 
     void check_written(const BufferNode& buffer) const {
@@ -73,21 +73,21 @@ private:
                     "'{}' is an argument that is not written", buffer.name);
     }
 
-    void check_width(const Touch& touch) const {
-        int64_t bytes = int64_t{touch.width} * bytes_of(touch.access.buffer->type);
+    void check_width(const MemoryAccess& access) const {
+        int64_t bytes = int64_t{access.width} * bytes_of(access.place.buffer->type);
         if (at_.as<Instruction>()) return;
         bool power = bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16;
         require(power, "an access of {} bytes", bytes);
-        require(!touch.access.indices.empty(), "a wide access of a scalar");
+        require(!access.place.indices.empty(), "a wide access of a scalar");
     }
 
     /// Out of bounds for sure.
-    void check_index(const Touch& touch, size_t d) const {
-        const BufferNode& buffer = *touch.access.buffer;
-        const Expr& index = touch.access.indices[d];
+    void check_index(const MemoryAccess& access, size_t d) const {
+        const BufferNode& buffer = *access.place.buffer;
+        const Expr& index = access.place.indices[d];
         Interval bounds = bounds_.of(index);
         bool whole_array = buffer.memory == Memory::Registers && at_.as<Instruction>();  // may go on in the next row
-        int64_t width = d + 1 == touch.access.indices.size() && !whole_array ? touch.width : 1;
+        int64_t width = d + 1 == access.place.indices.size() && !whole_array ? access.width : 1;
         int64_t last = require_constant(buffer.shape[d]) - width;
         bool outside = (bounds.max && *bounds.max < 0) || (bounds.min && *bounds.min > last);
         require(!outside || conditions_ > 0 || zero_trips_ > 0, "index {} of '{}' is out of bounds", d, buffer.name);

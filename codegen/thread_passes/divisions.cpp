@@ -37,7 +37,7 @@ Divisions::Divisions(const ThreadKernel& kernel) : kernel_(kernel) {
         for (const Expr& expr : expressions(stmt)) count(expr);
     });
     visit(kernel.body, [&](const ThreadStmt& stmt) {
-        for (const Touch& touch : touches(stmt)) see_indices(touch.access);
+        for (const MemoryAccess& access : memory_accesses(stmt)) see_indices(access.place);
         if (auto instruction = stmt.as<Instruction>())
             visit_places(*instruction, [&](const Access& place) { see_indices(place); });
         if (auto wait = instruction_of<MbarrierWait>(stmt)) add_part(wait->parity, "phase", "");

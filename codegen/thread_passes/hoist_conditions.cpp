@@ -17,14 +17,14 @@ void conjuncts(const Expr& condition, std::vector<Expr>& found) {
 /// Whether an element that the loop writes may be read in it: then it needs barriers, which conditions must not
 /// enclose.
 bool exchanges(const ThreadStmt& loop, const ThreadKernel& kernel) {
-    std::vector<Touch> all;
+    std::vector<MemoryAccess> all;
     visit(loop, [&](const ThreadStmt& stmt) {
-        for (const Touch& touch : touches(stmt))
-            if (touch.access.buffer->memory != Memory::Registers) all.push_back(touch);
+        for (const MemoryAccess& access : memory_accesses(stmt))
+            if (access.place.buffer->memory != Memory::Registers) all.push_back(access);
     });
-    return std::any_of(all.begin(), all.end(), [&](const Touch& a) {
-        return a.writes && std::any_of(all.begin(), all.end(), [&](const Touch& b) {
-                   return !b.writes && array_of(a.access.buffer, kernel) == array_of(b.access.buffer, kernel);
+    return std::any_of(all.begin(), all.end(), [&](const MemoryAccess& a) {
+        return a.writes && std::any_of(all.begin(), all.end(), [&](const MemoryAccess& b) {
+                   return !b.writes && array_of(a.place.buffer, kernel) == array_of(b.place.buffer, kernel);
                });
     });
 }

@@ -44,7 +44,8 @@ bool uses_tensors(const ThreadStmt& root) {
     bool found = false;
     visit(root, [&](const ThreadStmt& stmt) {
         found = found || instruction_of<TmaLoad>(stmt) || instruction_of<TmaStore>(stmt);
-        for (const Touch& touch : touches(stmt)) found = found || touch.access.buffer->memory == Memory::Global;
+        for (const MemoryAccess& access : memory_accesses(stmt))
+            found = found || access.place.buffer->memory == Memory::Global;
     });
     return found;
 }

@@ -51,8 +51,9 @@ struct TilePrinter {
         line(fmt::format("{} {}{}", name_of(op), op.name, op.step >= 0 ? fmt::format("  [{}]", op.step) : ""));
         ++depth;
         for (const OpLoop& loop : op.loops) line("for " + text_of(loop));
-        for (const ThreadDigit& digit : op.threads)
-            line(fmt::format("{} = thread / {} % {}", to_string(digit.variable), digit.stride, digit.extent));
+        for (const ThreadCoordinate& coordinate : op.threads)
+            line(fmt::format("{} = thread / {} % {}", to_string(coordinate.variable), coordinate.stride,
+                             coordinate.extent));
         if (!is_constant(op.active, 1)) line("active " + to_string(op.active));
         if (!is_constant(op.mask, 1)) line("mask " + to_string(op.mask));
         for (const StoreTo& store : op.stores)
@@ -94,10 +95,10 @@ std::string to_string(const TileKernel& kernel) {
     printer.line(fmt::format("kernel {}: blocks ({}, {}, {}), {} threads", kernel.name, to_string(kernel.grid[0]),
                              to_string(kernel.grid[1]), to_string(kernel.grid[2]), kernel.threads));
     ++printer.depth;
-    for (const GridDigit& digit : kernel.grid_digits)
-        printer.line(fmt::format("{} = {} / {} % {}", to_string(digit.variable),
-                                 to_string(kernel.block[digit.dimension]), to_string(digit.stride),
-                                 to_string(digit.extent)));
+    for (const GridCoordinate& coordinate : kernel.grid_coordinates)
+        printer.line(fmt::format("{} = {} / {} % {}", to_string(coordinate.variable),
+                                 to_string(kernel.block[coordinate.dimension]), to_string(coordinate.stride),
+                                 to_string(coordinate.extent)));
     for (const SharedBuffer& shared : kernel.shared)
         printer.line(fmt::format("shared {} {}{} as {}", tw::name_of(shared.buffer->type), shared.buffer->name,
                                  bracketed(shared.buffer->shape), shared.layout.to_string()));

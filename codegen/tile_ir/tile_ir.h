@@ -1,6 +1,6 @@
 // Tile IR: what a block of threads does. An op is a loop nest around one leaf of the schedule tree; loops around
-// several ops are statements. Loops that run on blocks or threads are gone: their variables are digits of the block's
-// and the thread's index, which any op may mention.
+// several ops are statements. Loops that run on blocks or threads are gone: their variables are coordinates of the
+// block's and the thread's index, which any op may mention.
 #pragma once
 #include <array>
 #include <functional>
@@ -33,18 +33,18 @@ private:
 };
 
 /// variable = block[dimension] / stride % extent
-struct GridDigit {
+struct GridCoordinate {
     Expr variable;
     int dimension;
     Expr stride, extent;
 };
 /// variable = rank in the cluster / stride % extent
-struct ClusterDigit {
+struct ClusterCoordinate {
     Expr variable;
     int64_t stride, extent;
 };
 /// variable = thread / stride % extent
-struct ThreadDigit {
+struct ThreadCoordinate {
     Expr variable;
     int64_t stride, extent;
     bool reduces = false;  ///< the threads share the terms of a reduction
@@ -63,7 +63,7 @@ struct OpLoop {
     bool chosen = false;  ///< of a Vector: the user asked for none
 };
 
-/// The digits lane / 4 and lane % 4 of a warp's threads.
+/// The coordinates lane / 4 and lane % 4 of a warp's threads.
 struct FragmentLanes {
     Expr thread, row, column;
 };
@@ -77,7 +77,7 @@ struct UpdateOp {
     const Atom* atom = nullptr;  ///< the matrix instruction that use_atoms puts in its place
     Expr readers_mask = {};      ///< the part of the mask that whoever reads its results has, too; or undefined
 };
-/// They combine what threads have of a reduction; combine_across spells it out.
+/// They combine what threads have of a reduction; lower_thread_reductions spells it out.
 struct CombineOp {
     Across across;
 };
@@ -91,8 +91,8 @@ struct AsyncCopyOp {};
 struct AwaitedOp {};
 /// Boxes of a tensor; the passes pipeline and store_boxes make instructions of it.
 struct TmaCopyOp {
-    std::vector<Expr> shared_along = {};  ///< digits of the cluster; blocks that differ in them only all get it, each
-                                          ///< loading a part
+    std::vector<Expr> shared_along = {};  ///< coordinates of the cluster; blocks that differ in them only all get it,
+                                          ///< each loading a part
 };
 /// An operand of a matrix instruction to registers; the last loop runs over a lane's neighbours.
 struct FragmentOp {};
@@ -123,8 +123,8 @@ struct TileOp {
     std::vector<StoreTo> stores = {};
     Expr mask = constant(Type::Bool, int64_t{1});
     Expr otherwise = {};
-    std::vector<ThreadDigit> threads = {};           ///< the digits that it mentions, slowest first
-    Expr active = constant(Type::Bool, int64_t{1});  ///< over the thread, digits and loops: who runs it
+    std::vector<ThreadCoordinate> threads = {};      ///< the coordinates that it mentions, slowest first
+    Expr active = constant(Type::Bool, int64_t{1});  ///< over the thread, coordinates and loops: who runs it
     std::optional<FragmentLanes> lanes = {};         ///< of ops whose loops lanes share as the parts of matrices lie
     std::vector<std::string> notes = {};             ///< the defaults taken and why
 
@@ -163,7 +163,7 @@ struct TileBlock {
 struct TileAllocate {
     Buffer buffer;
     TileStmt body;
-    std::vector<Expr> around = {};  ///< digits of the thread that stay the same while the registers live
+    std::vector<Expr> around = {};  ///< coordinates of the thread that stay the same while the registers live
 };
 
 struct TileNode {
@@ -209,12 +209,12 @@ struct TileKernel {
     std::array<Expr, 3> block;  ///< Variables: the block's index
     int threads = 1;
     Expr thread;  ///< Variable: the thread's index
-    std::vector<GridDigit> grid_digits;
-    std::vector<ThreadDigit> thread_digits;
-    Expr fragment_row, fragment_column;  ///< digits of the lane, if there are matrix instructions: lane / 4, lane % 4
-    Expr fragment_warp;                  ///< of the warpgroup, if they are a warpgroup's
-    int cluster = 1;                     ///< blocks, neighbours in x, that run together
-    std::vector<ClusterDigit> cluster_digits;  ///< of the rank of a block in its cluster, slowest first
+    std::vector<GridCoordinate> grid_coordinates;
+    std::vector<ThreadCoordinate> thread_coordinates;
+    Expr fragment_row, fragment_column;                  ///< lane / 4 and lane % 4, if there are matrix instructions
+    Expr fragment_warp;                                  ///< of the warpgroup, if they are a warpgroup's
+    int cluster = 1;                                     ///< blocks, neighbours in x, that run together
+    std::vector<ClusterCoordinate> cluster_coordinates;  ///< of the rank of a block in its cluster, slowest first
     std::optional<Persistence> persistent;
     std::vector<RoleSpec> roles;  ///< none, or first the one that computes, on `threads` threads a turn
     Expr turn;                    ///< Variable: which group of the role that computes, if several take turns

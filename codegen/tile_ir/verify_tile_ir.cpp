@@ -12,8 +12,8 @@ public:
     Verifier(const TileKernel& kernel, const std::string& pass) : kernel_(kernel), pass_(pass) {}
 
     void run() {
-        for (const GridDigit& digit : kernel_.grid_digits) bind(digit.variable);
-        for (const ThreadDigit& digit : kernel_.thread_digits) bind(digit.variable);
+        for (const GridCoordinate& coordinate : kernel_.grid_coordinates) bind(coordinate.variable);
+        for (const ThreadCoordinate& coordinate : kernel_.thread_coordinates) bind(coordinate.variable);
         for (const Expr& block : kernel_.block) bind(block);
         bind(kernel_.thread);
         if (kernel_.turn.defined()) bind(kernel_.turn);

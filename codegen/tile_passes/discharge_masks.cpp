@@ -29,15 +29,15 @@ std::optional<std::vector<int64_t>> box_stored(const TileOp& op, const StoreTo& 
     for (size_t d = 0; d < store.indices.size(); ++d) {
         auto loop = std::find_if(op.loops.begin(), op.loops.end(),
                                  [&](const OpLoop& l) { return l.variable.same(store.indices[d]); });
-        auto digit = std::find_if(op.threads.begin(), op.threads.end(),
-                                  [&](const ThreadDigit& t) { return t.variable.same(store.indices[d]); });
-        Expr extent = loop != op.loops.end()      ? loop->extent
-                      : digit != op.threads.end() ? constant(Type::I64, digit->extent)
-                                                  : store.indices[d];
+        auto coordinate = std::find_if(op.threads.begin(), op.threads.end(),
+                                       [&](const ThreadCoordinate& t) { return t.variable.same(store.indices[d]); });
+        Expr extent = loop != op.loops.end()           ? loop->extent
+                      : coordinate != op.threads.end() ? constant(Type::I64, coordinate->extent)
+                                                       : store.indices[d];
         bool single = is_constant(extent, 0) && is_constant(store.buffer->shape[d], 1);
         extents.push_back(single ? 1 : as_constant(extent).value_or(0));
         if (single) continue;
-        if ((loop == op.loops.end() && digit == op.threads.end()) || !as_constant(extent)) return {};
+        if ((loop == op.loops.end() && coordinate == op.threads.end()) || !as_constant(extent)) return {};
         if (prove(extent <= cast_unchecked(Type::I64, store.buffer->shape[d])) != true) return {};
         for (size_t other = 0; other < d; ++other)
             if (store.indices[other].same(store.indices[d])) return {};
@@ -52,7 +52,8 @@ bool masks_whole_elements(const TileOp& op, const StoreTo& store) {
                                                            [&](const Expr& index) { return index.same(variable); });
     };
     return std::all_of(op.loops.begin(), op.loops.end(), [&](const OpLoop& l) { return agree(l.variable); }) &&
-           std::all_of(op.threads.begin(), op.threads.end(), [&](const ThreadDigit& t) { return agree(t.variable); });
+           std::all_of(op.threads.begin(), op.threads.end(),
+                       [&](const ThreadCoordinate& t) { return agree(t.variable); });
 }
 
 /// Whether the element tells which iteration of the loop stores it: no two have the same value of an index that
@@ -108,8 +109,8 @@ public:
 
     TileKernel run() {
         collect_loops(kernel_.body);
-        for (const ThreadDigit& digit : kernel_.thread_digits)
-            if (digit.reduces) reduce_variables_.push_back(digit.variable);
+        for (const ThreadCoordinate& coordinate : kernel_.thread_coordinates)
+            if (coordinate.reduces) reduce_variables_.push_back(coordinate.variable);
         segments_.emplace(kernel_.body);
         visit_ops(kernel_.body, [&](const TileOp& op) { collect_fill(op); });
         visit_ops(kernel_.body, [&](const TileOp& op) { relax(op); });  // notes which zeros are relied on
@@ -207,12 +208,12 @@ private:
     /// Threads that never have an element do nothing, rather than compute what nobody reads.
     bool idles_threads(const TileOp& op, const Expr& part) const {
         auto variables = variables_of(part);
-        auto is_digit = [&](const Expr& variable) {
-            auto same = [&](const ThreadDigit& digit) { return digit.variable.same(variable); };
+        auto is_coordinate = [&](const Expr& variable) {
+            auto same = [&](const ThreadCoordinate& coordinate) { return coordinate.variable.same(variable); };
             return std::any_of(op.threads.begin(), op.threads.end(), same) ||
-                   std::any_of(kernel_.thread_digits.begin(), kernel_.thread_digits.end(), same);
+                   std::any_of(kernel_.thread_coordinates.begin(), kernel_.thread_coordinates.end(), same);
         };
-        return std::all_of(variables.begin(), variables.end(), is_digit);
+        return std::all_of(variables.begin(), variables.end(), is_coordinate);
     }
 
     /// value = accumulator + term, where the term is zero whenever `part` is false.

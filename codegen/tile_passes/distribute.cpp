@@ -210,7 +210,7 @@ private:
         return all_of(parts);
     }
 
-    /// Each data loop's variable as a digit of the position, the fastest in vectors.
+    /// Each data loop's variable as a coordinate of the position, the fastest in vectors.
     Substitution positions(Expr position) const {
         Substitution result;
         Expr rest = std::move(position);

@@ -42,8 +42,8 @@ public:
     TileKernel run() {
         std::vector<LeafPath> paths = leaf_paths(nest_.body);
         kernel_.name = nest_.name;
-        kernel_.grid_digits = grid_digits(paths, cite_);
-        kernel_.thread_digits = thread_digits(paths, target_, cite_);
+        kernel_.grid_coordinates = grid_coordinates(paths, cite_);
+        kernel_.thread_coordinates = thread_coordinates(paths, target_, cite_);
         if (std::any_of(paths.begin(), paths.end(), shares_fragments)) add_lanes(paths);
         make_grid();
         make_cluster(paths);
@@ -61,8 +61,8 @@ private:
         static const char* const names[] = {"block_x", "block_y", "block_z"};
         for (int d = 0; d < 3; ++d) {
             Expr blocks = integer(1);
-            for (const GridDigit& digit : kernel_.grid_digits)
-                if (digit.dimension == d) blocks = blocks * digit.extent;
+            for (const GridCoordinate& coordinate : kernel_.grid_coordinates)
+                if (coordinate.dimension == d) blocks = blocks * coordinate.extent;
             kernel_.grid[d] = simplify(blocks);
             auto most = bounds_of(kernel_.grid[d]).max;
             kernel_.block[d] =
@@ -94,7 +94,7 @@ private:
         return 0;
     }
 
-    /// A loop around all: the digits of the grid are those of the iteration that has its turn.
+    /// A loop around all: the coordinates of the grid are those of the iteration that has its turn.
     void make_persistent() {
         Expr tiles = kernel_.grid[0], block = kernel_.block[0];
         int blocks = std::max(nest_.persistent_blocks / kernel_.cluster, 1) * kernel_.cluster;
@@ -110,19 +110,20 @@ private:
         kernel_.body = make_tile(TileLoop{kernel_.persistent->round, rounds, false, false, kernel_.body});
     }
 
-    /// The fastest digits of grid.x.
+    /// The fastest coordinates of grid.x.
     void make_cluster(const std::vector<LeafPath>& paths) {
-        auto is_of_cluster = [&](const GridDigit& digit) {
+        auto is_of_cluster = [&](const GridCoordinate& coordinate) {
             return std::ranges::any_of(paths, [&](const LeafPath& path) {
                 return std::ranges::any_of(path.loops, [&](const For* loop) {
-                    return loop->level == Level::Cluster && loop->variable.same(digit.variable);
+                    return loop->level == Level::Cluster && loop->variable.same(coordinate.variable);
                 });
             });
         };
-        for (const GridDigit& digit : kernel_.grid_digits) {
-            if (!is_of_cluster(digit)) continue;
-            ClusterDigit own{digit.variable, require_constant(digit.stride), require_constant(digit.extent)};
-            kernel_.cluster_digits.insert(kernel_.cluster_digits.begin(), own);
+        for (const GridCoordinate& coordinate : kernel_.grid_coordinates) {
+            if (!is_of_cluster(coordinate)) continue;
+            ClusterCoordinate own{coordinate.variable, require_constant(coordinate.stride),
+                                  require_constant(coordinate.extent)};
+            kernel_.cluster_coordinates.insert(kernel_.cluster_coordinates.begin(), own);
             kernel_.cluster *= static_cast<int>(own.extent);
         }
     }
@@ -141,19 +142,19 @@ private:
         kernel_.fragment_column = index_variable("lane_column", 0, 3);
         if (first && first->unit == MatrixUnit::Wgmma) {
             kernel_.fragment_warp = index_variable("warp", 0, 3);
-            kernel_.thread_digits.push_back({kernel_.fragment_warp, target_.warp_size, 4});
+            kernel_.thread_coordinates.push_back({kernel_.fragment_warp, target_.warp_size, 4});
         }
-        kernel_.thread_digits.push_back({kernel_.fragment_row, 4, 8});
-        kernel_.thread_digits.push_back({kernel_.fragment_column, 1, 4});
+        kernel_.thread_coordinates.push_back({kernel_.fragment_row, 4, 8});
+        kernel_.thread_coordinates.push_back({kernel_.fragment_column, 1, 4});
     }
 
     void make_threads(const std::vector<LeafPath>& paths) {
-        kernel_.threads = threads_of(kernel_.thread_digits);
+        kernel_.threads = threads_of(kernel_.thread_coordinates);
         if (kernel_.fragment_row.defined()) {  // whole groups run matrix instructions, whatever else threads do
             int group = kernel_.fragment_warp.defined() ? 4 * target_.warp_size : target_.warp_size;
             kernel_.threads = (kernel_.threads + group - 1) / group * group;
         }
-        if (kernel_.thread_digits.empty()) {
+        if (kernel_.thread_coordinates.empty()) {
             kernel_.threads = threads_for(paths);
             if (kernel_.threads > 1)
                 kernel_.notes.push_back(
@@ -240,8 +241,9 @@ public:
         op.stores = leaf.stores;
         op.mask = all_of(conjuncts_of(leaf.mask));
         bool runs_in_all = op.is<CombineOp>() || is_atomic(op);
-        for (const ThreadDigit& digit : kernel_.thread_digits)
-            if (mentions(op, digit.variable) || (runs_in_all && stands_in(digit.variable))) op.threads.push_back(digit);
+        for (const ThreadCoordinate& coordinate : kernel_.thread_coordinates)
+            if (mentions(op, coordinate.variable) || (runs_in_all && stands_in(coordinate.variable)))
+                op.threads.push_back(coordinate);
         bool replicated = stores_to(op, Memory::Registers);  // each thread has its own
         if (!replicated && !op.threads.empty()) {
             op.active = one_thread_each(op.threads, kernel_.thread, kernel_.threads);
@@ -263,13 +265,13 @@ private:
         visit_ops(body, [&](const TileOp& op) {
             shares = shares || !stores_to(op, Memory::Registers) || op.is<CombineOp>();
         });
-        for (const ThreadDigit& digit : kernel_.thread_digits)
-            if (shares && contains(loop.extent, digit.variable))
+        for (const ThreadCoordinate& coordinate : kernel_.thread_coordinates)
+            if (shares && contains(loop.extent, coordinate.variable))
                 throw_error(Error,
                             "{}loop '{}' has {} iterations, which differ between threads, but the threads fill memory "
                             "together inside of it; order it outside the thread loop '{}', or stage outside of it",
                             cite_(loop.bind_step), to_string(loop.variable), to_string(loop.extent),
-                            to_string(digit.variable));
+                            to_string(coordinate.variable));
     }
 
     void collect_arguments() {
@@ -288,7 +290,7 @@ private:
             visit_exprs(op, see);
             for (const StoreTo& store : op.stores) used.insert(store.buffer.get());
         });
-        for (const GridDigit& digit : kernel_.grid_digits) see(digit.extent);
+        for (const GridCoordinate& coordinate : kernel_.grid_coordinates) see(coordinate.extent);
         for (const auto* list : {&tree_.inputs, &tree_.outputs, &tree_.workspaces})
             for (const Buffer& buffer : *list) {
                 bool listed =

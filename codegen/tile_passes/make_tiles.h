@@ -4,7 +4,7 @@
 
 namespace tw::codegen {
 
-/// One kernel of the schedule tree as tile IR: grid and thread loops become digits of the block's and the thread's
+/// One kernel of the schedule tree as tile IR: grid and thread loops become coordinates of the block's and the thread's
 /// index, shared memory is hoisted to the kernel, a loop nest around one leaf becomes an op.
 ///
 ///     for bi (grid.y)                    blocks (1, 8, 1), 128 threads, bi = block_y, ti = thread

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int thread_place = 3;
 
-/// Which digit of the thread or block, times what.
+/// Which coordinate of the thread or block, times what.
 struct Part {
     int place;  // 0 to 2: a dimension of the grid, or thread_place
     int64_t stride, extent, coefficient;
@@ -21,7 +21,7 @@ struct Part {
     auto operator<=>(const Part&) const = default;
 };
 
-/// An index as its digits' part and the rest, which stays.
+/// An index as its coordinates' part and the rest, which stays.
 struct SplitIndex {
     std::vector<Part> parts;
     Expr rest;
@@ -60,24 +60,26 @@ private:
         });
     }
 
-    bool is_fixed(const Buffer& buffer, const Expr& digit) const {
+    bool is_fixed(const Buffer& buffer, const Expr& coordinate) const {
         auto found = fixed_.find(buffer.get());
-        return found != fixed_.end() &&
-               std::any_of(found->second.begin(), found->second.end(), [&](const Expr& v) { return v.same(digit); });
+        return found != fixed_.end() && std::any_of(found->second.begin(), found->second.end(),
+                                                    [&](const Expr& v) { return v.same(coordinate); });
     }
 
-    /// Whether the thread's digits, of those that do not stay, stand in a quotient or a remainder.
-    bool mixes_digits(const Buffer& buffer, const Expr& index) const {
+    /// Whether the thread's coordinates, of those that do not stay, stand in a quotient or a remainder.
+    bool mixes_coordinates(const Buffer& buffer, const Expr& index) const {
         Affine affine = affine_of(index);
-        return std::any_of(kernel_.thread_digits.begin(), kernel_.thread_digits.end(), [&](const ThreadDigit& digit) {
-            return !is_fixed(buffer, digit.variable) && !coefficient(affine, digit.variable);
-        });
+        return std::any_of(kernel_.thread_coordinates.begin(), kernel_.thread_coordinates.end(),
+                           [&](const ThreadCoordinate& coordinate) {
+                               return !is_fixed(buffer, coordinate.variable) &&
+                                      !coefficient(affine, coordinate.variable);
+                           });
     }
 
     void collect_mixed(const TileOp& op) {
         for (const StoreTo& store : op.stores)
             for (const Expr& index : store.indices)
-                if (store.buffer->memory == Memory::Registers && mixes_digits(store.buffer, index))
+                if (store.buffer->memory == Memory::Registers && mixes_coordinates(store.buffer, index))
                     mixed_.try_emplace(store.buffer.get(), store.indices);
     }
 
@@ -114,19 +116,20 @@ private:
                 {place, stride, extent, *factor, place != thread_place || is_fixed(buffer, variable)});
             std::erase_if(affine.terms, [&](const auto& term) { return term.first.same(variable); });
         };
-        for (const ThreadDigit& digit : kernel_.thread_digits)
-            take(digit.variable, thread_place, digit.stride, digit.extent);
-        for (const GridDigit& digit : kernel_.grid_digits)
-            take(digit.variable, digit.dimension, as_constant(digit.stride).value_or(0),
-                 as_constant(digit.extent).value_or(0));
+        for (const ThreadCoordinate& coordinate : kernel_.thread_coordinates)
+            take(coordinate.variable, thread_place, coordinate.stride, coordinate.extent);
+        for (const GridCoordinate& coordinate : kernel_.grid_coordinates)
+            take(coordinate.variable, coordinate.dimension, as_constant(coordinate.stride).value_or(0),
+                 as_constant(coordinate.extent).value_or(0));
         std::sort(result.parts.begin(), result.parts.end());
         result.rest = simplify(to_expr(affine));
         close_gaps(result);
         return result;
     }
 
-    /// rest = high * coefficient * extent + low, low < coefficient, where digits of the thread had their place between:
-    /// high * coefficient + low. Without digits that stay the same while the buffer lives, indices are only shifted.
+    /// rest = high * coefficient * extent + low, low < coefficient, where coordinates of the thread had their place
+    /// between: high * coefficient + low. Without coordinates that stay the same while the buffer lives, indices are
+    /// only shifted.
     static void close_gaps(SplitIndex& index) {
         std::vector<Part> descending = index.parts;
         std::sort(descending.begin(), descending.end(),
@@ -257,10 +260,10 @@ private:
     bool is_unknown_to_compiler(const Expr& index) const {
         bool unknown = false;
         visit(index, [&](const Expr& e) {
-            auto is_it = [&](const auto& digit) { return digit.variable.same(e); };
+            auto is_it = [&](const auto& coordinate) { return coordinate.variable.same(e); };
             unknown = unknown || e.as<Load>() ||
-                      std::any_of(kernel_.thread_digits.begin(), kernel_.thread_digits.end(), is_it) ||
-                      std::any_of(kernel_.grid_digits.begin(), kernel_.grid_digits.end(), is_it);
+                      std::any_of(kernel_.thread_coordinates.begin(), kernel_.thread_coordinates.end(), is_it) ||
+                      std::any_of(kernel_.grid_coordinates.begin(), kernel_.grid_coordinates.end(), is_it);
         });
         return unknown;
     }

@@ -137,7 +137,7 @@ struct AccessFinder {
     /// All loops at 0.
     std::vector<VariableValue> values_of(const TileOp& op, int64_t thread) const {
         std::vector<VariableValue> values{{kernel.thread.id(), thread}};
-        for (const ThreadDigit& digit : kernel.thread_digits)
+        for (const ThreadCoordinate& digit : kernel.thread_coordinates)
             values.push_back({digit.variable.id(), thread / digit.stride % digit.extent});
         for (const OpLoop& loop : op.loops) values.push_back({loop.variable.id(), 0});
         for (const Expr& index : indices_of(op))

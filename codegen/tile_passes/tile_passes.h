@@ -6,8 +6,8 @@
 
 namespace tw::codegen {
 
-/// Drops the parts of register buffers' indices that are digits of the thread: each thread holds its own part. Refuses
-/// registers that one thread writes and another reads.
+/// Drops the parts of register buffers' indices that are coordinates of the thread: each thread holds its own part.
+/// Refuses registers that one thread writes and another reads.
 ///
 ///     acc[ti][tj][ri][rj] = 0    acc[ri][rj] = 0
 TileKernel privatize_registers(const TileKernel& kernel, const CiteStep& cite);
@@ -18,7 +18,7 @@ TileKernel privatize_registers(const TileKernel& kernel, const CiteStep& cite);
 ///     combine acc over kt < 64    acc = acc + exchange(acc, 1); ... acc = acc + exchange(acc, 16)
 ///                                 if (kt % 32 == 0) acc_parts[kt / 32] = acc
 ///                                 acc = acc_parts[0] + acc_parts[1]
-TileKernel combine_across(const TileKernel& kernel, const CiteStep& cite);
+TileKernel lower_thread_reductions(const TileKernel& kernel, const CiteStep& cite);
 
 /// Has copies into local memory store zeros where their mask is false, if that allows the copy's readers to drop their
 /// masks: a sum whose terms are products of such zeros only; a private accumulator that is masked again where it is
@@ -44,7 +44,7 @@ TileKernel mark_unrolled(const TileKernel& kernel);
 ///
 ///     for i < 64, j < 32, k < 16        for it < 4, jt < 4, ih < 2, jp < 2, k < 16
 ///       acc[i][j] += ...                  acc[it * 16 + ih * 8 + lane / 4][jt * 8 + lane % 4 * 2 + jp] += ...
-TileKernel spread_fragments(const TileKernel& kernel, const CiteStep& cite);
+TileKernel apply_fragment_layouts(const TileKernel& kernel, const CiteStep& cite);
 
 /// Gives registers that end as a copy of others, element by element, the place of these.
 ///
@@ -64,7 +64,7 @@ TileKernel use_atoms(const TileKernel& kernel, const CiteStep& cite);
 ///
 ///     acc = 0                                forget(acc)
 ///     for k, step: wgmma(acc, a, b, true)    for k, step: wgmma(acc, a, b, 0 < k || 0 < step)
-TileKernel start_sums(const TileKernel& kernel);
+TileKernel elide_zero_init(const TileKernel& kernel);
 
 /// Picks the order of dimensions, the interleaving and the padding of each shared buffer by counting the bank conflicts
 /// of the accesses of the first warps, within `shared_bytes` for all buffers together.

@@ -22,7 +22,7 @@ struct OperandIndex {
     int64_t along = 0, k = 0;  // elements a step
 };
 
-/// An update by SIMT arithmetic, as spread_fragments leaves it, in terms of the instruction.
+/// An update by SIMT arithmetic, as apply_fragment_layouts leaves it, in terms of the instruction.
 class AtomUse {
 public:
     AtomUse(TileKernel& kernel, const TileOp& op, const CiteStep& cite)
@@ -202,7 +202,7 @@ private:
         return op;
     }
 
-    /// "i_tile", of the loop's parts that spread_fragments has named "i_half" or "i_pair".
+    /// "i_tile", of the loop's parts that apply_fragment_layouts has named "i_half" or "i_pair".
     static std::string tile_name(const Side& side) {
         const std::string name = name_of(side.part.variable);
         return name.substr(0, name.rfind('_')) + "_tile";
@@ -335,7 +335,7 @@ private:
             from.push_back(simplify(part.rest + along * part.along + k * part.k));
         }
         op.stores.push_back({fragment, to, make_expr(load.buffer->type, Load{load.buffer, from})});
-        for (const ThreadDigit& digit : kernel_.thread_digits)
+        for (const ThreadCoordinate& digit : kernel_.thread_coordinates)
             if (mentions(op, digit.variable)) op.threads.push_back(digit);
         return make_tile(std::move(op));
     }

@@ -62,7 +62,7 @@ private:
     static void drop_mapped(ThreadKernel& kernel) {
         std::set<const BufferNode*> touched;
         visit(kernel.body, [&](const ThreadStmt& stmt) {
-            for (const Touch& touch : touches(stmt)) touched.insert(touch.access.buffer.get());
+            for (const MemoryAccess& access : memory_accesses(stmt)) touched.insert(access.place.buffer.get());
         });
         for (const TensorMapUse& use : kernel.maps) {
             auto found = std::find(kernel.arguments.begin(), kernel.arguments.end(), use.tensor);
@@ -184,18 +184,19 @@ private:
     ThreadStmt work(const TileStmt& part, bool with_threads) {
         std::vector<ThreadStmt> stmts;
         with_threads_ = with_threads;
-        if (!kernel_.persistent) append(stmts, grid_digits(part, kernel_.block));
+        if (!kernel_.persistent) append(stmts, grid_coordinates(part, kernel_.block));
         if (with_threads)
-            for (const ThreadDigit& digit : kernel_.thread_digits)
-                append(stmts, let(part, digit.variable, kernel_.thread / digit.stride % digit.extent));
+            for (const ThreadCoordinate& coordinate : kernel_.thread_coordinates)
+                append(stmts, let(part, coordinate.variable, kernel_.thread / coordinate.stride % coordinate.extent));
         append(stmts, convert(part));
         return block_of(stmts);
     }
 
-    ThreadStmt grid_digits(const TileStmt& part, const std::array<Expr, 3>& index) const {
+    ThreadStmt grid_coordinates(const TileStmt& part, const std::array<Expr, 3>& index) const {
         std::vector<ThreadStmt> stmts;
-        for (const GridDigit& digit : kernel_.grid_digits)
-            append(stmts, let(part, digit.variable, index[digit.dimension] / digit.stride % digit.extent));
+        for (const GridCoordinate& coordinate : kernel_.grid_coordinates)
+            append(stmts,
+                   let(part, coordinate.variable, index[coordinate.dimension] / coordinate.stride % coordinate.extent));
         return block_of(stmts);
     }
 
@@ -225,7 +226,7 @@ private:
         std::vector<ThreadStmt> stmts{make_thread(ThreadLet{tile, simplify(tile_of_round(kernel_, round))})};
         Expr counted = kernel_.persistent->growing ? round : tile / kernel_.persistent->blocks;
         if (!round.same(loop.variable)) append(stmts, let(loop.body, loop.variable, counted));
-        append(stmts, grid_digits(loop.body, {tile, {}, {}}));
+        append(stmts, grid_coordinates(loop.body, {tile, {}, {}}));
         append(stmts, convert(loop.body));
         return block_of(stmts);
     }

@@ -104,7 +104,7 @@ private:
         if (loads(t_.stores[0].value, to().buffer)) return false;
         for (const Expr& index : to().indices)
             if (contains(index, op_.lanes->thread) || loads(index, Memory::Registers)) return false;
-        bool whole_warps = std::all_of(op_.threads.begin(), op_.threads.end(), [&](const ThreadDigit& digit) {
+        bool whole_warps = std::all_of(op_.threads.begin(), op_.threads.end(), [&](const ThreadCoordinate& digit) {
             return digit.variable.same(op_.lanes->row) || digit.variable.same(op_.lanes->column) ||
                    digit.stride % lanes_of_warp == 0;
         });

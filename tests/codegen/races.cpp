@@ -23,8 +23,8 @@ struct Event {
 };
 
 /// An access and the conditions of the Selects around it.
-struct GuardedTouch {
-    Touch touch;
+struct GuardedAccess {
+    MemoryAccess access;
     std::vector<Expr> guards;
 };
 
@@ -66,7 +66,7 @@ private:
     }
 
     void run(const ThreadStmt& stmt) {
-        for (const GuardedTouch& touch : guarded_touches(stmt)) note(touch, stmt);
+        for (const GuardedAccess& access : guarded_accesses(stmt)) note(access, stmt);
         if (stmt.as<ThreadBarrier>()) ++phase_;
         if (auto let = stmt.as<ThreadLet>(); let && is_integer(let->value.type()) && !reads_memory(let->value))
             set(let->variable, evaluate(let->value));
@@ -80,18 +80,18 @@ private:
             }
     }
 
-    const std::vector<GuardedTouch>& guarded_touches(const ThreadStmt& stmt) {
-        auto [entry, fresh] = touches_.try_emplace(&*stmt);
+    const std::vector<GuardedAccess>& guarded_accesses(const ThreadStmt& stmt) {
+        auto [entry, fresh] = accesses_.try_emplace(&*stmt);
         if (!fresh) return entry->second;
         for (const Expr& expr : expressions(stmt)) add_loads(expr, {}, entry->second);
-        for (const Touch& touch : touches(stmt))
-            if (touch.writes || stmt.as<ThreadWide>()) entry->second.push_back({touch, {}});
+        for (const MemoryAccess& access : memory_accesses(stmt))
+            if (access.writes || stmt.as<ThreadWide>()) entry->second.push_back({access, {}});
         std::erase_if(entry->second,
-                      [](const GuardedTouch& t) { return t.touch.access.buffer->memory == Memory::Registers; });
+                      [](const GuardedAccess& t) { return t.access.place.buffer->memory == Memory::Registers; });
         return entry->second;
     }
 
-    static void add_loads(const Expr& expr, std::vector<Expr> guards, std::vector<GuardedTouch>& found) {
+    static void add_loads(const Expr& expr, std::vector<Expr> guards, std::vector<GuardedAccess>& found) {
         if (auto load = expr.as<Load>()) found.push_back({{{load->buffer, load->indices}, 1, false}, guards});
         auto select = expr.as<Select>();
         if (!select || reads_memory(select->condition)) {
@@ -104,10 +104,10 @@ private:
         add_loads(select->no, guards, found);
     }
 
-    void note(const GuardedTouch& guarded, const ThreadStmt& stmt) {
+    void note(const GuardedAccess& guarded, const ThreadStmt& stmt) {
         for (const Expr& guard : guarded.guards)
             if (!evaluate(guard)) return;
-        const auto& [access, width, writes, atomic] = guarded.touch;
+        const auto& [access, width, writes, atomic] = guarded.access;
         int64_t element = 0;
         for (size_t d = 0; d < access.indices.size(); ++d) {
             int64_t extent = d == 0 ? 0 : require_constant(access.buffer->shape[d]);
@@ -124,7 +124,7 @@ private:
     std::vector<Register> values_;
     std::unordered_map<const ExprNode*, CompiledExpr> code_;
     std::vector<Expr> kept_;
-    std::unordered_map<const ThreadNode*, std::vector<GuardedTouch>> touches_;
+    std::unordered_map<const ThreadNode*, std::vector<GuardedAccess>> accesses_;
 };
 
 auto place(const Event& e) { return std::make_tuple(e.phase, e.buffer, e.element); }

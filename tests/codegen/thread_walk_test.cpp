@@ -25,10 +25,10 @@ TEST(ThreadWalk, BlocksAreFlat) {
 
 TEST(ThreadWalk, TouchesOfEachStatement) {
     Buffer s = make_buffer("s", f32, Memory::Shared, {64});
-    auto found = touches(store(s, {0}, load(s, {1}) + load(s, {2})));
+    auto found = memory_accesses(store(s, {0}, load(s, {1}) + load(s, {2})));
     ASSERT_EQ(found.size(), 3u);
     EXPECT_EQ(found[0].writes + found[1].writes + found[2].writes, 1);
-    EXPECT_EQ(touches(wide(4, {s, {0}}, {s, {4}}))[0].width, 4);
+    EXPECT_EQ(memory_accesses(wide(4, {s, {0}}, {s, {4}}))[0].width, 4);
 }
 
 struct Grammar : testing::Test {

@@ -22,13 +22,13 @@ constexpr const char* tensor_core_products = "gemm_bf16_64x64x64_tb_tile32x32x16
 constexpr const char* hopper_products = "gemm_bf16_128x64x128_tb_tile128x64x64g2s2r64b";
 
 constexpr Example examples[] = {
-    {"spread_fragments", tensor_core_products},
+    {"apply_fragment_layouts", tensor_core_products},
     {"privatize_registers", "column_sum_1100x67_f32"},
-    {"combine_across", "softmax_5x1000_f32"},
+    {"lower_thread_reductions", "softmax_5x1000_f32"},
     {"discharge_masks", "gemm_bf16_37x50x61_ta"},
     {"join_registers", "gemm_bf16_128x128x128_tb_tile64x128x64g1u2s2r64b"},
     {"use_atoms", tensor_core_products},
-    {"start_sums", hopper_products},
+    {"elide_zero_init", hopper_products},
     {"choose_tma", hopper_products},
     {"distribute", products},
     {"mark_unrolled", "layernorm_7x768_bf16"},
@@ -70,7 +70,7 @@ TEST(PassGoldens, AreWhatReviewersHaveRead) {
 
 TEST(PassGoldens, OfUnknownPassesThereAreNone) {
     EXPECT_ERROR(program_of(products).after("poetry"),
-                 "after(\"poetry\"): no pass has this name; there are make_tiles, spread_fragments");
+                 "after(\"poetry\"): no pass has this name; there are make_tiles, apply_fragment_layouts");
 }
 
 }  // namespace

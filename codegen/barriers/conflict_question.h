@@ -1,9 +1,9 @@
-// Inside of meeting_of: what is asked, and the ways to answer it. Not for others.
+// Inside of conflict_of: what is asked, and the ways to answer it. Not for others.
 #pragma once
 #include <optional>
 #include <vector>
 
-#include "codegen/barriers/placed_touch.h"
+#include "codegen/barriers/placed_access.h"
 
 namespace tw::codegen {
 
@@ -28,8 +28,8 @@ struct Side {
     int width_in(size_t dimension) const { return dimension + 1 == indices.size() ? width : 1; }
 };
 
-/// Do two threads make `a` and `b` touch one element? Terms that are the same on both sides have been cancelled.
-struct MeetingQuestion {
+/// Do two threads make `a` and `b` access one element? Terms that are the same on both sides have been cancelled.
+struct ConflictQuestion {
     int threads;
     BoundsOverride known;
     Side a, b;
@@ -37,13 +37,13 @@ struct MeetingQuestion {
 };
 
 /// Conditions of the thread alone leave one and the same thread, or none.
-bool same_thread_by_conditions(const MeetingQuestion& question);
+bool same_thread_by_conditions(const ConflictQuestion& question);
 
 /// Digits: if an index is a number in mixed radix, equal indices have equal digits; if those that are functions of the
 /// thread are the same functions on both sides and tell all threads apart, only one thread touches an element.
-bool same_thread_by_digits(const MeetingQuestion& question);
+bool same_thread_by_coordinates(const ConflictQuestion& question);
 
 /// Tries all values of all variables; Possible if there are too many.
-Meeting meeting_by_enumeration(const MeetingQuestion& question);
+Conflict conflict_by_enumeration(const ConflictQuestion& question);
 
 }  // namespace tw::codegen

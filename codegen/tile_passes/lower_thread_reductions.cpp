@@ -56,12 +56,12 @@ bool is_symmetric(const TileOp& op) {
 class Combination {
 public:
     Combination(TileKernel& kernel, const TileOp& op, const CiteStep& cite) : kernel_(kernel), op_(op), cite_(cite) {
-        for (const ThreadDigit& digit : op.threads)
-            if (digit.variable.same(across_of(op).variable)) digit_ = digit;
+        for (const ThreadCoordinate& coordinate : op.threads)
+            if (coordinate.variable.same(across_of(op).variable)) coordinate_ = coordinate;
         for (const StoreTo& store : op.stores)
             own_.push_back(make_expr(store.buffer->type, Load{store.buffer, store.indices}));
         lanes_ = lanes();
-        parts_ = digit_.extent / lanes_;
+        parts_ = coordinate_.extent / lanes_;
     }
 
     TileStmt run() {
@@ -71,16 +71,17 @@ public:
     }
 
 private:
-    /// How many neighbours along the digit are lanes of one warp, for all threads alike.
+    /// How many neighbours along the coordinate are lanes of one warp, for all threads alike.
     int64_t lanes() const {
-        bool whole_warps = kernel_.threads % warp_lanes == 0 && warp_lanes % digit_.stride == 0;
-        for (const ThreadDigit& other : op_.threads) {
-            bool slower = other.stride % (digit_.stride * digit_.extent) == 0;
-            bool faster = other.stride * other.extent <= digit_.stride;
-            whole_warps = whole_warps && (other.variable.same(digit_.variable) || slower || faster);
+        bool whole_warps = kernel_.threads % warp_lanes == 0 && warp_lanes % coordinate_.stride == 0;
+        for (const ThreadCoordinate& other : op_.threads) {
+            bool slower = other.stride % (coordinate_.stride * coordinate_.extent) == 0;
+            bool faster = other.stride * other.extent <= coordinate_.stride;
+            whole_warps = whole_warps && (other.variable.same(coordinate_.variable) || slower || faster);
         }
         int64_t count = 1;
-        while (whole_warps && digit_.extent % (2 * count) == 0 && 2 * count * digit_.stride <= warp_lanes) count *= 2;
+        while (whole_warps && coordinate_.extent % (2 * count) == 0 && 2 * count * coordinate_.stride <= warp_lanes)
+            count *= 2;
         return count;
     }
 
@@ -88,7 +89,7 @@ private:
 
     void exchange(int64_t distance) {
         std::vector<Expr> other;
-        for (const Expr& own : own_) other.push_back(exchanged(own, distance * digit_.stride));
+        for (const Expr& own : own_) other.push_back(exchanged(own, distance * coordinate_.stride));
         if (std::vector<Expr> values = combined(op_, own_, other); is_symmetric(op_) && !is_lazy(values[0])) {
             stmts_.push_back(combine(values, op_.loops));
             return;
@@ -113,7 +114,8 @@ private:
             throw_error(Error,
                         "{}the {} threads of loop '{}' form {} groups within warps, of which each thread would combine "
                         "the parts; {} at most: bind a power of two of threads, neighbours first",
-                        cite_(op_.step), digit_.extent, tw::to_string(across_of(op_).variable), parts_, most_meeting);
+                        cite_(op_.step), coordinate_.extent, tw::to_string(across_of(op_).variable), parts_,
+                        most_meeting);
         std::vector<Buffer> meeting = meeting_places();
         TileOp put = map_op_of(stores(meeting, place_of(simplify(across_of(op_).variable / lanes_)), own_), op_.loops);
         put.threads = op_.threads;
@@ -145,11 +147,11 @@ private:
         stmts_.push_back(map_op(stores(parts, {left}, values), {unrolled(pair, pairs)}));
     }
 
-    /// [part][other digits of the thread][loops], a component each.
+    /// [part][other coordinates of the thread][loops], a component each.
     std::vector<Buffer> meeting_places() {
         std::vector<int64_t> shape{parts_};
-        for (const ThreadDigit& digit : op_.threads)
-            if (!digit.variable.same(digit_.variable)) shape.push_back(digit.extent);
+        for (const ThreadCoordinate& coordinate : op_.threads)
+            if (!coordinate.variable.same(coordinate_.variable)) shape.push_back(coordinate.extent);
         for (int64_t extent : shape_of_loops()) shape.push_back(extent);
         std::vector<Buffer> result;
         for (const StoreTo& store : op_.stores) {
@@ -164,8 +166,8 @@ private:
 
     std::vector<Expr> place_of(const Expr& part) const {
         std::vector<Expr> indices{part};
-        for (const ThreadDigit& digit : op_.threads)
-            if (!digit.variable.same(digit_.variable)) indices.push_back(digit.variable);
+        for (const ThreadCoordinate& coordinate : op_.threads)
+            if (!coordinate.variable.same(coordinate_.variable)) indices.push_back(coordinate.variable);
         for (const OpLoop& loop : op_.loops) indices.push_back(loop.variable);
         return indices;
     }
@@ -244,7 +246,7 @@ private:
     TileKernel& kernel_;
     const TileOp& op_;
     const CiteStep& cite_;
-    ThreadDigit digit_{};
+    ThreadCoordinate coordinate_{};
     std::vector<Expr> own_;
     int64_t lanes_ = 1, parts_ = 1;
     std::vector<TileStmt> stmts_;
@@ -252,7 +254,7 @@ private:
 
 }  // namespace
 
-TileKernel combine_across(const TileKernel& kernel, const CiteStep& cite) {
+TileKernel lower_thread_reductions(const TileKernel& kernel, const CiteStep& cite) {
     TileKernel result = kernel;
     result.body = replace_ops(kernel.body, [&](const TileOp& op) {
         return op.is<CombineOp>() ? Combination(result, op, cite).run() : make_tile(TileOp(op));

@@ -147,9 +147,9 @@ private:
         result.loops.insert(result.loops.end(), inside.begin(), inside.end());
         TileOp spread = map_exprs(result, [&](const Expr& e) { return simplify(substitute(e, to_lanes)); });
         spread.lanes = {kernel_.thread, kernel_.fragment_row, kernel_.fragment_column};
-        for (const ThreadDigit& digit : kernel_.thread_digits) {
+        for (const ThreadCoordinate& digit : kernel_.thread_coordinates) {
             bool known = std::any_of(op.threads.begin(), op.threads.end(),
-                                     [&](const ThreadDigit& own) { return own.variable.same(digit.variable); });
+                                     [&](const ThreadCoordinate& own) { return own.variable.same(digit.variable); });
             if (!known && mentions(spread, digit.variable)) spread.threads.push_back(digit);
         }
         if (!stores_to(op, Memory::Registers))
@@ -165,6 +165,8 @@ private:
 
 }  // namespace
 
-TileKernel spread_fragments(const TileKernel& kernel, const CiteStep& cite) { return Spreader(kernel, cite).run(); }
+TileKernel apply_fragment_layouts(const TileKernel& kernel, const CiteStep& cite) {
+    return Spreader(kernel, cite).run();
+}
 
 }  // namespace tw::codegen

@@ -1,8 +1,8 @@
-#include "codegen/barriers/meeting.h"
+#include "codegen/barriers/conflict.h"
 
 #include <algorithm>
 
-#include "codegen/barriers/meeting_question.h"
+#include "codegen/barriers/conflict_question.h"
 
 namespace tw::codegen {
 namespace {
@@ -29,7 +29,8 @@ std::vector<Expr> decidable_parts(const Expr& condition, bool& all) {
 /// Writes the question down.
 class Questioner {
 public:
-    Questioner(const PlacedTouch& a, const PlacedTouch& b, size_t common, Distance distance, const ThreadKernel& kernel)
+    Questioner(const PlacedAccess& a, const PlacedAccess& b, size_t common, Distance distance,
+               const ThreadKernel& kernel)
         : kernel_(kernel) {
         q_.threads = kernel.threads;
         q_.known = KnownBounds(kernel).map();
@@ -41,13 +42,13 @@ public:
         q_.b = side(b, common, true);
     }
 
-    Meeting answer() {
-        if (same_thread_by_conditions(q_)) return Meeting::Never;  // whatever the indices are
-        if (data_dependent()) return Meeting::Possible;
-        if (apart_by_bounds()) return Meeting::Never;
+    Conflict answer() {
+        if (same_thread_by_conditions(q_)) return Conflict::Never;  // whatever the indices are
+        if (data_dependent()) return Conflict::Possible;
+        if (apart_by_bounds()) return Conflict::Never;
         cancel_shared_terms();
-        if (same_thread_by_digits(q_)) return Meeting::Never;
-        return meeting_by_enumeration(q_);
+        if (same_thread_by_coordinates(q_)) return Conflict::Never;
+        return conflict_by_enumeration(q_);
     }
 
 private:
@@ -61,8 +62,8 @@ private:
         q_.known[later_.id()] = later;
     }
 
-    Side side(const PlacedTouch& placed, size_t common, bool is_later) {
-        Side result{{}, {}, placed.touch.width, index_variable("thread", 0, kernel_.threads - 1), {}};
+    Side side(const PlacedAccess& placed, size_t common, bool is_later) {
+        Side result{{}, {}, placed.access.width, index_variable("thread", 0, kernel_.threads - 1), {}};
         Substitution rename;
         if (kernel_.thread.defined()) rename.push_back({kernel_.thread, result.thread});
         own(result, result.thread, {0, kernel_.threads - 1});
@@ -74,7 +75,7 @@ private:
             rename.push_back({loop.variable, fresh});
             own(result, fresh, bounds);
         }
-        for (const Expr& index : placed.touch.access.indices)
+        for (const Expr& index : placed.access.place.indices)
             result.indices.push_back(affine_of(simplify(substitute(index, rename))));
         for (const Expr& condition : placed.conditions)
             for (const Expr& part : decidable_parts(condition, q_.all_conditions))
@@ -124,7 +125,7 @@ private:
     }
 
     const ThreadKernel& kernel_;
-    MeetingQuestion q_;
+    ConflictQuestion q_;
     const ThreadLoop* step_ = nullptr;  // the carrying loop
     Expr later_;                        // how many iterations lie between
 };
@@ -145,12 +146,12 @@ std::optional<int64_t> count(const Interval& bounds) {
     return std::max<int64_t>(*bounds.max - *bounds.min + 1, 0);
 }
 
-Meeting meeting_of(const PlacedTouch& earlier, const PlacedTouch& later, size_t common, Distance distance,
-                   const ThreadKernel& kernel) {
-    const Touch &a = earlier.touch, &b = later.touch;
-    if (array_of(a.access.buffer, kernel) != array_of(b.access.buffer, kernel) || !(a.writes || b.writes) ||
+Conflict conflict_of(const PlacedAccess& earlier, const PlacedAccess& later, size_t common, Distance distance,
+                     const ThreadKernel& kernel) {
+    const MemoryAccess &a = earlier.access, &b = later.access;
+    if (array_of(a.place.buffer, kernel) != array_of(b.place.buffer, kernel) || !(a.writes || b.writes) ||
         kernel.threads == 1)
-        return Meeting::Never;
+        return Conflict::Never;
     return Questioner(earlier, later, common, distance, kernel).answer();
 }
 

@@ -105,7 +105,7 @@ private:
 
 }  // namespace
 
-TileKernel start_sums(const TileKernel& kernel) {
+TileKernel elide_zero_init(const TileKernel& kernel) {
     TileKernel result = kernel;
     result.body = Starter(kernel).rewrite(kernel.body);
     return result;

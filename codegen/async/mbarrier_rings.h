@@ -9,16 +9,17 @@
 namespace tw::codegen {
 
 /// Buffers that a loop fills in advance -> the same with a first dimension, the stages.
-using Versions = std::map<const BufferNode*, Buffer>;
+using StagedBuffers = std::map<const BufferNode*, Buffer>;
 
 /// One thread asks for boxes, and a barrier for each stage counts their bytes. It is a thread of the role that
 /// computes, which runs ahead by all stages but one, or of another, which waits at a second barrier until the readers
 /// of a stage are done. Each role has a ring of its own.
-class BoxRings {
+class MbarrierRings {
 public:
     /// `around`: the loops around it, outermost first.
-    BoxRings(TileKernel& kernel, const TileLoop& loop, const std::vector<TileLoop>& around, const Versions& versions)
-        : kernel_(kernel), loop_(loop), around_(around), versions_(versions) {}
+    MbarrierRings(TileKernel& kernel, const TileLoop& loop, const std::vector<TileLoop>& around,
+                  const StagedBuffers& staged)
+        : kernel_(kernel), loop_(loop), around_(around), staged_(staged) {}
 
     void add(const TileOp& copy) { boxes_[copy.role].copies.push_back(copy); }
     bool empty() const { return boxes_.empty(); }
@@ -56,8 +57,8 @@ private:
     struct Ring {
         Buffer full, empty;              ///< a barrier for each stage; `empty`: if another role fills
         bool by_warpgroup = false;       ///< readers are instructions of whole warpgroups
-        std::vector<Expr> shared_along;  ///< digits of the cluster; boxes of blocks that differ in them only come to
-                                         ///< all of these, whose readers must all be done
+        std::vector<Expr> shared_along;  ///< coordinates of the cluster; boxes of blocks that differ in them only come
+                                         ///< to all of these, whose readers must all be done
     };
     struct Boxes {
         std::vector<TileOp> copies;  ///< as they are in the loop
@@ -91,7 +92,7 @@ private:
     TileKernel& kernel_;
     const TileLoop& loop_;
     const std::vector<TileLoop>& around_;
-    const Versions& versions_;
+    const StagedBuffers& staged_;
     std::map<int, Boxes> boxes_;  // of each role
     Buffer ring_done_;            // a barrier for each group, if they take turns
     bool done_by_warpgroup_ = false;

@@ -2,14 +2,14 @@
 #include <cstdlib>
 #include <set>
 
-#include "codegen/barriers/meeting_question.h"
+#include "codegen/barriers/conflict_question.h"
 #include "dsl/evaluate.h"
 
 namespace tw::codegen {
 namespace {
 
 /// Functions of a's thread that have equal values whenever the indices of dimension `d` are equal.
-std::vector<Expr> equal_digits(const MeetingQuestion& q, size_t d) {
+std::vector<Expr> equal_digits(const ConflictQuestion& q, size_t d) {
     Affine x = q.a.indices[d], y = q.b.indices[d];
     if (x.offset != y.offset || x.terms.size() != y.terms.size()) return {};
     auto by_factor = [](const auto& p, const auto& q) { return std::abs(p.second) < std::abs(q.second); };
@@ -32,7 +32,7 @@ std::vector<Expr> equal_digits(const MeetingQuestion& q, size_t d) {
     return found;
 }
 
-bool tell_threads_apart(const MeetingQuestion& q, const std::vector<Expr>& functions) {
+bool tell_threads_apart(const ConflictQuestion& q, const std::vector<Expr>& functions) {
     SlotMap slots;
     int slot = slots.slot(q.a.thread);
     std::vector<CompiledExpr> code;
@@ -50,7 +50,7 @@ bool tell_threads_apart(const MeetingQuestion& q, const std::vector<Expr>& funct
 
 }  // namespace
 
-bool same_thread_by_digits(const MeetingQuestion& question) {
+bool same_thread_by_coordinates(const ConflictQuestion& question) {
     std::vector<Expr> functions;
     for (size_t d = 0; d < question.a.indices.size(); ++d) {
         auto found = equal_digits(question, d);

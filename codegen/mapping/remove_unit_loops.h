@@ -7,6 +7,6 @@ namespace tw::codegen {
 ///
 ///     for i < 1             c[0] = a[0]
 ///       c[i] = a[i]
-Nest drop_single_loops(const Nest& nest);
+Nest remove_unit_loops(const Nest& nest);
 
 }  // namespace tw::codegen

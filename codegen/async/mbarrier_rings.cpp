@@ -1,4 +1,4 @@
-#include "codegen/async/box_rings.h"
+#include "codegen/async/mbarrier_rings.h"
 
 #include <algorithm>
 
@@ -34,15 +34,15 @@ TileStmt fence() { return by_all(FenceProxyAsync{}); }
 }  // namespace
 
 /// Of this loop, until now, by those around it. Stages and phases count on.
-Expr BoxRings::iterations_before() const {
+Expr MbarrierRings::iterations_before() const {
     Expr rounds = integer(0);
     for (const TileLoop& loop : around_) rounds = rounds * cast_unchecked(Type::I64, loop.extent) + loop.variable;
     return simplify(rounds * cast_unchecked(Type::I64, loop_.extent));
 }
 
-Expr BoxRings::count(const Expr& iteration) const { return count(iteration, 0); }
+Expr MbarrierRings::count(const Expr& iteration) const { return count(iteration, 0); }
 
-Expr BoxRings::count(const Expr& iteration, int role) const {
+Expr MbarrierRings::count(const Expr& iteration, int role) const {
     Expr before = before_;
     for (const Counter& counter : counters_)
         if (counter.role == role)
@@ -50,16 +50,16 @@ Expr BoxRings::count(const Expr& iteration, int role) const {
     return simplify(before + iteration);
 }
 
-Expr BoxRings::stage_of(const Expr& iteration, int role) const {
+Expr MbarrierRings::stage_of(const Expr& iteration, int role) const {
     return simplify(count(iteration, role) % loop_.stages);
 }
 
 /// The parity of a barrier's phase that ends when the stage has been filled, or, one later, read.
-Expr BoxRings::phase(const Expr& iteration, int later, int role) const {
+Expr MbarrierRings::phase(const Expr& iteration, int later, int role) const {
     return simplify((count(iteration, role) / loop_.stages + later) % 2);
 }
 
-BoxRings::Counter BoxRings::counter(int role) const {
+MbarrierRings::Counter MbarrierRings::counter(int role) const {
     const std::string& loop = loop_.variable.as<Variable>()->name;
     BufferNode node =
         *register_array(loop + (role ? "_count_of_" + kernel_.roles[role].name : "_count"), Type::I32, {});
@@ -67,14 +67,14 @@ BoxRings::Counter BoxRings::counter(int role) const {
     return {std::make_shared<const BufferNode>(std::move(node)), role};
 }
 
-TileOp BoxRings::set(const Counter& counter, const Expr& value) const {
+TileOp MbarrierRings::set(const Counter& counter, const Expr& value) const {
     TileOp op{MapOp{}};
     op.role = counter.role;
     op.stores = {{counter.iterations, {}, cast_unchecked(Type::I32, value)}};
     return op;
 }
 
-std::vector<TileOp> BoxRings::counters() const {
+std::vector<TileOp> MbarrierRings::counters() const {
     std::vector<TileOp> start;
     for (const Counter& counter : counters_) {
         Expr before = integer(0);  // those of the groups whose turn comes first
@@ -85,7 +85,7 @@ std::vector<TileOp> BoxRings::counters() const {
     return start;
 }
 
-void BoxRings::count_on(TileBlock& block) const {
+void MbarrierRings::count_on(TileBlock& block) const {
     Expr here = max(cast_unchecked(Type::I64, loop_.extent), integer(0));
     for (const Counter& counter : counters_) {
         Expr now = count(here, counter.role);
@@ -95,16 +95,16 @@ void BoxRings::count_on(TileBlock& block) const {
     }
 }
 
-Expr BoxRings::extent_in(const Expr& round) const {
+Expr MbarrierRings::extent_in(const Expr& round) const {
     Expr tile = tile_of_round(kernel_, round);
-    Substitution digits;
-    for (const GridDigit& digit : kernel_.grid_digits)
-        digits.emplace_back(digit.variable, tile / digit.stride % digit.extent);
-    Expr extent = max(substitute(cast_unchecked(Type::I64, loop_.extent), digits), integer(0));
+    Substitution coordinates;
+    for (const GridCoordinate& coordinate : kernel_.grid_coordinates)
+        coordinates.emplace_back(coordinate.variable, tile / coordinate.stride % coordinate.extent);
+    Expr extent = max(substitute(cast_unchecked(Type::I64, loop_.extent), coordinates), integer(0));
     return select(tile >= 0 && tile < kernel_.persistent->tiles, extent, integer(0));
 }
 
-Buffer BoxRings::barriers(const std::string& what, int64_t arrivals, int64_t count) {
+Buffer MbarrierRings::barriers(const std::string& what, int64_t arrivals, int64_t count) {
     Buffer barriers = std::make_shared<const BufferNode>(BufferNode{.name = loop_.variable.as<Variable>()->name + what,
                                                                     .type = Type::I64,
                                                                     .memory = Memory::Shared,
@@ -116,17 +116,17 @@ Buffer BoxRings::barriers(const std::string& what, int64_t arrivals, int64_t cou
     return barriers;
 }
 
-BoxRings::Ring BoxRings::make_ring(int role, const std::vector<TileStmt>& readers) {
+MbarrierRings::Ring MbarrierRings::make_ring(int role, const std::vector<TileStmt>& readers) {
     Ring ring;
     ring.full = barriers("_full", 1, loop_.stages);
     ring.by_warpgroup = read_as_matrices(boxes_[role].copies, readers);
     if (role == 0) return ring;
-    for (const ClusterDigit& digit : kernel_.cluster_digits) {
+    for (const ClusterCoordinate& coordinate : kernel_.cluster_coordinates) {
         auto shared = [&](const TileOp& copy) {
             return std::ranges::any_of(copy.as<TmaCopyOp>()->shared_along,
-                                       [&](const Expr& v) { return v.same(digit.variable); });
+                                       [&](const Expr& v) { return v.same(coordinate.variable); });
         };
-        if (std::ranges::any_of(boxes_[role].copies, shared)) ring.shared_along.push_back(digit.variable);
+        if (std::ranges::any_of(boxes_[role].copies, shared)) ring.shared_along.push_back(coordinate.variable);
     }
     int64_t readers_done = ring.by_warpgroup ? kernel_.threads / 128 : kernel_.threads;
     int blocks = BlockGroup(kernel_, ring.shared_along).blocks();
@@ -140,7 +140,7 @@ BoxRings::Ring BoxRings::make_ring(int role, const std::vector<TileStmt>& reader
     return ring;
 }
 
-void BoxRings::make_barriers(const std::vector<TileStmt>& readers) {
+void MbarrierRings::make_barriers(const std::vector<TileStmt>& readers) {
     if (empty()) return;
     std::vector<TileLoop> nest = around_;
     nest.push_back(loop_);
@@ -155,7 +155,7 @@ void BoxRings::make_barriers(const std::vector<TileStmt>& readers) {
 }
 
 /// By one thread: the only one of a role that copies.
-void BoxRings::start(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const {
+void MbarrierRings::start(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const {
     int64_t bytes = 0;
     for (const TileOp& copy : boxes.copies) bytes += tma_bytes(copy);
     Expr active = role > 0 ? all_of({}) : simplify(all_of({iteration_exists(loop_, iteration), kernel_.thread == 0}));
@@ -164,7 +164,7 @@ void BoxRings::start(TileBlock& block, int role, const Boxes& boxes, const Expr&
     std::vector<TileOp> filled;
     for (const TileOp& copy : boxes.copies) {
         TileOp moved = map_exprs(copy, [&](const Expr& e) { return in_iteration(loop_, e, iteration); });
-        TmaRequest one = tma_request(kernel_, moved, versions_.at(copy.stores[0].buffer.get()), boxes.ring.full, stage);
+        TmaRequest one = tma_request(kernel_, moved, staged_.at(copy.stores[0].buffer.get()), boxes.ring.full, stage);
         request.insert(request.end(), one.instructions.begin(), one.instructions.end());
         one.access.active = active;
         one.access.role = role;
@@ -174,27 +174,27 @@ void BoxRings::start(TileBlock& block, int role, const Boxes& boxes, const Expr&
     for (TileOp& access : filled) block.stmts.push_back(make_tile(std::move(access)));
 }
 
-void BoxRings::start_own(TileBlock& block, const Expr& iteration) const {
+void MbarrierRings::start_own(TileBlock& block, const Expr& iteration) const {
     if (auto own = boxes_.find(0); own != boxes_.end()) start(block, 0, own->second, iteration);
 }
 
-void BoxRings::fence_readers(TileBlock& block) const {
+void MbarrierRings::fence_readers(TileBlock& block) const {
     auto own = boxes_.find(0);
     if (own != boxes_.end() && !own->second.ring.by_warpgroup) block.stmts.push_back(fence());
 }
 
 /// A thread that reads nothing of a stage waits for it, too, and must have done so before the stage is filled again: it
 /// would miss a phase of the barrier. (Of a warpgroup, all threads meet in the instructions that read.)
-TileOp BoxRings::seen(const TileOp& copy) const {
-    const Buffer& versions = versions_.at(copy.stores[0].buffer.get());
-    std::vector<Expr> first(versions->shape.size(), integer(0));
+TileOp MbarrierRings::seen(const TileOp& copy) const {
+    const Buffer& staged = staged_.at(copy.stores[0].buffer.get());
+    std::vector<Expr> first(staged->shape.size(), integer(0));
     first[0] = stage_of(loop_.variable);
-    TileOp access{AccessOp{{versions, first}}, copy.name};
+    TileOp access{AccessOp{{staged, first}}, copy.name};
     access.step = copy.step;
     return access;
 }
 
-void BoxRings::await(TileBlock& block) const {
+void MbarrierRings::await(TileBlock& block) const {
     for (const auto& [role, boxes] : boxes_)
         block.stmts.push_back(
             by_all(MbarrierWait{barrier_of(boxes.ring.full, stage_of(loop_.variable)), phase(loop_.variable, 0)}));
@@ -203,7 +203,7 @@ void BoxRings::await(TileBlock& block) const {
     for (const TileOp& copy : own->second.copies) block.stmts.push_back(make_tile(seen(copy)));
 }
 
-void BoxRings::release(TileBlock& block, const Expr& iteration) const {
+void MbarrierRings::release(TileBlock& block, const Expr& iteration) const {
     for (const auto& [role, boxes] : boxes_) {
         if (!boxes.ring.empty) continue;
         Expr was = iteration.same(loop_.variable) ? all_of({}) : simplify(iteration >= 0);
@@ -228,7 +228,7 @@ void BoxRings::release(TileBlock& block, const Expr& iteration) const {
 }
 
 /// This role's boxes of the first iterations.
-void BoxRings::start_first(TileBlock& block) const {
+void MbarrierRings::start_first(TileBlock& block) const {
     auto own = boxes_.find(0);
     if (own == boxes_.end()) return;
     Expr ahead = index_variable("stage", 0, std::max(loop_.stages - 2, 0));
@@ -242,20 +242,20 @@ void BoxRings::start_first(TileBlock& block) const {
 // Groups that take turns go through the ring one behind another: a phase's parity tells two apart, not three. A turn is
 // all that a round runs of the loop.
 
-Expr BoxRings::in_first_of_round() const {
+Expr MbarrierRings::in_first_of_round() const {
     std::vector<Expr> conditions;
     for (size_t l = 1; l < around_.size(); ++l) conditions.push_back(around_[l].variable == 0);
     return all_of(conditions);
 }
 
-Expr BoxRings::in_last_of_round() const {
+Expr MbarrierRings::in_last_of_round() const {
     std::vector<Expr> conditions;
     for (size_t l = 1; l < around_.size(); ++l)
         conditions.push_back(around_[l].variable == cast_unchecked(Type::I64, around_[l].extent) - 1);
     return all_of(conditions);
 }
 
-void BoxRings::await_turn(TileBlock& block) const {
+void MbarrierRings::await_turn(TileBlock& block) const {
     if (!ring_done_) return;
     int turns = turns_of(kernel_);
     Expr last = kernel_.persistent->round - 1;
@@ -263,7 +263,7 @@ void BoxRings::await_turn(TileBlock& block) const {
     block.stmts.push_back(make_tile(call_op({wait}, simplify(all_of({last >= 0, in_first_of_round()})))));
 }
 
-void BoxRings::end_turn(TileBlock& block) const {
+void MbarrierRings::end_turn(TileBlock& block) const {
     if (!ring_done_) return;
     Expr one = done_by_warpgroup_ ? kernel_.thread % 128 == 0 : all_of({});
     MbarrierArrive arrive{barrier_of(ring_done_, kernel_.turn)};
@@ -271,20 +271,20 @@ void BoxRings::end_turn(TileBlock& block) const {
 }
 
 /// Whether the role runs a part of these statements, which it then goes through as the one that computes does.
-bool BoxRings::works_in(const std::vector<TileStmt>& body, int role) {
+bool MbarrierRings::works_in(const std::vector<TileStmt>& body, int role) {
     bool found = false;
     for (const TileStmt& stmt : body) visit_ops(stmt, [&](const TileOp& op) { found = found || op.role == role; });
     return found;
 }
 
 /// As soon as the iteration's stage is empty.
-void BoxRings::refill(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const {
+void MbarrierRings::refill(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const {
     MbarrierWait wait{barrier_of(boxes.ring.empty, stage_of(iteration, role)), phase(iteration, 1, role)};
     block.stmts.push_back(make_tile(call_op({wait}, all_of({}), role)));
     start(block, role, boxes, iteration);
 }
 
-void BoxRings::run_others(TileBlock& block, const std::vector<TileStmt>& body) const {
+void MbarrierRings::run_others(TileBlock& block, const std::vector<TileStmt>& body) const {
     for (const auto& [role, boxes] : boxes_) {
         if (role == 0 || works_in(body, role)) continue;
         Variable own = *loop_.variable.as<Variable>();
@@ -297,7 +297,7 @@ void BoxRings::run_others(TileBlock& block, const std::vector<TileStmt>& body) c
     }
 }
 
-void BoxRings::start_others(TileBlock& block, const std::vector<TileStmt>& body) const {
+void MbarrierRings::start_others(TileBlock& block, const std::vector<TileStmt>& body) const {
     for (const auto& [role, boxes] : boxes_)
         if (role > 0 && works_in(body, role)) refill(block, role, boxes, loop_.variable);
 }

@@ -7,8 +7,8 @@ namespace tw::codegen {
 
 /// An access with what stands around it. Lets are expanded: indices, conditions and extents are over the thread, the
 /// block, sizes and the loops' variables.
-struct PlacedTouch {
-    Touch touch;
+struct PlacedAccess {
+    MemoryAccess access;
     std::vector<ThreadLoop> loops;  // outermost first
     std::vector<Expr> conditions;
 };
@@ -17,7 +17,7 @@ struct PlacedTouch {
 /// are one or several apart, the loops outside of it in the same iteration.
 enum class Distance { SameIteration, NextIteration, LaterIteration };
 
-enum class Meeting {
+enum class Conflict {
     Never,
     Possible,  ///< nothing is known
     Certain,   ///< two threads that do are known

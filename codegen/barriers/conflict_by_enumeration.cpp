@@ -2,7 +2,7 @@
 #include <functional>
 #include <numeric>
 
-#include "codegen/barriers/meeting_question.h"
+#include "codegen/barriers/conflict_question.h"
 #include "dsl/evaluate.h"
 
 namespace tw::codegen {
@@ -14,10 +14,10 @@ constexpr int64_t kLargestTable = int64_t{1} << 22;        // elements with an o
 /// All points of both sides, for each value of the variables that they share.
 class Enumeration {
 public:
-    explicit Enumeration(const MeetingQuestion& question) : q_(question) {}
+    explicit Enumeration(const ConflictQuestion& question) : q_(question) {}
 
-    Meeting run() {
-        if (!choose_variables() || !choose_table()) return Meeting::Possible;
+    Conflict run() {
+        if (!choose_variables() || !choose_table()) return Conflict::Possible;
         compile(q_.a, a_);
         compile(q_.b, b_);
         values_.resize(slots_.size());
@@ -29,7 +29,7 @@ public:
             return !met;
         });
         bool certain = q_.all_conditions && num_dropped_ == 0;
-        return !met ? Meeting::Never : certain ? Meeting::Certain : Meeting::Possible;
+        return !met ? Conflict::Never : certain ? Conflict::Certain : Conflict::Possible;
     }
 
 private:
@@ -152,7 +152,7 @@ private:
         return true;
     }
 
-    /// A place in a table for every element that either side may touch.
+    /// A place in a table for every element that either side may access.
     bool choose_table() {
         int64_t size = 1;
         BoundsOverride known = q_.known;
@@ -229,7 +229,7 @@ private:
                            [&](int owner) { return owner != kNobody && owner != thread; });
     }
 
-    const MeetingQuestion& q_;
+    const ConflictQuestion& q_;
     SlotMap slots_;
     std::vector<Register> values_;
     std::vector<Ranged> outer_;
@@ -241,6 +241,6 @@ private:
 
 }  // namespace
 
-Meeting meeting_by_enumeration(const MeetingQuestion& question) { return Enumeration(question).run(); }
+Conflict conflict_by_enumeration(const ConflictQuestion& question) { return Enumeration(question).run(); }
 
 }  // namespace tw::codegen

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <set>
 
-#include "codegen/barriers/meeting_question.h"
+#include "codegen/barriers/conflict_question.h"
 #include "dsl/evaluate.h"
 
 namespace tw::codegen {
@@ -28,7 +28,7 @@ std::set<int> threads_that_run(const Side& side, int threads) {
 
 }  // namespace
 
-bool same_thread_by_conditions(const MeetingQuestion& question) {
+bool same_thread_by_conditions(const ConflictQuestion& question) {
     std::set<int> a = threads_that_run(question.a, question.threads);
     if (a.size() > 1) return false;
     std::set<int> b = threads_that_run(question.b, question.threads);

@@ -1,4 +1,4 @@
-#include "codegen/mapping/drop_single_loops.h"
+#include "codegen/mapping/remove_unit_loops.h"
 
 #include <algorithm>
 
@@ -71,7 +71,7 @@ Stmt drop(const Stmt& stmt) {
 
 }  // namespace
 
-Nest drop_single_loops(const Nest& nest) {
+Nest remove_unit_loops(const Nest& nest) {
     Nest result = nest;
     result.body = drop(without_single(nest.body, !nest.roles.empty() || asks_for_boxes(nest.body), {}));
     return result;
