@@ -25,7 +25,7 @@ struct Layout {
     bool operator==(const Layout&) const = default;
 
     int64_t elements() const;
-    /// Of the element at the given indices.
+    /// Where the element at the given indices stands, in elements.
     int64_t address(const std::vector<int64_t>& indices) const;
     /// The physical indices: a digit each for the rows, then the position in the row.
     std::vector<Expr> physical(const std::vector<Expr>& indices) const;
@@ -38,7 +38,7 @@ private:
     bool is_slowest(size_t d) const;
 };
 
-/// Of a buffer whose extents are constants.
+/// The shape of a buffer whose extents are constants.
 std::vector<int64_t> constant_shape(const Buffer& buffer);
 
 /// The dimensions in the given order, dense except for `padding` elements after each row.

@@ -18,7 +18,7 @@ public:
     BlockGroup(const TileKernel& kernel, const std::vector<Expr>& along);
 
     int blocks() const { return blocks_; }
-    /// Of this block among them.
+    /// The place of this block among those of the group.
     Expr place() const;
     /// In the cluster, of the block at a place.
     Expr rank_of(const Expr& place) const;

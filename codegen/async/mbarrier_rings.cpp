@@ -33,7 +33,7 @@ TileStmt fence() { return by_all(FenceProxyAsync{}); }
 
 }  // namespace
 
-/// Of this loop, until now, by those around it. Stages and phases count on.
+/// Iterations that this loop has made in earlier iterations of the loops around it: stages and phases count on.
 Expr MbarrierRings::iterations_before() const {
     Expr rounds = integer(0);
     for (const TileLoop& loop : around_) rounds = rounds * cast_unchecked(Type::I64, loop.extent) + loop.variable;

@@ -71,7 +71,7 @@ private:
     };
 
     Expr iterations_before() const;
-    /// Of the loops around it, inside of that over rounds.
+    /// Whether this is the first, or the last, iteration of the loops between this one and that over rounds.
     Expr in_first_of_round() const;
     Expr in_last_of_round() const;
     Counter counter(int role) const;

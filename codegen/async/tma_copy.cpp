@@ -23,7 +23,7 @@ const SharedBuffer& shared_of(const TileKernel& kernel, const Buffer& buffer) {
     return *found;
 }
 
-/// Of the tensor map.
+/// The name of the box's tensor map.
 std::string map_name(const TensorBox& box) { return (box.arrives() ? box.tile() : box.tensor())->name + "_map"; }
 
 class Chooser {
@@ -182,7 +182,7 @@ private:
         return {};
     }
 
-    /// Of the places where boxes begin: swizzles are functions of addresses, with a period of eight lines.
+    /// Boxes begin at multiples of so many bytes: swizzles are functions of addresses, with a period of eight rows.
     static int64_t alignment_in(const Layout& layout) {
         return std::max(tile_alignment, layout.swizzle > 16 ? 8 * layout.swizzle : 0);
     }

@@ -62,7 +62,7 @@ std::string function_of(UnaryOp op) {
     return "";
 }
 
-/// Of what the vocabulary has one version: it takes an f32.
+/// Whether the vocabulary has one version of the function, which takes an f32.
 bool has_one_version(UnaryOp op) { return op == UnaryOp::TruncateTf32; }
 
 /// The end of the name that the version of an overloaded function has in the vocabulary, for arguments as C++ sees

@@ -17,7 +17,7 @@ struct Break {
 // A comma costs less than an operator that is one parenthesis less deep.
 constexpr int cost_of_depth = 4, cost_between_indices = 3;
 
-/// Of a break behind the word; empty if there is none.
+/// What a break behind the word costs; empty if none is possible.
 std::optional<int> cost_of(std::string_view word, bool outermost) {
     static constexpr std::pair<std::string_view, int> operators[] = {
         {"&&", 1}, {"||", 1}, {"?", 1}, {":", 1}, {"<", 4}, {"<=", 4}, {">", 4}, {">=", 4},

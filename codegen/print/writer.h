@@ -51,7 +51,7 @@ public:
     const std::vector<int>& steps() const { return steps_; }
     const std::vector<std::string>& stages() const { return stages_; }
 
-    /// Of the lines that follow.
+    /// The stage that the lines that follow belong to.
     void set_stage(const std::string& stage) { stage_ = stage; }
     const std::string& stage() const { return stage_; }
 

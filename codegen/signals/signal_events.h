@@ -45,7 +45,7 @@ public:
     SignalEvents(SignalEvents&&) noexcept;
     ~SignalEvents();
 
-    /// Of a thread of block `rank` in the first cluster of x; at most `most`, and the one that goes beyond.
+    /// The events of a thread of block `rank` in the first cluster of x; at most `most`, and the one that goes beyond.
     ThreadEvents run(int rank, int thread, size_t most);
 
     /// "ko_full[2]", "a_shared[1]"

@@ -18,7 +18,7 @@ namespace {
 constexpr int least_saved = 3, least_saved_index = 12;  // operations that a name saves
 constexpr int highest = 24;                             // levels of an expression that is printed as one
 
-/// That a value is needed where `node` is, and, with a side, where the node's condition sends evaluation to that side.
+/// A value is needed where `node` is, and, with a side, where the node's condition sends evaluation to that side.
 struct Case {
     enum Side { First, Second, Always };  // Always: wherever the node is
     int node;
@@ -279,7 +279,7 @@ private:
         return make_expr(value.type(), Load{local, {}});
     }
 
-    /// Of a need that is not always there: a name for its condition.
+    /// A name for the condition of a need that does not always arise.
     Expr flag(const Need& need) {
         if (auto known = flags_.find(need); known != flags_.end()) return known->second;
         Expr any;

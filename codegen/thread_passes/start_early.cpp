@@ -13,11 +13,11 @@ namespace {
 constexpr int64_t blocks_of_many = 768;
 /// Half of the shared memory that Hopper has: blocks with more leave no room for a second one on a multiprocessor.
 constexpr int64_t shared_bytes_of_lone_blocks = 228 * 1024 / 2;
-/// That a block fetches as boxes in some 30 us. In longer kernels an early start saves little, and costs up to a
+/// What a block fetches as boxes in some 30 us. In longer kernels an early start saves little, and costs up to a
 /// quarter where the next kernel has fewer blocks than multiprocessors, which it then takes as they come.
 constexpr double most_bytes_of_short_blocks = 2 << 20;
 
-/// That one block fetches as boxes, at most; infinite where that is not known.
+/// Bytes that one block fetches as boxes, at most; infinite where that is not known.
 double bytes_of_boxes(const ThreadStmt& stmt, KnownBounds& bounds) {
     if (auto expect = instruction_of<MbarrierExpect>(stmt))
         return static_cast<double>(bounds.of(expect->bytes).max.value_or(0));

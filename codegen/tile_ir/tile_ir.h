@@ -137,7 +137,7 @@ struct TileOp {
         return std::holds_alternative<Action>(action);
     }
 };
-/// Of no stage.
+/// An op of these instructions, which belongs to no stage.
 TileOp call_op(std::vector<Instruction> instructions, const Expr& active = all_of({}), int role = 0);
 /// The op's instruction, if it is that one alone.
 template <class I>

@@ -172,7 +172,7 @@ private:
         }
     }
 
-    /// Of what the op reads or writes.
+    /// The fill of a buffer that the op reads or writes, nullptr if none is known.
     Fill* fill_of(const Buffer& buffer, const TileOp& op) {
         auto found = fills_.find(std::pair(buffer.get(), segments_->of(buffer.get(), op)));
         return found == fills_.end() || !found->second ? nullptr : &*found->second;
@@ -197,7 +197,7 @@ private:
         return !idles_threads(op, part) && is_asked_by_readers(op, part) && drops_as_private(op);
     }
 
-    /// Not so for terms that are not there: they must not be summed.
+    /// Readers may drop a part of a mask that they ask for themselves; terms that do not exist must not be summed.
     static bool is_asked_by_readers(const TileOp& op, const Expr& part) {
         const UpdateOp* update = op.as<UpdateOp>();
         if (!update || !update->readers_mask.defined()) return true;

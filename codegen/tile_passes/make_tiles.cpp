@@ -28,7 +28,7 @@ Execution execution_of(Level level) {
     return level == Level::Unroll ? Execution::Unroll : level == Level::Vector ? Execution::Vector : Execution::Serial;
 }
 
-/// Also those of accumulators that have nothing to sum.
+/// Whether lanes share the leaf's loops as fragments; those of accumulators with nothing to sum do, too.
 bool shares_fragments(const LeafPath& path) {
     return std::any_of(path.loops.begin(), path.loops.end(),
                        [](const For* loop) { return loop->role != AtomRole::None; });
@@ -128,7 +128,8 @@ private:
         }
     }
 
-    /// Of matrix instructions: a lane is row * 4 + column of the pairs that it holds.
+    /// Adds the lane's coordinates in fragments of matrix instructions: lane = row * 4 + column of the pairs that it
+    /// holds.
     void add_lanes(const std::vector<LeafPath>& paths) {
         const Atom* first = nullptr;
         for (const LeafPath& path : paths) {

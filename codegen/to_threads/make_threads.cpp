@@ -10,7 +10,7 @@
 namespace tw::codegen {
 namespace {
 
-// Of kernels that may fill a multiprocessor alone, as printed ones say, for sm_90.
+// Registers on sm_90: a kernel may fill a multiprocessor alone, as printed kernels say by __launch_bounds__.
 constexpr int multiprocessor_registers = 65536, most_registers_at_start = 248;
 
 /// A comment that repeats the one before says nothing.
@@ -204,7 +204,7 @@ private:
         return used(part, variable) ? make_thread(ThreadLet{variable, simplify(value)}) : make_thread(ThreadBlock{});
     }
 
-    /// Of several groups, each has every so many rounds.
+    /// Groups that take turns: each runs every so many rounds.
     ThreadStmt own_turns(const TileLoop& loop) {
         int turns = turns_of(kernel_);
         Variable known = *loop.variable.as<Variable>();

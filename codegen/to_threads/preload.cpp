@@ -57,7 +57,7 @@ struct Collector {
 
     static bool connects(const Binary& node) { return node.op == BinaryOp::And || node.op == BinaryOp::Or; }
 
-    /// Of what may not be read at all: the elements that are there anyway.
+    /// Adds the reads of elements that exist in any case, of an expression that may not be evaluated at all.
     void collect_inside(const Expr& expr) {
         if (expr.as<Select>() || !seen_inside.insert(expr.id()).second) return;
         if (const Load* load = expr.as<Load>(); load && is_inside(*load)) add(expr, *load, {}, {});

@@ -92,7 +92,7 @@ private:
             tell_what_is_narrower(t_.tile.back());
     }
 
-    /// Of the vectors that a user asked for: what moves fewer elements at once.
+    /// Notes which accesses of a vector loop that the user asked for move fewer elements at once.
     void tell_what_is_narrower(const OpLoop& loop) {
         const int64_t extent = require_constant(loop.extent);
         int64_t uniform = extent;
