@@ -1,4 +1,4 @@
-// The tuner of products on matrix units: compiles a search space, measures it side by side, checks the winner.
+// The tuner of products on tensor cores: compiles a search space, measures it side by side, checks the winner.
 #pragma once
 #include <functional>
 #include <memory>

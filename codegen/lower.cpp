@@ -67,9 +67,10 @@ constexpr ThreadPass thread_passes[] = {
     {"drop_aliases", drop_aliases},          //
     {"insert_barriers", insert_barriers},    //
     {"narrow_indices", narrow_indices},      //
+    {"choose_functions", choose_functions},  //
 };
 /// Behind verify_signals, which sees kernels that do not overlap.
-constexpr ThreadPass last_pass = {"start_early", start_early};
+constexpr ThreadPass last_pass = {"programmatic_launch", programmatic_launch};
 
 // ---- running them ---------------------------------------------------------------------------------------------------
 
@@ -140,6 +141,7 @@ Lowered lower_all(const Tree& tree, const Target& target, const LowerOptions& op
         if (n < options.headers.size()) kernel.header = options.headers[n];
         kernel = verified("make_threads", std::move(kernel), options);
         for (const ThreadPass& pass : thread_passes) kernel = verified(pass.name, pass.run(kernel), options);
+        result.notes.insert(result.notes.end(), kernel.notes.begin(), kernel.notes.end());
         verify_signals(kernel);
         if (options.printed) options.printed(kernel);
         kernel = verified(last_pass.name, last_pass.run(kernel), options);

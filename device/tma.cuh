@@ -4,9 +4,9 @@ struct alignas(64) TensorMap {
     char opaque[128];
 };
 
-//: prefetch_map needs TensorMap
+//: prefetch_tensor_map needs TensorMap
 /// Has the map brought near, so that the first copy by it waits less.
-__device__ inline void prefetch_map(const TensorMap& map) {
+__device__ inline void prefetch_tensor_map(const TensorMap& map) {
     asm volatile("prefetch.tensormap [%0];" : : "l"(&map) : "memory");
 }
 
@@ -254,20 +254,20 @@ __device__ inline void tma_reduce_add(const TensorMap& map, int x, int y, int z,
 //: tma_reduce_add common needs tma_reduce_add_1d tma_reduce_add_2d tma_reduce_add_3d tma_reduce_add_4d
 //: tma_reduce_add_5d
 
-//: commit_stores
+//: tma_store_commit
 /// The thread's tma_store and tma_reduce_add since the last commit form a group.
-__device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ inline void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
-//: wait_stores_read
+//: tma_store_wait_read
 /// Until all but the last `pending` groups have read their shared memory, which may then be overwritten.
 template <int pending>
-__device__ inline void wait_stores_read() {
+__device__ inline void tma_store_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(pending) : "memory");
 }
 
-//: wait_stores
+//: tma_store_wait
 /// Until all but the last `pending` groups have ended.
 template <int pending>
-__device__ inline void wait_stores() {
+__device__ inline void tma_store_wait() {
     asm volatile("cp.async.bulk.wait_group %0;" : : "n"(pending) : "memory");
 }

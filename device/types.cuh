@@ -137,7 +137,7 @@ __device__ inline e5m2 to_e5m2(float x) {
 __device__ inline float to_tf32(float x) { return bits_float(x != x ? 0x7fffffff : (float_bits(x) + 0x1000) & 0xffffe000); }
 
 //: truncate_tf32 common needs bits
-/// Without the last 13 bits, which matrix units leave out of f32 operands.
+/// Without the last 13 bits, which tensor cores leave out of f32 operands.
 __device__ inline float truncate_tf32(float x) { return bits_float(float_bits(x) & 0xffffe000); }
 
 //: to_i32_f32

@@ -13,41 +13,41 @@ __device__ inline void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(pending) : "memory");
 }
 
-//: keep_f32
+//: wgmma_fence_operand_f32
 /// The compiler moves no use of these registers across.
 template <int N>
-__device__ inline void keep(float (&d)[N]) {
+__device__ inline void wgmma_fence_operand(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i]) : : "memory");
 }
 
-//: keep_i32
+//: wgmma_fence_operand_i32
 /// The compiler moves no use of these registers across.
 template <int N>
-__device__ inline void keep(int (&d)[N]) {
+__device__ inline void wgmma_fence_operand(int (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "+r"(d[i]) : : "memory");
 }
 
-//: keep common needs keep_f32 keep_i32
+//: wgmma_fence_operand common needs wgmma_fence_operand_f32 wgmma_fence_operand_i32
 
-//: forget_f32
+//: leave_undefined_f32
 /// No instruction: what these registers hold is not needed any more.
 template <int N>
-__device__ inline void forget(float (&d)[N]) {
+__device__ inline void leave_undefined(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "=f"(d[i]));
 }
 
-//: forget_i32
+//: leave_undefined_i32
 /// No instruction: what these registers hold is not needed any more.
 template <int N>
-__device__ inline void forget(int (&d)[N]) {
+__device__ inline void leave_undefined(int (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "=r"(d[i]));
 }
 
-//: forget common needs forget_f32 forget_i32
+//: leave_undefined common needs leave_undefined_f32 leave_undefined_i32
 
 //: matrix_descriptor needs shared_address
 /// Where wgmma finds an operand: its first byte, the bytes of a swizzle's line (128, 64, 32, or 0: none), and the two
@@ -60,18 +60,18 @@ __device__ inline unsigned long long matrix_descriptor(const void* shared, int s
     return low | (unsigned long long)((unsigned)(stride_bytes >> 4) | code << 30) << 32;
 }
 
-//: shrink_registers
+//: setmaxnreg_dec
 /// By a whole warpgroup: it keeps this many registers a thread, a multiple of 8 from 24 to 256.
 template <int registers>
-__device__ inline void shrink_registers() {
+__device__ inline void setmaxnreg_dec() {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(registers));
 }
 
-//: grow_registers
+//: setmaxnreg_inc
 /// Likewise; waits until others have given up enough.
 template <int registers>
-__device__ inline void grow_registers() {
+__device__ inline void setmaxnreg_inc() {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(registers));
 }

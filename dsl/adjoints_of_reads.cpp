@@ -78,8 +78,10 @@ Adjoint through_unary(UnaryOp op, const Adjoint& adjoint, const Expr& x, const E
         case UnaryOp::Log: return divided(adjoint, x);
         case UnaryOp::Log2: return divided(adjoint, x * ln2);
         case UnaryOp::Tanh: return times(adjoint, 1 - y * y);
-        case UnaryOp::Erf: return times(adjoint, exp(-(x * x)) * two_over_sqrt_pi);
+        case UnaryOp::Erf:
+        case UnaryOp::ErfUnbranched: return times(adjoint, exp(-(x * x)) * two_over_sqrt_pi);
         case UnaryOp::Sigmoid: return times(adjoint, y * (1 - y));
+        case UnaryOp::Logistic2: return times(adjoint, y * (y - 1) * ln2);
         case UnaryOp::Not:
         case UnaryOp::Floor:
         case UnaryOp::Ceil:

@@ -117,8 +117,10 @@ private:
             case UnaryOp::Log: return transcendental(Op::LogD, a, type);
             case UnaryOp::Log2: return transcendental(Op::Log2D, a, type);
             case UnaryOp::Tanh: return transcendental(Op::TanhD, a, type);
-            case UnaryOp::Erf: return transcendental(Op::ErfD, a, type);
+            case UnaryOp::Erf:
+            case UnaryOp::ErfUnbranched: return transcendental(Op::ErfD, a, type);
             case UnaryOp::Sigmoid: return transcendental(Op::SigmoidD, a, type);
+            case UnaryOp::Logistic2: return transcendental(Op::Logistic2D, a, type);
             case UnaryOp::Not: break;
         }
         internal_check(false, "! of {}", name_of(type));

@@ -67,7 +67,10 @@ enum class UnaryOp {
     Log2,
     Tanh,
     Erf,
-    Sigmoid
+    Sigmoid,
+    // What passes make of these for the GPU, of f32.
+    ErfUnbranched,  ///< the same bit for bit, without a branch
+    Logistic2       ///< 1 / (1 + 2^x)
 };
 /// Div and Mod of integers round toward minus infinity; Mod has the sign of the divisor.
 enum class BinaryOp { Add, Sub, Mul, Div, Mod, Min, Max, Less, LessEqual, Equal, NotEqual, And, Or };
@@ -215,7 +218,7 @@ Expr select(const Operand& condition, const Operand& yes, const Operand& no);
 Expr cast(Type type, const Operand& a);
 /// x rounded to what a float type can hold, kept in its own type: cast(x's type, cast(type, x)).
 Expr round_to(Type type, const Operand& x);
-/// An f32 without the last 13 bits of its fraction: what a matrix unit makes of f32 operands. See tf32 in
+/// An f32 without the last 13 bits of its fraction: what a tensor core makes of f32 operands. See tf32 in
 /// docs/language.md; round_to(tf32, x) is the nearest such number.
 Expr truncate_tf32(const Operand& x);
 Expr relu(const Operand& a);

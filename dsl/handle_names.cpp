@@ -17,7 +17,7 @@ const std::set<std::string>& words_of_steps() {
     static const std::set<std::string> words = {
         "s",       "Schedule", "Loop",    "Stage",  "Tensor",     "Expr",      "Tail",         "Memory", "Copy",
         "Combine", "grid",     "cluster", "thread", "warpgroup",  "warp",      "lane",         "vector", "unrolled",
-        "serial",  "mma_sync", "wgmma",   "warps",  "warpgroups", "registers", "turns",        "min",    "max",
+        "serial",  "mma_sync", "wgmma",   "warps",  "warpgroups", "registers", "ping_pong",    "min",    "max",
         "f16",     "bf16",     "tf32",    "f32",    "e4m3",       "e5m2",      "where_partial"};
     return words;
 }

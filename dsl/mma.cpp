@@ -73,7 +73,7 @@ private:
     void check_reduction() const {
         bool sums = definition_.reducer && definition_.update.size() == 1 &&
                     atomic_operation(*definition_.reducer) == BinaryOp::Add;
-        require(sums, "it is no sum; matrix units compute sums of products");
+        require(sums, "it is no sum; tensor cores compute sums of products");
         auto factors = factors_of(definition_.update[0], definition_.accumulators[0]);
         require(factors && element_of(factors->a) && element_of(factors->b),
                 "its terms are no products of two elements; compute what stands around them in stages of their own");

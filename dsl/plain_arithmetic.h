@@ -25,6 +25,8 @@ inline double apply_plainly(UnaryOp op, double a) {
         case UnaryOp::Tanh: return std::tanh(a);
         case UnaryOp::Erf: return std::erf(a);
         case UnaryOp::Sigmoid: return 1 / (1 + std::exp(-a));
+        case UnaryOp::ErfUnbranched: return std::erf(a);
+        case UnaryOp::Logistic2: return 1 / (1 + std::exp2(a));
         case UnaryOp::Not: break;
     }
     internal_check(false, "no float operation {}", static_cast<int>(op));

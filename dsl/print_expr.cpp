@@ -73,6 +73,8 @@ const char* symbol_of(UnaryOp op) {
         case UnaryOp::Tanh: return "tanh";
         case UnaryOp::Erf: return "erf";
         case UnaryOp::Sigmoid: return "sigmoid";
+        case UnaryOp::ErfUnbranched: return "erf_unbranched";
+        case UnaryOp::Logistic2: return "logistic2";
     }
     return "?";
 }

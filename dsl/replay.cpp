@@ -98,9 +98,9 @@ private:
             schedule_.pipeline(loop, {.stages = stages, .in_flight = number_or(0)}, where_);
         } else if (verb == "roles") {
             schedule_.roles(roles(), where_);
-        } else if (verb == "persistent" || verb == "persistent_growing") {
+        } else if (verb == "persistent" || verb == "persistent_longest_first" || verb == "persistent_growing") {
             int blocks = integer();
-            schedule_.persistent(rest_as_loops(), {.blocks = blocks, .growing = verb != "persistent"}, where_);
+            schedule_.persistent(rest_as_loops(), {.blocks = blocks, .longest_first = verb != "persistent"}, where_);
         } else if (verb == "mma") {
             Stage stage = next_stage();
             MatrixUnit unit = matrix_unit(word());
@@ -109,17 +109,17 @@ private:
         } else if (verb == "via") {
             Stage stage = next_stage();
             schedule_.via(stage, copy(word()), where_);
-        } else if (verb == "partial") {
+        } else if (verb == "rfactor" || verb == "partial") {
             Stage stage = next_stage();
             Loop loop = next_loop();
-            schedule_.partial(stage, loop, combine(), where_);
+            schedule_.rfactor(stage, loop, combine(), where_);
         } else if (verb == "delay") {
             Stage stage = next_stage();
             Loop loop = next_loop();
             schedule_.delay(stage, loop, static_cast<int>(integer()), where_);
-        } else if (verb == "totals") {
+        } else if (verb == "accumulators" || verb == "totals") {
             Stage stage = next_stage();
-            schedule_.totals(stage, where_);
+            schedule_.accumulators(stage, where_);
         } else if (verb == "scatter") {
             Stage stage = next_stage();
             schedule_.scatter(stage, combine(), where_);
@@ -176,11 +176,11 @@ private:
         return loops;
     }
 
-    /// A role each: name, warps, registers, turns, and how many stages follow.
+    /// A role each: name, warps, registers, groups that play ping-pong, and how many stages follow.
     std::vector<Role> roles() {
         std::vector<Role> result;
         for (std::string name; words_ >> name;) {
-            Role role{name, warps(integer()), registers(integer()), {}, turns(integer())};
+            Role role{name, warps(integer()), registers(integer()), {}, ping_pong(integer())};
             for (int count = std::clamp(integer(), 0, 1 << 10); count > 0; --count) role.stages.push_back(next_stage());
             result.push_back(std::move(role));
         }

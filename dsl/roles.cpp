@@ -34,9 +34,9 @@ public:
         require(ordered.size() == 1, "{} of them compute; one does, and the others copy", ordered.size());
         require(computing(ordered[0]), "'{}' computes on {} warps; roles that compute have whole warpgroups",
                 ordered[0].name, ordered[0].warps);
-        require(ordered[0].turns >= 1 && ordered[0].warps / warps_of_warpgroup % ordered[0].turns == 0,
-                "'{}' takes {} turns with {} warps; each turn has the same number of warpgroups", ordered[0].name,
-                ordered[0].turns, ordered[0].warps);
+        require(ordered[0].ping_pong >= 1 && ordered[0].warps / warps_of_warpgroup % ordered[0].ping_pong == 0,
+                "'{}': ping_pong({}) with {} warps; each group has the same number of warpgroups", ordered[0].name,
+                ordered[0].ping_pong, ordered[0].warps);
         for (const RoleSpec& spec : specs_)
             if (copies_only(spec)) ordered.push_back(spec);
         require(ordered.size() > 1, "only '{}' is there; give the copies that run beside it a role of their own",
@@ -59,7 +59,7 @@ private:
         require(is_name && !std::isdigit(static_cast<unsigned char>(role.name[0])),
                 "\"{}\" is no name of letters and digits", role.name);
         for (const RoleSpec& other : specs_) require(other.name != role.name, "two are called '{}'", role.name);
-        RoleSpec spec{role.name, role.warps.count, role.registers.count, role.turns.count, {}, edit_.step};
+        RoleSpec spec{role.name, role.warps.count, role.registers.count, role.ping_pong.count, {}, edit_.step};
         for (const StageRef& ref : role.stages) {
             int stage = edit_.stage(ref, "roles");
             const std::string& name = state_.stages[stage].definition.name;
@@ -73,7 +73,7 @@ private:
         }
         require(!spec.stages.empty(), "'{}' has no stages", role.name);
         if (copies_only(spec))
-            require(spec.turns == 1, "'{}' copies; only the role that computes takes turns", spec.name);
+            require(spec.ping_pong == 1, "'{}' copies; only the role that computes plays ping-pong", spec.name);
         if (copies_only(spec))
             require(spec.warps >= 1 && spec.warps <= most_warps_of_copies,
                     "'{}' copies with {} warps; 1 to {} are possible", spec.name, spec.warps, most_warps_of_copies);
@@ -124,7 +124,7 @@ std::string role_text(Edit& edit, const RoleSpec& spec) {
                             : fmt::format("warpgroups({})", spec.warps / warps_of_warpgroup);
     std::vector<std::string> stages;
     for (int stage : spec.stages) stages.push_back(edit.stage_as_cpp(stage));
-    std::string turns = spec.turns > 1 ? fmt::format(", turns({})", spec.turns) : "";
+    std::string turns = spec.ping_pong > 1 ? fmt::format(", ping_pong({})", spec.ping_pong) : "";
     return fmt::format("{{\"{}\", {}, registers({}), {{{}}}{}}}", spec.name, warps, spec.registers,
                        fmt::join(stages, ", "), turns);
 }
@@ -138,7 +138,7 @@ void Schedule::roles(const std::vector<Role>& roles, std::source_location where)
     std::vector<std::string> texts, saved;
     for (const RoleSpec& spec : specs) {
         texts.push_back(role_text(edit, spec));
-        saved.push_back(fmt::format("{} {} {} {} {} {}", spec.name, spec.warps, spec.registers, spec.turns,
+        saved.push_back(fmt::format("{} {} {} {} {} {}", spec.name, spec.warps, spec.registers, spec.ping_pong,
                                     spec.stages.size(), fmt::join(spec.stages, " ")));
     }
     edit.state.roles[maker.kernel()] = specs;

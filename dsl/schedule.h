@@ -88,11 +88,11 @@ struct Registers {
 };
 constexpr Registers registers(int count) { return {count}; }
 
-/// Groups of a role's warps that take tiles in turn.
-struct Turns {
+/// Groups of a role's warps that take tiles in turn: one computes while another one stores (ping-pong, as in CUTLASS).
+struct PingPong {
     int count = 1;
 };
-constexpr Turns turns(int count) { return {count}; }
+constexpr PingPong ping_pong(int count) { return {count}; }
 
 /// A group of warps and the stages that it runs.
 struct Role {
@@ -100,13 +100,13 @@ struct Role {
     Warps warps;
     Registers registers = {};  ///< 0: as many as all others
     std::vector<StageRef> stages;
-    Turns turns = {};  ///< of the role that computes: each group has `warps` / turns of them
+    PingPong ping_pong = {};  ///< of the consumer: each group has `warps` / count of them
 };
 
 struct PersistentOptions {
-    int blocks = 0;        ///< 0: one for each multiprocessor of the target
-    bool growing = false;  ///< later iterations take longer: begins with the last ones, and has every other round of
-                           ///< blocks go the other way, so that all end at about the same time
+    int blocks = 0;              ///< 0: one for each multiprocessor of the target
+    bool longest_first = false;  ///< later iterations take longer: begins with the last ones, and has every other round
+                                 ///< of blocks go the other way, so that all end at about the same time
 };
 
 /// Which loops a matrix instruction takes over: rows and columns of the result, and terms.
@@ -229,11 +229,11 @@ public:
     ///
     /// Combine::Atomic: the parts have no elements; each is combined atomically with the reduction's, which a kernel
     /// before fills with the identity. For sums of f32, f64, i32, u32 and i64, and min and max of those integers.
-    Stage partial(const StageRef& reduction, Loop loop, Combine combine = Combine::Workspace, TW_HERE);
+    Stage rfactor(const StageRef& reduction, Loop loop, Combine combine = Combine::Workspace, TW_HERE);
     /// Takes a reduction apart from what is made of its results: the results are a stage of their own, of the
     /// accumulators' types, which takes over all loops; what is left reads them, one for each element, with fresh
     /// loops. So sums can stay in registers while elements leave piece by piece. Returns the results' stage.
-    Stage totals(const StageRef& reduction, TW_HERE);
+    Stage accumulators(const StageRef& reduction, TW_HERE);
     /// A reduction of terms that each count for one element, sum(select(index(u) == i, x(u), 0), u), from "each element
     /// looks at all terms" to "each term finds its element". An index outside finds none. All loops are fresh.
     ///
@@ -244,7 +244,7 @@ public:
     Stage scatter(const StageRef& reduction, Combine combine = Combine::Workspace, TW_HERE);
 
     // D. Implementation.
-    /// Has a matrix unit compute the stage's sum of products of two elements over its three innermost loops: matched by
+    /// Has a tensor core compute the stage's sum of products of two elements over its three innermost loops: matched by
     /// what the factors depend on, whatever the expression's form. Their extents are multiples of an instruction's.
     /// Warps are bound outside of them; the lanes are the instruction's.
     void mma(const StageRef& stage, MatrixUnit unit, const MmaLoops& loops, TW_HERE);
@@ -267,7 +267,7 @@ public:
     /// warpgroup. A role's registers are a multiple of 8 from 24 to 256; either all roles give them or none. Barriers
     /// between roles follow from the pipelines. Needs sm_90.
     ///
-    /// With turns(2), in a persistent kernel, the warps that compute are two groups, each as large as the loops are
+    /// With ping_pong(2), in a persistent kernel, the warps that compute are two groups, each as large as the loops are
     /// bound to, of which one computes a tile while the other stores the results of the last (ping-pong). Each has
     /// shared memory of its own for what it makes.
     void roles(const std::vector<Role>& roles, TW_HERE);

@@ -265,7 +265,7 @@ void check_level(const Edit& edit, const LoopRecord& loop, Level level) {
     std::string asked = fmt::format("bind({}, {})", loop.name, to_string(level));
     user_check(!(is_grid(level) || level == Level::Vector) || !loop.reduces, edit.where,
                "{}: '{}' runs along a reduction: its terms can be shared among threads, not {}", asked, loop.name,
-               is_grid(level) ? "among blocks; partial(...) makes a kernel of each part" : "as a vector; unroll it");
+               is_grid(level) ? "among blocks; rfactor(...) makes a kernel of each part" : "as a vector; unroll it");
     if (level == Level::Cluster) {
         user_check(edit.state.target.has_clusters, edit.where, "{}: needs {}, the target is {}", asked,
                    first_target_with(&Target::has_clusters), edit.state.target.arch);
@@ -344,10 +344,11 @@ void Schedule::persistent(const std::vector<Loop>& loops, PersistentOptions opti
     }
     int blocks = options.blocks ? options.blocks : edit.state.target.multiprocessors;
     edit.state.stages[stage].persistent_blocks = blocks;
-    edit.state.stages[stage].growing = options.growing;
+    edit.state.stages[stage].longest_first = options.longest_first;
     edit.commit(fmt::format("s.persistent({{{}}}, {{.blocks = {}{}}});", fmt::join(texts, ", "), blocks,
-                            options.growing ? ", .growing = true" : ""),
-                fmt::format("persistent{} {} {}", options.growing ? "_growing" : "", blocks, fmt::join(saved, " ")));
+                            options.longest_first ? ", .longest_first = true" : ""),
+                fmt::format("persistent{} {} {}", options.longest_first ? "_longest_first" : "", blocks,
+                            fmt::join(saved, " ")));
 }
 
 void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location where) {

@@ -66,7 +66,7 @@ struct StageRecord {
     Via via = {};
     std::optional<MmaRecord> mma = {};
     int persistent_blocks = 0;  ///< see Nest
-    bool growing = false;
+    bool longest_first = false;
     std::optional<Type> rounded = {};  ///< what its elements are stored as, if not as what they are
     int step = -1;                     ///< the step that made or placed it
     std::shared_ptr<const Origin> origin = {};

@@ -173,11 +173,11 @@ std::string store_text(const std::string& element, const std::string& value, std
 
 namespace {
 
-/// "  role math: 8 warps of 232 registers, 2 turns"
+/// "  role math: 8 warps of 232 registers, ping-pong of 2"
 std::string role_text(const RoleSpec& role) {
     std::string text = fmt::format("  role {}: {} warp{}", role.name, role.warps, role.warps == 1 ? "" : "s");
     if (role.registers > 0) text += fmt::format(" of {} registers", role.registers);
-    if (role.turns > 1) text += fmt::format(", {} turns", role.turns);
+    if (role.ping_pong > 1) text += fmt::format(", ping-pong of {}", role.ping_pong);
     return text;
 }
 
@@ -186,7 +186,7 @@ std::string role_text(const RoleSpec& role) {
 std::string to_string(const Tree& tree) {
     TreePrinter printer;
     for (const Nest& nest : tree.nests) {
-        std::string order = nest.growing ? ", growing" : "";
+        std::string order = nest.longest_first ? ", longest_first" : "";
         std::string blocks =
             nest.persistent_blocks ? fmt::format("  ({} blocks{})", nest.persistent_blocks, order) : "";
         printer.line(fmt::format("kernel {}{}", nest.name, blocks));

@@ -154,7 +154,7 @@ struct RoleSpec {
     std::string name;
     int warps = 0;
     int registers = 0;        ///< of each thread; 0: as the compiler gives them
-    int turns = 1;            ///< groups of its warps that take tiles in turn
+    int ping_pong = 1;        ///< groups of its warps that take tiles in turn
     std::vector<int> stages;  ///< indices in Schedule
     int step = -1;
 };
@@ -165,7 +165,7 @@ struct Nest {
     Stmt body;
     std::vector<RoleSpec> roles = {};  ///< none, or first the one that computes, then those that copy for it
     int persistent_blocks = 0;         ///< so many blocks take the grid's iterations in turn; 0: each block has one
-    bool growing = false;              ///< see PersistentOptions
+    bool longest_first = false;        ///< see PersistentOptions
 };
 /// Kernels in launch order. Buffers: inputs, outputs, workspaces that live between kernels.
 struct Tree {

@@ -10,13 +10,13 @@ struct CheckResult {
     bool ok = false;
     double error = 0;  ///< largest |got - reference| over the checked elements, divided by the largest |reference|
     double plain_error = 0;  ///< of the declared computation evaluated in its own types, the same way
-    double unit_error = 0;   ///< that matrix units may make at most, the same way; see sample_elements.h
+    double unit_error = 0;   ///< that tensor cores may make at most, the same way; see sample_elements.h
     int64_t elements = 0;    ///< checked
     std::string text;        ///< "max error 1.2e-07 against float64 (plain f32: 1.5e-07), 1000 elements"
 };
 
-/// Random inputs for a computation: floats uniform in [-1, 1), sizes at their largest; integers in [0, 8), or, where they
-/// are indices or lengths, in what the declaration gives them room for: see integer_ranges.h.
+/// Random inputs for a computation: floats uniform in [-1, 1), sizes at their largest; integers in [0, 8), or, where
+/// they are indices or lengths, in what the declaration gives them room for: see integer_ranges.h.
 Bindings random_bindings(const std::vector<Tensor>& outputs, uint64_t seed);
 
 struct CheckOptions {
@@ -30,7 +30,7 @@ struct CheckOptions {
 /// Compares `got` with the float64 value of the declaration at up to `samples` random elements (all, if there are no
 /// more). Passes if the error is at most 1.5 times the plain one (4 times if `approximate`), or within a few roundings
 /// of the type; each of the schedule's roundings adds one of its type, relative to the largest element. Where elements
-/// are made of sums that matrix units can compute, which truncate instead of rounding, each may lie as much farther off
+/// are made of sums that tensor cores can compute, which truncate instead of rounding, each may lie as much farther off
 /// as truncation takes it at most.
 CheckResult check_output(const Tensor& output, const Bindings& bindings, const HostArray& got,
                          const CheckOptions& options = {});

@@ -39,7 +39,7 @@ double as_double(const Value& value) { return is_float(value.type) ? value.real 
 /// The largest errors so far. An element whose value is not finite must be what the declaration gives in its own types.
 struct Errors {
     double got = 0, plain = 0, largest = 0;
-    double unit = 0;    ///< that matrix units may make
+    double unit = 0;    ///< that tensor cores may make
     double beyond = 0;  ///< what is left of `got` without what they may make of the element
 
     void add(double value, double expected, double declared, double unit_error) {
@@ -74,7 +74,7 @@ CheckResult verdict(const Errors& errors, Type type, int64_t elements, const Che
     double allowed = std::max((options.approximate ? 4 : 1.5) * result.plain_error, rounding_allowance(type));
     for (Type rounded : options.roundings) allowed += unit_roundoff(rounded);
     result.ok = errors.beyond / scale <= allowed;
-    std::string units = result.unit_error > 0 ? fmt::format(", by matrix units up to {:.2g}", result.unit_error) : "";
+    std::string units = result.unit_error > 0 ? fmt::format(", by tensor cores up to {:.2g}", result.unit_error) : "";
     result.text = fmt::format("max error {:.2g} against float64 (plain {}: {:.2g}{}), {} elements: {}", result.error,
                               name_of(type), result.plain_error, units, elements, result.ok ? "ok" : "WRONG");
     return result;

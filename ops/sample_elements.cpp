@@ -37,7 +37,7 @@ double moved(F f, double value, const Number& a, const Number& b) {
 
 bool is_narrow_float(Type type) { return is_float(type) && bytes_of(type) <= 2; }
 
-/// The type in which a matrix unit multiplies the factor, if any does.
+/// The type in which a tensor core multiplies the factor, if any does.
 std::optional<Type> type_in_unit(const Expr& factor, bool rounds_operands) {
     if (const Unary* function = factor.as<Unary>(); function && function->op == UnaryOp::TruncateTf32) return tf32;
     if (const Cast* cast = factor.as<Cast>(); cast && is_narrow_float(cast->a.type())) return cast->a.type();
@@ -345,7 +345,7 @@ private:
         return result;
     }
 
-    /// Whether a matrix unit can compute the sum, where errors are asked for.
+    /// Whether a tensor core can compute the sum, where errors are asked for.
     const std::optional<UnitErrors>& unit_of(const Reduce& node, const Expr& expr) {
         auto [found, is_new] = units_.try_emplace(expr.id());
         if (!is_new || !exact() || node.values.size() != 1) return found->second;

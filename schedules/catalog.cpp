@@ -117,13 +117,13 @@ double terms_of_rows(const TensorProductShape& s) {
     return terms;
 }
 
-/// The entry that the name asks of the matrix units.
+/// The entry that the name asks of the tensor cores.
 std::optional<CatalogEntry> tensor_product_entry(const std::string& name) {
     auto named = parse_tensor_product(name);
     if (!named) return {};
     const TensorProductShape& shape = named->shape;
     double batch = static_cast<double>(std::max<int64_t>(shape.batch, 1));
-    return CatalogEntry{name, "c = a b on matrix units",
+    return CatalogEntry{name, "c = a b on tensor cores",
                         2 * batch * terms_of_rows(shape) * static_cast<double>(shape.n),
                         [named = *named](const Target& target) {
                             ProductTiling tiling = named.tiling ? *named.tiling : best_tiling(named.shape, target);
@@ -139,7 +139,7 @@ CatalogEntry split_k_entry(int64_t m, int64_t n, int64_t k) {
                 Product p = declare_product({.m = m, .n = n, .k = k});
                 Schedule s({p.c}, target);
                 auto [chunk, inside] = s.split(s.reduce(p.c), 64, Tail::Mask, {"chunk", "k_in_chunk"});
-                Stage parts = s.partial(p.c, chunk, Combine::Atomic);
+                Stage parts = s.rfactor(p.c, chunk, Combine::Atomic);
                 auto [row, column] = std::pair(s.data_loops(parts)[1], s.data_loops(parts)[2]);
                 auto [bi, ti] = s.split(row, 16, Tail::Mask, {"block_m", "m"});
                 auto [bj, tj] = s.split(column, 16, Tail::Mask, {"block_n", "n"});

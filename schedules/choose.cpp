@@ -106,7 +106,7 @@ void share_reduction(Schedule& s, Stage stage) {
     s.bind(share, thread);
 }
 
-/// A product and its tiles: of a matrix unit, or of threads.
+/// A product and its tiles: of a tensor core, or of threads.
 struct TiledProduct {
     Tensor c, a, b;
     std::variant<ProductTiling, ProductTiles> tiles;

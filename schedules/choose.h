@@ -4,8 +4,8 @@
 
 namespace tw::schedules {
 
-/// Elementwise stages are inlined, except outputs and operands of products on matrix units; each stage that remains is
-/// a kernel of its own. Sums of products of elements that matrix units multiply (unit_product) take
+/// Elementwise stages are inlined, except outputs and operands of products on tensor cores; each stage that remains is
+/// a kernel of its own. Sums of products of elements that tensor cores multiply (unit_product) take
 /// schedule_tensor_product with the first tiling that can be built, sums of products of two f32 matrices
 /// schedule_product; a reduction with few results (commutative ones) shares each among the threads of a warp; all else
 /// is one element a thread. Throws what the other rules' steps throw.

@@ -1,4 +1,4 @@
-// What a product on matrix units is: operands as they are stored, sums, and what is made of them.
+// What a product on tensor cores is: operands as they are stored, sums, and what is made of them.
 #include <algorithm>
 #include <functional>
 
@@ -124,13 +124,13 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
     if (!target.has_wgmma || shape.k == 0 || shape.m == 0 || shape.n == 0) return false;
     int64_t bytes = bytes_of(shape.operand);
     Stored rows = stored(padded_shape(shape));
-    if (shape.row_terms != RowTerms::All && terms_in_unit(shape) > 0)
+    if (shape.row_terms != RowTerms::All && promotion_interval(shape) > 0)
         return false;  // parts have a fixed number of terms
     bool whole = rows.a[1] * bytes % piece_bytes == 0 && rows.b[1] * bytes % piece_bytes == 0;
     // Parts of sums are made in tiles that are there as a whole.
     constexpr int64_t least_for_parts = 256, rows_of_unit = 64;
     if (shape.activation == Activation::SwiGlu && shape.m < rows_of_unit) return false;
-    bool exact = terms_in_unit(shape) == 0 || std::min(shape.m, shape.n) >= least_for_parts;
+    bool exact = promotion_interval(shape) == 0 || std::min(shape.m, shape.n) >= least_for_parts;
     return whole && exact && (bytes == 2 || (!shape.transpose_a && shape.transpose_b));
 }
 

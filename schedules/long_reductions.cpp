@@ -48,7 +48,7 @@ void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const
     if (loops.size() == 2) outer = loops[0];
     if (rows <= shape.chunk) return schedule_columns(s, y, outer, loops.back(), shape);
     auto [chunk, inside] = s.split(s.reduce(y), shape.chunk, Tail::Mask, {"chunk", "in_chunk"});
-    Stage parts = s.partial(y, chunk);
+    Stage parts = s.rfactor(y, chunk);
     std::vector<Loop> parts_loops = s.data_loops(parts);  // chunk, column
     schedule_columns(s, parts, parts_loops[0], parts_loops[1], shape);
     int64_t chunks = (rows + shape.chunk - 1) / shape.chunk;
@@ -73,7 +73,7 @@ void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_
     int64_t size = std::max(round_up((count + blocks_wanted - 1) / blocks_wanted, step), step);
     if (count <= size && combine == Combine::Workspace) return schedule_block_reduction(s, y, threads, neighbours);
     auto [chunk, inside] = s.split(s.reduce(y), size, Tail::Mask, {"chunk", "in_chunk"});
-    Stage parts = s.partial(y, chunk, combine);
+    Stage parts = s.rfactor(y, chunk, combine);
     s.bind(s.data_loops(parts)[0], grid.x);
     schedule_block_reduction(s, parts, threads, neighbours);
     if (combine == Combine::Workspace) schedule_block_reduction(s, y, threads, 4);

@@ -96,7 +96,7 @@ std::pair<Stage, Loop> split_reduction(Schedule& s, const Tensor& c, const Produ
     int64_t k = require_constant(s.extent(s.reduce(c))), steps = (k + tiles.block_k - 1) / tiles.block_k;
     int64_t chunk = (steps + tiles.split_k - 1) / tiles.split_k * tiles.block_k;
     auto [part, rest] = s.split(s.reduce(c), chunk, Tail::Mask, {"split_k", "k_in_split"});
-    Stage parts = s.partial(c, part);
+    Stage parts = s.rfactor(c, part);
     auto [i, j] = s.loops<2>(c);
     auto [block, inside] = s.split(s.fuse(i, j, "all"), 128, Tail::Mask, {"block", "t"});
     s.bind(block, grid.x);

@@ -22,7 +22,7 @@ namespace {
 Stage split_reduction(Schedule& s, const Tensor& c, int64_t block_k, int64_t parts_of_k) {
     int64_t k = require_constant(s.extent(s.reduce(c)));
     int64_t length = divided(divided(k, block_k), parts_of_k) * block_k;
-    Stage parts = s.partial(c, s.split(s.reduce(c), length, Tail::Mask, {"split_k", "k_in_split"})[0]);
+    Stage parts = s.rfactor(c, s.split(s.reduce(c), length, Tail::Mask, {"split_k", "k_in_split"})[0]);
     auto [block, inside] = s.split(s.fuse(s.data_loops(c), "all"), 128, Tail::Mask, {"block", "t"});
     s.bind(block, grid.x);
     s.bind(inside, thread);
@@ -122,8 +122,8 @@ struct BlockLoops {
 
 BlockLoops block_loops(Schedule& s, const TensorProduct& p, Stage result, std::optional<Stage> sums,
                        std::vector<Loop> outer, Loop wi, Loop mi, Loop nj, const WarpgroupTiles& tiles) {
-    if (tiles.staged_columns > 0) {
-        auto [piece, column] = s.split(nj, tiles.staged_columns, {"piece", "n_in_piece"});
+    if (tiles.epilogue_columns > 0) {
+        auto [piece, column] = s.split(nj, tiles.epilogue_columns, {"piece", "n_in_piece"});
         bool gated = columns_for_one(p) > 1;
         return {sums_before_pieces(s, *sums, outer, piece, wi, mi, column, gated, tiles), piece};
     }
@@ -181,7 +181,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTi
     auto [bj, jt] = s.split(j, tiles.block_n / columns_for_one(p), Tail::Mask, {"block_n", "tile_n"});
     auto [wi, mi] = s.split(it, tiles.warp_m, {"warp_m", "m_inner"});
     auto [wj, nj] = s.split(jt, tiles.warp_n / columns_for_one(p), {"warp_n", "n_inner"});
-    auto [group, row] = s.split(bi, group_of(s.extent(bi), tiles.row_group), {"group_m", "block_m"});
+    auto [group, row] = s.split(bi, group_of(s.extent(bi), tiles.raster_group), {"group_m", "block_m"});
     outer.insert(outer.end(), {group, bj, row, wi, wj});
     UnitLoops unit = unit_loops(s, result, sums, outer, mi, nj, tiles.block_k, false);
     for (size_t batch = 0; batch + 2 < data.size(); ++batch) s.bind(data[batch], grid.z);
@@ -203,10 +203,10 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     Stage result = tiles.split_k > 1 ? split_reduction(s, p.c, tiles.block_k, tiles.split_k) : s[p.c];
     std::optional<Stage> sums;
     if (p.product.defined()) sums = s[p.product];
-    if (tiles.staged_columns > 0 && !sums) sums = s.totals(result);
-    if (tiles.terms_in_unit > 0)
-        sums =
-            s.partial(result, s.split(s.reduce(result), tiles.terms_in_unit, Tail::Mask, {"part_k", "k_in_part"})[0]);
+    if (tiles.epilogue_columns > 0 && !sums) sums = s.accumulators(result);
+    if (tiles.promotion_interval > 0)
+        sums = s.rfactor(result,
+                         s.split(s.reduce(result), tiles.promotion_interval, Tail::Mask, {"part_k", "k_in_part"})[0]);
     std::vector<Loop> data = s.data_loops(result);
     const std::string side = tiles.swap ? "n" : "m";  // of the product, along rows of the instruction
     auto [blocks, bi, ti] = split_rows(s, data, tiles.block_m, {"blocks_m", tiles.swap ? "m_inner" : "tile_m"});
@@ -225,13 +225,13 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     };
     Loop rows_of_clusters = clusters_of(bi, tiles.cluster, {"clusters_m", "rank_m"}),
          column = clusters_of(bj, tiles.cluster_columns, {"cluster_n", "rank_n"});
-    auto [group, row] = s.split(rows_of_clusters, group_of(s.extent(rows_of_clusters), tiles.row_group),
+    auto [group, row] = s.split(rows_of_clusters, group_of(s.extent(rows_of_clusters), tiles.raster_group),
                                 {"group_m", tiles.cluster > 1 ? "cluster_m" : "block_m"});
     blocks.insert(blocks.end(), {group, column, row});
     std::vector<Loop> outer = blocks;
     outer.insert(outer.end(), ranks.begin(), ranks.end());
     auto [unit, leaving] = block_loops(s, p, result, sums, outer, wi, mi, nj, tiles);
-    s.persistent(blocks, {.growing = p.growing});
+    s.persistent(blocks, {.longest_first = p.growing});
     for (Loop rank : ranks) s.bind(rank, cluster);
     s.bind(wi, warpgroup);
     Stage left = s.stage(unit.stage, p.left, Memory::Shared, unit.over_k),
@@ -246,10 +246,10 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     s.pipeline(unit.over_k, {.stages = tiles.stages, .in_flight = 1});
     s.roles({{"load", warps(1), registers(registers_of_loads), {left, right}},
              {"math",
-              warpgroups(tiles.warpgroups * tiles.turns),
-              registers(registers_of_math(s.target(), tiles.warpgroups * tiles.turns)),
+              warpgroups(tiles.warpgroups * tiles.ping_pong),
+              registers(registers_of_math(s.target(), tiles.warpgroups * tiles.ping_pong)),
               {result},
-              turns(tiles.turns)}});
+              ping_pong(tiles.ping_pong)}});
 }
 
 void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const TensorTiles& tiles,

@@ -1,4 +1,4 @@
-// Matrix products on matrix units: block tiles in shared memory, copied ahead asynchronously, warp tiles in registers.
+// Matrix products on tensor cores: block tiles in shared memory, copied ahead asynchronously, warp tiles in registers.
 #pragma once
 #include <variant>
 
@@ -7,7 +7,7 @@
 namespace tw::schedules {
 
 constexpr int64_t piece_bytes = 16;   ///< of the widest access
-constexpr int64_t gated_columns = 8;  ///< side by side; a matrix unit's threads share as many
+constexpr int64_t gated_columns = 8;  ///< side by side; a tensor core's threads share as many
 
 enum class Activation {
     None,
@@ -66,7 +66,7 @@ struct TensorTiles {
     int stages = 4;             ///< of the pipeline over k
     int64_t split_k = 1;        ///< parts of k, each by blocks of its own; a second kernel adds them in order
     bool stage_result = false;  ///< leaves through shared memory, 16 bytes at once
-    int64_t row_group =
+    int64_t raster_group =
         16;  ///< at most so many rows of blocks walk through the columns together: they share them in L2
 
     bool operator==(const TensorTiles&) const = default;
@@ -78,18 +78,19 @@ TensorTiles tensor_tiles(const TensorProductShape& shape);
 /// in turn. Shapes that TMA and wgmma take: see takes_warpgroups.
 struct WarpgroupTiles {
     int64_t block_m = 128, block_n = 192, block_k = 64;
-    int warpgroups = 2;         ///< share the rows of a block
-    int cluster = 1;            ///< blocks, one under another, that load b together
-    int cluster_columns = 1;    ///< blocks, side by side, that load a together; times `cluster` 8 at most
-    int turns = 1;              ///< so many times the warpgroups, which take tiles in turn
-    int stages = 4;             ///< of the pipeline over k
-    int64_t terms_in_unit = 0;  ///< that the unit sums, before they are added in registers; 0: all. See terms_in_unit()
-    int64_t split_k = 1;        ///< as in TensorTiles
-    bool stage_result = true;   ///< as in TensorTiles
-    int64_t staged_columns = 0;  ///< that leave through shared memory at once, one such piece after another; 0: all
-    bool store_boxes = false;    ///< what is staged leaves as boxes, whose tensor has rows of whole pieces of 16 bytes
+    int warpgroups = 2;       ///< share the rows of a block
+    int cluster = 1;          ///< blocks, one under another, that load b together
+    int cluster_columns = 1;  ///< blocks, side by side, that load a together; times `cluster` 8 at most
+    int ping_pong = 1;        ///< so many times the warpgroups, which take tiles in turn
+    int stages = 4;           ///< of the pipeline over k
+    int64_t promotion_interval =
+        0;                ///< that the unit sums, before they are added in registers; 0: all. See promotion_interval()
+    int64_t split_k = 1;  ///< as in TensorTiles
+    bool stage_result = true;      ///< as in TensorTiles
+    int64_t epilogue_columns = 0;  ///< that leave through shared memory at once, one such piece after another; 0: all
+    bool store_boxes = false;  ///< what is staged leaves as boxes, whose tensor has rows of whole pieces of 16 bytes
     bool swap = false;  ///< the instruction's rows run along n: for small m; warpgroups share the columns of a block
-    int64_t row_group = 8;  ///< as in TensorTiles
+    int64_t raster_group = 8;  ///< as in TensorTiles
 
     bool operator==(const WarpgroupTiles&) const = default;
 };
@@ -102,12 +103,12 @@ bool may_split_k(const TensorProductShape& shape);
 /// Whether tiles keep together what belongs together: rows of one expert, or of equally many terms; gated columns, of
 /// which an instruction's rows hold no eights.
 bool keeps_together(const WarpgroupTiles& tiles, const TensorProductShape& shape);
-/// How many terms a matrix unit of Hopper may sum: products of fp8 lose bits in long sums. 0: as many as there are.
-int64_t terms_in_unit(const TensorProductShape& shape);
+/// How many terms a tensor core of Hopper may sum: products of fp8 lose bits in long sums. 0: as many as there are.
+int64_t promotion_interval(const TensorProductShape& shape);
 /// The same with each way that the result may take out of a block: from registers, through shared memory, from there as
 /// boxes, all columns at once or as many as fill 128 bytes. Stages are left as they are.
-std::vector<WarpgroupTiles> ways_out(const WarpgroupTiles& tiles, const TensorProductShape& shape);
-/// Of shared memory, for the bias and for the result on its way out, of all groups that take turns.
+std::vector<WarpgroupTiles> epilogues(const WarpgroupTiles& tiles, const TensorProductShape& shape);
+/// Of shared memory, for the bias and for the result on its way out, of all groups that play ping-pong.
 int64_t staged_result_bytes(const WarpgroupTiles& tiles, const TensorProductShape& shape);
 /// Tiles that suit the extents, by a model of an H200's time.
 WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape);

@@ -13,7 +13,7 @@ template <class Tiles>
 std::string ending_of(const Tiles& tiles) {
     std::string text;
     if (tiles.split_k != 1) text += fmt::format("p{}", tiles.split_k);
-    if (tiles.row_group != Tiles{}.row_group) text += fmt::format("h{}", tiles.row_group);
+    if (tiles.raster_group != Tiles{}.raster_group) text += fmt::format("h{}", tiles.raster_group);
     return text + (tiles.stage_result ? "r" : "");
 }
 
@@ -23,11 +23,11 @@ std::string text_of(const TensorTiles& t) {
 }
 
 std::string text_of(const WarpgroupTiles& t) {
-    std::string terms = t.terms_in_unit ? fmt::format("k{}", t.terms_in_unit) : "";
+    std::string terms = t.promotion_interval ? fmt::format("k{}", t.promotion_interval) : "";
     std::string cluster = t.cluster > 1 || t.cluster_columns > 1 ? fmt::format("c{}", t.cluster) : "";
     if (t.cluster_columns > 1) cluster += fmt::format("x{}", t.cluster_columns);
-    std::string turns = t.turns > 1 ? fmt::format("u{}", t.turns) : "";
-    std::string columns = t.staged_columns ? fmt::format("{}", t.staged_columns) : "";
+    std::string turns = t.ping_pong > 1 ? fmt::format("u{}", t.ping_pong) : "";
+    std::string columns = t.epilogue_columns ? fmt::format("{}", t.epilogue_columns) : "";
     return fmt::format("{}x{}x{}g{}{}{}{}s{}{}{}{}{}", t.block_m, t.block_n, t.block_k, t.warpgroups, cluster, turns,
                        terms, t.stages, ending_of(t), columns, t.store_boxes ? "b" : "", t.swap ? "t" : "");
 }
@@ -57,15 +57,15 @@ std::optional<ProductTiling> parse_tiling(const std::string& text) {
                               .warpgroups = static_cast<int>(number(6)),
                               .cluster = static_cast<int>(number(7, 1)),
                               .cluster_columns = static_cast<int>(number(8, 1)),
-                              .turns = static_cast<int>(number(9, 1)),
+                              .ping_pong = static_cast<int>(number(9, 1)),
                               .stages = static_cast<int>(number(11)),
-                              .terms_in_unit = number(10),
+                              .promotion_interval = number(10),
                               .split_k = number(12, 1),
                               .stage_result = stage_result,
-                              .staged_columns = number(15),
+                              .epilogue_columns = number(15),
                               .store_boxes = store_boxes,
                               .swap = swap,
-                              .row_group = number(13, WarpgroupTiles{}.row_group)};
+                              .raster_group = number(13, WarpgroupTiles{}.raster_group)};
     if (swap || store_boxes || match[15].matched) return {};
     return TensorTiles{.block_m = number(1),
                        .block_n = number(2),
@@ -75,7 +75,7 @@ std::optional<ProductTiling> parse_tiling(const std::string& text) {
                        .stages = static_cast<int>(number(11)),
                        .split_k = number(12, 1),
                        .stage_result = stage_result,
-                       .row_group = number(13, TensorTiles{}.row_group)};
+                       .raster_group = number(13, TensorTiles{}.raster_group)};
 }
 
 std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) {

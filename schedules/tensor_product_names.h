@@ -1,4 +1,4 @@
-// Products on matrix units by name: "gemm_bf16_4096x4096x4096_tb_bias_gelu".
+// Products on tensor cores by name: "gemm_bf16_4096x4096x4096_tb_bias_gelu".
 #pragma once
 #include <optional>
 #include <string>

@@ -162,7 +162,7 @@ std::vector<WarpgroupTiles> groupings(const WarpgroupTiles& t, const TensorProdu
                 WarpgroupTiles grouped = t;
                 grouped.cluster = cluster;
                 grouped.cluster_columns = columns;
-                grouped.turns = turns;
+                grouped.ping_pong = turns;
                 bool alternates = turns == 1 || (t.warpgroups == 1 && !t.swap);
                 if (cluster * columns <= (at_once ? 8 : 2) && alternates && shares_loads(grouped, shape))
                     result.push_back(grouped);
@@ -183,19 +183,19 @@ void keep_some_of_each_size(std::vector<Rated>& rated) {
 std::vector<Rated> rated_warpgroup_tiles(const TensorProductShape& shape, const Target& target) {
     std::vector<Rated> rated;
     auto add = [&](const WarpgroupTiles& tiles) {
-        for (WarpgroupTiles t : ways_out(tiles, shape)) {
+        for (WarpgroupTiles t : epilogues(tiles, shape)) {
             t.stages = fitting_stages(t, shape, target.shared_bytes);
-            if (t.stages >= (t.turns > 1 ? 3 : 2)) rated.push_back({t, predicted_cycles(t, shape)});
+            if (t.stages >= (t.ping_pong > 1 ? 3 : 2)) rated.push_back({t, predicted_cycles(t, shape)});
         }
     };
     for (WarpgroupTiles t : warpgroup_blocks(shape)) {
-        t.terms_in_unit = terms_in_unit(shape);
+        t.promotion_interval = promotion_interval(shape);
         if (!sums_fit(t, shape) || !keeps_together(t, shape)) continue;
         for (int64_t row_bytes : {128, 256}) {
             t.block_k = row_bytes / bytes_of(shape.operand);
             if (row_bytes > 128 && t.block_k / 2 >= shape.k) continue;
             for (int64_t split : parts_of_k(t, shape, target)) {
-                if (split > 1 && t.terms_in_unit > 0) continue;
+                if (split > 1 && t.promotion_interval > 0) continue;
                 t.split_k = split;
                 for (const WarpgroupTiles& grouped : groupings(t, shape, target)) add(grouped);
             }
@@ -256,7 +256,7 @@ std::vector<Rated> rated_warp_tiles(const TensorProductShape& shape, const Targe
 
 // The space.
 
-std::vector<TensorTiles> ways_out(TensorTiles t, const TensorProductShape&) {
+std::vector<TensorTiles> epilogues(TensorTiles t, const TensorProductShape&) {
     t.stage_result = !t.stage_result && t.split_k == 1;
     return {t};
 }
@@ -267,7 +267,7 @@ std::vector<ProductTiling> variants(const Tiles& t, const TensorProductShape& sh
     std::vector<ProductTiling> result;
     Tiles fewer = t;
     if (--fewer.stages >= 3) result.push_back(fewer);
-    for (Tiles other : ways_out(t, shape)) {
+    for (Tiles other : epilogues(t, shape)) {
         other.stages = fitting_stages(other, shape, target.shared_bytes);
         if (other.stages >= 2) result.push_back(other);
     }
@@ -278,10 +278,10 @@ std::vector<ProductTiling> variants(const Tiles& t, const TensorProductShape& sh
 template <class Tiles>
 std::vector<ProductTiling> orders(const Tiles& t, const TensorProductShape& shape) {
     std::vector<ProductTiling> result;
-    for (int64_t rows : {t.row_group / 2, t.row_group * 2})
+    for (int64_t rows : {t.raster_group / 2, t.raster_group * 2})
         if (divided(shape.m, t.block_m) > rows) {
             Tiles other = t;
-            other.row_group = rows;
+            other.raster_group = rows;
             result.push_back(other);
         }
     return result;

@@ -1,4 +1,4 @@
-// The tuner's search space for products on matrix units.
+// The tuner's search space for products on tensor cores.
 #pragma once
 #include <vector>
 

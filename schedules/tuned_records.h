@@ -1,4 +1,4 @@
-// What the tuner found: for each product on matrix units the tiling that was fastest on a device, a line of JSON each.
+// What the tuner found: for each product on tensor cores the tiling that was fastest on a device, a line of JSON each.
 #pragma once
 #include <optional>
 #include <string>

@@ -1,4 +1,4 @@
-// Products that matrix units can make, whatever their tensors are called and whatever is made of the sums.
+// Products that tensor cores can make, whatever their tensors are called and whatever is made of the sums.
 #pragma once
 #include <optional>
 #include <vector>
@@ -14,7 +14,7 @@ struct UnitProduct {
 };
 
 /// The product that the tensor makes of its only sum, if that is over one axis, its factors are elements of types that
-/// matrix units multiply, and its extents are constants that fill an instruction.
+/// tensor cores multiply, and its extents are constants that fill an instruction.
 std::optional<UnitProduct> unit_product(const Tensor& c);
 
 /// Tilings to try, the best first.

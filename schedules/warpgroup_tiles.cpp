@@ -59,21 +59,21 @@ int64_t narrow_step(int64_t columns, Type operand, bool side_by_side) {
 std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
     std::vector<WarpgroupTiles> found;
     auto add = [&](WarpgroupTiles t) {
-        t.terms_in_unit = terms_in_unit(shape);
+        t.promotion_interval = promotion_interval(shape);
         if (!keeps_together(t, shape) || !sums_fit(t, shape)) return;
-        for (WarpgroupTiles way : ways_out(t, shape))
+        for (WarpgroupTiles way : epilogues(t, shape))
             if (way = completed(way, shape); way.stages > 0) found.push_back(way);
     };
     for (int64_t n : {64, 96, 128, 144, 160, 176, 192, 208, 256}) add({.block_m = 128, .block_n = n, .warpgroups = 2});
     for (int64_t n : {64, 128, 192, 256}) add({.block_m = 64, .block_n = n, .warpgroups = 1});
     add({.block_m = 256, .block_n = 128, .warpgroups = 2});
     add({.block_m = 192, .block_n = 96, .warpgroups = 3});
-    if (terms_in_unit(shape)) add({.block_m = 192, .block_n = 128, .warpgroups = 3});
-    add({.block_m = 128, .block_n = 128, .warpgroups = 1, .turns = 2});
+    if (promotion_interval(shape)) add({.block_m = 192, .block_n = 128, .warpgroups = 3});
+    add({.block_m = 128, .block_n = 128, .warpgroups = 1, .ping_pong = 2});
     for (int cluster : {1, 2})
         if (cluster == 1 || shape.m > 128)
-            add({.block_m = 128, .block_n = 192, .warpgroups = 1, .cluster = cluster, .turns = 2});
-    add({.block_m = 64, .block_n = 256, .warpgroups = 1, .turns = 2});
+            add({.block_m = 128, .block_n = 192, .warpgroups = 1, .cluster = cluster, .ping_pong = 2});
+    add({.block_m = 64, .block_n = 256, .warpgroups = 1, .ping_pong = 2});
     for (int64_t n : {8, 16, 32})
         if (shape.n <= n && n % narrow_step(shape.n, shape.operand, !shape.transpose_b) == 0)
             add({.block_m = 64, .block_n = n, .warpgroups = 1});
@@ -92,10 +92,10 @@ int64_t blocks_at_once(int cluster) { return cluster <= 2 ? multiprocessors : cl
 
 }  // namespace
 
-std::vector<WarpgroupTiles> ways_out(const WarpgroupTiles& tiles, const TensorProductShape& shape) {
+std::vector<WarpgroupTiles> epilogues(const WarpgroupTiles& tiles, const TensorProductShape& shape) {
     WarpgroupTiles registers = tiles;
     registers.stage_result = registers.store_boxes = false;
-    registers.staged_columns = 0;
+    registers.epilogue_columns = 0;
     std::vector<WarpgroupTiles> ways{registers};
     if (tiles.split_k > 1) return ways;
     WarpgroupTiles staged = registers;
@@ -107,20 +107,21 @@ std::vector<WarpgroupTiles> ways_out(const WarpgroupTiles& tiles, const TensorPr
     ways.push_back(staged);
     int64_t piece = line_bytes / bytes_of(shape.result), own = result_columns(tiles, shape);
     bool whole_tiles = tiles.block_m <= shape.m && tiles.block_n <= shape.n;
-    if (!whole_tiles || own <= piece || own % piece != 0 || tiles.terms_in_unit > 0 || shape.block_scales) return ways;
-    staged.staged_columns = piece;
+    if (!whole_tiles || own <= piece || own % piece != 0 || tiles.promotion_interval > 0 || shape.block_scales)
+        return ways;
+    staged.epilogue_columns = piece;
     ways.push_back(staged);
     return ways;
 }
 
 /// Rows of what threads copy on are 16 bytes longer, against bank conflicts.
 int64_t staged_result_bytes(const WarpgroupTiles& t, const TensorProductShape& shape) {
-    int64_t bias = shape.add_bias && t.split_k == 1 ? t.block_n * bytes_of(shape.result) * t.turns : 0;
+    int64_t bias = shape.add_bias && t.split_k == 1 ? t.block_n * bytes_of(shape.result) * t.ping_pong : 0;
     int64_t bytes = rounded_up(bias, 1024);
     if (!t.stage_result) return bytes;
-    int64_t columns = t.staged_columns > 0 ? t.staged_columns : result_columns(t, shape);
+    int64_t columns = t.epilogue_columns > 0 ? t.epilogue_columns : result_columns(t, shape);
     int64_t row = columns * bytes_of(shape.result) + (t.store_boxes ? 0 : piece_bytes);
-    return bytes + rounded_up(t.block_m * row, 1024) * t.turns;
+    return bytes + rounded_up(t.block_m * row, 1024) * t.ping_pong;
 }
 
 /// A multiprocessor multiplies 2048 pairs of 16 bits a cycle, starts a tile in some 1500, 1000 more in a cluster, and
@@ -131,7 +132,7 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     int64_t split = t.split_k, k = divided(shape.k, split), batch = std::max<int64_t>(shape.batch, 1);
     int64_t blocks = divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * batch * split;
     auto area = static_cast<double>(t.block_m * t.block_n);
-    double share = share_of(t.turns > 1 ? 2 : t.warpgroups, t.swap ? t.block_m : t.block_n);
+    double share = share_of(t.ping_pong > 1 ? 2 : t.warpgroups, t.swap ? t.block_m : t.block_n);
     if (t.stages <= 3) share -= 0.11;  // too few to run ahead
     if (t.block_m == 256) share = share_of(t.warpgroups, 256);
     if (t.warpgroups == 3) share = 0.84;
@@ -147,7 +148,7 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     if (shape.activation == Activation::SwiGlu) store = store / 2 + area * 0.06;
     double main = std::max(multiply, bytes / 44), start = t.cluster * t.cluster_columns > 1 ? 2500 : 1500;
     double tile = main + start + store;
-    if (t.turns > 1) tile = std::max(main + start + 1000, (main + start + store) / 2);  // results leave meanwhile
+    if (t.ping_pong > 1) tile = std::max(main + start + 1000, (main + start + store) / 2);  // results leave meanwhile
     double once = static_cast<double>((shape.m + shape.n) * shape.k * batch * bytes_of(shape.operand)) / 2000;
     double busy = static_cast<double>(divided(blocks, blocks_at_once(t.cluster * t.cluster_columns))) * tile;
     double cycles = std::max(busy, once) + busy / 20;
@@ -157,12 +158,12 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
 
 bool sums_fit(const WarpgroupTiles& t, const TensorProductShape& shape) {
     int64_t sums = t.block_m * t.block_n / (t.warpgroups * 128);
-    if (terms_in_unit(shape) > 0) return sums <= 64;                // and as many of parts
+    if (promotion_interval(shape) > 0) return sums <= 64;           // and as many of parts
     if (shape.block_scales) return sums <= 64 && t.warpgroups < 3;  // and scales
     return sums <= (t.warpgroups >= 3 ? 96 : 192);
 }
 
-int64_t terms_in_unit(const TensorProductShape& shape) {
+int64_t promotion_interval(const TensorProductShape& shape) {
     constexpr int64_t most = 1024;
     bool loses_bits = (shape.operand == e4m3 || shape.operand == e5m2) && !shape.block_scales;
     return loses_bits && shape.k > most ? most : 0;
@@ -173,7 +174,8 @@ WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape) {
     double least = 0;
     for (WarpgroupTiles tiles : candidates(shape))
         for (int64_t split : {1, 2, 3, 4, 6, 8}) {
-            bool splits = shape.k / split >= 512 && !tiles.stage_result && !tiles.terms_in_unit && may_split_k(shape);
+            bool splits =
+                shape.k / split >= 512 && !tiles.stage_result && !tiles.promotion_interval && may_split_k(shape);
             if (split > 1 && !splits) continue;
             tiles.split_k = split;
             double cycles = predicted_cycles(tiles, shape);

@@ -3,6 +3,7 @@
 
 Arrows: a room includes only rooms that stand before it in ROOMS, and no two files of codegen/ include each other.
 Names: codegen/ and device/ know no operator by its name.
+Lengths: no file outside of tests/ is over 450 lines, no function over 60 that is no table.
 """
 import os
 import re
@@ -19,6 +20,12 @@ NO_PAIRS = ("codegen/",)  # rooms whose files are a ladder: of two, at most one 
 
 OPERATORS = ["gemm", "matmul", "softmax", "layernorm", "rmsnorm", "attention", "convolution", "conv2d", "gelu", "silu",
              "swiglu", "embedding", "cross_entropy", "adam"]
+
+LONGEST_FILE, LONGEST_FUNCTION = 450, 60
+TABLES = {  # functions that are one list of cases, or a program that is read from top to bottom
+    "dsl/evaluate.cpp": ["run_register"], "dsl/rules.cpp": ["table"], "dsl/replay.cpp": ["step"],
+    "schedules/families.cpp": ["make_families"], "tutorials/": ["main"],
+}
 
 
 def sources():
@@ -69,10 +76,36 @@ def check_operator_names(files):
                     yield f"{path}:{number}: '{found[1]}': operators are none of its business"
 
 
+def functions(lines):
+    """Name and length of each function whose body begins at the end of a line: from there to the brace as far left."""
+    begins = re.compile(r"^( *)(?!(?:if|for|while|switch|else|do|return|namespace|struct|class|enum|union)\b)"
+                        r"(?:.*[ &*~>:])?([\w~]+)\(.*\{$")
+    for at, line in enumerate(lines):
+        begin = begins.match(line)
+        if begin and not begin[2].endswith("_"):  # no initializer of a constructor
+            last = next((n for n in range(at + 1, len(lines)) if lines[n].startswith(begin[1] + "}")), at)
+            yield begin[2], at + 1, last - at + 1
+
+
+def check_lengths(files):
+    for path in files:
+        if path.startswith("tests/"):
+            continue
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        if len(lines) > LONGEST_FILE:
+            yield f"{path} has {len(lines)} lines, more than {LONGEST_FILE}"
+        tables = [name for start, names in TABLES.items() if path.startswith(start) for name in names]
+        for name, line, length in functions(lines) if path.endswith((".h", ".cpp")) else ():
+            if length > LONGEST_FUNCTION and name not in tables:
+                yield f"{path}:{line}: {name} has {length} lines, more than {LONGEST_FUNCTION}"
+
+
 def main():
     files = sources()
-    findings = [*check_arrows(files), *check_operator_names(files)]
-    print("\n".join(findings) or f"{len(files)} files: no upward arrow, no pair that includes each other, no operator")
+    findings = [*check_arrows(files), *check_operator_names(files), *check_lengths(files)]
+    print("\n".join(findings) or f"{len(files)} files: no upward arrow, no pair that includes each other, no operator, "
+          "nothing too long")
     return 1 if findings else 0
 
 

@@ -187,7 +187,7 @@ void add_fuzz_commands(CLI::App& app, int& status) {
     schedules->add_flag("--interpreter-only", o->interpreter_only, "no kernels");
     schedules->callback([o, &status] { status = fuzz_schedules(*o); });
     auto* tilings = group->add_subcommand(
-        "tilings", "random products on matrix units in random tilings, as kernels on the emulator");
+        "tilings", "random products on tensor cores in random tilings, as kernels on the emulator");
     add_common(tilings);
     tilings->callback([o, &status] { status = fuzz_tilings(*o); });
     auto* illegal = group->add_subcommand("illegal", "steps that must be refused");

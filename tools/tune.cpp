@@ -1,4 +1,4 @@
-// tw tune: the fastest tilings of products on matrix units, measured on this machine and kept as records.
+// tw tune: the fastest tilings of products on tensor cores, measured on this machine and kept as records.
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -37,7 +37,7 @@ Product product_named(const std::string& name) {
     auto named = schedules::parse_tensor_product(name);
     if (!named)
         throw CLI::ValidationError(fmt::format(
-            "tune: '{}' names no product on matrix units; write gemm_TYPE_MxNxK, as gemm_bf16_4096x4096x4096_tb",
+            "tune: '{}' names no product on tensor cores; write gemm_TYPE_MxNxK, as gemm_bf16_4096x4096x4096_tb",
             name));
     if (named->tiling)
         throw CLI::ValidationError(
@@ -151,7 +151,7 @@ int tune(const TuneCommand& command) {
 void add_tune_command(CLI::App& app, int& status) {
     auto o = std::make_shared<TuneCommand>();
     auto* command = app.add_subcommand(
-        "tune", "measure tilings of products on matrix units and keep the fastest that is right; see docs/tuning.md");
+        "tune", "measure tilings of products on tensor cores and keep the fastest that is right; see docs/tuning.md");
     command->add_option("kernels", o->names, "names of products without a tiling: gemm_bf16_4096x4096x4096_tb");
     command->add_option("--cases", o->cases, "JSON lines of products, as bench/cases/gemm.jsonl");
     command->add_option("--records", o->records, "the file that the winners' records go to, one for each product")

@@ -139,7 +139,7 @@ int main(int argc, char** argv) {
     Tensor total = compute("total", {}, [&](const std::vector<Expr>&) { return sum(v(n), n); });
     Schedule chunks({total}, target("sm_90a"));
     auto [chunk, inside] = chunks.split(chunks.reduce(total), terms / 32, {"chunk", "inside"});
-    Stage parts = chunks.partial(total, chunk);
+    Stage parts = chunks.rfactor(total, chunk);
     chunks.bind(chunks.loops<1>(parts)[0], grid.x);
     auto [step, share] = chunks.split(inside, 256, {"step", "share"});
     chunks.order({share, step});

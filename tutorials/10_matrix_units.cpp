@@ -1,4 +1,4 @@
-// Tutorial 10: matrix units. A warp multiplies 16 x 16 by 16 x 8 elements of bf16 in one instruction, mma.sync.
+// Tutorial 10: tensor cores. A warp multiplies 16 x 16 by 16 x 8 elements of bf16 in one instruction, mma.sync.
 //
 // mma() says which loops the instruction takes over, by their roles: rows, columns, terms. Which lane holds what
 // follows from the instruction; nobody writes it down. What is left to say is what was said before: tiles, shared
@@ -62,7 +62,7 @@ Schedule by_tiles(const Operands& o, int stages) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    Lesson lesson(argc, argv, "10. Matrix units");
+    Lesson lesson(argc, argv, "10. Tensor cores");
     const int64_t M = lesson.size(128, 4096), N = M, K = M;
     const double flops = 2.0 * M * N * K;
 

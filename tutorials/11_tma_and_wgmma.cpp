@@ -1,4 +1,4 @@
-// Tutorial 11: a warpgroup's matrix unit, and copies that no thread carries.
+// Tutorial 11: a warpgroup's tensor core instructions, and copies that no thread carries.
 //
 // On sm_90a, four warps together multiply 64 x 16 by 16 x n elements in one instruction, wgmma, and it reads both
 // operands from shared memory. That memory is laid out as the instruction wants it: lines of 128 bytes, the pieces of
@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
     lesson.compare("a warpgroup", group, "copies ahead", ahead, flops);
     lesson.say(
         "One thread asks; a barrier for each of the three stages expects the bytes; all wait for its phase to end:");
-    lesson.show_lines(ahead, {"barrier_init", "barrier_expect", "tma_load", "barrier_wait"});
+    lesson.show_lines(ahead, {"mbarrier_init", "mbarrier_expect_tx", "tma_load", "mbarrier_wait"});
 
     // A box needs rows at multiples of 16 bytes, of the matrix as of the tile. Rows of 180 elements of bf16 have 360.
     lesson.say("Where TMA cannot be had, the copies are made as before, and the notes say why:");

@@ -28,10 +28,10 @@ Operands triangular_product(int64_t m, int64_t n, int64_t k) {
 }
 
 struct Tiles {
-    int64_t n = 256;        ///< columns of a block's tile; its rows are 128, 64 for each warpgroup
-    int64_t row_group = 8;  ///< rows of tiles that blocks walk through together: what they share stays in L2
-    int blocks = 0;         ///< 0: one for each multiprocessor
-    bool growing = false;   ///< later rows of tiles take longer
+    int64_t n = 256;             ///< columns of a block's tile; its rows are 128, 64 for each warpgroup
+    int64_t raster_group = 8;    ///< rows of tiles that blocks walk through together: what they share stays in L2
+    int blocks = 0;              ///< 0: one for each multiprocessor
+    bool longest_first = false;  ///< later rows of tiles take longer
 };
 
 /// All threads do everything: tutorial 11, with two warpgroups.
@@ -61,9 +61,10 @@ Schedule hopper(const Operands& o, const Tiles& tiles) {
     auto [bj, nj] = s.split(j, tiles.n, {"bj", "nj"});
     auto [wi, mi] = s.split(it, 64, {"wi", "mi"});
     auto [ko, ki] = s.split(s.reduce(o.c), 64, Tail::Mask, {"ko", "ki"});
-    auto [group, row] = s.split(bi, tiles.row_group, {"group", "row"});
+    auto [group, row] = s.split(bi, tiles.raster_group, {"group", "row"});
     s.order({group, bj, row, wi, ko, mi, nj, ki});
-    s.persistent({group, bj, row}, {.blocks = tiles.blocks, .growing = tiles.growing});  // row fastest: grouped raster
+    s.persistent({group, bj, row},
+                 {.blocks = tiles.blocks, .longest_first = tiles.longest_first});  // row fastest: grouped raster
     s.bind(wi, warpgroup);
     Stage as = s.stage(o.c, o.a, Memory::Shared, ko);
     Stage bs = s.stage(o.c, o.b, Memory::Shared, ko);
@@ -81,7 +82,7 @@ int main(int argc, char** argv) {
     const double flops = 2.0 * M * N * K;
     const bool gpu = lesson.device()->kind() == DeviceKind::Cuda;
     // On the emulator, 12 tiles for 5 blocks: some have three, some two.
-    const Tiles tiles = gpu ? Tiles{} : Tiles{.n = 64, .row_group = 2, .blocks = 5};
+    const Tiles tiles = gpu ? Tiles{} : Tiles{.n = 64, .raster_group = 2, .blocks = 5};
     Operands o = product(M, N, K);
     lesson.show(o.c);
 
@@ -117,15 +118,15 @@ int main(int argc, char** argv) {
     lesson.show_lines(whole, {"for (int tile"});
 
     // Rows of tile t sum 128 (t + 1) terms, so tiles are of different lengths: each role counts its iterations. With
-    // growing, long tiles come first, and a block that had a longer one in a round has a shorter one in the next.
+    // longest_first, long tiles come first, and a block that had a longer one in a round has a shorter one in the next.
     Operands lower = triangular_product(M, N, K);
-    Tiles in_order = tiles, growing = tiles;
-    in_order.row_group = 1;  // so that tiles grow from one to the next column of tiles
-    growing.row_group = 1, growing.growing = true;
+    Tiles in_order = tiles, longest_first = tiles;
+    in_order.raster_group = 1;  // so that tiles grow from one to the next column of tiles
+    longest_first.raster_group = 1, longest_first.longest_first = true;
     lesson.say("A lower triangular a has tiles of different lengths:");
     lesson.show(lower.c);
-    lesson.compare("in order", hopper(lower, in_order), "growing", hopper(lower, growing), flops / 2);
-    lesson.show_lines(hopper(lower, growing), {"const int tile", "_count"});
+    lesson.compare("in order", hopper(lower, in_order), "longest_first", hopper(lower, longest_first), flops / 2);
+    lesson.show_lines(hopper(lower, longest_first), {"const int tile", "_count"});
 
     lesson.say("Promises are kept or refused. Registers beyond what there are:");
     lesson.show_error([&] {

@@ -24,12 +24,12 @@ Schedule hopper(const Product& p, int blocks, Leaves leaves = Leaves::Directly) 
     return s;
 }
 
-/// totals() takes the sums out of the result: they stay in registers, all of a tile's, while results leave by 64
+/// accumulators() takes the sums out of the result: they stay in registers, all of a tile's, while results leave by 64
 /// columns, one piece after another, as boxes. Warpgroups share the rows of both in the same way.
 Schedule piece_by_piece(const Product& p, int blocks) {
     Schedule s(p.outputs, target("sm_90a"));
     const Tensor& c = p.outputs[0];
-    Stage total = s.totals(c);
+    Stage total = s.accumulators(c);
     auto [i, j] = s.loops<2>(c);
     auto [bi, it] = s.split(i, 128, Tail::Mask, {"bi", "it"});
     auto [bj, jt] = s.split(j, 128, Tail::Mask, {"bj", "jt"});
@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
     lesson.show_lines(staged, {"&shared.y"});
 
     // The tile on its way out takes memory from the stages of the pipeline: half a tile takes half of it.
-    lesson.say("By pieces of 64 columns, while the sums wait in registers: totals(y):");
+    lesson.say("By pieces of 64 columns, while the sums wait in registers: accumulators(y):");
     Schedule pieces = piece_by_piece(even, blocks);
     lesson.show(pieces);
     lesson.compare("the whole tile", staged, "by pieces", pieces, flops);

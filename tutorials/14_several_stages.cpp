@@ -78,10 +78,10 @@ Schedule backward(const Backward& b, int blocks) {
     const Product& p = b.product;
     const Tensor& c = p.outputs[0];
     Schedule s(p.outputs, target("sm_90a"));
-    Stage sums = s.partial(b.bias_gradient, s.split(s.reduce(b.bias_gradient), 128, Tail::Mask)[0]);
+    Stage sums = s.rfactor(b.bias_gradient, s.split(s.reduce(b.bias_gradient), 128, Tail::Mask)[0]);
     Loop tile_rows = s.split(s.reduce(b.largest, 0), 128, Tail::Mask)[0];
     Loop tile_columns = s.split(s.reduce(b.largest, 1), 64, Tail::Mask)[0];
-    Stage largest = s.partial(s.partial(b.largest, tile_rows), tile_columns);
+    Stage largest = s.rfactor(s.rfactor(b.largest, tile_rows), tile_columns);
 
     Tiles tiles = tiles_of(s, c, blocks);
     s.at(sums, tiles.tile);

@@ -115,7 +115,7 @@ CatalogTrial::CatalogTrial(const schedules::CatalogEntry& entry) : schedule_(ent
 const CatalogTrial::Given& CatalogTrial::given(uint64_t seed) {
     auto known = given_.find(seed);
     if (known != given_.end()) return known->second;
-    // The tree adds in another order than matrix units: only whole numbers, where none matters.
+    // The tree adds in another order than tensor cores: only whole numbers, where none matters.
     uint64_t data = reorders_ ? seed * kKindsOfData + kWholeNumbers : seed;
     Given made{telling_bindings(schedule_.outputs(), data), {}};
     made.expected = interpret_tree(schedule_.tree(), made.bindings);

@@ -39,7 +39,8 @@ std::vector<CompiledText> compiled(std::span<const codegen::KernelText> texts, s
 }
 
 codegen::KernelText printed_text(const Mutant& mutant) {
-    codegen::KernelText text = codegen::print_cuda(mutant.waits ? mutant.kernel : codegen::start_early(mutant.kernel));
+    codegen::KernelText text =
+        codegen::print_cuda(mutant.waits ? mutant.kernel : codegen::programmatic_launch(mutant.kernel));
     const size_t at = mutant.in_text.empty() ? std::string::npos : text.cuda.find(mutant.in_text);
     internal_check(mutant.in_text.empty() || at != std::string::npos, "no '{}' in {}", mutant.in_text, text.name);
     if (at != std::string::npos) text.cuda.replace(at, mutant.in_text.size(), mutant.with);

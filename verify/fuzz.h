@@ -58,7 +58,7 @@ std::string to_string(const Summary& summary);
 /// trace, and run as kernels.
 Summary fuzz_schedules(const FuzzOptions& options);
 
-/// Random products on matrix units in random tilings, as kernels: each gives what the product declares. Computations
+/// Random products on tensor cores in random tilings, as kernels: each gives what the product declares. Computations
 /// are "warps" and "warpgroups"; there are no steps.
 Summary fuzz_tilings(const FuzzOptions& options);
 

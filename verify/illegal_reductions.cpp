@@ -9,78 +9,78 @@ const Kind kKinds[] = {
 // Reductions in parts.
 {"totals_of_no_reduction", "reduces nothing", [](Attempt& t) {
     Rows p(t);
-    t.step(*p.s, [&] { p.s->totals(p.y); });
+    t.step(*p.s, [&] { p.s->accumulators(p.y); });
 }},
 {"totals_inside_of_another_kernel", "stands in another kernel", [](Attempt& t) {
     Rows p(t);
     p.s->at(p.total, p.s->loops<2>(p.y)[0]);
-    t.step(*p.s, [&] { p.s->totals(p.total); });
+    t.step(*p.s, [&] { p.s->accumulators(p.total); });
 }},
 {"partial_of_a_data_loop", "the loop is no reduce loop of 'c'", [](Attempt& t) {
     Product p(t);
-    t.step(*p.s, [&] { p.s->partial(p.c, t.random.chance(0.5) ? p.i : p.j); });
+    t.step(*p.s, [&] { p.s->rfactor(p.c, t.random.chance(0.5) ? p.i : p.j); });
 }},
 {"partial_of_a_bound_loop", "bind(loop, serial) first", [](Attempt& t) {
     Product p(t);
     p.s->bind(p.k, t.threads());
-    t.step(*p.s, [&] { p.s->partial(p.c, p.k); });
+    t.step(*p.s, [&] { p.s->rfactor(p.c, p.k); });
 }},
 {"partial_inside_of_another_kernel", "stands in another kernel", [](Attempt& t) {
     Rows p(t);
     p.s->at(p.total, p.s->loops<2>(p.y)[0]);
     Loop k = p.s->reduce(p.total);
-    t.step(*p.s, [&] { p.s->partial(p.total, k); });
+    t.step(*p.s, [&] { p.s->rfactor(p.total, k); });
 }},
 {"partial_that_does_not_commute", "is not the outermost reduce loop", [](Attempt& t) {
     LastOfEachRow p(t);
-    t.step(*p.s, [&] { p.s->partial(p.y, p.ki); });
+    t.step(*p.s, [&] { p.s->rfactor(p.y, p.ki); });
 }},
 {"partial_that_others_follow", "follows it under loop", [](Attempt& t) {
     Rows p(t);
     p.s->at(p.y, p.s->loops<1>(p.total)[0]);
     Loop k = p.s->reduce(p.total);
-    t.step(*p.s, [&] { p.s->partial(p.total, k); });
+    t.step(*p.s, [&] { p.s->rfactor(p.total, k); });
 }},
 {"atomic_parts_without_an_atomic_operation", "no atomic operation combines by", [](Attempt& t) {
     Wide p(t);
-    t.step(*p.s, [&] { p.s->partial(p.most, p.s->reduce(p.most), Combine::Atomic); });
+    t.step(*p.s, [&] { p.s->rfactor(p.most, p.s->reduce(p.most), Combine::Atomic); });
 }},
 {"atomic_parts_of_updates", "already updates the elements of 'c' atomically", [](Attempt& t) {
     Product p(t);
     auto [ko, ki] = p.s->split(p.k, 2, Tail::Mask);
-    Stage parts = p.s->partial(p.c, ko, Combine::Atomic);
-    t.step(*p.s, [&] { p.s->partial(parts, ki, Combine::Atomic); });
+    Stage parts = p.s->rfactor(p.c, ko, Combine::Atomic);
+    t.step(*p.s, [&] { p.s->rfactor(parts, ki, Combine::Atomic); });
 }},
 {"a_reader_among_updates", "are complete only behind the kernel", [](Attempt& t) {
     Rows p(t);
-    Stage parts = p.s->partial(p.total, p.s->reduce(p.total), Combine::Atomic);
+    Stage parts = p.s->rfactor(p.total, p.s->reduce(p.total), Combine::Atomic);
     Loop row = p.s->data_loops(parts)[1];
     t.step(*p.s, [&] { p.s->at(p.y, row); });
 }},
 {"updates_inside_of_another_kernel", "which takes a kernel before and one behind", [](Attempt& t) {
     Rows p(t);
-    Stage parts = p.s->partial(p.total, p.s->reduce(p.total), Combine::Atomic);
+    Stage parts = p.s->rfactor(p.total, p.s->reduce(p.total), Combine::Atomic);
     Stage moved = t.random.chance(0.5) ? parts : (*p.s)[p.total];
     t.step(*p.s, [&] { p.s->at(moved, p.s->loops<2>(p.y)[0]); });
 }},
 {"atomic_parts_of_rounded_elements", "but atomics combine in f32", [](Attempt& t) {
     Rows p(t);
     p.s->round_to(p.total, t.random.pick<Type>({f16, bf16, tf32}));
-    t.step(*p.s, [&] { p.s->partial(p.total, p.s->reduce(p.total), Combine::Atomic); });
+    t.step(*p.s, [&] { p.s->rfactor(p.total, p.s->reduce(p.total), Combine::Atomic); });
 }},
 {"rounded_elements_of_updates", "updates its elements atomically, in the type of the sum", [](Attempt& t) {
     Rows p(t);
-    p.s->partial(p.total, p.s->reduce(p.total), Combine::Atomic);
+    p.s->rfactor(p.total, p.s->reduce(p.total), Combine::Atomic);
     t.step(*p.s, [&] { p.s->round_to(p.total, bf16); });
 }},
 {"rounded_updates", "are in no memory of their own", [](Attempt& t) {
     Rows p(t);
-    Stage parts = p.s->partial(p.total, p.s->reduce(p.total), Combine::Atomic);
+    Stage parts = p.s->rfactor(p.total, p.s->reduce(p.total), Combine::Atomic);
     t.step(*p.s, [&] { p.s->round_to(parts, bf16); });
 }},
 {"inlined_updates", "its elements are made by atomic updates", [](Attempt& t) {
     Rows p(t);
-    p.s->partial(p.total, p.s->reduce(p.total), Combine::Atomic);
+    p.s->rfactor(p.total, p.s->reduce(p.total), Combine::Atomic);
     t.step(*p.s, [&] { p.s->inline_stage(p.total); });
 }},
 {"scatter_of_all_terms", "no condition of its terms says which element", [](Attempt& t) {
@@ -89,7 +89,7 @@ const Kind kKinds[] = {
 }},
 {"scatter_along_no_axis", "it reduces along no axis", [](Attempt& t) {
     Rows p(t);
-    Stage parts = p.s->partial(p.total, p.s->reduce(p.total));
+    Stage parts = p.s->rfactor(p.total, p.s->reduce(p.total));
     t.step(*p.s, [&] { p.s->scatter(parts, t.random.chance(0.5) ? Combine::Atomic : Combine::Workspace); });
 }},
 {"scatter_of_split_loops", "its loops are replaced, but were split", [](Attempt& t) {
@@ -105,7 +105,7 @@ const Kind kKinds[] = {
 {"parts_of_rows_as_long_as_data_say", "each element decides how many terms it has", [](Attempt& t) {
     Scattered p(t);
     p.s->scatter(p.d);
-    t.step(*p.s, [&] { p.s->partial(p.d, p.s->reduce(p.d)); });
+    t.step(*p.s, [&] { p.s->rfactor(p.d, p.s->reduce(p.d)); });
 }},
 {"threads_share_inner_terms_that_do_not_commute", "only the outermost can be bound to threads", [](Attempt& t) {
     LastOfEachRow p(t);

@@ -30,7 +30,7 @@ struct Mutant {
     MutationKind kind;
     std::string text;  ///< what was altered: "a[row * 37 + k]: 37 -> 38"
     codegen::ThreadKernel kernel;
-    bool waits = false;                   ///< start_early has had its turn
+    bool waits = false;                   ///< programmatic_launch has had its turn
     std::string in_text = {}, with = {};  ///< where not empty: the kernel is printed so, and then this is put for that
 };
 

@@ -34,28 +34,29 @@ private:
     }
 
     void waits() {
-        const std::vector<ThreadStmt> all = statements(start_early(kernel_).body);
-        auto wait = std::find_if(all.begin(), all.end(), instruction_of<WaitForPrevious>);
+        const std::vector<ThreadStmt> all = statements(programmatic_launch(kernel_).body);
+        auto wait = std::find_if(all.begin(), all.end(), instruction_of<GriddepcontrolWait>);
         if (wait == all.end()) return;
         const auto at = wait - all.begin();
         std::vector<ThreadStmt> without = all, last, next = all;
         without.erase(without.begin() + at);
         last = without;
         last.push_back(*wait);
-        next[size_t(at)] = make_thread(Instruction(StartNext{}));
-        add("wait_for_previous: left out", without);
-        add("wait_for_previous: at the end", last);
-        add("wait_for_previous: start_next", next);
+        next[size_t(at)] = make_thread(Instruction(GriddepcontrolLaunchDependents{}));
+        add("griddepcontrol_wait: left out", without);
+        add("griddepcontrol_wait: at the end", last);
+        add("griddepcontrol_wait: griddepcontrol_launch_dependents", next);
         for (bool first_half : {true, false})
             if (auto some = wait_of_half(*wait, first_half); some.defined()) {
                 std::vector<ThreadStmt> halved = all;
                 halved[size_t(at)] = some;
-                add(fmt::format("wait_for_previous: only the {} half of the threads", first_half ? "first" : "second"),
+                add(fmt::format("griddepcontrol_wait: only the {} half of the threads",
+                                first_half ? "first" : "second"),
                     halved);
             }
         for (const ThreadStmt& stmt : all)
             if (auto role = stmt.as<ThreadRole>())
-                add(fmt::format("wait_for_previous: all but role '{}'", role->name),
+                add(fmt::format("griddepcontrol_wait: all but role '{}'", role->name),
                     wait_in_roles(without, *wait, stmt));
     }
 
@@ -99,18 +100,18 @@ private:
         std::set<int64_t> counts;
         int64_t needed = 0;
         visit(kernel_.body, [&](const ThreadStmt& stmt) {
-            if (auto sets = instruction_of<SetRegisters>(stmt)) counts.insert(sets->count);
+            if (auto sets = instruction_of<SetMaxNReg>(stmt)) counts.insert(sets->count);
             needed = std::max(needed, registers_of_product(stmt));
         });
         if (counts.size() != 2 || needed == 0 || needed + emulator::LeastRegisters <= *counts.begin()) return;
         ThreadKernel mutant = kernel_;
         const int64_t few = *counts.begin(), many = *counts.rbegin();
         mutant.body = transform(kernel_.body, [&](const ThreadStmt& stmt) -> ThreadStmt {
-            auto sets = instruction_of<SetRegisters>(stmt);
+            auto sets = instruction_of<SetMaxNReg>(stmt);
             if (!sets) return stmt;
             const int64_t at_entry = emulator::registers_at_entry(unsigned(kernel_.threads + kernel_.helpers));
             const int64_t count = few + many - sets->count;
-            return make_thread(Instruction(SetRegisters{count, count > at_entry}), stmt.step());
+            return make_thread(Instruction(SetMaxNReg{count, count > at_entry}), stmt.step());
         });
         found_.push_back({MutationKind::Launch, "numbers of registers of roles: exchanged", std::move(mutant)});
     }

@@ -53,7 +53,7 @@ private:
             add(MutationKind::Signal, fmt::format("parameter {}", wait.pending), Instruction(wait));
         };
         std::visit(Overloaded{[&](const OneOf<WgmmaWait, TmaStoreWaitRead> auto& wait) { pending(wait); },
-                              [&](SetRegisters registers) {
+                              [&](SetMaxNReg registers) {
                                   registers.count += change * kRegisterStep;
                                   add(MutationKind::Operand, fmt::format("parameter {}", registers.count),
                                       Instruction(registers));
@@ -101,7 +101,7 @@ private:
         for (int change : {1, -1})
             with(known ? constant(value.type(), *known + change)
                        : binary(change > 0 ? BinaryOp::Add : BinaryOp::Sub, value, one));
-        if (std::holds_alternative<MbarrierExpect>(instruction) && known) {
+        if (std::holds_alternative<MbarrierExpectTx>(instruction) && known) {
             with(constant(value.type(), *known / 2));
             with(constant(value.type(), *known * 2));
         }
@@ -143,13 +143,14 @@ private:
 bool is_signal(const Instruction& instruction) {
     return std::visit(
         Overloaded{
-            [](const OneOf<MbarrierInit, MbarrierExpect, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
+            [](const OneOf<MbarrierInit, MbarrierExpectTx, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
                            FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait, TmaLoad, TmaStore,
-                           TmaStoreCommit, TmaStoreWaitRead, WgmmaFence, WgmmaCommit, WgmmaWait, SetRegisters> auto&) {
+                           TmaStoreCommit, TmaStoreWaitRead, WgmmaFence, WgmmaCommit, WgmmaWait, SetMaxNReg> auto&) {
                 return true;
             },
             [](const OneOf<PrefetchTensorMap, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, Mma, Wgmma,
-                           KeepRegisters, ForgetRegisters, WaitForPrevious, StartNext> auto&) { return false; }},
+                           WgmmaFenceOperand, LeaveUndefined, GriddepcontrolWait,
+                           GriddepcontrolLaunchDependents> auto&) { return false; }},
         instruction);
 }
 

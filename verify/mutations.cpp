@@ -26,7 +26,7 @@ const char* const kWithRoles[] = {
     "gemm_bf16_72x72x104_tb_tile64x32x32g1c2x2s3",
 };
 
-/// Kernels on matrix units, of types that the catalog has only with roles, or larger.
+/// Kernels on tensor cores, of types that the catalog has only with roles, or larger.
 const char* const kOfOtherTypes[] = {"gemm_f16_33x20x44_ta_tile32x16x16w16x8s3",
                                      "gemm_e4m3_33x24x64_tb_tile32x16x32w16x8s3"};
 

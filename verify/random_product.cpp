@@ -50,9 +50,9 @@ ProductTiling random_tiling(Random& random, const TensorProductShape& shape, con
     if (!tiles || random.chance(0.5)) return tiling;
     tiles->cluster = static_cast<int>(random.between(1, 4));
     tiles->cluster_columns = static_cast<int>(random.between(1, 8 / tiles->cluster));
-    if (tiles->warpgroups == 1 && !tiles->swap) tiles->turns = static_cast<int>(random.between(1, 2));
+    if (tiles->warpgroups == 1 && !tiles->swap) tiles->ping_pong = static_cast<int>(random.between(1, 2));
     // The emulator numbers the threads of a cluster, of all roles, up to 4031.
-    const int most_blocks = 4031 / (128 * (tiles->warpgroups * tiles->turns + 1));
+    const int most_blocks = 4031 / (128 * (tiles->warpgroups * tiles->ping_pong + 1));
     tiles->cluster_columns = std::clamp(most_blocks / tiles->cluster, 1, tiles->cluster_columns);
     for (int halvings = static_cast<int>(random.between(0, 2)); halvings > 0; --halvings)
         if (tiles->block_k * bytes_of(shape.operand) > 32) tiles->block_k /= 2;  // rings turn more often
@@ -60,9 +60,9 @@ ProductTiling random_tiling(Random& random, const TensorProductShape& shape, con
     const bool whole = tiles->block_m <= shape.m && tiles->block_n <= shape.n;
     const bool as_long = shape.row_terms == schedules::RowTerms::All;  // parts have a fixed number of terms
     if (bytes_of(shape.operand) == 1 && sums <= 64 && whole && as_long && tiles->split_k == 1 &&
-        tiles->staged_columns == 0)
-        tiles->terms_in_unit = tiles->block_k * random.between(0, 3);
-    if (tiles->stages > 3) tiles->stages = static_cast<int>(random.between(tiles->turns > 1 ? 3 : 2, tiles->stages));
+        tiles->epilogue_columns == 0)
+        tiles->promotion_interval = tiles->block_k * random.between(0, 3);
+    if (tiles->stages > 3) tiles->stages = static_cast<int>(random.between(tiles->ping_pong > 1 ? 3 : 2, tiles->stages));
     return tiling;
 }
 

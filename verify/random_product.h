@@ -1,4 +1,4 @@
-// Random products on matrix units, and tilings of them.
+// Random products on tensor cores, and tilings of them.
 #pragma once
 #include <string>
 #include <vector>

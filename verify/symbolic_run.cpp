@@ -109,11 +109,11 @@ private:
                            each_group([&](CopyGroups& groups) { land(groups, static_cast<size_t>(wait.pending)); });
                        },
                        [&](const OneOf<LdMatrix, StMatrix, Mma> auto&) { run_on_warps(instruction, threads); },
-                       [&](const OneOf<MbarrierInit, MbarrierExpect, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
+                       [&](const OneOf<MbarrierInit, MbarrierExpectTx, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
                                        FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait,
                                        PrefetchTensorMap, TmaLoad, TmaStore, TmaStoreCommit, TmaStoreWaitRead, Wgmma,
-                                       WgmmaFence, WgmmaCommit, WgmmaWait, KeepRegisters, ForgetRegisters, SetRegisters,
-                                       WaitForPrevious, StartNext> auto&) {
+                                       WgmmaFence, WgmmaCommit, WgmmaWait, WgmmaFenceOperand, LeaveUndefined,
+                                       SetMaxNReg, GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) {
                            throw Undecided{
                                fmt::format("what {} does is not known", vocabulary_call(instruction).entry)};
                        }},

@@ -22,19 +22,20 @@ constexpr int64_t kDescriptorUnit = 16, kRowsOfGroup = 8;
 TracedOperation::Kind kind_of(const Instruction& instruction) {
     using Kind = TracedOperation::Kind;
     return std::visit(
-        Overloaded{[](const MbarrierInit&) { return Kind::Init; },
-                   [](const OneOf<MbarrierArrive, MbarrierArriveAt> auto&) { return Kind::Arrival; },
-                   [](const MbarrierWait&) { return Kind::Wait; }, [](const WgmmaWait&) { return Kind::Products; },
-                   [](const TmaStore&) { return Kind::Result; },
-                   [](const TmaLoad& load) { return load.ranks.defined() ? Kind::Multicast : Kind::Other; },
-                   [](const OneOf<Wgmma, WgmmaFence, WgmmaCommit> auto&) { return Kind::Multiply; },
-                   // Hints for the compiler, and how many registers a warp may use.
-                   [](const OneOf<KeepRegisters, ForgetRegisters, PrefetchTensorMap, SetRegisters> auto&) {
-                       return Kind::Idle;
-                   },
-                   [](const OneOf<MbarrierExpect, FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait,
-                                  TmaStoreCommit, TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix,
-                                  StMatrix, Mma, WaitForPrevious, StartNext> auto&) { return Kind::Other; }},
+        Overloaded{
+            [](const MbarrierInit&) { return Kind::Init; },
+            [](const OneOf<MbarrierArrive, MbarrierArriveAt> auto&) { return Kind::Arrival; },
+            [](const MbarrierWait&) { return Kind::Wait; }, [](const WgmmaWait&) { return Kind::Products; },
+            [](const TmaStore&) { return Kind::Result; },
+            [](const TmaLoad& load) { return load.ranks.defined() ? Kind::Multicast : Kind::Other; },
+            [](const OneOf<Wgmma, WgmmaFence, WgmmaCommit> auto&) { return Kind::Multiply; },
+            // Hints for the compiler, and how many registers a warp may use.
+            [](const OneOf<WgmmaFenceOperand, LeaveUndefined, PrefetchTensorMap, SetMaxNReg> auto&) {
+                return Kind::Idle;
+            },
+            [](const OneOf<MbarrierExpectTx, FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait,
+                           TmaStoreCommit, TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix,
+                           Mma, GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) { return Kind::Other; }},
         instruction);
 }
 
@@ -136,8 +137,8 @@ private:
         const VocabularyCall call = vocabulary_call(instruction);
         Hash operation;
         operation << call.entry;
-        if (std::holds_alternative<KeepRegisters>(instruction)) return add(operation, Kind::Idle);
-        if (auto forget = std::get_if<ForgetRegisters>(&instruction)) {
+        if (std::holds_alternative<WgmmaFenceOperand>(instruction)) return add(operation, Kind::Idle);
+        if (auto forget = std::get_if<LeaveUndefined>(&instruction)) {
             values_.forget(forget->registers.place, forget->registers.elements);
             return add(operation, Kind::Idle);
         }
@@ -199,7 +200,7 @@ private:
     /// What the thread may know of others behind the instruction.
     void meet(const Instruction& instruction, Kind kind, int64_t phase) {
         const bool with_all = std::holds_alternative<ClusterWait>(instruction),
-                   waits = std::holds_alternative<WaitForPrevious>(instruction);
+                   waits = std::holds_alternative<GriddepcontrolWait>(instruction);
         const bool ends_a_phase = kind == Kind::Wait && (phase == 0 || is_told_);  // not the one before the first
         if (!with_all && !waits && !ends_a_phase) return;
         note_reliance();

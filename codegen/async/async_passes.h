@@ -21,13 +21,13 @@ TileKernel pipeline(const TileKernel& kernel, const CiteStep& cite);
 /// Makes what threads write visible to what goes another way to shared memory, instructions that read it by descriptors
 /// and boxes that leave it: a fence behind the writes, before the barrier.
 ///
-///     a_s[...] = ...; wgmma(acc, a_s)    a_s[...] = ...; fence_async_proxy(); wgmma(acc, a_s)
+///     a_s[...] = ...; wgmma(acc, a_s)    a_s[...] = ...; fence_proxy_async(); wgmma(acc, a_s)
 TileKernel fence_proxies(const TileKernel& kernel);
 
 /// Makes calls of the boxes that leave shared memory. One thread asks for them; before their tile is filled again, and
 /// before the kernel ends, it waits until they have been read.
 ///
-///     for t: c_s = ...; boxes of c_s    for t: wait_stores_read(); c_s = ...; tma_store(c_s); commit_stores()
+///     for t: c_s = ...; boxes of c_s    for t: tma_store_wait_read(); c_s = ...; tma_store(c_s); tma_store_commit()
 TileKernel store_boxes(const TileKernel& kernel);
 
 }  // namespace tw::codegen

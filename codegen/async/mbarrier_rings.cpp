@@ -160,7 +160,7 @@ void MbarrierRings::start(TileBlock& block, int role, const Boxes& boxes, const 
     for (const TileOp& copy : boxes.copies) bytes += tma_bytes(copy);
     Expr active = role > 0 ? all_of({}) : simplify(all_of({iteration_exists(loop_, iteration), kernel_.thread == 0}));
     Expr stage = stage_of(iteration, role);
-    std::vector<Instruction> request{MbarrierExpect{barrier_of(boxes.ring.full, stage), integer(bytes)}};
+    std::vector<Instruction> request{MbarrierExpectTx{barrier_of(boxes.ring.full, stage), integer(bytes)}};
     std::vector<TileOp> filled;
     for (const TileOp& copy : boxes.copies) {
         TileOp moved = map_exprs(copy, [&](const Expr& e) { return in_iteration(loop_, e, iteration); });

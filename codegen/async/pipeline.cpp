@@ -261,7 +261,7 @@ private:
         bool last = wait != flat.end();
         for (auto stmt = wait; last && stmt != flat.end(); ++stmt) {
             const TileOp* op = stmt->as<TileOp>();
-            last = op && (stmt == wait || op->is<AccessOp>() || lone_instruction<KeepRegisters>(*op));
+            last = op && (stmt == wait || op->is<AccessOp>() || lone_instruction<WgmmaFenceOperand>(*op));
         }
         if (!last)
             throw_error(Error,

@@ -154,7 +154,7 @@ private:
     }
 
     /// A layout that nobody has asked for yet becomes plain rows where boxes arrive, lines where they leave: threads
-    /// fill those without conflicts, also from accumulators of matrix units.
+    /// fill those without conflicts, also from accumulators of tensor cores.
     std::string fit_layout(const TensorBox& box) {
         if (!box.fast().variable.defined()) return fmt::format("its tile is no box of '{}'", box.tensor()->name);
         for (SharedBuffer& shared : result_.shared) {

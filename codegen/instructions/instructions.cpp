@@ -42,7 +42,7 @@ void each_field(I& instruction, See&& see) {
             using Plain = std::remove_const_t<T>;
             if constexpr (OneOf<Plain, MbarrierInit>)
                 all(i.barrier, i.arrivals);
-            else if constexpr (OneOf<Plain, MbarrierExpect>)
+            else if constexpr (OneOf<Plain, MbarrierExpectTx>)
                 all(i.barrier, i.bytes);
             else if constexpr (OneOf<Plain, MbarrierWait>)
                 all(i.barrier, i.parity);
@@ -66,11 +66,11 @@ void each_field(I& instruction, See&& see) {
                 all(i.sums, i.a, i.b);
             else if constexpr (OneOf<Plain, Wgmma>)
                 all(i.sums, i.a, i.b, i.accumulates);
-            else if constexpr (OneOf<Plain, KeepRegisters, ForgetRegisters>)
+            else if constexpr (OneOf<Plain, WgmmaFenceOperand, LeaveUndefined>)
                 all(i.registers);
             else
                 static_assert(std::is_empty_v<Plain> ||
-                              OneOf<Plain, TmaStoreWaitRead, CpAsyncWait, WgmmaWait, SetRegisters>);
+                              OneOf<Plain, TmaStoreWaitRead, CpAsyncWait, WgmmaWait, SetMaxNReg>);
         },
         instruction);
 }
@@ -80,25 +80,25 @@ void each_field(I& instruction, See&& see) {
 VocabularyCall vocabulary_call(const Instruction& instruction) {
     return std::visit(
         Overloaded{
-            [](const MbarrierInit&) { return plain("barrier_init"); },
-            [](const MbarrierExpect&) { return plain("barrier_expect"); },
-            [](const MbarrierWait&) { return plain("barrier_wait"); },
-            [](const MbarrierArrive&) { return plain("barrier_arrive"); },
-            [](const MbarrierArriveAt&) { return plain("barrier_arrive_at"); },
-            [](const FenceMbarrierInit&) { return plain("fence_barrier_init"); },
-            [](const FenceProxyAsync&) { return plain("fence_async_proxy"); },
+            [](const MbarrierInit&) { return plain("mbarrier_init"); },
+            [](const MbarrierExpectTx&) { return plain("mbarrier_expect_tx"); },
+            [](const MbarrierWait&) { return plain("mbarrier_wait"); },
+            [](const MbarrierArrive&) { return plain("mbarrier_arrive"); },
+            [](const MbarrierArriveAt&) { return plain("mbarrier_arrive_at"); },
+            [](const FenceMbarrierInit&) { return plain("fence_mbarrier_init"); },
+            [](const FenceProxyAsync&) { return plain("fence_proxy_async"); },
             [](const ClusterArrive&) { return plain("cluster_arrive"); },
             [](const ClusterWait&) { return plain("cluster_wait"); },
-            [](const PrefetchTensorMap&) { return plain("prefetch_map"); },
+            [](const PrefetchTensorMap&) { return plain("prefetch_tensor_map"); },
             [](const TmaLoad& i) {
                 return of_rank(i.ranks.defined() ? "tma_load_multicast" : "tma_load", i.coordinates.size());
             },
             [](const TmaStore& i) { return of_rank(i.adds ? "tma_reduce_add" : "tma_store", i.coordinates.size()); },
-            [](const TmaStoreCommit&) { return plain("commit_stores"); },
-            [](const TmaStoreWaitRead& i) { return plain("wait_stores_read", {i.pending}); },
-            [](const CpAsync& i) { return plain(i.there.defined() ? "copy_async_or_zero" : "copy_async", {i.width}); },
-            [](const CpAsyncCommit&) { return plain("commit_copies"); },
-            [](const CpAsyncWait& i) { return plain("wait_copies", {i.pending}); },
+            [](const TmaStoreCommit&) { return plain("tma_store_commit"); },
+            [](const TmaStoreWaitRead& i) { return plain("tma_store_wait_read", {i.pending}); },
+            [](const CpAsync& i) { return plain(i.there.defined() ? "cp_async_or_zero" : "cp_async", {i.width}); },
+            [](const CpAsyncCommit&) { return plain("cp_async_commit"); },
+            [](const CpAsyncWait& i) { return plain("cp_async_wait", {i.pending}); },
             [](const LdMatrix& i) { return plain(i.transposed ? "ldmatrix_trans" : "ldmatrix", {i.matrices}); },
             [](const StMatrix& i) { return plain(i.transposed ? "stmatrix_trans" : "stmatrix", {i.matrices}); },
             [](const Mma& i) { return plain(i.atom->name); },
@@ -106,15 +106,16 @@ VocabularyCall vocabulary_call(const Instruction& instruction) {
             [](const WgmmaFence&) { return plain("wgmma_fence"); },
             [](const WgmmaCommit&) { return plain("wgmma_commit"); },
             [](const WgmmaWait& i) { return plain("wgmma_wait", {i.pending}); },
-            [](const KeepRegisters& i) {
-                return VocabularyCall{entry_of_registers("keep", i.registers), "keep", {}};
+            [](const WgmmaFenceOperand& i) {
+                return VocabularyCall{
+                    entry_of_registers("wgmma_fence_operand", i.registers), "wgmma_fence_operand", {}};
             },
-            [](const ForgetRegisters& i) {
-                return VocabularyCall{entry_of_registers("forget", i.registers), "forget", {}};
+            [](const LeaveUndefined& i) {
+                return VocabularyCall{entry_of_registers("leave_undefined", i.registers), "leave_undefined", {}};
             },
-            [](const SetRegisters& i) { return plain(i.grows ? "grow_registers" : "shrink_registers", {i.count}); },
-            [](const WaitForPrevious&) { return plain("wait_for_previous"); },
-            [](const StartNext&) { return plain("start_next"); },
+            [](const SetMaxNReg& i) { return plain(i.grows ? "setmaxnreg_inc" : "setmaxnreg_dec", {i.count}); },
+            [](const GriddepcontrolWait&) { return plain("griddepcontrol_wait"); },
+            [](const GriddepcontrolLaunchDependents&) { return plain("griddepcontrol_launch_dependents"); },
         },
         instruction);
 }

@@ -23,7 +23,7 @@ struct MbarrierInit {
     Expr arrivals;
 };
 /// Arrives, and has the phase expect so many bytes.
-struct MbarrierExpect {
+struct MbarrierExpectTx {
     ReadOperand barrier;
     Expr bytes;
 };
@@ -125,31 +125,32 @@ struct WgmmaWait {
     int64_t pending = 0;
 };
 /// For the compiler: here the registers are read and written.
-struct KeepRegisters {
+struct WgmmaFenceOperand {
     WriteOperand registers;
 };
 /// For the compiler: the registers hold anything.
-struct ForgetRegisters {
+struct LeaveUndefined {
     WriteOperand registers;
 };
 
 // Launches.
 
 /// Registers of each thread of a role from here on (setmaxnreg).
-struct SetRegisters {
+struct SetMaxNReg {
     int64_t count;
     bool grows;
 };
 /// Until the launches before have ended (griddepcontrol.wait).
-struct WaitForPrevious {};
+struct GriddepcontrolWait {};
 /// The next launch may start (griddepcontrol.launch_dependents).
-struct StartNext {};
+struct GriddepcontrolLaunchDependents {};
 
 using Instruction =
-    std::variant<MbarrierInit, MbarrierExpect, MbarrierWait, MbarrierArrive, MbarrierArriveAt, FenceMbarrierInit,
+    std::variant<MbarrierInit, MbarrierExpectTx, MbarrierWait, MbarrierArrive, MbarrierArriveAt, FenceMbarrierInit,
                  FenceProxyAsync, ClusterArrive, ClusterWait, PrefetchTensorMap, TmaLoad, TmaStore, TmaStoreCommit,
                  TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, Mma, Wgmma, WgmmaFence,
-                 WgmmaCommit, WgmmaWait, KeepRegisters, ForgetRegisters, SetRegisters, WaitForPrevious, StartNext>;
+                 WgmmaCommit, WgmmaWait, WgmmaFenceOperand, LeaveUndefined, SetMaxNReg, GriddepcontrolWait,
+                 GriddepcontrolLaunchDependents>;
 
 /// One of these instructions.
 template <class T, class... Ts>
@@ -162,7 +163,7 @@ struct VocabularyCall {
 };
 VocabularyCall vocabulary_call(const Instruction& instruction);
 
-/// "barrier_wait(&full[stage], phase)"
+/// "mbarrier_wait(&full[stage], phase)"
 std::string to_string(const Instruction& instruction);
 
 /// In the order of the call.

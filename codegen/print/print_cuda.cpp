@@ -26,7 +26,7 @@ bool mentions(const ThreadStmt& root, const Expr& variable) {
 class KernelPrinter {
 public:
     explicit KernelPrinter(const ThreadKernel& kernel)
-        : kernel_(kernel), bounds_(kernel), exprs_(names_, bounds_, vocabulary_, kernel.helpers > 0) {}
+        : kernel_(kernel), bounds_(kernel), exprs_(names_, bounds_, vocabulary_) {}
 
     KernelText run() {
         KernelText result;

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <numbers>
 #include <utility>
 
 #include <fmt/format.h>
@@ -56,6 +55,8 @@ std::string function_of(UnaryOp op) {
         case UnaryOp::Tanh: return "tanh";
         case UnaryOp::Erf: return "erf";
         case UnaryOp::Sigmoid: return "sigmoid";
+        case UnaryOp::ErfUnbranched: return "erf_unbranched";
+        case UnaryOp::Logistic2: return "logistic2";
         case UnaryOp::Negate:
         case UnaryOp::Not: break;
     }
@@ -76,26 +77,6 @@ std::string version_of(Type type, bool wide) {
 /// Storage types that are structs in the text.
 bool is_struct(Type type) {
     return type == Type::F16 || type == Type::BF16 || type == Type::E4M3 || type == Type::E5M2;
-}
-
-/// The factor times the expression, of f32, if it is worked into constants that are there: 2 * (x * fma(y, 3, 1)) is
-/// x * fma(y, 6, 2), to a rounding.
-std::optional<Expr> with_factor(const Expr& e, double factor) {
-    if (const FloatConstant* real = e.as<FloatConstant>()) return constant(e.type(), real->value * factor);
-    if (const Unary* unary = e.as<Unary>(); unary && unary->op == UnaryOp::Negate)
-        return with_factor(unary->a, -factor);
-    if (const Fma* node = e.as<Fma>()) {
-        auto added = with_factor(node->c, factor), multiplied = with_factor(node->b, factor);
-        if (added && multiplied) return make_expr(e.type(), Fma{node->a, *multiplied, *added});
-        return {};
-    }
-    const Binary* node = e.as<Binary>();
-    if (!node) return {};
-    auto left = with_factor(node->a, factor), right = with_factor(node->b, factor);
-    if (node->op == BinaryOp::Mul && right) return make_expr(e.type(), Binary{BinaryOp::Mul, node->a, *right});
-    if (node->op == BinaryOp::Mul && left) return make_expr(e.type(), Binary{BinaryOp::Mul, *left, node->b});
-    if (node->op == BinaryOp::Add && left && right) return make_expr(e.type(), Binary{BinaryOp::Add, *left, *right});
-    return {};
 }
 
 /// The number itself: conversions between i32 and i64 are the width in which it is computed.
@@ -318,9 +299,6 @@ ExprPrinter::Text ExprPrinter::variable(const Expr& expr) const {
 }
 
 ExprPrinter::Text ExprPrinter::unary(const Expr& expr, const Unary& operation) {
-    if (operation.op == UnaryOp::Sigmoid && expr.type() == Type::F32)
-        if (auto exponent = with_factor(operation.a, -std::numbers::log2e))
-            return call("logistic2", {text_of(*exponent)}, "logistic2_f32");
     Text operand = text_of(operation.a);
     if (expr.type() == Type::I64 && !operand.wide) operand = c_cast(Type::I64, operand);
     if (operation.op == UnaryOp::Negate && wrapping_function(expr, BinaryOp::Sub)) {
@@ -334,7 +312,6 @@ ExprPrinter::Text ExprPrinter::unary(const Expr& expr, const Unary& operation) {
         return {sign + (bare ? operand.text : in_parentheses(operand.text)), kUnary, operand.wide};
     }
     std::string function = function_of(operation.op);
-    if (few_warps_ && operation.op == UnaryOp::Erf && expr.type() == Type::F32) function = "erf_unbranched";
     if (has_one_version(operation.op)) return call(function, {operand});
     return call(function, {operand}, function + version_of(expr.type(), operand.wide));
 }

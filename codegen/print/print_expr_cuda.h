@@ -13,10 +13,8 @@ namespace tw::codegen {
 /// use.
 class ExprPrinter {
 public:
-    /// `few_warps` run on a multiprocessor: branches would keep elements from overlapping.
-    ExprPrinter(const Names& names, const KnownBounds& bounds, std::set<std::string>& vocabulary,
-                bool few_warps = false)
-        : names_(names), bounds_(bounds), vocabulary_(vocabulary), few_warps_(few_warps) {}
+    ExprPrinter(const Names& names, const KnownBounds& bounds, std::set<std::string>& vocabulary)
+        : names_(names), bounds_(bounds), vocabulary_(vocabulary) {}
 
     std::string print(const Expr& expr) { return text_of(expr).text; }
     /// As the right side of a comparison.
@@ -27,7 +25,7 @@ public:
     std::string address(const Access& access);
     /// "tw::load<4>(a_values, &a[offset]);"
     std::string call_wide(const std::string& primitive, int width, const Access& to, const Access& from);
-    /// "tw::copy_async<4>(&shared.a[i][0], &a[offset]);"; `last`: the text of its last argument, if given.
+    /// "tw::cp_async<4>(&shared.a[i][0], &a[offset]);"; `last`: the text of its last argument, if given.
     std::string call_instruction(const Instruction& instruction, const std::string& last = "");
     /// "tw::barrier_sync(1, 128);"
     std::string call_barrier(const Expr& id, int threads);
@@ -68,7 +66,6 @@ private:
     const Names& names_;
     const KnownBounds& bounds_;
     std::set<std::string>& vocabulary_;
-    bool few_warps_;
     std::vector<IndexCheck> checks_ = {};  // of the access whose indices are being printed, as far as they are left
     std::string checked_tensor_ = {};
 };

@@ -221,7 +221,7 @@ private:
 
     /// How many bytes a barrier expects, as the sizes of what the loads behind it fill, if they come to that.
     std::string bytes_asked_for(const ThreadBlock& block, size_t expects) {
-        const MbarrierExpect* expect = instruction_of<MbarrierExpect>(block.stmts[expects]);
+        const MbarrierExpectTx* expect = instruction_of<MbarrierExpectTx>(block.stmts[expects]);
         if (!expect) return "";
         int64_t bytes = 0;
         std::vector<const BufferNode*> filled;

@@ -140,10 +140,11 @@ struct ThreadKernel {
     int helpers = 0;                  ///< threads behind those, of roles that have their own
     Expr thread;                      ///< Variable: threadIdx.x, 0 <= thread < threads where statements use it
     std::array<Expr, 3> block;        ///< Variables: blockIdx.x, y, z
-    bool starts_early = false;        ///< waits itself for the kernels before it, see start_early
+    bool starts_early = false;        ///< waits itself for the kernels before it, see programmatic_launch
     int64_t overlaps_from = 0;        ///< blocks; with fewer, neither its start nor its end overlap other kernels
     std::vector<std::string> header;  ///< lines of the comment on top: formula, shapes, schedule
     ThreadStmt body;
+    std::vector<std::string> notes;  ///< what passes chose by themselves
 };
 
 /// The type of a kernel argument: sizes are 32 bits wide if their bounds allow it, scalars have their own.

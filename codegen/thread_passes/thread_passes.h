@@ -53,12 +53,18 @@ ThreadKernel drop_aliases(const ThreadKernel& kernel);
 ///     a[row * stride + column]    a[cast(i64, row) * cast(i64, stride) + cast(i64, column)]
 ThreadKernel narrow_indices(const ThreadKernel& kernel);
 
+/// Replaces functions by ones of the GPU that take fewer instructions: a sigmoid whose factor fits into constants of
+/// its operand (to a rounding), an erf where branches would cost more than both ways.
+///
+///     y[i] = sigmoid(2 * x[i])    y[i] = logistic2(-2.885390 * x[i])
+ThreadKernel choose_functions(const ThreadKernel& kernel);
+
 /// Has a kernel that the device starts while the one before it ends wait for that, behind what needs nothing of it, and
 /// let the next one in where that pays: not from long blocks, nor from few that share multiprocessors.
 ///
 ///     init barriers; barrier      init barriers; barrier
-///     ...                         wait_for_previous(); start_next()
+///     ...                         griddepcontrol_wait(); griddepcontrol_launch_dependents()
 ///                                 ...
-ThreadKernel start_early(const ThreadKernel& kernel);
+ThreadKernel programmatic_launch(const ThreadKernel& kernel);
 
 }  // namespace tw::codegen

@@ -9,12 +9,12 @@ namespace tw::codegen {
 
 int threads_of(const RoleSpec& role) { return (role.warps + 3) / 4 * 128; }
 
-int turns_of(const TileKernel& kernel) { return kernel.roles.empty() ? 1 : kernel.roles[0].turns; }
+int turns_of(const TileKernel& kernel) { return kernel.roles.empty() ? 1 : kernel.roles[0].ping_pong; }
 
 Expr tile_of_round(const TileKernel& kernel, const Expr& round) {
     const Persistence& persistent = *kernel.persistent;
     const Expr& block = kernel.block[0];
-    if (!persistent.growing) return block + round * persistent.blocks;
+    if (!persistent.longest_first) return block + round * persistent.blocks;
     // Clusters change places, not the blocks in them. The last round goes forth: it may have too few tiles for all.
     Expr cluster = block / kernel.cluster, rank = block % kernel.cluster;
     int64_t clusters = persistent.blocks / kernel.cluster;

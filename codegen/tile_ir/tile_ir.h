@@ -191,14 +191,14 @@ struct BarrierArray {
     int64_t arrivals;  ///< that end a phase
 };
 
-/// Blocks that take the iterations of the grid in turn: `tile` = block + round * blocks; of growing ones the last
+/// Blocks that take the iterations of the grid in turn: `tile` = block + round * blocks; of longest_first ones the last
 /// first.
 struct Persistence {
     Expr round;  ///< Variable of the loop around all that a block does
     Expr tile;   ///< Variable
     int blocks;
-    Expr tiles;            ///< how many there are
-    bool growing = false;  ///< later ones take longer
+    Expr tiles;                  ///< how many there are
+    bool longest_first = false;  ///< later ones take longer
 };
 
 struct TileKernel {

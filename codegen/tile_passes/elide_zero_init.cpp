@@ -80,11 +80,11 @@ private:
         if (found.size() != 1 || !found[0].certain || found[0].terms.empty()) return;
         TileOp op = found[0].each;
         if (waits_for_turn_) {
-            op.action = CallOp{{KeepRegisters{found[0].registers}}};
+            op.action = CallOp{{WgmmaFenceOperand{found[0].registers}}};
             stmts.insert(stmts.begin() + static_cast<std::ptrdiff_t>(start) + 1, make_tile(std::move(op)));
             return;
         }
-        op.action = CallOp{{ForgetRegisters{found[0].registers}}};
+        op.action = CallOp{{LeaveUndefined{found[0].registers}}};
         Expr later_term = found[0].terms[0] > 0;
         for (size_t t = 1; t < found[0].terms.size(); ++t) later_term = later_term || found[0].terms[t] > 0;
         for (size_t later = start + 1; later < stmts.size(); ++later)

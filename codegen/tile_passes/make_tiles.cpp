@@ -74,16 +74,16 @@ private:
         if (turns_of(kernel_) > 1) kernel_.turn = index_variable("turn", 0, turns_of(kernel_) - 1);
         if (kernel_.roles.empty()) return;
         const RoleSpec& computing = kernel_.roles[0];
-        int threads = computing.warps * target_.warp_size, bound = kernel_.threads * computing.turns;
+        int threads = computing.warps * target_.warp_size, bound = kernel_.threads * computing.ping_pong;
         if (threads != bound)
             throw_error(Error,
                         "{}role '{}' has {} threads, but the loops of its stages are bound to {}; give it {} warps",
                         cite_(computing.step), computing.name, threads, bound,
                         (bound + target_.warp_size - 1) / target_.warp_size);
-        if (computing.turns > 1 && nest_.persistent_blocks == 0)
+        if (computing.ping_pong > 1 && nest_.persistent_blocks == 0)
             throw_error(Error,
-                        "{}role '{}' takes {} turns, but each block has one tile; persistent(loops) gives it several",
-                        cite_(computing.step), computing.name, computing.turns);
+                        "{}role '{}': ping_pong({}), but each block has one tile; persistent(loops) gives it several",
+                        cite_(computing.step), computing.name, computing.ping_pong);
     }
 
     int role_of(int stage) const {
@@ -105,7 +105,7 @@ private:
         auto last_round = most ? std::optional((*most + blocks - 1) / blocks - 1) : std::nullopt;
         auto last_tile = most ? std::optional(*most - 1) : std::nullopt;
         kernel_.persistent = {index_variable("round", 0, last_round), index_variable("tile", 0, last_tile), blocks,
-                              tiles, nest_.growing};
+                              tiles, nest_.longest_first};
         Expr rounds = simplify((tiles - kernel_.block[0] + (blocks - 1)) / blocks);
         kernel_.body = make_tile(TileLoop{kernel_.persistent->round, rounds, false, false, kernel_.body});
     }

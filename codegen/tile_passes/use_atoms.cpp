@@ -89,7 +89,7 @@ private:
                       operand(b, column.variable * atom_.n, steps), all_of({})};
         if (bytes_of(atom_.operand) == 2 && (a.transposed || b.transposed))
             product.transposed = {a.transposed, b.transposed};
-        TileStmt kept = call(KeepRegisters{product.sums}, {row, column});
+        TileStmt kept = call(WgmmaFenceOperand{product.sums}, {row, column});
         TileBlock block;
         for (const Matrix* matrix : {&a, &b}) block.stmts.push_back(read(*matrix));
         block.stmts.insert(block.stmts.end(), {kept, call(WgmmaFence{}), call(product, {steps, row, column}),
@@ -274,7 +274,7 @@ private:
         if (contains(x, n_.part.variable)) std::swap(a_, b_);
     }
 
-    /// Matrix units truncate f32 themselves.
+    /// Tensor cores truncate f32 themselves.
     const Load* load_of(const Expr& factor) const {
         const Unary* truncation = factor.as<Unary>();
         const Expr& element = truncation ? truncation->a : factor;

@@ -141,15 +141,15 @@ private:
     ThreadStmt computing() {
         const RoleSpec& spec = kernel_.roles[0];
         std::vector<ThreadStmt> stmts{registers(spec), work(of_role(kernel_.body, 0), true)};
-        ThreadRole role{spec.name, {}, 0, kernel_.threads * spec.turns, block_of(stmts)};
-        if (spec.turns > 1) role.thread = kernel_.thread, role.turn = kernel_.turn, role.turns = spec.turns;
+        ThreadRole role{spec.name, {}, 0, kernel_.threads * spec.ping_pong, block_of(stmts)};
+        if (spec.ping_pong > 1) role.thread = kernel_.thread, role.turn = kernel_.turn, role.turns = spec.ping_pong;
         return make_thread(std::move(role), spec.step);
     }
 
     ThreadStmt registers(const RoleSpec& spec) const {
         int at_start = std::min(multiprocessor_registers / all_threads(kernel_) / 8 * 8, most_registers_at_start);
         if (spec.registers == 0 || spec.registers == at_start) return make_thread(ThreadBlock{});
-        return make_thread(Instruction(SetRegisters{spec.registers, spec.registers > at_start}));
+        return make_thread(Instruction(SetMaxNReg{spec.registers, spec.registers > at_start}));
     }
 
     /// What the role runs of a statement; undefined if that is nothing.
@@ -217,14 +217,14 @@ private:
 
     /// Where rounds walk along the tiles, whose number is known; else 0.
     int64_t last_tile() const {
-        return kernel_.persistent->growing ? 0 : as_constant(kernel_.persistent->tiles).value_or(0);
+        return kernel_.persistent->longest_first ? 0 : as_constant(kernel_.persistent->tiles).value_or(0);
     }
 
     /// What the tile whose turn it is means for the loops of the grid, and what is done for it.
     ThreadStmt turn(const TileLoop& loop, const Expr& round) {
         const Expr& tile = kernel_.persistent->tile;
         std::vector<ThreadStmt> stmts{make_thread(ThreadLet{tile, simplify(tile_of_round(kernel_, round))})};
-        Expr counted = kernel_.persistent->growing ? round : tile / kernel_.persistent->blocks;
+        Expr counted = kernel_.persistent->longest_first ? round : tile / kernel_.persistent->blocks;
         if (!round.same(loop.variable)) append(stmts, let(loop.body, loop.variable, counted));
         append(stmts, grid_coordinates(loop.body, {tile, {}, {}}));
         append(stmts, convert(loop.body));

@@ -1,4 +1,4 @@
-// Results made of a matrix unit's accumulators, from the registers of a warp to shared memory.
+// Results made of a matrix instruction's accumulators, from the registers of a warp to shared memory.
 #pragma once
 #include "codegen/to_threads/op_tile.h"
 

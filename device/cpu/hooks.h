@@ -61,18 +61,18 @@ struct Hooks {
     void (*sync_warp)(const void* caller);
     void (*sync_named)(int id, int threads, const void* caller);
     unsigned long (*shuffle)(unsigned long value, int source_lane, const void* caller);
-    void (*copy_async)(void* to, const void* from, int bytes, bool there, const void* caller);
-    void (*commit_copies)();
-    void (*wait_copies)(int pending, const void* caller);
-    void (*barrier_init)(void* barrier, int arrivals, const void* caller);
-    void (*fence_barrier_init)();
-    void (*barrier_arrive)(void* barrier, int rank, const void* caller);  // -1: at the block's own
-    void (*barrier_expect)(void* barrier, unsigned bytes, const void* caller);
-    void (*barrier_wait)(void* barrier, unsigned phase, const void* caller);
+    void (*cp_async)(void* to, const void* from, int bytes, bool there, const void* caller);
+    void (*cp_async_commit)();
+    void (*cp_async_wait)(int pending, const void* caller);
+    void (*mbarrier_init)(void* barrier, int arrivals, const void* caller);
+    void (*fence_mbarrier_init)();
+    void (*mbarrier_arrive)(void* barrier, int rank, const void* caller);  // -1: at the block's own
+    void (*mbarrier_expect_tx)(void* barrier, unsigned bytes, const void* caller);
+    void (*mbarrier_wait)(void* barrier, unsigned phase, const void* caller);
     void (*tma)(const TmaCall& call, const void* caller);
-    void (*commit_stores)();
-    void (*wait_stores)(int pending, bool only_read, const void* caller);
-    void (*fence_async_proxy)();
+    void (*tma_store_commit)();
+    void (*tma_store_wait)(int pending, bool only_read, const void* caller);
+    void (*fence_proxy_async)();
     void (*cluster_arrive)(const void* caller);
     void (*cluster_wait)(const void* caller);
     void* (*peer_shared)(void* own, unsigned rank, const void* caller);
@@ -84,7 +84,7 @@ struct Hooks {
     bool (*elect_one)(const void* caller);
     void (*ldmatrix)(void* registers, const void* row, int count, bool transposed, const void* caller);
     void (*stmatrix)(void* row, const void* registers, int count, bool transposed, const void* caller);
-    void (*wait_for_previous)();
+    void (*griddepcontrol_wait)();
     void (*mma)(void* d, const void* a, const void* b, int k, MatrixType a_type, MatrixType b_type, const void* caller);
 };
 

@@ -2,8 +2,8 @@
 // it touches what the kernels before may still use.
 namespace tw {
 namespace emulated {
-extern "C" TW_HOOK void tw_wait_for_previous() { tw_hooks.wait_for_previous(); }
+extern "C" TW_HOOK void tw_wait_for_previous() { tw_hooks.griddepcontrol_wait(); }
 }  // namespace emulated
-TW_INLINE void wait_for_previous() { emulated::tw_wait_for_previous(); }
-TW_INLINE void start_next() {}
+TW_INLINE void griddepcontrol_wait() { emulated::tw_wait_for_previous(); }
+TW_INLINE void griddepcontrol_launch_dependents() {}
 }  // namespace tw

@@ -11,19 +11,19 @@ struct alignas(64) TensorMap {
 namespace emulated {
 
 extern "C" TW_HOOK void tw_barrier_init(void* barrier, int arrivals) {
-    tw_hooks.barrier_init(barrier, arrivals, TW_CALLER);
+    tw_hooks.mbarrier_init(barrier, arrivals, TW_CALLER);
 }
 extern "C" TW_HOOK void tw_barrier_arrive(void* barrier, int rank) {
-    tw_hooks.barrier_arrive(barrier, rank, TW_CALLER);
+    tw_hooks.mbarrier_arrive(barrier, rank, TW_CALLER);
 }
 extern "C" TW_HOOK void tw_barrier_expect(void* barrier, unsigned bytes) {
-    tw_hooks.barrier_expect(barrier, bytes, TW_CALLER);
+    tw_hooks.mbarrier_expect_tx(barrier, bytes, TW_CALLER);
 }
 extern "C" TW_HOOK void tw_barrier_wait(void* barrier, unsigned phase) {
-    tw_hooks.barrier_wait(barrier, phase, TW_CALLER);
+    tw_hooks.mbarrier_wait(barrier, phase, TW_CALLER);
 }
-extern "C" TW_HOOK void tw_fence_barrier_init() { tw_hooks.fence_barrier_init(); }
-extern "C" TW_HOOK void tw_fence_async_proxy() { tw_hooks.fence_async_proxy(); }
+extern "C" TW_HOOK void tw_fence_barrier_init() { tw_hooks.fence_mbarrier_init(); }
+extern "C" TW_HOOK void tw_fence_async_proxy() { tw_hooks.fence_proxy_async(); }
 extern "C" TW_HOOK void tw_cluster_arrive() { tw_hooks.cluster_arrive(TW_CALLER); }
 extern "C" TW_HOOK void tw_cluster_wait() { tw_hooks.cluster_wait(TW_CALLER); }
 extern "C" TW_HOOK void* tw_peer_shared(void* own, unsigned rank) { return tw_hooks.peer_shared(own, rank, TW_CALLER); }
@@ -32,9 +32,9 @@ extern "C" TW_HOOK void tw_tma(int kind, int rank, void* shared, const void* map
     const int x = (int)first.x, y = (int)first.y, z = (int)first.z;
     tw_hooks.tma({(TmaCall::Kind)kind, rank, shared, map, {x, y, z, u, v}, barrier, ranks}, TW_CALLER);
 }
-extern "C" TW_HOOK void tw_commit_stores() { tw_hooks.commit_stores(); }
+extern "C" TW_HOOK void tw_commit_stores() { tw_hooks.tma_store_commit(); }
 extern "C" TW_HOOK void tw_wait_stores(int pending, bool only_read) {
-    tw_hooks.wait_stores(pending, only_read, TW_CALLER);
+    tw_hooks.tma_store_wait(pending, only_read, TW_CALLER);
 }
 TW_STATE unsigned tw_cluster_rank() { return tw_current->cluster_rank; }
 
@@ -42,14 +42,14 @@ TW_INLINE Index3 index3(int x, int y = 0, int z = 0) { return {(unsigned)x, (uns
 
 }  // namespace emulated
 
-TW_INLINE void prefetch_map(const TensorMap&) {}
-TW_INLINE void barrier_init(Barrier& barrier, int arrivals) { emulated::tw_barrier_init(&barrier, arrivals); }
-TW_INLINE void fence_barrier_init() { emulated::tw_fence_barrier_init(); }
-TW_INLINE void barrier_arrive(Barrier& barrier) { emulated::tw_barrier_arrive(&barrier, -1); }
-TW_INLINE void barrier_arrive_at(Barrier& barrier, unsigned rank) { emulated::tw_barrier_arrive(&barrier, (int)rank); }
-TW_INLINE void barrier_expect(Barrier& barrier, unsigned bytes) { emulated::tw_barrier_expect(&barrier, bytes); }
-TW_INLINE void barrier_wait(Barrier& barrier, unsigned phase) { emulated::tw_barrier_wait(&barrier, phase); }
-TW_INLINE void fence_async_proxy() { emulated::tw_fence_async_proxy(); }
+TW_INLINE void prefetch_tensor_map(const TensorMap&) {}
+TW_INLINE void mbarrier_init(Barrier& barrier, int arrivals) { emulated::tw_barrier_init(&barrier, arrivals); }
+TW_INLINE void fence_mbarrier_init() { emulated::tw_fence_barrier_init(); }
+TW_INLINE void mbarrier_arrive(Barrier& barrier) { emulated::tw_barrier_arrive(&barrier, -1); }
+TW_INLINE void mbarrier_arrive_at(Barrier& barrier, unsigned rank) { emulated::tw_barrier_arrive(&barrier, (int)rank); }
+TW_INLINE void mbarrier_expect_tx(Barrier& barrier, unsigned bytes) { emulated::tw_barrier_expect(&barrier, bytes); }
+TW_INLINE void mbarrier_wait(Barrier& barrier, unsigned phase) { emulated::tw_barrier_wait(&barrier, phase); }
+TW_INLINE void fence_proxy_async() { emulated::tw_fence_async_proxy(); }
 
 TW_INLINE unsigned cluster_rank() { return emulated::tw_cluster_rank(); }
 TW_INLINE void cluster_arrive() { emulated::tw_cluster_arrive(); }
@@ -170,13 +170,13 @@ TW_INLINE void tma_reduce_add(const TensorMap& map, int x, int y, int z, int u, 
     emulated::tw_tma(emulated::TmaCall::ReduceAdd, 5, (void*)from, &map, emulated::index3(x, y, z), u, v, nullptr, 0);
 }
 
-TW_INLINE void commit_stores() { emulated::tw_commit_stores(); }
+TW_INLINE void tma_store_commit() { emulated::tw_commit_stores(); }
 template <int pending>
-TW_INLINE void wait_stores_read() {
+TW_INLINE void tma_store_wait_read() {
     emulated::tw_wait_stores(pending, true);
 }
 template <int pending>
-TW_INLINE void wait_stores() {
+TW_INLINE void tma_store_wait() {
     emulated::tw_wait_stores(pending, false);
 }
 

@@ -21,32 +21,34 @@ TW_STATE unsigned long tw_shared_offset(const void* shared) {
 TW_INLINE void wgmma_fence() { emulated::tw_wgmma_fence(); }
 TW_INLINE void wgmma_commit() { emulated::tw_wgmma_commit(); }
 template <int pending>
-TW_INLINE void wgmma_wait() { emulated::tw_wgmma_wait(pending); }
+TW_INLINE void wgmma_wait() {
+    emulated::tw_wgmma_wait(pending);
+}
 template <class D, int N>
-TW_INLINE void keep(D (&)[N]) {}
+TW_INLINE void wgmma_fence_operand(D (&)[N]) {}
 template <int N>
-TW_INLINE void forget(float (&d)[N]) {
+TW_INLINE void leave_undefined(float (&d)[N]) {
     for (int i = 0; i < N; ++i) d[i] = __builtin_nanf("");
 }
 template <int N>
-TW_INLINE void forget(int (&d)[N]) {
+TW_INLINE void leave_undefined(int (&d)[N]) {
     for (int i = 0; i < N; ++i) d[i] = (int)0x80000001;
 }
 
 TW_INLINE unsigned long long matrix_descriptor(const void* shared, int swizzle, int leading_bytes, int stride_bytes,
                                                int further = 0) {
     const unsigned long long code = swizzle == 128 ? 1 : swizzle == 64 ? 2 : swizzle == 32 ? 3 : 0;
-    return ((emulated::tw_shared_offset(shared) + (unsigned)further) & 0x3ffff) >> 4 | (unsigned long long)(leading_bytes >> 4) << 16 |
-           (unsigned long long)(stride_bytes >> 4) << 32 | code << 62;
+    return ((emulated::tw_shared_offset(shared) + (unsigned)further) & 0x3ffff) >> 4 |
+           (unsigned long long)(leading_bytes >> 4) << 16 | (unsigned long long)(stride_bytes >> 4) << 32 | code << 62;
 }
 
 template <int registers>
-TW_INLINE void shrink_registers() {
+TW_INLINE void setmaxnreg_dec() {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
     emulated::tw_set_registers(registers, false);
 }
 template <int registers>
-TW_INLINE void grow_registers() {
+TW_INLINE void setmaxnreg_inc() {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
     emulated::tw_set_registers(registers, true);
 }

@@ -1,60 +1,24 @@
-// Every driver call goes through check(): a code becomes a typed error, and one that kills the context is remembered,
-// so that all later calls tell the first cause instead of the driver's repetition of it.
-//
 // Streams are created so that they wait for the NULL stream and it for them (flag 0). The synchronous copies run on the
 // NULL stream, hence are ordered after all work submitted before; where wrapped streams do not wait for it, copies and
 // fills wait for the whole device.
 #include "runtime/driver/cuda_device.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <bit>
 #include <mutex>
-#include <set>
 
 #include "dsl/target.h"
 #include "runtime/driver/compile_images.h"
+#include "runtime/driver/cuda_context.h"
+#include "runtime/driver/cuda_structures.h"
 #include "runtime/driver/kernel_parameters.h"
 #include "runtime/driver/memory_pool.h"
-#include "runtime/emulator/tensor_map_bits.h"
 
 namespace tw {
 namespace {
 
 using cuda::Result;
-
-// After these the context serves no call any more (cuda.h: "must be terminated and relaunched").
-bool is_sticky(Result result) {
-    constexpr std::array codes{cuda::ErrorEccUncorrectable,
-                               cuda::ErrorIllegalAddress,
-                               cuda::ErrorLaunchTimeout,
-                               cuda::ErrorContextIsDestroyed,
-                               cuda::ErrorAssert,
-                               cuda::ErrorHardwareStack,
-                               cuda::ErrorIllegalInstruction,
-                               cuda::ErrorMisalignedAddress,
-                               cuda::ErrorInvalidAddressSpace,
-                               cuda::ErrorInvalidPc,
-                               cuda::ErrorLaunchFailed};
-    return std::find(codes.begin(), codes.end(), result) != codes.end();
-}
-
-cuda::TensorElement tensor_element(emulator::TensorElement element) {
-    switch (element) {
-        case emulator::TensorElement::U8: return cuda::TensorElement::U8;
-        case emulator::TensorElement::U16: return cuda::TensorElement::U16;
-        case emulator::TensorElement::U32: return cuda::TensorElement::U32;
-        case emulator::TensorElement::S32: return cuda::TensorElement::S32;
-        case emulator::TensorElement::U64: return cuda::TensorElement::U64;
-        case emulator::TensorElement::S64: return cuda::TensorElement::S64;
-        case emulator::TensorElement::F16: return cuda::TensorElement::F16;
-        case emulator::TensorElement::BF16: return cuda::TensorElement::BF16;
-        case emulator::TensorElement::F32: return cuda::TensorElement::F32;
-        case emulator::TensorElement::F64: break;
-    }
-    return cuda::TensorElement::F64;
-}
 
 class CudaDevice;
 
@@ -77,20 +41,6 @@ struct CudaGraph final : Graph::State {
 cuda::StreamHandle as_stream(void* handle) { return static_cast<cuda::StreamHandle>(handle); }
 cuda::EventHandle as_event(void* handle) { return static_cast<cuda::EventHandle>(handle); }
 
-/// The driver's structures of a launch, of which each has these fields.
-template <class Params>
-Params of_shape(const LaunchShape& shape) {
-    Params params{};
-    params.grid_x = unsigned(shape.grid.x);
-    params.grid_y = unsigned(shape.grid.y);
-    params.grid_z = unsigned(shape.grid.z);
-    params.block_x = unsigned(shape.block.x);
-    params.block_y = unsigned(shape.block.y);
-    params.block_z = unsigned(shape.block.z);
-    params.dynamic_shared_bytes = unsigned(shape.dynamic_shared_bytes);
-    return params;
-}
-
 cuda::KernelNodeParams node_params(const Launch& launch) {
     auto params = of_shape<cuda::KernelNodeParams>(launch.shape());
     params.function = static_cast<const CudaKernel&>(*launch.kernel().state()).function;
@@ -98,9 +48,9 @@ cuda::KernelNodeParams node_params(const Launch& launch) {
     return params;
 }
 
-class CudaDevice final : public Device {
+class CudaDevice final : public Device, private CudaContext {
 public:
-    explicit CudaDevice(const DriverTable& call) : call_(call) {}
+    explicit CudaDevice(const DriverTable& call) : CudaContext(call) {}
 
     ~CudaDevice() override {
         if (!context_) return;
@@ -113,6 +63,7 @@ public:
     // After construction, so that the destructor undoes what was done when a later part fails.
     void open(const Driver& driver, int ordinal) {
         properties_ = cuda_properties(driver, ordinal);
+        name_ = properties_.name;
         ordinal_ = ordinal;
         check(call_.primary_ctx_retain(&context_, ordinal), "cuDevicePrimaryCtxRetain");
         enter();
@@ -418,49 +369,10 @@ private:
         check(call_.launch_kernel_ex(&config, function, launch.arguments().addresses(), nullptr), "cuLaunchKernelEx");
     }
 
-    // Before each call: refuses on a lost device, and makes the context this thread's.
-    void enter() {
-        if (lost_.load(std::memory_order_acquire)) throw_error(StickyError, "{}", lost_text());
-        check(call_.ctx_set_current(context_), "cuCtxSetCurrent");
-    }
-
     // Streams of others may have been made such that the NULL stream, on which host copies and fills run, does not wait
     // for them, nor they for it. Called before such work and behind it.
     void wait_for_others() {
         if (has_apart_streams_) check(call_.ctx_synchronize(), "cuCtxSynchronize");
-    }
-
-    void check(Result result, const char* what, std::string_view subject = {}) {
-        if (result != cuda::Success) [[unlikely]]
-            fail(result, what, subject);
-    }
-
-    [[noreturn]] void fail(Result result, const char* what, std::string_view subject) {
-        std::string where = fmt::format("{}{}: {}", what, subject.empty() ? "" : fmt::format(" of '{}'", subject),
-                                        describe(call_, result));
-        if (is_sticky(result)) {
-            lose(where);
-            throw_error(StickyError, "{}", lost_text());
-        }
-        if (result == cuda::ErrorOutOfMemory) throw_error(OutOfMemory, "{} on {}", where, properties_.name);
-        if (result == cuda::ErrorLaunchOutOfResources)
-            throw_error(LaunchError, "{}; the kernel needs more registers or shared memory than a block may have",
-                        where);
-        throw_error(DriverError, "{} on {}", where, properties_.name);
-    }
-
-    void lose(const std::string& cause) {
-        std::lock_guard lock(mutex_);
-        if (lost_) return;
-        const std::string* entry = last_entry_;
-        cause_ = fmt::format("{} is lost to this process: {}; last launched: {}. Only a new process helps.",
-                             properties_.name, cause, entry ? *entry : "nothing");
-        lost_.store(true, std::memory_order_release);
-    }
-
-    const std::string& lost_text() {
-        std::lock_guard lock(mutex_);
-        return cause_;  // never changes again
     }
 
     [[noreturn]] void refuse_allocation(int64_t bytes, const std::string& name) {
@@ -502,26 +414,13 @@ private:
         kernel.parameter_bytes = std::move(sizes);
     }
 
-    // A name that stays as long as the device, so that a launch notes it with one store.
-    const std::string* intern(const std::string& name) {
-        std::lock_guard lock(mutex_);
-        return &*names_.insert(name).first;
-    }
-
-    const DriverTable call_;
     int ordinal_ = 0;
-    cuda::Context context_ = nullptr;
     cuda::StreamHandle stream_ = nullptr;
     MemoryPool pool_;
     std::atomic<uint64_t> submitted_ = 0;          // pieces of work so far
     std::atomic<uint64_t> finished_ = 0;           // of which so many are known to be done
     std::atomic<bool> has_more_streams_ = false;   // than the default one
     std::atomic<bool> has_apart_streams_ = false;  // wrapped ones that do not wait for the NULL stream
-    std::atomic<const std::string*> last_entry_ = nullptr;
-    std::atomic<bool> lost_ = false;
-    std::mutex mutex_;  // of the next two; no driver call is made under it
-    std::string cause_;
-    std::set<std::string> names_;
 };
 
 CudaKernel::~CudaKernel() {

@@ -35,11 +35,10 @@ void check_dimensions(const std::string& name, const TensorLayout& layout) {
                 name, layout.box[d], d, MaxBox);
     }
     for (int64_t stride : layout.strides)
-        require(
-            stride >= 0 && stride < MaxStride && stride % Unit == 0,
-            "tensor map of '{}': strides of {} bytes; they are multiples of {} below 2^40. Copy with copy_async, or "
-            "pad the rows",
-            name, fmt::join(layout.strides, ", "), Unit);
+        require(stride >= 0 && stride < MaxStride && stride % Unit == 0,
+                "tensor map of '{}': strides of {} bytes; they are multiples of {} below 2^40. Copy with cp_async, or "
+                "pad the rows",
+                name, fmt::join(layout.strides, ", "), Unit);
 }
 
 void check_box_row(const std::string& name, const TensorLayout& layout) {

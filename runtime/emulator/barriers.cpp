@@ -21,14 +21,14 @@ TransactionBarrier& Machine::barrier_at(uintptr_t address, const char* verb, Sta
     auto found = barriers_.find(address);
     if (found == barriers_.end())
         misuse(address - memories_[0].base < num_blocks_together_ * SharedWindow
-                   ? fmt::format("{} {}, where barrier_init has made none", verb, barrier_text(address))
+                   ? fmt::format("{} {}, where mbarrier_init has made none", verb, barrier_text(address))
                    : fmt::format("{} a barrier that is not in shared memory", verb),
                site);
     if (options_.check) check_access(address, BarrierBytes, AccessKind::Atomic, site);
     return found->second;
 }
 
-void Machine::barrier_init(void* barrier, int arrivals, Stamp site) {
+void Machine::mbarrier_init(void* barrier, int arrivals, Stamp site) {
     const uintptr_t address = address_of(barrier);
     if (arrivals < 1 || arrivals > MaxArrivals)
         misuse(fmt::format("makes a barrier for {} arrivals; it takes 1 to {}", arrivals, MaxArrivals), site);
@@ -39,15 +39,15 @@ void Machine::barrier_init(void* barrier, int arrivals, Stamp site) {
     barriers_[address] = {.count = arrivals, .pending = arrivals, .initialised_by = running.thread};
 }
 
-void Machine::fence_barrier_init() {
+void Machine::fence_mbarrier_init() {
     for (auto& [address, barrier] : barriers_)
         if (barrier.initialised_by == running.thread) barrier.fenced = true;
 }
 
 void Machine::require_fenced(uintptr_t address, Stamp site) {
     if (!barriers_.at(address).fenced)
-        misuse(fmt::format("uses {} for what other proxies or blocks do, but nobody has called fence_barrier_init "
-                           "after its barrier_init",
+        misuse(fmt::format("uses {} for what other proxies or blocks do, but nobody has called fence_mbarrier_init "
+                           "after its mbarrier_init",
                            barrier_text(address)),
                site);
 }
@@ -82,7 +82,7 @@ void Machine::arrive(uintptr_t address, TransactionBarrier& barrier, Stamp site)
     complete_phase_if_done(address, barrier, site);
 }
 
-void Machine::barrier_arrive(void* barrier, int rank, Stamp site) {
+void Machine::mbarrier_arrive(void* barrier, int rank, Stamp site) {
     uintptr_t address = address_of(barrier);
     if (rank >= 0) address = address_of(peer_shared(barrier, unsigned(rank), site));
     TransactionBarrier& there = barrier_at(address, "arrives at", site);
@@ -104,7 +104,7 @@ void Machine::barrier_arrive(void* barrier, int rank, Stamp site) {
     perhaps_let_others_run();
 }
 
-void Machine::barrier_expect(void* barrier, unsigned bytes, Stamp site) {
+void Machine::mbarrier_expect_tx(void* barrier, unsigned bytes, Stamp site) {
     const uintptr_t address = address_of(barrier);
     TransactionBarrier& there = barrier_at(address, "expects bytes at", site);
     there.bytes += bytes;
@@ -134,7 +134,7 @@ void Machine::complete_bytes(uintptr_t address, int64_t bytes) {
     complete_phase_if_done(address, barrier, operation.site);
 }
 
-void Machine::barrier_wait(void* barrier, unsigned phase, Stamp site) {
+void Machine::mbarrier_wait(void* barrier, unsigned phase, Stamp site) {
     const uintptr_t address = address_of(barrier);
     TransactionBarrier& there = barrier_at(address, "waits at", site);
     if (phase > 1)
@@ -151,7 +151,7 @@ void Machine::barrier_wait(void* barrier, unsigned phase, Stamp site) {
     perhaps_let_others_run();
 }
 
-void Machine::fence_async_proxy() {
+void Machine::fence_proxy_async() {
     auto known = std::make_shared<Knowledge>(*current_->knowledge);
     known->writes.set(running.thread, current_->clock, num_threads());
     known->reads.set(running.thread, current_->clock, num_threads());

@@ -41,13 +41,13 @@ void misuse(std::string text, Stamp site) {
     std::abort();  // a misuse ends the launch
 }
 
-void Machine::copy_async(void* to, const void* from, int bytes, bool there, Stamp site) {
+void Machine::cp_async(void* to, const void* from, int bytes, bool there, Stamp site) {
     const auto address = reinterpret_cast<uintptr_t>(to);
     if (address - memories_[block_of(running.thread)].base >= SharedWindow)
         misuse("copies asynchronously to what is no shared memory", site);
     if (there) {
         if (reinterpret_cast<uintptr_t>(from) - memories_[0].base < num_blocks_together_ * SharedWindow)
-            misuse("copies asynchronously from shared memory: copy_async reads global memory", site);
+            misuse("copies asynchronously from shared memory: cp_async reads global memory", site);
         access(from, size_t(bytes), AccessKind::Read, site);
     }
     access(to, size_t(bytes), AccessKind::Write, site);
@@ -57,9 +57,9 @@ void Machine::copy_async(void* to, const void* from, int bytes, bool there, Stam
     current_->copies.add(copy);
 }
 
-void Machine::commit_copies() { current_->copies.commit(); }
+void Machine::cp_async_commit() { current_->copies.commit(); }
 
-void Machine::wait_copies(int pending, Stamp) {
+void Machine::cp_async_wait(int pending, Stamp) {
     CopyQueue& queue = current_->copies;
     while (queue.num_groups() > size_t(pending)) {
         for (AsyncCopy& copy : queue.oldest_group()) {

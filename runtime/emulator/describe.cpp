@@ -88,7 +88,7 @@ struct Describer {
     std::string race() const {
         if (!incident.other)
             return fmt::format(
-                "race on {} at byte {}: {} at {}, and nothing lies before that has passed wait_for_previous: kernels "
+                "race on {} at byte {}: {} at {}, and nothing lies before that has passed griddepcontrol_wait: kernels "
                 "launched before may still run",
                 memory(), incident.offset, access(), place(incident.site));
         return fmt::format(
@@ -100,14 +100,14 @@ struct Describer {
 
     std::string in_flight() const {
         std::string own =
-            incident.other->thread == incident.thread ? "its own wait_copies" : "wait_copies of " + other();
-        return fmt::format("{}: {} at byte {} of {} at {}, before {} has waited for the copy_async to them at {}",
+            incident.other->thread == incident.thread ? "its own cp_async_wait" : "cp_async_wait of " + other();
+        return fmt::format("{}: {} at byte {} of {} at {}, before {} has waited for the cp_async to them at {}",
                            to_string(incident.kind), access(), incident.offset, memory(), place(incident.site), own,
                            place(incident.other->site));
     }
 
     std::string unfenced() const {
-        return fmt::format("{}: {} at byte {} of {} at {}, which {} {} at {}; fence_async_proxy must come between",
+        return fmt::format("{}: {} at byte {} of {} at {}, which {} {} at {}; fence_proxy_async must come between",
                            to_string(incident.kind), access(), incident.offset, memory(), place(incident.site), other(),
                            incident.other->access == AccessKind::Read ? "read" : "wrote", place(incident.other->site));
     }

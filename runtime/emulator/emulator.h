@@ -44,8 +44,8 @@ class Module;
 /// again while it lives or is among the last ones. Throws CompileFailed, HostCompilerMissing.
 std::shared_ptr<const Module> compile(std::span<const Source> sources);
 
-/// The same compilation, with each kernel as a module of its own. Names may repeat. compile() of such a kernel alone, and
-/// compile_together() of it and others, find its module; only kernels without one are compiled.
+/// The same compilation, with each kernel as a module of its own. Names may repeat. compile() of such a kernel alone,
+/// and compile_together() of it and others, find its module; only kernels without one are compiled.
 std::vector<std::shared_ptr<const Module>> compile_together(std::span<const Source> sources);
 
 /// Memory that a kernel may use. Regions do not overlap. Nothing behind or before them is touched: what would be is a
@@ -86,7 +86,7 @@ struct Finding {
         ReadOnly,       // written though not writable
         InFlight,       // touched while an asynchronous copy to it has not been waited for
         Unfenced,       // an asynchronous operation meets a thread's write, or overwrites what it read, without
-                        // fence_async_proxy between
+                        // fence_proxy_async between
         Deadlock,       // every thread waits
         Divergence,     // threads of a warp or block do not meet where they must
         Overflow,       // signed overflow, or a shift by more than the width

@@ -134,10 +134,10 @@ unsigned long on_shuffle(unsigned long value, int source_lane, const void* calle
 }
 
 void on_copy_async(void* to, const void* from, int bytes, bool there, const void* caller) {
-    machine->copy_async(to, from, bytes, there, site_at(caller));
+    machine->cp_async(to, from, bytes, there, site_at(caller));
 }
-void on_commit_copies() { machine->commit_copies(); }
-void on_wait_copies(int pending, const void* caller) { machine->wait_copies(pending, site_at(caller)); }
+void on_commit_copies() { machine->cp_async_commit(); }
+void on_wait_copies(int pending, const void* caller) { machine->cp_async_wait(pending, site_at(caller)); }
 
 void on_ldmatrix(void* registers, const void* row, int count, bool transposed, const void* caller) {
     MatrixCall call{.operation = MatrixCall::Operation::Load, .count = count, .transposed = transposed};
@@ -167,28 +167,28 @@ emulated::Hooks common_hooks() {
     hooks.sync_warp = on_sync_warp;
     hooks.sync_named = on_sync_named;
     hooks.shuffle = on_shuffle;
-    hooks.copy_async = on_copy_async;
-    hooks.commit_copies = on_commit_copies;
-    hooks.wait_copies = on_wait_copies;
-    hooks.barrier_init = [](void* barrier, int arrivals, const void* caller) {
-        machine->barrier_init(barrier, arrivals, site_at(caller));
+    hooks.cp_async = on_copy_async;
+    hooks.cp_async_commit = on_commit_copies;
+    hooks.cp_async_wait = on_wait_copies;
+    hooks.mbarrier_init = [](void* barrier, int arrivals, const void* caller) {
+        machine->mbarrier_init(barrier, arrivals, site_at(caller));
     };
-    hooks.fence_barrier_init = [] { machine->fence_barrier_init(); };
-    hooks.barrier_arrive = [](void* barrier, int rank, const void* caller) {
-        machine->barrier_arrive(barrier, rank, site_at(caller));
+    hooks.fence_mbarrier_init = [] { machine->fence_mbarrier_init(); };
+    hooks.mbarrier_arrive = [](void* barrier, int rank, const void* caller) {
+        machine->mbarrier_arrive(barrier, rank, site_at(caller));
     };
-    hooks.barrier_expect = [](void* barrier, unsigned bytes, const void* caller) {
-        machine->barrier_expect(barrier, bytes, site_at(caller));
+    hooks.mbarrier_expect_tx = [](void* barrier, unsigned bytes, const void* caller) {
+        machine->mbarrier_expect_tx(barrier, bytes, site_at(caller));
     };
-    hooks.barrier_wait = [](void* barrier, unsigned phase, const void* caller) {
-        machine->barrier_wait(barrier, phase, site_at(caller));
+    hooks.mbarrier_wait = [](void* barrier, unsigned phase, const void* caller) {
+        machine->mbarrier_wait(barrier, phase, site_at(caller));
     };
     hooks.tma = [](const emulated::TmaCall& call, const void* caller) { machine->tma(call, site_at(caller)); };
-    hooks.commit_stores = [] { machine->commit_stores(); };
-    hooks.wait_stores = [](int pending, bool only_read, const void* caller) {
-        machine->wait_stores(pending, only_read, site_at(caller));
+    hooks.tma_store_commit = [] { machine->tma_store_commit(); };
+    hooks.tma_store_wait = [](int pending, bool only_read, const void* caller) {
+        machine->tma_store_wait(pending, only_read, site_at(caller));
     };
-    hooks.fence_async_proxy = [] { machine->fence_async_proxy(); };
+    hooks.fence_proxy_async = [] { machine->fence_proxy_async(); };
     hooks.cluster_arrive = [](const void* caller) { machine->cluster_arrive(site_at(caller)); };
     hooks.cluster_wait = [](const void* caller) { machine->cluster_wait(site_at(caller)); };
     hooks.peer_shared = [](void* own, unsigned rank, const void* caller) {
@@ -202,7 +202,7 @@ emulated::Hooks common_hooks() {
         machine->set_registers(count, grows, site_at(caller));
     };
     hooks.elect_one = [](const void* caller) { return machine->elect_one(site_at(caller)); };
-    hooks.wait_for_previous = [] { machine->wait_for_previous(); };
+    hooks.griddepcontrol_wait = [] { machine->griddepcontrol_wait(); };
     hooks.ldmatrix = on_ldmatrix;
     hooks.stmatrix = on_stmatrix;
     hooks.mma = on_mma;

@@ -276,7 +276,7 @@ void Machine::become(uint32_t t) {
 }
 
 /// Of others that the thread meets from now on, each need not wait itself.
-void Machine::wait_for_previous() {
+void Machine::griddepcontrol_wait() {
     if (current_->knowledge->previous_is_over) return;
     if (!previous_over_) {
         auto over = std::make_shared<Knowledge>();

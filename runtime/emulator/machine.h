@@ -66,19 +66,19 @@ public:
     void sync_named(int id, int threads, Stamp site);
     uint64_t shuffle(uint64_t value, int source_lane, Stamp site);
     void perhaps_let_others_run();
-    void copy_async(void* to, const void* from, int bytes, bool there, Stamp site);
-    void commit_copies();
-    void wait_copies(int pending, Stamp site);
+    void cp_async(void* to, const void* from, int bytes, bool there, Stamp site);
+    void cp_async_commit();
+    void cp_async_wait(int pending, Stamp site);
     void matrix_operation(const MatrixCall& call, Stamp site);
-    void barrier_init(void* barrier, int arrivals, Stamp site);
-    void fence_barrier_init();
-    void barrier_arrive(void* barrier, int rank, Stamp site);
-    void barrier_expect(void* barrier, unsigned bytes, Stamp site);
-    void barrier_wait(void* barrier, unsigned phase, Stamp site);
+    void mbarrier_init(void* barrier, int arrivals, Stamp site);
+    void fence_mbarrier_init();
+    void mbarrier_arrive(void* barrier, int rank, Stamp site);
+    void mbarrier_expect_tx(void* barrier, unsigned bytes, Stamp site);
+    void mbarrier_wait(void* barrier, unsigned phase, Stamp site);
     void tma(const emulated::TmaCall& call, Stamp site);
-    void commit_stores();
-    void wait_stores(int pending, bool only_read, Stamp site);
-    void fence_async_proxy();
+    void tma_store_commit();
+    void tma_store_wait(int pending, bool only_read, Stamp site);
+    void fence_proxy_async();
     void wgmma(const emulated::WgmmaCall& call, Stamp site);
     void wgmma_fence(Stamp site);
     void wgmma_commit(Stamp site);
@@ -86,7 +86,7 @@ public:
     void touch_registers(uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
     void set_registers(int count, bool grows, Stamp site);
     bool elect_one(Stamp site);
-    void wait_for_previous();
+    void griddepcontrol_wait();
     void cluster_arrive(Stamp site);
     void cluster_wait(Stamp site);
     void* peer_shared(void* own, unsigned rank, Stamp site);
@@ -218,7 +218,7 @@ private:
     std::map<uint32_t, std::shared_ptr<AsyncOperation>> last_wgmma_;  // by warpgroup
     std::vector<int> registers_of_warpgroup_;                         // of a thread
     KnowledgeJoins joins_;
-    KnowledgePointer previous_over_;  // what wait_for_previous tells
+    KnowledgePointer previous_over_;  // what griddepcontrol_wait tells
     Knowledge cluster_arrived_;
     KnowledgePointer cluster_completed_;
     uint32_t cluster_phase_ = 0, num_at_cluster_ = 0;

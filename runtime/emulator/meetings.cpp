@@ -20,10 +20,10 @@ std::string call_text(Wait wait, int barrier) {
         case Wait::Named: return fmt::format("barrier {}", barrier);
         case Wait::WarpBarrier: return "__syncwarp";
         case Wait::Shuffle: return "a shuffle";
-        case Wait::Transactions: return "barrier_wait";
+        case Wait::Transactions: return "mbarrier_wait";
         case Wait::Cluster: return "cluster_wait";
         case Wait::Warpgroup: return "an operation of its warpgroup";
-        case Wait::Registers: return "grow_registers";
+        case Wait::Registers: return "setmaxnreg_inc";
         case Wait::Matrix: return "an operation of its warp";
         case Wait::Ready:
         case Wait::Gone: break;

@@ -25,7 +25,7 @@ void Machine::begin_registers() {
 
 void Machine::set_registers(int count, bool grows, Stamp site) {
     current_->registers_wanted = count;
-    const char* name = grows ? "grow_registers" : "shrink_registers";
+    const char* name = grows ? "setmaxnreg_inc" : "setmaxnreg_dec";
     int& own = registers_of_warpgroup_[running.thread / WarpgroupThreads];
     if (grows ? count < own : count > own)
         misuse(fmt::format("calls {}<{}> with {} registers; under __launch_bounds__({}) a kernel begins with {}", name,

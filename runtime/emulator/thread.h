@@ -52,11 +52,11 @@ struct Registers {
     std::shared_ptr<WarpgroupOperation> last;  // on them that has not been waited for
 };
 
-/// Of one thread: stores since the last commit_stores, and groups not waited for.
+/// Of one thread: stores since the last tma_store_commit, and groups not waited for.
 struct StoreQueue {
     std::vector<std::shared_ptr<TmaStore>> open;
     std::deque<std::vector<std::shared_ptr<TmaStore>>> groups;
-    size_t num_read = 0;  // of the groups, the first that wait_stores_read has waited for
+    size_t num_read = 0;  // of the groups, the first that tma_store_wait_read has waited for
 };
 
 struct Thread {

@@ -229,10 +229,10 @@ void Machine::tma(const emulated::TmaCall& call, Stamp site) {
     perhaps_let_others_run();
 }
 
-void Machine::commit_stores() { current_->stores.groups.push_back(std::exchange(current_->stores.open, {})); }
+void Machine::tma_store_commit() { current_->stores.groups.push_back(std::exchange(current_->stores.open, {})); }
 
 /// All stores but those of the last `pending` groups have ended, or have at least read their tiles.
-void Machine::wait_stores(int pending, bool only_read, Stamp) {
+void Machine::tma_store_wait(int pending, bool only_read, Stamp) {
     auto& groups = current_->stores.groups;
     auto known = std::make_shared<Knowledge>(*current_->knowledge);
     const size_t count = groups.size() > size_t(pending) ? groups.size() - size_t(pending) : 0;
@@ -261,8 +261,9 @@ void Machine::require_stores_read() {
     for (size_t g = stores.num_read; g < stores.groups.size() && !left; ++g)
         if (!stores.groups[g].empty()) left = stores.groups[g][0].get();
     if (left)
-        misuse(fmt::format("returns from the kernel without wait_stores or wait_stores_read for its {}", left->name),
-               left->site);
+        misuse(
+            fmt::format("returns from the kernel without tma_store_wait or tma_store_wait_read for its {}", left->name),
+            left->site);
 }
 
 }  // namespace tw::emulator

@@ -83,7 +83,7 @@ TEST(DropUnits, NeighboursThatMoveTogetherStayAnArray) {
            single = make_buffer("single", f32, Memory::Registers, {1, 4, 1});
     std::string text =
         s.after({declare(values), declare(single), wide(4, {values, {0, 0}}, {s.a, {s.kernel.thread * 4}}),
-                 make_thread(Instruction(KeepRegisters{{{single, {0, 0, 0}}, 4}}))});
+                 make_thread(Instruction(WgmmaFenceOperand{{{single, {0, 0, 0}}, 4}}))});
     EXPECT_NE(text.find("declare f32 values[4]\n"), std::string::npos) << text;
     EXPECT_NE(text.find("declare f32 single[4][1]\n"), std::string::npos) << text;
 }

@@ -210,7 +210,7 @@ TEST(Front, ZerosDoNotHideWhatOtherIterationsStored) {
     Schedule s({y}, target("sm_90a"));
     auto [h, p, q] = s.loops<3>(y);
     s.split(q, 8, Tail::Mask);
-    s.partial(y, s.split(s.reduce(y), 3)[0]);
+    s.rfactor(y, s.split(s.reduce(y), 3)[0]);
     s.bind(p, tw::thread);
     s.at(y, p);
     s.split(h, 16, Tail::Mask);

@@ -401,14 +401,14 @@ TEST(PrintCuda, BytesOfBoxesAreSizesWhereTheyComeToThat) {
         auto load = [&](const Buffer& to) {
             return make_thread(Instruction(TmaLoad{{{to, {0, 0, 0}}}, {map}, {zero, zero}, {{full, {0}}}}));
         };
-        Instruction expect = MbarrierExpect{{{full, {0}}}, constant(i64, bytes)};
+        Instruction expect = MbarrierExpectTx{{{full, {0}}}, constant(i64, bytes)};
         kernel.body = in_order({make_thread(std::move(expect)), load(a), load(a), load(b)});
         return print_cuda(kernel).cuda;
     };
     EXPECT_THAT(
         text(64 * 32 * 2 + 8 * 32 * 4),
-        HasSubstr("tw::barrier_expect(shared.full[0], sizeof shared.a_shared[0] + sizeof shared.b_shared[0]);"));
-    EXPECT_THAT(text(999), HasSubstr("tw::barrier_expect(shared.full[0], 999);"));
+        HasSubstr("tw::mbarrier_expect_tx(shared.full[0], sizeof shared.a_shared[0] + sizeof shared.b_shared[0]);"));
+    EXPECT_THAT(text(999), HasSubstr("tw::mbarrier_expect_tx(shared.full[0], 999);"));
 }
 
 // ---- compilers ------------------------------------------------------------------------------------------------------

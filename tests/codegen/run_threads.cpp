@@ -223,6 +223,7 @@ private:
             case UnaryOp::Exp: return std::exp(a);
             case UnaryOp::Tanh: return std::tanh(a);
             case UnaryOp::Sigmoid: return 1 / (1 + std::exp(-a));
+            case UnaryOp::Logistic2: return 1 / (1 + std::exp2(a));
             default: fail("an operator that this test does not know");
         }
     }

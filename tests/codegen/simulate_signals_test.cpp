@@ -20,8 +20,8 @@ constexpr size_t everything = 1 << 20;
 struct Options {
     int64_t m = 256, n = 192, k = 512;
     int stages = 3, in_flight = 1, turns = 1, cluster = 1, blocks = 2;
-    bool growing = false;     ///< see PersistentOptions
-    bool triangular = false;  ///< row i sums up to the end of its tile only
+    bool longest_first = false;  ///< see PersistentOptions
+    bool triangular = false;     ///< row i sums up to the end of its tile only
 };
 
 /// c = a b', boxes by a role of their own.
@@ -39,13 +39,13 @@ ThreadKernel product(const Options& o) {
     auto [wi, rows] = s.split(mi, 64);
     auto [ko, ki] = s.split(s.reduce(c), 64, Tail::Mask);
     s.order({bo, bj, rank, wi, ko, rows, nj, ki});
-    s.persistent({bo, bj}, {.blocks = o.blocks, .growing = o.growing});
+    s.persistent({bo, bj}, {.blocks = o.blocks, .longest_first = o.longest_first});
     s.bind(rank, cluster);
     s.bind(wi, warpgroup);
     Stage as = s.stage(c, a, Memory::Shared, ko), bs = s.stage(c, b, Memory::Shared, ko);
     s.mma(c, wgmma, {.m = rows, .n = nj, .k = ki});
     s.pipeline(ko, {.stages = o.stages, .in_flight = o.in_flight});
-    s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(o.turns), {}, {c}, turns(o.turns)}});
+    s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(o.turns), {}, {c}, ping_pong(o.turns)}});
     ThreadKernel found;
     LowerOptions options;
     options.printed = [&](const ThreadKernel& kernel) { found = kernel; };
@@ -107,12 +107,12 @@ TEST(SimulateSignals, TellsWhatIsWrong) {
     };
     auto problem = [](const ThreadKernel& wrong) { return first_problem(wrong); };
     tells(problem(without<MbarrierArrive>(kernel)), "for ever");
-    tells(problem(without<MbarrierExpect>(kernel)), "for ever");
+    tells(problem(without<MbarrierExpectTx>(kernel)), "for ever");
     tells(problem(without<MbarrierWait>(kernel)), "more arrive at r_outer_full[0]");
     tells(problem(with(kernel, &MbarrierWait::parity, [](const Expr& parity) { return 1 - parity; })),
           "which has not arrived");
     tells(problem(with(kernel, &MbarrierInit::arrivals, [](const Expr& count) { return count + 1; })), "for ever");
-    tells(problem(with(kernel, &MbarrierExpect::bytes, [](const Expr& bytes) { return bytes - 16; })), "for ever");
+    tells(problem(with(kernel, &MbarrierExpectTx::bytes, [](const Expr& bytes) { return bytes - 16; })), "for ever");
     tells(problem(altered<WgmmaWait>(kernel, [](const WgmmaWait&) { return make_thread(Instruction(WgmmaWait{2})); })),
           "which is still read");
     tells(problem(altered<TmaLoad>(kernel,
@@ -140,14 +140,14 @@ TEST(SimulateSignals, KnowsWhatRolesCount) {
     EXPECT_TRUE(simulate_signals(kernel, everything).simulated);
     EXPECT_EQ(first_problem(kernel), "");
     for (int turns : {1, 2, 3})
-        for (bool growing : {false, true})
+        for (bool longest_first : {false, true})
             EXPECT_EQ(first_problem(product({.m = 512,
                                              .stages = 2,
                                              .in_flight = 0,
                                              .turns = turns,
                                              .cluster = 2,
                                              .blocks = 4,
-                                             .growing = growing,
+                                             .longest_first = longest_first,
                                              .triangular = true})),
                       "");
     int counters = 0;
@@ -167,8 +167,8 @@ TEST(SimulateSignals, GrowingTilesAreSharedEvenly) {
         for (int64_t rows : {8, 9, 11}) {
             Options o{
                 .m = 64 * cluster * rows, .n = 64, .k = 64 * 22, .cluster = cluster, .blocks = 4, .triangular = true};
-            auto loads = [&](bool growing) {
-                o.growing = growing;
+            auto loads = [&](bool longest_first) {
+                o.longest_first = longest_first;
                 auto events = SignalEvents::of(product(o));
                 std::vector<int64_t> found;
                 for (int block = 0; block < o.blocks; ++block)

@@ -30,11 +30,11 @@ TEST(Vocabulary, LeavesOutWhatTheEmulatorReplaces) {
 }
 
 TEST(Vocabulary, HasAVersionOfItsOwnForEachTypeOfAnOverload) {
-    std::string text = vocabulary_text({"floor_div_i32", "keep_f32"});
+    std::string text = vocabulary_text({"floor_div_i32", "wgmma_fence_operand_f32"});
     EXPECT_NE(text.find("int floor_div(int a, int b)"), std::string::npos);
     EXPECT_EQ(text.find("long long floor_div("), std::string::npos);
-    EXPECT_NE(text.find("void keep(float (&d)[N])"), std::string::npos);
-    EXPECT_EQ(text.find("void keep(int (&d)[N])"), std::string::npos);
+    EXPECT_NE(text.find("void wgmma_fence_operand(float (&d)[N])"), std::string::npos);
+    EXPECT_EQ(text.find("void wgmma_fence_operand(int (&d)[N])"), std::string::npos);
     EXPECT_NE(vocabulary_text({"floor_div"}).find("long long floor_div("), std::string::npos) << "all of them";
 }
 

@@ -47,7 +47,7 @@ TEST(CheckEachStep, SoundSchedulesPass) {
     Rows sums(reducer(
         "plus", 0, [](Expr a, Expr b) { return a + b; }, true));
     Schedule s = sums.steps();
-    s.partial(sums.y, s.all_loops(sums.y).back());
+    s.rfactor(sums.y, s.all_loops(sums.y).back());
     s.check_each_step(reals(sums.x, 1));
 
     Tensor x = input("x", bf16, {6, 24});
@@ -87,7 +87,7 @@ TEST(CheckEachStep, NamesTheStepThatStartsPartsFromNoIdentity) {
         "shifted", 1, [](Expr a, Expr b) { return a + b; }, true));
     Schedule s({shifted.y}, target("sm_90a"));
     auto [ko, ki] = s.split(s.reduce(shifted.y), 8);
-    s.partial(shifted.y, ko);
+    s.rfactor(shifted.y, ko);
     EXPECT_ERROR(s.check_each_step(reals(shifted.x, 4)), "check_each_step: after step [1] ");
     EXPECT_ERROR(s.check_each_step(reals(shifted.x, 4)), "is its reducer associative, its identity one");
 }
@@ -116,7 +116,7 @@ TEST(CheckEachStep, WholeNumbersMustBeEqual) {
     Schedule s({y}, target("sm_90a"));
     auto [ko, ki] = s.split(s.reduce(y), 10);
     s.check_each_step(bindings);
-    s.partial(y, ko);
+    s.rfactor(y, ko);
     EXPECT_ERROR(s.check_each_step(bindings), "after step [1] ");
 }
 

@@ -38,7 +38,7 @@ TEST(AtomicParts, StandBetweenTheIdentityAndTheReaders) {
     RowSums p;
     Schedule s({p.z}, target("sm_90a"));
     auto [ko, ki] = s.split(s.reduce(p.y), 8, Tail::Mask);
-    Stage parts = s.partial(p.y, ko, Combine::Atomic);
+    Stage parts = s.rfactor(p.y, ko, Combine::Atomic);
     EXPECT_EQ(s.name(parts), "y_partial");
     EXPECT_FALSE(s.deterministic());
     EXPECT_NE(s.explain().find("in no fixed order: floats may differ by rounding, from run to run too"),
@@ -57,7 +57,7 @@ TEST(AtomicParts, StandBetweenTheIdentityAndTheReaders) {
 TEST(AtomicParts, OfAResultThatIsMoreThanTheSum) {
     RowSums p;
     Schedule s({p.twice}, target("sm_90a"));
-    s.partial(p.twice, s.reduce(p.twice), Combine::Atomic);
+    s.rfactor(p.twice, s.reduce(p.twice), Combine::Atomic);
     EXPECT_EQ(s.tree().nests.size(), 3u);
     EXPECT_EQ(s.tree().nests[0].name, "twice_sum");
     expect_declared_values(s, p.bindings);
@@ -70,7 +70,7 @@ TEST(AtomicParts, OfIntegersAreDeterministic) {
     Tensor high = compute("high", {5}, [&](Expr i) { return reduce_max(x(i, l), l); });
     Tensor total = compute("total", {5}, [&](Expr i) { return sum(cast(i64, x(i, m)), m); });
     Schedule s({low, high, total}, target("sm_90a"));
-    for (const Tensor& t : {low, high, total}) s.partial(t, s.split(s.reduce(t), 16, Tail::Mask)[0], Combine::Atomic);
+    for (const Tensor& t : {low, high, total}) s.rfactor(t, s.split(s.reduce(t), 16, Tail::Mask)[0], Combine::Atomic);
     EXPECT_TRUE(s.deterministic());
     expect_declared_values(s, {.inputs = {{"x", integers(i32, {5, 40}, -1000, 1000, 3)}}, .sizes = {}, .scalars = {}});
 }
@@ -84,7 +84,7 @@ TEST(Parts, OfARoundedReductionKeepAllDigits) {
     for (bool rounded_first : {true, false}) {
         Schedule s({p.z}, target("sm_90a"));
         if (rounded_first) s.round_to(p.y, e4m3);
-        s.partial(p.y, s.split(s.reduce(p.y), 8, Tail::Mask)[0]);
+        s.rfactor(p.y, s.split(s.reduce(p.y), 8, Tail::Mask)[0]);
         if (!rounded_first) s.round_to(p.y, e4m3);
         EXPECT_EQ(s.roundings(), std::vector<Type>{e4m3});
         auto differs = difference("z", interpret_tree(s.tree(), p.bindings)[0],
@@ -102,7 +102,7 @@ TEST(AtomicParts, OfARoundedResultThatIsMoreThanTheSum) {
     Tensor wanted = compute("wanted", {7}, [&](Expr j) { return round_to(e4m3, sum(p.x(k, j), k) * 2.0) + 1.0; });
     Schedule s({after}, target("sm_90a"));
     s.round_to(p.twice, e4m3);
-    s.partial(p.twice, s.split(s.reduce(p.twice), 8, Tail::Mask)[0], Combine::Atomic);
+    s.rfactor(p.twice, s.split(s.reduce(p.twice), 8, Tail::Mask)[0], Combine::Atomic);
     auto differs = difference("after", interpret_tree(s.tree(), p.bindings)[0],
                               interpret_plain({wanted}, p.bindings)[0], equal_values);
     EXPECT_FALSE(differs) << *differs << "\n" << s.to_string();
@@ -113,10 +113,10 @@ TEST(AtomicPartsErrors, OfRoundedElements) {
     Schedule s({p.z}, target("sm_90a"));
     Schedule rounded = s;
     rounded.round_to(p.y, bf16);
-    EXPECT_ERROR(rounded.partial(p.y, rounded.reduce(p.y), Combine::Atomic),
-                 "partial(y, k): the elements of 'y' are rounded to bf16, but atomics combine in f32; leave out the "
+    EXPECT_ERROR(rounded.rfactor(p.y, rounded.reduce(p.y), Combine::Atomic),
+                 "rfactor(y, k): the elements of 'y' are rounded to bf16, but atomics combine in f32; leave out the "
                  "round_to");
-    Stage parts = s.partial(p.y, s.reduce(p.y), Combine::Atomic);
+    Stage parts = s.rfactor(p.y, s.reduce(p.y), Combine::Atomic);
     EXPECT_ERROR(s.round_to(p.y, bf16), "round_to(y, bf16): 'y_partial' updates its elements atomically");
     EXPECT_ERROR(s.round_to(parts, bf16), "its elements are combined with those of 'y' atomically");
 }
@@ -126,20 +126,20 @@ TEST(AtomicPartsErrors, NameWhatToDo) {
     Axis k = reduce_axis("k", 30);
     Tensor most = compute("most", {7}, [&](Expr j) { return reduce_max(p.x(k, j), k); });
     Schedule s({p.z, most}, target("sm_90a"));
-    EXPECT_ERROR(s.partial(most, s.reduce(most), Combine::Atomic),
-                 "partial(most, k): no atomic operation combines by 'max' in f32; atomics add f32");
+    EXPECT_ERROR(s.rfactor(most, s.reduce(most), Combine::Atomic),
+                 "rfactor(most, k): no atomic operation combines by 'max' in f32; atomics add f32");
     auto [ko, ki] = s.split(s.reduce(p.y), 8, Tail::Mask);
-    Stage parts = s.partial(p.y, ko, Combine::Atomic);
-    EXPECT_ERROR(s.partial(parts, ki, Combine::Atomic), "'y_partial' already updates the elements of 'y' atomically");
+    Stage parts = s.rfactor(p.y, ko, Combine::Atomic);
+    EXPECT_ERROR(s.rfactor(parts, ki, Combine::Atomic), "'y_partial' already updates the elements of 'y' atomically");
     EXPECT_ERROR(s.inline_stage(p.y), "inline_stage(y): its elements are made by atomic updates");
     EXPECT_ERROR(s.at(p.y, s.loops<1>(p.z)[0]),
                  "'y' cannot stand under a loop or leave global memory: 'y_partial' updates");
     EXPECT_ERROR(s.at(p.z, s.data_loops(parts)[0]),
                  "'z' reads 'y', whose elements are complete only behind the kernel");
     Schedule both({p.y, p.z}, target("sm_90a"));
-    both.partial(p.y, both.reduce(p.y), Combine::Atomic);
+    both.rfactor(p.y, both.reduce(p.y), Combine::Atomic);
     EXPECT_ERROR(both.at(p.z, both.loops<1>(p.y)[0]), "it cannot stand in the kernel 'y'");
-    s.partial(parts, ki);  // in a workspace of their own
+    s.rfactor(parts, ki);  // in a workspace of their own
     expect_declared_values(s, p.bindings);
 }
 
@@ -439,7 +439,7 @@ TEST(ScatterErrors, LoopsThatDataBound) {
     Loop t = s.reduce(p.d);
     EXPECT_ERROR(s.bind(t, thread), "is not constant; split it and bind the inner loop");
     EXPECT_ERROR(s.order({t, i}), "loop 't' of 'd' must stand inside of 'i', which decides how many iterations it has");
-    EXPECT_ERROR(s.partial(p.d, t), "partial(d, t): each element decides how many terms it has");
+    EXPECT_ERROR(s.rfactor(p.d, t), "rfactor(d, t): each element decides how many terms it has");
     s.order({t, e});
     Stage offsets = [&] {
         for (Stage stage : s.all_stages())
@@ -468,7 +468,7 @@ TEST(ScatterErrors, PartsThatReduceAlongNoAxis) {
     Axis r = reduce_axis("r", 48);
     Tensor columns = compute("columns", {11}, [&](Expr i) { return sum(x(r, i), r); });
     Schedule s({columns}, target("sm_90a"));
-    Stage parts = s.partial(columns, s.reduce(columns));
+    Stage parts = s.rfactor(columns, s.reduce(columns));
     EXPECT_ERROR(s.scatter(parts), "scatter(columns_partial): it reduces along no axis");
 }
 
@@ -477,7 +477,7 @@ TEST(ScatterErrors, OfUpdates) {
     Axis r = reduce_axis("r", 48);
     Tensor columns = compute("columns", {11}, [&](Expr i) { return sum(x(r, i), r) + 1.0; });
     Schedule s({columns}, target("sm_90a"));
-    Stage parts = s.partial(columns, s.reduce(columns), Combine::Atomic);
+    Stage parts = s.rfactor(columns, s.reduce(columns), Combine::Atomic);
     EXPECT_ERROR(s.scatter(parts), "it updates elements of another stage already, atomically");
 }
 

@@ -260,7 +260,7 @@ TEST(Schedule, PartsOfAReduction) {
     Tensor y = compute("y", {7}, [&](Expr j) { return sum(x(k, j), k) * 2.0; });
     Schedule s({y}, target("sm_90a"));
     auto [ko, ki] = s.split(s.reduce(y), 8, Tail::Mask);
-    Stage parts = s.partial(y, ko);
+    Stage parts = s.rfactor(y, ko);
     EXPECT_EQ(s.name(parts), "y_partial");
     ASSERT_EQ(s.tree().workspaces.size(), 1u);
     EXPECT_EQ(to_string(s.tree().workspaces[0]->shape[0]), "4");
@@ -322,11 +322,11 @@ TEST(Schedule, TilesThatNobodyReachesTakeNoMemory) {
 
 TEST(ScheduleErrors, PartsOfAReduction) {
     Chain p;
-    EXPECT_ERROR(p.s.partial(p.z, p.s.loops<2>(p.z)[0]), "the loop is no reduce loop of 'z'");
+    EXPECT_ERROR(p.s.rfactor(p.z, p.s.loops<2>(p.z)[0]), "the loop is no reduce loop of 'z'");
     MatrixProduct q;
     Loop k = q.s.reduce(q.c);
     q.s.bind(k, thread);
-    EXPECT_ERROR(q.s.partial(q.c, k), "the loop is bound to thread; bind(loop, serial) first");
+    EXPECT_ERROR(q.s.rfactor(q.c, k), "the loop is bound to thread; bind(loop, serial) first");
     Tensor x = input("x", f32, {4, 6});
     Axis t = reduce_axis("t", 6);
     Reducer last = make_reducer(
@@ -335,12 +335,12 @@ TEST(ScheduleErrors, PartsOfAReduction) {
     Tensor z = compute("z", {4}, [&](Expr i) { return y(i) + 1.0; });
     Schedule s({z}, target("sm_90a"));
     auto [to, ti] = s.split(s.reduce(y), 2);
-    EXPECT_ERROR(s.partial(y, ti), "'last' is not commutative, and 't_inner' is not the outermost reduce loop");
+    EXPECT_ERROR(s.rfactor(y, ti), "'last' is not commutative, and 't_inner' is not the outermost reduce loop");
     Schedule inside = s;
     inside.at(y, inside.loops<1>(z)[0]);
-    EXPECT_ERROR(inside.partial(y, inside.reduce(y)), "'y' stands in another kernel");
+    EXPECT_ERROR(inside.rfactor(y, inside.reduce(y)), "'y' stands in another kernel");
     s.at(z, s.loops<1>(y)[0]);
-    EXPECT_ERROR(s.partial(y, to), "'z' follows it under loop 'i'");
+    EXPECT_ERROR(s.rfactor(y, to), "'z' follows it under loop 'i'");
 }
 
 TEST(ScheduleErrors, Pipeline) {
@@ -591,6 +591,24 @@ TEST(Schedule, InPlaceOfOneOutputOfSeveral) {
 
     Schedule first({step[0]}, target("sm_90a"));
     EXPECT_ERROR(first.in_place(step[1], m), "'step' is no output of the schedule");
+}
+
+// Traces that were saved before steps had today's names.
+TEST(Schedule, ReplaysOldWords) {
+    Axis r = reduce_axis("r", 64);
+    Tensor x = input("x", f32, {8, 64});
+    Tensor y = compute("y", {8}, [&](Expr i) { return sum(x(i, r), r); });
+    auto same = [&](const std::string& old_words, const std::string& new_words) {
+        const std::string head = "tilewright trace 1\n";
+        return replay(head + old_words, {y}, target("sm_90a")).save() ==
+               replay(head + new_words, {y}, target("sm_90a")).save();
+    };
+    EXPECT_TRUE(same("split 1 8 divide\npartial 0 2\n", "split 1 8 divide\nrfactor 0 2\n"));
+    EXPECT_TRUE(same("totals 0\n", "accumulators 0\n"));
+    EXPECT_TRUE(same("persistent_growing 4 0\n", "persistent_longest_first 4 0\n"));
+    Schedule saved({y}, target("sm_90a"));
+    saved.accumulators(y);
+    EXPECT_EQ(saved.save().find("totals"), std::string::npos);
 }
 
 TEST(ScheduleErrors, Replay) {

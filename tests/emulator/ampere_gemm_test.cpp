@@ -16,19 +16,19 @@ extern "C" __global__ void __launch_bounds__(128) gemm(const tw::bf16* x, const 
     const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, row = thread / 2, half = thread % 2 * 8;
     float acc[8][4] = {};
     for (int k = 0; k < 2; ++k) {
-        tw::copy_async<8>(&s.x[k][row * 24 + half], x + row * 96 + k * 16 + half);
-        tw::copy_async<8>(&s.w[k][row * 24 + half], w + row * 96 + k * 16 + half);
-        tw::commit_copies();
+        tw::cp_async<8>(&s.x[k][row * 24 + half], x + row * 96 + k * 16 + half);
+        tw::cp_async<8>(&s.w[k][row * 24 + half], w + row * 96 + k * 16 + half);
+        tw::cp_async_commit();
     }
     for (int k = 0; k < 6; ++k) {
-        tw::wait_copies<1>();
+        tw::cp_async_wait<1>();
         __syncthreads();
         const int stage = k % 3, next = (k + 2) % 3;
         if (k + 2 < 6) {
-            tw::copy_async<8>(&s.x[next][row * 24 + half], x + row * 96 + (k + 2) * 16 + half);
-            tw::copy_async<8>(&s.w[next][row * 24 + half], w + row * 96 + (k + 2) * 16 + half);
+            tw::cp_async<8>(&s.x[next][row * 24 + half], x + row * 96 + (k + 2) * 16 + half);
+            tw::cp_async<8>(&s.w[next][row * 24 + half], w + row * 96 + (k + 2) * 16 + half);
         }
-        tw::commit_copies();
+        tw::cp_async_commit();
         tw::bf16 a[8], b[4];
         tw::ldmatrix<4>(a, &s.x[stage][(16 * warp + lane % 16) * 24 + lane / 16 * 8]);
         for (int n = 0; n < 8; ++n) {
@@ -86,20 +86,20 @@ TEST(AmpereGemm, IsRightAndSilentOnEverySeed) {
 
 TEST(AmpereGemm, EveryMutationIsCaughtOnEverySeed) {
     const std::pair<const char*, const char*> mutations[] = {
-        {"tw::wait_copies<1>();", ""},
-        {"tw::wait_copies<1>();", "tw::wait_copies<2>();"},
+        {"tw::cp_async_wait<1>();", ""},
+        {"tw::cp_async_wait<1>();", "tw::cp_async_wait<2>();"},
         {"__syncthreads();", ""},
         {"__syncthreads();", "__syncwarp();"},
-        {"tw::wait_copies<1>();\n        __syncthreads();", "__syncthreads();\n        tw::wait_copies<1>();"},
-        {"        tw::commit_copies();\n        tw::bf16", "        tw::bf16"},
-        {"        tw::commit_copies();\n    }\n    for", "    }\n    for"},
+        {"tw::cp_async_wait<1>();\n        __syncthreads();", "__syncthreads();\n        tw::cp_async_wait<1>();"},
+        {"        tw::cp_async_commit();\n        tw::bf16", "        tw::bf16"},
+        {"        tw::cp_async_commit();\n    }\n    for", "    }\n    for"},
         {"next = (k + 2) % 3", "next = (k + 3) % 3"},
         {"next = (k + 2) % 3", "next = (k + 1) % 3"},
         {"k % 3, next", "(k + 1) % 3, next"},
         {"if (k + 2 < 6)", "if (k + 2 < 5)"},
         {"if (k + 2 < 6)", ""},
         {"x + row * 96 + (k + 2)", "x + row * 96 + (k + 1)"},
-        {"tw::copy_async<8>(&s.w[next]", "if (row != 63) tw::copy_async<8>(&s.w[next]"},
+        {"tw::cp_async<8>(&s.w[next]", "if (row != 63) tw::cp_async<8>(&s.w[next]"},
         {"lane / 16 * 8]);", "lane / 16 * 4]);"},
         {"lane / 8 % 2 * 8]);", "0]);"},
         {"tw::ldmatrix<2>(b", "if (lane < 16) tw::ldmatrix<2>(b"},
@@ -127,9 +127,9 @@ TEST(CopiesForWgmma, NeedWaitFenceAndBarrier) {
     auto with = [](const std::string& between) {
         return Case{.body =
                         "unsigned char* bytes = (unsigned char*)shared;\n"
-                        "for (int i = 16 * t; i < 16384; i += 2048) tw::copy_async_or_zero<16>(bytes + i, (const "
+                        "for (int i = 16 * t; i < 16384; i += 2048) tw::cp_async_or_zero<16>(bytes + i, (const "
                         "unsigned char*)in, false);\n"
-                        "tw::commit_copies();\n" +
+                        "tw::cp_async_commit();\n" +
                         between +
                         "float d[32];\ntw::wgmma_fence();\n"
                         "tw::wgmma_m64n64k16_bf16(d, tw::matrix_descriptor(bytes, 128, 16, 1024), "
@@ -138,7 +138,7 @@ TEST(CopiesForWgmma, NeedWaitFenceAndBarrier) {
                     .threads = 128,
                     .shared_bytes = 16384};
     };
-    const std::string wait = "tw::wait_copies<0>();\n", fence = "tw::fence_async_proxy();\n",
+    const std::string wait = "tw::cp_async_wait<0>();\n", fence = "tw::fence_proxy_async();\n",
                       barrier = "__syncthreads();\n";
     expect_silence(with(wait + fence + barrier));
     expect_silence(with(wait + barrier + fence));

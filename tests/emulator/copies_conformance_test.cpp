@@ -7,12 +7,12 @@ namespace {
 /// Each thread copies 16 bytes by copies of `bytes`; those of every third one come as zeros.
 SmallKernel async_copies(int bytes, bool or_zero) {
     std::string call =
-        or_zero ? fmt::format("tw::copy_async_or_zero<{0}>(shared + i, in + (i / {0} % 3 ? i : -1), i / {0} % 3 != 0)",
-                              bytes)
-                : fmt::format("tw::copy_async<{}>(shared + i, in + i)", bytes);
-    return {.names = {"copy_async", "copy_async_or_zero", "commit_copies", "wait_copies"},
+        or_zero
+            ? fmt::format("tw::cp_async_or_zero<{0}>(shared + i, in + (i / {0} % 3 ? i : -1), i / {0} % 3 != 0)", bytes)
+            : fmt::format("tw::cp_async<{}>(shared + i, in + i)", bytes);
+    return {.names = {"cp_async", "cp_async_or_zero", "cp_async_commit", "cp_async_wait"},
             .body = fmt::format("for (int i = 16 * t; i < 16 * t + 16; i += {}) {};\n"
-                                "tw::commit_copies();\ntw::wait_copies<0>();\n__syncthreads();\n"
+                                "tw::cp_async_commit();\ntw::cp_async_wait<0>();\n__syncthreads();\n"
                                 "for (int i = 0; i < 16; ++i) out[16 * (t ^ 5) + i] = shared[16 * (t ^ 5) + i];",
                                 bytes, call)};
 }

@@ -9,7 +9,7 @@ namespace {
 
 /// As expect_finding and expect_silence, of a kernel that is launched while others end.
 std::vector<Report> run_early(Case one, std::set<std::string> names) {
-    names.insert({"wait_for_previous", "start_next"});
+    names.insert({"griddepcontrol_wait", "griddepcontrol_launch_dependents"});
     std::vector<Report> reports;
     for (uint64_t seed = 0; seed < 8; ++seed) {
         int *out_pointer, *in_pointer;
@@ -25,7 +25,7 @@ void expect_early_race(const Case& one, const std::string& message, const std::s
         const Finding* finding = find(report, Kind::Race);
         ASSERT_TRUE(finding) << one.body << all_messages(report);
         EXPECT_THAT(finding->message, HasSubstr(message));
-        EXPECT_THAT(finding->message, HasSubstr("nothing lies before that has passed wait_for_previous"));
+        EXPECT_THAT(finding->message, HasSubstr("nothing lies before that has passed griddepcontrol_wait"));
     }
 }
 void expect_early_silence(const Case& one, const std::set<std::string>& names = {}) {
@@ -33,24 +33,24 @@ void expect_early_silence(const Case& one, const std::set<std::string>& names = 
 }
 
 TEST(EarlyStart, WaitsBeforeItTouchesGlobalMemory) {
-    expect_early_silence({.body = "shared[t] = t;\ntw::wait_for_previous();\nout[t] = in[t] + shared[t];"});
+    expect_early_silence({.body = "shared[t] = t;\ntw::griddepcontrol_wait();\nout[t] = in[t] + shared[t];"});
     expect_early_race({.body = "out[t] = in[t];"}, "of block (0,0,0) reads 4 bytes at k.cu:");
-    expect_early_race({.body = "int x = in[t];\ntw::wait_for_previous();\nout[t] = x;"}, "race on 'in' at byte ");
-    expect_early_race({.body = "out[t] = 1;\ntw::wait_for_previous();"}, "race on 'out' at byte ");
-    expect_early_race({.body = "tw::start_next();\nout[t] = 1;"}, "writes 4 bytes");
-    expect_early_race({.body = "tw::atomic_add(out, 1);\ntw::wait_for_previous();"}, "atomically updates",
+    expect_early_race({.body = "int x = in[t];\ntw::griddepcontrol_wait();\nout[t] = x;"}, "race on 'in' at byte ");
+    expect_early_race({.body = "out[t] = 1;\ntw::griddepcontrol_wait();"}, "race on 'out' at byte ");
+    expect_early_race({.body = "tw::griddepcontrol_launch_dependents();\nout[t] = 1;"}, "writes 4 bytes");
+    expect_early_race({.body = "tw::atomic_add(out, 1);\ntw::griddepcontrol_wait();"}, "atomically updates",
                       {"atomic_add"});
-    expect_early_race({.body = "tw::copy_async<4>(shared + t * 4, in + t * 4);\ntw::wait_copies<0>();\n"
-                               "tw::wait_for_previous();\nout[t] = shared[t * 4];"},
-                      "race on 'in' at byte ", {"copy_async", "wait_copies"});
+    expect_early_race({.body = "tw::cp_async<4>(shared + t * 4, in + t * 4);\ntw::cp_async_wait<0>();\n"
+                               "tw::griddepcontrol_wait();\nout[t] = shared[t * 4];"},
+                      "race on 'in' at byte ", {"cp_async", "cp_async_wait"});
 }
 
 TEST(EarlyStart, EachThreadWaitsOrMeetsOneThatHas) {
-    expect_early_race({.body = "if (t < 32) tw::wait_for_previous();\nout[t] = 1;"}, "race on 'out'");
-    expect_early_silence({.body = "if (t < 32) tw::wait_for_previous();\n__syncthreads();\nout[t] = 1;"});
-    expect_early_race({.body = "if (t == 5) tw::wait_for_previous();\n__syncwarp();\nout[t] = 1;"}, "thread (");
+    expect_early_race({.body = "if (t < 32) tw::griddepcontrol_wait();\nout[t] = 1;"}, "race on 'out'");
+    expect_early_silence({.body = "if (t < 32) tw::griddepcontrol_wait();\n__syncthreads();\nout[t] = 1;"});
+    expect_early_race({.body = "if (t == 5) tw::griddepcontrol_wait();\n__syncwarp();\nout[t] = 1;"}, "thread (");
     expect_early_race(
-        {.body = "if (blockIdx.x == 0) tw::wait_for_previous();\nout[blockIdx.x * 64 + t] = 1;", .blocks = 3},
+        {.body = "if (blockIdx.x == 0) tw::griddepcontrol_wait();\nout[blockIdx.x * 64 + t] = 1;", .blocks = 3},
         "race on 'out'");
 }
 

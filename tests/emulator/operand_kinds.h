@@ -1,4 +1,4 @@
-// Operands of matrix units, a million sets of them: each kind asks something else of the sums.
+// Operands of tensor cores, a million sets of them: each kind asks something else of the sums.
 #pragma once
 #include <array>
 #include <cstdint>

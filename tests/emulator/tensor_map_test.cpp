@@ -47,18 +47,33 @@ struct BoxKernel {
                    "k(const __grid_constant__ tw::TensorMap x_map, const __grid_constant__ tw::TensorMap y_map,"
                    " unsigned char* out) {{\n"
                    "    Shared& s = tw::shared_memory<Shared>();\n    const int t = threadIdx.x;\n"
-                   "    if (t == 0) {{ tw::barrier_init(s.full, 1); tw::fence_barrier_init(); }}\n"
+                   "    if (t == 0) {{ tw::mbarrier_init(s.full, 1); tw::fence_mbarrier_init(); }}\n"
                    "    tw::cluster_arrive();\n    tw::cluster_wait();\n{}\n"
                    "    tw::cluster_arrive();\n    tw::cluster_wait();\n}}\n",
                    cluster, body);
     }
 };
 
-const std::set<std::string> Names = {
-    "Barrier",      "TensorMap",         "shared_memory", "barrier_init", "fence_barrier_init",    "barrier_expect",
-    "barrier_wait", "tma_load_1d",       "tma_load_2d",   "tma_load_3d",  "tma_load_multicast_2d", "tma_store_2d",
-    "tma_store_3d", "tma_reduce_add_2d", "commit_stores", "wait_stores",  "fence_async_proxy",     "cluster_arrive",
-    "cluster_wait", "cluster_rank"};
+const std::set<std::string> Names = {"Barrier",
+                                     "TensorMap",
+                                     "shared_memory",
+                                     "mbarrier_init",
+                                     "fence_mbarrier_init",
+                                     "mbarrier_expect_tx",
+                                     "mbarrier_wait",
+                                     "tma_load_1d",
+                                     "tma_load_2d",
+                                     "tma_load_3d",
+                                     "tma_load_multicast_2d",
+                                     "tma_store_2d",
+                                     "tma_store_3d",
+                                     "tma_reduce_add_2d",
+                                     "tma_store_commit",
+                                     "tma_store_wait",
+                                     "fence_proxy_async",
+                                     "cluster_arrive",
+                                     "cluster_wait",
+                                     "cluster_rank"};
 
 struct Result {
     Bytes y, out;
@@ -126,11 +141,11 @@ TEST_P(TmaConformance, BoxesOfMatrices) {
         BoxKernel kernel{
             Names,
             fmt::format(
-                R"(if (t == 0) {{ tw::barrier_expect(s.full, {bytes}); tw::tma_load<2>(s.a, x_map, {x}, {y}, s.full); }}
-tw::barrier_wait(s.full, 0);
+                R"(if (t == 0) {{ tw::mbarrier_expect_tx(s.full, {bytes}); tw::tma_load<2>(s.a, x_map, {x}, {y}, s.full); }}
+tw::mbarrier_wait(s.full, 0);
 for (int i = t; i < {bytes}; i += 64) out[i] = s.a[i];
 __syncthreads();
-if (t == 0) {{ tw::tma_store<2>(y_map, {x} + 8, {y} + 3, s.a); tw::commit_stores(); tw::wait_stores<0>(); }})",
+if (t == 0) {{ tw::tma_store<2>(y_map, {x} + 8, {y} + 3, s.a); tw::tma_store_commit(); tw::tma_store_wait<0>(); }})",
                 fmt::arg("bytes", span * lines), fmt::arg("x", cx), fmt::arg("y", cy))};
         Result result = run_everywhere(kernel, layout, layout, x, y);
         Result expected{y, Bytes(8192, 0xff)};
@@ -158,9 +173,10 @@ INSTANTIATE_TEST_SUITE_P(Swizzles, TmaConformance,
 TEST(TmaConformance, ThreeDimensions) {
     const TensorLayout cube{.element = TensorElement::F32, .sizes = {8, 5, 7}, .strides = {48, 256}, .box = {4, 2, 3}};
     const Bytes x = random_bytes(4096, 3), y = random_bytes(4096, 4);
-    BoxKernel kernel{Names,
-                     R"(if (t == 0) { tw::barrier_expect(s.full, 96); tw::tma_load<3>(s.a, x_map, 4, -1, 5, s.full); }
-tw::barrier_wait(s.full, 0);
+    BoxKernel kernel{
+        Names,
+        R"(if (t == 0) { tw::mbarrier_expect_tx(s.full, 96); tw::tma_load<3>(s.a, x_map, 4, -1, 5, s.full); }
+tw::mbarrier_wait(s.full, 0);
 for (int i = t; i < 96; i += 64) out[i] = s.a[i];)"};
     Result result = run_everywhere(kernel, cube, cube, x, y);
     for (int i = 0; i < 96; ++i) {
@@ -174,8 +190,8 @@ TEST(TmaConformance, OneDimension) {
     const TensorLayout line{.element = TensorElement::U8, .sizes = {1000}, .box = {256}};
     const Bytes x = random_bytes(4096, 3), y = random_bytes(4096, 4);
     BoxKernel kernel{Names,
-                     R"(if (t == 0) { tw::barrier_expect(s.full, 256); tw::tma_load<1>(s.a, x_map, 896, s.full); }
-tw::barrier_wait(s.full, 0);
+                     R"(if (t == 0) { tw::mbarrier_expect_tx(s.full, 256); tw::tma_load<1>(s.a, x_map, 896, s.full); }
+tw::mbarrier_wait(s.full, 0);
 for (int i = t; i < 256; i += 64) out[i] = s.a[i];)"};
     Result result = run_everywhere(kernel, line, line, x, y);
     for (int i = 0; i < 256; ++i) EXPECT_EQ(result.out[size_t(i)], 896 + i < 1000 ? x[size_t(896 + i)] : 0) << i;
@@ -208,10 +224,11 @@ TEST(TmaConformance, ReductionsAddElements) {
         const TensorLayout layout{.element = element, .sizes = {16, 16}, .strides = {16 * bytes}, .box = {16, 8}};
         BoxKernel kernel{
             Names,
-            fmt::format(R"(if (t == 0) {{ tw::barrier_expect(s.full, {0}); tw::tma_load<2>(s.a, x_map, 0, 0, s.full); }}
-tw::barrier_wait(s.full, 0);
-if (t == 0) {{ tw::tma_reduce_add<2>(y_map, 0, 4, s.a); tw::commit_stores(); tw::wait_stores<0>(); }})",
-                        128 * bytes)};
+            fmt::format(
+                R"(if (t == 0) {{ tw::mbarrier_expect_tx(s.full, {0}); tw::tma_load<2>(s.a, x_map, 0, 0, s.full); }}
+tw::mbarrier_wait(s.full, 0);
+if (t == 0) {{ tw::tma_reduce_add<2>(y_map, 0, 4, s.a); tw::tma_store_commit(); tw::tma_store_wait<0>(); }})",
+                128 * bytes)};
         Result result = run_everywhere(kernel, layout, layout, x, y);
         auto value_at = [&](const Bytes& from, int i) {
             uint64_t bits = 0;
@@ -236,11 +253,11 @@ TEST(TmaConformance, MulticastInAClusterOfFour) {
                               .box = {128, 8},
                               .swizzle = Swizzle::Bytes128};
     const Bytes x = random_bytes(8192, 6);
-    BoxKernel kernel{Names, R"(if (t == 0) tw::barrier_expect(s.full, 3072);
+    BoxKernel kernel{Names, R"(if (t == 0) tw::mbarrier_expect_tx(s.full, 3072);
 tw::cluster_arrive();
 tw::cluster_wait();
 if (t == 0 && tw::cluster_rank() != 2) tw::tma_load_multicast<2>(s.a + 1024 * tw::cluster_rank(), x_map, 0, 8 * tw::cluster_rank(), s.full, 15);
-tw::barrier_wait(s.full, 0);
+tw::mbarrier_wait(s.full, 0);
 for (int i = t; i < 4096; i += 64) out[8192 * blockIdx.x + i] = i / 1024 == 2 ? 0 : s.a[i];)",
                      4, 4};
     Result result = run_everywhere(kernel, layout, layout, x, x);

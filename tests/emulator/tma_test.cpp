@@ -13,8 +13,8 @@ struct TmaCase {
     bool init = true;
 
     std::string text() const {
-        const std::string begin = init ? "if (t == 0) { tw::barrier_init(s.full, 1); tw::barrier_init(s.empty, 64); "
-                                         "tw::fence_barrier_init(); }\n__syncthreads();\n"
+        const std::string begin = init ? "if (t == 0) { tw::mbarrier_init(s.full, 1); tw::mbarrier_init(s.empty, 64); "
+                                         "tw::fence_mbarrier_init(); }\n__syncthreads();\n"
                                        : "\n\n";
         return "struct Shared { alignas(1024) int a[2][256]; tw::Barrier full, empty; };\n"
                "extern \"C\" __global__ void __launch_bounds__(64) k(const __grid_constant__ tw::TensorMap map,\n"
@@ -69,10 +69,10 @@ void expect_silence(TmaCase one) {
 }
 
 const std::string Load =
-    "if (t == 0) { tw::barrier_expect(s.full, 1024); tw::tma_load<2>(s.a[0], map, 0, 8, s.full); }\n";
-const std::string Wait = "tw::barrier_wait(s.full, 0);\n";
+    "if (t == 0) { tw::mbarrier_expect_tx(s.full, 1024); tw::tma_load<2>(s.a[0], map, 0, 8, s.full); }\n";
+const std::string Wait = "tw::mbarrier_wait(s.full, 0);\n";
 const std::string Use = "out[t] = s.a[0][t];\n";
-const std::string Fence = "tw::fence_async_proxy();\n", Sync = "__syncthreads();\n";
+const std::string Fence = "tw::fence_proxy_async();\n", Sync = "__syncthreads();\n";
 
 TEST(Tma, LoadsArriveBehindTheWait) {
     expect_silence({Load + Wait + Use});
@@ -82,8 +82,9 @@ TEST(Tma, LoadsArriveBehindTheWait) {
         for (int i = 0; i < 256; ++i) ASSERT_EQ(one.out[size_t(i)], 256 + i);
     }
     // What lies outside of the tensor comes as zeros, and counts.
-    one.body = "if (t == 0) { tw::barrier_expect(s.full, 1024); tw::tma_load<2>(s.a[0], map, -16, 30, s.full); }\n" +
-               Wait + "for (int i = t; i < 256; i += 64) out[i] = s.a[0][i];";
+    one.body =
+        "if (t == 0) { tw::mbarrier_expect_tx(s.full, 1024); tw::tma_load<2>(s.a[0], map, -16, 30, s.full); }\n" +
+        Wait + "for (int i = t; i < 256; i += 64) out[i] = s.a[0][i];";
     EXPECT_TRUE(one.run({}).ok());
     for (int i = 0; i < 256; ++i) {
         const int row = 30 + i / 32, column = i % 32 - 16;
@@ -108,7 +109,7 @@ TEST(Tma, NoBlockEndsBeforeItsCopies) {
 
 TEST(Tma, BytesMustAgree) {
     auto with_bytes = [](const std::string& bytes) {
-        return TmaCase{"if (t == 0) { tw::barrier_expect(s.full, " + bytes +
+        return TmaCase{"if (t == 0) { tw::mbarrier_expect_tx(s.full, " + bytes +
                        "); tw::tma_load<2>(s.a[0], map, 0, 8, s.full); }\n" + Wait + Use};
     };
     expect_finding(
@@ -117,24 +118,24 @@ TEST(Tma, BytesMustAgree) {
         "bytes to come");
     expect_finding(with_bytes("512"), Kind::Deadlock, "-512 bytes to come");
     expect_finding(with_bytes("1 << 20"), Kind::Misuse, "leaves 1048576 bytes to come");
-    expect_finding({Load + "tw::barrier_wait(s.full, 1);\n" + Use}, Kind::Race, "race on shared memory");
+    expect_finding({Load + "tw::mbarrier_wait(s.full, 1);\n" + Use}, Kind::Race, "race on shared memory");
 }
 
 TEST(Tma, RowsOfBoxesBeginAtMultiplesOf16Bytes) {
     expect_finding(
-        {"if (t == 0) { tw::barrier_expect(s.full, 1024); tw::tma_load<2>(s.a[0], map, 2, 8, s.full); }\n" + Wait},
+        {"if (t == 0) { tw::mbarrier_expect_tx(s.full, 1024); tw::tma_load<2>(s.a[0], map, 2, 8, s.full); }\n" + Wait},
         Kind::Misuse, "an innermost coordinate of 2, byte 8 of a row; it takes multiples of 16 bytes");
 }
 
 TEST(Tma, BuffersAreFreeBehindTheReaders) {
     const std::string again =
-        "if (t == 0) { tw::barrier_expect(s.full, 1024); tw::tma_load<2>(s.a[0], map, 0, 0, s.full); }\n";
-    const std::string arrive = "tw::barrier_arrive(s.empty);\n", wait = "if (t == 0) tw::barrier_wait(s.empty, 0);\n";
-    const std::string end = "tw::barrier_wait(s.full, 1);\n";
+        "if (t == 0) { tw::mbarrier_expect_tx(s.full, 1024); tw::tma_load<2>(s.a[0], map, 0, 0, s.full); }\n";
+    const std::string arrive = "tw::mbarrier_arrive(s.empty);\n", wait = "if (t == 0) tw::mbarrier_wait(s.empty, 0);\n";
+    const std::string end = "tw::mbarrier_wait(s.full, 1);\n";
     expect_silence({Load + Wait + Use + Fence + arrive + wait + again + end});
     // Reads that are still under way may be overtaken: seen on an H200.
     expect_finding({Load + Wait + Use + arrive + wait + again + end}, Kind::Unfenced,
-                   "read at k.cu:10; fence_async_proxy must");
+                   "read at k.cu:10; fence_proxy_async must");
     expect_finding({Load + Wait + Use + arrive + wait + "if (t == 0) " + Fence + again + end}, Kind::Unfenced,
                    "writes 4 bytes at byte");
     expect_finding({Load + Wait + Use + again + end}, Kind::Race,
@@ -143,30 +144,30 @@ TEST(Tma, BuffersAreFreeBehindTheReaders) {
     expect_finding({Load + Wait + Use + "if (t != 5) " + arrive + wait + again + end}, Kind::Deadlock,
                    "63 of 64 arrivals");
     expect_finding({Load + Wait + Use + arrive +
-                    "__syncthreads();\nif (t == 5) tw::barrier_expect(s.empty, 16);\n__syncthreads();\n"
-                    "for (int i = 0; i < 64; ++i) tw::barrier_arrive(s.empty);"},
+                    "__syncthreads();\nif (t == 5) tw::mbarrier_expect_tx(s.empty, 16);\n__syncthreads();\n"
+                    "for (int i = 0; i < 64; ++i) tw::mbarrier_arrive(s.empty);"},
                    Kind::Misuse, "at which all 64 of phase 1 have arrived and 16 bytes are to come");
 }
 
 TEST(Tma, BarriersBeginWithInit) {
     TmaCase none{Load + Wait + Use};
     none.init = false;
-    expect_finding(none, Kind::Misuse, "where barrier_init has made none");
-    none.body = "if (t == 0) { tw::barrier_init(s.full, 1); tw::fence_barrier_init(); }\n" + Wait;
+    expect_finding(none, Kind::Misuse, "where mbarrier_init has made none");
+    none.body = "if (t == 0) { tw::mbarrier_init(s.full, 1); tw::fence_mbarrier_init(); }\n" + Wait;
     for (uint64_t seed = 0; seed < 8; ++seed) EXPECT_FALSE(none.run({.seed = seed}).ok());
-    none.body = "if (t == 0) tw::barrier_init(s.full, 1);\n__syncthreads();\n" + Load + Wait + Use;
-    expect_finding(none, Kind::Misuse, "nobody has called fence_barrier_init");
-    expect_finding({"if (t == 0) tw::barrier_init(s.full, 1);"}, Kind::Misuse, "again");
-    expect_finding({"if (t == 0) tw::barrier_init(s.full, 0);"}, Kind::Misuse, "for 0 arrivals");
-    expect_finding({"tw::Barrier own;\ntw::barrier_init(own, 1);"}, Kind::Misuse, "not in shared memory");
-    expect_finding({"tw::Barrier own;\ntw::barrier_wait(own, 1);"}, Kind::Misuse, "not in shared memory");
-    expect_finding({"tw::barrier_wait(s.full, 2);"}, Kind::Misuse, "the parity is 0 or 1");
+    none.body = "if (t == 0) tw::mbarrier_init(s.full, 1);\n__syncthreads();\n" + Load + Wait + Use;
+    expect_finding(none, Kind::Misuse, "nobody has called fence_mbarrier_init");
+    expect_finding({"if (t == 0) tw::mbarrier_init(s.full, 1);"}, Kind::Misuse, "again");
+    expect_finding({"if (t == 0) tw::mbarrier_init(s.full, 0);"}, Kind::Misuse, "for 0 arrivals");
+    expect_finding({"tw::Barrier own;\ntw::mbarrier_init(own, 1);"}, Kind::Misuse, "not in shared memory");
+    expect_finding({"tw::Barrier own;\ntw::mbarrier_wait(own, 1);"}, Kind::Misuse, "not in shared memory");
+    expect_finding({"tw::mbarrier_wait(s.full, 2);"}, Kind::Misuse, "the parity is 0 or 1");
 }
 
 const std::string Fill = "for (int i = t; i < 256; i += 64) s.a[1][i] = i;\n";
-const std::string Store = "if (t == 0) { tw::tma_store<2>(out_map, 0, 4, s.a[1]); tw::commit_stores(); }\n";
-const std::string StoresRead = "if (t == 0) tw::wait_stores_read<0>();\n",
-                  Stored = "if (t == 0) tw::wait_stores<0>();\n";
+const std::string Store = "if (t == 0) { tw::tma_store<2>(out_map, 0, 4, s.a[1]); tw::tma_store_commit(); }\n";
+const std::string StoresRead = "if (t == 0) tw::tma_store_wait_read<0>();\n",
+                  Stored = "if (t == 0) tw::tma_store_wait<0>();\n";
 
 TEST(Tma, StoresReadWhatWasFenced) {
     for (const std::string& end : {StoresRead, Stored}) {
@@ -180,7 +181,7 @@ TEST(Tma, StoresReadWhatWasFenced) {
     expect_silence({Fill + Sync + Fence + Store + Stored});
     expect_finding({Fill + Sync + Store + Stored}, Kind::Unfenced,
                    "the tma_store of thread (0,0,0) of block (0,0,0) reads 4 bytes");
-    expect_finding({Fence + Fill + Sync + Store + Stored}, Kind::Unfenced, "fence_async_proxy must come between");
+    expect_finding({Fence + Fill + Sync + Store + Stored}, Kind::Unfenced, "fence_proxy_async must come between");
     expect_finding({Fill + Fence + Store + Stored}, Kind::Race, "the tma_store of thread (0,0,0)");
 }
 
@@ -189,20 +190,20 @@ TEST(Tma, StoresAreWaitedForByTheirThread) {
     expect_silence({stored + StoresRead + write + Stored});
     expect_finding({stored + write + Stored}, Kind::Race, "the tma_store of thread (0,0,0)");
     expect_finding({stored}, Kind::Misuse,
-                   "returns from the kernel without wait_stores or wait_stores_read for its tma_store");
+                   "returns from the kernel without tma_store_wait or tma_store_wait_read for its tma_store");
     expect_finding({Fill + Fence + Sync + "if (t == 0) tw::tma_store<2>(out_map, 0, 4, s.a[1]);\n" + Stored},
                    Kind::Misuse, "returns from the kernel without");
     expect_silence({stored + Stored + "if (t == 0) out[1] += out[130];"});
     expect_finding({stored + StoresRead + "if (t == 0) out[1] += out[130];"}, Kind::Race, "race on 'out'");
-    expect_finding({stored + "if (t == 0) { tw::commit_stores(); tw::wait_stores_read<1>(); }\n" +
-                    write.substr(0, Sync.size()) + "if (t == 0) tw::wait_stores<1>();\nout[128 + t] = 1;"},
+    expect_finding({stored + "if (t == 0) { tw::tma_store_commit(); tw::tma_store_wait_read<1>(); }\n" +
+                    write.substr(0, Sync.size()) + "if (t == 0) tw::tma_store_wait<1>();\nout[128 + t] = 1;"},
                    Kind::Race, "race on 'out'");
 }
 
 TEST(Tma, ReduceAddsToWhatIsThere) {
     TmaCase one{Fill + Fence + Sync +
                 "if (t == 0) { tw::tma_reduce_add<2>(out_map, 0, 4, s.a[1]); tw::tma_reduce_add<2>(out_map, 0, 6, "
-                "s.a[1]); tw::commit_stores(); }\n" +
+                "s.a[1]); tw::tma_store_commit(); }\n" +
                 Stored};
     EXPECT_TRUE(one.run({}).ok());
     for (int i = 0; i < 1024; ++i) {
@@ -211,17 +212,17 @@ TEST(Tma, ReduceAddsToWhatIsThere) {
     }
     expect_finding({Fill + Fence + Sync +
                     "if (t == 0) { tw::tma_store<2>(out_map, 0, 4, s.a[1]); tw::tma_store<2>(out_map, 0, 6, s.a[1]); "
-                    "tw::commit_stores(); }\n" +
+                    "tw::tma_store_commit(); }\n" +
                     Stored},
                    Kind::Race, "race on 'out'");
 }
 
 TEST(Tma, PhasesThatNobodyWaitedForCannotBeToldApart) {
-    const std::string arrive = "if (t == 0) tw::barrier_arrive(s.full);\n";
+    const std::string arrive = "if (t == 0) tw::mbarrier_arrive(s.full);\n";
     expect_silence({arrive + "if (t == 0) " + Wait + arrive});
     expect_finding({arrive + arrive}, Kind::Misuse, "before anybody has waited for phase 0");
     // The only one who waits does so for the second phase.
-    expect_finding({arrive + arrive + "if (t == 0) tw::barrier_wait(s.full, 1);"}, Kind::Misuse,
+    expect_finding({arrive + arrive + "if (t == 0) tw::mbarrier_wait(s.full, 1);"}, Kind::Misuse,
                    "completes phase 1 of the barrier at byte 2048");
 }
 
@@ -240,7 +241,7 @@ TEST(Tma, WhatItDoesNotTake) {
     expect_finding({"if (t == 0) tw::tma_load_multicast<2>(s.a[0], map, 0, 0, s.full, 2);"}, Kind::Misuse,
                    "rank 1 of a cluster of 1 blocks");
     expect_finding(
-        {"if (t == 0) { tw::barrier_expect(s.full, 1024); tw::tma_load<2>(s.a[0] + 896, map, 0, 0, s.full); }\n" +
+        {"if (t == 0) { tw::mbarrier_expect_tx(s.full, 1024); tw::tma_load<2>(s.a[0] + 896, map, 0, 0, s.full); }\n" +
          Wait},
         Kind::OutOfBounds, "shared memory");
 }
@@ -274,7 +275,7 @@ TEST(Cluster, BlocksMeetAndReachEachOther) {
 
 const std::string ClusterSync = "tw::cluster_arrive();\ntw::cluster_wait();\n";
 const std::string Multicast =
-    "if (t == 0) tw::barrier_expect(s.full, 2048);\n"
+    "if (t == 0) tw::mbarrier_expect_tx(s.full, 2048);\n"
     "if (t == 0) tw::tma_load_multicast<2>(s.a[tw::cluster_rank()], map, 0, 8 * tw::cluster_rank(), s.full, 3);\n";
 
 TEST(Cluster, MulticastReachesAll) {
@@ -295,14 +296,15 @@ TEST(Cluster, MulticastReachesAll) {
 TEST(Cluster, RelaxedArrivalsSayThatReadsAreOver) {
     // Both blocks read their part before either loads again into both.
     const std::string again =
-        "if (t == 0) { tw::barrier_expect(s.full, 2048); tw::tma_load_multicast<2>(s.a[tw::cluster_rank()], map, 0, 8, "
-        "s.full, 3); }\ntw::barrier_wait(s.full, 1);\n";
+        "if (t == 0) { tw::mbarrier_expect_tx(s.full, 2048); tw::tma_load_multicast<2>(s.a[tw::cluster_rank()], map, "
+        "0, 8, "
+        "s.full, 3); }\ntw::mbarrier_wait(s.full, 1);\n";
     const std::string init =
-        "if (t == 0) { tw::barrier_init(s.full, 1); tw::barrier_init(s.empty, 128); tw::fence_barrier_init(); }\n" +
+        "if (t == 0) { tw::mbarrier_init(s.full, 1); tw::mbarrier_init(s.empty, 128); tw::fence_mbarrier_init(); }\n" +
         ClusterSync;
     const std::string read = "out[blockIdx.x * 64 + t] = s.a[0][t] + s.a[1][t];\n";
-    const std::string arrive = "for (int r = 0; r < 2; ++r) tw::barrier_arrive_at(s.empty, r);\n",
-                      wait = "if (t == 0) tw::barrier_wait(s.empty, 0);\n";
+    const std::string arrive = "for (int r = 0; r < 2; ++r) tw::mbarrier_arrive_at(s.empty, r);\n",
+                      wait = "if (t == 0) tw::mbarrier_wait(s.empty, 0);\n";
     TmaCase one{init + Multicast + Wait + read + Fence + arrive + wait + again + ClusterSync, 2, false};
     expect_silence(one);
     one.body = init + Multicast + Wait + arrive + read + wait + again + ClusterSync;
@@ -311,7 +313,7 @@ TEST(Cluster, RelaxedArrivalsSayThatReadsAreOver) {
     expect_finding(one, Kind::Race, "race on shared memory");
     // Nothing that was written is shown.
     one.body = init + "s.a[0][t] = t;\n" + arrive +
-               "tw::barrier_wait(s.empty, 0);\nout[blockIdx.x * 64 + t] = s.a[0][t ^ 1];\n" + ClusterSync;
+               "tw::mbarrier_wait(s.empty, 0);\nout[blockIdx.x * 64 + t] = s.a[0][t ^ 1];\n" + ClusterSync;
     expect_finding(one, Kind::Race, "race on shared memory");
 }
 

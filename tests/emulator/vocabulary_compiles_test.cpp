@@ -30,12 +30,12 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     tw::load<8>(h, x);
     tw::copy<4>(&shared.a[0], y);
     y[tw::inside(i[0], 4, "y", 0)] = y[tw::inside(l[0], 4LL, "y", 0)];
-    tw::copy_async<1>(&shared.a[0], y);
-    tw::copy_async<2>(&shared.a[2], y + 2);
-    tw::copy_async_or_zero<2>(&shared.a[6], y + 6, y[0] > 0);
-    tw::copy_async_or_zero<4>(&shared.a[8], y + 8, y[0] > 0);
-    tw::commit_copies();
-    tw::wait_copies<0>();
+    tw::cp_async<1>(&shared.a[0], y);
+    tw::cp_async<2>(&shared.a[2], y + 2);
+    tw::cp_async_or_zero<2>(&shared.a[6], y + 6, y[0] > 0);
+    tw::cp_async_or_zero<4>(&shared.a[8], y + 8, y[0] > 0);
+    tw::cp_async_commit();
+    tw::cp_async_wait<0>();
     tw::ldmatrix<4>(h, reinterpret_cast<tw::bf16*>(shared.a));
     tw::ldmatrix_trans<2>(h, reinterpret_cast<tw::bf16*>(shared.a));
     tw::ldmatrix<1>(f, shared.a);
@@ -97,13 +97,13 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     tw::atomic_max(l, 1ll);
     tw::store<4>(y, f);
 #if defined(TW_EMULATED) || __CUDA_ARCH__ >= 900
-    tw::barrier_init(shared.barrier, 1);
-    tw::fence_barrier_init();
+    tw::mbarrier_init(shared.barrier, 1);
+    tw::fence_mbarrier_init();
     tw::cluster_arrive();
     tw::cluster_wait();
-    tw::barrier_arrive(shared.barrier);
-    tw::barrier_arrive_at(shared.barrier, tw::cluster_rank());
-    tw::barrier_expect(shared.barrier, 16);
+    tw::mbarrier_arrive(shared.barrier);
+    tw::mbarrier_arrive_at(shared.barrier, tw::cluster_rank());
+    tw::mbarrier_expect_tx(shared.barrier, 16);
     tw::tma_load<1>(shared.a, map, 0, shared.barrier);
     tw::tma_load<2>(shared.a, map, 0, 0, shared.barrier);
     tw::tma_load<3>(shared.a, map, 0, 0, 0, shared.barrier);
@@ -116,8 +116,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     tw::tma_load_multicast<4>(shared.a, map, 0, 0, 0, 0, shared.barrier, 3);
     tw::tma_load_multicast<5>(shared.a, map, 0, 0, 0, 0, 0, shared.barrier, 3);
 #endif
-    tw::prefetch_map(map);
-    tw::fence_async_proxy();
+    tw::prefetch_tensor_map(map);
+    tw::fence_proxy_async();
     tw::tma_store<1>(map, 0, shared.a);
     tw::tma_store<2>(map, 0, 0, shared.a);
     tw::tma_store<3>(map, 0, 0, 0, shared.a);
@@ -128,24 +128,24 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     tw::tma_reduce_add<3>(map, 0, 0, 0, shared.a);
     tw::tma_reduce_add<4>(map, 0, 0, 0, 0, shared.a);
     tw::tma_reduce_add<5>(map, 0, 0, 0, 0, 0, shared.a);
-    tw::commit_stores();
-    tw::wait_stores_read<0>();
-    tw::wait_stores<0>();
-    tw::barrier_wait(shared.barrier, 0);
+    tw::tma_store_commit();
+    tw::tma_store_wait_read<0>();
+    tw::tma_store_wait<0>();
+    tw::mbarrier_wait(shared.barrier, 0);
     y[5] = *tw::peer_shared(&shared.a[0], 0);
     if (tw::elect_one()) y[6] = 1.0f;
 #endif
 #if defined(TW_EMULATED) || __CUDA_ARCH__ == 900
-    tw::shrink_registers<40>();
-    tw::grow_registers<48>();
+    tw::setmaxnreg_dec<40>();
+    tw::setmaxnreg_inc<48>();
     const unsigned long long descriptor = tw::matrix_descriptor(shared.a, 128, 16, 1024);
-    tw::forget(f);
-    tw::keep(f);
+    tw::leave_undefined(f);
+    tw::wgmma_fence_operand(f);
     tw::wgmma_fence();
     tw::wgmma_m64n8k16_bf16(f, descriptor, descriptor, false);
     tw::wgmma_commit();
     tw::wgmma_wait<0>();
-    tw::keep(f);
+    tw::wgmma_fence_operand(f);
     y[7] = f[0];
 #endif
 }

@@ -103,7 +103,7 @@ SmallKernel kernel_of(const Wgmma& one, const device::WarpgroupProduct& product,
 in += blockIdx.x * (A_BYTES + B_BYTES + 512 * {num_d});
 out += blockIdx.x * 512 * {num_d};
 for (int i = t * 16; i < A_BYTES + B_BYTES; i += 2048) tw::copy<16>(shared + i, in + i);
-tw::fence_async_proxy();
+tw::fence_proxy_async();
 __syncthreads();
 {d_type} d[{num_d}];
 {a_type} ar[{a_elements}];
@@ -123,13 +123,12 @@ tw::wgmma_wait<0>();
         fmt::arg("a_span", one.a.span == 16 ? 0 : one.a.span), fmt::arg("a_leading", a.leading),
         fmt::arg("a_stride", a.stride), fmt::arg("b_start", b.start),
         fmt::arg("b_span", one.b.span == 16 ? 0 : one.b.span), fmt::arg("b_leading", b.leading),
-        fmt::arg("b_stride", b.stride), fmt::arg("keep", "tw::keep(d);\n"), fmt::arg("name", one.name),
+        fmt::arg("b_stride", b.stride), fmt::arg("keep", "tw::wgmma_fence_operand(d);\n"), fmt::arg("name", one.name),
         fmt::arg("result", is_integer ? "d[i]" : "d[i] == d[i] ? d[i] : __builtin_bit_cast(float, 0x7fffffff)"),
         fmt::arg("flags", flags), fmt::arg("operand", product.a_in_registers ? "ar" : "a"),
         fmt::arg("accumulate", one.accumulate));
-    std::set<std::string> names = {
-        one.name, "fence_async_proxy", "matrix_descriptor", "wgmma_fence", "wgmma_commit", "wgmma_wait", "keep",
-        "copy"};
+    std::set<std::string> names = {one.name,       "fence_proxy_async", "matrix_descriptor",   "wgmma_fence",
+                                   "wgmma_commit", "wgmma_wait",        "wgmma_fence_operand", "copy"};
     if (!is_integer && product.a != "tf32") names.insert(product.a);
     return {.names = names, .body = text, .blocks = blocks, .threads = 128, .shared_bytes = 128 << 10};
 }

@@ -6,7 +6,7 @@ namespace tw::emulator {
 namespace {
 
 // 128 threads; a and b are zeros in shared memory, 64 rows of 128 bytes each. From line 12 on: the body.
-Case with_body(const std::string& body, const std::string& fence = "tw::fence_async_proxy();") {
+Case with_body(const std::string& body, const std::string& fence = "tw::fence_proxy_async();") {
     return {.body =
                 "unsigned char* bytes = (unsigned char*)shared;\n"
                 "for (int i = t; i < 4096; i += 128) shared[i] = 0;\n" +
@@ -74,8 +74,7 @@ TEST(Wgmma, TheWholeWarpgroupTakesPart) {
     Case few = with_body(Fence + Product + rest);
     few.threads = 96;
     expect_finding(few, Kind::Divergence, 13, "in a block of 96 threads; it takes whole warpgroups of 128");
-    expect_finding(with_body("if (t == 127) return;\n" + Fence + Product + rest), Kind::Divergence, 0,
-                   "return");
+    expect_finding(with_body("if (t == 127) return;\n" + Fence + Product + rest), Kind::Divergence, 0, "return");
 }
 
 TEST(Wgmma, WhatItDoesNotTake) {
@@ -96,18 +95,18 @@ TEST(Wgmma, WhatItDoesNotTake) {
 
 TEST(RegisterPool, IsWhatTheThreadsHad) {
     auto with = [](const std::string& body) { return Case{.body = body, .threads = 256}; };
-    expect_silence(with("if (t < 128) tw::shrink_registers<40>();\nelse tw::grow_registers<256>();"));
-    expect_finding(with("if (t >= 128) tw::grow_registers<256>();"), Kind::Deadlock, 0, "grow_registers");
-    expect_finding(with("tw::grow_registers<24>();"), Kind::Misuse, 4, "calls grow_registers<24> with 248 registers");
-    expect_finding(with("if (t < 128) { tw::shrink_registers<40>(); tw::shrink_registers<48>(); }"), Kind::Misuse, 4,
-                   "calls shrink_registers<48> with 40");
-    expect_finding({.body = "tw::shrink_registers<40>();", .threads = 96}, Kind::Divergence, 4,
+    expect_silence(with("if (t < 128) tw::setmaxnreg_dec<40>();\nelse tw::setmaxnreg_inc<256>();"));
+    expect_finding(with("if (t >= 128) tw::setmaxnreg_inc<256>();"), Kind::Deadlock, 0, "setmaxnreg_inc");
+    expect_finding(with("tw::setmaxnreg_inc<24>();"), Kind::Misuse, 4, "calls setmaxnreg_inc<24> with 248 registers");
+    expect_finding(with("if (t < 128) { tw::setmaxnreg_dec<40>(); tw::setmaxnreg_dec<48>(); }"), Kind::Misuse, 4,
+                   "calls setmaxnreg_dec<48> with 40");
+    expect_finding({.body = "tw::setmaxnreg_dec<40>();", .threads = 96}, Kind::Divergence, 4,
                    "it takes whole warpgroups");
 }
 
 TEST(RegisterPool, HasRoomForAllProductsUnderWay) {
     auto with = [](int registers, const std::string& body) {
-        return with_body(fmt::format("tw::shrink_registers<{}>();\nfloat other[32];\n", registers) + Fence + Product +
+        return with_body(fmt::format("tw::setmaxnreg_dec<{}>();\nfloat other[32];\n", registers) + Fence + Product +
                          body + Commit + Wait);
     };
     const std::string second = "tw::wgmma_m64n64k16_bf16(other, a, b, false);\n";

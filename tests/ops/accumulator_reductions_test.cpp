@@ -1,4 +1,4 @@
-// Reductions over sums of matrix units, whose elements lanes share: what stays within a lane, or goes through shared
+// Reductions over sums of tensor cores, whose elements lanes share: what stays within a lane, or goes through shared
 // memory, is right; what would need the lanes' parts combined is refused. Whole numbers, bit for bit.
 #include <fmt/format.h>
 
@@ -139,7 +139,7 @@ TEST_P(AccumulatorReductions, OfALanesOwn) {
         Reduced p(o);
         Schedule s(p.results, device_target());
         auto [tiles, lanes] = s.split(s.reduce(p.results[0]), o.along == Along::Columns ? 8 : 16);
-        Stage parts = s.partial(p.results[0], lanes);
+        Stage parts = s.rfactor(p.results[0], lanes);
         std::vector<Loop> data = s.data_loops(parts);
         ASSERT_EQ(data.size(), 2u);
         auto [block, inside] = s.split(data[1], o.along == Along::Columns ? o.m : o.n);

@@ -1,4 +1,4 @@
-// Checking sums that matrix units make: what truncation does passes, what an instruction less or one wrong element does
+// Checking sums that tensor cores make: what truncation does passes, what an instruction less or one wrong element does
 // is called wrong.
 #include <cmath>
 #include <functional>

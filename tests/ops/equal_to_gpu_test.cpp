@@ -1,4 +1,4 @@
-// Products on matrix units: a GPU gives, bit for bit, what the emulator gives for the same random operands, and gives
+// Products on tensor cores: a GPU gives, bit for bit, what the emulator gives for the same random operands, and gives
 // it every time.
 #include <cmath>
 #include <random>

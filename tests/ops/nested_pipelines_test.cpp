@@ -62,7 +62,7 @@ Schedule scheduled(const Product& p, const Options& o, const Target& target) {
     s.mma(p.c, wgmma, {.m = mi, .n = j, .k = ki});
     s.pipeline(ko, {.stages = o.inner_stages, .in_flight = o.in_flight});
     s.pipeline(q, {.stages = o.outer_stages});
-    Role math{"math", warpgroups(o.warpgroups * o.turns), {}, {p.c}, turns(o.turns)};
+    Role math{"math", warpgroups(o.warpgroups * o.turns), {}, {p.c}, ping_pong(o.turns)};
     if (o.load_roles == 1) s.roles({{"load", warps(1), {}, {as, ws}}, math});
     if (o.load_roles == 2) s.roles({{"load_a", warps(1), {}, {as}}, {"load_w", warps(1), {}, {ws}}, math});
     if (o.load_roles == 0) {
@@ -113,7 +113,7 @@ TEST(NestedPipelineText, FollowsTheOrderOfReaders) {
     size_t outer = cuda.find("for (int q = 0"), first = cuda.find("tma_load(&shared.w_shared", outer),
            inner = cuda.find("for (int r_outer = 0", first), second = cuda.find("tma_load(&shared.a_shared", inner);
     EXPECT_NE(second, std::string::npos) << cuda;
-    EXPECT_EQ(cuda.substr(outer, second - outer).find("barrier_arrive"), std::string::npos) << cuda;
+    EXPECT_EQ(cuda.substr(outer, second - outer).find("mbarrier_arrive"), std::string::npos) << cuda;
 }
 
 }  // namespace

@@ -253,12 +253,12 @@ struct Rows {
 TEST(AsyncCopies, AreChosenInDeepPipelines) {
     Rows rows(f32, f32);
     Program program = build(rows.s);
-    EXPECT_NE(program.cuda().find("tw::copy_async<4>(&shared.x_shared"), std::string::npos) << program.cuda();
+    EXPECT_NE(program.cuda().find("tw::cp_async<4>(&shared.x_shared"), std::string::npos) << program.cuda();
     EXPECT_NE(program.explain().find("x_shared: 3 stages, filled asynchronously, 16 bytes at once, 2 iterations ahead"),
               std::string::npos)
         << program.explain();
     rows.s.via(rows.copy, Copy::Vector);
-    EXPECT_EQ(build(rows.s).cuda().find("tw::copy_async"), std::string::npos);
+    EXPECT_EQ(build(rows.s).cuda().find("tw::cp_async"), std::string::npos);
 }
 
 TEST(AsyncCopies, ArePromises) {

@@ -79,7 +79,7 @@ struct Product {
         std::vector<StageRef> loaded{as};
         if (o.load_both) loaded.push_back(bs);
         s.roles({{"load", warps(1), registers(o.registers ? 40 : 0), loaded},
-                 {"math", warpgroups(o.warpgroups * o.turns), registers(o.registers), {c}, turns(o.turns)}});
+                 {"math", warpgroups(o.warpgroups * o.turns), registers(o.registers), {c}, ping_pong(o.turns)}});
     }
 };
 
@@ -217,10 +217,10 @@ TEST_P(Roles, WaitForTheKernelBeforeBehindTheirBarriers) {
         Product p({.m = 64, .n = 128, .k = 128, .block_n = 128, .stages = large ? 8 : 2, .persistent_blocks = 2},
                   device_target());
         std::string cuda = build(p.s).cuda();
-        size_t made = cuda.find("tw::barrier_init("), near = cuda.find("tw::prefetch_map(a_shared_map)"),
-               waits = cuda.find("tw::wait_for_previous();"), loads = cuda.find("tw::tma_load(");
+        size_t made = cuda.find("tw::mbarrier_init("), near = cuda.find("tw::prefetch_tensor_map(a_shared_map)"),
+               waits = cuda.find("tw::griddepcontrol_wait();"), loads = cuda.find("tw::tma_load(");
         EXPECT_TRUE(made < near && near < waits && waits < loads) << cuda;
-        EXPECT_EQ(cuda.find("    tw::start_next();") != std::string::npos, large) << cuda;
+        EXPECT_EQ(cuda.find("    tw::griddepcontrol_launch_dependents();") != std::string::npos, large) << cuda;
         Executable executable(build(p.s), device_);
         expect_declared(executable, {p.c}, whole_numbers({p.c}, 4));
         EXPECT_EQ(executable.launches()[0].shape().starts_early, large);
@@ -267,7 +267,7 @@ TEST_P(Roles, LoadForSimt) {
         Stage copy = s.stage(y, x, Memory::Shared, ro);
         s.pipeline(ro, {.stages = 2});
         int groups = std::max(blocks, 1);
-        s.roles({{"load", warps(1), {}, {copy}}, {"sum", warpgroups(groups), {}, {y}, turns(groups)}});
+        s.roles({{"load", warps(1), {}, {copy}}, {"sum", warpgroups(groups), {}, {y}, ping_pong(groups)}});
         SCOPED_TRACE(s.trace_as_cpp());
         EXPECT_EQ(replay(s.save(), {y}, device_target()).to_string(), s.to_string());
         expect_declared(s, whole_numbers({y}, blocks));
@@ -319,15 +319,15 @@ TEST(RoleErrors, AreCaughtAtTheStep) {
     EXPECT_ERROR(p.s.persistent({}), "name the loops that blocks take in turn");
     EXPECT_ERROR(p.s.persistent({p.ko}), "runs along a reduction");
     EXPECT_ERROR(p.s.pipeline(p.ko, {.stages = 3, .in_flight = 3}), "0 to 2 iterations can be in flight");
-    EXPECT_ERROR(roles({{"load", warps(1), registers(40), {as, bs}, turns(2)}, math}),
-                 "only the role that computes takes turns");
-    EXPECT_ERROR(roles({load, {"math", warpgroups(3), registers(128), {p.c}, turns(2)}}),
-                 "takes 2 turns with 12 warps");
+    EXPECT_ERROR(roles({{"load", warps(1), registers(40), {as, bs}, ping_pong(2)}, math}),
+                 "only the role that computes plays ping-pong");
+    EXPECT_ERROR(roles({load, {"math", warpgroups(3), registers(128), {p.c}, ping_pong(2)}}),
+                 "ping_pong(2) with 12 warps");
     Product own({.m = 64, .n = 64, .k = 64}, target("sm_90a"));  // copies of the role that computes
     EXPECT_NE(own.s.to_string().find("role load: 1 warp\n"), std::string::npos) << own.s.to_string();
-    roles({load, {"math", warpgroups(2), registers(168), {p.c}, turns(2)}});
+    roles({load, {"math", warpgroups(2), registers(168), {p.c}, ping_pong(2)}});
     EXPECT_NE(p.s.to_string().find("role math: 8 warps of 168 registers, 2 turns\n"), std::string::npos);
-    EXPECT_ERROR(build(p.s), "takes 2 turns, but each block has one tile; persistent(loops) gives it several");
+    EXPECT_ERROR(build(p.s), "ping_pong(2), but each block has one tile; persistent(loops) gives it several");
     roles({load, {"math", warpgroups(2), registers(168), {p.c}}});
     EXPECT_ERROR(build(p.s),
                  "role 'math' has 256 threads, but the loops of its stages are bound to 128; give it 4 warps");
@@ -370,7 +370,7 @@ TEST(RoleErrors, OfTurnsThatNobodyCanCount) {
         Stage as = s.stage(c, a, Memory::Shared, ro), bs = s.stage(c, b, Memory::Shared, ro);
         s.mma(c, wgmma, {.m = mi, .n = j, .k = ri});
         s.pipeline(ro, {.stages = 4});
-        s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(2), {}, {c}, turns(2)}});
+        s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(2), {}, {c}, ping_pong(2)}});
         build(s);
     };
     attempt(Expr(4), [](const Expr&) { return Expr(4); });

@@ -104,7 +104,7 @@ TEST(SampleElements, SharedExpressions) {
     }));
 }
 
-/// A schedule that takes every n-th term first passes through sums that the declared order never has: what matrix units
+/// A schedule that takes every n-th term first passes through sums that the declared order never has: what tensor cores
 /// may do is as much as in a declaration of that order.
 TEST(SampleElements, UnitsMayAddEveryOtherTermFirst) {
     constexpr int64_t K = 4800;

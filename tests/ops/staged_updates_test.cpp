@@ -16,7 +16,7 @@ protected:
         SCOPED_TRACE(s.trace_as_cpp());
         EXPECT_EQ(replay(s.save(), {result}, device_target()).to_string(), s.to_string());
         EXPECT_EQ(build(s).cuda().find("tw::tma_reduce_add(") != std::string::npos, boxes) << build(s).cuda();
-        EXPECT_NE(build(s).cuda().find(boxes ? "tw::wait_stores_read" : "tw::atomic_add("), std::string::npos);
+        EXPECT_NE(build(s).cuda().find(boxes ? "tw::tma_store_wait_read" : "tw::atomic_add("), std::string::npos);
         expect_declared(s, whole_numbers({result}, seed));
     }
 };
@@ -32,7 +32,7 @@ TEST_P(StagedUpdates, PartsOfAProduct) {
         Tensor c =
             compute("c", {m, n}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, r)) * cast(f32, b(j, r)), r); });
         Schedule s({c}, device_target());
-        Stage parts = s.partial(c, s.split(s.reduce(c), 32 * between(1, 4), Tail::Mask)[0], Combine::Atomic);
+        Stage parts = s.rfactor(c, s.split(s.reduce(c), 32 * between(1, 4), Tail::Mask)[0], Combine::Atomic);
         auto [q, i, j] = s.loops<3>(parts);
         auto [bi, mi] = s.split(i, 64, Tail::Mask);
         auto [bj, nj] = s.split(j, 32, Tail::Mask);
@@ -62,7 +62,7 @@ TEST_P(StagedUpdates, PartsOfColumns) {
         Axis r = reduce_axis("r", rows);
         Tensor y = compute("y", {columns}, [&](Expr j) { return sum(x(r, j) * 3, r); });
         Schedule s({y}, device_target());
-        Stage parts = s.partial(y, s.split(s.reduce(y), 16, Tail::Mask)[0], Combine::Atomic);
+        Stage parts = s.rfactor(y, s.split(s.reduce(y), 16, Tail::Mask)[0], Combine::Atomic);
         auto [q, j] = s.loops<2>(parts);
         auto [jo, ji] = s.split(j, 64, Tail::Mask);
         s.order({q, jo, ji, s.reduce(parts)});
@@ -80,7 +80,7 @@ TEST_P(StagedUpdates, BoxesOnlyAddWhatTheyCan) {
     Axis r = reduce_axis("r", 256);
     auto staged = [&](const Tensor& y) {
         Schedule s({y}, device_target());
-        Stage parts = s.partial(y, s.split(s.reduce(y), 16)[0], Combine::Atomic);
+        Stage parts = s.rfactor(y, s.split(s.reduce(y), 16)[0], Combine::Atomic);
         auto [q, j] = s.loops<2>(parts);
         s.order({q, j, s.reduce(parts)});
         s.bind(q, grid.x);

@@ -1,4 +1,4 @@
-// Results of matrix units that go to shared memory: as matrices of 8 x 8 elements where rows of them lie side by side
+// Results of tensor cores that go to shared memory: as matrices of 8 x 8 elements where rows of them lie side by side
 // and no lane is left out, as pairs elsewhere; bit for bit.
 #include <algorithm>
 #include <set>

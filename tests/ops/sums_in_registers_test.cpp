@@ -1,4 +1,4 @@
-// Sums of matrix units that results are made of, and tiles whose place data tell: whole numbers, bit for bit.
+// Sums of tensor cores that results are made of, and tiles whose place data tell: whole numbers, bit for bit.
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
 
@@ -77,7 +77,7 @@ TEST_P(SumsInRegisters, PairsOfColumns) {
         expect_declared(s, whole_numbers({p.y}, round));
         // The first instruction overwrites what it finds.
         std::string cuda = build(s).cuda();
-        EXPECT_EQ(cuda.find("tw::forget(") != std::string::npos, group) << cuda;
+        EXPECT_EQ(cuda.find("tw::leave_undefined(") != std::string::npos, group) << cuda;
         EXPECT_EQ(replay(s.save(), {p.y}, device_target()).to_string(), s.to_string());
     }
 }
@@ -107,7 +107,7 @@ TEST_P(SumsInRegisters, LeavePieceByPiece) {
             return cast(bf16, relu(sum(cast(f32, a(i, r)) * cast(f32, b(j, r)), r) + bias(j)));
         });
         Schedule s({c}, device_target());
-        Stage total = s.totals(c);
+        Stage total = s.accumulators(c);
         auto [i, j] = s.loops<2>(c);
         auto [bi, it] = s.split(i, rows, Tail::Mask);
         auto [bj, jt] = s.split(j, columns, Tail::Mask);
@@ -149,7 +149,7 @@ TEST_P(SumsInRegisters, TotalsOfRows) {
             return std::vector<Expr>{best[0] * 2.0f, best[1]};
         });
         Schedule s({largest[0], largest[1]}, device_target());
-        Stage total = s.totals(largest[0]);
+        Stage total = s.accumulators(largest[0]);
         Loop i = s.loops<1>(largest[0])[0];
         auto [block, row] = s.split(i, 8, Tail::Mask);
         s.bind(block, grid.x);
@@ -167,7 +167,7 @@ TEST_P(SumsInRegisters, TermsThatAreNotThere) {
     Tensor total = compute("total", {17}, [&](Expr i) { return sum(sums(q, i), q); });
     Schedule s({total}, device_target());
     auto [qo, qi] = s.split(s.reduce(total), 4, Tail::Mask);
-    Stage parts = s.partial(total, s.fuse(qo, qi));
+    Stage parts = s.rfactor(total, s.fuse(qo, qi));
     Loop i = s.loops<1>(total)[0];
     s.at(parts, i);
     s.at(sums, i);

@@ -143,7 +143,7 @@ Schedule with_atomics(const std::string& arch, Type type) {
     Axis k = reduce_axis("k", 512);
     Tensor y = compute("y", {64}, [&](Expr i) { return sum(x(i, k), k); });
     Schedule s({y}, target(arch));
-    s.partial(y, s.split(s.reduce(y), 64)[0], Combine::Atomic);
+    s.rfactor(y, s.split(s.reduce(y), 64)[0], Combine::Atomic);
     return s;
 }
 

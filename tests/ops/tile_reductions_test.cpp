@@ -72,12 +72,12 @@ TEST_P(TileReductions, ColumnSumsAndLargestMagnitude) {
         std::vector<Tensor> outputs{p.y, sums, largest};
         Schedule s(outputs, device_target());
         // Parts, one a tile, which the tile's own threads make; then what is left of the reductions.
-        Stage sums_of_tile = s.partial(sums, s.split(s.reduce(sums), p.rows, Tail::Mask)[0]);
+        Stage sums_of_tile = s.rfactor(sums, s.split(s.reduce(sums), p.rows, Tail::Mask)[0]);
         Loop ri = s.reduce(largest, 0), rj = s.reduce(largest, 1);
         auto [rbi, rit] = s.split(ri, p.rows, Tail::Mask);
         auto [rbj, rjt] = s.split(rj, p.columns, Tail::Mask);
-        Stage rows_of_tiles = s.partial(largest, rbi);
-        Stage largest_of_tile = s.partial(rows_of_tiles, rbj);
+        Stage rows_of_tiles = s.rfactor(largest, rbi);
+        Stage largest_of_tile = s.rfactor(rows_of_tiles, rbj);
         Tiled::Loops l = p.tiled(s, groups, chance());
         s.at(sums_of_tile, l.tile);
         s.at(largest_of_tile, l.tile);

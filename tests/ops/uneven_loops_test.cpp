@@ -40,7 +40,7 @@ struct Options {
     int64_t block_n = 32;
     int warpgroups = 1, stages = 3, in_flight = 0, cluster = 1, turns = 1;
     int persistent_blocks = 0;  ///< 0: each block has one tile
-    bool growing = false;
+    bool longest_first = false;
     bool roles = true;
     Copy how = Copy::Tma;
 };
@@ -55,7 +55,7 @@ Schedule scheduled(const Product& p, const Options& o, const Target& target) {
     auto [bo, rank] = s.split(bj, o.cluster, Tail::Mask);
     s.order({e, bi, bo, rank, wj, q, mi, nj, r});
     if (o.persistent_blocks) {
-        s.persistent({e, bi, bo}, {.blocks = o.persistent_blocks, .growing = o.growing});
+        s.persistent({e, bi, bo}, {.blocks = o.persistent_blocks, .longest_first = o.longest_first});
     } else {
         s.bind(e, grid.z);
         s.bind(bi, grid.y);
@@ -68,7 +68,7 @@ Schedule scheduled(const Product& p, const Options& o, const Target& target) {
     s.pipeline(q, {.stages = o.stages, .in_flight = o.roles ? o.in_flight : 0});
     if (o.roles) {
         s.roles({{"load", warps(1), {}, {as, bs}},
-                 {"math", warpgroups(o.warpgroups * o.turns), {}, {p.c}, turns(o.turns)}});
+                 {"math", warpgroups(o.warpgroups * o.turns), {}, {p.c}, ping_pong(o.turns)}});
     } else {
         s.via(as, o.how);
         s.via(bs, o.how);
@@ -85,7 +85,7 @@ TEST_P(UnevenLoops, CountTheirIterations) {
         o.warpgroups = between(1, 2);
         o.in_flight = between(0, o.stages - 1);
         o.persistent_blocks = chance() ? between(1, 5) : 0;
-        o.growing = chance();
+        o.longest_first = chance();
         o.roles = between(0, 3) > 0;
         o.cluster = o.roles && chance() ? 2 : 1;
         if (o.persistent_blocks && o.roles && chance()) o.turns = between(2, 3), o.warpgroups = 1;
@@ -146,7 +146,8 @@ TEST_P(UnevenLoops, OfATableOfLengths) {
         s.mma(c, wgmma, {.m = mi, .n = j, .k = r});
         s.pipeline(q, {.stages = 3});
         int groups = round == 4 ? 2 : 1;
-        if (roles) s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(groups), {}, {c}, turns(groups)}});
+        if (roles)
+            s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(groups), {}, {c}, ping_pong(groups)}});
         SCOPED_TRACE(s.trace_as_cpp());
         Bindings bindings = whole_numbers({c}, round);
         fill_integers(bindings.inputs.at("length"), -1, static_cast<int>(blocks), round);

@@ -1,4 +1,4 @@
-// What choose_schedule makes of products that matrix units can compute: right in every shape and layout, and on the
+// What choose_schedule makes of products that tensor cores can compute: right in every shape and layout, and on the
 // units wherever a tiling is legal.
 #include <random>
 

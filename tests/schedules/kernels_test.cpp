@@ -1,5 +1,5 @@
 // Every kernel of the catalog: the emulator and, where there is one, the GPU give what the schedule's tree gives, bit
-// for bit unless the kernel uses a named approximation (those on matrix units on whole numbers); every run of it gives
+// for bit unless the kernel uses a named approximation (those on tensor cores on whole numbers); every run of it gives
 // the same bits; and it compiles for every target without spills.
 //
 // TW_REPEATS sets the number of runs: 200 on the GPU unless given, 4 on the emulator, each of which takes blocks and

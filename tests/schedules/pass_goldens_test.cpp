@@ -43,7 +43,8 @@ constexpr Example examples[] = {
     {"drop_aliases", hopper_products},
     {"insert_barriers", products},
     {"narrow_indices", "softmax_300000x8192_bf16"},
-    {"start_early", products},
+    {"choose_functions", "gemm_bf16_64x96x80_tb_swiglu_tile32x32x32w16x16s3"},
+    {"programmatic_launch", products},
 };
 
 Program program_of(const char* kernel) {

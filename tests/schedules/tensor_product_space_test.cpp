@@ -66,7 +66,7 @@ TEST(TensorProductSpace, HoldsWhatEachKindOfShapeNeeds) {
     };
     TensorProductShape large{.m = 8192, .n = 8192, .k = 8192, .transpose_b = true};
     EXPECT_TRUE(has(large, [](const WarpgroupTiles& t) { return t.block_m == 128 && t.block_n == 256; }));
-    EXPECT_TRUE(has(large, [](const WarpgroupTiles& t) { return t.row_group != WarpgroupTiles{}.row_group; }));
+    EXPECT_TRUE(has(large, [](const WarpgroupTiles& t) { return t.raster_group != WarpgroupTiles{}.raster_group; }));
     EXPECT_TRUE(has(large, [](const WarpgroupTiles& t) { return !t.stage_result; }));
     EXPECT_TRUE(has(large, [](const WarpgroupTiles& t) { return t.store_boxes; }));
     TensorProductShape deep{.m = 1024, .n = 1024, .k = 16384, .transpose_b = true};

@@ -1,4 +1,4 @@
-// Products on matrix units: tiles for every shape, results of types that not every target has.
+// Products on tensor cores: tiles for every shape, results of types that not every target has.
 #include <random>
 
 #include "ops/check.h"
@@ -87,10 +87,10 @@ TEST_P(TensorProducts, ByWarpgroups) {
         tiles.stages = static_cast<int>(between(2, 4));
         tiles.split_k = between(1, 3);
         bool whole = shape.m >= tiles.block_m && shape.n >= tiles.block_n;
-        if (tiles.split_k == 1 && whole && chance()) tiles.terms_in_unit = tiles.block_k * between(1, 2);
+        if (tiles.split_k == 1 && whole && chance()) tiles.promotion_interval = tiles.block_k * between(1, 2);
         tiles.stage_result = tiles.split_k == 1 && chance();
         tiles.store_boxes = tiles.stage_result && chance();
-        tiles.row_group = between(1, 4);
+        tiles.raster_group = between(1, 4);
         Schedule s = scheduled(shape, tiles, device_target());
         SCOPED_TRACE(s.trace_as_cpp());
         Bindings bindings = random_bindings(s.outputs(), 3);

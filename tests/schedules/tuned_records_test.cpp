@@ -27,7 +27,7 @@ TEST(Tilings, TextsRoundTrip) {
                 ASSERT_TRUE(read) << tiling_text(tiling);
                 EXPECT_EQ(*read, tiling) << tiling_text(tiling);
             }
-    EXPECT_EQ(tiling_text(WarpgroupTiles{.split_k = 3, .stage_result = true, .swap = true, .row_group = 16}),
+    EXPECT_EQ(tiling_text(WarpgroupTiles{.split_k = 3, .stage_result = true, .swap = true, .raster_group = 16}),
               "128x192x64g2s4p3h16rt");
     EXPECT_EQ(tiling_text(WarpgroupTiles{.cluster = 2, .cluster_columns = 4}), "128x192x64g2c2x4s4r");
     EXPECT_EQ(tiling_text(WarpgroupTiles{.cluster_columns = 2}), "128x192x64g2c1x2s4r");

@@ -30,7 +30,7 @@ TEST(Updates, CountOnceForEachIteration) {
     auto with_parts = [&](const std::function<void(Schedule&, Loop, Loop)>& bind) {
         Schedule s({y}, target("sm_90a"));
         auto [chunk, inside] = s.split(s.reduce(y), 6, Tail::Mask);
-        Stage parts = s.partial(y, chunk, Combine::Atomic);
+        Stage parts = s.rfactor(y, chunk, Combine::Atomic);
         bind(s, chunk, s.data_loops(parts)[1]);
         SCOPED_TRACE(s.to_string());
         std::string text = expect_declared_values(s);
@@ -69,7 +69,7 @@ TEST(Updates, InEveryType) {
         outputs.push_back(compute("indices", {3}, [&](Expr i) { return sum(cast(type, c + i), {c}); }));
         Schedule s(outputs, target("sm_90a"));
         for (const Tensor& y : outputs) {
-            Stage parts = s.partial(y, s.split(s.reduce(y), 16, Tail::Mask)[0], Combine::Atomic);
+            Stage parts = s.rfactor(y, s.split(s.reduce(y), 16, Tail::Mask)[0], Combine::Atomic);
             s.order({s.data_loops(parts)[0], s.data_loops(parts)[1]});
             s.bind(s.data_loops(parts)[0], thread);
         }
@@ -104,8 +104,8 @@ TEST(Updates, OfTermsBoundToNoThreads) {
             SCOPED_TRACE(std::to_string(terms) + " terms of " + std::to_string(columns) + " elements");
             Tensor ids = input("ids", i32, {terms}), x = input("x", f32, {terms, columns});
             Axis r = reduce_axis("r", terms);
-            Tensor d = compute("d", {9, columns},
-                               [&](Expr i, Expr j) { return sum(select(ids(r) == i, x(r, j), 0.0), r); });
+            Tensor d =
+                compute("d", {9, columns}, [&](Expr i, Expr j) { return sum(select(ids(r) == i, x(r, j), 0.0), r); });
             for (bool staged : {false, true}) {
                 Schedule s({d}, target("sm_90a"));
                 Stage updates = s.scatter(d, Combine::Atomic);

@@ -373,7 +373,7 @@ TEST_F(Tw, TuneRefusesWhatItCannotTune) {
     EXPECT_THAT(tw("tune").err, HasSubstr("name at least one product, or --cases FILE"));
     Outcome other = tw("tune softmax_131x37");
     EXPECT_EQ(other.status, 2);
-    EXPECT_THAT(other.err, HasSubstr("'softmax_131x37' names no product on matrix units"));
+    EXPECT_THAT(other.err, HasSubstr("'softmax_131x37' names no product on tensor cores"));
     EXPECT_THAT(tw("tune gemm_bf16_8x8x8_tile64x64x64g1s2").err, HasSubstr("leave out _tile64x64x64g1s2"));
     Outcome nowhere = tw("tune gemm_bf16_8x8x8 --device emulated --limit 1 --records /nonexistent/records");
     EXPECT_EQ(nowhere.status, 1);

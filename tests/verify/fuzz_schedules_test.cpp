@@ -37,7 +37,7 @@ TEST(FuzzSchedules, LegalStepsKeepTheResult) {
     if (options.count < 1000) return;
     // The generator has not gone blind: every verb was accepted, every computation had its turn.
     for (const char* verb : {"split", "fuse", "order", "bind", "at", "inline_stage", "stage", "stage in global",
-                             "stage result", "set_memory", "in_place", "partial", "pipeline", "via", "cut",
+                             "stage result", "set_memory", "in_place", "rfactor", "pipeline", "via", "cut",
                              "cut where partial", "scatter", "persistent", "roles"})
         EXPECT_GT(summary.accepted_verbs[verb], 0) << verb;
     EXPECT_EQ(summary.computations.size(), computations().size());

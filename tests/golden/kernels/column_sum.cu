@@ -1,7 +1,7 @@
 // y[i] = cast(bf16, sum_k cast(f32, x[k, i]))
 // inputs    x bf16 [4096, 1024]
 // schedule  [0] auto [chunk, in_chunk] = s.split(k, 64, Tail::Mask, {"chunk", "in_chunk"});
-//           [1] Stage y_partial = s.partial(y, chunk);
+//           [1] Stage y_partial = s.rfactor(y, chunk);
 //           [2] auto [tile, in_tile] = s.split(i, 256, Tail::Mask, {"tile", "in_tile"});
 //           [3] auto [column, element] = s.split(in_tile, 8, {"column", "element"});
 //           [4] auto [step, row] = s.split(in_chunk, 8, Tail::Mask, {"step", "row"});
@@ -29,7 +29,7 @@ __device__ inline unsigned float_bits(float x) { return __float_as_uint(x); }
 __device__ inline float bits_float(unsigned bits) { return __uint_as_float(bits); }
 
 /// Until all that was launched before this kernel has finished and its results are visible.
-__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// Elements that move together.
 template <int N, class T>
@@ -76,7 +76,7 @@ y_partial_kernel(const tw::bf16* __restrict__ x, float* __restrict__ y_partial) 
     Shared& shared = tw::shared_memory<Shared>();
     const int block = blockIdx.x;
     const int thread = threadIdx.x;
-    tw::wait_for_previous();
+    tw::griddepcontrol_wait();
 
     const int row = thread / 32;
     const int column = thread % 32;
@@ -134,7 +134,7 @@ y_partial_kernel(const tw::bf16* __restrict__ x, float* __restrict__ y_partial) 
 // y[i] = cast(bf16, sum_k cast(f32, x[k, i]))
 // inputs    x bf16 [4096, 1024]
 // schedule  [0] auto [chunk, in_chunk] = s.split(k, 64, Tail::Mask, {"chunk", "in_chunk"});
-//           [1] Stage y_partial = s.partial(y, chunk);
+//           [1] Stage y_partial = s.rfactor(y, chunk);
 //           [2] auto [tile, in_tile] = s.split(i, 256, Tail::Mask, {"tile", "in_tile"});
 //           [3] auto [column, element] = s.split(in_tile, 8, {"column", "element"});
 //           [4] auto [step, row] = s.split(in_chunk, 8, Tail::Mask, {"step", "row"});
@@ -164,7 +164,7 @@ __device__ inline bf16 to_bf16(float x) {
 }
 
 /// Until all that was launched before this kernel has finished and its results are visible.
-__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// The block's dynamic shared memory.
 template <class T>
@@ -185,7 +185,7 @@ y_kernel(tw::bf16* __restrict__ y, const float* __restrict__ y_partial) {
     Shared& shared = tw::shared_memory<Shared>();
     const int tile = blockIdx.x;
     const int thread = threadIdx.x;
-    tw::wait_for_previous();
+    tw::griddepcontrol_wait();
 
     const int row = thread / 32;
     const int column = thread % 32;

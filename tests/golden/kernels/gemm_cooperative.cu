@@ -1,6 +1,6 @@
 // c[i, j] = cast(bf16, sum_k cast(f32, a[i, k]) * cast(f32, b[j, k]))
 // inputs    a bf16 [1024, 512], b bf16 [1024, 512]
-// schedule  [0] Stage c_total = s.totals(c);
+// schedule  [0] Stage c_total = s.accumulators(c);
 //           [1] auto [blocks_m, tile_m] = s.split(i, 128, Tail::Mask, {"blocks_m", "tile_m"});
 //           [2] auto [block_n, n_inner] = s.split(j, 256, Tail::Mask, {"block_n", "n_inner"});
 //           [3] auto [warpgroup_m, m_inner] = s.split(tile_m, 64, {"warpgroup_m", "m_inner"});
@@ -38,10 +38,10 @@ __device__ inline bf16 to_bf16(float x) {
 }
 
 /// Until all that was launched before this kernel has finished and its results are visible.
-__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// Once each block has called this or ended, blocks of the next kernel may start, and wait.
-__device__ inline void start_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ inline void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 /// Elements that move together.
 template <int N, class T>
@@ -100,16 +100,16 @@ struct Barrier {
 };
 
 /// By one thread, before all others know of it; each phase takes so many arrivals.
-__device__ inline void barrier_init(Barrier& barrier, int arrivals) {
+__device__ inline void mbarrier_init(Barrier& barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(shared_address(&barrier)), "r"(arrivals) : "memory");
 }
 
 /// Copies and other blocks of the cluster find the barriers that this thread has made, once a barrier lies between.
-__device__ inline void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ inline void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 /// At the barrier in the same place of another block of the cluster. Relaxed: says that this thread's reads are over,
 /// shows nothing that it has written.
-__device__ inline void barrier_arrive_at(Barrier& barrier, unsigned rank) {
+__device__ inline void mbarrier_arrive_at(Barrier& barrier, unsigned rank) {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
         :
@@ -118,7 +118,7 @@ __device__ inline void barrier_arrive_at(Barrier& barrier, unsigned rank) {
 }
 
 /// Arrives; the phase also takes so many bytes.
-__device__ inline void barrier_expect(Barrier& barrier, unsigned bytes) {
+__device__ inline void mbarrier_expect_tx(Barrier& barrier, unsigned bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                  :
                  : "r"(shared_address(&barrier)), "r"(bytes)
@@ -126,7 +126,7 @@ __device__ inline void barrier_expect(Barrier& barrier, unsigned bytes) {
 }
 
 /// Until the phase of this parity is complete. The first one is 0; before it, that of parity 1 counts as complete.
-__device__ inline void barrier_wait(Barrier& barrier, unsigned phase) {
+__device__ inline void mbarrier_wait(Barrier& barrier, unsigned phase) {
     asm volatile(
         "{\n"
         ".reg .pred complete;\n"
@@ -140,7 +140,7 @@ __device__ inline void barrier_wait(Barrier& barrier, unsigned phase) {
 }
 
 /// What this thread has written to shared memory, tma_store and wgmma see.
-__device__ inline void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /// Half of a barrier of all threads of the cluster: what this thread has done is seen behind the others' cluster_wait.
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
@@ -154,7 +154,7 @@ struct alignas(64) TensorMap {
 };
 
 /// Has the map brought near, so that the first copy by it waits less.
-__device__ inline void prefetch_map(const TensorMap& map) {
+__device__ inline void prefetch_tensor_map(const TensorMap& map) {
     asm volatile("prefetch.tensormap [%0];" : : "l"(&map) : "memory");
 }
 
@@ -191,11 +191,11 @@ __device__ inline void tma_store(const TensorMap& map, int x, int y, const void*
 }
 
 /// The thread's tma_store and tma_reduce_add since the last commit form a group.
-__device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ inline void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 /// Until all but the last `pending` groups have read their shared memory, which may then be overwritten.
 template <int pending>
-__device__ inline void wait_stores_read() {
+__device__ inline void tma_store_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(pending) : "memory");
 }
 
@@ -213,14 +213,14 @@ __device__ inline void wgmma_wait() {
 
 /// The compiler moves no use of these registers across.
 template <int N>
-__device__ inline void keep(float (&d)[N]) {
+__device__ inline void wgmma_fence_operand(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i]) : : "memory");
 }
 
 /// No instruction: what these registers hold is not needed any more.
 template <int N>
-__device__ inline void forget(float (&d)[N]) {
+__device__ inline void leave_undefined(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "=f"(d[i]));
 }
@@ -237,14 +237,14 @@ __device__ inline unsigned long long matrix_descriptor(const void* shared, int s
 
 /// By a whole warpgroup: it keeps this many registers a thread, a multiple of 8 from 24 to 256.
 template <int registers>
-__device__ inline void shrink_registers() {
+__device__ inline void setmaxnreg_dec() {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(registers));
 }
 
 /// Likewise; waits until others have given up enough.
 template <int registers>
-__device__ inline void grow_registers() {
+__device__ inline void setmaxnreg_inc() {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(registers));
 }
@@ -313,22 +313,22 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
     const int tile = blockIdx.x;
     const int thread = threadIdx.x;
     if (thread == 0) {
-        for (int stage = 0; stage < 4; ++stage) tw::barrier_init(shared.k_outer_full[stage], 1);
-        for (int stage = 0; stage < 4; ++stage) tw::barrier_init(shared.k_outer_empty[stage], 4);
-        tw::fence_barrier_init();
-        tw::prefetch_map(a_shared_map);
-        tw::prefetch_map(b_shared_map);
-        tw::prefetch_map(c_map);
+        for (int stage = 0; stage < 4; ++stage) tw::mbarrier_init(shared.k_outer_full[stage], 1);
+        for (int stage = 0; stage < 4; ++stage) tw::mbarrier_init(shared.k_outer_empty[stage], 4);
+        tw::fence_mbarrier_init();
+        tw::prefetch_tensor_map(a_shared_map);
+        tw::prefetch_tensor_map(b_shared_map);
+        tw::prefetch_tensor_map(c_map);
     }
     tw::cluster_arrive();
     tw::cluster_wait();
-    tw::wait_for_previous();
-    tw::start_next();
+    tw::griddepcontrol_wait();
+    tw::griddepcontrol_launch_dependents();
 
     const int warpgroup_thread = thread % 128;
     if (threadIdx.x >= 256) {  // [23] role load: threads 256 to 383
         const int load_thread = threadIdx.x - 256;
-        tw::shrink_registers<40>();
+        tw::setmaxnreg_dec<40>();
         if (load_thread == 0) {
             const int rank_m = tile % 2;
             const int cluster_m = tile / 2 % 4;
@@ -336,8 +336,9 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
             #pragma unroll 1
             for (int k_outer = 0; k_outer < 8; ++k_outer) {
                 const int stage = k_outer % 4;
-                tw::barrier_wait(shared.k_outer_empty[stage], (k_outer / 4 + 1) % 2);
-                tw::barrier_expect(shared.k_outer_full[stage], sizeof shared.a_shared[0] + sizeof shared.b_shared[0]);
+                tw::mbarrier_wait(shared.k_outer_empty[stage], (k_outer / 4 + 1) % 2);
+                tw::mbarrier_expect_tx(shared.k_outer_full[stage],
+                                       sizeof shared.a_shared[0] + sizeof shared.b_shared[0]);
                 tw::tma_load(&shared.a_shared[stage][0][0], a_shared_map, k_outer * 64, cluster_m * 256 + rank_m * 128,
                              shared.k_outer_full[stage]);
                 tw::tma_load_multicast(&shared.b_shared[stage][rank_m * 128][0], b_shared_map, k_outer * 64,
@@ -345,18 +346,18 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
             }
         }
     } else {  // [23] role math: threads 0 to 255
-        tw::grow_registers<232>();
+        tw::setmaxnreg_inc<232>();
         const int warpgroup_m = thread / 128;
         const int warp = thread / 32 % 4;
         const int rank_m = tile % 2;
         const int cluster_m = tile / 2 % 4;
         const int block_n = tile / 8;
         float c_total[128];
-        tw::forget(c_total);
+        tw::leave_undefined(c_total);
         for (int k_outer = 0; k_outer < 8; ++k_outer) {
             const int stage = k_outer % 4;
-            tw::barrier_wait(shared.k_outer_full[stage], k_outer / 4);
-            tw::keep(c_total);
+            tw::mbarrier_wait(shared.k_outer_full[stage], k_outer / 4);
+            tw::wgmma_fence_operand(c_total);
             tw::wgmma_fence();
             #pragma unroll
             for (int k_inner_step = 0; k_inner_step < 4; ++k_inner_step) {
@@ -369,16 +370,16 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
             tw::wgmma_commit();
             tw::wgmma_wait<1>();
             if (1 <= k_outer && warpgroup_thread < 2) {
-                tw::barrier_arrive_at(shared.k_outer_empty[(k_outer + 3) % 4], warpgroup_thread);
+                tw::mbarrier_arrive_at(shared.k_outer_empty[(k_outer + 3) % 4], warpgroup_thread);
             }
         }
         tw::wgmma_wait<0>();
-        tw::keep(c_total);
-        if (warpgroup_thread < 2) tw::barrier_arrive_at(shared.k_outer_empty[3], warpgroup_thread);
+        tw::wgmma_fence_operand(c_total);
+        if (warpgroup_thread < 2) tw::mbarrier_arrive_at(shared.k_outer_empty[3], warpgroup_thread);
         const int c_shared_row = warpgroup_m * 64 + warp * 16;
         #pragma unroll
         for (int piece = 0; piece < 4; ++piece) {
-            if (thread == 0) tw::wait_stores_read<0>();
+            if (thread == 0) tw::tma_store_wait_read<0>();
             tw::barrier_sync(1, 256);
             // c
             #pragma unroll
@@ -392,15 +393,15 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
                                 [tw::swizzle<128, 2>(thread % 16 + c_shared_row,
                                                      n_in_piece_tile_2 * 16 + thread / 16 % 2 * 8)], c_shared_out);
             }
-            tw::fence_async_proxy();
+            tw::fence_proxy_async();
             tw::barrier_sync(1, 256);
             if (thread == 0) {
                 tw::tma_store(c_map, block_n * 256 + piece * 64, cluster_m * 256 + rank_m * 128,
                               &shared.c_shared[0][0]);
-                tw::commit_stores();
+                tw::tma_store_commit();
             }
         }
-        if (thread == 0) tw::wait_stores_read<0>();
+        if (thread == 0) tw::tma_store_wait_read<0>();
     }
     tw::cluster_arrive();
     tw::cluster_wait();

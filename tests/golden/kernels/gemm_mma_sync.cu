@@ -55,9 +55,9 @@ __device__ inline unsigned shared_address(const void* shared) { return (unsigned
 
 /// Starts to copy N neighbouring elements, 4, 8 or 16 bytes, from global to shared memory; both are aligned to that.
 template <int N, class T>
-__device__ inline void copy_async(T* shared, const T* global) {
+__device__ inline void cp_async(T* shared, const T* global) {
     constexpr int bytes = N * sizeof(T);
-    static_assert(bytes == 4 || bytes == 8 || bytes == 16, "copy_async moves 4, 8 or 16 bytes");
+    static_assert(bytes == 4 || bytes == 8 || bytes == 16, "cp_async moves 4, 8 or 16 bytes");
     if constexpr (bytes == 16)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                      :
@@ -72,9 +72,9 @@ __device__ inline void copy_async(T* shared, const T* global) {
 
 /// Likewise, or zeros where the elements are not there; then `global` may be any address.
 template <int N, class T>
-__device__ inline void copy_async_or_zero(T* shared, const T* global, bool there) {
+__device__ inline void cp_async_or_zero(T* shared, const T* global, bool there) {
     constexpr int bytes = N * sizeof(T);
-    static_assert(bytes == 4 || bytes == 8 || bytes == 16, "copy_async_or_zero moves 4, 8 or 16 bytes");
+    static_assert(bytes == 4 || bytes == 8 || bytes == 16, "cp_async_or_zero moves 4, 8 or 16 bytes");
     const int source_bytes = there ? bytes : 0;
     if constexpr (bytes == 16)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -89,11 +89,11 @@ __device__ inline void copy_async_or_zero(T* shared, const T* global, bool there
 }
 
 /// The thread's copies since the last commit form a group, an empty one if there are none.
-__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 /// Until at most the last `pending` groups of this thread are under way. Others see the copied after a barrier.
 template <int pending>
-__device__ inline void wait_copies() {
+__device__ inline void cp_async_wait() {
     asm volatile("cp.async.wait_group %0;" : : "n"(pending) : "memory");
 }
 
@@ -193,23 +193,23 @@ c_kernel(const tw::bf16* __restrict__ a, const tw::bf16* __restrict__ b, tw::bf1
         // [12] a_shared: copy asynchronously
         #pragma unroll
         for (int step = 0; step < 4; ++step) {
-            tw::copy_async<8>(&shared.a_shared[stage][row + step * 32][lane_column * 8],
-                              &a[a_offset + stage * 32 + step * 4096]);
+            tw::cp_async<8>(&shared.a_shared[stage][row + step * 32][lane_column * 8],
+                            &a[a_offset + stage * 32 + step * 4096]);
         }
         // [13] b_shared: copy asynchronously
         #pragma unroll
         for (int step = 0; step < 4; ++step) {
-            tw::copy_async_or_zero<8>(&shared.b_shared[stage][row + step * 32][lane_column * 8],
-                                      &b[b_offset + stage * 32 + step * 4096], block_n * 128 + step * 32 + row < 192);
+            tw::cp_async_or_zero<8>(&shared.b_shared[stage][row + step * 32][lane_column * 8],
+                                    &b[b_offset + stage * 32 + step * 4096], block_n * 128 + step * 32 + row < 192);
         }
-        tw::commit_copies();
+        tw::cp_async_commit();
     }
 
     const int a_shared_row = warp_m * 64 + thread % 16;
     const int thread_digit = thread / 16 % 2;
     const int b_shared_row = warp_n * 64 + thread_digit * 8 + thread % 8;
     for (int k_outer = 0; k_outer < 4; ++k_outer) {
-        tw::wait_copies<1>();
+        tw::cp_async_wait<1>();
         const int stage = k_outer % 3;
         __syncthreads();
         // [12] a_shared: copy asynchronously
@@ -217,8 +217,8 @@ c_kernel(const tw::bf16* __restrict__ a, const tw::bf16* __restrict__ b, tw::bf1
             const int other_stage = (k_outer + 2) % 3;
             #pragma unroll
             for (int step = 0; step < 4; ++step) {
-                tw::copy_async<8>(&shared.a_shared[other_stage][row + step * 32][lane_column * 8],
-                                  &a[a_offset + k_outer * 32 + step * 4096 + 64]);
+                tw::cp_async<8>(&shared.a_shared[other_stage][row + step * 32][lane_column * 8],
+                                &a[a_offset + k_outer * 32 + step * 4096 + 64]);
             }
         }
         // [13] b_shared: copy asynchronously
@@ -226,11 +226,11 @@ c_kernel(const tw::bf16* __restrict__ a, const tw::bf16* __restrict__ b, tw::bf1
             const int other_stage = (k_outer + 2) % 3;
             #pragma unroll
             for (int step = 0; step < 4; ++step) {
-                tw::copy_async_or_zero<8>(&shared.b_shared[other_stage][row + step * 32][lane_column * 8],
+                tw::cp_async_or_zero<8>(&shared.b_shared[other_stage][row + step * 32][lane_column * 8],
                     &b[b_offset + k_outer * 32 + step * 4096 + 64], block_n * 128 + step * 32 + row < 192);
             }
         }
-        tw::commit_copies();
+        tw::cp_async_commit();
         #pragma unroll
         for (int k_inner_step = 0; k_inner_step < 2; ++k_inner_step) {
             tw::bf16 a_shared_fragment[4][2][2][2];

@@ -1,6 +1,6 @@
 // c[i, j] = cast(bf16, sum_k cast(f32, a[i, k]) * cast(f32, b[j, k]))
 // inputs    a bf16 [1024, 512], b bf16 [1024, 512]
-// schedule  [0] Stage c_total = s.totals(c);
+// schedule  [0] Stage c_total = s.accumulators(c);
 //           [1] auto [blocks_m, tile_m] = s.split(i, 128, Tail::Mask, {"blocks_m", "tile_m"});
 //           [2] auto [block_n, n_inner] = s.split(j, 192, Tail::Mask, {"block_n", "n_inner"});
 //           [3] auto [warpgroup_m, m_inner] = s.split(tile_m, 128, {"warpgroup_m", "m_inner"});
@@ -23,8 +23,8 @@
 //           [20] s.via(c_out, Copy::Tma);
 //           [21] s.mma(c_total, wgmma, {.m = m_inner_2, .n = j_c_total, .k = k_inner});
 //           [22] s.pipeline(k_outer, {.stages = 4, .in_flight = 1});
-//           [23] s.roles({{"math", warpgroups(2), registers(232), {c}, turns(2)}, {"load", warps(1), registers(40),
-//     {a_shared, b_shared}}});
+//           [23] s.roles({{"math", warpgroups(2), registers(232), {c}, ping_pong(2)}, {"load", warps(1),
+//     registers(40), {a_shared, b_shared}}});
 // 384 threads, 197632 bytes of shared memory
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
@@ -38,10 +38,10 @@ __device__ inline bf16 to_bf16(float x) {
 }
 
 /// Until all that was launched before this kernel has finished and its results are visible.
-__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// Once each block has called this or ended, blocks of the next kernel may start, and wait.
-__device__ inline void start_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ inline void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 /// Elements that move together.
 template <int N, class T>
@@ -100,21 +100,21 @@ struct Barrier {
 };
 
 /// By one thread, before all others know of it; each phase takes so many arrivals.
-__device__ inline void barrier_init(Barrier& barrier, int arrivals) {
+__device__ inline void mbarrier_init(Barrier& barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(shared_address(&barrier)), "r"(arrivals) : "memory");
 }
 
 /// Copies and other blocks of the cluster find the barriers that this thread has made, once a barrier lies between.
-__device__ inline void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ inline void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 /// What this thread has done is seen by those who wait for the phase.
-__device__ inline void barrier_arrive(Barrier& barrier) {
+__device__ inline void mbarrier_arrive(Barrier& barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(shared_address(&barrier)) : "memory");
 }
 
 /// At the barrier in the same place of another block of the cluster. Relaxed: says that this thread's reads are over,
 /// shows nothing that it has written.
-__device__ inline void barrier_arrive_at(Barrier& barrier, unsigned rank) {
+__device__ inline void mbarrier_arrive_at(Barrier& barrier, unsigned rank) {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
         :
@@ -123,7 +123,7 @@ __device__ inline void barrier_arrive_at(Barrier& barrier, unsigned rank) {
 }
 
 /// Arrives; the phase also takes so many bytes.
-__device__ inline void barrier_expect(Barrier& barrier, unsigned bytes) {
+__device__ inline void mbarrier_expect_tx(Barrier& barrier, unsigned bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                  :
                  : "r"(shared_address(&barrier)), "r"(bytes)
@@ -131,7 +131,7 @@ __device__ inline void barrier_expect(Barrier& barrier, unsigned bytes) {
 }
 
 /// Until the phase of this parity is complete. The first one is 0; before it, that of parity 1 counts as complete.
-__device__ inline void barrier_wait(Barrier& barrier, unsigned phase) {
+__device__ inline void mbarrier_wait(Barrier& barrier, unsigned phase) {
     asm volatile(
         "{\n"
         ".reg .pred complete;\n"
@@ -145,7 +145,7 @@ __device__ inline void barrier_wait(Barrier& barrier, unsigned phase) {
 }
 
 /// What this thread has written to shared memory, tma_store and wgmma see.
-__device__ inline void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /// Half of a barrier of all threads of the cluster: what this thread has done is seen behind the others' cluster_wait.
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
@@ -159,7 +159,7 @@ struct alignas(64) TensorMap {
 };
 
 /// Has the map brought near, so that the first copy by it waits less.
-__device__ inline void prefetch_map(const TensorMap& map) {
+__device__ inline void prefetch_tensor_map(const TensorMap& map) {
     asm volatile("prefetch.tensormap [%0];" : : "l"(&map) : "memory");
 }
 
@@ -196,11 +196,11 @@ __device__ inline void tma_store(const TensorMap& map, int x, int y, const void*
 }
 
 /// The thread's tma_store and tma_reduce_add since the last commit form a group.
-__device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ inline void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 /// Until all but the last `pending` groups have read their shared memory, which may then be overwritten.
 template <int pending>
-__device__ inline void wait_stores_read() {
+__device__ inline void tma_store_wait_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(pending) : "memory");
 }
 
@@ -218,7 +218,7 @@ __device__ inline void wgmma_wait() {
 
 /// The compiler moves no use of these registers across.
 template <int N>
-__device__ inline void keep(float (&d)[N]) {
+__device__ inline void wgmma_fence_operand(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i]) : : "memory");
 }
@@ -235,14 +235,14 @@ __device__ inline unsigned long long matrix_descriptor(const void* shared, int s
 
 /// By a whole warpgroup: it keeps this many registers a thread, a multiple of 8 from 24 to 256.
 template <int registers>
-__device__ inline void shrink_registers() {
+__device__ inline void setmaxnreg_dec() {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(registers));
 }
 
 /// Likewise; waits until others have given up enough.
 template <int registers>
-__device__ inline void grow_registers() {
+__device__ inline void setmaxnreg_inc() {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(registers));
 }
@@ -307,22 +307,22 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
     const int tile = blockIdx.x;
     const int block_thread = threadIdx.x;
     if (block_thread == 0) {
-        for (int stage = 0; stage < 4; ++stage) tw::barrier_init(shared.k_outer_full[stage], 1);
-        for (int stage = 0; stage < 4; ++stage) tw::barrier_init(shared.k_outer_empty[stage], 2);
-        for (int stage = 0; stage < 2; ++stage) tw::barrier_init(shared.k_outer_done[stage], 1);
-        tw::fence_barrier_init();
-        tw::prefetch_map(a_shared_map);
-        tw::prefetch_map(b_shared_map);
-        tw::prefetch_map(c_map);
+        for (int stage = 0; stage < 4; ++stage) tw::mbarrier_init(shared.k_outer_full[stage], 1);
+        for (int stage = 0; stage < 4; ++stage) tw::mbarrier_init(shared.k_outer_empty[stage], 2);
+        for (int stage = 0; stage < 2; ++stage) tw::mbarrier_init(shared.k_outer_done[stage], 1);
+        tw::fence_mbarrier_init();
+        tw::prefetch_tensor_map(a_shared_map);
+        tw::prefetch_tensor_map(b_shared_map);
+        tw::prefetch_tensor_map(c_map);
     }
     tw::cluster_arrive();
     tw::cluster_wait();
-    tw::wait_for_previous();
-    tw::start_next();
+    tw::griddepcontrol_wait();
+    tw::griddepcontrol_launch_dependents();
 
     if (threadIdx.x >= 256) {  // [23] role load: threads 256 to 383
         const int load_thread = threadIdx.x - 256;
-        tw::shrink_registers<40>();
+        tw::setmaxnreg_dec<40>();
         if (load_thread == 0) {
             const int rank_m = tile % 2;
             const int cluster_m = tile / 2 % 4;
@@ -330,8 +330,9 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
             #pragma unroll 1
             for (int k_outer = 0; k_outer < 8; ++k_outer) {
                 const int stage = k_outer % 4;
-                tw::barrier_wait(shared.k_outer_empty[stage], (k_outer / 4 + 1) % 2);
-                tw::barrier_expect(shared.k_outer_full[stage], sizeof shared.a_shared[0] + sizeof shared.b_shared[0]);
+                tw::mbarrier_wait(shared.k_outer_empty[stage], (k_outer / 4 + 1) % 2);
+                tw::mbarrier_expect_tx(shared.k_outer_full[stage],
+                                       sizeof shared.a_shared[0] + sizeof shared.b_shared[0]);
                 tw::tma_load(&shared.a_shared[stage][0][0], a_shared_map, k_outer * 64, cluster_m * 256 + rank_m * 128,
                              shared.k_outer_full[stage]);
                 tw::tma_load_multicast(&shared.b_shared[stage][rank_m * 96][0], b_shared_map, k_outer * 64,
@@ -341,7 +342,7 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
     } else {  // [23] role math: threads 0 to 255, 2 groups in turn
         const int turn = threadIdx.x / 128;
         const int thread = threadIdx.x % 128;
-        tw::grow_registers<232>();
+        tw::setmaxnreg_inc<232>();
         const int warp = thread / 32;
         const int c_shared_row = thread % 16;
         const int c_shared_row_2 = warp * 16 + c_shared_row;
@@ -358,12 +359,16 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
                 for (int element = 0; element < 96; ++element) c_total[m_inner_tile][element] = 0.0f;
             }
             #pragma unroll
-            for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) tw::keep(c_total[m_inner_tile]);
+            for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) {
+                tw::wgmma_fence_operand(c_total[m_inner_tile]);
+            }
             for (int k_outer = 0; k_outer < 8; ++k_outer) {
                 const int stage = k_outer % 4;
-                tw::barrier_wait(shared.k_outer_full[stage], k_outer / 4);
+                tw::mbarrier_wait(shared.k_outer_full[stage], k_outer / 4);
                 #pragma unroll
-                for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) tw::keep(c_total[m_inner_tile]);
+                for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) {
+                    tw::wgmma_fence_operand(c_total[m_inner_tile]);
+                }
                 tw::wgmma_fence();
                 #pragma unroll
                 for (int k_inner_step = 0; k_inner_step < 4; ++k_inner_step) {
@@ -379,17 +384,19 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
                 tw::wgmma_commit();
                 tw::wgmma_wait<1>();
                 if (1 <= k_outer && thread < 2) {
-                    tw::barrier_arrive_at(shared.k_outer_empty[(k_outer + 3) % 4], thread);
+                    tw::mbarrier_arrive_at(shared.k_outer_empty[(k_outer + 3) % 4], thread);
                 }
             }
-            if (thread == 0) tw::barrier_arrive(shared.k_outer_done[turn]);
+            if (thread == 0) tw::mbarrier_arrive(shared.k_outer_done[turn]);
             tw::wgmma_wait<0>();
             #pragma unroll
-            for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) tw::keep(c_total[m_inner_tile]);
-            if (thread < 2) tw::barrier_arrive_at(shared.k_outer_empty[3], thread);
+            for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) {
+                tw::wgmma_fence_operand(c_total[m_inner_tile]);
+            }
+            if (thread < 2) tw::mbarrier_arrive_at(shared.k_outer_empty[3], thread);
             #pragma unroll
             for (int piece = 0; piece < 3; ++piece) {
-                if (thread == 0) tw::wait_stores_read<0>();
+                if (thread == 0) tw::tma_store_wait_read<0>();
                 tw::barrier_sync(turn + 1, 128);
                 // c
                 #pragma unroll
@@ -409,16 +416,16 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
                         }
                     }
                 }
-                tw::fence_async_proxy();
+                tw::fence_proxy_async();
                 tw::barrier_sync(turn + 1, 128);
                 if (thread == 0) {
                     tw::tma_store(c_map, block_n * 192 + piece * 64, cluster_m * 256 + rank_m * 128,
                                   &shared.c_shared[turn][0][0]);
-                    tw::commit_stores();
+                    tw::tma_store_commit();
                 }
             }
         }
-        if (thread == 0) tw::wait_stores_read<0>();
+        if (thread == 0) tw::tma_store_wait_read<0>();
     }
     tw::cluster_arrive();
     tw::cluster_wait();

@@ -34,10 +34,10 @@ __device__ inline bf16 to_bf16(float x) {
 }
 
 /// Until all that was launched before this kernel has finished and its results are visible.
-__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// Once each block has called this or ended, blocks of the next kernel may start, and wait.
-__device__ inline void start_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ inline void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 /// Elements that move together.
 template <int N, class T>
@@ -102,20 +102,20 @@ struct Barrier {
 };
 
 /// By one thread, before all others know of it; each phase takes so many arrivals.
-__device__ inline void barrier_init(Barrier& barrier, int arrivals) {
+__device__ inline void mbarrier_init(Barrier& barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(shared_address(&barrier)), "r"(arrivals) : "memory");
 }
 
 /// Copies and other blocks of the cluster find the barriers that this thread has made, once a barrier lies between.
-__device__ inline void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ inline void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 /// What this thread has done is seen by those who wait for the phase.
-__device__ inline void barrier_arrive(Barrier& barrier) {
+__device__ inline void mbarrier_arrive(Barrier& barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(shared_address(&barrier)) : "memory");
 }
 
 /// Arrives; the phase also takes so many bytes.
-__device__ inline void barrier_expect(Barrier& barrier, unsigned bytes) {
+__device__ inline void mbarrier_expect_tx(Barrier& barrier, unsigned bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                  :
                  : "r"(shared_address(&barrier)), "r"(bytes)
@@ -123,7 +123,7 @@ __device__ inline void barrier_expect(Barrier& barrier, unsigned bytes) {
 }
 
 /// Until the phase of this parity is complete. The first one is 0; before it, that of parity 1 counts as complete.
-__device__ inline void barrier_wait(Barrier& barrier, unsigned phase) {
+__device__ inline void mbarrier_wait(Barrier& barrier, unsigned phase) {
     asm volatile(
         "{\n"
         ".reg .pred complete;\n"
@@ -142,7 +142,7 @@ struct alignas(64) TensorMap {
 };
 
 /// Has the map brought near, so that the first copy by it waits less.
-__device__ inline void prefetch_map(const TensorMap& map) {
+__device__ inline void prefetch_tensor_map(const TensorMap& map) {
     asm volatile("prefetch.tensormap [%0];" : : "l"(&map) : "memory");
 }
 
@@ -170,14 +170,14 @@ __device__ inline void wgmma_wait() {
 
 /// The compiler moves no use of these registers across.
 template <int N>
-__device__ inline void keep(float (&d)[N]) {
+__device__ inline void wgmma_fence_operand(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i]) : : "memory");
 }
 
 /// No instruction: what these registers hold is not needed any more.
 template <int N>
-__device__ inline void forget(float (&d)[N]) {
+__device__ inline void leave_undefined(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) asm volatile("" : "=f"(d[i]));
 }
@@ -194,14 +194,14 @@ __device__ inline unsigned long long matrix_descriptor(const void* shared, int s
 
 /// By a whole warpgroup: it keeps this many registers a thread, a multiple of 8 from 24 to 256.
 template <int registers>
-__device__ inline void shrink_registers() {
+__device__ inline void setmaxnreg_dec() {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(registers));
 }
 
 /// Likewise; waits until others have given up enough.
 template <int registers>
-__device__ inline void grow_registers() {
+__device__ inline void setmaxnreg_inc() {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(registers));
 }
@@ -276,27 +276,28 @@ c_kernel(tw::bf16* __restrict__ c,
     const int tile = blockIdx.x;
     const int thread = threadIdx.x;
     if (thread == 0) {
-        for (int stage = 0; stage < 3; ++stage) tw::barrier_init(shared.k_outer_full[stage], 1);
-        for (int stage = 0; stage < 3; ++stage) tw::barrier_init(shared.k_outer_empty[stage], 2);
-        tw::fence_barrier_init();
-        tw::prefetch_map(a_shared_map);
-        tw::prefetch_map(b_shared_map);
+        for (int stage = 0; stage < 3; ++stage) tw::mbarrier_init(shared.k_outer_full[stage], 1);
+        for (int stage = 0; stage < 3; ++stage) tw::mbarrier_init(shared.k_outer_empty[stage], 2);
+        tw::fence_mbarrier_init();
+        tw::prefetch_tensor_map(a_shared_map);
+        tw::prefetch_tensor_map(b_shared_map);
     }
     __syncthreads();
-    tw::wait_for_previous();
-    tw::start_next();
+    tw::griddepcontrol_wait();
+    tw::griddepcontrol_launch_dependents();
 
     const int warpgroup_thread = thread % 128;
     if (threadIdx.x >= 256) {  // [17] role load: threads 256 to 383
         const int load_thread = threadIdx.x - 256;
-        tw::shrink_registers<40>();
+        tw::setmaxnreg_dec<40>();
         if (load_thread == 0) {
             const int block_m = tile % 2;
             const int block_n = tile / 2;
             #pragma unroll 1
             for (int k_outer = 0; k_outer < 3; ++k_outer) {
-                tw::barrier_wait(shared.k_outer_empty[k_outer], 1);
-                tw::barrier_expect(shared.k_outer_full[k_outer], sizeof shared.a_shared[0] + sizeof shared.b_shared[0]);
+                tw::mbarrier_wait(shared.k_outer_empty[k_outer], 1);
+                tw::mbarrier_expect_tx(shared.k_outer_full[k_outer],
+                                       sizeof shared.a_shared[0] + sizeof shared.b_shared[0]);
                 tw::tma_load(&shared.a_shared[k_outer][0][0], a_shared_map, k_outer * 64, block_m * 128,
                              shared.k_outer_full[k_outer]);
                 tw::tma_load(&shared.b_shared[k_outer][0][0], b_shared_map, k_outer * 64, block_n * 192,
@@ -304,16 +305,16 @@ c_kernel(tw::bf16* __restrict__ c,
             }
         }
     } else {  // [17] role math: threads 0 to 255
-        tw::grow_registers<232>();
+        tw::setmaxnreg_inc<232>();
         const int warpgroup_m = thread / 128;
         const int warp = thread / 32 % 4;
         const int block_m = tile % 2;
         const int block_n = tile / 2;
         float product[96];
-        tw::forget(product);
+        tw::leave_undefined(product);
         for (int k_outer = 0; k_outer < 3; ++k_outer) {
-            tw::barrier_wait(shared.k_outer_full[k_outer], 0);
-            tw::keep(product);
+            tw::mbarrier_wait(shared.k_outer_full[k_outer], 0);
+            tw::wgmma_fence_operand(product);
             tw::wgmma_fence();
             #pragma unroll
             for (int k_inner_step = 0; k_inner_step < 4; ++k_inner_step) {
@@ -326,12 +327,12 @@ c_kernel(tw::bf16* __restrict__ c,
             tw::wgmma_commit();
             tw::wgmma_wait<1>();
             if (1 <= k_outer && warpgroup_thread == 0) {
-                tw::barrier_arrive(shared.k_outer_empty[(k_outer + 2) % 3]);
+                tw::mbarrier_arrive(shared.k_outer_empty[(k_outer + 2) % 3]);
             }
         }
         tw::wgmma_wait<0>();
-        tw::keep(product);
-        if (warpgroup_thread == 0) tw::barrier_arrive(shared.k_outer_empty[2]);
+        tw::wgmma_fence_operand(product);
+        if (warpgroup_thread == 0) tw::mbarrier_arrive(shared.k_outer_empty[2]);
         const int c_shared_row = warpgroup_m * 64 + warp * 16;
         // c
         #pragma unroll

@@ -43,10 +43,10 @@ __device__ inline bf16 to_bf16(float x) {
 }
 
 /// Until all that was launched before this kernel has finished and its results are visible.
-__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// Once each block has called this or ended, blocks of the next kernel may start, and wait.
-__device__ inline void start_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ inline void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 /// Elements that move together.
 template <int N, class T>
@@ -107,8 +107,8 @@ y_kernel(const tw::bf16* __restrict__ x,
     Shared& shared = tw::shared_memory<Shared>();
     const int i = blockIdx.x;
     const int share = threadIdx.x;
-    tw::wait_for_previous();
-    tw::start_next();
+    tw::griddepcontrol_wait();
+    tw::griddepcontrol_launch_dependents();
 
     tw::bf16 row[32];
     float mean;

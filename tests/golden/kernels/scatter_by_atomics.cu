@@ -19,7 +19,7 @@
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
 namespace tw {
 /// Until all that was launched before this kernel has finished and its results are visible.
-__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// Elements that move together.
 template <int N, class T>
@@ -39,7 +39,7 @@ __device__ inline void store(T* memory, const T* registers) {
 
 extern "C" __global__ void __launch_bounds__(256, 1) gradient_kernel(float* __restrict__ gradient) {
     const int t = threadIdx.x;
-    tw::wait_for_previous();
+    tw::griddepcontrol_wait();
 
     // gradient
     if (t < 144) {
@@ -77,7 +77,7 @@ __device__ inline unsigned float_bits(float x) { return __float_as_uint(x); }
 __device__ inline float bits_float(unsigned bits) { return __uint_as_float(bits); }
 
 /// Until all that was launched before this kernel has finished and its results are visible.
-__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// Elements that move together.
 template <int N, class T>
@@ -111,7 +111,7 @@ gradient_updates_kernel(const int* __restrict__ ids,
                         float* __restrict__ gradient) {
     const int p = blockIdx.x;
     const int t = threadIdx.x;
-    tw::wait_for_previous();
+    tw::griddepcontrol_wait();
 
     // [0] gradient_updates
     if (t < 8 && 0 <= ids[p] && ids[p] < 9) {

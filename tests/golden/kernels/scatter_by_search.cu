@@ -20,7 +20,7 @@ __device__ inline unsigned float_bits(float x) { return __float_as_uint(x); }
 __device__ inline float bits_float(unsigned bits) { return __uint_as_float(bits); }
 
 /// Until all that was launched before this kernel has finished and its results are visible.
-__device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// Elements that move together.
 template <int N, class T>
@@ -59,7 +59,7 @@ gradient_kernel(const int* __restrict__ ids, const tw::bf16* __restrict__ y_grad
     Shared& shared = tw::shared_memory<Shared>();
     const int block = blockIdx.x;
     const int thread = threadIdx.x;
-    tw::wait_for_previous();
+    tw::griddepcontrol_wait();
 
     const int row = thread / 32;
     const int column = thread % 32;

@@ -146,14 +146,14 @@ StageRecord& take_over_loops(State& state, int whole, StageDefinition definition
 
 }  // namespace
 
-Stage Schedule::totals(const StageRef& reduction, std::source_location where) {
+Stage Schedule::accumulators(const StageRef& reduction, std::source_location where) {
     Edit edit(state_, where);
     State& state = edit.state;
-    int whole = edit.stage(reduction, "totals");
+    int whole = edit.stage(reduction, "accumulators");
     const std::string name = state.stages[whole].definition.name;
     user_check(state.stages[whole].definition.reducer != nullptr, where,
-               "totals({}): '{}' reduces nothing, so there are no totals to take out of it", name, name);
-    check_whole(state, whole, fmt::format("totals({})", name), where);
+               "accumulators({}): '{}' reduces nothing, so there are no totals to take out of it", name, name);
+    check_whole(state, whole, fmt::format("accumulators({})", name), where);
     StageDefinition definition = totals_definition(state, whole);
     read_totals(state.stages[whole].definition, definition);
     take_over_loops(state, whole, std::move(definition), edit.step);
@@ -161,32 +161,32 @@ Stage Schedule::totals(const StageRef& reduction, std::source_location where) {
     state.stages[whole].mma.reset();
     add_root_loops(state, whole, state.stages[whole].definition.operation->shape);
     std::string taken = edit.stage_as_cpp(whole), made = edit.stage_as_cpp(totals);
-    edit.commit(fmt::format("Stage {} = s.totals({});", made, taken), fmt::format("totals {}", whole));
+    edit.commit(fmt::format("Stage {} = s.accumulators({});", made, taken), fmt::format("accumulators {}", whole));
     return state_->handle_of_stage(totals);
 }
 
-Stage Schedule::partial(const StageRef& reduction, Loop loop, Combine combine, std::source_location where) {
+Stage Schedule::rfactor(const StageRef& reduction, Loop loop, Combine combine, std::source_location where) {
     Edit edit(state_, where);
     State& state = edit.state;
-    int whole = edit.stage(reduction, "partial"), along = edit.alive(loop, "partial");
+    int whole = edit.stage(reduction, "rfactor"), along = edit.alive(loop, "rfactor");
     const LoopRecord record = state.loops[along];
     const std::string name = state.stages[whole].definition.name;
     user_check(record.stage == whole && record.reduces, where,
-               "partial({}, {}): the loop is no reduce loop of '{}'; name one of reduce({}), or what it was split into",
+               "rfactor({}, {}): the loop is no reduce loop of '{}'; name one of reduce({}), or what it was split into",
                name, record.name, name, name);
     user_check(record.level == Level::Serial, where,
-               "partial({}, {}): the loop is bound to {}; bind(loop, serial) first", name, record.name,
+               "rfactor({}, {}): the loop is bound to {}; bind(loop, serial) first", name, record.name,
                tw::to_string(record.level));
     user_check(
         state.stages[whole].definition.reduce_extents.empty(), where,
-        "partial({}, {}): each element decides how many terms it has, parts of them have no fixed number; bind a "
+        "rfactor({}, {}): each element decides how many terms it has, parts of them have no fixed number; bind a "
         "part of the loop to threads instead",
         name, record.name);
-    const std::string call = fmt::format("partial({}, {})", name, record.name);
+    const std::string call = fmt::format("rfactor({}, {})", name, record.name);
     check_whole(state, whole, call, where);
     bool first = state.position(along) == state.first_reduce(whole);
     user_check(first || state.stages[whole].definition.reducer->commutative, where,
-               "partial({}, {}): the reducer '{}' is not commutative, and '{}' is not the outermost reduce loop", name,
+               "rfactor({}, {}): the reducer '{}' is not commutative, and '{}' is not the outermost reduce loop", name,
                record.name, state.stages[whole].definition.reducer->name, record.name);
     std::optional<BinaryOp> update;
     if (combine == Combine::Atomic) update = check_updates(edit, whole, call);
@@ -212,8 +212,8 @@ Stage Schedule::partial(const StageRef& reduction, Loop loop, Combine combine, s
                                           record.name, rounding_text(*state.stages[whole].definition.reducer)));
     }
     std::string taken = edit.stage_as_cpp(whole), cut = edit.loop_as_cpp(along), made = edit.stage_as_cpp(partial);
-    edit.commit(fmt::format("Stage {} = s.partial({}, {}{});", made, taken, cut, update ? ", Combine::Atomic" : ""),
-                fmt::format("partial {} {}{}", whole, along, update ? " atomic" : ""));
+    edit.commit(fmt::format("Stage {} = s.rfactor({}, {}{});", made, taken, cut, update ? ", Combine::Atomic" : ""),
+                fmt::format("rfactor {} {}{}", whole, along, update ? " atomic" : ""));
     return state_->handle_of_stage(partial);
 }
 

@@ -19,7 +19,7 @@ constexpr double most_bytes_of_short_blocks = 2 << 20;
 
 /// Bytes that one block fetches as boxes, at most; infinite where that is not known.
 double bytes_of_boxes(const ThreadStmt& stmt, KnownBounds& bounds) {
-    if (auto expect = instruction_of<MbarrierExpect>(stmt))
+    if (auto expect = instruction_of<MbarrierExpectTx>(stmt))
         return static_cast<double>(bounds.of(expect->bytes).max.value_or(0));
     double times = 1, sum = 0;
     if (const ThreadLet* let = stmt.as<ThreadLet>()) bounds.define(*let);
@@ -61,11 +61,11 @@ size_t end_of_setup(const ThreadKernel& kernel, const std::vector<ThreadStmt>& a
 
 }  // namespace
 
-ThreadKernel start_early(const ThreadKernel& kernel) {
+ThreadKernel programmatic_launch(const ThreadKernel& kernel) {
     if (!kernel.starts_early) return kernel;
     std::vector<ThreadStmt> all = statements(kernel.body);
-    std::vector<ThreadStmt> early{make_thread(Instruction(WaitForPrevious{}))};
-    ThreadStmt next = make_thread(Instruction(StartNext{}));
+    std::vector<ThreadStmt> early{make_thread(Instruction(GriddepcontrolWait{}))};
+    ThreadStmt next = make_thread(Instruction(GriddepcontrolLaunchDependents{}));
     Expr blocks = simplify(kernel.grid[0] * kernel.grid[1] * kernel.grid[2]);
     ThreadKernel result = kernel;
     result.overlaps_from = fewest_blocks_to_overlap(kernel);

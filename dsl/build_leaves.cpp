@@ -1,0 +1,142 @@
+// What stands in the loops: initial values, terms, results, in loop variables and memory.
+#include <algorithm>
+
+#include "dsl/delay.h"
+#include "dsl/mma.h"
+#include "dsl/simplify.h"
+#include "dsl/tree_builder.h"
+#include "support/error.h"
+
+namespace tw {
+
+Leaf TreeBuilder::leaf(int stage, Leaf::Kind kind, Expr mask) const {
+    const StageRecord& r = record(stage);
+    int step = r.mma && kind == Leaf::Kind::Update ? r.mma->step : r.step;
+    return {kind, stage, r.definition.name, step, {}, std::move(mask)};
+}
+
+Stmt TreeBuilder::init_leaf(int stage) {
+    Leaf init = leaf(stage, Leaf::Kind::Init, all_of({}));
+    const Prepared& p = prepared_.at(stage);
+    const auto& identity = record(stage).definition.reducer->identity;
+    for (size_t c = 0; c < identity.size(); ++c) init.stores.push_back({p.accumulators[c], p.indices, identity[c]});
+    return make_stmt(std::move(init));
+}
+
+Stmt TreeBuilder::update_leaf(int stage) {
+    const Prepared& p = prepared_.at(stage);
+    Leaf update = leaf(stage, Leaf::Kind::Update, p.full_mask);
+    update.readers_mask = p.data_mask;
+    if (record(stage).mma) update.atom = &matching_atom(state_, stage, where_);
+    const auto& values = record(stage).definition.update;
+    for (size_t c = 0; c < values.size(); ++c)
+        update.stores.push_back({p.accumulators[c], p.indices, lower(stage, values[c])});
+    return make_stmt(std::move(update));
+}
+
+Stmt TreeBuilder::combine_leaf(int stage, int loop) {
+    const Prepared& p = prepared_.at(stage);
+    const ReducerNode& reducer = *record(stage).definition.reducer;
+    Leaf combine = leaf(stage, Leaf::Kind::Combine, all_of({}));
+    combine.across = {state_.loops[loop].variable, require_constant(state_.loops[loop].extent), reducer.left,
+                      reducer.right};
+    for (size_t c = 0; c < reducer.combined.size(); ++c)
+        combine.stores.push_back({p.accumulators[c], p.indices, contract(simplify(reducer.combined[c]))});
+    return make_stmt(std::move(combine));
+}
+
+/// All iterations of the bound reduce loops have the result: each keeps it in its registers, the first writes
+/// memory.
+Stmt TreeBuilder::finish_leaf(int stage, const std::vector<int>& bound) {
+    const StageRecord& r = record(stage);
+    const Prepared& p = prepared_.at(stage);
+    std::vector<Expr> conditions{p.data_mask};
+    if (p.storage.buffers[0]->memory != Memory::Registers)
+        for (int loop : bound) conditions.push_back(state_.loops[loop].variable == 0);
+    if (r.definition.target) return update_target(stage, conditions);
+    Leaf finish = finishing_leaf(stage, conditions);
+    std::vector<Expr> indices = place_in(p.storage, p.values);
+    for (size_t o = 0; o < r.definition.finish.size(); ++o)
+        finish.stores.push_back(
+            {p.storage.buffers[o], indices,
+             simplify(cast_unchecked(p.storage.buffers[o]->type, lower(stage, r.definition.finish[o])))});
+    return make_stmt(std::move(finish));
+}
+
+Leaf TreeBuilder::finishing_leaf(int stage, const std::vector<Expr>& conditions) {
+    const StageRecord& r = record(stage);
+    Leaf finish = leaf(stage, r.is_copy ? Leaf::Kind::Copy : Leaf::Kind::Finish, simplify(all_of(conditions)));
+    finish.via = r.via;
+    return finish;
+}
+
+Stmt TreeBuilder::update_target(int stage, std::vector<Expr> conditions) {
+    const StageDefinition& definition = record(stage).definition;
+    StoreTo update{prepared_.at(stage).storage.buffers[0], {}, lower(stage, definition.finish[0]), definition.combine};
+    for (const Expr& index : definition.place) update.indices.push_back(lower(stage, index));
+    conditions.push_back(update.indices.back());
+    update.indices.pop_back();
+    Leaf finish = finishing_leaf(stage, conditions);
+    finish.stores.push_back(std::move(update));
+    return make_stmt(std::move(finish));
+}
+
+/// Axes to loop variables, accumulators and reads to loads.
+Expr TreeBuilder::lower(int stage, const Expr& expr) {
+    const StageRecord& r = record(stage);
+    const Prepared& p = prepared_.at(stage);
+    Substitution replacements = p.axes;
+    for (size_t c = 0; c < p.accumulators.size(); ++c)
+        replacements.emplace_back(r.definition.accumulators[c],
+                                  make_expr(p.accumulators[c]->type, Load{p.accumulators[c], p.indices}));
+    Expr loaded = transform(substitute(expr, replacements), [&](const Expr& e) -> Expr {
+        const Read* read = e.as<Read>();
+        return read ? load(e.type(), *read) : Expr();
+    });
+    return simplify(loaded);
+}
+
+/// A region may start where an input tells.
+Expr TreeBuilder::inputs_loaded(const Expr& expr) {
+    return transform(expr, [&](const Expr& e) -> Expr {
+        const Read* read = e.as<Read>();
+        return read ? make_expr(e.type(), Load{input_buffer(read->operation), simplified(read->indices)}) : Expr();
+    });
+}
+
+Expr TreeBuilder::load(Type type, const Read& read) {
+    int producer = state_.stage_of(read.operation.get());
+    if (producer < 0) return make_expr(type, Load{input_buffer(read.operation), simplified(read.indices)});
+    const Storage& storage = prepared_.at(producer).storage;
+    const BufferRef& buffer = storage.buffers[read.output];
+    return cast_unchecked(type, make_expr(buffer->type, Load{buffer, place_in(storage, read.indices)}));
+}
+
+/// Where an element's memory is. A single element needs no index, whatever masks keep from being reached.
+std::vector<Expr> TreeBuilder::place_in(const Storage& storage, const std::vector<Expr>& element) {
+    std::vector<Expr> indices;
+    for (size_t d = 0; d < element.size(); ++d) {
+        bool single = storage.loop >= 0 && is_constant(storage.buffers[0]->shape[d], 1);
+        indices.push_back(single ? constant(Type::I64, int64_t{0}) : simplify(element[d] - storage.lo[d]));
+    }
+    return indices;
+}
+
+std::vector<Expr> TreeBuilder::simplified(std::vector<Expr> exprs) {
+    for (Expr& e : exprs) e = simplify(e);
+    return exprs;
+}
+
+BufferRef TreeBuilder::input_buffer(const std::shared_ptr<const Operation>& operation) {
+    BufferRef& buffer = inputs_[operation.get()];
+    if (!buffer)
+        buffer = std::make_shared<const BufferNode>(BufferNode{.name = operation->name,
+                                                               .type = operation->outputs[0].type,
+                                                               .memory = Memory::Global,
+                                                               .shape = operation->shape,
+                                                               .strides = operation->strides,
+                                                               .role = BufferNode::Role::Input});
+    return buffer;
+}
+
+}  // namespace tw

@@ -1,0 +1,146 @@
+// Where the results of each stage live, and for which elements its leaves run.
+#include <algorithm>
+
+#include "dsl/delay.h"
+#include "dsl/mma.h"
+#include "dsl/simplify.h"
+#include "dsl/tree_builder.h"
+#include "support/error.h"
+
+namespace tw {
+
+void TreeBuilder::prepare(int stage) {
+    const StageRecord& r = record(stage);
+    Prepared& p = prepared_[stage];
+    p.region = region_of(state_, stage, where_);
+    size_t rank = r.definition.axes.size();
+    for (size_t d = 0; d < r.roots.size(); ++d) {
+        Expr value = loop_value(state_, r.roots[d]);
+        if (d < rank) {
+            value = simplify(inputs_loaded(p.region.lo[d]) + value);
+            p.values.push_back(value);
+            p.axes.emplace_back(r.definition.axes[d], value);
+        } else {
+            p.axes.emplace_back(r.definition.reduce_axes[d - rank], simplify(value));
+        }
+    }
+    prepare_masks(stage, p);
+    prepare_storage(stage, p);
+}
+
+void TreeBuilder::prepare_masks(int stage, Prepared& p) {
+    if (!record(stage).definition.reduce_extents.empty()) p.data_conditions = masks_of(stage, p, false).data;
+    Masks masks = masks_of(stage, p, true);
+    check_collective(stage, masks.data);
+    p.data_mask = all_of(masks.data);
+    p.full_mask = all_of(masks.all);
+}
+
+TreeBuilder::Masks TreeBuilder::masks_of(int stage, const Prepared& p, bool with_reduction) {
+    const StageRecord& r = record(stage);
+    Masks masks;
+    auto& [data, all] = masks;
+    auto guard = [&](const Expr& condition, bool reduces) {
+        Expr simple = simplify(condition);
+        auto known = [&](const Expr& other) { return equal(other, simple); };
+        if (prove(simple) == true || std::any_of(all.begin(), all.end(), known)) return;
+        all.push_back(simple);
+        if (!reduces) data.push_back(simple);
+    };
+    for (const Relation& relation : r.relations)
+        if (relation.masked && (with_reduction || !state_.loops[relation.whole].reduces))
+            guard(loop_value(state_, relation.whole) < lower_extent(relation.whole),
+                  state_.loops[relation.whole].reduces);
+    if (with_reduction)
+        for (const Expr& condition : r.definition.terms_where) guard(substitute(condition, p.axes), true);
+    for (size_t d = 0; d < p.values.size(); ++d) {
+        if (is_constant(p.region.lo[d], 0) && equal(p.region.extent[d], r.definition.operation->shape[d])) continue;
+        guard_reads(p.values[d], guard);
+        guard(p.values[d] < r.definition.operation->shape[d], false);
+        guard(p.values[d] >= 0, false);
+    }
+    for (const Expr& condition : following_conditions(state_, stage, where_))
+        guard(substitute(condition, p.axes), false);
+    return masks;
+}
+
+/// An input that tells where a region starts is read inside of its shape.
+void TreeBuilder::guard_reads(const Expr& value, const std::function<void(const Expr&, bool)>& guard) {
+    visit(value, [&](const Expr& e) {
+        const Load* load = e.as<Load>();
+        for (size_t d = 0; load && d < load->indices.size(); ++d) {
+            guard(load->indices[d] < cast_unchecked(Type::I64, load->buffer->shape[d]), false);
+            guard(load->indices[d] >= 0, false);
+        }
+    });
+}
+
+/// A fill in shared memory is made by all threads together: a thread's own part cannot be its source.
+void TreeBuilder::check_collective(int stage, const std::vector<Expr>& conditions) const {
+    const StageRecord& r = record(stage);
+    if (r.attach < 0 || r.after || resolved_memory(state_, stage) != Memory::Shared) return;
+    for (int loop : enclosing_loops(state_, r.attach))
+        for (const Expr& condition : conditions)
+            user_check(
+                !is_thread(state_.loops[loop].level) || !contains(condition, state_.loops[loop].variable), where_,
+                "'{}' in shared memory is filled by all threads, but each iteration of the {} loop '{}' makes only "
+                "its part of what it reads; place it in registers, or outside of that loop",
+                r.definition.name, to_string(state_.loops[loop].level), state_.loops[loop].name);
+}
+
+void TreeBuilder::prepare_storage(int stage, Prepared& p) {
+    const StageRecord& r = record(stage);
+    const Operation& operation = *r.definition.operation;
+    if (int target = target_of(state_, stage); target >= 0) {
+        p.storage = prepared_.at(target).storage;
+        return;
+    }
+    p.storage.loop = storage_loop(state_, stage);
+    bool local = p.storage.loop >= 0;
+    Region region = local ? footprint_below(state_, stage, p.storage.loop, where_) : whole(operation);
+    for (const Expr& lo : region.lo) p.storage.lo.push_back(inputs_loaded(lo));
+    for (size_t o = 0; o < operation.outputs.size(); ++o) {
+        BufferNode buffer{.name = buffer_name(stage, o),
+                          .type = r.rounded.value_or(operation.outputs[o].type),
+                          .memory = resolved_memory(state_, stage),
+                          .shape = local ? region.extent : operation.shape,
+                          .strides = {},
+                          .role = local ? BufferNode::Role::Local : BufferNode::Role::Workspace,
+                          .step = r.step};
+        if (state_.is_result(stage)) buffer.role = BufferNode::Role::Output;
+        p.storage.buffers.push_back(std::make_shared<const BufferNode>(buffer));
+    }
+}
+
+Region TreeBuilder::whole(const Operation& operation) {
+    Region region;
+    for (const Expr& extent : operation.shape) {
+        region.lo.push_back(constant(Type::I64, int64_t{0}));
+        region.extent.push_back(extent);
+    }
+    return region;
+}
+
+/// Inputs and outputs have the names that the user gave them.
+void TreeBuilder::reserve_names() {
+    for (const Tensor& output : state_.outputs) names_[output.name()] = 1;
+    for (const auto& operation : operations_of(state_.outputs))
+        if (operation->is_input()) names_[operation->name] = 1;
+}
+
+std::string TreeBuilder::buffer_name(int stage, size_t output) {
+    const Operation& operation = *record(stage).definition.operation;
+    std::string base = operation.name;
+    for (size_t k = 0; k < state_.result.size(); ++k)
+        if (state_.result[k] == &operation)
+            base = operation.outputs.size() > 1 ? state_.outputs[k].operation()->name : state_.outputs[k].name();
+    std::string name = operation.outputs.size() > 1 ? fmt::format("{}_{}", base, output) : base;
+    if (const std::string& own = operation.outputs[output].name; !own.empty()) name = own;
+    if (state_.is_result(stage)) return name;
+    // What has the name of an input or output, as a result that is staged, is told from that by where it lies.
+    if (names_.count(name)) name = fmt::format("{}_{}", name, tw::to_string(resolved_memory(state_, stage)));
+    int number = ++names_[name];
+    return number == 1 ? name : fmt::format("{}_{}", name, number);
+}
+
+}  // namespace tw

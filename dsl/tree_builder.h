@@ -1,0 +1,102 @@
+// How the schedule's stages become a tree; see build_tree.cpp. Inside of dsl/ only.
+#pragma once
+#include <functional>
+#include <map>
+#include <set>
+
+#include "dsl/schedule_state.h"
+
+namespace tw {
+
+/// Builds it once: storage and masks of every stage first (build_storage.cpp), then the nests of their loops
+/// (build_tree.cpp) around leaves (build_leaves.cpp).
+class TreeBuilder {
+    using State = Schedule::State;
+
+public:
+    TreeBuilder(const State& state, std::source_location where) : state_(state), where_(where) {}
+    Tree run();
+
+private:
+    /// Where a stage's results live: buffer[index - lo].
+    struct Storage {
+        std::vector<BufferRef> buffers;  // one an output
+        std::vector<Expr> lo;
+        int loop = -1;  // allocated in this loop's body
+    };
+    /// What is known of a stage before its loops are built.
+    struct Prepared {
+        Region region;
+        Substitution axes;         // axis variable -> value in loop variables
+        std::vector<Expr> values;  // of the data axes
+        Expr data_mask, full_mask;
+        std::vector<Expr> data_conditions;  // of data_mask, if loops are as long as data say
+        Storage storage;
+        std::vector<BufferRef> accumulators;
+        std::vector<Expr> indices;  // of the accumulators: the data loops inside the outermost reduce loop
+    };
+    struct Masks {
+        std::vector<Expr> data, all;
+    };
+
+    const StageRecord& record(int stage) const { return state_.stages[stage]; }
+    std::vector<RoleSpec> roles_of(int kernel) const;
+
+    // Storage and masks.
+    void prepare(int stage);
+    void prepare_masks(int stage, Prepared& p);
+    Masks masks_of(int stage, const Prepared& p, bool with_reduction);
+    static void guard_reads(const Expr& value, const std::function<void(const Expr&, bool)>& guard);
+    void check_collective(int stage, const std::vector<Expr>& conditions) const;
+    void prepare_storage(int stage, Prepared& p);
+    static Region whole(const Operation& operation);
+    void reserve_names();
+    std::string buffer_name(int stage, size_t output);
+
+    // Loops.
+    Stmt emit(int stage);
+    Stmt nest(int stage, int from, const std::function<Stmt()>& inner);
+    Stmt nest(int stage, int from, int to, const std::function<Stmt()>& inner);
+    Stmt delayed_for(int loop, Stmt inner);
+    Stmt make_for(int loop, Stmt body);
+    AtomRole role_of(int loop) const;
+    Expr lower_extent(int loop);
+    bool copies_inputs(int stage) const;
+    std::vector<std::pair<int, Stmt>> parts_under(int loop, Stmt inner);
+    Stmt with_attached(int loop, Stmt inner);
+    Stmt reduction(int stage, int outermost);
+    bool is_bound_reduce(int loop) const;
+    void make_accumulators(int stage, const std::vector<int>& inner_data);
+
+    // Leaves.
+    Leaf leaf(int stage, Leaf::Kind kind, Expr mask) const;
+    Stmt init_leaf(int stage);
+    Stmt update_leaf(int stage);
+    Stmt combine_leaf(int stage, int loop);
+    Stmt finish_leaf(int stage, const std::vector<int>& bound = {});
+    Leaf finishing_leaf(int stage, const std::vector<Expr>& conditions);
+    Stmt update_target(int stage, std::vector<Expr> conditions);
+    Expr lower(int stage, const Expr& expr);
+    Expr inputs_loaded(const Expr& expr);
+    Expr load(Type type, const Read& read);
+    static std::vector<Expr> place_in(const Storage& storage, const std::vector<Expr>& element);
+    static std::vector<Expr> simplified(std::vector<Expr> exprs);
+    BufferRef input_buffer(const std::shared_ptr<const Operation>& operation);
+
+    // The whole tree.
+    void check_complete() const;
+    void check_complete(const Stmt& stmt, std::set<const BufferNode*>& written) const;
+    void finish_tree();
+    void collect_parameters();
+    void see_scalars(const Expr& expr, const std::function<void(const Expr&)>& see) const;
+
+    const State& state_;
+    std::source_location where_;
+    Tree tree_;
+    std::vector<int> order_;
+    std::map<int, Prepared> prepared_;
+    std::map<const Operation*, BufferRef> inputs_;
+    std::map<std::string, int> names_;
+};
+
+}  // namespace tw
