@@ -19,8 +19,8 @@ struct CaseRequest {
     uint64_t seed = 1;
     std::map<std::string, double> scalars = {};   ///< 0.75 where nothing is said
     std::map<std::string, int64_t> sizes = {};    ///< the largest allowed where nothing is said
-    std::map<std::string, Range> ranges = {};     ///< of inputs; [-1, 1) where nothing is said
-    std::map<std::string, Range> ascending = {};  ///< of inputs of integers: each at least the one before it
+    std::map<std::string, Range> ranges = {};     ///< the inputs'; [-1, 1) where nothing is said
+    std::map<std::string, Range> ascending = {};  ///< inputs of integers, each element at least the one before it
     bool normal = false;                          ///< inputs without a range are normally distributed instead
     std::string folder = {};                      ///< where the operands and results are written; empty: nowhere
 };
@@ -54,7 +54,7 @@ private:
     Executable executable_;
     Bindings numbers_;
     std::vector<std::vector<Launch>> sets_;  ///< the same launches on buffers of their own
-    Graph graph_;                            ///< of the last burst
+    Graph graph_;                            ///< the last burst
     int64_t graph_runs_ = 0;
     nlohmann::json facts_;
 };

@@ -20,7 +20,7 @@ public:
     OperandSets(const Tree& tree, Device& device, double least_bytes, const FillInput& fill);
 
     const std::vector<Arguments>& sets() const { return sets_; }
-    /// Of one set.
+    /// How many bytes one set has.
     int64_t bytes() const { return bytes_; }
 
 private:

@@ -15,10 +15,10 @@ struct Range {
 /// has them, the same for a seed on every machine.
 void fill_random(HostArray& array, const Range& range, const IntegerRange& integers, uint64_t seed);
 
-/// Likewise, of mean 0 and standard deviation 1; integers of 32, cut to [-127, 127].
+/// Fills as fill_random does, with mean 0 and standard deviation 1; integers of deviation 32, cut to [-127, 127].
 void fill_normal(HostArray& array, uint64_t seed);
 
-/// Likewise, of whole numbers from -most to most: sums of their products are exact in every order.
+/// Fills as fill_random does, with whole numbers from -most to most: sums of their products are exact in every order.
 void fill_whole(HostArray& array, int64_t most, uint64_t seed);
 
 /// Whole numbers in [low, high), none less than the one before it.

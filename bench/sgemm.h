@@ -74,7 +74,7 @@ public:
         return emulator::run(module, launch, options);
     }
 
-    /// Of the last run; looks at every 7th column of each row, from another one on in each.
+    /// Whether the last run's results are right; looks at every 7th column of each row, from another one on in each.
     bool is_right() const {
         for (int i = 0; i < m_; ++i)
             for (int j = i % 7; j < n_; j += 7)

@@ -13,8 +13,8 @@ namespace tw::bench {
 
 struct TuneOptions {
     size_t limit = 60;   ///< tilings tried, the one that is taken today among them
-    double seconds = 5;  ///< of measuring at most, on a GPU; every round is finished
-    int threads = 0;     ///< that compile; 0: one for each processor
+    double seconds = 5;  ///< to measure at most, on a GPU; every round is finished
+    int threads = 0;     ///< to compile on; 0: one for each processor
 };
 
 struct SkippedTiling {
@@ -25,7 +25,7 @@ struct MeasuredTiling {
     double milliseconds;
 };
 struct TuneResult {
-    schedules::TunedRecord record;         ///< of the winner, whose results are right
+    schedules::TunedRecord record;         ///< the winner's, whose results are right
     std::string today;                     ///< the tiling of best_tiling
     double today_milliseconds = 0;         ///< 0 if it was skipped
     std::vector<MeasuredTiling> measured;  ///< compiled and run, the fastest first

@@ -66,7 +66,7 @@ const std::vector<Primitive>& primitives() {
     return all;
 }
 
-/// Of the families: made when asked for.
+/// A primitive of one of the families, made when asked for.
 std::optional<Primitive> generated(const std::string& name) {
     auto product = find_warpgroup_product(name);
     if (!product) return std::nullopt;

@@ -17,7 +17,7 @@ Expr where_true(const Expr& condition, const Expr& adjoint);
 /// The adjoint of one element that an expression reads.
 struct ReadAdjoint {
     Expr read;
-    Expr adjoint;  ///< of adjoint_type(read.type())
+    Expr adjoint;  ///< its type is adjoint_type(read.type())
 };
 
 /// Reverse accumulation through one expression without reductions, whose adjoint is given. `result` is the value of the

@@ -94,7 +94,7 @@ struct Both {
     Adjoint a, b;
 };
 
-/// Of equal operands of min and max, the second receives the adjoint: relu, max(x, 0), has slope 0 at 0.
+/// Where the operands of min or max are equal, the second receives the adjoint: relu, max(x, 0), has slope 0 at 0.
 Both through_binary(BinaryOp op, const Adjoint& adjoint, const Expr& a, const Expr& b, const Expr& y) {
     switch (op) {
         case BinaryOp::Add: return {adjoint, adjoint};

@@ -27,7 +27,7 @@ std::string to_string(MatrixUnit unit);
 ///     b[4 * v * q + v * t + p, g]                q < k / (4 * v), p < v
 struct Atom {
     MatrixUnit unit;
-    std::string name;  ///< of the primitive in device/
+    std::string name;  ///< the primitive's in device/
     int m, n, k;
     Type operand, accumulator;  ///< tf32: of elements of f32 or tf32
     bool Target::*needed;       ///< the feature that has it

@@ -52,7 +52,7 @@ Interval product(const Interval& a, const Interval& b) {
     return {std::min(*low.min, *high.min), std::max(*low.max, *high.max)};
 }
 
-/// Of floor division by at least 1.
+/// The interval of floor division by at least 1.
 Interval quotient(const Interval& a, const Interval& b) {
     if (!b.min || *b.min < 1) return {};
     Interval result;

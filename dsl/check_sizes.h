@@ -9,7 +9,7 @@
 
 namespace tw {
 
-/// Of a loop: splits round up to a multiple within 64 bits.
+/// The most iterations that a loop may have: splits round up to a multiple within 64 bits.
 inline constexpr int64_t most_iterations = int64_t{1} << 62;
 
 /// "[m, 64]"

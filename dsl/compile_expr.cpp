@@ -357,7 +357,7 @@ bool is_jump(Op op) { return op == Op::Jump || op == Op::JumpIfFalse || op == Op
 void CompiledExpr::order_by_arguments() {
     std::sort(arguments_.begin(), arguments_.end(), [](auto& a, auto& b) { return a.slot < b.slot; });
 
-    // Of each register, how many of the first arguments its value depends on. Constants are never assigned.
+    // How many of the first arguments the value of each register depends on. Constants are never assigned.
     std::vector<int32_t> needs(registers_.size(), 0);
     needs[number_of_run] = EachRun;
     for (const Instruction& step : code_)

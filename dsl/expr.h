@@ -87,7 +87,7 @@ struct Variable {
     VariableKind kind = VariableKind::Index;
     std::optional<int64_t> min = {}, max = {};
     int64_t multiple_of = 1;
-    Expr extent = {};  ///< of an index, when known: 0 <= value < extent, also where that is no constant
+    Expr extent = {};  ///< an index has one when it is known: 0 <= value < extent, also where that is no constant
 };
 struct Unary {
     UnaryOp op;
@@ -200,8 +200,8 @@ Expr operator!=(const Operand& a, const Operand& b);
 Expr operator&&(const Operand& a, const Operand& b);
 Expr operator||(const Operand& a, const Operand& b);
 Expr operator!(const Operand& a);
-Expr min(const Operand& a, const Operand& b);  ///< of floats: the number if the other is NaN
-Expr max(const Operand& a, const Operand& b);  ///< of floats: the number if the other is NaN
+Expr min(const Operand& a, const Operand& b);  ///< floats: the number if the other is NaN
+Expr max(const Operand& a, const Operand& b);  ///< floats: the number if the other is NaN
 Expr abs(const Operand& a);
 Expr floor(const Operand& a);
 Expr ceil(const Operand& a);
@@ -258,7 +258,7 @@ std::optional<int64_t> as_constant(const Expr& expr);
 inline bool is_constant(const Expr& expr, int64_t value) { return as_constant(expr) == value; }
 /// A constant 0 of any type.
 bool is_zero(const Expr& expr);
-/// Of a Variable.
+/// The name of a Variable.
 const std::string& name_of(const Expr& variable);
 int64_t require_constant(const Expr& expr);  ///< an internal error otherwise
 

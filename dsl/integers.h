@@ -7,7 +7,7 @@
 
 namespace tw {
 
-/// Of b != 0.
+/// The quotient, rounded toward minus infinity; b is not 0.
 inline int64_t floor_div(int64_t a, int64_t b) {
     if (b == -1) return static_cast<int64_t>(-uint64_t(a));  // the processor traps on the least integer
     return a / b - (a % b != 0 && (a < 0) != (b < 0));

@@ -110,7 +110,7 @@ private:
         }
     }
 
-    /// Of the reduction's only loop, that one stands outside.
+    /// What to write instead: the reduction's loops in an order in which sums keep theirs.
     std::string order_that_keeps_sums() const {
         std::vector<std::string> names;
         for (int id : record_.order)

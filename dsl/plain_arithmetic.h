@@ -7,7 +7,7 @@
 
 namespace tw {
 
-/// Of Rsqrt, which is two operations, each rounded, the whole.
+/// One operation in float64. Rsqrt is two that are each rounded elsewhere; here it is one.
 inline double apply_plainly(UnaryOp op, double a) {
     switch (op) {
         case UnaryOp::Negate: return -a;

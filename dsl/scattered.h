@@ -17,7 +17,7 @@ struct Scattered {
     bool is_solved(const Expr& axis) const;
     /// In place of solved axes their values.
     Expr apply(const Expr& expr) const;
-    /// That each solved value is inside of its dimension.
+    /// Conditions: each solved value is inside of its dimension.
     std::vector<Expr> inside() const;
 };
 

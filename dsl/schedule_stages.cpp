@@ -303,7 +303,7 @@ void Schedule::set_memory(const StageRef& ref, Memory memory, std::source_locati
 
 namespace {
 
-/// Of what a copy of a result reads.
+/// Where the elements live that a copy of a result reads.
 Memory memory_of_source(const State& state, int copy) {
     int source = state.stage_of(reads_of(state.stages[copy].definition)[0].read->operation.get());
     return source < 0 ? Memory::Global : resolved_memory(state, source);

@@ -51,7 +51,8 @@ Expr to_expr(const Affine& affine, Type type);
 std::vector<Expr> factors_of(const Expr& atom);
 Expr product_of(std::vector<Expr> factors);
 Affine product(const Affine& a, const Affine& b, Type type);
-/// Of a constant and sums: expanded if that is short and stays within 64 bits, else all of them in one atom.
+/// The product of a constant and sums: expanded if that is short and stays within 64 bits, else all of them in one
+/// atom.
 Affine product(Affine constant, const std::vector<Affine>& factors, Type type);
 /// A total order of expressions up to variables of one name.
 int compare(const Expr& a, const Expr& b);
@@ -69,7 +70,7 @@ public:
     Expr rewrite(const Expr& node);
 
     Affine linear(const Expr& expr);
-    /// Of simplified expressions.
+    /// The least and the largest value of a simplified expression.
     Interval bounds(const Expr& expr);
     Interval bounds(const Affine& affine);
     /// As bounds(), but through symbolic extents and floor divisions too: i < n for an index of extent n.
@@ -83,7 +84,7 @@ public:
     bool is_exact(const Expr& expr);
     /// Does the type hold every value of an integer expression?
     bool is_within(const Expr& expr, Type type);
-    /// Of an operation whose parts need not be simplified.
+    /// Whether the operation may leave its type; its parts need not be simplified.
     bool may_wrap(const Expr& operation);
 
 private:

@@ -20,12 +20,12 @@ struct StageDefinition {
     std::vector<Expr> update;                    ///< one a component
     std::vector<Expr> finish;                    ///< one an output of the operation
     std::vector<Expr> terms_where = {};          ///< conditions on all axes: other terms are left out
-    std::vector<Expr> reduce_extents = {};       ///< if elements decide them: of each reduce axis, over the data axes
-    /// Of updates: the only output is no element of its own, it is combined atomically with one of another stage, which
-    /// stores the identity.
+    std::vector<Expr> reduce_extents = {};       ///< one a reduce axis, over the data axes, if elements decide them
+    /// Updates have a target: their only output is no element of their own, it is combined atomically with one of
+    /// another stage, which stores the identity.
     std::shared_ptr<const Operation> target = {};
-    BinaryOp combine = BinaryOp::Add;            ///< or Min, Max
-    std::vector<Expr> place = {};  ///< indices of the target's element, and behind them when it is updated
+    BinaryOp combine = BinaryOp::Add;  ///< or Min, Max
+    std::vector<Expr> place = {};      ///< indices of the target's element, and behind them when it is updated
 };
 
 /// How the components of a reducer are combined if that is one of the operations that atomics offer for their type.

@@ -18,11 +18,11 @@ struct Target {
     int64_t shared_bytes = 0;  ///< opt-in maximum
     int max_registers_per_thread = 255;
     int warp_size = 32;
-    int shared_banks = 32;  ///< of 4 bytes
+    int shared_banks = 32;  ///< each 4 bytes wide
     int64_t max_grid_x = 2147483647, max_grid_yz = 65535;
 
     // What a multiprocessor has.
-    int64_t registers = 65536;  ///< of 32 bits
+    int64_t registers = 65536;  ///< each of 32 bits
     int threads_per_multiprocessor = 0, blocks_per_multiprocessor = 0;
     int64_t shared_bytes_per_multiprocessor = 0;
 
@@ -34,7 +34,7 @@ struct Target {
     bool has_mma_sync = false;             ///< mma.sync of bf16, f16, tf32 and i8; cp.async comes with it
     bool has_mma_fp8 = false;              ///< mma.sync of e4m3 and e5m2
     bool has_tma = false;                  ///< cp.async.bulk.tensor, and mbarriers that count its bytes
-    bool has_clusters = false;             ///< of blocks
+    bool has_clusters = false;             ///< blocks that run together and share memory
     bool has_stmatrix = false;             ///< stores of matrices that lanes hold
     bool has_wgmma = false;                ///< wgmma.mma_async: of Hopper alone, in its own feature set
     bool has_setmaxnreg = false;           ///< by which roles give and take registers
@@ -44,7 +44,7 @@ struct Target {
 /// Knows sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100a, sm_120a. Throws Error listing them otherwise.
 Target target(const std::string& arch, std::source_location where = std::source_location::current());
 
-/// That, or nullptr; it lives as long as the program.
+/// The target of this name, or nullptr; it lives as long as the program.
 const Target* find_target(std::string_view arch);
 /// "sm_80, sm_86, ..."
 std::string known_targets();

@@ -37,7 +37,7 @@ struct Operation {
     struct Output {
         Type type;
         Expr body;              ///< undefined for inputs
-        std::string name = {};  ///< of a tuple's output: its own, if it was given one
+        std::string name = {};  ///< a tuple's output has one if it was given one
     };
     std::string name;
     std::vector<Expr> shape;  ///< extents of all outputs
@@ -78,7 +78,7 @@ public:
 
     const std::shared_ptr<const Operation>& operation() const { return operation_; }
     int output() const { return output_; }
-    // Of an undefined tensor these throw Error.
+    // The functions from here on throw Error if the tensor is undefined.
     const std::string& name(std::source_location where = std::source_location::current()) const {
         const std::string& own = declared(where).outputs[output_].name;
         return own.empty() ? operation_->name : own;

@@ -45,11 +45,11 @@ public:
     void copy_from_host(const HostArray& host) const;
 
     bool requires_grad() const;
-    /// Of leaves; throws Error for types without gradients.
+    /// For leaves only; throws Error for types without gradients.
     const Tensor& set_requires_grad() const;
     /// What the last backward() gave a leaf; undefined before.
     const Tensor& grad() const;
-    /// The call that made it; nullptr of leaves.
+    /// The call that made it; nullptr for leaves.
     const std::shared_ptr<Node>& creator() const;
 
 private:

@@ -45,7 +45,7 @@ Swizzle swizzle_of(int bytes) {
                          : Swizzle::None;
 }
 
-/// Of named sizes as large as they are: their declaration knows only how small they may be.
+/// Checks the buffer at the sizes that are bound: their declaration knows only how small they may be.
 void check_bytes(const BufferNode& buffer, const std::vector<int64_t>& shape, const std::vector<int64_t>& strides) {
     constexpr double most = 0x1p63;
     double elements = 1;

@@ -21,7 +21,7 @@ Bindings random_bindings(const std::vector<Tensor>& outputs, uint64_t seed);
 
 struct CheckOptions {
     bool approximate = false;          ///< the kernels use named approximations
-    std::vector<Type> roundings = {};  ///< of the schedule: Schedule::roundings()
+    std::vector<Type> roundings = {};  ///< what the schedule rounds to: Schedule::roundings()
     bool few_bits = false;             ///< wgmma sums products of fp8: it keeps 13 bits behind the largest term
     int64_t samples = 4096;
     uint64_t seed = 1;

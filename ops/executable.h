@@ -17,7 +17,7 @@ struct Arguments {
     /// an input (in_place) needs none of its own: it goes by the input's name.
     std::map<std::string, Buffer> buffers;
     std::map<std::string, int64_t> sizes;
-    std::map<std::string, Value> scalars;  ///< of the declared types: make_value(f32, 0.5)
+    std::map<std::string, Value> scalars;  ///< in the declared types: make_value(f32, 0.5)
 };
 
 /// A program's kernels, loaded on one device.

@@ -22,8 +22,8 @@ struct SharedArray {
 
 struct KernelInspection {
     std::string name;
-    int threads = 1;             ///< of a block, with those of roles that have their own
-    int64_t shared_bytes = 0;    ///< of a block
+    int threads = 1;             ///< in a block, with those of producers
+    int64_t shared_bytes = 0;    ///< in a block
     int64_t register_bytes = 0;  ///< of the arrays that a thread holds in registers, each role's counted
     std::vector<SharedArray> shared_arrays = {};
     std::string shared_memory = {};  ///< its arrays, a line each, and their swizzles; empty without shared memory

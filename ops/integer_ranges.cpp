@@ -167,8 +167,8 @@ private:
         bool is_known() const { return added.empty() && taken.empty(); }
     };
 
-    /// Of the sum's largest value, or else of its smallest; axes take the values that make it so. Nothing where that is
-    /// not understood.
+    /// A bound of the sum's largest value, or else of its smallest; axes take the values that make it so. Nothing where
+    /// that is not understood.
     std::optional<Bounded> bounded(const Expr& expr, bool largest, int depth) const {
         Linear sum = linear(expr);
         while (true) {
@@ -239,7 +239,7 @@ private:
         std::erase_if(sum.terms, [](const Linear::Term& term) { return term.factor == 0; });
     }
 
-    /// Of a loop that has any: max(extent, 0) is then the extent.
+    /// How many iterations a loop has, if it has any: max(extent, 0) is then the extent.
     Linear iterations(const Expr& extent) const {
         const Binary* larger = without_casts(extent).as<Binary>();
         const bool bounded_below = larger && larger->op == BinaryOp::Max && is_constant(larger->b, 0);

@@ -8,7 +8,7 @@
 
 namespace tw {
 
-/// Of an input's elements, both ends inclusive.
+/// The range of an input's elements, both ends inclusive.
 struct IntegerRange {
     int64_t low = 0, high = 7;
     bool ascending = false;  ///< the difference of two elements is the extent of a loop: bounds of segments

@@ -15,7 +15,7 @@ namespace {
 using codegen::SignalLane;
 using codegen::SignalSpan;
 
-constexpr int piece_bytes = 16, lines_of_pattern = 8;
+constexpr int chunk_bytes = 16, lines_of_pattern = 8;
 
 SharedArray array_of(const BufferNode& buffer) {
     SharedArray array{.name = buffer.name,
@@ -36,15 +36,15 @@ std::string line_of(const SharedArray& array) {
     return line + (array.swizzle_bytes ? fmt::format("   lines of {} bytes, swizzled\n", array.swizzle_bytes) : "\n");
 }
 
-/// Which piece of its line stands at each place: bits 7 to 9 of an address are added to bits 4 to 6, as many as the
+/// Which chunk of its line stands at each place: bits 7 to 9 of an address are added to bits 4 to 6, as many as the
 /// line has.
 std::string swizzle_picture(int line_bytes) {
-    int pieces = line_bytes / piece_bytes;
-    std::string text = fmt::format("\nPieces of 16 bytes in lines of {}, by their places:\n", line_bytes);
+    int chunks = line_bytes / chunk_bytes;
+    std::string text = fmt::format("\nChunks of 16 bytes in lines of {}, by their places:\n", line_bytes);
     for (int line = 0; line < lines_of_pattern; ++line) {
         text += fmt::format("  line {}: ", line);
-        for (int place = 0; place < pieces; ++place)
-            text += fmt::format(" {}", place ^ (line * line_bytes / 128 % pieces));
+        for (int place = 0; place < chunks; ++place)
+            text += fmt::format(" {}", place ^ (line * line_bytes / 128 % chunks));
         text += "\n";
     }
     return text;

@@ -11,7 +11,7 @@ namespace tw {
 
 /// The arrays of shared memory, in their order.
 std::vector<SharedArray> shared_arrays(const codegen::ThreadKernel& kernel);
-/// A line an array of shared memory: physical shape, type, bytes, swizzle; of each swizzle, where the 16-byte pieces of
+/// A line an array of shared memory: physical shape, type, bytes, swizzle; of each swizzle, where the 16-byte chunks of
 /// eight lines lie. Empty if there is none.
 std::string shared_memory_picture(const codegen::ThreadKernel& kernel);
 

@@ -19,7 +19,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, TW_HERE);
 
 /// Throws Error naming the first label outside of 0..classes-1.
 void check_labels(const std::vector<int32_t>& labels, int64_t classes);
-/// Of the rows of logits [batch, classes], the share whose largest element is at the label.
+/// The share of the rows of logits [batch, classes] whose largest element is at the label.
 double accuracy(const HostArray& logits, const std::vector<int32_t>& labels);
 
 /// A fully connected layer. Weights and biases start uniform in +-1/sqrt(in): the same seed, the same values anywhere.

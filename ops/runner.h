@@ -44,10 +44,10 @@ constexpr std::optional<Type> type_of() {
 /// How long a run of all kernels takes, beside a copy that moves as many bytes.
 struct RunTime {
     bool measured = false;    ///< false but on a GPU: the emulator's clock says nothing of one
-    double seconds = 0;       ///< of one run: the median of the rounds
-    double bytes = 0;         ///< of all inputs and outputs, each element once
-    double copy_seconds = 0;  ///< of a copy on the device that reads half of the bytes and writes the other half: the
-                              ///< median, measured in turns with the kernels
+    double seconds = 0;       ///< one run takes: the median of the rounds
+    double bytes = 0;         ///< in all inputs and outputs, each element once
+    double copy_seconds = 0;  ///< a copy on the device takes that reads half of the bytes and writes the other half:
+                              ///< the median, measured in turns with the kernels
     double gigabytes_per_second() const { return seconds > 0 ? bytes / seconds * 1e-9 : 0; }
     /// 1: as fast as the copy.
     double share_of_copy() const { return seconds > 0 ? copy_seconds / seconds : 0; }

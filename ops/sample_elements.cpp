@@ -45,8 +45,8 @@ std::optional<Type> type_in_unit(const Expr& factor, bool rounds_operands) {
     return {};
 }
 
-/// Of each term of a sum: the errors of instructions of k terms that keep `fraction` bits behind the largest and
-/// `mantissa` bits of the sum, and of an f32 addition, relative to the largest.
+/// The error of each term of a sum: the errors of instructions of k terms that keep `fraction` bits behind the largest
+/// and `mantissa` bits of the sum, and of an f32 addition, relative to the largest.
 double error_of_instruction(int k, int fraction, int mantissa) {
     return (k + 1) * std::ldexp(1, -fraction) + std::ldexp(1, -mantissa) + 0x1p-24;
 }
@@ -56,8 +56,8 @@ struct UnitErrors {
     int terms;           ///< of an instruction
 };
 
-/// Of the instruction that adds the fewest terms. Those of fp8 are made of two of f16; what wgmma keeps of its own is
-/// told apart.
+/// The errors of the instruction that adds the fewest terms. Instructions of fp8 are made of two of f16; what wgmma
+/// keeps of its own is told apart.
 UnitErrors unit_errors(Type type, bool few_bits) {
     int terms = 16;
     for (const Atom& atom : atoms())
@@ -277,7 +277,7 @@ private:
         double value = apply_plainly(op, a.value.real, b.value.real);
         Number result{rounded(type, value)};
         if (a.slack + b.slack == 0) return result;
-        // Of long sums, exactly.
+        // Long sums have exactly this slack.
         if (op == BinaryOp::Add || op == BinaryOp::Sub)
             result.slack = a.slack + b.slack;
         else

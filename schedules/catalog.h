@@ -11,9 +11,9 @@ namespace tw::schedules {
 struct CatalogEntry {
     std::string name;  ///< "product_64x48x40"
     std::string description;
-    double flops = 0;  ///< of one run
+    double flops = 0;  ///< in one run
     std::function<Schedule(const Target&)> make;
-    double bytes = 0;  ///< that one run must move, if it is known: each operand and result once
+    double bytes = 0;  ///< to be moved in one run, if it is known: each operand and result once
 };
 
 /// Every entry; names are unique.
@@ -22,7 +22,7 @@ const std::vector<CatalogEntry>& catalog();
 /// (transposed operands) and _ab (alpha, beta), the names of families.h ("softmax_16384x8192_bf16"), and those of
 /// tensor_product_names.h.
 const CatalogEntry* find_library_kernel(const std::string& name);
-/// That, or the one that register_kernel.h was given. Throws as registered_kernels() does.
+/// The library's kernel of this name, or the one that register_kernel.h was given. Throws as registered_kernels() does.
 const CatalogEntry* find_kernel(const std::string& name);
 
 }  // namespace tw::schedules

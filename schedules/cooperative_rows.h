@@ -5,7 +5,7 @@
 namespace tw::schedules {
 
 struct RowThreads {
-    int64_t threads = 256;   ///< that share one row
+    int64_t threads = 256;   ///< share one row
     int64_t rows = 1;        ///< a block
     int64_t neighbours = 4;  ///< elements that a thread moves at once
     bool keep = true;        ///< what several stages read of a row stays in registers; else each computes it again

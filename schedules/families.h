@@ -21,7 +21,7 @@ struct Family {
     std::string description;  ///< "exp(x) / sum of exp(x) along rows"
     size_t rank;              ///< extents in a name
     std::function<Schedule(const KernelRequest&, const Target&)> make;
-    std::function<double(const KernelRequest&)> bytes;  ///< that must be moved: each operand and result once
+    std::function<double(const KernelRequest&)> bytes;  ///< how many must be moved: each operand and result once
     std::function<double(const KernelRequest&)> flops;
     bool f32_only = false;
     bool pitched = false;  ///< knows "_pitch8200"

@@ -23,13 +23,13 @@ namespace tw::schedules {
 
 struct KernelFacts {
     std::string description = {};
-    double flops = 0;  ///< of one run
-    double bytes = 0;  ///< that one run must move, if it is known
+    double flops = 0;  ///< in one run
+    double bytes = 0;  ///< to be moved in one run, if it is known
 };
 
 /// What both sides of a shared object must agree on. Only plain members: it is read before they are known to agree.
 struct KernelInterface {
-    const char* version;    ///< of the library's headers
+    const char* version;    ///< the library's, as its headers say
     int compiler;           ///< its binary interface
     int strings;            ///< the C++ library's
     size_t schedule_bytes;  ///< of the types that pass

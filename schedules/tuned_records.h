@@ -15,8 +15,8 @@ struct TunedRecord {
     std::string schedule;     ///< the steps that this gave when it was measured: Schedule::save()
     std::string device;       ///< "NVIDIA H200"
     std::string arch;         ///< "sm_90a"
-    std::string version;      ///< of this library
-    double milliseconds = 0;  ///< of one run: the median
+    std::string version;      ///< this library's
+    double milliseconds = 0;  ///< one run takes: the median
     double spread = 0;        ///< the width of the middle half of the measurements, as a share of the median
 
     bool operator==(const TunedRecord&) const = default;

@@ -24,7 +24,7 @@ struct BenchOptions {
 
 struct BenchResult {
     double seconds = 0, bytes = 0, flops = 0;
-    std::optional<double> copy_seconds = {};  ///< of a copy of equal bytes; on a GPU only
+    std::optional<double> copy_seconds = {};  ///< a copy of equal bytes takes; on a GPU only
 };
 
 double median(std::vector<double> values) {

@@ -22,13 +22,13 @@ void add_cache_commands(CLI::App& app, int& status);    ///< cache ls, cache ver
 
 /// What run and bench say of the emulator's times.
 inline constexpr const char* emulated_times = "the emulator's times say nothing about a GPU";
-/// Of a kernel's operations; "-" if it does not say how many it has.
+/// The rate of a kernel's operations; "-" if it does not say how many it has.
 std::string rate_text(double flops, double rate);
 
 /// Takes kernels from a shared object; to be given any number of times.
 void add_load_option(CLI::App* command);
 
-/// Those of the catalog, then those of users.
+/// The catalog's kernels, then those of users.
 std::vector<const schedules::CatalogEntry*> all_kernels();
 /// The kernel of this name. Throws CLI::ValidationError, which names close ones, if there is none.
 const schedules::CatalogEntry& kernel_named(const std::string& name);

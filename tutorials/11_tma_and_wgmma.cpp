@@ -1,7 +1,7 @@
 // Tutorial 11: a warpgroup's tensor core instructions, and copies that no thread carries.
 //
 // On sm_90a, four warps together multiply 64 x 16 by 16 x n elements in one instruction, wgmma, and it reads both
-// operands from shared memory. That memory is laid out as the instruction wants it: lines of 128 bytes, the pieces of
+// operands from shared memory. That memory is laid out as the instruction wants it: rows of 128 bytes, the chunks of
 // 16 bytes in them exchanged (swizzled) so that eight rows never meet in a bank. The tensor memory accelerator (TMA)
 // writes just this layout: one thread asks for a box of a matrix, and a barrier counts the bytes that arrive.
 //

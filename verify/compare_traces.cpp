@@ -224,7 +224,7 @@ bool holds_parts(const std::vector<TracedOperation>& all) {
     });
 }
 
-/// Of one block, of which nothing is idle.
+/// Why the traces of one block, of which nothing is idle, are the same.
 Sameness why_same(const std::vector<ThreadTrace>& original, const std::vector<ThreadTrace>& mutant) {
     if (original.size() != mutant.size()) return {};
     bool same_before = true, same_after = true, same_own = true, waits_more = true;
@@ -252,7 +252,7 @@ Sameness why_same(const std::vector<ThreadTrace>& original, const std::vector<Th
     return {};
 }
 
-/// Of boxes that threads with the same index ask for, each its n-th, the blocks ask in order.
+/// Has the blocks ask in order for the boxes that threads with the same index ask for, each its n-th.
 Traces with_askers_in_order(Traces blocks) {
     std::map<std::pair<size_t, size_t>, std::vector<TracedOperation*>> boxes;  // of a thread, its n-th
     for (std::vector<ThreadTrace>& threads : blocks)

@@ -54,7 +54,7 @@ MutationSubject subject_of(const schedules::CatalogEntry& entry) {
     return {entry.name, std::make_unique<CatalogTrial>(entry)};
 }
 
-/// Those of users: one that is broken does not keep the others from being tried.
+/// Kernels of users: one that is broken does not keep the others from being tried.
 Subjects registered_subjects(const std::vector<const schedules::UserKernel*>& kernels) {
     Subjects subjects;
     for (const schedules::UserKernel* kernel : kernels) try {
@@ -74,7 +74,7 @@ Subjects subjects_of(const MutationOptions& options) {
     const bool any = options.roles || !options.kernel.empty();
     auto add = [&](const schedules::CatalogEntry& entry) {
         MutationSubject subject = subject_of(entry);
-        // Those of the catalog with roles are so small that no ring turns: what guards it changes nothing.
+        // Kernels of the catalog with roles are so small that no ring turns: what guards it changes nothing.
         if (!subject.trial->kernels().empty() && (any || !has_roles(*subject.trial)))
             subjects.all.push_back(std::move(subject));
     };

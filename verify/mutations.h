@@ -13,7 +13,7 @@
 namespace tw::fuzz {
 
 struct MutationOptions {
-    int64_t count = 0;  ///< of mutants, kinds by turns; 0: all
+    int64_t count = 0;  ///< how many mutants, from all kinds alike; 0: all
     uint64_t seed = 1;
     int workers = 2;              ///< processes
     std::string kernel = {};      ///< only this one; without it, those of users if there are any, else the catalog's

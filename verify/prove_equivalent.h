@@ -27,7 +27,7 @@ class EquivalenceProver {
 public:
     EquivalenceProver(const codegen::ThreadKernel& original, const Bindings& sizes);
     Comparison compare(const codegen::ThreadKernel& mutant);
-    /// Of one that only waits for the launches before elsewhere, or in other threads.
+    /// Compares a mutant that only waits elsewhere, or in other threads, for the launches before.
     Comparison compare_waits(const codegen::ThreadKernel& mutant);
     /// Why nothing can be compared with the kernel: its loops or addresses depend on data, for one.
     std::optional<std::string> undecided() const;

@@ -8,12 +8,12 @@
 
 namespace tw::fuzz {
 
-/// Of all types and transpositions, perhaps a batch, with a bias or triangular; extents up to 2 to the `log_extent`,
-/// k twice as long, most of them multiples of 16.
+/// A product of any type and transposition, perhaps a batch, with a bias or triangular; extents up to 2 to the
+/// `log_extent`, k twice as long, most of them multiples of 16.
 schedules::TensorProductShape random_product(Random& random, double log_extent);
 
-/// One of the tuner's space, or not far from it: with other clusters, turns, stages, steps along k and sums of
-/// the unit.
+/// One of the tuner's space, or not far from it: with other clusters, groups in ping-pong, stages, steps along k and
+/// sums of the unit.
 schedules::ProductTiling random_tiling(Random& random, const schedules::TensorProductShape& shape,
                                        const Target& target);
 

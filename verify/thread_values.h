@@ -12,7 +12,7 @@
 
 namespace tw::fuzz {
 
-/// Of numbers and names, one after another.
+/// A hash of numbers and names, one after another.
 class Hash {
 public:
     Hash& operator<<(int64_t number) {

@@ -15,7 +15,7 @@ EPILOGUES = ("none", "bias", "gelu", "bias_gelu", "gelu_tanh", "bias_gelu_tanh",
 EPILOGUE = {"is": lambda value: value in EPILOGUES, "means": "one of " + ", ".join(EPILOGUES)}
 KIND = {"is": lambda value: value in ("launch", "graph"), "means": '"launch" or "graph"'}
 
-# Of each suite: the keys that a case must have, and those that it may have.
+# The keys that a case of each suite must have, and those that it may have.
 KEYS = {
     "gemm": ({"m": SIZE, "n": SIZE, "k": SIZE},
              {"type": TYPE, "transpose_a": FLAG, "transpose_b": FLAG, "epilogue": EPILOGUE, "batch": SIZE, "experts": SIZE, "block_scales": FLAG, "tile": NAME,

@@ -47,7 +47,7 @@ def product_kernel(case):
 
 
 def gemm_kernel(case):
-    """The name of the kernel on matrix units, with the tiles that the case asks for."""
+    """The name of the kernel on tensor cores, with the tiles that the case asks for."""
     batch = f"{case['batch']}x" if case.get("batch") else ""
     epilogue = case.get("epilogue", "none")
     return (f"gemm_{case.get('type', 'bf16')}_{batch}{case['m']}x{case['n']}x{case['k']}{transposes(case)}"
@@ -56,7 +56,7 @@ def gemm_kernel(case):
 
 
 def peak_flops(a, b):
-    """Of torch.matmul, a second."""
+    """The operations a second of torch.matmul."""
     import torch
     from harness import bursts
     side = bursts.TorchSide("peak", lambda t: torch.matmul(t["a"], t["b"]), [{"a": a, "b": b}])
@@ -181,7 +181,7 @@ def peer_sides(family, facts, sets, in_place):
 
 
 def fastest_candidate(family, known, sets):
-    """Of the ways that compute what the side `known` does, in short bursts."""
+    """The fastest of the ways that compute what the side `known` does, in short bursts."""
     from harness import bursts
     expected = known.call(sets[0])
     best = None

@@ -42,7 +42,7 @@ def check(family, facts, inputs, outputs):
 
     As much as 1.5 times the error of the formula in float32, rounded to our output's type, is allowed (4 times with
     named approximations), or a rounding of that type; for sums also what float32 rounding in another order makes
-    likely, or what a matrix unit's truncation does."""
+    likely, or what a tensor core's truncation does."""
     reference = as_tuple(family.formula(cast_floats(inputs, torch.float64), facts["scalars"]))
     plain = as_tuple(family.formula(cast_floats(inputs, torch.float32), facts["scalars"]))
     worst = (True, 0.0, 0.0)
@@ -68,7 +68,7 @@ def distance(got, exact):
 
 
 def likely_rounding(family, inputs, result_type):
-    """Of a sum of n terms of either sign up to 1 in float32, one after another: each of n roundings errs by up to 2^-24 of a
+    """The error of a sum of n terms of either sign up to 1 in float32, one after another: each of n roundings errs by up to 2^-24 of a
     partial sum near the root of n, and their signs differ, which makes 2^-24 n likely; half more is allowed. Sums of
     more than 16384 terms are sums of such sums."""
     if not family.terms or family.unit_terms or result_type != torch.float32:
@@ -79,7 +79,7 @@ def likely_rounding(family, inputs, result_type):
 
 
 def truncation(family, inputs, result_type):
-    """Relative to the largest result: a matrix unit truncates its sum to float32 after every instruction, in the mean by
+    """Relative to the largest result: a tensor core truncates its sum to float32 after every instruction, in the mean by
     half an ulp, which is at most 2^-24 of the partial sum. Operands of tf32 are exact: the formula truncates them, too."""
     if not family.unit_terms or result_type != torch.float32:
         return 0.0

@@ -26,7 +26,7 @@ class Family:
     prepare: Callable = lambda t: t  # tensors -> tensors, before any time is taken
     terms: str = ""  # the input whose elements are summed, along `along`
     along: int = -1
-    unit_terms: int = 0  # of those sums, so many at a time by a matrix unit
+    unit_terms: int = 0  # of those sums, so many at a time by a tensor core
 
 
 def cosine(t, s):
@@ -84,7 +84,7 @@ UNIT_TERMS = {"bf16": 16, "f16": 16, "tf32": 8}  # of one instruction
 
 
 def gemm(name):
-    """A product on matrix units, of the operands' types: torch.matmul with either library, allowed tf32 for tf32,
+    """A product on tensor cores, of the operands' types: torch.matmul with either library, allowed tf32 for tf32,
     torch._int_mm for i8, and torch._scaled_mm, with fast and with exact accumulation, for e4m3."""
     type_name, transpose_a, transpose_b, add_bias, activation, experts, block_scales = name.groups()
     if (experts or block_scales) and (activation or add_bias or (experts and type_name not in ("bf16", "f16"))):

@@ -19,7 +19,7 @@ struct ThreadState {
 /// What a parameter of a kernel leads to: it is a value itself, a tensor map, or points to elements of a type.
 enum class Pointee { Value, Map, Other, F32, F64, F16, Bf16 };
 
-/// Of the elements of matrices that tensor cores multiply.
+/// The type of the elements of matrices that tensor cores multiply.
 enum class MatrixType { f16, bf16, tf32, e4m3, e5m2, s8 };
 
 /// A bulk copy of a box between global and shared memory, by the thread that starts it.

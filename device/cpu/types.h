@@ -9,7 +9,7 @@ struct e5m2 { unsigned char bits; };
 TW_INLINE unsigned float_bits(float x) { return __builtin_bit_cast(unsigned, x); }
 TW_INLINE float bits_float(unsigned bits) { return __builtin_bit_cast(float, bits); }
 
-/// Of a NaN as f16 or bf16: that of an unwritten register stays one.
+/// The bits of a NaN as f16 or bf16: the NaN of an unwritten register stays one.
 TW_INLINE unsigned short bits_of_narrow_nan(unsigned magnitude) {
     return magnitude == emulated::Unwritten::FloatBits ? emulated::Unwritten::FloatBits >> 16 : 0x7fff;
 }
