@@ -1,10 +1,18 @@
 // Twins of ../types.cuh.
 namespace tw {
 
-struct f16 { unsigned short bits; };
-struct bf16 { unsigned short bits; };
-struct e4m3 { unsigned char bits; };
-struct e5m2 { unsigned char bits; };
+struct f16 {
+    unsigned short bits;
+};
+struct bf16 {
+    unsigned short bits;
+};
+struct e4m3 {
+    unsigned char bits;
+};
+struct e5m2 {
+    unsigned char bits;
+};
 
 TW_INLINE unsigned float_bits(float x) { return __builtin_bit_cast(unsigned, x); }
 TW_INLINE float bits_float(unsigned bits) { return __builtin_bit_cast(float, bits); }

@@ -43,7 +43,7 @@ constexpr Example examples[] = {
     {"drop_aliases", hopper_products},
     {"insert_barriers", products},
     {"narrow_indices", "softmax_300000x8192_bf16"},
-    {"choose_functions", "gemm_bf16_64x96x80_tb_swiglu_tile32x32x32w16x16s3"},
+    {"choose_functions", "gemm_bf16_40x96x72_tb_bias_gelu_tanh_tile32x32x32w16x16s3r"},
     {"programmatic_launch", products},
 };
 
