@@ -1,0 +1,163 @@
+// The graph of a schedule's stages: who reads whom, in which order and kernel they stand.
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "dsl/schedule_state.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+
+using State = Schedule::State;
+
+int State::stage_of(const Operation* operation) const {
+    for (size_t s = 0; s < stages.size(); ++s)
+        if (stages[s].definition.operation.get() == operation && !stages[s].inlined) return static_cast<int>(s);
+    return -1;
+}
+
+int State::position(int loop) const {
+    const auto& order = stages[loops[loop].stage].order;
+    return static_cast<int>(std::find(order.begin(), order.end(), loop) - order.begin());
+}
+
+int State::first_reduce(int stage) const {
+    const auto& order = stages[stage].order;
+    auto reduces = [&](int loop) { return loops[loop].reduces; };
+    return static_cast<int>(std::find_if(order.begin(), order.end(), reduces) - order.begin());
+}
+
+int State::kernel_of(int stage) const {
+    while (stages[stage].attach >= 0) stage = loops[stages[stage].attach].stage;
+    return stage;
+}
+
+bool State::is_result(int stage) const {
+    const Operation* operation = stages[stage].definition.operation.get();
+    return std::find(result.begin(), result.end(), operation) != result.end();
+}
+
+std::vector<ReadSite> reads_of(const StageDefinition& definition) {
+    std::vector<ReadSite> sites;
+    auto collect = [&](const std::vector<Expr>& exprs, bool in_update) {
+        for (const Expr& expr : exprs)
+            visit(expr, [&](const Expr& e) {
+                if (const Read* read = e.as<Read>()) sites.push_back({read, in_update});
+            });
+    };
+    collect(definition.update, true);
+    collect(definition.finish, false);
+    collect(definition.place, false);
+    collect(definition.reduce_extents, false);
+    return sites;
+}
+
+bool reads_stage(const StageDefinition& reader, const StageDefinition& producer) {
+    for (const ReadSite& site : reads_of(reader))
+        if (site.read->operation == producer.operation) return true;
+    return false;
+}
+
+bool reads_tensors(const Expr& expr) {
+    bool found = false;
+    visit(expr, [&](const Expr& e) { found = found || e.as<Read>(); });
+    return found;
+}
+
+bool depends_on_element(const Expr& extent) { return reads_tensors(extent) || mentions_index(extent); }
+
+int target_of(const State& state, int stage) {
+    const auto& target = state.stages[stage].definition.target;
+    return target ? state.stage_of(target.get()) : -1;
+}
+
+std::vector<int> updaters_of(const State& state, int stage) {
+    std::vector<int> found;
+    for (size_t s = 0; s < state.stages.size(); ++s)
+        if (target_of(state, static_cast<int>(s)) == stage) found.push_back(static_cast<int>(s));
+    return found;
+}
+
+std::vector<int> topological_order(const State& state) {
+    std::vector<int> order;
+    std::vector<bool> done(state.stages.size());
+    std::function<void(int)> add = [&](int stage) {
+        if (done[stage]) return;
+        done[stage] = true;
+        for (const ReadSite& site : reads_of(state.stages[stage].definition))
+            if (int producer = state.stage_of(site.read->operation.get()); producer >= 0) {
+                add(producer);
+                for (int updates : updaters_of(state, producer)) add(updates);
+            }
+        if (int target = target_of(state, stage); target >= 0) add(target);
+        order.push_back(stage);
+    };
+    for (size_t s = 0; s < state.stages.size(); ++s)
+        if (!state.stages[s].inlined) add(static_cast<int>(s));
+    return order;
+}
+
+std::vector<int> kernel_order(const State& state, std::source_location where) {
+    auto root_of = [&](int stage) {
+        while (state.stages[stage].attach >= 0) stage = state.loops[state.stages[stage].attach].stage;
+        return stage;
+    };
+    std::map<int, std::set<int>> needs;  // kernel -> kernels whose results it reads
+    for (int stage : topological_order(state)) {
+        std::set<int>& of_root = needs[root_of(stage)];
+        for (const ReadSite& site : reads_of(state.stages[stage].definition))
+            if (int producer = state.stage_of(site.read->operation.get()); producer >= 0) {
+                if (root_of(producer) != root_of(stage)) of_root.insert(root_of(producer));
+                for (int updates : updaters_of(state, producer)) of_root.insert(root_of(updates));
+            }
+        if (int target = target_of(state, stage); target >= 0) of_root.insert(root_of(target));
+    }
+    std::vector<int> order;
+    std::set<int> done;
+    while (order.size() < needs.size()) {
+        size_t before = order.size();
+        for (const auto& [kernel, producers] : needs)
+            if (!done.count(kernel) && std::includes(done.begin(), done.end(), producers.begin(), producers.end())) {
+                order.push_back(kernel);
+                done.insert(kernel);
+            }
+        user_check(order.size() > before, where,
+                   "these kernels would need each other's results; place the stages between them in one kernel too");
+    }
+    return order;
+}
+
+std::vector<int> enclosing_loops(const State& state, int loop) {
+    std::vector<int> path;
+    while (loop >= 0) {
+        const StageRecord& owner = state.owner(loop);
+        for (int p = state.position(loop); p >= 0; --p) path.push_back(owner.order[p]);
+        loop = owner.attach;
+    }
+    std::reverse(path.begin(), path.end());
+    return path;
+}
+
+bool stands_below(const State& state, int stage, bool in_update, int loop) {
+    int owner = state.loops[loop].stage;
+    if (stage == owner) return in_update || state.position(loop) < state.first_reduce(owner);
+    int attach = state.stages[stage].attach;
+    if (attach < 0) return false;
+    if (state.loops[attach].stage == owner) return state.position(attach) >= state.position(loop);
+    return stands_below(state, state.loops[attach].stage, true, loop);
+}
+
+Expr loop_value(const State& state, int loop) {
+    for (const Relation& relation : state.owner(loop).relations) {
+        if (relation.kind == Relation::Kind::Split && relation.whole == loop)
+            return loop_value(state, relation.outer) * relation.size + loop_value(state, relation.inner);
+        if (relation.kind == Relation::Kind::Fuse && relation.outer == loop)
+            return loop_value(state, relation.whole) / relation.size;
+        if (relation.kind == Relation::Kind::Fuse && relation.inner == loop)
+            return loop_value(state, relation.whole) % relation.size;
+    }
+    return state.loops[loop].variable;
+}
+
+}  // namespace tw

@@ -1,0 +1,97 @@
+// Where the results of a stage live: in which loop, and in registers or shared memory.
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "dsl/schedule_state.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+
+using State = Schedule::State;
+
+namespace {
+
+bool all_readers_below(const State& state, int stage, int loop) {
+    const StageDefinition& definition = state.stages[stage].definition;
+    for (size_t s = 0; s < state.stages.size(); ++s) {
+        if (state.stages[s].inlined) continue;
+        for (const ReadSite& site : reads_of(state.stages[s].definition))
+            if (site.read->operation == definition.operation &&
+                !stands_below(state, static_cast<int>(s), site.in_update, loop))
+                return false;
+    }
+    return true;
+}
+
+/// The outermost of the stage's own loops under which readers stand; -1 if some stand under none.
+int own_loop_of_readers(const State& state, int stage) {
+    int found = -1;
+    for (size_t s = 0; s < state.stages.size(); ++s) {
+        const StageRecord& reader = state.stages[s];
+        if (reader.inlined || !reads_stage(reader.definition, state.stages[stage].definition)) continue;
+        int loop = reader.attach;
+        while (loop >= 0 && state.loops[loop].stage != stage) loop = state.owner(loop).attach;
+        if (loop < 0) return -1;
+        if (found < 0 || state.position(loop) < state.position(found)) found = loop;
+    }
+    return found;
+}
+
+}  // namespace
+
+int storage_loop(const State& state, int stage) {
+    if (state.is_result(stage) || target_of(state, stage) >= 0) return -1;
+    const StageRecord& record = state.stages[stage];
+    if (record.attach >= 0 && !record.after) return record.attach;
+    int own = own_loop_of_readers(state, stage);
+    if (own >= 0) return own;
+    bool below = record.attach >= 0 && all_readers_below(state, stage, record.attach);
+    return below ? record.attach : -1;
+}
+
+namespace {
+
+/// Thread loops between the storage loop and the leaf that accesses the stage's elements.
+std::vector<int> threads_below(const State& state, int stage, int storage) {
+    int attach = stage;
+    std::vector<int> path;
+    while (attach >= 0) {
+        const StageRecord& record = state.stages[attach];
+        path.insert(path.end(), record.order.begin(), record.order.end());
+        if (state.loops[storage].stage == attach || record.attach < 0) break;
+        attach = state.loops[record.attach].stage;
+    }
+    std::vector<int> above = enclosing_loops(state, storage);
+    std::erase_if(path, [&](int l) {
+        return !is_thread(state.loops[l].level) || std::find(above.begin(), above.end(), l) != above.end();
+    });
+    return path;
+}
+
+/// Threads that share the terms of a reduction, and nothing else, all have its result.
+bool all_threads_have(const State& state, int stage, const std::vector<int>& threads) {
+    return !threads.empty() && std::all_of(threads.begin(), threads.end(), [&](int l) {
+        return state.loops[l].stage == stage && state.loops[l].reduces;
+    });
+}
+
+}  // namespace
+
+Memory resolved_memory(const State& state, int stage) {
+    int storage = storage_loop(state, stage);
+    if (storage < 0) return Memory::Global;
+    const StageRecord& record = state.stages[stage];
+    if (record.memory != Memory::Auto) return record.memory;
+    std::vector<int> makers = threads_below(state, stage, storage);
+    if (all_threads_have(state, stage, makers)) return Memory::Registers;
+    if (!makers.empty()) return Memory::Shared;
+    for (size_t s = 0; s < state.stages.size(); ++s)
+        if (!state.stages[s].inlined && reads_stage(state.stages[s].definition, record.definition) &&
+            !threads_below(state, static_cast<int>(s), storage).empty())
+            return Memory::Shared;
+    return Memory::Registers;
+}
+
+}  // namespace tw
