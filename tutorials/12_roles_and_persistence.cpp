@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
     // setmaxnreg moves registers from those that only ask for boxes to those that hold sums: 2 x 128 x 232 + 128 x 40
     // are 64512 of a multiprocessor's 65536.
     lesson.say("The kernel falls apart in two, by the thread's number. Each side says how many registers it needs:");
-    lesson.show_lines(whole, {"__launch_bounds__", " role ", "if (threadIdx", "_registers<"});
+    lesson.show_lines(whole, {"__launch_bounds__", " role ", "if (threadIdx", "setmaxnreg_"});
 
     // full[stage] counts one arrival, the request, and its bytes; empty[stage] counts the two warpgroups. The loading
     // side waits for empty, the computing side for full, and neither for anything else: no __syncthreads.

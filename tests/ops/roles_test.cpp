@@ -326,7 +326,7 @@ TEST(RoleErrors, AreCaughtAtTheStep) {
     Product own({.m = 64, .n = 64, .k = 64}, target("sm_90a"));  // copies of the role that computes
     EXPECT_NE(own.s.to_string().find("role load: 1 warp\n"), std::string::npos) << own.s.to_string();
     roles({load, {"math", warpgroups(2), registers(168), {p.c}, ping_pong(2)}});
-    EXPECT_NE(p.s.to_string().find("role math: 8 warps of 168 registers, 2 turns\n"), std::string::npos);
+    EXPECT_NE(p.s.to_string().find("role math: 8 warps of 168 registers, ping-pong of 2\n"), std::string::npos);
     EXPECT_ERROR(build(p.s), "ping_pong(2), but each block has one tile; persistent(loops) gives it several");
     roles({load, {"math", warpgroups(2), registers(168), {p.c}}});
     EXPECT_ERROR(build(p.s),
