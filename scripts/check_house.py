@@ -14,7 +14,7 @@ ROOMS = ["support", "dsl", "device",
          "codegen/access", "codegen/instructions", "codegen/tile_ir", "codegen/mapping", "codegen/tile_passes", "codegen/async",
          "codegen/thread_ir", "codegen/to_threads", "codegen/thread_passes", "codegen/barriers", "codegen/signals",
          "codegen/print", "codegen",
-         "runtime/emulator", "runtime/compile", "runtime/driver", "schedules", "ops", "include", "tutorials", "bench",
+         "runtime/emulator", "runtime/compile", "runtime/driver", "schedules", "ops", "include", "tutorials", "bench", "tuning",
          "verify", "tools", "tests"]
 NO_PAIRS = ("codegen/",)  # rooms whose files are a ladder: of two, at most one includes the other
 

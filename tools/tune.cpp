@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include "bench/tune_product.h"
 #include "runtime/compile/replace_file.h"
 #include "support/error.h"
 #include "support/progress.h"
@@ -15,6 +14,7 @@
 #include "tools/numbers.h"
 #include "tools/output.h"
 #include "tools/tune_names.h"
+#include "tuning/tune_product.h"
 
 namespace tw {
 namespace {
@@ -24,7 +24,7 @@ using schedules::TunedRecord;
 struct TuneCommand {
     std::vector<std::string> names;
     std::string cases, device, records = "tuned.jsonl";
-    bench::TuneOptions options;
+    tuning::TuneOptions options;
     bool verbose = false;
 };
 
@@ -90,7 +90,7 @@ private:
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-void report(const bench::TuneResult& result, const schedules::TensorProductShape& s, bool verbose) {
+void report(const tuning::TuneResult& result, const schedules::TensorProductShape& s, bool verbose) {
     const TunedRecord& r = result.record;
     double flops = 2.0 * static_cast<double>(std::max<int64_t>(s.batch, 1)) * static_cast<double>(s.m) *
                    static_cast<double>(s.n) * static_cast<double>(s.k);
@@ -101,9 +101,9 @@ void report(const bench::TuneResult& result, const schedules::TensorProductShape
     if (verbose)
         print("  {:.1f} s to compile, {:.1f} s to measure, {:.1f} s to check\n", result.compile_seconds,
               result.measure_seconds, result.check_seconds);
-    for (const bench::MeasuredTiling& measured : result.measured)
+    for (const tuning::MeasuredTiling& measured : result.measured)
         if (verbose) print("  {:<24} {:.4f} ms\n", measured.tiling, measured.milliseconds);
-    for (const bench::SkippedTiling& skipped : result.skipped)
+    for (const tuning::SkippedTiling& skipped : result.skipped)
         if (verbose || skipped.reason.starts_with("WRONG"))
             complain(fmt::format("  skipped {}: {}", skipped.tiling, first_line(skipped.reason)));
 }
@@ -113,10 +113,10 @@ bool tune_one(const Product& product, const std::shared_ptr<Device>& device, con
               std::vector<TunedRecord>& records) try {
     auto result = [&] {
         Bars bars;
-        return bench::tune_product(product.name, product.shape, device, command.options,
-                                   [&](const auto& phase, int64_t done, int64_t all, const auto& next) {
-                                       bars.show(product.name, phase, done, all, next);
-                                   });
+        return tuning::tune_product(product.name, product.shape, device, command.options,
+                                    [&](const auto& phase, int64_t done, int64_t all, const auto& next) {
+                                        bars.show(product.name, phase, done, all, next);
+                                    });
     }();
     device->release_pool();
     report(result, product.shape, command.verbose);

@@ -61,7 +61,7 @@ private:
     }
 
     ThreadStmt wait_of_half(const ThreadStmt& wait, bool first_half) {
-        const int half = (kernel_.threads + kernel_.helpers) / 2;
+        const int half = (kernel_.threads + kernel_.producer_threads) / 2;
         if (half == 0 || !kernel_.thread.defined()) return {};
         const Expr middle = constant(kernel_.thread.type(), half);
         const Expr waits = first_half ? binary(BinaryOp::Less, kernel_.thread, middle)
@@ -86,7 +86,7 @@ private:
     }
 
     void attributes() {
-        const int threads = kernel_.threads + kernel_.helpers;
+        const int threads = kernel_.threads + kernel_.producer_threads;
         auto bounds = [](int count) { return fmt::format("__launch_bounds__({},", count); };
         if (threads > 1) attribute(bounds(threads), bounds(threads - 1));
         auto sides = [](int blocks) { return fmt::format("__cluster_dims__({},", blocks); };
@@ -109,7 +109,7 @@ private:
         mutant.body = transform(kernel_.body, [&](const ThreadStmt& stmt) -> ThreadStmt {
             auto sets = instruction_of<SetMaxNReg>(stmt);
             if (!sets) return stmt;
-            const int64_t at_entry = emulator::registers_at_entry(unsigned(kernel_.threads + kernel_.helpers));
+            const int64_t at_entry = emulator::registers_at_entry(unsigned(kernel_.threads + kernel_.producer_threads));
             const int64_t count = few + many - sets->count;
             return make_thread(Instruction(SetMaxNReg{count, count > at_entry}), stmt.step());
         });

@@ -163,11 +163,12 @@ std::vector<Mutant> altered_launches(const ThreadKernel& kernel) {
     };
     const bool uses_boxes = !kernel.maps.empty();
     for (int change : {1, -1}) {
-        ThreadKernel clusters = kernel, helpers = kernel;
+        ThreadKernel clusters = kernel, producers = kernel;
         clusters.cluster += change;
-        helpers.helpers += change * kWarpgroup;
+        producers.producer_threads += change * kWarpgroup;
         if (uses_boxes && clusters.cluster > 0) add(fmt::format("clusters of {}", clusters.cluster), clusters);
-        if (kernel.helpers > 0 && helpers.helpers >= 0) add(fmt::format("{} helpers", helpers.helpers), helpers);
+        if (kernel.producer_threads > 0 && producers.producer_threads >= 0)
+            add(fmt::format("{} producer threads", producers.producer_threads), producers);
     }
     for (size_t m = 0; m < kernel.maps.size(); ++m) {
         const TensorMapUse& use = kernel.maps[m];

@@ -19,7 +19,7 @@ bool is_signal(const codegen::Instruction& instruction);
 /// Of a call, a barrier of some threads, or a role: left out, and with other numbers.
 std::vector<AlteredStatement> altered_signals(const codegen::ThreadStmt& stmt);
 
-/// The kernel with other clusters, helpers or tensor maps.
+/// The kernel with other clusters, producer threads or tensor maps.
 std::vector<Mutant> altered_launches(const codegen::ThreadKernel& kernel);
 
 }  // namespace tw::fuzz

@@ -42,7 +42,7 @@ int64_t input_elements(const Tree& tree) {
 
 bool has_roles(const CatalogTrial& trial) {
     return std::any_of(trial.kernels().begin(), trial.kernels().end(),
-                       [](const codegen::ThreadKernel& kernel) { return kernel.helpers > 0; });
+                       [](const codegen::ThreadKernel& kernel) { return kernel.producer_threads > 0; });
 }
 
 struct Subjects {

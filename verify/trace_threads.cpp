@@ -329,7 +329,7 @@ std::variant<Traces, Misuse, Undecided> trace_threads(Terms& terms, const Thread
             for (int64_t y = 0; y < grid[1]; ++y)
                 for (int64_t x = 0; x < grid[0]; ++x) {
                     std::vector<ThreadTrace>& threads = traces.emplace_back();
-                    for (int t = 0; t < kernel.threads + kernel.helpers; ++t)
+                    for (int t = 0; t < kernel.threads + kernel.producer_threads; ++t)
                         threads.push_back(tracer.run({x, y, z}, t));
                     normalise(threads);
                 }

@@ -52,7 +52,7 @@ public:
         result.line_stages.insert(result.line_stages.end(), stages_.begin(), stages_.end());
         result.grid = kernel_.grid;
         result.cluster = kernel_.cluster;
-        result.threads = kernel_.threads + kernel_.helpers;
+        result.threads = kernel_.threads + kernel_.producer_threads;
         result.shared_bytes = bytes_of_shared(kernel_.shared);
         result.starts_early = kernel_.starts_early;
         result.overlaps_from = kernel_.overlaps_from;
@@ -73,7 +73,7 @@ private:
         // One block a multiprocessor is all that is promised: otherwise ptxas spills small kernels to fit more of them.
         std::string cluster = kernel_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", kernel_.cluster) : "";
         std::string head = fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}, 1)", cluster,
-                                       kernel_.threads + kernel_.helpers);
+                                       kernel_.threads + kernel_.producer_threads);
         std::string signature = fmt::format("{}({})", name, fmt::join(list, ", "));
         if (head.size() + signature.size() <= kLongestLine) {
             out.open(head + " " + signature);
@@ -84,7 +84,8 @@ private:
             out.open(signature);
         }
         print_builtins(out);
-        print_body(kernel_.body, {names_, bounds_, exprs_, out, kernel_.threads + kernel_.helpers, &constants_});
+        print_body(kernel_.body,
+                   {names_, bounds_, exprs_, out, kernel_.threads + kernel_.producer_threads, &constants_});
         out.close();
         steps_ = out.steps();
         stages_ = out.stages();
@@ -170,7 +171,7 @@ private:
     void print_header(Writer& out) const {
         for (const std::string& line : kernel_.header)
             for (const std::string& part : comment_lines(line)) out.line("// " + part);
-        int threads = kernel_.threads + kernel_.helpers;
+        int threads = kernel_.threads + kernel_.producer_threads;
         std::string resources = threads == 1 ? "// 1 thread" : fmt::format("// {} threads", threads);
         if (int64_t bytes = bytes_of_shared(kernel_.shared))
             resources += fmt::format(", {} bytes of shared memory", bytes);

@@ -140,7 +140,7 @@ struct SignalEvents::Code {
                 {Role{role->first, role->threads, role->turns, role->thread.defined() ? slots.slot(role->thread) : -1,
                       role->turn.defined() ? slots.slot(role->turn) : -1, compile(role->body)}});
         } else if (auto meet = stmt.as<ThreadBarrier>()) {
-            int64_t threads = meet->threads ? meet->threads : kernel.threads + kernel.helpers;
+            int64_t threads = meet->threads ? meet->threads : kernel.threads + kernel.producer_threads;
             Call call{{Kind::Meet, meet->id, -1, -1, -1, 0, threads}, {}, {}};
             if (meet->turn.defined()) call.numbers.push_back(compiled(meet->turn));
             out.push_back({std::move(call)});

@@ -28,7 +28,7 @@ struct Problem {
 class Simulator {
 public:
     Simulator(const ThreadKernel& kernel, SignalEvents& events, size_t most, const SignalSpeeds& speeds)
-        : kernel_(kernel), events_(events), speeds_(speeds), per_block_(kernel.threads + kernel.helpers) {
+        : kernel_(kernel), events_(events), speeds_(speeds), per_block_(kernel.threads + kernel.producer_threads) {
         for (int rank = 0; rank < kernel.cluster; ++rank)
             for (int t = 0; t < per_block_; ++t) threads_.emplace_back(events.run(rank, t, most), rank, t);
         blocks_.resize(static_cast<size_t>(kernel.cluster));

@@ -137,7 +137,7 @@ struct ThreadKernel {
     std::array<Expr, 3> grid;                        ///< blocks in x, y, z, over sizes
     int cluster = 1;                                 ///< blocks, neighbours in x, that run together
     int threads = 1;
-    int helpers = 0;                  ///< threads behind those, of roles that have their own
+    int producer_threads = 0;         ///< threads behind those, of roles that have their own
     Expr thread;                      ///< Variable: threadIdx.x, 0 <= thread < threads where statements use it
     std::array<Expr, 3> block;        ///< Variables: blockIdx.x, y, z
     bool starts_early = false;        ///< waits itself for the kernels before it, see programmatic_launch

@@ -32,7 +32,8 @@ std::optional<Expr> with_factor(const Expr& e, double factor) {
 }  // namespace
 
 ThreadKernel choose_functions(const ThreadKernel& kernel) {
-    const bool few_warps = kernel.helpers > 0;  // on a multiprocessor: branches would keep elements from overlapping
+    const bool few_warps =
+        kernel.producer_threads > 0;  // on a multiprocessor: branches would keep elements from overlapping
     bool worked_in = false, unbranched = false;
     ThreadKernel result = kernel;
     result.body = map_all_expressions(kernel.body, [&](const Expr& root) {

@@ -47,7 +47,7 @@ public:
         result.grid = kernel_.grid;
         result.threads = kernel_.threads * turns_of(kernel_);
         result.cluster = kernel_.cluster;
-        result.helpers = all_threads(kernel_) - result.threads;
+        result.producer_threads = all_threads(kernel_) - result.threads;
         result.thread = block_thread_;
         result.block = kernel_.block;
         result.written = written();

@@ -298,7 +298,7 @@ struct WithRoles {
     Buffer a = make_buffer("a", f32, Memory::Global, {64});
 
     WithRoles() {
-        kernel.helpers = 256;
+        kernel.producer_threads = 256;
         add_argument(kernel, a, true);
     }
     ThreadStmt put(int64_t index) { return store(a, {index}, constant(f32, 1.0)); }

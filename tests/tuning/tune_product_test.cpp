@@ -1,11 +1,11 @@
 // The tuner: winners are right, and what cannot be measured or is wrong is said and not kept.
-#include "bench/tune_product.h"
+#include "tuning/tune_product.h"
 
 #include "bench/check_product.h"
 #include "schedules/tensor_product_space.h"
 #include "tests/support/expect_error.h"
 
-namespace tw::bench {
+namespace tw::tuning {
 namespace {
 
 schedules::TensorProductShape shape_of(const std::string& name) {
@@ -43,7 +43,7 @@ TEST(ProductCheck, TellsRightFromWrong) {
     for (const char* suffix : {"", "_gelu"}) {
         auto right = shape_of(std::string("gemm_bf16_32x32x32_tb") + suffix);
         auto other = shape_of(std::string("gemm_bf16_32x32x32") + suffix);
-        ProductCheck check(right, device, limits);
+        bench::ProductCheck check(right, device, limits);
         for (const auto& shape : {right, other}) {
             auto product = declare_tensor_product(shape);
             Executable executable(build(tensor_product_schedule(product, best_tiling(shape, limits), limits)), device);
@@ -54,4 +54,4 @@ TEST(ProductCheck, TellsRightFromWrong) {
 }
 
 }  // namespace
-}  // namespace tw::bench
+}  // namespace tw::tuning

@@ -9,7 +9,7 @@
 #include "schedules/tensor_product_names.h"
 #include "schedules/tuned_records.h"
 
-namespace tw::bench {
+namespace tw::tuning {
 
 struct TuneOptions {
     size_t limit = 60;   ///< tilings tried, the one that is taken today among them
@@ -41,4 +41,4 @@ using ShowStep = std::function<void(const std::string& phase, int64_t done, int6
 TuneResult tune_product(const std::string& name, const schedules::TensorProductShape& shape,
                         const std::shared_ptr<Device>& device, const TuneOptions& options, const ShowStep& show);
 
-}  // namespace tw::bench
+}  // namespace tw::tuning

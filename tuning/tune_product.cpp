@@ -1,4 +1,4 @@
-#include "bench/tune_product.h"
+#include "tuning/tune_product.h"
 
 #include <algorithm>
 #include <atomic>
@@ -17,9 +17,13 @@
 #include "schedules/tensor_product_space.h"
 #include "support/error.h"
 
-namespace tw::bench {
+namespace tw::tuning {
 namespace {
 
+using bench::fill_choices;
+using bench::FillInput;
+using bench::OperandSets;
+using bench::ProductCheck;
 using schedules::ProductTiling;
 using Clock = std::chrono::steady_clock;
 
@@ -314,4 +318,4 @@ TuneResult tune_product(const std::string& name, const schedules::TensorProductS
     return Tuner(name, shape, device, options, show).tune();
 }
 
-}  // namespace tw::bench
+}  // namespace tw::tuning
