@@ -6,7 +6,6 @@
 
 #include "codegen/thread_passes/thread_passes.h"
 #include "dsl/check_bindings.h"
-#include "runtime/driver/tensor_map.h"
 #include "support/error.h"
 
 namespace tw {
@@ -168,8 +167,21 @@ Argument BoundArguments::map_argument(const codegen::TensorMapUse& use) const {
     std::reverse(layout.sizes.begin(), layout.sizes.end());
     for (size_t d = strides.size() - 1; d-- > 0;) layout.strides.push_back(strides[d] * bytes_of(tensor.type));
     const Buffer& buffer = buffers_.at(use.tensor.get());
+    if (std::ranges::find(layout.sizes, 0) != layout.sizes.end()) return map_of_nothing(buffer, layout);
     TensorMap map = encode_tensor_map(buffer, layout);
     return Argument::bytes(as_bytes(map), buffer);
+}
+
+/// Maps have no empty dimensions. One of a single zero brings what lies outside of a tensor, zeros, wherever a box
+/// begins.
+Argument BoundArguments::map_of_nothing(const Buffer& tensor, TensorLayout layout) {
+    constexpr int64_t bytes = 256, stride = 16;
+    std::ranges::fill(layout.sizes, 1);
+    std::ranges::fill(layout.strides, stride);
+    Buffer zero = tensor.device()->allocate(bytes, tensor.name());
+    zero.fill(0);
+    TensorMap map = encode_tensor_map(zero, layout);
+    return Argument::bytes(as_bytes(map), zero);
 }
 
 Argument BoundArguments::size_argument(const Expr& size) const {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/executable.h"
+#include "runtime/driver/tensor_map.h"
 
 namespace tw {
 
@@ -31,6 +32,7 @@ private:
     void check_overlap(const codegen::KernelText& kernel) const;
     bool may_overlap(const BufferRef& one, const BufferRef& other) const;
     Argument map_argument(const codegen::TensorMapUse& use) const;
+    static Argument map_of_nothing(const Buffer& tensor, TensorLayout layout);
     Argument size_argument(const Expr& size) const;
     Argument scalar_argument(const Expr& scalar) const;
 

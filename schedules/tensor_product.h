@@ -66,8 +66,8 @@ struct TensorTiles {
     int stages = 4;             ///< of the pipeline over k
     int64_t split_k = 1;        ///< parts of k, each by blocks of its own; a second kernel adds them in order
     bool stage_result = false;  ///< leaves through shared memory, 16 bytes at once
-    int64_t raster_group =
-        16;  ///< at most so many rows of blocks walk through the columns together: they share them in L2
+    /// At most so many rows of blocks walk through the columns together: they share them in L2.
+    int64_t raster_group = 16;
 
     bool operator==(const TensorTiles&) const = default;
 };

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <regex>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -32,6 +33,96 @@ std::string text_of(const WarpgroupTiles& t) {
                        terms, t.stages, ending_of(t), columns, t.store_boxes ? "b" : "", t.swap ? "t" : "");
 }
 
+/// Reads "128x256x64g2c2u2s4p2h4r64bt" from left to right: a letter, and its number.
+class TilingReader {
+public:
+    explicit TilingReader(std::string_view text) : rest_(text) {}
+
+    /// All has been read, and was as expected.
+    bool done() const { return !failed_ && rest_.empty(); }
+    void refuse() { failed_ = true; }
+
+    bool letter(char wanted) {
+        if (!rest_.starts_with(wanted)) return false;
+        rest_.remove_prefix(1);
+        return true;
+    }
+    void expect(char wanted) { failed_ = failed_ || !letter(wanted); }
+    bool at_number() const { return !rest_.empty() && rest_[0] >= '1' && rest_[0] <= '9'; }
+
+    /// One that begins with no 0, in the range.
+    int64_t number(int64_t least = 1, int64_t most = 999999) {
+        int64_t value = 0;
+        failed_ = failed_ || !at_number();
+        while (!failed_ && !rest_.empty() && rest_[0] >= '0' && rest_[0] <= '9' && value <= most) {
+            value = value * 10 + (rest_[0] - '0');
+            rest_.remove_prefix(1);
+        }
+        failed_ = failed_ || value < least || value > most;
+        return failed_ ? least : value;
+    }
+    int count(int64_t least = 1, int64_t most = 999999) { return static_cast<int>(number(least, most)); }
+    /// Behind the letter, or `otherwise` where that does not stand.
+    int64_t number_behind(char wanted, int64_t otherwise, int64_t least = 1, int64_t most = 999999) {
+        return letter(wanted) ? number(least, most) : otherwise;
+    }
+
+private:
+    std::string_view rest_;
+    bool failed_ = false;
+};
+
+/// What both kinds of tiles begin with: "128x256x64".
+template <class Tiles>
+Tiles read_block(TilingReader& reader) {
+    Tiles tiles;
+    tiles.block_m = reader.number();
+    reader.expect('x');
+    tiles.block_n = reader.number();
+    reader.expect('x');
+    tiles.block_k = reader.number();
+    return tiles;
+}
+
+template <class Tiles>
+void read_ending(TilingReader& reader, Tiles& tiles) {
+    reader.expect('s');
+    tiles.stages = reader.count();
+    tiles.split_k = reader.number_behind('p', 1);
+    tiles.raster_group = reader.number_behind('h', Tiles{}.raster_group);
+    tiles.stage_result = reader.letter('r');
+}
+
+std::optional<TensorTiles> read_tensor_tiles(TilingReader reader) {
+    auto tiles = read_block<TensorTiles>(reader);
+    reader.expect('w');
+    tiles.warp_m = reader.number();
+    reader.expect('x');
+    tiles.warp_n = reader.number();
+    read_ending(reader, tiles);
+    return reader.done() ? std::optional(tiles) : std::nullopt;
+}
+
+std::optional<WarpgroupTiles> read_warpgroup_tiles(TilingReader reader) {
+    auto tiles = read_block<WarpgroupTiles>(reader);
+    reader.expect('g');
+    tiles.warpgroups = reader.count(1, 4);
+    if (reader.letter('c')) {
+        tiles.cluster = reader.count(1, 8);
+        tiles.cluster_columns = static_cast<int>(reader.number_behind('x', 1, 2, 8));
+        if (tiles.cluster == 1 && tiles.cluster_columns == 1) reader.refuse();
+    }
+    tiles.ping_pong = static_cast<int>(reader.number_behind('u', 1, 2, 4));
+    tiles.promotion_interval = reader.number_behind('k', 0, 10);
+    read_ending(reader, tiles);
+    if (tiles.stage_result) {
+        if (reader.at_number()) tiles.epilogue_columns = reader.number(10, 999);
+        tiles.store_boxes = reader.letter('b');
+    }
+    tiles.swap = reader.letter('t');
+    return reader.done() ? std::optional(tiles) : std::nullopt;
+}
+
 }  // namespace
 
 std::string tiling_text(const ProductTiling& tiling) {
@@ -39,43 +130,9 @@ std::string tiling_text(const ProductTiling& tiling) {
 }
 
 std::optional<ProductTiling> parse_tiling(const std::string& text) {
-    static const std::string number_text = "([1-9][0-9]{0,5})", by = "x" + number_text;
-    static const std::regex form(
-        number_text + by + by + "(?:w" + number_text + by +
-        "|g([1-4])(?:c([2-8](?!x)|[1-8](?=x))(?:x([2-8]))?)?(?:u([2-4]))?(?:k([1-9][0-9]{1,5}))?)s" + number_text +
-        "(?:p" + number_text + ")?(?:h" + number_text + ")?(?:(r)([1-9][0-9]{1,2})?(b)?)?(t)?");
-    std::smatch match;
-    if (!std::regex_match(text, match, form)) return {};
-    auto number = [&](size_t group, int64_t otherwise = 0) {
-        return match[group].matched ? std::stoll(match[group]) : otherwise;
-    };
-    bool stage_result = match[14].matched, store_boxes = match[16].matched, swap = match[17].matched;
-    if (match[6].matched)
-        return WarpgroupTiles{.block_m = number(1),
-                              .block_n = number(2),
-                              .block_k = number(3),
-                              .warpgroups = static_cast<int>(number(6)),
-                              .cluster = static_cast<int>(number(7, 1)),
-                              .cluster_columns = static_cast<int>(number(8, 1)),
-                              .ping_pong = static_cast<int>(number(9, 1)),
-                              .stages = static_cast<int>(number(11)),
-                              .promotion_interval = number(10),
-                              .split_k = number(12, 1),
-                              .stage_result = stage_result,
-                              .epilogue_columns = number(15),
-                              .store_boxes = store_boxes,
-                              .swap = swap,
-                              .raster_group = number(13, WarpgroupTiles{}.raster_group)};
-    if (swap || store_boxes || match[15].matched) return {};
-    return TensorTiles{.block_m = number(1),
-                       .block_n = number(2),
-                       .block_k = number(3),
-                       .warp_m = number(4),
-                       .warp_n = number(5),
-                       .stages = static_cast<int>(number(11)),
-                       .split_k = number(12, 1),
-                       .stage_result = stage_result,
-                       .raster_group = number(13, TensorTiles{}.raster_group)};
+    if (auto tiles = read_warpgroup_tiles(TilingReader(text))) return *tiles;
+    if (auto tiles = read_tensor_tiles(TilingReader(text))) return *tiles;
+    return {};
 }
 
 std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) {

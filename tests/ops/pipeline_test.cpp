@@ -204,6 +204,26 @@ TEST_P(Pipelines, OfBoxesThatFewThreadsRead) {
     }
 }
 
+/// A sum of no terms, whose boxes would come from a tensor without elements.
+TEST_P(Pipelines, OfBoxesOfTensorsWithoutElements) {
+    Expr n = size("n", {.min = 0, .max = 100});
+    Tensor x = input("x", f32, {n, 16});
+    Axis r = reduce_axis("r", n);
+    Tensor total = compute("total", {16}, [&](Expr i) { return sum(x(r, i), r) + 3.0; });
+    Schedule s({total}, device_target());
+    auto [i] = s.loops<1>(total);
+    auto [ro, ri] = s.split(s.reduce(total), 32, Tail::Mask);
+    s.order({ro, i, ri});
+    s.via(s.stage(total, x, Memory::Shared, ro), Copy::Tma);
+    s.pipeline(ro, {.stages = 2});
+    Executable executable(build(s), device_);
+    for (int64_t rows : {0, 1, 32, 75, 0}) {
+        Bindings bindings{{{"x", host_array(f32, {rows, 16})}}, {{"n", rows}}, {}};
+        fill_integers(bindings.inputs.at("x"), -4, 4, 6);
+        expect_declared(executable, {total}, bindings);
+    }
+}
+
 TEST_P(Pipelines, OfCopiesWhoseThreadsAreMoreThanTheirElements) {
     for (int part : {8, 32, 64}) {
         Tensor x = input("x", f32, {7, 17});
