@@ -60,8 +60,19 @@ TreeBuilder::Masks TreeBuilder::masks_of(int stage, const Prepared& p, bool with
         guard(p.values[d] >= 0, false);
     }
     for (const Expr& condition : following_conditions(state_, stage, where_))
-        guard(substitute(condition, p.axes), false);
+        guard(of_first_term(substitute(condition, p.axes)), false);
     return masks;
+}
+
+/// Which elements of a leader an iteration has made does not depend on the terms that are read: they hold for all of
+/// them or for none.
+Expr TreeBuilder::of_first_term(const Expr& condition) const {
+    Substitution first;
+    for (const StageRecord& other : state_.stages)
+        for (const Expr& axis : other.definition.reduce_axes) first.emplace_back(axis, integer(0));
+    for (const LoopRecord& loop : state_.loops)
+        if (loop.reduces) first.emplace_back(loop.variable, integer(0));
+    return substitute(condition, first);
 }
 
 /// An input that tells where a region starts is read inside of its shape.
@@ -115,7 +126,7 @@ void TreeBuilder::prepare_storage(int stage, Prepared& p) {
 Region TreeBuilder::whole(const Operation& operation) {
     Region region;
     for (const Expr& extent : operation.shape) {
-        region.lo.push_back(constant(Type::I64, int64_t{0}));
+        region.lo.push_back(integer(0));
         region.extent.push_back(extent);
     }
     return region;

@@ -113,6 +113,25 @@ TEST_P(Regions, RegistersUnderAnotherStagesThreads) {
     }
 }
 
+// A reduction behind what stands behind what it reads, too: which of its elements are there does not depend on the
+// term.
+TEST_P(Regions, ReductionsBehindFollowers) {
+    Tensor x = input("x", i32, {13, 1}), flag = input("flag", i32, {1});
+    Axis k = reduce_axis("k", 1);
+    Tensor y = compute("y", {13, 1}, [&](Expr i, Expr j) { return x(i, j) * 3; });
+    Tensor keep = compute("keep", {13, 1}, [&](Expr i, Expr j) { return y(i, j) + flag(j); });
+    Tensor count = compute("count", {13}, [&](Expr i) { return sum(keep(i, k) * y(i, k), k); });
+    Schedule s({y, keep, count}, device_target());
+    auto [i, j] = s.loops<2>(y);
+    s.at(keep, i);
+    s.at(count, s.loops<2>(keep)[1]);
+    s.split(s.loops<1>(count)[0], 2, Tail::Mask);
+    s.order({j, i});
+    s.fuse(j, i);
+    SCOPED_TRACE(s.trace_as_cpp());
+    expect_declared(s, whole_numbers({y, keep, count}, 3));
+}
+
 TEST(RegionErrors, ThreadsAreNamedOneWay) {
     MadeFactor p;
     Schedule s({p.c}, target("sm_90a"));
@@ -130,7 +149,8 @@ TEST(RegionErrors, ThreadsAreNamedOneWay) {
     EXPECT_ERROR(s.set_memory(p.made, Memory::Registers), "has loops bound to thread and loops bound to warp or lane");
 }
 
-// A sum by lanes inside of thread loops: each of their threads is a warp, also where other stages count them one by one.
+// A sum by lanes inside of thread loops: each of their threads is a warp, also where other stages count them one by
+// one.
 TEST_P(Regions, LanesInsideOfThreadLoops) {
     for (int terms : {5, 13, 32})
         for (int part : {1, 2, 8}) {
