@@ -60,18 +60,21 @@ TreeBuilder::Masks TreeBuilder::masks_of(int stage, const Prepared& p, bool with
         guard(p.values[d] >= 0, false);
     }
     for (const Expr& condition : following_conditions(state_, stage, where_))
-        guard(of_first_term(substitute(condition, p.axes)), false);
+        guard(of_first_term(stage, substitute(condition, p.axes)), false);
     return masks;
 }
 
-/// Which elements of a leader an iteration has made does not depend on the terms that are read: they hold for all of
-/// them or for none.
-Expr TreeBuilder::of_first_term(const Expr& condition) const {
+/// Which elements of a leader an iteration has made does not depend on the terms that are read there: it holds for all
+/// of them or for none. Reduce loops around the stage are no such terms: their iteration is known.
+Expr TreeBuilder::of_first_term(int stage, const Expr& condition) const {
+    const int under = record(stage).attach;
+    const std::vector<int> around = under >= 0 ? enclosing_loops(state_, under) : std::vector<int>();
     Substitution first;
     for (const StageRecord& other : state_.stages)
         for (const Expr& axis : other.definition.reduce_axes) first.emplace_back(axis, integer(0));
-    for (const LoopRecord& loop : state_.loops)
-        if (loop.reduces) first.emplace_back(loop.variable, integer(0));
+    for (size_t l = 0; l < state_.loops.size(); ++l)
+        if (state_.loops[l].reduces && std::ranges::find(around, static_cast<int>(l)) == around.end())
+            first.emplace_back(state_.loops[l].variable, integer(0));
     return substitute(condition, first);
 }
 

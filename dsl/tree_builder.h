@@ -45,7 +45,7 @@ private:
     // Storage and masks.
     void prepare(int stage);
     void prepare_masks(int stage, Prepared& p);
-    Expr of_first_term(const Expr& condition) const;
+    Expr of_first_term(int stage, const Expr& condition) const;
     Masks masks_of(int stage, const Prepared& p, bool with_reduction);
     static void guard_reads(const Expr& value, const std::function<void(const Expr&, bool)>& guard);
     void check_collective(int stage, const std::vector<Expr>& conditions) const;

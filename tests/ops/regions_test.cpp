@@ -132,6 +132,23 @@ TEST_P(Regions, ReductionsBehindFollowers) {
     expect_declared(s, whole_numbers({y, keep, count}, 3));
 }
 
+// A copy inside of a follower's sum, by parts that do not divide it: the last one leaves out what no term reads.
+TEST_P(Regions, CopiesInsideOfFollowersSums) {
+    Tensor x = input("x", f32, {100, 8});
+    Tensor y = compute("y", {100, 8}, [&](Expr i, Expr j) { return x(i, j) * 2.0; });
+    Axis t = reduce_axis("t", 20);
+    Tensor sums = compute("sums", {5, 8}, [&](Expr q, Expr j) { return sum(y(q * 20 + t, j), t); });
+    Schedule s({y, sums}, device_target());
+    auto [block, row] = s.split(s.loops<2>(y)[0], 20);
+    s.at(sums, block);
+    auto [part, term] = s.split(s.reduce(sums), 8, Tail::Mask);
+    s.order({s.loops<2>(sums)[0], s.loops<2>(sums)[1], part, term});
+    s.stage(sums, y, Memory::Registers, part);
+    SCOPED_TRACE(s.trace_as_cpp());
+    expect_declared(s, whole_numbers({y, sums}, 7));
+    s.check_each_step(whole_numbers({y, sums}, 7));
+}
+
 TEST(RegionErrors, ThreadsAreNamedOneWay) {
     MadeFactor p;
     Schedule s({p.c}, target("sm_90a"));
