@@ -5,8 +5,8 @@
 #include <fstream>
 #include <vector>
 
-#include "runtime/emulator/run_command.h"
-#include "runtime/emulator/scratch_directory.h"
+#include "runtime/emulator/host/run_command.h"
+#include "runtime/emulator/host/scratch_directory.h"
 #include "support/error.h"
 
 namespace tw {

@@ -6,7 +6,7 @@
 #include "dsl/check_bindings.h"
 #include "ops/bound_arguments.h"
 #include "runtime/driver/tensor_map.h"
-#include "runtime/emulator/tensor_map_bits.h"
+#include "runtime/emulator/units/tensor_map_bits.h"
 #include "verify/telling_data.h"
 
 namespace tw::fuzz {

@@ -8,7 +8,7 @@
 
 #include "codegen/thread_ir/thread_walk.h"
 #include "codegen/thread_passes/thread_passes.h"
-#include "runtime/emulator/register_pool.h"
+#include "runtime/emulator/units/register_counts.h"
 
 namespace tw::fuzz {
 namespace {

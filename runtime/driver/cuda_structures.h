@@ -2,7 +2,7 @@
 #pragma once
 #include "runtime/compile/cuda_abi.h"
 #include "runtime/driver/driver.h"
-#include "runtime/emulator/tensor_map_bits.h"
+#include "runtime/emulator/units/tensor_map_bits.h"
 
 namespace tw {
 

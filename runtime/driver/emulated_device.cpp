@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "runtime/driver/arch.h"
-#include "runtime/emulator/tensor_map_bits.h"
+#include "runtime/emulator/units/tensor_map_bits.h"
 
 namespace tw {
 namespace {

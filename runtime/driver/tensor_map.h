@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/driver/driver.h"
-#include "runtime/emulator/tensor_map_bits.h"
+#include "runtime/emulator/units/tensor_map_bits.h"
 
 namespace tw {
 

@@ -1,6 +1,6 @@
 // The checks of an access in full: where it lies, then each word or byte of it.
 #include "runtime/emulator/machine.h"
-#include "runtime/emulator/running.h"
+#include "runtime/emulator/memory/running.h"
 
 namespace tw::emulator {
 
@@ -277,6 +277,16 @@ void check_part(Memory& memory, size_t offset, size_t bytes, AccessKind kind, St
         word.cell.blocks.write = running.blocks.write;  // only says that the parts are worth a glance
 }
 
+/// Outside of all memories: fine in the module's constants, else out of bounds.
+static void check_elsewhere(uintptr_t address, size_t bytes, AccessKind kind, Stamp site) {
+    if (kind == AccessKind::Read && core->module.contains(address)) return;
+    Incident incident = incident_of(Finding::Kind::OutOfBounds, site);
+    incident.offset = address;
+    incident.bytes = bytes;
+    incident.access = kind;
+    report(incident);
+}
+
 static void check_all_parts(Memory& memory, uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
 
 /// What kernels launched before may still use is touched only by who has waited for them.
@@ -292,21 +302,21 @@ static void check_previous(Memory& memory, uintptr_t address, size_t bytes, Acce
 
 void check_access(uintptr_t address, size_t bytes, AccessKind kind, Stamp site) {
     if (is_own_stack(address)) {
-        if (running.has_registers) machine->touch_registers(address, bytes, kind, site);
+        if (running.has_registers) machine->wgmma.touch_registers(address, bytes, kind, site);
         return;
     }
-    Memory* memory = find_memory(address);
+    Memory* memory = core->memories.find(address);
     if (!memory) return check_elsewhere(address, bytes, kind, site);
-    if (memory->shared) machine->note_use(*memory, site);
+    if (memory->shared) machine->cluster.note_use(*memory, site);
     check_previous(*memory, address, bytes, kind, site);
     check_bounds(*memory, address, bytes, kind, site);
     if (memory->is_tracked()) check_all_parts(*memory, address, bytes, kind, site);
 }
 
 void check_run(uintptr_t address, size_t bytes, AccessKind kind, Stamp site) {
-    Memory* memory = find_memory(address);
+    Memory* memory = core->memories.find(address);
     if (!memory) return check_elsewhere(address, bytes, kind, site);
-    if (memory->shared) machine->note_use(*memory, site);
+    if (memory->shared) machine->cluster.note_use(*memory, site);
     check_previous(*memory, address, bytes, kind, site);
     check_bounds(*memory, address, bytes, kind, site, false);
     if (memory->is_tracked()) check_all_parts(*memory, address, bytes, kind, site);
@@ -323,14 +333,14 @@ void check_all_parts(Memory& memory, uintptr_t address, size_t bytes, AccessKind
 
 void mark_in_flight(uintptr_t address, size_t bytes, Stamp site) {
     if (address % 4 != 0) return;  // reported
-    Memory* memory = find_memory(address);
+    Memory* memory = core->memories.find(address);
     for (size_t offset = address - memory->base, end = offset + bytes; offset < end; offset += 4)
         place_at(*memory, 0, offset).cell.write = in_flight(running.stamp | site);
 }
 
 void mark_landed(uintptr_t address, size_t bytes, Stamp site) {
     if (address % 4 != 0) return;
-    Memory* memory = find_memory(address);
+    Memory* memory = core->memories.find(address);
     for (size_t offset = address - memory->base, end = offset + bytes; offset < end; offset += 4)
         note_write(place_at(*memory, 0, offset).cell, site);
 }

@@ -1,4 +1,3 @@
-#include "runtime/emulator/fiber_stacks.h"
 #include "runtime/emulator/machine.h"
 
 namespace tw::emulator {

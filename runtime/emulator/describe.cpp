@@ -1,6 +1,8 @@
 // Findings in words.
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "runtime/emulator/machine.h"
 
 namespace tw::emulator {
@@ -30,18 +32,18 @@ struct Describer {
     const Incident& incident;
     const Machine& machine;
 
-    std::string place(uint32_t site) const { return machine.module().locate(site).text(); }
+    std::string place(uint32_t site) const { return machine.core.module.locate(site).text(); }
 
     /// Of a thread of a cluster.
     std::string block(uint32_t cluster, uint32_t thread) const {
-        auto [x, y, z] = machine.block_index(cluster, thread / machine.threads_per_block());
+        auto [x, y, z] = machine.block_index(cluster, thread / machine.core.threads.per_block());
         return fmt::format("block ({},{},{})", x, y, z);
     }
     std::string block() const { return block(incident.block, incident.thread); }
 
     /// "thread (17,0,0)", and of which block if that is another than the finding's.
     std::string thread(uint32_t thread, bool same_cluster) const {
-        const uint32_t per_block = machine.threads_per_block();
+        const uint32_t per_block = machine.core.threads.per_block();
         const bool same_block = same_cluster && thread / per_block == incident.thread / per_block;
         return fmt::format("thread ({},0,0){}", thread % per_block,
                            same_block ? "" : " of " + block(incident.other->block, thread));
@@ -52,21 +54,21 @@ struct Describer {
         const Incident::Other& other = *incident.other;
         const bool same_cluster = other.block == incident.block;
         if (other.thread < FirstAgent) return thread(other.thread, same_cluster);
-        const AsyncOperation* last = same_cluster ? machine.operations().in_slot(other.thread) : nullptr;
+        const AsyncOperation* last = same_cluster ? machine.core.operations.in_slot(other.thread) : nullptr;
         if (last && last->site == other.site)
             return fmt::format("the {} of {}", last->name, thread(last->issuer, same_cluster));
-        return fmt::format("an earlier {}", machine.operations().name_at(other.site));
+        return fmt::format("an earlier {}", machine.core.operations.name_at(other.site));
     }
 
     std::string who() const {
         std::string of = incident.operation.empty() ? "" : fmt::format("the {} of ", incident.operation);
-        return fmt::format("{}thread ({},0,0) of {}", of, incident.thread % machine.threads_per_block(), block());
+        return fmt::format("{}thread ({},0,0) of {}", of, incident.thread % machine.core.threads.per_block(), block());
     }
 
     /// "thread (17,0,0) of block (0,1,0) writes", or "a tma_store writes"
     std::string writing() const {
         const bool is_thread = incident.thread < FirstAgent;
-        const std::string by = is_thread ? who() : fmt::format("a {}", machine.operations().name_at(incident.site));
+        const std::string by = is_thread ? who() : fmt::format("a {}", machine.core.operations.name_at(incident.site));
         return fmt::format("{} {}", by, verb(incident.access));
     }
 
@@ -122,7 +124,7 @@ struct Describer {
         const uint64_t address = incident.offset;
         uint64_t best = UINT64_MAX;
         std::string text = fmt::format("address {:#x}", address);
-        for (const Memory& memory : machine.memories()) {
+        for (const Memory& memory : machine.core.memories.all()) {
             if (memory.shared) continue;
             bool is_before = address < memory.base;
             uint64_t distance = is_before ? memory.base - address : address - (memory.base + memory.bytes);
@@ -195,7 +197,7 @@ std::string statements(const Incident& incident, const Machine& machine) {
     std::vector<Location> seen;
     std::string text;
     for (uint32_t site : sites) {
-        const Location& place = machine.module().locate(site);
+        const Location& place = machine.core.module.locate(site);
         const bool known =
             std::any_of(seen.begin(), seen.end(), [&](auto& other) { return other.is_same_line(place); });
         if (place.line == 0 || known) continue;
@@ -210,7 +212,7 @@ std::string statements(const Incident& incident, const Machine& machine) {
 Finding describe(const Incident& incident, const Machine& machine) {
     uint32_t site = incident.site;
     if (site == 0 && !incident.more_sites.empty()) site = incident.more_sites[0];
-    const Location& where = machine.module().locate(site);
+    const Location& where = machine.core.module.locate(site);
     return {.kind = incident.kind,
             .message = Describer{incident, machine}.message() + statements(incident, machine),
             .source = where.source,

@@ -77,7 +77,7 @@ void on_range(const void* memory, unsigned long bytes, bool writes, const void* 
 }
 
 void on_atomic(const void* memory, int bytes, const void* caller) {
-    machine->perhaps_let_others_run();
+    core->perhaps_let_others_run();
     if (--running.steps_left < 0) look_at_limits();
     check_access(address_of(memory), size_t(bytes), AccessKind::Atomic, site_at(caller));
 }
@@ -93,9 +93,8 @@ void on_outside(long long index, long long extent, const char* tensor, int dimen
 // With statistics: first counted, then as without.
 
 void count(const void* memory, size_t bytes, AccessKind kind, const void* caller) {
-    const Memory* found = find_memory(address_of(memory));
-    if (found)
-        machine->tally()->add(*found, address_of(memory), bytes, kind, uint32_t(site_at(caller)), running.thread);
+    const Memory* found = core->memories.find(address_of(memory));
+    if (found) core->tally->add(*found, address_of(memory), bytes, kind, uint32_t(site_at(caller)), running.thread);
 }
 
 template <size_t bytes, bool writes, bool checks>
@@ -115,7 +114,7 @@ void count_atomic(const void* memory, int bytes, const void* caller) {
     if (checks)
         on_atomic(memory, bytes, caller);
     else
-        machine->perhaps_let_others_run();
+        core->perhaps_let_others_run();
     count(memory, size_t(bytes), AccessKind::Atomic, caller);
 }
 
@@ -124,32 +123,34 @@ void count_atomic(const void* memory, int bytes, const void* caller) {
 void ignore_access(const void*, const void*) {}
 void ignore_range(const void*, unsigned long, bool, const void*) {}
 void ignore_outside(long long, long long, const char*, int, const void*) {}
-void ignore_atomic(const void*, int, const void*) { machine->perhaps_let_others_run(); }
+void ignore_atomic(const void*, int, const void*) { core->perhaps_let_others_run(); }
 
-void on_sync_threads(const void* caller) { machine->sync_threads(site_at(caller)); }
-void on_sync_warp(const void* caller) { machine->sync_warp(site_at(caller)); }
-void on_sync_named(int id, int threads, const void* caller) { machine->sync_named(id, threads, site_at(caller)); }
+void on_sync_threads(const void* caller) { machine->barriers.sync_threads(site_at(caller)); }
+void on_sync_warp(const void* caller) { machine->barriers.sync_warp(site_at(caller)); }
+void on_sync_named(int id, int threads, const void* caller) {
+    machine->barriers.sync_named(id, threads, site_at(caller));
+}
 unsigned long on_shuffle(unsigned long value, int source_lane, const void* caller) {
-    return machine->shuffle(value, source_lane, site_at(caller));
+    return machine->barriers.shuffle(value, source_lane, site_at(caller));
 }
 
 void on_copy_async(void* to, const void* from, int bytes, bool there, const void* caller) {
-    machine->cp_async(to, from, bytes, there, site_at(caller));
+    machine->cp_async.copy(to, from, bytes, there, site_at(caller));
 }
-void on_commit_copies() { machine->cp_async_commit(); }
-void on_wait_copies(int pending, const void* caller) { machine->cp_async_wait(pending, site_at(caller)); }
+void on_commit_copies() { machine->cp_async.commit(); }
+void on_wait_copies(int pending, const void*) { machine->cp_async.wait(pending); }
 
 void on_ldmatrix(void* registers, const void* row, int count, bool transposed, const void* caller) {
     MatrixCall call{.operation = MatrixCall::Operation::Load, .count = count, .transposed = transposed};
     call.row = static_cast<unsigned char*>(const_cast<void*>(row));
     call.registers = registers;
-    machine->matrix_operation(call, site_at(caller));
+    machine->warp_matrix.operate(call, site_at(caller));
 }
 void on_stmatrix(void* row, const void* registers, int count, bool transposed, const void* caller) {
     MatrixCall call{.operation = MatrixCall::Operation::Store, .count = count, .transposed = transposed};
     call.row = static_cast<unsigned char*>(row);
     call.registers = const_cast<void*>(registers);
-    machine->matrix_operation(call, site_at(caller));
+    machine->warp_matrix.operate(call, site_at(caller));
 }
 void on_mma(void* d, const void* a, const void* b, int k, emulated::MatrixType a_type, emulated::MatrixType b_type,
             const void* caller) {
@@ -157,7 +158,7 @@ void on_mma(void* d, const void* a, const void* b, int k, emulated::MatrixType a
     call.registers = d;
     call.a = a;
     call.b = b;
-    machine->matrix_operation(call, site_at(caller));
+    machine->warp_matrix.operate(call, site_at(caller));
 }
 
 /// What is the same whatever is looked at.
@@ -171,38 +172,40 @@ emulated::Hooks common_hooks() {
     hooks.cp_async_commit = on_commit_copies;
     hooks.cp_async_wait = on_wait_copies;
     hooks.mbarrier_init = [](void* barrier, int arrivals, const void* caller) {
-        machine->mbarrier_init(barrier, arrivals, site_at(caller));
+        machine->mbarriers.init(barrier, arrivals, site_at(caller));
     };
-    hooks.fence_mbarrier_init = [] { machine->fence_mbarrier_init(); };
+    hooks.fence_mbarrier_init = [] { machine->mbarriers.fence_init(); };
     hooks.mbarrier_arrive = [](void* barrier, int rank, const void* caller) {
-        machine->mbarrier_arrive(barrier, rank, site_at(caller));
+        machine->mbarriers.arrive(barrier, rank, site_at(caller));
     };
     hooks.mbarrier_expect_tx = [](void* barrier, unsigned bytes, const void* caller) {
-        machine->mbarrier_expect_tx(barrier, bytes, site_at(caller));
+        machine->mbarriers.expect_tx(barrier, bytes, site_at(caller));
     };
     hooks.mbarrier_wait = [](void* barrier, unsigned phase, const void* caller) {
-        machine->mbarrier_wait(barrier, phase, site_at(caller));
+        machine->mbarriers.wait(barrier, phase, site_at(caller));
     };
-    hooks.tma = [](const emulated::TmaCall& call, const void* caller) { machine->tma(call, site_at(caller)); };
-    hooks.tma_store_commit = [] { machine->tma_store_commit(); };
-    hooks.tma_store_wait = [](int pending, bool only_read, const void* caller) {
-        machine->tma_store_wait(pending, only_read, site_at(caller));
+    hooks.tma = [](const emulated::TmaCall& call, const void* caller) { machine->tma.issue(call, site_at(caller)); };
+    hooks.tma_store_commit = [] { machine->tma.store_commit(); };
+    hooks.tma_store_wait = [](int pending, bool only_read, const void*) {
+        machine->tma.store_wait(pending, only_read);
     };
-    hooks.fence_proxy_async = [] { machine->fence_proxy_async(); };
-    hooks.cluster_arrive = [](const void* caller) { machine->cluster_arrive(site_at(caller)); };
-    hooks.cluster_wait = [](const void* caller) { machine->cluster_wait(site_at(caller)); };
+    hooks.fence_proxy_async = [] { core->order.fence_proxy_async(); };
+    hooks.cluster_arrive = [](const void* caller) { machine->cluster.arrive(site_at(caller)); };
+    hooks.cluster_wait = [](const void* caller) { machine->cluster.wait(site_at(caller)); };
     hooks.peer_shared = [](void* own, unsigned rank, const void* caller) {
-        return machine->peer_shared(own, rank, site_at(caller));
+        return machine->cluster.peer_shared(own, rank, site_at(caller));
     };
-    hooks.wgmma = [](const emulated::WgmmaCall& call, const void* caller) { machine->wgmma(call, site_at(caller)); };
-    hooks.wgmma_fence = [](const void* caller) { machine->wgmma_fence(site_at(caller)); };
-    hooks.wgmma_commit = [](const void* caller) { machine->wgmma_commit(site_at(caller)); };
-    hooks.wgmma_wait = [](int pending, const void* caller) { machine->wgmma_wait(pending, site_at(caller)); };
+    hooks.wgmma = [](const emulated::WgmmaCall& call, const void* caller) {
+        machine->wgmma.issue(call, site_at(caller));
+    };
+    hooks.wgmma_fence = [](const void* caller) { machine->wgmma.fence(site_at(caller)); };
+    hooks.wgmma_commit = [](const void* caller) { machine->wgmma.commit(site_at(caller)); };
+    hooks.wgmma_wait = [](int pending, const void* caller) { machine->wgmma.wait(pending, site_at(caller)); };
     hooks.set_registers = [](int count, bool grows, const void* caller) {
-        machine->set_registers(count, grows, site_at(caller));
+        machine->registers.set(count, grows, site_at(caller));
     };
-    hooks.elect_one = [](const void* caller) { return machine->elect_one(site_at(caller)); };
-    hooks.griddepcontrol_wait = [] { machine->griddepcontrol_wait(); };
+    hooks.elect_one = [](const void* caller) { return machine->barriers.elect_one(site_at(caller)); };
+    hooks.griddepcontrol_wait = [] { core->order.griddepcontrol_wait(); };
     hooks.ldmatrix = on_ldmatrix;
     hooks.stmatrix = on_stmatrix;
     hooks.mma = on_mma;
@@ -252,10 +255,10 @@ emulated::Hooks ignoring_hooks() {
 
 void access(const void* memory, size_t bytes, AccessKind kind, Stamp site) {
     if (--running.steps_left < 0) look_at_limits();
-    if (machine->tally())
-        if (const Memory* found = find_memory(address_of(memory)))
-            machine->tally()->add(*found, address_of(memory), bytes, kind, uint32_t(site), running.thread);
-    if (machine->options().check) check_access(address_of(memory), bytes, kind, site);
+    if (core->tally)
+        if (const Memory* found = core->memories.find(address_of(memory)))
+            core->tally->add(*found, address_of(memory), bytes, kind, uint32_t(site), running.thread);
+    if (core->options.check) check_access(address_of(memory), bytes, kind, site);
 }
 
 emulated::Hooks hooks_for(const Options& options) {

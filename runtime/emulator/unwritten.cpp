@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "runtime/emulator/machine.h"
-#include "runtime/emulator/random.h"
-#include "runtime/emulator/tensor_map_bits.h"
+#include "runtime/emulator/threads/random.h"
+#include "runtime/emulator/units/tensor_map_bits.h"
 
 namespace tw::emulator {
 namespace {
@@ -129,22 +129,22 @@ emulated::Unwritten unwritten_of(uint64_t seed) {
 }
 
 /// An input that holds such numbers explains them: then nothing is said.
-void Machine::find_unwritten() {
-    if (module_.unwritten()->float_bits != Unwritten::FloatBits) return;
-    const std::vector<Typed> places = typed_places(module_, launch_);
+std::optional<Incident> find_unwritten(Core& core) {
+    if (core.module.unwritten()->float_bits != Unwritten::FloatBits) return std::nullopt;
+    const std::vector<Typed> places = typed_places(core.module, core.launch);
     std::optional<Found> first;
-    for (Memory& memory : memories_) {
+    for (Memory& memory : core.memories.all()) {
         if (memory.shared) continue;
         const Pointee type = type_in(memory, places);
         if (type == Pointee::Other) continue;
         for (auto at = find_element(memory, type, 0); at; at = find_element(memory, type, *at + 1)) {
             const size_t offset = *at * bytes_of(type);
             auto writer = writer_of(memory, offset);
-            if (!writer && memory.initialised) return;
+            if (!writer && memory.initialised) return std::nullopt;
             if (writer && !first) first = Found{&memory, offset, bytes_of(type), *writer};
         }
     }
-    if (!first) return;
+    if (!first) return std::nullopt;
     Incident incident;
     incident.kind = Finding::Kind::Uninitialised;
     incident.thread = first->writer.thread;
@@ -154,7 +154,7 @@ void Machine::find_unwritten() {
     incident.offset = first->offset;
     incident.bytes = first->bytes;
     incident.access = first->writer.access;
-    incidents_.push_back(incident);
+    return incident;
 }
 
 }  // namespace tw::emulator

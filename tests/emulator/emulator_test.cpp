@@ -197,6 +197,15 @@ TEST(StepLimit, EndsLoops) {
     EXPECT_LT(by_time.seconds, 5);
 }
 
+TEST(StepLimit, EndsLoopsOfBarriers) {
+    Case endless{.body = "while (n > 0) __syncthreads();\nout[t] = n;"};
+    for (Options options : {Options{.step_limit = 1000}, Options{.seconds_limit = 0.2}}) {
+        Report report = endless.run(options);
+        ASSERT_EQ(report.findings.size(), 1u);
+        EXPECT_EQ(report.findings[0].kind, Kind::StepLimit) << report.findings[0].message;
+    }
+}
+
 TEST(StepLimit, EndsLoopsWithoutAccesses) {
     Report report =
         Case{.body = "int i = n;\nwhile (i != 7) i = (i & 0xffff) | 64;\nout[t] = i;"}.run({.seconds_limit = 0.2});

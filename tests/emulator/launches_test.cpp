@@ -1,6 +1,6 @@
 // What stands between a kernel and its launches: the launches before, and what the kernel's head says.
 #include "device/vocabulary.h"
-#include "runtime/emulator/launch_attributes.h"
+#include "runtime/emulator/host/launch_attributes.h"
 #include "tests/emulator/small_kernels.h"
 #include "tests/support/expect_error.h"
 

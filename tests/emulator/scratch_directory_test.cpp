@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/emulator/emulator.h"
-#include "runtime/emulator/scratch_directory.h"
+#include "runtime/emulator/host/scratch_directory.h"
 #include "tests/support/expect_error.h"
 
 namespace tw::emulator {

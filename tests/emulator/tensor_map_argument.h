@@ -2,7 +2,7 @@
 #pragma once
 #include <initializer_list>
 
-#include "runtime/emulator/tensor_map_bits.h"
+#include "runtime/emulator/units/tensor_map_bits.h"
 
 namespace tw::emulator {
 

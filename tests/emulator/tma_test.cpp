@@ -1,5 +1,5 @@
 // Barriers that count bytes, and bulk copies: each rule broken once.
-#include "runtime/emulator/tensor_map_bits.h"
+#include "runtime/emulator/units/tensor_map_bits.h"
 #include "tests/emulator/small_kernels.h"
 
 namespace tw::emulator {

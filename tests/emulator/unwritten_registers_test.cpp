@@ -1,7 +1,7 @@
 // Registers that are read before anything is written there: what comes of them is found where it is stored.
 #include "device/cpu/hooks.h"
 #include "device/vocabulary.h"
-#include "runtime/emulator/mark_registers.h"
+#include "runtime/emulator/host/mark_registers.h"
 #include "tests/emulator/small_kernels.h"
 
 namespace tw::emulator {

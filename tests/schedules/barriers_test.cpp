@@ -8,7 +8,7 @@
 #include "ops/check.h"
 #include "ops/executable.h"
 #include "runtime/emulator/emulator.h"
-#include "runtime/emulator/tensor_map_bits.h"
+#include "runtime/emulator/units/tensor_map_bits.h"
 #include "schedules/catalog.h"
 
 namespace tw {

@@ -1,0 +1,285 @@
+#include "runtime/emulator/units/tma.h"
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "runtime/emulator/units/reduce_add.h"
+#include "runtime/emulator/units/swizzle.h"
+#include "runtime/emulator/units/tensor_map_bits.h"
+
+namespace tw::emulator {
+
+constexpr uint64_t UnitBytes = 16;
+
+/// A box of a tensor, unit by unit of 16 bytes as they lie in shared memory without swizzle.
+class Box {
+public:
+    Box(const TensorMapBits& map, const int* coordinates, uintptr_t shared) : map_(map), shared_(shared) {
+        std::copy(coordinates, coordinates + map.rank, coordinates_);
+        num_units_ = row_bytes() / UnitBytes;
+        for (int d = 1; d < map.rank; ++d) num_units_ *= map.box[d];
+    }
+
+    uint64_t num_units() const { return num_units_; }
+    int64_t bytes() const { return int64_t(num_units_ * UnitBytes); }
+    TensorElement element() const { return map_.element; }
+
+    unsigned char* in_shared(uint64_t unit) const {
+        return reinterpret_cast<unsigned char*>(swizzled(shared_ + unit * UnitBytes, map_.swizzle_span));
+    }
+
+    /// The part of a unit that is inside of the tensor.
+    struct Part {
+        unsigned char* global = nullptr;
+        size_t offset = 0, bytes = 0;  // in the unit
+    };
+    Part in_global(uint64_t unit) const {
+        const int64_t size = bytes_of(map_.element), units_per_row = int64_t(row_bytes() / UnitBytes);
+        uint64_t row = unit / uint64_t(units_per_row), address = map_.base;
+        for (int d = 1; d < map_.rank; ++d) {
+            const int64_t at = coordinates_[d] + int64_t(row % map_.box[d]);
+            row /= map_.box[d];
+            if (at < 0 || uint64_t(at) >= map_.sizes[d]) return {};
+            address += uint64_t(at) * map_.strides[d - 1];
+        }
+        const int64_t begin = coordinates_[0] * size + int64_t(unit) % units_per_row * int64_t(UnitBytes);
+        const int64_t first = std::max<int64_t>(begin, 0);
+        const int64_t last = std::min<int64_t>(begin + int64_t(UnitBytes), int64_t(map_.sizes[0]) * size);
+        if (first >= last) return {};
+        return {reinterpret_cast<unsigned char*>(address) + first, size_t(first - begin), size_t(last - first)};
+    }
+
+private:
+    uint64_t row_bytes() const { return uint64_t(map_.box[0]) * bytes_of(map_.element); }
+
+    TensorMapBits map_;
+    uintptr_t shared_;
+    int64_t coordinates_[5] = {};
+    uint64_t num_units_ = 0;
+};
+
+namespace {
+
+void check(const void* memory, size_t bytes, AccessKind kind, Stamp site) {
+    if (core->options.check) check_run(reinterpret_cast<uintptr_t>(memory), bytes, kind, site);
+}
+
+/// All units in some order: from anywhere, forwards or backwards.
+class Order {
+public:
+    Order(uint64_t count, Random& random) : count_(count), first_(random.below(count)), backwards_(random.next() & 1) {}
+    bool at_end() const { return next_ == count_; }
+    uint64_t next() {
+        const uint64_t i = next_++;
+        return (first_ + (backwards_ ? count_ - i : i)) % count_;
+    }
+    uint64_t some(Random& random) const { return random.next() % 2 ? count_ : 1 + random.below(count_); }
+
+private:
+    uint64_t count_, first_, next_ = 0;
+    bool backwards_;
+};
+
+class TmaLoad final : public AsyncOperation {
+public:
+    TmaLoad(const Box& box, Mbarriers& mbarriers, uintptr_t barrier, Random& random)
+        : AsyncOperation("tma_load"),
+          box_(box),
+          mbarriers_(mbarriers),
+          barrier_(barrier),
+          order_(box.num_units(), random) {}
+
+    bool step(Random& random) override {
+        for (uint64_t left = order_.some(random); left > 0 && !order_.at_end(); --left) move(order_.next());
+        if (!order_.at_end()) return true;
+        mbarriers_.complete_bytes(barrier_, box_.bytes());
+        return false;
+    }
+
+private:
+    void move(uint64_t unit) {
+        unsigned char* to = box_.in_shared(unit);
+        auto [from, offset, bytes] = box_.in_global(unit);
+        if (bytes) check(from, bytes, AccessKind::Read, site);
+        check(to, UnitBytes, AccessKind::Write, site);
+        std::memset(to, 0, UnitBytes);
+        if (bytes) std::memcpy(to + offset, from, bytes);
+    }
+
+    Box box_;
+    Mbarriers& mbarriers_;
+    uintptr_t barrier_;
+    Order order_;
+};
+
+}  // namespace
+
+/// Reads all of its box, then writes.
+class TmaStore final : public AsyncOperation {
+public:
+    TmaStore(const Box& box, bool adds, Random& random)
+        : AsyncOperation(adds ? "tma_reduce_add" : "tma_store"),
+          box_(box),
+          adds_(adds),
+          reading_(box.num_units(), random),
+          writing_(box.num_units(), random),
+          contents_(size_t(box.bytes())) {}
+
+    bool step(Random& random) override {
+        if (!reading_.at_end()) {
+            for (uint64_t left = reading_.some(random); left > 0 && !reading_.at_end(); --left) read(reading_.next());
+            return true;
+        }
+        for (uint64_t left = writing_.some(random); left > 0 && !writing_.at_end(); --left) write(writing_.next());
+        return !writing_.at_end();
+    }
+
+    bool has_read() const { return reading_.at_end(); }
+
+private:
+    void read(uint64_t unit) {
+        const unsigned char* from = box_.in_shared(unit);
+        if (!box_.in_global(unit).bytes) return;  // what lies outside is nowhere used
+        check(from, UnitBytes, AccessKind::Read, site);
+        std::memcpy(&contents_[unit * UnitBytes], from, UnitBytes);
+    }
+    void write(uint64_t unit) {
+        auto [to, offset, bytes] = box_.in_global(unit);
+        if (!bytes) return;
+        check(to, bytes, adds_ ? AccessKind::Atomic : AccessKind::Write, site);
+        const unsigned char* from = &contents_[unit * UnitBytes + offset];
+        if (adds_)
+            reduce_add(box_.element(), to, from, bytes);
+        else
+            std::memcpy(to, from, bytes);
+    }
+
+    Box box_;
+    bool adds_;
+    Order reading_, writing_;
+    std::vector<unsigned char> contents_;
+};
+
+namespace {
+
+const char* name_of(const emulated::TmaCall& call) {
+    switch (call.kind) {
+        case emulated::TmaCall::Load: return call.ranks ? "tma_load_multicast" : "tma_load";
+        case emulated::TmaCall::Store: return "tma_store";
+        case emulated::TmaCall::ReduceAdd: break;
+    }
+    return "tma_reduce_add";
+}
+
+TensorMapBits map_of(const emulated::TmaCall& call, Stamp site) {
+    TensorMapBits map;
+    std::memcpy(static_cast<void*>(&map), call.map, sizeof map);
+    if (map.magic != TensorMapBits::Magic)
+        misuse(fmt::format("passes {} what is no tensor map of this device", name_of(call)), site);
+    if (map.rank != call.rank)
+        misuse(
+            fmt::format("passes {} {} coordinates for a tensor of {} dimensions", name_of(call), call.rank, map.rank),
+            site);
+    return map;
+}
+
+}  // namespace
+
+/// The place in shared memory fits the swizzle, which is a function of addresses.
+void Tma::require_tile_place(const void* shared, uint32_t span, const char* name, Stamp site) {
+    const auto address = reinterpret_cast<uintptr_t>(shared);
+    if (!core_.memories.is_shared_of(core_.running_rank(), address))
+        misuse(fmt::format("passes {} what is not in its shared memory", name), site);
+    const uintptr_t offset = core_.memories.offset_in_block(address);
+    const uint32_t alignment = std::max(128u, span > 16 ? swizzle_period(span) : 0u);
+    if (offset % alignment != 0)
+        misuse(fmt::format("passes {} byte {} of shared memory; with this swizzle it takes multiples of {}", name,
+                           offset, alignment),
+               site);
+}
+
+void Tma::issue(const emulated::TmaCall& call, Stamp site) {
+    const TensorMapBits map = map_of(call, site);
+    const char* name = name_of(call);
+    require_tile_place(call.shared, map.swizzle_span, name, site);
+    if (int64_t first = int64_t{call.coordinates[0]} * int64_t(bytes_of(map.element)); first % int64_t(UnitBytes) != 0)
+        misuse(fmt::format("passes {} an innermost coordinate of {}, byte {} of a row; it takes multiples of {} bytes",
+                           name, call.coordinates[0], first, UnitBytes),
+               site);
+    if (call.kind == emulated::TmaCall::Load)
+        load(call, map, site);
+    else
+        store(call, map, site);
+}
+
+void Tma::load(const emulated::TmaCall& call, const TensorMapBits& map, Stamp site) {
+    const auto barrier = reinterpret_cast<uintptr_t>(call.barrier), shared = reinterpret_cast<uintptr_t>(call.shared);
+    const uint32_t own = core_.running_rank(), num_blocks = core_.memories.num_blocks();
+    const KnowledgePointer known = core_.order.release();
+    for (uint32_t rank = 0; rank < 16; ++rank) {
+        if (!(call.ranks ? call.ranks >> rank & 1 : rank == own)) continue;
+        if (rank >= num_blocks)
+            misuse(fmt::format("passes {} rank {} of a cluster of {} blocks", name_of(call), rank, num_blocks), site);
+        const uintptr_t shift = core_.memories.shared(rank).base - core_.memories.shared(own).base;
+        mbarriers_.require_fenced(barrier + shift, "loads for", site);
+        const Box box(map, call.coordinates, shared + shift);
+        core_.operations.start(std::make_shared<TmaLoad>(box, mbarriers_, barrier + shift, core_.random), known, site);
+    }
+    core_.perhaps_let_others_run();
+}
+
+void Tma::store(const emulated::TmaCall& call, const TensorMapBits& map, Stamp site) {
+    // An H200 loads from there and fills with zeros, but ends the kernel with "illegal instruction" at such a store.
+    for (int d = 0; d < call.rank && call.kind == emulated::TmaCall::Store; ++d)
+        if (call.coordinates[d] < 0)
+            misuse(fmt::format("passes tma_store coordinate {}; boxes to be stored begin inside the tensor",
+                               call.coordinates[d]),
+                   site);
+    const Box box(map, call.coordinates, reinterpret_cast<uintptr_t>(call.shared));
+    auto store = std::make_shared<TmaStore>(box, call.kind == emulated::TmaCall::ReduceAdd, core_.random);
+    stores_[running.thread].open.push_back(store);
+    core_.operations.start(store, core_.order.release(), site);
+}
+
+void Tma::store_commit() {
+    StoreQueue& own = stores_[running.thread];
+    own.groups.push_back(std::exchange(own.open, {}));
+}
+
+/// All stores but those of the last `pending` groups have ended, or have at least read their tiles.
+void Tma::store_wait(int pending, bool only_read) {
+    const uint32_t self = running.thread, num_threads = core_.threads.count();
+    auto& [open, groups, num_read] = stores_[self];
+    auto known = std::make_shared<Knowledge>(*core_.threads[self].knowledge);
+    const size_t count = groups.size() > size_t(pending) ? groups.size() - size_t(pending) : 0;
+    for (size_t g = 0; g < count; ++g)
+        for (auto& store : groups[g]) {
+            while (!store->done && !(only_read && store->has_read())) core_.operations.step(store);
+            core_.threads.become(self);
+            known->reads.set(store->slot, store->clock, num_threads);
+            if (!only_read) known->writes.set(store->slot, store->clock, num_threads);
+        }
+    core_.threads[self].knowledge = std::move(known);
+    core_.threads.become(self);
+    if (only_read) {
+        num_read = std::max(num_read, count);
+    } else {
+        groups.erase(groups.begin(), groups.begin() + ptrdiff_t(count));
+        num_read -= std::min(num_read, count);
+    }
+}
+
+void Tma::require_stores_read() {
+    const StoreQueue& stores = stores_[running.thread];
+    const TmaStore* left = nullptr;
+    if (!stores.open.empty()) left = stores.open[0].get();
+    for (size_t g = stores.num_read; g < stores.groups.size() && !left; ++g)
+        if (!stores.groups[g].empty()) left = stores.groups[g][0].get();
+    if (left)
+        misuse(
+            fmt::format("returns from the kernel without tma_store_wait or tma_store_wait_read for its {}", left->name),
+            left->site);
+}
+
+}  // namespace tw::emulator
