@@ -4,7 +4,7 @@
 #include <set>
 
 #include "codegen/async/async_passes.h"
-#include "codegen/async/tma_copy.h"
+#include "codegen/async/choose_tma.h"
 #include "codegen/barriers/insert_barriers.h"
 #include "codegen/mapping/bind_unbound.h"
 #include "codegen/mapping/tidy_nest.h"

@@ -1,5 +1,5 @@
 //: cluster_rank
-/// Of this block in its cluster.
+/// The rank of this block in its cluster.
 __device__ inline unsigned cluster_rank() {
     unsigned rank;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));

@@ -1,5 +1,5 @@
 //: shared_address
-/// Of shared memory, in its own window.
+/// The address in the window of shared memory.
 __device__ inline unsigned shared_address(const void* shared) { return (unsigned)__cvta_generic_to_shared(shared); }
 
 //: cp_async needs shared_address
@@ -21,7 +21,7 @@ __device__ inline void cp_async(T* shared, const T* global) {
 }
 
 //: cp_async_or_zero needs shared_address
-/// Likewise, or zeros where the elements are not there; then `global` may be any address.
+/// The same copy, or zeros where the elements are not there; then `global` may be any address.
 template <int N, class T>
 __device__ inline void cp_async_or_zero(T* shared, const T* global, bool there) {
     constexpr int bytes = N * sizeof(T);

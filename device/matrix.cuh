@@ -43,7 +43,7 @@ __device__ inline void ldmatrix(T* registers, const T* row) {
 }
 
 //: ldmatrix_trans needs shared_address unpack_register
-/// Likewise of elements of 2 bytes, but lane l gets element l / 4 of the rows 2 * (l % 4) and the next.
+/// The same for elements of 2 bytes, but lane l gets element l / 4 of the rows 2 * (l % 4) and the next.
 template <int count, class T>
 __device__ inline void ldmatrix_trans(T* registers, const T* row) {
     static_assert(sizeof(T) == 2, "ldmatrix_trans moves elements of 2 bytes");

@@ -37,7 +37,7 @@ __device__ inline void mma_m16n8k8(float* d, const f16* a, const f16* b) {
 }
 
 //: mma_m16n8k8_tf32 needs bits
-/// Of the operands, the hardware leaves out the last 13 bits.
+/// The hardware leaves out the last 13 bits of the operands.
 __device__ inline void mma_m16n8k8(float* d, const float* a, const float* b) {
     asm volatile(
         "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "

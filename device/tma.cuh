@@ -73,7 +73,7 @@ __device__ inline void tma_load(void* to, const TensorMap& map, int x, int y, in
 //: tma_load common needs tma_load_1d tma_load_2d tma_load_3d tma_load_4d tma_load_5d
 
 //: tma_load_multicast_1d needs TensorMap Barrier shared_address
-/// Likewise to the same place of all blocks of the cluster in this set of ranks, counted from `first`; each counts them
+/// The same copy, to the same place of all blocks of the cluster in this set of ranks, counted from `first`; each counts them
 /// at its own barrier.
 template <int rank = 1>
 __device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x, Barrier& barrier,
@@ -200,7 +200,7 @@ __device__ inline void tma_store(const TensorMap& map, int x, int y, int z, int 
 //: tma_store common needs tma_store_1d tma_store_2d tma_store_3d tma_store_4d tma_store_5d
 
 //: tma_reduce_add_1d needs TensorMap shared_address
-/// Likewise adds to the tensor, element by element.
+/// Adds the box to the tensor, element by element.
 template <int rank = 1>
 __device__ inline void tma_reduce_add(const TensorMap& map, int x, const void* from) {
     static_assert(rank == 1, "as many coordinates as dimensions");

@@ -69,7 +69,7 @@ __device__ inline void setmaxnreg_dec() {
 }
 
 //: setmaxnreg_inc
-/// Likewise; waits until others have given up enough.
+/// Takes registers; waits until others have given up enough.
 template <int registers>
 __device__ inline void setmaxnreg_inc() {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");

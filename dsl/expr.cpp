@@ -19,7 +19,7 @@ struct Released {
     Expr expr;
     std::shared_ptr<const Operation> operation;
 };
-/// Of nodes that this thread destroys, where it does.
+/// The nodes that this thread is destroying, while it does.
 thread_local std::vector<Released>* released = nullptr;
 
 /// Every node of an expression. Its destruction does not go down the stack, however many nodes and tensors hang on it:
@@ -152,7 +152,7 @@ void check_bool(const char* name, const Expr& expr, Where where) {
                name_of(expr.type()));
 }
 
-/// Of a finite number, a finite constant.
+/// The constant of a finite number is finite.
 Expr real_literal(const char* name, Type type, double value, Where where) {
     Expr rounded = constant(type, value);
     user_check(!std::isfinite(value) || std::isfinite(rounded.as<FloatConstant>()->value), where,

@@ -199,6 +199,9 @@ void Schedule::mma(const StageRef& ref, MatrixUnit unit, const MmaLoops& loops, 
     Edit edit(state_, where);
     int stage = edit.stage(ref, "mma");
     StageRecord& record = edit.state.stages[stage];
+    for (auto [loop, field] : {std::pair(loops.m, ".m"), std::pair(loops.n, ".n"), std::pair(loops.k, ".k")})
+        user_check(loop.id >= 0, where, "mma({}, {}, ...): {} is missing; name three loops, {{.m = , .n = , .k = }}",
+                   record.definition.name, tw::to_string(unit), field);
     MmaRecord mma{unit, edit.alive(loops.m, "mma"), edit.alive(loops.n, "mma"), edit.alive(loops.k, "mma"), edit.step};
     for (int id : {mma.m, mma.n, mma.k})
         user_check(edit.state.loops[id].stage == stage, where, "mma({}, {}, ...): loop '{}' belongs to '{}'",

@@ -176,9 +176,10 @@ std::vector<Loop> Schedule::all_loops(const StageRef& ref, std::source_location 
 
 std::vector<Loop> Schedule::data_loops(const StageRef& ref, std::source_location where) const {
     Edit look(const_cast<Schedule&>(*this).state_, where);
-    const StageRecord& record = look.state.stages[look.stage(ref, "loops")];
+    const StageRecord& record = look.state.stages[look.stage(ref, "data_loops")];
     std::vector<Loop> loops;
-    for (size_t d = 0; d < record.definition.axes.size(); ++d) loops.push_back(look.root(record, d, "loops"));
+    for (size_t d = 0; d < record.definition.axes.size(); ++d)
+        loops.push_back(look.root(record, d, "loops (data_loops)"));
     return loops;
 }
 

@@ -76,6 +76,22 @@ std::string known_targets() {
     return text;
 }
 
+std::string feature_text(bool Target::*feature) {
+    const std::pair<bool Target::*, const char*> table[] = {
+        {&Target::has_mma_sync, "mma.sync and cp.async"},
+        {&Target::has_mma_fp8, "mma.sync of fp8"},
+        {&Target::has_tma, "TMA and mbarriers"},
+        {&Target::has_clusters, "clusters"},
+        {&Target::has_stmatrix, "stmatrix"},
+        {&Target::has_wgmma, "wgmma"},
+        {&Target::has_setmaxnreg, "setmaxnreg"},
+        {&Target::has_programmatic_launch, "programmatic dependent launch"},
+    };
+    auto found = std::find_if(std::begin(table), std::end(table), [&](auto& row) { return row.first == feature; });
+    internal_check(found != std::end(table), "a feature without words");
+    return found->second;
+}
+
 const std::string& first_target_with(bool Target::*feature) {
     auto found = std::find_if(targets().begin(), targets().end(), [&](const Target& known) { return known.*feature; });
     internal_check(found != targets().end(), "no target has this feature");

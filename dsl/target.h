@@ -48,6 +48,8 @@ Target target(const std::string& arch, std::source_location where = std::source_
 const Target* find_target(std::string_view arch);
 /// "sm_80, sm_86, ..."
 std::string known_targets();
+/// "wgmma": in words, a feature of targets, say &Target::has_wgmma.
+std::string feature_text(bool Target::*feature);
 /// The first of them that has it, say "sm_90" of &Target::has_tma.
 const std::string& first_target_with(bool Target::*feature);
 

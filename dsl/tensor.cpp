@@ -40,7 +40,7 @@ void check_numbers(const std::string& of, const char* what, const std::vector<Ex
     }
 }
 
-/// Of a reduction's axis also the element may decide.
+/// The extent of a reduction's axis may depend on the element too.
 void check_axis(const std::string& name, const Expr& extent, std::source_location where) {
     user_check(extent.defined() && extent.type() == Type::I64, where,
                "reduce_axis '{}': the extent must be an integer, a size made of tw::size(...), or what the element "

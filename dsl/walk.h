@@ -4,16 +4,9 @@
 #include <variant>
 
 #include "dsl/expr.h"
+#include "support/overloaded.h"
 
 namespace tw {
-
-/// One lambda a node type; a forgotten case does not compile.
-template <class... F>
-struct Cases : F... {
-    using F::operator()...;
-};
-template <class... F>
-Cases(F...) -> Cases<F...>;
 
 /// Calls see(child) for every child, in order.
 template <class See>
@@ -21,7 +14,7 @@ void for_each_child(const ExprNode& node, See&& see) {
     auto see_all = [&](const std::vector<Expr>& exprs) {
         for (const Expr& expr : exprs) see(expr);
     };
-    std::visit(Cases{
+    std::visit(Overloaded{
                    [](const IntConstant&) {},
                    [](const FloatConstant&) {},
                    [](const Variable&) {},
@@ -55,7 +48,7 @@ Expr map_children(const Expr& expr, Change&& change) {
     };
     // A changed node, or nothing: large nodes are copied only when needed.
     auto rebuilt = [&](auto node) { return changed ? make_expr(expr.type(), std::move(node)) : expr; };
-    return std::visit(Cases{
+    return std::visit(Overloaded{
                           [&](const IntConstant&) { return expr; },
                           [&](const FloatConstant&) { return expr; },
                           [&](const Variable&) { return expr; },

@@ -23,6 +23,19 @@ std::vector<KernelImage> images_of(const Program& program, const Device& device)
     return images;
 }
 
+/// No compiler says it so clearly, and the emulator runs what a device of this architecture could not.
+void require_features(const Program& program, const Device& device) {
+    const Target* there = find_target(device.arch());
+    if (!there) return;
+    for (const codegen::KernelText& kernel : program.kernels())
+        for (bool Target::*feature : kernel.needs)
+            if (!(there->*feature))
+                throw_error(Error,
+                            "{}: scheduled for {}, it uses {}, which {} does not have; schedule it for "
+                            "target(\"{}\"), or open another device",
+                            kernel.name, program.target().arch, feature_text(feature), there->arch, there->arch);
+}
+
 /// Whether the kernel's roles have all as many registers as the compiler gives a thread.
 bool shares_registers(const Tree& tree, const codegen::KernelText& kernel) {
     return std::any_of(tree.nests.begin(), tree.nests.end(), [&](const Nest& nest) {
@@ -52,7 +65,9 @@ std::shared_ptr<Device> opened(std::shared_ptr<Device> device) {
 }  // namespace
 
 Executable::Executable(const Program& program, std::shared_ptr<Device> device)
-    : program_(program), device_(opened(std::move(device))), loaded_(device_->load_all(images_of(program_, *device_))) {
+    : program_(program), device_(opened(std::move(device))) {
+    require_features(program_, *device_);
+    loaded_ = device_->load_all(images_of(program_, *device_));
     warn_of_spills(program_, loaded_);
 }
 

@@ -24,7 +24,7 @@ struct Arguments {
 class Executable {
 public:
     /// Compiles (CUDA: NVRTC or cache, several kernels at once; emulated: the host compiler) and loads every kernel.
-    /// Throws CompileError, NvrtcMissing, DriverError.
+    /// Throws Error if the device lacks what the kernels use; CompileError, NvrtcMissing, DriverError.
     Executable(const Program& program, std::shared_ptr<Device> device);
 
     /// The launches of one run, in order, with workspaces of their own: for callers that keep several bindings at once.

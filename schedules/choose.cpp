@@ -119,9 +119,9 @@ void schedule_tiled(Schedule& s, const TiledProduct& p) {
                std::get<ProductTiling>(p.tiles));
 }
 
-ProductTiles tiles_of_threads(const Tensor& c, int64_t k) {
+ProductTiles tiles_of_threads(const Tensor& c, int64_t k, const Target& target) {
     auto extent = [&](size_t d) { return as_constant(c.shape()[d]).value_or(4096); };
-    return product_tiles(extent(0), extent(1), k);
+    return product_tiles(extent(0), extent(1), k, target);
 }
 
 class Chooser {
@@ -156,7 +156,8 @@ private:
         if (auto unit = unit_product(c))
             for (const ProductTiling& tiling : tilings_of(*unit, target_))
                 found.push_back({unit->c, unit->a, unit->b, tiling});
-        if (auto factors = product_of(c)) found.push_back({c, factors->a, factors->b, tiles_of_threads(c, factors->k)});
+        if (auto factors = product_of(c))
+            found.push_back({c, factors->a, factors->b, tiles_of_threads(c, factors->k, target_)});
         return found;
     }
 

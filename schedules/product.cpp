@@ -36,7 +36,6 @@ Product declare_product(const ProductShape& shape) {
 
 namespace {
 
-constexpr int64_t multiprocessors = 132;
 constexpr int64_t shortest_part = 512;  // of k, for which its traffic pays
 
 int64_t blocks_of(const ProductTiles& tiles, int64_t m, int64_t n) {
@@ -51,7 +50,8 @@ bool fills_waves(int64_t blocks, int64_t wave) {
 
 }  // namespace
 
-ProductTiles product_tiles(int64_t m, int64_t n, int64_t k) {
+ProductTiles product_tiles(int64_t m, int64_t n, int64_t k, const Target& target) {
+    const int64_t multiprocessors = target.multiprocessors;
     ProductTiles large{.block_m = 128, .block_n = 128, .thread_m = 8, .thread_n = 16, .unroll_k = true};
     ProductTiles middle{.block_m = 128, .block_n = 64, .unroll_k = true};
     ProductTiles small{.block_m = 64, .block_n = 64, .thread_m = 8, .thread_n = 4, .stages = 4, .unroll_k = true};
@@ -141,7 +141,7 @@ Schedule product_schedule(const Product& product, const Target& target, std::sou
     auto extent = [](const Expr& e) { return as_constant(e).value_or(4096); };
     const auto& shape = product.c.shape();
     Expr k = s.extent(s.reduce(product.c));
-    ProductTiles tiles = product_tiles(extent(shape[0]), extent(shape[1]), extent(k));
+    ProductTiles tiles = product_tiles(extent(shape[0]), extent(shape[1]), extent(k), s.target());
     if (!as_constant(k)) tiles.split_k = 1;  // parts are of constant size
     schedule_product(s, product.c, product.a, product.b, tiles);
     return s;

@@ -28,7 +28,7 @@ struct ProductTiles {
     int64_t split_k = 1;    ///< parts of k, each by blocks of its own; a second kernel adds them in order
 };
 /// Tiles that suit the extents of the product, by measurements on an H200 (docs/performance.md).
-ProductTiles product_tiles(int64_t m, int64_t n, int64_t k);
+ProductTiles product_tiles(int64_t m, int64_t n, int64_t k, const Target& target);
 
 /// Schedules any two-dimensional reduction of products with one reduce axis: `c` over (m, n), reading `a` and `b`.
 /// Each thread computes thread_m x thread_n elements as chunks of 4, so that shared reads are 16 bytes wide and free

@@ -12,8 +12,8 @@ namespace tw::schedules {
 
 ProductTiling best_tiling(const TensorProductShape& shape, const Target& target) {
     if (auto tuned = tuned_tiling(shape, target)) return *tuned;
-    if (takes_warpgroups(shape, target)) return warpgroup_tiles(shape);
-    return tensor_tiles(shape);
+    if (takes_warpgroups(shape, target)) return warpgroup_tiles(shape, target);
+    return tensor_tiles(shape, target);
 }
 
 namespace {

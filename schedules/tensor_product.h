@@ -71,8 +71,8 @@ struct TensorTiles {
 
     bool operator==(const TensorTiles&) const = default;
 };
-/// Tiles that suit the extents, by a model of an H200's time.
-TensorTiles tensor_tiles(const TensorProductShape& shape);
+/// Tiles that suit the extents, by a model of the time of an H200 with as many multiprocessors as the target has.
+TensorTiles tensor_tiles(const TensorProductShape& shape, const Target& target);
 
 /// Sizes of the tiles of warpgroups, for wgmma: one role loads boxes ahead, the other multiplies, and blocks take tiles
 /// in turn. Shapes that TMA and wgmma take: see takes_warpgroups.
@@ -108,14 +108,14 @@ int64_t promotion_interval(const TensorProductShape& shape);
 /// The same with each way that the result may take out of a block: from registers, through shared memory, from there as
 /// boxes, all columns at once or as many as fill 128 bytes. Stages are left as they are.
 std::vector<WarpgroupTiles> epilogues(const WarpgroupTiles& tiles, const TensorProductShape& shape);
-/// Of shared memory, for the bias and for the result on its way out, of all groups that play ping-pong.
+/// Bytes of shared memory for the bias and for the result on its way out, of all groups that play ping-pong.
 int64_t staged_result_bytes(const WarpgroupTiles& tiles, const TensorProductShape& shape);
-/// Tiles that suit the extents, by a model of an H200's time.
-WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape);
+/// Tiles that suit the extents, by a model of the time of an H200 with as many multiprocessors as the target has.
+WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape, const Target& target);
 /// Whether a thread of three warpgroups (152 registers) or fewer (232) has room for the sums and what goes with them.
 bool sums_fit(const WarpgroupTiles& tiles, const TensorProductShape& shape);
-/// That model's clock cycles of the whole product.
-double predicted_cycles(const WarpgroupTiles& tiles, const TensorProductShape& shape);
+/// The model's clock cycles of the whole product.
+double predicted_cycles(const WarpgroupTiles& tiles, const TensorProductShape& shape, const Target& target);
 
 using ProductTiling = std::variant<TensorTiles, WarpgroupTiles>;
 /// What the tuner measured to be the fastest (tuned_records.h), or else the best of those that the target has by the

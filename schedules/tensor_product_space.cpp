@@ -185,7 +185,7 @@ std::vector<Rated> rated_warpgroup_tiles(const TensorProductShape& shape, const 
     auto add = [&](const WarpgroupTiles& tiles) {
         for (WarpgroupTiles t : epilogues(tiles, shape)) {
             t.stages = fitting_stages(t, shape, target.shared_bytes);
-            if (t.stages >= (t.ping_pong > 1 ? 3 : 2)) rated.push_back({t, predicted_cycles(t, shape)});
+            if (t.stages >= (t.ping_pong > 1 ? 3 : 2)) rated.push_back({t, predicted_cycles(t, shape, target)});
         }
     };
     for (WarpgroupTiles t : warpgroup_blocks(shape)) {
@@ -312,7 +312,7 @@ int64_t shared_bytes_of(const ProductTiling& tiling, const TensorProductShape& s
 }
 
 std::vector<ProductTiling> tensor_product_space(const TensorProductShape& shape, const Target& target) {
-    if (shape.m == 0 || shape.n == 0 || shape.k == 0) return {tensor_tiles(shape)};
+    if (shape.m == 0 || shape.n == 0 || shape.k == 0) return {tensor_tiles(shape, target)};
     std::vector<Rated> warps = rated_warp_tiles(shape, target), rated;
     if (takes_warpgroups(shape, target)) {
         rated = rated_warpgroup_tiles(shape, target);

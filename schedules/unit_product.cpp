@@ -89,7 +89,7 @@ std::optional<UnitProduct> unit_product(const Tensor& c) {
 
 std::vector<ProductTiling> tilings_of(const UnitProduct& product, const Target& target) {
     std::vector<ProductTiling> tilings{best_tiling(product.shape, target)};
-    if (!std::holds_alternative<TensorTiles>(tilings[0])) tilings.push_back(tensor_tiles(product.shape));
+    if (!std::holds_alternative<TensorTiles>(tilings[0])) tilings.push_back(tensor_tiles(product.shape, target));
     return tilings;
 }
 

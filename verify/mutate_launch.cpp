@@ -116,7 +116,7 @@ private:
         found_.push_back({MutationKind::Launch, "numbers of registers of roles: exchanged", std::move(mutant)});
     }
 
-    /// Of a thread: the accumulators.
+    /// The accumulators of a thread.
     static int64_t registers_of_product(const ThreadStmt& stmt) {
         auto product = instruction_of<Wgmma>(stmt);
         return product ? product->atom->n / 2 : 0;

@@ -16,7 +16,7 @@ struct AlteredStatement {
 /// Waits, arrivals, fences, commits, copies by boxes, and how many registers a warp has.
 bool is_signal(const codegen::Instruction& instruction);
 
-/// Of a call, a barrier of some threads, or a role: left out, and with other numbers.
+/// Mutants of a call, a barrier of some threads, or a role: left out, and with other numbers.
 std::vector<AlteredStatement> altered_signals(const codegen::ThreadStmt& stmt);
 
 /// The kernel with other clusters, producer threads or tensor maps.

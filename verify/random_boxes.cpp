@@ -29,7 +29,7 @@ std::vector<const StageView*> likely_stages(const std::vector<StageView>& stages
     return likely;
 }
 
-/// But for what may be a table.
+/// All but what may be a table.
 std::vector<Tensor> inputs_read(const StageView& stage, const Problem& problem) {
     std::vector<Tensor> inputs;
     for (const Tensor& tensor : tensors_of(problem))

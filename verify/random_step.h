@@ -42,7 +42,7 @@ struct RandomStep {
     std::string operand = {};     ///< a tensor or a stage
     int component = 0;            ///< of the operand
     int64_t size = 0;
-    /// Of Cut: with `owner`, each is added to the iteration of that loop times `size`.
+    /// For Cut: with `owner`, each is added to the iteration of that loop times `size`.
     std::vector<int64_t> positions = {};
     Tail tail = Tail::Mask;
     Level level = Level::Serial;

@@ -33,7 +33,7 @@ public:
     /// Throws Misuse if the place is not one of the thread's own registers.
     void check_registers(const codegen::Buffer& buffer, int thread, size_t place) const;
     Values read(const codegen::Buffer& buffer, const std::vector<size_t>& places);
-    /// Of global memory, at indices that depend on data. Throws Undecided if the kernel writes that memory.
+    /// A read of global memory at indices that depend on data. Throws Undecided if the kernel writes that memory.
     Values read_unknown(const codegen::Buffer& buffer, const Values& indices);
     void write(const codegen::Buffer& buffer, const std::vector<size_t>& places, const Values& values);
 

@@ -44,7 +44,7 @@ struct ThreadTrace {
     std::optional<int> relied = {};  ///< when it first touched global memory, if it had not waited till then, nor at a
                                      ///< barrier of some threads
 };
-/// Of every thread of every block, in the order of their indices.
+/// The traces of every thread of every block, in the order of their indices.
 using Traces = std::vector<std::vector<ThreadTrace>>;
 
 /// Undecided where control or addresses depend on data. Misuse: an index of registers or of shared memory that leaves

@@ -55,11 +55,16 @@ std::vector<Expr> Layout::physical_shape() const {
     return shape;
 }
 
+bool Layout::is_transposed() const {
+    return std::ranges::any_of(digits,
+                               [&](const LayoutDigit& digit) { return digit.dimension > digits.back().dimension; });
+}
+
 std::string Layout::to_string() const {
     std::string text;
     for (size_t d = 0; d < digits.size(); ++d) {
         if (d + row_digits == digits.size()) text += " rows of ";
-        text += fmt::format("[{}", digits[d].dimension);
+        text += fmt::format("[dim {}", digits[d].dimension);
         if (digits[d].divisor != 1) text += fmt::format(" / {}", digits[d].divisor);
         text += fmt::format(": {}]", digits[d].extent);
     }

@@ -30,7 +30,9 @@ struct Layout {
     /// The physical indices: a digit each for the rows, then the position in the row.
     std::vector<Expr> physical(const std::vector<Expr>& indices) const;
     std::vector<Expr> physical_shape() const;
-    /// "[1][0] pitch 132"
+    /// Whether rows are not along the last dimension.
+    bool is_transposed() const;
+    /// "[dim 1: 64] rows of [dim 0: 128] pitch 132"
     std::string to_string() const;
 
 private:

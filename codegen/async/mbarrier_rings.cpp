@@ -5,7 +5,7 @@
 #include "codegen/access/access.h"
 #include "codegen/async/cluster.h"
 #include "codegen/async/iterations.h"
-#include "codegen/async/tma_copy.h"
+#include "codegen/async/choose_tma.h"
 #include "dsl/simplify.h"
 
 namespace tw::codegen {
@@ -170,7 +170,10 @@ void MbarrierRings::start(TileBlock& block, int role, const Boxes& boxes, const 
         one.access.role = role;
         filled.push_back(one.access);
     }
-    block.stmts.push_back(make_tile(call_op(std::move(request), active, role)));
+    TileOp call = call_op(std::move(request), active, role);
+    for (const TileOp& copy : boxes.copies) call.name += (call.name.empty() ? "" : ", ") + copy.name;
+    call.step = boxes.copies[0].step;
+    block.stmts.push_back(make_tile(std::move(call)));
     for (TileOp& access : filled) block.stmts.push_back(make_tile(std::move(access)));
 }
 
@@ -231,7 +234,7 @@ void MbarrierRings::release(TileBlock& block, const Expr& iteration) const {
 void MbarrierRings::start_first(TileBlock& block) const {
     auto own = boxes_.find(0);
     if (own == boxes_.end()) return;
-    Expr ahead = index_variable("stage", 0, std::max(loop_.stages - 2, 0));
+    Expr ahead = index_variable("ahead", 0, std::max(loop_.stages - 2, 0));
     TileBlock body;
     start(body, 0, own->second, loop_.stages > 2 ? ahead : integer(0));
     block.stmts.push_back(loop_.stages > 2 ? make_tile(TileLoop{ahead, integer(loop_.stages - 1), false, false,

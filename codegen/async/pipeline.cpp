@@ -328,11 +328,11 @@ private:
     }
 
     TileStmt first_copies() const {
-        Expr stage = index_variable("stage", 0, loop_.stages - 2);
+        Expr ahead = index_variable("ahead", 0, loop_.stages - 2);
         TileBlock body;
-        start_copies(body, loop_.stages > 2 ? stage : integer(0));
+        start_copies(body, loop_.stages > 2 ? ahead : integer(0));
         if (loop_.stages == 2) return make_tile(std::move(body));
-        return make_tile(TileLoop{stage, integer(loop_.stages - 1), false, false, make_tile(std::move(body))});
+        return make_tile(TileLoop{ahead, integer(loop_.stages - 1), false, false, make_tile(std::move(body))});
     }
 
     TileKernel& kernel_;

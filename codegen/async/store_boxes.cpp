@@ -1,7 +1,7 @@
 #include <set>
 
 #include "codegen/async/async_passes.h"
-#include "codegen/async/tma_copy.h"
+#include "codegen/async/choose_tma.h"
 #include "dsl/simplify.h"
 
 namespace tw::codegen {

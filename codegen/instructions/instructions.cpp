@@ -120,6 +120,31 @@ VocabularyCall vocabulary_call(const Instruction& instruction) {
         instruction);
 }
 
+bool Target::*needed_by(const Instruction& instruction) {
+    using Feature = bool Target::*;
+    return std::visit(
+        Overloaded{
+            [](const OneOf<MbarrierInit, MbarrierExpectTx, MbarrierWait, MbarrierArrive, FenceMbarrierInit,
+                           FenceProxyAsync, PrefetchTensorMap, TmaLoad, TmaStore, TmaStoreCommit,
+                           TmaStoreWaitRead> auto&) -> Feature { return &Target::has_tma; },
+            [](const OneOf<MbarrierArriveAt, ClusterArrive, ClusterWait> auto&) -> Feature {
+                return &Target::has_clusters;
+            },
+            [](const OneOf<CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix> auto&) -> Feature {
+                return &Target::has_mma_sync;
+            },
+            [](const StMatrix&) -> Feature { return &Target::has_stmatrix; },
+            [](const Mma& product) -> Feature { return product.atom->needed; },
+            [](const OneOf<Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait> auto&) -> Feature { return &Target::has_wgmma; },
+            [](const OneOf<WgmmaFenceOperand, LeaveUndefined> auto&) -> Feature { return nullptr; },
+            [](const SetMaxNReg&) -> Feature { return &Target::has_setmaxnreg; },
+            [](const OneOf<GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) -> Feature {
+                return &Target::has_programmatic_launch;
+            },
+        },
+        instruction);
+}
+
 std::string to_string(const Instruction& instruction) {
     const VocabularyCall call = vocabulary_call(instruction);
     std::vector<std::string> arguments;
@@ -177,12 +202,6 @@ void visit_places(const Instruction& instruction, const std::function<void(const
 
 Instruction map_places(const Instruction& instruction, const std::function<Access(const Access&)>& rule) {
     return map_operands(instruction, [&](const Operand& operand) { return map_place(operand, rule); });
-}
-
-bool has_place_in(const Instruction& instruction, const Buffer& buffer) {
-    bool found = false;
-    visit_places(instruction, [&](const Access& place) { found = found || place.buffer == buffer; });
-    return found;
 }
 
 }  // namespace tw::codegen

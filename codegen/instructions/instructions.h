@@ -163,6 +163,9 @@ struct VocabularyCall {
 };
 VocabularyCall vocabulary_call(const Instruction& instruction);
 
+/// What a machine must have to run it (say &Target::has_tma); nullptr of what every one has.
+bool Target::*needed_by(const Instruction& instruction);
+
 /// "mbarrier_wait(&full[stage], phase)"
 std::string to_string(const Instruction& instruction);
 
@@ -177,7 +180,5 @@ Instruction map_exprs(const Instruction& instruction, const std::function<Expr(c
 /// The places of its operands, without maps.
 void visit_places(const Instruction& instruction, const std::function<void(const Access&)>& see);
 Instruction map_places(const Instruction& instruction, const std::function<Access(const Access&)>& rule);
-/// Whether an operand is in the buffer.
-bool has_place_in(const Instruction& instruction, const Buffer& buffer);
 
 }  // namespace tw::codegen

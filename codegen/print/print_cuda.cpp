@@ -6,6 +6,7 @@
 #include "codegen/print/print_cuda.h"
 #include "codegen/print/print_statements.h"
 #include "codegen/thread_ir/shared_struct.h"
+#include "codegen/thread_ir/thread_walk.h"
 #include "device/vocabulary.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
@@ -62,11 +63,24 @@ public:
         result.maps = kernel_.maps;
         result.sizes = kernel_.sizes;
         result.scalars = kernel_.scalars;
+        result.needs = needs();
         result.approximate = std::any_of(vocabulary_.begin(), vocabulary_.end(), device::is_approximate);
         return result;
     }
 
 private:
+    std::vector<bool Target::*> needs() const {
+        std::vector<bool Target::*> all;
+        auto add = [&](bool Target::*feature) {
+            if (feature && std::find(all.begin(), all.end(), feature) == all.end()) all.push_back(feature);
+        };
+        if (kernel_.cluster > 1) add(&Target::has_clusters);
+        visit(kernel_.body, [&](const ThreadStmt& stmt) {
+            if (const Instruction* instruction = stmt.as<Instruction>()) add(needed_by(*instruction));
+        });
+        return all;
+    }
+
     std::string print_function(const std::string& name) {
         Writer out;
         std::vector<std::string> list = parameters();

@@ -25,6 +25,7 @@ struct KernelText {
     std::vector<Expr> sizes, scalars;
     bool starts_early = false;  ///< waits itself for the kernels before it: programmatic dependent launch
     int64_t overlaps_from = 0;  ///< blocks: launched while the kernel before ends if it has so many
+    std::vector<bool Target::*> needs;  ///< what a machine must have to run it
     bool approximate = false;   ///< uses named approximations: results differ from the interpreter by ulps
 };
 

@@ -10,6 +10,7 @@ Placement::Placement(const TileKernel& kernel) : data_(kernel) {
     for (const SharedBuffer& shared : kernel.shared) {
         BufferNode node = *shared.buffer;
         node.shape = shared.layout.physical_shape();
+        if (shared.layout.is_transposed()) node.name += "_transposed";
         node.swizzle = shared.layout.swizzle;
         node.alignment = shared.alignment;
         Place place{std::make_shared<const BufferNode>(node), shared.layout};

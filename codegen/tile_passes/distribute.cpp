@@ -87,7 +87,7 @@ private:
     };
 
     int64_t extent_of(const OpLoop& loop) const {
-        // Of a symbolic extent, the part that is known to divide it.
+        // For a symbolic extent, the part that is known to divide it.
         return as_constant(loop.extent).value_or(std::max<int64_t>(divisor_of(loop.extent), 1));
     }
 
@@ -223,11 +223,22 @@ private:
         return result;
     }
 
+    /// Threads that have a part of it.
+    int64_t num_working() const {
+        int64_t vectors = 1;
+        for (const OpLoop& loop : data_loops_) {
+            const auto extent = as_constant(loop.extent);
+            if (!extent) return kernel_.threads;
+            vectors *= *extent;
+        }
+        return std::clamp<int64_t>(vectors / width_.elements, 1, kernel_.threads);
+    }
+
     std::string note() const {
         int bytes = 1;
         for (const OpAccess& access : accesses_) bytes = std::max(bytes, bytes_of(access.access.buffer->type));
         std::string text = fmt::format("{}: {} threads together, {} element{} of {} bytes at once", op_.name,
-                                       kernel_.threads, width_.elements, width_.elements > 1 ? "s" : "", bytes);
+                                       num_working(), width_.elements, width_.elements > 1 ? "s" : "", bytes);
         return width_.reason.empty() ? text : text + ": " + width_.reason;
     }
 

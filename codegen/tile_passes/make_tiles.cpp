@@ -250,7 +250,7 @@ public:
             op.active = one_thread_each(op.threads, kernel_.thread, kernel_.threads);
             if (!is_constant(op.active, 1))
                 op.notes.push_back(
-                    fmt::format("{}: only threads with {} of {} work", op.name, to_string(op.active), kernel_.threads));
+                    fmt::format("{}: stored by threads with {} of {}", op.name, to_string(op.active), kernel_.threads));
         }
         return make_tile(std::move(op));
     }
@@ -271,8 +271,15 @@ private:
                 throw_error(Error,
                             "{}loop '{}' has {} iterations, which differ between threads, but the threads fill memory "
                             "together inside of it; order it outside the thread loop '{}', or stage outside of it",
-                            cite_(loop.bind_step), to_string(loop.variable), to_string(loop.extent),
+                            cite_(step_in(body)), to_string(loop.variable), to_string(loop.extent),
                             to_string(coordinate.variable));
+    }
+
+    /// A step of what stands there; -1 if none has one.
+    static int step_in(const TileStmt& body) {
+        int step = -1;
+        visit_ops(body, [&](const TileOp& op) { step = std::max(step, op.step); });
+        return step;
     }
 
     void collect_arguments() {

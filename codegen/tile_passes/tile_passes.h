@@ -62,7 +62,7 @@ TileKernel use_atoms(const TileKernel& kernel, const CiteStep& cite);
 /// Has the first matrix instruction of a sum overwrite its accumulators, where it can, instead of adding to zeros.
 /// Groups that take turns set zeros while they wait.
 ///
-///     acc = 0                                forget(acc)
+///     acc = 0                                leave_undefined(acc)
 ///     for k, step: wgmma(acc, a, b, true)    for k, step: wgmma(acc, a, b, 0 < k || 0 < step)
 TileKernel elide_zero_init(const TileKernel& kernel);
 

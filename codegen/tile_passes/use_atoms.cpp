@@ -256,7 +256,8 @@ private:
         return fmt::format(
             "'{}' and '{}' are in shared memory, but not both are copies that zeros can fill up to whole "
             "tiles: what is computed there keeps its edges, and so does what data or other loops end. "
-            "Let the splits divide, or stage a copy of what is computed by a kernel before",
+            "Let the splits divide, cut the loop whose last tile is partial off there (s.cut(loop, "
+            "where_partial(tensor))), or have a kernel before store what is computed and stage a copy of it",
             a_->buffer->name, b_->buffer->name);
     }
 

@@ -111,7 +111,7 @@ private:
         // All values are computed before the first is stored.
         std::vector<ThreadStmt> lets, stores;
         for (const ThreadStore& store : t_.stores) {
-            Variable node{.name = store.to.buffer->name + "_next", .kind = VariableKind::Index, .min = {}, .max = {}};
+            Variable node{.name = store.to.buffer->name + "_new", .kind = VariableKind::Index, .min = {}, .max = {}};
             Expr variable = make_expr(store.value.type(), std::move(node));
             lets.push_back(make_thread(ThreadLet{variable, store.value}, op_.step));
             stores.push_back(make_thread(ThreadStore{store.to, variable, store.atomic}, op_.step));
@@ -247,10 +247,23 @@ ThreadStmt lower_access(const TileOp& op, const AccessOp& access, const Placemen
     return in_loops(op, make_thread(ThreadAccess{place, access.elements, access.writes}, op.step), placement);
 }
 
+/// What instructions that move or compute something do; "" of those that only wait or tell.
+std::string what_they_do(const CallOp& call) {
+    auto holds = [&]<class I>(std::type_identity<I>) {
+        return std::ranges::any_of(call.instructions, [](const Instruction& i) { return std::get_if<I>(&i); });
+    };
+    if (holds(std::type_identity<Mma>()) || holds(std::type_identity<Wgmma>())) return ": multiply";
+    if (holds(std::type_identity<TmaLoad>())) return ": load";
+    return holds(std::type_identity<TmaStore>()) ? ": store" : "";
+}
+
 ThreadStmt lower_call(const TileOp& op, const CallOp& call, const Placement& placement) {
     std::vector<ThreadStmt> stmts;
     for (const Instruction& i : call.instructions) stmts.push_back(make_thread(physical(i, placement), op.step));
-    return in_loops(op, block_of(std::move(stmts)), placement);
+    ThreadStmt body = in_loops(op, block_of(std::move(stmts)), placement);
+    const std::string what = what_they_do(call);
+    if (op.name.empty() || what.empty()) return body;
+    return block_of({make_thread(ThreadComment{op.name + what, op.name}, op.step), body});
 }
 
 /// Why no instruction loads the fragment's matrices.

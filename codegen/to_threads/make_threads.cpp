@@ -194,10 +194,18 @@ private:
 
     ThreadStmt grid_coordinates(const TileStmt& part, const std::array<Expr, 3>& index) const {
         std::vector<ThreadStmt> stmts;
-        for (const GridCoordinate& coordinate : kernel_.grid_coordinates)
-            append(stmts,
-                   let(part, coordinate.variable, index[coordinate.dimension] / coordinate.stride % coordinate.extent));
+        for (const GridCoordinate& coordinate : kernel_.grid_coordinates) {
+            Expr value = index[coordinate.dimension] / coordinate.stride;
+            if (!is_slowest(coordinate)) value = value % coordinate.extent;
+            append(stmts, let(part, coordinate.variable, value));
+        }
         return block_of(stmts);
+    }
+
+    /// What is left of the block's index is below the extent.
+    bool is_slowest(const GridCoordinate& coordinate) const {
+        const Expr all = simplify(coordinate.stride * coordinate.extent);
+        return equal(all, kernel_.persistent ? kernel_.persistent->tiles : kernel_.grid[coordinate.dimension]);
     }
 
     static ThreadStmt let(const TileStmt& part, const Expr& variable, const Expr& value) {

@@ -42,7 +42,7 @@ std::vector<std::string_view> words_of(std::string_view text) {
     return words;
 }
 
-// Of "const float* __restrict__ x", "unsigned int n", ...
+// Parses "const float* __restrict__ x", "unsigned int n", ...
 size_t bytes_of(std::string_view parameter) {
     if (parameter.find('<') != std::string_view::npos) return 0;
     if (parameter.find('*') != std::string_view::npos) return 8;

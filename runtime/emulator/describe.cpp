@@ -34,7 +34,7 @@ struct Describer {
 
     std::string place(uint32_t site) const { return machine.core.module.locate(site).text(); }
 
-    /// Of a thread of a cluster.
+    /// "block (0,1,0)": the block of a cluster's thread.
     std::string block(uint32_t cluster, uint32_t thread) const {
         auto [x, y, z] = machine.block_index(cluster, thread / machine.core.threads.per_block());
         return fmt::format("block ({},{},{})", x, y, z);
@@ -49,7 +49,7 @@ struct Describer {
                            same_block ? "" : " of " + block(incident.other->block, thread));
     }
 
-    /// Likewise, or "the tma_load of thread (0,0,0)".
+    /// The other side of a race: a thread, or "the tma_load of thread (0,0,0)".
     std::string other() const {
         const Incident::Other& other = *incident.other;
         const bool same_cluster = other.block == incident.block;
@@ -119,7 +119,7 @@ struct Describer {
                            memory(), what, place(incident.site));
     }
 
-    /// Of an address in no memory: how far from which.
+    /// How far an address in no memory is from which one.
     std::string nearest() const {
         const uint64_t address = incident.offset;
         uint64_t best = UINT64_MAX;

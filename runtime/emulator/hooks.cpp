@@ -82,7 +82,7 @@ void on_atomic(const void* memory, int bytes, const void* caller) {
     check_access(address_of(memory), size_t(bytes), AccessKind::Atomic, site_at(caller));
 }
 
-/// Of an index that data decide.
+/// An index that data decide is outside of its dimension.
 void on_outside(long long index, long long extent, const char* tensor, int dimension, const void* caller) {
     Incident incident = incident_of(Finding::Kind::OutOfBounds, site_at(caller));
     incident.text =

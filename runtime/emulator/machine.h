@@ -17,7 +17,7 @@ public:
 
     Report run();
 
-    /// Of a thread's block: of the cluster that ran as this one.
+    /// The index of a block: of this rank, in the cluster that ran as this one.
     emulated::Index3 block_index(uint32_t cluster, uint32_t rank) const;
 
     Core core;

@@ -117,6 +117,7 @@ TEST(ScheduleErrors, Handles) {
     EXPECT_ERROR(p.s[other.z], "'z' is not computed in this schedule");
     EXPECT_ERROR(p.s.all_loops(Stage{7}), "belongs to no stage");
     EXPECT_ERROR(p.s.loops<3>(p.c), "gone");
+    EXPECT_ERROR(p.s.data_loops(p.c), "loops (data_loops): loop 'i' is gone");
     EXPECT_ERROR(other.s.loops<3>(other.z), "'z' has 2 data axes; write loops<2>");
     EXPECT_ERROR(p.s.reduce(p.c, 1), "'c' has 1 reduce axes; there is none with index 1");
     Axis k = reduce_axis("k", 8), l = reduce_axis("l", 8);

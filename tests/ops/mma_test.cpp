@@ -311,6 +311,7 @@ struct Ready {
 
 TEST(MmaErrors, SayWhatDoesNotFit) {
     Ready r;
+    EXPECT_ERROR(r.s.mma(r.c, mma_sync, {r.loops.m, Loop(), r.loops.k}), ".n is missing; name three loops");
     EXPECT_ERROR(r.s.mma(r.c, mma_sync, {r.loops.k, r.loops.n, r.loops.m}),
                  "m and n must be loops of the result, k one of");
     EXPECT_ERROR(r.s.mma(r.c, mma_sync, {r.outer.m, r.loops.n, r.loops.k}),

@@ -240,5 +240,20 @@ TEST(Targets, EachHasADevice) {
     for (const char* arch : all_targets) EXPECT_EQ(open_device(std::string("null:") + arch)->arch(), arch);
 }
 
+/// The emulator could run them, and compilers would say so in words of their own.
+TEST(Targets, DevicesThatLackWhatKernelsUseAreRefused) {
+    Product product("sm_90a", bf16);
+    product.multiply(wgmma);
+    const Program program = build(product.s);
+    EXPECT_NO_THROW(Executable(program, open_device("emulated:sm_90a")));
+    EXPECT_ERROR(Executable(program, open_device("emulated:sm_100a")),
+                 "c_kernel: scheduled for sm_90a, it uses wgmma, which sm_100a does not have; schedule it for "
+                 "target(\"sm_100a\"), or open another device");
+    EXPECT_ERROR(Executable(program, open_device("emulated:sm_80")), "which sm_80 does not have");
+    Product older("sm_80", bf16);
+    older.multiply(mma_sync);
+    EXPECT_NO_THROW(Executable(build(older.s), open_device("emulated:sm_90a")));
+}
+
 }  // namespace
 }  // namespace tw

@@ -21,7 +21,7 @@ TEST(TensorProduct, EveryShapeHasTilesThatFit) {
         shape.operand = shape.result = std::array{bf16, f16, i8, e4m3, tf32}[round % 5];
         if (bytes_of(shape.operand) != 2) shape.result = f32;
         shape.transpose_a = random() % 2, shape.transpose_b = random() % 2;
-        TensorTiles tiles = tensor_tiles(shape);
+        TensorTiles tiles = tensor_tiles(shape, target("sm_90a"));
         SCOPED_TRACE(fmt::format("{} x {} x {}, {}", shape.m, shape.n, shape.k, name_of(shape.operand)));
         Program program = build(scheduled(shape, tiles, target("sm_90a")));
         EXPECT_EQ(program.kernels().size(), tiles.split_k > 1 ? 2u : 1u);
@@ -37,9 +37,9 @@ TEST(TensorProduct, EveryShapeHasTilesThatFit) {
 
 // Many tiles fill a GPU by themselves; few tiles of long sums need parts.
 TEST(TensorProduct, LongSumsOfFewResultsAreSplit) {
-    EXPECT_EQ(tensor_tiles({.m = 8192, .n = 8192, .k = 8192}).split_k, 1);
-    EXPECT_GT(tensor_tiles({.m = 128, .n = 128, .k = 65536}).split_k, 1);
-    EXPECT_EQ(tensor_tiles({.m = 1, .n = 8192, .k = 8192}).block_m, 16);
+    EXPECT_EQ(tensor_tiles({.m = 8192, .n = 8192, .k = 8192}, target("sm_90a")).split_k, 1);
+    EXPECT_GT(tensor_tiles({.m = 128, .n = 128, .k = 65536}, target("sm_90a")).split_k, 1);
+    EXPECT_EQ(tensor_tiles({.m = 1, .n = 8192, .k = 8192}, target("sm_90a")).block_m, 16);
 }
 
 // Few results of long sums, which blocks would share if they could.

@@ -31,7 +31,7 @@ constexpr const char* CompilerFlags =
     "-foptimize-sibling-calls "
     "-fstack-clash-protection -fno-exceptions -w -fmax-errors=5 -fdiagnostics-color=never";
 
-/// Of each row, the first that the compiler knows; none where it knows none.
+/// The first option of each row that the compiler knows; none where it knows none.
 const std::vector<std::vector<std::string>> FlagsOfOneCompiler = {
     // Reads that a later condition makes useless stay if branches on one condition are not joined: g++'s.
     {"-fno-thread-jumps"},

@@ -10,7 +10,7 @@ namespace tw::emulator {
 /// What the host compiler gets for these sources.
 std::string translation_unit(std::span<const Source> sources);
 
-/// Of the i-th source's kernel; functions add "_call" and "_pointees".
+/// The symbol of the i-th source's kernel; functions add "_call" and "_pointees".
 std::string entry_symbol(size_t i);
 
 /// Compiles and links; an open file without a name. Throws CompileFailed, HostCompilerMissing.

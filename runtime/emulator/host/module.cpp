@@ -121,7 +121,7 @@ std::string line_of(const std::string& text, int number) {
 
 }  // namespace
 
-/// Of the functions inlined into each other around the place, the outermost in a kernel's own text counts.
+/// Among the functions inlined into each other around the place, the outermost in a kernel's own text counts.
 Location Module::look_up(uint32_t site) const {
     Location result;
     if (site == 0) return result;

@@ -20,7 +20,7 @@ constexpr uint32_t NumAgents = 64, FirstAgent = LastId + 1 - NumAgents;
 constexpr uint32_t AgentClock = 1u << 21;
 constexpr uint32_t LastClock = AgentClock - 2;
 
-// Of a read word: there are other readers unordered with this one, see ReaderRow.
+// A flag of read words: there are other readers unordered with this one, see ReaderRow.
 constexpr Stamp Several = Stamp(1) << 27;
 
 constexpr Stamp NeverWritten = Stamp((1u << 22) - 1) << ClockShift;
@@ -28,7 +28,7 @@ constexpr Stamp InHalves = NeverWritten | Several;        // of a word: its halv
 constexpr Stamp InBytes = NeverWritten | Stamp(1) << 28;  // its four bytes have
 constexpr Stamp Landing = Stamp(1) << 29;
 
-/// Of a written word: an asynchronous copy of this thread is on its way there.
+/// The stamp of a written word: an asynchronous copy of this thread is on its way there.
 constexpr Stamp in_flight(Stamp thread_and_site) {
     return NeverWritten | Landing | (thread_and_site & ((Stamp(1) << ClockShift) - 1));
 }

@@ -8,7 +8,7 @@
 
 namespace tw::emulator {
 
-/// Of 4 bytes of memory, or of 2 or 1 where threads access less than words. Blocks are numbered from 1 in the order in
+/// What is known of 4 bytes of memory, or of 2 or 1 where threads access less than words. Blocks are numbered from 1 in the order in
 /// which they run; of the blocks before, only the numbers in here remain. Zero: not touched since the launch began.
 struct Cell {
     Stamp write = 0, read = 0;

@@ -82,13 +82,13 @@ inline bool write_at_a_glance(const NearMemory::Level& level, size_t index, Stam
 /// that stops the launch.
 void check_access(uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
 
-/// Likewise of bytes in a row, which need not be aligned.
+/// The same check of bytes in a row, which need not be aligned.
 void check_run(uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
 
 /// Only whether the access may go there at all, and is aligned if it must be.
 void check_bounds(Memory& memory, uintptr_t address, size_t bytes, AccessKind kind, Stamp site, bool aligned = true);
 
-/// Likewise of 1, 2 or 4 bytes of a tracked memory, aligned to their size.
+/// The races of 1, 2 or 4 bytes of a tracked memory, aligned to their size.
 void check_part(Memory& memory, size_t offset, size_t bytes, AccessKind kind, Stamp site);
 
 /// From now on, whoever touches the words, reads or writes before they have landed. They were checked as written.

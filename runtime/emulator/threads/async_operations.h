@@ -26,7 +26,7 @@ public:
     bool done = false;
 };
 
-/// Those under way, each in a slot with a clock like a thread's.
+/// The operations under way, each in a slot with a clock like a thread's.
 class AsyncOperations {
 public:
     AsyncOperations(Threads& threads, HappensBefore& order, Random& random)

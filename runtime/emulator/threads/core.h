@@ -12,7 +12,7 @@ struct Core {
     Core(const Module& module, const Launch& launch, const Options& options, std::function<void()> body);
     ~Core();
 
-    /// Of who runs: a thread, or an asynchronous operation of one.
+    /// The rank of the block of who runs: a thread, or an asynchronous operation of one.
     uint32_t running_rank() const;
 
     /// Atomics and arrivals are where the order of threads shows: now and then another one comes first. Also lets

@@ -24,7 +24,7 @@ public:
 
     void fence_proxy_async();
 
-    /// Of others that the thread meets from now on, each need not wait itself.
+    /// The running thread waits for the launches before; who meets it from now on need not.
     void griddepcontrol_wait();
 
 private:

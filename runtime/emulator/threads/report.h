@@ -4,7 +4,7 @@
 
 namespace tw::emulator {
 
-/// Of the running thread, here and now.
+/// An incident of the running thread, here and now.
 Incident incident_of(Finding::Kind kind, Stamp site);
 
 /// Notes an incident. Does not return if it ends the launch: the fiber is left for good, so hold nothing that needs a

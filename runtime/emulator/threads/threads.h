@@ -43,7 +43,7 @@ public:
     /// Until the thread waits, or lets others run.
     void resume(uint32_t t);
 
-    /// Likewise, on a fiber beside those of threads, where a finding can end the launch.
+    /// Runs a step on a fiber beside those of threads, where a finding can end the launch.
     void resume_beside(std::function<void()> step);
 
     /// Ends the launch from outside of all fibers.

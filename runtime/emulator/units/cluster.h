@@ -20,7 +20,7 @@ public:
     /// Whoever runs accesses this shared memory.
     void note_use(const Memory& shared, Stamp site);
 
-    /// Likewise, as an access by somebody who is not of that block. A block's shared memory ends with its last thread:
+    /// An access by somebody who is not of that block. A block's shared memory ends with its last thread:
     /// copies and threads of other blocks that use it must do so before.
     void note_foreign_use(uint32_t rank, Stamp site);
 

@@ -20,14 +20,14 @@ struct MatrixDescriptor {
         span = spans[bits >> 62];
     }
 
-    /// Of byte `column` of a row, rows (of m or n) having their k side by side: lines of `span` bytes, eight of them
+    /// The place of byte `column` of a row, rows (of m or n) having their k side by side: lines of `span` bytes, eight of them
     /// every `stride`; without swizzle, 8 x 16 bytes together and the next 16 of k after `leading`.
     uint32_t k_major(uint32_t row, uint32_t column) const {
         if (span > 16) return start + row / 8 * stride + row % 8 * span + column;
         return start + row / 8 * stride + column / 16 * leading + row % 8 * 16 + column % 16;
     }
 
-    /// Of the elements of 2 bytes of a row of k, m or n side by side: what does not fit into a line follows after
+    /// The place of elements of 2 bytes of a row of k, m or n side by side: what does not fit into a line follows after
     /// `leading`, the next 8 of k after `stride`; without swizzle the other way round.
     uint32_t mn_major(uint32_t mn, uint32_t k) const {
         const uint32_t per_line = span / 2;

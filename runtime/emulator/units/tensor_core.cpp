@@ -72,7 +72,7 @@ int exponent_of(float value) {
 
 double power_of_two(int exponent) { return std::bit_cast<double>(uint64_t(exponent + 1023) << 52); }
 
-/// But for what is too large, which becomes an infinity.
+/// What is too large becomes an infinity.
 float rounded_toward_zero(double value) {
     float nearest = float(value);
     if (std::abs(value) >= 0x1p128) return nearest;

@@ -24,7 +24,7 @@ public:
     void require_stores_read();
 
 private:
-    /// Of one thread: stores since the last tma_store_commit, and groups not waited for.
+    /// A thread's stores since the last tma_store_commit, and groups not waited for.
     struct StoreQueue {
         std::vector<std::shared_ptr<TmaStore>> open;
         std::deque<std::vector<std::shared_ptr<TmaStore>>> groups;

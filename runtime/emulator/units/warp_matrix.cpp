@@ -76,7 +76,7 @@ static AccessKind access_of(const MatrixCall& call) {
     return call.operation == MatrixCall::Operation::Load ? AccessKind::Read : AccessKind::Write;
 }
 
-/// Of the lane that gives its address.
+/// By the lane that gives its address.
 void WarpMatrix::check_row(const MatrixCall& call, Stamp site) {
     const auto address = reinterpret_cast<uintptr_t>(call.row);
     const uint32_t rank = core_.running_rank();

@@ -27,7 +27,7 @@ public:
 private:
     using Group = std::vector<std::shared_ptr<WarpgroupOperation>>;
 
-    /// That a thread has passed to wgmma.
+    /// What a thread has passed to wgmma.
     struct Registers {
         uintptr_t begin = 0;
         size_t bytes = 0;

@@ -59,7 +59,7 @@ __device__ inline void barrier_sync(int id, int threads) {
     asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
 }
 
-/// Of shared memory, in its own window.
+/// The address in the window of shared memory.
 __device__ inline unsigned shared_address(const void* shared) { return (unsigned)__cvta_generic_to_shared(shared); }
 
 /// Elements of 4 bytes together as one register, the first lowest.
@@ -242,7 +242,7 @@ __device__ inline void setmaxnreg_dec() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(registers));
 }
 
-/// Likewise; waits until others have given up enough.
+/// Takes registers; waits until others have given up enough.
 template <int registers>
 __device__ inline void setmaxnreg_inc() {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
@@ -337,6 +337,7 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
             for (int k_outer = 0; k_outer < 8; ++k_outer) {
                 const int stage = k_outer % 4;
                 tw::mbarrier_wait(shared.k_outer_empty[stage], (k_outer / 4 + 1) % 2);
+                // [17] a_shared, b_shared: load
                 tw::mbarrier_expect_tx(shared.k_outer_full[stage],
                                        sizeof shared.a_shared[0] + sizeof shared.b_shared[0]);
                 tw::tma_load(&shared.a_shared[stage][0][0], a_shared_map, k_outer * 64, cluster_m * 256 + rank_m * 128,
@@ -359,6 +360,7 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
             tw::mbarrier_wait(shared.k_outer_full[stage], k_outer / 4);
             tw::wgmma_fence_operand(c_total);
             tw::wgmma_fence();
+            // [21] c_total: multiply
             #pragma unroll
             for (int k_inner_step = 0; k_inner_step < 4; ++k_inner_step) {
                 tw::wgmma_m64n256k16_bf16(c_total,
@@ -395,6 +397,7 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
             }
             tw::fence_proxy_async();
             tw::barrier_sync(1, 256);
+            // [19] c_out: store
             if (thread == 0) {
                 tw::tma_store(c_map, block_n * 256 + piece * 64, cluster_m * 256 + rank_m * 128,
                               &shared.c_shared[0][0]);

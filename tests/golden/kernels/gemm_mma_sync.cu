@@ -50,7 +50,7 @@ __device__ inline T& shared_memory() {
     return *reinterpret_cast<T*>(dynamic_shared);
 }
 
-/// Of shared memory, in its own window.
+/// The address in the window of shared memory.
 __device__ inline unsigned shared_address(const void* shared) { return (unsigned)__cvta_generic_to_shared(shared); }
 
 /// Starts to copy N neighbouring elements, 4, 8 or 16 bytes, from global to shared memory; both are aligned to that.
@@ -70,7 +70,7 @@ __device__ inline void cp_async(T* shared, const T* global) {
                      : "memory");
 }
 
-/// Likewise, or zeros where the elements are not there; then `global` may be any address.
+/// The same copy, or zeros where the elements are not there; then `global` may be any address.
 template <int N, class T>
 __device__ inline void cp_async_or_zero(T* shared, const T* global, bool there) {
     constexpr int bytes = N * sizeof(T);
@@ -189,18 +189,18 @@ c_kernel(const tw::bf16* __restrict__ a, const tw::bf16* __restrict__ b, tw::bf1
     const int row = thread / 4;
     const int a_offset = block_m * 16384 + row * 128 + lane_column * 8;
     const int b_offset = block_n * 16384 + row * 128 + lane_column * 8;
-    for (int stage = 0; stage < 2; ++stage) {
+    for (int ahead = 0; ahead < 2; ++ahead) {
         // [12] a_shared: copy asynchronously
         #pragma unroll
         for (int step = 0; step < 4; ++step) {
-            tw::cp_async<8>(&shared.a_shared[stage][row + step * 32][lane_column * 8],
-                            &a[a_offset + stage * 32 + step * 4096]);
+            tw::cp_async<8>(&shared.a_shared[ahead][row + step * 32][lane_column * 8],
+                            &a[a_offset + ahead * 32 + step * 4096]);
         }
         // [13] b_shared: copy asynchronously
         #pragma unroll
         for (int step = 0; step < 4; ++step) {
-            tw::cp_async_or_zero<8>(&shared.b_shared[stage][row + step * 32][lane_column * 8],
-                                    &b[b_offset + stage * 32 + step * 4096], block_n * 128 + step * 32 + row < 192);
+            tw::cp_async_or_zero<8>(&shared.b_shared[ahead][row + step * 32][lane_column * 8],
+                                    &b[b_offset + ahead * 32 + step * 4096], block_n * 128 + step * 32 + row < 192);
         }
         tw::cp_async_commit();
     }
@@ -248,6 +248,7 @@ c_kernel(const tw::bf16* __restrict__ a, const tw::bf16* __restrict__ b, tw::bf1
                                 &shared.b_shared[stage][b_shared_row + n_inner_tile_2 * 16]
                                 [k_inner_step * 16 + thread / 8 % 2 * 8]);
             }
+            // [14] c: multiply
             #pragma unroll
             for (int m_inner_tile = 0; m_inner_tile < 4; ++m_inner_tile) {
                 #pragma unroll

@@ -59,7 +59,7 @@ __device__ inline void barrier_sync(int id, int threads) {
     asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
 }
 
-/// Of shared memory, in its own window.
+/// The address in the window of shared memory.
 __device__ inline unsigned shared_address(const void* shared) { return (unsigned)__cvta_generic_to_shared(shared); }
 
 /// Elements of 4 bytes together as one register, the first lowest.
@@ -240,7 +240,7 @@ __device__ inline void setmaxnreg_dec() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(registers));
 }
 
-/// Likewise; waits until others have given up enough.
+/// Takes registers; waits until others have given up enough.
 template <int registers>
 __device__ inline void setmaxnreg_inc() {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
@@ -331,6 +331,7 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
             for (int k_outer = 0; k_outer < 8; ++k_outer) {
                 const int stage = k_outer % 4;
                 tw::mbarrier_wait(shared.k_outer_empty[stage], (k_outer / 4 + 1) % 2);
+                // [17] a_shared, b_shared: load
                 tw::mbarrier_expect_tx(shared.k_outer_full[stage],
                                        sizeof shared.a_shared[0] + sizeof shared.b_shared[0]);
                 tw::tma_load(&shared.a_shared[stage][0][0], a_shared_map, k_outer * 64, cluster_m * 256 + rank_m * 128,
@@ -370,6 +371,7 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
                     tw::wgmma_fence_operand(c_total[m_inner_tile]);
                 }
                 tw::wgmma_fence();
+                // [21] c_total: multiply
                 #pragma unroll
                 for (int k_inner_step = 0; k_inner_step < 4; ++k_inner_step) {
                     #pragma unroll
@@ -418,6 +420,7 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
                 }
                 tw::fence_proxy_async();
                 tw::barrier_sync(turn + 1, 128);
+                // [19] c_out: store
                 if (thread == 0) {
                     tw::tma_store(c_map, block_n * 192 + piece * 64, cluster_m * 256 + rank_m * 128,
                                   &shared.c_shared[turn][0][0]);

@@ -61,7 +61,7 @@ __device__ inline void barrier_sync(int id, int threads) {
     asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
 }
 
-/// Of shared memory, in its own window.
+/// The address in the window of shared memory.
 __device__ inline unsigned shared_address(const void* shared) { return (unsigned)__cvta_generic_to_shared(shared); }
 
 /// Elements of 4 bytes together as one register, the first lowest.
@@ -199,7 +199,7 @@ __device__ inline void setmaxnreg_dec() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(registers));
 }
 
-/// Likewise; waits until others have given up enough.
+/// Takes registers; waits until others have given up enough.
 template <int registers>
 __device__ inline void setmaxnreg_inc() {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
@@ -296,6 +296,7 @@ c_kernel(tw::bf16* __restrict__ c,
             #pragma unroll 1
             for (int k_outer = 0; k_outer < 3; ++k_outer) {
                 tw::mbarrier_wait(shared.k_outer_empty[k_outer], 1);
+                // [12] a_shared, b_shared: load
                 tw::mbarrier_expect_tx(shared.k_outer_full[k_outer],
                                        sizeof shared.a_shared[0] + sizeof shared.b_shared[0]);
                 tw::tma_load(&shared.a_shared[k_outer][0][0], a_shared_map, k_outer * 64, block_m * 128,
@@ -316,6 +317,7 @@ c_kernel(tw::bf16* __restrict__ c,
             tw::mbarrier_wait(shared.k_outer_full[k_outer], 0);
             tw::wgmma_fence_operand(product);
             tw::wgmma_fence();
+            // [15] product: multiply
             #pragma unroll
             for (int k_inner_step = 0; k_inner_step < 4; ++k_inner_step) {
                 tw::wgmma_m64n192k16_bf16(product,

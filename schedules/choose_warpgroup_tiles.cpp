@@ -9,7 +9,6 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t multiprocessors = 132;
 constexpr int64_t shared_bytes = 232448 - 4096;  // of a block, but for barriers and gaps
 constexpr int64_t line_bytes = 128;
 constexpr int most_stages = 12;
@@ -32,7 +31,7 @@ double share_of(int warpgroups, int64_t columns) {
     return share;
 }
 
-/// Of a block's result: pairs of gated columns make one.
+/// The columns of a block's result: pairs of gated columns make one.
 int64_t result_columns(const WarpgroupTiles& t, const TensorProductShape& shape) {
     return shape.activation == Activation::SwiGlu ? t.block_n / 2 : t.block_n;
 }
@@ -87,8 +86,12 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
     return found;
 }
 
-/// Clusters stay within groups of 14 to 18 multiprocessors: 128 blocks in fours took two rounds on an H200.
-int64_t blocks_at_once(int cluster) { return cluster <= 2 ? multiprocessors : cluster <= 4 ? 120 : 112; }
+/// Clusters stay within groups of 14 to 18 multiprocessors: 128 blocks in fours took two rounds on the 132 of an H200,
+/// 120 in fours and 112 in eights take one.
+int64_t blocks_at_once(int cluster, const Target& target) {
+    const int64_t all = target.multiprocessors;
+    return cluster <= 2 ? all : cluster <= 4 ? all * 120 / 132 : all * 112 / 132;
+}
 
 }  // namespace
 
@@ -128,7 +131,7 @@ int64_t staged_result_bytes(const WarpgroupTiles& t, const TensorProductShape& s
 /// stores a byte of a result in a twentieth of one, in a sixth where pairs of 2 bytes leave registers, in a fiftieth
 /// where boxes leave; it reads 44 bytes a cycle, all of them together 2000. A second kernel reads parts at 1700 bytes a
 /// cycle.
-double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape) {
+double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
     int64_t split = t.split_k, k = divided(shape.k, split), batch = std::max<int64_t>(shape.batch, 1);
     int64_t blocks = divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * batch * split;
     auto area = static_cast<double>(t.block_m * t.block_n);
@@ -150,7 +153,7 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     double tile = main + start + store;
     if (t.ping_pong > 1) tile = std::max(main + start + 1000, (main + start + store) / 2);  // results leave meanwhile
     double once = static_cast<double>((shape.m + shape.n) * shape.k * batch * bytes_of(shape.operand)) / 2000;
-    double busy = static_cast<double>(divided(blocks, blocks_at_once(t.cluster * t.cluster_columns))) * tile;
+    double busy = static_cast<double>(divided(blocks, blocks_at_once(t.cluster * t.cluster_columns, target))) * tile;
     double cycles = std::max(busy, once) + busy / 20;
     if (split == 1) return cycles;
     return cycles + 4000 + static_cast<double>(shape.m * shape.n * batch * split * 8) / 1700;
@@ -169,7 +172,7 @@ int64_t promotion_interval(const TensorProductShape& shape) {
     return loses_bits && shape.k > most ? most : 0;
 }
 
-WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape) {
+WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape, const Target& target) {
     WarpgroupTiles best;
     double least = 0;
     for (WarpgroupTiles tiles : candidates(shape))
@@ -178,7 +181,7 @@ WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape) {
                 shape.k / split >= 512 && !tiles.stage_result && !tiles.promotion_interval && may_split_k(shape);
             if (split > 1 && !splits) continue;
             tiles.split_k = split;
-            double cycles = predicted_cycles(tiles, shape);
+            double cycles = predicted_cycles(tiles, shape, target);
             if (least != 0 && cycles >= least) continue;
             least = cycles;
             best = tiles;

@@ -6,8 +6,6 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t multiprocessors = 132;
-
 /// Tiles, and how much of a multiprocessor's rate of multiplications they reach.
 struct RatedTiles {
     TensorTiles tiles;  // block_k in bytes
@@ -24,13 +22,13 @@ const RatedTiles rated_tiles[] = {
 
 /// Clock cycles. A multiprocessor multiplies about 1200 pairs of 16 bits a cycle, starts and ends a tile in a few
 /// thousand, and a second kernel reads parts at 3 TB/s, 1700 bytes a cycle.
-double predicted_cycles(const RatedTiles& rated, const TensorProductShape& shape, int64_t split) {
+double predicted_cycles(const RatedTiles& rated, const TensorProductShape& shape, int64_t split, const Target& target) {
     const TensorTiles& t = rated.tiles;
     int64_t blocks =
         divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * std::max<int64_t>(shape.batch, 1) * split;
     double rate = 1200 * rated.share * 2 / bytes_of(shape.operand);
     double tile = static_cast<double>(t.block_m * t.block_n * divided(shape.k, split)) / rate + 1500;
-    double cycles = static_cast<double>(divided(blocks, multiprocessors)) * tile;
+    double cycles = static_cast<double>(divided(blocks, target.multiprocessors)) * tile;
     if (split == 1) return cycles;
     return cycles + 4000 + static_cast<double>(shape.m * shape.n * split * 8) / 1700;
 }
@@ -40,14 +38,14 @@ bool needs_more_registers(Type operand) { return operand == e4m3 || operand == e
 
 }  // namespace
 
-TensorTiles tensor_tiles(const TensorProductShape& shape) {
+TensorTiles tensor_tiles(const TensorProductShape& shape, const Target& target) {
     TensorTiles best;
     double least = 0;
     for (const RatedTiles& rated : rated_tiles)
         for (int64_t split : {1, 2, 3, 4, 6, 8}) {
             if (needs_more_registers(shape.operand) && rated.tiles.warp_m * rated.tiles.warp_n >= 64 * 64) continue;
             if (split > 1 && (shape.k / split < 512 || !may_split_k(shape))) continue;
-            double cycles = predicted_cycles(rated, shape, split);
+            double cycles = predicted_cycles(rated, shape, split, target);
             if (least != 0 && cycles >= least) continue;
             least = cycles;
             best = rated.tiles;

@@ -1,4 +1,4 @@
-#include "codegen/async/tma_copy.h"
+#include "codegen/async/choose_tma.h"
 
 #include <algorithm>
 #include <functional>
