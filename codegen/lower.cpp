@@ -39,6 +39,7 @@ using C = const Context&;
 /// What a block does; make_tiles comes before them.
 constexpr TilePass tile_passes[] = {
     {"apply_fragment_layouts", [](T kernel, C context) { return apply_fragment_layouts(kernel, context.cite); }},
+    {"combine_lanes", [](T kernel, C) { return combine_lanes(kernel); }},
     {"privatize_registers", [](T kernel, C context) { return privatize_registers(kernel, context.cite); }},
     {"lower_thread_reductions", [](T kernel, C context) { return lower_thread_reductions(kernel, context.cite); }},
     {"discharge_masks", [](T kernel, C) { return discharge_masks(kernel); }},

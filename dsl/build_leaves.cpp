@@ -27,6 +27,7 @@ Stmt TreeBuilder::update_leaf(int stage) {
     const Prepared& p = prepared_.at(stage);
     Leaf update = leaf(stage, Leaf::Kind::Update, p.full_mask);
     update.readers_mask = p.data_mask;
+    update.reducer = record(stage).definition.reducer;
     if (record(stage).mma) update.atom = &matching_atom(state_, stage, where_);
     const auto& values = record(stage).definition.update;
     for (size_t c = 0; c < values.size(); ++c)

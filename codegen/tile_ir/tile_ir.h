@@ -76,6 +76,9 @@ struct InitOp {};
 struct UpdateOp {
     const Atom* atom = nullptr;  ///< the matrix instruction that use_atoms puts in its place
     Expr readers_mask = {};      ///< the part of the mask that whoever reads its results has, too; or undefined
+    std::shared_ptr<const ReducerNode> reducer = {};  ///< how terms are combined
+    std::vector<ThreadCoordinate> around = {};        ///< in whose loops it stands
+    std::vector<ThreadCoordinate> sharing = {};       ///< along which threads have terms of their own: combine_lanes
 };
 /// They combine what threads have of a reduction; lower_thread_reductions spells it out.
 struct CombineOp {

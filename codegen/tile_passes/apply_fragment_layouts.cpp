@@ -5,6 +5,7 @@
 
 #include "codegen/tile_passes/tile_passes.h"
 #include "dsl/simplify.h"
+#include "dsl/tensor.h"
 #include "support/error.h"
 
 namespace tw::codegen {
@@ -88,9 +89,24 @@ private:
         return found;
     }
 
-    /// Each lane would go through its own terms, and nobody through all of them.
-    void check_terms(const TileOp& op, const OpLoop& loop, const Share& share) const {
-        if (!loop.reduces) return;
+    /// Lanes that have terms of their own combine what they make of them, see combine_lanes.
+    void share_terms(TileOp& op, const OpLoop& loop, const Share& share) const {
+        UpdateOp* update = std::get_if<UpdateOp>(&op.action);
+        if (!update || update->atom || !update->reducer->commutative || !stores_to(op, Memory::Registers))
+            refuse_terms(op, loop, share);
+        for (const ThreadCoordinate& coordinate : kernel_.thread_coordinates) {
+            auto is = [&](const Expr& own) { return own.defined() && coordinate.variable.same(own); };
+            bool shares = share.role == AtomRole::N ? is(kernel_.fragment_column)
+                                                    : is(kernel_.fragment_row) || is(kernel_.fragment_warp);
+            bool known = std::ranges::any_of(update->sharing, [&](const ThreadCoordinate& other) {
+                return other.variable.same(coordinate.variable);
+            });
+            if (shares && !known) update->sharing.push_back(coordinate);
+        }
+    }
+
+    /// Each lane goes through its own terms, and nobody through all of them.
+    [[noreturn]] void refuse_terms(const TileOp& op, const OpLoop& loop, const Share& share) const {
         const char* along = share.role == AtomRole::M ? "rows" : "columns";
         std::string made = share.of->name;
         visit_ops(kernel_.body, [&](const TileOp& other) {
@@ -99,10 +115,18 @@ private:
         });
         throw_error(Error,
                     "{}'{}' reduces over the {} of '{}' by the loop '{}', but lanes share these accumulators in "
-                    "registers, and each would reduce its own part alone; keep '{}' in shared memory and reduce there: "
+                    "registers, {}; keep '{}' in shared memory and reduce there: "
                     "set_memory({}, Memory::Shared), or stage a copy",
-                    cite_(std::max(op.step, share.of->step)), op.name, along, made, to_string(loop.variable), made,
-                    made);
+                    cite_(std::max(op.step, share.of->step)), op.name, along, made, to_string(loop.variable),
+                    why_not_combined(op), made, made);
+    }
+
+    static std::string why_not_combined(const TileOp& op) {
+        const UpdateOp* update = op.as<UpdateOp>();
+        if (update && update->atom) return "from where the instruction does not take them";
+        if (update && !update->reducer->commutative)
+            return fmt::format("in no order, and the reducer '{}' is not commutative", update->reducer->name);
+        return "and each would reduce its own part alone";
     }
 
     void learn(const TileOp& op) {
@@ -127,7 +151,7 @@ private:
                 result.loops.push_back(loop);
                 continue;
             }
-            check_terms(op, loop, share);
+            if (loop.reduces) share_terms(result, loop, share);
             bool rows = share.role == AtomRole::M;
             int64_t size = tile_of(share.role);
             const std::string& name = loop.variable.as<Variable>()->name;

@@ -16,7 +16,8 @@ decltype(TileOp::action) action_of(const Leaf& leaf) {
     switch (leaf.kind) {
         case Leaf::Kind::Init: return InitOp{};
         case Leaf::Kind::Update:
-            return UpdateOp{leaf.atom, leaf.readers_mask.defined() ? all_of(conjuncts_of(leaf.readers_mask)) : Expr()};
+            return UpdateOp{leaf.atom, leaf.readers_mask.defined() ? all_of(conjuncts_of(leaf.readers_mask)) : Expr(),
+                            leaf.reducer};
         case Leaf::Kind::Combine: return CombineOp{leaf.across};
         case Leaf::Kind::Finish: return MapOp{};
         case Leaf::Kind::Copy: return CopyOp{leaf.via};
@@ -245,6 +246,9 @@ public:
         for (const ThreadCoordinate& coordinate : kernel_.thread_coordinates)
             if (mentions(op, coordinate.variable) || (runs_in_all && stands_in(coordinate.variable)))
                 op.threads.push_back(coordinate);
+        if (UpdateOp* update = std::get_if<UpdateOp>(&op.action))
+            for (const ThreadCoordinate& coordinate : kernel_.thread_coordinates)
+                if (stands_in(coordinate.variable)) update->around.push_back(coordinate);
         bool replicated = stores_to(op, Memory::Registers);  // each thread has its own
         if (!replicated && !op.threads.empty()) {
             op.active = one_thread_each(op.threads, kernel_.thread, kernel_.threads);

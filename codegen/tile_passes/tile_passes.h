@@ -6,6 +6,14 @@
 
 namespace tw::codegen {
 
+/// Where lanes share the terms of a reduction, each combines those that it has; behind the last of them they combine
+/// what they made, so that all have the total.
+///
+///     init r[row]                              init r[row]
+///     update r[row] += c[row][lane, column]    update r[row] += c[row][lane, column]
+///                                              combine r[row] over lane
+TileKernel combine_lanes(const TileKernel& kernel);
+
 /// Drops the parts of register buffers' indices that are coordinates of the thread: each thread holds its own part.
 /// Refuses registers that one thread writes and another reads.
 ///

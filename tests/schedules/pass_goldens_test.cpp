@@ -14,8 +14,29 @@ namespace {
 
 struct Example {
     const char* pass;
-    const char* kernel;  ///< a kernel of the catalogue that it changes
+    const char* kernel;  ///< that it changes: of the catalogue, or "row sums of a product"
 };
+
+/// Of sums that a tensor core leaves in registers, which lanes share.
+constexpr const char* row_sums = "row sums of a product";
+Schedule scheduled_row_sums() {
+    Tensor a = input("a", bf16, {32, 16}), b = input("b", bf16, {16, 16});
+    Axis k = reduce_axis("k", 16), j = reduce_axis("j", 16);
+    Tensor product = compute("product", {32, 16},
+                             [&](Expr i, Expr j) { return sum(cast(f32, a(i, k)) * cast(f32, b(j, k)), k); });
+    Tensor r = compute("r", {32}, [&](Expr i) { return sum(product(i, j), j); });
+    Schedule s({r}, target("sm_90a"));
+    auto [block, row] = s.split(s.loops<1>(r)[0], 16, {"block", "row"});
+    s.order({block, s.reduce(r), row});
+    s.bind(block, grid.x);
+    s.at(product, block);
+    s.set_memory(product, Memory::Registers);
+    auto [m, n] = s.loops<2>(product);
+    auto [k_tile, k_inner] = s.split(s.reduce(product), 16, {"k_tile", "k_inner"});
+    s.order({k_tile, m, n, k_inner});
+    s.mma(product, mma_sync, {.m = m, .n = n, .k = k_inner});
+    return s;
+}
 
 constexpr const char* products = "product_64x48x40";
 constexpr const char* tensor_core_products = "gemm_bf16_64x64x64_tb_tile32x32x16w16x16s3";
@@ -23,6 +44,7 @@ constexpr const char* hopper_products = "gemm_bf16_128x64x128_tb_tile128x64x64g2
 
 constexpr Example examples[] = {
     {"apply_fragment_layouts", tensor_core_products},
+    {"combine_lanes", row_sums},
     {"privatize_registers", "column_sum_1100x67_f32"},
     {"lower_thread_reductions", "softmax_5x1000_f32"},
     {"discharge_masks", "gemm_bf16_37x50x61_ta"},
@@ -48,6 +70,7 @@ constexpr Example examples[] = {
 };
 
 Program program_of(const char* kernel) {
+    if (std::string_view(kernel) == row_sums) return build(scheduled_row_sums());
     const schedules::CatalogEntry* entry = schedules::find_library_kernel(kernel);
     if (!entry) throw_error(Error, "no kernel '{}'", kernel);
     return build(entry->make(target("sm_90a")));
