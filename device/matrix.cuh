@@ -8,6 +8,14 @@ __device__ inline unsigned pack_register(const T* elements) {
     return reinterpret_cast<const unsigned&>(vector);
 }
 
+//: pack_registers needs pack_register
+/// The same of as many registers, one after another.
+template <int count, class T>
+__device__ inline void pack_registers(unsigned* words, const T* elements) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) words[i] = pack_register(elements + i * (4 / (int)sizeof(T)));
+}
+
 //: unpack_register needs vector
 /// The elements of 4 bytes that pack_register puts together.
 template <class T>

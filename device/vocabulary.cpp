@@ -70,7 +70,7 @@ const std::vector<Primitive>& primitives() {
 std::optional<Primitive> generated(const std::string& name) {
     auto product = find_warpgroup_product(name);
     if (!product) return std::nullopt;
-    return Primitive{.name = name, .needs = product->needs(), .text = product->text()};
+    return Primitive{.name = name, .needs = {}, .text = product->text()};
 }
 
 Primitive named(const std::string& name) {

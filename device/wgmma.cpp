@@ -11,16 +11,10 @@
 namespace tw::device {
 namespace {
 
-struct Type {
-    const char* cuda;  // of elements in registers
-    int bytes;
-};
-
-const std::map<std::string, Type>& types() {
-    static const std::map<std::string, Type> all = {{"bf16", {"bf16", 2}},  {"f16", {"f16", 2}},
-                                                    {"tf32", {"float", 4}}, {"e4m3", {"e4m3", 1}},
-                                                    {"e5m2", {"e5m2", 1}},  {"s8", {"signed char", 1}}};
-    return all;
+int bytes_of(const std::string& type) {
+    static const std::map<std::string, int> all = {{"bf16", 2}, {"f16", 2},  {"tf32", 4},
+                                                   {"e4m3", 1}, {"e5m2", 1}, {"s8", 1}};
+    return all.at(type);
 }
 
 bool is_fp8(const std::string& type) { return type == "e4m3" || type == "e5m2"; }
@@ -57,8 +51,7 @@ std::vector<std::string> numbered(int first, int count) {
 /// What the functions of a family member have in common.
 struct Signature {
     const WarpgroupProduct& product;
-    const Type& a_type = types().at(product.a);
-    bool transposes = a_type.bytes == 2;
+    bool transposes = bytes_of(product.a) == 2;
     const char* d = product.a == "s8" ? "int" : "float";
 
     std::string flags() const {
@@ -68,8 +61,8 @@ struct Signature {
     }
     std::vector<std::string> parameters() const {
         return {fmt::format("{} (&d)[{}]", d, product.n / 2),
-                product.a_in_registers ? fmt::format("const {}* a", a_type.cuda) : "unsigned long long a",
-                "unsigned long long b", "bool accumulate"};
+                product.a_in_registers ? "const unsigned* a" : "unsigned long long a", "unsigned long long b",
+                "bool accumulate"};
     }
 };
 
@@ -77,13 +70,6 @@ struct Signature {
 
 std::string WarpgroupProduct::name() const {
     return fmt::format("wgmma_m64n{}k{}_{}{}{}", n, k, a, a == b ? "" : "_" + b, a_in_registers ? "_registers" : "");
-}
-
-std::vector<std::string> WarpgroupProduct::needs() const {
-    if (!a_in_registers) return {};
-    if (a == "tf32") return {"bits"};
-    if (a == "s8") return {"pack_register"};
-    return {a, "pack_register"};
 }
 
 std::string WarpgroupProduct::text() const {
@@ -94,9 +80,7 @@ std::string WarpgroupProduct::text() const {
 
     std::vector<std::string> results, inputs;
     for (int i = 0; i < num_d; ++i) results.push_back(fmt::format("\"+{}\"(d[{}])", a == "s8" ? "r" : "f", i));
-    for (int i = 0; i < 4 && a_in_registers; ++i)
-        inputs.push_back(a == "tf32" ? fmt::format("\"r\"(float_bits(a[{}]))", i)
-                                     : fmt::format("\"r\"(pack_register(a + {}))", i * 4 / signature.a_type.bytes));
+    for (int i = 0; i < 4 && a_in_registers; ++i) inputs.push_back(fmt::format("\"r\"(a[{}])", i));
     if (!a_in_registers) inputs.push_back("\"l\"(a)");
     inputs.push_back("\"l\"(b)");
     inputs.push_back("\"r\"((int)accumulate)");
@@ -152,9 +136,8 @@ std::optional<WarpgroupProduct> find_warpgroup_product(std::string_view name) {
     WarpgroupProduct product{.n = std::stoi(match[1]), .k = std::stoi(match[2]), .a = match[3], .b = match[3]};
     if (match[4].matched) product.b = match[4];
     product.a_in_registers = match[5].matched;
-    if (!types().contains(product.a) || !types().contains(product.b) || !may_meet(product.a, product.b))
-        return std::nullopt;
-    if (product.k * types().at(product.a).bytes != 32) return std::nullopt;
+    if (!may_meet(product.a, product.b)) return std::nullopt;
+    if (product.k * bytes_of(product.a) != 32) return std::nullopt;
     const bool is_size = product.n >= 8 && product.n <= 256 && product.n % 8 == 0;
     if (!is_size || (product.a == "s8" && product.n % 16 != 0 && product.n != 8 && product.n != 24))
         return std::nullopt;

@@ -2,7 +2,7 @@
 //
 //   wgmma_m64n256k16_bf16                  float (&d)[128], u64 a_descriptor, u64 b_descriptor, bool accumulate
 //   wgmma_m64n96k32_e4m3_e5m2              types of a and b differ
-//   wgmma_m64n64k16_f16_registers          a in registers: const f16* a
+//   wgmma_m64n64k16_f16_registers          a in registers: const unsigned* a, four words as pack_registers makes them
 //   wgmma_m64n64k16_f16<true, false>       transposes (of b alone where a is in registers), of 16-bit types
 #pragma once
 #include <optional>
@@ -20,7 +20,6 @@ struct WarpgroupProduct {
     std::string name() const;
     std::string text() const;  // as CUDA
     std::string twin() const;  // for the emulator
-    std::vector<std::string> needs() const;
 };
 
 /// Nothing if the name is of another family, or if the hardware has no such product: n is a multiple of 8 to 256 (of s8

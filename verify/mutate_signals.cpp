@@ -71,17 +71,22 @@ private:
             transposed = !transposed;
             add(MutationKind::Operand, fmt::format("parameter {}", int{transposed}), Instruction(changed));
         }
-        for (MatrixOperand Wgmma::*matrix : {&Wgmma::a, &Wgmma::b})
-            for (int change : {kDescriptorUnit, -kDescriptorUnit}) {
-                Wgmma strides = product, leading = product;
-                (strides.*matrix).stride_bytes += change;
-                (leading.*matrix).leading_bytes += change;
-                const char* name = matrix == &Wgmma::a ? "a" : "b";
-                add(MutationKind::Operand, fmt::format("{}, stride {}", name, (strides.*matrix).stride_bytes),
-                    Instruction(strides));
-                add(MutationKind::Operand, fmt::format("{}, leading {}", name, (leading.*matrix).leading_bytes),
-                    Instruction(leading));
-            }
+        if (std::holds_alternative<MatrixOperand>(product.a))
+            alter_strides(product, "a", [](Wgmma& p) -> MatrixOperand& { return std::get<MatrixOperand>(p.a); });
+        alter_strides(product, "b", [](Wgmma& p) -> MatrixOperand& { return p.b; });
+    }
+
+    template <class Of>
+    void alter_strides(const Wgmma& product, const char* name, Of matrix_of) {
+        for (int change : {kDescriptorUnit, -kDescriptorUnit}) {
+            Wgmma strides = product, leading = product;
+            matrix_of(strides).stride_bytes += change;
+            matrix_of(leading).leading_bytes += change;
+            add(MutationKind::Operand, fmt::format("{}, stride {}", name, matrix_of(strides).stride_bytes),
+                Instruction(strides));
+            add(MutationKind::Operand, fmt::format("{}, leading {}", name, matrix_of(leading).leading_bytes),
+                Instruction(leading));
+        }
     }
 
     void number(const Instruction& instruction, const std::vector<codegen::Operand>& all, size_t o) {
@@ -148,8 +153,8 @@ bool is_signal(const Instruction& instruction) {
                            TmaStoreCommit, TmaStoreWaitRead, WgmmaFence, WgmmaCommit, WgmmaWait, SetMaxNReg> auto&) {
                 return true;
             },
-            [](const OneOf<PrefetchTensorMap, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, Mma, Wgmma,
-                           WgmmaFenceOperand, LeaveUndefined, GriddepcontrolWait,
+            [](const OneOf<PrefetchTensorMap, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, Mma,
+                           PackRegisters, Wgmma, WgmmaFenceOperand, LeaveUndefined, GriddepcontrolWait,
                            GriddepcontrolLaunchDependents> auto&) { return false; }},
         instruction);
 }

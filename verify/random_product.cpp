@@ -62,7 +62,8 @@ ProductTiling random_tiling(Random& random, const TensorProductShape& shape, con
     if (bytes_of(shape.operand) == 1 && sums <= 64 && whole && as_long && tiles->split_k == 1 &&
         tiles->epilogue_columns == 0)
         tiles->promotion_interval = tiles->block_k * random.between(0, 3);
-    if (tiles->stages > 3) tiles->stages = static_cast<int>(random.between(tiles->ping_pong > 1 ? 3 : 2, tiles->stages));
+    if (tiles->stages > 3)
+        tiles->stages = static_cast<int>(random.between(tiles->ping_pong > 1 ? 3 : 2, tiles->stages));
     return tiling;
 }
 

@@ -103,20 +103,20 @@ private:
             }
         };
         std::visit(
-            Overloaded{[&](const CpAsync& copy) { start_copies(copy, threads); },
-                       [&](const CpAsyncCommit&) { each_group([](CopyGroups& groups) { groups.emplace_back(); }); },
-                       [&](const CpAsyncWait& wait) {
-                           each_group([&](CopyGroups& groups) { land(groups, static_cast<size_t>(wait.pending)); });
-                       },
-                       [&](const OneOf<LdMatrix, StMatrix, Mma> auto&) { run_on_warps(instruction, threads); },
-                       [&](const OneOf<MbarrierInit, MbarrierExpectTx, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
-                                       FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait,
-                                       PrefetchTensorMap, TmaLoad, TmaStore, TmaStoreCommit, TmaStoreWaitRead, Wgmma,
-                                       WgmmaFence, WgmmaCommit, WgmmaWait, WgmmaFenceOperand, LeaveUndefined,
-                                       SetMaxNReg, GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) {
-                           throw Undecided{
-                               fmt::format("what {} does is not known", vocabulary_call(instruction).entry)};
-                       }},
+            Overloaded{
+                [&](const CpAsync& copy) { start_copies(copy, threads); },
+                [&](const CpAsyncCommit&) { each_group([](CopyGroups& groups) { groups.emplace_back(); }); },
+                [&](const CpAsyncWait& wait) {
+                    each_group([&](CopyGroups& groups) { land(groups, static_cast<size_t>(wait.pending)); });
+                },
+                [&](const OneOf<LdMatrix, StMatrix, Mma> auto&) { run_on_warps(instruction, threads); },
+                [&](const OneOf<MbarrierInit, MbarrierExpectTx, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
+                                FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait, PrefetchTensorMap,
+                                TmaLoad, TmaStore, TmaStoreCommit, TmaStoreWaitRead, PackRegisters, Wgmma, WgmmaFence,
+                                WgmmaCommit, WgmmaWait, WgmmaFenceOperand, LeaveUndefined, SetMaxNReg,
+                                GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) {
+                    throw Undecided{fmt::format("what {} does is not known", vocabulary_call(instruction).entry)};
+                }},
             instruction);
     }
     void run(const ThreadRole&, const Threads&) { throw Undecided{"roles run side by side"}; }

@@ -35,7 +35,9 @@ TracedOperation::Kind kind_of(const Instruction& instruction) {
             },
             [](const OneOf<MbarrierExpectTx, FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait,
                            TmaStoreCommit, TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix,
-                           Mma, GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) { return Kind::Other; }},
+                           Mma, PackRegisters, GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) {
+                return Kind::Other;
+            }},
         instruction);
 }
 
@@ -46,8 +48,7 @@ public:
         visit(kernel.body, [&](const ThreadStmt& stmt) {
             if (auto load = instruction_of<TmaLoad>(stmt)) of_hardware_.insert(load->to.place.buffer->name);
             if (auto product = instruction_of<Wgmma>(stmt))
-                for (const MatrixOperand& matrix : {product->a, product->b})
-                    of_hardware_.insert(matrix.place.buffer->name);
+                for (const MatrixOperand* matrix : product->matrices()) of_hardware_.insert(matrix->place.buffer->name);
         });
     }
 
@@ -254,7 +255,10 @@ private:
     void add_operands(Hash& operation, const Wgmma& product) {
         if (values_.number(product.accumulates, "whether sums go on") != 0) add_operand(operation, product.sums);
         const bool transposed = product.transposed && ((*product.transposed)[0] || (*product.transposed)[1]);
-        add_matrix(operation, product.a, product.atom->m, transposed);
+        if (auto registers = std::get_if<ReadOperand>(&product.a))
+            add_operand(operation, *registers);
+        else
+            add_matrix(operation, std::get<MatrixOperand>(product.a), product.atom->m, transposed);
         add_matrix(operation, product.b, product.atom->n, transposed);
         add_operand(operation, product.accumulates);
     }

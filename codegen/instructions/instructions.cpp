@@ -22,8 +22,11 @@ VocabularyCall plain(const std::string& name, std::vector<int64_t> parameters = 
 }
 
 VocabularyCall of_product(const Wgmma& product) {
-    VocabularyCall call = plain(product.atom->name);
-    if (product.transposed) call.parameters = {(*product.transposed)[0], (*product.transposed)[1]};
+    const bool registers = product.takes_a_from_registers();
+    VocabularyCall call = plain(product.atom->name + (registers ? "_registers" : ""));
+    if (!product.transposed) return call;
+    auto [a, b] = *product.transposed;
+    call.parameters = registers ? std::vector<int64_t>{b} : std::vector<int64_t>{a, b};
     return call;
 }
 
@@ -64,8 +67,10 @@ void each_field(I& instruction, See&& see) {
                 all(i.row, i.from);
             else if constexpr (OneOf<Plain, Mma>)
                 all(i.sums, i.a, i.b);
+            else if constexpr (OneOf<Plain, PackRegisters>)
+                all(i.words, i.elements);
             else if constexpr (OneOf<Plain, Wgmma>)
-                all(i.sums, i.a, i.b, i.accumulates);
+                all(i.sums), std::visit(see, i.a), all(i.b, i.accumulates);
             else if constexpr (OneOf<Plain, WgmmaFenceOperand, LeaveUndefined>)
                 all(i.registers);
             else
@@ -76,6 +81,12 @@ void each_field(I& instruction, See&& see) {
 }
 
 }  // namespace
+
+std::vector<const MatrixOperand*> Wgmma::matrices() const {
+    std::vector<const MatrixOperand*> all{&b};
+    if (auto matrix = std::get_if<MatrixOperand>(&a)) all.insert(all.begin(), matrix);
+    return all;
+}
 
 VocabularyCall vocabulary_call(const Instruction& instruction) {
     return std::visit(
@@ -102,6 +113,7 @@ VocabularyCall vocabulary_call(const Instruction& instruction) {
             [](const LdMatrix& i) { return plain(i.transposed ? "ldmatrix_trans" : "ldmatrix", {i.matrices}); },
             [](const StMatrix& i) { return plain(i.transposed ? "stmatrix_trans" : "stmatrix", {i.matrices}); },
             [](const Mma& i) { return plain(i.atom->name); },
+            [](const PackRegisters& i) { return plain("pack_registers", {i.words.elements}); },
             [](const Wgmma& i) { return of_product(i); },
             [](const WgmmaFence&) { return plain("wgmma_fence"); },
             [](const WgmmaCommit&) { return plain("wgmma_commit"); },
@@ -136,7 +148,7 @@ bool Target::*needed_by(const Instruction& instruction) {
             [](const StMatrix&) -> Feature { return &Target::has_stmatrix; },
             [](const Mma& product) -> Feature { return product.atom->needed; },
             [](const OneOf<Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait> auto&) -> Feature { return &Target::has_wgmma; },
-            [](const OneOf<WgmmaFenceOperand, LeaveUndefined> auto&) -> Feature { return nullptr; },
+            [](const OneOf<PackRegisters, WgmmaFenceOperand, LeaveUndefined> auto&) -> Feature { return nullptr; },
             [](const SetMaxNReg&) -> Feature { return &Target::has_setmaxnreg; },
             [](const OneOf<GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) -> Feature {
                 return &Target::has_programmatic_launch;

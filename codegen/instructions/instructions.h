@@ -113,9 +113,19 @@ struct Mma {
 struct Wgmma {
     const Atom* atom;
     WriteOperand sums;
-    MatrixOperand a, b;
+    std::variant<MatrixOperand, ReadOperand> a;  ///< in shared memory, or in registers as PackRegisters makes them
+    MatrixOperand b;
     Expr accumulates;                                    ///< where it does not hold: sums = a * b
     std::optional<std::array<bool, 2>> transposed = {};  ///< a and b; of 16-bit types
+
+    /// The operands in shared memory.
+    std::vector<const MatrixOperand*> matrices() const;
+    bool takes_a_from_registers() const { return std::holds_alternative<ReadOperand>(a); }
+};
+/// Elements of 4 bytes together as one register each.
+struct PackRegisters {
+    WriteOperand words;
+    ReadOperand elements;
 };
 /// Orders writes of registers before instructions that use them.
 struct WgmmaFence {};
@@ -148,8 +158,8 @@ struct GriddepcontrolLaunchDependents {};
 using Instruction =
     std::variant<MbarrierInit, MbarrierExpectTx, MbarrierWait, MbarrierArrive, MbarrierArriveAt, FenceMbarrierInit,
                  FenceProxyAsync, ClusterArrive, ClusterWait, PrefetchTensorMap, TmaLoad, TmaStore, TmaStoreCommit,
-                 TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, Mma, Wgmma, WgmmaFence,
-                 WgmmaCommit, WgmmaWait, WgmmaFenceOperand, LeaveUndefined, SetMaxNReg, GriddepcontrolWait,
+                 TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, Mma, PackRegisters, Wgmma,
+                 WgmmaFence, WgmmaCommit, WgmmaWait, WgmmaFenceOperand, LeaveUndefined, SetMaxNReg, GriddepcontrolWait,
                  GriddepcontrolLaunchDependents>;
 
 /// One of these instructions.

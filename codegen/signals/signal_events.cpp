@@ -38,7 +38,7 @@ std::optional<Kind> kind_of(const Instruction& instruction) {
                    [](const WgmmaWait&) -> Told { return Kind::AwaitProducts; },
                    [](const OneOf<FenceMbarrierInit, FenceProxyAsync, PrefetchTensorMap, TmaStore, TmaStoreCommit,
                                   TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, Mma,
-                                  WgmmaFence, WgmmaFenceOperand, LeaveUndefined, SetMaxNReg, GriddepcontrolWait,
+                                  PackRegisters, WgmmaFence, WgmmaFenceOperand, LeaveUndefined, SetMaxNReg, GriddepcontrolWait,
                                   GriddepcontrolLaunchDependents> auto&) -> Told { return {}; }},
         instruction);
 }
@@ -199,9 +199,9 @@ struct SignalEvents::Code {
                               [&](const TmaLoad& load) { compile_load(load, result); },
                               [&](const Wgmma& product) {
                                   result.event.number = cycles_of(product);
-                                  for (const MatrixOperand& matrix : {product.a, product.b})
-                                      if (filled.contains(matrix.place.buffer.get()))
-                                          result.objects.push_back(objects_of(slots_of_boxes, matrix.place));
+                                  for (const MatrixOperand* matrix : product.matrices())
+                                      if (filled.contains(matrix->place.buffer.get()))
+                                          result.objects.push_back(objects_of(slots_of_boxes, matrix->place));
                               },
                               [&](const WgmmaWait& wait) { result.event.number = wait.pending; },
                               [](const auto&) {}},  // what kind_of tells says all

@@ -89,9 +89,12 @@ private:
         return found;
     }
 
-    /// Lanes that have terms of their own combine what they make of them, see combine_lanes.
+    /// Lanes that have terms of their own combine what they make of them, see combine_lanes; an instruction takes its
+    /// rows' columns as it left them itself, of elements of 2 bytes.
     void share_terms(TileOp& op, const OpLoop& loop, const Share& share) const {
         UpdateOp* update = std::get_if<UpdateOp>(&op.action);
+        const bool is_operand = update && update->atom && loop.role == AtomRole::K;
+        if (is_operand && share.role == AtomRole::N && bytes_of(update->atom->operand) == 2) return;
         if (!update || update->atom || !update->reducer->commutative || !stores_to(op, Memory::Registers))
             refuse_terms(op, loop, share);
         for (const ThreadCoordinate& coordinate : kernel_.thread_coordinates) {
@@ -123,7 +126,8 @@ private:
 
     static std::string why_not_combined(const TileOp& op) {
         const UpdateOp* update = op.as<UpdateOp>();
-        if (update && update->atom) return "from where the instruction does not take them";
+        if (update && update->atom)
+            return fmt::format("from where {} takes rows of elements of 2 bytes alone", update->atom->name);
         if (update && !update->reducer->commutative)
             return fmt::format("in no order, and the reducer '{}' is not commutative", update->reducer->name);
         return "and each would reduce its own part alone";

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <optional>
 
 #include <fmt/format.h>
 
+#include "codegen/tile_passes/rearrange_registers.h"
 #include "codegen/tile_passes/tile_passes.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
@@ -41,7 +43,16 @@ public:
     }
 
     /// The dimensions of the accumulators' rows and columns.
-    std::array<size_t, 2> sides() const { return {dimension_of(m_), dimension_of(n_)}; }
+    std::array<size_t, 2> sides() const {
+        const std::vector<Expr>& indices = op_.stores[0].indices;
+        return {dimension_of(m_.part.variable, indices), dimension_of(n_.part.variable, indices)};
+    }
+
+    /// The operand whose rows are in registers, if it is there: a buffer, and the dimensions of its rows and columns.
+    const Load* rows_in_registers() const { return k_tile_ ? a_ : nullptr; }
+    std::array<size_t, 2> sides_of_rows() const {
+        return {dimension_of(m_.part.variable, a_->indices), dimension_of(k_.variable, a_->indices)};
+    }
 
 private:
     /// Rows or columns: tiles of an instruction's size, and what is inside of one.
@@ -52,13 +63,44 @@ private:
     };
 
     TileStmt by_warp() {
-        Buffer a = register_array(a_->buffer->name + "_fragment", a_->buffer->type, {m_.tiles, quads_, 2, pack_});
         Buffer b = register_array(b_->buffer->name + "_fragment", b_->buffer->type, {n_.tiles, quads_, pack_});
-        OpLoop steps = unrolled(name_of(k_.variable) + "_step", require_constant(k_.extent) / atom_.k);
-        TileStmt body =
-            make_tile(TileBlock{{fill(a, *a_, m_, steps, true), fill(b, *b_, n_, steps, false), multiply(a, b)}});
-        body = make_tile(TileAllocate{a, make_tile(TileAllocate{b, body})});
+        OpLoop steps = steps_of_k();
+        TileBlock block;
+        Buffer a = register_array(a_->buffer->name + "_fragment", a_->buffer->type, {m_.tiles, quads_, 2, pack_});
+        if (!k_tile_) block.stmts.push_back(fill(a, *a_, m_, steps, true));
+        block.stmts.push_back(fill(b, *b_, n_, steps, false));
+        block.stmts.push_back(multiply(k_tile_ ? rows_of(steps) : fragment_rows(a), b));
+        TileStmt body = make_tile(TileAllocate{b, make_tile(std::move(block))});
+        if (!k_tile_) body = make_tile(TileAllocate{a, body});
         return make_tile(TileLoop{steps.variable, steps.extent, true, true, body});
+    }
+
+    /// Over the instructions that a sum of all terms takes.
+    OpLoop steps_of_k() const {
+        std::string name = name_of(k_.variable);
+        if (k_tile_) name = name.substr(0, name.rfind('_'));
+        return unrolled(name + "_step", num_terms() / atom_.k);
+    }
+    int64_t num_terms() const { return k_tile_ ? require_constant(k_tile_->extent) * 8 : require_constant(k_.extent); }
+
+    /// What one instruction takes of rows in registers: those of a tile, by its variable, at a step.
+    using RowsAt = std::function<ReadOperand(const Expr& row)>;
+    RowsAt rows_of(const OpLoop& steps) const {
+        return [this, steps](const Expr& row) {
+            Substitution first{{m_.part.variable, integer(0)},
+                               {k_.variable, integer(0)},
+                               {k_tile_->variable, steps.variable * (atom_.k / 8)}};
+            if (m_.tile) first.emplace_back(m_.tile->variable, row);
+            std::vector<Expr> indices;
+            for (const Expr& index : a_->indices) indices.push_back(simplify(substitute(index, first)));
+            return ReadOperand{{a_->buffer, indices}, static_cast<int>(2 * quads_ * pack_)};
+        };
+    }
+    RowsAt fragment_rows(const Buffer& fragment) const {
+        return [this, fragment](const Expr& row) {
+            return ReadOperand{{fragment, {row, integer(0), integer(0), integer(0)}},
+                               static_cast<int>(2 * quads_ * pack_)};
+        };
     }
 
     TileStmt within_outer(TileStmt body) const {
@@ -81,21 +123,31 @@ private:
     };
 
     TileStmt by_warpgroup() {
-        Matrix a = matrix_of(*a_, m_, true), b = matrix_of(*b_, n_, false);
-        OpLoop steps = unrolled(name_of(k_.variable) + "_step", require_constant(k_.extent) / atom_.k),
-               row = unrolled(tile_name(m_), m_.tiles), column = unrolled(tile_name(n_), n_.tiles * 8 / atom_.n);
+        std::optional<Matrix> a;
+        if (!k_tile_) a = matrix_of(*a_, m_, true);
+        Matrix b = matrix_of(*b_, n_, false);
+        OpLoop steps = steps_of_k(), row = unrolled(tile_name(m_), m_.tiles),
+               column = unrolled(tile_name(n_), n_.tiles * 8 / atom_.n);
         steps.reduces = true;
-        Wgmma product{&atom_, sums(row.variable, column.variable), operand(a, row.variable * 64, steps),
+        Buffer words = register_array(a_->buffer->name + "_words", u32, {m_.tiles, num_terms() / atom_.k, 4});
+        WriteOperand packed{{words, {row.variable, steps.variable, integer(0)}}, 4};
+        Wgmma product{&atom_, sums(row.variable, column.variable), ReadOperand{packed.place, 4},
                       operand(b, column.variable * atom_.n, steps), all_of({})};
-        if (bytes_of(atom_.operand) == 2 && (a.transposed || b.transposed))
-            product.transposed = {a.transposed, b.transposed};
+        if (a) product.a = operand(*a, row.variable * 64, steps);
+        const bool transposes_a = a && a->transposed;
+        if (bytes_of(atom_.operand) == 2 && (transposes_a || b.transposed))
+            product.transposed = {transposes_a, b.transposed};
         TileStmt kept = call(WgmmaFenceOperand{product.sums}, {row, column});
-        TileBlock block;
-        for (const Matrix* matrix : {&a, &b}) block.stmts.push_back(read(*matrix));
+        std::vector<TileStmt> reads{read(b)};
+        if (a) reads.insert(reads.begin(), read(*a));
+        TileBlock block{reads};
+        // What packs registers between the fence and the product makes ptxas wait for the product before.
+        if (!a) block.stmts.push_back(call(PackRegisters{packed, rows_of(steps)(row.variable)}, {row, steps}));
         block.stmts.insert(block.stmts.end(), {kept, call(WgmmaFence{}), call(product, {steps, row, column}),
                                                call(WgmmaCommit{}), call(WgmmaWait{}), kept});
-        for (const Matrix* matrix : {&a, &b}) block.stmts.push_back(read(*matrix));
-        return make_tile(std::move(block));
+        block.stmts.insert(block.stmts.end(), reads.begin(), reads.end());
+        TileStmt all = make_tile(std::move(block));
+        return a ? all : make_tile(TileAllocate{words, all});
     }
 
     Matrix matrix_of(const Load& load, const Side& side, bool rows) {
@@ -179,7 +231,7 @@ private:
     /// All of the operand's tile, by each thread.
     TileStmt read(const Matrix& matrix) const {
         bool rows = matrix.buffer == a_->buffer;
-        int64_t width = 16 / bytes_of(matrix.buffer->type), k_extent = require_constant(k_.extent),
+        int64_t width = 16 / bytes_of(matrix.buffer->type), k_extent = num_terms(),
                 along_extent = rows ? m_.tiles * 64 : n_.tiles * 8;
         bool wide_k = !matrix.transposed;
         OpLoop along = unrolled("along", wide_k ? along_extent : along_extent / width),
@@ -210,9 +262,10 @@ private:
 
     void sort_loops() {
         for (const OpLoop& loop : op_.loops) {
-            if (loop.role == AtomRole::K)
+            if (loop.role == AtomRole::K) {
+                if (k_.variable.defined()) k_tile_ = k_;  // lanes share the terms: it stands first
                 k_ = loop;
-            else if (loop.role == AtomRole::M)
+            } else if (loop.role == AtomRole::M)
                 take(m_, loop);
             else if (loop.role == AtomRole::N)
                 take(n_, loop);
@@ -230,10 +283,9 @@ private:
         side.part = loop;
     }
 
-    size_t dimension_of(const Side& side) const {
-        const std::vector<Expr>& indices = op_.stores[0].indices;
-        auto found = std::find_if(indices.begin(), indices.end(),
-                                  [&](const Expr& index) { return contains(index, side.part.variable); });
+    static size_t dimension_of(const Expr& variable, const std::vector<Expr>& indices) {
+        auto found =
+            std::find_if(indices.begin(), indices.end(), [&](const Expr& index) { return contains(index, variable); });
         return static_cast<size_t>(found - indices.begin());
     }
 
@@ -297,9 +349,13 @@ private:
              k = coefficient(affine, k_.variable);
         auto tile = side.tile ? coefficient(affine, side.tile->variable) : std::optional<int64_t>(0);
         bool even = part && lane && k && tile && *part % part_step == 0;
-        int64_t along = even ? *part / part_step : 0;
+        int64_t along = even ? *part / part_step : 0, lane_k = 0;
+        if (k_tile_ && even) {
+            even = coefficient(affine, k_tile_->variable) == *k * 8;
+            lane_k = *k * 2;
+        }
         if (group) even = even && coefficient(affine, kernel_.fragment_warp) == along * 16;
-        even = even && *lane == along * digit_step && (!side.tile || *tile == along * tile_step);
+        even = even && *lane == along * digit_step + lane_k && (!side.tile || *tile == along * tile_step);
         if (!even)
             throw_error(Error,
                         "{}{}: '{}' is read at {}, which does not step evenly with the tile that {} computes; stage it",
@@ -307,6 +363,7 @@ private:
         std::erase_if(affine.terms, [&](const auto& term) {
             return term.first.same(side.part.variable) || term.first.same(digit) ||
                    (group && term.first.same(kernel_.fragment_warp)) || term.first.same(k_.variable) ||
+                   (k_tile_ && term.first.same(k_tile_->variable)) ||
                    (side.tile && term.first.same(side.tile->variable));
         });
         return {to_expr(affine), along, *k};
@@ -342,16 +399,11 @@ private:
     }
 
     /// An instruction for each pair of tiles.
-    TileStmt multiply(const Buffer& a, const Buffer& b) const {
+    TileStmt multiply(const RowsAt& rows, const Buffer& b) const {
         OpLoop row = unrolled(tile_name(m_), m_.tiles), column = unrolled(tile_name(n_), n_.tiles);
         Expr zero = integer(0);
-        auto read = [&](const Buffer& buffer, std::vector<Expr> indices, int64_t elements) {
-            return ReadOperand{{buffer, std::move(indices)}, static_cast<int>(elements)};
-        };
-        return call(Mma{&atom_, sums(row.variable, column.variable),
-                        read(a, {row.variable, zero, zero, zero}, 2 * quads_ * pack_),
-                        read(b, {column.variable, zero, zero}, quads_ * pack_)},
-                    {row, column});
+        ReadOperand columns{{b, {column.variable, zero, zero}}, static_cast<int>(quads_ * pack_)};
+        return call(Mma{&atom_, sums(row.variable, column.variable), rows(row.variable), columns}, {row, column});
     }
 
     TileKernel& kernel_;
@@ -360,78 +412,28 @@ private:
     const Atom& atom_;
     int64_t pack_, quads_;
     OpLoop k_;
+    std::optional<OpLoop> k_tile_;  ///< of eight terms, of which each lane has the pair k_
     Side m_, n_;
     std::vector<OpLoop> outer_;
     const Load *a_ = nullptr, *b_ = nullptr;
 };
 
-/// Accumulators as instructions take them: those of one side by side.
-class Rearranged {
-public:
-    Rearranged(const Buffer& buffer, std::array<size_t, 2> sides, const Atom& atom)
-        : sides_(sides), columns_(atom.n / 4) {
-        BufferNode node = *buffer;
-        node.shape.clear();
-        for (size_t d = 0; d < buffer->shape.size(); ++d)
-            if (d != sides[0] && d != sides[1]) node.shape.push_back(buffer->shape[d]);
-        node.shape.push_back(integer(require_constant(buffer->shape[sides[0]]) / 2));
-        node.shape.push_back(integer(require_constant(buffer->shape[sides[1]]) / columns_));
-        node.shape.push_back(integer(2 * columns_));
-        buffer_ = std::make_shared<const BufferNode>(std::move(node));
-    }
-
-    const Buffer& buffer() const { return buffer_; }
-    std::vector<Expr> indices(const std::vector<Expr>& old) const {
-        std::vector<Expr> result;
-        for (size_t d = 0; d < old.size(); ++d)
-            if (d != sides_[0] && d != sides_[1]) result.push_back(old[d]);
-        const Expr &row = old[sides_[0]], &column = old[sides_[1]];
-        Expr inside = column % columns_;
-        result.push_back(simplify(row / 2));
-        result.push_back(simplify(column / columns_));
-        result.push_back(simplify(inside / 2 * 4 + row % 2 * 2 + inside % 2));
-        return result;
-    }
-
-private:
-    std::array<size_t, 2> sides_;
-    int64_t columns_;  // of one instruction that a thread has
-    Buffer buffer_;
-};
-
-using Rearrangements = std::map<const BufferNode*, Rearranged>;
-
-TileOp rearrange(const TileOp& op, const Rearrangements& all) {
-    return map_places(op, [&](const Access& place) {
-        auto found = all.find(place.buffer.get());
-        if (found == all.end()) return place;
-        return Access{found->second.buffer(), found->second.indices(place.indices)};
-    });
-}
-
-TileStmt rearrange(const TileStmt& stmt, const Rearrangements& all) {
-    if (const TileOp* op = stmt.as<TileOp>()) return make_tile(rearrange(*op, all));
-    TileStmt result = map_children(stmt, [&](const TileStmt& kid) { return rearrange(kid, all); });
-    const TileAllocate* allocate = result.as<TileAllocate>();
-    auto found = allocate ? all.find(allocate->buffer.get()) : all.end();
-    if (found == all.end()) return result;
-    return make_tile(TileAllocate{found->second.buffer(), allocate->body, allocate->around});
-}
-
 }  // namespace
 
 TileKernel use_atoms(const TileKernel& kernel, const CiteStep& cite) {
     TileKernel result = kernel;
-    Rearrangements rearrangements;
+    RegisterOrders orders;
     result.body = replace_ops(kernel.body, [&](const TileOp& op) {
         const UpdateOp* update = op.as<UpdateOp>();
         if (!update || !update->atom) return make_tile(TileOp(op));
         AtomUse use(result, op, cite);
         TileStmt used = use.run();
-        rearrangements.try_emplace(op.stores[0].buffer.get(), op.stores[0].buffer, use.sides(), *update->atom);
+        orders.try_emplace(op.stores[0].buffer.get(), op.stores[0].buffer, use.sides(), update->atom->n / 4);
+        if (const Load* rows = use.rows_in_registers())
+            orders.try_emplace(rows->buffer.get(), rows->buffer, use.sides_of_rows(), update->atom->k / 4);
         return used;
     });
-    result.body = rearrange(result.body, rearrangements);
+    result.body = rearrange_registers(result.body, orders);
     return result;
 }
 

@@ -34,6 +34,10 @@ TW_INLINE void mma(D* d, const A* a, const B* b) { tw_mma(d, a, b, k, matrix_typ
 }  // namespace emulated
 
 template <int count, class T>
+TW_INLINE void pack_registers(unsigned* words, const T* elements) {
+    for (int i = 0; i < count; ++i) __builtin_memcpy(&words[i], elements + i * (4 / (int)sizeof(T)), 4);
+}
+template <int count, class T>
 TW_INLINE void ldmatrix(T* registers, const T* row) {
     static_assert(emulated::is_matrix_count<count>, "ldmatrix loads 1, 2 or 4 matrices");
     emulated::tw_ldmatrix(registers, row, count, false);

@@ -45,10 +45,9 @@ TEST(Vocabulary, EveryPrimitiveHasTextAndKnownNeeds) {
 
 TEST(Vocabulary, MakesMembersOfTheWgmmaFamilyWhenAskedFor) {
     std::string text = vocabulary_text({"wgmma_m64n24k16_f16_registers", "wgmma_fence"});
-    EXPECT_NE(text.find("inline void wgmma_m64n24k16_f16_registers(float (&d)[12], const f16* a, unsigned long long b"),
+    EXPECT_NE(text.find("inline void wgmma_m64n24k16_f16_registers(float (&d)[12], const unsigned* a, unsigned long long b"),
               std::string::npos);
     EXPECT_NE(text.find("wgmma.mma_async.sync.aligned.m64n24k16.f32.f16.f16"), std::string::npos);
-    EXPECT_LT(text.find("struct f16"), text.find("wgmma_m64n24k16"));
     for (const std::string& line : {std::string("%11}"), std::string("{%12, %13, %14, %15}, %16, p, 1, 1, %18")})
         EXPECT_NE(text.find(line), std::string::npos) << text;
     std::string::size_type longest = 0, begin = 0;

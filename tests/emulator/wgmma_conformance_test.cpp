@@ -90,10 +90,8 @@ std::pair<int, int> place_in_a(int t, int e, int bytes) {
 /// Each block has operands of its own, one behind the other.
 SmallKernel kernel_of(const Wgmma& one, const device::WarpgroupProduct& product, const Image& a, const Image& b,
                       int64_t blocks = 1) {
-    const Format& format = format_of(product.a);
     const bool is_integer = product.a == "s8";
-    const int a_elements = 64 * product.k / 128, size = 32 / product.k;
-    const std::string type = is_integer ? "signed char" : format.type;
+    const int size = 32 / product.k;
     std::string flags;
     if (size == 2)
         flags = product.a_in_registers ? fmt::format("<{}>", one.b.transposed)
@@ -106,9 +104,9 @@ for (int i = t * 16; i < A_BYTES + B_BYTES; i += 2048) tw::copy<16>(shared + i, 
 tw::fence_proxy_async();
 __syncthreads();
 {d_type} d[{num_d}];
-{a_type} ar[{a_elements}];
+unsigned ar[4];
 for (int i = 0; i < {num_d}; ++i) d[i] = (({d_type}*)(in + A_BYTES + B_BYTES))[t * {num_d} + i];
-for (int i = 0; i < {a_elements}; ++i) ar[i] = (({a_type}*)in)[t * {a_elements} + i];
+for (int i = 0; i < 4; ++i) ar[i] = ((unsigned*)in)[t * 4 + i];
 const unsigned long long a = tw::matrix_descriptor(shared + {a_start}, {a_span}, {a_leading}, {a_stride});
 const unsigned long long b = tw::matrix_descriptor(shared + A_BYTES + {b_start}, {b_span}, {b_leading}, {b_stride});
 {keep}tw::wgmma_fence();
@@ -118,8 +116,7 @@ tw::wgmma_wait<0>();
 {keep}for (int i = 0; i < {num_d}; ++i) (({d_type}*)out)[t * {num_d} + i] = {result};
 )",
         fmt::arg("a_bytes", a.bytes.size()), fmt::arg("b_bytes", b.bytes.size()),
-        fmt::arg("d_type", is_integer ? "int" : "float"), fmt::arg("num_d", product.n / 2), fmt::arg("a_type", type),
-        fmt::arg("a_elements", a_elements), fmt::arg("a_start", a.start),
+        fmt::arg("d_type", is_integer ? "int" : "float"), fmt::arg("num_d", product.n / 2), fmt::arg("a_start", a.start),
         fmt::arg("a_span", one.a.span == 16 ? 0 : one.a.span), fmt::arg("a_leading", a.leading),
         fmt::arg("a_stride", a.stride), fmt::arg("b_start", b.start),
         fmt::arg("b_span", one.b.span == 16 ? 0 : one.b.span), fmt::arg("b_leading", b.leading),

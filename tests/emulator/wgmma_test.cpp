@@ -43,9 +43,9 @@ TEST(Wgmma, OrdersByFenceCommitAndWait) {
 }
 
 TEST(Wgmma, OperandsInRegistersStayUntilTheWait) {
-    const std::string setup = "tw::bf16 r[8];\nfor (int i = 0; i < 8; ++i) r[i] = {(unsigned short)n};\n";
+    const std::string setup = "unsigned r[4];\nfor (int i = 0; i < 4; ++i) r[i] = n;\n";
     const std::string product = "tw::wgmma_m64n64k16_bf16_registers(d, r, b, true);\n";
-    const std::string change = "for (int i = 0; i < 8; ++i) r[i] = {(unsigned short)(n + i)};\n";
+    const std::string change = "for (int i = 0; i < 4; ++i) r[i] = n + i;\n";
     expect_silence(with_body(setup + Fence + product + Commit + Wait + change + Fence + product + Commit + Wait));
     expect_finding(with_body(setup + Fence + product + Commit + change + Wait + Fence + product + Commit + Wait),
                    Kind::Misuse, 17, "writes registers of the wgmma at k.cu:15");

@@ -229,19 +229,19 @@ TEST_P(AccumulatorReductions, BehindATile) {
         }
 }
 
-// Also where a reduction is a product that a unit computes.
+// Also where a reduction is a product that a unit computes, of bytes, whose lanes have other terms.
 TEST(AccumulatorReductionErrors, NameTheStagesAndTheWayOut) {
-    Tensor q = input("q", bf16, {32, 16}), k = input("k", bf16, {32, 16}), v = input("v", bf16, {32, 16});
+    Tensor q = input("q", bf16, {32, 16}), k = input("k", bf16, {32, 16}), v = input("v", e4m3, {32, 16});
     Axis t = reduce_axis("t", 16), u = reduce_axis("u", 32);
     Tensor scores =
         compute("scores", {32, 32}, [&](Expr i, Expr j) { return sum(cast(f32, q(i, t)) * cast(f32, k(j, t)), t); });
-    Tensor p = compute("p", {32, 32}, [&](Expr i, Expr j) { return cast(bf16, relu(scores(i, j))); });
+    Tensor p = compute("p", {32, 32}, [&](Expr i, Expr j) { return cast(e4m3, relu(scores(i, j))); });
     Tensor o = compute("o", {32, 16}, [&](Expr i, Expr j) { return sum(cast(f32, p(i, u)) * cast(f32, v(u, j)), u); });
     auto attempt = [&](Memory memory) {
         Schedule s({o}, target("sm_90a"));
         auto [i, j] = s.loops<2>(o);
         auto [wi, mi] = s.split(i, 16);
-        auto [uo, ui] = s.split(s.reduce(o), 16);
+        auto [uo, ui] = s.split(s.reduce(o), 32);
         s.order({wi, uo, mi, j, ui});
         s.bind(wi, warp);
         s.at(p, uo);
@@ -259,11 +259,11 @@ TEST(AccumulatorReductionErrors, NameTheStagesAndTheWayOut) {
         build(s);
     };
     attempt(Memory::Shared);
-    EXPECT_ERROR(
-        attempt(Memory::Registers),
-        "'o' reduces over the columns of 'p' by the loop 'u_inner', but lanes share these accumulators in "
-        "registers, from where the instruction does not take them; keep 'p' in shared memory and reduce there: "
-        "set_memory(p, Memory::Shared), or stage a copy");
+    EXPECT_ERROR(attempt(Memory::Registers),
+                 "'o' reduces over the columns of 'p' by the loop 'u_inner', but lanes share these accumulators in "
+                 "registers, from where mma_m16n8k32 takes rows of elements of 2 bytes alone; keep 'p' in shared "
+                 "memory and reduce there: "
+                 "set_memory(p, Memory::Shared), or stage a copy");
 }
 
 /// Lanes have terms in an order of their own: the last of those that count cannot be told.
