@@ -179,8 +179,9 @@ __device__ inline float limited(float x, float low, float high) {
     return y;
 }
 
-//: exp2_f32 common needs ex2_approx
-__device__ inline float exp2(float x) { return ex2_approx(x); }
+//: exp2_f32 common needs ex2_approx_ftz
+/// 0 instead of subnormal numbers: one instruction.
+__device__ inline float exp2(float x) { return ex2_approx_ftz(x); }
 
 //: library_exp2 approximate
 __device__ inline double library_exp2(double x) { return ::exp2(x); }

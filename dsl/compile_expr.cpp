@@ -113,7 +113,10 @@ private:
             case UnaryOp::Sqrt: return compute(float_op(Op::SqrtS, type), a);
             case UnaryOp::Rsqrt: return compute(float_op(Op::RsqrtS, type), a);
             case UnaryOp::Exp: return transcendental(Op::ExpD, a, type);
-            case UnaryOp::Exp2: return transcendental(Op::Exp2D, a, type);
+            case UnaryOp::Exp2: {
+                int32_t power = transcendental(Op::Exp2D, a, type);
+                return home(type) == Home::Double ? power : compute(Op::FlushS, power);
+            }
             case UnaryOp::Log: return transcendental(Op::LogD, a, type);
             case UnaryOp::Log2: return transcendental(Op::Log2D, a, type);
             case UnaryOp::Tanh: return transcendental(Op::TanhD, a, type);

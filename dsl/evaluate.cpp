@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "dsl/integers.h"
@@ -235,6 +236,7 @@ Register CompiledExpr::run_register(const std::vector<Register>& slots) const {
 
             case Op::StoD: D(result) = S(a); break;
             case Op::DtoS: S(result) = static_cast<float>(D(a)); break;
+            case Op::FlushS: S(result) = std::fabs(S(a)) < std::numeric_limits<float>::min() ? 0 : S(a); break;
             case Op::ItoS: S(result) = static_cast<float>(I(a)); break;
             case Op::ItoD: D(result) = static_cast<double>(I(a)); break;
             case Op::StoI: I(result) = convert(type, {Type::F32, S(a), 0}).integer; break;

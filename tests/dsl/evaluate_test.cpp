@@ -88,6 +88,9 @@ TEST(EvaluateTest, EveryOperationRoundsToItsType) {
          {std::pair(log(f(b)), std::log(double(b))), std::pair(log2(f(b)), std::log2(double(b))),
           std::pair(exp2(f(b)), std::exp2(double(b))), std::pair(tanh(f(b)), std::tanh(double(b)))})
         EXPECT_EQ(value_of(function).real, float(expected));
+    EXPECT_EQ(value_of(exp2(f(-126))).real, 0x1p-126);
+    EXPECT_EQ(value_of(exp2(f(-127))).real, 0) << "no subnormal numbers";
+    EXPECT_EQ(value_of(exp2(f(-127)), Precision::Float64).real, 0x1p-127);
 }
 
 TEST(EvaluateTest, Float64KeepsAllDigits) {
