@@ -88,6 +88,12 @@ private:
                 schedule_.stage(reader, source, where_to, where_);
             else
                 schedule_.stage(reader, source, where_to, schedule_.numbered_loop(loop), where_);
+        } else if (verb == "stage_for") {
+            std::vector<StageRef> readers;
+            for (int left = std::clamp(integer(), 0, 1 << 10); left > 0; --left) readers.push_back(next_stage());
+            StageRef source = operand();
+            Memory where_to = memory(word());
+            schedule_.stage(readers, source, where_to, next_loop(), where_);
         } else if (verb == "result") {
             Stage stage = next_stage();
             Memory where_to = memory(word());

@@ -209,6 +209,8 @@ public:
     /// A copy of `operand`, as the computation of `consumer` reads it, in `memory`, made anew in each iteration of
     /// `loop`. Returns the copy's stage; the computation keeps its name and loops.
     Stage stage(const StageRef& consumer, const StageRef& operand, Memory memory, Loop loop, TW_HERE);
+    /// One copy for several computations that read the operand under the loop: what all of them need.
+    Stage stage(const std::vector<StageRef>& consumers, const StageRef& operand, Memory memory, Loop loop, TW_HERE);
     /// The whole operand, copied by a kernel of its own before the consumer's (memory is Memory::Global).
     Stage stage(const StageRef& consumer, const StageRef& operand, Memory memory, TW_HERE);
     /// The result is computed in `memory` and copied out at the end of each iteration of `loop`; of updates, the copy

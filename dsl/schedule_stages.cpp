@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "dsl/copy_definition.h"
 #include "dsl/edit.h"
 #include "dsl/schedule.h"
@@ -201,33 +203,46 @@ std::string saved_operand(const Edit& edit, const StageRef& ref) {
 
 Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory memory, Loop loop,
                       std::source_location where) {
+    return stage(std::vector{consumer}, operand, memory, loop, where);
+}
+
+Stage Schedule::stage(const std::vector<StageRef>& consumers, const StageRef& operand, Memory memory, Loop loop,
+                      std::source_location where) {
     Edit edit(state_, where);
     State& state = edit.state;
-    int reader = edit.stage(consumer, "stage"), under = edit.alive(loop, "stage");
+    user_check(!consumers.empty(), where, "stage({{}}, ...): no reader is named; name those that the copy is for");
+    std::vector<int> readers;
+    for (const StageRef& consumer : consumers) readers.push_back(edit.stage(consumer, "stage"));
+    const int under = edit.alive(loop, "stage"), owner = state.loops[under].stage;
     OperandOf source = operand_of(edit, operand);
-    int owner = state.loops[under].stage;
-    bool only_update = owner == reader && state.position(under) >= state.first_reduce(reader);
-    StageDefinition& into = state.stages[reader].definition;
-    StageDefinition definition =
-        copy_definition(state, source.operation, source.output,
-                        fmt::format("{}_{}", source.operation->name, suffix_of(memory)), into, under);
-    bool found = redirect(into.update, source.operation.get(), source.output, definition.operation);
-    if (!only_update)
-        for (auto* exprs : {&into.finish, &into.place})
-            found |= redirect(*exprs, source.operation.get(), source.output, definition.operation);
-    user_check(found, where, "stage({}, {}, ..., {}): '{}' does not read '{}' inside loop '{}'", into.name,
-               source.operation->name, state.loops[under].name, into.name, source.operation->name,
-               state.loops[under].name);
+    StageDefinition definition = copy_definition(state, source.operation, source.output,
+                                                 fmt::format("{}_{}", source.operation->name, suffix_of(memory)),
+                                                 state.stages[readers[0]].definition, under);
+    for (int reader : readers) {
+        StageDefinition& into = state.stages[reader].definition;
+        bool only_update = owner == reader && state.position(under) >= state.first_reduce(reader);
+        bool found = redirect(into.update, source.operation.get(), source.output, definition.operation);
+        if (!only_update)
+            for (auto* exprs : {&into.finish, &into.place})
+                found |= redirect(*exprs, source.operation.get(), source.output, definition.operation);
+        user_check(found, where, "stage({}, {}, ..., {}): '{}' does not read '{}' inside loop '{}'", into.name,
+                   source.operation->name, state.loops[under].name, into.name, source.operation->name,
+                   state.loops[under].name);
+    }
     int copy = add_stage(state, std::move(definition), edit.step);
     StageRecord& record = state.stages[copy];
     record.is_copy = true;
     record.rounded = copied_rounding(state, record);
     record.attach = under;
     record.memory = memory;
-    std::string into_cpp = edit.stage_as_cpp(reader), from = operand_as_cpp(edit, operand),
-                around = edit.loop_as_cpp(under), made = edit.stage_as_cpp(copy);
+    std::vector<std::string> into;
+    for (int reader : readers) into.push_back(edit.stage_as_cpp(reader));
+    std::string into_cpp = into.size() == 1 ? into[0] : fmt::format("{{{}}}", fmt::join(into, ", ")),
+                from = operand_as_cpp(edit, operand), around = edit.loop_as_cpp(under), made = edit.stage_as_cpp(copy);
+    std::string saved = readers.size() == 1 ? fmt::format("stage {}", readers[0])
+                                            : fmt::format("stage_for {} {}", readers.size(), fmt::join(readers, " "));
     edit.commit(fmt::format("Stage {} = s.stage({}, {}, {}, {});", made, into_cpp, from, memory_text(memory), around),
-                fmt::format("stage {} {} {} {}", reader, saved_operand(edit, operand), tw::to_string(memory), under));
+                fmt::format("{} {} {} {}", saved, saved_operand(edit, operand), tw::to_string(memory), under));
     return state_->handle_of_stage(copy);
 }
 

@@ -1,4 +1,5 @@
 // Products whose rows are made of another product's sums, in registers, as lanes share those: no shared memory between.
+#include "dsl/schedule.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
 #include "tests/support/expect_error.h"
@@ -104,6 +105,53 @@ TEST_P(ChainedProducts, TakeTheirRowsFromRegisters) {
                   o.group);
         expect_declared(s, whole_numbers({c.o}, round));
     }
+}
+
+/// Scores and weighted sums of the same vectors, of which one copy serves both products.
+TEST_P(ChainedProducts, ShareACopy) {
+    for (bool group : {false, true})
+        for (int stages : {1, 2}) {
+            const int64_t m = group ? 64 : 32, n = 96, depth = 32;
+            Tensor q = input("q", bf16, {m, depth}), x = input("x", bf16, {n, depth});
+            Axis t = reduce_axis("t", depth), j = reduce_axis("j", n);
+            Tensor scores = compute("scores", {m, n},
+                                    [&](Expr i, Expr j) { return sum(cast(f32, q(i, t)) * cast(f32, x(j, t)), t); });
+            Tensor p = compute("p", {m, n}, [&](Expr i, Expr j) { return cast(bf16, min(relu(scores(i, j)), 3.0)); });
+            Tensor o = compute("o", {m, depth},
+                               [&](Expr i, Expr e) { return sum(cast(f32, p(i, j)) * cast(f32, x(j, e)), j); });
+            Schedule s({o}, device_target());
+            auto [i, e] = s.loops<2>(o);
+            auto [tile, term] = s.split(s.reduce(o), 32, {"tile", "term"});
+            s.order({tile, i, e, term});
+            in_registers(s, p, tile);
+            in_registers(s, scores, tile);
+            Stage copy = s.stage({scores, o}, x, Memory::Shared, tile);
+            s.mma(o, group ? wgmma : mma_sync, {.m = i, .n = e, .k = term});
+            auto [row, column] = s.loops<2>(scores);
+            auto [d_tile, d] = s.split(s.reduce(scores), 32, {"d_tile", "d"});
+            s.order({d_tile, row, column, d});
+            s.stage(scores, q, Memory::Shared, d_tile);
+            s.mma(scores, group ? wgmma : mma_sync, {.m = row, .n = column, .k = d});
+            if (stages > 1) s.pipeline(tile, {.stages = stages});
+            SCOPED_TRACE(s.trace_as_cpp());
+            EXPECT_EQ(s.name(copy), "x_shared");
+            EXPECT_NE(s.trace_as_cpp().find("Stage x_shared = s.stage({scores, o}, x, Memory::Shared, tile);"),
+                      std::string::npos);
+            EXPECT_EQ(replay(s.save(), {o}, device_target()).save(), s.save());
+            expect_declared(s, whole_numbers({o}, 5));
+        }
+}
+
+TEST(ChainedProductErrors, EachReaderOfACopyReadsTheOperand) {
+    Tensor a = input("a", f32, {8, 8}), b = input("b", f32, {8, 8});
+    Axis k = reduce_axis("k", 8);
+    Tensor x = compute("x", {8, 8}, [&](Expr i, Expr j) { return sum(a(i, k) * a(j, k), k); });
+    Tensor y = compute("y", {8, 8}, [&](Expr i, Expr j) { return x(i, j) + b(i, j); });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    s.at(x, i);
+    EXPECT_ERROR(s.stage({x, y}, a, Memory::Shared, i), "'y' does not read 'a' inside loop 'i'");
+    EXPECT_ERROR(s.stage(std::vector<StageRef>(), a, Memory::Shared, i), "no reader is named");
 }
 
 }  // namespace
