@@ -4,4 +4,6 @@ __device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait
 
 //: griddepcontrol_launch_dependents
 /// Once each block has called this or ended, blocks of the next kernel may start, and wait.
-__device__ inline void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ inline void griddepcontrol_launch_dependents() {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}

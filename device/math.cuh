@@ -192,7 +192,8 @@ __device__ inline double exp2(double x) { return library_exp2(x); }
 //: exp2 common needs exp2_f32 exp2_f64
 
 //: exp_f32 common needs ex2_approx fma_f32 limited
-/// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7 ulp.
+/// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7
+/// ulp.
 __device__ inline float exp(float x) {
     const float t = limited(x, -110.0f, 90.0f);  // beyond: 0 and infinity
     const float high = t * 1.44269502f;
@@ -232,7 +233,8 @@ __device__ inline float log(float x) {
     const bool subnormal = x < 1.17549435e-38f;
     const SplitLog split = split_log(subnormal ? x * 8388608.0f : x);
     const float exponent = subnormal ? split.exponent - 23.0f : split.exponent;
-    return fma(exponent, 0.693145752f, fma(exponent, 1.42860677e-6f, split.rest));  // ln 2 in two parts, the first short
+    // ln 2 in two parts, the first short.
+    return fma(exponent, 0.693145752f, fma(exponent, 1.42860677e-6f, split.rest));
 }
 
 //: library_log approximate
@@ -302,8 +304,8 @@ __device__ inline double tanh(double x) { return library_tanh(x); }
 //: tanh common needs tanh_f32 tanh_f64
 
 //: erf_parts common needs ex2_approx fma_f32 with_sign
-/// Below 2: x (0.84 + w q(t)), w and t being centred parts of x^2, which keep the roundings of a sum of alternating terms
-/// small.
+/// Below 2: x (0.84 + w q(t)), w and t being centred parts of x^2, which keep the roundings of a sum of alternating
+/// terms small.
 __device__ inline float erf_inside(float x) {
     const float z = x * x;
     const float t = fma(z, 0.5f, -1.0f), w = fma(z, 0.5f, -0.5f);

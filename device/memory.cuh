@@ -49,8 +49,8 @@ __device__ inline void barrier_sync(int id, int threads) {
 }
 
 //: swizzle common
-/// Where column `column` of row `row` stands in rows of `line` bytes, as TMA and wgmma put them: the 16-byte pieces of eight
-/// rows change places so that a piece of each is in other banks.
+/// Where column `column` of row `row` stands in rows of `line` bytes, as TMA and wgmma put them: the 16-byte pieces of
+/// eight rows change places so that a piece of each is in other banks.
 template <int line, int bytes>
 __device__ inline int swizzle(int row, int column) {
     return column ^ row / (128 / line) % (line / 16) * (16 / bytes);

@@ -73,8 +73,8 @@ __device__ inline void tma_load(void* to, const TensorMap& map, int x, int y, in
 //: tma_load common needs tma_load_1d tma_load_2d tma_load_3d tma_load_4d tma_load_5d
 
 //: tma_load_multicast_1d needs TensorMap Barrier shared_address
-/// The same copy, to the same place of all blocks of the cluster in this set of ranks, counted from `first`; each counts them
-/// at its own barrier.
+/// The same copy, to the same place of all blocks of the cluster in this set of ranks, counted from `first`; each
+/// counts them at its own barrier.
 template <int rank = 1>
 __device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x, Barrier& barrier,
                                           unsigned ranks, unsigned first = 0) {

@@ -32,7 +32,8 @@ __device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 1
 __device__ inline float to_f32(e4m3 x) {
     const unsigned sign = (x.bits & 0x80u) << 24, magnitude = x.bits & 0x7fu;
     if (magnitude == 0x7f) return bits_float(0x7fffffff);
-    return bits_float(sign | float_bits(bits_float(magnitude << 20) * 1.32922799578491587e36f));  // 2^120: bias 7 to 127
+    // 2^120: bias 7 to 127.
+    return bits_float(sign | float_bits(bits_float(magnitude << 20) * 1.32922799578491587e36f));
 }
 
 //: to_f32_e5m2 common needs e5m2 bits
@@ -40,14 +41,15 @@ __device__ inline float to_f32(e5m2 x) {
     const unsigned sign = (x.bits & 0x80u) << 24, magnitude = x.bits & 0x7fu;
     if (magnitude > 0x7c) return bits_float(0x7fffffff);
     if (magnitude == 0x7c) return bits_float(sign | 0x7f800000);
-    return bits_float(sign | float_bits(bits_float(magnitude << 21) * 5.19229685853482763e33f));  // 2^112: bias 15 to 127
+    // 2^112: bias 15 to 127.
+    return bits_float(sign | float_bits(bits_float(magnitude << 21) * 5.19229685853482763e33f));
 }
 
 //: to_f32 common needs to_f32_f16 to_f32_bf16 to_f32_e4m3 to_f32_e5m2
 
 //: round_to_odd_f64 common needs bits
-/// x in f32: itself, or of its two neighbours the one whose last bit is 1. Rounded again, to nearest in a format of fewer
-/// bits (22 at most), that is x rounded once.
+/// x in f32: itself, or of its two neighbours the one whose last bit is 1. Rounded again, to nearest in a format of
+/// fewer bits (22 at most), that is x rounded once.
 __device__ inline float round_to_odd(double x) {
     const float nearest = (float)x;
     if (nearest == x) return nearest;
@@ -56,24 +58,24 @@ __device__ inline float round_to_odd(double x) {
 }
 
 //: round_to_odd_i32 common
-/// x in f32: itself, or of its two neighbours the one whose last bit is 1. Rounded again, to nearest in a format of fewer
-/// bits (22 at most), that is x rounded once.
+/// x in f32: itself, or of its two neighbours the one whose last bit is 1. Rounded again, to nearest in a format of
+/// fewer bits (22 at most), that is x rounded once.
 __device__ inline float round_to_odd(int x) {
     const bool exact = x >= -0x1000000 && x <= 0x1000000;
     return (float)(exact ? x : (x & ~0xff) | (x & 0xff ? 0x100 : 0));
 }
 
 //: round_to_odd_u32 common
-/// x in f32: itself, or of its two neighbours the one whose last bit is 1. Rounded again, to nearest in a format of fewer
-/// bits (22 at most), that is x rounded once.
+/// x in f32: itself, or of its two neighbours the one whose last bit is 1. Rounded again, to nearest in a format of
+/// fewer bits (22 at most), that is x rounded once.
 __device__ inline float round_to_odd(unsigned x) {
     const bool exact = x <= 0x1000000;
     return (float)(exact ? x : (x & ~0xffu) | (x & 0xff ? 0x100u : 0u));
 }
 
 //: round_to_odd_i64 common needs round_to_odd_f64
-/// x in f32: itself, or of its two neighbours the one whose last bit is 1. Rounded again, to nearest in a format of fewer
-/// bits (22 at most), that is x rounded once.
+/// x in f32: itself, or of its two neighbours the one whose last bit is 1. Rounded again, to nearest in a format of
+/// fewer bits (22 at most), that is x rounded once.
 __device__ inline float round_to_odd(long long x) {
     const bool exact = x >= -0x20000000000000 && x <= 0x20000000000000;
     return round_to_odd((double)(exact ? x : (x & ~0x7ffll) | (x & 0x7ff ? 0x800 : 0)));
@@ -101,8 +103,10 @@ __device__ inline unsigned round_fp8(float x, int mantissa_bits, int smallest_ex
     const float magnitude = bits_float(float_bits(x) & 0x7fffffff), limited = magnitude < largest ? magnitude : largest;
     const unsigned bits = float_bits(limited), drop = 23 - mantissa_bits;
     if ((int)(bits >> 23) - 127 >= smallest_exponent)
-        return ((bits + ((1u << (drop - 1)) - 1) + (bits >> drop & 1)) >> drop) - ((unsigned)(smallest_exponent + 126) << mantissa_bits);
-    const float step = bits_float((unsigned)(smallest_exponent + 127 + 23 - mantissa_bits) << 23);  // its ulp: a subnormal
+        return ((bits + ((1u << (drop - 1)) - 1) + (bits >> drop & 1)) >> drop) -
+               ((unsigned)(smallest_exponent + 126) << mantissa_bits);
+    // The ulp of a subnormal number.
+    const float step = bits_float((unsigned)(smallest_exponent + 127 + 23 - mantissa_bits) << 23);
     return float_bits(limited + step) - float_bits(step);
 }
 
@@ -134,7 +138,9 @@ __device__ inline e5m2 to_e5m2(float x) {
 
 //: to_tf32 common needs bits
 /// Ten bits of mantissa, ties away from zero. By hand: cvt.rna.tf32 makes an infinity of a NaN.
-__device__ inline float to_tf32(float x) { return bits_float(x != x ? 0x7fffffff : (float_bits(x) + 0x1000) & 0xffffe000); }
+__device__ inline float to_tf32(float x) {
+    return bits_float(x != x ? 0x7fffffff : (float_bits(x) + 0x1000) & 0xffffe000);
+}
 
 //: truncate_tf32 common needs bits
 /// Without the last 13 bits, which tensor cores leave out of f32 operands.

@@ -51,12 +51,13 @@ __device__ inline void leave_undefined(int (&d)[N]) {
 
 //: matrix_descriptor needs shared_address
 /// Where wgmma finds an operand: its first byte, the bytes of a swizzle's line (128, 64, 32, or 0: none), and the two
-/// distances in bytes that it steps by. With `further` bytes, a multiple of 16, it begins so much later; descriptors that
-/// differ in that alone cost one addition each.
+/// distances in bytes that it steps by. With `further` bytes, a multiple of 16, it begins so much later; descriptors
+/// that differ in that alone cost one addition each.
 __device__ inline unsigned long long matrix_descriptor(const void* shared, int swizzle, int leading_bytes,
                                                        int stride_bytes, int further = 0) {
     const unsigned code = swizzle == 128 ? 1 : swizzle == 64 ? 2 : swizzle == 32 ? 3 : 0;
-    const unsigned low = ((shared_address(shared) & 0x3ffff) >> 4 | (unsigned)(leading_bytes >> 4) << 16) + (further >> 4);
+    const unsigned begin = (shared_address(shared) & 0x3ffff) >> 4 | (unsigned)(leading_bytes >> 4) << 16;
+    const unsigned low = begin + (further >> 4);
     return low | (unsigned long long)((unsigned)(stride_bytes >> 4) | code << 30) << 32;
 }
 

@@ -50,7 +50,8 @@ __device__ inline float limited(float x, float low, float high) {
 namespace tw {
 __device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
 
-/// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7 ulp.
+/// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7
+/// ulp.
 __device__ inline float exp(float x) {
     const float t = limited(x, -110.0f, 90.0f);  // beyond: 0 and infinity
     const float high = t * 1.44269502f;

@@ -41,7 +41,9 @@ __device__ inline bf16 to_bf16(float x) {
 __device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// Once each block has called this or ended, blocks of the next kernel may start, and wait.
-__device__ inline void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ inline void griddepcontrol_launch_dependents() {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
 
 /// Elements that move together.
 template <int N, class T>
@@ -224,12 +226,13 @@ __device__ inline void wgmma_fence_operand(float (&d)[N]) {
 }
 
 /// Where wgmma finds an operand: its first byte, the bytes of a swizzle's line (128, 64, 32, or 0: none), and the two
-/// distances in bytes that it steps by. With `further` bytes, a multiple of 16, it begins so much later; descriptors that
-/// differ in that alone cost one addition each.
+/// distances in bytes that it steps by. With `further` bytes, a multiple of 16, it begins so much later; descriptors
+/// that differ in that alone cost one addition each.
 __device__ inline unsigned long long matrix_descriptor(const void* shared, int swizzle, int leading_bytes,
                                                        int stride_bytes, int further = 0) {
     const unsigned code = swizzle == 128 ? 1 : swizzle == 64 ? 2 : swizzle == 32 ? 3 : 0;
-    const unsigned low = ((shared_address(shared) & 0x3ffff) >> 4 | (unsigned)(leading_bytes >> 4) << 16) + (further >> 4);
+    const unsigned begin = (shared_address(shared) & 0x3ffff) >> 4 | (unsigned)(leading_bytes >> 4) << 16;
+    const unsigned low = begin + (further >> 4);
     return low | (unsigned long long)((unsigned)(stride_bytes >> 4) | code << 30) << 32;
 }
 
@@ -278,8 +281,8 @@ __device__ inline void wgmma_m64n192k16_bf16(float (&d)[96], unsigned long long 
 
 // ---- vocabulary: what is made of it ---------------------------------------------------------------------------------
 namespace tw {
-/// Where column `column` of row `row` stands in rows of `line` bytes, as TMA and wgmma put them: the 16-byte pieces of eight
-/// rows change places so that a piece of each is in other banks.
+/// Where column `column` of row `row` stands in rows of `line` bytes, as TMA and wgmma put them: the 16-byte pieces of
+/// eight rows change places so that a piece of each is in other banks.
 template <int line, int bytes>
 __device__ inline int swizzle(int row, int column) {
     return column ^ row / (128 / line) % (line / 16) * (16 / bytes);

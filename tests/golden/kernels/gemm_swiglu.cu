@@ -37,7 +37,9 @@ __device__ inline bf16 to_bf16(float x) {
 __device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// Once each block has called this or ended, blocks of the next kernel may start, and wait.
-__device__ inline void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ inline void griddepcontrol_launch_dependents() {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
 
 /// Elements that move together.
 template <int N, class T>
@@ -183,12 +185,13 @@ __device__ inline void leave_undefined(float (&d)[N]) {
 }
 
 /// Where wgmma finds an operand: its first byte, the bytes of a swizzle's line (128, 64, 32, or 0: none), and the two
-/// distances in bytes that it steps by. With `further` bytes, a multiple of 16, it begins so much later; descriptors that
-/// differ in that alone cost one addition each.
+/// distances in bytes that it steps by. With `further` bytes, a multiple of 16, it begins so much later; descriptors
+/// that differ in that alone cost one addition each.
 __device__ inline unsigned long long matrix_descriptor(const void* shared, int swizzle, int leading_bytes,
                                                        int stride_bytes, int further = 0) {
     const unsigned code = swizzle == 128 ? 1 : swizzle == 64 ? 2 : swizzle == 32 ? 3 : 0;
-    const unsigned low = ((shared_address(shared) & 0x3ffff) >> 4 | (unsigned)(leading_bytes >> 4) << 16) + (further >> 4);
+    const unsigned begin = (shared_address(shared) & 0x3ffff) >> 4 | (unsigned)(leading_bytes >> 4) << 16;
+    const unsigned low = begin + (further >> 4);
     return low | (unsigned long long)((unsigned)(stride_bytes >> 4) | code << 30) << 32;
 }
 

@@ -46,7 +46,9 @@ __device__ inline bf16 to_bf16(float x) {
 __device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// Once each block has called this or ended, blocks of the next kernel may start, and wait.
-__device__ inline void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ inline void griddepcontrol_launch_dependents() {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
 
 /// Elements that move together.
 template <int N, class T>

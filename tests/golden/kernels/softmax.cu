@@ -53,7 +53,9 @@ __device__ inline bf16 to_bf16(float x) {
 __device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /// Once each block has called this or ended, blocks of the next kernel may start, and wait.
-__device__ inline void griddepcontrol_launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ inline void griddepcontrol_launch_dependents() {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
 
 /// Elements that move together.
 template <int N, class T>
@@ -115,7 +117,8 @@ __device__ inline float limited(float x, float low, float high) {
 namespace tw {
 __device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
 
-/// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7 ulp.
+/// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7
+/// ulp.
 __device__ inline float exp(float x) {
     const float t = limited(x, -110.0f, 90.0f);  // beyond: 0 and infinity
     const float high = t * 1.44269502f;
