@@ -77,12 +77,12 @@ UnitLoops sums_in_registers(Schedule& s, Stage result, Stage sums, std::vector<L
     return {sums, ko, {swap ? j : i, swap ? i : j, ki}};
 }
 
-/// The sums of a block's whole tile stay in registers; the result takes them column by column of pieces, one after
+/// The sums of a block's whole tile stay in registers; the result takes them one epilogue tile of columns after
 /// another. Warpgroups share the rows of both in the same way.
-UnitLoops sums_before_pieces(Schedule& s, Stage sums, std::vector<Loop> outer, Loop piece, Loop wi, Loop mi, Loop nj,
-                             bool gated, const WarpgroupTiles& tiles) {
+UnitLoops sums_before_epilogue(Schedule& s, Stage sums, std::vector<Loop> outer, Loop epilogue_tile, Loop wi, Loop mi,
+                               Loop nj, bool gated, const WarpgroupTiles& tiles) {
     s.at(sums, outer.back());
-    outer.insert(outer.end(), {piece, wi, mi});
+    outer.insert(outer.end(), {epilogue_tile, wi, mi});
     if (gated) {
         auto [eight, column] = s.split(nj, gated_columns, {"eight", "column"});
         outer.insert(outer.end(), {eight, column});
@@ -123,9 +123,9 @@ struct BlockLoops {
 BlockLoops block_loops(Schedule& s, const TensorProduct& p, Stage result, std::optional<Stage> sums,
                        std::vector<Loop> outer, Loop wi, Loop mi, Loop nj, const WarpgroupTiles& tiles) {
     if (tiles.epilogue_columns > 0) {
-        auto [piece, column] = s.split(nj, tiles.epilogue_columns, {"piece", "n_in_piece"});
+        auto [tile, column] = s.split(nj, tiles.epilogue_columns, {"epilogue_tile", "epilogue_n"});
         bool gated = columns_for_one(p) > 1;
-        return {sums_before_pieces(s, *sums, outer, piece, wi, mi, column, gated, tiles), piece};
+        return {sums_before_epilogue(s, *sums, outer, tile, wi, mi, column, gated, tiles), tile};
     }
     Loop leaving = outer.back();
     outer.push_back(wi);

@@ -33,9 +33,9 @@ Schedule piece_by_piece(const Product& p, int blocks) {
     auto [i, j] = s.loops<2>(c);
     auto [bi, it] = s.split(i, 128, Tail::Mask, {"bi", "it"});
     auto [bj, jt] = s.split(j, 128, Tail::Mask, {"bj", "jt"});
-    auto [piece, nj] = s.split(jt, 64, {"piece", "nj"});
+    auto [epilogue_tile, nj] = s.split(jt, 64, {"epilogue_tile", "nj"});
     auto [wi, mi] = s.split(it, 64, {"wi", "mi"});
-    s.order({bi, bj, piece, wi, mi, nj});
+    s.order({bi, bj, epilogue_tile, wi, mi, nj});
     s.persistent({bi, bj}, {.blocks = blocks});
     s.bind(wi, warpgroup);
     s.at(total, bj);
@@ -45,7 +45,7 @@ Schedule piece_by_piece(const Product& p, int blocks) {
     auto [ko, ki] = s.split(s.reduce(total), 64, Tail::Mask, {"ko", "ki"});
     s.order({own_wi, ko, rows, tj, ki});
     s.bind(own_wi, warpgroup);
-    s.via(s.stage(c, Memory::Shared, piece), Copy::Tma);
+    s.via(s.stage(c, Memory::Shared, epilogue_tile), Copy::Tma);
     load_and_multiply(s, total, p.a, p.b, ko, {.m = rows, .n = tj, .k = ki}, c);
     return s;
 }

@@ -6,9 +6,9 @@
 //           [3] auto [warpgroup_m, m_inner] = s.split(tile_m, 64, {"warpgroup_m", "m_inner"});
 //           [4] auto [clusters_m, rank_m] = s.split(blocks_m, 2, Tail::Mask, {"clusters_m", "rank_m"});
 //           [5] auto [group_m, cluster_m] = s.split(clusters_m, 4, {"group_m", "cluster_m"});
-//           [6] auto [piece, n_in_piece] = s.split(n_inner, 64, {"piece", "n_in_piece"});
+//           [6] auto [epilogue_tile, epilogue_n] = s.split(n_inner, 64, {"epilogue_tile", "epilogue_n"});
 //           [7] s.at(c_total, rank_m);
-//           [8] s.order({group_m, block_n, cluster_m, rank_m, piece, warpgroup_m, m_inner, n_in_piece});
+//           [8] s.order({group_m, block_n, cluster_m, rank_m, epilogue_tile, warpgroup_m, m_inner, epilogue_n});
 //           [9] s.set_memory(c_total, Memory::Registers);
 //           [10] auto [warpgroup_m_2, m_inner_2] = s.split(i_c_total, 64, {"warpgroup_m", "m_inner"});
 //           [11] auto [k_outer, k_inner] = s.split(k, 64, Tail::Mask);
@@ -19,7 +19,7 @@
 //           [16] s.bind(warpgroup_m, warpgroup);
 //           [17] Stage a_shared = s.stage(c_total, a, Memory::Shared, k_outer);
 //           [18] Stage b_shared = s.stage(c_total, b, Memory::Shared, k_outer);
-//           [19] Stage c_out = s.stage(c, Memory::Shared, piece);
+//           [19] Stage c_out = s.stage(c, Memory::Shared, epilogue_tile);
 //           [20] s.via(c_out, Copy::Tma);
 //           [21] s.mma(c_total, wgmma, {.m = m_inner_2, .n = j_c_total, .k = k_inner});
 //           [22] s.pipeline(k_outer, {.stages = 4, .in_flight = 1});
@@ -383,26 +383,26 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
         if (warpgroup_thread < 2) tw::mbarrier_arrive_at(shared.k_outer_empty[3], warpgroup_thread);
         const int c_shared_row = warpgroup_m * 64 + warp * 16;
         #pragma unroll
-        for (int piece = 0; piece < 4; ++piece) {
+        for (int epilogue_tile = 0; epilogue_tile < 4; ++epilogue_tile) {
             if (thread == 0) tw::tma_store_wait_read<0>();
             tw::barrier_sync(1, 256);
             // c
             #pragma unroll
-            for (int n_in_piece_tile_2 = 0; n_in_piece_tile_2 < 4; ++n_in_piece_tile_2) {
+            for (int epilogue_n_tile_2 = 0; epilogue_n_tile_2 < 4; ++epilogue_n_tile_2) {
                 tw::bf16 c_shared_out[8];
                 #pragma unroll
                 for (int element = 0; element < 8; ++element) {
-                    c_shared_out[element] = tw::to_bf16(c_total[piece * 32 + n_in_piece_tile_2 * 8 + element]);
+                    c_shared_out[element] = tw::to_bf16(c_total[epilogue_tile * 32 + epilogue_n_tile_2 * 8 + element]);
                 }
                 tw::stmatrix<4>(&shared.c_shared[thread % 16 + c_shared_row]
                                 [tw::swizzle<128, 2>(thread % 16 + c_shared_row,
-                                                     n_in_piece_tile_2 * 16 + thread / 16 % 2 * 8)], c_shared_out);
+                                                     epilogue_n_tile_2 * 16 + thread / 16 % 2 * 8)], c_shared_out);
             }
             tw::fence_proxy_async();
             tw::barrier_sync(1, 256);
             // [19] c_out: store
             if (thread == 0) {
-                tw::tma_store(c_map, block_n * 256 + piece * 64, cluster_m * 256 + rank_m * 128,
+                tw::tma_store(c_map, block_n * 256 + epilogue_tile * 64, cluster_m * 256 + rank_m * 128,
                               &shared.c_shared[0][0]);
                 tw::tma_store_commit();
             }

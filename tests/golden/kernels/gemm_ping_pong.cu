@@ -6,9 +6,9 @@
 //           [3] auto [warpgroup_m, m_inner] = s.split(tile_m, 128, {"warpgroup_m", "m_inner"});
 //           [4] auto [clusters_m, rank_m] = s.split(blocks_m, 2, Tail::Mask, {"clusters_m", "rank_m"});
 //           [5] auto [group_m, cluster_m] = s.split(clusters_m, 4, {"group_m", "cluster_m"});
-//           [6] auto [piece, n_in_piece] = s.split(n_inner, 64, {"piece", "n_in_piece"});
+//           [6] auto [epilogue_tile, epilogue_n] = s.split(n_inner, 64, {"epilogue_tile", "epilogue_n"});
 //           [7] s.at(c_total, rank_m);
-//           [8] s.order({group_m, block_n, cluster_m, rank_m, piece, warpgroup_m, m_inner, n_in_piece});
+//           [8] s.order({group_m, block_n, cluster_m, rank_m, epilogue_tile, warpgroup_m, m_inner, epilogue_n});
 //           [9] s.set_memory(c_total, Memory::Registers);
 //           [10] auto [warpgroup_m_2, m_inner_2] = s.split(i_c_total, 128, {"warpgroup_m", "m_inner"});
 //           [11] auto [k_outer, k_inner] = s.split(k, 64, Tail::Mask);
@@ -19,7 +19,7 @@
 //           [16] s.bind(warpgroup_m, warpgroup);
 //           [17] Stage a_shared = s.stage(c_total, a, Memory::Shared, k_outer);
 //           [18] Stage b_shared = s.stage(c_total, b, Memory::Shared, k_outer);
-//           [19] Stage c_out = s.stage(c, Memory::Shared, piece);
+//           [19] Stage c_out = s.stage(c, Memory::Shared, epilogue_tile);
 //           [20] s.via(c_out, Copy::Tma);
 //           [21] s.mma(c_total, wgmma, {.m = m_inner_2, .n = j_c_total, .k = k_inner});
 //           [22] s.pipeline(k_outer, {.stages = 4, .in_flight = 1});
@@ -400,24 +400,25 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
             }
             if (thread < 2) tw::mbarrier_arrive_at(shared.k_outer_empty[3], thread);
             #pragma unroll
-            for (int piece = 0; piece < 3; ++piece) {
+            for (int epilogue_tile = 0; epilogue_tile < 3; ++epilogue_tile) {
                 if (thread == 0) tw::tma_store_wait_read<0>();
                 tw::barrier_sync(turn + 1, 128);
                 // c
                 #pragma unroll
                 for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) {
                     #pragma unroll
-                    for (int n_in_piece_tile_2 = 0; n_in_piece_tile_2 < 4; ++n_in_piece_tile_2) {
-                        if (block_n * 12 + piece * 4 + n_in_piece_tile_2 < 64) {
+                    for (int epilogue_n_tile_2 = 0; epilogue_n_tile_2 < 4; ++epilogue_n_tile_2) {
+                        if (block_n * 12 + epilogue_tile * 4 + epilogue_n_tile_2 < 64) {
                             tw::bf16 c_shared_out[8];
                             #pragma unroll
                             for (int element = 0; element < 8; ++element) {
                                 c_shared_out[element] =
-                                    tw::to_bf16(c_total[m_inner_tile][piece * 32 + n_in_piece_tile_2 * 8 + element]);
+                                    tw::to_bf16(c_total[m_inner_tile]
+                                                [epilogue_tile * 32 + epilogue_n_tile_2 * 8 + element]);
                             }
                             tw::stmatrix<4>(&shared.c_shared[turn][c_shared_row_2 + m_inner_tile * 64]
                                 [tw::swizzle<128, 2>(c_shared_row_2 + m_inner_tile * 64,
-                                                     c_shared_vector * 8 + n_in_piece_tile_2 * 16)], c_shared_out);
+                                                     c_shared_vector * 8 + epilogue_n_tile_2 * 16)], c_shared_out);
                         }
                     }
                 }
@@ -425,7 +426,7 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
                 tw::barrier_sync(turn + 1, 128);
                 // [19] c_out: store
                 if (thread == 0) {
-                    tw::tma_store(c_map, block_n * 192 + piece * 64, cluster_m * 256 + rank_m * 128,
+                    tw::tma_store(c_map, block_n * 192 + epilogue_tile * 64, cluster_m * 256 + rank_m * 128,
                                   &shared.c_shared[turn][0][0]);
                     tw::tma_store_commit();
                 }
