@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "codegen/lower.h"
@@ -18,7 +19,8 @@ using SeePass = std::function<void(std::string_view pass, std::string_view kerne
 class Program {
 public:
     /// The kernels in launch order. Fewer than the schedule's nests where one computes nothing.
-    const std::vector<codegen::KernelText>& kernels() const { return lowered_.kernels; }
+    const std::vector<codegen::KernelText>& kernels() const& { return lowered_.kernels; }
+    std::vector<codegen::KernelText> kernels() && { return std::move(lowered_.kernels); }
     /// All kernels' text, in launch order.
     std::string cuda() const;
     /// All kernels behind one pass of codegen, say "pipeline", as the text of its intermediate form. Throws Error
@@ -27,9 +29,11 @@ public:
     /// Defaults taken by the schedule and by codegen, in plain words.
     std::string explain() const;
     /// The loop nests that the kernels compute, with the buffers, sizes and scalars that a run needs.
-    const Tree& tree() const { return tree_; }
+    const Tree& tree() const& { return tree_; }
+    Tree tree() && { return std::move(tree_); }
     /// What the schedule was made for.
-    const Target& target() const { return target_; }
+    const Target& target() const& { return target_; }
+    Target target() && { return std::move(target_); }
     /// Whether a kernel uses named approximations (exp, tanh, ...): its results then differ from the interpreter's by
     /// ulps.
     bool approximate() const;
