@@ -23,10 +23,10 @@ struct KernelText {
     std::vector<int> alignments;  ///< an argument each: bytes of which its address must be a multiple
     std::vector<TensorMapUse> maps;
     std::vector<Expr> sizes, scalars;
-    bool starts_early = false;  ///< waits itself for the kernels before it: programmatic dependent launch
-    int64_t overlaps_from = 0;  ///< blocks: launched while the kernel before ends if it has so many
+    bool starts_early = false;          ///< waits itself for the kernels before it: programmatic dependent launch
+    int64_t overlaps_from = 0;          ///< blocks: launched while the kernel before ends if it has so many
     std::vector<bool Target::*> needs;  ///< what a machine must have to run it
-    bool approximate = false;   ///< uses named approximations: results differ from the interpreter by ulps
+    bool approximate = false;           ///< uses named approximations: results differ from the interpreter by ulps
 };
 
 /// The kernel as CUDA source.

@@ -29,8 +29,8 @@ Machine::Machine(const Module& module, const Launch& launch, const Options& opti
       wgmma(core, barriers, registers),
       warp_matrix(core, barriers, wgmma),
       entry_(module.entry(launch.kernel)) {
-    machine = this;
     shuffle_clusters();
+    machine = this;
 }
 
 Machine::~Machine() { machine = nullptr; }
@@ -133,6 +133,7 @@ void Machine::run_round() {
 
 void Machine::resume(uint32_t t) {
     ++num_switches_;
+    running.thread = t;  // whom a limit that is reached now names
     if (--running.steps_left < 0) look_at_limits();
     if (!core.threads.stopped()) core.threads.resume(t);
 }

@@ -10,10 +10,13 @@
 
 namespace tw::emulator {
 
+/// Trusts the launch: check_launch has passed it before.
 class Machine {
 public:
     Machine(const Module& module, const Launch& launch, const Options& options);
     ~Machine();
+    Machine(const Machine&) = delete;
+    Machine& operator=(const Machine&) = delete;
 
     Report run();
 

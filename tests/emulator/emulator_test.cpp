@@ -203,6 +203,7 @@ TEST(StepLimit, EndsLoopsOfBarriers) {
         Report report = endless.run(options);
         ASSERT_EQ(report.findings.size(), 1u);
         EXPECT_EQ(report.findings[0].kind, Kind::StepLimit) << report.findings[0].message;
+        EXPECT_EQ(report.accesses, 0u);
     }
 }
 

@@ -3,13 +3,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "runtime/emulator/memory/clock.h"
 
 namespace tw::emulator {
 
-/// What is known of 4 bytes of memory, or of 2 or 1 where threads access less than words. Blocks are numbered from 1 in the order in
-/// which they run; of the blocks before, only the numbers in here remain. Zero: not touched since the launch began.
+/// What is known of 4 bytes of memory, or of 2 or 1 where threads access less than words. Blocks are numbered from 1 in
+/// the order in which they run; of the blocks before, only the numbers in here remain. Zero: not touched since the
+/// launch began.
 struct Cell {
     Stamp write = 0, read = 0;
     struct Blocks {

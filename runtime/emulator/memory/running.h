@@ -88,7 +88,7 @@ void check_run(uintptr_t address, size_t bytes, AccessKind kind, Stamp site);
 /// Only whether the access may go there at all, and is aligned if it must be.
 void check_bounds(Memory& memory, uintptr_t address, size_t bytes, AccessKind kind, Stamp site, bool aligned = true);
 
-/// The races of 1, 2 or 4 bytes of a tracked memory, aligned to their size.
+/// The check of 1, 2 or 4 bytes of a tracked memory, aligned to their size.
 void check_part(Memory& memory, size_t offset, size_t bytes, AccessKind kind, Stamp site);
 
 /// From now on, whoever touches the words, reads or writes before they have landed. They were checked as written.

@@ -67,7 +67,9 @@ void AsyncOperations::finish(std::shared_ptr<AsyncOperation> operation) {
 
 void AsyncOperations::resume() {
     threads_.resume_beside([this] {
-        if (any()) step(running_[random_.below(running_.size())]);
+        if (!any()) return;
+        const std::shared_ptr<AsyncOperation> one = running_[random_.below(running_.size())];  // step may remove it
+        step(one);
     });
 }
 

@@ -1,5 +1,8 @@
 // A launch under way, as all units of the machine see it.
 #pragma once
+#include <functional>
+#include <optional>
+
 #include "runtime/emulator/memory/statistics.h"
 #include "runtime/emulator/threads/async_operations.h"
 #include "runtime/emulator/threads/incident.h"
@@ -11,6 +14,8 @@ struct Core {
     /// `body` is what each thread does.
     Core(const Module& module, const Launch& launch, const Options& options, std::function<void()> body);
     ~Core();
+    Core(const Core&) = delete;
+    Core& operator=(const Core&) = delete;
 
     /// The rank of the block of who runs: a thread, or an asynchronous operation of one.
     uint32_t running_rank() const;

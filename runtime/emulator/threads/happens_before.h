@@ -1,5 +1,8 @@
 // What lies before what: clocks, and who learns of whom.
 #pragma once
+#include <memory>
+#include <vector>
+
 #include "runtime/emulator/memory/statistics.h"
 #include "runtime/emulator/threads/threads.h"
 

@@ -1,5 +1,7 @@
 #include "runtime/emulator/threads/limits.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "runtime/emulator/memory/running.h"
@@ -14,12 +16,13 @@ void Limits::begin() {
 }
 
 void Limits::next_chunk() {
-    chunk_ = std::min(StepsBetweenLooks, options_.step_limit - steps_);
+    const uint64_t left = options_.step_limit - std::min(steps_, options_.step_limit);
+    chunk_ = std::min(StepsBetweenLooks, left);
     running.steps_left = int64_t(chunk_);
 }
 
 std::optional<std::string> Limits::look() {
-    steps_ += chunk_;
+    steps_ = steps();  // the step that has made steps_left negative is one of them
     next_chunk();
     if (chunk_ == 0) return fmt::format("{} steps did not end the launch", options_.step_limit);
     if (seconds() >= options_.seconds_limit)

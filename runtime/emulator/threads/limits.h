@@ -25,7 +25,7 @@ private:
     using Clock = std::chrono::steady_clock;
     void next_chunk();
 
-    Options options_;
+    const Options& options_;
     uint64_t steps_ = 0, chunk_ = 0;
     Clock::time_point start_;
 };

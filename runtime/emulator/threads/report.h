@@ -1,5 +1,8 @@
 // Findings of who runs, from wherever it is.
 #pragma once
+#include <string>
+#include <vector>
+
 #include "runtime/emulator/threads/incident.h"
 
 namespace tw::emulator {
@@ -7,8 +10,8 @@ namespace tw::emulator {
 /// An incident of the running thread, here and now.
 Incident incident_of(Finding::Kind kind, Stamp site);
 
-/// Notes an incident. Does not return if it ends the launch: the fiber is left for good, so hold nothing that needs a
-/// destructor.
+/// Notes an incident. Does not return if it ends the launch: the fiber is left for good, and what its frames own is
+/// never freed.
 void report(const Incident& incident);
 
 /// The primitive at `site` was given what it does not take: "copies to ...". Ends the launch.

@@ -1,5 +1,6 @@
 // The threads of a cluster as fibers, of which one runs at a time.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <span>
 #include <vector>

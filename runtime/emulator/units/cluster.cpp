@@ -1,5 +1,8 @@
 #include "runtime/emulator/units/cluster.h"
 
+#include <memory>
+#include <utility>
+
 #include <fmt/format.h>
 
 namespace tw::emulator {
@@ -51,7 +54,7 @@ void Cluster::require_no_foreign_use() {
 /// Passes on what the thread knows, and goes on.
 void Cluster::arrive(Stamp site) {
     Arrival& own = arrivals_[running.thread];
-    if (own.waits)
+    if (own.arrived)
         diverge("arrives at the barrier of its cluster at {} again, without cluster_wait between", site,
                 {uint32_t(site)});
     own = {true, phase_};
@@ -73,7 +76,7 @@ void Cluster::arrive(Stamp site) {
 
 void Cluster::wait(Stamp site) {
     Arrival& own = arrivals_[running.thread];
-    if (!std::exchange(own.waits, false))
+    if (!std::exchange(own.arrived, false))
         diverge("waits at the barrier of its cluster at {} without cluster_arrive before", site, {uint32_t(site)});
     if (own.phase == phase_) {
         threads_.wait(Wait::Cluster, site);

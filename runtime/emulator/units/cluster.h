@@ -1,6 +1,7 @@
 // Blocks that run together: their barrier, and the addresses of each other's shared memory.
 #pragma once
 #include <map>
+#include <vector>
 
 #include "runtime/emulator/threads/core.h"
 #include "runtime/emulator/threads/report.h"
@@ -28,8 +29,8 @@ public:
     void require_no_foreign_use();
 
 private:
-    struct Arrival {  // of a thread
-        bool waits = false;
+    struct Arrival {           // of a thread
+        bool arrived = false;  // and has not waited since
         uint32_t phase = 0;
     };
 

@@ -1,6 +1,7 @@
 #include "runtime/emulator/units/cp_async.h"
 
 #include <cstring>
+#include <utility>
 
 namespace tw::emulator {
 

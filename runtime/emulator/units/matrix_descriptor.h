@@ -20,8 +20,8 @@ struct MatrixDescriptor {
         span = spans[bits >> 62];
     }
 
-    /// The place of byte `column` of a row, rows (of m or n) having their k side by side: lines of `span` bytes, eight of them
-    /// every `stride`; without swizzle, 8 x 16 bytes together and the next 16 of k after `leading`.
+    /// The place of byte `column` of a row, rows (of m or n) having their k side by side: lines of `span` bytes, eight
+    /// of them every `stride`; without swizzle, 8 x 16 bytes together and the next 16 of k after `leading`.
     uint32_t k_major(uint32_t row, uint32_t column) const {
         if (span > 16) return start + row / 8 * stride + row % 8 * span + column;
         return start + row / 8 * stride + column / 16 * leading + row % 8 * 16 + column % 16;

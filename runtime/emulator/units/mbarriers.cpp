@@ -1,5 +1,8 @@
 #include "runtime/emulator/units/mbarriers.h"
 
+#include <memory>
+#include <utility>
+
 #include <fmt/format.h>
 
 namespace tw::emulator {

@@ -1,6 +1,7 @@
 // Barriers in shared memory that count arrivals and bytes (mbarrier).
 #pragma once
 #include <map>
+#include <string>
 
 #include "runtime/emulator/units/cluster.h"
 

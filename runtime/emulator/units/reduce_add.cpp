@@ -1,5 +1,6 @@
 #include "runtime/emulator/units/reduce_add.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>

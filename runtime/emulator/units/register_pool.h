@@ -1,5 +1,7 @@
 // Registers that warpgroups pass on to each other (setmaxnreg).
 #pragma once
+#include <vector>
+
 #include "runtime/emulator/units/register_counts.h"
 #include "runtime/emulator/units/thread_barriers.h"
 

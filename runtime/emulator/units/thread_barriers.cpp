@@ -1,6 +1,8 @@
 #include "runtime/emulator/units/thread_barriers.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include <fmt/format.h>
 

@@ -1,5 +1,7 @@
 // Where the threads of a block, a warp or a warpgroup wait for each other.
 #pragma once
+#include <vector>
+
 #include "runtime/emulator/threads/core.h"
 #include "runtime/emulator/threads/report.h"
 

@@ -1,6 +1,8 @@
 #include "runtime/emulator/units/tma.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 

@@ -1,6 +1,8 @@
 // Bulk copies of boxes between global and shared memory (TMA).
 #pragma once
 #include <deque>
+#include <memory>
+#include <vector>
 
 #include "runtime/emulator/units/mbarriers.h"
 

@@ -1,5 +1,7 @@
 // Operations on matrices that the lanes of a warp carry out together: ldmatrix, stmatrix, mma.
 #pragma once
+#include <vector>
+
 #include "runtime/emulator/units/wgmma.h"
 
 namespace tw::emulator {

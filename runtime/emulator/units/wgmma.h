@@ -2,6 +2,8 @@
 #pragma once
 #include <deque>
 #include <map>
+#include <memory>
+#include <vector>
 
 #include "runtime/emulator/units/register_pool.h"
 
