@@ -28,7 +28,7 @@ double predicted_cycles(const RatedTiles& rated, const TensorProductShape& shape
         divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * std::max<int64_t>(shape.batch, 1) * split;
     double rate = 1200 * rated.share * 2 / bytes_of(shape.operand);
     double tile = static_cast<double>(t.block_m * t.block_n * divided(shape.k, split)) / rate + 1500;
-    double cycles = static_cast<double>(divided(blocks, target.multiprocessors)) * tile;
+    double cycles = static_cast<double>(divided(blocks, std::max(target.multiprocessors, 1))) * tile;
     if (split == 1) return cycles;
     return cycles + 4000 + static_cast<double>(shape.m * shape.n * split * 8) / 1700;
 }

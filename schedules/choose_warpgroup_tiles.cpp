@@ -90,7 +90,7 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
 /// 120 in fours and 112 in eights take one.
 int64_t blocks_at_once(int cluster, const Target& target) {
     const int64_t all = target.multiprocessors;
-    return cluster <= 2 ? all : cluster <= 4 ? all * 120 / 132 : all * 112 / 132;
+    return std::max<int64_t>(cluster <= 2 ? all : cluster <= 4 ? all * 120 / 132 : all * 112 / 132, 1);
 }
 
 }  // namespace

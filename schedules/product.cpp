@@ -51,7 +51,7 @@ bool fills_waves(int64_t blocks, int64_t wave) {
 }  // namespace
 
 ProductTiles product_tiles(int64_t m, int64_t n, int64_t k, const Target& target) {
-    const int64_t multiprocessors = target.multiprocessors;
+    const int64_t multiprocessors = std::max(target.multiprocessors, 1);
     ProductTiles large{.block_m = 128, .block_n = 128, .thread_m = 8, .thread_n = 16, .unroll_k = true};
     ProductTiles middle{.block_m = 128, .block_n = 64, .unroll_k = true};
     ProductTiles small{.block_m = 64, .block_n = 64, .thread_m = 8, .thread_n = 4, .stages = 4, .unroll_k = true};
