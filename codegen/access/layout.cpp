@@ -56,8 +56,9 @@ std::vector<Expr> Layout::physical_shape() const {
 }
 
 bool Layout::is_transposed() const {
-    return std::ranges::any_of(digits,
-                               [&](const LayoutDigit& digit) { return digit.dimension > digits.back().dimension; });
+    return std::ranges::any_of(digits, [&](const LayoutDigit& digit) {
+        return digit.extent > 1 && digit.dimension > digits.back().dimension;
+    });
 }
 
 std::string Layout::to_string() const {

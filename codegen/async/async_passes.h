@@ -1,4 +1,4 @@
-// The passes that make copies run ahead and boxes leave, in pipeline order, behind choose_tma of tma_copy.h.
+// The passes that make copies run ahead and boxes leave, in pipeline order, behind choose_tma of choose_tma.h.
 #pragma once
 #include "codegen/mapping/bindings.h"
 #include "codegen/tile_ir/tile_ir.h"

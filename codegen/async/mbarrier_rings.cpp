@@ -171,7 +171,7 @@ void MbarrierRings::start(TileBlock& block, int role, const Boxes& boxes, const 
         filled.push_back(one.access);
     }
     TileOp call = call_op(std::move(request), active, role);
-    for (const TileOp& copy : boxes.copies) call.name += (call.name.empty() ? "" : ", ") + copy.name;
+    call.name = boxes.copies[0].name;
     call.step = boxes.copies[0].step;
     block.stmts.push_back(make_tile(std::move(call)));
     for (TileOp& access : filled) block.stmts.push_back(make_tile(std::move(access)));

@@ -237,8 +237,10 @@ private:
     std::string note() const {
         int bytes = 1;
         for (const OpAccess& access : accesses_) bytes = std::max(bytes, bytes_of(access.access.buffer->type));
-        std::string text = fmt::format("{}: {} threads together, {} element{} of {} bytes at once", op_.name,
-                                       num_working(), width_.elements, width_.elements > 1 ? "s" : "", bytes);
+        const int64_t threads = num_working();
+        std::string text = fmt::format("{}: {}, {} element{} of {} bytes at once", op_.name,
+                                       threads == 1 ? "one thread" : fmt::format("{} threads together", threads),
+                                       width_.elements, width_.elements > 1 ? "s" : "", bytes);
         return width_.reason.empty() ? text : text + ": " + width_.reason;
     }
 

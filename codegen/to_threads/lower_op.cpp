@@ -247,23 +247,25 @@ ThreadStmt lower_access(const TileOp& op, const AccessOp& access, const Placemen
     return in_loops(op, make_thread(ThreadAccess{place, access.elements, access.writes}, op.step), placement);
 }
 
-/// What instructions that move or compute something do; "" of those that only wait or tell.
-std::string what_they_do(const CallOp& call) {
-    auto holds = [&]<class I>(std::type_identity<I>) {
-        return std::ranges::any_of(call.instructions, [](const Instruction& i) { return std::get_if<I>(&i); });
-    };
-    if (holds(std::type_identity<Mma>()) || holds(std::type_identity<Wgmma>())) return ": multiply";
-    if (holds(std::type_identity<TmaLoad>())) return ": load";
-    return holds(std::type_identity<TmaStore>()) ? ": store" : "";
+/// Says what instructions that move or compute something do; "" of those that only wait or tell.
+std::string comment_of(const TileOp& op, const CallOp& call) {
+    std::string loaded;
+    for (const Instruction& instruction : call.instructions) {
+        if (std::get_if<Mma>(&instruction) || std::get_if<Wgmma>(&instruction)) return op.name + ": multiply";
+        if (auto store = std::get_if<TmaStore>(&instruction)) return op.name + (store->adds ? ": add" : ": store");
+        if (auto load = std::get_if<TmaLoad>(&instruction))
+            loaded += (loaded.empty() ? "" : ", ") + load->to.place.buffer->name;
+    }
+    return loaded.empty() ? "" : loaded + ": load";
 }
 
 ThreadStmt lower_call(const TileOp& op, const CallOp& call, const Placement& placement) {
     std::vector<ThreadStmt> stmts;
     for (const Instruction& i : call.instructions) stmts.push_back(make_thread(physical(i, placement), op.step));
     ThreadStmt body = in_loops(op, block_of(std::move(stmts)), placement);
-    const std::string what = what_they_do(call);
-    if (op.name.empty() || what.empty()) return body;
-    return block_of({make_thread(ThreadComment{op.name + what, op.name}, op.step), body});
+    const std::string comment = comment_of(op, call);
+    if (op.name.empty() || comment.empty()) return body;
+    return block_of({make_thread(ThreadComment{comment, op.name}, op.step), body});
 }
 
 /// Why no instruction loads the fragment's matrices.
