@@ -4,6 +4,7 @@
 #include "dsl/delay.h"
 #include "dsl/mma.h"
 #include "dsl/simplify.h"
+#include "dsl/stream.h"
 #include "dsl/tree_builder.h"
 #include "support/error.h"
 
@@ -31,7 +32,7 @@ Stmt TreeBuilder::update_leaf(int stage) {
     if (record(stage).mma) update.atom = &matching_atom(state_, stage, where_);
     const auto& values = record(stage).definition.update;
     for (size_t c = 0; c < values.size(); ++c)
-        update.stores.push_back({p.accumulators[c], p.indices, lower(stage, values[c])});
+        update.stores.push_back({p.accumulators[c], p.indices, lower(stage, values[c], true)});
     return make_stmt(std::move(update));
 }
 
@@ -83,7 +84,7 @@ Stmt TreeBuilder::update_target(int stage, std::vector<Expr> conditions) {
 }
 
 /// Axes to loop variables, accumulators and reads to loads.
-Expr TreeBuilder::lower(int stage, const Expr& expr) {
+Expr TreeBuilder::lower(int stage, const Expr& expr, bool in_update) {
     const StageRecord& r = record(stage);
     const Prepared& p = prepared_.at(stage);
     Substitution replacements = p.axes;
@@ -92,7 +93,7 @@ Expr TreeBuilder::lower(int stage, const Expr& expr) {
                                   make_expr(p.accumulators[c]->type, Load{p.accumulators[c], p.indices}));
     Expr loaded = transform(substitute(expr, replacements), [&](const Expr& e) -> Expr {
         const Read* read = e.as<Read>();
-        return read ? load(e.type(), *read) : Expr();
+        return read ? load(stage, in_update, e.type(), *read) : Expr();
     });
     return simplify(loaded);
 }
@@ -105,10 +106,11 @@ Expr TreeBuilder::inputs_loaded(const Expr& expr) {
     });
 }
 
-Expr TreeBuilder::load(Type type, const Read& read) {
+Expr TreeBuilder::load(int stage, bool in_update, Type type, const Read& read) {
     int producer = state_.stage_of(read.operation.get());
     if (producer < 0) return make_expr(type, Load{input_buffer(read.operation), simplified(read.indices)});
-    const Storage& storage = prepared_.at(producer).storage;
+    const Prepared& p = prepared_.at(producer);
+    const Storage& storage = reads_running(state_, stage, in_update, producer) ? p.running : p.storage;
     const BufferRef& buffer = storage.buffers[read.output];
     return cast_unchecked(type, make_expr(buffer->type, Load{buffer, place_in(storage, read.indices)}));
 }

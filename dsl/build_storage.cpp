@@ -4,6 +4,7 @@
 #include "dsl/delay.h"
 #include "dsl/mma.h"
 #include "dsl/simplify.h"
+#include "dsl/stream.h"
 #include "dsl/tree_builder.h"
 #include "support/error.h"
 
@@ -21,7 +22,8 @@ void TreeBuilder::prepare(int stage) {
             p.values.push_back(value);
             p.axes.emplace_back(r.definition.axes[d], value);
         } else {
-            p.axes.emplace_back(r.definition.reduce_axes[d - rank], simplify(value));
+            p.axes.emplace_back(r.definition.reduce_axes[d - rank],
+                                simplify(reduce_value(state_, stage, d - rank, where_)));
         }
     }
     prepare_masks(stage, p);
@@ -51,6 +53,9 @@ TreeBuilder::Masks TreeBuilder::masks_of(int stage, const Prepared& p, bool with
         if (relation.masked && (with_reduction || !state_.loops[relation.whole].reduces))
             guard(loop_value(state_, relation.whole) < lower_extent(relation.whole),
                   state_.loops[relation.whole].reduces);
+    if (with_reduction && r.streams >= 0)
+        for (const Expr& axis : r.definition.reduce_axes)
+            guard(substitute(axis, p.axes) < axis.as<Variable>()->extent, true);
     if (with_reduction)
         for (const Expr& condition : r.definition.terms_where) guard(substitute(condition, p.axes), true);
     for (size_t d = 0; d < p.values.size(); ++d) {

@@ -4,6 +4,7 @@
 #include "dsl/delay.h"
 #include "dsl/mma.h"
 #include "dsl/simplify.h"
+#include "dsl/stream.h"
 #include "dsl/tree_builder.h"
 #include "support/error.h"
 
@@ -69,6 +70,8 @@ Stmt TreeBuilder::delayed_for(int loop, Stmt inner) {
     for (int stage : order_)
         if (const Storage& storage = prepared_.at(stage).storage; storage.loop == loop)
             local.insert(local.end(), storage.buffers.begin(), storage.buffers.end());
+    if (auto found = stream_buffers_.find(loop); found != stream_buffers_.end())
+        local.insert(local.end(), found->second.begin(), found->second.end());
     auto alike = [&](const BufferRef& one, const BufferRef& other) {
         return one == other || std::ranges::any_of(state_.in_place, [&](const auto& pair) {
                    return (pair.first.name() == one->name && pair.second.name() == other->name) ||
@@ -121,12 +124,18 @@ bool TreeBuilder::copies_inputs(int stage) const {
 std::vector<std::pair<int, Stmt>> TreeBuilder::parts_under(int loop, Stmt inner) {
     std::vector<std::pair<int, Stmt>> parts, others, after;
     for (int stage : order_) {
-        if (record(stage).attach != loop) continue;
+        if (record(stage).streams == loop) others.emplace_back(stage, member_part(stage));
+        if (record(stage).attach != loop || record(stage).streams >= 0) continue;
         auto& place = record(stage).after ? after : copies_inputs(stage) ? parts : others;
         place.emplace_back(stage, emit(stage));
     }
     parts.insert(parts.end(), others.begin(), others.end());
-    parts.emplace_back(state_.loops[loop].stage, std::move(inner));
+    const int owner = state_.loops[loop].stage;
+    std::vector<Stmt> own;
+    if (shared_loop(state_, owner) == loop)
+        own = corrections(owner, private_loops(owner, state_.first_reduce(owner)), false);
+    own.push_back(std::move(inner));
+    parts.emplace_back(owner, sequence(std::move(own)));
     parts.insert(parts.end(), after.begin(), after.end());
     return parts;
 }
@@ -137,41 +146,68 @@ Stmt TreeBuilder::with_attached(int loop, Stmt inner) {
     Stmt body = sequence(std::move(stmts));
     for (auto it = order_.rbegin(); it != order_.rend(); ++it) {
         const Storage& storage = prepared_.at(*it).storage;
-        if (storage.loop != loop) continue;
+        if (storage.loop != loop || (record(*it).streams >= 0 && !is_read_complete(*it))) continue;
         for (const BufferRef& buffer : storage.buffers) body = make_stmt(Allocate{buffer, std::move(body)});
     }
+    if (auto found = stream_buffers_.find(loop); found != stream_buffers_.end())
+        for (const BufferRef& buffer : found->second) body = make_stmt(Allocate{buffer, std::move(body)});
     return body;
 }
 
-Stmt TreeBuilder::reduction(int stage, int outermost) {
+/// A partial result for each iteration of loops bound to threads, and for each element.
+TreeBuilder::PrivateLoops TreeBuilder::private_loops(int stage, int outermost) const {
     const StageRecord& r = record(stage);
-    std::vector<int> inner_data, bound;
+    PrivateLoops loops;
+    std::vector<int> inner_data;
     for (size_t p = outermost; p < r.order.size(); ++p)
         if (!state_.loops[r.order[p]].reduces)
             inner_data.push_back(r.order[p]);
         else if (is_bound_reduce(r.order[p]))
-            bound.push_back(r.order[p]);
-    std::vector<int> private_loops = bound;  // a partial result for each of their iterations
-    private_loops.insert(private_loops.end(), inner_data.begin(), inner_data.end());
-    make_accumulators(stage, private_loops);
-    auto inside = [&](const std::vector<int>& loops, Stmt body) {
-        for (auto l = loops.rbegin(); l != loops.rend(); ++l) body = make_for(*l, std::move(body));
-        return body;
-    };
-    std::vector<Stmt> stmts{inside(private_loops, init_leaf(stage)),
-                            nest(stage, outermost, [&] { return update_leaf(stage); })};
+            loops.bound.push_back(r.order[p]);
+    loops.all = loops.bound;
+    loops.all.insert(loops.all.end(), inner_data.begin(), inner_data.end());
+    return loops;
+}
+
+Stmt TreeBuilder::inside(const std::vector<int>& loops, Stmt body) {
+    for (auto l = loops.rbegin(); l != loops.rend(); ++l) body = make_for(*l, std::move(body));
+    return body;
+}
+
+/// The threads' parts become the whole, along the loop bound last first.
+std::vector<Stmt> TreeBuilder::combines(int stage, const PrivateLoops& loops) {
     auto last_bound_first = [&](int a, int b) { return state_.loops[a].bind_step > state_.loops[b].bind_step; };
-    std::vector<int> fastest_first = bound;
+    std::vector<int> fastest_first = loops.bound;
     std::stable_sort(fastest_first.begin(), fastest_first.end(), last_bound_first);
+    std::vector<Stmt> stmts;
     for (int loop : fastest_first) {
-        std::vector<int> around = private_loops;
+        std::vector<int> around = loops.all;
         std::erase(around, loop);
         stmts.push_back(inside(around, combine_leaf(stage, loop)));
     }
-    stmts.push_back(inside(private_loops, finish_leaf(stage, bound)));
+    return stmts;
+}
+
+/// The reduction, with those that share a loop of it.
+Stmt TreeBuilder::reduction(int stage, int outermost) {
+    const PrivateLoops loops = private_loops(stage, outermost);
+    std::vector<int> all;
+    if (int loop = shared_loop(state_, stage); loop >= 0) all = streamed_along(state_, loop);
+    std::vector<Stmt> stmts;
+    for (int member : all) stmts.push_back(begin_member(member));
+    make_accumulators(stage, loops.all);
+    stmts.push_back(inside(loops.all, init_leaf(stage)));
+    stmts.push_back(nest(stage, outermost, [&] { return update_leaf(stage); }));
+    for (int member : all)
+        for (Stmt& end : end_member(member)) stmts.push_back(std::move(end));
+    for (Stmt& correct : corrections(stage, loops, true)) stmts.push_back(std::move(correct));
+    for (Stmt& combine : combines(stage, loops)) stmts.push_back(std::move(combine));
+    stmts.push_back(inside(loops.all, finish_leaf(stage, loops.bound)));
     Stmt body = sequence(std::move(stmts));
-    for (const BufferRef& buffer : prepared_.at(stage).accumulators)
-        body = make_stmt(Allocate{buffer, std::move(body)});
+    all.push_back(stage);
+    for (int each : all)
+        for (const BufferRef& buffer : prepared_.at(each).accumulators)
+            body = make_stmt(Allocate{buffer, std::move(body)});
     return body;
 }
 

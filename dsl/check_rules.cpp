@@ -5,6 +5,7 @@
 #include "dsl/mma.h"
 #include "dsl/schedule_state.h"
 #include "dsl/simplify.h"
+#include "dsl/stream.h"
 #include "support/error.h"
 
 namespace tw {
@@ -17,6 +18,7 @@ public:
     Rules(const State& state, std::source_location where) : state_(state), where_(where) {}
 
     void check() const {
+        check_streams(state_, where_);
         for (size_t s = 0; s < state_.stages.size(); ++s) {
             if (state_.stages[s].inlined) continue;
             int stage = static_cast<int>(s);
@@ -317,6 +319,9 @@ void refresh_regions(State& state, std::source_location where) {
             StageRecord& record = state.stages[s];
             if (record.attach < 0 || record.inlined) continue;
             Region region = region_of(state, static_cast<int>(s), where);
+            if (record.streams >= 0)
+                for (const Expr& extent : shared_terms(state, static_cast<int>(s), where).extent)
+                    region.extent.push_back(extent);
             for (size_t d = 0; d < region.extent.size(); ++d) {
                 LoopRecord& root = state.loops[record.roots[d]];
                 if (equal(root.extent, region.extent[d])) continue;

@@ -120,9 +120,18 @@ std::string unique_stage_name(const State& state, const std::string& wanted) {
 
 std::vector<int> attached_to(const State& state, int loop) {
     std::vector<int> found;
-    for (size_t s = 0; s < state.stages.size(); ++s)
-        if (state.stages[s].attach == loop && !state.stages[s].inlined) found.push_back(static_cast<int>(s));
+    for (size_t s = 0; s < state.stages.size(); ++s) {
+        const StageRecord& stage = state.stages[s];
+        if ((stage.attach == loop || stage.streams == loop) && !stage.inlined) found.push_back(static_cast<int>(s));
+    }
     return found;
+}
+
+void move_under(State& state, int from, int to) {
+    for (StageRecord& stage : state.stages) {
+        if (stage.attach == from) stage.attach = to;
+        if (stage.streams == from) stage.streams = to;
+    }
 }
 
 std::string rounding_text(const ReducerNode& reducer) {

@@ -48,7 +48,9 @@ int add_stage(Schedule::State& state, StageDefinition definition, int step);
 void add_root_loops(Schedule::State& state, int stage, const std::vector<Expr>& data_extents);
 /// `wanted`, or with a number behind it if a stage has that name.
 std::string unique_stage_name(const Schedule::State& state, const std::string& wanted);
-/// Stages that stand under the loop.
+/// What stands under a loop, or shares it, does so under another one from now on.
+void move_under(Schedule::State& state, int from, int to);
+/// Stages that stand under the loop, or share it.
 std::vector<int> attached_to(const Schedule::State& state, int loop);
 /// ": floats may differ by rounding" of a reducer whose values do, combined in another order; else nothing.
 std::string rounding_text(const ReducerNode& reducer);

@@ -3,6 +3,7 @@
 
 #include "dsl/schedule_state.h"
 #include "dsl/simplify.h"
+#include "dsl/stream.h"
 #include "support/error.h"
 
 namespace tw {
@@ -143,7 +144,7 @@ Region needed_region(const State& state, int stage, std::source_location where) 
         Substitution axes;
         for (size_t d = 0; d < values.size(); ++d) axes.emplace_back(reader.definition.axes[d], values[d]);
         for (size_t r = 0; r < reader.definition.reduce_axes.size(); ++r)
-            axes.emplace_back(reader.definition.reduce_axes[r], loop_value(state, reader.roots[values.size() + r]));
+            axes.emplace_back(reader.definition.reduce_axes[r], reduce_value(state, static_cast<int>(s), r, where));
         for (const ReadSite& site : reads_of(reader.definition)) {
             if (site.read->operation != record.definition.operation) continue;
             for (size_t d = 0; d < rank; ++d)
@@ -182,6 +183,23 @@ Region made_in_iteration(const State& state, int stage, int loop, std::source_lo
         region.extent[d] = constant(Type::I64, span[0]->extent);
     }
     return region;
+}
+
+Region shared_terms(const State& state, int stage, std::source_location where) {
+    const int loop = state.stages[stage].streams, owner = state.loops[loop].stage;
+    const StageRecord& shared = state.stages[owner];
+    const std::vector<Expr> fixed = fixed_variables(state, loop, Memory::Registers);
+    Region terms;
+    for (const Expr& axis : shared.definition.reduce_axes) {
+        Expr value = simplify(loop_value(state, shared.roots[shared.definition.axes.size() + terms.lo.size()]));
+        auto span = span_of_index(value, fixed);
+        user_check(span.has_value(), where,
+                   "stream: one iteration of '{}' reduces no constant number of terms along '{}' of '{}'; split it",
+                   state.loops[loop].name, to_string(axis), shared.definition.name);
+        terms.lo.push_back(simplify(span->lo));
+        terms.extent.push_back(constant(Type::I64, span->extent));
+    }
+    return terms;
 }
 
 Region region_of(const State& state, int stage, std::source_location where) {

@@ -94,6 +94,10 @@ private:
             StageRef source = operand();
             Memory where_to = memory(word());
             schedule_.stage(readers, source, where_to, next_loop(), where_);
+        } else if (verb == "stream") {
+            std::vector<StageRef> reductions;
+            for (int left = std::clamp(integer(), 0, 1 << 10); left > 0; --left) reductions.push_back(next_stage());
+            schedule_.stream(reductions, next_loop(), where_);
         } else if (verb == "result") {
             Stage stage = next_stage();
             Memory where_to = memory(word());

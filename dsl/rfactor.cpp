@@ -4,6 +4,7 @@
 
 #include "dsl/edit.h"
 #include "dsl/simplify.h"
+#include "dsl/stream.h"
 #include "dsl/update.h"
 #include "support/error.h"
 
@@ -121,6 +122,8 @@ void check_whole(const State& state, int stage, const std::string& call, std::so
     user_check(whole.attach < 0, where,
                "{}: '{}' stands in another kernel, its parts would not; take it out, or bind the loop to "
                "threads",
+               call, whole.definition.name);
+    user_check(shared_loop(state, stage) < 0, where, "{}: '{}' shares its loop with others; do this step before stream",
                call, whole.definition.name);
     for (int loop : whole.order)
         for (int other : attached_to(state, loop))

@@ -204,6 +204,16 @@ public:
     // B. Placement.
     /// Moves a producer, a consumer or a sibling output under the loop; its loops are fresh.
     void at(const StageRef& stage, Loop loop, TW_HERE);
+    /// Computes several reductions over the same terms in one pass, along `loop`, a reduce loop of the one named last:
+    /// each iteration reduces the same terms of all. The others stand where that one begins to reduce, with fresh
+    /// loops over an iteration's terms inside; stages without reductions between them come under `loop`.
+    ///
+    /// Reductions that do not read each other need nothing for this. Terms that read another one's result r read what
+    /// it is so far, and what was reduced with an older r is corrected by a factor, or, of maxima, a summand: exp(x -
+    /// r), x * f(r), x / r and sums of such have one (ratio.h). No other stage sees a value so far: what reads the
+    /// reduction elsewhere, too, is computed for the terms a second time. While r is what an empty reduction gives, 0
+    /// stands for an infinity and 1 for a zero, so that masked terms make no NaN of 0 * infinity.
+    void stream(const std::vector<StageRef>& reductions, Loop loop, TW_HERE);
     /// Replaces reads of the tensor by its expression.
     void inline_stage(const StageRef& stage, TW_HERE);
     /// A copy of `operand`, as the computation of `consumer` reads it, in `memory`, made anew in each iteration of

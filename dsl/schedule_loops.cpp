@@ -87,7 +87,7 @@ std::array<Loop, 2> Schedule::split(Loop loop, int64_t size, Tail tail, const Sp
     record.order.insert(place + 1, inner);
     record.relations.push_back({Relation::Kind::Split, id, outer, inner, inner_extent, !divides});
     // One iteration of the inner loop is one of the whole.
-    for (int stage : attached_to(edit.state, id)) edit.state.stages[stage].attach = inner;
+    move_under(edit.state, id, inner);
     edit.state.loops[id].dead_step = edit.step;
     std::string shown, saved;
     if (!is_usual(whole, names)) {
@@ -137,7 +137,7 @@ Loop Schedule::fuse(Loop outer, Loop inner, const std::string& name, std::source
     Expr size =
         is_constant(b.extent, 0) ? constant(Type::I64, 1) : b.extent;  // of an empty loop nothing is ever divided
     record.relations.push_back({Relation::Kind::Fuse, fused, first, second, size});
-    for (int stage : attached_to(edit.state, second)) edit.state.stages[stage].attach = fused;
+    move_under(edit.state, second, fused);
     edit.state.loops[first].dead_step = edit.state.loops[second].dead_step = edit.step;
     std::string around = edit.loop_as_cpp(first), inside = edit.loop_as_cpp(second), made = edit.loop_as_cpp(fused);
     bool named = !name.empty() && name != usual;
@@ -367,7 +367,8 @@ void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location
                options.stages, most_stages);
     auto copies = attached_to(edit.state, id);
     bool any = std::any_of(copies.begin(), copies.end(), [&](int stage) {
-        return !edit.state.stages[stage].after && resolved_memory(edit.state, stage) == Memory::Shared;
+        const StageRecord& copy = edit.state.stages[stage];
+        return copy.attach == id && !copy.after && resolved_memory(edit.state, stage) == Memory::Shared;
     });
     user_check(any, where,
                "pipeline({}, ...): nothing in shared memory stands under the loop; stage an operand there first: "

@@ -37,14 +37,6 @@ std::string memory_text(Memory memory) {
     return "?";
 }
 
-bool depends_on(const State& state, int reader, int producer) {
-    for (const ReadSite& site : reads_of(state.stages[reader].definition)) {
-        int next = state.stage_of(site.read->operation.get());
-        if (next == producer || (next >= 0 && depends_on(state, next, producer))) return true;
-    }
-    return false;
-}
-
 }  // namespace
 
 std::optional<Type> copied_rounding(const State& state, const StageRecord& stage) {

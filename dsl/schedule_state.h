@@ -61,6 +61,7 @@ struct StageRecord {
     std::vector<Relation> relations = {};
     int attach = -1;     ///< the loop it stands under, -1 for a kernel of its own
     bool after = false;  ///< stands behind the loop's own body: a consumer or a sibling
+    int streams = -1;    ///< the loop of another reduction along which its terms are reduced: see stream.h
     bool inlined = false;
     Memory memory = Memory::Auto;
     Via via = {};
@@ -117,6 +118,9 @@ std::vector<ReadSite> reads_of(const StageDefinition& definition);
 /// Whether `reader` reads the stage's operation, directly.
 bool reads_stage(const StageDefinition& reader, const StageDefinition& producer);
 
+/// Whether the stage reads the other one's elements, directly or through others.
+bool depends_on(const Schedule::State& state, int reader, int producer);
+
 /// What the stage's source is rounded to, if the stage is a copy of one that is: it holds the same elements.
 std::optional<Type> copied_rounding(const Schedule::State& state, const StageRecord& stage);
 
@@ -142,6 +146,8 @@ bool stands_below(const Schedule::State& state, int stage, bool in_update, int l
 
 /// The memory that the stage's elements live in between producer and readers: Auto resolved.
 Memory resolved_memory(const Schedule::State& state, int stage);
+/// The memory of elements that live in one iteration of the loop.
+Memory memory_inside(const Schedule::State& state, int stage, int loop);
 /// The loop in whose iterations a local result lives; -1 if it lives in global memory.
 int storage_loop(const Schedule::State& state, int stage);
 

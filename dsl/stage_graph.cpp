@@ -59,6 +59,14 @@ bool reads_stage(const StageDefinition& reader, const StageDefinition& producer)
     return false;
 }
 
+bool depends_on(const State& state, int reader, int producer) {
+    for (const ReadSite& site : reads_of(state.stages[reader].definition)) {
+        int next = state.stage_of(site.read->operation.get());
+        if (next == producer || (next >= 0 && depends_on(state, next, producer))) return true;
+    }
+    return false;
+}
+
 bool reads_tensors(const Expr& expr) {
     bool found = false;
     visit(expr, [&](const Expr& e) { found = found || e.as<Read>(); });
@@ -133,7 +141,7 @@ std::vector<int> enclosing_loops(const State& state, int loop) {
     while (loop >= 0) {
         const StageRecord& owner = state.owner(loop);
         for (int p = state.position(loop); p >= 0; --p) path.push_back(owner.order[p]);
-        loop = owner.attach;
+        loop = owner.streams >= 0 ? owner.streams : owner.attach;
     }
     std::reverse(path.begin(), path.end());
     return path;
@@ -142,7 +150,8 @@ std::vector<int> enclosing_loops(const State& state, int loop) {
 bool stands_below(const State& state, int stage, bool in_update, int loop) {
     int owner = state.loops[loop].stage;
     if (stage == owner) return in_update || state.position(loop) < state.first_reduce(owner);
-    int attach = state.stages[stage].attach;
+    const StageRecord& record = state.stages[stage];
+    int attach = in_update && record.streams >= 0 ? record.streams : record.attach;
     if (attach < 0) return false;
     if (state.loops[attach].stage == owner) return state.position(attach) >= state.position(loop);
     return stands_below(state, state.loops[attach].stage, true, loop);

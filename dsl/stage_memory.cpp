@@ -81,9 +81,12 @@ bool all_threads_have(const State& state, int stage, const std::vector<int>& thr
 
 Memory resolved_memory(const State& state, int stage) {
     int storage = storage_loop(state, stage);
-    if (storage < 0) return Memory::Global;
+    return storage < 0 ? Memory::Global : memory_inside(state, stage, storage);
+}
+
+Memory memory_inside(const State& state, int stage, int storage) {
     const StageRecord& record = state.stages[stage];
-    if (record.memory != Memory::Auto) return record.memory;
+    if (record.memory != Memory::Auto && record.memory != Memory::Global) return record.memory;
     std::vector<int> makers = threads_below(state, stage, storage);
     if (all_threads_have(state, stage, makers)) return Memory::Registers;
     if (!makers.empty()) return Memory::Shared;

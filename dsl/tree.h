@@ -131,6 +131,7 @@ struct Leaf {
     const Atom* atom = nullptr;  ///< the matrix instruction that an Update is left to, over the loops with roles
     Expr readers_mask = {};      ///< of an Update: the part of the mask that whoever reads its results has, too
     std::shared_ptr<const ReducerNode> reducer = {};  ///< of an Update: how its terms are combined
+    std::string purpose = {};                         ///< of a Finish that is not all of the stage: "correct"
 };
 
 struct StmtNode {

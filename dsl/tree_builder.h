@@ -33,6 +33,9 @@ private:
         std::vector<Expr> data_conditions;  // of data_mask, if loops are as long as data say
         Storage storage;
         std::vector<BufferRef> accumulators;
+        // Of a reduction that others read while it runs: one iteration's part, values so far and those before.
+        std::vector<BufferRef> parts, before;
+        Storage running;
         std::vector<Expr> indices;  // of the accumulators: the data loops inside the outermost reduce loop
     };
     struct Masks {
@@ -66,8 +69,32 @@ private:
     std::vector<std::pair<int, Stmt>> parts_under(int loop, Stmt inner);
     Stmt with_attached(int loop, Stmt inner);
     Stmt reduction(int stage, int outermost);
+    /// The loops in whose iterations partial results are made, of which those in `bound` run side by side.
+    struct PrivateLoops {
+        std::vector<int> bound, all;
+    };
+    PrivateLoops private_loops(int stage, int outermost) const;
+    Stmt inside(const std::vector<int>& loops, Stmt body);
+    std::vector<Stmt> combines(int stage, const PrivateLoops& loops);
     bool is_bound_reduce(int loop) const;
     void make_accumulators(int stage, const std::vector<int>& inner_data);
+
+    // Reductions that share a loop (build_stream.cpp).
+    bool is_read_complete(int stage) const;
+    BufferRef stream_buffer(int stage, const std::string& name, Type type, Memory memory,
+                            const std::vector<Expr>& shape);
+    Stmt begin_member(int stage);
+    Stmt member_part(int stage);
+    std::vector<Stmt> end_member(int stage);
+    Expr value_mask(int stage);
+    Stmt value_leaf(int stage, const std::vector<int>& bound, const std::vector<BufferRef>& buffers, bool neutral);
+    Stmt cleared_leaf(int stage);
+    Stmt join_leaf(int stage);
+    int step_of_stream(int stage) const;
+    bool is_corrected_at_last(int stage) const;
+    std::vector<Stmt> corrections(int stage, const PrivateLoops& loops, bool at_last);
+    Expr common_factor(int stage, size_t accumulator, const Expr& by, const PrivateLoops& loops, const Expr& mask,
+                       std::vector<Stmt>& stmts);
 
     // Leaves.
     Leaf leaf(int stage, Leaf::Kind kind, Expr mask) const;
@@ -77,9 +104,9 @@ private:
     Stmt finish_leaf(int stage, const std::vector<int>& bound = {});
     Leaf finishing_leaf(int stage, const std::vector<Expr>& conditions);
     Stmt update_target(int stage, std::vector<Expr> conditions);
-    Expr lower(int stage, const Expr& expr);
+    Expr lower(int stage, const Expr& expr, bool in_update = false);
     Expr inputs_loaded(const Expr& expr);
-    Expr load(Type type, const Read& read);
+    Expr load(int stage, bool in_update, Type type, const Read& read);
     static std::vector<Expr> place_in(const Storage& storage, const std::vector<Expr>& element);
     static std::vector<Expr> simplified(std::vector<Expr> exprs);
     BufferRef input_buffer(const std::shared_ptr<const Operation>& operation);
@@ -98,6 +125,7 @@ private:
     std::map<int, Prepared> prepared_;
     std::map<const Operation*, BufferRef> inputs_;
     std::map<std::string, int> names_;
+    std::map<int, std::vector<BufferRef>> stream_buffers_;  // by the shared loop
 };
 
 }  // namespace tw

@@ -237,6 +237,7 @@ public:
         TileOp op;
         op.action = action_of(leaf);
         op.name = leaf.name;
+        op.purpose = leaf.purpose;
         op.stage = leaf.stage;
         op.step = leaf.step;
         op.role = role_of(leaf.stage);

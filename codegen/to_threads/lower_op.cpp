@@ -54,7 +54,7 @@ private:
                        [](const OneOf<CombineOp, MapOp, AsyncCopyOp, AwaitedOp, TmaCopyOp, FragmentOp, AccessOp,
                                       CallOp> auto&) { return ""; }},
             op_.action);
-        return op_.name + what;
+        return op_.name + (op_.purpose.empty() ? what : ": " + op_.purpose);
     }
 
     ThreadStmt tile_body() {

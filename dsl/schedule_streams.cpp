@@ -1,0 +1,240 @@
+// The primitive that has several reductions share a loop.
+#include <algorithm>
+#include <functional>
+
+#include "dsl/copy_definition.h"
+#include "dsl/edit.h"
+#include "dsl/stream.h"
+#include "support/error.h"
+
+namespace tw {
+
+using State = Schedule::State;
+
+namespace {
+
+/// What must hold of a reduction that is to share a loop.
+void check_reduction(const State& state, int stage, std::source_location where) {
+    const StageRecord& record = state.stages[stage];
+    const StageDefinition& definition = record.definition;
+    const std::string call = fmt::format("stream(.., {}, ..)", definition.name);
+    user_check(definition.reducer != nullptr, where,
+               "{}: it reduces nothing; name reductions only, what stands between them comes along", call);
+    user_check(definition.reducer->commutative, where,
+               "{}: its reducer '{}' is not commutative, so its terms cannot be taken in another order", call,
+               definition.reducer->name);
+    user_check(definition.reduce_extents.empty() && definition.terms_where.empty(), where,
+               "{}: each element decides how many terms it has", call);
+    user_check(!definition.target && updaters_of(state, stage).empty(), where,
+               "{}: its elements are made by atomic updates", call);
+    user_check(shared_loop(state, stage) < 0, where, "{}: it shares a loop already", call);
+}
+
+void check_alike(const State& state, int member, int owner, std::source_location where) {
+    const StageDefinition &one = definition_of(state, member), &other = definition_of(state, owner);
+    bool alike = one.reduce_axes.size() == other.reduce_axes.size();
+    for (size_t r = 0; alike && r < one.reduce_axes.size(); ++r)
+        alike = equal(one.reduce_axes[r].as<Variable>()->extent, other.reduce_axes[r].as<Variable>()->extent);
+    auto extents = [](const StageDefinition& definition) {
+        std::string text;
+        for (const Expr& axis : definition.reduce_axes)
+            text += (text.empty() ? "" : " x ") + to_string(axis.as<Variable>()->extent);
+        return text;
+    };
+    user_check(alike, where, "stream: '{}' reduces {} terms, '{}' {}; only reductions over the same terms share a loop",
+               one.name, extents(one), other.name, extents(other));
+    const StageRecord& record = state.stages[member];
+    user_check(record.attach < 0 && !record.mma, where,
+               "stream(.., {}, ..): it has a place already; name it in stream before", one.name);
+    for (int id : record.order)
+        user_check(record.relations.empty() && state.loops[id].level == Level::Serial && state.loops[id].cuts.empty() &&
+                       state.loops[id].stages == 1 && state.loops[id].delay.iterations == 0 &&
+                       attached_to(state, id).empty(),
+                   where,
+                   "stream(.., {}, ..): its loops were split, bound, cut, pipelined or have stages under them; it gets "
+                   "fresh loops, so do this step before those",
+                   one.name);
+}
+
+void place(State& state, int stage, int under, int step) {
+    StageRecord& record = state.stages[stage];
+    record.attach = under;
+    record.step = step;
+    for (int id : record.order) state.loops[id].dead_step = step;
+    record.order.clear();
+    add_root_loops(state, stage, record.definition.operation->shape);
+}
+
+/// Stages that make terms of running values: they reduce nothing, read a member and are read by a term.
+std::vector<int> stages_between(const State& state, int loop) {
+    const std::vector<int> members = streamed_along(state, loop);
+    auto depends = [&](int stage) {
+        return std::ranges::any_of(members, [&](int member) { return depends_on(state, stage, member); });
+    };
+    std::vector<int> found;
+    std::function<void(const std::vector<Expr>&)> follow = [&](const std::vector<Expr>& exprs) {
+        for (int producer : producers_of(state, exprs)) {
+            const StageDefinition& between = definition_of(state, producer);
+            if (is_member(state, producer, loop) || between.reducer || !depends(producer)) continue;
+            if (std::ranges::find(found, producer) == found.end()) found.push_back(producer);
+            follow(between.finish);
+        }
+    };
+    for (int member : members) follow(definition_of(state, member).update);
+    follow(definition_of(state, state.loops[loop].stage).update);
+    return found;
+}
+
+/// Reads of `from`, or of one output of it, which then is the only one of `to`.
+bool redirect(std::vector<Expr>& exprs, const Operation* from, const std::shared_ptr<const Operation>& to,
+              std::optional<int> output = {}) {
+    bool found = false;
+    for (Expr& expr : exprs)
+        expr = transform(expr, [&](const Expr& e) -> Expr {
+            const Read* read = e.as<Read>();
+            if (!read || read->operation.get() != from || (output && read->output != *output)) return {};
+            found = true;
+            Read other = *read;
+            other.operation = to;
+            if (output) other.output = 0;
+            return make_expr(e.type(), other);
+        });
+    return found;
+}
+
+/// A second computation of the stage for the terms alone, if others read it, too: its running values are nobody's.
+int own_for_terms(State& state, int stage, int loop, int step) {
+    std::vector<int> inside = streamed_along(state, loop);
+    inside.push_back(state.loops[loop].stage);
+    bool elsewhere = state.is_result(stage);
+    const auto operation = definition_of(state, stage).operation;
+    auto is_inside = [&](int reader) {
+        return std::ranges::find(inside, reader) != inside.end() ||
+               (state.stages[reader].attach == loop && !state.stages[reader].definition.reducer);
+    };
+    for (size_t s = 0; s < state.stages.size(); ++s)
+        for (const ReadSite& site : reads_of(state.stages[s].definition))
+            if (!state.stages[s].inlined && site.read->operation == operation)
+                elsewhere = elsewhere || !is_inside(static_cast<int>(s)) ||
+                            (!site.in_update && state.stages[s].definition.reducer);
+    if (!elsewhere) return stage;
+    StageDefinition again = definition_of(state, stage);
+    again.name = unique_stage_name(state, again.name + "_streamed");
+    auto copy = std::make_shared<Operation>(*again.operation);
+    copy->name = again.name;
+    again.operation = copy;
+    for (size_t s = 0; s < state.stages.size(); ++s) {
+        if (!is_inside(static_cast<int>(s)) || state.stages[s].inlined) continue;
+        StageDefinition& reader = state.stages[s].definition;
+        redirect(reader.reducer ? reader.update : reader.finish, operation.get(), copy);
+    }
+    return add_stage(state, std::move(again), step);
+}
+
+bool stands_under(const State& state, int stage, int loop) {
+    const int attach = state.stages[stage].attach;
+    if (attach < 0) return false;
+    const std::vector<int> around = enclosing_loops(state, attach);
+    return std::ranges::find(around, loop) != around.end();
+}
+
+/// What others read of a member, or a caller is given, is a copy behind the shared loop.
+void copy_out(State& state, int member, int output, int loop, int step) {
+    const int owner = state.loops[loop].stage;
+    const std::shared_ptr<const Operation> source = definition_of(state, member).operation;
+    StageDefinition copy = copy_definition(state, source, output, definition_of(state, member).name + "_out",
+                                           definition_of(state, member), state.stages[member].attach);
+    bool read = false;
+    for (size_t s = 0; s < state.stages.size(); ++s) {
+        const int reader = static_cast<int>(s);
+        if (state.stages[s].inlined || reader == owner || is_member(state, reader, loop) ||
+            stands_under(state, reader, state.stages[member].attach))
+            continue;
+        StageDefinition& into = state.stages[s].definition;
+        for (auto* exprs : {&into.update, &into.finish, &into.place})
+            read |= redirect(*exprs, source.get(), copy.operation, output);
+    }
+    for (size_t k = 0; k < state.result.size(); ++k)
+        if (state.result[k] == source.get() && state.outputs[k].output() == output) {
+            state.result[k] = copy.operation.get();
+            read = true;
+        }
+    if (!read) return;
+    const int stage = add_stage(state, std::move(copy), step);
+    state.stages[stage].is_copy = state.stages[stage].after = true;
+    state.stages[stage].attach = state.stages[member].attach;
+}
+
+void check_all(const State& state, const std::vector<int>& members, int owner, std::source_location where) {
+    check_reduction(state, owner, where);
+    for (int member : members) {
+        user_check(member != owner && std::ranges::count(members, member) == 1, where, "stream: '{}' is named twice",
+                   stage_text(state, member));
+        check_reduction(state, member, where);
+        check_alike(state, member, owner, where);
+        user_check(!depends_on(state, member, owner), where, "stream: '{}' reads '{}', which is named last",
+                   stage_text(state, member), stage_text(state, owner));
+    }
+}
+
+void note_links(State& state, const std::vector<int>& stages, int step, std::source_location where) {
+    for (int stage : stages) {
+        const StreamLink link = stream_link(state, stage, where);
+        if (link.values.empty()) continue;
+        const char* empty =
+            link.raw_before ? "; without any terms it is 0, even where the declaration makes NaN of that" : "";
+        state.notes.push_back(
+            fmt::format("[{}] '{}' goes on with values so far of '{}', and is corrected when they "
+                        "change{}{}{}",
+                        step, stage_text(state, stage), link.values[0].now.as<Read>()->operation->name,
+                        rounding_text(*definition_of(state, stage).reducer),
+                        link.rounds ? ", also of what its terms are cast to" : "", empty));
+    }
+}
+
+}  // namespace
+
+void Schedule::stream(const std::vector<StageRef>& reductions, Loop loop, std::source_location where) {
+    Edit edit(state_, where);
+    State& state = edit.state;
+    user_check(reductions.size() > 1, where, "stream: name at least two reductions, last the one that has the loop");
+    std::vector<int> members;
+    for (const StageRef& reduction : reductions) members.push_back(edit.stage(reduction, "stream"));
+    const int owner = members.back(), along = edit.alive(loop, "stream");
+    const LoopRecord& shared = state.loops[along];
+    members.pop_back();
+    user_check(shared.stage == owner && shared.reduces, where,
+               "stream(.., {}, {}): the loop is no reduce loop of '{}', which is named last; name one of reduce({}), "
+               "or what it was split into",
+               stage_text(state, owner), shared.name, stage_text(state, owner), stage_text(state, owner));
+    check_all(state, members, owner, where);
+    check_shared_loops(state, owner, along, where);
+    const int first = state.first_reduce(owner);
+    const int around = first > 0 ? state.stages[owner].order[first - 1] : state.stages[owner].attach;
+    user_check(around >= 0, where,
+               "stream: no loop stands around the reduce loops of '{}'; of a reduction to one number, rfactor the loop "
+               "first",
+               stage_text(state, owner));
+    for (int member : members) {
+        state.stages[member].after = !depends_on(state, owner, member);
+        state.stages[member].streams = along;
+        place(state, member, around, edit.step);
+    }
+    for (int between : stages_between(state, along))
+        place(state, own_for_terms(state, between, along, edit.step), along, edit.step);
+    for (int member : members)
+        for (size_t o = 0; !state.stages[member].after && o < definition_of(state, member).finish.size(); ++o)
+            copy_out(state, member, static_cast<int>(o), along, edit.step);
+    std::vector<int> all = members;
+    all.push_back(owner);
+    note_links(state, all, edit.step, where);
+    std::string cpp, saved;
+    for (int stage : all) {
+        cpp += (cpp.empty() ? "" : ", ") + edit.stage_as_cpp(stage);
+        saved += fmt::format(" {}", stage);
+    }
+    edit.commit(fmt::format("s.stream({{{}}}, {});", cpp, edit.loop_as_cpp(along)),
+                fmt::format("stream {}{} {}", all.size(), saved, along));
+}
+
+}  // namespace tw

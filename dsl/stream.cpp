@@ -1,0 +1,304 @@
+#include "dsl/stream.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "dsl/edit.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+
+using State = Schedule::State;
+
+std::vector<int> producers_of(const State& state, const std::vector<Expr>& exprs) {
+    std::vector<int> found;
+    for (const Expr& expr : exprs)
+        visit(expr, [&](const Expr& e) {
+            const Read* read = e.as<Read>();
+            const int producer = read ? state.stage_of(read->operation.get()) : -1;
+            if (producer >= 0 && std::ranges::find(found, producer) == found.end()) found.push_back(producer);
+        });
+    return found;
+}
+
+bool is_member(const State& state, int stage, int loop) {
+    return !state.stages[stage].inlined && state.stages[stage].streams == loop;
+}
+
+namespace {
+
+std::vector<Expr> all_exprs(const StageDefinition& definition) {
+    std::vector<Expr> exprs = definition.update;
+    exprs.insert(exprs.end(), definition.finish.begin(), definition.finish.end());
+    exprs.insert(exprs.end(), definition.place.begin(), definition.place.end());
+    return exprs;
+}
+
+/// What a stage of the stream computes from running values, in one expression of its own axes.
+class Terms {
+public:
+    Terms(const State& state, int loop, std::source_location where) : state_(state), loop_(loop), where_(where) {}
+
+    /// With the stages between written out, as far as they depend on members.
+    Expr written_out(const Expr& expr) const {
+        return transform(expr, [&](const Expr& e) -> Expr {
+            const Read* read = e.as<Read>();
+            const int producer = read ? state_.stage_of(read->operation.get()) : -1;
+            if (producer < 0 || is_member(state_, producer, loop_) || !depends(producer)) return {};
+            const StageDefinition& between = definition_of(state_, producer);
+            user_check(!between.reducer, where_,
+                       "stream: '{}' is a reduction between those of the stream: it would have to be corrected in the "
+                       "same iteration; name it in stream, too, or let it read what does not run",
+                       between.name);
+            Substitution axes;
+            for (size_t d = 0; d < between.axes.size(); ++d) axes.emplace_back(between.axes[d], read->indices[d]);
+            return written_out(substitute(between.finish[read->output], axes));
+        });
+    }
+
+    /// Whether the stage reads a member, directly or through others.
+    bool depends(int stage) const {
+        for (int producer : producers_of(state_, all_exprs(definition_of(state_, stage))))
+            if (is_member(state_, producer, loop_) || depends(producer)) return true;
+        return false;
+    }
+
+private:
+    const State& state_;
+    int loop_;
+    std::source_location where_;
+};
+
+Expr replaced(const Expr& root, const Expr& part, const Expr& by) {
+    return transform(root, [&](const Expr& e) { return e.type() == part.type() && equal(e, part) ? by : Expr(); });
+}
+
+/// The only term of max(accumulator, term) or min(accumulator, term).
+Expr chosen_term(const StageDefinition& definition) {
+    auto two = definition.update.size() == 1 ? definition.update[0].as<Binary>() : nullptr;
+    if (!two || (two->op != BinaryOp::Max && two->op != BinaryOp::Min)) return {};
+    if (two->a.same(definition.accumulators[0])) return two->b;
+    return two->b.same(definition.accumulators[0]) ? two->a : Expr();
+}
+
+/// Whether terms of a sum are 0 where those that the running value chooses from are all `empty`: then a sum that has
+/// met no others has nothing to lose.
+bool absorbs(const Terms& terms, const StageDefinition& sum, const std::vector<Expr>& written,
+             const RunningValue& value, const StageDefinition& running, const Expr& empty) {
+    Expr term = chosen_term(running);
+    if (!term.defined()) return false;
+    const Read& read = *value.now.as<Read>();
+    Substitution axes;
+    for (size_t d = 0; d < running.axes.size(); ++d) axes.emplace_back(running.axes[d], read.indices[d]);
+    for (size_t r = 0; r < running.reduce_axes.size(); ++r)
+        axes.emplace_back(running.reduce_axes[r], sum.reduce_axes[r]);
+    term = simplify(substitute(terms.written_out(term), axes));
+    for (;;) {
+        bool all = true;
+        for (size_t c = 0; c < written.size(); ++c) {
+            Expr rest = substitute(replaced(simplify(written[c]), term, empty),
+                                   {{sum.accumulators[c], constant(sum.accumulators[c].type(), 0.0)}});
+            all = all && vanishes(simplify(rest));
+        }
+        if (all) return true;
+        auto two = term.as<Binary>();  // of x * 1.4, x
+        if (!two || two->op != BinaryOp::Mul) return false;
+        const bool left = two->b.as<FloatConstant>() && two->b.as<FloatConstant>()->value > 0;
+        if (!left && !(two->a.as<FloatConstant>() && two->a.as<FloatConstant>()->value > 0)) return false;
+        term = left ? two->a : two->b;
+    }
+}
+
+/// What an empty reduction gives for the output, if it is a constant.
+std::optional<double> empty_value(const StageDefinition& definition, size_t output) {
+    Substitution identity;
+    for (size_t c = 0; c < definition.accumulators.size(); ++c)
+        identity.emplace_back(definition.accumulators[c], definition.reducer->identity[c]);
+    Expr empty = simplify(substitute(definition.finish[output], identity));
+    auto real = empty.as<FloatConstant>();
+    return real ? std::optional(real->value) : std::nullopt;
+}
+
+/// Whether every factor is 0 while the value before is empty.
+bool factors_vanish(const StreamLink& link, const RunningValue& value, const Expr& empty) {
+    return std::ranges::all_of(link.corrections, [&](const Correction& correction) {
+        if (correction.kind != Correction::Kind::Scale) return false;
+        Expr by = substitute(correction.by, {{value.before, empty}});
+        return vanishes(simplify(replaced(by, value.now, constant(value.now.type(), 0.0))));
+    });
+}
+
+}  // namespace
+
+std::vector<int> streamed_along(const State& state, int loop) {
+    std::vector<int> found;
+    for (int stage : topological_order(state))
+        if (is_member(state, stage, loop)) found.push_back(stage);
+    return found;
+}
+
+int shared_loop(const State& state, int stage) {
+    if (state.stages[stage].streams >= 0) return state.stages[stage].streams;
+    for (const StageRecord& member : state.stages)
+        if (!member.inlined && member.streams >= 0 && state.loops[member.streams].stage == stage) return member.streams;
+    return -1;
+}
+
+bool reads_running(const State& state, int reader, bool in_update, int producer) {
+    const int loop = state.stages[producer].streams;
+    return loop >= 0 && stands_below(state, reader, in_update, loop);
+}
+
+bool is_read_running(const State& state, int stage) {
+    for (size_t s = 0; s < state.stages.size(); ++s) {
+        if (state.stages[s].inlined) continue;
+        for (const ReadSite& site : reads_of(definition_of(state, static_cast<int>(s))))
+            if (site.read->operation == definition_of(state, stage).operation &&
+                reads_running(state, static_cast<int>(s), site.in_update, stage))
+                return true;
+    }
+    return false;
+}
+
+Expr reduce_value(const State& state, int stage, size_t axis, std::source_location where) {
+    const StageRecord& record = state.stages[stage];
+    Expr own = loop_value(state, record.roots[record.definition.axes.size() + axis]);
+    return record.streams < 0 ? own : simplify(shared_terms(state, stage, where).lo[axis] + own);
+}
+
+StreamLink stream_link(const State& state, int stage, std::source_location where) {
+    const int loop = shared_loop(state, stage);
+    const StageDefinition& own = definition_of(state, stage);
+    const Terms terms(state, loop, where);
+    StreamLink link;
+    std::vector<Expr> written;
+    for (const Expr& update : own.update) {
+        Expr flat = terms.written_out(update);
+        written.push_back(transform(flat, [&](const Expr& e) -> Expr {
+            const Read* read = e.as<Read>();
+            const int producer = read ? state.stage_of(read->operation.get()) : -1;
+            if (producer < 0 || !is_member(state, producer, loop)) return {};
+            for (const RunningValue& known : link.values)
+                if (equal(known.now, e)) return known.before;
+            for (const Expr& axis : own.reduce_axes)
+                user_check(!contains(e, axis), where,
+                           "stream: the terms of '{}' read '{}' at an index that differs from term to term ({}); "
+                           "only an element that all of them read can run along",
+                           own.name, definition_of(state, producer).name, to_string(e));
+            std::string name = definition_of(state, producer).name + "_before";
+            Expr before = make_expr(e.type(), Variable{.name = name, .kind = VariableKind::Scalar});
+            link.values.push_back({before, e});
+            return before;
+        }));
+    }
+    if (link.values.empty()) return link;
+    Changing changing{.later = {}, .differs = own.reduce_axes};
+    for (const RunningValue& value : link.values) changing.later.emplace_back(value.before, value.now);
+    Law law = law_of(written, own.accumulators, *own.reducer, changing);
+    std::string read = definition_of(state, state.stage_of(link.values[0].now.as<Read>()->operation.get())).name;
+    user_check(!law.corrections.empty(), where,
+               "stream: '{}' cannot run in one pass with '{}', which its terms read: {}. Terms must be a part that "
+               "differs from term to term and a factor (or a summand, of a maximum) of '{}' alone, as exp(x - r) or "
+               "x / r; compute '{}' in a pass before",
+               own.name, read, law.reason, read, read);
+    link.corrections = law.corrections;
+    link.inverted = law.inverted;
+    link.rounds = law.rounds;
+    link.raw_before = law.inverted.empty();
+    for (const RunningValue& value : link.values) {
+        const Read& now = *value.now.as<Read>();
+        const StageDefinition& running = definition_of(state, state.stage_of(now.operation.get()));
+        auto empty = empty_value(running, static_cast<size_t>(now.output));
+        const Expr as_constant = constant(value.now.type(), empty.value_or(0));
+        link.raw_before = link.raw_before && empty && std::isinf(*empty) && factors_vanish(link, value, as_constant) &&
+                          absorbs(terms, own, written, value, running, as_constant);
+    }
+    const auto is_scale = [](const Correction& c) { return c.kind == Correction::Kind::Scale; };
+    link.keeps_identity = !link.raw_before && std::ranges::any_of(link.corrections, is_scale);
+    return link;
+}
+
+Expr NeutralValue::of(const Expr& value) const {
+    return select_unchecked(substitute(replaced, {{variable, value}}), neutral, value);
+}
+
+std::optional<NeutralValue> neutral_value(const State& state, int stage, size_t output, std::source_location where) {
+    const StageDefinition& running = definition_of(state, stage);
+    const Type type = running.operation->outputs[output].type;
+    NeutralValue result{.variable = make_expr(type, Variable{.name = "value", .kind = VariableKind::Scalar}),
+                        .replaced = Expr(false),
+                        .neutral = constant(type, 0.0)};
+    auto replace_if = [&](const Expr& condition) { result.replaced = result.replaced || condition; };
+    if (auto empty = empty_value(running, output); empty && std::isinf(*empty))
+        replace_if(result.variable == constant(type, *empty));
+    const int loop = state.stages[stage].streams;
+    std::vector<int> all = streamed_along(state, loop);
+    all.push_back(state.loops[loop].stage);
+    for (int other : all) {
+        if (other == stage) continue;
+        const StreamLink link = stream_link(state, other, where);
+        for (const RunningValue& value : link.values) {
+            const Read& read = *value.now.as<Read>();
+            if (read.operation != running.operation || read.output != static_cast<int>(output)) continue;
+            for (const Invertible& part : link.inverted) {
+                if (!contains(part.value, value.before)) continue;
+                Expr inverted = substitute(part.value, {{value.before, result.variable}});
+                replace_if(!(abs(inverted) < constant(inverted.type(), std::numeric_limits<double>::infinity())));
+                if (part.is_factor) replace_if(inverted == constant(inverted.type(), 0.0));
+                result.neutral = constant(type, 1.0);
+            }
+        }
+    }
+    result.replaced = simplify(result.replaced);
+    if (prove(result.replaced) == false) return {};
+    return result;
+}
+
+void check_shared_loops(const State& state, int owner, int loop, std::source_location where) {
+    const StageRecord& record = state.stages[owner];
+    const int first = state.first_reduce(owner);
+    for (int p = first; p <= state.position(loop); ++p) {
+        const LoopRecord& shared = state.loops[record.order[p]];
+        user_check(shared.reduces, where,
+                   "stream: the data loop '{}' of '{}' stands between its reduce loops and '{}', which others share; "
+                   "order it outside of the reduce loops, or inside of '{}'",
+                   shared.name, record.definition.name, state.loops[loop].name, state.loops[loop].name);
+        user_check(shared.level == Level::Serial || shared.level == Level::Unroll, where,
+                   "stream: the loop '{}' of '{}', which others share, is bound to {}; bind a loop inside of it",
+                   shared.name, record.definition.name, to_string(shared.level));
+    }
+}
+
+void check_streams(const State& state, std::source_location where) {
+    for (size_t s = 0; s < state.stages.size(); ++s) {
+        const StageRecord& member = state.stages[s];
+        if (member.inlined || member.streams < 0) continue;
+        const int loop = member.streams, owner = state.loops[loop].stage;
+        check_shared_loops(state, owner, loop, where);
+        const int first = state.first_reduce(owner);
+        const int around = first > 0 ? state.stages[owner].order[first - 1] : state.stages[owner].attach;
+        user_check(member.attach == around, where,
+                   "stream: '{}' is made where '{}' begins to reduce, and this step moves one of them; do it before "
+                   "stream",
+                   member.definition.name, state.stages[owner].definition.name);
+        for (int id : member.order)
+            user_check(shared_loop(state, static_cast<int>(s)) == loop && attached_to(state, id).empty(), where,
+                       "stream: '{}' cannot stand under loop '{}' of '{}', which shares the loop of '{}'; place it "
+                       "under '{}'",
+                       attached_to(state, id).empty() ? "" : stage_text(state, attached_to(state, id)[0]),
+                       state.loops[id].name, member.definition.name, state.stages[owner].definition.name,
+                       state.loops[loop].name);
+        stream_link(state, static_cast<int>(s), where);
+        stream_link(state, owner, where);
+        if (!is_read_running(state, static_cast<int>(s))) continue;
+        for (int producer : producers_of(state, member.definition.finish))
+            user_check(state.stages[producer].streams != loop, where,
+                       "stream: the value of '{}' so far would need that of '{}' so far; compute it in a stage of its "
+                       "own, of both",
+                       member.definition.name, stage_text(state, producer));
+    }
+}
+
+}  // namespace tw

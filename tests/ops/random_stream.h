@@ -1,0 +1,227 @@
+// Random chains of reductions over the same terms, and schedules that compute each in one pass.
+#pragma once
+#include <random>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "dsl/interpret.h"
+#include "dsl/schedule.h"
+#include "support/error.h"
+
+namespace tw {
+
+/// Some reductions over the columns of x, masked, and y, those behind the first of terms that read it or others.
+/// While the inputs are small whole numbers, every one is exact in every order.
+class RandomStream {
+public:
+    explicit RandomStream(unsigned seed) : random_(seed) { declare(); }
+
+    std::vector<Tensor> outputs() const {
+        std::vector<Tensor> all{members_.back()};
+        for (size_t k = 0; k + 1 < members_.size(); ++k)
+            if (is_output_[k]) all.push_back(members_[k]);
+        if (weights_are_output_) all.push_back(weights_);
+        return all;
+    }
+
+    /// A schedule with one pass, and whatever steps else are legal.
+    Schedule schedule(const Target& target) {
+        Schedule s(outputs(), target);
+        const Tensor& owner = members_.back();
+        std::vector<Loop> order = s.data_loops(owner);
+        Loop rows = order[0];
+        const Loop outer = s.split(rows, between(1, 5), Tail::Mask, {"block", "row"})[0];
+        const Loop row = s.all_loops(owner)[1];
+        auto [tile, term] = s.split(s.reduce(owner), between(1, 9), Tail::Mask, {"tile", "term"});
+        std::vector<Loop> inner{row, term};
+        if (order.size() > 1) inner.insert(inner.begin() + between(0, 2), order[1]);
+        const bool row_outside = chance();
+        if (row_outside) std::erase_if(inner, [&](const Loop& l) { return l.id == row.id; });
+        std::vector<Loop> all{outer};
+        if (row_outside) all.push_back(row);
+        all.push_back(tile);
+        all.insert(all.end(), inner.begin(), inner.end());
+        s.order(all);
+        s.bind(outer, grid.x);
+        std::vector<StageRef> reductions;
+        for (const Tensor& member : members_)
+            if (computes(s, member)) reductions.emplace_back(member);
+        if (reductions.size() < 2) return s;
+        s.stream(reductions, tile);
+        streamed_ = true;
+        const int threads = between(0, 2);  // none, elements, terms
+        if (threads == 1) attempt([&] { s.bind(row, thread); });
+        if (threads == 2) attempt([&] { s.bind(term, thread); });
+        if (chance()) attempt([&] { s.at(masked_, tile); });
+        if (chance()) attempt([&] { s.inline_stage(masked_); });
+        if (chance()) attempt([&] { s.inline_stage(weights_); });
+        if (chance()) attempt([&] { s.set_memory(weights_, chance() ? Memory::Shared : Memory::Registers); });
+        for (size_t k = 0; k + 1 < reductions.size(); ++k) rearrange(s, reductions[k], threads == 2);
+        if (chance()) attempt([&] { s.stage(members_.back(), y_, Memory::Shared, tile); });
+        if (chance()) attempt([&] { s.pipeline(tile, {.stages = between(1, 3)}); });
+        if (chance()) attempt([&] { s.cut(tile, {constant(i64, between(0, 3))}); });
+        if (chance()) attempt([&] { s.cut(tile, where_partial(masked_)); });
+        if (chance()) attempt([&] { s.delay(members_.back(), tile); });
+        if (between(0, 3) == 0) attempt([&] { s.unroll(tile); });
+        return s;
+    }
+
+    /// What a launch is given: whole numbers, or any.
+    Bindings bindings(bool whole) {
+        Bindings result;
+        for (const Tensor& input : {x_, y_, v_, w_}) {
+            std::vector<int64_t> shape;
+            for (const Expr& extent : input.shape()) shape.push_back(*as_constant(extent));
+            HostArray array = host_array(f32, shape);
+            if (whole)
+                fill_integers(array, -3, 3, random_());
+            else
+                fill_uniform(array, -2, 2, random_());
+            result.inputs[input.name()] = array;
+        }
+        return result;
+    }
+
+    bool streamed() const { return streamed_; }
+    /// Whether whole numbers are computed without any rounding but that of quotients at the end.
+    bool is_exact() const { return is_exact_; }
+    const std::string& text() const { return text_; }
+
+private:
+    int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+    bool chance() { return between(0, 1) == 1; }
+
+    template <class Step>
+    void attempt(Step step) {
+        try {
+            step();
+        } catch (const Error&) {  // what is not legal here is left out
+        }
+    }
+
+    static bool computes(const Schedule& s, const Tensor& tensor) {
+        for (const auto& operation : operations_of(s.outputs()))
+            if (operation == tensor.operation()) return true;
+        return false;
+    }
+
+    void rearrange(Schedule& s, const StageRef& member, bool by_threads) {
+        if (chance()) attempt([&] { s.split(s.reduce(member), between(1, 4), Tail::Mask); });
+        std::vector<Loop> loops = s.all_loops(member);
+        std::shuffle(loops.begin(), loops.end(), random_);
+        if (chance()) attempt([&] { s.order(loops); });
+        if (by_threads && chance()) attempt([&] { s.bind(s.reduce(member), thread); });
+    }
+
+    /// Terms that depend on the reduction r of the masked x, which is a maximum or a minimum.
+    Expr term(const Expr& i, const Expr& j, const Expr& r) {
+        Expr shifted = is_least_ ? r - masked_(i, j) : masked_(i, j) - r;
+        Expr weight = weights_apart_ ? Expr(weights_(i, j)) : exp2(shifted * scale_);
+        if (norm_.defined() && chance()) {
+            is_exact_ = false;
+            if (chance()) return weight * y_(i, j) / norm_(i);
+            return weight * rsqrt(norm_(i) + 0.5) * (chance() ? norm_(i) : Expr(w_(i)));
+        }
+        switch (between(0, 3)) {
+            case 0: return weight;
+            case 1: return weight * y_(i, j);
+            case 2: return select(y_(i, j) > 0, weight * w_(i), 0.0);
+            default: return -(y_(i, j) * weight) + weight;
+        }
+    }
+
+    void declare() {
+        const int64_t rows = between(1, 11), terms = between(1, 40), width = between(1, 5);
+        x_ = input("x", f32, {rows, terms}), y_ = input("y", f32, {rows, terms});
+        v_ = input("v", f32, {terms, width}), w_ = input("w", f32, {rows});
+        is_least_ = between(0, 3) == 0;
+        weights_apart_ = chance();
+        weights_are_output_ = weights_apart_ && between(0, 4) == 0;
+        scale_ = between(1, 2);
+        const int mask = between(0, 3), offset = between(-4, 4);
+        masked_ = compute("masked", {rows, terms}, [&](Expr i, Expr j) {
+            Expr none = is_least_ ? infinity : -infinity;
+            if (mask == 0) return select(j <= i + offset, x_(i, j), none);
+            if (mask == 1) return select(y_(i, j) < 2, x_(i, j), none);
+            return x_(i, j) + 0.0;
+        });
+        const bool sink = between(0, 3) == 0;
+        Tensor first = compute("first", {rows}, [&](Expr i) {
+            Axis j = reduce_axis("j", terms);
+            Expr r = is_least_ ? reduce_min(masked_(i, j), j) : reduce_max(masked_(i, j), j);
+            return !sink ? r : is_least_ ? min(r, w_(i)) : max(r, w_(i));
+        });
+        weights_ = compute("weights", {rows, terms}, [&](Expr i, Expr j) {
+            return exp2((is_least_ ? first(i) - masked_(i, j) : masked_(i, j) - first(i)) * scale_);
+        });
+        members_ = {first};
+        for (int count = between(1, 3); count > 0; --count) members_.push_back(another(rows, terms, width, count == 1));
+        for (size_t k = 0; k < members_.size(); ++k) is_output_.push_back(between(0, 2) == 0);
+        for (const Tensor& member : members_) text_ += to_string(*member.operation()) + "\n";
+        text_ += to_string(*weights_.operation()) + "\n" + to_string(*masked_.operation()) + "\n";
+    }
+
+    Tensor another(int64_t rows, int64_t terms, int64_t width, bool is_last) {
+        const std::string name = fmt::format("member{}", members_.size());
+        const Tensor first = members_[0];
+        const Tensor divisor =
+            members_.size() > 1 && members_.back().rank() == 1 && chance() ? members_.back() : Tensor();
+        const int kind = between(0, 6);
+        if (kind == 0 && is_last)
+            return compute(name, {rows, width}, [&](Expr i, Expr e) {
+                Axis j = reduce_axis("j", terms);
+                Expr total = sum(term(i, j, first(i)) * v_(j, e), j);
+                return divisor.defined() ? total / (abs(divisor(i)) + 1.0) : total;
+            });
+        if (kind == 1)
+            return compute_tuple(name, {rows}, [&](const std::vector<Expr>& at) {
+                Axis j = reduce_axis("j", terms);
+                return argmax(y_(at[0], j) - first(at[0]), j);
+            })[0];
+        if (kind == 6 && !is_last) {
+            norm_ = compute(name, {rows}, [&](Expr i) {
+                Axis j = reduce_axis("j", terms);
+                return sum(weights_(i, j), j);
+            });
+            return norm_;
+        }
+        return compute(name, {rows}, [&](Expr i) {
+            Axis j = reduce_axis("j", terms);
+            if (kind == 2) return reduce_max(y_(i, j) * 2.0 - first(i), j);
+            if (kind == 3) return sum(y_(i, j), j);  // of nothing that runs
+            Expr total = sum(term(i, j, first(i)), j);
+            return divisor.defined() ? total / (abs(divisor(i)) + 1.0) : total + w_(i);
+        });
+    }
+
+    std::mt19937 random_;
+    Tensor x_, y_, v_, w_, masked_, weights_;
+    Tensor norm_;  // a sum of weights
+    std::vector<Tensor> members_;
+    std::vector<bool> is_output_;
+    bool is_least_ = false, weights_apart_ = false, weights_are_output_ = false, streamed_ = false, is_exact_ = true;
+    double scale_ = 1;
+    std::string text_;
+};
+
+/// The report of a difference, where the declaration gives a number: of rows without terms, of which it makes NaN,
+/// a stream may make something.
+inline std::optional<std::string> differs_in_numbers(const std::vector<HostArray>& got, std::vector<HostArray> expected,
+                                                     const Match& match) {
+    for (size_t k = 0; k < got.size(); ++k) {
+        if (!is_float(got[k].type)) {
+            if (auto differs = difference("output", got[k], expected[k], bitwise)) return differs;
+            continue;
+        }
+        std::vector<int64_t> at(got[k].shape.size());
+        if (got[k].num_elements() > 0) do {
+                if (std::isnan(expected[k].at(at).real)) expected[k].set(at, got[k].at(at));
+            } while (advance(at, got[k].shape));
+        if (auto differs = difference("output", got[k], expected[k], match)) return differs;
+    }
+    return {};
+}
+
+}  // namespace tw

@@ -1,0 +1,302 @@
+// Several reductions in one pass: the same results as one after another, whatever runs along, and what has no law.
+#include "tests/ops/random_cases.h"
+#include "tests/ops/random_stream.h"
+#include "tests/ops/whole_numbers.h"
+#include "tests/support/expect_error.h"
+
+namespace tw {
+namespace {
+
+TEST(Stream, RandomChainsGiveTheDeclared) {
+    int streamed = 0;
+    for (unsigned seed = 0; seed < 400; ++seed) {
+        RandomStream chain(seed);
+        SCOPED_TRACE(chain.text());
+        const Schedule s = chain.schedule(target("sm_90a"));
+        streamed += chain.streamed();
+        SCOPED_TRACE(s.trace_as_cpp());
+        const bool whole = seed % 4 != 0;
+        Bindings launch = chain.bindings(whole);
+        auto differs = differs_in_numbers(interpret_tree(s.tree(), launch), interpret_plain(s.outputs(), launch),
+                                          whole && chain.is_exact() ? equal_values : near(64, 1e-4));
+        ASSERT_FALSE(differs) << "seed " << seed << ": " << *differs << "\n" << s.to_string();
+        EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
+    }
+    EXPECT_GE(streamed, 300);
+}
+
+class Streams : public RandomCases {
+protected:
+    Streams() : RandomCases(53) {}
+};
+TW_ON_EACH_DEVICE(Streams);
+
+TEST_P(Streams, RandomChainsGiveTheDeclared) {
+    for (int round = 0; round < 60; ++round) {
+        const unsigned seed = 1000 + round;
+        RandomStream chain(seed);
+        SCOPED_TRACE(chain.text());
+        const Schedule s = chain.schedule(device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        const bool whole = seed % 4 != 0;
+        Bindings launch = chain.bindings(whole);
+        Executable executable(build(s), device_);
+        auto differs = differs_in_numbers(run_on(executable, launch), interpret_plain(s.outputs(), launch),
+                                          whole && chain.is_exact() ? equal_values : near(64, 1e-4));
+        ASSERT_FALSE(differs) << "seed " << seed << ": " << *differs << "\n" << executable.program().cuda();
+    }
+}
+/// o = softmax(q k' + mask) v of each head, and the logarithm of its sums, from the formula.
+struct Attention {
+    struct Options {
+        bool group = true;  ///< wgmma, else mma_sync
+        Type type = bf16;
+        bool causal = false;
+        int64_t rows = 128, block = 128, terms = 128, tile = 64, depth = 32, width = 32, heads = 2;
+        bool roles = false, persistent = false, cut = false;
+        int stages = 1;
+    } c;
+    Tensor q, k, v, s, m, p, l, o, lse;
+
+    explicit Attention(const Options& options) : c(options) {
+        q = input("q", c.type, {c.heads, c.rows, c.depth}), k = input("k", c.type, {c.heads, c.terms, c.depth});
+        v = input("v", c.type, {c.heads, c.terms, c.width});
+        Axis d = reduce_axis("d", c.depth), j1 = reduce_axis("j1", c.terms), j2 = reduce_axis("j2", c.terms),
+             j3 = reduce_axis("j3", c.terms);
+        s = compute("s", {c.heads, c.rows, c.terms}, [&](Expr h, Expr i, Expr j) {
+            Expr x = sum(cast(f32, q(h, i, d)) * cast(f32, k(h, j, d)), d);
+            Expr score = min(max(x, -5.0), 5.0);  // so that sums are exact
+            return c.causal ? select(j <= i, score, -infinity) : score;
+        });
+        m = compute("m", {c.heads, c.rows}, [&](Expr h, Expr i) { return reduce_max(s(h, i, j1), j1); });
+        p = compute("p", {c.heads, c.rows, c.terms},
+                    [&](Expr h, Expr i, Expr j) { return exp2(s(h, i, j) - m(h, i)); });
+        l = compute("l", {c.heads, c.rows}, [&](Expr h, Expr i) { return sum(p(h, i, j2), j2); });
+        o = compute("o", {c.heads, c.rows, c.width},
+                    [&](Expr h, Expr i, Expr e) { return sum(p(h, i, j3) * cast(f32, v(h, j3, e)), j3) / l(h, i); });
+        lse = compute("lse", {c.heads, c.rows}, [&](Expr h, Expr i) { return m(h, i) + l(h, i); });
+    }
+
+    Schedule schedule(const Target& target) const {
+        Schedule g({o, lse}, target);
+        auto [h, i, e] = g.loops<3>(o);
+        auto [block, in_block] = g.split(i, c.block, {"block", "in_block"});
+        auto [warps, row] = g.split(in_block, c.group ? 64 : 16, {"warps", "row"});
+        auto [tile, term] = g.split(g.reduce(o), c.tile, {"tile", "term"});
+        g.order({h, block, warps, tile, row, e, term});
+        if (c.persistent) {
+            g.persistent({h, block}, {.blocks = 3});
+        } else {
+            g.bind(h, grid.y);
+            g.bind(block, grid.x);
+        }
+        g.bind(warps, c.group ? warpgroup : warp);
+        g.stream({m, l, o}, tile);
+        g.set_memory(p, Memory::Registers);
+        g.round_to(g.stage(o, p, Memory::Registers, tile), c.type);
+        g.at(s, tile);
+        g.set_memory(s, Memory::Registers);
+        auto [s_h, s_i, s_j] = g.loops<3>(s);
+        auto [d_tile, d] = g.split(g.reduce(s), c.depth, {"d_tile", "d"});
+        g.order({s_h, d_tile, s_i, s_j, d});
+        g.at(lse, warps);
+        if (c.cut) g.cut(tile, where_partial(s));
+        g.stage(s, q, Memory::Shared, block);
+        Stage keys = g.stage(s, k, Memory::Shared, tile), values = g.stage(o, v, Memory::Shared, tile);
+        g.mma(s, c.group ? wgmma : mma_sync, {.m = s_i, .n = s_j, .k = d});
+        g.mma(o, c.group ? wgmma : mma_sync, {.m = row, .n = e, .k = term});
+        if (c.stages > 1) g.pipeline(tile, {.stages = c.stages});
+        if (c.roles)
+            g.roles({{"load", tw::warps(1), {}, {keys, values}},
+                     {"math", warpgroups(static_cast<int>(c.block / 64)), {}, {o}}});
+        return g;
+    }
+};
+
+TEST_P(Streams, AttentionFromItsFormula) {
+    for (int round = 0; round < 12; ++round) {
+        Attention::Options c{.group = chance(), .type = chance() ? bf16 : f16, .causal = chance()};
+        c.block = (c.group ? 64 : 16) * between(1, 2);
+        c.rows = c.block * between(1, 3);
+        c.tile = 16 * between(1, 4);
+        c.terms = c.causal ? c.rows + c.tile - c.rows % c.tile : c.tile * between(1, 4);
+        c.depth = 16 * between(1, 4), c.width = 16 * between(1, 4);
+        c.heads = between(1, 2);
+        c.cut = c.causal && chance();
+        c.stages = c.cut ? 1 : between(1, 3);
+        c.roles = c.group && c.stages > 1 && c.depth == 64 && c.width == 64;
+        c.persistent = chance();
+        const Attention attention(c);
+        const Schedule s = attention.schedule(device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        const std::string text = build(s).cuda();
+        for (const char* array : {"shared.p", "shared.s[", "shared.m", "shared.l"})
+            EXPECT_EQ(text.find(array), std::string::npos) << text;
+        expect_declared(s, whole_numbers(s.outputs(), round), equal_values);
+    }
+}
+
+/// sum_j exp(x - max_j x) and what else a test streams.
+struct Softmax {
+    Tensor x = input("x", f32, {6, 8}), y = input("y", f32, {6, 8});
+    Axis j = reduce_axis("j", 8), k = reduce_axis("k", 8);
+    Tensor largest = compute("largest", {6}, [&](Expr i) { return reduce_max(x(i, j), j); });
+
+    Tensor summed(const std::function<Expr(const Expr& i, const Expr& k)>& term) const {
+        return compute("total", {6}, [&](Expr i) { return sum(term(i, k), k); });
+    }
+    static void stream(const std::vector<Tensor>& reductions, const std::vector<Tensor>& also = {}) {
+        std::vector<Tensor> outputs{reductions.back()};
+        outputs.insert(outputs.end(), also.begin(), also.end());
+        Schedule s(outputs, target("sm_90a"));
+        std::vector<StageRef> refs(reductions.begin(), reductions.end());
+        s.stream(refs, s.reduce(reductions.back()));
+    }
+};
+
+/// Terms with a factor that changes alone have a law, whatever their form; others are refused with the part that has
+/// none.
+TEST(StreamLaws, FactorsAreFoundInAllForms) {
+    Softmax c;
+    auto is_streamed = [&](const std::function<Expr(const Expr&, const Expr&)>& term) {
+        EXPECT_NO_THROW(Softmax::stream({c.largest, c.summed(term)}));
+    };
+    is_streamed([&](Expr i, Expr k) { return exp(c.x(i, k) - c.largest(i)); });
+    is_streamed([&](Expr i, Expr k) { return exp2((c.x(i, k) - c.largest(i)) * 1.5) * c.y(i, k); });
+    is_streamed([&](Expr i, Expr k) { return exp2(c.x(i, k) * 1.5 - c.largest(i) * 1.5) * c.y(i, k) * 2.0; });
+    is_streamed([&](Expr i, Expr k) { return c.y(i, k) / (exp(c.largest(i)) + 1.0); });
+    is_streamed([&](Expr i, Expr k) { return c.y(i, k) * rsqrt(c.largest(i) * c.largest(i) + 1.0); });
+    is_streamed([&](Expr i, Expr k) { return exp(c.x(i, k) - c.largest(i)) + 3.0 * exp(-c.largest(i)); });
+    is_streamed([&](Expr i, Expr k) { return sqrt(exp(c.x(i, k) - c.largest(i) / 2.0)); });
+    is_streamed([&](Expr i, Expr k) { return select(c.y(i, k) > 0, exp(c.x(i, k) - c.largest(i)), 0.0); });
+    is_streamed([&](Expr i, Expr k) { return exp(log(exp(c.x(i, k)) * exp(-c.largest(i)))); });
+    is_streamed([&](Expr i, Expr k) {
+        return cast(f32, cast(bf16, exp(c.x(i, k) - c.largest(i)))) * abs(c.y(i, k) * c.largest(i));
+    });
+
+    auto is_refused = [&](const std::function<Expr(const Expr&, const Expr&)>& term, const std::string& part) {
+        EXPECT_ERROR(Softmax::stream({c.largest, c.summed(term)}), part);
+    };
+    is_refused([&](Expr i, Expr k) { return (c.x(i, k) - c.largest(i)) * (c.x(i, k) - c.largest(i)); },
+               "'total' cannot run in one pass with 'largest'");
+    is_refused([&](Expr i, Expr k) { return c.y(i, k) * (c.x(i, k) - c.largest(i)); }, "do not change alike");
+    is_refused([&](Expr i, Expr k) { return max(c.x(i, k) - c.largest(i), 0.0); }, "do not change alike");
+    is_refused([&](Expr i, Expr k) { return select(c.x(i, k) < c.largest(i), c.y(i, k), 0.0); }, "do not change alike");
+    is_refused([&](Expr i, Expr k) { return select(tanh(c.largest(i)) > c.x(i, k), c.y(i, k), 0.0); },
+               "do not change alike");
+    is_refused([&](Expr i, Expr k) { return tanh(c.x(i, k) - c.largest(i)); }, "has no factor that changes alone");
+    is_refused([&](Expr i, Expr k) { return exp(c.x(i, k) * c.largest(i)); }, "has no summand that changes alone");
+}
+
+TEST(StreamLaws, CorrectionsDistributeOverTheReducer) {
+    Softmax c;
+    Tensor high = compute("high", {6}, [&](Expr i) { return reduce_max(c.y(i, c.k) - c.largest(i), c.k); });
+    EXPECT_NO_THROW(Softmax::stream({c.largest, high}));
+    Tensor scaled = compute("scaled", {6}, [&](Expr i) { return reduce_max(exp(c.y(i, c.k) - c.largest(i)), c.k); });
+    EXPECT_NO_THROW(Softmax::stream({c.largest, scaled}));
+    Tensor where = compute_tuple(
+        "where", {6}, [&](const std::vector<Expr>& at) { return argmax(c.y(at[0], c.k) - c.largest(at[0]), c.k); })[0];
+    EXPECT_NO_THROW(Softmax::stream({c.largest, where}));
+    Reducer log_sum = make_reducer("log_sum", {-infinity}, [](const auto& a, const auto& b) {
+        Expr high = max(a[0], b[0]);
+        return std::vector<Expr>{high + log(exp(a[0] - high) + exp(b[0] - high))};
+    });
+    Tensor logarithm =
+        compute("logarithm", {6}, [&](Expr i) { return reduce(log_sum, {c.y(i, c.k) - c.largest(i)}, {c.k})[0]; });
+    EXPECT_NO_THROW(Softmax::stream({c.largest, logarithm}));
+    Tensor product = compute("product", {6}, [&](Expr i) { return prod(exp(c.x(i, c.k) - c.largest(i)), c.k); });
+    EXPECT_ERROR(Softmax::stream({c.largest, product}), "multiplies what has been reduced");
+    Tensor negative = compute("negative", {6}, [&](Expr i) { return reduce_max(c.y(i, c.k) * c.largest(i), c.k); });
+    EXPECT_ERROR(Softmax::stream({c.largest, negative}), "changes its order if a factor is negative");
+}
+
+TEST(StreamErrors, WhatCannotShareALoop) {
+    Softmax c;
+    Tensor other = c.summed([&](Expr i, Expr k) { return c.x((i + 1) % 6, k) * c.largest((i + k) % 6); });
+    EXPECT_ERROR(Softmax::stream({c.largest, other}), "at an index that differs from term to term");
+    Tensor plain = compute("plain", {6}, [&](Expr i) { return c.x(i, i) + 1.0; });
+    Tensor total = c.summed([&](Expr i, Expr k) { return exp(c.x(i, k) - c.largest(i)); });
+    EXPECT_ERROR(Softmax::stream({plain, total}, {plain}), "it reduces nothing");
+    EXPECT_ERROR(Softmax::stream({total}), "name at least two reductions");
+    EXPECT_ERROR(Softmax::stream({total, total}), "'total' is named twice");
+    EXPECT_ERROR(Softmax::stream({total, c.largest}, {total}), "'total' reads 'largest', which is named last");
+    Axis half = reduce_axis("half", 4);
+    Tensor shorter = compute("shorter", {6}, [&](Expr i) { return sum(c.x(i, half), half); });
+    EXPECT_ERROR(Softmax::stream({shorter, total}, {shorter}), "'shorter' reduces 4 terms, 'total' 8");
+    Reducer last = make_reducer(
+        "last", {0.0}, [](const auto& a, const auto& b) { return std::vector<Expr>{select(b[0] != 0.0, b[0], a[0])}; },
+        false);
+    Tensor ordered = compute("ordered", {6}, [&](Expr i) { return reduce(last, {c.y(i, c.k)}, {c.k})[0]; });
+    EXPECT_ERROR(Softmax::stream({ordered, total}, {ordered}), "its reducer 'last' is not commutative");
+    Axis some = reduce_axis("some", Expr(8));
+    Tensor triangle = compute("triangle", {6}, [&](Expr i) {
+        Axis to = reduce_axis("to", i + 1);
+        return sum(c.x(i, to), to);
+    });
+    EXPECT_ERROR(Softmax::stream({triangle, total}, {triangle}), "each element decides how many terms it has");
+    Tensor mean = compute("mean", {6}, [&](Expr i) { return sum(c.y(i, c.k), c.k) / 8.0; });
+    Tensor between = compute("between", {6, 8}, [&](Expr i, Expr j) {
+        Axis d = reduce_axis("d", 8);
+        return sum(c.x(i, d) * exp(c.y(i, j) - c.largest(i)), d);
+    });
+    Tensor behind = c.summed([&](Expr i, Expr k) { return between(i, k); });
+    EXPECT_ERROR(Softmax::stream({c.largest, behind}), "'between' is a reduction between those of the stream");
+    Tensor mixed =
+        compute("mixed", {6}, [&](Expr i) { return sum(exp(c.x(i, c.k) - c.largest(i)), c.k) + c.largest(i); });
+    Tensor reader = c.summed([&](Expr i, Expr k) { return c.y(i, k) / mixed(i); });
+    EXPECT_ERROR(Softmax::stream({c.largest, mixed, reader}), "would need that of 'largest' so far");
+    Tensor number = compute("number", {}, [&] { return sum(c.x(0, c.k), c.k); });
+    Axis all = reduce_axis("all", 8);
+    Tensor peak = compute("peak", {}, [&] { return reduce_max(c.x(0, all), all); });
+    EXPECT_ERROR(Softmax::stream({peak, number}, {peak}), "no loop stands around the reduce loops of 'number'");
+}
+
+TEST(StreamErrors, WhatWasScheduledBefore) {
+    Softmax c;
+    Tensor total = c.summed([&](Expr i, Expr k) { return exp(c.x(i, k) - c.largest(i)); });
+    Schedule s({total}, target("sm_90a"));
+    auto [i] = s.loops<1>(total);
+    Loop k = s.reduce(total), j = s.reduce(c.largest);
+    EXPECT_ERROR(s.stream({c.largest, total}, i), "the loop is no reduce loop of 'total'");
+    Schedule split = s;
+    split.split(j, 4);
+    EXPECT_ERROR(split.stream({c.largest, total}, k), "its loops were split, bound, cut, pipelined");
+    Schedule placed = s;
+    placed.at(c.largest, i);
+    EXPECT_ERROR(placed.stream({c.largest, total}, k), "it has a place already");
+    Schedule bound = s;
+    bound.bind(k, thread);
+    EXPECT_ERROR(bound.stream({c.largest, total}, k), "which others share, is bound to thread");
+    Schedule inside = s;
+    auto [io, ii] = inside.split(i, 2);
+    inside.order({io, k, ii});
+    auto [ko, ki] = inside.split(k, 4);
+    inside.order({ko, ii, ki});
+    EXPECT_ERROR(inside.stream({c.largest, total}, ki), "the data loop 'i_inner' of 'total' stands between");
+
+    s.stream({c.largest, total}, k);
+    EXPECT_ERROR(s.stream({c.largest, total}, k), "it shares a loop already");
+    EXPECT_ERROR(s.order({k, i}), "'largest' is made where 'total' begins to reduce, and this step moves one of them");
+    EXPECT_ERROR(s.rfactor(total, k), "'total' shares its loop with others");
+    EXPECT_ERROR(s.accumulators(total), "'total' shares its loop with others");
+    EXPECT_ERROR(s.stage(c.largest, c.x, Memory::Shared, s.loops<1>(c.largest)[0]), "cannot stand under loop");
+
+    Tensor flat = compute("flat", {6}, [&](Expr i) { return sum(c.y(i, c.k), c.k); });
+    Schedule atomic({flat, total}, target("sm_90a"));
+    Stage parts = atomic.rfactor(flat, atomic.split(atomic.reduce(flat), 4)[0], Combine::Atomic);
+    EXPECT_ERROR(atomic.stream({parts, total}, atomic.reduce(total)), "its elements are made by atomic updates");
+
+    const Expr n = size("n", {.min = 1, .max = 100});
+    Tensor x = input("x", f32, {6, n});
+    Axis a = reduce_axis("a", n), b = reduce_axis("b", n);
+    Tensor high = compute("high", {6}, [&](Expr i) { return reduce_max(x(i, a), a); });
+    Tensor low = compute("low", {6}, [&](Expr i) { return reduce_min(x(i, b), b); });
+    Schedule sized({low, high}, target("sm_90a"));
+    auto [row] = sized.loops<1>(low);
+    auto [outer, inner] = sized.split(sized.reduce(low), 8, Tail::Mask);
+    sized.order({row, inner, outer});
+    EXPECT_ERROR(sized.stream({high, low}, inner), "reduces no constant number of terms");
+}
+
+}  // namespace
+}  // namespace tw
