@@ -305,8 +305,11 @@ void check_rules(const State& state, std::source_location where) { Rules(state, 
 namespace {
 
 void replace_variable(State& state, LoopRecord& loop, const Expr& variable) {
-    for (LoopRecord& other : state.loops)
+    for (LoopRecord& other : state.loops) {
         for (Expr& position : other.cuts) position = substitute(position, {{loop.variable, variable}});
+        for (Expr* end : {&other.kept.first, &other.kept.behind})
+            if (end->defined()) *end = substitute(*end, {{loop.variable, variable}});
+    }
     loop.variable = variable;
 }
 

@@ -61,16 +61,19 @@ public:
 private:
     Stmt segments(For whole) const {
         const LoopRecord& record = state_.loops[whole.loop];
-        if (record.cuts.empty()) return make_stmt(std::move(whole));
+        if (record.is_whole()) return make_stmt(std::move(whole));
+        Expr from = integer(0), end = whole.extent;
+        if (record.kept.first.defined()) from = larger(from, position(record, record.kept.first));
+        if (record.kept.behind.defined()) end = smaller(end, position(record, record.kept.behind));
+        if (record.skips()) end = larger(from, end);
         std::vector<Stmt> parts;
-        Expr from = integer(0);
         for (const Expr& cut : record.cuts) {
-            Expr to = larger(from, smaller(position(record, cut), whole.extent));
+            Expr to = larger(from, smaller(position(record, cut), end));
             parts.push_back(segment(whole, from, to));
             from = to;
         }
-        parts.push_back(segment(whole, from, whole.extent));
-        return make_stmt(Sequence{std::move(parts)});
+        parts.push_back(segment(whole, from, end));
+        return sequence(std::move(parts));
     }
 
     Expr position(const LoopRecord& record, const Expr& cut) const {
@@ -143,10 +146,11 @@ const For* find_loop(const Stmt& stmt, int loop) {
     return !here || here->loop == loop ? here : find_loop(here->body, loop);
 }
 
-/// What one comparison says of a loop's iterations: from which on, or up to which, it holds for all that runs inside.
+/// What one comparison says of a loop's iterations: from which on, or up to which, it holds for all that runs inside, or
+/// for something.
 class Limits {
 public:
-    Limits(const State& state, int loop) : variable_(state.loops[loop].variable) {
+    Limits(const State& state, int loop, bool for_all) : variable_(state.loops[loop].variable), for_all_(for_all) {
         for (int around : enclosing_loops(state, loop))  // threads run the loop together
             if (around != loop && !is_thread(state.loops[around].level)) fixed_.push_back(state.loops[around].variable);
     }
@@ -159,13 +163,14 @@ public:
         int64_t step = coefficient(slack, variable_).value_or(0);
         if (step == 0) return;
         std::erase_if(slack.terms, [&](const auto& term) { return term.first.same(variable_); });
-        auto least = span_of(to_expr(slack), running(slack));
-        if (!least || loads(least->lo)) return;
+        auto span = span_of(to_expr(slack), running(slack));
+        if (!span || loads(span->lo)) return;
+        Expr rest = for_all_ ? span->lo : simplify(span->lo + (span->extent - 1));
         if (step > 0) {
-            Expr from = simplify((step - 1 - least->lo) / step);
+            Expr from = simplify((step - 1 - rest) / step);
             first = first.defined() ? larger(first, from) : from;
         } else {
-            Expr to = simplify(least->lo / -step + 1);
+            Expr to = simplify(rest / -step + 1);
             behind = behind.defined() ? smaller(behind, to) : to;
         }
     }
@@ -189,28 +194,43 @@ private:
     }
 
     Expr variable_;
+    bool for_all_;
     std::vector<Expr> fixed_;
 };
+
+Limits limits_of(const State& state, int loop, int stage, bool for_all, std::source_location where) {
+    Limits limits(state, loop, for_all);
+    for (const Nest& nest : build_tree(state, where).nests)
+        if (const For* found = find_loop(nest.body, loop))
+            see_conditions(found->body, stage, [&](const Binary& comparison) { limits.see(comparison); });
+    return limits;
+}
 
 }  // namespace
 
 Tree cut_loops(const State& state, Tree tree, std::source_location where) {
-    auto is_cut = [](const LoopRecord& loop) { return !loop.cuts.empty() && loop.dead_step < 0; };
+    auto is_cut = [](const LoopRecord& loop) { return !loop.is_whole() && loop.dead_step < 0; };
     if (std::none_of(state.loops.begin(), state.loops.end(), is_cut)) return tree;
     for (Nest& nest : tree.nests) nest.body = Cutter(state, where).cut(nest.body);
     return tree;
 }
 
 std::vector<Expr> where_conditions_hold(const State& state, int loop, int stage, std::source_location where) {
-    Limits limits(state, loop);
-    for (const Nest& nest : build_tree(state, where).nests)
-        if (const For* found = find_loop(nest.body, loop))
-            see_conditions(found->body, stage, [&](const Binary& comparison) { limits.see(comparison); });
+    const Limits limits = limits_of(state, loop, stage, true, where);
     std::vector<Expr> positions;
     const Expr& extent = state.loops[loop].extent;
     if (limits.first.defined() && prove(limits.first <= 0) != true) positions.push_back(limits.first);
     if (limits.behind.defined() && prove(limits.behind >= extent) != true) positions.push_back(limits.behind);
     return positions;
+}
+
+Kept where_conditions_hold_somewhere(const State& state, int loop, int stage, std::source_location where) {
+    const Limits limits = limits_of(state, loop, stage, false, where);
+    Kept kept;
+    if (limits.first.defined() && prove(limits.first <= 0) != true) kept.first = limits.first;
+    if (limits.behind.defined() && prove(limits.behind >= state.loops[loop].extent) != true)
+        kept.behind = limits.behind;
+    return kept;
 }
 
 namespace {

@@ -17,6 +17,9 @@ Tree cut_loops(const Schedule::State& state, Tree tree, std::source_location whe
 /// first of them, if not 0, and the one behind the last, if not the extent.
 std::vector<Expr> where_conditions_hold(const Schedule::State& state, int loop, int stage, std::source_location where);
 
+/// The iterations of `loop` in which each of those comparisons holds somewhere.
+Kept where_conditions_hold_somewhere(const Schedule::State& state, int loop, int stage, std::source_location where);
+
 /// A position as a trace saves it: in Polish notation, "/ + n:m 1 2" for (m + 1) / 2, "l3" being the iteration of a
 /// loop. Empty if it is made of anything else than numbers, named sizes and loops with + - * / % min max.
 std::string saved_position(const Schedule::State& state, const Expr& position);

@@ -90,7 +90,7 @@ private:
         for (int id : wanted) {
             require(loop(id).level == Level::Serial, "loop '{}' is bound to {}; the instruction runs it itself",
                     loop(id).name, to_string(loop(id).level));
-            require(loop(id).cuts.empty() && loop(id).stages == 1, "loop '{}' is cut or pipelined; use one around it",
+            require(loop(id).is_whole() && loop(id).stages == 1, "loop '{}' is cut or pipelined; use one around it",
                     loop(id).name);
             require(attached_to(state_, id).empty(), "stages stand under the loop '{}'; place them around it",
                     loop(id).name);

@@ -378,23 +378,6 @@ bool distributes(Kind kind, const std::vector<Correction>& corrections, const Re
     return false;
 }
 
-bool is_negative_infinity(const Expr& expr) {
-    if (auto value = real_constant(expr)) return std::isinf(*value) && *value < 0;
-    auto is_infinite_product = [](const Expr& a, const Expr& b) {
-        return (is_negative_infinity(a) && is_positive(b)) || (is_positive(a) && is_negative_infinity(b));
-    };
-    if (auto two = expr.as<Binary>()) {
-        if (two->op == BinaryOp::Add || two->op == BinaryOp::Min)
-            return is_negative_infinity(two->a) || is_negative_infinity(two->b);
-        if (two->op == BinaryOp::Sub) return is_negative_infinity(two->a);
-        return two->op == BinaryOp::Mul && is_infinite_product(two->a, two->b);
-    }
-    if (auto node = expr.as<Fma>()) return is_infinite_product(node->a, node->b) || is_negative_infinity(node->c);
-    if (auto node = expr.as<Select>()) return is_negative_infinity(node->yes) && is_negative_infinity(node->no);
-    if (auto node = expr.as<Cast>()) return is_negative_infinity(node->a);
-    return false;
-}
-
 }  // namespace
 
 Law law_of(const std::vector<Expr>& update, const std::vector<Expr>& accumulators, const ReducerNode& reducer,
@@ -414,10 +397,34 @@ Law law_of(const std::vector<Expr>& update, const std::vector<Expr>& accumulator
     return law;
 }
 
+bool is_infinity(const Expr& expr, int sign) {
+    if (auto value = real_constant(expr)) return std::isinf(*value) && *value * sign > 0;
+    auto of_product = [&](const Expr& a, const Expr& b) {
+        return (is_infinity(a, sign) && is_positive(b)) || (is_positive(a) && is_infinity(b, sign));
+    };
+    if (auto one = expr.as<Unary>()) return one->op == UnaryOp::Negate && is_infinity(one->a, -sign);
+    if (auto two = expr.as<Binary>()) {
+        const bool either = is_infinity(two->a, sign) || is_infinity(two->b, sign);
+        const bool all = is_infinity(two->a, sign) && is_infinity(two->b, sign);
+        switch (two->op) {
+            case BinaryOp::Add: return either;
+            case BinaryOp::Sub: return is_infinity(two->a, sign) || is_infinity(two->b, -sign);
+            case BinaryOp::Mul: return of_product(two->a, two->b);
+            case BinaryOp::Min: return sign < 0 ? either : all;
+            case BinaryOp::Max: return sign < 0 ? all : either;
+            default: return false;
+        }
+    }
+    if (auto node = expr.as<Fma>()) return of_product(node->a, node->b) || is_infinity(node->c, sign);
+    if (auto node = expr.as<Select>()) return is_infinity(node->yes, sign) && is_infinity(node->no, sign);
+    if (auto node = expr.as<Cast>()) return is_infinity(node->a, sign);
+    return false;
+}
+
 bool vanishes(const Expr& expr) {
     if (is_zero(expr)) return true;
     if (auto one = expr.as<Unary>()) {
-        if (one->op == UnaryOp::Exp || one->op == UnaryOp::Exp2) return is_negative_infinity(one->a);
+        if (one->op == UnaryOp::Exp || one->op == UnaryOp::Exp2) return is_infinity(one->a, -1);
         const bool odd = one->op == UnaryOp::Negate || one->op == UnaryOp::Abs || one->op == UnaryOp::Sqrt;
         return odd && vanishes(one->a);
     }

@@ -71,6 +71,9 @@ private:
         } else if (verb == "cut_partial") {
             Loop loop = next_loop();
             schedule_.cut(loop, where_partial(next_stage()), where_);
+        } else if (verb == "skip") {
+            Loop loop = next_loop();
+            schedule_.skip(loop, next_stage(), where_);
         } else if (verb == "bind") {
             Loop loop = next_loop();
             schedule_.bind(loop, level(word()), where_);

@@ -195,6 +195,11 @@ public:
     void cut(Loop loop, const std::vector<Expr>& positions, TW_HERE);
     /// Cuts where conditions begin and cease to hold in all of an iteration: the segment between needs no masks.
     void cut(Loop loop, const WherePartial& conditions, TW_HERE);
+    /// Leaves out iterations of a reduce loop in which the masks and selects of a stage under it, `conditions`, hold for
+    /// no element, as far as they compare indices: key tiles behind the diagonal. What such elements give the
+    /// reductions along the loop must be shown to count nothing: 0 of sums, -infinity of maxima. cut(loop, {}) takes it
+    /// back.
+    void skip(Loop loop, const StageRef& conditions, TW_HERE);
     /// Runs the loop on a level. Thread loops of a block form a mixed radix, first bound slowest. Loops of 2 to 8
     /// iterations together on `cluster`, from sm_90 on: these blocks run together, and boxes that a role loads for
     /// those that differ in one of the loops only are loaded once, in parts, and multicast.

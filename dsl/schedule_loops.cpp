@@ -36,8 +36,8 @@ void require_serial(const Edit& edit, int loop, const char* what) {
     const auto& mma = edit.state.owner(loop).mma;
     user_check(!mma || (loop != mma->m && loop != mma->n && loop != mma->k), edit.where,
                "{}: loop '{}' is run by a matrix instruction; {} it before mma", what, record.name, what);
-    user_check(record.cuts.empty(), edit.where,
-               "{}: loop '{}' is cut into segments; {} it before, or join them first: cut(loop, {{}})", what,
+    user_check(record.is_whole(), edit.where,
+               "{}: loop '{}' is cut into segments, or skips some; {} it before, or make it whole first: cut(loop, {{}})", what,
                record.name, what);
 }
 
@@ -232,6 +232,7 @@ void Schedule::cut(Loop loop, const std::vector<Expr>& positions, std::source_lo
     std::vector<std::string> shown;
     std::string saved;
     edit.state.loops[id].cuts.clear();
+    if (positions.empty()) edit.state.loops[id].kept = {};
     for (const Expr& position : positions) {
         saved += " " + position_as_saved(edit, id, position);
         shown.push_back(position_as_cpp(edit, position));
@@ -302,7 +303,7 @@ void Schedule::bind(Loop loop, Level level, std::source_location where) {
                "bind({}, {}): a stage is delayed in the loop: its iterations follow each other; delay(stage, loop, 0) "
                "first",
                record.name, tw::to_string(level));
-    user_check(record.cuts.empty() || level == Level::Serial, where,
+    user_check(record.is_whole() || level == Level::Serial, where,
                "bind({}, {}): the loop is cut: its segments follow each other; join them first: cut({}, {{}})",
                record.name, tw::to_string(level), record.name);
     record.level = level;
@@ -334,7 +335,7 @@ void Schedule::persistent(const std::vector<Loop>& loops, PersistentOptions opti
                    "persistent: a stage is delayed in loop '{}': its iterations follow each other; delay(stage, loop, "
                    "0) first",
                    record.name);
-        user_check(record.level == Level::Serial && record.stages == 1 && record.cuts.empty(), where,
+        user_check(record.level == Level::Serial && record.stages == 1 && record.is_whole(), where,
                    "persistent: loop '{}' is bound to {}, pipelined or cut already; bind(loop, serial) frees it",
                    record.name, tw::to_string(record.level));
         record.level = Level::GridX;

@@ -20,6 +20,11 @@ struct Delay {
     int stage = -1, iterations = 0;
 };
 
+/// The iterations of a loop that are not left out: the first, and the one behind the last, if not all.
+struct Kept {
+    Expr first = {}, behind = {};
+};
+
 struct LoopRecord {
     std::string name;
     Expr variable;
@@ -33,9 +38,13 @@ struct LoopRecord {
     int pipeline_step = -1;
     Delay delay = {};             ///< none if of 0 iterations
     std::vector<Expr> cuts = {};  ///< where the segments after the first begin, over variables of loops around
+    Kept kept = {};               ///< of skip
     int dead_step = -1;           ///< the step that consumed it
     std::shared_ptr<const Origin> origin = {};
     std::string handle = {};  ///< what the trace calls it; empty until a step speaks of it
+
+    bool skips() const { return kept.first.defined() || kept.behind.defined(); }
+    bool is_whole() const { return cuts.empty() && !skips(); }
 };
 
 /// How loops came from others: split: parent = outer * size + inner; fuse: fused = outer * size + inner.

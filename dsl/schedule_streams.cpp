@@ -47,7 +47,7 @@ void check_alike(const State& state, int member, int owner, std::source_location
     user_check(record.attach < 0 && !record.mma, where,
                "stream(.., {}, ..): it has a place already; name it in stream before", one.name);
     for (int id : record.order)
-        user_check(record.relations.empty() && state.loops[id].level == Level::Serial && state.loops[id].cuts.empty() &&
+        user_check(record.relations.empty() && state.loops[id].level == Level::Serial && state.loops[id].is_whole() &&
                        state.loops[id].stages == 1 && state.loops[id].delay.iterations == 0 &&
                        attached_to(state, id).empty(),
                    where,

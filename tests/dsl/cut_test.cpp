@@ -115,7 +115,7 @@ TEST(Cut, JoinedSegmentsAreOneLoop) {
     p.s.cut(p.ko, {2, 3});
     EXPECT_NE(p.s.to_string(), before);
     EXPECT_NE(p.s.trace_as_cpp().find("s.cut(k_outer, {2, 3});"), std::string::npos) << p.s.trace_as_cpp();
-    EXPECT_ERROR(p.s.split(p.ko, 2), "loop 'k_outer' is cut into segments; split it before, or join them first");
+    EXPECT_ERROR(p.s.split(p.ko, 2), "loop 'k_outer' is cut into segments, or skips some; split it before, or make it whole first: cut(loop, {})");
     p.s.cut(p.io, {1});
     EXPECT_ERROR(p.s.bind(p.io, unrolled), "the loop is cut: its segments follow each other");
     p.s.cut(p.io, {});

@@ -61,6 +61,7 @@ public:
         for (size_t k = 0; k + 1 < reductions.size(); ++k) rearrange(s, reductions[k], threads == 2);
         if (chance()) attempt([&] { s.stage(members_.back(), y_, Memory::Shared, tile); });
         if (chance()) attempt([&] { s.pipeline(tile, {.stages = between(1, 3)}); });
+        if (chance()) attempt([&] { s.skip(tile, masked_); });
         if (chance()) attempt([&] { s.cut(tile, {constant(i64, between(0, 3))}); });
         if (chance()) attempt([&] { s.cut(tile, where_partial(masked_)); });
         if (chance()) attempt([&] { s.delay(members_.back(), tile); });

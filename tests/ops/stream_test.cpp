@@ -53,7 +53,7 @@ struct Attention {
         Type type = bf16;
         bool causal = false;
         int64_t rows = 128, block = 128, terms = 128, tile = 64, depth = 32, width = 32, heads = 2;
-        bool roles = false, persistent = false, cut = false;
+        bool roles = false, persistent = false, cut = false, skip = false;
         int stages = 1;
     } c;
     Tensor q, k, v, s, m, p, l, o, lse;
@@ -100,6 +100,7 @@ struct Attention {
         auto [d_tile, d] = g.split(g.reduce(s), c.depth, {"d_tile", "d"});
         g.order({s_h, d_tile, s_i, s_j, d});
         g.at(lse, warps);
+        if (c.skip) g.skip(tile, s);
         if (c.cut) g.cut(tile, where_partial(s));
         g.stage(s, q, Memory::Shared, block);
         Stage keys = g.stage(s, k, Memory::Shared, tile), values = g.stage(o, v, Memory::Shared, tile);
@@ -122,7 +123,7 @@ TEST_P(Streams, AttentionFromItsFormula) {
         c.terms = c.causal ? c.rows + c.tile - c.rows % c.tile : c.tile * between(1, 4);
         c.depth = 16 * between(1, 4), c.width = 16 * between(1, 4);
         c.heads = between(1, 2);
-        c.cut = c.causal && chance();
+        c.cut = c.causal && chance(), c.skip = c.causal && chance();
         c.stages = c.cut ? 1 : between(1, 3);
         c.roles = c.group && c.stages > 1 && c.depth == 64 && c.width == 64;
         c.persistent = chance();

@@ -1,0 +1,123 @@
+#include "dsl/skip.h"
+
+#include <algorithm>
+
+#include "dsl/cut.h"
+#include "dsl/edit.h"
+#include "dsl/simplify.h"
+#include "dsl/stream.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+using State = Schedule::State;
+
+/// Whether the update leaves the accumulator as it is.
+bool keeps(const Expr& update, const Expr& accumulator) {
+    if (update.same(accumulator)) return true;
+    if (auto node = update.as<Fma>())
+        return node->c.same(accumulator) && (vanishes(simplify(node->a)) || vanishes(simplify(node->b)));
+    auto node = update.as<Binary>();
+    if (!node || (!node->a.same(accumulator) && !node->b.same(accumulator))) return false;
+    const Expr term = simplify(node->a.same(accumulator) ? node->b : node->a);
+    switch (node->op) {
+        case BinaryOp::Add: return vanishes(term);
+        case BinaryOp::Max: return is_infinity(term, -1);
+        case BinaryOp::Min: return is_infinity(term, 1);
+        default: return false;
+    }
+}
+
+/// One reduction along the loop, and the stage whose conditions are looked at.
+class Skipped {
+public:
+    Skipped(const State& state, int loop, int reduction, int stage)
+        : state_(state), loop_(loop), reduction_(reduction), stage_(stage) {}
+
+    /// Whether nothing is reduced where the select takes its second value.
+    bool holds_without(const Expr& select) const {
+        const StageDefinition& whole = definition_of(state_, reduction_);
+        for (size_t c = 0; c < whole.update.size(); ++c) {
+            Expr update =
+                reduction_ == stage_ ? without(whole.update[c], select) : written_out(whole.update[c], select);
+            if (!keeps(update, whole.accumulators[c])) return false;
+        }
+        return true;
+    }
+
+private:
+    static Expr without(const Expr& expr, const Expr& select) {
+        return transform(expr, [&](const Expr& e) { return equal(e, select) ? e.as<Select>()->no : Expr(); });
+    }
+
+    /// With the stages under the loop written out, down to the one whose condition does not hold.
+    Expr written_out(const Expr& expr, const Expr& select) const {
+        return transform(expr, [&](const Expr& e) -> Expr {
+            const Read* read = e.as<Read>();
+            const int producer = read ? state_.stage_of(read->operation.get()) : -1;
+            if (producer < 0 || is_member(state_, producer, loop_)) return {};
+            const StageDefinition& made = definition_of(state_, producer);
+            if (producer != stage_ && (made.reducer || !stands_below(state_, producer, false, loop_))) return {};
+            Substitution axes;
+            for (size_t d = 0; d < made.axes.size(); ++d) axes.emplace_back(made.axes[d], read->indices[d]);
+            const Expr& own = made.finish[read->output];
+            Expr value = substitute(producer == stage_ ? without(own, select) : own, axes);
+            return producer == stage_ ? value : written_out(value, select);
+        });
+    }
+
+    const State& state_;
+    int loop_, reduction_, stage_;
+};
+
+}  // namespace
+
+void check_skipped_terms(const State& state, int loop, int stage, std::source_location where) {
+    const StageDefinition& conditional = definition_of(state, stage);
+    std::vector<int> reductions = streamed_along(state, loop);
+    reductions.push_back(state.loops[loop].stage);
+    const bool reduces = std::ranges::find(reductions, stage) != reductions.end();
+    std::vector<Expr> selects;
+    for (const Expr& expr : reduces ? conditional.update : conditional.finish)
+        visit(expr, [&](const Expr& e) {
+            if (e.as<Select>()) selects.push_back(e);
+        });
+    for (int reduction : reductions)
+        for (const Expr& select : selects)
+            user_check(Skipped(state, loop, reduction, stage).holds_without(select), where,
+                       "skip({}, {}): where the condition of '{}' does not hold, the terms of '{}' are not shown to "
+                       "count nothing: 0 in a sum, or -infinity in a maximum. Give the select such a second value",
+                       state.loops[loop].name, conditional.name, to_string(select),
+                       definition_of(state, reduction).name);
+}
+
+void Schedule::skip(Loop loop, const StageRef& conditions, std::source_location where) {
+    Edit edit(state_, where);
+    const int id = edit.alive(loop, "skip"), stage = edit.stage(conditions, "skip");
+    LoopRecord& record = edit.state.loops[id];
+    const std::string call = fmt::format("skip({}, {})", record.name, stage_text(edit.state, stage));
+    user_check(record.reduces, where, "{}: '{}' is no reduce loop: without an iteration its elements would not be made",
+               call, record.name);
+    user_check(record.level == Level::Serial && record.delay.iterations == 0, where,
+               "{}: the loop is bound to {}, or a stage is delayed in it; only a plain serial loop leaves out "
+               "iterations",
+               call, tw::to_string(record.level));
+    user_check(stands_below(edit.state, stage, true, id), where,
+               "{}: '{}' does not stand under the loop; name the stage whose masks or selects say what counts", call,
+               stage_text(edit.state, stage));
+    check_skipped_terms(edit.state, id, stage, where);
+    record.kept = where_conditions_hold_somewhere(edit.state, id, stage, where);
+    user_check(record.skips(), where,
+               "{}: no mask or select of '{}' compares indices so that whole iterations of '{}' fail it: there is "
+               "nothing to leave out",
+               call, stage_text(edit.state, stage), record.name);
+    edit.state.notes.push_back(
+        fmt::format("[{}] iterations of '{}' in which the conditions of '{}' hold nowhere are left out: infinities "
+                    "there, times 0 in the declaration, make no NaN",
+                    edit.step, record.name, stage_text(edit.state, stage)));
+    const std::string skipped = edit.loop_as_cpp(id), conditional = edit.stage_as_cpp(stage);
+    edit.commit(fmt::format("s.skip({}, {});", skipped, conditional), fmt::format("skip {} {}", id, stage));
+}
+
+}  // namespace tw
