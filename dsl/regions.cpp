@@ -100,13 +100,21 @@ void widen(std::vector<std::optional<Span>>& spans, std::vector<bool>& whole, si
     spans[d] = span;
 }
 
+int index_of(const State& state, const StageRecord& record) {
+    return static_cast<int>(&record - state.stages.data());
+}
+
 /// Whether the stage's tiles stay whole where they are larger than the tensor: matrix instructions read them so, and
 /// boxes of tensors leave so, unless all of them begin with the tensor.
 bool keeps_whole_tiles(const State& state, int stage, const Span& span) {
     return std::any_of(state.stages.begin(), state.stages.end(), [&](const StageRecord& reader) {
         bool boxes = reader.after && reader.via.copy == Copy::Tma && !is_constant(span.lo, 0);
-        return (reader.mma || boxes) && !reader.inlined &&
-               reads_stage(reader.definition, state.stages[stage].definition);
+        if (reader.inlined || !reads_stage(reader.definition, state.stages[stage].definition)) return false;
+        // Registers that lanes share as a matrix instruction has them are made of such registers.
+        const int made = index_of(state, reader);
+        bool in_registers = reader.attach >= 0 && resolved_memory(state, made) == Memory::Registers &&
+                            resolved_memory(state, stage) == Memory::Registers;
+        return reader.mma || boxes || (in_registers && keeps_whole_tiles(state, made, span));
     });
 }
 

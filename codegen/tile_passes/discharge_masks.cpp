@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -79,6 +80,39 @@ bool is_told_by(const Expr& variable, const TileOp& op, const StoreTo& store) {
     return false;
 }
 
+/// Loops of the op that are digits of the index, from the element of memory that it says: q and r of q * 2 + r.
+Substitution digits_of(const Expr& index, const Expr& element, const TileOp& op) {
+    Substitution digits;
+    const Affine affine = affine_of(index);
+    for (const OpLoop& loop : op.loops)
+        if (auto step = coefficient(affine, loop.variable); step && *step > 0)
+            digits.emplace_back(loop.variable, simplify(element / *step % loop.extent));
+    return digits;
+}
+
+/// Whether a thread stores to each element of a buffer of its own once.
+bool stores_all_private(const TileOp& op, const StoreTo& store) {
+    if (store.buffer->memory != Memory::Registers) return false;
+    int64_t elements = 1, stored = 1;
+    for (const Expr& extent : store.buffer->shape) elements *= require_constant(extent);
+    for (const OpLoop& loop : op.loops) {
+        if (!as_constant(loop.extent) || (!is_constant(loop.extent, 1) && !is_told_by(loop.variable, op, store)))
+            return false;
+        stored *= *as_constant(loop.extent);
+    }
+    for (size_t d = 0; d < store.indices.size(); ++d) {
+        const Affine affine = affine_of(store.indices[d]);
+        auto is_loop = [&](const auto& term) {
+            return std::ranges::any_of(op.loops, [&](const OpLoop& l) { return l.variable.same(term.first); });
+        };
+        const Interval range = bounds_of(store.indices[d]);
+        if (affine.offset != 0 || !std::ranges::all_of(affine.terms, is_loop) || !range.max ||
+            *range.max >= require_constant(store.buffer->shape[d]))
+            return false;
+    }
+    return stored == elements;
+}
+
 /// 4 * t + v < 48 is 4 * t < 48 for all v < 4: such parts need not be asked in every iteration of the op's loops.
 Expr with_uniform_parts(const TileOp& op, const Expr& mask) {
     std::vector<Expr> parts;
@@ -113,6 +147,10 @@ public:
             if (coordinate.reduces) reduce_variables_.push_back(coordinate.variable);
         segments_.emplace(kernel_.body);
         visit_ops(kernel_.body, [&](const TileOp& op) { collect_fill(op); });
+        visit_ops(kernel_.body, [&](const TileOp& op) {
+            if (moves_private(op))
+                kept_whole_.emplace(op.stores[0].buffer.get(), segments_->of(op.stores[0].buffer.get(), op));
+        });
         visit_ops(kernel_.body, [&](const TileOp& op) { relax(op); });  // notes which zeros are relied on
         TileKernel result = kernel_;
         result.body = map_ops(kernel_.body, [&](const TileOp& op) {
@@ -162,11 +200,12 @@ private:
             ++writers_[place];
             auto [found, fresh] = fills_.try_emplace(place);
             auto box = box_stored(op, store);
+            const bool all_private = stores_all_private(op, store);
             bool assigns = op.is<CopyOp>() || op.is<MapOp>();
-            bool fills = fresh && assigns && op.stores.size() == 1 && box && masks_whole_elements(op, store) &&
-                         masks_own_iterations(op, store);
+            bool fills = fresh && assigns && op.stores.size() == 1 &&
+                         (all_private || (box && masks_whole_elements(op, store))) && masks_own_iterations(op, store);
             if (fills)
-                found->second = Fill{&op, &store, *box};
+                found->second = Fill{&op, &store, all_private ? constant_shape(store.buffer) : *box};
             else
                 found->second.reset();  // several writers: nothing is known
         }
@@ -191,10 +230,26 @@ private:
     }
 
     bool can_drop(const TileOp& op, const Expr& part) {
-        bool along_reduction = std::any_of(reduce_variables_.begin(), reduce_variables_.end(),
-                                           [&](const Expr& v) { return contains(part, v); });
-        if (along_reduction) return drops_as_zero_term(op, part);
+        if (is_of_terms(op, part)) return drops_as_zero_term(op, part);
         return !idles_threads(op, part) && is_asked_by_readers(op, part) && drops_as_private(op);
+    }
+
+    /// Whether the part of the mask differs between terms. Reduce loops around the accumulator's start are those of other
+    /// stages.
+    bool is_of_terms(const TileOp& op, const Expr& part) const {
+        return std::ranges::any_of(reduce_variables_, [&](const Expr& variable) {
+            if (!contains(part, variable)) return false;
+            auto is_start = [&](const auto& each) {
+                return each.first->template is<InitOp>() && each.first->stores[0].buffer == op.stores[0].buffer;
+            };
+            auto stands_in = [&](const auto& each) {
+                return std::ranges::any_of(each.second, [&](const Expr& v) { return v.same(variable); });
+            };
+            std::vector<bool> inside;
+            for (const auto& each : loops_around_)
+                if (is_start(each)) inside.push_back(stands_in(each));
+            return inside.empty() || std::ranges::find(inside, false) != inside.end();
+        });
     }
 
     /// Readers may drop a part of a mask that they ask for themselves; terms that do not exist must not be summed.
@@ -226,7 +281,7 @@ private:
             const Load* load = e.as<Load>();
             if (!load) return {};
             Fill* fill = fill_of(load->buffer, op);
-            if (!fill || !in_bounds(load->indices, fill->extents) || !is_masked_by(*fill, *load, part)) {
+            if (!fill || !in_bounds(load->indices, fill->extents) || !is_masked_by(*fill, *load, op, part)) {
                 all_filled = false;
                 return {};
             }
@@ -255,13 +310,18 @@ private:
     }
 
     /// The fill's own mask has this part, seen from the reader: where it is false, the element read is a zero.
-    static bool is_masked_by(const Fill& fill, const Load& load, const Expr& part) {
+    static bool is_masked_by(const Fill& fill, const Load& load, const TileOp& reader, const Expr& part) {
         Substitution to_reader;
         for (size_t d = 0; d < load.indices.size(); ++d)
-            if (fill.store->indices[d].as<Variable>()) to_reader.emplace_back(fill.store->indices[d], load.indices[d]);
-        for (const Expr& own : conjuncts_of(fill.op->mask))
-            if (same_condition(simplify(substitute(own, to_reader)), part)) return true;
-        return false;
+            if (fill.store->indices[d].as<Variable>())
+                to_reader.emplace_back(fill.store->indices[d], load.indices[d]);
+            else if (fill.store->buffer->memory == Memory::Registers)
+                for (auto& digit : digits_of(fill.store->indices[d], load.indices[d], *fill.op))
+                    to_reader.push_back(std::move(digit));
+        return std::ranges::any_of(conjuncts_of(fill.op->mask), [&](const Expr& own) {
+            const Expr of_reader = simplify(substitute(own, to_reader));
+            return same_condition(of_reader, part) || same_condition(with_uniform_parts(reader, of_reader), part);
+        });
     }
 
     static bool in_bounds(const std::vector<Expr>& indices, const std::vector<int64_t>& extents) {
@@ -282,7 +342,7 @@ private:
         bool safe = true;
         visit(store.value, [&](const Expr& e) {
             const Load* load = e.as<Load>();
-            if (!load || load->buffer == store.buffer) return;
+            if (!load || load->buffer == store.buffer || is_kept_whole(*load, op)) return;
             Fill* fill = load->buffer->memory == Memory::Global ? nullptr : fill_of(load->buffer, op);
             safe = safe && fill && in_bounds(load->indices, fill->extents);
             if (fill) used.push_back(fill);
@@ -290,6 +350,12 @@ private:
         if (!safe) return false;
         for (Fill* fill : used) fill->wanted = true;
         return true;
+    }
+
+    /// Whether the element is one that a thread keeps, and has been computed whatever masks say.
+    bool is_kept_whole(const Load& load, const TileOp& reader) {
+        auto found = kept_whole_.find(std::pair(load.buffer.get(), segments_->of(load.buffer.get(), reader)));
+        return found != kept_whole_.end() && in_bounds(load.indices, constant_shape(load.buffer));
     }
 
     /// Computes what a thread keeps from what it keeps: for elements that are not there, it may be anything, since
@@ -342,6 +408,7 @@ private:
     std::optional<BufferSegments> segments_;
     std::map<std::pair<const BufferNode*, int>, std::optional<Fill>> fills_;  // one a segment
     std::map<std::pair<const BufferNode*, int>, int> writers_;
+    std::set<std::pair<const BufferNode*, int>> kept_whole_;  // written by one op without a mask, registers to registers
 };
 
 }  // namespace

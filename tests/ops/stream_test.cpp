@@ -79,11 +79,12 @@ struct Attention {
 
     Schedule schedule(const Target& target) const {
         Schedule g({o, lse}, target);
-        auto [h, i, e] = g.loops<3>(o);
-        auto [block, in_block] = g.split(i, c.block, {"block", "in_block"});
+        auto [h, i, width] = g.loops<3>(o);
+        auto [e_tile, e] = g.split(width, (c.width + 15) / 16 * 16, Tail::Mask, {"e_tile", "e"});
+        auto [block, in_block] = g.split(i, c.block, Tail::Mask, {"block", "in_block"});
         auto [warps, row] = g.split(in_block, c.group ? 64 : 16, {"warps", "row"});
-        auto [tile, term] = g.split(g.reduce(o), c.tile, {"tile", "term"});
-        g.order({h, block, warps, tile, row, e, term});
+        auto [tile, term] = g.split(g.reduce(o), c.tile, Tail::Mask, {"tile", "term"});
+        g.order({h, block, e_tile, warps, tile, row, e, term});
         if (c.persistent) {
             g.persistent({h, block}, {.blocks = 3});
         } else {
@@ -94,10 +95,11 @@ struct Attention {
         g.stream({m, l, o}, tile);
         g.set_memory(p, Memory::Registers);
         g.round_to(g.stage(o, p, Memory::Registers, tile), c.type);
+        g.mma(o, c.group ? wgmma : mma_sync, {.m = row, .n = e, .k = term});
         g.at(s, tile);
         g.set_memory(s, Memory::Registers);
         auto [s_h, s_i, s_j] = g.loops<3>(s);
-        auto [d_tile, d] = g.split(g.reduce(s), c.depth, {"d_tile", "d"});
+        auto [d_tile, d] = g.split(g.reduce(s), (c.depth + 15) / 16 * 16, Tail::Mask, {"d_tile", "d"});
         g.order({s_h, d_tile, s_i, s_j, d});
         g.at(lse, warps);
         if (c.skip) g.skip(tile, s);
@@ -105,7 +107,6 @@ struct Attention {
         g.stage(s, q, Memory::Shared, block);
         Stage keys = g.stage(s, k, Memory::Shared, tile), values = g.stage(o, v, Memory::Shared, tile);
         g.mma(s, c.group ? wgmma : mma_sync, {.m = s_i, .n = s_j, .k = d});
-        g.mma(o, c.group ? wgmma : mma_sync, {.m = row, .n = e, .k = term});
         if (c.stages > 1) g.pipeline(tile, {.stages = c.stages});
         if (c.roles)
             g.roles({{"load", tw::warps(1), {}, {keys, values}},
@@ -118,12 +119,13 @@ TEST_P(Streams, AttentionFromItsFormula) {
     for (int round = 0; round < 12; ++round) {
         Attention::Options c{.group = chance(), .type = chance() ? bf16 : f16, .causal = chance()};
         c.block = (c.group ? 64 : 16) * between(1, 2);
-        c.rows = c.block * between(1, 3);
+        c.rows = c.block * between(1, 3) - (chance() ? between(1, 9) : 0);
         c.tile = 16 * between(1, 4);
-        c.terms = c.causal ? c.rows + c.tile - c.rows % c.tile : c.tile * between(1, 4);
-        c.depth = 16 * between(1, 4), c.width = 16 * between(1, 4);
+        c.terms =
+            (c.causal ? c.rows + c.tile - c.rows % c.tile : c.tile * between(1, 4)) - (chance() ? between(1, 9) : 0);
+        c.depth = 8 * between(2, 8), c.width = 8 * between(2, 8);
         c.heads = between(1, 2);
-        c.cut = c.causal && chance(), c.skip = c.causal && chance();
+        c.cut = c.causal && chance(), c.skip = c.causal && c.terms / c.tile > (c.block - 1) / c.tile + 1;
         c.stages = c.cut ? 1 : between(1, 3);
         c.roles = c.group && c.stages > 1 && c.depth == 64 && c.width == 64;
         c.persistent = chance();
