@@ -77,7 +77,7 @@ public:
             int source = static_cast<int>(s);
             if (is_sibling(source) || stands_in(state, leader_, source)) reads |= follow(source);
         }
-        if (!reads && !follow_by_common_reads()) follow_as_sibling();
+        if (!reads && (!follow_by_common_reads() || !leads_everywhere())) follow_as_sibling();
         check_loops(stage_, axis_, reads);
     }
 
@@ -293,7 +293,19 @@ private:
         return false;
     }
 
+    /// Whether each loop around leads along an axis.
+    bool leads_everywhere() const {
+        for (int loop : loops_to(state_, leader_, record().attach))
+            for (size_t d = 0; d < axis_.size(); ++d)
+                if (axis_[d] < 0 && !is_constant(state_.loops[loop].extent, 1) &&
+                    drives(state_, loop, state_.stages[leader_].roots[d]))
+                    return false;
+        return true;
+    }
+
     void follow_as_sibling() {
+        axis_.assign(axis_.size(), -1);
+        step_.assign(axis_.size(), 1);
         for (size_t d = 0; d < axis_.size() && d < own().axes.size(); ++d)
             if (equal(own().operation->shape[d], made().operation->shape[d])) axis_[d] = static_cast<int>(d);
     }

@@ -96,7 +96,7 @@ private:
                     loop(id).name);
         }
         int outermost = state_.first_reduce(static_cast<int>(&record_ - state_.stages.data()));
-        require(state_.position(mma_.m) > outermost && state_.position(mma_.n) > outermost,
+        require(record_.streams >= 0 || (state_.position(mma_.m) > outermost && state_.position(mma_.n) > outermost),
                 "a loop of the reduction must stand outside of '{}' and '{}', so that all sums of a tile are kept: "
                 "order({{{}}})",
                 loop(mma_.m).name, loop(mma_.n).name, order_that_keeps_sums());

@@ -234,8 +234,8 @@ private:
         return !idles_threads(op, part) && is_asked_by_readers(op, part) && drops_as_private(op);
     }
 
-    /// Whether the part of the mask differs between terms. Reduce loops around the accumulator's start are those of other
-    /// stages.
+    /// Whether the part of the mask differs between terms. Reduce loops around the accumulator's start are those of
+    /// other stages.
     bool is_of_terms(const TileOp& op, const Expr& part) const {
         return std::ranges::any_of(reduce_variables_, [&](const Expr& variable) {
             if (!contains(part, variable)) return false;
@@ -408,7 +408,8 @@ private:
     std::optional<BufferSegments> segments_;
     std::map<std::pair<const BufferNode*, int>, std::optional<Fill>> fills_;  // one a segment
     std::map<std::pair<const BufferNode*, int>, int> writers_;
-    std::set<std::pair<const BufferNode*, int>> kept_whole_;  // written by one op without a mask, registers to registers
+    std::set<std::pair<const BufferNode*, int>>
+        kept_whole_;  // written by one op without a mask, registers to registers
 };
 
 }  // namespace

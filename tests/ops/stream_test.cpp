@@ -139,6 +139,102 @@ TEST_P(Streams, AttentionFromItsFormula) {
     }
 }
 
+/// The gradients of keys and values: two sums over the same queries, in one pass without a law; scores transposed, so
+/// that both products take their rows from registers.
+struct KeyGradients {
+    struct Options {
+        bool group = true;  ///< wgmma, else mma_sync
+        bool causal = false, skip = false, roles = false;
+        int64_t rows = 128, terms = 128, block = 128, tile = 64, depth = 64;
+        int stages = 1;
+    } c;
+    Tensor q, k, v, g, m, delta, s, p, dp, ds, dv, dk;
+
+    explicit KeyGradients(const Options& options) : c(options) {
+        q = input("q", bf16, {2, c.terms, c.depth}), g = input("g", bf16, {2, c.terms, c.depth});
+        k = input("k", bf16, {2, c.rows, c.depth}), v = input("v", bf16, {2, c.rows, c.depth});
+        m = input("m", f32, {2, c.terms}), delta = input("delta", f32, {2, c.terms});
+        Axis d = reduce_axis("d", c.depth), e = reduce_axis("e", c.depth), i1 = reduce_axis("i1", c.terms),
+             i2 = reduce_axis("i2", c.terms);
+        s = compute("s", {2, c.terms, c.rows}, [&](Expr h, Expr i, Expr j) {
+            Expr x = min(max(sum(cast(f32, q(h, i, d)) * cast(f32, k(h, j, d)), d), -2.0), 2.0);
+            return c.causal ? select(j <= i, x, -infinity) : x;
+        });
+        p = compute("p", {2, c.terms, c.rows}, [&](Expr h, Expr i, Expr j) { return exp2(s(h, i, j) - m(h, i)); });
+        dp = compute("dp", {2, c.terms, c.rows},
+                     [&](Expr h, Expr i, Expr j) { return sum(cast(f32, g(h, i, e)) * cast(f32, v(h, j, e)), e); });
+        ds = compute("ds", {2, c.terms, c.rows}, [&](Expr h, Expr i, Expr j) {
+            return (min(max(dp(h, i, j), -2.0), 2.0) - delta(h, i)) * p(h, i, j);
+        });
+        dv = compute("dv", {2, c.rows, c.depth},
+                     [&](Expr h, Expr j, Expr x) { return sum(p(h, i1, j) * cast(f32, g(h, i1, x)), i1); });
+        dk = compute("dk", {2, c.rows, c.depth},
+                     [&](Expr h, Expr j, Expr x) { return sum(ds(h, i2, j) * cast(f32, q(h, i2, x)), i2); });
+    }
+
+    MmaLoops transposed(Schedule& z, const Tensor& product, const Loop& under) const {
+        z.at(product, under);
+        z.set_memory(product, Memory::Registers);
+        auto [h, i, j] = z.loops<3>(product);
+        auto [k_tile, k_term] = z.split(z.reduce(product), c.depth, {"k_tile", "k_term"});
+        z.order({h, k_tile, j, i, k_term});
+        return {.m = j, .n = i, .k = k_term};
+    }
+
+    Schedule schedule(const Target& target) const {
+        const MatrixUnit unit = c.group ? wgmma : mma_sync;
+        Schedule z({dk, dv}, target);
+        auto [h, j, x] = z.loops<3>(dk);
+        auto [block, in_block] = z.split(j, c.block, Tail::Mask, {"block", "in_block"});
+        auto [warps, row] = z.split(in_block, c.group ? 64 : 16, {"warps", "row"});
+        auto [tile, term] = z.split(z.reduce(dk), c.tile, Tail::Mask, {"tile", "term"});
+        z.order({h, block, warps, tile, row, x, term});
+        z.bind(h, grid.y);
+        z.bind(block, grid.x);
+        z.bind(warps, c.group ? warpgroup : warp);
+        z.stream({dv, dk}, tile);
+        for (const Tensor& made : {ds, p}) {
+            z.at(made, tile);
+            z.set_memory(made, Memory::Registers);
+        }
+        z.round_to(z.stage(dv, p, Memory::Registers, tile), bf16);
+        z.round_to(z.stage(dk, ds, Memory::Registers, tile), bf16);
+        z.mma(dk, unit, {.m = row, .n = x, .k = term});
+        auto loops = z.data_loops(dv);
+        z.mma(dv, unit, {.m = loops[1], .n = loops[2], .k = z.reduce(dv)});
+        MmaLoops of_s = transposed(z, s, tile), of_dp = transposed(z, dp, tile);
+        if (c.skip) z.skip(tile, s);
+        z.stage(s, k, Memory::Shared, block);
+        z.stage(dp, v, Memory::Shared, block);
+        Stage queries = z.stage({s, dk}, q, Memory::Shared, tile), given = z.stage({dp, dv}, g, Memory::Shared, tile);
+        z.mma(s, unit, of_s);
+        z.mma(dp, unit, of_dp);
+        if (c.stages > 1) z.pipeline(tile, {.stages = c.stages});
+        if (c.roles)
+            z.roles({{"load", tw::warps(1), {}, {queries, given}},
+                     {"math", warpgroups(static_cast<int>(c.block / 64)), {}, {dk}}});
+        return z;
+    }
+};
+
+TEST_P(Streams, GradientsOfKeysAndValues) {
+    for (int round = 0; round < 5; ++round) {
+        KeyGradients::Options c{.group = chance(), .causal = chance()};
+        c.block = (c.group ? 64 : 16) * between(1, 2);
+        c.tile = 16 * between(1, 4);
+        c.depth = 16 * between(1, 4);
+        c.rows = chance() ? c.block * 2 - between(0, 9) : c.block;
+        c.terms = std::max<int64_t>(c.tile * between(1, 3) - (chance() ? between(1, 9) : 0), c.causal ? c.rows : 0);
+        c.skip = c.causal && c.rows > c.block && c.block >= c.tile;
+        c.stages = between(1, 2);
+        c.roles = c.group && c.stages > 1 && c.depth == 64;
+        const KeyGradients gradients(c);
+        const Schedule z = gradients.schedule(device_target());
+        SCOPED_TRACE(z.trace_as_cpp());
+        expect_declared(z, whole_numbers(z.outputs(), round), equal_values);
+    }
+}
+
 /// sum_j exp(x - max_j x) and what else a test streams.
 struct Softmax {
     Tensor x = input("x", f32, {6, 8}), y = input("y", f32, {6, 8});
