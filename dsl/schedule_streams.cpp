@@ -181,8 +181,9 @@ void note_links(State& state, const std::vector<int>& stages, int step, std::sou
     for (int stage : stages) {
         const StreamLink link = stream_link(state, stage, where);
         if (link.values.empty()) continue;
-        const char* empty =
-            link.raw_before ? "; without any terms it is 0, even where the declaration makes NaN of that" : "";
+        const char* empty = link.raw_before
+                                ? "; without any terms it is 0, even where the declaration makes NaN of that"
+                                : "; nothing shows that these bound its terms, which may leave the range of their type";
         state.notes.push_back(
             fmt::format("[{}] '{}' goes on with values so far of '{}', and is corrected when they "
                         "change{}{}{}",
@@ -215,8 +216,11 @@ void Schedule::stream(const std::vector<StageRef>& reductions, Loop loop, std::s
                "stream: no loop stands around the reduce loops of '{}'; of a reduction to one number, rfactor the loop "
                "first",
                stage_text(state, owner));
+    std::vector<int> all = members;
+    all.push_back(owner);
     for (int member : members) {
-        state.stages[member].after = !depends_on(state, owner, member);
+        state.stages[member].after =
+            std::ranges::none_of(all, [&](int other) { return depends_on(state, other, member); });
         state.stages[member].streams = along;
         place(state, member, around, edit.step);
     }
@@ -225,8 +229,6 @@ void Schedule::stream(const std::vector<StageRef>& reductions, Loop loop, std::s
     for (int member : members)
         for (size_t o = 0; !state.stages[member].after && o < definition_of(state, member).finish.size(); ++o)
             copy_out(state, member, static_cast<int>(o), along, edit.step);
-    std::vector<int> all = members;
-    all.push_back(owner);
     note_links(state, all, edit.step, where);
     std::string cpp, saved;
     for (int stage : all) {

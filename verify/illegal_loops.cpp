@@ -325,7 +325,7 @@ const Kind kKinds[] = {
     Product p(t);
     t.step(*p.s, [&] { p.s->cut(t.random.chance(0.5) ? p.i : p.k, where_partial(p.c)); });
 }},
-{"split_of_a_cut_loop", "is cut into segments; split it before", [](Attempt& t) {
+{"split_of_a_cut_loop", "is cut into segments, or skips some; split it before", [](Attempt& t) {
     Product p(t);
     p.s->cut(p.i, {t.random.between(0, 5)});
     t.step(*p.s, [&] { p.s->split(p.i, 2, Tail::Mask); });

@@ -20,7 +20,8 @@ struct Fill {
     const TileOp* op;
     const StoreTo* store;
     std::vector<int64_t> extents;
-    bool wanted = false;  // some reader relies on the zeros
+    bool wanted = false;     // some reader relies on the zeros
+    bool for_atoms = false;  // of registers, as lanes share them
 };
 
 /// The extents of the box of elements from 0 on that the op stores to, each once; nothing if it is none, or if the mask
@@ -200,12 +201,13 @@ private:
             ++writers_[place];
             auto [found, fresh] = fills_.try_emplace(place);
             auto box = box_stored(op, store);
-            const bool all_private = stores_all_private(op, store);
             bool assigns = op.is<CopyOp>() || op.is<MapOp>();
-            bool fills = fresh && assigns && op.stores.size() == 1 &&
-                         (all_private || (box && masks_whole_elements(op, store))) && masks_own_iterations(op, store);
+            const bool in_box = box && masks_whole_elements(op, store);
+            bool fills = fresh && assigns && op.stores.size() == 1 && (in_box || stores_all_private(op, store)) &&
+                         masks_own_iterations(op, store);
             if (fills)
-                found->second = Fill{&op, &store, all_private ? constant_shape(store.buffer) : *box};
+                found->second =
+                    in_box ? Fill{&op, &store, *box} : Fill{&op, &store, constant_shape(store.buffer), false, true};
             else
                 found->second.reset();  // several writers: nothing is known
         }
@@ -281,7 +283,8 @@ private:
             const Load* load = e.as<Load>();
             if (!load) return {};
             Fill* fill = fill_of(load->buffer, op);
-            if (!fill || !in_bounds(load->indices, fill->extents) || !is_masked_by(*fill, *load, op, part)) {
+            if (!fill || (fill->for_atoms && !takes_all(op)) || !in_bounds(load->indices, fill->extents) ||
+                !is_masked_by(*fill, *load, op, part)) {
                 all_filled = false;
                 return {};
             }
@@ -342,7 +345,7 @@ private:
         bool safe = true;
         visit(store.value, [&](const Expr& e) {
             const Load* load = e.as<Load>();
-            if (!load || load->buffer == store.buffer || is_kept_whole(*load, op)) return;
+            if (!load || load->buffer == store.buffer || (takes_all(op) && is_kept_whole(*load, op))) return;
             Fill* fill = load->buffer->memory == Memory::Global ? nullptr : fill_of(load->buffer, op);
             safe = safe && fill && in_bounds(load->indices, fill->extents);
             if (fill) used.push_back(fill);
@@ -350,6 +353,13 @@ private:
         if (!safe) return false;
         for (Fill* fill : used) fill->wanted = true;
         return true;
+    }
+
+    /// A matrix instruction does; a thread that computes for itself asks for each element, and zeros would cost it
+    /// more.
+    static bool takes_all(const TileOp& op) {
+        const UpdateOp* update = op.as<UpdateOp>();
+        return update && update->atom;
     }
 
     /// Whether the element is one that a thread keeps, and has been computed whatever masks say.

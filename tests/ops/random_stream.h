@@ -118,8 +118,10 @@ private:
 
     /// Terms that depend on the reduction r of the masked x, which is a maximum or a minimum.
     Expr term(const Expr& i, const Expr& j, const Expr& r) {
-        Expr shifted = is_least_ ? r - masked_(i, j) : masked_(i, j) - r;
-        Expr weight = weights_apart_ ? Expr(weights_(i, j)) : exp2(shifted * scale_);
+        auto weight_of = [&](const Expr& score) { return exp2((is_least_ ? r - score : score - r) * scale_); };
+        Expr weight = weights_apart_ ? Expr(weights_(i, j)) : weight_of(masked_(i, j));
+        if (between(0, 3) == 0)  // nothing shows that there are no terms where r has none
+            weight = select(abs(masked_(i, j)) < 1e30, weight_of(x_(i, j) + offset_), 0.0);
         if (norm_.defined() && chance()) {
             is_exact_ = false;
             if (chance()) return weight * y_(i, j) / norm_(i);
@@ -141,12 +143,13 @@ private:
         weights_apart_ = chance();
         weights_are_output_ = weights_apart_ && between(0, 4) == 0;
         scale_ = between(1, 2);
+        offset_ = between(0, 3) ? 0.0 : is_least_ ? 300.0 : -300.0;  // exp2 of which is none
         const int mask = between(0, 3), offset = between(-4, 4);
         masked_ = compute("masked", {rows, terms}, [&](Expr i, Expr j) {
             Expr none = is_least_ ? infinity : -infinity;
-            if (mask == 0) return select(j <= i + offset, x_(i, j), none);
-            if (mask == 1) return select(y_(i, j) < 2, x_(i, j), none);
-            return x_(i, j) + 0.0;
+            if (mask <= 1) return select(j <= i + offset, x_(i, j) + offset_, none);
+            if (mask == 2) return select(y_(i, j) < 0, x_(i, j) + offset_, none);
+            return x_(i, j) + offset_;
         });
         const bool sink = between(0, 3) == 0;
         Tensor first = compute("first", {rows}, [&](Expr i) {
@@ -159,7 +162,7 @@ private:
         });
         members_ = {first};
         for (int count = between(1, 3); count > 0; --count) members_.push_back(another(rows, terms, width, count == 1));
-        for (size_t k = 0; k < members_.size(); ++k) is_output_.push_back(between(0, 2) == 0);
+        for (size_t k = 0; k < members_.size(); ++k) is_output_.push_back(chance());
         for (const Tensor& member : members_) text_ += to_string(*member.operation()) + "\n";
         text_ += to_string(*weights_.operation()) + "\n" + to_string(*masked_.operation()) + "\n";
     }
@@ -203,7 +206,7 @@ private:
     std::vector<Tensor> members_;
     std::vector<bool> is_output_;
     bool is_least_ = false, weights_apart_ = false, weights_are_output_ = false, streamed_ = false, is_exact_ = true;
-    double scale_ = 1;
+    double scale_ = 1, offset_ = 0;
     std::string text_;
 };
 
