@@ -216,7 +216,9 @@ private:
     /// The fill of a buffer that the op reads or writes, nullptr if none is known.
     Fill* fill_of(const Buffer& buffer, const TileOp& op) {
         auto found = fills_.find(std::pair(buffer.get(), segments_->of(buffer.get(), op)));
-        return found == fills_.end() || !found->second ? nullptr : &*found->second;
+        if (found == fills_.end() || !found->second) return nullptr;
+        const bool is_for_others = op.is<UpdateOp>() && found->second->for_atoms && !takes_all(op);
+        return is_for_others ? nullptr : &*found->second;
     }
 
     /// A mask is dropped part by part; what the parts rely on is noted in the fills.
@@ -283,8 +285,7 @@ private:
             const Load* load = e.as<Load>();
             if (!load) return {};
             Fill* fill = fill_of(load->buffer, op);
-            if (!fill || (fill->for_atoms && !takes_all(op)) || !in_bounds(load->indices, fill->extents) ||
-                !is_masked_by(*fill, *load, op, part)) {
+            if (!fill || !in_bounds(load->indices, fill->extents) || !is_masked_by(*fill, *load, op, part)) {
                 all_filled = false;
                 return {};
             }
