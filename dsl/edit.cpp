@@ -7,6 +7,7 @@
 
 #include "dsl/cut.h"
 #include "dsl/simplify.h"
+#include "dsl/stream.h"
 #include "support/error.h"
 
 namespace tw {
@@ -100,6 +101,18 @@ void add_root_loops(State& state, int stage, const std::vector<Expr>& data_exten
         record.roots.push_back(state.add_loop(to_string(axis), extent, stage, true));
     }
     record.order = record.roots;
+}
+
+void fit_root_loops(State& state, int stage, std::source_location where) {
+    std::vector<Expr> extents = region_of(state, stage, where).extent;
+    if (state.stages[stage].streams >= 0)
+        for (const Expr& terms : shared_terms(state, stage, where).extent) extents.push_back(terms);
+    for (size_t d = 0; d < extents.size(); ++d) {
+        const LoopRecord& root = state.loops[state.stages[stage].roots[d]];
+        int fresh = state.add_loop(root.name, extents[d], stage, root.reduces);
+        std::swap(state.loops[state.stages[stage].roots[d]], state.loops[fresh]);
+        state.loops.pop_back();
+    }
 }
 
 int add_stage(State& state, StageDefinition definition, int step) {

@@ -46,6 +46,8 @@ private:
 int add_stage(Schedule::State& state, StageDefinition definition, int step);
 /// A loop for each axis, none split; the old ones are forgotten.
 void add_root_loops(Schedule::State& state, int stage, const std::vector<Expr>& data_extents);
+/// Fresh root loops become as long as the region that the stage computes where it stands.
+void fit_root_loops(Schedule::State& state, int stage, std::source_location where);
 /// `wanted`, or with a number behind it if a stage has that name.
 std::string unique_stage_name(const Schedule::State& state, const std::string& wanted);
 /// What stands under a loop, or shares it, does so under another one from now on.

@@ -71,12 +71,7 @@ void Schedule::at(const StageRef& ref, Loop loop, std::source_location where) {
     record.order.clear();
     add_root_loops(state, stage, record.definition.operation->shape);
     check_rules(state, where);
-    Region region = region_of(state, stage, where);
-    for (size_t d = 0; d < region.extent.size(); ++d) {
-        int fresh = state.add_loop(state.loops[state.stages[stage].roots[d]].name, region.extent[d], stage, false);
-        std::swap(state.loops[state.stages[stage].roots[d]], state.loops[fresh]);
-        state.loops.pop_back();
-    }
+    fit_root_loops(state, stage, where);
     std::string placed = edit.stage_as_cpp(stage), around = edit.loop_as_cpp(under);
     edit.commit(fmt::format("s.at({}, {});", placed, around), fmt::format("at {} {}", stage, under));
 }

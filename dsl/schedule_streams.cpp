@@ -177,6 +177,13 @@ void check_all(const State& state, const std::vector<int>& members, int owner, s
     }
 }
 
+/// Of the stages that the step has placed, readers first: what they need tells what those before them compute.
+void fit_loops(State& state, int step, std::source_location where) {
+    std::vector<int> order = topological_order(state);
+    for (auto stage = order.rbegin(); stage != order.rend(); ++stage)
+        if (state.stages[*stage].step == step && state.stages[*stage].attach >= 0) fit_root_loops(state, *stage, where);
+}
+
 void note_links(State& state, const std::vector<int>& stages, int step, std::source_location where) {
     for (int stage : stages) {
         const StreamLink link = stream_link(state, stage, where);
@@ -229,6 +236,8 @@ void Schedule::stream(const std::vector<StageRef>& reductions, Loop loop, std::s
     for (int member : members)
         for (size_t o = 0; !state.stages[member].after && o < definition_of(state, member).finish.size(); ++o)
             copy_out(state, member, static_cast<int>(o), along, edit.step);
+    check_rules(state, where);
+    fit_loops(state, edit.step, where);
     note_links(state, all, edit.step, where);
     std::string cpp, saved;
     for (int stage : all) {

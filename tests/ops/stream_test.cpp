@@ -46,6 +46,48 @@ TEST_P(Streams, RandomChainsGiveTheDeclared) {
         ASSERT_FALSE(differs) << "seed " << seed << ": " << *differs << "\n" << executable.program().cuda();
     }
 }
+
+/// One kernel for all lengths, with a mask that ends with the last key: rows without any keys, and no keys at all.
+TEST_P(Streams, LengthsGivenAtLaunch) {
+    const Expr rows = size("rows", {.min = 1, .max = 100}), terms = size("terms", {.min = 0, .max = 100});
+    Tensor x = input("x", f32, {rows, terms}), v = input("v", f32, {terms, 6});
+    Axis j1 = reduce_axis("j1", terms), j2 = reduce_axis("j2", terms), j3 = reduce_axis("j3", terms);
+    Tensor masked = compute("masked", {rows, terms},
+                            [&](Expr i, Expr j) { return select(j <= i + (terms - rows), x(i, j), -infinity); });
+    Tensor m = compute("m", {rows}, [&](Expr i) { return reduce_max(masked(i, j1), j1); });
+    Tensor p = compute("p", {rows, terms}, [&](Expr i, Expr j) { return exp2(masked(i, j) - m(i)); });
+    Tensor l = compute("l", {rows}, [&](Expr i) { return sum(p(i, j2), j2); });
+    Tensor o = compute("o", {rows, 6}, [&](Expr i, Expr e) { return sum(p(i, j3) * v(j3, e), j3) / l(i); });
+    Tensor both = compute("both", {rows}, [&](Expr i) { return m(i) + l(i); });
+    for (int round = 0; round < 4; ++round) {
+        Schedule s({o, both}, device_target());
+        auto [i, e] = s.loops<2>(o);
+        auto [block, row] = s.split(i, 4, Tail::Mask, {"block", "row"});
+        auto [tile, term] = s.split(s.reduce(o), 8, Tail::Mask, {"tile", "term"});
+        s.order({block, tile, row, e, term});
+        s.bind(block, grid.x);
+        s.stream({m, l, o}, tile);
+        s.at(both, block);
+        s.at(masked, tile);
+        if (round % 2) s.set_memory(m, Memory::Shared);
+        if (round / 2) {
+            s.skip(tile, masked);
+            s.cut(tile, where_partial(masked));
+        }
+        SCOPED_TRACE(s.trace_as_cpp());
+        Executable executable(build(s), device_);
+        for (auto [height, width] : {std::pair{1, 1}, {5, 17}, {13, 9}, {4, 0}, {30, 64}, {7, 8}}) {
+            Bindings launch;
+            launch.sizes = {{"rows", height}, {"terms", width}};
+            launch.inputs = {{"x", host_array(f32, {height, width})}, {"v", host_array(f32, {width, 6})}};
+            for (auto& [name, array] : launch.inputs) fill_integers(array, -3, 3, static_cast<uint64_t>(round));
+            auto differs =
+                differs_in_numbers(run_on(executable, launch), interpret_plain(s.outputs(), launch), equal_values);
+            EXPECT_FALSE(differs) << height << " x " << width << ": " << *differs;
+        }
+    }
+}
+
 /// o = softmax(q k' + mask) v of each head, and the logarithm of its sums, from the formula.
 struct Attention {
     struct Options {
