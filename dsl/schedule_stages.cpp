@@ -222,6 +222,8 @@ Stage Schedule::stage(const std::vector<StageRef>& consumers, const StageRef& op
     record.rounded = copied_rounding(state, record);
     record.attach = under;
     record.memory = memory;
+    check_rules(state, where);
+    fit_root_loops(state, copy, where);
     std::vector<std::string> into;
     for (int reader : readers) into.push_back(edit.stage_as_cpp(reader));
     std::string into_cpp = into.size() == 1 ? into[0] : fmt::format("{{{}}}", fmt::join(into, ", ")),

@@ -241,6 +241,10 @@ private:
     /// Whether the part of the mask differs between terms. Reduce loops around the accumulator's start are those of
     /// other stages.
     bool is_of_terms(const TileOp& op, const Expr& part) const {
+        for (const OpLoop& loop : op.loops) {  // that all add to the same elements
+            auto tells = [&](const Expr& index) { return contains(index, loop.variable); };
+            if (contains(part, loop.variable) && std::ranges::none_of(op.stores[0].indices, tells)) return true;
+        }
         return std::ranges::any_of(reduce_variables_, [&](const Expr& variable) {
             if (!contains(part, variable)) return false;
             auto is_start = [&](const auto& each) {
