@@ -14,6 +14,11 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
+// for (const auto& kernel : build(s).kernels()) reads what the loop keeps, not a Program that is gone.
+static_assert(!std::is_reference_v<decltype(std::declval<Program>().kernels())>);
+static_assert(!std::is_reference_v<decltype(std::declval<Program>().tree())>);
+static_assert(std::is_reference_v<decltype(std::declval<const Program&>().kernels())>);
+
 TEST(Inspect, TellsWhatAProductNeeds) {
     auto [a, b, c] = plain_product(64, 32, 48);
     Schedule s({c}, target("sm_90a"));
