@@ -151,7 +151,9 @@ private:
         if (!expr.as<Variable>()) inverted_.push_back({computed(expr), false});
         return Change{computed(later(expr)) - computed(expr)};
     }
+    /// Integers have no exact quotient, and their identities no infinity that a shift leaves as it is.
     bool is_of_one_value(const Expr& expr) const {
+        if (!is_float(expr.type())) return false;
         auto stands_in = [&](const auto& change) { return contains(expr, change.first); };
         return std::ranges::count_if(changing_.later, stands_in) == 1;
     }
@@ -361,9 +363,20 @@ private:
     std::string reason_;
 };
 
+/// Whether the identity, corrected, is the identity.
+bool is_absorbing(const Correction& correction, const Expr& identity) {
+    if (correction.kind == Kind::None || is_infinite(identity)) return true;
+    return correction.kind == Kind::Scale && is_zero(identity);
+}
+
 /// Whether parts that are both corrected combine to the whole, corrected.
 bool distributes(Kind kind, const std::vector<Correction>& corrections, const ReducerNode& reducer,
                  std::string& reason) {
+    for (size_t c = 0; c < corrections.size(); ++c)
+        if (!is_absorbing(corrections[c], reducer.identity[c])) {
+            reason = fmt::format("the identity of the reducer '{}' would be corrected, too", reducer.name);
+            return false;
+        }
     std::vector<Expr> operands = reducer.left;
     operands.insert(operands.end(), reducer.right.begin(), reducer.right.end());
     std::vector<std::optional<Expr>> known;

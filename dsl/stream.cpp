@@ -29,13 +29,6 @@ bool is_member(const State& state, int stage, int loop) {
 
 namespace {
 
-std::vector<Expr> all_exprs(const StageDefinition& definition) {
-    std::vector<Expr> exprs = definition.update;
-    exprs.insert(exprs.end(), definition.finish.begin(), definition.finish.end());
-    exprs.insert(exprs.end(), definition.place.begin(), definition.place.end());
-    return exprs;
-}
-
 /// What a stage of the stream computes from running values, in one expression of its own axes.
 class Terms {
 public:
@@ -58,14 +51,15 @@ public:
         });
     }
 
-    /// Whether the stage reads a member, directly or through others.
+private:
     bool depends(int stage) const {
-        for (int producer : producers_of(state_, all_exprs(definition_of(state_, stage))))
-            if (is_member(state_, producer, loop_) || depends(producer)) return true;
+        for (size_t member = 0; member < state_.stages.size(); ++member)
+            if (is_member(state_, static_cast<int>(member), loop_) &&
+                depends_on(state_, stage, static_cast<int>(member)))
+                return true;
         return false;
     }
 
-private:
     const State& state_;
     int loop_;
     std::source_location where_;

@@ -361,6 +361,17 @@ TEST(StreamLaws, CorrectionsDistributeOverTheReducer) {
     EXPECT_NO_THROW(Softmax::stream({c.largest, logarithm}));
     Tensor product = compute("product", {6}, [&](Expr i) { return prod(exp(c.x(i, c.k) - c.largest(i)), c.k); });
     EXPECT_ERROR(Softmax::stream({c.largest, product}), "multiplies what has been reduced");
+    Reducer above_zero = make_reducer("above_zero", {0.0},
+                                      [](const auto& a, const auto& b) { return std::vector<Expr>{max(a[0], b[0])}; });
+    Tensor positive =
+        compute("positive", {6}, [&](Expr i) { return reduce(above_zero, {c.y(i, c.k) - c.largest(i)}, {c.k})[0]; });
+    EXPECT_ERROR(Softmax::stream({c.largest, positive}), "the identity of the reducer 'above_zero' would be corrected");
+    Tensor w = input("w", i32, {6, 8});
+    Tensor most = compute("most", {6}, [&](Expr i) { return reduce_max(w(i, c.j), c.j); });
+    Tensor whole = compute("whole", {6}, [&](Expr i) { return sum(w(i, c.k) * most(i), c.k); });
+    EXPECT_ERROR(Softmax::stream({most, whole}), "has no factor that changes alone");
+    Tensor least = compute("least", {6}, [&](Expr i) { return reduce_max(w(i, c.k) - most(i), c.k); });
+    EXPECT_ERROR(Softmax::stream({most, least}), "'least' cannot run in one pass with 'most'");
     Tensor negative = compute("negative", {6}, [&](Expr i) { return reduce_max(c.y(i, c.k) * c.largest(i), c.k); });
     EXPECT_ERROR(Softmax::stream({c.largest, negative}), "changes its order if a factor is negative");
 }
