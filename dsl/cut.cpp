@@ -120,15 +120,15 @@ void see_comparisons(const Expr& condition, const std::function<void(const Binar
     if (compares && is_integer(node->a.type())) see(*node);
 }
 
-/// Comparisons in masks and selects of the stage's leaves.
-void see_conditions(const Stmt& stmt, int stage, const std::function<void(const Binary&)>& see) {
-    if (const For* loop = stmt.as<For>()) return see_conditions(loop->body, stage, see);
-    if (const Allocate* allocate = stmt.as<Allocate>()) return see_conditions(allocate->body, stage, see);
+/// Comparisons in masks, if they are wanted, and selects of the stage's leaves.
+void see_conditions(const Stmt& stmt, int stage, bool masks, const std::function<void(const Binary&)>& see) {
+    if (const For* loop = stmt.as<For>()) return see_conditions(loop->body, stage, masks, see);
+    if (const Allocate* allocate = stmt.as<Allocate>()) return see_conditions(allocate->body, stage, masks, see);
     if (const Sequence* block = stmt.as<Sequence>())
-        for (const Stmt& kid : block->stmts) see_conditions(kid, stage, see);
+        for (const Stmt& kid : block->stmts) see_conditions(kid, stage, masks, see);
     const Leaf* leaf = stmt.as<Leaf>();
     if (!leaf || leaf->stage != stage) return;
-    see_comparisons(leaf->mask, see);
+    if (masks) see_comparisons(leaf->mask, see);
     for (const StoreTo& store : leaf->stores)
         visit(store.value, [&](const Expr& e) {
             if (const Select* select = e.as<Select>()) see_comparisons(select->condition, see);
@@ -146,8 +146,8 @@ const For* find_loop(const Stmt& stmt, int loop) {
     return !here || here->loop == loop ? here : find_loop(here->body, loop);
 }
 
-/// What one comparison says of a loop's iterations: from which on, or up to which, it holds for all that runs inside, or
-/// for something.
+/// What one comparison says of a loop's iterations: from which on, or up to which, it holds for all that runs inside,
+/// or for something.
 class Limits {
 public:
     Limits(const State& state, int loop, bool for_all) : variable_(state.loops[loop].variable), for_all_(for_all) {
@@ -200,9 +200,11 @@ private:
 
 Limits limits_of(const State& state, int loop, int stage, bool for_all, std::source_location where) {
     Limits limits(state, loop, for_all);
+    // What a stage masks, its readers may replace; what a reduction masks is no term of it.
+    const bool masks = for_all || state.loops[loop].stage == stage || state.stages[stage].streams == loop;
     for (const Nest& nest : build_tree(state, where).nests)
         if (const For* found = find_loop(nest.body, loop))
-            see_conditions(found->body, stage, [&](const Binary& comparison) { limits.see(comparison); });
+            see_conditions(found->body, stage, masks, [&](const Binary& comparison) { limits.see(comparison); });
     return limits;
 }
 

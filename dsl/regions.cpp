@@ -100,9 +100,7 @@ void widen(std::vector<std::optional<Span>>& spans, std::vector<bool>& whole, si
     spans[d] = span;
 }
 
-int index_of(const State& state, const StageRecord& record) {
-    return static_cast<int>(&record - state.stages.data());
-}
+int index_of(const State& state, const StageRecord& record) { return static_cast<int>(&record - state.stages.data()); }
 
 /// Whether the stage's tiles stay whole where they are larger than the tensor: matrix instructions read them so, and
 /// boxes of tensors leave so, unless all of them begin with the tensor.

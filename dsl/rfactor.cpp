@@ -180,6 +180,10 @@ Stage Schedule::rfactor(const StageRef& reduction, Loop loop, Combine combine, s
     user_check(record.level == Level::Serial, where,
                "rfactor({}, {}): the loop is bound to {}; bind(loop, serial) first", name, record.name,
                tw::to_string(record.level));
+    user_check(!record.skips(), where,
+               "rfactor({}, {}): the loop leaves out iterations, whose parts would have no value; make it whole first: "
+               "cut({}, {{}})",
+               name, record.name, record.name);
     user_check(
         state.stages[whole].definition.reduce_extents.empty(), where,
         "rfactor({}, {}): each element decides how many terms it has, parts of them have no fixed number; bind a "

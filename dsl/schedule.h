@@ -195,8 +195,8 @@ public:
     void cut(Loop loop, const std::vector<Expr>& positions, TW_HERE);
     /// Cuts where conditions begin and cease to hold in all of an iteration: the segment between needs no masks.
     void cut(Loop loop, const WherePartial& conditions, TW_HERE);
-    /// Leaves out iterations of a reduce loop in which the masks and selects of a stage under it, `conditions`, hold for
-    /// no element, as far as they compare indices: key tiles behind the diagonal. What such elements give the
+    /// Leaves out iterations of a reduce loop in which the selects of a stage under it, `conditions`, and the masks of the
+    /// terms, hold for no element, as far as they compare indices: key tiles behind the diagonal. What such elements give the
     /// reductions along the loop must be shown to count nothing: 0 of sums, -infinity of maxima. cut(loop, {}) takes it
     /// back.
     void skip(Loop loop, const StageRef& conditions, TW_HERE);

@@ -36,9 +36,10 @@ void require_serial(const Edit& edit, int loop, const char* what) {
     const auto& mma = edit.state.owner(loop).mma;
     user_check(!mma || (loop != mma->m && loop != mma->n && loop != mma->k), edit.where,
                "{}: loop '{}' is run by a matrix instruction; {} it before mma", what, record.name, what);
-    user_check(record.is_whole(), edit.where,
-               "{}: loop '{}' is cut into segments, or skips some; {} it before, or make it whole first: cut(loop, {{}})", what,
-               record.name, what);
+    user_check(
+        record.is_whole(), edit.where,
+        "{}: loop '{}' is cut into segments, or skips some; {} it before, or make it whole first: cut(loop, {{}})",
+        what, record.name, what);
 }
 
 /// As asked for, the rest by default.

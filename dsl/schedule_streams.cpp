@@ -215,6 +215,12 @@ void Schedule::stream(const std::vector<StageRef>& reductions, Loop loop, std::s
                "stream(.., {}, {}): the loop is no reduce loop of '{}', which is named last; name one of reduce({}), "
                "or what it was split into",
                stage_text(state, owner), shared.name, stage_text(state, owner), stage_text(state, owner));
+    for (int id : state.stages[owner].order)
+        user_check(
+            !state.loops[id].skips(), where,
+            "stream(.., {}): '{}' leaves out iterations that count nothing for '{}' alone; cut({}, {{}}) makes it "
+            "whole, and skip follows behind stream",
+            shared.name, state.loops[id].name, stage_text(state, owner), state.loops[id].name);
     check_all(state, members, owner, where);
     check_shared_loops(state, owner, along, where);
     const int first = state.first_reduce(owner);

@@ -423,8 +423,7 @@ private:
     std::optional<BufferSegments> segments_;
     std::map<std::pair<const BufferNode*, int>, std::optional<Fill>> fills_;  // one a segment
     std::map<std::pair<const BufferNode*, int>, int> writers_;
-    std::set<std::pair<const BufferNode*, int>>
-        kept_whole_;  // written by one op without a mask, registers to registers
+    std::set<std::pair<const BufferNode*, int>> kept_whole_;  // written by one op, whatever masks say
 };
 
 }  // namespace

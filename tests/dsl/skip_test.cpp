@@ -98,6 +98,15 @@ TEST(Skip, RefusesWhatCounts) {
     refused([&](const Expr& i) { return sum(x(i, j), j); }, "there is nothing to leave out");
     refused([&](const Expr& i) { return sum(select(j % 2 == 0, x(i, j), 0.0), j); }, "there is nothing to leave out");
 
+    // What the stage masks, its reader replaces: 1 is a term.
+    Tensor part = compute("part", {16, 16}, [&](Expr i, Expr k) { return x(i, k) * 2.0; });
+    Axis far = reduce_axis("far", 32);
+    Tensor ones = compute("ones", {16}, [&](Expr i) { return sum(padded(part, 1.0)(i, far), far); });
+    Schedule beyond({ones}, target("sm_90a"));
+    Loop steps = beyond.split(beyond.reduce(ones), 4)[0];
+    beyond.at(part, steps);
+    EXPECT_ERROR(beyond.skip(steps, part), "there is nothing to leave out");
+
     Tensor y = compute("y", {16}, [&](Expr i) { return sum(select(j <= i, x(i, j), 0.0), j); });
     Tensor z = compute("z", {16}, [&](Expr i) { return y(i) + 1.0; });
     Schedule s({z}, target("sm_90a"));
@@ -110,6 +119,14 @@ TEST(Skip, RefusesWhatCounts) {
     s.bind(tile, serial);
     s.skip(tile, y);
     EXPECT_ERROR(s.split(tile, 2), "or skips some");
+    EXPECT_ERROR(s.rfactor(y, tile), "whose parts would have no value");
+    Axis k = reduce_axis("k", 16);
+    Tensor all = compute("all", {16}, [&](Expr i) { return sum(x(i, k), k); });
+    Schedule both({y, all}, target("sm_90a"));
+    auto [block, row] = both.split(both.loops<1>(y)[0], 4);
+    Loop shared = both.split(both.reduce(y), 4)[0];
+    both.skip(shared, y);
+    EXPECT_ERROR(both.stream({all, y}, shared), "leaves out iterations that count nothing for 'y' alone");
     EXPECT_EQ(count_lines(s.to_string(), "in 0..i / 4 + 1"), 1) << s.to_string();
 }
 
