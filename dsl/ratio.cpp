@@ -1,12 +1,12 @@
 #include "dsl/ratio.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <unordered_map>
 
 #include <fmt/format.h>
 
+#include "dsl/signs.h"
 #include "dsl/simplify.h"
 #include "dsl/tensor.h"
 
@@ -20,29 +20,6 @@ struct Change {
     Expr by = {};
     int unknown = -1;
 };
-
-std::optional<double> real_constant(const Expr& expr) {
-    if (auto real = expr.as<FloatConstant>()) return real->value;
-    if (auto whole = expr.as<IntConstant>()) return static_cast<double>(whole->value);
-    return {};
-}
-
-bool is_infinite(const Expr& expr) {
-    auto value = real_constant(expr);
-    return value && std::isinf(*value);
-}
-
-bool is_positive(const Expr& expr) {
-    if (auto value = real_constant(expr)) return *value > 0;
-    if (auto one = expr.as<Unary>()) {
-        const bool roots = one->op == UnaryOp::Sqrt || one->op == UnaryOp::Rsqrt;
-        return one->op == UnaryOp::Exp || one->op == UnaryOp::Exp2 || (roots && is_positive(one->a));
-    }
-    if (auto two = expr.as<Binary>())
-        return (two->op == BinaryOp::Mul || two->op == BinaryOp::Div) && is_positive(two->a) && is_positive(two->b);
-    if (auto converted = expr.as<Cast>()) return is_positive(converted->a);
-    return false;
-}
 
 /// In a type that can be calculated with: what is stored as bf16 is corrected before it is rounded.
 Expr computed(const Expr& a) {
@@ -408,49 +385,6 @@ Law law_of(const std::vector<Expr>& update, const std::vector<Expr>& accumulator
         }
     }
     return law;
-}
-
-bool is_infinity(const Expr& expr, int sign) {
-    if (auto value = real_constant(expr)) return std::isinf(*value) && *value * sign > 0;
-    auto of_product = [&](const Expr& a, const Expr& b) {
-        return (is_infinity(a, sign) && is_positive(b)) || (is_positive(a) && is_infinity(b, sign));
-    };
-    if (auto one = expr.as<Unary>()) return one->op == UnaryOp::Negate && is_infinity(one->a, -sign);
-    if (auto two = expr.as<Binary>()) {
-        const bool either = is_infinity(two->a, sign) || is_infinity(two->b, sign);
-        const bool all = is_infinity(two->a, sign) && is_infinity(two->b, sign);
-        switch (two->op) {
-            case BinaryOp::Add: return either;
-            case BinaryOp::Sub: return is_infinity(two->a, sign) || is_infinity(two->b, -sign);
-            case BinaryOp::Mul: return of_product(two->a, two->b);
-            case BinaryOp::Min: return sign < 0 ? either : all;
-            case BinaryOp::Max: return sign < 0 ? all : either;
-            default: return false;
-        }
-    }
-    if (auto node = expr.as<Fma>()) return of_product(node->a, node->b) || is_infinity(node->c, sign);
-    if (auto node = expr.as<Select>()) return is_infinity(node->yes, sign) && is_infinity(node->no, sign);
-    if (auto node = expr.as<Cast>()) return is_infinity(node->a, sign);
-    return false;
-}
-
-bool vanishes(const Expr& expr) {
-    if (is_zero(expr)) return true;
-    if (auto one = expr.as<Unary>()) {
-        if (one->op == UnaryOp::Exp || one->op == UnaryOp::Exp2) return is_infinity(one->a, -1);
-        const bool odd = one->op == UnaryOp::Negate || one->op == UnaryOp::Abs || one->op == UnaryOp::Sqrt;
-        return odd && vanishes(one->a);
-    }
-    if (auto two = expr.as<Binary>()) {
-        if (two->op == BinaryOp::Mul) return vanishes(two->a) || vanishes(two->b);
-        if (two->op == BinaryOp::Div) return vanishes(two->a);
-        const bool joins = two->op == BinaryOp::Add || two->op == BinaryOp::Sub;
-        return joins && vanishes(two->a) && vanishes(two->b);
-    }
-    if (auto node = expr.as<Fma>()) return (vanishes(node->a) || vanishes(node->b)) && vanishes(node->c);
-    if (auto node = expr.as<Select>()) return vanishes(node->yes) && vanishes(node->no);
-    if (auto node = expr.as<Cast>()) return vanishes(node->a);
-    return false;
 }
 
 }  // namespace tw

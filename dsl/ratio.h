@@ -44,10 +44,4 @@ struct Law {
 Law law_of(const std::vector<Expr>& update, const std::vector<Expr>& accumulators, const ReducerNode& reducer,
            const Changing& changing);
 
-/// Whether the expression is infinity, or -infinity if the sign is negative, for all finite values of what is no
-/// constant in it.
-bool is_infinity(const Expr& expr, int sign);
-/// Whether the expression is 0 for all finite values of what is no constant in it: exp2(-infinity * c - x) * v.
-bool vanishes(const Expr& expr);
-
 }  // namespace tw

@@ -4,6 +4,7 @@
 
 #include "dsl/cut.h"
 #include "dsl/edit.h"
+#include "dsl/signs.h"
 #include "dsl/simplify.h"
 #include "dsl/stream.h"
 #include "support/error.h"

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "dsl/edit.h"
+#include "dsl/signs.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
