@@ -6,19 +6,20 @@
     bench/compare.py all --json results.jsonl     every suite; a line of JSON a case
 
 Prints a line a case: our ms, rate, the peer, its ms, ratio peer / ours, the share of the roof, clock and power. The
-roof of a memory-bound case is a copy of equal bytes in the same run, of a product torch.matmul at 8192x8192x8192 (gemm: in bf16).
+roof of a memory-bound case is a copy of equal bytes in the same run, of a product torch.matmul at 8192x8192x8192 (gemm and attention: in bf16).
 Without a GPU it says what it cannot measure and runs the rest. Exit status: 0 done, 1 a result was wrong, 2 wrong
 usage, 3 nothing could be measured."""
 import argparse
 import sys
 
 from harness.cases import KEYS, CaseError, default_file, read_cases
-from harness.gpu_suites import reason_without_gpu, run_gemm, run_gemm_fp32, run_launch, run_memory
+from harness.gpu_suites import reason_without_gpu, run_attention, run_gemm, run_gemm_fp32, run_launch, run_memory
 from harness.host_suites import run_compile, run_emulator
 from harness.program import ProgramError, find_program
 from harness.report import Report
 
-GPU_SUITES = {"gemm": run_gemm, "gemm-fp32": run_gemm_fp32, "memory": run_memory, "launch": run_launch}
+GPU_SUITES = {"gemm": run_gemm, "gemm-fp32": run_gemm_fp32, "attention": run_attention, "memory": run_memory,
+              "launch": run_launch}
 HOST_SUITES = {"compile": run_compile, "emulator": run_emulator}
 
 

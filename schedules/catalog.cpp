@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "schedules/attention.h"
 #include "schedules/elementwise.h"
 #include "schedules/families.h"
 #include "schedules/product.h"
@@ -130,6 +131,17 @@ std::optional<CatalogEntry> tensor_product_entry(const std::string& name) {
                             return tensor_product_schedule(declare_tensor_product(named.shape), tiling, target);
                         },
                         bytes_of_product(shape)};
+}
+
+std::optional<CatalogEntry> attention_entry(const std::string& name) {
+    auto named = parse_attention(name);
+    if (!named) return {};
+    return CatalogEntry{name, "o = softmax(q k' / sqrt(depth)) v, and the logarithms of its sums", named->shape.flops(),
+                        [named = *named](const Target& target) {
+                            const auto& [shape, tiles] = named;
+                            return attention_schedule(shape, tiles ? *tiles : attention_tiles(shape), target);
+                        },
+                        named->shape.bytes()};
 }
 
 /// Few tiles, many terms: blocks along k add their parts to c.
@@ -309,6 +321,7 @@ const CatalogEntry* find_library_kernel(const std::string& name) {
     static std::map<std::string, CatalogEntry> made;
     if (auto entry = entry_by_family(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = tensor_product_entry(name)) return &made.try_emplace(name, *entry).first->second;
+    if (auto entry = attention_entry(name)) return &made.try_emplace(name, *entry).first->second;
     static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?");
     std::smatch match;
     if (!std::regex_match(name, match, product)) return nullptr;

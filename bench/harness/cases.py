@@ -21,6 +21,8 @@ KEYS = {
              {"type": TYPE, "transpose_a": FLAG, "transpose_b": FLAG, "epilogue": EPILOGUE, "batch": SIZE, "experts": SIZE, "block_scales": FLAG, "tile": NAME,
               "seed": SIZE}),
     "gemm-fp32": ({"m": SIZE, "n": SIZE, "k": SIZE}, {"transpose_a": FLAG, "transpose_b": FLAG, "seed": SIZE}),
+    "attention": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},
+                  {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "type": TYPE, "tile": NAME, "seed": SIZE}),
     "memory": ({"kernel": NAME},
                {"case": NAME, "seed": SIZE, "scalars": NUMBERS, "sizes": NUMBERS, "ranges": RANGES, "bytes": SIZE}),
     "compile": ({"kernel": NAME}, {"arch": NAME}),

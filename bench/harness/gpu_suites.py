@@ -1,4 +1,4 @@
-"""Suites that need a GPU: gemm, gemm-fp32, memory and launch. PyTorch is imported here only when one of them runs."""
+"""Suites that need a GPU: gemm, gemm-fp32, attention, memory and launch. PyTorch is imported here only when one of them runs."""
 import shutil
 import statistics
 import tempfile
@@ -55,6 +55,13 @@ def gemm_kernel(case):
             + ("_scaled" if case.get("block_scales") else "") + (f"_tile{case['tile']}" if "tile" in case else ""))
 
 
+def attention_kernel(case):
+    """The name of the kernel, with the tiles that the case asks for."""
+    optional = "".join(f"_{key}{case[key]}" for key in ("keys", "width", "group") if key in case)
+    return (f"attention_{case.get('type', 'bf16')}_{case['batch']}x{case['heads']}x{case['rows']}x{case['depth']}{optional}"
+            + ("_causal" if case.get("causal") else "") + (f"_tile{case['tile']}" if "tile" in case else ""))
+
+
 def peak_flops(a, b):
     """The operations a second of torch.matmul."""
     import torch
@@ -78,6 +85,14 @@ def run_gemm(cases, path, report, rounds):
               "ascending": {"expert": [0, case["experts"]]} if case.get("experts") else {}} for case in cases]
     a, b = (torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab")
     return run_pairs("gemm", cases, path, report, rounds, peak_flops(a, b))
+
+
+def run_attention(cases, path, report, rounds):
+    import torch
+    from harness import bursts
+    cases = [{**case, "kernel": attention_kernel(case), "normal": True} for case in cases]
+    a, b = (torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab")
+    return run_pairs("attention", cases, path, report, rounds, peak_flops(a, b))
 
 
 def run_memory(cases, path, report, rounds):

@@ -42,11 +42,13 @@ def check(family, facts, inputs, outputs):
 
     As much as 1.5 times the error of the formula in float32, rounded to our output's type, is allowed (4 times with
     named approximations), or a rounding of that type; for sums also what float32 rounding in another order makes
-    likely, or what a tensor core's truncation does."""
+    likely, or what a tensor core's truncation does. Where the family has another yardstick, its error is what results
+    narrower than float32 may have."""
     reference = as_tuple(family.formula(cast_floats(inputs, torch.float64), facts["scalars"]))
     plain = as_tuple(family.formula(cast_floats(inputs, torch.float32), facts["scalars"]))
+    yardstick = as_tuple(family.yardstick(inputs)) if family.yardstick else plain
     worst = (True, 0.0, 0.0)
-    for got, exact, simple in zip(outputs, reference, plain):
+    for got, exact, simple, other in zip(outputs, reference, plain, yardstick):
         if got.shape != exact.shape:
             return False, math.inf, 0.0
         if got.numel() == 0:
@@ -56,6 +58,8 @@ def check(family, facts, inputs, outputs):
         plain_error = distance(simple.to(got.dtype), exact) / scale
         allowed = max((4 if facts["approximate"] else 1.5) * plain_error, 2.5e-7,
                       likely_rounding(family, inputs, got.dtype) / scale, truncation(family, inputs, got.dtype))
+        if family.yardstick and got.dtype != torch.float32:
+            allowed = distance(other.to(got.dtype), exact) / scale
         correct = error <= allowed
         if not correct or error >= worst[1]:
             worst = (correct and worst[0], error, allowed)

@@ -2,11 +2,13 @@
 
 Each family has one formula, which serves three times: in float64 as the reference, in float32 as the plain computation
 whose error is the yardstick, and in the kernel's own types as the peer, eager and compiled."""
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Callable, Optional
 
 import torch
+import torch.nn.attention
 import torch.nn.functional as F
 
 torch.backends.cuda.matmul.allow_tf32 = False
@@ -27,6 +29,7 @@ class Family:
     terms: str = ""  # the input whose elements are summed, along `along`
     along: int = -1
     unit_terms: int = 0  # of those sums, so many at a time by a tensor core
+    yardstick: Optional[Callable] = None  # tensors in their own types -> results no more exact than ours must be
 
 
 def cosine(t, s):
@@ -204,6 +207,41 @@ def product_by_experts(transpose_b):
     return Family(formula, ways={"loop over experts": loop}, compiled=False)
 
 
+ATTENTION = re.compile(r"attention_(?:bf16|f16)_\d+x\d+x\d+x\d+(?:_keys\d+)?(?:_width\d+)?(?:_group(\d+))?(_causal)?(?:_tile\w+)?")
+
+
+def attention(group, causal):
+    """Scaled dot-product attention, by cuDNN and by FlashAttention-2 through PyTorch. Results: o, and the logarithm to
+    base 2 of the sums. The yardstick rounds scores and probabilities to the operands' type, as an unfused one does."""
+    def by_heads(t):
+        return [t[name].transpose(1, 2) for name in "qkv"]
+
+    def formula(t, s=None):
+        q, k, v = by_heads(t)
+        scale = 1 / math.sqrt(q.shape[-1])
+        o = torch.empty(*q.shape[:3], v.shape[-1], dtype=q.dtype, device=q.device)
+        lse = torch.empty(q.shape[:3], dtype=q.dtype, device=q.device)
+        hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1) if causal else None
+        for b in range(q.shape[0]):
+            for h in range(q.shape[1]):  # a head at a time: all scores may not fit
+                scores = (q[b, h] @ k[b, h // group].t()) * scale
+                if causal:
+                    scores.masked_fill_(hidden, -math.inf)
+                lse[b, h] = torch.logsumexp(scores, -1) * math.log2(math.e)
+                o[b, h] = torch.softmax(scores, -1) @ v[b, h // group]
+        return o.transpose(1, 2), lse
+
+    def way(backend):
+        def call(t):
+            q, k, v = by_heads(t)
+            with torch.nn.attention.sdpa_kernel(backend):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=group > 1)
+        return call
+    backends = torch.nn.attention.SDPBackend
+    ways = {"cudnn": way(backends.CUDNN_ATTENTION), "flash": way(backends.FLASH_ATTENTION)}
+    return Family(formula, ways=ways, compiled=False, terms="q", unit_terms=16, yardstick=formula)
+
+
 FAMILIES = {
     "softmax": Family(lambda t, s: F.softmax(t["x"], -1)),
     "row_sum": Family(lambda t, s: t["x"].sum(-1), terms="x"),
@@ -228,6 +266,9 @@ def family_of(kernel):
     gemm_name = GEMM.fullmatch(kernel)
     if gemm_name:
         return gemm(gemm_name)
+    attention_name = ATTENTION.fullmatch(kernel)
+    if attention_name:
+        return attention(int(attention_name[1] or 1), bool(attention_name[2]))
     name = re.fullmatch(r"([a-z_]+?)_\d+(x\d+)*(_(f32|bf16|f16))?(_pitch\d+)?", kernel)
     return FAMILIES.get(name[1]) if name else None
 

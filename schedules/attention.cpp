@@ -1,0 +1,138 @@
+#include "schedules/attention.h"
+
+#include <cmath>
+#include <regex>
+
+#include "support/error.h"
+
+namespace tw::schedules {
+namespace {
+
+constexpr int64_t rows_of_warpgroup = 64;
+
+double as_double(int64_t count) { return static_cast<double>(count); }
+
+/// Loads beside 1, 2 or 3 warpgroups that compute: registers that together fill a multiprocessor's.
+std::pair<int, int> registers_of(int64_t warpgroups) {
+    if (warpgroups == 1) return {56, 256};
+    return warpgroups == 2 ? std::pair(24, 240) : std::pair(32, 160);
+}
+
+}  // namespace
+
+double AttentionShape::flops() const {
+    double pairs = as_double(rows) * as_double(keys);
+    if (causal) pairs /= 2;
+    return 2 * as_double(batch) * as_double(heads) * pairs * as_double(depth + width);
+}
+
+double AttentionShape::bytes() const {
+    double of_rows = as_double(rows) * as_double(heads) * as_double(depth + width);
+    double of_keys = as_double(keys) * as_double(heads / group) * as_double(depth + width);
+    return as_double(batch) * ((of_rows + of_keys) * bytes_of(type) + as_double(heads) * as_double(rows) * 4);
+}
+
+Attention declare_attention(const AttentionShape& shape) {
+    const auto& [B, H, S, N, D, E, G, causal, type] = shape;
+    if (G < 1 || H % G != 0) throw_error(Error, "attention: {} heads are no multiple of a group of {}", H, G);
+    Attention a;
+    a.q = input("q", type, {B, S, H, D});
+    a.k = input("k", type, {B, N, H / G, D});
+    a.v = input("v", type, {B, N, H / G, E});
+    Axis d = reduce_axis("d", D), j1 = reduce_axis("j1", N), j2 = reduce_axis("j2", N), j3 = reduce_axis("j3", N);
+    const double scale = std::log2(std::exp(1.0)) / std::sqrt(as_double(D));
+    a.s = compute("s", {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+        Expr score = sum(cast(f32, a.q(b, i, h, d)) * cast(f32, a.k(b, j, h / shape.group, d)), d);
+        return shape.causal ? select(j <= i, score, -infinity) : score;
+    });
+    a.m = compute("m", {B, H, S}, [&](Expr b, Expr h, Expr i) { return reduce_max(a.s(b, h, i, j1), j1); });
+    a.p = compute("p", {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+        return exp2(a.s(b, h, i, j) * scale - a.m(b, h, i) * scale);
+    });
+    a.l = compute("l", {B, H, S}, [&](Expr b, Expr h, Expr i) { return sum(a.p(b, h, i, j2), j2); });
+    a.o = compute("o", {B, S, H, E}, [&](Expr b, Expr i, Expr h, Expr e) {
+        Expr values = sum(a.p(b, h, i, j3) * cast(f32, a.v(b, j3, h / shape.group, e)), j3);
+        return cast(shape.type, values / a.l(b, h, i));
+    });
+    a.lse = compute("lse", {B, H, S}, [&](Expr b, Expr h, Expr i) { return a.m(b, h, i) * scale + log2(a.l(b, h, i)); });
+    return a;
+}
+
+AttentionTiles attention_tiles(const AttentionShape& shape) {
+    int64_t depth = std::max(shape.depth, shape.width);
+    AttentionTiles tiles;
+    tiles.keys = depth <= 128 ? 128 : depth <= 192 ? 96 : 80;
+    if (depth <= 64) tiles.rows = 192;
+    return tiles;
+}
+
+Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& tiles, const Target& target,
+                            std::source_location where) {
+    Attention a = declare_attention(shape);
+    const int64_t warpgroups = tiles.rows / rows_of_warpgroup;
+    auto [load_registers, math_registers] = registers_of(warpgroups);
+    Schedule s({a.o, a.lse}, target);
+    auto [b, i, h, e] = s.loops<4>(a.o, where);
+    auto [block, in_block] = s.split(i, tiles.rows, Tail::Mask, {"block", "in_block"}, where);
+    auto [group, row] = s.split(in_block, rows_of_warpgroup, {"group", "row"}, where);
+    auto [step, term] = s.split(s.reduce(a.o), tiles.keys, Tail::Mask, {"step", "term"}, where);
+    s.order({b, h, block, group, step, row, e, term}, where);
+    if (tiles.persistent) {
+        s.persistent({b, h, block}, {}, where);
+    } else {
+        s.bind(s.fuse(b, h, where), grid.y, where);
+        s.bind(block, grid.x, where);
+    }
+    s.bind(group, warpgroup, where);
+    s.stream({a.m, a.l, a.o}, step, where);
+    s.set_memory(a.p, Memory::Registers, where);
+    s.round_to(s.stage(a.o, a.p, Memory::Registers, step, where), shape.type, where);  // l sums what is not rounded
+    s.at(a.s, step, where);
+    s.set_memory(a.s, Memory::Registers, where);
+    auto [s_b, s_h, s_i, s_j] = s.loops<4>(a.s, where);
+    auto [d_tile, d] = s.split(s.reduce(a.s), shape.depth, {"d_tile", "d"}, where);
+    s.order({s_b, s_h, d_tile, s_i, s_j, d}, where);
+    s.at(a.lse, group, where);
+    if (shape.causal) s.skip(step, a.s, where);
+    s.stage(a.s, a.q, Memory::Shared, block, where);
+    Stage keys = s.stage(a.s, a.k, Memory::Shared, step, where), values = s.stage(a.o, a.v, Memory::Shared, step, where);
+    s.mma(a.s, wgmma, {.m = s_i, .n = s_j, .k = d}, where);
+    s.mma(a.o, wgmma, {.m = row, .n = e, .k = term}, where);
+    s.pipeline(step, {.stages = tiles.stages}, where);
+    s.roles({{"load", warps(1), registers(load_registers), {keys, values}},
+             {"math", tw::warpgroups(static_cast<int>(warpgroups)), registers(math_registers), {a.o}}}, where);
+    return s;
+}
+
+std::optional<NamedAttention> parse_attention(const std::string& name) {
+    static const std::string number_text = "([1-9][0-9]{0,6})", by = "x" + number_text;
+    static const std::regex form("attention_(bf16|f16)_" + number_text + by + by + by + "(?:_keys" + number_text +
+                                 ")?(?:_width" + number_text + ")?(?:_group" + number_text + ")?(_causal)?(?:_tile" +
+                                 number_text + by + "s([1-9])(p)?)?");
+    std::smatch match;
+    if (!std::regex_match(name, match, form)) return {};
+    auto number = [&](size_t index, int64_t otherwise) { return match[index].matched ? std::stoll(match[index]) : otherwise; };
+    NamedAttention named{.shape = {.batch = number(2, 0),
+                                   .heads = number(3, 0),
+                                   .rows = number(4, 0),
+                                   .keys = number(6, number(4, 0)),
+                                   .depth = number(5, 0),
+                                   .width = number(7, number(5, 0)),
+                                   .group = number(8, 1),
+                                   .causal = match[9].matched,
+                                   .type = match[1] == "bf16" ? bf16 : f16},
+                         .tiles = {}};
+    const AttentionShape& shape = named.shape;
+    if (shape.heads % shape.group != 0 || shape.depth % 8 != 0 || shape.width % 8 != 0) return {};
+    if (std::max(shape.depth, shape.width) > 256) return {};
+    if (match[10].matched) {
+        named.tiles = AttentionTiles{.rows = number(10, 0),
+                                     .keys = number(11, 0),
+                                     .stages = static_cast<int>(number(12, 0)),
+                                     .persistent = match[13].matched};
+        if (named.tiles->rows % rows_of_warpgroup != 0 || named.tiles->rows > 3 * rows_of_warpgroup) return {};
+    }
+    return named;
+}
+
+}  // namespace tw::schedules

@@ -1,0 +1,51 @@
+// Scaled dot-product attention from its formula, one pass over the keys of each row (flash attention; Dao et al. 2022).
+#pragma once
+#include <optional>
+#include <string>
+
+#include "dsl/schedule.h"
+
+namespace tw::schedules {
+
+/// q is [batch, rows, heads, depth], k [batch, keys, heads / group, depth], v [batch, keys, heads / group, width], all
+/// of `type`, as projections of tokens give them.
+struct AttentionShape {
+    int64_t batch, heads, rows, keys, depth, width;
+    int64_t group = 1;    ///< heads that share a head of keys and values (grouped-query attention)
+    bool causal = false;  ///< row i sees keys up to i
+    Type type = bf16;     ///< or f16
+
+    /// Products and sums of both products of matrices in one run; of causal ones, of the half that counts.
+    double flops() const;
+    /// Each operand and result once.
+    double bytes() const;
+};
+
+/// o[b, i, h, e] = sum_j softmax_j(q[b, i, h, :] k[b, j, h / group, :]' / sqrt(depth)) v[b, j, h / group, e], and
+/// lse[b, h, i], the logarithm to base 2 of the sum that the softmax divides by. Each member is a computation.
+struct Attention {
+    Tensor q, k, v, s, m, p, l, o, lse;
+};
+/// Throws Error if heads are no multiple of the group.
+Attention declare_attention(const AttentionShape& shape);
+
+struct AttentionTiles {
+    int64_t rows = 128;  ///< of a block, 64 a warpgroup
+    int64_t keys = 128;  ///< of a step
+    int stages = 2;      ///< of keys and values
+    bool persistent = false;
+};
+AttentionTiles attention_tiles(const AttentionShape& shape);
+/// For sm_90a: warpgroup products with scores and their exponentials in registers, loads by a warp of its own.
+Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& tiles, const Target& target, TW_HERE);
+
+struct NamedAttention {
+    AttentionShape shape;
+    std::optional<AttentionTiles> tiles;  ///< if the name tells them
+};
+/// Reads "attention_bf16_BATCHxHEADSxROWSxDEPTH" (or f16), then any of _keys4096 (else as many as rows), _width64 (else
+/// depth), _group4, _causal and _tile128x128s2 (rows, keys and stages, then "p" for persistent). Nothing if it is no
+/// such name.
+std::optional<NamedAttention> parse_attention(const std::string& name);
+
+}  // namespace tw::schedules
