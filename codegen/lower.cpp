@@ -50,6 +50,7 @@ constexpr TilePass tile_passes[] = {
     {"distribute", [](T kernel, C) { return distribute(kernel); }},
     {"mark_unrolled", [](T kernel, C) { return mark_unrolled(kernel); }},
     {"choose_layouts", [](T kernel, C context) { return choose_layouts(kernel, context.target); }},
+    {"defer_waits", [](T kernel, C) { return defer_waits(kernel); }},
     {"pipeline", [](T kernel, C context) { return pipeline(kernel, context.cite); }},
     {"fence_proxies", [](T kernel, C) { return fence_proxies(kernel); }},
     {"store_boxes", [](T kernel, C) { return store_boxes(kernel); }},

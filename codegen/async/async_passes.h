@@ -5,6 +5,14 @@
 
 namespace tw::codegen {
 
+/// Has a warpgroup wait for its matrix instructions where something needs their sums, or overwrites what they read, and
+/// no later than at the end of an iteration. Until then they run beside what threads compute and beside later ones,
+/// which the wait leaves out: groups end in order.
+///
+///     wgmma(s); commit; wait<0>; wgmma(o); commit; wait<0>; use s
+///     wgmma(s); commit; wgmma(o); commit; wait<1>; use s; wait<0>
+TileKernel defer_waits(const TileKernel& kernel);
+
 /// Moves fills of shared memory inside a loop of several stages ahead of it. Through registers, by one iteration: while
 /// one computes on one buffer, the elements of the next are on their way, and are stored in the other buffer behind it.
 /// Asynchronously, by all stages but one: the buffer that the last iteration has read is filled while this one

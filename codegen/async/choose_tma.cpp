@@ -140,17 +140,33 @@ private:
         if (!op.threads.empty()) return "its loops are bound to threads, and one thread asks for a whole box";
         TensorBox box(op);
         if (!box.reason().empty()) return box.reason();
-        int writers = 0;
-        bool source_changes = false;
-        visit_ops(result_.body, [&](const TileOp& other) {
-            for (const StoreTo& store : other.stores) {
-                writers += store.buffer == op.stores[0].buffer;
-                source_changes = source_changes || store.buffer == box.tensor();
-            }
-        });
-        if (source_changes) return "the kernel writes its source";
-        if (writers != 1) return "several copies fill its memory";
+        if (stores_in(result_.body, box.tensor()) > 0) return "the kernel writes its source";
+        if (!is_only_writer(op)) return "several copies fill its memory";
         return fit_layout(box);
+    }
+
+    static int stores_in(const TileStmt& stmt, const Buffer& buffer) {
+        int stores = 0;
+        visit_ops(stmt, [&](const TileOp& op) {
+            for (const StoreTo& store : op.stores) stores += store.buffer == buffer;
+        });
+        return stores;
+    }
+
+    /// Of its memory; of another role's, the same copy in other segments of the loop may fill it, too.
+    bool is_only_writer(const TileOp& op) const {
+        const Buffer& buffer = op.stores[0].buffer;
+        int in_segments = 0;
+        bool once_each = true;
+        visit(result_.body, [&](const TileStmt& stmt) {
+            const TileLoop* loop = stmt.as<TileLoop>();
+            if (!loop || loop->loop < 0 || loop->loop != loops_.back().loop) return;
+            const int here = stores_in(loop->body, buffer);
+            once_each = once_each && here <= 1;
+            in_segments += here;
+        });
+        const int all = stores_in(result_.body, buffer);
+        return all == 1 || (op.role > 0 && once_each && in_segments == all);
     }
 
     /// A layout that nobody has asked for yet becomes plain rows where boxes arrive, lines where they leave: threads
@@ -234,6 +250,8 @@ private:
 
     void add_map(const TileOp& op) {
         TensorBox box(op);
+        auto has_map = [&](const TensorMapUse& use) { return use.map->name == map_name(box); };
+        if (std::ranges::any_of(result_.maps, has_map)) return;  // by another segment of the loop
         const Layout& layout = shared_of(result_, box.tile()).layout;
         TensorMapUse use;
         use.map = std::make_shared<const BufferNode>(BufferNode{

@@ -1,6 +1,10 @@
 #include "codegen/async/mbarrier_rings.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
+
+#include <fmt/format.h>
 
 #include "codegen/access/access.h"
 #include "codegen/async/cluster.h"
@@ -12,14 +16,40 @@ namespace tw::codegen {
 namespace {
 
 /// All that reads them are instructions of whole warpgroups.
-bool read_as_matrices(const std::vector<TileOp>& copies, const std::vector<TileStmt>& readers) {
+bool read_as_matrices(const std::vector<std::vector<TileOp>>& copies,
+                      const std::vector<std::vector<TileStmt>>& readers) {
     bool all = true;
-    for (const TileOp& copy : copies)
-        for (const TileStmt& stmt : readers)
-            visit_ops(stmt, [&](const TileOp& op) {
-                for (const Buffer& buffer : loads_of(op)) all = all && buffer != copy.stores[0].buffer;
-            });
+    for (const std::vector<TileOp>& segment : copies)
+        for (const TileOp& copy : segment)
+            for (const std::vector<TileStmt>& stmts : readers)
+                for (const TileStmt& stmt : stmts)
+                    visit_ops(stmt, [&](const TileOp& op) {
+                        for (const Buffer& buffer : loads_of(op)) all = all && buffer != copy.stores[0].buffer;
+                    });
     return all;
+}
+
+bool touches(const TileStmt& stmt, const std::function<bool(const Buffer&)>& among) {
+    bool found = false;
+    visit_ops(stmt, [&](const TileOp& op) {
+        visit_places(op, [&](const Buffer& buffer) { found = found || among(buffer); });
+        for (const Buffer& buffer : loads_of(op)) found = found || among(buffer);
+    });
+    return found;
+}
+
+/// The stages of the schedule whose matrix products read the buffer.
+std::set<int> products_of(const Buffer& buffer, const std::vector<std::vector<TileStmt>>& readers) {
+    std::set<int> found;
+    for (const std::vector<TileStmt>& segment : readers)
+        for (const TileStmt& stmt : segment)
+            visit_ops(stmt, [&](const TileOp& op) {
+                if (!lone_instruction<Wgmma>(op)) return;
+                visit_places(op, [&](const Buffer& read) {
+                    if (read == buffer) found.insert(op.stage);
+                });
+            });
+    return found;
 }
 
 /// In the stage's barrier.
@@ -33,37 +63,195 @@ TileStmt fence() { return by_all(FenceProxyAsync{}); }
 
 }  // namespace
 
-/// Iterations that this loop has made in earlier iterations of the loops around it: stages and phases count on.
-Expr MbarrierRings::iterations_before() const {
+bool MbarrierRings::empty() const {
+    return std::ranges::all_of(copies_, [](const std::vector<TileOp>& copies) { return copies.empty(); });
+}
+
+bool MbarrierRings::fills_itself() const {
+    return std::ranges::any_of(copies_, [](const std::vector<TileOp>& copies) {
+        return std::ranges::any_of(copies, [](const TileOp& copy) { return copy.role == 0; });
+    });
+}
+
+std::string MbarrierRings::loop_name() const { return segments_[0].variable.as<Variable>()->name; }
+
+// ---- which rings there are ------------------------------------------------------------------------------------------
+
+size_t MbarrierRings::numbering_of(const std::vector<bool>& in) {
+    auto found = std::ranges::find_if(numberings_, [&](const Numbering& one) { return one.in == in; });
+    if (found != numberings_.end()) return static_cast<size_t>(found - numberings_.begin());
+    numberings_.push_back({in});
+    return numberings_.size() - 1;
+}
+
+void MbarrierRings::add_ring(int role, const std::vector<bool>& in, const std::vector<Buffer>& buffers) {
+    Ring ring{role, numbering_of(in), std::vector<std::vector<TileOp>>(segments_.size())};
+    for (size_t s = 0; s < segments_.size(); ++s)
+        for (const TileOp& copy : copies_[s])
+            if (copy.role == role && std::ranges::find(buffers, copy.stores[0].buffer) != buffers.end())
+                ring.copies[s].push_back(copy);
+    rings_.push_back(std::move(ring));
+}
+
+/// Copies of a role that different products read are apart, and those that are made in different segments.
+void MbarrierRings::sort_copies(const std::vector<std::vector<TileStmt>>& readers) {
+    struct Kind {
+        int role;
+        std::vector<bool> in;
+        std::set<int> products;
+        std::vector<Buffer> buffers;
+    };
+    std::vector<Kind> kinds;
+    for (size_t s = 0; s < segments_.size(); ++s)
+        for (const TileOp& copy : copies_[s]) {
+            const Buffer& buffer = copy.stores[0].buffer;
+            auto fills = [&](const TileOp& other) { return other.stores[0].buffer == buffer; };
+            Kind kind{copy.role, {}, products_of(buffer, readers), {buffer}};
+            for (const std::vector<TileOp>& copies : copies_) kind.in.push_back(std::ranges::any_of(copies, fills));
+            auto same = std::ranges::find_if(kinds, [&](const Kind& other) {
+                return other.role == kind.role && other.in == kind.in && other.products == kind.products;
+            });
+            if (same == kinds.end())
+                kinds.push_back(std::move(kind));
+            else if (std::ranges::find(same->buffers, buffer) == same->buffers.end())
+                same->buffers.push_back(buffer);
+        }
+    std::ranges::stable_sort(kinds, {}, &Kind::role);
+    // What threads read of the same segments comes with the first product's.
+    for (size_t k = 0; k < kinds.size(); ++k) {
+        auto joined = std::ranges::find_if(kinds, [&](const Kind& other) {
+            return &other != &kinds[k] && other.role == kinds[k].role && other.in == kinds[k].in;
+        });
+        if (!kinds[k].products.empty() || joined == kinds.end()) continue;
+        joined->buffers.insert(joined->buffers.end(), kinds[k].buffers.begin(), kinds[k].buffers.end());
+        kinds.erase(kinds.begin() + static_cast<std::ptrdiff_t>(k--));
+    }
+    for (const Kind& kind : kinds) add_ring(kind.role, kind.in, kind.buffers);
+}
+
+void MbarrierRings::make_rings(const std::vector<std::vector<TileStmt>>& readers) {
+    if (empty()) return;
+    sort_copies(readers);
+    make_numbers();
+    for (Ring& ring : rings_) {
+        auto same_role = [&](const Ring& other) { return other.role == ring.role; };
+        make_barriers(ring, readers, std::ranges::count_if(rings_, same_role) == 1);
+    }
+}
+
+void MbarrierRings::make_numbers() {
+    bool all_equal = true;
+    for (const TileLoop& segment : segments_) {
+        std::vector<TileLoop> nest = around_;
+        nest.push_back(segment);
+        all_equal = all_equal && equally_long(kernel_, nest);
+    }
+    for (size_t n = 0; n < numberings_.size(); ++n) {
+        Numbering& numbering = numberings_[n];
+        if (all_equal) {
+            numbering.before = iterations_before(numbering);
+            continue;
+        }
+        numbering.counters.push_back(counter(numbering, 0));
+        for (const Ring& ring : rings_) {
+            auto known = [&](const Counter& other) { return other.role == ring.role; };
+            if (ring.numbering == n && std::ranges::none_of(numbering.counters, known))
+                numbering.counters.push_back(counter(numbering, ring.role));
+        }
+    }
+}
+
+Buffer MbarrierRings::barriers(const std::string& name, int64_t arrivals, int64_t count) {
+    Buffer barriers = std::make_shared<const BufferNode>(BufferNode{.name = name,
+                                                                    .type = Type::I64,
+                                                                    .memory = Memory::Shared,
+                                                                    .shape = {integer(count)},
+                                                                    .strides = {},
+                                                                    .is_barrier = true});
+    kernel_.shared.push_back({barriers, row_major({count}), true});
+    kernel_.barriers.push_back({barriers, arrivals});
+    return barriers;
+}
+
+/// `only`: of its role. Others are called after what they bring first.
+void MbarrierRings::make_barriers(Ring& ring, const std::vector<std::vector<TileStmt>>& readers, bool only) {
+    auto first = std::ranges::find_if(ring.copies, [](const auto& copies) { return !copies.empty(); });
+    const std::string name = only ? loop_name() : (*first)[0].stores[0].buffer->name;
+    ring.full = barriers(name + "_full", 1, stages());
+    ring.by_warpgroup = read_as_matrices(ring.copies, readers);
+    if (ring.role == 0) return;
+    for (const ClusterCoordinate& coordinate : kernel_.cluster_coordinates) {
+        auto shared = [&](const TileOp& copy) {
+            return std::ranges::any_of(copy.as<TmaCopyOp>()->shared_along,
+                                       [&](const Expr& v) { return v.same(coordinate.variable); });
+        };
+        if (std::ranges::any_of(ring.copies, [&](const auto& copies) { return std::ranges::any_of(copies, shared); }))
+            ring.shared_along.push_back(coordinate.variable);
+    }
+    int64_t readers_done = ring.by_warpgroup ? kernel_.threads / 128 : kernel_.threads;
+    int blocks = BlockGroup(kernel_, ring.shared_along).blocks();
+    ring.empty = barriers(name + "_empty", readers_done * blocks, stages());
+    // One for all rings of the loop: as the first one's readers are done. Without an iteration, in which a warpgroup
+    // meets, each thread tells for itself that it has seen that its turn has come.
+    if (turns_of(kernel_) > 1 && !ring_done_) {
+        done_by_warpgroup_ =
+            ring.by_warpgroup && prove(extent_of(numberings_[ring.numbering], segments_.size()) >= 1) == true;
+        ring_done_ = barriers(loop_name() + "_done", done_by_warpgroup_ ? readers_done : kernel_.threads,
+                              turns_of(kernel_));
+    }
+}
+
+// ---- how their fills are numbered -----------------------------------------------------------------------------------
+
+Expr MbarrierRings::extent_of(const Numbering& numbering, size_t end) const {
+    Expr total = integer(0);
+    const bool single = segments_.size() == 1;
+    for (size_t s = 0; s < end; ++s) {
+        Expr extent = cast_unchecked(Type::I64, loop(s).extent);
+        if (numbering.in[s]) total = total + (single || prove(extent >= 0) == true ? extent : max(extent, integer(0)));
+    }
+    return simplify(total);
+}
+
+/// Iterations that these segments have made in earlier iterations of the loops around: stages and phases count on.
+Expr MbarrierRings::iterations_before(const Numbering& numbering) const {
     Expr rounds = integer(0);
     for (const TileLoop& loop : around_) rounds = rounds * cast_unchecked(Type::I64, loop.extent) + loop.variable;
-    return simplify(rounds * cast_unchecked(Type::I64, loop_.extent));
+    return simplify(rounds * extent_of(numbering, segments_.size()));
 }
 
-Expr MbarrierRings::count(const Expr& iteration) const { return count(iteration, 0); }
-
-Expr MbarrierRings::count(const Expr& iteration, int role) const {
-    Expr before = before_;
-    for (const Counter& counter : counters_)
+Expr MbarrierRings::count(size_t numbering, size_t segment, const Expr& iteration, int role) const {
+    const Numbering& of = numberings_[numbering];
+    Expr before = of.before;
+    for (const Counter& counter : of.counters)
         if (counter.role == role)
             before = cast_unchecked(Type::I64, make_expr(Type::I32, Load{counter.iterations, {}}));
-    return simplify(before + iteration);
+    return simplify(before + extent_of(of, segment) + iteration);
 }
 
-Expr MbarrierRings::stage_of(const Expr& iteration, int role) const {
-    return simplify(count(iteration, role) % loop_.stages);
+Expr MbarrierRings::stage_in(const Ring& ring, size_t segment, const Expr& iteration, int role) const {
+    return simplify(count(ring.numbering, segment, iteration, role) % stages());
+}
+
+Expr MbarrierRings::stage_of(size_t segment, const Buffer& staged, const Expr& iteration) const {
+    for (const Ring& ring : rings_)
+        for (const std::vector<TileOp>& copies : ring.copies)
+            for (const TileOp& copy : copies)
+                if (staged_.at(copy.stores[0].buffer.get()) == staged) return stage_in(ring, segment, iteration);
+    Expr number = numberings_.empty() || segments_.size() > 1 ? iteration : count(0, segment, iteration, 0);
+    return simplify(number % require_constant(staged->shape[0]));
 }
 
 /// The parity of a barrier's phase that ends when the stage has been filled, or, one later, read.
-Expr MbarrierRings::phase(const Expr& iteration, int later, int role) const {
-    return simplify((count(iteration, role) / loop_.stages + later) % 2);
+Expr MbarrierRings::phase(const Ring& ring, size_t segment, const Expr& iteration, int later, int role) const {
+    return simplify((count(ring.numbering, segment, iteration, role) / stages() + later) % 2);
 }
 
-MbarrierRings::Counter MbarrierRings::counter(int role) const {
-    const std::string& loop = loop_.variable.as<Variable>()->name;
-    BufferNode node =
-        *register_array(loop + (role ? "_count_of_" + kernel_.roles[role].name : "_count"), Type::I32, {});
-    node.below = 2 * loop_.stages;
+MbarrierRings::Counter MbarrierRings::counter(const Numbering& numbering, int role) const {
+    std::string name = loop_name() + "_count";
+    if (&numbering != &numberings_[0]) name += fmt::format("_{}", &numbering - &numberings_[0] + 1);
+    BufferNode node = *register_array(name + (role ? "_of_" + kernel_.roles[role].name : ""), Type::I32, {});
+    node.below = 2 * stages();
     return {std::make_shared<const BufferNode>(std::move(node)), role};
 }
 
@@ -76,170 +264,175 @@ TileOp MbarrierRings::set(const Counter& counter, const Expr& value) const {
 
 std::vector<TileOp> MbarrierRings::counters() const {
     std::vector<TileOp> start;
-    for (const Counter& counter : counters_) {
-        Expr before = integer(0);  // those of the groups whose turn comes first
-        for (int turn = 0; counter.role == 0 && turn + 1 < turns_of(kernel_); ++turn)
-            before = before + select(kernel_.turn > turn, extent_in(integer(turn)), integer(0));
-        start.push_back(set(counter, simplify(before % (2 * loop_.stages))));
-    }
+    for (const Numbering& numbering : numberings_)
+        for (const Counter& counter : numbering.counters) {
+            Expr before = integer(0);  // those of the groups whose turn comes first
+            for (int turn = 0; counter.role == 0 && turn + 1 < turns_of(kernel_); ++turn)
+                before = before + select(kernel_.turn > turn, extent_in(numbering, integer(turn)), integer(0));
+            start.push_back(set(counter, simplify(before % (2 * stages()))));
+        }
     return start;
 }
 
 void MbarrierRings::count_on(TileBlock& block) const {
-    Expr here = max(cast_unchecked(Type::I64, loop_.extent), integer(0));
-    for (const Counter& counter : counters_) {
-        Expr now = count(here, counter.role);
-        for (int turn = 1; counter.role == 0 && turn < turns_of(kernel_); ++turn)
-            now = now + extent_in(kernel_.persistent->round + turn);
-        block.stmts.push_back(make_tile(set(counter, simplify(now % (2 * loop_.stages)))));
+    for (size_t n = 0; n < numberings_.size(); ++n) {
+        Expr here = max(extent_of(numberings_[n], segments_.size()), integer(0));
+        for (const Counter& counter : numberings_[n].counters) {
+            Expr now = count(n, 0, here, counter.role);
+            for (int turn = 1; counter.role == 0 && turn < turns_of(kernel_); ++turn)
+                now = now + extent_in(numberings_[n], kernel_.persistent->round + turn);
+            block.stmts.push_back(make_tile(set(counter, simplify(now % (2 * stages())))));
+        }
     }
 }
 
-Expr MbarrierRings::extent_in(const Expr& round) const {
+Expr MbarrierRings::extent_in(const Numbering& numbering, const Expr& round) const {
     Expr tile = tile_of_round(kernel_, round);
     Substitution coordinates;
     for (const GridCoordinate& coordinate : kernel_.grid_coordinates)
         coordinates.emplace_back(coordinate.variable, tile / coordinate.stride % coordinate.extent);
-    Expr extent = max(substitute(cast_unchecked(Type::I64, loop_.extent), coordinates), integer(0));
+    Expr extent = max(substitute(extent_of(numbering, segments_.size()), coordinates), integer(0));
     return select(tile >= 0 && tile < kernel_.persistent->tiles, extent, integer(0));
 }
 
-Buffer MbarrierRings::barriers(const std::string& what, int64_t arrivals, int64_t count) {
-    Buffer barriers = std::make_shared<const BufferNode>(BufferNode{.name = loop_.variable.as<Variable>()->name + what,
-                                                                    .type = Type::I64,
-                                                                    .memory = Memory::Shared,
-                                                                    .shape = {integer(count)},
-                                                                    .strides = {},
-                                                                    .is_barrier = true});
-    kernel_.shared.push_back({barriers, row_major({count}), true});
-    kernel_.barriers.push_back({barriers, arrivals});
-    return barriers;
-}
-
-MbarrierRings::Ring MbarrierRings::make_ring(int role, const std::vector<TileStmt>& readers) {
-    Ring ring;
-    ring.full = barriers("_full", 1, loop_.stages);
-    ring.by_warpgroup = read_as_matrices(boxes_[role].copies, readers);
-    if (role == 0) return ring;
-    for (const ClusterCoordinate& coordinate : kernel_.cluster_coordinates) {
-        auto shared = [&](const TileOp& copy) {
-            return std::ranges::any_of(copy.as<TmaCopyOp>()->shared_along,
-                                       [&](const Expr& v) { return v.same(coordinate.variable); });
-        };
-        if (std::ranges::any_of(boxes_[role].copies, shared)) ring.shared_along.push_back(coordinate.variable);
-    }
-    int64_t readers_done = ring.by_warpgroup ? kernel_.threads / 128 : kernel_.threads;
-    int blocks = BlockGroup(kernel_, ring.shared_along).blocks();
-    ring.empty = barriers("_empty", readers_done * blocks, loop_.stages);
-    // One for all rings of the loop: as the first one's readers are done. Without an iteration, in which a warpgroup
-    // meets, each thread tells for itself that it has seen that its turn has come.
-    if (turns_of(kernel_) > 1 && !ring_done_) {
-        done_by_warpgroup_ = ring.by_warpgroup && prove(loop_.extent >= 1) == true;
-        ring_done_ = barriers("_done", done_by_warpgroup_ ? readers_done : kernel_.threads, turns_of(kernel_));
-    }
-    return ring;
-}
-
-void MbarrierRings::make_barriers(const std::vector<TileStmt>& readers) {
-    if (empty()) return;
-    std::vector<TileLoop> nest = around_;
-    nest.push_back(loop_);
-    if (equally_long(kernel_, nest)) {
-        before_ = iterations_before();
-    } else {
-        counters_.push_back(counter(0));
-        for (const auto& [role, boxes] : boxes_)
-            if (role > 0) counters_.push_back(counter(role));
-    }
-    for (auto& [role, boxes] : boxes_) boxes.ring = make_ring(role, readers);
-}
+// ---- the role that computes -----------------------------------------------------------------------------------------
 
 /// By one thread: the only one of a role that copies.
-void MbarrierRings::start(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const {
+void MbarrierRings::start(TileBlock& block, const Ring& ring, size_t segment, const Expr& iteration) const {
+    const std::vector<TileOp>& copies = ring.copies[segment];
     int64_t bytes = 0;
-    for (const TileOp& copy : boxes.copies) bytes += tma_bytes(copy);
-    Expr active = role > 0 ? all_of({}) : simplify(all_of({iteration_exists(loop_, iteration), kernel_.thread == 0}));
-    Expr stage = stage_of(iteration, role);
-    std::vector<Instruction> request{MbarrierExpectTx{barrier_of(boxes.ring.full, stage), integer(bytes)}};
+    for (const TileOp& copy : copies) bytes += tma_bytes(copy);
+    Expr active = ring.role > 0
+                      ? all_of({})
+                      : simplify(all_of({iteration_exists(loop(segment), iteration), kernel_.thread == 0}));
+    Expr stage = stage_in(ring, segment, iteration, ring.role);
+    std::vector<Instruction> request{MbarrierExpectTx{barrier_of(ring.full, stage), integer(bytes)}};
     std::vector<TileOp> filled;
-    for (const TileOp& copy : boxes.copies) {
-        TileOp moved = map_exprs(copy, [&](const Expr& e) { return in_iteration(loop_, e, iteration); });
-        TmaRequest one = tma_request(kernel_, moved, staged_.at(copy.stores[0].buffer.get()), boxes.ring.full, stage);
+    for (const TileOp& copy : copies) {
+        TileOp moved = map_exprs(copy, [&](const Expr& e) { return in_iteration(loop(segment), e, iteration); });
+        TmaRequest one = tma_request(kernel_, moved, staged_.at(copy.stores[0].buffer.get()), ring.full, stage);
         request.insert(request.end(), one.instructions.begin(), one.instructions.end());
         one.access.active = active;
-        one.access.role = role;
+        one.access.role = ring.role;
         filled.push_back(one.access);
     }
-    TileOp call = call_op(std::move(request), active, role);
-    call.name = boxes.copies[0].name;
-    call.step = boxes.copies[0].step;
+    TileOp call = call_op(std::move(request), active, ring.role);
+    call.name = copies[0].name;
+    call.step = copies[0].step;
     block.stmts.push_back(make_tile(std::move(call)));
     for (TileOp& access : filled) block.stmts.push_back(make_tile(std::move(access)));
 }
 
 void MbarrierRings::start_own(TileBlock& block, const Expr& iteration) const {
-    if (auto own = boxes_.find(0); own != boxes_.end()) start(block, 0, own->second, iteration);
-}
-
-void MbarrierRings::fence_readers(TileBlock& block) const {
-    auto own = boxes_.find(0);
-    if (own != boxes_.end() && !own->second.ring.by_warpgroup) block.stmts.push_back(fence());
+    for (const Ring& ring : rings_)
+        if (ring.role == 0) start(block, ring, 0, iteration);
 }
 
 /// A thread that reads nothing of a stage waits for it, too, and must have done so before the stage is filled again: it
 /// would miss a phase of the barrier. (Of a warpgroup, all threads meet in the instructions that read.)
-TileOp MbarrierRings::seen(const TileOp& copy) const {
+TileOp MbarrierRings::seen(size_t segment, const TileOp& copy) const {
     const Buffer& staged = staged_.at(copy.stores[0].buffer.get());
     std::vector<Expr> first(staged->shape.size(), integer(0));
-    first[0] = stage_of(loop_.variable);
+    first[0] = stage_of(segment, staged, loop(segment).variable);
     TileOp access{AccessOp{{staged, first}}, copy.name};
     access.step = copy.step;
     return access;
 }
 
-void MbarrierRings::await(TileBlock& block) const {
-    for (const auto& [role, boxes] : boxes_)
-        block.stmts.push_back(
-            by_all(MbarrierWait{barrier_of(boxes.ring.full, stage_of(loop_.variable)), phase(loop_.variable, 0)}));
-    auto own = boxes_.find(0);
-    if (own == boxes_.end() || own->second.ring.by_warpgroup) return;
-    for (const TileOp& copy : own->second.copies) block.stmts.push_back(make_tile(seen(copy)));
+void MbarrierRings::await(const Ring& ring, size_t segment, TileBlock& block) const {
+    const Expr& iteration = loop(segment).variable;
+    block.stmts.push_back(by_all(MbarrierWait{barrier_of(ring.full, stage_in(ring, segment, iteration)),
+                                              phase(ring, segment, iteration, 0)}));
 }
 
-void MbarrierRings::release(TileBlock& block, const Expr& iteration) const {
-    for (const auto& [role, boxes] : boxes_) {
-        if (!boxes.ring.empty) continue;
-        Expr was = iteration.same(loop_.variable) ? all_of({}) : simplify(iteration >= 0);
-        if (is_constant(was, 0)) continue;
-        if (!boxes.ring.by_warpgroup) block.stmts.push_back(fence());
-        Expr own = kernel_.thread % 128;
-        BlockGroup sharers(kernel_, boxes.ring.shared_along);
-        ReadOperand barrier = barrier_of(boxes.ring.empty, stage_of(iteration));
-        if (sharers.blocks() == 1) {
-            Expr one = boxes.ring.by_warpgroup ? own == 0 : all_of({});
-            block.stmts.push_back(make_tile(call_op({MbarrierArrive{barrier}}, simplify(all_of({was, one})))));
-        } else if (boxes.ring.by_warpgroup) {
-            Expr one_each = simplify(all_of({was, own < sharers.blocks()}));
-            block.stmts.push_back(make_tile(call_op({MbarrierArriveAt{barrier, sharers.rank_of(own)}}, one_each)));
-        } else {
-            Expr peer = index_variable("peer", 0, sharers.blocks() - 1);
-            TileOp arrive = call_op({MbarrierArriveAt{barrier, sharers.rank_of(peer)}}, was);
-            arrive.loops = {{peer, integer(sharers.blocks())}};
-            block.stmts.push_back(make_tile(std::move(arrive)));
-        }
+bool MbarrierRings::is_only(const Ring& ring) const {
+    return std::ranges::none_of(rings_,
+                                [&](const Ring& other) { return &other != &ring && other.role == ring.role; });
+}
+
+void MbarrierRings::await(size_t segment, TileBlock& block) const {
+    for (const Ring& ring : rings_)
+        if (is_only(ring) && is_in(ring, segment)) await(ring, segment, block);
+    for (const Ring& ring : rings_) {
+        if (ring.role > 0 || ring.by_warpgroup) continue;
+        for (const TileOp& copy : ring.copies[segment]) block.stmts.push_back(make_tile(seen(segment, copy)));
+    }
+}
+
+/// All of them, if none does.
+MbarrierRings::Readers MbarrierRings::readers_of(const Ring& ring, size_t segment,
+                                                 const std::vector<TileStmt>& stmts) const {
+    auto filled = [&](const Buffer& buffer) {
+        return std::ranges::any_of(ring.copies[segment],
+                                   [&](const TileOp& copy) { return copy.stores[0].buffer == buffer; });
+    };
+    std::vector<size_t> found;
+    for (size_t n = 0; n < stmts.size(); ++n)
+        if (touches(stmts[n], filled)) found.push_back(n);
+    if (found.empty()) return {0, stmts.empty() ? 0 : stmts.size() - 1};
+    return {found.front(), found.back()};
+}
+
+void MbarrierRings::run_readers(size_t segment, TileBlock& block, const std::vector<TileStmt>& stmts,
+                                const std::function<TileStmt(const TileStmt&)>& staged) const {
+    const bool at_end = loop(segment).in_flight > 0;
+    std::vector<Readers> readers;
+    for (const Ring& ring : rings_) readers.push_back(readers_of(ring, segment, stmts));
+    for (size_t n = 0; n < stmts.size(); ++n) {
+        for (size_t r = 0; r < rings_.size(); ++r)
+            if (!is_only(rings_[r]) && is_in(rings_[r], segment) && readers[r].first == n)
+                await(rings_[r], segment, block);
+        block.stmts.push_back(staged(stmts[n]));
+        for (size_t r = 0; r < rings_.size(); ++r)
+            if (!is_only(rings_[r]) && is_in(rings_[r], segment) && readers[r].last == n && !at_end)
+                release(rings_[r], segment, block, loop(segment).variable);
+    }
+}
+
+void MbarrierRings::fence_readers(TileBlock& block) const {
+    for (const Ring& ring : rings_)
+        if (ring.role == 0 && !ring.by_warpgroup) block.stmts.push_back(fence());
+}
+
+void MbarrierRings::release(size_t segment, TileBlock& block, const Expr& iteration) const {
+    for (const Ring& ring : rings_)
+        if ((is_only(ring) || loop(segment).in_flight > 0) && is_in(ring, segment))
+            release(ring, segment, block, iteration);
+}
+
+void MbarrierRings::release(const Ring& ring, size_t segment, TileBlock& block, const Expr& iteration) const {
+    if (!ring.empty) return;
+    Expr was = iteration.same(loop(segment).variable) ? all_of({}) : simplify(iteration >= 0);
+    if (is_constant(was, 0)) return;
+    if (!ring.by_warpgroup) block.stmts.push_back(fence());
+    Expr own = kernel_.thread % 128;
+    BlockGroup sharers(kernel_, ring.shared_along);
+    ReadOperand barrier = barrier_of(ring.empty, stage_in(ring, segment, iteration));
+    if (sharers.blocks() == 1) {
+        Expr one = ring.by_warpgroup ? own == 0 : all_of({});
+        block.stmts.push_back(make_tile(call_op({MbarrierArrive{barrier}}, simplify(all_of({was, one})))));
+    } else if (ring.by_warpgroup) {
+        Expr one_each = simplify(all_of({was, own < sharers.blocks()}));
+        block.stmts.push_back(make_tile(call_op({MbarrierArriveAt{barrier, sharers.rank_of(own)}}, one_each)));
+    } else {
+        Expr peer = index_variable("peer", 0, sharers.blocks() - 1);
+        TileOp arrive = call_op({MbarrierArriveAt{barrier, sharers.rank_of(peer)}}, was);
+        arrive.loops = {{peer, integer(sharers.blocks())}};
+        block.stmts.push_back(make_tile(std::move(arrive)));
     }
 }
 
 /// This role's boxes of the first iterations.
 void MbarrierRings::start_first(TileBlock& block) const {
-    auto own = boxes_.find(0);
-    if (own == boxes_.end()) return;
-    Expr ahead = index_variable("ahead", 0, std::max(loop_.stages - 2, 0));
-    TileBlock body;
-    start(body, 0, own->second, loop_.stages > 2 ? ahead : integer(0));
-    block.stmts.push_back(loop_.stages > 2 ? make_tile(TileLoop{ahead, integer(loop_.stages - 1), false, false,
-                                                                make_tile(std::move(body))})
-                                           : make_tile(std::move(body)));
+    for (const Ring& ring : rings_) {
+        if (ring.role > 0) continue;
+        Expr ahead = index_variable("ahead", 0, std::max(stages() - 2, 0));
+        TileBlock body;
+        start(body, ring, 0, stages() > 2 ? ahead : integer(0));
+        block.stmts.push_back(
+            stages() > 2 ? make_tile(TileLoop{ahead, integer(stages() - 1), false, false, make_tile(std::move(body))})
+                         : make_tile(std::move(body)));
+    }
 }
 
 // Groups that take turns go through the ring one behind another: a phase's parity tells two apart, not three. A turn is
@@ -280,29 +473,45 @@ bool MbarrierRings::works_in(const std::vector<TileStmt>& body, int role) {
     return found;
 }
 
+// ---- the others -----------------------------------------------------------------------------------------------------
+
 /// As soon as the iteration's stage is empty.
-void MbarrierRings::refill(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const {
-    MbarrierWait wait{barrier_of(boxes.ring.empty, stage_of(iteration, role)), phase(iteration, 1, role)};
-    block.stmts.push_back(make_tile(call_op({wait}, all_of({}), role)));
-    start(block, role, boxes, iteration);
+void MbarrierRings::refill(TileBlock& block, const Ring& ring, size_t segment, const Expr& iteration) const {
+    MbarrierWait wait{barrier_of(ring.empty, stage_in(ring, segment, iteration, ring.role)),
+                      phase(ring, segment, iteration, 1, ring.role)};
+    block.stmts.push_back(make_tile(call_op({wait}, all_of({}), ring.role)));
+    start(block, ring, segment, iteration);
 }
 
-void MbarrierRings::run_others(TileBlock& block, const std::vector<TileStmt>& body) const {
-    for (const auto& [role, boxes] : boxes_) {
-        if (role == 0 || works_in(body, role)) continue;
-        Variable own = *loop_.variable.as<Variable>();
-        Expr iteration = make_expr(loop_.variable.type(), own);
+/// The role's rings in the segment, in the order of their first readers.
+std::vector<const MbarrierRings::Ring*> MbarrierRings::rings_of(int role, size_t segment,
+                                                                const std::vector<TileStmt>& body) const {
+    std::vector<const Ring*> found;
+    for (const Ring& ring : rings_)
+        if (ring.role == role && is_in(ring, segment)) found.push_back(&ring);
+    std::ranges::stable_sort(found, {}, [&](const Ring* ring) { return readers_of(*ring, segment, body).first; });
+    return found;
+}
+
+void MbarrierRings::run_others(size_t segment, TileBlock& block, const std::vector<TileStmt>& body) const {
+    for (int role = 1; role < static_cast<int>(kernel_.roles.size()); ++role) {
+        std::vector<const Ring*> rings = rings_of(role, segment, body);
+        if (rings.empty() || works_in(body, role)) continue;
+        Variable own = *loop(segment).variable.as<Variable>();
+        Expr iteration = make_expr(loop(segment).variable.type(), own);
         TileBlock refills;
-        refill(refills, role, boxes, iteration);
-        TileLoop loop{iteration, loop_.extent, false, loop_.reduces, make_tile(std::move(refills))};
-        loop.rolled = true;
-        block.stmts.push_back(make_tile(std::move(loop)));
+        for (const Ring* ring : rings) refill(refills, *ring, segment, iteration);
+        TileLoop loop_of_role{iteration, loop(segment).extent, false, loop(segment).reduces,
+                              make_tile(std::move(refills))};
+        loop_of_role.rolled = true;
+        block.stmts.push_back(make_tile(std::move(loop_of_role)));
     }
 }
 
-void MbarrierRings::start_others(TileBlock& block, const std::vector<TileStmt>& body) const {
-    for (const auto& [role, boxes] : boxes_)
-        if (role > 0 && works_in(body, role)) refill(block, role, boxes, loop_.variable);
+void MbarrierRings::start_others(size_t segment, TileBlock& block, const std::vector<TileStmt>& body) const {
+    for (int role = 1; role < static_cast<int>(kernel_.roles.size()); ++role)
+        if (works_in(body, role))
+            for (const Ring* ring : rings_of(role, segment, body)) refill(block, *ring, segment, loop(segment).variable);
 }
 
 }  // namespace tw::codegen

@@ -1,103 +1,134 @@
 // The stages of a pipelined loop that boxes of tensors fill, by the tensor memory accelerator, and their barriers.
 #pragma once
-#include <map>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "codegen/async/staged_buffers.h"
 #include "codegen/tile_ir/tile_ir.h"
 
 namespace tw::codegen {
 
-/// Buffers that a loop fills in advance -> the same with a first dimension, the stages.
-using StagedBuffers = std::map<const BufferNode*, Buffer>;
-
 /// One thread asks for boxes, and a barrier for each stage counts their bytes. It is a thread of the role that
 /// computes, which runs ahead by all stages but one, or of another, which waits at a second barrier until the readers
-/// of a stage are done. Each role has a ring of its own.
+/// of a stage are done. Each role has a ring of its own; copies that different matrix products read have, too: each is
+/// awaited in front of its first reader and given back behind its last one. A ring goes through all segments of a loop
+/// that runs in parts, as far as they fill it.
 class MbarrierRings {
 public:
-    /// `around`: the loops around it, outermost first.
-    MbarrierRings(TileKernel& kernel, const TileLoop& loop, const std::vector<TileLoop>& around,
+    /// `segments` of one loop, in order; `around`: the loops around them, outermost first.
+    MbarrierRings(TileKernel& kernel, const std::vector<TileLoop>& segments, const std::vector<TileLoop>& around,
                   const StagedBuffers& staged)
-        : kernel_(kernel), loop_(loop), around_(around), staged_(staged) {}
+        : kernel_(kernel), segments_(segments), around_(around), staged_(staged), copies_(segments.size()) {}
 
-    void add(const TileOp& copy) { boxes_[copy.role].copies.push_back(copy); }
-    bool empty() const { return boxes_.empty(); }
+    void add(size_t segment, const TileOp& copy) { copies_[segment].push_back(copy); }
+    bool empty() const;
     /// Whether the role that computes asks for boxes itself.
-    bool fills_itself() const { return boxes_.count(0) > 0; }
-    /// The barriers, for these readers; nothing is added after it.
-    void make_barriers(const std::vector<TileStmt>& readers);
+    bool fills_itself() const;
+    bool is_last(size_t segment) const { return segment + 1 == segments_.size(); }
+    /// The rings and their barriers, for the statements of each segment; nothing is added after it.
+    void make_rings(const std::vector<std::vector<TileStmt>>& readers);
 
-    /// This iteration's number among all that the kernel runs of the loop, up to a multiple of twice the stages: stages
-    /// and phases count on.
-    Expr count(const Expr& iteration) const;
+    /// The stage that the buffer's elements of an iteration are in; of one that no ring fills, too.
+    Expr stage_of(size_t segment, const Buffer& staged, const Expr& iteration) const;
     /// The registers in which each role counts the iterations of a loop that is not always equally long, and what sets
     /// them before all else.
     std::vector<TileOp> counters() const;
 
-    // What the role that computes does: before the loop, in an iteration, and behind.
+    // What the role that computes does: before a segment, in an iteration, and behind.
     void start_first(TileBlock& block) const;
     void await_turn(TileBlock& block) const;
-    void await(TileBlock& block) const;
+    /// The statements of an iteration, in the stages that they read (`staged`); several rings of a role are awaited in
+    /// front of their first reader and given back behind the last.
+    void run_readers(size_t segment, TileBlock& block, const std::vector<TileStmt>& stmts,
+                     const std::function<TileStmt(const TileStmt&)>& staged) const;
     void start_own(TileBlock& block, const Expr& iteration) const;
     void fence_readers(TileBlock& block) const;
-    /// The stage of an iteration may be filled again, if there was that iteration.
-    void release(TileBlock& block, const Expr& iteration) const;
+    /// The ring that is the only one of its role is awaited in front of an iteration's statements,
+    void await(size_t segment, TileBlock& block) const;
+    /// and given back behind them: the stage of an iteration may be filled again, if there was that one.
+    void release(size_t segment, TileBlock& block, const Expr& iteration) const;
     void end_turn(TileBlock& block) const;
     /// Behind all else of the loop.
     void count_on(TileBlock& block) const;
 
-    // What the other roles do, as fast as stages become empty: the whole loop before it, or, of a role that has boxes
+    // What the other roles do, as fast as stages become empty: the whole segment before it, or, of a role that has boxes
     // of loops in the body too, an iteration's part at its start. So each role asks for boxes in the order in which
     // they are awaited.
-    void run_others(TileBlock& block, const std::vector<TileStmt>& body) const;
-    void start_others(TileBlock& block, const std::vector<TileStmt>& body) const;
+    void run_others(size_t segment, TileBlock& block, const std::vector<TileStmt>& body) const;
+    void start_others(size_t segment, TileBlock& block, const std::vector<TileStmt>& body) const;
 
 private:
-    struct Ring {
-        Buffer full, empty;              ///< a barrier for each stage; `empty`: if another role fills
-        bool by_warpgroup = false;       ///< readers are instructions of whole warpgroups
-        std::vector<Expr> shared_along;  ///< coordinates of the cluster; boxes of blocks that differ in them only come
-                                         ///< to all of these, whose readers must all be done
-    };
-    struct Boxes {
-        std::vector<TileOp> copies;  ///< as they are in the loop
-        Ring ring;
-    };
     /// Iterations until now, up to a multiple of twice the stages, in a register of a role's threads.
     struct Counter {
         Buffer iterations;
         int role;
     };
+    /// How fills are numbered that are made in the same segments.
+    struct Numbering {
+        std::vector<bool> in;  ///< of each segment: whether it has one an iteration
+        Expr before = integer(0);
+        std::vector<Counter> counters = {};  ///< if `before` has no formula
+    };
+    struct Ring {
+        int role = 0;
+        size_t numbering = 0;
+        std::vector<std::vector<TileOp>> copies;  ///< of each segment, as they are in the loop
+        Buffer full = {}, empty = {};             ///< a barrier for each stage; `empty`: if another role fills
+        bool by_warpgroup = false;                ///< readers are instructions of whole warpgroups
+        std::vector<Expr> shared_along = {};  ///< coordinates of the cluster; boxes of blocks that differ in them only come
+                                         ///< to all of these, whose readers must all be done
+    };
+    /// The first and the last of a segment's statements that touch the ring's buffers.
+    struct Readers {
+        size_t first = 0, last = 0;
+    };
 
-    Expr iterations_before() const;
+    const TileLoop& loop(size_t segment) const { return segments_[segment]; }
+    int stages() const { return segments_[0].stages; }
+    std::string loop_name() const;
+    bool is_in(const Ring& ring, size_t segment) const { return !ring.copies[segment].empty(); }
+    size_t numbering_of(const std::vector<bool>& in);
+    void add_ring(int role, const std::vector<bool>& in, const std::vector<Buffer>& buffers);
+    void sort_copies(const std::vector<std::vector<TileStmt>>& readers);
+    void make_numbers();
+    void make_barriers(Ring& ring, const std::vector<std::vector<TileStmt>>& readers, bool only);
+    bool is_only(const Ring& ring) const;
+    Readers readers_of(const Ring& ring, size_t segment, const std::vector<TileStmt>& stmts) const;
+    std::vector<const Ring*> rings_of(int role, size_t segment, const std::vector<TileStmt>& body) const;
+
+    /// Iterations in which the segments fill: of all, or of those in front of one.
+    Expr extent_of(const Numbering& numbering, size_t end) const;
+    Expr iterations_before(const Numbering& numbering) const;
     /// Whether this is the first, or the last, iteration of the loops between this one and that over rounds.
     Expr in_first_of_round() const;
     Expr in_last_of_round() const;
-    Counter counter(int role) const;
+    Counter counter(const Numbering& numbering, int role) const;
     TileOp set(const Counter& counter, const Expr& value) const;
-    TileOp seen(const TileOp& copy) const;
-    /// Iterations of the loop in a round of a persistent kernel whose rounds run it once each; none behind the last.
-    Expr extent_in(const Expr& round) const;
-    /// For the role.
-    Expr count(const Expr& iteration, int role) const;
-    Expr stage_of(const Expr& iteration, int role = 0) const;
-    Expr phase(const Expr& iteration, int later, int role = 0) const;
-    Buffer barriers(const std::string& what, int64_t arrivals, int64_t count);
-    Ring make_ring(int role, const std::vector<TileStmt>& readers);
-    void start(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const;
+    TileOp seen(size_t segment, const TileOp& copy) const;
+    /// Iterations in a round of a persistent kernel whose rounds run the loop once each; none behind the last.
+    Expr extent_in(const Numbering& numbering, const Expr& round) const;
+    /// This iteration's number among all that the kernel runs, up to a multiple of twice the stages: stages and phases
+    /// count on.
+    Expr count(size_t numbering, size_t segment, const Expr& iteration, int role) const;
+    Expr stage_in(const Ring& ring, size_t segment, const Expr& iteration, int role = 0) const;
+    Expr phase(const Ring& ring, size_t segment, const Expr& iteration, int later, int role = 0) const;
+    Buffer barriers(const std::string& name, int64_t arrivals, int64_t count);
+    void await(const Ring& ring, size_t segment, TileBlock& block) const;
+    void release(const Ring& ring, size_t segment, TileBlock& block, const Expr& iteration) const;
+    void start(TileBlock& block, const Ring& ring, size_t segment, const Expr& iteration) const;
     static bool works_in(const std::vector<TileStmt>& body, int role);
-    void refill(TileBlock& block, int role, const Boxes& boxes, const Expr& iteration) const;
+    void refill(TileBlock& block, const Ring& ring, size_t segment, const Expr& iteration) const;
 
     TileKernel& kernel_;
-    const TileLoop& loop_;
+    const std::vector<TileLoop>& segments_;
     const std::vector<TileLoop>& around_;
     const StagedBuffers& staged_;
-    std::map<int, Boxes> boxes_;  // of each role
-    Buffer ring_done_;            // a barrier for each group, if they take turns
+    std::vector<std::vector<TileOp>> copies_;  // of each segment
+    std::vector<Ring> rings_;                  // of a role in the order in which they are awaited
+    std::vector<Numbering> numberings_;
+    Buffer ring_done_;  // a barrier for each group, if they take turns
     bool done_by_warpgroup_ = false;
-    Expr before_ = constant(Type::I64, int64_t{0});
-    std::vector<Counter> counters_;  // if `before_` has no formula
 };
 
 }  // namespace tw::codegen

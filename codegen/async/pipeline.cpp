@@ -8,6 +8,7 @@
 #include "codegen/async/async_passes.h"
 #include "codegen/async/iterations.h"
 #include "codegen/async/mbarrier_rings.h"
+#include "codegen/async/staged_buffers.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -23,77 +24,52 @@ bool stores_any_of(const TileStmt& stmt, const std::vector<Buffer>& buffers) {
     return found;
 }
 
-/// The op's accesses of buffers that have stages, in the stage that `which` tells.
-TileOp in_stage(const TileOp& op, const StagedBuffers& staged, const std::function<Expr(const Buffer&)>& which) {
-    return map_places(op, [&](Access place) {
-        auto found = staged.find(place.buffer.get());
-        if (found == staged.end()) return place;
-        place.buffer = found->second;
-        place.indices.insert(place.indices.begin(), which(found->second));
-        return place;
-    });
-}
-
-/// The same stage of each buffer.
-std::function<Expr(const Buffer&)> always(const Expr& stage) {
-    return [=](const Buffer&) { return stage; };
-}
-
-/// The buffer so many times, in its place among the kernel's shared ones.
-Buffer repeated(TileKernel& kernel, const Buffer& buffer, int64_t times) {
-    BufferNode node = *buffer;
-    node.shape.insert(node.shape.begin(), integer(times));
-    Buffer staged = std::make_shared<const BufferNode>(std::move(node));
-    for (SharedBuffer& shared : kernel.shared) {
-        if (shared.buffer != buffer) continue;
-        shared.buffer = staged;
-        for (LayoutDigit& digit : shared.layout.digits) ++digit.dimension;
-        shared.layout.digits.insert(shared.layout.digits.begin(), {0, 1, times});
-    }
-    return staged;
-}
-
-/// One loop, whose fills of shared memory run ahead of it: through registers by one iteration, asynchronous ones by all
-/// stages but one.
-class Pipelined {
+/// A segment of a loop, whose fills of shared memory run ahead of it: through registers by one iteration, asynchronous
+/// ones by all stages but one. Most loops have one segment.
+class Segment {
 public:
-    /// `around`: the loops around it, outermost first; to `counters` it adds what sets its own before all else.
-    Pipelined(TileKernel& kernel, const TileLoop& loop, const std::vector<TileLoop>& around, StagedBuffers& staged,
-              std::vector<TileOp>& counters, const CiteStep& cite)
-        : kernel_(kernel),
-          loop_(loop),
-          staged_(staged),
-          boxes_(kernel, loop, around, staged),
-          counters_(counters),
-          cite_(cite) {}
-
-    TileStmt run() {
+    /// The `index`-th of the loop's.
+    Segment(TileKernel& kernel, const TileLoop& loop, size_t index, StagedBuffers& staged, MbarrierRings& boxes,
+            const CiteStep& cite)
+        : kernel_(kernel), loop_(loop), index_(index), staged_(staged), boxes_(boxes), cite_(cite) {
         TileStmt body = loop_.body;
-        std::vector<TileAllocate> allocations;
         while (const TileAllocate* allocate = body.as<TileAllocate>()) {
-            allocations.push_back(*allocate);
+            allocations_.push_back(*allocate);
             body = allocate->body;
         }
-        std::vector<TileStmt> stmts, rest;
-        flatten(body, stmts, allocations);
+        std::vector<TileStmt> stmts;
+        flatten(body, stmts, allocations_);
         for (const TileStmt& stmt : stmts) {
             const TileOp* op = stmt.as<TileOp>();
             if (op && is_fill(*op))
                 add_fill(*op);
             else
-                rest.push_back(stmt);
+                body_.push_back(stmt);
         }
-        bool empty = fills_.empty() && async_.empty() && boxes_.empty();
-        check_in_flight(empty);
-        if (empty) return make_tile(TileLoop(loop_));
-        boxes_.make_barriers(rest);
-        std::vector<TileStmt> behind = keep_in_flight(rest);
+    }
+
+    /// Nothing runs ahead of it but boxes.
+    bool has_no_fills() const { return fills_.empty() && async_.empty(); }
+    /// What stands in an iteration but fills.
+    const std::vector<TileStmt>& body() const { return body_; }
+
+    /// Behind make_rings.
+    void run(TileBlock& block) {
+        check_in_flight();
+        if (has_no_fills() && boxes_.empty()) return block.stmts.push_back(make_tile(TileLoop(loop_)));
+        std::vector<TileStmt> behind = keep_in_flight();
         TileLoop loop = loop_;
         loop.stages = 1;
-        loop.body = steady_state(rest);
-        for (auto allocation = allocations.rbegin(); allocation != allocations.rend(); ++allocation)
+        loop.body = steady_state();
+        for (auto allocation = allocations_.rbegin(); allocation != allocations_.rend(); ++allocation)
             loop.body = make_tile(TileAllocate{allocation->buffer, loop.body, allocation->around});
-        return surrounded(make_tile(std::move(loop)), rest, behind);
+        surround(block, make_tile(std::move(loop)), behind);
+    }
+
+    /// The registers that its fills go through, around all of the loop.
+    TileStmt in_registers(TileStmt stmt) const {
+        for (const Fill& fill : fills_) stmt = make_tile(TileAllocate{fill.registers, stmt});
+        return stmt;
     }
 
 private:
@@ -136,7 +112,7 @@ private:
 
     void add_fill(const TileOp& op) {
         if (op.is<TmaCopyOp>()) {
-            boxes_.add(op);
+            boxes_.add(index_, op);
             return add_stages(op.stores[0].buffer, loop_.stages);
         }
         FillChoice choice = choose_fill(kernel_, op, loop_.stages, cite_);
@@ -172,7 +148,7 @@ private:
     }
 
     Expr stage_of(const Buffer& staged, const Expr& iteration) const {
-        return simplify(boxes_.count(iteration) % require_constant(staged->shape[0]));
+        return boxes_.stage_of(index_, staged, iteration);
     }
 
     /// The op in another iteration, if there is that one.
@@ -237,9 +213,9 @@ private:
 
     // Asynchronous matrix instructions that the next iteration does not wait for.
 
-    void check_in_flight(bool no_copies) const {
+    void check_in_flight() const {
         if (loop_.in_flight == 0) return;
-        bool own = no_copies || !fills_.empty() || !async_.empty() || boxes_.fills_itself();
+        bool own = boxes_.empty() || !has_no_fills() || boxes_.fills_itself();
         if (own)
             throw_error(Error,
                         "{}{}: pipeline({}, {{.in_flight = {}}}): this role's own copies would overwrite what is still "
@@ -248,11 +224,11 @@ private:
     }
 
     /// Has the instructions at the end of the body run on, and returns what waits for them behind the loop.
-    std::vector<TileStmt> keep_in_flight(std::vector<TileStmt>& body) const {
+    std::vector<TileStmt> keep_in_flight() {
         std::vector<TileStmt> behind;
         if (loop_.in_flight == 0) return behind;
         std::vector<TileStmt> flat;
-        for (const TileStmt& stmt : body) append_flat(stmt, flat);
+        for (const TileStmt& stmt : body_) append_flat(stmt, flat);
         auto is_wait = [](const TileStmt& stmt) {
             const TileOp* op = stmt.as<TileOp>();
             return op && lone_instruction<WgmmaWait>(*op);
@@ -275,7 +251,7 @@ private:
         kept.push_back(make_tile(std::move(some)));
         for (auto stmt = wait + 1; stmt != flat.end(); ++stmt)
             (stmt->as<TileOp>()->is<AccessOp>() ? kept : behind).push_back(*stmt);
-        body = kept;
+        body_ = kept;
         return behind;
     }
 
@@ -285,20 +261,22 @@ private:
         for (const TileStmt& kid : block->stmts) append_flat(kid, flat);
     }
 
-    TileStmt steady_state(const std::vector<TileStmt>& rest) const {
+    TileStmt steady_state() const {
         TileBlock body;
         Expr next = loop_.variable + 1;
-        boxes_.start_others(body, rest);
-        boxes_.await(body);
+        boxes_.start_others(index_, body, body_);
+        boxes_.await(index_, body);
         await_copies(body);
         boxes_.start_own(body, simplify(loop_.variable + (loop_.stages - 1)));
         start_copies(body, simplify(loop_.variable + (loop_.stages - 1)));
         for (const Fill& fill : fills_) body.stmts.push_back(load(fill, next));
-        for (const TileStmt& stmt : rest)
-            body.stmts.push_back(map_ops(stmt, [&](const TileOp& op) { return with_stage(op); }));
+        boxes_.run_readers(index_, body, body_, [&](const TileStmt& stmt) {
+            return map_ops(stmt, [&](const TileOp& op) { return with_stage(op); });
+        });
         for (const Fill& fill : fills_) body.stmts.push_back(store(fill, next));
         boxes_.fence_readers(body);
-        boxes_.release(body, loop_.in_flight ? simplify(loop_.variable - loop_.in_flight) : loop_.variable);
+        boxes_.release(index_, body,
+                       loop_.in_flight ? simplify(loop_.variable - loop_.in_flight) : loop_.variable);
         return make_tile(std::move(body));
     }
 
@@ -307,24 +285,18 @@ private:
         return in_stage(op, staged_, [&](const Buffer& buffer) { return stage_of(buffer, loop_.variable); });
     }
 
-    TileStmt surrounded(TileStmt loop, const std::vector<TileStmt>& body, const std::vector<TileStmt>& behind) const {
-        TileBlock block;
-        boxes_.run_others(block, body);
+    void surround(TileBlock& block, TileStmt loop, const std::vector<TileStmt>& behind) const {
+        boxes_.run_others(index_, block, body_);
         boxes_.start_first(block);
         if (!async_.empty()) block.stmts.push_back(first_copies());
         for (const Fill& fill : fills_) block.stmts.push_back(load(fill, integer(0)));
         for (const Fill& fill : fills_) block.stmts.push_back(store(fill, integer(0)));
-        boxes_.await_turn(block);
+        if (index_ == 0) boxes_.await_turn(block);
         block.stmts.push_back(std::move(loop));
-        boxes_.end_turn(block);
+        if (boxes_.is_last(index_)) boxes_.end_turn(block);
         block.stmts.insert(block.stmts.end(), behind.begin(), behind.end());
         for (int last = loop_.in_flight; last > 0; --last)
-            boxes_.release(block, simplify(cast_unchecked(Type::I64, loop_.extent) - last));
-        boxes_.count_on(block);
-        for (TileOp& counter : boxes_.counters()) counters_.push_back(std::move(counter));
-        TileStmt result = make_tile(std::move(block));
-        for (const Fill& fill : fills_) result = make_tile(TileAllocate{fill.registers, result});
-        return result;
+            boxes_.release(index_, block, simplify(cast_unchecked(Type::I64, loop_.extent) - last));
     }
 
     TileStmt first_copies() const {
@@ -337,13 +309,33 @@ private:
 
     TileKernel& kernel_;
     const TileLoop& loop_;
+    size_t index_;
+    std::vector<TileAllocate> allocations_;
+    std::vector<TileStmt> body_;
     std::vector<Fill> fills_;
     std::vector<TileOp> async_;  // as they are in the loop
     StagedBuffers& staged_;
-    MbarrierRings boxes_;
-    std::vector<TileOp>& counters_;
+    MbarrierRings& boxes_;
     const CiteStep& cite_;
 };
+
+/// The segments of one loop, one behind another. To `counters` it adds what sets its own before all else.
+TileStmt run_segments(TileKernel& kernel, const std::vector<TileLoop>& loops, const std::vector<TileLoop>& around,
+                   StagedBuffers& staged, std::vector<TileOp>& counters, const CiteStep& cite) {
+    MbarrierRings boxes(kernel, loops, around, staged);
+    std::vector<Segment> segments;
+    for (size_t s = 0; s < loops.size(); ++s) segments.emplace_back(kernel, loops[s], s, staged, boxes, cite);
+    std::vector<std::vector<TileStmt>> bodies;
+    for (const Segment& segment : segments) bodies.push_back(segment.body());
+    boxes.make_rings(bodies);
+    TileBlock block;
+    for (Segment& segment : segments) segment.run(block);
+    boxes.count_on(block);
+    for (TileOp& counter : boxes.counters()) counters.push_back(std::move(counter));
+    TileStmt result = make_tile(std::move(block));
+    for (const Segment& segment : segments) result = segment.in_registers(result);
+    return result;
+}
 
 /// Copies that shall be asynchronous where nothing overlaps them.
 TileStmt awaited_at_once(const TileKernel& kernel, const TileOp& op, const CiteStep& cite) {
@@ -374,13 +366,55 @@ public:
 
 private:
     TileStmt rewrite(const TileStmt& stmt) {
-        const TileLoop* loop = stmt.as<TileLoop>();
-        if (loop) around_.push_back(*loop);
-        TileStmt result = map_children(stmt, [&](const TileStmt& kid) { return rewrite(kid); });
-        if (!loop) return result;
+        if (const TileLoop* loop = stmt.as<TileLoop>()) {
+            TileLoop inside = with_inner(*loop);
+            return loop->stages == 1 ? make_tile(std::move(inside)) : pipelined({inside});
+        }
+        const TileBlock* block = stmt.as<TileBlock>();
+        if (!block) return map_children(stmt, [&](const TileStmt& kid) { return rewrite(kid); });
+        TileBlock result;
+        for (size_t first = 0; first < block->stmts.size();) {
+            size_t behind = end_of_segments(block->stmts, first);
+            if (behind == first + 1) {
+                result.stmts.push_back(rewrite(block->stmts[first]));
+            } else {
+                std::vector<TileLoop> segments;
+                for (size_t s = first; s < behind; ++s)
+                    segments.push_back(with_inner(*block->stmts[s].as<TileLoop>()));
+                result.stmts.push_back(pipelined(segments));
+            }
+            first = behind;
+        }
+        return make_tile(std::move(result));
+    }
+
+    /// Behind the last segment of the loop that begins there, if other roles fill what it reads; else each is a loop of
+    /// its own, whose fills end with it.
+    static size_t end_of_segments(const std::vector<TileStmt>& stmts, size_t first) {
+        const TileLoop* loop = stmts[first].as<TileLoop>();
+        if (!loop || loop->stages == 1 || loop->loop < 0 || !filled_by_others(stmts[first])) return first + 1;
+        size_t behind = first + 1;
+        while (behind < stmts.size() && stmts[behind].as<TileLoop>() && stmts[behind].as<TileLoop>()->loop == loop->loop)
+            ++behind;
+        return behind;
+    }
+
+    static bool filled_by_others(const TileStmt& loop) {
+        bool found = false;
+        visit_ops(loop, [&](const TileOp& op) { found = found || (op.role > 0 && op.is<TmaCopyOp>()); });
+        return found;
+    }
+
+    TileLoop with_inner(const TileLoop& loop) {
+        around_.push_back(loop);
+        TileLoop result = loop;
+        result.body = rewrite(loop.body);
         around_.pop_back();
-        if (loop->stages == 1) return result;
-        return Pipelined(kernel_, *result.as<TileLoop>(), around_, staged_, counters_, cite_).run();
+        return result;
+    }
+
+    TileStmt pipelined(const std::vector<TileLoop>& segments) {
+        return run_segments(kernel_, segments, around_, staged_, counters_, cite_);
     }
 
     TileKernel& kernel_;

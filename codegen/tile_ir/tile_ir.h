@@ -159,6 +159,7 @@ struct TileLoop {
     int in_flight = 0;    ///< iterations whose asynchronous matrix instructions may still run when the next one's start
     bool rolled = false;  ///< copies of its body would only take registers
     int pipeline_step = -1;  ///< the schedule step that pipelined it
+    int loop = -1;           ///< of the schedule: segments of one have it in common
 };
 struct TileBlock {
     std::vector<TileStmt> stmts;

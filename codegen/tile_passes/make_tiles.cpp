@@ -212,7 +212,7 @@ public:
         }
         check_uniform(loop, body);
         return make_tile(TileLoop{loop.variable, loop.extent, loop.level == Level::Unroll, loop.reduces,
-                                  std::move(body), loop.stages, loop.in_flight, false, loop.pipeline_step});
+                                  std::move(body), loop.stages, loop.in_flight, false, loop.pipeline_step, loop.loop});
     }
 
     TileStmt operator()(const Sequence& sequence) {
