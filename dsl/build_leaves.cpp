@@ -1,7 +1,6 @@
 // What stands in the loops: initial values, terms, results, in loop variables and memory.
 #include <algorithm>
 
-#include "dsl/delay.h"
 #include "dsl/mma.h"
 #include "dsl/simplify.h"
 #include "dsl/stream.h"

@@ -1,7 +1,6 @@
 // Where the results of each stage live, and for which elements its leaves run.
 #include <algorithm>
 
-#include "dsl/delay.h"
 #include "dsl/mma.h"
 #include "dsl/simplify.h"
 #include "dsl/stream.h"

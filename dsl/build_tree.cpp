@@ -1,7 +1,6 @@
 // From what a schedule knows to its tree of loops and leaves.
 #include <algorithm>
 
-#include "dsl/delay.h"
 #include "dsl/mma.h"
 #include "dsl/simplify.h"
 #include "dsl/stream.h"
@@ -47,50 +46,10 @@ Stmt TreeBuilder::nest(int stage, int from, int to, const std::function<Stmt()>&
     return make_for(loop, with_attached(loop, std::move(body)));
 }
 
-/// Which parts run late is decided; what they need of each other must be there then.
-Stmt TreeBuilder::delayed_for(int loop, Stmt inner) {
-    const LoopRecord& l = state_.loops[loop];
-    const std::string& late = record(l.delay.stage).definition.name;
-    const std::string call = fmt::format("delay({}, {}, {})", late, l.name, l.delay.iterations);
-    std::vector<Stmt> before, behind;
-    for (auto& [stage, stmt] : parts_under(loop, std::move(inner)))
-        (!behind.empty() || stage == l.delay.stage ? behind : before).push_back(std::move(stmt));
-    user_check(!behind.empty(), where_, "{}: '{}' stands no longer under the loop; place it there: at({}, {})", call,
-               late, late, l.name);
-    user_check(!before.empty(), where_,
-               "{}: nothing stands before '{}' under the loop, so nothing would run ahead of it; stage an operand "
-               "or place a producer there first",
-               call, late);
-    auto extent = as_constant(l.extent);
-    user_check(extent && *extent >= l.delay.iterations, where_,
-               "{}: the loop has {} iterations; a delay needs a constant number, no less than its own", call,
-               to_string(l.extent));
-    Stmt early = sequence(std::move(before)), rest = sequence(std::move(behind));
-    std::vector<BufferRef> local;
-    for (int stage : order_)
-        if (const Storage& storage = prepared_.at(stage).storage; storage.loop == loop)
-            local.insert(local.end(), storage.buffers.begin(), storage.buffers.end());
-    if (auto found = stream_buffers_.find(loop); found != stream_buffers_.end())
-        local.insert(local.end(), found->second.begin(), found->second.end());
-    auto alike = [&](const BufferRef& one, const BufferRef& other) {
-        return one == other || std::ranges::any_of(state_.in_place, [&](const auto& pair) {
-                   return (pair.first.name() == one->name && pair.second.name() == other->name) ||
-                          (pair.first.name() == other->name && pair.second.name() == one->name);
-               });
-    };
-    if (BufferRef met = used_by_both(early, rest, local, alike))
-        user_error(where_,
-                   "{}: both parts use '{}', which outlives an iteration; what runs ahead would meet what is not "
-                   "there yet, or no longer; delay another stage",
-                   call, met->name);
-    For around{l.variable, lower_extent(loop), l.level, l.bind_step, loop, l.reduces, {}, 1, 0, role_of(loop)};
-    return delayed_loop(around, early, rest, local, l.delay.iterations);
-}
-
 Stmt TreeBuilder::make_for(int loop, Stmt body) {
     const LoopRecord& l = state_.loops[loop];
     return make_stmt(For{l.variable, lower_extent(loop), l.level, l.bind_step, loop, l.reduces, std::move(body),
-                         l.stages, l.in_flight, role_of(loop), l.pipeline_step});
+                         l.stages, l.in_flight, role_of(loop), l.pipeline_step, false});
 }
 
 AtomRole TreeBuilder::role_of(int loop) const {

@@ -7,6 +7,16 @@
 #include "support/error.h"
 
 namespace tw {
+
+Expr smaller(const Expr& a, const Expr& b) {
+    if (prove(a <= b) == true) return a;
+    return prove(b <= a) == true ? b : simplify(min(a, b));
+}
+Expr larger(const Expr& a, const Expr& b) {
+    if (prove(a >= b) == true) return a;
+    return prove(b >= a) == true ? b : simplify(max(a, b));
+}
+
 namespace {
 
 using State = Schedule::State;
@@ -28,26 +38,32 @@ Expr current(const State& state, const Expr& position) {
     return simplify(substitute(position, values));
 }
 
-Expr smaller(const Expr& a, const Expr& b) {
-    if (prove(a <= b) == true) return a;
-    return prove(b <= a) == true ? b : simplify(min(a, b));
-}
-Expr larger(const Expr& a, const Expr& b) {
-    if (prove(a >= b) == true) return a;
-    return prove(b >= a) == true ? b : simplify(max(a, b));
+Expr position(const State& state, int loop, const Expr& cut, std::source_location where) {
+    const LoopRecord& record = state.loops[loop];
+    Expr value = current(state, cut);
+    std::vector<int> around = enclosing_loops(state, loop);
+    around.pop_back();
+    for (const Expr& variable : variables_of(value)) {
+        auto same = [&](int other) { return state.loops[other].variable.same(variable); };
+        user_check(!is_index(variable) || std::ranges::any_of(around, same), where,
+                   "loop '{}' of '{}' is cut at {}, but '{}' would not stand around it; cut it after this step, or "
+                   "join its segments first: cut({}, {{}})",
+                   record.name, state.stages[record.stage].definition.name, to_string(cut), to_string(variable),
+                   record.name);
+    }
+    return value;
 }
 
+/// The loops of a tree in the segments that they were cut into.
 class Cutter {
 public:
     Cutter(const State& state, std::source_location where) : state_(state), where_(where) {}
 
-    Stmt cut(const Stmt& stmt) {
+    Stmt cut(const Stmt& stmt) const {
         if (const For* loop = stmt.as<For>()) {
-            around_.push_back(loop->variable);
             For whole = *loop;
             whole.body = cut(loop->body);
-            around_.pop_back();
-            return segments(std::move(whole));
+            return in_segments(std::move(whole));
         }
         if (const Allocate* allocate = stmt.as<Allocate>())
             return make_stmt(Allocate{allocate->buffer, cut(allocate->body)});
@@ -59,53 +75,29 @@ public:
     }
 
 private:
-    Stmt segments(For whole) const {
-        const LoopRecord& record = state_.loops[whole.loop];
-        if (record.is_whole()) return make_stmt(std::move(whole));
-        Expr from = integer(0), end = whole.extent;
-        if (record.kept.first.defined()) from = larger(from, position(record, record.kept.first));
-        if (record.kept.behind.defined()) end = smaller(end, position(record, record.kept.behind));
-        if (record.skips()) end = larger(from, end);
+    Stmt in_segments(For whole) const {
+        if (whole.is_part || state_.loops[whole.loop].is_whole()) return make_stmt(std::move(whole));
+        const Segments segments = segments_of(state_, whole.loop, whole.extent, where_);
         std::vector<Stmt> parts;
-        for (const Expr& cut : record.cuts) {
-            Expr to = larger(from, smaller(position(record, cut), end));
+        Expr from = segments.from;
+        for (const Expr& cut : segments.cuts) {
+            Expr to = larger(from, smaller(cut, segments.end));
             parts.push_back(segment(whole, from, to));
             from = to;
         }
-        parts.push_back(segment(whole, from, end));
+        parts.push_back(segment(whole, from, segments.end));
         return sequence(std::move(parts));
-    }
-
-    Expr position(const LoopRecord& record, const Expr& cut) const {
-        Expr value = current(state_, cut);
-        for (const Expr& variable : variables_of(value)) {
-            auto same = [&](const Expr& other) { return other.same(variable); };
-            user_check(!is_index(variable) || std::any_of(around_.begin(), around_.end(), same), where_,
-                       "loop '{}' of '{}' is cut at {}, but '{}' would not stand around it; cut it after this step, or "
-                       "join its segments first: cut({}, {{}})",
-                       record.name, state_.stages[record.stage].definition.name, to_string(cut), to_string(variable),
-                       record.name);
-        }
-        return value;
     }
 
     /// The iterations from..to-1 of the loop.
     static Stmt segment(const For& whole, const Expr& from, const Expr& to) {
-        For part = whole;
-        part.extent = simplify(to - from);
-        Variable variable{.name = whole.variable.as<Variable>()->name, .min = 0, .extent = part.extent};
-        if (auto most = bounds_of(part.extent).max) variable.max = std::max<int64_t>(*most - 1, 0);
-        part.variable = make_expr(Type::I64, variable);
-        Expr iteration = simplify(from + part.variable);
-        part.body = map_exprs(whole.body, [&](const Expr& e) {
-            return simplify(substitute(e, {{whole.variable, iteration}}));
+        return part_of_loop(whole, simplify(to - from), [&](const Expr& number) {
+            return in_iteration(whole.body, whole.variable, simplify(from + number));
         });
-        return make_stmt(std::move(part));
     }
 
     const State& state_;
     std::source_location where_;
-    std::vector<Expr> around_;  // variables of the loops around
 };
 
 /// Calls see(comparison) for a <= b and a < b among the parts of a && b && ....
@@ -198,7 +190,10 @@ private:
     std::vector<Expr> fixed_;
 };
 
-Limits limits_of(const State& state, int loop, int stage, bool for_all, std::source_location where) {
+/// Of the loop as it would run without a delay.
+Limits limits_of(const State& scheduled, int loop, int stage, bool for_all, std::source_location where) {
+    State state = scheduled;
+    state.loops[loop].delay = {};
     Limits limits(state, loop, for_all);
     // What a stage masks, its readers may replace; what a reduction masks is no term of it.
     const bool masks = for_all || state.loops[loop].stage == stage || state.stages[stage].streams == loop;
@@ -209,6 +204,52 @@ Limits limits_of(const State& state, int loop, int stage, bool for_all, std::sou
 }
 
 }  // namespace
+
+Segments segments_of(const State& state, int loop, const Expr& extent, std::source_location where) {
+    const LoopRecord& record = state.loops[loop];
+    Segments segments{integer(0), extent, {}};
+    if (record.kept.first.defined())
+        segments.from = larger(segments.from, position(state, loop, record.kept.first, where));
+    if (record.kept.behind.defined())
+        segments.end = smaller(segments.end, position(state, loop, record.kept.behind, where));
+    if (record.skips()) segments.end = larger(segments.from, segments.end);
+    for (const Expr& cut : record.cuts) segments.cuts.push_back(position(state, loop, cut, where));
+    return segments;
+}
+
+Stmt in_iteration(const Stmt& stmt, const Expr& variable, const Expr& iteration) {
+    return map_exprs(stmt, [&](const Expr& e) { return simplify(substitute(e, {{variable, iteration}})); });
+}
+
+Stmt with_own_registers(const Stmt& stmt) {
+    if (const For* loop = stmt.as<For>()) {
+        For copy = *loop;
+        copy.body = with_own_registers(loop->body);
+        return make_stmt(std::move(copy));
+    }
+    if (const Sequence* block = stmt.as<Sequence>()) {
+        std::vector<Stmt> stmts;
+        for (const Stmt& kid : block->stmts) stmts.push_back(with_own_registers(kid));
+        return make_stmt(Sequence{std::move(stmts)});
+    }
+    const Allocate* allocate = stmt.as<Allocate>();
+    if (!allocate) return stmt;
+    Stmt body = with_own_registers(allocate->body);
+    if (allocate->buffer->memory != Memory::Registers) return make_stmt(Allocate{allocate->buffer, std::move(body)});
+    BufferRef own = std::make_shared<const BufferNode>(*allocate->buffer);
+    return make_stmt(Allocate{own, in_buffers(body, {{allocate->buffer.get(), own}})});
+}
+
+Stmt part_of_loop(const For& whole, const Expr& extent, const std::function<Stmt(const Expr& number)>& body) {
+    For part = whole;
+    part.extent = extent;
+    part.is_part = true;
+    Variable variable{.name = whole.variable.as<Variable>()->name, .min = 0, .extent = extent};
+    if (auto most = bounds_of(extent).max) variable.max = std::max<int64_t>(*most - 1, 0);
+    part.variable = make_expr(Type::I64, variable);
+    part.body = with_own_registers(body(part.variable));
+    return make_stmt(std::move(part));
+}
 
 Tree cut_loops(const State& state, Tree tree, std::source_location where) {
     auto is_cut = [](const LoopRecord& loop) { return !loop.is_whole() && loop.dead_step < 0; };

@@ -1,5 +1,6 @@
 // Cut loops: one loop of a schedule, run in segments one after another.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,8 +10,25 @@ namespace tw {
 
 class Edit;
 
-/// The tree with a loop for each segment of a cut loop. Throws Error if a position depends on a loop that does not
-/// stand around the cut one.
+/// Which iterations a loop runs: from..end-1, in segments that begin at `cuts`.
+struct Segments {
+    Expr from, end;
+    std::vector<Expr> cuts;  ///< not in order, or outside, where segments are empty
+};
+/// Of a loop of this extent, as it was cut and skips. Throws Error if a position depends on a loop that does not stand
+/// around it.
+Segments segments_of(const Schedule::State& state, int loop, const Expr& extent, std::source_location where);
+/// A loop that runs some of the iterations of `whole`: `body` gives what stands in each, by its number from 0.
+Stmt part_of_loop(const For& whole, const Expr& extent, const std::function<Stmt(const Expr& number)>& body);
+/// Registers that live in the statement are its own, not those of other parts of the loop.
+Stmt with_own_registers(const Stmt& stmt);
+/// The one that is not greater, or not less, if that is known.
+Expr smaller(const Expr& a, const Expr& b);
+Expr larger(const Expr& a, const Expr& b);
+/// The statement of another iteration.
+Stmt in_iteration(const Stmt& stmt, const Expr& variable, const Expr& iteration);
+
+/// The tree with a loop for each segment of a cut loop. Throws Error as segments_of does.
 Tree cut_loops(const Schedule::State& state, Tree tree, std::source_location where);
 
 /// Between which iterations of `loop` the comparisons in masks and selects of `stage` hold in the whole iteration: the

@@ -10,8 +10,6 @@
 namespace tw {
 namespace {
 
-using Versions = std::map<const BufferNode*, BufferRef>;
-
 bool among(const std::vector<BufferRef>& buffers, const BufferRef& buffer) {
     return std::find(buffers.begin(), buffers.end(), buffer) != buffers.end();
 }
@@ -63,68 +61,64 @@ std::vector<BufferRef> stored_in(const Stmt& stmt) {
     return found;
 }
 
-/// The statement with other buffers in the places of these.
-Stmt in_buffers(const Stmt& stmt, const Versions& versions) {
-    if (const For* loop = stmt.as<For>()) {
-        For copy = *loop;
-        copy.body = in_buffers(loop->body, versions);
-        return make_stmt(std::move(copy));
-    }
-    if (const Allocate* allocate = stmt.as<Allocate>())
-        return make_stmt(Allocate{allocate->buffer, in_buffers(allocate->body, versions)});
-    if (const Sequence* block = stmt.as<Sequence>()) {
-        std::vector<Stmt> stmts;
-        for (const Stmt& kid : block->stmts) stmts.push_back(in_buffers(kid, versions));
-        return make_stmt(Sequence{std::move(stmts)});
-    }
-    Leaf leaf = *stmt.as<Leaf>();
-    for (StoreTo& store : leaf.stores)
-        if (auto found = versions.find(store.buffer.get()); found != versions.end()) store.buffer = found->second;
-    return make_stmt(std::move(leaf));
+bool uses(const Stmt& part, const BufferRef& buffer) {
+    return among(stored_in(part), buffer) || among(loaded_in(part), buffer);
+}
+
+Stmt allocated(const std::vector<BufferRef>& buffers, Stmt stmt) {
+    for (const BufferRef& buffer : buffers) stmt = make_stmt(Allocate{buffer, std::move(stmt)});
+    return stmt;
+}
+
+bool is_overwritten_early(const Delayed& delayed, const BufferRef& buffer) {
+    return uses(delayed.late, buffer) &&
+           (uses(delayed.first, buffer) || (delayed.iterations > 1 && uses(delayed.between, buffer)));
 }
 
 class Skew {
 public:
-    Skew(const For& loop, const Stmt& before, const Stmt& behind, const std::vector<BufferRef>& local, int64_t delay)
-        : loop_(loop), before_(before), behind_(behind), delay_(delay), versions_(static_cast<size_t>(delay) + 1) {
-        auto uses = [](const Stmt& part, const BufferRef& buffer) {
-            return among(stored_in(part), buffer) || among(loaded_in(part), buffer);
-        };
-        for (const BufferRef& buffer : local) {
-            bool early = uses(before, buffer), late = uses(behind, buffer);
-            if (early && late)
+    Skew(const For& loop, const Delayed& delayed)
+        : loop_(loop), parts_(delayed), delay_(delayed.iterations), versions_(static_cast<size_t>(delay_) + 1) {
+        for (const BufferRef& buffer : delayed.local) {
+            const bool late = uses(delayed.late, buffer);
+            if (is_overwritten_early(delayed, buffer))
                 add_versions(buffer);
-            else if (early)
-                before_ = make_stmt(Allocate{buffer, before_});
+            else if (late && uses(delayed.between, buffer))
+                added_.push_back(buffer);
             else if (late)
-                behind_ = make_stmt(Allocate{buffer, behind_});
+                parts_.late = make_stmt(Allocate{buffer, parts_.late});
+            else if (uses(delayed.first, buffer) && uses(delayed.between, buffer))
+                added_.push_back(buffer);
+            else if (uses(delayed.first, buffer))
+                parts_.first = make_stmt(Allocate{buffer, parts_.first});
+            else if (uses(delayed.between, buffer))
+                parts_.between = make_stmt(Allocate{buffer, parts_.between});
         }
     }
 
     Stmt run() const {
         int64_t extent = require_constant(loop_.extent), count = delay_ + 1, rounds = (extent - delay_) / count;
         std::vector<Stmt> stmts, body;
-        for (int64_t i = 0; i < delay_; ++i) stmts.push_back(at(before_, integer(i), i));
+        for (int64_t i = 0; i < delay_; ++i)
+            for (const Stmt* part : {&parts_.first, &parts_.between}) stmts.push_back(at(*part, integer(i), i));
         For around = loop_;
         around.variable = index_variable(loop_.variable.as<Variable>()->name, 0, std::max<int64_t>(rounds - 1, 0));
         around.extent = integer(rounds);
-        for (int64_t u = 0; u < count; ++u) {
-            Expr first = simplify(around.variable * count + u);
-            body.push_back(at(before_, simplify(first + delay_), u + delay_));
-            body.push_back(at(behind_, first, u));
-        }
+        for (int64_t u = 0; u < count; ++u) add(body, simplify(around.variable * count + u), u, true);
         around.body = sequence(body);
         stmts.push_back(make_stmt(std::move(around)));
-        for (int64_t i = rounds * count; i < extent; ++i) {
-            if (i + delay_ < extent) stmts.push_back(at(before_, integer(i + delay_), i + delay_));
-            stmts.push_back(at(behind_, integer(i), i));
-        }
-        Stmt result = sequence(stmts);
-        for (const BufferRef& buffer : added_) result = make_stmt(Allocate{buffer, result});
-        return result;
+        for (int64_t i = rounds * count; i < extent; ++i) add(stmts, integer(i), i, i + delay_ < extent);
+        return allocated(added_, sequence(stmts));
     }
 
 private:
+    void add(std::vector<Stmt>& stmts, const Expr& late, int64_t place, bool early) const {
+        const Expr ahead = simplify(late + delay_);
+        if (early) stmts.push_back(at(parts_.first, ahead, place + delay_));
+        stmts.push_back(at(parts_.late, late, place));
+        if (early) stmts.push_back(at(parts_.between, ahead, place + delay_));
+    }
+
     void add_versions(const BufferRef& buffer) {
         for (size_t v = 0; v < versions_.size(); ++v) {
             BufferNode version = *buffer;
@@ -136,27 +130,60 @@ private:
 
     /// The part in this iteration, whose number is `place` but for multiples of the number of versions.
     Stmt at(const Stmt& part, const Expr& iteration, int64_t place) const {
-        const Versions& own = versions_[static_cast<size_t>(place) % versions_.size()];
-        Stmt moved = map_exprs(part, [&](const Expr& root) {
-            if (!root.defined()) return root;
-            Expr in_place = transform(root, [&](const Expr& e) -> Expr {
-                const Load* load = e.as<Load>();
-                auto found = load ? own.find(load->buffer.get()) : own.end();
-                return found == own.end() ? Expr() : make_expr(e.type(), Load{found->second, load->indices});
-            });
-            return simplify(substitute(in_place, {{loop_.variable, iteration}}));
-        });
-        return in_buffers(moved, own);
+        const Buffers& own = versions_[static_cast<size_t>(place) % versions_.size()];
+        return with_own_registers(in_buffers(in_iteration(part, loop_.variable, iteration), own));
     }
 
     const For& loop_;
-    Stmt before_, behind_;
+    Delayed parts_;
     int64_t delay_;
-    std::vector<Versions> versions_;
+    std::vector<Buffers> versions_;
     std::vector<BufferRef> added_;
 };
 
 }  // namespace
+
+BufferRef needs_versions(const Delayed& delayed) {
+    for (const BufferRef& buffer : delayed.local)
+        if (is_overwritten_early(delayed, buffer)) return buffer;
+    return nullptr;
+}
+
+Stmt in_parts(const For& loop, const Delayed& delayed, const Segments& segments) {
+    const auto& [first, late, between, delay, local] = delayed;
+    std::vector<BufferRef> across, early_only, late_only;
+    for (const BufferRef& buffer : local) {
+        const bool is_early = uses(first, buffer) || uses(between, buffer), is_late = uses(late, buffer);
+        if (is_early || is_late) (is_early && is_late ? across : is_early ? early_only : late_only).push_back(buffer);
+    }
+    const Expr extent = simplify(segments.end - segments.from), ahead = smaller(integer(delay), extent),
+               both = simplify(extent - ahead);
+    auto early_at = [&](const Stmt& part, const Expr& number) {
+        return in_iteration(part, loop.variable, simplify(segments.from + number));
+    };
+    std::vector<Stmt> parts;
+    parts.push_back(part_of_loop(loop, ahead, [&](const Expr& number) {
+        return allocated(early_only, sequence({early_at(first, number), early_at(between, number)}));
+    }));
+    Expr begin = integer(0);
+    auto add_both = [&](const Expr& end) {
+        parts.push_back(part_of_loop(loop, simplify(end - begin), [&](const Expr& number) {
+            const Expr done = simplify(begin + number), next = simplify(done + delay);
+            Stmt body = sequence({early_at(first, next), early_at(late, done), early_at(between, next)});
+            return allocated(late_only, allocated(early_only, std::move(body)));
+        }));
+        begin = end;
+    };
+    for (const Expr& cut : segments.cuts)
+        add_both(larger(begin, smaller(simplify(cut - segments.from - delay), both)));
+    add_both(both);
+    parts.push_back(part_of_loop(loop, ahead, [&](const Expr& number) {
+        return allocated(late_only, early_at(late, simplify(both + number)));
+    }));
+    return allocated(across, sequence(std::move(parts)));
+}
+
+Stmt with_versions(const For& loop, const Delayed& delayed) { return Skew(loop, delayed).run(); }
 
 BufferRef used_by_both(const Stmt& before, const Stmt& behind, const std::vector<BufferRef>& local,
                        const std::function<bool(const BufferRef&, const BufferRef&)>& alike) {
@@ -172,11 +199,6 @@ BufferRef used_by_both(const Stmt& before, const Stmt& behind, const std::vector
          {common(early, loaded_in(behind)), common(early, late), common(loaded_in(before), late)})
         if (met) return met;
     return nullptr;
-}
-
-Stmt delayed_loop(const For& loop, const Stmt& before, const Stmt& behind, const std::vector<BufferRef>& local,
-                  int64_t iterations) {
-    return Skew(loop, before, behind, local, iterations).run();
 }
 
 }  // namespace tw

@@ -129,7 +129,10 @@ private:
         } else if (verb == "delay") {
             Stage stage = next_stage();
             Loop loop = next_loop();
-            schedule_.delay(stage, loop, static_cast<int>(integer()), where_);
+            const int iterations = integer(), before = number_or(-1);
+            DelayOptions options{.iterations = iterations};
+            if (before >= 0) options.before = schedule_.numbered_stage(before);
+            schedule_.delay(stage, loop, options, where_);
         } else if (verb == "accumulators" || verb == "totals") {
             Stage stage = next_stage();
             schedule_.accumulators(stage, where_);

@@ -76,6 +76,11 @@ struct PipelineOptions {
     int in_flight = 0;  ///< iterations whose wgmma may still run when the next one's start; less than `stages`
 };
 
+struct DelayOptions {
+    int iterations = 1;        ///< how many later: at most 8; 0 takes the delay back
+    StageRef before = Stage{};  ///< the late stages stand in front of this one, which comes first otherwise
+};
+
 /// Warps that a role has.
 struct Warps {
     int count = 0;
@@ -275,9 +280,17 @@ public:
     /// `stages` - 1. Each copy gets `stages` buffers.
     void pipeline(Loop loop, PipelineOptions options, TW_HERE);
     /// Software skew: of what stands under the loop, the stage and all behind it come so many iterations later than
-    /// what stands before it, which so runs while they compute. What they read of it, made under the loop, is kept in
-    /// as many buffers more. The loop's extent is constant; 0 iterations take the delay back.
-    void delay(const StageRef& stage, Loop loop, int iterations = 1, TW_HERE);
+    /// what stands before it. With `before`, they stand in the middle of what is then early: an iteration runs what
+    /// comes before that stage, then the late ones of the iteration that is over, then that stage and the rest. So
+    /// scores(j), values(j - 1), softmax(j): matrix products run on while threads compute what does not need them.
+    ///
+    /// The loop runs in parts: the early stages of the first iterations, both, the late ones of the last. What late
+    /// stages read lives until then; where early ones make the next before that, there are as many buffers more, and
+    /// the loop's extent is constant. In a pipelined loop copies that only late stages read are late, too.
+    void delay(const StageRef& stage, Loop loop, const DelayOptions& options, TW_HERE);
+    void delay(const StageRef& stage, Loop loop, int iterations = 1, TW_HERE) {
+        delay(stage, loop, DelayOptions{.iterations = iterations}, where);
+    }
     /// Has groups of warps run a kernel's stages side by side (warp specialisation). One role computes: it runs all
     /// stages that no other names, on as many warps as its loops are bound to. Each other one runs copies into shared
     /// memory inside of pipelined loops, by the tensor memory accelerator, in one thread; its warps, 1 to 4, fill a

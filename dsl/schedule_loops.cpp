@@ -22,20 +22,26 @@ std::string level_text(Level level) {
     }
 }
 
-void require_serial(const Edit& edit, int loop, const char* what) {
+/// Not bound, and not a matrix instruction's.
+void require_own_serial(const Edit& edit, int loop, const char* what) {
     const LoopRecord& record = edit.state.loops[loop];
     user_check(record.level == Level::Serial, edit.where,
                "{}: loop '{}' is bound to {}; {} it before binding, or bind(loop, serial) first", what, record.name,
                to_string(record.level), what);
+    const auto& mma = edit.state.owner(loop).mma;
+    user_check(!mma || (loop != mma->m && loop != mma->n && loop != mma->k), edit.where,
+               "{}: loop '{}' is run by a matrix instruction; {} it before mma", what, record.name, what);
+}
+
+void require_serial(const Edit& edit, int loop, const char* what) {
+    const LoopRecord& record = edit.state.loops[loop];
+    require_own_serial(edit, loop, what);
     user_check(record.stages == 1, edit.where,
                "{}: loop '{}' is pipelined; {} it before, or pipeline(loop, {{.stages = 1}}) first", what, record.name,
                what);
     user_check(record.delay.iterations == 0, edit.where,
                "{}: a stage is delayed in loop '{}'; {} it before, or delay(stage, loop, 0) first", what, record.name,
                what);
-    const auto& mma = edit.state.owner(loop).mma;
-    user_check(!mma || (loop != mma->m && loop != mma->n && loop != mma->k), edit.where,
-               "{}: loop '{}' is run by a matrix instruction; {} it before mma", what, record.name, what);
     user_check(
         record.is_whole(), edit.where,
         "{}: loop '{}' is cut into segments, or skips some; {} it before, or make it whole first: cut(loop, {{}})",
@@ -205,10 +211,6 @@ void check_cut(const Edit& edit, int loop) {
     user_check(record.level == Level::Serial, edit.where,
                "cut({}, ...): the loop is bound to {}; only a serial loop runs in segments, one after another",
                record.name, to_string(record.level));
-    user_check(record.delay.iterations == 0, edit.where,
-               "cut({}, ...): a stage is delayed in the loop, in all of its iterations; use one of both, or "
-               "delay(stage, loop, 0) first",
-               record.name);
 }
 
 std::string position_as_saved(const Edit& edit, int loop, const Expr& position) {
@@ -360,10 +362,6 @@ void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location
     user_check(record.level == Level::Serial, where,
                "pipeline({}, ...): the loop is bound to {}; only iterations that follow each other can overlap",
                record.name, tw::to_string(record.level));
-    user_check(record.delay.iterations == 0, where,
-               "pipeline({}, ...): a stage is delayed in the loop, which gives its buffers too; use one of both, or "
-               "delay(stage, loop, 0) first",
-               record.name);
     user_check(options.stages >= 1 && options.stages <= most_stages, where,
                "pipeline({}, {{.stages = {}}}): each copy can have 2 to {} buffers; 1 is no pipeline", record.name,
                options.stages, most_stages);
@@ -388,27 +386,33 @@ void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location
                 fmt::format("pipeline {} {} {}", id, options.stages, options.in_flight));
 }
 
-void Schedule::delay(const StageRef& stage, Loop loop, int iterations, std::source_location where) {
+void Schedule::delay(const StageRef& stage, Loop loop, const DelayOptions& options, std::source_location where) {
     constexpr int most_iterations = 8;
     Edit edit(state_, where);
+    const int iterations = options.iterations;
     int id = edit.alive(loop, "delay"), late = edit.stage(stage, "delay");
+    const bool in_front = options.before.stage_.id >= 0 || options.before.tensor_.defined();
+    const int before = in_front ? edit.stage(options.before, "delay") : -1;
     LoopRecord& record = edit.state.loops[id];
     const std::string name = edit.state.stages[late].definition.name;
     user_check(iterations >= 0 && iterations <= most_iterations, where,
                "delay({}, {}, {}): a stage can come 1 to {} iterations later, or 0: as it stands", name, record.name,
                iterations, most_iterations);
-    if (iterations > 0) {
-        record.delay = {};
-        require_serial(edit, id, "delay");
-    }
+    if (iterations > 0) require_own_serial(edit, id, "delay");
     bool own = record.stage == late;
-    user_check(own || edit.state.stages[late].attach == id, where,
+    user_check(own || edit.state.stages[late].attach == id || edit.state.stages[late].streams == id, where,
                "delay({}, {}, {}): '{}' does not stand under the loop; place it there first: at({}, {})", name,
                record.name, iterations, name, name, record.name);
-    record.delay = {late, iterations};
-    std::string delayed = edit.stage_as_cpp(late), along = edit.loop_as_cpp(id);
-    edit.commit(fmt::format("s.delay({}, {}, {});", delayed, along, iterations),
-                fmt::format("delay {} {} {}", late, id, iterations));
+    record.delay = {late, iterations, before};
+    std::string delayed = edit.stage_as_cpp(late), along = edit.loop_as_cpp(id), saved, shown;
+    if (before >= 0) {
+        saved = fmt::format(" {}", before);
+        shown = fmt::format("{{.iterations = {}, .before = {}}}", iterations, edit.stage_as_cpp(before));
+    } else {
+        shown = std::to_string(iterations);
+    }
+    edit.commit(fmt::format("s.delay({}, {}, {});", delayed, along, shown),
+                fmt::format("delay {} {} {}{}", late, id, iterations, saved));
 }
 
 }  // namespace tw

@@ -15,9 +15,10 @@ namespace tw {
 
 constexpr int64_t most_cluster_blocks = 8;  ///< that every GPU can place
 
-/// Software skew: of what stands under a loop, the stage and all behind it come so many iterations later.
+/// Software skew: of what stands under a loop, the stage and all behind it come so many iterations later, in front of
+/// the stage `before`, if that is one.
 struct Delay {
-    int stage = -1, iterations = 0;
+    int stage = -1, iterations = 0, before = -1;
 };
 
 /// The iterations of a loop that are not left out: the first, and the one behind the last, if not all.

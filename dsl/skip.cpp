@@ -100,10 +100,9 @@ void Schedule::skip(Loop loop, const StageRef& conditions, std::source_location 
     const std::string call = fmt::format("skip({}, {})", record.name, stage_text(edit.state, stage));
     user_check(record.reduces, where, "{}: '{}' is no reduce loop: without an iteration its elements would not be made",
                call, record.name);
-    user_check(record.level == Level::Serial && record.delay.iterations == 0, where,
-               "{}: the loop is bound to {}, or a stage is delayed in it; only a plain serial loop leaves out "
-               "iterations",
-               call, tw::to_string(record.level));
+    user_check(record.level == Level::Serial, where,
+               "{}: the loop is bound to {}; only a serial loop leaves out iterations", call,
+               tw::to_string(record.level));
     user_check(stands_below(edit.state, stage, true, id), where,
                "{}: '{}' does not stand under the loop; name the stage whose masks or selects say what counts", call,
                stage_text(edit.state, stage));

@@ -12,6 +12,41 @@ Stmt sequence(std::vector<Stmt> stmts) {
     return make_stmt(Sequence{std::move(stmts)});
 }
 
+namespace {
+
+Stmt stored_in(const Stmt& stmt, const Buffers& others) {
+    if (const For* loop = stmt.as<For>()) {
+        For copy = *loop;
+        copy.body = stored_in(loop->body, others);
+        return make_stmt(std::move(copy));
+    }
+    if (const Allocate* allocate = stmt.as<Allocate>())
+        return make_stmt(Allocate{allocate->buffer, stored_in(allocate->body, others)});
+    if (const Sequence* block = stmt.as<Sequence>()) {
+        std::vector<Stmt> stmts;
+        for (const Stmt& kid : block->stmts) stmts.push_back(stored_in(kid, others));
+        return make_stmt(Sequence{std::move(stmts)});
+    }
+    Leaf leaf = *stmt.as<Leaf>();
+    for (StoreTo& store : leaf.stores)
+        if (auto found = others.find(store.buffer.get()); found != others.end()) store.buffer = found->second;
+    return make_stmt(std::move(leaf));
+}
+
+}  // namespace
+
+Stmt in_buffers(const Stmt& stmt, const Buffers& others) {
+    Stmt loaded = map_exprs(stmt, [&](const Expr& root) {
+        if (!root.defined()) return root;
+        return transform(root, [&](const Expr& e) -> Expr {
+            const Load* load = e.as<Load>();
+            auto found = load ? others.find(load->buffer.get()) : others.end();
+            return found == others.end() ? Expr() : make_expr(e.type(), Load{found->second, load->indices});
+        });
+    });
+    return stored_in(loaded, others);
+}
+
 Stmt map_exprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& rule) {
     if (const For* loop = stmt.as<For>()) {
         For copy = *loop;

@@ -1,6 +1,7 @@
 // The schedule tree: loops, sequences, allocations and leaves, executed sequentially with bindings ignored.
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -93,6 +94,7 @@ struct For {
     int in_flight = 0;  ///< iterations whose matrix instructions still run when the next one's start
     AtomRole role = AtomRole::None;
     int pipeline_step = -1;  ///< the schedule step that pipelined it
+    bool is_part = false;    ///< of the loop's iterations it has some, numbered from 0
 };
 struct Sequence {
     std::vector<Stmt> stmts;
@@ -150,6 +152,9 @@ Stmt make_stmt(T node) {
 Stmt sequence(std::vector<Stmt> stmts);
 /// The statement with every expression rewritten.
 Stmt map_exprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& rule);
+/// The statement with other buffers in the places of these.
+using Buffers = std::map<const BufferNode*, BufferRef>;
+Stmt in_buffers(const Stmt& stmt, const Buffers& others);
 
 /// A group of warps of a kernel and the stages that it runs.
 struct RoleSpec {

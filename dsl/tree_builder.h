@@ -61,6 +61,14 @@ private:
     Stmt emit(int stage);
     Stmt nest(int stage, int from, const std::function<Stmt()>& inner);
     Stmt nest(int stage, int from, int to, const std::function<Stmt()>& inner);
+    struct DelayedParts {
+        Stmt first, between, late;
+        bool is_late_there = false, is_early_there = false, is_before_there = false;
+    };
+    int part_under(int loop, int stage) const;
+    bool is_read_only_in(int copy, int loop, const std::vector<std::pair<int, Stmt>>& parts) const;
+    DelayedParts delayed_parts(int loop, Stmt inner);
+    std::vector<BufferRef> buffers_in(int loop) const;
     Stmt delayed_for(int loop, Stmt inner);
     Stmt make_for(int loop, Stmt body);
     AtomRole role_of(int loop) const;

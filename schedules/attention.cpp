@@ -3,6 +3,7 @@
 #include <cmath>
 #include <regex>
 
+#include "schedules/whole_tiles.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -61,8 +62,10 @@ Attention declare_attention(const AttentionShape& shape) {
 AttentionTiles attention_tiles(const AttentionShape& shape) {
     int64_t depth = std::max(shape.depth, shape.width);
     AttentionTiles tiles;
-    tiles.keys = depth <= 128 ? 128 : depth <= 192 ? 96 : 80;
-    if (depth <= 64) tiles.rows = 192;
+    tiles.keys = depth <= 128 ? 128 : 64;
+    if (depth <= 64 && !shape.causal) tiles.rows = 192;
+    tiles.overlaps = shape.keys % tiles.keys == 0;
+    tiles.longest_first = shape.causal;
     return tiles;
 }
 
@@ -77,8 +80,11 @@ Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& t
     auto [group, row] = s.split(in_block, rows_of_warpgroup, {"group", "row"}, where);
     auto [step, term] = s.split(s.reduce(a.o), tiles.keys, Tail::Mask, {"step", "term"}, where);
     s.order({b, h, block, group, step, row, e, term}, where);
+    const int64_t blocks = shape.batch * shape.heads * divided(shape.rows, tiles.rows);
     if (tiles.persistent) {
-        s.persistent({b, h, block}, {}, where);
+        s.persistent({b, h, block}, {.longest_first = shape.causal}, where);
+    } else if (tiles.longest_first) {
+        s.persistent({b, h, block}, {.blocks = static_cast<int>(blocks), .longest_first = true}, where);
     } else {
         s.bind(s.fuse(b, h, where), grid.y, where);
         s.bind(block, grid.x, where);
@@ -94,11 +100,13 @@ Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& t
     s.order({s_b, s_h, d_tile, s_i, s_j, d}, where);
     s.at(a.lse, group, where);
     if (shape.causal) s.skip(step, a.s, where);
+    if (shape.causal) s.cut(step, where_partial(a.s), where);
     s.stage(a.s, a.q, Memory::Shared, block, where);
     Stage keys = s.stage(a.s, a.k, Memory::Shared, step, where), values = s.stage(a.o, a.v, Memory::Shared, step, where);
     s.mma(a.s, wgmma, {.m = s_i, .n = s_j, .k = d}, where);
     s.mma(a.o, wgmma, {.m = row, .n = e, .k = term}, where);
     s.pipeline(step, {.stages = tiles.stages}, where);
+    if (tiles.overlaps) s.delay(a.o, step, {.iterations = 1, .before = a.m}, where);  // s(j), o(j - 1), softmax(j)
     s.roles({{"load", warps(1), registers(load_registers), {keys, values}},
              {"math", tw::warpgroups(static_cast<int>(warpgroups)), registers(math_registers), {a.o}}}, where);
     return s;
@@ -108,7 +116,7 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
     static const std::string number_text = "([1-9][0-9]{0,6})", by = "x" + number_text;
     static const std::regex form("attention_(bf16|f16)_" + number_text + by + by + by + "(?:_keys" + number_text +
                                  ")?(?:_width" + number_text + ")?(?:_group" + number_text + ")?(_causal)?(?:_tile" +
-                                 number_text + by + "s([1-9])(p)?)?");
+                                 number_text + by + "s([1-9])(n)?(p)?(l)?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto number = [&](size_t index, int64_t otherwise) { return match[index].matched ? std::stoll(match[index]) : otherwise; };
@@ -129,7 +137,9 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
         named.tiles = AttentionTiles{.rows = number(10, 0),
                                      .keys = number(11, 0),
                                      .stages = static_cast<int>(number(12, 0)),
-                                     .persistent = match[13].matched};
+                                     .overlaps = !match[13].matched,
+                                     .persistent = match[14].matched,
+                                     .longest_first = match[15].matched};
         if (named.tiles->rows % rows_of_warpgroup != 0 || named.tiles->rows > 3 * rows_of_warpgroup) return {};
     }
     return named;

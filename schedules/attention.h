@@ -33,7 +33,9 @@ struct AttentionTiles {
     int64_t rows = 128;  ///< of a block, 64 a warpgroup
     int64_t keys = 128;  ///< of a step
     int stages = 2;      ///< of keys and values
+    bool overlaps = true;  ///< the products of a step run beside the exponentials of the next
     bool persistent = false;
+    bool longest_first = false;  ///< blocks begin with the last rows
 };
 AttentionTiles attention_tiles(const AttentionShape& shape);
 /// For sm_90a: warpgroup products with scores and their exponentials in registers, loads by a warp of its own.
@@ -44,7 +46,7 @@ struct NamedAttention {
     std::optional<AttentionTiles> tiles;  ///< if the name tells them
 };
 /// Reads "attention_bf16_BATCHxHEADSxROWSxDEPTH" (or f16), then any of _keys4096 (else as many as rows), _width64 (else
-/// depth), _group4, _causal and _tile128x128s2 (rows, keys and stages, then "p" for persistent). Nothing if it is no
+/// depth), _group4, _causal and _tile128x128s2 (rows, keys and stages, then "n" for no overlap, "p" for persistent). Nothing if it is no
 /// such name.
 std::optional<NamedAttention> parse_attention(const std::string& name);
 

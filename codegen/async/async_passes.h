@@ -7,7 +7,8 @@ namespace tw::codegen {
 
 /// Has a warpgroup wait for its matrix instructions where something needs their sums, or overwrites what they read, and
 /// no later than at the end of an iteration. Until then they run beside what threads compute and beside later ones,
-/// which the wait leaves out: groups end in order.
+/// which the wait leaves out: groups end in order. Threads ask for the next product, if that needs none of them, before
+/// they go on with the sums.
 ///
 ///     wgmma(s); commit; wait<0>; wgmma(o); commit; wait<0>; use s
 ///     wgmma(s); commit; wgmma(o); commit; wait<1>; use s; wait<0>

@@ -43,32 +43,85 @@ void flatten(const TileStmt& stmt, std::vector<TileStmt>& list, std::vector<Tile
     flatten(allocate->body, list, registers);
 }
 
+/// What statements of the computing role read and write; what other roles do is ordered by barriers.
+struct Uses {
+    Buffers loads, stores;
+
+    void add(const TileStmt& stmt) {
+        visit_ops(stmt, [&](const TileOp& op) {
+            if (op.role > 0) return;
+            for (const Buffer& buffer : loads_of(op)) loads.insert(buffer.get());
+            for (const StoreTo& store : op.stores) stores.insert(store.buffer.get());
+            const Wgmma* product = lone_instruction<Wgmma>(op);
+            visit_places(op, [&](const Buffer& buffer) {
+                loads.insert(buffer.get());
+                const bool only_reads = op.is<AccessOp>() && !op.as<AccessOp>()->writes;
+                const bool operand = product && buffer != product->sums.place.buffer;
+                if (!only_reads && !operand) stores.insert(buffer.get());
+            });
+        });
+    }
+
+    bool conflicts(const Uses& other) const {
+        auto meet = [](const Buffers& some, const Buffers& others) {
+            return std::ranges::any_of(some, [&](const BufferNode* buffer) { return others.count(buffer) > 0; });
+        };
+        return meet(stores, other.loads) || meet(loads, other.stores) || meet(stores, other.stores);
+    }
+};
+Uses uses_of(const TileStmt& stmt) {
+    Uses uses;
+    uses.add(stmt);
+    return uses;
+}
+
+bool is_product(const TileStmt& stmt) {
+    const TileOp* op = stmt.as<TileOp>();
+    return op && lone_instruction<Wgmma>(*op);
+}
+bool is_commit(const TileStmt& stmt) {
+    const TileOp* op = stmt.as<TileOp>();
+    return op && lone_instruction<WgmmaCommit>(*op);
+}
+bool is_wait(const TileStmt& stmt) {
+    const TileOp* op = stmt.as<TileOp>();
+    return op && lone_instruction<WgmmaWait>(*op);
+}
+
 class Deferrer {
 public:
+    explicit Deferrer(std::vector<TileStmt> list) : list_(std::move(list)) {}
+
     /// Nothing if all waits stay where they are.
-    std::optional<std::vector<TileStmt>> run(const std::vector<TileStmt>& list) {
-        for (size_t n = 0; n < list.size(); ++n) {
-            const TileOp* op = list[n].as<TileOp>();
-            if (op && lone_instruction<WgmmaWait>(*op)) {
+    std::optional<std::vector<TileStmt>> run() {
+        for (size_t n = 0; n < list_.size(); ++n) {
+            if (is_wait(list_[n])) {
                 size_t behind = n + 1;
-                while (behind < list.size() && is_behind_wait(list[behind])) ++behind;
-                last_.awaiting.assign(list.begin() + static_cast<std::ptrdiff_t>(n),
-                                      list.begin() + static_cast<std::ptrdiff_t>(behind));
+                while (behind < list_.size() && is_behind_wait(list_[behind])) ++behind;
+                last_.awaiting.assign(at(n), at(behind));
                 pending_.push_back(std::exchange(last_, {}));
                 n = behind - 1;
                 continue;
             }
-            await_for(list[n]);
-            if (op && lone_instruction<Wgmma>(*op)) add_product(*lone_instruction<Wgmma>(*op));
-            if (op && lone_instruction<WgmmaCommit>(*op)) last_.commit = ++commits_;
+            if (size_t count = number_needed(list_[n])) {
+                if (put_behind_next_product(n)) {
+                    --n;  // what stands there now
+                    continue;
+                }
+                await(count);
+            }
+            if (is_product(list_[n])) add_product(*lone_instruction<Wgmma>(*list_[n].as<TileOp>()));
+            if (is_commit(list_[n])) last_.commit = ++commits_;
             moved_ = moved_ || !pending_.empty();
-            result_.push_back(list[n]);
+            result_.push_back(list_[n]);
         }
         await(pending_.size());
         return moved_ ? std::optional(result_) : std::nullopt;
     }
 
 private:
+    std::vector<TileStmt>::iterator at(size_t n) { return list_.begin() + static_cast<std::ptrdiff_t>(n); }
+
     void add_product(const Wgmma& product) {
         last_.sums.insert(product.sums.place.buffer.get());
         if (const auto* rows = std::get_if<ReadOperand>(&product.a)) last_.operands.insert(rows->place.buffer.get());
@@ -76,25 +129,48 @@ private:
         last_.operands.insert(product.b.place.buffer.get());
     }
 
-    /// What other roles do is ordered by barriers.
     static bool needs(const TileStmt& stmt, const Group& group) {
-        bool found = false;
-        visit_ops(stmt, [&](const TileOp& op) {
-            if (op.role > 0) return;
-            for (const Buffer& buffer : loads_of(op)) found = found || group.sums.count(buffer.get());
-            for (const StoreTo& store : op.stores) found = found || group.operands.count(store.buffer.get());
-            visit_places(op, [&](const Buffer& buffer) {
-                const bool packs = lone_instruction<PackRegisters>(op) && group.operands.count(buffer.get());
-                found = found || packs || group.sums.count(buffer.get());
-            });
-        });
-        return found;
+        const Uses uses = uses_of(stmt);
+        auto among = [](const Buffers& some, const Buffers& others) {
+            return std::ranges::any_of(some, [&](const BufferNode* buffer) { return others.count(buffer) > 0; });
+        };
+        return among(group.sums, uses.loads) || among(group.sums, uses.stores) || among(group.operands, uses.stores);
     }
 
-    void await_for(const TileStmt& stmt) {
+    /// How many of the pending groups must end in front of the statement.
+    size_t number_needed(const TileStmt& stmt) const {
         const bool nested = !stmt.as<TileOp>() && has_products(stmt);
-        for (size_t g = pending_.size(); g-- > 0;)
-            if (nested || needs(stmt, pending_[g])) return await(g + 1);
+        size_t count = pending_.size();
+        while (count > 0 && !nested && !needs(stmt, pending_[count - 1])) --count;
+        return count;
+    }
+
+    /// Moves the n-th statement, and those that need it, behind the next product that does not; false if there is none.
+    bool put_behind_next_product(size_t n) {
+        Uses behind = uses_of(list_[n]);
+        for (const Group& group : pending_) behind.stores.insert(group.sums.begin(), group.sums.end());
+        std::vector<TileStmt> ahead, later{list_[n]};
+        bool product = false;
+        for (size_t m = n + 1; m < list_.size(); ++m) {
+            const Uses uses = uses_of(list_[m]);
+            const bool waits = is_wait(list_[m]) || (!list_[m].as<TileOp>() && has_products(list_[m]));
+            if (waits) return false;
+            if (!behind.conflicts(uses)) {
+                product = product || is_product(list_[m]);
+                ahead.push_back(list_[m]);
+                if (!is_commit(list_[m]) || !product) continue;
+                ++m;
+                for (; m < list_.size() && (is_wait(list_[m]) || is_behind_wait(list_[m])); ++m)
+                    ahead.push_back(list_[m]);
+                ahead.insert(ahead.end(), later.begin(), later.end());
+                std::copy(ahead.begin(), ahead.end(), at(n));
+                return true;
+            }
+            if (is_product(list_[m]) || is_commit(list_[m])) return false;
+            behind.add(list_[m]);
+            later.push_back(list_[m]);
+        }
+        return false;
     }
 
     /// The first so many, which end in order.
@@ -108,7 +184,7 @@ private:
         pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(count));
     }
 
-    std::vector<TileStmt> result_;
+    std::vector<TileStmt> list_, result_;
     std::vector<Group> pending_;
     Group last_;
     int commits_ = 0;
@@ -132,7 +208,7 @@ TileStmt deferred(const TileStmt& stmt) {
     std::vector<TileStmt> list;
     std::vector<TileAllocate> registers;
     flatten(inside, list, registers);
-    auto result = Deferrer().run(list);
+    auto result = Deferrer(list).run();
     if (!result) return inside;
     TileStmt body = make_tile(TileBlock{*result});
     for (auto allocate = registers.rbegin(); allocate != registers.rend(); ++allocate)

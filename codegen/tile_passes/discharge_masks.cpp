@@ -198,7 +198,7 @@ private:
         for (const StoreTo& store : op.stores) {
             if (store.buffer->memory == Memory::Global) continue;
             auto place = std::pair(store.buffer.get(), segments_->of(store.buffer.get(), op));
-            ++writers_[place];
+            writers_[place].emplace(op.stage, op.purpose);
             auto [found, fresh] = fills_.try_emplace(place);
             auto box = box_stored(op, store);
             bool assigns = op.is<CopyOp>() || op.is<MapOp>();
@@ -380,7 +380,8 @@ private:
         if (!assigns || op.stores.size() != 1 || op.stores[0].buffer->memory != Memory::Registers) return false;
         const StoreTo& store = op.stores[0];
         Fill* fill = fill_of(store.buffer, op);
-        bool alone = writers_.at(std::pair(store.buffer.get(), segments_->of(store.buffer.get(), op))) == 1;
+        // In parts of a loop there may be several ops of the same stage.
+        bool alone = writers_.at(std::pair(store.buffer.get(), segments_->of(store.buffer.get(), op))).size() == 1;
         bool told = std::all_of(op.loops.begin(), op.loops.end(), [&](const OpLoop& loop) {
             return !contains(op.mask, loop.variable) || is_told_by(loop.variable, op, store);
         });
@@ -422,7 +423,7 @@ private:
     std::map<const TileOp*, std::vector<Expr>> loops_around_;
     std::optional<BufferSegments> segments_;
     std::map<std::pair<const BufferNode*, int>, std::optional<Fill>> fills_;  // one a segment
-    std::map<std::pair<const BufferNode*, int>, int> writers_;
+    std::map<std::pair<const BufferNode*, int>, std::set<std::pair<int, std::string>>> writers_;  // stages, and for what
     std::set<std::pair<const BufferNode*, int>> kept_whole_;  // written by one op, whatever masks say
 };
 
