@@ -15,7 +15,8 @@ Tree TreeBuilder::run() {
     for (int stage : order_) prepare(stage);
     for (int stage : kernel_order(state_, where_))
         tree_.nests.push_back({record(stage).definition.name, emit(stage), roles_of(stage),
-                               record(stage).persistent_blocks, record(stage).longest_first});
+                               record(stage).persistent_blocks, record(stage).longest_first,
+                               record(stage).persistent_stages});
     check_complete();
     finish_tree();
     return std::move(tree_);

@@ -112,6 +112,7 @@ struct PersistentOptions {
     int blocks = 0;              ///< 0: one for each multiprocessor of the target
     bool longest_first = false;  ///< later iterations take longer: begins with the last ones, and has every other round
                                  ///< of blocks go the other way, so that all end at about the same time
+    int stages = 1;  ///< buffers of what a role copies for a whole iteration: with 2, the next one's arrives meanwhile
 };
 
 /// Which loops a matrix instruction takes over: rows and columns of the result, and terms.

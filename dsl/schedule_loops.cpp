@@ -324,6 +324,9 @@ void Schedule::persistent(const std::vector<Loop>& loops, PersistentOptions opti
     user_check(!loops.empty(), where, "persistent: name the loops that blocks take in turn, outermost first");
     user_check(options.blocks >= 0, where, "persistent: {} blocks; leave it open for one on each multiprocessor",
                options.blocks);
+    user_check(options.stages >= 1 && options.stages <= most_stages, where,
+               "persistent: {} stages; what a role copies for an iteration has 1 to {} buffers", options.stages,
+               most_stages);
     std::vector<std::string> texts, saved;
     int stage = -1;
     for (Loop loop : loops) {
@@ -349,10 +352,13 @@ void Schedule::persistent(const std::vector<Loop>& loops, PersistentOptions opti
     int blocks = options.blocks ? options.blocks : edit.state.target.multiprocessors;
     edit.state.stages[stage].persistent_blocks = blocks;
     edit.state.stages[stage].longest_first = options.longest_first;
-    edit.commit(fmt::format("s.persistent({{{}}}, {{.blocks = {}{}}});", fmt::join(texts, ", "), blocks,
-                            options.longest_first ? ", .longest_first = true" : ""),
-                fmt::format("persistent{} {} {}", options.longest_first ? "_longest_first" : "", blocks,
-                            fmt::join(saved, " ")));
+    edit.state.stages[stage].persistent_stages = options.stages;
+    const bool staged = options.stages > 1;
+    edit.commit(fmt::format("s.persistent({{{}}}, {{.blocks = {}{}{}}});", fmt::join(texts, ", "), blocks,
+                            options.longest_first ? ", .longest_first = true" : "",
+                            staged ? fmt::format(", .stages = {}", options.stages) : ""),
+                fmt::format("persistent{}{} {} {}", options.longest_first ? "_longest_first" : "",
+                            staged ? fmt::format("_staged {}", options.stages) : "", blocks, fmt::join(saved, " ")));
 }
 
 void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location where) {

@@ -78,6 +78,7 @@ struct StageRecord {
     std::optional<MmaRecord> mma = {};
     int persistent_blocks = 0;  ///< see Nest
     bool longest_first = false;
+    int persistent_stages = 1;
     std::optional<Type> rounded = {};  ///< what its elements are stored as, if not as what they are
     int step = -1;                     ///< the step that made or placed it
     std::shared_ptr<const Origin> origin = {};

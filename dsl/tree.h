@@ -173,6 +173,7 @@ struct Nest {
     std::vector<RoleSpec> roles = {};  ///< none, or first the one that computes, then those that copy for it
     int persistent_blocks = 0;         ///< so many blocks take the grid's iterations in turn; 0: each block has one
     bool longest_first = false;        ///< see PersistentOptions
+    int persistent_stages = 1;
 };
 /// Kernels in launch order. Buffers: inputs, outputs, workspaces that live between kernels.
 struct Tree {

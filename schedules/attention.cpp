@@ -82,7 +82,7 @@ Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& t
     s.order({b, h, block, group, step, row, e, term}, where);
     const int64_t blocks = shape.batch * shape.heads * divided(shape.rows, tiles.rows);
     if (tiles.persistent) {
-        s.persistent({b, h, block}, {.longest_first = shape.causal}, where);
+        s.persistent({b, h, block}, {.longest_first = shape.causal, .stages = tiles.query_stages}, where);
     } else if (tiles.longest_first) {
         s.persistent({b, h, block}, {.blocks = static_cast<int>(blocks), .longest_first = true}, where);
     } else {
@@ -101,13 +101,14 @@ Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& t
     s.at(a.lse, group, where);
     if (shape.causal) s.skip(step, a.s, where);
     if (shape.causal) s.cut(step, where_partial(a.s), where);
-    s.stage(a.s, a.q, Memory::Shared, block, where);
+    Stage queries = s.stage(a.s, a.q, Memory::Shared, block, where);
+    if (tiles.stage_result) s.via(s.stage(a.o, Memory::Shared, block, where), Copy::Tma, where);
     Stage keys = s.stage(a.s, a.k, Memory::Shared, step, where), values = s.stage(a.o, a.v, Memory::Shared, step, where);
     s.mma(a.s, wgmma, {.m = s_i, .n = s_j, .k = d}, where);
     s.mma(a.o, wgmma, {.m = row, .n = e, .k = term}, where);
     s.pipeline(step, {.stages = tiles.stages}, where);
     if (tiles.overlaps) s.delay(a.o, step, {.iterations = 1, .before = a.m}, where);  // s(j), o(j - 1), softmax(j)
-    s.roles({{"load", warps(1), registers(load_registers), {keys, values}},
+    s.roles({{"load", warps(1), registers(load_registers), {queries, keys, values}},
              {"math", tw::warpgroups(static_cast<int>(warpgroups)), registers(math_registers), {a.o}}}, where);
     return s;
 }
@@ -116,7 +117,7 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
     static const std::string number_text = "([1-9][0-9]{0,6})", by = "x" + number_text;
     static const std::regex form("attention_(bf16|f16)_" + number_text + by + by + by + "(?:_keys" + number_text +
                                  ")?(?:_width" + number_text + ")?(?:_group" + number_text + ")?(_causal)?(?:_tile" +
-                                 number_text + by + "s([1-9])(n)?(p)?(l)?)?");
+                                 number_text + by + "s([1-9])(n)?(p)?(q)?(l)?(r)?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto number = [&](size_t index, int64_t otherwise) { return match[index].matched ? std::stoll(match[index]) : otherwise; };
@@ -139,7 +140,9 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
                                      .stages = static_cast<int>(number(12, 0)),
                                      .overlaps = !match[13].matched,
                                      .persistent = match[14].matched,
-                                     .longest_first = match[15].matched};
+                                     .query_stages = match[15].matched ? 2 : 1,
+                                     .longest_first = match[16].matched,
+                                     .stage_result = match[17].matched};
         if (named.tiles->rows % rows_of_warpgroup != 0 || named.tiles->rows > 3 * rows_of_warpgroup) return {};
     }
     return named;

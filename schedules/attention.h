@@ -35,7 +35,9 @@ struct AttentionTiles {
     int stages = 2;      ///< of keys and values
     bool overlaps = true;  ///< the products of a step run beside the exponentials of the next
     bool persistent = false;
+    int query_stages = 1;        ///< of a persistent kernel
     bool longest_first = false;  ///< blocks begin with the last rows
+    bool stage_result = false;   ///< results leave through shared memory
 };
 AttentionTiles attention_tiles(const AttentionShape& shape);
 /// For sm_90a: warpgroup products with scores and their exponentials in registers, loads by a warp of its own.

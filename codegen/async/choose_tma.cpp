@@ -54,7 +54,7 @@ private:
         if (!copied) return op;
         const Via via = copied->via;
         if (!stores_to(op, Memory::Shared)) return via.copy == Copy::Tma ? leaving(op, via) : op;
-        bool pipelined = !loops_.empty() && loops_.back().stages > 1;
+        bool pipelined = !loops_.empty() && (loops_.back().stages > 1 || (loops_.back().is_block && op.role > 0));
         bool asked = via.copy == Copy::Tma || op.role > 0;
         bool suits = via.copy == Copy::Automatic && pipelined && turns_of(result_) == 1 && target_.has_tma &&
                      shared_of(result_, op.stores[0].buffer).fixed;
@@ -127,6 +127,8 @@ private:
         if (!pipelined) return "its loop is not pipelined; pipeline(loop, {.stages = 2}) has it run ahead";
         if (op.role > 0 && (via.copy == Copy::Vector || via.copy == Copy::Async))
             return fmt::format("via asks for {}", to_string(via.copy));
+        if (turns_of(result_) > 1 && loops_.back().is_block)
+            return "it stands outside of pipelined loops, and groups that take turns have only those in common";
         if (op.role == 0 && turns_of(result_) > 1) return "its role takes turns; give the copy to another one";
         if (turns_of(result_) > 1 && loops_.size() > 2 && !equally_long(result_, loops_))
             return "its loop has not always as many iterations in loops around it, and groups that take turns do not "

@@ -176,7 +176,8 @@ Buffer MbarrierRings::barriers(const std::string& name, int64_t arrivals, int64_
 /// `only`: of its role. Others are called after what they bring first.
 void MbarrierRings::make_barriers(Ring& ring, const std::vector<std::vector<TileStmt>>& readers, bool only) {
     auto first = std::ranges::find_if(ring.copies, [](const auto& copies) { return !copies.empty(); });
-    const std::string name = only ? loop_name() : (*first)[0].stores[0].buffer->name;
+    const bool by_copy = !only || segments_[0].is_block;
+    const std::string name = by_copy ? (*first)[0].stores[0].buffer->name : loop_name();
     ring.full = barriers(name + "_full", 1, stages());
     ring.by_warpgroup = read_as_matrices(ring.copies, readers);
     if (ring.role == 0) return;
@@ -188,6 +189,8 @@ void MbarrierRings::make_barriers(Ring& ring, const std::vector<std::vector<Tile
         if (std::ranges::any_of(ring.copies, [&](const auto& copies) { return std::ranges::any_of(copies, shared); }))
             ring.shared_along.push_back(coordinate.variable);
     }
+    const bool once = segments_.size() == 1 && around_.empty() && is_constant(segments_[0].extent, 1);
+    if (once && segments_[0].is_block) return;
     int64_t readers_done = ring.by_warpgroup ? kernel_.threads / 128 : kernel_.threads;
     int blocks = BlockGroup(kernel_, ring.shared_along).blocks();
     ring.empty = barriers(name + "_empty", readers_done * blocks, stages());
@@ -345,9 +348,11 @@ void MbarrierRings::await(const Ring& ring, size_t segment, TileBlock& block) co
                                               phase(ring, segment, iteration, 0)}));
 }
 
+/// Awaited in front of all of an iteration: the only ring of its role, and one that other loops do not stand beside.
 bool MbarrierRings::is_only(const Ring& ring) const {
-    return std::ranges::none_of(rings_,
-                                [&](const Ring& other) { return &other != &ring && other.role == ring.role; });
+    return !segments_[0].is_block && std::ranges::none_of(rings_, [&](const Ring& other) {
+        return &other != &ring && other.role == ring.role;
+    });
 }
 
 void MbarrierRings::await(size_t segment, TileBlock& block) const {
@@ -477,6 +482,7 @@ bool MbarrierRings::works_in(const std::vector<TileStmt>& body, int role) {
 
 /// As soon as the iteration's stage is empty.
 void MbarrierRings::refill(TileBlock& block, const Ring& ring, size_t segment, const Expr& iteration) const {
+    if (!ring.empty) return start(block, ring, segment, iteration);
     MbarrierWait wait{barrier_of(ring.empty, stage_in(ring, segment, iteration, ring.role)),
                       phase(ring, segment, iteration, 1, ring.role)};
     block.stmts.push_back(make_tile(call_op({wait}, all_of({}), ring.role)));
@@ -496,7 +502,7 @@ std::vector<const MbarrierRings::Ring*> MbarrierRings::rings_of(int role, size_t
 void MbarrierRings::run_others(size_t segment, TileBlock& block, const std::vector<TileStmt>& body) const {
     for (int role = 1; role < static_cast<int>(kernel_.roles.size()); ++role) {
         std::vector<const Ring*> rings = rings_of(role, segment, body);
-        if (rings.empty() || works_in(body, role)) continue;
+        if (rings.empty() || loop(segment).is_block || works_in(body, role)) continue;
         Variable own = *loop(segment).variable.as<Variable>();
         Expr iteration = make_expr(loop(segment).variable.type(), own);
         TileBlock refills;
@@ -510,7 +516,7 @@ void MbarrierRings::run_others(size_t segment, TileBlock& block, const std::vect
 
 void MbarrierRings::start_others(size_t segment, TileBlock& block, const std::vector<TileStmt>& body) const {
     for (int role = 1; role < static_cast<int>(kernel_.roles.size()); ++role)
-        if (works_in(body, role))
+        if (loop(segment).is_block || works_in(body, role))
             for (const Ring* ring : rings_of(role, segment, body)) refill(block, *ring, segment, loop(segment).variable);
 }
 

@@ -368,7 +368,8 @@ private:
     TileStmt rewrite(const TileStmt& stmt) {
         if (const TileLoop* loop = stmt.as<TileLoop>()) {
             TileLoop inside = with_inner(*loop);
-            return loop->stages == 1 ? make_tile(std::move(inside)) : pipelined({inside});
+            const bool in_stages = loop->stages > 1 || (loop->is_block && filled_for_block(inside.body));
+            return in_stages ? pipelined({inside}) : make_tile(std::move(inside));
         }
         const TileBlock* block = stmt.as<TileBlock>();
         if (!block) return map_children(stmt, [&](const TileStmt& kid) { return rewrite(kid); });
@@ -397,6 +398,11 @@ private:
         while (behind < stmts.size() && stmts[behind].as<TileLoop>() && stmts[behind].as<TileLoop>()->loop == loop->loop)
             ++behind;
         return behind;
+    }
+
+    static bool filled_for_block(const TileStmt& stmt) {
+        if (const TileOp* op = stmt.as<TileOp>()) return op->role > 0 && op->is<TmaCopyOp>();
+        return !stmt.as<TileLoop>() && std::ranges::any_of(children(stmt), filled_for_block);
     }
 
     static bool filled_by_others(const TileStmt& loop) {

@@ -160,6 +160,7 @@ struct TileLoop {
     bool rolled = false;  ///< copies of its body would only take registers
     int pipeline_step = -1;  ///< the schedule step that pipelined it
     int loop = -1;           ///< of the schedule: segments of one have it in common
+    bool is_block = false;   ///< around all that a block does, or does in a round
 };
 struct TileBlock {
     std::vector<TileStmt> stmts;

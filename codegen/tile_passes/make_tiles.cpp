@@ -52,7 +52,10 @@ public:
         kernel_.roles = nest_.roles;
         check_roles();
         kernel_.body = convert(nest_.body);
-        if (nest_.persistent_blocks > 0) make_persistent();
+        if (nest_.persistent_blocks > 0)
+            make_persistent();
+        else if (copies_for_block(kernel_.body))
+            kernel_.body = make_tile(around_block(index_variable("once", 0, 0), integer(1), 1));
         collect_arguments();
         return std::move(kernel_);
     }
@@ -108,7 +111,19 @@ private:
         kernel_.persistent = {index_variable("round", 0, last_round), index_variable("tile", 0, last_tile), blocks,
                               tiles, nest_.longest_first};
         Expr rounds = simplify((tiles - kernel_.block[0] + (blocks - 1)) / blocks);
-        kernel_.body = make_tile(TileLoop{kernel_.persistent->round, rounds, false, false, kernel_.body});
+        kernel_.body = make_tile(around_block(kernel_.persistent->round, rounds, nest_.persistent_stages));
+    }
+
+    TileLoop around_block(const Expr& variable, const Expr& extent, int stages) const {
+        TileLoop loop{variable, extent, false, false, kernel_.body, stages};
+        loop.is_block = true;
+        return loop;
+    }
+
+    /// Another role copies something once for the block.
+    static bool copies_for_block(const TileStmt& stmt) {
+        if (const TileOp* op = stmt.as<TileOp>()) return op->role > 0;
+        return !stmt.as<TileLoop>() && std::ranges::any_of(children(stmt), copies_for_block);
     }
 
     /// The fastest coordinates of grid.x.
