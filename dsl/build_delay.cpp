@@ -99,7 +99,8 @@ Stmt TreeBuilder::delayed_for(int loop, Stmt inner) {
                      l.stages,   l.in_flight,        role_of(loop), l.pipeline_step, false};
     const Delayed delayed{parts.first, parts.late, parts.between, l.delay.iterations, local};
     BufferRef several = needs_versions(delayed);
-    if (!several) return in_parts(around, delayed, segments_of(state_, loop, around.extent, where_));
+    const Segments segments = segments_of(state_, loop, around.extent, where_);
+    if (!several) return in_parts(around, delayed, segments);
     user_check(l.stages == 1 && l.is_whole(), where_,
                "{}: '{}' would be made again before '{}' has read it, but the loop is pipelined, cut, or skips; have "
                "the late stages stand in front of what makes it: delay({}, {}, {{.before = ...}}) with 1 iteration",
@@ -108,7 +109,7 @@ Stmt TreeBuilder::delayed_for(int loop, Stmt inner) {
     user_check(extent && *extent >= l.delay.iterations, where_,
                "{}: the loop has {} iterations; a delay needs a constant number, no less than its own", call,
                to_string(l.extent));
-    return with_versions(around, delayed);
+    return with_versions(around, delayed, segments);
 }
 
 }  // namespace tw

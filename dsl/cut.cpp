@@ -76,24 +76,20 @@ public:
 
 private:
     Stmt in_segments(For whole) const {
-        if (whole.is_part || state_.loops[whole.loop].is_whole()) return make_stmt(std::move(whole));
+        const LoopRecord& record = state_.loops[whole.loop];
+        if (whole.is_part || (record.is_whole() && !record.reversed)) return make_stmt(std::move(whole));
         const Segments segments = segments_of(state_, whole.loop, whole.extent, where_);
         std::vector<Stmt> parts;
-        Expr from = segments.from;
-        for (const Expr& cut : segments.cuts) {
-            Expr to = larger(from, smaller(cut, segments.end));
-            parts.push_back(segment(whole, from, to));
+        Expr from = integer(0);
+        auto add = [&](const Expr& to) {
+            parts.push_back(part_of_loop(whole, simplify(to - from), [&](const Expr& number) {
+                return in_iteration(whole.body, whole.variable, segments.iteration(simplify(from + number)));
+            }));
             from = to;
-        }
-        parts.push_back(segment(whole, from, segments.end));
+        };
+        for (const Expr& cut : segments.cuts) add(larger(from, smaller(cut, segments.extent())));
+        add(segments.extent());
         return sequence(std::move(parts));
-    }
-
-    /// The iterations from..to-1 of the loop.
-    static Stmt segment(const For& whole, const Expr& from, const Expr& to) {
-        return part_of_loop(whole, simplify(to - from), [&](const Expr& number) {
-            return in_iteration(whole.body, whole.variable, simplify(from + number));
-        });
     }
 
     const State& state_;
@@ -190,10 +186,11 @@ private:
     std::vector<Expr> fixed_;
 };
 
-/// Of the loop as it would run without a delay.
+/// Of the loop as it would run without a delay, and from its first iteration on.
 Limits limits_of(const State& scheduled, int loop, int stage, bool for_all, std::source_location where) {
     State state = scheduled;
     state.loops[loop].delay = {};
+    state.loops[loop].reversed = false;
     Limits limits(state, loop, for_all);
     // What a stage masks, its readers may replace; what a reduction masks is no term of it.
     const bool masks = for_all || state.loops[loop].stage == stage || state.stages[stage].streams == loop;
@@ -207,14 +204,24 @@ Limits limits_of(const State& scheduled, int loop, int stage, bool for_all, std:
 
 Segments segments_of(const State& state, int loop, const Expr& extent, std::source_location where) {
     const LoopRecord& record = state.loops[loop];
-    Segments segments{integer(0), extent, {}};
+    Segments segments{integer(0), extent, record.reversed};
     if (record.kept.first.defined())
         segments.from = larger(segments.from, position(state, loop, record.kept.first, where));
     if (record.kept.behind.defined())
         segments.end = smaller(segments.end, position(state, loop, record.kept.behind, where));
     if (record.skips()) segments.end = larger(segments.from, segments.end);
-    for (const Expr& cut : record.cuts) segments.cuts.push_back(position(state, loop, cut, where));
+    for (const Expr& cut : record.cuts) {
+        Expr at = position(state, loop, cut, where);
+        segments.cuts.push_back(simplify(record.reversed ? segments.end - at : at - segments.from));
+    }
+    if (record.reversed) std::ranges::reverse(segments.cuts);
     return segments;
+}
+
+Expr Segments::extent() const { return simplify(end - from); }
+
+Expr Segments::iteration(const Expr& number) const {
+    return simplify(reversed ? end - 1 - number : from + number);
 }
 
 Stmt in_iteration(const Stmt& stmt, const Expr& variable, const Expr& iteration) {
@@ -252,7 +259,7 @@ Stmt part_of_loop(const For& whole, const Expr& extent, const std::function<Stmt
 }
 
 Tree cut_loops(const State& state, Tree tree, std::source_location where) {
-    auto is_cut = [](const LoopRecord& loop) { return !loop.is_whole() && loop.dead_step < 0; };
+    auto is_cut = [](const LoopRecord& loop) { return (!loop.is_whole() || loop.reversed) && loop.dead_step < 0; };
     if (std::none_of(state.loops.begin(), state.loops.end(), is_cut)) return tree;
     for (Nest& nest : tree.nests) nest.body = Cutter(state, where).cut(nest.body);
     return tree;

@@ -10,10 +10,16 @@ namespace tw {
 
 class Edit;
 
-/// Which iterations a loop runs: from..end-1, in segments that begin at `cuts`.
+/// Which iterations a loop runs: from..end-1, or the other way, in segments.
 struct Segments {
     Expr from, end;
-    std::vector<Expr> cuts;  ///< not in order, or outside, where segments are empty
+    bool reversed = false;
+    std::vector<Expr> cuts = {};  ///< where segments begin, counted from the first iteration that runs; not in order,
+                                  ///< or outside, where segments are empty
+
+    Expr extent() const;
+    /// The one that runs as the number-th, from 0.
+    Expr iteration(const Expr& number) const;
 };
 /// Of a loop of this extent, as it was cut and skips. Throws Error if a position depends on a loop that does not stand
 /// around it.

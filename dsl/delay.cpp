@@ -77,8 +77,8 @@ bool is_overwritten_early(const Delayed& delayed, const BufferRef& buffer) {
 
 class Skew {
 public:
-    Skew(const For& loop, const Delayed& delayed)
-        : loop_(loop), parts_(delayed), delay_(delayed.iterations), versions_(static_cast<size_t>(delay_) + 1) {
+    Skew(const For& loop, const Delayed& delayed, const Segments& segments)
+        : loop_(loop), segments_(segments), parts_(delayed), delay_(delayed.iterations), versions_(static_cast<size_t>(delay_) + 1) {
         for (const BufferRef& buffer : delayed.local) {
             const bool late = uses(delayed.late, buffer);
             if (is_overwritten_early(delayed, buffer))
@@ -102,6 +102,7 @@ public:
         for (int64_t i = 0; i < delay_; ++i)
             for (const Stmt* part : {&parts_.first, &parts_.between}) stmts.push_back(at(*part, integer(i), i));
         For around = loop_;
+        around.is_part = true;
         around.variable = index_variable(loop_.variable.as<Variable>()->name, 0, std::max<int64_t>(rounds - 1, 0));
         around.extent = integer(rounds);
         for (int64_t u = 0; u < count; ++u) add(body, simplify(around.variable * count + u), u, true);
@@ -128,13 +129,14 @@ private:
         }
     }
 
-    /// The part in this iteration, whose number is `place` but for multiples of the number of versions.
+    /// The part in the iteration of this number, which is `place` but for multiples of the number of versions.
     Stmt at(const Stmt& part, const Expr& iteration, int64_t place) const {
         const Buffers& own = versions_[static_cast<size_t>(place) % versions_.size()];
-        return with_own_registers(in_buffers(in_iteration(part, loop_.variable, iteration), own));
+        return with_own_registers(in_buffers(in_iteration(part, loop_.variable, segments_.iteration(iteration)), own));
     }
 
     const For& loop_;
+    const Segments& segments_;
     Delayed parts_;
     int64_t delay_;
     std::vector<Buffers> versions_;
@@ -156,10 +158,10 @@ Stmt in_parts(const For& loop, const Delayed& delayed, const Segments& segments)
         const bool is_early = uses(first, buffer) || uses(between, buffer), is_late = uses(late, buffer);
         if (is_early || is_late) (is_early && is_late ? across : is_early ? early_only : late_only).push_back(buffer);
     }
-    const Expr extent = simplify(segments.end - segments.from), ahead = smaller(integer(delay), extent),
+    const Expr extent = segments.extent(), ahead = smaller(integer(delay), extent),
                both = simplify(extent - ahead);
     auto early_at = [&](const Stmt& part, const Expr& number) {
-        return in_iteration(part, loop.variable, simplify(segments.from + number));
+        return in_iteration(part, loop.variable, segments.iteration(number));
     };
     std::vector<Stmt> parts;
     parts.push_back(part_of_loop(loop, ahead, [&](const Expr& number) {
@@ -175,7 +177,7 @@ Stmt in_parts(const For& loop, const Delayed& delayed, const Segments& segments)
         begin = end;
     };
     for (const Expr& cut : segments.cuts)
-        add_both(larger(begin, smaller(simplify(cut - segments.from - delay), both)));
+        add_both(larger(begin, smaller(simplify(cut - delay), both)));
     add_both(both);
     parts.push_back(part_of_loop(loop, ahead, [&](const Expr& number) {
         return allocated(late_only, early_at(late, simplify(both + number)));
@@ -183,7 +185,9 @@ Stmt in_parts(const For& loop, const Delayed& delayed, const Segments& segments)
     return allocated(across, sequence(std::move(parts)));
 }
 
-Stmt with_versions(const For& loop, const Delayed& delayed) { return Skew(loop, delayed).run(); }
+Stmt with_versions(const For& loop, const Delayed& delayed, const Segments& segments) {
+    return Skew(loop, delayed, segments).run();
+}
 
 BufferRef used_by_both(const Stmt& before, const Stmt& behind, const std::vector<BufferRef>& local,
                        const std::function<bool(const BufferRef&, const BufferRef&)>& alike) {

@@ -32,7 +32,7 @@ Stmt in_parts(const For& loop, const Delayed& delayed, const Segments& segments)
 ///     for i < 5: x = a[i]; y[i] = x    x_0 = a[0]
 ///                                      for o < 2: x_1 = a[o * 2 + 1]; y[o * 2] = x_0; x_0 = a[o * 2 + 2]; y[o * 2 + 1]
 ///                                      = x_1 y[4] = x_0
-Stmt with_versions(const For& loop, const Delayed& delayed);
+Stmt with_versions(const For& loop, const Delayed& delayed, const Segments& segments);
 
 /// A buffer, not in `local`, that one of both parts stores to and the other one uses; nothing if there is none. `alike`
 /// tells whether two buffers are one array.

@@ -128,6 +128,8 @@ private:
             Stage stage = next_stage();
             Loop loop = next_loop();
             schedule_.rfactor(stage, loop, combine(), where_);
+        } else if (verb == "reverse") {
+            schedule_.reverse(next_loop(), where_);
         } else if (verb == "delay") {
             Stage stage = next_stage();
             Loop loop = next_loop();

@@ -206,6 +206,9 @@ public:
     /// reductions along the loop must be shown to count nothing: 0 of sums, -infinity of maxima. cut(loop, {}) takes it
     /// back.
     void skip(Loop loop, const StageRef& conditions, TW_HERE);
+    /// Runs a serial reduce loop from its last iteration to the first, or forwards again. What a reduction gives changes
+    /// as by any other order of its terms. Where the last key tiles are masked, they are over then before the rest begins.
+    void reverse(Loop loop, TW_HERE);
     /// Runs the loop on a level. Thread loops of a block form a mixed radix, first bound slowest. Loops of 2 to 8
     /// iterations together on `cluster`, from sm_90 on: these blocks run together, and boxes that a role loads for
     /// those that differ in one of the loops only are loaded once, in parts, and multicast.

@@ -39,6 +39,8 @@ void require_serial(const Edit& edit, int loop, const char* what) {
     user_check(record.stages == 1, edit.where,
                "{}: loop '{}' is pipelined; {} it before, or pipeline(loop, {{.stages = 1}}) first", what, record.name,
                what);
+    user_check(!record.reversed, edit.where, "{}: loop '{}' runs backwards; {} it before reverse, or reverse it again",
+               what, record.name, what);
     user_check(record.delay.iterations == 0, edit.where,
                "{}: a stage is delayed in loop '{}'; {} it before, or delay(stage, loop, 0) first", what, record.name,
                what);
@@ -309,6 +311,9 @@ void Schedule::bind(Loop loop, Level level, std::source_location where) {
     user_check(record.is_whole() || level == Level::Serial, where,
                "bind({}, {}): the loop is cut: its segments follow each other; join them first: cut({}, {{}})",
                record.name, tw::to_string(level), record.name);
+    user_check(!record.reversed || level == Level::Serial, where,
+               "bind({}, {}): the loop runs backwards: its iterations follow each other; reverse it again first",
+               record.name, tw::to_string(level));
     record.level = level;
     record.bind_step = level == Level::Serial ? -1 : edit.step;
     if (record.reduces && is_thread(level))
@@ -317,6 +322,22 @@ void Schedule::bind(Loop loop, Level level, std::source_location where) {
                                                rounding_text(*edit.state.stages[record.stage].definition.reducer)));
     edit.commit(fmt::format("s.bind({}, {});", edit.loop_as_cpp(id), level_text(level)),
                 fmt::format("bind {} {}", id, tw::to_string(level)));
+}
+
+void Schedule::reverse(Loop loop, std::source_location where) {
+    Edit edit(state_, where);
+    int id = edit.alive(loop, "reverse");
+    LoopRecord& record = edit.state.loops[id];
+    user_check(record.reduces, where,
+               "reverse({}): it is no reduce loop; the order of others does not matter, or what stands under them "
+               "needs it",
+               record.name);
+    require_own_serial(edit, id, "reverse");
+    record.reversed = !record.reversed;
+    const std::string& name = edit.state.stages[record.stage].definition.name;
+    edit.state.notes.push_back(fmt::format("[{}] '{}' takes its terms in another order{}", edit.step, name,
+                                           rounding_text(*edit.state.stages[record.stage].definition.reducer)));
+    edit.commit(fmt::format("s.reverse({});", edit.loop_as_cpp(id)), fmt::format("reverse {}", id));
 }
 
 void Schedule::persistent(const std::vector<Loop>& loops, PersistentOptions options, std::source_location where) {

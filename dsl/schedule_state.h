@@ -40,6 +40,7 @@ struct LoopRecord {
     Delay delay = {};             ///< none if of 0 iterations
     std::vector<Expr> cuts = {};  ///< where the segments after the first begin, over variables of loops around
     Kept kept = {};               ///< of skip
+    bool reversed = false;        ///< runs from its last iteration to the first
     int dead_step = -1;           ///< the step that consumed it
     std::shared_ptr<const Origin> origin = {};
     std::string handle = {};  ///< what the trace calls it; empty until a step speaks of it

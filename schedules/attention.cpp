@@ -1,5 +1,6 @@
 #include "schedules/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <regex>
 
@@ -9,7 +10,8 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t rows_of_warpgroup = 64;
+constexpr int64_t rows_of_warpgroup = 64, terms_of_unit = 16;
+constexpr int64_t bytes_in_l2 = 16 << 20;  // of keys and values that blocks read at a time
 
 double as_double(int64_t count) { return static_cast<double>(count); }
 
@@ -53,19 +55,83 @@ Attention declare_attention(const AttentionShape& shape) {
     a.l = compute("l", {B, H, S}, [&](Expr b, Expr h, Expr i) { return sum(a.p(b, h, i, j2), j2); });
     a.o = compute("o", {B, S, H, E}, [&](Expr b, Expr i, Expr h, Expr e) {
         Expr values = sum(a.p(b, h, i, j3) * cast(f32, a.v(b, j3, h / shape.group, e)), j3);
-        return cast(shape.type, values / a.l(b, h, i));
+        return cast(shape.type, values * (1.0 / a.l(b, h, i)));
     });
     a.lse = compute("lse", {B, H, S}, [&](Expr b, Expr h, Expr i) { return a.m(b, h, i) * scale + log2(a.l(b, h, i)); });
     return a;
 }
 
-AttentionTiles attention_tiles(const AttentionShape& shape) {
-    int64_t depth = std::max(shape.depth, shape.width);
+namespace {
+
+// Of rows that see fewer keys, tiles take less time. What a tile takes beside its steps, measured on an H200, in quarters
+// of a step: the next one's start overlaps its end in a persistent kernel.
+constexpr int64_t quarters_of_tile = 4, quarters_of_block = 7;
+
+int64_t quarters_of_steps(const AttentionShape& shape, const AttentionTiles& tiles, int64_t block) {
+    return 4 * divided(std::min(shape.keys, (block + 1) * tiles.rows), tiles.keys);
+}
+
+/// Of the busiest of so many multiprocessors that take tiles in turn, the longest first, every other round the other
+/// way.
+int64_t longest_turn(const AttentionShape& shape, const AttentionTiles& tiles, int64_t multiprocessors) {
+    const int64_t in_head = divided(shape.rows, tiles.rows), all = shape.batch * shape.heads * in_head;
+    std::vector<int64_t> taken(static_cast<size_t>(multiprocessors), 0);
+    for (int64_t k = 0; k < all; ++k) {
+        const int64_t block = (all - 1 - k) / tiles.heads % in_head, round = k / multiprocessors,
+                      place = k % multiprocessors;
+        taken[static_cast<size_t>(round % 2 == 0 ? multiprocessors - 1 - place : place)] +=
+            quarters_of_steps(shape, tiles, block) + quarters_of_tile;
+    }
+    return *std::ranges::max_element(taken);
+}
+
+/// If multiprocessors take the longest that is left when they are done.
+int64_t mean_of_blocks(const AttentionShape& shape, const AttentionTiles& tiles, int64_t multiprocessors) {
+    int64_t total = 0;
+    for (int64_t block = 0; block < divided(shape.rows, tiles.rows); ++block)
+        total += shape.batch * shape.heads * (quarters_of_steps(shape, tiles, block) + quarters_of_block);
+    return total / multiprocessors;
+}
+
+int64_t most_heads_in_l2(const AttentionShape& shape) {
+    const int64_t bytes = shape.keys * (shape.depth + shape.width) * bytes_of(shape.type) / shape.group;
+    int64_t heads = 1;
+    while (heads * 2 * bytes <= bytes_in_l2 && shape.heads % (heads * 2) == 0) heads *= 2;
+    return heads;
+}
+
+/// So many heads side by side that all multiprocessors end at about the same time, or blocks of their own, if the GPU
+/// shares those out better than turns do.
+void balance(const AttentionShape& shape, AttentionTiles& tiles, int64_t multiprocessors) {
+    AttentionTiles tried = tiles;
+    int64_t least = 0;
+    for (int64_t heads = 1; heads <= shape.heads && shape.heads % heads == 0; heads *= 2) {
+        tried.heads = heads;
+        const int64_t turn = longest_turn(shape, tried, multiprocessors);
+        if (heads > 1 && turn * 50 >= least * 49) continue;  // keys of fewer heads stay in L2
+        tiles.heads = heads;
+        least = turn;
+    }
+    if (least <= mean_of_blocks(shape, tiles, multiprocessors)) return;
+    tiles.persistent = false;
+    tiles.longest_first = true;
+    tiles.query_stages = 1;
+    tiles.heads = most_heads_in_l2(shape);
+}
+
+}  // namespace
+
+AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target) {
+    const int64_t depth = std::max(shape.depth, shape.width);
     AttentionTiles tiles;
-    tiles.keys = depth <= 128 ? 128 : 64;
-    if (depth <= 64 && !shape.causal) tiles.rows = 192;
+    tiles.persistent = true;
+    tiles.keys = std::min<int64_t>(depth <= 128 ? 128 : 64, rounded_up(shape.keys, terms_of_unit));
+    tiles.query_stages = depth <= 128 ? 2 : 1;
+    tiles.stage_result = depth <= 128;
+    if (depth <= 64 && !shape.causal && shape.rows >= 4096) tiles.rows = 192;
     tiles.overlaps = shape.keys % tiles.keys == 0;
-    tiles.longest_first = shape.causal;
+    tiles.heads = most_heads_in_l2(shape);
+    if (shape.causal) balance(shape, tiles, target.multiprocessors);
     return tiles;
 }
 
@@ -75,37 +141,46 @@ Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& t
     const int64_t warpgroups = tiles.rows / rows_of_warpgroup;
     auto [load_registers, math_registers] = registers_of(warpgroups);
     Schedule s({a.o, a.lse}, target);
-    auto [b, i, h, e] = s.loops<4>(a.o, where);
+    auto [b, i, h, width] = s.loops<4>(a.o, where);
+    auto [e_tile, e] = s.split(width, rounded_up(shape.width, terms_of_unit), Tail::Mask, {"e_tile", "e"}, where);
     auto [block, in_block] = s.split(i, tiles.rows, Tail::Mask, {"block", "in_block"}, where);
     auto [group, row] = s.split(in_block, rows_of_warpgroup, {"group", "row"}, where);
     auto [step, term] = s.split(s.reduce(a.o), tiles.keys, Tail::Mask, {"step", "term"}, where);
-    s.order({b, h, block, group, step, row, e, term}, where);
+    auto [h_group, h_in_group] = s.split(h, tiles.heads, {"h_group", "h_in_group"}, where);
+    s.order({b, h_group, block, h_in_group, e_tile, group, step, row, e, term}, where);
     const int64_t blocks = shape.batch * shape.heads * divided(shape.rows, tiles.rows);
+    Loop tile = h_in_group;
     if (tiles.persistent) {
-        s.persistent({b, h, block}, {.longest_first = shape.causal, .stages = tiles.query_stages}, where);
+        s.persistent({b, h_group, block, h_in_group},
+                     {.longest_first = shape.causal, .stages = tiles.query_stages}, where);
     } else if (tiles.longest_first) {
-        s.persistent({b, h, block}, {.blocks = static_cast<int>(blocks), .longest_first = true}, where);
+        s.persistent({b, h_group, block, h_in_group}, {.blocks = static_cast<int>(blocks), .longest_first = true},
+                     where);
     } else {
-        s.bind(s.fuse(b, h, where), grid.y, where);
-        s.bind(block, grid.x, where);
+        tile = s.fuse({b, h_group, block, h_in_group}, "tile", where);
+        s.bind(tile, grid.x, where);
     }
     s.bind(group, warpgroup, where);
     s.stream({a.m, a.l, a.o}, step, where);
     s.set_memory(a.p, Memory::Registers, where);
     s.round_to(s.stage(a.o, a.p, Memory::Registers, step, where), shape.type, where);  // l sums what is not rounded
+    s.mma(a.o, wgmma, {.m = row, .n = e, .k = term}, where);
     s.at(a.s, step, where);
     s.set_memory(a.s, Memory::Registers, where);
     auto [s_b, s_h, s_i, s_j] = s.loops<4>(a.s, where);
-    auto [d_tile, d] = s.split(s.reduce(a.s), shape.depth, {"d_tile", "d"}, where);
+    auto [d_tile, d] =
+        s.split(s.reduce(a.s), rounded_up(shape.depth, terms_of_unit), Tail::Mask, {"d_tile", "d"}, where);
     s.order({s_b, s_h, d_tile, s_i, s_j, d}, where);
     s.at(a.lse, group, where);
-    if (shape.causal) s.skip(step, a.s, where);
-    if (shape.causal) s.cut(step, where_partial(a.s), where);
-    Stage queries = s.stage(a.s, a.q, Memory::Shared, block, where);
-    if (tiles.stage_result) s.via(s.stage(a.o, Memory::Shared, block, where), Copy::Tma, where);
+    if (shape.causal && shape.keys > rounded_up(tiles.rows, tiles.keys)) {
+        s.skip(step, a.s, where);
+        if (shape.keys % tiles.keys == 0) s.cut(step, where_partial(a.s), where);
+        s.reverse(step, where);  // what is masked is over before the rest begins
+    }
+    Stage queries = s.stage(a.s, a.q, Memory::Shared, tile, where);
+    if (tiles.stage_result) s.via(s.stage(a.o, Memory::Shared, tile, where), Copy::Tma, where);
     Stage keys = s.stage(a.s, a.k, Memory::Shared, step, where), values = s.stage(a.o, a.v, Memory::Shared, step, where);
     s.mma(a.s, wgmma, {.m = s_i, .n = s_j, .k = d}, where);
-    s.mma(a.o, wgmma, {.m = row, .n = e, .k = term}, where);
     s.pipeline(step, {.stages = tiles.stages}, where);
     if (tiles.overlaps) s.delay(a.o, step, {.iterations = 1, .before = a.m}, where);  // s(j), o(j - 1), softmax(j)
     s.roles({{"load", warps(1), registers(load_registers), {queries, keys, values}},
@@ -117,7 +192,7 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
     static const std::string number_text = "([1-9][0-9]{0,6})", by = "x" + number_text;
     static const std::regex form("attention_(bf16|f16)_" + number_text + by + by + by + "(?:_keys" + number_text +
                                  ")?(?:_width" + number_text + ")?(?:_group" + number_text + ")?(_causal)?(?:_tile" +
-                                 number_text + by + "s([1-9])(n)?(p)?(q)?(l)?(r)?)?");
+                                 number_text + by + "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto number = [&](size_t index, int64_t otherwise) { return match[index].matched ? std::stoll(match[index]) : otherwise; };
@@ -142,8 +217,10 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
                                      .persistent = match[14].matched,
                                      .query_stages = match[15].matched ? 2 : 1,
                                      .longest_first = match[16].matched,
-                                     .stage_result = match[17].matched};
+                                     .stage_result = match[17].matched,
+                                     .heads = number(18, 1)};
         if (named.tiles->rows % rows_of_warpgroup != 0 || named.tiles->rows > 3 * rows_of_warpgroup) return {};
+        if (shape.heads % named.tiles->heads != 0) return {};
     }
     return named;
 }

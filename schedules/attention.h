@@ -38,8 +38,9 @@ struct AttentionTiles {
     int query_stages = 1;        ///< of a persistent kernel
     bool longest_first = false;  ///< blocks begin with the last rows
     bool stage_result = false;   ///< results leave through shared memory
+    int64_t heads = 1;           ///< whose blocks run side by side, the last rows of all first; divides the heads
 };
-AttentionTiles attention_tiles(const AttentionShape& shape);
+AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target);
 /// For sm_90a: warpgroup products with scores and their exponentials in registers, loads by a warp of its own.
 Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& tiles, const Target& target, TW_HERE);
 

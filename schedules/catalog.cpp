@@ -139,7 +139,7 @@ std::optional<CatalogEntry> attention_entry(const std::string& name) {
     return CatalogEntry{name, "o = softmax(q k' / sqrt(depth)) v, and the logarithms of its sums", named->shape.flops(),
                         [named = *named](const Target& target) {
                             const auto& [shape, tiles] = named;
-                            return attention_schedule(shape, tiles ? *tiles : attention_tiles(shape), target);
+                            return attention_schedule(shape, tiles ? *tiles : attention_tiles(shape, target), target);
                         },
                         named->shape.bytes()};
 }

@@ -123,9 +123,9 @@ TEST(Delay, RefusesWhatWouldChangeResults) {
     s.delay(z, i, 2);
     EXPECT_ERROR(s.split(i, 2), "a stage is delayed in loop 'i'; split it before, or delay(stage, loop, 0) first");
     EXPECT_ERROR(s.bind(i, grid.x), "a stage is delayed in the loop: its iterations follow each other");
-    EXPECT_ERROR(s.cut(i, {4}), "cut(i, ...): a stage is delayed in the loop, in all of its iterations");
+    EXPECT_ERROR(s.cut(i, {4}), "delay(z, i, 2): 'y' would be made again before 'z' has read it, but the loop is pipelined");
     EXPECT_ERROR(s.persistent({i}), "persistent: a stage is delayed in loop 'i'");
-    EXPECT_ERROR(s.pipeline(i, {}), "a stage is delayed in the loop, which gives its buffers too");
+    EXPECT_ERROR(s.reverse(i), "reverse(i): it is no reduce loop");
     EXPECT_ERROR(s.at(y, j), "delay(z, i, 2): nothing stands before 'z' under the loop");
     s.delay(z, i, 0);
     s.bind(i, grid.x);

@@ -64,7 +64,14 @@ public:
         if (chance()) attempt([&] { s.skip(tile, masked_); });
         if (chance()) attempt([&] { s.cut(tile, {constant(i64, between(0, 3))}); });
         if (chance()) attempt([&] { s.cut(tile, where_partial(masked_)); });
-        if (chance()) attempt([&] { s.delay(members_.back(), tile); });
+        if (between(0, 2) == 0) attempt([&] { s.reverse(tile); });
+        const size_t late = between(1, static_cast<int>(reductions.size()) - 1), before = between(0, 1) ? 0 : late - 1;
+        if (chance())
+            attempt([&] {
+                DelayOptions options{.iterations = between(1, 2)};
+                if (chance()) options.before = reductions[before];
+                s.delay(reductions[late], tile, options);
+            });
         if (between(0, 3) == 0) attempt([&] { s.unroll(tile); });
         return s;
     }

@@ -96,6 +96,8 @@ struct Attention {
         bool causal = false;
         int64_t rows = 128, block = 128, terms = 128, tile = 64, depth = 32, width = 32, heads = 2;
         bool roles = false, persistent = false, cut = false, skip = false;
+        bool overlaps = false, reversed = false;  ///< o of a step stands between the scores and the rest of the next
+        int query_stages = 0;                     ///< if another role loads queries, too
         bool sized = false;  ///< one kernel for all numbers of rows and terms
         int stages = 1;
     } c;
@@ -141,7 +143,7 @@ struct Attention {
         auto [tile, term] = g.split(g.reduce(o), c.tile, Tail::Mask, {"tile", "term"});
         g.order({h, block, e_tile, warps, tile, row, e, term});
         if (c.persistent) {
-            g.persistent({h, block}, {.blocks = 3});
+            g.persistent({h, block}, {.blocks = 3, .stages = std::max(c.query_stages, 1)});
         } else {
             g.bind(h, grid.y);
             g.bind(block, grid.x);
@@ -159,12 +161,16 @@ struct Attention {
         g.at(lse, warps);
         if (c.skip) g.skip(tile, s);
         if (c.cut) g.cut(tile, where_partial(s));
-        g.stage(s, q, Memory::Shared, block);
+        if (c.reversed) g.reverse(tile);
+        Stage queries = g.stage(s, q, Memory::Shared, block);
         Stage keys = g.stage(s, k, Memory::Shared, tile), values = g.stage(o, v, Memory::Shared, tile);
         g.mma(s, c.group ? wgmma : mma_sync, {.m = s_i, .n = s_j, .k = d});
         if (c.stages > 1) g.pipeline(tile, {.stages = c.stages});
+        if (c.overlaps) g.delay(o, tile, {.before = m});
+        std::vector<StageRef> loaded{keys, values};
+        if (c.query_stages > 0) loaded.emplace_back(queries);
         if (c.roles)
-            g.roles({{"load", tw::warps(1), {}, {keys, values}},
+            g.roles({{"load", tw::warps(1), {}, loaded},
                      {"math", warpgroups(static_cast<int>(c.block / 64)), {}, {o}}});
         return g;
     }
@@ -192,6 +198,36 @@ TEST_P(Streams, AttentionFromItsFormula) {
         for (const char* array : {"shared.p", "shared.s[", "shared.m", "shared.l"})
             EXPECT_EQ(text.find(array), std::string::npos) << text;
         expect_declared(s, attention.launch(static_cast<uint64_t>(round)), equal_values);
+    }
+}
+
+/// The steps that make it fast, in all combinations: segments through which one ring of copies goes, backwards or not,
+/// products that run under the next tile's scores, queries of the next block on their way, blocks that take turns.
+TEST_P(Streams, AttentionWithProductsUnderTheNextScores) {
+    for (int round = 0; round < 10; ++round) {
+        Attention::Options c{.group = true, .type = chance() ? bf16 : f16, .causal = chance(), .roles = round > 1};
+        c.block = 64 * between(1, 2);
+        c.tile = chance() ? 64 : 32;
+        c.rows = c.block * between(1, 3);
+        c.terms = c.causal ? (c.rows + c.tile - 1) / c.tile * c.tile : c.tile * between(1, 5);
+        c.rows -= chance() ? between(1, 9) : 0;
+        c.depth = c.width = 64;
+        c.skip = c.causal && c.terms / c.tile > (c.block - 1) / c.tile + 1;
+        c.cut = c.causal && chance();
+        c.reversed = chance();
+        c.overlaps = round % 4 != 3;
+        c.stages = c.roles ? between(2, 3) : 1 + (c.cut ? 0 : between(0, 1));
+        c.overlaps = c.overlaps && (c.roles || !c.cut);
+        c.persistent = chance();
+        c.query_stages = c.roles ? between(0, c.persistent ? 2 : 1) : 0;
+        const Attention attention(c);
+        const Schedule s = attention.schedule(device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        const std::string text = build(s).cuda();
+        const bool runs_on = c.overlaps && c.stages > 1 && c.terms > c.tile;
+        EXPECT_TRUE(!runs_on || !c.roles || text.find("wgmma_wait<1>") != std::string::npos) << text;
+        expect_declared(s, attention.launch(static_cast<uint64_t>(round)), equal_values);
+        EXPECT_EQ(replay(s.save(), s.outputs(), device_target()).to_string(), s.to_string());
     }
 }
 

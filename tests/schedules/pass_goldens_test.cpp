@@ -42,6 +42,8 @@ constexpr const char* products = "product_64x48x40";
 constexpr const char* tensor_core_products = "gemm_bf16_64x64x64_tb_tile32x32x16w16x16s3";
 constexpr const char* hopper_products = "gemm_bf16_128x64x128_tb_tile128x64x64g2s2r64b";
 
+constexpr const char* attention = "attention_bf16_1x1x64x64_tile64x32s2";
+
 constexpr Example examples[] = {
     {"apply_fragment_layouts", tensor_core_products},
     {"combine_lanes", row_sums},
@@ -55,6 +57,7 @@ constexpr Example examples[] = {
     {"distribute", products},
     {"mark_unrolled", "layernorm_7x768_bf16"},
     {"choose_layouts", products},
+    {"defer_waits", attention},
     {"pipeline", tensor_core_products},
     {"fence_proxies", hopper_products},
     {"store_boxes", hopper_products},

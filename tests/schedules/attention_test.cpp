@@ -1,0 +1,80 @@
+// Attention by name: what names ask for, and results of shapes that people have.
+#include <gmock/gmock.h>
+
+#include "ops/check.h"
+#include "ops/program.h"
+#include "schedules/attention.h"
+#include "schedules/catalog.h"
+#include "tests/ops/random_cases.h"
+#include "tests/support/expect_error.h"
+
+namespace tw::schedules {
+namespace {
+
+TEST(AttentionNames, GiveShapeAndTiles) {
+    const auto named = parse_attention("attention_f16_2x12x300x40_keys500_width24_group3_causal_tile64x32s3npqrh4");
+    ASSERT_TRUE(named);
+    const AttentionShape& shape = named->shape;
+    EXPECT_EQ((std::array{shape.batch, shape.heads, shape.rows, shape.keys, shape.depth, shape.width, shape.group}),
+              (std::array<int64_t, 7>{2, 12, 300, 500, 40, 24, 3}));
+    EXPECT_TRUE(shape.causal && shape.type == f16);
+    const AttentionTiles& tiles = named->tiles.value();
+    EXPECT_EQ((std::array{tiles.rows, tiles.keys, tiles.heads}), (std::array<int64_t, 3>{64, 32, 4}));
+    EXPECT_EQ(tiles.stages, 3);
+    EXPECT_TRUE(!tiles.overlaps && tiles.persistent && tiles.query_stages == 2 && tiles.stage_result);
+    const auto plain = parse_attention("attention_bf16_1x2x300x64");
+    ASSERT_TRUE(plain);
+    EXPECT_EQ(plain->shape.keys, 300);
+    EXPECT_EQ(plain->shape.width, 64);
+    EXPECT_FALSE(plain->tiles);
+    EXPECT_EQ(find_kernel("attention_bf16_1x2x300x64")->flops, 4.0 * 2 * 300 * 300 * 64);
+    EXPECT_EQ(find_kernel("attention_bf16_1x2x300x64_causal")->flops, 2.0 * 2 * 300 * 300 * 64);
+    EXPECT_EQ(find_kernel("attention_bf16_1x4x300x64_group4")->bytes, 2 * (4 + 1 + 1 + 4) * 300 * 64 + 4 * 4 * 300);
+}
+
+TEST(AttentionNames, OthersAreNone) {
+    for (const char* name : {"attention_bf16_1x2x300", "attention_f32_1x2x300x64", "attention_bf16_1x2x300x64_group3",
+                             "attention_bf16_1x2x300x60", "attention_bf16_1x2x300x264", "attention_bf16_1x2x0x64",
+                             "attention_bf16_1x2x300x64_tile100x64s2", "attention_bf16_1x2x300x64_tile256x64s2",
+                             "attention_bf16_1x2x300x64_tile64x64s2h3"})
+        EXPECT_FALSE(parse_attention(name)) << name;
+    EXPECT_ERROR(declare_attention({.batch = 1, .heads = 5, .rows = 8, .keys = 8, .depth = 8, .width = 8, .group = 2}),
+                 "attention: 5 heads are no multiple of a group of 2");
+}
+
+/// Tiles for shapes that nobody tuned: all multiprocessors have work, and shared memory suffices.
+TEST(AttentionTiling, SuitsAnyShape) {
+    std::mt19937 random(7);
+    auto between = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+    for (int round = 0; round < 12; ++round) {
+        AttentionShape shape{.batch = between(1, 4), .heads = 1 << between(0, 4), .rows = between(1, 3000), .keys = 0,
+                             .depth = 8 * between(2, 32), .width = 0, .causal = between(0, 1) == 1};
+        shape.keys = between(0, 1) ? shape.rows : between(1, 3000);
+        if (shape.causal) shape.keys = shape.rows;
+        shape.width = between(0, 1) ? shape.depth : int64_t{8} * between(2, 32);
+        const Target target = tw::target("sm_90a");
+        const AttentionTiles tiles = attention_tiles(shape, target);
+        EXPECT_EQ(shape.heads % tiles.heads, 0);
+        EXPECT_NO_THROW(build(attention_schedule(shape, tiles, target)))
+            << shape.batch << " x " << shape.heads << " x " << shape.rows << " x " << shape.depth << ", keys "
+            << shape.keys << ", width " << shape.width << (shape.causal ? ", causal" : "");
+    }
+}
+
+class AttentionKernels : public RandomCases {
+protected:
+    AttentionKernels() : RandomCases(97) {}
+};
+TW_ON_EACH_DEVICE(AttentionKernels);
+
+TEST_P(AttentionKernels, GiveTheDeclared) {
+    for (const char* name : {"attention_bf16_1x2x192x64_causal_tile64x64s2pqrh2", "attention_f16_2x4x70x40_keys90_width24_group2_tile64x64s2n",
+                             "attention_bf16_1x2x256x64_causal_tile128x64s2lr", "attention_bf16_2x1x128x128_keys256_tile128x64s3q"}) {
+        const Schedule s = find_kernel(name)->make(device_target());
+        SCOPED_TRACE(name);
+        expect_declared(s, random_bindings(s.outputs(), 3), near(64, 2e-2));
+    }
+}
+
+}  // namespace
+}  // namespace tw::schedules
