@@ -81,8 +81,9 @@ Stmt TreeBuilder::delayed_for(int loop, Stmt inner) {
                "{}: nothing stands before '{}' under the loop, so nothing would run ahead of it; stage an operand "
                "or place a producer there first",
                call, late);
-    user_check(parts.is_before_there, where_, "{}: '{}' does not stand before '{}' under the loop; name a stage that does",
-               call, record(std::max(l.delay.before, 0)).definition.name, late);
+    user_check(parts.is_before_there, where_,
+               "{}: '{}' does not stand before '{}' under the loop; name a stage that does", call,
+               record(std::max(l.delay.before, 0)).definition.name, late);
     const std::vector<BufferRef> local = buffers_in(loop);
     auto alike = [&](const BufferRef& one, const BufferRef& other) {
         return one == other || std::ranges::any_of(state_.in_place, [&](const auto& pair) {
@@ -95,7 +96,7 @@ Stmt TreeBuilder::delayed_for(int loop, Stmt inner) {
                    "{}: both parts use '{}', which outlives an iteration; what runs ahead would meet what is not "
                    "there yet, or no longer; delay another stage",
                    call, met->name);
-    const For around{l.variable, lower_extent(loop), l.level,     l.bind_step,   loop,           l.reduces, {},
+    const For around{l.variable, lower_extent(loop), l.level,       l.bind_step,     loop, l.reduces, {},
                      l.stages,   l.in_flight,        role_of(loop), l.pipeline_step, false};
     const Delayed delayed{parts.first, parts.late, parts.between, l.delay.iterations, local};
     BufferRef several = needs_versions(delayed);

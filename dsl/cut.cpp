@@ -220,9 +220,7 @@ Segments segments_of(const State& state, int loop, const Expr& extent, std::sour
 
 Expr Segments::extent() const { return simplify(end - from); }
 
-Expr Segments::iteration(const Expr& number) const {
-    return simplify(reversed ? end - 1 - number : from + number);
-}
+Expr Segments::iteration(const Expr& number) const { return simplify(reversed ? end - 1 - number : from + number); }
 
 Stmt in_iteration(const Stmt& stmt, const Expr& variable, const Expr& iteration) {
     return map_exprs(stmt, [&](const Expr& e) { return simplify(substitute(e, {{variable, iteration}})); });

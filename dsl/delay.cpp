@@ -78,7 +78,11 @@ bool is_overwritten_early(const Delayed& delayed, const BufferRef& buffer) {
 class Skew {
 public:
     Skew(const For& loop, const Delayed& delayed, const Segments& segments)
-        : loop_(loop), segments_(segments), parts_(delayed), delay_(delayed.iterations), versions_(static_cast<size_t>(delay_) + 1) {
+        : loop_(loop),
+          segments_(segments),
+          parts_(delayed),
+          delay_(delayed.iterations),
+          versions_(static_cast<size_t>(delay_) + 1) {
         for (const BufferRef& buffer : delayed.local) {
             const bool late = uses(delayed.late, buffer);
             if (is_overwritten_early(delayed, buffer))
@@ -158,8 +162,7 @@ Stmt in_parts(const For& loop, const Delayed& delayed, const Segments& segments)
         const bool is_early = uses(first, buffer) || uses(between, buffer), is_late = uses(late, buffer);
         if (is_early || is_late) (is_early && is_late ? across : is_early ? early_only : late_only).push_back(buffer);
     }
-    const Expr extent = segments.extent(), ahead = smaller(integer(delay), extent),
-               both = simplify(extent - ahead);
+    const Expr extent = segments.extent(), ahead = smaller(integer(delay), extent), both = simplify(extent - ahead);
     auto early_at = [&](const Stmt& part, const Expr& number) {
         return in_iteration(part, loop.variable, segments.iteration(number));
     };
@@ -176,8 +179,7 @@ Stmt in_parts(const For& loop, const Delayed& delayed, const Segments& segments)
         }));
         begin = end;
     };
-    for (const Expr& cut : segments.cuts)
-        add_both(larger(begin, smaller(simplify(cut - delay), both)));
+    for (const Expr& cut : segments.cuts) add_both(larger(begin, smaller(simplify(cut - delay), both)));
     add_both(both);
     parts.push_back(part_of_loop(loop, ahead, [&](const Expr& number) {
         return allocated(late_only, early_at(late, simplify(both + number)));

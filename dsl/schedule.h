@@ -77,7 +77,7 @@ struct PipelineOptions {
 };
 
 struct DelayOptions {
-    int iterations = 1;        ///< how many later: at most 8; 0 takes the delay back
+    int iterations = 1;         ///< how many later: at most 8; 0 takes the delay back
     StageRef before = Stage{};  ///< the late stages stand in front of this one, which comes first otherwise
 };
 
@@ -201,13 +201,14 @@ public:
     void cut(Loop loop, const std::vector<Expr>& positions, TW_HERE);
     /// Cuts where conditions begin and cease to hold in all of an iteration: the segment between needs no masks.
     void cut(Loop loop, const WherePartial& conditions, TW_HERE);
-    /// Leaves out iterations of a reduce loop in which the selects of a stage under it, `conditions`, and the masks of the
-    /// terms, hold for no element, as far as they compare indices: key tiles behind the diagonal. What such elements give the
-    /// reductions along the loop must be shown to count nothing: 0 of sums, -infinity of maxima. cut(loop, {}) takes it
-    /// back.
+    /// Leaves out iterations of a reduce loop in which the selects of a stage under it, `conditions`, and the masks of
+    /// the terms, hold for no element, as far as they compare indices: key tiles behind the diagonal. What such
+    /// elements give the reductions along the loop must be shown to count nothing: 0 of sums, -infinity of maxima.
+    /// cut(loop, {}) takes it back.
     void skip(Loop loop, const StageRef& conditions, TW_HERE);
-    /// Runs a serial reduce loop from its last iteration to the first, or forwards again. What a reduction gives changes
-    /// as by any other order of its terms. Where the last key tiles are masked, they are over then before the rest begins.
+    /// Runs a serial reduce loop from its last iteration to the first, or forwards again. What a reduction gives
+    /// changes as by any other order of its terms. Where the last key tiles are masked, they are over then before the
+    /// rest begins.
     void reverse(Loop loop, TW_HERE);
     /// Runs the loop on a level. Thread loops of a block form a mixed radix, first bound slowest. Loops of 2 to 8
     /// iterations together on `cluster`, from sm_90 on: these blocks run together, and boxes that a role loads for

@@ -49,22 +49,22 @@ Attention declare_attention(const AttentionShape& shape) {
         return shape.causal ? select(j <= i, score, -infinity) : score;
     });
     a.m = compute("m", {B, H, S}, [&](Expr b, Expr h, Expr i) { return reduce_max(a.s(b, h, i, j1), j1); });
-    a.p = compute("p", {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-        return exp2(a.s(b, h, i, j) * scale - a.m(b, h, i) * scale);
-    });
+    a.p = compute("p", {B, H, S, N},
+                  [&](Expr b, Expr h, Expr i, Expr j) { return exp2(a.s(b, h, i, j) * scale - a.m(b, h, i) * scale); });
     a.l = compute("l", {B, H, S}, [&](Expr b, Expr h, Expr i) { return sum(a.p(b, h, i, j2), j2); });
     a.o = compute("o", {B, S, H, E}, [&](Expr b, Expr i, Expr h, Expr e) {
         Expr values = sum(a.p(b, h, i, j3) * cast(f32, a.v(b, j3, h / shape.group, e)), j3);
         return cast(shape.type, values * (1.0 / a.l(b, h, i)));
     });
-    a.lse = compute("lse", {B, H, S}, [&](Expr b, Expr h, Expr i) { return a.m(b, h, i) * scale + log2(a.l(b, h, i)); });
+    a.lse =
+        compute("lse", {B, H, S}, [&](Expr b, Expr h, Expr i) { return a.m(b, h, i) * scale + log2(a.l(b, h, i)); });
     return a;
 }
 
 namespace {
 
-// Of rows that see fewer keys, tiles take less time. What a tile takes beside its steps, measured on an H200, in quarters
-// of a step: the next one's start overlaps its end in a persistent kernel.
+// Of rows that see fewer keys, tiles take less time. What a tile takes beside its steps, measured on an H200, in
+// quarters of a step: the next one's start overlaps its end in a persistent kernel.
 constexpr int64_t quarters_of_tile = 4, quarters_of_block = 7;
 
 int64_t quarters_of_steps(const AttentionShape& shape, const AttentionTiles& tiles, int64_t block) {
@@ -151,8 +151,8 @@ Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& t
     const int64_t blocks = shape.batch * shape.heads * divided(shape.rows, tiles.rows);
     Loop tile = h_in_group;
     if (tiles.persistent) {
-        s.persistent({b, h_group, block, h_in_group},
-                     {.longest_first = shape.causal, .stages = tiles.query_stages}, where);
+        s.persistent({b, h_group, block, h_in_group}, {.longest_first = shape.causal, .stages = tiles.query_stages},
+                     where);
     } else if (tiles.longest_first) {
         s.persistent({b, h_group, block, h_in_group}, {.blocks = static_cast<int>(blocks), .longest_first = true},
                      where);
@@ -179,12 +179,14 @@ Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& t
     }
     Stage queries = s.stage(a.s, a.q, Memory::Shared, tile, where);
     if (tiles.stage_result) s.via(s.stage(a.o, Memory::Shared, tile, where), Copy::Tma, where);
-    Stage keys = s.stage(a.s, a.k, Memory::Shared, step, where), values = s.stage(a.o, a.v, Memory::Shared, step, where);
+    Stage keys = s.stage(a.s, a.k, Memory::Shared, step, where),
+          values = s.stage(a.o, a.v, Memory::Shared, step, where);
     s.mma(a.s, wgmma, {.m = s_i, .n = s_j, .k = d}, where);
     s.pipeline(step, {.stages = tiles.stages}, where);
     if (tiles.overlaps) s.delay(a.o, step, {.iterations = 1, .before = a.m}, where);  // s(j), o(j - 1), softmax(j)
     s.roles({{"load", warps(1), registers(load_registers), {queries, keys, values}},
-             {"math", tw::warpgroups(static_cast<int>(warpgroups)), registers(math_registers), {a.o}}}, where);
+             {"math", tw::warpgroups(static_cast<int>(warpgroups)), registers(math_registers), {a.o}}},
+            where);
     return s;
 }
 
@@ -195,7 +197,9 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
                                  number_text + by + "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
-    auto number = [&](size_t index, int64_t otherwise) { return match[index].matched ? std::stoll(match[index]) : otherwise; };
+    auto number = [&](size_t index, int64_t otherwise) {
+        return match[index].matched ? std::stoll(match[index]) : otherwise;
+    };
     NamedAttention named{.shape = {.batch = number(2, 0),
                                    .heads = number(3, 0),
                                    .rows = number(4, 0),

@@ -30,9 +30,9 @@ struct Attention {
 Attention declare_attention(const AttentionShape& shape);
 
 struct AttentionTiles {
-    int64_t rows = 128;  ///< of a block, 64 a warpgroup
-    int64_t keys = 128;  ///< of a step
-    int stages = 2;      ///< of keys and values
+    int64_t rows = 128;    ///< of a block, 64 a warpgroup
+    int64_t keys = 128;    ///< of a step
+    int stages = 2;        ///< of keys and values
     bool overlaps = true;  ///< the products of a step run beside the exponentials of the next
     bool persistent = false;
     int query_stages = 1;        ///< of a persistent kernel
@@ -49,8 +49,8 @@ struct NamedAttention {
     std::optional<AttentionTiles> tiles;  ///< if the name tells them
 };
 /// Reads "attention_bf16_BATCHxHEADSxROWSxDEPTH" (or f16), then any of _keys4096 (else as many as rows), _width64 (else
-/// depth), _group4, _causal and _tile128x128s2 (rows, keys and stages, then "n" for no overlap, "p" for persistent). Nothing if it is no
-/// such name.
+/// depth), _group4, _causal and _tile128x128s2 (rows, keys and stages, then "n" for no overlap, "p" for persistent).
+/// Nothing if it is no such name.
 std::optional<NamedAttention> parse_attention(const std::string& name);
 
 }  // namespace tw::schedules

@@ -139,4 +139,14 @@ FillChoice choose_fill(const TileKernel& kernel, const TileOp& copy, int stages,
     return {.async = true, .bytes = bytes};
 }
 
+TileStmt awaited_at_once(const TileKernel& kernel, const TileOp& op, const CiteStep& cite) {
+    if (via_of(op).copy != Copy::Async) return make_tile(TileOp(op));
+    choose_fill(kernel, op, 1, cite);
+    TileOp start = op, awaited = op;
+    start.action = AsyncCopyOp{};
+    awaited.action = AwaitedOp{};
+    return make_tile(TileBlock{{make_tile(std::move(start)), make_tile(call_op({CpAsyncCommit{}})),
+                                make_tile(call_op({CpAsyncWait{}})), make_tile(std::move(awaited))}});
+}
+
 }  // namespace tw::codegen

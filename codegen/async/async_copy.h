@@ -35,4 +35,7 @@ struct FillChoice {
 /// For all segments of a loop alike. Throws Error if the schedule asked for what is not possible.
 FillChoice choose_fill(const TileKernel& kernel, const TileOp& copy, int stages, const CiteStep& cite);
 
+/// Copies that shall be asynchronous where nothing overlaps them: started and awaited.
+TileStmt awaited_at_once(const TileKernel& kernel, const TileOp& op, const CiteStep& cite);
+
 }  // namespace tw::codegen

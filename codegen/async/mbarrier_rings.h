@@ -52,9 +52,9 @@ public:
     /// Behind all else of the loop.
     void count_on(TileBlock& block) const;
 
-    // What the other roles do, as fast as stages become empty: the whole segment before it, or, of a role that has boxes
-    // of loops in the body too, an iteration's part at its start. So each role asks for boxes in the order in which
-    // they are awaited.
+    // What the other roles do, as fast as stages become empty: the whole segment before it, or, of a role that has
+    // boxes of loops in the body too, an iteration's part at its start. So each role asks for boxes in the order in
+    // which they are awaited.
     void run_others(size_t segment, TileBlock& block, const std::vector<TileStmt>& body) const;
     void start_others(size_t segment, TileBlock& block, const std::vector<TileStmt>& body) const;
 
@@ -76,8 +76,8 @@ private:
         std::vector<std::vector<TileOp>> copies;  ///< of each segment, as they are in the loop
         Buffer full = {}, empty = {};             ///< a barrier for each stage; `empty`: if another role fills
         bool by_warpgroup = false;                ///< readers are instructions of whole warpgroups
-        std::vector<Expr> shared_along = {};  ///< coordinates of the cluster; boxes of blocks that differ in them only come
-                                         ///< to all of these, whose readers must all be done
+        std::vector<Expr> shared_along = {};  ///< coordinates of the cluster; boxes of blocks that differ in them only
+                                              ///< come to all of these, whose readers must all be done
     };
     /// The first and the last of a segment's statements that touch the ring's buffers.
     struct Readers {

@@ -275,8 +275,7 @@ private:
         });
         for (const Fill& fill : fills_) body.stmts.push_back(store(fill, next));
         boxes_.fence_readers(body);
-        boxes_.release(index_, body,
-                       loop_.in_flight ? simplify(loop_.variable - loop_.in_flight) : loop_.variable);
+        boxes_.release(index_, body, loop_.in_flight ? simplify(loop_.variable - loop_.in_flight) : loop_.variable);
         return make_tile(std::move(body));
     }
 
@@ -321,7 +320,7 @@ private:
 
 /// The segments of one loop, one behind another. To `counters` it adds what sets its own before all else.
 TileStmt run_segments(TileKernel& kernel, const std::vector<TileLoop>& loops, const std::vector<TileLoop>& around,
-                   StagedBuffers& staged, std::vector<TileOp>& counters, const CiteStep& cite) {
+                      StagedBuffers& staged, std::vector<TileOp>& counters, const CiteStep& cite) {
     MbarrierRings boxes(kernel, loops, around, staged);
     std::vector<Segment> segments;
     for (size_t s = 0; s < loops.size(); ++s) segments.emplace_back(kernel, loops[s], s, staged, boxes, cite);
@@ -335,17 +334,6 @@ TileStmt run_segments(TileKernel& kernel, const std::vector<TileLoop>& loops, co
     TileStmt result = make_tile(std::move(block));
     for (const Segment& segment : segments) result = segment.in_registers(result);
     return result;
-}
-
-/// Copies that shall be asynchronous where nothing overlaps them.
-TileStmt awaited_at_once(const TileKernel& kernel, const TileOp& op, const CiteStep& cite) {
-    if (via_of(op).copy != Copy::Async) return make_tile(TileOp(op));
-    choose_fill(kernel, op, 1, cite);
-    TileOp start = op, awaited = op;
-    start.action = AsyncCopyOp{};
-    awaited.action = AwaitedOp{};
-    return make_tile(TileBlock{{make_tile(std::move(start)), make_tile(call_op({CpAsyncCommit{}})),
-                                make_tile(call_op({CpAsyncWait{}})), make_tile(std::move(awaited))}});
 }
 
 /// All pipelined loops of a kernel.
@@ -380,8 +368,7 @@ private:
                 result.stmts.push_back(rewrite(block->stmts[first]));
             } else {
                 std::vector<TileLoop> segments;
-                for (size_t s = first; s < behind; ++s)
-                    segments.push_back(with_inner(*block->stmts[s].as<TileLoop>()));
+                for (size_t s = first; s < behind; ++s) segments.push_back(with_inner(*block->stmts[s].as<TileLoop>()));
                 result.stmts.push_back(pipelined(segments));
             }
             first = behind;
@@ -395,7 +382,8 @@ private:
         const TileLoop* loop = stmts[first].as<TileLoop>();
         if (!loop || loop->stages == 1 || loop->loop < 0 || !filled_by_others(stmts[first])) return first + 1;
         size_t behind = first + 1;
-        while (behind < stmts.size() && stmts[behind].as<TileLoop>() && stmts[behind].as<TileLoop>()->loop == loop->loop)
+        while (behind < stmts.size() && stmts[behind].as<TileLoop>() &&
+               stmts[behind].as<TileLoop>()->loop == loop->loop)
             ++behind;
         return behind;
     }
@@ -405,11 +393,7 @@ private:
         return !stmt.as<TileLoop>() && std::ranges::any_of(children(stmt), filled_for_block);
     }
 
-    static bool filled_by_others(const TileStmt& loop) {
-        bool found = false;
-        visit_ops(loop, [&](const TileOp& op) { found = found || (op.role > 0 && op.is<TmaCopyOp>()); });
-        return found;
-    }
+    static bool filled_by_others(const TileStmt& loop) { return filled_for_block(loop.as<TileLoop>()->body); }
 
     TileLoop with_inner(const TileLoop& loop) {
         around_.push_back(loop);

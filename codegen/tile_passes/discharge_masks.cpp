@@ -423,7 +423,8 @@ private:
     std::map<const TileOp*, std::vector<Expr>> loops_around_;
     std::optional<BufferSegments> segments_;
     std::map<std::pair<const BufferNode*, int>, std::optional<Fill>> fills_;  // one a segment
-    std::map<std::pair<const BufferNode*, int>, std::set<std::pair<int, std::string>>> writers_;  // stages, and for what
+    std::map<std::pair<const BufferNode*, int>, std::set<std::pair<int, std::string>>>
+        writers_;                                             // stages, and for what
     std::set<std::pair<const BufferNode*, int>> kept_whole_;  // written by one op, whatever masks say
 };
 

@@ -109,6 +109,51 @@ TEST_P(Delays, OneProductUnderTheNext) {
     }
 }
 
+/// Two products of warpgroups without any reduction between: the second one of a tile stands between the first of the
+/// next and what is made of that, in a pipelined loop, of which copies that only it reads are late, too.
+TEST_P(Delays, ProductsInTheMiddleOfTheNext) {
+    for (int round = 0; round < 5; ++round) {
+        const bool by_role = round % 2 == 0;
+        const int64_t m = 64, n = 32 * between(1, 5), d = 64, e = 64;
+        Tensor q = input("q", bf16, {m, d}), k = input("k", bf16, {n, d}), v = input("v", bf16, {n, e});
+        Axis t = reduce_axis("t", d), u = reduce_axis("u", n);
+        Tensor scores =
+            compute("scores", {m, n}, [&](Expr i, Expr j) { return sum(cast(f32, q(i, t)) * cast(f32, k(j, t)), t); });
+        Tensor weights =
+            compute("weights", {m, n}, [&](Expr i, Expr j) { return cast(bf16, min(relu(scores(i, j)), 3.0)); });
+        Tensor o =
+            compute("o", {m, e}, [&](Expr i, Expr j) { return sum(cast(f32, weights(i, u)) * cast(f32, v(u, j)), u); });
+        Schedule s({o}, device_target());
+        auto [i, j] = s.loops<2>(o);
+        auto [bi, it] = s.split(i, 64);
+        auto [wi, mi] = s.split(it, 64);
+        auto [uo, ui] = s.split(s.reduce(o), 32);
+        s.order({bi, wi, uo, mi, j, ui});
+        s.bind(bi, grid.x);
+        s.bind(wi, warpgroup);
+        s.at(weights, uo);
+        s.at(scores, uo);
+        for (const Tensor& made : {scores, weights}) s.set_memory(made, Memory::Registers);
+        Stage values = s.stage(o, v, Memory::Shared, uo), keys = s.stage(scores, k, Memory::Shared, uo);
+        s.stage(scores, q, Memory::Shared, bi);
+        auto [si, sj] = s.loops<2>(scores);
+        auto [to, ti] = s.split(s.reduce(scores), 64);
+        s.order({to, si, sj, ti});
+        s.mma(scores, wgmma, {.m = si, .n = sj, .k = ti});
+        s.mma(o, wgmma, {.m = mi, .n = j, .k = ui});
+        s.delay(o, uo, {.before = weights});
+        s.pipeline(uo, {.stages = between(2, 3)});
+        if (by_role) s.roles({{"load", tw::warps(1), {}, {keys, values}}, {"math", warpgroups(1), {}, {o}}});
+        if (chance()) s.reverse(uo);
+        SCOPED_TRACE(s.trace_as_cpp());
+        const std::string text = build(s).cuda();
+        EXPECT_EQ(text.find("k_shared_empty") != std::string::npos, by_role) << text;
+        EXPECT_TRUE(n == 32 || text.find("wgmma_wait<1>") != std::string::npos) << text;
+        expect_declared(s, whole_numbers({o}, round));
+        EXPECT_EQ(replay(s.save(), {o}, device_target()).to_string(), s.to_string());
+    }
+}
+
 TEST(Delay, RefusesWhatWouldChangeResults) {
     Tensor x = input("x", f32, {8, 16});
     Axis r = reduce_axis("r", 16);
@@ -123,9 +168,11 @@ TEST(Delay, RefusesWhatWouldChangeResults) {
     s.delay(z, i, 2);
     EXPECT_ERROR(s.split(i, 2), "a stage is delayed in loop 'i'; split it before, or delay(stage, loop, 0) first");
     EXPECT_ERROR(s.bind(i, grid.x), "a stage is delayed in the loop: its iterations follow each other");
-    EXPECT_ERROR(s.cut(i, {4}), "delay(z, i, 2): 'y' would be made again before 'z' has read it, but the loop is pipelined");
+    EXPECT_ERROR(s.cut(i, {4}),
+                 "delay(z, i, 2): 'y' would be made again before 'z' has read it, but the loop is pipelined");
     EXPECT_ERROR(s.persistent({i}), "persistent: a stage is delayed in loop 'i'");
     EXPECT_ERROR(s.reverse(i), "reverse(i): it is no reduce loop");
+    EXPECT_ERROR(s.delay(z, i, {.before = z}), "'z' does not stand before 'z' under the loop; name a stage that does");
     EXPECT_ERROR(s.at(y, j), "delay(z, i, 2): nothing stands before 'z' under the loop");
     s.delay(z, i, 0);
     s.bind(i, grid.x);
@@ -143,6 +190,13 @@ TEST(Delay, RefusesWhatWouldChangeResults) {
     both.at(w, zi);
     EXPECT_ERROR(both.delay(w, zi), "delay(w, i, 1): both parts use 'z', which outlives an iteration");
     Tensor short_z = compute("z", {1, 16}, [&](Expr a, Expr b) { return x(a, b) + y(a); });
+    Schedule backwards({y}, target("sm_90a"));
+    backwards.reverse(backwards.reduce(y));
+    EXPECT_ERROR(backwards.split(backwards.reduce(y), 2), "loop 'r' runs backwards; split it before reverse");
+    EXPECT_ERROR(backwards.bind(backwards.reduce(y), thread),
+                 "the loop runs backwards: its iterations follow each other");
+    backwards.reverse(backwards.reduce(y));
+    backwards.split(backwards.reduce(y), 2);
     Schedule few({short_z}, target("sm_90a"));
     few.at(y, few.loops<2>(short_z)[0]);
     EXPECT_ERROR(few.delay(short_z, few.loops<2>(short_z)[0], 2), "the loop has 1 iterations");

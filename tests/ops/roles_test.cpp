@@ -295,6 +295,52 @@ TEST_P(Roles, PersistentBlocksOfOneRole) {
         }
 }
 
+/// Columns of c one tile after another, while the rows of a stay: copied once for a block, by the role that loads b, or
+/// once for each that a persistent block takes, the next one's ahead.
+Schedule rows_that_stay(const Tensor& c, const Tensor& a, const Tensor& b, const Target& target, int blocks, int stages,
+                        int turns = 1) {
+    Schedule s({c}, target);
+    auto [i, j] = s.loops<2>(c);
+    auto [bi, mi] = s.split(i, 64, Tail::Mask);
+    auto [jo, nj] = s.split(j, 32, Tail::Mask);
+    auto [ko, ki] = s.split(s.reduce(c), 64);
+    s.order({bi, jo, ko, mi, nj, ki});
+    if (blocks)
+        s.persistent({bi}, {.blocks = blocks, .stages = stages});
+    else
+        s.bind(bi, grid.x);
+    Stage as = s.stage(c, a, Memory::Shared, bi), bs = s.stage(c, b, Memory::Shared, jo);
+    s.mma(c, wgmma, {.m = mi, .n = nj, .k = ki});
+    s.pipeline(jo, {.stages = 2});
+    s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(turns), {}, {c}, ping_pong(turns)}});
+    return s;
+}
+
+TEST_P(Roles, CopyOnceForABlock) {
+    for (int round = 0; round < 6; ++round) {
+        const int64_t m = 64 * between(1, 4) - (chance() ? between(0, 9) : 0), n = 8 * between(1, 20);
+        Tensor a = input("a", bf16, {m, 64}), b = input("b", bf16, {n, 64});
+        Axis r = reduce_axis("r", 64);
+        Tensor c =
+            compute("c", {m, n}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, r)) * cast(f32, b(j, r)), r); });
+        const int blocks = round % 3;
+        Schedule s = rows_that_stay(c, a, b, device_target(), blocks, blocks ? between(1, 3) : 1);
+        SCOPED_TRACE(s.trace_as_cpp());
+        EXPECT_THAT(build(s).cuda(), testing::HasSubstr("a_shared_full"));
+        expect_declared(s, whole_numbers({c}, round));
+        EXPECT_EQ(replay(s.save(), {c}, device_target()).to_string(), s.to_string());
+    }
+}
+
+TEST(RoleErrors, OfCopiesForABlock) {
+    Tensor a = input("a", bf16, {256, 64}), b = input("b", bf16, {64, 64});
+    Axis r = reduce_axis("r", 64);
+    Tensor c = compute("c", {256, 64}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, r)) * cast(f32, b(j, r)), r); });
+    EXPECT_ERROR(build(rows_that_stay(c, a, b, target("sm_90a"), 2, 2, 2)),
+                 "it stands outside of pipelined loops, and groups that take turns have only those in common");
+    EXPECT_ERROR(rows_that_stay(c, a, b, target("sm_90a"), 2, 17), "persistent: 17 stages; what a role copies");
+}
+
 TEST(RoleErrors, AreCaughtAtTheStep) {
     Product p({.registers = 232}, target("sm_90a"));
     std::vector<Stage> all = p.s.all_stages();

@@ -98,7 +98,7 @@ struct Attention {
         bool roles = false, persistent = false, cut = false, skip = false;
         bool overlaps = false, reversed = false;  ///< o of a step stands between the scores and the rest of the next
         int query_stages = 0;                     ///< if another role loads queries, too
-        bool sized = false;  ///< one kernel for all numbers of rows and terms
+        bool sized = false;                       ///< one kernel for all numbers of rows and terms
         int stages = 1;
     } c;
     Tensor q, k, v, s, m, p, l, o, lse;
@@ -170,8 +170,8 @@ struct Attention {
         std::vector<StageRef> loaded{keys, values};
         if (c.query_stages > 0) loaded.emplace_back(queries);
         if (c.roles)
-            g.roles({{"load", tw::warps(1), {}, loaded},
-                     {"math", warpgroups(static_cast<int>(c.block / 64)), {}, {o}}});
+            g.roles(
+                {{"load", tw::warps(1), {}, loaded}, {"math", warpgroups(static_cast<int>(c.block / 64)), {}, {o}}});
         return g;
     }
 };

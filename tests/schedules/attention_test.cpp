@@ -47,8 +47,13 @@ TEST(AttentionTiling, SuitsAnyShape) {
     std::mt19937 random(7);
     auto between = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
     for (int round = 0; round < 12; ++round) {
-        AttentionShape shape{.batch = between(1, 4), .heads = 1 << between(0, 4), .rows = between(1, 3000), .keys = 0,
-                             .depth = 8 * between(2, 32), .width = 0, .causal = between(0, 1) == 1};
+        AttentionShape shape{.batch = between(1, 4),
+                             .heads = 1 << between(0, 4),
+                             .rows = between(1, 3000),
+                             .keys = 0,
+                             .depth = 8 * between(2, 32),
+                             .width = 0,
+                             .causal = between(0, 1) == 1};
         shape.keys = between(0, 1) ? shape.rows : between(1, 3000);
         if (shape.causal) shape.keys = shape.rows;
         shape.width = between(0, 1) ? shape.depth : int64_t{8} * between(2, 32);
@@ -68,8 +73,10 @@ protected:
 TW_ON_EACH_DEVICE(AttentionKernels);
 
 TEST_P(AttentionKernels, GiveTheDeclared) {
-    for (const char* name : {"attention_bf16_1x2x192x64_causal_tile64x64s2pqrh2", "attention_f16_2x4x70x40_keys90_width24_group2_tile64x64s2n",
-                             "attention_bf16_1x2x256x64_causal_tile128x64s2lr", "attention_bf16_2x1x128x128_keys256_tile128x64s3q"}) {
+    for (const char* name :
+         {"attention_bf16_1x2x192x64_causal_tile64x64s2pqrh2",
+          "attention_f16_2x4x70x40_keys90_width24_group2_tile64x64s2n",
+          "attention_bf16_1x2x256x64_causal_tile128x64s2lr", "attention_bf16_2x1x128x128_keys256_tile128x64s3q"}) {
         const Schedule s = find_kernel(name)->make(device_target());
         SCOPED_TRACE(name);
         expect_declared(s, random_bindings(s.outputs(), 3), near(64, 2e-2));

@@ -22,8 +22,8 @@ constexpr const char* row_sums = "row sums of a product";
 Schedule scheduled_row_sums() {
     Tensor a = input("a", bf16, {32, 16}), b = input("b", bf16, {16, 16});
     Axis k = reduce_axis("k", 16), j = reduce_axis("j", 16);
-    Tensor product = compute("product", {32, 16},
-                             [&](Expr i, Expr j) { return sum(cast(f32, a(i, k)) * cast(f32, b(j, k)), k); });
+    Tensor product =
+        compute("product", {32, 16}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, k)) * cast(f32, b(j, k)), k); });
     Tensor r = compute("r", {32}, [&](Expr i) { return sum(product(i, j), j); });
     Schedule s({r}, target("sm_90a"));
     auto [block, row] = s.split(s.loops<1>(r)[0], 16, {"block", "row"});
