@@ -100,7 +100,11 @@ Stmt TreeBuilder::delayed_for(int loop, Stmt inner) {
                      l.stages,   l.in_flight,        role_of(loop), l.pipeline_step, false};
     const Delayed delayed{parts.first, parts.late, parts.between, l.delay.iterations, local};
     BufferRef several = needs_versions(delayed);
-    const Segments segments = segments_of(state_, loop, around.extent, where_);
+    std::vector<int> outside = enclosing_loops(state_, loop);
+    outside.pop_back();
+    std::vector<Expr> variables;
+    for (int other : outside) variables.push_back(state_.loops[other].variable);
+    const Segments segments = segments_of(state_, loop, around.extent, variables, where_);
     if (!several) return in_parts(around, delayed, segments);
     user_check(l.stages == 1 && l.is_whole(), where_,
                "{}: '{}' would be made again before '{}' has read it, but the loop is pipelined, cut, or skips; have "

@@ -149,10 +149,18 @@ void TreeBuilder::reserve_names() {
 std::string TreeBuilder::buffer_name(int stage, size_t output) {
     const Operation& operation = *record(stage).definition.operation;
     std::string base = operation.name;
-    for (size_t k = 0; k < state_.result.size(); ++k)
-        if (state_.result[k] == &operation)
-            base = operation.outputs.size() > 1 ? state_.outputs[k].operation()->name : state_.outputs[k].name();
-    std::string name = operation.outputs.size() > 1 ? fmt::format("{}_{}", base, output) : base;
+    bool is_one_of_several = operation.outputs.size() > 1;
+    size_t number_in_tuple = output;
+    for (size_t k = 0; k < state_.result.size(); ++k) {
+        if (state_.result[k] != &operation) continue;
+        const Tensor& declared = state_.outputs[k];
+        base = is_one_of_several ? declared.operation()->name : declared.name();
+        if (is_one_of_several || declared.operation()->outputs.size() == 1) continue;
+        is_one_of_several = true;  // a copy of one of them
+        base = declared.operation()->name;
+        number_in_tuple = static_cast<size_t>(declared.output());
+    }
+    std::string name = is_one_of_several ? fmt::format("{}_{}", base, number_in_tuple) : base;
     if (const std::string& own = operation.outputs[output].name; !own.empty()) name = own;
     if (state_.is_result(stage)) return name;
     // What has the name of an input or output, as a result that is staged, is told from that by where it lies.

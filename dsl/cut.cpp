@@ -38,13 +38,12 @@ Expr current(const State& state, const Expr& position) {
     return simplify(substitute(position, values));
 }
 
-Expr position(const State& state, int loop, const Expr& cut, std::source_location where) {
+Expr position(const State& state, int loop, const Expr& cut, const std::vector<Expr>& around,
+              std::source_location where) {
     const LoopRecord& record = state.loops[loop];
     Expr value = current(state, cut);
-    std::vector<int> around = enclosing_loops(state, loop);
-    around.pop_back();
     for (const Expr& variable : variables_of(value)) {
-        auto same = [&](int other) { return state.loops[other].variable.same(variable); };
+        auto same = [&](const Expr& other) { return other.same(variable); };
         user_check(!is_index(variable) || std::ranges::any_of(around, same), where,
                    "loop '{}' of '{}' is cut at {}, but '{}' would not stand around it; cut it after this step, or "
                    "join its segments first: cut({}, {{}})",
@@ -59,10 +58,12 @@ class Cutter {
 public:
     Cutter(const State& state, std::source_location where) : state_(state), where_(where) {}
 
-    Stmt cut(const Stmt& stmt) const {
+    Stmt cut(const Stmt& stmt) {
         if (const For* loop = stmt.as<For>()) {
+            around_.push_back(loop->variable);
             For whole = *loop;
             whole.body = cut(loop->body);
+            around_.pop_back();
             return in_segments(std::move(whole));
         }
         if (const Allocate* allocate = stmt.as<Allocate>())
@@ -78,7 +79,7 @@ private:
     Stmt in_segments(For whole) const {
         const LoopRecord& record = state_.loops[whole.loop];
         if (whole.is_part || (record.is_whole() && !record.reversed)) return make_stmt(std::move(whole));
-        const Segments segments = segments_of(state_, whole.loop, whole.extent, where_);
+        const Segments segments = segments_of(state_, whole.loop, whole.extent, around_, where_);
         std::vector<Stmt> parts;
         Expr from = integer(0);
         auto add = [&](const Expr& to) {
@@ -94,6 +95,7 @@ private:
 
     const State& state_;
     std::source_location where_;
+    std::vector<Expr> around_;  // variables of the loops around
 };
 
 /// Calls see(comparison) for a <= b and a < b among the parts of a && b && ....
@@ -108,15 +110,17 @@ void see_comparisons(const Expr& condition, const std::function<void(const Binar
     if (compares && is_integer(node->a.type())) see(*node);
 }
 
-/// Comparisons in masks, if they are wanted, and selects of the stage's leaves.
-void see_conditions(const Stmt& stmt, int stage, bool masks, const std::function<void(const Binary&)>& see) {
-    if (const For* loop = stmt.as<For>()) return see_conditions(loop->body, stage, masks, see);
-    if (const Allocate* allocate = stmt.as<Allocate>()) return see_conditions(allocate->body, stage, masks, see);
+/// Comparisons in selects of the stage's leaves, and, if those of terms are wanted, in masks and reductions.
+void see_conditions(const Stmt& stmt, int stage, bool terms, const std::function<void(const Binary&)>& see) {
+    if (const For* loop = stmt.as<For>()) return see_conditions(loop->body, stage, terms, see);
+    if (const Allocate* allocate = stmt.as<Allocate>()) return see_conditions(allocate->body, stage, terms, see);
     if (const Sequence* block = stmt.as<Sequence>())
-        for (const Stmt& kid : block->stmts) see_conditions(kid, stage, masks, see);
+        for (const Stmt& kid : block->stmts) see_conditions(kid, stage, terms, see);
     const Leaf* leaf = stmt.as<Leaf>();
     if (!leaf || leaf->stage != stage) return;
-    if (masks) see_comparisons(leaf->mask, see);
+    const bool is_result = leaf->kind == Leaf::Kind::Finish || leaf->kind == Leaf::Kind::Copy;
+    if (!terms && !is_result) return;
+    if (terms) see_comparisons(leaf->mask, see);
     for (const StoreTo& store : leaf->stores)
         visit(store.value, [&](const Expr& e) {
             if (const Select* select = e.as<Select>()) see_comparisons(select->condition, see);
@@ -192,26 +196,28 @@ Limits limits_of(const State& scheduled, int loop, int stage, bool for_all, std:
     state.loops[loop].delay = {};
     state.loops[loop].reversed = false;
     Limits limits(state, loop, for_all);
-    // What a stage masks, its readers may replace; what a reduction masks is no term of it.
-    const bool masks = for_all || state.loops[loop].stage == stage || state.stages[stage].streams == loop;
+    // What a stage masks, or leaves out of a sum of its own, its readers may replace, or another term; what a reduction
+    // along the loop masks is no term of it.
+    const bool terms = for_all || state.loops[loop].stage == stage || state.stages[stage].streams == loop;
     for (const Nest& nest : build_tree(state, where).nests)
         if (const For* found = find_loop(nest.body, loop))
-            see_conditions(found->body, stage, masks, [&](const Binary& comparison) { limits.see(comparison); });
+            see_conditions(found->body, stage, terms, [&](const Binary& comparison) { limits.see(comparison); });
     return limits;
 }
 
 }  // namespace
 
-Segments segments_of(const State& state, int loop, const Expr& extent, std::source_location where) {
+Segments segments_of(const State& state, int loop, const Expr& extent, const std::vector<Expr>& around,
+                     std::source_location where) {
     const LoopRecord& record = state.loops[loop];
     Segments segments{integer(0), extent, record.reversed};
     if (record.kept.first.defined())
-        segments.from = larger(segments.from, position(state, loop, record.kept.first, where));
+        segments.from = larger(segments.from, position(state, loop, record.kept.first, around, where));
     if (record.kept.behind.defined())
-        segments.end = smaller(segments.end, position(state, loop, record.kept.behind, where));
+        segments.end = smaller(segments.end, position(state, loop, record.kept.behind, around, where));
     if (record.skips()) segments.end = larger(segments.from, segments.end);
     for (const Expr& cut : record.cuts) {
-        Expr at = position(state, loop, cut, where);
+        Expr at = position(state, loop, cut, around, where);
         segments.cuts.push_back(simplify(record.reversed ? segments.end - at : at - segments.from));
     }
     if (record.reversed) std::ranges::reverse(segments.cuts);

@@ -21,9 +21,10 @@ struct Segments {
     /// The one that runs as the number-th, from 0.
     Expr iteration(const Expr& number) const;
 };
-/// Of a loop of this extent, as it was cut and skips. Throws Error if a position depends on a loop that does not stand
-/// around it.
-Segments segments_of(const Schedule::State& state, int loop, const Expr& extent, std::source_location where);
+/// Of a loop of this extent, as it was cut and skips, that stands in loops of the variables `around`. Throws Error if a
+/// position depends on another one.
+Segments segments_of(const Schedule::State& state, int loop, const Expr& extent, const std::vector<Expr>& around,
+                     std::source_location where);
 /// A loop that runs some of the iterations of `whole`: `body` gives what stands in each, by its number from 0.
 Stmt part_of_loop(const For& whole, const Expr& extent, const std::function<Stmt(const Expr& number)>& body);
 /// Registers that live in the statement are its own, not those of other parts of the loop.

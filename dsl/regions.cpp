@@ -191,11 +191,30 @@ Region made_in_iteration(const State& state, int stage, int loop, std::source_lo
     return region;
 }
 
+namespace {
+
+/// Whether a split masks the tail of a part of a reduce axis that begins again and again: not that of the axis itself.
+bool ends_inside(const State& state, int stage) {
+    const StageRecord& record = state.stages[stage];
+    std::vector<int> outermost(record.roots.begin() + static_cast<std::ptrdiff_t>(record.definition.axes.size()),
+                               record.roots.end());
+    for (const Relation& relation : record.relations) {
+        if (relation.kind != Relation::Kind::Split || !state.loops[relation.whole].reduces) continue;
+        const bool of_axis = std::ranges::find(outermost, relation.whole) != outermost.end();
+        if (relation.masked && !of_axis) return true;
+        if (of_axis) outermost.push_back(relation.outer);
+    }
+    return false;
+}
+
+}  // namespace
+
 Region shared_terms(const State& state, int stage, std::source_location where) {
     const int loop = state.stages[stage].streams, owner = state.loops[loop].stage;
     const StageRecord& shared = state.stages[owner];
     const std::vector<Expr> fixed = fixed_variables(state, loop, Memory::Registers);
     Region terms;
+    int64_t in_box = 1;
     for (const Expr& axis : shared.definition.reduce_axes) {
         Expr value = simplify(loop_value(state, shared.roots[shared.definition.axes.size() + terms.lo.size()]));
         auto span = span_of_index(value, fixed);
@@ -204,7 +223,16 @@ Region shared_terms(const State& state, int stage, std::source_location where) {
                    state.loops[loop].name, to_string(axis), shared.definition.name);
         terms.lo.push_back(simplify(span->lo));
         terms.extent.push_back(constant(Type::I64, span->extent));
+        in_box *= span->extent;
     }
+    int64_t taken = 1;
+    for (size_t p = static_cast<size_t>(state.position(loop)) + 1; p < shared.order.size(); ++p)
+        if (state.loops[shared.order[p]].reduces) taken *= as_constant(state.loops[shared.order[p]].extent).value_or(0);
+    user_check(taken == in_box && !ends_inside(state, owner), where,
+               "stream: what one iteration of '{}' reduces of '{}' is no box of neighbouring terms, each once: others "
+               "could not share it. Let the splits of its reduce loops divide, but for the outermost, and share a loop "
+               "outside of all that step less",
+               state.loops[loop].name, shared.definition.name);
     return terms;
 }
 

@@ -237,8 +237,9 @@ void Schedule::stream(const std::vector<StageRef>& reductions, Loop loop, std::s
         state.stages[member].streams = along;
         place(state, member, around, edit.step);
     }
-    for (int between : stages_between(state, along))
-        place(state, own_for_terms(state, between, along, edit.step), along, edit.step);
+    const std::vector<int> between = stages_between(state, along);
+    for (auto stage = between.rbegin(); stage != between.rend(); ++stage)  // readers first, which so are inside
+        place(state, own_for_terms(state, *stage, along, edit.step), along, edit.step);
     for (int member : members)
         for (size_t o = 0; !state.stages[member].after && o < definition_of(state, member).finish.size(); ++o)
             copy_out(state, member, static_cast<int>(o), along, edit.step);

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "dsl/edit.h"
+#include "dsl/evaluate.h"
 #include "dsl/signs.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
@@ -116,6 +117,25 @@ std::optional<double> empty_value(const StageDefinition& definition, size_t outp
     return real ? std::optional(real->value) : std::nullopt;
 }
 
+bool is_unbounded(const Expr& identity) {
+    auto real = identity.as<FloatConstant>();
+    return real && std::isinf(real->value);
+}
+
+/// One for which all of the functions of the variable are finite and, of factors, not 0.
+std::optional<double> value_that_inverts(const std::vector<Invertible>& parts, const Expr& variable) {
+    for (double candidate : {1.0, 2.0, 0.5, -1.0, -2.0, -0.5, 3.0, -3.0}) {
+        const Expr value = constant(variable.type(), candidate);
+        const bool suits = std::ranges::all_of(parts, [&](const Invertible& part) {
+            SlotMap none;
+            const double there = CompiledExpr(substitute(part.value, {{variable, value}}), none, {}).run({}).real;
+            return std::isfinite(there) && (!part.is_factor || there != 0);
+        });
+        if (suits) return candidate;
+    }
+    return {};
+}
+
 /// Whether every factor is 0 while the value before is empty.
 bool factors_vanish(const StreamLink& link, const RunningValue& value, const Expr& empty) {
     return std::ranges::all_of(link.corrections, [&](const Correction& correction) {
@@ -210,8 +230,8 @@ StreamLink stream_link(const State& state, int stage, std::source_location where
         link.raw_before = link.raw_before && empty && std::isinf(*empty) && factors_vanish(link, value, as_constant) &&
                           absorbs(terms, own, written, value, running, as_constant);
     }
-    const auto is_scale = [](const Correction& c) { return c.kind == Correction::Kind::Scale; };
-    link.keeps_identity = !link.raw_before && std::ranges::any_of(link.corrections, is_scale);
+    const auto changes = [](const Correction& c) { return c.kind != Correction::Kind::None; };
+    link.keeps_identity = !link.raw_before && std::ranges::any_of(link.corrections, changes);
     return link;
 }
 
@@ -225,9 +245,19 @@ std::optional<NeutralValue> neutral_value(const State& state, int stage, size_t 
     NeutralValue result{.variable = make_expr(type, Variable{.name = "value", .kind = VariableKind::Scalar}),
                         .replaced = Expr(false),
                         .neutral = constant(type, 0.0)};
+    std::vector<Invertible> parts;  // of the variable
+    constexpr const char* not_alone =
+        "stream: '{}' is corrected by quotients or differences of {}, which depends on more than '{}': no value can "
+        "stand for those of '{}' that have no inverse. Write the factor of the running value alone, with constants";
     auto replace_if = [&](const Expr& condition) { result.replaced = result.replaced || condition; };
-    if (auto empty = empty_value(running, output); empty && std::isinf(*empty))
-        replace_if(result.variable == constant(type, *empty));
+    const Type computed = is_float(type) && bytes_of(type) < 4 ? f32 : type;
+    const Expr value_now = computed == type ? result.variable : cast(computed, result.variable);
+    const Expr unbounded = constant(computed, std::numeric_limits<double>::infinity());
+    if (auto empty = empty_value(running, output)) {
+        if (std::isinf(*empty)) replace_if(value_now == constant(computed, *empty));
+    } else if (is_float(type) && std::ranges::any_of(running.reducer->identity, is_unbounded)) {
+        replace_if(!(abs(value_now) < unbounded));
+    }
     const int loop = state.stages[stage].streams;
     std::vector<int> all = streamed_along(state, loop);
     all.push_back(state.loops[loop].stage);
@@ -242,9 +272,25 @@ std::optional<NeutralValue> neutral_value(const State& state, int stage, size_t 
                 Expr inverted = substitute(part.value, {{value.before, result.variable}});
                 replace_if(!(abs(inverted) < constant(inverted.type(), std::numeric_limits<double>::infinity())));
                 if (part.is_factor) replace_if(inverted == constant(inverted.type(), 0.0));
-                result.neutral = constant(type, 1.0);
+                parts.push_back({inverted, part.is_factor});
+                for (const Expr& other_value : variables_of(inverted))
+                    user_check(other_value.same(result.variable), where, not_alone, definition_of(state, other).name,
+                               to_string(part.value), running.name, running.name);
+                visit(inverted, [&](const Expr& e) {
+                    user_check(!e.as<Read>(), where, not_alone, definition_of(state, other).name, to_string(part.value),
+                               running.name, running.name);
+                });
             }
         }
+    }
+    if (!parts.empty()) {
+        auto neutral = value_that_inverts(parts, result.variable);
+        user_check(neutral.has_value(), where,
+                   "stream: what reads '{}' is corrected by quotients of {}, which none of 1, 2, 0.5, -1, -2, -0.5, 3 "
+                   "and -3 makes finite and different from 0, to stand for values of '{}' without an inverse; compute "
+                   "'{}' in a pass before",
+                   running.name, to_string(parts[0].value), running.name, running.name);
+        result.neutral = constant(type, *neutral);
     }
     result.replaced = simplify(result.replaced);
     if (prove(result.replaced) == false) return {};
@@ -265,6 +311,31 @@ void check_shared_loops(const State& state, int owner, int loop, std::source_loc
                    shared.name, record.definition.name, to_string(shared.level));
     }
 }
+
+namespace {
+
+/// What reads the member stands inside of the shared loop, or nothing inside reads it.
+void check_stages_outside(const State& state, int member, int loop, std::source_location where) {
+    for (size_t s = 0; s < state.stages.size(); ++s) {
+        const int outside = static_cast<int>(s);
+        const bool is_part = outside == state.loops[loop].stage || state.stages[outside].streams == loop;
+        if (state.stages[outside].inlined || is_part || stands_below(state, outside, false, loop)) continue;
+        if (!depends_on(state, outside, member)) continue;
+        for (size_t r = 0; r < state.stages.size(); ++r) {
+            if (state.stages[r].inlined) continue;
+            for (const ReadSite& site : reads_of(definition_of(state, static_cast<int>(r))))
+                user_check(site.read->operation != definition_of(state, outside).operation ||
+                               !stands_below(state, static_cast<int>(r), site.in_update, loop),
+                           where,
+                           "stream: '{}' stands outside of loop '{}', but '{}' reads it inside, where '{}' still runs; "
+                           "place '{}' under the loop",
+                           stage_text(state, outside), state.loops[loop].name, stage_text(state, static_cast<int>(r)),
+                           definition_of(state, member).name, stage_text(state, outside));
+        }
+    }
+}
+
+}  // namespace
 
 void check_streams(const State& state, std::source_location where) {
     for (size_t s = 0; s < state.stages.size(); ++s) {
@@ -287,6 +358,7 @@ void check_streams(const State& state, std::source_location where) {
                        state.loops[loop].name);
         stream_link(state, static_cast<int>(s), where);
         stream_link(state, owner, where);
+        check_stages_outside(state, static_cast<int>(s), loop, where);
         if (!is_read_running(state, static_cast<int>(s))) continue;
         for (int producer : producers_of(state, member.definition.finish))
             user_check(state.stages[producer].streams != loop, where,

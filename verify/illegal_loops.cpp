@@ -299,11 +299,20 @@ const Kind kKinds[] = {
     p.s->at(p.y, p.i);
     t.step(*p.s, [&] { p.s->delay(p.z, p.i, t.random.pick<int>({-1, 9, 100})); });
 }},
-{"delay_in_a_pipeline", "is pipelined; delay it before", [](Attempt& t) {
+{"delay_in_a_pipeline", "nothing stands before 'c' under the loop", [](Attempt& t) {  // its copies are late, too
     Product p(t);
     p.s->stage(p.c, p.a, Memory::Shared, p.k);
     p.s->pipeline(p.k, {.stages = 2});
     t.step(*p.s, [&] { p.s->delay(p.c, p.k); });
+}},
+{"reverse_of_a_data_loop", "it is no reduce loop", [](Attempt& t) {
+    Product p(t);
+    t.step(*p.s, [&] { p.s->reverse(p.i); });
+}},
+{"split_of_a_reversed_loop", "runs backwards; split it before reverse", [](Attempt& t) {
+    Product p(t);
+    p.s->reverse(p.k);
+    t.step(*p.s, [&] { p.s->split(p.k, t.random.between(1, 5), Tail::Mask); });
 }},
 // Segments.
 {"cut_of_a_bound_loop", "only a serial loop runs in segments", [](Attempt& t) {

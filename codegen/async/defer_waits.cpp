@@ -17,6 +17,7 @@ struct Group {
     Buffers sums;      ///< in registers, written until the wait
     Buffers operands;  ///< in registers or shared memory, read until the wait
     int commit = 0;    ///< its number among those of the list
+    int matrices = 0;  ///< operands in shared memory, the same for all of its instructions
     std::vector<TileStmt> awaiting;
 };
 
@@ -26,9 +27,9 @@ bool has_products(const TileStmt& stmt) {
     return found;
 }
 
-bool is_behind_wait(const TileStmt& stmt) {
+bool is_read(const TileStmt& stmt) {
     const TileOp* op = stmt.as<TileOp>();
-    return op && (op->is<AccessOp>() || lone_instruction<WgmmaFenceOperand>(*op));
+    return op && op->is<AccessOp>();
 }
 
 /// The statements of one list, in blocks or not; the registers of products live around all of it.
@@ -96,8 +97,7 @@ public:
     std::optional<std::vector<TileStmt>> run() {
         for (size_t n = 0; n < list_.size(); ++n) {
             if (is_wait(list_[n])) {
-                size_t behind = n + 1;
-                while (behind < list_.size() && is_behind_wait(list_[behind])) ++behind;
+                const size_t behind = end_of_wait(n);
                 last_.awaiting.assign(at(n), at(behind));
                 pending_.push_back(std::exchange(last_, {}));
                 n = behind - 1;
@@ -122,7 +122,17 @@ public:
 private:
     std::vector<TileStmt>::iterator at(size_t n) { return list_.begin() + static_cast<std::ptrdiff_t>(n); }
 
+    /// Behind the wait: a fence of its group's sums, and a read of each matrix. What follows belongs to others.
+    size_t end_of_wait(size_t n) const {
+        size_t behind = n + 1;
+        const TileOp* fence = behind < list_.size() ? list_[behind].as<TileOp>() : nullptr;
+        if (fence && lone_instruction<WgmmaFenceOperand>(*fence)) ++behind;
+        for (int read = 0; read < last_.matrices && behind < list_.size() && is_read(list_[behind]); ++read) ++behind;
+        return behind;
+    }
+
     void add_product(const Wgmma& product) {
+        last_.matrices = static_cast<int>(product.matrices().size());
         last_.sums.insert(product.sums.place.buffer.get());
         if (const auto* rows = std::get_if<ReadOperand>(&product.a)) last_.operands.insert(rows->place.buffer.get());
         if (const auto* rows = std::get_if<MatrixOperand>(&product.a)) last_.operands.insert(rows->place.buffer.get());
@@ -159,9 +169,6 @@ private:
                 product = product || is_product(list_[m]);
                 ahead.push_back(list_[m]);
                 if (!is_commit(list_[m]) || !product) continue;
-                ++m;
-                for (; m < list_.size() && (is_wait(list_[m]) || is_behind_wait(list_[m])); ++m)
-                    ahead.push_back(list_[m]);
                 ahead.insert(ahead.end(), later.begin(), later.end());
                 std::copy(ahead.begin(), ahead.end(), at(n));
                 return true;

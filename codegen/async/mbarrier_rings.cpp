@@ -106,7 +106,8 @@ void MbarrierRings::sort_copies(const std::vector<std::vector<TileStmt>>& reader
         for (const TileOp& copy : copies_[s]) {
             const Buffer& buffer = copy.stores[0].buffer;
             auto fills = [&](const TileOp& other) { return other.stores[0].buffer == buffer; };
-            Kind kind{copy.role, {}, products_of(buffer, readers), {buffer}};
+            Kind kind{copy.role, {}, {}, {buffer}};
+            if (copy.role > 0) kind.products = products_of(buffer, readers);
             for (const std::vector<TileOp>& copies : copies_) kind.in.push_back(std::ranges::any_of(copies, fills));
             auto same = std::ranges::find_if(kinds, [&](const Kind& other) {
                 return other.role == kind.role && other.in == kind.in && other.products == kind.products;

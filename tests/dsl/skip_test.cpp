@@ -107,6 +107,15 @@ TEST(Skip, RefusesWhatCounts) {
     beyond.at(part, steps);
     EXPECT_ERROR(beyond.skip(steps, part), "there is nothing to leave out");
 
+    // Of a sum that stands under the loop, some terms are 0, but not the element.
+    Axis d = reduce_axis("d", 3);
+    Tensor scores = compute("scores", {16, 16}, [&](Expr i, Expr k) { return sum(select(k <= i, x(i, d), 0.0), d); });
+    Tensor weights = compute("weights", {16}, [&](Expr i) { return sum(exp2(scores(i, j)), j); });
+    Schedule inner({weights}, target("sm_90a"));
+    Loop tiles = inner.split(inner.reduce(weights), 4)[0];
+    inner.at(scores, tiles);
+    EXPECT_ERROR(inner.skip(tiles, scores), "there is nothing to leave out");
+
     Tensor y = compute("y", {16}, [&](Expr i) { return sum(select(j <= i, x(i, j), 0.0), j); });
     Tensor z = compute("z", {16}, [&](Expr i) { return y(i) + 1.0; });
     Schedule s({z}, target("sm_90a"));

@@ -1,4 +1,6 @@
 // Several reductions in one pass: the same results as one after another, whatever runs along, and what has no law.
+#include <set>
+
 #include "tests/ops/random_cases.h"
 #include "tests/ops/random_stream.h"
 #include "tests/ops/whole_numbers.h"
@@ -410,6 +412,121 @@ TEST(StreamLaws, CorrectionsDistributeOverTheReducer) {
     EXPECT_ERROR(Softmax::stream({most, least}), "'least' cannot run in one pass with 'most'");
     Tensor negative = compute("negative", {6}, [&](Expr i) { return reduce_max(c.y(i, c.k) * c.largest(i), c.k); });
     EXPECT_ERROR(Softmax::stream({c.largest, negative}), "changes its order if a factor is negative");
+}
+
+/// Of rows of 12 terms, in tiles of 4, of which x ascends, so that every tile changes the maximum; behind the diagonal
+/// `masked` is empty, the first tiles of most rows first.
+struct Ascending {
+    Tensor x = input("x", f32, {6, 12}), y = input("y", f32, {6, 12}), w = input("w", f32, {6});
+    Axis j = reduce_axis("j", 12), k = reduce_axis("k", 12);
+    Tensor masked = compute("masked", {6, 12}, [&](Expr a, Expr b) { return select(b >= 2 * a, x(a, b), -infinity); });
+    Tensor m = compute("m", {6}, [&](Expr i) { return reduce_max(x(i, j), j); });
+
+    static void expect_equal(Schedule& s, double first) {
+        Bindings launch = whole_numbers(s.outputs(), 5);
+        for (int64_t row = 0; row < 6; ++row)
+            for (int64_t column = 0; column < 12; ++column)
+                launch.inputs.at("x").set({row, column}, make_value(f32, first + static_cast<double>(column) * 0.5));
+        SCOPED_TRACE(s.trace_as_cpp());
+        auto got = interpret_tree(s.tree(), launch), expected = interpret_plain(s.outputs(), launch);
+        for (size_t k = 0; k < got.size(); ++k)
+            EXPECT_EQ(difference("output", got[k], expected[k], near(64, 1e-4)), std::nullopt) << s.to_string();
+    }
+    static void expect_equal(const std::vector<Tensor>& reductions, double first,
+                             const std::vector<Tensor>& also = {}) {
+        std::vector<Tensor> outputs{reductions.back()};
+        outputs.insert(outputs.end(), also.begin(), also.end());
+        Schedule s(outputs, target("sm_90a"));
+        std::vector<StageRef> refs(reductions.begin(), reductions.end());
+        s.stream(refs, s.split(s.reduce(reductions.back()), 4)[0]);
+        expect_equal(s, first);
+    }
+    Tensor total(const std::function<Expr(Expr y, Expr r)>& term) const {
+        return compute("total", {6}, [&](Expr i) { return sum(term(y(i, k), m(i)), k); });
+    }
+};
+
+TEST(Stream, ValuesThatHaveNoInverseOnTheirWay) {
+    Ascending c;
+    Ascending::expect_equal({c.m, c.total([](Expr y, Expr r) { return y * log2(r); })}, -0.5);
+    Ascending::expect_equal({c.m, c.total([](Expr y, Expr r) { return y * (r - 1.0); })}, -0.5);
+    Ascending::expect_equal({c.m, c.total([](Expr y, Expr r) { return y / (1.0 - r); })}, -0.5);
+    EXPECT_ERROR(Ascending::expect_equal({c.m, c.total([](Expr y, Expr r) { return y * log2(r - 100.0); })}, 0),
+                 "to stand for values of 'm' without an inverse; compute 'm' in a pass before");
+    Tensor other = compute("other", {6}, [&](Expr i) { return sum(c.y(i, c.k) * (c.m(i) + c.w(i)), c.k); });
+    EXPECT_ERROR(Ascending::expect_equal({c.m, other}, 0), "which depends on more than 'm'");
+}
+
+TEST(Stream, EmptyTilesFirst) {
+    Ascending c;
+    Tensor largest = compute("largest", {6}, [&](Expr i) { return reduce_max(c.masked(i, c.j) * 2.0, c.j) * 0.5; });
+    Tensor sums = compute("sums", {6}, [&](Expr i) { return sum(exp2(c.masked(i, c.k) - largest(i)), c.k); });
+    Ascending::expect_equal({largest, sums}, -3);
+    Tensor shifted = compute("shifted", {6}, [&](Expr i) { return reduce_max(c.masked(i, c.k) - c.m(i), c.k); });
+    Ascending::expect_equal({c.m, shifted}, -3);
+    Tensor none = compute("none", {6, 12}, [&](Expr a, Expr b) { return select(b < a - 20, c.x(a, b), -infinity); });
+    Tensor of_none = compute("of_none", {6}, [&](Expr i) { return reduce_max(none(i, c.k) - c.m(i), c.k); });
+    Ascending::expect_equal({c.m, of_none}, -3);
+    Tensor narrow = compute("narrow", {6}, [&](Expr i) { return cast(bf16, reduce_max(c.masked(i, c.j), c.j)); });
+    Tensor of_narrow =
+        compute("of_narrow", {6}, [&](Expr i) { return sum(exp2(c.masked(i, c.k) - cast(f32, narrow(i))), c.k); });
+    Ascending::expect_equal({narrow, of_narrow}, -3);
+}
+
+TEST(Stream, StagesBetweenThatReadEachOther) {
+    Ascending c;
+    Tensor weights = compute("weights", {6, 12}, [&](Expr i, Expr b) { return exp2(c.x(i, b) - c.m(i)); });
+    Tensor products = compute("products", {6, 12}, [&](Expr i, Expr b) { return weights(i, b) * c.y(i, b); });
+    Tensor l = compute("l", {6}, [&](Expr i) { return sum(weights(i, c.k), c.k); });
+    Axis n = reduce_axis("n", 12);
+    Tensor o = compute("o", {6}, [&](Expr i) { return sum(products(i, n), n) / l(i); });
+    Ascending::expect_equal({c.m, l, o}, -2);
+}
+
+TEST(Stream, AllOutputsOfATuple) {
+    Ascending c;
+    std::vector<Tensor> at =
+        compute_tuple("at", {6}, [&](const std::vector<Expr>& i) { return argmax(c.x(i[0], c.j), c.j); });
+    Tensor total = compute("total", {6}, [&](Expr i) { return sum(exp2(c.x(i, c.k) - at[0](i)), c.k); });
+    Schedule s({total, at[0], at[1]}, target("sm_90a"));
+    s.stream({at[0], total}, s.split(s.reduce(total), 4)[0]);
+    Ascending::expect_equal(s, -2);
+    std::set<std::string> names;
+    for (const BufferRef& output : s.tree().outputs) names.insert(output->name);
+    EXPECT_EQ(names, (std::set<std::string>{"total", "at_0", "at_1"}));
+}
+
+TEST(StreamErrors, TermsThatAreNoBox) {
+    Ascending c;
+    Tensor total = c.total([](Expr y, Expr r) { return exp2(y - r); });
+    auto attempt = [&](const std::function<Loop(Schedule&)>& shared) {
+        Schedule s({total}, target("sm_90a"));
+        s.stream({c.m, total}, shared(s));
+    };
+    const char* message = "is no box of neighbouring terms, each once: others could not share it";
+    EXPECT_ERROR(attempt([&](Schedule& s) {
+                     auto [outer, inner] = s.split(s.reduce(total), 4);
+                     s.order({inner, outer});
+                     return inner;
+                 }),
+                 message);
+    EXPECT_ERROR(attempt([&](Schedule& s) {
+                     auto [outer, inner] = s.split(s.reduce(total), 4);
+                     s.split(inner, 3, Tail::Mask);
+                     return outer;
+                 }),
+                 message);
+    attempt([&](Schedule& s) { return s.split(s.split(s.reduce(total), 4)[0], 2, Tail::Mask)[0]; });
+    Schedule s({total}, target("sm_90a"));
+    auto [outer, inner] = s.split(s.reduce(total), 4);
+    s.stream({c.m, total}, outer);
+    EXPECT_ERROR(s.split(inner, 3, Tail::Mask), message);
+    Tensor weights = compute("weights", {6, 12}, [&](Expr i, Expr b) { return exp2(c.x(i, b) - c.m(i)); });
+    Tensor l = compute("l", {6}, [&](Expr i) { return sum(weights(i, c.k), c.k); });
+    Schedule outside({l}, target("sm_90a"));
+    outside.stream({c.m, l}, outside.split(outside.reduce(l), 4)[0]);
+    EXPECT_ERROR(outside.stage(weights, c.m, Memory::Shared, outside.data_loops(l)[0]),
+                 "stands outside of loop 'k_outer', but 'weights' reads it inside, where 'm' still runs");
 }
 
 TEST(StreamErrors, WhatCannotShareALoop) {
