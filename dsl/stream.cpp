@@ -122,6 +122,12 @@ bool is_unbounded(const Expr& identity) {
     return real && std::isinf(real->value);
 }
 
+bool is_function_of(const Expr& expr, const Expr& variable) {
+    bool alone = true;
+    visit(expr, [&](const Expr& e) { alone = alone && !e.as<Read>() && (!e.as<Variable>() || e.same(variable)); });
+    return alone;
+}
+
 /// One for which all of the functions of the variable are finite and, of factors, not 0.
 std::optional<double> value_that_inverts(const std::vector<Invertible>& parts, const Expr& variable) {
     for (double candidate : {1.0, 2.0, 0.5, -1.0, -2.0, -0.5, 3.0, -3.0}) {
@@ -246,9 +252,6 @@ std::optional<NeutralValue> neutral_value(const State& state, int stage, size_t 
                         .replaced = Expr(false),
                         .neutral = constant(type, 0.0)};
     std::vector<Invertible> parts;  // of the variable
-    constexpr const char* not_alone =
-        "stream: '{}' is corrected by quotients or differences of {}, which depends on more than '{}': no value can "
-        "stand for those of '{}' that have no inverse. Write the factor of the running value alone, with constants";
     auto replace_if = [&](const Expr& condition) { result.replaced = result.replaced || condition; };
     const Type computed = is_float(type) && bytes_of(type) < 4 ? f32 : type;
     const Expr value_now = computed == type ? result.variable : cast(computed, result.variable);
@@ -273,13 +276,11 @@ std::optional<NeutralValue> neutral_value(const State& state, int stage, size_t 
                 replace_if(!(abs(inverted) < constant(inverted.type(), std::numeric_limits<double>::infinity())));
                 if (part.is_factor) replace_if(inverted == constant(inverted.type(), 0.0));
                 parts.push_back({inverted, part.is_factor});
-                for (const Expr& other_value : variables_of(inverted))
-                    user_check(other_value.same(result.variable), where, not_alone, definition_of(state, other).name,
-                               to_string(part.value), running.name, running.name);
-                visit(inverted, [&](const Expr& e) {
-                    user_check(!e.as<Read>(), where, not_alone, definition_of(state, other).name, to_string(part.value),
-                               running.name, running.name);
-                });
+                user_check(is_function_of(inverted, result.variable), where,
+                           "stream: '{}' is corrected by quotients or differences of {}, which depends on more than "
+                           "'{}': no value can stand for those of '{}' that have no inverse. Write the factor of the "
+                           "running value alone, with constants",
+                           definition_of(state, other).name, to_string(part.value), running.name, running.name);
             }
         }
     }
