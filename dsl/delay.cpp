@@ -75,6 +75,25 @@ bool is_overwritten_early(const Delayed& delayed, const BufferRef& buffer) {
            (uses(delayed.first, buffer) || (delayed.iterations > 1 && uses(delayed.between, buffer)));
 }
 
+/// Whose leaves belong to the iteration.
+Stmt of_iteration(const Stmt& stmt, const Expr& iteration) {
+    if (const For* loop = stmt.as<For>()) {
+        For copy = *loop;
+        copy.body = of_iteration(loop->body, iteration);
+        return make_stmt(std::move(copy));
+    }
+    if (const Allocate* allocate = stmt.as<Allocate>())
+        return make_stmt(Allocate{allocate->buffer, of_iteration(allocate->body, iteration)});
+    if (const Sequence* block = stmt.as<Sequence>()) {
+        std::vector<Stmt> stmts;
+        for (const Stmt& kid : block->stmts) stmts.push_back(of_iteration(kid, iteration));
+        return make_stmt(Sequence{std::move(stmts)});
+    }
+    Leaf leaf = *stmt.as<Leaf>();
+    leaf.iteration = iteration;
+    return make_stmt(std::move(leaf));
+}
+
 class Skew {
 public:
     Skew(const For& loop, const Delayed& delayed, const Segments& segments)
@@ -136,7 +155,8 @@ private:
     /// The part in the iteration of this number, which is `place` but for multiples of the number of versions.
     Stmt at(const Stmt& part, const Expr& iteration, int64_t place) const {
         const Buffers& own = versions_[static_cast<size_t>(place) % versions_.size()];
-        return with_own_registers(in_buffers(in_iteration(part, loop_.variable, segments_.iteration(iteration)), own));
+        const Expr of_loop = segments_.iteration(iteration);
+        return with_own_registers(in_buffers(of_iteration(in_iteration(part, loop_.variable, of_loop), of_loop), own));
     }
 
     const For& loop_;
@@ -164,7 +184,8 @@ Stmt in_parts(const For& loop, const Delayed& delayed, const Segments& segments)
     }
     const Expr extent = segments.extent(), ahead = smaller(integer(delay), extent), both = simplify(extent - ahead);
     auto early_at = [&](const Stmt& part, const Expr& number) {
-        return in_iteration(part, loop.variable, segments.iteration(number));
+        const Expr iteration = segments.iteration(number);
+        return of_iteration(in_iteration(part, loop.variable, iteration), iteration);
     };
     std::vector<Stmt> parts;
     parts.push_back(part_of_loop(loop, ahead, [&](const Expr& number) {

@@ -64,6 +64,7 @@ Stmt map_exprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& rule) {
     Leaf leaf = *stmt.as<Leaf>();
     leaf.mask = rule(leaf.mask);
     if (leaf.readers_mask.defined()) leaf.readers_mask = rule(leaf.readers_mask);
+    if (leaf.iteration.defined()) leaf.iteration = rule(leaf.iteration);
     for (StoreTo& store : leaf.stores) {
         for (Expr& index : store.indices) index = rule(index);
         store.value = rule(store.value);

@@ -134,6 +134,7 @@ struct Leaf {
     Expr readers_mask = {};      ///< of an Update: the part of the mask that whoever reads its results has, too
     std::shared_ptr<const ReducerNode> reducer = {};  ///< of an Update: how its terms are combined
     std::string purpose = {};                         ///< of a Finish that is not all of the stage: "correct"
+    Expr iteration = {};  ///< in a loop that runs in parts, of which stages are late: the one that it belongs to
 };
 
 struct StmtNode {

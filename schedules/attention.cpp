@@ -129,7 +129,6 @@ AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target
     tiles.query_stages = depth <= 128 ? 2 : 1;
     tiles.stage_result = depth <= 128;
     if (depth <= 64 && !shape.causal && shape.rows >= 4096) tiles.rows = 192;
-    tiles.overlaps = shape.keys % tiles.keys == 0;
     tiles.heads = most_heads_in_l2(shape);
     if (shape.causal) balance(shape, tiles, target.multiprocessors);
     return tiles;
@@ -174,8 +173,11 @@ Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& t
     s.at(a.lse, group, where);
     if (shape.causal && shape.keys > rounded_up(tiles.rows, tiles.keys)) {
         s.skip(step, a.s, where);
-        if (shape.keys % tiles.keys == 0) s.cut(step, where_partial(a.s), where);
+        s.cut(step, where_partial(a.s), where);
         s.reverse(step, where);  // what is masked is over before the rest begins
+    } else if (shape.keys % tiles.keys != 0 && shape.keys > tiles.keys) {
+        s.cut(step, where_partial(a.s), where);
+        s.reverse(step, where);
     }
     Stage queries = s.stage(a.s, a.q, Memory::Shared, tile, where);
     if (tiles.stage_result) s.via(s.stage(a.o, Memory::Shared, tile, where), Copy::Tma, where);

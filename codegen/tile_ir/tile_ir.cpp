@@ -107,6 +107,7 @@ TileOp map_exprs(const TileOp& op, const std::function<Expr(const Expr&)>& rule)
     result.mask = rule(op.mask);
     result.active = rule(op.active);
     if (op.otherwise.defined()) result.otherwise = rule(op.otherwise);
+    if (op.iteration.defined()) result.iteration = rule(op.iteration);
     return result;
 }
 

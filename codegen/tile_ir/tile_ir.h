@@ -130,6 +130,7 @@ struct TileOp {
     Expr active = constant(Type::Bool, int64_t{1});  ///< over the thread, coordinates and loops: who runs it
     std::optional<FragmentLanes> lanes = {};         ///< of ops whose loops lanes share as the parts of matrices lie
     std::vector<std::string> notes = {};             ///< the defaults taken and why
+    Expr iteration = {};                             ///< see Leaf
     std::string purpose = {};                        ///< behind the name in comments: what the action is not called
 
     template <class Action>

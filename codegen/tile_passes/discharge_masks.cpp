@@ -7,6 +7,8 @@
 
 #include "codegen/access/conditions.h"
 #include "codegen/tile_ir/buffer_segments.h"
+#include "codegen/tile_passes/part_iterations.h"
+#include "codegen/tile_passes/stored_elements.h"
 #include "codegen/tile_passes/tile_passes.h"
 #include "dsl/simplify.h"
 
@@ -24,95 +26,11 @@ struct Fill {
     bool for_atoms = false;  // of registers, as lanes share them
 };
 
-/// The extents of the box of elements from 0 on that the op stores to, each once; nothing if it is none, or if the mask
-/// keeps the op from storing beside the buffer.
-std::optional<std::vector<int64_t>> box_stored(const TileOp& op, const StoreTo& store) {
-    std::vector<int64_t> extents;
-    for (size_t d = 0; d < store.indices.size(); ++d) {
-        auto loop = std::find_if(op.loops.begin(), op.loops.end(),
-                                 [&](const OpLoop& l) { return l.variable.same(store.indices[d]); });
-        auto coordinate = std::find_if(op.threads.begin(), op.threads.end(),
-                                       [&](const ThreadCoordinate& t) { return t.variable.same(store.indices[d]); });
-        Expr extent = loop != op.loops.end()           ? loop->extent
-                      : coordinate != op.threads.end() ? constant(Type::I64, coordinate->extent)
-                                                       : store.indices[d];
-        bool single = is_constant(extent, 0) && is_constant(store.buffer->shape[d], 1);
-        extents.push_back(single ? 1 : as_constant(extent).value_or(0));
-        if (single) continue;
-        if ((loop == op.loops.end() && coordinate == op.threads.end()) || !as_constant(extent)) return {};
-        if (prove(extent <= cast_unchecked(Type::I64, store.buffer->shape[d])) != true) return {};
-        for (size_t other = 0; other < d; ++other)
-            if (store.indices[other].same(store.indices[d])) return {};
-    }
-    return extents;
-}
-
-/// Whether an element's iterations agree on the mask, so that none stores a zero over another's value.
-bool masks_whole_elements(const TileOp& op, const StoreTo& store) {
-    auto agree = [&](const Expr& variable) {
-        return !contains(op.mask, variable) || std::any_of(store.indices.begin(), store.indices.end(),
-                                                           [&](const Expr& index) { return index.same(variable); });
-    };
-    return std::all_of(op.loops.begin(), op.loops.end(), [&](const OpLoop& l) { return agree(l.variable); }) &&
-           std::all_of(op.threads.begin(), op.threads.end(),
-                       [&](const ThreadCoordinate& t) { return agree(t.variable); });
-}
-
-/// Whether the element tells which iteration of the loop stores it: no two have the same value of an index that
-/// mentions it.
-bool is_told_by(const Expr& variable, const TileOp& op, const StoreTo& store) {
-    for (const Expr& index : store.indices) {
-        if (!contains(index, variable)) continue;
-        std::vector<std::pair<int64_t, int64_t>> steps;  // of the index, and how many
-        for (const OpLoop& loop : op.loops) {
-            if (!contains(index, loop.variable)) continue;
-            auto step = coefficient(affine_of(index), loop.variable), extent = as_constant(loop.extent);
-            if (!step || *step <= 0 || !extent) return false;
-            steps.emplace_back(*step, *extent);
-        }
-        std::sort(steps.begin(), steps.end());
-        int64_t span = 0;
-        for (auto [step, extent] : steps) {
-            if (step <= span) return false;
-            span += step * (extent - 1);
-        }
-        return true;
-    }
-    return false;
-}
-
-/// Loops of the op that are digits of the index, from the element of memory that it says: q and r of q * 2 + r.
-Substitution digits_of(const Expr& index, const Expr& element, const TileOp& op) {
-    Substitution digits;
-    const Affine affine = affine_of(index);
-    for (const OpLoop& loop : op.loops)
-        if (auto step = coefficient(affine, loop.variable); step && *step > 0)
-            digits.emplace_back(loop.variable, simplify(element / *step % loop.extent));
-    return digits;
-}
-
-/// Whether a thread stores to each element of a buffer of its own once.
-bool stores_all_private(const TileOp& op, const StoreTo& store) {
-    if (store.buffer->memory != Memory::Registers) return false;
-    int64_t elements = 1, stored = 1;
-    for (const Expr& extent : store.buffer->shape) elements *= require_constant(extent);
-    for (const OpLoop& loop : op.loops) {
-        if (!as_constant(loop.extent) || (!is_constant(loop.extent, 1) && !is_told_by(loop.variable, op, store)))
-            return false;
-        stored *= *as_constant(loop.extent);
-    }
-    for (size_t d = 0; d < store.indices.size(); ++d) {
-        const Affine affine = affine_of(store.indices[d]);
-        auto is_loop = [&](const auto& term) {
-            return std::ranges::any_of(op.loops, [&](const OpLoop& l) { return l.variable.same(term.first); });
-        };
-        const Interval range = bounds_of(store.indices[d]);
-        if (affine.offset != 0 || !std::ranges::all_of(affine.terms, is_loop) || !range.max ||
-            *range.max >= require_constant(store.buffer->shape[d]))
-            return false;
-    }
-    return stored == elements;
-}
+/// Those of a buffer, in a segment: one, or one in each part of a loop.
+struct Fills {
+    bool known = false;
+    std::vector<Fill> each;
+};
 
 /// 4 * t + v < 48 is 4 * t < 48 for all v < 4: such parts need not be asked in every iteration of the op's loops.
 Expr with_uniform_parts(const TileOp& op, const Expr& mask) {
@@ -186,11 +104,24 @@ private:
         });
     }
 
+    /// Whether all that use the buffer belong to iterations of a loop that runs in parts: each makes it anew.
+    bool is_of_iterations(const Buffer& buffer) const {
+        return std::ranges::all_of(loops_around_, [&](const auto& each) {
+            const TileOp& op = *each.first;
+            std::vector<Buffer> loads = loads_of(op);
+            const bool uses = std::ranges::find(loads, buffer) != loads.end() ||
+                              std::ranges::any_of(op.stores, [&](const StoreTo& s) { return s.buffer == buffer; });
+            return !uses || op.iteration.defined();
+        });
+    }
+
     /// Neither do iterations of the loops around it store zeros over each other's values.
     bool masks_own_iterations(const TileOp& op, const StoreTo& store) const {
         return std::ranges::all_of(loops_around_.at(&op), [&](const Expr& variable) {
             bool in_place = std::ranges::any_of(store.indices, [&](const Expr& index) { return index.same(variable); });
-            return !contains(op.mask, variable) || in_place || is_read_inside(variable, op, store.buffer);
+            const bool anew =
+                op.iteration.defined() && contains(op.iteration, variable) && is_of_iterations(store.buffer);
+            return !contains(op.mask, variable) || in_place || anew || is_read_inside(variable, op, store.buffer);
         });
     }
 
@@ -200,25 +131,40 @@ private:
             auto place = std::pair(store.buffer.get(), segments_->of(store.buffer.get(), op));
             writers_[place].emplace(op.stage, op.purpose);
             auto [found, fresh] = fills_.try_emplace(place);
+            Fills& fills = found->second;
             auto box = box_stored(op, store);
             bool assigns = op.is<CopyOp>() || op.is<MapOp>();
             const bool in_box = box && masks_whole_elements(op, store);
-            bool fills = fresh && assigns && op.stores.size() == 1 && (in_box || stores_all_private(op, store)) &&
-                         masks_own_iterations(op, store);
-            if (fills)
-                found->second =
-                    in_box ? Fill{&op, &store, *box} : Fill{&op, &store, constant_shape(store.buffer), false, true};
-            else
-                found->second.reset();  // several writers: nothing is known
+            // Else several writers: nothing is known.
+            fills.known = (fresh || (fills.known && fills_other_iteration(op, *fills.each[0].op))) && assigns &&
+                          op.stores.size() == 1 && (in_box || stores_all_private(op, store)) &&
+                          masks_own_iterations(op, store);
+            if (fills.known)
+                fills.each.push_back(in_box ? Fill{&op, &store, *box}
+                                            : Fill{&op, &store, constant_shape(store.buffer), false, true});
         }
     }
 
-    /// The fill of a buffer that the op reads or writes, nullptr if none is known.
-    Fill* fill_of(const Buffer& buffer, const TileOp& op) {
+    /// In parts of a loop, the same stage makes the buffer for several iterations, each anew.
+    static bool fills_other_iteration(const TileOp& op, const TileOp& first) {
+        return op.iteration.defined() && first.iteration.defined() && op.stage == first.stage &&
+               op.purpose == first.purpose;
+    }
+
+    /// The fills of a buffer that the op reads or writes, one unless parts of a loop have one each; none if nothing is
+    /// known.
+    std::vector<Fill*> fills_of(const Buffer& buffer, const TileOp& op) {
         auto found = fills_.find(std::pair(buffer.get(), segments_->of(buffer.get(), op)));
-        if (found == fills_.end() || !found->second) return nullptr;
-        const bool is_for_others = op.is<UpdateOp>() && found->second->for_atoms && !takes_all(op);
-        return is_for_others ? nullptr : &*found->second;
+        if (found == fills_.end() || !found->second.known) return {};
+        std::vector<Fill*> fills;
+        for (Fill& fill : found->second.each) {
+            if (op.is<UpdateOp>() && fill.for_atoms && !takes_all(op)) return {};
+            fills.push_back(&fill);
+        }
+        return fills;
+    }
+    bool is_wanted(const Buffer& buffer, const TileOp& op) {
+        return std::ranges::any_of(fills_of(buffer, op), [](const Fill* fill) { return fill->wanted; });
     }
 
     /// A mask is dropped part by part; what the parts rely on is noted in the fills.
@@ -288,12 +234,15 @@ private:
         Expr zeroed = transform(*term, [&](const Expr& e) -> Expr {
             const Load* load = e.as<Load>();
             if (!load) return {};
-            Fill* fill = fill_of(load->buffer, op);
-            if (!fill || !in_bounds(load->indices, fill->extents) || !is_masked_by(*fill, *load, op, part)) {
+            const std::vector<Fill*> fills = fills_of(load->buffer, op);
+            const bool masked = std::ranges::all_of(fills, [&](const Fill* fill) {
+                return in_bounds(load->indices, fill->extents) && is_masked_by(*fill, *load, op, part);
+            });
+            if (fills.empty() || !masked) {
                 all_filled = false;
                 return {};
             }
-            used.push_back(fill);
+            used.insert(used.end(), fills.begin(), fills.end());
             return zero_of(e.type());
         });
         if (!all_filled || used.empty() || !is_zero(simplify(zeroed))) return false;
@@ -317,8 +266,13 @@ private:
         return {};
     }
 
-    /// The fill's own mask has this part, seen from the reader: where it is false, the element read is a zero.
-    static bool is_masked_by(const Fill& fill, const Load& load, const TileOp& reader, const Expr& part) {
+    OfIteration of_iteration(const TileOp& op, const Expr& condition) const {
+        return in_terms_of(iteration_, op.iteration, loops_around_.at(&op), condition);
+    }
+
+    /// The fill's own mask has this part, seen from the reader: where it is false, the element read is a zero. Of a
+    /// fill in another part of a loop, in the iteration of which the reader is; if there is none, nobody asks.
+    bool is_masked_by(const Fill& fill, const Load& load, const TileOp& reader, const Expr& asked) const {
         Substitution to_reader;
         for (size_t d = 0; d < load.indices.size(); ++d)
             if (fill.store->indices[d].as<Variable>())
@@ -326,9 +280,24 @@ private:
             else if (fill.store->buffer->memory == Memory::Registers)
                 for (auto& digit : digits_of(fill.store->indices[d], load.indices[d], *fill.op))
                     to_reader.push_back(std::move(digit));
-        return std::ranges::any_of(conjuncts_of(fill.op->mask), [&](const Expr& own) {
+        std::vector<Expr> masks = conjuncts_of(fill.op->mask), parts{asked};
+        if (reader.iteration.defined() && fill.op->iteration.defined()) {
+            const OfIteration read = of_iteration(reader, asked), filled = of_iteration(*fill.op, asked);
+            const bool one = read.is_single || filled.is_single;
+            if (one && prove(read.iteration == filled.iteration) == false) return true;
+            const Expr at_fill =
+                where_equal(read.condition, read.is_single ? read.iteration : iteration_, filled.iteration);
+            if (prove(at_fill) == true) return true;
+            const Expr known = read.is_single ? read.iteration : filled.iteration;
+            auto in_both = [&](const Expr& e) { return one ? simplify(substitute(e, {{iteration_, known}})) : e; };
+            parts = {in_both(read.condition), at_fill};
+            for (Expr& own : masks) own = in_both(of_iteration(*fill.op, own).condition);
+        }
+        return std::ranges::any_of(masks, [&](const Expr& own) {
             const Expr of_reader = simplify(substitute(own, to_reader));
-            return same_condition(of_reader, part) || same_condition(with_uniform_parts(reader, of_reader), part);
+            return std::ranges::any_of(parts, [&](const Expr& part) {
+                return same_condition(of_reader, part) || same_condition(with_uniform_parts(reader, of_reader), part);
+            });
         });
     }
 
@@ -351,9 +320,12 @@ private:
         visit(store.value, [&](const Expr& e) {
             const Load* load = e.as<Load>();
             if (!load || load->buffer == store.buffer || (takes_all(op) && is_kept_whole(*load, op))) return;
-            Fill* fill = load->buffer->memory == Memory::Global ? nullptr : fill_of(load->buffer, op);
-            safe = safe && fill && in_bounds(load->indices, fill->extents);
-            if (fill) used.push_back(fill);
+            std::vector<Fill*> fills;
+            if (load->buffer->memory != Memory::Global) fills = fills_of(load->buffer, op);
+            safe = safe && !fills.empty() && std::ranges::all_of(fills, [&](const Fill* fill) {
+                       return in_bounds(load->indices, fill->extents);
+                   });
+            used.insert(used.end(), fills.begin(), fills.end());
         });
         if (!safe) return false;
         for (Fill* fill : used) fill->wanted = true;
@@ -379,13 +351,12 @@ private:
         bool assigns = op.is<CopyOp>() || op.is<MapOp>();
         if (!assigns || op.stores.size() != 1 || op.stores[0].buffer->memory != Memory::Registers) return false;
         const StoreTo& store = op.stores[0];
-        Fill* fill = fill_of(store.buffer, op);
         // In parts of a loop there may be several ops of the same stage.
         bool alone = writers_.at(std::pair(store.buffer.get(), segments_->of(store.buffer.get(), op))).size() == 1;
         bool told = std::all_of(op.loops.begin(), op.loops.end(), [&](const OpLoop& loop) {
             return !contains(op.mask, loop.variable) || is_told_by(loop.variable, op, store);
         });
-        if (!alone || !told || (fill && fill->wanted) || !masks_own_iterations(op, store)) return false;
+        if (!alone || !told || is_wanted(store.buffer, op) || !masks_own_iterations(op, store)) return false;
         bool safe = in_bounds(store.indices, constant_shape(store.buffer));
         visit(store.value, [&](const Expr& e) {
             const Load* load = e.as<Load>();
@@ -408,8 +379,7 @@ private:
     /// `op` stands in the kernel, `relaxed` takes its place.
     TileOp with_zeros(const TileOp& op, const TileOp& relaxed) {
         if (op.stores.size() != 1 || is_constant(relaxed.mask, 1)) return relaxed;
-        Fill* fill = fill_of(op.stores[0].buffer, op);
-        if (!fill || !fill->wanted) return relaxed;
+        if (!is_wanted(op.stores[0].buffer, op)) return relaxed;
         TileOp result = relaxed;
         result.otherwise = zero_of(op.stores[0].value.type());
         result.notes.push_back(
@@ -422,7 +392,8 @@ private:
     std::vector<Expr> around_;  // variables of the loops around what is being collected
     std::map<const TileOp*, std::vector<Expr>> loops_around_;
     std::optional<BufferSegments> segments_;
-    std::map<std::pair<const BufferNode*, int>, std::optional<Fill>> fills_;  // one a segment
+    std::map<std::pair<const BufferNode*, int>, Fills> fills_;
+    Expr iteration_ = index_variable("iteration", 0);
     std::map<std::pair<const BufferNode*, int>, std::set<std::pair<int, std::string>>>
         writers_;                                             // stages, and for what
     std::set<std::pair<const BufferNode*, int>> kept_whole_;  // written by one op, whatever masks say

@@ -253,6 +253,7 @@ public:
         op.action = action_of(leaf);
         op.name = leaf.name;
         op.purpose = leaf.purpose;
+        op.iteration = leaf.iteration;
         op.stage = leaf.stage;
         op.step = leaf.step;
         op.role = role_of(leaf.stage);

@@ -188,7 +188,7 @@ TEST_P(Streams, AttentionFromItsFormula) {
             (c.causal ? c.rows + c.tile - c.rows % c.tile : c.tile * between(1, 4)) - (chance() ? between(1, 9) : 0);
         c.depth = 8 * between(2, 8), c.width = 8 * between(2, 8);
         c.heads = between(1, 2);
-        c.cut = c.causal && c.terms % c.tile == 0 && chance(),
+        c.cut = (c.causal || c.terms % c.tile != 0) && chance(),
         c.skip = c.causal && c.terms / c.tile > (c.block - 1) / c.tile + 1;
         c.stages = c.cut ? 1 : between(1, 3);
         c.roles = c.group && c.stages > 1 && c.depth == 64 && c.width == 64;
@@ -212,10 +212,11 @@ TEST_P(Streams, AttentionWithProductsUnderTheNextScores) {
         c.tile = chance() ? 64 : 32;
         c.rows = c.block * between(1, 3);
         c.terms = c.causal ? (c.rows + c.tile - 1) / c.tile * c.tile : c.tile * between(1, 5);
+        c.terms -= chance() ? between(1, 9) : 0;
         c.rows -= chance() ? between(1, 9) : 0;
         c.depth = c.width = 64;
         c.skip = c.causal && c.terms / c.tile > (c.block - 1) / c.tile + 1;
-        c.cut = c.causal && chance();
+        c.cut = (c.causal || c.terms % c.tile != 0) && chance();
         c.reversed = chance();
         c.overlaps = round % 4 != 3;
         c.stages = c.roles ? between(2, 3) : 1 + (c.cut ? 0 : between(0, 1));

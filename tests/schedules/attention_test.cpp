@@ -46,7 +46,7 @@ TEST(AttentionNames, OthersAreNone) {
 TEST(AttentionTiling, SuitsAnyShape) {
     std::mt19937 random(7);
     auto between = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
-    for (int round = 0; round < 12; ++round) {
+    for (int round = 0; round < 24; ++round) {
         AttentionShape shape{.batch = between(1, 4),
                              .heads = 1 << between(0, 4),
                              .rows = between(1, 3000),
@@ -75,8 +75,9 @@ TW_ON_EACH_DEVICE(AttentionKernels);
 TEST_P(AttentionKernels, GiveTheDeclared) {
     for (const char* name :
          {"attention_bf16_1x2x192x64_causal_tile64x64s2pqrh2",
-          "attention_f16_2x4x70x40_keys90_width24_group2_tile64x64s2n",
-          "attention_bf16_1x2x256x64_causal_tile128x64s2lr", "attention_bf16_2x1x128x128_keys256_tile128x64s3q"}) {
+          "attention_f16_2x4x70x40_keys90_width24_group2_tile64x64s2n", "attention_bf16_1x2x200x64_tile64x48s2pqr",
+          "attention_bf16_1x2x200x64_causal_tile64x48s2", "attention_bf16_1x2x256x64_causal_tile128x64s2lr",
+          "attention_bf16_2x1x128x128_keys256_tile128x64s3q"}) {
         const Schedule s = find_kernel(name)->make(device_target());
         SCOPED_TRACE(name);
         expect_declared(s, random_bindings(s.outputs(), 3), near(64, 2e-2));
