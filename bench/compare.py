@@ -13,12 +13,13 @@ import argparse
 import sys
 
 from harness.cases import KEYS, CaseError, default_file, read_cases
-from harness.gpu_suites import reason_without_gpu, run_attention, run_gemm, run_gemm_fp32, run_launch, run_memory
+from harness.gpu_suites import reason_without_gpu, run_attention, run_attention_backward, run_gemm, run_gemm_fp32, run_launch, run_memory
 from harness.host_suites import run_compile, run_emulator
 from harness.program import ProgramError, find_program
 from harness.report import Report
 
-GPU_SUITES = {"gemm": run_gemm, "gemm-fp32": run_gemm_fp32, "attention": run_attention, "memory": run_memory,
+GPU_SUITES = {"gemm": run_gemm, "gemm-fp32": run_gemm_fp32, "attention": run_attention,
+              "attention-backward": run_attention_backward, "memory": run_memory,
               "launch": run_launch}
 HOST_SUITES = {"compile": run_compile, "emulator": run_emulator}
 

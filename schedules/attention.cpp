@@ -4,6 +4,7 @@
 #include <cmath>
 #include <regex>
 
+#include "schedules/loading_roles.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
@@ -14,12 +15,6 @@ constexpr int64_t rows_of_warpgroup = 64, terms_of_unit = 16;
 constexpr int64_t bytes_in_l2 = 16 << 20;  // of keys and values that blocks read at a time
 
 double as_double(int64_t count) { return static_cast<double>(count); }
-
-/// Loads beside 1, 2 or 3 warpgroups that compute: registers that together fill a multiprocessor's.
-std::pair<int, int> registers_of(int64_t warpgroups) {
-    if (warpgroups == 1) return {56, 256};
-    return warpgroups == 2 ? std::pair(24, 240) : std::pair(32, 160);
-}
 
 }  // namespace
 
@@ -138,7 +133,6 @@ Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& t
                             std::source_location where) {
     Attention a = declare_attention(shape);
     const int64_t warpgroups = tiles.rows / rows_of_warpgroup;
-    auto [load_registers, math_registers] = registers_of(warpgroups);
     Schedule s({a.o, a.lse}, target);
     auto [b, i, h, width] = s.loops<4>(a.o, where);
     auto [e_tile, e] = s.split(width, rounded_up(shape.width, terms_of_unit), Tail::Mask, {"e_tile", "e"}, where);
@@ -186,9 +180,7 @@ Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& t
     s.mma(a.s, wgmma, {.m = s_i, .n = s_j, .k = d}, where);
     s.pipeline(step, {.stages = tiles.stages}, where);
     if (tiles.overlaps) s.delay(a.o, step, {.iterations = 1, .before = a.m}, where);  // s(j), o(j - 1), softmax(j)
-    s.roles({{"load", warps(1), registers(load_registers), {queries, keys, values}},
-             {"math", tw::warpgroups(static_cast<int>(warpgroups)), registers(math_registers), {a.o}}},
-            where);
+    s.roles(loading_roles({queries, keys, values}, a.o, warpgroups), where);
     return s;
 }
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "schedules/attention.h"
+#include "schedules/attention_backward.h"
 #include "schedules/elementwise.h"
 #include "schedules/families.h"
 #include "schedules/product.h"
@@ -142,6 +143,19 @@ std::optional<CatalogEntry> attention_entry(const std::string& name) {
                             return attention_schedule(shape, tiles ? *tiles : attention_tiles(shape, target), target);
                         },
                         named->shape.bytes()};
+}
+
+std::optional<CatalogEntry> attention_gradients_entry(const std::string& name) {
+    auto named = parse_attention_gradients(name);
+    if (!named) return {};
+    return CatalogEntry{name, "dq, dk and dv of attention, from what the forward pass saved",
+                        flops_of_gradients(named->shape),
+                        [named = *named](const Target& target) {
+                            const auto& [shape, tiles] = named;
+                            return attention_gradients_schedule(
+                                shape, tiles ? *tiles : gradient_tiles(shape, target), target);
+                        },
+                        bytes_of_gradients(named->shape)};
 }
 
 /// Few tiles, many terms: blocks along k add their parts to c.
@@ -321,6 +335,7 @@ const CatalogEntry* find_library_kernel(const std::string& name) {
     static std::map<std::string, CatalogEntry> made;
     if (auto entry = entry_by_family(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = tensor_product_entry(name)) return &made.try_emplace(name, *entry).first->second;
+    if (auto entry = attention_gradients_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = attention_entry(name)) return &made.try_emplace(name, *entry).first->second;
     static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?");
     std::smatch match;

@@ -23,6 +23,8 @@ KEYS = {
     "gemm-fp32": ({"m": SIZE, "n": SIZE, "k": SIZE}, {"transpose_a": FLAG, "transpose_b": FLAG, "seed": SIZE}),
     "attention": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},
                   {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "type": TYPE, "tile": NAME, "seed": SIZE}),
+    "attention-backward": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},
+                  {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "type": TYPE, "tile": NAME, "seed": SIZE}),
     "memory": ({"kernel": NAME},
                {"case": NAME, "seed": SIZE, "scalars": NUMBERS, "sizes": NUMBERS, "ranges": RANGES, "bytes": SIZE}),
     "compile": ({"kernel": NAME}, {"arch": NAME}),

@@ -1,4 +1,5 @@
 """Suites that need a GPU: gemm, gemm-fp32, attention, memory and launch. PyTorch is imported here only when one of them runs."""
+import math
 import shutil
 import statistics
 import tempfile
@@ -95,6 +96,19 @@ def run_attention(cases, path, report, rounds):
     return run_pairs("attention", cases, path, report, rounds, peak_flops(a, b))
 
 
+def run_attention_backward(cases, path, report, rounds):
+    import torch
+    from harness import bursts
+
+    def sums(case):  # logarithms such as softmaxes of random scores have
+        most = math.log2(case.get("keys", case["rows"]))
+        return {"lse": [most, most + 2]}
+    cases = [{**case, "kernel": attention_kernel(case).replace("attention_", "attention_gradients_", 1), "normal": True,
+              "ranges": sums(case)} for case in cases]
+    a, b = (torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab")
+    return run_pairs("attention-backward", cases, path, report, rounds, peak_flops(a, b))
+
+
 def run_memory(cases, path, report, rounds):
     return run_pairs("memory", cases, path, report, rounds, None)
 
@@ -175,7 +189,11 @@ def peer_sides(family, facts, sets, in_place):
         return bursts.TorchSide("torch compile", peers.compiled_peer(family, scalars, in_place), sets)
 
     def way(name):
-        return lambda: bursts.TorchSide(f"torch {name}", family.ways[name], sets)
+        def make():
+            for tensors in sets:  # what they keep is made before any time is taken
+                family.ways[name](tensors)
+            return bursts.TorchSide(f"torch {name}", family.ways[name], sets)
+        return make
 
     makers = {name: way(name) for name in family.ways} or {"eager": eager}
     if family.compiled:

@@ -29,7 +29,8 @@ class Family:
     terms: str = ""  # the input whose elements are summed, along `along`
     along: int = -1
     unit_terms: int = 0  # of those sums, so many at a time by a tensor core
-    yardstick: Optional[Callable] = None  # tensors in their own types -> results no more exact than ours must be
+    yardstick: Optional[Callable] = None  # tensors in their own types -> results that err as ours may
+    allowed: float = 1.0  # times the error of the yardstick
 
 
 def cosine(t, s):
@@ -242,6 +243,55 @@ def attention(group, causal):
     return Family(formula, ways=ways, compiled=False, terms="q", unit_terms=16, yardstick=formula)
 
 
+GRADIENTS = re.compile(ATTENTION.pattern.replace("attention_", "attention_gradients_", 1))
+
+
+def attention_gradients(group, causal):
+    """dq, dk and dv from what a forward pass saved: ours is given o and lse, the peers make their own before any time is
+    taken. The yardstick rounds scores, probabilities and their adjoints to the operands' type, as an unfused one does."""
+    def formula(t, s=None):
+        q, k, v, g, o = (t[name].transpose(1, 2) for name in "qkvgo")
+        scale, wide = 1 / math.sqrt(q.shape[-1]), t["lse"].dtype
+        dq = torch.empty_like(q)
+        dk, dv = (torch.zeros(x.shape, dtype=torch.float32 if x.dtype == torch.bfloat16 else x.dtype, device=x.device)
+                  for x in (k, v))
+        hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1) if causal else None
+        for b in range(q.shape[0]):
+            for h in range(q.shape[1]):  # a head at a time: all scores may not fit
+                of = h // group
+                scores = q[b, h] @ k[b, of].t() * scale
+                p = (scores.to(wide) * math.log2(math.e)).sub_(t["lse"][b, h][:, None]).exp2_()
+                if causal:
+                    p.masked_fill_(hidden, 0)
+                delta = (g[b, h].to(wide) * o[b, h].to(wide)).sum(-1)
+                ds = ((g[b, h] @ v[b, of].t()).to(wide).sub_(delta[:, None]).mul_(p)).to(q.dtype)
+                dv[b, of] += p.to(q.dtype).t() @ g[b, h]
+                dq[b, h] = ds @ k[b, of] * scale
+                dk[b, of] += ds.t() @ q[b, h] * scale
+        return dq.transpose(1, 2), dk.to(k.dtype).transpose(1, 2), dv.to(v.dtype).transpose(1, 2)
+
+    def saved(t, name, forward):
+        if name not in t:
+            t[name] = forward(*(t[x].transpose(1, 2) for x in "qkv"))
+        return t[name]
+
+    def cudnn(t):
+        q, k, v, g = (t[x].transpose(1, 2) for x in "qkvg")
+        o, lse, begin_q, begin_k, max_q, max_k, seed, offset, _ = saved(
+            t, "by cudnn", lambda *x: torch.ops.aten._scaled_dot_product_cudnn_attention(*x, None, True, 0.0, causal))
+        return torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
+            g, q, k, v, o, lse, seed, offset, None, begin_q, begin_k, max_q, max_k, 0.0, causal)
+
+    def flash(t):
+        q, k, v, g = (t[x].transpose(1, 2) for x in "qkvg")
+        o, lse, begin_q, begin_k, max_q, max_k, seed, offset, _ = saved(
+            t, "by flash", lambda *x: torch.ops.aten._scaled_dot_product_flash_attention(*x, 0.0, causal))
+        return torch.ops.aten._scaled_dot_product_flash_attention_backward(
+            g, q, k, v, o, lse, begin_q, begin_k, max_q, max_k, 0.0, causal, seed, offset)
+    return Family(formula, ways={"cudnn": cudnn, "flash": flash}, compiled=False, terms="q", unit_terms=16,
+                  yardstick=formula, allowed=1.5)
+
+
 FAMILIES = {
     "softmax": Family(lambda t, s: F.softmax(t["x"], -1)),
     "row_sum": Family(lambda t, s: t["x"].sum(-1), terms="x"),
@@ -269,6 +319,9 @@ def family_of(kernel):
     attention_name = ATTENTION.fullmatch(kernel)
     if attention_name:
         return attention(int(attention_name[1] or 1), bool(attention_name[2]))
+    gradients_name = GRADIENTS.fullmatch(kernel)
+    if gradients_name:
+        return attention_gradients(int(gradients_name[1] or 1), bool(gradients_name[2]))
     name = re.fullmatch(r"([a-z_]+?)_\d+(x\d+)*(_(f32|bf16|f16))?(_pitch\d+)?", kernel)
     return FAMILIES.get(name[1]) if name else None
 

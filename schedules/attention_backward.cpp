@@ -1,0 +1,287 @@
+#include "schedules/attention_backward.h"
+
+#include <cmath>
+#include <regex>
+
+#include "schedules/loading_roles.h"
+#include "schedules/whole_tiles.h"
+#include "support/error.h"
+
+namespace tw::schedules {
+namespace {
+
+constexpr int64_t rows_of_warpgroup = 64, terms_of_unit = 16;
+constexpr int64_t neighbours = 8, threads_of_delta = 128;
+
+double as_double(int64_t count) { return static_cast<double>(count); }
+
+}  // namespace
+
+double flops_of_gradients(const AttentionShape& shape) {
+    // Of queries and keys: scores, dk and dq. Of values: dp and dv.
+    return shape.flops() / as_double(shape.depth + shape.width) * as_double(3 * shape.depth + 2 * shape.width);
+}
+
+double bytes_of_gradients(const AttentionShape& shape) {
+    const double lse = as_double(shape.batch * shape.heads * shape.rows) * 4;
+    return 2 * (shape.bytes() - lse) + lse;
+}
+
+AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool together) {
+    const auto& [B, H, S, N, D, E, G, causal, type] = shape;
+    const Attention forward = declare_attention(shape);
+    AttentionGradients a;
+    a.q = forward.q, a.k = forward.k, a.v = forward.v;
+    a.g = input("g", type, {B, S, H, E});
+    a.o = input("o", type, {B, S, H, E});
+    a.lse = input("lse", f32, {B, H, S});
+    Axis e = reduce_axis("e", E);
+    a.delta = compute("delta", {B, H, S}, [&](Expr b, Expr h, Expr i) {
+        return sum(cast(f32, a.g(b, i, h, e)) * cast(f32, a.o(b, i, h, e)), e);
+    });
+    const double scale = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0));
+    auto scores = [&](const std::string& suffix) {
+        AttentionScores of;
+        Axis d = reduce_axis("d", D), w = reduce_axis("w", E);
+        of.s = compute("s" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+            Expr score = sum(cast(f32, a.q(b, i, h, d)) * cast(f32, a.k(b, j, h / shape.group, d)), d);
+            return shape.causal ? select(j <= i, score, -infinity) : score;
+        });
+        of.p = compute("p" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+            return exp2(of.s(b, h, i, j) * (scale * to_base_2) - a.lse(b, h, i));
+        });
+        of.dp = compute("dp" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+            return sum(cast(f32, a.g(b, i, h, w)) * cast(f32, a.v(b, j, h / shape.group, w)), w);
+        });
+        of.ds = compute("ds" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+            return of.p(b, h, i, j) * (of.dp(b, h, i, j) - a.delta(b, h, i));
+        });
+        return of;
+    };
+    a.of_queries = scores("_of_dq");
+    a.of_keys = scores("");
+    a.of_values = together ? a.of_keys : scores("_of_dv");
+    Axis j1 = reduce_axis("j1", N), i1 = reduce_axis("i1", S), i2 = reduce_axis("i2", S);
+    Axis h1 = reduce_axis("h1", G), h2 = reduce_axis("h2", G);
+    auto in_group = [&](const Axis& head, const Axis& row) {
+        return shape.group == 1 ? std::vector<Axis>{row} : std::vector<Axis>{head, row};
+    };
+    auto head_of = [&](const Expr& h, const Axis& in_group) {
+        return shape.group == 1 ? h : h * shape.group + in_group;
+    };
+    a.dq = compute("dq", {B, S, H, D}, [&](Expr b, Expr i, Expr h, Expr x) {
+        return cast(shape.type,
+                    sum(a.of_queries.ds(b, h, i, j1) * cast(f32, a.k(b, j1, h / shape.group, x)), j1) * scale);
+    });
+    a.dk = compute("dk", {B, N, H / G, D}, [&](Expr b, Expr j, Expr h, Expr x) {
+        Expr head = head_of(h, h1);
+        return cast(shape.type,
+                    sum(a.of_keys.ds(b, head, i1, j) * cast(f32, a.q(b, i1, head, x)), in_group(h1, i1)) * scale);
+    });
+    a.dv = compute("dv", {B, N, H / G, E}, [&](Expr b, Expr j, Expr h, Expr x) {
+        Expr head = head_of(h, h2);
+        return cast(shape.type, sum(a.of_values.p(b, head, i2, j) * cast(f32, a.g(b, i2, head, x)), in_group(h2, i2)));
+    });
+    return a;
+}
+
+namespace {
+
+/// The nest of a gradient: blocks of rows, of which each warpgroup has 64, and steps along the last of its terms.
+struct Nest {
+    Loop tile, group, step, row, column, term;
+};
+
+class GradientSchedule {
+public:
+    GradientSchedule(const AttentionShape& shape, const GradientTiles& tiles, const Target& target,
+                     std::source_location where)
+        : shape_(shape),
+          tiles_(tiles),
+          a_(declare_attention_gradients(shape, tiles.together)),
+          s_({a_.dq, a_.dk, a_.dv}, target),
+          where_(where) {}
+
+    Schedule run() {
+        schedule_delta();
+        schedule_queries();
+        schedule_keys();
+        if (!tiles_.together) schedule_values();
+        return std::move(s_);
+    }
+
+private:
+    /// A row is summed by threads side by side, each with a few neighbours of it.
+    void schedule_delta() {
+        const auto [b, h, i] = s_.loops<3>(a_.delta, where_);
+        Loop rows = s_.fuse({b, h, i}, "all_rows", where_);
+        const int64_t vectors = divided(shape_.width, neighbours);
+        int64_t lanes = 1;
+        while (lanes < vectors && lanes < 32) lanes *= 2;
+        auto [block, row] = s_.split(rows, threads_of_delta / lanes, Tail::Mask, {"row_block", "row"}, where_);
+        auto [part, in_part] =
+            s_.split(s_.reduce(a_.delta), lanes * neighbours, Tail::Mask, {"part", "in_part"}, where_);
+        auto [lane, element] = s_.split(in_part, neighbours, {"lane", "element"}, where_);
+        s_.bind(block, grid.x, where_);
+        s_.bind(row, thread, where_);
+        s_.bind(lane, thread, where_);
+        s_.unroll(element, where_);
+    }
+
+    /// `of_group`: the sum goes over the heads of a group, too.
+    Nest nest_of(const Tensor& gradient, int64_t rows, int64_t step_extent, bool of_group, const std::string& name) {
+        auto [b, i, h, columns] = s_.loops<4>(gradient, where_);
+        const int64_t width = as_constant(s_.extent(columns)).value();
+        auto [x_tile, x] = s_.split(columns, rounded_up(width, terms_of_unit), Tail::Mask, {"x_tile", "x"}, where_);
+        auto [block, in_block] = s_.split(i, rows, Tail::Mask, {"block", "in_block"}, where_);
+        auto [group, row] = s_.split(in_block, rows_of_warpgroup, {"group", "row"}, where_);
+        auto [step, term] =
+            s_.split(s_.reduce(gradient, of_group ? 1 : 0), step_extent, Tail::Mask, {"step", "term"}, where_);
+        std::vector<Loop> order{b, h, block, x_tile, group};
+        if (of_group) order.push_back(s_.reduce(gradient, 0));
+        order.insert(order.end(), {step, row, x, term});
+        s_.order(order, where_);
+        Loop tile = s_.fuse({b, h, block}, name, where_);
+        s_.bind(tile, grid.x, where_);
+        s_.bind(group, warpgroup, where_);
+        return {tile, group, step, row, x, term};
+    }
+
+    /// The tile of scores or of their adjoints under a step, in registers; of keys by queries if `transposed`.
+    MmaLoops product_under(const Loop& step, const Tensor& product, int64_t terms, bool transposed) {
+        s_.at(product, step, where_);
+        s_.set_memory(product, Memory::Registers, where_);
+        auto [b, h, i, j] = s_.loops<4>(product, where_);
+        auto [k_tile, k] =
+            s_.split(s_.reduce(product), rounded_up(terms, terms_of_unit), Tail::Mask, {"k_tile", "k"}, where_);
+        const Loop m = transposed ? j : i, n = transposed ? i : j;
+        s_.order({b, h, k_tile, m, n, k}, where_);
+        return {.m = m, .n = n, .k = k};
+    }
+
+    void keep(const Tensor& made, const Loop& step) {
+        s_.at(made, step, where_);
+        s_.set_memory(made, Memory::Registers, where_);
+    }
+    /// What a gradient reads of it is rounded to the operands' type, in registers.
+    void round_for(const Tensor& gradient, const Tensor& made, const Loop& step) {
+        s_.round_to(s_.stage(gradient, made, Memory::Registers, step, where_), shape_.type, where_);
+    }
+
+    void schedule_queries() {
+        const AttentionScores& of = a_.of_queries;
+        const Nest n = nest_of(a_.dq, tiles_.query_rows, tiles_.query_step, false, "query_tile");
+        keep(of.ds, n.step);
+        keep(of.p, n.step);
+        round_for(a_.dq, of.ds, n.step);
+        s_.mma(a_.dq, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
+        MmaLoops of_s = product_under(n.step, of.s, shape_.depth, false),
+                 of_dp = product_under(n.step, of.dp, shape_.width, false);
+        if (shape_.causal && shape_.keys > rounded_up(tiles_.query_rows, tiles_.query_step))
+            s_.skip(n.step, of.s, where_);
+        Stage queries = s_.stage(of.s, a_.q, Memory::Shared, n.tile, where_),
+              given = s_.stage(of.dp, a_.g, Memory::Shared, n.tile, where_);
+        Stage keys = s_.stage({of.s, a_.dq}, a_.k, Memory::Shared, n.step, where_),
+              values = s_.stage(of.dp, a_.v, Memory::Shared, n.step, where_);
+        s_.mma(of.s, wgmma, of_s, where_);
+        s_.mma(of.dp, wgmma, of_dp, where_);
+        s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
+        if (tiles_.overlaps) s_.delay(a_.dq, n.step, {.iterations = 1, .before = of.p}, where_);
+        s_.roles(loading_roles({queries, given, keys, values}, a_.dq, tiles_.query_rows / rows_of_warpgroup), where_);
+    }
+
+    void schedule_keys() {
+        const AttentionScores& of = a_.of_keys;
+        const Nest n = nest_of(a_.dk, tiles_.key_rows, tiles_.key_step, shape_.group > 1, "key_tile");
+        if (tiles_.together) s_.stream({a_.dv, a_.dk}, n.step, where_);
+        keep(of.ds, n.step);
+        keep(of.p, n.step);
+        if (tiles_.together) round_for(a_.dv, of.p, n.step);
+        round_for(a_.dk, of.ds, n.step);
+        s_.mma(a_.dk, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
+        if (tiles_.together) {
+            auto [b, j, h, x] = s_.loops<4>(a_.dv, where_);
+            const Loop term = s_.all_loops(a_.dv).back();
+            s_.order({b, h, j, x, term}, where_);
+            s_.mma(a_.dv, wgmma, {.m = j, .n = x, .k = term}, where_);
+        }
+        MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true),
+                 of_dp = product_under(n.step, of.dp, shape_.width, true);
+        if (shape_.causal && shape_.keys > rounded_up(tiles_.key_rows, tiles_.key_step)) s_.skip(n.step, of.s, where_);
+        Stage keys = s_.stage(of.s, a_.k, Memory::Shared, n.tile, where_),
+              values = s_.stage(of.dp, a_.v, Memory::Shared, n.tile, where_);
+        Stage queries = s_.stage({of.s, a_.dk}, a_.q, Memory::Shared, n.step, where_);
+        Stage given = tiles_.together ? s_.stage({of.dp, a_.dv}, a_.g, Memory::Shared, n.step, where_)
+                                      : s_.stage(of.dp, a_.g, Memory::Shared, n.step, where_);
+        Stage lse = s_.stage(of.p, a_.lse, Memory::Shared, n.step, where_),
+              delta = s_.stage(of.ds, a_.delta, Memory::Shared, n.step, where_);
+        s_.mma(of.s, wgmma, of_s, where_);
+        s_.mma(of.dp, wgmma, of_dp, where_);
+        s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
+        if (tiles_.overlaps) s_.delay(a_.dk, n.step, {.iterations = 1, .before = of.p}, where_);
+        s_.roles(loading_roles({keys, values, queries, given, lse, delta}, a_.dk, tiles_.key_rows / rows_of_warpgroup),
+                 where_);
+    }
+
+    void schedule_values() {
+        const AttentionScores& of = a_.of_values;
+        const Nest n = nest_of(a_.dv, tiles_.key_rows, tiles_.key_step, shape_.group > 1, "value_tile");
+        keep(of.p, n.step);
+        round_for(a_.dv, of.p, n.step);
+        s_.mma(a_.dv, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
+        MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true);
+        if (shape_.causal && shape_.keys > rounded_up(tiles_.key_rows, tiles_.key_step)) s_.skip(n.step, of.s, where_);
+        Stage keys = s_.stage(of.s, a_.k, Memory::Shared, n.tile, where_);
+        Stage queries = s_.stage(of.s, a_.q, Memory::Shared, n.step, where_),
+              given = s_.stage(a_.dv, a_.g, Memory::Shared, n.step, where_),
+              lse = s_.stage(of.p, a_.lse, Memory::Shared, n.step, where_);
+        s_.mma(of.s, wgmma, of_s, where_);
+        s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
+        if (tiles_.overlaps) s_.delay(a_.dv, n.step, {.iterations = 1, .before = of.p}, where_);
+        s_.roles(loading_roles({keys, queries, given, lse}, a_.dv, tiles_.key_rows / rows_of_warpgroup), where_);
+    }
+
+    const AttentionShape& shape_;
+    const GradientTiles& tiles_;
+    AttentionGradients a_;
+    Schedule s_;
+    std::source_location where_;
+};
+
+}  // namespace
+
+Schedule attention_gradients_schedule(const AttentionShape& shape, const GradientTiles& tiles, const Target& target,
+                                      std::source_location where) {
+    return GradientSchedule(shape, tiles, target, where).run();
+}
+
+GradientTiles gradient_tiles(const AttentionShape& shape, const Target&) {
+    const int64_t depth = std::max(shape.depth, shape.width);
+    GradientTiles tiles;
+    tiles.together = depth <= 128;
+    tiles.overlaps = false;
+    if (depth <= 64) tiles.key_step = tiles.query_step = 128;
+    if (depth > 128) tiles.key_step = tiles.query_step = 48;
+    return tiles;
+}
+
+std::optional<NamedAttentionGradients> parse_attention_gradients(const std::string& name) {
+    static const std::regex form("attention_gradients(_.*?)(?:_tile(\\d+)x(\\d+)q(\\d+)x(\\d+)s([1-9])(n)?(a)?)?");
+    std::smatch match;
+    if (!std::regex_match(name, match, form)) return {};
+    const auto forward = parse_attention("attention" + match[1].str());
+    if (!forward || forward->tiles) return {};
+    NamedAttentionGradients named{.shape = forward->shape, .tiles = {}};
+    if (match[2].matched) {
+        named.tiles = GradientTiles{.key_rows = std::stoll(match[2]),
+                                    .key_step = std::stoll(match[3]),
+                                    .query_rows = std::stoll(match[4]),
+                                    .query_step = std::stoll(match[5]),
+                                    .stages = std::stoi(match[6]),
+                                    .overlaps = !match[7].matched,
+                                    .together = !match[8].matched};
+    }
+    return named;
+}
+
+}  // namespace tw::schedules

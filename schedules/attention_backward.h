@@ -1,0 +1,54 @@
+// The gradients of scaled dot-product attention from its formula, with scores made again from what the forward pass
+// saved (flash attention; Dao et al. 2022), in kernels that each sum along one loop: the same bits in every run.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "schedules/attention.h"
+
+namespace tw::schedules {
+
+/// Products and sums of the five products of matrices, each once; of causal ones, of the half that counts.
+double flops_of_gradients(const AttentionShape& shape);
+/// Operands, results and gradients, each once.
+double bytes_of_gradients(const AttentionShape& shape);
+
+/// Scores, probabilities, and their adjoints: of each kernel that needs them, its own.
+struct AttentionScores {
+    Tensor s, p, dp, ds;
+};
+/// Given q, k and v as of declare_attention, its results o and lse, and g = dL/do of o's shape: dq, dk and dv, the
+/// gradients of L, of the shapes and the type of q, k and v. delta[b, h, i] = sum_e g[b, i, h, e] o[b, i, h, e].
+struct AttentionGradients {
+    Tensor q, k, v, g, o, lse, delta;
+    AttentionScores of_queries, of_keys, of_values;
+    Tensor dq, dk, dv;
+};
+/// `together`: dk and dv read the same scores. Throws Error if heads are no multiple of the group.
+AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool together = true);
+
+struct GradientTiles {
+    int64_t key_rows = 128;    ///< keys of a block, 64 a warpgroup, in the kernel of dk and dv
+    int64_t key_step = 64;     ///< queries of a step there
+    int64_t query_rows = 128;  ///< queries of a block, 64 a warpgroup, in the kernel of dq
+    int64_t query_step = 64;   ///< keys of a step there
+    int stages = 2;            ///< of what steps read
+    bool overlaps = true;      ///< the last products of a step run beside the exponentials of the next
+    bool together = true;      ///< dk and dv in one pass: scores are made once for both
+};
+GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target);
+/// For sm_90a: warpgroup products with scores and their adjoints in registers, loads by a warp of its own.
+Schedule attention_gradients_schedule(const AttentionShape& shape, const GradientTiles& tiles, const Target& target,
+                                      TW_HERE);
+
+struct NamedAttentionGradients {
+    AttentionShape shape;
+    std::optional<GradientTiles> tiles;  ///< if the name tells them
+};
+/// Reads "attention_gradients_bf16_BATCHxHEADSxROWSxDEPTH" as parse_attention reads the forward pass, but for the
+/// tiles:
+/// "_tile128x64q128x64s2", rows and steps of keys and of queries, and stages, then "n" for no overlap, "a" for dk and
+/// dv apart.
+std::optional<NamedAttentionGradients> parse_attention_gradients(const std::string& name);
+
+}  // namespace tw::schedules
