@@ -12,7 +12,6 @@ namespace tw::schedules {
 namespace {
 
 constexpr int64_t rows_of_warpgroup = 64, terms_of_unit = 16;
-constexpr int64_t bytes_in_l2 = 16 << 20;  // of keys and values that blocks read at a time
 
 double as_double(int64_t count) { return static_cast<double>(count); }
 
@@ -28,6 +27,13 @@ double AttentionShape::bytes() const {
     double of_rows = as_double(rows) * as_double(heads) * as_double(depth + width);
     double of_keys = as_double(keys) * as_double(heads / group) * as_double(depth + width);
     return as_double(batch) * ((of_rows + of_keys) * bytes_of(type) + as_double(heads) * as_double(rows) * 4);
+}
+
+int64_t heads_in_l2(int64_t heads, int64_t bytes_each) {
+    constexpr int64_t most = 16 << 20;
+    int64_t together = 1;
+    while (together * 2 * bytes_each <= most && heads % (together * 2) == 0) together *= 2;
+    return together;
 }
 
 Attention declare_attention(const AttentionShape& shape) {
@@ -89,10 +95,7 @@ int64_t mean_of_blocks(const AttentionShape& shape, const AttentionTiles& tiles,
 }
 
 int64_t most_heads_in_l2(const AttentionShape& shape) {
-    const int64_t bytes = shape.keys * (shape.depth + shape.width) * bytes_of(shape.type) / shape.group;
-    int64_t heads = 1;
-    while (heads * 2 * bytes <= bytes_in_l2 && shape.heads % (heads * 2) == 0) heads *= 2;
-    return heads;
+    return heads_in_l2(shape.heads, shape.keys * (shape.depth + shape.width) * bytes_of(shape.type) / shape.group);
 }
 
 /// So many heads side by side that all multiprocessors end at about the same time, or blocks of their own, if the GPU

@@ -29,6 +29,9 @@ struct Attention {
 /// Throws Error if heads are no multiple of the group.
 Attention declare_attention(const AttentionShape& shape);
 
+/// The most heads, a power of two that divides them, of which blocks that run side by side find in L2 what they share.
+int64_t heads_in_l2(int64_t heads, int64_t bytes_each);
+
 struct AttentionTiles {
     int64_t rows = 128;    ///< of a block, 64 a warpgroup
     int64_t keys = 128;    ///< of a step

@@ -128,23 +128,43 @@ private:
         s_.unroll(element, where_);
     }
 
-    /// `of_group`: the sum goes over the heads of a group, too.
-    Nest nest_of(const Tensor& gradient, int64_t rows, int64_t step_extent, bool of_group, const std::string& name) {
+    /// Gradients of keys are sums over the heads of a group, too, and the first of them have the most causal terms; of
+    /// queries the last.
+    Nest nest_of(const Tensor& gradient, int64_t rows, int64_t step_extent, bool of_keys, const std::string& name) {
         auto [b, i, h, columns] = s_.loops<4>(gradient, where_);
+        const bool of_group = of_keys && shape_.group > 1;
         const int64_t width = as_constant(s_.extent(columns)).value();
         auto [x_tile, x] = s_.split(columns, rounded_up(width, terms_of_unit), Tail::Mask, {"x_tile", "x"}, where_);
         auto [block, in_block] = s_.split(i, rows, Tail::Mask, {"block", "in_block"}, where_);
         auto [group, row] = s_.split(in_block, rows_of_warpgroup, {"group", "row"}, where_);
         auto [step, term] =
             s_.split(s_.reduce(gradient, of_group ? 1 : 0), step_extent, Tail::Mask, {"step", "term"}, where_);
-        std::vector<Loop> order{b, h, block, x_tile, group};
+        auto [h_group, h_in_group] = s_.split(h, heads_side_by_side(of_keys), {"h_group", "h_in_group"}, where_);
+        std::vector<Loop> order{b, h_group, block, h_in_group, x_tile, group};
         if (of_group) order.push_back(s_.reduce(gradient, 0));
         order.insert(order.end(), {step, row, x, term});
         s_.order(order, where_);
-        Loop tile = s_.fuse({b, h, block}, name, where_);
-        s_.bind(tile, grid.x, where_);
+        Loop tile = h_in_group;
+        if (shape_.causal && !of_keys) {
+            const int64_t blocks = divided(shape_.rows, rows);
+            const int64_t all = shape_.batch * shape_.heads * blocks;
+            s_.persistent({b, h_group, block, h_in_group}, {.blocks = static_cast<int>(all), .longest_first = true},
+                          where_);
+        } else {
+            tile = s_.fuse({b, h_group, block, h_in_group}, name, where_);
+            s_.bind(tile, grid.x, where_);
+        }
         s_.bind(group, warpgroup, where_);
         return {tile, group, step, row, x, term};
+    }
+
+    /// Of causal ones, so that the longest tiles are the first.
+    int64_t heads_side_by_side(bool of_keys) const {
+        if (!shape_.causal) return 1;
+        const int64_t group = of_keys ? shape_.group : 1;
+        const int64_t bytes =
+            (shape_.rows * group + shape_.keys) * (shape_.depth + shape_.width) * bytes_of(shape_.type);
+        return heads_in_l2(shape_.heads / group, bytes);
     }
 
     /// The tile of scores or of their adjoints under a step, in registers; of keys by queries if `transposed`.
@@ -157,6 +177,11 @@ private:
         const Loop m = transposed ? j : i, n = transposed ? i : j;
         s_.order({b, h, k_tile, m, n, k}, where_);
         return {.m = m, .n = n, .k = k};
+    }
+
+    void skip_masked(const Loop& step, const Tensor& scores) {
+        s_.skip(step, scores, where_);
+        s_.cut(step, where_partial(scores), where_);
     }
 
     void keep(const Tensor& made, const Loop& step) {
@@ -177,12 +202,13 @@ private:
         s_.mma(a_.dq, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
         MmaLoops of_s = product_under(n.step, of.s, shape_.depth, false),
                  of_dp = product_under(n.step, of.dp, shape_.width, false);
-        if (shape_.causal && shape_.keys > rounded_up(tiles_.query_rows, tiles_.query_step))
-            s_.skip(n.step, of.s, where_);
+        if (shape_.causal && shape_.keys > rounded_up(tiles_.query_rows, tiles_.query_step)) skip_masked(n.step, of.s);
         Stage queries = s_.stage(of.s, a_.q, Memory::Shared, n.tile, where_),
               given = s_.stage(of.dp, a_.g, Memory::Shared, n.tile, where_);
         Stage keys = s_.stage({of.s, a_.dq}, a_.k, Memory::Shared, n.step, where_),
               values = s_.stage(of.dp, a_.v, Memory::Shared, n.step, where_);
+        s_.stage(of.p, a_.lse, Memory::Registers, n.group, where_);
+        s_.stage(of.ds, a_.delta, Memory::Registers, n.group, where_);
         s_.mma(of.s, wgmma, of_s, where_);
         s_.mma(of.dp, wgmma, of_dp, where_);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
@@ -192,7 +218,7 @@ private:
 
     void schedule_keys() {
         const AttentionScores& of = a_.of_keys;
-        const Nest n = nest_of(a_.dk, tiles_.key_rows, tiles_.key_step, shape_.group > 1, "key_tile");
+        const Nest n = nest_of(a_.dk, tiles_.key_rows, tiles_.key_step, true, "key_tile");
         if (tiles_.together) s_.stream({a_.dv, a_.dk}, n.step, where_);
         keep(of.ds, n.step);
         keep(of.p, n.step);
@@ -207,7 +233,7 @@ private:
         }
         MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true),
                  of_dp = product_under(n.step, of.dp, shape_.width, true);
-        if (shape_.causal && shape_.keys > rounded_up(tiles_.key_rows, tiles_.key_step)) s_.skip(n.step, of.s, where_);
+        if (shape_.causal && shape_.keys > rounded_up(tiles_.key_rows, tiles_.key_step)) skip_masked(n.step, of.s);
         Stage keys = s_.stage(of.s, a_.k, Memory::Shared, n.tile, where_),
               values = s_.stage(of.dp, a_.v, Memory::Shared, n.tile, where_);
         Stage queries = s_.stage({of.s, a_.dk}, a_.q, Memory::Shared, n.step, where_);
@@ -225,12 +251,12 @@ private:
 
     void schedule_values() {
         const AttentionScores& of = a_.of_values;
-        const Nest n = nest_of(a_.dv, tiles_.key_rows, tiles_.key_step, shape_.group > 1, "value_tile");
+        const Nest n = nest_of(a_.dv, tiles_.key_rows, tiles_.key_step, true, "value_tile");
         keep(of.p, n.step);
         round_for(a_.dv, of.p, n.step);
         s_.mma(a_.dv, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
         MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true);
-        if (shape_.causal && shape_.keys > rounded_up(tiles_.key_rows, tiles_.key_step)) s_.skip(n.step, of.s, where_);
+        if (shape_.causal && shape_.keys > rounded_up(tiles_.key_rows, tiles_.key_step)) skip_masked(n.step, of.s);
         Stage keys = s_.stage(of.s, a_.k, Memory::Shared, n.tile, where_);
         Stage queries = s_.stage(of.s, a_.q, Memory::Shared, n.step, where_),
               given = s_.stage(a_.dv, a_.g, Memory::Shared, n.step, where_),

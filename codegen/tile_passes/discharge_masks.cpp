@@ -67,8 +67,13 @@ public:
         segments_.emplace(kernel_.body);
         visit_ops(kernel_.body, [&](const TileOp& op) { collect_fill(op); });
         visit_ops(kernel_.body, [&](const TileOp& op) {
-            if (moves_private(op))
-                kept_whole_.emplace(op.stores[0].buffer.get(), segments_->of(op.stores[0].buffer.get(), op));
+            if (!moves_private(op)) return;
+            kept_whole_.emplace(op.stores[0].buffer.get(), segments_->of(op.stores[0].buffer.get(), op));
+            visit(op.stores[0].value, [&](const Expr& e) {
+                const Load* load = e.as<Load>();
+                if (load && !is_constant(op.mask, 1) && load->buffer->memory == Memory::Shared)
+                    for (Fill* fill : fills_of(load->buffer, op)) fill->wanted = true;
+            });
         });
         visit_ops(kernel_.body, [&](const TileOp& op) { relax(op); });  // notes which zeros are relied on
         TileKernel result = kernel_;
@@ -363,11 +368,19 @@ private:
             const Binary* binary = e.as<Binary>();
             bool may_trap =
                 binary && (binary->op == BinaryOp::Div || binary->op == BinaryOp::Mod) && !is_float(e.type());
-            bool elsewhere = load && (load->buffer->memory != Memory::Registers || load->buffer == store.buffer ||
-                                      !in_bounds(load->indices, constant_shape(load->buffer)));
-            safe = safe && !may_trap && !elsewhere;
+            safe = safe && !may_trap && (!load || (load->buffer != store.buffer && is_there(*load, op)));
         });
         return safe;
+    }
+
+    /// Whether the element is one that a thread keeps, or one of shared memory that is filled wherever masks of copies
+    /// are false, too.
+    bool is_there(const Load& load, const TileOp& op) {
+        if (load.buffer->memory == Memory::Registers) return in_bounds(load.indices, constant_shape(load.buffer));
+        const std::vector<Fill*> fills =
+            load.buffer->memory == Memory::Shared ? fills_of(load.buffer, op) : std::vector<Fill*>{};
+        return !fills.empty() &&
+               std::ranges::all_of(fills, [&](const Fill* fill) { return in_bounds(load.indices, fill->extents); });
     }
 
     static TileOp without_mask(const TileOp& op) {
