@@ -7,7 +7,7 @@
 
 #include "codegen/access/conditions.h"
 #include "codegen/tile_ir/buffer_segments.h"
-#include "codegen/tile_passes/part_iterations.h"
+#include "codegen/tile_passes/compare_masks.h"
 #include "codegen/tile_passes/stored_elements.h"
 #include "codegen/tile_passes/tile_passes.h"
 #include "dsl/simplify.h"
@@ -22,8 +22,9 @@ struct Fill {
     const TileOp* op;
     const StoreTo* store;
     std::vector<int64_t> extents;
-    bool wanted = false;     // some reader relies on the zeros
-    bool for_atoms = false;  // of registers, as lanes share them
+    bool wanted = false;          // some reader relies on there being a value,
+    std::set<size_t> zeros = {};  // and on zeros where these parts of the mask are false
+    bool for_atoms = false;       // of registers, as lanes share them
 };
 
 /// Those of a buffer, in a segment: one, or one in each part of a loop.
@@ -31,20 +32,6 @@ struct Fills {
     bool known = false;
     std::vector<Fill> each;
 };
-
-/// 4 * t + v < 48 is 4 * t < 48 for all v < 4: such parts need not be asked in every iteration of the op's loops.
-Expr with_uniform_parts(const TileOp& op, const Expr& mask) {
-    std::vector<Expr> parts;
-    for (Expr part : conjuncts_of(mask)) {
-        for (const OpLoop& loop : op.loops) {
-            auto extent = as_constant(loop.extent);
-            if (!extent || *extent < 1) continue;
-            if (Expr uniform = uniform_over(part, loop.variable, *extent); uniform.defined()) part = uniform;
-        }
-        parts.push_back(part);
-    }
-    return all_of(parts);
-}
 
 TileOp with_uniform_masks(const TileOp& op) {
     TileOp result = op;
@@ -67,7 +54,7 @@ public:
         segments_.emplace(kernel_.body);
         visit_ops(kernel_.body, [&](const TileOp& op) { collect_fill(op); });
         visit_ops(kernel_.body, [&](const TileOp& op) {
-            if (!moves_private(op)) return;
+            if (!moves_private(op) || op.stores[0].buffer->memory != Memory::Registers) return;
             kept_whole_.emplace(op.stores[0].buffer.get(), segments_->of(op.stores[0].buffer.get(), op));
             visit(op.stores[0].value, [&](const Expr& e) {
                 const Load* load = e.as<Load>();
@@ -75,6 +62,8 @@ public:
                     for (Fill* fill : fills_of(load->buffer, op)) fill->wanted = true;
             });
         });
+        while (keeps_more_whole()) {
+        }
         visit_ops(kernel_.body, [&](const TileOp& op) { relax(op); });  // notes which zeros are relied on
         TileKernel result = kernel_;
         result.body = map_ops(kernel_.body, [&](const TileOp& op) {
@@ -146,7 +135,7 @@ private:
                           masks_own_iterations(op, store);
             if (fills.known)
                 fills.each.push_back(in_box ? Fill{&op, &store, *box}
-                                            : Fill{&op, &store, constant_shape(store.buffer), false, true});
+                                            : Fill{&op, &store, constant_shape(store.buffer), false, {}, true});
         }
     }
 
@@ -170,6 +159,22 @@ private:
     }
     bool is_wanted(const Buffer& buffer, const TileOp& op) {
         return std::ranges::any_of(fills_of(buffer, op), [](const Fill* fill) { return fill->wanted; });
+    }
+
+    /// Sums that a thread keeps are whole, too, if none of what stores to them has a mask left.
+    bool keeps_more_whole() {
+        std::set<std::pair<const BufferNode*, int>> whole, partial;
+        visit_ops(kernel_.body, [&](const TileOp& op) {
+            for (const StoreTo& store : op.stores) {
+                const auto place = std::pair(store.buffer.get(), segments_->of(store.buffer.get(), op));
+                if (store.buffer->memory != Memory::Registers || kept_whole_.contains(place)) continue;
+                const bool all = op.stores.size() == 1 && is_constant(relax(op).mask, 1);
+                (all ? whole : partial).insert(place);
+            }
+        });
+        std::erase_if(whole, [&](const auto& place) { return partial.contains(place); });
+        kept_whole_.insert(whole.begin(), whole.end());
+        return !whole.empty();
     }
 
     /// A mask is dropped part by part; what the parts rely on is noted in the fills.
@@ -234,24 +239,29 @@ private:
     bool drops_as_zero_term(const TileOp& op, const Expr& part) {
         auto term = added_term(op.stores[0]);
         if (!term) return false;
-        std::vector<Fill*> used;
+        std::vector<std::pair<Fill*, std::set<size_t>>> used;
         bool all_filled = true;
         Expr zeroed = transform(*term, [&](const Expr& e) -> Expr {
             const Load* load = e.as<Load>();
             if (!load) return {};
             const std::vector<Fill*> fills = fills_of(load->buffer, op);
-            const bool masked = std::ranges::all_of(fills, [&](const Fill* fill) {
-                return in_bounds(load->indices, fill->extents) && is_masked_by(*fill, *load, op, part);
+            const bool masked = std::ranges::all_of(fills, [&](Fill* fill) {
+                auto& [_, relied] = used.emplace_back(fill, std::set<size_t>{});
+                return in_bounds(load->indices, fill->extents) &&
+                       is_masked_by({*fill->op, loops_around_.at(fill->op)}, *fill->store, {op, loops_around_.at(&op)},
+                                    *load, part, relied);
             });
             if (fills.empty() || !masked) {
                 all_filled = false;
                 return {};
             }
-            used.insert(used.end(), fills.begin(), fills.end());
             return zero_of(e.type());
         });
         if (!all_filled || used.empty() || !is_zero(simplify(zeroed))) return false;
-        for (Fill* fill : used) fill->wanted = true;
+        for (auto& [fill, relied] : used) {
+            fill->wanted = true;
+            fill->zeros.insert(relied.begin(), relied.end());
+        }
         return true;
     }
 
@@ -269,41 +279,6 @@ private:
         if (is_target(node->a)) return node->b;
         if (is_target(node->b)) return node->a;
         return {};
-    }
-
-    OfIteration of_iteration(const TileOp& op, const Expr& condition) const {
-        return in_terms_of(iteration_, op.iteration, loops_around_.at(&op), condition);
-    }
-
-    /// The fill's own mask has this part, seen from the reader: where it is false, the element read is a zero. Of a
-    /// fill in another part of a loop, in the iteration of which the reader is; if there is none, nobody asks.
-    bool is_masked_by(const Fill& fill, const Load& load, const TileOp& reader, const Expr& asked) const {
-        Substitution to_reader;
-        for (size_t d = 0; d < load.indices.size(); ++d)
-            if (fill.store->indices[d].as<Variable>())
-                to_reader.emplace_back(fill.store->indices[d], load.indices[d]);
-            else if (fill.store->buffer->memory == Memory::Registers)
-                for (auto& digit : digits_of(fill.store->indices[d], load.indices[d], *fill.op))
-                    to_reader.push_back(std::move(digit));
-        std::vector<Expr> masks = conjuncts_of(fill.op->mask), parts{asked};
-        if (reader.iteration.defined() && fill.op->iteration.defined()) {
-            const OfIteration read = of_iteration(reader, asked), filled = of_iteration(*fill.op, asked);
-            const bool one = read.is_single || filled.is_single;
-            if (one && prove(read.iteration == filled.iteration) == false) return true;
-            const Expr at_fill =
-                where_equal(read.condition, read.is_single ? read.iteration : iteration_, filled.iteration);
-            if (prove(at_fill) == true) return true;
-            const Expr known = read.is_single ? read.iteration : filled.iteration;
-            auto in_both = [&](const Expr& e) { return one ? simplify(substitute(e, {{iteration_, known}})) : e; };
-            parts = {in_both(read.condition), at_fill};
-            for (Expr& own : masks) own = in_both(of_iteration(*fill.op, own).condition);
-        }
-        return std::ranges::any_of(masks, [&](const Expr& own) {
-            const Expr of_reader = simplify(substitute(own, to_reader));
-            return std::ranges::any_of(parts, [&](const Expr& part) {
-                return same_condition(of_reader, part) || same_condition(with_uniform_parts(reader, of_reader), part);
-            });
-        });
     }
 
     static bool in_bounds(const std::vector<Expr>& indices, const std::vector<int64_t>& extents) {
@@ -324,7 +299,7 @@ private:
         bool safe = true;
         visit(store.value, [&](const Expr& e) {
             const Load* load = e.as<Load>();
-            if (!load || load->buffer == store.buffer || (takes_all(op) && is_kept_whole(*load, op))) return;
+            if (!load || load->buffer == store.buffer || is_kept_whole(*load, op)) return;
             std::vector<Fill*> fills;
             if (load->buffer->memory != Memory::Global) fills = fills_of(load->buffer, op);
             safe = safe && !fills.empty() && std::ranges::all_of(fills, [&](const Fill* fill) {
@@ -350,25 +325,35 @@ private:
         return found != kept_whole_.end() && in_bounds(load.indices, constant_shape(load.buffer));
     }
 
-    /// Computes what a thread keeps from what it keeps: for elements that are not there, it may be anything, since
-    /// whoever reads them keeps a mask of its own. Under a mask, registers would also keep what they had before.
-    bool moves_private(const TileOp& op) {
+    /// Computes what a thread keeps, or a block, from what a thread keeps: for elements that are not there, it may be
+    /// anything, since whoever reads them keeps a mask of its own. Under a mask, registers would also keep what they
+    /// had before, and lanes could not store matrices together.
+    bool moves_private(const TileOp& op) { return can_move_private(op) && !is_wanted(op.stores[0].buffer, op); }
+    bool can_move_private(const TileOp& op) {
         bool assigns = op.is<CopyOp>() || op.is<MapOp>();
-        if (!assigns || op.stores.size() != 1 || op.stores[0].buffer->memory != Memory::Registers) return false;
+        if (!assigns || op.stores.size() != 1 || op.stores[0].buffer->memory == Memory::Global) return false;
         const StoreTo& store = op.stores[0];
+        const bool shared = store.buffer->memory == Memory::Shared;
+        if (shared && !op.lanes) return false;
+        if (shared && !std::ranges::all_of(op.threads, [&](const ThreadCoordinate& thread) {
+                return !contains(op.mask, thread.variable) ||
+                       std::ranges::any_of(store.indices, [&](const Expr& i) { return contains(i, thread.variable); });
+            }))
+            return false;
         // In parts of a loop there may be several ops of the same stage.
         bool alone = writers_.at(std::pair(store.buffer.get(), segments_->of(store.buffer.get(), op))).size() == 1;
         bool told = std::all_of(op.loops.begin(), op.loops.end(), [&](const OpLoop& loop) {
             return !contains(op.mask, loop.variable) || is_told_by(loop.variable, op, store);
         });
-        if (!alone || !told || is_wanted(store.buffer, op) || !masks_own_iterations(op, store)) return false;
+        if (!alone || !told || !masks_own_iterations(op, store)) return false;
         bool safe = in_bounds(store.indices, constant_shape(store.buffer));
         visit(store.value, [&](const Expr& e) {
             const Load* load = e.as<Load>();
             const Binary* binary = e.as<Binary>();
             bool may_trap =
                 binary && (binary->op == BinaryOp::Div || binary->op == BinaryOp::Mod) && !is_float(e.type());
-            safe = safe && !may_trap && (!load || (load->buffer != store.buffer && is_there(*load, op)));
+            const bool there = !load || (shared ? is_kept_whole(*load, op) : is_there(*load, op));
+            safe = safe && !may_trap && there && (!load || load->buffer != store.buffer);
         });
         return safe;
     }
@@ -383,6 +368,15 @@ private:
                std::ranges::all_of(fills, [&](const Fill* fill) { return in_bounds(load.indices, fill->extents); });
     }
 
+    /// The parts of the mask where readers want zeros.
+    Expr relied_on(const TileOp& op) {
+        std::vector<Expr> parts = conjuncts_of(op.mask), relied;
+        for (const Fill* fill : fills_of(op.stores[0].buffer, op))
+            if (fill->op == &op)
+                for (size_t part : fill->zeros) relied.push_back(parts[part]);
+        return all_of(relied);
+    }
+
     static TileOp without_mask(const TileOp& op) {
         TileOp result = op;
         result.mask = all_of({});
@@ -394,9 +388,11 @@ private:
         if (op.stores.size() != 1 || is_constant(relaxed.mask, 1)) return relaxed;
         if (!is_wanted(op.stores[0].buffer, op)) return relaxed;
         TileOp result = relaxed;
+        if (can_move_private(op)) result.mask = relied_on(op);
+        if (is_constant(result.mask, 1)) return result;
         result.otherwise = zero_of(op.stores[0].value.type());
         result.notes.push_back(
-            fmt::format("{}: zeros where not {}: sums of them need no mask for that", op.name, to_string(op.mask)));
+            fmt::format("{}: zeros where not {}: sums of them need no mask for that", op.name, to_string(result.mask)));
         return result;
     }
 
@@ -406,7 +402,6 @@ private:
     std::map<const TileOp*, std::vector<Expr>> loops_around_;
     std::optional<BufferSegments> segments_;
     std::map<std::pair<const BufferNode*, int>, Fills> fills_;
-    Expr iteration_ = index_variable("iteration", 0);
     std::map<std::pair<const BufferNode*, int>, std::set<std::pair<int, std::string>>>
         writers_;                                             // stages, and for what
     std::set<std::pair<const BufferNode*, int>> kept_whole_;  // written by one op, whatever masks say

@@ -408,18 +408,16 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
                 for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) {
                     #pragma unroll
                     for (int epilogue_n_tile_2 = 0; epilogue_n_tile_2 < 4; ++epilogue_n_tile_2) {
-                        if (block_n * 12 + epilogue_tile * 4 + epilogue_n_tile_2 < 64) {
-                            tw::bf16 c_shared_out[8];
-                            #pragma unroll
-                            for (int element = 0; element < 8; ++element) {
-                                c_shared_out[element] =
-                                    tw::to_bf16(c_total[m_inner_tile]
-                                                [epilogue_tile * 32 + epilogue_n_tile_2 * 8 + element]);
-                            }
-                            tw::stmatrix<4>(&shared.c_shared[turn][c_shared_row_2 + m_inner_tile * 64]
-                                [tw::swizzle<128, 2>(c_shared_row_2 + m_inner_tile * 64,
-                                                     c_shared_vector * 8 + epilogue_n_tile_2 * 16)], c_shared_out);
+                        tw::bf16 c_shared_out[8];
+                        #pragma unroll
+                        for (int element = 0; element < 8; ++element) {
+                            c_shared_out[element] =
+                                tw::to_bf16(c_total[m_inner_tile]
+                                            [epilogue_tile * 32 + epilogue_n_tile_2 * 8 + element]);
                         }
+                        tw::stmatrix<4>(&shared.c_shared[turn][c_shared_row_2 + m_inner_tile * 64]
+                            [tw::swizzle<128, 2>(c_shared_row_2 + m_inner_tile * 64,
+                                                 c_shared_vector * 8 + epilogue_n_tile_2 * 16)], c_shared_out);
                     }
                 }
                 tw::fence_proxy_async();

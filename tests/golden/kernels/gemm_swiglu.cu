@@ -342,24 +342,18 @@ c_kernel(tw::bf16* __restrict__ c,
         // c
         #pragma unroll
         for (int eight_2 = 0; eight_2 < 6; ++eight_2) {
+            tw::bf16 c_shared_out[8];
             #pragma unroll
-            for (int m_inner_half = 0; m_inner_half < 2; ++m_inner_half) {
-                if (block_m * 16 + warpgroup_m * 8 + warp * 2 + m_inner_half < 25) {
-                    tw::bf16 c_shared_out[4];
-                    #pragma unroll
-                    for (int eight = 0; eight < 2; ++eight) {
-                        #pragma unroll
-                        for (int column_pair = 0; column_pair < 2; ++column_pair) {
-                            const float e_1 = product[eight_2 * 16 + eight * 8 + m_inner_half * 2 + column_pair];
-                            c_shared_out[eight * 2 + column_pair] =
-                                tw::to_bf16(e_1 * tw::sigmoid(e_1) *
-                                            product[eight_2 * 16 + eight * 8 + m_inner_half * 2 + column_pair + 4]);
-                        }
-                    }
-                    tw::stmatrix<2>(&shared.c_shared[thread % 8 + c_shared_row + m_inner_half * 8]
-                                    [eight_2 * 16 + thread / 8 % 2 * 8], c_shared_out);
+            for (int eight = 0; eight < 2; ++eight) {
+                #pragma unroll
+                for (int element = 0; element < 4; ++element) {
+                    const float e_1 = product[eight_2 * 16 + eight * 8 + element];
+                    c_shared_out[eight * 4 + element] =
+                        tw::to_bf16(e_1 * tw::sigmoid(e_1) * product[eight_2 * 16 + eight * 8 + element + 4]);
                 }
             }
+            tw::stmatrix<4>(&shared.c_shared[thread % 16 + c_shared_row][eight_2 * 16 + thread / 16 % 2 * 8],
+                            c_shared_out);
         }
         tw::barrier_sync(1, 256);
         const int c_offset = block_m * 24576 + block_n * 96;
