@@ -11,7 +11,7 @@ namespace tw::schedules {
 namespace {
 
 constexpr int64_t rows_of_warpgroup = 64, terms_of_unit = 16;
-constexpr int64_t neighbours = 8, threads_of_delta = 128;
+constexpr int64_t neighbours = 8, threads_of_delta = 128, numbers_of_box = 4;  // of 16 bytes
 
 double as_double(int64_t count) { return static_cast<double>(count); }
 
@@ -35,12 +35,19 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool
     a.g = input("g", type, {B, S, H, E});
     a.o = input("o", type, {B, S, H, E});
     a.lse = input("lse", f32, {B, H, S});
+    // As many as boxes of them want; those behind the last row are its own.
+    const int64_t with_more = rounded_up(S, numbers_of_box);
+    auto there = [&](const Expr& i) { return with_more == shape.rows ? i : min(i, shape.rows - 1); };
     Axis e = reduce_axis("e", E);
-    a.delta = compute("delta", {B, H, S}, [&](Expr b, Expr h, Expr i) {
-        return sum(cast(f32, a.g(b, i, h, e)) * cast(f32, a.o(b, i, h, e)), e);
+    a.delta = compute("delta", {B, H, with_more}, [&](Expr b, Expr h, Expr i) {
+        return sum(cast(f32, a.g(b, there(i), h, e)) * cast(f32, a.o(b, there(i), h, e)), e);
     });
+    a.lse_of_keys = a.lse;
+    if (with_more != S)
+        a.lse_of_keys =
+            compute("lse_of_keys", {B, H, with_more}, [&](Expr b, Expr h, Expr i) { return a.lse(b, h, there(i)); });
     const double scale = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0));
-    auto scores = [&](const std::string& suffix) {
+    auto scores = [&](const std::string& suffix, const Tensor& lse) {
         AttentionScores of;
         Axis d = reduce_axis("d", D), w = reduce_axis("w", E);
         of.s = compute("s" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
@@ -48,7 +55,7 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool
             return shape.causal ? select(j <= i, score, -infinity) : score;
         });
         of.p = compute("p" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-            return exp2(of.s(b, h, i, j) * (scale * to_base_2) - a.lse(b, h, i));
+            return exp2(of.s(b, h, i, j) * (scale * to_base_2) - lse(b, h, i));
         });
         of.dp = compute("dp" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
             return sum(cast(f32, a.g(b, i, h, w)) * cast(f32, a.v(b, j, h / shape.group, w)), w);
@@ -58,9 +65,9 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool
         });
         return of;
     };
-    a.of_queries = scores("_of_dq");
-    a.of_keys = scores("");
-    a.of_values = together ? a.of_keys : scores("_of_dv");
+    a.of_queries = scores("_of_dq", a.lse);
+    a.of_keys = scores("", a.lse_of_keys);
+    a.of_values = together ? a.of_keys : scores("_of_dv", a.lse_of_keys);
     Axis j1 = reduce_axis("j1", N), i1 = reduce_axis("i1", S), i2 = reduce_axis("i2", S);
     Axis h1 = reduce_axis("h1", G), h2 = reduce_axis("h2", G);
     auto in_group = [&](const Axis& head, const Axis& row) {
@@ -104,6 +111,7 @@ public:
 
     Schedule run() {
         schedule_delta();
+        if (a_.lse_of_keys.name() != a_.lse.name()) schedule_lse();
         schedule_queries();
         schedule_keys();
         if (!tiles_.together) schedule_values();
@@ -126,6 +134,14 @@ private:
         s_.bind(row, thread, where_);
         s_.bind(lane, thread, where_);
         s_.unroll(element, where_);
+    }
+
+    void schedule_lse() {
+        const auto [b, h, i] = s_.loops<3>(a_.lse_of_keys, where_);
+        auto [block, inside] = s_.split(s_.fuse({b, h, i}, "all_lse", where_), threads_of_delta, Tail::Mask,
+                                        {"lse_block", "lse_thread"}, where_);
+        s_.bind(block, grid.x, where_);
+        s_.bind(inside, thread, where_);
     }
 
     /// Gradients of keys are sums over the heads of a group, too, and the first of them have the most causal terms; of
@@ -228,7 +244,10 @@ private:
         if (tiles_.together) {
             auto [b, j, h, x] = s_.loops<4>(a_.dv, where_);
             const Loop term = s_.all_loops(a_.dv).back();
-            s_.order({b, h, j, x, term}, where_);
+            if (shape_.group > 1)
+                s_.order({b, h, s_.reduce(a_.dv, 0), j, x, term}, where_);
+            else
+                s_.order({b, h, j, x, term}, where_);
             s_.mma(a_.dv, wgmma, {.m = j, .n = x, .k = term}, where_);
         }
         MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true),
@@ -239,7 +258,7 @@ private:
         Stage queries = s_.stage({of.s, a_.dk}, a_.q, Memory::Shared, n.step, where_);
         Stage given = tiles_.together ? s_.stage({of.dp, a_.dv}, a_.g, Memory::Shared, n.step, where_)
                                       : s_.stage(of.dp, a_.g, Memory::Shared, n.step, where_);
-        Stage lse = s_.stage(of.p, a_.lse, Memory::Shared, n.step, where_),
+        Stage lse = s_.stage(of.p, a_.lse_of_keys, Memory::Shared, n.step, where_),
               delta = s_.stage(of.ds, a_.delta, Memory::Shared, n.step, where_);
         s_.mma(of.s, wgmma, of_s, where_);
         s_.mma(of.dp, wgmma, of_dp, where_);
@@ -260,7 +279,7 @@ private:
         Stage keys = s_.stage(of.s, a_.k, Memory::Shared, n.tile, where_);
         Stage queries = s_.stage(of.s, a_.q, Memory::Shared, n.step, where_),
               given = s_.stage(a_.dv, a_.g, Memory::Shared, n.step, where_),
-              lse = s_.stage(of.p, a_.lse, Memory::Shared, n.step, where_);
+              lse = s_.stage(of.p, a_.lse_of_keys, Memory::Shared, n.step, where_);
         s_.mma(of.s, wgmma, of_s, where_);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
         if (tiles_.overlaps) s_.delay(a_.dv, n.step, {.iterations = 1, .before = of.p}, where_);
@@ -306,6 +325,8 @@ std::optional<NamedAttentionGradients> parse_attention_gradients(const std::stri
                                     .stages = std::stoi(match[6]),
                                     .overlaps = !match[7].matched,
                                     .together = !match[8].matched};
+        for (int64_t rows : {named.tiles->key_rows, named.tiles->query_rows})
+            if (rows % rows_of_warpgroup != 0 || rows > 3 * rows_of_warpgroup || rows == 0) return {};
     }
     return named;
 }

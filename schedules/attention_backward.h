@@ -18,9 +18,11 @@ struct AttentionScores {
     Tensor s, p, dp, ds;
 };
 /// Given q, k and v as of declare_attention, its results o and lse, and g = dL/do of o's shape: dq, dk and dv, the
-/// gradients of L, of the shapes and the type of q, k and v. delta[b, h, i] = sum_e g[b, i, h, e] o[b, i, h, e].
+/// gradients of L, of the shapes and the type of q, k and v. delta[b, h, i] = sum_e g[b, i, h, e] o[b, i, h, e]. The
+/// tensor memory accelerator takes rows of 16 bytes: where rows are no multiple of 4, delta has a few more, and so has
+/// lse_of_keys, else lse itself.
 struct AttentionGradients {
-    Tensor q, k, v, g, o, lse, delta;
+    Tensor q, k, v, g, o, lse, delta, lse_of_keys;
     AttentionScores of_queries, of_keys, of_values;
     Tensor dq, dk, dv;
 };

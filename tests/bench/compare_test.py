@@ -14,6 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
 from harness.program import Program, ProgramError, Unavailable  # noqa: E402
+from harness.cases import checked  # noqa: E402
+from harness.random_cases import MAKERS, random_cases  # noqa: E402
 from harness.report import KEYS, Report, row, text_of  # noqa: E402
 from harness.scratch import scratch_folder  # noqa: E402
 
@@ -389,6 +391,23 @@ class Rows(unittest.TestCase):
             with mock.patch.object(report, "say") as say:
                 report.say_geomean("memory")
             say.assert_called_once_with("memory: ratio geomean 1.000, least 0.500, of 2 cases")
+
+
+class RandomCases(Folder):
+    def test_each_seed_has_its_own(self):
+        for suite in MAKERS:
+            cases = random_cases(suite, 40, 7)
+            self.assertEqual(cases, random_cases(suite, 40, 7))
+            self.assertNotEqual(cases, random_cases(suite, 40, 8))
+            for case in cases:
+                checked(suite, json.dumps(case), "drawn")
+                self.assertEqual(case["heads"] % case.get("group", 1), 0)
+
+    def test_they_are_drawn_where_they_can_be(self):
+        self.assertIn("no cases of memory can be drawn", self.compare("memory", "--random", "3").stderr)
+        self.assertIn("give one of both", self.compare("attention", "--random", "3", "--cases", self.write("{}")).stderr)
+        self.assertIn("must be at least 1", self.compare("attention", "--random", "0").stderr)
+        self.assertIn("cannot be measured", self.compare("attention", "--random", "3").stdout)
 
 
 if __name__ == "__main__":

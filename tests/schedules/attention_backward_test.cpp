@@ -1,0 +1,105 @@
+// Gradients of attention: that they are, what names ask for, and results of shapes that people have.
+#include <gmock/gmock.h>
+
+#include "dsl/differentiate.h"
+#include "ops/check.h"
+#include "ops/program.h"
+#include "schedules/attention_backward.h"
+#include "schedules/catalog.h"
+#include "tests/ops/random_cases.h"
+
+namespace tw::schedules {
+namespace {
+
+/// What the formula's gradients are, with o and lse as the formula gives them.
+TEST(AttentionGradients, AreThoseOfTheFormula) {
+    for (const bool causal : {false, true}) {
+        const AttentionShape shape{.batch = 1,
+                                   .heads = 4,
+                                   .rows = 7,
+                                   .keys = 9,
+                                   .depth = 8,
+                                   .width = 16,
+                                   .group = 2,
+                                   .causal = causal,
+                                   .type = f16};
+        const Attention forward = declare_attention(shape);
+        const AttentionGradients declared = declare_attention_gradients(shape);
+        const std::vector<Tensor> given{declared.dq, declared.dk, declared.dv};
+        Bindings bindings = random_bindings(given, 11);
+        const std::vector<HostArray> saved = interpret_plain({forward.o, forward.lse}, bindings);
+        bindings.inputs["o"] = saved[0];
+        bindings.inputs["lse"] = saved[1];
+        const std::vector<Tensor> wanted = gradients(forward.o, declared.g, {forward.q, forward.k, forward.v});
+        const std::vector<HostArray> got = interpret_plain(given, bindings, Precision::Float64),
+                                     expected = interpret_plain(wanted, bindings, Precision::Float64);
+        for (size_t k = 0; k < got.size(); ++k) {
+            auto differs = difference(given[k].name(), got[k], expected[k], near(0, 1e-2));  // o is rounded
+            EXPECT_FALSE(differs) << *differs;
+        }
+    }
+}
+
+TEST(AttentionGradients, AreAskedForByName) {
+    const auto named = parse_attention_gradients(
+        "attention_gradients_f16_2x12x300x40_keys500_width24_group3_causal_tile64x32q128x48s3na");
+    ASSERT_TRUE(named);
+    EXPECT_EQ(named->shape.keys, 500);
+    EXPECT_TRUE(named->shape.causal);
+    const GradientTiles& tiles = named->tiles.value();
+    EXPECT_EQ((std::array{tiles.key_rows, tiles.key_step, tiles.query_rows, tiles.query_step}),
+              (std::array<int64_t, 4>{64, 32, 128, 48}));
+    EXPECT_TRUE(tiles.stages == 3 && !tiles.together);
+    EXPECT_FALSE(parse_attention_gradients("attention_gradients_bf16_1x2x300x64")->tiles);
+    for (const char* name : {"attention_gradients_bf16_1x2x300", "attention_gradients_bf16_1x2x300x64_tile128x128s2",
+                             "attention_gradients_bf16_1x2x300x64_tile100x64q128x64s2",
+                             "attention_gradients_bf16_1x2x300x64_tile128x64q256x64s2"})
+        EXPECT_FALSE(parse_attention_gradients(name)) << name;
+    EXPECT_EQ(find_kernel("attention_gradients_bf16_1x2x300x64")->flops, 2.5 * 4 * 2 * 300 * 300 * 64);
+    EXPECT_EQ(find_kernel("attention_gradients_bf16_1x4x300x64_group4")->bytes,
+              2 * 2 * (4 + 1 + 1 + 4) * 300 * 64 + 4 * 4 * 300);
+}
+
+TEST(AttentionGradients, HaveTilesForAnyShape) {
+    std::mt19937 random(11);
+    auto between = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+    for (int round = 0; round < 12; ++round) {
+        const int64_t group = between(0, 2) == 0 ? 2 : 1;
+        AttentionShape shape{.batch = between(1, 4),
+                             .heads = group * between(1, 8),
+                             .rows = between(1, 3000),
+                             .keys = 0,
+                             .depth = 8 * between(2, 32),
+                             .width = 0,
+                             .group = group,
+                             .causal = between(0, 1) == 1};
+        shape.keys = between(0, 1) ? shape.rows : between(1, 3000);
+        if (shape.causal) shape.keys = shape.rows;
+        shape.width = between(0, 1) ? shape.depth : int64_t{8} * between(2, 32);
+        const Target target = tw::target("sm_90a");
+        EXPECT_NO_THROW(build(attention_gradients_schedule(shape, gradient_tiles(shape, target), target)))
+            << shape.batch << " x " << shape.heads << " x " << shape.rows << " x " << shape.depth << ", keys "
+            << shape.keys << ", width " << shape.width << ", group " << group << (shape.causal ? ", causal" : "");
+    }
+}
+
+class GradientKernels : public RandomCases {
+protected:
+    GradientKernels() : RandomCases(101) {}
+};
+TW_ON_EACH_DEVICE(GradientKernels);
+
+TEST_P(GradientKernels, GiveTheDeclared) {
+    for (const char* name : {"attention_gradients_bf16_1x1x150x32_causal_tile64x64q64x48s2n",
+                             "attention_gradients_f16_1x4x70x24_keys90_width16_group2_tile128x64q128x64s2n",
+                             "attention_gradients_bf16_1x1x130x64_causal_tile128x48q128x48s3na"}) {
+        const Schedule s = find_kernel(name)->make(device_target());
+        SCOPED_TRACE(name);
+        Bindings bindings = random_bindings(s.outputs(), 3);
+        fill_uniform(bindings.inputs.at("lse"), 6, 8, 5);  // such as rows of so many keys have
+        expect_declared(s, bindings, near(64, 5e-3));
+    }
+}
+
+}  // namespace
+}  // namespace tw::schedules
