@@ -123,10 +123,14 @@ AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target
     const int64_t depth = std::max(shape.depth, shape.width);
     AttentionTiles tiles;
     tiles.persistent = true;
-    tiles.keys = std::min<int64_t>(depth <= 128 ? 128 : 64, rounded_up(shape.keys, terms_of_unit));
+    const int64_t keys = depth <= 128 ? 128 : shape.causal ? 64 : 80;
+    tiles.keys = std::min<int64_t>(keys, rounded_up(shape.keys, terms_of_unit));
     tiles.query_stages = depth <= 128 ? 2 : 1;
     tiles.stage_result = depth <= 128;
-    if (depth <= 64 && !shape.causal && shape.rows >= 4096) tiles.rows = 192;
+    if (shape.batch * shape.heads * divided(shape.rows, tiles.rows) < target.multiprocessors)
+        tiles.rows = rows_of_warpgroup;
+    else if (depth <= 64 && !shape.causal && shape.rows >= 4096)
+        tiles.rows = 3 * rows_of_warpgroup;
     tiles.heads = most_heads_in_l2(shape);
     if (shape.causal) balance(shape, tiles, target.multiprocessors);
     return tiles;

@@ -228,7 +228,6 @@ private:
         s_.mma(of.s, wgmma, of_s, where_);
         s_.mma(of.dp, wgmma, of_dp, where_);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
-        if (tiles_.overlaps) s_.delay(a_.dq, n.step, {.iterations = 1, .before = of.p}, where_);
         s_.roles(loading_roles({queries, given, keys, values}, a_.dq, tiles_.query_rows / rows_of_warpgroup), where_);
     }
 
@@ -263,7 +262,6 @@ private:
         s_.mma(of.s, wgmma, of_s, where_);
         s_.mma(of.dp, wgmma, of_dp, where_);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
-        if (tiles_.overlaps) s_.delay(a_.dk, n.step, {.iterations = 1, .before = of.p}, where_);
         s_.roles(loading_roles({keys, values, queries, given, lse, delta}, a_.dk, tiles_.key_rows / rows_of_warpgroup),
                  where_);
     }
@@ -282,7 +280,8 @@ private:
               lse = s_.stage(of.p, a_.lse_of_keys, Memory::Shared, n.step, where_);
         s_.mma(of.s, wgmma, of_s, where_);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
-        if (tiles_.overlaps) s_.delay(a_.dv, n.step, {.iterations = 1, .before = of.p}, where_);
+        // With masks in the loop twice, registers do not suffice.
+        if (!shape_.causal) s_.delay(a_.dv, n.step, {.iterations = 1, .before = of.p}, where_);
         s_.roles(loading_roles({keys, queries, given, lse}, a_.dv, tiles_.key_rows / rows_of_warpgroup), where_);
     }
 
@@ -300,18 +299,23 @@ Schedule attention_gradients_schedule(const AttentionShape& shape, const Gradien
     return GradientSchedule(shape, tiles, target, where).run();
 }
 
-GradientTiles gradient_tiles(const AttentionShape& shape, const Target&) {
+GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target) {
     const int64_t depth = std::max(shape.depth, shape.width);
     GradientTiles tiles;
-    tiles.together = depth <= 128;
-    tiles.overlaps = false;
-    if (depth <= 64) tiles.key_step = tiles.query_step = 128;
-    if (depth > 128) tiles.key_step = tiles.query_step = 48;
+    tiles.together = depth <= 128;  // else sums of both do not fit into registers
+    tiles.key_step = depth <= 64 ? 128 : depth <= 128 ? 64 : 48;
+    tiles.query_step = depth <= 128 ? 128 : 48;
+    // Rather two blocks side by side than one that is twice as high.
+    auto suited = [&](int64_t rows, int64_t heads, int64_t tile) {
+        return shape.batch * heads * divided(rows, tile) < target.multiprocessors ? rows_of_warpgroup : tile;
+    };
+    tiles.query_rows = suited(shape.rows, shape.heads, tiles.query_rows);
+    tiles.key_rows = suited(shape.keys, shape.heads / shape.group, tiles.key_rows);
     return tiles;
 }
 
 std::optional<NamedAttentionGradients> parse_attention_gradients(const std::string& name) {
-    static const std::regex form("attention_gradients(_.*?)(?:_tile(\\d+)x(\\d+)q(\\d+)x(\\d+)s([1-9])(n)?(a)?)?");
+    static const std::regex form("attention_gradients(_.*?)(?:_tile(\\d+)x(\\d+)q(\\d+)x(\\d+)s([1-9])(a)?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     const auto forward = parse_attention("attention" + match[1].str());
@@ -323,8 +327,7 @@ std::optional<NamedAttentionGradients> parse_attention_gradients(const std::stri
                                     .query_rows = std::stoll(match[4]),
                                     .query_step = std::stoll(match[5]),
                                     .stages = std::stoi(match[6]),
-                                    .overlaps = !match[7].matched,
-                                    .together = !match[8].matched};
+                                    .together = !match[7].matched};
         for (int64_t rows : {named.tiles->key_rows, named.tiles->query_rows})
             if (rows % rows_of_warpgroup != 0 || rows > 3 * rows_of_warpgroup || rows == 0) return {};
     }

@@ -35,7 +35,6 @@ struct GradientTiles {
     int64_t query_rows = 128;  ///< queries of a block, 64 a warpgroup, in the kernel of dq
     int64_t query_step = 64;   ///< keys of a step there
     int stages = 2;            ///< of what steps read
-    bool overlaps = true;      ///< the last products of a step run beside the exponentials of the next
     bool together = true;      ///< dk and dv in one pass: scores are made once for both
 };
 GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target);
@@ -49,7 +48,7 @@ struct NamedAttentionGradients {
 };
 /// Reads "attention_gradients_bf16_BATCHxHEADSxROWSxDEPTH" as parse_attention reads the forward pass, but for the
 /// tiles:
-/// "_tile128x64q128x64s2", rows and steps of keys and of queries, and stages, then "n" for no overlap, "a" for dk and
+/// "_tile128x64q128x64s2", rows and steps of keys and of queries, and stages, then "a" for dk and
 /// dv apart.
 std::optional<NamedAttentionGradients> parse_attention_gradients(const std::string& name);
 

@@ -42,7 +42,7 @@ TEST(AttentionGradients, AreThoseOfTheFormula) {
 
 TEST(AttentionGradients, AreAskedForByName) {
     const auto named = parse_attention_gradients(
-        "attention_gradients_f16_2x12x300x40_keys500_width24_group3_causal_tile64x32q128x48s3na");
+        "attention_gradients_f16_2x12x300x40_keys500_width24_group3_causal_tile64x32q128x48s3a");
     ASSERT_TRUE(named);
     EXPECT_EQ(named->shape.keys, 500);
     EXPECT_TRUE(named->shape.causal);
@@ -90,9 +90,9 @@ protected:
 TW_ON_EACH_DEVICE(GradientKernels);
 
 TEST_P(GradientKernels, GiveTheDeclared) {
-    for (const char* name : {"attention_gradients_bf16_1x1x150x32_causal_tile64x64q64x48s2n",
-                             "attention_gradients_f16_1x4x70x24_keys90_width16_group2_tile128x64q128x64s2n",
-                             "attention_gradients_bf16_1x1x130x64_causal_tile128x48q128x48s3na"}) {
+    for (const char* name : {"attention_gradients_bf16_1x1x150x32_causal_tile64x64q64x48s2",
+                             "attention_gradients_f16_1x4x70x24_keys90_width16_group2_tile128x64q128x64s2",
+                             "attention_gradients_bf16_1x1x130x64_causal_tile128x48q128x48s3a"}) {
         const Schedule s = find_kernel(name)->make(device_target());
         SCOPED_TRACE(name);
         Bindings bindings = random_bindings(s.outputs(), 3);
