@@ -15,6 +15,27 @@ constexpr int64_t neighbours = 8, threads_of_delta = 128, numbers_of_box = 4;  /
 
 double as_double(int64_t count) { return static_cast<double>(count); }
 
+AttentionScores scores_of(const AttentionShape& shape, const AttentionGradients& a, const std::string& suffix,
+                          const Tensor& lse) {
+    const auto& [B, H, S, N, D, E, G, causal, type] = shape;
+    const double to_base_2 = std::log2(std::exp(1.0)) / std::sqrt(as_double(D));
+    AttentionScores of;
+    Axis d = reduce_axis("d", D), w = reduce_axis("w", E);
+    of.s = compute("s" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+        Expr score = sum(cast(f32, a.q(b, i, h, d)) * cast(f32, a.k(b, j, h / shape.group, d)), d);
+        return shape.causal ? select(j <= i, score, -infinity) : score;
+    });
+    of.p = compute("p" + suffix, {B, H, S, N},
+                   [&](Expr b, Expr h, Expr i, Expr j) { return exp2(of.s(b, h, i, j) * to_base_2 - lse(b, h, i)); });
+    of.dp = compute("dp" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+        return sum(cast(f32, a.g(b, i, h, w)) * cast(f32, a.v(b, j, h / shape.group, w)), w);
+    });
+    of.ds = compute("ds" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+        return of.p(b, h, i, j) * (of.dp(b, h, i, j) - a.delta(b, h, i));
+    });
+    return of;
+}
+
 }  // namespace
 
 double flops_of_gradients(const AttentionShape& shape) {
@@ -46,28 +67,10 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool
     if (with_more != S)
         a.lse_of_keys =
             compute("lse_of_keys", {B, H, with_more}, [&](Expr b, Expr h, Expr i) { return a.lse(b, h, there(i)); });
-    const double scale = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0));
-    auto scores = [&](const std::string& suffix, const Tensor& lse) {
-        AttentionScores of;
-        Axis d = reduce_axis("d", D), w = reduce_axis("w", E);
-        of.s = compute("s" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-            Expr score = sum(cast(f32, a.q(b, i, h, d)) * cast(f32, a.k(b, j, h / shape.group, d)), d);
-            return shape.causal ? select(j <= i, score, -infinity) : score;
-        });
-        of.p = compute("p" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-            return exp2(of.s(b, h, i, j) * (scale * to_base_2) - lse(b, h, i));
-        });
-        of.dp = compute("dp" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-            return sum(cast(f32, a.g(b, i, h, w)) * cast(f32, a.v(b, j, h / shape.group, w)), w);
-        });
-        of.ds = compute("ds" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-            return of.p(b, h, i, j) * (of.dp(b, h, i, j) - a.delta(b, h, i));
-        });
-        return of;
-    };
-    a.of_queries = scores("_of_dq", a.lse);
-    a.of_keys = scores("", a.lse_of_keys);
-    a.of_values = together ? a.of_keys : scores("_of_dv", a.lse_of_keys);
+    const double scale = 1 / std::sqrt(as_double(D));
+    a.of_queries = scores_of(shape, a, "_of_dq", a.lse);
+    a.of_keys = scores_of(shape, a, "", a.lse_of_keys);
+    a.of_values = together ? a.of_keys : scores_of(shape, a, "_of_dv", a.lse_of_keys);
     Axis j1 = reduce_axis("j1", N), i1 = reduce_axis("i1", S), i2 = reduce_axis("i2", S);
     Axis h1 = reduce_axis("h1", G), h2 = reduce_axis("h2", G);
     auto in_group = [&](const Axis& head, const Axis& row) {
