@@ -29,6 +29,9 @@ struct Attention {
 /// Throws Error if heads are no multiple of the group.
 Attention declare_attention(const AttentionShape& shape);
 
+/// The elements of 2 bytes that a tile has for a head of so many: the tensor memory accelerator moves wide boxes
+/// faster, and fills them up with zeros.
+int64_t padded_head(int64_t elements);
 /// The most heads, a power of two that divides them, of which blocks that run side by side find in L2 what they share.
 int64_t heads_in_l2(int64_t heads, int64_t bytes_each);
 
@@ -52,8 +55,8 @@ struct NamedAttention {
     std::optional<AttentionTiles> tiles;  ///< if the name tells them
 };
 /// Reads "attention_bf16_BATCHxHEADSxROWSxDEPTH" (or f16), then any of _keys4096 (else as many as rows), _width64 (else
-/// depth), _group4, _causal and _tile with the tiles: "128x128s2" (rows, keys, stages), then "n" for no overlap, "p" for
-/// a persistent kernel, "q" for two stages of queries, "l" for the longest blocks first, "r" for results that leave
+/// depth), _group4, _causal and _tile with the tiles: "128x128s2" (rows, keys, stages), then "n" for no overlap, "p"
+/// for a persistent kernel, "q" for two stages of queries, "l" for the longest blocks first, "r" for results that leave
 /// through shared memory, "h4" for four heads side by side. Depth and width are multiples of 8 up to 256. Nothing if it
 /// is no such name.
 std::optional<NamedAttention> parse_attention(const std::string& name);

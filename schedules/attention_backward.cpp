@@ -10,7 +10,7 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t rows_of_warpgroup = 64, terms_of_unit = 16;
+constexpr int64_t rows_of_warpgroup = 64;
 constexpr int64_t neighbours = 8, threads_of_delta = 128, numbers_of_box = 4;  // of 16 bytes
 
 double as_double(int64_t count) { return static_cast<double>(count); }
@@ -153,7 +153,7 @@ private:
         auto [b, i, h, columns] = s_.loops<4>(gradient, where_);
         const bool of_group = of_keys && shape_.group > 1;
         const int64_t width = as_constant(s_.extent(columns)).value();
-        auto [x_tile, x] = s_.split(columns, rounded_up(width, terms_of_unit), Tail::Mask, {"x_tile", "x"}, where_);
+        auto [x_tile, x] = s_.split(columns, padded_head(width), Tail::Mask, {"x_tile", "x"}, where_);
         auto [block, in_block] = s_.split(i, rows, Tail::Mask, {"block", "in_block"}, where_);
         auto [group, row] = s_.split(in_block, rows_of_warpgroup, {"group", "row"}, where_);
         auto [step, term] =
@@ -191,8 +191,7 @@ private:
         s_.at(product, step, where_);
         s_.set_memory(product, Memory::Registers, where_);
         auto [b, h, i, j] = s_.loops<4>(product, where_);
-        auto [k_tile, k] =
-            s_.split(s_.reduce(product), rounded_up(terms, terms_of_unit), Tail::Mask, {"k_tile", "k"}, where_);
+        auto [k_tile, k] = s_.split(s_.reduce(product), padded_head(terms), Tail::Mask, {"k_tile", "k"}, where_);
         const Loop m = transposed ? j : i, n = transposed ? i : j;
         s_.order({b, h, k_tile, m, n, k}, where_);
         return {.m = m, .n = n, .k = k};
@@ -310,7 +309,8 @@ GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target) 
     tiles.query_step = depth <= 128 ? 128 : 48;
     // Rather two blocks side by side than one that is twice as high.
     auto suited = [&](int64_t rows, int64_t heads, int64_t tile) {
-        return shape.batch * heads * divided(rows, tile) < target.multiprocessors ? rows_of_warpgroup : tile;
+        const int64_t blocks = shape.batch * heads * divided(rows, rows_of_warpgroup);
+        return blocks <= target.multiprocessors ? rows_of_warpgroup : tile;
     };
     tiles.query_rows = suited(shape.rows, shape.heads, tiles.query_rows);
     tiles.key_rows = suited(shape.keys, shape.heads / shape.group, tiles.key_rows);

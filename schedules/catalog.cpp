@@ -148,14 +148,13 @@ std::optional<CatalogEntry> attention_entry(const std::string& name) {
 std::optional<CatalogEntry> attention_gradients_entry(const std::string& name) {
     auto named = parse_attention_gradients(name);
     if (!named) return {};
-    return CatalogEntry{name, "dq, dk and dv of attention, from what the forward pass saved",
-                        flops_of_gradients(named->shape),
-                        [named = *named](const Target& target) {
-                            const auto& [shape, tiles] = named;
-                            return attention_gradients_schedule(
-                                shape, tiles ? *tiles : gradient_tiles(shape, target), target);
-                        },
-                        bytes_of_gradients(named->shape)};
+    return CatalogEntry{
+        name, "dq, dk and dv of attention, from what the forward pass saved", flops_of_gradients(named->shape),
+        [named = *named](const Target& target) {
+            const auto& [shape, tiles] = named;
+            return attention_gradients_schedule(shape, tiles ? *tiles : gradient_tiles(shape, target), target);
+        },
+        bytes_of_gradients(named->shape)};
 }
 
 /// Few tiles, many terms: blocks along k add their parts to c.
