@@ -66,6 +66,17 @@ TEST(AttentionTiling, SuitsAnyShape) {
     }
 }
 
+/// Rows that do not exist are computed like the others: only what stores results asks for them, so that nothing in the
+/// loop over keys does, and lanes store matrices to shared memory.
+TEST(AttentionTiling, RowsThatEndInATileCostNothing) {
+    const std::string name = "attention_bf16_1x2x500x64_keys256_tile128x64s2r";
+    const std::string text = build(find_kernel(name)->make(target("sm_90a"))).cuda();
+    EXPECT_NE(text.find("tw::stmatrix<4>"), std::string::npos) << text;
+    size_t asked = 0;
+    for (size_t at = text.find(" < 500"); at != std::string::npos; at = text.find(" < 500", at + 1)) ++asked;
+    EXPECT_EQ(asked, 1U) << text;  // lse; boxes end where the tensor does
+}
+
 class AttentionKernels : public RandomCases {
 protected:
     AttentionKernels() : RandomCases(97) {}
