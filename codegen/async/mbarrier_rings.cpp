@@ -206,8 +206,9 @@ void MbarrierRings::start(TileBlock& block, const Ring& ring, size_t segment, co
     TileOp call = call_op(std::move(request), active, ring.role);
     call.name = copies[0].name;
     call.step = copies[0].step;
-    block.stmts.push_back(make_tile(std::move(call)));
+    // In front: from there on, others must have read what was there.
     for (TileOp& access : filled) block.stmts.push_back(make_tile(std::move(access)));
+    block.stmts.push_back(make_tile(std::move(call)));
 }
 
 void MbarrierRings::start_own(TileBlock& block, const Expr& iteration) const {

@@ -204,6 +204,29 @@ TEST_P(Pipelines, OfBoxesThatFewThreadsRead) {
     }
 }
 
+/// A loop whose stages go on from where it has ended the last time: a stage is filled again once all have read it, also
+/// where which stage it is follows from a count.
+TEST_P(Pipelines, OfBoxesInALoopThatRunsAgain) {
+    Tensor counts = input("counts", i32, {1}), x = input("x", u8, {5, 8, 48}), table = input("table", i64, {1});
+    Axis q = reduce_axis("q", max(min(cast(i64, counts(0)), 2), 0)), k = reduce_axis("k", 48);
+    Tensor y = compute("y", {8}, [&](Expr j) { return sum(cast(f32, x(table(0), j, k)), {q, k}); });
+    Schedule s({y}, device_target());
+    auto [outer, j] = s.split(s.loops<1>(y)[0], 32, Tail::Mask);
+    auto [step, term] = s.split(s.reduce(y, 1), 16);
+    s.order({outer, s.reduce(y), step, j, term});
+    s.persistent({outer}, {.blocks = 3});
+    s.via(s.stage(y, x, Memory::Shared, step), Copy::Tma);
+    s.pipeline(step, {.stages = 2});
+    Executable executable(build(s), device_);
+    for (int count : {0, 1, 2}) {
+        Bindings bindings = whole_numbers({y}, static_cast<unsigned>(count));
+        fill_integers(bindings.inputs.at("x"), 0, 3, 7);
+        fill_integers(bindings.inputs.at("counts"), count, count, 8);
+        fill_integers(bindings.inputs.at("table"), 0, 4, 9);
+        expect_declared(executable, {y}, bindings);
+    }
+}
+
 /// A sum of no terms, whose boxes would come from a tensor without elements.
 TEST_P(Pipelines, OfBoxesOfTensorsWithoutElements) {
     Expr n = size("n", {.min = 0, .max = 100});
