@@ -153,8 +153,8 @@ bool is_signal(const Instruction& instruction) {
                            TmaStoreCommit, TmaStoreWaitRead, WgmmaFence, WgmmaCommit, WgmmaWait, SetMaxNReg> auto&) {
                 return true;
             },
-            [](const OneOf<PrefetchTensorMap, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, Mma,
-                           PackRegisters, Wgmma, WgmmaFenceOperand, LeaveUndefined, GriddepcontrolWait,
+            [](const OneOf<PrefetchTensorMap, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, TransposeLanes,
+                           Mma, PackRegisters, Wgmma, WgmmaFenceOperand, LeaveUndefined, GriddepcontrolWait,
                            GriddepcontrolLaunchDependents> auto&) { return false; }},
         instruction);
 }

@@ -36,6 +36,19 @@ public:
             loads ? write(registers, m.lane, m.in_register, m.value) : write(rows, m.in_rows, m.along, m.value);
     }
 
+    /// Word i of a lane goes to the i-th of its neighbours.
+    void transpose_lanes(size_t among) {
+        std::vector<Term> values;
+        const size_t count = 2 * among;
+        for (size_t lane = 0; lane < lanes; ++lane)
+            for (size_t i = 0; i < count; ++i) values.push_back(read(0, lane, i));
+        for (size_t lane = 0; lane < lanes; ++lane)
+            for (size_t i = 0; i < count; ++i) {
+                const size_t from = lane / among * among + i / 2;
+                write(0, lane, i, values[from * count + lane % among * 2 + i % 2]);
+            }
+    }
+
     /// The parts that each lane holds are those of dsl/atoms.h; terms are added one after another.
     void multiply(const Atom& atom) {
         auto v = static_cast<size_t>(4 / bytes_of(atom.operand)), k = static_cast<size_t>(atom.k);
@@ -88,6 +101,8 @@ void run_on_warp(Terms& terms, SymbolicMemory& memory, const codegen::Instructio
     if (auto product = std::get_if<Mma>(&instruction)) return warp.multiply(*product->atom);
     if (auto load = std::get_if<LdMatrix>(&instruction))
         return warp.move_matrices(static_cast<size_t>(load->matrices), load->transposed, true);
+    if (auto exchange = std::get_if<TransposeLanes>(&instruction))
+        return warp.transpose_lanes(static_cast<size_t>(exchange->lanes));
     auto store = std::get_if<StMatrix>(&instruction);
     internal_check(store, "{} is no instruction for a warp's matrices", vocabulary_call(instruction).entry);
     warp.move_matrices(static_cast<size_t>(store->matrices), store->transposed, false);

@@ -11,7 +11,7 @@ struct WarpArgument {
     std::vector<size_t> first;
 };
 
-/// An LdMatrix, StMatrix or Mma, by 32 lanes.
+/// An LdMatrix, StMatrix, TransposeLanes or Mma, by 32 lanes.
 void run_on_warp(Terms& terms, SymbolicMemory& memory, const codegen::Instruction& instruction,
                  const std::vector<WarpArgument>& arguments);
 

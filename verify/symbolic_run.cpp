@@ -109,7 +109,7 @@ private:
                 [&](const CpAsyncWait& wait) {
                     each_group([&](CopyGroups& groups) { land(groups, static_cast<size_t>(wait.pending)); });
                 },
-                [&](const OneOf<LdMatrix, StMatrix, Mma> auto&) { run_on_warps(instruction, threads); },
+                [&](const OneOf<LdMatrix, StMatrix, TransposeLanes, Mma> auto&) { run_on_warps(instruction, threads); },
                 [&](const OneOf<MbarrierInit, MbarrierExpectTx, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
                                 FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait, PrefetchTensorMap,
                                 TmaLoad, TmaStore, TmaStoreCommit, TmaStoreWaitRead, PackRegisters, Wgmma, WgmmaFence,

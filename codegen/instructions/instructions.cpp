@@ -65,6 +65,8 @@ void each_field(I& instruction, See&& see) {
                 all(i.to, i.row);
             else if constexpr (OneOf<Plain, StMatrix>)
                 all(i.row, i.from);
+            else if constexpr (OneOf<Plain, TransposeLanes>)
+                all(i.elements);
             else if constexpr (OneOf<Plain, Mma>)
                 all(i.sums, i.a, i.b);
             else if constexpr (OneOf<Plain, PackRegisters>)
@@ -112,6 +114,7 @@ VocabularyCall vocabulary_call(const Instruction& instruction) {
             [](const CpAsyncWait& i) { return plain("cp_async_wait", {i.pending}); },
             [](const LdMatrix& i) { return plain(i.transposed ? "ldmatrix_trans" : "ldmatrix", {i.matrices}); },
             [](const StMatrix& i) { return plain(i.transposed ? "stmatrix_trans" : "stmatrix", {i.matrices}); },
+            [](const TransposeLanes& i) { return plain("transpose_lanes", {i.lanes}); },
             [](const Mma& i) { return plain(i.atom->name); },
             [](const PackRegisters& i) { return plain("pack_registers", {i.words.elements}); },
             [](const Wgmma& i) { return of_product(i); },
@@ -148,7 +151,9 @@ bool Target::*needed_by(const Instruction& instruction) {
             [](const StMatrix&) -> Feature { return &Target::has_stmatrix; },
             [](const Mma& product) -> Feature { return product.atom->needed; },
             [](const OneOf<Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait> auto&) -> Feature { return &Target::has_wgmma; },
-            [](const OneOf<PackRegisters, WgmmaFenceOperand, LeaveUndefined> auto&) -> Feature { return nullptr; },
+            [](const OneOf<TransposeLanes, PackRegisters, WgmmaFenceOperand, LeaveUndefined> auto&) -> Feature {
+                return nullptr;
+            },
             [](const SetMaxNReg&) -> Feature { return &Target::has_setmaxnreg; },
             [](const OneOf<GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) -> Feature {
                 return &Target::has_programmatic_launch;

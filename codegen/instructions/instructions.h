@@ -103,6 +103,11 @@ struct StMatrix {
     WriteOperand row;
     ReadOperand from;
 };
+/// Words of two elements that neighbouring lanes have, as many as they are: lane i gets word i of each, in their order.
+struct TransposeLanes {
+    int64_t lanes;
+    WriteOperand elements;
+};
 /// sums += a * b, by a warp.
 struct Mma {
     const Atom* atom;
@@ -158,9 +163,9 @@ struct GriddepcontrolLaunchDependents {};
 using Instruction =
     std::variant<MbarrierInit, MbarrierExpectTx, MbarrierWait, MbarrierArrive, MbarrierArriveAt, FenceMbarrierInit,
                  FenceProxyAsync, ClusterArrive, ClusterWait, PrefetchTensorMap, TmaLoad, TmaStore, TmaStoreCommit,
-                 TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, Mma, PackRegisters, Wgmma,
-                 WgmmaFence, WgmmaCommit, WgmmaWait, WgmmaFenceOperand, LeaveUndefined, SetMaxNReg, GriddepcontrolWait,
-                 GriddepcontrolLaunchDependents>;
+                 TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, TransposeLanes, Mma,
+                 PackRegisters, Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait, WgmmaFenceOperand, LeaveUndefined,
+                 SetMaxNReg, GriddepcontrolWait, GriddepcontrolLaunchDependents>;
 
 /// One of these instructions.
 template <class T, class... Ts>

@@ -26,20 +26,20 @@ int64_t cycles_of(const Wgmma& product) { return int64_t{product.atom->n} * prod
 std::optional<Kind> kind_of(const Instruction& instruction) {
     using Told = std::optional<Kind>;
     return std::visit(
-        Overloaded{[](const MbarrierInit&) -> Told { return Kind::Init; },
-                   [](const OneOf<MbarrierArrive, MbarrierArriveAt> auto&) -> Told { return Kind::Arrive; },
-                   [](const MbarrierExpectTx&) -> Told { return Kind::Expect; },
-                   [](const MbarrierWait&) -> Told { return Kind::Wait; },
-                   [](const ClusterArrive&) -> Told { return Kind::ClusterArrive; },
-                   [](const ClusterWait&) -> Told { return Kind::ClusterWait; },
-                   [](const TmaLoad&) -> Told { return Kind::Load; },
-                   [](const Wgmma&) -> Told { return Kind::Multiply; },
-                   [](const WgmmaCommit&) -> Told { return Kind::Commit; },
-                   [](const WgmmaWait&) -> Told { return Kind::AwaitProducts; },
-                   [](const OneOf<FenceMbarrierInit, FenceProxyAsync, PrefetchTensorMap, TmaStore, TmaStoreCommit,
-                                  TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, Mma,
-                                  PackRegisters, WgmmaFence, WgmmaFenceOperand, LeaveUndefined, SetMaxNReg, GriddepcontrolWait,
-                                  GriddepcontrolLaunchDependents> auto&) -> Told { return {}; }},
+        Overloaded{
+            [](const MbarrierInit&) -> Told { return Kind::Init; },
+            [](const OneOf<MbarrierArrive, MbarrierArriveAt> auto&) -> Told { return Kind::Arrive; },
+            [](const MbarrierExpectTx&) -> Told { return Kind::Expect; },
+            [](const MbarrierWait&) -> Told { return Kind::Wait; },
+            [](const ClusterArrive&) -> Told { return Kind::ClusterArrive; },
+            [](const ClusterWait&) -> Told { return Kind::ClusterWait; },
+            [](const TmaLoad&) -> Told { return Kind::Load; }, [](const Wgmma&) -> Told { return Kind::Multiply; },
+            [](const WgmmaCommit&) -> Told { return Kind::Commit; },
+            [](const WgmmaWait&) -> Told { return Kind::AwaitProducts; },
+            [](const OneOf<FenceMbarrierInit, FenceProxyAsync, PrefetchTensorMap, TmaStore, TmaStoreCommit,
+                           TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, TransposeLanes,
+                           Mma, PackRegisters, WgmmaFence, WgmmaFenceOperand, LeaveUndefined, SetMaxNReg,
+                           GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) -> Told { return {}; }},
         instruction);
 }
 

@@ -11,6 +11,7 @@
 #include "codegen/to_threads/op_tile.h"
 #include "codegen/to_threads/shape_tile.h"
 #include "codegen/to_threads/store_fragment.h"
+#include "codegen/to_threads/store_lines.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 #include "support/overloaded.h"
@@ -85,9 +86,9 @@ private:
     ThreadStmt store_loops() {
         std::vector<OpLoop> loops = t_.tile;
         ThreadStmt body;
-        if (t_.matrices) {
-            loops.resize(loops.size() - t_.matrices->digits.size() - 1);
-            body = store_fragment(t_, op_.step);
+        if (t_.taken_over() > 0) {
+            loops.resize(loops.size() - t_.taken_over());
+            body = t_.matrices ? store_fragment(t_, op_.step) : store_lines(t_, op_.step);
         } else if (t_.store_width > 1) {
             auto wide = std::find_if(loops.begin(), loops.end(),
                                      [&](const OpLoop& loop) { return loop.variable.same(t_.wide_variable); });

@@ -21,6 +21,16 @@ struct MatrixStore {
     int64_t matrices() const { return int64_t{1} << digits.size(); }
 };
 
+/// A store of pairs that lanes hold as matrices of 8 x 8 elements, of which `lanes` neighbours exchange theirs: each
+/// stores two elements of each of them, that lie side by side, of one matrix.
+struct LineStore {
+    int64_t lanes = 1;
+    OpLoop digit;  ///< whose iterations are the matrices
+    OpLoop pair;
+    Access line;                   ///< where a lane's elements begin
+    std::vector<Expr> conditions;  ///< under which it stores them
+};
+
 /// The op over physical accesses. All loops together visit the op's iterations, each element's in the op's own order.
 struct OpTile {
     std::vector<OpLoop> outer;  ///< outermost first
@@ -30,7 +40,10 @@ struct OpTile {
     int64_t store_width = 1;       ///< elements along `wide_variable` that one store writes
     Expr wide_variable;
     std::optional<MatrixStore> matrices;  ///< of the innermost loops, in place of stores of that width
+    std::optional<LineStore> lines;       ///< likewise
 
+    /// Loops inside of all others that one instruction takes over.
+    size_t taken_over() const { return matrices ? matrices->digits.size() + 1 : lines ? 2 : 0; }
     bool single() const { return stores.size() == 1; }
     std::vector<PreloadOperand> operands() const { return preload_operands(stores); }
     /// Conditions on the tile's own loops.

@@ -7,6 +7,7 @@
 #include "codegen/access/access.h"
 #include "codegen/access/conditions.h"
 #include "codegen/to_threads/store_fragment.h"
+#include "codegen/to_threads/store_lines.h"
 #include "dsl/atoms.h"
 #include "dsl/simplify.h"
 
@@ -40,9 +41,10 @@ public:
         split_long_innermost();
         take_tile();
         if (target_.has_stmatrix) t_.matrices = take_matrices(t_, op_, notes_);
-        if (!t_.matrices) choose_wide_store();
+        if (!t_.matrices) t_.lines = take_lines(t_, op_, notes_);
+        if (t_.taken_over() == 0) choose_wide_store();
         peel_loops_without_reuse();
-        if (!t_.matrices) split_into_vectors();
+        if (t_.taken_over() == 0) split_into_vectors();
         return std::move(t_);
     }
 
@@ -133,7 +135,7 @@ private:
     /// An outer loop of the tile on which everything depends gives no reuse: it is unrolled around the tile, and so is
     /// one that a condition depends on.
     void peel_loops_without_reuse() {
-        size_t innermost = t_.matrices ? t_.matrices->digits.size() + 1 : 1;
+        const size_t innermost = std::max<size_t>(t_.taken_over(), 1);
         while (t_.tile.size() > innermost) {
             const OpLoop& loop = t_.tile.front();
             bool along = t_.wide_variable.defined() && t_.wide_variable.same(loop.variable), guards = false;

@@ -6,38 +6,13 @@
 #include <fmt/format.h>
 
 #include "codegen/access/conditions.h"
+#include "codegen/to_threads/fragment_tile.h"
 #include "dsl/simplify.h"
 
 namespace tw::codegen {
 namespace {
 
-constexpr int64_t side = 8;  // rows of a matrix and elements of a row
-constexpr int64_t most_matrices = 4, lanes_of_warp = 32;
-
-Expr replaced(const Expr& e, const Substitution& values) { return simplify(substitute(e, values)); }
-
-Access replaced(Access access, const Substitution& values) {
-    for (Expr& index : access.indices) index = replaced(index, values);
-    return access;
-}
-
-bool mentions(const Access& access, const Expr& variable) {
-    return std::any_of(access.indices.begin(), access.indices.end(),
-                       [&](const Expr& index) { return contains(index, variable); });
-}
-
-bool loads(const Expr& e, const Buffer& buffer) {
-    bool found = false;
-    visit(e, [&](const Expr& node) { found = found || (node.as<Load>() && node.as<Load>()->buffer == buffer); });
-    return found;
-}
-
-bool loads(const Expr& e, Memory memory) {
-    bool found = false;
-    visit(e,
-          [&](const Expr& node) { found = found || (node.as<Load>() && node.as<Load>()->buffer->memory == memory); });
-    return found;
-}
+constexpr int64_t side = matrix_side, most_matrices = 4;
 
 /// A condition over rows and columns that all lanes, and all matrices of an instruction, decide alike.
 class Guard {
@@ -99,19 +74,9 @@ private:
     const Access& to() const { return t_.stores[0].to; }
 
     bool stores_pairs_of_lanes() const {
-        if (!op_.lanes || !t_.single() || t_.stores[0].atomic) return false;
+        if (!t_.single() || t_.stores[0].atomic || !runs_in_whole_warps(op_)) return false;
         if (to().buffer->memory != Memory::Shared || bytes_of(to().buffer->type) != 2) return false;
-        if (loads(t_.stores[0].value, to().buffer)) return false;
-        for (const Expr& index : to().indices)
-            if (contains(index, op_.lanes->thread) || loads(index, Memory::Registers)) return false;
-        bool whole_warps = std::all_of(op_.threads.begin(), op_.threads.end(), [&](const ThreadCoordinate& digit) {
-            return digit.variable.same(op_.lanes->row) || digit.variable.same(op_.lanes->column) ||
-                   digit.stride % lanes_of_warp == 0;
-        });
-        return whole_warps && std::none_of(op_.loops.begin(), op_.loops.end(), [&](const OpLoop& loop) {
-                   return loop.reduces || contains(loop.extent, op_.lanes->row) ||
-                          contains(loop.extent, op_.lanes->column) || contains(loop.extent, op_.lanes->thread);
-               });
+        return !loads(t_.stores[0].value, to().buffer) && is_place_of_fragment(op_, to());
     }
 
     /// lane_column * 2 + pair as one variable.
@@ -148,22 +113,13 @@ private:
     }
 
     bool add_guard(const Expr& condition) {
-        if (loads(condition, Memory::Registers) || !same_in_warp(condition)) return false;
+        if (loads(condition, Memory::Registers) || !same_in_warp(op_, condition)) return false;
         // Simplified, it may tell lanes apart but not their two elements.
         bool by_lanes = !contains(condition, result_.pair.variable);
         Guard::Side rows{op_.lanes->row, side}, columns{column_, side}, pairs{op_.lanes->column, side / 2};
         guards_.emplace_back(by_lanes ? condition : replaced(condition, to_column()), rows, by_lanes ? pairs : columns);
         Expr uniform = guards_.back().uniform();
         return uniform.defined() && !contains(uniform, op_.lanes->column);
-    }
-
-    /// As far as it depends on the thread's index itself.
-    bool same_in_warp(const Expr& condition) const {
-        const Expr& thread = op_.lanes->thread;
-        if (!contains(condition, thread)) return true;
-        Expr warp = index_variable("warp", 0, {}), lane = index_variable("lane", 0, lanes_of_warp - 1);
-        Expr split = replaced(condition, {{thread, warp * lanes_of_warp + lane}});
-        return uniform_over(split, lane, lanes_of_warp).defined();
     }
 
     /// Two iterations of the loop are matrices of one instruction, if nothing speaks against it.
@@ -227,17 +183,12 @@ ThreadStmt store_fragment(const OpTile& tile, int step) {
     Buffer out = register_array(store.to.buffer->name + "_out", store.to.buffer->type, {elements});
     std::vector<OpLoop> loops = matrices.digits;
     loops.push_back(matrices.pair);
-    Expr place = integer(0);
-    for (const OpLoop& loop : loops) place = place * 2 + loop.variable;
-    ThreadStmt compute = make_thread(ThreadStore{{out, {simplify(place)}}, store.value}, step);
-    for (auto loop = loops.rbegin(); loop != loops.rend(); ++loop)
-        compute = make_thread(ThreadLoop{loop->variable, loop->extent, true, compute}, step);
     Instruction instruction = StMatrix{matrices.matrices(),
                                        matrices.transposed,
                                        {matrices.row, static_cast<int>(side)},
                                        {{out, {integer(0)}}, static_cast<int>(elements)}};
-    return make_thread(
-        ThreadBlock{{make_thread(ThreadDeclare{out}, step), compute, make_thread(std::move(instruction), step)}});
+    return make_thread(ThreadBlock{{make_thread(ThreadDeclare{out}, step), computed(loops, out, store.value, step),
+                                    make_thread(std::move(instruction), step)}});
 }
 
 }  // namespace tw::codegen

@@ -41,6 +41,23 @@ TW_INLINE T shuffle_down(T value, int distance) {
 template <class T>
 TW_INLINE T shuffle_from(T value, int lane) { return emulated::shuffled(value, lane & 31); }
 
+template <int lanes, class T>
+TW_INLINE void transpose_lanes(T* elements) {
+    static_assert(lanes == 2 || lanes == 4, "2 or 4 lanes exchange words");
+    constexpr int registers = sizeof(T) / 2;  // of a word
+    unsigned words[lanes * registers];
+    __builtin_memcpy(words, elements, sizeof(words));
+    const int lane = tw_lane() % lanes;
+    for (int bit = 1; bit < lanes; bit *= 2)
+        for (int i = 0; i < lanes * registers; ++i) {
+            const int other = i ^ bit * registers;
+            if (other < i) continue;
+            unsigned& sent = words[lane & bit ? i : other];
+            sent = shuffle_xor(sent, bit);
+        }
+    __builtin_memcpy(elements, words, sizeof(words));
+}
+
 // Threads change only inside of hooks: what follows one is not interrupted.
 template <class T>
 TW_HOOK void atomic_add(T* memory, T value) {

@@ -1,5 +1,6 @@
 // Results of tensor cores that go to shared memory: as matrices of 8 x 8 elements where rows of them lie side by side
-// and no lane is left out, as pairs elsewhere; bit for bit.
+// and no lane is left out, as pairs elsewhere. Those that go to global memory: as lines of a row, once lanes have
+// exchanged theirs, or as pairs. Bit for bit.
 #include <algorithm>
 #include <set>
 
@@ -19,8 +20,8 @@ protected:
     }
 
     /// Of one instruction; 0 if there is none.
-    static int64_t matrices_in(const std::string& cuda) {
-        const std::string call = "tw::stmatrix<";
+    static int64_t matrices_in(const std::string& cuda) { return parameter_of("tw::stmatrix<", cuda); }
+    static int64_t parameter_of(const std::string& call, const std::string& cuda) {
         size_t at = cuda.find(call);
         return at == std::string::npos ? 0 : std::stoll(cuda.substr(at + call.size()));
     }
@@ -38,7 +39,7 @@ struct StagedProduct {
         Type type = bf16;
         MatrixUnit unit = mma_sync;
         int64_t block_m = 64, block_n = 32, block_k = 32;
-        bool boxes = false, swapped = false;
+        bool boxes = false, swapped = false, staged = true;
         std::string arch = "sm_90a";
     };
 
@@ -59,8 +60,10 @@ struct StagedProduct {
         s.bind(bi, grid.y);
         s.bind(bj, grid.x);
         s.bind(wi, group ? warpgroup : warp);
-        Stage out = s.stage(c, Memory::Shared, bj);
-        if (o.boxes) s.via(out, Copy::Tma);
+        if (o.staged) {
+            Stage out = s.stage(c, Memory::Shared, bj);
+            if (o.boxes) s.via(out, Copy::Tma);
+        }
         s.stage(c, a, Memory::Shared, ko);
         s.stage(c, b, Memory::Shared, ko);
         s.mma(c, o.unit, {.m = mi, .n = columns, .k = ki});
@@ -110,6 +113,40 @@ TEST_P(StoreFragment, ProductsOfManyShapes) {
         if (round % 4 == 0) expect_compiles(program);
     }
     EXPECT_EQ(seen, (std::set<int64_t>{0, 1, 2, 4}));
+}
+
+/// Neighbouring lanes that exchange results: rows of the result in memory and of its tiles are lines that many make,
+/// and an edge cuts none.
+int64_t expected_lanes(const StagedProduct::Options& o) {
+    const int64_t most = 8 / bytes_of(o.type), tiles = o.block_n / 8;
+    for (int64_t lanes = most; lanes > 1; lanes /= 2) {
+        const bool cut = o.n % o.block_n != 0 && o.n % (2 * lanes) != 0;
+        if (o.n % (2 * lanes) == 0 && !cut && tiles % lanes == 0) return lanes;
+    }
+    return 0;
+}
+
+TEST_P(StoreFragment, ProductsStoredToGlobalMemory) {
+    std::set<int64_t> seen;
+    for (int round = 0; round < 28; ++round) {
+        const Type types[] = {bf16, f16, f32, bf16};
+        StagedProduct::Options o{.m = between(1, 140), .n = multiple(100), .k = between(1, 40)};
+        o.type = types[round % 4];
+        o.staged = false;
+        o.unit = chance() ? wgmma : mma_sync;
+        o.block_m = 64 << between(0, 1);
+        o.block_n = 16 * between(1, 4);
+        StagedProduct p(o, device_target());
+        SCOPED_TRACE(p.s.trace_as_cpp());
+        Program program = build(p.s);
+        const int64_t lanes = expected_lanes(o), found = parameter_of("tw::transpose_lanes<", program.cuda());
+        // The halves of rows serve as well, where no edge may part them.
+        EXPECT_TRUE(found == lanes || (lanes == 0 && found == 2)) << lanes << " or " << found << program.cuda();
+        seen.insert(found);
+        expect_declared(p.s, whole_numbers({p.c}, round));
+        if (round % 4 == 0) expect_compiles(program);
+    }
+    EXPECT_EQ(seen, (std::set<int64_t>{0, 2, 4}));
 }
 
 // The unit computes the transposed tile: its columns are what lies far apart.

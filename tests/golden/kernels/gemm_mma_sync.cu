@@ -156,6 +156,39 @@ __device__ inline void mma_m16n8k16(float* d, const f16* a, const f16* b) {
         : "r"(pack_register(a)), "r"(pack_register(a + 2)), "r"(pack_register(a + 4)), "r"(pack_register(a + 6)),
           "r"(pack_register(b)), "r"(pack_register(b + 2)));
 }
+
+/// The value of the lane whose number differs by these bits.
+template <class T>
+__device__ inline T shuffle_xor(T value, int lane_bits) { return __shfl_xor_sync(0xffffffff, value, lane_bits); }
+
+/// Of `lanes` neighbouring lanes, 2 or 4, each has as many words of two elements: lane i gets word i of each, in their
+/// order.
+template <int lanes, class T>
+__device__ inline void transpose_lanes(T* elements) {
+    constexpr int registers = sizeof(T) / 2;  // of a word
+    unsigned words[lanes][registers];
+    const int lane = threadIdx.x % lanes;
+#pragma unroll
+    for (int i = 0; i < lanes * registers; ++i)
+        words[i / registers][i % registers] = pack_register(elements + i * (4 / (int)sizeof(T)));
+#pragma unroll
+    for (int bit = 1; bit < lanes; bit *= 2)
+#pragma unroll
+        for (int i = 0; i < lanes; ++i)
+#pragma unroll
+            for (int r = 0; r < registers; ++r) {
+                if (i & bit) continue;
+                unsigned &low = words[i][r], &high = words[i | bit][r];
+                const unsigned other = shuffle_xor(lane & bit ? low : high, bit);
+                if (lane & bit)
+                    low = other;
+                else
+                    high = other;
+            }
+#pragma unroll
+    for (int i = 0; i < lanes * registers; ++i)
+        unpack_register(elements + i * (4 / (int)sizeof(T)), words[i / registers][i % registers]);
+}
 }  // namespace tw
 
 // ---- kernel ---------------------------------------------------------------------------------------------------------
@@ -261,22 +294,27 @@ c_kernel(const tw::bf16* __restrict__ a, const tw::bf16* __restrict__ b, tw::bf1
     }
 
     const int c_offset =
-        block_m * 24576 + warp_m * 12288 + lane_row * 192 + block_n * 128 + warp_n * 64 + lane_column * 2;
+        block_m * 24576 + warp_m * 12288 + lane_row * 192 + block_n * 128 + warp_n * 64 + lane_column * 8;
     // c
     #pragma unroll
     for (int m_inner_tile = 0; m_inner_tile < 4; ++m_inner_tile) {
         #pragma unroll
-        for (int n_inner_tile = 0; n_inner_tile < 8; ++n_inner_tile) {
-            if (block_n * 64 + warp_n * 32 + n_inner_tile * 4 + lane_column < 96) {
+        for (int n_inner_tile_4 = 0; n_inner_tile_4 < 2; ++n_inner_tile_4) {
+            #pragma unroll
+            for (int m_inner_half = 0; m_inner_half < 2; ++m_inner_half) {
+                tw::bf16 c_out[8];
                 #pragma unroll
-                for (int m_inner_half = 0; m_inner_half < 2; ++m_inner_half) {
-                    tw::bf16 c_out[2];
+                for (int n_inner_tile = 0; n_inner_tile < 4; ++n_inner_tile) {
                     #pragma unroll
                     for (int n_inner_pair = 0; n_inner_pair < 2; ++n_inner_pair) {
-                        c_out[n_inner_pair] =
-                            tw::to_bf16(c_sum[m_inner_tile][n_inner_tile][m_inner_half * 2 + n_inner_pair]);
+                        c_out[n_inner_tile * 2 + n_inner_pair] =
+                            tw::to_bf16(c_sum[m_inner_tile][n_inner_tile_4 * 4 + n_inner_tile]
+                                        [m_inner_half * 2 + n_inner_pair]);
                     }
-                    tw::store<2>(&c[c_offset + m_inner_tile * 3072 + n_inner_tile * 8 + m_inner_half * 1536], c_out);
+                }
+                tw::transpose_lanes<4>(c_out);
+                if (block_n * 16 + warp_n * 8 + n_inner_tile_4 * 4 + lane_column < 24) {
+                    tw::store<8>(&c[c_offset + m_inner_tile * 3072 + n_inner_tile_4 * 32 + m_inner_half * 1536], c_out);
                 }
             }
         }
