@@ -43,6 +43,7 @@ constexpr TilePass tile_passes[] = {
     {"privatize_registers", [](T kernel, C context) { return privatize_registers(kernel, context.cite); }},
     {"lower_thread_reductions", [](T kernel, C context) { return lower_thread_reductions(kernel, context.cite); }},
     {"discharge_masks", [](T kernel, C) { return discharge_masks(kernel); }},
+    {"mask_padding", [](T kernel, C) { return mask_padding(kernel); }},
     {"join_registers", [](T kernel, C) { return join_registers(kernel); }},
     {"use_atoms", [](T kernel, C context) { return use_atoms(kernel, context.cite); }},
     {"elide_zero_init", [](T kernel, C) { return elide_zero_init(kernel); }},

@@ -9,6 +9,7 @@
 
 #include "schedules/attention.h"
 #include "schedules/attention_backward.h"
+#include "schedules/attention_decode.h"
 #include "schedules/elementwise.h"
 #include "schedules/families.h"
 #include "schedules/product.h"
@@ -140,6 +141,8 @@ std::optional<CatalogEntry> attention_entry(const std::string& name) {
     return CatalogEntry{name, "o = softmax(q k' / sqrt(depth)) v, and the logarithms of its sums", named->shape.flops(),
                         [named = *named](const Target& target) {
                             const auto& [shape, tiles] = named;
+                            if (is_decode(shape) && !tiles)
+                                return decode_schedule(shape, decode_tiles(shape, target), target);
                             return attention_schedule(shape, tiles ? *tiles : attention_tiles(shape, target), target);
                         },
                         named->shape.bytes()};

@@ -47,6 +47,13 @@ bool same_condition(const Expr& a, const Expr& b) {
     return equal(simplify(a), simplify(b));
 }
 
+bool follows_from(const Expr& condition, const Expr& known) {
+    auto wanted = slack(condition), given = slack(known);
+    if (!wanted || !given) return equal(simplify(condition), simplify(known));
+    Affine difference = *wanted - *given;
+    return difference.terms.empty() && difference.offset >= 0;
+}
+
 std::optional<int64_t> largest_allowed(const Expr& condition, const Expr& variable) {
     auto rest = slack(condition);
     if (!rest || rest->terms.size() != 1 || !rest->terms[0].first.same(variable) || rest->terms[0].second >= 0)

@@ -13,6 +13,9 @@ std::vector<Expr> conjuncts_of(const Expr& condition);
 /// true if one condition is the other, up to affine rewriting: i + 1 <= n and i < n.
 bool same_condition(const Expr& a, const Expr& b);
 
+/// true if one condition holds wherever the other does, up to affine rewriting: i + 1 < n where i + 2 < n.
+bool follows_from(const Expr& condition, const Expr& known);
+
 /// The largest value for which a comparison of the variable with a constant holds, if it is such a one.
 std::optional<int64_t> largest_allowed(const Expr& condition, const Expr& variable);
 

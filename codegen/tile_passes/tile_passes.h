@@ -35,6 +35,8 @@ TileKernel lower_thread_reductions(const TileKernel& kernel, const CiteStep& cit
 ///     if (k0 + k < K) a_s[i][k] = a[...]             a_s[i][k] = k0 + k < K ? a[...] : 0
 ///     if (k0 + k < K) acc += a_s[i][k] * b_s[k][j]   acc += a_s[i][k] * b_s[k][j]
 TileKernel discharge_masks(const TileKernel& kernel);
+/// select(there, element, 0), as copies of padded tensors store it, becomes the element under a mask, with zeros elsewhere.
+TileKernel mask_padding(const TileKernel& kernel);
 
 /// Spreads ops that write memory and have no thread loops over all threads, as wide accesses where alignment can be
 /// proven, neighbouring threads on neighbouring vectors. What cannot be spread runs on thread 0. Each choice is noted.

@@ -227,6 +227,30 @@ TEST_P(Pipelines, OfBoxesInALoopThatRunsAgain) {
     }
 }
 
+/// Copies of a padded tensor: boxes store the zeros around it themselves, before its first element and behind its last.
+TEST_P(Pipelines, OfPaddedBoxes) {
+    for (int round = 0; round < 6; ++round) {
+        const int64_t rows = between(1, 40), columns = 32 * between(1, 3), terms = between(1, 5);
+        Tensor x = input("x", f32, {rows, columns}), w = input("w", f32, {terms});
+        Tensor around = compute("around", {rows + terms - 1, columns},
+                                [&](Expr i, Expr j) { return padded(x, 0.0)(i - terms / 2, j); });
+        Axis k = reduce_axis("k", terms);
+        Tensor y = compute("y", {rows, columns}, [&](Expr i, Expr j) { return sum(around(i + k, j) * w(k), k); });
+        Schedule s({y}, device_target());
+        auto [i, j] = s.loops<2>(y);
+        auto [block, row] = s.split(i, 8, Tail::Mask);
+        auto [part, column] = s.split(j, 32, Tail::Mask);
+        s.order({block, part, row, column, s.reduce(y)});
+        s.bind(block, grid.x);
+        Stage copy = s.stage(y, around, Memory::Shared, part);
+        s.inline_stage(around);
+        s.via(copy, Copy::Tma);
+        s.pipeline(part, {.stages = 2});
+        EXPECT_NE(build(s).cuda().find("tw::tma_load"), std::string::npos);
+        expect_declared(s, whole_numbers({y}, static_cast<unsigned>(round)));
+    }
+}
+
 /// A sum of no terms, whose boxes would come from a tensor without elements.
 TEST_P(Pipelines, OfBoxesOfTensorsWithoutElements) {
     Expr n = size("n", {.min = 0, .max = 100});

@@ -1,0 +1,164 @@
+#include "schedules/attention_decode.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "schedules/loading_roles.h"
+#include "schedules/whole_tiles.h"
+#include "support/error.h"
+
+namespace tw::schedules {
+namespace {
+
+constexpr int64_t rows_of_warpgroup = 64, merging_threads = 128;
+
+double to_base_2(const AttentionShape& shape) {
+    return std::log2(std::exp(1.0)) / std::sqrt(static_cast<double>(shape.depth));
+}
+
+}  // namespace
+
+bool is_decode(const AttentionShape& shape) { return shape.rows == 1 && !shape.causal; }
+
+AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t keys_of_part) {
+    if (!is_decode(shape))
+        throw_error(Error, "attention in parts: {} rows{}; declare one row that sees all keys", shape.rows,
+                    shape.causal ? ", causal" : "");
+    const Attention whole = declare_attention(shape);
+    const auto& [B, H, S, N, D, E, G, causal, type] = shape;
+    const int64_t T = keys_of_part, C = divided(N, T);
+    const double scale = to_base_2(shape);
+    AttentionInParts a;
+    a.q = whole.q, a.k = whole.k, a.v = whole.v;
+    // The last part may have fewer keys; those that are missing are masked.
+    a.k_part = compute("k_part", {B, C, T, H / G, D},
+                       [&](Expr b, Expr c, Expr j, Expr h, Expr x) { return padded(a.k, 0.0)(b, c * T + j, h, x); });
+    a.v_part = compute("v_part", {B, C, T, H / G, E},
+                       [&](Expr b, Expr c, Expr j, Expr h, Expr x) { return padded(a.v, 0.0)(b, c * T + j, h, x); });
+    Axis d = reduce_axis("d", D), j1 = reduce_axis("j1", T), j2 = reduce_axis("j2", T), j3 = reduce_axis("j3", T);
+    const Shape of_parts = {B, H / G, G, C}, of_keys = {B, H / G, G, C, T};
+    a.s = compute("s", of_keys, [&](Expr b, Expr h, Expr g, Expr c, Expr j) {
+        Expr score = sum(cast(f32, a.q(b, 0, h * shape.group + g, d)) * cast(f32, a.k_part(b, c, j, h, d)), d);
+        return C * T == N ? score : select(c * T + j < shape.keys, score, -infinity);
+    });
+    a.m = compute("m", of_parts, [&](Expr b, Expr h, Expr g, Expr c) { return reduce_max(a.s(b, h, g, c, j1), j1); });
+    a.p = compute("p", of_keys, [&](Expr b, Expr h, Expr g, Expr c, Expr j) {
+        return exp2(a.s(b, h, g, c, j) * scale - a.m(b, h, g, c) * scale);
+    });
+    a.l = compute("l", of_parts, [&](Expr b, Expr h, Expr g, Expr c) { return sum(a.p(b, h, g, c, j2), j2); });
+    a.o_part = compute("o_part", {B, H / G, G, C, E}, [&](Expr b, Expr h, Expr g, Expr c, Expr e) {
+        return sum(a.p(b, h, g, c, j3) * cast(f32, a.v_part(b, c, j3, h, e)), j3);
+    });
+    Axis c1 = reduce_axis("c1", C), c2 = reduce_axis("c2", C), c3 = reduce_axis("c3", C);
+    auto of_head = [&](const Tensor& part, const Expr& b, const Expr& h, const Expr& c) {
+        return part(b, h / shape.group, h % shape.group, c);
+    };
+    a.top = compute("top", {B, H}, [&](Expr b, Expr h) { return reduce_max(of_head(a.m, b, h, c1), c1); });
+    auto share = [&](const Expr& b, const Expr& h, const Expr& c) {
+        return exp2(of_head(a.m, b, h, c) * scale - a.top(b, h) * scale);
+    };
+    a.total =
+        compute("total", {B, H}, [&](Expr b, Expr h) { return sum(of_head(a.l, b, h, c2) * share(b, h, c2), c2); });
+    a.weight = compute("weight", {B, H, C}, [&](Expr b, Expr h, Expr c) { return share(b, h, c) / a.total(b, h); });
+    a.values = compute("values", {B, H, E}, [&](Expr b, Expr h, Expr e) {
+        return sum(a.o_part(b, h / shape.group, h % shape.group, c3, e) * a.weight(b, h, c3), c3);
+    });
+    a.o = compute("o", {B, S, H, E}, [&](Expr b, Expr, Expr h, Expr e) { return cast(shape.type, a.values(b, h, e)); });
+    a.lse = compute("lse", {B, H, S}, [&](Expr b, Expr h, Expr) { return a.top(b, h) * scale + log2(a.total(b, h)); });
+    return a;
+}
+
+DecodeTiles decode_tiles(const AttentionShape& shape, const Target& target) {
+    DecodeTiles tiles;
+    const int64_t key = (padded_head(shape.depth) + padded_head(shape.width)) * bytes_of(shape.type),
+                  queries = rows_of_warpgroup * padded_head(shape.depth) * bytes_of(shape.type);
+    constexpr int64_t memory = 216 << 10, most_stages = 6;  // all that keeps memory busy
+    tiles.stages = static_cast<int>(std::clamp<int64_t>((memory - 2 * queries) / (tiles.keys * key), 2, most_stages));
+    const int64_t tiles_of_all = shape.batch * (shape.heads / shape.group) * divided(shape.group, rows_of_warpgroup);
+    const int64_t least = 4 * tiles.keys;  // keys of a part for which its start is worth it
+    if (tiles_of_all < target.multiprocessors)
+        tiles.parts =
+            std::clamp<int64_t>(target.multiprocessors / tiles_of_all, 1, std::max<int64_t>(1, shape.keys / least));
+    return tiles;
+}
+
+namespace {
+
+class DecodeSchedule {
+public:
+    DecodeSchedule(const AttentionShape& shape, const DecodeTiles& tiles, const Target& target,
+                   std::source_location where)
+        : shape_(shape), tiles_(tiles), target_(target), where_(where) {}
+
+    Schedule run() {
+        const int64_t part = rounded_up(divided(shape_.keys, tiles_.parts), tiles_.keys);
+        AttentionInParts a = declare_attention_in_parts(shape_, part);
+        Schedule s({a.o, a.lse}, target_);
+        stream(s, a);
+        merge(s, a);
+        return s;
+    }
+
+private:
+    /// One pass over the keys of a part. Heads of a group are rows: what they share is read once for them.
+    void stream(Schedule& s, const AttentionInParts& a) {
+        auto [b, head, in_group, c, width] = s.loops<5>(a.o_part, where_);
+        auto [e_tile, e] = s.split(width, padded_head(shape_.width), Tail::Mask, {"e_tile", "e"}, where_);
+        auto [row_tile, row] = s.split(in_group, rows_of_warpgroup, Tail::Mask, {"row_tile", "row"}, where_);
+        auto [step, term] = s.split(s.reduce(a.o_part), tiles_.keys, Tail::Mask, {"step", "term"}, where_);
+        s.order({b, c, head, row_tile, e_tile, step, row, e, term}, where_);
+        s.persistent({b, c, head, row_tile}, {.stages = 2}, where_);
+        s.stream({a.m, a.l, a.o_part}, step, where_);
+        s.set_memory(a.p, Memory::Registers, where_);
+        s.round_to(s.stage(a.o_part, a.p, Memory::Registers, step, where_), shape_.type, where_);
+        s.at(a.s, step, where_);
+        s.set_memory(a.s, Memory::Registers, where_);
+        Stage keys = s.stage(a.s, a.k_part, Memory::Shared, step, where_),
+              values = s.stage(a.o_part, a.v_part, Memory::Shared, step, where_);
+        s.inline_stage(a.k_part, where_);
+        s.inline_stage(a.v_part, where_);
+        s.mma(a.o_part, wgmma, {.m = row, .n = e, .k = term}, where_);
+        auto [s_b, s_h, s_g, s_c, s_j] = s.loops<5>(a.s, where_);
+        auto [d_tile, d] = s.split(s.reduce(a.s), padded_head(shape_.depth), Tail::Mask, {"d_tile", "d"}, where_);
+        s.order({s_b, s_h, s_c, d_tile, s_g, s_j, d}, where_);
+        Stage queries = s.stage(a.s, a.q, Memory::Shared, row_tile, where_);
+        s.mma(a.s, wgmma, {.m = s_g, .n = s_j, .k = d}, where_);
+        s.pipeline(step, {.stages = tiles_.stages}, where_);
+        s.roles(loading_roles({queries, keys, values}, a.o_part, 1), where_);
+    }
+
+    /// A block for each row, whose threads share the parts, and then its columns.
+    void merge(Schedule& s, const AttentionInParts& a) {
+        auto [b, h, e] = s.loops<3>(a.values, where_);
+        const Loop row = s.fuse({b, h}, "merged", where_);
+        s.bind(row, grid.x, where_);
+        auto [columns, column] = s.split(e, merging_threads, Tail::Mask, {"columns", "column"}, where_);
+        s.bind(column, thread, where_);
+        s.at(a.lse, row, where_);
+        s.at(a.o, column, where_);
+        s.at(a.weight, row, where_);
+        s.set_memory(a.weight, Memory::Shared, where_);
+        share_parts(s, a.total, row);
+        share_parts(s, a.top, row);
+    }
+
+    void share_parts(Schedule& s, const Tensor& of_parts, const Loop& row) {
+        s.at(of_parts, row, where_);
+        auto [parts, part] = s.split(s.reduce(of_parts), merging_threads, Tail::Mask, {"parts", "part"}, where_);
+        s.bind(part, thread, where_);
+    }
+
+    const AttentionShape& shape_;
+    const DecodeTiles& tiles_;
+    const Target& target_;
+    std::source_location where_;
+};
+
+}  // namespace
+
+Schedule decode_schedule(const AttentionShape& shape, const DecodeTiles& tiles, const Target& target,
+                         std::source_location where) {
+    return DecodeSchedule(shape, tiles, target, where).run();
+}
+
+}  // namespace tw::schedules
