@@ -79,7 +79,8 @@ Attention declare_attention(const AttentionShape& shape) {
 namespace {
 
 // Of rows that see fewer keys, tiles take less time. What a tile takes beside its steps, measured on an H200, in
-// quarters of a step: the next one's start overlaps its end in a persistent kernel.
+// quarters of a step: the next one's start overlaps its end in a persistent kernel that has room for the queries of
+// both.
 constexpr int64_t quarters_of_tile = 4, quarters_of_block = 7;
 
 int64_t quarters_of_steps(const AttentionShape& shape, const AttentionTiles& tiles, int64_t block) {
@@ -95,7 +96,7 @@ int64_t longest_turn(const AttentionShape& shape, const AttentionTiles& tiles, i
         const int64_t block = (all - 1 - k) / tiles.heads % in_head, round = k / multiprocessors,
                       place = k % multiprocessors;
         taken[static_cast<size_t>(round % 2 == 0 ? multiprocessors - 1 - place : place)] +=
-            quarters_of_steps(shape, tiles, block) + quarters_of_tile;
+            quarters_of_steps(shape, tiles, block) + (tiles.query_stages > 1 ? quarters_of_tile : quarters_of_block);
     }
     return *std::ranges::max_element(taken);
 }
@@ -137,12 +138,12 @@ AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target
     const int64_t depth = std::max(shape.depth, shape.width);
     AttentionTiles tiles;
     tiles.persistent = true;
-    // Of few steps, the way of results counts more than products of full width.
-    const bool few = depth > 128 && !shape.causal && shape.keys >= 256 && shape.keys < 768;
-    const int64_t keys = depth <= 128 ? 128 : few ? 48 : shape.causal ? 64 : 80;
+    // Of few steps, those that the last one leaves unused count more than products of full width.
+    const bool few = shape.keys < 768;
+    const int64_t keys = depth <= 128 ? 128 : few || shape.causal ? 64 : 80;
     tiles.keys = std::min<int64_t>(keys, rounded_up(shape.keys, terms_of_unit));
     tiles.query_stages = depth <= 128 ? 2 : 1;
-    tiles.stage_result = depth <= 128 || few;
+    tiles.stage_result = depth <= 128;
     if (shape.batch * shape.heads * divided(shape.rows, rows_of_warpgroup) <= target.multiprocessors)
         tiles.rows = rows_of_warpgroup;
     else if (depth <= 64 && !shape.causal && shape.rows >= 4096)
