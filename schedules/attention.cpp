@@ -50,17 +50,21 @@ int64_t heads_in_l2(int64_t heads, int64_t bytes_each) {
     return together;
 }
 
-Attention declare_attention(const AttentionShape& shape) {
+Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, bool rule_skips) {
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
     if (G < 1 || H % G != 0) throw_error(Error, "attention: {} heads are no multiple of a group of {}", H, G);
     Attention a;
+    a.skips = causal || rule_skips;
     a.q = input("q", type, {B, S, H, D});
     a.k = input("k", type, {B, N, H / G, D});
     a.v = input("v", type, {B, N, H / G, E});
     Axis d = reduce_axis("d", D), j1 = reduce_axis("j1", N), j2 = reduce_axis("j2", N), j3 = reduce_axis("j3", N);
-    const double scale = std::log2(std::exp(1.0)) / std::sqrt(as_double(D));
+    // Without a rule, one factor serves both the depth and the exponential's base.
+    const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0)),
+                 scale = rule ? to_base_2 : to_base_2 * to_score;
     a.s = compute("s", {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         Expr score = sum(cast(f32, a.q(b, i, h, d)) * cast(f32, a.k(b, j, h / shape.group, d)), d);
+        if (rule) score = rule(score * to_score, {b, h, i, j});
         return shape.causal ? select(j <= i, score, -infinity) : score;
     });
     a.m = compute("m", {B, H, S}, [&](Expr b, Expr h, Expr i) { return reduce_max(a.s(b, h, i, j1), j1); });
@@ -155,7 +159,11 @@ AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target
 
 Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& tiles, const Target& target,
                             std::source_location where) {
-    Attention a = declare_attention(shape);
+    return attention_schedule(declare_attention(shape), shape, tiles, target, where);
+}
+
+Schedule attention_schedule(const Attention& a, const AttentionShape& shape, const AttentionTiles& tiles,
+                            const Target& target, std::source_location where) {
     const int64_t warpgroups = tiles.rows / rows_of_warpgroup;
     Schedule s({a.o, a.lse}, target);
     auto [b, i, h, width] = s.loops<4>(a.o, where);
@@ -188,7 +196,7 @@ Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& t
     auto [d_tile, d] = s.split(s.reduce(a.s), padded_head(shape.depth), Tail::Mask, {"d_tile", "d"}, where);
     s.order({s_b, s_h, d_tile, s_i, s_j, d}, where);
     s.at(a.lse, group, where);
-    if (shape.causal && shape.keys > rounded_up(tiles.rows, tiles.keys)) {
+    if (a.skips && shape.keys > rounded_up(tiles.rows, tiles.keys)) {
         s.skip(step, a.s, where);
         s.cut(step, where_partial(a.s), where);
         s.reverse(step, where);  // what is masked is over before the rest begins

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "dsl/schedule.h"
+#include "schedules/score_rules.h"
 
 namespace tw::schedules {
 
@@ -25,9 +26,11 @@ struct AttentionShape {
 /// lse[b, h, i], the logarithm to base 2 of the sum that the softmax divides by. Each member is a computation.
 struct Attention {
     Tensor q, k, v, s, m, p, l, o, lse;
+    bool skips = false;  ///< the places of rows and keys alone mask whole tiles, which are left out
 };
-/// Throws Error if heads are no multiple of the group.
-Attention declare_attention(const AttentionShape& shape);
+/// With a rule, scores become what it makes of them; `rule_skips`: it masks by the places of rows and keys alone, so
+/// that tiles which it masks are left out. Throws Error if heads are no multiple of the group.
+Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule = {}, bool rule_skips = false);
 
 /// The elements of 2 bytes that a tile has for a head of so many: the tensor memory accelerator moves wide boxes
 /// faster, and fills them up with zeros.
@@ -49,6 +52,9 @@ struct AttentionTiles {
 AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target);
 /// For sm_90a: warpgroup products with scores and their exponentials in registers, loads by a warp of its own.
 Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& tiles, const Target& target, TW_HERE);
+/// Of attention declared for the shape, by any rule.
+Schedule attention_schedule(const Attention& attention, const AttentionShape& shape, const AttentionTiles& tiles,
+                            const Target& target, TW_HERE);
 
 struct NamedAttention {
     AttentionShape shape;

@@ -1,0 +1,57 @@
+#include "schedules/score_rules.h"
+
+#include "support/error.h"
+
+namespace tw::schedules {
+
+ScoreRule in_turn(std::vector<ScoreRule> rules) {
+    return [rules = std::move(rules)](const Expr& score, const ScorePlace& at) {
+        Expr result = score;
+        for (const ScoreRule& rule : rules) result = rule(result, at);
+        return result;
+    };
+}
+
+ScoreRule soft_cap(double cap) {
+    if (!(cap > 0)) throw_error(Error, "soft_cap({}): scores stay between -cap and cap; give a cap above 0", cap);
+    return [cap](const Expr& score, const ScorePlace&) { return tanh(score * (1 / cap)) * cap; };
+}
+
+ScoreRule linear_bias(const Tensor& slopes) {
+    if (slopes.rank() != 1) throw_error(Error, "linear_bias({}): slopes have one dimension, [heads]", slopes.name());
+    return [slopes](const Expr& score, const ScorePlace& at) {
+        return score + cast(f32, slopes(at.head)) * cast(f32, at.key - at.row);
+    };
+}
+
+ScoreRule additive_bias(const Tensor& bias) {
+    if (bias.rank() != 4)
+        throw_error(Error, "additive_bias({}): it has 4 dimensions, [batch, heads, rows, keys], each of them or 1",
+                    bias.name());
+    return [bias](const Expr& score, const ScorePlace& at) {
+        const std::vector<Expr> place = {at.batch, at.head, at.row, at.key};
+        std::vector<Operand> indices;
+        for (size_t d = 0; d < place.size(); ++d)
+            indices.emplace_back(is_constant(bias.shape()[d], 1) ? integer(0) : place[d]);
+        return score + cast(f32, bias.read(indices));
+    };
+}
+
+ScoreRule sliding_window(int64_t width) {
+    if (width < 1) throw_error(Error, "sliding_window({}): rows see at least themselves, a width of 1", width);
+    return [width](const Expr& score, const ScorePlace& at) {
+        return select(at.key <= at.row && at.row - at.key < width, score, -infinity);
+    };
+}
+
+ScoreRule documents(const Tensor& of_rows, const Tensor& of_keys) {
+    for (const Tensor& numbers : {of_rows, of_keys})
+        if (numbers.rank() != 2)
+            throw_error(Error, "documents(.. {} ..): numbers have two dimensions, the batch's and rows or keys",
+                        numbers.name());
+    return [of_rows, of_keys](const Expr& score, const ScorePlace& at) {
+        return select(of_rows(at.batch, at.row) == of_keys(at.batch, at.key), score, -infinity);
+    };
+}
+
+}  // namespace tw::schedules

@@ -1,0 +1,117 @@
+// Attention whose scores follow rules of users: one schedule for all of them, and results as declared.
+#include "schedules/score_rules.h"
+
+#include <gmock/gmock.h>
+
+#include "ops/check.h"
+#include "ops/program.h"
+#include "schedules/attention.h"
+#include "tests/ops/random_cases.h"
+#include "tests/support/expect_error.h"
+
+namespace tw::schedules {
+namespace {
+
+class ScoreRules : public RandomCases {
+protected:
+    ScoreRules() : RandomCases(211) {}
+
+    AttentionShape random_shape() {
+        AttentionShape shape{.batch = between(1, 2),
+                             .heads = between(1, 2),
+                             .rows = between(1, 150),
+                             .keys = between(1, 200),
+                             .depth = 8 * between(1, 9),
+                             .width = 8 * between(1, 9),
+                             .group = between(1, 2)};
+        shape.heads *= shape.group;
+        if (chance()) shape.type = f16;
+        return shape;
+    }
+    AttentionTiles random_tiles(const AttentionShape& shape) {
+        AttentionTiles tiles;
+        tiles.rows = 64 * between(1, 2);
+        tiles.keys = 16 * between(2, 5);
+        tiles.overlaps = chance();
+        tiles.persistent = chance();
+        tiles.query_stages = tiles.persistent ? between(1, 2) : 1;
+        tiles.stage_result = shape.width % 8 == 0 && chance();
+        return tiles;
+    }
+
+    void expect_formula(const Attention& a, const AttentionShape& shape, const Bindings& bindings) {
+        const AttentionTiles tiles = random_tiles(shape);
+        const Schedule s = attention_schedule(a, shape, tiles, device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, bindings, near(64, 2e-2));
+    }
+    Bindings data(const Attention& a, unsigned seed) { return random_bindings({a.o, a.lse}, seed); }
+};
+TW_ON_EACH_DEVICE(ScoreRules);
+
+TEST_P(ScoreRules, SoftCapsAndBiases) {
+    for (unsigned round = 0; round < 6; ++round) {
+        const AttentionShape shape = random_shape();
+        const auto& [B, H, S, N, D, E, G, causal, type] = shape;
+        std::vector<ScoreRule> rules;
+        if (chance()) rules.push_back(linear_bias(input("slopes", f32, {H})));
+        if (chance())
+            rules.push_back(additive_bias(
+                input("bias", chance() ? shape.type : f32,
+                      {chance() ? B : int64_t{1}, chance() ? H : int64_t{1}, chance() ? S : int64_t{1}, N})));
+        if (chance() || rules.empty()) rules.push_back(soft_cap(between(1, 30)));
+        const Attention a = declare_attention(shape, in_turn(rules));
+        expect_formula(a, shape, data(a, round));
+    }
+}
+
+TEST_P(ScoreRules, Windows) {
+    for (unsigned round = 0; round < 5; ++round) {
+        AttentionShape shape = random_shape();
+        shape.keys = shape.rows = between(100, 300);
+        const ScoreRule window = sliding_window(between(1, 120));
+        const Attention a = declare_attention(shape, chance() ? in_turn({soft_cap(20), window}) : window, true);
+        expect_formula(a, shape, data(a, round));
+    }
+}
+
+TEST_P(ScoreRules, Documents) {
+    for (unsigned round = 0; round < 4; ++round) {
+        AttentionShape shape = random_shape();
+        shape.keys = shape.rows;
+        shape.causal = chance();
+        const Tensor numbers = input("documents", i32, {shape.batch, shape.rows});
+        const Attention a = declare_attention(shape, documents(numbers, numbers));
+        Bindings bindings = data(a, round);
+        HostArray& of_rows = bindings.inputs.at("documents");
+        for (int64_t b = 0; b < shape.batch; ++b)
+            for (int64_t i = 0, now = 0; i < shape.rows; ++i) {
+                of_rows.set({b, i}, make_value(i32, now));
+                if (between(0, 20) == 0) ++now;
+            }
+        expect_formula(a, shape, bindings);
+    }
+}
+
+/// A rule of a user: the first keys for all, the others causally; and what softmax divides by may have more in it.
+TEST_P(ScoreRules, OfUsers) {
+    AttentionShape shape{.batch = 1, .heads = 2, .rows = 200, .keys = 200, .depth = 64, .width = 64};
+    const Tensor prefix = input("prefix", i32, {1});
+    const Attention a = declare_attention(shape, [&](const Expr& score, const ScorePlace& at) {
+        return select(at.key <= at.row || at.key < cast(i64, prefix(at.batch)), score, -infinity);
+    });
+    Bindings bindings = data(a, 3);
+    bindings.inputs.at("prefix").set({0}, make_value(i32, int64_t{77}));
+    expect_formula(a, shape, bindings);
+}
+
+TEST(ScoreRuleErrors, SayWhatToGive) {
+    EXPECT_ERROR(soft_cap(0), "soft_cap(0): scores stay between -cap and cap; give a cap above 0");
+    EXPECT_ERROR(sliding_window(0), "sliding_window(0): rows see at least themselves, a width of 1");
+    EXPECT_ERROR(linear_bias(input("x", f32, {2, 3})), "linear_bias(x): slopes have one dimension, [heads]");
+    EXPECT_ERROR(additive_bias(input("x", f32, {2, 3})), "additive_bias(x): it has 4 dimensions");
+    EXPECT_ERROR(documents(input("x", i32, {2}), input("y", i32, {2, 3})), "documents(.. x ..): numbers have two");
+}
+
+}  // namespace
+}  // namespace tw::schedules
