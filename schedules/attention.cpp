@@ -210,15 +210,39 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
           values = s.stage(a.o, a.v, Memory::Shared, step, where);
     s.mma(a.s, wgmma, {.m = s_i, .n = s_j, .k = d}, where);
     s.pipeline(step, {.stages = tiles.stages}, where);
-    if (tiles.overlaps) s.delay(a.o, step, {.iterations = 1, .before = a.m}, where);  // s(j), o(j - 1), softmax(j)
+    // With masks at both ends of the loop, ptxas does not find the registers for two iterations at once.
+    const bool masks_both_ends = a.skips && !shape.causal;
+    if (tiles.overlaps && !masks_both_ends)
+        s.delay(a.o, step, {.iterations = 1, .before = a.m}, where);  // s(j), o(j - 1), softmax(j)
     s.roles(loading_roles({queries, keys, values}, a.o, warpgroups), where);
     return s;
+}
+
+Attention declare_attention(const NamedAttention& named) {
+    static const std::regex each("_([a-z]+)([0-9]*)");
+    const AttentionShape& shape = named.shape;
+    std::vector<ScoreRule> rules;
+    bool skips = false;
+    for (std::sregex_iterator rule(named.rules.begin(), named.rules.end(), each); rule != std::sregex_iterator();
+         ++rule) {
+        const std::string name = (*rule)[1], number = (*rule)[2];
+        if (name == "softcap") rules.push_back(soft_cap(std::stod(number)));
+        if (name == "alibi") rules.push_back(linear_bias(input("slopes", f32, {shape.heads})));
+        if (name == "bias")
+            rules.push_back(additive_bias(input("bias", f32, {1, shape.heads, shape.rows, shape.keys})));
+        if (name == "window") rules.push_back(sliding_window(std::stoll(number))), skips = true;
+        if (name != "documents") continue;
+        const Tensor numbers = input("documents", i32, {shape.batch, shape.rows});
+        rules.push_back(documents(numbers, numbers));
+    }
+    return declare_attention(shape, rules.empty() ? ScoreRule() : in_turn(rules), skips);
 }
 
 std::optional<NamedAttention> parse_attention(const std::string& name) {
     static const std::string number_text = "([1-9][0-9]{0,6})", by = "x" + number_text;
     static const std::regex form("attention_(bf16|f16)_" + number_text + by + by + by + "(?:_keys" + number_text +
-                                 ")?(?:_width" + number_text + ")?(?:_group" + number_text + ")?(_causal)?(?:_tile" +
+                                 ")?(?:_width" + number_text + ")?(?:_group" + number_text +
+                                 ")?(_causal)?((?:_softcap[0-9]+|_alibi|_bias|_documents|_window[0-9]+)*)(?:_tile" +
                                  number_text + by + "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
@@ -234,20 +258,20 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
                                    .group = number(8, 1),
                                    .causal = match[9].matched,
                                    .type = match[1] == "bf16" ? bf16 : f16},
-                         .tiles = {}};
+                         .rules = match[10]};
     const AttentionShape& shape = named.shape;
     if (shape.heads % shape.group != 0 || shape.depth % 8 != 0 || shape.width % 8 != 0) return {};
     if (std::max(shape.depth, shape.width) > 256) return {};
-    if (match[10].matched) {
-        named.tiles = AttentionTiles{.rows = number(10, 0),
-                                     .keys = number(11, 0),
-                                     .stages = static_cast<int>(number(12, 0)),
-                                     .overlaps = !match[13].matched,
-                                     .persistent = match[14].matched,
-                                     .query_stages = match[15].matched ? 2 : 1,
-                                     .longest_first = match[16].matched,
-                                     .stage_result = match[17].matched,
-                                     .heads = number(18, 1)};
+    if (match[11].matched) {
+        named.tiles = AttentionTiles{.rows = number(11, 0),
+                                     .keys = number(12, 0),
+                                     .stages = static_cast<int>(number(13, 0)),
+                                     .overlaps = !match[14].matched,
+                                     .persistent = match[15].matched,
+                                     .query_stages = match[16].matched ? 2 : 1,
+                                     .longest_first = match[17].matched,
+                                     .stage_result = match[18].matched,
+                                     .heads = number(19, 1)};
         if (named.tiles->rows % rows_of_warpgroup != 0 || named.tiles->rows > 3 * rows_of_warpgroup) return {};
         if (shape.heads % named.tiles->heads != 0) return {};
     }

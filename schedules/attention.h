@@ -58,13 +58,17 @@ Schedule attention_schedule(const Attention& attention, const AttentionShape& sh
 
 struct NamedAttention {
     AttentionShape shape;
-    std::optional<AttentionTiles> tiles;  ///< if the name tells them
+    std::string rules = {};                    ///< as the name lists them
+    std::optional<AttentionTiles> tiles = {};  ///< if the name tells them
 };
+/// With the rules of its name. Inputs of theirs: slopes f32 [heads], bias f32 [heads, rows, keys] for all of the batch,
+/// documents i32 [batch, rows].
+Attention declare_attention(const NamedAttention& named);
 /// Reads "attention_bf16_BATCHxHEADSxROWSxDEPTH" (or f16), then any of _keys4096 (else as many as rows), _width64 (else
-/// depth), _group4, _causal and _tile with the tiles: "128x128s2" (rows, keys, stages), then "n" for no overlap, "p"
-/// for a persistent kernel, "q" for two stages of queries, "l" for the longest blocks first, "r" for results that leave
-/// through shared memory, "h4" for four heads side by side. Depth and width are multiples of 8 up to 256. Nothing if it
-/// is no such name.
+/// depth), _group4, _causal, rules for scores (_softcap30, _alibi, _bias, _documents, _window1024), and _tile with the
+/// tiles: "128x128s2" (rows, keys, stages), then "n" for no overlap, "p" for a persistent kernel, "q" for two stages of
+/// queries, "l" for the longest blocks first, "r" for results that leave through shared memory, "h4" for four heads
+/// side by side. Depth and width are multiples of 8 up to 256. Nothing if it is no such name.
 std::optional<NamedAttention> parse_attention(const std::string& name);
 
 }  // namespace tw::schedules

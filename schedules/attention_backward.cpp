@@ -322,7 +322,7 @@ std::optional<NamedAttentionGradients> parse_attention_gradients(const std::stri
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     const auto forward = parse_attention("attention" + match[1].str());
-    if (!forward || forward->tiles) return {};
+    if (!forward || forward->tiles || !forward->rules.empty()) return {};
     NamedAttentionGradients named{.shape = forward->shape, .tiles = {}};
     if (match[2].matched) {
         named.tiles = GradientTiles{.key_rows = std::stoll(match[2]),

@@ -140,10 +140,11 @@ std::optional<CatalogEntry> attention_entry(const std::string& name) {
     if (!named) return {};
     return CatalogEntry{name, "o = softmax(q k' / sqrt(depth)) v, and the logarithms of its sums", named->shape.flops(),
                         [named = *named](const Target& target) {
-                            const auto& [shape, tiles] = named;
-                            if (is_decode(shape) && !tiles)
+                            const auto& [shape, rules, tiles] = named;
+                            if (is_decode(shape) && !tiles && rules.empty())
                                 return decode_schedule(shape, decode_tiles(shape, target), target);
-                            return attention_schedule(shape, tiles ? *tiles : attention_tiles(shape, target), target);
+                            return attention_schedule(declare_attention(named), shape,
+                                                      tiles ? *tiles : attention_tiles(shape, target), target);
                         },
                         named->shape.bytes()};
 }

@@ -18,7 +18,7 @@ using ScoreRule = std::function<Expr(const Expr& score, const ScorePlace& at)>;
 /// One rule behind another.
 ScoreRule in_turn(std::vector<ScoreRule> rules);
 
-/// cap * tanh(score / cap): scores stay between -cap and cap (Gemma 2).
+/// cap * tanh(score / cap), to cap * 2^-22: scores stay between -cap and cap (Gemma 2).
 ScoreRule soft_cap(double cap);
 /// Linear biases (ALiBi; Press et al. 2022): score + slopes[head] * (key - row). slopes: [heads], a float type.
 ScoreRule linear_bias(const Tensor& slopes);

@@ -22,7 +22,7 @@ KEYS = {
               "seed": SIZE}),
     "gemm-fp32": ({"m": SIZE, "n": SIZE, "k": SIZE}, {"transpose_a": FLAG, "transpose_b": FLAG, "seed": SIZE}),
     "attention": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},
-                  {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "type": TYPE, "tile": NAME, "seed": SIZE}),
+                  {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "rules": NAME, "type": TYPE, "tile": NAME, "seed": SIZE}),
     "attention-backward": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},
                   {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "type": TYPE, "tile": NAME, "seed": SIZE}),
     "memory": ({"kernel": NAME},

@@ -60,7 +60,8 @@ def attention_kernel(case):
     """The name of the kernel, with the tiles that the case asks for."""
     optional = "".join(f"_{key}{case[key]}" for key in ("keys", "width", "group") if key in case)
     return (f"attention_{case.get('type', 'bf16')}_{case['batch']}x{case['heads']}x{case['rows']}x{case['depth']}{optional}"
-            + ("_causal" if case.get("causal") else "") + (f"_tile{case['tile']}" if "tile" in case else ""))
+            + ("_causal" if case.get("causal") else "") + (f"_{case['rules']}" if case.get("rules") else "")
+            + (f"_tile{case['tile']}" if "tile" in case else ""))
 
 
 def peak_flops(a, b):
@@ -91,7 +92,8 @@ def run_gemm(cases, path, report, rounds):
 def run_attention(cases, path, report, rounds):
     import torch
     from harness import bursts
-    cases = [{**case, "kernel": attention_kernel(case), "normal": True} for case in cases]
+    cases = [{**case, "kernel": attention_kernel(case), "normal": True,
+              "ranges": {"documents": [0, 3]} if "documents" in case.get("rules", "") else {}} for case in cases]
     a, b = (torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab")
     return run_pairs("attention", cases, path, report, rounds, peak_flops(a, b))
 

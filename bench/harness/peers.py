@@ -10,6 +10,7 @@ from typing import Callable, Optional
 import torch
 import torch.nn.attention
 import torch.nn.functional as F
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 torch.backends.cuda.matmul.allow_tf32 = False
 torch.backends.cudnn.allow_tf32 = False
@@ -208,7 +209,79 @@ def product_by_experts(transpose_b):
     return Family(formula, ways={"loop over experts": loop}, compiled=False)
 
 
-ATTENTION = re.compile(r"attention_(?:bf16|f16)_\d+x\d+x\d+x\d+(?:_keys\d+)?(?:_width\d+)?(?:_group(\d+))?(_causal)?(?:_tile\w+)?")
+ATTENTION = re.compile(r"attention_(?:bf16|f16)_\d+x\d+x\d+x\d+(?:_keys\d+)?(?:_width\d+)?(?:_group(\d+))?(_causal)?"
+                       r"((?:_softcap\d+|_alibi|_bias|_documents|_window\d+)*)(?:_tile\w+)?")
+
+
+def score_rules(t, names, causal):
+    """What the rules make of a score, and which pairs they leave in, as flex attention asks for them: functions of the
+    batch, the head, the row and the key, numbers or tensors that broadcast."""
+    changes, masks = [], []
+    if causal:
+        masks.append(lambda b, h, i, j: j <= i)
+    for name, number in re.findall(r"_([a-z]+)(\d*)", names):
+        if name == "softcap":
+            cap = float(number)
+            changes.append(lambda score, b, h, i, j, cap=cap: torch.tanh(score / cap) * cap)
+        elif name == "alibi":
+            changes.append(lambda score, b, h, i, j: score + t["slopes"][h] * (j - i))
+        elif name == "bias":
+            changes.append(lambda score, b, h, i, j: score + t["bias"][0, h, i, j])
+        elif name == "window":
+            masks.append(lambda b, h, i, j, width=int(number): (j <= i) & (i - j < width))
+        elif name == "documents":
+            masks.append(lambda b, h, i, j: t["documents"][b, i] == t["documents"][b, j])
+
+    def score(value, b, h, i, j):
+        for change in changes:
+            value = change(value, b, h, i, j)
+        return value
+
+    def seen(b, h, i, j):
+        result = masks[0](b, h, i, j)
+        for mask in masks[1:]:
+            result = result & mask(b, h, i, j)
+        return result
+    return score, seen if masks else None
+
+
+def attention_by_rules(group, causal, names):
+    """Attention whose scores follow rules: against flex attention and an unfused one, both compiled."""
+    def of_heads(t, q, k, v, b, h):
+        score, seen = score_rules(t, names, causal)
+        i, j = torch.arange(q.shape[-2], device=q.device)[:, None], torch.arange(k.shape[-2], device=q.device)[None]
+        scores = score((q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1]), b, h, i, j)
+        if seen is not None:
+            scores = scores.masked_fill(~seen(b, h, i, j), -math.inf)
+        scores = scores.to(q.dtype)
+        return torch.softmax(scores, -1) @ v, torch.logsumexp(scores, -1) * math.log2(math.e)
+
+    def formula(t, s=None):
+        q, k, v = (t[name].transpose(1, 2) for name in "qkv")
+        o = torch.empty(*q.shape[:3], v.shape[-1], dtype=q.dtype, device=q.device)
+        lse = torch.empty(q.shape[:3], dtype=q.dtype, device=q.device)
+        for b in range(q.shape[0]):
+            for h in range(q.shape[1]):  # a head at a time: all scores may not fit
+                o[b, h], lse[b, h] = of_heads(t, q[b, h], k[b, h // group], v[b, h // group], b, h)
+        return o.transpose(1, 2), lse
+
+    def unfused(t):
+        q, k, v = (t[name].transpose(1, 2) for name in "qkv")
+        k, v = (x.repeat_interleave(group, 1) for x in (k, v))
+        b, h = (torch.arange(q.shape[d], device=q.device) for d in (0, 1))
+        return of_heads(t, q, k, v, b[:, None, None, None], h[None, :, None, None])[0]
+    compiled_unfused, compiled_flex = (torch.compile(f) for f in (unfused, flex_attention))
+
+    def flex(t):
+        q, k, v = (t[name].transpose(1, 2) for name in "qkv")
+        if "flex" not in t:
+            score, seen = score_rules(t, names, causal)
+            block_mask = seen and create_block_mask(
+                seen, q.shape[0] if "documents" in names else None, None, q.shape[2], k.shape[2], device=q.device)
+            t["flex"] = {"score_mod": score, "block_mask": block_mask}
+        return compiled_flex(q, k, v, enable_gqa=group > 1, **t["flex"])
+    return Family(formula, ways={"flex": flex, "unfused compiled": compiled_unfused}, compiled=False, terms="q",
+                  unit_terms=16, yardstick=formula)
 
 
 def attention(group, causal):
@@ -318,7 +391,8 @@ def family_of(kernel):
         return gemm(gemm_name)
     attention_name = ATTENTION.fullmatch(kernel)
     if attention_name:
-        return attention(int(attention_name[1] or 1), bool(attention_name[2]))
+        group, causal, rules = int(attention_name[1] or 1), bool(attention_name[2]), attention_name[3]
+        return attention_by_rules(group, causal, rules) if rules else attention(group, causal)
     gradients_name = GRADIENTS.fullmatch(kernel)
     if gradients_name:
         return attention_gradients(int(gradients_name[1] or 1), bool(gradients_name[2]))

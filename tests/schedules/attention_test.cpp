@@ -32,6 +32,21 @@ TEST(AttentionNames, GiveShapeAndTiles) {
     EXPECT_EQ(find_kernel("attention_bf16_1x4x300x64_group4")->bytes, 2 * (4 + 1 + 1 + 4) * 300 * 64 + 4 * 4 * 300);
 }
 
+TEST(AttentionNames, GiveRulesOfScores) {
+    const auto named = parse_attention("attention_bf16_2x4x100x64_causal_softcap30_alibi_documents_tile64x64s2");
+    ASSERT_TRUE(named);
+    EXPECT_EQ(named->rules, "_softcap30_alibi_documents");
+    const std::string text = build(find_kernel("attention_bf16_2x4x100x64_causal_softcap30_alibi_documents")
+                                       ->make(tw::target("sm_90a")))
+                                 .cuda();
+    for (const char* part : {"sigmoid(", "slopes[", "documents[", "q <= p"})
+        EXPECT_NE(text.find(part), std::string::npos) << text;
+    EXPECT_TRUE(parse_attention("attention_bf16_2x4x100x64_window16_bias"));
+    EXPECT_TRUE(declare_attention(*parse_attention("attention_bf16_2x4x100x64_window16")).skips);
+    EXPECT_FALSE(parse_attention("attention_bf16_2x4x100x64_window"));
+    EXPECT_FALSE(parse_attention("attention_bf16_2x4x100x64_cap30"));
+}
+
 TEST(AttentionNames, OthersAreNone) {
     for (const char* name : {"attention_bf16_1x2x300", "attention_f32_1x2x300x64", "attention_bf16_1x2x300x64_group3",
                              "attention_bf16_1x2x300x60", "attention_bf16_1x2x300x264", "attention_bf16_1x2x0x64",

@@ -44,6 +44,7 @@ protected:
         const Schedule s = attention_schedule(a, shape, tiles, device_target());
         SCOPED_TRACE(s.trace_as_cpp());
         expect_declared(s, bindings, near(64, 2e-2));
+        expect_compiles(build(s));
     }
     Bindings data(const Attention& a, unsigned seed) { return random_bindings({a.o, a.lse}, seed); }
 };
