@@ -1,0 +1,57 @@
+// Tutorial 18: your own attention. Rules for scores as plain expressions; one row to many keys, as decoding needs it.
+//
+// Tutorials 16 and 17 write the schedule. schedules/attention.h has it ready for any shape, and takes the rule by which
+// scores change before their softmax: no step of the schedule depends on what the rule says.
+#include "schedules/attention.h"
+#include "schedules/attention_decode.h"
+#include "tutorials/lesson.h"
+
+using namespace tw;
+using namespace tw::schedules;
+
+int main(int argc, char** argv) {
+    Lesson lesson(argc, argv, "18. Your own attention");
+    const int64_t heads = lesson.size(2, 16), length = lesson.size(200, 4096), depth = lesson.size(40, 128);
+    const AttentionShape shape{
+        .batch = 1, .heads = heads, .rows = length, .keys = length, .depth = depth, .width = depth};
+    const Target gpu = target("sm_90a");
+    auto schedule = [&](const Attention& a) { return attention_schedule(a, shape, attention_tiles(shape, gpu), gpu); };
+
+    lesson.say(
+        "A rule takes a score and its place. Soft caps keep scores between two bounds, slopes favour near keys:");
+    const Tensor slopes = input("slopes", f32, {heads});
+    const Attention capped = declare_attention(shape, in_turn({soft_cap(30), linear_bias(slopes)}));
+    lesson.show(capped.s);
+    lesson.run(schedule(capped), shape.flops(), "capped and biased");
+
+    lesson.say("Masks are rules, too. This one says where rows and keys meet, so whole tiles of keys are left out:");
+    const Attention window = declare_attention(shape, sliding_window(lesson.size(50, 512)), true);
+    lesson.show(window.s);
+    const Schedule left_out = schedule(window);
+    lesson.show_lines(left_out, {"for (int step"});
+    lesson.run(left_out, shape.flops(), "sliding window");
+
+    lesson.say("A rule of your own is a function; it may read tensors. All see the first keys, the rest looks back:");
+    const Tensor prefix = input("prefix", i32, {1});
+    const Attention own = declare_attention(shape, [&](const Expr& score, const ScorePlace& at) {
+        return select(at.key <= at.row || at.key < cast(i64, prefix(at.batch)), score, -infinity);
+    });
+    lesson.show(own.s);
+    lesson.run(schedule(own), shape.flops(), "prefix");
+
+    lesson.say(
+        "One row of a sequence, 8 heads for each head of keys: heads are the rows of a tile, and several blocks "
+        "share the keys. Each part has its own maxima and sums; a second kernel weighs them:");
+    const AttentionShape decode{.batch = 1,
+                                .heads = 16,
+                                .rows = 1,
+                                .keys = lesson.size(700, 32768),
+                                .depth = depth,
+                                .width = depth,
+                                .group = 8};
+    const DecodeTiles tiles = decode_tiles(decode, gpu);
+    const AttentionInParts parts = declare_attention_in_parts(decode, decode.keys / tiles.parts);
+    for (const Tensor& each : {parts.o_part, parts.top, parts.total, parts.weight, parts.values}) lesson.show(each);
+    lesson.run(decode_schedule(decode, tiles, gpu), decode.flops(), "decode");
+    return lesson.finish();
+}
