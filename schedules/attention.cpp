@@ -218,7 +218,7 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
     return s;
 }
 
-Attention declare_attention(const NamedAttention& named) {
+NamedRule rule_of(const NamedAttention& named) {
     static const std::regex each("_([a-z]+)([0-9]*)");
     const AttentionShape& shape = named.shape;
     std::vector<ScoreRule> rules;
@@ -235,7 +235,7 @@ Attention declare_attention(const NamedAttention& named) {
         const Tensor numbers = input("documents", i32, {shape.batch, shape.rows});
         rules.push_back(documents(numbers, numbers));
     }
-    return declare_attention(shape, rules.empty() ? ScoreRule() : in_turn(rules), skips);
+    return {rules.empty() ? ScoreRule() : in_turn(rules), skips};
 }
 
 std::optional<NamedAttention> parse_attention(const std::string& name) {

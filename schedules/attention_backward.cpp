@@ -3,6 +3,7 @@
 #include <cmath>
 #include <regex>
 
+#include "dsl/adjoints.h"
 #include "schedules/loading_roles.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
@@ -15,23 +16,40 @@ constexpr int64_t neighbours = 8, threads_of_delta = 128, numbers_of_box = 4;  /
 
 double as_double(int64_t count) { return static_cast<double>(count); }
 
+/// What the rule's argument adds to the score, if the score's adjoint is given.
+Expr adjoint_of_argument(const Expr& score, const Expr& adjoint, const Tensor& argument) {
+    Expr result;
+    for (const ReadAdjoint& part : adjoints_of_reads(score, adjoint, score))
+        if (part.read.as<Read>()->operation == argument.operation()) result = add_adjoints(result, part.adjoint);
+    return result.defined() ? result : constant(f32, 0.0);
+}
+
 AttentionScores scores_of(const AttentionShape& shape, const AttentionGradients& a, const std::string& suffix,
-                          const Tensor& lse) {
+                          const Tensor& lse, const ScoreRule& rule) {
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
-    const double to_base_2 = std::log2(std::exp(1.0)) / std::sqrt(as_double(D));
+    const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0));
     AttentionScores of;
     Axis d = reduce_axis("d", D), w = reduce_axis("w", E);
+    auto masked = [&](const Expr& score, const Expr& i, const Expr& j) {
+        return shape.causal ? select(j <= i, score, -infinity) : score;
+    };
     of.s = compute("s" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         Expr score = sum(cast(f32, a.q(b, i, h, d)) * cast(f32, a.k(b, j, h / shape.group, d)), d);
-        return shape.causal ? select(j <= i, score, -infinity) : score;
+        return rule ? score * to_score : masked(score, i, j);
     });
-    of.p = compute("p" + suffix, {B, H, S, N},
-                   [&](Expr b, Expr h, Expr i, Expr j) { return exp2(of.s(b, h, i, j) * to_base_2 - lse(b, h, i)); });
+    auto changed = [&](const Expr& b, const Expr& h, const Expr& i, const Expr& j) {
+        return masked(rule(of.s(b, h, i, j), {b, h, i, j}), i, j);
+    };
+    of.p = compute("p" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+        Expr exponent = rule ? changed(b, h, i, j) * to_base_2 : of.s(b, h, i, j) * (to_base_2 * to_score);
+        return exp2(exponent - lse(b, h, i));
+    });
     of.dp = compute("dp" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         return sum(cast(f32, a.g(b, i, h, w)) * cast(f32, a.v(b, j, h / shape.group, w)), w);
     });
     of.ds = compute("ds" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-        return of.p(b, h, i, j) * (of.dp(b, h, i, j) - a.delta(b, h, i));
+        Expr adjoint = of.p(b, h, i, j) * (of.dp(b, h, i, j) - a.delta(b, h, i));
+        return rule ? adjoint_of_argument(changed(b, h, i, j), adjoint, of.s) : adjoint;
     });
     return of;
 }
@@ -48,10 +66,13 @@ double bytes_of_gradients(const AttentionShape& shape) {
     return 2 * (shape.bytes() - lse) + lse;
 }
 
-AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool together) {
+AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool together, const ScoreRule& rule,
+                                               bool rule_skips) {
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
     const Attention forward = declare_attention(shape);
     AttentionGradients a;
+    a.by_rule = rule != nullptr;
+    a.skips = causal || rule_skips;
     a.q = forward.q, a.k = forward.k, a.v = forward.v;
     a.g = input("g", type, {B, S, H, E});
     a.o = input("o", type, {B, S, H, E});
@@ -68,9 +89,9 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool
         a.lse_of_keys =
             compute("lse_of_keys", {B, H, with_more}, [&](Expr b, Expr h, Expr i) { return a.lse(b, h, there(i)); });
     const double scale = 1 / std::sqrt(as_double(D));
-    a.of_queries = scores_of(shape, a, "_of_dq", a.lse);
-    a.of_keys = scores_of(shape, a, "", a.lse_of_keys);
-    a.of_values = together ? a.of_keys : scores_of(shape, a, "_of_dv", a.lse_of_keys);
+    a.of_queries = scores_of(shape, a, "_of_dq", a.lse, rule);
+    a.of_keys = scores_of(shape, a, "", a.lse_of_keys, rule);
+    a.of_values = together ? a.of_keys : scores_of(shape, a, "_of_dv", a.lse_of_keys, rule);
     Axis j1 = reduce_axis("j1", N), i1 = reduce_axis("i1", S), i2 = reduce_axis("i2", S);
     Axis h1 = reduce_axis("h1", G), h2 = reduce_axis("h2", G);
     auto in_group = [&](const Axis& head, const Axis& row) {
@@ -104,13 +125,9 @@ struct Nest {
 
 class GradientSchedule {
 public:
-    GradientSchedule(const AttentionShape& shape, const GradientTiles& tiles, const Target& target,
-                     std::source_location where)
-        : shape_(shape),
-          tiles_(tiles),
-          a_(declare_attention_gradients(shape, tiles.together)),
-          s_({a_.dq, a_.dk, a_.dv}, target),
-          where_(where) {}
+    GradientSchedule(const AttentionGradients& gradients, const AttentionShape& shape, const GradientTiles& tiles,
+                     const Target& target, std::source_location where)
+        : shape_(shape), tiles_(tiles), a_(gradients), s_({a_.dq, a_.dk, a_.dv}, target), where_(where) {}
 
     Schedule run() {
         schedule_delta();
@@ -197,9 +214,11 @@ private:
         return {.m = m, .n = n, .k = k};
     }
 
-    void skip_masked(const Loop& step, const Tensor& scores) {
-        s_.skip(step, scores, where_);
-        s_.cut(step, where_partial(scores), where_);
+    /// A rule's masks stand in the probabilities, others in the scores.
+    void skip_masked(const Loop& step, const AttentionScores& of) {
+        const Tensor& masked = a_.by_rule ? of.p : of.s;
+        s_.skip(step, masked, where_);
+        if (!a_.by_rule) s_.cut(step, where_partial(masked), where_);  // else it may have parts at both ends
     }
 
     void keep(const Tensor& made, const Loop& step) {
@@ -220,7 +239,7 @@ private:
         s_.mma(a_.dq, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
         MmaLoops of_s = product_under(n.step, of.s, shape_.depth, false),
                  of_dp = product_under(n.step, of.dp, shape_.width, false);
-        if (shape_.causal && shape_.keys > rounded_up(tiles_.query_rows, tiles_.query_step)) skip_masked(n.step, of.s);
+        if (a_.skips && shape_.keys > rounded_up(tiles_.query_rows, tiles_.query_step)) skip_masked(n.step, of);
         Stage queries = s_.stage(of.s, a_.q, Memory::Shared, n.tile, where_),
               given = s_.stage(of.dp, a_.g, Memory::Shared, n.tile, where_);
         Stage keys = s_.stage({of.s, a_.dq}, a_.k, Memory::Shared, n.step, where_),
@@ -253,7 +272,7 @@ private:
         }
         MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true),
                  of_dp = product_under(n.step, of.dp, shape_.width, true);
-        if (shape_.causal && shape_.keys > rounded_up(tiles_.key_rows, tiles_.key_step)) skip_masked(n.step, of.s);
+        if (a_.skips && shape_.keys > rounded_up(tiles_.key_rows, tiles_.key_step)) skip_masked(n.step, of);
         Stage keys = s_.stage(of.s, a_.k, Memory::Shared, n.tile, where_),
               values = s_.stage(of.dp, a_.v, Memory::Shared, n.tile, where_);
         Stage queries = s_.stage({of.s, a_.dk}, a_.q, Memory::Shared, n.step, where_);
@@ -275,7 +294,7 @@ private:
         round_for(a_.dv, of.p, n.step);
         s_.mma(a_.dv, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
         MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true);
-        if (shape_.causal && shape_.keys > rounded_up(tiles_.key_rows, tiles_.key_step)) skip_masked(n.step, of.s);
+        if (a_.skips && shape_.keys > rounded_up(tiles_.key_rows, tiles_.key_step)) skip_masked(n.step, of);
         Stage keys = s_.stage(of.s, a_.k, Memory::Shared, n.tile, where_);
         Stage queries = s_.stage(of.s, a_.q, Memory::Shared, n.step, where_),
               given = s_.stage(a_.dv, a_.g, Memory::Shared, n.step, where_),
@@ -283,13 +302,13 @@ private:
         s_.mma(of.s, wgmma, of_s, where_);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
         // With masks in the loop twice, registers do not suffice.
-        if (!shape_.causal) s_.delay(a_.dv, n.step, {.iterations = 1, .before = of.p}, where_);
+        if (!a_.skips) s_.delay(a_.dv, n.step, {.iterations = 1, .before = of.p}, where_);
         s_.roles(loading_roles({keys, queries, given, lse}, a_.dv, tiles_.key_rows / rows_of_warpgroup), where_);
     }
 
     const AttentionShape& shape_;
     const GradientTiles& tiles_;
-    AttentionGradients a_;
+    const AttentionGradients& a_;
     Schedule s_;
     std::source_location where_;
 };
@@ -298,7 +317,13 @@ private:
 
 Schedule attention_gradients_schedule(const AttentionShape& shape, const GradientTiles& tiles, const Target& target,
                                       std::source_location where) {
-    return GradientSchedule(shape, tiles, target, where).run();
+    return attention_gradients_schedule(declare_attention_gradients(shape, tiles.together), shape, tiles, target,
+                                        where);
+}
+
+Schedule attention_gradients_schedule(const AttentionGradients& gradients, const AttentionShape& shape,
+                                      const GradientTiles& tiles, const Target& target, std::source_location where) {
+    return GradientSchedule(gradients, shape, tiles, target, where).run();
 }
 
 GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target) {
@@ -314,6 +339,9 @@ GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target) 
     };
     tiles.query_rows = suited(shape.rows, shape.heads, tiles.query_rows);
     tiles.key_rows = suited(shape.keys, shape.heads / shape.group, tiles.key_rows);
+    // A single tile that the tensor does not fill is as small as the tensor is, for the second of two sums.
+    const bool single = shape.batch * shape.heads == shape.group && shape.keys <= tiles.key_rows;
+    if (single && shape.keys % rows_of_warpgroup != 0) tiles.together = false;
     return tiles;
 }
 
@@ -322,8 +350,8 @@ std::optional<NamedAttentionGradients> parse_attention_gradients(const std::stri
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     const auto forward = parse_attention("attention" + match[1].str());
-    if (!forward || forward->tiles || !forward->rules.empty()) return {};
-    NamedAttentionGradients named{.shape = forward->shape, .tiles = {}};
+    if (!forward || forward->tiles) return {};
+    NamedAttentionGradients named{.forward = *forward, .tiles = {}};
     if (match[2].matched) {
         named.tiles = GradientTiles{.key_rows = std::stoll(match[2]),
                                     .key_step = std::stoll(match[3]),

@@ -25,9 +25,12 @@ struct AttentionGradients {
     Tensor q, k, v, g, o, lse, delta, lse_of_keys;
     AttentionScores of_queries, of_keys, of_values;
     Tensor dq, dk, dv;
+    bool by_rule = false, skips = false;
 };
-/// `together`: dk and dv read the same scores. Throws Error if heads are no multiple of the group.
-AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool together = true);
+/// `together`: dk and dv read the same scores. With a rule as of declare_attention: `s` is what it is given then, and
+/// `ds` the adjoint of that, by the rule's derivative. Throws Error if heads are no multiple of the group.
+AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool together = true,
+                                               const ScoreRule& rule = {}, bool rule_skips = false);
 
 struct GradientTiles {
     int64_t key_rows = 128;    ///< keys of a block, 64 a warpgroup, in the kernel of dk and dv
@@ -41,9 +44,12 @@ GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target);
 /// For sm_90a: warpgroup products with scores and their adjoints in registers, loads by a warp of its own.
 Schedule attention_gradients_schedule(const AttentionShape& shape, const GradientTiles& tiles, const Target& target,
                                       TW_HERE);
+/// Of gradients declared for the shape, by any rule, together as the tiles say.
+Schedule attention_gradients_schedule(const AttentionGradients& gradients, const AttentionShape& shape,
+                                      const GradientTiles& tiles, const Target& target, TW_HERE);
 
 struct NamedAttentionGradients {
-    AttentionShape shape;
+    NamedAttention forward;              ///< without tiles
     std::optional<GradientTiles> tiles;  ///< if the name tells them
 };
 /// Reads "attention_gradients_bf16_BATCHxHEADSxROWSxDEPTH" as parse_attention reads the forward pass, but for the

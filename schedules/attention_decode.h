@@ -1,13 +1,13 @@
 // Attention of one row to many keys, as a model that writes one token at a time needs it: of each sequence and head of
-// keys, all heads of a group are the rows of a tile, and where sequences are few, blocks share the keys of one (split KV,
-// "flash decoding"; Dao et al. 2023).
+// keys, all heads of a group are the rows of a tile, and where sequences are few, blocks share the keys of one (split
+// KV, "flash decoding"; Dao et al. 2023).
 #pragma once
 #include "schedules/attention.h"
 
 namespace tw::schedules {
 
-/// The attention of declare_attention in parts of `keys_of_part` keys, each with its own maxima (m), sums (l) and values
-/// (o_part), and what they come to. Each member is a computation.
+/// The attention of declare_attention in parts of `keys_of_part` keys, each with its own maxima (m), sums (l) and
+/// values (o_part), and what they come to. Each member is a computation.
 struct AttentionInParts {
     Tensor q, k, v, k_part, v_part, s, m, p, l, o_part, top, weight, total, values, o, lse;
 };

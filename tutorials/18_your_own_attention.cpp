@@ -3,6 +3,7 @@
 // Tutorials 16 and 17 write the schedule. schedules/attention.h has it ready for any shape, and takes the rule by which
 // scores change before their softmax: no step of the schedule depends on what the rule says.
 #include "schedules/attention.h"
+#include "schedules/attention_backward.h"
 #include "schedules/attention_decode.h"
 #include "tutorials/lesson.h"
 
@@ -23,6 +24,12 @@ int main(int argc, char** argv) {
     const Attention capped = declare_attention(shape, in_turn({soft_cap(30), linear_bias(slopes)}));
     lesson.show(capped.s);
     lesson.run(schedule(capped), shape.flops(), "capped and biased");
+
+    lesson.say("Its gradients follow the rule's derivative; scores are made again from what the forward pass saved:");
+    const GradientTiles gradient = gradient_tiles(shape, gpu);
+    const AttentionGradients back = declare_attention_gradients(shape, gradient.together, soft_cap(30));
+    for (const Tensor& each : {back.of_keys.s, back.of_keys.p, back.of_keys.ds}) lesson.show(each);
+    lesson.run(attention_gradients_schedule(back, shape, gradient, gpu), flops_of_gradients(shape), "their gradients");
 
     lesson.say("Masks are rules, too. This one says where rows and keys meet, so whole tiles of keys are left out:");
     const Attention window = declare_attention(shape, sliding_window(lesson.size(50, 512)), true);

@@ -40,12 +40,37 @@ TEST(AttentionGradients, AreThoseOfTheFormula) {
     }
 }
 
+/// Whatever rule the scores follow: of its derivative, and of what it masks.
+TEST(AttentionGradients, AreThoseOfRules) {
+    const AttentionShape shape{.batch = 1, .heads = 2, .rows = 9, .keys = 9, .depth = 8, .width = 8, .type = f16};
+    const Tensor slopes = input("slopes", f32, {2}), numbers = input("documents", i32, {1, 9});
+    const ScoreRule squares = [](const Expr& score, const ScorePlace&) { return score * score * 0.5 - score; };
+    for (const ScoreRule& rule : {in_turn({soft_cap(3), linear_bias(slopes)}), sliding_window(4), squares,
+                                  in_turn({soft_cap(2), documents(numbers, numbers), squares})}) {
+        const Attention forward = declare_attention(shape, rule);
+        const AttentionGradients declared = declare_attention_gradients(shape, true, rule);
+        const std::vector<Tensor> given{declared.dq, declared.dk, declared.dv};
+        Bindings bindings = random_bindings({declared.dq, declared.dk, declared.dv, forward.o}, 12);
+        if (bindings.inputs.contains("documents")) fill_integers(bindings.inputs.at("documents"), 0, 1, 4);
+        const std::vector<HostArray> saved = interpret_plain({forward.o, forward.lse}, bindings);
+        bindings.inputs["o"] = saved[0];
+        bindings.inputs["lse"] = saved[1];
+        const std::vector<Tensor> wanted = gradients(forward.o, declared.g, {forward.q, forward.k, forward.v});
+        const std::vector<HostArray> got = interpret_plain(given, bindings, Precision::Float64),
+                                     expected = interpret_plain(wanted, bindings, Precision::Float64);
+        for (size_t k = 0; k < got.size(); ++k) {
+            auto differs = difference(given[k].name(), got[k], expected[k], near(0, 2e-2));  // o is rounded
+            EXPECT_FALSE(differs) << *differs;
+        }
+    }
+}
+
 TEST(AttentionGradients, AreAskedForByName) {
     const auto named = parse_attention_gradients(
         "attention_gradients_f16_2x12x300x40_keys500_width24_group3_causal_tile64x32q128x48s3a");
     ASSERT_TRUE(named);
-    EXPECT_EQ(named->shape.keys, 500);
-    EXPECT_TRUE(named->shape.causal);
+    EXPECT_EQ(named->forward.shape.keys, 500);
+    EXPECT_TRUE(named->forward.shape.causal);
     const GradientTiles& tiles = named->tiles.value();
     EXPECT_EQ((std::array{tiles.key_rows, tiles.key_step, tiles.query_rows, tiles.query_step}),
               (std::array<int64_t, 4>{64, 32, 128, 48}));
@@ -55,9 +80,17 @@ TEST(AttentionGradients, AreAskedForByName) {
                              "attention_gradients_bf16_1x2x300x64_tile100x64q128x64s2",
                              "attention_gradients_bf16_1x2x300x64_tile128x64q256x64s2"})
         EXPECT_FALSE(parse_attention_gradients(name)) << name;
+    EXPECT_EQ(parse_attention_gradients("attention_gradients_bf16_1x2x300x64_softcap20")->forward.rules, "_softcap20");
     EXPECT_EQ(find_kernel("attention_gradients_bf16_1x2x300x64")->flops, 2.5 * 4 * 2 * 300 * 300 * 64);
     EXPECT_EQ(find_kernel("attention_gradients_bf16_1x4x300x64_group4")->bytes,
               2 * 2 * (4 + 1 + 1 + 4) * 300 * 64 + 4 * 4 * 300);
+}
+
+/// One head with fewer keys than a tile has rows.
+TEST(AttentionGradients, HaveTilesForLittle) {
+    for (const char* name : {"attention_gradients_bf16_1x1x44x40", "attention_gradients_bf16_1x1x4x64_causal",
+                             "attention_gradients_bf16_1x4x50x128_group4", "attention_gradients_f16_1x1x1x8"})
+        EXPECT_NO_THROW(build(find_kernel(name)->make(tw::target("sm_90a")))) << name;
 }
 
 TEST(AttentionGradients, HaveTilesForAnyShape) {
@@ -98,6 +131,40 @@ TEST_P(GradientKernels, GiveTheDeclared) {
         Bindings bindings = random_bindings(s.outputs(), 3);
         fill_uniform(bindings.inputs.at("lse"), 6, 8, 5);  // such as rows of so many keys have
         expect_declared(s, bindings, near(64, 5e-3));
+    }
+}
+
+TEST_P(GradientKernels, OfRules) {
+    for (unsigned round = 0; round < 4; ++round) {
+        AttentionShape shape{.batch = 1,
+                             .heads = 2,
+                             .rows = between(1, 150),
+                             .keys = 0,
+                             .depth = 8 * between(1, 8),
+                             .width = 8 * between(1, 8),
+                             .group = between(1, 2)};
+        shape.keys = shape.rows;
+        shape.causal = chance();
+        const Tensor slopes = input("slopes", f32, {2}), numbers = input("documents", i32, {1, shape.rows});
+        const bool window = round % 2 == 1;
+        const ScoreRule rule = window ? in_turn({soft_cap(20), sliding_window(between(1, 100))})
+                                      : in_turn({linear_bias(slopes), documents(numbers, numbers)});
+        const GradientTiles tiles{.key_rows = 64,
+                                  .key_step = 48,
+                                  .query_rows = 64,
+                                  .query_step = 48,
+                                  .together = gradient_tiles(shape, device_target()).together};
+        const AttentionGradients declared = declare_attention_gradients(shape, tiles.together, rule, window);
+        const Schedule s = attention_gradients_schedule(declared, shape, tiles, device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        Bindings bindings = random_bindings(s.outputs(), round);
+        fill_uniform(bindings.inputs.at("lse"), 6, 8, 5);
+        if (!window) {
+            fill_integers(bindings.inputs.at("documents"), 0, 2, 4);
+            fill_uniform(bindings.inputs.at("slopes"), 0, 0.01, 6);  // no exponential leaves its range
+        }
+        expect_declared(s, bindings, near(64, 5e-3));
+        expect_compiles(build(s));
     }
 }
 

@@ -36,13 +36,14 @@ TEST(AttentionNames, GiveRulesOfScores) {
     const auto named = parse_attention("attention_bf16_2x4x100x64_causal_softcap30_alibi_documents_tile64x64s2");
     ASSERT_TRUE(named);
     EXPECT_EQ(named->rules, "_softcap30_alibi_documents");
-    const std::string text = build(find_kernel("attention_bf16_2x4x100x64_causal_softcap30_alibi_documents")
-                                       ->make(tw::target("sm_90a")))
-                                 .cuda();
+    const std::string text =
+        build(find_kernel("attention_bf16_2x4x100x64_causal_softcap30_alibi_documents")->make(tw::target("sm_90a")))
+            .cuda();
     for (const char* part : {"sigmoid(", "slopes[", "documents[", "q <= p"})
         EXPECT_NE(text.find(part), std::string::npos) << text;
     EXPECT_TRUE(parse_attention("attention_bf16_2x4x100x64_window16_bias"));
-    EXPECT_TRUE(declare_attention(*parse_attention("attention_bf16_2x4x100x64_window16")).skips);
+    EXPECT_TRUE(rule_of(*parse_attention("attention_bf16_2x4x100x64_window16")).skips);
+    EXPECT_FALSE(rule_of(*parse_attention("attention_bf16_2x4x100x64")).rule);
     EXPECT_FALSE(parse_attention("attention_bf16_2x4x100x64_window"));
     EXPECT_FALSE(parse_attention("attention_bf16_2x4x100x64_cap30"));
 }
