@@ -38,9 +38,12 @@ std::function<double(const KernelRequest&)> bytes(double times) {
     return [times](const KernelRequest& r) { return elements(times)(r) * bytes_of(r.type); };
 }
 
-Family row_family(const std::string& name, const std::string& description, double passes, double flops) {
-    auto make = [declare = row_operators().at(name)](const KernelRequest& r, const Target& target) {
-        std::vector<Tensor> y = declare(kept_rows(matrix(r)), reduce_axis("k", r.extents[1]), r.type);
+/// `keeps`: the operator is given rows that its schedule may keep in registers; else it says itself what is kept.
+Family row_family(const std::string& name, const std::string& description, double passes, double flops,
+                  bool keeps = true) {
+    auto make = [declare = row_operators().at(name), keeps](const KernelRequest& r, const Target& target) {
+        const Tensor x = matrix(r);
+        std::vector<Tensor> y = declare(keeps ? kept_rows(x) : x, reduce_axis("k", r.extents[1]), r.type);
         Schedule s(y, target);
         schedule_cooperative_rows(s, y[0], row_threads(r.extents[1], vector_of(r.type)));
         return s;
@@ -153,6 +156,11 @@ std::vector<Family> make_families() {
         row_family("argmax", "the largest element of each row and its place", 1, 1),
         row_family("moments", "mean and variance of rows", 1, 4),
         row_family("similarity", "cosine of each row and one query", 1, 4),
+        row_family("softmax_gradient", "dx of softmax along rows, of its result and dy", 3, 4),
+        row_family("layernorm_gradient", "dx of layernorm along rows, of x, dy and what was saved", 3, 12),
+        row_family("rmsnorm_gradient", "dx of rmsnorm along rows, of x, dy and what was saved", 3, 9),
+        row_family("cross_entropy", "log of the sum of exp(x) along rows, less x at the row's label", 1, 4, false),
+        row_family("cross_entropy_gradient", "dx of cross_entropy along rows, of x, labels and losses", 2, 5, false),
         {.name = "column_sum",
          .description = "sums of columns",
          .rank = 2,

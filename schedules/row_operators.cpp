@@ -99,10 +99,82 @@ std::vector<Tensor> similarity(const Tensor& stored, const Axis& k, Type result)
     })};
 }
 
+namespace {
+
+/// The gradient of a row operator's result, kept as its operand is.
+auto given_gradient(const Tensor& x, Type type) {
+    Tensor dy = input("dy", type, shape_of(x));
+    return reader(compute("dy_row", shape_of(x), [&](Expr i, Expr j) { return dy(i, j); }));
+}
+
+/// Of what is standardised, with the adjoint g of the result: scale * (g - mean of g - standardised * mean of both).
+Tensor gradient_of_norm(const Tensor& x, const Axis& k, Type result, bool centred) {
+    auto stored = reader(x), dy = given_gradient(x, result);
+    Tensor gain = input("gain", result, {x.shape()[1]}), scale = input("scale", f32, rows_of(x)),
+           mean = centred ? input("mean", f32, rows_of(x)) : Tensor();
+    auto standardised = [&](const Expr& i, const Expr& j) {
+        return (centred ? stored(i, j) - mean(i) : stored(i, j)) * scale(i);
+    };
+    auto adjoint = [&](const Expr& i, const Expr& j) { return dy(i, j) * cast(f32, gain(j)); };
+    std::vector<Tensor> sums = compute_tuple("sums", rows_of(x), [&](const std::vector<Expr>& i) {
+        return two_sums(adjoint(i[0], k), adjoint(i[0], k) * standardised(i[0], k), k);
+    });
+    Expr count = cast(f32, k.extent);
+    return compute("dx", shape_of(x), [&](Expr i, Expr j) {
+        Expr along = standardised(i, j) * (sums[1](i) / count), rest = adjoint(i, j) - along;
+        return cast(result, scale(i) * (centred ? rest - sums[0](i) / count : rest));
+    });
+}
+
+}  // namespace
+
+std::vector<Tensor> softmax_gradient(const Tensor& y, const Axis& k, Type result) {
+    auto stored = reader(y), dy = given_gradient(y, result);
+    Tensor total = compute("total", rows_of(y), [&](Expr i) { return sum(stored(i, k) * dy(i, k), k); });
+    return {
+        compute("dx", shape_of(y), [&](Expr i, Expr j) { return cast(result, stored(i, j) * (dy(i, j) - total(i))); })};
+}
+
+std::vector<Tensor> layernorm_gradient(const Tensor& x, const Axis& k, Type result) {
+    return {gradient_of_norm(x, k, result, true)};
+}
+
+std::vector<Tensor> rmsnorm_gradient(const Tensor& x, const Axis& k, Type result) {
+    return {gradient_of_norm(x, k, result, false)};
+}
+
+std::vector<Tensor> cross_entropy(const Tensor& x, const Axis& k, Type) {
+    auto element = reader(x), kept = reader(kept_rows(x));
+    Tensor label = input("label", i64, rows_of(x));
+    Tensor largest = compute("largest", rows_of(x), [&](Expr i) { return reduce_max(kept(i, k), k); });
+    return {compute("loss", rows_of(x), [&](Expr i) {
+        return log(sum(exp(kept(i, k) - largest(i)), k)) + largest(i) - element(i, label(i));
+    })};
+}
+
+std::vector<Tensor> cross_entropy_gradient(const Tensor& x, const Axis&, Type result) {
+    auto element = reader(x);
+    Tensor label = input("label", i64, rows_of(x)), loss = input("loss", f32, rows_of(x)),
+           dloss = input("dloss", f32, rows_of(x));
+    return {compute("dx", shape_of(x), [&](Expr i, Expr j) {
+        Expr share = exp(element(i, j) - (loss(i) + element(i, label(i))));
+        return cast(result, (share - select(label(i) == j, 1.0, 0.0)) * dloss(i));
+    })};
+}
+
 const std::map<std::string, RowOperator>& row_operators() {
-    static const std::map<std::string, RowOperator> all = {
-        {"row_sum", row_sum},   {"softmax", softmax},     {"layernorm", layernorm},  {"rmsnorm", rmsnorm},
-        {"argmax", row_argmax}, {"moments", row_moments}, {"similarity", similarity}};
+    static const std::map<std::string, RowOperator> all = {{"row_sum", row_sum},
+                                                           {"softmax", softmax},
+                                                           {"layernorm", layernorm},
+                                                           {"rmsnorm", rmsnorm},
+                                                           {"argmax", row_argmax},
+                                                           {"moments", row_moments},
+                                                           {"similarity", similarity},
+                                                           {"softmax_gradient", softmax_gradient},
+                                                           {"layernorm_gradient", layernorm_gradient},
+                                                           {"rmsnorm_gradient", rmsnorm_gradient},
+                                                           {"cross_entropy", cross_entropy},
+                                                           {"cross_entropy_gradient", cross_entropy_gradient}};
     return all;
 }
 

@@ -27,6 +27,18 @@ std::vector<Tensor> row_moments(const Tensor& x, const Axis& k, Type result);  /
 /// The cosine of each row and an input query [columns] of the type `result`; 0 where either is zero.
 std::vector<Tensor> similarity(const Tensor& x, const Axis& k, Type result);
 
+/// dx of softmax, of its result y and of dy: y * (dy - sum_k y dy).
+std::vector<Tensor> softmax_gradient(const Tensor& y, const Axis& k, Type result);
+/// dx of layernorm, of x, dy, gain, and what the forward pass saved of each row, f32: mean, and scale, the reciprocal
+/// root of the variance.
+std::vector<Tensor> layernorm_gradient(const Tensor& x, const Axis& k, Type result);
+/// dx of rmsnorm, of x, dy, gain and scale [rows], f32, the reciprocal root of the mean square.
+std::vector<Tensor> rmsnorm_gradient(const Tensor& x, const Axis& k, Type result);
+/// loss[i] = log sum_k exp(x[i, k]) - x[i, label[i]], f32. labels: i64 [rows], columns of x.
+std::vector<Tensor> cross_entropy(const Tensor& x, const Axis& k, Type result);
+/// dx of cross_entropy, of x, label, its losses and dloss, f32 [rows].
+std::vector<Tensor> cross_entropy_gradient(const Tensor& x, const Axis& k, Type result);
+
 const std::map<std::string, RowOperator>& row_operators();
 
 /// The same elements as a stage of their own, which a schedule can keep in registers as they are stored.

@@ -365,12 +365,43 @@ def attention_gradients(group, causal):
                   yardstick=formula, allowed=1.5)
 
 
+def wide(x):
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def norm_gradient(t, mean):
+    """dx of layernorm, or of rmsnorm if there is no mean."""
+    x, scale = wide(t["x"]), wide(t["scale"])[:, None]
+    standardised = (x if mean is None else x - mean[:, None]) * scale
+    g = wide(t["dy"]) * wide(t["gain"])
+    rest = g - standardised * (g * standardised).mean(-1, keepdim=True)
+    return (scale * (rest if mean is None else rest - g.mean(-1, keepdim=True))).to(t["x"].dtype)
+
+
+def cross_entropy_gradient(t, s):
+    x, label = wide(t["x"]), t["label"][:, None]
+    share = torch.exp(x - (t["loss"][:, None] + x.gather(1, label)))
+    return (share.scatter_add(1, label, torch.full_like(share[:, :1], -1)) * t["dloss"][:, None]).to(t["x"].dtype)
+
+
 FAMILIES = {
     "softmax": Family(lambda t, s: F.softmax(t["x"], -1)),
     "row_sum": Family(lambda t, s: t["x"].sum(-1), terms="x"),
     "layernorm": Family(
         lambda t, s: F.layer_norm(t["x"], t["x"].shape[-1:], like_x(t, "gain"), like_x(t, "bias"), EPSILON)),
     "rmsnorm": Family(lambda t, s: F.rms_norm(t["x"], t["x"].shape[-1:], like_x(t, "gain"), EPSILON)),
+    "softmax_gradient": Family(
+        lambda t, s: t["x"] * (t["dy"] - (t["x"] * t["dy"]).sum(-1, keepdim=True)), terms="x",
+        eager=lambda t, s: lambda: torch.ops.aten._softmax_backward_data(t["dy"], t["x"], -1, t["x"].dtype)),
+    "layernorm_gradient": Family(
+        lambda t, s: norm_gradient(t, t["mean"]), terms="x",
+        eager=lambda t, s: lambda: torch.ops.aten.native_layer_norm_backward(
+            t["dy"], t["x"], t["x"].shape[-1:], t["mean"][:, None], t["scale"][:, None], t["gain"], None,
+            [True, False, False])[0]),
+    "rmsnorm_gradient": Family(lambda t, s: norm_gradient(t, None), terms="x"),
+    "cross_entropy": Family(lambda t, s: F.cross_entropy(wide(t["x"]), t["label"], reduction="none"), terms="x",
+                            eager=lambda t, s: lambda: F.cross_entropy(t["x"], t["label"], reduction="none")),
+    "cross_entropy_gradient": Family(cross_entropy_gradient),
     "column_sum": Family(lambda t, s: t["x"].sum(0), terms="x", along=0),
     "full_sum": Family(lambda t, s: t["x"].sum(), terms="x"),
     "transpose": Family(lambda t, s: t["x"].t().contiguous()),
