@@ -72,8 +72,10 @@ TEST(CatalogGradients, EachOperationIsListed) {
                                         "layernorm",  "rmsnorm",     "full_sum",          "dot",     "gelu_bias",
                                         "column_sum", "embedding",   "embedding_gradient"};
     const std::set<std::string> without = {
-        "argmax", "moments", "similarity", "standardise",  // reducers of their own
-                                                           // other schedules of the operations above
+        "argmax", "moments", "similarity", "standardise", "cross_entropy",  // reducers of their own
+        // derivatives themselves, of what the forward pass saves
+        "softmax_gradient", "layernorm_gradient", "rmsnorm_gradient", "cross_entropy_gradient",
+        // other schedules of the operations above
         "split_k_product", "async_product", "dot_atomic", "embedding_gradient_sorted", "embedding_gradient_atomic",
         "adamw",  // a step, not a function
         // steps of narrow types are too coarse; gelu_bias and product are like them
@@ -98,6 +100,33 @@ TEST(CatalogGradients, OfTheTableByItsOwnKernel) {
     FiniteDifferences differences(output, bindings);
     differences.expect_gradient("table", run_on(executable, bindings)[0]);
     differences.expect_few_kinks();
+}
+
+struct RowGradient {
+    std::string forward, gradient;             // kernels
+    std::map<std::string, std::string> saved;  // inputs of the gradient, and the tensors that they hold
+};
+
+TEST(CatalogGradients, OfRowsByTheirOwnKernels) {
+    for (const RowGradient& rows :
+         {RowGradient{"softmax_5x37_f32", "softmax_gradient_5x37_f32", {{"x", "y"}}},
+          {"layernorm_5x33_f32", "layernorm_gradient_5x33_f32", {{"mean", "mean"}, {"scale", "scale"}}},
+          {"rmsnorm_5x33_f32", "rmsnorm_gradient_5x33_f32", {{"scale", "scale"}}},
+          {"cross_entropy_5x37_f32", "cross_entropy_gradient_5x37_f32", {{"loss", "loss"}}}}) {
+        SCOPED_TRACE(rows.gradient);
+        Tensor output = declared(rows.forward);
+        Bindings bindings = coarse_bindings({output, adjoint_of(output)}, 5), given = bindings;
+        for (const auto& operation : operations_of({output}))
+            for (const auto& [name, held] : rows.saved)
+                if (Tensor(operation, 0).name() == held)
+                    given.inputs[name] = interpret_plain({Tensor(operation, 0)}, bindings)[0];
+        given.inputs["dy"] = given.inputs["dloss"] = bindings.inputs["adjoint"];
+        Executable executable(build(schedules::find_kernel(rows.gradient)->make(target("sm_90a"))),
+                              open_device("emulated"));
+        FiniteDifferences differences(output, bindings);
+        differences.expect_gradient("x", run_on(executable, given)[0]);
+        differences.expect_few_kinks();
+    }
 }
 
 class LayerGradients : public OnEachDevice {
