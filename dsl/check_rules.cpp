@@ -54,10 +54,6 @@ private:
                 "'{}' cannot follow '{}', which itself is made for the stages that read it; place '{}' under a loop of "
                 "one of those",
                 name(stage), name(at.stage), name(stage));
-            user_check(state_.position(record.attach) < state_.first_reduce(at.stage), where_,
-                       "'{}' reads '{}', which is complete only after its reduce loops; '{}' stands inside them. Place "
-                       "it under a data loop outside, or order the loops so",
-                       name(stage), name(at.stage), at.name);
             return;
         }
         user_check(!state_.is_result(stage), where_,

@@ -110,6 +110,24 @@ void see_comparisons(const Expr& condition, const std::function<void(const Binar
     if (compares && is_integer(node->a.type())) see(*node);
 }
 
+}  // namespace
+
+std::vector<Expr> slacks_of_selects(const std::vector<Expr>& exprs) {
+    std::vector<Expr> slacks;
+    auto see = [&](const Binary& comparison) {
+        Affine slack = affine_of(comparison.b) - affine_of(comparison.a);
+        if (comparison.op == BinaryOp::Less) slack.offset -= 1;
+        if (!reads_tensors(to_expr(slack))) slacks.push_back(to_expr(slack));
+    };
+    for (const Expr& expr : exprs)
+        visit(expr, [&](const Expr& e) {
+            if (const Select* select = e.as<Select>()) see_comparisons(select->condition, see);
+        });
+    return slacks;
+}
+
+namespace {
+
 /// Comparisons in selects of the stage's leaves, and, if those of terms are wanted, in masks and reductions.
 void see_conditions(const Stmt& stmt, int stage, bool terms, const std::function<void(const Binary&)>& see) {
     if (const For* loop = stmt.as<For>()) return see_conditions(loop->body, stage, terms, see);

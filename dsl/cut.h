@@ -35,6 +35,10 @@ Expr larger(const Expr& a, const Expr& b);
 /// The statement of another iteration.
 Stmt in_iteration(const Stmt& stmt, const Expr& variable, const Expr& iteration);
 
+/// Of the comparisons of indices in selects' conditions: what is not negative where one holds. Those that data decide
+/// are left out.
+std::vector<Expr> slacks_of_selects(const std::vector<Expr>& exprs);
+
 /// The tree with a loop for each segment of a cut loop. Throws Error as segments_of does.
 Tree cut_loops(const Schedule::State& state, Tree tree, std::source_location where);
 

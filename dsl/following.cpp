@@ -3,18 +3,15 @@
 #include <algorithm>
 #include <map>
 
-#include "dsl/schedule_state.h"
+#include "dsl/following.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
 namespace tw {
-namespace {
-
 using State = Schedule::State;
 
 int leader_of(const State& state, int stage) { return state.loops[state.stages[stage].attach].stage; }
 
-/// Whether `inner` stands somewhere under a loop of `outer`.
 bool stands_in(const State& state, int inner, int outer) {
     while (state.stages[inner].attach >= 0) {
         inner = leader_of(state, inner);
@@ -23,9 +20,6 @@ bool stands_in(const State& state, int inner, int outer) {
     return false;
 }
 
-using Access = std::vector<Expr>;  // an index a dimension
-
-/// Indices at which `definition`, together with the stages that stand in `around`, reads the target.
 std::vector<Access> accesses(const State& state, const StageDefinition& definition, int around, int target) {
     std::vector<Access> found;
     for (const ReadSite& site : reads_of(definition)) {
@@ -42,6 +36,8 @@ std::vector<Access> accesses(const State& state, const StageDefinition& definiti
     }
     return found;
 }
+
+namespace {
 
 /// Loops of the stage from the outermost to `loop`, inclusive.
 std::vector<int> loops_to(const State& state, int stage, int loop) {
@@ -178,7 +174,7 @@ private:
     }
     bool follows(int stage) const {
         const StageRecord& other = state_.stages[stage];
-        if (other.attach < 0 || !other.after) return false;
+        if (other.attach < 0 || !other.after || follows_terms(state_, stage)) return false;
         return leader_of(state_, stage) == leader_ || follows(leader_of(state_, stage));
     }
 
@@ -352,12 +348,14 @@ private:
 }  // namespace
 
 Region following_region(const State& state, int stage, std::source_location where) {
+    if (follows_terms(state, stage)) return region_beside_terms(state, stage, where);
     return Pair(state, stage, where).region();
 }
 
 std::vector<Expr> following_conditions(const State& state, int stage, std::source_location where) {
     std::vector<Expr> all;
     const StageDefinition& own = state.stages[stage].definition;
+    if (follower_of_terms_around(state, stage) >= 0) return all;  // what those read has the very elements
     if (state.stages[stage].attach >= 0 && state.stages[stage].after) {
         Pair pair(state, stage, where);
         all = pair.conditions(pair.leader_element(own.axes));

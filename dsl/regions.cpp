@@ -191,6 +191,26 @@ Region made_in_iteration(const State& state, int stage, int loop, std::source_lo
     return region;
 }
 
+Region read_in_iteration(const State& state, int reader, int loop, Memory memory, const std::vector<Expr>& indices,
+                         std::source_location where) {
+    const StageDefinition& definition = state.stages[reader].definition;
+    const std::vector<Expr> values = data_values(state, reader, region_of(state, reader, where));
+    Substitution axes;
+    for (size_t d = 0; d < values.size(); ++d) axes.emplace_back(definition.axes[d], values[d]);
+    for (size_t r = 0; r < definition.reduce_axes.size(); ++r)
+        axes.emplace_back(definition.reduce_axes[r], reduce_value(state, reader, r, where));
+    const std::vector<Expr> fixed = fixed_variables(state, loop, memory);
+    Region region;
+    for (const Expr& index : indices) {
+        auto span = span_of_index(simplify(substitute(index, axes)), fixed);
+        user_check(span.has_value(), where, "one iteration of '{}' reads no box of constant size at {}; split the loop",
+                   state.loops[loop].name, to_string(index));
+        region.lo.push_back(simplify(span->lo));
+        region.extent.push_back(constant(Type::I64, span->extent));
+    }
+    return region;
+}
+
 namespace {
 
 /// Whether a split masks the tail of a part of a reduce axis that begins again and again: not that of the axis itself.

@@ -6,6 +6,7 @@
 
 #include "dsl/copy_definition.h"
 #include "dsl/edit.h"
+#include "dsl/following.h"
 #include "dsl/schedule.h"
 #include "dsl/simplify.h"
 #include "dsl/stage.h"
@@ -71,6 +72,11 @@ void Schedule::at(const StageRef& ref, Loop loop, std::source_location where) {
     record.order.clear();
     add_root_loops(state, stage, record.definition.operation->shape);
     check_rules(state, where);
+    for (int around : enclosing_loops(state, under))
+        user_check(
+            !follows_terms(state, stage) || !state.loops[around].skips(), where,
+            "at({}, {}): skip leaves iterations of '{}' out; place '{}', which keeps what they make, before that",
+            stage_text(state, stage), state.loops[under].name, state.loops[around].name, stage_text(state, stage));
     fit_root_loops(state, stage, where);
     std::string placed = edit.stage_as_cpp(stage), around = edit.loop_as_cpp(under);
     edit.commit(fmt::format("s.at({}, {});", placed, around), fmt::format("at {} {}", stage, under));

@@ -173,6 +173,10 @@ Region footprint_below(const Schedule::State& state, int stage, int loop, std::s
 
 /// What one iteration of `loop`, all loops around it fixed, makes of `stage`, which owns it: a box around it.
 Region made_in_iteration(const Schedule::State& state, int stage, int loop, std::source_location where);
+/// The box of what one iteration of `loop`, all loops around it fixed, reads at `indices` over the axes of `reader`,
+/// which owns it; in shared memory, of all threads. Throws Error at `where` if it has no constant extents.
+Region read_in_iteration(const Schedule::State& state, int reader, int loop, Memory memory,
+                         const std::vector<Expr>& indices, std::source_location where);
 /// The region of a stage that stands behind the body of another's loop. Throws Error unless it can be computed
 /// iteration by iteration, each element once.
 Region following_region(const Schedule::State& state, int stage, std::source_location where);

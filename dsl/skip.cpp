@@ -4,6 +4,7 @@
 
 #include "dsl/cut.h"
 #include "dsl/edit.h"
+#include "dsl/following.h"
 #include "dsl/signs.h"
 #include "dsl/simplify.h"
 #include "dsl/stream.h"
@@ -47,6 +48,12 @@ public:
         return true;
     }
 
+    /// Whether a stage under the loop that keeps what the terms read is 0 there.
+    bool is_zero_without(const Expr& select, int follower) const {
+        return std::ranges::all_of(definition_of(state_, follower).finish,
+                                   [&](const Expr& result) { return vanishes(simplify(written_out(result, select))); });
+    }
+
 private:
     static Expr without(const Expr& expr, const Expr& select) {
         return transform(expr, [&](const Expr& e) { return equal(e, select) ? e.as<Select>()->no : Expr(); });
@@ -74,16 +81,25 @@ private:
 
 }  // namespace
 
+namespace {
+
+std::vector<Expr> selects_in(const std::vector<Expr>& exprs) {
+    std::vector<Expr> selects;
+    for (const Expr& expr : exprs)
+        visit(expr, [&](const Expr& e) {
+            if (e.as<Select>()) selects.push_back(e);
+        });
+    return selects;
+}
+
+}  // namespace
+
 void check_skipped_terms(const State& state, int loop, int stage, std::source_location where) {
     const StageDefinition& conditional = definition_of(state, stage);
     std::vector<int> reductions = streamed_along(state, loop);
     reductions.push_back(state.loops[loop].stage);
     const bool reduces = std::ranges::find(reductions, stage) != reductions.end();
-    std::vector<Expr> selects;
-    for (const Expr& expr : reduces ? conditional.update : conditional.finish)
-        visit(expr, [&](const Expr& e) {
-            if (e.as<Select>()) selects.push_back(e);
-        });
+    const std::vector<Expr> selects = selects_in(reduces ? conditional.update : conditional.finish);
     for (int reduction : reductions)
         for (const Expr& select : selects)
             user_check(Skipped(state, loop, reduction, stage).holds_without(select), where,
@@ -92,6 +108,70 @@ void check_skipped_terms(const State& state, int loop, int stage, std::source_lo
                        state.loops[loop].name, conditional.name, to_string(select),
                        definition_of(state, reduction).name);
 }
+
+namespace {
+
+/// Where the condition does not hold the stage's elements are 0, and not made: readers take them so.
+void read_as_zero(State& state, int stage, const std::vector<Expr>& conditions) {
+    const StageDefinition& made = state.stages[stage].definition;
+    auto held_at = [&](const Read& read) {
+        Substitution element;
+        for (size_t d = 0; d < made.axes.size(); ++d) element.emplace_back(made.axes[d], read.indices[d]);
+        std::vector<Expr> held;
+        for (const Expr& condition : conditions) held.push_back(simplify(substitute(condition, element)));
+        return held;
+    };
+    auto replaced = [&](const Expr& expr, const std::function<Expr(const Expr&, const Read&)>& by) {
+        return transform(expr, [&](const Expr& e) -> Expr {
+            const Read* read = e.as<Read>();
+            return read && read->operation == made.operation ? by(e, *read) : Expr();
+        });
+    };
+    auto zero = [](const Expr& e, const Read&) { return constant(e.type(), 0.0); };
+    auto masked = [&](const Expr& e, const Read& read) { return select(all_of(held_at(read)), e, zero(e, read)); };
+    for (StageRecord& record : state.stages) {
+        StageDefinition& reader = record.definition;
+        if (record.inlined || !reads_stage(reader, made)) continue;
+        bool leaves_terms = reader.reducer != nullptr;
+        for (size_t c = 0; leaves_terms && c < reader.update.size(); ++c)
+            leaves_terms = keeps(simplify(replaced(reader.update[c], zero)), reader.accumulators[c]);
+        if (leaves_terms)  // a sum needs no zeros
+            for (const Expr& update : reader.update)
+                replaced(update, [&](const Expr&, const Read& read) {
+                    for (const Expr& held : held_at(read)) reader.terms_where.push_back(held);
+                    return Expr();
+                });
+        for (Expr& update : reader.update)
+            if (!leaves_terms) update = replaced(update, masked);
+        for (Expr& finish : reader.finish) finish = replaced(finish, masked);
+    }
+}
+
+/// Of what stages under the loop keep, an iteration that is left out would have made zeros.
+void keep_zeros_unwritten(State& state, int loop, int stage, std::source_location where) {
+    const StageDefinition conditional = definition_of(state, stage);
+    const int owner = state.loops[loop].stage;
+    const bool reduces = stage == owner || is_member(state, stage, loop);  // its conditions are those of terms alone
+    for (size_t s = 0; s < state.stages.size(); ++s) {
+        const int follower = static_cast<int>(s);
+        if (state.stages[s].inlined || !follows_terms(state, follower) || !stands_below(state, follower, false, loop))
+            continue;
+        user_check(!state.is_result(follower), where,
+                   "skip({}, {}): '{}' is an output, whose elements would not be written in the iterations left out; "
+                   "make it by a kernel of its own, or leave skip out",
+                   state.loops[loop].name, conditional.name, state.stages[s].definition.name);
+        auto zero = [&](const Expr& select) {
+            return Skipped(state, loop, owner, stage).is_zero_without(select, follower);
+        };
+        user_check(!reduces && std::ranges::all_of(selects_in(conditional.finish), zero), where,
+                   "skip({}, {}): where the conditions of '{}' do not hold, the elements of '{}', which would not be "
+                   "made, are not shown to be 0",
+                   state.loops[loop].name, conditional.name, conditional.name, state.stages[s].definition.name);
+        read_as_zero(state, follower, fulfilled_beside(state, follower, stage, loop, where));
+    }
+}
+
+}  // namespace
 
 void Schedule::skip(Loop loop, const StageRef& conditions, std::source_location where) {
     Edit edit(state_, where);
@@ -112,6 +192,7 @@ void Schedule::skip(Loop loop, const StageRef& conditions, std::source_location 
                "{}: no mask or select of '{}' compares indices so that whole iterations of '{}' fail it: there is "
                "nothing to leave out",
                call, stage_text(edit.state, stage), record.name);
+    keep_zeros_unwritten(edit.state, id, stage, where);
     edit.state.notes.push_back(
         fmt::format("[{}] iterations of '{}' in which the conditions of '{}' hold nowhere are left out: infinities "
                     "there, times 0 in the declaration, make no NaN",

@@ -11,7 +11,7 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t rows_of_warpgroup = 64;
+constexpr int64_t rows_of_warpgroup = 64, bytes_of_rings = 196608;
 constexpr int64_t neighbours = 8, threads_of_delta = 128, numbers_of_box = 4;  // of 16 bytes
 
 double as_double(int64_t count) { return static_cast<double>(count); }
@@ -66,8 +66,8 @@ double bytes_of_gradients(const AttentionShape& shape) {
     return 2 * (shape.bytes() - lse) + lse;
 }
 
-AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool together, const ScoreRule& rule,
-                                               bool rule_skips) {
+AttentionGradients declare_attention_gradients(const AttentionShape& shape, const GradientPasses& passes,
+                                               const ScoreRule& rule, bool rule_skips) {
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
     const Attention forward = declare_attention(shape);
     AttentionGradients a;
@@ -89,9 +89,9 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool
         a.lse_of_keys =
             compute("lse_of_keys", {B, H, with_more}, [&](Expr b, Expr h, Expr i) { return a.lse(b, h, there(i)); });
     const double scale = 1 / std::sqrt(as_double(D));
-    a.of_queries = scores_of(shape, a, "_of_dq", a.lse, rule);
+    if (!passes.kept) a.of_queries = scores_of(shape, a, "_of_dq", a.lse, rule);
     a.of_keys = scores_of(shape, a, "", a.lse_of_keys, rule);
-    a.of_values = together ? a.of_keys : scores_of(shape, a, "_of_dv", a.lse_of_keys, rule);
+    a.of_values = passes.together ? a.of_keys : scores_of(shape, a, "_of_dv", a.lse_of_keys, rule);
     Axis j1 = reduce_axis("j1", N), i1 = reduce_axis("i1", S), i2 = reduce_axis("i2", S);
     Axis h1 = reduce_axis("h1", G), h2 = reduce_axis("h2", G);
     auto in_group = [&](const Axis& head, const Axis& row) {
@@ -100,9 +100,14 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool
     auto head_of = [&](const Expr& h, const Axis& in_group) {
         return shape.group == 1 ? h : h * shape.group + in_group;
     };
+    if (passes.kept)
+        a.ds_kept = compute("ds_kept", {B, H, N, S},
+                            [&](Expr b, Expr h, Expr j, Expr i) { return cast(shape.type, a.of_keys.ds(b, h, i, j)); });
+    auto ds_of_query = [&](const Expr& b, const Expr& h, const Expr& i, const Expr& j) {
+        return passes.kept ? cast(f32, a.ds_kept(b, h, j, i)) : a.of_queries.ds(b, h, i, j);
+    };
     a.dq = compute("dq", {B, S, H, D}, [&](Expr b, Expr i, Expr h, Expr x) {
-        return cast(shape.type,
-                    sum(a.of_queries.ds(b, h, i, j1) * cast(f32, a.k(b, j1, h / shape.group, x)), j1) * scale);
+        return cast(shape.type, sum(ds_of_query(b, h, i, j1) * cast(f32, a.k(b, j1, h / shape.group, x)), j1) * scale);
     });
     a.dk = compute("dk", {B, N, H / G, D}, [&](Expr b, Expr j, Expr h, Expr x) {
         Expr head = head_of(h, h1);
@@ -132,9 +137,10 @@ public:
     Schedule run() {
         schedule_delta();
         if (a_.lse_of_keys.name() != a_.lse.name()) schedule_lse();
-        schedule_queries();
+        if (!tiles_.passes.kept) schedule_queries();
         schedule_keys();
-        if (!tiles_.together) schedule_values();
+        if (tiles_.passes.kept) schedule_kept();
+        if (!tiles_.passes.together) schedule_values();
         return std::move(s_);
     }
 
@@ -221,6 +227,8 @@ private:
         if (!a_.by_rule) s_.cut(step, where_partial(masked), where_);  // else it may have parts at both ends
     }
 
+    bool keys_skip() const { return a_.skips && shape_.keys > rounded_up(tiles_.key_rows, tiles_.key_step); }
+
     void keep(const Tensor& made, const Loop& step) {
         s_.at(made, step, where_);
         s_.set_memory(made, Memory::Registers, where_);
@@ -255,13 +263,14 @@ private:
     void schedule_keys() {
         const AttentionScores& of = a_.of_keys;
         const Nest n = nest_of(a_.dk, tiles_.key_rows, tiles_.key_step, true, "key_tile");
-        if (tiles_.together) s_.stream({a_.dv, a_.dk}, n.step, where_);
+        if (tiles_.passes.together) s_.stream({a_.dv, a_.dk}, n.step, where_);
+        if (tiles_.passes.kept) s_.at(a_.ds_kept, n.step, where_);
         keep(of.ds, n.step);
         keep(of.p, n.step);
-        if (tiles_.together) round_for(a_.dv, of.p, n.step);
+        if (tiles_.passes.together) round_for(a_.dv, of.p, n.step);
         round_for(a_.dk, of.ds, n.step);
         s_.mma(a_.dk, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
-        if (tiles_.together) {
+        if (tiles_.passes.together) {
             auto [b, j, h, x] = s_.loops<4>(a_.dv, where_);
             const Loop term = s_.all_loops(a_.dv).back();
             if (shape_.group > 1)
@@ -272,12 +281,12 @@ private:
         }
         MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true),
                  of_dp = product_under(n.step, of.dp, shape_.width, true);
-        if (a_.skips && shape_.keys > rounded_up(tiles_.key_rows, tiles_.key_step)) skip_masked(n.step, of);
+        if (keys_skip()) skip_masked(n.step, of);
         Stage keys = s_.stage(of.s, a_.k, Memory::Shared, n.tile, where_),
               values = s_.stage(of.dp, a_.v, Memory::Shared, n.tile, where_);
         Stage queries = s_.stage({of.s, a_.dk}, a_.q, Memory::Shared, n.step, where_);
-        Stage given = tiles_.together ? s_.stage({of.dp, a_.dv}, a_.g, Memory::Shared, n.step, where_)
-                                      : s_.stage(of.dp, a_.g, Memory::Shared, n.step, where_);
+        Stage given = tiles_.passes.together ? s_.stage({of.dp, a_.dv}, a_.g, Memory::Shared, n.step, where_)
+                                             : s_.stage(of.dp, a_.g, Memory::Shared, n.step, where_);
         Stage lse = s_.stage(of.p, a_.lse_of_keys, Memory::Shared, n.step, where_),
               delta = s_.stage(of.ds, a_.delta, Memory::Shared, n.step, where_);
         s_.mma(of.s, wgmma, of_s, where_);
@@ -287,6 +296,20 @@ private:
                  where_);
     }
 
+    /// A product of matrices, one of which the kernel of dk has written.
+    void schedule_kept() {
+        const Nest n = nest_of(a_.dq, tiles_.query_rows, tiles_.query_step, false, "query_tile");
+        if (keys_skip()) s_.skip(n.step, a_.dq, where_);  // as far as there is something written
+        Stage adjoints = s_.stage(a_.dq, a_.ds_kept, Memory::Shared, n.step, where_),
+              keys = s_.stage(a_.dq, a_.k, Memory::Shared, n.step, where_);
+        s_.mma(a_.dq, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
+        const int64_t bytes =
+            tiles_.query_step * (tiles_.query_rows + padded_head(shape_.depth)) * bytes_of(shape_.type);
+        const int stages = static_cast<int>(std::clamp<int64_t>(bytes_of_rings / bytes, 2, 4));
+        s_.pipeline(n.step, {.stages = stages, .in_flight = 1}, where_);
+        s_.roles(loading_roles({adjoints, keys}, a_.dq, tiles_.query_rows / rows_of_warpgroup), where_);
+    }
+
     void schedule_values() {
         const AttentionScores& of = a_.of_values;
         const Nest n = nest_of(a_.dv, tiles_.key_rows, tiles_.key_step, true, "value_tile");
@@ -294,7 +317,7 @@ private:
         round_for(a_.dv, of.p, n.step);
         s_.mma(a_.dv, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
         MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true);
-        if (a_.skips && shape_.keys > rounded_up(tiles_.key_rows, tiles_.key_step)) skip_masked(n.step, of);
+        if (keys_skip()) skip_masked(n.step, of);
         Stage keys = s_.stage(of.s, a_.k, Memory::Shared, n.tile, where_);
         Stage queries = s_.stage(of.s, a_.q, Memory::Shared, n.step, where_),
               given = s_.stage(a_.dv, a_.g, Memory::Shared, n.step, where_),
@@ -317,8 +340,7 @@ private:
 
 Schedule attention_gradients_schedule(const AttentionShape& shape, const GradientTiles& tiles, const Target& target,
                                       std::source_location where) {
-    return attention_gradients_schedule(declare_attention_gradients(shape, tiles.together), shape, tiles, target,
-                                        where);
+    return attention_gradients_schedule(declare_attention_gradients(shape, tiles.passes), shape, tiles, target, where);
 }
 
 Schedule attention_gradients_schedule(const AttentionGradients& gradients, const AttentionShape& shape,
@@ -326,10 +348,26 @@ Schedule attention_gradients_schedule(const AttentionGradients& gradients, const
     return GradientSchedule(gradients, shape, tiles, target, where).run();
 }
 
-GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target) {
+namespace {
+
+/// Of heads this deep, making scores again takes longer than writing their adjoints down and reading them.
+constexpr int64_t kept_from_depth = 65;
+
+/// Masks of causal scores leave out whole tiles of the kernel that reads, if both kernels have the same; others may
+/// not.
+bool keeps_adjoints(const AttentionShape& shape, bool rule_skips, int64_t most_kept_bytes) {
+    const int64_t bytes = shape.batch * shape.heads * shape.rows * shape.keys * bytes_of(shape.type);
+    return std::max(shape.depth, shape.width) >= kept_from_depth && shape.rows % neighbours == 0 && !rule_skips &&
+           bytes <= most_kept_bytes;
+}
+
+}  // namespace
+
+GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, bool rule_skips,
+                             int64_t most_kept_bytes) {
     const int64_t depth = std::max(shape.depth, shape.width);
     GradientTiles tiles;
-    tiles.together = depth <= 128;  // else sums of both do not fit into registers
+    tiles.passes.together = depth <= 128;  // else sums of both do not fit into registers
     tiles.key_step = depth <= 64 ? 128 : depth <= 128 ? 64 : 48;
     tiles.query_step = depth <= 128 ? 128 : 48;
     // Rather two blocks side by side than one that is twice as high.
@@ -341,12 +379,15 @@ GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target) 
     tiles.key_rows = suited(shape.keys, shape.heads / shape.group, tiles.key_rows);
     // A single tile that the tensor does not fill is as small as the tensor is, for the second of two sums.
     const bool single = shape.batch * shape.heads == shape.group && shape.keys <= tiles.key_rows;
-    if (single && shape.keys % rows_of_warpgroup != 0) tiles.together = false;
+    if (single && shape.keys % rows_of_warpgroup != 0) tiles.passes.together = false;
+    tiles.passes.kept = keeps_adjoints(shape, rule_skips, most_kept_bytes);
+    if (tiles.passes.kept && shape.causal) tiles.query_rows = tiles.query_step = tiles.key_rows;
+    if (tiles.passes.kept && !shape.causal) tiles.query_step = rows_of_warpgroup;
     return tiles;
 }
 
 std::optional<NamedAttentionGradients> parse_attention_gradients(const std::string& name) {
-    static const std::regex form("attention_gradients(_.*?)(?:_tile(\\d+)x(\\d+)q(\\d+)x(\\d+)s([1-9])(a)?)?");
+    static const std::regex form("attention_gradients(_.*?)(?:_tile(\\d+)x(\\d+)q(\\d+)x(\\d+)s([1-9])(a)?(k)?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     const auto forward = parse_attention("attention" + match[1].str());
@@ -358,7 +399,7 @@ std::optional<NamedAttentionGradients> parse_attention_gradients(const std::stri
                                     .query_rows = std::stoll(match[4]),
                                     .query_step = std::stoll(match[5]),
                                     .stages = std::stoi(match[6]),
-                                    .together = !match[7].matched};
+                                    .passes = {.together = !match[7].matched, .kept = match[8].matched}};
         for (int64_t rows : {named.tiles->key_rows, named.tiles->query_rows})
             if (rows % rows_of_warpgroup != 0 || rows > 3 * rows_of_warpgroup || rows == 0) return {};
     }

@@ -17,6 +17,13 @@ double bytes_of_gradients(const AttentionShape& shape);
 struct AttentionScores {
     Tensor s, p, dp, ds;
 };
+/// What the kernels of gradients share.
+struct GradientPasses {
+    bool together = true;  ///< dk and dv in one pass: scores are made once for both
+    /// The adjoints of scores are made once, by the kernel of dk, and written down for dq: batch x heads x rows x keys
+    /// elements of the operands' type. Of rows that are a multiple of 8.
+    bool kept = false;
+};
 /// Given q, k and v as of declare_attention, its results o and lse, and g = dL/do of o's shape: dq, dk and dv, the
 /// gradients of L, of the shapes and the type of q, k and v. delta[b, h, i] = sum_e g[b, i, h, e] o[b, i, h, e]. The
 /// tensor memory accelerator takes rows of 16 bytes: where rows are no multiple of 4, delta has a few more, and so has
@@ -25,11 +32,12 @@ struct AttentionGradients {
     Tensor q, k, v, g, o, lse, delta, lse_of_keys;
     AttentionScores of_queries, of_keys, of_values;
     Tensor dq, dk, dv;
+    Tensor ds_kept;  ///< [batch, heads, keys, rows], if it is
     bool by_rule = false, skips = false;
 };
-/// `together`: dk and dv read the same scores. With a rule as of declare_attention: `s` is what it is given then, and
+/// With a rule as of declare_attention: `s` is what it is given then, and
 /// `ds` the adjoint of that, by the rule's derivative. Throws Error if heads are no multiple of the group.
-AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool together = true,
+AttentionGradients declare_attention_gradients(const AttentionShape& shape, const GradientPasses& passes = {},
                                                const ScoreRule& rule = {}, bool rule_skips = false);
 
 struct GradientTiles {
@@ -38,9 +46,12 @@ struct GradientTiles {
     int64_t query_rows = 128;  ///< queries of a block, 64 a warpgroup, in the kernel of dq
     int64_t query_step = 64;   ///< keys of a step there
     int stages = 2;            ///< of what steps read
-    bool together = true;      ///< dk and dv in one pass: scores are made once for both
+    GradientPasses passes = {};
 };
-GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target);
+/// `rule_skips` as of declare_attention_gradients. Adjoints of scores are kept where that is faster and they take at most
+/// so many bytes of a workspace; with 0 scores are made again for each kernel, and memory grows with the rows alone.
+GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, bool rule_skips = false,
+                             int64_t most_kept_bytes = int64_t{8} << 30);
 /// For sm_90a: warpgroup products with scores and their adjoints in registers, loads by a warp of its own.
 Schedule attention_gradients_schedule(const AttentionShape& shape, const GradientTiles& tiles, const Target& target,
                                       TW_HERE);
@@ -55,7 +66,7 @@ struct NamedAttentionGradients {
 /// Reads "attention_gradients_bf16_BATCHxHEADSxROWSxDEPTH" as parse_attention reads the forward pass, but for the
 /// tiles:
 /// "_tile128x64q128x64s2", rows and steps of keys and of queries, and stages, then "a" for dk and
-/// dv apart.
+/// dv apart, and "k" for adjoints of scores that are kept.
 std::optional<NamedAttentionGradients> parse_attention_gradients(const std::string& name);
 
 }  // namespace tw::schedules

@@ -153,16 +153,16 @@ std::optional<CatalogEntry> attention_entry(const std::string& name) {
 std::optional<CatalogEntry> attention_gradients_entry(const std::string& name) {
     auto named = parse_attention_gradients(name);
     if (!named) return {};
-    return CatalogEntry{name, "dq, dk and dv of attention, from what the forward pass saved",
-                        flops_of_gradients(named->forward.shape),
-                        [named = *named](const Target& target) {
-                            const AttentionShape& shape = named.forward.shape;
-                            const GradientTiles tiles = named.tiles ? *named.tiles : gradient_tiles(shape, target);
-                            const auto& [rule, skips] = rule_of(named.forward);
-                            return attention_gradients_schedule(
-                                declare_attention_gradients(shape, tiles.together, rule, skips), shape, tiles, target);
-                        },
-                        bytes_of_gradients(named->forward.shape)};
+    return CatalogEntry{
+        name, "dq, dk and dv of attention, from what the forward pass saved", flops_of_gradients(named->forward.shape),
+        [named = *named](const Target& target) {
+            const AttentionShape& shape = named.forward.shape;
+            const auto& [rule, skips] = rule_of(named.forward);
+            const GradientTiles tiles = named.tiles ? *named.tiles : gradient_tiles(shape, target, skips);
+            return attention_gradients_schedule(declare_attention_gradients(shape, tiles.passes, rule, skips), shape,
+                                                tiles, target);
+        },
+        bytes_of_gradients(named->forward.shape)};
 }
 
 /// Few tiles, many terms: blocks along k add their parts to c.

@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
 
     lesson.say("Its gradients follow the rule's derivative; scores are made again from what the forward pass saved:");
     const GradientTiles gradient = gradient_tiles(shape, gpu);
-    const AttentionGradients back = declare_attention_gradients(shape, gradient.together, soft_cap(30));
+    const AttentionGradients back = declare_attention_gradients(shape, gradient.passes, soft_cap(30));
     for (const Tensor& each : {back.of_keys.s, back.of_keys.p, back.of_keys.ds}) lesson.show(each);
     lesson.run(attention_gradients_schedule(back, shape, gradient, gpu), flops_of_gradients(shape), "their gradients");
 

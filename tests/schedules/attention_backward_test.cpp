@@ -48,7 +48,7 @@ TEST(AttentionGradients, AreThoseOfRules) {
     for (const ScoreRule& rule : {in_turn({soft_cap(3), linear_bias(slopes)}), sliding_window(4), squares,
                                   in_turn({soft_cap(2), documents(numbers, numbers), squares})}) {
         const Attention forward = declare_attention(shape, rule);
-        const AttentionGradients declared = declare_attention_gradients(shape, true, rule);
+        const AttentionGradients declared = declare_attention_gradients(shape, {}, rule);
         const std::vector<Tensor> given{declared.dq, declared.dk, declared.dv};
         Bindings bindings = random_bindings({declared.dq, declared.dk, declared.dv, forward.o}, 12);
         if (bindings.inputs.contains("documents")) fill_integers(bindings.inputs.at("documents"), 0, 1, 4);
@@ -74,7 +74,7 @@ TEST(AttentionGradients, AreAskedForByName) {
     const GradientTiles& tiles = named->tiles.value();
     EXPECT_EQ((std::array{tiles.key_rows, tiles.key_step, tiles.query_rows, tiles.query_step}),
               (std::array<int64_t, 4>{64, 32, 128, 48}));
-    EXPECT_TRUE(tiles.stages == 3 && !tiles.together);
+    EXPECT_TRUE(tiles.stages == 3 && !tiles.passes.together && !tiles.passes.kept);
     EXPECT_FALSE(parse_attention_gradients("attention_gradients_bf16_1x2x300x64")->tiles);
     for (const char* name : {"attention_gradients_bf16_1x2x300", "attention_gradients_bf16_1x2x300x64_tile128x128s2",
                              "attention_gradients_bf16_1x2x300x64_tile100x64q128x64s2",
@@ -84,6 +84,17 @@ TEST(AttentionGradients, AreAskedForByName) {
     EXPECT_EQ(find_kernel("attention_gradients_bf16_1x2x300x64")->flops, 2.5 * 4 * 2 * 300 * 300 * 64);
     EXPECT_EQ(find_kernel("attention_gradients_bf16_1x4x300x64_group4")->bytes,
               2 * 2 * (4 + 1 + 1 + 4) * 300 * 64 + 4 * 4 * 300);
+}
+
+/// Adjoints of scores take memory that grows with rows and keys, up to what is allowed.
+TEST(AttentionGradients, KeepAdjointsInTheMemoryAllowed) {
+    const AttentionShape shape{.batch = 1, .heads = 16, .rows = 4096, .keys = 4096, .depth = 128, .width = 128};
+    const Target target = tw::target("sm_90a");
+    const int64_t bytes = int64_t{16} * 4096 * 4096 * 2;
+    EXPECT_TRUE(gradient_tiles(shape, target).passes.kept);
+    EXPECT_TRUE(gradient_tiles(shape, target, false, bytes).passes.kept);
+    EXPECT_FALSE(gradient_tiles(shape, target, false, bytes - 1).passes.kept);
+    EXPECT_FALSE(gradient_tiles(shape, target, true).passes.kept);  // a rule's masks may end within a tile
 }
 
 /// One head with fewer keys than a tile has rows.
@@ -125,7 +136,10 @@ TW_ON_EACH_DEVICE(GradientKernels);
 TEST_P(GradientKernels, GiveTheDeclared) {
     for (const char* name : {"attention_gradients_bf16_1x1x150x32_causal_tile64x64q64x48s2",
                              "attention_gradients_f16_1x4x70x24_keys90_width16_group2_tile128x64q128x64s2",
-                             "attention_gradients_bf16_1x1x130x64_causal_tile128x48q128x48s3a"}) {
+                             "attention_gradients_bf16_1x1x130x64_causal_tile128x48q128x48s3a",
+                             "attention_gradients_bf16_1x4x72x24_keys90_width16_group2_tile128x64q128x64s2k",
+                             "attention_gradients_f16_1x1x136x40_causal_tile64x32q64x64s2k",
+                             "attention_gradients_bf16_1x2x200x64_causal_tile64x64q64x64s2ak"}) {
         const Schedule s = find_kernel(name)->make(device_target());
         SCOPED_TRACE(name);
         Bindings bindings = random_bindings(s.outputs(), 3);
@@ -153,8 +167,8 @@ TEST_P(GradientKernels, OfRules) {
                                   .key_step = 48,
                                   .query_rows = 64,
                                   .query_step = 48,
-                                  .together = gradient_tiles(shape, device_target()).together};
-        const AttentionGradients declared = declare_attention_gradients(shape, tiles.together, rule, window);
+                                  .passes = gradient_tiles(shape, device_target()).passes};
+        const AttentionGradients declared = declare_attention_gradients(shape, tiles.passes, rule, window);
         const Schedule s = attention_gradients_schedule(declared, shape, tiles, device_target());
         SCOPED_TRACE(s.trace_as_cpp());
         Bindings bindings = random_bindings(s.outputs(), round);

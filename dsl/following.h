@@ -1,0 +1,31 @@
+// Followers: where stages behind the body of a loop read what its iterations make.
+#pragma once
+#include <vector>
+
+#include "dsl/schedule_state.h"
+
+namespace tw {
+
+using Access = std::vector<Expr>;  ///< an index a dimension
+
+/// The stage that owns the loop under which `stage` stands.
+int leader_of(const Schedule::State& state, int stage);
+/// Whether `inner` stands somewhere under a loop of `outer`.
+bool stands_in(const Schedule::State& state, int inner, int outer);
+/// Indices at which `definition`, together with the stages that stand in `around`, reads the target.
+std::vector<Access> accesses(const Schedule::State& state, const StageDefinition& definition, int around, int target);
+
+/// Whether the stage stands behind the body of a loop inside the reduce loops of another: it keeps, with each
+/// iteration, elements that the iteration has made for its terms.
+bool follows_terms(const Schedule::State& state, int stage);
+/// The one that does so, and is the stage or stands around it; -1 without.
+int follower_of_terms_around(const Schedule::State& state, int stage);
+/// Over the axes of one that does: that in the iteration of the reduce loop `loop` around it, at the element's place
+/// along the loop, something may fulfil the conditions in the selects of `stage`. It holds where the element's own do,
+/// and skip leaves such iterations in.
+std::vector<Expr> fulfilled_beside(const Schedule::State& state, int follower, int stage, int loop,
+                                   std::source_location where);
+/// The region of one that does. Throws Error unless all its elements are made, each once.
+Region region_beside_terms(const Schedule::State& state, int stage, std::source_location where);
+
+}  // namespace tw

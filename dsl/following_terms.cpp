@@ -1,0 +1,245 @@
+// Followers inside of reduce loops: what an iteration makes for the terms that it reduces is kept, too, for others.
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "dsl/cut.h"
+#include "dsl/following.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+using State = Schedule::State;
+
+class Keeper {
+public:
+    Keeper(const State& state, int stage, std::source_location where)
+        : state_(state),
+          own_(state.stages[stage].definition),
+          stage_(stage),
+          loop_(state.stages[stage].attach),
+          leader_(leader_of(state, stage)),
+          where_(where) {}
+
+    Region region() const {
+        const int source = followed();
+        check_terms(source);
+        const Region made = read_in_iteration(state_, leader_, loop_, Memory::Registers, of_leader(source)[0], where_);
+        const std::vector<int> axes = axes_of(source);
+        Region result;
+        result.lo.resize(own_.axes.size());
+        result.extent.resize(own_.axes.size());
+        for (size_t d = 0; d < axes.size(); ++d) {
+            result.lo[axes[d]] = made.lo[d];
+            result.extent[axes[d]] = made.extent[d];
+        }
+        return result;
+    }
+
+    /// Over the follower's axes: that something in the iteration of the reduce loop `around` fulfils the conditions of
+    /// `stage`, with the index that the loop leads to, and any of the others that the iteration makes. Where the
+    /// element fulfils them, so it does; and where it does, skip leaves the iteration in.
+    std::vector<Expr> fulfilled_beside(int stage, int around) const {
+        Substitution beside;
+        BoundsOverride ranged;
+        for (size_t d = 0; d < own_.axes.size(); ++d) {
+            auto [lo, extent] = made_beside(d, around);
+            if (!lo.defined()) continue;
+            const int64_t last = std::min(extent, most_made(stage, own_.axes[d])) - 1;
+            Expr further = index_variable("further", 0, last);
+            ranged[further.id()] = {0, last};
+            beside.emplace_back(own_.axes[d], lo + further);
+        }
+        const StageDefinition& conditional = state_.stages[stage].definition;
+        std::vector<Expr> all;
+        for (const Access& read : accesses(state_, own_, leader_, stage)) {
+            Substitution element;
+            for (size_t d = 0; d < read.size(); ++d) element.emplace_back(conditional.axes[d], read[d]);
+            for (const Expr& slack : slacks_of_selects(conditional.finish)) {
+                const Expr own = substitute(slack, element);
+                auto span = span_of(simplify(substitute(own, beside)), ranged);
+                all.push_back(simplify((span ? span->lo + (span->extent - 1) : own) >= 0));
+            }
+        }
+        return all;
+    }
+
+private:
+    const std::string& name(int stage) const { return state_.stages[stage].definition.name; }
+    const LoopRecord& loop() const { return state_.loops[loop_]; }
+
+    /// What the leader's terms read, with an element for each of the follower's.
+    int followed() const {
+        for (size_t s = 0; s < state_.stages.size(); ++s) {
+            const int source = static_cast<int>(s);
+            if (!state_.stages[s].inlined && source != leader_ && !axes_of(source).empty() &&
+                !of_leader(source).empty())
+                return source;
+        }
+        user_error(
+            where_,
+            "'{}' cannot stand inside the reduce loop '{}' of '{}', which is complete only after its reduce "
+            "loops: it could keep what their terms read, element by element; place it under a data loop outside, "
+            "or order the loops so",
+            own_.name, loop().name, name(leader_));
+    }
+
+    std::vector<Access> of_leader(int source) const {
+        return accesses(state_, state_.stages[leader_].definition, leader_, source);
+    }
+
+    /// The follower's axis for each dimension of the source; none if it is read elsewhere, or has others.
+    std::vector<int> axes_of(int source) const {
+        const std::vector<Access> found = accesses(state_, own_, stage_, source);
+        std::vector<int> axes;
+        if (found.empty() || found[0].size() != own_.axes.size()) return {};
+        for (size_t d = 0; d < found[0].size(); ++d) {
+            auto same = [&](const Expr& axis) { return axis.same(found[0][d]); };
+            auto axis = std::ranges::find_if(own_.axes, same);
+            const int number = static_cast<int>(axis - own_.axes.begin());
+            if (axis == own_.axes.end() || std::ranges::find(axes, number) != axes.end()) return {};
+            if (!std::ranges::all_of(found, [&](const Access& access) { return access[d].same(*axis); })) return {};
+            axes.push_back(number);
+        }
+        return axes;
+    }
+
+    /// What all threads make in an iteration along one of the follower's axes: the first index, by the element's, and
+    /// how many; undefined of what the reduce loop itself leads to.
+    std::pair<Expr, int64_t> made_beside(size_t axis, int around) const {
+        const int source = followed();
+        const std::vector<int> axes = axes_of(source);
+        const size_t d = std::ranges::find(axes, static_cast<int>(axis)) - axes.begin();
+        const Expr index = of_leader(source)[0][d];
+        const std::vector<Counted> counted = axes_of_leader();
+        const StageRecord& leader = state_.stages[leader_];
+        for (size_t a = 0; a < counted.size(); ++a)
+            if (contains(index, counted[a].axis) &&
+                contains(loop_value(state_, leader.roots[a]), state_.loops[around].variable))
+                return {};
+        const Region made = read_in_iteration(state_, leader_, loop_, Memory::Shared, {index}, where_);
+        Substitution loops;
+        for (const auto& [id, value] : iterations_of_element()) loops.emplace_back(state_.loops[id].variable, value);
+        return {simplify(substitute(made.lo[0], loops)), as_constant(made.extent[0]).value()};
+    }
+
+    /// Where `stage`, whose dimension the axis is, makes all of it at once, it makes no more than there is.
+    int64_t most_made(int stage, const Expr& axis) const {
+        const Region region = region_of(state_, stage, where_);
+        const std::vector<Expr>& shape = state_.stages[stage].definition.operation->shape;
+        int64_t most = std::numeric_limits<int64_t>::max();
+        for (const Access& read : accesses(state_, own_, leader_, stage))
+            for (size_t d = 0; d < read.size(); ++d)
+                if (read[d].same(axis) && equal(region.extent[d], shape[d]))
+                    most = std::min(most, as_constant(shape[d]).value_or(most));
+        return most;
+    }
+
+    /// Of the leader's loops that its axes decide, those which make the follower's element.
+    std::map<int, Expr> iterations_of_element() const {
+        const StageRecord& leader = state_.stages[leader_];
+        const int source = followed();
+        const Access read = of_leader(source)[0];
+        const std::vector<int> axes = axes_of(source);
+        std::vector<Counted> counted = axes_of_leader();
+        std::map<int, Expr> value;
+        for (size_t a = 0; a < counted.size(); ++a)
+            if (is_constant(counted[a].extent, 1)) value[leader.roots[a]] = constant(Type::I64, int64_t{0});
+        for (size_t d = 0; d < read.size(); ++d)
+            for (const auto& [atom, factor] : affine_of(read[d]).terms)
+                for (size_t a = 0; a < counted.size(); ++a)
+                    if (counted[a].axis.same(atom))
+                        value[leader.roots[a]] = simplify(own_.axes[axes[d]] / factor % counted[a].extent);
+        for (const Relation& relation : leader.relations) {
+            if (relation.kind == Relation::Kind::Split && value.count(relation.whole)) {
+                value[relation.outer] = value[relation.whole] / relation.size;
+                value[relation.inner] = value[relation.whole] % relation.size;
+            }
+            if (relation.kind == Relation::Kind::Fuse && value.count(relation.outer) && value.count(relation.inner))
+                value[relation.whole] = value[relation.outer] * relation.size + value[relation.inner];
+        }
+        return value;
+    }
+
+    /// An axis of the leader, and whether the terms' reads follow it.
+    struct Counted {
+        Expr axis, extent;
+        bool used = false;
+    };
+
+    std::vector<Counted> axes_of_leader() const {
+        const StageDefinition& made = state_.stages[leader_].definition;
+        std::vector<Counted> axes;
+        for (size_t d = 0; d < made.axes.size(); ++d) axes.push_back({made.axes[d], made.operation->shape[d]});
+        for (const Expr& axis : made.reduce_axes) axes.push_back({axis, axis.as<Variable>()->extent});
+        return axes;
+    }
+
+    /// The leader's terms read each element of the source once: its indices count them through.
+    void check_terms(int source) const {
+        const StageDefinition& read = state_.stages[source].definition;
+        std::vector<Counted> axes = axes_of_leader();
+        const std::vector<Access> found = of_leader(source);
+        bool each_once = true;
+        for (size_t d = 0; d < found[0].size(); ++d) {
+            for (const Access& access : found) each_once &= equal(access[d], found[0][d]);
+            each_once &= counts_through(found[0][d], axes, read.operation->shape[d]);
+        }
+        // Of what its terms do not tell apart, an iteration must have all.
+        const Region box = made_in_iteration(state_, leader_, loop_, where_);
+        for (size_t a = 0; a < axes.size(); ++a) {
+            const bool all = a < box.extent.size() && prove(box.extent[a] >= axes[a].extent) == true;
+            each_once &= axes[a].used || all || is_constant(axes[a].extent, 1);
+        }
+        user_check(each_once, where_,
+                   "'{}' cannot keep what '{}' makes for the terms of '{}': iterations of '{}' and of the loops around "
+                   "would make elements several times, or not all of them; place it in a kernel of its own",
+                   own_.name, read.name, name(leader_), loop().name);
+    }
+
+    /// Whether the index takes each value below `extent` once while its axes, not used before, run: i * n + j.
+    static bool counts_through(const Expr& index, std::vector<Counted>& axes, const Expr& extent) {
+        Affine affine = affine_of(index);
+        if (affine.offset != 0) return false;
+        std::ranges::sort(affine.terms, {}, [](const auto& term) { return term.second; });
+        Expr counted = constant(Type::I64, int64_t{1});
+        for (const auto& [atom, coefficient] : affine.terms) {
+            auto axis = std::ranges::find_if(axes, [&](const Counted& a) { return a.axis.same(atom); });
+            if (axis == axes.end() || axis->used || !is_constant(counted, coefficient)) return false;
+            axis->used = true;
+            counted = simplify(counted * axis->extent);
+        }
+        return equal(counted, simplify(extent));
+    }
+
+    const State& state_;
+    const StageDefinition& own_;
+    int stage_, loop_, leader_;
+    std::source_location where_;
+};
+
+}  // namespace
+
+bool follows_terms(const State& state, int stage) {
+    const StageRecord& record = state.stages[stage];
+    return record.attach >= 0 && record.after &&
+           state.position(record.attach) >= state.first_reduce(leader_of(state, stage));
+}
+
+int follower_of_terms_around(const State& state, int stage) {
+    for (; state.stages[stage].attach >= 0; stage = leader_of(state, stage))
+        if (follows_terms(state, stage)) return stage;
+    return -1;
+}
+
+std::vector<Expr> fulfilled_beside(const State& state, int follower, int stage, int loop, std::source_location where) {
+    return Keeper(state, follower, where).fulfilled_beside(stage, loop);
+}
+
+Region region_beside_terms(const State& state, int stage, std::source_location where) {
+    return Keeper(state, stage, where).region();
+}
+
+}  // namespace tw
