@@ -12,7 +12,7 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t rows_of_warpgroup = 64, terms_of_unit = 16;
+constexpr int64_t rows_of_warpgroup = 64, terms_of_unit = 16, bytes_of_barriers = 1024;
 
 double as_double(int64_t count) { return static_cast<double>(count); }
 
@@ -50,6 +50,36 @@ int64_t heads_in_l2(int64_t heads, int64_t bytes_each) {
     return together;
 }
 
+namespace {
+
+/// Boxes of elements have rows of 16 bytes.
+bool has_rows_of_boxes(const Operation& tensor) {
+    const auto width = as_constant(tensor.shape.back());
+    return tensor.strides.empty() && width && *width * bytes_of(tensor.outputs[0].type) % 16 == 0;
+}
+
+/// Inputs that are read at [.., row, .., key].
+std::vector<Tensor> inputs_of_pairs(const Expr& score, const Expr& row, const Expr& key) {
+    std::vector<Tensor> found;
+    visit(score, [&](const Expr& e) {
+        const Read* read = e.as<Read>();
+        if (!read || !read->operation->is_input() || read->indices.size() < 2 || read->indices.size() > 5) return;
+        auto is_row = [&](const Expr& index) { return index.same(row); };
+        auto follows_row = [&](const Expr& index) { return contains(index, row); };
+        auto follows_key = [&](const Expr& index) { return contains(index, key); };
+        const Tensor tensor(read->operation, read->output);
+        auto same = [&](const Tensor& other) { return other.same(tensor); };
+        if (read->indices.back().same(key) && std::ranges::count_if(read->indices, is_row) == 1 &&
+            std::ranges::count_if(read->indices, follows_row) == 1 &&
+            std::ranges::count_if(read->indices, follows_key) == 1 && has_rows_of_boxes(*read->operation) &&
+            std::ranges::none_of(found, same))
+            found.push_back(tensor);
+    });
+    return found;
+}
+
+}  // namespace
+
 Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, bool rule_skips) {
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
     if (G < 1 || H % G != 0) throw_error(Error, "attention: {} heads are no multiple of a group of {}", H, G);
@@ -65,6 +95,7 @@ Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, 
     a.s = compute("s", {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         Expr score = sum(cast(f32, a.q(b, i, h, d)) * cast(f32, a.k(b, j, h / shape.group, d)), d);
         if (rule) score = rule(score * to_score, {b, h, i, j});
+        a.of_pairs = inputs_of_pairs(score, i, j);
         return shape.causal ? select(j <= i, score, -infinity) : score;
     });
     a.m = compute("m", {B, H, S}, [&](Expr b, Expr h, Expr i) { return reduce_max(a.s(b, h, i, j1), j1); });
@@ -157,6 +188,26 @@ AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target
     return tiles;
 }
 
+AttentionTiles attention_tiles(const Attention& attention, const AttentionShape& shape, const Target& target) {
+    AttentionTiles tiles = attention_tiles(shape, target);
+    if (attention.of_pairs.empty()) return tiles;
+    int64_t bytes_of_pair = 0;
+    for (const Tensor& each : attention.of_pairs) bytes_of_pair += bytes_of(each.type());
+    const int64_t element = bytes_of(shape.type), depth = padded_head(shape.depth), width = padded_head(shape.width);
+    const int64_t of_tile = tiles.rows * (tiles.query_stages * depth + (tiles.stage_result ? width : 0)) * element;
+    auto fits = [&](int64_t keys) {
+        const int64_t stage = keys * ((depth + width) * element + tiles.rows * bytes_of_pair);
+        return of_tile + tiles.stages * stage + bytes_of_barriers <= target.shared_bytes;
+    };
+    // Lines of 128 bytes are the fastest.
+    const int64_t least = 32, step = 32;
+    int64_t keys = tiles.keys;
+    while (keys > least && !fits(keys)) keys = (keys - 1) / step * step;
+    tiles.stage_pairs = fits(keys);
+    if (tiles.stage_pairs) tiles.keys = keys;
+    return tiles;
+}
+
 Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& tiles, const Target& target,
                             std::source_location where) {
     return attention_schedule(declare_attention(shape), shape, tiles, target, where);
@@ -208,13 +259,16 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
     if (tiles.stage_result) s.via(s.stage(a.o, Memory::Shared, tile, where), Copy::Tma, where);
     Stage keys = s.stage(a.s, a.k, Memory::Shared, step, where),
           values = s.stage(a.o, a.v, Memory::Shared, step, where);
+    std::vector<StageRef> loaded{queries, keys, values};
+    for (const Tensor& pairs : tiles.stage_pairs ? a.of_pairs : std::vector<Tensor>())
+        loaded.push_back(s.stage(a.s, pairs, Memory::Shared, step, where));
     s.mma(a.s, wgmma, {.m = s_i, .n = s_j, .k = d}, where);
     s.pipeline(step, {.stages = tiles.stages}, where);
     // With masks at both ends of the loop, ptxas does not find the registers for two iterations at once.
     const bool masks_both_ends = a.skips && !shape.causal;
     if (tiles.overlaps && !masks_both_ends)
         s.delay(a.o, step, {.iterations = 1, .before = a.m}, where);  // s(j), o(j - 1), softmax(j)
-    s.roles(loading_roles({queries, keys, values}, a.o, warpgroups), where);
+    s.roles(loading_roles(loaded, a.o, warpgroups), where);
     return s;
 }
 
@@ -243,7 +297,7 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
     static const std::regex form("attention_(bf16|f16)_" + number_text + by + by + by + "(?:_keys" + number_text +
                                  ")?(?:_width" + number_text + ")?(?:_group" + number_text +
                                  ")?(_causal)?((?:_softcap[0-9]+|_alibi|_bias|_documents|_window[0-9]+)*)(?:_tile" +
-                                 number_text + by + "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?)?");
+                                 number_text + by + "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?(b)?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto number = [&](size_t index, int64_t otherwise) {
@@ -271,7 +325,8 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
                                      .query_stages = match[16].matched ? 2 : 1,
                                      .longest_first = match[17].matched,
                                      .stage_result = match[18].matched,
-                                     .heads = number(19, 1)};
+                                     .heads = number(19, 1),
+                                     .stage_pairs = match[20].matched};
         if (named.tiles->rows % rows_of_warpgroup != 0 || named.tiles->rows > 3 * rows_of_warpgroup) return {};
         if (shape.heads % named.tiles->heads != 0) return {};
     }

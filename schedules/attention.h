@@ -26,6 +26,8 @@ struct AttentionShape {
 /// lse[b, h, i], the logarithm to base 2 of the sum that the softmax divides by. Each member is a computation.
 struct Attention {
     Tensor q, k, v, s, m, p, l, o, lse;
+    /// Inputs of which a rule reads a row's element for each key, such as a bias, in rows that boxes can be made of.
+    std::vector<Tensor> of_pairs;
     bool skips = false;  ///< the places of rows and keys alone mask whole tiles, which are left out
 };
 /// With a rule, scores become what it makes of them; `rule_skips`: it masks by the places of rows and keys alone, so
@@ -48,8 +50,11 @@ struct AttentionTiles {
     bool longest_first = false;  ///< blocks begin with the last rows
     bool stage_result = false;   ///< results leave through shared memory
     int64_t heads = 1;           ///< whose blocks run side by side, the last rows of all first; divides the heads
+    bool stage_pairs = false;    ///< what rules read for each row and key arrives in shared memory with the keys
 };
 AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target);
+/// Of attention declared for the shape: steps of fewer keys make room for what its rule reads.
+AttentionTiles attention_tiles(const Attention& attention, const AttentionShape& shape, const Target& target);
 /// For sm_90a: warpgroup products with scores and their exponentials in registers, loads by a warp of its own.
 Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& tiles, const Target& target, TW_HERE);
 /// Of attention declared for the shape, by any rule.
@@ -71,7 +76,8 @@ NamedRule rule_of(const NamedAttention& named);
 /// depth), _group4, _causal, rules for scores (_softcap30, _alibi, _bias, _documents, _window1024), and _tile with the
 /// tiles: "128x128s2" (rows, keys, stages), then "n" for no overlap, "p" for a persistent kernel, "q" for two stages of
 /// queries, "l" for the longest blocks first, "r" for results that leave through shared memory, "h4" for four heads
-/// side by side. Depth and width are multiples of 8 up to 256. Nothing if it is no such name.
+/// side by side, "b" for what rules read for each row and key in shared memory. Depth and width are multiples of 8 up
+/// to 256. Nothing if it is no such name.
 std::optional<NamedAttention> parse_attention(const std::string& name);
 
 }  // namespace tw::schedules

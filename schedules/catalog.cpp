@@ -144,8 +144,9 @@ std::optional<CatalogEntry> attention_entry(const std::string& name) {
                             if (is_decode(shape) && !tiles && rules.empty())
                                 return decode_schedule(shape, decode_tiles(shape, target), target);
                             const auto& [rule, skips] = rule_of(named);
-                            return attention_schedule(declare_attention(shape, rule, skips), shape,
-                                                      tiles ? *tiles : attention_tiles(shape, target), target);
+                            const Attention attention = declare_attention(shape, rule, skips);
+                            return attention_schedule(
+                                attention, shape, tiles ? *tiles : attention_tiles(attention, shape, target), target);
                         },
                         named->shape.bytes()};
 }

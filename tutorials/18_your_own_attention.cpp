@@ -16,7 +16,9 @@ int main(int argc, char** argv) {
     const AttentionShape shape{
         .batch = 1, .heads = heads, .rows = length, .keys = length, .depth = depth, .width = depth};
     const Target gpu = target("sm_90a");
-    auto schedule = [&](const Attention& a) { return attention_schedule(a, shape, attention_tiles(shape, gpu), gpu); };
+    auto schedule = [&](const Attention& a) {
+        return attention_schedule(a, shape, attention_tiles(a, shape, gpu), gpu);
+    };
 
     lesson.say(
         "A rule takes a score and its place. Soft caps keep scores between two bounds, slopes favour near keys:");

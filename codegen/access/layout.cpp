@@ -24,6 +24,10 @@ int64_t Layout::address(const std::vector<int64_t>& indices) const {
         int64_t& part = d + row_digits < digits.size() ? rows : in_row;
         part = part * digit.extent + value;
     }
+    if (swizzle) {
+        const int64_t pieces = swizzle / 16;
+        in_row ^= rows / (128 / swizzle) % pieces * (pitch / pieces);
+    }
     return rows * pitch + in_row;
 }
 

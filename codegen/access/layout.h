@@ -25,7 +25,7 @@ struct Layout {
     bool operator==(const Layout&) const = default;
 
     int64_t elements() const;
-    /// Where the element at the given indices stands, in elements.
+    /// Where the element at the given indices stands, in elements, exchanged pieces included.
     int64_t address(const std::vector<int64_t>& indices) const;
     /// The physical indices: a digit each for the rows, then the position in the row.
     std::vector<Expr> physical(const std::vector<Expr>& indices) const;

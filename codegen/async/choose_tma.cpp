@@ -8,6 +8,7 @@
 #include "codegen/async/cluster.h"
 #include "codegen/async/iterations.h"
 #include "codegen/async/tensor_box.h"
+#include "codegen/tile_passes/simulate_banks.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -171,16 +172,17 @@ private:
         return all == 1 || (op.role > 0 && once_each && in_segments == all);
     }
 
-    /// A layout that nobody has asked for yet becomes plain rows where boxes arrive, lines where they leave: threads
-    /// fill those without conflicts, also from accumulators of tensor cores.
+    /// A layout that nobody has asked for yet becomes lines where boxes leave, since threads fill those without
+    /// conflicts, also from accumulators of tensor cores; and where they arrive, plain rows, if threads read those as
+    /// fast.
     std::string fit_layout(const TensorBox& box) {
         if (!box.fast().variable.defined()) return fmt::format("its tile is no box of '{}'", box.tensor()->name);
         for (SharedBuffer& shared : result_.shared) {
             if (shared.buffer != box.tile()) continue;
             int64_t bytes = bytes_of(box.tile()->type);
             if (!shared.fixed) {
-                Layout lines = box.arrives() ? Layout() : lines_of(box);
-                if (!lines.digits.empty()) shared.layout = lines;
+                Layout lines = lines_of(box);
+                if (!lines.digits.empty() && (!box.arrives() || is_read_faster(shared, lines))) shared.layout = lines;
                 if (shared.layout.digits.back().extent > TensorBox::longest_side)
                     return "its rows are longer than 256 elements";
                 bool several = box.arrives() || turns_of(result_) > 1;
@@ -240,6 +242,16 @@ private:
         int64_t each = tile_alignment / bytes;
         if (layout.elements() == layout.pitch) layout.pitch = (layout.pitch + each - 1) / each * each;
         return layout.elements() * bytes % tile_alignment == 0;
+    }
+
+    /// By those whose threads are known already.
+    bool is_read_faster(const SharedBuffer& shared, const Layout& layout) const {
+        double plain = 0, other = 0;
+        for (const SharedAccess& access : shared_accesses(result_, shared.buffer, target_)) {
+            plain += cost_of(access, shared.buffer, shared.layout, target_);
+            other += cost_of(access, shared.buffer, layout, target_);
+        }
+        return other < plain * 0.999;
     }
 
     static Layout lines_of(const TensorBox& box) {

@@ -36,6 +36,7 @@ protected:
         tiles.persistent = chance();
         tiles.query_stages = tiles.persistent ? between(1, 2) : 1;
         tiles.stage_result = shape.width % 8 == 0 && chance();
+        tiles.stage_pairs = chance();
         return tiles;
     }
 
@@ -64,6 +65,49 @@ TEST_P(ScoreRules, SoftCapsAndBiases) {
         const Attention a = declare_attention(shape, in_turn(rules));
         expect_formula(a, shape, data(a, round));
     }
+}
+
+/// Rows of a bias arrive with the keys, if boxes can be made of them and there is room.
+TEST_P(ScoreRules, BiasesInBoxes) {
+    for (unsigned round = 0; round < 5; ++round) {
+        AttentionShape shape = random_shape();
+        shape.keys = 8 * between(1, 25);
+        if (round == 0) shape.causal = true, shape.keys = shape.rows = 136;
+        const Type type = chance() ? shape.type : f32;
+        const Tensor bias = input("bias", type, {1, shape.heads, shape.rows, shape.keys});
+        const Tensor other = input("other", f32, {shape.rows, 1, shape.keys});
+        ScoreRule rule = additive_bias(bias);
+        if (chance() && shape.rows > 1)
+            rule = in_turn({soft_cap(9), rule,
+                            [&](const Expr& score, const ScorePlace& at) { return score * other(at.row, 0, at.key); }});
+        const Attention a = declare_attention(shape, rule);
+        EXPECT_EQ(a.of_pairs.empty(), shape.rows == 1);
+        AttentionTiles tiles = attention_tiles(a, shape, device_target());
+        EXPECT_EQ(tiles.stage_pairs, shape.rows > 1);
+        tiles.keys = std::min<int64_t>(tiles.keys, 64);
+        const Schedule s = attention_schedule(a, shape, tiles, device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, data(a, round), near(64, 2e-2));
+        expect_compiles(build(s));
+    }
+}
+
+TEST(ScoreRuleTiles, FitWhatRulesRead) {
+    const Target target = tw::target("sm_90a");
+    auto tiles_of = [&](int64_t depth, int64_t keys, Type type) {
+        const AttentionShape shape{.batch = 2, .heads = 16, .rows = 4096, .keys = keys, .depth = depth, .width = depth};
+        const Attention a = declare_attention(shape, additive_bias(input("bias", type, {1, 16, 4096, keys})));
+        const AttentionTiles tiles = attention_tiles(a, shape, target);
+        EXPECT_NO_THROW(build(attention_schedule(a, shape, tiles, target)));
+        return tiles;
+    };
+    EXPECT_TRUE(tiles_of(128, 4096, f32).stage_pairs);
+    EXPECT_EQ(tiles_of(128, 4096, f32).keys, 64);
+    EXPECT_EQ(tiles_of(128, 4096, bf16).keys, 64);
+    EXPECT_EQ(tiles_of(64, 4096, f32).keys, 64);
+    EXPECT_EQ(tiles_of(64, 4096, bf16).keys, 96);
+    EXPECT_TRUE(tiles_of(256, 4096, bf16).stage_pairs);
+    EXPECT_FALSE(tiles_of(128, 4095, f32).stage_pairs);  // rows of 16380 bytes
 }
 
 TEST_P(ScoreRules, Windows) {
