@@ -50,36 +50,6 @@ int64_t heads_in_l2(int64_t heads, int64_t bytes_each) {
     return together;
 }
 
-namespace {
-
-/// Boxes of elements have rows of 16 bytes.
-bool has_rows_of_boxes(const Operation& tensor) {
-    const auto width = as_constant(tensor.shape.back());
-    return tensor.strides.empty() && width && *width * bytes_of(tensor.outputs[0].type) % 16 == 0;
-}
-
-/// Inputs that are read at [.., row, .., key].
-std::vector<Tensor> inputs_of_pairs(const Expr& score, const Expr& row, const Expr& key) {
-    std::vector<Tensor> found;
-    visit(score, [&](const Expr& e) {
-        const Read* read = e.as<Read>();
-        if (!read || !read->operation->is_input() || read->indices.size() < 2 || read->indices.size() > 5) return;
-        auto is_row = [&](const Expr& index) { return index.same(row); };
-        auto follows_row = [&](const Expr& index) { return contains(index, row); };
-        auto follows_key = [&](const Expr& index) { return contains(index, key); };
-        const Tensor tensor(read->operation, read->output);
-        auto same = [&](const Tensor& other) { return other.same(tensor); };
-        if (read->indices.back().same(key) && std::ranges::count_if(read->indices, is_row) == 1 &&
-            std::ranges::count_if(read->indices, follows_row) == 1 &&
-            std::ranges::count_if(read->indices, follows_key) == 1 && has_rows_of_boxes(*read->operation) &&
-            std::ranges::none_of(found, same))
-            found.push_back(tensor);
-    });
-    return found;
-}
-
-}  // namespace
-
 Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, bool rule_skips) {
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
     if (G < 1 || H % G != 0) throw_error(Error, "attention: {} heads are no multiple of a group of {}", H, G);
@@ -95,7 +65,7 @@ Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, 
     a.s = compute("s", {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         Expr score = sum(cast(f32, a.q(b, i, h, d)) * cast(f32, a.k(b, j, h / shape.group, d)), d);
         if (rule) score = rule(score * to_score, {b, h, i, j});
-        a.of_pairs = inputs_of_pairs(score, i, j);
+        a.of_pairs = inputs_of_pairs(score, {b, h, i, j});
         return shape.causal ? select(j <= i, score, -infinity) : score;
     });
     a.m = compute("m", {B, H, S}, [&](Expr b, Expr h, Expr i) { return reduce_max(a.s(b, h, i, j1), j1); });
@@ -192,7 +162,7 @@ AttentionTiles attention_tiles(const Attention& attention, const AttentionShape&
     AttentionTiles tiles = attention_tiles(shape, target);
     if (attention.of_pairs.empty()) return tiles;
     int64_t bytes_of_pair = 0;
-    for (const Tensor& each : attention.of_pairs) bytes_of_pair += bytes_of(each.type());
+    for (const PairInput& each : attention.of_pairs) bytes_of_pair += bytes_of(each.tensor.type());
     const int64_t element = bytes_of(shape.type), depth = padded_head(shape.depth), width = padded_head(shape.width);
     const int64_t of_tile = tiles.rows * (tiles.query_stages * depth + (tiles.stage_result ? width : 0)) * element;
     auto fits = [&](int64_t keys) {
@@ -260,8 +230,8 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
     Stage keys = s.stage(a.s, a.k, Memory::Shared, step, where),
           values = s.stage(a.o, a.v, Memory::Shared, step, where);
     std::vector<StageRef> loaded{queries, keys, values};
-    for (const Tensor& pairs : tiles.stage_pairs ? a.of_pairs : std::vector<Tensor>())
-        loaded.push_back(s.stage(a.s, pairs, Memory::Shared, step, where));
+    for (const PairInput& pairs : tiles.stage_pairs ? a.of_pairs : std::vector<PairInput>())
+        loaded.push_back(s.stage(a.s, pairs.tensor, Memory::Shared, step, where));
     s.mma(a.s, wgmma, {.m = s_i, .n = s_j, .k = d}, where);
     s.pipeline(step, {.stages = tiles.stages}, where);
     // With masks at both ends of the loop, ptxas does not find the registers for two iterations at once.

@@ -26,9 +26,8 @@ struct AttentionShape {
 /// lse[b, h, i], the logarithm to base 2 of the sum that the softmax divides by. Each member is a computation.
 struct Attention {
     Tensor q, k, v, s, m, p, l, o, lse;
-    /// Inputs of which a rule reads a row's element for each key, such as a bias, in rows that boxes can be made of.
-    std::vector<Tensor> of_pairs;
-    bool skips = false;  ///< the places of rows and keys alone mask whole tiles, which are left out
+    std::vector<PairInput> of_pairs;  ///< what the rule reads for each row and key
+    bool skips = false;               ///< the places of rows and keys alone mask whole tiles, which are left out
 };
 /// With a rule, scores become what it makes of them; `rule_skips`: it masks by the places of rows and keys alone, so
 /// that tiles which it masks are left out. Throws Error if heads are no multiple of the group.

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <regex>
 
-#include "dsl/adjoints.h"
 #include "schedules/loading_roles.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
@@ -11,48 +10,10 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t rows_of_warpgroup = 64, bytes_of_rings = 196608;
-constexpr int64_t neighbours = 8, threads_of_delta = 128, numbers_of_box = 4;  // of 16 bytes
+constexpr int64_t rows_of_warpgroup = 64, bytes_of_rings = 196608, bytes_of_barriers = 1024;
+constexpr int64_t neighbours = 8, threads_of_delta = 128;
 
 double as_double(int64_t count) { return static_cast<double>(count); }
-
-/// What the rule's argument adds to the score, if the score's adjoint is given.
-Expr adjoint_of_argument(const Expr& score, const Expr& adjoint, const Tensor& argument) {
-    Expr result;
-    for (const ReadAdjoint& part : adjoints_of_reads(score, adjoint, score))
-        if (part.read.as<Read>()->operation == argument.operation()) result = add_adjoints(result, part.adjoint);
-    return result.defined() ? result : constant(f32, 0.0);
-}
-
-AttentionScores scores_of(const AttentionShape& shape, const AttentionGradients& a, const std::string& suffix,
-                          const Tensor& lse, const ScoreRule& rule) {
-    const auto& [B, H, S, N, D, E, G, causal, type] = shape;
-    const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0));
-    AttentionScores of;
-    Axis d = reduce_axis("d", D), w = reduce_axis("w", E);
-    auto masked = [&](const Expr& score, const Expr& i, const Expr& j) {
-        return shape.causal ? select(j <= i, score, -infinity) : score;
-    };
-    of.s = compute("s" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-        Expr score = sum(cast(f32, a.q(b, i, h, d)) * cast(f32, a.k(b, j, h / shape.group, d)), d);
-        return rule ? score * to_score : masked(score, i, j);
-    });
-    auto changed = [&](const Expr& b, const Expr& h, const Expr& i, const Expr& j) {
-        return masked(rule(of.s(b, h, i, j), {b, h, i, j}), i, j);
-    };
-    of.p = compute("p" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-        Expr exponent = rule ? changed(b, h, i, j) * to_base_2 : of.s(b, h, i, j) * (to_base_2 * to_score);
-        return exp2(exponent - lse(b, h, i));
-    });
-    of.dp = compute("dp" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-        return sum(cast(f32, a.g(b, i, h, w)) * cast(f32, a.v(b, j, h / shape.group, w)), w);
-    });
-    of.ds = compute("ds" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-        Expr adjoint = of.p(b, h, i, j) * (of.dp(b, h, i, j) - a.delta(b, h, i));
-        return rule ? adjoint_of_argument(changed(b, h, i, j), adjoint, of.s) : adjoint;
-    });
-    return of;
-}
 
 }  // namespace
 
@@ -66,61 +27,6 @@ double bytes_of_gradients(const AttentionShape& shape) {
     return 2 * (shape.bytes() - lse) + lse;
 }
 
-AttentionGradients declare_attention_gradients(const AttentionShape& shape, const GradientPasses& passes,
-                                               const ScoreRule& rule, bool rule_skips) {
-    const auto& [B, H, S, N, D, E, G, causal, type] = shape;
-    const Attention forward = declare_attention(shape);
-    AttentionGradients a;
-    a.by_rule = rule != nullptr;
-    a.skips = causal || rule_skips;
-    a.q = forward.q, a.k = forward.k, a.v = forward.v;
-    a.g = input("g", type, {B, S, H, E});
-    a.o = input("o", type, {B, S, H, E});
-    a.lse = input("lse", f32, {B, H, S});
-    // As many as boxes of them want; those behind the last row are its own.
-    const int64_t with_more = rounded_up(S, numbers_of_box);
-    auto there = [&](const Expr& i) { return with_more == shape.rows ? i : min(i, shape.rows - 1); };
-    Axis e = reduce_axis("e", E);
-    a.delta = compute("delta", {B, H, with_more}, [&](Expr b, Expr h, Expr i) {
-        return sum(cast(f32, a.g(b, there(i), h, e)) * cast(f32, a.o(b, there(i), h, e)), e);
-    });
-    a.lse_of_keys = a.lse;
-    if (with_more != S)
-        a.lse_of_keys =
-            compute("lse_of_keys", {B, H, with_more}, [&](Expr b, Expr h, Expr i) { return a.lse(b, h, there(i)); });
-    const double scale = 1 / std::sqrt(as_double(D));
-    if (!passes.kept) a.of_queries = scores_of(shape, a, "_of_dq", a.lse, rule);
-    a.of_keys = scores_of(shape, a, "", a.lse_of_keys, rule);
-    a.of_values = passes.together ? a.of_keys : scores_of(shape, a, "_of_dv", a.lse_of_keys, rule);
-    Axis j1 = reduce_axis("j1", N), i1 = reduce_axis("i1", S), i2 = reduce_axis("i2", S);
-    Axis h1 = reduce_axis("h1", G), h2 = reduce_axis("h2", G);
-    auto in_group = [&](const Axis& head, const Axis& row) {
-        return shape.group == 1 ? std::vector<Axis>{row} : std::vector<Axis>{head, row};
-    };
-    auto head_of = [&](const Expr& h, const Axis& in_group) {
-        return shape.group == 1 ? h : h * shape.group + in_group;
-    };
-    if (passes.kept)
-        a.ds_kept = compute("ds_kept", {B, H, N, S},
-                            [&](Expr b, Expr h, Expr j, Expr i) { return cast(shape.type, a.of_keys.ds(b, h, i, j)); });
-    auto ds_of_query = [&](const Expr& b, const Expr& h, const Expr& i, const Expr& j) {
-        return passes.kept ? cast(f32, a.ds_kept(b, h, j, i)) : a.of_queries.ds(b, h, i, j);
-    };
-    a.dq = compute("dq", {B, S, H, D}, [&](Expr b, Expr i, Expr h, Expr x) {
-        return cast(shape.type, sum(ds_of_query(b, h, i, j1) * cast(f32, a.k(b, j1, h / shape.group, x)), j1) * scale);
-    });
-    a.dk = compute("dk", {B, N, H / G, D}, [&](Expr b, Expr j, Expr h, Expr x) {
-        Expr head = head_of(h, h1);
-        return cast(shape.type,
-                    sum(a.of_keys.ds(b, head, i1, j) * cast(f32, a.q(b, i1, head, x)), in_group(h1, i1)) * scale);
-    });
-    a.dv = compute("dv", {B, N, H / G, E}, [&](Expr b, Expr j, Expr h, Expr x) {
-        Expr head = head_of(h, h2);
-        return cast(shape.type, sum(a.of_values.p(b, head, i2, j) * cast(f32, a.g(b, i2, head, x)), in_group(h2, i2)));
-    });
-    return a;
-}
-
 namespace {
 
 /// The nest of a gradient: blocks of rows, of which each warpgroup has 64, and steps along the last of its terms.
@@ -132,7 +38,7 @@ class GradientSchedule {
 public:
     GradientSchedule(const AttentionGradients& gradients, const AttentionShape& shape, const GradientTiles& tiles,
                      const Target& target, std::source_location where)
-        : shape_(shape), tiles_(tiles), a_(gradients), s_({a_.dq, a_.dk, a_.dv}, target), where_(where) {}
+        : shape_(shape), tiles_(tiles), a_(gradients), s_(results(gradients), target), where_(where) {}
 
     Schedule run() {
         schedule_delta();
@@ -141,10 +47,18 @@ public:
         schedule_keys();
         if (tiles_.passes.kept) schedule_kept();
         if (!tiles_.passes.together) schedule_values();
+        for (size_t k = 0; k < a_.gradients_of_pairs.size(); ++k)
+            schedule_pairs(a_.of_pairs[k], a_.gradients_of_pairs[k], a_.adjoints_of_pairs[k]);
         return std::move(s_);
     }
 
 private:
+    static std::vector<Tensor> results(const AttentionGradients& a) {
+        std::vector<Tensor> all{a.dq, a.dk, a.dv};
+        all.insert(all.end(), a.gradients_of_pairs.begin(), a.gradients_of_pairs.end());
+        return all;
+    }
+
     /// A row is summed by threads side by side, each with a few neighbours of it.
     void schedule_delta() {
         const auto [b, h, i] = s_.loops<3>(a_.delta, where_);
@@ -266,6 +180,8 @@ private:
         if (tiles_.passes.together) s_.stream({a_.dv, a_.dk}, n.step, where_);
         if (tiles_.passes.kept) s_.at(a_.ds_kept, n.step, where_);
         keep(of.ds, n.step);
+        for (const Tensor& adjoints : a_.adjoints_of_pairs)  // they read what ds is made of
+            if (!adjoints.same(a_.ds_kept)) s_.at(adjoints, n.step, where_);
         keep(of.p, n.step);
         if (tiles_.passes.together) round_for(a_.dv, of.p, n.step);
         round_for(a_.dk, of.ds, n.step);
@@ -288,12 +204,14 @@ private:
         Stage given = tiles_.passes.together ? s_.stage({of.dp, a_.dv}, a_.g, Memory::Shared, n.step, where_)
                                              : s_.stage(of.dp, a_.g, Memory::Shared, n.step, where_);
         Stage lse = s_.stage(of.p, a_.lse_of_keys, Memory::Shared, n.step, where_),
-              delta = s_.stage(of.ds, a_.delta, Memory::Shared, n.step, where_);
+              delta = s_.stage(readers_of(a_.delta), a_.delta, Memory::Shared, n.step, where_);
+        std::vector<StageRef> loaded{keys, values, queries, given, lse, delta};
+        for (const PairInput& input : tiles_.stage_pairs ? a_.of_pairs : std::vector<PairInput>())
+            loaded.push_back(s_.stage(readers_of(input.tensor), input.tensor, Memory::Shared, n.step, where_));
         s_.mma(of.s, wgmma, of_s, where_);
         s_.mma(of.dp, wgmma, of_dp, where_);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
-        s_.roles(loading_roles({keys, values, queries, given, lse, delta}, a_.dk, tiles_.key_rows / rows_of_warpgroup),
-                 where_);
+        s_.roles(loading_roles(loaded, a_.dk, tiles_.key_rows / rows_of_warpgroup), where_);
     }
 
     /// A product of matrices, one of which the kernel of dk has written.
@@ -308,6 +226,56 @@ private:
         const int stages = static_cast<int>(std::clamp<int64_t>(bytes_of_rings / bytes, 2, 4));
         s_.pipeline(n.step, {.stages = stages, .in_flight = 1}, where_);
         s_.roles(loading_roles({adjoints, keys}, a_.dq, tiles_.query_rows / rows_of_warpgroup), where_);
+    }
+
+    std::vector<Loop> reduce_loops(const Tensor& gradient) const {
+        if (!s_.reduces(gradient)) return {};
+        const std::vector<Loop> all = s_.all_loops(gradient, where_);
+        return {all.begin() + gradient.rank(), all.end()};
+    }
+
+    /// Stages in the kernel of dk that read the input.
+    std::vector<StageRef> readers_of(const Tensor& input) const {
+        std::vector<Tensor> stages{a_.of_keys.p, a_.of_keys.ds};
+        for (const Tensor& adjoints : a_.adjoints_of_pairs)
+            if (!adjoints.same(a_.ds_kept)) stages.push_back(adjoints);
+        std::vector<StageRef> readers;
+        for (const Tensor& stage : stages) {
+            bool reads = false;
+            visit(stage.operation()->outputs[0].body, [&](const Expr& e) {
+                const Read* read = e.as<Read>();
+                reads = reads || (read && read->operation == input.operation());
+            });
+            if (reads) readers.emplace_back(stage, where_);
+        }
+        return readers;
+    }
+
+    /// A transposition in tiles, summed over batches or heads where the input has one for all of them.
+    void schedule_pairs(const PairInput& input, const Tensor& gradient, const Tensor& adjoints) {
+        constexpr int64_t side = 64, in_vector = 4, rows_at_once = 16;
+        const std::vector<Loop> data = s_.data_loops(gradient, where_);
+        const std::vector<Loop> reduced = reduce_loops(gradient);
+        const auto row_at = static_cast<size_t>(input.dimension[2]);
+        auto [block_i, tile_i] = s_.split(data[row_at], side, Tail::Mask, {"block_i", "tile_i"}, where_);
+        auto [block_j, tile_j] = s_.split(data.back(), side, Tail::Mask, {"block_j", "tile_j"}, where_);
+        auto [step, row] = s_.split(tile_i, rows_at_once, {"step", "row"}, where_);
+        auto [lane_of, element] = s_.split(tile_j, in_vector, {"t", "element"}, where_);
+        std::vector<Loop> outer;
+        for (size_t d = 0; d + 1 < data.size(); ++d)
+            if (d != row_at) outer.push_back(data[d]);
+        outer.insert(outer.end(), {block_i, block_j});
+        std::vector<Loop> all = outer;
+        all.insert(all.end(), reduced.begin(), reduced.end());
+        all.insert(all.end(), {row, lane_of, step, element});
+        s_.order(all, where_);
+        const Loop block = s_.fuse(outer, "block", where_);
+        const Loop around = reduced.empty() ? block : reduced.back();
+        s_.bind(block, grid.x, where_);
+        s_.bind(row, thread, where_);
+        s_.bind(lane_of, thread, where_);
+        s_.unroll(element, where_);
+        s_.stage(gradient, adjoints, Memory::Shared, around, where_);
     }
 
     void schedule_values() {
@@ -383,6 +351,22 @@ GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, 
     tiles.passes.kept = keeps_adjoints(shape, rule_skips, most_kept_bytes);
     if (tiles.passes.kept && shape.causal) tiles.query_rows = tiles.query_step = tiles.key_rows;
     if (tiles.passes.kept && !shape.causal) tiles.query_step = rows_of_warpgroup;
+    return tiles;
+}
+
+GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, const std::vector<PairInput>& of_pairs,
+                             bool rule_skips, int64_t most_kept_bytes) {
+    GradientTiles tiles = gradient_tiles(shape, target, rule_skips, most_kept_bytes);
+    int64_t bytes_of_pair = 0;
+    for (const PairInput& each : of_pairs) bytes_of_pair += bytes_of(each.tensor.type());
+    const int64_t of_head = (padded_head(shape.depth) + padded_head(shape.width)) * bytes_of(shape.type);
+    constexpr int64_t numbers = 2 * 4;  // lse and delta
+    auto fits = [&](int64_t step) {
+        const int64_t stage = step * (of_head + tiles.key_rows * bytes_of_pair + numbers);
+        return tiles.key_rows * of_head + tiles.stages * stage + bytes_of_barriers <= target.shared_bytes;
+    };
+    while (tiles.key_step > 32 && !fits(tiles.key_step)) tiles.key_step -= 16;
+    tiles.stage_pairs = !of_pairs.empty() && fits(tiles.key_step);
     return tiles;
 }
 

@@ -23,6 +23,8 @@ struct GradientPasses {
     /// The adjoints of scores are made once, by the kernel of dk, and written down for dq: batch x heads x rows x keys
     /// elements of the operands' type. Of rows that are a multiple of 8.
     bool kept = false;
+    /// Also the gradients of what the rule reads for each row and key, such as a bias; kept.
+    bool of_pairs = false;
 };
 /// Given q, k and v as of declare_attention, its results o and lse, and g = dL/do of o's shape: dq, dk and dv, the
 /// gradients of L, of the shapes and the type of q, k and v. delta[b, h, i] = sum_e g[b, i, h, e] o[b, i, h, e]. The
@@ -32,7 +34,11 @@ struct AttentionGradients {
     Tensor q, k, v, g, o, lse, delta, lse_of_keys;
     AttentionScores of_queries, of_keys, of_values;
     Tensor dq, dk, dv;
-    Tensor ds_kept;  ///< [batch, heads, keys, rows], if it is
+    Tensor ds_kept;                   ///< [batch, heads, keys, rows], if it is
+    std::vector<PairInput> of_pairs;  ///< what the rule reads for each row and key
+    /// Of these, if they are asked for: adjoints [batch, heads, keys, rows], and gradients of the shape and the type of
+    /// each, named d_ and its name.
+    std::vector<Tensor> adjoints_of_pairs, gradients_of_pairs;
     bool by_rule = false, skips = false;
 };
 /// With a rule as of declare_attention: `s` is what it is given then, and
@@ -47,11 +53,16 @@ struct GradientTiles {
     int64_t query_step = 64;   ///< keys of a step there
     int stages = 2;            ///< of what steps read
     GradientPasses passes = {};
+    bool stage_pairs = false;  ///< what rules read for each row and key arrives in shared memory with the queries
 };
-/// `rule_skips` as of declare_attention_gradients. Adjoints of scores are kept where that is faster and they take at most
-/// so many bytes of a workspace; with 0 scores are made again for each kernel, and memory grows with the rows alone.
+/// `rule_skips` as of declare_attention_gradients. Adjoints of scores are kept where that is faster and they take at
+/// most so many bytes of a workspace; with 0 scores are made again for each kernel, and memory grows with the rows
+/// alone.
 GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, bool rule_skips = false,
                              int64_t most_kept_bytes = int64_t{8} << 30);
+/// Of a rule that reads these for each row and key.
+GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, const std::vector<PairInput>& of_pairs,
+                             bool rule_skips = false, int64_t most_kept_bytes = int64_t{8} << 30);
 /// For sm_90a: warpgroup products with scores and their adjoints in registers, loads by a warp of its own.
 Schedule attention_gradients_schedule(const AttentionShape& shape, const GradientTiles& tiles, const Target& target,
                                       TW_HERE);

@@ -159,7 +159,9 @@ std::optional<CatalogEntry> attention_gradients_entry(const std::string& name) {
         [named = *named](const Target& target) {
             const AttentionShape& shape = named.forward.shape;
             const auto& [rule, skips] = rule_of(named.forward);
-            const GradientTiles tiles = named.tiles ? *named.tiles : gradient_tiles(shape, target, skips);
+            const std::vector<PairInput> pairs = declare_attention(shape, rule, skips).of_pairs;
+            GradientTiles tiles = named.tiles ? *named.tiles : gradient_tiles(shape, target, pairs, skips);
+            tiles.passes.of_pairs = tiles.passes.kept && !pairs.empty();
             return attention_gradients_schedule(declare_attention_gradients(shape, tiles.passes, rule, skips), shape,
                                                 tiles, target);
         },

@@ -1,8 +1,48 @@
 #include "schedules/score_rules.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "support/error.h"
 
 namespace tw::schedules {
+namespace {
+
+/// Boxes of elements have rows of 16 bytes, and five dimensions at most.
+bool has_rows_of_boxes(const Operation& tensor) {
+    const auto width = as_constant(tensor.shape.back());
+    return tensor.shape.size() <= 5 && tensor.strides.empty() && width &&
+           *width * bytes_of(tensor.outputs[0].type) % 16 == 0;
+}
+
+std::optional<PairInput> pair_input(const Read& read, const ScorePlace& at) {
+    PairInput input{Tensor(read.operation, read.output), {-1, -1, -1, -1}};
+    const std::array<Expr, 4> place{at.batch, at.head, at.row, at.key};
+    for (size_t d = 0; d < read.indices.size(); ++d) {
+        if (is_constant(read.indices[d], 0)) continue;
+        auto same = [&](const Expr& each) { return each.same(read.indices[d]); };
+        const size_t of = std::ranges::find_if(place, same) - place.begin();
+        if (of == place.size() || input.dimension[of] >= 0) return {};
+        input.dimension[of] = static_cast<int>(d);
+    }
+    const int last = static_cast<int>(read.indices.size()) - 1;
+    if (input.dimension[2] < 0 || input.dimension[3] != last || !has_rows_of_boxes(*read.operation)) return {};
+    return input;
+}
+
+}  // namespace
+
+std::vector<PairInput> inputs_of_pairs(const Expr& score, const ScorePlace& at) {
+    std::vector<PairInput> found;
+    visit(score, [&](const Expr& e) {
+        const Read* read = e.as<Read>();
+        if (!read || !read->operation->is_input() || read->indices.empty()) return;
+        auto same = [&](const PairInput& other) { return other.tensor.same(Tensor(read->operation, read->output)); };
+        if (std::ranges::any_of(found, same)) return;
+        if (auto input = pair_input(*read, at)) found.push_back(*input);
+    });
+    return found;
+}
 
 ScoreRule in_turn(std::vector<ScoreRule> rules) {
     return [rules = std::move(rules)](const Expr& score, const ScorePlace& at) {

@@ -65,6 +65,29 @@ TEST(AttentionGradients, AreThoseOfRules) {
     }
 }
 
+/// Of what a rule reads for each row and key, whatever is the same for batches or heads.
+TEST(AttentionGradients, AreThoseOfBiases) {
+    const AttentionShape shape{.batch = 2, .heads = 2, .rows = 6, .keys = 8, .depth = 8, .width = 8, .type = f16};
+    const Tensor bias = input("bias", f32, {1, 2, 6, 8}), factors = input("factors", f32, {6, 8});
+    const ScoreRule rule = in_turn({additive_bias(bias), soft_cap(3), [&](const Expr& score, const ScorePlace& at) {
+                                        return score * factors(at.row, at.key);
+                                    }});
+    const Attention forward = declare_attention(shape, rule);
+    const AttentionGradients declared = declare_attention_gradients(shape, {.kept = true, .of_pairs = true}, rule);
+    ASSERT_EQ(declared.gradients_of_pairs.size(), 2U);
+    Bindings bindings = random_bindings(declared.gradients_of_pairs, 12);
+    const std::vector<HostArray> saved = interpret_plain({forward.o, forward.lse}, bindings);
+    bindings.inputs["o"] = saved[0];
+    bindings.inputs["lse"] = saved[1];
+    const std::vector<Tensor> wanted = gradients(forward.o, declared.g, {bias, factors});
+    const std::vector<HostArray> got = interpret_plain(declared.gradients_of_pairs, bindings, Precision::Float64),
+                                 expected = interpret_plain(wanted, bindings, Precision::Float64);
+    for (size_t k = 0; k < got.size(); ++k) {
+        auto differs = difference(declared.gradients_of_pairs[k].name(), got[k], expected[k], near(0, 2e-2));
+        EXPECT_FALSE(differs) << *differs;
+    }
+}
+
 TEST(AttentionGradients, AreAskedForByName) {
     const auto named = parse_attention_gradients(
         "attention_gradients_f16_2x12x300x40_keys500_width24_group3_causal_tile64x32q128x48s3a");
@@ -177,6 +200,34 @@ TEST_P(GradientKernels, OfRules) {
             fill_integers(bindings.inputs.at("documents"), 0, 2, 4);
             fill_uniform(bindings.inputs.at("slopes"), 0, 0.01, 6);  // no exponential leaves its range
         }
+        expect_declared(s, bindings, near(64, 5e-3));
+        expect_compiles(build(s));
+    }
+}
+
+TEST_P(GradientKernels, OfBiases) {
+    for (unsigned round = 0; round < 4; ++round) {
+        AttentionShape shape{.batch = between(1, 2),
+                             .heads = 2,
+                             .rows = 8 * between(1, 18),
+                             .keys = 8 * between(1, 18),
+                             .depth = 8 * between(1, 16),
+                             .width = 8 * between(1, 16),
+                             .group = between(1, 2)};
+        if (round == 0) shape.causal = true, shape.keys = shape.rows = 136;
+        const Tensor bias = input("bias", chance() ? f32 : bf16,
+                                  {chance() ? shape.batch : int64_t{1}, chance() ? 2 : 1, shape.rows, shape.keys});
+        const ScoreRule rule = chance() ? in_turn({soft_cap(5), additive_bias(bias)}) : additive_bias(bias);
+        const Attention forward = declare_attention(shape, rule);
+        GradientTiles tiles = gradient_tiles(shape, device_target(), forward.of_pairs);
+        EXPECT_TRUE(tiles.stage_pairs);
+        tiles.passes.kept = tiles.passes.of_pairs = true;
+        const AttentionGradients declared = declare_attention_gradients(shape, tiles.passes, rule);
+        const Schedule s = attention_gradients_schedule(declared, shape, tiles, device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        EXPECT_EQ(s.outputs().size(), 4U);
+        Bindings bindings = random_bindings(s.outputs(), round);
+        fill_uniform(bindings.inputs.at("lse"), 6, 8, 5);
         expect_declared(s, bindings, near(64, 5e-3));
         expect_compiles(build(s));
     }
