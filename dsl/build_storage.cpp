@@ -106,6 +106,35 @@ void TreeBuilder::check_collective(int stage, const std::vector<Expr>& condition
                 r.definition.name, to_string(state_.loops[loop].level), state_.loops[loop].name);
 }
 
+bool TreeBuilder::is_copied_to_shared(int stage) const {
+    for (size_t s = 0; s < state_.stages.size(); ++s) {
+        const StageRecord& reader = state_.stages[s];
+        if (!reader.inlined && reader.is_copy && reads_stage(reader.definition, record(stage).definition) &&
+            resolved_memory(state_, static_cast<int>(s)) == Memory::Shared)
+            return true;
+    }
+    return false;
+}
+
+namespace {
+
+/// Rows of a workspace begin at multiples of 16 bytes, so that wide copies and boxes can take them.
+void space_rows(BufferNode& workspace) {
+    constexpr int64_t widest_copy = 16;
+    const int64_t neighbours = widest_copy / bytes_of(workspace.type);
+    if (workspace.shape.size() < 2 || neighbours < 2) return;
+    const auto row = as_constant(workspace.shape.back());
+    if (!row || *row % neighbours == 0) return;
+    const Expr pitch = integer((*row + neighbours - 1) / neighbours * neighbours);
+    Expr stride = integer(1);
+    for (size_t d = workspace.shape.size(); d-- > 0;) {
+        workspace.strides.insert(workspace.strides.begin(), stride);
+        stride = simplify(stride * (d + 1 == workspace.shape.size() ? pitch : workspace.shape[d]));
+    }
+}
+
+}  // namespace
+
 void TreeBuilder::prepare_storage(int stage, Prepared& p) {
     const StageRecord& r = record(stage);
     const Operation& operation = *r.definition.operation;
@@ -126,6 +155,7 @@ void TreeBuilder::prepare_storage(int stage, Prepared& p) {
                           .role = local ? BufferNode::Role::Local : BufferNode::Role::Workspace,
                           .step = r.step};
         if (state_.is_result(stage)) buffer.role = BufferNode::Role::Output;
+        if (buffer.role == BufferNode::Role::Workspace && is_copied_to_shared(stage)) space_rows(buffer);
         p.storage.buffers.push_back(std::make_shared<const BufferNode>(buffer));
     }
 }

@@ -52,6 +52,7 @@ private:
     Masks masks_of(int stage, const Prepared& p, bool with_reduction);
     static void guard_reads(const Expr& value, const std::function<void(const Expr&, bool)>& guard);
     void check_collective(int stage, const std::vector<Expr>& conditions) const;
+    bool is_copied_to_shared(int stage) const;
     void prepare_storage(int stage, Prepared& p);
     static Region whole(const Operation& operation);
     void reserve_names();

@@ -161,6 +161,10 @@ AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target
 AttentionTiles attention_tiles(const Attention& attention, const AttentionShape& shape, const Target& target) {
     AttentionTiles tiles = attention_tiles(shape, target);
     if (attention.of_pairs.empty()) return tiles;
+    // Longer steps bring more than what makes the start of a tile, and its end, faster.
+    tiles.persistent = tiles.stage_result = false;
+    tiles.longest_first = shape.causal;
+    tiles.query_stages = 1;
     int64_t bytes_of_pair = 0;
     for (const PairInput& each : attention.of_pairs) bytes_of_pair += bytes_of(each.tensor.type());
     const int64_t element = bytes_of(shape.type), depth = padded_head(shape.depth), width = padded_head(shape.width);
@@ -193,17 +197,22 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
     auto [group, row] = s.split(in_block, rows_of_warpgroup, {"group", "row"}, where);
     auto [step, term] = s.split(s.reduce(a.o), tiles.keys, Tail::Mask, {"step", "term"}, where);
     auto [h_group, h_in_group] = s.split(h, tiles.heads, {"h_group", "h_in_group"}, where);
-    s.order({b, h_group, block, h_in_group, e_tile, group, step, row, e, term}, where);
+    // Batches that share what rules read are neighbours, so that all but one find it in L2.
+    auto shared_by_batches = [](const PairInput& input) { return input.dimension[0] < 0; };
+    const bool batches_last = tiles.stage_pairs && std::ranges::any_of(a.of_pairs, shared_by_batches);
+    const std::vector<Loop> of_tiles = batches_last ? std::vector<Loop>{h_group, block, h_in_group, b}
+                                                    : std::vector<Loop>{b, h_group, block, h_in_group};
+    std::vector<Loop> order = of_tiles;
+    order.insert(order.end(), {e_tile, group, step, row, e, term});
+    s.order(order, where);
     const int64_t blocks = shape.batch * shape.heads * divided(shape.rows, tiles.rows);
-    Loop tile = h_in_group;
+    Loop tile = of_tiles.back();
     if (tiles.persistent) {
-        s.persistent({b, h_group, block, h_in_group}, {.longest_first = shape.causal, .stages = tiles.query_stages},
-                     where);
+        s.persistent(of_tiles, {.longest_first = shape.causal, .stages = tiles.query_stages}, where);
     } else if (tiles.longest_first) {
-        s.persistent({b, h_group, block, h_in_group}, {.blocks = static_cast<int>(blocks), .longest_first = true},
-                     where);
+        s.persistent(of_tiles, {.blocks = static_cast<int>(blocks), .longest_first = true}, where);
     } else {
-        tile = s.fuse({b, h_group, block, h_in_group}, "tile", where);
+        tile = s.fuse(of_tiles, "tile", where);
         s.bind(tile, grid.x, where);
     }
     s.bind(group, warpgroup, where);

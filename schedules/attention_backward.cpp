@@ -96,22 +96,30 @@ private:
         auto [step, term] =
             s_.split(s_.reduce(gradient, of_group ? 1 : 0), step_extent, Tail::Mask, {"step", "term"}, where_);
         auto [h_group, h_in_group] = s_.split(h, heads_side_by_side(of_keys), {"h_group", "h_in_group"}, where_);
-        std::vector<Loop> order{b, h_group, block, h_in_group, x_tile, group};
+        const std::vector<Loop> tiles = shares_pairs(of_keys) ? std::vector<Loop>{h_group, block, h_in_group, b}
+                                                              : std::vector<Loop>{b, h_group, block, h_in_group};
+        std::vector<Loop> order = tiles;
+        order.insert(order.end(), {x_tile, group});
         if (of_group) order.push_back(s_.reduce(gradient, 0));
         order.insert(order.end(), {step, row, x, term});
         s_.order(order, where_);
-        Loop tile = h_in_group;
+        Loop tile = tiles.back();
         if (shape_.causal && !of_keys) {
             const int64_t blocks = divided(shape_.rows, rows);
             const int64_t all = shape_.batch * shape_.heads * blocks;
-            s_.persistent({b, h_group, block, h_in_group}, {.blocks = static_cast<int>(all), .longest_first = true},
-                          where_);
+            s_.persistent(tiles, {.blocks = static_cast<int>(all), .longest_first = true}, where_);
         } else {
-            tile = s_.fuse({b, h_group, block, h_in_group}, name, where_);
+            tile = s_.fuse(tiles, name, where_);
             s_.bind(tile, grid.x, where_);
         }
         s_.bind(group, warpgroup, where_);
         return {tile, group, step, row, x, term};
+    }
+
+    /// Batches that share what rules read are neighbours, so that all but one find it in L2.
+    bool shares_pairs(bool of_keys) const {
+        return of_keys && tiles_.stage_pairs &&
+               std::ranges::any_of(a_.of_pairs, [](const PairInput& input) { return input.dimension[0] < 0; });
     }
 
     /// Of causal ones, so that the longest tiles are the first.
@@ -325,8 +333,7 @@ constexpr int64_t kept_from_depth = 65;
 /// not.
 bool keeps_adjoints(const AttentionShape& shape, bool rule_skips, int64_t most_kept_bytes) {
     const int64_t bytes = shape.batch * shape.heads * shape.rows * shape.keys * bytes_of(shape.type);
-    return std::max(shape.depth, shape.width) >= kept_from_depth && shape.rows % neighbours == 0 && !rule_skips &&
-           bytes <= most_kept_bytes;
+    return std::max(shape.depth, shape.width) >= kept_from_depth && !rule_skips && bytes <= most_kept_bytes;
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ struct AttentionScores {
 struct GradientPasses {
     bool together = true;  ///< dk and dv in one pass: scores are made once for both
     /// The adjoints of scores are made once, by the kernel of dk, and written down for dq: batch x heads x rows x keys
-    /// elements of the operands' type. Of rows that are a multiple of 8.
+    /// elements of the operands' type.
     bool kept = false;
     /// Also the gradients of what the rule reads for each row and key, such as a bias; kept.
     bool of_pairs = false;

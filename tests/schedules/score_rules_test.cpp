@@ -102,10 +102,10 @@ TEST(ScoreRuleTiles, FitWhatRulesRead) {
         return tiles;
     };
     EXPECT_TRUE(tiles_of(128, 4096, f32).stage_pairs);
-    EXPECT_EQ(tiles_of(128, 4096, f32).keys, 64);
-    EXPECT_EQ(tiles_of(128, 4096, bf16).keys, 64);
-    EXPECT_EQ(tiles_of(64, 4096, f32).keys, 64);
-    EXPECT_EQ(tiles_of(64, 4096, bf16).keys, 96);
+    EXPECT_EQ(tiles_of(128, 4096, f32).keys, 96);
+    EXPECT_EQ(tiles_of(128, 4096, bf16).keys, 128);
+    EXPECT_EQ(tiles_of(64, 4096, f32).keys, 96);
+    EXPECT_EQ(tiles_of(64, 4096, bf16).keys, 128);
     EXPECT_TRUE(tiles_of(256, 4096, bf16).stage_pairs);
     EXPECT_FALSE(tiles_of(128, 4095, f32).stage_pairs);  // rows of 16380 bytes
 }
