@@ -53,6 +53,29 @@ Expr position(const State& state, int loop, const Expr& cut, const std::vector<E
     return value;
 }
 
+/// The comparison's value, if it has the same for all numbers up to `last`; undefined otherwise. Those that hold, or
+/// fail, from 0 on are left to bounds.
+Expr value_up_to(const Binary& comparison, const Expr& number, const Expr& last) {
+    const Affine slack = affine_of(comparison.b) - affine_of(comparison.a);
+    const int64_t step = coefficient(slack, number).value_or(0);
+    if (step == 0) return {};
+    const Expr at_last = simplify(substitute(to_expr(slack), {{number, last}}));
+    const bool less = comparison.op == BinaryOp::Less;
+    if (step < 0) return prove(at_last >= (less ? 1 : 0)) == true ? all_of({}) : Expr();
+    return prove(at_last < (less ? 1 : 0)) == true ? !all_of({}) : Expr();
+}
+
+/// What a loop's body compares, known where an iteration is at most `last`, which no bound of its variable says: in a
+/// segment of max(0, last + 1) iterations.
+Stmt with_known_comparisons(const Stmt& body, const Expr& number, const Expr& last) {
+    auto known = [&](const Expr& e) -> Expr {
+        const Binary* node = e.as<Binary>();
+        const bool compares = node && (node->op == BinaryOp::Less || node->op == BinaryOp::LessEqual);
+        return compares && is_integer(node->a.type()) ? value_up_to(*node, number, last) : Expr();
+    };
+    return map_exprs(body, [&](const Expr& e) { return simplify(transform(e, known)); });
+}
+
 /// The loops of a tree in the segments that they were cut into.
 class Cutter {
 public:
@@ -81,14 +104,19 @@ private:
         if (whole.is_part || (record.is_whole() && !record.reversed)) return make_stmt(std::move(whole));
         const Segments segments = segments_of(state_, whole.loop, whole.extent, around_, where_);
         std::vector<Stmt> parts;
-        Expr from = integer(0);
-        auto add = [&](const Expr& to) {
-            parts.push_back(part_of_loop(whole, simplify(to - from), [&](const Expr& number) {
-                return in_iteration(whole.body, whole.variable, segments.iteration(simplify(from + number)));
+        // Where an iteration of a part runs, the loop has not ended: the part begins at the cut before.
+        Expr from = integer(0), begin = integer(0);
+        auto add = [&](const Expr& cut) {
+            const Expr to = smaller(cut, segments.extent()), end = larger(from, to);
+            const Expr last = simplify(to - begin - 1);
+            parts.push_back(part_of_loop(whole, simplify(end - from), [&](const Expr& number) {
+                const Expr iteration = segments.iteration(simplify(begin + number));
+                return with_known_comparisons(in_iteration(whole.body, whole.variable, iteration), number, last);
             }));
-            from = to;
+            from = end;
+            begin = larger(begin, cut);
         };
-        for (const Expr& cut : segments.cuts) add(larger(from, smaller(cut, segments.extent())));
+        for (const Expr& cut : segments.cuts) add(cut);
         add(segments.extent());
         return sequence(std::move(parts));
     }

@@ -262,7 +262,7 @@ NamedRule rule_of(const NamedAttention& named) {
         if (name == "softcap") rules.push_back(soft_cap(std::stod(number)));
         if (name == "alibi") rules.push_back(linear_bias(input("slopes", f32, {shape.heads})));
         if (name == "bias")
-            rules.push_back(additive_bias(input("bias", f32, {1, shape.heads, shape.rows, shape.keys})));
+            rules.push_back(additive_bias(input("bias", shape.type, {1, shape.heads, shape.rows, shape.keys})));
         if (name == "window") rules.push_back(sliding_window(std::stoll(number))), skips = true;
         if (name != "documents") continue;
         const Tensor numbers = input("documents", i32, {shape.batch, shape.rows});

@@ -69,7 +69,7 @@ struct NamedRule {
     ScoreRule rule;      ///< undefined if the name has none
     bool skips = false;  ///< it masks by the places of rows and keys alone
 };
-/// Inputs of rules: slopes f32 [heads], bias f32 [1, heads, rows, keys], documents i32 [batch, rows].
+/// Inputs of rules: slopes f32 [heads], bias of the type of q [1, heads, rows, keys], documents i32 [batch, rows].
 NamedRule rule_of(const NamedAttention& named);
 /// Reads "attention_bf16_BATCHxHEADSxROWSxDEPTH" (or f16), then any of _keys4096 (else as many as rows), _width64 (else
 /// depth), _group4, _causal, rules for scores (_softcap30, _alibi, _bias, _documents, _window1024), and _tile with the

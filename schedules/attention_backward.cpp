@@ -326,14 +326,16 @@ Schedule attention_gradients_schedule(const AttentionGradients& gradients, const
 
 namespace {
 
-/// Of heads this deep, making scores again takes longer than writing their adjoints down and reading them.
+/// Of heads this deep, making scores again takes longer than writing their adjoints down, in whole lines, and reading
+/// them.
 constexpr int64_t kept_from_depth = 65;
 
 /// Masks of causal scores leave out whole tiles of the kernel that reads, if both kernels have the same; others may
 /// not.
 bool keeps_adjoints(const AttentionShape& shape, bool rule_skips, int64_t most_kept_bytes) {
     const int64_t bytes = shape.batch * shape.heads * shape.rows * shape.keys * bytes_of(shape.type);
-    return std::max(shape.depth, shape.width) >= kept_from_depth && !rule_skips && bytes <= most_kept_bytes;
+    return std::max(shape.depth, shape.width) >= kept_from_depth && shape.rows % neighbours == 0 && !rule_skips &&
+           bytes <= most_kept_bytes;
 }
 
 }  // namespace
