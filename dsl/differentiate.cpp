@@ -7,6 +7,7 @@
 
 #include "dsl/adjoints.h"
 #include "dsl/simplify.h"
+#include "dsl/stage.h"
 #include "support/error.h"
 
 namespace tw {
@@ -35,14 +36,6 @@ Expr element(const Tensor& tensor, const std::vector<Expr>& indices) {
 }
 Expr element_as(Type type, const Tensor& tensor, const std::vector<Expr>& indices) {
     return cast_unchecked(type, element(tensor, indices));
-}
-
-/// A reduction of one component by one of the four operations with a derivative.
-std::optional<BinaryOp> operation_of(const ReducerNode& reducer) {
-    if (reducer.combined.size() != 1) return {};
-    auto* node = reducer.combined[0].as<Binary>();
-    if (!node || !node->a.same(reducer.left[0]) || !node->b.same(reducer.right[0])) return {};
-    return node->op;
 }
 
 /// One output of an operation, with the axes that its body is written in.
@@ -259,7 +252,7 @@ private:
             });
         Expr incoming = element_as(of.tensor.type(), adjoint, of.axes());
         std::vector<Expr> loops = of.axes();
-        auto op = operation_of(*reduce.reducer);
+        auto op = combining_operation(*reduce.reducer);
         Substitution whole;
         for (const Axis& axis : axes_from(reduce)) {
             if (mentions_index(axis.extent)) {

@@ -101,6 +101,10 @@ private:
             std::vector<StageRef> reductions;
             for (int left = std::clamp(integer(), 0, 1 << 10); left > 0; --left) reductions.push_back(next_stage());
             schedule_.stream(reductions, next_loop(), where_);
+        } else if (verb == "rfactor_chain") {
+            std::vector<StageRef> reductions;
+            for (int left = std::clamp(integer(), 0, 1 << 10); left > 0; --left) reductions.push_back(next_stage());
+            schedule_.rfactor(reductions, next_loop(), where_);
         } else if (verb == "result") {
             Stage stage = next_stage();
             Memory where_to = memory(word());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dsl/edit.h"
+#include "dsl/parts.h"
 #include "dsl/simplify.h"
 #include "dsl/stream.h"
 #include "dsl/update.h"
@@ -18,12 +19,6 @@ std::vector<int> other_reduce_loops(const State& state, int stage, int along) {
     for (int loop : state.stages[stage].order)
         if (state.loops[loop].reduces && loop != along) found.push_back(loop);
     return found;
-}
-
-Expr axis_like(const LoopRecord& loop) {
-    Variable axis{.name = loop.name, .min = 0, .extent = loop.extent};
-    if (auto bounds = bounds_of(loop.extent); bounds.max) axis.max = std::max<int64_t>(*bounds.max - 1, 0);
-    return make_expr(Type::I64, axis);
 }
 
 /// A reduction whose results are its accumulators, of a stage that it was part of.
@@ -42,26 +37,32 @@ StageDefinition with_accumulators_as_outputs(StageDefinition reduction, const st
     return reduction;
 }
 
-/// The stage's own reduction with the index of loop `along` as first dimension of the result; what the other reduce
-/// loops count is reduced.
-StageDefinition partial_definition(const State& state, int stage, int along) {
-    const StageRecord& record = state.stages[stage];
-    const StageDefinition& whole = record.definition;
+}  // namespace
+
+Expr axis_like(const LoopRecord& loop) {
+    Variable axis{.name = loop.name, .min = 0, .extent = loop.extent};
+    if (auto bounds = bounds_of(loop.extent); bounds.max) axis.max = std::max<int64_t>(*bounds.max - 1, 0);
+    return make_expr(Type::I64, axis);
+}
+
+StageDefinition partial_definition(const State& state, int stage, int owner, int along) {
+    const StageRecord& loops = state.stages[owner];
+    const StageDefinition& whole = state.stages[stage].definition;
     StageDefinition partial = whole;
     partial.name = unique_stage_name(state, whole.name + "_partial");
     partial.axes.insert(partial.axes.begin(), axis_like(state.loops[along]));
     partial.reduce_axes.clear();
     Substitution axes{{state.loops[along].variable, partial.axes[0]}}, values;
-    for (int loop : other_reduce_loops(state, stage, along)) {
+    for (int loop : other_reduce_loops(state, owner, along)) {
         partial.reduce_axes.push_back(axis_like(state.loops[loop]));
         axes.emplace_back(state.loops[loop].variable, partial.reduce_axes.back());
     }
+    const size_t rank = loops.definition.axes.size();
     for (size_t r = 0; r < whole.reduce_axes.size(); ++r)
-        values.emplace_back(whole.reduce_axes[r],
-                            substitute(loop_value(state, record.roots[whole.axes.size() + r]), axes));
+        values.emplace_back(whole.reduce_axes[r], substitute(loop_value(state, loops.roots[rank + r]), axes));
     for (Expr& expr : partial.update) expr = simplify(substitute(expr, values));
     for (Expr& condition : partial.terms_where) condition = simplify(substitute(condition, values));
-    for (const Relation& relation : record.relations)
+    for (const Relation& relation : loops.relations)
         if (relation.masked && state.loops[relation.whole].reduces)
             partial.terms_where.push_back(
                 simplify(substitute(loop_value(state, relation.whole) < state.loops[relation.whole].extent, axes)));
@@ -70,19 +71,16 @@ StageDefinition partial_definition(const State& state, int stage, int along) {
     return with_accumulators_as_outputs(partial, shape);
 }
 
-/// What is left: the partial results, combined in the loop's order.
-void combine_partials(StageDefinition& whole, const StageDefinition& partial, const LoopRecord& loop) {
+void combine_parts(StageDefinition& whole, const LoopRecord& loop,
+                   const std::function<Expr(size_t component, const Expr& index)>& part) {
     Expr axis = axis_like(loop);
-    std::vector<Expr> indices{axis};
-    indices.insert(indices.end(), whole.axes.begin(), whole.axes.end());
     Substitution fresh, operands;
     for (size_t c = 0; c < whole.accumulators.size(); ++c) {
         Type type = whole.accumulators[c].type();
         Expr accumulator = make_expr(type, Variable{.name = "accumulator", .kind = VariableKind::Scalar});
         fresh.emplace_back(whole.accumulators[c], accumulator);
         operands.emplace_back(whole.reducer->left[c], accumulator);
-        operands.emplace_back(whole.reducer->right[c],
-                              make_expr(type, Read{partial.operation, static_cast<int>(c), indices}));
+        operands.emplace_back(whole.reducer->right[c], part(c, axis));
         whole.accumulators[c] = accumulator;
     }
     for (Expr& expr : whole.finish) expr = substitute(expr, fresh);
@@ -91,6 +89,8 @@ void combine_partials(StageDefinition& whole, const StageDefinition& partial, co
     whole.reduce_axes = {axis};
     whole.terms_where.clear();
 }
+
+namespace {
 
 /// The reduction alone: its accumulators are its outputs.
 StageDefinition totals_definition(const State& state, int stage) {
@@ -149,6 +149,43 @@ StageRecord& take_over_loops(State& state, int whole, StageDefinition definition
 
 }  // namespace
 
+int add_parts(State& state, int whole, int along, StageDefinition definition, int step) {
+    const auto rank = static_cast<std::ptrdiff_t>(state.stages[whole].definition.axes.size());
+    std::vector<int> roots(state.stages[whole].roots.begin(), state.stages[whole].roots.begin() + rank);
+    roots.insert(roots.begin(), along);
+    for (int loop : other_reduce_loops(state, whole, along)) roots.push_back(loop);
+    StageRecord& parts = take_over_loops(state, whole, std::move(definition), step);
+    parts.roots = roots;
+    std::erase_if(parts.relations, [&](const Relation& relation) { return state.loops[relation.whole].reduces; });
+    state.loops[along].reduces = false;
+    return static_cast<int>(state.stages.size()) - 1;
+}
+
+void check_parts(const Edit& edit, int whole, int along, const std::string& call) {
+    const State& state = edit.state;
+    const LoopRecord& record = state.loops[along];
+    const StageDefinition& definition = state.stages[whole].definition;
+    const std::string& name = definition.name;
+    user_check(record.stage == whole && record.reduces, edit.where,
+               "{}: the loop is no reduce loop of '{}'; name one of reduce({}), or what it was split into", call, name,
+               name);
+    user_check(record.level == Level::Serial, edit.where, "{}: the loop is bound to {}; bind(loop, serial) first", call,
+               tw::to_string(record.level));
+    user_check(
+        !record.skips(), edit.where,
+        "{}: the loop leaves out iterations, whose parts would have no value; make it whole first: cut({}, {{}})", call,
+        record.name);
+    user_check(definition.reduce_extents.empty(), edit.where,
+               "{}: each element decides how many terms it has, parts of them have no fixed number; bind a part of the "
+               "loop to threads instead",
+               call);
+    check_whole(state, whole, call, edit.where);
+    bool first = state.position(along) == state.first_reduce(whole);
+    user_check(first || definition.reducer->commutative, edit.where,
+               "{}: the reducer '{}' is not commutative, and '{}' is not the outermost reduce loop", call,
+               definition.reducer->name, record.name);
+}
+
 Stage Schedule::accumulators(const StageRef& reduction, std::source_location where) {
     Edit edit(state_, where);
     State& state = edit.state;
@@ -174,49 +211,26 @@ Stage Schedule::rfactor(const StageRef& reduction, Loop loop, Combine combine, s
     int whole = edit.stage(reduction, "rfactor"), along = edit.alive(loop, "rfactor");
     const LoopRecord record = state.loops[along];
     const std::string name = state.stages[whole].definition.name;
-    user_check(record.stage == whole && record.reduces, where,
-               "rfactor({}, {}): the loop is no reduce loop of '{}'; name one of reduce({}), or what it was split into",
-               name, record.name, name, name);
-    user_check(record.level == Level::Serial, where,
-               "rfactor({}, {}): the loop is bound to {}; bind(loop, serial) first", name, record.name,
-               tw::to_string(record.level));
-    user_check(!record.skips(), where,
-               "rfactor({}, {}): the loop leaves out iterations, whose parts would have no value; make it whole first: "
-               "cut({}, {{}})",
-               name, record.name, record.name);
-    user_check(
-        state.stages[whole].definition.reduce_extents.empty(), where,
-        "rfactor({}, {}): each element decides how many terms it has, parts of them have no fixed number; bind a "
-        "part of the loop to threads instead",
-        name, record.name);
     const std::string call = fmt::format("rfactor({}, {})", name, record.name);
-    check_whole(state, whole, call, where);
-    bool first = state.position(along) == state.first_reduce(whole);
-    user_check(first || state.stages[whole].definition.reducer->commutative, where,
-               "rfactor({}, {}): the reducer '{}' is not commutative, and '{}' is not the outermost reduce loop", name,
-               record.name, state.stages[whole].definition.reducer->name, record.name);
+    check_parts(edit, whole, along, call);
     std::optional<BinaryOp> update;
     if (combine == Combine::Atomic) update = check_updates(edit, whole, call);
-
-    std::vector<int> roots(
-        state.stages[whole].roots.begin(),
-        state.stages[whole].roots.begin() + static_cast<std::ptrdiff_t>(state.stages[whole].definition.axes.size()));
-    roots.insert(roots.begin(), along);
-    for (int loop : other_reduce_loops(state, whole, along)) roots.push_back(loop);
-    StageDefinition definition = partial_definition(state, whole, along);
-    StageRecord& parts = take_over_loops(state, whole, definition, edit.step);
-    parts.roots = roots;
-    std::erase_if(parts.relations, [&](const Relation& relation) { return state.loops[relation.whole].reduces; });
-    int partial = static_cast<int>(state.stages.size()) - 1;
-    state.loops[along].reduces = false;
+    StageDefinition definition = partial_definition(state, whole, whole, along);
+    const int partial = add_parts(state, whole, along, definition, edit.step);
+    StageDefinition& left = state.stages[whole].definition;
     if (update) {
-        std::vector<Expr> element = state.stages[whole].definition.axes;
+        std::vector<Expr> element = left.axes;
         make_update(edit, partial, whole, *update, element, all_of({}));
     } else {
-        combine_partials(state.stages[whole].definition, definition, record);
-        add_root_loops(state, whole, state.stages[whole].definition.operation->shape);
+        combine_parts(left, record, [&](size_t component, const Expr& index) {
+            std::vector<Expr> indices{index};
+            indices.insert(indices.end(), left.axes.begin(), left.axes.end());
+            const int output = static_cast<int>(component);
+            return make_expr(left.reducer->identity[component].type(), Read{definition.operation, output, indices});
+        });
+        add_root_loops(state, whole, left.operation->shape);
         state.notes.push_back(fmt::format("[{}] the terms of '{}' are combined in parts along '{}'{}", edit.step, name,
-                                          record.name, rounding_text(*state.stages[whole].definition.reducer)));
+                                          record.name, rounding_text(*left.reducer)));
     }
     std::string taken = edit.stage_as_cpp(whole), cut = edit.loop_as_cpp(along), made = edit.stage_as_cpp(partial);
     edit.commit(fmt::format("Stage {} = s.rfactor({}, {}{});", made, taken, cut, update ? ", Combine::Atomic" : ""),

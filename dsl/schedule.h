@@ -257,6 +257,20 @@ public:
     /// Combine::Atomic: the parts have no elements; each is combined atomically with the reduction's, which a kernel
     /// before fills with the identity. For sums of f32, f64, i32, u32 and i64, and min and max of those integers.
     Stage rfactor(const StageRef& reduction, Loop loop, Combine combine = Combine::Workspace, TW_HERE);
+    /// Several reductions over the same terms in parts, along a reduce loop of the one named last. Where terms read
+    /// another one's result r, those of a part read r of the part, and what has been reduced so is corrected by the
+    /// ratio of that and the r of all terms when it is combined, as stream() corrects it. Stages between them that
+    /// reduce nothing come along, and may be named, too. Returns the parts' stages of those that are named, in their
+    /// order, for stream() to compute in one pass.
+    std::vector<Stage> rfactor(const std::vector<StageRef>& reductions, Loop loop, TW_HERE);
+    template <size_t N>
+    std::array<Stage, N> rfactor(const std::vector<StageRef>& reductions, Loop loop, TW_HERE) {
+        check_part_count(reductions.size(), N, where);
+        auto found = rfactor(reductions, loop, where);
+        std::array<Stage, N> result;
+        std::copy_n(found.begin(), N, result.begin());
+        return result;
+    }
     /// Takes a reduction apart from what is made of its results: the results are a stage of their own, of the
     /// accumulators' types, which takes over all loops; what is left reads them, one for each element, with fresh
     /// loops. So sums can stay in registers while elements leave piece by piece. Returns the results' stage.
@@ -345,6 +359,7 @@ private:
     Loop numbered_loop(int id) const;
     Stage numbered_stage(int id) const;
     void check_loop_count(const StageRef& stage, size_t found, size_t wanted, std::source_location where) const;
+    void check_part_count(size_t named, size_t wanted, std::source_location where) const;
     std::unique_ptr<State> state_;
 };
 

@@ -13,49 +13,6 @@ using State = Schedule::State;
 
 namespace {
 
-/// What must hold of a reduction that is to share a loop.
-void check_reduction(const State& state, int stage, std::source_location where) {
-    const StageRecord& record = state.stages[stage];
-    const StageDefinition& definition = record.definition;
-    const std::string call = fmt::format("stream(.., {}, ..)", definition.name);
-    user_check(definition.reducer != nullptr, where,
-               "{}: it reduces nothing; name reductions only, what stands between them comes along", call);
-    user_check(definition.reducer->commutative, where,
-               "{}: its reducer '{}' is not commutative, so its terms cannot be taken in another order", call,
-               definition.reducer->name);
-    user_check(definition.reduce_extents.empty() && definition.terms_where.empty(), where,
-               "{}: each element decides how many terms it has", call);
-    user_check(!definition.target && updaters_of(state, stage).empty(), where,
-               "{}: its elements are made by atomic updates", call);
-    user_check(shared_loop(state, stage) < 0, where, "{}: it shares a loop already", call);
-}
-
-void check_alike(const State& state, int member, int owner, std::source_location where) {
-    const StageDefinition &one = definition_of(state, member), &other = definition_of(state, owner);
-    bool alike = one.reduce_axes.size() == other.reduce_axes.size();
-    for (size_t r = 0; alike && r < one.reduce_axes.size(); ++r)
-        alike = equal(one.reduce_axes[r].as<Variable>()->extent, other.reduce_axes[r].as<Variable>()->extent);
-    auto extents = [](const StageDefinition& definition) {
-        std::string text;
-        for (const Expr& axis : definition.reduce_axes)
-            text += (text.empty() ? "" : " x ") + to_string(axis.as<Variable>()->extent);
-        return text;
-    };
-    user_check(alike, where, "stream: '{}' reduces {} terms, '{}' {}; only reductions over the same terms share a loop",
-               one.name, extents(one), other.name, extents(other));
-    const StageRecord& record = state.stages[member];
-    user_check(record.attach < 0 && !record.mma, where,
-               "stream(.., {}, ..): it has a place already; name it in stream before", one.name);
-    for (int id : record.order)
-        user_check(record.relations.empty() && state.loops[id].level == Level::Serial && state.loops[id].is_whole() &&
-                       state.loops[id].stages == 1 && state.loops[id].delay.iterations == 0 &&
-                       attached_to(state, id).empty(),
-                   where,
-                   "stream(.., {}, ..): its loops were split, bound, cut, pipelined or have stages under them; it gets "
-                   "fresh loops, so do this step before those",
-                   one.name);
-}
-
 void place(State& state, int stage, int under, int step) {
     StageRecord& record = state.stages[stage];
     record.attach = under;
@@ -63,26 +20,6 @@ void place(State& state, int stage, int under, int step) {
     for (int id : record.order) state.loops[id].dead_step = step;
     record.order.clear();
     add_root_loops(state, stage, record.definition.operation->shape);
-}
-
-/// Stages that make terms of running values: they reduce nothing, read a member and are read by a term.
-std::vector<int> stages_between(const State& state, int loop) {
-    const std::vector<int> members = streamed_along(state, loop);
-    auto depends = [&](int stage) {
-        return std::ranges::any_of(members, [&](int member) { return depends_on(state, stage, member); });
-    };
-    std::vector<int> found;
-    std::function<void(const std::vector<Expr>&)> follow = [&](const std::vector<Expr>& exprs) {
-        for (int producer : producers_of(state, exprs)) {
-            const StageDefinition& between = definition_of(state, producer);
-            if (is_member(state, producer, loop) || between.reducer || !depends(producer)) continue;
-            if (std::ranges::find(found, producer) == found.end()) found.push_back(producer);
-            follow(between.finish);
-        }
-    };
-    for (int member : members) follow(definition_of(state, member).update);
-    follow(definition_of(state, state.loops[loop].stage).update);
-    return found;
 }
 
 /// Reads of `from`, or of one output of it, which then is the only one of `to`.
@@ -165,18 +102,6 @@ void copy_out(State& state, int member, int output, int loop, int step) {
     state.stages[stage].attach = state.stages[member].attach;
 }
 
-void check_all(const State& state, const std::vector<int>& members, int owner, std::source_location where) {
-    check_reduction(state, owner, where);
-    for (int member : members) {
-        user_check(member != owner && std::ranges::count(members, member) == 1, where, "stream: '{}' is named twice",
-                   stage_text(state, member));
-        check_reduction(state, member, where);
-        check_alike(state, member, owner, where);
-        user_check(!depends_on(state, member, owner), where, "stream: '{}' reads '{}', which is named last",
-                   stage_text(state, member), stage_text(state, owner));
-    }
-}
-
 /// Of the stages that the step has placed, readers first: what they need tells what those before them compute.
 void fit_loops(State& state, int step, std::source_location where) {
     std::vector<int> order = topological_order(state);
@@ -221,7 +146,9 @@ void Schedule::stream(const std::vector<StageRef>& reductions, Loop loop, std::s
             "stream(.., {}): '{}' leaves out iterations that count nothing for '{}' alone; cut({}, {{}}) makes it "
             "whole, and skip follows behind stream",
             shared.name, state.loops[id].name, stage_text(state, owner), state.loops[id].name);
-    check_all(state, members, owner, where);
+    std::vector<int> all = members;
+    all.push_back(owner);
+    check_chain(state, {"stream", all}, where);
     check_shared_loops(state, owner, along, where);
     const int first = state.first_reduce(owner);
     const int around = first > 0 ? state.stages[owner].order[first - 1] : state.stages[owner].attach;
@@ -229,15 +156,13 @@ void Schedule::stream(const std::vector<StageRef>& reductions, Loop loop, std::s
                "stream: no loop stands around the reduce loops of '{}'; of a reduction to one number, rfactor the loop "
                "first",
                stage_text(state, owner));
-    std::vector<int> all = members;
-    all.push_back(owner);
     for (int member : members) {
         state.stages[member].after =
             std::ranges::none_of(all, [&](int other) { return depends_on(state, other, member); });
         state.stages[member].streams = along;
         place(state, member, around, edit.step);
     }
-    const std::vector<int> between = stages_between(state, along);
+    const std::vector<int> between = stages_between(state, chain_along(state, along));
     for (auto stage = between.rbegin(); stage != between.rend(); ++stage)  // readers first, which so are inside
         place(state, own_for_terms(state, *stage, along, edit.step), along, edit.step);
     for (int member : members)

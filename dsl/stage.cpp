@@ -166,14 +166,19 @@ private:
 
 }  // namespace
 
-std::optional<BinaryOp> atomic_operation(const ReducerNode& reducer) {
+std::optional<BinaryOp> combining_operation(const ReducerNode& reducer) {
     auto* node = reducer.combined.size() == 1 ? reducer.combined[0].as<Binary>() : nullptr;
     if (!node || !node->a.same(reducer.left[0]) || !node->b.same(reducer.right[0])) return {};
+    return node->op;
+}
+
+std::optional<BinaryOp> atomic_operation(const ReducerNode& reducer) {
+    const auto operation = combining_operation(reducer);
     Type type = reducer.combined[0].type();
     bool integer = type == Type::I32 || type == Type::U32 || type == Type::I64;
-    bool adds = node->op == BinaryOp::Add && (integer || type == Type::F32 || type == Type::F64);
-    bool picks = (node->op == BinaryOp::Min || node->op == BinaryOp::Max) && integer;
-    return adds || picks ? std::optional(node->op) : std::nullopt;
+    bool adds = operation == BinaryOp::Add && (integer || type == Type::F32 || type == Type::F64);
+    bool picks = (operation == BinaryOp::Min || operation == BinaryOp::Max) && integer;
+    return adds || picks ? operation : std::nullopt;
 }
 
 std::vector<StageDefinition> stages_of(const std::vector<Tensor>& outputs) { return Normaliser().run(outputs); }

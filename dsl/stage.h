@@ -28,7 +28,9 @@ struct StageDefinition {
     std::vector<Expr> place = {};      ///< indices of the target's element, and behind them when it is updated
 };
 
-/// How the components of a reducer are combined if that is one of the operations that atomics offer for their type.
+/// The operation that combines both operands of a reducer of one component, if it is one.
+std::optional<BinaryOp> combining_operation(const ReducerNode& reducer);
+/// The same if it is one of the operations that atomics offer for the component's type.
 std::optional<BinaryOp> atomic_operation(const ReducerNode& reducer);
 
 /// The stages that compute `outputs`, producers first. A reduction inside an expression belongs to that expression's

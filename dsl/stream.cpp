@@ -34,19 +34,21 @@ namespace {
 /// What a stage of the stream computes from running values, in one expression of its own axes.
 class Terms {
 public:
-    Terms(const State& state, int loop, std::source_location where) : state_(state), loop_(loop), where_(where) {}
+    Terms(const State& state, const Chain& chain, std::source_location where)
+        : state_(state), chain_(chain), where_(where) {}
 
     /// With the stages between written out, as far as they depend on members.
     Expr written_out(const Expr& expr) const {
         return transform(expr, [&](const Expr& e) -> Expr {
             const Read* read = e.as<Read>();
             const int producer = read ? state_.stage_of(read->operation.get()) : -1;
-            if (producer < 0 || is_member(state_, producer, loop_) || !depends(producer)) return {};
+            if (producer < 0 || chain_.has(producer) || !depends(producer)) return {};
             const StageDefinition& between = definition_of(state_, producer);
-            user_check(!between.reducer, where_,
-                       "stream: '{}' is a reduction between those of the stream: it would have to be corrected in the "
-                       "same iteration; name it in stream, too, or let it read what does not run",
-                       between.name);
+            user_check(
+                !between.reducer, where_,
+                "{}: '{}' is a reduction between those that are named: it would have to be corrected in the same "
+                "iteration; name it, too, or let it read what does not run",
+                chain_.step, between.name);
             Substitution axes;
             for (size_t d = 0; d < between.axes.size(); ++d) axes.emplace_back(between.axes[d], read->indices[d]);
             return written_out(substitute(between.finish[read->output], axes));
@@ -55,15 +57,11 @@ public:
 
 private:
     bool depends(int stage) const {
-        for (size_t member = 0; member < state_.stages.size(); ++member)
-            if (is_member(state_, static_cast<int>(member), loop_) &&
-                depends_on(state_, stage, static_cast<int>(member)))
-                return true;
-        return false;
+        return std::ranges::any_of(chain_.members, [&](int member) { return depends_on(state_, stage, member); });
     }
 
     const State& state_;
-    int loop_;
+    const Chain& chain_;
     std::source_location where_;
 };
 
@@ -190,9 +188,12 @@ Expr reduce_value(const State& state, int stage, size_t axis, std::source_locati
 }
 
 StreamLink stream_link(const State& state, int stage, std::source_location where) {
-    const int loop = shared_loop(state, stage);
+    return stream_link(state, stage, chain_along(state, shared_loop(state, stage)), where);
+}
+
+StreamLink stream_link(const State& state, int stage, const Chain& chain, std::source_location where) {
     const StageDefinition& own = definition_of(state, stage);
-    const Terms terms(state, loop, where);
+    const Terms terms(state, chain, where);
     StreamLink link;
     std::vector<Expr> written;
     for (const Expr& update : own.update) {
@@ -200,14 +201,14 @@ StreamLink stream_link(const State& state, int stage, std::source_location where
         written.push_back(transform(flat, [&](const Expr& e) -> Expr {
             const Read* read = e.as<Read>();
             const int producer = read ? state.stage_of(read->operation.get()) : -1;
-            if (producer < 0 || !is_member(state, producer, loop)) return {};
+            if (producer < 0 || !chain.has(producer)) return {};
             for (const RunningValue& known : link.values)
                 if (equal(known.now, e)) return known.before;
             for (const Expr& axis : own.reduce_axes)
                 user_check(!contains(e, axis), where,
-                           "stream: the terms of '{}' read '{}' at an index that differs from term to term ({}); "
-                           "only an element that all of them read can run along",
-                           own.name, definition_of(state, producer).name, to_string(e));
+                           "{}: the terms of '{}' read '{}' at an index that differs from term to term ({}); only an "
+                           "element that all of them read can run along",
+                           chain.step, own.name, definition_of(state, producer).name, to_string(e));
             std::string name = definition_of(state, producer).name + "_before";
             Expr before = make_expr(e.type(), Variable{.name = name, .kind = VariableKind::Scalar});
             link.values.push_back({before, e});
@@ -220,10 +221,10 @@ StreamLink stream_link(const State& state, int stage, std::source_location where
     Law law = law_of(written, own.accumulators, *own.reducer, changing);
     std::string read = definition_of(state, state.stage_of(link.values[0].now.as<Read>()->operation.get())).name;
     user_check(!law.corrections.empty(), where,
-               "stream: '{}' cannot run in one pass with '{}', which its terms read: {}. Terms must be a part that "
-               "differs from term to term and a factor (or a summand, of a maximum) of '{}' alone, as exp(x - r) or "
-               "x / r; compute '{}' in a pass before",
-               own.name, read, law.reason, read, read);
+               "{}: '{}' cannot run in one pass with '{}', which its terms read: {}. Terms must be a part that differs "
+               "from term to term and a factor (or a summand, of a maximum) of '{}' alone, as exp(x - r) or x / r; "
+               "compute '{}' in a pass before",
+               chain.step, own.name, read, law.reason, read, read);
     link.corrections = law.corrections;
     link.inverted = law.inverted;
     link.rounds = law.rounds;
@@ -246,6 +247,11 @@ Expr NeutralValue::of(const Expr& value) const {
 }
 
 std::optional<NeutralValue> neutral_value(const State& state, int stage, size_t output, std::source_location where) {
+    return neutral_value(state, stage, output, chain_along(state, state.stages[stage].streams), where);
+}
+
+std::optional<NeutralValue> neutral_value(const State& state, int stage, size_t output, const Chain& chain,
+                                          std::source_location where) {
     const StageDefinition& running = definition_of(state, stage);
     const Type type = running.operation->outputs[output].type;
     NeutralValue result{.variable = make_expr(type, Variable{.name = "value", .kind = VariableKind::Scalar}),
@@ -261,12 +267,9 @@ std::optional<NeutralValue> neutral_value(const State& state, int stage, size_t 
     } else if (is_float(type) && std::ranges::any_of(running.reducer->identity, is_unbounded)) {
         replace_if(!(abs(value_now) < unbounded));
     }
-    const int loop = state.stages[stage].streams;
-    std::vector<int> all = streamed_along(state, loop);
-    all.push_back(state.loops[loop].stage);
-    for (int other : all) {
+    for (int other : chain.members) {
         if (other == stage) continue;
-        const StreamLink link = stream_link(state, other, where);
+        const StreamLink link = stream_link(state, other, chain, where);
         for (const RunningValue& value : link.values) {
             const Read& read = *value.now.as<Read>();
             if (read.operation != running.operation || read.output != static_cast<int>(output)) continue;
@@ -277,20 +280,21 @@ std::optional<NeutralValue> neutral_value(const State& state, int stage, size_t 
                 if (part.is_factor) replace_if(inverted == constant(inverted.type(), 0.0));
                 parts.push_back({inverted, part.is_factor});
                 user_check(is_function_of(inverted, result.variable), where,
-                           "stream: '{}' is corrected by quotients or differences of {}, which depends on more than "
-                           "'{}': no value can stand for those of '{}' that have no inverse. Write the factor of the "
-                           "running value alone, with constants",
-                           definition_of(state, other).name, to_string(part.value), running.name, running.name);
+                           "{}: '{}' is corrected by quotients or differences of {}, which depends on more than '{}': "
+                           "no value can stand for those of '{}' that have no inverse. Write the factor of the running "
+                           "value alone, with constants",
+                           chain.step, definition_of(state, other).name, to_string(part.value), running.name,
+                           running.name);
             }
         }
     }
     if (!parts.empty()) {
         auto neutral = value_that_inverts(parts, result.variable);
         user_check(neutral.has_value(), where,
-                   "stream: what reads '{}' is corrected by quotients of {}, which none of 1, 2, 0.5, -1, -2, -0.5, 3 "
-                   "and -3 makes finite and different from 0, to stand for values of '{}' without an inverse; compute "
-                   "'{}' in a pass before",
-                   running.name, to_string(parts[0].value), running.name, running.name);
+                   "{}: what reads '{}' is corrected by quotients of {}, which none of 1, 2, 0.5, -1, -2, -0.5, 3 and "
+                   "-3 makes finite and different from 0, to stand for values of '{}' without an inverse; compute '{}' "
+                   "in a pass before",
+                   chain.step, running.name, to_string(parts[0].value), running.name, running.name);
         result.neutral = constant(type, *neutral);
     }
     result.replaced = simplify(result.replaced);

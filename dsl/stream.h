@@ -1,5 +1,6 @@
 // Streams: reductions over the same terms that share the loop of one of them, its owner, in one pass. Inside of dsl/.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -31,6 +32,21 @@ Region shared_terms(const Schedule::State& state, int stage, std::source_locatio
 /// The value of a reduce axis, of its loops and, if the stage shares another one's, of that.
 Expr reduce_value(const Schedule::State& state, int stage, size_t axis, std::source_location where);
 
+/// Reductions over the same terms, producers first; the loop that they share, or have parts along, is the last one's.
+struct Chain {
+    const char* step;  ///< that joins them, for messages
+    std::vector<int> members;
+
+    bool has(int stage) const { return std::ranges::find(members, stage) != members.end(); }
+};
+/// Those that share the loop.
+Chain chain_along(const Schedule::State& state, int loop);
+/// Whether all is as steps on a chain require it of its reductions: nothing was done yet to loops other than the last
+/// one's. Throws Error if not.
+void check_chain(const Schedule::State& state, const Chain& chain, std::source_location where);
+/// Stages that reduce nothing, depend on members and are read by terms.
+std::vector<int> stages_between(const Schedule::State& state, const Chain& chain);
+
 /// A running value that terms depend on.
 struct RunningValue {
     Expr before;  ///< Variable that stands for it before the iteration
@@ -47,7 +63,9 @@ struct StreamLink {
     std::vector<Invertible> inverted;     ///< as of Law
     bool rounds = false;                  ///< as of Law
 };
-/// Throws Error naming the law that fails if the stage cannot share its loop with those that it reads.
+/// Throws Error naming the law that fails if the stage cannot go on with others' values that change.
+StreamLink stream_link(const Schedule::State& state, int stage, const Chain& chain, std::source_location where);
+/// Of the chain that shares its loop.
 StreamLink stream_link(const Schedule::State& state, int stage, std::source_location where);
 
 /// What stands for a running value of which corrections have no inverse: an infinity that an empty reduction gives, or
@@ -59,6 +77,8 @@ struct NeutralValue {
 
     Expr of(const Expr& value) const;
 };
+std::optional<NeutralValue> neutral_value(const Schedule::State& state, int stage, size_t output, const Chain& chain,
+                                          std::source_location where);
 std::optional<NeutralValue> neutral_value(const Schedule::State& state, int stage, size_t output,
                                           std::source_location where);
 

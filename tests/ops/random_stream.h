@@ -29,26 +29,31 @@ public:
     /// A schedule with one pass, and whatever steps else are legal.
     Schedule schedule(const Target& target) {
         Schedule s(outputs(), target);
-        const Tensor& owner = members_.back();
-        std::vector<Loop> order = s.data_loops(owner);
-        Loop rows = order[0];
-        const Loop outer = s.split(rows, between(1, 5), Tail::Mask, {"block", "row"})[0];
-        const Loop row = s.all_loops(owner)[1];
+        std::vector<StageRef> reductions;
+        for (const Tensor& member : members_)
+            if (computes(s, member)) reductions.emplace_back(member);
+        StageRef weights = weights_;
+        if (between(0, 2) == 0) in_parts(s, reductions, weights);
+        const StageRef owner = reductions.back();
+        std::vector<Loop> order = s.data_loops(owner), around;
+        if (in_parts_) around.push_back(order[0]), order.erase(order.begin());
+        auto [outer, row] = s.split(order[0], between(1, 5), Tail::Mask, {"block", "row"});
         auto [tile, term] = s.split(s.reduce(owner), between(1, 9), Tail::Mask, {"tile", "term"});
         std::vector<Loop> inner{row, term};
         if (order.size() > 1) inner.insert(inner.begin() + between(0, 2), order[1]);
         const bool row_outside = chance();
         if (row_outside) std::erase_if(inner, [&](const Loop& l) { return l.id == row.id; });
-        std::vector<Loop> all{outer};
+        std::vector<Loop> all = around;
+        all.insert(all.begin() + between(0, static_cast<int>(around.size())), outer);
         if (row_outside) all.push_back(row);
         all.push_back(tile);
         all.insert(all.end(), inner.begin(), inner.end());
         s.order(all);
+        const bool part_first = in_parts_ && all[0].id != outer.id;
+        if (part_first) s.bind(around[0], grid.y);
         s.bind(outer, grid.x);
-        std::vector<StageRef> reductions;
-        for (const Tensor& member : members_)
-            if (computes(s, member)) reductions.emplace_back(member);
-        if (reductions.size() < 2) return s;
+        if (in_parts_ && !part_first && chance()) s.bind(around[0], grid.y);
+        if (reductions.size() < 2 || (in_parts_ && between(0, 4) == 0)) return s;
         s.stream(reductions, tile);
         streamed_ = true;
         const int threads = between(0, 2);  // none, elements, terms
@@ -56,10 +61,10 @@ public:
         if (threads == 2) attempt([&] { s.bind(term, thread); });
         if (chance()) attempt([&] { s.at(masked_, tile); });
         if (chance()) attempt([&] { s.inline_stage(masked_); });
-        if (chance()) attempt([&] { s.inline_stage(weights_); });
-        if (chance()) attempt([&] { s.set_memory(weights_, chance() ? Memory::Shared : Memory::Registers); });
+        if (chance()) attempt([&] { s.inline_stage(weights); });
+        if (chance()) attempt([&] { s.set_memory(weights, chance() ? Memory::Shared : Memory::Registers); });
         for (size_t k = 0; k + 1 < reductions.size(); ++k) rearrange(s, reductions[k], threads == 2);
-        if (chance()) attempt([&] { s.stage(members_.back(), y_, Memory::Shared, tile); });
+        if (chance()) attempt([&] { s.stage(owner, y_, Memory::Shared, tile); });
         if (chance()) attempt([&] { s.pipeline(tile, {.stages = between(1, 3)}); });
         if (chance()) attempt([&] { s.skip(tile, masked_); });
         if (chance()) attempt([&] { s.cut(tile, {constant(i64, between(0, 3))}); });
@@ -93,6 +98,7 @@ public:
     }
 
     bool streamed() const { return streamed_; }
+    bool is_in_parts() const { return in_parts_; }
     /// Whether whole numbers are computed without any rounding but that of quotients at the end.
     bool is_exact() const { return is_exact_; }
     const std::string& text() const { return text_; }
@@ -112,6 +118,28 @@ private:
     static bool computes(const Schedule& s, const Tensor& tensor) {
         for (const auto& operation : operations_of(s.outputs()))
             if (operation == tensor.operation()) return true;
+        return false;
+    }
+
+    /// Of each reduction the parts that are to be computed in one pass.
+    void in_parts(Schedule& s, std::vector<StageRef>& reductions, StageRef& weights) {
+        std::vector<StageRef> named = reductions;
+        const bool names_weights = weights_are_read(s);
+        if (names_weights) named.insert(named.begin() + 1, weights);
+        const Loop terms = s.reduce(named.back());
+        auto [part, in_part] = s.split(terms, between(1, 16), Tail::Mask, {"part", "in_part"});
+        std::vector<Stage> parts = s.rfactor(named, chance() ? part : in_part);
+        if (names_weights) weights = parts[1], parts.erase(parts.begin() + 1);
+        for (size_t k = 0; k < parts.size(); ++k) reductions[k] = parts[k];
+        in_parts_ = true;
+    }
+
+    /// Whether terms of what is computed read the weights.
+    bool weights_are_read(const Schedule& s) const {
+        if (!computes(s, weights_)) return false;
+        for (const Stage& reader : s.readers(weights_))
+            for (const Tensor& member : members_)
+                if (computes(s, member) && s[member].id == reader.id) return true;
         return false;
     }
 
@@ -212,7 +240,8 @@ private:
     Tensor norm_;  // a sum of weights
     std::vector<Tensor> members_;
     std::vector<bool> is_output_;
-    bool is_least_ = false, weights_apart_ = false, weights_are_output_ = false, streamed_ = false, is_exact_ = true;
+    bool is_least_ = false, weights_apart_ = false, weights_are_output_ = false, streamed_ = false, in_parts_ = false,
+         is_exact_ = true;
     double scale_ = 1, offset_ = 0;
     std::string text_;
 };

@@ -10,12 +10,13 @@ namespace tw {
 namespace {
 
 TEST(Stream, RandomChainsGiveTheDeclared) {
-    int streamed = 0;
+    int streamed = 0, in_parts = 0;
     for (unsigned seed = 0; seed < 400; ++seed) {
         RandomStream chain(seed);
         SCOPED_TRACE(chain.text());
         const Schedule s = chain.schedule(target("sm_90a"));
         streamed += chain.streamed();
+        in_parts += chain.streamed() && chain.is_in_parts();
         SCOPED_TRACE(s.trace_as_cpp());
         const bool whole = seed % 4 != 0;
         Bindings launch = chain.bindings(whole);
@@ -25,6 +26,7 @@ TEST(Stream, RandomChainsGiveTheDeclared) {
         EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
     }
     EXPECT_GE(streamed, 300);
+    EXPECT_GE(in_parts, 80);
 }
 
 class Streams : public RandomCases {
@@ -61,18 +63,28 @@ TEST_P(Streams, LengthsGivenAtLaunch) {
     Tensor l = compute("l", {rows}, [&](Expr i) { return sum(p(i, j2), j2); });
     Tensor o = compute("o", {rows, 6}, [&](Expr i, Expr e) { return sum(p(i, j3) * v(j3, e), j3) / l(i); });
     Tensor both = compute("both", {rows}, [&](Expr i) { return m(i) + l(i); });
-    for (int round = 0; round < 4; ++round) {
+    for (int round = 0; round < 6; ++round) {
         Schedule s({o, both}, device_target());
-        auto [i, e] = s.loops<2>(o);
-        auto [block, row] = s.split(i, 4, Tail::Mask, {"block", "row"});
-        auto [tile, term] = s.split(s.reduce(o), 8, Tail::Mask, {"tile", "term"});
-        s.order({block, tile, row, e, term});
+        StageRef largest = m, total = l, values = o;
+        const bool in_parts = round >= 4;
+        if (in_parts) {
+            const Loop part = s.split(s.reduce(o), 8 * (round - 3), Tail::Mask, {"part", "in_part"})[0];
+            auto [m_part, l_part, o_part] = s.rfactor<3>({m, l, o}, part);
+            largest = m_part, total = l_part, values = o_part;
+        }
+        const std::vector<Loop> data = s.data_loops(values);
+        auto [block, row] = s.split(data[data.size() - 2], 4, Tail::Mask, {"block", "row"});
+        auto [tile, term] = s.split(s.reduce(values), 8, Tail::Mask, {"tile", "term"});
+        std::vector<Loop> order{block, tile, row, data.back(), term};
+        if (in_parts) order.insert(order.begin(), data[0]);
+        s.order(order);
+        if (in_parts) s.bind(data[0], grid.y);
         s.bind(block, grid.x);
-        s.stream({m, l, o}, tile);
-        s.at(both, block);
+        s.stream({largest, total, values}, tile);
+        if (!in_parts) s.at(both, block);
         s.at(masked, tile);
-        if (round % 2) s.set_memory(m, Memory::Shared);
-        if (round / 2) {
+        if (round % 2) s.set_memory(largest, Memory::Shared);
+        if (round / 2 == 1) {
             s.skip(tile, masked);
             s.cut(tile, where_partial(masked));
         }
@@ -102,6 +114,7 @@ struct Attention {
         int query_stages = 0;                     ///< if another role loads queries, too
         bool sized = false;                       ///< one kernel for all numbers of rows and terms
         int stages = 1;
+        int64_t terms_of_part = 0;  ///< if each part of the terms has blocks of its own
     } c;
     Tensor q, k, v, s, m, p, l, o, lse;
 
@@ -138,43 +151,61 @@ struct Attention {
 
     Schedule schedule(const Target& target) const {
         Schedule g({o, lse}, target);
-        auto [h, i, width] = g.loops<3>(o);
+        if (c.terms_of_part == 0) {
+            one_pass(g, m, p, l, o);
+            return g;
+        }
+        const Loop part = g.split(g.reduce(o), c.terms_of_part, Tail::Mask, {"part", "in_part"})[0];
+        auto [m_part, p_part, l_part, o_part] = g.rfactor<4>({m, p, l, o}, part);
+        one_pass(g, m_part, p_part, l_part, o_part);
+        return g;
+    }
+
+private:
+    void one_pass(Schedule& g, const StageRef& largest, const StageRef& weights, const StageRef& total,
+                  const StageRef& values) const {
+        std::vector<Loop> data = g.data_loops(values), outer;
+        if (data.size() > 3) outer.push_back(data[0]);  // parts
+        const Loop h = data[data.size() - 3], i = data[data.size() - 2], width = data.back();
         auto [e_tile, e] = g.split(width, (c.width + 15) / 16 * 16, Tail::Mask, {"e_tile", "e"});
         auto [block, in_block] = g.split(i, c.block, Tail::Mask, {"block", "in_block"});
         auto [warps, row] = g.split(in_block, c.group ? 64 : 16, {"warps", "row"});
-        auto [tile, term] = g.split(g.reduce(o), c.tile, Tail::Mask, {"tile", "term"});
-        g.order({h, block, e_tile, warps, tile, row, e, term});
+        auto [tile, term] = g.split(g.reduce(values), c.tile, Tail::Mask, {"tile", "term"});
+        outer.insert(outer.end(), {h, block});
+        std::vector<Loop> all = outer;
+        all.insert(all.end(), {e_tile, warps, tile, row, e, term});
+        g.order(all);
         if (c.persistent) {
-            g.persistent({h, block}, {.blocks = 3, .stages = std::max(c.query_stages, 1)});
+            g.persistent(outer, {.blocks = 3, .stages = std::max(c.query_stages, 1)});
         } else {
+            if (outer.size() > 2) g.bind(outer[0], grid.z);
             g.bind(h, grid.y);
             g.bind(block, grid.x);
         }
         g.bind(warps, c.group ? warpgroup : warp);
-        g.stream({m, l, o}, tile);
-        g.set_memory(p, Memory::Registers);
-        g.round_to(g.stage(o, p, Memory::Registers, tile), c.type);
-        g.mma(o, c.group ? wgmma : mma_sync, {.m = row, .n = e, .k = term});
+        g.stream({largest, total, values}, tile);
+        g.set_memory(weights, Memory::Registers);
+        g.round_to(g.stage(values, weights, Memory::Registers, tile), c.type);
+        g.mma(values, c.group ? wgmma : mma_sync, {.m = row, .n = e, .k = term});
         g.at(s, tile);
         g.set_memory(s, Memory::Registers);
         auto [s_h, s_i, s_j] = g.loops<3>(s);
         auto [d_tile, d] = g.split(g.reduce(s), (c.depth + 15) / 16 * 16, Tail::Mask, {"d_tile", "d"});
         g.order({s_h, d_tile, s_i, s_j, d});
-        g.at(lse, warps);
+        if (c.terms_of_part == 0) g.at(lse, warps);
         if (c.skip) g.skip(tile, s);
         if (c.cut) g.cut(tile, where_partial(s));
         if (c.reversed) g.reverse(tile);
         Stage queries = g.stage(s, q, Memory::Shared, block);
-        Stage keys = g.stage(s, k, Memory::Shared, tile), values = g.stage(o, v, Memory::Shared, tile);
+        Stage keys = g.stage(s, k, Memory::Shared, tile), of_values = g.stage(values, v, Memory::Shared, tile);
         g.mma(s, c.group ? wgmma : mma_sync, {.m = s_i, .n = s_j, .k = d});
         if (c.stages > 1) g.pipeline(tile, {.stages = c.stages});
-        if (c.overlaps) g.delay(o, tile, {.before = m});
-        std::vector<StageRef> loaded{keys, values};
+        if (c.overlaps) g.delay(values, tile, {.before = largest});
+        std::vector<StageRef> loaded{keys, of_values};
         if (c.query_stages > 0) loaded.emplace_back(queries);
         if (c.roles)
-            g.roles(
-                {{"load", tw::warps(1), {}, loaded}, {"math", warpgroups(static_cast<int>(c.block / 64)), {}, {o}}});
-        return g;
+            g.roles({{"load", tw::warps(1), {}, loaded},
+                     {"math", warpgroups(static_cast<int>(c.block / 64)), {}, {values}}});
     }
 };
 
@@ -200,6 +231,29 @@ TEST_P(Streams, AttentionFromItsFormula) {
         for (const char* array : {"shared.p", "shared.s[", "shared.m", "shared.l"})
             EXPECT_EQ(text.find(array), std::string::npos) << text;
         expect_declared(s, attention.launch(static_cast<uint64_t>(round)), equal_values);
+    }
+}
+
+/// Each part of the keys in blocks of its own (split KV), from the same formula; parts that end early, or see no key.
+TEST_P(Streams, AttentionInPartsFromItsFormula) {
+    for (int round = 0; round < 8; ++round) {
+        Attention::Options c{.group = chance(), .type = chance() ? bf16 : f16, .causal = chance()};
+        c.block = c.group ? 64 : 16 * between(1, 2);
+        c.rows = c.block * between(1, 2) - (chance() ? between(1, 9) : 0);
+        c.tile = 16 * between(1, 3);
+        c.terms_of_part = c.tile * between(1, 3);
+        c.terms = c.terms_of_part * between(1, 3) + (c.causal || chance() ? 0 : between(1, 9));
+        c.causal = c.causal && c.terms >= c.rows;
+        c.depth = 8 * between(2, 8), c.width = 8 * between(2, 8);
+        c.heads = between(1, 2);
+        c.stages = between(1, 3);
+        if (c.group && chance()) c.roles = true, c.depth = c.width = 64, c.stages = between(2, 3);
+        c.persistent = chance();
+        const Attention attention(c);
+        const Schedule s = attention.schedule(device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, attention.launch(static_cast<uint64_t>(round)), equal_values);
+        EXPECT_EQ(replay(s.save(), s.outputs(), device_target()).to_string(), s.to_string());
     }
 }
 
@@ -437,10 +491,18 @@ struct Ascending {
                              const std::vector<Tensor>& also = {}) {
         std::vector<Tensor> outputs{reductions.back()};
         outputs.insert(outputs.end(), also.begin(), also.end());
-        Schedule s(outputs, target("sm_90a"));
         std::vector<StageRef> refs(reductions.begin(), reductions.end());
+        Schedule s(outputs, target("sm_90a"));
         s.stream(refs, s.split(s.reduce(reductions.back()), 4)[0]);
         expect_equal(s, first);
+        for (int64_t terms : {1, 4, 5}) {  // of a part
+            Schedule passes(outputs, target("sm_90a"));
+            const Loop part = passes.split(passes.reduce(reductions.back()), terms, Tail::Mask)[0];
+            const std::vector<Stage> parts = passes.rfactor(refs, part);
+            expect_equal(passes, first);
+            passes.stream({parts.begin(), parts.end()}, passes.split(passes.reduce(parts.back()), 2, Tail::Mask)[0]);
+            expect_equal(passes, first);
+        }
     }
     Tensor total(const std::function<Expr(Expr y, Expr r)>& term) const {
         return compute("total", {6}, [&](Expr i) { return sum(term(y(i, k), m(i)), k); });
@@ -495,6 +557,80 @@ TEST(Stream, AllOutputsOfATuple) {
     std::set<std::string> names;
     for (const BufferRef& output : s.tree().outputs) names.insert(output->name);
     EXPECT_EQ(names, (std::set<std::string>{"total", "at_0", "at_1"}));
+}
+
+/// Parts of rows some of which see no term, or none in any part: the sum of exponentials, its logarithm, and a largest
+/// value that has a factor.
+TEST(StreamInParts, GiveTheSameBits) {
+    Ascending c;
+    Tensor m = compute("largest", {6}, [&](Expr i) { return reduce_max(c.masked(i, c.j), c.j); });
+    Tensor p = compute("p", {6, 12}, [&](Expr i, Expr b) { return exp2(c.masked(i, b) - m(i)); });
+    Tensor l = compute("l", {6}, [&](Expr i) { return sum(p(i, c.k), c.k); });
+    Tensor lse = compute("lse", {6}, [&](Expr i) { return m(i) + log2(l(i)); });
+    Axis n = reduce_axis("n", 12);
+    Tensor top = compute("top", {6}, [&](Expr i) { return reduce_max(p(i, n) * c.y(i, n), n) / l(i); });
+    for (int64_t terms : {1, 2, 3, 4, 5, 12})
+        for (bool streamed : {false, true}) {
+            Schedule s({top, lse}, target("sm_90a"));
+            const Loop part = s.split(s.reduce(top), terms, Tail::Mask, {"part", "in_part"})[0];
+            auto [m_part, p_part, l_part, top_part] = s.rfactor<4>({m, p, l, top}, part);
+            EXPECT_EQ(s.name(p_part), "p_partial");
+            EXPECT_ERROR(s.reduce(p), "'p' is not computed in this schedule");
+            auto [each, row] = s.loops<2>(top_part);
+            s.order({each, row});
+            s.bind(each, grid.x);
+            if (streamed) s.stream({m_part, l_part, top_part}, s.reduce(top_part));
+            SCOPED_TRACE(s.trace_as_cpp());
+            Bindings launch = whole_numbers(s.outputs(), 3);
+            auto got = interpret_tree(s.tree(), launch), expected = interpret_plain(s.outputs(), launch);
+            EXPECT_EQ(differs_in_numbers(got, expected, equal_values), std::nullopt) << s.to_string();
+        }
+}
+
+TEST(StreamInParts, StagesBetweenThatReadEachOther) {
+    Ascending c;
+    Tensor shifted = compute("shifted", {6, 12}, [&](Expr i, Expr b) { return c.x(i, b) - c.m(i); });
+    Tensor weights = compute("weights", {6, 12}, [&](Expr i, Expr b) { return exp2(shifted(i, b)); });
+    Tensor products = compute("products", {6, 12}, [&](Expr i, Expr b) {
+        return weights(i, b) * c.y(i, b) + exp2(shifted(i, b));  // read twice
+    });
+    Tensor l = compute("l", {6}, [&](Expr i) { return sum(products(i, c.k), c.k); });
+    Schedule s({l}, target("sm_90a"));
+    s.rfactor({c.m, l}, s.split(s.reduce(l), 4)[0]);
+    std::set<std::string> names;
+    for (const Stage& stage : s.all_stages()) names.insert(s.name(stage));
+    EXPECT_EQ(names, (std::set<std::string>{"m", "m_partial", "shifted_partial", "weights_partial", "products_partial",
+                                            "l_partial", "l"}));
+    Ascending::expect_equal(s, -2);
+}
+
+/// A single number has no loop around its reduction: its parts do.
+TEST(StreamInParts, OfANumber) {
+    Tensor x = input("x", f32, {37});
+    Axis j = reduce_axis("j", 37), k = reduce_axis("k", 37);
+    Tensor m = compute("m", {}, [&] { return reduce_max(x(j), j); });
+    Tensor l = compute("l", {}, [&] { return sum(exp2(x(k) - m()), k); });
+    Schedule s({m, l}, target("sm_90a"));
+    auto [m_part, l_part] = s.rfactor<2>({m, l}, s.split(s.reduce(l), 10, Tail::Mask)[0]);
+    s.stream({m_part, l_part}, s.split(s.reduce(l_part), 5)[0]);
+    Bindings launch = whole_numbers(s.outputs(), 3);
+    auto got = interpret_tree(s.tree(), launch), expected = interpret_plain(s.outputs(), launch);
+    for (size_t n = 0; n < got.size(); ++n)
+        EXPECT_EQ(difference("output", got[n], expected[n], equal_values), std::nullopt) << s.to_string();
+    EXPECT_EQ(got.size(), 2);
+}
+
+TEST(StreamInParts, WhatOthersReadStaysWhole) {
+    Ascending c;
+    Tensor p = compute("p", {6, 12}, [&](Expr i, Expr b) { return exp2(c.x(i, b) - c.m(i)); });
+    Tensor l = compute("l", {6}, [&](Expr i) { return sum(p(i, c.k), c.k); });
+    Schedule s({l, p}, target("sm_90a"));
+    s.rfactor({c.m, l}, s.split(s.reduce(l), 4)[0]);
+    EXPECT_EQ(s.name(p), "p");
+    EXPECT_NE(s.explain().find("'l' are combined in parts along 'k_outer', each corrected from its own values"),
+              std::string::npos)
+        << s.explain();
+    Ascending::expect_equal(s, -2);
 }
 
 TEST(StreamErrors, TermsThatAreNoBox) {
@@ -560,7 +696,7 @@ TEST(StreamErrors, WhatCannotShareALoop) {
         return sum(c.x(i, d) * exp(c.y(i, j) - c.largest(i)), d);
     });
     Tensor behind = c.summed([&](Expr i, Expr k) { return between(i, k); });
-    EXPECT_ERROR(Softmax::stream({c.largest, behind}), "'between' is a reduction between those of the stream");
+    EXPECT_ERROR(Softmax::stream({c.largest, behind}), "'between' is a reduction between those that are named");
     Tensor mixed =
         compute("mixed", {6}, [&](Expr i) { return sum(exp(c.x(i, c.k) - c.largest(i)), c.k) + c.largest(i); });
     Tensor reader = c.summed([&](Expr i, Expr k) { return c.y(i, k) / mixed(i); });
@@ -569,6 +705,39 @@ TEST(StreamErrors, WhatCannotShareALoop) {
     Axis all = reduce_axis("all", 8);
     Tensor peak = compute("peak", {}, [&] { return reduce_max(c.x(0, all), all); });
     EXPECT_ERROR(Softmax::stream({peak, number}, {peak}), "no loop stands around the reduce loops of 'number'");
+}
+
+TEST(StreamErrors, WhatHasNoParts) {
+    Softmax c;
+    Tensor weights = compute("weights", {6, 8}, [&](Expr i, Expr k) { return exp(c.x(i, k) - c.largest(i)); });
+    Tensor plain = compute("plain", {6}, [&](Expr i) { return c.x(i, i) + 1.0; });
+    Tensor total = c.summed([&](Expr i, Expr k) { return weights(i, k); });
+    Schedule s({total, plain}, target("sm_90a"));
+    const Loop k = s.reduce(total);
+    EXPECT_ERROR(s.rfactor(std::vector<StageRef>{}, k), "rfactor: name at least one reduction");
+    EXPECT_ERROR(s.rfactor({c.largest, plain, total}, k), "it is neither a reduction nor read by terms between them");
+    EXPECT_ERROR((s.rfactor<2>({c.largest, weights, total}, k)), "rfactor<2>: 3 stages are named; write rfactor<3>");
+    EXPECT_ERROR(s.rfactor({c.largest, total}, s.reduce(c.largest)), "the loop is no reduce loop of 'total'");
+    EXPECT_ERROR(s.rfactor({total, c.largest}, s.reduce(c.largest)), "'total' reads 'largest', which is named last");
+    const char* message = "'weights', between the reductions, was placed, bound, split or rounded already";
+    Schedule placed = s, bound = s, rounded = s;
+    placed.at(weights, placed.loops<1>(total)[0]);
+    EXPECT_ERROR(placed.rfactor({c.largest, total}, k), message);
+    bound.bind(bound.loops<2>(weights)[0], grid.x);
+    EXPECT_ERROR(bound.rfactor({c.largest, total}, k), message);
+    rounded.round_to(weights, bf16);
+    EXPECT_ERROR(rounded.rfactor({c.largest, total}, k), message);
+    Tensor squares = c.summed([&](Expr i, Expr at) { return (c.x(i, at) - c.largest(i)) * c.x(i, at); });
+    Schedule refused({squares}, target("sm_90a"));
+    EXPECT_ERROR(refused.rfactor({c.largest, squares}, refused.reduce(squares)),
+                 "rfactor: 'total' cannot run in one pass with 'largest'");
+    Tensor mixed =
+        compute("mixed", {6}, [&](Expr i) { return sum(exp(c.x(i, c.k) - c.largest(i)), c.k) + c.largest(i); });
+    Axis n = reduce_axis("n", 8);
+    Tensor reader = compute("reader", {6}, [&](Expr i) { return sum(c.y(i, n) / mixed(i), n); });
+    Schedule three({reader}, target("sm_90a"));
+    EXPECT_ERROR(three.rfactor({c.largest, mixed, reader}, three.reduce(reader)),
+                 "the value of 'mixed' in a part would need that of 'largest'");
 }
 
 TEST(StreamErrors, WhatWasScheduledBefore) {
