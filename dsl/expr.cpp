@@ -234,6 +234,18 @@ Expr logical(BinaryOp op, const char* name, const Operand& a, const Operand& b) 
     return binary(op, a.expr, b.expr);
 }
 
+Expr word(const char* name, const Operand& a) {
+    if (is_literal(a.expr)) return adapt(name, a.expr, Type::U32, a.where);
+    Type type = a.expr.type();
+    user_check(type != Type::Bool, a.where, "{}: bool is one bit; conditions have &&, ||, == and !=", name);
+    user_check(type == Type::U32, a.where, "{}: takes the bits of u32, not {}; use cast(u32, x)", name, name_of(type));
+    return a.expr;
+}
+
+Expr of_bits(BinaryOp op, const char* name, const Operand& a, const Operand& b) {
+    return binary(op, word(name, a), word(name, b));
+}
+
 /// A function of floats; a literal alone is f32.
 Expr real_function(UnaryOp op, const char* name, const Operand& a) {
     Expr x = a.expr;
@@ -277,6 +289,13 @@ Expr operator!(const Operand& a) {
     check_bool("operator!", a.expr, a.where);
     return unary(UnaryOp::Not, a.expr);
 }
+
+Expr operator&(const Operand& a, const Operand& b) { return of_bits(BinaryOp::BitAnd, "operator&", a, b); }
+Expr operator|(const Operand& a, const Operand& b) { return of_bits(BinaryOp::BitOr, "operator|", a, b); }
+Expr operator^(const Operand& a, const Operand& b) { return of_bits(BinaryOp::BitXor, "operator^", a, b); }
+Expr operator<<(const Operand& a, const Operand& b) { return of_bits(BinaryOp::ShiftLeft, "operator<<", a, b); }
+Expr operator>>(const Operand& a, const Operand& b) { return of_bits(BinaryOp::ShiftRight, "operator>>", a, b); }
+Expr mul_high(const Operand& a, const Operand& b) { return of_bits(BinaryOp::MulHigh, "mul_high", a, b); }
 
 Expr min(const Operand& a, const Operand& b) { return arithmetic(BinaryOp::Min, "min", a, b); }
 Expr max(const Operand& a, const Operand& b) { return arithmetic(BinaryOp::Max, "max", a, b); }

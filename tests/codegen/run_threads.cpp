@@ -10,6 +10,7 @@
 
 #include "codegen/access/access.h"
 #include "codegen/thread_ir/thread_walk.h"
+#include "dsl/integers.h"
 
 namespace tw::codegen {
 namespace {
@@ -248,7 +249,10 @@ private:
             case BinaryOp::NotEqual: return a != b;
             case BinaryOp::And: return b != 0;
             case BinaryOp::Or: return b != 0;
+            default: break;
         }
+        if (auto word = apply_to_integers(node.op, static_cast<int64_t>(a), static_cast<int64_t>(b)))
+            return static_cast<double>(*word);
         return 0;
     }
 
