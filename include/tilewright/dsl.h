@@ -3,6 +3,7 @@
 #include "dsl/declare_scatter.h"
 #include "dsl/differentiate.h"
 #include "dsl/expr.h"
+#include "dsl/philox.h"
 #include "dsl/schedule.h"
 #include "dsl/target.h"
 #include "dsl/tensor.h"
