@@ -26,11 +26,14 @@ struct AttentionShape {
 /// lse[b, h, i], the logarithm to base 2 of the sum that the softmax divides by. Each member is a computation.
 struct Attention {
     Tensor q, k, v, s, m, p, l, o, lse;
+    Tensor w;            ///< what values are multiplied by: p, or what a rule makes of it
     bool skips = false;  ///< the places of rows and keys alone mask whole tiles, which are left out
 };
 /// With a rule, scores become what it makes of them; `rule_skips`: it masks by the places of rows and keys alone, so
-/// that tiles which it masks are left out. Throws Error if heads are no multiple of the group.
-Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule = {}, bool rule_skips = false);
+/// that tiles which it masks are left out. With a rule for weights, values are multiplied by what it makes of p. Throws
+/// Error if heads are no multiple of the group.
+Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule = {}, bool rule_skips = false,
+                            const WeightRule& weight_rule = {});
 
 /// The elements of 2 bytes that a tile has for a head of so many: the tensor memory accelerator moves wide boxes
 /// faster, and fills them up with zeros.

@@ -25,7 +25,7 @@ Expr adjoint_of_argument(const Expr& score, const Expr& adjoint, const Tensor& a
 }
 
 AttentionScores scores_of(const AttentionShape& shape, const AttentionGradients& a, const std::string& suffix,
-                          const Tensor& lse, const ScoreRule& rule) {
+                          const Tensor& lse, const ScoreRule& rule, const WeightRule& weight_rule) {
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
     const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0));
     AttentionScores of;
@@ -44,11 +44,19 @@ AttentionScores scores_of(const AttentionShape& shape, const AttentionGradients&
         Expr exponent = rule ? changed(b, h, i, j) * to_base_2 : of.s(b, h, i, j) * (to_base_2 * to_score);
         return exp2(exponent - lse(b, h, i));
     });
+    of.w = of.p;
+    auto weight = [&](const Expr& b, const Expr& h, const Expr& i, const Expr& j) {
+        return weight_rule(of.p(b, h, i, j), {b, h, i, j});
+    };
+    if (weight_rule)
+        of.w = compute("w" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) { return weight(b, h, i, j); });
     of.dp = compute("dp" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         return sum(cast(f32, a.g(b, i, h, w)) * cast(f32, a.v(b, j, h / shape.group, w)), w);
     });
     of.ds = compute("ds" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-        Expr adjoint = of.p(b, h, i, j) * (of.dp(b, h, i, j) - a.delta(b, h, i));
+        Expr of_weight = of.dp(b, h, i, j);
+        if (weight_rule) of_weight = adjoint_of_argument(weight(b, h, i, j), of_weight, of.p);
+        Expr adjoint = of.p(b, h, i, j) * (of_weight - a.delta(b, h, i));
         return rule ? adjoint_of_argument(changed(b, h, i, j), adjoint, of.s) : adjoint;
     });
     return of;
@@ -67,7 +75,7 @@ double bytes_of_gradients(const AttentionShape& shape) {
 }
 
 AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool together, const ScoreRule& rule,
-                                               bool rule_skips) {
+                                               bool rule_skips, const WeightRule& weight_rule) {
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
     const Attention forward = declare_attention(shape);
     AttentionGradients a;
@@ -89,9 +97,9 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool
         a.lse_of_keys =
             compute("lse_of_keys", {B, H, with_more}, [&](Expr b, Expr h, Expr i) { return a.lse(b, h, there(i)); });
     const double scale = 1 / std::sqrt(as_double(D));
-    a.of_queries = scores_of(shape, a, "_of_dq", a.lse, rule);
-    a.of_keys = scores_of(shape, a, "", a.lse_of_keys, rule);
-    a.of_values = together ? a.of_keys : scores_of(shape, a, "_of_dv", a.lse_of_keys, rule);
+    a.of_queries = scores_of(shape, a, "_of_dq", a.lse, rule, weight_rule);
+    a.of_keys = scores_of(shape, a, "", a.lse_of_keys, rule, weight_rule);
+    a.of_values = together ? a.of_keys : scores_of(shape, a, "_of_dv", a.lse_of_keys, rule, weight_rule);
     Axis j1 = reduce_axis("j1", N), i1 = reduce_axis("i1", S), i2 = reduce_axis("i2", S);
     Axis h1 = reduce_axis("h1", G), h2 = reduce_axis("h2", G);
     auto in_group = [&](const Axis& head, const Axis& row) {
@@ -111,7 +119,7 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, bool
     });
     a.dv = compute("dv", {B, N, H / G, E}, [&](Expr b, Expr j, Expr h, Expr x) {
         Expr head = head_of(h, h2);
-        return cast(shape.type, sum(a.of_values.p(b, head, i2, j) * cast(f32, a.g(b, i2, head, x)), in_group(h2, i2)));
+        return cast(shape.type, sum(a.of_values.w(b, head, i2, j) * cast(f32, a.g(b, i2, head, x)), in_group(h2, i2)));
     });
     return a;
 }
@@ -230,6 +238,17 @@ private:
         s_.round_to(s_.stage(gradient, made, Memory::Registers, step, where_), shape_.type, where_);
     }
 
+    /// The probabilities, and what dv reads of them, or of what a rule makes of them.
+    void keep_for_values(const AttentionScores& of, const Loop& step) {
+        const bool by_rule = of.w.operation() != of.p.operation();
+        if (by_rule) {
+            round_for(a_.dv, of.w, step);
+            s_.inline_stage(of.w, where_);
+        }
+        keep(of.p, step);
+        if (!by_rule) round_for(a_.dv, of.p, step);
+    }
+
     void schedule_queries() {
         const AttentionScores& of = a_.of_queries;
         const Nest n = nest_of(a_.dq, tiles_.query_rows, tiles_.query_step, false, "query_tile");
@@ -257,8 +276,10 @@ private:
         const Nest n = nest_of(a_.dk, tiles_.key_rows, tiles_.key_step, true, "key_tile");
         if (tiles_.together) s_.stream({a_.dv, a_.dk}, n.step, where_);
         keep(of.ds, n.step);
-        keep(of.p, n.step);
-        if (tiles_.together) round_for(a_.dv, of.p, n.step);
+        if (tiles_.together)
+            keep_for_values(of, n.step);
+        else
+            keep(of.p, n.step);
         round_for(a_.dk, of.ds, n.step);
         s_.mma(a_.dk, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
         if (tiles_.together) {
@@ -290,8 +311,7 @@ private:
     void schedule_values() {
         const AttentionScores& of = a_.of_values;
         const Nest n = nest_of(a_.dv, tiles_.key_rows, tiles_.key_step, true, "value_tile");
-        keep(of.p, n.step);
-        round_for(a_.dv, of.p, n.step);
+        keep_for_values(of, n.step);
         s_.mma(a_.dv, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
         MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true);
         if (a_.skips && shape_.keys > rounded_up(tiles_.key_rows, tiles_.key_step)) skip_masked(n.step, of);

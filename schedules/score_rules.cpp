@@ -1,5 +1,6 @@
 #include "schedules/score_rules.h"
 
+#include "dsl/philox.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -52,6 +53,15 @@ ScoreRule documents(const Tensor& of_rows, const Tensor& of_keys) {
                         numbers.name());
     return [of_rows, of_keys](const Expr& score, const ScorePlace& at) {
         return select(of_rows(at.batch, at.row) == of_keys(at.batch, at.key), score, -infinity);
+    };
+}
+
+WeightRule weight_dropout(double probability, const Expr& seed, int64_t heads, int64_t rows, int64_t keys) {
+    is_kept(probability, seed, 0);  // refuses what is none
+    return [=](const Expr& weight, const ScorePlace& at) {
+        const Expr row = (at.batch * heads + at.head) * ((rows + 1) / 2) + at.row / 2;
+        const Expr call = row * ((keys + 1) / 2) + at.key / 2;
+        return dropout(weight, probability, seed, call * 4 + (at.row % 2 * 2 + at.key % 2));
     };
 }
 

@@ -15,6 +15,10 @@ struct ScorePlace {
 /// inputs of the kernel. A row that sees no key has no softmax: its results are NaN, as the formula says.
 using ScoreRule = std::function<Expr(const Expr& score, const ScorePlace& at)>;
 
+/// Of exp(score - the row's maximum), f32: what values are multiplied by, while rows are divided by the sum of what it
+/// is given. A linear function of that.
+using WeightRule = std::function<Expr(const Expr& weight, const ScorePlace& at)>;
+
 /// One rule behind another.
 ScoreRule in_turn(std::vector<ScoreRule> rules);
 
@@ -30,5 +34,10 @@ ScoreRule sliding_window(int64_t width);
 /// Rows see the keys of their own document. Numbers of documents: of_rows [batch, rows], of_keys [batch, keys],
 /// integers.
 ScoreRule documents(const Tensor& of_rows, const Tensor& of_keys);
+
+/// A share of `probability` of the weights is 0, the others are divided by what is left of 1: dropout of
+/// `dsl/philox.h`. seed: u32, a scalar or an element. Two rows by two keys share a call of philox, whose number is, in
+/// row-major order, theirs among those of batch, heads, rows and keys; heads, rows and keys: how many there are.
+WeightRule weight_dropout(double probability, const Expr& seed, int64_t heads, int64_t rows, int64_t keys);
 
 }  // namespace tw::schedules
