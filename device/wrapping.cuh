@@ -29,3 +29,15 @@ __device__ inline long long wrapping_mul(long long a, long long b) {
 }
 
 //: wrapping_mul common needs wrapping_mul_i32 wrapping_mul_i64
+
+//: shift_left common
+/// All bits are out behind 31 steps.
+__device__ inline unsigned shift_left(unsigned a, unsigned b) { return b < 32u ? a << b : 0u; }
+
+//: shift_right common
+/// All bits are out behind 31 steps.
+__device__ inline unsigned shift_right(unsigned a, unsigned b) { return b < 32u ? a >> b : 0u; }
+
+//: mul_high common
+/// The upper 32 bits of the product.
+__device__ inline unsigned mul_high(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }

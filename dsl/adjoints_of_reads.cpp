@@ -77,7 +77,8 @@ Adjoint through_unary(UnaryOp op, const Adjoint& adjoint, const Expr& x, const E
         case UnaryOp::Exp2: return times(adjoint, y * ln2);
         case UnaryOp::Log: return divided(adjoint, x);
         case UnaryOp::Log2: return divided(adjoint, x * ln2);
-        case UnaryOp::Tanh: return times(adjoint, 1 - y * y);
+        case UnaryOp::Tanh:
+        case UnaryOp::TanhApprox: return times(adjoint, 1 - y * y);
         case UnaryOp::Erf:
         case UnaryOp::ErfUnbranched: return times(adjoint, exp(-(x * x)) * two_over_sqrt_pi);
         case UnaryOp::Sigmoid: return times(adjoint, y * (1 - y));

@@ -1,5 +1,6 @@
 // Intervals of integer expressions.
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "dsl/deep.h"
@@ -97,6 +98,27 @@ Bound equal_points(const Interval& a, const Interval& b) {
 
 Bound negation(Bound value) { return value ? Bound(1 - *value) : value; }
 
+/// Of u32: each bound by the operation on bounds, where it grows with both sides, or falls with the second.
+Interval of_words(BinaryOp op, const Interval& a, const Interval& b) {
+    if (!a.min || !a.max || !b.min || !b.max) return {};
+    const int64_t most = std::max(*a.max, *b.max),
+                  low_bits = static_cast<int64_t>(std::bit_ceil(uint64_t(most) + 1)) - 1;
+    switch (op) {
+        case BinaryOp::BitAnd: return {0, std::min(*a.max, *b.max)};
+        case BinaryOp::BitOr: return {std::max(*a.min, *b.min), low_bits};
+        case BinaryOp::BitXor: return {0, low_bits};
+        case BinaryOp::ShiftRight: return {shifted_right(*a.min, *b.max), shifted_right(*a.max, *b.min)};
+        case BinaryOp::MulHigh: return {high_product(*a.min, *b.min), high_product(*a.max, *b.max)};
+        default: return {};
+    }
+}
+
+/// Nothing where bits of the largest would be shifted out.
+Interval of_shift_left(const Interval& a, const Interval& b) {
+    if (!a.min || !a.max || !b.min || !b.max || *b.max >= 32 || *a.max << *b.max >> 32 != 0) return {};
+    return {*a.min << *b.min, *a.max << *b.max};
+}
+
 Interval of_operation(BinaryOp op, const Interval& a, const Interval& b) {
     switch (op) {
         case BinaryOp::Add: return sum(a, b);
@@ -112,6 +134,12 @@ Interval of_operation(BinaryOp op, const Interval& a, const Interval& b) {
         case BinaryOp::LessEqual: return decided(negation(less(b, a)));
         case BinaryOp::Equal: return decided(equal_points(a, b));
         case BinaryOp::NotEqual: return decided(negation(equal_points(a, b)));
+        case BinaryOp::ShiftLeft: return of_shift_left(a, b);
+        case BinaryOp::BitAnd:
+        case BinaryOp::BitOr:
+        case BinaryOp::BitXor:
+        case BinaryOp::ShiftRight:
+        case BinaryOp::MulHigh: return of_words(op, a, b);
     }
     return {};
 }

@@ -119,7 +119,8 @@ private:
             }
             case UnaryOp::Log: return transcendental(Op::LogD, a, type);
             case UnaryOp::Log2: return transcendental(Op::Log2D, a, type);
-            case UnaryOp::Tanh: return transcendental(Op::TanhD, a, type);
+            case UnaryOp::Tanh:
+            case UnaryOp::TanhApprox: return transcendental(Op::TanhD, a, type);
             case UnaryOp::Erf:
             case UnaryOp::ErfUnbranched: return transcendental(Op::ErfD, a, type);
             case UnaryOp::Sigmoid: return transcendental(Op::SigmoidD, a, type);
@@ -142,7 +143,7 @@ private:
         Type operands = n.a.type();
         if (home(operands) != Home::Integer) return compute(float_op(single_op(n.op), operands), a, b);
         int32_t result = compute(integer_op(n.op), a, b);
-        return expr.type() == Type::Bool ? result : wrapped(result, type);
+        return expr.type() == Type::Bool || is_of_bits(n.op) ? result : wrapped(result, type);
     }
 
     static Op integer_op(BinaryOp op) {
@@ -158,8 +159,14 @@ private:
             case BinaryOp::LessEqual: return Op::LessEqualI;
             case BinaryOp::Equal: return Op::EqualI;
             case BinaryOp::NotEqual: return Op::NotEqualI;
-            case BinaryOp::And: return Op::AndI;
-            case BinaryOp::Or: return Op::OrI;
+            case BinaryOp::And:
+            case BinaryOp::BitAnd: return Op::AndI;
+            case BinaryOp::Or:
+            case BinaryOp::BitOr: return Op::OrI;
+            case BinaryOp::BitXor: return Op::XorI;
+            case BinaryOp::ShiftLeft: return Op::ShiftLeftI;
+            case BinaryOp::ShiftRight: return Op::ShiftRightI;
+            case BinaryOp::MulHigh: return Op::MulHighI;
         }
         return Op::Return;
     }

@@ -178,6 +178,10 @@ Register CompiledExpr::run_register(const std::vector<Register>& slots) const {
             case Op::LessEqualI: I(result) = I(a) <= I(b); break;
             case Op::EqualI: I(result) = I(a) == I(b); break;
             case Op::NotEqualI: I(result) = I(a) != I(b); break;
+            case Op::XorI: I(result) = I(a) ^ I(b); break;
+            case Op::ShiftLeftI: I(result) = shifted_left(I(a), I(b)); break;
+            case Op::ShiftRightI: I(result) = shifted_right(I(a), I(b)); break;
+            case Op::MulHighI: I(result) = high_product(I(a), I(b)); break;
             case Op::AndI: I(result) = I(a) & I(b); break;
             case Op::OrI: I(result) = I(a) | I(b); break;
             case Op::NegateI: I(result) = wrapping(-uint64_t(I(a))); break;

@@ -234,6 +234,18 @@ Expr logical(BinaryOp op, const char* name, const Operand& a, const Operand& b) 
     return binary(op, a.expr, b.expr);
 }
 
+Expr word(const char* name, const Operand& a) {
+    if (is_literal(a.expr)) return adapt(name, a.expr, Type::U32, a.where);
+    Type type = a.expr.type();
+    user_check(type != Type::Bool, a.where, "{}: bool is one bit; conditions have &&, ||, == and !=", name);
+    user_check(type == Type::U32, a.where, "{}: takes the bits of u32, not {}; use cast(u32, x)", name, name_of(type));
+    return a.expr;
+}
+
+Expr of_bits(BinaryOp op, const char* name, const Operand& a, const Operand& b) {
+    return binary(op, word(name, a), word(name, b));
+}
+
 /// A function of floats; a literal alone is f32.
 Expr real_function(UnaryOp op, const char* name, const Operand& a) {
     Expr x = a.expr;
@@ -278,6 +290,13 @@ Expr operator!(const Operand& a) {
     return unary(UnaryOp::Not, a.expr);
 }
 
+Expr operator&(const Operand& a, const Operand& b) { return of_bits(BinaryOp::BitAnd, "operator&", a, b); }
+Expr operator|(const Operand& a, const Operand& b) { return of_bits(BinaryOp::BitOr, "operator|", a, b); }
+Expr operator^(const Operand& a, const Operand& b) { return of_bits(BinaryOp::BitXor, "operator^", a, b); }
+Expr operator<<(const Operand& a, const Operand& b) { return of_bits(BinaryOp::ShiftLeft, "operator<<", a, b); }
+Expr operator>>(const Operand& a, const Operand& b) { return of_bits(BinaryOp::ShiftRight, "operator>>", a, b); }
+Expr mul_high(const Operand& a, const Operand& b) { return of_bits(BinaryOp::MulHigh, "mul_high", a, b); }
+
 Expr min(const Operand& a, const Operand& b) { return arithmetic(BinaryOp::Min, "min", a, b); }
 Expr max(const Operand& a, const Operand& b) { return arithmetic(BinaryOp::Max, "max", a, b); }
 
@@ -296,6 +315,10 @@ Expr exp2(const Operand& a) { return real_function(UnaryOp::Exp2, "exp2", a); }
 Expr log(const Operand& a) { return real_function(UnaryOp::Log, "log", a); }
 Expr log2(const Operand& a) { return real_function(UnaryOp::Log2, "log2", a); }
 Expr tanh(const Operand& a) { return real_function(UnaryOp::Tanh, "tanh", a); }
+Expr tanh_approx(const Operand& a) {
+    user_check(a.expr.type() != Type::F64, a.where, "tanh_approx of f64: it is an instruction for f32; use tanh");
+    return real_function(UnaryOp::TanhApprox, "tanh_approx", a);
+}
 Expr erf(const Operand& a) { return real_function(UnaryOp::Erf, "erf", a); }
 Expr sigmoid(const Operand& a) { return real_function(UnaryOp::Sigmoid, "sigmoid", a); }
 

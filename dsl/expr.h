@@ -66,14 +66,36 @@ enum class UnaryOp {
     Log,
     Log2,
     Tanh,
+    TanhApprox,
     Erf,
     Sigmoid,
     // What passes make of these for the GPU, of f32.
     ErfUnbranched,  ///< the same bit for bit, without a branch
     Logistic2       ///< 1 / (1 + 2^x)
 };
-/// Div and Mod of integers round toward minus infinity; Mod has the sign of the divisor.
-enum class BinaryOp { Add, Sub, Mul, Div, Mod, Min, Max, Less, LessEqual, Equal, NotEqual, And, Or };
+/// Div and Mod of integers round toward minus infinity; Mod has the sign of the divisor. From BitAnd on: of u32.
+enum class BinaryOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Mod,
+    Min,
+    Max,
+    Less,
+    LessEqual,
+    Equal,
+    NotEqual,
+    And,
+    Or,
+    BitAnd,
+    BitOr,
+    BitXor,
+    ShiftLeft,
+    ShiftRight,
+    MulHigh
+};
+inline bool is_of_bits(BinaryOp op) { return op >= BinaryOp::BitAnd; }
 
 struct IntConstant {
     int64_t value;
@@ -200,8 +222,15 @@ Expr operator!=(const Operand& a, const Operand& b);
 Expr operator&&(const Operand& a, const Operand& b);
 Expr operator||(const Operand& a, const Operand& b);
 Expr operator!(const Operand& a);
-Expr min(const Operand& a, const Operand& b);  ///< floats: the number if the other is NaN
-Expr max(const Operand& a, const Operand& b);  ///< floats: the number if the other is NaN
+// Bits of u32; other types are cast. A shift by 32 or more gives 0.
+Expr operator&(const Operand& a, const Operand& b);
+Expr operator|(const Operand& a, const Operand& b);
+Expr operator^(const Operand& a, const Operand& b);
+Expr operator<<(const Operand& a, const Operand& b);
+Expr operator>>(const Operand& a, const Operand& b);
+Expr mul_high(const Operand& a, const Operand& b);  ///< the upper 32 of the 64 bits of a product
+Expr min(const Operand& a, const Operand& b);       ///< floats: the number if the other is NaN
+Expr max(const Operand& a, const Operand& b);       ///< floats: the number if the other is NaN
 Expr abs(const Operand& a);
 Expr floor(const Operand& a);
 Expr ceil(const Operand& a);
@@ -213,6 +242,8 @@ Expr exp2(const Operand& a);
 Expr log(const Operand& a);
 Expr log2(const Operand& a);
 Expr tanh(const Operand& a);
+/// tanh to a relative 2^-11 in one instruction; of f32.
+Expr tanh_approx(const Operand& a);
 Expr erf(const Operand& a);
 Expr select(const Operand& condition, const Operand& yes, const Operand& no);
 Expr cast(Type type, const Operand& a);

@@ -26,6 +26,12 @@ std::optional<int64_t> apply_to_integers(BinaryOp op, int64_t a, int64_t b) {
         case BinaryOp::NotEqual: return a != b;
         case BinaryOp::And: return a && b;
         case BinaryOp::Or: return a || b;
+        case BinaryOp::BitAnd: return a & b;
+        case BinaryOp::BitOr: return a | b;
+        case BinaryOp::BitXor: return a ^ b;
+        case BinaryOp::ShiftLeft: return shifted_left(a, b);
+        case BinaryOp::ShiftRight: return shifted_right(a, b);
+        case BinaryOp::MulHigh: return high_product(a, b);
     }
     return {};
 }

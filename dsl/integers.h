@@ -19,6 +19,11 @@ inline int64_t floor_mod(int64_t a, int64_t b) {
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
+// Of u32, given as 0 to 2^32 - 1.
+inline int64_t shifted_left(int64_t a, int64_t b) { return b < 32 ? a << b & 0xffffffff : 0; }
+inline int64_t shifted_right(int64_t a, int64_t b) { return b < 32 ? a >> b : 0; }
+inline int64_t high_product(int64_t a, int64_t b) { return static_cast<int64_t>(uint64_t(a) * uint64_t(b) >> 32); }
+
 /// Conditions are 0 and 1. Nothing if b is 0 and divides.
 std::optional<int64_t> apply_to_integers(BinaryOp op, int64_t a, int64_t b);
 

@@ -165,6 +165,12 @@ private:
             case BinaryOp::Mod: return a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);
             case BinaryOp::Min: return std::min(a, b);
             case BinaryOp::Max: return std::max(a, b);
+            case BinaryOp::BitAnd: return a & b;
+            case BinaryOp::BitOr: return a | b;
+            case BinaryOp::BitXor: return a ^ b;
+            case BinaryOp::ShiftLeft: return b < 32 ? wrapped(static_cast<uint64_t>(a) << b) : 0;
+            case BinaryOp::ShiftRight: return b < 32 ? a >> b : 0;
+            case BinaryOp::MulHigh: return wrapped(static_cast<uint64_t>(a) * static_cast<uint64_t>(b) >> 32);
             default: break;
         }
         internal_check(false, "no integer operation {}", static_cast<int>(op));

@@ -22,7 +22,8 @@ inline double apply_plainly(UnaryOp op, double a) {
         case UnaryOp::Exp2: return std::exp2(a);
         case UnaryOp::Log: return std::log(a);
         case UnaryOp::Log2: return std::log2(a);
-        case UnaryOp::Tanh: return std::tanh(a);
+        case UnaryOp::Tanh:
+        case UnaryOp::TanhApprox: return std::tanh(a);
         case UnaryOp::Erf: return std::erf(a);
         case UnaryOp::Sigmoid: return 1 / (1 + std::exp(-a));
         case UnaryOp::ErfUnbranched: return std::erf(a);

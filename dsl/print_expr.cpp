@@ -17,8 +17,12 @@ enum Precedence {
     Lowest,
     OrLevel,
     AndLevel,
+    BitOrLevel,
+    BitXorLevel,
+    BitAndLevel,
     EqualLevel,
     LessLevel,
+    ShiftLevel,
     AddLevel,
     ReduceLevel,
     MulLevel,
@@ -51,6 +55,12 @@ BinaryNotation notation_of(BinaryOp op) {
         case BinaryOp::NotEqual: return {"!=", EqualLevel};
         case BinaryOp::And: return {"&&", AndLevel};
         case BinaryOp::Or: return {"||", OrLevel};
+        case BinaryOp::BitAnd: return {"&", BitAndLevel};
+        case BinaryOp::BitOr: return {"|", BitOrLevel};
+        case BinaryOp::BitXor: return {"^", BitXorLevel};
+        case BinaryOp::ShiftLeft: return {"<<", ShiftLevel};
+        case BinaryOp::ShiftRight: return {">>", ShiftLevel};
+        case BinaryOp::MulHigh: return {"mul_high", Primary};
     }
     return {"?", Primary};
 }
@@ -71,6 +81,7 @@ const char* symbol_of(UnaryOp op) {
         case UnaryOp::Log: return "log";
         case UnaryOp::Log2: return "log2";
         case UnaryOp::Tanh: return "tanh";
+        case UnaryOp::TanhApprox: return "tanh_approx";
         case UnaryOp::Erf: return "erf";
         case UnaryOp::Sigmoid: return "sigmoid";
         case UnaryOp::ErfUnbranched: return "erf_unbranched";
@@ -120,6 +131,12 @@ struct Printer {
         return printed.precedence < needed ? "(" + printed.text + ")" : printed.text;
     }
 
+    /// The left side: few know how operators of bits bind, so that only a chain of one of them has no parentheses.
+    std::string beside_bits(const Expr& expr, BinaryOp op) const {
+        auto* node = expr.as<Binary>();
+        return at_least(expr, node && node->op == op ? Lowest : UnaryLevel);
+    }
+
     std::string list(const std::vector<Expr>& exprs) const {
         std::string text;
         for (const Expr& expr : exprs) text += (text.empty() ? "" : ", ") + print(expr).text;
@@ -147,6 +164,8 @@ struct Printer {
         // The right side of a chain keeps its parentheses, but where no rounding can tell: && and ||.
         Precedence right = level == AndLevel || level == OrLevel ? level : Precedence(level + 1);
         if (level == AddLevel) right = ReduceLevel;
+        if (is_of_bits(n.op))
+            return {fmt::format("{} {} {}", beside_bits(n.a, n.op), name, at_least(n.b, UnaryLevel)), level};
         return {fmt::format("{} {} {}", at_least(n.a, level), name, at_least(n.b, right)), level};
     }
     Text operator()(const Fma& n) const {

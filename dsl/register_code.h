@@ -9,7 +9,7 @@ enum class CompiledExpr::Op : uint8_t {
     // clang-format off
     Return, Move, Jump, JumpIfFalse, JumpIfTrue, Choose, CallOnce, EndOfCall,
     AddI, SubI, MulI, DivI, ModI, MinI, MaxI, LessI, LessEqualI, EqualI, NotEqualI,
-    AndI, OrI, NegateI, NotI, AbsI, WrapI,
+    XorI, ShiftLeftI, ShiftRightI, MulHighI, AndI, OrI, NegateI, NotI, AbsI, WrapI,
     AddS, SubS, MulS, DivS, MinS, MaxS, LessS, LessEqualS, EqualS, NotEqualS,
     NegateS, AbsS, FloorS, CeilS, RoundS, TruncateS, SqrtS, RsqrtS, FmaS,
     AddD, SubD, MulD, DivD, MinD, MaxD, LessD, LessEqualD, EqualD, NotEqualD,

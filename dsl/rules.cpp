@@ -31,6 +31,8 @@ bool power_of_two(const Bindings& b) {
     // 1 / value must not leave the normal numbers of f32.
     return std::fabs(std::frexp(value, &exponent)) == 0.5 && std::abs(exponent) < 120;
 }
+bool shifts_all_out(const Bindings& b) { return *as_constant(b[3]) >= 32; }
+bool is_of_zero(const Bindings& b) { return is_constant(b[2], 0); }
 bool is_signed(const Bindings& b) { return b[0].type() != Type::U32; }
 bool not_constant(const Bindings& b) { return !b[0].as<IntConstant>() && !b[0].as<FloatConstant>(); }
 
@@ -40,9 +42,12 @@ std::vector<Rule> table() {
     Expr u = wildcard(Type::F32, kSameClass, 0), v = wildcard(Type::F32, kSameClass, 1);
     Expr w = wildcard(Type::F32, kSameClass, 2), r = wildcard(Type::F32, kConstant, 3);
     Expr p = wildcard(Type::Bool, kSameClass, 0), q = wildcard(Type::Bool, kSameClass, 1);
+    Expr z = wildcard(Type::U32, kSameClass, 0), c2 = wildcard(Type::U32, kConstant, 2),
+         c3 = wildcard(Type::U32, kConstant, 3);
     Expr s = wildcard(Type::I64, kAnyType, 2), t = wildcard(Type::I64, kAnyType, 3);
     Expr t1 = wildcard(Type::I64, kAnyType, 1);
     Expr one = constant(Type::F32, 1.0), zero = constant(Type::F32, 0.0), minus_zero = constant(Type::F32, -0.0);
+    Expr all_bits = constant(Type::U32, int64_t{0xffffffff});
     auto choose = select_unchecked;
 
     // clang-format off
@@ -56,6 +61,31 @@ std::vector<Rule> table() {
         {-(-x), x},
         {c0 + x, x + c0, not_constant},
         {c0 * x, x * c0, not_constant},
+
+        // Words of bits, u32.
+        {z & 0, 0},
+        {z & all_bits, z},
+        {z & z, z},
+        {z | 0, z},
+        {z | all_bits, all_bits},
+        {z | z, z},
+        {z ^ 0, z},
+        {z ^ z, 0},
+        {c2 & z, z & c2, not_constant},
+        {c2 | z, z | c2, not_constant},
+        {c2 ^ z, z ^ c2, not_constant},
+        {(z & c2) & c3, z & (c2 & c3)},
+        {(z | c2) | c3, z | (c2 | c3)},
+        {(z ^ c2) ^ c3, z ^ (c2 ^ c3)},
+        {z << 0, z},
+        {z >> 0, z},
+        {z << c3, 0, shifts_all_out},
+        {z >> c3, 0, shifts_all_out},
+        {c2 << z, 0, is_of_zero},
+        {c2 >> z, 0, is_of_zero},
+        {mul_high(z, 0), 0},
+        {mul_high(z, 1), 0},
+        {mul_high(c2, z), mul_high(z, c2), not_constant},
 
         // Floor division.
         {x / 1, x},

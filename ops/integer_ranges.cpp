@@ -152,7 +152,7 @@ private:
             if (!clamped) also(binary->a, 1), also(binary->b, 1);
             return true;
         }
-        if (binary->op == BinaryOp::Mod) return true;
+        if (binary->op == BinaryOp::Mod || is_of_bits(binary->op)) return true;
         const Linear divisor = binary->op == BinaryOp::Div ? linear(binary->b) : Linear{};
         if (!divisor.terms.empty() || divisor.constant <= 0) return false;
         also(binary->a, divisor.constant);

@@ -1,5 +1,7 @@
 #include "schedules/array_operators.h"
 
+#include "dsl/philox.h"
+
 namespace tw::schedules {
 namespace {
 
@@ -32,6 +34,14 @@ Declared gelu_bias(const Tensor& x) {
     Tensor bias = input("bias", x.type(), {x.shape()[1]});
     return {{compute("y", {x.shape()[0], x.shape()[1]},
                      [&](Expr i, Expr j) { return cast(x.type(), gelu(wide(x(i, j)) + wide(bias(j)))); })}};
+}
+
+Declared dropout(const Tensor& x) {
+    Tensor seed = input("seed", u32, {1});
+    Expr rows = x.shape()[0], columns = x.shape()[1];
+    return {{compute("y", {rows, columns}, [&](Expr i, Expr j) {
+        return cast(x.type(), tw::dropout(wide(x(i, j)), 0.1, seed(0), i * columns + j));
+    })}};
 }
 
 Declared embedding(int64_t positions, int64_t words, int64_t width, Type type) {

@@ -50,7 +50,8 @@ int64_t heads_in_l2(int64_t heads, int64_t bytes_each) {
     return together;
 }
 
-Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, bool rule_skips) {
+Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, bool rule_skips,
+                            const WeightRule& weight_rule) {
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
     if (G < 1 || H % G != 0) throw_error(Error, "attention: {} heads are no multiple of a group of {}", H, G);
     Attention a;
@@ -71,9 +72,14 @@ Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, 
     a.m = compute("m", {B, H, S}, [&](Expr b, Expr h, Expr i) { return reduce_max(a.s(b, h, i, j1), j1); });
     a.p = compute("p", {B, H, S, N},
                   [&](Expr b, Expr h, Expr i, Expr j) { return exp2(a.s(b, h, i, j) * scale - a.m(b, h, i) * scale); });
+    a.w = a.p;
+    if (weight_rule)
+        a.w = compute("w", {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+            return weight_rule(a.p(b, h, i, j), {b, h, i, j});
+        });
     a.l = compute("l", {B, H, S}, [&](Expr b, Expr h, Expr i) { return sum(a.p(b, h, i, j2), j2); });
     a.o = compute("o", {B, S, H, E}, [&](Expr b, Expr i, Expr h, Expr e) {
-        Expr values = sum(a.p(b, h, i, j3) * cast(f32, a.v(b, j3, h / shape.group, e)), j3);
+        Expr values = sum(a.w(b, h, i, j3) * cast(f32, a.v(b, j3, h / shape.group, e)), j3);
         return cast(shape.type, values * (1.0 / a.l(b, h, i)));
     });
     a.lse =
@@ -218,7 +224,8 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
     s.bind(group, warpgroup, where);
     s.stream({a.m, a.l, a.o}, step, where);
     s.set_memory(a.p, Memory::Registers, where);
-    s.round_to(s.stage(a.o, a.p, Memory::Registers, step, where), shape.type, where);  // l sums what is not rounded
+    s.round_to(s.stage(a.o, a.w, Memory::Registers, step, where), shape.type, where);  // l sums what is not rounded
+    if (a.w.operation() != a.p.operation()) s.inline_stage(a.w, where);
     s.mma(a.o, wgmma, {.m = row, .n = e, .k = term}, where);
     s.at(a.s, step, where);
     s.set_memory(a.s, Memory::Registers, where);
@@ -252,14 +259,15 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
 }
 
 NamedRule rule_of(const NamedAttention& named) {
-    static const std::regex each("_([a-z]+)([0-9]*)");
+    static const std::regex each("_([a-z]+)([0-9]*)(a?)");
     const AttentionShape& shape = named.shape;
     std::vector<ScoreRule> rules;
     bool skips = false;
     for (std::sregex_iterator rule(named.rules.begin(), named.rules.end(), each); rule != std::sregex_iterator();
          ++rule) {
         const std::string name = (*rule)[1], number = (*rule)[2];
-        if (name == "softcap") rules.push_back(soft_cap(std::stod(number)));
+        if (name == "softcap")
+            rules.push_back((*rule)[3].length() ? soft_cap_approx(std::stod(number)) : soft_cap(std::stod(number)));
         if (name == "alibi") rules.push_back(linear_bias(input("slopes", f32, {shape.heads})));
         if (name == "bias")
             rules.push_back(additive_bias(input("bias", shape.type, {1, shape.heads, shape.rows, shape.keys})));
@@ -275,7 +283,7 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
     static const std::string number_text = "([1-9][0-9]{0,6})", by = "x" + number_text;
     static const std::regex form("attention_(bf16|f16)_" + number_text + by + by + by + "(?:_keys" + number_text +
                                  ")?(?:_width" + number_text + ")?(?:_group" + number_text +
-                                 ")?(_causal)?((?:_softcap[0-9]+|_alibi|_bias|_documents|_window[0-9]+)*)(?:_tile" +
+                                 ")?(_causal)?((?:_softcap[0-9]+a?|_alibi|_bias|_documents|_window[0-9]+)*)(?:_tile" +
                                  number_text + by + "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?(b)?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};

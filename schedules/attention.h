@@ -26,12 +26,15 @@ struct AttentionShape {
 /// lse[b, h, i], the logarithm to base 2 of the sum that the softmax divides by. Each member is a computation.
 struct Attention {
     Tensor q, k, v, s, m, p, l, o, lse;
+    Tensor w;                         ///< what values are multiplied by: p, or what a rule makes of it
     std::vector<PairInput> of_pairs;  ///< what the rule reads for each row and key
     bool skips = false;               ///< the places of rows and keys alone mask whole tiles, which are left out
 };
 /// With a rule, scores become what it makes of them; `rule_skips`: it masks by the places of rows and keys alone, so
-/// that tiles which it masks are left out. Throws Error if heads are no multiple of the group.
-Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule = {}, bool rule_skips = false);
+/// that tiles which it masks are left out. With a rule for weights, values are multiplied by what it makes of p. Throws
+/// Error if heads are no multiple of the group.
+Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule = {}, bool rule_skips = false,
+                            const WeightRule& weight_rule = {});
 
 /// The elements of 2 bytes that a tile has for a head of so many: the tensor memory accelerator moves wide boxes
 /// faster, and fills them up with zeros.
@@ -72,11 +75,11 @@ struct NamedRule {
 /// Inputs of rules: slopes f32 [heads], bias of the type of q [1, heads, rows, keys], documents i32 [batch, rows].
 NamedRule rule_of(const NamedAttention& named);
 /// Reads "attention_bf16_BATCHxHEADSxROWSxDEPTH" (or f16), then any of _keys4096 (else as many as rows), _width64 (else
-/// depth), _group4, _causal, rules for scores (_softcap30, _alibi, _bias, _documents, _window1024), and _tile with the
-/// tiles: "128x128s2" (rows, keys, stages), then "n" for no overlap, "p" for a persistent kernel, "q" for two stages of
-/// queries, "l" for the longest blocks first, "r" for results that leave through shared memory, "h4" for four heads
-/// side by side, "b" for what rules read for each row and key in shared memory. Depth and width are multiples of 8 up
-/// to 256. Nothing if it is no such name.
+/// depth), _group4, _causal, rules for scores (_softcap30, _softcap30a by an approximation, _alibi, _bias, _documents,
+/// _window1024), and _tile with the tiles: "128x128s2" (rows, keys, stages), then "n" for no overlap, "p" for a
+/// persistent kernel, "q" for two stages of queries, "l" for the longest blocks first, "r" for results that leave
+/// through shared memory, "h4" for four heads side by side, "b" for what rules read for each row and key in shared
+/// memory. Depth and width are multiples of 8 up to 256. Nothing if it is no such name.
 std::optional<NamedAttention> parse_attention(const std::string& name);
 
 }  // namespace tw::schedules

@@ -160,6 +160,17 @@ private:
         s_.round_to(s_.stage(gradient, made, Memory::Registers, step, where_), shape_.type, where_);
     }
 
+    /// The probabilities, and what dv reads of them, or of what a rule makes of them.
+    void keep_for_values(const AttentionScores& of, const Loop& step) {
+        const bool by_rule = of.w.operation() != of.p.operation();
+        if (by_rule) {
+            round_for(a_.dv, of.w, step);
+            s_.inline_stage(of.w, where_);
+        }
+        keep(of.p, step);
+        if (!by_rule) round_for(a_.dv, of.p, step);
+    }
+
     void schedule_queries() {
         const AttentionScores& of = a_.of_queries;
         const Nest n = nest_of(a_.dq, tiles_.query_rows, tiles_.query_step, false, "query_tile");
@@ -190,8 +201,10 @@ private:
         keep(of.ds, n.step);
         for (const Tensor& adjoints : a_.adjoints_of_pairs)  // they read what ds is made of
             if (!adjoints.same(a_.ds_kept)) s_.at(adjoints, n.step, where_);
-        keep(of.p, n.step);
-        if (tiles_.passes.together) round_for(a_.dv, of.p, n.step);
+        if (tiles_.passes.together)
+            keep_for_values(of, n.step);
+        else
+            keep(of.p, n.step);
         round_for(a_.dk, of.ds, n.step);
         s_.mma(a_.dk, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
         if (tiles_.passes.together) {
@@ -289,8 +302,7 @@ private:
     void schedule_values() {
         const AttentionScores& of = a_.of_values;
         const Nest n = nest_of(a_.dv, tiles_.key_rows, tiles_.key_step, true, "value_tile");
-        keep(of.p, n.step);
-        round_for(a_.dv, of.p, n.step);
+        keep_for_values(of, n.step);
         s_.mma(a_.dv, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
         MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true);
         if (keys_skip()) skip_masked(n.step, of);

@@ -16,6 +16,7 @@ double bytes_of_gradients(const AttentionShape& shape);
 /// Scores, probabilities, and their adjoints: of each kernel that needs them, its own.
 struct AttentionScores {
     Tensor s, p, dp, ds;
+    Tensor w;  ///< what values are multiplied by, as of declare_attention
 };
 /// What the kernels of gradients share.
 struct GradientPasses {
@@ -42,9 +43,11 @@ struct AttentionGradients {
     bool by_rule = false, skips = false;
 };
 /// With a rule as of declare_attention: `s` is what it is given then, and
-/// `ds` the adjoint of that, by the rule's derivative. Throws Error if heads are no multiple of the group.
+/// `ds` the adjoint of that, by the rule's derivative; likewise with a rule for weights. Throws Error if heads are no
+/// multiple of the group.
 AttentionGradients declare_attention_gradients(const AttentionShape& shape, const GradientPasses& passes = {},
-                                               const ScoreRule& rule = {}, bool rule_skips = false);
+                                               const ScoreRule& rule = {}, bool rule_skips = false,
+                                               const WeightRule& weight_rule = {});
 
 struct GradientTiles {
     int64_t key_rows = 128;    ///< keys of a block, 64 a warpgroup, in the kernel of dk and dv

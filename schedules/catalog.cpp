@@ -256,6 +256,8 @@ const char* const family_names[] = {
     "transpose_1x9_f32",
     "gelu_bias_16x768_bf16",
     "gelu_bias_7x37_f32",
+    "dropout_16x768_bf16",
+    "dropout_7x37_f32",
     "embedding_90x9x96_bf16",
     "embedding_13x8x9_f32",
     "embedding_gradient_50x9x64_bf16",

@@ -29,8 +29,17 @@ Expr changed_score(const AttentionShape& shape, const Tensor& s, const ScoreRule
     return masked_score(shape, rule(s(at.batch, at.head, at.row, at.key), at), at.row, at.key);
 }
 
+/// Of what the softmax takes.
+Expr adjoint_of_score(const AttentionGradients& a, const AttentionScores& of, const WeightRule& weight_rule,
+                      const ScorePlace& at) {
+    const Expr p = of.p(at.batch, at.head, at.row, at.key);
+    Expr of_weight = of.dp(at.batch, at.head, at.row, at.key);
+    if (weight_rule) of_weight = adjoint_of_argument(weight_rule(p, at), of_weight, of.p);
+    return p * (of_weight - a.delta(at.batch, at.head, at.row));
+}
+
 AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, const std::string& suffix,
-                          const Tensor& lse, const ScoreRule& rule) {
+                          const Tensor& lse, const ScoreRule& rule, const WeightRule& weight_rule) {
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
     const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0));
     AttentionScores of;
@@ -45,11 +54,16 @@ AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, co
         a.of_pairs = inputs_of_pairs(score, {b, h, i, j});
         return exp2(score * to_base_2 - lse(b, h, i));
     });
+    of.w = of.p;
+    if (weight_rule)
+        of.w = compute("w" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+            return weight_rule(of.p(b, h, i, j), {b, h, i, j});
+        });
     of.dp = compute("dp" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         return sum(cast(f32, a.g(b, i, h, w)) * cast(f32, a.v(b, j, h / shape.group, w)), w);
     });
     of.ds = compute("ds" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-        Expr adjoint = of.p(b, h, i, j) * (of.dp(b, h, i, j) - a.delta(b, h, i));
+        const Expr adjoint = adjoint_of_score(a, of, weight_rule, {b, h, i, j});
         return rule ? adjoint_of_argument(changed_score(shape, of.s, rule, {b, h, i, j}), adjoint, of.s) : adjoint;
     });
     return of;
@@ -84,14 +98,15 @@ Tensor gradient_of_pairs(const AttentionShape& shape, const PairInput& input, co
     });
 }
 
-void declare_gradients_of_pairs(const AttentionShape& shape, AttentionGradients& a, const ScoreRule& rule) {
+void declare_gradients_of_pairs(const AttentionShape& shape, AttentionGradients& a, const ScoreRule& rule,
+                                const WeightRule& weight_rule) {
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
     const AttentionScores& of = a.of_keys;
     for (const PairInput& input : a.of_pairs) {
         Tensor adjoints = a.ds_kept;
         if (!has_adjoint_of_score(shape, of.s, rule, input.tensor))
             adjoints = compute(input.tensor.name() + "_adjoint", {B, H, N, S}, [&](Expr b, Expr h, Expr j, Expr i) {
-                const Expr adjoint = of.p(b, h, i, j) * (of.dp(b, h, i, j) - a.delta(b, h, i));
+                const Expr adjoint = adjoint_of_score(a, of, weight_rule, {b, h, i, j});
                 return cast(shape.type,
                             adjoint_of_argument(changed_score(shape, of.s, rule, {b, h, i, j}), adjoint, input.tensor));
             });
@@ -103,7 +118,7 @@ void declare_gradients_of_pairs(const AttentionShape& shape, AttentionGradients&
 }  // namespace
 
 AttentionGradients declare_attention_gradients(const AttentionShape& shape, const GradientPasses& passes,
-                                               const ScoreRule& rule, bool rule_skips) {
+                                               const ScoreRule& rule, bool rule_skips, const WeightRule& weight_rule) {
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
     const Attention forward = declare_attention(shape);
     AttentionGradients a;
@@ -125,9 +140,9 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
         a.lse_of_keys =
             compute("lse_of_keys", {B, H, with_more}, [&](Expr b, Expr h, Expr i) { return a.lse(b, h, there(i)); });
     const double scale = 1 / std::sqrt(as_double(D));
-    if (!passes.kept) a.of_queries = scores_of(shape, a, "_of_dq", a.lse, rule);
-    a.of_keys = scores_of(shape, a, "", a.lse_of_keys, rule);
-    a.of_values = passes.together ? a.of_keys : scores_of(shape, a, "_of_dv", a.lse_of_keys, rule);
+    if (!passes.kept) a.of_queries = scores_of(shape, a, "_of_dq", a.lse, rule, weight_rule);
+    a.of_keys = scores_of(shape, a, "", a.lse_of_keys, rule, weight_rule);
+    a.of_values = passes.together ? a.of_keys : scores_of(shape, a, "_of_dv", a.lse_of_keys, rule, weight_rule);
     Axis j1 = reduce_axis("j1", N), i1 = reduce_axis("i1", S), i2 = reduce_axis("i2", S);
     Axis h1 = reduce_axis("h1", G), h2 = reduce_axis("h2", G);
     auto in_group = [&](const Axis& head, const Axis& row) {
@@ -139,7 +154,7 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
     if (passes.kept)
         a.ds_kept = compute("ds_kept", {B, H, N, S},
                             [&](Expr b, Expr h, Expr j, Expr i) { return cast(shape.type, a.of_keys.ds(b, h, i, j)); });
-    if (passes.of_pairs) declare_gradients_of_pairs(shape, a, rule);
+    if (passes.of_pairs) declare_gradients_of_pairs(shape, a, rule, weight_rule);
     auto ds_of_query = [&](const Expr& b, const Expr& h, const Expr& i, const Expr& j) {
         return passes.kept ? cast(f32, a.ds_kept(b, h, j, i)) : a.of_queries.ds(b, h, i, j);
     };
@@ -153,7 +168,7 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
     });
     a.dv = compute("dv", {B, N, H / G, E}, [&](Expr b, Expr j, Expr h, Expr x) {
         Expr head = head_of(h, h2);
-        return cast(shape.type, sum(a.of_values.p(b, head, i2, j) * cast(f32, a.g(b, i2, head, x)), in_group(h2, i2)));
+        return cast(shape.type, sum(a.of_values.w(b, head, i2, j) * cast(f32, a.g(b, i2, head, x)), in_group(h2, i2)));
     });
     return a;
 }

@@ -99,6 +99,13 @@ Schedule make_gelu_bias(const KernelRequest& r, const Target& target) {
     return s;
 }
 
+Schedule make_dropout(const KernelRequest& r, const Target& target) {
+    Declared y = dropout(matrix(r));
+    Schedule s = schedule_of(y, target);
+    schedule_elementwise(s, y.outputs[0], 256, vector_of(r.type), 2);
+    return s;
+}
+
 /// Names give positions x words x width.
 Schedule make_embedding(const KernelRequest& r, const Target& target) {
     Declared y = embedding(r.extents[0], r.extents[1], r.extents[2], r.type);
@@ -199,6 +206,12 @@ std::vector<Family> make_families() {
          .make = make_gelu_bias,
          .bytes = bytes(2),
          .flops = elements(9)},
+        {.name = "dropout",
+         .description = "x / 0.9, or 0 for a tenth of the elements, by philox",
+         .rank = 2,
+         .make = make_dropout,
+         .bytes = bytes(2),
+         .flops = elements(1)},
         {.name = "embedding",
          .description = "rows of a table at ids; positions x words x width",
          .rank = 3,

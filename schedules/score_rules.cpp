@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "dsl/philox.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -58,6 +59,12 @@ ScoreRule soft_cap(double cap) {
     return [cap](const Expr& score, const ScorePlace&) { return (sigmoid(score * (2 / cap)) * 2.0 - 1.0) * cap; };
 }
 
+ScoreRule soft_cap_approx(double cap) {
+    if (!(cap > 0))
+        throw_error(Error, "soft_cap_approx({}): scores stay between -cap and cap; give a cap above 0", cap);
+    return [cap](const Expr& score, const ScorePlace&) { return tanh_approx(score * (1 / cap)) * cap; };
+}
+
 ScoreRule linear_bias(const Tensor& slopes) {
     if (slopes.rank() != 1) throw_error(Error, "linear_bias({}): slopes have one dimension, [heads]", slopes.name());
     return [slopes](const Expr& score, const ScorePlace& at) {
@@ -92,6 +99,15 @@ ScoreRule documents(const Tensor& of_rows, const Tensor& of_keys) {
                         numbers.name());
     return [of_rows, of_keys](const Expr& score, const ScorePlace& at) {
         return select(of_rows(at.batch, at.row) == of_keys(at.batch, at.key), score, -infinity);
+    };
+}
+
+WeightRule weight_dropout(double probability, const Expr& seed, int64_t heads, int64_t rows, int64_t keys) {
+    is_kept(probability, seed, 0);  // refuses what is none
+    return [=](const Expr& weight, const ScorePlace& at) {
+        const Expr row = (at.batch * heads + at.head) * ((rows + 1) / 2) + at.row / 2;
+        const Expr call = row * ((keys + 1) / 2) + at.key / 2;
+        return dropout(weight, probability, seed, call * 4 + (at.row % 2 * 2 + at.key % 2));
     };
 }
 

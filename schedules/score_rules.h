@@ -27,11 +27,17 @@ struct PairInput {
 /// Those that the score reads so, once each.
 std::vector<PairInput> inputs_of_pairs(const Expr& score, const ScorePlace& at);
 
+/// Of exp(score - the row's maximum), f32: what values are multiplied by, while rows are divided by the sum of what it
+/// is given. A linear function of that.
+using WeightRule = std::function<Expr(const Expr& weight, const ScorePlace& at)>;
+
 /// One rule behind another.
 ScoreRule in_turn(std::vector<ScoreRule> rules);
 
 /// cap * tanh(score / cap), to cap * 2^-22: scores stay between -cap and cap (Gemma 2).
 ScoreRule soft_cap(double cap);
+/// The same to a relative 2^-11, by one instruction instead of several.
+ScoreRule soft_cap_approx(double cap);
 /// Linear biases (ALiBi; Press et al. 2022): score + slopes[head] * (key - row). slopes: [heads], a float type.
 ScoreRule linear_bias(const Tensor& slopes);
 /// score + bias[batch, head, row, key]; dimensions of extent 1 are the same for all. bias: of 4 dimensions, a float
@@ -42,5 +48,10 @@ ScoreRule sliding_window(int64_t width);
 /// Rows see the keys of their own document. Numbers of documents: of_rows [batch, rows], of_keys [batch, keys],
 /// integers.
 ScoreRule documents(const Tensor& of_rows, const Tensor& of_keys);
+
+/// A share of `probability` of the weights is 0, the others are divided by what is left of 1: dropout of
+/// `dsl/philox.h`. seed: u32, a scalar or an element. Two rows by two keys share a call of philox, whose number is, in
+/// row-major order, theirs among those of batch, heads, rows and keys; heads, rows and keys: how many there are.
+WeightRule weight_dropout(double probability, const Expr& seed, int64_t heads, int64_t rows, int64_t keys);
 
 }  // namespace tw::schedules

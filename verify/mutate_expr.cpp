@@ -137,6 +137,12 @@ private:
                     break;
                 case BinaryOp::Min: as(BinaryOp::Max); break;
                 case BinaryOp::Max: as(BinaryOp::Min); break;
+                case BinaryOp::BitAnd: as(BinaryOp::BitOr); break;
+                case BinaryOp::BitOr: as(BinaryOp::BitXor); break;
+                case BinaryOp::BitXor: as(BinaryOp::BitAnd); break;
+                case BinaryOp::ShiftLeft: as(BinaryOp::ShiftRight); break;
+                case BinaryOp::ShiftRight: as(BinaryOp::ShiftLeft); break;
+                case BinaryOp::MulHigh: as(BinaryOp::Mul); break;
                 default: break;
             }
         }

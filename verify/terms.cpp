@@ -22,7 +22,11 @@ bool is_commutative(BinaryOp op) {
         case BinaryOp::Equal:
         case BinaryOp::NotEqual:
         case BinaryOp::And:
-        case BinaryOp::Or: return true;
+        case BinaryOp::Or:
+        case BinaryOp::BitAnd:
+        case BinaryOp::BitOr:
+        case BinaryOp::BitXor:
+        case BinaryOp::MulHigh: return true;
         default: return false;
     }
 }
@@ -191,7 +195,7 @@ std::optional<Term> Terms::by_law(BinaryOp op, Type type, Term a, Term b) {
             return {};
         case BinaryOp::And:
         case BinaryOp::Or: return of_bools(op, a, b);
-        default: return {};
+        default: return of_words(op, type, a, b);
     }
 }
 
@@ -202,6 +206,29 @@ std::optional<Term> Terms::square_of_difference(Type type, Term a, Term b) {
     if (difference.a < difference.b) return {};
     Term other = binary(BinaryOp::Sub, difference.type, difference.b, difference.a);
     return make({.kind = Kind::Binary, .type = type, .op = static_cast<int>(BinaryOp::Mul), .a = other, .b = other});
+}
+
+/// Of bits: what simplify() leaves out.
+std::optional<Term> Terms::of_words(BinaryOp op, Type type, Term a, Term b) {
+    constexpr int64_t all_bits = 0xffffffff;
+    if (op == BinaryOp::BitAnd || op == BinaryOp::BitOr) {
+        int64_t neutral = op == BinaryOp::BitAnd ? all_bits : 0, decisive = all_bits - neutral;
+        if (a == b || value(b) == neutral || value(a) == decisive) return a;
+        if (value(a) == neutral || value(b) == decisive) return b;
+        return {};
+    }
+    if (op == BinaryOp::BitXor) {
+        if (a == b) return integer(type, 0);
+        if (value(b) == 0) return a;
+        return value(a) == 0 ? std::optional(b) : std::nullopt;
+    }
+    if (op == BinaryOp::MulHigh) {
+        bool vanishes = value(a) == 0 || value(b) == 0 || value(a) == 1 || value(b) == 1;
+        return vanishes ? std::optional(integer(type, 0)) : std::nullopt;
+    }
+    if (value(b) == 0) return a;
+    bool vanishes = value(a) == 0 || value(b).value_or(0) >= 32;
+    return vanishes ? std::optional(integer(type, 0)) : std::nullopt;
 }
 
 std::optional<Term> Terms::of_bools(BinaryOp op, Term a, Term b) {

@@ -67,6 +67,7 @@ private:
     std::optional<Term> by_constants(BinaryOp op, Type type, Term a, Term b);
     std::optional<Term> by_law(BinaryOp op, Type type, Term a, Term b);
     std::optional<Term> square_of_difference(Type type, Term a, Term b);
+    std::optional<Term> of_words(BinaryOp op, Type type, Term a, Term b);
     std::optional<Term> of_bools(BinaryOp op, Term a, Term b);
     struct Choice {
         Term condition, yes, no;

@@ -13,7 +13,7 @@ torch._functorch.config.donated_buffer = False  # a backward pass is timed again
 
 
 ATTENTION = re.compile(r"attention_(?:bf16|f16)_\d+x\d+x\d+x\d+(?:_keys\d+)?(?:_width\d+)?(?:_group(\d+))?(_causal)?"
-                       r"((?:_softcap\d+|_alibi|_bias|_documents|_window\d+)*)(?:_tile\w+)?")
+                       r"((?:_softcap\d+a?|_alibi|_bias|_documents|_window\d+)*)(?:_tile\w+)?")
 
 
 def score_rules(t, names, causal):
@@ -84,7 +84,7 @@ def attention_by_rules(group, causal, names):
             t["flex"] = {"score_mod": score, "block_mask": block_mask}
         return compiled_flex(q, k, v, enable_gqa=group > 1, **t["flex"])
     return Family(formula, ways={"flex": flex, "unfused compiled": compiled_unfused}, compiled=False, terms="q",
-                  unit_terms=16, yardstick=formula)
+                  unit_terms=16, yardstick=formula, approximates="a" in re.sub(r"[a-z]{2,}", "", names))
 
 
 def attention(group, causal):

@@ -6,62 +6,12 @@
 
 #include <fmt/format.h>
 
+#include "codegen/print/cuda_operators.h"
 #include "support/error.h"
 #include "support/overloaded.h"
 
 namespace tw::codegen {
 namespace {
-
-// C++ precedence; larger binds tighter.
-enum Precedence { kConditional = 1, kOr, kAnd, kEquality, kRelation, kAdd, kMultiply, kUnary, kPrimary };
-
-struct Operator {
-    const char* text;
-    int precedence;
-};
-
-Operator operator_of(BinaryOp op) {
-    switch (op) {
-        case BinaryOp::Add: return {"+", kAdd};
-        case BinaryOp::Sub: return {"-", kAdd};
-        case BinaryOp::Mul: return {"*", kMultiply};
-        case BinaryOp::Div: return {"/", kMultiply};
-        case BinaryOp::Mod: return {"%", kMultiply};
-        case BinaryOp::Less: return {"<", kRelation};
-        case BinaryOp::LessEqual: return {"<=", kRelation};
-        case BinaryOp::Equal: return {"==", kEquality};
-        case BinaryOp::NotEqual: return {"!=", kEquality};
-        case BinaryOp::And: return {"&&", kAnd};
-        case BinaryOp::Or: return {"||", kOr};
-        case BinaryOp::Min: return {"min", kPrimary};
-        case BinaryOp::Max: return {"max", kPrimary};
-    }
-    return {"", kPrimary};
-}
-
-std::string function_of(UnaryOp op) {
-    switch (op) {
-        case UnaryOp::Abs: return "abs";
-        case UnaryOp::Floor: return "floor";
-        case UnaryOp::Ceil: return "ceil";
-        case UnaryOp::Round: return "round";
-        case UnaryOp::TruncateTf32: return "truncate_tf32";
-        case UnaryOp::Sqrt: return "sqrt";
-        case UnaryOp::Rsqrt: return "rsqrt";
-        case UnaryOp::Exp: return "exp";
-        case UnaryOp::Exp2: return "exp2";
-        case UnaryOp::Log: return "log";
-        case UnaryOp::Log2: return "log2";
-        case UnaryOp::Tanh: return "tanh";
-        case UnaryOp::Erf: return "erf";
-        case UnaryOp::Sigmoid: return "sigmoid";
-        case UnaryOp::ErfUnbranched: return "erf_unbranched";
-        case UnaryOp::Logistic2: return "logistic2";
-        case UnaryOp::Negate:
-        case UnaryOp::Not: break;
-    }
-    return "";
-}
 
 /// Whether the vocabulary has one version of the function, which takes an f32.
 bool has_one_version(UnaryOp op) { return op == UnaryOp::TruncateTf32; }
@@ -339,6 +289,15 @@ const char* ExprPrinter::wrapping_function(const Expr& expr, BinaryOp op) const 
     return op == BinaryOp::Add ? "wrapping_add" : op == BinaryOp::Sub ? "wrapping_sub" : "wrapping_mul";
 }
 
+/// What has no operator, and shifts of which bounds do not show that bits are left: C++ has no meaning for others.
+const char* ExprPrinter::word_function(const Binary& operation) const {
+    if (operation.op == BinaryOp::MulHigh) return "mul_high";
+    bool left = operation.op == BinaryOp::ShiftLeft;
+    if (!left && operation.op != BinaryOp::ShiftRight) return nullptr;
+    if (bounds_.of(operation.b).max.value_or(32) < 32) return nullptr;
+    return left ? "shift_left" : "shift_right";
+}
+
 ExprPrinter::Text ExprPrinter::binary(const Expr& expr, const Binary& operation) {
     Text left = text_of(operation.a), right = text_of(operation.b);
     bool integers = is_integer(operation.a.type()), wide = expr.type() == Type::I64;
@@ -356,6 +315,7 @@ ExprPrinter::Text ExprPrinter::binary(const Expr& expr, const Binary& operation)
         if (wide || left.wide || right.wide) widen_both(left, right);
         return call(wrapping, {left, right}, wrapping + version_of(expr.type(), left.wide));
     }
+    if (const char* function = word_function(operation)) return call(function, {left, right});
     if (wide) widen_one(left, right);
     Operator op = operator_of(operation.op);
     bool negative = as_constant(operation.b).value_or(0) < 0 && right.precedence == kUnary;
@@ -368,8 +328,7 @@ ExprPrinter::Text ExprPrinter::binary(const Expr& expr, const Binary& operation)
         return text.precedence >= least ? text.text : in_parentheses(text.text);
     };
     auto side = [&](const Text& text, bool is_right) {
-        bool mixed = operation.op == BinaryOp::Or && text.precedence == kAnd;  // compilers warn without parentheses
-        if (mixed) return in_parentheses(text.text);
+        if (is_mixed(text.precedence, op.precedence)) return in_parentheses(text.text);
         return inside(text, op.precedence + (is_right && !logical ? 1 : 0));
     };
     return {fmt::format("{} {} {}", side(left, false), op.text, side(right, true)), op.precedence,

@@ -53,6 +53,7 @@ private:
     Text unary(const Expr& expr, const Unary& operation);
     Text binary(const Expr& expr, const Binary& operation);
     const char* wrapping_function(const Expr& expr, BinaryOp op) const;
+    const char* word_function(const Binary& operation) const;
     Text select(const Select& select);
     Text cast(Type to, const Expr& operand);
     Text before_rounding(const Expr& expr, const Text& operand);

@@ -47,7 +47,8 @@ bool is_symmetric(const TileOp& op) {
         const Binary* node = store.value.as<Binary>();
         if (!node) return false;
         bool commutes = node->op == BinaryOp::Add || node->op == BinaryOp::Mul || node->op == BinaryOp::Min ||
-                        node->op == BinaryOp::Max || node->op == BinaryOp::And || node->op == BinaryOp::Or;
+                        node->op == BinaryOp::Max || node->op == BinaryOp::And || node->op == BinaryOp::Or ||
+                        node->op == BinaryOp::BitAnd || node->op == BinaryOp::BitOr || node->op == BinaryOp::BitXor;
         return commutes && node->a.as<Variable>() && node->b.as<Variable>();
     });
 }

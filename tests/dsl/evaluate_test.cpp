@@ -141,6 +141,8 @@ TEST(EvaluateTest, Integers) {
         CompiledExpr(select(zero == 0, 0, Expr(1) / zero), slots, no_memory).run(std::vector<Register>(1)).integer, 0);
 }
 
+constexpr __int128 two_to_32 = __int128{1} << 32;
+
 /// By the definition over all integers, of which 128 bits hold enough.
 std::optional<int64_t> by_definition(BinaryOp op, __int128 a, __int128 b) {
     auto wrapped = [](__int128 value) { return static_cast<int64_t>(static_cast<uint64_t>(value)); };
@@ -160,6 +162,12 @@ std::optional<int64_t> by_definition(BinaryOp op, __int128 a, __int128 b) {
         case BinaryOp::NotEqual: return a != b;
         case BinaryOp::And: return a != 0 && b != 0;
         case BinaryOp::Or: return a != 0 || b != 0;
+        case BinaryOp::BitAnd: return wrapped(a & b);
+        case BinaryOp::BitOr: return wrapped(a | b);
+        case BinaryOp::BitXor: return wrapped(a ^ b);
+        case BinaryOp::ShiftLeft: return b < 32 ? wrapped((a << b) % two_to_32) : 0;
+        case BinaryOp::ShiftRight: return b < 32 ? wrapped(a >> b) : 0;
+        case BinaryOp::MulHigh: return wrapped(a * b / two_to_32);
     }
     return {};
 }
@@ -182,6 +190,34 @@ TEST(EvaluateTest, IntegersAtTheirLimits) {
                 EXPECT_EQ(value_of(expr).integer, *expected);
                 EXPECT_EQ(value_of(simplify(expr)).integer, *expected);
             }
+}
+
+TEST(EvaluateTest, Words) {
+    constexpr int64_t words[] = {0,  1,    2,          3,          7,          31,         32,
+                                 33, 0x80, 0x7fffffff, 0x80000000, 0xdeadbeef, 0xfffffffe, 0xffffffff};
+    Expr x = scalar("x", u32), y = scalar("y", u32);
+    for (int op = static_cast<int>(BinaryOp::BitAnd); op <= static_cast<int>(BinaryOp::MulHigh); ++op) {
+        auto operation = static_cast<BinaryOp>(op);
+        SlotMap slots;
+        slots.slot(x), slots.slot(y);
+        CompiledExpr compiled(binary(operation, x, y), slots, no_memory);
+        for (int64_t a : words)
+            for (int64_t b : words) {
+                SCOPED_TRACE(fmt::format("{} {} {}", a, op, b));
+                const int64_t expected = by_definition(operation, a, b).value();
+                EXPECT_EQ(apply_to_integers(operation, a, b), expected);
+                Expr of_constants = binary(operation, constant(u32, a), constant(u32, b));
+                EXPECT_EQ(value_of(of_constants).integer, expected);
+                EXPECT_EQ(as_constant(simplify(of_constants)), expected);
+                std::vector<Register> registers(2);
+                registers[0].integer = a, registers[1].integer = b;
+                EXPECT_EQ(compiled.run_integer(registers), expected);
+                const BoundsOverride near{{x.id(), {a, a}}, {y.id(), {b, b}}};
+                const Interval bounds = bounds_of(binary(operation, x, y), near);
+                EXPECT_LE(bounds.min.value(), expected);
+                EXPECT_GE(bounds.max.value(), expected);
+            }
+    }
 }
 
 TEST(EvaluateTest, MinAndMaxPreferNumbers) {

@@ -50,6 +50,9 @@ TEST_F(ExprTest, Printing) {
     EXPECT_EQ(to_string(select(i < j, min(a, 0.5), a)), "select(i < j, min(a, 0.5), a)");
     EXPECT_EQ(to_string(cast(bf16, a * 2)), "cast(bf16, a * 2.0)");
     EXPECT_EQ(to_string(fma(a, a, a)), "fma(a, a, a)");
+    EXPECT_EQ(to_string((u & 255) ^ u ^ (u << 3)), "(u & 255) ^ u ^ (u << 3)");
+    EXPECT_EQ(to_string((u >> 4) + (u | 1) * mul_high(u, 7)), "(u >> 4) + (u | 1) * mul_high(u, 7)");
+    EXPECT_EQ(to_string(((u + 1) & (u * 2)) == u), "((u + 1) & (u * 2)) == u");
     EXPECT_EQ(to_string(a + 0.1), "a + 0.1");
     EXPECT_EQ(to_string(constant(f32, -std::numeric_limits<double>::infinity())), "-infinity");
     EXPECT_EQ(to_string(constant(f32, NAN)), "nan");
@@ -64,6 +67,7 @@ TEST_F(ExprTest, Errors) {
     EXPECT_ERROR(h * 2, "operator*: bf16 is a storage type; arithmetic needs cast(f32, x)");
     EXPECT_ERROR(1 + c, "operator+: i8 is a storage type; arithmetic needs cast(i32, x)");
     EXPECT_ERROR(p + 1, "operator+: bool has no arithmetic; use select(condition, 1, 0)");
+    EXPECT_ERROR(tanh_approx(d), "tanh_approx of f64: it is an instruction for f32; use tanh");
     EXPECT_ERROR(a * d, "operator*: f32 and f64 do not mix; convert one, e.g. cast(f32, x)");
     EXPECT_ERROR(i * a, "operator*: i64 and f32 do not mix; convert one, e.g. cast(f32, x)");
     EXPECT_ERROR(i * 0.5, "operator*: the literal 0.5 does not fit i64; convert the other operand: cast(f32, x)");
@@ -72,6 +76,11 @@ TEST_F(ExprTest, Errors) {
     EXPECT_ERROR(select(p, p, 1), "select: the literal 1 meets bool; write true or false, or compare first");
     EXPECT_ERROR(truncate_tf32(i), "truncate_tf32: takes an f32, not i64; use cast(f32, ...)");
     EXPECT_ERROR(exp(i), "exp: i64 is no float type; write exp(cast(f32, x))");
+    EXPECT_ERROR(i & 7, "operator&: takes the bits of u32, not i64; use cast(u32, x)");
+    EXPECT_ERROR(u << w, "operator<<: takes the bits of u32, not i32; use cast(u32, x)");
+    EXPECT_ERROR(mul_high(a, u), "mul_high: takes the bits of u32, not f32; use cast(u32, x)");
+    EXPECT_ERROR(p | p, "operator|: bool is one bit; conditions have &&, ||, == and !=");
+    EXPECT_ERROR(u ^ -1, "operator^: the literal -1 does not fit u32");
     EXPECT_ERROR(gelu(h), "gelu: bf16 is a storage type");
     EXPECT_ERROR(p && i, "operator&&: expects bool, not i64; compare first, e.g. x != 0");
     EXPECT_ERROR(select(i, a, a), "select: expects bool, not i64");

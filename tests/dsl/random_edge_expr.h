@@ -88,6 +88,12 @@ private:
             case BinaryOp::Max: return integer(expr, a > b ? a : b);
             case BinaryOp::And:
             case BinaryOp::Or: return right;
+            case BinaryOp::BitAnd: return integer(expr, a & b);
+            case BinaryOp::BitOr: return integer(expr, a | b);
+            case BinaryOp::BitXor: return integer(expr, a ^ b);
+            case BinaryOp::ShiftLeft: return integer(expr, b < 32 ? a << b : 0);
+            case BinaryOp::ShiftRight: return integer(expr, b < 32 ? a >> b : 0);
+            case BinaryOp::MulHigh: return integer(expr, a * b >> 32);
             default: return Value{Type::Bool, 0, compared(node.op, a, b)};
         }
     }
@@ -201,6 +207,7 @@ private:
         if (type == Type::Bool) return condition(depth - 1);
         if (is_float(type) || info(type).is_storage_only) return cast_unchecked(type, any_number(depth - 1));
         if (type == Type::I64 && pick(0, 3) == 0) return place(depth);
+        if (type == Type::U32 && pick(0, 2) == 0) return word(depth - 1);
         auto one = [&] { return of(type, depth - 1); };
         switch (pick(0, 15)) {
             case 0:
@@ -218,6 +225,13 @@ private:
             case 12: return select(condition(depth - 1), one(), one());
             default: return cast_unchecked(type, any_number(depth - 1));
         }
+    }
+
+    Expr word(int depth) {
+        static constexpr BinaryOp operations[] = {BinaryOp::BitAnd,    BinaryOp::BitOr,      BinaryOp::BitXor,
+                                                  BinaryOp::ShiftLeft, BinaryOp::ShiftRight, BinaryOp::MulHigh};
+        Expr a = of(u32, depth), b = pick(0, 1) ? of(u32, depth) : constant(u32, pick(0, 1) ? 0xffffffff : pick(0, 33));
+        return pick(0, 7) ? binary(operations[pick(0, 5)], a, b) : binary(operations[pick(0, 5)], b, a);
     }
 
     Expr divisor(Type type, int depth) {

@@ -49,6 +49,27 @@ TEST_F(SimplifyTest, SplitsAndFuses) {
     EXPECT_EQ(simple(i * 8 - o * 8 + o * 8 - 3), "i * 8 - 3");
 }
 
+TEST_F(SimplifyTest, Words) {
+    const Expr u = scalar("u", u32), v = scalar("v", u32), word = cast(u32, i);
+    EXPECT_EQ(simple(u & 0), "0");
+    EXPECT_EQ(simple(u & 0xffffffff), "u");
+    EXPECT_EQ(simple((u | v) & (u | v)), "u | v");
+    EXPECT_EQ(simple(u ^ v ^ 0), "u ^ v");
+    EXPECT_EQ(simple((u ^ v) ^ (u ^ v)), "0");
+    EXPECT_EQ(simple(6 ^ u ^ 5), "u ^ 3");
+    EXPECT_EQ(simple(u | 0xffffffff), "4294967295");
+    EXPECT_EQ(simple((u << 32) + (0 >> u)), "0");
+    EXPECT_EQ(simple(u >> 0 << 0), "u");
+    EXPECT_EQ(simple(mul_high(1, u)), "0");
+    EXPECT_EQ(simple(mul_high(constant(u32, int64_t{1} << 31), constant(u32, 6))), "3");
+    EXPECT_EQ(bounds_of(word ^ 5), (Interval{0, 7}));
+    EXPECT_EQ(bounds_of(word << 2), (Interval{0, 28}));
+    EXPECT_EQ(bounds_of((word | 16) >> 1), (Interval{8, 15}));
+    EXPECT_EQ(bounds_of(word << 30), (Interval{0, 0xffffffff}));
+    EXPECT_EQ(bounds_of(mul_high(u, 8)), (Interval{0, 7}));
+    EXPECT_EQ(prove(cast(i64, u & 15) < 16), true);
+}
+
 TEST_F(SimplifyTest, NamedSizes) {
     Expr row = index_below("row", m), block = index_below("block", (m + 127) / 128),
          exact = index_below("exact", (n + 127) / 128);

@@ -88,6 +88,29 @@ TEST(AttentionGradients, AreThoseOfBiases) {
     }
 }
 
+/// Of dropped weights: the forward pass's mask.
+TEST(AttentionGradients, AreThoseOfDropout) {
+    const AttentionShape shape{.batch = 2, .heads = 2, .rows = 9, .keys = 11, .depth = 8, .width = 8, .type = f16};
+    const WeightRule drop = weight_dropout(0.3, scalar("seed", u32), shape.heads, shape.rows, shape.keys);
+    for (const ScoreRule& rule : {ScoreRule(), soft_cap(3)}) {
+        const Attention forward = declare_attention(shape, rule, false, drop);
+        const AttentionGradients declared = declare_attention_gradients(shape, {}, rule, false, drop);
+        const std::vector<Tensor> given{declared.dq, declared.dk, declared.dv};
+        Bindings bindings = random_bindings({declared.dq, declared.dk, declared.dv, forward.o}, 12);
+        bindings.scalars["seed"] = make_value(u32, int64_t{3});
+        const std::vector<HostArray> saved = interpret_plain({forward.o, forward.lse}, bindings);
+        bindings.inputs["o"] = saved[0];
+        bindings.inputs["lse"] = saved[1];
+        const std::vector<Tensor> wanted = gradients(forward.o, declared.g, {forward.q, forward.k, forward.v});
+        const std::vector<HostArray> got = interpret_plain(given, bindings, Precision::Float64),
+                                     expected = interpret_plain(wanted, bindings, Precision::Float64);
+        for (size_t k = 0; k < got.size(); ++k) {
+            auto differs = difference(given[k].name(), got[k], expected[k], near(0, 2e-2));  // o is rounded
+            EXPECT_FALSE(differs) << *differs;
+        }
+    }
+}
+
 TEST(AttentionGradients, AreAskedForByName) {
     const auto named = parse_attention_gradients(
         "attention_gradients_f16_2x12x300x40_keys500_width24_group3_causal_tile64x32q128x48s3a");
@@ -227,6 +250,26 @@ TEST_P(GradientKernels, OfBiases) {
         SCOPED_TRACE(s.trace_as_cpp());
         EXPECT_EQ(s.outputs().size(), 4U);
         Bindings bindings = random_bindings(s.outputs(), round);
+        fill_uniform(bindings.inputs.at("lse"), 6, 8, 5);
+        expect_declared(s, bindings, near(64, 5e-3));
+        expect_compiles(build(s));
+    }
+}
+
+/// Dropped weights: the same elements as declared, whatever the tiles.
+TEST_P(GradientKernels, OfDropout) {
+    const AttentionShape shape{
+        .batch = 1, .heads = 2, .rows = 90, .keys = 90, .depth = 32, .width = 24, .causal = true};
+    const WeightRule drop = weight_dropout(0.2, scalar("seed", u32), shape.heads, shape.rows, shape.keys);
+    for (const bool together : {true, false}) {
+        const int64_t step = together ? 48 : 64;
+        const GradientTiles tiles{
+            .key_rows = 64, .key_step = step, .query_rows = 64, .query_step = step, .passes = {.together = together}};
+        const AttentionGradients declared = declare_attention_gradients(shape, tiles.passes, {}, false, drop);
+        const Schedule s = attention_gradients_schedule(declared, shape, tiles, device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        Bindings bindings = random_bindings(s.outputs(), 9);
+        bindings.scalars["seed"] = make_value(u32, int64_t{21});
         fill_uniform(bindings.inputs.at("lse"), 6, 8, 5);
         expect_declared(s, bindings, near(64, 5e-3));
         expect_compiles(build(s));

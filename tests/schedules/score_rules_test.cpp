@@ -1,6 +1,9 @@
 // Attention whose scores follow rules of users: one schedule for all of them, and results as declared.
 #include "schedules/score_rules.h"
 
+#include <array>
+#include <cmath>
+
 #include <gmock/gmock.h>
 
 #include "ops/check.h"
@@ -61,7 +64,8 @@ TEST_P(ScoreRules, SoftCapsAndBiases) {
             rules.push_back(additive_bias(
                 input("bias", chance() ? shape.type : f32,
                       {chance() ? B : int64_t{1}, chance() ? H : int64_t{1}, chance() ? S : int64_t{1}, N})));
-        if (chance() || rules.empty()) rules.push_back(soft_cap(between(1, 30)));
+        if (chance() || rules.empty())
+            rules.push_back(chance() ? soft_cap(between(1, 30)) : soft_cap_approx(between(1, 30)));
         const Attention a = declare_attention(shape, in_turn(rules));
         expect_formula(a, shape, data(a, round));
     }
@@ -150,9 +154,48 @@ TEST_P(ScoreRules, OfUsers) {
     expect_formula(a, shape, bindings);
 }
 
+/// Dropout: the same elements as declared, whatever the tiles.
+TEST_P(ScoreRules, OfWeights) {
+    for (unsigned round = 0; round < 3; ++round) {
+        AttentionShape shape = random_shape();
+        shape.causal = chance();
+        if (shape.causal) shape.keys = shape.rows;
+        const WeightRule rule = weight_dropout(0.3, scalar("seed", u32), shape.heads, shape.rows, shape.keys);
+        const Attention a = declare_attention(shape, chance() ? soft_cap(20) : ScoreRule(), false, rule);
+        Bindings bindings = data(a, round);
+        bindings.scalars["seed"] = make_value(u32, int64_t{round} + 11);
+        for (int tiling = 0; tiling < 2; ++tiling) expect_formula(a, shape, bindings);
+    }
+}
+
+/// Weights follow one another nowhere: neighbours of a row, of a column, and of other heads have calls or words of
+/// their own.
+TEST(WeightDropout, KeepsItsShare) {
+    const WeightRule rule = weight_dropout(0.4, 5u, 3, 31, 45);
+    const Tensor mask = compute("mask", {2, 3, 31, 45}, [&](Expr b, Expr h, Expr i, Expr j) {
+        return rule(constant(f32, 0.6), {b, h, i, j});
+    });
+    const HostArray kept = interpret_plain({mask}, {})[0];
+    std::array<double, 4> pairs{};
+    double all = 0, share = 0;
+    for (std::vector<int64_t> at(4, 0); all == 0 || advance(at, kept.shape); ++all) {
+        const bool here = kept.at(at).real != 0;
+        share += here;
+        for (size_t d = 0; d < 4; ++d) {
+            std::vector<int64_t> next = at;
+            next[d] = (next[d] + 1) % kept.shape[d];
+            pairs[d] += here && kept.at(next).real != 0;
+        }
+    }
+    EXPECT_NEAR(share / all, 0.6, 5 * std::sqrt(0.24 / all));
+    for (double pair : pairs) EXPECT_NEAR(pair / all, 0.36, 7 * std::sqrt(0.36 * 0.64 / all));
+}
+
 TEST(ScoreRuleErrors, SayWhatToGive) {
     EXPECT_ERROR(soft_cap(0), "soft_cap(0): scores stay between -cap and cap; give a cap above 0");
+    EXPECT_ERROR(weight_dropout(1.5, 5u, 1, 1, 1), "is_kept: a probability of 1.5 leaves nothing to scale");
     EXPECT_ERROR(sliding_window(0), "sliding_window(0): rows see at least themselves, a width of 1");
+    EXPECT_ERROR(soft_cap_approx(-1), "soft_cap_approx(-1): scores stay between -cap and cap; give a cap above 0");
     EXPECT_ERROR(linear_bias(input("x", f32, {2, 3})), "linear_bias(x): slopes have one dimension, [heads]");
     EXPECT_ERROR(additive_bias(input("x", f32, {2, 3})), "additive_bias(x): it has 4 dimensions");
     EXPECT_ERROR(documents(input("x", i32, {2}), input("y", i32, {2, 3})), "documents(.. x ..): numbers have two");
