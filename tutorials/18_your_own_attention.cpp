@@ -33,6 +33,19 @@ int main(int argc, char** argv) {
     for (const Tensor& each : {back.of_keys.s, back.of_keys.p, back.of_keys.ds}) lesson.show(each);
     lesson.run(attention_gradients_schedule(back, shape, gradient, gpu), flops_of_gradients(shape), "their gradients");
 
+    lesson.say(
+        "A bias for each row and key arrives in boxes, with the keys. If it is learned, its gradient is what the "
+        "kernel "
+        "of dk keeps of the scores' adjoints, summed over the batches or heads that share it:");
+    const Tensor bias = input("bias", bf16, {1, heads, length, length});
+    const Attention biased = declare_attention(shape, additive_bias(bias));
+    lesson.run(schedule(biased), shape.flops(), "biased");
+    GradientTiles of_bias = gradient_tiles(shape, gpu, biased.of_pairs);
+    of_bias.passes.kept = of_bias.passes.of_pairs = true;
+    const AttentionGradients with_bias = declare_attention_gradients(shape, of_bias.passes, additive_bias(bias));
+    for (const Tensor& each : {with_bias.ds_kept, with_bias.gradients_of_pairs[0]}) lesson.show(each);
+    lesson.run(attention_gradients_schedule(with_bias, shape, of_bias, gpu), flops_of_gradients(shape), "with d_bias");
+
     lesson.say("Masks are rules, too. This one says where rows and keys meet, so whole tiles of keys are left out:");
     const Attention window = declare_attention(shape, sliding_window(lesson.size(50, 512)), true);
     lesson.show(window.s);
