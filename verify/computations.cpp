@@ -387,6 +387,20 @@ Problem scatter(Random& random) {
     return p.problem(random.pick<std::vector<Tensor>>({{d}, {rows}, {total}, {d, total}}));
 }
 
+/// Bits of words, of which rows are folded.
+Problem words(Random& random) {
+    auto e = random_extents(random, 2, 1000);
+    ProblemBuilder p(random);
+    Tensor x = p.input("x", u32, {e[0], e[1]}, 0, 40);
+    Axis k = reduce_axis("k", e[1]);
+    Tensor mixed = compute("mixed", {e[0], e[1]}, [&](Expr i, Expr j) {
+        Expr word = x(i, j) * 0x9e3779b9u;
+        return (word ^ (word >> x(i, j))) + (mul_high(word, cast(u32, i) | 5) << (cast(u32, j) & 7));
+    });
+    Tensor folded = compute("folded", {e[0]}, [&](Expr i) { return sum(mixed(i, k) & 0xffff, k); });
+    return p.problem(random.pick<std::vector<Tensor>>({{folded}, {mixed, folded}}));
+}
+
 }  // namespace
 
 const std::vector<Computation>& computations() {
@@ -418,6 +432,7 @@ const std::vector<Computation>& computations() {
         {"scatter", scatter},
         {"sparse_product", sparse_product},
         {"placed_matrices", placed_matrices},
+        {"words", words},
     };
     return all;
 }
