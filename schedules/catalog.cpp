@@ -173,9 +173,9 @@ std::optional<CatalogEntry> linear_cross_entropy_entry(const std::string& name) 
     if (named->gradients)
         return CatalogEntry{name, "dx, dw and dlogits of linear cross-entropy, from what the forward pass saved",
                             2 * shape.flops_of_product(),
-                            [shape](const Target& target) {
+                            [shape, parts = named->parts](const Target& target) {
                                 return linear_cross_entropy_gradients_schedule(
-                                    shape, linear_gradient_tilings(shape, target), target);
+                                    shape, parts, linear_gradient_tilings(shape, parts, target), target);
                             },
                             shape.bytes_of_gradients()};
     return CatalogEntry{name, "cross-entropy of x w' and labels, its sums, and the logits", shape.flops_of_product(),

@@ -20,10 +20,11 @@ double as_double(int64_t count) { return static_cast<double>(count); }
 void check_pieces(const LinearCrossEntropyShape& shape) {
     const int64_t piece = piece_bytes / bytes_of(shape.type);
     if (shape.depth % piece != 0 || shape.vocabulary % piece != 0)
-        throw_error(Error,
-                    "linear cross-entropy: rows of {} and of {} elements are not whole pieces of 16 bytes; give a depth "
-                    "and a vocabulary that are multiples of {}",
-                    shape.depth, shape.vocabulary, piece);
+        throw_error(
+            Error,
+            "linear cross-entropy: rows of {} and of {} elements are not whole pieces of 16 bytes; give a depth "
+            "and a vocabulary that are multiples of {}",
+            shape.depth, shape.vocabulary, piece);
 }
 
 }  // namespace
@@ -67,7 +68,7 @@ LinearCrossEntropy declare_linear_cross_entropy(const LinearCrossEntropyShape& s
     return e;
 }
 
-LinearCrossEntropyGradients declare_linear_cross_entropy_gradients(const LinearCrossEntropyShape& shape) {
+LinearCrossEntropyGradients declare_linear_cross_entropy_gradients(const LinearCrossEntropyShape& shape, bool parts) {
     check_pieces(shape);
     const auto& [R, D, V, type] = shape;
     LinearCrossEntropyGradients g;
@@ -85,8 +86,11 @@ LinearCrossEntropyGradients declare_linear_cross_entropy_gradients(const LinearC
     g.dx = compute("dx", {R, D}, [&](Expr row, Expr e) {
         return cast(shape.type, sum(cast(f32, g.dlogits(row, v)) * cast(f32, g.w(v, e)), v));
     });
+    if (parts) g.dw_before = input("dw_before", f32, {V, D});
     g.dw = compute("dw", {V, D}, [&](Expr word, Expr e) {
-        return cast(shape.type, sum(cast(f32, g.dlogits(i, word)) * cast(f32, g.x(i, e)), i));
+        Expr total = sum(cast(f32, g.dlogits(i, word)) * cast(f32, g.x(i, e)), i);
+        if (!parts) return cast(shape.type, total);
+        return total + select(scalar("part", i32) == 0, 0.0, g.dw_before(word, e));
     });
     return g;
 }
@@ -148,19 +152,24 @@ Schedule linear_cross_entropy_schedule(const LinearCrossEntropyShape& shape, con
     return s;
 }
 
-LinearGradientTilings linear_gradient_tilings(const LinearCrossEntropyShape& shape, const Target& target) {
+LinearGradientTilings linear_gradient_tilings(const LinearCrossEntropyShape& shape, bool parts, const Target& target) {
     const auto& [R, D, V, type] = shape;
-    return {.dx = best_tiling({.m = R, .n = D, .k = V, .operand = type, .result = type}, target),
-            .dw = best_tiling({.m = V, .n = D, .k = R, .operand = type, .result = type, .transpose_a = true}, target)};
+    LinearGradientTilings tilings{
+        .dx = best_tiling({.m = R, .n = D, .k = V, .operand = type, .result = type}, target),
+        .dw = best_tiling({.m = V, .n = D, .k = R, .operand = type, .result = type, .transpose_a = true}, target)};
+    // What overwrites what it was added to leaves registers for memory, while the other group multiplies.
+    if (parts) tilings.dw = WarpgroupTiles{.warpgroups = 1, .ping_pong = 2, .stage_result = false};
+    return tilings;
 }
 
-Schedule linear_cross_entropy_gradients_schedule(const LinearCrossEntropyShape& shape,
+Schedule linear_cross_entropy_gradients_schedule(const LinearCrossEntropyShape& shape, bool parts,
                                                  const LinearGradientTilings& tilings, const Target& target,
                                                  std::source_location where) {
     CalledFrom caller(where);
-    const LinearCrossEntropyGradients g = declare_linear_cross_entropy_gradients(shape);
+    const LinearCrossEntropyGradients g = declare_linear_cross_entropy_gradients(shape, parts);
     Schedule s({g.dx, g.dw, g.dlogits}, target);
     s.in_place(g.dlogits, g.logits);
+    if (parts) s.in_place(g.dw, g.dw_before);
     auto [i, v] = s.loops<2>(g.dlogits);
     auto [step, in_step] = s.split(v, threads_of_row * vector_elements, Tail::Mask, {"step", "in_step"});
     auto [t, element] = s.split(in_step, vector_elements, {"t", "element"});
@@ -174,15 +183,17 @@ Schedule linear_cross_entropy_gradients_schedule(const LinearCrossEntropyShape& 
 
 std::optional<NamedLinearCrossEntropy> parse_linear_cross_entropy(const std::string& name) {
     static const std::string number_text = "([1-9][0-9]{0,6})", by = "x" + number_text;
-    static const std::regex form("linear_cross_entropy(_gradients)?_(bf16|f16)_" + number_text + by + by);
+    static const std::regex form("linear_cross_entropy(_gradients)?_(bf16|f16)_" + number_text + by + by + "(_part)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     NamedLinearCrossEntropy named{.shape = {.rows = std::stoll(match[3]),
                                             .depth = std::stoll(match[4]),
                                             .vocabulary = std::stoll(match[5]),
                                             .type = match[2] == "bf16" ? bf16 : f16},
-                                  .gradients = match[1].matched};
+                                  .gradients = match[1].matched,
+                                  .parts = match[6].matched};
     if (named.shape.depth % 8 != 0 || named.shape.vocabulary % 8 != 0) return {};
+    if (named.parts && !named.gradients) return {};
     return named;
 }
 

@@ -36,9 +36,12 @@ LinearCrossEntropy declare_linear_cross_entropy(const LinearCrossEntropyShape& s
 /// dw, the gradients of L, of the type.
 struct LinearCrossEntropyGradients {
     Tensor x, w, label, logits, lse, dloss, dlogits, dx, dw;
+    Tensor dw_before = {};  ///< f32, of parts
 };
-/// Throws as the above.
-LinearCrossEntropyGradients declare_linear_cross_entropy_gradients(const LinearCrossEntropyShape& shape);
+/// Throws as the above. With `parts`, the rows are one of several parts, which take turns in the same logits' memory:
+/// dw is f32 then, and added to dw_before where the scalar `part`, i32, is not 0.
+LinearCrossEntropyGradients declare_linear_cross_entropy_gradients(const LinearCrossEntropyShape& shape,
+                                                                   bool parts = false);
 
 /// Two groups in ping-pong, one of which makes sums of exponentials and stores while the other multiplies.
 WarpgroupTiles linear_cross_entropy_tiles(const LinearCrossEntropyShape& shape);
@@ -49,17 +52,18 @@ Schedule linear_cross_entropy_schedule(const LinearCrossEntropyShape& shape, con
 struct LinearGradientTilings {
     ProductTiling dx, dw;
 };
-LinearGradientTilings linear_gradient_tilings(const LinearCrossEntropyShape& shape, const Target& target);
-/// Outputs are dx, dw and dlogits, which takes the memory of logits.
-Schedule linear_cross_entropy_gradients_schedule(const LinearCrossEntropyShape& shape,
+LinearGradientTilings linear_gradient_tilings(const LinearCrossEntropyShape& shape, bool parts, const Target& target);
+/// Outputs are dx, dw and dlogits, which takes the memory of logits; dw with parts that of dw_before.
+Schedule linear_cross_entropy_gradients_schedule(const LinearCrossEntropyShape& shape, bool parts,
                                                  const LinearGradientTilings& tilings, const Target& target, TW_HERE);
 
 struct NamedLinearCrossEntropy {
     LinearCrossEntropyShape shape;
-    bool gradients = false;
+    bool gradients = false, parts = false;
 };
-/// Reads "linear_cross_entropy_bf16_ROWSxDEPTHxVOCABULARY" (or f16) and "linear_cross_entropy_gradients_bf16_...".
-/// Depth and vocabulary are multiples of 8. Nothing if it is no such name.
+/// Reads "linear_cross_entropy_bf16_ROWSxDEPTHxVOCABULARY" (or f16), "linear_cross_entropy_gradients_bf16_...", and
+/// that with "_part" behind it, of a part of the rows. Depth and vocabulary are multiples of 8. Nothing if it is no
+/// such name.
 std::optional<NamedLinearCrossEntropy> parse_linear_cross_entropy(const std::string& name);
 
 }  // namespace tw::schedules

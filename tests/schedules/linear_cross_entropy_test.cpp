@@ -61,8 +61,10 @@ TEST(LinearCrossEntropy, IsAskedForByName) {
     EXPECT_EQ(named->shape, (LinearCrossEntropyShape{.rows = 300, .depth = 40, .vocabulary = 1000, .type = f16}));
     EXPECT_FALSE(named->gradients);
     EXPECT_TRUE(parse_linear_cross_entropy("linear_cross_entropy_gradients_bf16_300x40x1000")->gradients);
-    for (const char* name : {"linear_cross_entropy_bf16_300x40", "linear_cross_entropy_f32_300x40x1000",
-                             "linear_cross_entropy_bf16_300x41x1000", "linear_cross_entropy_bf16_300x40x1001"})
+    EXPECT_TRUE(parse_linear_cross_entropy("linear_cross_entropy_gradients_bf16_300x40x1000_part")->parts);
+    for (const char* name : {"linear_cross_entropy_bf16_300x40", "linear_cross_entropy_bf16_300x40x1000_part",
+                             "linear_cross_entropy_f32_300x40x1000", "linear_cross_entropy_bf16_300x41x1000",
+                             "linear_cross_entropy_bf16_300x40x1001"})
         EXPECT_FALSE(parse_linear_cross_entropy(name)) << name;
     EXPECT_EQ(find_kernel("linear_cross_entropy_bf16_300x40x1000")->flops, 2.0 * 300 * 40 * 1000);
     EXPECT_EQ(find_kernel("linear_cross_entropy_gradients_bf16_300x40x1000")->flops, 4.0 * 300 * 40 * 1000);
@@ -122,13 +124,15 @@ TEST_P(LinearCrossEntropyKernels, GiveLossesOfLargeLogits) {
 }
 
 TEST_P(LinearCrossEntropyKernels, GiveGradients) {
-    for (unsigned round = 0; round < 4; ++round) {
+    for (unsigned round = 0; round < 6; ++round) {
         const LinearCrossEntropyShape shape = random_shape();
+        const bool parts = round % 3 == 2;
         const Schedule s = linear_cross_entropy_gradients_schedule(
-            shape, linear_gradient_tilings(shape, device_target()), device_target());
+            shape, parts, linear_gradient_tilings(shape, parts, device_target()), device_target());
         SCOPED_TRACE(s.trace_as_cpp());
         Bindings bindings = random_labels(s, shape, round);
         fill_uniform(bindings.inputs.at("lse"), 5, 9, 5);  // such as rows of so many logits have
+        if (parts) bindings.scalars["part"] = make_value(i32, int64_t{round / 3});
         expect_declared(s, bindings, near(64, 2e-3));
     }
 }
