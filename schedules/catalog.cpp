@@ -12,6 +12,7 @@
 #include "schedules/attention_decode.h"
 #include "schedules/elementwise.h"
 #include "schedules/families.h"
+#include "schedules/linear_cross_entropy.h"
 #include "schedules/product.h"
 #include "schedules/row_operators.h"
 #include "schedules/rows.h"
@@ -166,6 +167,25 @@ std::optional<CatalogEntry> attention_gradients_entry(const std::string& name) {
                                                 tiles, target);
         },
         bytes_of_gradients(named->forward.shape)};
+}
+
+std::optional<CatalogEntry> linear_cross_entropy_entry(const std::string& name) {
+    auto named = parse_linear_cross_entropy(name);
+    if (!named) return {};
+    const LinearCrossEntropyShape& shape = named->shape;
+    if (named->gradients)
+        return CatalogEntry{name, "dx, dw and dlogits of linear cross-entropy, from what the forward pass saved",
+                            2 * shape.flops_of_product(),
+                            [shape, parts = named->parts](const Target& target) {
+                                return linear_cross_entropy_gradients_schedule(
+                                    shape, parts, linear_gradient_tilings(shape, parts, target), target);
+                            },
+                            shape.bytes_of_gradients()};
+    return CatalogEntry{name, "cross-entropy of x w' and labels, its sums, and the logits", shape.flops_of_product(),
+                        [shape](const Target& target) {
+                            return linear_cross_entropy_schedule(shape, linear_cross_entropy_tiles(shape), target);
+                        },
+                        shape.bytes()};
 }
 
 /// Few tiles, many terms: blocks along k add their parts to c.
@@ -358,6 +378,7 @@ const CatalogEntry* find_library_kernel(const std::string& name) {
     if (auto entry = tensor_product_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = attention_gradients_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = attention_entry(name)) return &made.try_emplace(name, *entry).first->second;
+    if (auto entry = linear_cross_entropy_entry(name)) return &made.try_emplace(name, *entry).first->second;
     static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?");
     std::smatch match;
     if (!std::regex_match(name, match, product)) return nullptr;

@@ -147,7 +147,8 @@ TEST(LargeKernels, CompileWithoutSpills) {
           "similarity_1048576x1024_bf16", "transpose_8192x8192_bf16", "gelu_bias_16384x8192_bf16",
           "adamw_124000000_f32", "gemm_bf16_8192x8192x8192_tb", "gemm_bf16_8192x8192x8192_ta_bias_gelu",
           "gemm_bf16_4095x4097x4093_tb", "gemm_i8_8192x8192x8192_tb", "gemm_tf32_8192x8192x8192_tb",
-          "gemm_tf32_8192x8192x8192_ta"}) {
+          "gemm_tf32_8192x8192x8192_ta", "linear_cross_entropy_bf16_16384x768x50304",
+          "linear_cross_entropy_bf16_4096x4096x50264", "linear_cross_entropy_gradients_bf16_16384x768x50304"}) {
         Program program = build(schedules::find_kernel(name)->make(target("sm_90a")));
         for (const auto& kernel : program.kernels()) {
             try {
