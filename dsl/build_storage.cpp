@@ -118,14 +118,17 @@ bool TreeBuilder::is_copied_to_shared(int stage) const {
 
 namespace {
 
-/// Rows of a workspace begin at multiples of 16 bytes, so that wide copies and boxes can take them.
+/// Rows of a workspace begin at multiples of 16 bytes, so that wide copies and boxes can take them, and long ones not
+/// all at the same place of a page, or what goes through many rows at once would meet in few channels of memory.
 void space_rows(BufferNode& workspace) {
-    constexpr int64_t widest_copy = 16;
-    const int64_t neighbours = widest_copy / bytes_of(workspace.type);
-    if (workspace.shape.size() < 2 || neighbours < 2) return;
+    constexpr int64_t widest_copy = 16, page = 4096, line = 128;
+    const int64_t element = bytes_of(workspace.type), neighbours = widest_copy / element;
     const auto row = as_constant(workspace.shape.back());
-    if (!row || *row % neighbours == 0) return;
-    const Expr pitch = integer((*row + neighbours - 1) / neighbours * neighbours);
+    if (workspace.shape.size() < 2 || !row || *row == 0) return;
+    int64_t elements = neighbours > 1 ? (*row + neighbours - 1) / neighbours * neighbours : *row;
+    if (elements * element % page == 0) elements += line / element;
+    if (elements == *row) return;
+    const Expr pitch = integer(elements);
     Expr stride = integer(1);
     for (size_t d = workspace.shape.size(); d-- > 0;) {
         workspace.strides.insert(workspace.strides.begin(), stride);
