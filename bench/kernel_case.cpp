@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <numeric>
 
 #include <fmt/ranges.h>
 
@@ -21,8 +22,9 @@ Schedule schedule_of(const schedules::CatalogEntry& entry, const Device& device)
     return entry.make(target_of(device));
 }
 
-nlohmann::json describe(const BufferNode& buffer, const Bindings& numbers, const std::string& file) {
-    std::vector<int64_t> shape = extents_of(buffer.shape, numbers), strides = extents_of(buffer.strides, numbers);
+nlohmann::json describe(const BufferNode& buffer, const std::vector<int64_t>& shape, const Bindings& numbers,
+                        const std::string& file) {
+    std::vector<int64_t> strides = extents_of(buffer.strides, numbers);
     return {{"name", buffer.name},
             {"type", name_of(buffer.type)},
             {"shape", shape},
@@ -39,21 +41,17 @@ std::string write_file(const std::string& folder, const std::string& name, const
     return path;
 }
 
-double total_bytes(const Tree& tree, const Bindings& numbers) {
-    double total = 0;
-    for (const auto* buffers : {&tree.inputs, &tree.outputs})
-        for (const BufferRef& buffer : *buffers) {
-            double elements = 1;
-            for (int64_t extent : extents_of(buffer->shape, numbers)) elements *= static_cast<double>(extent);
-            total += elements * bytes_of(buffer->type);
-        }
-    return total;
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+    return std::ranges::find(names, name) != names.end();
 }
 
 }  // namespace
 
 CaseRequest case_request(const nlohmann::json& command) try {
     CaseRequest request{.kernel = command.at("kernel"), .seed = command.value("seed", uint64_t{1})};
+    request.then = command.value("then", request.then);
+    request.parts = command.value("parts", request.parts);
+    request.rows = command.value("rows", request.rows);
     request.scalars = command.value("scalars", request.scalars);
     request.sizes = command.value("sizes", request.sizes);
     request.normal = command.value("normal", false);
@@ -66,103 +64,148 @@ CaseRequest case_request(const nlohmann::json& command) try {
 } catch (const nlohmann::json::exception& problem) {
     throw_error(Error,
                 "prepare: {}; it takes \"kernel\" (a name), \"seed\", \"scalars\" and \"sizes\" (name: number), "
-                "\"ranges\" and \"ascending\" (name: [low, high]), \"normal\" (true: data of mean 0 and deviation 1) "
-                "and \"folder\"",
+                "\"ranges\" and \"ascending\" (name: [low, high]), \"normal\" (true: data of mean 0 and deviation 1), "
+                "\"then\" (a name), \"parts\" (a number) and \"rows\" (names), and \"folder\"",
                 problem.what());
 }
 
 KernelCase::KernelCase(const schedules::CatalogEntry& entry, std::shared_ptr<Device> device, const CaseRequest& request)
-    : KernelCase(schedule_of(entry, *device), entry.flops, device, request) {}
+    : KernelCase(std::vector{&entry}, std::move(device), request) {}
 
-KernelCase::KernelCase(const Schedule& schedule, double flops, std::shared_ptr<Device> device,
+KernelCase::KernelCase(const std::vector<const schedules::CatalogEntry*>& entries, std::shared_ptr<Device> device,
                        const CaseRequest& request)
-    : device_(device), executable_(build(schedule), device) {
-    const Tree& tree = executable_.program().tree();
+    : device_(std::move(device)), parts_(request.parts), rows_(request.rows) {
+    if (parts_ < 1) throw_error(Error, "prepare: \"parts\" is {}; give at least 1", parts_);
+    std::vector<Tensor> outputs;
+    for (const schedules::CatalogEntry* entry : entries) {
+        const Schedule schedule = schedule_of(*entry, *device_);
+        outputs.insert(outputs.end(), schedule.outputs().begin(), schedule.outputs().end());
+        kernels_.emplace_back(build(schedule), device_);
+    }
     check_names(request);
     choose_numbers(request);
     facts_["inputs"] = facts_["outputs"] = nlohmann::json::array();
-    Arguments first = first_set(schedule.outputs(), request);
+    const Arguments first = first_set(outputs, request);
     add_set(first);
     for (const Launch& launch : sets_[0]) launch.run();
     device_->synchronize();
-    for (const BufferRef& output : tree.outputs) note_output(output, first, request.folder);
-
-    const double bytes = total_bytes(tree, numbers_);
-    int64_t sets = device_->kind() == DeviceKind::Cuda ? 1 + RotatedBytes / std::max<int64_t>(int64_t(bytes), 1) : 2;
+    note_outputs(first, request.folder);
+    note_costs(entries, first);
+    const auto bytes = int64_t(facts_["bytes"].get<double>());
+    int64_t sets = device_->kind() == DeviceKind::Cuda ? 1 + RotatedBytes / std::max<int64_t>(bytes, 1) : 2;
     for (int64_t set = 1; set < std::min(sets, MostSets); ++set) add_set(another_set(first));
-    facts_.update({{"bytes", bytes},
+    facts_["sets"] = sets_.size();
+}
+
+std::vector<const Tree*> KernelCase::trees() const {
+    std::vector<const Tree*> all;
+    for (const Executable& kernel : kernels_) all.push_back(&kernel.program().tree());
+    return all;
+}
+
+void KernelCase::note_costs(const std::vector<const schedules::CatalogEntry*>& entries, const Arguments& first) {
+    std::map<std::string, double> bytes;
+    double memory = 0, flops = 0;
+    for (const Tree* tree : trees()) {
+        for (const auto* buffers : {&tree->inputs, &tree->outputs})
+            for (const BufferRef& buffer : *buffers) {
+                double& own = bytes[buffer->name] = static_cast<double>(bytes_of(buffer->type));
+                for (int64_t extent : shape_of(*buffer)) own *= static_cast<double>(extent);
+            }
+        for (const BufferRef& workspace : tree->workspaces)
+            memory += static_cast<double>(bytes_spanned(*workspace, numbers_) * parts_);
+    }
+    for (const auto& [name, buffer] : first.buffers) memory += static_cast<double>(buffer.bytes());
+    for (const schedules::CatalogEntry* entry : entries) flops += entry->flops * static_cast<double>(parts_);
+    const double moved = std::accumulate(bytes.begin(), bytes.end(), 0.0,
+                                         [](double sum, const auto& named) { return sum + named.second; });
+    const bool approximate =
+        std::ranges::any_of(kernels_, [](const Executable& kernel) { return kernel.program().approximate(); });
+    facts_.update({{"bytes", moved},
+                   {"memory", memory},
                    {"flops", flops},
-                   {"sets", sets_.size()},
                    {"launches", sets_[0].size()},
-                   {"approximate", executable_.program().approximate()},
+                   {"approximate", approximate},
                    {"scalars", nlohmann::json::object()}});
     for (const auto& [name, value] : numbers_.scalars)
         facts_["scalars"][name] = is_float(value.type) ? value.real : static_cast<double>(value.integer);
 }
 
 void KernelCase::check_names(const CaseRequest& request) const {
-    const Tree& tree = executable_.program().tree();
     auto check = [&](const char* key, const auto& wishes, const std::vector<std::string>& known) {
         for (const auto& wish : wishes)
-            if (std::find(known.begin(), known.end(), wish.first) == known.end())
+            if (!contains(known, wish.first))
                 throw_error(Error, "prepare: \"{}\" names '{}', which {} does not have; there is [{}]", key, wish.first,
                             request.kernel, fmt::join(known, ", "));
     };
-    auto names_of = [](const std::vector<Expr>& variables) {
-        std::vector<std::string> names;
-        for (const Expr& variable : variables) names.push_back(variable.as<Variable>()->name);
-        return names;
+    std::vector<std::string> inputs, scalars, sizes;
+    auto add = [](std::vector<std::string>& names, const std::string& name) {
+        if (!contains(names, name)) names.push_back(name);
     };
-    std::vector<std::string> inputs;
-    for (const BufferRef& input : tree.inputs) inputs.push_back(input->name);
+    for (const Tree* tree : trees()) {
+        for (const BufferRef& input : tree->inputs)
+            if (!is_handed_on(input->name)) add(inputs, input->name);
+        for (const Expr& scalar : tree->scalars) add(scalars, scalar.as<Variable>()->name);
+        for (const Expr& size : tree->sizes) add(sizes, size.as<Variable>()->name);
+    }
     check("ranges", request.ranges, inputs);
     check("ascending", request.ascending, inputs);
-    check("scalars", request.scalars, names_of(tree.scalars));
-    check("sizes", request.sizes, names_of(tree.sizes));
+    check("scalars", request.scalars, scalars);
+    check("sizes", request.sizes, sizes);
 }
 
 void KernelCase::choose_numbers(const CaseRequest& request) {
-    const Tree& tree = executable_.program().tree();
-    for (const Expr& size : tree.sizes) {
-        const Variable& variable = *size.as<Variable>();
-        numbers_.sizes[variable.name] = variable.max.value_or(1);
-    }
+    for (const Tree* tree : trees())
+        for (const Expr& size : tree->sizes) {
+            const Variable& variable = *size.as<Variable>();
+            numbers_.sizes[variable.name] = variable.max.value_or(1);
+        }
     for (const auto& [name, value] : request.sizes) numbers_.sizes[name] = value;
-    for (const Expr& scalar : tree.scalars) {
-        const std::string& name = scalar.as<Variable>()->name;
-        auto wish = request.scalars.find(name);
-        double value = wish == request.scalars.end() ? 0.75 : wish->second;
-        numbers_.scalars[name] = is_float(scalar.type()) ? make_value(scalar.type(), value)
-                                                         : make_value(scalar.type(), static_cast<int64_t>(value));
-    }
+    for (const Tree* tree : trees())
+        for (const Expr& scalar : tree->scalars) {
+            const std::string& name = scalar.as<Variable>()->name;
+            auto wish = request.scalars.find(name);
+            double value = wish == request.scalars.end() ? 0.75 : wish->second;
+            numbers_.scalars[name] = is_float(scalar.type()) ? make_value(scalar.type(), value)
+                                                             : make_value(scalar.type(), static_cast<int64_t>(value));
+        }
+}
+
+/// Of all parts together.
+std::vector<int64_t> KernelCase::shape_of(const BufferNode& buffer) const {
+    std::vector<int64_t> shape = extents_of(buffer.shape, numbers_);
+    if (contains(rows_, buffer.name) && !shape.empty()) shape[0] *= parts_;
+    return shape;
 }
 
 Arguments KernelCase::first_set(const std::vector<Tensor>& outputs, const CaseRequest& request) {
-    const Tree& tree = executable_.program().tree();
     auto integers = integer_ranges(outputs, numbers_);
     Arguments arguments{.buffers = {}, .sizes = numbers_.sizes, .scalars = numbers_.scalars};
-    for (const BufferRef& input : tree.inputs) {
-        HostArray array =
-            host_array(input->type, extents_of(input->shape, numbers_), extents_of(input->strides, numbers_));
-        auto range = request.ranges.find(input->name);
-        uint64_t seed = request.seed * 1009 + arguments.buffers.size();
-        if (auto order = request.ascending.find(input->name); order != request.ascending.end())
-            fill_ascending(array, order->second, seed);
-        else if (request.normal && range == request.ranges.end())
-            fill_normal(array, seed);
-        else
-            fill_random(array, range == request.ranges.end() ? Range{} : range->second, integers[input->name], seed);
-        Buffer buffer = device_->allocate(static_cast<int64_t>(array.bytes.size()), input->name);
-        buffer.copy_from_host(array.bytes.data());
-        arguments.buffers[input->name] = buffer;
-        facts_["inputs"].push_back(
-            describe(*input, numbers_, write_file(request.folder, "input_" + input->name, array.bytes)));
-    }
-    for (const BufferRef& output : tree.outputs) {
-        if (name_of_memory(tree, output) != output->name) continue;
-        Buffer buffer = device_->allocate(bytes_spanned(*output, numbers_), output->name);
-        if (device_->kind() == DeviceKind::Cuda) buffer.fill(0xff);
-        arguments.buffers[output->name] = buffer;
+    for (const Tree* tree : trees()) {
+        for (const BufferRef& input : tree->inputs) {
+            if (arguments.buffers.contains(input->name)) continue;
+            HostArray array = host_array(input->type, shape_of(*input), extents_of(input->strides, numbers_));
+            auto range = request.ranges.find(input->name);
+            uint64_t seed = request.seed * 1009 + arguments.buffers.size();
+            if (auto order = request.ascending.find(input->name); order != request.ascending.end())
+                fill_ascending(array, order->second, seed);
+            else if (request.normal && range == request.ranges.end())
+                fill_normal(array, seed);
+            else
+                fill_random(array, range == request.ranges.end() ? Range{} : range->second, integers[input->name],
+                            seed);
+            Buffer buffer = device_->allocate(static_cast<int64_t>(array.bytes.size()), input->name);
+            buffer.copy_from_host(array.bytes.data());
+            arguments.buffers[input->name] = buffer;
+            note_input(*input, array, request.folder);
+        }
+        for (const BufferRef& output : tree->outputs) {
+            if (name_of_memory(*tree, output) != output->name) continue;
+            const int64_t parts = contains(rows_, output->name) ? parts_ : 1;
+            Buffer buffer = device_->allocate(bytes_spanned(*output, numbers_) * parts, output->name);
+            if (device_->kind() == DeviceKind::Cuda) buffer.fill(0xff);
+            arguments.buffers[output->name] = buffer;
+        }
     }
     return arguments;
 }
@@ -177,20 +220,57 @@ Arguments KernelCase::another_set(const Arguments& first) {
     return copies;
 }
 
-void KernelCase::add_set(const Arguments& arguments) {
-    executable_.bind(arguments);
-    sets_.push_back(executable_.launches());
+Arguments KernelCase::arguments_of_part(const Arguments& all, int64_t part) const {
+    Arguments own = all;
+    for (const std::string& name : rows_) {
+        Buffer& buffer = own.buffers.at(name);
+        const int64_t bytes = buffer.bytes() / parts_;
+        buffer = buffer.view(part * bytes, bytes, name);
+    }
+    if (auto scalar = own.scalars.find("part"); scalar != own.scalars.end())
+        scalar->second = make_value(scalar->second.type, part);
+    return own;
 }
 
-void KernelCase::note_output(const BufferRef& output, const Arguments& arguments, const std::string& folder) {
-    std::string file;
-    if (!folder.empty()) {
-        const Buffer& buffer = arguments.buffers.at(name_of_memory(executable_.program().tree(), output));
-        std::vector<std::byte> bytes(static_cast<size_t>(buffer.bytes()));
-        buffer.copy_to_host(bytes.data());
-        file = write_file(folder, "output_" + output->name, bytes);
+void KernelCase::add_set(const Arguments& arguments) {
+    std::vector<Launch>& set = sets_.emplace_back();
+    for (int64_t part = 0; part < parts_; ++part)
+        for (const Executable& kernel : kernels_) {
+            const std::vector<Launch> launches = kernel.prepare(arguments_of_part(arguments, part));
+            set.insert(set.end(), launches.begin(), launches.end());
+        }
+}
+
+/// Whether a kernel makes what a later one reads.
+bool KernelCase::is_handed_on(const std::string& name) const {
+    bool made = false;
+    auto is = [&](const BufferRef& buffer) { return buffer->name == name; };
+    for (const Tree* tree : trees()) {
+        if (made && std::ranges::any_of(tree->inputs, is)) return true;
+        made = made || std::ranges::any_of(tree->outputs, is);
     }
-    facts_["outputs"].push_back(describe(*output, numbers_, file));
+    return false;
+}
+
+void KernelCase::note_input(const BufferNode& input, const HostArray& array, const std::string& folder) {
+    facts_["inputs"].push_back(
+        describe(input, shape_of(input), numbers_, write_file(folder, "input_" + input.name, array.bytes)));
+}
+
+void KernelCase::note_outputs(const Arguments& arguments, const std::string& folder) {
+    for (const Tree* tree : trees())
+        for (const BufferRef& output : tree->outputs) {
+            const std::string& memory = name_of_memory(*tree, output);
+            if (is_handed_on(output->name) || is_handed_on(memory)) continue;
+            std::string file;
+            if (!folder.empty()) {
+                const Buffer& buffer = arguments.buffers.at(memory);
+                std::vector<std::byte> bytes(static_cast<size_t>(buffer.bytes()));
+                buffer.copy_to_host(bytes.data());
+                file = write_file(folder, "output_" + output->name, bytes);
+            }
+            facts_["outputs"].push_back(describe(*output, shape_of(*output), numbers_, file));
+        }
 }
 
 Graph KernelCase::recorded(int64_t runs) const {

@@ -59,7 +59,9 @@ private:
     Json prepare(const Json& command) {
         CaseRequest request = case_request(command);
         finish();
-        prepared_.emplace(entry_named(request.kernel), device_, request);
+        std::vector entries{&entry_named(request.kernel)};
+        if (!request.then.empty()) entries.push_back(&entry_named(request.then));
+        prepared_.emplace(entries, device_, request);
         return prepared_->facts();
     }
     Json burst(const Json& command) {
