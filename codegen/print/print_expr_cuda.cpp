@@ -14,7 +14,7 @@ namespace tw::codegen {
 namespace {
 
 /// Whether the vocabulary has one version of the function, which takes an f32.
-bool has_one_version(UnaryOp op) { return op == UnaryOp::TruncateTf32; }
+bool has_one_version(UnaryOp op) { return op == UnaryOp::TruncateTf32 || op == UnaryOp::TanhApprox; }
 
 /// The end of the name that the version of an overloaded function has in the vocabulary, for arguments as C++ sees
 /// them.
