@@ -60,6 +60,8 @@ def check(family, facts, inputs, outputs):
                       likely_rounding(family, inputs, got.dtype) / scale, truncation(family, inputs, got.dtype))
         if family.yardstick and got.dtype != torch.float32:
             allowed = family.allowed * distance(other.to(got.dtype), exact) / scale
+        elif family.yardstick_of_all:
+            allowed = max(allowed, family.allowed * distance(other, exact) / scale)
         correct = error <= allowed
         if not correct or error >= worst[1]:
             worst = (correct and worst[0], error, allowed)

@@ -32,6 +32,8 @@ class Family:
     unit_terms: int = 0  # of those sums, so many at a time by a tensor core
     yardstick: Optional[Callable] = None  # tensors in their own types -> results that err as ours may
     allowed: float = 1.0  # times the error of the yardstick
+    yardstick_of_all: bool = False  # results of float32 may have the yardstick's error, too
+    memory_beside: tuple = ()  # operands; a case's note tells the peak of each side's memory beside them
 
 
 def cosine(t, s):
@@ -427,6 +429,9 @@ def family_of(kernel):
     gradients_name = GRADIENTS.fullmatch(kernel)
     if gradients_name:
         return attention_gradients(int(gradients_name[1] or 1), bool(gradients_name[2]))
+    if kernel.startswith("linear_cross_entropy_"):
+        from harness import linear_cross_entropy
+        return linear_cross_entropy.family()
     name = re.fullmatch(r"([a-z_]+?)_\d+(x\d+)*(_(f32|bf16|f16))?(_pitch\d+)?", kernel)
     return FAMILIES.get(name[1]) if name else None
 
