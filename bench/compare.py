@@ -22,7 +22,8 @@ from harness.random_cases import MAKERS, random_cases
 from harness.report import Report
 
 GPU_SUITES = {"gemm": run_gemm, "gemm-fp32": run_gemm_fp32, "attention": run_attention,
-              "attention-backward": run_attention_backward, "linear-cross-entropy": run_linear_cross_entropy, "memory": run_memory, "launch": run_launch}
+              "attention-backward": run_attention_backward, "linear-cross-entropy": run_linear_cross_entropy,
+              "memory": run_memory, "launch": run_launch}
 HOST_SUITES = {"compile": run_compile, "emulator": run_emulator}
 
 
