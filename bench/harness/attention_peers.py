@@ -84,7 +84,7 @@ def attention_by_rules(group, causal, names):
             t["flex"] = {"score_mod": score, "block_mask": block_mask}
         return compiled_flex(q, k, v, enable_gqa=group > 1, **t["flex"])
     return Family(formula, ways={"flex": flex, "unfused compiled": compiled_unfused}, compiled=False, terms="q",
-                  unit_terms=16, yardstick=formula, approximates="a" in re.sub(r"[a-z]{2,}", "", names))
+                  unit_terms=16, yardstick=formula, yardstick_of_all="a" in re.sub(r"[a-z]{2,}", "", names))
 
 
 def attention(group, causal):

@@ -25,6 +25,8 @@ KEYS = {
                   {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "rules": NAME, "type": TYPE, "tile": NAME, "seed": SIZE}),
     "attention-backward": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},
                   {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "rules": NAME, "type": TYPE, "tile": NAME, "seed": SIZE}),
+    "linear-cross-entropy": ({"rows": SIZE, "depth": SIZE, "vocabulary": SIZE},
+                             {"type": TYPE, "parts": SIZE, "seed": SIZE}),
     "memory": ({"kernel": NAME},
                {"case": NAME, "seed": SIZE, "scalars": NUMBERS, "sizes": NUMBERS, "ranges": RANGES, "bytes": SIZE}),
     "compile": ({"kernel": NAME}, {"arch": NAME}),

@@ -17,4 +17,5 @@ class Family:
     unit_terms: int = 0  # of those sums, so many at a time by a tensor core
     yardstick: Optional[Callable] = None  # tensors in their own types -> results that err as ours may
     allowed: float = 1.0  # times the error of the yardstick
-    approximates: bool = False  # results in float32, too, may err as the yardstick does
+    yardstick_of_all: bool = False  # results of float32 may have the yardstick's error, too
+    memory_beside: tuple = ()  # operands; a case's note tells the peak of each side's memory beside them

@@ -116,6 +116,25 @@ def run_attention_backward(cases, path, report, rounds):
     return run_pairs("attention-backward", cases, path, report, rounds, peak_flops(a, b))
 
 
+def linear_cross_entropy_case(case):
+    """Both passes as one unit: losses, then gradients, of so many parts of the rows one after another."""
+    parts, vocabulary = case.get("parts", 1), case["vocabulary"]
+    name = f"{case.get('type', 'bf16')}_{case['rows'] // parts}x{case['depth']}x{vocabulary}"
+    ranges = {"w": [-0.05, 0.05], "label": [0, vocabulary - 1], "dloss": [0.5, 1.5]}
+    case = {key: value for key, value in case.items() if key in ("parts", "seed")}
+    return {**case, "case": f"{name} parts {parts}", "kernel": f"linear_cross_entropy_{name}",
+            "then": f"linear_cross_entropy_gradients_{name}" + ("_part" if parts > 1 else ""), "normal": True,
+            "ranges": ranges, **({"rows": ["x", "label", "dloss", "loss", "dx"]} if parts > 1 else {})}
+
+
+def run_linear_cross_entropy(cases, path, report, rounds):
+    import torch
+    from harness import bursts
+    peak = peak_flops(*(torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab"))
+    cases = [linear_cross_entropy_case(case) for case in cases]
+    return run_pairs("linear-cross-entropy", cases, path, report, rounds, peak)
+
+
 def run_memory(cases, path, report, rounds):
     return run_pairs("memory", cases, path, report, rounds, None)
 
@@ -150,7 +169,8 @@ def measure_pair(ours, case, rounds, peak_flops, state):
     if not family:
         raise ProgramError(f"harness/peers.py has no PyTorch peer for '{case['kernel']}'")
     with folder_with_room() as folder:
-        wanted = {key: case[key] for key in ("kernel", "seed", "scalars", "sizes", "ranges", "normal", "ascending") if key in case}
+        wanted = {key: case[key] for key in ("kernel", "seed", "scalars", "sizes", "ranges", "normal", "ascending",
+                                            "then", "parts", "rows") if key in case}
         facts = ours.ask("prepare", **wanted, folder=folder)
         inputs = operands.load_all(facts["inputs"])
         outputs = list(operands.load_all(facts["outputs"]).values())
@@ -183,8 +203,12 @@ def measure_pair(ours, case, rounds, peak_flops, state):
 
 def peer_sides(family, facts, sets, in_place):
     """PyTorch's ways as sides to time, and a note for each that could not be had."""
+    import torch
     from harness import bursts, peers
     scalars, sides, notes = facts["scalars"], [], []
+    if family.memory_beside:
+        operands = sum(sets[0][name].nbytes for name in family.memory_beside)
+        notes.append(f"peak memory beside operands: ours {(facts['memory'] - operands) / 2**30:.2f} GiB")
 
     def eager():
         if not family.eager:
@@ -207,7 +231,11 @@ def peer_sides(family, facts, sets, in_place):
         makers["compiled"] = compiled
     for name, make in makers.items():
         try:
+            before = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
             side = make()
+            if family.memory_beside:
+                notes.append(f"{side.name} {(torch.cuda.max_memory_allocated() - before) / 2**30:.2f} GiB")
             side.burst(3)
             sides.append(side)
         except Exception as problem:

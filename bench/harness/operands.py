@@ -58,8 +58,10 @@ def check(family, facts, inputs, outputs):
         plain_error = distance(simple.to(got.dtype), exact) / scale
         allowed = max((4 if facts["approximate"] else 1.5) * plain_error, 2.5e-7,
                       likely_rounding(family, inputs, got.dtype) / scale, truncation(family, inputs, got.dtype))
-        if family.yardstick and (got.dtype != torch.float32 or family.approximates):
+        if family.yardstick and got.dtype != torch.float32:
             allowed = family.allowed * distance(other.to(got.dtype), exact) / scale
+        elif family.yardstick_of_all:
+            allowed = max(allowed, family.allowed * distance(other, exact) / scale)
         correct = error <= allowed
         if not correct or error >= worst[1]:
             worst = (correct and worst[0], error, allowed)

@@ -249,6 +249,9 @@ def family_of(kernel):
         return gemm(gemm_name)
     if of_attention := attention_family(kernel):
         return of_attention
+    if kernel.startswith("linear_cross_entropy_"):
+        from harness import linear_cross_entropy
+        return linear_cross_entropy.family()
     name = re.fullmatch(r"([a-z_]+?)_\d+(x\d+)*(_(f32|bf16|f16))?(_pitch\d+)?", kernel)
     return FAMILIES.get(name[1]) if name else None
 

@@ -231,6 +231,27 @@ class Protocol(Folder):
         self.assertAlmostEqual(deviation("gemm_bf16_64x16x80", brain_floats), 1, delta=0.05)
         self.assertAlmostEqual(deviation("gemm_i8_64x16x80", small_integers), 32, delta=1.5)
 
+    def test_kernels_hand_on_their_results_by_parts_of_the_rows(self):
+        """A part's losses and gradients of x are those of its rows alone, gradients of w are sums over the parts."""
+        def numbers(facts, name):
+            described = next(one for one in facts["outputs"] if one["name"] == name)
+            raw = Path(described["file"]).read_bytes()
+            return raw if described["type"] == "bf16" else self.floats(described)
+        both = {"normal": True, "ranges": {"label": [0, 63], "dloss": [0, 1]}}
+        whole = self.prepare("linear_cross_entropy_bf16_80x16x64", then="linear_cross_entropy_gradients_bf16_80x16x64_part",
+                             **both)
+        self.assertEqual([one["name"] for one in whole["outputs"]], ["loss", "dx", "dw"])
+        wanted = {name: numbers(whole, name) for name in ("loss", "dx", "dw")}
+        parts = self.prepare("linear_cross_entropy_bf16_40x16x64", then="linear_cross_entropy_gradients_bf16_40x16x64_part",
+                             parts=2, rows=["x", "label", "dloss", "loss", "dx"], **both)
+        self.assertEqual(parts["launches"], 2 * whole["launches"])
+        self.assertEqual(parts["flops"], whole["flops"])
+        self.assertLess(parts["memory"], whole["memory"])
+        self.assertEqual(numbers(parts, "loss"), wanted["loss"])
+        self.assertEqual(numbers(parts, "dx"), wanted["dx"])
+        for got, expected in zip(numbers(parts, "dw"), wanted["dw"]):
+            self.assertAlmostEqual(got, expected, delta=1e-4)
+
     def test_bursts(self):
         facts = self.prepare("row_sum_131x37")
         self.assertGreaterEqual(facts["sets"], 2)
@@ -252,6 +273,7 @@ class Protocol(Folder):
             ("no command 'dance'; write hello", "dance", {}),
             ("prepare: .*'kernel' not found; it takes", "prepare", {}),
             ('"n" is 0; give at least 1', "burst", {"n": 0}),
+            ('"parts" is 0; give at least 1', "prepare", {"kernel": "row_sum_1x1", "parts": 0}),
             (r'"ranges" names \'z\', which row_sum_1x1 does not have; there is \[x\]', "prepare",
              {"kernel": "row_sum_1x1", "ranges": {"z": [0, 1]}}),
             (r'"scalars" names \'alpha\', which row_sum_1x1 does not have', "prepare",
