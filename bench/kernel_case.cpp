@@ -51,7 +51,7 @@ CaseRequest case_request(const nlohmann::json& command) try {
     CaseRequest request{.kernel = command.at("kernel"), .seed = command.value("seed", uint64_t{1})};
     request.then = command.value("then", request.then);
     request.parts = command.value("parts", request.parts);
-    request.rows = command.value("rows", request.rows);
+    request.rows = command.value("of_rows", request.rows);
     request.scalars = command.value("scalars", request.scalars);
     request.sizes = command.value("sizes", request.sizes);
     request.normal = command.value("normal", false);
@@ -65,7 +65,7 @@ CaseRequest case_request(const nlohmann::json& command) try {
     throw_error(Error,
                 "prepare: {}; it takes \"kernel\" (a name), \"seed\", \"scalars\" and \"sizes\" (name: number), "
                 "\"ranges\" and \"ascending\" (name: [low, high]), \"normal\" (true: data of mean 0 and deviation 1), "
-                "\"then\" (a name), \"parts\" (a number) and \"rows\" (names), and \"folder\"",
+                "\"then\" (a name), \"parts\" (a number) and \"of_rows\" (names), and \"folder\"",
                 problem.what());
 }
 

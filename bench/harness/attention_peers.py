@@ -3,6 +3,7 @@ import math
 import re
 
 import torch
+import torch._functorch.config
 import torch.nn.attention
 import torch.nn.functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention

@@ -124,7 +124,7 @@ def linear_cross_entropy_case(case):
     case = {key: value for key, value in case.items() if key in ("parts", "seed")}
     return {**case, "case": f"{name} parts {parts}", "kernel": f"linear_cross_entropy_{name}",
             "then": f"linear_cross_entropy_gradients_{name}" + ("_part" if parts > 1 else ""), "normal": True,
-            "ranges": ranges, **({"rows": ["x", "label", "dloss", "loss", "dx"]} if parts > 1 else {})}
+            "ranges": ranges, **({"of_rows": ["x", "label", "dloss", "loss", "dx"]} if parts > 1 else {})}
 
 
 def run_linear_cross_entropy(cases, path, report, rounds):
@@ -170,7 +170,7 @@ def measure_pair(ours, case, rounds, peak_flops, state):
         raise ProgramError(f"harness/peers.py has no PyTorch peer for '{case['kernel']}'")
     with folder_with_room() as folder:
         wanted = {key: case[key] for key in ("kernel", "seed", "scalars", "sizes", "ranges", "normal", "ascending",
-                                            "then", "parts", "rows") if key in case}
+                                            "then", "parts", "of_rows") if key in case}
         facts = ours.ask("prepare", **wanted, folder=folder)
         inputs = operands.load_all(facts["inputs"])
         outputs = list(operands.load_all(facts["outputs"]).values())
