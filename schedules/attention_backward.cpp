@@ -1,5 +1,6 @@
 #include "schedules/attention_backward.h"
 
+#include <algorithm>
 #include <cmath>
 #include <regex>
 
