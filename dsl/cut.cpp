@@ -53,21 +53,40 @@ Expr position(const State& state, int loop, const Expr& cut, const std::vector<E
     return value;
 }
 
-/// The comparison's value, if it has the same for all numbers up to `last`; undefined otherwise. Those that hold, or
-/// fail, from 0 on are left to bounds.
-Expr value_up_to(const Binary& comparison, const Expr& number, const Expr& last) {
-    const Affine slack = affine_of(comparison.b) - affine_of(comparison.a);
-    const int64_t step = coefficient(slack, number).value_or(0);
-    if (step == 0) return {};
-    const Expr at_last = simplify(substitute(to_expr(slack), {{number, last}}));
-    const bool less = comparison.op == BinaryOp::Less;
-    if (step < 0) return prove(at_last >= (less ? 1 : 0)) == true ? all_of({}) : Expr();
-    return prove(at_last < (less ? 1 : 0)) == true ? !all_of({}) : Expr();
+/// The expression, and what is not less because it stands for a minimum in it.
+std::vector<Expr> upper_bounds(const Expr& expr) {
+    std::vector<Expr> bounds{expr};
+    const Affine affine = affine_of(expr);
+    for (size_t t = 0; t < affine.terms.size(); ++t) {
+        const auto& [atom, factor] = affine.terms[t];
+        const Binary* minimum = atom.as<Binary>();
+        if (factor <= 0 || !minimum || minimum->op != BinaryOp::Min) continue;
+        Affine rest = affine;
+        rest.terms.erase(rest.terms.begin() + static_cast<std::ptrdiff_t>(t));
+        for (const Expr& side : {minimum->a, minimum->b})
+            for (const Expr& bound : upper_bounds(simplify(to_expr(rest) + side * factor))) bounds.push_back(bound);
+        break;
+    }
+    return bounds;
 }
 
-/// What a loop's body compares, known where an iteration is at most `last`, which no bound of its variable says: in a
-/// segment of max(0, last + 1) iterations.
-Stmt with_known_comparisons(const Stmt& body, const Expr& number, const Expr& last) {
+/// The comparison's value, if it has the same for all numbers up to each of `last`; undefined otherwise. Those that
+/// hold, or fail, from 0 on are left to bounds.
+Expr value_up_to(const Binary& comparison, const Expr& number, const std::vector<Expr>& last) {
+    const Affine slack = affine_of(comparison.b) - affine_of(comparison.a);
+    const int64_t step = coefficient(slack, number).value_or(0);
+    const int least = comparison.op == BinaryOp::Less ? 1 : 0;
+    for (const Expr& bound : step == 0 ? std::vector<Expr>() : last) {
+        const Expr at_bound = simplify(substitute(to_expr(slack), {{number, bound}}));
+        if (step < 0 && prove(at_bound >= least) == true) return all_of({});
+        if (step > 0 && prove(at_bound < least) == true) return !all_of({});
+    }
+    return {};
+}
+
+/// What a loop's body compares, known where an iteration is at most each of `last`, which no bound of its variable
+/// says: in a segment of max(0, last + 1) iterations.
+Stmt with_known_comparisons(const Stmt& body, const Expr& number, const std::vector<Expr>& last) {
     auto known = [&](const Expr& e) -> Expr {
         const Binary* node = e.as<Binary>();
         const bool compares = node && (node->op == BinaryOp::Less || node->op == BinaryOp::LessEqual);
@@ -108,17 +127,24 @@ private:
         Expr from = integer(0), begin = integer(0);
         auto add = [&](const Expr& cut) {
             const Expr to = smaller(cut, segments.extent()), end = larger(from, to);
-            const Expr last = simplify(to - begin - 1);
-            parts.push_back(part_of_loop(whole, simplify(end - from), [&](const Expr& number) {
-                const Expr iteration = segments.iteration(simplify(begin + number));
-                return with_known_comparisons(in_iteration(whole.body, whole.variable, iteration), number, last);
-            }));
+            const std::vector<Expr> last = upper_bounds(simplify(to - begin - 1));
+            if (!ends_before(whole, segments, begin))
+                parts.push_back(part_of_loop(whole, simplify(end - from), [&](const Expr& number) {
+                    const Expr iteration = segments.iteration(simplify(begin + number));
+                    return with_known_comparisons(in_iteration(whole.body, whole.variable, iteration), number, last);
+                }));
             from = end;
             begin = larger(begin, cut);
         };
         for (const Expr& cut : segments.cuts) add(cut);
         add(segments.extent());
         return sequence(std::move(parts));
+    }
+
+    /// Whether a part that begins there never runs.
+    static bool ends_before(const For& whole, const Segments& segments, const Expr& begin) {
+        const Expr first = segments.iteration(begin);
+        return prove(segments.reversed ? first < 0 : first >= whole.extent) == true;
     }
 
     const State& state_;

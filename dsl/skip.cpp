@@ -111,6 +111,18 @@ void check_skipped_terms(const State& state, int loop, int stage, std::source_lo
 
 namespace {
 
+/// Whether all that the reader's terms read of the stage is one element.
+bool is_read_once(const StageDefinition& reader, const StageDefinition& made) {
+    const Read* first = nullptr;
+    for (const ReadSite& site : reads_of(reader)) {
+        if (site.read->operation != made.operation) continue;
+        if (!first) first = site.read;
+        for (size_t d = 0; d < first->indices.size(); ++d)
+            if (!equal(first->indices[d], site.read->indices[d])) return false;
+    }
+    return true;
+}
+
 /// Where the condition does not hold the stage's elements are 0, and not made: readers take them so.
 void read_as_zero(State& state, int stage, const std::vector<Expr>& conditions) {
     const StageDefinition& made = state.stages[stage].definition;
@@ -127,12 +139,20 @@ void read_as_zero(State& state, int stage, const std::vector<Expr>& conditions) 
             return read && read->operation == made.operation ? by(e, *read) : Expr();
         });
     };
+    auto conditions_of = [&](const StageDefinition& reader) {
+        std::vector<Expr> all;
+        for (const ReadSite& site : reads_of(reader))
+            if (site.read->operation == made.operation)
+                for (const Expr& held : held_at(*site.read)) all.push_back(held);
+        return all;
+    };
     auto zero = [](const Expr& e, const Read&) { return constant(e.type(), 0.0); };
     auto masked = [&](const Expr& e, const Read& read) { return select(all_of(held_at(read)), e, zero(e, read)); };
     for (StageRecord& record : state.stages) {
         StageDefinition& reader = record.definition;
         if (record.inlined || !reads_stage(reader, made)) continue;
-        bool leaves_terms = reader.reducer != nullptr;
+        bool leaves_terms = reader.reducer != nullptr && is_read_once(reader, made) &&
+                            std::ranges::none_of(conditions_of(reader), reads_tensors);
         for (size_t c = 0; leaves_terms && c < reader.update.size(); ++c)
             leaves_terms = keeps(simplify(replaced(reader.update[c], zero)), reader.accumulators[c]);
         if (leaves_terms)  // a sum needs no zeros

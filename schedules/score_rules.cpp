@@ -20,7 +20,7 @@ std::optional<PairInput> pair_input(const Read& read, const ScorePlace& at) {
     PairInput input{Tensor(read.operation, read.output), {-1, -1, -1, -1}};
     const std::array<Expr, 4> place{at.batch, at.head, at.row, at.key};
     for (size_t d = 0; d < read.indices.size(); ++d) {
-        if (is_constant(read.indices[d], 0)) continue;
+        if (is_constant(read.indices[d], 0) && is_constant(read.operation->shape[d], 1)) continue;
         auto same = [&](const Expr& each) { return each.same(read.indices[d]); };
         const size_t of = std::ranges::find_if(place, same) - place.begin();
         if (of == place.size() || input.dimension[of] >= 0) return {};
@@ -34,14 +34,21 @@ std::optional<PairInput> pair_input(const Read& read, const ScorePlace& at) {
 }  // namespace
 
 std::vector<PairInput> inputs_of_pairs(const Expr& score, const ScorePlace& at) {
-    std::vector<PairInput> found;
+    std::vector<const Read*> reads;
     visit(score, [&](const Expr& e) {
         const Read* read = e.as<Read>();
-        if (!read || !read->operation->is_input() || read->indices.empty()) return;
-        auto same = [&](const PairInput& other) { return other.tensor.same(Tensor(read->operation, read->output)); };
-        if (std::ranges::any_of(found, same)) return;
-        if (auto input = pair_input(*read, at)) found.push_back(*input);
+        if (read && read->operation->is_input() && !read->indices.empty()) reads.push_back(read);
     });
+    std::vector<PairInput> found;
+    for (size_t r = 0; r < reads.size(); ++r) {
+        auto of_same = [&](const Read* other) { return other->operation == reads[r]->operation; };
+        auto elsewhere = [&](const Read* other) {
+            return of_same(other) && !std::ranges::equal(other->indices, reads[r]->indices, equal);
+        };
+        const bool again = std::any_of(reads.begin(), reads.begin() + static_cast<std::ptrdiff_t>(r), of_same);
+        if (again || std::ranges::any_of(reads, elsewhere)) continue;
+        if (auto input = pair_input(*reads[r], at)) found.push_back(*input);
+    }
     return found;
 }
 

@@ -24,7 +24,7 @@ struct PairInput {
     /// all of them.
     std::array<int, 4> dimension;
 };
-/// Those that the score reads so, once each.
+/// Those that the score reads so, and at no other place.
 std::vector<PairInput> inputs_of_pairs(const Expr& score, const ScorePlace& at);
 
 /// Of exp(score - the row's maximum), f32: what values are multiplied by, while rows are divided by the sum of what it

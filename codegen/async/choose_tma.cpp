@@ -182,7 +182,8 @@ private:
             int64_t bytes = bytes_of(box.tile()->type);
             if (!shared.fixed) {
                 Layout lines = lines_of(box);
-                if (!lines.digits.empty() && (!box.arrives() || is_read_faster(shared, lines))) shared.layout = lines;
+                if (!lines.digits.empty() && (!box.arrives() || are_better_lines(box, shared, lines)))
+                    shared.layout = lines;
                 if (shared.layout.digits.back().extent > TensorBox::longest_side)
                     return "its rows are longer than 256 elements";
                 bool several = box.arrives() || turns_of(result_) > 1;
@@ -244,12 +245,13 @@ private:
         return layout.elements() * bytes % tile_alignment == 0;
     }
 
-    /// By those whose threads are known already.
-    bool is_read_faster(const SharedBuffer& shared, const Layout& layout) const {
+    /// Where the box can arrive in them, and those whose threads are known already read them faster.
+    bool are_better_lines(const TensorBox& box, const SharedBuffer& shared, const Layout& lines) const {
+        if (!begins_aligned(box, lines, bytes_of(box.tile()->type)) || !is_dense(box, lines)) return false;
         double plain = 0, other = 0;
         for (const SharedAccess& access : shared_accesses(result_, shared.buffer, target_)) {
             plain += cost_of(access, shared.buffer, shared.layout, target_);
-            other += cost_of(access, shared.buffer, layout, target_);
+            other += cost_of(access, shared.buffer, lines, target_);
         }
         return other < plain * 0.999;
     }

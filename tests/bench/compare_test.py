@@ -243,7 +243,7 @@ class Protocol(Folder):
         self.assertEqual([one["name"] for one in whole["outputs"]], ["loss", "dx", "dw"])
         wanted = {name: numbers(whole, name) for name in ("loss", "dx", "dw")}
         parts = self.prepare("linear_cross_entropy_bf16_40x16x64", then="linear_cross_entropy_gradients_bf16_40x16x64_part",
-                             parts=2, rows=["x", "label", "dloss", "loss", "dx"], **both)
+                             parts=2, of_rows=["x", "label", "dloss", "loss", "dx"], **both)
         self.assertEqual(parts["launches"], 2 * whole["launches"])
         self.assertEqual(parts["flops"], whole["flops"])
         self.assertLess(parts["memory"], whole["memory"])

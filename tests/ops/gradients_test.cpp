@@ -64,13 +64,13 @@ INSTANTIATE_TEST_SUITE_P(Catalog, CatalogGradients,
                                          "transpose_9x13_f32", "row_sum_7x37_f32", "softmax_5x37_f32",
                                          "layernorm_5x33_f32", "rmsnorm_5x33_f32", "column_sum_9x37_f32",
                                          "full_sum_70_f32", "dot_33_f32", "gelu_bias_7x37_f32", "embedding_13x8x9_f32",
-                                         "embedding_gradient_13x8x9_f32"),
+                                         "embedding_gradient_13x8x9_f32", "dropout_7x37_f32"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(CatalogGradients, EachOperationIsListed) {
-    const std::set<std::string> with = {"product",    "elementwise", "transpose",         "row_sum", "softmax",
-                                        "layernorm",  "rmsnorm",     "full_sum",          "dot",     "gelu_bias",
-                                        "column_sum", "embedding",   "embedding_gradient"};
+    const std::set<std::string> with = {"product",    "elementwise", "transpose",          "row_sum", "softmax",
+                                        "layernorm",  "rmsnorm",     "full_sum",           "dot",     "gelu_bias",
+                                        "column_sum", "embedding",   "embedding_gradient", "dropout"};
     const std::set<std::string> without = {
         "argmax", "moments", "similarity", "standardise", "cross_entropy",  // reducers of their own
         // derivatives themselves, of what the forward pass saves

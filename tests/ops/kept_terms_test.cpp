@@ -80,6 +80,7 @@ struct Band {
     Tensor sums = compute("sums", {rows}, [&](Expr i) { return sum(inside(i, j), j); });
     Tensor kept = compute("kept", {rows, columns}, [&](Expr i, Expr j) { return inside(i, j) * 2.0; });
     Tensor of_columns = compute("of_columns", {columns}, [&](Expr j) { return sum(kept(i, j), i); });
+    Tensor both = compute("both", {columns}, [&](Expr j) { return sum(kept(i, j) + kept(i, columns - 1 - j), i); });
     Tensor next = compute("next", {rows, columns}, [&](Expr i, Expr j) { return kept(i, j) + 1.0; });
 
     /// The loop over steps, under which the band is made.
@@ -101,7 +102,7 @@ TEST_P(KeptTerms, OfBands) {
     for (int round = 0; round < 24; ++round) {
         const int64_t from = between(-50, 20);
         Band band{between(1, 60), between(1, 70), from, from + between(1, 30)};
-        std::vector<Tensor> outputs{band.sums, band.of_columns, band.next};
+        std::vector<Tensor> outputs{band.sums, band.of_columns, band.both, band.next};
         Schedule s(outputs, device_target());
         const Loop step = band.placed(s, between(1, 16), between(1, 16));
         if (chance()) {

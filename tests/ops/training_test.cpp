@@ -228,7 +228,8 @@ TEST_P(Training, EmulatorReportsWrongLabel) {
         nn::cross_entropy(logits, labels({0, 700})).to_host();
         FAIL() << "nothing was reported";
     } catch (const std::exception& error) {
-        EXPECT_NE(std::string(error.what()).find("uses index 700 of dimension 1 of 'x0'"), std::string::npos) << error.what();
+        EXPECT_NE(std::string(error.what()).find("uses index 700 of dimension 1 of 'x0'"), std::string::npos)
+            << error.what();
     }
 }
 

@@ -96,6 +96,19 @@ TEST_P(ScoreRules, BiasesInBoxes) {
     }
 }
 
+/// Of elements that are read at two places, or once for all of several, boxes and gradients are not those of a bias.
+TEST(ScoreRuleTiles, PairsAreReadAtOnePlace) {
+    const AttentionShape shape{.batch = 1, .heads = 2, .rows = 64, .keys = 64, .depth = 16, .width = 16};
+    const Tensor bias = input("bias", f32, {2, 64, 64});
+    auto pairs_of = [&](const ScoreRule& rule) { return declare_attention(shape, rule).of_pairs.size(); };
+    EXPECT_EQ(pairs_of([&](const Expr& s, const ScorePlace& at) { return s + bias(at.head, at.row, at.key); }), 1U);
+    EXPECT_EQ(pairs_of([&](const Expr& s, const ScorePlace& at) {
+                  return s + bias(at.head, at.row, at.key) + bias(at.head, at.key, at.row);
+              }),
+              0U);
+    EXPECT_EQ(pairs_of([&](const Expr& s, const ScorePlace& at) { return s + bias(0, at.row, at.key); }), 0U);
+}
+
 TEST(ScoreRuleTiles, FitWhatRulesRead) {
     const Target target = tw::target("sm_90a");
     auto tiles_of = [&](int64_t depth, int64_t keys, Type type) {
