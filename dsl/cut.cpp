@@ -128,7 +128,7 @@ private:
         auto add = [&](const Expr& cut) {
             const Expr to = smaller(cut, segments.extent()), end = larger(from, to);
             const std::vector<Expr> last = upper_bounds(simplify(to - begin - 1));
-            if (!ends_before(whole, segments, begin))
+            if (parts.empty() || !ends_before(whole, segments, begin))  // of an empty loop one part stays
                 parts.push_back(part_of_loop(whole, simplify(end - from), [&](const Expr& number) {
                     const Expr iteration = segments.iteration(simplify(begin + number));
                     return with_known_comparisons(in_iteration(whole.body, whole.variable, iteration), number, last);

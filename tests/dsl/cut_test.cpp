@@ -138,6 +138,14 @@ TEST(Cut, PaddingIsPeeledAtBothEnds) {
     EXPECT_EQ(full.substr(0, full.find("for i_outer in 0..1\n")).find("select"), std::string::npos) << text;
 }
 
+TEST(Cut, ALoopWithoutIterationsStays) {
+    Tensor x = input("x", f32, {3, 0});
+    Tensor y = compute("y", {3, 0}, [&](Expr i, Expr j) { return x(i, j) + 1.0; });
+    Schedule s({y}, target("sm_90a"));
+    s.cut(s.loops<2>(y)[1], {constant(i64, 0), constant(i64, -1)});
+    EXPECT_NE(s.to_string().find("for j"), std::string::npos) << s.to_string();
+}
+
 TEST(Cut, JoinedSegmentsAreOneLoop) {
     Ragged p;
     std::string before = p.s.to_string();
