@@ -142,6 +142,16 @@ TEST(KeptTermsRefused, WhereAnIterationHasNotAllOfThem) {
         Schedule s({y, kept, other}, target("sm_90a"));
         EXPECT_ERROR(s.at(other, s.reduce(y)), "'other'");
     }
+    {
+        Expr n = size("n", {.min = 1, .max = 100});
+        Tensor x3 = input("x3", f32, {4, 6, n});
+        Axis of_6 = reduce_axis("of_6", 6), of_n = reduce_axis("of_n", n);
+        Tensor e3 = compute("e3", {4, 6, n}, [&](Expr i, Expr j, Expr k) { return x3(i, j, k) + 1.0; });
+        Tensor sums = compute("sums", {4}, [&](Expr i) { return sum(e3(i, of_6, of_n), {of_6, of_n}); });
+        Tensor kept3 = compute("kept3", {4, 6, n}, [&](Expr i, Expr j, Expr k) { return e3(i, j, k) * 2.0; });
+        Schedule s({sums, kept3}, target("sm_90a"));
+        EXPECT_ERROR(s.at(kept3, s.reduce(sums, 0)), "one iteration of 'of_6' reads no box of constant size at of_n");
+    }
     Tensor largest = compute("largest", {64}, [&](Expr i) { return reduce_max(x(i, j), j); });
     Tensor shifted = compute("shifted", {64}, [&](Expr i) { return largest(i) + 1.0; });
     Schedule s({largest, shifted}, target("sm_90a"));
