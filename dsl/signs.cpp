@@ -3,6 +3,8 @@
 #include <cmath>
 #include <optional>
 
+#include "dsl/simplify.h"
+
 namespace tw {
 namespace {
 
@@ -72,6 +74,21 @@ bool vanishes(const Expr& expr) {
     if (auto node = expr.as<Select>()) return vanishes(node->yes) && vanishes(node->no);
     if (auto node = expr.as<Cast>()) return vanishes(node->a);
     return false;
+}
+
+bool leaves_as_it_is(const Expr& update, const Expr& accumulator) {
+    if (equal(update, accumulator)) return true;
+    if (auto node = update.as<Fma>())
+        return equal(node->c, accumulator) && (vanishes(simplify(node->a)) || vanishes(simplify(node->b)));
+    auto node = update.as<Binary>();
+    if (!node || (!equal(node->a, accumulator) && !equal(node->b, accumulator))) return false;
+    const Expr term = simplify(equal(node->a, accumulator) ? node->b : node->a);
+    switch (node->op) {
+        case BinaryOp::Add: return vanishes(term);
+        case BinaryOp::Max: return is_infinity(term, -1);
+        case BinaryOp::Min: return is_infinity(term, 1);
+        default: return false;
+    }
 }
 
 }  // namespace tw

@@ -13,5 +13,7 @@ bool is_positive(const Expr& expr);
 bool is_infinity(const Expr& expr, int sign);
 /// Whether the expression is 0 for all finite values of what is no constant in it: exp2(-infinity * c - x) * v.
 bool vanishes(const Expr& expr);
+/// Whether the update of an accumulator leaves it as it is: a sum of what vanishes, a maximum of -infinity.
+bool leaves_as_it_is(const Expr& update, const Expr& accumulator);
 
 }  // namespace tw

@@ -15,22 +15,6 @@ namespace {
 
 using State = Schedule::State;
 
-/// Whether the update leaves the accumulator as it is.
-bool keeps(const Expr& update, const Expr& accumulator) {
-    if (update.same(accumulator)) return true;
-    if (auto node = update.as<Fma>())
-        return node->c.same(accumulator) && (vanishes(simplify(node->a)) || vanishes(simplify(node->b)));
-    auto node = update.as<Binary>();
-    if (!node || (!node->a.same(accumulator) && !node->b.same(accumulator))) return false;
-    const Expr term = simplify(node->a.same(accumulator) ? node->b : node->a);
-    switch (node->op) {
-        case BinaryOp::Add: return vanishes(term);
-        case BinaryOp::Max: return is_infinity(term, -1);
-        case BinaryOp::Min: return is_infinity(term, 1);
-        default: return false;
-    }
-}
-
 /// One reduction along the loop, and the stage whose conditions are looked at.
 class Skipped {
 public:
@@ -43,7 +27,7 @@ public:
         for (size_t c = 0; c < whole.update.size(); ++c) {
             Expr update =
                 reduction_ == stage_ ? without(whole.update[c], select) : written_out(whole.update[c], select);
-            if (!keeps(update, whole.accumulators[c])) return false;
+            if (!leaves_as_it_is(update, whole.accumulators[c])) return false;
         }
         return true;
     }
@@ -154,7 +138,7 @@ void read_as_zero(State& state, int stage, const std::vector<Expr>& conditions) 
         bool leaves_terms = reader.reducer != nullptr && is_read_once(reader, made) &&
                             std::ranges::none_of(conditions_of(reader), reads_tensors);
         for (size_t c = 0; leaves_terms && c < reader.update.size(); ++c)
-            leaves_terms = keeps(simplify(replaced(reader.update[c], zero)), reader.accumulators[c]);
+            leaves_terms = leaves_as_it_is(simplify(replaced(reader.update[c], zero)), reader.accumulators[c]);
         if (leaves_terms)  // a sum needs no zeros
             for (const Expr& update : reader.update)
                 replaced(update, [&](const Expr&, const Read& read) {

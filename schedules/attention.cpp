@@ -67,6 +67,7 @@ Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, 
         Expr score = sum(cast(f32, a.q(b, i, h, d)) * cast(f32, a.k(b, j, h / shape.group, d)), d);
         if (rule) score = rule(score * to_score, {b, h, i, j});
         a.of_pairs = inputs_of_pairs(score, {b, h, i, j});
+        score = with_line_inputs(score, {b, h, i, j}, a.of_lines);
         return shape.causal ? select(j <= i, score, -infinity) : score;
     });
     a.m = compute("m", {B, H, S}, [&](Expr b, Expr h, Expr i) { return reduce_max(a.s(b, h, i, j1), j1); });
@@ -246,6 +247,8 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
     Stage keys = s.stage(a.s, a.k, Memory::Shared, step, where),
           values = s.stage(a.o, a.v, Memory::Shared, step, where);
     std::vector<StageRef> loaded{queries, keys, values};
+    for (const LineInput& line : a.of_lines.of_keys) loaded.push_back(stage_line(s, line, {a.s}, step, where));
+    for (const LineInput& line : a.of_lines.of_rows) keep_line(s, line, {a.s}, group, where);
     for (const PairInput& pairs : tiles.stage_pairs ? a.of_pairs : std::vector<PairInput>())
         loaded.push_back(s.stage(a.s, pairs.tensor, Memory::Shared, step, where));
     s.mma(a.s, wgmma, {.m = s_i, .n = s_j, .k = d}, where);

@@ -28,6 +28,7 @@ struct Attention {
     Tensor q, k, v, s, m, p, l, o, lse;
     Tensor w;                         ///< what values are multiplied by: p, or what a rule makes of it
     std::vector<PairInput> of_pairs;  ///< what the rule reads for each row and key
+    LineInputs of_lines;              ///< what it reads for each row or each key
     bool skips = false;               ///< the places of rows and keys alone mask whole tiles, which are left out
 };
 /// With a rule, scores become what it makes of them; `rule_skips`: it masks by the places of rows and keys alone, so

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <regex>
 
+#include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
@@ -43,7 +44,7 @@ public:
 
     Schedule run() {
         schedule_delta();
-        if (a_.lse_of_keys.name() != a_.lse.name()) schedule_lse();
+        if (a_.lse_of_keys.name() != a_.lse.name()) schedule_each_element(s_, a_.lse_of_keys, threads_of_delta, where_);
         if (!tiles_.passes.kept) schedule_queries();
         schedule_keys();
         if (tiles_.passes.kept) schedule_kept();
@@ -75,14 +76,6 @@ private:
         s_.bind(row, thread, where_);
         s_.bind(lane, thread, where_);
         s_.unroll(element, where_);
-    }
-
-    void schedule_lse() {
-        const auto [b, h, i] = s_.loops<3>(a_.lse_of_keys, where_);
-        auto [block, inside] = s_.split(s_.fuse({b, h, i}, "all_lse", where_), threads_of_delta, Tail::Mask,
-                                        {"lse_block", "lse_thread"}, where_);
-        s_.bind(block, grid.x, where_);
-        s_.bind(inside, thread, where_);
     }
 
     /// Gradients of keys are sums over the heads of a group, too, and the first of them have the most causal terms; of
@@ -188,10 +181,12 @@ private:
               values = s_.stage(of.dp, a_.v, Memory::Shared, n.step, where_);
         s_.stage(of.p, a_.lse, Memory::Registers, n.group, where_);
         s_.stage(of.ds, a_.delta, Memory::Registers, n.group, where_);
+        std::vector<StageRef> loaded{queries, given, keys, values};
+        move_lines(of, of.lines.of_keys, of.lines.of_rows, n, loaded);
         s_.mma(of.s, wgmma, of_s, where_);
         s_.mma(of.dp, wgmma, of_dp, where_);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
-        s_.roles(loading_roles({queries, given, keys, values}, a_.dq, tiles_.query_rows / rows_of_warpgroup), where_);
+        s_.roles(loading_roles(loaded, a_.dq, tiles_.query_rows / rows_of_warpgroup), where_);
     }
 
     void schedule_keys() {
@@ -226,10 +221,11 @@ private:
         Stage given = tiles_.passes.together ? s_.stage({of.dp, a_.dv}, a_.g, Memory::Shared, n.step, where_)
                                              : s_.stage(of.dp, a_.g, Memory::Shared, n.step, where_);
         Stage lse = s_.stage(of.p, a_.lse_of_keys, Memory::Shared, n.step, where_),
-              delta = s_.stage(readers_of(a_.delta), a_.delta, Memory::Shared, n.step, where_);
+              delta = s_.stage(readers_of(of, a_.delta), a_.delta, Memory::Shared, n.step, where_);
         std::vector<StageRef> loaded{keys, values, queries, given, lse, delta};
         for (const PairInput& input : tiles_.stage_pairs ? a_.of_pairs : std::vector<PairInput>())
-            loaded.push_back(s_.stage(readers_of(input.tensor), input.tensor, Memory::Shared, n.step, where_));
+            loaded.push_back(s_.stage(readers_of(of, input.tensor), input.tensor, Memory::Shared, n.step, where_));
+        move_lines(of, of.lines.of_rows, of.lines.of_keys, n, loaded);
         s_.mma(of.s, wgmma, of_s, where_);
         s_.mma(of.dp, wgmma, of_dp, where_);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
@@ -256,11 +252,24 @@ private:
         return {all.begin() + gradient.rank(), all.end()};
     }
 
-    /// Stages in the kernel of dk that read the input.
-    std::vector<StageRef> readers_of(const Tensor& input) const {
-        std::vector<Tensor> stages{a_.of_keys.p, a_.of_keys.ds};
-        for (const Tensor& adjoints : a_.adjoints_of_pairs)
-            if (!adjoints.same(a_.ds_kept)) stages.push_back(adjoints);
+    /// What the rule reads for each term of a step, and for each row of a thread.
+    void move_lines(const AttentionScores& of, const std::vector<LineInput>& of_terms,
+                    const std::vector<LineInput>& of_thread, const Nest& n, std::vector<StageRef>& loaded) {
+        for (const LineInput& line : of_terms)
+            if (const auto readers = readers_of(of, line.view); !readers.empty())
+                loaded.push_back(stage_line(s_, line, readers, n.step, where_));
+        for (const LineInput& line : of_thread)
+            if (const auto readers = readers_of(of, line.view); !readers.empty())
+                keep_line(s_, line, readers, n.group, where_);
+    }
+
+    /// Stages beside the scores that read the tensor.
+    std::vector<StageRef> readers_of(const AttentionScores& of, const Tensor& input) const {
+        std::vector<Tensor> stages{of.p};
+        if (&of != &a_.of_values) stages.push_back(of.ds);
+        if (&of == &a_.of_keys)
+            for (const Tensor& adjoints : a_.adjoints_of_pairs)
+                if (!adjoints.same(a_.ds_kept)) stages.push_back(adjoints);
         std::vector<StageRef> readers;
         for (const Tensor& stage : stages) {
             bool reads = false;
@@ -311,11 +320,13 @@ private:
         Stage queries = s_.stage(of.s, a_.q, Memory::Shared, n.step, where_),
               given = s_.stage(a_.dv, a_.g, Memory::Shared, n.step, where_),
               lse = s_.stage(of.p, a_.lse_of_keys, Memory::Shared, n.step, where_);
+        std::vector<StageRef> loaded{keys, queries, given, lse};
+        move_lines(of, of.lines.of_rows, of.lines.of_keys, n, loaded);
         s_.mma(of.s, wgmma, of_s, where_);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
         // With masks in the loop twice, registers do not suffice.
         if (!a_.skips) s_.delay(a_.dv, n.step, {.iterations = 1, .before = of.p}, where_);
-        s_.roles(loading_roles({keys, queries, given, lse}, a_.dv, tiles_.key_rows / rows_of_warpgroup), where_);
+        s_.roles(loading_roles(loaded, a_.dv, tiles_.key_rows / rows_of_warpgroup), where_);
     }
 
     const AttentionShape& shape_;

@@ -16,7 +16,8 @@ double bytes_of_gradients(const AttentionShape& shape);
 /// Scores, probabilities, and their adjoints: of each kernel that needs them, its own.
 struct AttentionScores {
     Tensor s, p, dp, ds;
-    Tensor w;  ///< what values are multiplied by, as of declare_attention
+    Tensor w;          ///< what values are multiplied by, as of declare_attention
+    LineInputs lines;  ///< what the rule reads for each row or each key
 };
 /// What the kernels of gradients share.
 struct GradientPasses {

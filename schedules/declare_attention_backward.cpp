@@ -43,6 +43,9 @@ AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, co
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
     const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0));
     AttentionScores of;
+    auto by_views = [&](const Expr& value, const ScorePlace& at) {
+        return with_line_inputs(value, at, of.lines, suffix);
+    };
     Axis d = reduce_axis("d", D), w = reduce_axis("w", E);
     of.s = compute("s" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         Expr score = sum(cast(f32, a.q(b, i, h, d)) * cast(f32, a.k(b, j, h / shape.group, d)), d);
@@ -52,7 +55,7 @@ AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, co
         if (!rule) return exp2(of.s(b, h, i, j) * (to_base_2 * to_score) - lse(b, h, i));
         const Expr score = changed_score(shape, of.s, rule, {b, h, i, j});
         a.of_pairs = inputs_of_pairs(score, {b, h, i, j});
-        return exp2(score * to_base_2 - lse(b, h, i));
+        return exp2(by_views(score, {b, h, i, j}) * to_base_2 - lse(b, h, i));
     });
     of.w = of.p;
     if (weight_rule)
@@ -64,7 +67,9 @@ AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, co
     });
     of.ds = compute("ds" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         const Expr adjoint = adjoint_of_score(a, of, weight_rule, {b, h, i, j});
-        return rule ? adjoint_of_argument(changed_score(shape, of.s, rule, {b, h, i, j}), adjoint, of.s) : adjoint;
+        if (!rule) return adjoint;
+        return by_views(adjoint_of_argument(changed_score(shape, of.s, rule, {b, h, i, j}), adjoint, of.s),
+                        {b, h, i, j});
     });
     return of;
 }
@@ -101,14 +106,15 @@ Tensor gradient_of_pairs(const AttentionShape& shape, const PairInput& input, co
 void declare_gradients_of_pairs(const AttentionShape& shape, AttentionGradients& a, const ScoreRule& rule,
                                 const WeightRule& weight_rule) {
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
-    const AttentionScores& of = a.of_keys;
+    AttentionScores& of = a.of_keys;
     for (const PairInput& input : a.of_pairs) {
         Tensor adjoints = a.ds_kept;
         if (!has_adjoint_of_score(shape, of.s, rule, input.tensor))
             adjoints = compute(input.tensor.name() + "_adjoint", {B, H, N, S}, [&](Expr b, Expr h, Expr j, Expr i) {
                 const Expr adjoint = adjoint_of_score(a, of, weight_rule, {b, h, i, j});
-                return cast(shape.type,
-                            adjoint_of_argument(changed_score(shape, of.s, rule, {b, h, i, j}), adjoint, input.tensor));
+                const Expr score = changed_score(shape, of.s, rule, {b, h, i, j});
+                return cast(shape.type, with_line_inputs(adjoint_of_argument(score, adjoint, input.tensor),
+                                                         {b, h, i, j}, of.lines));
             });
         a.adjoints_of_pairs.push_back(adjoints);
         a.gradients_of_pairs.push_back(gradient_of_pairs(shape, input, adjoints));

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "dsl/philox.h"
+#include "schedules/elementwise.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -11,19 +12,24 @@ namespace {
 
 /// Boxes of elements have rows of 16 bytes, and five dimensions at most.
 bool has_rows_of_boxes(const Operation& tensor) {
+    if (tensor.shape.empty()) return false;
     const auto width = as_constant(tensor.shape.back());
     return tensor.shape.size() <= 5 && tensor.strides.empty() && width &&
            *width * bytes_of(tensor.outputs[0].type) % 16 == 0;
 }
 
+/// Which of the four an index is, or 4.
+size_t place_of(const Expr& index, const ScorePlace& at) {
+    const std::array<Expr, 4> place{at.batch, at.head, at.row, at.key};
+    return std::ranges::find_if(place, [&](const Expr& each) { return each.same(index); }) - place.begin();
+}
+
 std::optional<PairInput> pair_input(const Read& read, const ScorePlace& at) {
     PairInput input{Tensor(read.operation, read.output), {-1, -1, -1, -1}};
-    const std::array<Expr, 4> place{at.batch, at.head, at.row, at.key};
     for (size_t d = 0; d < read.indices.size(); ++d) {
         if (is_constant(read.indices[d], 0) && is_constant(read.operation->shape[d], 1)) continue;
-        auto same = [&](const Expr& each) { return each.same(read.indices[d]); };
-        const size_t of = std::ranges::find_if(place, same) - place.begin();
-        if (of == place.size() || input.dimension[of] >= 0) return {};
+        const size_t of = place_of(read.indices[d], at);
+        if (of == input.dimension.size() || input.dimension[of] >= 0) return {};
         input.dimension[of] = static_cast<int>(d);
     }
     const int last = static_cast<int>(read.indices.size()) - 1;
@@ -50,6 +56,58 @@ std::vector<PairInput> inputs_of_pairs(const Expr& score, const ScorePlace& at) 
         if (auto input = pair_input(*reads[r], at)) found.push_back(*input);
     }
     return found;
+}
+
+namespace {
+
+/// The place of the row or the key, 2 or 3, if the last index is that, and the others are of the batch or the head.
+std::optional<size_t> line_of(const Read& read, const ScorePlace& at) {
+    if (!read.operation->is_input() || read.guarded || read.indices.empty()) return {};
+    const size_t last = place_of(read.indices.back(), at);
+    if (last != 2 && last != 3) return {};
+    for (size_t d = 0; d + 1 < read.indices.size(); ++d)
+        if (!is_constant(read.indices[d], 0) && place_of(read.indices[d], at) > 1) return {};
+    return last;
+}
+
+Tensor view_of(const Tensor& input, const std::string& suffix) {
+    const Shape shape(input.shape().begin(), input.shape().end());
+    return compute(input.name() + suffix, shape,
+                   [&](const std::vector<Expr>& at) { return input.read(std::vector<Operand>(at.begin(), at.end())); });
+}
+
+}  // namespace
+
+Expr with_line_inputs(const Expr& score, const ScorePlace& at, LineInputs& lines, const std::string& suffix) {
+    return transform(score, [&](const Expr& e) -> Expr {
+        const Read* read = e.as<Read>();
+        const auto line = read ? line_of(*read, at) : std::nullopt;
+        if (!line) return {};
+        std::vector<LineInput>& known = *line == 2 ? lines.of_rows : lines.of_keys;
+        const Tensor input(read->operation, read->output);
+        auto found = std::ranges::find_if(known, [&](const LineInput& each) { return each.input.same(input); });
+        if (found == known.end()) {
+            known.push_back({input, view_of(input, (*line == 2 ? "_of_rows" : "_of_keys") + suffix)});
+            found = known.end() - 1;
+        }
+        return found->view.read(std::vector<Operand>(read->indices.begin(), read->indices.end()));
+    });
+}
+
+Stage stage_line(Schedule& s, const LineInput& line, const std::vector<StageRef>& readers, Loop loop,
+                 std::source_location where) {
+    const Stage staged = s.stage(readers, line.view, Memory::Shared, loop, where);
+    if (has_rows_of_boxes(*line.input.operation()))
+        s.inline_stage(line.view, where);
+    else
+        schedule_each_element(s, line.view, 128, where);
+    return staged;
+}
+
+void keep_line(Schedule& s, const LineInput& line, const std::vector<StageRef>& readers, Loop loop,
+               std::source_location where) {
+    s.stage(readers, line.view, Memory::Registers, loop, where);
+    s.inline_stage(line.view, where);
 }
 
 ScoreRule in_turn(std::vector<ScoreRule> rules) {

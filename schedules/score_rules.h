@@ -3,9 +3,10 @@
 #pragma once
 #include <array>
 #include <functional>
+#include <string>
 #include <vector>
 
-#include "dsl/tensor.h"
+#include "dsl/schedule.h"
 
 namespace tw::schedules {
 
@@ -26,6 +27,23 @@ struct PairInput {
 };
 /// Those that the score reads so, and at no other place.
 std::vector<PairInput> inputs_of_pairs(const Expr& score, const ScorePlace& at);
+
+/// Inputs of which a rule reads an element for each row, or for each key, such as numbers of documents, and views of
+/// them as tensors of their own: what a tile needs of one a schedule copies, and then inlines the view.
+struct LineInput {
+    Tensor input, view;
+};
+struct LineInputs {
+    std::vector<LineInput> of_rows, of_keys;
+};
+/// What the rule makes of a score, reading views in the place of inputs: those that are there, or new ones, whose names
+/// end with the suffix.
+Expr with_line_inputs(const Expr& score, const ScorePlace& at, LineInputs& lines, const std::string& suffix = "");
+/// The view's numbers of an iteration in shared memory, for these readers, in boxes: where rows of the input are none,
+/// a kernel of its own copies them to a workspace.
+Stage stage_line(Schedule& s, const LineInput& line, const std::vector<StageRef>& readers, Loop loop, TW_HERE);
+/// Those of a thread in its registers.
+void keep_line(Schedule& s, const LineInput& line, const std::vector<StageRef>& readers, Loop loop, TW_HERE);
 
 /// Of exp(score - the row's maximum), f32: what values are multiplied by, while rows are divided by the sum of what it
 /// is given. A linear function of that.

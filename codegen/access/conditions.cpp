@@ -54,6 +54,28 @@ bool follows_from(const Expr& condition, const Expr& known) {
     return difference.terms.empty() && difference.offset >= 0;
 }
 
+bool follows_from_all(const Expr& condition, const std::vector<Expr>& known) {
+    const auto wanted = slack(condition);
+    if (!wanted) return false;
+    // Of integers, 0 <= factor * s + factor - 1 says 0 <= s.
+    auto shows = [&](const Affine& given) {
+        Affine scaled = *wanted;
+        for (int64_t factor = 1; factor <= 8; factor *= 2, scaled = scaled + scaled) {
+            const Interval rest = bounds_of(simplify(to_expr(scaled - given)));
+            if (rest.min && *rest.min > -factor) return true;
+        }
+        return false;
+    };
+    for (size_t a = 0; a < known.size(); ++a) {
+        const auto first = slack(known[a]);
+        if (!first) continue;
+        if (shows(*first)) return true;
+        for (size_t b = 0; b < a; ++b)
+            if (const auto second = slack(known[b]); second && shows(*first + *second)) return true;
+    }
+    return false;
+}
+
 std::optional<int64_t> largest_allowed(const Expr& condition, const Expr& variable) {
     auto rest = slack(condition);
     if (!rest || rest->terms.size() != 1 || !rest->terms[0].first.same(variable) || rest->terms[0].second >= 0)

@@ -15,6 +15,8 @@ bool same_condition(const Expr& a, const Expr& b);
 
 /// true if one condition holds wherever the other does, up to affine rewriting: i + 1 < n where i + 2 < n.
 bool follows_from(const Expr& condition, const Expr& known);
+/// true if it holds wherever all of these do, shown by one of them or two: j < n where j <= i and i < n.
+bool follows_from_all(const Expr& condition, const std::vector<Expr>& known);
 
 /// The largest value for which a comparison of the variable with a constant holds, if it is such a one.
 std::optional<int64_t> largest_allowed(const Expr& condition, const Expr& variable);

@@ -42,17 +42,6 @@ Expr where_equal(const Expr& condition, const Expr& one, const Expr& other) {
     return condition;
 }
 
-/// The fill's loops and indices, from the element that the load reads.
-Substitution to_reader(const TileOp& fill, const StoreTo& store, const Load& load) {
-    Substitution result;
-    for (size_t d = 0; d < load.indices.size(); ++d)
-        if (store.indices[d].as<Variable>())
-            result.emplace_back(store.indices[d], load.indices[d]);
-        else if (store.buffer->memory == Memory::Registers)
-            for (auto& digit : digits_of(store.indices[d], load.indices[d], fill)) result.push_back(std::move(digit));
-    return result;
-}
-
 }  // namespace
 
 Expr with_uniform_parts(const TileOp& op, const Expr& mask) {
@@ -66,6 +55,16 @@ Expr with_uniform_parts(const TileOp& op, const Expr& mask) {
         parts.push_back(part);
     }
     return all_of(parts);
+}
+
+Substitution to_reader(const TileOp& fill, const StoreTo& store, const Load& load) {
+    Substitution result;
+    for (size_t d = 0; d < load.indices.size(); ++d)
+        if (store.indices[d].as<Variable>())
+            result.emplace_back(store.indices[d], load.indices[d]);
+        else if (store.buffer->memory == Memory::Registers)
+            for (auto& digit : digits_of(store.indices[d], load.indices[d], fill)) result.push_back(std::move(digit));
+    return result;
 }
 
 bool is_masked_by(const OpInLoops& fill, const StoreTo& store, const OpInLoops& reader, const Load& load,

@@ -16,6 +16,9 @@ struct OpInLoops {
     const std::vector<Expr>& around;
 };
 
+/// The fill's loops and indices, from the element that the load reads.
+Substitution to_reader(const TileOp& fill, const StoreTo& store, const Load& load);
+
 /// Whether the mask of `fill`, which makes what `load` reads, has the part `asked` of the reader's mask: where that is
 /// false, the element has not been stored. `relied` gets the part's place among the conjuncts of the fill's mask. Of a
 /// fill in another part of a loop (TileOp::iteration), in the iteration of which the reader is; if there is none,

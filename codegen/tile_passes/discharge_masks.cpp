@@ -8,6 +8,7 @@
 #include "codegen/access/conditions.h"
 #include "codegen/tile_ir/buffer_segments.h"
 #include "codegen/tile_passes/compare_masks.h"
+#include "codegen/tile_passes/drop_by_selects.h"
 #include "codegen/tile_passes/stored_elements.h"
 #include "codegen/tile_passes/tile_passes.h"
 #include "dsl/simplify.h"
@@ -77,6 +78,7 @@ private:
         if (const TileOp* op = stmt.as<TileOp>()) {
             for (const OpLoop& loop : op->loops)
                 if (loop.reduces) reduce_variables_.push_back(loop.variable);
+            places_.emplace(op, places_.size());
             loops_around_[op] = around_;
         }
         const TileLoop* loop = stmt.as<TileLoop>();
@@ -182,9 +184,15 @@ private:
         bool accumulates = op.is<InitOp>() || op.is<UpdateOp>();
         if (!accumulates || op.stores.size() != 1) return op;
         std::vector<Expr> kept;
-        for (const Expr& part : conjuncts_of(op.mask))
-            if (!can_drop(op, part)) kept.push_back(part);
         TileOp result = op;
+        for (const Expr& part : conjuncts_of(op.mask)) {
+            if (can_drop(op, part)) continue;
+            if (!drops_by_selects(op, part))
+                kept.push_back(part);
+            else
+                result.notes.push_back(
+                    fmt::format("{}: where not {}, selects leave terms out: no mask does", op.name, to_string(part)));
+        }
         result.mask = all_of(kept);
         return result;
     }
@@ -251,7 +259,8 @@ private:
                        is_masked_by({*fill->op, loops_around_.at(fill->op)}, *fill->store, {op, loops_around_.at(&op)},
                                     *load, part, relied);
             });
-            if (fills.empty() || !masked) {
+            const bool whole = std::ranges::any_of(fills, [&](const Fill* f) { return whole_makers_.contains(f->op); });
+            if (fills.empty() || !masked || whole) {
                 all_filled = false;
                 return {};
             }
@@ -265,29 +274,38 @@ private:
         return true;
     }
 
-    static std::optional<Expr> added_term(const StoreTo& store) {
-        auto is_target = [&](const Expr& e) {
-            const Load* load = e.as<Load>();
-            if (!load || load->buffer != store.buffer) return false;
-            return std::equal(load->indices.begin(), load->indices.end(), store.indices.begin(), store.indices.end(),
-                              equal);
-        };
-        if (const Fma* node = store.value.as<Fma>(); node && is_target(node->c))
-            return binary(BinaryOp::Mul, node->a, node->b);
-        const Binary* node = store.value.as<Binary>();
-        if (!node || node->op != BinaryOp::Add) return {};
-        if (is_target(node->a)) return node->b;
-        if (is_target(node->b)) return node->a;
-        return {};
-    }
-
-    static bool in_bounds(const std::vector<Expr>& indices, const std::vector<int64_t>& extents) {
-        for (size_t d = 0; d < indices.size(); ++d) {
-            Interval range = bounds_of(indices[d]);
-            if (!range.min || !range.max || *range.min < 0 || *range.max >= extents[d]) return false;
-        }
+    /// Elements of which readers ask for the rest of the mask are all that count.
+    bool drops_by_selects(const TileOp& op, const Expr& part) {
+        if (!op.is<UpdateOp>() || !is_of_terms(op, part)) return false;
+        std::vector<Expr> held;
+        for (const Expr& own : conjuncts_of(op.mask))
+            if (!own.same(part) && is_asked_by_readers(op, own)) held.push_back(own);
+        Makers used;
+        const MakerOf maker_of = makers_of(op, used);
+        if (!counts_nothing(op, part, held, maker_of)) return false;
+        for (const TileOp* maker : used) whole_makers_.insert(maker);
         return true;
     }
+
+    /// What a thread keeps, made by one op for all elements. `used` gets those that were asked for.
+    using Makers = std::set<const TileOp*>;
+    MakerOf makers_of(const TileOp& reader, Makers& used) {
+        return [this, &reader, &used](const Load& load) -> const TileOp* {
+            if (load.buffer->memory != Memory::Registers) return nullptr;
+            auto found = fills_.find(std::pair(load.buffer.get(), segments_->of(load.buffer.get(), reader)));
+            if (found == fills_.end() || !found->second.known || found->second.each.size() != 1) return nullptr;
+            const TileOp* maker = found->second.each[0].op;
+            const bool in_front = places_.at(maker) < places_.at(&reader) &&
+                                  loops_around_.at(maker).size() == loops_around_.at(&reader).size() &&
+                                  std::ranges::equal(loops_around_.at(maker), loops_around_.at(&reader), same_node);
+            if (!in_front || !in_bounds(load.indices, constant_shape(load.buffer)) ||
+                !(is_constant(maker->mask, 1) || moves_private(*maker)))
+                return nullptr;
+            used.insert(maker);
+            return maker;
+        };
+    }
+    static bool same_node(const Expr& a, const Expr& b) { return a.same(b); }
 
     /// Values of a private accumulator that nobody reads may be anything that can be computed: whoever reads it keeps a
     /// mask of its own.
@@ -368,12 +386,20 @@ private:
                std::ranges::all_of(fills, [&](const Fill* fill) { return in_bounds(load.indices, fill->extents); });
     }
 
-    /// The parts of the mask where readers want zeros.
+    /// The parts of the mask where readers want zeros that the value itself does not have.
     Expr relied_on(const TileOp& op) {
-        std::vector<Expr> parts = conjuncts_of(op.mask), relied;
+        std::vector<Expr> held = conjuncts_of(op.mask), relied;
+        const std::vector<Expr> parts = held;
+        Makers used;
+        const MakerOf maker_of = makers_of(op, used);
         for (const Fill* fill : fills_of(op.stores[0].buffer, op))
             if (fill->op == &op)
-                for (size_t part : fill->zeros) relied.push_back(parts[part]);
+                for (size_t part : fill->zeros) {
+                    std::erase_if(held, [&](const Expr& own) { return own.same(parts[part]); });
+                    if (is_zero_without(op, parts[part], held, maker_of)) continue;
+                    relied.push_back(parts[part]);
+                    held.push_back(parts[part]);
+                }
         return all_of(relied);
     }
 
@@ -398,8 +424,10 @@ private:
 
     TileKernel kernel_;
     std::vector<Expr> reduce_variables_;
-    std::vector<Expr> around_;  // variables of the loops around what is being collected
+    std::vector<Expr> around_;                // variables of the loops around what is being collected
+    std::map<const TileOp*, size_t> places_;  // in the order of the text
     std::map<const TileOp*, std::vector<Expr>> loops_around_;
+    Makers whole_makers_;  // whose values are relied on where their masks are false
     std::optional<BufferSegments> segments_;
     std::map<std::pair<const BufferNode*, int>, Fills> fills_;
     std::map<std::pair<const BufferNode*, int>, std::set<std::pair<int, std::string>>>

@@ -87,4 +87,28 @@ bool stores_all_private(const TileOp& op, const StoreTo& store) {
     return stored == elements;
 }
 
+std::optional<Expr> added_term(const StoreTo& store) {
+    auto is_target = [&](const Expr& e) {
+        const Load* load = e.as<Load>();
+        if (!load || load->buffer != store.buffer) return false;
+        return std::equal(load->indices.begin(), load->indices.end(), store.indices.begin(), store.indices.end(),
+                          equal);
+    };
+    if (const Fma* node = store.value.as<Fma>(); node && is_target(node->c))
+        return binary(BinaryOp::Mul, node->a, node->b);
+    const Binary* node = store.value.as<Binary>();
+    if (!node || node->op != BinaryOp::Add) return {};
+    if (is_target(node->a)) return node->b;
+    if (is_target(node->b)) return node->a;
+    return {};
+}
+
+bool in_bounds(const std::vector<Expr>& indices, const std::vector<int64_t>& extents) {
+    for (size_t d = 0; d < indices.size(); ++d) {
+        Interval range = bounds_of(indices[d]);
+        if (!range.min || !range.max || *range.min < 0 || *range.max >= extents[d]) return false;
+    }
+    return true;
+}
+
 }  // namespace tw::codegen

@@ -25,4 +25,10 @@ Substitution digits_of(const Expr& index, const Expr& element, const TileOp& op)
 /// Whether a thread stores to each element of a buffer of its own once.
 bool stores_all_private(const TileOp& op, const StoreTo& store);
 
+/// The term, if the store adds one to what is there.
+std::optional<Expr> added_term(const StoreTo& store);
+
+/// Whether indices are shown to lie below these extents.
+bool in_bounds(const std::vector<Expr>& indices, const std::vector<int64_t>& extents);
+
 }  // namespace tw::codegen

@@ -230,6 +230,45 @@ TEST_P(AccumulatorReductions, BehindATile) {
 }
 
 // Also where a reduction is a product that a unit computes, of bytes, whose lanes have other terms.
+/// Rows of a triangle in ragged tiles: where its diagonal leaves terms out in any row that there is, no mask asks
+/// whether they exist; a diagonal further right needs the mask.
+TEST_P(AccumulatorReductions, OfTriangles) {
+    constexpr int64_t tile = 32;
+    for (int round = 0; round < 8; ++round) {
+        const int64_t n = between(65, 150), beyond = between(-3, 3), kind = between(0, 2);
+        Tensor a = input("a", bf16, {n, 32}), b = input("b", bf16, {n, 32});
+        Axis k = reduce_axis("k", 32), w = reduce_axis("w", n);
+        Tensor product =
+            compute("product", {n, n}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, k)) * cast(f32, b(j, k)), k); });
+        const Expr outside = kind == 0 ? -infinity : kind == 1 ? infinity : constant(f32, 0.0);
+        Tensor elements = compute(
+            "elements", {n, n}, [&](Expr i, Expr j) { return select(j <= i + beyond, product(i, j) - 5.0, outside); });
+        Tensor r = compute("r", {n}, [&](Expr i) {
+            const Expr x = elements(i, w) * 2.0;
+            return kind == 0 ? reduce_max(x, w) : kind == 1 ? reduce_min(x, w) : sum(x, w);
+        });
+        Schedule s({r}, device_target());
+        auto [block, row] = s.split(s.loops<1>(r)[0], 64, Tail::Mask);
+        auto [step, term] = s.split(s.reduce(r), tile, Tail::Mask);
+        s.order({block, step, term, row});
+        s.bind(block, grid.x);
+        s.at(elements, step);
+        s.set_memory(elements, Memory::Registers);
+        s.at(product, step);
+        s.set_memory(product, Memory::Registers);
+        auto [i, j] = s.loops<2>(product);
+        auto [ko, ki] = s.split(s.reduce(product), 16);
+        s.order({ko, i, j, ki});
+        s.stage(product, a, Memory::Shared, step);
+        s.stage(product, b, Memory::Shared, step);
+        s.mma(product, chance() ? wgmma : mma_sync, {.m = i, .n = j, .k = ki});
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, whole_numbers({r}, round));
+        const bool no_mask = build(s).explain().find("selects leave terms out") != std::string::npos;
+        EXPECT_EQ(no_mask, beyond <= 0 && n % tile != 0) << n << " rows, diagonal " << beyond << ", kind " << kind;
+    }
+}
+
 TEST(AccumulatorReductionErrors, NameTheStagesAndTheWayOut) {
     Tensor q = input("q", bf16, {32, 16}), k = input("k", bf16, {32, 16}), v = input("v", e4m3, {32, 16});
     Axis t = reduce_axis("t", 16), u = reduce_axis("u", 32);

@@ -93,6 +93,22 @@ TEST(AttentionTiling, RowsThatEndInATileCostNothing) {
     EXPECT_EQ(asked, 1U) << text;  // lse; boxes end where the tensor does
 }
 
+/// A causal row that exists sees no key behind the last one: nothing asks for keys in its maxima, sums and products.
+TEST(AttentionTiling, CausalKeysThatEndInATileCostNothing) {
+    for (const char* name : {"attention_bf16_1x2x500x64_causal_tile128x64s2",
+                             "attention_bf16_1x2x500x64_causal_softcap9_documents_tile128x64s2"}) {
+        const Program program = build(find_kernel(name)->make(target("sm_90a")));
+        const std::string text = program.cuda(), explained = program.explain();
+        size_t left_out = 0;
+        for (size_t at = explained.find("selects leave terms out"); at != std::string::npos;
+             at = explained.find("selects leave terms out", at + 1))
+            ++left_out;
+        EXPECT_EQ(left_out, 2U) << explained;  // m and l
+        EXPECT_EQ(text.find("p_registers: zeros where not"), std::string::npos) << text;
+        EXPECT_EQ(text.find(" < 250"), std::string::npos) << text;  // of pairs of keys
+    }
+}
+
 class AttentionKernels : public RandomCases {
 protected:
     AttentionKernels() : RandomCases(97) {}

@@ -1,0 +1,61 @@
+#include "codegen/tile_passes/drop_by_selects.h"
+
+#include <algorithm>
+
+#include "codegen/access/conditions.h"
+#include "codegen/tile_passes/compare_masks.h"
+#include "dsl/signs.h"
+#include "dsl/simplify.h"
+
+namespace tw::codegen {
+namespace {
+
+constexpr int most_makers = 4;  // one made of the other
+
+/// The value where the part does not hold, with what registers hold written out, and what selects take there.
+Expr value_without(const Expr& value, const Expr& part, const std::vector<Expr>& held, const MakerOf& maker_of,
+                   int makers = 0) {
+    auto fails = [&](const Expr& condition) {  // with what is held, it would tell that the part does
+        return std::ranges::any_of(conjuncts_of(condition), [&](const Expr& own) {
+            std::vector<Expr> known = held;
+            known.push_back(own);
+            return follows_from_all(part, known);
+        });
+    };
+    return transform(value, [&](const Expr& e) -> Expr {
+        if (const Select* select = e.as<Select>()) return fails(select->condition) ? select->no : Expr();
+        const Load* load = e.as<Load>();
+        const TileOp* maker = load && makers < most_makers ? maker_of(*load) : nullptr;
+        if (!maker) return {};
+        const StoreTo& store = maker->stores[0];
+        const Expr made = substitute(store.value, to_reader(*maker, store, *load));
+        return cast_unchecked(e.type(), value_without(made, part, held, maker_of, makers + 1));
+    });
+}
+
+/// Whether nothing of a term is left in the value, which is then known, and may be computed, where there is no term.
+bool is_free_of_terms(const Expr& value, const Expr& part, const Expr& accumulator = {}) {
+    const std::vector<Expr> variables = variables_of(part);
+    bool is_free = true;
+    visit(value, [&](const Expr& e) {
+        if (!e.as<Load>() || (accumulator.defined() && equal(e, accumulator))) return;
+        for (const Expr& variable : variables) is_free = is_free && !contains(e, variable);
+    });
+    return is_free;
+}
+
+}  // namespace
+
+bool counts_nothing(const TileOp& op, const Expr& part, const std::vector<Expr>& held, const MakerOf& maker_of) {
+    const StoreTo& store = op.stores[0];
+    const Expr accumulator = make_expr(store.buffer->type, Load{store.buffer, store.indices});
+    const Expr value = value_without(store.value, part, held, maker_of);
+    return is_free_of_terms(value, part, accumulator) && leaves_as_it_is(value, accumulator);
+}
+
+bool is_zero_without(const TileOp& op, const Expr& part, const std::vector<Expr>& held, const MakerOf& maker_of) {
+    const Expr value = value_without(op.stores[0].value, part, held, maker_of);
+    return is_free_of_terms(value, part) && vanishes(simplify(value));
+}
+
+}  // namespace tw::codegen
