@@ -66,8 +66,8 @@ Family row_family(const std::string& name, const std::string& description, doubl
         Schedule s(y, target);
         const RowThreads shape = row_threads(r.extents[1], vector_of(r.type));
         const std::vector<Stage> stages = s.all_stages();
-        const bool several = std::ranges::count_if(stages, [&](const Stage& each) { return s.reduces(each); }) > 1;
-        if (several && !(keeps && shape.keep))
+        const auto reductions = std::ranges::count_if(stages, [&](const Stage& each) { return s.reduces(each); });
+        if (reductions != 1 && !(keeps && shape.keep))
             if (auto streamed = streamed_rows(y, r, target)) return *streamed;
         schedule_cooperative_rows(s, y[0], shape);
         return s;

@@ -158,9 +158,11 @@ std::vector<Tensor> cross_entropy_gradient(const Tensor& x, const Axis&, Type re
     auto element = reader(x);
     Tensor label = input("label", i64, rows_of(x)), loss = input("loss", f32, rows_of(x)),
            dloss = input("dloss", f32, rows_of(x));
+    Tensor total = compute("total", rows_of(x), [&](Expr i) { return loss(i) + element(i, label(i)); });  // of the log
+    Tensor target = compute("target", rows_of(x), [&](Expr i) { return cast(i32, label(i)); });
     return {compute("dx", shape_of(x), [&](Expr i, Expr j) {
-        Expr share = exp(element(i, j) - (loss(i) + element(i, label(i))));
-        return cast(result, (share - select(label(i) == j, 1.0, 0.0)) * dloss(i));
+        Expr share = exp2((element(i, j) - total(i)) * std::numbers::log2e);
+        return cast(result, (share - select(target(i) == cast(i32, j), 1.0, 0.0)) * dloss(i));
     })};
 }
 

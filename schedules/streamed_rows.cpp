@@ -16,11 +16,16 @@ public:
         : s_(s), y_(s[y]), shape_(shape), where_(where) {}
 
     void run() {
-        user_check(!reductions().empty(), where_,
-                   "schedule_streamed_rows: '{}' is made of no reduction; use schedule_elementwise", s_.name(y_));
-        rank_ = s_.data_loops(reductions()[0]).size();
+        const std::vector<Stage> reducing = reductions();
+        user_check(!reducing.empty() || s_.data_loops(y_).size() > 1, where_,
+                   "schedule_streamed_rows: '{}' reduces nothing and has no columns; use schedule_elementwise",
+                   s_.name(y_));
+        rank_ = reducing.empty() ? s_.data_loops(y_).size() - 1 : s_.data_loops(reducing[0]).size();
         inline_elements();
-        reduce_in_chunks();
+        if (reducing.empty())
+            share_elements();
+        else
+            reduce_in_chunks();
         for (const Stage& stage : behind_) s_.at(stage, row_);
         for (const Stage& stage : behind_) spread(stage);
         for (const std::vector<Stage>& stages : {parts_, behind_})
@@ -41,6 +46,17 @@ private:
             if (stage.id != y_.id && !s_.reduces(stage) && s_.data_loops(stage).size() > rank_) s_.inline_stage(stage);
     }
 
+    /// Values of rows are there before their elements.
+    void share_elements() {
+        std::vector<Loop> loops = s_.data_loops(y_);
+        const Loop column = loops.back();
+        loops.pop_back();
+        row_ = bind_rows(loops);
+        spread(y_, column);
+        behind_ = s_.all_stages();
+        std::erase_if(behind_, [&](const Stage& stage) { return stage.id == y_.id; });
+    }
+
     void reduce_in_chunks() {
         const std::vector<Stage> whole = reductions();
         const std::vector<StageRef> named(whole.begin(), whole.end());
@@ -51,7 +67,9 @@ private:
         auto [share, element] = s_.split(in_chunk, shape_.neighbours, {"share", "element"});
         const std::vector<Stage> parts = s_.rfactor(named, share);
         const Stage owner = parts.back();
-        row_ = bind_rows(owner);
+        std::vector<Loop> loops = s_.data_loops(owner);  // the share, then rows
+        loops.erase(loops.begin());
+        row_ = bind_rows(loops);
         s_.order({row_, share, step, chunk, element});
         s_.bind(share, thread);
         if (parts.size() > 1) s_.stream({parts.begin(), parts.end()}, step);
@@ -69,9 +87,7 @@ private:
         if (!count || (*count > elements && *count % elements != 0)) s_.cut(step, where_partial(stage));
     }
 
-    Loop bind_rows(const Stage& owner) {
-        std::vector<Loop> loops = s_.data_loops(owner);  // the share, then rows
-        loops.erase(loops.begin());
+    Loop bind_rows(const std::vector<Loop>& loops) {
         const Loop rows = s_.fuse(loops, "row");
         if (shape_.rows == 1) {
             s_.bind(rows, grid.x);
@@ -89,11 +105,13 @@ private:
         s_.unroll(s_.reduce(part, 2));
     }
 
-    /// Parts come from all threads, and elements go to all of them.
+    /// Of what stands behind: parts come from all threads, and elements go to all of them.
     void spread(const Stage& stage) {
         if (s_.reduces(stage)) return s_.bind(s_.reduce(stage), thread);
-        if (s_.data_loops(stage).size() == rank_) return;
-        const Loop column = s_.data_loops(stage).back();
+        if (s_.data_loops(stage).size() > rank_) spread(stage, s_.data_loops(stage).back());
+    }
+
+    void spread(const Stage& stage, const Loop& column) {
         const Expr columns = s_.extent(column);
         const int64_t elements = shape_.threads * shape_.neighbours;
         auto [step, inside] = s_.split(column, elements, Tail::Mask, {"step", "in_step"});

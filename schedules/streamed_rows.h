@@ -1,4 +1,4 @@
-// Row-wise reductions that need each other's results, in one pass over rows that registers do not hold.
+// Rows that registers do not hold, in one pass: reductions that need each other's results, and what is made of rows.
 #pragma once
 #include "dsl/schedule.h"
 
@@ -20,7 +20,8 @@ RowChunks row_chunks(int64_t columns, int64_t neighbours, Type type);
 /// Schedules `y`, over rows or (row, ..., column), and the reductions along rows that it is made of, in one pass: each
 /// thread reduces its chunks, with values of its own (a maximum and what is relative to it), and behind the pass the
 /// threads' parts are combined. Elementwise stages are inlined; one that `y` reads is computed again from the operand.
-/// Throws Error where terms have no ratio (Schedule::stream).
+/// Without reductions, the threads share a row's elements, and compute first what is the same for all of them. Throws
+/// Error where terms have no ratio (Schedule::stream).
 void schedule_streamed_rows(Schedule& s, const Tensor& y, const RowChunks& shape, TW_HERE);
 
 }  // namespace tw::schedules
