@@ -47,8 +47,11 @@ int storage_loop(const State& state, int stage) {
     if (record.attach >= 0 && !record.after) return record.attach;
     int own = own_loop_of_readers(state, stage);
     if (own >= 0) return own;
-    bool below = record.attach >= 0 && all_readers_below(state, stage, record.attach);
-    return below ? record.attach : -1;
+    if (record.attach < 0) return -1;
+    const std::vector<int> around = enclosing_loops(state, record.attach);  // outermost first
+    auto innermost =
+        std::find_if(around.rbegin(), around.rend(), [&](int loop) { return all_readers_below(state, stage, loop); });
+    return innermost == around.rend() ? -1 : *innermost;
 }
 
 namespace {

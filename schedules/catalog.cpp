@@ -250,6 +250,8 @@ const char* const family_names[] = {
     "rmsnorm_gradient_3x37_f32",
     "cross_entropy_5x1000_f32",
     "cross_entropy_3x2051_bf16",
+    "cross_entropy_2x17000_bf16",
+    "cross_entropy_4x1_f32",
     "cross_entropy_gradient_5x999_bf16",
     "cross_entropy_gradient_4x96_f32",
     "argmax_5x1000_f32",

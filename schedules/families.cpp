@@ -1,5 +1,7 @@
 #include "schedules/families.h"
 
+#include <algorithm>
+#include <numeric>
 #include <regex>
 
 #include "schedules/array_operators.h"
@@ -8,7 +10,9 @@
 #include "schedules/long_reductions.h"
 #include "schedules/row_operators.h"
 #include "schedules/scattered.h"
+#include "schedules/streamed_rows.h"
 #include "schedules/transposed.h"
+#include "support/error.h"
 
 namespace tw::schedules {
 namespace {
@@ -38,6 +42,21 @@ std::function<double(const KernelRequest&)> bytes(double times) {
     return [times](const KernelRequest& r) { return elements(times)(r) * bytes_of(r.type); };
 }
 
+/// Neighbours of all rows that one access can take: rows begin at multiples of their bytes.
+int64_t aligned_vector(const KernelRequest& r) { return std::gcd(vector_of(r.type), r.pitch ? r.pitch : r.extents[1]); }
+
+/// In one pass, where the rules of streams allow it: what a step refuses is decided by steps alone.
+std::optional<Schedule> streamed_rows(const std::vector<Tensor>& y, const KernelRequest& r, const Target& target) {
+    try {
+        Schedule s(y, target);
+        schedule_streamed_rows(s, y[0], row_chunks(r.extents[1], aligned_vector(r), r.type));
+        return s;
+    } catch (const Error&) {
+        return {};
+    }
+}
+
+/// Rows that registers hold stay there; of others, reductions that need each other's results go through them together.
 /// `keeps`: the operator is given rows that its schedule may keep in registers; else it says itself what is kept.
 Family row_family(const std::string& name, const std::string& description, double passes, double flops,
                   bool keeps = true) {
@@ -45,7 +64,12 @@ Family row_family(const std::string& name, const std::string& description, doubl
         const Tensor x = matrix(r);
         std::vector<Tensor> y = declare(keeps ? kept_rows(x) : x, reduce_axis("k", r.extents[1]), r.type);
         Schedule s(y, target);
-        schedule_cooperative_rows(s, y[0], row_threads(r.extents[1], vector_of(r.type)));
+        const RowThreads shape = row_threads(r.extents[1], vector_of(r.type));
+        const std::vector<Stage> stages = s.all_stages();
+        const auto reductions = std::ranges::count_if(stages, [&](const Stage& each) { return s.reduces(each); });
+        if (reductions != 1 && !(keeps && shape.keep))
+            if (auto streamed = streamed_rows(y, r, target)) return *streamed;
+        schedule_cooperative_rows(s, y[0], shape);
         return s;
     };
     return {.name = name,

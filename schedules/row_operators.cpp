@@ -145,38 +145,24 @@ std::vector<Tensor> rmsnorm_gradient(const Tensor& x, const Axis& k, Type result
     return {gradient_of_norm(x, k, result, false)};
 }
 
-namespace {
-
-/// The largest value, and the sum of exp(value - largest), in one pass: the online normaliser (Milakov and Gimelshein
-/// 2018) as a reducer.
-std::vector<Expr> largest_and_sum(const Expr& value, const Axis& k) {
-    static const Reducer reducer = make_reducer(
-        "largest_and_sum", {-infinity, constant(f32, 0.0)}, [](const std::vector<Expr>& a, const std::vector<Expr>& b) {
-            const Expr smaller = exp2(select(a[0] == b[0], 0.0, abs(a[0] - b[0]) * -std::numbers::log2e));
-            return std::vector<Expr>{max(a[0], b[0]),
-                                     select(a[0] >= b[0], a[1] + b[1] * smaller, b[1] + a[1] * smaller)};
-        });
-    return reduce(reducer, {value, constant(f32, 1.0)}, {k});
-}
-
-}  // namespace
-
 std::vector<Tensor> cross_entropy(const Tensor& x, const Axis& k, Type) {
     auto element = reader(x);
     Tensor label = input("label", i64, rows_of(x));
-    return {compute("loss", rows_of(x), [&](Expr i) {
-        const std::vector<Expr> both = largest_and_sum(element(i, k), k);
-        return both[0] + log(both[1]) - element(i, label(i));
-    })};
+    Tensor largest = compute("largest", rows_of(x), [&](Expr i) { return reduce_max(element(i, k), k); });
+    Tensor total = compute("total", rows_of(x),
+                           [&](Expr i) { return sum(exp2((element(i, k) - largest(i)) * std::numbers::log2e), k); });
+    return {compute("loss", rows_of(x), [&](Expr i) { return largest(i) + log(total(i)) - element(i, label(i)); })};
 }
 
 std::vector<Tensor> cross_entropy_gradient(const Tensor& x, const Axis&, Type result) {
     auto element = reader(x);
     Tensor label = input("label", i64, rows_of(x)), loss = input("loss", f32, rows_of(x)),
            dloss = input("dloss", f32, rows_of(x));
+    Tensor total = compute("total", rows_of(x), [&](Expr i) { return loss(i) + element(i, label(i)); });  // of the log
+    Tensor target = compute("target", rows_of(x), [&](Expr i) { return cast(i32, label(i)); });
     return {compute("dx", shape_of(x), [&](Expr i, Expr j) {
-        Expr share = exp(element(i, j) - (loss(i) + element(i, label(i))));
-        return cast(result, (share - select(label(i) == j, 1.0, 0.0)) * dloss(i));
+        Expr share = exp2((element(i, j) - total(i)) * std::numbers::log2e);
+        return cast(result, (share - select(target(i) == cast(i32, j), 1.0, 0.0)) * dloss(i));
     })};
 }
 

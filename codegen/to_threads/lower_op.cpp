@@ -28,6 +28,11 @@ ThreadStmt block_of(std::vector<ThreadStmt> stmts) {
     return make_thread(ThreadBlock{std::move(stmts)});
 }
 
+ThreadStmt block_behind(std::vector<ThreadStmt> stmts, ThreadStmt last) {
+    stmts.push_back(std::move(last));
+    return block_of(std::move(stmts));
+}
+
 class OpLowering {
 public:
     OpLowering(const TileOp& op, const Placement& placement, const Target& target, std::vector<std::string>& notes)
@@ -40,7 +45,9 @@ public:
         for (const OpLoop& loop : t_.tile) work *= require_constant(loop.extent);
         for (; !t_.outer.empty(); t_.outer.pop_back()) {
             const OpLoop& loop = t_.outer.back();
+            const std::vector<ThreadStmt> ahead = loaded_ahead(loop);
             body = loop_around(loop, guarded(body, &loop.variable), work);
+            if (!ahead.empty()) body = block_behind(ahead, body);
         }
         body = guarded(body, nullptr);
         if (op_.name.empty()) return body;
@@ -63,8 +70,11 @@ private:
         bool guarded_inside = t_.has_inner_conditions();
         if (t_.single() && !guarded_inside && load_directly(t_.stores[0], t_.tile, op_.step, stmts))
             return block_of(std::move(stmts));
-        if (!t_.tile.empty() && !guarded_inside && !is_plain_copy())
-            t_.stores = preload(t_.stores, t_.tile, op_.step, stmts);
+        if (!t_.tile.empty() && !guarded_inside && !is_plain_copy()) {
+            const std::optional<OpLoop> ahead = loop_to_load_ahead();
+            t_.stores = preload(t_.stores, t_.tile, ahead, op_.step, ahead ? arrays_ahead_ : stmts,
+                                ahead ? loads_ahead_ : stmts);
+        }
         if (guarded_inside && !t_.operands().empty())
             notes_.push_back(
                 fmt::format("{}: operands are read one by one inside of the unrolled loops, since their mask "
@@ -72,6 +82,34 @@ private:
                             op_.name));
         stmts.push_back(store_loops());
         return block_of(std::move(stmts));
+    }
+
+    /// Around the tile of a reduction, if its iterations have terms and conditions of their own: one after another,
+    /// they would wait for each other's loads.
+    std::optional<OpLoop> loop_to_load_ahead() const {
+        if (t_.outer.empty() || t_.outer.back().execution == Execution::Serial || !t_.outer.back().reduces) return {};
+        const OpLoop& loop = t_.outer.back();
+        const auto extent = as_constant(loop.extent);
+        if (!extent || *extent == 1 || *extent * bytes_loaded_ > most_bytes_in_flight) return {};
+        for (const PreloadOperand& operand : t_.operands())
+            if (operand.access.buffer->memory != Memory::Global || !operand.depends_on(loop.variable)) return {};
+        const bool has_conditions = std::ranges::any_of(
+            t_.conditions, [&](const Expr& condition) { return contains(condition, loop.variable); });
+        return has_conditions ? std::optional(loop) : std::nullopt;
+    }
+
+    /// The loads of all iterations of the loop around the tile, each under its conditions, if they come first.
+    std::vector<ThreadStmt> loaded_ahead(const OpLoop& loop) {
+        std::vector<ThreadStmt> stmts;
+        std::swap(stmts, arrays_ahead_);
+        if (loads_ahead_.empty()) return stmts;
+        std::vector<Expr> conditions;
+        for (const Expr& condition : t_.conditions)
+            if (contains(condition, loop.variable)) conditions.push_back(condition);
+        const ThreadStmt loads = make_thread(ThreadIf{all_of(conditions), block_of(std::move(loads_ahead_))}, op_.step);
+        loads_ahead_.clear();
+        stmts.push_back(make_thread(ThreadLoop{loop.variable, loop.extent, true, loads}, op_.step));
+        return stmts;
     }
 
     /// Memory to memory, as wide on both sides.
@@ -220,6 +258,7 @@ private:
     std::vector<std::string>& notes_;
     OpTile t_;
     int64_t bytes_loaded_ = 0;
+    std::vector<ThreadStmt> arrays_ahead_, loads_ahead_;
 };
 
 Instruction physical(const Instruction& instruction, const Placement& placement) {

@@ -112,12 +112,6 @@ ThreadStmt loops_around(ThreadStmt body, const std::vector<OpLoop>& loops, int s
     return body;
 }
 
-std::vector<Expr> variables(const std::vector<OpLoop>& loops) {
-    std::vector<Expr> result;
-    for (const OpLoop& loop : loops) result.push_back(loop.variable);
-    return result;
-}
-
 /// The loads of one operand into registers, `to` over the plan's loops.
 struct Loader {
     const PreloadOperand& operand;
@@ -201,8 +195,9 @@ bool load_directly(const ThreadStore& store, const std::vector<OpLoop>& tile, in
     return true;
 }
 
-std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const std::vector<OpLoop>& tile, int step,
-                                 std::vector<ThreadStmt>& stmts) {
+std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const std::vector<OpLoop>& tile,
+                                 const std::optional<OpLoop>& ahead, int step, std::vector<ThreadStmt>& arrays,
+                                 std::vector<ThreadStmt>& loads) {
     std::vector<ThreadStore> result = stores;
     int64_t room = most_preloaded_elements;
     for (const PreloadOperand& operand : preload_operands(stores)) {
@@ -210,11 +205,17 @@ std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const s
         if (!plan.saves || plan.elements > room) continue;
         room -= plan.elements;
         std::vector<int64_t> shape;
-        for (const OpLoop& loop : plan.loops) shape.push_back(require_constant(loop.extent));
+        std::vector<Expr> indices;
+        auto along = [&](const OpLoop& loop) {
+            shape.push_back(require_constant(loop.extent));
+            indices.push_back(loop.variable);
+        };
+        if (ahead) along(*ahead);
+        for (const OpLoop& loop : plan.loops) along(loop);
         Buffer array = register_array(operand.access.buffer->name + "_values", operand.access.buffer->type, shape);
-        stmts.push_back(make_thread(ThreadDeclare{array}, step));
-        Loader{operand, plan, {array, variables(plan.loops)}, step}.emit(stmts);
-        Expr value = make_expr(operand.expr.type(), Load{array, variables(plan.loops)});
+        arrays.push_back(make_thread(ThreadDeclare{array}, step));
+        Loader{operand, plan, {array, indices}, step}.emit(loads);
+        Expr value = make_expr(operand.expr.type(), Load{array, indices});
         for (ThreadStore& store : result) store.value = replaced(store.value, operand.expr, value);
     }
     return result;

@@ -1,5 +1,6 @@
 // Operands of an unrolled tile, read from memory once.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,13 +30,15 @@ std::vector<PreloadOperand> preload_operands(const std::vector<ThreadStore>& sto
 bool load_directly(const ThreadStore& store, const std::vector<OpLoop>& tile, int step, std::vector<ThreadStmt>& stmts);
 
 /// Reads operands into register arrays before the unrolled loops of `tile`, where that saves accesses: each element
-/// once, neighbours together. The loads are appended to `stmts`; the result are the stores over those arrays.
+/// once, neighbours together. The arrays are appended to `arrays`, the loads to `loads`; the result are the stores over
+/// those arrays, of which each iteration of `ahead`, unrolled around the tile, has its own.
 ///
 ///     unroll i < 8, j < 8            a_values[8] = as[k][8 * ti ...], two times 4 wide
 ///       acc[i][j] += as[k][...] *    b_values[8] = bs[k][8 * tj ...]
 ///                    bs[k][...]      unroll i < 8, j < 8
 ///                                      acc[i][j] += a_values[i] * b_values[j]
-std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const std::vector<OpLoop>& tile, int step,
-                                 std::vector<ThreadStmt>& stmts);
+std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const std::vector<OpLoop>& tile,
+                                 const std::optional<OpLoop>& ahead, int step, std::vector<ThreadStmt>& arrays,
+                                 std::vector<ThreadStmt>& loads);
 
 }  // namespace tw::codegen

@@ -149,6 +149,32 @@ TEST_P(Regions, CopiesInsideOfFollowersSums) {
     s.check_each_step(whole_numbers({y, sums}, 7));
 }
 
+// What stands behind an inner loop and is read behind an outer one lives between the two.
+TEST_P(Regions, FollowersReadBehindOuterLoops) {
+    for (Memory memory : {Memory::Auto, Memory::Registers})
+        for (int threads : {8, 32}) {
+            Tensor x = input("x", f32, {5, 3 * threads});
+            Axis k = reduce_axis("k", 3 * threads);
+            Tensor p = compute("p", {5, 3 * threads}, [&](Expr i, Expr j) { return x(i, j) + 1.0; });
+            Tensor q = compute("q", {5, 3 * threads}, [&](Expr i, Expr j) { return p(i, j) * p(i, j); });
+            Tensor y = compute("y", {5}, [&](Expr i) { return sum(q(i, k), k); });
+            Schedule s({p, y}, device_target());
+            auto [i, j] = s.loops<2>(p);
+            s.bind(i, grid.x);
+            auto [step, share] = s.split(j, threads);
+            s.bind(share, thread);
+            s.at(q, share);
+            s.at(y, i);
+            s.bind(s.split(s.reduce(y), threads)[1], thread);
+            if (memory != Memory::Auto) s.set_memory(q, memory);
+            SCOPED_TRACE(s.to_string());
+            EXPECT_THAT(s.to_string(),
+                        testing::HasSubstr(fmt::format("q: f32 [1, {}] in {}", 3 * threads,
+                                                       memory == Memory::Auto ? "shared" : "registers")));
+            expect_declared(s, whole_numbers({p, y}, static_cast<unsigned>(threads)), near(4));
+        }
+}
+
 TEST(RegionErrors, ThreadsAreNamedOneWay) {
     MadeFactor p;
     Schedule s({p.c}, target("sm_90a"));

@@ -1,0 +1,150 @@
+#include "schedules/streamed_rows.h"
+
+#include <algorithm>
+
+#include "support/error.h"
+
+namespace tw::schedules {
+namespace {
+
+constexpr int64_t bytes_of_chunk = 64;  // of a thread, in flight: four vectors of 16
+constexpr int64_t least_threads = 128;  // a block
+
+class StreamedRows {
+public:
+    StreamedRows(Schedule& s, const Tensor& y, const RowChunks& shape, std::source_location where)
+        : s_(s), y_(s[y]), shape_(shape), where_(where) {}
+
+    void run() {
+        const std::vector<Stage> reducing = reductions();
+        user_check(!reducing.empty() || s_.data_loops(y_).size() > 1, where_,
+                   "schedule_streamed_rows: '{}' reduces nothing and has no columns; use schedule_elementwise",
+                   s_.name(y_));
+        rank_ = reducing.empty() ? s_.data_loops(y_).size() - 1 : s_.data_loops(reducing[0]).size();
+        inline_elements();
+        if (reducing.empty())
+            share_elements();
+        else
+            reduce_in_chunks();
+        for (const Stage& stage : behind_) s_.at(stage, row_);
+        for (const Stage& stage : behind_) spread(stage);
+        for (const std::vector<Stage>& stages : {parts_, behind_})
+            for (const Stage& stage : stages)
+                if (stage.id != y_.id) s_.set_memory(stage, Memory::Registers);
+    }
+
+private:
+    std::vector<Stage> reductions() const {
+        std::vector<Stage> found = s_.all_stages();
+        std::erase_if(found, [&](const Stage& stage) { return !s_.reduces(stage); });
+        return found;
+    }
+
+    /// What has more elements than rows.
+    void inline_elements() {
+        for (const Stage& stage : s_.all_stages())
+            if (stage.id != y_.id && !s_.reduces(stage) && s_.data_loops(stage).size() > rank_) s_.inline_stage(stage);
+    }
+
+    /// Values of rows are there before their elements.
+    void share_elements() {
+        std::vector<Loop> loops = s_.data_loops(y_);
+        const Loop column = loops.back();
+        loops.pop_back();
+        row_ = bind_rows(loops);
+        spread(y_, column);
+        behind_ = s_.all_stages();
+        std::erase_if(behind_, [&](const Stage& stage) { return stage.id == y_.id; });
+    }
+
+    void reduce_in_chunks() {
+        const std::vector<Stage> whole = reductions();
+        const std::vector<StageRef> named(whole.begin(), whole.end());
+        const Expr columns = s_.extent(s_.reduce(named.back()));
+        behind_ = s_.all_stages();
+        auto [step, in_step] = s_.split(s_.reduce(named.back()), shape_.elements(), Tail::Mask, {"step", "in_step"});
+        auto [chunk, in_chunk] = s_.split(in_step, shape_.threads * shape_.neighbours, {"chunk", "in_chunk"});
+        auto [share, element] = s_.split(in_chunk, shape_.neighbours, {"share", "element"});
+        const std::vector<Stage> parts = s_.rfactor(named, share);
+        const Stage owner = parts.back();
+        std::vector<Loop> loops = s_.data_loops(owner);  // the share, then rows
+        loops.erase(loops.begin());
+        row_ = bind_rows(loops);
+        s_.order({row_, share, step, chunk, element});
+        s_.bind(share, thread);
+        if (parts.size() > 1) s_.stream({parts.begin(), parts.end()}, step);
+        for (const Stage& part : parts) unroll_chunk(part);
+        parts_ = s_.all_stages();
+        std::erase_if(parts_, [&](const Stage& stage) {
+            return std::ranges::any_of(behind_, [&](const Stage& other) { return other.id == stage.id; });
+        });
+        cut_tail(step, owner, columns, shape_.elements());
+    }
+
+    /// Whole steps need no masks, so that their accesses do not wait for conditions.
+    void cut_tail(const Loop& step, const Stage& stage, const Expr& columns, int64_t elements) {
+        const auto count = as_constant(columns);
+        if (!count || (*count > elements && *count % elements != 0)) s_.cut(step, where_partial(stage));
+    }
+
+    Loop bind_rows(const std::vector<Loop>& loops) {
+        const Loop rows = s_.fuse(loops, "row");
+        if (shape_.rows == 1) {
+            s_.bind(rows, grid.x);
+            return rows;
+        }
+        auto [block, row] = s_.split(rows, shape_.rows, Tail::Mask, {"block", "row_in_block"});
+        s_.bind(block, grid.x);
+        s_.bind(row, thread);
+        return row;
+    }
+
+    /// Its loops along the vectors of a chunk and their elements.
+    void unroll_chunk(const Stage& part) {
+        s_.unroll(s_.reduce(part, 1));
+        s_.unroll(s_.reduce(part, 2));
+    }
+
+    /// Of what stands behind: parts come from all threads, and elements go to all of them.
+    void spread(const Stage& stage) {
+        if (s_.reduces(stage)) return s_.bind(s_.reduce(stage), thread);
+        if (s_.data_loops(stage).size() > rank_) spread(stage, s_.data_loops(stage).back());
+    }
+
+    void spread(const Stage& stage, const Loop& column) {
+        const Expr columns = s_.extent(column);
+        const int64_t elements = shape_.threads * shape_.neighbours;
+        auto [step, inside] = s_.split(column, elements, Tail::Mask, {"step", "in_step"});
+        auto [share, element] = s_.split(inside, shape_.neighbours, {"share", "element"});
+        s_.bind(share, thread);
+        if (shape_.neighbours > 1) s_.bind(element, vector);
+        cut_tail(step, stage, columns, elements);
+    }
+
+    Schedule& s_;
+    Stage y_;
+    const RowChunks shape_;
+    std::source_location where_;
+    size_t rank_ = 0;  // of rows
+    Loop row_;
+    std::vector<Stage> parts_, behind_;  // what a thread makes, and what is made of that
+};
+
+}  // namespace
+
+RowChunks row_chunks(int64_t columns, int64_t neighbours, Type type) {
+    const int64_t chunk = bytes_of_chunk / bytes_of(type);
+    RowChunks shape{.threads = 32, .rows = 1, .neighbours = neighbours, .vectors = 1};
+    while (shape.threads < 256 && shape.threads * chunk < columns) shape.threads *= 2;
+    const int64_t vectors = (columns + shape.threads * neighbours - 1) / (shape.threads * neighbours);
+    shape.vectors = std::clamp<int64_t>(vectors, 1, chunk / neighbours);
+    shape.rows = std::max<int64_t>(least_threads / shape.threads, 1);
+    return shape;
+}
+
+void schedule_streamed_rows(Schedule& s, const Tensor& y, const RowChunks& shape, std::source_location where) {
+    CalledFrom caller(where);
+    StreamedRows(s, y, shape, where).run();
+}
+
+}  // namespace tw::schedules
