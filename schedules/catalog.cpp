@@ -142,10 +142,10 @@ std::optional<CatalogEntry> attention_entry(const std::string& name) {
     return CatalogEntry{name, "o = softmax(q k' / sqrt(depth)) v, and the logarithms of its sums", named->shape.flops(),
                         [named = *named](const Target& target) {
                             const auto& [shape, rules, tiles] = named;
-                            if (is_decode(shape) && !tiles && rules.empty())
-                                return decode_schedule(shape, decode_tiles(shape, target), target);
-                            const auto& [rule, skips] = rule_of(named);
-                            const Attention attention = declare_attention(shape, rule, skips);
+                            const auto& [rule, skips, sinks] = rule_of(named);
+                            if (is_decode(shape) && !tiles && !rule)
+                                return decode_schedule(shape, decode_tiles(shape, target), target, sinks);
+                            const Attention attention = declare_attention(shape, rule, skips, {}, sinks);
                             return attention_schedule(
                                 attention, shape, tiles ? *tiles : attention_tiles(attention, shape, target), target);
                         },
@@ -159,12 +159,12 @@ std::optional<CatalogEntry> attention_gradients_entry(const std::string& name) {
         name, "dq, dk and dv of attention, from what the forward pass saved", flops_of_gradients(named->forward.shape),
         [named = *named](const Target& target) {
             const AttentionShape& shape = named.forward.shape;
-            const auto& [rule, skips] = rule_of(named.forward);
+            const auto& [rule, skips, sinks] = rule_of(named.forward);
             const std::vector<PairInput> pairs = declare_attention(shape, rule, skips).of_pairs;
             GradientTiles tiles = named.tiles ? *named.tiles : gradient_tiles(shape, target, pairs, skips);
             tiles.passes.of_pairs = tiles.passes.kept && !pairs.empty();
-            return attention_gradients_schedule(declare_attention_gradients(shape, tiles.passes, rule, skips), shape,
-                                                tiles, target);
+            return attention_gradients_schedule(
+                declare_attention_gradients(shape, tiles.passes, rule, skips, {}, sinks), shape, tiles, target);
         },
         bytes_of_gradients(named->forward.shape)};
 }

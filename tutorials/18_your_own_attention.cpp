@@ -62,6 +62,16 @@ int main(int argc, char** argv) {
     lesson.run(schedule(own), shape.flops(), "prefix");
 
     lesson.say(
+        "Sinks are scores that take part in the softmax and have no value, one for each head: they change what rows "
+        "are divided by, and their gradient is a sum of what the backward pass has anyway:");
+    const Tensor sinks = input("sinks", f32, {heads});
+    const Attention with_sinks = declare_attention(shape, {}, false, {}, sinks);
+    lesson.show(with_sinks.lse);
+    lesson.run(schedule(with_sinks), shape.flops(), "sinks");
+    const AttentionGradients of_sinks = declare_attention_gradients(shape, {}, {}, false, {}, sinks);
+    lesson.show(of_sinks.d_sinks);
+
+    lesson.say(
         "One row of a sequence, 8 heads for each head of keys: heads are the rows of a tile, and several blocks "
         "share the keys. Each part has its own maxima and sums; a second kernel weighs them:");
     const AttentionShape decode{.batch = 1,
