@@ -10,6 +10,7 @@
 #include "schedules/attention.h"
 #include "schedules/attention_backward.h"
 #include "schedules/attention_decode.h"
+#include "schedules/attention_varlen.h"
 #include "schedules/elementwise.h"
 #include "schedules/families.h"
 #include "schedules/linear_cross_entropy.h"
@@ -150,6 +151,26 @@ std::optional<CatalogEntry> attention_entry(const std::string& name) {
                                 attention, shape, tiles ? *tiles : attention_tiles(attention, shape, target), target);
                         },
                         named->shape.bytes()};
+}
+
+/// What it computes depends on tables; with all keys for all rows it would be so much.
+std::optional<CatalogEntry> attention_varlen_entry(const std::string& name) {
+    if (const auto tables = parse_varlen_tables(name))
+        return CatalogEntry{name, "which keys the rows and tiles of packed sequences see, from offsets", 0,
+                            [tables](const Target& target) {
+                                const auto& [sequences, rows, keys, causal, rows_of_tile] = *tables;
+                                return varlen_tables_schedule(
+                                    declare_varlen_tables(sequences, rows, keys, causal, rows_of_tile), target);
+                            }};
+    const auto named = parse_varlen(name);
+    if (!named) return {};
+    const VarlenShape& shape = named->shape;
+    return CatalogEntry{
+        name, "attention of packed sequences of many lengths",
+        varlen_flops(shape, {0, shape.rows}, {0, shape.keys}, false), [named = *named](const Target& target) {
+            const VarlenTiles tiles = named.tiles ? *named.tiles : varlen_tiles(named.shape);
+            return varlen_schedule(declare_varlen_attention(named.shape, tiles), named.shape, tiles, target);
+        }};
 }
 
 std::optional<CatalogEntry> attention_gradients_entry(const std::string& name) {
@@ -377,6 +398,7 @@ const CatalogEntry* find_library_kernel(const std::string& name) {
     if (auto entry = entry_by_family(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = tensor_product_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = attention_gradients_entry(name)) return &made.try_emplace(name, *entry).first->second;
+    if (auto entry = attention_varlen_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = attention_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = linear_cross_entropy_entry(name)) return &made.try_emplace(name, *entry).first->second;
     static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?");
