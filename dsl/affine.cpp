@@ -393,7 +393,11 @@ struct Divisor {
         return divisor > 0 && dividend % divisor == 0 ? dividend / divisor : 1;
     }
     int64_t operator()(const Select& n) const { return std::gcd(of(n.yes), of(n.no)); }
-    int64_t operator()(const Cast& n) const { return is_index(n.a.type()) ? kept(of(n.a)) : 1; }
+    int64_t operator()(const Cast& n) const {  // what narrower types hold may have wrapped
+        std::unordered_map<const ExprNode*, int64_t> inside;
+        const int64_t divisor = is_index(n.a.type()) ? Divisor{true, inside}.of(n.a) : 1;
+        return divisor & -divisor;
+    }
     int64_t operator()(const auto&) const { return 1; }
 
     int64_t of(const Expr& expr) const {
@@ -411,7 +415,10 @@ struct Divisor {
 int64_t divisor_of(const Expr& expr) {
     if (!is_index(expr.type())) return 1;  // u32 wraps, and narrower types saturate
     std::unordered_map<const ExprNode*, int64_t> known;
-    return with_room_for(expr, [&] { return Divisor{!Simplifier().is_place(expr), known}.of(expr); });
+    return with_room_for(expr, [&] {
+        Simplifier simplifier;
+        return Divisor{!simplifier.is_place(expr) && !simplifier.is_bounded(expr), known}.of(expr);
+    });
 }
 
 }  // namespace tw

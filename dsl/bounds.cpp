@@ -241,6 +241,21 @@ bool Simplifier::is_place(const Expr& expr) {
     return result;
 }
 
+bool Simplifier::is_bounded(const Expr& expr) {
+    if (is_place(expr)) return true;
+    if (expr.type() != Type::I64) return false;
+    if (const Cast* cast = expr.as<Cast>()) return is_integer(cast->a.type()) && bytes_of(cast->a.type()) <= 4;
+    if (!expr.as<Unary>() && !expr.as<Binary>() && !expr.as<Select>()) return false;
+    if (auto found = known_bounded_.find(expr.id()); found != known_bounded_.end()) return found->second.second;
+    bool result = true;
+    for_each_child(*expr, [&](const Expr& kid) { result = result && (kid.type() == Type::Bool || is_bounded(kid)); });
+    const Interval range = result ? bounds(expr) : Interval{};  // all values of the type if it may wrap
+    constexpr int64_t room = int64_t{1} << 62;
+    result = range.min && range.max && *range.min >= -room && *range.max <= room;
+    known_bounded_.emplace(expr.id(), std::pair(expr, result));
+    return result;
+}
+
 bool Simplifier::is_exact(const Expr& expr) {
     bool wraps = is_index(expr.type()) && (expr.as<Unary>() || expr.as<Binary>());
     if (!wraps || is_place(expr)) return true;

@@ -69,8 +69,22 @@ Expr TreeBuilder::lower_extent(int loop) {
     for (const Expr& condition : prepared_.at(l.stage).data_conditions)
         if (std::none_of(inside.begin(), inside.end(), [&](const Expr& v) { return contains(condition, v); }))
             conditions.push_back(condition);
-    Expr extent = lower(l.stage, l.extent);
+    Substitution single;  // loops inside of one iteration decide nothing
+    for (const Expr& variable : inside) single.emplace_back(variable, integer(0));
+    Expr extent = substitute(lower(l.stage, l.extent), single);
     return simplify(select_unchecked(all_of(conditions), extent, constant(Type::I64, 0)));
+}
+
+/// The same for masks, beside which those of the element stand: 0 where there is nothing to load.
+Expr TreeBuilder::lower_length(int stage, const Expr& length) {
+    if (!depends_on_element(length)) return length;
+    const Expr lowered = lower(stage, length);
+    std::vector<Expr> inside;
+    guard_reads(lowered, [&](const Expr& condition, bool) {
+        const Expr simple = simplify(condition);
+        if (prove(simple) != true) inside.push_back(simple);
+    });
+    return simplify(select_unchecked(all_of(inside), lowered, constant(Type::I64, 0)));
 }
 
 /// Such copies come first: they need nothing else, and are under way while others compute.

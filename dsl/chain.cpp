@@ -10,6 +10,13 @@ namespace tw {
 
 using State = Schedule::State;
 
+std::string terms_text(const StageDefinition& reduction) {
+    std::string text;
+    for (const Expr& axis : reduction.reduce_axes)
+        text += (text.empty() ? "" : " x ") + to_string(axis.as<Variable>()->extent);
+    return text;
+}
+
 Chain chain_along(const State& state, int loop) {
     Chain chain{"stream", streamed_along(state, loop)};
     if (loop >= 0) chain.members.push_back(state.loops[loop].stage);
@@ -28,7 +35,6 @@ void check_reduction(const State& state, int stage, const char* step, std::sourc
     user_check(definition.reducer->commutative, where,
                "{}: its reducer '{}' is not commutative, so its terms cannot be taken in another order", call,
                definition.reducer->name);
-    user_check(definition.reduce_extents.empty(), where, "{}: each element decides how many terms it has", call);
     user_check(!definition.target && updaters_of(state, stage).empty(), where,
                "{}: its elements are made by atomic updates", call);
     user_check(shared_loop(state, stage) < 0, where, "{}: it shares a loop already", call);
@@ -37,16 +43,13 @@ void check_reduction(const State& state, int stage, const char* step, std::sourc
 void check_alike(const State& state, int member, int owner, const char* step, std::source_location where) {
     const StageDefinition &one = definition_of(state, member), &other = definition_of(state, owner);
     bool alike = one.reduce_axes.size() == other.reduce_axes.size();
-    for (size_t r = 0; alike && r < one.reduce_axes.size(); ++r)
-        alike = equal(one.reduce_axes[r].as<Variable>()->extent, other.reduce_axes[r].as<Variable>()->extent);
-    auto extents = [](const StageDefinition& definition) {
-        std::string text;
-        for (const Expr& axis : definition.reduce_axes)
-            text += (text.empty() ? "" : " x ") + to_string(axis.as<Variable>()->extent);
-        return text;
-    };
+    for (size_t r = 0; alike && r < one.reduce_axes.size(); ++r) {
+        const Expr &own = one.reduce_axes[r].as<Variable>()->extent, &its = other.reduce_axes[r].as<Variable>()->extent;
+        // What elements decide is compared where the loops stand.
+        alike = depends_on_element(own) ? depends_on_element(its) : equal(own, its);
+    }
     user_check(alike, where, "{}: '{}' reduces {} terms, '{}' {}; only reductions over the same terms share a loop",
-               step, one.name, extents(one), other.name, extents(other));
+               step, one.name, terms_text(one), other.name, terms_text(other));
     const StageRecord& record = state.stages[member];
     user_check(record.attach < 0 && !record.mma, where, "{}(.., {}, ..): it has a place already; do this step before",
                step, one.name);

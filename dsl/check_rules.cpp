@@ -126,11 +126,13 @@ private:
             const LoopRecord& own = loop(record.order[p]);
             if (!depends_on_element(own.extent)) continue;
             Expr chosen = simplify(substitute(own.extent, element));
-            for (size_t inside = p + 1; inside < record.order.size(); ++inside)
-                user_check(!contains(chosen, loop(record.order[inside]).variable), where_,
+            for (size_t inside = p + 1; inside < record.order.size(); ++inside) {
+                const LoopRecord& other = loop(record.order[inside]);
+                user_check(is_constant(other.extent, 1) || !contains(chosen, other.variable), where_,
                            "loop '{}' of '{}' must stand inside of '{}', which decides how many iterations it has; "
                            "order them so",
-                           own.name, name(stage), loop(record.order[inside]).name);
+                           own.name, name(stage), other.name);
+            }
         }
     }
 

@@ -34,6 +34,7 @@ Edit::Edit(std::unique_ptr<State>& target, std::source_location where)
 void Edit::commit(const std::string& cpp, const std::string& saved) {
     check_rules(state, where);
     refresh_regions(state, where);
+    check_lengths_alike(state, where);
     state.tree = cut_loops(state, build_tree(state, where), where);
     state.trace.push_back({cpp, handles_, where, step_place(where)});
     state.saved.push_back(saved);

@@ -25,4 +25,15 @@ void combine_parts(StageDefinition& whole, const LoopRecord& loop,
 /// An axis as long as the loop.
 Expr axis_like(const LoopRecord& loop);
 
+// Where elements decide how many terms they have (uneven_parts.cpp).
+/// The loop, as long as the element with the most parts needs it.
+LoopRecord loop_of_parts(const Schedule::State& state, int along);
+/// How many iterations a reduce loop of `owner` has in a part of `stage`, which reduces over the same terms.
+Expr length_in_part(const Schedule::State& state, int stage, int owner, int along, int loop, const Expr& part);
+/// Whether lengths in parts say which terms the split leaves out.
+bool is_uneven_in_parts(const Schedule::State& state, int owner, int along, const Relation& split);
+/// Throws Error unless a number of parts is enough for all elements, and each one's length is known.
+void check_uneven_parts(const Schedule::State& state, int owner, int along, const std::string& call,
+                        std::source_location where);
+
 }  // namespace tw

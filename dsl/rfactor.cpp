@@ -50,24 +50,31 @@ StageDefinition partial_definition(const State& state, int stage, int owner, int
     const StageDefinition& whole = state.stages[stage].definition;
     StageDefinition partial = whole;
     partial.name = unique_stage_name(state, whole.name + "_partial");
-    partial.axes.insert(partial.axes.begin(), axis_like(state.loops[along]));
+    const LoopRecord parts = loop_of_parts(state, along);
+    partial.axes.insert(partial.axes.begin(), axis_like(parts));
     partial.reduce_axes.clear();
+    partial.reduce_extents.clear();
     Substitution axes{{state.loops[along].variable, partial.axes[0]}}, values;
     for (int loop : other_reduce_loops(state, owner, along)) {
-        partial.reduce_axes.push_back(axis_like(state.loops[loop]));
+        LoopRecord in_part = state.loops[loop];
+        in_part.extent = length_in_part(state, stage, owner, along, loop, partial.axes[0]);
+        partial.reduce_axes.push_back(axis_like(in_part));
+        partial.reduce_extents.push_back(in_part.extent);
         axes.emplace_back(state.loops[loop].variable, partial.reduce_axes.back());
     }
+    if (std::ranges::none_of(partial.reduce_extents, depends_on_element)) partial.reduce_extents.clear();
     const size_t rank = loops.definition.axes.size();
     for (size_t r = 0; r < whole.reduce_axes.size(); ++r)
         values.emplace_back(whole.reduce_axes[r], substitute(loop_value(state, loops.roots[rank + r]), axes));
     for (Expr& expr : partial.update) expr = simplify(substitute(expr, values));
     for (Expr& condition : partial.terms_where) condition = simplify(substitute(condition, values));
     for (const Relation& relation : loops.relations)
-        if (relation.masked && state.loops[relation.whole].reduces)
+        if (relation.masked && state.loops[relation.whole].reduces &&
+            !is_uneven_in_parts(state, owner, along, relation))
             partial.terms_where.push_back(
                 simplify(substitute(loop_value(state, relation.whole) < state.loops[relation.whole].extent, axes)));
     std::vector<Expr> shape = whole.operation->shape;
-    shape.insert(shape.begin(), state.loops[along].extent);
+    shape.insert(shape.begin(), parts.extent);
     return with_accumulators_as_outputs(partial, shape);
 }
 
@@ -87,6 +94,7 @@ void combine_parts(StageDefinition& whole, const LoopRecord& loop,
     for (size_t c = 0; c < whole.update.size(); ++c)
         whole.update[c] = contract(simplify(substitute(whole.reducer->combined[c], operands)));
     whole.reduce_axes = {axis};
+    whole.reduce_extents.clear();
     whole.terms_where.clear();
 }
 
@@ -147,6 +155,20 @@ StageRecord& take_over_loops(State& state, int whole, StageDefinition definition
     return state.stages.back();
 }
 
+/// Only of loops that no position of a cut speaks of.
+void set_extent(LoopRecord& loop, const Expr& extent) {
+    if (equal(loop.extent, extent)) return;
+    loop.extent = extent;
+    loop.variable = axis_like(loop);
+}
+
+/// The index of the parts stands outside of the loops whose length it decides.
+void put_before_lengths(const State& state, StageRecord& parts, int along) {
+    auto decides = [&](int loop) { return contains(state.loops[loop].extent, parts.definition.axes[0]); };
+    const auto first = std::ranges::find_if(parts.order, decides), own = std::ranges::find(parts.order, along);
+    if (first < own) std::rotate(first, own, own + 1);
+}
+
 }  // namespace
 
 int add_parts(State& state, int whole, int along, StageDefinition definition, int step) {
@@ -154,8 +176,13 @@ int add_parts(State& state, int whole, int along, StageDefinition definition, in
     std::vector<int> roots(state.stages[whole].roots.begin(), state.stages[whole].roots.begin() + rank);
     roots.insert(roots.begin(), along);
     for (int loop : other_reduce_loops(state, whole, along)) roots.push_back(loop);
+    const LoopRecord longest = loop_of_parts(state, along);
+    set_extent(state.loops[along], longest.extent);
+    for (size_t r = 0; r < definition.reduce_extents.size(); ++r)
+        set_extent(state.loops[roots[definition.axes.size() + r]], definition.reduce_extents[r]);
     StageRecord& parts = take_over_loops(state, whole, std::move(definition), step);
     parts.roots = roots;
+    put_before_lengths(state, parts, along);
     std::erase_if(parts.relations, [&](const Relation& relation) { return state.loops[relation.whole].reduces; });
     state.loops[along].reduces = false;
     return static_cast<int>(state.stages.size()) - 1;
@@ -175,10 +202,7 @@ void check_parts(const Edit& edit, int whole, int along, const std::string& call
         !record.skips(), edit.where,
         "{}: the loop leaves out iterations, whose parts would have no value; make it whole first: cut({}, {{}})", call,
         record.name);
-    user_check(definition.reduce_extents.empty(), edit.where,
-               "{}: each element decides how many terms it has, parts of them have no fixed number; bind a part of the "
-               "loop to threads instead",
-               call);
+    check_uneven_parts(state, whole, along, call, edit.where);
     check_whole(state, whole, call, edit.where);
     bool first = state.position(along) == state.first_reduce(whole);
     user_check(first || definition.reducer->commutative, edit.where,
@@ -209,7 +233,7 @@ Stage Schedule::rfactor(const StageRef& reduction, Loop loop, Combine combine, s
     Edit edit(state_, where);
     State& state = edit.state;
     int whole = edit.stage(reduction, "rfactor"), along = edit.alive(loop, "rfactor");
-    const LoopRecord record = state.loops[along];
+    const LoopRecord record = loop_of_parts(state, along);
     const std::string name = state.stages[whole].definition.name;
     const std::string call = fmt::format("rfactor({}, {})", name, record.name);
     check_parts(edit, whole, along, call);

@@ -26,7 +26,7 @@ public:
           state_(edit.state),
           chain_(chain),
           along_(along),
-          loop_(edit.state.loops[along]),
+          loop_(loop_of_parts(edit.state, along)),
           between_(stages_between(edit.state, chain)) {
         for (int member : chain.members) links_.emplace(member, stream_link(state_, member, chain, edit.where));
         for (const auto& [member, link] : links_)
@@ -211,7 +211,7 @@ private:
     State& state_;
     const Chain& chain_;
     int along_;
-    LoopRecord loop_;  // as it was
+    LoopRecord loop_;  // as it was, but for the longest of elements
     std::vector<int> between_;
     std::map<int, StreamLink> links_;
     std::map<int, std::map<int, Value>> values_;  // of members, of their outputs

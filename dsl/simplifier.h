@@ -79,6 +79,8 @@ public:
     /// An i64 without data: made of loops, axes, named sizes and constants that leave room. Such expressions are
     /// mathematical: none of them wraps.
     bool is_place(const Expr& expr);
+    /// An i64 made of integers of narrower types and of a place's parts, whose bounds show that none of it wraps.
+    bool is_bounded(const Expr& expr);
     /// Does a simplified expression of an index type have the value that the integers give: none of the sums, products
     /// and quotients that it is made of wraps?
     bool is_exact(const Expr& expr);
@@ -131,7 +133,7 @@ private:
     const BoundsOverride* overrides_;
     std::unordered_map<const ExprNode*, Known> known_;
     std::unordered_map<const ExprNode*, KnownBounds> known_bounds_;
-    std::unordered_map<const ExprNode*, std::pair<Expr, bool>> known_exact_, known_places_;
+    std::unordered_map<const ExprNode*, std::pair<Expr, bool>> known_exact_, known_places_, known_bounded_;
 };
 
 /// The first rule of the table that matches, applied; undefined if none does.

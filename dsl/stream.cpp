@@ -340,7 +340,46 @@ void check_stages_outside(const State& state, int member, int loop, std::source_
     }
 }
 
+/// How many terms the elements have that an iteration of the loops around makes: of a member any of its box, whatever
+/// loops it has there.
+std::vector<Expr> lengths_of(const State& state, int stage, std::source_location where) {
+    const StageDefinition& definition = definition_of(state, stage);
+    const Region region = region_of(state, stage, where);
+    const bool is_member = state.stages[stage].streams >= 0;
+    Substitution element;
+    for (size_t d = 0; d < definition.axes.size(); ++d) {
+        const Expr &axis = definition.axes[d], own = loop_value(state, state.stages[stage].roots[d]);
+        const int64_t last = std::max<int64_t>(as_constant(region.extent[d]).value_or(1) - 1, 0);
+        const Expr any = last == 0 ? integer(0) : index_variable(to_string(axis), 0, last);
+        const bool is_only = is_constant(definition.operation->shape[d], 1);  // a loop around may have more iterations
+        element.emplace_back(axis, is_only ? integer(0) : simplify(region.lo[d] + (is_member ? any : own)));
+    }
+    Substitution single;
+    for (const LoopRecord& loop : state.loops)
+        if (is_constant(loop.extent, 1)) single.emplace_back(loop.variable, integer(0));
+    std::vector<Expr> lengths;
+    for (const Expr& extent : definition.reduce_extents)
+        lengths.push_back(simplify(substitute(substitute(extent, element), single)));
+    return lengths;
+}
+
+/// Where elements decide how many terms they have, those of the member have as many as those of the owner.
+void check_lengths(const State& state, int member, int owner, std::source_location where) {
+    if (definition_of(state, member).reduce_extents.empty()) return;
+    user_check(std::ranges::equal(lengths_of(state, member, where), lengths_of(state, owner, where), equal), where,
+               "stream: the elements of '{}' have {} terms, those of '{}' {}, which is not shown to be the same where "
+               "they are made together; only reductions over the same terms share a loop",
+               definition_of(state, member).name, terms_text(definition_of(state, member)),
+               definition_of(state, owner).name, terms_text(definition_of(state, owner)));
+}
+
 }  // namespace
+
+void check_lengths_alike(const State& state, std::source_location where) {
+    for (size_t s = 0; s < state.stages.size(); ++s)
+        if (!state.stages[s].inlined && state.stages[s].streams >= 0)
+            check_lengths(state, static_cast<int>(s), state.loops[state.stages[s].streams].stage, where);
+}
 
 void check_streams(const State& state, std::source_location where) {
     for (size_t s = 0; s < state.stages.size(); ++s) {

@@ -39,6 +39,8 @@ struct Chain {
 
     bool has(int stage) const { return std::ranges::find(members, stage) != members.end(); }
 };
+/// How many terms it has, as messages say it: "4 x 8".
+std::string terms_text(const StageDefinition& reduction);
 /// Those that share the loop.
 Chain chain_along(const Schedule::State& state, int loop);
 /// Whether all is as steps on a chain require it of its reductions: nothing was done yet to loops other than the last
@@ -84,6 +86,9 @@ std::optional<NeutralValue> neutral_value(const Schedule::State& state, int stag
 
 /// Whether the owner's reduce loops down to the one that others share may be shared. Throws Error if not.
 void check_shared_loops(const Schedule::State& state, int owner, int loop, std::source_location where);
+/// Whether elements of reductions that share a loop have equally many terms. Throws Error if not. Regions are
+/// up to date.
+void check_lengths_alike(const Schedule::State& state, std::source_location where);
 /// Whether all is as stream() requires it. Throws Error if not.
 void check_streams(const Schedule::State& state, std::source_location where);
 

@@ -74,6 +74,7 @@ private:
     Stmt make_for(int loop, Stmt body);
     AtomRole role_of(int loop) const;
     Expr lower_extent(int loop);
+    Expr lower_length(int stage, const Expr& length);
     bool copies_inputs(int stage) const;
     std::vector<std::pair<int, Stmt>> parts_under(int loop, Stmt inner);
     Stmt with_attached(int loop, Stmt inner);

@@ -50,10 +50,23 @@ int64_t heads_in_l2(int64_t heads, int64_t bytes_each) {
     return together;
 }
 
+SoftmaxSum with_score(const SoftmaxSum& of_keys, const Expr& score) {
+    const Expr base_2 = score * std::log2(std::exp(1.0)), top = max(of_keys.top, base_2);
+    return {top, of_keys.sum * exp2(of_keys.top - top) + exp2(base_2 - top)};
+}
+
+void check_sinks(const AttentionShape& shape, const Tensor& sinks) {
+    if (!sinks.defined()) return;
+    if (sinks.type() != f32 || sinks.rank() != 1 || !is_constant(sinks.shape()[0], shape.heads))
+        throw_error(Error, "attention: sinks '{}' are {} of {} dimensions; give a score for each head, f32 [{}]",
+                    sinks.name(), name_of(sinks.type()), sinks.rank(), shape.heads);
+}
+
 Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, bool rule_skips,
-                            const WeightRule& weight_rule) {
+                            const WeightRule& weight_rule, const Tensor& sinks) {
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
     if (G < 1 || H % G != 0) throw_error(Error, "attention: {} heads are no multiple of a group of {}", H, G);
+    check_sinks(shape, sinks);
     Attention a;
     a.skips = causal || rule_skips;
     a.q = input("q", type, {B, S, H, D});
@@ -79,12 +92,20 @@ Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, 
             return weight_rule(a.p(b, h, i, j), {b, h, i, j});
         });
     a.l = compute("l", {B, H, S}, [&](Expr b, Expr h, Expr i) { return sum(a.p(b, h, i, j2), j2); });
+    auto divided_by = [&](const Expr& b, const Expr& h, const Expr& i) {
+        const SoftmaxSum of_keys{a.m(b, h, i) * scale, a.l(b, h, i)};
+        return sinks.defined() ? with_score(of_keys, sinks(h)) : of_keys;
+    };
     a.o = compute("o", {B, S, H, E}, [&](Expr b, Expr i, Expr h, Expr e) {
         Expr values = sum(a.w(b, h, i, j3) * cast(f32, a.v(b, j3, h / shape.group, e)), j3);
-        return cast(shape.type, values * (1.0 / a.l(b, h, i)));
+        if (!sinks.defined()) return cast(shape.type, values * (1.0 / a.l(b, h, i)));
+        const SoftmaxSum whole = divided_by(b, h, i);
+        return cast(shape.type, values * (exp2(a.m(b, h, i) * scale - whole.top) / whole.sum));
     });
-    a.lse =
-        compute("lse", {B, H, S}, [&](Expr b, Expr h, Expr i) { return a.m(b, h, i) * scale + log2(a.l(b, h, i)); });
+    a.lse = compute("lse", {B, H, S}, [&](Expr b, Expr h, Expr i) {
+        const SoftmaxSum whole = divided_by(b, h, i);
+        return whole.top + log2(whole.sum);
+    });
     return a;
 }
 
@@ -266,6 +287,7 @@ NamedRule rule_of(const NamedAttention& named) {
     const AttentionShape& shape = named.shape;
     std::vector<ScoreRule> rules;
     bool skips = false;
+    Tensor sinks;
     for (std::sregex_iterator rule(named.rules.begin(), named.rules.end(), each); rule != std::sregex_iterator();
          ++rule) {
         const std::string name = (*rule)[1], number = (*rule)[2];
@@ -274,20 +296,22 @@ NamedRule rule_of(const NamedAttention& named) {
         if (name == "alibi") rules.push_back(linear_bias(input("slopes", f32, {shape.heads})));
         if (name == "bias")
             rules.push_back(additive_bias(input("bias", shape.type, {1, shape.heads, shape.rows, shape.keys})));
+        if (name == "sinks") sinks = input("sinks", f32, {shape.heads});
         if (name == "window") rules.push_back(sliding_window(std::stoll(number))), skips = true;
         if (name != "documents") continue;
         const Tensor numbers = input("documents", i32, {shape.batch, shape.rows});
         rules.push_back(documents(numbers, numbers));
     }
-    return {rules.empty() ? ScoreRule() : in_turn(rules), skips};
+    return {rules.empty() ? ScoreRule() : in_turn(rules), skips, sinks};
 }
 
 std::optional<NamedAttention> parse_attention(const std::string& name) {
     static const std::string number_text = "([1-9][0-9]{0,6})", by = "x" + number_text;
-    static const std::regex form("attention_(bf16|f16)_" + number_text + by + by + by + "(?:_keys" + number_text +
-                                 ")?(?:_width" + number_text + ")?(?:_group" + number_text +
-                                 ")?(_causal)?((?:_softcap[0-9]+a?|_alibi|_bias|_documents|_window[0-9]+)*)(?:_tile" +
-                                 number_text + by + "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?(b)?)?");
+    static const std::regex form(
+        "attention_(bf16|f16)_" + number_text + by + by + by + "(?:_keys" + number_text + ")?(?:_width" + number_text +
+        ")?(?:_group" + number_text +
+        ")?(_causal)?((?:_softcap[0-9]+a?|_alibi|_bias|_documents|_window[0-9]+)*(?:_sinks)?)(?:_tile" + number_text +
+        by + "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?(b)?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto number = [&](size_t index, int64_t otherwise) {

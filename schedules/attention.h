@@ -32,10 +32,21 @@ struct Attention {
     bool skips = false;               ///< the places of rows and keys alone mask whole tiles, which are left out
 };
 /// With a rule, scores become what it makes of them; `rule_skips`: it masks by the places of rows and keys alone, so
-/// that tiles which it masks are left out. With a rule for weights, values are multiplied by what it makes of p. Throws
-/// Error if heads are no multiple of the group.
+/// that tiles which it masks are left out. With a rule for weights, values are multiplied by what it makes of p. With
+/// sinks, f32 [heads], the softmax of a head divides by exp(sinks[h]) more, which has no value (attention sinks; Xiao
+/// et al. 2024), and so does lse. Throws Error if heads are no multiple of the group, or sinks have another shape or
+/// type.
 Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule = {}, bool rule_skips = false,
-                            const WeightRule& weight_rule = {});
+                            const WeightRule& weight_rule = {}, const Tensor& sinks = {});
+
+/// What a softmax divides by, 2^top * sum.
+struct SoftmaxSum {
+    Expr top, sum;
+};
+/// With a score more, in units of the natural exponential.
+SoftmaxSum with_score(const SoftmaxSum& of_keys, const Expr& score);
+/// Throws Error if sinks, where they are given, are not f32 [heads].
+void check_sinks(const AttentionShape& shape, const Tensor& sinks);
 
 /// The elements of 2 bytes that a tile has for a head of so many: the tensor memory accelerator moves wide boxes
 /// faster, and fills them up with zeros.
@@ -72,12 +83,14 @@ struct NamedAttention {
 struct NamedRule {
     ScoreRule rule;      ///< undefined if the name has none
     bool skips = false;  ///< it masks by the places of rows and keys alone
+    Tensor sinks;        ///< undefined if the name has none
 };
-/// Inputs of rules: slopes f32 [heads], bias of the type of q [1, heads, rows, keys], documents i32 [batch, rows].
+/// Inputs of rules: slopes f32 [heads], bias of the type of q [1, heads, rows, keys], documents i32 [batch, rows],
+/// sinks f32 [heads].
 NamedRule rule_of(const NamedAttention& named);
 /// Reads "attention_bf16_BATCHxHEADSxROWSxDEPTH" (or f16), then any of _keys4096 (else as many as rows), _width64 (else
 /// depth), _group4, _causal, rules for scores (_softcap30, _softcap30a by an approximation, _alibi, _bias, _documents,
-/// _window1024), and _tile with the tiles: "128x128s2" (rows, keys, stages), then "n" for no overlap, "p" for a
+/// _window1024), _sinks, and _tile with the tiles: "128x128s2" (rows, keys, stages), then "n" for no overlap, "p" for a
 /// persistent kernel, "q" for two stages of queries, "l" for the longest blocks first, "r" for results that leave
 /// through shared memory, "h4" for four heads side by side, "b" for what rules read for each row and key in shared
 /// memory. Depth and width are multiples of 8 up to 256. Nothing if it is no such name.

@@ -49,6 +49,7 @@ public:
         schedule_keys();
         if (tiles_.passes.kept) schedule_kept();
         if (!tiles_.passes.together) schedule_values();
+        if (a_.d_sinks.defined()) schedule_sinks();
         for (size_t k = 0; k < a_.gradients_of_pairs.size(); ++k)
             schedule_pairs(a_.of_pairs[k], a_.gradients_of_pairs[k], a_.adjoints_of_pairs[k]);
         return std::move(s_);
@@ -58,6 +59,7 @@ private:
     static std::vector<Tensor> results(const AttentionGradients& a) {
         std::vector<Tensor> all{a.dq, a.dk, a.dv};
         all.insert(all.end(), a.gradients_of_pairs.begin(), a.gradients_of_pairs.end());
+        if (a.d_sinks.defined()) all.push_back(a.d_sinks);
         return all;
     }
 
@@ -76,6 +78,21 @@ private:
         s_.bind(row, thread, where_);
         s_.bind(lane, thread, where_);
         s_.unroll(element, where_);
+    }
+
+    /// A block for each head and sequence, then one for each head.
+    void schedule_sinks() {
+        const Stage of_batch = s_.rfactor(a_.d_sinks, s_.reduce(a_.d_sinks, 0), Combine::Workspace, where_);
+        share_terms(of_batch, s_.reduce(of_batch), "sinks_of_batch");
+        share_terms(a_.d_sinks, s_.reduce(a_.d_sinks), "sinks");
+    }
+    void share_terms(const StageRef& sums, const Loop& terms, const std::string& block) {
+        constexpr int64_t threads = 256;
+        const std::vector<Loop> of_sums = s_.data_loops(sums, where_);
+        s_.order(of_sums, where_);
+        s_.bind(s_.fuse(of_sums, block, where_), grid.x, where_);
+        auto [step, in_step] = s_.split(terms, threads, Tail::Mask, {"step", "in_step"}, where_);
+        s_.bind(in_step, thread, where_);
     }
 
     /// Gradients of keys are sums over the heads of a group, too, and the first of them have the most causal terms; of

@@ -41,14 +41,15 @@ struct AttentionGradients {
     /// Of these, if they are asked for: adjoints [batch, heads, keys, rows], and gradients of the shape and the type of
     /// each, named d_ and its name.
     std::vector<Tensor> adjoints_of_pairs, gradients_of_pairs;
+    Tensor d_sinks;  ///< f32 [heads], if there are sinks: of a score without a value
     bool by_rule = false, skips = false;
 };
 /// With a rule as of declare_attention: `s` is what it is given then, and
-/// `ds` the adjoint of that, by the rule's derivative; likewise with a rule for weights. Throws Error if heads are no
-/// multiple of the group.
+/// `ds` the adjoint of that, by the rule's derivative; likewise with a rule for weights. Sinks count in lse. Throws
+/// Error if heads are no multiple of the group, or sinks as declare_attention says.
 AttentionGradients declare_attention_gradients(const AttentionShape& shape, const GradientPasses& passes = {},
                                                const ScoreRule& rule = {}, bool rule_skips = false,
-                                               const WeightRule& weight_rule = {});
+                                               const WeightRule& weight_rule = {}, const Tensor& sinks = {});
 
 struct GradientTiles {
     int64_t key_rows = 128;    ///< keys of a block, 64 a warpgroup, in the kernel of dk and dv

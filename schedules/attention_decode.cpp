@@ -20,11 +20,11 @@ double to_base_2(const AttentionShape& shape) {
 
 bool is_decode(const AttentionShape& shape) { return shape.rows == 1 && !shape.causal; }
 
-AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t keys_of_part) {
+AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t keys_of_part, const Tensor& sinks) {
     if (!is_decode(shape))
         throw_error(Error, "attention in parts: {} rows{}; declare one row that sees all keys", shape.rows,
                     shape.causal ? ", causal" : "");
-    const Attention whole = declare_attention(shape);
+    const Attention whole = declare_attention(shape, {}, false, {}, sinks);
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
     const int64_t T = keys_of_part, C = divided(N, T);
     const double scale = to_base_2(shape);
@@ -59,12 +59,22 @@ AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t
     };
     a.total =
         compute("total", {B, H}, [&](Expr b, Expr h) { return sum(of_head(a.l, b, h, c2) * share(b, h, c2), c2); });
-    a.weight = compute("weight", {B, H, C}, [&](Expr b, Expr h, Expr c) { return share(b, h, c) / a.total(b, h); });
+    auto divided_by = [&](const Expr& b, const Expr& h) {
+        const SoftmaxSum of_keys{a.top(b, h) * scale, a.total(b, h)};
+        return sinks.defined() ? with_score(of_keys, sinks(h)) : of_keys;
+    };
+    a.weight = compute("weight", {B, H, C}, [&](Expr b, Expr h, Expr c) {
+        const SoftmaxSum whole = divided_by(b, h);
+        return exp2(of_head(a.m, b, h, c) * scale - whole.top) / whole.sum;
+    });
     a.values = compute("values", {B, H, E}, [&](Expr b, Expr h, Expr e) {
         return sum(a.o_part(b, h / shape.group, h % shape.group, c3, e) * a.weight(b, h, c3), c3);
     });
     a.o = compute("o", {B, S, H, E}, [&](Expr b, Expr, Expr h, Expr e) { return cast(shape.type, a.values(b, h, e)); });
-    a.lse = compute("lse", {B, H, S}, [&](Expr b, Expr h, Expr) { return a.top(b, h) * scale + log2(a.total(b, h)); });
+    a.lse = compute("lse", {B, H, S}, [&](Expr b, Expr h, Expr) {
+        const SoftmaxSum whole = divided_by(b, h);
+        return whole.top + log2(whole.sum);
+    });
     return a;
 }
 
@@ -86,13 +96,13 @@ namespace {
 
 class DecodeSchedule {
 public:
-    DecodeSchedule(const AttentionShape& shape, const DecodeTiles& tiles, const Target& target,
+    DecodeSchedule(const AttentionShape& shape, const DecodeTiles& tiles, const Target& target, const Tensor& sinks,
                    std::source_location where)
-        : shape_(shape), tiles_(tiles), target_(target), where_(where) {}
+        : shape_(shape), tiles_(tiles), target_(target), sinks_(sinks), where_(where) {}
 
     Schedule run() {
         const int64_t part = rounded_up(divided(shape_.keys, tiles_.parts), tiles_.keys);
-        AttentionInParts a = declare_attention_in_parts(shape_, part);
+        AttentionInParts a = declare_attention_in_parts(shape_, part, sinks_);
         Schedule s({a.o, a.lse}, target_);
         stream(s, a);
         merge(s, a);
@@ -151,14 +161,15 @@ private:
     const AttentionShape& shape_;
     const DecodeTiles& tiles_;
     const Target& target_;
+    const Tensor& sinks_;
     std::source_location where_;
 };
 
 }  // namespace
 
 Schedule decode_schedule(const AttentionShape& shape, const DecodeTiles& tiles, const Target& target,
-                         std::source_location where) {
-    return DecodeSchedule(shape, tiles, target, where).run();
+                         const Tensor& sinks, std::source_location where) {
+    return DecodeSchedule(shape, tiles, target, sinks, where).run();
 }
 
 }  // namespace tw::schedules

@@ -11,8 +11,10 @@ namespace tw::schedules {
 struct AttentionInParts {
     Tensor q, k, v, k_part, v_part, s, m, p, l, o_part, top, weight, total, values, o, lse;
 };
-/// Throws Error if the shape has several rows, or is causal, or heads are no multiple of the group.
-AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t keys_of_part);
+/// Sinks as of declare_attention. Throws Error if the shape has several rows, or is causal, or heads are no multiple of
+/// the group.
+AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t keys_of_part,
+                                            const Tensor& sinks = {});
 
 struct DecodeTiles {
     int64_t keys = 64;  ///< of a step
@@ -22,7 +24,8 @@ struct DecodeTiles {
 DecodeTiles decode_tiles(const AttentionShape& shape, const Target& target);
 /// For sm_90a, of shapes of one row: warpgroup products of up to 64 heads of a group, loads by a warp of its own.
 /// Results o and lse.
-Schedule decode_schedule(const AttentionShape& shape, const DecodeTiles& tiles, const Target& target, TW_HERE);
+Schedule decode_schedule(const AttentionShape& shape, const DecodeTiles& tiles, const Target& target,
+                         const Tensor& sinks = {}, TW_HERE);
 
 /// One row that sees all keys.
 bool is_decode(const AttentionShape& shape);

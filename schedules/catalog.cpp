@@ -10,6 +10,7 @@
 #include "schedules/attention.h"
 #include "schedules/attention_backward.h"
 #include "schedules/attention_decode.h"
+#include "schedules/attention_varlen.h"
 #include "schedules/elementwise.h"
 #include "schedules/families.h"
 #include "schedules/linear_cross_entropy.h"
@@ -142,14 +143,34 @@ std::optional<CatalogEntry> attention_entry(const std::string& name) {
     return CatalogEntry{name, "o = softmax(q k' / sqrt(depth)) v, and the logarithms of its sums", named->shape.flops(),
                         [named = *named](const Target& target) {
                             const auto& [shape, rules, tiles] = named;
-                            if (is_decode(shape) && !tiles && rules.empty())
-                                return decode_schedule(shape, decode_tiles(shape, target), target);
-                            const auto& [rule, skips] = rule_of(named);
-                            const Attention attention = declare_attention(shape, rule, skips);
+                            const auto& [rule, skips, sinks] = rule_of(named);
+                            if (is_decode(shape) && !tiles && !rule)
+                                return decode_schedule(shape, decode_tiles(shape, target), target, sinks);
+                            const Attention attention = declare_attention(shape, rule, skips, {}, sinks);
                             return attention_schedule(
                                 attention, shape, tiles ? *tiles : attention_tiles(attention, shape, target), target);
                         },
                         named->shape.bytes()};
+}
+
+/// What it computes depends on tables; with all keys for all rows it would be so much.
+std::optional<CatalogEntry> attention_varlen_entry(const std::string& name) {
+    if (const auto tables = parse_varlen_tables(name))
+        return CatalogEntry{name, "which keys the rows and tiles of packed sequences see, from offsets", 0,
+                            [tables](const Target& target) {
+                                const auto& [sequences, rows, keys, causal, rows_of_tile] = *tables;
+                                return varlen_tables_schedule(
+                                    declare_varlen_tables(sequences, rows, keys, causal, rows_of_tile), target);
+                            }};
+    const auto named = parse_varlen(name);
+    if (!named) return {};
+    const VarlenShape& shape = named->shape;
+    return CatalogEntry{
+        name, "attention of packed sequences of many lengths",
+        varlen_flops(shape, {0, shape.rows}, {0, shape.keys}, false), [named = *named](const Target& target) {
+            const VarlenTiles tiles = named.tiles ? *named.tiles : varlen_tiles(named.shape);
+            return varlen_schedule(declare_varlen_attention(named.shape, tiles), named.shape, tiles, target);
+        }};
 }
 
 std::optional<CatalogEntry> attention_gradients_entry(const std::string& name) {
@@ -159,12 +180,12 @@ std::optional<CatalogEntry> attention_gradients_entry(const std::string& name) {
         name, "dq, dk and dv of attention, from what the forward pass saved", flops_of_gradients(named->forward.shape),
         [named = *named](const Target& target) {
             const AttentionShape& shape = named.forward.shape;
-            const auto& [rule, skips] = rule_of(named.forward);
+            const auto& [rule, skips, sinks] = rule_of(named.forward);
             const std::vector<PairInput> pairs = declare_attention(shape, rule, skips).of_pairs;
             GradientTiles tiles = named.tiles ? *named.tiles : gradient_tiles(shape, target, pairs, skips);
             tiles.passes.of_pairs = tiles.passes.kept && !pairs.empty();
-            return attention_gradients_schedule(declare_attention_gradients(shape, tiles.passes, rule, skips), shape,
-                                                tiles, target);
+            return attention_gradients_schedule(
+                declare_attention_gradients(shape, tiles.passes, rule, skips, {}, sinks), shape, tiles, target);
         },
         bytes_of_gradients(named->forward.shape)};
 }
@@ -379,6 +400,7 @@ const CatalogEntry* find_library_kernel(const std::string& name) {
     if (auto entry = entry_by_family(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = tensor_product_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = attention_gradients_entry(name)) return &made.try_emplace(name, *entry).first->second;
+    if (auto entry = attention_varlen_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = attention_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = linear_cross_entropy_entry(name)) return &made.try_emplace(name, *entry).first->second;
     static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?");

@@ -121,11 +121,22 @@ void declare_gradients_of_pairs(const AttentionShape& shape, AttentionGradients&
     }
 }
 
+/// What a score without a value takes of a row's softmax, its weights' sum being 1, times what that is worth there.
+Tensor gradient_of_sinks(const AttentionShape& shape, const AttentionGradients& a, const Tensor& sinks) {
+    const Axis b = reduce_axis("of_batch", shape.batch), i = reduce_axis("of_row", shape.rows);
+    return compute("d_" + sinks.name(), {shape.heads}, [&](Expr h) {
+        const Expr share = exp2(sinks(h) * std::log2(std::exp(1.0)) - a.lse(b, h, i));
+        return -sum(share * a.delta(b, h, i), {b, i});
+    });
+}
+
 }  // namespace
 
 AttentionGradients declare_attention_gradients(const AttentionShape& shape, const GradientPasses& passes,
-                                               const ScoreRule& rule, bool rule_skips, const WeightRule& weight_rule) {
+                                               const ScoreRule& rule, bool rule_skips, const WeightRule& weight_rule,
+                                               const Tensor& sinks) {
     const auto& [B, H, S, N, D, E, G, causal, type] = shape;
+    check_sinks(shape, sinks);
     const Attention forward = declare_attention(shape);
     AttentionGradients a;
     a.by_rule = rule != nullptr;
@@ -145,6 +156,7 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
     if (with_more != S)
         a.lse_of_keys =
             compute("lse_of_keys", {B, H, with_more}, [&](Expr b, Expr h, Expr i) { return a.lse(b, h, there(i)); });
+    if (sinks.defined()) a.d_sinks = gradient_of_sinks(shape, a, sinks);
     const double scale = 1 / std::sqrt(as_double(D));
     if (!passes.kept) a.of_queries = scores_of(shape, a, "_of_dq", a.lse, rule, weight_rule);
     a.of_keys = scores_of(shape, a, "", a.lse_of_keys, rule, weight_rule);

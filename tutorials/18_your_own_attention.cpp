@@ -5,6 +5,7 @@
 #include "schedules/attention.h"
 #include "schedules/attention_backward.h"
 #include "schedules/attention_decode.h"
+#include "schedules/attention_varlen.h"
 #include "tutorials/lesson.h"
 
 using namespace tw;
@@ -60,6 +61,28 @@ int main(int argc, char** argv) {
     });
     lesson.show(own.s);
     lesson.run(schedule(own), shape.flops(), "prefix");
+
+    lesson.say(
+        "Sinks are scores that take part in the softmax and have no value, one for each head: they change what rows "
+        "are divided by, and their gradient is a sum of what the backward pass has anyway:");
+    const Tensor sinks = input("sinks", f32, {heads});
+    const Attention with_sinks = declare_attention(shape, {}, false, {}, sinks);
+    lesson.show(with_sinks.lse);
+    lesson.run(schedule(with_sinks), shape.flops(), "sinks");
+    const AttentionGradients of_sinks = declare_attention_gradients(shape, {}, {}, false, {}, sinks);
+    lesson.show(of_sinks.d_sinks);
+
+    lesson.say(
+        "Sequences of many lengths lie one behind another, without padding (varlen). A table says which keys each tile "
+        "of rows sees, whatever sequences they are of: sums are as long as it says, and so is the loop over steps:");
+    const VarlenShape packed{.rows = length, .keys = length, .heads = heads, .depth = depth, .width = depth};
+    const VarlenTiles of_packed = varlen_tiles(packed);
+    const VarlenAttention varlen = declare_varlen_attention(packed, of_packed);
+    for (const Tensor& each : {varlen.k_tile, varlen.s, varlen.m, varlen.o}) lesson.show(each);
+    lesson.show_lines(varlen_schedule(varlen, packed, of_packed, gpu), {"for (int step"});
+    lesson.say("The tables are made of the offsets of sequences, by varlen_tables on the host or by a kernel:");
+    const VarlenTableTensors tables = declare_varlen_tables(4, length, length, true, of_packed.rows);
+    for (const Tensor& each : {tables.range, tables.tiles, tables.seen}) lesson.show(each);
 
     lesson.say(
         "One row of a sequence, 8 heads for each head of keys: heads are the rows of a tile, and several blocks "

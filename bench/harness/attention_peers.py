@@ -14,7 +14,7 @@ torch._functorch.config.donated_buffer = False  # a backward pass is timed again
 
 
 ATTENTION = re.compile(r"attention_(?:bf16|f16)_\d+x\d+x\d+x\d+(?:_keys\d+)?(?:_width\d+)?(?:_group(\d+))?(_causal)?"
-                       r"((?:_softcap\d+a?|_alibi|_bias|_documents|_window\d+)*)(?:_tile\w+)?")
+                       r"((?:_softcap\d+a?|_alibi|_bias|_documents|_window\d+)*(?:_sinks)?)(?:_tile\w+)?")
 
 
 def score_rules(t, names, causal):
@@ -49,16 +49,24 @@ def score_rules(t, names, causal):
     return score, seen if masks else None
 
 
+def softmax_of(t, scores, h):
+    """Along the keys; sinks are scores of one more, which has no value. With the logarithm of what it divides by."""
+    keys = scores.shape[-1]
+    if "sinks" in t:
+        scores = torch.cat([scores, t["sinks"][h].to(scores.dtype).expand(*scores.shape[:-1], 1)], -1)
+    return torch.softmax(scores, -1)[..., :keys], torch.logsumexp(scores, -1) * math.log2(math.e)
+
+
 def attention_by_rules(group, causal, names):
-    """Attention whose scores follow rules: against flex attention and an unfused one, both compiled."""
+    """Attention whose scores follow rules, or with sinks: against flex attention and an unfused one, both compiled."""
     def of_heads(t, q, k, v, b, h):
         score, seen = score_rules(t, names, causal)
         i, j = torch.arange(q.shape[-2], device=q.device)[:, None], torch.arange(k.shape[-2], device=q.device)[None]
         scores = score((q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1]), b, h, i, j)
         if seen is not None:
             scores = scores.masked_fill(~seen(b, h, i, j), -math.inf)
-        scores = scores.to(q.dtype)
-        return torch.softmax(scores, -1) @ v, torch.logsumexp(scores, -1) * math.log2(math.e)
+        weights, lse = softmax_of(t, scores.to(q.dtype), h)
+        return weights @ v, lse
 
     def formula(t, s=None):
         q, k, v = (t[name].transpose(1, 2) for name in "qkv")
@@ -83,7 +91,10 @@ def attention_by_rules(group, causal, names):
             block_mask = seen and create_block_mask(
                 seen, q.shape[0] if "documents" in names else None, None, q.shape[2], k.shape[2], device=q.device)
             t["flex"] = {"score_mod": score, "block_mask": block_mask}
-        return compiled_flex(q, k, v, enable_gqa=group > 1, **t["flex"])
+        if "sinks" not in t:
+            return compiled_flex(q, k, v, enable_gqa=group > 1, **t["flex"])
+        o, lse = compiled_flex(q, k, v, enable_gqa=group > 1, return_lse=True, **t["flex"])
+        return o * torch.sigmoid(lse - t["sinks"][:, None])[..., None].to(o.dtype)
     return Family(formula, ways={"flex": flex, "unfused compiled": compiled_unfused}, compiled=False, terms="q",
                   unit_terms=16, yardstick=formula, yardstick_of_all="a" in re.sub(r"[a-z]{2,}", "", names))
 
@@ -190,6 +201,11 @@ def attention_gradients_by_rules(group, causal, names):
     def score(t, value, b, h, i, j):
         return score_rules(t, names, False)[0](value, b, h, i, j)
 
+    def d_sinks(t, g, o):
+        exact = t["lse"].dtype
+        share = torch.exp2(t["sinks"][:, None] * math.log2(math.e) - t["lse"])
+        return -(share * (g.to(exact) * o.to(exact)).sum(-1)).sum((0, 2))
+
     def formula(t, s=None):
         q, k, v, g, o = (t[name].transpose(1, 2) for name in "qkvgo")
         dq = torch.empty_like(q)
@@ -207,7 +223,8 @@ def attention_gradients_by_rules(group, causal, names):
                 if d_bias is not None:
                     d_bias[0, h] += adjoint.to(q.dtype)
         results = dq.transpose(1, 2), dk.to(k.dtype).transpose(1, 2), dv.to(v.dtype).transpose(1, 2)
-        return results if d_bias is None else (*results, d_bias.to(t["bias"].dtype))
+        results = results if d_bias is None else (*results, d_bias.to(t["bias"].dtype))
+        return (*results, d_sinks(t, g, o)) if "sinks" in t else results
 
     def unfused(t):
         q, k, v, g, o = (t[name].transpose(1, 2) for name in "qkvgo")
@@ -219,7 +236,8 @@ def attention_gradients_by_rules(group, causal, names):
         if group > 1:
             dk, dv = (x.unflatten(1, (-1, group)).sum(2) for x in (dk, dv))
         results = ds @ k * scale, dk, dv
-        return results if "bias" not in t else (*results, adjoint.sum(0, keepdim=True).to(t["bias"].dtype))
+        results = results if "bias" not in t else (*results, adjoint.sum(0, keepdim=True).to(t["bias"].dtype))
+        return (*results, d_sinks(t, g, o)) if "sinks" in t else results
     compiled_unfused, compiled_flex = (torch.compile(f) for f in (unfused, flex_attention))
 
     def flex(t):
@@ -229,8 +247,13 @@ def attention_gradients_by_rules(group, causal, names):
             change, seen = score_rules(own, names, causal)
             block_mask = seen and create_block_mask(
                 seen, q.shape[0] if "documents" in names else None, None, q.shape[2], k.shape[2], device=q.device)
-            o = compiled_flex(q, k, v, enable_gqa=group > 1, score_mod=change, block_mask=block_mask)
-            t["flex"] = o, [q, k, v] + ([own["bias"]] if "bias" in own else [])
+            inputs = [q, k, v] + ([own["bias"]] if "bias" in own else [])
+            o, lse = compiled_flex(q, k, v, enable_gqa=group > 1, score_mod=change, block_mask=block_mask,
+                                   return_lse=True)
+            if "sinks" in t:
+                inputs.append(t["sinks"].detach().requires_grad_())
+                o = o * torch.sigmoid(lse - inputs[-1][:, None])[..., None].to(o.dtype)
+            t["flex"] = o, inputs
         o, inputs = t["flex"]
         return torch.autograd.grad(o, inputs, t["g"].transpose(1, 2), retain_graph=True)
     return Family(formula, ways={"flex": flex, "unfused compiled": compiled_unfused}, compiled=False, terms="q",

@@ -1,6 +1,7 @@
 // Conditions and address arithmetic move out of the loops that repeat them. ptxas does much of this by itself; what it
 // cannot know is which names make the text readable, and it does not always keep one base with constant offsets.
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -154,11 +155,21 @@ private:
     /// needs no name.
     Expr with_parts(const Expr& division, const Site& site) {
         std::vector<Expr> kids = children(division);
-        for (Expr& kid : kids) {
-            bool inner = kid.same(children(division)[0]) && is_digit(division) && !find(kid);
-            kid = inner ? with_parts(kid, site) : expression(kid, site);
+        for (size_t k = 0; k < kids.size(); ++k) {
+            bool inner = k == 0 && is_digit(division) && !find(kids[k]);
+            kids[k] = inner ? with_parts(kids[k], site) : child(division, k, site);
         }
         return with_children(division, kids);
+    }
+
+    /// One of the expression's, which the first of a select, of && and of || may guard.
+    Expr child(const Expr& expr, size_t k, const Site& site) {
+        const Binary* node = expr.as<Binary>();
+        const bool guards = expr.as<Select>() || (node && (node->op == BinaryOp::And || node->op == BinaryOp::Or));
+        const bool outside = std::exchange(guarded_, guarded_ || (guards && k > 0));
+        Expr changed = expression(children(expr)[k], site);
+        guarded_ = outside;
+        return changed;
     }
 
     Access access(const Access& access) {
@@ -178,7 +189,7 @@ private:
         if (expr.type() == Type::I64 && expr.as<Binary>()) return sum(expr, site);
         std::vector<Expr> kids = children(expr);
         if (kids.empty()) return expr;
-        for (Expr& kid : kids) kid = expression(kid, site);
+        for (size_t k = 0; k < kids.size(); ++k) kids[k] = child(expr, k, site);
         return with_children(expr, kids);
     }
 
@@ -232,6 +243,7 @@ private:
         bool repeated = home + 1 < scopes_.size() && scopes_[home + 1].is_loop;
         if (!is_division(atom) || home >= scopes_.size() || !(divisions_.uses(atom) > 1 || (repeated && home > 0)))
             return value;
+        if (guarded_ && !is_harmless(atom)) return value;
         Expr name = index_variable(divisions_.name(atom));
         place(home, {atom, name}, value);
         return name;
@@ -281,6 +293,7 @@ private:
     Divisions divisions_;
     std::vector<Expr> outermost_;
     std::vector<Scope> scopes_;
+    bool guarded_ = false;  // what is looked at is computed under a condition alone
     int step_ = -1;
 };
 

@@ -439,7 +439,7 @@ TEST(ScatterErrors, LoopsThatDataBound) {
     Loop t = s.reduce(p.d);
     EXPECT_ERROR(s.bind(t, thread), "is not constant; split it and bind the inner loop");
     EXPECT_ERROR(s.order({t, i}), "loop 't' of 'd' must stand inside of 'i', which decides how many iterations it has");
-    EXPECT_ERROR(s.rfactor(p.d, t), "rfactor(d, t): each element decides how many terms it has");
+    EXPECT_ERROR(s.rfactor(p.d, t), "rfactor(d, t): elements decide how many terms 'd' has; split the loop as long");
     s.order({t, e});
     Stage offsets = [&] {
         for (Stage stage : s.all_stages())

@@ -196,6 +196,10 @@ TEST_F(SimplifyTest, Divisors) {
     EXPECT_EQ(divisor_of(n / 32), 4);
     EXPECT_EQ(divisor_of(constant(i64, 0)), 0);
     EXPECT_EQ(divisor_of(min(n, 64)), 64);
+    const Expr of_data = scalar("of_data", i32), in_tiles = (cast(i64, of_data) + 47) / 48 * 48;
+    EXPECT_EQ(divisor_of(max(min(in_tiles, 96) - i * 96, 0)), 48);
+    EXPECT_EQ(divisor_of(in_tiles * scalar("wide", i64)), 16);  // which may wrap
+    EXPECT_EQ(divisor_of(cast(i32, in_tiles)), 16);
 }
 
 TEST_F(SimplifyTest, Spans) {

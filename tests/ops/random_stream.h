@@ -1,5 +1,6 @@
 // Random chains of reductions over the same terms, and schedules that compute each in one pass.
 #pragma once
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -12,11 +13,17 @@
 
 namespace tw {
 
+/// Who decides how many terms a row has.
+enum class Lengths { Same, ByElement };
+
 /// Some reductions over the columns of x, masked, and y, those behind the first of terms that read it or others.
-/// While the inputs are small whole numbers, every one is exact in every order.
+/// While the inputs are small whole numbers, every one is exact in every order. With lengths by element, rows have as
+/// many terms as their places say, or data: some have none.
 class RandomStream {
 public:
-    explicit RandomStream(unsigned seed) : random_(seed) { declare(); }
+    explicit RandomStream(unsigned seed, Lengths lengths = Lengths::Same) : random_(seed), lengths_(lengths) {
+        declare();
+    }
 
     std::vector<Tensor> outputs() const {
         std::vector<Tensor> all{members_.back()};
@@ -37,11 +44,13 @@ public:
         const StageRef owner = reductions.back();
         std::vector<Loop> order = s.data_loops(owner), around;
         if (in_parts_) around.push_back(order[0]), order.erase(order.begin());
-        auto [outer, row] = s.split(order[0], between(1, 5), Tail::Mask, {"block", "row"});
+        // Rows of a block have equally many terms, if they take the same ones together.
+        const bool row_outside = chance();
+        const int64_t block = lengths_ == Lengths::Same || row_outside ? between(1, 5) : alike_;
+        auto [outer, row] = s.split(order[0], block, Tail::Mask, {"block", "row"});
         auto [tile, term] = s.split(s.reduce(owner), between(1, 9), Tail::Mask, {"tile", "term"});
         std::vector<Loop> inner{row, term};
         if (order.size() > 1) inner.insert(inner.begin() + between(0, 2), order[1]);
-        const bool row_outside = chance();
         if (row_outside) std::erase_if(inner, [&](const Loop& l) { return l.id == row.id; });
         std::vector<Loop> all = around;
         all.insert(all.begin() + between(0, static_cast<int>(around.size())), outer);
@@ -57,7 +66,8 @@ public:
         s.stream(reductions, tile);
         streamed_ = true;
         const int threads = between(0, 2);  // none, elements, terms
-        if (threads == 1) attempt([&] { s.bind(row, thread); });
+        // What threads fill together they need equally often.
+        if (threads == 1 && !(row_outside && lengths_ == Lengths::ByElement)) attempt([&] { s.bind(row, thread); });
         if (threads == 2) attempt([&] { s.bind(term, thread); });
         if (chance()) attempt([&] { s.at(masked_, tile); });
         if (chance()) attempt([&] { s.inline_stage(masked_); });
@@ -84,11 +94,14 @@ public:
     /// What a launch is given: whole numbers, or any.
     Bindings bindings(bool whole) {
         Bindings result;
-        for (const Tensor& input : {x_, y_, v_, w_}) {
+        for (const Tensor& input : {x_, y_, v_, w_, of_rows_}) {
+            if (!input.defined()) continue;
             std::vector<int64_t> shape;
             for (const Expr& extent : input.shape()) shape.push_back(*as_constant(extent));
-            HostArray array = host_array(f32, shape);
-            if (whole)
+            HostArray array = host_array(input.type(), shape);
+            if (input.type() == i32)
+                fill_integers(array, -3, static_cast<int>(*as_constant(x_.shape()[1])) + 3, random_());
+            else if (whole)
                 fill_integers(array, -3, 3, random_());
             else
                 fill_uniform(array, -2, 2, random_());
@@ -179,6 +192,7 @@ private:
         weights_are_output_ = weights_apart_ && between(0, 4) == 0;
         scale_ = between(1, 2);
         offset_ = between(0, 3) ? 0.0 : is_least_ ? 300.0 : -300.0;  // exp2 of which is none
+        if (lengths_ == Lengths::ByElement) declare_lengths(rows, terms);
         const int mask = between(0, 3), offset = between(-4, 4);
         masked_ = compute("masked", {rows, terms}, [&](Expr i, Expr j) {
             Expr none = is_least_ ? infinity : -infinity;
@@ -188,7 +202,7 @@ private:
         });
         const bool sink = between(0, 3) == 0;
         Tensor first = compute("first", {rows}, [&](Expr i) {
-            Axis j = reduce_axis("j", terms);
+            const Axis j = terms_of(i, terms);
             Expr r = is_least_ ? reduce_min(masked_(i, j), j) : reduce_max(masked_(i, j), j);
             return !sink ? r : is_least_ ? min(r, w_(i)) : max(r, w_(i));
         });
@@ -202,6 +216,22 @@ private:
         text_ += to_string(*weights_.operation()) + "\n" + to_string(*masked_.operation()) + "\n";
     }
 
+    void declare_lengths(int64_t rows, int64_t terms) {
+        alike_ = between(1, 3);
+        const int kind = between(0, 2), step = between(1, 9);
+        if (kind > 0) of_rows_ = input("of_rows", i32, {(rows - 1) / alike_ + 2});
+        length_of_ = [=, this](const Expr& i) {
+            const Expr group = i / alike_;
+            if (kind == 0) return min(group * step, terms);
+            const Expr here = cast(i64, of_rows_(group));
+            return min(kind == 1 ? here : cast(i64, of_rows_(group + 1)) - here, terms);
+        };
+    }
+
+    Axis terms_of(const Expr& row, int64_t terms) const {
+        return lengths_ == Lengths::Same ? reduce_axis("j", terms) : reduce_axis("j", length_of_(row));
+    }
+
     Tensor another(int64_t rows, int64_t terms, int64_t width, bool is_last) {
         const std::string name = fmt::format("member{}", members_.size());
         const Tensor first = members_[0];
@@ -210,24 +240,24 @@ private:
         const int kind = between(0, 6);
         if (kind == 0 && is_last)
             return compute(name, {rows, width}, [&](Expr i, Expr e) {
-                Axis j = reduce_axis("j", terms);
+                const Axis j = terms_of(i, terms);
                 Expr total = sum(term(i, j, first(i)) * v_(j, e), j);
                 return divisor.defined() ? total / (abs(divisor(i)) + 1.0) : total;
             });
         if (kind == 1)
             return compute_tuple(name, {rows}, [&](const std::vector<Expr>& at) {
-                Axis j = reduce_axis("j", terms);
+                const Axis j = terms_of(at[0], terms);
                 return argmax(y_(at[0], j) - first(at[0]), j);
             })[0];
         if (kind == 6 && !is_last) {
             norm_ = compute(name, {rows}, [&](Expr i) {
-                Axis j = reduce_axis("j", terms);
+                const Axis j = terms_of(i, terms);
                 return sum(weights_(i, j), j);
             });
             return norm_;
         }
         return compute(name, {rows}, [&](Expr i) {
-            Axis j = reduce_axis("j", terms);
+            const Axis j = terms_of(i, terms);
             if (kind == 2) return reduce_max(y_(i, j) * 2.0 - first(i), j);
             if (kind == 3) return sum(y_(i, j), j);  // of nothing that runs
             Expr total = sum(term(i, j, first(i)), j);
@@ -236,6 +266,10 @@ private:
     }
 
     std::mt19937 random_;
+    Lengths lengths_;
+    int64_t alike_ = 1;  // rows side by side that have equally many terms
+    std::function<Expr(const Expr& row)> length_of_;
+    Tensor of_rows_;  // the data that decide
     Tensor x_, y_, v_, w_, masked_, weights_;
     Tensor norm_;  // a sum of weights
     std::vector<Tensor> members_;

@@ -88,6 +88,44 @@ TEST(AttentionGradients, AreThoseOfBiases) {
     }
 }
 
+/// Of scores without values: by the derivative of the formula, and by differences of it.
+TEST(AttentionGradients, AreThoseOfSinks) {
+    const AttentionShape shape{
+        .batch = 2, .heads = 4, .rows = 6, .keys = 9, .depth = 8, .width = 8, .group = 2, .type = f16};
+    const Tensor sinks = input("sinks", f32, {4});
+    for (const ScoreRule& rule : {ScoreRule(), soft_cap(2)}) {
+        const Attention forward = declare_attention(shape, rule, false, {}, sinks);
+        const AttentionGradients declared = declare_attention_gradients(shape, {}, rule, false, {}, sinks);
+        const std::vector<Tensor> given{declared.dq, declared.dk, declared.dv, declared.d_sinks};
+        Bindings bindings = random_bindings(given, 12);
+        fill_uniform(bindings.inputs.at("sinks"), -1, 2, 3);
+        const std::vector<HostArray> saved = interpret_plain({forward.o, forward.lse}, bindings);
+        bindings.inputs["o"] = saved[0];
+        bindings.inputs["lse"] = saved[1];
+        const std::vector<Tensor> wanted = gradients(forward.o, declared.g, {forward.q, forward.k, forward.v, sinks});
+        const std::vector<HostArray> got = interpret_plain(given, bindings, Precision::Float64),
+                                     expected = interpret_plain(wanted, bindings, Precision::Float64);
+        for (size_t k = 0; k < got.size(); ++k) {
+            auto differs = difference(given[k].name(), got[k], expected[k], near(0, 2e-2));  // o is rounded
+            EXPECT_FALSE(differs) << *differs;
+        }
+        const Axis b = reduce_axis("b", 2), i = reduce_axis("i", 6), h = reduce_axis("h", 4), e = reduce_axis("e", 8);
+        const Tensor loss = compute("loss", {1}, [&](Expr) {
+            return sum(cast(f32, forward.o(b, i, h, e)) * cast(f32, declared.g(b, i, h, e)), {b, i, h, e});
+        });
+        for (int64_t head = 0; head < shape.heads; ++head) {
+            auto loss_at = [&](double by) {
+                Bindings moved = bindings;
+                HostArray& scores = moved.inputs.at("sinks");
+                scores.set({head}, make_value(f32, scores.at({head}).real + by));
+                return interpret_plain({loss}, moved, Precision::Float64)[0].at({0}).real;
+            };
+            const double step = 0.125;
+            EXPECT_NEAR(got[3].at({head}).real, (loss_at(step) - loss_at(-step)) / (2 * step), 2e-2);
+        }
+    }
+}
+
 /// Of dropped weights: the forward pass's mask.
 TEST(AttentionGradients, AreThoseOfDropout) {
     const AttentionShape shape{.batch = 2, .heads = 2, .rows = 9, .keys = 11, .depth = 8, .width = 8, .type = f16};
@@ -252,6 +290,19 @@ TEST_P(GradientKernels, OfBiases) {
         EXPECT_EQ(s.outputs().size(), 4U);
         Bindings bindings = random_bindings(s.outputs(), round);
         fill_uniform(bindings.inputs.at("lse"), 6, 8, 5);
+        expect_declared(s, bindings, near(64, 5e-3));
+        expect_compiles(build(s));
+    }
+}
+
+TEST_P(GradientKernels, OfSinks) {
+    for (const char* name : {"attention_gradients_bf16_2x4x150x32_group2_causal_sinks_tile64x64q64x48s2",
+                             "attention_gradients_f16_1x2x70x72_sinks", "attention_gradients_f16_1x1x1x8_sinks"}) {
+        const Schedule s = find_kernel(name)->make(device_target());
+        SCOPED_TRACE(name);
+        Bindings bindings = random_bindings(s.outputs(), 3);
+        fill_uniform(bindings.inputs.at("lse"), 6, 8, 5);
+        EXPECT_EQ(s.outputs().size(), 4U);
         expect_declared(s, bindings, near(64, 5e-3));
         expect_compiles(build(s));
     }

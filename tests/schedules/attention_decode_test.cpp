@@ -38,10 +38,11 @@ TEST_P(DecodeKernels, GiveThePlainFormula) {
         DecodeTiles tiles = decode_tiles(shape, device_target());
         if (chance()) tiles.parts = between(1, 9);
         tiles.stages = between(2, 3);
+        const Tensor sinks = chance() ? input("sinks", f32, {shape.heads}) : Tensor();
         SCOPED_TRACE(fmt::format("{} x {} heads, groups of {}, {} keys of {} in {} parts, width {}", shape.batch,
                                  shape.heads, shape.group, shape.keys, shape.depth, tiles.parts, shape.width));
-        Executable executable(build(decode_schedule(shape, tiles, device_target())), device_);
-        const Attention plain = declare_attention(shape);
+        Executable executable(build(decode_schedule(shape, tiles, device_target(), sinks)), device_);
+        const Attention plain = declare_attention(shape, {}, false, {}, sinks);
         const std::vector<Tensor> outputs = {plain.o, plain.lse};
         expect_declared(executable, outputs, random_bindings(outputs, static_cast<unsigned>(round)), near(64, 2e-2));
     }

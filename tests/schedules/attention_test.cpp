@@ -44,6 +44,9 @@ TEST(AttentionNames, GiveRulesOfScores) {
     EXPECT_TRUE(parse_attention("attention_bf16_2x4x100x64_window16_bias"));
     EXPECT_TRUE(rule_of(*parse_attention("attention_bf16_2x4x100x64_window16")).skips);
     EXPECT_FALSE(rule_of(*parse_attention("attention_bf16_2x4x100x64")).rule);
+    EXPECT_EQ(parse_attention("attention_bf16_2x4x100x64_softcap30_sinks_tile64x64s2")->rules, "_softcap30_sinks");
+    EXPECT_FALSE(rule_of(*parse_attention("attention_bf16_2x4x100x64_sinks")).rule);
+    EXPECT_TRUE(rule_of(*parse_attention("attention_bf16_2x4x100x64_sinks")).sinks.defined());
     EXPECT_FALSE(parse_attention("attention_bf16_2x4x100x64_window"));
     EXPECT_FALSE(parse_attention("attention_bf16_2x4x100x64_cap30"));
 }
@@ -120,7 +123,7 @@ TEST_P(AttentionKernels, GiveTheDeclared) {
          {"attention_bf16_1x2x192x64_causal_tile64x64s2pqrh2",
           "attention_f16_2x4x70x40_keys90_width24_group2_tile64x64s2n", "attention_bf16_1x2x200x64_tile64x48s2pqr",
           "attention_bf16_1x2x200x64_causal_tile64x48s2", "attention_bf16_1x2x256x64_causal_tile128x64s2lr",
-          "attention_bf16_2x1x128x128_keys256_tile128x64s3q"}) {
+          "attention_bf16_2x1x128x128_keys256_tile128x64s3q", "attention_bf16_1x2x150x64_causal_sinks_tile64x64s2"}) {
         const Schedule s = find_kernel(name)->make(device_target());
         SCOPED_TRACE(name);
         expect_declared(s, random_bindings(s.outputs(), 3), near(64, 2e-2));

@@ -167,6 +167,45 @@ TEST_P(ScoreRules, OfUsers) {
     expect_formula(a, shape, bindings);
 }
 
+/// A score for each head that takes part in the softmax and has no value, far above all others, far below, and beside.
+TEST_P(ScoreRules, Sinks) {
+    for (unsigned round = 0; round < 4; ++round) {
+        AttentionShape shape = random_shape();
+        shape.causal = chance();
+        if (shape.causal) shape.keys = shape.rows;
+        const Tensor sinks = input("sinks", f32, {shape.heads});
+        const Attention a = declare_attention(shape, chance() ? soft_cap(20) : ScoreRule(), false, {}, sinks);
+        Bindings bindings = data(a, round);
+        for (int64_t h = 0; h < shape.heads; ++h)
+            bindings.inputs.at("sinks").set({h}, make_value(f32, std::array{0.5, -200.0, 4.0, 200.0}[(h + round) % 4]));
+        expect_formula(a, shape, bindings);
+    }
+}
+
+/// What the formula with sinks means: a softmax of one more key, whose value is 0.
+TEST(Sinks, AreKeysWithoutValues) {
+    const AttentionShape shape{.batch = 2, .heads = 2, .rows = 5, .keys = 7, .depth = 8, .width = 8};
+    const Tensor sinks = input("sinks", f32, {2});
+    const Attention a = declare_attention(shape, {}, false, {}, sinks);
+    const Axis j = reduce_axis("j", 8), of_total = reduce_axis("of_total", 8);
+    const Tensor scores = compute("scores", {2, 2, 5, 8}, [&](Expr b, Expr h, Expr i, Expr key) {
+        return select(key < 7, a.s(b, h, i, min(key, 6)) * (1 / std::sqrt(8.0)), sinks(h));
+    });
+    const Tensor o = compute("o", {2, 5, 2, 8}, [&](Expr b, Expr i, Expr h, Expr e) {
+        const Expr value = select(j < 7, cast(f32, a.v(b, min(j, 6), h, e)), 0.0);
+        return cast(bf16, sum(exp(scores(b, h, i, j)) * value, j) / sum(exp(scores(b, h, i, of_total)), of_total));
+    });
+    const Tensor lse = compute(
+        "lse", {2, 2, 5}, [&](Expr b, Expr h, Expr i) { return log2(sum(exp(scores(b, h, i, of_total)), of_total)); });
+    const Bindings bindings = random_bindings({a.o, a.lse}, 4);
+    const std::vector<HostArray> got = interpret_plain({a.o, a.lse}, bindings, Precision::Float64),
+                                 expected = interpret_plain({o, lse}, bindings, Precision::Float64);
+    for (size_t k = 0; k < got.size(); ++k) {
+        auto differs = difference(k == 0 ? "o" : "lse", got[k], expected[k], near(0, 1e-6));  // factors are f32
+        EXPECT_FALSE(differs) << *differs;
+    }
+}
+
 /// Dropout: the same elements as declared, whatever the tiles.
 TEST_P(ScoreRules, OfWeights) {
     for (unsigned round = 0; round < 3; ++round) {
@@ -207,6 +246,9 @@ TEST(WeightDropout, KeepsItsShare) {
 TEST(ScoreRuleErrors, SayWhatToGive) {
     EXPECT_ERROR(soft_cap(0), "soft_cap(0): scores stay between -cap and cap; give a cap above 0");
     EXPECT_ERROR(weight_dropout(1.5, 5u, 1, 1, 1), "is_kept: a probability of 1.5 leaves nothing to scale");
+    const AttentionShape shape{.batch = 1, .heads = 2, .rows = 4, .keys = 4, .depth = 8, .width = 8};
+    EXPECT_ERROR(declare_attention(shape, {}, false, {}, input("sinks", bf16, {2, 1})),
+                 "attention: sinks 'sinks' are bf16 of 2 dimensions; give a score for each head, f32 [2]");
     EXPECT_ERROR(sliding_window(0), "sliding_window(0): rows see at least themselves, a width of 1");
     EXPECT_ERROR(soft_cap_approx(-1), "soft_cap_approx(-1): scores stay between -cap and cap; give a cap above 0");
     EXPECT_ERROR(linear_bias(input("x", f32, {2, 3})), "linear_bias(x): slopes have one dimension, [heads]");
