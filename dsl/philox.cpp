@@ -54,7 +54,9 @@ Expr dropout(const Operand& x, double probability, const Operand& seed, const Op
     user_check(type == Type::F32 || type == Type::F64, x.where, "dropout: {} is scaled as f32 or f64; use cast(f32, x)",
                name_of(type));
     check_probability("dropout", probability, x.where);
-    return select(is_kept(probability, seed, index), x.expr * (1 / (1 - probability)), 0.0);
+    // A factor instead of a select around x, whose reads would be under a condition, one by one.
+    return x.expr *
+           select(is_kept(probability, seed, index), constant(type, 1 / (1 - probability)), constant(type, 0.0));
 }
 
 }  // namespace tw

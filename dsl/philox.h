@@ -17,7 +17,7 @@ std::array<Expr, 4> philox(const std::array<Expr, 4>& counter, const std::array<
 /// in any tiling, and in gradients. Neighbours 4 k to 4 k + 3 share a call of philox, with the counter k and the key
 /// (seed, 0).
 Expr is_kept(double probability, const Operand& seed, const Operand& index);
-/// select(is_kept(..), x / (1 - probability), 0). x: f32 or f64.
+/// x * select(is_kept(..), 1 / (1 - probability), 0). x: f32 or f64, finite.
 Expr dropout(const Operand& x, double probability, const Operand& seed, const Operand& index);
 
 }  // namespace tw

@@ -14,6 +14,9 @@ std::optional<double> real_constant(const Expr& expr) {
     return {};
 }
 
+/// Above 0, and 0 of -infinity.
+bool tends_to_zero(UnaryOp op) { return op == UnaryOp::Exp || op == UnaryOp::Exp2 || op == UnaryOp::Sigmoid; }
+
 }  // namespace
 
 bool is_infinite(const Expr& expr) {
@@ -25,7 +28,7 @@ bool is_positive(const Expr& expr) {
     if (auto value = real_constant(expr)) return *value > 0;
     if (auto one = expr.as<Unary>()) {
         const bool roots = one->op == UnaryOp::Sqrt || one->op == UnaryOp::Rsqrt;
-        return one->op == UnaryOp::Exp || one->op == UnaryOp::Exp2 || (roots && is_positive(one->a));
+        return tends_to_zero(one->op) || (roots && is_positive(one->a));
     }
     if (auto two = expr.as<Binary>())
         return (two->op == BinaryOp::Mul || two->op == BinaryOp::Div) && is_positive(two->a) && is_positive(two->b);
@@ -60,7 +63,7 @@ bool is_infinity(const Expr& expr, int sign) {
 bool vanishes(const Expr& expr) {
     if (is_zero(expr)) return true;
     if (auto one = expr.as<Unary>()) {
-        if (one->op == UnaryOp::Exp || one->op == UnaryOp::Exp2) return is_infinity(one->a, -1);
+        if (tends_to_zero(one->op)) return is_infinity(one->a, -1);
         const bool odd = one->op == UnaryOp::Negate || one->op == UnaryOp::Abs || one->op == UnaryOp::Sqrt;
         return odd && vanishes(one->a);
     }

@@ -115,6 +115,13 @@ public:
     Expr operator()(const Operand& a, const Operand& b, const Operand& c, const Operand& d) const {
         return read({a, b, c, d});
     }
+    Expr operator()(const Operand& a, const Operand& b, const Operand& c, const Operand& d, const Operand& e) const {
+        return read({a, b, c, d, e});
+    }
+    Expr operator()(const Operand& a, const Operand& b, const Operand& c, const Operand& d, const Operand& e,
+                    const Operand& f) const {
+        return read({a, b, c, d, e, f});
+    }
     Expr read(const std::vector<Operand>& indices, std::source_location where = std::source_location::current()) const;
 
 private:

@@ -15,11 +15,15 @@
 namespace tw::codegen {
 namespace {
 
+/// Also by matrix instructions, whose sums are registers.
 bool stores_any_of(const TileStmt& stmt, const std::vector<Buffer>& buffers) {
     bool found = false;
+    auto see = [&](const Buffer& stored) { found = found || std::ranges::find(buffers, stored) != buffers.end(); };
     visit_ops(stmt, [&](const TileOp& op) {
-        for (const StoreTo& store : op.stores)
-            found = found || std::find(buffers.begin(), buffers.end(), store.buffer) != buffers.end();
+        for (const StoreTo& store : op.stores) see(store.buffer);
+        visit_places(op, [&](const Buffer& place) {
+            if (place->memory == Memory::Registers) see(place);
+        });
     });
     return found;
 }

@@ -251,6 +251,40 @@ TEST_P(Pipelines, OfPaddedBoxes) {
     }
 }
 
+/// What a stage in shared memory makes of another product's sums cannot be there an iteration ahead of them.
+TEST_P(Pipelines, OfWhatSumsOfTheIterationMake) {
+    for (const int64_t stages : {1, 2, 3}) {
+        Tensor q = input("q", bf16, {64, 64}), k = input("k", bf16, {128, 64}), v = input("v", bf16, {64, 128});
+        Axis d = reduce_axis("d", 64), j = reduce_axis("j", 128);
+        Tensor t =
+            compute("t", {64, 128}, [&](Expr i, Expr j) { return sum(cast(f32, q(i, d)) * cast(f32, k(j, d)), d); });
+        Tensor p = compute("p", {64, 128}, [&](Expr i, Expr j) { return cast(bf16, t(i, j) * 2.0); });
+        Tensor o =
+            compute("o", {64, 64}, [&](Expr i, Expr e) { return sum(cast(f32, p(i, j)) * cast(f32, v(e, j)), j); });
+        Schedule s({o}, device_target());
+        auto [i, e] = s.loops<2>(o);
+        auto [group, row] = s.split(i, 64);
+        auto [tile, term] = s.split(s.reduce(o), 64);
+        s.order({group, tile, row, e, term});
+        s.bind(group, warpgroup);
+        s.at(p, tile);
+        s.set_memory(p, Memory::Shared);
+        s.at(t, tile);
+        s.set_memory(t, Memory::Registers);
+        s.stage(t, q, Memory::Shared, group);
+        s.stage(t, k, Memory::Shared, tile);
+        s.stage(o, v, Memory::Shared, tile);
+        auto [t_i, t_j] = s.loops<2>(t);
+        s.mma(o, wgmma, {.m = row, .n = e, .k = term});
+        auto [ko, ki] = s.split(s.reduce(t), 64);
+        s.order({ko, t_i, t_j, ki});
+        s.mma(t, wgmma, {.m = t_i, .n = t_j, .k = ki});
+        if (stages > 1) s.pipeline(tile, {.stages = static_cast<int>(stages)});
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, whole_numbers({o}, 3));
+    }
+}
+
 /// A sum of no terms, whose boxes would come from a tensor without elements.
 TEST_P(Pipelines, OfBoxesOfTensorsWithoutElements) {
     Expr n = size("n", {.min = 0, .max = 100});

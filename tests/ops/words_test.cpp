@@ -90,5 +90,21 @@ TEST_P(Words, DropTheSameElementsInAnyTiling) {
         }
 }
 
+/// What is dropped is read with its neighbours, not under a condition of its own.
+TEST(Dropout, ReadsVectors) {
+    const Tensor x = input("x", bf16, {4, 64});
+    const Tensor y = compute("y", {4, 64}, [&](Expr i, Expr j) {
+        return cast(bf16, dropout(cast(f32, x(i, j)), 0.25, scalar("seed", u32), i * 64 + j));
+    });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    auto [outer, inner] = s.split(j, 8, {"outer", "inner"});
+    s.bind(i, grid.x);
+    s.bind(outer, thread);
+    s.bind(inner, tw::vector);
+    const std::string text = build(s).cuda();
+    EXPECT_NE(text.find("tw::load<8>("), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace tw
