@@ -49,11 +49,23 @@ AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t
     a.o_part = compute("o_part", {B, H / G, G, C, E}, [&](Expr b, Expr h, Expr g, Expr c, Expr e) {
         return sum(a.p(b, h, g, c, j3) * cast(f32, a.v_part(b, c, j3, h, e)), j3);
     });
+    declare_merged_parts(shape, a, sinks);
+    return a;
+}
+
+void declare_merged_parts(const AttentionShape& shape, AttentionInParts& a, const Tensor& sinks, bool may_be_empty) {
+    const auto& [B, H, S, N, D, E, G, causal, type] = shape;
+    const Expr C = a.m.shape().back();
+    const double scale = to_base_2(shape);
     Axis c1 = reduce_axis("c1", C), c2 = reduce_axis("c2", C), c3 = reduce_axis("c3", C);
     auto of_head = [&](const Tensor& part, const Expr& b, const Expr& h, const Expr& c) {
         return part(b, h / shape.group, h % shape.group, c);
     };
-    a.top = compute("top", {B, H}, [&](Expr b, Expr h) { return reduce_max(of_head(a.m, b, h, c1), c1); });
+    a.top = compute("top", {B, H}, [&](Expr b, Expr h) {
+        const Expr top = reduce_max(of_head(a.m, b, h, c1), c1);
+        constexpr double below_all = -1e30;  // of which differences from -infinity are that, too
+        return may_be_empty ? max(top, below_all) : top;
+    });
     auto share = [&](const Expr& b, const Expr& h, const Expr& c) {
         return exp2(of_head(a.m, b, h, c) * scale - a.top(b, h) * scale);
     };
@@ -65,7 +77,8 @@ AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t
     };
     a.weight = compute("weight", {B, H, C}, [&](Expr b, Expr h, Expr c) {
         const SoftmaxSum whole = divided_by(b, h);
-        return exp2(of_head(a.m, b, h, c) * scale - whole.top) / whole.sum;
+        const Expr weight = exp2(of_head(a.m, b, h, c) * scale - whole.top) / whole.sum;
+        return may_be_empty ? select(whole.sum > 0.0, weight, 0.0) : weight;
     });
     a.values = compute("values", {B, H, E}, [&](Expr b, Expr h, Expr e) {
         return sum(a.o_part(b, h / shape.group, h % shape.group, c3, e) * a.weight(b, h, c3), c3);
@@ -75,7 +88,6 @@ AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t
         const SoftmaxSum whole = divided_by(b, h);
         return whole.top + log2(whole.sum);
     });
-    return a;
 }
 
 DecodeTiles decode_tiles(const AttentionShape& shape, const Target& target) {
@@ -102,7 +114,9 @@ public:
 
     Schedule run() {
         const int64_t part = rounded_up(divided(shape_.keys, tiles_.parts), tiles_.keys);
-        AttentionInParts a = declare_attention_in_parts(shape_, part, sinks_);
+        return run(declare_attention_in_parts(shape_, part, sinks_));
+    }
+    Schedule run(const AttentionInParts& a) {
         Schedule s({a.o, a.lse}, target_);
         stream(s, a);
         merge(s, a);
@@ -161,11 +175,16 @@ private:
     const AttentionShape& shape_;
     const DecodeTiles& tiles_;
     const Target& target_;
-    const Tensor& sinks_;
+    const Tensor sinks_;
     std::source_location where_;
 };
 
 }  // namespace
+
+Schedule decode_schedule(const AttentionInParts& parts, const AttentionShape& shape, const DecodeTiles& tiles,
+                         const Target& target, std::source_location where) {
+    return DecodeSchedule(shape, tiles, target, {}, where).run(parts);
+}
 
 Schedule decode_schedule(const AttentionShape& shape, const DecodeTiles& tiles, const Target& target,
                          const Tensor& sinks, std::source_location where) {

@@ -16,6 +16,11 @@ struct AttentionInParts {
 AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t keys_of_part,
                                             const Tensor& sinks = {});
 
+/// Declares what the parts come to: top, weight, total, values, o and lse, of m, l and o_part. With `may_be_empty`,
+/// also of rows that see no key: o = 0, lse = -infinity.
+void declare_merged_parts(const AttentionShape& shape, AttentionInParts& parts, const Tensor& sinks = {},
+                          bool may_be_empty = false);
+
 struct DecodeTiles {
     int64_t keys = 64;  ///< of a step
     int stages = 3;     ///< of keys and values
@@ -26,6 +31,10 @@ DecodeTiles decode_tiles(const AttentionShape& shape, const Target& target);
 /// Results o and lse.
 Schedule decode_schedule(const AttentionShape& shape, const DecodeTiles& tiles, const Target& target,
                          const Tensor& sinks = {}, TW_HERE);
+
+/// Of parts declared for the shape and these tiles, by any source of keys.
+Schedule decode_schedule(const AttentionInParts& parts, const AttentionShape& shape, const DecodeTiles& tiles,
+                         const Target& target, TW_HERE);
 
 /// One row that sees all keys.
 bool is_decode(const AttentionShape& shape);

@@ -123,6 +123,9 @@ double varlen_flops(const VarlenShape& shape, const Offsets& of_rows, const Offs
 VarlenTiles varlen_tiles(const VarlenShape& shape) {
     VarlenTiles tiles;
     if (std::max(shape.depth, shape.width) > 128) tiles.keys = 64;
+    constexpr int64_t usual_keys = 8192;  // of a sequence at most
+    tiles.heads = heads_in_l2(shape.heads, std::min(shape.keys, usual_keys) * (shape.depth + shape.width) *
+                                               bytes_of(shape.type) / shape.group);
     return tiles;
 }
 
@@ -181,9 +184,11 @@ Schedule varlen_schedule(const VarlenAttention& a, const VarlenShape& shape, con
     auto [block, in_block] = s.split(i, tiles.rows, Tail::Mask, {"block", "in_block"}, where);
     auto [group, row] = s.split(in_block, rows_of_warpgroup, {"group", "row"}, where);
     auto [step, term] = s.split(s.reduce(a.o), tiles.keys, {"step", "term"}, where);
-    s.order({block, h, e_tile, group, step, row, e, term}, where);
-    const Loop tile = s.fuse({block, h}, "tile", where);
-    s.bind(tile, grid.x, where);
+    auto [h_group, h_in_group] = s.split(h, tiles.heads, {"h_group", "h_in_group"}, where);
+    s.order({h_group, block, h_in_group, e_tile, group, step, row, e, term}, where);
+    // Of causal sequences the last rows see the most keys.
+    const int64_t blocks = shape.heads * divided(shape.rows, tiles.rows);
+    s.persistent({h_group, block, h_in_group}, {.blocks = static_cast<int>(blocks), .longest_first = true}, where);
     s.bind(group, warpgroup, where);
     s.stream({a.m, a.l, a.o}, step, where);
     s.set_memory(a.p, Memory::Registers, where);
@@ -196,7 +201,7 @@ Schedule varlen_schedule(const VarlenAttention& a, const VarlenShape& shape, con
     s.order({s_h, d_tile, s_i, s_j, d}, where);
     s.at(a.lse, group, where);
     s.stage(a.s, a.seen, Memory::Registers, group, where);
-    Stage queries = s.stage(a.s, a.q, Memory::Shared, tile, where);
+    Stage queries = s.stage(a.s, a.q, Memory::Shared, h_in_group, where);
     Stage keys = s.stage(a.s, a.k_tile, Memory::Shared, step, where),
           values = s.stage(a.o, a.v_tile, Memory::Shared, step, where);
     s.inline_stage(a.k_tile, where);
@@ -228,7 +233,7 @@ std::optional<NamedVarlen> parse_varlen(const std::string& name) {
     static const std::string number_text = "([1-9][0-9]{0,6})", by = "x" + number_text;
     static const std::regex form("attention_varlen_(bf16|f16)_" + number_text + by + by + "(?:_keys" + number_text +
                                  ")?(?:_width" + number_text + ")?(?:_group" + number_text + ")?(?:_tile" +
-                                 number_text + by + "s([1-9]))?");
+                                 number_text + by + "s([1-9])(?:h([1-9][0-9]*))?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto number = [&](size_t index, int64_t otherwise) {
@@ -246,8 +251,9 @@ std::optional<NamedVarlen> parse_varlen(const std::string& name) {
     if (shape.heads % shape.group != 0 || shape.depth % 8 != 0 || shape.width % 8 != 0) return {};
     if (std::max(shape.depth, shape.width) > 256) return {};
     if (match[8].matched) {
-        named.tiles = VarlenTiles{number(8, 0), number(9, 0), static_cast<int>(number(10, 0))};
+        named.tiles = VarlenTiles{number(8, 0), number(9, 0), static_cast<int>(number(10, 0)), number(11, 1)};
         if (named.tiles->rows % rows_of_warpgroup != 0 || named.tiles->rows > 3 * rows_of_warpgroup) return {};
+        if (shape.heads % named.tiles->heads != 0) return {};
     }
     return named;
 }

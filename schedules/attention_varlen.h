@@ -56,6 +56,7 @@ struct VarlenTiles {
     int64_t rows = 128;  ///< of a block, 64 a warpgroup
     int64_t keys = 128;  ///< of a step
     int stages = 2;      ///< of keys and values
+    int64_t heads = 1;   ///< whose blocks run side by side, the last rows first; divides the heads
 };
 VarlenTiles varlen_tiles(const VarlenShape& shape);
 /// Tiles and steps are part of it: a tile goes through whole steps. Throws Error if heads are no multiple of the group.
@@ -74,7 +75,7 @@ struct NamedVarlenTables {
     int64_t rows_of_tile;
 };
 /// Reads "attention_varlen_bf16_ROWSxHEADSxDEPTH" (or f16), then any of _keys4096 (else as many as rows), _width64
-/// (else depth), _group4, and _tile128x128s2. Nothing if it is no such name.
+/// (else depth), _group4, and _tile128x128s2, with "h4" for four heads side by side. Nothing if it is no such name.
 std::optional<NamedVarlen> parse_varlen(const std::string& name);
 /// Reads "attention_varlen_tables_SEQUENCESxROWS", then any of _keys4096, _causal, and _tile128, the rows of a tile.
 std::optional<NamedVarlenTables> parse_varlen_tables(const std::string& name);

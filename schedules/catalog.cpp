@@ -10,6 +10,7 @@
 #include "schedules/attention.h"
 #include "schedules/attention_backward.h"
 #include "schedules/attention_decode.h"
+#include "schedules/attention_paged.h"
 #include "schedules/attention_varlen.h"
 #include "schedules/elementwise.h"
 #include "schedules/families.h"
@@ -171,6 +172,20 @@ std::optional<CatalogEntry> attention_varlen_entry(const std::string& name) {
             const VarlenTiles tiles = named.tiles ? *named.tiles : varlen_tiles(named.shape);
             return varlen_schedule(declare_varlen_attention(named.shape, tiles), named.shape, tiles, target);
         }};
+}
+
+/// If all sequences have all keys.
+std::optional<CatalogEntry> attention_paged_entry(const std::string& name) {
+    const auto named = parse_paged(name);
+    if (!named) return {};
+    return CatalogEntry{name, "attention of one row to keys in pages", named->shape.attention.flops(),
+                        [named = *named](const Target& target) {
+                            const PagedShape& shape = named.shape;
+                            const Tensor sinks = named.sinks ? input("sinks", f32, {shape.attention.heads}) : Tensor();
+                            const DecodeTiles tiles = paged_tiles(shape, target);
+                            return paged_schedule(declare_paged_attention(shape, tiles, sinks), shape, tiles, target);
+                        },
+                        named->shape.attention.bytes()};
 }
 
 std::optional<CatalogEntry> attention_gradients_entry(const std::string& name) {
@@ -400,6 +415,7 @@ const CatalogEntry* find_library_kernel(const std::string& name) {
     if (auto entry = entry_by_family(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = tensor_product_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = attention_gradients_entry(name)) return &made.try_emplace(name, *entry).first->second;
+    if (auto entry = attention_paged_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = attention_varlen_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = attention_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = linear_cross_entropy_entry(name)) return &made.try_emplace(name, *entry).first->second;

@@ -5,6 +5,7 @@
 #include "schedules/attention.h"
 #include "schedules/attention_backward.h"
 #include "schedules/attention_decode.h"
+#include "schedules/attention_paged.h"
 #include "schedules/attention_varlen.h"
 #include "tutorials/lesson.h"
 
@@ -98,5 +99,17 @@ int main(int argc, char** argv) {
     const AttentionInParts parts = declare_attention_in_parts(decode, decode.keys / tiles.parts);
     for (const Tensor& each : {parts.o_part, parts.top, parts.total, parts.weight, parts.values}) lesson.show(each);
     lesson.run(decode_schedule(decode, tiles, gpu), decode.flops(), "decode");
+
+    lesson.say(
+        "Keys and values in pages: a table says where those of a sequence are, and lengths how many there are. Boxes "
+        "begin where the table says, and a part's loop ends with the sequence:");
+    const int64_t page_size = 64;
+    AttentionShape of_pages = decode;
+    of_pages.keys = (decode.keys + page_size - 1) / page_size * page_size;
+    const PagedShape paged{.attention = of_pages, .pages = 2 * of_pages.keys / page_size, .page_size = page_size};
+    const DecodeTiles page_tiles = paged_tiles(paged, gpu);
+    const PagedAttention in_pages = declare_paged_attention(paged, page_tiles);
+    for (const Tensor& each : {in_pages.parts.k_part, in_pages.parts.s, in_pages.parts.m}) lesson.show(each);
+    lesson.show_lines(paged_schedule(in_pages, paged, page_tiles, gpu), {"for (int step", "tma_load(&shared.k"});
     return lesson.finish();
 }

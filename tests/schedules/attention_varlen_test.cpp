@@ -79,7 +79,10 @@ TEST_P(VarlenKernels, GiveEachSequenceItsOwn) {
         if (of_rows.back() == 0) continue;
         shape.heads *= shape.group;
         if (chance()) shape.type = f16;
-        const VarlenTiles tiles{.rows = 64 * between(1, 2), .keys = 16 * between(2, 5), .stages = between(2, 3)};
+        const VarlenTiles tiles{.rows = 64 * between(1, 2),
+                                .keys = 16 * between(2, 5),
+                                .stages = between(2, 3),
+                                .heads = shape.heads % 2 == 0 && chance() ? 2 : 1};
         const VarlenAttention a = declare_varlen_attention(shape, tiles);
         const Schedule s = varlen_schedule(a, shape, tiles, device_target());
         SCOPED_TRACE(s.trace_as_cpp());
@@ -133,15 +136,17 @@ TEST(Varlen, TablesSayWhatTilesSee) {
 }
 
 TEST(Varlen, IsAskedForByName) {
-    const auto named = parse_varlen("attention_varlen_f16_300x12x40_keys500_width24_group3_tile64x32s3");
+    const auto named = parse_varlen("attention_varlen_f16_300x12x40_keys500_width24_group3_tile64x32s3h4");
     ASSERT_TRUE(named);
     const VarlenShape& shape = named->shape;
     EXPECT_EQ((std::array{shape.rows, shape.keys, shape.heads, shape.depth, shape.width, shape.group}),
               (std::array<int64_t, 6>{300, 500, 12, 40, 24, 3}));
     EXPECT_TRUE(shape.type == f16 && named->tiles->rows == 64 && named->tiles->keys == 32 && named->tiles->stages == 3);
+    EXPECT_EQ(named->tiles->heads, 4);
     for (const char* name :
          {"attention_varlen_bf16_300x12", "attention_varlen_bf16_300x12x40_group5", "attention_varlen_bf16_300x12x44",
-          "attention_varlen_bf16_300x12x264", "attention_varlen_bf16_300x12x64_tile100x64s2"})
+          "attention_varlen_bf16_300x12x264", "attention_varlen_bf16_300x12x64_tile100x64s2",
+          "attention_varlen_bf16_300x12x64_tile128x64s2h5"})
         EXPECT_FALSE(parse_varlen(name)) << name;
     const auto tables = parse_varlen_tables("attention_varlen_tables_8x300_causal_tile64");
     ASSERT_TRUE(tables);
