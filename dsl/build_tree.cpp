@@ -75,14 +75,25 @@ Expr TreeBuilder::lower_extent(int loop) {
     return simplify(select_unchecked(all_of(conditions), extent, constant(Type::I64, 0)));
 }
 
-/// The same for masks, beside which those of the element stand: 0 where there is nothing to load.
+namespace {
+
+bool loads(const Expr& expr) {
+    bool found = false;
+    visit(expr, [&](const Expr& e) { found = found || e.as<Load>(); });
+    return found;
+}
+
+}  // namespace
+
+/// The same for masks, beside which those of the element stand: 0 where there is nothing to load. What data say of
+/// indices is the caller's to keep in range.
 Expr TreeBuilder::lower_length(int stage, const Expr& length) {
     if (!depends_on_element(length)) return length;
     const Expr lowered = lower(stage, length);
     std::vector<Expr> inside;
     guard_reads(lowered, [&](const Expr& condition, bool) {
         const Expr simple = simplify(condition);
-        if (prove(simple) != true) inside.push_back(simple);
+        if (prove(simple) != true && !loads(simple)) inside.push_back(simple);
     });
     return simplify(select_unchecked(all_of(inside), lowered, constant(Type::I64, 0)));
 }

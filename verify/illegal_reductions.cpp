@@ -102,7 +102,7 @@ const Kind kKinds[] = {
     p.s->scatter(p.d);
     t.step(*p.s, [&] { p.s->order({p.s->reduce(p.d), p.s->loops<2>(p.d)[0]}); });
 }},
-{"parts_of_rows_as_long_as_data_say", "each element decides how many terms it has", [](Attempt& t) {
+{"parts_of_rows_as_long_as_data_say", "elements decide how many terms", [](Attempt& t) {
     Scattered p(t);
     p.s->scatter(p.d);
     t.step(*p.s, [&] { p.s->rfactor(p.d, p.s->reduce(p.d)); });

@@ -147,6 +147,30 @@ struct Rows {
     }
 };
 
+/// Of rows behind the last, which a split adds, nobody reads a length: in no part of the loop, nor in what counts
+/// iterations from the end.
+TEST_P(StreamLengths, AreReadWhereTheRowIs) {
+    const Rows rows;
+    auto length = [&](const Expr& i) { return rows.length(i); };
+    const Tensor m = rows.largest(length), total = rows.total(m, length);
+    for (const bool reversed : {false, true}) {
+        Schedule s({total}, device_target());
+        auto [block, row] = s.split(s.loops<1>(total)[0], 4, Tail::Mask, {"block", "row"});  // 8 rows, 7 lengths
+        auto [tile, term] = s.split(s.reduce(total), 2, Tail::Mask, {"tile", "term"});
+        s.order({block, row, tile, term});
+        s.bind(block, grid.x);
+        s.stream({m, total}, tile);
+        s.stage(total, rows.x, Memory::Shared, tile);
+        s.pipeline(tile, {.stages = 2});
+        if (reversed) s.reverse(tile);
+        Bindings launch = whole_numbers({total}, 4);
+        fill_integers(launch.inputs.at("lengths"), 0, 40, 6);
+        Executable executable(build(s), device_);
+        auto differs = differs_in_numbers(run_on(executable, launch), interpret_plain({total}, launch), equal_values);
+        EXPECT_FALSE(differs) << *differs << "\n" << executable.program().cuda();
+    }
+}
+
 TEST(StreamLengthErrors, LengthsThatDiffer) {
     const Rows rows;
     auto length = [&](const Expr& i) { return rows.length(i); };
