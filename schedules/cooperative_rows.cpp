@@ -1,9 +1,9 @@
 #include "schedules/cooperative_rows.h"
 
 #include <algorithm>
-#include <set>
 
 #include "schedules/long_reductions.h"
+#include "schedules/producers.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -60,14 +60,11 @@ void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& s
     CalledFrom caller(where);
     Stage last = s[y];
     Loop row = bind_rows(s, y, shape);
-    std::vector<Stage> stages = s.all_stages();
+    std::vector<Stage> stages = producers_of(s, last);
     std::reverse(stages.begin(), stages.end());  // readers first
     std::vector<Stage> shared{last};
-    std::set<int> read{last.id};  // by the rows
     for (Stage stage : stages) {
         if (stage.id == last.id) continue;
-        if (std::ranges::none_of(s.readers(stage), [&](const Stage& r) { return read.contains(r.id); })) continue;
-        read.insert(stage.id);
         if (s.data_loops(stage).empty()) {
             schedule_block_reduction(s, stage);
         } else if (!s.reduces(stage) && (!shape.keep || s.readers(stage).size() == 1)) {

@@ -1,4 +1,5 @@
 #include "schedules/elementwise.h"
+#include "schedules/producers.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -7,7 +8,7 @@ void schedule_elementwise(Schedule& s, const Tensor& y, int64_t threads, int64_t
                           std::source_location where) {
     CalledFrom caller(where);
     Stage last = s[y];
-    for (Stage stage : s.all_stages())
+    for (Stage stage : producers_of(s, last))
         if (stage.id != last.id) s.inline_stage(stage);
     std::vector<Loop> loops = s.data_loops(y);
     if (loops.empty()) return;  // a scalar: one thread

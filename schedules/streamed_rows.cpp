@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "schedules/producers.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -35,14 +36,14 @@ public:
 
 private:
     std::vector<Stage> reductions() const {
-        std::vector<Stage> found = s_.all_stages();
+        std::vector<Stage> found = producers_of(s_, y_);
         std::erase_if(found, [&](const Stage& stage) { return !s_.reduces(stage); });
         return found;
     }
 
     /// What has more elements than rows.
     void inline_elements() {
-        for (const Stage& stage : s_.all_stages())
+        for (const Stage& stage : producers_of(s_, y_))
             if (stage.id != y_.id && !s_.reduces(stage) && s_.data_loops(stage).size() > rank_) s_.inline_stage(stage);
     }
 
@@ -53,7 +54,7 @@ private:
         loops.pop_back();
         row_ = bind_rows(loops);
         spread(y_, column);
-        behind_ = s_.all_stages();
+        behind_ = producers_of(s_, y_);
         std::erase_if(behind_, [&](const Stage& stage) { return stage.id == y_.id; });
     }
 
@@ -61,7 +62,7 @@ private:
         const std::vector<Stage> whole = reductions();
         const std::vector<StageRef> named(whole.begin(), whole.end());
         const Expr columns = s_.extent(s_.reduce(named.back()));
-        behind_ = s_.all_stages();
+        behind_ = producers_of(s_, y_);
         auto [step, in_step] = s_.split(s_.reduce(named.back()), shape_.elements(), Tail::Mask, {"step", "in_step"});
         auto [chunk, in_chunk] = s_.split(in_step, shape_.threads * shape_.neighbours, {"chunk", "in_chunk"});
         auto [share, element] = s_.split(in_chunk, shape_.neighbours, {"share", "element"});
@@ -74,7 +75,7 @@ private:
         s_.bind(share, thread);
         if (parts.size() > 1) s_.stream({parts.begin(), parts.end()}, step);
         for (const Stage& part : parts) unroll_chunk(part);
-        parts_ = s_.all_stages();
+        parts_ = producers_of(s_, y_);
         std::erase_if(parts_, [&](const Stage& stage) {
             return std::ranges::any_of(behind_, [&](const Stage& other) { return other.id == stage.id; });
         });

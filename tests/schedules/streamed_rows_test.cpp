@@ -6,6 +6,7 @@
 
 #include "ops/check.h"
 #include "ops/executable.h"
+#include "schedules/cooperative_rows.h"
 #include "schedules/row_operators.h"
 #include "schedules/streamed_rows.h"
 #include "tests/ops/on_each_device.h"
@@ -148,6 +149,27 @@ TEST_P(StreamedRows, RowsOfInfinities) {
     EXPECT_EQ(got.at({0}).real, 0);
     for (int64_t row : {1, 2}) EXPECT_NEAR(got.at({row}).real, expected.at({row}).real, 2e-5);
     EXPECT_TRUE(std::isnan(got.at({3}).real));
+}
+
+/// Another output that rows do not read is left alone, with what it is made of.
+TEST_P(StreamedRows, BesideOtherOutputs) {
+    for (const bool streams : {false, true}) {
+        Tensor x = input("x", f32, {5, 100}), w = input("w", f32, {70, 9});
+        const Axis k = reduce_axis("k", 100);
+        const Tensor y = (streams ? cross_entropy : softmax)(x, k, f32)[0];
+        const Axis i = reduce_axis("i", 70);
+        const Tensor squares = compute("squares", {70, 9}, [&](Expr r, Expr c) { return w(r, c) * w(r, c); });
+        const Tensor other = compute("other", {9}, [&](Expr c) { return sum(squares(i, c), i); });
+        Schedule s({y, other}, device_target());
+        if (streams)
+            schedule_streamed_rows(s, y, row_chunks(100, 4, f32));
+        else
+            schedule_cooperative_rows(s, y, row_threads(100, 4));
+        EXPECT_EQ(s.data_loops(other).size(), 1U);
+        EXPECT_EQ(s.data_loops(squares).size(), 2U);
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, random_bindings({y, other}, 4), near(1, 1e-4));
+    }
 }
 
 /// The pass loads a chunk's vectors before it uses the first, and once; its tail loads them together, too.
