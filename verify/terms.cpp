@@ -49,9 +49,25 @@ Term Terms::make(const Node& node) {
     return entry->second;
 }
 
+/// Of finite values.
+bool Terms::makes_infinities(const Node& node) {
+    if (node.kind == Kind::Real) return !std::isfinite(std::bit_cast<double>(node.number));
+    if (node.kind == Kind::Unary)
+        return node.op == static_cast<int>(UnaryOp::Log) || node.op == static_cast<int>(UnaryOp::Log2) ||
+               node.op == static_cast<int>(UnaryOp::Rsqrt);
+    return node.kind == Kind::Binary && node.op == static_cast<int>(BinaryOp::Div);
+}
+
 Terms::Facts Terms::facts_of(const Node& node) const {
-    Facts facts{node.kind == Kind::Undefined, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
-    for (Term part : {node.a, node.b, node.c}) facts.undefined = facts.undefined || (part >= 0 && is_undefined(part));
+    Facts facts{.undefined = node.kind == Kind::Undefined,
+                .finite = node.kind != Kind::Undefined && !makes_infinities(node),
+                .lo = std::numeric_limits<int64_t>::min(),
+                .hi = std::numeric_limits<int64_t>::max()};
+    for (Term part : {node.a, node.b, node.c}) {
+        facts.undefined = facts.undefined || (part >= 0 && is_undefined(part));
+        const bool condition = node.kind == Kind::Select && part == node.a;
+        facts.finite = facts.finite && (part < 0 || condition || is_finite(part));
+    }
     auto range_of = [&](Term part) { return facts_[static_cast<size_t>(part)]; };
     if (node.kind == Kind::Integer) facts.lo = facts.hi = node.number;
     if (node.kind == Kind::Select) {
@@ -83,6 +99,11 @@ std::optional<double> Terms::real_value(Term term) const {
     return node.kind == Kind::Real ? std::optional(std::bit_cast<double>(node.number)) : std::nullopt;
 }
 
+bool Terms::is_infinite(Term term) const {
+    const auto known = real_value(term);
+    return known && std::isinf(*known);
+}
+
 /// One is the negation of the other.
 bool Terms::is_not(Term one, Term other) const {
     const Node& node = nodes_[static_cast<size_t>(one)];
@@ -111,6 +132,7 @@ Term Terms::unary(UnaryOp op, Type type, Term a) {
             return integer(type, wrap_to_type(type, *apply_to_integers(BinaryOp::Sub, 0, *known)));
         if (op == UnaryOp::Not) return integer(type, !*known);
     }
+    if ((op == UnaryOp::Exp || op == UnaryOp::Exp2) && is_real(a, -kInfinity)) return real(type, 0);
     if (op == UnaryOp::Negate && node.kind == Kind::Real) return real(type, -std::bit_cast<double>(node.number));
     bool undoes = (op == UnaryOp::Negate || op == UnaryOp::Not) && node.kind == Kind::Unary &&
                   node.op == static_cast<int>(op) && node.type == type;
@@ -159,6 +181,8 @@ std::optional<bool> Terms::by_ranges(BinaryOp op, Term a, Term b) const {
 std::optional<Term> Terms::by_law(BinaryOp op, Type type, Term a, Term b) {
     if (is_undefined(a) || is_undefined(b)) return {};  // perhaps NaN
     if (auto decided = by_ranges(op, a, b)) return integer(type, *decided);
+    if ((is_infinite(a) && is_finite(b)) || (is_finite(a) && is_infinite(b)))
+        if (auto simpler = of_infinity(op, type, a, b)) return simpler;
     switch (op) {
         case BinaryOp::Add:
             if (is_real(a, 0) || value(a) == 0) return b;
@@ -196,6 +220,17 @@ std::optional<Term> Terms::by_law(BinaryOp op, Type type, Term a, Term b) {
         case BinaryOp::And:
         case BinaryOp::Or: return of_bools(op, a, b);
         default: return of_words(op, type, a, b);
+    }
+}
+
+/// One of them is an infinity, the other a finite value.
+std::optional<Term> Terms::of_infinity(BinaryOp op, Type type, Term a, Term b) {
+    switch (op) {
+        case BinaryOp::Add: return is_infinite(a) ? a : b;
+        case BinaryOp::Sub: return is_infinite(a) ? a : real(type, -*real_value(b));
+        case BinaryOp::Equal: return integer(type, 0);
+        case BinaryOp::NotEqual: return integer(type, 1);
+        default: return {};
     }
 }
 
@@ -250,6 +285,8 @@ Term Terms::fma(Type type, Term a, Term b, Term c) {
     if (is_real(c, 0)) return binary(BinaryOp::Mul, type, a, b);
     bool vanishes = (is_real(a, 0) && !is_undefined(b)) || (is_real(b, 0) && !is_undefined(a));
     if (vanishes) return c;
+    if (real_value(a) && real_value(b) && is_finite(c))
+        if (const Term product = binary(BinaryOp::Mul, type, a, b); is_infinite(product)) return product;
     if (b < a) std::swap(a, b);
     return make({.kind = Kind::Fma, .type = type, .a = a, .b = b, .c = c});
 }

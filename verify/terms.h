@@ -15,8 +15,9 @@ using Term = int32_t;
 /// Terms are made once. Operations on constants are carried out; a few laws are applied that hold for all finite values
 /// and do not tell -0 from 0: operands of commutative operations change places, x + 0 and max(x, -infinity) are x,
 /// x - x and x * 0 are 0, x * 1 and x / 1 are x, max(x, x) is x, nothing is less than -infinity, integers whose ranges
-/// lie apart are not equal, either x < y or y <= x, what goes with the larger of two numbers goes with it in either
-/// order if ties are broken in one way. No law holds for what nobody wrote.
+/// lie apart are not equal, -infinity + x is -infinity and exp2(-infinity) is 0, either x < y or y <= x, what goes with
+/// the larger of two numbers goes with it in either order if ties are broken in one way. No law holds for what nobody
+/// wrote.
 class Terms {
 public:
     Term integer(Type type, int64_t value);
@@ -50,7 +51,7 @@ private:
         bool operator==(const Node&) const = default;
     };
     struct Facts {
-        bool undefined = false;
+        bool undefined = false, finite = true;
         int64_t lo, hi;  // of an integer
     };
     struct Hash {
@@ -59,13 +60,17 @@ private:
 
     Term make(const Node& node);
     Facts facts_of(const Node& node) const;
+    static bool makes_infinities(const Node& node);
     std::optional<double> real_value(Term term) const;
+    bool is_finite(Term term) const { return facts_[static_cast<size_t>(term)].finite; }
+    bool is_infinite(Term term) const;
     bool is_real(Term term, double value) const { return real_value(term) == value; }
     bool is_not(Term one, Term other) const;
     bool is_binary(Term term, BinaryOp op) const;
     bool says_equal(Term condition, Term one, Term other) const;
     std::optional<Term> by_constants(BinaryOp op, Type type, Term a, Term b);
     std::optional<Term> by_law(BinaryOp op, Type type, Term a, Term b);
+    std::optional<Term> of_infinity(BinaryOp op, Type type, Term a, Term b);
     std::optional<Term> square_of_difference(Type type, Term a, Term b);
     std::optional<Term> of_words(BinaryOp op, Type type, Term a, Term b);
     std::optional<Term> of_bools(BinaryOp op, Term a, Term b);
