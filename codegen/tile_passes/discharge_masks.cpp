@@ -279,7 +279,7 @@ private:
         if (!op.is<UpdateOp>() || !is_of_terms(op, part)) return false;
         std::vector<Expr> held;
         for (const Expr& own : conjuncts_of(op.mask))
-            if (!own.same(part) && is_asked_by_readers(op, own)) held.push_back(own);
+            if (!is_of_terms(op, own) && is_asked_by_readers(op, own)) held.push_back(own);
         Makers used;
         const MakerOf maker_of = makers_of(op, used);
         if (!counts_nothing(op, part, held, maker_of)) return false;
