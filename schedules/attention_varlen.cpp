@@ -4,6 +4,7 @@
 #include <cmath>
 #include <regex>
 
+#include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
@@ -102,14 +103,7 @@ VarlenTableTensors declare_varlen_tables(int64_t sequences, int64_t rows, int64_
 
 Schedule varlen_tables_schedule(const VarlenTableTensors& tables, const Target& target, std::source_location where) {
     Schedule s({tables.tiles, tables.seen}, target, where);
-    constexpr int64_t threads = 128;
-    auto spread = [&](const StageRef& stage) {
-        const Loop all = s.fuse(s.data_loops(stage, where), s.name(stage) + "_element", where);
-        auto [block, thread_of] = s.split(all, threads, Tail::Mask, {"block", "element"}, where);
-        s.bind(block, grid.x, where);
-        s.bind(thread_of, thread, where);
-    };
-    for (const Stage& stage : s.all_stages()) spread(stage);
+    for (const Stage& stage : s.all_stages()) schedule_each_element(s, stage, 128, where);
     return s;
 }
 

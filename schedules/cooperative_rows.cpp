@@ -30,21 +30,20 @@ void spread_stage(Schedule& s, const StageRef& stage, const RowThreads& shape) {
     spread(s, reduces ? s.reduce(stage) : s.all_loops(stage).back(), reduces, shape);
 }
 
-Loop bind_rows(Schedule& s, const Tensor& y, const RowThreads& shape) {
-    std::vector<Loop> loops = s.data_loops(y);
-    if (!s.reduces(y)) loops.pop_back();
+}  // namespace
+
+Loop bind_rows(Schedule& s, const std::vector<Loop>& loops, int64_t rows_of_block, std::source_location where) {
+    CalledFrom caller(where);
     Loop rows = s.fuse(loops, "row");
-    if (shape.rows == 1) {
+    if (rows_of_block == 1) {
         s.bind(rows, grid.x);
         return rows;
     }
-    auto [block, row] = s.split(rows, shape.rows, Tail::Mask, {"block", "row_in_block"});
+    auto [block, row] = s.split(rows, rows_of_block, Tail::Mask, {"block", "row_in_block"});
     s.bind(block, grid.x);
     s.bind(row, thread);
     return row;
 }
-
-}  // namespace
 
 RowThreads row_threads(int64_t columns, int64_t neighbours) {
     RowThreads shape{.threads = 32, .rows = 1, .neighbours = neighbours};
@@ -59,7 +58,9 @@ RowThreads row_threads(int64_t columns, int64_t neighbours) {
 void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& shape, std::source_location where) {
     CalledFrom caller(where);
     Stage last = s[y];
-    Loop row = bind_rows(s, y, shape);
+    std::vector<Loop> rows = s.data_loops(y);
+    if (!s.reduces(y)) rows.pop_back();
+    Loop row = bind_rows(s, rows, shape.rows);
     std::vector<Stage> stages = producers_of(s, last);
     std::reverse(stages.begin(), stages.end());  // readers first
     std::vector<Stage> shared{last};

@@ -14,6 +14,10 @@ struct RowThreads {
 /// Threads for rows of so many elements: whole warps, each thread with a few vectors of `neighbours`.
 RowThreads row_threads(int64_t columns, int64_t neighbours);
 
+/// The rows of these loops, which become one: blocks take so many, each by threads of its own. Returns the loop along
+/// a block's rows.
+Loop bind_rows(Schedule& s, const std::vector<Loop>& loops, int64_t rows_of_block, TW_HERE);
+
 /// Schedules `y` over (row, ..., column) or, if it itself reduces, over rows, and every stage that it reads: a block
 /// takes `rows` rows at a time, the threads share a row's elements. Elementwise stages with one reader are inlined,
 /// results of reductions are in every thread. A scalar that the rows read is a kernel of its own.

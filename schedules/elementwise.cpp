@@ -23,7 +23,7 @@ void schedule_elementwise(Schedule& s, const Tensor& y, int64_t threads, int64_t
     if (per_thread > 1) s.bind(element, tw::vector);
 }
 
-void schedule_each_element(Schedule& s, const Tensor& y, int64_t threads, std::source_location where) {
+void schedule_each_element(Schedule& s, const StageRef& y, int64_t threads, std::source_location where) {
     CalledFrom caller(where);
     auto [block, element] = s.split(s.fuse(s.data_loops(y), "all"), threads, Tail::Mask, {"block", "element"});
     s.bind(block, grid.x);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "schedules/cooperative_rows.h"
 #include "schedules/producers.h"
 #include "support/error.h"
 
@@ -52,7 +53,7 @@ private:
         std::vector<Loop> loops = s_.data_loops(y_);
         const Loop column = loops.back();
         loops.pop_back();
-        row_ = bind_rows(loops);
+        row_ = bind_rows(s_, loops, shape_.rows);
         spread(y_, column);
         behind_ = producers_of(s_, y_);
         std::erase_if(behind_, [&](const Stage& stage) { return stage.id == y_.id; });
@@ -70,7 +71,7 @@ private:
         const Stage owner = parts.back();
         std::vector<Loop> loops = s_.data_loops(owner);  // the share, then rows
         loops.erase(loops.begin());
-        row_ = bind_rows(loops);
+        row_ = bind_rows(s_, loops, shape_.rows);
         s_.order({row_, share, step, chunk, element});
         s_.bind(share, thread);
         if (parts.size() > 1) s_.stream({parts.begin(), parts.end()}, step);
@@ -86,18 +87,6 @@ private:
     void cut_tail(const Loop& step, const Stage& stage, const Expr& columns, int64_t elements) {
         const auto count = as_constant(columns);
         if (!count || (*count > elements && *count % elements != 0)) s_.cut(step, where_partial(stage));
-    }
-
-    Loop bind_rows(const std::vector<Loop>& loops) {
-        const Loop rows = s_.fuse(loops, "row");
-        if (shape_.rows == 1) {
-            s_.bind(rows, grid.x);
-            return rows;
-        }
-        auto [block, row] = s_.split(rows, shape_.rows, Tail::Mask, {"block", "row_in_block"});
-        s_.bind(block, grid.x);
-        s_.bind(row, thread);
-        return row;
     }
 
     /// Its loops along the vectors of a chunk and their elements.
