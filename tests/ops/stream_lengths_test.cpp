@@ -19,11 +19,9 @@ TEST_P(StreamLengths, RandomChainsGiveTheDeclared) {
         SCOPED_TRACE(chain.text());
         const Schedule s = chain.schedule(device_target());
         SCOPED_TRACE(s.trace_as_cpp());
-        const bool whole = seed % 4 != 0;
-        Bindings launch = chain.bindings(whole);
         Executable executable(build(s), device_);
-        auto differs = differs_in_numbers(run_on(executable, launch), interpret_plain(s.outputs(), launch),
-                                          whole && chain.is_exact() ? equal_values : near(64, 1e-4));
+        auto differs =
+            differs_from_declared(chain, s, seed, [&](const Bindings& launch) { return run_on(executable, launch); });
         ASSERT_FALSE(differs) << "seed " << seed << ": " << *differs << "\n" << executable.program().cuda();
     }
 }

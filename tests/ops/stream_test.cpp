@@ -9,19 +9,17 @@
 namespace tw {
 namespace {
 
-TEST(Stream, RandomChainsGiveTheDeclared) {
+void expect_declared_chains(unsigned first, Lengths lengths) {
     int streamed = 0, in_parts = 0;
-    for (unsigned seed = 0; seed < 400; ++seed) {
-        RandomStream chain(seed);
+    for (unsigned seed = first; seed < first + 400; ++seed) {
+        RandomStream chain(seed, lengths);
         SCOPED_TRACE(chain.text());
         const Schedule s = chain.schedule(target("sm_90a"));
         streamed += chain.streamed();
         in_parts += chain.streamed() && chain.is_in_parts();
         SCOPED_TRACE(s.trace_as_cpp());
-        const bool whole = seed % 4 != 0;
-        Bindings launch = chain.bindings(whole);
-        auto differs = differs_in_numbers(interpret_tree(s.tree(), launch), interpret_plain(s.outputs(), launch),
-                                          whole && chain.is_exact() ? equal_values : near(64, 1e-4));
+        auto differs = differs_from_declared(chain, s, seed,
+                                             [&](const Bindings& launch) { return interpret_tree(s.tree(), launch); });
         ASSERT_FALSE(differs) << "seed " << seed << ": " << *differs << "\n" << s.to_string();
         EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
     }
@@ -29,26 +27,10 @@ TEST(Stream, RandomChainsGiveTheDeclared) {
     EXPECT_GE(in_parts, 80);
 }
 
+TEST(Stream, RandomChainsGiveTheDeclared) { expect_declared_chains(0, Lengths::Same); }
+
 /// Rows with different numbers of terms, by their places or by data.
-TEST(Stream, RandomChainsOfManyLengths) {
-    int streamed = 0, in_parts = 0;
-    for (unsigned seed = 2000; seed < 2400; ++seed) {
-        RandomStream chain(seed, Lengths::ByElement);
-        SCOPED_TRACE(chain.text());
-        const Schedule s = chain.schedule(target("sm_90a"));
-        streamed += chain.streamed();
-        in_parts += chain.streamed() && chain.is_in_parts();
-        SCOPED_TRACE(s.trace_as_cpp());
-        const bool whole = seed % 4 != 0;
-        Bindings launch = chain.bindings(whole);
-        auto differs = differs_in_numbers(interpret_tree(s.tree(), launch), interpret_plain(s.outputs(), launch),
-                                          whole && chain.is_exact() ? equal_values : near(64, 1e-4));
-        ASSERT_FALSE(differs) << "seed " << seed << ": " << *differs << "\n" << s.to_string();
-        EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
-    }
-    EXPECT_GE(streamed, 300);
-    EXPECT_GE(in_parts, 80);
-}
+TEST(Stream, RandomChainsOfManyLengths) { expect_declared_chains(2000, Lengths::ByElement); }
 
 class Streams : public RandomCases {
 protected:
@@ -63,11 +45,9 @@ TEST_P(Streams, RandomChainsGiveTheDeclared) {
         SCOPED_TRACE(chain.text());
         const Schedule s = chain.schedule(device_target());
         SCOPED_TRACE(s.trace_as_cpp());
-        const bool whole = seed % 4 != 0;
-        Bindings launch = chain.bindings(whole);
         Executable executable(build(s), device_);
-        auto differs = differs_in_numbers(run_on(executable, launch), interpret_plain(s.outputs(), launch),
-                                          whole && chain.is_exact() ? equal_values : near(64, 1e-4));
+        auto differs =
+            differs_from_declared(chain, s, seed, [&](const Bindings& launch) { return run_on(executable, launch); });
         ASSERT_FALSE(differs) << "seed " << seed << ": " << *differs << "\n" << executable.program().cuda();
     }
 }
