@@ -50,11 +50,13 @@ TreeBuilder::Masks TreeBuilder::masks_of(int stage, const Prepared& p, bool with
     };
     for (const Relation& relation : r.relations)
         if (relation.masked && (with_reduction || !state_.loops[relation.whole].reduces))
-            guard(loop_value(state_, relation.whole) < lower_extent(relation.whole),
-                  state_.loops[relation.whole].reduces);
+            for (const Expr& condition : conditions_of(state_, relation, lower_extent(relation.whole)))
+                guard(condition, state_.loops[relation.whole].reduces);
     if (with_reduction && r.streams >= 0)
-        for (const Expr& axis : r.definition.reduce_axes)
+        for (const Expr& axis : r.definition.reduce_axes) {
             guard(substitute(axis, p.axes) < axis.as<Variable>()->extent, true);
+            guard(substitute(axis, p.axes) >= 0, true);
+        }
     if (with_reduction)
         for (const Expr& condition : r.definition.terms_where) guard(substitute(condition, p.axes), true);
     for (size_t d = 0; d < p.values.size(); ++d) {
