@@ -50,13 +50,15 @@ TreeBuilder::Masks TreeBuilder::masks_of(int stage, const Prepared& p, bool with
     };
     for (const Relation& relation : r.relations)
         if (relation.masked && (with_reduction || !state_.loops[relation.whole].reduces))
-            guard(loop_value(state_, relation.whole) < lower_length(stage, state_.loops[relation.whole].extent),
-                  state_.loops[relation.whole].reduces);
+            for (const Expr& condition :
+                 conditions_of(state_, relation, lower_length(stage, state_.loops[relation.whole].extent)))
+                guard(condition, state_.loops[relation.whole].reduces);
     if (with_reduction && r.streams >= 0)
         for (size_t a = 0; a < r.definition.reduce_axes.size(); ++a) {
             const Expr &axis = r.definition.reduce_axes[a], &same = axis.as<Variable>()->extent;
             const Expr& length = r.definition.reduce_extents.empty() ? same : r.definition.reduce_extents[a];
             guard(substitute(axis, p.axes) < lower_length(stage, length), true);
+            guard(substitute(axis, p.axes) >= 0, true);
         }
     if (with_reduction)
         for (const Expr& condition : r.definition.terms_where) guard(substitute(condition, p.axes), true);

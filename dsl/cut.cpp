@@ -341,12 +341,26 @@ Tree cut_loops(const State& state, Tree tree, std::source_location where) {
     return tree;
 }
 
+namespace {
+
+/// A position that differs by at most one iteration is the later one, or the earlier one, of the two everywhere:
+/// accesses behind a constant are known better.
+Expr constant_nearby(const Expr& position, bool later) {
+    const Interval bounds = bounds_of(position);
+    if (!bounds.min || !bounds.max || *bounds.max - *bounds.min > 1) return position;
+    return integer(later ? *bounds.max : *bounds.min);
+}
+
+}  // namespace
+
 std::vector<Expr> where_conditions_hold(const State& state, int loop, int stage, std::source_location where) {
     const Limits limits = limits_of(state, loop, stage, true, where);
     std::vector<Expr> positions;
     const Expr& extent = state.loops[loop].extent;
-    if (limits.first.defined() && prove(limits.first <= 0) != true) positions.push_back(limits.first);
-    if (limits.behind.defined() && prove(limits.behind >= extent) != true) positions.push_back(limits.behind);
+    if (limits.first.defined() && prove(limits.first <= 0) != true)
+        positions.push_back(constant_nearby(limits.first, true));
+    if (limits.behind.defined() && prove(limits.behind >= extent) != true)
+        positions.push_back(constant_nearby(limits.behind, false));
     return positions;
 }
 

@@ -50,6 +50,8 @@ void add_root_loops(Schedule::State& state, int stage, const std::vector<Expr>& 
 void fit_root_loops(Schedule::State& state, int stage, std::source_location where);
 /// `wanted`, or with a number behind it if a stage has that name.
 std::string unique_stage_name(const Schedule::State& state, const std::string& wanted);
+/// Throws Error if a step cannot replace the loop, which is bound, pipelined, cut and so on.
+void require_serial(const Edit& edit, int loop, const char* what);
 /// What stands under a loop, or shares it, does so under another one from now on.
 void move_under(Schedule::State& state, int from, int to);
 /// Stages that stand under the loop, or share it.

@@ -157,6 +157,9 @@ private:
                 value[relation.outer] = value[relation.whole] / relation.size;
                 value[relation.inner] = value[relation.whole] % relation.size;
             }
+            if (relation.kind == Relation::Kind::Align && value.count(relation.whole))
+                if (Expr shift = over_values(state_, relation.size, leader.roots, value); shift.defined())
+                    value[relation.inner] = value[relation.whole] + shift;
             if (relation.kind == Relation::Kind::Fuse && value.count(relation.outer) && value.count(relation.inner))
                 value[relation.whole] = value[relation.outer] * relation.size + value[relation.inner];
         }

@@ -219,10 +219,10 @@ bool ends_inside(const State& state, int stage) {
     std::vector<int> outermost(record.roots.begin() + static_cast<std::ptrdiff_t>(record.definition.axes.size()),
                                record.roots.end());
     for (const Relation& relation : record.relations) {
-        if (relation.kind != Relation::Kind::Split || !state.loops[relation.whole].reduces) continue;
+        if (relation.kind == Relation::Kind::Fuse || !state.loops[relation.whole].reduces) continue;
         const bool of_axis = std::ranges::find(outermost, relation.whole) != outermost.end();
         if (relation.masked && !of_axis) return true;
-        if (of_axis) outermost.push_back(relation.outer);
+        if (of_axis) outermost.push_back(relation.kind == Relation::Kind::Split ? relation.outer : relation.inner);
     }
     return false;
 }

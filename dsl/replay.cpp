@@ -61,6 +61,10 @@ private:
         } else if (verb == "fuse") {
             Loop outer = next_loop(), inner = next_loop();
             schedule_.fuse(outer, inner, name_or_none(), where_);
+        } else if (verb == "align") {
+            Loop loop = next_loop();
+            StageRef source = operand();
+            schedule_.align(loop, source, integer(), where_);
         } else if (verb == "order") {
             schedule_.order(rest_as_loops(), where_);
         } else if (verb == "cut") {

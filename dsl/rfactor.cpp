@@ -45,6 +45,48 @@ Expr axis_like(const LoopRecord& loop) {
     return make_expr(Type::I64, axis);
 }
 
+namespace {
+
+/// The axis of a stage that stands for the reader's: the reader, or what it reads, reads the stage there. None if it is
+/// read elsewhere.
+Expr axis_read_at(const State& state, int stage, int reader, const Expr& axis) {
+    if (stage == reader) return axis;
+    for (const ReadSite& site : reads_of(state.stages[reader].definition)) {
+        const int producer = state.stage_of(site.read->operation.get());
+        if (producer < 0 || (producer != stage && !depends_on(state, producer, stage))) continue;
+        for (size_t d = 0; d < site.read->indices.size(); ++d) {
+            if (!site.read->indices[d].same(axis)) continue;
+            const Expr found = axis_read_at(state, stage, producer, state.stages[producer].definition.axes[d]);
+            if (found.defined()) return found;
+        }
+    }
+    return {};
+}
+
+/// The loop that the owner's terms are aligned along begins where an element of the owner says: over axes of a stage
+/// with the same terms. Where the owner does not read it, any of its elements will do.
+void add_axes_of_begin(const State& state, int stage, int owner, Substitution& axes) {
+    const StageRecord& record = state.stages[owner];
+    const StageDefinition& own = state.stages[stage].definition;
+    for (size_t d = 0; d < record.definition.axes.size(); ++d) {
+        Expr axis = axis_read_at(state, stage, owner, record.definition.axes[d]);
+        if (!axis.defined() && !depends_on(state, owner, stage) && own.axes.size() == record.definition.axes.size() &&
+            equal(own.operation->shape[d], record.definition.operation->shape[d]))
+            axis = own.axes[d];
+        const Expr& variable = state.loops[record.roots[d]].variable;
+        const bool begins = std::ranges::any_of(record.relations, [&](const Relation& relation) {
+            return relation.kind == Relation::Kind::Align && contains(relation.size, variable);
+        });
+        user_check(!begins || axis.defined(), state.step_where,
+                   "rfactor: a loop of '{}' is aligned along '{}', and '{}', which has the same terms, is not read at "
+                   "that index alone; leave out align",
+                   record.definition.name, to_string(record.definition.axes[d]), own.name);
+        if (begins) axes.emplace_back(variable, axis);
+    }
+}
+
+}  // namespace
+
 StageDefinition partial_definition(const State& state, int stage, int owner, int along) {
     const StageRecord& loops = state.stages[owner];
     const StageDefinition& whole = state.stages[stage].definition;
@@ -64,6 +106,7 @@ StageDefinition partial_definition(const State& state, int stage, int owner, int
     }
     if (std::ranges::none_of(partial.reduce_extents, depends_on_element)) partial.reduce_extents.clear();
     const size_t rank = loops.definition.axes.size();
+    add_axes_of_begin(state, stage, owner, axes);
     for (size_t r = 0; r < whole.reduce_axes.size(); ++r)
         values.emplace_back(whole.reduce_axes[r], substitute(loop_value(state, loops.roots[rank + r]), axes));
     for (Expr& expr : partial.update) expr = simplify(substitute(expr, values));
@@ -71,8 +114,8 @@ StageDefinition partial_definition(const State& state, int stage, int owner, int
     for (const Relation& relation : loops.relations)
         if (relation.masked && state.loops[relation.whole].reduces &&
             !is_uneven_in_parts(state, owner, along, relation))
-            partial.terms_where.push_back(
-                simplify(substitute(loop_value(state, relation.whole) < state.loops[relation.whole].extent, axes)));
+            for (const Expr& condition : conditions_of(state, relation, state.loops[relation.whole].extent))
+                partial.terms_where.push_back(simplify(substitute(condition, axes)));
     std::vector<Expr> shape = whole.operation->shape;
     shape.insert(shape.begin(), parts.extent);
     return with_accumulators_as_outputs(partial, shape);
@@ -204,6 +247,13 @@ void check_parts(const Edit& edit, int whole, int along, const std::string& call
         record.name);
     check_uneven_parts(state, whole, along, call, edit.where);
     check_whole(state, whole, call, edit.where);
+    for (const Relation& relation : state.stages[whole].relations)
+        for (size_t d = 0; relation.kind == Relation::Kind::Align && d < definition.axes.size(); ++d) {
+            const LoopRecord& data = state.loops[state.stages[whole].roots[d]];
+            user_check(!contains(relation.size, data.variable) || data.dead_step < 0, edit.where,
+                       "{}: a reduce loop is aligned along '{}', which was split or fused; do this step before that",
+                       call, data.name);
+        }
     bool first = state.position(along) == state.first_reduce(whole);
     user_check(first || definition.reducer->commutative, edit.where,
                "{}: the reducer '{}' is not commutative, and '{}' is not the outermost reduce loop", call,

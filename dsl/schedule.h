@@ -186,6 +186,11 @@ public:
     std::array<Loop, 2> split(Loop loop, int64_t size, Tail tail, const SplitNames& names, TW_HERE);
     std::array<Loop, 2> split(Loop loop, int64_t size, const SplitNames& names, TW_HERE);
     std::array<Loop, 2> split(Loop loop, int64_t size, Tail tail = Tail::Divide, TW_HERE);
+    /// Replaces the loop of an axis by one that begins up to `elements` - 1 iterations earlier, so that each multiple
+    /// of `elements` of its iterations is at a multiple of `elements` in the memory of `operand`, which the stage reads
+    /// (or the stage itself) from element to element along the loop: rows of odd length. Iterations outside of the axis
+    /// are masked.
+    Loop align(Loop loop, const StageRef& operand, int64_t elements, TW_HERE);
     /// Replaces neighbouring loops, `outer` directly around `inner`, by one, named "i_j" if not otherwise.
     Loop fuse(Loop outer, Loop inner, const std::string& name, TW_HERE);
     Loop fuse(Loop outer, Loop inner, TW_HERE);

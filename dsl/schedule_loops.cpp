@@ -33,6 +33,8 @@ void require_own_serial(const Edit& edit, int loop, const char* what) {
                "{}: loop '{}' is run by a matrix instruction; {} it before mma", what, record.name, what);
 }
 
+}  // namespace
+
 void require_serial(const Edit& edit, int loop, const char* what) {
     const LoopRecord& record = edit.state.loops[loop];
     require_own_serial(edit, loop, what);
@@ -49,6 +51,8 @@ void require_serial(const Edit& edit, int loop, const char* what) {
         "{}: loop '{}' is cut into segments, or skips some; {} it before, or make it whole first: cut(loop, {{}})",
         what, record.name, what);
 }
+
+namespace {
 
 /// As asked for, the rest by default.
 SplitNames names_of(const LoopRecord& whole, const SplitNames& asked) {

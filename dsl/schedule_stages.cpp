@@ -7,6 +7,7 @@
 #include "dsl/copy_definition.h"
 #include "dsl/edit.h"
 #include "dsl/following.h"
+#include "dsl/operand.h"
 #include "dsl/schedule.h"
 #include "dsl/simplify.h"
 #include "dsl/stage.h"
@@ -164,33 +165,6 @@ void move_update(StageDefinition& made, StageDefinition& copy) {
 }
 
 std::string suffix_of(Memory memory) { return memory == Memory::Auto ? "copy" : tw::to_string(memory); }
-
-struct OperandOf {
-    std::shared_ptr<const Operation> operation;
-    int output;
-};
-
-OperandOf operand_of(const Edit& edit, const StageRef& ref) {
-    if (ref.tensor_.defined()) return {ref.tensor_.operation(), ref.tensor_.output()};
-    return {edit.state.stages[edit.stage(ref, "stage")].definition.operation, 0};
-}
-
-std::string saved_tensor(const Tensor& tensor) {
-    return fmt::format("t:{} {}", saved_name(tensor.operation()->name), tensor.output());
-}
-
-/// An operand in a trace as C++.
-std::string operand_as_cpp(Edit& edit, const StageRef& ref) {
-    if (ref.tensor_.defined() && edit.state.handle_names.knows(ref.tensor_.operation().get()))
-        return edit.state.handle_names.tensor(ref.tensor_.operation().get(), ref.tensor_.output());
-    return edit.stage_as_cpp(edit.stage(ref, "stage"));
-}
-
-/// "t:a 0" for a tensor by its name, "s 3" for a copy's stage: how a trace names an operand.
-std::string saved_operand(const Edit& edit, const StageRef& ref) {
-    if (!ref.tensor_.defined()) return fmt::format("s {}", edit.stage(ref, "stage"));
-    return saved_tensor(ref.tensor_);
-}
 
 }  // namespace
 

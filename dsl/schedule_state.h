@@ -49,11 +49,12 @@ struct LoopRecord {
     bool is_whole() const { return cuts.empty() && !skips(); }
 };
 
-/// How loops came from others: split: parent = outer * size + inner; fuse: fused = outer * size + inner.
+/// How loops came from others: split: parent = outer * size + inner; fuse: fused = outer * size + inner; align: whole =
+/// inner - size, below 0 in the first iterations.
 struct Relation {
-    enum class Kind { Split, Fuse } kind;
-    int whole, outer, inner;  ///< loop ids
-    Expr size;                ///< extent of inner
+    enum class Kind { Split, Fuse, Align } kind;
+    int whole, outer, inner;  ///< loop ids; none is the outer one of align
+    Expr size;                ///< extent of inner; of align over variables of the stage's root loops
     bool masked = false;
 };
 
@@ -144,6 +145,12 @@ std::vector<int> updaters_of(const Schedule::State& state, int stage);
 bool reads_tensors(const Expr& expr);
 /// Whether a reduction is as long as its element says: by data, or by the element's indices.
 bool depends_on_element(const Expr& extent);
+
+/// Where iterations of a masked relation are those of the whole.
+std::vector<Expr> conditions_of(const Schedule::State& state, const Relation& relation, const Expr& extent);
+/// The expression over variables of root loops, of which these values are known; undefined if one is missing.
+Expr over_values(const Schedule::State& state, const Expr& expr, const std::vector<int>& roots,
+                 const std::map<int, Expr>& values);
 
 /// Stage ids, producers before their readers.
 std::vector<int> topological_order(const Schedule::State& state);

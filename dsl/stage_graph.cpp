@@ -157,8 +157,43 @@ bool stands_below(const State& state, int stage, bool in_update, int loop) {
     return stands_below(state, state.loops[attach].stage, true, loop);
 }
 
+namespace {
+
+/// The value of an expression over variables of the stage's root loops.
+Expr over_loops(const State& state, const Expr& expr, const StageRecord& stage) {
+    Substitution values;
+    for (int root : stage.roots)
+        if (contains(expr, state.loops[root].variable))
+            values.emplace_back(state.loops[root].variable, loop_value(state, root));
+    return substitute(expr, values);
+}
+
+}  // namespace
+
+Expr over_values(const State& state, const Expr& expr, const std::vector<int>& roots,
+                 const std::map<int, Expr>& values) {
+    Substitution known;
+    for (int root : roots) {
+        if (!contains(expr, state.loops[root].variable)) continue;
+        const auto value = values.find(root);
+        if (value == values.end()) return {};
+        known.emplace_back(state.loops[root].variable, value->second);
+    }
+    return substitute(expr, known);
+}
+
+std::vector<Expr> conditions_of(const State& state, const Relation& relation, const Expr& extent) {
+    const Expr value = loop_value(state, relation.whole);
+    if (relation.kind == Relation::Kind::Align) return {value >= 0, value < extent};
+    for (const Relation& other : state.owner(relation.whole).relations)  // whose conditions are the narrower ones
+        if (other.kind == Relation::Kind::Align && other.inner == relation.whole && other.masked) return {};
+    return {value < extent};
+}
+
 Expr loop_value(const State& state, int loop) {
     for (const Relation& relation : state.owner(loop).relations) {
+        if (relation.kind == Relation::Kind::Align && relation.whole == loop)
+            return loop_value(state, relation.inner) - over_loops(state, relation.size, state.owner(loop));
         if (relation.kind == Relation::Kind::Split && relation.whole == loop)
             return loop_value(state, relation.outer) * relation.size + loop_value(state, relation.inner);
         if (relation.kind == Relation::Kind::Fuse && relation.outer == loop)

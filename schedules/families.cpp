@@ -42,14 +42,16 @@ std::function<double(const KernelRequest&)> bytes(double times) {
     return [times](const KernelRequest& r) { return elements(times)(r) * bytes_of(r.type); };
 }
 
-/// Neighbours of all rows that one access can take: rows begin at multiples of their bytes.
-int64_t aligned_vector(const KernelRequest& r) { return std::gcd(vector_of(r.type), r.pitch ? r.pitch : r.extents[1]); }
-
-/// In one pass, where the rules of streams allow it: what a step refuses is decided by steps alone.
-std::optional<Schedule> streamed_rows(const std::vector<Tensor>& y, const KernelRequest& r, const Target& target) {
+/// In one pass, where the rules of streams allow it: what a step refuses is decided by steps alone. Long rows that do
+/// not begin at multiples of a vector are aligned; of short ones, neighbouring threads take fewer neighbours.
+std::optional<Schedule> streamed_rows(const std::vector<Tensor>& y, const Tensor& x, const KernelRequest& r,
+                                      const Target& target) {
+    const int64_t columns = r.extents[1], vector = vector_of(r.type),
+                  own = std::gcd(vector, r.pitch ? r.pitch : columns);
+    const bool aligns = own < vector && columns >= 64 * vector;
     try {
         Schedule s(y, target);
-        schedule_streamed_rows(s, y[0], row_chunks(r.extents[1], aligned_vector(r), r.type));
+        schedule_streamed_rows(s, y[0], row_chunks(columns, aligns ? vector : own, r.type), aligns ? x : Tensor());
         return s;
     } catch (const Error&) {
         return {};
@@ -68,7 +70,7 @@ Family row_family(const std::string& name, const std::string& description, doubl
         const std::vector<Stage> stages = s.all_stages();
         const auto reductions = std::ranges::count_if(stages, [&](const Stage& each) { return s.reduces(each); });
         if (reductions != 1 && !(keeps && shape.keep))
-            if (auto streamed = streamed_rows(y, r, target)) return *streamed;
+            if (auto streamed = streamed_rows(y, x, r, target)) return *streamed;
         schedule_cooperative_rows(s, y[0], shape);
         return s;
     };

@@ -1,6 +1,7 @@
 #include "schedules/streamed_rows.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "schedules/cooperative_rows.h"
 #include "schedules/producers.h"
@@ -14,8 +15,9 @@ constexpr int64_t least_threads = 128;  // a block
 
 class StreamedRows {
 public:
-    StreamedRows(Schedule& s, const Tensor& y, const RowChunks& shape, std::source_location where)
-        : s_(s), y_(s[y]), shape_(shape), where_(where) {}
+    StreamedRows(Schedule& s, const Tensor& y, const RowChunks& shape, const Tensor& aligned,
+                 std::source_location where)
+        : s_(s), y_(s[y]), shape_(shape), aligned_(aligned), where_(where) {}
 
     void run() {
         const std::vector<Stage> reducing = reductions();
@@ -51,10 +53,12 @@ private:
     /// Values of rows are there before their elements.
     void share_elements() {
         std::vector<Loop> loops = s_.data_loops(y_);
-        const Loop column = loops.back();
+        const Expr columns = s_.extent(loops.back());
+        const Loop column = aligned(loops.back());
+        const bool shifts = !equal(s_.extent(column), columns);
         loops.pop_back();
         row_ = bind_rows(s_, loops, shape_.rows);
-        spread(y_, column);
+        spread(y_, column, columns, shape_.neighbours, shifts);
         behind_ = producers_of(s_, y_);
         std::erase_if(behind_, [&](const Stage& stage) { return stage.id == y_.id; });
     }
@@ -64,7 +68,9 @@ private:
         const std::vector<StageRef> named(whole.begin(), whole.end());
         const Expr columns = s_.extent(s_.reduce(named.back()));
         behind_ = producers_of(s_, y_);
-        auto [step, in_step] = s_.split(s_.reduce(named.back()), shape_.elements(), Tail::Mask, {"step", "in_step"});
+        const Loop terms = aligned(s_.reduce(named.back()));
+        const bool shifts = !equal(s_.extent(terms), columns);
+        auto [step, in_step] = s_.split(terms, shape_.elements(), Tail::Mask, {"step", "in_step"});
         auto [chunk, in_chunk] = s_.split(in_step, shape_.threads * shape_.neighbours, {"chunk", "in_chunk"});
         auto [share, element] = s_.split(in_chunk, shape_.neighbours, {"share", "element"});
         const std::vector<Stage> parts = s_.rfactor(named, share);
@@ -80,13 +86,15 @@ private:
         std::erase_if(parts_, [&](const Stage& stage) {
             return std::ranges::any_of(behind_, [&](const Stage& other) { return other.id == stage.id; });
         });
-        cut_tail(step, owner, columns, shape_.elements());
+        cut_ends(step, owner, columns, shape_.elements(), shifts);
     }
 
+    Loop aligned(const Loop& loop) { return aligned_.defined() ? s_.align(loop, aligned_, shape_.neighbours) : loop; }
+
     /// Whole steps need no masks, so that their accesses do not wait for conditions.
-    void cut_tail(const Loop& step, const Stage& stage, const Expr& columns, int64_t elements) {
+    void cut_ends(const Loop& step, const Stage& stage, const Expr& columns, int64_t elements, bool shifts) {
         const auto count = as_constant(columns);
-        if (!count || (*count > elements && *count % elements != 0)) s_.cut(step, where_partial(stage));
+        if (!count || (*count > elements && (shifts || *count % elements != 0))) s_.cut(step, where_partial(stage));
     }
 
     /// Its loops along the vectors of a chunk and their elements.
@@ -98,22 +106,28 @@ private:
     /// Of what stands behind: parts come from all threads, and elements go to all of them.
     void spread(const Stage& stage) {
         if (s_.reduces(stage)) return s_.bind(s_.reduce(stage), thread);
-        if (s_.data_loops(stage).size() > rank_) spread(stage, s_.data_loops(stage).back());
+        if (s_.data_loops(stage).size() == rank_) return;
+        const Loop column = s_.data_loops(stage).back();
+        const Expr columns = s_.extent(column);
+        const int64_t all = aligned_.defined() ? as_constant(columns).value_or(1) : 0;
+        spread(stage, column, columns, std::gcd(shape_.neighbours, all), false);
     }
 
-    void spread(const Stage& stage, const Loop& column) {
-        const Expr columns = s_.extent(column);
-        const int64_t elements = shape_.threads * shape_.neighbours;
-        auto [step, inside] = s_.split(column, elements, Tail::Mask, {"step", "in_step"});
-        auto [share, element] = s_.split(inside, shape_.neighbours, {"share", "element"});
+    void spread(const Stage& stage, const Loop& column, const Expr& columns, int64_t neighbours, bool shifts) {
+        const int64_t vectors = shape_.threads * neighbours, elements = vectors * shape_.vectors;
+        auto [step, in_step] = s_.split(column, elements, Tail::Mask, {"step", "in_step"});
+        auto [chunk, in_chunk] = s_.split(in_step, vectors, {"chunk", "in_chunk"});
+        auto [share, element] = s_.split(in_chunk, neighbours, {"share", "element"});
+        s_.unroll(chunk);
         s_.bind(share, thread);
-        if (shape_.neighbours > 1) s_.bind(element, vector);
-        cut_tail(step, stage, columns, elements);
+        if (neighbours > 1) s_.bind(element, vector);
+        cut_ends(step, stage, columns, elements, shifts);
     }
 
     Schedule& s_;
     Stage y_;
     const RowChunks shape_;
+    const Tensor aligned_;
     std::source_location where_;
     size_t rank_ = 0;  // of rows
     Loop row_;
@@ -132,9 +146,10 @@ RowChunks row_chunks(int64_t columns, int64_t neighbours, Type type) {
     return shape;
 }
 
-void schedule_streamed_rows(Schedule& s, const Tensor& y, const RowChunks& shape, std::source_location where) {
+void schedule_streamed_rows(Schedule& s, const Tensor& y, const RowChunks& shape, const Tensor& aligned,
+                            std::source_location where) {
     CalledFrom caller(where);
-    StreamedRows(s, y, shape, where).run();
+    StreamedRows(s, y, shape, aligned, where).run();
 }
 
 }  // namespace tw::schedules

@@ -22,6 +22,9 @@ RowChunks row_chunks(int64_t columns, int64_t neighbours, Type type);
 /// threads' parts are combined. Elementwise stages are inlined; one that `y` reads is computed again from the operand.
 /// Without reductions, the threads share a row's elements, and compute first what is the same for all of them. Throws
 /// Error where terms have no ratio (Schedule::stream).
-void schedule_streamed_rows(Schedule& s, const Tensor& y, const RowChunks& shape, TW_HERE);
+///
+/// `aligned`: an operand whose rows begin at any place in memory. Loops along them are aligned to its vectors
+/// (Schedule::align), which only the ends of a row take element by element.
+void schedule_streamed_rows(Schedule& s, const Tensor& y, const RowChunks& shape, const Tensor& aligned = {}, TW_HERE);
 
 }  // namespace tw::schedules

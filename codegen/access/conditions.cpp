@@ -97,4 +97,11 @@ Expr uniform_over(const Expr& condition, const Expr& variable, int64_t width) {
     return simplify(substitute(condition, {{variable, constant(Type::I64, int64_t{0})}}));
 }
 
+Expr all_over(const Expr& condition, const Expr& variable, int64_t width) {
+    const auto difference = slack(condition);
+    const auto step = difference ? coefficient(*difference, variable) : std::nullopt;
+    if (!step) return {};
+    return simplify(substitute(condition, {{variable, constant(Type::I64, *step < 0 ? width - 1 : 0)}}));
+}
+
 }  // namespace tw::codegen

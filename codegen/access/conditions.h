@@ -25,4 +25,7 @@ std::optional<int64_t> largest_allowed(const Expr& condition, const Expr& variab
 /// of them decide alike, {} otherwise. (x + v < n, with x and n multiples of the width, is x < n.)
 Expr uniform_over(const Expr& condition, const Expr& variable, int64_t width);
 
+/// The condition that it holds for all of `width` values of `variable` from 0 on; {} where that is not one comparison.
+Expr all_over(const Expr& condition, const Expr& variable, int64_t width);
+
 }  // namespace tw::codegen

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -124,6 +125,19 @@ Access flat_access(const Buffer& buffer, const std::vector<Expr>& indices) {
 
 namespace {
 
+/// What divides a place. In a sum, x % m is x less a multiple of m: i * 50257 - i % 8 is a multiple of 8.
+int64_t divisor_of_place(const Expr& place) {
+    int64_t best = divisor_of(place);
+    for (const auto& [atom, factor] : affine_of(place).terms) {
+        const Binary* remainder = atom.as<Binary>();
+        const auto modulus = remainder && remainder->op == BinaryOp::Mod ? as_constant(remainder->b) : std::nullopt;
+        if (!modulus || *modulus <= 0) continue;
+        const Expr whole = simplify(place + (remainder->a - atom) * factor);
+        best = std::max(best, std::gcd(divisor_of(whole), *modulus * factor));
+    }
+    return best;
+}
+
 bool moves_as_vector(const Access& access, const Expr& variable, int64_t extent, int64_t width) {
     Expr group = index_variable("g", 0, extent / width - 1), lane = index_variable("q", 0, width - 1);
     auto split = [&](const Expr& e) { return simplify(substitute(e, {{variable, group * width + lane}})); };
@@ -133,7 +147,7 @@ bool moves_as_vector(const Access& access, const Expr& variable, int64_t extent,
     auto step = coefficient(affine_of(last), lane);
     if (!step || *step != 1) return false;
     Expr start = simplify(substitute(last, {{lane, constant(Type::I64, int64_t{0})}}));
-    return divisor_of(start) % width == 0;
+    return divisor_of_place(start) % width == 0;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "codegen/to_threads/lower_op.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -65,16 +66,48 @@ private:
         return op_.name + (op_.purpose.empty() ? what : ": " + op_.purpose);
     }
 
+    /// Where a condition ends inside of a vector, its elements are taken one by one.
     ThreadStmt tile_body() {
+        if (t_.ragged.empty()) return tile_of_vectors();
+        const ThreadStmt elements = elements_of_vector();
+        const Expr whole = all_of(t_.whole);
+        return block_of({make_thread(ThreadIf{whole, tile_of_vectors()}, op_.step),
+                         make_thread(ThreadIf{simplify(!whole), elements}, op_.step)});
+    }
+
+    ThreadStmt elements_of_vector() {
+        const OpLoop& loop = t_.tile[0];
+        const bool in_registers = std::ranges::any_of(
+            t_.stores, [&](const ThreadStore& store) { return reads_registers_along(store.value, loop.variable); });
+        const Expr element = index_variable(name_of(loop.variable), 0, require_constant(loop.extent) - 1);
+        OpTile own = t_;
+        own.replace(loop.variable, element);
+        std::swap(own, t_);
+        ThreadStmt stores = scalar_stores();
+        std::swap(own, t_);
+        std::vector<Expr> conditions;
+        for (const Expr& condition : t_.ragged) conditions.push_back(substitute(condition, {{loop.variable, element}}));
+        const ThreadStmt guarded_stores = make_thread(ThreadIf{all_of(conditions), std::move(stores)}, op_.step);
+        return make_thread(ThreadLoop{element, loop.extent, in_registers, guarded_stores}, op_.step);
+    }
+
+    static bool reads_registers_along(const Expr& value, const Expr& variable) {
+        bool found = false;
+        visit(value, [&](const Expr& e) {
+            const Load* load = e.as<Load>();
+            if (!load || load->buffer->memory != Memory::Registers) return;
+            for (const Expr& index : load->indices) found = found || contains(index, variable);
+        });
+        return found;
+    }
+
+    ThreadStmt tile_of_vectors() {
         std::vector<ThreadStmt> stmts;
         bool guarded_inside = t_.has_inner_conditions();
         if (t_.single() && !guarded_inside && load_directly(t_.stores[0], t_.tile, op_.step, stmts))
             return block_of(std::move(stmts));
-        if (!t_.tile.empty() && !guarded_inside && !is_plain_copy()) {
-            const std::optional<OpLoop> ahead = loop_to_load_ahead();
-            t_.stores = preload(t_.stores, t_.tile, ahead, op_.step, ahead ? arrays_ahead_ : stmts,
-                                ahead ? loads_ahead_ : stmts);
-        }
+        if (!t_.tile.empty() && !guarded_inside && !is_plain_copy())
+            t_.stores = preload(t_.stores, t_.tile, loop_to_load_ahead(), op_.step, ahead_, stmts);
         if (guarded_inside && !t_.operands().empty())
             notes_.push_back(
                 fmt::format("{}: operands are read one by one inside of the unrolled loops, since their mask "
@@ -84,32 +117,34 @@ private:
         return block_of(std::move(stmts));
     }
 
-    /// Around the tile of a reduction, if its iterations have terms and conditions of their own: one after another,
-    /// they would wait for each other's loads.
+    /// The loop unrolled around the tile, if its iterations have conditions of their own and are made of memory alone:
+    /// one after another, they would wait for each other's loads.
     std::optional<OpLoop> loop_to_load_ahead() const {
-        if (t_.outer.empty() || t_.outer.back().execution == Execution::Serial || !t_.outer.back().reduces) return {};
+        if (t_.outer.empty() || t_.outer.back().execution == Execution::Serial) return {};
         const OpLoop& loop = t_.outer.back();
         const auto extent = as_constant(loop.extent);
         if (!extent || *extent == 1 || *extent * bytes_loaded_ > most_bytes_in_flight) return {};
-        for (const PreloadOperand& operand : t_.operands())
-            if (operand.access.buffer->memory != Memory::Global || !operand.depends_on(loop.variable)) return {};
-        const bool has_conditions = std::ranges::any_of(
-            t_.conditions, [&](const Expr& condition) { return contains(condition, loop.variable); });
+        for (const ThreadStore& store : t_.stores)
+            for (const OpLoop& each : t_.tile)
+                if (reads_registers_along(store.value, each.variable) ||
+                    reads_registers_along(store.value, loop.variable))
+                    return {};
+        const auto depends = [&](const Expr& condition) { return contains(condition, loop.variable); };
+        const bool has_conditions =
+            std::ranges::any_of(t_.conditions, depends) || std::ranges::any_of(t_.whole, depends);
         return has_conditions ? std::optional(loop) : std::nullopt;
     }
 
     /// The loads of all iterations of the loop around the tile, each under its conditions, if they come first.
     std::vector<ThreadStmt> loaded_ahead(const OpLoop& loop) {
-        std::vector<ThreadStmt> stmts;
-        std::swap(stmts, arrays_ahead_);
-        if (loads_ahead_.empty()) return stmts;
-        std::vector<Expr> conditions;
+        LoadedAhead ahead = std::exchange(ahead_, {});
+        if (ahead.loads.empty()) return {};
+        std::vector<Expr> conditions = t_.whole;
         for (const Expr& condition : t_.conditions)
             if (contains(condition, loop.variable)) conditions.push_back(condition);
-        const ThreadStmt loads = make_thread(ThreadIf{all_of(conditions), block_of(std::move(loads_ahead_))}, op_.step);
-        loads_ahead_.clear();
-        stmts.push_back(make_thread(ThreadLoop{loop.variable, loop.extent, true, loads}, op_.step));
-        return stmts;
+        const ThreadStmt loads = make_thread(ThreadIf{all_of(conditions), block_of(std::move(ahead.loads))}, op_.step);
+        ahead.arrays.push_back(make_thread(ThreadLoop{loop.variable, loop.extent, true, loads}, op_.step));
+        return ahead.arrays;
     }
 
     /// Memory to memory, as wide on both sides.
@@ -258,7 +293,7 @@ private:
     std::vector<std::string>& notes_;
     OpTile t_;
     int64_t bytes_loaded_ = 0;
-    std::vector<ThreadStmt> arrays_ahead_, loads_ahead_;
+    LoadedAhead ahead_;
 };
 
 Instruction physical(const Instruction& instruction, const Placement& placement) {

@@ -36,8 +36,10 @@ struct OpTile {
     std::vector<OpLoop> outer;  ///< outermost first
     std::vector<OpLoop> tile;   ///< inside of those, unrolled together
     std::vector<ThreadStore> stores;
-    std::vector<Expr> conditions;  ///< all must hold for the stores to be made
-    int64_t store_width = 1;       ///< elements along `wide_variable` that one store writes
+    std::vector<Expr> conditions;   ///< all must hold for the stores to be made
+    std::vector<Expr> ragged = {};  ///< so must these, which end inside of vectors along the tile's only loop,
+    std::vector<Expr> whole = {};   ///< where these say that they do not
+    int64_t store_width = 1;        ///< elements along `wide_variable` that one store writes
     Expr wide_variable;
     std::optional<MatrixStore> matrices;  ///< of the innermost loops, in place of stores of that width
     std::optional<LineStore> lines;       ///< likewise

@@ -196,8 +196,8 @@ bool load_directly(const ThreadStore& store, const std::vector<OpLoop>& tile, in
 }
 
 std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const std::vector<OpLoop>& tile,
-                                 const std::optional<OpLoop>& ahead, int step, std::vector<ThreadStmt>& arrays,
-                                 std::vector<ThreadStmt>& loads) {
+                                 const std::optional<OpLoop>& ahead, int step, LoadedAhead& early,
+                                 std::vector<ThreadStmt>& stmts) {
     std::vector<ThreadStore> result = stores;
     int64_t room = most_preloaded_elements;
     for (const PreloadOperand& operand : preload_operands(stores)) {
@@ -210,11 +210,12 @@ std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const s
             shape.push_back(require_constant(loop.extent));
             indices.push_back(loop.variable);
         };
-        if (ahead) along(*ahead);
+        const bool is_early = ahead && operand.depends_on(ahead->variable);
+        if (is_early) along(*ahead);
         for (const OpLoop& loop : plan.loops) along(loop);
         Buffer array = register_array(operand.access.buffer->name + "_values", operand.access.buffer->type, shape);
-        arrays.push_back(make_thread(ThreadDeclare{array}, step));
-        Loader{operand, plan, {array, indices}, step}.emit(loads);
+        (is_early ? early.arrays : stmts).push_back(make_thread(ThreadDeclare{array}, step));
+        Loader{operand, plan, {array, indices}, step}.emit(is_early ? early.loads : stmts);
         Expr value = make_expr(operand.expr.type(), Load{array, indices});
         for (ThreadStore& store : result) store.value = replaced(store.value, operand.expr, value);
     }

@@ -29,16 +29,22 @@ std::vector<PreloadOperand> preload_operands(const std::vector<ThreadStore>& sto
 /// is none, or elements of no use together.
 bool load_directly(const ThreadStore& store, const std::vector<OpLoop>& tile, int step, std::vector<ThreadStmt>& stmts);
 
+/// What the iterations of an unrolled loop read, in front of it.
+struct LoadedAhead {
+    std::vector<ThreadStmt> arrays, loads;
+};
+
 /// Reads operands into register arrays before the unrolled loops of `tile`, where that saves accesses: each element
-/// once, neighbours together. The arrays are appended to `arrays`, the loads to `loads`; the result are the stores over
-/// those arrays, of which each iteration of `ahead`, unrolled around the tile, has its own.
+/// once, neighbours together. The loads are appended to `stmts`, but to `early` those that differ along `ahead`, a loop
+/// unrolled around the tile, of which each iteration then has its own arrays. The result are the stores over the
+/// arrays.
 ///
 ///     unroll i < 8, j < 8            a_values[8] = as[k][8 * ti ...], two times 4 wide
 ///       acc[i][j] += as[k][...] *    b_values[8] = bs[k][8 * tj ...]
 ///                    bs[k][...]      unroll i < 8, j < 8
 ///                                      acc[i][j] += a_values[i] * b_values[j]
 std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const std::vector<OpLoop>& tile,
-                                 const std::optional<OpLoop>& ahead, int step, std::vector<ThreadStmt>& arrays,
-                                 std::vector<ThreadStmt>& loads);
+                                 const std::optional<OpLoop>& ahead, int step, LoadedAhead& early,
+                                 std::vector<ThreadStmt>& stmts);
 
 }  // namespace tw::codegen

@@ -90,7 +90,8 @@ private:
                 t_.wide_variable = t_.tile[l].variable;
             }
         }
-        if (!t_.tile.empty() && t_.tile.back().execution == Execution::Vector && !t_.tile.back().chosen)
+        if (!t_.tile.empty() && t_.tile.back().execution == Execution::Vector && !t_.tile.back().chosen &&
+            !(t_.tile.size() == 1 && ragged_width(t_.tile[0]) > 1))
             tell_what_is_narrower(t_.tile.back());
     }
 
@@ -132,6 +133,55 @@ private:
         return true;
     }
 
+    /// How many elements along the loop all stores write at once, conditions aside.
+    int64_t stored_width(const OpLoop& loop) const {
+        int64_t width = require_constant(loop.extent);
+        for (const ThreadStore& store : t_.stores)
+            width = store.atomic || store.to.buffer->memory == Memory::Registers
+                        ? 1
+                        : std::min(width, wide_elements(store.to, loop.variable, width));
+        return width;
+    }
+
+    /// How many elements along the loop move at once where all conditions hold for all of them; 1 where none is cut
+    /// inside of a vector, or it cannot be told where, or registers would be found by a variable index.
+    int64_t ragged_width(const OpLoop& loop) const {
+        const auto extent = as_constant(loop.extent);
+        if (!extent || t_.taken_over() > 0) return 1;
+        for (const ThreadStore& store : t_.stores)
+            if (store.atomic ||
+                (store.to.buffer->memory == Memory::Registers && contains_any(store.to.indices, loop.variable)))
+                return 1;
+        int64_t width = stored_width(loop);
+        for (const PreloadOperand& operand : t_.operands()) {
+            if (operand.depends_on(loop.variable) && operand.guard.defined()) return 1;
+            width = std::max(width, operand.width_along(loop));
+        }
+        if (width <= 1 || *extent % width != 0 || uniform_conditions(loop.variable, width)) return 1;
+        const Expr group = index_variable("g", 0, {}), lane = index_variable("q", 0, width - 1);
+        for (const Expr& condition : t_.conditions) {
+            const Expr split = simplify(substitute(condition, {{loop.variable, group * width + lane}}));
+            if (!uniform_over(split, lane, width).defined() && !all_over(split, lane, width).defined()) return 1;
+        }
+        return width;
+    }
+
+    static bool contains_any(const std::vector<Expr>& exprs, const Expr& variable) {
+        return std::ranges::any_of(exprs, [&](const Expr& expr) { return contains(expr, variable); });
+    }
+
+    void take_ragged(const Expr& lane, int64_t width) {
+        std::vector<Expr> uniform;
+        for (const Expr& condition : t_.conditions)
+            if (uniform_over(condition, lane, width).defined()) {
+                uniform.push_back(condition);
+            } else {
+                t_.ragged.push_back(condition);
+                t_.whole.push_back(all_over(condition, lane, width));
+            }
+        t_.conditions = uniform;
+    }
+
     /// An outer loop of the tile on which everything depends gives no reuse: it is unrolled around the tile, and so is
     /// one that a condition depends on.
     void peel_loops_without_reuse() {
@@ -155,6 +205,11 @@ private:
         int64_t extent = require_constant(loop.extent), width = t_.store_width;
         for (const PreloadOperand& operand : t_.operands()) width = std::max(width, operand.width_along(loop));
         while (width > 1 && !uniform_conditions(loop.variable, width)) width /= 2;
+        if (const int64_t ragged = ragged_width(loop); ragged > width) {
+            width = ragged;
+            t_.store_width = std::min(width, stored_width(loop));
+            t_.wide_variable = t_.store_width > 1 ? loop.variable : Expr();
+        }
         if (width == 1) {  // nothing to gain from a tile
             t_.outer.push_back(loop);
             t_.tile.clear();
@@ -170,6 +225,7 @@ private:
             value = group * width + lane;
         }
         t_.replace(loop.variable, value);
+        take_ragged(lane, width);
         for (Expr& condition : t_.conditions) condition = uniform_over(condition, lane, width);
         if (t_.wide_variable.defined()) t_.wide_variable = lane;
         loop = {lane, integer(width), Execution::Vector, loop.reduces};

@@ -54,16 +54,18 @@ std::vector<Tensor> normalised(const Tensor& x, const Axis& k, Type result) {
                     [&](Expr i, Expr j) { return cast(result, element(i, j) * scale(i)); })};
 }
 
-Schedule streamed(const std::vector<Tensor>& y, const RowChunks& shape, const Target& target) {
+Schedule streamed(const std::vector<Tensor>& y, const RowChunks& shape, const Target& target,
+                  const Tensor& aligned = {}) {
     Schedule s(y, target);
-    schedule_streamed_rows(s, y[0], shape);
+    schedule_streamed_rows(s, y[0], shape, aligned);
     return s;
 }
 
 class StreamedRows : public OnEachDevice {
 protected:
-    void check(const std::vector<Tensor>& y, const RowChunks& shape, const Bindings& launch) {
-        const Schedule s = streamed(y, shape, device_target());
+    void check(const std::vector<Tensor>& y, const RowChunks& shape, const Bindings& launch,
+               const Tensor& aligned = {}) {
+        const Schedule s = streamed(y, shape, device_target(), aligned);
         SCOPED_TRACE(s.trace_as_cpp());
         const Program program = build(s);
         Executable executable(program, device_);
@@ -76,8 +78,10 @@ protected:
         SCOPED_TRACE(fmt::format("{} x {} {}", rows, columns, name_of(type)));
         Tensor x = input("x", type, {rows, columns});
         const std::vector<Tensor> y = declare(x, reduce_axis("k", columns), type);
-        check(y, row_chunks(columns, neighbours_of(columns, type), type),
-              random_bindings(y, static_cast<uint64_t>(columns)));
+        const Bindings launch = random_bindings(y, static_cast<uint64_t>(columns));
+        const int64_t vector = 16 / bytes_of(type), own = neighbours_of(columns, type);
+        check(y, row_chunks(columns, own, type), launch);
+        if (own < vector) check(y, row_chunks(columns, vector, type), launch, x);
     }
 };
 TW_ON_EACH_DEVICE(StreamedRows);

@@ -1,0 +1,27 @@
+#include "dsl/operand.h"
+
+#include <fmt/format.h>
+
+namespace tw {
+
+OperandOf operand_of(const Edit& edit, const StageRef& ref) {
+    if (ref.tensor_.defined()) return {ref.tensor_.operation(), ref.tensor_.output()};
+    return {edit.state.stages[edit.stage(ref, "stage")].definition.operation, 0};
+}
+
+std::string saved_tensor(const Tensor& tensor) {
+    return fmt::format("t:{} {}", saved_name(tensor.operation()->name), tensor.output());
+}
+
+std::string operand_as_cpp(Edit& edit, const StageRef& ref) {
+    if (ref.tensor_.defined() && edit.state.handle_names.knows(ref.tensor_.operation().get()))
+        return edit.state.handle_names.tensor(ref.tensor_.operation().get(), ref.tensor_.output());
+    return edit.stage_as_cpp(edit.stage(ref, "stage"));
+}
+
+std::string saved_operand(const Edit& edit, const StageRef& ref) {
+    if (!ref.tensor_.defined()) return fmt::format("s {}", edit.stage(ref, "stage"));
+    return saved_tensor(ref.tensor_);
+}
+
+}  // namespace tw
