@@ -9,6 +9,16 @@ OperandOf operand_of(const Edit& edit, const StageRef& ref) {
     return {edit.state.stages[edit.stage(ref, "stage")].definition.operation, 0};
 }
 
+std::string memory_text(Memory memory) {
+    switch (memory) {
+        case Memory::Auto: return "Memory::Auto";
+        case Memory::Global: return "Memory::Global";
+        case Memory::Shared: return "Memory::Shared";
+        case Memory::Registers: return "Memory::Registers";
+    }
+    return "?";
+}
+
 std::string saved_tensor(const Tensor& tensor) {
     return fmt::format("t:{} {}", saved_name(tensor.operation()->name), tensor.output());
 }

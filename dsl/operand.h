@@ -13,6 +13,8 @@ struct OperandOf {
 };
 OperandOf operand_of(const Edit& edit, const StageRef& ref);
 
+/// "Memory::Shared"
+std::string memory_text(Memory memory);
 std::string saved_tensor(const Tensor& tensor);
 /// An operand in a trace as C++.
 std::string operand_as_cpp(Edit& edit, const StageRef& ref);

@@ -101,6 +101,11 @@ private:
             StageRef source = operand();
             Memory where_to = memory(word());
             schedule_.stage(readers, source, where_to, next_loop(), where_);
+        } else if (verb == "stage_as_matrix") {
+            Stage reader = next_stage();
+            StageRef source = operand();
+            Memory where_to = memory(word());
+            schedule_.stage(reader, source, where_to, next_loop(), As::Matrix, where_);
         } else if (verb == "stream") {
             std::vector<StageRef> reductions;
             for (int left = std::clamp(integer(), 0, 1 << 10); left > 0; --left) reductions.push_back(next_stage());

@@ -29,16 +29,6 @@ std::string copy_text(Copy how) {
     return "?";
 }
 
-std::string memory_text(Memory memory) {
-    switch (memory) {
-        case Memory::Auto: return "Memory::Auto";
-        case Memory::Global: return "Memory::Global";
-        case Memory::Shared: return "Memory::Shared";
-        case Memory::Registers: return "Memory::Registers";
-    }
-    return "?";
-}
-
 }  // namespace
 
 std::optional<Type> copied_rounding(const State& state, const StageRecord& stage) {

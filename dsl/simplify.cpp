@@ -220,12 +220,12 @@ bool Simplifier::combine_once(Affine& affine) {
             auto quotient = by_constant(atom, BinaryOp::Div);
             if (quotient && quotient->divisor == divisor && congruent(quotient->dividend, remainder->a, divisor))
                 return replace(q, r, decompose(quotient->dividend), factor);
-            // x/c%d*c + x%c = x%(c*d)
+            // x/c%d*c + y%c = x%(c*d) where x = y modulo c
             auto inner = by_constant(atom, BinaryOp::Mod);
             quotient = inner ? by_constant(inner->dividend, BinaryOp::Div) : std::nullopt;
-            if (quotient && quotient->divisor == divisor && equal(quotient->dividend, remainder->a)) {
+            if (quotient && quotient->divisor == divisor && congruent(quotient->dividend, remainder->a, divisor)) {
                 int64_t both = checked_mul(divisor, inner->divisor);
-                return replace(q, r, modulo(decompose(remainder->a), both, atom.type()), factor);
+                return replace(q, r, modulo(decompose(quotient->dividend), both, atom.type()), factor);
             }
         }
     }

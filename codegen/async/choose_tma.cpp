@@ -264,6 +264,16 @@ private:
         return {};
     }
 
+    static TensorMapUse::Im2col im2col_of(const PixelWalk& walk) {
+        TensorMapUse::Im2col result;
+        for (const PixelWalk::Dimension& dimension : walk.dimensions) {
+            result.lower.push_back(dimension.lower);
+            result.upper.push_back(dimension.upper);
+            result.steps.push_back(dimension.step);
+        }
+        return result;
+    }
+
     void add_map(const TileOp& op) {
         TensorBox box(op);
         auto has_map = [&](const TensorMapUse& use) { return use.map->name == map_name(box); };
@@ -276,6 +286,7 @@ private:
         use.swizzle = layout.swizzle;
         use.writes = !box.arrives();
         for (size_t d = box.sides().size(); d-- > 0;) use.box.push_back(box.sides()[d].extent);
+        if (box.walk()) use.im2col = im2col_of(*box.walk());
         use.box[0] = layout.digits.back().extent;
         if (int blocks = BlockGroup(result_, op.as<TmaCopyOp>()->shared_along).blocks(); blocks > 1) {
             size_t side = static_cast<size_t>(box.side_in_parts(blocks) - box.sides().data());
@@ -284,8 +295,8 @@ private:
                 fmt::format("{}: each of {} blocks loads a part and multicasts it", op.name, blocks));
         }
         result_.maps.push_back(use);
-        result_.notes.push_back(fmt::format("{}: by the tensor memory accelerator, boxes of {} elements", op.name,
-                                            fmt::join(use.box, " x ")));
+        result_.notes.push_back(fmt::format("{}: by the tensor memory accelerator, {} of {} elements", op.name,
+                                            use.im2col ? "pixels (im2col)" : "boxes", fmt::join(use.box, " x ")));
         if (!box.arrives())
             result_.notes.push_back(fmt::format("{}: laid out as {}", box.tile()->name, layout.to_string()));
     }
@@ -334,6 +345,9 @@ public:
         TmaRequest result;
         for (int64_t start = 0; start < box_.fast().extent; start += line_) {
             TmaLoad load{{place(begin(start))}, {map_}, coordinates(start), {{barriers, {stage}}}};
+            if (box_.walk())
+                for (const PixelWalk::Dimension& dimension : box_.walk()->dimensions)
+                    load.offsets.push_back(simplify(dimension.offset));
             if (in_parts_) load.ranks = integer(sharers_.ranks());
             if (Expr first = simplify(sharers_.first_rank()); in_parts_ && !is_constant(first, 0))
                 load.first_rank = first;
@@ -372,6 +386,14 @@ private:
     /// In the tensor, innermost first.
     std::vector<Expr> coordinates(int64_t start) const {
         std::vector<Expr> result;
+        if (const PixelWalk* walk = box_.walk()) {
+            const Substitution first{{walk->variable, integer(0)}};
+            result.push_back(simplify(box_.fast().first + start));
+            for (const PixelWalk::Dimension& dimension : walk->dimensions)
+                result.push_back(simplify(substitute(dimension.base, first)));
+            result.push_back(simplify(substitute(walk->image, first)));
+            return result;
+        }
         for (size_t d = box_.sides().size(); d-- > 0;) {
             const TensorBox::Side& side = box_.sides()[d];
             Expr first = side.first;

@@ -15,12 +15,15 @@ constexpr size_t most_dimensions = 5;
 }  // namespace
 
 const TensorBox::Side* TensorBox::side_in_parts(int blocks) const {
+    if (walk_) return nullptr;
     for (const Side& side : sides_)
         if (&side != &fast() && side.extent % (8 * blocks) == 0) return &side;
     return nullptr;
 }
 
 bool TensorBox::mentions(const Expr& variable) const {
+    if (walk_)
+        return std::ranges::any_of(*in_tensor_, [&](const Expr& index) { return contains(index, variable); });
     return std::any_of(sides_.begin(), sides_.end(), [&](const Side& s) { return contains(s.first, variable); });
 }
 
@@ -33,8 +36,12 @@ std::string TensorBox::examine() {
     if (in_tensor_->size() > most_dimensions)
         return fmt::format("'{}' has {} dimensions; boxes have at most {}", tensor_->name, in_tensor_->size(),
                            most_dimensions);
-    for (const Expr& index : *in_tensor_)
-        if (std::string reason = add_side(index); !reason.empty()) return reason;
+    for (const Expr& index : *in_tensor_) {
+        std::string reason = add_side(index);
+        if (!reason.empty() && arrives_ && in_tensor_->size() > 2) reason = add_sides_of_walk(reason);
+        if (!reason.empty()) return reason;
+        if (walk_) break;
+    }
     for (const OpLoop& loop : op_.loops)
         if (std::none_of(sides_.begin(), sides_.end(),
                          [&](const Side& s) { return s.variable.defined() && s.variable.same(loop.variable); }))
@@ -85,6 +92,23 @@ std::string TensorBox::add_side(const Expr& index) {
     return {};
 }
 
+/// Of one loop beside that of the rows.
+std::string TensorBox::add_sides_of_walk(const std::string& no_box) {
+    sides_.clear();
+    const Expr& row = in_tensor_->back();
+    std::vector<OpLoop> pixels;
+    for (const OpLoop& loop : op_.loops)
+        if (!contains(row, loop.variable)) pixels.push_back(loop);
+    if (pixels.size() != 1) return no_box;
+    PixelWalk walk = walk_of(pixels[0], *in_tensor_, tensor_->shape);
+    if (!walk.reason.empty()) return fmt::format("{}, and {}", no_box, walk.reason);
+    auto own = std::ranges::find_if(*in_tile_, [&](const Expr& e) { return e.same(walk.variable); });
+    if (own == in_tile_->end()) return fmt::format("its tile is no matrix of pixels of '{}'", tensor_->name);
+    sides_.push_back({integer(0), walk.variable, walk.pixels, static_cast<size_t>(own - in_tile_->begin())});
+    walk_ = std::move(walk);
+    return add_side(row);
+}
+
 std::string TensorBox::examine_memory() const {
     int64_t bytes = bytes_of(tensor_->type);
     std::vector<Expr> strides = tensor_->strides;
@@ -108,23 +132,25 @@ std::string TensorBox::examine_memory() const {
     return {};
 }
 
+/// Whether the condition says that the element lies within one of the tensor's ends.
+bool TensorBox::is_outside(const Expr& part) const {
+    for (size_t d = 0; d < in_tensor_->size(); ++d) {
+        const Expr within = simplify((*in_tensor_)[d] < cast_unchecked(Type::I64, tensor_->shape[d]));
+        if (same_condition(part, within) || (arrives_ && same_condition(part, simplify((*in_tensor_)[d] >= 0))))
+            return true;
+        if (walk_ || !sides_[d].variable.defined()) continue;
+        const Expr uniform = uniform_over(within, sides_[d].variable, sides_[d].extent);
+        if (uniform.defined() && same_condition(part, uniform)) return true;
+    }
+    return false;
+}
+
 /// What is masked must be what lies outside of the tensor, and zeros its value.
 std::string TensorBox::examine_mask() const {
     if (op_.is<CopyOp>() && !is_constant(op_.active, 1))
         return fmt::format("it is made only where {}", to_string(op_.active));
-    for (const Expr& part : conjuncts_of(op_.mask)) {
-        bool outside = false;
-        for (size_t d = 0; d < in_tensor_->size(); ++d) {
-            Expr extent = cast_unchecked(Type::I64, tensor_->shape[d]);
-            outside = outside || same_condition(part, simplify((*in_tensor_)[d] < extent)) ||
-                      (arrives_ && same_condition(part, simplify((*in_tensor_)[d] >= 0)));
-            if (sides_[d].variable.defined()) {
-                Expr uniform = uniform_over(simplify((*in_tensor_)[d] < extent), sides_[d].variable, sides_[d].extent);
-                outside = outside || (uniform.defined() && same_condition(part, uniform));
-            }
-        }
-        if (!outside) return fmt::format("its mask {} is not the end of the tensor", to_string(part));
-    }
+    for (const Expr& part : conjuncts_of(op_.mask))
+        if (!is_outside(part)) return fmt::format("its mask {} is not the end of the tensor", to_string(part));
     if (op_.otherwise.defined() && !is_constant(op_.otherwise, 0)) {
         const FloatConstant* real = op_.otherwise.as<FloatConstant>();
         if (!real || real->value != 0) return "it stores other values than zero at its edges";

@@ -1,8 +1,10 @@
 // Boxes of tensors, which the tensor memory accelerator moves between global and shared memory.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "codegen/async/pixel_walk.h"
 #include "codegen/tile_ir/tile_ir.h"
 
 namespace tw::codegen {
@@ -23,7 +25,7 @@ public:
         int64_t extent = 1;
         size_t dimension = 0;  ///< of the tile's buffer
     };
-    /// A side a dimension of the tensor; the last is the contiguous one.
+    /// A side a dimension of the tensor, of a walk one for its pixels; the last is the contiguous one.
     const std::vector<Side>& sides() const { return sides_; }
     const Side& fast() const { return sides_.back(); }
     const Buffer& tensor() const { return tensor_; }
@@ -33,6 +35,8 @@ public:
     bool arrives() const { return arrives_; }
     /// To the elements of the tensor, instead of overwriting them.
     bool adds() const { return adds_; }
+    /// Instead of a box, pixels that the first side's loop walks over; nullptr of a box.
+    const PixelWalk* walk() const { return walk_ ? &*walk_ : nullptr; }
     /// The side of which so many blocks can load a part each: whole groups of eight rows. Nothing if there is none.
     const Side* side_in_parts(int blocks) const;
     bool mentions(const Expr& variable) const;
@@ -41,6 +45,8 @@ private:
     std::string examine();
     std::string find_ends();
     std::string add_side(const Expr& index);
+    std::string add_sides_of_walk(const std::string& no_box);
+    bool is_outside(const Expr& part) const;
     std::string examine_memory() const;
     std::string examine_mask() const;
 
@@ -51,6 +57,7 @@ private:
     const std::vector<Expr>* in_tensor_ = nullptr;
     const std::vector<Expr>* in_tile_ = nullptr;
     std::vector<Side> sides_;
+    std::optional<PixelWalk> walk_;
 };
 
 }  // namespace tw::codegen

@@ -1,0 +1,84 @@
+#include "dsl/loop_axes.h"
+
+#include <algorithm>
+
+#include "dsl/parts.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+
+LoopAxes::LoopAxes(const Schedule::State& state, int stage) : state_(state), record_(state.stages[stage]) {
+    for (int loop : record_.order) axes_.push_back({loop, {}, {}});
+    join_splits();
+    for (Axis& axis : axes_) {
+        axis.variable = axis_like(state_.loops[axis.loop]);
+        axis.index = simplify(index(axis.loop));
+    }
+}
+
+/// Takes back splits whose loops are both axes, from the last one on.
+void LoopAxes::join_splits() {
+    auto find = [&](int loop) { return std::ranges::find(axes_, loop, &Axis::loop); };
+    for (auto relation = record_.relations.rbegin(); relation != record_.relations.rend(); ++relation) {
+        if (relation->kind != Relation::Kind::Split) continue;
+        const auto outer = find(relation->outer), inner = find(relation->inner);
+        if (outer == axes_.end() || inner == axes_.end()) continue;
+        outer->loop = relation->whole;
+        axes_.erase(inner);
+    }
+}
+
+/// Of a loop, over the axes.
+Expr LoopAxes::value(int loop) const {
+    const auto found = std::ranges::find(axes_, loop, &Axis::loop);
+    if (found != axes_.end()) return found->variable;
+    for (const Relation& relation : record_.relations) {
+        if (relation.kind == Relation::Kind::Split && relation.whole == loop)
+            return value(relation.outer) * relation.size + value(relation.inner);
+        if (relation.kind == Relation::Kind::Fuse && relation.outer == loop) return value(relation.whole) / relation.size;
+        if (relation.kind == Relation::Kind::Fuse && relation.inner == loop) return value(relation.whole) % relation.size;
+    }
+    internal_check(false, "'{}' has no value over the axes of its loops", state_.loops[loop].name);
+    return {};
+}
+
+/// Of a loop, over the declared axes.
+Expr LoopAxes::index(int loop) const {
+    const StageDefinition& definition = record_.definition;
+    const size_t rank = definition.axes.size();
+    for (size_t r = 0; r < record_.roots.size(); ++r)
+        if (record_.roots[r] == loop) return r < rank ? definition.axes[r] : definition.reduce_axes[r - rank];
+    for (const Relation& relation : record_.relations) {
+        if (relation.kind == Relation::Kind::Split && relation.outer == loop) return index(relation.whole) / relation.size;
+        if (relation.kind == Relation::Kind::Split && relation.inner == loop) return index(relation.whole) % relation.size;
+        if (relation.kind == Relation::Kind::Fuse && relation.whole == loop)
+            return index(relation.outer) * relation.size + index(relation.inner);
+    }
+    internal_check(false, "'{}' comes from no axis of '{}'", state_.loops[loop].name, definition.name);
+    return {};
+}
+
+Expr LoopAxes::over_axes(const Expr& expr) const {
+    const StageDefinition& definition = record_.definition;
+    const size_t rank = definition.axes.size();
+    Substitution values;
+    for (size_t r = 0; r < record_.roots.size(); ++r) {
+        const Expr& axis = r < rank ? definition.axes[r] : definition.reduce_axes[r - rank];
+        if (contains(expr, axis)) values.emplace_back(axis, value(record_.roots[r]));
+    }
+    return simplify(substitute(expr, values));
+}
+
+std::vector<Expr> LoopAxes::conditions_of_terms() const {
+    std::vector<Expr> conditions;
+    for (const Relation& relation : record_.relations) {
+        const LoopRecord& whole = state_.loops[relation.whole];
+        const bool taken_back = std::ranges::find(axes_, relation.whole, &Axis::loop) != axes_.end();
+        if (relation.kind != Relation::Kind::Split || !relation.masked || !whole.reduces || taken_back) continue;
+        conditions.push_back(simplify(value(relation.whole) < whole.extent));
+    }
+    return conditions;
+}
+
+}  // namespace tw

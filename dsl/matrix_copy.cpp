@@ -1,0 +1,151 @@
+#include "dsl/matrix_copy.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "dsl/operand.h"
+#include "dsl/schedule.h"
+#include "dsl/simplify.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+using State = Schedule::State;
+
+const Read* read_in(const Expr& element) {
+    const Select* choice = element.as<Select>();
+    return (choice ? choice->yes : element).as<Read>();
+}
+
+Expr zero(Type type) { return is_float(type) ? constant(type, 0.0) : constant(type, int64_t{0}); }
+
+bool is_read_of(const Expr& expr, const Operation* source, int output) {
+    const Read* read = expr.as<Read>();
+    return read && read->operation.get() == source && read->output == output;
+}
+
+/// A choice that needs no other memory than the element.
+bool is_padded(const Expr& expr, const Operation* source, int output) {
+    const Select* choice = expr.as<Select>();
+    return choice && is_read_of(choice->yes, source, output) && !reads_tensors(choice->condition) &&
+           (choice->no.as<IntConstant>() || choice->no.as<FloatConstant>());
+}
+
+/// The axes on which the expression depends, in their order.
+std::vector<LoopAxes::Axis> axes_of(const LoopAxes& axes, const Expr& over_axes) {
+    std::vector<LoopAxes::Axis> found;
+    for (const LoopAxes::Axis& axis : axes.axes())
+        if (contains(over_axes, axis.variable)) found.push_back(axis);
+    return found;
+}
+
+}  // namespace
+
+Expr element_read(const StageDefinition& reader, const std::shared_ptr<const Operation>& source, int output,
+                  std::source_location where) {
+    Expr found;
+    auto take = [&](const Expr& element) {
+        user_check(!found.defined() || equal(found, element), where,
+                   "stage(.., As::Matrix): the terms of '{}' read '{}' in several ways, {} and {}; a matrix has one "
+                   "element for each of them. Stage the operand as it is, or declare what they read as a tensor of its "
+                   "own",
+                   reader.name, source->name, to_string(found), to_string(element));
+        found = element;
+    };
+    std::set<const ExprNode*> chosen;
+    for (const Expr& update : reader.update)
+        visit(update, [&](const Expr& e) {
+            if (!is_padded(e, source.get(), output)) return;
+            take(e);
+            chosen.insert(e.as<Select>()->yes.id());
+        });
+    for (const Expr& update : reader.update)
+        visit(update, [&](const Expr& e) {
+            if (is_read_of(e, source.get(), output) && !chosen.contains(e.id())) take(e);
+        });
+    return found;
+}
+
+StageDefinition matrix_copy(const State& state, const LoopAxes& axes, const Expr& element, const std::string& name) {
+    const Expr over_axes = axes.over_axes(element);
+    const Read& read = *read_in(over_axes);
+    std::vector<Expr> inside = axes.conditions_of_terms();
+    for (size_t d = 0; d < read.indices.size(); ++d) {
+        inside.push_back(simplify(read.indices[d] >= 0));
+        inside.push_back(simplify(read.indices[d] < read.operation->shape[d]));
+    }
+    const Select* choice = over_axes.as<Select>();
+    std::erase_if(inside, [](const Expr& part) { return prove(part) == true; });
+    if (choice) inside.insert(inside.begin(), choice->condition);
+    const Expr there = simplify(all_of(inside));
+
+    auto operation = std::make_shared<Operation>();
+    operation->name = name;
+    operation->where = read.operation->where;
+    for (const LoopAxes::Axis& axis : axes_of(axes, over_axes)) {
+        operation->axes.push_back(axis.variable);
+        operation->shape.push_back(state.loops[axis.loop].extent);
+    }
+    const Type type = over_axes.type();
+    Expr body = make_expr(type, Read{read.operation, read.output, read.indices, true});
+    if (is_constant(there, 1))
+        body = make_expr(type, Read{read.operation, read.output, read.indices});
+    else
+        body = select(there, body, choice ? choice->no : zero(type));
+    operation->outputs = {{type, body}};
+    return {name, operation, operation->axes, {}, {}, {}, {}, {body}};
+}
+
+Expr read_of_matrix(const StageDefinition& copy, const LoopAxes& axes) {
+    std::vector<Expr> indices;
+    for (const LoopAxes::Axis& axis : axes.axes())
+        if (std::ranges::any_of(copy.axes, [&](const Expr& own) { return own.same(axis.variable); }))
+            indices.push_back(axis.index);
+    return make_expr(copy.operation->outputs[0].type, Read{copy.operation, 0, indices});
+}
+
+Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory memory, Loop loop, As as,
+                      std::source_location where) {
+    if (as == As::Tensor) return stage(consumer, operand, memory, loop, where);
+    Edit edit(state_, where);
+    State& state = edit.state;
+    const int reader = edit.stage(consumer, "stage"), under = edit.alive(loop, "stage");
+    const OperandOf source = operand_of(edit, operand);
+    const std::string& name = state.stages[reader].definition.name;
+    const std::string call =
+        fmt::format("stage({}, {}, {}, {}, As::Matrix)", name, source.operation->name, memory_text(memory),
+                    state.loops[under].name);
+    user_check(state.loops[under].stage == reader && state.position(under) >= state.first_reduce(reader), where,
+               "{}: the copy lies as the loops of '{}' run, for the terms that one iteration reads; name a loop of '{}' "
+               "from its outermost reduce loop on",
+               call, name, name);
+    const Expr element = element_read(state.stages[reader].definition, source.operation, source.output, where);
+    user_check(element.defined(), where, "{}: the terms of '{}' do not read '{}'", call, name, source.operation->name);
+    const LoopAxes axes(state, reader);
+    StageDefinition definition = matrix_copy(state, axes, element,
+                                             unique_stage_name(state, fmt::format("{}_{}", source.operation->name,
+                                                                                  tw::to_string(memory))));
+    const Expr there = read_of_matrix(definition, axes);
+    for (Expr& update : state.stages[reader].definition.update)
+        update = transform(update, [&](const Expr& e) { return equal(e, element) ? there : Expr(); });
+    const int copy = add_stage(state, std::move(definition), edit.step);
+    StageRecord& record = state.stages[copy];
+    record.is_copy = true;
+    record.rounded = copied_rounding(state, record);
+    record.attach = under;
+    record.memory = memory;
+    check_rules(state, where);
+    fit_root_loops(state, copy, where);
+    const std::string into = edit.stage_as_cpp(reader), from = operand_as_cpp(edit, operand),
+                      around = edit.loop_as_cpp(under), made = edit.stage_as_cpp(copy);
+    edit.commit(fmt::format("Stage {} = s.stage({}, {}, {}, {}, As::Matrix);", made, into, from, memory_text(memory),
+                            around),
+                fmt::format("stage_as_matrix {} {} {} {}", reader, saved_operand(edit, operand), tw::to_string(memory),
+                            under));
+    return state_->handle_of_stage(copy);
+}
+
+}  // namespace tw

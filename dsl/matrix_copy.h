@@ -1,0 +1,22 @@
+// Copies that lie as the loops of their reader run, not as their tensor does.
+#pragma once
+#include <memory>
+
+#include "dsl/loop_axes.h"
+
+namespace tw {
+
+/// The one expression of an output of `source` that the terms of `reader` read: an element, or the choice between an
+/// element and a number that indices make. Undefined if they read none; throws Error if they read several.
+Expr element_read(const StageDefinition& reader, const std::shared_ptr<const Operation>& source, int output,
+                  std::source_location where);
+
+/// A copy of such an element over those of the axes that it depends on, in their order. Where the axes leave the
+/// tensor, which only what is masked reads, it holds zeros.
+StageDefinition matrix_copy(const Schedule::State& state, const LoopAxes& axes, const Expr& element,
+                            const std::string& name);
+
+/// The element of the copy that stands for the expression which it is of, over the declared axes of the reader.
+Expr read_of_matrix(const StageDefinition& copy, const LoopAxes& axes);
+
+}  // namespace tw
