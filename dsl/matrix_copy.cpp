@@ -1,6 +1,7 @@
 #include "dsl/matrix_copy.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -34,11 +35,43 @@ bool is_padded(const Expr& expr, const Operation* source, int output) {
            (choice->no.as<IntConstant>() || choice->no.as<FloatConstant>());
 }
 
-/// The axes on which the expression depends, in their order.
-std::vector<LoopAxes::Axis> axes_of(const LoopAxes& axes, const Expr& over_axes) {
+bool stays_inside(const Expr& factor) {
+    bool inside = true;
+    visit(factor, [&](const Expr& e) {
+        const Read* read = e.as<Read>();
+        for (size_t d = 0; read && d < read->indices.size(); ++d)
+            inside = inside && prove(read->indices[d] >= 0) == true &&
+                     prove(read->indices[d] < read->operation->shape[d]) == true;
+    });
+    return inside;
+}
+
+/// A guarded product that is added to an accumulator.
+struct GuardedProduct {
+    Expr accumulator, condition;
+    Binary product;
+};
+std::optional<GuardedProduct> guarded_product(const StageDefinition& reduction) {
+    if (reduction.update.size() != 1) return {};
+    const Binary* sum = reduction.update[0].as<Binary>();
+    if (!sum || sum->op != BinaryOp::Add) return {};
+    for (const auto& [accumulator, term] : {std::pair(sum->a, sum->b), std::pair(sum->b, sum->a)}) {
+        const Select* guard = term.as<Select>();
+        const Binary* product = guard && is_zero(guard->no) ? guard->yes.as<Binary>() : nullptr;
+        if (product && product->op == BinaryOp::Mul && accumulator.same(reduction.accumulators[0]) &&
+            !reads_tensors(guard->condition))
+            return GuardedProduct{accumulator, guard->condition, *product};
+    }
+    return {};
+}
+
+/// The axes on which the element depends, in their order; last those along rows of the tensor.
+std::vector<LoopAxes::Axis> axes_of(const LoopAxes& axes, const Expr& element) {
     std::vector<LoopAxes::Axis> found;
     for (const LoopAxes::Axis& axis : axes.axes())
-        if (contains(over_axes, axis.variable)) found.push_back(axis);
+        if (contains(element, axis.variable)) found.push_back(axis);
+    const Expr& row = read_in(element)->indices.back();
+    std::ranges::stable_partition(found, [&](const LoopAxes::Axis& axis) { return !contains(row, axis.variable); });
     return found;
 }
 
@@ -67,6 +100,24 @@ Expr element_read(const StageDefinition& reader, const std::shared_ptr<const Ope
             if (is_read_of(e, source.get(), output) && !chosen.contains(e.id())) take(e);
         });
     return found;
+}
+
+bool move_guard(StageDefinition& reduction, const std::shared_ptr<const Operation>& source, int output) {
+    const auto guarded = guarded_product(reduction);
+    if (!guarded) return false;
+    auto reads = [&](const Expr& factor) {
+        bool found = false;
+        visit(factor, [&](const Expr& e) { found = found || is_read_of(e, source.get(), output); });
+        return found;
+    };
+    Expr own = guarded->product.a, other = guarded->product.b;
+    if (reads(other)) std::swap(own, other);
+    if (!reads(own) || reads(other) || !stays_inside(other)) return false;
+    own = transform(own, [&](const Expr& e) {
+        return is_read_of(e, source.get(), output) ? select(guarded->condition, e, zero(e.type())) : Expr();
+    });
+    reduction.update[0] = contract(guarded->accumulator + own * other);
+    return true;
 }
 
 StageDefinition matrix_copy(const State& state, const LoopAxes& axes, const Expr& element, const std::string& name) {
@@ -101,9 +152,10 @@ StageDefinition matrix_copy(const State& state, const LoopAxes& axes, const Expr
 
 Expr read_of_matrix(const StageDefinition& copy, const LoopAxes& axes) {
     std::vector<Expr> indices;
-    for (const LoopAxes::Axis& axis : axes.axes())
-        if (std::ranges::any_of(copy.axes, [&](const Expr& own) { return own.same(axis.variable); }))
-            indices.push_back(axis.index);
+    for (const Expr& own : copy.axes)
+        indices.push_back(std::ranges::find_if(axes.axes(), [&](const LoopAxes::Axis& axis) {
+                              return axis.variable.same(own);
+                          })->index);
     return make_expr(copy.operation->outputs[0].type, Read{copy.operation, 0, indices});
 }
 
@@ -122,6 +174,10 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
                "{}: the copy lies as the loops of '{}' run, for the terms that one iteration reads; name a loop of '{}' "
                "from its outermost reduce loop on",
                call, name, name);
+    if (move_guard(state.stages[reader].definition, source.operation, source.output))
+        state.notes.push_back(fmt::format("[{}] '{}': terms whose condition does not hold are products with a zero of "
+                                          "'{}' now, and NaN where the other factor is infinite or NaN",
+                                          edit.step, name, source.operation->name));
     const Expr element = element_read(state.stages[reader].definition, source.operation, source.output, where);
     user_check(element.defined(), where, "{}: the terms of '{}' do not read '{}'", call, name, source.operation->name);
     const LoopAxes axes(state, reader);

@@ -11,6 +11,10 @@ namespace tw {
 Expr element_read(const StageDefinition& reader, const std::shared_ptr<const Operation>& source, int output,
                   std::source_location where);
 
+/// Of a sum of products under a condition of indices: the condition moves to the factor that reads `source`, if the
+/// other one's elements exist without it. Whether it did.
+bool move_guard(StageDefinition& reduction, const std::shared_ptr<const Operation>& source, int output);
+
 /// A copy of such an element over those of the axes that it depends on, in their order. Where the axes leave the
 /// tensor, which only what is masked reads, it holds zeros.
 StageDefinition matrix_copy(const Schedule::State& state, const LoopAxes& axes, const Expr& element,
