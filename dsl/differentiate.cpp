@@ -214,7 +214,6 @@ private:
     Expr extract(const Definition& of, const Expr& expr, std::vector<Tensor>& inner) {
         const Reduce& reduce = *expr.as<Reduce>();
         std::vector<Expr> axes;
-        Shape shape;
         std::vector<Expr> inside = reduce.values;
         for (const Axis& axis : axes_from(reduce)) inside.push_back(axis.extent);
         for (const Expr& value : inside)
@@ -225,8 +224,15 @@ private:
                     for (const Expr& axis : *known)
                         if (axis.same(e)) return;
                 axes.push_back(e);
-                shape.push_back(variable->extent);
             });
+        // In the order of the tensor's own, so that the gradients' loops run as its elements lie.
+        const std::vector<Expr>& order = of.axes();
+        auto place = [&](const Expr& axis) {
+            return std::ranges::find_if(order, [&](const Expr& own) { return own.same(axis); }) - order.begin();
+        };
+        std::ranges::stable_sort(axes, {}, place);
+        Shape shape;
+        for (const Expr& axis : axes) shape.push_back(axis.as<Variable>()->extent);
         std::string name = fresh_name(of.tensor.name() + "_" + reduce.reducer->name);
         inner.push_back(compute(
             name, shape,

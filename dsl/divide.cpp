@@ -84,6 +84,26 @@ Expr Simplifier::exact_quotient(const Expr& atom, int64_t divisor) {
     return binary(BinaryOp::Div, atom, literal(type, divisor));
 }
 
+namespace {
+
+/// (x - y % c) / c = x / c where x = y modulo c: that x.
+std::optional<Affine> without_remainder(const Affine& sum, int64_t divisor) {
+    for (size_t t = 0; t < sum.terms.size(); ++t) {
+        const auto remainder = by_constant(sum.terms[t].first, BinaryOp::Mod);
+        if (sum.terms[t].second != -1 || !remainder || remainder->divisor != divisor) continue;
+        Affine whole = sum;
+        whole.terms.erase(whole.terms.begin() + static_cast<std::ptrdiff_t>(t));
+        const Affine difference = minus(whole, decompose(remainder->dividend));
+        const bool agrees =
+            difference.offset % divisor == 0 &&
+            std::ranges::all_of(difference.terms, [&](const auto& term) { return term.second % divisor == 0; });
+        if (agrees) return whole;
+    }
+    return {};
+}
+
+}  // namespace
+
 Affine Simplifier::divide(const Affine& dividend, int64_t divisor, Type type) {
     if (divisor == 1) return dividend;
     Affine quotient, rest;
@@ -100,6 +120,10 @@ Affine Simplifier::divide(const Affine& dividend, int64_t divisor, Type type) {
     rest.offset = floor_mod(dividend.offset, divisor);
     if (combine_once(rest)) {
         add_scaled(quotient, divide(rest, divisor, type), 1);
+        return quotient;
+    }
+    if (auto whole = without_remainder(rest, divisor)) {
+        add_scaled(quotient, divide(*whole, divisor, type), 1);
         return quotient;
     }
     if (auto value = constant_quotient(bounds(rest), divisor)) {

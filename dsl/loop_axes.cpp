@@ -36,8 +36,10 @@ Expr LoopAxes::value(int loop) const {
     for (const Relation& relation : record_.relations) {
         if (relation.kind == Relation::Kind::Split && relation.whole == loop)
             return value(relation.outer) * relation.size + value(relation.inner);
-        if (relation.kind == Relation::Kind::Fuse && relation.outer == loop) return value(relation.whole) / relation.size;
-        if (relation.kind == Relation::Kind::Fuse && relation.inner == loop) return value(relation.whole) % relation.size;
+        if (relation.kind == Relation::Kind::Fuse && relation.outer == loop)
+            return value(relation.whole) / relation.size;
+        if (relation.kind == Relation::Kind::Fuse && relation.inner == loop)
+            return value(relation.whole) % relation.size;
     }
     internal_check(false, "'{}' has no value over the axes of its loops", state_.loops[loop].name);
     return {};
@@ -50,8 +52,10 @@ Expr LoopAxes::index(int loop) const {
     for (size_t r = 0; r < record_.roots.size(); ++r)
         if (record_.roots[r] == loop) return r < rank ? definition.axes[r] : definition.reduce_axes[r - rank];
     for (const Relation& relation : record_.relations) {
-        if (relation.kind == Relation::Kind::Split && relation.outer == loop) return index(relation.whole) / relation.size;
-        if (relation.kind == Relation::Kind::Split && relation.inner == loop) return index(relation.whole) % relation.size;
+        if (relation.kind == Relation::Kind::Split && relation.outer == loop)
+            return index(relation.whole) / relation.size;
+        if (relation.kind == Relation::Kind::Split && relation.inner == loop)
+            return index(relation.whole) % relation.size;
         if (relation.kind == Relation::Kind::Fuse && relation.whole == loop)
             return index(relation.outer) * relation.size + index(relation.inner);
     }
@@ -72,6 +76,8 @@ Expr LoopAxes::over_axes(const Expr& expr) const {
 
 std::vector<Expr> LoopAxes::conditions_of_terms() const {
     std::vector<Expr> conditions;
+    for (const Expr& condition : record_.definition.terms_where)
+        if (!reads_tensors(condition)) conditions.push_back(over_axes(condition));
     for (const Relation& relation : record_.relations) {
         const LoopRecord& whole = state_.loops[relation.whole];
         const bool taken_back = std::ranges::find(axes_, relation.whole, &Axis::loop) != axes_.end();

@@ -167,23 +167,24 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
     const int reader = edit.stage(consumer, "stage"), under = edit.alive(loop, "stage");
     const OperandOf source = operand_of(edit, operand);
     const std::string& name = state.stages[reader].definition.name;
-    const std::string call =
-        fmt::format("stage({}, {}, {}, {}, As::Matrix)", name, source.operation->name, memory_text(memory),
-                    state.loops[under].name);
-    user_check(state.loops[under].stage == reader && state.position(under) >= state.first_reduce(reader), where,
-               "{}: the copy lies as the loops of '{}' run, for the terms that one iteration reads; name a loop of '{}' "
-               "from its outermost reduce loop on",
-               call, name, name);
+    const std::string call = fmt::format("stage({}, {}, {}, {}, As::Matrix)", name, source.operation->name,
+                                         memory_text(memory), state.loops[under].name);
+    user_check(
+        state.loops[under].stage == reader && state.position(under) >= state.first_reduce(reader), where,
+        "{}: the copy lies as the loops of '{}' run, for the terms that one iteration reads; name a loop of '{}' "
+        "from its outermost reduce loop on",
+        call, name, name);
     if (move_guard(state.stages[reader].definition, source.operation, source.output))
-        state.notes.push_back(fmt::format("[{}] '{}': terms whose condition does not hold are products with a zero of "
-                                          "'{}' now, and NaN where the other factor is infinite or NaN",
-                                          edit.step, name, source.operation->name));
+        state.notes.push_back(
+            fmt::format("[{}] '{}': terms whose condition does not hold are products with a zero of "
+                        "'{}' now, and NaN where the other factor is infinite or NaN",
+                        edit.step, name, source.operation->name));
     const Expr element = element_read(state.stages[reader].definition, source.operation, source.output, where);
     user_check(element.defined(), where, "{}: the terms of '{}' do not read '{}'", call, name, source.operation->name);
     const LoopAxes axes(state, reader);
-    StageDefinition definition = matrix_copy(state, axes, element,
-                                             unique_stage_name(state, fmt::format("{}_{}", source.operation->name,
-                                                                                  tw::to_string(memory))));
+    StageDefinition definition =
+        matrix_copy(state, axes, element,
+                    unique_stage_name(state, fmt::format("{}_{}", source.operation->name, tw::to_string(memory))));
     const Expr there = read_of_matrix(definition, axes);
     for (Expr& update : state.stages[reader].definition.update)
         update = transform(update, [&](const Expr& e) { return equal(e, element) ? there : Expr(); });
@@ -197,10 +198,9 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
     fit_root_loops(state, copy, where);
     const std::string into = edit.stage_as_cpp(reader), from = operand_as_cpp(edit, operand),
                       around = edit.loop_as_cpp(under), made = edit.stage_as_cpp(copy);
-    edit.commit(fmt::format("Stage {} = s.stage({}, {}, {}, {}, As::Matrix);", made, into, from, memory_text(memory),
-                            around),
-                fmt::format("stage_as_matrix {} {} {} {}", reader, saved_operand(edit, operand), tw::to_string(memory),
-                            under));
+    edit.commit(
+        fmt::format("Stage {} = s.stage({}, {}, {}, {}, As::Matrix);", made, into, from, memory_text(memory), around),
+        fmt::format("stage_as_matrix {} {} {} {}", reader, saved_operand(edit, operand), tw::to_string(memory), under));
     return state_->handle_of_stage(copy);
 }
 

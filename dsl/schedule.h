@@ -245,10 +245,11 @@ public:
     /// A copy of `operand`, as the computation of `consumer` reads it, in `memory`, made anew in each iteration of
     /// `loop`. Returns the copy's stage; the computation keeps its name and loops.
     Stage stage(const StageRef& consumer, const StageRef& operand, Memory memory, Loop loop, TW_HERE);
-    /// With As::Matrix, the copy has the dimensions that the reduction `consumer` has loops, where what only splits have
-    /// taken apart is one again: so what fused loops read lies side by side, and is rows, columns or terms for mma().
-    /// An operand that is read as padded(x, value) is copied with its padding; zeros stand where the loops leave the
-    /// tensor. `loop` is one of the consumer's, from its outermost reduce loop on. Later splits of its loops may follow.
+    /// With As::Matrix, the copy has the dimensions that the reduction `consumer` has loops, where what only splits
+    /// have taken apart is one again: so what fused loops read lies side by side, and is rows, columns or terms for
+    /// mma(). An operand that is read as padded(x, value) is copied with its padding; zeros stand where the loops leave
+    /// the tensor. `loop` is one of the consumer's, from its outermost reduce loop on. Later splits of its loops may
+    /// follow.
     Stage stage(const StageRef& consumer, const StageRef& operand, Memory memory, Loop loop, As as, TW_HERE);
     /// One copy for several computations that read the operand under the loop: what all of them need.
     Stage stage(const std::vector<StageRef>& consumers, const StageRef& operand, Memory memory, Loop loop, TW_HERE);

@@ -1,6 +1,7 @@
 // From "point (i, k) reads element f(i, k)" to "element t is read by the points that solve f(i, k) = t".
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <string>
 
 #include "dsl/adjoints.h"
@@ -109,7 +110,13 @@ private:
         Expr rest = simplify(substitute(index, {{best, integer(0)}}));
         Expr distance = simplify(factor > 0 ? target - rest : rest - target);
         factor = std::abs(factor);
-        if (factor != 1) require(distance % factor == 0);
+        if (factor != 1) {
+            const Expr strided = with_stride(distance, factor, best);
+            if (strided.defined())
+                distance = strided;
+            else
+                require(distance % factor == 0);
+        }
         Expr value = simplify(distance / factor);
         Expr extent = extent_of(best);
         eliminate(best, value);
@@ -118,6 +125,31 @@ private:
         require(value >= 0);
         require(value < extent);
         return true;
+    }
+
+    /// The distance is a multiple of the factor for one value in so many of a free variable: v = v' factor + phase,
+    /// a loop as short as the target's place says (the taps of a strided convolution's phase). The distance over v', or
+    /// undefined if there is no such variable.
+    Expr with_stride(const Expr& distance, int64_t factor, const Expr& solved) {
+        const Affine affine = affine_of(distance);
+        for (Expr& variable : free_) {
+            if (variable.same(solved) || mentions_index(extent_of(variable))) continue;
+            const int64_t step = coefficient(affine, variable).value_or(0);
+            const Expr rest = simplify(substitute(distance, {{variable, integer(0)}}));
+            const bool depends = std::ranges::any_of(free_, [&](const Expr& v) { return contains(rest, v); });
+            if (step == 0 || std::gcd(step, factor) != 1 || depends) continue;
+            int64_t opposite = 1;  // step * opposite = -1 modulo the factor
+            while ((step * opposite + 1) % factor != 0) ++opposite;
+            const Expr phase = simplify(rest * opposite % factor), before = variable;
+            const Expr shorter = fresh(before, simplify((extent_of(before) - phase + (factor - 1)) / factor));
+            const Expr value = simplify(shorter * factor + phase);
+            const Substitution replaced{{before, value}};
+            for (auto& [from, to] : solved_) to = simplify(substitute(to, replaced));
+            for (Expr& condition : conditions_) condition = simplify(substitute(condition, replaced));
+            variable = shorter;
+            return simplify(substitute(distance, replaced));
+        }
+        return {};
     }
 
     static bool is_larger(const Expr& a, const Expr& b) {

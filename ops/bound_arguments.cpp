@@ -166,6 +166,14 @@ Argument BoundArguments::map_argument(const codegen::TensorMapUse& use) const {
         tensor.strides.empty() ? dense_strides(layout.sizes) : extents_of(tensor.strides, numbers_);
     std::reverse(layout.sizes.begin(), layout.sizes.end());
     for (size_t d = strides.size() - 1; d-- > 0;) layout.strides.push_back(strides[d] * bytes_of(tensor.type));
+    if (use.im2col) {
+        layout.traversal_strides = {1};
+        layout.traversal_strides.insert(layout.traversal_strides.end(), use.im2col->steps.begin(),
+                                        use.im2col->steps.end());
+        layout.traversal_strides.push_back(1);
+        layout.im2col = Im2col{use.im2col->lower, use.im2col->upper, use.box[0], use.box[1]};
+        layout.box.clear();
+    }
     const Buffer& buffer = buffers_.at(use.tensor.get());
     if (std::ranges::find(layout.sizes, 0) != layout.sizes.end()) return map_of_nothing(buffer, layout);
     TensorMap map = encode_tensor_map(buffer, layout);
@@ -178,6 +186,10 @@ Argument BoundArguments::map_of_nothing(const Buffer& tensor, TensorLayout layou
     constexpr int64_t bytes = 256, stride = 16;
     std::ranges::fill(layout.sizes, 1);
     std::ranges::fill(layout.strides, stride);
+    if (layout.im2col) {
+        std::ranges::fill(layout.im2col->lower, 0);
+        std::ranges::fill(layout.im2col->upper, 0);
+    }
     Buffer zero = tensor.device()->allocate(bytes, tensor.name());
     zero.fill(0);
     TensorMap map = encode_tensor_map(zero, layout);

@@ -12,6 +12,7 @@
 #include "schedules/attention_decode.h"
 #include "schedules/attention_paged.h"
 #include "schedules/attention_varlen.h"
+#include "schedules/convolution.h"
 #include "schedules/elementwise.h"
 #include "schedules/families.h"
 #include "schedules/linear_cross_entropy.h"
@@ -224,6 +225,17 @@ std::optional<CatalogEntry> linear_cross_entropy_entry(const std::string& name) 
                         shape.bytes()};
 }
 
+std::optional<CatalogEntry> convolution_entry(const std::string& name) {
+    auto named = parse_convolution(name);
+    if (!named) return {};
+    return CatalogEntry{name, "convolution of images with channels last, or a gradient of it", named->shape.flops(),
+                        [named = *named](const Target& target) {
+                            const Convolution convolution = declare_convolution(named.shape, named.pass);
+                            return convolution_schedule(convolution, named.shape, named.pass, named.tiles, target);
+                        },
+                        named->shape.bytes()};
+}
+
 /// Few tiles, many terms: blocks along k add their parts to c.
 CatalogEntry split_k_entry(int64_t m, int64_t n, int64_t k) {
     return {fmt::format("split_k_product_{}x{}x{}", m, n, k), "c = a b, fp32, blocks along k adding to c atomically",
@@ -418,6 +430,7 @@ const CatalogEntry* find_library_kernel(const std::string& name) {
     if (auto entry = attention_paged_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = attention_varlen_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = attention_entry(name)) return &made.try_emplace(name, *entry).first->second;
+    if (auto entry = convolution_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = linear_cross_entropy_entry(name)) return &made.try_emplace(name, *entry).first->second;
     static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?");
     std::smatch match;

@@ -13,6 +13,8 @@ TYPE = {"is": lambda value: value in ("bf16", "f16", "tf32", "i8", "e4m3"),
         "means": '"bf16", "f16", "tf32", "i8" or "e4m3"'}
 EPILOGUES = ("none", "bias", "gelu", "bias_gelu", "gelu_tanh", "bias_gelu_tanh", "swiglu")
 EPILOGUE = {"is": lambda value: value in EPILOGUES, "means": "one of " + ", ".join(EPILOGUES)}
+PASSES = ("forward", "data", "weight")
+PASS = {"is": lambda value: value in PASSES, "means": "one of " + ", ".join(PASSES)}
 KIND = {"is": lambda value: value in ("launch", "graph"), "means": '"launch" or "graph"'}
 
 # The keys that a case of each suite must have, and those that it may have.
@@ -25,6 +27,8 @@ KEYS = {
                   {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "rules": NAME, "type": TYPE, "tile": NAME, "seed": SIZE}),
     "attention-backward": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},
                   {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "rules": NAME, "type": TYPE, "tile": NAME, "seed": SIZE}),
+    "conv": ({"images": SIZE, "height": SIZE, "width": SIZE, "channels": SIZE, "filters": SIZE, "kernel_h": SIZE,
+              "kernel_w": SIZE}, {"stride": SIZE, "pad": SIZE, "dilation": SIZE, "pass": PASS, "type": TYPE, "tile": NAME, "seed": SIZE}),
     "linear-cross-entropy": ({"rows": SIZE, "depth": SIZE, "vocabulary": SIZE},
                              {"type": TYPE, "parts": SIZE, "seed": SIZE}),
     "memory": ({"kernel": NAME},

@@ -116,6 +116,26 @@ def run_attention_backward(cases, path, report, rounds):
     return run_pairs("attention-backward", cases, path, report, rounds, peak_flops(a, b))
 
 
+def convolution_kernel(case, which):
+    """The name of the kernel of a pass, with the tiles that the case asks for."""
+    gradient = {"forward": "", "data": "_data_gradient", "weight": "_weight_gradient"}[which]
+    optional = "".join(f"_{key}{case[key]}" for key in ("stride", "pad", "dilation") if key in case)
+    return (f"convolution{gradient}_{case.get('type', 'bf16')}_{case['images']}x{case['height']}x{case['width']}x"
+            f"{case['channels']}_{case['filters']}_{case['kernel_h']}x{case['kernel_w']}{optional}"
+            + (f"_tile{case['tile']}" if "tile" in case else ""))
+
+
+def run_conv(cases, path, report, rounds):
+    """Of a case without "pass" all three."""
+    import torch
+    from harness import bursts
+    from harness.cases import PASSES
+    cases = [{**case, "kernel": convolution_kernel(case, which), "normal": True}
+             for which in PASSES for case in cases if case.get("pass", which) == which]
+    a, b = (torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab")
+    return run_pairs("conv", cases, path, report, rounds, peak_flops(a, b))
+
+
 def linear_cross_entropy_case(case):
     """Both passes as one unit: losses, then gradients, of so many parts of the rows one after another."""
     parts, vocabulary = case.get("parts", 1), case["vocabulary"]

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from harness.attention_peers import attention_family
+from harness.convolution_peers import convolution_family
 from harness.family import Family
 
 torch.backends.cuda.matmul.allow_tf32 = False
@@ -247,6 +248,8 @@ def family_of(kernel):
     gemm_name = GEMM.fullmatch(kernel)
     if gemm_name:
         return gemm(gemm_name)
+    if of_convolution := convolution_family(kernel):
+        return of_convolution
     if of_attention := attention_family(kernel):
         return of_attention
     if kernel.startswith("linear_cross_entropy_"):

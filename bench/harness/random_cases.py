@@ -3,6 +3,7 @@ import random
 
 MOST_ELEMENTS = 1 << 27  # of one operand
 MOST_SCORES = 1 << 36
+MOST_SUMS = 1 << 37
 
 
 def attention_case(draw):
@@ -26,7 +27,33 @@ def attention_case(draw):
     return case
 
 
-MAKERS = {"attention": attention_case, "attention-backward": attention_case}
+def conv_case(draw):
+    """Images such as networks have, from the first layer's to 1 x 1; channels in steps of 8, half of them powers of two."""
+    def channels():
+        return 2 ** draw.randint(4, 11) if draw.random() < 0.5 else 8 * draw.randint(1, 160)
+    kernel_h = kernel_w = draw.choice((1, 1, 2, 3, 3, 3, 3, 4, 5, 7))
+    if draw.random() < 0.1:
+        kernel_w = draw.choice((1, 3, 5, 7))
+    case = {"height": int(2 ** draw.uniform(0, 8)), "channels": 3 if draw.random() < 0.05 else channels(),
+            "filters": channels(), "kernel_h": kernel_h, "kernel_w": kernel_w}
+    case["width"] = case["height"] if draw.random() < 0.7 else int(2 ** draw.uniform(0, 8))
+    if draw.random() < 0.3:
+        case["stride"] = draw.choice((2, 2, 2, 3, 4))
+    if draw.random() < 0.1 and max(kernel_h, kernel_w) > 1:
+        case["dilation"] = draw.choice((2, 2, 4))
+    reach = (max(kernel_h, kernel_w) - 1) * case.get("dilation", 1)
+    if reach:
+        case["pad"] = reach // 2 if draw.random() < 0.8 else draw.randint(0, reach)
+    least = reach + 1 - 2 * case.get("pad", 0)  # for a single pixel
+    case["height"], case["width"] = max(case["height"], least), max(case["width"], least)
+    elements = case["height"] * case["width"] * max(case["channels"], case["filters"])
+    sums = elements * min(case["channels"], case["filters"]) * kernel_h * kernel_w
+    room = max(1, min(MOST_ELEMENTS // elements, MOST_SUMS // sums, 256))
+    case["images"] = int(2 ** draw.uniform(0, room.bit_length() - 1))
+    return case
+
+
+MAKERS = {"attention": attention_case, "attention-backward": attention_case, "conv": conv_case}
 
 
 def random_cases(suite, count, seed):

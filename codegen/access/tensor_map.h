@@ -12,9 +12,10 @@ namespace tw::codegen {
 struct TensorMapUse {
     Buffer map;  ///< its name
     Buffer tensor;
-    std::vector<int64_t> box;  ///< elements that one request moves, innermost dimension first; of im2col: channels, pixels
-    int swizzle = 0;           ///< bytes of the box's rows if their pieces are exchanged, see BufferNode
-    bool writes = false;       ///< the tensor
+    std::vector<int64_t>
+        box;              ///< elements that one request moves, innermost dimension first; of im2col: channels, pixels
+    int swizzle = 0;      ///< bytes of the box's rows if their pieces are exchanged, see BufferNode
+    bool writes = false;  ///< the tensor
     /// Of dimensions between the innermost and the outermost, innermost first; see PixelWalk.
     struct Im2col {
         std::vector<int64_t> lower, upper, steps;

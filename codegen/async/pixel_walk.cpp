@@ -122,8 +122,7 @@ private:
     /// Whether the two are the same iteration of a fused loop, as far as its digits below `divisor` say.
     static bool agree(const Expr& a, const Expr& b, int64_t divisor) {
         const Affine difference = affine_of(simplify(a - b));
-        return difference.offset % divisor == 0 &&
-               std::ranges::all_of(difference.terms, [&](const auto& term) {
+        return difference.offset % divisor == 0 && std::ranges::all_of(difference.terms, [&](const auto& term) {
                    return (divisor_of(term.first) * term.second) % divisor == 0;
                });
     }
@@ -159,8 +158,7 @@ private:
     std::string add_wrapping(size_t d, int64_t step, const Expr& rest, int64_t count) {
         const Interval range = bounds_of(rest);
         const auto extent = as_constant(shape_[d]);
-        if (!range.min || !range.max || !extent)
-            return fmt::format("nothing bounds how far {} goes", to_string(rest));
+        if (!range.min || !range.max || !extent) return fmt::format("nothing bounds how far {} goes", to_string(rest));
         const int64_t lower = *range.min;
         return add({step, lower, lower + (count - 1) * step + 1 - *extent, simplify(indices_[d] - (rest - lower)),
                     simplify(rest - lower)},
@@ -180,10 +178,11 @@ private:
         const Limits limits = limits_of(indices_.size());
         if (std::min(dimension.lower, dimension.upper) < limits.least_corner ||
             std::max(dimension.lower, dimension.upper) > limits.most_corner || farthest > limits.most_offset)
-            return fmt::format("its pixels lie {} before the tensor's first and {} behind its last, {} from each other; "
-                               "a walk over {} dimensions holds corners from {} to {} and offsets to {}",
-                               -dimension.lower, dimension.upper, farthest, indices_.size(), limits.least_corner,
-                               limits.most_corner, limits.most_offset);
+            return fmt::format(
+                "its pixels lie {} before the tensor's first and {} behind its last, {} from each other; "
+                "a walk over {} dimensions holds corners from {} to {} and offsets to {}",
+                -dimension.lower, dimension.upper, farthest, indices_.size(), limits.least_corner, limits.most_corner,
+                limits.most_offset);
         walk_.dimensions.push_back(std::move(dimension));
         return {};
     }

@@ -22,8 +22,7 @@ const TensorBox::Side* TensorBox::side_in_parts(int blocks) const {
 }
 
 bool TensorBox::mentions(const Expr& variable) const {
-    if (walk_)
-        return std::ranges::any_of(*in_tensor_, [&](const Expr& index) { return contains(index, variable); });
+    if (walk_) return std::ranges::any_of(*in_tensor_, [&](const Expr& index) { return contains(index, variable); });
     return std::any_of(sides_.begin(), sides_.end(), [&](const Side& s) { return contains(s.first, variable); });
 }
 

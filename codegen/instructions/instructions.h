@@ -58,8 +58,8 @@ struct TmaLoad {
     MapOperand map;
     std::vector<Expr> coordinates;  ///< of the box's first element, innermost first
     ReadOperand barrier;
-    Expr ranks = {};       ///< if defined, it goes to all blocks of the cluster whose bits are set
-    Expr first_rank = {};  ///< by which `ranks` is shifted; 0 if undefined
+    Expr ranks = {};                 ///< if defined, it goes to all blocks of the cluster whose bits are set
+    Expr first_rank = {};            ///< by which `ranks` is shifted; 0 if undefined
     std::vector<Expr> offsets = {};  ///< of im2col maps: from base pixels to those that are read, innermost first
 };
 /// A box of shared memory to a tensor.

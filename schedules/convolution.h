@@ -1,0 +1,79 @@
+// Convolution as a product of matrices that are never made (implicit GEMM): the rows are pixels, the columns filters,
+// the terms taps and channels, and each tile of an operand is copied from the image as the loops run.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "dsl/schedule.h"
+
+namespace tw::schedules {
+
+/// y[n, p, q, f] = sum_{r, s, c} x[n, p stride - padding + r dilation, q stride - padding + s dilation, c] w[f, r, s,
+/// c], zeros around x; summed in f32. x is [images, height, width, channels] and w [filters, kernel_h, kernel_w,
+/// channels].
+struct ConvolutionShape {
+    int64_t images, height, width, channels, filters, kernel_h, kernel_w;
+    int64_t stride = 1, padding = 0, dilation = 1;
+    Type type = bf16;  ///< or f16
+
+    bool operator==(const ConvolutionShape&) const = default;
+    /// Of y: P and Q.
+    int64_t rows() const;
+    int64_t columns() const;
+    /// Products and sums, of each pass; those with zeros around x are counted.
+    double flops() const;
+    /// Each operand and result once.
+    double bytes() const;
+};
+enum class ConvolutionPass { Forward, DataGradient, WeightGradient };
+
+struct Convolution {
+    Tensor x, w, y;
+    Tensor dy, result;  ///< of a gradient: dL/dy of y's shape, and dL/dx or dL/dw; else result is y
+};
+/// Throws Error if the kernel is larger than the padded image, or a number is not positive.
+Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass pass, TW_HERE);
+
+/// Sizes of the tiles of a product of rows, columns and terms: pixels, filters and channels of a tap; of the data
+/// gradient pixels, channels and filters, of the weight gradient filters, channels and pixels.
+struct ConvolutionTiles {
+    int64_t rows = 128, columns = 128, terms = 64;
+    int warpgroups = 2;  ///< share the rows
+    int stages = 4;      ///< of the pipeline over terms
+    int64_t parts = 1;   ///< of the terms, of a weight gradient: each by blocks of its own, added up in order
+    int ping_pong = 1;   ///< so many times the warpgroups, which take tiles in turn
+
+    bool operator==(const ConvolutionTiles&) const = default;
+};
+/// Whether wgmma and boxes take it: sm_90a, channels and filters that are multiples of 8, and, of the data gradient, a
+/// kernel no larger than the result, a dilation that has no divisor in common with the stride.
+bool takes_warpgroups(const ConvolutionShape& shape, ConvolutionPass pass, const Target& target);
+/// Tiles that suit the extents, by a model of the time of an H200 with as many multiprocessors as the target has.
+ConvolutionTiles convolution_tiles(const ConvolutionShape& shape, ConvolutionPass pass, const Target& target);
+
+/// Schedules a sum of products over windows of images: `result`, [..., columns], whose other dimensions are the pixels,
+/// of `windows`, read at them, and `filters`. The terms of a tap run along the reduce axis with the number `channels`;
+/// with a stride, pixels that lie so far apart have taps of their own (a data gradient's).
+void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
+                      int64_t stride, const ConvolutionTiles& tiles, TW_HERE);
+/// Schedules a sum over all pixels: `result`, [rows, ..., columns], of products of `a`, read at [..., row], and `b`, at
+/// [..., column], for each of the dimensions between.
+void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, const Tensor& b,
+                            const ConvolutionTiles& tiles, TW_HERE);
+
+/// A pass, scheduled; where takes_warpgroups is false, by choose_schedule.
+Schedule convolution_schedule(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass,
+                              const std::optional<ConvolutionTiles>& tiles, const Target& target, TW_HERE);
+
+struct NamedConvolution {
+    ConvolutionShape shape;
+    ConvolutionPass pass = ConvolutionPass::Forward;
+    std::optional<ConvolutionTiles> tiles;
+};
+/// Reads "convolution_bf16_IMAGESxHEIGHTxWIDTHxCHANNELS_FILTERS_RxS" (or f16), and behind it "_stride2", "_pad1",
+/// "_dilation2", and "_tile128x256x64w2s4p3t2" for tiles of rows, columns and terms, warpgroups, stages, parts and
+/// turns; "convolution_data_gradient_..." and "convolution_weight_gradient_..." are the gradients. Nothing if it is no
+/// such name, or the kernel is larger than the padded image.
+std::optional<NamedConvolution> parse_convolution(const std::string& name);
+
+}  // namespace tw::schedules
