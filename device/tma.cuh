@@ -146,6 +146,102 @@ __device__ inline void tma_load_multicast(void* to, const TensorMap& map, int x,
 
 //: tma_load_multicast common needs tma_load_multicast_1d tma_load_multicast_2d tma_load_multicast_3d tma_load_multicast_4d tma_load_multicast_5d
 
+//: tma_load_im2col_3d needs TensorMap Barrier shared_address
+/// Starts to copy a column of pixels of an im2col map to shared memory. The first base pixel has these coordinates;
+/// the others follow in its bounding box by the map's strides, in the order w, h, d, n. Each pixel is read so far from
+/// its base pixel as the offsets say, which a tap of a filter has. What lies outside of the tensor comes as zeros.
+template <int rank = 3>
+__device__ inline void tma_load_im2col(void* to, const TensorMap& map, int c, int w, int n, int offset_w,
+                                       Barrier& barrier) {
+    static_assert(rank == 3, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3, %4}], [%5], {%6};"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(c), "r"(w), "r"(n), "r"(shared_address(&barrier)),
+          "h"((unsigned short)offset_w)
+        : "memory");
+}
+
+//: tma_load_im2col_4d needs TensorMap Barrier shared_address
+template <int rank = 4>
+__device__ inline void tma_load_im2col(void* to, const TensorMap& map, int c, int w, int h, int n, int offset_w,
+                                       int offset_h, Barrier& barrier) {
+    static_assert(rank == 4, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8};"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(c), "r"(w), "r"(h), "r"(n), "r"(shared_address(&barrier)),
+          "h"((unsigned short)offset_w), "h"((unsigned short)offset_h)
+        : "memory");
+}
+
+//: tma_load_im2col_5d needs TensorMap Barrier shared_address
+template <int rank = 5>
+__device__ inline void tma_load_im2col(void* to, const TensorMap& map, int c, int w, int h, int d, int n, int offset_w,
+                                       int offset_h, int offset_d, Barrier& barrier) {
+    static_assert(rank == 5, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3, %4, %5, %6}], [%7], {%8, %9, %10};"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(c), "r"(w), "r"(h), "r"(d), "r"(n), "r"(shared_address(&barrier)),
+          "h"((unsigned short)offset_w), "h"((unsigned short)offset_h), "h"((unsigned short)offset_d)
+        : "memory");
+}
+
+//: tma_load_im2col common needs tma_load_im2col_3d tma_load_im2col_4d tma_load_im2col_5d
+
+//: tma_load_im2col_multicast_3d needs TensorMap Barrier shared_address
+/// The same copy, to the same place of all blocks of the cluster in this set of ranks, counted from `first`; each
+/// counts them at its own barrier.
+template <int rank = 3>
+__device__ inline void tma_load_im2col_multicast(void* to, const TensorMap& map, int c, int w, int n, int offset_w,
+                                                 Barrier& barrier, unsigned ranks, unsigned first = 0) {
+    static_assert(rank == 3, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3, %4}], [%5], {%6}, %7;"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(c), "r"(w), "r"(n), "r"(shared_address(&barrier)),
+          "h"((unsigned short)offset_w), "h"((unsigned short)(ranks << first))
+        : "memory");
+}
+
+//: tma_load_im2col_multicast_4d needs TensorMap Barrier shared_address
+template <int rank = 4>
+__device__ inline void tma_load_im2col_multicast(void* to, const TensorMap& map, int c, int w, int h, int n,
+                                                 int offset_w, int offset_h, Barrier& barrier, unsigned ranks,
+                                                 unsigned first = 0) {
+    static_assert(rank == 4, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8}, %9;"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(c), "r"(w), "r"(h), "r"(n), "r"(shared_address(&barrier)),
+          "h"((unsigned short)offset_w), "h"((unsigned short)offset_h), "h"((unsigned short)(ranks << first))
+        : "memory");
+}
+
+//: tma_load_im2col_multicast_5d needs TensorMap Barrier shared_address
+template <int rank = 5>
+__device__ inline void tma_load_im2col_multicast(void* to, const TensorMap& map, int c, int w, int h, int d, int n,
+                                                 int offset_w, int offset_h, int offset_d, Barrier& barrier,
+                                                 unsigned ranks, unsigned first = 0) {
+    static_assert(rank == 5, "as many coordinates as dimensions");
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3, %4, %5, %6}], [%7], {%8, %9, %10}, %11;"
+        :
+        : "r"(shared_address(to)), "l"(&map), "r"(c), "r"(w), "r"(h), "r"(d), "r"(n), "r"(shared_address(&barrier)),
+          "h"((unsigned short)offset_w), "h"((unsigned short)offset_h), "h"((unsigned short)offset_d),
+          "h"((unsigned short)(ranks << first))
+        : "memory");
+}
+
+//: tma_load_im2col_multicast common needs tma_load_im2col_multicast_3d tma_load_im2col_multicast_4d tma_load_im2col_multicast_5d
+
 //: tma_store_1d needs TensorMap shared_address
 /// Starts to copy from shared memory to a box of the tensor. What lies outside is left out.
 template <int rank = 1>
@@ -251,8 +347,7 @@ __device__ inline void tma_reduce_add(const TensorMap& map, int x, int y, int z,
         : "memory");
 }
 
-//: tma_reduce_add common needs tma_reduce_add_1d tma_reduce_add_2d tma_reduce_add_3d tma_reduce_add_4d
-//: tma_reduce_add_5d
+//: tma_reduce_add common needs tma_reduce_add_1d tma_reduce_add_2d tma_reduce_add_3d tma_reduce_add_4d tma_reduce_add_5d
 
 //: tma_store_commit
 /// The thread's tma_store and tma_reduce_add since the last commit form a group.

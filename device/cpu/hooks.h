@@ -22,15 +22,21 @@ enum class Pointee { Value, Map, Other, F32, F64, F16, Bf16 };
 /// The type of the elements of matrices that tensor cores multiply.
 enum class MatrixType { f16, bf16, tf32, e4m3, e5m2, s8 };
 
+/// How far the pixels of an im2col load lie from their base pixels.
+struct Offsets {
+    int w, h, d;
+};
+
 /// A bulk copy of a box between global and shared memory, by the thread that starts it.
 struct TmaCall {
-    enum Kind { Load, Store, ReduceAdd } kind;
+    enum Kind { Load, LoadIm2col, Store, ReduceAdd } kind;
     int rank;
     void* shared;
     const void* map;
     int coordinates[5];
-    void* barrier;   // of a load
-    unsigned ranks;  // of the blocks of the cluster that get it; 0: this one
+    void* barrier;    // of a load
+    unsigned ranks;   // of the blocks of the cluster that get it; 0: this one
+    Offsets offsets;  // of an im2col load
 };
 
 /// What a thread passes to a product of its warpgroup.

@@ -30,7 +30,12 @@ extern "C" TW_HOOK void* tw_peer_shared(void* own, unsigned rank) { return tw_ho
 extern "C" TW_HOOK void tw_tma(int kind, int rank, void* shared, const void* map, Index3 first, int u, int v,
                                void* barrier, unsigned ranks) {
     const int x = (int)first.x, y = (int)first.y, z = (int)first.z;
-    tw_hooks.tma({(TmaCall::Kind)kind, rank, shared, map, {x, y, z, u, v}, barrier, ranks}, TW_CALLER);
+    tw_hooks.tma({(TmaCall::Kind)kind, rank, shared, map, {x, y, z, u, v}, barrier, ranks, {}}, TW_CALLER);
+}
+extern "C" TW_HOOK void tw_tma_im2col(int rank, void* shared, const void* map, Index3 first, int u, int v,
+                                      void* barrier, unsigned ranks, Offsets offsets) {
+    const int x = (int)first.x, y = (int)first.y, z = (int)first.z;
+    tw_hooks.tma({TmaCall::LoadIm2col, rank, shared, map, {x, y, z, u, v}, barrier, ranks, offsets}, TW_CALLER);
 }
 extern "C" TW_HOOK void tw_commit_stores() { tw_hooks.tma_store_commit(); }
 extern "C" TW_HOOK void tw_wait_stores(int pending, bool only_read) {
@@ -118,6 +123,45 @@ TW_INLINE void tma_load_multicast(void* to, const TensorMap& map, int x, int y, 
     static_assert(rank == 5, "as many coordinates as dimensions");
     emulated::tw_tma(emulated::TmaCall::Load, 5, to, &map, emulated::index3(x, y, z), u, v, &barrier,
                      (unsigned short)(ranks << first));
+}
+template <int rank = 3>
+TW_INLINE void tma_load_im2col(void* to, const TensorMap& map, int c, int w, int n, int offset_w, Barrier& barrier) {
+    static_assert(rank == 3, "as many coordinates as dimensions");
+    emulated::tw_tma_im2col(3, to, &map, emulated::index3(c, w, n), 0, 0, &barrier, 0, {offset_w, 0, 0});
+}
+template <int rank = 4>
+TW_INLINE void tma_load_im2col(void* to, const TensorMap& map, int c, int w, int h, int n, int offset_w, int offset_h,
+                               Barrier& barrier) {
+    static_assert(rank == 4, "as many coordinates as dimensions");
+    emulated::tw_tma_im2col(4, to, &map, emulated::index3(c, w, h), n, 0, &barrier, 0, {offset_w, offset_h, 0});
+}
+template <int rank = 5>
+TW_INLINE void tma_load_im2col(void* to, const TensorMap& map, int c, int w, int h, int d, int n, int offset_w,
+                               int offset_h, int offset_d, Barrier& barrier) {
+    static_assert(rank == 5, "as many coordinates as dimensions");
+    emulated::tw_tma_im2col(5, to, &map, emulated::index3(c, w, h), d, n, &barrier, 0, {offset_w, offset_h, offset_d});
+}
+template <int rank = 3>
+TW_INLINE void tma_load_im2col_multicast(void* to, const TensorMap& map, int c, int w, int n, int offset_w,
+                                         Barrier& barrier, unsigned ranks, unsigned first = 0) {
+    static_assert(rank == 3, "as many coordinates as dimensions");
+    emulated::tw_tma_im2col(3, to, &map, emulated::index3(c, w, n), 0, 0, &barrier, (unsigned short)(ranks << first),
+                            {offset_w, 0, 0});
+}
+template <int rank = 4>
+TW_INLINE void tma_load_im2col_multicast(void* to, const TensorMap& map, int c, int w, int h, int n, int offset_w,
+                                         int offset_h, Barrier& barrier, unsigned ranks, unsigned first = 0) {
+    static_assert(rank == 4, "as many coordinates as dimensions");
+    emulated::tw_tma_im2col(4, to, &map, emulated::index3(c, w, h), n, 0, &barrier, (unsigned short)(ranks << first),
+                            {offset_w, offset_h, 0});
+}
+template <int rank = 5>
+TW_INLINE void tma_load_im2col_multicast(void* to, const TensorMap& map, int c, int w, int h, int d, int n,
+                                         int offset_w, int offset_h, int offset_d, Barrier& barrier, unsigned ranks,
+                                         unsigned first = 0) {
+    static_assert(rank == 5, "as many coordinates as dimensions");
+    emulated::tw_tma_im2col(5, to, &map, emulated::index3(c, w, h), d, n, &barrier, (unsigned short)(ranks << first),
+                            {offset_w, offset_h, offset_d});
 }
 template <int rank = 1>
 TW_INLINE void tma_store(const TensorMap& map, int x, const void* from) {

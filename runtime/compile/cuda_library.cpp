@@ -56,6 +56,7 @@ void visit_driver(DriverTable& call, Visit visit) {
     visit(call.launch_kernel, "cuLaunchKernel");
     visit(call.launch_kernel_ex, "cuLaunchKernelEx", Optional);
     visit(call.tensor_map_encode_tiled, "cuTensorMapEncodeTiled", Optional);
+    visit(call.tensor_map_encode_im2col, "cuTensorMapEncodeIm2col", Optional);
     visit(call.graph_create, "cuGraphCreate");
     visit(call.graph_destroy, "cuGraphDestroy");
     visit(call.graph_add_kernel_node, "cuGraphAddKernelNode_v2");

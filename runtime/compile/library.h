@@ -101,6 +101,11 @@ struct DriverTable {
                                             const uint64_t* strides, const unsigned* box,
                                             const unsigned* element_strides, int interleave, int swizzle,
                                             int l2_promotion, int fill);  // optional, 12.0
+    cuda::Result (*tensor_map_encode_im2col)(void* map, int element, unsigned rank, void* base, const uint64_t* sizes,
+                                             const uint64_t* strides, const int* lower, const int* upper,
+                                             unsigned channels, unsigned pixels, const unsigned* element_strides,
+                                             int interleave, int swizzle, int l2_promotion,
+                                             int fill);  // optional, 12.0
     cuda::Result (*graph_create)(cuda::GraphHandle*, unsigned flags);
     cuda::Result (*graph_destroy)(cuda::GraphHandle);
     cuda::Result (*graph_add_kernel_node)(cuda::GraphNode*, cuda::GraphHandle, const cuda::GraphNode* dependencies,

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <mutex>
 
 #include "dsl/target.h"
 #include "runtime/driver/compile_images.h"
 #include "runtime/driver/cuda_context.h"
 #include "runtime/driver/cuda_structures.h"
+#include "runtime/driver/cuda_tensor_map.h"
 #include "runtime/driver/kernel_parameters.h"
 #include "runtime/driver/memory_pool.h"
 
@@ -293,15 +293,10 @@ public:
 
     void encode_tensor_map(const emulator::TensorMapBits& map, void* bits) override {
         enter();
-        if (!call_.tensor_map_encode_tiled)
+        if (!call_.tensor_map_encode_tiled || !call_.tensor_map_encode_im2col)
             throw_error(LaunchError, "the driver of {} knows no tensor maps; they need CUDA 12", properties_.name);
-        const unsigned element_strides[5] = {1, 1, 1, 1, 1};
-        const unsigned box[5] = {map.box[0], map.box[1], map.box[2], map.box[3], map.box[4]};
-        check(call_.tensor_map_encode_tiled(bits, int(tensor_element(map.element)), map.rank,
-                                            reinterpret_cast<void*>(map.base), map.sizes, map.strides, box,
-                                            element_strides, 0, std::countr_zero(unsigned(map.swizzle_span)) - 4,
-                                            cuda::TensorL2Promotion128, 0),
-              "cuTensorMapEncodeTiled");
+        auto [result, function] = encode_by_driver(call_, map, bits);
+        check(result, function);
     }
 
     std::shared_ptr<Graph::State> make_graph(std::vector<Launch> launches) override {

@@ -25,10 +25,61 @@ TEST(TensorMaps, AreRefusedWithReasons) {
     refused([](auto& l) { l.box[1] = 257; }, "a box of 257 elements in dimension 1; it takes 1 to 256");
     refused([](auto& l) { l.strides = {130}; }, "strides of 130 bytes; they are multiples of 16");
     refused([](auto& l) { l.box[0] = 4; }, "rows of a box have 8 bytes; they are multiples of 16");
-    refused([](auto& l) { l.box[0] = 32; }, "rows of a box have 64 bytes, the lines of the swizzle 128");
+    refused([](auto& l) { l.box[0] = 72; }, "rows of a box have 144 bytes, the lines of the swizzle 128; choose no");
     refused([](auto& l) { l.offset = 8; }, "it begins at byte 8, at no multiple of 16");
     refused([](auto& l) { l.offset = 16; }, "bytes [16, 8208) of a buffer of 8192 bytes");
     EXPECT_ERROR(encode_tensor_map(open_device("null")->allocate(8192, "x"), good), "has no tensor maps");
+}
+
+TEST(TensorMaps, TakeNarrowRowsAndTraversalStrides) {
+    auto device = open_device("emulated");
+    Buffer x = device->allocate(64 * 64 * 2, "x");
+    TensorLayout layout{.sizes = {64, 64}, .strides = {128}, .box = {32, 256}, .swizzle = Swizzle::Bytes128};
+    EXPECT_NO_THROW(encode_tensor_map(x, layout));
+    layout.traversal_strides = {1, 8};
+    EXPECT_NO_THROW(encode_tensor_map(x, layout));
+    auto refused = [&](std::vector<int64_t> strides, const std::string& text) {
+        layout.traversal_strides = std::move(strides);
+        EXPECT_ERROR(encode_tensor_map(x, layout), text);
+    };
+    refused({1}, "tensor map of 'x': 1 traversal strides for 2 dimensions");
+    refused({1, 9}, "tensor map of 'x': traversal strides of 1, 9; they are 1 to 8. Stride the tensor itself");
+    refused({1, 0}, "traversal strides of 1, 0; they are 1 to 8");
+    refused({2, 1}, "a traversal stride of 2 in the innermost dimension, which the hardware ignores; it takes 1");
+}
+
+TEST(TensorMaps, OfIm2colAreRefusedWithReasons) {
+    auto device = open_device("emulated");
+    Buffer x = device->allocate(64 * 14 * 13 * 3 * 2, "x");
+    const TensorLayout good{.sizes = {64, 14, 13, 3},
+                            .strides = {128, 128 * 14, 128 * 14 * 13},
+                            .traversal_strides = {1, 2, 2, 1},
+                            .im2col = Im2col{.lower = {-1, -1}, .upper = {-1, -1}, .channels = 64, .pixels = 128},
+                            .swizzle = Swizzle::Bytes128};
+    EXPECT_NO_THROW(encode_tensor_map(x, good));
+    auto refused = [&](auto change, const std::string& text) {
+        TensorLayout layout = good;
+        change(layout, *layout.im2col);
+        EXPECT_ERROR(encode_tensor_map(x, layout), text);
+    };
+    auto flatten = [](TensorLayout& l, size_t rank) { l.sizes.resize(rank), l.strides.resize(rank - 1); };
+    refused([&](auto& l, auto&) { flatten(l, 2), l.traversal_strides = {}; },
+            "im2col map of 'x': 2 dimensions; it takes 3 to 5");
+    refused([](auto& l, auto&) { l.box = {64, 8}; }, "im2col map of 'x': it has a box of 64, 8; it takes channels");
+    refused([](auto&, auto& i) { i.channels = 257; }, "im2col map of 'x': 257 channels of a pixel; it takes 1 to 256");
+    refused([](auto&, auto& i) { i.pixels = 1025; }, "1025 pixels; it takes 1 to 1024, so copy several columns");
+    refused([](auto&, auto& i) { i.pixels = 0; }, "0 pixels; it takes 1 to 1024");
+    refused([](auto&, auto& i) { i.lower = {-1}; },
+            "im2col map of 'x': 1 lower and 2 upper corners; with 4 dimensions it takes 2 of each");
+    refused([](auto&, auto& i) { i.lower[1] = -129; }, "a corner of -129; with 4 dimensions it takes -128 to 127");
+    refused([](auto&, auto& i) { i.upper[0] = 128; }, "a corner of 128; with 4 dimensions it takes -128 to 127");
+    refused([&](auto& l, auto& i) { flatten(l, 3), l.traversal_strides = {}, i.lower = {-32769}, i.upper = {0}; },
+            "a corner of -32769; with 3 dimensions it takes -32768 to 32767");
+    refused([](auto&, auto& i) { i.upper[0] = -15; }, "a bounding box [-1, -1) in dimension 1, which is empty");
+    refused([](auto& l, auto&) { l.traversal_strides[2] = 9; }, "traversal strides of 1, 2, 9, 1; they are 1 to 8");
+    refused([](auto&, auto& i) { i.channels = 72; }, "rows of a box have 144 bytes, the lines of the swizzle 128");
+    refused([](auto&, auto& i) { i.channels = 4; }, "rows of a box have 8 bytes; they are multiples of 16");
+    refused([](auto& l, auto&) { l.strides[0] = 130; }, "strides of 130, 1792, 23296 bytes; they are multiples of 16");
 }
 
 /// Boxes are loaded, and stored elsewhere; the emulator's results are the expected ones, a GPU's the emulator's.

@@ -1,4 +1,6 @@
 // Barriers that count bytes, and bulk copies: each rule broken once.
+#include <optional>
+
 #include "runtime/emulator/units/tensor_map_bits.h"
 #include "tests/emulator/small_kernels.h"
 
@@ -25,6 +27,7 @@ struct TmaCase {
     }
 
     std::vector<int> out = std::vector<int>(1024, -1);
+    std::optional<TensorMapBits> other = {};  // in place of `map`, of the same memory
 
     Report run(const Options& options) {
         alignas(16) static int in[1024];
@@ -39,6 +42,10 @@ struct TmaCase {
                           .swizzle_span = 16};
         map.magic = TensorMapBits::Magic;
         TensorMapBits out_map = map;
+        if (other) {
+            other->base = map.base;
+            map = *other;
+        }
         out_map.base = reinterpret_cast<uint64_t>(out_pointer);
         struct alignas(64) Padded {
             TensorMapBits bits;
@@ -230,8 +237,10 @@ TEST(Tma, WhatItDoesNotTake) {
     for (const char* place : {"-1, 0", "0, -8"})
         expect_finding({fmt::format("if (t == 0) tw::tma_store<2>(out_map, {}, s.a[1]);", place)}, Kind::Misuse,
                        place[0] == '0' ? "passes tma_store coordinate -8" : "an innermost coordinate of -1");
-    expect_finding({"if (t == 0) tw::tma_load<2>(s.a[0] + 4, map, 0, 0, s.full);"}, Kind::Misuse,
-                   "it takes multiples of 128");
+    for (int ints : {4, 8, 16, 48})
+        expect_finding({fmt::format("if (t == 0) tw::tma_load<2>(s.a[0] + {}, map, 0, 0, s.full);", ints)},
+                       Kind::Misuse,
+                       fmt::format("passes tma_load byte {} of shared memory; it takes multiples of 128", 4 * ints));
     expect_finding({"if (t == 0) tw::tma_load<2>(out, map, 0, 0, s.full);"}, Kind::Misuse,
                    "what is not in its shared memory");
     expect_finding({"if (t == 0) tw::tma_load<3>(s.a[0], map, 0, 0, 0, s.full);"}, Kind::Misuse,
@@ -244,6 +253,92 @@ TEST(Tma, WhatItDoesNotTake) {
         {"if (t == 0) { tw::mbarrier_expect_tx(s.full, 1024); tw::tma_load<2>(s.a[0] + 896, map, 0, 0, s.full); }\n" +
          Wait},
         Kind::OutOfBounds, "shared memory");
+}
+
+/// Boxes of [8, 8]: 32 bytes of each line of 128.
+TEST(Tma, TilesBeginAtMultiplesOf128BytesUnderAnySwizzle) {
+    TmaCase one{"for (int i = t; i < 512; i += 64) s.a[0][i] = -1;\n" + Fence + Sync +
+                "if (t == 0) { tw::mbarrier_expect_tx(s.full, 256); tw::tma_load<2>(s.a[0] + 96, map, 8, 8, s.full); "
+                "}\n" +
+                Wait + "for (int i = t; i < 512; i += 64) out[i] = s.a[0][i];"};
+    one.other = {.sizes = {32, 32}, .strides = {128}, .box = {8, 8}, .rank = 2, .element = TensorElement::S32};
+    one.other->magic = TensorMapBits::Magic;
+    one.other->swizzle_span = 128;
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+        Report report = one.run({.seed = seed});
+        ASSERT_TRUE(report.ok()) << all_messages(report);
+        std::vector<int> expected(512, -1);
+        for (int row = 0; row < 8; ++row)
+            for (int column = 0; column < 8; ++column) {
+                const int line = 3 + row, unit = column / 4 ^ line % 8;
+                expected[size_t(line * 32 + unit * 4 + column % 4)] = (8 + row) * 32 + 8 + column;
+            }
+        for (size_t i = 0; i < 512; ++i) ASSERT_EQ(one.out[i], expected[i]) << i;
+    }
+    // What lies between the rows is not written: others may use it meanwhile.
+    expect_silence(one);
+    one.body =
+        "if (t == 0) { tw::mbarrier_expect_tx(s.full, 1024); tw::tma_load<2>(s.a[0], map, 0, 0, s.full); }\n" + Wait;
+    expect_finding(one, Kind::Deadlock, "768 bytes to come");
+}
+
+/// [4 images, 8 pixels, 32 channels]: columns of 8 pixels with 32 channels, 1024 bytes, of a filter of 3 taps.
+TmaCase with_im2col(const std::string& body) {
+    TmaCase one{body};
+    one.other = {.sizes = {32, 8, 4}, .strides = {128, 1024}, .box = {32, 8}, .rank = 3, .element = TensorElement::S32};
+    one.other->magic = TensorMapBits::Magic;
+    one.other->swizzle_span = 16;
+    one.other->is_im2col = true;
+    one.other->im2col = {.lower = {-1}, .upper = {-1}};
+    return one;
+}
+
+std::string load_im2col(int w, int n, int offset) {
+    return fmt::format(
+        "if (t == 0) {{ tw::mbarrier_expect_tx(s.full, 1024); tw::tma_load_im2col<3>(s.a[0], map, 0, {}, {}, {}, "
+        "s.full); }}\n",
+        w, n, offset);
+}
+
+TEST(Im2col, PixelsGoOnInTheNextImage) {
+    TmaCase one = with_im2col(load_im2col(3, 1, 2) + Wait + "for (int i = t; i < 256; i += 64) out[i] = s.a[0][i];");
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+        Report report = one.run({.seed = seed});
+        ASSERT_TRUE(report.ok()) << all_messages(report);
+        const int rows[] = {8 + 5, 8 + 6, 8 + 7, -1, 16 + 1, 16 + 2, 16 + 3, 16 + 4};
+        for (int i = 0; i < 256; ++i)
+            ASSERT_EQ(one.out[size_t(i)], rows[i / 32] < 0 ? 0 : rows[i / 32] * 32 + i % 32) << i;
+    }
+    expect_finding(with_im2col(load_im2col(3, 1, 2) + Use + Wait), Kind::Race, "the tma_load_im2col of thread (0,0,0)");
+}
+
+TEST(Im2col, WhatItDoesNotTake) {
+    for (int w : {-2, 7})
+        expect_finding(with_im2col(load_im2col(w, 0, 0) + Wait), Kind::Misuse,
+                       fmt::format("passes tma_load_im2col w = {}, outside of the bounding box, which has [-1, 7)", w));
+    expect_silence(with_im2col(load_im2col(-1, -1, 0) + Wait));
+    expect_silence(with_im2col(load_im2col(6, 4, 65535) + Wait));
+    for (int offset : {-1, 65536})
+        expect_finding(with_im2col(load_im2col(0, 0, offset) + Wait), Kind::Misuse,
+                       fmt::format("an offset of {} in w; with 3 dimensions it takes 0 to 65535", offset));
+    TmaCase four = with_im2col("if (t == 0) tw::tma_load_im2col<4>(s.a[0], map, 0, 0, 0, 0, 2, 256, s.full);");
+    four.other->rank = 4;
+    four.other->sizes[3] = 1;
+    expect_finding(four, Kind::Misuse, "an offset of 256 in h; with 4 dimensions it takes 0 to 255");
+    four.body = "if (t == 0) tw::tma_load_im2col<4>(s.a[0], map, 0, 0, 4, 0, 0, 0, s.full);";
+    expect_finding(four, Kind::Misuse, "passes tma_load_im2col h = 4, outside of the bounding box, which has [0, 4)");
+    expect_finding(with_im2col("if (t == 0) tw::tma_load_im2col<3>(s.a[0], map, 2, 0, 0, 0, s.full);"), Kind::Misuse,
+                   "passes tma_load_im2col an innermost coordinate of 2");
+    expect_finding({"if (t == 0) tw::tma_load_im2col<4>(s.a[0], map, 0, 0, 0, 0, 0, 0, s.full);"}, Kind::Misuse,
+                   "passes tma_load_im2col 4 coordinates for a tensor of 2 dimensions");
+    TmaCase boxes{"if (t == 0) tw::tma_load_im2col_multicast<3>(s.a[0], map, 0, 0, 0, 0, s.full, 1);"};
+    boxes.other = with_im2col("").other;
+    boxes.other->is_im2col = false;
+    expect_finding(boxes, Kind::Misuse, "passes tma_load_im2col_multicast a map of boxes; it takes an im2col map");
+    expect_finding(with_im2col("if (t == 0) tw::tma_load<3>(s.a[0], map, 0, 0, 0, s.full);"), Kind::Misuse,
+                   "passes tma_load an im2col map, which tma_load_im2col alone takes");
+    expect_finding(with_im2col("if (t == 0) tw::tma_store<3>(map, 0, 0, 0, s.a[0]);"), Kind::Misuse,
+                   "passes tma_store an im2col map");
 }
 
 TEST(Cluster, BlocksMeetAndReachEachOther) {

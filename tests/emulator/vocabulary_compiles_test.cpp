@@ -109,12 +109,18 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     tw::tma_load<3>(shared.a, map, 0, 0, 0, shared.barrier);
     tw::tma_load<4>(shared.a, map, 0, 0, 0, 0, shared.barrier);
     tw::tma_load<5>(shared.a, map, 0, 0, 0, 0, 0, shared.barrier);
+    tw::tma_load_im2col<3>(shared.a, map, 0, 0, 0, 1, shared.barrier);
+    tw::tma_load_im2col<4>(shared.a, map, 0, 0, 0, 0, 1, 2, shared.barrier);
+    tw::tma_load_im2col<5>(shared.a, map, 0, 0, 0, 0, 0, 1, 2, 3, shared.barrier);
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ < 1200
     tw::tma_load_multicast<1>(shared.a, map, 0, shared.barrier, 3);
     tw::tma_load_multicast<2>(shared.a, map, 0, 0, shared.barrier, 3);
     tw::tma_load_multicast<3>(shared.a, map, 0, 0, 0, shared.barrier, 3);
     tw::tma_load_multicast<4>(shared.a, map, 0, 0, 0, 0, shared.barrier, 3);
     tw::tma_load_multicast<5>(shared.a, map, 0, 0, 0, 0, 0, shared.barrier, 3);
+    tw::tma_load_im2col_multicast<3>(shared.a, map, 0, 0, 0, 1, shared.barrier, 3);
+    tw::tma_load_im2col_multicast<4>(shared.a, map, 0, 0, 0, 0, 1, 2, shared.barrier, 3);
+    tw::tma_load_im2col_multicast<5>(shared.a, map, 0, 0, 0, 0, 0, 1, 2, 3, shared.barrier, 3);
 #endif
     tw::prefetch_tensor_map(map);
     tw::fence_proxy_async();

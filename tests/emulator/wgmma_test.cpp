@@ -81,9 +81,15 @@ TEST(Wgmma, WhatItDoesNotTake) {
     auto with_a = [](const std::string& a) {
         return with_body(Fence + "tw::wgmma_m64n64k16_bf16(d, " + a + ", b, true);\n" + Commit + Wait);
     };
-    expect_finding(with_a("tw::matrix_descriptor(bytes + 128, 128, 16, 1024)"), Kind::Misuse, 13,
-                   "within the pattern of its swizzle of 128 bytes");
-    expect_finding(with_a("a + 7"), Kind::Misuse, 13, "whose 32 bytes of k go beyond a line of 128 bytes");
+    expect_finding(with_a("a | 3ull << 49"), Kind::Misuse, 13,
+                   "passes wgmma a descriptor of a with base offset 3; it takes 0");
+    expect_finding(with_body(Fence + "tw::wgmma_m64n64k16_bf16(d, a, b | 1ull << 49, true);\n" + Commit + Wait),
+                   Kind::Misuse, 13, "passes wgmma a descriptor of b with base offset 1");
+    // Any row of the pattern, any unit of a line, k that leaves its line, groups of eight rows at any distance.
+    for (const char* a :
+         {"tw::matrix_descriptor(bytes + 128, 128, 16, 1024)", "a + 7",
+          "tw::matrix_descriptor(bytes + 3 * 128, 128, 0, 1280)", "tw::matrix_descriptor(bytes + 16, 0, 16, 128)"})
+        expect_silence(with_a(a));
     expect_finding(with_a("tw::matrix_descriptor(bytes + 12288, 128, 16, 1024)"), Kind::OutOfBounds, 13,
                    "shared memory");
     expect_finding(with_body(Fence + "tw::wgmma_m64n64k16_bf16(*(float(*)[32])shared, a, b, true);\n"), Kind::Misuse,

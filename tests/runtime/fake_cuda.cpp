@@ -395,6 +395,33 @@ int cuTensorMapEncodeTiled(void* map, int element, unsigned rank, void* base, co
     std::memcpy(map, given, sizeof given);
     return 0;
 }
+/// Likewise.
+int cuTensorMapEncodeIm2col(void* map, int element, unsigned rank, void* base, const uint64_t* sizes,
+                            const uint64_t* strides, const int* lower, const int* upper, unsigned channels,
+                            unsigned pixels, const unsigned* element_strides, int interleave, int swizzle,
+                            int l2_promotion, int fill) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    auto pair = [](int first, int second) { return uint64_t(uint32_t(first)) << 32 | uint32_t(second); };
+    uint64_t given[16] = {uint64_t(element),
+                          rank,
+                          reinterpret_cast<uint64_t>(base),
+                          sizes[rank - 1],
+                          strides[rank - 2],
+                          pair(lower[0], lower[1]),
+                          pair(upper[0], upper[1]),
+                          channels,
+                          pixels,
+                          element_strides[0],
+                          element_strides[1],
+                          element_strides[2],
+                          uint64_t(interleave),
+                          uint64_t(swizzle),
+                          uint64_t(l2_promotion),
+                          uint64_t(fill)};
+    std::memcpy(map, given, sizeof given);
+    return 0;
+}
 int cuGraphCreate(void** graph, unsigned) {
     Lock lock(mutex);
     int code = create(graph);

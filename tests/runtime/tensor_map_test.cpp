@@ -38,12 +38,51 @@ TEST(TensorMapOfCuda, AsksTheDriver) {
     }
 }
 
-TEST(TensorMapOfCuda, NeedsADriverThatKnowsThem) {
+TEST(TensorMapOfCuda, AsksForTraversalStrides) {
     Driver driver = fake_driver();
-    driver.call.tensor_map_encode_tiled = nullptr;
     auto device = make_cuda_device(driver, 0);
-    EXPECT_ERROR(encode_tensor_map(device->allocate(20000, "x"), Layout),
-                 "the driver of Fake H200 knows no tensor maps; they need CUDA 12");
+    Buffer x = device->allocate(20000, "x");
+    TensorLayout layout = Layout;
+    layout.traversal_strides = {1, 8};
+    TensorMap map = encode_tensor_map(x, layout);
+    uint64_t given[16];
+    std::memcpy(given, map.bits, sizeof given);
+    EXPECT_EQ(given[6], 32u) << "the box in elements of the tensor, not of those taken";
+    EXPECT_EQ(given[7], 40u);
+    EXPECT_EQ(given[8], 1u);
+    EXPECT_EQ(given[9], 8u);
+}
+
+TEST(TensorMapOfCuda, AsksForIm2col) {
+    Driver driver = fake_driver();
+    auto device = make_cuda_device(driver, 0);
+    Buffer x = device->allocate(20000, "x");
+    TensorMap map =
+        encode_tensor_map(x, {.element = TensorElement::BF16,
+                              .sizes = {32, 9, 8, 3},
+                              .strides = {64, 640, 5120},
+                              .traversal_strides = {1, 2, 3, 1},
+                              .im2col = Im2col{.lower = {-1, -128}, .upper = {127, 0}, .channels = 16, .pixels = 1024},
+                              .swizzle = Swizzle::Bytes32,
+                              .offset = 16});
+    uint64_t given[16];
+    std::memcpy(given, map.bits, sizeof given);
+    const uint64_t expected[16] = {
+        9, 4, x.pointer() + 16, 3, 5120, 0xffffffffffffff80, 0x7f00000000, 16, 1024, 1, 2, 3, 0, 1, 2, 0};
+    for (size_t i = 0; i < 16; ++i) EXPECT_EQ(given[i], expected[i]) << i;
+}
+
+TEST(TensorMapOfCuda, NeedsADriverThatKnowsThem) {
+    for (bool knows_tiled : {false, true}) {
+        Driver driver = fake_driver();
+        if (knows_tiled)
+            driver.call.tensor_map_encode_im2col = nullptr;
+        else
+            driver.call.tensor_map_encode_tiled = nullptr;
+        auto device = make_cuda_device(driver, 0);
+        EXPECT_ERROR(encode_tensor_map(device->allocate(20000, "x"), Layout),
+                     "the driver of Fake H200 knows no tensor maps; they need CUDA 12");
+    }
 }
 
 }  // namespace

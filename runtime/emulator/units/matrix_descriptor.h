@@ -6,6 +6,7 @@
 
 namespace tw::emulator {
 
+/// Places are those before the swizzle, which is applied to addresses.
 struct MatrixDescriptor {
     uint32_t start = 0, leading = 0, stride = 0;  // in bytes
     uint32_t base_offset = 0;
@@ -21,7 +22,8 @@ struct MatrixDescriptor {
     }
 
     /// The place of byte `column` of a row, rows (of m or n) having their k side by side: lines of `span` bytes, eight
-    /// of them every `stride`; without swizzle, 8 x 16 bytes together and the next 16 of k after `leading`.
+    /// of them every `stride`, any multiple of 16, and `leading` ignored; k that leaves its line goes on in the next.
+    /// Without swizzle, 8 x 16 bytes together and the next 16 of k after `leading`.
     uint32_t k_major(uint32_t row, uint32_t column) const {
         if (span > 16) return start + row / 8 * stride + row % 8 * span + column;
         return start + row / 8 * stride + column / 16 * leading + row % 8 * 16 + column % 16;
@@ -34,9 +36,6 @@ struct MatrixDescriptor {
         const uint32_t next_line = span > 16 ? leading : stride, next_k = span > 16 ? stride : leading;
         return start + mn / per_line * next_line + k / 8 * next_k + k % 8 * span + mn % per_line * 2;
     }
-
-    /// Whether the pattern of the swizzle begins at the tile's first line.
-    bool begins_pattern() const { return base_offset == 0 && (start >> 7 & (span / 16 - 1)) == 0; }
 };
 
 }  // namespace tw::emulator

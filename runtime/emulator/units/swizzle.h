@@ -9,7 +9,4 @@ constexpr uint64_t swizzled(uint64_t address, uint32_t span) {
     return address ^ ((address >> 7 & (span / 16 - 1)) << 4);
 }
 
-/// After so many bytes the pattern begins anew.
-constexpr uint32_t swizzle_period(uint32_t span) { return 8 * span; }
-
 }  // namespace tw::emulator

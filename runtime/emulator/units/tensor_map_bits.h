@@ -19,6 +19,12 @@ constexpr uint32_t bytes_of(TensorElement element) {
     }
 }
 
+/// Where the requests of an im2col map read. Of its box, the first side is the channels of a pixel, the second the
+/// pixels.
+struct Im2colBits {
+    int16_t lower[3] = {}, upper[3] = {};  // corners of the base pixels' bounding box: of w, h, d
+};
+
 struct TensorMapBits {
     static constexpr uint64_t Magic = 0x70616d726f736e74;  // so that other bytes are not taken for one
     uint64_t magic = 0;
@@ -28,7 +34,10 @@ struct TensorMapBits {
     uint16_t box[5] = {};
     uint8_t rank = 0;
     TensorElement element = TensorElement::U8;
-    uint8_t swizzle_span = 0;  // in bytes, 16: none
+    uint8_t swizzle_span = 0;                        // in bytes, 16: none
+    uint8_t traversal_strides[5] = {1, 1, 1, 1, 1};  // in elements
+    bool is_im2col = false;
+    Im2colBits im2col = {};
 };
 static_assert(sizeof(TensorMapBits) <= 128);
 

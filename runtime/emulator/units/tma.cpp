@@ -7,59 +7,11 @@
 #include <fmt/format.h>
 
 #include "runtime/emulator/units/reduce_add.h"
-#include "runtime/emulator/units/swizzle.h"
-#include "runtime/emulator/units/tensor_map_bits.h"
+#include "runtime/emulator/units/tensor_box.h"
 
 namespace tw::emulator {
 
-constexpr uint64_t UnitBytes = 16;
-
-/// A box of a tensor, unit by unit of 16 bytes as they lie in shared memory without swizzle.
-class Box {
-public:
-    Box(const TensorMapBits& map, const int* coordinates, uintptr_t shared) : map_(map), shared_(shared) {
-        std::copy(coordinates, coordinates + map.rank, coordinates_);
-        num_units_ = row_bytes() / UnitBytes;
-        for (int d = 1; d < map.rank; ++d) num_units_ *= map.box[d];
-    }
-
-    uint64_t num_units() const { return num_units_; }
-    int64_t bytes() const { return int64_t(num_units_ * UnitBytes); }
-    TensorElement element() const { return map_.element; }
-
-    unsigned char* in_shared(uint64_t unit) const {
-        return reinterpret_cast<unsigned char*>(swizzled(shared_ + unit * UnitBytes, map_.swizzle_span));
-    }
-
-    /// The part of a unit that is inside of the tensor.
-    struct Part {
-        unsigned char* global = nullptr;
-        size_t offset = 0, bytes = 0;  // in the unit
-    };
-    Part in_global(uint64_t unit) const {
-        const int64_t size = bytes_of(map_.element), units_per_row = int64_t(row_bytes() / UnitBytes);
-        uint64_t row = unit / uint64_t(units_per_row), address = map_.base;
-        for (int d = 1; d < map_.rank; ++d) {
-            const int64_t at = coordinates_[d] + int64_t(row % map_.box[d]);
-            row /= map_.box[d];
-            if (at < 0 || uint64_t(at) >= map_.sizes[d]) return {};
-            address += uint64_t(at) * map_.strides[d - 1];
-        }
-        const int64_t begin = coordinates_[0] * size + int64_t(unit) % units_per_row * int64_t(UnitBytes);
-        const int64_t first = std::max<int64_t>(begin, 0);
-        const int64_t last = std::min<int64_t>(begin + int64_t(UnitBytes), int64_t(map_.sizes[0]) * size);
-        if (first >= last) return {};
-        return {reinterpret_cast<unsigned char*>(address) + first, size_t(first - begin), size_t(last - first)};
-    }
-
-private:
-    uint64_t row_bytes() const { return uint64_t(map_.box[0]) * bytes_of(map_.element); }
-
-    TensorMapBits map_;
-    uintptr_t shared_;
-    int64_t coordinates_[5] = {};
-    uint64_t num_units_ = 0;
-};
+constexpr uint64_t UnitBytes = TensorBox::UnitBytes, TileAlignment = 128;
 
 namespace {
 
@@ -85,12 +37,8 @@ private:
 
 class TmaLoad final : public AsyncOperation {
 public:
-    TmaLoad(const Box& box, Mbarriers& mbarriers, uintptr_t barrier, Random& random)
-        : AsyncOperation("tma_load"),
-          box_(box),
-          mbarriers_(mbarriers),
-          barrier_(barrier),
-          order_(box.num_units(), random) {}
+    TmaLoad(const char* name, const TensorBox& box, Mbarriers& mbarriers, uintptr_t barrier, Random& random)
+        : AsyncOperation(name), box_(box), mbarriers_(mbarriers), barrier_(barrier), order_(box.num_units(), random) {}
 
     bool step(Random& random) override {
         for (uint64_t left = order_.some(random); left > 0 && !order_.at_end(); --left) move(order_.next());
@@ -109,7 +57,7 @@ private:
         if (bytes) std::memcpy(to + offset, from, bytes);
     }
 
-    Box box_;
+    TensorBox box_;
     Mbarriers& mbarriers_;
     uintptr_t barrier_;
     Order order_;
@@ -120,7 +68,7 @@ private:
 /// Reads all of its box, then writes.
 class TmaStore final : public AsyncOperation {
 public:
-    TmaStore(const Box& box, bool adds, Random& random)
+    TmaStore(const TensorBox& box, bool adds, Random& random)
         : AsyncOperation(adds ? "tma_reduce_add" : "tma_store"),
           box_(box),
           adds_(adds),
@@ -157,7 +105,7 @@ private:
             std::memcpy(to, from, bytes);
     }
 
-    Box box_;
+    TensorBox box_;
     bool adds_;
     Order reading_, writing_;
     std::vector<unsigned char> contents_;
@@ -168,6 +116,7 @@ namespace {
 const char* name_of(const emulated::TmaCall& call) {
     switch (call.kind) {
         case emulated::TmaCall::Load: return call.ranks ? "tma_load_multicast" : "tma_load";
+        case emulated::TmaCall::LoadIm2col: return call.ranks ? "tma_load_im2col_multicast" : "tma_load_im2col";
         case emulated::TmaCall::Store: return "tma_store";
         case emulated::TmaCall::ReduceAdd: break;
     }
@@ -183,33 +132,68 @@ TensorMapBits map_of(const emulated::TmaCall& call, Stamp site) {
         misuse(
             fmt::format("passes {} {} coordinates for a tensor of {} dimensions", name_of(call), call.rank, map.rank),
             site);
+    if (map.is_im2col != (call.kind == emulated::TmaCall::LoadIm2col))
+        misuse(map.is_im2col ? fmt::format("passes {} an im2col map, which tma_load_im2col alone takes", name_of(call))
+                             : fmt::format("passes {} a map of boxes; it takes an im2col map", name_of(call)),
+               site);
     return map;
+}
+
+constexpr const char* DimensionNames[] = {"c", "w", "h", "d"};
+
+/// An H200 ends the kernel with "illegal instruction" where the first base pixel lies outside of the bounding box.
+void require_base_pixel(const emulated::TmaCall& call, const TensorMapBits& map, Stamp site) {
+    for (int d = 1; d < map.rank - 1; ++d) {
+        const PixelRange range = base_pixels(map, d);
+        if (call.coordinates[d] < range.first || call.coordinates[d] >= range.end)
+            misuse(fmt::format("passes {} {} = {}, outside of the bounding box, which has [{}, {})", name_of(call),
+                               DimensionNames[d], call.coordinates[d], range.first, range.end),
+                   site);
+    }
+}
+
+/// The instruction has 16 bits for the offsets together.
+void require_offsets(const emulated::TmaCall& call, const TensorMapBits& map, Stamp site) {
+    const int offsets[] = {call.offsets.w, call.offsets.h, call.offsets.d};
+    const int most = (1 << 16 / (map.rank - 2)) - 1;  // 65535, 255, 31
+    for (int d = 1; d < map.rank - 1; ++d)
+        if (offsets[d - 1] < 0 || offsets[d - 1] > most)
+            misuse(fmt::format("passes {} an offset of {} in {}; with {} dimensions it takes 0 to {}", name_of(call),
+                               offsets[d - 1], DimensionNames[d], map.rank, most),
+                   site);
+}
+
+TensorBox box_of(const emulated::TmaCall& call, const TensorMapBits& map, uintptr_t shared) {
+    const int offsets[] = {call.offsets.w, call.offsets.h, call.offsets.d};
+    return TensorBox(map, call.coordinates, offsets, shared);
 }
 
 }  // namespace
 
-/// The place in shared memory fits the swizzle, which is a function of addresses.
-void Tma::require_tile_place(const void* shared, uint32_t span, const char* name, Stamp site) {
+/// Tiles begin at multiples of 128 bytes, whatever the swizzle: it is a function of addresses.
+void Tma::require_tile_place(const void* shared, const char* name, Stamp site) {
     const auto address = reinterpret_cast<uintptr_t>(shared);
     if (!core_.memories.is_shared_of(core_.running_rank(), address))
         misuse(fmt::format("passes {} what is not in its shared memory", name), site);
     const uintptr_t offset = core_.memories.offset_in_block(address);
-    const uint32_t alignment = std::max(128u, span > 16 ? swizzle_period(span) : 0u);
-    if (offset % alignment != 0)
-        misuse(fmt::format("passes {} byte {} of shared memory; with this swizzle it takes multiples of {}", name,
-                           offset, alignment),
+    if (offset % TileAlignment != 0)
+        misuse(fmt::format("passes {} byte {} of shared memory; it takes multiples of {}", name, offset, TileAlignment),
                site);
 }
 
 void Tma::issue(const emulated::TmaCall& call, Stamp site) {
     const TensorMapBits map = map_of(call, site);
     const char* name = name_of(call);
-    require_tile_place(call.shared, map.swizzle_span, name, site);
+    require_tile_place(call.shared, name, site);
     if (int64_t first = int64_t{call.coordinates[0]} * int64_t(bytes_of(map.element)); first % int64_t(UnitBytes) != 0)
         misuse(fmt::format("passes {} an innermost coordinate of {}, byte {} of a row; it takes multiples of {} bytes",
                            name, call.coordinates[0], first, UnitBytes),
                site);
-    if (call.kind == emulated::TmaCall::Load)
+    if (map.is_im2col) {
+        require_base_pixel(call, map, site);
+        require_offsets(call, map, site);
+    }
+    if (call.kind == emulated::TmaCall::Load || call.kind == emulated::TmaCall::LoadIm2col)
         load(call, map, site);
     else
         store(call, map, site);
@@ -225,8 +209,10 @@ void Tma::load(const emulated::TmaCall& call, const TensorMapBits& map, Stamp si
             misuse(fmt::format("passes {} rank {} of a cluster of {} blocks", name_of(call), rank, num_blocks), site);
         const uintptr_t shift = core_.memories.shared(rank).base - core_.memories.shared(own).base;
         mbarriers_.require_fenced(barrier + shift, "loads for", site);
-        const Box box(map, call.coordinates, shared + shift);
-        core_.operations.start(std::make_shared<TmaLoad>(box, mbarriers_, barrier + shift, core_.random), known, site);
+        core_.operations.start(
+            std::make_shared<TmaLoad>(map.is_im2col ? "tma_load_im2col" : "tma_load", box_of(call, map, shared + shift),
+                                      mbarriers_, barrier + shift, core_.random),
+            known, site);
     }
     core_.perhaps_let_others_run();
 }
@@ -238,7 +224,7 @@ void Tma::store(const emulated::TmaCall& call, const TensorMapBits& map, Stamp s
             misuse(fmt::format("passes tma_store coordinate {}; boxes to be stored begin inside the tensor",
                                call.coordinates[d]),
                    site);
-    const Box box(map, call.coordinates, reinterpret_cast<uintptr_t>(call.shared));
+    const TensorBox box = box_of(call, map, reinterpret_cast<uintptr_t>(call.shared));
     auto store = std::make_shared<TmaStore>(box, call.kind == emulated::TmaCall::ReduceAdd, core_.random);
     stores_[running.thread].open.push_back(store);
     core_.operations.start(store, core_.order.release(), site);

@@ -35,7 +35,7 @@ private:
 
     void load(const emulated::TmaCall& call, const TensorMapBits& map, Stamp site);
     void store(const emulated::TmaCall& call, const TensorMapBits& map, Stamp site);
-    void require_tile_place(const void* shared, uint32_t span, const char* name, Stamp site);
+    void require_tile_place(const void* shared, const char* name, Stamp site);
 
     Core& core_;
     Mbarriers& mbarriers_;

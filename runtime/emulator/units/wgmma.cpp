@@ -114,17 +114,14 @@ void Wgmma::begin() {
     last_.clear();
 }
 
-void Wgmma::require_descriptor(uint64_t bits, const char* operand, bool transposed, Stamp site) {
+/// An operand may begin at any unit of 16 bytes: the swizzle is a function of addresses. A base offset would shift its
+/// pattern.
+void Wgmma::require_descriptor(uint64_t bits, const char* operand, Stamp site) {
     const MatrixDescriptor descriptor(bits);
-    if (!descriptor.begins_pattern())
-        misuse(
-            fmt::format("passes wgmma a descriptor of {} that begins at byte {} of shared memory, within the pattern "
-                        "of its swizzle of {} bytes",
-                        operand, descriptor.start, descriptor.span),
-            site);
-    if (!transposed && descriptor.span > 16 && descriptor.start % descriptor.span + 32 > descriptor.span)
-        misuse(fmt::format("passes wgmma a descriptor of {} whose 32 bytes of k go beyond a line of {} bytes", operand,
-                           descriptor.span),
+    if (descriptor.base_offset != 0)
+        misuse(fmt::format("passes wgmma a descriptor of {} with base offset {}; it takes 0, as operands may begin in "
+                           "any line of a swizzle's pattern",
+                           operand, descriptor.base_offset),
                site);
 }
 
@@ -148,8 +145,8 @@ void Wgmma::require_fenced(const void* begin, bool may_be_in_flight, Stamp site)
 void Wgmma::issue(const emulated::WgmmaCall& call, Stamp site) {
     require_registers(call.d, "wgmma", site);
     if (call.a_registers) require_registers(call.a_registers, "wgmma", site);
-    if (!call.a_registers) require_descriptor(call.a, "a", call.transpose_a, site);
-    require_descriptor(call.b, "b", call.transpose_b, site);
+    if (!call.a_registers) require_descriptor(call.a, "a", site);
+    require_descriptor(call.b, "b", site);
     if (core_.options.check) {
         const Registers* known = find_registers(call.d);
         require_fenced(call.d, known && known->bytes == bytes_of_d(call) && known->is_result, site);

@@ -47,7 +47,7 @@ private:
     };
 
     OfThread& own() { return of_thread_[running.thread]; }
-    void require_descriptor(uint64_t bits, const char* operand, bool transposed, Stamp site);
+    void require_descriptor(uint64_t bits, const char* operand, Stamp site);
     Registers* find_registers(const void* begin);
     void require_fenced(const void* begin, bool may_be_in_flight, Stamp site);
     void require_fits(const emulated::WgmmaCall& call, Stamp site);
