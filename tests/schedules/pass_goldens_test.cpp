@@ -44,6 +44,9 @@ constexpr const char* hopper_products = "gemm_bf16_128x64x128_tb_tile128x64x64g2
 
 constexpr const char* attention = "attention_bf16_1x1x64x64_tile64x32s2";
 
+/// As many heads as take one block more than an H200 has multiprocessors.
+constexpr const char* tickets = "attention_bf16_1x133x64x64_tile64x32s2pd";
+
 constexpr Example examples[] = {
     {"apply_fragment_layouts", tensor_core_products},
     {"combine_lanes", row_sums},
@@ -62,6 +65,7 @@ constexpr Example examples[] = {
     {"pipeline", tensor_core_products},
     {"fence_proxies", hopper_products},
     {"store_boxes", hopper_products},
+    {"take_tickets", tickets},
     {"drop_units", hopper_products},
     {"join_loops", hopper_products},
     {"name_values", "gelu_bias_7x37_f32"},
