@@ -114,7 +114,8 @@ void BoundArguments::check_tickets(const codegen::KernelText& kernel) const {
 
 void BoundArguments::bind_workspace(const BufferRef& node, Device& device) {
     Buffer buffer = device.allocate(bytes_spanned(*node, numbers_), node->name);
-    if (node->is_counter) buffer.fill(0);
+    const std::vector<std::byte> zeros(node->is_counter ? static_cast<size_t>(buffer.bytes()) : 0);
+    if (node->is_counter) buffer.copy_from_host(zeros.data());  // waits, unlike fill: launches may go to any stream
     buffers_[node.get()] = std::move(buffer);
 }
 

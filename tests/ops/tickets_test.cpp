@@ -42,7 +42,7 @@ struct Product {
 struct Options {
     int stages = 3, in_flight = 0, warpgroups = 1, loaders = 1;
     PersistentOptions persistent = {.blocks = 3};
-    bool roles = true, queries = false;  ///< a tile's rows of a come once, outside of the loop
+    bool roles = true;
     Copy how = Copy::Tma;
 };
 
