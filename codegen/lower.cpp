@@ -55,6 +55,7 @@ constexpr TilePass tile_passes[] = {
     {"pipeline", [](T kernel, C context) { return pipeline(kernel, context.cite); }},
     {"fence_proxies", [](T kernel, C) { return fence_proxies(kernel); }},
     {"store_boxes", [](T kernel, C) { return store_boxes(kernel); }},
+    {"take_tickets", [](T kernel, C) { return take_tickets(kernel); }},
 };
 
 struct ThreadPass {

@@ -16,7 +16,7 @@ Tree TreeBuilder::run() {
     for (int stage : kernel_order(state_, where_))
         tree_.nests.push_back({record(stage).definition.name, emit(stage), roles_of(stage),
                                record(stage).persistent_blocks, record(stage).longest_first,
-                               record(stage).persistent_stages});
+                               record(stage).persistent_stages, tickets_of(stage)});
     check_complete();
     finish_tree();
     return std::move(tree_);
@@ -25,6 +25,17 @@ Tree TreeBuilder::run() {
 std::vector<RoleSpec> TreeBuilder::roles_of(int kernel) const {
     auto found = state_.roles.find(kernel);
     return found == state_.roles.end() ? std::vector<RoleSpec>{} : found->second;
+}
+
+BufferRef TreeBuilder::tickets_of(int kernel) const {
+    if (!record(kernel).persistent_dynamic) return {};
+    return std::make_shared<const BufferNode>(BufferNode{.name = record(kernel).definition.name + "_tickets",
+                                                         .type = Type::U32,
+                                                         .memory = Memory::Global,
+                                                         .shape = {constant(Type::I64, int64_t{1})},
+                                                         .strides = {},
+                                                         .role = BufferNode::Role::Workspace,
+                                                         .is_counter = true});
 }
 
 Stmt TreeBuilder::emit(int stage) {
@@ -267,6 +278,8 @@ void TreeBuilder::finish_tree() {
             if (target_of(state_, stage) >= 0) continue;  // not its own
             if (buffer->memory == Memory::Global && !listed) tree_.workspaces.push_back(buffer);
         }
+    for (const Nest& nest : tree_.nests)
+        if (nest.tickets) tree_.workspaces.push_back(nest.tickets);
     for (const auto& [out, in] : state_.in_place)
         for (size_t k = 0; k < state_.outputs.size(); ++k)
             if (state_.outputs[k].same(out))

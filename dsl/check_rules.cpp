@@ -167,6 +167,22 @@ private:
                        "in persistent as well",
                        name(stage), loop(id).name, to_string(loop(id).level));
         }
+        if (record.persistent_dynamic) check_tickets(stage, cluster_blocks);
+    }
+
+    /// Who takes tickets hands them on to the threads of its own block, each of which needs all of them.
+    void check_tickets(int stage, int64_t cluster_blocks) const {
+        user_check(
+            cluster_blocks == 1, where_,
+            "'{}' is persistent with .dynamic: each block takes tickets of its own, but {} blocks are a cluster, "
+            "which has its iterations together; leave .dynamic out, or bind no loop to cluster",
+            name(stage), cluster_blocks);
+        auto roles = state_.roles.find(stage);
+        const int groups = roles == state_.roles.end() ? 1 : roles->second[0].ping_pong;
+        user_check(groups == 1, where_,
+                   "'{}' is persistent with .dynamic: what its next ticket is nobody knows before it is taken, but "
+                   "role '{}' has {} groups, each of which counts what the others do; leave .dynamic or ping_pong out",
+                   name(stage), groups > 1 ? roles->second[0].name : "", groups);
     }
 
     /// However large named sizes are; what they can become is checked at launch.

@@ -52,6 +52,10 @@ void fit_root_loops(Schedule::State& state, int stage, std::source_location wher
 std::string unique_stage_name(const Schedule::State& state, const std::string& wanted);
 /// Throws Error if a step cannot replace the loop, which is bound, pipelined, cut and so on.
 void require_serial(const Edit& edit, int loop, const char* what);
+/// Throws Error if the loop cannot be bound to the level.
+void check_level(const Edit& edit, const LoopRecord& loop, Level level);
+/// Buffers of a copy in a pipelined loop, or of one for an iteration of a persistent kernel.
+inline constexpr int most_stages = 16;
 /// What stands under a loop, or shares it, does so under another one from now on.
 void move_under(Schedule::State& state, int from, int to);
 /// Stages that stand under the loop, or share it.

@@ -125,10 +125,12 @@ private:
         } else if (verb == "roles") {
             schedule_.roles(roles(), where_);
         } else if (verb.starts_with("persistent")) {
-            const bool longest_first = verb.starts_with("persistent_longest_first") || verb == "persistent_growing";
+            const bool dynamic = verb.starts_with("persistent_dynamic"),
+                       longest_first = verb.find("_longest_first") != verb.npos || verb == "persistent_growing";
             int stages = verb.ends_with("_staged") ? integer() : 1, blocks = integer();
-            schedule_.persistent(rest_as_loops(), {.blocks = blocks, .longest_first = longest_first, .stages = stages},
-                                 where_);
+            schedule_.persistent(
+                rest_as_loops(),
+                {.blocks = blocks, .longest_first = longest_first, .stages = stages, .dynamic = dynamic}, where_);
         } else if (verb == "mma") {
             Stage stage = next_stage();
             MatrixUnit unit = matrix_unit(word());

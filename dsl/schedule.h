@@ -119,6 +119,9 @@ struct PersistentOptions {
     bool longest_first = false;  ///< later iterations take longer: begins with the last ones, and has every other round
                                  ///< of blocks go the other way, so that all end at about the same time
     int stages = 1;  ///< buffers of what a role copies for a whole iteration: with 2, the next one's arrives meanwhile
+    bool dynamic = false;  ///< a block that is done takes the next iteration that none has begun, by a ticket from a
+                           ///< counter in global memory, instead of the one `blocks` further; with longest_first, the
+                           ///< first ticket is the last iteration
 };
 
 /// Which loops a matrix instruction takes over: rows and columns of the result, and terms.
@@ -340,6 +343,11 @@ public:
     /// Binds the loops, outermost first, to grid.x, whose iterations a fixed number of blocks take in turn: block b
     /// those numbered b, b + blocks, ... Loads of the next iteration start while the last one's results are stored, if
     /// a role of their own makes them.
+    ///
+    /// With `dynamic`, for iterations that are not equally long: the first iteration of block b is still b, and each
+    /// further one is the first that no block has taken, so that the loops' order is that in which iterations begin.
+    /// Results are the same to the bit. A counter of 4 bytes in global memory, zero before a launch and behind it,
+    /// tells which one that is; whoever launches printed text gives it. Neither with clusters nor with ping_pong.
     void persistent(const std::vector<Loop>& loops, PersistentOptions options = {}, TW_HERE);
 
     // Looking.

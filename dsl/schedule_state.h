@@ -81,6 +81,7 @@ struct StageRecord {
     int persistent_blocks = 0;  ///< see Nest
     bool longest_first = false;
     int persistent_stages = 1;
+    bool persistent_dynamic = false;
     std::optional<Type> rounded = {};  ///< what its elements are stored as, if not as what they are
     int step = -1;                     ///< the step that made or placed it
     std::shared_ptr<const Origin> origin = {};

@@ -223,6 +223,7 @@ std::string to_string(const Tree& tree) {
     TreePrinter printer;
     for (const Nest& nest : tree.nests) {
         std::string order = nest.longest_first ? ", longest_first" : "";
+        if (nest.tickets) order += ", dynamic";
         if (nest.persistent_stages > 1) order += fmt::format(", {} stages", nest.persistent_stages);
         std::string blocks =
             nest.persistent_blocks ? fmt::format("  ({} blocks{})", nest.persistent_blocks, order) : "";

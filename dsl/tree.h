@@ -61,6 +61,7 @@ struct BufferNode {
     int alignment = 1;        ///< shared: bytes that its start is a multiple of, at least
     bool is_barrier = false;  ///< shared: its elements are not numbers but barriers that count arrivals and bytes
     int64_t below = 0;        ///< if positive: its elements are integers from 0 up to this, exclusive
+    bool is_counter = false;  ///< global: zeros before each launch, which leaves zeros behind
 };
 using BufferRef = std::shared_ptr<const BufferNode>;
 
@@ -175,6 +176,7 @@ struct Nest {
     int persistent_blocks = 0;         ///< so many blocks take the grid's iterations in turn; 0: each block has one
     bool longest_first = false;        ///< see PersistentOptions
     int persistent_stages = 1;
+    BufferRef tickets = {};  ///< the counter that blocks take iterations by; none: each has every `blocks`-th
 };
 /// Kernels in launch order. Buffers: inputs, outputs, workspaces that live between kernels.
 struct Tree {

@@ -76,6 +76,7 @@ BoundArguments::BoundArguments(const Program& program, const Arguments& given, D
     : tree_(program.tree()), numbers_{.inputs = {}, .sizes = given.sizes, .scalars = given.scalars} {
     for (const Expr& size : tree_.sizes) bound_size(size, numbers_);
     for (const Expr& scalar : tree_.scalars) bound_scalar(scalar, numbers_);
+    for (const codegen::KernelText& kernel : program.kernels()) check_tickets(kernel);
     for (const BufferRef& input : tree_.inputs) bind_given_buffer(input, input->name, given);
     for (const BufferRef& output : tree_.outputs) bind_given_buffer(output, name_of_memory(tree_, output), given);
     for (const BufferRef& workspace : tree_.workspaces) bind_workspace(workspace, device);
@@ -98,8 +99,24 @@ void BoundArguments::bind_given_buffer(const BufferRef& node, const std::string&
     buffers_[node.get()] = found->second;
 }
 
+/// The last one that a block takes, and does not use, is as many further.
+void BoundArguments::check_tickets(const codegen::KernelText& kernel) const {
+    if (!kernel.tickets.defined()) return;
+    const int64_t tickets = extent_of(kernel.tickets, numbers_), blocks = extent_of(kernel.grid[0], numbers_),
+                  most = (int64_t{1} << 31) - blocks;
+    if (tickets > most)
+        throw_error(
+            Error,
+            "launch: kernel '{}' has {} iterations, of which {} blocks take {} at most by tickets; bind smaller "
+            "sizes, or leave .dynamic out of persistent",
+            kernel.name, tickets, blocks, most);
+}
+
 void BoundArguments::bind_workspace(const BufferRef& node, Device& device) {
-    buffers_[node.get()] = device.allocate(bytes_spanned(*node, numbers_), node->name);
+    Buffer buffer = device.allocate(bytes_spanned(*node, numbers_), node->name);
+    const std::vector<std::byte> zeros(node->is_counter ? static_cast<size_t>(buffer.bytes()) : 0);
+    if (node->is_counter) buffer.copy_from_host(zeros.data());  // waits, unlike fill: launches may go to any stream
+    buffers_[node.get()] = std::move(buffer);
 }
 
 void BoundArguments::check_alignment(const codegen::KernelText& kernel) const {

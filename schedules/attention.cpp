@@ -236,7 +236,8 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
     const int64_t blocks = shape.batch * shape.heads * divided(shape.rows, tiles.rows);
     Loop tile = of_tiles.back();
     if (tiles.persistent) {
-        s.persistent(of_tiles, {.longest_first = shape.causal, .stages = tiles.query_stages}, where);
+        s.persistent(of_tiles, {.longest_first = shape.causal, .stages = tiles.query_stages, .dynamic = tiles.dynamic},
+                     where);
     } else if (tiles.longest_first) {
         s.persistent(of_tiles, {.blocks = static_cast<int>(blocks), .longest_first = true}, where);
     } else {
@@ -311,7 +312,7 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
         "attention_(bf16|f16)_" + number_text + by + by + by + "(?:_keys" + number_text + ")?(?:_width" + number_text +
         ")?(?:_group" + number_text +
         ")?(_causal)?((?:_softcap[0-9]+a?|_alibi|_bias|_documents|_window[0-9]+)*(?:_sinks)?)(?:_tile" + number_text +
-        by + "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?(b)?)?");
+        by + "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?(b)?(d)?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto number = [&](size_t index, int64_t otherwise) {
@@ -340,7 +341,9 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
                                      .longest_first = match[17].matched,
                                      .stage_result = match[18].matched,
                                      .heads = number(19, 1),
-                                     .stage_pairs = match[20].matched};
+                                     .stage_pairs = match[20].matched,
+                                     .dynamic = match[21].matched};
+        if (named.tiles->dynamic && !named.tiles->persistent) return {};
         if (named.tiles->rows % rows_of_warpgroup != 0 || named.tiles->rows > 3 * rows_of_warpgroup) return {};
         if (shape.heads % named.tiles->heads != 0) return {};
     }

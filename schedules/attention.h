@@ -65,6 +65,7 @@ struct AttentionTiles {
     bool stage_result = false;   ///< results leave through shared memory
     int64_t heads = 1;           ///< whose blocks run side by side, the last rows of all first; divides the heads
     bool stage_pairs = false;    ///< what rules read for each row and key arrives in shared memory with the keys
+    bool dynamic = false;        ///< blocks of a persistent kernel take the next rows as they come, not in turn
 };
 AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target);
 /// Of attention declared for the shape: steps of fewer keys make room for what its rule reads.
@@ -93,7 +94,8 @@ NamedRule rule_of(const NamedAttention& named);
 /// _window1024), _sinks, and _tile with the tiles: "128x128s2" (rows, keys, stages), then "n" for no overlap, "p" for a
 /// persistent kernel, "q" for two stages of queries, "l" for the longest blocks first, "r" for results that leave
 /// through shared memory, "h4" for four heads side by side, "b" for what rules read for each row and key in shared
-/// memory. Depth and width are multiples of 8 up to 256. Nothing if it is no such name.
+/// memory, "d" for a persistent kernel whose blocks take rows as they come. Depth and width are multiples of 8 up to
+/// 256. Nothing if it is no such name.
 std::optional<NamedAttention> parse_attention(const std::string& name);
 
 }  // namespace tw::schedules

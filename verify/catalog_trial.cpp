@@ -146,8 +146,14 @@ std::map<std::string, GuardedMemory> CatalogTrial::memory_with(const Bindings& b
     const Tree& tree = schedule_.tree();
     std::map<std::string, GuardedMemory> memory;
     for (const auto& list : {tree.inputs, tree.outputs, tree.workspaces})
-        for (const BufferRef& buffer : list)
-            memory.try_emplace(memory_of(buffer), static_cast<size_t>(bytes_spanned(*buffer, bindings)));
+        for (const BufferRef& buffer : list) {
+            GuardedMemory& made =
+                memory.try_emplace(memory_of(buffer), static_cast<size_t>(bytes_spanned(*buffer, bindings)))
+                    .first->second;
+            if (!buffer->is_counter) continue;
+            std::memset(made.data(), 0, made.bytes());
+            made.written = true;
+        }
     for (const BufferRef& input : tree.inputs) {
         GuardedMemory& filled = memory.at(input->name);
         std::memcpy(filled.data(), bound_input(*input, bindings).bytes.data(), filled.bytes());

@@ -154,7 +154,7 @@ bool is_signal(const Instruction& instruction) {
                 return true;
             },
             [](const OneOf<PrefetchTensorMap, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, TransposeLanes,
-                           Mma, PackRegisters, Wgmma, WgmmaFenceOperand, LeaveUndefined, GriddepcontrolWait,
+                           Mma, PackRegisters, Wgmma, WgmmaFenceOperand, LeaveUndefined, TakeTicket, GriddepcontrolWait,
                            GriddepcontrolLaunchDependents> auto&) { return false; }},
         instruction);
 }

@@ -55,6 +55,7 @@ private:
     }
 
     void run(const ThreadLoop& loop, Threads threads) {
+        if (loop.next) throw Undecided{"blocks take tickets"};
         Values extents = eval(loop.extent, threads);
         for (int64_t i = 0; !threads.empty(); ++i) {
             Threads left;
@@ -113,7 +114,7 @@ private:
                 [&](const OneOf<MbarrierInit, MbarrierExpectTx, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
                                 FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait, PrefetchTensorMap,
                                 TmaLoad, TmaStore, TmaStoreCommit, TmaStoreWaitRead, PackRegisters, Wgmma, WgmmaFence,
-                                WgmmaCommit, WgmmaWait, WgmmaFenceOperand, LeaveUndefined, SetMaxNReg,
+                                WgmmaCommit, WgmmaWait, WgmmaFenceOperand, LeaveUndefined, TakeTicket, SetMaxNReg,
                                 GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) {
                     throw Undecided{fmt::format("what {} does is not known", vocabulary_call(instruction).entry)};
                 }},

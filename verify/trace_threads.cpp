@@ -34,7 +34,7 @@ TracedOperation::Kind kind_of(const Instruction& instruction) {
                    },
                    [](const OneOf<MbarrierExpectTx, FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait,
                                   TmaStoreCommit, TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix,
-                                  StMatrix, TransposeLanes, Mma, PackRegisters, GriddepcontrolWait,
+                                  StMatrix, TransposeLanes, Mma, PackRegisters, TakeTicket, GriddepcontrolWait,
                                   GriddepcontrolLaunchDependents> auto&) { return Kind::Other; }},
         instruction);
 }
@@ -82,7 +82,11 @@ private:
     }
     void run(const ThreadLoop& loop) {
         const int64_t extent = values_.number(loop.extent, "a loop's extent");
-        for (int64_t i = 0; i < extent; ++i) {
+        auto goes_on = [&](int64_t i) {
+            return (loop.next ? values_.number(make_expr(loop.next->type, Load{loop.next, {}}), "a ticket") : i) <
+                   extent;
+        };
+        for (int64_t i = 0; goes_on(i); ++i) {
             values_.define(loop.variable, i);
             run(loop.body);
         }

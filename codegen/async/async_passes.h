@@ -39,4 +39,17 @@ TileKernel fence_proxies(const TileKernel& kernel);
 ///     for t: c_s = ...; boxes of c_s    for t: tma_store_wait_read(); c_s = ...; tma_store(c_s); tma_store_commit()
 TileKernel store_boxes(const TileKernel& kernel);
 
+/// Has the blocks of a persistent kernel take tiles as they come, one thread for its block: it asks for the next ticket
+/// before the work of a round, so that it is there behind it, and hands it on. Roles get it through a ring of two
+/// tickets, so the one that takes it is at most a tile ahead of the slowest; else the threads meet. Each round takes
+/// one ticket, so all blocks together take as many as there are tiles, and the counter is zero again.
+///
+///     for round: ...    next = block
+///                       for round, while next < tiles:
+///                           taken = take_ticket(tickets); ...
+///                           wait(empty[round % 2]); tickets_s[round % 2] = taken; arrive(full[round % 2]); next =
+///                           taken (others: wait(full[round % 2]); next = tickets_s[round % 2]; arrive(empty[round %
+///                           2]))
+TileKernel take_tickets(const TileKernel& kernel);
+
 }  // namespace tw::codegen

@@ -53,7 +53,7 @@ private:
     void enter(const ThreadStmt& stmt) {
         ++order_;
         for (const MemoryAccess& access : memory_accesses(stmt)) add_access(access);
-        if (auto let = stmt.as<ThreadLet>()) lets_.add(*let);
+        if (auto let = stmt.as<ThreadLet>(); let && !names_ticket_of_loop(*let)) lets_.add(*let);
         if (auto loop = stmt.as<ThreadLoop>()) return enter_loop(stmt, *loop);
         auto branch = stmt.as<ThreadIf>();
         if (!branch) return;
@@ -63,14 +63,26 @@ private:
         conditions_.pop_back();
     }
 
+    bool names_ticket_of_loop(const ThreadLet& let) {
+        for (size_t level = 0; level < loops_.size(); ++level)
+            if (names_ticket(let, loops_[level])) {
+                tickets_[level] = let.variable;
+                return true;
+            }
+        return false;
+    }
+
     void enter_loop(const ThreadStmt& stmt, const ThreadLoop& loop) {
         Expr extent = lets_.expand(loop.extent);
         Interval bounds = bounds_of(extent);
         double outside = weight_;
         weight_ *= bounds.max ? static_cast<double>(std::max<int64_t>(*bounds.max, 1)) : kUnknownExtent;
         loops_.push_back({loop.variable, extent, loop.unroll, {}});
+        loops_.back().next = loop.next;
+        tickets_.emplace_back();
         enter_region({stmt, depends_on_thread(extent), bounds.min.value_or(0) < 1}, loop.body);
         loops_.pop_back();
+        tickets_.pop_back();
         weight_ = outside;
     }
 
@@ -92,7 +104,7 @@ private:
         Access expanded{access.place.buffer, {}};
         for (const Expr& index : access.place.indices) expanded.indices.push_back(lets_.expand(index));
         result.accesses.push_back(
-            {{{expanded, access.width, access.writes, access.atomic}, loops_, conditions_}, order_, inside_});
+            {{{expanded, access.width, access.writes, access.atomic}, loops_, conditions_, tickets_}, order_, inside_});
     }
 
     /// Loads of what nobody writes are the same for all threads if their indices are.
@@ -112,7 +124,7 @@ private:
     std::set<const BufferNode*> written_;
     Lets lets_;
     std::vector<ThreadLoop> loops_;
-    std::vector<Expr> conditions_;
+    std::vector<Expr> conditions_, tickets_;
     std::vector<int> inside_;
     int order_ = 0, divergent_ = 0;
     double weight_ = 1;

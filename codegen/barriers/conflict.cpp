@@ -34,8 +34,11 @@ public:
         : kernel_(kernel) {
         q_.threads = kernel.threads;
         q_.known = KnownBounds(kernel).map();
-        for (size_t level = 0; level < common; ++level)
+        for (size_t level = 0; level < common; ++level) {
             q_.known[a.loops[level].variable.id()] = iterations(a.loops[level]);
+            for (const Expr& ticket : {a.tickets[level], b.tickets[level]})
+                if (ticket.defined()) q_.known[ticket.id()] = iterations(a.loops[level]);
+        }
         step_ = distance == Distance::SameIteration ? nullptr : &a.loops[common - 1];
         if (step_) shorten(*step_, distance);
         q_.a = side(a, common, false);
@@ -60,6 +63,8 @@ private:
         q_.known[loop.variable.id()] = all;
         later_ = next ? constant(Type::I64, int64_t{1}) : index_variable("later", later.min, later.max);
         q_.known[later_.id()] = later;
+        later_ticket_ = index_variable("later_ticket", later.min, iterations(loop).max);
+        q_.known[later_ticket_.id()] = {later.min, iterations(loop).max};
     }
 
     Side side(const PlacedAccess& placed, size_t common, bool is_later) {
@@ -68,12 +73,18 @@ private:
         if (kernel_.thread.defined()) rename.push_back({kernel_.thread, result.thread});
         own(result, result.thread, {0, kernel_.threads - 1});
         if (is_later && step_) rename.push_back({step_->variable, step_->variable + later_});
+        if (is_later && step_ && placed.tickets[common - 1].defined())
+            rename.push_back({placed.tickets[common - 1], placed.tickets[common - 1] + later_ticket_});
         for (size_t level = common; level < placed.loops.size(); ++level) {
             const ThreadLoop& loop = placed.loops[level];
             Interval bounds = iterations(loop);
             Expr fresh = index_variable(loop.variable.as<Variable>()->name, bounds.min, bounds.max);
             rename.push_back({loop.variable, fresh});
             own(result, fresh, bounds);
+            if (!placed.tickets[level].defined()) continue;
+            Expr ticket = index_variable("ticket", bounds.min, bounds.max);
+            rename.push_back({placed.tickets[level], ticket});
+            own(result, ticket, bounds);
         }
         for (const Expr& index : placed.access.place.indices)
             result.indices.push_back(affine_of(simplify(substitute(index, rename))));
@@ -127,7 +138,8 @@ private:
     const ThreadKernel& kernel_;
     ConflictQuestion q_;
     const ThreadLoop* step_ = nullptr;  // the carrying loop
-    Expr later_;                        // how many iterations lie between
+    Expr later_;                        // how many iterations lie between,
+    Expr later_ticket_;                 // and by how much its ticket grows in them
 };
 
 }  // namespace

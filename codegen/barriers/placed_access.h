@@ -6,11 +6,12 @@
 namespace tw::codegen {
 
 /// An access with what stands around it. Lets are expanded: indices, conditions and extents are over the thread, the
-/// block, sizes and the loops' variables.
+/// block, sizes, the loops' variables and their tickets.
 struct PlacedAccess {
     MemoryAccess access;
     std::vector<ThreadLoop> loops;  // outermost first
     std::vector<Expr> conditions;
+    std::vector<Expr> tickets;  // of each loop: what names its ticket, as one more variable; undefined if it has none
 };
 
 /// How far apart two executions lie: in the same iteration of all common loops, or in iterations of one of them that

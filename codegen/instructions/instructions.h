@@ -149,6 +149,14 @@ struct LeaveUndefined {
     WriteOperand registers;
 };
 
+// Tickets, of blocks that take iterations as they come.
+
+/// ticket = first + counter; counter = (counter + 1) % tickets, as one action: after so many the counter is as it was.
+struct TakeTicket {
+    WriteOperand ticket, counter;
+    Expr tickets, first;
+};
+
 // Launches.
 
 /// Registers of each thread of a role from here on (setmaxnreg).
@@ -166,7 +174,7 @@ using Instruction =
                  FenceProxyAsync, ClusterArrive, ClusterWait, PrefetchTensorMap, TmaLoad, TmaStore, TmaStoreCommit,
                  TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, TransposeLanes, Mma,
                  PackRegisters, Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait, WgmmaFenceOperand, LeaveUndefined,
-                 SetMaxNReg, GriddepcontrolWait, GriddepcontrolLaunchDependents>;
+                 TakeTicket, SetMaxNReg, GriddepcontrolWait, GriddepcontrolLaunchDependents>;
 
 /// One of these instructions.
 template <class T, class... Ts>

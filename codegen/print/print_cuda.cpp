@@ -52,6 +52,7 @@ public:
         result.line_stages = head.stages();
         result.line_stages.insert(result.line_stages.end(), stages_.begin(), stages_.end());
         result.grid = kernel_.grid;
+        result.tickets = kernel_.tickets;
         result.cluster = kernel_.cluster;
         result.threads = kernel_.threads + kernel_.producer_threads;
         result.shared_bytes = bytes_of_shared(kernel_.shared);

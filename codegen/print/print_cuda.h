@@ -15,7 +15,8 @@ struct KernelText {
     std::vector<int> line_steps;           ///< a line of `cuda` each: the schedule step it comes from, -1 if none
     std::vector<std::string> line_stages;  ///< likewise: the stage that it is a part of, empty if none
     std::array<Expr, 3> grid;
-    int cluster = 1;  ///< blocks, neighbours in x, that run together
+    Expr tickets = {};  ///< that blocks take in all, numbers of 32 bits; undefined: none
+    int cluster = 1;    ///< blocks, neighbours in x, that run together
     int threads = 1;
     int64_t shared_bytes = 0;  ///< dynamic shared memory of a block
     std::vector<Buffer> arguments;

@@ -73,7 +73,8 @@ public:
                 end = names_.reserve(index + "_end");
                 start += fmt::format(", {} = {}", end, extent);
             }
-            body(fmt::format("for ({}; {} < {}; ++{})", start, index, end, index), loop.body, step);
+            std::string counted = loop.next ? names_.of(loop.next.get(), loop.next->name) : index;
+            body(fmt::format("for ({}; {} < {}; ++{})", start, counted, end, index), loop.body, step);
         });
     }
 

@@ -38,7 +38,7 @@ std::optional<Kind> kind_of(const Instruction& instruction) {
             [](const WgmmaWait&) -> Told { return Kind::AwaitProducts; },
             [](const OneOf<FenceMbarrierInit, FenceProxyAsync, PrefetchTensorMap, TmaStore, TmaStoreCommit,
                            TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, TransposeLanes,
-                           Mma, PackRegisters, WgmmaFence, WgmmaFenceOperand, LeaveUndefined, SetMaxNReg,
+                           Mma, PackRegisters, WgmmaFence, WgmmaFenceOperand, LeaveUndefined, TakeTicket, SetMaxNReg,
                            GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) -> Told { return {}; }},
         instruction);
 }
@@ -78,6 +78,7 @@ struct SignalEvents::Code {
         int slot;
         CompiledExpr extent;
         Steps body;
+        int next_slot;  // of the ticket that ends it, or -1
     };
     struct If {
         CompiledExpr condition;
@@ -128,11 +129,15 @@ struct SignalEvents::Code {
             else
                 unknown.push_back(let->variable);
         } else if (auto store = counting(stmt)) {
-            out.push_back({Let{slots.slot(counters.at(store->to.buffer.get())), compiled(store->value)}});
+            const Expr& counter = counters.at(store->to.buffer.get());
+            Expr value = tickets.contains(store->to.buffer.get()) && !is_known(store->value) ? ticket_after(counter)
+                                                                                             : store->value;
+            out.push_back({Let{slots.slot(counter), compiled(value)}});
         } else if (!tells(stmt)) {
             if (int64_t cycles = work_of(stmt)) out.push_back({Call{{Kind::Work, -1, -1, -1, -1, 0, cycles}, {}, {}}});
         } else if (auto loop = stmt.as<ThreadLoop>()) {
-            out.push_back({Loop{slots.slot(loop->variable), compiled(loop->extent), compile(loop->body)}});
+            int next = loop->next ? slots.slot(counters.at(loop->next.get())) : -1;
+            out.push_back({Loop{slots.slot(loop->variable), compiled(loop->extent), compile(loop->body), next}});
         } else if (auto branch = stmt.as<ThreadIf>()) {
             out.push_back({If{compiled(branch->condition), compile(branch->body)}});
         } else if (auto role = stmt.as<ThreadRole>()) {
@@ -152,8 +157,12 @@ struct SignalEvents::Code {
     /// Registers in which a role counts: variables here.
     void find_counters() {
         visit(kernel.body, [&](const ThreadStmt& stmt) {
+            if (auto loop = stmt.as<ThreadLoop>(); loop && loop->next) tickets.insert(loop->next.get());
+        });
+        visit(kernel.body, [&](const ThreadStmt& stmt) {
             const ThreadStore* store = stmt.as<ThreadStore>();
-            if (!store || store->to.buffer->below == 0 || counters.contains(store->to.buffer.get())) return;
+            const bool counts = store && (store->to.buffer->below > 0 || tickets.contains(store->to.buffer.get()));
+            if (!counts || counters.contains(store->to.buffer.get())) return;
             Expr count = make_expr(store->to.buffer->type, Variable{.name = store->to.buffer->name});
             counters.emplace(store->to.buffer.get(), std::move(count));
         });
@@ -164,6 +173,11 @@ struct SignalEvents::Code {
                 return found == counters.end() ? Expr() : found->second;
             });
         });
+    }
+
+    /// As if blocks took tickets in turn.
+    Expr ticket_after(const Expr& ticket) const {
+        return simplify(ticket + cast_unchecked(ticket.type(), kernel.grid[0]));
     }
 
     const ThreadStore* counting(const ThreadStmt& stmt) const {
@@ -248,7 +262,8 @@ struct SignalEvents::Code {
     }
     void run(const Loop& loop) {
         int64_t extent = loop.extent.run_integer(values);
-        for (int64_t i = 0; i < extent && found.whole; ++i) {
+        for (int64_t i = 0; found.whole; ++i) {
+            if ((loop.next_slot < 0 ? i : values[loop.next_slot].integer) >= extent) return;
             values[loop.slot].integer = i;
             run(loop.body);
         }
@@ -292,7 +307,8 @@ struct SignalEvents::Code {
     std::map<const BufferNode*, const TensorMapUse*> boxes;  // by map
     std::set<const BufferNode*> filled;                      // by boxes
     std::map<const BufferNode*, Expr> counters;
-    std::vector<Expr> unknown;  // variables that depend on data
+    std::set<const BufferNode*> tickets;  // counters that end loops
+    std::vector<Expr> unknown;            // variables that depend on data
     Objects barriers, slots_of_boxes;
     Steps steps;
 

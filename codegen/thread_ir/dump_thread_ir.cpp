@@ -33,9 +33,10 @@ struct Dump {
         for (const ThreadStmt& stmt : block.stmts) statement(stmt);
     }
     void operator()(const ThreadLoop& loop, int step) {
-        line(
-            fmt::format("{} {} < {}", loop.unroll ? "unroll" : "for", to_string(loop.variable), to_string(loop.extent)),
-            step);
+        std::string until = loop.next ? fmt::format(", while {} < {}", loop.next->name, to_string(loop.extent)) : "";
+        line(fmt::format("{} {} < {}{}", loop.unroll ? "unroll" : "for", to_string(loop.variable),
+                         to_string(loop.extent), until),
+             step);
         body(loop.body);
     }
     void operator()(const ThreadIf& branch, int step) {

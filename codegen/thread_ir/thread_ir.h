@@ -39,7 +39,9 @@ struct ThreadBlock {
 };
 /// for (variable = 0; variable < extent; ++variable); `unroll`: fully, its index is a constant for the compiler;
 /// `rolled`: not at all, as its body is already as many copies as registers allow. If `ends_at` is positive, the body
-/// begins with let x = variable * step + first, and the extent is the number of such x below it.
+/// begins with let x = variable * step + first, and the extent is the number of such x below it. With `next`, a
+/// register that is the same in all threads, the loop ends as soon as that is not below the extent: its body begins
+/// with let ticket = next, and sets `next` to a later ticket, so that these grow.
 struct ThreadLoop {
     Expr variable;
     Expr extent;
@@ -47,6 +49,7 @@ struct ThreadLoop {
     ThreadStmt body;
     bool rolled = false;
     int64_t ends_at = 0;
+    Buffer next = {};
 };
 struct ThreadIf {
     Expr condition;
@@ -135,6 +138,7 @@ struct ThreadKernel {
     std::vector<bool> written;                       ///< an argument each: stored to in this kernel
     std::vector<std::pair<Buffer, Buffer>> aliases;  ///< one array: (output, input that it overwrites)
     std::array<Expr, 3> grid;                        ///< blocks in x, y, z, over sizes
+    Expr tickets;                                    ///< that blocks take in all, over sizes; undefined: none
     int cluster = 1;                                 ///< blocks, neighbours in x, that run together
     int threads = 1;
     int producer_threads = 0;         ///< threads behind those, of roles that have their own

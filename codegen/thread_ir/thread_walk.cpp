@@ -25,6 +25,10 @@ void append_reads(const Expr& expr, std::vector<MemoryAccess>& touches) {
     });
 }
 
+bool is_atomic(const Instruction& instruction, const WriteOperand& written) {
+    return std::holds_alternative<TakeTicket>(instruction) && written.place.buffer->memory == Memory::Global;
+}
+
 }  // namespace
 
 std::vector<ThreadStmt> children(const ThreadStmt& stmt) {
@@ -200,7 +204,7 @@ std::vector<MemoryAccess> memory_accesses(const ThreadStmt& stmt) {
             if (auto read = std::get_if<ReadOperand>(&operand))
                 result.push_back({place_of(read->place), read->elements, false});
             if (auto write = std::get_if<WriteOperand>(&operand))
-                result.push_back({place_of(write->place), write->elements, true});
+                result.push_back({place_of(write->place), write->elements, true, is_atomic(*instruction, *write)});
         }
     if (auto access = stmt.as<ThreadAccess>()) result.push_back({access->to, access->width, access->writes});
     return result;
@@ -251,6 +255,12 @@ void KnownBounds::set(const Expr& variable, Interval interval) {
     if (known.min && (!interval.min || *interval.min < *known.min)) interval.min = known.min;
     if (known.max && (!interval.max || *interval.max > *known.max)) interval.max = known.max;
     map_[variable.id()] = interval;
+}
+
+bool names_ticket(const ThreadLet& let, const ThreadLoop& loop) {
+    const Cast* cast = let.value.as<Cast>();
+    const Load* load = (cast ? cast->a : let.value).as<Load>();
+    return load && loop.next && load->buffer == loop.next;
 }
 
 bool fits_i32(const Interval& bounds) {

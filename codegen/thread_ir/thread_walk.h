@@ -45,6 +45,8 @@ std::vector<MemoryAccess> memory_accesses(const ThreadStmt& stmt);
 const BufferNode* array_of(const Buffer& buffer, const ThreadKernel& kernel);
 
 bool reads_memory(const Expr& expr);
+/// Whether it is the let of the loop's ticket, see ThreadLoop::next.
+bool names_ticket(const ThreadLet& let, const ThreadLoop& loop);
 
 /// All of its values are ones of 32 bits.
 bool fits_i32(const Interval& bounds);

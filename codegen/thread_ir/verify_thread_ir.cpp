@@ -109,7 +109,9 @@ private:
 
     void define(const ThreadLet& let) {
         require(let.variable.type() == let.value.type(), "a let of another type than its value");
-        if (is_divergent(let.value)) divergent_variables_.push_back(let.variable);
+        auto is_ticket = [&](const ThreadLoop* loop) { return names_ticket(let, *loop); };
+        bool same_for_all = std::any_of(ticket_loops_.begin(), ticket_loops_.end(), is_ticket);
+        if (!same_for_all && is_divergent(let.value)) divergent_variables_.push_back(let.variable);
         visible_.push_back(let.variable);
         bounds_.define(let);
     }
@@ -122,11 +124,20 @@ private:
         visible_.push_back(loop.variable);
         divergent_ += divergent;
         zero_trips_ += empty;
+        if (loop.next) check_next(loop);
         check(loop.body);
+        if (loop.next) ticket_loops_.pop_back();
         zero_trips_ -= empty;
         divergent_ -= divergent;
         visible_.pop_back();
         bounds_ = outside;
+    }
+
+    void check_next(const ThreadLoop& loop) {
+        bool declared = std::find(buffers_.begin(), buffers_.end(), loop.next) != buffers_.end();
+        require(declared && loop.next->memory == Memory::Registers && loop.next->shape.empty(),
+                "'{}', by which a loop ends, is no register there", loop.next->name);
+        ticket_loops_.push_back(&loop);
     }
 
     void check(const ThreadIf& branch) {
@@ -201,6 +212,7 @@ private:
     ThreadStmt at_;
     std::vector<Expr> visible_, divergent_variables_;
     std::vector<Buffer> buffers_;
+    std::vector<const ThreadLoop*> ticket_loops_;
     int divergent_ = 0, conditions_ = 0, zero_trips_ = 0;
 };
 

@@ -38,7 +38,7 @@ private:
             return is_constant(branch->condition, 1) && may_join(branch->body) ? renamed(branch->body) : ThreadStmt();
         }
         auto loop = stmt.as<ThreadLoop>();
-        if (!loop || as_constant(loop->extent) != 1 || !may_join(loop->body)) return {};
+        if (!loop || loop->next || as_constant(loop->extent) != 1 || !may_join(loop->body)) return {};
         Substitution values{{loop->variable, constant(loop->variable.type(), int64_t{0})}};
         return map_all_expressions(renamed(loop->body), [&](const Expr& expr) {
             return contains(expr, loop->variable) ? simplify(substitute(expr, values)) : expr;

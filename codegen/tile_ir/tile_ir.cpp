@@ -14,6 +14,8 @@ int turns_of(const TileKernel& kernel) { return kernel.roles.empty() ? 1 : kerne
 Expr tile_of_round(const TileKernel& kernel, const Expr& round) {
     const Persistence& persistent = *kernel.persistent;
     const Expr& block = kernel.block[0];
+    if (persistent.tickets)
+        return persistent.longest_first ? persistent.tiles - 1 - persistent.ticket : persistent.ticket;
     if (!persistent.longest_first) return block + round * persistent.blocks;
     // Clusters change places, not the blocks in them. The last round goes forth: it may have too few tiles for all.
     Expr cluster = block / kernel.cluster, rank = block % kernel.cluster;

@@ -199,13 +199,16 @@ struct BarrierArray {
 };
 
 /// Blocks that take the iterations of the grid in turn: `tile` = block + round * blocks; of longest_first ones the last
-/// first.
+/// first. Or those that they take as they come, by tickets from a counter: `tile` = ticket, or tiles - 1 - ticket.
 struct Persistence {
     Expr round;  ///< Variable of the loop around all that a block does
     Expr tile;   ///< Variable
     int blocks;
     Expr tiles;                  ///< how many there are
     bool longest_first = false;  ///< later ones take longer
+    Buffer tickets = {};         ///< the counter, in global memory, if they take them as they come
+    Buffer next = {};            ///< then: the ticket of the tile whose turn comes, in registers of each thread,
+    Expr ticket = {};            ///< and its name in the round; see take_tickets
 };
 
 struct TileKernel {
@@ -238,7 +241,7 @@ int threads_of(const RoleSpec& role);
 int turns_of(const TileKernel& kernel);
 /// Threads of a block, those of all roles.
 int all_threads(const TileKernel& kernel);
-/// Which iteration of the grid a block of a persistent kernel has in a round.
+/// Which iteration of the grid a block of a persistent kernel has in a round; by tickets, in the one that it is in.
 Expr tile_of_round(const TileKernel& kernel, const Expr& round);
 
 // Walking.

@@ -18,6 +18,7 @@ public:
         bind(kernel_.thread);
         if (kernel_.turn.defined()) bind(kernel_.turn);
         if (kernel_.persistent) bind(kernel_.persistent->tile);
+        if (kernel_.persistent && kernel_.persistent->tickets) bind(kernel_.persistent->ticket);
         for (const Buffer& buffer : kernel_.arguments) buffers_.insert(buffer.get());
         for (const SharedBuffer& shared : kernel_.shared) buffers_.insert(shared.buffer.get());
         check(kernel_.body);

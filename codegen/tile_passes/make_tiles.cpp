@@ -1,6 +1,7 @@
 #include "codegen/tile_passes/make_tiles.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "codegen/access/conditions.h"
@@ -11,6 +12,7 @@ namespace tw::codegen {
 namespace {
 
 constexpr int default_threads = 256;
+constexpr int64_t most_tickets = std::numeric_limits<int32_t>::max();
 
 decltype(TileOp::action) action_of(const Leaf& leaf) {
     switch (leaf.kind) {
@@ -111,7 +113,27 @@ private:
         kernel_.persistent = {index_variable("round", 0, last_round), index_variable("tile", 0, last_tile), blocks,
                               tiles, nest_.longest_first};
         Expr rounds = simplify((tiles - kernel_.block[0] + (blocks - 1)) / blocks);
+        if (nest_.tickets && prove(tiles <= blocks) != true) {
+            take_by_tickets(blocks, last_tile);
+            rounds = tiles;  // at most
+        }
         kernel_.body = make_tile(around_block(kernel_.persistent->round, rounds, nest_.persistent_stages));
+    }
+
+    /// One block may take all tiles but the first ones of the others.
+    void take_by_tickets(int blocks, std::optional<int64_t> last_tile) {
+        Persistence& persistent = *kernel_.persistent;
+        persistent.round = index_variable("round", 0, last_tile);
+        persistent.ticket = index_variable("ticket", 0, last_tile);
+        persistent.tickets = nest_.tickets;
+        BufferNode next = *register_array("next_ticket", Type::I32, {});
+        next.below = last_tile && *last_tile < most_tickets - blocks ? *last_tile + 1 + blocks : most_tickets;
+        persistent.next = std::make_shared<const BufferNode>(std::move(next));
+        kernel_.notes.push_back(
+            fmt::format("{}: blocks take iterations as they come, by tickets from '{}', which is zero before each "
+                        "launch and behind "
+                        "it",
+                        nest_.name, nest_.tickets->name));
     }
 
     TileLoop around_block(const Expr& variable, const Expr& extent, int stages) const {
@@ -320,6 +342,7 @@ private:
             for (const StoreTo& store : op.stores) used.insert(store.buffer.get());
         });
         for (const GridCoordinate& coordinate : kernel_.grid_coordinates) see(coordinate.extent);
+        if (kernel_.persistent) used.insert(kernel_.persistent->tickets.get());
         for (const auto* list : {&tree_.inputs, &tree_.outputs, &tree_.workspaces})
             for (const Buffer& buffer : *list) {
                 bool listed =

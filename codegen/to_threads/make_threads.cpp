@@ -45,6 +45,7 @@ public:
         result.scalars = kernel_.scalars;
         result.shared = placement_.shared();
         result.grid = kernel_.grid;
+        if (kernel_.persistent && kernel_.persistent->tickets) result.tickets = kernel_.persistent->tiles;
         result.threads = kernel_.threads * turns_of(kernel_);
         result.cluster = kernel_.cluster;
         result.producer_threads = all_threads(kernel_) - result.threads;
@@ -79,6 +80,8 @@ private:
                 for (size_t a = 0; a < result.size(); ++a)
                     result[a] = result[a] || kernel_.arguments[a] == store.buffer;
         });
+        for (size_t a = 0; kernel_.persistent && a < result.size(); ++a)
+            result[a] = result[a] || kernel_.arguments[a] == kernel_.persistent->tickets;
         return result;
     }
 
@@ -225,18 +228,28 @@ private:
 
     /// Where rounds walk along the tiles, whose number is known; else 0.
     int64_t last_tile() const {
-        return kernel_.persistent->longest_first ? 0 : as_constant(kernel_.persistent->tiles).value_or(0);
+        return kernel_.persistent->longest_first || kernel_.persistent->tickets
+                   ? 0
+                   : as_constant(kernel_.persistent->tiles).value_or(0);
     }
 
     /// What the tile whose turn it is means for the loops of the grid, and what is done for it.
     ThreadStmt turn(const TileLoop& loop, const Expr& round) {
         const Expr& tile = kernel_.persistent->tile;
-        std::vector<ThreadStmt> stmts{make_thread(ThreadLet{tile, simplify(tile_of_round(kernel_, round))})};
+        std::vector<ThreadStmt> stmts;
+        if (kernel_.persistent->tickets) stmts.push_back(own_ticket());
+        stmts.push_back(make_thread(ThreadLet{tile, simplify(tile_of_round(kernel_, round))}));
         Expr counted = kernel_.persistent->longest_first ? round : tile / kernel_.persistent->blocks;
         if (!round.same(loop.variable)) append(stmts, let(loop.body, loop.variable, counted));
         append(stmts, grid_coordinates(loop.body, {tile, {}, {}}));
         append(stmts, convert(loop.body));
         return block_of(stmts);
+    }
+
+    ThreadStmt own_ticket() const {
+        const Persistence& persistent = *kernel_.persistent;
+        Expr next = make_expr(persistent.next->type, Load{persistent.next, {}});
+        return make_thread(ThreadLet{persistent.ticket, cast_unchecked(Type::I64, next)});
     }
 
     static bool used(const TileStmt& root, const Expr& variable) {
@@ -257,6 +270,7 @@ private:
             ThreadStmt body = takes_turns ? turn(*loop, loop->variable) : convert(loop->body);
             ThreadLoop result{loop->variable, placement_.physical(loop->extent), loop->unroll, body, loop->rolled};
             if (takes_turns) result.ends_at = last_tile();
+            if (takes_turns) result.next = kernel_.persistent->next;
             return make_thread(std::move(result));
         }
         ThreadBlock block;

@@ -74,5 +74,10 @@ TW_HOOK void atomic_max(T* memory, T value) {
     tw_hooks.atomic(memory, sizeof(T), TW_CALLER);
     if (value > *memory) *memory = value;
 }
+TW_HOOK void take_ticket(int* ticket, unsigned* counter, int tickets, int first) {
+    tw_hooks.atomic(counter, sizeof(*counter), TW_CALLER);
+    *ticket = first + int(*counter);
+    *counter = *counter >= unsigned(tickets) - 1 ? 0 : *counter + 1;
+}
 
 }  // namespace tw

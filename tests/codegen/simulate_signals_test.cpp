@@ -22,6 +22,7 @@ struct Options {
     int stages = 3, in_flight = 1, turns = 1, cluster = 1, blocks = 2;
     bool longest_first = false;  ///< see PersistentOptions
     bool triangular = false;     ///< row i sums up to the end of its tile only
+    bool dynamic = false;
 };
 
 /// c = a b', boxes by a role of their own.
@@ -39,7 +40,7 @@ ThreadKernel product(const Options& o) {
     auto [wi, rows] = s.split(mi, 64);
     auto [ko, ki] = s.split(s.reduce(c), 64, Tail::Mask);
     s.order({bo, bj, rank, wi, ko, rows, nj, ki});
-    s.persistent({bo, bj}, {.blocks = o.blocks, .longest_first = o.longest_first});
+    s.persistent({bo, bj}, {.blocks = o.blocks, .longest_first = o.longest_first, .dynamic = o.dynamic});
     s.bind(rank, cluster);
     s.bind(wi, warpgroup);
     Stage as = s.stage(c, a, Memory::Shared, ko), bs = s.stage(c, b, Memory::Shared, ko);
@@ -184,6 +185,31 @@ TEST(SimulateSignals, GrowingTilesAreSharedEvenly) {
             EXPECT_LT(most, std::ranges::max(plain)) << rows;
             EXPECT_LE(most - least, std::ranges::max(plain) / 2) << rows;
         }
+}
+
+// Tickets are simulated as if blocks took them in turn. Of tiles that are shorter than the ring, loads are several
+// ahead.
+TEST(SimulateSignals, HandsTicketsOn) {
+    for (auto [k, triangular] : {std::pair(64, false), {512, false}, {512, true}}) {
+        const Options o{.m = 512,
+                        .k = k,
+                        .stages = 4,
+                        .in_flight = 0,
+                        .longest_first = triangular,
+                        .triangular = triangular,
+                        .dynamic = true};
+        EXPECT_TRUE(simulate_signals(product(o), everything).simulated);
+        EXPECT_EQ(first_problem(product(o)), "");
+    }
+    const ThreadKernel kernel = product({.m = 512, .k = 64, .stages = 4, .in_flight = 0, .dynamic = true});
+    auto leaves = [&]<class I>(const I& one, const char* barrier) {
+        return one.barrier.place.buffer->name == barrier ? ThreadStmt() : make_thread(Instruction(one));
+    };
+    for (const char* barrier : {"ticket_empty", "ticket_full"})
+        EXPECT_NE(first_problem(altered<MbarrierArrive>(kernel, [&](auto& one) { return leaves(one, barrier); })), "")
+            << barrier;
+    // That what has been handed on is awaited is seen where values are: in the emulator.
+    EXPECT_NE(first_problem(altered<MbarrierWait>(kernel, [&](auto& one) { return leaves(one, "ticket_empty"); })), "");
 }
 
 // What depends on data is left to the emulator.

@@ -95,6 +95,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     tw::atomic_max(i, 1);
     tw::atomic_max(u, 1u);
     tw::atomic_max(l, 1ll);
+    tw::take_ticket(i, u, 3, 2);
     tw::store<4>(y, f);
 #if defined(TW_EMULATED) || __CUDA_ARCH__ >= 900
     tw::mbarrier_init(shared.barrier, 1);

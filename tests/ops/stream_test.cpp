@@ -110,7 +110,7 @@ struct Attention {
         Type type = bf16;
         bool causal = false;
         int64_t rows = 128, block = 128, terms = 128, tile = 64, depth = 32, width = 32, heads = 2;
-        bool roles = false, persistent = false, cut = false, skip = false;
+        bool roles = false, persistent = false, dynamic = false, cut = false, skip = false;
         bool overlaps = false, reversed = false;  ///< o of a step stands between the scores and the rest of the next
         int query_stages = 0;                     ///< if another role loads queries, too
         bool sized = false;                       ///< one kernel for all numbers of rows and terms
@@ -177,7 +177,7 @@ private:
         all.insert(all.end(), {e_tile, warps, tile, row, e, term});
         g.order(all);
         if (c.persistent) {
-            g.persistent(outer, {.blocks = 3, .stages = std::max(c.query_stages, 1)});
+            g.persistent(outer, {.blocks = 3, .stages = std::max(c.query_stages, 1), .dynamic = c.dynamic});
         } else {
             if (outer.size() > 2) g.bind(outer[0], grid.z);
             g.bind(h, grid.y);
@@ -224,7 +224,7 @@ TEST_P(Streams, AttentionFromItsFormula) {
         c.skip = c.causal && c.terms / c.tile > (c.block - 1) / c.tile + 1;
         c.stages = c.cut ? 1 : between(1, 3);
         c.roles = c.group && c.stages > 1 && c.depth == 64 && c.width == 64;
-        c.persistent = chance(), c.sized = !c.cut && chance();
+        c.persistent = chance(), c.sized = !c.cut && chance(), c.dynamic = chance();
         const Attention attention(c);
         const Schedule s = attention.schedule(device_target());
         SCOPED_TRACE(s.trace_as_cpp());
@@ -249,7 +249,7 @@ TEST_P(Streams, AttentionInPartsFromItsFormula) {
         c.heads = between(1, 2);
         c.stages = between(1, 3);
         if (c.group && chance()) c.roles = true, c.depth = c.width = 64, c.stages = between(2, 3);
-        c.persistent = chance();
+        c.persistent = chance(), c.dynamic = chance();
         const Attention attention(c);
         const Schedule s = attention.schedule(device_target());
         SCOPED_TRACE(s.trace_as_cpp());
@@ -278,6 +278,7 @@ TEST_P(Streams, AttentionWithProductsUnderTheNextScores) {
         c.overlaps = c.overlaps && (c.roles || !c.cut);
         c.persistent = chance();
         c.query_stages = c.roles ? between(0, c.persistent ? 2 : 1) : 0;
+        c.dynamic = chance();
         const Attention attention(c);
         const Schedule s = attention.schedule(device_target());
         SCOPED_TRACE(s.trace_as_cpp());

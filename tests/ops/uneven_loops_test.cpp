@@ -40,7 +40,7 @@ struct Options {
     int64_t block_n = 32;
     int warpgroups = 1, stages = 3, in_flight = 0, cluster = 1, turns = 1;
     int persistent_blocks = 0;  ///< 0: each block has one tile
-    bool longest_first = false;
+    bool longest_first = false, dynamic = false;
     bool roles = true;
     Copy how = Copy::Tma;
 };
@@ -55,7 +55,8 @@ Schedule scheduled(const Product& p, const Options& o, const Target& target) {
     auto [bo, rank] = s.split(bj, o.cluster, Tail::Mask);
     s.order({e, bi, bo, rank, wj, q, mi, nj, r});
     if (o.persistent_blocks) {
-        s.persistent({e, bi, bo}, {.blocks = o.persistent_blocks, .longest_first = o.longest_first});
+        s.persistent({e, bi, bo},
+                     {.blocks = o.persistent_blocks, .longest_first = o.longest_first, .dynamic = o.dynamic});
     } else {
         s.bind(e, grid.z);
         s.bind(bi, grid.y);
@@ -90,6 +91,7 @@ TEST_P(UnevenLoops, CountTheirIterations) {
         o.cluster = o.roles && chance() ? 2 : 1;
         if (o.persistent_blocks && o.roles && chance()) o.turns = between(2, 3), o.warpgroups = 1;
         o.how = chance() ? Copy::Tma : Copy::Async;
+        o.dynamic = o.cluster == 1 && o.turns == 1 && chance();
         Schedule s = scheduled(p, o, device_target());
         SCOPED_TRACE(s.trace_as_cpp());
         EXPECT_EQ(replay(s.save(), {p.c}, device_target()).to_string(), s.to_string());

@@ -22,6 +22,8 @@ TEST(AttentionNames, GiveShapeAndTiles) {
     EXPECT_EQ((std::array{tiles.rows, tiles.keys, tiles.heads}), (std::array<int64_t, 3>{64, 32, 4}));
     EXPECT_EQ(tiles.stages, 3);
     EXPECT_TRUE(!tiles.overlaps && tiles.persistent && tiles.query_stages == 2 && tiles.stage_result);
+    EXPECT_FALSE(tiles.dynamic);
+    EXPECT_TRUE(parse_attention("attention_bf16_1x2x300x64_causal_tile64x64s2pqrh2d")->tiles->dynamic);
     const auto plain = parse_attention("attention_bf16_1x2x300x64");
     ASSERT_TRUE(plain);
     EXPECT_EQ(plain->shape.keys, 300);
@@ -55,7 +57,7 @@ TEST(AttentionNames, OthersAreNone) {
     for (const char* name : {"attention_bf16_1x2x300", "attention_f32_1x2x300x64", "attention_bf16_1x2x300x64_group3",
                              "attention_bf16_1x2x300x60", "attention_bf16_1x2x300x264", "attention_bf16_1x2x0x64",
                              "attention_bf16_1x2x300x64_tile100x64s2", "attention_bf16_1x2x300x64_tile256x64s2",
-                             "attention_bf16_1x2x300x64_tile64x64s2h3"})
+                             "attention_bf16_1x2x300x64_tile64x64s2h3", "attention_bf16_1x2x300x64_tile64x64s2d"})
         EXPECT_FALSE(parse_attention(name)) << name;
     EXPECT_ERROR(declare_attention({.batch = 1, .heads = 5, .rows = 8, .keys = 8, .depth = 8, .width = 8, .group = 2}),
                  "attention: 5 heads are no multiple of a group of 2");
@@ -122,8 +124,9 @@ TEST_P(AttentionKernels, GiveTheDeclared) {
     for (const char* name :
          {"attention_bf16_1x2x192x64_causal_tile64x64s2pqrh2",
           "attention_f16_2x4x70x40_keys90_width24_group2_tile64x64s2n", "attention_bf16_1x2x200x64_tile64x48s2pqr",
-          "attention_bf16_1x2x200x64_causal_tile64x48s2", "attention_bf16_1x2x256x64_causal_tile128x64s2lr",
-          "attention_bf16_2x1x128x128_keys256_tile128x64s3q", "attention_bf16_1x2x150x64_causal_sinks_tile64x64s2"}) {
+          "attention_bf16_1x48x192x64_causal_tile64x64s2pqrh2d", "attention_bf16_1x2x200x64_causal_tile64x48s2",
+          "attention_bf16_1x2x256x64_causal_tile128x64s2lr", "attention_bf16_2x1x128x128_keys256_tile128x64s3q",
+          "attention_bf16_1x2x150x64_causal_sinks_tile64x64s2"}) {
         const Schedule s = find_kernel(name)->make(device_target());
         SCOPED_TRACE(name);
         expect_declared(s, random_bindings(s.outputs(), 3), near(64, 2e-2));

@@ -14,7 +14,7 @@ namespace {
 
 struct Example {
     const char* pass;
-    const char* kernel;  ///< that it changes: of the catalogue, or "row sums of a product"
+    const char* kernel;  ///< that it changes: of the catalogue, or a name of those below
 };
 
 /// Of sums that a tensor core leaves in registers, which lanes share.
@@ -35,6 +35,24 @@ Schedule scheduled_row_sums() {
     auto [k_tile, k_inner] = s.split(s.reduce(product), 16, {"k_tile", "k_inner"});
     s.order({k_tile, m, n, k_inner});
     s.mma(product, mma_sync, {.m = m, .n = n, .k = k_inner});
+    return s;
+}
+
+/// Of rows whose blocks take tiles as they come, copied by a role of its own.
+constexpr const char* sums_by_tickets = "row sums by tickets";
+Schedule scheduled_sums_by_tickets() {
+    Tensor x = input("x", f32, {512, 64});
+    Axis k = reduce_axis("k", 64);
+    Tensor y = compute("y", {512}, [&](Expr i) { return sum(x(i, k), k); });
+    Schedule s({y}, target("sm_90a"));
+    auto [block, row] = s.split(s.loops<1>(y)[0], 128, {"block", "row"});
+    auto [step, term] = s.split(s.reduce(y), 32, {"step", "term"});
+    s.order({block, row, step, term});
+    s.persistent({block}, {.blocks = 2, .dynamic = true});
+    s.bind(row, thread);
+    Stage copy = s.stage(y, x, Memory::Shared, step);
+    s.pipeline(step, {.stages = 2});
+    s.roles({{"load", warps(1), {}, {copy}}, {"sum", warpgroups(1), {}, {y}}});
     return s;
 }
 
@@ -62,6 +80,7 @@ constexpr Example examples[] = {
     {"pipeline", tensor_core_products},
     {"fence_proxies", hopper_products},
     {"store_boxes", hopper_products},
+    {"take_tickets", sums_by_tickets},
     {"drop_units", hopper_products},
     {"join_loops", hopper_products},
     {"name_values", "gelu_bias_7x37_f32"},
@@ -75,6 +94,7 @@ constexpr Example examples[] = {
 
 Program program_of(const char* kernel) {
     if (std::string_view(kernel) == row_sums) return build(scheduled_row_sums());
+    if (std::string_view(kernel) == sums_by_tickets) return build(scheduled_sums_by_tickets());
     const schedules::CatalogEntry* entry = schedules::find_library_kernel(kernel);
     if (!entry) throw_error(Error, "no kernel '{}'", kernel);
     return build(entry->make(target("sm_90a")));
