@@ -13,7 +13,7 @@ std::string entry_of_registers(const char* function, const WriteOperand& registe
 }
 
 /// A function of several ranks has an entry each.
-VocabularyCall of_rank(const char* function, size_t rank) {
+VocabularyCall of_rank(const std::string& function, size_t rank) {
     return {fmt::format("{}_{}d", function, rank), function, {}};
 }
 
@@ -56,7 +56,8 @@ void each_field(I& instruction, See&& see) {
             else if constexpr (OneOf<Plain, PrefetchTensorMap>)
                 all(i.map);
             else if constexpr (OneOf<Plain, TmaLoad>)
-                all(i.to, i.map), numbers(i.coordinates), all(i.barrier), given(i.ranks), given(i.first_rank);
+                all(i.to, i.map), numbers(i.coordinates), numbers(i.offsets), all(i.barrier), given(i.ranks),
+                    given(i.first_rank);
             else if constexpr (OneOf<Plain, TmaStore>)
                 all(i.map), numbers(i.coordinates), all(i.from);
             else if constexpr (OneOf<Plain, CpAsync>)
@@ -104,7 +105,8 @@ VocabularyCall vocabulary_call(const Instruction& instruction) {
             [](const ClusterWait&) { return plain("cluster_wait"); },
             [](const PrefetchTensorMap&) { return plain("prefetch_tensor_map"); },
             [](const TmaLoad& i) {
-                return of_rank(i.ranks.defined() ? "tma_load_multicast" : "tma_load", i.coordinates.size());
+                const std::string function = i.offsets.empty() ? "tma_load" : "tma_load_im2col";
+                return of_rank(function + (i.ranks.defined() ? "_multicast" : ""), i.coordinates.size());
             },
             [](const TmaStore& i) { return of_rank(i.adds ? "tma_reduce_add" : "tma_store", i.coordinates.size()); },
             [](const TmaStoreCommit&) { return plain("tma_store_commit"); },

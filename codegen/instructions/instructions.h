@@ -52,14 +52,15 @@ struct ClusterWait {};
 struct PrefetchTensorMap {
     MapOperand map;
 };
-/// A box of a tensor to shared memory; its bytes are counted at the barrier.
+/// A box of a tensor to shared memory, or of an im2col map a column of pixels; its bytes are counted at the barrier.
 struct TmaLoad {
     AddressOperand to;
     MapOperand map;
     std::vector<Expr> coordinates;  ///< of the box's first element, innermost first
     ReadOperand barrier;
-    Expr ranks = {};       ///< if defined, it goes to all blocks of the cluster whose bits are set
-    Expr first_rank = {};  ///< by which `ranks` is shifted; 0 if undefined
+    Expr ranks = {};                 ///< if defined, it goes to all blocks of the cluster whose bits are set
+    Expr first_rank = {};            ///< by which `ranks` is shifted; 0 if undefined
+    std::vector<Expr> offsets = {};  ///< of an im2col map's pixels from their base pixels, in the order w, h, d
 };
 /// A box of shared memory to a tensor.
 struct TmaStore {
