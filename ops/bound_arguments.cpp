@@ -37,6 +37,12 @@ TensorElement tensor_element(Type type) {
     }
 }
 
+std::optional<Im2col> im2col_of(const codegen::TensorMapUse& use) {
+    if (!use.im2col) return std::nullopt;
+    const codegen::Im2colUse& im2col = *use.im2col;
+    return Im2col{.lower = im2col.lower, .upper = im2col.upper, .channels = im2col.channels, .pixels = im2col.pixels};
+}
+
 Swizzle swizzle_of(int bytes) {
     return bytes == 128  ? Swizzle::Bytes128
            : bytes == 64 ? Swizzle::Bytes64
@@ -177,7 +183,11 @@ std::vector<Argument> BoundArguments::parameters_of(const codegen::KernelText& k
 
 Argument BoundArguments::map_argument(const codegen::TensorMapUse& use) const {
     const BufferNode& tensor = *use.tensor;
-    TensorLayout layout{.element = tensor_element(tensor.type), .box = use.box, .swizzle = swizzle_of(use.swizzle)};
+    TensorLayout layout{.element = tensor_element(tensor.type),
+                        .box = use.box,
+                        .traversal_strides = use.traversal_strides,
+                        .im2col = im2col_of(use),
+                        .swizzle = swizzle_of(use.swizzle)};
     layout.sizes = extents_of(tensor.shape, numbers_);
     std::vector<int64_t> strides =
         tensor.strides.empty() ? dense_strides(layout.sizes) : extents_of(tensor.strides, numbers_);
@@ -198,15 +208,12 @@ Argument BoundArguments::map_argument(const codegen::TensorMapUse& use) const {
 }
 
 /// Maps have no empty dimensions. One of a single zero brings what lies outside of a tensor, zeros, wherever a box
-/// begins.
+/// begins. The bounding box of im2col goes with the sizes: all pixels are one there, of zeros.
 Argument BoundArguments::map_of_nothing(const Buffer& tensor, TensorLayout layout) {
-    constexpr int64_t bytes = 256, stride = 16;
-    std::ranges::fill(layout.sizes, 1);
+    const int64_t stride = layout.im2col ? 0 : 16;
+    for (int64_t& size : layout.sizes) size = layout.im2col ? std::max<int64_t>(size, 1) : 1;
     std::ranges::fill(layout.strides, stride);
-    if (layout.im2col) {
-        std::ranges::fill(layout.im2col->lower, 0);
-        std::ranges::fill(layout.im2col->upper, 0);
-    }
+    const int64_t bytes = std::max<int64_t>(256, layout.sizes[0] * bytes_of(layout.element));
     Buffer zero = tensor.device()->allocate(bytes, tensor.name());
     zero.fill(0);
     TensorMap map = encode_tensor_map(zero, layout);

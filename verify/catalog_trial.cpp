@@ -80,7 +80,13 @@ TensorMapArgument map_of(const codegen::TensorMapUse& use, const GuardedMemory& 
     TensorLayout layout{.element = element_of(use.tensor->type),
                         .sizes = extents_of(use.tensor->shape, bindings),
                         .box = use.box,
+                        .traversal_strides = use.traversal_strides,
                         .swizzle = swizzle_of(use.swizzle)};
+    if (use.im2col)
+        layout.im2col = Im2col{.lower = use.im2col->lower,
+                               .upper = use.im2col->upper,
+                               .channels = use.im2col->channels,
+                               .pixels = use.im2col->pixels};
     std::vector<int64_t> strides =
         use.tensor->strides.empty() ? dense_strides(layout.sizes) : extents_of(use.tensor->strides, bindings);
     std::reverse(layout.sizes.begin(), layout.sizes.end());

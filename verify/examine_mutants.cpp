@@ -51,7 +51,9 @@ bool same_launch(const codegen::KernelText& a, const codegen::KernelText& b) {
     bool same_grid = equal(a.grid[0], b.grid[0]) && equal(a.grid[1], b.grid[1]) && equal(a.grid[2], b.grid[2]);
     bool same_maps = std::equal(a.maps.begin(), a.maps.end(), b.maps.begin(), b.maps.end(),
                                 [](const codegen::TensorMapUse& one, const codegen::TensorMapUse& other) {
-                                    return one.box == other.box && one.swizzle == other.swizzle;
+                                    return one.box == other.box && one.swizzle == other.swizzle &&
+                                           one.traversal_strides == other.traversal_strides &&
+                                           one.im2col == other.im2col;
                                 });
     return same_grid && same_maps && a.threads == b.threads && a.cluster == b.cluster;
 }

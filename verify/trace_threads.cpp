@@ -226,7 +226,8 @@ private:
         std::vector<int64_t> inside;  // elements along each dimension, innermost first
         for (size_t d = 0; d < sizes.size(); ++d) {
             const int64_t first = values_.number(store.coordinates[d], "a coordinate");
-            inside.push_back(std::min(use.box[d], sizes[sizes.size() - 1 - d] - first));
+            const int64_t covered = std::min(use.box[d], sizes[sizes.size() - 1 - d] - first);
+            inside.push_back((covered + use.traversal_stride(d) - 1) / use.traversal_stride(d));
         }
         const int64_t rows = std::accumulate(inside.begin() + 1, inside.end(), int64_t{1}, std::multiplies());
         Access line = store.from.place;
@@ -244,7 +245,7 @@ private:
     /// Such a box brings zeros, wherever it lies, or is not stored.
     bool lies_outside(const MapOperand& map, const std::vector<Expr>& coordinates) {
         const TensorMapUse* use = map_of(map);
-        if (!use) return false;
+        if (!use || use->im2col) return false;
         const std::vector<int64_t> sizes = extents_of(use->tensor->shape, sizes_);
         for (size_t d = 0; d < sizes.size(); ++d) {
             const int64_t first = values_.number(coordinates.at(d), "a coordinate");
@@ -286,11 +287,19 @@ private:
         values_.touch(used.place, used.elements, std::same_as<Used, WriteOperand>);
     }
 
+    static void add_im2col(Hash& operation, const codegen::Im2colUse& im2col) {
+        for (const auto* corner : {&im2col.lower, &im2col.upper})
+            for (int64_t pixels : *corner) operation << pixels;
+        operation << im2col.channels << im2col.pixels;
+    }
+
     void add_map(Hash& operation, const codegen::Buffer& map) {
         for (const TensorMapUse& use : kernel_.maps) {
             if (use.map != map) continue;
             operation << use.tensor->name << use.swizzle;
             for (int64_t side : use.box) operation << side;
+            for (int64_t stride : use.traversal_strides) operation << stride;
+            if (use.im2col) add_im2col(operation, *use.im2col);
         }
     }
 

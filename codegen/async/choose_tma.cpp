@@ -264,14 +264,19 @@ private:
         return {};
     }
 
-    static TensorMapUse::Im2col im2col_of(const PixelWalk& walk) {
-        TensorMapUse::Im2col result;
+    /// Pixels in the place of the box.
+    static void walk(TensorMapUse& use, const PixelWalk& walk) {
+        Im2colUse pixels;
+        pixels.channels = use.box[0];
+        pixels.pixels = walk.pixels;
+        use.traversal_strides = {1};
         for (const PixelWalk::Dimension& dimension : walk.dimensions) {
-            result.lower.push_back(dimension.lower);
-            result.upper.push_back(dimension.upper);
-            result.steps.push_back(dimension.step);
+            pixels.lower.push_back(dimension.lower);
+            pixels.upper.push_back(dimension.upper);
+            use.traversal_strides.push_back(dimension.step);
         }
-        return result;
+        use.traversal_strides.push_back(1);
+        use.im2col = pixels;
     }
 
     void add_map(const TileOp& op) {
@@ -286,17 +291,18 @@ private:
         use.swizzle = layout.swizzle;
         use.writes = !box.arrives();
         for (size_t d = box.sides().size(); d-- > 0;) use.box.push_back(box.sides()[d].extent);
-        if (box.walk()) use.im2col = im2col_of(*box.walk());
         use.box[0] = layout.digits.back().extent;
+        if (box.walk()) walk(use, *box.walk());
         if (int blocks = BlockGroup(result_, op.as<TmaCopyOp>()->shared_along).blocks(); blocks > 1) {
             size_t side = static_cast<size_t>(box.side_in_parts(blocks) - box.sides().data());
             use.box[box.sides().size() - 1 - side] /= blocks;
             result_.notes.push_back(
                 fmt::format("{}: each of {} blocks loads a part and multicasts it", op.name, blocks));
         }
-        result_.maps.push_back(use);
         result_.notes.push_back(fmt::format("{}: by the tensor memory accelerator, {} of {} elements", op.name,
                                             use.im2col ? "pixels (im2col)" : "boxes", fmt::join(use.box, " x ")));
+        if (use.im2col) use.box.clear();
+        result_.maps.push_back(use);
         if (!box.arrives())
             result_.notes.push_back(fmt::format("{}: laid out as {}", box.tile()->name, layout.to_string()));
     }
@@ -331,7 +337,7 @@ public:
                                 [&](const TensorMapUse& u) { return u.map->name == map_name(box_); });
         internal_check(use != kernel.maps.end(), "{} has no tensor map", copy.name);
         map_ = use->map;
-        line_ = use->box[0];
+        line_ = use->im2col ? use->im2col->channels : use->box[0];
         in_parts_ = sharers_.blocks() > 1 ? box_.side_in_parts(sharers_.blocks()) : nullptr;
         if (in_parts_) part_ = sharers_.place() * (in_parts_->extent / sharers_.blocks());
     }

@@ -13,7 +13,7 @@ std::string entry_of_registers(const char* function, const WriteOperand& registe
 }
 
 /// A function of several ranks has an entry each.
-VocabularyCall of_rank(const char* function, size_t rank) {
+VocabularyCall of_rank(const std::string& function, size_t rank) {
     return {fmt::format("{}_{}d", function, rank), function, {}};
 }
 
@@ -107,9 +107,8 @@ VocabularyCall vocabulary_call(const Instruction& instruction) {
             [](const ClusterWait&) { return plain("cluster_wait"); },
             [](const PrefetchTensorMap&) { return plain("prefetch_tensor_map"); },
             [](const TmaLoad& i) {
-                const bool several = i.ranks.defined();
-                if (!i.offsets.empty()) return of_rank("tma_load_im2col", i.coordinates.size());
-                return of_rank(several ? "tma_load_multicast" : "tma_load", i.coordinates.size());
+                const std::string function = i.offsets.empty() ? "tma_load" : "tma_load_im2col";
+                return of_rank(function + (i.ranks.defined() ? "_multicast" : ""), i.coordinates.size());
             },
             [](const TmaStore& i) { return of_rank(i.adds ? "tma_reduce_add" : "tma_store", i.coordinates.size()); },
             [](const TmaStoreCommit&) { return plain("tma_store_commit"); },

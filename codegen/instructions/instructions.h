@@ -52,7 +52,7 @@ struct ClusterWait {};
 struct PrefetchTensorMap {
     MapOperand map;
 };
-/// A box of a tensor to shared memory; its bytes are counted at the barrier.
+/// A box of a tensor to shared memory, or of an im2col map a column of pixels; its bytes are counted at the barrier.
 struct TmaLoad {
     AddressOperand to;
     MapOperand map;
@@ -60,7 +60,7 @@ struct TmaLoad {
     ReadOperand barrier;
     Expr ranks = {};                 ///< if defined, it goes to all blocks of the cluster whose bits are set
     Expr first_rank = {};            ///< by which `ranks` is shifted; 0 if undefined
-    std::vector<Expr> offsets = {};  ///< of im2col maps: from base pixels to those that are read, innermost first
+    std::vector<Expr> offsets = {};  ///< of an im2col map's pixels from their base pixels, in the order w, h, d
 };
 /// A box of shared memory to a tensor.
 struct TmaStore {

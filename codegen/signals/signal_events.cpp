@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include <fmt/format.h>
@@ -225,8 +224,7 @@ struct SignalEvents::Code {
 
     void compile_load(const TmaLoad& load, Call& result) {
         const TensorMapUse& use = *boxes.at(load.map.map.get());
-        result.event.number = std::accumulate(use.box.begin(), use.box.end(), bytes_of(use.tensor->type),
-                                              [](int64_t bytes, int64_t side) { return bytes * side; });
+        result.event.number = use.elements() * bytes_of(use.tensor->type);
         result.objects.push_back(objects_of(slots_of_boxes, load.to.place));
         result.objects.push_back(objects_of(barriers, load.barrier.place));
         for (const Expr& ranks : {load.ranks, load.first_rank})

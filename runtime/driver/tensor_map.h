@@ -28,8 +28,8 @@ enum class Swizzle { None, Bytes32, Bytes64, Bytes128 };
 /// For a filter of R taps in a dimension: lower = -padding, upper = padding - (R - 1) * dilation, the traversal stride
 /// is the convolution's; output q begins at q * stride - padding, and tap r has the offset r * dilation.
 struct Im2col {
-    std::vector<int64_t> lower = {}, upper = {};  // of w, h and d, as many as there are. With three dimensions 16 bits
-                                                  // and a sign, with four 8, with five 5, the sign among them
+    std::vector<int64_t> lower = {}, upper = {};  // of w, h and d, as many as there are: -32768 to 32767 with three
+                                                  // dimensions, -128 to 127 with four, -16 to 15 with five
     int64_t channels = 0;                         // elements of a pixel that a request takes, 1 to 256
     int64_t pixels = 0;                           // that a request takes, 1 to 1024
 };

@@ -411,6 +411,35 @@ TEST(PrintCuda, BytesOfBoxesAreSizesWhereTheyComeToThat) {
     EXPECT_THAT(text(999), HasSubstr("tw::mbarrier_expect_tx(shared.full[0], 999);"));
 }
 
+TEST(PrintCuda, Im2colLoadsHaveOffsets) {
+    ThreadKernel kernel = empty_kernel("pixels", 32);
+    Buffer a = make_buffer("a_shared", f16, Memory::Shared, {3, 64, 32}),
+           map = make_buffer("a_map", f16, Memory::Global, {});
+    Buffer full = std::make_shared<const BufferNode>(BufferNode{
+        .name = "full", .type = i64, .memory = Memory::Shared, .shape = {3}, .strides = {}, .is_barrier = true});
+    kernel.shared = {a, full};
+    kernel.maps = {{.map = map, .tensor = map, .box = {}, .im2col = Im2colUse{{-1, -1}, {-1, -1}, 32, 64}}};
+    EXPECT_EQ(kernel.maps[0].elements(), 32 * 64);
+    TmaLoad load{{{a, {0, 0, 0}}}, {map}, {0, 4, 5, 6}, {{full, {0}}}};
+    load.offsets = {1, 2};
+    kernel.body = make_thread(Instruction(load));
+    EXPECT_THAT(print_cuda(kernel).cuda,
+                HasSubstr("tw::tma_load_im2col(&shared.a_shared[0][0][0], a_map, 0, 4, 5, 6, 1, 2, shared.full[0]);"));
+    load.ranks = 3;
+    kernel.body = make_thread(Instruction(load));
+    EXPECT_THAT(print_cuda(kernel).cuda,
+                HasSubstr("tw::tma_load_im2col_multicast(&shared.a_shared[0][0][0], a_map, 0, 4, 5, "
+                          "6, 1, 2, shared.full[0], 3);"));
+}
+
+TEST(TensorMapUses, CountElementsThatMove) {
+    TensorMapUse use;
+    use.box = {64, 17, 8, 1};
+    EXPECT_EQ(use.elements(), 64 * 17 * 8);
+    use.traversal_strides = {1, 2, 3, 4};
+    EXPECT_EQ(use.elements(), 64 * 9 * 3);
+}
+
 // ---- compilers ------------------------------------------------------------------------------------------------------
 
 /// Runs a compiler on the text; its messages if it fails or warns.

@@ -293,6 +293,7 @@ k(const __grid_constant__ tw::TensorMap map, unsigned char* out) {{
 }}
 )",
                         rank, coordinates, offsets);
+        expect_compiles_for_hopper(text);
         Kernel kernel = device_->load({.name = "k.cu", .source = text, .entry = "k"});
         TensorMap map = encode_tensor_map(tensor_, request.layout);
         out_.fill(0xff);

@@ -39,6 +39,14 @@ std::vector<T> values_of(const Bytes& bytes) {
     return values;
 }
 
+/// By NVRTC, where it is, also on machines without a GPU: the text of a kernel `k` is CUDA.
+inline void expect_compiles_for_hopper(const std::string& text) {
+    try {
+        open_device("null:sm_90a")->load({.name = "k.cu", .source = text, .entry = "k"});
+    } catch (const NvrtcMissing&) {
+    }
+}
+
 /// `k(In* in, Out* out)`, whose body sees `t`, the thread, and `shared`, bytes.
 struct SmallKernel {
     std::set<std::string> names;  // of primitives

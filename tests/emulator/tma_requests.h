@@ -229,8 +229,10 @@ extern "C" __global__ void __launch_bounds__(128) k(const __grid_constant__ tw::
 
     void run(const Request& request, RequestKind kind) {
         const std::string text = text_of(request, kind);
-        if (!kernels_.contains(text))
+        if (!kernels_.contains(text)) {
+            expect_compiles_for_hopper(text);
             kernels_.emplace(text, device_->load({.name = "k.cu", .source = text, .entry = "k"}));
+        }
         TensorMap map = encode_tensor_map(tensor_, request.layout);
         std::vector<Argument> arguments{Argument::bytes(as_bytes(map), tensor_), shared_, out_, int32_t(request.place),
                                         int32_t(request.bytes())};

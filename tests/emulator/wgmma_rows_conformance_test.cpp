@@ -89,9 +89,10 @@ protected:
         Bytes in = image.bytes;
         const Bytes numbers = bytes_of(descriptors);
         in.insert(in.end(), numbers.begin(), numbers.end());
-        const auto words = values_of<uint32_t>(
-            kernel_of(product, pairs[0].first.transposed, pairs[0].second.transposed, int64_t(pairs.size()))
-                .run(*device_, in, pairs.size() * size_t(64 * product.n * 4)));
+        const SmallKernel kernel =
+            kernel_of(product, pairs[0].first.transposed, pairs[0].second.transposed, int64_t(pairs.size()));
+        expect_compiles_for_hopper(kernel.text());
+        const auto words = values_of<uint32_t>(kernel.run(*device_, in, pairs.size() * size_t(64 * product.n * 4)));
         for (size_t i = 0; i < pairs.size(); ++i)
             expect_product(product, image, pairs[i], &words[i * size_t(64 * product.n)]);
     }
