@@ -193,14 +193,6 @@ Argument BoundArguments::map_argument(const codegen::TensorMapUse& use) const {
         tensor.strides.empty() ? dense_strides(layout.sizes) : extents_of(tensor.strides, numbers_);
     std::reverse(layout.sizes.begin(), layout.sizes.end());
     for (size_t d = strides.size() - 1; d-- > 0;) layout.strides.push_back(strides[d] * bytes_of(tensor.type));
-    if (use.im2col) {
-        layout.traversal_strides = {1};
-        layout.traversal_strides.insert(layout.traversal_strides.end(), use.im2col->steps.begin(),
-                                        use.im2col->steps.end());
-        layout.traversal_strides.push_back(1);
-        layout.im2col = Im2col{use.im2col->lower, use.im2col->upper, use.box[0], use.box[1]};
-        layout.box.clear();
-    }
     const Buffer& buffer = buffers_.at(use.tensor.get());
     if (std::ranges::find(layout.sizes, 0) != layout.sizes.end()) return map_of_nothing(buffer, layout);
     TensorMap map = encode_tensor_map(buffer, layout);
