@@ -14,6 +14,7 @@ TYPE = {"is": lambda value: value in ("bf16", "f16", "tf32", "i8", "e4m3"),
 EPILOGUES = ("none", "bias", "gelu", "bias_gelu", "gelu_tanh", "bias_gelu_tanh", "swiglu")
 EPILOGUE = {"is": lambda value: value in EPILOGUES, "means": "one of " + ", ".join(EPILOGUES)}
 KIND = {"is": lambda value: value in ("launch", "graph"), "means": '"launch" or "graph"'}
+OUTLIERS = {"is": lambda value: value in ("none", "rows", "columns"), "means": '"none", "rows" or "columns"'}
 
 # The keys that a case of each suite must have, and those that it may have.
 KEYS = {
@@ -25,6 +26,8 @@ KEYS = {
                   {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "rules": NAME, "type": TYPE, "tile": NAME, "seed": SIZE}),
     "attention-backward": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},
                   {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "rules": NAME, "type": TYPE, "tile": NAME, "seed": SIZE}),
+    "accuracy": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},
+                 {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "type": TYPE, "outliers": OUTLIERS, "seed": SIZE}),
     "linear-cross-entropy": ({"rows": SIZE, "depth": SIZE, "vocabulary": SIZE},
                              {"type": TYPE, "parts": SIZE, "seed": SIZE}),
     "memory": ({"kernel": NAME},

@@ -1,4 +1,4 @@
-"""Suites that need a GPU: gemm, gemm-fp32, attention, memory and launch. PyTorch is imported here only when one of them runs."""
+"""Suites that need a GPU: gemm, gemm-fp32, attention, accuracy, memory and launch. PyTorch is imported here only when one of them runs."""
 import math
 import shutil
 import statistics
@@ -114,6 +114,29 @@ def run_attention_backward(cases, path, report, rounds):
               "ranges": {**sums(case), **ranges_of_rules(case)}} for case in cases]
     a, b = (torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab")
     return run_pairs("attention-backward", cases, path, report, rounds, peak_flops(a, b))
+
+
+def run_accuracy(cases, path, report, rounds):
+    import torch
+    from harness import accuracy, peers  # noqa: F401: turns TF32 off
+    with Program(path, "cuda") as ours:
+        device = ours.ask("hello")["device"]
+        report.say(f"accuracy on {device}, beside PyTorch {torch.__version__}, against float64")
+        for case in cases:
+            kernel, outliers = attention_kernel(case), case.get("outliers", "none")
+            name = kernel + ("" if outliers == "none" else f" outlying {outliers}")
+            try:
+                with folder_with_room() as folder:
+                    results = accuracy.measure(ours, kernel, case, folder)
+                for tensor, result in results.items():
+                    report.add(row("accuracy", f"{name} {tensor}", device, **result))
+            except Unavailable as problem:
+                report.add(row("accuracy", name, device, problem=f"unavailable: {problem}"))
+            except Exception as problem:  # one case that fails must not cost the others
+                traceback.print_exc()
+                report.add(row("accuracy", name, device, problem=f"failed: {first_line(problem)}", failed=True))
+            torch.cuda.empty_cache()
+    return True
 
 
 def linear_cross_entropy_case(case):
