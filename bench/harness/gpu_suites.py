@@ -90,9 +90,10 @@ def run_gemm(cases, path, report, rounds):
 
 
 def ranges_of_rules(case):
-    """Of inputs that rules read: three documents, and slopes with which no exponential leaves its range."""
+    """Of inputs beside operands: scales; what rules read: three documents, and slopes with which no exponential leaves its range."""
+    scales = {f"scale_{name}": [0.5, 1.5] for name in "qkv"} if case.get("type") == "e4m3" else {}
     return {name: ends for name, ends in (("documents", [0, 3]), ("slopes", [0, 0.01]))
-            if name.replace("slopes", "alibi") in case.get("rules", "")}
+            if name.replace("slopes", "alibi") in case.get("rules", "")} | scales
 
 
 def run_attention(cases, path, report, rounds):

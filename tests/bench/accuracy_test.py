@@ -1,4 +1,4 @@
-"""accuracy_test.py path/to/tw_bench: errors of attention beside PyTorch's, on the emulator and the CPU."""
+"""accuracy_test.py path/to/tw_bench: errors of attention, of 16 bits and of 8, beside PyTorch's, on the emulator and the CPU."""
 import math
 import sys
 import unittest
@@ -40,6 +40,27 @@ class Accuracy(unittest.TestCase):
             self.assertLess(0, result["frobenius"]["ours"])
             self.assertLess(result["frobenius"]["peer"], 0.1)
         self.assertFalse(report.failed())
+
+    def test_attention_of_8_bits_is_checked(self):
+        from harness import bursts, gpu_suites, operands, peers
+        bursts.DEVICE = "cpu"
+        case = {"type": "e4m3", "batch": 1, "heads": 2, "rows": 100, "depth": 64, "group": 2, "causal": True}
+        kernel = gpu_suites.attention_kernel(case)
+        family = peers.family_of(kernel)
+        with Program(TW_BENCH, "emulated") as ours, gpu_suites.folder_with_room() as folder:
+            facts = ours.ask("prepare", kernel=kernel, folder=folder, normal=True, ranges=gpu_suites.ranges_of_rules(case))
+            inputs = operands.load_all(facts["inputs"])
+            results = list(operands.load_all(facts["outputs"]).values())
+        correct, error, allowed = operands.check(family, facts, inputs, results)
+        self.assertTrue(correct, f"{error} over {allowed}")
+        prepared = family.prepare(peers.in_types_of_x(inputs))
+        q, k, v = (prepared[f"{name}16"] for name in "qkv")
+        peer = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        self.assertLess((peer.transpose(1, 2) - results[0]).abs().max().item(), 0.2)
+        for result in results:
+            result.view(-1)[-1] += 0.5
+            self.assertFalse(operands.check(family, facts, inputs, results)[0])
+            result.view(-1)[-1] -= 0.5
 
     def test_errors_over_the_bar_are_wrong(self):
         from harness import accuracy
