@@ -4,25 +4,30 @@
     bench/compare.py memory                       one suite with its own cases, bench/cases/memory.jsonl
     bench/compare.py gemm --cases FILE            with yours: JSON lines as in bench/cases/gemm.jsonl
     bench/compare.py attention --random 40 --seed 7   shapes that are drawn; of attention, attention-backward and conv
+    bench/compare.py accuracy                     no times: errors of attention and its gradients, ours and PyTorch's
     bench/compare.py all --json results.jsonl     every suite; a line of JSON a case
 
 Prints a line a case: our ms, rate, the peer, its ms, ratio peer / ours, the share of the roof, clock and power. The
 roof of a memory-bound case is a copy of equal bytes in the same run, of a product torch.matmul at 8192x8192x8192 (gemm and attention: in bf16).
+accuracy prints the distance from float64, relative Frobenius and at the worst element, of ours and of PyTorch's unfused
+attention in the same type, and their ratio. Over its bar (1.0 of o, 1.5 of gradients) a Frobenius error is wrong, an
+element's is marked, and wrong over twice the bar.
 Without a GPU it says what it cannot measure and runs the rest. Exit status: 0 done, 1 a result was wrong, 2 wrong
 usage, 3 nothing could be measured."""
 import argparse
 import sys
 
 from harness.cases import KEYS, CaseError, default_file, read_cases
-from harness.gpu_suites import (reason_without_gpu, run_attention, run_attention_backward, run_conv, run_gemm,
-                                run_gemm_fp32, run_launch, run_linear_cross_entropy, run_memory)
+from harness.gpu_suites import (reason_without_gpu, run_accuracy, run_attention, run_attention_backward, run_conv,
+                                run_gemm, run_gemm_fp32, run_launch, run_linear_cross_entropy, run_memory)
 from harness.host_suites import run_compile, run_emulator
 from harness.program import ProgramError, find_program
 from harness.random_cases import MAKERS, random_cases
 from harness.report import Report
 
 GPU_SUITES = {"gemm": run_gemm, "gemm-fp32": run_gemm_fp32, "attention": run_attention,
-              "attention-backward": run_attention_backward, "conv": run_conv, "linear-cross-entropy": run_linear_cross_entropy,
+              "attention-backward": run_attention_backward, "accuracy": run_accuracy, "conv": run_conv,
+              "linear-cross-entropy": run_linear_cross_entropy,
               "memory": run_memory, "launch": run_launch}
 HOST_SUITES = {"compile": run_compile, "emulator": run_emulator}
 

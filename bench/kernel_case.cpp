@@ -60,11 +60,15 @@ CaseRequest case_request(const nlohmann::json& command) try {
     for (const auto& [name, range] : command.value("ranges", none)) request.ranges[name] = {range.first, range.second};
     for (const auto& [name, range] : command.value("ascending", none))
         request.ascending[name] = {range.first, range.second};
+    std::map<std::string, std::tuple<int64_t, int64_t, double>> no_outliers;
+    for (const auto& [name, outliers] : command.value("outliers", no_outliers))
+        request.outliers[name] = std::make_from_tuple<Outliers>(outliers);
     return request;
 } catch (const nlohmann::json::exception& problem) {
     throw_error(Error,
                 "prepare: {}; it takes \"kernel\" (a name), \"seed\", \"scalars\" and \"sizes\" (name: number), "
                 "\"ranges\" and \"ascending\" (name: [low, high]), \"normal\" (true: data of mean 0 and deviation 1), "
+                "\"outliers\" (name: [dimension, every, factor]), "
                 "\"then\" (a name), \"parts\" (a number) and \"of_rows\" (names), and \"folder\"",
                 problem.what());
 }
@@ -150,6 +154,7 @@ void KernelCase::check_names(const CaseRequest& request) const {
     }
     check("ranges", request.ranges, inputs);
     check("ascending", request.ascending, inputs);
+    check("outliers", request.outliers, inputs);
     check("scalars", request.scalars, scalars);
     check("sizes", request.sizes, sizes);
 }
@@ -194,6 +199,8 @@ Arguments KernelCase::first_set(const std::vector<Tensor>& outputs, const CaseRe
             else
                 fill_random(array, range == request.ranges.end() ? Range{} : range->second, integers[input->name],
                             seed);
+            if (auto outliers = request.outliers.find(input->name); outliers != request.outliers.end())
+                scale_outliers(array, outliers->second, input->name);
             Buffer buffer = device_->allocate(static_cast<int64_t>(array.bytes.size()), input->name);
             buffer.copy_from_host(array.bytes.data());
             arguments.buffers[input->name] = buffer;

@@ -20,12 +20,13 @@ struct CaseRequest {
     int64_t parts = 1;      ///< so many runs of the kernels make one of the case; a scalar `part` tells them which
     std::vector<std::string> rows = {};  ///< buffers whose rows the parts share; all others each part has as a whole
     uint64_t seed = 1;
-    std::map<std::string, double> scalars = {};   ///< 0.75 where nothing is said
-    std::map<std::string, int64_t> sizes = {};    ///< the largest allowed where nothing is said
-    std::map<std::string, Range> ranges = {};     ///< the inputs'; [-1, 1) where nothing is said
-    std::map<std::string, Range> ascending = {};  ///< inputs of integers, each element at least the one before it
-    bool normal = false;                          ///< inputs without a range are normally distributed instead
-    std::string folder = {};                      ///< where the operands and results are written; empty: nowhere
+    std::map<std::string, double> scalars = {};     ///< 0.75 where nothing is said
+    std::map<std::string, int64_t> sizes = {};      ///< the largest allowed where nothing is said
+    std::map<std::string, Range> ranges = {};       ///< the inputs'; [-1, 1) where nothing is said
+    std::map<std::string, Range> ascending = {};    ///< inputs of integers, each element at least the one before it
+    bool normal = false;                            ///< inputs without a range are normally distributed instead
+    std::map<std::string, Outliers> outliers = {};  ///< of inputs of floats
+    std::string folder = {};                        ///< where the operands and results are written; empty: nowhere
 };
 /// Reads a `prepare` command. Throws Error that names what is missing or of another type.
 CaseRequest case_request(const nlohmann::json& command);

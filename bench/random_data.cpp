@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/error.h"
+
 namespace tw::bench {
 namespace {
 
@@ -90,6 +92,25 @@ void fill_whole(HostArray& array, int64_t most, uint64_t seed) {
     if (is_float(array.type))
         return fill_floats(array, seed, [&](uint64_t word) { return static_cast<float>(number(word)); });
     fill_each(array, seed, number, [&](int64_t x, std::byte* to) { store_element(make_value(array.type, x), to); });
+}
+
+void scale_outliers(HostArray& array, const Outliers& outliers, const std::string& name) {
+    const auto& [dimension, every, factor] = outliers;
+    const auto rank = static_cast<int64_t>(array.shape.size());
+    if (!is_float(array.type) || dimension < 0 || dimension >= rank || every < 1)
+        throw_error(Error,
+                    "prepare: \"outliers\" of '{}' are one in {} along dimension {}, but it is {} of {} dimensions; "
+                    "give [dimension, every, factor] of an input of floats, every at least 1",
+                    name, every, dimension, name_of(array.type), rank);
+    const auto d = static_cast<size_t>(dimension);
+    std::vector<int64_t> shape = array.shape, at(shape.size());
+    shape[d] = (shape[d] + every - 1) / every;
+    if (std::ranges::find(shape, 0) != shape.end()) return;
+    do {
+        std::vector<int64_t> element = at;
+        element[d] *= every;
+        array.set(element, make_value(array.type, array.at(element).real * factor));
+    } while (advance(at, shape));
 }
 
 void fill_ascending(HostArray& array, const Range& range, uint64_t seed) {

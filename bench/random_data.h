@@ -1,6 +1,7 @@
 // Random operands of any size, fast: gigabytes are drawn on all processors.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "dsl/host_array.h"
 #include "ops/integer_ranges.h"
@@ -20,6 +21,15 @@ void fill_normal(HostArray& array, uint64_t seed);
 
 /// Fills as fill_random does, with whole numbers from -most to most: sums of their products are exact in every order.
 void fill_whole(HostArray& array, int64_t most, uint64_t seed);
+
+/// Elements that are larger than others: those whose index of a dimension is a multiple of `every`.
+struct Outliers {
+    int64_t dimension, every;
+    double factor;
+};
+/// Multiplies them by the factor. Throws Error that names the input if it is not of floats, or has no such dimension,
+/// or `every` is less than 1.
+void scale_outliers(HostArray& array, const Outliers& outliers, const std::string& name);
 
 /// Whole numbers in [low, high), none less than the one before it.
 void fill_ascending(HostArray& array, const Range& range, uint64_t seed);

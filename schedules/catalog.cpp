@@ -10,6 +10,7 @@
 #include "schedules/attention.h"
 #include "schedules/attention_backward.h"
 #include "schedules/attention_decode.h"
+#include "schedules/attention_fp8.h"
 #include "schedules/attention_paged.h"
 #include "schedules/attention_varlen.h"
 #include "schedules/convolution.h"
@@ -153,6 +154,18 @@ std::optional<CatalogEntry> attention_entry(const std::string& name) {
                                 attention, shape, tiles ? *tiles : attention_tiles(attention, shape, target), target);
                         },
                         named->shape.bytes()};
+}
+
+std::optional<CatalogEntry> fp8_attention_entry(const std::string& name) {
+    const auto named = parse_fp8_attention(name);
+    if (!named) return {};
+    return CatalogEntry{name, "attention of operands of 8 bits, with a scale for each head", named->shape.flops(),
+                        [named = *named](const Target& target) {
+                            const AttentionShape& shape = named.shape;
+                            const Fp8Tiles tiles = named.tiles ? *named.tiles : fp8_tiles(shape, target);
+                            return fp8_attention_schedule(declare_fp8_attention(shape, tiles), shape, tiles, target);
+                        },
+                        bytes_of_fp8(named->shape)};
 }
 
 /// What it computes depends on tables; with all keys for all rows it would be so much.
@@ -427,6 +440,7 @@ const CatalogEntry* find_library_kernel(const std::string& name) {
     if (auto entry = entry_by_family(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = tensor_product_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = attention_gradients_entry(name)) return &made.try_emplace(name, *entry).first->second;
+    if (auto entry = fp8_attention_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = attention_paged_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = attention_varlen_entry(name)) return &made.try_emplace(name, *entry).first->second;
     if (auto entry = attention_entry(name)) return &made.try_emplace(name, *entry).first->second;

@@ -1,13 +1,13 @@
 #include "verify/catalog_trial.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "codegen/thread_passes/thread_passes.h"
 #include "dsl/check_bindings.h"
 #include "ops/bound_arguments.h"
 #include "runtime/driver/tensor_map.h"
 #include "runtime/emulator/units/tensor_map_bits.h"
-#include "verify/telling_data.h"
 
 namespace tw::fuzz {
 namespace {
@@ -107,7 +107,8 @@ Target small_hopper() {
 
 }  // namespace
 
-CatalogTrial::CatalogTrial(const schedules::CatalogEntry& entry) : schedule_(entry.make(small_hopper())) {
+CatalogTrial::CatalogTrial(const schedules::CatalogEntry& entry, Data data)
+    : schedule_(entry.make(small_hopper())), data_(std::move(data)) {
     codegen::LowerOptions options;
     options.printed = [&](const codegen::ThreadKernel& kernel) { kernels_.push_back(kernel); };
     texts_ = codegen::lower(schedule_.tree(), schedule_.target(), options).kernels;
@@ -123,7 +124,7 @@ const CatalogTrial::Given& CatalogTrial::given(uint64_t seed) {
     if (known != given_.end()) return known->second;
     // The tree adds in another order than tensor cores: only whole numbers, where none matters.
     uint64_t data = reorders_ ? seed * kKindsOfData + kWholeNumbers : seed;
-    Given made{telling_bindings(schedule_.outputs(), data), {}};
+    Given made{data_(schedule_.outputs(), data), {}};
     made.expected = interpret_tree(schedule_.tree(), made.bindings);
     return given_.emplace(seed, std::move(made)).first->second;
 }
@@ -221,6 +222,24 @@ std::optional<Complaint> CatalogTrial::run(const std::vector<CompiledText>& kern
     for (const CompiledText& kernel : kernels)
         if (auto complaint = launch(kernel, given.bindings, memory, manner)) return complaint;
     return compare(given, memory);
+}
+
+bool CatalogTrial::meets_infinities(const std::vector<CompiledText>& originals, uint64_t data) {
+    const Given& given = this->given(data);
+    std::map<std::string, GuardedMemory> memory = memory_with(given.bindings);
+    for (const CompiledText& kernel : originals) launch(kernel, given.bindings, memory, {data, data, false});
+    auto is_infinite = [&](const BufferRef& buffer) {
+        if (!is_float(buffer->type)) return false;
+        const HostArray array = array_in(memory.at(memory_of(buffer)), *buffer, given.bindings);
+        std::vector<int64_t> at(array.shape.size());
+        if (array.num_elements() > 0) do
+                if (std::isinf(array.at(at).real)) return true;
+            while (advance(at, array.shape));
+        return false;
+    };
+    const Tree& tree = schedule_.tree();
+    return std::ranges::any_of(tree.inputs, is_infinite) || std::ranges::any_of(tree.workspaces, is_infinite) ||
+           (originals.size() > 1 && std::ranges::any_of(tree.outputs, is_infinite));
 }
 
 std::vector<emulator::Source> sources_of(std::span<const codegen::KernelText> texts) {

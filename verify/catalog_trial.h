@@ -1,5 +1,6 @@
 // A kernel of the catalog with its data, run on the emulator with one of its kernels exchanged for another.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "runtime/emulator/emulator.h"
 #include "schedules/catalog.h"
 #include "verify/guarded_memory.h"
+#include "verify/telling_data.h"
 
 namespace tw::fuzz {
 
@@ -29,7 +31,9 @@ struct Complaint {
 
 class CatalogTrial {
 public:
-    explicit CatalogTrial(const schedules::CatalogEntry& entry);
+    /// Inputs of a schedule's outputs, by a seed.
+    using Data = std::function<Bindings(const std::vector<Tensor>& outputs, uint64_t seed)>;
+    explicit CatalogTrial(const schedules::CatalogEntry& entry, Data data = telling_bindings);
 
     /// The kernels in launch order: as they are printed, and their texts.
     const std::vector<codegen::ThreadKernel>& kernels() const { return kernels_; }
@@ -42,6 +46,9 @@ public:
     };
     /// Runs all kernels in order and compares the outputs with those of the schedule's tree.
     std::optional<Complaint> run(const std::vector<CompiledText>& kernels, const Manner& manner);
+    /// Whether a kernel, one of `originals`, reads an infinity among what this seed gives, or what those before it
+    /// make.
+    bool meets_infinities(const std::vector<CompiledText>& originals, uint64_t data);
     /// The sizes that the kernels are launched with.
     const Bindings& sizes() { return given(0).bindings; }
 
@@ -58,6 +65,7 @@ private:
     std::optional<Complaint> compare(const Given& given, const std::map<std::string, GuardedMemory>& memory) const;
 
     Schedule schedule_;
+    Data data_;
     bool approximate_ = false, reorders_ = false;
     std::vector<codegen::ThreadKernel> kernels_;
     std::vector<codegen::KernelText> texts_;

@@ -147,7 +147,7 @@ Verdict MutantExaminer::judge(const MutantCase& current, const CompiledText& mut
         const int data = is_timing ? seed % kKindsOfData : seed;
         if (auto complaint = trial.run(kernels, {static_cast<uint64_t>(seed), static_cast<uint64_t>(data), true})) {
             if (complaint->by == Complaint::By::Emulator) return {Verdict::By::Emulator, complaint->text};
-            return confirmed(current, complaint->text);
+            return confirmed(current, complaint->text, static_cast<uint64_t>(data));
         }
     }
     if (comparison.outcome == Comparison::Outcome::SameUnlessItHangs)
@@ -156,9 +156,11 @@ Verdict MutantExaminer::judge(const MutantCase& current, const CompiledText& mut
     return {Verdict::By::Nobody, comparison.text};
 }
 
-/// A mutant with another result must not be "proven" to have the same one.
-Verdict MutantExaminer::confirmed(const MutantCase& current, const std::string& complaint) {
-    if (compare(current).outcome != Comparison::Outcome::Same) return {Verdict::By::Result, complaint};
+/// A mutant with another result must not be "proven" to have the same one, of finite data.
+Verdict MutantExaminer::confirmed(const MutantCase& current, const std::string& complaint, uint64_t data) {
+    const bool same = compare(current).outcome == Comparison::Outcome::Same;
+    if (!same || subjects_[current.subject].trial->meets_infinities(originals_of(current.subject), data))
+        return {Verdict::By::Result, complaint};
     return {Verdict::By::Nobody, "said to be equivalent, though: " + complaint};
 }
 

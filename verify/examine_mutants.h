@@ -49,7 +49,7 @@ private:
     void examine_original(int64_t number, size_t subject);
     void examine(const std::vector<int64_t>& numbers);
     Verdict judge(const MutantCase& current, const CompiledText& mutant);
-    Verdict confirmed(const MutantCase& current, const std::string& complaint);
+    Verdict confirmed(const MutantCase& current, const std::string& complaint, uint64_t data);
     Comparison compare(const MutantCase& current);
 
     const MutantCase& case_of(int64_t number) const { return cases_[static_cast<size_t>(number)]; }

@@ -4,6 +4,7 @@
 
 #include "codegen/access/access.h"
 #include "codegen/thread_ir/thread_walk.h"
+#include "verify/mutate_streams.h"
 
 namespace tw::fuzz {
 namespace {
@@ -151,6 +152,8 @@ private:
             replace(binary(BinaryOp::Mul, product->a, product->b));
         }
         if (auto operation = expr.as<Unary>(); operation && operation->op != UnaryOp::Not) replace(operation->a);
+        if (auto choice = expr.as<Select>(); choice && is_guard_of_none(*choice))
+            add(MutationKind::Stream, expr, choice->no, put);
         if (auto choice = expr.as<Select>()) replace(select_unchecked(choice->condition, choice->no, choice->yes));
         if (auto exchange = expr.as<Exchange>()) {
             int bits = exchange->lane_bits == 1 ? 2 : exchange->lane_bits / 2;

@@ -11,6 +11,7 @@
 #include "verify/mutate_expr.h"
 #include "verify/mutate_launch.h"
 #include "verify/mutate_signals.h"
+#include "verify/mutate_streams.h"
 
 namespace tw::fuzz {
 namespace {
@@ -60,7 +61,7 @@ ThreadStmt with_buffer(const ThreadStmt& root, const codegen::Buffer& from, cons
 
 class KernelMutator {
 public:
-    explicit KernelMutator(const ThreadKernel& kernel) : kernel_(kernel) {}
+    explicit KernelMutator(const ThreadKernel& kernel) : kernel_(kernel), running_(running_values(kernel)) {}
 
     std::vector<Mutant> run() {
         launch();
@@ -157,6 +158,11 @@ private:
             add(altered.kind, altered.text, put(altered.to.defined() ? altered.to : nothing()));
     }
 
+    void streams(const ThreadStmt& stmt, const Put& put) {
+        for (const AlteredStatement& altered : altered_streams(stmt, running_))
+            add(altered.kind, altered.text, put(altered.to));
+    }
+
     void body(const ThreadStmt& stmt, const ThreadStmt& inner, const Put& put) {
         statement(inner, [&](const ThreadStmt& replaced) { return put(with_children(stmt, {replaced})); });
     }
@@ -167,6 +173,7 @@ private:
         ExprRole role = let.value.type() == Type::Bool ? ExprRole::Mask
                         : address                      ? ExprRole::ReadIndex
                                                        : ExprRole::Value;
+        streams(stmt, put);
         Expr unbounded = make_expr(let.variable.type(), Variable{.name = let.variable.as<Variable>()->name});
         expressions_of(stmt, {role}, [&](const ThreadStmt& replaced) {
             return map_all_expressions(put(replaced), [&](const Expr& expr) {
@@ -178,7 +185,9 @@ private:
     void mutate(const ThreadDeclare& declare, const ThreadStmt&, const Put&) { array(declare.buffer); }
 
     void mutate(const ThreadStore& store, const ThreadStmt& stmt, const Put& put) {
-        add(MutationKind::Stage, head_of(stmt) + ": left out", put(nothing()));
+        streams(stmt, put);
+        add(is_correction(store) ? MutationKind::Stream : MutationKind::Stage, head_of(stmt) + ": left out",
+            put(nothing()));
         initial_value(store, stmt, put);
         std::vector<ExprRole> roles;
         append(roles, store.to, ExprRole::WriteIndex);
@@ -258,6 +267,7 @@ private:
     }
 
     const ThreadKernel& kernel_;
+    std::vector<RunningValue> running_;
     std::vector<Expr> rings_;
     int barriers_ = 0;
     std::vector<Mutant> found_;
@@ -279,6 +289,7 @@ std::string to_string(MutationKind kind) {
         case MutationKind::Operand: return "operand";
         case MutationKind::Launch: return "launch";
         case MutationKind::Role: return "role";
+        case MutationKind::Stream: return "stream";
     }
     return "?";
 }

@@ -21,8 +21,10 @@ enum class MutationKind {
     Operand,     ///< of a primitive: bytes, coordinates, ranks, distances of a descriptor, transposition, registers
     Launch,      ///< the wait for the kernels before: left out, moved; what the kernel's head says
     Role,        ///< its threads, its warps, a role left out; blocks of a cluster; boxes and swizzles of tensor maps
+    Stream,      ///< of reductions of one pass: the value from before a step for the one behind it, a correction or the
+                 ///< guard of what no term has reached left out
 };
-inline constexpr int kNumMutationKinds = 12;
+inline constexpr int kNumMutationKinds = 13;
 /// "barrier", "read index", ...
 std::string to_string(MutationKind kind);
 

@@ -84,6 +84,11 @@ Subjects subjects_of(const MutationOptions& options) {
         add(*entry);
         return subjects;
     }
+    if (!options.programs.empty()) {
+        for (const schedules::CatalogEntry& entry : options.programs)
+            subjects.all.push_back({entry.name, std::make_unique<CatalogTrial>(entry, options.data)});
+        return subjects;
+    }
     if (options.roles) {
         for (const char* name : kWithRoles) add(*schedules::find_kernel(name));
         return subjects;
@@ -100,12 +105,12 @@ Subjects subjects_of(const MutationOptions& options) {
     return subjects;
 }
 
-std::vector<MutantCase> cases_of(const std::vector<MutationSubject>& subjects) {
+std::vector<MutantCase> cases_of(const std::vector<MutationSubject>& subjects, const std::set<MutationKind>& kinds) {
     std::vector<MutantCase> cases;
     for (size_t s = 0; s < subjects.size(); ++s)
         for (size_t k = 0; k < subjects[s].trial->kernels().size(); ++k)
             for (Mutant& mutant : mutants_of(subjects[s].trial->kernels()[k]))
-                cases.push_back({s, k, std::move(mutant)});
+                if (kinds.empty() || kinds.contains(mutant.kind)) cases.push_back({s, k, std::move(mutant)});
     return cases;
 }
 
@@ -168,7 +173,7 @@ std::vector<std::string> programs_to_alter(const MutationOptions& options) {
 MutationSummary fuzz_mutations(const MutationOptions& options) {
     Subjects made = subjects_of(options);
     std::vector<MutationSubject>& subjects = made.all;
-    std::vector<MutantCase> cases = cases_of(subjects);
+    std::vector<MutantCase> cases = cases_of(subjects, options.kinds);
     std::vector<int64_t> chosen = drawn(cases, options);
     MutationSummary summary;
     summary.places = static_cast<int64_t>(cases.size());

@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "schedules/catalog.h"
+#include "verify/catalog_trial.h"
 #include "verify/fuzz.h"
 #include "verify/mutate_kernel.h"
 
@@ -15,8 +18,11 @@ namespace tw::fuzz {
 struct MutationOptions {
     int64_t count = 0;  ///< how many mutants, from all kinds alike; 0: all
     uint64_t seed = 1;
-    int workers = 2;              ///< processes
-    std::string kernel = {};      ///< only this one; without it, those of users if there are any, else the catalog's
+    int workers = 2;          ///< processes
+    std::string kernel = {};  ///< only this one; without it, those of users if there are any, else the catalog's
+    std::vector<schedules::CatalogEntry> programs = {};  ///< these instead of all others
+    CatalogTrial::Data data = telling_bindings;          ///< that they are given
+    std::set<MutationKind> kinds = {};                   ///< of these alone; empty: of all
     bool roles = false;           ///< only kernels with roles, on wgmma, whose rings turn several times
     double most_leaf_runs = 4e5;  ///< larger kernels of the catalog are left out
     int64_t least_elements = 8;   ///< of inputs; where one element is all, most alterations change nothing

@@ -195,8 +195,8 @@ std::optional<Term> Terms::by_law(BinaryOp op, Type type, Term a, Term b) {
             if (is_real(b, 1) || value(b) == 1) return a;
             return {};
         case BinaryOp::Mul:
-            if (is_real(a, 0) || is_real(b, 1) || value(a) == 0 || value(b) == 1) return a;
-            if (is_real(b, 0) || is_real(a, 1) || value(b) == 0 || value(a) == 1) return b;
+            if ((is_real(a, 0) && is_finite(b)) || is_real(b, 1) || value(a) == 0 || value(b) == 1) return a;
+            if ((is_real(b, 0) && is_finite(a)) || is_real(a, 1) || value(b) == 0 || value(a) == 1) return b;
             return square_of_difference(type, a, b);
         case BinaryOp::Min:
         case BinaryOp::Max: {

@@ -16,6 +16,7 @@ EPILOGUE = {"is": lambda value: value in EPILOGUES, "means": "one of " + ", ".jo
 PASSES = ("forward", "data", "weight")
 PASS = {"is": lambda value: value in PASSES, "means": "one of " + ", ".join(PASSES)}
 KIND = {"is": lambda value: value in ("launch", "graph"), "means": '"launch" or "graph"'}
+OUTLIERS = {"is": lambda value: value in ("none", "rows", "columns"), "means": '"none", "rows" or "columns"'}
 
 # The keys that a case of each suite must have, and those that it may have.
 KEYS = {
@@ -29,6 +30,8 @@ KEYS = {
                   {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "rules": NAME, "type": TYPE, "tile": NAME, "seed": SIZE}),
     "conv": ({"images": SIZE, "height": SIZE, "width": SIZE, "channels": SIZE, "filters": SIZE, "kernel_h": SIZE,
               "kernel_w": SIZE}, {"stride": SIZE, "pad": SIZE, "dilation": SIZE, "pass": PASS, "type": TYPE, "tile": NAME, "seed": SIZE}),
+    "accuracy": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},
+                 {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "type": TYPE, "outliers": OUTLIERS, "seed": SIZE}),
     "linear-cross-entropy": ({"rows": SIZE, "depth": SIZE, "vocabulary": SIZE},
                              {"type": TYPE, "parts": SIZE, "seed": SIZE}),
     "memory": ({"kernel": NAME},

@@ -1,4 +1,4 @@
-"""Suites that need a GPU: gemm, gemm-fp32, attention, memory and launch. PyTorch is imported here only when one of them runs."""
+"""Suites that need a GPU: gemm, gemm-fp32, attention, accuracy, memory and launch. PyTorch is imported here only when one of them runs."""
 import math
 import shutil
 import statistics
@@ -90,9 +90,10 @@ def run_gemm(cases, path, report, rounds):
 
 
 def ranges_of_rules(case):
-    """Of inputs that rules read: three documents, and slopes with which no exponential leaves its range."""
+    """Of inputs beside operands: scales; what rules read: three documents, and slopes with which no exponential leaves its range."""
+    scales = {f"scale_{name}": [0.5, 1.5] for name in "qkv"} if case.get("type") == "e4m3" else {}
     return {name: ends for name, ends in (("documents", [0, 3]), ("slopes", [0, 0.01]))
-            if name.replace("slopes", "alibi") in case.get("rules", "")}
+            if name.replace("slopes", "alibi") in case.get("rules", "")} | scales
 
 
 def run_attention(cases, path, report, rounds):
@@ -134,6 +135,29 @@ def run_conv(cases, path, report, rounds):
              for which in PASSES for case in cases if case.get("pass", which) == which]
     a, b = (torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab")
     return run_pairs("conv", cases, path, report, rounds, peak_flops(a, b))
+
+
+def run_accuracy(cases, path, report, rounds):
+    import torch
+    from harness import accuracy, peers  # noqa: F401: turns TF32 off
+    with Program(path, "cuda") as ours:
+        device = ours.ask("hello")["device"]
+        report.say(f"accuracy on {device}, beside PyTorch {torch.__version__}, against float64")
+        for case in cases:
+            kernel, outliers = attention_kernel(case), case.get("outliers", "none")
+            name = kernel + ("" if outliers == "none" else f" outlying {outliers}")
+            try:
+                with folder_with_room() as folder:
+                    results = accuracy.measure(ours, kernel, case, folder)
+                for tensor, result in results.items():
+                    report.add(row("accuracy", f"{name} {tensor}", device, **result))
+            except Unavailable as problem:
+                report.add(row("accuracy", name, device, problem=f"unavailable: {problem}"))
+            except Exception as problem:  # one case that fails must not cost the others
+                traceback.print_exc()
+                report.add(row("accuracy", name, device, problem=f"failed: {first_line(problem)}", failed=True))
+            torch.cuda.empty_cache()
+    return True
 
 
 def linear_cross_entropy_case(case):

@@ -8,6 +8,7 @@ import re
 import torch
 import torch.nn.functional as F
 
+from harness import fp8_attention
 from harness.attention_peers import attention_family
 from harness.convolution_peers import convolution_family
 from harness.family import Family
@@ -250,6 +251,8 @@ def family_of(kernel):
         return gemm(gemm_name)
     if of_convolution := convolution_family(kernel):
         return of_convolution
+    if of_fp8 := fp8_attention.family_of(kernel):
+        return of_fp8
     if of_attention := attention_family(kernel):
         return of_attention
     if kernel.startswith("linear_cross_entropy_"):

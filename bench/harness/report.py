@@ -13,6 +13,8 @@ def row(suite, case, device, **values):
 def text_of(result):
     if result.get("problem"):
         return f"{result['case']:<34} {result['problem']}"
+    if "worst" in result:
+        return text_of_errors(result)
     parts = [f"{result['case']:<34} {result['ms']:10.4f} ms {result['rate']:10.4g} {result['unit']:<10}"]
     if result["peer"]:
         parts.append(f"{result['peer']} {result['peer_ms']:.4f} ms, ratio {result['ratio']:.3f}")
@@ -25,6 +27,18 @@ def text_of(result):
     parts.append({True: "correct", False: "WRONG", None: "not checked"}[result["correct"]])
     if result["correct"] is False and "error" in result:
         parts.append(f"error {result['error']:.2g} of the largest element, allowed {result['allowed_error']:.2g}")
+    return "  ".join(parts)
+
+
+def text_of_errors(result):
+    """Of a row of the accuracy suite."""
+    parts = [f"{result['case']:<60}"]
+    for name, errors in (("frobenius", result["frobenius"]), ("worst", result["worst"])):
+        over = "" if errors["ours"] <= errors["allowed"] else " OVER THE BAR"
+        parts.append(f"{name} {errors['ours']:.3e}, {result['peer']} {errors['peer']:.3e}, "
+                     f"ratio {errors['ratio']:.3f}{over}")
+    parts.append(f"bar {result['bar']}")
+    parts.append("correct" if result["correct"] else "WRONG")
     return "  ".join(parts)
 
 

@@ -113,7 +113,7 @@ class SuitesWithoutGpu(Folder):
         self.assertIn("unavailable", text_of(result))
 
     def test_what_needs_a_gpu_says_so(self):
-        for suite in ("gemm", "gemm-fp32", "memory", "launch"):
+        for suite in ("gemm", "gemm-fp32", "accuracy", "memory", "launch"):
             done = self.compare(suite)
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn(f"{suite}: cannot be measured: no CUDA driver", done.stdout)
@@ -144,6 +144,7 @@ class CaseFiles(Folder):
             ("gemm-fp32", "[1, 2]", "is no JSON object"),
             ("gemm", '{"m": 1, "n": 1, "k": 1, "type": "f32"}', 'not "bf16", "f16", "tf32", "i8" or "e4m3"'),
             ("gemm", '{"m": 1, "n": 1, "k": 1, "epilogue": "relu"}', "not one of none, bias, gelu, bias_gelu, gelu_tanh"),
+            ("accuracy", '{"batch":1,"heads":1,"rows":8,"depth":8,"outliers":"x"}', '"none", "rows" or "columns"'),
             ("compile", "\n\n", "there is no case in it"),
         ):
             with self.subTest(text=text):
@@ -164,7 +165,8 @@ class CaseFiles(Folder):
         for suite in SUITES:
             self.assertTrue(read_cases(suite, default_file(suite)))
         self.assertEqual(len(read_cases("gemm", default_file("gemm"))), 22)
-        self.assertTrue(read_cases("gemm", default_file("gemm-kinds")))
+        self.assertTrue(read_cases("gemm", default_file("gemm-kinds")) and
+                        read_cases("attention", default_file("attention-fp8")))
 
     def test_cases_of_gemm_are_kernels(self):
         from harness.gpu_suites import gemm_kernel
@@ -212,6 +214,15 @@ class Protocol(Folder):
         self.assertEqual(data(seed=3), data(seed=3))
         self.assertNotEqual(data(seed=3), data(seed=4))
         self.assertTrue(all(4 <= value <= 5 for value in data(ranges={"x": [4, 5]})))
+
+    def test_outliers_are_larger_than_the_others(self):
+        def data(**details):
+            return self.floats(self.prepare("row_sum_131x37", normal=True, **details)["inputs"][0])
+        plain, of_rows, of_columns = data(), data(outliers={"x": [0, 50, 16]}), data(outliers={"x": [1, 36, -4]})
+        for i in range(131):
+            for j in range(37):
+                self.assertEqual(of_rows[i * 37 + j], plain[i * 37 + j] * (16 if i in (0, 50, 100) else 1))
+                self.assertEqual(of_columns[i * 37 + j], plain[i * 37 + j] * (-4 if j in (0, 36) else 1))
 
     def test_normal_data(self):
         def deviation(kernel, read):
@@ -276,6 +287,10 @@ class Protocol(Folder):
             ('"parts" is 0; give at least 1', "prepare", {"kernel": "row_sum_1x1", "parts": 0}),
             (r'"ranges" names \'z\', which row_sum_1x1 does not have; there is \[x\]', "prepare",
              {"kernel": "row_sum_1x1", "ranges": {"z": [0, 1]}}),
+            (r'"outliers" of \'x\' are one in 1 along dimension 2, but it is f32 of 2 dimensions', "prepare",
+             {"kernel": "row_sum_1x1", "outliers": {"x": [2, 1, 9]}}),
+            (r'"outliers" of \'label\' are one in 1 along dimension 0, but it is i64 of 1 dimensions', "prepare",
+             {"kernel": "cross_entropy_4x8_f32", "outliers": {"label": [0, 1, 9]}}),
             (r'"scalars" names \'alpha\', which row_sum_1x1 does not have', "prepare",
              {"kernel": "row_sum_1x1", "scalars": {"alpha": 1}}),
             ("cannot write /nonexistent/input_", "prepare", {"kernel": "row_sum_1x1", "folder": "/nonexistent"}),
