@@ -1,6 +1,7 @@
 // Reverse accumulation over the operations that an output needs.
 #include "dsl/differentiate.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>

@@ -108,23 +108,6 @@ CatalogEntry async_product_entry(int64_t m, int64_t n, int64_t k) {
             }};
 }
 
-double bytes_of_product(const TensorProductShape& s) {
-    auto batch = static_cast<double>(std::max<int64_t>(s.batch, 1)), m = static_cast<double>(s.m),
-         n = static_cast<double>(s.n), k = static_cast<double>(s.k);
-    auto matrices = static_cast<double>(std::max<int64_t>(s.experts, 1));
-    double columns = s.activation == Activation::SwiGlu ? n / 2 : n;
-    return batch * ((m + matrices * n) * k * bytes_of(s.operand) + m * columns * bytes_of(s.result));
-}
-
-/// Terms of all rows together; of masked rows as if all were there.
-double terms_of_rows(const TensorProductShape& s) {
-    if (s.row_terms != RowTerms::Lower) return static_cast<double>(s.m) * static_cast<double>(s.k);
-    double terms = 0;
-    for (int64_t row = 0; row < s.m; row += rows_of_block)
-        terms += static_cast<double>(std::min(rows_of_block, s.m - row) * std::min(row + rows_of_block, s.k));
-    return terms;
-}
-
 /// The entry that the name asks of the tensor cores.
 std::optional<CatalogEntry> tensor_product_entry(const std::string& name) {
     auto named = parse_tensor_product(name);
@@ -437,15 +420,10 @@ const CatalogEntry* find_library_kernel(const std::string& name) {
     for (const CatalogEntry& entry : catalog())
         if (entry.name == name) return &entry;
     static std::map<std::string, CatalogEntry> made;
-    if (auto entry = entry_by_family(name)) return &made.try_emplace(name, *entry).first->second;
-    if (auto entry = tensor_product_entry(name)) return &made.try_emplace(name, *entry).first->second;
-    if (auto entry = attention_gradients_entry(name)) return &made.try_emplace(name, *entry).first->second;
-    if (auto entry = fp8_attention_entry(name)) return &made.try_emplace(name, *entry).first->second;
-    if (auto entry = attention_paged_entry(name)) return &made.try_emplace(name, *entry).first->second;
-    if (auto entry = attention_varlen_entry(name)) return &made.try_emplace(name, *entry).first->second;
-    if (auto entry = attention_entry(name)) return &made.try_emplace(name, *entry).first->second;
-    if (auto entry = convolution_entry(name)) return &made.try_emplace(name, *entry).first->second;
-    if (auto entry = linear_cross_entropy_entry(name)) return &made.try_emplace(name, *entry).first->second;
+    for (const auto entry_of :
+         {entry_by_family, tensor_product_entry, attention_gradients_entry, fp8_attention_entry, attention_paged_entry,
+          attention_varlen_entry, attention_entry, convolution_entry, linear_cross_entropy_entry})
+        if (auto entry = entry_of(name)) return &made.try_emplace(name, *entry).first->second;
     static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?");
     std::smatch match;
     if (!std::regex_match(name, match, product)) return nullptr;

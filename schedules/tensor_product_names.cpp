@@ -183,4 +183,20 @@ std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) 
     return NamedTensorProduct{shape, tiling};
 }
 
+double bytes_of_product(const TensorProductShape& s) {
+    auto batch = static_cast<double>(std::max<int64_t>(s.batch, 1)), m = static_cast<double>(s.m),
+         n = static_cast<double>(s.n), k = static_cast<double>(s.k);
+    auto matrices = static_cast<double>(std::max<int64_t>(s.experts, 1));
+    double columns = s.activation == Activation::SwiGlu ? n / 2 : n;
+    return batch * ((m + matrices * n) * k * bytes_of(s.operand) + m * columns * bytes_of(s.result));
+}
+
+double terms_of_rows(const TensorProductShape& s) {
+    if (s.row_terms != RowTerms::Lower) return static_cast<double>(s.m) * static_cast<double>(s.k);
+    double terms = 0;
+    for (int64_t row = 0; row < s.m; row += rows_of_block)
+        terms += static_cast<double>(std::min(rows_of_block, s.m - row) * std::min(row + rows_of_block, s.k));
+    return terms;
+}
+
 }  // namespace tw::schedules

@@ -29,4 +29,9 @@ std::string tiling_text(const ProductTiling& tiling);
 /// Reads it. Nothing if it is no such text.
 std::optional<ProductTiling> parse_tiling(const std::string& text);
 
+/// Each operand and result once.
+double bytes_of_product(const TensorProductShape& shape);
+/// Terms of all rows together; of masked rows as if all were there.
+double terms_of_rows(const TensorProductShape& shape);
+
 }  // namespace tw::schedules

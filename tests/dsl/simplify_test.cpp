@@ -39,6 +39,8 @@ TEST_F(SimplifyTest, SplitsAndFuses) {
     EXPECT_NE(simple((x + y * 6) / 4 * 4 + (x + y * 3) % 4), simple(x + y * 6));
     EXPECT_EQ(simple(x / 32 * 32 + x / 8 % 4 * 8 + x % 8), "x");
     EXPECT_EQ(simple(x - x / 8 * 8), "x % 8");
+    EXPECT_EQ(simple((x * 8 + y) / 12 % 3 * 12 + (x * 20 + y) % 12), "(x * 8 + y) % 36");
+    EXPECT_EQ(simple((x - (x + 3) % 4 + 3) / 4), "(x + 3) / 4");
     EXPECT_EQ(simple(x % 32 / 8), "x / 8 % 4");
     EXPECT_EQ(simple(x / 2 / 4), "x / 8");
     EXPECT_EQ(simple((x * 6 + 5) / 4), "x * 3 / 2 + 1");

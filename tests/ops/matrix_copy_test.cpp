@@ -1,0 +1,76 @@
+// Copies that lie as the loops of their reader run: stage(.., As::Matrix).
+#include <gmock/gmock.h>
+
+#include "dsl/interpret.h"
+#include "dsl/schedule.h"
+#include "tests/ops/whole_numbers.h"
+#include "tests/support/expect_error.h"
+
+namespace tw {
+namespace {
+
+using testing::HasSubstr;
+
+class MatrixCopyTest : public testing::Test {
+protected:
+    Tensor x_ = input("x", f32, {2, 9, 6}), w_ = input("w", f32, {5, 3, 6});
+    Axis r_ = reduce_axis("r", 3), c_ = reduce_axis("c", 6);
+    Tensor y_ = compute("y", {2, 9, 5}, [&](Expr b, Expr t, Expr f) {
+        return sum(padded(x_, 0)(b, t + r_ - 1, c_) * w_(f, r_, c_), {r_, c_});
+    });
+
+    static void expect_declared(const Schedule& s) {
+        const Bindings bindings = whole_numbers(s.outputs(), 3);
+        const auto tree = interpret_tree(s.tree(), bindings), plain = interpret_plain(s.outputs(), bindings);
+        EXPECT_EQ(difference("y", tree[0], plain[0], bitwise), std::nullopt) << s.to_string();
+    }
+};
+
+TEST_F(MatrixCopyTest, HasTheLoopsThatTheElementDependsOn) {
+    Schedule s({y_}, target("sm_90a"));
+    auto [b, t, f] = s.loops<3>(y_);
+    auto [tile, row] = s.split(s.fuse(b, t, "token"), 4, Tail::Mask);
+    s.order({tile, s.reduce(y_, 0), row, f, s.reduce(y_, 1)});
+    s.stage(y_, x_, Memory::Shared, s.reduce(y_, 0), As::Matrix);
+    EXPECT_THAT(s.to_string(), HasSubstr("x_shared: f32 [4, 1, 6]"));
+    EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
+    expect_declared(s);
+    s.split(row, 2);  // what follows may go on with the loops
+    expect_declared(s);
+}
+
+TEST_F(MatrixCopyTest, TermsThatASplitMasksAreZeros) {
+    Schedule s({y_}, target("sm_90a"));
+    auto [b, t, f] = s.loops<3>(y_);
+    Loop token = s.fuse(b, t);
+    auto [channel, k] = s.split(s.reduce(y_, 1), 4, Tail::Mask);
+    Loop step = s.fuse(s.reduce(y_, 0), channel);
+    s.order({step, token, f, k});
+    s.stage(y_, x_, Memory::Shared, step, As::Matrix);
+    expect_declared(s);
+}
+
+TEST_F(MatrixCopyTest, IsRefusedWhereItIsNone) {
+    Schedule s({y_}, target("sm_90a"));
+    EXPECT_ERROR(s.stage(y_, x_, Memory::Shared, s.data_loops(y_)[0], As::Matrix),
+                 "name a loop of 'y' from its outermost reduce loop on");
+    EXPECT_ERROR(s.stage(y_, y_, Memory::Shared, s.reduce(y_), As::Matrix), "the terms of 'y' do not read 'y'");
+    Tensor z = compute("z", {8}, [&](Expr t) { return sum(x_(0, t, c_) * x_(1, t + 1, c_), c_); });
+    Schedule twice({z}, target("sm_90a"));
+    EXPECT_ERROR(twice.stage(z, x_, Memory::Shared, twice.reduce(z), As::Matrix), "read 'x' in several ways");
+}
+
+TEST_F(MatrixCopyTest, TakesTheConditionOfAProductAlong) {
+    Tensor dx = compute("dx", {2, 9, 6}, [&](Expr b, Expr t, Expr c) {
+        Axis f = reduce_axis("f", 6);
+        return sum(select(t - r_ >= 0, x_(b, max(t - r_, 0), f) * w_(f % 5, r_, c), 0.0f), {r_, f});
+    });
+    Schedule s({dx}, target("sm_90a"));
+    s.order({s.reduce(dx, 0), s.data_loops(dx)[0], s.data_loops(dx)[1], s.data_loops(dx)[2], s.reduce(dx, 1)});
+    s.stage(dx, x_, Memory::Shared, s.reduce(dx, 0), As::Matrix);
+    EXPECT_THAT(s.explain(), HasSubstr("products with a zero of 'x' now"));
+    expect_declared(s);
+}
+
+}  // namespace
+}  // namespace tw

@@ -1,0 +1,162 @@
+// Convolutions and their gradients as implicit products: images of any size, by boxes that walk over pixels.
+#include "schedules/convolution.h"
+
+#include <gmock/gmock.h>
+
+#include "dsl/differentiate.h"
+#include "schedules/catalog.h"
+#include "tests/ops/random_cases.h"
+#include "tests/ops/whole_numbers.h"
+#include "tests/support/expect_error.h"
+
+namespace tw::schedules {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr ConvolutionPass passes[] = {ConvolutionPass::Forward, ConvolutionPass::DataGradient,
+                                      ConvolutionPass::WeightGradient};
+
+class Convolutions : public RandomCases {
+protected:
+    Convolutions() : RandomCases(16) {}
+
+    ConvolutionShape random_shape() {
+        ConvolutionShape s{.images = between(1, 3),
+                           .height = between(1, 11),
+                           .width = between(1, 11),
+                           .channels = 8 * between(1, 10),
+                           .filters = 8 * between(1, 10),
+                           .kernel_h = between(1, 4),
+                           .kernel_w = between(1, 4),
+                           .stride = chance() ? 1 : between(2, 3),
+                           .padding = between(0, 2),
+                           .dilation = chance() ? 1 : 2,
+                           .type = chance() ? bf16 : f16};
+        s.height = std::max(s.height, (s.kernel_h - 1) * s.dilation + 1 - 2 * s.padding);
+        s.width = std::max(s.width, (s.kernel_w - 1) * s.dilation + 1 - 2 * s.padding);
+        return s;
+    }
+
+    ConvolutionTiles random_tiles(ConvolutionPass pass) {
+        const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
+        const int warpgroups = static_cast<int>(between(1, 2));
+        return {.rows = 64 * warpgroups,
+                .columns = sums_pixels ? 64 : 32 * between(1, 3),
+                .terms = chance() ? 64 : 32,
+                .warpgroups = warpgroups,
+                .stages = static_cast<int>(between(2, 4)),
+                .parts = sums_pixels ? between(1, 3) : 1};
+    }
+};
+TW_ON_EACH_DEVICE(Convolutions);
+
+/// Bit for bit: sums of whole numbers are exact in any order.
+TEST_P(Convolutions, OfAnyShapeAreTheDeclared) {
+    const int rounds = GetParam() == "cuda" ? 60 : 12;
+    for (int round = 0; round < rounds; ++round) {
+        const ConvolutionShape shape = random_shape();
+        for (ConvolutionPass pass : passes) {
+            const Convolution c = declare_convolution(shape, pass);
+            const Schedule s = convolution_schedule(c, shape, pass, random_tiles(pass), device_target());
+            SCOPED_TRACE(s.trace_as_cpp());
+            EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
+            expect_declared(s, whole_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000))));
+        }
+    }
+}
+
+/// The tiles that the model chooses can be built, without spilling.
+TEST(ConvolutionTiles, OfLayersCanBeBuilt) {
+    for (const char* layer : {"256x56x56x64_64_3x3_pad1", "256x56x56x256_512_1x1_stride2", "8x64x64x320_320_3x3_pad1",
+                              "256x7x7x2048_512_1x1", "3x5x9x24_40_3x2_stride2_pad1_dilation3", "64x14x14x8_16_1x1"})
+        for (const char* pass : {"", "_data_gradient", "_weight_gradient"}) {
+            const std::string name = std::string("convolution") + pass + "_bf16_" + layer;
+            const auto named = parse_convolution(name);
+            ASSERT_TRUE(named) << name;
+            const Target h200 = target("sm_90a");
+            EXPECT_TRUE(takes_warpgroups(named->shape, named->pass, h200)) << name;
+            const Schedule s = find_kernel(name)->make(h200);
+            EXPECT_LE(s.trace().size(), 30u) << name;
+            const Program program = build(s);
+            EXPECT_THAT(program.explain(), HasSubstr("pixels (im2col)")) << name;
+        }
+}
+
+TEST(ConvolutionShapes, CountWhatIsMovedAndComputed) {
+    const ConvolutionShape s{.images = 2,
+                             .height = 9,
+                             .width = 8,
+                             .channels = 16,
+                             .filters = 32,
+                             .kernel_h = 3,
+                             .kernel_w = 2,
+                             .stride = 2,
+                             .padding = 1};
+    EXPECT_EQ(s.rows(), 5);
+    EXPECT_EQ(s.columns(), 5);
+    EXPECT_EQ(s.flops(), 2.0 * 2 * 5 * 5 * 32 * 16 * 3 * 2);
+    EXPECT_EQ(s.bytes(), 2.0 * (2 * 9 * 8 * 16 + 2 * 5 * 5 * 32 + 32 * 3 * 2 * 16));
+}
+
+TEST(ConvolutionNames, AreShapesPassesAndTiles) {
+    const auto named =
+        parse_convolution("convolution_weight_gradient_f16_2x9x8x16_32_3x2_stride2_pad1_tile64x128x32w1s3p4t1");
+    ASSERT_TRUE(named);
+    EXPECT_EQ(named->pass, ConvolutionPass::WeightGradient);
+    EXPECT_EQ(named->shape, (ConvolutionShape{.images = 2,
+                                              .height = 9,
+                                              .width = 8,
+                                              .channels = 16,
+                                              .filters = 32,
+                                              .kernel_h = 3,
+                                              .kernel_w = 2,
+                                              .stride = 2,
+                                              .padding = 1,
+                                              .type = f16}));
+    EXPECT_EQ(named->tiles,
+              (ConvolutionTiles{.rows = 64, .columns = 128, .terms = 32, .warpgroups = 1, .stages = 3, .parts = 4}));
+    for (const char* name : {"convolution_bf16_2x9x8x16_32", "convolution_f32_2x9x8x16_32_3x3",
+                             "convolution_bf16_2x2x8x16_32_3x3", "convolution_bf16_2x9x8x16_32_3x3_stride0"})
+        EXPECT_FALSE(parse_convolution(name)) << name;
+}
+
+TEST(ConvolutionShapes, WithoutAPixelAreRefused) {
+    EXPECT_ERROR(declare_convolution(
+                     {.images = 1, .height = 2, .width = 9, .channels = 8, .filters = 8, .kernel_h = 3, .kernel_w = 3},
+                     ConvolutionPass::Forward),
+                 "a kernel of 3 x 3 with dilation 1 and stride 1 has no place in images of 2 x 9");
+}
+
+/// y[t, f] = sum x[b, 3 t + r, c] w[f, r, c]: a bank of filters over time, of which each third result is kept.
+TEST_P(Convolutions, FiltersOverTimeAreWalksOfThreeDimensions) {
+    Tensor x = input("x", bf16, {3, 50, 40}), w = input("w", bf16, {72, 5, 40});
+    Axis r = reduce_axis("r", 5), c = reduce_axis("c", 40);
+    Tensor y = compute("y", {3, 17, 72}, [&](Expr b, Expr t, Expr f) {
+        return sum(cast(f32, padded(x, 0)(b, t * 3 + r - 2, c)) * cast(f32, w(f, r, c)), {r, c});
+    });
+    Schedule s({y}, device_target());
+    schedule_windows(s, y, x, w, 1, 1, {.rows = 64, .columns = 72, .warpgroups = 1});
+    EXPECT_THAT(build(s).explain(), HasSubstr("x_shared: by the tensor memory accelerator, pixels (im2col)"));
+    expect_declared(s, whole_numbers(s.outputs(), 5));
+    const Tensor narrow = input("narrow", bf16, {3, 17, 72});
+    const Tensor dw = gradients(y, narrow, {w})[0];
+    Schedule g({dw}, device_target());
+    schedule_sum_of_pixels(g, dw, narrow, x, {.rows = 128, .columns = 64, .warpgroups = 2, .parts = 2});
+    expect_declared(g, whole_numbers(g.outputs(), 7));
+}
+
+/// y[b, s, f] = sum o[b, s, h, d] w[h, d, f]: heads are projected together, and their gradient is a sum over tokens.
+TEST_P(Convolutions, HeadsTogetherAreTermsOfAProduct) {
+    Tensor o = input("o", bf16, {2, 45, 3, 64}), w = input("w", bf16, {3, 64, 96});
+    Axis h = reduce_axis("h", 3), d = reduce_axis("d", 64);
+    Tensor y = compute("y", {2, 45, 96}, [&](Expr b, Expr t, Expr f) {
+        return sum(cast(f32, o(b, t, h, d)) * cast(f32, w(h, d, f)), {h, d});
+    });
+    Schedule s({y}, device_target());
+    schedule_windows(s, y, o, w, 1, 1, {.rows = 128, .columns = 96, .warpgroups = 2});
+    expect_declared(s, whole_numbers(s.outputs(), 6));
+}
+
+}  // namespace
+}  // namespace tw::schedules
