@@ -1,5 +1,6 @@
 #include "schedules/tensor_product_names.h"
 
+#include <algorithm>
 #include <map>
 #include <regex>
 #include <string_view>
