@@ -364,6 +364,11 @@ std::vector<Expr> where_conditions_hold(const State& state, int loop, int stage,
     return positions;
 }
 
+bool conditions_have_limits(const State& state, int loop, int stage, std::source_location where) {
+    const Limits limits = limits_of(state, loop, stage, false, where);
+    return limits.first.defined() || limits.behind.defined();
+}
+
 Kept where_conditions_hold_somewhere(const State& state, int loop, int stage, std::source_location where) {
     const Limits limits = limits_of(state, loop, stage, false, where);
     Kept kept;

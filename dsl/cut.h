@@ -46,6 +46,9 @@ Tree cut_loops(const Schedule::State& state, Tree tree, std::source_location whe
 /// first of them, if not 0, and the one behind the last, if not the extent.
 std::vector<Expr> where_conditions_hold(const Schedule::State& state, int loop, int stage, std::source_location where);
 
+/// Whether any of those comparisons tells iterations apart.
+bool conditions_have_limits(const Schedule::State& state, int loop, int stage, std::source_location where);
+
 /// The iterations of `loop` in which each of those comparisons holds somewhere.
 Kept where_conditions_hold_somewhere(const Schedule::State& state, int loop, int stage, std::source_location where);
 

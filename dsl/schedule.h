@@ -218,6 +218,7 @@ public:
     /// Leaves out iterations of a reduce loop in which the selects of a stage under it, `conditions`, and the masks of
     /// the terms, hold for no element, as far as they compare indices: key tiles behind the diagonal. What such
     /// elements give the reductions along the loop must be shown to count nothing: 0 of sums, -infinity of maxima.
+    /// Where each iteration has elements that count, a note says that none is left out.
     /// cut(loop, {}) takes it back.
     void skip(Loop loop, const StageRef& conditions, TW_HERE);
     /// Runs a serial reduce loop from its last iteration to the first, or forwards again. What a reduction gives

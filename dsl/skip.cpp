@@ -191,16 +191,19 @@ void Schedule::skip(Loop loop, const StageRef& conditions, std::source_location 
                "{}: '{}' does not stand under the loop; name the stage whose masks or selects say what counts", call,
                stage_text(edit.state, stage));
     check_skipped_terms(edit.state, id, stage, where);
-    record.kept = where_conditions_hold_somewhere(edit.state, id, stage, where);
-    user_check(record.skips(), where,
+    user_check(conditions_have_limits(edit.state, id, stage, where), where,
                "{}: no mask or select of '{}' compares indices so that whole iterations of '{}' fail it: there is "
                "nothing to leave out",
                call, stage_text(edit.state, stage), record.name);
-    keep_zeros_unwritten(edit.state, id, stage, where);
+    record.kept = where_conditions_hold_somewhere(edit.state, id, stage, where);
+    if (record.skips()) keep_zeros_unwritten(edit.state, id, stage, where);
     edit.state.notes.push_back(
-        fmt::format("[{}] iterations of '{}' in which the conditions of '{}' hold nowhere are left out: infinities "
-                    "there, times 0 in the declaration, make no NaN",
-                    edit.step, record.name, stage_text(edit.state, stage)));
+        record.skips()
+            ? fmt::format("[{}] iterations of '{}' in which the conditions of '{}' hold nowhere are left out: "
+                          "infinities there, times 0 in the declaration, make no NaN",
+                          edit.step, record.name, stage_text(edit.state, stage))
+            : fmt::format("[{}] the conditions of '{}' hold somewhere in each iteration of '{}': none is left out",
+                          edit.step, stage_text(edit.state, stage), record.name));
     const std::string skipped = edit.loop_as_cpp(id), conditional = edit.stage_as_cpp(stage);
     edit.commit(fmt::format("s.skip({}, {});", skipped, conditional), fmt::format("skip {} {}", id, stage));
 }

@@ -294,11 +294,12 @@ private:
             if (load.buffer->memory != Memory::Registers) return nullptr;
             auto found = fills_.find(std::pair(load.buffer.get(), segments_->of(load.buffer.get(), reader)));
             if (found == fills_.end() || !found->second.known || found->second.each.size() != 1) return nullptr;
-            const TileOp* maker = found->second.each[0].op;
+            const Fill& fill = found->second.each[0];
+            const TileOp* maker = fill.op;
             const bool in_front = places_.at(maker) < places_.at(&reader) &&
                                   loops_around_.at(maker).size() == loops_around_.at(&reader).size() &&
                                   std::ranges::equal(loops_around_.at(maker), loops_around_.at(&reader), same_node);
-            if (!in_front || !in_bounds(load.indices, constant_shape(load.buffer)) ||
+            if (!in_front || !in_bounds(load.indices, fill.extents) ||
                 !(is_constant(maker->mask, 1) || moves_private(*maker)))
                 return nullptr;
             used.insert(maker);

@@ -1,7 +1,7 @@
 // Iterations that count nothing are left out: the same results in fewer iterations, and what is refused.
 #include <random>
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "dsl/interpret.h"
 #include "dsl/schedule.h"
@@ -77,6 +77,22 @@ TEST(Skip, BandsGiveTheSameInFewerIterations) {
         EXPECT_EQ(s.to_string(), whole.to_string());
     }
     EXPECT_GE(shorter, 60);
+}
+
+/// A program for many sizes need not ask.
+TEST(Skip, LeavesNothingOutWhereEachIterationHasATerm) {
+    Tensor x = input("x", f32, {16, 16});
+    Axis j = reduce_axis("j", 16);
+    Tensor sums = compute("sums", {16}, [&](Expr i) { return sum(select(j <= i, x(i, j), 0.0), j); });
+    Schedule all_count({sums}, target("sm_90a"));
+    auto [high, low] = all_count.split(all_count.loops<1>(sums)[0], 16);
+    auto [wide, narrow] = all_count.split(all_count.reduce(sums), 16);
+    all_count.order({high, wide, low, narrow});
+    all_count.skip(wide, sums);
+    EXPECT_THAT(all_count.explain(), testing::HasSubstr("the conditions of 'sums' hold somewhere in each iteration of "
+                                                        "'j_outer': none is left out"));
+    EXPECT_NO_THROW(all_count.split(wide, 1));  // the loop is whole
+    EXPECT_EQ(replay(all_count.save(), all_count.outputs(), all_count.target()).to_string(), all_count.to_string());
 }
 
 TEST(Skip, RefusesWhatCounts) {

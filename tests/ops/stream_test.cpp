@@ -52,6 +52,36 @@ TEST_P(Streams, RandomChainsGiveTheDeclared) {
     }
 }
 
+/// The last part of a loop makes fewer elements than registers have: threads behind them have no term, whatever the
+/// elements that there are would give.
+TEST_P(Streams, ThreadsWithoutATermOfTheLastPart) {
+    constexpr int64_t rows = 6, terms = 23;
+    Tensor x = input("x", f32, {rows, terms});
+    Axis j1 = reduce_axis("j1", terms), j2 = reduce_axis("j2", terms);
+    Tensor masked =
+        compute("masked", {rows, terms}, [&](Expr i, Expr j) { return select(j <= i + 4, x(i, j), -infinity); });
+    Tensor m = compute("m", {rows}, [&](Expr i) { return reduce_max(masked(i, j1), j1); });
+    Tensor p = compute("p", {rows, terms}, [&](Expr i, Expr j) { return exp2(masked(i, j) - m(i)); });
+    Tensor l = compute("l", {rows}, [&](Expr i) { return sum(p(i, j2), j2); });
+    Schedule s({l}, device_target());
+    const Loop row = s.data_loops(l)[0];
+    auto [tile, term] = s.split(s.reduce(l), 8, Tail::Mask, {"tile", "term"});
+    s.order({row, tile, term});
+    s.bind(row, grid.x);
+    s.stream({m, l}, tile);
+    s.bind(term, thread);
+    s.inline_stage(masked);
+    s.set_memory(p, Memory::Registers);
+    s.cut(tile, {2});
+    Executable executable(build(s), device_);
+    for (uint64_t seed : {1, 2}) {
+        Bindings launch;
+        launch.inputs = {{"x", host_array(f32, {rows, terms})}};
+        fill_integers(launch.inputs.at("x"), -3, 3, seed);
+        expect_declared(executable, s.outputs(), launch);
+    }
+}
+
 /// One kernel for all lengths, with a mask that ends with the last key: rows without any keys, and no keys at all.
 TEST_P(Streams, LengthsGivenAtLaunch) {
     const Expr rows = size("rows", {.min = 1, .max = 100}), terms = size("terms", {.min = 0, .max = 100});
