@@ -9,10 +9,13 @@
 namespace tw {
 
 LoopAxes::LoopAxes(const Schedule::State& state, int stage) : state_(state), record_(state.stages[stage]) {
-    for (int loop : record_.order) axes_.push_back({loop, {}, {}});
+    for (int loop : record_.order) axes_.push_back({loop, {}, {}, {}});
     join_splits();
     for (Axis& axis : axes_) {
-        axis.variable = axis_like(state_.loops[axis.loop]);
+        LoopRecord loop = state_.loops[axis.loop];
+        loop.extent = simplify(covered(axis.loop));
+        axis.extent = loop.extent;
+        axis.variable = axis_like(loop);
         axis.index = simplify(index(axis.loop));
     }
 }
@@ -27,6 +30,14 @@ void LoopAxes::join_splits() {
         outer->loop = relation->whole;
         axes_.erase(inner);
     }
+}
+
+/// How many iterations its parts have.
+Expr LoopAxes::covered(int loop) const {
+    for (const Relation& relation : record_.relations)
+        if (relation.kind == Relation::Kind::Split && relation.whole == loop)
+            return covered(relation.outer) * relation.size;
+    return state_.loops[loop].extent;
 }
 
 /// Of a loop, over the axes.
@@ -78,6 +89,11 @@ std::vector<Expr> LoopAxes::conditions_of_terms() const {
     std::vector<Expr> conditions;
     for (const Expr& condition : record_.definition.terms_where)
         if (!reads_tensors(condition)) conditions.push_back(over_axes(condition));
+    for (const Axis& axis : axes_) {
+        const LoopRecord& loop = state_.loops[axis.loop];
+        if (loop.reduces && !equal(axis.extent, loop.extent))
+            conditions.push_back(simplify(axis.variable < loop.extent));
+    }
     for (const Relation& relation : record_.relations) {
         const LoopRecord& whole = state_.loops[relation.whole];
         const bool taken_back = std::ranges::find(axes_, relation.whole, &Axis::loop) != axes_.end();

@@ -15,6 +15,7 @@ public:
     struct Axis {
         int loop;       ///< of the stage
         Expr variable;  ///< fresh
+        Expr extent;    ///< with what splits mask behind the end: rows of a result that nobody reads, terms that are 0
         Expr index;     ///< which iteration of `loop` a point of the stage's declared axes belongs to
     };
     const std::vector<Axis>& axes() const { return axes_; }
@@ -26,6 +27,7 @@ public:
 
 private:
     void join_splits();
+    Expr covered(int loop) const;
     Expr value(int loop) const;
     Expr index(int loop) const;
 

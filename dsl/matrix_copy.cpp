@@ -120,7 +120,7 @@ bool move_guard(StageDefinition& reduction, const std::shared_ptr<const Operatio
     return true;
 }
 
-StageDefinition matrix_copy(const State& state, const LoopAxes& axes, const Expr& element, const std::string& name) {
+StageDefinition matrix_copy(const LoopAxes& axes, const Expr& element, const std::string& name) {
     const Expr over_axes = axes.over_axes(element);
     const Read& read = *read_in(over_axes);
     std::vector<Expr> inside = axes.conditions_of_terms();
@@ -138,7 +138,7 @@ StageDefinition matrix_copy(const State& state, const LoopAxes& axes, const Expr
     operation->where = read.operation->where;
     for (const LoopAxes::Axis& axis : axes_of(axes, over_axes)) {
         operation->axes.push_back(axis.variable);
-        operation->shape.push_back(state.loops[axis.loop].extent);
+        operation->shape.push_back(axis.extent);
     }
     const Type type = over_axes.type();
     Expr body = make_expr(type, Read{read.operation, read.output, read.indices, true});
@@ -182,9 +182,8 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
     const Expr element = element_read(state.stages[reader].definition, source.operation, source.output, where);
     user_check(element.defined(), where, "{}: the terms of '{}' do not read '{}'", call, name, source.operation->name);
     const LoopAxes axes(state, reader);
-    StageDefinition definition =
-        matrix_copy(state, axes, element,
-                    unique_stage_name(state, fmt::format("{}_{}", source.operation->name, tw::to_string(memory))));
+    StageDefinition definition = matrix_copy(
+        axes, element, unique_stage_name(state, fmt::format("{}_{}", source.operation->name, tw::to_string(memory))));
     const Expr there = read_of_matrix(definition, axes);
     for (Expr& update : state.stages[reader].definition.update)
         update = transform(update, [&](const Expr& e) { return equal(e, element) ? there : Expr(); });

@@ -17,8 +17,7 @@ bool move_guard(StageDefinition& reduction, const std::shared_ptr<const Operatio
 
 /// A copy of such an element over those of the axes that it depends on, in their order. Where the axes leave the
 /// tensor, which only what is masked reads, it holds zeros.
-StageDefinition matrix_copy(const Schedule::State& state, const LoopAxes& axes, const Expr& element,
-                            const std::string& name);
+StageDefinition matrix_copy(const LoopAxes& axes, const Expr& element, const std::string& name);
 
 /// The element of the copy that stands for the expression which it is of, over the declared axes of the reader.
 Expr read_of_matrix(const StageDefinition& copy, const LoopAxes& axes);

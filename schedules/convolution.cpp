@@ -1,7 +1,6 @@
 #include "schedules/convolution.h"
 
 #include <algorithm>
-#include <numeric>
 #include <regex>
 
 #include "dsl/differentiate.h"
@@ -69,7 +68,7 @@ bool takes_warpgroups(const ConvolutionShape& s, ConvolutionPass pass, const Tar
     const bool is_empty = s.images * s.height * s.width * s.channels * s.filters == 0;
     // Else gradients() solves for the taps and sums over pixels, or phases have no taps of their own.
     const bool has_taps = pass != ConvolutionPass::DataGradient ||
-                          (s.kernel_h <= s.rows() && s.kernel_w <= s.columns() && std::gcd(s.stride, s.dilation) == 1);
+                          (s.kernel_h <= s.rows() && s.kernel_w <= s.columns() && (s.stride == 1 || s.dilation == 1));
     return target.has_wgmma && target.has_tma && !is_empty && s.channels % piece == 0 && s.filters % piece == 0 &&
            has_taps;
 }

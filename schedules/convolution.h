@@ -46,7 +46,7 @@ struct ConvolutionTiles {
     bool operator==(const ConvolutionTiles&) const = default;
 };
 /// Whether wgmma and boxes take it: sm_90a, channels and filters that are multiples of 8, and, of the data gradient, a
-/// kernel no larger than the result, a dilation that has no divisor in common with the stride.
+/// kernel no larger than the result, with a stride or a dilation, not both.
 bool takes_warpgroups(const ConvolutionShape& shape, ConvolutionPass pass, const Target& target);
 /// Tiles that suit the extents, by a model of the time of an H200 with as many multiprocessors as the target has.
 ConvolutionTiles convolution_tiles(const ConvolutionShape& shape, ConvolutionPass pass, const Target& target);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
 
 #include <fmt/format.h>
@@ -127,6 +128,12 @@ private:
                });
     }
 
+    /// Whether the walk never passes a multiple of the number.
+    bool stays_below(int64_t count) const {
+        const Expr first = simplify(substitute(fused_, {{loop_.variable, constant(Type::I64, int64_t{0})}}));
+        return walk_.pixels <= std::gcd(divisor_of(first), count);
+    }
+
     std::string add(size_t d) {
         if (!walks(d)) return add_still(d);
         const Digit digit = *digit_of(d);
@@ -134,10 +141,12 @@ private:
         if (fused_.defined() && !agree(fused_, digit.fused, inside_)) return no_walk(d);
         fused_ = digit.fused;
         const bool last = !walks_outside_of(d);
-        if (last == digit.modulus.has_value()) return no_walk(d);
-        if (!last) inside_ *= *digit.modulus;
+        if (digit.modulus) inside_ *= *digit.modulus;
+        if (last ? digit.modulus && !stays_below(inside_) : !digit.modulus) return no_walk(d);
         if (d == 0) {
             walk_.image = indices_[0];
+            walk_.fused = fused_;
+            walk_.pixels_of_image = inside_;
             return digit.step == 1 ? "" : no_walk(0);
         }
         if (digit.step > longest_step)

@@ -22,6 +22,8 @@ struct PixelWalk {
     Expr variable;
     int64_t pixels = 0;
     Expr image;                         ///< in the tensor's first dimension, as a base is
+    Expr fused;                         ///< the pixel's number over all images, if it walks from image to image
+    int64_t pixels_of_image = 0;        ///< as many as that counts for each
     std::vector<Dimension> dimensions;  ///< those between the first and the last of the tensor, innermost first
     std::string reason;                 ///< why it is none; empty if it is one
 };

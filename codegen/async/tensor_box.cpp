@@ -131,6 +131,14 @@ std::string TensorBox::examine_memory() const {
     return {};
 }
 
+/// Whether the condition says that the pixel lies in one of the images.
+bool TensorBox::is_behind_images(const Expr& part) const {
+    const Expr images = cast_unchecked(Type::I64, tensor_->shape[0]);
+    const Expr within = simplify(walk_->fused < images * walk_->pixels_of_image);
+    const Expr uniform = uniform_over(within, walk_->variable, walk_->pixels);
+    return same_condition(part, within) || (uniform.defined() && same_condition(part, uniform));
+}
+
 /// Whether the condition says that the element lies within one of the tensor's ends.
 bool TensorBox::is_outside(const Expr& part) const {
     for (size_t d = 0; d < in_tensor_->size(); ++d) {
@@ -141,7 +149,7 @@ bool TensorBox::is_outside(const Expr& part) const {
         const Expr uniform = uniform_over(within, sides_[d].variable, sides_[d].extent);
         if (uniform.defined() && same_condition(part, uniform)) return true;
     }
-    return false;
+    return walk_ && walk_->fused.defined() && is_behind_images(part);
 }
 
 /// What is masked must be what lies outside of the tensor, and zeros its value.

@@ -47,6 +47,7 @@ private:
     std::string add_side(const Expr& index);
     std::string add_sides_of_walk(const std::string& no_box);
     bool is_outside(const Expr& part) const;
+    bool is_behind_images(const Expr& part) const;
     std::string examine_memory() const;
     std::string examine_mask() const;
 
