@@ -1,10 +1,12 @@
 #include "schedules/convolution.h"
 
 #include <algorithm>
+#include <array>
 #include <regex>
 
 #include "dsl/differentiate.h"
 #include "schedules/choose.h"
+#include "schedules/producers.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
@@ -42,25 +44,75 @@ double ConvolutionShape::bytes() const {
     return elements * bytes_of(type);
 }
 
-Convolution declare_convolution(const ConvolutionShape& s, ConvolutionPass pass, std::source_location where) {
+namespace {
+
+int64_t whole_pieces(int64_t elements) {
+    return elements % piece == 0 ? elements : elements <= 2 * piece ? 2 * piece : rounded_up(elements, piece);
+}
+
+/// As the product's operands lie; of the forward pass filters are rows of them, of any number.
+ConvolutionShape with_whole_pieces(const ConvolutionShape& shape, ConvolutionPass pass) {
+    ConvolutionShape s = shape;
+    s.channels = whole_pieces(s.channels);
+    if (pass != ConvolutionPass::Forward) s.filters = whole_pieces(s.filters);
+    return s;
+}
+
+/// y of operands of these extents.
+Tensor sum_of_windows(const ConvolutionShape& s, const Tensor& x, const Tensor& w) {
+    Axis r = reduce_axis("r", s.kernel_h), t = reduce_axis("s", s.kernel_w), k = reduce_axis("c", s.channels);
+    return compute("y", {s.images, s.rows(), s.columns(), s.filters}, [&](Expr n, Expr p, Expr q, Expr f) {
+        Expr element =
+            padded(x, 0)(n, p * s.stride + r * s.dilation - s.padding, q * s.stride + t * s.dilation - s.padding, k);
+        return cast(s.type, sum(cast(f32, element) * cast(f32, w(f, r, t, k)), {r, t, k}));
+    });
+}
+
+/// The tensor, or a copy of it with zeros behind its ends.
+Tensor padded_copy(Convolution& c, const Tensor& tensor, const std::array<int64_t, 4>& extents) {
+    bool fits = true;
+    for (size_t d = 0; d < extents.size(); ++d) fits = fits && is_constant(tensor.shape()[d], extents[d]);
+    if (fits) return tensor;
+    Shape shape(extents.begin(), extents.end());
+    c.copies.push_back(compute(tensor.name() + "_padded", shape,
+                               [&](Expr a, Expr b, Expr d, Expr e) { return padded(tensor, 0)(a, b, d, e); }));
+    return c.copies.back();
+}
+
+}  // namespace
+
+Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass pass, std::source_location where) {
     CalledFrom caller(where);
-    user_check(std::min({s.kernel_h, s.kernel_w, s.stride, s.dilation}) > 0 && s.padding >= 0 && has_pixels(s), where,
+    user_check(std::min({shape.kernel_h, shape.kernel_w, shape.stride, shape.dilation}) > 0 && shape.padding >= 0 &&
+                   has_pixels(shape),
+               where,
                "convolution: a kernel of {} x {} with dilation {} and stride {} has no place in images of {} x {} with "
                "{} zeros around them",
-               s.kernel_h, s.kernel_w, s.dilation, s.stride, s.height, s.width, s.padding);
+               shape.kernel_h, shape.kernel_w, shape.dilation, shape.stride, shape.height, shape.width, shape.padding);
+    const ConvolutionShape s = with_whole_pieces(shape, pass);
+    const std::array<int64_t, 4> of_x{s.images, s.height, s.width, s.channels},
+        of_w{s.filters, s.kernel_h, s.kernel_w, s.channels}, of_y{s.images, s.rows(), s.columns(), s.filters};
     Convolution c;
-    c.x = input("x", s.type, {s.images, s.height, s.width, s.channels});
-    c.w = input("w", s.type, {s.filters, s.kernel_h, s.kernel_w, s.channels});
-    Axis r = reduce_axis("r", s.kernel_h), t = reduce_axis("s", s.kernel_w), k = reduce_axis("c", s.channels);
-    c.y = compute("y", {s.images, s.rows(), s.columns(), s.filters}, [&](Expr n, Expr p, Expr q, Expr f) {
-        Expr element =
-            padded(c.x, 0)(n, p * s.stride + r * s.dilation - s.padding, q * s.stride + t * s.dilation - s.padding, k);
-        return cast(s.type, sum(cast(f32, element) * cast(f32, c.w(f, r, t, k)), {r, t, k}));
-    });
-    c.result = c.y;
-    if (pass == ConvolutionPass::Forward) return c;
-    c.dy = input("dy", s.type, {s.images, s.rows(), s.columns(), s.filters});
-    c.result = gradients(c.y, c.dy, {pass == ConvolutionPass::DataGradient ? c.x : c.w})[0];
+    c.x = input("x", s.type, {s.images, s.height, s.width, shape.channels});
+    c.w = input("w", s.type, {shape.filters, s.kernel_h, s.kernel_w, shape.channels});
+    if (pass == ConvolutionPass::Forward) {
+        c.windows = padded_copy(c, c.x, of_x), c.other = padded_copy(c, c.w, of_w);
+        c.result = c.product = sum_of_windows(s, c.windows, c.other);
+        return c;
+    }
+    const bool of_data = pass == ConvolutionPass::DataGradient;
+    c.dy = input("dy", s.type, {s.images, s.rows(), s.columns(), shape.filters});
+    c.windows = padded_copy(c, c.dy, of_y);
+    c.other = of_data ? padded_copy(c, c.w, of_w) : padded_copy(c, c.x, of_x);
+    // What a gradient is of, it does not read.
+    const Tensor of = of_data ? input("x", s.type, Shape(of_x.begin(), of_x.end()))
+                              : input("w", s.type, Shape(of_w.begin(), of_w.end()));
+    const Tensor y = of_data ? sum_of_windows(s, of, c.other) : sum_of_windows(s, c.other, of);
+    c.result = c.product = gradients(y, c.windows, {of})[0];
+    const Tensor& like = of_data ? c.x : c.w;
+    if (s.channels != shape.channels || (!of_data && s.filters != shape.filters))
+        c.result = compute("d" + like.name(), Shape(like.shape().begin(), like.shape().end()),
+                           [&](Expr a, Expr b, Expr d, Expr e) { return c.product(a, b, d, e); });
     return c;
 }
 
@@ -69,8 +121,7 @@ bool takes_warpgroups(const ConvolutionShape& s, ConvolutionPass pass, const Tar
     // Else gradients() solves for the taps and sums over pixels, or phases have no taps of their own.
     const bool has_taps = pass != ConvolutionPass::DataGradient ||
                           (s.kernel_h <= s.rows() && s.kernel_w <= s.columns() && (s.stride == 1 || s.dilation == 1));
-    return target.has_wgmma && target.has_tma && !is_empty && s.channels % piece == 0 && s.filters % piece == 0 &&
-           has_taps;
+    return target.has_wgmma && target.has_tma && !is_empty && has_taps;
 }
 
 namespace {
@@ -121,20 +172,21 @@ int stages_of(const ConvolutionTiles& tiles, const Target& target) {
 
 ConvolutionTiles convolution_tiles(const ConvolutionShape& shape, ConvolutionPass pass, const Target& target) {
     constexpr int64_t most_sums = 128;  // registers of a thread
-    const Work work = work_of(shape, pass);
+    const Work work = work_of(with_whole_pieces(shape, pass), pass);
     const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
     ConvolutionTiles best;
     double least = -1;
     for (int64_t rows : {64, 128, 192, 256, 384, 512})
-        for (int64_t columns : {32, 64, 96, 128, 160, 192, 224, 256})
+        for (int64_t columns : {16, 32, 64, 96, 128, 160, 192, 224, 256})
             for (int warpgroups : {1, 2, 3}) {
                 if (rows % (warpgroups * rows_of_unit) != 0 || rows * columns / warpgroups / 128 > most_sums) continue;
                 if (warpgroups == 3 && rows * columns / warpgroups / 128 > 96) continue;
-                if (columns > 32 && columns - 32 >= work.columns) continue;
+                if (columns > 16 && columns - (columns > 32 ? 32 : 16) >= work.columns) continue;
                 ConvolutionTiles tiles{.rows = rows, .columns = columns, .terms = 64, .warpgroups = warpgroups};
-                if (work.terms <= 32 && !sums_pixels) tiles.terms = 32;
+                if (!sums_pixels && work.terms <= 32) tiles.terms = work.terms <= 16 ? 16 : 32;
                 tiles.stages = stages_of(tiles, target);
-                if (sums_pixels && columns % 64 != 0) continue;  // lines of the columns' copy are whole
+                // Lines of the columns' copy are whole.
+                if (sums_pixels && columns % 64 != 0 && (columns > 32 || work.columns > columns)) continue;
                 const int64_t steps = divided(work.terms, tiles.terms) * work.taps;
                 for (int64_t parts = 1; parts <= (sums_pixels ? std::min<int64_t>(steps, 128) : 1); ++parts) {
                     tiles.parts = parts;
@@ -153,10 +205,20 @@ int registers_of_math(const Target& target, int warpgroups) {
     return std::min(232, (of_a_warpgroup - registers_of_loads) / warpgroups / 8 * 8);
 }
 
-/// Casts of adjoints and the like are made where they are read.
-void inline_elements(Schedule& s, const Tensor& result) {
-    for (const Stage& stage : s.all_stages())
-        if (stage.id != s[result].id && !s.reduces(stage)) s.inline_stage(stage);
+/// Casts of adjoints and the like are made where they are read; operands stay.
+void inline_elements(Schedule& s, const Tensor& result, const Tensor& a, const Tensor& b) {
+    for (const Stage& stage : producers_of(s, s[result]))
+        if (stage.id != s[result].id && !s.reduces(stage) && s.name(stage) != a.name() && s.name(stage) != b.name())
+            s.inline_stage(stage);
+}
+
+/// A kernel that copies: 16 bytes a thread.
+void schedule_copy(Schedule& s, const Tensor& copy) {
+    auto [block, inside] = s.split(s.fuse(s.data_loops(copy), "all"), 256 * piece, Tail::Mask, {"block", "in_block"});
+    auto [share, element] = s.split(inside, piece, {"t", "element"});
+    s.bind(block, grid.x);
+    s.bind(share, thread);
+    s.bind(element, tw::vector);
 }
 
 /// The role that loads both operands beside those that multiply.
@@ -197,7 +259,7 @@ std::vector<Loop> phases_of(Schedule& s, std::vector<Loop>& pixels, int64_t stri
 void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
                       int64_t stride, const ConvolutionTiles& tiles, std::source_location where) {
     CalledFrom caller(where);
-    inline_elements(s, result);
+    inline_elements(s, result, windows, filters);
     std::vector<Loop> pixels = s.data_loops(result), taps;
     const Loop column = pixels.back();
     pixels.pop_back();
@@ -228,7 +290,7 @@ void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
 void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, const Tensor& b,
                             const ConvolutionTiles& tiles, std::source_location where) {
     CalledFrom caller(where);
-    inline_elements(s, result);
+    inline_elements(s, result, a, b);
     std::vector<Loop> pixels = s.all_loops(result);
     pixels.erase(pixels.begin(), pixels.begin() + static_cast<std::ptrdiff_t>(s.data_loops(result).size()));
     Loop pixel = s.fuse(pixels, "pixel");
@@ -269,11 +331,13 @@ Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shap
     if (!takes_warpgroups(shape, pass, target)) return choose_schedule({c.result}, target, where);
     const ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(shape, pass, target);
     Schedule s({c.result}, target);
-    switch (pass) {
-        case ConvolutionPass::Forward: schedule_windows(s, c.result, c.x, c.w, 2, 1, chosen); break;
-        case ConvolutionPass::DataGradient: schedule_windows(s, c.result, c.dy, c.w, 0, shape.stride, chosen); break;
-        case ConvolutionPass::WeightGradient: schedule_sum_of_pixels(s, c.result, c.dy, c.x, chosen); break;
-    }
+    const int64_t stride = pass == ConvolutionPass::DataGradient ? shape.stride : 1;
+    if (pass == ConvolutionPass::WeightGradient)
+        schedule_sum_of_pixels(s, c.product, c.windows, c.other, chosen);
+    else
+        schedule_windows(s, c.product, c.windows, c.other, pass == ConvolutionPass::Forward ? 2 : 0, stride, chosen);
+    for (const Tensor& copy : c.copies) schedule_copy(s, copy);
+    if (!c.result.same(c.product)) schedule_copy(s, c.result);
     return s;
 }
 

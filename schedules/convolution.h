@@ -3,6 +3,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "dsl/schedule.h"
 
@@ -27,9 +28,14 @@ struct ConvolutionShape {
 };
 enum class ConvolutionPass { Forward, DataGradient, WeightGradient };
 
+/// Channels and filters along which operands lie are padded by copies to multiples of 8, few of them to 16.
 struct Convolution {
-    Tensor x, w, y;
-    Tensor dy, result;  ///< of a gradient: dL/dy of y's shape, and dL/dx or dL/dw; else result is y
+    Tensor x, w;
+    Tensor dy;              ///< of gradients: dL/dy, of y's shape
+    Tensor result;          ///< y, dL/dx or dL/dw
+    Tensor product;         ///< that of matrices: the result, or what it is cut out of
+    Tensor windows, other;  ///< what the product reads: operands, or copies of them
+    std::vector<Tensor> copies = {};
 };
 /// Throws Error if the kernel is larger than the padded image, or a number is not positive.
 Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass pass, TW_HERE);
@@ -45,8 +51,8 @@ struct ConvolutionTiles {
 
     bool operator==(const ConvolutionTiles&) const = default;
 };
-/// Whether wgmma and boxes take it: sm_90a, channels and filters that are multiples of 8, and, of the data gradient, a
-/// kernel no larger than the result, with a stride or a dilation, not both.
+/// Whether wgmma and boxes take it: sm_90a, and, of the data gradient, a kernel no larger than the result, with a
+/// stride or a dilation, not both.
 bool takes_warpgroups(const ConvolutionShape& shape, ConvolutionPass pass, const Target& target);
 /// Tiles that suit the extents, by a model of the time of an H200 with as many multiprocessors as the target has.
 ConvolutionTiles convolution_tiles(const ConvolutionShape& shape, ConvolutionPass pass, const Target& target);

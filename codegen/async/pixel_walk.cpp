@@ -101,7 +101,7 @@ private:
         const auto inner = divisor && *divisor > 0 ? quotient_of(division->a) : std::nullopt;
         if (!inner) return {};
         const int64_t both = *divisor * inner->divisor;
-        return Quotient{simplify(inner->fused + without(affine, own->first) * both), both};
+        return Quotient{inner->fused + without(affine, own->first) * both, both};
     }
 
     std::optional<Digit> digit_of(size_t d) const {

@@ -136,7 +136,10 @@ bool TensorBox::is_behind_images(const Expr& part) const {
     const Expr images = cast_unchecked(Type::I64, tensor_->shape[0]);
     const Expr within = simplify(walk_->fused < images * walk_->pixels_of_image);
     const Expr uniform = uniform_over(within, walk_->variable, walk_->pixels);
-    return same_condition(part, within) || (uniform.defined() && same_condition(part, uniform));
+    auto is_same = [&](const Expr& other) {
+        return same_condition(part, other) || (follows_from_all(part, {other}) && follows_from_all(other, {part}));
+    };
+    return is_same(within) || (uniform.defined() && is_same(uniform));
 }
 
 /// Whether the condition says that the element lies within one of the tensor's ends.

@@ -2,6 +2,8 @@
 // traversal stride; begins and ends outside of the tensor; anywhere in shared memory.
 #include "tests/emulator/tma_requests.h"
 
+#include <algorithm>
+
 namespace tw {
 namespace {
 

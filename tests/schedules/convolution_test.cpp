@@ -25,8 +25,8 @@ protected:
         ConvolutionShape s{.images = between(1, 3),
                            .height = between(1, 11),
                            .width = between(1, 11),
-                           .channels = 8 * between(1, 10),
-                           .filters = 8 * between(1, 10),
+                           .channels = chance() ? 8 * between(1, 10) : between(1, 40),
+                           .filters = chance() ? 8 * between(1, 10) : between(1, 40),
                            .kernel_h = between(1, 4),
                            .kernel_w = between(1, 4),
                            .stride = chance() ? 1 : between(2, 3),
@@ -53,7 +53,7 @@ TW_ON_EACH_DEVICE(Convolutions);
 
 /// Bit for bit: sums of whole numbers are exact in any order.
 TEST_P(Convolutions, OfAnyShapeAreTheDeclared) {
-    const int rounds = GetParam() == "cuda" ? 60 : 12;
+    const int rounds = GetParam() == "cuda" ? 30 : 12;
     for (int round = 0; round < rounds; ++round) {
         const ConvolutionShape shape = random_shape();
         for (ConvolutionPass pass : passes) {
@@ -69,7 +69,8 @@ TEST_P(Convolutions, OfAnyShapeAreTheDeclared) {
 /// The tiles that the model chooses can be built, without spilling.
 TEST(ConvolutionTiles, OfLayersCanBeBuilt) {
     for (const char* layer : {"256x56x56x64_64_3x3_pad1", "256x56x56x256_512_1x1_stride2", "8x64x64x320_320_3x3_pad1",
-                              "256x7x7x2048_512_1x1", "3x5x9x24_40_3x2_pad3_dilation3", "64x14x14x8_16_1x1"})
+                              "256x7x7x2048_512_1x1", "3x5x9x24_40_3x2_pad3_dilation3", "64x14x14x8_16_1x1",
+                              "32x64x64x3_64_7x7_stride2_pad3"})
         for (const char* pass : {"", "_data_gradient", "_weight_gradient"}) {
             const std::string name = std::string("convolution") + pass + "_bf16_" + layer;
             const auto named = parse_convolution(name);
@@ -77,7 +78,7 @@ TEST(ConvolutionTiles, OfLayersCanBeBuilt) {
             const Target h200 = target("sm_90a");
             EXPECT_TRUE(takes_warpgroups(named->shape, named->pass, h200)) << name;
             const Schedule s = find_kernel(name)->make(h200);
-            EXPECT_LE(s.trace().size(), 30u) << name;
+            EXPECT_LE(s.trace().size(), 40u) << name;  // copies of few channels included
             const Program program = build(s);
             EXPECT_THAT(program.explain(), HasSubstr(": by the tensor memory accelerator")) << name;
         }
