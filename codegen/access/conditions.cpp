@@ -64,6 +64,12 @@ bool follows_from_all(const Expr& condition, const std::vector<Expr>& known) {
             const Interval rest = bounds_of(simplify(to_expr(scaled - given)));
             if (rest.min && *rest.min > -factor) return true;
         }
+        // Whatever holds of so many times something that is not negative.
+        Affine more = given;
+        for (int64_t factor = 1; factor <= 16; factor *= 2, more = more + more) {
+            const Interval rest = bounds_of(simplify(to_expr(*wanted - more)));
+            if (rest.min && *rest.min >= 0) return true;
+        }
         return false;
     };
     for (size_t a = 0; a < known.size(); ++a) {

@@ -145,7 +145,7 @@ private:
         if (last ? digit.modulus && !stays_below(inside_) : !digit.modulus) return no_walk(d);
         if (d == 0) {
             walk_.image = indices_[0];
-            walk_.fused = fused_;
+            walk_.fused = simplify(fused_ + digit.rest * digit.divisor);
             walk_.pixels_of_image = inside_;
             return digit.step == 1 ? "" : no_walk(0);
         }

@@ -125,6 +125,8 @@ std::string TensorBox::examine_memory() const {
         return fmt::format("its rows of {} elements are no multiple of 16 bytes", fast().extent);
     if (divisor_of(fast().first) * bytes % alignment != 0)
         return fmt::format("its rows begin at element {}, which is no multiple of 16 bytes", to_string(fast().first));
+    if (adds_ && divisor_of(cast_unchecked(Type::I64, tensor_->shape.back())) * bytes % alignment != 0)
+        return fmt::format("boxes add to whole units of 16 bytes, and rows of '{}' end within one", tensor_->name);
     size_t long_sides = 0;
     for (const Side& side : sides_) long_sides += side.extent > 1;
     if (long_sides > 2) return "its box has more than two dimensions";
@@ -159,8 +161,13 @@ bool TensorBox::is_outside(const Expr& part) const {
 std::string TensorBox::examine_mask() const {
     if (op_.is<CopyOp>() && !is_constant(op_.active, 1))
         return fmt::format("it is made only where {}", to_string(op_.active));
-    for (const Expr& part : conjuncts_of(op_.mask))
-        if (!is_outside(part)) return fmt::format("its mask {} is not the end of the tensor", to_string(part));
+    const std::vector<Expr> parts = conjuncts_of(op_.mask);
+    std::vector<Expr> ends;
+    for (const Expr& part : parts)
+        if (is_outside(part)) ends.push_back(part);
+    for (const Expr& part : parts)
+        if (!is_outside(part) && !follows_from_all(part, ends))
+            return fmt::format("its mask {} is not the end of the tensor", to_string(part));
     if (op_.otherwise.defined() && !is_constant(op_.otherwise, 0)) {
         const FloatConstant* real = op_.otherwise.as<FloatConstant>();
         if (!real || real->value != 0) return "it stores other values than zero at its edges";

@@ -134,6 +134,7 @@ TEST_P(TmaRequests, RandomBoxesAreAdded) {
     for (int num_maps = 0; num_maps < 100;) {
         Request request = random_box(dice, 1000);
         if (request.layout.element != TensorElement::F32) continue;
+        if (request.layout.sizes[0] % 4 != 0) continue;  // the GPU adds to all of a row's last 16 bytes
         request.layout.element = TensorElement::U32;
         if (request.end_in_shared() > SharedBytes || end_of(request.layout) > TensorBytes) continue;
         auto expected = values_of<uint32_t>(contents_);
