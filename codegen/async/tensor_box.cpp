@@ -84,7 +84,7 @@ std::string TensorBox::add_side(const Expr& index) {
             std::find_if(in_tile_->begin(), in_tile_->end(), [&](const Expr& e) { return e.same(side.variable); });
         if (own == in_tile_->end()) return fmt::format("its tile is no box of '{}'", tensor_->name);
         side.dimension = static_cast<size_t>(own - in_tile_->begin());
-        if (side.extent > longest_side && sides_.size() + 1 < in_tensor_->size())
+        if (side.extent > longest_side && &index != &in_tensor_->back())
             return fmt::format("a box has at most {} elements along a dimension, not {}", longest_side, side.extent);
     }
     sides_.push_back(side);

@@ -438,6 +438,8 @@ private:
 
 }  // namespace
 
-TileKernel discharge_masks(const TileKernel& kernel) { return Discharger(kernel).run(); }
+TileKernel discharge_masks(const TileKernel& kernel) {
+    return mask_padding(Discharger(kernel).run());  // of copies that store zeros at their edges now
+}
 
 }  // namespace tw::codegen
