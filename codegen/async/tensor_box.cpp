@@ -125,8 +125,8 @@ std::string TensorBox::examine_memory() const {
         return fmt::format("its rows of {} elements are no multiple of 16 bytes", fast().extent);
     if (divisor_of(fast().first) * bytes % alignment != 0)
         return fmt::format("its rows begin at element {}, which is no multiple of 16 bytes", to_string(fast().first));
-    if (adds_ && divisor_of(cast_unchecked(Type::I64, tensor_->shape.back())) * bytes % alignment != 0)
-        return fmt::format("boxes add to whole units of 16 bytes, and rows of '{}' end within one", tensor_->name);
+    if (!arrives_ && divisor_of(cast_unchecked(Type::I64, tensor_->shape.back())) * bytes % alignment != 0)
+        return fmt::format("boxes write whole units of 16 bytes, and rows of '{}' end within one", tensor_->name);
     size_t long_sides = 0;
     for (const Side& side : sides_) long_sides += side.extent > 1;
     if (long_sides > 2) return "its box has more than two dimensions";

@@ -83,6 +83,8 @@ TEST_P(TmaRequests, RandomBoxesAreStored) {
     for (int num_maps = 0; num_maps < 200;) {
         Request request = random_box(dice, 1000);
         if (request.end_in_shared() > SharedBytes || end_of(request.layout) > TensorBytes) continue;
+        // The GPU writes all of a row's last 16 bytes.
+        if (request.layout.sizes[0] * bytes_of(request.layout.element) % 16 != 0) continue;
         expect_equal(store(request, shared), expected_store(request, shared), request);
         ++num_maps;
     }
@@ -134,7 +136,7 @@ TEST_P(TmaRequests, RandomBoxesAreAdded) {
     for (int num_maps = 0; num_maps < 100;) {
         Request request = random_box(dice, 1000);
         if (request.layout.element != TensorElement::F32) continue;
-        if (request.layout.sizes[0] % 4 != 0) continue;  // the GPU adds to all of a row's last 16 bytes
+        if (request.layout.sizes[0] % 4 != 0) continue;  // the GPU writes all of a row's last 16 bytes
         request.layout.element = TensorElement::U32;
         if (request.end_in_shared() > SharedBytes || end_of(request.layout) > TensorBytes) continue;
         auto expected = values_of<uint32_t>(contents_);
