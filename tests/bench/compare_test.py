@@ -438,7 +438,10 @@ class RandomCases(Folder):
             self.assertNotEqual(cases, random_cases(suite, 40, 8))
             for case in cases:
                 checked(suite, json.dumps(case), "drawn")
-                self.assertEqual(case["heads"] % case.get("group", 1), 0)
+                self.assertEqual(case.get("heads", 0) % case.get("group", 1), 0)
+                for side, kernel in (("height", "kernel_h"), ("width", "kernel_w")) if suite == "conv" else ():
+                    reach = (case[kernel] - 1) * case.get("dilation", 1)
+                    self.assertGreater(case[side] + 2 * case.get("pad", 0), reach)
 
     def test_they_are_drawn_where_they_can_be(self):
         self.assertIn("no cases of memory can be drawn", self.compare("memory", "--random", "3").stderr)
