@@ -46,6 +46,7 @@ constexpr TilePass tile_passes[] = {
     {"discharge_masks", [](T kernel, C) { return discharge_masks(kernel); }},
     {"join_registers", [](T kernel, C) { return join_registers(kernel); }},
     {"use_atoms", [](T kernel, C context) { return use_atoms(kernel, context.cite); }},
+    {"gather_products", [](T kernel, C) { return gather_products(kernel); }},
     {"elide_zero_init", [](T kernel, C) { return elide_zero_init(kernel); }},
     {"choose_tma", [](T kernel, C context) { return choose_tma(kernel, context.target, context.cite); }},
     {"distribute", [](T kernel, C) { return distribute(kernel); }},

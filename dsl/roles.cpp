@@ -88,13 +88,14 @@ private:
     }
 
     void check_registers(const std::vector<RoleSpec>& specs) const {
-        int64_t used = 0, given = 0;
+        int64_t used = 0, given = 0, all_threads = 0;
         std::string parts;
         for (const RoleSpec& spec : specs) {
             int threads = (spec.warps + warps_of_warpgroup - 1) / warps_of_warpgroup * warps_of_warpgroup *
                           state_.target.warp_size;
             given += spec.registers > 0;
             used += int64_t{spec.registers} * threads;
+            all_threads += threads;
             parts += fmt::format("{}{} x {}", parts.empty() ? "" : " + ", threads, spec.registers);
             require(spec.registers == 0 || (spec.registers >= fewest_registers && spec.registers <= most_registers &&
                                             spec.registers % 8 == 0),
@@ -106,8 +107,12 @@ private:
                 state_.target.arch);
         require(given == 0 || given == static_cast<int64_t>(specs.size()),
                 "some give registers; either all do or none");
-        require(used <= state_.target.registers, "{} = {} registers, a multiprocessor has {}", parts, used,
-                state_.target.registers);
+        // A launch gives each thread the same number, in eights; roles pass on what that makes together.
+        const int64_t each = std::min<int64_t>(state_.target.registers / all_threads / 8 * 8, most_registers);
+        require(used <= each * all_threads,
+                "{} = {} registers, but {} threads start with {} each, {} together, and would wait for the others for "
+                "ever; give them fewer",
+                parts, used, all_threads, each, each * all_threads);
     }
 
     const Edit& edit_;

@@ -148,7 +148,7 @@ private:
         Stage queries = s.stage(a.s, a.q, Memory::Shared, row_tile, where_);
         s.mma(a.s, wgmma, {.m = s_g, .n = s_j, .k = d}, where_);
         s.pipeline(step, {.stages = tiles_.stages}, where_);
-        s.roles(loading_roles({queries, keys, values}, a.o_part, 1), where_);
+        s.roles(loading_roles(s.target(), {queries, keys, values}, a.o_part, {.warpgroups = 1}), where_);
     }
 
     /// A block for each row, whose threads share the parts, and then its columns.

@@ -21,6 +21,8 @@ struct ConvolutionShape {
     /// Of y: P and Q.
     int64_t rows() const;
     int64_t columns() const;
+    /// Whether the kernel fits into the padded image.
+    bool has_pixels() const;
     /// Products and sums, of each pass; those with zeros around x are counted.
     double flops() const;
     /// Each operand and result once.
@@ -28,7 +30,17 @@ struct ConvolutionShape {
 };
 enum class ConvolutionPass { Forward, DataGradient, WeightGradient };
 
-/// Channels and filters along which operands lie are padded by copies to multiples of 8, few of them to 16.
+/// What the unit multiplies: a product of matrices for each of `products`, that is summed over `taps` as well.
+struct ConvolutionExtents {
+    int64_t rows, columns, terms;
+    int64_t products = 1;
+    double taps = 1;  ///< on average
+};
+
+/// Channels and filters along which operands lie are padded by copies to multiples of 8, few of them to 16; or, where
+/// there are fewer than 8 channels, the taps of a row and channels become the channels of a copy. The data gradient is
+/// what gradients() derives from y, or, where that has no taps to sum over, and of few channels with a stride, the sum
+/// over taps of the windows of dy.
 struct Convolution {
     Tensor x, w;
     Tensor dy;              ///< of gradients: dL/dy, of y's shape
@@ -36,6 +48,9 @@ struct Convolution {
     Tensor product;         ///< that of matrices: the result, or what it is cut out of
     Tensor windows, other;  ///< what the product reads: operands, or copies of them
     std::vector<Tensor> copies = {};
+    ConvolutionExtents extents = {};
+    int terms_axis = 0;  ///< the number of the reduce axis of `terms`, of the forward pass and the data gradient
+    int64_t phases = 1;  ///< a dimension: pixels so far apart have the same taps
 };
 /// Throws Error if the kernel is larger than the padded image, or a number is not positive.
 Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass pass, TW_HERE);
@@ -44,18 +59,19 @@ Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass p
 /// gradient pixels, channels and filters, of the weight gradient filters, channels and pixels.
 struct ConvolutionTiles {
     int64_t rows = 128, columns = 128, terms = 64;
-    int warpgroups = 2;  ///< share the rows
+    int warpgroups = 2;  ///< share the rows; where these are 64, the rows of taps
     int stages = 4;      ///< of the pipeline over terms
     int64_t parts = 1;   ///< of the terms, of a weight gradient: each by blocks of its own, added up in order
     int ping_pong = 1;   ///< so many times the warpgroups, which take tiles in turn
+    int64_t taps = 1;    ///< of a weight gradient, that a block sums together: 1, those of a row, or all
 
     bool operator==(const ConvolutionTiles&) const = default;
 };
-/// Whether wgmma and boxes take it: sm_90a, and, of the data gradient, a kernel no larger than the result, with a
-/// stride or a dilation, not both.
-bool takes_warpgroups(const ConvolutionShape& shape, ConvolutionPass pass, const Target& target);
+/// Whether wgmma and boxes take it: sm_90a, and no dimension without elements.
+bool takes_warpgroups(const ConvolutionShape& shape, const Target& target);
 /// Tiles that suit the extents, by a model of the time of an H200 with as many multiprocessors as the target has.
-ConvolutionTiles convolution_tiles(const ConvolutionShape& shape, ConvolutionPass pass, const Target& target);
+ConvolutionTiles convolution_tiles(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass,
+                                   const Target& target);
 
 /// Schedules a sum of products over windows of images: `result`, [..., columns], whose other dimensions are the pixels,
 /// of `windows`, read at them, and `filters`. The terms of a tap run along the reduce axis with the number `channels`;
@@ -77,9 +93,9 @@ struct NamedConvolution {
     std::optional<ConvolutionTiles> tiles;
 };
 /// Reads "convolution_bf16_IMAGESxHEIGHTxWIDTHxCHANNELS_FILTERS_RxS" (or f16), and behind it "_stride2", "_pad1",
-/// "_dilation2", and "_tile128x256x64w2s4p3t2" for tiles of rows, columns and terms, warpgroups, stages, parts and
-/// turns; "convolution_data_gradient_..." and "convolution_weight_gradient_..." are the gradients. Nothing if it is no
-/// such name, or the kernel is larger than the padded image.
+/// "_dilation2", and "_tile128x256x64w2s4p3t2k9" for tiles of rows, columns and terms, warpgroups, stages, parts,
+/// turns and taps (those not written are 1); "convolution_data_gradient_..." and "convolution_weight_gradient_..." are
+/// the gradients. Nothing if it is no such name, or the kernel is larger than the padded image.
 std::optional<NamedConvolution> parse_convolution(const std::string& name);
 
 }  // namespace tw::schedules

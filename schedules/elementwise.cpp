@@ -23,6 +23,16 @@ void schedule_elementwise(Schedule& s, const Tensor& y, int64_t threads, int64_t
     if (per_thread > 1) s.bind(element, tw::vector);
 }
 
+void schedule_dense_copy(Schedule& s, const Tensor& copy, std::source_location where) {
+    CalledFrom caller(where);
+    const int64_t piece = 16 / bytes_of(copy.type());
+    auto [block, inside] = s.split(s.fuse(s.data_loops(copy), "all"), 256 * piece, Tail::Mask, {"block", "in_block"});
+    auto [lane_of, element] = s.split(inside, piece, {"t", "element"});
+    s.bind(block, grid.x);
+    s.bind(lane_of, thread);
+    s.bind(element, tw::vector);
+}
+
 void schedule_each_element(Schedule& s, const StageRef& y, int64_t threads, std::source_location where) {
     CalledFrom caller(where);
     auto [block, element] = s.split(s.fuse(s.data_loops(y), "all"), threads, Tail::Mask, {"block", "element"});

@@ -9,6 +9,9 @@ namespace tw::schedules {
 void schedule_elementwise(Schedule& s, const Tensor& y, int64_t threads = 256, int64_t per_thread = 4,
                           int64_t vectors = 1, TW_HERE);
 
+/// A kernel of its own for a stage that copies: 16 bytes a thread.
+void schedule_dense_copy(Schedule& s, const Tensor& copy, TW_HERE);
+
 /// A kernel of its own for one stage: a thread for each element.
 void schedule_each_element(Schedule& s, const StageRef& y, int64_t threads = 128, TW_HERE);
 

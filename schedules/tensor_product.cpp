@@ -4,6 +4,8 @@
 #include <optional>
 
 #include "dsl/simplify.h"
+#include "schedules/elementwise.h"
+#include "schedules/loading_roles.h"
 #include "schedules/tuned_records.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
@@ -132,14 +134,6 @@ BlockLoops block_loops(Schedule& s, const TensorProduct& p, Stage result, std::o
     return {unit_loops(s, result, sums, outer, mi, nj, tiles.block_k, tiles.swap), leaving};
 }
 
-constexpr int registers_of_loads = 40;
-
-/// What a multiprocessor has left, for each thread of the role that computes.
-int registers_of_math(const Target& target, int warpgroups) {
-    auto of_a_warpgroup = static_cast<int>(target.registers / 128);
-    return std::min(240, (of_a_warpgroup - registers_of_loads) / warpgroups / 8 * 8);
-}
-
 /// The rows of tiles. Where a tile has all rows of a matrix, matrices are like rows of it.
 struct RowLoops {
     std::vector<Loop> batches;
@@ -155,16 +149,6 @@ RowLoops split_rows(Schedule& s, const std::vector<Loop>& data, int64_t block_m,
     }
     auto [tile, inside] = s.split(rows.inside, block_m, Tail::Mask, names);
     return {rows.batches, tile, inside};
-}
-
-/// A kernel that copies: 16 bytes a thread.
-void schedule_copy(Schedule& s, const Tensor& copy) {
-    const int64_t piece = piece_bytes / bytes_of(copy.type());
-    auto [block, inside] = s.split(s.fuse(s.data_loops(copy), "all"), 256 * piece, Tail::Mask, {"block", "in_block"});
-    auto [lane_of, element] = s.split(inside, piece, {"t", "element"});
-    s.bind(block, grid.x);
-    s.bind(lane_of, thread);
-    s.bind(element, tw::vector);
 }
 
 }  // namespace
@@ -244,12 +228,9 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     }
     s.mma(unit.stage, wgmma, unit.mma);
     s.pipeline(unit.over_k, {.stages = tiles.stages, .in_flight = 1});
-    s.roles({{"load", warps(1), registers(registers_of_loads), {left, right}},
-             {"math",
-              warpgroups(tiles.warpgroups * tiles.ping_pong),
-              registers(registers_of_math(s.target(), tiles.warpgroups * tiles.ping_pong)),
-              {result},
-              ping_pong(tiles.ping_pong)}});
+    s.roles(loading_roles(
+        s.target(), {left, right}, result,
+        {.warpgroups = tiles.warpgroups * tiles.ping_pong, .loading = 40, .most = 240, .ping_pong = tiles.ping_pong}));
 }
 
 void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const TensorTiles& tiles,
@@ -268,8 +249,8 @@ Schedule tensor_product_schedule(const TensorProduct& product, const ProductTili
                                  std::source_location where) {
     CalledFrom caller(where);
     Schedule s({product.c}, target);
-    if (!product.left.same(product.a)) schedule_copy(s, product.left);
-    if (!product.right.same(product.b)) schedule_copy(s, product.right);
+    if (!product.left.same(product.a)) schedule_dense_copy(s, product.left);
+    if (!product.right.same(product.b)) schedule_dense_copy(s, product.right);
     std::visit([&](const auto& tiles) { schedule_tensor_product(s, product, tiles); }, tiling);
     return s;
 }

@@ -349,11 +349,11 @@ public:
             return Access{staged, indices};
         };
         TmaRequest result;
-        for (int64_t start = 0; start < box_.fast().extent; start += line_) {
-            TmaLoad load{{place(begin(start))}, {map_}, coordinates(start), {{barriers, {stage}}}};
+        for (const Substitution& first : lines()) {
+            TmaLoad load{{place(first)}, {map_}, coordinates(first), {{barriers, {stage}}}};
             if (box_.walk())
                 for (const PixelWalk::Dimension& dimension : box_.walk()->dimensions)
-                    load.offsets.push_back(simplify(dimension.offset));
+                    load.offsets.push_back(simplify(substitute(dimension.offset, first)));
             if (in_parts_) load.ranks = integer(sharers_.ranks());
             if (Expr first = simplify(sharers_.first_rank()); in_parts_ && !is_constant(first, 0))
                 load.first_rank = first;
@@ -366,21 +366,36 @@ public:
     TmaRequest leaving() const {
         auto place = [&](const Substitution& values) { return Access{box_.tile(), in_tile(values)}; };
         TmaRequest result;
-        for (int64_t start = 0; start < box_.fast().extent; start += line_) {
-            result.instructions.emplace_back(TmaStore{{map_}, coordinates(start), {place(begin(start))}, box_.adds()});
-        }
+        for (const Substitution& first : lines())
+            result.instructions.emplace_back(TmaStore{{map_}, coordinates(first), {place(first)}, box_.adds()});
         result.access = access(false, place);
         return result;
     }
 
 private:
-    /// The box's first element in the tile.
-    Substitution begin(int64_t start) const {
-        Substitution values{{box_.fast().variable, integer(start)}};
-        for (const TensorBox::Side& side : box_.sides())
-            if (side.variable.defined() && &side != &box_.fast())
-                values.emplace_back(side.variable, &side == in_parts_ ? part_ : integer(0));
-        return values;
+    /// The first element of each line of each box.
+    std::vector<Substitution> lines() const {
+        std::vector<Substitution> firsts = {{}};
+        for (const OpLoop& repeat : box_.repeats()) {
+            std::vector<Substitution> longer;
+            for (const Substitution& first : firsts)
+                for (int64_t i = 0; i < require_constant(repeat.extent); ++i) {
+                    longer.push_back(first);
+                    longer.back().emplace_back(repeat.variable, integer(i));
+                }
+            firsts = std::move(longer);
+        }
+        std::vector<Substitution> result;
+        for (const Substitution& first : firsts)
+            for (int64_t start = 0; start < box_.fast().extent; start += line_) {
+                result.push_back(first);
+                for (const TensorBox::Side& side : box_.sides())
+                    if (side.variable.defined())
+                        result.back().emplace_back(side.variable, &side == &box_.fast() ? integer(start)
+                                                                  : &side == in_parts_  ? part_
+                                                                                        : integer(0));
+            }
+        return result;
     }
 
     std::vector<Expr> in_tile(const Substitution& values) const {
@@ -390,23 +405,19 @@ private:
     }
 
     /// In the tensor, innermost first.
-    std::vector<Expr> coordinates(int64_t start) const {
+    std::vector<Expr> coordinates(const Substitution& first) const {
         std::vector<Expr> result;
+        auto add = [&](const Expr& coordinate) { result.push_back(simplify(substitute(coordinate, first))); };
+        auto add_side = [&](const TensorBox::Side& side) {
+            add(side.variable.defined() ? side.first + side.variable : side.first);
+        };
         if (const PixelWalk* walk = box_.walk()) {
-            const Substitution first{{walk->variable, integer(0)}};
-            result.push_back(simplify(box_.fast().first + start));
-            for (const PixelWalk::Dimension& dimension : walk->dimensions)
-                result.push_back(simplify(substitute(dimension.base, first)));
-            result.push_back(simplify(substitute(walk->image, first)));
+            add_side(box_.fast());
+            for (const PixelWalk::Dimension& dimension : walk->dimensions) add(dimension.base);
+            add(walk->image);
             return result;
         }
-        for (size_t d = box_.sides().size(); d-- > 0;) {
-            const TensorBox::Side& side = box_.sides()[d];
-            Expr first = side.first;
-            if (&side == &box_.fast()) first = first + start;
-            if (&side == in_parts_) first = first + part_;
-            result.push_back(simplify(first));
-        }
+        for (size_t d = box_.sides().size(); d-- > 0;) add_side(box_.sides()[d]);
         return result;
     }
 

@@ -1,6 +1,7 @@
 #include "codegen/async/tensor_box.h"
 
 #include <algorithm>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -11,6 +12,7 @@ namespace tw::codegen {
 namespace {
 
 constexpr size_t most_dimensions = 5;
+constexpr int64_t most_boxes = 64;  // that a thread asks for in a row
 
 }  // namespace
 
@@ -35,15 +37,11 @@ std::string TensorBox::examine() {
     if (in_tensor_->size() > most_dimensions)
         return fmt::format("'{}' has {} dimensions; boxes have at most {}", tensor_->name, in_tensor_->size(),
                            most_dimensions);
-    for (const Expr& index : *in_tensor_) {
-        std::string reason = add_side(index);
-        if (!reason.empty() && arrives_ && in_tensor_->size() > 2) reason = add_sides_of_walk(reason);
-        if (!reason.empty()) return reason;
-        if (walk_) break;
-    }
+    if (std::string reason = add_sides(); !reason.empty()) return reason;
     for (const OpLoop& loop : op_.loops)
-        if (std::none_of(sides_.begin(), sides_.end(),
-                         [&](const Side& s) { return s.variable.defined() && s.variable.same(loop.variable); }))
+        if (!is_repeated(loop.variable) && std::none_of(sides_.begin(), sides_.end(), [&](const Side& s) {
+                return s.variable.defined() && s.variable.same(loop.variable);
+            }))
             return fmt::format("its loop '{}' runs along no dimension of '{}' alone", to_string(loop.variable),
                                tensor_->name);
     if (std::string reason = examine_memory(); !reason.empty()) return reason;
@@ -68,10 +66,58 @@ std::string TensorBox::find_ends() {
     return {};
 }
 
+/// One box, or one for each iteration of some of the loops; a walk if there is no box.
+std::string TensorBox::add_sides() {
+    auto all = [&]() -> std::string {
+        sides_.clear();
+        walk_.reset();
+        for (const Expr& index : *in_tensor_)
+            if (std::string reason = add_side(index); !reason.empty()) return reason;
+        const auto long_sides = std::ranges::count_if(sides_, [](const Side& side) { return side.extent > 1; });
+        return long_sides > 2 ? "its box has more than two dimensions" : "";
+    };
+    std::string reason = all();
+    std::vector<OpLoop> outer;
+    for (const OpLoop& loop : op_.loops)
+        if (!contains(in_tensor_->back(), loop.variable)) outer.push_back(loop);
+    if (reason.empty() || !arrives_ || outer.empty()) return reason;
+    std::ranges::stable_sort(outer, std::greater(),
+                             [](const OpLoop& loop) { return as_constant(loop.extent).value_or(0); });
+    const std::string no_box = reason;
+    for (const OpLoop& moved : outer) {
+        if (!repeat_all_but(moved).empty()) continue;
+        if (all().empty()) return {};
+        if (in_tensor_->size() > 2 && add_sides_of_walk(moved).empty()) return {};
+    }
+    if (in_tensor_->size() > 2 && repeat_all_but(outer[0]).empty())
+        reason = fmt::format("{}, and {}", no_box, add_sides_of_walk(outer[0]));
+    repeats_.clear();
+    return reason;
+}
+
+bool TensorBox::is_repeated(const Expr& variable) const {
+    return std::ranges::any_of(repeats_, [&](const OpLoop& loop) { return loop.variable.same(variable); });
+}
+
+/// The loops beside that of the rows and `moved`.
+std::string TensorBox::repeat_all_but(const OpLoop& moved) {
+    repeats_.clear();
+    int64_t boxes = 1;
+    for (const OpLoop& loop : op_.loops) {
+        if (loop.variable.same(moved.variable) || contains(in_tensor_->back(), loop.variable)) continue;
+        if (std::ranges::none_of(*in_tile_, [&](const Expr& e) { return e.same(loop.variable); }))
+            return fmt::format("its tile has no dimension for '{}'", to_string(loop.variable));
+        boxes *= as_constant(loop.extent).value_or(most_boxes + 1);
+        if (boxes > most_boxes) return fmt::format("it is more than {} boxes", most_boxes);
+        repeats_.push_back(loop);
+    }
+    return {};
+}
+
 std::string TensorBox::add_side(const Expr& index) {
     Side side{index, {}, 1, 0};
     for (const OpLoop& loop : op_.loops) {
-        if (!contains(index, loop.variable)) continue;
+        if (!contains(index, loop.variable) || is_repeated(loop.variable)) continue;
         auto extent = as_constant(loop.extent);
         if (side.variable.defined() || !extent || coefficient(affine_of(index), loop.variable) != 1)
             return fmt::format("'{}' is copied at {}, which is no box", tensor_->name, to_string(index));
@@ -91,21 +137,17 @@ std::string TensorBox::add_side(const Expr& index) {
     return {};
 }
 
-/// Of one loop beside that of the rows.
-std::string TensorBox::add_sides_of_walk(const std::string& no_box) {
+/// Of the loop beside that of the rows.
+std::string TensorBox::add_sides_of_walk(const OpLoop& pixels) {
     sides_.clear();
-    const Expr& row = in_tensor_->back();
-    std::vector<OpLoop> pixels;
-    for (const OpLoop& loop : op_.loops)
-        if (!contains(row, loop.variable)) pixels.push_back(loop);
-    if (pixels.size() != 1) return no_box;
-    PixelWalk walk = walk_of(pixels[0], *in_tensor_, tensor_->shape);
-    if (!walk.reason.empty()) return fmt::format("{}, and {}", no_box, walk.reason);
+    walk_.reset();
+    PixelWalk walk = walk_of(pixels, *in_tensor_, tensor_->shape);
+    if (!walk.reason.empty()) return walk.reason;
     auto own = std::ranges::find_if(*in_tile_, [&](const Expr& e) { return e.same(walk.variable); });
     if (own == in_tile_->end()) return fmt::format("its tile is no matrix of pixels of '{}'", tensor_->name);
     sides_.push_back({integer(0), walk.variable, walk.pixels, static_cast<size_t>(own - in_tile_->begin())});
     walk_ = std::move(walk);
-    return add_side(row);
+    return add_side(in_tensor_->back());
 }
 
 std::string TensorBox::examine_memory() const {
@@ -127,9 +169,6 @@ std::string TensorBox::examine_memory() const {
         return fmt::format("its rows begin at element {}, which is no multiple of 16 bytes", to_string(fast().first));
     if (!arrives_ && divisor_of(cast_unchecked(Type::I64, tensor_->shape.back())) * bytes % alignment != 0)
         return fmt::format("boxes write whole units of 16 bytes, and rows of '{}' end within one", tensor_->name);
-    size_t long_sides = 0;
-    for (const Side& side : sides_) long_sides += side.extent > 1;
-    if (long_sides > 2) return "its box has more than two dimensions";
     return {};
 }
 

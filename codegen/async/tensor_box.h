@@ -9,7 +9,8 @@
 
 namespace tw::codegen {
 
-/// The box of a tensor in global memory that an op copies into a tile of shared memory, or from one.
+/// The box of a tensor in global memory that an op copies into a tile of shared memory, or from one; or one such box for
+/// each iteration of loops that move it.
 class TensorBox {
 public:
     static constexpr int64_t alignment = 16;  ///< bytes, of strides and of a box's rows
@@ -37,6 +38,8 @@ public:
     bool adds() const { return adds_; }
     /// Instead of a box, pixels that the first side's loop walks over; nullptr of a box.
     const PixelWalk* walk() const { return walk_ ? &*walk_ : nullptr; }
+    /// Loops, with constant extents, in each iteration of which a box is copied, into a part of the tile of its own.
+    const std::vector<OpLoop>& repeats() const { return repeats_; }
     /// The side of which so many blocks can load a part each: whole groups of eight rows. Nothing if there is none.
     const Side* side_in_parts(int blocks) const;
     bool mentions(const Expr& variable) const;
@@ -44,8 +47,11 @@ public:
 private:
     std::string examine();
     std::string find_ends();
+    std::string add_sides();
     std::string add_side(const Expr& index);
-    std::string add_sides_of_walk(const std::string& no_box);
+    std::string add_sides_of_walk(const OpLoop& pixels);
+    std::string repeat_all_but(const OpLoop& moved);
+    bool is_repeated(const Expr& variable) const;
     bool is_outside(const Expr& part) const;
     bool is_behind_images(const Expr& part) const;
     std::string examine_memory() const;
@@ -58,6 +64,7 @@ private:
     const std::vector<Expr>* in_tensor_ = nullptr;
     const std::vector<Expr>* in_tile_ = nullptr;
     std::vector<Side> sides_;
+    std::vector<OpLoop> repeats_;
     std::optional<PixelWalk> walk_;
 };
 

@@ -69,6 +69,13 @@ TileKernel join_registers(const TileKernel& kernel);
 ///       acc[it][jt][ih][jp] += ...                mma(acc[it][jt], a_fragment[it], b_fragment[jt])
 TileKernel use_atoms(const TileKernel& kernel, const CiteStep& cite);
 
+/// Has matrix instructions of a warpgroup that follow each other in a short loop, each with sums of its own, run
+/// together instead of one after the other.
+///
+///     for t < 3                                  for t < 3: wgmma(sums[t], a, b[t])
+///       wgmma(sums[t], a, b[t]); commit; wait    commit; wait
+TileKernel gather_products(const TileKernel& kernel);
+
 /// Has the first matrix instruction of a sum overwrite its accumulators, where it can, instead of adding to zeros.
 /// Groups that take turns set zeros while they wait.
 ///

@@ -361,7 +361,7 @@ TEST(RoleErrors, AreCaughtAtTheStep) {
     EXPECT_ERROR(roles({load, {"math", warpgroups(1), {}, {p.c}}}), "some give registers; either all do or none");
     EXPECT_ERROR(roles({load, {"math", warpgroups(1), registers(230), {p.c}}}), "a multiple of 8 from 24 to 256");
     EXPECT_ERROR(roles({load, {"math", warpgroups(2), registers(240), {p.c}}}),
-                 "256 x 240 + 128 x 40 = 66560 registers, a multiprocessor has 65536");
+                 "256 x 240 + 128 x 40 = 66560 registers, but 384 threads start with 168 each, 64512 together");
     EXPECT_ERROR(p.s.persistent({}), "name the loops that blocks take in turn");
     EXPECT_ERROR(p.s.persistent({p.ko}), "runs along a reduction");
     EXPECT_ERROR(p.s.pipeline(p.ko, {.stages = 3, .in_flight = 3}), "0 to 2 iterations can be in flight");

@@ -38,15 +38,17 @@ protected:
         return s;
     }
 
-    ConvolutionTiles random_tiles(ConvolutionPass pass) {
+    ConvolutionTiles random_tiles(const ConvolutionShape& shape, ConvolutionPass pass) {
         const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
         const int warpgroups = static_cast<int>(between(1, 2));
+        const bool joins_taps = sums_pixels && chance();
         return {.rows = 64 * warpgroups,
                 .columns = sums_pixels ? 64 : 32 * between(1, 3),
                 .terms = chance() ? 64 : 32,
                 .warpgroups = warpgroups,
-                .stages = static_cast<int>(between(2, 4)),
-                .parts = sums_pixels ? between(1, 3) : 1};
+                .stages = static_cast<int>(joins_taps ? 2 : between(2, 4)),
+                .parts = sums_pixels ? between(1, 3) : 1,
+                .taps = joins_taps ? shape.kernel_w : 1};
     }
 };
 TW_ON_EACH_DEVICE(Convolutions);
@@ -58,7 +60,7 @@ TEST_P(Convolutions, OfAnyShapeAreTheDeclared) {
         const ConvolutionShape shape = random_shape();
         for (ConvolutionPass pass : passes) {
             const Convolution c = declare_convolution(shape, pass);
-            const Schedule s = convolution_schedule(c, shape, pass, random_tiles(pass), device_target());
+            const Schedule s = convolution_schedule(c, shape, pass, random_tiles(shape, pass), device_target());
             SCOPED_TRACE(s.trace_as_cpp());
             EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
             expect_declared(s, whole_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000))));
@@ -76,7 +78,7 @@ TEST(ConvolutionTiles, OfLayersCanBeBuilt) {
             const auto named = parse_convolution(name);
             ASSERT_TRUE(named) << name;
             const Target h200 = target("sm_90a");
-            EXPECT_TRUE(takes_warpgroups(named->shape, named->pass, h200)) << name;
+            EXPECT_TRUE(takes_warpgroups(named->shape, h200)) << name;
             const Schedule s = find_kernel(name)->make(h200);
             EXPECT_LE(s.trace().size(), 40u) << name;  // copies of few channels included
             const Program program = build(s);
@@ -102,7 +104,7 @@ TEST(ConvolutionShapes, CountWhatIsMovedAndComputed) {
 
 TEST(ConvolutionNames, AreShapesPassesAndTiles) {
     const auto named =
-        parse_convolution("convolution_weight_gradient_f16_2x9x8x16_32_3x2_stride2_pad1_tile64x128x32w1s3p4t1");
+        parse_convolution("convolution_weight_gradient_f16_2x9x8x16_32_3x2_stride2_pad1_tile64x128x32w1s3p4t1k6");
     ASSERT_TRUE(named);
     EXPECT_EQ(named->pass, ConvolutionPass::WeightGradient);
     EXPECT_EQ(named->shape, (ConvolutionShape{.images = 2,
@@ -116,7 +118,8 @@ TEST(ConvolutionNames, AreShapesPassesAndTiles) {
                                               .padding = 1,
                                               .type = f16}));
     EXPECT_EQ(named->tiles,
-              (ConvolutionTiles{.rows = 64, .columns = 128, .terms = 32, .warpgroups = 1, .stages = 3, .parts = 4}));
+              (ConvolutionTiles{
+                  .rows = 64, .columns = 128, .terms = 32, .warpgroups = 1, .stages = 3, .parts = 4, .taps = 6}));
     for (const char* name : {"convolution_bf16_2x9x8x16_32", "convolution_f32_2x9x8x16_32_3x3",
                              "convolution_bf16_2x2x8x16_32_3x3", "convolution_bf16_2x9x8x16_32_3x3_stride0"})
         EXPECT_FALSE(parse_convolution(name)) << name;

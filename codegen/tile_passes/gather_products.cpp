@@ -1,0 +1,76 @@
+#include <algorithm>
+
+#include "codegen/tile_passes/tile_passes.h"
+
+namespace tw::codegen {
+namespace {
+
+constexpr int64_t most_iterations = 16;
+
+void flatten(const TileStmt& stmt, std::vector<TileStmt>& list) {
+    const TileBlock* block = stmt.as<TileBlock>();
+    if (!block) return list.push_back(stmt);
+    for (const TileStmt& kid : block->stmts) flatten(kid, list);
+}
+
+/// The ops of one group of products, from the reads of operands to the wait and what it ends; empty if there is more.
+std::vector<TileOp> group_in(const TileStmt& body) {
+    std::vector<TileStmt> list;
+    flatten(body, list);
+    std::vector<TileOp> ops;
+    int products = 0;
+    for (const TileStmt& stmt : list) {
+        const TileOp* op = stmt.as<TileOp>();
+        const bool belongs = op && (op->is<AccessOp>() || lone_instruction<WgmmaFenceOperand>(*op) ||
+                                    lone_instruction<WgmmaFence>(*op) || lone_instruction<Wgmma>(*op) ||
+                                    lone_instruction<WgmmaCommit>(*op) || lone_instruction<WgmmaWait>(*op));
+        if (!belongs) return {};
+        products += lone_instruction<Wgmma>(*op) != nullptr;
+        ops.push_back(*op);
+    }
+    return products == 1 ? ops : std::vector<TileOp>();
+}
+
+/// Whether the n-th iteration has the n-th part of the sums.
+bool has_own_sums(const std::vector<TileOp>& group, const Expr& variable) {
+    return std::ranges::any_of(group, [&](const TileOp& op) {
+        const Wgmma* product = lone_instruction<Wgmma>(op);
+        return product && std::ranges::any_of(product->sums.place.indices,
+                                              [&](const Expr& index) { return index.same(variable); });
+    });
+}
+
+/// The loop in each of the ops that differ from iteration to iteration, inside of those over terms.
+TileStmt gathered(const TileLoop& loop, const std::vector<TileOp>& group) {
+    TileBlock block;
+    for (TileOp op : group) {
+        if (mentions(op, loop.variable)) {
+            OpLoop own{.variable = loop.variable, .extent = loop.extent};
+            if (!op.is<AccessOp>()) own.execution = Execution::Unroll;
+            const auto inner = std::ranges::find_if(op.loops, [](const OpLoop& l) { return !l.reduces; });
+            op.loops.insert(inner, own);
+        }
+        block.stmts.push_back(make_tile(std::move(op)));
+    }
+    return make_tile(std::move(block));
+}
+
+TileStmt rewrite(const TileStmt& stmt) {
+    const TileStmt inside = map_children(stmt, rewrite);
+    const TileLoop* loop = inside.as<TileLoop>();
+    if (!loop || loop->reduces || loop->stages > 1 || loop->is_block) return inside;
+    const auto extent = as_constant(loop->extent);
+    if (!extent || *extent < 1 || *extent > most_iterations) return inside;
+    const std::vector<TileOp> group = group_in(loop->body);
+    return has_own_sums(group, loop->variable) ? gathered(*loop, group) : inside;
+}
+
+}  // namespace
+
+TileKernel gather_products(const TileKernel& kernel) {
+    TileKernel result = kernel;
+    result.body = rewrite(kernel.body);
+    return result;
+}
+
+}  // namespace tw::codegen

@@ -1,0 +1,120 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "schedules/convolution.h"
+#include "schedules/whole_tiles.h"
+
+namespace tw::schedules {
+namespace {
+
+constexpr int64_t rows_of_unit = 64;  // of a wgmma
+constexpr int64_t threads_of_unit = 128;
+
+double as_double(int64_t count) { return static_cast<double>(count); }
+
+/// A multiprocessor's clock cycles for what a stage of the pipeline holds: of its tensor cores, of their reads of
+/// shared memory, or until it has come. Boxes whose pixels are terms come in lines of 64 rows or columns.
+double cycles_of_stage(const ConvolutionTiles& tiles, bool sums_pixels) {
+    constexpr double products_a_cycle = 1780, shared_bytes_a_cycle = 128, latency = 1000, overhead = 40, a_box = 20;
+    const double bytes_a_cycle = sums_pixels ? 48 : 37;
+    const double rows = as_double(tiles.rows), columns = as_double(tiles.columns), terms = as_double(tiles.terms),
+                 taps = as_double(tiles.taps), units = rows / as_double(rows_of_unit);
+    const double read = units * taps * (as_double(rows_of_unit) + columns) * terms * 2,
+                 arrival = (rows + columns * taps) * terms * 2 / bytes_a_cycle,
+                 boxes = sums_pixels ? units + taps * as_double(divided(tiles.columns, 64)) : 2;
+    return std::max({rows * columns * taps * terms / products_a_cycle, read / shared_bytes_a_cycle, arrival,
+                     (arrival + latency) / (tiles.stages - 1)}) +
+           overhead + a_box * boxes;
+}
+
+double cycles_of(const ConvolutionExtents& extents, const ConvolutionTiles& tiles, bool sums_pixels,
+                 const Target& target) {
+    constexpr double cycles_of_tile = 1500, bytes_a_cycle_of_parts = 1500;  // to begin and to store; of all together
+    const double steps =
+        std::ceil(as_double(divided(extents.terms, tiles.terms)) * extents.taps / as_double(tiles.parts));
+    const int64_t count = divided(extents.rows, tiles.rows) * divided(extents.columns, tiles.columns) *
+                          divided(extents.products, tiles.taps) * tiles.parts;
+    const double rounds = as_double(divided(count, target.multiprocessors));
+    const double sums = as_double(extents.rows * extents.columns) * as_double(extents.products * tiles.parts) * 8;
+    return rounds * (steps * cycles_of_stage(tiles, sums_pixels) + cycles_of_tile) +
+           (tiles.parts > 1 ? sums / bytes_a_cycle_of_parts + 4000 : 0);
+}
+
+/// As many as shared memory holds, eight at most.
+int stages_of(const ConvolutionTiles& tiles, const Target& target) {
+    constexpr int64_t most = 8, reserved = 4096;
+    const int64_t bytes = (tiles.rows + tiles.columns * tiles.taps) * tiles.terms * 2;
+    return static_cast<int>(std::clamp<int64_t>((target.shared_bytes - reserved) / bytes, 0, most));
+}
+
+/// Whether the sums of a warpgroup's rows fit into its registers.
+bool holds_sums(const ConvolutionTiles& tiles) {
+    const int64_t most = tiles.warpgroups == 3 ? 96 : tiles.taps > 1 ? 192 : 128;
+    return tiles.rows * tiles.columns * tiles.taps / tiles.warpgroups / threads_of_unit <= most;
+}
+
+/// Tiles of some rows and columns with all else open.
+class Search {
+public:
+    Search(const ConvolutionExtents& extents, bool sums_pixels, const Target& target)
+        : extents_(extents), sums_pixels_(sums_pixels), target_(target) {}
+
+    void consider(ConvolutionTiles tiles) {
+        const int64_t steps = divided(extents_.terms, tiles.terms),
+                      most_parts = sums_pixels_ ? std::min<int64_t>(steps, 128) : 1;
+        tiles.stages = stages_of(tiles, target_);
+        if (!holds_sums(tiles) || tiles.stages < 2) return;
+        for (tiles.parts = 1; tiles.parts <= most_parts; ++tiles.parts) {
+            const double cycles = cycles_of(extents_, tiles, sums_pixels_, target_);
+            if (least_ < 0 || cycles < least_ * 0.995) least_ = cycles, best_ = tiles;
+        }
+    }
+    const ConvolutionTiles& best() const { return best_; }
+
+private:
+    const ConvolutionExtents& extents_;
+    const bool sums_pixels_;
+    const Target& target_;
+    ConvolutionTiles best_;
+    double least_ = -1;
+};
+
+/// Of a copy's rows of so many elements, a tile has no more than it needs.
+bool has_columns(int64_t columns, int64_t extent) {
+    return columns <= 16 || columns - (columns > 32 ? 32 : 16) < extent;
+}
+
+}  // namespace
+
+ConvolutionTiles convolution_tiles(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass,
+                                   const Target& target) {
+    const ConvolutionExtents& extents = convolution.extents;
+    const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
+    std::vector<int64_t> taps{1};
+    if (sums_pixels && extents.products > shape.kernel_h && shape.kernel_w > 1) taps.push_back(shape.kernel_w);
+    if (sums_pixels && extents.products > 1) taps.push_back(extents.products);
+    Search search(extents, sums_pixels, target);
+    for (int64_t rows : {64, 128, 192, 256, 384, 512})
+        for (int64_t columns : {16, 32, 64, 96, 128, 160, 192, 224, 256})
+            for (int warpgroups : {1, 2, 3})
+                for (int64_t together : taps) {
+                    const bool shares_taps = rows == rows_of_unit && warpgroups > 1 && warpgroups == shape.kernel_h &&
+                                             together == shape.kernel_h * shape.kernel_w && shape.kernel_w > 1;
+                    if (rows % (warpgroups * rows_of_unit) != 0 && !shares_taps) continue;
+                    if (!has_columns(columns, extents.columns)) continue;
+                    if (together > 1 && rows * columns > 64 * 192) continue;  // measured: no faster
+                    // Lines of the columns' copy are whole.
+                    if (sums_pixels && columns % 64 != 0 && (columns > 32 || extents.columns > columns)) continue;
+                    ConvolutionTiles tiles{.rows = rows, .columns = columns, .warpgroups = warpgroups};
+                    tiles.taps = together;
+                    for (int64_t terms : {64, 32, 16}) {
+                        if (sums_pixels ? terms == 16 : terms < 64 && extents.terms > terms) continue;
+                        tiles.terms = terms;
+                        search.consider(tiles);
+                    }
+                }
+    return search.best();
+}
+
+}  // namespace tw::schedules
