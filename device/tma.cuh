@@ -243,7 +243,7 @@ __device__ inline void tma_load_im2col_multicast(void* to, const TensorMap& map,
 //: tma_load_im2col_multicast common needs tma_load_im2col_multicast_3d tma_load_im2col_multicast_4d tma_load_im2col_multicast_5d
 
 //: tma_store_1d needs TensorMap shared_address
-/// Starts to copy from shared memory to a box of the tensor. What lies outside is left out.
+/// Starts to copy from shared memory to a box of the tensor. What lies outside is left out, in whole units of 16 bytes.
 template <int rank = 1>
 __device__ inline void tma_store(const TensorMap& map, int x, const void* from) {
     static_assert(rank == 1, "as many coordinates as dimensions");

@@ -23,22 +23,7 @@ using Put = std::function<ThreadStmt(const ThreadStmt&)>;
 
 ThreadStmt nothing() { return make_thread(ThreadBlock{}); }
 
-/// The statement without what stands inside it.
-std::string head_of(const ThreadStmt& stmt) {
-    std::string text = to_string(stmt);
-    text = text.substr(0, text.find('\n'));
-    constexpr size_t longest = 1000;
-    return text.size() > longest ? text.substr(0, longest) + "..." : text;
-}
-
 bool same_buffer(const codegen::Buffer& a, const codegen::Buffer& b) { return a.get() == b.get(); }
-
-Expr with_buffer(const Expr& expr, const codegen::Buffer& from, const codegen::Buffer& to) {
-    return transform(expr, [&](const Expr& node) -> Expr {
-        auto load = node.as<Load>();
-        return load && same_buffer(load->buffer, from) ? make_expr(node.type(), Load{to, load->indices}) : Expr();
-    });
-}
 
 ThreadStmt with_buffer(const ThreadStmt& root, const codegen::Buffer& from, const codegen::Buffer& to) {
     auto access = [&](Access access) {
@@ -46,7 +31,7 @@ ThreadStmt with_buffer(const ThreadStmt& root, const codegen::Buffer& from, cons
         return access;
     };
     return transform(root, [&](const ThreadStmt& stmt) -> ThreadStmt {
-        ThreadStmt mapped = map_expressions(stmt, [&](const Expr& expr) { return with_buffer(expr, from, to); });
+        ThreadStmt mapped = map_expressions(stmt, [&](const Expr& expr) { return with_loads_of(expr, from, to); });
         if (auto store = mapped.as<ThreadStore>())
             return make_thread(ThreadStore{access(store->to), store->value}, stmt.step());
         if (auto wide = mapped.as<ThreadWide>())
@@ -292,6 +277,20 @@ std::string to_string(MutationKind kind) {
         case MutationKind::Stream: return "stream";
     }
     return "?";
+}
+
+std::string head_of(const codegen::ThreadStmt& stmt) {
+    std::string text = to_string(stmt);
+    text = text.substr(0, text.find('\n'));
+    constexpr size_t longest = 1000;
+    return text.size() > longest ? text.substr(0, longest) + "..." : text;
+}
+
+Expr with_loads_of(const Expr& expr, const codegen::Buffer& from, const codegen::Buffer& to) {
+    return transform(expr, [&](const Expr& node) -> Expr {
+        auto load = node.as<Load>();
+        return load && same_buffer(load->buffer, from) ? make_expr(node.type(), Load{to, load->indices}) : Expr();
+    });
 }
 
 std::vector<Mutant> mutants_of(const ThreadKernel& kernel) { return KernelMutator(kernel).run(); }

@@ -36,6 +36,12 @@ struct Mutant {
     std::string in_text = {}, with = {};  ///< where not empty: the kernel is printed so, and then this is put for that
 };
 
+/// A statement as texts of mutants name it: without what stands inside it.
+std::string head_of(const codegen::ThreadStmt& stmt);
+
+/// What is loaded of one buffer is loaded of another instead.
+Expr with_loads_of(const Expr& expr, const codegen::Buffer& from, const codegen::Buffer& to);
+
 /// Every mutant of a kernel that is about to be printed, in program order.
 std::vector<Mutant> mutants_of(const codegen::ThreadKernel& kernel);
 

@@ -14,11 +14,6 @@ using namespace codegen;  // NOLINT: the thread IR is all that this file is abou
 
 constexpr int kRegisterStep = 8, kWarp = 32, kWarpgroup = 128, kDescriptorUnit = 16;
 
-std::string head_of(const ThreadStmt& stmt) {
-    std::string text = to_string(stmt);
-    return text.substr(0, text.find('\n'));
-}
-
 class SignalMutator {
 public:
     explicit SignalMutator(const ThreadStmt& stmt) : stmt_(stmt) {}

@@ -19,21 +19,9 @@ using namespace codegen;  // NOLINT: the thread IR is all that this file is abou
 
 constexpr const char *kBefore = "_before", *kSoFar = "_so_far";
 
-std::string head_of(const ThreadStmt& stmt) {
-    const std::string text = to_string(stmt);
-    return text.substr(0, text.find('\n'));
-}
-
 void visit_stores(const ThreadStmt& root, const std::function<void(const ThreadStore&)>& see) {
     visit(root, [&](const ThreadStmt& stmt) {
         if (const auto* store = stmt.as<ThreadStore>()) see(*store);
-    });
-}
-
-Expr with_loads_of(const Expr& expr, const codegen::Buffer& from, const codegen::Buffer& to) {
-    return transform(expr, [&](const Expr& node) -> Expr {
-        const Load* load = node.as<Load>();
-        return load && load->buffer == from ? make_expr(node.type(), Load{to, load->indices}) : Expr();
     });
 }
 

@@ -37,7 +37,8 @@ struct Im2col {
 /// A tensor of 1 to 5 dimensions and the boxes of it that are copied; dimensions from the innermost, contiguous one on.
 struct TensorLayout {
     TensorElement element = TensorElement::BF16;
-    std::vector<int64_t> sizes = {};    // in elements; what a box has beyond is read as zero and not written
+    std::vector<int64_t> sizes = {};    // in elements; what a box has beyond is read as zero and not written, but for
+                                        // the rest of a row's last 16 bytes
     std::vector<int64_t> strides = {};  // in bytes, of all dimensions but the first; multiples of 16
     std::vector<int64_t> box = {};  // in elements, 1 to 256 each; its innermost row is whole units of 16 bytes. Under
                                     // a swizzle it is at most a line; a shorter one leaves the rest of it alone

@@ -1,8 +1,6 @@
 // A product as Ampere makes it: asynchronous copies in a ring of three stages, ldmatrix, mma.sync. Silent and right on
 // every seed; each of its mutations is caught on every seed. And the same operands by copies for wgmma.
-#include <bit>
-#include <random>
-
+#include "tests/emulator/altered_kernels.h"
 #include "tests/emulator/small_kernels.h"
 
 namespace tw::emulator {
@@ -48,15 +46,9 @@ struct Problem {
 
     Problem() {
         std::mt19937 random(7);
-        for (uint16_t* operand : {x, w})
-            for (int i = 0; i < 64 * 96; ++i)
-                operand[i] = uint16_t(std::bit_cast<uint32_t>(float(int(random() % 9) - 4)) >> 16);
-        auto value = [](uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); };
-        for (int m = 0; m < 64; ++m)
-            for (int n = 0; n < 64; ++n) {
-                float& sum = expected[m * 64 + n] = 0;
-                for (int k = 0; k < 96; ++k) sum += value(x[m * 96 + k]) * value(w[n * 96 + k]);
-            }
+        fill_small(x, random);
+        fill_small(w, random);
+        for (size_t i = 0; i < 64 * 64; ++i) expected[i] = sum_of_products(x, w, i / 64, i % 64, 96);
     }
 
     /// Whether nothing is reported and everything right; the findings otherwise.
@@ -72,11 +64,9 @@ struct Problem {
     }
 };
 
-Source source_of(const std::string& text) { return {.name = "gemm", .text = text, .line_notes = {}}; }
-
 TEST(AmpereGemm, IsRightAndSilentOnEverySeed) {
     Problem problem;
-    Source source = source_of(AmpereGemm);
+    Source source{.name = "gemm", .text = AmpereGemm, .line_notes = {}};
     auto module = compile({&source, 1});
     for (uint64_t seed = 0; seed < 20; ++seed) {
         std::string messages;
@@ -84,42 +74,36 @@ TEST(AmpereGemm, IsRightAndSilentOnEverySeed) {
     }
 }
 
+const Mutation Mutations[] = {
+    {"no wait for copies", "tw::cp_async_wait<1>();", ""},
+    {"one stage may be left too many", "tw::cp_async_wait<1>();", "tw::cp_async_wait<2>();"},
+    {"no barrier", "__syncthreads();", ""},
+    {"a barrier of the warp", "__syncthreads();", "__syncwarp();"},
+    {"the barrier before the wait", "tw::cp_async_wait<1>();\n        __syncthreads();",
+     "__syncthreads();\n        tw::cp_async_wait<1>();"},
+    {"no commit in the loop", "        tw::cp_async_commit();\n        tw::bf16", "        tw::bf16"},
+    {"no commit before the loop", "        tw::cp_async_commit();\n    }\n    for", "    }\n    for"},
+    {"overwrites the stage that is read", "next = (k + 2) % 3", "next = (k + 3) % 3"},
+    {"overwrites the next stage", "next = (k + 2) % 3", "next = (k + 1) % 3"},
+    {"reads the next stage", "k % 3, next", "(k + 1) % 3, next"},
+    {"one copy too few", "if (k + 2 < 6)", "if (k + 2 < 5)"},
+    {"copies behind the last k", "if (k + 2 < 6)", ""},
+    {"x of the k before", "x + row * 96 + (k + 2)", "x + row * 96 + (k + 1)"},
+    {"one row of w left out", "tw::cp_async<8>(&s.w[next]", "if (row != 63) tw::cp_async<8>(&s.w[next]"},
+    {"halves of a by half steps", "lane / 16 * 8]);", "lane / 16 * 4]);"},
+    {"one half of b", "lane / 8 % 2 * 8]);", "0]);"},
+    {"lanes of the upper half load nothing", "tw::ldmatrix<2>(b", "if (lane < 16) tw::ldmatrix<2>(b"},
+    {"b transposed", "tw::ldmatrix<2>(b", "tw::ldmatrix_trans<2>(b"},
+    {"a ring of x that is too short", "alignas(16) tw::bf16 x[3][64 * 24], w[3][64 * 24];",
+     "alignas(16) tw::bf16 x[2][64 * 24], w[3][64 * 24];"},
+    {"one product left out", "tw::mma_m16n8k16(acc[n], a, b)", "if (n) tw::mma_m16n8k16(acc[n], a, b)"},
+};
+
 TEST(AmpereGemm, EveryMutationIsCaughtOnEverySeed) {
-    const std::pair<const char*, const char*> mutations[] = {
-        {"tw::cp_async_wait<1>();", ""},
-        {"tw::cp_async_wait<1>();", "tw::cp_async_wait<2>();"},
-        {"__syncthreads();", ""},
-        {"__syncthreads();", "__syncwarp();"},
-        {"tw::cp_async_wait<1>();\n        __syncthreads();", "__syncthreads();\n        tw::cp_async_wait<1>();"},
-        {"        tw::cp_async_commit();\n        tw::bf16", "        tw::bf16"},
-        {"        tw::cp_async_commit();\n    }\n    for", "    }\n    for"},
-        {"next = (k + 2) % 3", "next = (k + 3) % 3"},
-        {"next = (k + 2) % 3", "next = (k + 1) % 3"},
-        {"k % 3, next", "(k + 1) % 3, next"},
-        {"if (k + 2 < 6)", "if (k + 2 < 5)"},
-        {"if (k + 2 < 6)", ""},
-        {"x + row * 96 + (k + 2)", "x + row * 96 + (k + 1)"},
-        {"tw::cp_async<8>(&s.w[next]", "if (row != 63) tw::cp_async<8>(&s.w[next]"},
-        {"lane / 16 * 8]);", "lane / 16 * 4]);"},
-        {"lane / 8 % 2 * 8]);", "0]);"},
-        {"tw::ldmatrix<2>(b", "if (lane < 16) tw::ldmatrix<2>(b"},
-        {"tw::ldmatrix<2>(b", "tw::ldmatrix_trans<2>(b"},
-        {"alignas(16) tw::bf16 x[3][64 * 24], w[3][64 * 24];", "alignas(16) tw::bf16 x[2][64 * 24], w[3][64 * 24];"},
-        {"tw::mma_m16n8k16(acc[n], a, b)", "if (n) tw::mma_m16n8k16(acc[n], a, b)"},
-    };
     Problem problem;
-    std::vector<Source> sources;
-    for (auto [from, to] : mutations) {
-        std::string text = AmpereGemm;
-        const size_t at = text.find(from);
-        ASSERT_NE(at, std::string::npos) << from;
-        sources.push_back(source_of(text.replace(at, std::string(from).size(), to)));
-    }
-    auto modules = compile_together(sources);
-    for (size_t i = 0; i < modules.size(); ++i)
-        for (uint64_t seed = 0; seed < 8; ++seed)
-            EXPECT_FALSE(problem.runs(*modules[i], seed))
-                << mutations[i].first << " -> " << mutations[i].second << ", seed " << seed;
+    expect_all_caught(AmpereGemm, Mutations, 8, [&](const Module& module, const Mutation&, uint64_t seed) {
+        return !problem.runs(module, seed);
+    });
 }
 
 // What a thread has copied for wgmma needs its wait, its proxy fence and the barrier, in this order.

@@ -1,10 +1,8 @@
 // A whole Hopper kernel is silent and right on every seed; each of its mutations is caught on every seed.
 #include "tests/emulator/hopper_gemm.h"
 
-#include <bit>
-#include <random>
-
 #include "device/vocabulary.h"
+#include "tests/emulator/altered_kernels.h"
 #include "tests/emulator/small_kernels.h"
 #include "tests/emulator/tensor_map_argument.h"
 
@@ -13,27 +11,18 @@ namespace {
 
 constexpr size_t Size = 256;
 
-/// Small integers, whose products are summed exactly in any order.
 struct Problem {
     alignas(128) uint16_t x[Size * Size], w[Size * Size], y[Size * Size];
     uint16_t expected[Size * Size];
 
     explicit Problem(uint32_t seed) {
         std::mt19937 random(seed);
-        auto fill = [&](uint16_t* to) {
-            for (size_t i = 0; i < Size * Size; ++i)
-                to[i] = uint16_t(std::bit_cast<uint32_t>(float(int(random() % 9) - 4)) >> 16);
-        };
-        fill(x);
-        fill(w);
-        auto value = [](uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); };
-        for (size_t m = 0; m < Size; ++m)
-            for (size_t n = 0; n < Size; ++n) {
-                float sum = 0;
-                for (size_t k = 0; k < Size; ++k) sum += value(x[m * Size + k]) * value(w[n * Size + k]);
-                const uint32_t bits = std::bit_cast<uint32_t>(sum);
-                expected[m * Size + n] = uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-            }
+        fill_small(x, random);
+        fill_small(w, random);
+        for (size_t i = 0; i < Size * Size; ++i) {
+            const auto bits = std::bit_cast<uint32_t>(sum_of_products(x, w, i / Size, i % Size, Size));
+            expected[i] = uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+        }
     }
 };
 
@@ -44,7 +33,7 @@ struct Outcome {
 
 std::string with_vocabulary(const std::string& kernel) { return device::vocabulary_text({"to_bf16"}) + kernel; }
 
-Outcome run_gemm(const std::shared_ptr<const Module>& module, Problem& problem, const Options& options) {
+Outcome run_gemm(const Module& module, Problem& problem, const Options& options) {
     std::fill(problem.y, problem.y + Size * Size, uint16_t(0xffff));
     TensorMapArgument x = matrix_map(problem.x, TensorElement::BF16, Size, Size, 128, 64, 128),
                       w = matrix_map(problem.w, TensorElement::BF16, Size, Size, 32, 64, 128),
@@ -58,7 +47,7 @@ Outcome run_gemm(const std::shared_ptr<const Module>& module, Problem& problem, 
     launch.regions = {{problem.x, sizeof problem.x, "x", false, true},
                       {problem.w, sizeof problem.w, "w", false, true},
                       {problem.y, sizeof problem.y, "y", true, false}};
-    Outcome outcome{.report = emulator::run(*module, launch, options)};
+    Outcome outcome{.report = emulator::run(module, launch, options)};
     for (size_t i = 0; i < Size * Size; ++i) outcome.num_wrong += problem.y[i] != problem.expected[i];
     return outcome;
 }
@@ -72,7 +61,7 @@ TEST(HopperGemm, IsRightAndSilentOnEverySeed) {
     Problem problem(1);
     auto module = compiled_gemm(HopperGemm);
     for (uint64_t seed = 0; seed < 20; ++seed) {
-        Outcome outcome = run_gemm(module, problem, {.seed = seed});
+        Outcome outcome = run_gemm(*module, problem, {.seed = seed});
         ASSERT_TRUE(outcome.report.ok()) << "seed " << seed << all_messages(outcome.report);
         ASSERT_EQ(outcome.num_wrong, 0u) << "seed " << seed;
         if (seed == 0)
@@ -85,17 +74,11 @@ TEST(HopperGemm, RunsWithoutChecksAndWithStatistics) {
     Problem problem(2);
     auto module = compiled_gemm(HopperGemm);
     for (const Options& options : {Options{.seed = 1, .check = false}, Options{.seed = 2, .statistics = true}}) {
-        Outcome outcome = run_gemm(module, problem, options);
+        Outcome outcome = run_gemm(*module, problem, options);
         EXPECT_TRUE(outcome.report.ok()) << all_messages(outcome.report);
         EXPECT_EQ(outcome.num_wrong, 0u);
     }
 }
-
-struct Mutation {
-    const char* name;
-    const char* from;
-    const char* to;
-};
 
 // A ring of fewer stages is no mistake: both sides go by it.
 const Mutation Mutations[] = {
@@ -186,32 +169,20 @@ const Mutation Mutations[] = {
      "if (threadIdx.x < 64) tw::setmaxnreg_dec<40>();"},
 };
 
-std::string mutated(const Mutation& mutation) {
-    std::string text = HopperGemm;
-    const size_t at = text.find(mutation.from);
-    EXPECT_NE(at, std::string::npos) << mutation.name;
-    if (at != std::string::npos) text.replace(at, std::string(mutation.from).size(), mutation.to);
-    return text;
-}
-
 TEST(HopperGemm, EveryMutationIsCaughtOnEverySeed) {
     Problem problem(1);
-    std::vector<Source> sources;
-    for (const Mutation& mutation : Mutations)
-        sources.push_back({.name = "gemm", .text = with_vocabulary(mutated(mutation)), .line_notes = {}});
-    auto modules = compile_together(sources);
     size_t num_reports = 0, num_by_value = 0;
-    for (size_t i = 0; i < modules.size(); ++i)
-        for (uint64_t seed = 0; seed < 3; ++seed) {
-            Outcome outcome = run_gemm(modules[i], problem, {.seed = seed});
-            EXPECT_TRUE(!outcome.report.ok() || outcome.num_wrong > 0) << Mutations[i].name << ", seed " << seed;
-            ++(outcome.report.ok() ? num_by_value : num_reports);
-            if (seed == 0 && std::getenv("TW_SHOW_FINDINGS"))
-                fmt::print("{}: {}\n", Mutations[i].name,
-                           outcome.report.ok() ? fmt::format("{} wrong values", outcome.num_wrong)
-                                               : outcome.report.findings[0].message);
-        }
-    fmt::print("{} mutations, 3 seeds: {} reported, {} seen by values alone\n", modules.size(), num_reports,
+    auto is_caught = [&](const Module& module, const Mutation& mutation, uint64_t seed) {
+        Outcome outcome = run_gemm(module, problem, {.seed = seed});
+        ++(outcome.report.ok() ? num_by_value : num_reports);
+        if (seed == 0 && std::getenv("TW_SHOW_FINDINGS"))
+            fmt::print("{}: {}\n", mutation.name,
+                       outcome.report.ok() ? fmt::format("{} wrong values", outcome.num_wrong)
+                                           : outcome.report.findings[0].message);
+        return !outcome.report.ok() || outcome.num_wrong > 0;
+    };
+    expect_all_caught(with_vocabulary(HopperGemm), Mutations, 3, is_caught);
+    fmt::print("{} mutations, 3 seeds: {} reported, {} seen by values alone\n", std::size(Mutations), num_reports,
                num_by_value);
 }
 

@@ -6,25 +6,13 @@ namespace {
 
 class Im2colRequests : public TmaRequests {};
 
-void set_dense_strides(TensorLayout& layout) {
-    int64_t stride = layout.sizes[0] * bytes_of(layout.element);
-    for (size_t d = 1; d < layout.sizes.size(); ++d) {
-        layout.strides.push_back(stride);
-        stride *= layout.sizes[d];
-    }
-}
-
 /// Any corners, strides, offsets and numbers of pixels; a first base pixel inside of the bounding box.
 Request random_column(Dice& dice) {
-    Request request;
+    Request request = random_request(dice, {TensorElement::U8, TensorElement::BF16, TensorElement::F32});
     TensorLayout& layout = request.layout;
-    const int rank = dice.in(3, 5), count = rank - 2;
-    layout.swizzle = dice.of<Swizzle>({Swizzle::None, Swizzle::Bytes32, Swizzle::Bytes64, Swizzle::Bytes128});
-    layout.element = dice.of<TensorElement>({TensorElement::U8, TensorElement::BF16, TensorElement::F32});
-    const int unit = 16 / request.element_bytes();
-    const int most_units = layout.swizzle == Swizzle::None ? 8 : request.span() / 16;
-    layout.im2col = Im2col{.channels = unit * (dice.one_in(2) ? most_units : dice.in(1, most_units)),
-                           .pixels = dice.one_in(8) ? 1024 : dice.in(1, 400)};
+    const int rank = dice.in(3, 5), count = rank - 2, unit = 16 / request.element_bytes();
+    layout.im2col =
+        Im2col{.channels = unit * random_units(dice, request, 8), .pixels = dice.one_in(8) ? 1024 : dice.in(1, 400)};
     layout.sizes = {unit * dice.in(1, 16)};
     layout.traversal_strides = {1};
     request.coordinates = {unit * dice.in(-2, int(layout.sizes[0]) / unit)};
@@ -44,8 +32,6 @@ Request random_column(Dice& dice) {
     request.coordinates.push_back(dice.in(-1, int(layout.sizes.back())));
     set_dense_strides(layout);
     if (dice.one_in(6)) layout.strides[0] = 16 * dice.in(0, 4);  // pixels that overlap
-    layout.offset = 16 * dice.in(0, 99);
-    request.place = 128 * dice.in(0, 20);
     return request;
 }
 
@@ -314,7 +300,7 @@ k(const __grid_constant__ tw::TensorMap map, unsigned char* out) {{
     }
 }
 
-TW_ON_EMULATOR_AND_GPU(Im2colRequests);
+TW_ON_EACH_DEVICE(Im2colRequests);
 
 }  // namespace
 }  // namespace tw

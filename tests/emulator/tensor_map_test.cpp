@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "tests/emulator/run_on.h"
+#include "tests/emulator/swizzles.h"
 #include "tests/support/expect_error.h"
 
 namespace tw {
@@ -154,29 +155,13 @@ Result run_boxes(const std::string& which, const BoxKernel& kernel, const Tensor
 
 Result run_everywhere(const BoxKernel& kernel, const TensorLayout& x_layout, const TensorLayout& y_layout,
                       const Bytes& x, const Bytes& y) {
-    try {  // also where there is no GPU
-        open_device("null:sm_90a")->load({.name = "k.cu", .source = kernel.text(), .entry = "k"});
-    } catch (const NvrtcMissing&) {
-    }
+    expect_compiles_for_hopper(kernel.text());
     Result emulated = run_boxes("emulated", kernel, x_layout, y_layout, x, y);
     if (best_device().device->kind() == DeviceKind::Cuda) {
         EXPECT_TRUE(run_boxes("cuda", kernel, x_layout, y_layout, x, y) == emulated) << "GPU and emulator differ:\n"
                                                                                      << kernel.text();
     }
     return emulated;
-}
-
-int span_of(Swizzle swizzle) {
-    return swizzle == Swizzle::Bytes128  ? 128
-           : swizzle == Swizzle::Bytes64 ? 64
-           : swizzle == Swizzle::Bytes32 ? 32
-                                         : 16;
-}
-
-/// Where byte `column` of line `line` lies.
-int place(int line, int column, int span) {
-    const int linear = line * span + column;
-    return span == 16 ? linear : linear ^ (linear / 128 % (span / 16) * 16);
 }
 
 TEST_P(TmaConformance, BoxesOfMatrices) {
@@ -209,7 +194,7 @@ if (t == 0) {{ tw::tma_store<2>(y_map, {x} + 8, {y} + 3, s.a); tw::tma_store_com
                 for (int byte = 0; byte < 2; ++byte) {
                     const uint8_t value =
                         is_inside(cy + line, cx + column) ? x[at(cy + line, cx + column) + size_t(byte)] : 0;
-                    expected.out[size_t(place(line, column * 2 + byte, span))] = value;
+                    expected.out[size_t(swizzled(line * span + column * 2 + byte, span))] = value;
                     if (is_inside(cy + line + 3, cx + column + 8))
                         expected.y[at(cy + line + 3, cx + column + 8) + size_t(byte)] = value;
                 }
@@ -313,7 +298,7 @@ for (int i = t; i < 4096; i += 64) out[8192 * blockIdx.x + i] = i / 1024 == 2 ? 
                      4, 4};
     Result result = run_everywhere(kernel, layout, layout, x, x);
     for (int i = 0; i < 4 * 4096; ++i) {
-        const int byte = i % 4096, place = byte ^ (byte / 128 % 8 * 16);
+        const int byte = i % 4096, place = swizzled(byte, 128);
         ASSERT_EQ(result.out[size_t(i / 4096 * 8192 + byte)], byte / 1024 == 2 ? 0 : x[size_t(place)]) << i;
     }
 }

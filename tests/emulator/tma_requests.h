@@ -1,15 +1,14 @@
 // Single requests of TMA on a device, and what they do by definition, byte by byte.
 #pragma once
+#include <algorithm>
 #include <map>
-#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
-#include <gtest/gtest.h>
-
-#include "runtime/driver/tensor_map.h"
 #include "tests/emulator/run_on.h"
+#include "tests/emulator/swizzles.h"
+#include "tests/support/on_device.h"
 
 namespace tw {
 
@@ -38,15 +37,8 @@ struct Request {
     int rank() const { return int(layout.sizes.size()); }
     int element_bytes() const { return int(bytes_of(layout.element)); }
     int row_bytes() const { return int(layout.im2col ? layout.im2col->channels : layout.box[0]) * element_bytes(); }
-    int span() const {
-        switch (layout.swizzle) {
-            case Swizzle::None: return 0;
-            case Swizzle::Bytes32: return 32;
-            case Swizzle::Bytes64: return 64;
-            case Swizzle::Bytes128: return 128;
-        }
-        return 0;
-    }
+    int span() const { return span_of(layout.swizzle); }
+    int pitch() const { return std::max(span(), row_bytes()); }  // from row to row of shared memory
     int stride(int d) const { return layout.traversal_strides.empty() ? 1 : int(layout.traversal_strides[size_t(d)]); }
     int side(int d) const { return (int(layout.box[size_t(d)]) + stride(d) - 1) / stride(d); }
     int num_rows() const {
@@ -58,11 +50,8 @@ struct Request {
     int bytes() const { return num_rows() * row_bytes(); }
 
     /// Where a byte of a row lies in shared memory.
-    size_t in_shared(int row, int byte) const {
-        const int linear = place + row * (span() ? span() : row_bytes()) + byte;
-        return size_t(span() ? linear ^ (linear >> 7 & (span() / 16 - 1)) << 4 : linear);
-    }
-    int end_in_shared() const { return place + num_rows() * std::max(span(), row_bytes()); }
+    size_t in_shared(int row, int byte) const { return size_t(swizzled(place + row * pitch() + byte, span())); }
+    int end_in_shared() const { return place + num_rows() * pitch(); }
 
     std::string text() const {
         std::string im2col;
@@ -77,6 +66,33 @@ struct Request {
             fmt::join(offsets, " "), place);
     }
 };
+
+/// Of a tensor of some such elements, anywhere in its buffer and in shared memory, under any swizzle.
+inline Request random_request(Dice& dice, const std::vector<TensorElement>& elements) {
+    Request request;
+    request.layout.swizzle = dice.of<Swizzle>({Swizzle::None, Swizzle::Bytes32, Swizzle::Bytes64, Swizzle::Bytes128});
+    request.layout.element = dice.of(elements);
+    request.layout.offset = 16 * dice.in(0, 99);
+    request.place = 128 * dice.in(0, 20);
+    return request;
+}
+
+/// Units of 16 bytes that a row may have: a line of the swizzle, or `most`, or fewer.
+inline int random_units(Dice& dice, const Request& request, int most) {
+    const bool has_lines = request.layout.swizzle != Swizzle::None;
+    if (has_lines) most = request.span() / 16;
+    return has_lines && dice.one_in(2) ? most : dice.in(1, most);
+}
+
+/// Rows one behind the other, so many units of 16 bytes between them.
+inline void set_dense_strides(TensorLayout& layout, int gap = 0) {
+    int64_t stride = (layout.sizes[0] * bytes_of(layout.element) + 15) / 16 * 16 + 16 * gap;
+    layout.strides.clear();
+    for (size_t d = 1; d < layout.sizes.size(); ++d) {
+        layout.strides.push_back(stride);
+        stride *= layout.sizes[d];
+    }
+}
 
 /// Calls `visit(row, at)` for each row of a request, `at` the coordinates of its first element: by going the way that
 /// the request goes.
@@ -105,10 +121,13 @@ void visit_rows(const Request& request, Visit visit) {
 }
 
 /// Calls `visit(shared, global)` for each byte that a request moves: where it lies in shared memory, and in the
-/// tensor's buffer, -1 outside of the tensor.
+/// tensor's buffer, -1 outside of the tensor. What leaves does so in whole units of 16 bytes: the rest of a row's last
+/// one lands behind the row.
 template <class Visit>
-void visit_bytes(const Request& request, Visit visit) {
+void visit_bytes(const Request& request, RequestKind kind, Visit visit) {
     const TensorLayout& layout = request.layout;
+    int64_t end = layout.sizes[0] * request.element_bytes();
+    if (kind != RequestKind::Load) end = (end + 15) / 16 * 16;
     visit_rows(request, [&](int row, const std::vector<int>& at) {
         int64_t address = layout.offset;
         bool inside = true;
@@ -116,7 +135,7 @@ void visit_bytes(const Request& request, Visit visit) {
             inside &= at[d] >= 0 && at[d] < layout.sizes[d];
             address += at[d] * layout.strides[d - 1];
         }
-        const int64_t first = int64_t{at[0]} * request.element_bytes(), end = layout.sizes[0] * request.element_bytes();
+        const int64_t first = int64_t{at[0]} * request.element_bytes();
         for (int byte = 0; byte < request.row_bytes(); ++byte) {
             const int64_t x = first + byte;
             visit(request.in_shared(row, byte), inside && x >= 0 && x < end ? address + x : -1);
@@ -124,17 +143,14 @@ void visit_bytes(const Request& request, Visit visit) {
     });
 }
 
-/// The tests of a device, "emulated" or "cuda", which is skipped where there is none.
-class TmaRequests : public testing::TestWithParam<std::string> {
+/// A tensor's buffer of random bytes, and shared memory that holds NaN.
+class TmaRequests : public OnDevice {
 protected:
     static constexpr int SharedBytes = 144 << 10, TensorBytes = 1 << 20;
 
     void SetUp() override {
-        try {
-            device_ = open_device(GetParam());
-        } catch (const RuntimeError& error) {
-            GTEST_SKIP() << "no device '" << GetParam() << "': " << error.what();
-        }
+        OnDevice::SetUp();
+        if (!device_) return;
         tensor_ = device_->allocate(TensorBytes, "tensor");
         shared_ = device_->allocate(SharedBytes, "shared");
         out_ = device_->allocate(SharedBytes, "out");
@@ -160,7 +176,7 @@ protected:
 
     Bytes expected_load(const Request& request) const {
         Bytes expected(SharedBytes, 0xff);
-        visit_bytes(request, [&](size_t shared, int64_t global) {
+        visit_bytes(request, RequestKind::Load, [&](size_t shared, int64_t global) {
             expected[shared] = global < 0 ? 0 : contents_[size_t(global)];
         });
         return expected;
@@ -168,7 +184,7 @@ protected:
 
     Bytes expected_store(const Request& request, const Bytes& shared) const {
         Bytes expected = contents_;
-        visit_bytes(request, [&](size_t from, int64_t to) {
+        visit_bytes(request, RequestKind::Store, [&](size_t from, int64_t to) {
             if (to >= 0) expected[size_t(to)] = shared[from];
         });
         return expected;
@@ -183,7 +199,6 @@ protected:
                                      request.text());
     }
 
-    std::shared_ptr<Device> device_;
     Buffer tensor_, shared_, out_;
     Bytes contents_;
 
@@ -249,9 +264,5 @@ extern "C" __global__ void __launch_bounds__(128) k(const __grid_constant__ tw::
 
     std::map<std::string, Kernel> kernels_;  // by their text
 };
-
-#define TW_ON_EMULATOR_AND_GPU(suite)                                            \
-    INSTANTIATE_TEST_SUITE_P(Device, suite, testing::Values("emulated", "cuda"), \
-                             [](const auto& info) { return info.param; })
 
 }  // namespace tw

@@ -28,6 +28,7 @@ struct TmaCase {
 
     std::vector<int> out = std::vector<int>(1024, -1);
     std::optional<TensorMapBits> other = {};  // in place of `map`, of the same memory
+    uint64_t out_columns = 32;                // of those that lie in out
 
     Report run(const Options& options) {
         alignas(16) static int in[1024];
@@ -47,6 +48,7 @@ struct TmaCase {
             map = *other;
         }
         out_map.base = reinterpret_cast<uint64_t>(out_pointer);
+        out_map.sizes[0] = out_columns;
         struct alignas(64) Padded {
             TensorMapBits bits;
             char rest[128 - sizeof(TensorMapBits)];
@@ -222,6 +224,41 @@ TEST(Tma, ReduceAddsToWhatIsThere) {
                     "tw::tma_store_commit(); }\n" +
                     Stored},
                    Kind::Race, "race on 'out'");
+}
+
+/// Rows of 30 ints, 128 bytes apart: the last two of a box's 32 go to what lies between the rows.
+TEST(Tma, WholeUnitsLeave) {
+    const std::string fill = "for (int i = t; i < 256; i += 64) s.a[1][i] = i;\n" + Fence + Sync;
+    TmaCase one;
+    one.out_columns = 30;
+    for (bool adds : {false, true}) {
+        const std::string name = adds ? "tma_reduce_add" : "tma_store";
+        const auto leave = [&](int row) {
+            return fill +
+                   fmt::format("if (t == 0) {{ tw::{}<2>(out_map, 0, {}, s.a[1]); tw::tma_store_commit(); }}\n", name,
+                               row) +
+                   Stored;
+        };
+        one.body = leave(4);
+        for (uint64_t seed = 0; seed < 8; ++seed) {
+            one.out.assign(1024, -1);
+            Report report = one.run({.seed = seed});
+            ASSERT_TRUE(report.ok()) << all_messages(report);
+            for (int i = 0; i < 1024; ++i) ASSERT_EQ(one.out[size_t(i)], i < 128 || i >= 384 ? -1 : i - 128 - adds);
+        }
+        // Others may not use what lies there meanwhile.
+        one.body = leave(4) + "if (t == 63) out[4 * 32 + 31] = 0;";
+        expect_finding(one, Kind::Race, "race on 'out'");
+        // The tensor's last row ends with the memory, within a unit.
+        one.out.assign(1022, -1);
+        one.body = leave(24);
+        const std::string does = adds ? "atomically updates" : "writes";
+        expect_finding(one, Kind::OutOfBounds,
+                       fmt::format("the {} of thread (0,0,0) of block (0,0,0) {} 16 bytes at byte 4080 of 'out', which "
+                                   "has 4088 bytes",
+                                   name, does));
+        one.out.assign(1024, -1);
+    }
 }
 
 TEST(Tma, PhasesThatNobodyWaitedForCannotBeToldApart) {

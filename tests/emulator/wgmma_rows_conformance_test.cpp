@@ -3,6 +3,8 @@
 #include <bit>
 
 #include "tests/emulator/run_on.h"
+#include "tests/emulator/swizzles.h"
+#include "tests/support/on_device.h"
 
 namespace tw {
 namespace {
@@ -24,7 +26,7 @@ struct Operand {
             at += row / (span / 2) * leading + row % (span / 2) * 2 + k / 8 * stride + k % 8 * span;
         else
             at += row / 8 * stride + row % 8 * span + k * size;
-        return span == 16 ? at : at ^ (at >> 7 & (span / 16 - 1)) << 4;
+        return swizzled(at, span);
     }
     int end(int rows, int k, int size) const {
         int last = 0;
@@ -68,16 +70,8 @@ Images image_of(const Product& product) {
     return image;
 }
 
-class WgmmaRows : public testing::TestWithParam<std::string> {
+class WgmmaRows : public OnDevice {
 protected:
-    void SetUp() override {
-        try {
-            device_ = open_device(GetParam());
-        } catch (const RuntimeError& error) {
-            GTEST_SKIP() << "no device '" << GetParam() << "': " << error.what();
-        }
-    }
-
     /// All products of pairs of operands in one launch, a block each.
     void expect_products(const Product& product, const std::vector<std::pair<Operand, Operand>>& pairs) {
         const Images image = image_of(product);
@@ -141,8 +135,6 @@ for (int i = 0; i < {num_d}; ++i) (({type}*)out)[(blockIdx.x * 128 + t) * {num_d
                 .threads = 128,
                 .shared_bytes = ImageBytes};
     }
-
-    std::shared_ptr<Device> device_;
 };
 
 const Product Bf16{"wgmma_m64n64k16_bf16", "bf16", 64, 16};
@@ -228,8 +220,7 @@ TEST_P(WgmmaRows, RowsWithoutSwizzleMayOverlap) {
     expect_products(Bf16, pairs);
 }
 
-INSTANTIATE_TEST_SUITE_P(Device, WgmmaRows, testing::Values("emulated", "cuda"),
-                         [](const auto& info) { return info.param; });
+TW_ON_EACH_DEVICE(WgmmaRows);
 
 }  // namespace
 }  // namespace tw

@@ -1,27 +1,14 @@
-// Tests that run on the emulator and, where there is one, on the GPU.
+// Programs that run on the emulator and, where there is one, on the GPU.
 #pragma once
-#include <memory>
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include "dsl/interpret.h"
 #include "ops/executable.h"
 #include "runtime/driver/arch.h"
+#include "tests/support/on_device.h"
 
 namespace tw {
 
-/// The parameter is a device's name, "emulated" or "cuda"; without a GPU the latter is skipped, with the reason.
-class OnEachDevice : public testing::TestWithParam<std::string> {
+class OnEachDevice : public OnDevice {
 protected:
-    void SetUp() override {
-        try {
-            device_ = open_device(GetParam());
-        } catch (const RuntimeError& error) {
-            GTEST_SKIP() << "no device '" << GetParam() << "': " << error.what();
-        }
-    }
-
     Target device_target() const { return target_of(*device_); }
 
     /// The kernels give what the declaration says, bit for bit where `match` does not allow more.
@@ -39,12 +26,6 @@ protected:
         Executable executable(build(schedule), device_);
         expect_declared(executable, schedule.outputs(), bindings, match);
     }
-
-    std::shared_ptr<Device> device_;
 };
-
-#define TW_ON_EACH_DEVICE(suite)                                                 \
-    INSTANTIATE_TEST_SUITE_P(Device, suite, testing::Values("emulated", "cuda"), \
-                             [](const auto& info) { return info.param; })
 
 }  // namespace tw

@@ -1,6 +1,5 @@
 // Mutations of the catalog's kernels: each is caught, or provably changes nothing. TW_FUZZ_MUTATIONS sets their number
-// (0: all, which takes long), TW_FUZZ_SEED the seed, always the same here: a mutant that changes nothing, but for
-// reasons that no law of terms.h covers, must not fail a commit that has nothing to do with it.
+// (0: all, which takes long).
 #include <limits>
 #include <set>
 
@@ -8,26 +7,14 @@
 #include <gtest/gtest.h>
 
 #include "schedules/catalog.h"
-#include "tests/verify/fuzz_seed.h"
+#include "tests/verify/expect_all_caught.h"
 #include "verify/catalog_trial.h"
-#include "verify/mutations.h"
 #include "verify/prove_equivalent.h"
 #include "verify/telling_data.h"
 #include "verify/terms.h"
 
 namespace tw::fuzz {
 namespace {
-
-MutationSummary expect_all_caught(MutationOptions options) {
-    options.seed = static_cast<uint64_t>(number_from_environment("TW_FUZZ_SEED", 5));
-    MutationSummary summary = fuzz_mutations(options);
-    std::printf("%s", to_string(summary).c_str());
-    for (const Failure& same : summary.equivalent) std::printf("changes nothing: %s\n", same.text.c_str());
-    for (const Failure& one : summary.not_compared) ADD_FAILURE() << "cannot be run on terms: " << one.text;
-    for (const Failure& failure : summary.failures)
-        ADD_FAILURE() << "case " << failure.number << " of seed " << options.seed << ": " << failure.text;
-    return summary;
-}
 
 TEST(FuzzMutations, EveryMutantIsCaught) {
     MutationOptions options;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/program.h"
+#include "tests/verify/expect_no_failures.h"
 #include "tests/verify/fuzz_seed.h"
 #include "verify/check_case.h"
 #include "verify/fuzz.h"
@@ -21,11 +22,10 @@ FuzzOptions options_of_run() {
     return options;
 }
 
-void expect_no_failures(const Summary& summary, const FuzzOptions& options) {
+void expect_all_right(const Summary& summary, const FuzzOptions& options) {
     std::printf("%s", to_string(summary).c_str());
     EXPECT_EQ(summary.cases, options.count);
-    for (const Failure& failure : summary.failures)
-        ADD_FAILURE() << "case " << failure.number << " of seed " << options.seed << ": " << failure.text;
+    expect_no_failures(summary.failures, options.seed);
 }
 
 TEST(FuzzSchedules, LegalStepsKeepTheResult) {
@@ -33,7 +33,7 @@ TEST(FuzzSchedules, LegalStepsKeepTheResult) {
     options.count = number_from_environment("TW_FUZZ_COUNT", 2000);
     if (number_from_environment("TW_FUZZ_KERNELS", 1)) options.run_kernels = run_on_emulator;
     Summary summary = fuzz_schedules(options);
-    expect_no_failures(summary, options);
+    expect_all_right(summary, options);
     if (options.count < 1000) return;
     // The generator has not gone blind: every verb was accepted, every computation had its turn.
     for (const char* verb : {"split", "fuse", "order", "bind", "at", "inline_stage", "stage", "stage in global",
@@ -77,7 +77,7 @@ TEST(FuzzSchedules, BoxesAreDrawn) {
 TEST(FuzzSchedules, ArbitraryStepsAreRefusedOrRight) {
     FuzzOptions options = options_of_run();
     options.count = number_from_environment("TW_FUZZ_COUNT", 2000) / 5;
-    expect_no_failures(fuzz_arbitrary(options), options);
+    expect_all_right(fuzz_arbitrary(options), options);
 }
 
 // The fuzzer itself: a fault is found, told, and reduced to what matters.

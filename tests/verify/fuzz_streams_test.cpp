@@ -6,8 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/ops/random_stream.h"
-#include "tests/verify/fuzz_seed.h"
-#include "verify/mutations.h"
+#include "tests/verify/expect_all_caught.h"
 
 namespace tw::fuzz {
 namespace {
@@ -37,21 +36,6 @@ const unsigned Chains[] = {3000, 3011, 3012, 3013, 3015, 3016, 3017, 3026, 3027,
 schedules::CatalogEntry chain_of(unsigned seed) {
     auto make = [seed](const Target& target) { return RandomStream(seed).schedule(target); };
     return {.name = fmt::format("chain {}", seed), .description = "", .make = make};
-}
-
-/// Mutants whose text has `unproven` in it may survive so many times.
-MutationSummary expect_all_caught(MutationOptions options, const std::string& unproven = "", int most = 0) {
-    options.seed = static_cast<uint64_t>(number_from_environment("TW_FUZZ_SEED", 5));
-    MutationSummary summary = fuzz_mutations(options);
-    std::printf("%s", to_string(summary).c_str());
-    for (const Failure& same : summary.equivalent) std::printf("changes nothing: %s\n", same.text.c_str());
-    for (const Failure& one : summary.not_compared) ADD_FAILURE() << "cannot be run on terms: " << one.text;
-    for (const Failure& failure : summary.failures)
-        if (most == 0 || failure.text.find(unproven) == std::string::npos || --most < 0)
-            ADD_FAILURE() << "case " << failure.number << " of seed " << options.seed << ": " << failure.text;
-    for (MutationKind kind : options.kinds)
-        EXPECT_GT(summary.kinds[static_cast<size_t>(kind)].caught(), 0) << to_string(kind);
-    return summary;
 }
 
 /// Corrections left out, old values for new ones and the other way round, guards and barriers left out, exchanges with

@@ -2,6 +2,7 @@
 // the seed.
 #include <gtest/gtest.h>
 
+#include "tests/verify/expect_no_failures.h"
 #include "tests/verify/fuzz_seed.h"
 #include "verify/fuzz.h"
 #include "verify/run_kernels.h"
@@ -15,8 +16,7 @@ TEST(FuzzTilings, ProductsAreWhatTheyDeclare) {
     options.count = number_from_environment("TW_FUZZ_TILINGS", 200);
     options.run_kernels = run_on_emulator;
     Summary summary = fuzz_tilings(options);
-    for (const Failure& failure : summary.failures)
-        ADD_FAILURE() << "case " << failure.number << " of seed " << options.seed << ": " << failure.text;
+    expect_no_failures(summary.failures, options.seed);
     EXPECT_EQ(summary.cases, options.count);
     EXPECT_GT(summary.kernels, options.count * 9 / 10);
     for (const char* unit : {"warps", "warpgroups"}) EXPECT_GT(summary.computations[unit], options.count / 20) << unit;

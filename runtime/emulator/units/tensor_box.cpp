@@ -73,12 +73,10 @@ TensorBox::Part TensorBox::in_global(uint64_t unit) const {
         if (place.at[d] < 0 || uint64_t(place.at[d]) >= map_.sizes[d]) return {};
         address += uint64_t(place.at[d]) * map_.strides[d - 1];
     }
-    const int64_t size = bytes_of(map_.element);
+    const int64_t size = bytes_of(map_.element), row_bytes = int64_t(map_.sizes[0]) * size;
     const int64_t begin = coordinates_[0] * size + int64_t(unit % units_per_row_ * UnitBytes);
-    const int64_t first = std::max<int64_t>(begin, 0);
-    const int64_t last = std::min<int64_t>(begin + int64_t(UnitBytes), int64_t(map_.sizes[0]) * size);
-    if (first >= last) return {};
-    return {reinterpret_cast<unsigned char*>(address) + first, size_t(first - begin), size_t(last - first)};
+    if (begin < 0 || begin >= row_bytes) return {};
+    return {reinterpret_cast<unsigned char*>(address) + begin, std::min<size_t>(UnitBytes, size_t(row_bytes - begin))};
 }
 
 }  // namespace tw::emulator

@@ -22,10 +22,11 @@ public:
 
     unsigned char* in_shared(uint64_t unit) const;
 
-    /// The part of a unit that is inside of the tensor.
+    /// Where a unit lies, and its bytes that are inside of the tensor: the first ones, as coordinates are of whole
+    /// units.
     struct Part {
         unsigned char* global = nullptr;
-        size_t offset = 0, bytes = 0;  // in the unit
+        size_t bytes = 0;  // 0: all of it is outside
     };
     Part in_global(uint64_t unit) const;
 

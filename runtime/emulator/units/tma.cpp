@@ -50,11 +50,11 @@ public:
 private:
     void move(uint64_t unit) {
         unsigned char* to = box_.in_shared(unit);
-        auto [from, offset, bytes] = box_.in_global(unit);
+        auto [from, bytes] = box_.in_global(unit);
         if (bytes) check(from, bytes, AccessKind::Read, site);
         check(to, UnitBytes, AccessKind::Write, site);
         std::memset(to, 0, UnitBytes);
-        if (bytes) std::memcpy(to + offset, from, bytes);
+        if (bytes) std::memcpy(to, from, bytes);
     }
 
     TensorBox box_;
@@ -65,7 +65,7 @@ private:
 
 }  // namespace
 
-/// Reads all of its box, then writes.
+/// Reads all of its box, then writes: whole units, as an H200 does, also where the tensor's row ends within one.
 class TmaStore final : public AsyncOperation {
 public:
     TmaStore(const TensorBox& box, bool adds, Random& random)
@@ -95,14 +95,14 @@ private:
         std::memcpy(&contents_[unit * UnitBytes], from, UnitBytes);
     }
     void write(uint64_t unit) {
-        auto [to, offset, bytes] = box_.in_global(unit);
+        auto [to, bytes] = box_.in_global(unit);
         if (!bytes) return;
-        check(to, bytes, adds_ ? AccessKind::Atomic : AccessKind::Write, site);
-        const unsigned char* from = &contents_[unit * UnitBytes + offset];
+        check(to, UnitBytes, adds_ ? AccessKind::Atomic : AccessKind::Write, site);
+        const unsigned char* from = &contents_[unit * UnitBytes];
         if (adds_)
-            reduce_add(box_.element(), to, from, bytes);
+            reduce_add(box_.element(), to, from, UnitBytes);
         else
-            std::memcpy(to, from, bytes);
+            std::memcpy(to, from, UnitBytes);
     }
 
     TensorBox box_;
