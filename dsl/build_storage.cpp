@@ -162,10 +162,20 @@ void TreeBuilder::prepare_storage(int stage, Prepared& p) {
                           .strides = {},
                           .role = local ? BufferNode::Role::Local : BufferNode::Role::Workspace,
                           .step = r.step};
-        if (state_.is_result(stage)) buffer.role = BufferNode::Role::Output;
+        if (state_.is_result(stage))
+            buffer.role = BufferNode::Role::Output, buffer.joined_from = shape_given(operation);
         if (buffer.role == BufferNode::Role::Workspace && is_copied_to_shared(stage)) space_rows(buffer);
         p.storage.buffers.push_back(std::make_shared<const BufferNode>(buffer));
     }
+}
+
+/// The output's own, if what computes it has joined axes.
+std::vector<Expr> TreeBuilder::shape_given(const Operation& operation) const {
+    for (size_t k = 0; k < state_.result.size(); ++k)
+        if (const auto& declared = state_.outputs[k].operation();
+            state_.result[k] == &operation && declared->shape.size() != operation.shape.size())
+            return declared->shape;
+    return {};
 }
 
 Region TreeBuilder::whole(const Operation& operation) {

@@ -269,7 +269,7 @@ void TreeBuilder::finish_tree() {
     for (size_t k = 0; k < state_.outputs.size(); ++k) {
         const Storage& storage = prepared_.at(state_.stage_of(state_.result[k])).storage;
         // A staged result's copy has one output, whichever output of the user's operation it copies.
-        int output = state_.result[k] == state_.outputs[k].operation().get() ? state_.outputs[k].output() : 0;
+        const int output = storage.buffers.size() > 1 ? state_.outputs[k].output() : 0;
         tree_.outputs.push_back(storage.buffers[output]);
     }
     for (int stage : order_)

@@ -205,11 +205,11 @@ struct TreeInterpreter::Compiled {
         }
     }
 
-    std::vector<HostArray> results() {
+    std::vector<HostArray> results(const Bindings& bindings) {
         std::vector<HostArray> arrays;
         for (const BufferRef& output : tree.outputs) {
             const Place& place = place_of(output);
-            HostArray array = host_array(output->type, place.view.shape);
+            HostArray array = host_array(output->type, extents_of(declared_shape(*output), bindings));
             auto unwritten = std::find(place.initialised.begin(), place.initialised.end(), 0);
             if (unwritten != place.initialised.end())
                 throw_error(Error, "interpret: element {} of the output '{}' (shape {}) was never written",
@@ -311,7 +311,7 @@ TreeInterpreter::~TreeInterpreter() = default;
 std::vector<HostArray> TreeInterpreter::run(const Bindings& bindings) const {
     compiled_->bind(bindings);
     compiled_->run(compiled_->program);
-    return compiled_->results();
+    return compiled_->results(bindings);
 }
 
 std::vector<HostArray> interpret_tree(const Tree& tree, const Bindings& bindings) {

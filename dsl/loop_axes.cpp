@@ -13,7 +13,7 @@ LoopAxes::LoopAxes(const Schedule::State& state, int stage) : state_(state), rec
     join_splits();
     for (Axis& axis : axes_) {
         LoopRecord loop = state_.loops[axis.loop];
-        loop.extent = simplify(covered(axis.loop));
+        loop.extent = simplify(whole(axis.loop, covered(axis.loop)));
         axis.extent = loop.extent;
         axis.variable = axis_like(loop);
         axis.index = simplify(index(axis.loop));
@@ -38,6 +38,14 @@ Expr LoopAxes::covered(int loop) const {
         if (relation.kind == Relation::Kind::Split && relation.whole == loop)
             return covered(relation.outer) * relation.size;
     return state_.loops[loop].extent;
+}
+
+/// Under another stage's loop a root loop runs along a part of its axis: all parts together.
+Expr LoopAxes::whole(int loop, const Expr& part) const {
+    const auto root = std::ranges::find(record_.roots, loop);
+    const size_t axis = static_cast<size_t>(root - record_.roots.begin());
+    if (record_.attach < 0 || axis >= record_.definition.axes.size()) return part;
+    return (record_.definition.operation->shape[axis] + part - 1) / part * part;
 }
 
 /// Of a loop, over the axes.

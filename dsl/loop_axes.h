@@ -28,6 +28,7 @@ public:
 private:
     void join_splits();
     Expr covered(int loop) const;
+    Expr whole(int loop, const Expr& part) const;
     Expr value(int loop) const;
     Expr index(int loop) const;
 

@@ -75,6 +75,23 @@ std::vector<LoopAxes::Axis> axes_of(const LoopAxes& axes, const Expr& element) {
     return found;
 }
 
+/// Loops that stand for no axes.
+void check_axes(const State& state, int reader, const std::string& call, std::source_location where) {
+    const StageRecord& record = state.stages[reader];
+    for (const Relation& relation : record.relations) {
+        const std::string& loop = state.loops[relation.whole].name;
+        user_check(relation.kind != Relation::Kind::Align, where,
+                   "{}: '{}' of '{}' is aligned with addresses, and not every element of a matrix would be where its "
+                   "row begins; stage without align, or the tensor as it is",
+                   call, loop, record.definition.name);
+        user_check(record.attach < 0 || relation.kind != Relation::Kind::Fuse || state.loops[relation.whole].reduces,
+                   where,
+                   "{}: '{}' stands under a loop of another stage, and its fused loop '{}' runs along a part of no "
+                   "one axis; join the axes before, with join_axes",
+                   call, record.definition.name, loop);
+    }
+}
+
 }  // namespace
 
 Expr element_read(const StageDefinition& reader, const std::shared_ptr<const Operation>& source, int output,
@@ -174,6 +191,7 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
         "{}: the copy lies as the loops of '{}' run, for the terms that one iteration reads; name a loop of '{}' "
         "from its outermost reduce loop on",
         call, name, name);
+    check_axes(state, reader, call, where);
     if (move_guard(state.stages[reader].definition, source.operation, source.output))
         state.notes.push_back(
             fmt::format("[{}] '{}': terms whose condition does not hold are products with a zero of "

@@ -61,6 +61,10 @@ private:
         } else if (verb == "fuse") {
             Loop outer = next_loop(), inner = next_loop();
             schedule_.fuse(outer, inner, name_or_none(), where_);
+        } else if (verb == "join_axes") {
+            Stage stage = next_stage();
+            const int first = integer(), last = integer();
+            schedule_.join_axes(stage, first, last, where_);
         } else if (verb == "align") {
             Loop loop = next_loop();
             StageRef source = operand();

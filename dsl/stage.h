@@ -25,7 +25,9 @@ struct StageDefinition {
     /// another stage, which stores the identity.
     std::shared_ptr<const Operation> target = {};
     BinaryOp combine = BinaryOp::Add;  ///< or Min, Max
-    std::vector<Expr> place = {};      ///< indices of the target's element, and behind them when it is updated
+    /// What the user declared, if axes of it are joined in `operation`.
+    std::shared_ptr<const Operation> declared = {};
+    std::vector<Expr> place = {};  ///< indices of the target's element, and behind them when it is updated
 };
 
 /// The operation that combines both operands of a reducer of one component, if it is one.

@@ -12,8 +12,11 @@ namespace tw {
 using State = Schedule::State;
 
 int State::stage_of(const Operation* operation) const {
-    for (size_t s = 0; s < stages.size(); ++s)
-        if (stages[s].definition.operation.get() == operation && !stages[s].inlined) return static_cast<int>(s);
+    for (size_t s = 0; s < stages.size(); ++s) {
+        const StageDefinition& definition = stages[s].definition;
+        const bool computes = definition.operation.get() == operation || definition.declared.get() == operation;
+        if (computes && !stages[s].inlined) return static_cast<int>(s);
+    }
     return -1;
 }
 

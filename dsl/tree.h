@@ -51,8 +51,9 @@ struct BufferNode {
     std::string name;
     Type type;
     Memory memory;
-    std::vector<Expr> shape;    ///< constants unless global
-    std::vector<Expr> strides;  ///< global: elements; dense row-major if empty
+    std::vector<Expr> shape;             ///< constants unless global
+    std::vector<Expr> strides;           ///< global: elements; dense row-major if empty
+    std::vector<Expr> joined_from = {};  ///< the shape that the user knows, if dimensions of it are joined
     enum class Role { Input, Output, Workspace, Local } role = Role::Local;
     int step = -1;  ///< the schedule step that made it, -1 for none
     /// Shared: bytes of a row, 128, 64 or 32, whose pieces of 16 bytes stand in another order in each of eight rows:
@@ -64,6 +65,10 @@ struct BufferNode {
     bool is_counter = false;  ///< global: zeros before each launch, which leaves zeros behind
 };
 using BufferRef = std::shared_ptr<const BufferNode>;
+/// As who gives or takes the memory knows it.
+inline const std::vector<Expr>& declared_shape(const BufferNode& buffer) {
+    return buffer.joined_from.empty() ? buffer.shape : buffer.joined_from;
+}
 
 struct StmtNode;
 class Stmt {

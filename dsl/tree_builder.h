@@ -56,6 +56,7 @@ private:
     bool is_copied_to_shared(int stage) const;
     void prepare_storage(int stage, Prepared& p);
     static Region whole(const Operation& operation);
+    std::vector<Expr> shape_given(const Operation& operation) const;
     void reserve_names();
     std::string buffer_name(int stage, size_t output);
 

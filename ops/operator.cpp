@@ -56,7 +56,7 @@ Tensor OperatorState::call(const std::vector<Tensor>& inputs, const std::source_
     });
     const BufferNode& result = *executable.program().tree().outputs[0];
     std::vector<int64_t> shape;
-    for (const Expr& extent : result.shape) {
+    for (const Expr& extent : declared_shape(result)) {
         if (!as_constant(extent))
             throw_error(Error, "{}: extent {} of the result is no constant; kernels are built for each shape", name,
                         to_string(extent));

@@ -30,7 +30,7 @@ Arguments arguments_from(const Tree& tree, Device& device, const Bindings& bindi
 
 HostArray result_of(const BufferNode& output, const Buffer& buffer, const Bindings& bindings) {
     HostArray result =
-        host_array(output.type, extents_of(output.shape, bindings), extents_of(output.strides, bindings));
+        host_array(output.type, extents_of(declared_shape(output), bindings), extents_of(output.strides, bindings));
     buffer.copy_to_host(result.bytes.data(), 0, static_cast<int64_t>(result.bytes.size()));
     return result;
 }

@@ -243,7 +243,7 @@ HostArray Runner::read_array(const std::string& name, std::source_location where
     const Buffer& memory = buffer(name, where);
     const BufferNode& wanted = node(name, where);
     Bindings numbers{.inputs = {}, .sizes = arguments_.sizes, .scalars = {}};
-    HostArray array = host_array(wanted.type, extents_of(wanted.shape, numbers), extents_of(wanted.strides, numbers));
+    HostArray array = host_array(wanted.type, extents_of(declared_shape(wanted), numbers), extents_of(wanted.strides, numbers));
     device()->synchronize();
     memory.copy_to_host(array.bytes.data(), 0, int64_t(array.bytes.size()));
     return array;

@@ -56,6 +56,7 @@ void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
                       int64_t stride, const ConvolutionTiles& tiles, std::source_location where) {
     CalledFrom caller(where);
     inline_elements(s, result, windows, filters);
+    if (tiles.store_boxes) s.join_axes(result, 0, static_cast<int>(s.data_loops(result).size()) - 2);
     std::vector<Loop> pixels = s.data_loops(result), taps;
     const Loop column = pixels.back();
     pixels.pop_back();
@@ -64,7 +65,8 @@ void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
             std::ranges::none_of(s.data_loops(result), [&](const Loop& l) { return l.id == loop.id; }))
             taps.push_back(loop);
     std::vector<Loop> blocks = phases_of(s, pixels, stride);
-    auto [tile, row] = s.split(s.fuse(pixels, "pixel"), tiles.rows, Tail::Mask, {"tile", "row"});
+    auto [tile, row] =
+        s.split(pixels.size() > 1 ? s.fuse(pixels, "pixel") : pixels[0], tiles.rows, Tail::Mask, {"tile", "row"});
     auto [warpgroup_row, m] = s.split(row, tiles.rows / tiles.warpgroups, {"warpgroup_m", "m"});
     auto [column_tile, n] = s.split(column, tiles.columns, Tail::Mask, {"column_tile", "n"});
     auto [channel, k] = s.split(s.reduce(result, channels), tiles.terms, Tail::Mask, {"channel", "k"});
@@ -80,6 +82,7 @@ void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
     s.bind(warpgroup_row, warpgroup);
     const Stage left = s.stage(result, windows, Memory::Shared, step, As::Matrix),
                 right = s.stage(result, filters, Memory::Shared, step);
+    if (tiles.store_boxes) s.via(s.stage(result, Memory::Shared, blocks.back()), Copy::Tma);
     multiply(s, s[result], left, right, step, {.m = m, .n = n, .k = k}, tiles);
 }
 

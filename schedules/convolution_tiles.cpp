@@ -30,7 +30,8 @@ double cycles_of_stage(const ConvolutionTiles& tiles, bool sums_pixels) {
 
 double cycles_of(const ConvolutionExtents& extents, const ConvolutionTiles& tiles, bool sums_pixels,
                  const Target& target) {
-    constexpr double cycles_of_tile = 1500, bytes_a_cycle_of_parts = 1500;  // to begin and to store; of all together
+    constexpr double bytes_a_cycle_of_parts = 1500;                // of all multiprocessors together
+    const double cycles_of_tile = tiles.store_boxes ? 900 : 1500;  // to begin and to store
     const double steps =
         std::ceil(as_double(divided(extents.terms, tiles.terms)) * extents.taps / as_double(tiles.parts));
     const int64_t count = divided(extents.rows, tiles.rows) * divided(extents.columns, tiles.columns) *
@@ -44,8 +45,9 @@ double cycles_of(const ConvolutionExtents& extents, const ConvolutionTiles& tile
 /// As many as shared memory holds, eight at most.
 int stages_of(const ConvolutionTiles& tiles, const Target& target) {
     constexpr int64_t most = 8, reserved = 4096;
-    const int64_t bytes = (tiles.rows + tiles.columns * tiles.taps) * tiles.terms * 2;
-    return static_cast<int>(std::clamp<int64_t>((target.shared_bytes - reserved) / bytes, 0, most));
+    const int64_t bytes = (tiles.rows + tiles.columns * tiles.taps) * tiles.terms * 2,
+                  leaving = tiles.store_boxes ? tiles.rows * tiles.columns * 2 : 0;
+    return static_cast<int>(std::clamp<int64_t>((target.shared_bytes - reserved - leaving) / bytes, 0, most));
 }
 
 /// Whether the sums of a warpgroup's rows fit into its registers.
@@ -91,6 +93,8 @@ ConvolutionTiles convolution_tiles(const Convolution& convolution, const Convolu
                                    const Target& target) {
     const ConvolutionExtents& extents = convolution.extents;
     const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
+    constexpr int64_t whole_units = 8;  // elements, that boxes write
+    const bool boxes = !sums_pixels && convolution.phases == 1 && extents.columns % whole_units == 0;
     std::vector<int64_t> taps{1};
     if (sums_pixels && extents.products > shape.kernel_h && shape.kernel_w > 1) taps.push_back(shape.kernel_w);
     if (sums_pixels && extents.products > 1) taps.push_back(extents.products);
@@ -108,6 +112,7 @@ ConvolutionTiles convolution_tiles(const Convolution& convolution, const Convolu
                     if (sums_pixels && columns % 64 != 0 && (columns > 32 || extents.columns > columns)) continue;
                     ConvolutionTiles tiles{.rows = rows, .columns = columns, .warpgroups = warpgroups};
                     tiles.taps = together;
+                    tiles.store_boxes = boxes;
                     for (int64_t terms : {64, 32, 16}) {
                         if (sums_pixels ? terms == 16 : terms < 64 && extents.terms > terms) continue;
                         tiles.terms = terms;

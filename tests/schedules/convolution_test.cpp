@@ -38,16 +38,18 @@ protected:
         return s;
     }
 
-    ConvolutionTiles random_tiles(const ConvolutionShape& shape, ConvolutionPass pass) {
+    ConvolutionTiles random_tiles(const Convolution& c, const ConvolutionShape& shape, ConvolutionPass pass) {
         const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
         const int warpgroups = static_cast<int>(between(1, 2));
         const bool joins_taps = sums_pixels && chance();
+        const bool boxes = !sums_pixels && c.phases == 1 && c.extents.columns % 8 == 0 && chance();
         return {.rows = 64 * warpgroups,
                 .columns = sums_pixels ? 64 : 32 * between(1, 3),
                 .terms = chance() ? 64 : 32,
                 .warpgroups = warpgroups,
                 .stages = static_cast<int>(joins_taps ? 2 : between(2, 4)),
                 .parts = sums_pixels ? between(1, 3) : 1,
+                .store_boxes = boxes,
                 .taps = joins_taps ? shape.kernel_w : 1};
     }
 };
@@ -60,7 +62,7 @@ TEST_P(Convolutions, OfAnyShapeAreTheDeclared) {
         const ConvolutionShape shape = random_shape();
         for (ConvolutionPass pass : passes) {
             const Convolution c = declare_convolution(shape, pass);
-            const Schedule s = convolution_schedule(c, shape, pass, random_tiles(shape, pass), device_target());
+            const Schedule s = convolution_schedule(c, shape, pass, random_tiles(c, shape, pass), device_target());
             SCOPED_TRACE(s.trace_as_cpp());
             EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
             expect_declared(s, whole_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000))));
@@ -104,7 +106,7 @@ TEST(ConvolutionShapes, CountWhatIsMovedAndComputed) {
 
 TEST(ConvolutionNames, AreShapesPassesAndTiles) {
     const auto named =
-        parse_convolution("convolution_weight_gradient_f16_2x9x8x16_32_3x2_stride2_pad1_tile64x128x32w1s3p4t1k6");
+        parse_convolution("convolution_weight_gradient_f16_2x9x8x16_32_3x2_stride2_pad1_tile64x128x32w1s3p4t1bk6");
     ASSERT_TRUE(named);
     EXPECT_EQ(named->pass, ConvolutionPass::WeightGradient);
     EXPECT_EQ(named->shape, (ConvolutionShape{.images = 2,
@@ -117,9 +119,14 @@ TEST(ConvolutionNames, AreShapesPassesAndTiles) {
                                               .stride = 2,
                                               .padding = 1,
                                               .type = f16}));
-    EXPECT_EQ(named->tiles,
-              (ConvolutionTiles{
-                  .rows = 64, .columns = 128, .terms = 32, .warpgroups = 1, .stages = 3, .parts = 4, .taps = 6}));
+    EXPECT_EQ(named->tiles, (ConvolutionTiles{.rows = 64,
+                                              .columns = 128,
+                                              .terms = 32,
+                                              .warpgroups = 1,
+                                              .stages = 3,
+                                              .parts = 4,
+                                              .store_boxes = true,
+                                              .taps = 6}));
     for (const char* name : {"convolution_bf16_2x9x8x16_32", "convolution_f32_2x9x8x16_32_3x3",
                              "convolution_bf16_2x2x8x16_32_3x3", "convolution_bf16_2x9x8x16_32_3x3_stride0"})
         EXPECT_FALSE(parse_convolution(name)) << name;
