@@ -6,6 +6,7 @@
 
 #include "dsl/differentiate.h"
 #include "schedules/choose.h"
+#include "schedules/convolve.h"
 #include "schedules/producers.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
@@ -60,12 +61,7 @@ ConvolutionShape with_whole_pieces(const ConvolutionShape& shape, ConvolutionPas
 
 /// y of operands of these extents.
 Tensor sum_of_windows(const ConvolutionShape& s, const Tensor& x, const Tensor& w) {
-    Axis r = reduce_axis("r", s.kernel_h), t = reduce_axis("s", s.kernel_w), k = reduce_axis("c", s.channels);
-    return compute("y", {s.images, s.rows(), s.columns(), s.filters}, [&](Expr n, Expr p, Expr q, Expr f) {
-        Expr element =
-            padded(x, 0)(n, p * s.stride + r * s.dilation - s.padding, q * s.stride + t * s.dilation - s.padding, k);
-        return cast(s.type, sum(cast(f32, element) * cast(f32, w(f, r, t, k)), {r, t, k}));
-    });
+    return convolve("y", x, w, {}, {.stride = {s.stride}, .dilation = {s.dilation}, .padding = {s.padding}});
 }
 
 /// The tensor, or a copy of it with zeros behind its ends.
