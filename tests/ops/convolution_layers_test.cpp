@@ -328,6 +328,28 @@ TEST_P(ConvolutionLayers, NarrowTypes) {
     }
 }
 
+/// Images and filters of two bytes between leaves and a loss of four.
+TEST_P(ConvolutionLayers, GradientsPassNarrowTypes) {
+    const nn::Operator narrow("narrow", [](const std::vector<Tensor>& in) {
+        return compute("narrow", shape_of_extents(extents_of(in[0])), [&](const std::vector<Expr>& at) {
+            return cast(bf16, in[0].read({at.begin(), at.end()}));
+        });
+    });
+    const Case c{{{5, 6}, {3, 3}, {2, 1}, {1, 1}, {1, 1}}, 2, 2, 4, 2};
+    const Tensor x = c.x(f32), w = c.weight(f32), y = convolve("y", x, w, {}, c.options());
+    const Tensor dy = input("dy", f32, shape_of_extents(extents_of(y)));
+    const Bindings bindings = random_inputs({x, w, dy}, 6);
+    std::vector<nn::Tensor> leaves;
+    for (const char* name : {"x", "w"})
+        leaves.push_back(nn::Tensor(backend_, bindings.inputs.at(name), name).set_requires_grad());
+    const nn::Tensor result = nn::conv2d(narrow({leaves[0]}), narrow({leaves[1]}), {}, c.options());
+    EXPECT_EQ(result.type(), bf16);
+    nn::backward(weighted(result, nn::Tensor(backend_, bindings.inputs.at("dy"))));
+    const auto exact = interpret_plain(gradients(y, dy, {x, w}), bindings, Precision::Float64);
+    for (size_t i = 0; i < 2; ++i)
+        expect_elements(leaves[i].grad().to_host(), 0.03, [&](const auto& at) { return real(exact[i], at); });
+}
+
 /// Kernels are built once for options and shapes, whatever calls them.
 TEST_P(ConvolutionLayers, LayersShareKernels) {
     const nn::Conv2d first(backend_, 2, 3, {3}, 1, {.padding = {1}}),
