@@ -242,6 +242,21 @@ TEST(Differentiate, DigitsOfAnIndex) {
         Tensor y = compute("y", {outer, inner}, [&](Expr i, Expr j) { return x(i * factor + j + 1) * w(i, j); });
         expect_gradients(y, {x, w}, {});
     }
+    // Of any factors: digits that leave numbers out, that overlap, that go beyond the tensor.
+    for (uint64_t seed = 1; seed <= 150; ++seed) {
+        std::mt19937_64 random(seed);
+        auto pick = [&](int64_t lo, int64_t hi) { return lo + static_cast<int64_t>(random() % (hi - lo + 1)); };
+        const int64_t ni = pick(1, 4), nj = pick(1, 4), nk = pick(1, 4);
+        const int64_t k_factor = pick(1, 2), j_factor = pick(-1, 1) + nk * k_factor;
+        const int64_t i_factor = pick(-1, 2) + nj * std::max<int64_t>(j_factor, 1), offset = pick(-3, 3);
+        Tensor x = input("x", f64, {pick(3, 30)}), w = input("w", f64, {ni, nk});
+        Axis k = reduce_axis("k", nk);
+        Tensor y = compute("y", {ni, nj}, [&](Expr i, Expr j) {
+            return sum(padded(x, 0.3)(i * i_factor + j * j_factor + k * k_factor + offset) * w(i, k), k);
+        });
+        expect_gradients(y, {x, w}, {}, seed);
+        if (HasFatalFailure()) return;
+    }
     Tensor x = input("x", f64, {24}), dy = input("dy", f64, {2, 3, 4});
     Tensor y = compute("y", {2, 3, 4}, [&](Expr i, Expr j, Expr k) { return x(i * 12 + j * 4 + k); });
     EXPECT_EQ(text(gradients(y, dy, {x})[0]), "d_x[i] = dy[i / 12, i / 4 % 3, i % 4]");

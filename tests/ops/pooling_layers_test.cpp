@@ -142,6 +142,24 @@ TEST(AveragePool, RandomWindowsAndTheirGradients) {
     }
 }
 
+/// An infinite element is in the means of the windows that read it, and in no others.
+TEST(AveragePool, InfinitiesReachTheirWindowsOnly) {
+    Draw draw(8);
+    for (int n = 0; n < 24; ++n) {
+        const Case c = random_case(draw);
+        SCOPED_TRACE(c.w.text());
+        const CountPadding count = n % 2 ? CountPadding::Yes : CountPadding::No;
+        const Tensor x = c.x(f32), y = schedules::average_pool("y", x, c.options(), count);
+        Bindings bindings = random_inputs({x}, static_cast<uint64_t>(n));
+        HostArray& image = bindings.inputs.at("x");
+        std::vector<int64_t> hit;
+        for (int64_t extent : image.shape) hit.push_back(draw.between(0, extent - 1));
+        image.set(hit, make_value(f32, n % 3 ? -infinite : std::nan("")));
+        expect_elements(interpret_plain({y}, bindings)[0], 1e-6,
+                        [&](const auto& at) { return expected_mean(c, image, at, count); });
+    }
+}
+
 TEST(AdaptiveAveragePool, RandomExtentsAndTheirGradients) {
     Draw draw(6);
     for (int n = 0; n < 40; ++n) {
