@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "dsl/host_array.h"
 #include "dsl/interpret.h"
 #include "dsl/simplify.h"
