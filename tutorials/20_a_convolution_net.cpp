@@ -86,10 +86,10 @@ int main(int argc, char** argv) {
     Lesson lesson(argc, argv, "20. A convolution net");
     show_a_convolution(lesson);
 
-    const int64_t Width = lesson.size(4, 16), Batch = lesson.size(32, 64), Epochs = lesson.size(3, 20);
+    const int64_t Width = lesson.size(4, 16), Batch = lesson.size(32, 64), Epochs = lesson.size(5, 20);
     const DigitsSplit digits = read_digits();
     const int64_t Steps = lesson.size(10, digits.training.size() / Batch);
-    const double Goal = lesson.size(0, 1) ? 0.97 : 0.6;
+    const double Goal = lesson.size(0, 1) ? 0.97 : 0.7;
     auto backend = std::make_shared<nn::Backend>(lesson.device());
     const Net net(backend, Width);
     const double Rate = 0.2, Momentum = 0.9;
