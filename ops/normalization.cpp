@@ -1,6 +1,7 @@
 #include "ops/normalization.h"
 
-#include "dsl/simplify.h"
+#include <algorithm>
+
 #include "schedules/choose.h"
 #include "support/error.h"
 
