@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "dsl/adjoints.h"
 #include "dsl/simplify.h"
@@ -46,11 +47,22 @@ struct Definition {
     const Expr& body() const { return tensor.operation()->outputs[tensor.output()].body; }
 };
 
+/// Names that are taken where a rule calls gradients(): all of its tensors may be in one schedule.
+thread_local std::set<std::string>* names_of_outer = nullptr;
+
+struct NamesOfOuter {
+    explicit NamesOfOuter(std::set<std::string>& names) : before(std::exchange(names_of_outer, &names)) {}
+    ~NamesOfOuter() { names_of_outer = before; }
+    NamesOfOuter(const NamesOfOuter&) = delete;
+    NamesOfOuter& operator=(const NamesOfOuter&) = delete;
+    std::set<std::string>* before;
+};
+
 class Differentiation {
 public:
     Differentiation(const Tensor& output, const Tensor& adjoint, const std::vector<Tensor>& inputs,
                     std::source_location where)
-        : where_(where) {
+        : where_(where), names_(names_of_outer ? *names_of_outer : own_names_) {
         auto operations = operations_of({output});
         for (const auto& operation : operations) names_.insert(operation->name);
         for (const Tensor& input : inputs) mark_needed(operations, input);
@@ -165,6 +177,7 @@ private:
 
     void follow_rule(const GradientRule& rule, const Tensor& tensor, const Tensor& given) {
         Tensor adjoint = as_type(adjoint_type(tensor.type()), given, "d_" + tensor.name());
+        NamesOfOuter shared(names_);
         std::vector<Tensor> results = rule.inputs.empty() ? std::vector<Tensor>() : rule.function(tensor, adjoint);
         user_check(
             results.size() == rule.inputs.size(), rule.where,
@@ -358,7 +371,8 @@ private:
     std::source_location where_;
     std::vector<Tensor> extracted_;  // keeps them, for keys are addresses
     std::set<const Operation*> needed_;
-    std::set<std::string> names_;
+    std::set<std::string> own_names_;
+    std::set<std::string>& names_;
     std::map<Key, Tensor> given_, finished_;
     std::map<Key, std::vector<Part>> parts_;
 };

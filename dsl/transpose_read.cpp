@@ -107,11 +107,15 @@ private:
         }
         if (!best.defined()) return false;
         int64_t factor = *coefficient(affine, best);
+        const auto [digit, is_whole] = leading_digit(index, affine);
+        if (digit.defined() && (is_whole || !digit.same(best)))
+            return solve_digits(index, digit, *coefficient(affine, digit), target);
         Expr rest = simplify(substitute(index, {{best, integer(0)}}));
         Expr distance = simplify(factor > 0 ? target - rest : rest - target);
         factor = std::abs(factor);
         if (factor != 1) {
             const Expr strided = with_stride(distance, factor, best);
+            if (digit.defined() && !strided.defined()) return solve_digits(index, digit, factor, target);
             if (strided.defined())
                 distance = strided;
             else
@@ -124,6 +128,39 @@ private:
         if (same && same->extent.defined() && equal(same->extent, extent)) return true;
         require(value >= 0);
         require(value < extent);
+        return true;
+    }
+
+    struct Digit {
+        Expr variable = {};
+        bool is_whole = false;  ///< the rest takes all values below the factor, not only some
+    };
+    /// The free variable of index = variable * factor + rest whose rest has free variables, too, and takes no more
+    /// values than the factor: a digit in front of others. Undefined if there is none.
+    Digit leading_digit(const Expr& index, const Affine& affine) const {
+        for (const Expr& variable : free_) {
+            const int64_t factor = coefficient(affine, variable).value_or(0);
+            if (factor < 2) continue;
+            const Expr rest = simplify(substitute(index, {{variable, integer(0)}}));
+            const Interval bounds = bounds_of(rest);
+            const bool goes_on = std::ranges::any_of(free_, [&](const Expr& v) { return contains(rest, v); });
+            if (goes_on && bounds.min && bounds.max && *bounds.max - *bounds.min < factor)
+                return {variable, *bounds.max - *bounds.min == factor - 1};
+        }
+        return {};
+    }
+
+    /// index = digit * factor + rest: quotient and remainder of the target, so that no loop remains (channels of a
+    /// group, elements of a tile).
+    bool solve_digits(const Expr& index, const Expr& digit, int64_t factor, const Expr& target) {
+        const Expr rest = simplify(substitute(index, {{digit, integer(0)}}));
+        const int64_t least = *bounds_of(rest).min;
+        const Expr distance = simplify(target - least), value = simplify(distance / factor), extent = extent_of(digit);
+        eliminate(digit, value);
+        require(value >= 0);
+        require(value < extent);
+        const Expr inner = simplify(rest - least), left = simplify(distance % factor);
+        if (!solve(inner, left)) require(inner == left);
         return true;
     }
 
@@ -197,6 +234,42 @@ Expr take_points(const Expr& value, std::vector<Expr>& free) {
     return where_true(simplify(all_of(conditions)), guard_reads(term));
 }
 
+/// Loops that conditions with constants allow a part of become as short as that.
+Expr shorten_loops(const Expr& value, std::vector<Expr>& free) {
+    std::vector<Expr> conditions;
+    Expr term = value;
+    for (auto* guard = term.as<Select>(); guard && is_zero(guard->no); guard = term.as<Select>()) {
+        collect_parts(guard->condition, conditions);
+        term = Expr(guard->yes);
+    }
+    Substitution shorter;
+    std::vector<Expr> left;
+    for (const Expr& variable : free) {
+        left.push_back(variable);
+        const auto extent = as_constant(extent_of(variable));
+        int64_t low = 0, high = extent.value_or(0);
+        for (const Expr& condition : conditions) {
+            auto* node = condition.as<Binary>();
+            const bool orders = node && (node->op == BinaryOp::Less || node->op == BinaryOp::LessEqual);
+            if (!extent || !orders || !is_integer(node->a.type())) continue;
+            const Affine less = affine_of(node->a) - affine_of(node->b);  // below 1, or below 0
+            const int64_t most = node->op == BinaryOp::Less ? -1 : 0, factor = coefficient(less, variable).value_or(0);
+            if (less.terms.size() != 1) continue;
+            if (factor == 1) high = std::min(high, most - less.offset + 1);
+            if (factor == -1) low = std::max(low, less.offset - most);
+        }
+        if (low == 0 && high == extent.value_or(0)) continue;
+        left.pop_back();
+        if (high - low != 1) left.push_back(fresh(variable, integer(std::max<int64_t>(high - low, 0))));
+        shorter.emplace_back(variable, high - low == 1 ? integer(low) : simplify(left.back() + low));
+    }
+    if (shorter.empty()) return value;
+    free = left;
+    for (Expr& condition : conditions) condition = simplify(substitute(condition, shorter));
+    const Expr all = simplify(all_of(conditions)), shortened = simplify(substitute(term, shorter));
+    return is_constant(all, 1) ? shortened : where_true(all, guard_reads(shortened));
+}
+
 Expr Solution::sum_of(const Expr& adjoint) const {
     Expr value = adjoint;
     std::vector<Expr> conditions;
@@ -208,7 +281,7 @@ Expr Solution::sum_of(const Expr& adjoint) const {
         value = where_true(all, guard_reads(value));
     }
     std::vector<Expr> free = free_;
-    value = take_points(simplify(value), free);
+    value = shorten_loops(take_points(simplify(value), free), free);
     std::vector<Axis> axes;
     Expr repeats = integer(1);
     for (const Expr& variable : free) {

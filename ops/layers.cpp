@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "dsl/differentiate.h"
+#include "dsl/simplify.h"
+#include "ops/parameters.h"
 #include "support/error.h"
 
 namespace tw::nn {
@@ -27,6 +29,25 @@ const Operator& relu_operator() {
     return op;
 }
 
+/// Indices of the result's row are divided one after the other, so that gradients solve for their digits.
+const Operator& flatten_operator() {
+    static const Operator op("flatten", [](const std::vector<tw::Tensor>& in) {
+        const std::vector<Expr>& shape = in[0].shape();
+        Expr width = integer(1);
+        for (size_t d = 1; d < shape.size(); ++d) width = simplify(width * shape[d]);
+        return compute("flat", {shape[0], width}, [&](Expr i, Expr j) {
+            std::vector<Operand> at(shape.size(), i);
+            for (size_t d = shape.size() - 1; d > 1; --d) {
+                at[d] = j % shape[d];
+                j = j / shape[d];
+            }
+            if (shape.size() > 1) at[1] = j;
+            return in[0].read(at);
+        });
+    });
+    return op;
+}
+
 /// The row's maximum cancels: it is there for the range of exp.
 const Operator& cross_entropy_operator() {
     static const Operator op("cross_entropy", [](const std::vector<tw::Tensor>& in) {
@@ -39,14 +60,6 @@ const Operator& cross_entropy_operator() {
         return compute("loss", {}, [&] { return sum(row(b), b) / cast(f32, batch); });
     });
     return op;
-}
-
-Tensor seeded(std::shared_ptr<Backend> backend, std::vector<int64_t> shape, double bound, uint64_t seed,
-              const std::string& name) {
-    HostArray host = host_array(f32, shape);
-    fill_uniform(host, -bound, bound, seed);
-    Tensor tensor(std::move(backend), host, name);
-    return tensor.set_requires_grad();
 }
 
 }  // namespace
@@ -62,6 +75,11 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, std::so
 }
 
 Tensor relu(const Tensor& x, std::source_location where) { return relu_operator()({x}, where); }
+
+Tensor flatten(const Tensor& x, std::source_location where) {
+    if (x.shape().size() < 2) throw_error(Error, "flatten: x is {}; give [batch, extents...]", shape_text(x.shape()));
+    return flatten_operator()({x}, where);
+}
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::source_location where) {
     if (logits.shape().size() != 2 || labels.type() != i32 || labels.shape() != std::vector<int64_t>{logits.shape()[0]})
@@ -91,7 +109,7 @@ double accuracy(const HostArray& logits, const std::vector<int32_t>& labels) {
 }
 
 Linear::Linear(std::shared_ptr<Backend> backend, int64_t in, int64_t out, uint64_t seed)
-    : weight_(seeded(backend, {out, in}, 1 / std::sqrt(double(in)), 2 * seed, "weight")),
-      bias_(seeded(backend, {out}, 1 / std::sqrt(double(in)), 2 * seed + 1, "bias")) {}
+    : weight_(uniform_parameter(backend, {out, in}, 1 / std::sqrt(double(in)), 2 * seed, "weight")),
+      bias_(uniform_parameter(backend, {out}, 1 / std::sqrt(double(in)), 2 * seed + 1, "bias")) {}
 
 }  // namespace tw::nn

@@ -12,6 +12,8 @@ namespace tw::nn {
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, TW_HERE);
 /// max(x, 0), of any shape. The slope at 0 is 0.
 Tensor relu(const Tensor& x, TW_HERE);
+/// x [batch, extents...] as rows [batch, product of the extents]. Throws Error if there is no extent.
+Tensor flatten(const Tensor& x, TW_HERE);
 /// Mean over the batch of -log softmax(logits)[label]. logits [batch, classes] f32, labels [batch] i32 -> scalar.
 /// Throws Error with both shapes where they do not fit. Labels outside of 0..classes-1 are the caller's mistake: see
 /// check_labels().

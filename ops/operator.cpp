@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
+#include <mutex>
 
 #include "dsl/differentiate.h"
 #include "dsl/simplify.h"
@@ -52,6 +54,7 @@ std::vector<tw::Tensor> OperatorState::declare_inputs(const std::vector<Tensor>&
 Tensor OperatorState::call(const std::vector<Tensor>& inputs, const std::source_location& where) const {
     const std::shared_ptr<Backend>& backend = inputs[0].backend();
     const Executable& executable = backend->built(key("forward", inputs), [&](const Target& target) {
+        CalledFrom caller(where);
         return schedule_by(forward, {expression(declare_inputs(inputs))}, target, where);
     });
     const BufferNode& result = *executable.program().tree().outputs[0];
@@ -76,6 +79,7 @@ std::vector<Tensor> OperatorState::gradients_of(const std::vector<Tensor>& input
     for (size_t i = 0; i < inputs.size(); ++i)
         if (inputs[i].requires_grad()) wanted.push_back(i);
     const Executable& executable = inputs[0].backend()->built(key("backward", inputs), [&](const Target& target) {
+        CalledFrom caller(where);
         std::vector<tw::Tensor> declared = declare_inputs(inputs), with_respect_to, outputs;
         for (size_t i : wanted) with_respect_to.push_back(declared[i]);
         tw::Tensor output = expression(declared);
@@ -125,8 +129,15 @@ Tensor Operator::operator()(const std::vector<Tensor>& inputs, std::source_locat
         requires_grad |= input.requires_grad();
     }
     Tensor output = state_->call(inputs, where);
-    if (!requires_grad) return output;
+    if (!requires_grad || !is_float(output.type())) return output;
     return OperatorState::link(output, std::make_shared<Node>(Node{state_, inputs, where}));
+}
+
+const Operator& operator_with(const std::string& name, const std::string& options, const Expression& expression) {
+    static std::map<std::pair<std::string, std::string>, Operator> known;
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    return known.try_emplace({name, options}, name, expression).first->second;
 }
 
 }  // namespace tw::nn

@@ -47,13 +47,17 @@ public:
     /// Schedules default to schedules::choose_schedule.
     Operator(std::string name, Expression expression, ScheduleFunction forward = {}, ScheduleFunction backward = {});
 
-    /// Enqueues the kernels and, if an input requires a gradient, records the call. Throws Error without inputs, if
-    /// they are of several backends, and what the expression and the schedule throw: choose_schedule cites the call,
-    /// also in backward().
+    /// Enqueues the kernels and, if an input requires a gradient and the result is a float, records the call. Throws
+    /// Error without inputs, if they are of several backends, and what the expression and the schedule throw, with the
+    /// line of the call, also in backward().
     Tensor operator()(const std::vector<Tensor>& inputs, TW_HERE) const;
 
 private:
     std::shared_ptr<const OperatorState> state_;
 };
+
+/// The operator of this name with these options, made of the expression by the first call: the later ones share its
+/// kernels. The text has to say all that the expression depends on.
+const Operator& operator_with(const std::string& name, const std::string& options, const Expression& expression);
 
 }  // namespace tw::nn

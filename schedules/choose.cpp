@@ -100,8 +100,38 @@ bool wants_sorting(const Schedule& s, Stage stage) {
     return s.scatters(stage) && comparisons > MostComparisons;
 }
 
+/// Loops over terms, those that are equally long everywhere.
+std::vector<Loop> even_reduce_loops(const Schedule& s, Stage stage) {
+    std::vector<Loop> loops = s.all_loops(stage);
+    const auto data = static_cast<std::ptrdiff_t>(s.data_loops(stage).size());
+    loops.erase(loops.begin(), loops.begin() + data);
+    std::erase_if(loops, [&](const Loop& loop) { return !as_constant(s.extent(loop)); });
+    return loops;
+}
+
+/// Of several axes with fewer terms than a warp has threads, most would have none.
+bool is_worth_sharing(const Schedule& s, Stage stage) {
+    const std::vector<Loop> even = even_reduce_loops(s, stage);
+    int64_t terms = 1;
+    for (const Loop& loop : even) terms = std::min(terms * *as_constant(s.extent(loop)), WarpThreads);
+    const bool has_one_axis = s.all_loops(stage).size() == s.data_loops(stage).size() + 1;
+    return has_one_axis || terms == WarpThreads;
+}
+
+/// Threads share the terms of all axes that are equally long everywhere, neighbours those of the last.
 void share_reduction(Schedule& s, Stage stage) {
-    auto [step, share] = s.split(s.reduce(stage), WarpThreads, Tail::Mask, {"step", "share"});
+    Loop terms = s.reduce(stage);
+    const std::vector<Loop> even = even_reduce_loops(s, stage);
+    if (even.size() > 1 || (even.size() == 1 && even[0].id != terms.id)) {
+        std::vector<Loop> order = s.data_loops(stage);
+        order.insert(order.end(), even.begin(), even.end());
+        for (const Loop& loop : s.all_loops(stage))
+            if (std::ranges::none_of(order, [&](const Loop& known) { return known.id == loop.id; }))
+                order.push_back(loop);
+        s.order(order);
+        terms = even.size() > 1 ? s.fuse(even, "term") : even[0];
+    }
+    auto [step, share] = s.split(terms, WarpThreads, Tail::Mask, {"step", "share"});
     spread_results(s, stage, Threads / WarpThreads);
     s.bind(share, thread);
 }
@@ -201,7 +231,7 @@ private:
     void schedule_other(Schedule& s, Stage stage) const {
         if (wants_sorting(s, stage))
             spread_results(s, s.scatter(stage), Threads);
-        else if (s.reduces(stage) && shareable_ && results_of(s, stage) <= FewResults)
+        else if (s.reduces(stage) && shareable_ && results_of(s, stage) <= FewResults && is_worth_sharing(s, stage))
             share_reduction(s, stage);
         else
             spread_results(s, stage, Threads);

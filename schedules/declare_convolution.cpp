@@ -4,6 +4,7 @@
 
 #include "dsl/differentiate.h"
 #include "schedules/convolution.h"
+#include "schedules/convolve.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
@@ -161,11 +162,7 @@ private:
 
     /// y of operands of these extents.
     Tensor sum_of_windows(const Tensor& x, const Tensor& w) const {
-        Axis r = reduce_axis("r", s_.kernel_h), t = reduce_axis("s", s_.kernel_w), k = reduce_axis("c", s_.channels);
-        return compute("y", {s_.images, s_.rows(), s_.columns(), s_.filters}, [&](Expr n, Expr p, Expr q, Expr f) {
-            Expr element = padded(x, 0)(n, place(p, r), place(q, t), k);
-            return cast(s_.type, sum(cast(f32, element) * cast(f32, w(f, r, t, k)), {r, t, k}));
-        });
+        return convolve("y", x, w, {}, {.stride = {s_.stride}, .dilation = {s_.dilation}, .padding = {s_.padding}});
     }
     /// In the image, of a tap of a pixel.
     Expr place(const Expr& pixel, const Expr& tap) const { return pixel * s_.stride + tap * s_.dilation - s_.padding; }

@@ -8,42 +8,16 @@
 #include <fstream>
 #include <numeric>
 #include <random>
-#include <sstream>
 
 #include "ops/layers.h"
 #include "ops/optimizer.h"
 #include "support/progress.h"
+#include "tutorials/digits.h"
 #include "tutorials/lesson.h"
 
 using namespace tw;
 
 namespace {
-
-struct Digits {
-    std::vector<float> pixels;  // [images, 64], 0 to 1
-    std::vector<int32_t> labels;
-    int64_t size() const { return static_cast<int64_t>(labels.size()); }
-};
-struct Split {
-    Digits training, test;
-};
-
-// Every fifth image is kept for the test.
-Split read_digits(const std::string& path) {
-    Split split;
-    std::ifstream file(path);
-    std::string line;
-    for (int64_t image = 0; std::getline(file, line); ++image) {
-        Digits& side = image % 5 == 4 ? split.test : split.training;
-        std::istringstream numbers(line);
-        std::string number;
-        for (int pixel = 0; pixel < 64 && std::getline(numbers, number, ','); ++pixel)
-            side.pixels.push_back(std::stof(number) / 16);
-        std::getline(numbers, number);
-        side.labels.push_back(std::stoi(number));
-    }
-    return split;
-}
 
 // An operator of our own. Its expression is all that we write: the rows of `images` that row `step` of `order` names.
 // The position is read from device memory, so that shuffling is one small copy an epoch and no kernel changes.
@@ -56,14 +30,6 @@ const nn::Operator pick_labels("pick_labels", [](const std::vector<Tensor>& in) 
     const Tensor &labels = in[0], &order = in[1], &step = in[2];
     return compute("batch_labels", {order.shape()[1]}, [&](Expr i) { return labels(order(step(0), i)); });
 });
-
-template <class T>
-nn::Tensor on_device(const std::shared_ptr<nn::Backend>& backend, Type type, const std::vector<int64_t>& shape,
-                     const std::vector<T>& values, const std::string& name) {
-    nn::Tensor tensor(backend, type, shape, name);
-    tensor.data().write(values);
-    return tensor;
-}
 
 // The network: 64 pixels -> hidden -> 10 digits. A model is its layers and what they are called with; it knows nothing
 // of gradients, kernels or devices.
@@ -113,7 +79,7 @@ int main(int argc, char** argv) {
     const int64_t Width = lesson.size(32, 128), Batch = 64, Epochs = lesson.size(3, 40);
     const double Goal = lesson.size(0, 1) ? 0.95 : 0.85, Rate = 0.1, Momentum = 0.9;
 
-    Split digits = read_digits(TILEWRIGHT_TUTORIAL_DATA "/digits.csv");
+    DigitsSplit digits = read_digits();
     nn::check_labels(digits.training.labels, 10);
     nn::check_labels(digits.test.labels, 10);
     fmt::print("{} images to learn from, {} to test on, {} hidden units.\n", digits.training.size(), digits.test.size(),

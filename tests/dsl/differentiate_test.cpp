@@ -2,6 +2,7 @@
 // that derived operations take.
 #include "dsl/differentiate.h"
 
+#include <array>
 #include <random>
 
 #include "tests/dsl/expect_gradients.h"
@@ -231,6 +232,59 @@ TEST(Differentiate, Convolution) {
         return sum(padded(x, 0.0)(c, i * 2 + r - 1) * w(o, c, r), {c, r});
     });
     expect_gradients(y, {x, w}, {});
+}
+
+/// Digits of an index, as of groups of channels and of tiles, are quotients and remainders of the element's place:
+/// nothing is searched for.
+TEST(Differentiate, DigitsOfAnIndex) {
+    for (auto [outer, inner, factor] : {std::array<int64_t, 3>{2, 4, 4}, {5, 3, 3}, {4, 4, 4}, {3, 2, 5}, {2, 5, 6}}) {
+        Tensor x = input("x", f64, {outer * factor + 1}), w = input("w", f64, {outer, inner});
+        Tensor y = compute("y", {outer, inner}, [&](Expr i, Expr j) { return x(i * factor + j + 1) * w(i, j); });
+        expect_gradients(y, {x, w}, {});
+    }
+    // Of any factors: digits that leave numbers out, that overlap, that go beyond the tensor.
+    for (uint64_t seed = 1; seed <= 150; ++seed) {
+        std::mt19937_64 random(seed);
+        auto pick = [&](int64_t lo, int64_t hi) { return lo + static_cast<int64_t>(random() % (hi - lo + 1)); };
+        const int64_t ni = pick(1, 4), nj = pick(1, 4), nk = pick(1, 4);
+        const int64_t k_factor = pick(1, 2), j_factor = pick(-1, 1) + nk * k_factor;
+        const int64_t i_factor = pick(-1, 2) + nj * std::max<int64_t>(j_factor, 1), offset = pick(-3, 3);
+        Tensor x = input("x", f64, {pick(3, 30)}), w = input("w", f64, {ni, nk});
+        Axis k = reduce_axis("k", nk);
+        Tensor y = compute("y", {ni, nj}, [&](Expr i, Expr j) {
+            return sum(padded(x, 0.3)(i * i_factor + j * j_factor + k * k_factor + offset) * w(i, k), k);
+        });
+        expect_gradients(y, {x, w}, {}, seed);
+        if (HasFatalFailure()) return;
+    }
+    Tensor x = input("x", f64, {24}), dy = input("dy", f64, {2, 3, 4});
+    Tensor y = compute("y", {2, 3, 4}, [&](Expr i, Expr j, Expr k) { return x(i * 12 + j * 4 + k); });
+    EXPECT_EQ(text(gradients(y, dy, {x})[0]), "d_x[i] = dy[i / 12, i / 4 % 3, i % 4]");
+    expect_gradients(y, {x}, {});
+}
+
+/// Loops are as short as conditions with constants allow.
+TEST(Differentiate, PartsOfLoops) {
+    Tensor x = input("x", f64, {5}), dy = input("dy", f64, {9});
+    Tensor y = compute("y", {9}, [&](Expr i) { return select(i < 2, x(0), select(i < 6, padded(x, 0)(i - 1), x(4))); });
+    expect_gradients(y, {x}, {});
+    Tensor ends = compute("ends", {9}, [&](Expr i) { return select(i < 2, x(0), select(i == 8, x(4), 0.0)); });
+    EXPECT_EQ(text(gradients(ends, dy, {x})[0]),
+              "d_x[i] = select(i == 4, dy[8], 0.0) + sum_ri select(i == 0, dy[ri], 0.0)");
+    expect_gradients(ends, {x}, {});
+}
+
+/// Tensors that rules derive get names of their own.
+TEST(Differentiate, NamesOfNestedGradients) {
+    Tensor x = input("x", f64, {4});
+    auto ruled = [&](const std::string& name) {
+        auto square = [&x](const std::string& of) { return compute(of, {4}, [&](Expr i) { return x(i) * x(3 - i); }); };
+        return with_gradient(square(name), {x}, [=](const Tensor&, const Tensor& adjoint) {
+            return gradients(square(name + "_again"), adjoint, {x});
+        });
+    };
+    Tensor a = ruled("a"), b = ruled("b");
+    expect_gradients(compute("y", {4}, [&](Expr i) { return a(i) * b(i) + x(i); }), {x}, {});
 }
 
 TEST(Differentiate, TwiceAndWithRespectToComputedTensors) {

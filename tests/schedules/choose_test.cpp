@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "dsl/differentiate.h"
 #include "dsl/interpret.h"
 #include "ops/executable.h"
 #include "tests/schedules/integers_for.h"
@@ -78,6 +79,27 @@ TEST(Choose, WhatIsNoProductOfTwoMatrices) {
                                return sum(a(all, k) + 1, std::vector<Axis>{all, k});
                            })},
                   Rule::SharedReduction);
+}
+
+/// Of windows: taps and channels together are the terms; loops whose length depends on the element stay in a thread.
+TEST(Choose, ReductionsOverSeveralAxes) {
+    Tensor x = input("x", f32, {2, 9, 9, 5}), w = input("w", f32, {40, 3, 3, 5});
+    auto windows = [&](int64_t stride) {
+        Axis r = reduce_axis("r", 3), q = reduce_axis("q", 3), c = reduce_axis("c", 5);
+        return compute("y", {2, 3, 3, 40}, [&](Expr n, Expr i, Expr j, Expr f) {
+            return sum(x(n, i * stride + r, j * stride + q, c) * w(f, r, q, c), {r, q, c});
+        });
+    };
+    Tensor dy = input("dy", f32, {2, 3, 3, 40});
+    for (int64_t stride : {1, 2, 3}) {
+        expect_chosen({windows(stride)}, Rule::SharedReduction);
+        expect_chosen({gradients(windows(stride), dy, {x})[0]}, Rule::SharedReduction);  // over 40 filters
+    }
+    Axis r = reduce_axis("r", 3), q = reduce_axis("q", 3);
+    Tensor small = compute("small", {2, 3, 3, 5}, [&](Expr n, Expr i, Expr j, Expr c) {
+        return sum(x(n, i + r, j + q, c), {r, q});
+    });
+    expect_chosen({small}, Rule::OneThreadEach);
 }
 
 TEST(Choose, ManyResultsAndElementwise) {

@@ -1,0 +1,74 @@
+// Where windows lie in images of one to three dimensions, and what surrounds an image. Channels come last: x is
+// [images, extents..., channels].
+#pragma once
+#include <string>
+#include <vector>
+
+#include "dsl/schedule.h"
+
+namespace tw::schedules {
+
+/// What stands around an image, of abcd: 00abcd00, cbabcdcb (the border is not repeated), aaabcddd or cdabcdab.
+enum class PaddingMode { Zeros, Reflect, Replicate, Circular };
+
+/// Elements in front of a dimension and behind it.
+struct Sides {
+    Sides(int64_t both) : before(both), after(both) {}
+    Sides(int64_t before, int64_t after) : before(before), after(after) {}
+    int64_t before, after;
+
+    bool operator==(const Sides&) const = default;
+};
+
+/// A number for each dimension of the images, or one for all of them.
+struct WindowOptions {
+    std::vector<int64_t> stride = {1};    ///< between windows
+    std::vector<int64_t> dilation = {1};  ///< between the taps of a window
+    std::vector<Sides> padding = {0};
+};
+
+/// A dimension of the images, checked, and the windows along it.
+struct WindowDimension {
+    int64_t extent, taps, stride, dilation;
+    Sides padding;
+
+    /// Of a whole window, holes included.
+    int64_t span() const { return (taps - 1) * dilation + 1; }
+    /// Of windows that lie in the padded image; 0 or less: there is none.
+    int64_t windows() const { return (extent + padding.before + padding.after - span() + stride) / stride; }
+    /// Where the image is read; outside of it below 0 and from the extent on.
+    Expr place(const Expr& window, const Expr& tap) const { return window * stride + tap * dilation - padding.before; }
+};
+using WindowDimensions = std::vector<WindowDimension>;
+
+/// The windows of so many taps in x. Throws Error, on behalf of `what`, where x has no dimension between its first and
+/// last for each of the taps, lists have neither one entry nor as many, a number is out of range, or a window is larger
+/// than the padded image; messages have the shape of x.
+WindowDimensions window_dimensions(const std::string& what, const Tensor& x, const std::vector<int64_t>& taps,
+                                   const WindowOptions& options, TW_HERE);
+/// r, s and t, axes over the taps.
+std::vector<Axis> tap_axes(const WindowDimensions& windows);
+/// [images, windows..., channels]
+Shape shape_of_windows(const Tensor& x, const WindowDimensions& windows, const Extent& channels);
+
+/// `name`: x with a border around the dimensions of the images, whose elements are those of x that the mode says; x
+/// itself with Zeros. Throws Error where the mode has no element for the border: Circular gives as many as the extent,
+/// Reflect one less.
+Tensor bordered(const std::string& name, const Tensor& x, const std::vector<Sides>& padding, PaddingMode mode, TW_HERE);
+
+/// The entry of a list that has one for each dimension, or one for all.
+template <class T>
+const T& entry_for(const std::vector<T>& list, size_t dimension) {
+    return list.size() == 1 ? list[0] : list[dimension];
+}
+/// Throws Error, on behalf of `what`, unless the list has one entry or `count`.
+void check_entries(const std::string& what, const std::string& name, size_t entries, size_t count, const Tensor& x,
+                   std::source_location where);
+/// The extent; throws Error, on behalf of `what`, if it is a named size.
+int64_t constant_extent(const std::string& what, const Tensor& tensor, int dimension, std::source_location where);
+/// The type in which elements of a type are summed: f32, of f64 f64.
+Type sum_type(Type type);
+/// "[2, 8, 8, 3]"
+std::string text_of_shape(const Tensor& tensor);
+
+}  // namespace tw::schedules
