@@ -4,7 +4,6 @@
 #include "dsl/interpret.h"
 #include "dsl/schedule.h"
 #include "ops/program.h"
-#include "ops/run_on.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
 #include "tests/support/expect_error.h"
