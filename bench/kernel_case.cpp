@@ -178,7 +178,7 @@ void KernelCase::choose_numbers(const CaseRequest& request) {
 
 /// Of all parts together.
 std::vector<int64_t> KernelCase::shape_of(const BufferNode& buffer) const {
-    std::vector<int64_t> shape = extents_of(buffer.shape, numbers_);
+    std::vector<int64_t> shape = extents_of(declared_shape(buffer), numbers_);
     if (contains(rows_, buffer.name) && !shape.empty()) shape[0] *= parts_;
     return shape;
 }

@@ -237,9 +237,11 @@ Stage Schedule::stage(const StageRef& result, Memory memory, Loop loop, std::sou
     State& state = edit.state;
     int stage = edit.stage(result, "stage"), under = edit.alive(loop, "stage");
     const StageDefinition& made = state.stages[stage].definition;
-    user_check(state.is_result(stage) || made.target, where,
-               "stage({}, {}, {}): '{}' is no output; to choose where it lives use set_memory({}, ...)", made.name,
-               memory_text(memory), state.loops[under].name, made.name, made.name);
+    const bool is_stored = state.stages[stage].attach < 0 && resolved_memory(state, stage) == Memory::Global;
+    user_check(state.is_result(stage) || made.target || is_stored, where,
+               "stage({}, {}, {}): '{}' is no output and lies in no memory between kernels; to choose where it lives use "
+               "set_memory({}, ...)",
+               made.name, memory_text(memory), state.loops[under].name, made.name, made.name);
     user_check(made.finish.size() == 1, where,
                "stage({}, ...): it has {} outputs; only a single result can be staged. Compute them as they are, or "
                "declare each by a compute() of its own",

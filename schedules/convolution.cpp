@@ -26,12 +26,12 @@ void inline_elements(Schedule& s, const Tensor& result, const Tensor& a, const T
 }
 
 /// The role that loads both operands beside those that multiply.
-void multiply(Schedule& s, const Stage& result, const Stage& left, const Stage& right, const Loop& over,
-              const MmaLoops& loops, const ConvolutionTiles& tiles) {
-    s.mma(result, wgmma, loops);
+void multiply(Schedule& s, const Stage& result, const Stage& sums, const std::vector<StageRef>& operands,
+              const Loop& over, const MmaLoops& loops, const ConvolutionTiles& tiles) {
+    s.mma(sums, wgmma, loops);
     s.pipeline(over, {.stages = tiles.stages, .in_flight = 1});
     s.roles(loading_roles(
-        s.target(), {left, right}, result,
+        s.target(), operands, result,
         {.warpgroups = tiles.warpgroups * tiles.ping_pong, .loading = 40, .most = 240, .ping_pong = tiles.ping_pong}));
 }
 
@@ -39,7 +39,8 @@ void multiply(Schedule& s, const Stage& result, const Stage& left, const Stage& 
 /// phases, comes before them: pixels of a phase have the same taps.
 std::vector<Loop> phases_of(Schedule& s, std::vector<Loop>& pixels, int64_t stride) {
     std::vector<Loop> phases, order;
-    for (size_t d = 1; stride > 1 && d < pixels.size(); ++d) {
+    if (stride == 1) return phases;
+    for (size_t d = 1; d < pixels.size(); ++d) {
         auto [pixel, phase] = s.split(pixels[d], stride, Tail::Mask, {"", "phase"});
         pixels[d] = pixel;
         phases.push_back(phase);
@@ -52,38 +53,84 @@ std::vector<Loop> phases_of(Schedule& s, std::vector<Loop>& pixels, int64_t stri
 
 }  // namespace
 
-void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
-                      int64_t stride, const ConvolutionTiles& tiles, std::source_location where) {
-    CalledFrom caller(where);
-    inline_elements(s, result, windows, filters);
-    if (tiles.store_boxes) s.join_axes(result, 0, static_cast<int>(s.data_loops(result).size()) - 2);
-    std::vector<Loop> pixels = s.data_loops(result), taps;
-    const Loop column = pixels.back();
-    pixels.pop_back();
-    for (const Loop& loop : s.all_loops(result))
-        if (loop.id != s.reduce(result, channels).id &&
-            std::ranges::none_of(s.data_loops(result), [&](const Loop& l) { return l.id == loop.id; }))
-            taps.push_back(loop);
-    std::vector<Loop> blocks = phases_of(s, pixels, stride);
-    auto [tile, row] =
-        s.split(pixels.size() > 1 ? s.fuse(pixels, "pixel") : pixels[0], tiles.rows, Tail::Mask, {"tile", "row"});
+namespace {
+
+/// The reduce loops beside that of the terms.
+std::vector<Loop> taps_of(const Schedule& s, const StageRef& sums, const Loop& terms) {
+    std::vector<Loop> loops = s.all_loops(sums);
+    loops.erase(loops.begin(), loops.begin() + static_cast<std::ptrdiff_t>(s.data_loops(sums).size()));
+    std::erase_if(loops, [&](const Loop& loop) { return loop.id == terms.id; });
+    return loops;
+}
+
+/// What the unit computes over the tile of `blocks`, rows shared by warpgroups: a step of the pipeline for a part of
+/// the channels of a tap. With phases, which have as many taps as their places say, steps are of one tap.
+struct UnitLoops {
+    Loop step;
+    MmaLoops mma;
+};
+UnitLoops unit_loops(Schedule& s, std::vector<Loop> order, const Loop& row, const Loop& n, const Loop& channels,
+                     std::vector<Loop> taps, bool has_phases, const ConvolutionTiles& tiles) {
     auto [warpgroup_row, m] = s.split(row, tiles.rows / tiles.warpgroups, {"warpgroup_m", "m"});
-    auto [column_tile, n] = s.split(column, tiles.columns, Tail::Mask, {"column_tile", "n"});
-    auto [channel, k] = s.split(s.reduce(result, channels), tiles.terms, Tail::Mask, {"channel", "k"});
-    taps.push_back(channel);
-    blocks.insert(blocks.end(), {tile, column_tile});
-    std::vector<Loop> order = blocks;
+    auto [channel, k] = s.split(channels, tiles.terms, Tail::Mask, {"channel", "k"});
+    taps.insert(has_phases ? taps.end() : taps.begin(), channel);
     order.push_back(warpgroup_row);
     order.insert(order.end(), taps.begin(), taps.end());
     order.insert(order.end(), {m, n, k});
     s.order(order);
-    const Loop step = stride > 1 ? channel : s.fuse(taps, "step");  // phases have as many taps as their places say
-    s.persistent(blocks);
     s.bind(warpgroup_row, warpgroup);
-    const Stage left = s.stage(result, windows, Memory::Shared, step, As::Matrix),
-                right = s.stage(result, filters, Memory::Shared, step);
-    if (tiles.store_boxes) s.via(s.stage(result, Memory::Shared, blocks.back()), Copy::Tma);
-    multiply(s, s[result], left, right, step, {.m = m, .n = n, .k = k}, tiles);
+    return {has_phases ? channel : s.fuse(taps, "step"), {.m = m, .n = n, .k = k}};
+}
+
+/// Sums of a whole tile stay in registers; the result takes them one piece of columns after another, each of which
+/// leaves as a box while the next tile is summed. Returns the loop over pieces.
+Loop leave_in_pieces(Schedule& s, const Stage& sums, std::vector<Loop> order, const Loop& row, const Loop& n,
+                     const ConvolutionTiles& tiles) {
+    auto [piece, column] = s.split(n, std::min(tiles.box_columns, tiles.columns), {"piece", "column"});
+    auto [warpgroup_row, m] = s.split(row, tiles.rows / tiles.warpgroups, {"warpgroup_m", "m"});
+    s.at(sums, order.back());
+    s.set_memory(sums, Memory::Registers);
+    order.insert(order.end(), {piece, warpgroup_row, m, column});
+    s.order(order);
+    s.bind(warpgroup_row, warpgroup);
+    return piece;
+}
+
+}  // namespace
+
+void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
+                      int64_t stride, const ConvolutionTiles& tiles, std::source_location where) {
+    CalledFrom caller(where);
+    inline_elements(s, result, windows, filters);
+    Stage sums = s[result];
+    if (tiles.box_columns > 0) {
+        s.join_axes(result, 0, static_cast<int>(s.data_loops(result).size()) - 2);
+        sums = s.accumulators(result);
+    }
+    const Loop terms = s.reduce(sums, channels);
+    const std::vector<Loop> taps = taps_of(s, sums, terms);
+    std::vector<Loop> pixels = s.data_loops(result);
+    const Loop columns = pixels.back();
+    pixels.pop_back();
+    std::vector<Loop> blocks = phases_of(s, pixels, stride);
+    auto [tile, row] =
+        s.split(pixels.size() > 1 ? s.fuse(pixels, "pixel") : pixels[0], tiles.rows, Tail::Mask, {"tile", "row"});
+    auto [column_tile, n] = s.split(columns, tiles.columns, Tail::Mask, {"column_tile", "n"});
+    blocks.insert(blocks.end(), {tile, column_tile});
+    UnitLoops unit;
+    if (tiles.box_columns > 0) {
+        const Loop piece = leave_in_pieces(s, sums, blocks, row, n, tiles);
+        const std::vector<Loop> own = s.data_loops(sums);
+        const Loop own_terms = s.reduce(sums, channels);
+        unit = unit_loops(s, {}, own[0], own[1], own_terms, taps_of(s, sums, own_terms), false, tiles);
+        s.via(s.stage(result, Memory::Shared, piece), Copy::Tma);
+    } else {
+        unit = unit_loops(s, blocks, row, n, terms, taps, stride > 1, tiles);
+    }
+    s.persistent(blocks);
+    const Stage left = s.stage(sums, windows, Memory::Shared, unit.step, As::Matrix),
+                right = s.stage(sums, filters, Memory::Shared, unit.step);
+    multiply(s, s[result], sums, {left, right}, unit.step, unit.mma, tiles);
 }
 
 namespace {
@@ -139,7 +186,7 @@ void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, 
     for (const Loop& loop : shared) s.bind(loop, warpgroup);
     const Stage left = s.stage(sums, a, Memory::Shared, step, As::Matrix),
                 right = s.stage(sums, b, Memory::Shared, step, As::Matrix);
-    multiply(s, sums, left, right, step, {.m = m, .n = n, .k = k}, tiles);
+    multiply(s, sums, sums, {left, right}, step, {.m = m, .n = n, .k = k}, tiles);
 }
 
 Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shape, ConvolutionPass pass,

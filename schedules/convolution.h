@@ -59,12 +59,13 @@ Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass p
 /// gradient pixels, channels and filters, of the weight gradient filters, channels and pixels.
 struct ConvolutionTiles {
     int64_t rows = 128, columns = 128, terms = 64;
-    int warpgroups = 2;        ///< share the rows; where these are 64, the rows of taps
-    int stages = 4;            ///< of the pipeline over terms
-    int64_t parts = 1;         ///< of the terms, of a weight gradient: each by blocks of its own, added up in order
-    int ping_pong = 1;         ///< so many times the warpgroups, which take tiles in turn
-    bool store_boxes = false;  ///< of pixels: a tile leaves through shared memory as a box
-    int64_t taps = 1;          ///< of a weight gradient, that a block sums together: 1, those of a row, or all
+    int warpgroups = 2;       ///< share the rows; where these are 64, the rows of taps
+    int stages = 4;           ///< of the pipeline over terms
+    int64_t parts = 1;        ///< of the terms, of a weight gradient: each by blocks of its own, added up in order
+    int ping_pong = 1;        ///< so many times the warpgroups, which take tiles in turn
+    int64_t box_columns = 0;  ///< that leave together through shared memory, as a box of rows, of results that have at
+                              ///< least a tile; 0: from registers
+    int64_t taps = 1;         ///< of a weight gradient, that a block sums together: 1, those of a row, or all
 
     bool operator==(const ConvolutionTiles&) const = default;
 };
@@ -94,9 +95,10 @@ struct NamedConvolution {
     std::optional<ConvolutionTiles> tiles;
 };
 /// Reads "convolution_bf16_IMAGESxHEIGHTxWIDTHxCHANNELS_FILTERS_RxS" (or f16), and behind it "_stride2", "_pad1",
-/// "_dilation2", and "_tile128x256x64w2s4p3t2bk9" for tiles of rows, columns and terms, warpgroups, stages, parts,
-/// turns, boxes and taps (those not written are 1); "convolution_data_gradient_..." and "convolution_weight_gradient_..." are
-/// the gradients. Nothing if it is no such name, or the kernel is larger than the padded image.
+/// "_dilation2", and "_tile128x256x64w2s4p3t2b64k9" for tiles of rows, columns and terms, warpgroups, stages, parts,
+/// turns, columns of boxes and taps (those not written are 1); "convolution_data_gradient_..." and
+/// "convolution_weight_gradient_..." are the gradients. Nothing if it is no such name, or the kernel is larger than the
+/// padded image.
 std::optional<NamedConvolution> parse_convolution(const std::string& name);
 
 }  // namespace tw::schedules

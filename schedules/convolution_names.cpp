@@ -10,7 +10,7 @@ std::optional<NamedConvolution> parse_convolution(const std::string& name) {
     static const std::regex form("convolution(_data_gradient|_weight_gradient)?_(bf16|f16)_" + number + by + by + by +
                                  "_" + number + "_" + number + by + "(?:_stride" + number + ")?(?:_pad" + number +
                                  ")?(?:_dilation" + number + ")?(?:_tile" + number + by + by + "w([1-3])s([1-9])p" +
-                                 number + "t([12])(b)?(?:k" + number + ")?)?");
+                                 number + "t([12])(?:b" + number + ")?(?:k" + number + ")?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto read = [&](int group, int64_t otherwise) {
@@ -32,7 +32,7 @@ std::optional<NamedConvolution> parse_convolution(const std::string& name) {
                                        .stages = static_cast<int>(read(17, 0)),
                                        .parts = read(18, 0),
                                        .ping_pong = static_cast<int>(read(19, 0)),
-                                       .store_boxes = match[20].matched,
+                                       .box_columns = read(20, 0),
                                        .taps = read(21, 1)};
     const ConvolutionShape& s = named.shape;
     if (std::min({s.kernel_h, s.kernel_w, s.stride, s.dilation}) < 1 || !s.has_pixels()) return {};

@@ -30,8 +30,8 @@ double cycles_of_stage(const ConvolutionTiles& tiles, bool sums_pixels) {
 
 double cycles_of(const ConvolutionExtents& extents, const ConvolutionTiles& tiles, bool sums_pixels,
                  const Target& target) {
-    constexpr double bytes_a_cycle_of_parts = 1500;                // of all multiprocessors together
-    const double cycles_of_tile = tiles.store_boxes ? 900 : 1500;  // to begin and to store
+    constexpr double bytes_a_cycle_of_parts = 1500;                    // of all multiprocessors together
+    const double cycles_of_tile = tiles.box_columns > 0 ? 900 : 1500;  // to begin and to store
     const double steps =
         std::ceil(as_double(divided(extents.terms, tiles.terms)) * extents.taps / as_double(tiles.parts));
     const int64_t count = divided(extents.rows, tiles.rows) * divided(extents.columns, tiles.columns) *
@@ -44,9 +44,9 @@ double cycles_of(const ConvolutionExtents& extents, const ConvolutionTiles& tile
 
 /// As many as shared memory holds, eight at most.
 int stages_of(const ConvolutionTiles& tiles, const Target& target) {
-    constexpr int64_t most = 8, reserved = 4096;
+    constexpr int64_t most = 8, reserved = 2048;
     const int64_t bytes = (tiles.rows + tiles.columns * tiles.taps) * tiles.terms * 2,
-                  leaving = tiles.store_boxes ? tiles.rows * tiles.columns * 2 : 0;
+                  leaving = tiles.rows * std::min(tiles.columns, tiles.box_columns) * 2 * tiles.ping_pong;
     return static_cast<int>(std::clamp<int64_t>((target.shared_bytes - reserved - leaving) / bytes, 0, most));
 }
 
@@ -93,7 +93,7 @@ ConvolutionTiles convolution_tiles(const Convolution& convolution, const Convolu
                                    const Target& target) {
     const ConvolutionExtents& extents = convolution.extents;
     const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
-    constexpr int64_t whole_units = 8;  // elements, that boxes write
+    constexpr int64_t whole_units = 8, longest_box = 256;  // elements, that boxes write
     const bool boxes = !sums_pixels && convolution.phases == 1 && extents.columns % whole_units == 0;
     std::vector<int64_t> taps{1};
     if (sums_pixels && extents.products > shape.kernel_h && shape.kernel_w > 1) taps.push_back(shape.kernel_w);
@@ -112,7 +112,8 @@ ConvolutionTiles convolution_tiles(const Convolution& convolution, const Convolu
                     if (sums_pixels && columns % 64 != 0 && (columns > 32 || extents.columns > columns)) continue;
                     ConvolutionTiles tiles{.rows = rows, .columns = columns, .warpgroups = warpgroups};
                     tiles.taps = together;
-                    tiles.store_boxes = boxes;
+                    if (boxes && rows <= std::min(longest_box, extents.rows) && columns <= extents.columns)
+                        tiles.box_columns = columns % 64 == 0 ? 64 : 32;
                     for (int64_t terms : {64, 32, 16}) {
                         if (sums_pixels ? terms == 16 : terms < 64 && extents.terms > terms) continue;
                         tiles.terms = terms;

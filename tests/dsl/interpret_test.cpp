@@ -17,7 +17,8 @@ Expr index_of(const std::string& name, int64_t extent) { return index_variable(n
 
 BufferRef buffer(const std::string& name, std::vector<Expr> shape, BufferNode::Role role, Type type = f32) {
     Memory memory = role == BufferNode::Role::Local ? Memory::Shared : Memory::Global;
-    return std::make_shared<const BufferNode>(BufferNode{name, type, memory, std::move(shape), {}, role});
+    return std::make_shared<const BufferNode>(BufferNode{
+        .name = name, .type = type, .memory = memory, .shape = std::move(shape), .strides = {}, .role = role});
 }
 Expr load(const BufferRef& from, std::vector<Expr> indices) {
     return make_expr(from->type, Load{from, std::move(indices)});

@@ -253,9 +253,10 @@ TEST(ScheduleErrors, Placement) {
 
     Chain r;
     auto [ri, rj] = r.s.loops<2>(r.z);
-    EXPECT_ERROR(r.s.stage(r.y, Memory::Shared, r.s.loops<2>(r.y)[0]), "'y' is no output; to choose where it lives");
     EXPECT_ERROR(r.s.bind(rj, grid.x), "order the grid loops outermost");
     r.s.at(r.y, ri);
+    EXPECT_ERROR(r.s.stage(r.y, Memory::Shared, r.s.loops<2>(r.y)[0]),
+                 "'y' is no output and lies in no memory between kernels; to choose where it lives");
     EXPECT_ERROR(r.s.bind(r.s.loops<2>(r.y)[0], grid.x), "'y' stands inside another kernel");
     EXPECT_ERROR(r.s.set_memory(r.y, Memory::Global), "'y' cannot live in global memory under loop 'i'");
     EXPECT_ERROR(r.s.set_memory(r.z, Memory::Shared), "'z' cannot live in shared: it is a kernel of its own");

@@ -46,6 +46,22 @@ TEST_P(JoinedAxesTest, OfAnyTensorAreTheDeclared) {
     }
 }
 
+/// What another kernel reads may leave through shared memory, too.
+TEST_P(JoinedAxesTest, TensorsBetweenKernelsAreStagedLikeResults) {
+    Tensor x = input("x", f32, {3, 10, 8});
+    Axis k = reduce_axis("k", 8);
+    Tensor y = compute("y", {3, 10, 8}, [&](Expr b, Expr t, Expr f) { return sum(x(b, t, k), k) + cast(f32, f); });
+    Tensor z = compute("z", {3, 10}, [&](Expr b, Expr t) { return y(b, t, 2) * y(b, 9 - t, 0); });
+    Schedule s({z}, device_target());
+    s.join_axes(y, 0, 1);
+    auto [tile, row] = s.split(s.data_loops(y)[0], 4, Tail::Mask);
+    s.bind(tile, grid.x);
+    s.stage(y, Memory::Shared, tile);
+    EXPECT_THAT(s.to_string(), HasSubstr("y_shared: f32 [4, 8]"));
+    EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
+    expect_declared(s, whole_numbers(s.outputs(), 8));
+}
+
 /// Rows of a layer over [batch, token, channel] are those of a matrix, whose tiles leave as boxes.
 TEST_P(JoinedAxesTest, RowsOfAProductLeaveAsBoxes) {
     Tensor x = input("x", bf16, {3, 50, 64}), w = input("w", bf16, {72, 64});
@@ -67,7 +83,7 @@ TEST_P(JoinedAxesTest, RowsOfAProductLeaveAsBoxes) {
     s.stage(y, w, Memory::Shared, step);
     s.via(s.stage(y, Memory::Shared, column), Copy::Tma);
     s.mma(y, wgmma, {.m = m, .n = n, .k = in_step});
-    EXPECT_THAT(build(s).explain(), HasSubstr("y: by the tensor memory accelerator, boxes of 64 x 64"));
+    EXPECT_THAT(build(s).explain(), HasSubstr("y_out: by the tensor memory accelerator, boxes of 64 x 64"));
     expect_declared(s, whole_numbers(s.outputs(), 5));
 }
 

@@ -42,15 +42,17 @@ protected:
         const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
         const int warpgroups = static_cast<int>(between(1, 2));
         const bool joins_taps = sums_pixels && chance();
-        const bool boxes = !sums_pixels && c.phases == 1 && c.extents.columns % 8 == 0 && chance();
-        return {.rows = 64 * warpgroups,
-                .columns = sums_pixels ? 64 : 32 * between(1, 3),
-                .terms = chance() ? 64 : 32,
-                .warpgroups = warpgroups,
-                .stages = static_cast<int>(joins_taps ? 2 : between(2, 4)),
-                .parts = sums_pixels ? between(1, 3) : 1,
-                .store_boxes = boxes,
-                .taps = joins_taps ? shape.kernel_w : 1};
+        ConvolutionTiles tiles{.rows = 64 * warpgroups,
+                               .columns = sums_pixels ? 64 : 32 * between(1, 3),
+                               .terms = chance() ? 64 : 32,
+                               .warpgroups = warpgroups,
+                               .stages = static_cast<int>(joins_taps ? 2 : between(2, 4)),
+                               .parts = sums_pixels ? between(1, 3) : 1,
+                               .taps = joins_taps ? shape.kernel_w : 1};
+        const bool has_boxes = !sums_pixels && c.phases == 1 && c.extents.columns % 8 == 0 &&
+                               c.extents.rows >= tiles.rows && c.extents.columns >= tiles.columns;
+        if (has_boxes && between(0, 3) > 0) tiles.box_columns = tiles.columns % 64 == 0 && chance() ? 64 : 32;
+        return tiles;
     }
 };
 TW_ON_EACH_DEVICE(Convolutions);
@@ -106,7 +108,7 @@ TEST(ConvolutionShapes, CountWhatIsMovedAndComputed) {
 
 TEST(ConvolutionNames, AreShapesPassesAndTiles) {
     const auto named =
-        parse_convolution("convolution_weight_gradient_f16_2x9x8x16_32_3x2_stride2_pad1_tile64x128x32w1s3p4t1bk6");
+        parse_convolution("convolution_weight_gradient_f16_2x9x8x16_32_3x2_stride2_pad1_tile64x128x32w1s3p4t1b64k6");
     ASSERT_TRUE(named);
     EXPECT_EQ(named->pass, ConvolutionPass::WeightGradient);
     EXPECT_EQ(named->shape, (ConvolutionShape{.images = 2,
@@ -125,7 +127,7 @@ TEST(ConvolutionNames, AreShapesPassesAndTiles) {
                                               .warpgroups = 1,
                                               .stages = 3,
                                               .parts = 4,
-                                              .store_boxes = true,
+                                              .box_columns = 64,
                                               .taps = 6}));
     for (const char* name : {"convolution_bf16_2x9x8x16_32", "convolution_f32_2x9x8x16_32_3x3",
                              "convolution_bf16_2x2x8x16_32_3x3", "convolution_bf16_2x9x8x16_32_3x3_stride0"})
