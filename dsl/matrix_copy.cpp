@@ -200,6 +200,9 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
     const Expr element = element_read(state.stages[reader].definition, source.operation, source.output, where);
     user_check(element.defined(), where, "{}: the terms of '{}' do not read '{}'", call, name, source.operation->name);
     const LoopAxes axes(state, reader);
+    user_check(read_in(axes.over_axes(element)), where,
+               "{}: all elements of '{}' that '{}' reads are padding, outside of it; leave the product out", call,
+               source.operation->name, name);
     StageDefinition definition = matrix_copy(
         axes, element, unique_stage_name(state, fmt::format("{}_{}", source.operation->name, tw::to_string(memory))));
     const Expr there = read_of_matrix(definition, axes);

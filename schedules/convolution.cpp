@@ -11,7 +11,8 @@
 
 namespace tw::schedules {
 bool takes_warpgroups(const ConvolutionShape& s, const Target& target) {
-    return target.has_wgmma && target.has_tma && s.images * s.height * s.width * s.channels * s.filters > 0;
+    return target.has_wgmma && target.has_tma && s.images * s.height * s.width * s.channels * s.filters > 0 &&
+           s.reads_image();
 }
 
 namespace {

@@ -23,6 +23,8 @@ struct ConvolutionShape {
     int64_t columns() const;
     /// Whether the kernel fits into the padded image.
     bool has_pixels() const;
+    /// Whether a tap falls on the image itself, and not all of them on zeros around it.
+    bool reads_image() const;
     /// Products and sums, of each pass; those with zeros around x are counted.
     double flops() const;
     /// Each operand and result once.
@@ -69,7 +71,7 @@ struct ConvolutionTiles {
 
     bool operator==(const ConvolutionTiles&) const = default;
 };
-/// Whether wgmma and boxes take it: sm_90a, and no dimension without elements.
+/// Whether wgmma and boxes take it: sm_90a, no dimension without elements, and images that are read.
 bool takes_warpgroups(const ConvolutionShape& shape, const Target& target);
 /// Tiles that suit the extents, by a model of the time of an H200 with as many multiprocessors as the target has.
 ConvolutionTiles convolution_tiles(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass,

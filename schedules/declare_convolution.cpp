@@ -28,6 +28,16 @@ bool ConvolutionShape::has_pixels() const {
     return height + 2 * padding > (kernel_h - 1) * dilation && width + 2 * padding > (kernel_w - 1) * dilation;
 }
 
+bool ConvolutionShape::reads_image() const {
+    auto reads = [&](int64_t pixels, int64_t taps, int64_t extent) {
+        for (int64_t pixel = 0; pixel < pixels; ++pixel)
+            for (int64_t tap = 0; tap < taps; ++tap)
+                if (const int64_t at = pixel * stride + tap * dilation - padding; at >= 0 && at < extent) return true;
+        return false;
+    };
+    return reads(rows(), kernel_h, height) && reads(columns(), kernel_w, width);
+}
+
 double ConvolutionShape::flops() const {
     return 2 * as_double(images * rows() * columns()) * as_double(filters * channels) * as_double(kernel_h * kernel_w);
 }

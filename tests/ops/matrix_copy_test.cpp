@@ -55,6 +55,29 @@ TEST_F(MatrixCopyTest, IsRefusedWhereItIsNone) {
     EXPECT_ERROR(s.stage(y_, x_, Memory::Shared, s.data_loops(y_)[0], As::Matrix),
                  "name a loop of 'y' from its outermost reduce loop on");
     EXPECT_ERROR(s.stage(y_, y_, Memory::Shared, s.reduce(y_), As::Matrix), "the terms of 'y' do not read 'y'");
+    Tensor narrow = input("narrow", f32, {3, 1, 6}), v = input("v", f32, {6, 5});
+    Axis tap = reduce_axis("tap", 1);
+    Tensor padding = compute("padding", {3, 2, 5}, [&](Expr b, Expr t, Expr f) {
+        return sum(padded(narrow, 0)(b, t * 3 + tap * 2 - 2, c_) * v(c_, f), {tap, c_});
+    });
+    Schedule nothing({padding}, target("sm_90a"));
+    const auto of_padding = nothing.data_loops(padding);
+    nothing.fuse(of_padding[0], of_padding[1]);
+    EXPECT_ERROR(nothing.stage(padding, narrow, Memory::Shared, nothing.reduce(padding), As::Matrix),
+                 "that 'padding' reads are padding, outside of it; leave the product out");
+    Tensor rows = input("rows", f32, {9, 6});
+    Tensor product = compute("product", {9, 5}, [&](Expr t, Expr f) { return sum(rows(t, c_) * v(c_, f), c_); });
+    Schedule aligned({product}, target("sm_90a"));
+    const Loop terms = aligned.align(aligned.reduce(product), rows, 4);
+    EXPECT_ERROR(aligned.stage(product, rows, Memory::Shared, terms, As::Matrix),
+                 "is aligned with addresses, and not every element of a matrix would be where its row begins");
+    Tensor twice_y = compute("twice_y", {2, 9, 5}, [&](Expr b, Expr t, Expr f) { return y_(b, t, f) * 2; });
+    Schedule under({twice_y}, target("sm_90a"));
+    under.at(y_, under.data_loops(twice_y)[0]);
+    const auto of_y = under.data_loops(y_);
+    under.fuse(of_y[0], of_y[1]);
+    EXPECT_ERROR(under.stage(y_, x_, Memory::Shared, under.reduce(y_, 0), As::Matrix),
+                 "runs along a part of no one axis; join the axes before, with join_axes");
     Tensor z = compute("z", {8}, [&](Expr t) { return sum(x_(0, t, c_) * x_(1, t + 1, c_), c_); });
     Schedule twice({z}, target("sm_90a"));
     EXPECT_ERROR(twice.stage(z, x_, Memory::Shared, twice.reduce(z), As::Matrix), "read 'x' in several ways");
