@@ -227,14 +227,15 @@ private:
         return is_constant(address, 0) || divisor_of(address) * bytes % alignment_in(layout) == 0;
     }
 
-    /// Whether the tile has the box's lines one behind another, as they arrive and leave.
+    /// Whether the tile has the box's lines one behind another, as they arrive and leave, those of slower sides last.
     static bool is_dense(const TensorBox& box, const Layout& layout) {
         const int64_t line = layout.digits.back().extent;
-        return std::all_of(box.sides().begin(), box.sides().end(), [&](const TensorBox::Side& side) {
-            if (&side == &box.fast()) return side.extent % line == 0;
-            Expr step = simplify(address_in(box, layout, &side) - address_in(box, layout));
-            return side.extent == 1 || is_constant(step, line);
-        });
+        int64_t step = line;
+        for (size_t d = box.sides().size() - 1; d-- > 0; step *= box.sides()[d].extent) {
+            const Expr apart = simplify(address_in(box, layout, &box.sides()[d]) - address_in(box, layout));
+            if (box.sides()[d].extent > 1 && !is_constant(apart, step)) return false;
+        }
+        return box.fast().extent % line == 0;
     }
 
     /// Whether the layout, one behind another, begins at multiples of what boxes begin at: a single row may have a gap

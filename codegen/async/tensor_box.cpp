@@ -16,9 +16,9 @@ constexpr size_t most_dimensions = 5;
 
 const TensorBox::Side* TensorBox::side_in_parts(int blocks) const {
     if (walk_) return nullptr;
-    for (const Side& side : sides_)
-        if (&side != &fast() && side.extent % (8 * blocks) == 0) return &side;
-    return nullptr;
+    const auto slowest = std::ranges::find_if(sides_, [](const Side& side) { return side.extent > 1; });
+    if (slowest == sides_.end() || &*slowest == &fast() || slowest->extent % (8 * blocks) != 0) return nullptr;
+    return &*slowest;
 }
 
 bool TensorBox::mentions(const Expr& variable) const {
@@ -127,10 +127,12 @@ std::string TensorBox::examine_memory() const {
         return fmt::format("its rows begin at element {}, which is no multiple of 16 bytes", to_string(fast().first));
     if (!arrives_ && divisor_of(cast_unchecked(Type::I64, tensor_->shape.back())) * bytes % alignment != 0)
         return fmt::format("boxes write whole units of 16 bytes, and rows of '{}' end within one", tensor_->name);
-    size_t long_sides = 0;
-    for (const Side& side : sides_) long_sides += side.extent > 1;
-    if (long_sides > 2) return "its box has more than two dimensions";
     return {};
+}
+
+/// Whether one says what the other does: 1 <= i where 0 <= 3 i - 3.
+static bool says_the_same(const Expr& a, const Expr& b) {
+    return same_condition(a, b) || (follows_from_all(a, {b}) && follows_from_all(b, {a}));
 }
 
 /// Whether the condition says that the pixel lies in one of the images.
@@ -138,21 +140,20 @@ bool TensorBox::is_behind_images(const Expr& part) const {
     const Expr images = cast_unchecked(Type::I64, tensor_->shape[0]);
     const Expr within = simplify(walk_->fused < images * walk_->pixels_of_image);
     const Expr uniform = uniform_over(within, walk_->variable, walk_->pixels);
-    auto is_same = [&](const Expr& other) {
-        return same_condition(part, other) || (follows_from_all(part, {other}) && follows_from_all(other, {part}));
-    };
-    return is_same(within) || (uniform.defined() && is_same(uniform));
+    return says_the_same(part, within) || (uniform.defined() && says_the_same(part, uniform));
 }
 
 /// Whether the condition says that the element lies within one of the tensor's ends.
 bool TensorBox::is_outside(const Expr& part) const {
     for (size_t d = 0; d < in_tensor_->size(); ++d) {
-        const Expr within = simplify((*in_tensor_)[d] < cast_unchecked(Type::I64, tensor_->shape[d]));
-        if (same_condition(part, within) || (arrives_ && same_condition(part, simplify((*in_tensor_)[d] >= 0))))
-            return true;
-        if (walk_ || !sides_[d].variable.defined()) continue;
-        const Expr uniform = uniform_over(within, sides_[d].variable, sides_[d].extent);
-        if (uniform.defined() && same_condition(part, uniform)) return true;
+        std::vector<Expr> ends = {simplify((*in_tensor_)[d] < cast_unchecked(Type::I64, tensor_->shape[d]))};
+        if (arrives_) ends.push_back(simplify((*in_tensor_)[d] >= 0));
+        for (const Expr& end : ends) {
+            if (says_the_same(part, end)) return true;
+            if (walk_ || !sides_[d].variable.defined()) continue;
+            const Expr uniform = uniform_over(end, sides_[d].variable, sides_[d].extent);
+            if (uniform.defined() && says_the_same(part, simplify(uniform))) return true;
+        }
     }
     return walk_ && walk_->fused.defined() && is_behind_images(part);
 }

@@ -37,7 +37,7 @@ public:
     bool adds() const { return adds_; }
     /// Instead of a box, pixels that the first side's loop walks over; nullptr of a box.
     const PixelWalk* walk() const { return walk_ ? &*walk_ : nullptr; }
-    /// The side of which so many blocks can load a part each: whole groups of eight rows. Nothing if there is none.
+    /// The slowest side, if so many blocks can load a part of it each: whole groups of eight rows.
     const Side* side_in_parts(int blocks) const;
     bool mentions(const Expr& variable) const;
 
