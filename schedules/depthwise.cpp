@@ -10,7 +10,8 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t piece = 8;  // elements of 2 bytes together as 16
+constexpr int64_t piece = 8;        // elements of 2 bytes together as 16
+constexpr int64_t most_taps = 128;  // that a thread goes through without a loop
 
 /// A kernel that makes elements one by one, neighbours by neighbouring threads.
 void schedule_elements(Schedule& s, const Tensor& tensor, int64_t neighbours) {
@@ -87,7 +88,8 @@ void schedule_windows_in_registers(Schedule& s, const Tensor& result, const std:
         auto [image, p, q, channel] = s.loops<4>(each);
         const std::vector<Loop> window = {s.reduce(each, 0), p, s.reduce(each, 1), q, channel};
         s.order(window);  // a row after the other, which stays as long as rows of taps meet it
-        unroll_all(s, window);
+        const bool few = require_constant(s.extent(window[0])) * require_constant(s.extent(window[2])) <= most_taps;
+        unroll_all(s, few ? window : std::vector<Loop>(window.begin() + 1, window.end()));
     }
     stage_tiles(s, {sums.begin(), sums.end()}, {tiled}, step);
 }
