@@ -92,7 +92,8 @@ TEST_P(Pipelines, OfAWindow) {
     }
 }
 
-// Boxes begin at multiples of 128 bytes in shared memory; their rows are as short as 16.
+// Boxes begin at multiples of 128 bytes in shared memory, with room behind those of other sizes; their rows are as
+// short as 16.
 TEST_P(Pipelines, OfShortRows) {
     int copied = 0;
     for (int64_t rows : {1, 2, 5, 8, 24, 128})
@@ -113,17 +114,11 @@ TEST_P(Pipelines, OfShortRows) {
             s.via(s.stage(y, x, Memory::Shared, ro), Copy::Tma);
             s.pipeline(ro, {.stages = between(2, 4)});
             SCOPED_TRACE(s.trace_as_cpp());
-            if (rows > 1 && rows * bytes % 128 != 0) {
-                EXPECT_ERROR(build(s), fmt::format("its tile has {} bytes, but boxes in several stages need a multiple "
-                                                   "of 128",
-                                                   rows * bytes));
-                continue;
-            }
             ++copied;
             EXPECT_NE(build(s).cuda().find("tw::tma_load("), std::string::npos);
             expect_declared(s, whole_numbers({y}, static_cast<unsigned>(copied)));
         }
-    EXPECT_EQ(copied, 21);
+    EXPECT_EQ(copied, 30);
 }
 
 // A table says where in its memory a box begins, once the copy's own loop is split: at matrices of 768 bytes it may, of
