@@ -118,18 +118,31 @@ void schedule_taps_in_registers(Schedule& s, const Tensor& result, const Tensor&
     share_parts(s, result, sums);
 }
 
+namespace {
+
+/// Whether any window has a pixel of the image, along a dimension.
+bool meets_image(int64_t size, int64_t windows, int64_t kernel, const DepthwiseShape& s) {
+    for (int64_t p = 0; p < windows; ++p)
+        for (int64_t r = 0; r < kernel; ++r)
+            if (const int64_t at = p * s.stride + r * s.dilation - s.padding; at >= 0 && at < size) return true;
+    return false;
+}
+
+}  // namespace
+
 Schedule depthwise_schedule(const DepthwiseShape& shape, ConvolutionPass pass,
                             const std::optional<DepthwiseTiles>& tiles, const Target& target,
                             std::source_location where) {
     CalledFrom caller(where);
-    const bool is_empty = shape.images * shape.height * shape.width * shape.channels == 0;
+    const bool is_empty = shape.images * shape.height * shape.width * shape.channels == 0 ||
+                          !meets_image(shape.height, shape.rows(), shape.kernel_h, shape) ||
+                          !meets_image(shape.width, shape.columns(), shape.kernel_w, shape);
     if (!target.has_tma || is_empty) {
         const DepthwiseTiles one{.thread_rows = 1, .thread_columns = 1, .rows = 1, .columns = 1, .lanes = 1};
         return choose_schedule({declare_depthwise(shape, pass, one).result}, target, where);
     }
     const DepthwiseTiles chosen = tiles ? *tiles : depthwise_tiles(shape, pass, target);
     const Depthwise d = declare_depthwise(shape, pass, chosen);
-    if (d.sums.empty()) return choose_schedule({d.result}, target, where);  // pixels between those that taps meet
     Schedule s({d.result}, target);
     const int64_t stride = pass == ConvolutionPass::DataGradient ? shape.stride : 1;
     if (pass == ConvolutionPass::WeightGradient)

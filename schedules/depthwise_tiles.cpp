@@ -8,6 +8,7 @@ namespace {
 
 constexpr int64_t most_registers = 224;  // by the estimate, which knows no addresses
 constexpr int64_t longest_side = 256;    // of a box
+constexpr int64_t most_threads = 512;
 constexpr int64_t most_that_meet = 128;  // threads that add up sums of pixels, each of which reads those of all
 
 double as_double(int64_t count) { return static_cast<double>(count); }
@@ -26,14 +27,9 @@ public:
 
     /// Whether boxes, registers and shared memory hold them.
     bool fits(const DepthwiseTiles& t) const {
-        const int64_t rows = rows_seen(t.rows * t.thread_rows, s_.kernel_h),
-                      columns = columns_seen(t.columns * t.thread_columns);
-        const int64_t pixels = t.rows * t.thread_rows * t.columns * t.thread_columns;
-        const bool is_beyond =
-            (pixels_h_ == 1 && t.rows * t.thread_rows > 1) || (pixels_w_ == 1 && t.columns * t.thread_columns > 1);
-        return !is_beyond && (!sums_pixels() || t.threads() <= most_that_meet) && rows <= longest_side &&
-               columns <= longest_side && rows * columns * t.lanes % 32 == 0 &&
-               (!sums_pixels() || pixels * t.lanes % 32 == 0) && t.threads() % 32 == 0 &&
+        return rows_seen(t.rows * t.thread_rows, s_.kernel_h) <= longest_side &&
+               columns_seen(t.columns * t.thread_columns) <= longest_side && t.threads() % 32 == 0 &&
+               t.threads() <= (sums_pixels() ? most_that_meet : most_threads) &&
                registers(t) <= std::min(most_registers, target_.registers / t.threads() - 8) &&
                blocks_of_multiprocessor(t) > 0;
     }
@@ -136,7 +132,7 @@ DepthwiseTiles depthwise_tiles(const DepthwiseShape& shape, ConvolutionPass pass
     best.taps = rows_of_taps(shape);
     double least = -1;
     auto consider = [&](DepthwiseTiles tiles) {
-        if (tiles.threads() > 512 || !model.fits(tiles)) return;
+        if (!model.fits(tiles)) return;
         for (tiles.steps = 2; tiles.steps <= 32; ++tiles.steps) {
             const double cycles = model.cycles(tiles);
             if (least < 0 || cycles < least * 0.995) least = cycles, best = tiles;
