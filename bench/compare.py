@@ -3,7 +3,7 @@
 
     bench/compare.py memory                       one suite with its own cases, bench/cases/memory.jsonl
     bench/compare.py gemm --cases FILE            with yours: JSON lines as in bench/cases/gemm.jsonl
-    bench/compare.py attention --random 40 --seed 7   shapes that are drawn; of attention, attention-backward and conv
+    bench/compare.py attention --random 40 --seed 7   shapes that are drawn; of attention, attention-backward, conv, depthwise
     bench/compare.py accuracy                     no times: errors of attention and its gradients, ours and PyTorch's
     bench/compare.py all --json results.jsonl     every suite; a line of JSON a case
 
@@ -19,7 +19,7 @@ import sys
 
 from harness.cases import KEYS, CaseError, default_file, read_cases
 from harness.gpu_suites import (reason_without_gpu, run_accuracy, run_attention, run_attention_backward, run_conv,
-                                run_gemm, run_gemm_fp32, run_launch, run_linear_cross_entropy, run_memory)
+                                run_depthwise, run_gemm, run_gemm_fp32, run_launch, run_linear_cross_entropy, run_memory)
 from harness.host_suites import run_compile, run_emulator
 from harness.program import ProgramError, find_program
 from harness.random_cases import MAKERS, random_cases
@@ -27,6 +27,7 @@ from harness.report import Report
 
 GPU_SUITES = {"gemm": run_gemm, "gemm-fp32": run_gemm_fp32, "attention": run_attention,
               "attention-backward": run_attention_backward, "accuracy": run_accuracy, "conv": run_conv,
+              "depthwise": run_depthwise,
               "linear-cross-entropy": run_linear_cross_entropy,
               "memory": run_memory, "launch": run_launch}
 HOST_SUITES = {"compile": run_compile, "emulator": run_emulator}

@@ -25,8 +25,16 @@ __device__ inline float cvt_f32_f16(unsigned short bits) {
 //: to_f32_f16 common needs f16 cvt_f32_f16
 __device__ inline float to_f32(f16 x) { return cvt_f32_f16(x.bits); }
 
-//: to_f32_bf16 common needs bf16 bits
-__device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
+//: cvt_f32_bf16
+/// One instruction, whichever half of a register has the bits; a shift would take the upper half out first.
+__device__ inline float cvt_f32_bf16(unsigned short bits) {
+    float wide;
+    asm("mov.b32 %0, {%1, %2};" : "=f"(wide) : "h"((unsigned short)0), "h"(bits));
+    return wide;
+}
+
+//: to_f32_bf16 common needs bf16 cvt_f32_bf16
+__device__ inline float to_f32(bf16 x) { return cvt_f32_bf16(x.bits); }
 
 //: to_f32_e4m3 common needs e4m3 bits
 __device__ inline float to_f32(e4m3 x) {

@@ -137,6 +137,23 @@ def run_conv(cases, path, report, rounds):
     return run_pairs("conv", cases, path, report, rounds, peak_flops(a, b))
 
 
+def depthwise_kernel(case, which):
+    """The name of the kernel of a pass, with the tiles that the case asks for."""
+    gradient = {"forward": "", "data": "_data_gradient", "weight": "_weight_gradient"}[which]
+    optional = "".join(f"_{key}{case[key]}" for key in ("stride", "pad", "dilation") if key in case)
+    return (f"depthwise{gradient}_{case.get('type', 'bf16')}_{case['images']}x{case['height']}x{case['width']}x"
+            f"{case['channels']}_{case['kernel_h']}x{case['kernel_w']}{optional}"
+            + (f"_tile{case['tile']}" if "tile" in case else ""))
+
+
+def run_depthwise(cases, path, report, rounds):
+    """Of a case without "pass" all three."""
+    from harness.cases import PASSES
+    cases = [{**case, "kernel": depthwise_kernel(case, which), "normal": True}
+             for which in PASSES for case in cases if case.get("pass", which) == which]
+    return run_pairs("depthwise", cases, path, report, rounds, None)
+
+
 def run_accuracy(cases, path, report, rounds):
     import torch
     from harness import accuracy, peers  # noqa: F401: turns TF32 off

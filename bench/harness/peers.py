@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from harness import fp8_attention
 from harness.attention_peers import attention_family
 from harness.convolution_peers import convolution_family
+from harness.depthwise_peers import depthwise_family
 from harness.family import Family
 
 torch.backends.cuda.matmul.allow_tf32 = False
@@ -251,6 +252,8 @@ def family_of(kernel):
         return gemm(gemm_name)
     if of_convolution := convolution_family(kernel):
         return of_convolution
+    if of_depthwise := depthwise_family(kernel):
+        return of_depthwise
     if of_fp8 := fp8_attention.family_of(kernel):
         return of_fp8
     if of_attention := attention_family(kernel):

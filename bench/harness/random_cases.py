@@ -53,7 +53,29 @@ def conv_case(draw):
     return case
 
 
-MAKERS = {"attention": attention_case, "attention-backward": attention_case, "conv": conv_case}
+def depthwise_case(draw):
+    """Images of mobile and of large-kernel networks: channels in steps of 8, some odd; kernels of 3 to 9, some long and narrow."""
+    case = {"height": int(2 ** draw.uniform(0, 8)), "channels": 8 * int(2 ** draw.uniform(0, 8)),
+            "kernel_h": draw.choice((3, 3, 5, 5, 7, 7, 9))}
+    if draw.random() < 0.1:
+        case["channels"] += draw.randint(1, 7)
+    case["width"] = case["height"] if draw.random() < 0.7 else int(2 ** draw.uniform(0, 8))
+    case["kernel_w"] = case["kernel_h"] if draw.random() < 0.9 else draw.choice((1, 3, 5, 7))
+    if draw.random() < 0.3:
+        case["stride"] = draw.choice((2, 2, 2, 3))
+    elif draw.random() < 0.15:
+        case["dilation"] = 2
+    reach = (max(case["kernel_h"], case["kernel_w"]) - 1) * case.get("dilation", 1)
+    case["pad"] = reach // 2 if draw.random() < 0.8 else draw.randint(0, reach)
+    least = reach + 1 - 2 * case["pad"]  # for a single pixel
+    case["height"], case["width"] = max(case["height"], least), max(case["width"], least)
+    elements = case["height"] * case["width"] * case["channels"]
+    case["images"] = int(2 ** draw.uniform(0, max(1, min(MOST_ELEMENTS // elements, 256)).bit_length() - 1))
+    return case
+
+
+MAKERS = {"attention": attention_case, "attention-backward": attention_case, "conv": conv_case,
+          "depthwise": depthwise_case}
 
 
 def random_cases(suite, count, seed):

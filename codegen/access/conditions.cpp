@@ -60,7 +60,7 @@ bool follows_from_all(const Expr& condition, const std::vector<Expr>& known) {
     // Of integers, 0 <= factor * s + factor - 1 says 0 <= s.
     auto shows = [&](const Affine& given) {
         Affine scaled = *wanted;
-        for (int64_t factor = 1; factor <= 8; factor *= 2, scaled = scaled + scaled) {
+        for (int64_t factor = 1; factor <= 8; ++factor, scaled = scaled + *wanted) {
             const Interval rest = bounds_of(simplify(to_expr(scaled - given)));
             if (rest.min && *rest.min > -factor) return true;
         }

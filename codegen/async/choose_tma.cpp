@@ -187,9 +187,7 @@ private:
                 if (shared.layout.digits.back().extent > TensorBox::longest_side)
                     return "its rows are longer than 256 elements";
                 bool several = box.arrives() || turns_of(result_) > 1;
-                if (several && !aligns_stages(shared.layout, bytes))
-                    return fmt::format("its tile has {} bytes, but boxes in several stages need a multiple of 128",
-                                       shared.layout.elements() * bytes);
+                if (several) align_stages(shared.layout, bytes);
                 shared.fixed = true;
                 shared.alignment = tile_alignment;
             }
@@ -227,22 +225,24 @@ private:
         return is_constant(address, 0) || divisor_of(address) * bytes % alignment_in(layout) == 0;
     }
 
-    /// Whether the tile has the box's lines one behind another, as they arrive and leave.
+    /// Whether the tile has the box's lines one behind another, as they arrive and leave, those of slower sides last.
     static bool is_dense(const TensorBox& box, const Layout& layout) {
         const int64_t line = layout.digits.back().extent;
-        return std::all_of(box.sides().begin(), box.sides().end(), [&](const TensorBox::Side& side) {
-            if (&side == &box.fast()) return side.extent % line == 0;
-            Expr step = simplify(address_in(box, layout, &side) - address_in(box, layout));
-            return side.extent == 1 || is_constant(step, line);
-        });
+        int64_t step = line;
+        for (size_t d = box.sides().size() - 1; d-- > 0; step *= box.sides()[d].extent) {
+            const Expr apart = simplify(address_in(box, layout, &box.sides()[d]) - address_in(box, layout));
+            if (box.sides()[d].extent > 1 && !is_constant(apart, step)) return false;
+        }
+        return box.fast().extent % line == 0;
     }
 
-    /// Whether the layout, one behind another, begins at multiples of what boxes begin at: a single row may have a gap
-    /// behind it.
-    static bool aligns_stages(Layout& layout, int64_t bytes) {
-        int64_t each = tile_alignment / bytes;
+    /// Has the layout, one behind another, begin at multiples of what boxes begin at: by a gap behind a single row, or
+    /// rows that nothing fills behind several.
+    static void align_stages(Layout& layout, int64_t bytes) {
+        const int64_t each = tile_alignment / bytes;
         if (layout.elements() == layout.pitch) layout.pitch = (layout.pitch + each - 1) / each * each;
-        return layout.elements() * bytes % tile_alignment == 0;
+        const auto slowest = std::ranges::find_if(layout.digits, [](const LayoutDigit& d) { return d.extent > 1; });
+        while (layout.elements() % each != 0) ++slowest->extent;
     }
 
     /// Where the box can arrive in them, and those whose threads are known already read them faster.

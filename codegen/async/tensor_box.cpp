@@ -18,9 +18,9 @@ constexpr int64_t most_boxes = 64;  // that a thread asks for in a row
 
 const TensorBox::Side* TensorBox::side_in_parts(int blocks) const {
     if (walk_) return nullptr;
-    for (const Side& side : sides_)
-        if (&side != &fast() && side.extent % (8 * blocks) == 0) return &side;
-    return nullptr;
+    const auto slowest = std::ranges::find_if(sides_, [](const Side& side) { return side.extent > 1; });
+    if (slowest == sides_.end() || &*slowest == &fast() || slowest->extent % (8 * blocks) != 0) return nullptr;
+    return &*slowest;
 }
 
 bool TensorBox::mentions(const Expr& variable) const {
@@ -73,8 +73,7 @@ std::string TensorBox::add_sides() {
         walk_.reset();
         for (const Expr& index : *in_tensor_)
             if (std::string reason = add_side(index); !reason.empty()) return reason;
-        const auto long_sides = std::ranges::count_if(sides_, [](const Side& side) { return side.extent > 1; });
-        return long_sides > 2 ? "its box has more than two dimensions" : "";
+        return in_order() ? "" : "its tile has the dimensions of its box in another order";
     };
     std::string reason = all();
     std::vector<OpLoop> outer;
@@ -93,6 +92,14 @@ std::string TensorBox::add_sides() {
         reason = fmt::format("{}, and {}", no_box, add_sides_of_walk(outer[0]));
     repeats_.clear();
     return reason;
+}
+
+/// Whether the tile has a box of more than two dimensions as it arrives, slower sides first.
+bool TensorBox::in_order() const {
+    std::vector<size_t> dimensions;
+    for (const Side& side : sides_)
+        if (side.extent > 1) dimensions.push_back(side.dimension);
+    return dimensions.size() <= 2 || std::ranges::is_sorted(dimensions);
 }
 
 bool TensorBox::is_repeated(const Expr& variable) const {
@@ -172,26 +179,30 @@ std::string TensorBox::examine_memory() const {
     return {};
 }
 
+/// Whether one says what the other does: 1 <= i where 0 <= 3 i - 3.
+static bool says_the_same(const Expr& a, const Expr& b) {
+    return same_condition(a, b) || (follows_from_all(a, {b}) && follows_from_all(b, {a}));
+}
+
 /// Whether the condition says that the pixel lies in one of the images.
 bool TensorBox::is_behind_images(const Expr& part) const {
     const Expr images = cast_unchecked(Type::I64, tensor_->shape[0]);
     const Expr within = simplify(walk_->fused < images * walk_->pixels_of_image);
     const Expr uniform = uniform_over(within, walk_->variable, walk_->pixels);
-    auto is_same = [&](const Expr& other) {
-        return same_condition(part, other) || (follows_from_all(part, {other}) && follows_from_all(other, {part}));
-    };
-    return is_same(within) || (uniform.defined() && is_same(uniform));
+    return says_the_same(part, within) || (uniform.defined() && says_the_same(part, uniform));
 }
 
 /// Whether the condition says that the element lies within one of the tensor's ends.
 bool TensorBox::is_outside(const Expr& part) const {
     for (size_t d = 0; d < in_tensor_->size(); ++d) {
-        const Expr within = simplify((*in_tensor_)[d] < cast_unchecked(Type::I64, tensor_->shape[d]));
-        if (same_condition(part, within) || (arrives_ && same_condition(part, simplify((*in_tensor_)[d] >= 0))))
-            return true;
-        if (walk_ || !sides_[d].variable.defined()) continue;
-        const Expr uniform = uniform_over(within, sides_[d].variable, sides_[d].extent);
-        if (uniform.defined() && same_condition(part, uniform)) return true;
+        std::vector<Expr> ends = {simplify((*in_tensor_)[d] < cast_unchecked(Type::I64, tensor_->shape[d]))};
+        if (arrives_) ends.push_back(simplify((*in_tensor_)[d] >= 0));
+        for (const Expr& end : ends) {
+            if (says_the_same(part, end)) return true;
+            if (walk_ || !sides_[d].variable.defined()) continue;
+            const Expr uniform = uniform_over(end, sides_[d].variable, sides_[d].extent);
+            if (uniform.defined() && says_the_same(part, simplify(uniform))) return true;
+        }
     }
     return walk_ && walk_->fused.defined() && is_behind_images(part);
 }

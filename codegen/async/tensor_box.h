@@ -40,7 +40,7 @@ public:
     const PixelWalk* walk() const { return walk_ ? &*walk_ : nullptr; }
     /// Loops, with constant extents, in each iteration of which a box is copied, into a part of the tile of its own.
     const std::vector<OpLoop>& repeats() const { return repeats_; }
-    /// The side of which so many blocks can load a part each: whole groups of eight rows. Nothing if there is none.
+    /// The slowest side, if so many blocks can load a part of it each: whole groups of eight rows.
     const Side* side_in_parts(int blocks) const;
     bool mentions(const Expr& variable) const;
 
@@ -52,6 +52,7 @@ private:
     std::string add_sides_of_walk(const OpLoop& pixels);
     std::string repeat_all_but(const OpLoop& moved);
     bool is_repeated(const Expr& variable) const;
+    bool in_order() const;
     bool is_outside(const Expr& part) const;
     bool is_behind_images(const Expr& part) const;
     std::string examine_memory() const;

@@ -30,6 +30,8 @@ TW_INLINE float cvt_f32_f16(unsigned short bits) {
     return bits_float(sign | float_bits(bits_float(magnitude << 13) * 0x1p112f));  // from bias 15 to 127
 }
 
+TW_INLINE float cvt_f32_bf16(unsigned short bits) { return bits_float((unsigned)bits << 16); }
+
 TW_INLINE f16 to_f16(float x) {
     const unsigned sign = float_bits(x) >> 16 & 0x8000, magnitude = float_bits(x) & 0x7fffffff;
     if (magnitude > 0x7f800000) return {bits_of_narrow_nan(magnitude)};

@@ -63,7 +63,8 @@ TEST_F(MatrixCopyTest, IsRefusedWhereItIsNone) {
     Schedule nothing({padding}, target("sm_90a"));
     const auto of_padding = nothing.data_loops(padding);
     nothing.fuse(of_padding[0], of_padding[1]);
-    EXPECT_ERROR(nothing.stage(padding, narrow, Memory::Shared, nothing.reduce(padding), As::Matrix),
+    const Loop terms_of_padding = nothing.fuse(nothing.reduce(padding, 0), nothing.reduce(padding, 1));
+    EXPECT_ERROR(nothing.stage(padding, narrow, Memory::Shared, terms_of_padding, As::Matrix),
                  "that 'padding' reads are padding, outside of it; leave the product out");
     Tensor rows = input("rows", f32, {9, 6});
     Tensor product = compute("product", {9, 5}, [&](Expr t, Expr f) { return sum(rows(t, c_) * v(c_, f), c_); });

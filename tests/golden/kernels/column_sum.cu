@@ -24,9 +24,12 @@
 namespace tw {
 struct bf16 { unsigned short bits; };
 
-/// A float's bits, and back.
-__device__ inline unsigned float_bits(float x) { return __float_as_uint(x); }
-__device__ inline float bits_float(unsigned bits) { return __uint_as_float(bits); }
+/// One instruction, whichever half of a register has the bits; a shift would take the upper half out first.
+__device__ inline float cvt_f32_bf16(unsigned short bits) {
+    float wide;
+    asm("mov.b32 %0, {%1, %2};" : "=f"(wide) : "h"((unsigned short)0), "h"(bits));
+    return wide;
+}
 
 /// Until all that was launched before this kernel has finished and its results are visible.
 __device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
@@ -62,7 +65,7 @@ __device__ inline T& shared_memory() {
 
 // ---- vocabulary: what is made of it ---------------------------------------------------------------------------------
 namespace tw {
-__device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
+__device__ inline float to_f32(bf16 x) { return cvt_f32_bf16(x.bits); }
 }  // namespace tw
 
 // ---- kernel ---------------------------------------------------------------------------------------------------------

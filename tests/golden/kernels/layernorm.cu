@@ -32,9 +32,12 @@
 namespace tw {
 struct bf16 { unsigned short bits; };
 
-/// A float's bits, and back.
-__device__ inline unsigned float_bits(float x) { return __float_as_uint(x); }
-__device__ inline float bits_float(unsigned bits) { return __uint_as_float(bits); }
+/// One instruction, whichever half of a register has the bits; a shift would take the upper half out first.
+__device__ inline float cvt_f32_bf16(unsigned short bits) {
+    float wide;
+    asm("mov.b32 %0, {%1, %2};" : "=f"(wide) : "h"((unsigned short)0), "h"(bits));
+    return wide;
+}
 
 __device__ inline bf16 to_bf16(float x) {
     bf16 narrow;
@@ -89,7 +92,7 @@ __device__ inline float sqrt(float x) { return __fsqrt_rn(x); }
 
 // ---- vocabulary: what is made of it ---------------------------------------------------------------------------------
 namespace tw {
-__device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
+__device__ inline float to_f32(bf16 x) { return cvt_f32_bf16(x.bits); }
 
 __device__ inline float rsqrt(float x) { return 1.0f / sqrt(x); }
 }  // namespace tw

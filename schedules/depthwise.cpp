@@ -1,0 +1,157 @@
+#include "schedules/depthwise.h"
+
+#include <algorithm>
+
+#include "dsl/simplify.h"
+#include "schedules/choose.h"
+#include "schedules/whole_tiles.h"
+#include "support/error.h"
+
+namespace tw::schedules {
+namespace {
+
+constexpr int64_t piece = 8;        // elements of 2 bytes together as 16
+constexpr int64_t most_taps = 128;  // that a thread goes through without a loop
+
+/// A kernel that makes elements one by one, neighbours by neighbouring threads.
+void schedule_elements(Schedule& s, const Tensor& tensor, int64_t neighbours) {
+    auto [block, inside] =
+        s.split(s.fuse(s.data_loops(tensor), "all"), 256 * neighbours, Tail::Mask, {"block", "in_block"});
+    auto [share, element] = s.split(inside, neighbours, {"t", "element"});
+    s.bind(block, grid.x);
+    s.bind(share, thread);
+    if (neighbours > 1) s.bind(element, tw::vector);
+}
+
+/// Loops inside of one another, outermost first: the innermost ones, as long as the text stays short.
+void unroll_all(Schedule& s, const std::vector<Loop>& loops) {
+    constexpr int64_t most = 8192;  // copies of what is inside
+    int64_t copies = 1;
+    for (size_t l = loops.size(); l-- > 0;) {
+        const int64_t extent = require_constant(s.extent(loops[l]));
+        if (copies * extent <= most && extent > 1) s.unroll(loops[l]);
+        copies *= extent;
+    }
+}
+
+/// By boxes, with zeros around, the next tile's while threads sum this one's.
+void stage_tiles(Schedule& s, const std::vector<StageRef>& sums, const std::vector<Tensor>& tiled, const Loop& step) {
+    std::vector<Stage> copies;
+    for (const Tensor& image : tiled) copies.push_back(s.stage(sums, image, Memory::Shared, step));
+    for (const Tensor& image : tiled) s.inline_stage(image);
+    s.pipeline(step, {.stages = 2});
+    for (const Stage& copy : copies) s.via(copy, Copy::Tma);
+}
+
+/// Elements of a result that are sums of parts: threads share the parts, of neighbouring channels.
+void share_parts(Schedule& s, const Tensor& result, const Tensor& sums) {
+    constexpr int64_t shares = 16, results = 16;
+    std::vector<Loop> loops = s.data_loops(result);
+    std::rotate(loops.begin(), loops.begin() + 1, loops.end());
+    s.order(loops);
+    auto [block, element] = s.split(s.fuse(loops, "all"), results, Tail::Mask, {"block", "element"});
+    s.bind(block, grid.x);
+    s.bind(element, thread);
+    s.at(sums, element);
+    s.set_memory(sums, Memory::Registers);
+    auto [step, share] = s.split(s.reduce(sums), shares, Tail::Mask, {"step", "share"});
+    s.order({share, step});
+    s.bind(share, thread);
+}
+
+}  // namespace
+
+void schedule_windows_in_registers(Schedule& s, const Tensor& result, const std::vector<Tensor>& sums,
+                                   const Tensor& tiled, int64_t stride, const DepthwiseTiles& tiles,
+                                   std::source_location where) {
+    CalledFrom caller(where);
+    auto [n, h, w, c] = s.loops<4>(result);
+    const bool in_pairs = divisor_of(s.extent(c)) % 2 == 0;
+    auto [i, phase_h] = s.split(h, stride, Tail::Mask, {"p", "phase_p"});
+    auto [j, phase_w] = s.split(w, stride, Tail::Mask, {"q", "phase_q"});
+    auto [tile_p, in_p] = s.split(i, tiles.rows * tiles.thread_rows, Tail::Mask, {"tile_p", "p_in_tile"});
+    auto [tile_q, in_q] = s.split(j, tiles.columns * tiles.thread_columns, Tail::Mask, {"tile_q", "q_in_tile"});
+    auto [thread_p, row] = s.split(in_p, tiles.thread_rows, {"thread_p", "row"});
+    auto [thread_q, column] = s.split(in_q, tiles.thread_columns, {"thread_q", "column"});
+    auto [tile_c, in_c] = s.split(c, 2 * tiles.lanes, Tail::Mask, {"tile_c", "c_in_tile"});
+    auto [lane_c, pair] = s.split(in_c, 2, {"lane_c", "pair"});
+    s.order({n, tile_p, tile_q, tile_c, thread_p, thread_q, lane_c, row, phase_h, column, phase_w, pair});
+    auto [run, step] = s.split(s.fuse({n, tile_p, tile_q}, "tile"), tiles.steps, Tail::Mask, {"run", "step"});
+    s.order({run, tile_c, step});
+    s.bind(s.fuse(run, tile_c, "block"), grid.x);
+    for (const Loop& loop : {thread_p, thread_q, lane_c}) s.bind(loop, thread);
+    unroll_all(s, {row, phase_h, column, phase_w});
+    if (in_pairs) s.bind(pair, tw::vector);
+    for (const Tensor& each : sums) {
+        s.at(each, lane_c);
+        s.set_memory(each, Memory::Registers);
+        auto [image, p, q, channel] = s.loops<4>(each);
+        const std::vector<Loop> window = {s.reduce(each, 0), p, s.reduce(each, 1), q, channel};
+        s.order(window);  // a row after the other, which stays as long as rows of taps meet it
+        const bool few = require_constant(s.extent(window[0])) * require_constant(s.extent(window[2])) <= most_taps;
+        unroll_all(s, few ? window : std::vector<Loop>(window.begin() + 1, window.end()));
+    }
+    stage_tiles(s, {sums.begin(), sums.end()}, {tiled}, step);
+}
+
+void schedule_taps_in_registers(Schedule& s, const Tensor& result, const Tensor& sums, const std::vector<Tensor>& tiled,
+                                const DepthwiseTiles& tiles, std::source_location where) {
+    CalledFrom caller(where);
+    auto [tile_p, in_p] = s.split(s.reduce(sums, 1), tiles.rows * tiles.thread_rows, {"tile_p", "p_in_tile"});
+    auto [tile_q, in_q] = s.split(s.reduce(sums, 2), tiles.columns * tiles.thread_columns, {"tile_q", "q_in_tile"});
+    const Loop n = s.reduce(sums, 0);
+    s.order({n, tile_p, tile_q, in_p, in_q});
+    auto [part, step] = s.split(s.fuse({n, tile_p, tile_q}, "tile"), tiles.steps, Tail::Mask, {"part", "step"});
+    const Stage parts = s.rfactor(sums, part);
+    auto [of_part, r, t, c] = s.loops<4>(parts);
+    auto [thread_p, row] = s.split(in_p, tiles.thread_rows, {"thread_p", "row"});
+    auto [thread_q, column] = s.split(in_q, tiles.thread_columns, {"thread_q", "column"});
+    auto [tile_c, in_c] = s.split(c, 2 * tiles.lanes, {"tile_c", "c_in_tile"});
+    auto [lane_c, pair] = s.split(in_c, 2, {"lane_c", "pair"});
+    auto [tile_r, tap] = s.split(r, tiles.taps, Tail::Mask, {"tile_r", "r_in_tile"});
+    s.order({of_part, tile_r, tile_c, thread_p, thread_q, lane_c, step, tap, row, column, t, pair});
+    s.bind(s.fuse({of_part, tile_r, tile_c}, "block"), grid.x);
+    s.bind(s.fuse(thread_p, thread_q, "share"), thread);
+    s.bind(lane_c, thread);
+    unroll_all(s, {tap, row, column, t, pair});
+    stage_tiles(s, {parts}, tiled, step);
+    share_parts(s, result, sums);
+}
+
+namespace {
+
+/// Whether any window has a pixel of the image, along a dimension.
+bool meets_image(int64_t size, int64_t windows, int64_t kernel, const DepthwiseShape& s) {
+    for (int64_t p = 0; p < windows; ++p)
+        for (int64_t r = 0; r < kernel; ++r)
+            if (const int64_t at = p * s.stride + r * s.dilation - s.padding; at >= 0 && at < size) return true;
+    return false;
+}
+
+}  // namespace
+
+Schedule depthwise_schedule(const DepthwiseShape& shape, ConvolutionPass pass,
+                            const std::optional<DepthwiseTiles>& tiles, const Target& target,
+                            std::source_location where) {
+    CalledFrom caller(where);
+    const bool is_empty = shape.images * shape.height * shape.width * shape.channels == 0 ||
+                          !meets_image(shape.height, shape.rows(), shape.kernel_h, shape) ||
+                          !meets_image(shape.width, shape.columns(), shape.kernel_w, shape);
+    if (!target.has_tma || is_empty) {
+        const DepthwiseTiles one{.thread_rows = 1, .thread_columns = 1, .rows = 1, .columns = 1, .lanes = 1};
+        return choose_schedule({declare_depthwise(shape, pass, one).result}, target, where);
+    }
+    const DepthwiseTiles chosen = tiles ? *tiles : depthwise_tiles(shape, pass, target);
+    const Depthwise d = declare_depthwise(shape, pass, chosen);
+    Schedule s({d.result}, target);
+    const int64_t stride = pass == ConvolutionPass::DataGradient ? shape.stride : 1;
+    if (pass == ConvolutionPass::WeightGradient)
+        schedule_taps_in_registers(s, d.result, d.sums[0], d.tiled, chosen);
+    else
+        schedule_windows_in_registers(s, d.result, d.sums, d.tiled[0], stride, chosen);
+    if (d.taps.defined()) schedule_elements(s, d.taps, 1);
+    for (const Tensor& copy : d.copies) schedule_elements(s, copy, piece);
+    return s;
+}
+
+}  // namespace tw::schedules
