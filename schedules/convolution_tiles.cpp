@@ -30,8 +30,8 @@ double cycles_of_stage(const ConvolutionTiles& tiles, bool sums_pixels) {
 
 double cycles_of(const ConvolutionExtents& extents, const ConvolutionTiles& tiles, bool sums_pixels,
                  const Target& target) {
-    constexpr double bytes_a_cycle_of_parts = 1500;                    // of all multiprocessors together
-    const double cycles_of_tile = tiles.box_columns > 0 ? 900 : 1500;  // to begin and to store
+    constexpr double bytes_a_cycle_of_parts = 1500;                     // of all multiprocessors together
+    constexpr double cycles_of_tile = 1500;                            // to begin and to store
     const double steps =
         std::ceil(as_double(divided(extents.terms, tiles.terms)) * extents.taps / as_double(tiles.parts));
     const int64_t count = divided(extents.rows, tiles.rows) * divided(extents.columns, tiles.columns) *
@@ -82,6 +82,13 @@ private:
     double least_ = -1;
 };
 
+/// Measured: tiles of 128 columns leave faster as boxes, whole ones where these are small; others from registers.
+int64_t columns_of_boxes(const ConvolutionTiles& tiles) {
+    constexpr int64_t longest_box = 256, whole_bytes = 48 << 10;
+    if (tiles.columns != 128 || tiles.rows > longest_box) return 0;
+    return tiles.rows * tiles.columns * 2 <= whole_bytes ? tiles.columns : 64;
+}
+
 /// Of a copy's rows of so many elements, a tile has no more than it needs.
 bool has_columns(int64_t columns, int64_t extent) {
     return columns <= 16 || columns - (columns > 32 ? 32 : 16) < extent;
@@ -93,7 +100,7 @@ ConvolutionTiles convolution_tiles(const Convolution& convolution, const Convolu
                                    const Target& target) {
     const ConvolutionExtents& extents = convolution.extents;
     const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
-    constexpr int64_t whole_units = 8, longest_box = 256;  // elements, that boxes write
+    constexpr int64_t whole_units = 8;  // elements, that boxes write
     const bool boxes = !sums_pixels && convolution.phases == 1 && extents.columns % whole_units == 0;
     std::vector<int64_t> taps{1};
     if (sums_pixels && extents.products > shape.kernel_h && shape.kernel_w > 1) taps.push_back(shape.kernel_w);
@@ -112,8 +119,8 @@ ConvolutionTiles convolution_tiles(const Convolution& convolution, const Convolu
                     if (sums_pixels && columns % 64 != 0 && (columns > 32 || extents.columns > columns)) continue;
                     ConvolutionTiles tiles{.rows = rows, .columns = columns, .warpgroups = warpgroups};
                     tiles.taps = together;
-                    if (boxes && rows <= std::min(longest_box, extents.rows) && columns <= extents.columns)
-                        tiles.box_columns = columns % 64 == 0 ? 64 : 32;
+                    if (boxes && extents.rows >= rows && extents.columns >= columns)
+                        tiles.box_columns = columns_of_boxes(tiles);
                     for (int64_t terms : {64, 32, 16}) {
                         if (sums_pixels ? terms == 16 : terms < 64 && extents.terms > terms) continue;
                         tiles.terms = terms;

@@ -100,16 +100,16 @@ int fuzz_schedules(const Options& o) {
     return report(facts, fuzz::to_string(summary), summary.failures, o.json);
 }
 
-int fuzz_tilings(const Options& o) {
-    Progress progress("tilings", o.count);
-    fuzz::Summary summary = fuzz::fuzz_tilings(cases_of(o, progress));
+int fuzz_scheduled(const Options& o, const char* what, fuzz::Summary (*run)(const fuzz::FuzzOptions&)) {
+    Progress progress(what, o.count);
+    fuzz::Summary summary = run(cases_of(o, progress));
     progress.clear();
     nlohmann::json facts{{"cases", summary.cases},
                          {"seed", o.seed},
                          {"kernels", summary.kernels},
                          {"refused", summary.kernels_refused},
-                         {"units", summary.computations}};
-    std::string text = fmt::format("{} products: {} ran, {} are over the target's limits", summary.cases,
+                         {"kinds", summary.computations}};
+    std::string text = fmt::format("{} {}: {} ran, {} are over the target's limits", summary.cases, what,
                                    summary.kernels, summary.kernels_refused);
     return report(facts, text, summary.failures, o.json);
 }
@@ -189,7 +189,11 @@ void add_fuzz_commands(CLI::App& app, int& status) {
     auto* tilings = group->add_subcommand(
         "tilings", "random products on tensor cores in random tilings, as kernels on the emulator");
     add_common(tilings);
-    tilings->callback([o, &status] { status = fuzz_tilings(*o); });
+    tilings->callback([o, &status] { status = fuzz_scheduled(*o, "products", fuzz::fuzz_tilings); });
+    auto* convolutions = group->add_subcommand(
+        "convolutions", "random convolutions and their gradients on tensor cores, as kernels on the emulator");
+    add_common(convolutions);
+    convolutions->callback([o, &status] { status = fuzz_scheduled(*o, "convolutions", fuzz::fuzz_convolutions); });
     auto* illegal = group->add_subcommand("illegal", "steps that must be refused");
     add_common(illegal);
     illegal->callback([o, &status] { status = fuzz_illegal(*o); });

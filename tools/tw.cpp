@@ -27,6 +27,7 @@ constexpr const char* Examples =
     "  tw tune gemm_bf16_4096x4096x4096_tb           the fastest tiling, measured and checked, kept as a record\n"
     "  tw fuzz schedules --count 200 --seed 7        random legal schedules against the oracle\n"
     "  tw fuzz tilings --count 200 --seed 7          random products in random tilings\n"
+    "  tw fuzz convolutions --count 500 --seed 7     random convolutions and their gradients\n"
     "  tw fuzz mutations --count 100 --seed 7        altered kernels, which the checks must catch\n"
     "  tw cache verify                               whether every compiled kernel on disk is whole\n"
     "  tw --load libmine.so show my_kernel           a kernel of your own: see <tilewright/kernel.h>\n"

@@ -62,6 +62,10 @@ Summary fuzz_schedules(const FuzzOptions& options);
 /// are "warps" and "warpgroups"; there are no steps.
 Summary fuzz_tilings(const FuzzOptions& options);
 
+/// Random convolutions and their gradients, in drawn tiles and those that the model chooses, as kernels. Computations
+/// are "forward", "data gradient" and "weight gradient"; there are no steps.
+Summary fuzz_convolutions(const FuzzOptions& options);
+
 /// Steps with dead handles, foreign stages and absurd sizes: refused by an Error that names the caller's line, or
 /// right.
 Summary fuzz_arbitrary(const FuzzOptions& options);

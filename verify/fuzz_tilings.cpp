@@ -1,94 +1,24 @@
-#include <deque>
-
 #include <fmt/format.h>
 
-#include "ops/check.h"
-#include "support/error.h"
-#include "verify/case_result.h"
-#include "verify/fuzz.h"
+#include "verify/fuzz_scheduled.h"
 #include "verify/random_product.h"
-#include "verify/workers.h"
 
 namespace tw::fuzz {
-namespace {
 
-constexpr double kLogExtent = 7.6;
-constexpr int64_t kMostMagnitude = 4;  // of integers whose sums are exact in every order and type
-
-/// The worker's side: cases of one batch.
-class TilingFuzzer {
-public:
-    TilingFuzzer(const FuzzOptions& options, const Tell& tell) : options_(options), tell_(tell) {}
-
-    void run(const std::vector<int64_t>& numbers) {
-        for (int64_t number : numbers) make(number);
-        std::vector<KernelJob> jobs;
-        std::vector<Case*> owners;
-        for (Case& current : cases_) {
-            if (!current.schedule) continue;
-            jobs.push_back({&*current.schedule, &current.launches});
-            owners.push_back(&current);
-        }
-        tell_({Message::Kind::Begin, cases_.size() == 1 ? cases_[0].number : -1, "while its kernels ran"});
-        std::vector<KernelResult> results = jobs.empty() ? std::vector<KernelResult>() : options_.run_kernels(jobs);
-        for (size_t k = 0; k < jobs.size(); ++k) compare(*owners[k], results.at(k));
-        for (const Case& done : cases_) tell_({Message::Kind::Result, done.number, done.result.encode()});
-    }
-
-private:
-    struct Case {
-        int64_t number = 0;
-        std::string text = {};
-        std::optional<Schedule> schedule = {};
-        std::vector<Bindings> launches = {};
-        CaseResult result = {};
-    };
-
-    void make(int64_t number) {
-        Random random(options_.seed, static_cast<uint64_t>(number));
-        schedules::TensorProductShape shape = random_product(random, kLogExtent);
+Summary fuzz_tilings(const FuzzOptions& options) {
+    return fuzz_scheduled(options, [](Random& random) {
+        constexpr double log_extent = 7.6;
+        const schedules::TensorProductShape shape = random_product(random, log_extent);
         const bool ampere = shape.operand != e4m3 && random.chance(0.15);
         Target some = target(ampere ? "sm_80" : "sm_90a");
         some.multiprocessors = static_cast<int>(random.between(2, 12));  // so that blocks have several tiles in turn
-        schedules::ProductTiling tiling = random_tiling(random, shape, some);
-        Case& current = cases_.emplace_back(Case{.number = number});
-        current.text =
-            fmt::format("{} on {} multiprocessors of {}", describe(shape, tiling), some.multiprocessors, some.arch);
-        current.result.computation = std::holds_alternative<schedules::TensorTiles>(tiling) ? "warps" : "warpgroups";
-        tell_({Message::Kind::Begin, number, current.text});
-        try {
-            current.schedule = tensor_product_schedule(declare_tensor_product(shape), tiling, some);
-            Bindings& bindings = current.launches.emplace_back(random_bindings(current.schedule->outputs(), 1));
-            for (auto& [name, array] : bindings.inputs)
-                fill_integers(array, -kMostMagnitude, kMostMagnitude, random.next());
-        } catch (const std::exception& error) {
-            current.schedule.reset();
-            current.result.failure = current.text + "\n" + error.what();
-        }
-    }
-
-    static void compare(Case& current, const KernelResult& got) {
-        ++(got.refused ? current.result.kernels_refused : current.result.kernels);
-        if (got.refused) return;
-        std::string wrong = got.failure;
-        if (wrong.empty()) {
-            HostArray expected = interpret_plain(current.schedule->outputs(), current.launches[0])[0];
-            wrong = difference("c", got.outputs[0][0], expected, bitwise).value_or("");
-        }
-        if (!wrong.empty())
-            current.result.failure = current.text + "\n" + wrong + "\n" + current.schedule->trace_as_cpp();
-    }
-
-    const FuzzOptions& options_;
-    const Tell& tell_;
-    std::deque<Case> cases_;
-};
-
-}  // namespace
-
-Summary fuzz_tilings(const FuzzOptions& options) {
-    return collect(
-        options, [&](const std::vector<int64_t>& cases, const Tell& tell) { TilingFuzzer(options, tell).run(cases); });
+        const schedules::ProductTiling tiling = random_tiling(random, shape, some);
+        return Proposal{
+            .text =
+                fmt::format("{} on {} multiprocessors of {}", describe(shape, tiling), some.multiprocessors, some.arch),
+            .kind = std::holds_alternative<schedules::TensorTiles>(tiling) ? "warps" : "warpgroups",
+            .schedule = [=] { return tensor_product_schedule(declare_tensor_product(shape), tiling, some); }};
+    });
 }
 
 }  // namespace tw::fuzz

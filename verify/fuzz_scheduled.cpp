@@ -1,0 +1,91 @@
+#include <deque>
+
+#include <fmt/format.h>
+
+#include "ops/check.h"
+#include "support/error.h"
+#include "verify/case_result.h"
+#include "verify/fuzz_scheduled.h"
+#include "verify/workers.h"
+
+namespace tw::fuzz {
+namespace {
+
+constexpr int64_t kMostMagnitude = 4;  // of integers whose sums are exact in every order and type
+
+/// The worker's side: cases of one batch.
+class ScheduledFuzzer {
+public:
+    ScheduledFuzzer(const FuzzOptions& options, const std::function<Proposal(Random&)>& propose, const Tell& tell)
+        : options_(options), propose_(propose), tell_(tell) {}
+
+    void run(const std::vector<int64_t>& numbers) {
+        for (int64_t number : numbers) make(number);
+        std::vector<KernelJob> jobs;
+        std::vector<Case*> owners;
+        for (Case& current : cases_) {
+            if (!current.schedule) continue;
+            jobs.push_back({&*current.schedule, &current.launches});
+            owners.push_back(&current);
+        }
+        tell_({Message::Kind::Begin, cases_.size() == 1 ? cases_[0].number : -1, "while its kernels ran"});
+        std::vector<KernelResult> results = jobs.empty() ? std::vector<KernelResult>() : options_.run_kernels(jobs);
+        for (size_t k = 0; k < jobs.size(); ++k) compare(*owners[k], results.at(k));
+        for (const Case& done : cases_) tell_({Message::Kind::Result, done.number, done.result.encode()});
+    }
+
+private:
+    struct Case {
+        int64_t number = 0;
+        std::string text = {};
+        std::optional<Schedule> schedule = {};
+        std::vector<Bindings> launches = {};
+        CaseResult result = {};
+    };
+
+    void make(int64_t number) {
+        Random random(options_.seed, static_cast<uint64_t>(number));
+        const Proposal proposal = propose_(random);
+        Case& current = cases_.emplace_back(Case{.number = number});
+        current.text = proposal.text;
+        current.result.computation = proposal.kind;
+        tell_({Message::Kind::Begin, number, current.text});
+        try {
+            current.schedule = proposal.schedule();
+            Bindings& bindings = current.launches.emplace_back(random_bindings(current.schedule->outputs(), 1));
+            for (auto& [name, array] : bindings.inputs)
+                fill_integers(array, -kMostMagnitude, kMostMagnitude, random.next());
+        } catch (const std::exception& error) {
+            current.schedule.reset();
+            current.result.failure = current.text + "\n" + error.what();
+        }
+    }
+
+    static void compare(Case& current, const KernelResult& got) {
+        ++(got.refused ? current.result.kernels_refused : current.result.kernels);
+        if (got.refused) return;
+        std::string wrong = got.failure;
+        if (wrong.empty()) {
+            HostArray expected = interpret_plain(current.schedule->outputs(), current.launches[0])[0];
+            wrong =
+                difference(current.schedule->outputs()[0].name(), got.outputs[0][0], expected, bitwise).value_or("");
+        }
+        if (!wrong.empty())
+            current.result.failure = current.text + "\n" + wrong + "\n" + current.schedule->trace_as_cpp();
+    }
+
+    const FuzzOptions& options_;
+    const std::function<Proposal(Random&)>& propose_;
+    const Tell& tell_;
+    std::deque<Case> cases_;
+};
+
+}  // namespace
+
+Summary fuzz_scheduled(const FuzzOptions& options, const std::function<Proposal(Random&)>& propose) {
+    return collect(options, [&](const std::vector<int64_t>& cases, const Tell& tell) {
+        ScheduledFuzzer(options, propose, tell).run(cases);
+    });
+}
+
+}  // namespace tw::fuzz

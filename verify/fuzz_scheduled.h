@@ -1,0 +1,22 @@
+// Random computations that the library schedules, as kernels: each gives what it declares.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "dsl/schedule.h"
+#include "verify/fuzz.h"
+#include "verify/random.h"
+
+namespace tw::fuzz {
+
+/// A computation, and what makes its schedule, which may throw.
+struct Proposal {
+    std::string text, kind;  ///< what failures tell; what the summary counts
+    std::function<Schedule()> schedule;
+};
+
+/// `propose` makes a case from its own random numbers. Inputs are small whole numbers, so that sums are exact in every
+/// order, and results are compared bit for bit.
+Summary fuzz_scheduled(const FuzzOptions& options, const std::function<Proposal(Random&)>& propose);
+
+}  // namespace tw::fuzz
