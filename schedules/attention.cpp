@@ -279,7 +279,7 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
     const bool masks_both_ends = a.skips && !shape.causal;
     if (tiles.overlaps && !masks_both_ends)
         s.delay(a.o, step, {.iterations = 1, .before = a.m}, where);  // s(j), o(j - 1), softmax(j)
-    s.roles(loading_roles(s.target(), loaded, a.o, {.warpgroups = static_cast<int>(warpgroups)}), where);
+    s.roles(loading_roles(s.target(), loaded, a.o, {.warpgroups = warpgroups}), where);
     return s;
 }
 

@@ -203,8 +203,7 @@ private:
         s_.mma(of.s, wgmma, of_s, where_);
         s_.mma(of.dp, wgmma, of_dp, where_);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
-        s_.roles(loading_roles(s_.target(), loaded, a_.dq,
-                               {.warpgroups = static_cast<int>(tiles_.query_rows / rows_of_warpgroup)}),
+        s_.roles(loading_roles(s_.target(), loaded, a_.dq, {.warpgroups = tiles_.query_rows / rows_of_warpgroup}),
                  where_);
     }
 
@@ -248,8 +247,7 @@ private:
         s_.mma(of.s, wgmma, of_s, where_);
         s_.mma(of.dp, wgmma, of_dp, where_);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
-        s_.roles(loading_roles(s_.target(), loaded, a_.dk,
-                               {.warpgroups = static_cast<int>(tiles_.key_rows / rows_of_warpgroup)}),
+        s_.roles(loading_roles(s_.target(), loaded, a_.dk, {.warpgroups = tiles_.key_rows / rows_of_warpgroup}),
                  where_);
     }
 
@@ -264,9 +262,9 @@ private:
             tiles_.query_step * (tiles_.query_rows + padded_head(shape_.depth)) * bytes_of(shape_.type);
         const int stages = static_cast<int>(std::clamp<int64_t>(bytes_of_rings / bytes, 2, 4));
         s_.pipeline(n.step, {.stages = stages, .in_flight = 1}, where_);
-        s_.roles(loading_roles(s_.target(), {adjoints, keys}, a_.dq,
-                               {.warpgroups = static_cast<int>(tiles_.query_rows / rows_of_warpgroup)}),
-                 where_);
+        s_.roles(
+            loading_roles(s_.target(), {adjoints, keys}, a_.dq, {.warpgroups = tiles_.query_rows / rows_of_warpgroup}),
+            where_);
     }
 
     std::vector<Loop> reduce_loops(const Tensor& gradient) const {
@@ -349,8 +347,7 @@ private:
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
         // With masks in the loop twice, registers do not suffice.
         if (!a_.skips) s_.delay(a_.dv, n.step, {.iterations = 1, .before = of.p}, where_);
-        s_.roles(loading_roles(s_.target(), loaded, a_.dv,
-                               {.warpgroups = static_cast<int>(tiles_.key_rows / rows_of_warpgroup)}),
+        s_.roles(loading_roles(s_.target(), loaded, a_.dv, {.warpgroups = tiles_.key_rows / rows_of_warpgroup}),
                  where_);
     }
 

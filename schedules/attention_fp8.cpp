@@ -150,8 +150,7 @@ Schedule fp8_attention_schedule(const Fp8Attention& a, const AttentionShape& sha
     s.inline_stage(a.q_tiles, where), s.inline_stage(a.k_tiles, where);
     s.mma(a.s, wgmma, {.m = s_row, .n = s_j, .k = d}, where);
     s.pipeline(step, {.stages = tiles.stages}, where);
-    s.roles(loading_roles(s.target(), {queries, keys, values}, a.o_tiles, {.warpgroups = static_cast<int>(warpgroups)}),
-            where);
+    s.roles(loading_roles(s.target(), {queries, keys, values}, a.o_tiles, {.warpgroups = warpgroups}), where);
     schedule_values(s, a, where);
     return s;
 }

@@ -203,8 +203,7 @@ Schedule varlen_schedule(const VarlenAttention& a, const VarlenShape& shape, con
     s.mma(a.s, wgmma, {.m = s_i, .n = s_j, .k = d}, where);
     s.pipeline(step, {.stages = tiles.stages}, where);
     s.delay(a.o, step, {.iterations = 1, .before = a.m}, where);  // s(j), o(j - 1), softmax(j)
-    s.roles(loading_roles(s.target(), {queries, keys, values}, a.o,
-                          {.warpgroups = static_cast<int>(tiles.rows / rows_of_warpgroup)}),
+    s.roles(loading_roles(s.target(), {queries, keys, values}, a.o, {.warpgroups = tiles.rows / rows_of_warpgroup}),
             where);
     return s;
 }

@@ -9,8 +9,8 @@
 
 namespace tw::codegen {
 
-/// The box of a tensor in global memory that an op copies into a tile of shared memory, or from one; or one such box for
-/// each iteration of loops that move it.
+/// The box of a tensor in global memory that an op copies into a tile of shared memory, or from one; or one such box
+/// for each iteration of loops that move it.
 class TensorBox {
 public:
     static constexpr int64_t alignment = 16;  ///< bytes, of strides and of a box's rows
@@ -32,6 +32,8 @@ public:
     const Buffer& tensor() const { return tensor_; }
     const Buffer& tile() const { return tile_; }
     const std::vector<Expr>& place_in_tile() const { return *in_tile_; }
+    /// Of the tensor map that describes it.
+    std::string map_name() const { return (arrives_ ? tile_ : tensor_)->name + "_map"; }
     /// From the tensor to the tile.
     bool arrives() const { return arrives_; }
     /// To the elements of the tensor, instead of overwriting them.
