@@ -25,12 +25,10 @@ __device__ inline float cvt_f32_f16(unsigned short bits) {
 //: to_f32_f16 common needs f16 cvt_f32_f16
 __device__ inline float to_f32(f16 x) { return cvt_f32_f16(x.bits); }
 
-//: cvt_f32_bf16
+//: cvt_f32_bf16 needs bits
 /// One instruction, whichever half of a register has the bits; a shift would take the upper half out first.
 __device__ inline float cvt_f32_bf16(unsigned short bits) {
-    float wide;
-    asm("mov.b32 %0, {%1, %2};" : "=f"(wide) : "h"((unsigned short)0), "h"(bits));
-    return wide;
+    return bits_float(__byte_perm(bits, 0, 0x1044));
 }
 
 //: to_f32_bf16 common needs bf16 cvt_f32_bf16

@@ -49,11 +49,13 @@
 namespace tw {
 struct bf16 { unsigned short bits; };
 
+/// A float's bits, and back.
+__device__ inline unsigned float_bits(float x) { return __float_as_uint(x); }
+__device__ inline float bits_float(unsigned bits) { return __uint_as_float(bits); }
+
 /// One instruction, whichever half of a register has the bits; a shift would take the upper half out first.
 __device__ inline float cvt_f32_bf16(unsigned short bits) {
-    float wide;
-    asm("mov.b32 %0, {%1, %2};" : "=f"(wide) : "h"((unsigned short)0), "h"(bits));
-    return wide;
+    return bits_float(__byte_perm(bits, 0, 0x1044));
 }
 
 /// Until all that was launched before this kernel has finished and its results are visible.
@@ -129,11 +131,13 @@ taps_kernel(const tw::bf16* __restrict__ w, float* __restrict__ taps) {
 namespace tw {
 struct bf16 { unsigned short bits; };
 
+/// A float's bits, and back.
+__device__ inline unsigned float_bits(float x) { return __float_as_uint(x); }
+__device__ inline float bits_float(unsigned bits) { return __uint_as_float(bits); }
+
 /// One instruction, whichever half of a register has the bits; a shift would take the upper half out first.
 __device__ inline float cvt_f32_bf16(unsigned short bits) {
-    float wide;
-    asm("mov.b32 %0, {%1, %2};" : "=f"(wide) : "h"((unsigned short)0), "h"(bits));
-    return wide;
+    return bits_float(__byte_perm(bits, 0, 0x1044));
 }
 
 __device__ inline bf16 to_bf16(float x) {
