@@ -57,7 +57,7 @@ TEST_P(JoinedAxesTest, TensorsBetweenKernelsAreStagedLikeResults) {
     auto [tile, row] = s.split(s.data_loops(y)[0], 4, Tail::Mask);
     s.bind(tile, grid.x);
     s.stage(y, Memory::Shared, tile);
-    EXPECT_THAT(s.to_string(), HasSubstr("y_shared: f32 [4, 8]"));
+    EXPECT_THAT(s.to_string(), HasSubstr("y: f32 [4, 8] in shared"));
     EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
     expect_declared(s, whole_numbers(s.outputs(), 8));
 }

@@ -71,6 +71,7 @@ constexpr Example examples[] = {
     {"mask_padding", "attention_bf16_1x4x1x64_keys300_group4"},
     {"join_registers", "gemm_bf16_128x128x128_tb_tile64x128x64g1u2s2r64b"},
     {"use_atoms", tensor_core_products},
+    {"gather_products", "convolution_weight_gradient_bf16_2x8x8x64_64_3x3_pad1_tile64x64x64w1s2p1t1k3"},
     {"elide_zero_init", hopper_products},
     {"choose_tma", hopper_products},
     {"distribute", products},
