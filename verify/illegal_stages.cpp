@@ -137,9 +137,10 @@ const Kind kKinds[] = {
     p.s->at(p.y, i);
     t.step(*p.s, [&] { p.s->stage(p.y, p.total, t.random.chance(0.5) ? Memory::Shared : Memory::Registers, i); });
 }},
-{"staged_result_of_an_inner_stage", "is no output; to choose where it lives", [](Attempt& t) {
+{"staged_result_of_an_inner_stage", "is no output and lies in no memory between kernels", [](Attempt& t) {
     Chain p(t);
-    t.step(*p.s, [&] { p.s->stage(p.y, Memory::Shared, p.yi); });
+    p.s->at(p.y, p.s->loops<2>(p.z)[0]);
+    t.step(*p.s, [&] { p.s->stage(p.y, Memory::Shared, p.s->loops<2>(p.y)[0]); });
 }},
 {"staged_result_of_a_tuple", "only a single result can be staged", [](Attempt& t) {
     int64_t m = t.extent(), n = t.extent();

@@ -9,6 +9,11 @@ struct bf16 { unsigned short bits; };
 __device__ inline unsigned float_bits(float x) { return __float_as_uint(x); }
 __device__ inline float bits_float(unsigned bits) { return __uint_as_float(bits); }
 
+/// One instruction, whichever half of a register has the bits; a shift would take the upper half out first.
+__device__ inline float cvt_f32_bf16(unsigned short bits) {
+    return bits_float(__byte_perm(bits, 0, 0x1044));
+}
+
 __device__ inline bf16 to_bf16(float x) {
     bf16 narrow;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
@@ -48,7 +53,7 @@ __device__ inline float limited(float x, float low, float high) {
 
 // ---- vocabulary: what is made of it ---------------------------------------------------------------------------------
 namespace tw {
-__device__ inline float to_f32(bf16 x) { return bits_float((unsigned)x.bits << 16); }
+__device__ inline float to_f32(bf16 x) { return cvt_f32_bf16(x.bits); }
 
 /// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7
 /// ulp.
