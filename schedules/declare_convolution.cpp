@@ -141,7 +141,9 @@ private:
 
     /// Whether gradients() finds a sum over taps: else it is one over pixels, or takes each tap where it falls on one.
     bool has_shorter_taps() const {
-        return s_.kernel_h <= s_.rows() && s_.kernel_w <= s_.columns() && (s_.stride == 1 || s_.dilation == 1);
+        const int64_t holes = s_.dilation > 1 ? 1 : 0;  // with which as many taps as pixels are no sum over taps
+        return s_.kernel_h + holes <= s_.rows() && s_.kernel_w + holes <= s_.columns() &&
+               (s_.stride == 1 || s_.dilation == 1);
     }
 
     Extents of_x() const { return {s_.images, s_.height, s_.width, s_.channels}; }
