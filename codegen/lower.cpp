@@ -55,7 +55,7 @@ constexpr TilePass tile_passes[] = {
     {"defer_waits", [](T kernel, C) { return defer_waits(kernel); }},
     {"pipeline", [](T kernel, C context) { return pipeline(kernel, context.cite); }},
     {"fence_proxies", [](T kernel, C) { return fence_proxies(kernel); }},
-    {"store_boxes", [](T kernel, C) { return store_boxes(kernel); }},
+    {"store_boxes", [](T kernel, C context) { return store_boxes(kernel, context.cite); }},
     {"take_tickets", [](T kernel, C) { return take_tickets(kernel); }},
 };
 

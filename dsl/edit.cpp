@@ -141,6 +141,11 @@ std::vector<int> attached_to(const State& state, int loop) {
     return found;
 }
 
+Memory memory_of_source(const State& state, int copy) {
+    int source = state.stage_of(reads_of(state.stages[copy].definition)[0].read->operation.get());
+    return source < 0 ? Memory::Global : resolved_memory(state, source);
+}
+
 void move_under(State& state, int from, int to) {
     for (StageRecord& stage : state.stages) {
         if (stage.attach == from) stage.attach = to;

@@ -60,6 +60,8 @@ inline constexpr int most_stages = 16;
 void move_under(Schedule::State& state, int from, int to);
 /// Stages that stand under the loop, or share it.
 std::vector<int> attached_to(const Schedule::State& state, int loop);
+/// Where the elements live that a copy of a result reads.
+Memory memory_of_source(const Schedule::State& state, int copy);
 /// ": floats may differ by rounding" of a reducer whose values do, combined in another order; else nothing.
 std::string rounding_text(const ReducerNode& reducer);
 /// "'c', 'd'": what the schedule computes, in messages.

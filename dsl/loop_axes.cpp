@@ -8,14 +8,14 @@
 
 namespace tw {
 
-LoopAxes::LoopAxes(const Schedule::State& state, int stage) : state_(state), record_(state.stages[stage]) {
-    for (int loop : record_.order) axes_.push_back({loop, {}, {}, {}});
+LoopAxes::LoopAxes(const Schedule::State& state, int stage, const Expr& expr)
+    : state_(state), record_(state.stages[stage]) {
+    for (int loop : record_.order) axes_.push_back({loop, axis_along(loop, state_.loops[loop].extent), {}, {}, {}});
     join_splits();
+    keep_apart(expr);
     for (Axis& axis : axes_) {
-        LoopRecord loop = state_.loops[axis.loop];
-        loop.extent = simplify(whole(axis.loop, covered(axis.loop)));
-        axis.extent = loop.extent;
-        axis.variable = axis_like(loop);
+        axis.variable = axis_along(axis.loop, covered(axis.loop));
+        axis.extent = axis.variable.as<Variable>()->extent;
         axis.index = simplify(index(axis.loop));
     }
 }
@@ -28,8 +28,31 @@ void LoopAxes::join_splits() {
         const auto outer = find(relation->outer), inner = find(relation->inner);
         if (outer == axes_.end() || inner == axes_.end()) continue;
         outer->loop = relation->whole;
+        outer->declared = axis_along(relation->whole, state_.loops[relation->whole].extent);
         axes_.erase(inner);
     }
+}
+
+/// Splits of axes of which the expression depends on the outer part alone, from the first one on.
+void LoopAxes::keep_apart(const Expr& expr) {
+    for (const Relation& split : record_.relations) {
+        const auto whole = std::ranges::find(axes_, split.whole, &Axis::loop);
+        if (split.kind != Relation::Kind::Split || whole == axes_.end()) continue;
+        const std::vector<Axis> joined = axes_;
+        const Axis outer{split.outer, axis_along(split.outer, state_.loops[split.outer].extent), {}, {}, {}},
+            inner{split.inner, axis_along(split.inner, state_.loops[split.inner].extent), {}, {}, {}};
+        *whole = outer;
+        axes_.insert(whole + 1, inner);
+        const Expr element = over_declared(expr);
+        if (!contains(element, outer.declared) || contains(element, inner.declared)) axes_ = joined;
+    }
+}
+
+/// So far as the part of the axis that it runs along, or all parts.
+Expr LoopAxes::axis_along(int loop, const Expr& part) const {
+    LoopRecord record = state_.loops[loop];
+    record.extent = simplify(whole(loop, part));
+    return axis_like(record);
 }
 
 /// How many iterations its parts have.
@@ -48,10 +71,10 @@ Expr LoopAxes::whole(int loop, const Expr& part) const {
     return (record_.definition.operation->shape[axis] + part - 1) / part * part;
 }
 
-/// Of a loop, over the axes.
+/// Of a loop, over the axes as far as they are declared.
 Expr LoopAxes::value(int loop) const {
     const auto found = std::ranges::find(axes_, loop, &Axis::loop);
-    if (found != axes_.end()) return found->variable;
+    if (found != axes_.end()) return found->declared;
     for (const Relation& relation : record_.relations) {
         if (relation.kind == Relation::Kind::Split && relation.whole == loop)
             return value(relation.outer) * relation.size + value(relation.inner);
@@ -82,7 +105,8 @@ Expr LoopAxes::index(int loop) const {
     return {};
 }
 
-Expr LoopAxes::over_axes(const Expr& expr) const {
+/// What lies behind the end does not count yet, so that quotients by declared extents go.
+Expr LoopAxes::over_declared(const Expr& expr) const {
     const StageDefinition& definition = record_.definition;
     const size_t rank = definition.axes.size();
     Substitution values;
@@ -91,6 +115,14 @@ Expr LoopAxes::over_axes(const Expr& expr) const {
         if (contains(expr, axis)) values.emplace_back(axis, value(record_.roots[r]));
     }
     return simplify(substitute(expr, values));
+}
+
+Expr LoopAxes::over_axes(const Expr& expr) const { return covering(over_declared(expr)); }
+
+Expr LoopAxes::covering(const Expr& over_declared) const {
+    Substitution variables;
+    for (const Axis& axis : axes_) variables.emplace_back(axis.declared, axis.variable);
+    return simplify(substitute(over_declared, variables));
 }
 
 std::vector<Expr> LoopAxes::conditions_of_terms() const {
@@ -106,7 +138,7 @@ std::vector<Expr> LoopAxes::conditions_of_terms() const {
         const LoopRecord& whole = state_.loops[relation.whole];
         const bool taken_back = std::ranges::find(axes_, relation.whole, &Axis::loop) != axes_.end();
         if (relation.kind != Relation::Kind::Split || !relation.masked || !whole.reduces || taken_back) continue;
-        conditions.push_back(simplify(value(relation.whole) < whole.extent));
+        conditions.push_back(covering(value(relation.whole) < whole.extent));
     }
     return conditions;
 }

@@ -10,11 +10,14 @@ namespace tw {
 /// one again. After fuse({n, p, q}) into m, and splits of m, an axis m stands for the three.
 class LoopAxes {
 public:
-    LoopAxes(const Schedule::State& state, int stage);
+    /// For an expression over the stage's declared axes. Where it depends on one of a split's loops alone (elements of
+    /// groups), these stay apart.
+    LoopAxes(const Schedule::State& state, int stage, const Expr& expr);
 
     struct Axis {
         int loop;       ///< of the stage
-        Expr variable;  ///< fresh
+        Expr declared;  ///< a fresh variable, along what is declared
+        Expr variable;  ///< a fresh one along `extent`
         Expr extent;    ///< with what splits mask behind the end: rows of a result that nobody reads, terms that are 0
         Expr index;     ///< which iteration of `loop` a point of the stage's declared axes belongs to
     };
@@ -27,6 +30,10 @@ public:
 
 private:
     void join_splits();
+    void keep_apart(const Expr& expr);
+    Expr over_declared(const Expr& expr) const;
+    Expr covering(const Expr& over_declared) const;
+    Expr axis_along(int loop, const Expr& part) const;
     Expr covered(int loop) const;
     Expr whole(int loop, const Expr& part) const;
     Expr value(int loop) const;

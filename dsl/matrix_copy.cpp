@@ -199,7 +199,7 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
                         edit.step, name, source.operation->name));
     const Expr element = element_read(state.stages[reader].definition, source.operation, source.output, where);
     user_check(element.defined(), where, "{}: the terms of '{}' do not read '{}'", call, name, source.operation->name);
-    const LoopAxes axes(state, reader);
+    const LoopAxes axes(state, reader, element);
     user_check(read_in(axes.over_axes(element)), where,
                "{}: all elements of '{}' that '{}' reads are padding, outside of it; leave the product out", call,
                source.operation->name, name);

@@ -351,7 +351,9 @@ void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location
     auto copies = attached_to(edit.state, id);
     bool any = std::any_of(copies.begin(), copies.end(), [&](int stage) {
         const StageRecord& copy = edit.state.stages[stage];
-        return copy.attach == id && !copy.after && resolved_memory(edit.state, stage) == Memory::Shared;
+        const bool leaves = copy.after && copy.is_copy;
+        return copy.attach == id && (leaves || !copy.after) &&
+               (leaves ? memory_of_source : resolved_memory)(edit.state, stage) == Memory::Shared;
     });
     user_check(any, where,
                "pipeline({}, ...): nothing in shared memory stands under the loop; stage an operand there first: "

@@ -277,16 +277,6 @@ void Schedule::set_memory(const StageRef& ref, Memory memory, std::source_locati
                 fmt::format("memory {} {}", stage, tw::to_string(memory)));
 }
 
-namespace {
-
-/// Where the elements live that a copy of a result reads.
-Memory memory_of_source(const State& state, int copy) {
-    int source = state.stage_of(reads_of(state.stages[copy].definition)[0].read->operation.get());
-    return source < 0 ? Memory::Global : resolved_memory(state, source);
-}
-
-}  // namespace
-
 void Schedule::via(const StageRef& ref, Copy how, std::source_location where) {
     Edit edit(state_, where);
     int stage = edit.stage(ref, "via");

@@ -56,6 +56,20 @@ std::vector<Loop> phases_of(Schedule& s, std::vector<Loop>& pixels, int64_t stri
 
 namespace {
 
+/// The loop over groups, if there are several; the given one becomes that over what one has, in tiles.
+std::vector<Loop> groups_of(Schedule& s, Loop& loop, int64_t groups, int64_t tile) {
+    if (groups == 1) return {};
+    const int64_t extent = require_constant(s.extent(loop)), each = extent / groups;
+    if (extent % groups != 0 || each % tile != 0)
+        throw_error(
+            Error,
+            "convolution: {} rows or columns in {} groups, which tiles of {} do not divide; choose a divisor of {}",
+            extent, groups, tile, each);
+    auto [group, inside] = s.split(loop, each, {"group", "in_group"});
+    loop = inside;
+    return {group};
+}
+
 /// The reduce loops beside that of the terms.
 std::vector<Loop> taps_of(const Schedule& s, const StageRef& sums, const Loop& terms) {
     std::vector<Loop> loops = s.all_loops(sums);
@@ -100,7 +114,7 @@ Loop leave_in_pieces(Schedule& s, const Stage& sums, std::vector<Loop> order, co
 }  // namespace
 
 void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
-                      int64_t stride, const ConvolutionTiles& tiles, std::source_location where) {
+                      int64_t stride, const ConvolutionTiles& tiles, int64_t groups, std::source_location where) {
     CalledFrom caller(where);
     inline_elements(s, result, windows, filters);
     Stage sums = s[result];
@@ -111,13 +125,16 @@ void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
     const Loop terms = s.reduce(sums, channels);
     const std::vector<Loop> taps = taps_of(s, sums, terms);
     std::vector<Loop> pixels = s.data_loops(result);
-    const Loop columns = pixels.back();
+    Loop columns = pixels.back();
+    const std::vector<Loop> group = groups_of(s, columns, groups, tiles.columns);
     pixels.pop_back();
     std::vector<Loop> blocks = phases_of(s, pixels, stride);
     auto [tile, row] =
         s.split(pixels.size() > 1 ? s.fuse(pixels, "pixel") : pixels[0], tiles.rows, Tail::Mask, {"tile", "row"});
     auto [column_tile, n] = s.split(columns, tiles.columns, Tail::Mask, {"column_tile", "n"});
-    blocks.insert(blocks.end(), {tile, column_tile});
+    blocks.push_back(tile);
+    blocks.insert(blocks.end(), group.begin(), group.end());
+    blocks.push_back(column_tile);
     UnitLoops unit;
     if (tiles.box_columns > 0) {
         const Loop piece = leave_in_pieces(s, sums, blocks, row, n, tiles);
@@ -125,6 +142,7 @@ void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
         const Loop own_terms = s.reduce(sums, channels);
         unit = unit_loops(s, {}, own[0], own[1], own_terms, taps_of(s, sums, own_terms), false, tiles);
         s.via(s.stage(result, Memory::Shared, piece), Copy::Tma);
+        if (tiles.box_stages > 1) s.pipeline(piece, {.stages = tiles.box_stages});
     } else {
         unit = unit_loops(s, blocks, row, n, terms, taps, stride > 1, tiles);
     }
@@ -147,7 +165,7 @@ std::vector<Loop>::iterator first_together(const Schedule& s, std::vector<Loop>&
 }  // namespace
 
 void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, const Tensor& b,
-                            const ConvolutionTiles& tiles, std::source_location where) {
+                            const ConvolutionTiles& tiles, int64_t groups, std::source_location where) {
     CalledFrom caller(where);
     inline_elements(s, result, a, b);
     std::vector<Loop> pixels = s.all_loops(result);
@@ -167,6 +185,7 @@ void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, 
         outer.push_back(data[0]);
         data.erase(data.begin());
     }
+    const std::vector<Loop> group = groups_of(s, data[0], groups, tiles.rows);
     auto [row_tile, row] = s.split(data[0], tiles.rows, Tail::Mask, {"row_tile", "row"});
     const bool share_rows = tiles.rows >= tiles.warpgroups * rows_of_unit;  // else taps
     auto [warpgroup_row, m] =
@@ -174,6 +193,7 @@ void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, 
     auto [column_tile, n] = s.split(data.back(), tiles.columns, Tail::Mask, {"column_tile", "n"});
     auto [step, k] = s.split(tiles.parts > 1 ? s.reduce(sums) : pixel, tiles.terms, Tail::Mask, {"step", "k"});
     const auto together = first_together(s, data, tiles.taps), summed = together + (share_rows ? 0 : 1);
+    outer.insert(outer.end(), group.begin(), group.end());
     outer.insert(outer.end(), {row_tile, column_tile});
     outer.insert(outer.end(), data.begin() + 1, together);
     std::vector<Loop> shared(together, summed), order = outer;
@@ -195,12 +215,12 @@ Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shap
                               std::source_location where) {
     CalledFrom caller(where);
     if (!takes_warpgroups(shape, target)) return choose_schedule({c.result}, target, where);
-    const ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(c, shape, pass, target);
+    const ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(c, pass, target);
     Schedule s({c.result}, target);
     if (pass == ConvolutionPass::WeightGradient)
-        schedule_sum_of_pixels(s, c.product, c.windows, c.other, chosen);
+        schedule_sum_of_pixels(s, c.product, c.windows, c.other, chosen, c.groups);
     else
-        schedule_windows(s, c.product, c.windows, c.other, c.terms_axis, c.phases, chosen);
+        schedule_windows(s, c.product, c.windows, c.other, c.terms_axis, c.phases, chosen, c.groups);
     for (const Tensor& copy : c.copies) schedule_dense_copy(s, copy);
     if (!c.result.same(c.product)) schedule_dense_copy(s, c.result);
     return s;

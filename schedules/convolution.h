@@ -9,18 +9,20 @@
 
 namespace tw::schedules {
 
-/// y[n, p, q, f] = sum_{r, s, c} x[n, p stride - padding + r dilation, q stride - padding + s dilation, c] w[f, r, s,
-/// c], zeros around x; summed in f32. x is [images, height, width, channels] and w [filters, kernel_h, kernel_w,
-/// channels].
+/// y[n, p, q, f] = sum_{r, s, c} x[n, p stride - padding + r dilation, q stride - padding + s dilation, g C + c] w[f,
+/// r, s, c], zeros around x; summed in f32. x is [images, height, width, channels] and w [filters, kernel_h, kernel_w,
+/// C]. Each of the groups has C = channels / groups channels and filters / groups filters; filter f is of group g.
 struct ConvolutionShape {
     int64_t images, height, width, channels, filters, kernel_h, kernel_w;
-    int64_t stride = 1, padding = 0, dilation = 1;
+    int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
     Type type = bf16;  ///< or f16
 
     bool operator==(const ConvolutionShape&) const = default;
     /// Of y: P and Q.
     int64_t rows() const;
     int64_t columns() const;
+    /// Whether there are groups that divide channels and filters.
+    bool has_groups() const;
     /// Whether the kernel fits into the padded image.
     bool has_pixels() const;
     /// Whether a tap falls on the image itself, and not all of them on zeros around it.
@@ -40,9 +42,10 @@ struct ConvolutionExtents {
 };
 
 /// Channels and filters along which operands lie are padded by copies to multiples of 8, few of them to 16; or, where
-/// there are fewer than 8 channels, the taps of a row and channels become the channels of a copy. The data gradient is
-/// what gradients() derives from y, or, where that has no taps to sum over, and of few channels with a stride, the sum
-/// over taps of the windows of dy.
+/// there are fewer than 8 channels, the taps of a row and channels become the channels of a copy. Groups of few
+/// channels are multiplied several together, by a copy of their filters that has zeros for each other's channels. The
+/// data gradient is what gradients() derives from y, or, where that has no taps to sum over, and of few channels with a
+/// stride, the sum over taps of the windows of dy.
 struct Convolution {
     Tensor x, w;
     Tensor dy;              ///< of gradients: dL/dy, of y's shape
@@ -52,9 +55,12 @@ struct Convolution {
     std::vector<Tensor> copies = {};
     ConvolutionExtents extents = {};
     int terms_axis = 0;  ///< the number of the reduce axis of `terms`, of the forward pass and the data gradient
+    int64_t groups = 1;  ///< whose products are apart: as many neighbouring rows or columns each
     int64_t phases = 1;  ///< a dimension: pixels so far apart have the same taps
+    int64_t kernel_h = 1, kernel_w = 1;  ///< taps that are multiplied: those that read the image somewhere
 };
-/// Throws Error if the kernel is larger than the padded image, or a number is not positive.
+/// Throws Error if the kernel is larger than the padded image, a number is not positive, or the groups divide channels
+/// or filters not.
 Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass pass, TW_HERE);
 
 /// Sizes of the tiles of a product of rows, columns and terms: pixels, filters and channels of a tap; of the data
@@ -66,7 +72,8 @@ struct ConvolutionTiles {
     int64_t parts = 1;        ///< of the terms, of a weight gradient: each by blocks of its own, added up in order
     int ping_pong = 1;        ///< so many times the warpgroups, which take tiles in turn
     int64_t box_columns = 0;  ///< that leave together through shared memory, as a box of rows, of results that have at
-                              ///< least a tile; 0: from registers
+                              ///< least a tile and no groups; 0: from registers
+    int box_stages = 1;       ///< buffers that boxes leave in turn
     int64_t taps = 1;         ///< of a weight gradient, that a block sums together: 1, those of a row, or all
 
     bool operator==(const ConvolutionTiles&) const = default;
@@ -74,18 +81,18 @@ struct ConvolutionTiles {
 /// Whether wgmma and boxes take it: sm_90a, no dimension without elements, and images that are read.
 bool takes_warpgroups(const ConvolutionShape& shape, const Target& target);
 /// Tiles that suit the extents, by a model of the time of an H200 with as many multiprocessors as the target has.
-ConvolutionTiles convolution_tiles(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass,
-                                   const Target& target);
+ConvolutionTiles convolution_tiles(const Convolution& convolution, ConvolutionPass pass, const Target& target);
 
 /// Schedules a sum of products over windows of images: `result`, [..., columns], whose other dimensions are the pixels,
 /// of `windows`, read at them, and `filters`. The terms of a tap run along the reduce axis with the number `channels`;
-/// with a stride, pixels that lie so far apart have taps of their own (a data gradient's).
+/// with a stride, pixels that lie so far apart have taps of their own (a data gradient's). Columns are of `groups`,
+/// each with windows and filters of its own.
 void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
-                      int64_t stride, const ConvolutionTiles& tiles, TW_HERE);
+                      int64_t stride, const ConvolutionTiles& tiles, int64_t groups = 1, TW_HERE);
 /// Schedules a sum over all pixels: `result`, [rows, ..., columns], of products of `a`, read at [..., row], and `b`, at
-/// [..., column], for each of the dimensions between.
+/// [..., column], for each of the dimensions between. Rows are of `groups`, each with elements of b of its own.
 void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, const Tensor& b,
-                            const ConvolutionTiles& tiles, TW_HERE);
+                            const ConvolutionTiles& tiles, int64_t groups = 1, TW_HERE);
 
 /// A pass, scheduled; where takes_warpgroups is false, by choose_schedule.
 Schedule convolution_schedule(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass,
@@ -97,10 +104,10 @@ struct NamedConvolution {
     std::optional<ConvolutionTiles> tiles;
 };
 /// Reads "convolution_bf16_IMAGESxHEIGHTxWIDTHxCHANNELS_FILTERS_RxS" (or f16), and behind it "_stride2", "_pad1",
-/// "_dilation2", and "_tile128x256x64w2s4p3t2b64k9" for tiles of rows, columns and terms, warpgroups, stages, parts,
-/// turns, columns of boxes and taps (those not written are 1); "convolution_data_gradient_..." and
-/// "convolution_weight_gradient_..." are the gradients. Nothing if it is no such name, or the kernel is larger than the
-/// padded image.
+/// "_dilation2", "_groups32", and "_tile128x256x64w2s4p3t2b64x2k9" for tiles of rows, columns and terms, warpgroups,
+/// stages, parts, turns, columns of boxes, their stages and taps (those not written are 1);
+/// "convolution_data_gradient_..." and "convolution_weight_gradient_..." are the gradients. Nothing if it is no such
+/// name, or the kernel is larger than the padded image.
 std::optional<NamedConvolution> parse_convolution(const std::string& name);
 
 }  // namespace tw::schedules

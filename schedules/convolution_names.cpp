@@ -9,8 +9,9 @@ std::optional<NamedConvolution> parse_convolution(const std::string& name) {
     static const std::string number = "([0-9]{1,6})", by = "x" + number;
     static const std::regex form("convolution(_data_gradient|_weight_gradient)?_(bf16|f16)_" + number + by + by + by +
                                  "_" + number + "_" + number + by + "(?:_stride" + number + ")?(?:_pad" + number +
-                                 ")?(?:_dilation" + number + ")?(?:_tile" + number + by + by + "w([1-3])s([1-9])p" +
-                                 number + "t([12])(?:b" + number + ")?(?:k" + number + ")?)?");
+                                 ")?(?:_dilation" + number + ")?(?:_groups" + number + ")?(?:_tile" + number + by + by +
+                                 "w([1-3])s([1-9])p" + number + "t([12])(?:b" + number + "(?:x" + number + ")?)?(?:k" +
+                                 number + ")?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto read = [&](int group, int64_t otherwise) {
@@ -22,20 +23,22 @@ std::optional<NamedConvolution> parse_convolution(const std::string& name) {
     named.shape.stride = read(10, 1);
     named.shape.padding = read(11, 0);
     named.shape.dilation = read(12, 1);
+    named.shape.groups = read(13, 1);
     if (match[1].matched)
         named.pass = match[1] == "_data_gradient" ? ConvolutionPass::DataGradient : ConvolutionPass::WeightGradient;
-    if (match[13].matched)
-        named.tiles = ConvolutionTiles{.rows = read(13, 0),
-                                       .columns = read(14, 0),
-                                       .terms = read(15, 0),
-                                       .warpgroups = static_cast<int>(read(16, 0)),
-                                       .stages = static_cast<int>(read(17, 0)),
-                                       .parts = read(18, 0),
-                                       .ping_pong = static_cast<int>(read(19, 0)),
-                                       .box_columns = read(20, 0),
-                                       .taps = read(21, 1)};
+    if (match[14].matched)
+        named.tiles = ConvolutionTiles{.rows = read(14, 0),
+                                       .columns = read(15, 0),
+                                       .terms = read(16, 0),
+                                       .warpgroups = static_cast<int>(read(17, 0)),
+                                       .stages = static_cast<int>(read(18, 0)),
+                                       .parts = read(19, 0),
+                                       .ping_pong = static_cast<int>(read(20, 0)),
+                                       .box_columns = read(21, 0),
+                                       .box_stages = static_cast<int>(read(22, 1)),
+                                       .taps = read(23, 1)};
     const ConvolutionShape& s = named.shape;
-    if (std::min({s.kernel_h, s.kernel_w, s.stride, s.dilation}) < 1 || !s.has_pixels()) return {};
+    if (std::min({s.kernel_h, s.kernel_w, s.stride, s.dilation}) < 1 || !s.has_pixels() || !s.has_groups()) return {};
     return named;
 }
 

@@ -30,8 +30,8 @@ double cycles_of_stage(const ConvolutionTiles& tiles, bool sums_pixels) {
 
 double cycles_of(const ConvolutionExtents& extents, const ConvolutionTiles& tiles, bool sums_pixels,
                  const Target& target) {
-    constexpr double bytes_a_cycle_of_parts = 1500;                     // of all multiprocessors together
-    constexpr double cycles_of_tile = 1500;                            // to begin and to store
+    constexpr double bytes_a_cycle_of_parts = 1500;  // of all multiprocessors together
+    constexpr double cycles_of_tile = 1500;          // to begin and to store
     const double steps =
         std::ceil(as_double(divided(extents.terms, tiles.terms)) * extents.taps / as_double(tiles.parts));
     const int64_t count = divided(extents.rows, tiles.rows) * divided(extents.columns, tiles.columns) *
@@ -46,7 +46,8 @@ double cycles_of(const ConvolutionExtents& extents, const ConvolutionTiles& tile
 int stages_of(const ConvolutionTiles& tiles, const Target& target) {
     constexpr int64_t most = 8, reserved = 2048;
     const int64_t bytes = (tiles.rows + tiles.columns * tiles.taps) * tiles.terms * 2,
-                  leaving = tiles.rows * std::min(tiles.columns, tiles.box_columns) * 2 * tiles.ping_pong;
+                  leaving =
+                      tiles.rows * std::min(tiles.columns, tiles.box_columns) * 2 * tiles.ping_pong * tiles.box_stages;
     return static_cast<int>(std::clamp<int64_t>((target.shared_bytes - reserved - leaving) / bytes, 0, most));
 }
 
@@ -89,6 +90,13 @@ int64_t columns_of_boxes(const ConvolutionTiles& tiles) {
     return tiles.rows * tiles.columns * 2 <= whole_bytes ? tiles.columns : 64;
 }
 
+/// Of pixels 32 at least; others as many as there are, up to 64, and no other group's.
+bool suits_terms(const Convolution& convolution, bool sums_pixels, int64_t terms) {
+    if (sums_pixels) return terms > 16;
+    const int64_t extent = convolution.extents.terms;
+    return convolution.groups > 1 ? extent % terms == 0 : terms == 64 || extent <= terms;
+}
+
 /// Of a copy's rows of so many elements, a tile has no more than it needs.
 bool has_columns(int64_t columns, int64_t extent) {
     return columns <= 16 || columns - (columns > 32 ? 32 : 16) < extent;
@@ -96,24 +104,29 @@ bool has_columns(int64_t columns, int64_t extent) {
 
 }  // namespace
 
-ConvolutionTiles convolution_tiles(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass,
-                                   const Target& target) {
+ConvolutionTiles convolution_tiles(const Convolution& convolution, ConvolutionPass pass, const Target& target) {
     const ConvolutionExtents& extents = convolution.extents;
     const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
     constexpr int64_t whole_units = 8;  // elements, that boxes write
-    const bool boxes = !sums_pixels && convolution.phases == 1 && extents.columns % whole_units == 0;
+    const bool boxes =
+        !sums_pixels && convolution.phases == 1 && convolution.groups == 1 && extents.columns % whole_units == 0;
+    const int64_t taps_of_group = extents.products / convolution.groups;
     std::vector<int64_t> taps{1};
-    if (sums_pixels && extents.products > shape.kernel_h && shape.kernel_w > 1) taps.push_back(shape.kernel_w);
-    if (sums_pixels && extents.products > 1) taps.push_back(extents.products);
+    if (sums_pixels && taps_of_group > convolution.kernel_h && convolution.kernel_w > 1)
+        taps.push_back(convolution.kernel_w);
+    if (sums_pixels && taps_of_group > 1) taps.push_back(taps_of_group);
     Search search(extents, sums_pixels, target);
     for (int64_t rows : {64, 128, 192, 256, 384, 512})
         for (int64_t columns : {16, 32, 64, 96, 128, 160, 192, 224, 256})
             for (int warpgroups : {1, 2, 3})
                 for (int64_t together : taps) {
-                    const bool shares_taps = rows == rows_of_unit && warpgroups > 1 && warpgroups == shape.kernel_h &&
-                                             together == shape.kernel_h * shape.kernel_w && shape.kernel_w > 1;
+                    const bool shares_taps =
+                        rows == rows_of_unit && warpgroups > 1 && warpgroups == convolution.kernel_h &&
+                        together == convolution.kernel_h * convolution.kernel_w && convolution.kernel_w > 1;
                     if (rows % (warpgroups * rows_of_unit) != 0 && !shares_taps) continue;
                     if (!has_columns(columns, extents.columns)) continue;
+                    if (convolution.groups > 1 && (sums_pixels ? extents.rows % rows : extents.columns % columns) != 0)
+                        continue;
                     if (together > 1 && rows * columns > 64 * 192) continue;  // measured: no faster
                     // Lines of the columns' copy are whole.
                     if (sums_pixels && columns % 64 != 0 && (columns > 32 || extents.columns > columns)) continue;
@@ -122,7 +135,7 @@ ConvolutionTiles convolution_tiles(const Convolution& convolution, const Convolu
                     if (boxes && extents.rows >= rows && extents.columns >= columns)
                         tiles.box_columns = columns_of_boxes(tiles);
                     for (int64_t terms : {64, 32, 16}) {
-                        if (sums_pixels ? terms == 16 : terms < 64 && extents.terms > terms) continue;
+                        if (!suits_terms(convolution, sums_pixels, terms)) continue;
                         tiles.terms = terms;
                         search.consider(tiles);
                     }

@@ -4,7 +4,6 @@
 
 #include "dsl/differentiate.h"
 #include "schedules/convolution.h"
-#include "schedules/convolve.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
@@ -19,6 +18,18 @@ int64_t pixels_along(int64_t size, int64_t kernel, const ConvolutionShape& s) {
     return (size + 2 * s.padding - (kernel - 1) * s.dilation - 1) / s.stride + 1;
 }
 
+/// The taps along a side that read the image somewhere, and not zeros around it.
+std::vector<int64_t> taps_that_read(int64_t pixels, int64_t taps, int64_t extent, const ConvolutionShape& s) {
+    std::vector<int64_t> result;
+    for (int64_t tap = 0; tap < taps; ++tap)
+        for (int64_t pixel = 0; pixel < pixels; ++pixel)
+            if (const int64_t at = pixel * s.stride + tap * s.dilation - s.padding; at >= 0 && at < extent) {
+                result.push_back(tap);
+                break;
+            }
+    return result;
+}
+
 }  // namespace
 
 int64_t ConvolutionShape::rows() const { return pixels_along(height, kernel_h, *this); }
@@ -28,24 +39,22 @@ bool ConvolutionShape::has_pixels() const {
     return height + 2 * padding > (kernel_h - 1) * dilation && width + 2 * padding > (kernel_w - 1) * dilation;
 }
 
+bool ConvolutionShape::has_groups() const { return groups >= 1 && channels % groups == 0 && filters % groups == 0; }
+
 bool ConvolutionShape::reads_image() const {
-    auto reads = [&](int64_t pixels, int64_t taps, int64_t extent) {
-        for (int64_t pixel = 0; pixel < pixels; ++pixel)
-            for (int64_t tap = 0; tap < taps; ++tap)
-                if (const int64_t at = pixel * stride + tap * dilation - padding; at >= 0 && at < extent) return true;
-        return false;
-    };
-    return reads(rows(), kernel_h, height) && reads(columns(), kernel_w, width);
+    return !taps_that_read(rows(), kernel_h, height, *this).empty() &&
+           !taps_that_read(columns(), kernel_w, width, *this).empty();
 }
 
 double ConvolutionShape::flops() const {
-    return 2 * as_double(images * rows() * columns()) * as_double(filters * channels) * as_double(kernel_h * kernel_w);
+    return 2 * as_double(images * rows() * columns()) * as_double(filters * channels / groups) *
+           as_double(kernel_h * kernel_w);
 }
 
 double ConvolutionShape::bytes() const {
     const double elements = as_double(images) * (as_double(height * width) * as_double(channels) +
                                                  as_double(rows() * columns()) * as_double(filters)) +
-                            as_double(filters * kernel_h) * as_double(kernel_w * channels);
+                            as_double(filters * kernel_h) * as_double(kernel_w * channels / groups);
     return elements * bytes_of(type);
 }
 
@@ -60,17 +69,28 @@ int64_t whole_pieces(int64_t elements) {
 /// Of two numbers, rounded towards the smaller one; the second is positive.
 int64_t floor_of(int64_t a, int64_t b) { return a >= 0 ? a / b : -divided(-a, b); }
 
+/// Neighbouring taps along a side.
+struct Taps {
+    int64_t first, count;
+};
+
 Shape shape_of(const Extents& extents) { return {extents.begin(), extents.end()}; }
 
 class Declaration {
 public:
     Declaration(const ConvolutionShape& shape, ConvolutionPass pass) : given_(shape), s_(shape), pass_(pass) {
-        s_.channels = whole_pieces(s_.channels);
-        if (pass != ConvolutionPass::Forward) s_.filters = whole_pieces(s_.filters);
+        join_groups();
+        if (s_.groups == 1) {
+            s_.channels = whole_pieces(s_.channels);
+            if (pass != ConvolutionPass::Forward) s_.filters = whole_pieces(s_.filters);
+        }
+        c_.groups = s_.groups;
         c_.x = input("x", s_.type, {s_.images, s_.height, s_.width, given_.channels});
-        c_.w = input("w", s_.type, {given_.filters, s_.kernel_h, s_.kernel_w, given_.channels});
+        c_.w = input("w", s_.type, {given_.filters, s_.kernel_h, s_.kernel_w, given_.channels / given_.groups});
         if (pass != ConvolutionPass::Forward)
-            c_.dy = input("dy", s_.type, {s_.images, s_.rows(), s_.columns(), given_.filters});
+            c_.dy = input("dy", s_.type, {s_.images, given_.rows(), given_.columns(), given_.filters});
+        leave_out_taps();
+        c_.kernel_h = rows_.count, c_.kernel_w = columns_.count;
     }
 
     Convolution run() {
@@ -84,20 +104,48 @@ public:
     }
 
 private:
-    int64_t outputs() const { return s_.images * s_.rows() * s_.columns(); }
-    int64_t taps() const { return s_.kernel_h * s_.kernel_w; }
+    int64_t outputs() const { return s_.images * given_.rows() * given_.columns(); }
+    int64_t taps() const { return rows_.count * columns_.count; }
+
+    /// So many together that they have a row of shared memory, whose channels and filters the unit multiplies; else
+    /// all.
+    void join_groups() {
+        constexpr int64_t least_channels = 64, unit = 16, rows_of_unit = 64;  // and terms
+        const int64_t channels = given_.channels / given_.groups, filters = given_.filters / given_.groups;
+        const int64_t of_filters = pass_ == ConvolutionPass::WeightGradient ? rows_of_unit : unit;
+        auto suits = [&](int64_t joined) {
+            return given_.groups % joined == 0 && joined * channels >= least_channels &&
+                   joined * channels % unit == 0 && joined * filters % of_filters == 0;
+        };
+        while (joined_ < given_.groups && !suits(joined_)) ++joined_;
+        s_.groups = given_.groups / joined_, s_.channels = channels * joined_, s_.filters = filters * joined_;
+    }
+    /// Among the channels of the groups that are joined with it, the first one of filter f.
+    Expr first_channel(const Expr& f) const {
+        const int64_t channels = given_.channels / given_.groups, filters = given_.filters / given_.groups;
+        return f / filters % joined_ * channels;
+    }
+
+    /// What the first and the last taps read is zeros wherever the kernel is large beside the image.
+    void leave_out_taps() {
+        if (!given_.reads_image() || (pass_ == ConvolutionPass::DataGradient && joins_phases())) return;
+        auto hull = [](const std::vector<int64_t>& taps) { return Taps{taps.front(), taps.back() - taps.front() + 1}; };
+        rows_ = hull(taps_that_read(given_.rows(), given_.kernel_h, given_.height, given_));
+        if (!joins_taps()) columns_ = hull(taps_that_read(given_.columns(), given_.kernel_w, given_.width, given_));
+    }
+    bool leaves_out_taps() const { return rows_.count < given_.kernel_h || columns_.count < given_.kernel_w; }
 
     void forward() {
         if (joins_taps()) {
             c_.windows = rows_of_taps(), c_.other = filters_of_rows();
             c_.product = sum_of_rows(c_.windows, c_.other);
-            c_.extents = {outputs(), s_.filters, terms_of_row(), 1, as_double(s_.kernel_h)};
+            c_.extents = {outputs(), s_.filters, terms_of_row(), 1, as_double(rows_.count)};
             c_.terms_axis = 1;
             return;
         }
-        c_.windows = padded_copy(c_.x, of_x()), c_.other = padded_copy(c_.w, of_w());
+        c_.windows = padded_copy(c_.x, of_x()), c_.other = filters();
         c_.product = sum_of_windows(c_.windows, c_.other);
-        c_.extents = {outputs(), s_.filters, s_.channels, 1, as_double(taps())};
+        c_.extents = {outputs(), s_.filters, s_.channels, s_.groups, as_double(taps())};
         c_.terms_axis = 2;
     }
 
@@ -105,19 +153,22 @@ private:
         c_.windows = padded_copy(c_.dy, of_y());
         if (joins_taps()) {
             c_.other = rows_of_taps();
-            const Tensor of = input("w", s_.type, {s_.filters, s_.kernel_h, terms_of_row()});
+            const Tensor of = input("w", s_.type, {s_.filters, rows_.count, terms_of_row()});
             c_.product = gradients(sum_of_rows(c_.other, of), c_.windows, {of})[0];
-            c_.extents = {s_.filters, terms_of_row(), outputs(), s_.kernel_h, 1};
+            c_.extents = {s_.filters, terms_of_row(), outputs(), rows_.count, 1};
             c_.result = compute("dw", shape_like(c_.w), [&](Expr f, Expr r, Expr t, Expr c) {
-                return c_.product(f, r, t * channels_of_tap() + c);
+                return element_of_product(f, r - rows_.first, t * channels_of_tap() + channel(f, c));
             });
             return;
         }
         c_.other = padded_copy(c_.x, of_x());
         const Tensor of = input("w", s_.type, shape_of(of_w()));  // what a gradient is of, it does not read
         c_.product = gradients(sum_of_windows(c_.other, of), c_.windows, {of})[0];
-        c_.extents = {s_.filters, s_.channels, outputs(), taps(), 1};
-        cut_out("dw", c_.w, s_.channels != given_.channels || s_.filters != given_.filters);
+        c_.extents = {s_.filters, s_.channels, outputs(), s_.groups * taps(), 1};
+        if (leaves_out_taps() || !multiplies_filters_as_given())
+            c_.result = compute("dw", shape_like(c_.w), [&](Expr f, Expr r, Expr t, Expr c) {
+                return element_of_product(f, r - rows_.first, t - columns_.first, channel(f, c));
+            });
     }
 
     void data_gradient() {
@@ -125,30 +176,33 @@ private:
         const bool spread = !derived && !joins_phases() && s_.stride > 1;
         c_.windows = spread ? apart() : padded_copy(c_.dy, of_y());
         if (joins_phases()) return of_joined_phases();
-        c_.other = padded_copy(c_.w, of_w());
-        c_.extents = {s_.images * s_.height * s_.width, s_.channels, s_.filters, 1, as_double(taps())};
+        c_.other = filters();
+        c_.extents = {s_.images * s_.height * s_.width, s_.channels, s_.filters, s_.groups, as_double(taps())};
         if (derived) {
             const Tensor of = input("x", s_.type, shape_of(of_x()));
             c_.product = gradients(sum_of_windows(of, c_.other), c_.windows, {of})[0];
             c_.phases = s_.stride;
+            c_.terms_axis = s_.groups == 1 ? 0 : 2;
             c_.extents.taps /= as_double(s_.stride * s_.stride);
         } else {
             c_.product = sum_of_flipped(c_.windows, c_.other);
             c_.terms_axis = 2;
         }
-        cut_out("dx", c_.x, s_.channels != given_.channels);
+        if (s_.groups * s_.channels != given_.channels)
+            c_.result =
+                compute("dx", shape_like(c_.x), [&](Expr n, Expr h, Expr w, Expr c) { return c_.product(n, h, w, c); });
     }
 
     /// Whether gradients() finds a sum over taps: else it is one over pixels, or takes each tap where it falls on one.
     bool has_shorter_taps() const {
         const int64_t holes = s_.dilation > 1 ? 1 : 0;  // with which as many taps as pixels are no sum over taps
-        return s_.kernel_h + holes <= s_.rows() && s_.kernel_w + holes <= s_.columns() &&
+        return rows_.count + holes <= given_.rows() && columns_.count + holes <= given_.columns() &&
                (s_.stride == 1 || s_.dilation == 1);
     }
 
-    Extents of_x() const { return {s_.images, s_.height, s_.width, s_.channels}; }
-    Extents of_w() const { return {s_.filters, s_.kernel_h, s_.kernel_w, s_.channels}; }
-    Extents of_y() const { return {s_.images, s_.rows(), s_.columns(), s_.filters}; }
+    Extents of_x() const { return {s_.images, s_.height, s_.width, s_.groups * s_.channels}; }
+    Extents of_w() const { return {s_.groups * s_.filters, rows_.count, columns_.count, s_.channels}; }
+    Extents of_y() const { return {s_.images, given_.rows(), given_.columns(), s_.groups * s_.filters}; }
     static Shape shape_like(const Tensor& tensor) { return {tensor.shape().begin(), tensor.shape().end()}; }
 
     Tensor copied(const std::string& name, const Shape& shape, const std::function<Expr(Expr, Expr, Expr, Expr)>& of) {
@@ -165,23 +219,55 @@ private:
                       [&](Expr a, Expr b, Expr d, Expr e) { return padded(tensor, 0)(a, b, d, e); });
     }
 
-    /// The result is what the product has within its ends.
-    void cut_out(const std::string& name, const Tensor& like, bool cut) {
-        if (cut)
-            c_.result =
-                compute(name, shape_like(like), [&](Expr a, Expr b, Expr d, Expr e) { return c_.product(a, b, d, e); });
+    bool multiplies_filters_as_given() const {
+        return joined_ == 1 && s_.groups * s_.filters == given_.filters && s_.groups * s_.channels == given_.channels;
+    }
+    /// The filters, or a copy of them with zeros behind their ends and for channels of other groups.
+    Tensor filters() {
+        if (multiplies_filters_as_given()) return c_.w;
+        return copied("w_padded", {s_.groups * s_.filters, given_.kernel_h, given_.kernel_w, s_.channels},
+                      [&](Expr f, Expr r, Expr t, Expr c) { return any_filter(f, r, t, c); });
+    }
+    /// Zero where there is none.
+    Expr any_filter(const Expr& f, const Expr& r, const Expr& t, const Expr& c) const {
+        return padded(c_.w, 0)(f, r, t, joined_ == 1 ? c : c - first_channel(f));
+    }
+    /// Of all groups that are joined.
+    Expr channel(const Expr& f, const Expr& c) const { return joined_ == 1 ? c : first_channel(f) + c; }
+    /// Of a tap that is read, in filters of all taps, or of those alone.
+    Expr filter(const Tensor& w, const Expr& f, const Expr& r, const Expr& t, const Expr& c) const {
+        const bool all = is_constant(w.shape()[1], given_.kernel_h) && is_constant(w.shape()[2], given_.kernel_w);
+        return all && leaves_out_taps() ? w(f, r + rows_.first, t + columns_.first, c) : w(f, r, t, c);
+    }
+    /// Zero of taps that were left out.
+    template <class... Indices>
+    Expr element_of_product(const Indices&... at) const {
+        return leaves_out_taps() ? padded(c_.product, 0)(at...) : c_.product(at...);
     }
 
     /// y of operands of these extents.
     Tensor sum_of_windows(const Tensor& x, const Tensor& w) const {
-        return convolve("y", x, w, {}, {.stride = {s_.stride}, .dilation = {s_.dilation}, .padding = {s_.padding}});
+        Axis r = reduce_axis("r", rows_.count), t = reduce_axis("s", columns_.count), k = reduce_axis("c", s_.channels);
+        return compute("y", shape_of(of_y()), [&](Expr n, Expr p, Expr q, Expr f) {
+            Expr element = padded(x, 0)(n, row(p, r), column(q, t), in_group(f, s_.filters, s_.channels, k));
+            return cast(s_.type, sum(cast(f32, element) * cast(f32, filter(w, f, r, t, k)), {r, t, k}));
+        });
     }
-    /// In the image, of a tap of a pixel.
-    Expr place(const Expr& pixel, const Expr& tap) const { return pixel * s_.stride + tap * s_.dilation - s_.padding; }
+    /// The k-th of those elements, so many a group, that belong to element e of others.
+    Expr in_group(const Expr& e, int64_t of_e, int64_t elements, const Expr& k) const {
+        return s_.groups == 1 ? k : e / of_e * elements + k;
+    }
+    /// In the image, of a tap that is read by a pixel.
+    Expr row(const Expr& pixel, const Expr& tap) const { return pixel * s_.stride + tap * s_.dilation - before(rows_); }
+    Expr column(const Expr& pixel, const Expr& tap) const {
+        return pixel * s_.stride + tap * s_.dilation - before(columns_);
+    }
+    /// From the first tap of the first pixel to the image.
+    int64_t before(const Taps& taps) const { return s_.padding - taps.first * s_.dilation; }
 
     // Few channels: a copy has those of all taps of a row together, for each pixel of y along a row.
 
-    bool joins_taps() const { return given_.channels < piece && s_.kernel_w > 1; }
+    bool joins_taps() const { return given_.channels < piece && given_.kernel_w > 1; }
     /// A power of two, so that a thread which copies 16 bytes knows tap and channel of each element.
     int64_t channels_of_tap() const {
         int64_t channels = 1;
@@ -197,21 +283,21 @@ private:
     }
 
     Tensor rows_of_taps() {
-        return copied("x_rows", {s_.images, s_.height, s_.columns(), terms_of_row()},
+        return copied("x_rows", {s_.images, s_.height, given_.columns(), terms_of_row()},
                       [&](Expr n, Expr h, Expr q, Expr k) {
-                          return in_row(k, [&](Expr tap, Expr c) { return padded(c_.x, 0)(n, h, place(q, tap), c); });
+                          return in_row(k, [&](Expr tap, Expr c) { return padded(c_.x, 0)(n, h, column(q, tap), c); });
                       });
     }
     Tensor filters_of_rows() {
-        c_.copies.push_back(compute("w_rows", {s_.filters, s_.kernel_h, terms_of_row()}, [&](Expr f, Expr r, Expr k) {
-            return in_row(k, [&](Expr tap, Expr c) { return padded(c_.w, 0)(f, r, tap, c); });
+        c_.copies.push_back(compute("w_rows", {s_.filters, rows_.count, terms_of_row()}, [&](Expr f, Expr r, Expr k) {
+            return in_row(k, [&](Expr tap, Expr c) { return any_filter(f, r + rows_.first, tap, c); });
         }));
         return c_.copies.back();
     }
     Tensor sum_of_rows(const Tensor& rows, const Tensor& w) const {
-        Axis r = reduce_axis("r", s_.kernel_h), k = reduce_axis("k", terms_of_row());
-        return compute("y", {s_.images, s_.rows(), s_.columns(), s_.filters}, [&](Expr n, Expr p, Expr q, Expr f) {
-            Expr element = padded(rows, 0)(n, place(p, r), q, k);
+        Axis r = reduce_axis("r", rows_.count), k = reduce_axis("k", terms_of_row());
+        return compute("y", shape_of(of_y()), [&](Expr n, Expr p, Expr q, Expr f) {
+            Expr element = padded(rows, 0)(n, row(p, r), q, k);
             return cast(s_.type, sum(cast(f32, element) * cast(f32, w(f, r, k)), {r, k}));
         });
     }
@@ -221,7 +307,8 @@ private:
 
     bool joins_phases() const {
         constexpr int64_t most_columns = 64;
-        return s_.stride > 1 && s_.dilation == 1 && s_.stride * s_.stride * given_.channels <= most_columns;
+        return s_.stride > 1 && s_.dilation == 1 && s_.groups == 1 &&
+               s_.stride * s_.stride * given_.channels <= most_columns;
     }
 
     void of_joined_phases() {
@@ -232,8 +319,8 @@ private:
         const int64_t columns = whole_pieces(u * u * channels);
         c_.other = copied("w_phases", {s_.filters, taps_h, taps_w, columns}, [&](Expr f, Expr r, Expr t, Expr column) {
             Expr phase = column / channels;
-            Expr element = padded(c_.w, 0)(f, phase / u + s_.padding - (r + first_h) * u,
-                                           phase % u + s_.padding - (t + first_w) * u, column % channels);
+            Expr element = any_filter(f, phase / u + s_.padding - (r + first_h) * u,
+                                      phase % u + s_.padding - (t + first_w) * u, column % channels);
             return select(phase < u * u, element, constant(s_.type, 0.0));
         });
         Axis r = reduce_axis("r", taps_h), t = reduce_axis("s", taps_w), k = reduce_axis("f", s_.filters);
@@ -254,24 +341,30 @@ private:
     /// Of dy, a pixel each stride, zeros between.
     Tensor apart() {
         const int64_t u = s_.stride;
-        return copied("dy_apart", {s_.images, (s_.rows() - 1) * u + 1, (s_.columns() - 1) * u + 1, s_.filters},
+        return copied("dy_apart",
+                      {s_.images, (given_.rows() - 1) * u + 1, (given_.columns() - 1) * u + 1, s_.groups * s_.filters},
                       [&](Expr n, Expr h, Expr w, Expr f) {
                           Expr element = padded(c_.dy, 0)(n, h / u, w / u, f);
                           return select(h % u == 0 && w % u == 0, element, constant(s_.type, 0.0));
                       });
     }
     Tensor sum_of_flipped(const Tensor& dy, const Tensor& w) const {
-        Axis r = reduce_axis("r", s_.kernel_h), t = reduce_axis("s", s_.kernel_w), k = reduce_axis("f", s_.filters);
+        Axis r = reduce_axis("r", rows_.count), t = reduce_axis("s", columns_.count), k = reduce_axis("f", s_.filters);
         return compute("d_x", shape_of(of_x()), [&](Expr n, Expr h, Expr v, Expr c) {
-            Expr element = padded(dy, 0)(n, h + s_.padding - r * s_.dilation, v + s_.padding - t * s_.dilation, k);
-            return cast(s_.type, sum(cast(f32, element) * cast(f32, w(k, r, t, c)), {r, t, k}));
+            const Expr f = in_group(c, s_.channels, s_.filters, k);
+            Expr element =
+                padded(dy, 0)(n, h + before(rows_) - r * s_.dilation, v + before(columns_) - t * s_.dilation, f);
+            Expr weight = filter(w, f, r, t, s_.groups == 1 ? c : c % s_.channels);
+            return cast(s_.type, sum(cast(f32, element) * cast(f32, weight), {r, t, k}));
         });
     }
 
     const ConvolutionShape given_;
     ConvolutionShape
         s_;  ///< as the product's operands lie; of the forward pass filters are rows of them, of any number
+    int64_t joined_ = 1;  ///< groups that are multiplied together; s_ has the others, and what one of them has
     const ConvolutionPass pass_;
+    Taps rows_{0, s_.kernel_h}, columns_{0, s_.kernel_w};  ///< that are multiplied
     Convolution c_;
 };
 
@@ -285,6 +378,9 @@ Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass p
                "convolution: a kernel of {} x {} with dilation {} and stride {} has no place in images of {} x {} with "
                "{} zeros around them",
                shape.kernel_h, shape.kernel_w, shape.dilation, shape.stride, shape.height, shape.width, shape.padding);
+    user_check(shape.has_groups(), where,
+               "convolution: {} groups do not divide {} channels and {} filters; give a common divisor", shape.groups,
+               shape.channels, shape.filters);
     return Declaration(shape, pass).run();
 }
 

@@ -23,33 +23,38 @@ ConvolutionShape random_shape(Random& random) {
                        .width = random.between(1, 12),
                        .channels = random_channels(random),
                        .filters = random_channels(random),
-                       .kernel_h = random.between(1, 4),
-                       .kernel_w = random.between(1, 4),
+                       .kernel_h = random.between(1, 5),
+                       .kernel_w = random.between(1, 5),
                        .stride = random.chance(0.5) ? 1 : random.between(2, 3),
-                       .padding = random.between(0, 2),
+                       .padding = random.between(0, 3),
                        .dilation = random.chance(0.7) ? 1 : 2,
                        .type = random.chance(0.5) ? bf16 : f16};
+    if (random.chance(0.3)) s.groups = random.between(2, 6), s.channels *= s.groups, s.filters *= s.groups;
     s.height = std::max(s.height, (s.kernel_h - 1) * s.dilation + 1 - 2 * s.padding);
     s.width = std::max(s.width, (s.kernel_w - 1) * s.dilation + 1 - 2 * s.padding);
     return s;
 }
 
-ConvolutionTiles random_tiles(Random& random, const schedules::Convolution& c, const ConvolutionShape& shape,
-                              ConvolutionPass pass) {
+ConvolutionTiles random_tiles(Random& random, const schedules::Convolution& c, ConvolutionPass pass) {
     const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
     const bool joins_taps = sums_pixels && random.chance(0.5);
-    const int warpgroups = static_cast<int>(random.between(1, 2));
+    const int warpgroups = sums_pixels && c.groups > 1 ? 1 : static_cast<int>(random.between(1, 2));
     ConvolutionTiles tiles{.rows = 64 * warpgroups,
-                           .columns = sums_pixels ? 64 : 32 * random.between(1, 3),
-                           .terms = random.chance(0.5) ? 64 : 32,
+                           .columns = sums_pixels    ? 64
+                                      : c.groups > 1 ? 16
+                                                     : 32 * random.between(1, 3),
+                           .terms = !sums_pixels && c.groups > 1 ? 16
+                                    : random.chance(0.5)         ? 64
+                                                                 : 32,
                            .warpgroups = warpgroups,
                            .stages = joins_taps ? 2 : static_cast<int>(random.between(2, 4)),
                            .parts = sums_pixels ? random.between(1, 3) : 1,
                            .ping_pong = random.chance(0.25) ? 2 : 1,
-                           .taps = joins_taps ? shape.kernel_w : 1};
+                           .taps = joins_taps ? c.kernel_w : 1};
     const bool has_boxes = !sums_pixels && c.phases == 1 && c.extents.columns % 8 == 0 &&
-                           c.extents.rows >= tiles.rows && c.extents.columns >= tiles.columns;
+                           c.extents.rows >= tiles.rows && c.extents.columns >= tiles.columns && c.groups == 1;
     if (has_boxes && random.chance(0.7)) tiles.box_columns = tiles.columns % 64 == 0 && random.chance(0.5) ? 64 : 32;
+    if (tiles.box_columns > 0 && tiles.columns / tiles.box_columns % 2 == 0 && random.chance(0.5)) tiles.box_stages = 2;
     return tiles;
 }
 
@@ -67,13 +72,13 @@ Summary fuzz_convolutions(const FuzzOptions& options) {
         some.multiprocessors = static_cast<int>(random.between(1, 6));  // so that blocks have several tiles in turn
         const schedules::Convolution c = declare_convolution(shape, pass);
         const std::optional<ConvolutionTiles> tiles =
-            random.chance(0.7) ? std::optional(random_tiles(random, c, shape, pass)) : std::nullopt;
+            random.chance(0.7) ? std::optional(random_tiles(random, c, pass)) : std::nullopt;
         return Proposal{
             .text = fmt::format("{} of {} images of {} x {} x {}, {} filters of {} x {}, stride {}, padding "
-                                "{}, dilation {}, {} on {} multiprocessors",
+                                "{}, dilation {}, {} groups, {} on {} multiprocessors",
                                 names[which], shape.images, shape.height, shape.width, shape.channels, shape.filters,
                                 shape.kernel_h, shape.kernel_w, shape.stride, shape.padding, shape.dilation,
-                                tiles ? "drawn tiles" : "tiles of the model", some.multiprocessors),
+                                shape.groups, tiles ? "drawn tiles" : "tiles of the model", some.multiprocessors),
             .kind = names[which],
             .schedule = [=] { return convolution_schedule(c, shape, pass, tiles, some); }};
     });

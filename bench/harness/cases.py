@@ -29,7 +29,7 @@ KEYS = {
     "attention-backward": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},
                   {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "rules": NAME, "type": TYPE, "tile": NAME, "seed": SIZE}),
     "conv": ({"images": SIZE, "height": SIZE, "width": SIZE, "channels": SIZE, "filters": SIZE, "kernel_h": SIZE,
-              "kernel_w": SIZE}, {"stride": SIZE, "pad": SIZE, "dilation": SIZE, "pass": PASS, "type": TYPE, "tile": NAME, "seed": SIZE}),
+              "kernel_w": SIZE}, {"stride": SIZE, "pad": SIZE, "dilation": SIZE, "groups": SIZE, "pass": PASS, "type": TYPE, "tile": NAME, "seed": SIZE}),
     "depthwise": ({"images": SIZE, "height": SIZE, "width": SIZE, "channels": SIZE, "kernel_h": SIZE, "kernel_w": SIZE},
                   {"stride": SIZE, "pad": SIZE, "dilation": SIZE, "pass": PASS, "type": TYPE, "tile": NAME, "seed": SIZE}),
     "accuracy": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},

@@ -120,7 +120,7 @@ def run_attention_backward(cases, path, report, rounds):
 def convolution_kernel(case, which):
     """The name of the kernel of a pass, with the tiles that the case asks for."""
     gradient = {"forward": "", "data": "_data_gradient", "weight": "_weight_gradient"}[which]
-    optional = "".join(f"_{key}{case[key]}" for key in ("stride", "pad", "dilation") if key in case)
+    optional = "".join(f"_{key}{case[key]}" for key in ("stride", "pad", "dilation", "groups") if key in case)
     return (f"convolution{gradient}_{case.get('type', 'bf16')}_{case['images']}x{case['height']}x{case['width']}x"
             f"{case['channels']}_{case['filters']}_{case['kernel_h']}x{case['kernel_w']}{optional}"
             + (f"_tile{case['tile']}" if "tile" in case else ""))

@@ -1,4 +1,5 @@
 """Cases that no suite has: shapes such as users have, drawn from a seed."""
+import math
 import random
 
 MOST_ELEMENTS = 1 << 27  # of one operand
@@ -28,7 +29,7 @@ def attention_case(draw):
 
 
 def conv_case(draw):
-    """Images such as networks have, from the first layer's to 1 x 1; channels in steps of 8, half of them powers of two."""
+    """Images such as networks have, from the first layer's to 1 x 1; channels in steps of 8, half of them powers of two; some in groups."""
     def channels():
         return 2 ** draw.randint(4, 11) if draw.random() < 0.5 else 8 * draw.randint(1, 160)
     kernel_h = kernel_w = draw.choice((1, 1, 2, 3, 3, 3, 3, 4, 5, 7))
@@ -50,6 +51,10 @@ def conv_case(draw):
     sums = elements * min(case["channels"], case["filters"]) * kernel_h * kernel_w
     room = max(1, min(MOST_ELEMENTS // elements, MOST_SUMS // sums, 256))
     case["images"] = int(2 ** draw.uniform(0, room.bit_length() - 1))
+    common = math.gcd(case["channels"], case["filters"])
+    groups = [number for number in range(2, 65) if common % number == 0]
+    if draw.random() < 0.15 and groups:
+        case["groups"] = draw.choice(groups)
     return case
 
 

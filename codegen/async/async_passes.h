@@ -34,10 +34,10 @@ TileKernel pipeline(const TileKernel& kernel, const CiteStep& cite);
 TileKernel fence_proxies(const TileKernel& kernel);
 
 /// Makes calls of the boxes that leave shared memory. One thread asks for them; before their tile is filled again, and
-/// before the kernel ends, it waits until they have been read.
+/// before the kernel ends, it waits until they have been read. In a pipelined loop the tile has a buffer for each stage.
 ///
 ///     for t: c_s = ...; boxes of c_s    for t: tma_store_wait_read(); c_s = ...; tma_store(c_s); tma_store_commit()
-TileKernel store_boxes(const TileKernel& kernel);
+TileKernel store_boxes(const TileKernel& kernel, const CiteStep& cite);
 
 /// Has the blocks of a persistent kernel take tiles as they come, one thread for its block: it asks for the next ticket
 /// before the work of a round, so that it is there behind it, and hands it on. Roles get it through a ring of two

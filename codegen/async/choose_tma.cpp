@@ -182,7 +182,7 @@ private:
                     shared.layout = lines;
                 if (shared.layout.digits.back().extent > TensorBox::longest_side)
                     return "its rows are longer than 256 elements";
-                bool several = box.arrives() || turns_of(result_) > 1;
+                const bool several = box.arrives() || turns_of(result_) > 1 || has_stages();
                 if (several) align_stages(shared.layout, bytes);
                 shared.fixed = true;
                 shared.alignment = tile_alignment;
@@ -250,6 +250,11 @@ private:
             other += cost_of(access, shared.buffer, lines, target_);
         }
         return other < plain * 0.999;
+    }
+
+    /// Whether what stands here has several buffers.
+    bool has_stages() const {
+        return std::ranges::any_of(loops_, [](const TileLoop& loop) { return loop.stages > 1; });
     }
 
     static Layout lines_of(const TensorBox& box) {

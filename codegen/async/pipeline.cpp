@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <functional>
 #include <set>
 
 #include <fmt/format.h>
@@ -100,18 +99,18 @@ private:
         return !stmt.as<TileLoop>() && std::ranges::any_of(children(stmt), asks_for_boxes);
     }
 
-    /// Its source is there before the loop, and nobody else writes what it fills.
+    /// Its source is there before the loop, nobody else writes what it fills, and no box leaves that: see store_boxes.
     bool is_fill(const TileOp& op) const {
-        bool shared = std::all_of(op.stores.begin(), op.stores.end(),
-                                  [](const StoreTo& store) { return store.buffer->memory == Memory::Shared; });
         bool constant_loops = std::all_of(op.loops.begin(), op.loops.end(),
                                           [](const OpLoop& loop) { return as_constant(loop.extent) && !loop.reduces; });
-        if (op.stores.size() != 1 || !shared || !constant_loops) return false;
-        int writers = 0;
+        if (op.stores.size() != 1 || op.stores[0].buffer->memory != Memory::Shared || !constant_loops) return false;
+        int writers = 0, leaves = 0;
         visit_ops(loop_.body, [&](const TileOp& other) {
             for (const StoreTo& store : other.stores) writers += store.buffer == op.stores[0].buffer;
+            leaves +=
+                other.is<TmaCopyOp>() && stores_to(other, Memory::Global) && loads_of(other)[0] == op.stores[0].buffer;
         });
-        return writers == 1 && !stores_any_of(loop_.body, loads_of(op));
+        return writers == 1 && leaves == 0 && !stores_any_of(loop_.body, loads_of(op));
     }
 
     void add_fill(const TileOp& op) {
@@ -155,7 +154,7 @@ private:
         return boxes_.stage_of(index_, staged, iteration);
     }
 
-    /// The op in another iteration, if there is that one.
+    /// In another iteration, if there is that one.
     TileOp shifted(const TileOp& op, const Expr& iteration) const {
         TileOp result = map_exprs(op, [&](const Expr& e) { return in_iteration(loop_, e, iteration); });
         result.active = simplify(all_of({iteration_exists(loop_, iteration), result.active}));
@@ -219,12 +218,14 @@ private:
 
     void check_in_flight() const {
         if (loop_.in_flight == 0) return;
-        bool own = boxes_.empty() || !has_no_fills() || boxes_.fills_itself();
-        if (own)
-            throw_error(Error,
-                        "{}{}: pipeline({}, {{.in_flight = {}}}): this role's own copies would overwrite what is still "
-                        "read; have another role make all copies under the loop: roles(...)",
-                        cite_(loop_.pipeline_step), kernel_.name, loop_.variable.as<Variable>()->name, loop_.in_flight);
+        if (boxes_.empty() || !has_no_fills() || boxes_.fills_itself())
+            refuse_in_flight(
+                "this role's own copies would overwrite what is still read; have another role make all copies under "
+                "the loop: roles(...)");
+    }
+    [[noreturn]] void refuse_in_flight(const std::string& reason) const {
+        throw_error(Error, "{}{}: pipeline({}, {{.in_flight = {}}}): {}", cite_(loop_.pipeline_step), kernel_.name,
+                    loop_.variable.as<Variable>()->name, loop_.in_flight, reason);
     }
 
     /// Has the instructions at the end of the body run on, and returns what waits for them behind the loop.
@@ -244,10 +245,9 @@ private:
             last = op && (stmt == wait || op->is<AccessOp>() || lone_instruction<WgmmaFenceOperand>(*op));
         }
         if (!last)
-            throw_error(Error,
-                        "{}{}: pipeline({}, {{.in_flight = {}}}): the loop does not end with wgmma alone; what stands "
-                        "behind it needs its sums, so none can be in flight",
-                        cite_(loop_.pipeline_step), kernel_.name, loop_.variable.as<Variable>()->name, loop_.in_flight);
+            refuse_in_flight(
+                "the loop does not end with wgmma alone; what stands behind it needs its sums, so none can be in "
+                "flight");
         TileOp none = *wait->as<TileOp>(), some = none;
         some.action = CallOp{{WgmmaWait{loop_.in_flight}}};
         behind.push_back(make_tile(std::move(none)));

@@ -27,31 +27,37 @@ protected:
                            .width = between(1, 11),
                            .channels = chance() ? 8 * between(1, 10) : between(1, 40),
                            .filters = chance() ? 8 * between(1, 10) : between(1, 40),
-                           .kernel_h = between(1, 4),
-                           .kernel_w = between(1, 4),
+                           .kernel_h = between(1, 5),
+                           .kernel_w = between(1, 5),
                            .stride = chance() ? 1 : between(2, 3),
-                           .padding = between(0, 2),
+                           .padding = between(0, 3),
                            .dilation = chance() ? 1 : 2,
                            .type = chance() ? bf16 : f16};
+        if (between(0, 2) == 0) s.groups = between(2, 6), s.channels *= s.groups, s.filters *= s.groups;
         s.height = std::max(s.height, (s.kernel_h - 1) * s.dilation + 1 - 2 * s.padding);
         s.width = std::max(s.width, (s.kernel_w - 1) * s.dilation + 1 - 2 * s.padding);
         return s;
     }
 
-    ConvolutionTiles random_tiles(const Convolution& c, const ConvolutionShape& shape, ConvolutionPass pass) {
+    ConvolutionTiles random_tiles(const Convolution& c, ConvolutionPass pass) {
         const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
-        const int warpgroups = static_cast<int>(between(1, 2));
+        const int warpgroups = sums_pixels && c.groups > 1 ? 1 : static_cast<int>(between(1, 2));
         const bool joins_taps = sums_pixels && chance();
         ConvolutionTiles tiles{.rows = 64 * warpgroups,
-                               .columns = sums_pixels ? 64 : 32 * between(1, 3),
-                               .terms = chance() ? 64 : 32,
+                               .columns = sums_pixels    ? 64
+                                          : c.groups > 1 ? 16
+                                                         : 32 * between(1, 3),
+                               .terms = !sums_pixels && c.groups > 1 ? 16
+                                        : chance()                   ? 64
+                                                                     : 32,
                                .warpgroups = warpgroups,
                                .stages = static_cast<int>(joins_taps ? 2 : between(2, 4)),
                                .parts = sums_pixels ? between(1, 3) : 1,
-                               .taps = joins_taps ? shape.kernel_w : 1};
+                               .taps = joins_taps ? c.kernel_w : 1};
         const bool has_boxes = !sums_pixels && c.phases == 1 && c.extents.columns % 8 == 0 &&
-                               c.extents.rows >= tiles.rows && c.extents.columns >= tiles.columns;
+                               c.extents.rows >= tiles.rows && c.extents.columns >= tiles.columns && c.groups == 1;
         if (has_boxes && between(0, 3) > 0) tiles.box_columns = tiles.columns % 64 == 0 && chance() ? 64 : 32;
+        if (tiles.box_columns > 0 && tiles.columns / tiles.box_columns % 2 == 0 && chance()) tiles.box_stages = 2;
         return tiles;
     }
 };
@@ -64,7 +70,7 @@ TEST_P(Convolutions, OfAnyShapeAreTheDeclared) {
         const ConvolutionShape shape = random_shape();
         for (ConvolutionPass pass : passes) {
             const Convolution c = declare_convolution(shape, pass);
-            const Schedule s = convolution_schedule(c, shape, pass, random_tiles(c, shape, pass), device_target());
+            const Schedule s = convolution_schedule(c, shape, pass, random_tiles(c, pass), device_target());
             SCOPED_TRACE(s.trace_as_cpp());
             EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
             expect_declared(s, whole_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000))));
@@ -109,7 +115,7 @@ TEST(ConvolutionShapes, CountWhatIsMovedAndComputed) {
 
 TEST(ConvolutionNames, AreShapesPassesAndTiles) {
     const auto named =
-        parse_convolution("convolution_weight_gradient_f16_2x9x8x16_32_3x2_stride2_pad1_tile64x128x32w1s3p4t1b64k6");
+        parse_convolution("convolution_weight_gradient_f16_2x9x8x16_32_3x2_stride2_pad1_tile64x128x32w1s3p4t1b64x2k6");
     ASSERT_TRUE(named);
     EXPECT_EQ(named->pass, ConvolutionPass::WeightGradient);
     EXPECT_EQ(named->shape, (ConvolutionShape{.images = 2,
@@ -129,6 +135,7 @@ TEST(ConvolutionNames, AreShapesPassesAndTiles) {
                                               .stages = 3,
                                               .parts = 4,
                                               .box_columns = 64,
+                                              .box_stages = 2,
                                               .taps = 6}));
     for (const char* name : {"convolution_bf16_2x9x8x16_32", "convolution_f32_2x9x8x16_32_3x3",
                              "convolution_bf16_2x2x8x16_32_3x3", "convolution_bf16_2x9x8x16_32_3x3_stride0"})
