@@ -16,6 +16,7 @@ LoopAxes::LoopAxes(const Schedule::State& state, int stage, const Expr& expr)
     for (Axis& axis : axes_) {
         axis.variable = axis_along(axis.loop, covered(axis.loop));
         axis.extent = axis.variable.as<Variable>()->extent;
+        if (!axis.kept_apart) axis.declared = axis.variable;
         axis.index = simplify(index(axis.loop));
     }
 }
@@ -40,7 +41,7 @@ void LoopAxes::keep_apart(const Expr& expr) {
         if (split.kind != Relation::Kind::Split || whole == axes_.end()) continue;
         const std::vector<Axis> joined = axes_;
         const Axis outer{split.outer, axis_along(split.outer, state_.loops[split.outer].extent), {}, {}, {}},
-            inner{split.inner, axis_along(split.inner, state_.loops[split.inner].extent), {}, {}, {}};
+            inner{split.inner, axis_along(split.inner, state_.loops[split.inner].extent), {}, {}, {}, true};
         *whole = outer;
         axes_.insert(whole + 1, inner);
         const Expr element = over_declared(expr);
@@ -105,7 +106,6 @@ Expr LoopAxes::index(int loop) const {
     return {};
 }
 
-/// What lies behind the end does not count yet, so that quotients by declared extents go.
 Expr LoopAxes::over_declared(const Expr& expr) const {
     const StageDefinition& definition = record_.definition;
     const size_t rank = definition.axes.size();

@@ -16,10 +16,11 @@ public:
 
     struct Axis {
         int loop;       ///< of the stage
-        Expr declared;  ///< a fresh variable, along what is declared
-        Expr variable;  ///< a fresh one along `extent`
+        Expr declared;  ///< a fresh variable; of a part that is kept apart along what is declared, so that quotients go
+        Expr variable;  ///< along `extent`
         Expr extent;    ///< with what splits mask behind the end: rows of a result that nobody reads, terms that are 0
         Expr index;     ///< which iteration of `loop` a point of the stage's declared axes belongs to
+        bool kept_apart = false;  ///< the inner part of a split, whose outer one is an axis, too
     };
     const std::vector<Axis>& axes() const { return axes_; }
     /// An expression over the stage's declared axes, over these.

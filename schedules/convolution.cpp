@@ -72,10 +72,21 @@ std::vector<Loop> groups_of(Schedule& s, Loop& loop, int64_t groups, int64_t til
 
 /// The reduce loops beside that of the terms.
 std::vector<Loop> taps_of(const Schedule& s, const StageRef& sums, const Loop& terms) {
-    std::vector<Loop> loops = s.all_loops(sums);
-    loops.erase(loops.begin(), loops.begin() + static_cast<std::ptrdiff_t>(s.data_loops(sums).size()));
-    std::erase_if(loops, [&](const Loop& loop) { return loop.id == terms.id; });
+    std::vector<Loop> loops = s.all_loops(sums), others = s.data_loops(sums);
+    others.push_back(terms);
+    std::erase_if(loops, [&](const Loop& loop) {
+        return std::ranges::any_of(others, [&](const Loop& other) { return other.id == loop.id; });
+    });
     return loops;
+}
+
+/// Sums of parts of the terms, `length` each, as a stage of its own; the result adds them up in order.
+Stage sums_of_parts(Schedule& s, const Tensor& result, const Loop& terms, int64_t length) {
+    const Stage sums = s.rfactor(result, s.split(terms, length, Tail::Mask, {"part", "in_part"})[0]);
+    auto [block, inside] = s.split(s.fuse(s.data_loops(result), "all"), 256, Tail::Mask, {"block", "t"});
+    s.bind(block, grid.x);
+    s.bind(inside, thread);
+    return sums;
 }
 
 /// What the unit computes over the tile of `blocks`, rows shared by warpgroups: a step of the pipeline for a part of
@@ -121,14 +132,20 @@ void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
     if (tiles.box_columns > 0) {
         s.join_axes(result, 0, static_cast<int>(s.data_loops(result).size()) - 2);
         sums = s.accumulators(result);
+    } else if (tiles.parts > 1) {
+        const Loop all = s.reduce(result, channels);
+        const int64_t steps = divided(require_constant(s.extent(all)), tiles.terms);
+        sums = sums_of_parts(s, result, all, divided(steps, tiles.parts) * tiles.terms);
     }
     const Loop terms = s.reduce(sums, channels);
     const std::vector<Loop> taps = taps_of(s, sums, terms);
-    std::vector<Loop> pixels = s.data_loops(result);
+    std::vector<Loop> pixels = s.data_loops(tiles.parts > 1 ? sums : s[result]), part;
+    if (tiles.parts > 1) part.push_back(pixels[0]), pixels.erase(pixels.begin());
     Loop columns = pixels.back();
     const std::vector<Loop> group = groups_of(s, columns, groups, tiles.columns);
     pixels.pop_back();
     std::vector<Loop> blocks = phases_of(s, pixels, stride);
+    blocks.insert(blocks.begin(), part.begin(), part.end());
     auto [tile, row] =
         s.split(pixels.size() > 1 ? s.fuse(pixels, "pixel") : pixels[0], tiles.rows, Tail::Mask, {"tile", "row"});
     auto [column_tile, n] = s.split(columns, tiles.columns, Tail::Mask, {"column_tile", "n"});
@@ -149,7 +166,7 @@ void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
     s.persistent(blocks);
     const Stage left = s.stage(sums, windows, Memory::Shared, unit.step, As::Matrix),
                 right = s.stage(sums, filters, Memory::Shared, unit.step);
-    multiply(s, s[result], sums, {left, right}, unit.step, unit.mma, tiles);
+    multiply(s, tiles.parts > 1 ? sums : s[result], sums, {left, right}, unit.step, unit.mma, tiles);
 }
 
 namespace {
@@ -174,11 +191,7 @@ void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, 
     Stage sums = s[result];
     if (tiles.parts > 1) {
         const int64_t steps = divided(require_constant(s.extent(pixel)), tiles.terms);
-        const int64_t length = divided(steps, tiles.parts) * tiles.terms;
-        sums = s.rfactor(result, s.split(pixel, length, Tail::Mask, {"part", "in_part"})[0]);
-        auto [block, inside] = s.split(s.fuse(s.data_loops(result), "all"), 256, Tail::Mask, {"block", "t"});
-        s.bind(block, grid.x);
-        s.bind(inside, thread);
+        sums = sums_of_parts(s, result, pixel, divided(steps, tiles.parts) * tiles.terms);
     }
     std::vector<Loop> data = s.data_loops(sums), outer;
     if (tiles.parts > 1) {

@@ -17,7 +17,7 @@ double as_double(int64_t count) { return static_cast<double>(count); }
 /// shared memory, or until it has come. Boxes whose pixels are terms come in lines of 64 rows or columns.
 double cycles_of_stage(const ConvolutionTiles& tiles, bool sums_pixels) {
     constexpr double products_a_cycle = 1780, shared_bytes_a_cycle = 128, latency = 1000, overhead = 40, a_box = 20;
-    const double bytes_a_cycle = sums_pixels ? 48 : 37;
+    const double bytes_a_cycle = sums_pixels ? 48 : 41;
     const double rows = as_double(tiles.rows), columns = as_double(tiles.columns), terms = as_double(tiles.terms),
                  taps = as_double(tiles.taps), units = rows / as_double(rows_of_unit);
     const double read = units * taps * (as_double(rows_of_unit) + columns) * terms * 2,
@@ -32,8 +32,7 @@ double cycles_of(const ConvolutionExtents& extents, const ConvolutionTiles& tile
                  const Target& target) {
     constexpr double bytes_a_cycle_of_parts = 1500;  // of all multiprocessors together
     constexpr double cycles_of_tile = 1500;          // to begin and to store
-    const double steps =
-        std::ceil(as_double(divided(extents.terms, tiles.terms)) * extents.taps / as_double(tiles.parts));
+    const double steps = as_double(divided(divided(extents.terms, tiles.terms), tiles.parts)) * extents.taps;
     const int64_t count = divided(extents.rows, tiles.rows) * divided(extents.columns, tiles.columns) *
                           divided(extents.products, tiles.taps) * tiles.parts;
     const double rounds = as_double(divided(count, target.multiprocessors));
@@ -53,23 +52,23 @@ int stages_of(const ConvolutionTiles& tiles, const Target& target) {
 
 /// Whether the sums of a warpgroup's rows fit into its registers.
 bool holds_sums(const ConvolutionTiles& tiles) {
-    const int64_t most = tiles.warpgroups == 3 ? 96 : tiles.taps > 1 ? 192 : 128;
+    const int64_t most = tiles.warpgroups == 3 ? 96 : tiles.taps > 1 ? 192 : 160;
     return tiles.rows * tiles.columns * tiles.taps / tiles.warpgroups / threads_of_unit <= most;
 }
 
 /// Tiles of some rows and columns with all else open.
 class Search {
 public:
-    Search(const ConvolutionExtents& extents, bool sums_pixels, const Target& target)
-        : extents_(extents), sums_pixels_(sums_pixels), target_(target) {}
+    Search(const ConvolutionExtents& extents, bool sums_pixels, bool has_parts, const Target& target)
+        : extents_(extents), sums_pixels_(sums_pixels), has_parts_(has_parts), target_(target) {}
 
     void consider(ConvolutionTiles tiles) {
-        const int64_t steps = divided(extents_.terms, tiles.terms),
-                      most_parts = sums_pixels_ ? std::min<int64_t>(steps, 128) : 1;
+        const int64_t most_parts = has_parts_ ? std::min<int64_t>(divided(extents_.terms, tiles.terms), 128) : 1;
         tiles.stages = stages_of(tiles, target_);
         if (!holds_sums(tiles) || tiles.stages < 2) return;
         for (tiles.parts = 1; tiles.parts <= most_parts; ++tiles.parts) {
             const double cycles = cycles_of(extents_, tiles, sums_pixels_, target_);
+            if (tiles.parts > 1) tiles.box_columns = 0;
             if (least_ < 0 || cycles < least_ * 0.995) least_ = cycles, best_ = tiles;
         }
     }
@@ -77,7 +76,7 @@ public:
 
 private:
     const ConvolutionExtents& extents_;
-    const bool sums_pixels_;
+    const bool sums_pixels_, has_parts_;
     const Target& target_;
     ConvolutionTiles best_;
     double least_ = -1;
@@ -115,7 +114,8 @@ ConvolutionTiles convolution_tiles(const Convolution& convolution, ConvolutionPa
     if (sums_pixels && taps_of_group > convolution.kernel_h && convolution.kernel_w > 1)
         taps.push_back(convolution.kernel_w);
     if (sums_pixels && taps_of_group > 1) taps.push_back(taps_of_group);
-    Search search(extents, sums_pixels, target);
+    const bool has_parts = sums_pixels || (convolution.phases == 1 && convolution.groups == 1);
+    Search search(extents, sums_pixels, has_parts, target);
     for (int64_t rows : {64, 128, 192, 256, 384, 512})
         for (int64_t columns : {16, 32, 64, 96, 128, 160, 192, 224, 256})
             for (int warpgroups : {1, 2, 3})

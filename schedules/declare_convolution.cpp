@@ -69,6 +69,24 @@ int64_t whole_pieces(int64_t elements) {
 /// Of two numbers, rounded towards the smaller one; the second is positive.
 int64_t floor_of(int64_t a, int64_t b) { return a >= 0 ? a / b : -divided(-a, b); }
 
+/// The number of the reduce axis along which a sum, or an element of one, reads rows of the tensor.
+int terms_axis_of(const Tensor& sums, const Tensor& tensor) {
+    int found = 0;
+    for (const Operation::Output& output : sums.operation()->outputs)
+        visit(output.body, [&](const Expr& e) {
+            const Reduce* sum = e.as<Reduce>();
+            for (size_t i = 0; sum && i < sum->axes.size(); ++i)
+                visit(sum->values[0], [&](const Expr& read) {
+                    const Read* of = read.as<Read>();
+                    if (of && of->operation == tensor.operation() && contains(of->indices.back(), sum->axes[i]))
+                        found = static_cast<int>(i);
+                });
+            if (const Read* element = e.as<Read>(); element && !element->operation->is_input())
+                found = std::max(found, terms_axis_of(Tensor(element->operation, element->output), tensor));
+        });
+    return found;
+}
+
 /// Neighbouring taps along a side.
 struct Taps {
     int64_t first, count;
@@ -182,7 +200,7 @@ private:
             const Tensor of = input("x", s_.type, shape_of(of_x()));
             c_.product = gradients(sum_of_windows(of, c_.other), c_.windows, {of})[0];
             c_.phases = s_.stride;
-            c_.terms_axis = s_.groups == 1 ? 0 : 2;
+            c_.terms_axis = terms_axis_of(c_.product, c_.windows);
             c_.extents.taps /= as_double(s_.stride * s_.stride);
         } else {
             c_.product = sum_of_flipped(c_.windows, c_.other);

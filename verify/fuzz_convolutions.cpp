@@ -39,21 +39,23 @@ ConvolutionTiles random_tiles(Random& random, const schedules::Convolution& c, C
     const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
     const bool joins_taps = sums_pixels && random.chance(0.5);
     const int warpgroups = sums_pixels && c.groups > 1 ? 1 : static_cast<int>(random.between(1, 2));
-    ConvolutionTiles tiles{.rows = 64 * warpgroups,
-                           .columns = sums_pixels    ? 64
-                                      : c.groups > 1 ? 16
-                                                     : 32 * random.between(1, 3),
-                           .terms = !sums_pixels && c.groups > 1 ? 16
-                                    : random.chance(0.5)         ? 64
-                                                                 : 32,
-                           .warpgroups = warpgroups,
-                           .stages = joins_taps ? 2 : static_cast<int>(random.between(2, 4)),
-                           .parts = sums_pixels ? random.between(1, 3) : 1,
-                           .ping_pong = random.chance(0.25) ? 2 : 1,
-                           .taps = joins_taps ? c.kernel_w : 1};
+    ConvolutionTiles tiles{
+        .rows = 64 * warpgroups,
+        .columns = sums_pixels    ? 64
+                   : c.groups > 1 ? 16
+                                  : 32 * random.between(1, 3),
+        .terms = !sums_pixels && c.groups > 1 ? 16
+                 : random.chance(0.5)         ? 64
+                                              : 32,
+        .warpgroups = warpgroups,
+        .stages = joins_taps ? 2 : static_cast<int>(random.between(2, 4)),
+        .parts = sums_pixels || (c.groups == 1 && c.phases == 1 && random.chance(0.3)) ? random.between(1, 3) : 1,
+        .ping_pong = random.chance(0.25) ? 2 : 1,
+        .taps = joins_taps ? c.kernel_w : 1};
     const bool has_boxes = !sums_pixels && c.phases == 1 && c.extents.columns % 8 == 0 &&
                            c.extents.rows >= tiles.rows && c.extents.columns >= tiles.columns && c.groups == 1;
-    if (has_boxes && random.chance(0.7)) tiles.box_columns = tiles.columns % 64 == 0 && random.chance(0.5) ? 64 : 32;
+    if (has_boxes && tiles.parts == 1 && random.chance(0.7))
+        tiles.box_columns = tiles.columns % 64 == 0 && random.chance(0.5) ? 64 : 32;
     if (tiles.box_columns > 0 && tiles.columns / tiles.box_columns % 2 == 0 && random.chance(0.5)) tiles.box_stages = 2;
     return tiles;
 }

@@ -52,11 +52,12 @@ protected:
                                                                      : 32,
                                .warpgroups = warpgroups,
                                .stages = static_cast<int>(joins_taps ? 2 : between(2, 4)),
-                               .parts = sums_pixels ? between(1, 3) : 1,
+                               .parts = sums_pixels || (c.groups == 1 && c.phases == 1 && chance()) ? between(1, 3) : 1,
                                .taps = joins_taps ? c.kernel_w : 1};
         const bool has_boxes = !sums_pixels && c.phases == 1 && c.extents.columns % 8 == 0 &&
                                c.extents.rows >= tiles.rows && c.extents.columns >= tiles.columns && c.groups == 1;
-        if (has_boxes && between(0, 3) > 0) tiles.box_columns = tiles.columns % 64 == 0 && chance() ? 64 : 32;
+        if (has_boxes && tiles.parts == 1 && between(0, 3) > 0)
+            tiles.box_columns = tiles.columns % 64 == 0 && chance() ? 64 : 32;
         if (tiles.box_columns > 0 && tiles.columns / tiles.box_columns % 2 == 0 && chance()) tiles.box_stages = 2;
         return tiles;
     }
