@@ -17,7 +17,7 @@ double as_double(int64_t count) { return static_cast<double>(count); }
 /// shared memory, or until it has come. Boxes whose pixels are terms come in lines of 64 rows or columns.
 double cycles_of_stage(const ConvolutionTiles& tiles, bool sums_pixels) {
     constexpr double products_a_cycle = 1780, shared_bytes_a_cycle = 128, latency = 1000, overhead = 40, a_box = 20;
-    const double bytes_a_cycle = sums_pixels ? 48 : 41;
+    const double bytes_a_cycle = sums_pixels ? 48 : 45;
     const double rows = as_double(tiles.rows), columns = as_double(tiles.columns), terms = as_double(tiles.terms),
                  taps = as_double(tiles.taps), units = rows / as_double(rows_of_unit);
     const double read = units * taps * (as_double(rows_of_unit) + columns) * terms * 2,
@@ -52,7 +52,7 @@ int stages_of(const ConvolutionTiles& tiles, const Target& target) {
 
 /// Whether the sums of a warpgroup's rows fit into its registers.
 bool holds_sums(const ConvolutionTiles& tiles) {
-    const int64_t most = tiles.warpgroups == 3 ? 96 : tiles.taps > 1 ? 192 : 160;
+    const int64_t most = tiles.warpgroups == 3 ? 96 : tiles.taps > 1 ? 192 : tiles.warpgroups == 2 ? 160 : 128;
     return tiles.rows * tiles.columns * tiles.taps / tiles.warpgroups / threads_of_unit <= most;
 }
 

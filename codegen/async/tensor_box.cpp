@@ -199,8 +199,10 @@ bool TensorBox::is_outside(const Expr& part) const {
         if (arrives_) ends.push_back(simplify((*in_tensor_)[d] >= 0));
         for (const Expr& end : ends) {
             if (says_the_same(part, end)) return true;
-            if (walk_ || !sides_[d].variable.defined()) continue;
-            const Expr uniform = uniform_over(end, sides_[d].variable, sides_[d].extent);
+            const bool has_side = !walk_ || d + 1 == in_tensor_->size();
+            const Side* side = !has_side ? nullptr : walk_ ? &fast() : &sides_[d];
+            if (!side || !side->variable.defined()) continue;
+            const Expr uniform = uniform_over(end, side->variable, side->extent);
             if (uniform.defined() && says_the_same(part, simplify(uniform))) return true;
         }
     }
