@@ -35,13 +35,17 @@ bool is_padded(const Expr& expr, const Operation* source, int output) {
            (choice->no.as<IntConstant>() || choice->no.as<FloatConstant>());
 }
 
-bool stays_inside(const Expr& factor) {
+/// Where the conditions hold.
+bool stays_inside(const Expr& factor, const std::vector<Expr>& conditions) {
     bool inside = true;
+    auto holds = [&](const Expr& bound) {
+        return prove(bound) == true ||
+               std::ranges::any_of(conditions, [&](const Expr& e) { return equal(simplify(e), simplify(bound)); });
+    };
     visit(factor, [&](const Expr& e) {
         const Read* read = e.as<Read>();
         for (size_t d = 0; read && d < read->indices.size(); ++d)
-            inside = inside && prove(read->indices[d] >= 0) == true &&
-                     prove(read->indices[d] < read->operation->shape[d]) == true;
+            inside = inside && holds(read->indices[d] >= 0) && holds(read->indices[d] < read->operation->shape[d]);
     });
     return inside;
 }
@@ -56,11 +60,16 @@ std::optional<GuardedProduct> guarded_product(const StageDefinition& reduction) 
     const Binary* sum = reduction.update[0].as<Binary>();
     if (!sum || sum->op != BinaryOp::Add) return {};
     for (const auto& [accumulator, term] : {std::pair(sum->a, sum->b), std::pair(sum->b, sum->a)}) {
-        const Select* guard = term.as<Select>();
-        const Binary* product = guard && is_zero(guard->no) ? guard->yes.as<Binary>() : nullptr;
+        std::vector<Expr> conditions;
+        Expr inside = term;
+        for (const Select* guard = inside.as<Select>(); guard && is_zero(guard->no); guard = inside.as<Select>()) {
+            conditions.push_back(guard->condition);
+            inside = guard->yes;
+        }
+        const Binary* product = inside.as<Binary>();
         if (product && product->op == BinaryOp::Mul && accumulator.same(reduction.accumulators[0]) &&
-            !reads_tensors(guard->condition))
-            return GuardedProduct{accumulator, guard->condition, *product};
+            !conditions.empty() && std::ranges::none_of(conditions, reads_tensors))
+            return GuardedProduct{accumulator, all_of(conditions), *product};
     }
     return {};
 }
@@ -129,7 +138,7 @@ bool move_guard(StageDefinition& reduction, const std::shared_ptr<const Operatio
     };
     Expr own = guarded->product.a, other = guarded->product.b;
     if (reads(other)) std::swap(own, other);
-    if (!reads(own) || reads(other) || !stays_inside(other)) return false;
+    if (!reads(own) || reads(other) || !stays_inside(other, reduction.terms_where)) return false;
     own = transform(own, [&](const Expr& e) {
         return is_read_of(e, source.get(), output) ? select(guarded->condition, e, zero(e.type())) : Expr();
     });

@@ -58,6 +58,7 @@ struct Convolution {
     int64_t groups = 1;  ///< whose products are apart: as many neighbouring rows or columns each
     int64_t phases = 1;  ///< a dimension: pixels so far apart have the same taps
     int64_t kernel_h = 1, kernel_w = 1;  ///< taps that are multiplied: those that read the image somewhere
+    int64_t windows_of_image = 1;
 };
 /// Throws Error if the kernel is larger than the padded image, a number is not positive, or the groups divide channels
 /// or filters not.

@@ -52,7 +52,10 @@ int stages_of(const ConvolutionTiles& tiles, const Target& target) {
 
 /// Whether the sums of a warpgroup's rows fit into its registers.
 bool holds_sums(const ConvolutionTiles& tiles) {
-    const int64_t most = tiles.warpgroups == 3 ? 96 : tiles.taps > 1 ? 192 : tiles.warpgroups == 2 ? 160 : 128;
+    const int64_t most = tiles.warpgroups == 3                        ? 96
+                         : tiles.taps > 1                             ? 192
+                         : tiles.warpgroups == 2 && tiles.rows <= 256 ? 160
+                                                                      : 128;
     return tiles.rows * tiles.columns * tiles.taps / tiles.warpgroups / threads_of_unit <= most;
 }
 
@@ -96,6 +99,16 @@ bool suits_terms(const Convolution& convolution, bool sums_pixels, int64_t terms
     return convolution.groups > 1 ? extent % terms == 0 : terms == 64 || extent <= terms;
 }
 
+/// Round numbers; of filters as rows of an operand also those that share them evenly.
+std::vector<int64_t> columns_of_tiles(const ConvolutionExtents& extents, ConvolutionPass pass) {
+    constexpr double long_sums = 512;
+    std::vector<int64_t> columns = {16, 32, 64, 96, 128, 160, 192, 224, 256};
+    if (pass == ConvolutionPass::Forward && as_double(extents.terms) * extents.taps >= long_sums)
+        for (int64_t tiles = divided(extents.columns, 256); tiles <= divided(extents.columns, 64); ++tiles)
+            columns.push_back(rounded_up(divided(extents.columns, tiles), 16));
+    return columns;
+}
+
 /// Of a copy's rows of so many elements, a tile has no more than it needs.
 bool has_columns(int64_t columns, int64_t extent) {
     return columns <= 16 || columns - (columns > 32 ? 32 : 16) < extent;
@@ -109,7 +122,8 @@ ConvolutionTiles convolution_tiles(const Convolution& convolution, ConvolutionPa
     constexpr int64_t whole_units = 8;  // elements, that boxes write
     const bool boxes =
         !sums_pixels && convolution.phases == 1 && convolution.groups == 1 && extents.columns % whole_units == 0;
-    const int64_t taps_of_group = extents.products / convolution.groups;
+    // Of a single window an image's taps would be a side of the box.
+    const int64_t taps_of_group = convolution.windows_of_image > 1 ? extents.products / convolution.groups : 1;
     std::vector<int64_t> taps{1};
     if (sums_pixels && taps_of_group > convolution.kernel_h && convolution.kernel_w > 1)
         taps.push_back(convolution.kernel_w);
@@ -117,13 +131,14 @@ ConvolutionTiles convolution_tiles(const Convolution& convolution, ConvolutionPa
     const bool has_parts = sums_pixels || (convolution.phases == 1 && convolution.groups == 1);
     Search search(extents, sums_pixels, has_parts, target);
     for (int64_t rows : {64, 128, 192, 256, 384, 512})
-        for (int64_t columns : {16, 32, 64, 96, 128, 160, 192, 224, 256})
+        for (int64_t columns : columns_of_tiles(extents, pass))
             for (int warpgroups : {1, 2, 3})
                 for (int64_t together : taps) {
                     const bool shares_taps =
                         rows == rows_of_unit && warpgroups > 1 && warpgroups == convolution.kernel_h &&
                         together == convolution.kernel_h * convolution.kernel_w && convolution.kernel_w > 1;
                     if (rows % (warpgroups * rows_of_unit) != 0 && !shares_taps) continue;
+                    if (!sums_pixels && warpgroups == 1 && rows > rows_of_unit) continue;  // measured: slower
                     if (!has_columns(columns, extents.columns)) continue;
                     if (convolution.groups > 1 && (sums_pixels ? extents.rows % rows : extents.columns % columns) != 0)
                         continue;

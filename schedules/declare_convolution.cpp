@@ -109,6 +109,7 @@ public:
             c_.dy = input("dy", s_.type, {s_.images, given_.rows(), given_.columns(), given_.filters});
         leave_out_taps();
         c_.kernel_h = rows_.count, c_.kernel_w = columns_.count;
+        c_.windows_of_image = given_.rows() * given_.columns();
     }
 
     Convolution run() {

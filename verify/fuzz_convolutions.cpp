@@ -37,7 +37,7 @@ ConvolutionShape random_shape(Random& random) {
 
 ConvolutionTiles random_tiles(Random& random, const schedules::Convolution& c, ConvolutionPass pass) {
     const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
-    const bool joins_taps = sums_pixels && random.chance(0.5);
+    const bool joins_taps = sums_pixels && c.windows_of_image > 1 && random.chance(0.5);
     const int warpgroups = sums_pixels && c.groups > 1 ? 1 : static_cast<int>(random.between(1, 2));
     ConvolutionTiles tiles{
         .rows = 64 * warpgroups,

@@ -42,7 +42,7 @@ protected:
     ConvolutionTiles random_tiles(const Convolution& c, ConvolutionPass pass) {
         const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
         const int warpgroups = sums_pixels && c.groups > 1 ? 1 : static_cast<int>(between(1, 2));
-        const bool joins_taps = sums_pixels && chance();
+        const bool joins_taps = sums_pixels && c.windows_of_image > 1 && chance();
         ConvolutionTiles tiles{.rows = 64 * warpgroups,
                                .columns = sums_pixels    ? 64
                                           : c.groups > 1 ? 16
