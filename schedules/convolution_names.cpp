@@ -10,7 +10,8 @@ std::optional<NamedConvolution> parse_convolution(const std::string& name) {
     static const std::regex form("convolution(_data_gradient|_weight_gradient)?_(bf16|f16)_" + number + by + by + by +
                                  "_" + number + "_" + number + by + "(?:_stride" + number + ")?(?:_pad" + number +
                                  ")?(?:_dilation" + number + ")?(?:_tile" + number + by + by + "w([1-3])s([1-9])p" +
-                                 number + "t([12])(?:b" + number + ")?(?:k" + number + ")?)?");
+                                 number + "t([12])(?:b" + number + ")?(?:k" + number + ")?|_halo" + number + "b" +
+                                 number + "s([1-9])t([12]))?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto read = [&](int group, int64_t otherwise) {
@@ -34,6 +35,11 @@ std::optional<NamedConvolution> parse_convolution(const std::string& name) {
                                        .ping_pong = static_cast<int>(read(19, 0)),
                                        .box_columns = read(20, 0),
                                        .taps = read(21, 1)};
+    if (match[22].matched)
+        named.halo = HaloTiles{.places = read(22, 0),
+                               .leaving = read(23, 0),
+                               .stages = static_cast<int>(read(24, 0)),
+                               .ping_pong = static_cast<int>(read(25, 0))};
     const ConvolutionShape& s = named.shape;
     if (std::min({s.kernel_h, s.kernel_w, s.stride, s.dilation}) < 1 || !s.has_pixels()) return {};
     return named;

@@ -30,8 +30,8 @@ double cycles_of_stage(const ConvolutionTiles& tiles, bool sums_pixels) {
 
 double cycles_of(const ConvolutionExtents& extents, const ConvolutionTiles& tiles, bool sums_pixels,
                  const Target& target) {
-    constexpr double bytes_a_cycle_of_parts = 1500;                     // of all multiprocessors together
-    constexpr double cycles_of_tile = 1500;                            // to begin and to store
+    constexpr double bytes_a_cycle_of_parts = 1500;  // of all multiprocessors together
+    constexpr double cycles_of_tile = 1500;          // to begin and to store
     const double steps =
         std::ceil(as_double(divided(extents.terms, tiles.terms)) * extents.taps / as_double(tiles.parts));
     const int64_t count = divided(extents.rows, tiles.rows) * divided(extents.columns, tiles.columns) *
@@ -95,6 +95,11 @@ bool has_columns(int64_t columns, int64_t extent) {
 }
 
 }  // namespace
+
+double convolution_cycles(const Convolution& convolution, ConvolutionPass pass, const ConvolutionTiles& tiles,
+                          const Target& target) {
+    return cycles_of(convolution.extents, tiles, pass == ConvolutionPass::WeightGradient, target);
+}
 
 ConvolutionTiles convolution_tiles(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass,
                                    const Target& target) {

@@ -237,8 +237,7 @@ TileOp MbarrierRings::seen(size_t segment, const TileOp& copy) const {
 void MbarrierRings::await(const Ring& ring, size_t segment, TileBlock& block) const {
     const Expr& iteration = loop(segment).variable;
     MbarrierWait wait{barrier_of(ring.full, stage_in(ring, segment, iteration)), phase(ring, segment, iteration, 0)};
-    block.stmts.push_back(
-        make_tile(call_op({wait}, ring.resident ? in_first_rounds(turns_of(kernel_)) : all_of({}))));
+    block.stmts.push_back(make_tile(call_op({wait}, ring.resident ? in_first_rounds(turns_of(kernel_)) : all_of({}))));
 }
 
 /// Of the loop over rounds, what is filled once has come then: each group has had its first.

@@ -49,9 +49,9 @@ bool has_the_same_sums(const std::vector<TileOp>& group, const TileLoop& loop) {
         if (!product) return !mentions(op, loop.variable);
         int64_t products = require_constant(loop.extent);
         for (const OpLoop& inner : op.loops) products *= as_constant(inner.extent).value_or(most_products + 1);
-        return products <= most_products &&
-               std::ranges::none_of(product->sums.place.indices,
-                                    [&](const Expr& index) { return contains(index, loop.variable); });
+        return products <= most_products && std::ranges::none_of(product->sums.place.indices, [&](const Expr& index) {
+                   return contains(index, loop.variable);
+               });
     });
 }
 
@@ -63,7 +63,8 @@ TileStmt gathered(const TileLoop& loop, const std::vector<TileOp>& group) {
         if (mentions(op, loop.variable)) {
             OpLoop own{.variable = loop.variable, .extent = loop.extent, .reduces = loop.reduces};
             if (!op.is<AccessOp>()) own.execution = Execution::Unroll;
-            const auto inner = std::ranges::find_if(op.loops, [&](const OpLoop& l) { return own.reduces || !l.reduces; });
+            const auto inner =
+                std::ranges::find_if(op.loops, [&](const OpLoop& l) { return own.reduces || !l.reduces; });
             op.loops.insert(inner, own);
         }
         block.stmts.push_back(make_tile(std::move(op)));
@@ -78,8 +79,8 @@ TileStmt rewrite(const TileStmt& stmt) {
     const auto extent = as_constant(loop->extent);
     if (!extent || *extent < 1 || *extent > most_iterations) return inside;
     const std::vector<TileOp> group = group_in(loop->body);
-    const bool together = loop->reduces ? !group.empty() && has_the_same_sums(group, *loop)
-                                        : has_own_sums(group, loop->variable);
+    const bool together =
+        loop->reduces ? !group.empty() && has_the_same_sums(group, *loop) : has_own_sums(group, loop->variable);
     return together ? gathered(*loop, group) : inside;
 }
 
