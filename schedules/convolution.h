@@ -114,7 +114,7 @@ struct NamedConvolution {
 Schedule convolution_schedule(const NamedConvolution& named, const Target& target, TW_HERE);
 /// Reads "convolution_bf16_IMAGESxHEIGHTxWIDTHxCHANNELS_FILTERS_RxS" (or f16), and behind it "_stride2", "_pad1",
 /// "_dilation2", and "_tile128x256x64w2s4p3t2b64k9" for tiles of rows, columns and terms, warpgroups, stages, parts,
-/// turns, columns of boxes and taps (those not written are 1), or "_halo256b32s2t2" for places, those that leave
+/// turns, columns of boxes and taps (those not written are 1), or "_tilehalo256b32s2t2" for places, those that leave
 /// together, stages and turns of a raster; "convolution_data_gradient_..." and
 /// "convolution_weight_gradient_..." are the gradients. Nothing if it is no such name, or the kernel is larger than the
 /// padded image.

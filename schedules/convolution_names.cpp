@@ -10,7 +10,7 @@ std::optional<NamedConvolution> parse_convolution(const std::string& name) {
     static const std::regex form("convolution(_data_gradient|_weight_gradient)?_(bf16|f16)_" + number + by + by + by +
                                  "_" + number + "_" + number + by + "(?:_stride" + number + ")?(?:_pad" + number +
                                  ")?(?:_dilation" + number + ")?(?:_tile" + number + by + by + "w([1-3])s([1-9])p" +
-                                 number + "t([12])(?:b" + number + ")?(?:k" + number + ")?|_halo" + number + "b" +
+                                 number + "t([12])(?:b" + number + ")?(?:k" + number + ")?|_tilehalo" + number + "b" +
                                  number + "s([1-9])t([12]))?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};

@@ -67,7 +67,7 @@ bool takes_halo(const ConvolutionShape& s, ConvolutionPass pass, const HaloTiles
 
 std::optional<HaloTiles> halo_tiles(const ConvolutionShape& s, ConvolutionPass pass, double tapwise,
                                     const Target& target) {
-    constexpr double products_a_cycle = 1780, bytes_a_cycle = 37, latency = 1000, a_turn = 200, start = 4000;
+    constexpr double products_a_cycle = 1780, bytes_a_cycle = 37, latency = 1000, a_turn = 600, start = 4000;
     std::optional<HaloTiles> best;
     double least = tapwise;
     for (const auto& [places, leaving] : {std::pair(256, 32), {240, 48}, {224, 32}, {192, 48}, {160, 32}, {128, 32}}) {

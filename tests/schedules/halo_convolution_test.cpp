@@ -74,7 +74,7 @@ TEST_P(HaloConvolutions, OfAnyShapeAreTheDeclared) {
 /// The tiles that the model chooses.
 TEST(HaloTiles, OfLayersCanBeBuiltWithoutSpilling) {
     for (const char* layer : {"256x56x56x64_64_3x3_pad1", "64x56x56x64_64_3x3_pad1", "128x28x30x32_64_3x3_pad1",
-                              "32x112x112x16_32_5x5_pad2", "64x56x56x64_64_3x3_pad1_halo256b32s2t2"})
+                              "32x112x112x16_32_5x5_pad2", "64x56x56x64_64_3x3_pad1_tilehalo256b32s2t2"})
         for (const char* pass : {"", "_data_gradient"}) {
             const std::string name = std::string("convolution") + pass + "_bf16_" + layer;
             const Program program = build(find_kernel(name)->make(target("sm_90a")));
@@ -92,6 +92,38 @@ TEST(HaloTiles, OfLayersCanBeBuiltWithoutSpilling) {
         }
 }
 
+/// Where operands are so many that their arrival does not bind, taps come one by one.
+TEST(HaloTiles, AreChosenForFewChannelsAndFilters) {
+    auto chosen = [](const char* layer) {
+        const auto named = parse_convolution(std::string("convolution_") + layer);
+        const Target h200 = target("sm_90a");
+        const Convolution c = declare_convolution(named->shape, named->pass);
+        const ConvolutionTiles taps = convolution_tiles(c, named->shape, named->pass, h200);
+        return halo_tiles(named->shape, named->pass, convolution_cycles(c, named->pass, taps, h200), h200);
+    };
+    EXPECT_EQ(chosen("bf16_256x56x56x64_64_3x3_pad1"), (HaloTiles{.places = 256, .leaving = 32}));
+    for (const char* layer :
+         {"bf16_256x56x56x64_64_3x3_pad1_stride2", "bf16_128x56x56x128_128_3x3_pad1", "bf16_256x56x56x64_64_1x1",
+          "bf16_64x56x56x64_60_3x3_pad1", "bf16_2x8x900x64_64_3x3_pad1", "bf16_8x56x56x64_64_3x3_pad3"})
+        EXPECT_FALSE(chosen(layer)) << layer;
+    EXPECT_FALSE(chosen("weight_gradient_bf16_256x56x56x64_64_3x3_pad1"));
+}
+
+TEST(HaloTiles, AreNamed) {
+    const auto named = parse_convolution("convolution_data_gradient_f16_2x9x8x16_32_3x2_pad1_tilehalo96b48s3t1");
+    ASSERT_TRUE(named);
+    EXPECT_EQ(named->halo, (HaloTiles{.places = 96, .leaving = 48, .stages = 3, .ping_pong = 1}));
+    EXPECT_FALSE(named->tiles);
+    EXPECT_FALSE(parse_convolution("convolution_bf16_2x9x8x16_32_3x2_pad1_tilehalo96"));
+}
+
+TEST(HaloConvolution, IsRefusedWhereTapsAreNoDistances) {
+    const ConvolutionShape shape{
+        .images = 2, .height = 9, .width = 9, .channels = 16, .filters = 16, .kernel_h = 3, .kernel_w = 3, .stride = 2};
+    EXPECT_ERROR(declare_halo_convolution(shape, ConvolutionPass::Forward, 256),
+                 "takes forward passes and data gradients with a stride of 1");
+}
+
 /// What boxes bring for all tiles of a block, weights included, beside tiles of pixels for each tap.
 TEST(HaloTiles, BringASixthOfTheBytes) {
     Target two_blocks = target("sm_90a");
@@ -105,7 +137,7 @@ TEST(HaloTiles, BringASixthOfTheBytes) {
         run_on(executable, whole_numbers(s.outputs(), 3));
         return as_emulated(*device).statistics().box_bytes;
     };
-    const uint64_t halo = bytes_of("_halo256b32s2t2"), taps = bytes_of("_tile256x64x64w2s4p1t1");
+    const uint64_t halo = bytes_of("_tilehalo256b32s2t2"), taps = bytes_of("_tile256x64x64w2s4p1t1");
     EXPECT_GT(halo, 0u);
     EXPECT_LE(6 * halo, taps) << halo << " bytes";
 }
