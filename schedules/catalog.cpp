@@ -227,8 +227,7 @@ std::optional<CatalogEntry> convolution_entry(const std::string& name) {
     if (!named) return {};
     return CatalogEntry{name, "convolution of images with channels last, or a gradient of it", named->shape.flops(),
                         [named = *named](const Target& target) {
-                            const Convolution convolution = declare_convolution(named.shape, named.pass);
-                            return convolution_schedule(convolution, named.shape, named.pass, named.tiles, target);
+                            return convolution_schedule(named, target);
                         },
                         named->shape.bytes()};
 }

@@ -4,6 +4,7 @@
 
 #include "schedules/choose.h"
 #include "schedules/elementwise.h"
+#include "schedules/halo_convolution.h"
 #include "schedules/loading_roles.h"
 #include "schedules/producers.h"
 #include "schedules/whole_tiles.h"
@@ -237,6 +238,21 @@ Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shap
     for (const Tensor& copy : c.copies) schedule_dense_copy(s, copy);
     if (!c.result.same(c.product)) schedule_dense_copy(s, c.result);
     return s;
+}
+
+Schedule convolution_schedule(const NamedConvolution& named, const Target& target, std::source_location where) {
+    CalledFrom caller(where);
+    const ConvolutionShape& shape = named.shape;
+    std::optional<HaloTiles> halo = named.halo;
+    if (halo && takes_warpgroups(shape, target))
+        return halo_schedule(declare_halo_convolution(shape, named.pass, halo->places), *halo, target);
+    const Convolution c = declare_convolution(shape, named.pass);
+    if (!named.tiles && takes_warpgroups(shape, target)) {
+        const ConvolutionTiles tiles = convolution_tiles(c, named.pass, target);
+        halo = halo_tiles(shape, named.pass, convolution_cycles(c, named.pass, tiles, target), target);
+        if (halo) return halo_schedule(declare_halo_convolution(shape, named.pass, halo->places), *halo, target);
+    }
+    return convolution_schedule(c, shape, named.pass, named.tiles, target);
 }
 
 }  // namespace tw::schedules

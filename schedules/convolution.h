@@ -84,6 +84,9 @@ struct ConvolutionTiles {
 bool takes_warpgroups(const ConvolutionShape& shape, const Target& target);
 /// Tiles that suit the extents, by a model of the time of an H200 with as many multiprocessors as the target has.
 ConvolutionTiles convolution_tiles(const Convolution& convolution, ConvolutionPass pass, const Target& target);
+/// Of a multiprocessor, by that model.
+double convolution_cycles(const Convolution& convolution, ConvolutionPass pass, const ConvolutionTiles& tiles,
+                          const Target& target);
 
 /// Schedules a sum of products over windows of images: `result`, [..., columns], whose other dimensions are the pixels,
 /// of `windows`, read at them, and `filters`. The terms of a tap run along the reduce axis with the number `channels`;
@@ -100,16 +103,30 @@ void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, 
 Schedule convolution_schedule(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass,
                               const std::optional<ConvolutionTiles>& tiles, const Target& target, TW_HERE);
 
+/// Of a raster that comes with its halo, see halo_convolution.h; places are columns of the unit, filters rows.
+struct HaloTiles {
+    int64_t places = 256;  ///< up to 256, a multiple of 16
+    int64_t leaving = 32;  ///< that leave together through shared memory, a divisor of places, a multiple of 16
+    int stages = 2;        ///< of tiles on their way
+    int ping_pong = 2;     ///< warpgroups, which take tiles in turn
+
+    bool operator==(const HaloTiles&) const = default;
+};
+
 struct NamedConvolution {
     ConvolutionShape shape;
     ConvolutionPass pass = ConvolutionPass::Forward;
-    std::optional<ConvolutionTiles> tiles;
+    std::optional<ConvolutionTiles> tiles = {};
+    std::optional<HaloTiles> halo = {};  ///< instead of tiles
 };
+/// With those tiles, or else with what is faster by the models: tiles of pixels for each tap, or with their halo.
+Schedule convolution_schedule(const NamedConvolution& named, const Target& target, TW_HERE);
 /// Reads "convolution_bf16_IMAGESxHEIGHTxWIDTHxCHANNELS_FILTERS_RxS" (or f16), and behind it "_stride2", "_pad1",
 /// "_dilation2", "_groups32", and "_tile128x256x64w2s4p3t2b64x2k9" for tiles of rows, columns and terms, warpgroups,
-/// stages, parts, turns, columns of boxes, their stages and taps (those not written are 1);
-/// "convolution_data_gradient_..." and "convolution_weight_gradient_..." are the gradients. Nothing if it is no such
-/// name, or the kernel is larger than the padded image.
+/// stages, parts, turns, columns of boxes, their stages and taps (those not written are 1), or "_tilehalo256b32s2t2"
+/// for places, those that leave together, stages and turns of a raster; "convolution_data_gradient_..." and
+/// "convolution_weight_gradient_..." are the gradients. Nothing if it is no such name, or the kernel is larger than the
+/// padded image.
 std::optional<NamedConvolution> parse_convolution(const std::string& name);
 
 }  // namespace tw::schedules

@@ -11,7 +11,7 @@ std::optional<NamedConvolution> parse_convolution(const std::string& name) {
                                  "_" + number + "_" + number + by + "(?:_stride" + number + ")?(?:_pad" + number +
                                  ")?(?:_dilation" + number + ")?(?:_groups" + number + ")?(?:_tile" + number + by + by +
                                  "w([1-3])s([1-9])p" + number + "t([12])(?:b" + number + "(?:x" + number + ")?)?(?:k" +
-                                 number + ")?)?");
+                                 number + ")?|_tilehalo" + number + "b" + number + "s([1-9])t([12]))?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto read = [&](int group, int64_t otherwise) {
@@ -37,6 +37,11 @@ std::optional<NamedConvolution> parse_convolution(const std::string& name) {
                                        .box_columns = read(21, 0),
                                        .box_stages = static_cast<int>(read(22, 1)),
                                        .taps = read(23, 1)};
+    if (match[24].matched)
+        named.halo = HaloTiles{.places = read(24, 0),
+                               .leaving = read(25, 0),
+                               .stages = static_cast<int>(read(26, 0)),
+                               .ping_pong = static_cast<int>(read(27, 0))};
     const ConvolutionShape& s = named.shape;
     if (std::min({s.kernel_h, s.kernel_w, s.stride, s.dilation}) < 1 || !s.has_pixels() || !s.has_groups()) return {};
     return named;

@@ -116,6 +116,11 @@ bool has_columns(int64_t columns, int64_t extent) {
 
 }  // namespace
 
+double convolution_cycles(const Convolution& convolution, ConvolutionPass pass, const ConvolutionTiles& tiles,
+                          const Target& target) {
+    return cycles_of(convolution.extents, tiles, pass == ConvolutionPass::WeightGradient, target);
+}
+
 ConvolutionTiles convolution_tiles(const Convolution& convolution, ConvolutionPass pass, const Target& target) {
     const ConvolutionExtents& extents = convolution.extents;
     const bool sums_pixels = pass == ConvolutionPass::WeightGradient;

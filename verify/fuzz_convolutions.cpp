@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "schedules/convolution.h"
+#include "schedules/halo_convolution.h"
 #include "verify/fuzz_scheduled.h"
 
 namespace tw::fuzz {
@@ -12,6 +12,7 @@ namespace {
 using schedules::ConvolutionPass;
 using schedules::ConvolutionShape;
 using schedules::ConvolutionTiles;
+using schedules::HaloTiles;
 
 int64_t random_channels(Random& random) {
     return random.chance(0.5) ? 8 * random.between(1, 10) : random.between(1, 40);
@@ -73,16 +74,29 @@ Summary fuzz_convolutions(const FuzzOptions& options) {
         Target some = target("sm_90a");
         some.multiprocessors = static_cast<int>(random.between(1, 6));  // so that blocks have several tiles in turn
         const schedules::Convolution c = declare_convolution(shape, pass);
+        const int64_t leaving = 16 * random.between(1, 3);
+        const HaloTiles halo{.places = leaving * random.between(1, 5),
+                             .leaving = leaving,
+                             .stages = static_cast<int>(random.between(2, 3)),
+                             .ping_pong = static_cast<int>(random.between(1, 2))};
+        const bool with_halo = random.chance(0.7) && takes_halo(shape, pass, halo, some);
         const std::optional<ConvolutionTiles> tiles =
             random.chance(0.7) ? std::optional(random_tiles(random, c, pass)) : std::nullopt;
-        return Proposal{
-            .text = fmt::format("{} of {} images of {} x {} x {}, {} filters of {} x {}, stride {}, padding "
-                                "{}, dilation {}, {} groups, {} on {} multiprocessors",
-                                names[which], shape.images, shape.height, shape.width, shape.channels, shape.filters,
-                                shape.kernel_h, shape.kernel_w, shape.stride, shape.padding, shape.dilation,
-                                shape.groups, tiles ? "drawn tiles" : "tiles of the model", some.multiprocessors),
-            .kind = names[which],
-            .schedule = [=] { return convolution_schedule(c, shape, pass, tiles, some); }};
+        return Proposal{.text = fmt::format(
+                            "{} of {} images of {} x {} x {}, {} filters of {} x {}, stride {}, padding "
+                            "{}, dilation {}, {} groups, {} on {} multiprocessors",
+                            names[which], shape.images, shape.height, shape.width, shape.channels, shape.filters,
+                            shape.kernel_h, shape.kernel_w, shape.stride, shape.padding, shape.dilation, shape.groups,
+                            with_halo ? "a halo"
+                            : tiles   ? "drawn tiles"
+                                      : "tiles of the model",
+                            some.multiprocessors),
+                        .kind = names[which],
+                        .schedule = [=] {
+                            if (with_halo)
+                                return halo_schedule(declare_halo_convolution(shape, pass, halo.places), halo, some);
+                            return convolution_schedule(c, shape, pass, tiles, some);
+                        }};
     });
 }
 

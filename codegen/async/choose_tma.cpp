@@ -124,7 +124,7 @@ private:
         if (!pipelined) return "its loop is not pipelined; pipeline(loop, {.stages = 2}) has it run ahead";
         if (op.role > 0 && (via.copy == Copy::Vector || via.copy == Copy::Async))
             return fmt::format("via asks for {}", to_string(via.copy));
-        if (turns_of(result_) > 1 && loops_.back().is_block)
+        if (turns_of(result_) > 1 && loops_.back().is_block && !is_resident(result_, loops_.back(), op))
             return "it stands outside of pipelined loops, and groups that take turns have only those in common";
         if (op.role == 0 && turns_of(result_) > 1) return "its role takes turns; give the copy to another one";
         if (turns_of(result_) > 1 && loops_.size() > 2 && !equally_long(result_, loops_))

@@ -30,4 +30,11 @@ bool equally_long(const TileKernel& kernel, const std::vector<TileLoop>& loops) 
     return true;
 }
 
+bool is_resident(const TileKernel& kernel, const TileLoop& around, const TileOp& copy) {
+    if (!around.is_block || !kernel.persistent || copy.role == 0 || kernel.cluster > 1) return false;
+    return !mentions(copy, around.variable) &&
+           std::ranges::none_of(kernel.grid_coordinates,
+                                [&](const GridCoordinate& coordinate) { return mentions(copy, coordinate.variable); });
+}
+
 }  // namespace tw::codegen

@@ -13,5 +13,8 @@ Expr iteration_exists(const TileLoop& loop, const Expr& iteration);
 /// Whether the innermost of these nested loops, outermost first, has as many iterations each time that it is reached:
 /// one who knows the others' iterations knows how many there have been.
 bool equally_long(const TileKernel& kernel, const std::vector<TileLoop>& loops);
+/// Whether a copy that another role makes in each round of a persistent kernel brings the same elements in all of them:
+/// then it is made in the first one, and they stay.
+bool is_resident(const TileKernel& kernel, const TileLoop& around, const TileOp& copy);
 
 }  // namespace tw::codegen

@@ -100,17 +100,19 @@ void MbarrierRings::sort_copies(const std::vector<std::vector<TileStmt>>& reader
         std::vector<bool> in;
         std::set<int> products;
         std::vector<Buffer> buffers;
+        bool resident;
     };
     std::vector<Kind> kinds;
     for (size_t s = 0; s < segments_.size(); ++s)
         for (const TileOp& copy : copies_[s]) {
             const Buffer& buffer = copy.stores[0].buffer;
             auto fills = [&](const TileOp& other) { return other.stores[0].buffer == buffer; };
-            Kind kind{copy.role, {}, {}, {buffer}};
+            Kind kind{copy.role, {}, {}, {buffer}, is_resident(kernel_, loop(s), copy)};
             if (copy.role > 0) kind.products = products_of(buffer, readers);
             for (const std::vector<TileOp>& copies : copies_) kind.in.push_back(std::ranges::any_of(copies, fills));
             auto same = std::ranges::find_if(kinds, [&](const Kind& other) {
-                return other.role == kind.role && other.in == kind.in && other.products == kind.products;
+                return other.role == kind.role && other.in == kind.in && other.products == kind.products &&
+                       other.resident == kind.resident;
             });
             if (same == kinds.end())
                 kinds.push_back(std::move(kind));
@@ -121,13 +123,17 @@ void MbarrierRings::sort_copies(const std::vector<std::vector<TileStmt>>& reader
     // What threads read of the same segments comes with the first product's.
     for (size_t k = 0; k < kinds.size(); ++k) {
         auto joined = std::ranges::find_if(kinds, [&](const Kind& other) {
-            return &other != &kinds[k] && other.role == kinds[k].role && other.in == kinds[k].in;
+            return &other != &kinds[k] && other.role == kinds[k].role && other.in == kinds[k].in &&
+                   other.resident == kinds[k].resident;
         });
         if (!kinds[k].products.empty() || joined == kinds.end()) continue;
         joined->buffers.insert(joined->buffers.end(), kinds[k].buffers.begin(), kinds[k].buffers.end());
         kinds.erase(kinds.begin() + static_cast<std::ptrdiff_t>(k--));
     }
-    for (const Kind& kind : kinds) add_ring(kind.role, kind.in, kind.buffers);
+    for (const Kind& kind : kinds) {
+        add_ring(kind.role, kind.in, kind.buffers);
+        rings_.back().resident = kind.resident;
+    }
 }
 
 void MbarrierRings::make_rings(const std::vector<std::vector<TileStmt>>& readers) {
@@ -157,9 +163,9 @@ void MbarrierRings::make_barriers(Ring& ring, const std::vector<std::vector<Tile
     auto first = std::ranges::find_if(ring.copies, [](const auto& copies) { return !copies.empty(); });
     const bool by_copy = !only || segments_[0].is_block;
     const std::string name = by_copy ? (*first)[0].stores[0].buffer->name : loop_name();
-    ring.full = barriers(name + "_full", 1, stages());
+    ring.full = barriers(name + "_full", 1, ring.resident ? 1 : stages());
     ring.by_warpgroup = read_as_matrices(ring.copies, readers);
-    if (ring.role == 0) return;
+    if (ring.role == 0 || ring.resident) return;
     for (const ClusterCoordinate& coordinate : kernel_.cluster_coordinates) {
         auto shared = [&](const TileOp& copy) {
             return std::ranges::any_of(copy.as<TmaCopyOp>()->shared_along,
@@ -192,6 +198,7 @@ void MbarrierRings::start(TileBlock& block, const Ring& ring, size_t segment, co
     for (const TileOp& copy : copies) bytes += tma_bytes(copy);
     Expr active = ring.role > 0 ? all_of({})
                                 : simplify(all_of({iteration_exists(loop(segment), iteration), kernel_.thread == 0}));
+    if (ring.resident) active = in_first_rounds(1);
     Expr stage = stage_in(ring, segment, iteration, ring.role);
     std::vector<Instruction> request{MbarrierExpectTx{barrier_of(ring.full, stage), integer(bytes)}};
     std::vector<TileOp> filled;
@@ -229,8 +236,14 @@ TileOp MbarrierRings::seen(size_t segment, const TileOp& copy) const {
 
 void MbarrierRings::await(const Ring& ring, size_t segment, TileBlock& block) const {
     const Expr& iteration = loop(segment).variable;
-    block.stmts.push_back(by_all(
-        MbarrierWait{barrier_of(ring.full, stage_in(ring, segment, iteration)), phase(ring, segment, iteration, 0)}));
+    MbarrierWait wait{barrier_of(ring.full, stage_in(ring, segment, iteration)), phase(ring, segment, iteration, 0)};
+    block.stmts.push_back(make_tile(call_op({wait}, ring.resident ? in_first_rounds(turns_of(kernel_)) : all_of({}))));
+}
+
+/// Of the loop over rounds, what is filled once has come then: each group has had its first.
+Expr MbarrierRings::in_first_rounds(int64_t count) const {
+    const TileLoop& rounds = loop(0);
+    return prove(rounds.extent <= count) == true ? all_of({}) : simplify(rounds.variable < count);
 }
 
 /// Awaited in front of all of an iteration: the only ring of its role, and one that other loops do not stand beside.

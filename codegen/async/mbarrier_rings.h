@@ -75,6 +75,7 @@ private:
         size_t numbering = 0;
         std::vector<std::vector<TileOp>> copies;  ///< of each segment, as they are in the loop
         Buffer full = {}, empty = {};             ///< a barrier for each stage; `empty`: if another role fills
+        bool resident = false;                    ///< filled in the first round, and never again
         bool by_warpgroup = false;                ///< readers are instructions of whole warpgroups
         std::vector<Expr> shared_along = {};  ///< coordinates of the cluster; boxes of blocks that differ in them only
                                               ///< come to all of these, whose readers must all be done
@@ -117,6 +118,7 @@ private:
     void await(const Ring& ring, size_t segment, TileBlock& block) const;
     void release(const Ring& ring, size_t segment, TileBlock& block, const Expr& iteration) const;
     void start(TileBlock& block, const Ring& ring, size_t segment, const Expr& iteration) const;
+    Expr in_first_rounds(int64_t count) const;
     static bool works_in(const std::vector<TileStmt>& body, int role);
     void refill(TileBlock& block, const Ring& ring, size_t segment, const Expr& iteration) const;
 

@@ -59,7 +59,7 @@ Expr MbarrierRings::count(size_t numbering, size_t segment, const Expr& iteratio
 }
 
 Expr MbarrierRings::stage_in(const Ring& ring, size_t segment, const Expr& iteration, int role) const {
-    return simplify(count(ring.numbering, segment, iteration, role) % stages());
+    return ring.resident ? integer(0) : simplify(count(ring.numbering, segment, iteration, role) % stages());
 }
 
 Expr MbarrierRings::stage_of(size_t segment, const Buffer& staged, const Expr& iteration) const {
@@ -73,6 +73,7 @@ Expr MbarrierRings::stage_of(size_t segment, const Buffer& staged, const Expr& i
 
 /// The parity of a barrier's phase that ends when the stage has been filled, or, one later, read.
 Expr MbarrierRings::phase(const Ring& ring, size_t segment, const Expr& iteration, int later, int role) const {
+    if (ring.resident) return integer(0);
     return simplify((count(ring.numbering, segment, iteration, role) / stages() + later) % 2);
 }
 

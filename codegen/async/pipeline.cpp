@@ -116,7 +116,7 @@ private:
     void add_fill(const TileOp& op) {
         if (op.is<TmaCopyOp>()) {
             boxes_.add(index_, op);
-            return add_stages(op.stores[0].buffer, loop_.stages);
+            return add_stages(op.stores[0].buffer, is_resident(kernel_, loop_, op) ? 1 : loop_.stages);
         }
         FillChoice choice = choose_fill(kernel_, op, loop_.stages, cite_);
         const std::string& name = op.stores[0].buffer->name;

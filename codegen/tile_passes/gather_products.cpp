@@ -6,6 +6,7 @@ namespace tw::codegen {
 namespace {
 
 constexpr int64_t most_iterations = 16;
+constexpr int64_t most_products = 64;  // of a group over several terms, which are unrolled
 
 void flatten(const TileStmt& stmt, std::vector<TileStmt>& list) {
     const TileBlock* block = stmt.as<TileBlock>();
@@ -40,14 +41,30 @@ bool has_own_sums(const std::vector<TileOp>& group, const Expr& variable) {
     });
 }
 
-/// The loop in each of the ops that differ from iteration to iteration, inside of those over terms.
+/// Whether iterations add to the same sums, and few enough to be a group: their operands are all there.
+bool has_the_same_sums(const std::vector<TileOp>& group, const TileLoop& loop) {
+    return std::ranges::all_of(group, [&](const TileOp& op) {
+        if (op.is<AccessOp>()) return true;
+        const Wgmma* product = lone_instruction<Wgmma>(op);
+        if (!product) return !mentions(op, loop.variable);
+        int64_t products = require_constant(loop.extent);
+        for (const OpLoop& inner : op.loops) products *= as_constant(inner.extent).value_or(most_products + 1);
+        return products <= most_products && std::ranges::none_of(product->sums.place.indices, [&](const Expr& index) {
+                   return contains(index, loop.variable);
+               });
+    });
+}
+
+/// The loop in each of the ops that differ from iteration to iteration, inside of those over terms, or around all if it
+/// is one of those.
 TileStmt gathered(const TileLoop& loop, const std::vector<TileOp>& group) {
     TileBlock block;
     for (TileOp op : group) {
         if (mentions(op, loop.variable)) {
-            OpLoop own{.variable = loop.variable, .extent = loop.extent};
+            OpLoop own{.variable = loop.variable, .extent = loop.extent, .reduces = loop.reduces};
             if (!op.is<AccessOp>()) own.execution = Execution::Unroll;
-            const auto inner = std::ranges::find_if(op.loops, [](const OpLoop& l) { return !l.reduces; });
+            const auto inner =
+                std::ranges::find_if(op.loops, [&](const OpLoop& l) { return own.reduces || !l.reduces; });
             op.loops.insert(inner, own);
         }
         block.stmts.push_back(make_tile(std::move(op)));
@@ -58,11 +75,13 @@ TileStmt gathered(const TileLoop& loop, const std::vector<TileOp>& group) {
 TileStmt rewrite(const TileStmt& stmt) {
     const TileStmt inside = map_children(stmt, rewrite);
     const TileLoop* loop = inside.as<TileLoop>();
-    if (!loop || loop->reduces || loop->stages > 1 || loop->is_block) return inside;
+    if (!loop || loop->stages > 1 || loop->is_block) return inside;
     const auto extent = as_constant(loop->extent);
     if (!extent || *extent < 1 || *extent > most_iterations) return inside;
     const std::vector<TileOp> group = group_in(loop->body);
-    return has_own_sums(group, loop->variable) ? gathered(*loop, group) : inside;
+    const bool together =
+        loop->reduces ? !group.empty() && has_the_same_sums(group, *loop) : has_own_sums(group, loop->variable);
+    return together ? gathered(*loop, group) : inside;
 }
 
 }  // namespace

@@ -69,8 +69,8 @@ TileKernel join_registers(const TileKernel& kernel);
 ///       acc[it][jt][ih][jp] += ...                mma(acc[it][jt], a_fragment[it], b_fragment[jt])
 TileKernel use_atoms(const TileKernel& kernel, const CiteStep& cite);
 
-/// Has matrix instructions of a warpgroup that follow each other in a short loop, each with sums of its own, run
-/// together instead of one after the other.
+/// Has matrix instructions of a warpgroup that follow each other in a short loop, each with sums of its own, or with
+/// terms of the same sums that are all there, run together instead of one after the other.
 ///
 ///     for t < 3                                  for t < 3: wgmma(sums[t], a, b[t])
 ///       wgmma(sums[t], a, b[t]); commit; wait    commit; wait

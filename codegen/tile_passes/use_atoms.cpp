@@ -183,6 +183,7 @@ private:
         size_t fast = matrix.transposed ? along : k, slow = matrix.transposed ? k : along;
         std::vector<int64_t> shape = constant_shape(buffer);
         int64_t width = shape[fast], rows = shape[slow];
+        shape[slow] = (rows + 7) / 8 * 8;  // what is behind the last row, nobody reads
         Layout layout = in_lines(shape, static_cast<int>(fast), static_cast<int>(slow), bytes);
         if (!layout.swizzle)
             throw_error(Error,
@@ -190,7 +191,7 @@ private:
                         cite_(op_.step), op_.name, atom_.name, buffer->name, rows, width);
         int64_t line = layout.pitch;
         matrix.stride_bytes = static_cast<int>(8 * line * bytes);
-        matrix.leading_bytes = matrix.transposed ? static_cast<int>(rows * line * bytes) : 16;
+        matrix.leading_bytes = matrix.transposed ? static_cast<int>(shape[slow] * line * bytes) : 16;
         if (matrix.transposed) matrix.step_bytes = static_cast<int>(atom_.k * line * bytes);
         if (!matrix.transposed && width == line) matrix.step_bytes = atom_.k * bytes;
         for (SharedBuffer& shared : kernel_.shared) {

@@ -70,7 +70,7 @@ void add(emulator::Statistics& sum, const emulator::Statistics& more) {
     for (auto count :
          {&S::shared_reads, &S::shared_writes, &S::shared_bytes, &S::global_reads, &S::global_writes, &S::global_bytes,
           &S::atomics, &S::shared_requests, &S::shared_wavefronts, &S::shared_bank_conflicts, &S::global_requests,
-          &S::global_sectors, &S::barriers, &S::warp_operations})
+          &S::global_sectors, &S::box_bytes, &S::barriers, &S::warp_operations})
         sum.*count += more.*count;
 }
 

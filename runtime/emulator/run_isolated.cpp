@@ -68,7 +68,7 @@ void move_report(Move move, Report& report) {
     for (uint64_t* count :
          {&s.shared_reads, &s.shared_writes, &s.shared_bytes, &s.global_reads, &s.global_writes, &s.global_bytes,
           &s.atomics, &s.shared_requests, &s.shared_wavefronts, &s.shared_bank_conflicts, &s.global_requests,
-          &s.global_sectors, &s.barriers, &s.warp_operations})
+          &s.global_sectors, &s.box_bytes, &s.barriers, &s.warp_operations})
         move(*count);
     move_list(move, s.sites, [&](Statistics::Site& site) {
         move(site.source), move(site.line), move(site.memory), move(site.shared), move(site.writes), move(site.bytes);

@@ -25,6 +25,7 @@ const GoldenKernel golden_kernels[] = {
     {"column_sum", "column_sum_4096x1024_bf16"},
     {"scatter_by_atomics", "embedding_gradient_atomic_50x9x64_bf16"},
     {"scatter_by_search", "embedding_gradient_50x9x64_bf16"},
+    {"convolution_halo", "convolution_bf16_64x28x30x64_64_3x3_pad1_tilehalo256b32s2t2"},
     {"depthwise", "depthwise_bf16_64x56x56x96_7x7_pad3_tile4x7t2x4x16s7r7"},
 };
 

@@ -74,6 +74,7 @@ struct Statistics {
     uint64_t shared_bank_conflicts = 0;  // wavefronts beyond those that the width of the accesses needs
     uint64_t global_requests = 0;        // by warps
     uint64_t global_sectors = 0;         // different 32-byte sectors of each request, summed
+    uint64_t box_bytes = 0;              // that the tensor memory accelerator has brought to shared memory
     uint64_t barriers = 0;               // __syncthreads and named ones, once for all threads that meet
     uint64_t warp_operations = 0;        // shuffles and __syncwarp, once a warp
 

@@ -18,6 +18,7 @@ public:
 
     void add(const Memory& memory, uintptr_t address, size_t bytes, AccessKind kind, uint32_t site, uint32_t thread);
     void flush();  // all threads of the block have met, or it has ended
+    void count_box(uint64_t bytes) { total_.box_bytes += bytes; }
     void count_barrier() { ++total_.barriers; }
     void count_warp_operation() { ++total_.warp_operations; }
     Statistics finish(const Module& module);

@@ -209,10 +209,11 @@ void Tma::load(const emulated::TmaCall& call, const TensorMapBits& map, Stamp si
             misuse(fmt::format("passes {} rank {} of a cluster of {} blocks", name_of(call), rank, num_blocks), site);
         const uintptr_t shift = core_.memories.shared(rank).base - core_.memories.shared(own).base;
         mbarriers_.require_fenced(barrier + shift, "loads for", site);
-        core_.operations.start(
-            std::make_shared<TmaLoad>(map.is_im2col ? "tma_load_im2col" : "tma_load", box_of(call, map, shared + shift),
-                                      mbarriers_, barrier + shift, core_.random),
-            known, site);
+        const TensorBox box = box_of(call, map, shared + shift);
+        if (core_.tally) core_.tally->count_box(uint64_t(box.bytes()));
+        core_.operations.start(std::make_shared<TmaLoad>(map.is_im2col ? "tma_load_im2col" : "tma_load", box,
+                                                         mbarriers_, barrier + shift, core_.random),
+                               known, site);
     }
     core_.perhaps_let_others_run();
 }

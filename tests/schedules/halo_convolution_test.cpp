@@ -1,0 +1,149 @@
+// Convolutions whose tiles come with their halo: images of any size, forward and the data gradient.
+#include "schedules/halo_convolution.h"
+
+#include <gmock/gmock.h>
+
+#include "runtime/driver/emulated_device.h"
+#include "schedules/catalog.h"
+#include "tests/ops/random_cases.h"
+#include "tests/ops/whole_numbers.h"
+#include "tests/support/expect_error.h"
+
+namespace tw::schedules {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr ConvolutionPass passes[] = {ConvolutionPass::Forward, ConvolutionPass::DataGradient};
+
+class HaloConvolutions : public RandomCases {
+protected:
+    HaloConvolutions() : RandomCases(5) {}
+
+    ConvolutionShape random_shape() {
+        ConvolutionShape s{.images = between(1, 5),
+                           .height = between(1, 14),
+                           .width = between(1, 14),
+                           .channels = 8 * between(2, 8),
+                           .filters = 8 * between(2, 8),
+                           .kernel_h = between(1, 4),
+                           .kernel_w = between(2, 4),
+                           .dilation = chance() ? 1 : 2,
+                           .type = chance() ? bf16 : f16};
+        s.padding = between(0, static_cast<int>(std::min(s.kernel_h, s.kernel_w) - 1) * static_cast<int>(s.dilation));
+        s.height = std::max(s.height, (s.kernel_h - 1) * s.dilation + 1 - 2 * s.padding);
+        s.width = std::max(s.width, (s.kernel_w - 1) * s.dilation + 1 - 2 * s.padding);
+        return s;
+    }
+
+    HaloTiles random_tiles() {
+        const int64_t leaving = 16 * between(1, 3);
+        return {
+            .places = leaving * between(1, 256 / static_cast<int>(leaving) < 5 ? 256 / static_cast<int>(leaving) : 5),
+            .leaving = leaving,
+            .stages = between(2, 3),
+            .ping_pong = between(1, 2)};
+    }
+};
+TW_ON_EACH_DEVICE(HaloConvolutions);
+
+/// Bit for bit what the plain declaration says: sums of whole numbers are exact in any order.
+TEST_P(HaloConvolutions, OfAnyShapeAreTheDeclared) {
+    const int rounds = GetParam() == "cuda" ? 40 : 12;
+    int taken = 0;
+    for (int round = 0; round < rounds; ++round) {
+        const ConvolutionShape shape = random_shape();
+        Target some = device_target();
+        some.multiprocessors = between(1, 6);  // so that blocks have several tiles in turn
+        for (ConvolutionPass pass : passes) {
+            const HaloTiles tiles = random_tiles();
+            if (!takes_halo(shape, pass, tiles, some)) continue;
+            ++taken;
+            const HaloConvolution c = declare_halo_convolution(shape, pass, tiles.places);
+            const Schedule s = halo_schedule(c, tiles, some);
+            SCOPED_TRACE(s.trace_as_cpp());
+            EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
+            const Bindings bindings = whole_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000)));
+            Executable executable(build(s), device_);
+            const HostArray got = run_on(executable, bindings)[0],
+                            expected = interpret_plain({declare_convolution(shape, pass).result}, bindings)[0];
+            EXPECT_EQ(difference("result", got, expected, bitwise), std::nullopt);
+        }
+    }
+    EXPECT_GE(taken, rounds);
+}
+
+/// The tiles that the model chooses.
+TEST(HaloTiles, OfLayersCanBeBuiltWithoutSpilling) {
+    for (const char* layer : {"256x56x56x64_64_3x3_pad1", "64x56x56x64_64_3x3_pad1", "128x28x30x32_64_3x3_pad1",
+                              "32x112x112x16_32_5x5_pad2", "64x56x56x64_64_3x3_pad1_tilehalo256b32s2t2"})
+        for (const char* pass : {"", "_data_gradient"}) {
+            const std::string name = std::string("convolution") + pass + "_bf16_" + layer;
+            const Program program = build(find_kernel(name)->make(target("sm_90a")));
+            EXPECT_THAT(program.explain(), HasSubstr("pixels (im2col) of")) << name;
+            EXPECT_THAT(program.cuda(), HasSubstr("raster_shared")) << name;
+            for (const auto& kernel : program.kernels()) {
+                try {
+                    const CompiledKernel compiled = compile_kernel(
+                        {.source = kernel.cuda, .name = kernel.name + ".cu", .arch = "sm_90a", .options = {}});
+                    const Resources& resources = compiled.of(kernel.name);
+                    EXPECT_EQ(resources.spill_store_bytes + resources.spill_load_bytes, 0) << name;
+                } catch (const NvrtcMissing&) {
+                }
+            }
+        }
+}
+
+/// Where operands are so many that their arrival does not bind, taps come one by one.
+TEST(HaloTiles, AreChosenForFewChannelsAndFilters) {
+    auto chosen = [](const char* layer) {
+        const auto named = parse_convolution(std::string("convolution_") + layer);
+        EXPECT_TRUE(named) << layer;
+        const Target h200 = target("sm_90a");
+        const Convolution c = declare_convolution(named->shape, named->pass);
+        const ConvolutionTiles taps = convolution_tiles(c, named->pass, h200);
+        return halo_tiles(named->shape, named->pass, convolution_cycles(c, named->pass, taps, h200), h200);
+    };
+    EXPECT_EQ(chosen("bf16_256x56x56x64_64_3x3_pad1"), (HaloTiles{.places = 256, .leaving = 32}));
+    for (const char* layer :
+         {"bf16_256x56x56x64_64_3x3_stride2_pad1", "bf16_128x56x56x128_128_3x3_pad1", "bf16_256x56x56x64_64_1x1",
+          "bf16_64x56x56x64_60_3x3_pad1", "bf16_2x8x900x64_64_3x3_pad1", "bf16_8x56x56x64_64_3x3_pad3"})
+        EXPECT_FALSE(chosen(layer)) << layer;
+    EXPECT_FALSE(chosen("weight_gradient_bf16_256x56x56x64_64_3x3_pad1"));
+}
+
+TEST(HaloTiles, AreNamed) {
+    const auto named = parse_convolution("convolution_data_gradient_f16_2x9x8x16_32_3x2_pad1_tilehalo96b48s3t1");
+    ASSERT_TRUE(named);
+    EXPECT_EQ(named->halo, (HaloTiles{.places = 96, .leaving = 48, .stages = 3, .ping_pong = 1}));
+    EXPECT_FALSE(named->tiles);
+    EXPECT_FALSE(parse_convolution("convolution_bf16_2x9x8x16_32_3x2_pad1_tilehalo96"));
+}
+
+TEST(HaloConvolution, IsRefusedWhereTapsAreNoDistances) {
+    const ConvolutionShape shape{
+        .images = 2, .height = 9, .width = 9, .channels = 16, .filters = 16, .kernel_h = 3, .kernel_w = 3, .stride = 2};
+    EXPECT_ERROR(declare_halo_convolution(shape, ConvolutionPass::Forward, 256),
+                 "takes forward passes and data gradients with a stride of 1");
+}
+
+/// What boxes bring for all tiles of a block, weights included, beside tiles of pixels for each tap.
+TEST(HaloTiles, BringASixthOfTheBytes) {
+    Target two_blocks = target("sm_90a");
+    two_blocks.multiprocessors = 2;
+    auto bytes_of = [&](const char* form) {
+        const std::string name = std::string("convolution_bf16_2x40x41x64_64_3x3_pad1") + form;
+        const auto device = open_device("emulated:sm_90a");
+        as_emulated(*device).set_options({.statistics = true});
+        const Schedule s = find_kernel(name)->make(two_blocks);
+        Executable executable(build(s), device);
+        run_on(executable, whole_numbers(s.outputs(), 3));
+        return as_emulated(*device).statistics().box_bytes;
+    };
+    const uint64_t halo = bytes_of("_tilehalo256b32s2t2"), taps = bytes_of("_tile256x64x64w2s4p1t1");
+    EXPECT_GT(halo, 0u);
+    EXPECT_LE(6 * halo, taps) << halo << " bytes";
+}
+
+}  // namespace
+}  // namespace tw::schedules
