@@ -17,6 +17,7 @@
 #include "schedules/depthwise.h"
 #include "schedules/elementwise.h"
 #include "schedules/families.h"
+#include "schedules/fused_convolution.h"
 #include "schedules/linear_cross_entropy.h"
 #include "schedules/product.h"
 #include "schedules/row_operators.h"
@@ -233,6 +234,18 @@ std::optional<CatalogEntry> convolution_entry(const std::string& name) {
                         named->shape.bytes()};
 }
 
+std::optional<CatalogEntry> fused_convolution_entry(const std::string& name) {
+    auto named = parse_fused_convolution(name);
+    if (!named) return {};
+    return CatalogEntry{name, "convolution of images with channels last, and what stands around it",
+                        named->shape.convolution.flops(),
+                        [named = *named](const Target& target) {
+                            return fused_convolution_schedule(declare_fused_convolution(named.shape), named.shape,
+                                                              named.tiles, target);
+                        },
+                        named->shape.bytes()};
+}
+
 std::optional<CatalogEntry> depthwise_entry(const std::string& name) {
     auto named = parse_depthwise(name);
     if (!named) return {};
@@ -433,7 +446,8 @@ const CatalogEntry* find_library_kernel(const std::string& name) {
     static std::map<std::string, CatalogEntry> made;
     for (const auto entry_of :
          {entry_by_family, tensor_product_entry, attention_gradients_entry, fp8_attention_entry, attention_paged_entry,
-          attention_varlen_entry, attention_entry, convolution_entry, depthwise_entry, linear_cross_entropy_entry})
+          attention_varlen_entry, attention_entry, convolution_entry, fused_convolution_entry, depthwise_entry,
+          linear_cross_entropy_entry})
         if (auto entry = entry_of(name)) return &made.try_emplace(name, *entry).first->second;
     static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?");
     std::smatch match;

@@ -99,13 +99,14 @@ Loop leave_in_pieces(Schedule& s, const Stage& sums, std::vector<Loop> order, co
 
 }  // namespace
 
-void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
+Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
                       int64_t stride, const ConvolutionTiles& tiles, std::source_location where) {
     CalledFrom caller(where);
     inline_elements(s, result, windows, filters);
     Stage sums = s[result];
+    const int dimensions = static_cast<int>(s.data_loops(result).size());
     if (tiles.box_columns > 0) {
-        s.join_axes(result, 0, static_cast<int>(s.data_loops(result).size()) - 2);
+        if (dimensions > 2) s.join_axes(result, 0, dimensions - 2);
         sums = s.accumulators(result);
     }
     const Loop terms = s.reduce(sums, channels);
@@ -132,6 +133,7 @@ void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
     const Stage left = s.stage(sums, windows, Memory::Shared, unit.step, As::Matrix),
                 right = s.stage(sums, filters, Memory::Shared, unit.step);
     multiply(s, s[result], sums, {left, right}, unit.step, unit.mma, tiles);
+    return blocks.back();
 }
 
 namespace {

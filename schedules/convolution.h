@@ -79,8 +79,9 @@ ConvolutionTiles convolution_tiles(const Convolution& convolution, const Convolu
 
 /// Schedules a sum of products over windows of images: `result`, [..., columns], whose other dimensions are the pixels,
 /// of `windows`, read at them, and `filters`. The terms of a tap run along the reduce axis with the number `channels`;
-/// with a stride, pixels that lie so far apart have taps of their own (a data gradient's).
-void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
+/// with a stride, pixels that lie so far apart have taps of their own (a data gradient's). Returns the loop over tiles,
+/// under which others can follow.
+Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
                       int64_t stride, const ConvolutionTiles& tiles, TW_HERE);
 /// Schedules a sum over all pixels: `result`, [rows, ..., columns], of products of `a`, read at [..., row], and `b`, at
 /// [..., column], for each of the dimensions between.

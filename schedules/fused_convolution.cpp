@@ -1,0 +1,147 @@
+#include "schedules/fused_convolution.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "schedules/choose.h"
+#include "schedules/long_reductions.h"
+#include "schedules/windows.h"
+#include "support/error.h"
+
+namespace tw::schedules {
+namespace {
+
+constexpr int64_t piece = 8;  // elements of 2 bytes together as 16
+
+bool adds(const FusedConvolutionShape& shape, ConvolutionEpilogue step) {
+    return std::ranges::find(shape.epilogue, step) != shape.epilogue.end();
+}
+
+Expr epilogue(const FusedConvolution& c, const FusedConvolutionShape& shape, Expr value, const std::vector<Expr>& at) {
+    for (ConvolutionEpilogue step : shape.epilogue) switch (step) {
+            case ConvolutionEpilogue::Bias: value = value + c.bias(at[3]); break;
+            case ConvolutionEpilogue::Relu: value = relu(value); break;
+            case ConvolutionEpilogue::Silu: value = silu(value); break;
+            case ConvolutionEpilogue::Residual: value = value + cast(f32, c.residual(at[0], at[1], at[2], at[3])); break;
+        }
+    return value;
+}
+
+void declare_result(FusedConvolution& c, const FusedConvolutionShape& shape, const Tensor& image) {
+    const ConvolutionShape& s = shape.convolution;
+    const Axis r = reduce_axis("r", s.kernel_h), t = reduce_axis("s", s.kernel_w), k = reduce_axis("c", s.channels);
+    auto place = [&](const Expr& pixel, const Expr& tap) { return pixel * s.stride + tap * s.dilation - s.padding; };
+    c.y = compute("y", {s.images, s.rows(), s.columns(), s.filters}, [&](const std::vector<Expr>& at) {
+        const Expr element = padded(image, 0)(at[0], place(at[1], r), place(at[2], t), k);
+        const Expr total = sum(cast(f32, element) * cast(f32, c.w(at[3], r, t, k)), {r, t, k});
+        return cast(s.type, epilogue(c, shape, total, at));
+    });
+}
+
+/// A sum over pixels of what `of` makes of y.
+Tensor over_pixels(const std::string& name, const FusedConvolution& c, const ConvolutionShape& s,
+                   const std::function<Expr(const Expr&)>& of) {
+    const Axis n = reduce_axis("n", s.images), p = reduce_axis("p", s.rows()), q = reduce_axis("q", s.columns());
+    return compute(name, {s.filters}, [&](Expr f) { return sum(of(cast(f32, c.y(n, p, q, f))), {n, p, q}); });
+}
+
+}  // namespace
+
+double FusedConvolutionShape::bytes() const {
+    const ConvolutionShape& s = convolution;
+    const double results = static_cast<double>(s.images * s.rows() * s.columns() * s.filters);
+    return s.bytes() + (adds(*this, ConvolutionEpilogue::Residual) ? results * bytes_of(s.type) : 0);
+}
+
+std::vector<Tensor> FusedConvolution::outputs() const {
+    if (!totals.defined()) return {y};
+    return {y, totals, squares};
+}
+
+FusedConvolution declare_fused_convolution(const FusedConvolutionShape& shape, std::source_location where) {
+    const ConvolutionShape& s = shape.convolution;
+    user_check(s.channels % piece == 0 && s.filters % piece == 0, where,
+               "fused convolution: rows of {} channels and of {} filters are not whole pieces of 16 bytes; give "
+               "multiples of {}, with zeros behind them",
+               s.channels, s.filters, piece);
+    const Convolution plain = declare_convolution(s, ConvolutionPass::Forward, where);  // checks the shape
+    FusedConvolution c{.x = plain.x, .w = plain.w};
+    if (adds(shape, ConvolutionEpilogue::Bias)) c.bias = input("bias", f32, {s.filters});
+    if (adds(shape, ConvolutionEpilogue::Residual))
+        c.residual = input("residual", s.type, {s.images, s.rows(), s.columns(), s.filters});
+    declare_result(c, shape, c.x);
+    if (shape.statistics) {
+        c.totals = over_pixels("totals", c, s, [](const Expr& y) { return y; });
+        c.squares = over_pixels("squares", c, s, [](const Expr& y) { return y * y; });
+    }
+    return c;
+}
+
+namespace {
+
+/// Sums over the rows of a warpgroup's tile, which stand behind the tile, and those of all tiles in a kernel behind.
+void sum_tiles(Schedule& s, const Tensor& total, const Loop& tile, int64_t rows) {
+    const Loop pixel = s.fuse({s.reduce(total, 0), s.reduce(total, 1), s.reduce(total, 2)}, "pixel");
+    const Stage parts = s.rfactor(total, s.split(pixel, rows, Tail::Mask, {"part", "row"})[0]);
+    s.at(parts, tile);
+    auto [part, column] = s.loops<2>(parts);
+    s.order({part, s.reduce(parts), column});
+    s.bind(part, warpgroup);
+}
+
+}  // namespace
+
+Schedule fused_convolution_schedule(const FusedConvolution& c, const FusedConvolutionShape& shape,
+                                    const std::optional<ConvolutionTiles>& tiles, const Target& target,
+                                    std::source_location where) {
+    CalledFrom caller(where);
+    const ConvolutionShape& convolution = shape.convolution;
+    if (!takes_warpgroups(convolution, target)) return choose_schedule(c.outputs(), target, where);
+    const Convolution plain = declare_convolution(convolution, ConvolutionPass::Forward);
+    const ConvolutionTiles chosen =
+        tiles ? *tiles : convolution_tiles(plain, convolution, ConvolutionPass::Forward, target);
+    Schedule s(c.outputs(), target);
+    if (shape.statistics) s.join_axes(c.y, 0, 2);
+    const Loop tile = schedule_windows(s, c.y, c.x, c.w, 2, 1, chosen);
+    if (!shape.statistics) return s;
+    for (const Tensor& total : {c.totals, c.squares}) sum_tiles(s, total, tile, chosen.rows / chosen.warpgroups);
+    if (chosen.box_columns == 0) s.stage(c.y, Memory::Registers, tile);
+    return s;
+}
+
+std::optional<NamedFusedConvolution> parse_fused_convolution(const std::string& name) {
+    constexpr std::string_view prefix = "convolution_fused_", statistics = "_statistics";
+    constexpr std::array<std::pair<std::string_view, ConvolutionEpilogue>, 4> steps{{
+        {"_bias", ConvolutionEpilogue::Bias},
+        {"_relu", ConvolutionEpilogue::Relu},
+        {"_silu", ConvolutionEpilogue::Silu},
+        {"_residual", ConvolutionEpilogue::Residual},
+    }};
+    if (!name.starts_with(prefix)) return {};
+    std::string rest = "convolution_" + name.substr(prefix.size());
+    auto takes = [&](std::string_view ending) {
+        if (!rest.ends_with(ending)) return false;
+        rest.resize(rest.size() - ending.size());
+        return true;
+    };
+    NamedFusedConvolution named;
+    named.shape.statistics = takes(statistics);
+    auto one = [&] {
+        return std::ranges::any_of(steps, [&](const auto& step) {
+            if (!takes(step.first)) return false;
+            named.shape.epilogue.insert(named.shape.epilogue.begin(), step.second);
+            return true;
+        });
+    };
+    while (one()) {
+    }
+    const auto convolution = parse_convolution(rest);
+    if (!convolution || convolution->pass != ConvolutionPass::Forward) return {};
+    named.shape.convolution = convolution->shape;
+    named.tiles = convolution->tiles;
+    if (named.shape.convolution.channels % piece != 0 || named.shape.convolution.filters % piece != 0) return {};
+    return named;
+}
+
+}  // namespace tw::schedules
