@@ -39,11 +39,18 @@ void declare_result(FusedConvolution& c, const FusedConvolutionShape& shape, con
     });
 }
 
-/// A sum over pixels of what `of` makes of y.
-Tensor over_pixels(const std::string& name, const FusedConvolution& c, const ConvolutionShape& s,
-                   const std::function<Expr(const Expr&)>& of) {
+/// Sums over pixels of y and of y y, together.
+void declare_statistics(FusedConvolution& c, const ConvolutionShape& s) {
+    const Expr zero = constant(f32, 0.0);
+    const Reducer two_sums = make_reducer("two_sums", {zero, zero}, [](const auto& a, const auto& b) {
+        return std::vector{a[0] + b[0], a[1] + b[1]};
+    });
     const Axis n = reduce_axis("n", s.images), p = reduce_axis("p", s.rows()), q = reduce_axis("q", s.columns());
-    return compute(name, {s.filters}, [&](Expr f) { return sum(of(cast(f32, c.y(n, p, q, f))), {n, p, q}); });
+    const auto sums = compute_tuple("statistics", {"totals", "squares"}, {s.filters}, [&](const std::vector<Expr>& at) {
+        const Expr y = cast(f32, c.y(n, p, q, at[0]));
+        return reduce(two_sums, {y, y * y}, {n, p, q});
+    });
+    c.totals = sums[0], c.squares = sums[1];
 }
 
 }  // namespace
@@ -66,28 +73,34 @@ FusedConvolution declare_fused_convolution(const FusedConvolutionShape& shape, s
                "multiples of {}, with zeros behind them",
                s.channels, s.filters, piece);
     const Convolution plain = declare_convolution(s, ConvolutionPass::Forward, where);  // checks the shape
-    FusedConvolution c{.x = plain.x, .w = plain.w};
+    FusedConvolution c;
+    c.x = plain.x, c.w = plain.w;
     if (adds(shape, ConvolutionEpilogue::Bias)) c.bias = input("bias", f32, {s.filters});
     if (adds(shape, ConvolutionEpilogue::Residual))
         c.residual = input("residual", s.type, {s.images, s.rows(), s.columns(), s.filters});
     declare_result(c, shape, c.x);
-    if (shape.statistics) {
-        c.totals = over_pixels("totals", c, s, [](const Expr& y) { return y; });
-        c.squares = over_pixels("squares", c, s, [](const Expr& y) { return y * y; });
-    }
+    if (shape.statistics) declare_statistics(c, s);
     return c;
 }
 
 namespace {
 
-/// Sums over the rows of a warpgroup's tile, which stand behind the tile, and those of all tiles in a kernel behind.
-void sum_tiles(Schedule& s, const Tensor& total, const Loop& tile, int64_t rows) {
-    const Loop pixel = s.fuse({s.reduce(total, 0), s.reduce(total, 1), s.reduce(total, 2)}, "pixel");
-    const Stage parts = s.rfactor(total, s.split(pixel, rows, Tail::Mask, {"part", "row"})[0]);
+/// Sums over the rows of a warpgroup's tile, in the registers of those that have them, behind the tile; those of all
+/// tiles in a kernel behind.
+void sum_tiles(Schedule& s, const FusedConvolution& c, const Loop& tile, const ConvolutionTiles& tiles) {
+    const int64_t rows = tiles.rows / tiles.warpgroups;
+    std::vector<Loop> pixels = s.all_loops(c.totals);
+    pixels.erase(pixels.begin());
+    const Loop part = s.split(s.fuse(pixels, "pixel"), rows, Tail::Mask, {"part", "row"})[0];
+    const int64_t count = require_constant(s.extent(part)), columns = require_constant(c.totals.shape()[0]);
+    const Stage parts = s.rfactor(c.totals, part);
+    schedule_column_reduction(s, c.totals, count, column_threads(count, columns, 1));
     s.at(parts, tile);
-    auto [part, column] = s.loops<2>(parts);
-    s.order({part, s.reduce(parts), column});
-    s.bind(part, warpgroup);
+    auto [group, column] = s.loops<2>(parts);
+    s.order({group, s.reduce(parts), column});
+    s.bind(group, warpgroup);
+    const Stage stored = s.stage(c.y, Memory::Registers, tile);
+    s.bind(s.split(s.data_loops(stored)[0], rows, {"warpgroup_m", "m"})[0], warpgroup);
 }
 
 }  // namespace
@@ -99,14 +112,15 @@ Schedule fused_convolution_schedule(const FusedConvolution& c, const FusedConvol
     const ConvolutionShape& convolution = shape.convolution;
     if (!takes_warpgroups(convolution, target)) return choose_schedule(c.outputs(), target, where);
     const Convolution plain = declare_convolution(convolution, ConvolutionPass::Forward);
-    const ConvolutionTiles chosen =
+    ConvolutionTiles chosen =
         tiles ? *tiles : convolution_tiles(plain, convolution, ConvolutionPass::Forward, target);
     Schedule s(c.outputs(), target);
-    if (shape.statistics) s.join_axes(c.y, 0, 2);
+    if (shape.statistics) {
+        s.join_axes(c.y, 0, 2);
+        chosen.box_columns = 0;  // what is summed stays in registers
+    }
     const Loop tile = schedule_windows(s, c.y, c.x, c.w, 2, 1, chosen);
-    if (!shape.statistics) return s;
-    for (const Tensor& total : {c.totals, c.squares}) sum_tiles(s, total, tile, chosen.rows / chosen.warpgroups);
-    if (chosen.box_columns == 0) s.stage(c.y, Memory::Registers, tile);
+    if (shape.statistics) sum_tiles(s, c, tile, chosen);
     return s;
 }
 

@@ -24,10 +24,10 @@ struct FusedConvolutionShape {
 };
 
 struct FusedConvolution {
-    Tensor x, w;                                     ///< as ConvolutionShape says
-    Tensor bias, residual;                           ///< [filters] f32, and of y's shape and type; where they are added
-    Tensor y;                                        ///< [images, P, Q, filters], rounded behind the last step
-    Tensor totals, squares;                          ///< [filters] f32, of statistics: of y as it is rounded
+    Tensor x, w;             ///< as ConvolutionShape says
+    Tensor bias, residual;   ///< [filters] f32, and of y's shape and type; where they are added
+    Tensor y;                ///< [images, P, Q, filters], rounded behind the last step
+    Tensor totals, squares;  ///< [filters] f32, of statistics: of y as it is rounded
 
     std::vector<Tensor> outputs() const;
 };
