@@ -23,7 +23,9 @@ Expr epilogue(const FusedConvolution& c, const FusedConvolutionShape& shape, Exp
             case ConvolutionEpilogue::Bias: value = value + c.bias(at[3]); break;
             case ConvolutionEpilogue::Relu: value = relu(value); break;
             case ConvolutionEpilogue::Silu: value = silu(value); break;
-            case ConvolutionEpilogue::Residual: value = value + cast(f32, c.residual(at[0], at[1], at[2], at[3])); break;
+            case ConvolutionEpilogue::Residual:
+                value = value + cast(f32, c.residual(at[0], at[1], at[2], at[3]));
+                break;
         }
     return value;
 }
@@ -112,8 +114,7 @@ Schedule fused_convolution_schedule(const FusedConvolution& c, const FusedConvol
     const ConvolutionShape& convolution = shape.convolution;
     if (!takes_warpgroups(convolution, target)) return choose_schedule(c.outputs(), target, where);
     const Convolution plain = declare_convolution(convolution, ConvolutionPass::Forward);
-    ConvolutionTiles chosen =
-        tiles ? *tiles : convolution_tiles(plain, convolution, ConvolutionPass::Forward, target);
+    ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(plain, convolution, ConvolutionPass::Forward, target);
     Schedule s(c.outputs(), target);
     if (shape.statistics) {
         s.join_axes(c.y, 0, 2);

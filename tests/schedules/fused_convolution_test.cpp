@@ -1,10 +1,11 @@
 // Convolutions and what stands around them in one kernel.
 #include "schedules/fused_convolution.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "schedules/catalog.h"
 #include "ops/check.h"
+#include "schedules/catalog.h"
 #include "tests/ops/random_cases.h"
 #include "tests/support/expect_error.h"
 
@@ -63,8 +64,12 @@ TW_ON_EACH_DEVICE(FusedConvolutions);
 TEST_P(FusedConvolutions, OfAnyShapeAreTheDeclared) {
     for (int round = 0; round < 24; ++round) {
         const FusedConvolutionShape shape = random_shape();
-        const Schedule s = fused_convolution_schedule(declare_fused_convolution(shape), shape, random_tiles(shape),
-                                                      device_target());
+        const ConvolutionTiles t = random_tiles(shape);
+        const ConvolutionShape& c = shape.convolution;
+        SCOPED_TRACE(fmt::format("{}x{}x{}x{} {} {}x{} stride {} pad {}; {}x{}x{} w{} p{}; statistics {}", c.images,
+                                 c.height, c.width, c.channels, c.filters, c.kernel_h, c.kernel_w, c.stride, c.padding,
+                                 t.rows, t.columns, t.terms, t.warpgroups, t.ping_pong, shape.statistics));
+        const Schedule s = fused_convolution_schedule(declare_fused_convolution(shape), shape, t, device_target());
         SCOPED_TRACE(s.trace_as_cpp());
         EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
         expect_declared(s, small_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000))));
@@ -91,20 +96,16 @@ TEST(FusedConvolutionNames, AreAConvolutionAndSteps) {
     EXPECT_THAT(named->shape.epilogue, ElementsAre(Epilogue::Bias, Epilogue::Residual, Epilogue::Silu));
     EXPECT_TRUE(named->shape.statistics);
     EXPECT_EQ(named->tiles->rows, 64);
-    for (const char* name : {"convolution_fused_bf16_2x9x8x12_32_3x3", "convolution_fused_bf16_2x9x8x16_32_3x3_tanh",
-                             "convolution_bf16_2x9x8x16_32_3x3_bias",
-                             "convolution_fused_data_gradient_bf16_2x9x8x16_32_3x3_bias"})
+    for (const char* name :
+         {"convolution_fused_bf16_2x9x8x12_32_3x3", "convolution_fused_bf16_2x9x8x16_32_3x3_tanh",
+          "convolution_bf16_2x9x8x16_32_3x3_bias", "convolution_fused_data_gradient_bf16_2x9x8x16_32_3x3_bias"})
         EXPECT_FALSE(parse_fused_convolution(name)) << name;
 }
 
 TEST(FusedConvolutionShapes, OfPartsOfPiecesAreRefused) {
-    FusedConvolutionShape shape{.convolution = {.images = 1,
-                                                .height = 5,
-                                                .width = 5,
-                                                .channels = 12,
-                                                .filters = 8,
-                                                .kernel_h = 3,
-                                                .kernel_w = 3}};
+    FusedConvolutionShape shape{
+        .convolution = {
+            .images = 1, .height = 5, .width = 5, .channels = 12, .filters = 8, .kernel_h = 3, .kernel_w = 3}};
     EXPECT_ERROR(declare_fused_convolution(shape),
                  "rows of 12 channels and of 8 filters are not whole pieces of 16 bytes; give multiples of 8");
     shape.convolution.channels = 16;
