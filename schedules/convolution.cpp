@@ -100,7 +100,8 @@ Loop leave_in_pieces(Schedule& s, const Stage& sums, std::vector<Loop> order, co
 }  // namespace
 
 Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
-                      int64_t stride, const ConvolutionTiles& tiles, std::source_location where) {
+                      int64_t stride, const ConvolutionTiles& tiles, const std::vector<StageRef>& behind,
+                      std::source_location where) {
     CalledFrom caller(where);
     inline_elements(s, result, windows, filters);
     Stage sums = s[result];
@@ -120,20 +121,23 @@ Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
     auto [column_tile, n] = s.split(columns, tiles.columns, Tail::Mask, {"column_tile", "n"});
     blocks.insert(blocks.end(), {tile, column_tile});
     UnitLoops unit;
+    Loop last = column_tile;
     if (tiles.box_columns > 0) {
-        const Loop piece = leave_in_pieces(s, sums, blocks, row, n, tiles);
+        last = leave_in_pieces(s, sums, blocks, row, n, tiles);
         const std::vector<Loop> own = s.data_loops(sums);
         const Loop own_terms = s.reduce(sums, channels);
         unit = unit_loops(s, {}, own[0], own[1], own_terms, taps_of(s, sums, own_terms), false, tiles);
-        s.via(s.stage(result, Memory::Shared, piece), Copy::Tma);
+        for (const StageRef& follower : behind) s.at(follower, last);
+        s.via(s.stage(result, Memory::Shared, last), Copy::Tma);
     } else {
         unit = unit_loops(s, blocks, row, n, terms, taps, stride > 1, tiles);
+        for (const StageRef& follower : behind) s.at(follower, last);
     }
     s.persistent(blocks);
     const Stage left = s.stage(sums, windows, Memory::Shared, unit.step, As::Matrix),
                 right = s.stage(sums, filters, Memory::Shared, unit.step);
     multiply(s, s[result], sums, {left, right}, unit.step, unit.mma, tiles);
-    return blocks.back();
+    return last;
 }
 
 namespace {

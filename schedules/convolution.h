@@ -79,10 +79,10 @@ ConvolutionTiles convolution_tiles(const Convolution& convolution, const Convolu
 
 /// Schedules a sum of products over windows of images: `result`, [..., columns], whose other dimensions are the pixels,
 /// of `windows`, read at them, and `filters`. The terms of a tap run along the reduce axis with the number `channels`;
-/// with a stride, pixels that lie so far apart have taps of their own (a data gradient's). Returns the loop over tiles,
-/// under which others can follow.
+/// with a stride, pixels that lie so far apart have taps of their own (a data gradient's). Returns the loop
+/// of which each iteration makes a tile, or a piece of one that leaves as a box; stages that read it there follow it.
 Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
-                      int64_t stride, const ConvolutionTiles& tiles, TW_HERE);
+                      int64_t stride, const ConvolutionTiles& tiles, const std::vector<StageRef>& behind = {}, TW_HERE);
 /// Schedules a sum over all pixels: `result`, [rows, ..., columns], of products of `a`, read at [..., row], and `b`, at
 /// [..., column], for each of the dimensions between.
 void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, const Tensor& b,

@@ -87,22 +87,52 @@ FusedConvolution declare_fused_convolution(const FusedConvolutionShape& shape, s
 
 namespace {
 
-/// Sums over the rows of a warpgroup's tile, in the registers of those that have them, behind the tile; those of all
-/// tiles in a kernel behind.
-void sum_tiles(Schedule& s, const FusedConvolution& c, const Loop& tile, const ConvolutionTiles& tiles) {
-    const int64_t rows = tiles.rows / tiles.warpgroups;
-    std::vector<Loop> pixels = s.all_loops(c.totals);
-    pixels.erase(pixels.begin());
-    const Loop part = s.split(s.fuse(pixels, "pixel"), rows, Tail::Mask, {"part", "row"})[0];
-    const int64_t count = require_constant(s.extent(part)), columns = require_constant(c.totals.shape()[0]);
-    const Stage parts = s.rfactor(c.totals, part);
-    schedule_column_reduction(s, c.totals, count, column_threads(count, columns, 1));
-    s.at(parts, tile);
+/// Of rows that lie in shared memory: threads share the columns of a piece, in pairs, and its rows.
+void sum_piece(Schedule& s, const Stage& parts, const ConvolutionTiles& tiles) {
+    constexpr int64_t threads_of_warpgroup = 128, neighbours = 2;
+    const int64_t pairs = std::min(tiles.box_columns, tiles.columns) / neighbours,
+                  shares = threads_of_warpgroup * tiles.warpgroups / pairs;
+    auto [part, column] = s.loops<2>(parts);
+    auto [pair, element] = s.split(column, neighbours, {"pair", "element"});
+    auto [row, share] = s.split(s.reduce(parts), shares, {"row", "share"});
+    s.order({part, share, pair, row, element});
+    s.bind(share, thread);
+    s.bind(pair, thread);
+    s.bind(element, vector);
+}
+
+/// Of the rows of a warpgroup, by those that have them in registers.
+void sum_registers(Schedule& s, const Stage& parts, const Tensor& y, const Loop& tile, int64_t rows) {
     auto [group, column] = s.loops<2>(parts);
     s.order({group, s.reduce(parts), column});
     s.bind(group, warpgroup);
-    const Stage stored = s.stage(c.y, Memory::Registers, tile);
+    const Stage stored = s.stage(y, Memory::Registers, tile);
     s.bind(s.split(s.data_loops(stored)[0], rows, {"warpgroup_m", "m"})[0], warpgroup);
+}
+
+/// Sums over the rows of each tile; those of all tiles in a kernel behind.
+Stage sums_of_tiles(Schedule& s, const Tensor& totals, int64_t rows) {
+    std::vector<Loop> pixels = s.all_loops(totals);
+    pixels.erase(pixels.begin());
+    const Loop part = s.split(s.fuse(pixels, "pixel"), rows, Tail::Mask, {"part", "row"})[0];
+    const int64_t count = require_constant(s.extent(part)), columns = require_constant(totals.shape()[0]);
+    const Stage parts = s.rfactor(totals, part);
+    schedule_column_reduction(s, totals, count, column_threads(count, columns, 1));
+    return parts;
+}
+
+/// Sums of all elements beside those that multiply take registers: tiles leave in pieces, where they are large.
+ConvolutionTiles with_room_for_sums(ConvolutionTiles tiles, const ConvolutionExtents& extents, const Target& target) {
+    constexpr int64_t longest_box = 256, wide = 64, narrow = 32, most = 8;
+    constexpr int64_t reserved = 12 << 10;  // bytes, in which warps add up what they have
+    tiles.rows = std::min(tiles.rows, longest_box);
+    if (extents.rows < tiles.rows || extents.columns < tiles.columns || tiles.columns % narrow != 0) return tiles;
+    tiles.box_columns = tiles.columns % wide == 0 ? wide : narrow;
+    const int64_t bytes = (tiles.rows + tiles.columns) * tiles.terms * bytes_of(bf16),
+                  leaving = tiles.rows * tiles.box_columns * bytes_of(bf16) * tiles.ping_pong;
+    const int64_t stages = (target.shared_bytes - reserved - leaving) / bytes;
+    tiles.stages = static_cast<int>(std::clamp<int64_t>(stages, 2, most));
+    return tiles;
 }
 
 }  // namespace
@@ -116,12 +146,19 @@ Schedule fused_convolution_schedule(const FusedConvolution& c, const FusedConvol
     const Convolution plain = declare_convolution(convolution, ConvolutionPass::Forward);
     ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(plain, convolution, ConvolutionPass::Forward, target);
     Schedule s(c.outputs(), target);
-    if (shape.statistics) {
-        s.join_axes(c.y, 0, 2);
-        chosen.box_columns = 0;  // what is summed stays in registers
+    if (!shape.statistics) {
+        schedule_windows(s, c.y, c.x, c.w, 2, 1, chosen);
+        return s;
     }
-    const Loop tile = schedule_windows(s, c.y, c.x, c.w, 2, 1, chosen);
-    if (shape.statistics) sum_tiles(s, c, tile, chosen);
+    if (!tiles) chosen = with_room_for_sums(chosen, plain.extents, target);
+    const int64_t rows = chosen.box_columns > 0 ? chosen.rows : chosen.rows / chosen.warpgroups;
+    s.join_axes(c.y, 0, 2);
+    const Stage parts = sums_of_tiles(s, c.totals, rows);
+    const Loop tile = schedule_windows(s, c.y, c.x, c.w, 2, 1, chosen, {parts});
+    if (chosen.box_columns > 0)
+        sum_piece(s, parts, chosen);
+    else
+        sum_registers(s, parts, c.y, tile, rows);
     return s;
 }
 
