@@ -28,9 +28,9 @@ void inline_elements(Schedule& s, const Tensor& result, const Tensor& a, const T
 
 /// The role that loads both operands beside those that multiply.
 void multiply(Schedule& s, const Stage& result, const Stage& sums, const std::vector<StageRef>& operands,
-              const Loop& over, const MmaLoops& loops, const ConvolutionTiles& tiles) {
+              const Loop& over, const MmaLoops& loops, const ConvolutionTiles& tiles, int in_flight = 1) {
     s.mma(sums, wgmma, loops);
-    s.pipeline(over, {.stages = tiles.stages, .in_flight = 1});
+    s.pipeline(over, {.stages = tiles.stages, .in_flight = in_flight});
     s.roles(loading_roles(
         s.target(), operands, result,
         {.warpgroups = tiles.warpgroups * tiles.ping_pong, .loading = 40, .most = 240, .ping_pong = tiles.ping_pong}));
@@ -97,10 +97,17 @@ Loop leave_in_pieces(Schedule& s, const Stage& sums, std::vector<Loop> order, co
     return piece;
 }
 
+/// Rows of the unit, made of elements of the image that lie in shared memory as its loops run. Returns those.
+Stage rows_in_registers(Schedule& s, const Stage& sums, const Tensor& windows, const Tensor& image, const Loop& step) {
+    const Stage rows = s.stage(sums, windows, Memory::Registers, step, As::Matrix);
+    s.inline_stage(windows);
+    return s.stage(rows, image, Memory::Shared, step, As::Matrix);
+}
+
 }  // namespace
 
 Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
-                      int64_t stride, const ConvolutionTiles& tiles, const std::vector<StageRef>& behind,
+                      int64_t stride, const ConvolutionTiles& tiles, const WindowNeighbours& neighbours,
                       std::source_location where) {
     CalledFrom caller(where);
     inline_elements(s, result, windows, filters);
@@ -127,16 +134,18 @@ Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
         const std::vector<Loop> own = s.data_loops(sums);
         const Loop own_terms = s.reduce(sums, channels);
         unit = unit_loops(s, {}, own[0], own[1], own_terms, taps_of(s, sums, own_terms), false, tiles);
-        for (const StageRef& follower : behind) s.at(follower, last);
+        for (const StageRef& follower : neighbours.behind) s.at(follower, last);
         s.via(s.stage(result, Memory::Shared, last), Copy::Tma);
     } else {
         unit = unit_loops(s, blocks, row, n, terms, taps, stride > 1, tiles);
-        for (const StageRef& follower : behind) s.at(follower, last);
+        for (const StageRef& follower : neighbours.behind) s.at(follower, last);
     }
     s.persistent(blocks);
-    const Stage left = s.stage(sums, windows, Memory::Shared, unit.step, As::Matrix),
-                right = s.stage(sums, filters, Memory::Shared, unit.step);
-    multiply(s, s[result], sums, {left, right}, unit.step, unit.mma, tiles);
+    const bool makes_rows = neighbours.image.defined();
+    const Stage left = makes_rows ? rows_in_registers(s, sums, windows, neighbours.image, unit.step)
+                                  : s.stage(sums, windows, Memory::Shared, unit.step, As::Matrix);
+    const Stage right = s.stage(sums, filters, Memory::Shared, unit.step);
+    multiply(s, s[result], sums, {left, right}, unit.step, unit.mma, tiles, makes_rows ? 0 : 1);
     return last;
 }
 

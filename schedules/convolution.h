@@ -77,12 +77,17 @@ bool takes_warpgroups(const ConvolutionShape& shape, const Target& target);
 ConvolutionTiles convolution_tiles(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass,
                                    const Target& target);
 
+/// What stands around a sum of products in its kernel.
+struct WindowNeighbours {
+    Tensor image = {};  ///< of whose elements those of the windows are made, in registers; undefined: they are copied
+    std::vector<StageRef> behind = {};  ///< that read a tile, or a piece of one, where it is
+};
 /// Schedules a sum of products over windows of images: `result`, [..., columns], whose other dimensions are the pixels,
 /// of `windows`, read at them, and `filters`. The terms of a tap run along the reduce axis with the number `channels`;
 /// with a stride, pixels that lie so far apart have taps of their own (a data gradient's). Returns the loop
-/// of which each iteration makes a tile, or a piece of one that leaves as a box; stages that read it there follow it.
+/// of which each iteration makes a tile, or a piece of one that leaves as a box.
 Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
-                      int64_t stride, const ConvolutionTiles& tiles, const std::vector<StageRef>& behind = {}, TW_HERE);
+                      int64_t stride, const ConvolutionTiles& tiles, const WindowNeighbours& neighbours = {}, TW_HERE);
 /// Schedules a sum over all pixels: `result`, [rows, ..., columns], of products of `a`, read at [..., row], and `b`, at
 /// [..., column], for each of the dimensions between.
 void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, const Tensor& b,

@@ -30,12 +30,22 @@ Expr epilogue(const FusedConvolution& c, const FusedConvolutionShape& shape, Exp
     return value;
 }
 
-void declare_result(FusedConvolution& c, const FusedConvolutionShape& shape, const Tensor& image) {
+void declare_image(FusedConvolution& c, const FusedConvolutionShape& shape) {
+    c.image = c.x;
+    if (!shape.prologue) return;
+    const ConvolutionShape& s = shape.convolution;
+    c.scale = input("scale", f32, {s.channels}), c.shift = input("shift", f32, {s.channels});
+    c.image = compute("a", {s.images, s.height, s.width, s.channels}, [&](Expr n, Expr h, Expr v, Expr k) {
+        return cast(s.type, relu(cast(f32, c.x(n, h, v, k)) * c.scale(k) + c.shift(k)));
+    });
+}
+
+void declare_result(FusedConvolution& c, const FusedConvolutionShape& shape) {
     const ConvolutionShape& s = shape.convolution;
     const Axis r = reduce_axis("r", s.kernel_h), t = reduce_axis("s", s.kernel_w), k = reduce_axis("c", s.channels);
     auto place = [&](const Expr& pixel, const Expr& tap) { return pixel * s.stride + tap * s.dilation - s.padding; };
     c.y = compute("y", {s.images, s.rows(), s.columns(), s.filters}, [&](const std::vector<Expr>& at) {
-        const Expr element = padded(image, 0)(at[0], place(at[1], r), place(at[2], t), k);
+        const Expr element = padded(c.image, 0)(at[0], place(at[1], r), place(at[2], t), k);
         const Expr total = sum(cast(f32, element) * cast(f32, c.w(at[3], r, t, k)), {r, t, k});
         return cast(s.type, epilogue(c, shape, total, at));
     });
@@ -80,7 +90,8 @@ FusedConvolution declare_fused_convolution(const FusedConvolutionShape& shape, s
     if (adds(shape, ConvolutionEpilogue::Bias)) c.bias = input("bias", f32, {s.filters});
     if (adds(shape, ConvolutionEpilogue::Residual))
         c.residual = input("residual", s.type, {s.images, s.rows(), s.columns(), s.filters});
-    declare_result(c, shape, c.x);
+    declare_image(c, shape);
+    declare_result(c, shape);
     if (shape.statistics) declare_statistics(c, s);
     return c;
 }
@@ -146,15 +157,17 @@ Schedule fused_convolution_schedule(const FusedConvolution& c, const FusedConvol
     const Convolution plain = declare_convolution(convolution, ConvolutionPass::Forward);
     ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(plain, convolution, ConvolutionPass::Forward, target);
     Schedule s(c.outputs(), target);
+    WindowNeighbours neighbours{.image = shape.prologue ? c.x : Tensor()};
     if (!shape.statistics) {
-        schedule_windows(s, c.y, c.x, c.w, 2, 1, chosen);
+        schedule_windows(s, c.y, c.image, c.w, 2, 1, chosen, neighbours);
         return s;
     }
     if (!tiles) chosen = with_room_for_sums(chosen, plain.extents, target);
     const int64_t rows = chosen.box_columns > 0 ? chosen.rows : chosen.rows / chosen.warpgroups;
     s.join_axes(c.y, 0, 2);
     const Stage parts = sums_of_tiles(s, c.totals, rows);
-    const Loop tile = schedule_windows(s, c.y, c.x, c.w, 2, 1, chosen, {parts});
+    neighbours.behind = {parts};
+    const Loop tile = schedule_windows(s, c.y, c.image, c.w, 2, 1, chosen, neighbours);
     if (chosen.box_columns > 0)
         sum_piece(s, parts, chosen);
     else
@@ -163,7 +176,7 @@ Schedule fused_convolution_schedule(const FusedConvolution& c, const FusedConvol
 }
 
 std::optional<NamedFusedConvolution> parse_fused_convolution(const std::string& name) {
-    constexpr std::string_view prefix = "convolution_fused_", statistics = "_statistics";
+    constexpr std::string_view prefix = "convolution_fused_", prologue = "_prologue", statistics = "_statistics";
     constexpr std::array<std::pair<std::string_view, ConvolutionEpilogue>, 4> steps{{
         {"_bias", ConvolutionEpilogue::Bias},
         {"_relu", ConvolutionEpilogue::Relu},
@@ -188,6 +201,7 @@ std::optional<NamedFusedConvolution> parse_fused_convolution(const std::string& 
     };
     while (one()) {
     }
+    named.shape.prologue = takes(prologue);
     const auto convolution = parse_convolution(rest);
     if (!convolution || convolution->pass != ConvolutionPass::Forward) return {};
     named.shape.convolution = convolution->shape;

@@ -15,6 +15,7 @@ enum class ConvolutionEpilogue { Bias, Relu, Silu, Residual };
 /// A forward pass with channels and filters that are multiples of 8.
 struct FusedConvolutionShape {
     ConvolutionShape convolution;
+    bool prologue = false;  ///< windows are of max(x scale[c] + shift[c], 0), with zeros around it
     std::vector<ConvolutionEpilogue> epilogue = {};
     bool statistics = false;  ///< sums of y and of y y, by filter
 
@@ -25,6 +26,8 @@ struct FusedConvolutionShape {
 
 struct FusedConvolution {
     Tensor x, w;             ///< as ConvolutionShape says
+    Tensor scale, shift;     ///< [channels] f32, of a prologue
+    Tensor image;            ///< what windows are of: x, or what the prologue makes of it, rounded to its type
     Tensor bias, residual;   ///< [filters] f32, and of y's shape and type; where they are added
     Tensor y;                ///< [images, P, Q, filters], rounded behind the last step
     Tensor totals, squares;  ///< [filters] f32, of statistics: of y as it is rounded
@@ -43,9 +46,9 @@ struct NamedFusedConvolution {
     FusedConvolutionShape shape;
     std::optional<ConvolutionTiles> tiles;
 };
-/// Reads "convolution_fused_" and what parse_convolution reads behind "convolution_", of a forward pass, then steps of
-/// the epilogue in their order, and "_statistics": "convolution_fused_bf16_256x56x56x64_64_3x3_pad1_bias_relu". Nothing
-/// if it is no such name.
+/// Reads "convolution_fused_" and what parse_convolution reads behind "convolution_", of a forward pass, then
+/// "_prologue", steps of the epilogue in their order, and "_statistics", each if it is there:
+/// "convolution_fused_bf16_256x56x56x64_64_3x3_pad1_bias_relu". Nothing if it is no such name.
 std::optional<NamedFusedConvolution> parse_fused_convolution(const std::string& name);
 
 }  // namespace tw::schedules

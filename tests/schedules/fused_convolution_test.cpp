@@ -38,7 +38,7 @@ protected:
                            .stride = chance() ? 1 : 2,
                            .padding = between(0, 2),
                            .type = chance() ? bf16 : f16};
-        FusedConvolutionShape shape{.convolution = s, .statistics = chance()};
+        FusedConvolutionShape shape{.convolution = s, .prologue = chance(), .statistics = chance()};
         for (Epilogue step : {Epilogue::Bias, Epilogue::Residual, Epilogue::Relu, Epilogue::Residual})
             if (chance()) shape.epilogue.push_back(step);
         return shape;
@@ -66,9 +66,10 @@ TEST_P(FusedConvolutions, OfAnyShapeAreTheDeclared) {
         const FusedConvolutionShape shape = random_shape();
         const ConvolutionTiles t = random_tiles(shape);
         const ConvolutionShape& c = shape.convolution;
-        SCOPED_TRACE(fmt::format("{}x{}x{}x{} {} {}x{} stride {} pad {}; {}x{}x{} w{} p{}; statistics {}", c.images,
-                                 c.height, c.width, c.channels, c.filters, c.kernel_h, c.kernel_w, c.stride, c.padding,
-                                 t.rows, t.columns, t.terms, t.warpgroups, t.ping_pong, shape.statistics));
+        SCOPED_TRACE(fmt::format("{}x{}x{}x{} {} {}x{} stride {} pad {}; {}x{}x{} w{} p{}; statistics {} prologue {}",
+                                 c.images, c.height, c.width, c.channels, c.filters, c.kernel_h, c.kernel_w, c.stride,
+                                 c.padding, t.rows, t.columns, t.terms, t.warpgroups, t.ping_pong, shape.statistics,
+                                 shape.prologue));
         const Schedule s = fused_convolution_schedule(declare_fused_convolution(shape), shape, t, device_target());
         SCOPED_TRACE(s.trace_as_cpp());
         EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
@@ -80,7 +81,8 @@ TEST_P(FusedConvolutions, OfAnyShapeAreTheDeclared) {
 /// sums of tiles.
 TEST(FusedConvolutionLayers, CanBeBuilt) {
     for (const char* layer : {"256x56x56x64_64_3x3_pad1", "256x28x28x128_128_3x3_pad1", "256x14x14x256_256_3x3_pad1"})
-        for (const char* fused : {"_bias_relu", "_bias_residual_relu", "_bias_silu_residual", "_statistics"}) {
+        for (const char* fused : {"_bias_relu", "_bias_residual_relu", "_bias_silu_residual", "_statistics",
+                                  "_prologue", "_prologue_statistics"}) {
             const std::string name = std::string("convolution_fused_bf16_") + layer + fused;
             ASSERT_TRUE(parse_fused_convolution(name)) << name;
             const Program program = build(find_kernel(name)->make(target("sm_90a")));
@@ -90,11 +92,11 @@ TEST(FusedConvolutionLayers, CanBeBuilt) {
 
 TEST(FusedConvolutionNames, AreAConvolutionAndSteps) {
     const auto named = parse_fused_convolution(
-        "convolution_fused_f16_2x9x8x16_32_3x2_stride2_tile64x32x32w1s3p1t1_bias_residual_silu_statistics");
+        "convolution_fused_f16_2x9x8x16_32_3x2_stride2_tile64x32x32w1s3p1t1_prologue_bias_residual_silu_statistics");
     ASSERT_TRUE(named);
     EXPECT_EQ(named->shape.convolution, parse_convolution("convolution_f16_2x9x8x16_32_3x2_stride2")->shape);
     EXPECT_THAT(named->shape.epilogue, ElementsAre(Epilogue::Bias, Epilogue::Residual, Epilogue::Silu));
-    EXPECT_TRUE(named->shape.statistics);
+    EXPECT_TRUE(named->shape.statistics && named->shape.prologue);
     EXPECT_EQ(named->tiles->rows, 64);
     for (const char* name :
          {"convolution_fused_bf16_2x9x8x12_32_3x3", "convolution_fused_bf16_2x9x8x16_32_3x3_tanh",
