@@ -83,16 +83,19 @@ bool is_masked_by(const OpInLoops& fill, const StoreTo& store, const OpInLoops& 
         for (Expr& own : masks) own = in_both(of_iteration(fill, own, common).condition);
     }
     const Substitution element = to_reader(fill.op, store, load);
-    for (size_t own = 0; own < masks.size(); ++own) {
-        const Expr of_reader = simplify(substitute(masks[own], element));
-        auto is_same = [&](const Expr& part) {
+    auto is_asked = [&](const Expr& own) {
+        const Expr of_reader = simplify(substitute(own, element));
+        return std::ranges::any_of(parts, [&](const Expr& part) {
             return same_condition(of_reader, part) || same_condition(with_uniform_parts(reader.op, of_reader), part);
-        };
-        if (!std::ranges::any_of(parts, is_same)) continue;
+        });
+    };
+    for (size_t own = 0; own < masks.size(); ++own) {
+        if (!is_asked(masks[own])) continue;
         relied.insert(own);
         return true;
     }
-    return false;
+    const Select* choice = store.value.as<Select>();  // which is zero itself where that is false
+    return choice && is_zero(choice->no) && std::ranges::any_of(conjuncts_of(choice->condition), is_asked);
 }
 
 }  // namespace tw::codegen
