@@ -132,17 +132,19 @@ Stage sums_of_tiles(Schedule& s, const Tensor& totals, int64_t rows) {
     return parts;
 }
 
-/// Sums of all elements beside those that multiply take registers: tiles leave in pieces, where they are large.
-ConvolutionTiles with_room_for_sums(ConvolutionTiles tiles, const ConvolutionExtents& extents, const Target& target) {
-    constexpr int64_t longest_box = 256, wide = 64, narrow = 32, most = 8;
+/// What a thread holds beside sums of products takes registers: tiles have fewer rows, and leave in pieces where these
+/// are summed.
+ConvolutionTiles with_room(ConvolutionTiles tiles, const FusedConvolutionShape& shape,
+                           const ConvolutionExtents& extents, const Target& target) {
+    constexpr int64_t most_rows = 256, wide = 64, narrow = 32, most_stages = 8;
     constexpr int64_t reserved = 12 << 10;  // bytes, in which warps add up what they have
-    tiles.rows = std::min(tiles.rows, longest_box);
-    if (extents.rows < tiles.rows || extents.columns < tiles.columns || tiles.columns % narrow != 0) return tiles;
-    tiles.box_columns = tiles.columns % wide == 0 ? wide : narrow;
+    tiles.rows = std::min(tiles.rows, most_rows);
+    const bool whole = extents.rows >= tiles.rows && extents.columns >= tiles.columns && tiles.columns % narrow == 0;
+    if (shape.statistics && whole) tiles.box_columns = tiles.columns % wide == 0 ? wide : narrow;
     const int64_t bytes = (tiles.rows + tiles.columns) * tiles.terms * bytes_of(bf16),
                   leaving = tiles.rows * tiles.box_columns * bytes_of(bf16) * tiles.ping_pong;
     const int64_t stages = (target.shared_bytes - reserved - leaving) / bytes;
-    tiles.stages = static_cast<int>(std::clamp<int64_t>(stages, 2, most));
+    tiles.stages = static_cast<int>(std::clamp<int64_t>(stages, 2, most_stages));
     return tiles;
 }
 
@@ -156,13 +158,13 @@ Schedule fused_convolution_schedule(const FusedConvolution& c, const FusedConvol
     if (!takes_warpgroups(convolution, target)) return choose_schedule(c.outputs(), target, where);
     const Convolution plain = declare_convolution(convolution, ConvolutionPass::Forward);
     ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(plain, convolution, ConvolutionPass::Forward, target);
+    if (!tiles && (shape.prologue || shape.statistics)) chosen = with_room(chosen, shape, plain.extents, target);
     Schedule s(c.outputs(), target);
     WindowNeighbours neighbours{.image = shape.prologue ? c.x : Tensor()};
     if (!shape.statistics) {
         schedule_windows(s, c.y, c.image, c.w, 2, 1, chosen, neighbours);
         return s;
     }
-    if (!tiles) chosen = with_room_for_sums(chosen, plain.extents, target);
     const int64_t rows = chosen.box_columns > 0 ? chosen.rows : chosen.rows / chosen.warpgroups;
     s.join_axes(c.y, 0, 2);
     const Stage parts = sums_of_tiles(s, c.totals, rows);
