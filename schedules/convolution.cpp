@@ -26,14 +26,19 @@ void inline_elements(Schedule& s, const Tensor& result, const Tensor& a, const T
             s.inline_stage(stage);
 }
 
-/// The role that loads both operands beside those that multiply.
-void multiply(Schedule& s, const Stage& result, const Stage& sums, const std::vector<StageRef>& operands,
-              const Loop& over, const MmaLoops& loops, const ConvolutionTiles& tiles, int in_flight = 1) {
-    s.mma(sums, wgmma, loops);
-    s.pipeline(over, {.stages = tiles.stages, .in_flight = in_flight});
+/// A role loads both operands beside those that multiply.
+void share_roles(Schedule& s, const Stage& result, const std::vector<StageRef>& operands,
+                 const ConvolutionTiles& tiles) {
     s.roles(loading_roles(
         s.target(), operands, result,
         {.warpgroups = tiles.warpgroups * tiles.ping_pong, .loading = 40, .most = 240, .ping_pong = tiles.ping_pong}));
+}
+
+void multiply(Schedule& s, const Stage& result, const Stage& sums, const std::vector<StageRef>& operands,
+              const Loop& over, const MmaLoops& loops, const ConvolutionTiles& tiles) {
+    s.mma(sums, wgmma, loops);
+    s.pipeline(over, {.stages = tiles.stages, .in_flight = 1});
+    share_roles(s, result, operands, tiles);
 }
 
 /// The loops of pixels in which the distance from one to the next is a stride, images first; what is between, the
@@ -97,11 +102,16 @@ Loop leave_in_pieces(Schedule& s, const Stage& sums, std::vector<Loop> order, co
     return piece;
 }
 
-/// Rows of the unit, made of elements of the image that lie in shared memory as its loops run. Returns those.
-Stage rows_in_registers(Schedule& s, const Stage& sums, const Tensor& windows, const Tensor& image, const Loop& step) {
+/// Rows of the unit, made of elements of the image that lie in shared memory as its loops run: those of a step while
+/// the unit multiplies those of the step before.
+struct RowsInRegisters {
+    Stage rows, copy;
+};
+RowsInRegisters rows_in_registers(Schedule& s, const Stage& sums, const Tensor& windows, const Tensor& image,
+                                  const Loop& step) {
     const Stage rows = s.stage(sums, windows, Memory::Registers, step, As::Matrix);
     s.inline_stage(windows);
-    return s.stage(rows, image, Memory::Shared, step, As::Matrix);
+    return {rows, s.stage(rows, image, Memory::Shared, step, As::Matrix)};
 }
 
 }  // namespace
@@ -141,11 +151,18 @@ Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
         for (const StageRef& follower : neighbours.behind) s.at(follower, last);
     }
     s.persistent(blocks);
-    const bool makes_rows = neighbours.image.defined();
-    const Stage left = makes_rows ? rows_in_registers(s, sums, windows, neighbours.image, unit.step)
-                                  : s.stage(sums, windows, Memory::Shared, unit.step, As::Matrix);
-    const Stage right = s.stage(sums, filters, Memory::Shared, unit.step);
-    multiply(s, s[result], sums, {left, right}, unit.step, unit.mma, tiles, makes_rows ? 0 : 1);
+    if (neighbours.image.defined()) {
+        const auto [rows, left] = rows_in_registers(s, sums, windows, neighbours.image, unit.step);
+        const Stage right = s.stage(sums, filters, Memory::Shared, unit.step);
+        s.mma(sums, wgmma, unit.mma);
+        s.pipeline(unit.step, {.stages = tiles.stages});
+        s.delay(sums, unit.step, {.before = rows});
+        share_roles(s, s[result], {left, right}, tiles);
+        return last;
+    }
+    const Stage left = s.stage(sums, windows, Memory::Shared, unit.step, As::Matrix),
+                right = s.stage(sums, filters, Memory::Shared, unit.step);
+    multiply(s, s[result], sums, {left, right}, unit.step, unit.mma, tiles);
     return last;
 }
 
