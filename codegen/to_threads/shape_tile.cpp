@@ -182,8 +182,10 @@ private:
         t_.conditions = uniform;
     }
 
-    /// Whether the vectors that the tile reads are more than registers may hold, and depend on the loop.
+    /// Whether the vectors that lanes read for their part of a matrix are more than registers may hold, and depend on
+    /// the loop.
     bool is_crowded_by(const OpLoop& loop) const {
+        if (!op_.lanes) return false;
         int64_t elements = 0;
         bool depends = false;
         for (const PreloadOperand& operand : t_.operands()) {
