@@ -138,6 +138,7 @@ Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
     auto [column_tile, n] = s.split(columns, tiles.columns, Tail::Mask, {"column_tile", "n"});
     blocks.insert(blocks.end(), {tile, column_tile});
     UnitLoops unit;
+    std::vector<StageRef> loaded;  // by the role that loads
     Loop last = column_tile;
     if (tiles.box_columns > 0) {
         last = leave_in_pieces(s, sums, blocks, row, n, tiles);
@@ -146,6 +147,9 @@ Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
         unit = unit_loops(s, {}, own[0], own[1], own_terms, taps_of(s, sums, own_terms), false, tiles);
         for (const StageRef& follower : neighbours.behind) s.at(follower, last);
         s.via(s.stage(result, Memory::Shared, last), Copy::Tma);
+        for (const Tensor& operand : neighbours.beside)
+            loaded.push_back(s.stage(result, operand, Memory::Shared, last, As::Matrix));
+        if (!loaded.empty()) s.pipeline(last, {.stages = 2});
     } else {
         unit = unit_loops(s, blocks, row, n, terms, taps, stride > 1, tiles);
         for (const StageRef& follower : neighbours.behind) s.at(follower, last);
@@ -157,12 +161,14 @@ Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
         s.mma(sums, wgmma, unit.mma);
         s.pipeline(unit.step, {.stages = tiles.stages});
         s.delay(sums, unit.step, {.before = rows});
-        share_roles(s, s[result], {left, right}, tiles);
+        loaded.insert(loaded.end(), {left, right});
+        share_roles(s, s[result], loaded, tiles);
         return last;
     }
     const Stage left = s.stage(sums, windows, Memory::Shared, unit.step, As::Matrix),
                 right = s.stage(sums, filters, Memory::Shared, unit.step);
-    multiply(s, s[result], sums, {left, right}, unit.step, unit.mma, tiles);
+    loaded.insert(loaded.end(), {left, right});
+    multiply(s, s[result], sums, loaded, unit.step, unit.mma, tiles);
     return last;
 }
 

@@ -80,6 +80,8 @@ ConvolutionTiles convolution_tiles(const Convolution& convolution, const Convolu
 /// What stands around a sum of products in its kernel.
 struct WindowNeighbours {
     Tensor image = {};  ///< of whose elements those of the windows are made, in registers; undefined: they are copied
+    std::vector<Tensor> beside = {};    ///< that elements of the result read at their own place: loaded as boxes, where
+                                        ///< the result leaves as boxes
     std::vector<StageRef> behind = {};  ///< that read a tile, or a piece of one, where it is
 };
 /// Schedules a sum of products over windows of images: `result`, [..., columns], whose other dimensions are the pixels,

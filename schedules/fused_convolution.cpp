@@ -132,18 +132,21 @@ Stage sums_of_tiles(Schedule& s, const Tensor& totals, int64_t rows) {
     return parts;
 }
 
-/// What a thread holds beside sums of products takes registers: tiles have fewer rows, and leave in pieces where these
-/// are summed.
+/// What a thread holds beside sums of products takes registers: tiles have fewer rows. They leave in pieces where these
+/// are summed, or where pieces of the residual arrive.
 ConvolutionTiles with_room(ConvolutionTiles tiles, const FusedConvolutionShape& shape,
                            const ConvolutionExtents& extents, const Target& target) {
     constexpr int64_t most_rows = 256, wide = 64, narrow = 32, most_stages = 8;
     constexpr int64_t reserved = 12 << 10;  // bytes, in which warps add up what they have
+    const bool residual = adds(shape, ConvolutionEpilogue::Residual);
     tiles.rows = std::min(tiles.rows, most_rows);
     const bool whole = extents.rows >= tiles.rows && extents.columns >= tiles.columns && tiles.columns % narrow == 0;
-    if (shape.statistics && whole) tiles.box_columns = tiles.columns % wide == 0 ? wide : narrow;
+    if ((shape.statistics || residual) && whole)
+        tiles.box_columns = tiles.columns % wide == 0 && !residual ? wide : narrow;
     const int64_t bytes = (tiles.rows + tiles.columns) * tiles.terms * bytes_of(bf16),
-                  leaving = tiles.rows * tiles.box_columns * bytes_of(bf16) * tiles.ping_pong;
-    const int64_t stages = (target.shared_bytes - reserved - leaving) / bytes;
+                  piece_bytes = tiles.rows * tiles.box_columns * bytes_of(bf16),
+                  pieces = tiles.ping_pong + (residual ? 2 : 0);
+    const int64_t stages = (target.shared_bytes - reserved - piece_bytes * pieces) / bytes;
     tiles.stages = static_cast<int>(std::clamp<int64_t>(stages, 2, most_stages));
     return tiles;
 }
@@ -158,9 +161,11 @@ Schedule fused_convolution_schedule(const FusedConvolution& c, const FusedConvol
     if (!takes_warpgroups(convolution, target)) return choose_schedule(c.outputs(), target, where);
     const Convolution plain = declare_convolution(convolution, ConvolutionPass::Forward);
     ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(plain, convolution, ConvolutionPass::Forward, target);
-    if (!tiles && (shape.prologue || shape.statistics)) chosen = with_room(chosen, shape, plain.extents, target);
+    if (!tiles && (shape.prologue || shape.statistics || c.residual.defined()))
+        chosen = with_room(chosen, shape, plain.extents, target);
     Schedule s(c.outputs(), target);
     WindowNeighbours neighbours{.image = shape.prologue ? c.x : Tensor()};
+    if (c.residual.defined()) neighbours.beside = {c.residual};
     if (!shape.statistics) {
         schedule_windows(s, c.y, c.image, c.w, 2, 1, chosen, neighbours);
         return s;

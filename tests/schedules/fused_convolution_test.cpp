@@ -71,7 +71,6 @@ TEST_P(FusedConvolutions, OfAnyShapeAreTheDeclared) {
                                  c.images, c.height, c.width, c.channels, c.filters, c.kernel_h, c.kernel_w, c.stride,
                                  c.padding, t.rows, t.columns, t.terms, t.warpgroups, t.ping_pong, shape.statistics,
                                  shape.prologue));
-        std::cerr << fmt::format("{}x{}x{}x{} {} {}x{} stride {} pad {}; {}x{}x{} w{} p{}; statistics {} prologue {} box {}\n", c.images, c.height, c.width, c.channels, c.filters, c.kernel_h, c.kernel_w, c.stride, c.padding, t.rows, t.columns, t.terms, t.warpgroups, t.ping_pong, shape.statistics, shape.prologue, t.box_columns);
         const Schedule s = fused_convolution_schedule(declare_fused_convolution(shape), shape, t, device_target());
         SCOPED_TRACE(s.trace_as_cpp());
         EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
@@ -89,6 +88,8 @@ TEST(FusedConvolutionLayers, CanBeBuilt) {
             ASSERT_TRUE(parse_fused_convolution(name)) << name;
             const Program program = build(find_kernel(name)->make(target("sm_90a")));
             EXPECT_THAT(program.explain(), HasSubstr("x_shared: by the tensor memory accelerator, pixels (im2col)"));
+            if (std::string(fused).find("residual") != std::string::npos)
+                EXPECT_THAT(program.explain(), HasSubstr("residual_shared: by the tensor memory accelerator"));
         }
 }
 
