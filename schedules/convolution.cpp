@@ -102,16 +102,40 @@ Loop leave_in_pieces(Schedule& s, const Stage& sums, std::vector<Loop> order, co
     return piece;
 }
 
-/// Rows of the unit, made of elements of the image that lie in shared memory as its loops run: those of a step while
-/// the unit multiplies those of the step before.
-struct RowsInRegisters {
-    Stage rows, copy;
-};
-RowsInRegisters rows_in_registers(Schedule& s, const Stage& sums, const Tensor& windows, const Tensor& image,
-                                  const Loop& step) {
-    const Stage rows = s.stage(sums, windows, Memory::Registers, step, As::Matrix);
+/// The product of windows and filters, both of which a role loads, with what is `loaded` beside them.
+void load_and_multiply(Schedule& s, const Tensor& result, const Stage& sums, const Tensor& windows,
+                       const Tensor& filters, const UnitLoops& unit, std::vector<StageRef> loaded,
+                       const ConvolutionTiles& tiles) {
+    loaded.emplace_back(s.stage(sums, windows, Memory::Shared, unit.step, As::Matrix));
+    loaded.emplace_back(s.stage(sums, filters, Memory::Shared, unit.step));
+    multiply(s, s[result], sums, loaded, unit.step, unit.mma, tiles);
+}
+
+/// The same of windows that are made of the image: its elements lie in shared memory as the unit's loops run, and rows
+/// of a step are made in registers while the unit multiplies those of the step before.
+void load_make_and_multiply(Schedule& s, const Tensor& result, const Stage& sums, const Tensor& windows,
+                            const Tensor& image, const Tensor& filters, const UnitLoops& unit,
+                            std::vector<StageRef> loaded, const ConvolutionTiles& tiles) {
+    const Stage rows = s.stage(sums, windows, Memory::Registers, unit.step, As::Matrix);
     s.inline_stage(windows);
-    return {rows, s.stage(rows, image, Memory::Shared, step, As::Matrix)};
+    loaded.emplace_back(s.stage(rows, image, Memory::Shared, unit.step, As::Matrix));
+    loaded.emplace_back(s.stage(sums, filters, Memory::Shared, unit.step));
+    s.mma(sums, wgmma, unit.mma);
+    s.pipeline(unit.step, {.stages = tiles.stages});
+    s.delay(sums, unit.step, {.before = rows});
+    share_roles(s, s[result], loaded, tiles);
+}
+
+/// Pieces of the result leave as boxes, and those of what its elements are made of beside the sums arrive so. Returns
+/// the latter.
+std::vector<StageRef> pass_pieces(Schedule& s, const Tensor& result, const Loop& piece,
+                                  const std::vector<Tensor>& beside) {
+    s.via(s.stage(result, Memory::Shared, piece), Copy::Tma);
+    std::vector<StageRef> arriving;
+    for (const Tensor& operand : beside)
+        arriving.emplace_back(s.stage(result, operand, Memory::Shared, piece, As::Matrix));
+    if (!arriving.empty()) s.pipeline(piece, {.stages = 2});
+    return arriving;
 }
 
 }  // namespace
@@ -146,29 +170,16 @@ Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
         const Loop own_terms = s.reduce(sums, channels);
         unit = unit_loops(s, {}, own[0], own[1], own_terms, taps_of(s, sums, own_terms), false, tiles);
         for (const StageRef& follower : neighbours.behind) s.at(follower, last);
-        s.via(s.stage(result, Memory::Shared, last), Copy::Tma);
-        for (const Tensor& operand : neighbours.beside)
-            loaded.push_back(s.stage(result, operand, Memory::Shared, last, As::Matrix));
-        if (!loaded.empty()) s.pipeline(last, {.stages = 2});
+        loaded = pass_pieces(s, result, last, neighbours.beside);
     } else {
         unit = unit_loops(s, blocks, row, n, terms, taps, stride > 1, tiles);
         for (const StageRef& follower : neighbours.behind) s.at(follower, last);
     }
     s.persistent(blocks);
-    if (neighbours.image.defined()) {
-        const auto [rows, left] = rows_in_registers(s, sums, windows, neighbours.image, unit.step);
-        const Stage right = s.stage(sums, filters, Memory::Shared, unit.step);
-        s.mma(sums, wgmma, unit.mma);
-        s.pipeline(unit.step, {.stages = tiles.stages});
-        s.delay(sums, unit.step, {.before = rows});
-        loaded.insert(loaded.end(), {left, right});
-        share_roles(s, s[result], loaded, tiles);
-        return last;
-    }
-    const Stage left = s.stage(sums, windows, Memory::Shared, unit.step, As::Matrix),
-                right = s.stage(sums, filters, Memory::Shared, unit.step);
-    loaded.insert(loaded.end(), {left, right});
-    multiply(s, s[result], sums, loaded, unit.step, unit.mma, tiles);
+    if (neighbours.image.defined())
+        load_make_and_multiply(s, result, sums, windows, neighbours.image, filters, unit, loaded, tiles);
+    else
+        load_and_multiply(s, result, sums, windows, filters, unit, loaded, tiles);
     return last;
 }
 
