@@ -78,6 +78,22 @@ TEST_P(FusedConvolutions, OfAnyShapeAreTheDeclared) {
     }
 }
 
+/// Of random numbers, against float64.
+TEST_P(FusedConvolutions, WithSiluErrAsTheirTypes) {
+    for (const char* fused : {"_silu", "_prologue_bias_silu_residual_statistics"}) {
+        const std::string name =
+            std::string("convolution_fused_bf16_2x8x8x32_64_3x3_pad1_tile64x64x32w1s3p1t1b32") + fused;
+        const Schedule s = find_library_kernel(name)->make(device_target());
+        const Bindings bindings = random_bindings(s.outputs(), 3);
+        Executable executable(build(s), device_);
+        const std::vector<HostArray> got = run_on(executable, bindings);
+        for (size_t k = 0; k < got.size(); ++k) {
+            const CheckResult result = check_output(s.outputs()[k], bindings, got[k]);
+            EXPECT_TRUE(result.ok) << name << ": " << s.outputs()[k].name() << ": " << result.text;
+        }
+    }
+}
+
 /// The tiles that the model chooses can be built, without spilling; statistics are one more kernel or two, which read
 /// sums of tiles.
 TEST(FusedConvolutionLayers, CanBeBuilt) {
