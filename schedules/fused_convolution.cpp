@@ -13,6 +13,7 @@ namespace tw::schedules {
 namespace {
 
 constexpr int64_t piece = 8;  // elements of 2 bytes together as 16
+constexpr int64_t rows_of_unit = 64;
 
 bool adds(const FusedConvolutionShape& shape, ConvolutionEpilogue step) {
     return std::ranges::find(shape.epilogue, step) != shape.epilogue.end();
@@ -139,7 +140,9 @@ ConvolutionTiles with_room(ConvolutionTiles tiles, const FusedConvolutionShape& 
     constexpr int64_t most_rows = 256, wide = 64, narrow = 32, most_stages = 8;
     constexpr int64_t reserved = 12 << 10;  // bytes, in which warps add up what they have
     const bool residual = adds(shape, ConvolutionEpilogue::Residual);
-    tiles.rows = std::min(tiles.rows, most_rows);
+    if (shape.prologue && tiles.warpgroups == 1 && tiles.rows % (2 * rows_of_unit) == 0) tiles.warpgroups = 2;
+    const int64_t rows_of_units = rows_of_unit * tiles.warpgroups;
+    tiles.rows = std::min(tiles.rows, most_rows / rows_of_units * rows_of_units);
     const bool whole = extents.rows >= tiles.rows && extents.columns >= tiles.columns && tiles.columns % narrow == 0;
     if ((shape.statistics || residual) && whole)
         tiles.box_columns = tiles.columns % wide == 0 && !residual ? wide : narrow;

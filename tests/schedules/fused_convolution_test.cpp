@@ -97,7 +97,8 @@ TEST_P(FusedConvolutions, WithSiluErrAsTheirTypes) {
 /// The tiles that the model chooses can be built, without spilling; statistics are one more kernel or two, which read
 /// sums of tiles.
 TEST(FusedConvolutionLayers, CanBeBuilt) {
-    for (const char* layer : {"256x56x56x64_64_3x3_pad1", "256x28x28x128_128_3x3_pad1", "256x14x14x256_256_3x3_pad1"})
+    for (const char* layer : {"256x56x56x64_64_3x3_pad1", "256x28x28x128_128_3x3_pad1", "256x14x14x256_256_3x3_pad1",
+                              "64x7x7x512_512_3x3_pad1", "256x28x28x128_160_3x3_pad1"})
         for (const char* fused : {"_bias_relu", "_bias_residual_relu", "_bias_silu_residual", "_statistics",
                                   "_prologue", "_prologue_statistics"}) {
             const std::string name = std::string("convolution_fused_bf16_") + layer + fused;
