@@ -19,7 +19,7 @@ import sys
 
 from harness.cases import KEYS, CaseError, default_file, read_cases
 from harness.gpu_suites import (reason_without_gpu, run_accuracy, run_attention, run_attention_backward, run_conv,
-                                run_depthwise, run_gemm, run_gemm_fp32, run_launch, run_linear_cross_entropy, run_memory)
+                                run_conv_fused, run_depthwise, run_gemm, run_gemm_fp32, run_launch, run_linear_cross_entropy, run_memory)
 from harness.host_suites import run_compile, run_emulator
 from harness.program import ProgramError, find_program
 from harness.random_cases import MAKERS, random_cases
@@ -27,7 +27,7 @@ from harness.report import Report
 
 GPU_SUITES = {"gemm": run_gemm, "gemm-fp32": run_gemm_fp32, "attention": run_attention,
               "attention-backward": run_attention_backward, "accuracy": run_accuracy, "conv": run_conv,
-              "depthwise": run_depthwise,
+              "conv-fused": run_conv_fused, "depthwise": run_depthwise,
               "linear-cross-entropy": run_linear_cross_entropy,
               "memory": run_memory, "launch": run_launch}
 HOST_SUITES = {"compile": run_compile, "emulator": run_emulator}

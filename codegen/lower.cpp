@@ -49,6 +49,7 @@ constexpr TilePass tile_passes[] = {
     {"gather_products", [](T kernel, C) { return gather_products(kernel); }},
     {"elide_zero_init", [](T kernel, C) { return elide_zero_init(kernel); }},
     {"choose_tma", [](T kernel, C context) { return choose_tma(kernel, context.target, context.cite); }},
+    {"select_behind", [](T kernel, C) { return select_behind(kernel); }},
     {"distribute", [](T kernel, C) { return distribute(kernel); }},
     {"mark_unrolled", [](T kernel, C) { return mark_unrolled(kernel); }},
     {"choose_layouts", [](T kernel, C context) { return choose_layouts(kernel, context.target); }},

@@ -263,7 +263,8 @@ private:
         for (size_t a = 0; a < own().axes.size(); ++a) {
             const Expr& axis = own().axes[a];
             if (!contains(index, axis)) continue;
-            for (int64_t step : {int64_t{1}, coefficient(affine_of(read), axis).value_or(1)})
+            // Of a single iteration every step would do: the axis' own makes no more than there is.
+            for (int64_t step : {coefficient(affine_of(read), axis).value_or(1), int64_t{1}})
                 if (step > 0 && (*extent % step == 0 || step % *extent == 0) &&
                     equal(simplify(read / *extent), simplify(axis * step / *extent)))
                     return {static_cast<int>(a), step};

@@ -101,7 +101,34 @@ void check_axes(const State& state, int reader, const std::string& call, std::so
     }
 }
 
+/// Whether the stage stands under the loop, of whichever stage.
+bool stands_under(const State& state, int stage, int loop) {
+    for (; state.stages[stage].attach >= 0; stage = state.loops[state.stages[stage].attach].stage) {
+        const int attach = state.stages[stage].attach;
+        if (state.loops[loop].stage == state.loops[attach].stage) return state.position(loop) <= state.position(attach);
+    }
+    return false;
+}
+
+/// The copy stands under a loop of its reader, of a reduction one that runs over terms, or under one around it.
+void check_loop(const State& state, int reader, int under, const std::string& call, std::source_location where) {
+    const std::string& name = state.stages[reader].definition.name;
+    const int owner = state.loops[under].stage;
+    const bool around = owner != reader && stands_under(state, reader, under);
+    const bool reduces = state.stages[reader].definition.reducer != nullptr;
+    const bool own = owner == reader && (!reduces || state.position(under) >= state.first_reduce(reader));
+    user_check(
+        own || around, where,
+        "{}: the copy lies as the loops of '{}' run, for the terms that one iteration reads; name a loop of '{}' "
+        "from its outermost reduce loop on, or one around '{}'",
+        call, name, name, name);
+}
+
 }  // namespace
+
+const std::vector<Expr>& terms_of(const StageDefinition& reader) {
+    return reader.reducer ? reader.update : reader.finish;
+}
 
 Expr element_read(const StageDefinition& reader, const std::shared_ptr<const Operation>& source, int output,
                   std::source_location where) {
@@ -115,14 +142,14 @@ Expr element_read(const StageDefinition& reader, const std::shared_ptr<const Ope
         found = element;
     };
     std::set<const ExprNode*> chosen;
-    for (const Expr& update : reader.update)
-        visit(update, [&](const Expr& e) {
+    for (const Expr& term : terms_of(reader))
+        visit(term, [&](const Expr& e) {
             if (!is_padded(e, source.get(), output)) return;
             take(e);
             chosen.insert(e.as<Select>()->yes.id());
         });
-    for (const Expr& update : reader.update)
-        visit(update, [&](const Expr& e) {
+    for (const Expr& term : terms_of(reader))
+        visit(term, [&](const Expr& e) {
             if (is_read_of(e, source.get(), output) && !chosen.contains(e.id())) take(e);
         });
     return found;
@@ -195,11 +222,7 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
     const std::string& name = state.stages[reader].definition.name;
     const std::string call = fmt::format("stage({}, {}, {}, {}, As::Matrix)", name, source.operation->name,
                                          memory_text(memory), state.loops[under].name);
-    user_check(
-        state.loops[under].stage == reader && state.position(under) >= state.first_reduce(reader), where,
-        "{}: the copy lies as the loops of '{}' run, for the terms that one iteration reads; name a loop of '{}' "
-        "from its outermost reduce loop on",
-        call, name, name);
+    check_loop(state, reader, under, call, where);
     check_axes(state, reader, call, where);
     if (move_guard(state.stages[reader].definition, source.operation, source.output))
         state.notes.push_back(
@@ -215,8 +238,9 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
     StageDefinition definition = matrix_copy(
         axes, element, unique_stage_name(state, fmt::format("{}_{}", source.operation->name, tw::to_string(memory))));
     const Expr there = read_of_matrix(definition, axes);
-    for (Expr& update : state.stages[reader].definition.update)
-        update = transform(update, [&](const Expr& e) { return equal(e, element) ? there : Expr(); });
+    StageDefinition& reading = state.stages[reader].definition;
+    for (Expr& term : reading.reducer ? reading.update : reading.finish)
+        term = transform(term, [&](const Expr& e) { return equal(e, element) ? there : Expr(); });
     const int copy = add_stage(state, std::move(definition), edit.step);
     StageRecord& record = state.stages[copy];
     record.is_copy = true;

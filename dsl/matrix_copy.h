@@ -6,6 +6,9 @@
 
 namespace tw {
 
+/// What a reduction combines; without one, what the elements are.
+const std::vector<Expr>& terms_of(const StageDefinition& reader);
+
 /// The one expression of an output of `source` that the terms of `reader` read: an element, or the choice between an
 /// element and a number that indices make. Undefined if they read none; throws Error if they read several.
 Expr element_read(const StageDefinition& reader, const std::shared_ptr<const Operation>& source, int output,

@@ -13,8 +13,7 @@
 #include "schedules/attention_fp8.h"
 #include "schedules/attention_paged.h"
 #include "schedules/attention_varlen.h"
-#include "schedules/convolution.h"
-#include "schedules/depthwise.h"
+#include "schedules/convolution_entries.h"
 #include "schedules/elementwise.h"
 #include "schedules/families.h"
 #include "schedules/linear_cross_entropy.h"
@@ -222,26 +221,6 @@ std::optional<CatalogEntry> linear_cross_entropy_entry(const std::string& name) 
                         shape.bytes()};
 }
 
-std::optional<CatalogEntry> convolution_entry(const std::string& name) {
-    auto named = parse_convolution(name);
-    if (!named) return {};
-    return CatalogEntry{name, "convolution of images with channels last, or a gradient of it", named->shape.flops(),
-                        [named = *named](const Target& target) {
-                            return convolution_schedule(named, target);
-                        },
-                        named->shape.bytes()};
-}
-
-std::optional<CatalogEntry> depthwise_entry(const std::string& name) {
-    auto named = parse_depthwise(name);
-    if (!named) return {};
-    return CatalogEntry{name, "depthwise convolution of images, or a gradient of it", named->shape.flops(),
-                        [named = *named](const Target& target) {
-                            return depthwise_schedule(named.shape, named.pass, named.tiles, target);
-                        },
-                        named->shape.bytes()};
-}
-
 /// Few tiles, many terms: blocks along k add their parts to c.
 CatalogEntry split_k_entry(int64_t m, int64_t n, int64_t k) {
     return {fmt::format("split_k_product_{}x{}x{}", m, n, k), "c = a b, fp32, blocks along k adding to c atomically",
@@ -430,9 +409,9 @@ const CatalogEntry* find_library_kernel(const std::string& name) {
     for (const CatalogEntry& entry : catalog())
         if (entry.name == name) return &entry;
     static std::map<std::string, CatalogEntry> made;
-    for (const auto entry_of :
-         {entry_by_family, tensor_product_entry, attention_gradients_entry, fp8_attention_entry, attention_paged_entry,
-          attention_varlen_entry, attention_entry, convolution_entry, depthwise_entry, linear_cross_entropy_entry})
+    for (const auto entry_of : {entry_by_family, tensor_product_entry, attention_gradients_entry, fp8_attention_entry,
+                                attention_paged_entry, attention_varlen_entry, attention_entry, convolution_entry,
+                                fused_convolution_entry, depthwise_entry, linear_cross_entropy_entry})
         if (auto entry = entry_of(name)) return &made.try_emplace(name, *entry).first->second;
     static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?");
     std::smatch match;

@@ -27,14 +27,19 @@ void inline_elements(Schedule& s, const Tensor& result, const Tensor& a, const T
             s.inline_stage(stage);
 }
 
-/// The role that loads both operands beside those that multiply.
+/// A role loads both operands beside those that multiply.
+void share_roles(Schedule& s, const Stage& result, const std::vector<StageRef>& operands,
+                 const ConvolutionTiles& tiles) {
+    s.roles(loading_roles(
+        s.target(), operands, result,
+        {.warpgroups = tiles.warpgroups * tiles.ping_pong, .loading = 40, .most = 240, .ping_pong = tiles.ping_pong}));
+}
+
 void multiply(Schedule& s, const Stage& result, const Stage& sums, const std::vector<StageRef>& operands,
               const Loop& over, const MmaLoops& loops, const ConvolutionTiles& tiles) {
     s.mma(sums, wgmma, loops);
     s.pipeline(over, {.stages = tiles.stages, .in_flight = 1});
-    s.roles(loading_roles(
-        s.target(), operands, result,
-        {.warpgroups = tiles.warpgroups * tiles.ping_pong, .loading = 40, .most = 240, .ping_pong = tiles.ping_pong}));
+    share_roles(s, result, operands, tiles);
 }
 
 /// The loops of pixels in which the distance from one to the next is a stride, images first; what is between, the
@@ -123,15 +128,54 @@ Loop leave_in_pieces(Schedule& s, const Stage& sums, std::vector<Loop> order, co
     return piece;
 }
 
+/// The product of windows and filters, both of which a role loads, with what is `loaded` beside them.
+void load_and_multiply(Schedule& s, const Stage& result, const Stage& sums, const Tensor& windows,
+                       const Tensor& filters, const UnitLoops& unit, std::vector<StageRef> loaded,
+                       const ConvolutionTiles& tiles) {
+    loaded.emplace_back(s.stage(sums, windows, Memory::Shared, unit.step, As::Matrix));
+    loaded.emplace_back(s.stage(sums, filters, Memory::Shared, unit.step));
+    multiply(s, result, sums, loaded, unit.step, unit.mma, tiles);
+}
+
+/// The same of windows that are made of the image: its elements lie in shared memory as the unit's loops run, and rows
+/// of a step are made in registers while the unit multiplies those of the step before.
+void load_make_and_multiply(Schedule& s, const Tensor& result, const Stage& sums, const Tensor& windows,
+                            const Tensor& image, const Tensor& filters, const UnitLoops& unit,
+                            std::vector<StageRef> loaded, const ConvolutionTiles& tiles) {
+    const Stage rows = s.stage(sums, windows, Memory::Registers, unit.step, As::Matrix);
+    s.inline_stage(windows);
+    loaded.emplace_back(s.stage(rows, image, Memory::Shared, unit.step, As::Matrix));
+    loaded.emplace_back(s.stage(sums, filters, Memory::Shared, unit.step));
+    s.mma(sums, wgmma, unit.mma);
+    s.pipeline(unit.step, {.stages = tiles.stages});
+    s.delay(sums, unit.step, {.before = rows});
+    share_roles(s, s[result], loaded, tiles);
+}
+
+/// Pieces of the result leave as boxes, and those of what its elements are made of beside the sums arrive so. Returns
+/// the latter.
+std::vector<StageRef> pass_pieces(Schedule& s, const Tensor& result, const Loop& piece,
+                                  const std::vector<Tensor>& beside, int stages) {
+    s.via(s.stage(result, Memory::Shared, piece), Copy::Tma);
+    std::vector<StageRef> arriving;
+    for (const Tensor& operand : beside)
+        arriving.emplace_back(s.stage(result, operand, Memory::Shared, piece, As::Matrix));
+    if (!arriving.empty()) stages = 2;
+    if (stages > 1) s.pipeline(piece, {.stages = stages});
+    return arriving;
+}
+
 }  // namespace
 
-void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
-                      int64_t stride, const ConvolutionTiles& tiles, int64_t groups, std::source_location where) {
+Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
+                      int64_t stride, const ConvolutionTiles& tiles, const WindowNeighbours& neighbours, int64_t groups,
+                      std::source_location where) {
     CalledFrom caller(where);
     inline_elements(s, result, windows, filters);
     Stage sums = s[result];
+    const int dimensions = static_cast<int>(s.data_loops(result).size());
     if (tiles.box_columns > 0) {
-        s.join_axes(result, 0, static_cast<int>(s.data_loops(result).size()) - 2);
+        if (dimensions > 2) s.join_axes(result, 0, dimensions - 2);
         sums = s.accumulators(result);
     } else if (tiles.parts > 1) {
         const Loop all = s.reduce(result, channels);
@@ -154,20 +198,25 @@ void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
     blocks.insert(blocks.end(), group.begin(), group.end());
     blocks.push_back(column_tile);
     UnitLoops unit;
+    std::vector<StageRef> loaded;  // by the role that loads
+    Loop last = column_tile;
     if (tiles.box_columns > 0) {
-        const Loop piece = leave_in_pieces(s, sums, blocks, row, n, tiles);
+        last = leave_in_pieces(s, sums, blocks, row, n, tiles);
         const std::vector<Loop> own = s.data_loops(sums);
         const Loop own_terms = s.reduce(sums, channels);
         unit = unit_loops(s, {}, own[0], own[1], own_terms, taps_of(s, sums, own_terms), false, tiles);
-        s.via(s.stage(result, Memory::Shared, piece), Copy::Tma);
-        if (tiles.box_stages > 1) s.pipeline(piece, {.stages = tiles.box_stages});
+        for (const StageRef& follower : neighbours.behind) s.at(follower, last);
+        loaded = pass_pieces(s, result, last, neighbours.beside, tiles.box_stages);
     } else {
         unit = unit_loops(s, blocks, row, n, terms, taps, stride > 1, tiles);
+        for (const StageRef& follower : neighbours.behind) s.at(follower, last);
     }
     s.persistent(blocks);
-    const Stage left = s.stage(sums, windows, Memory::Shared, unit.step, As::Matrix),
-                right = s.stage(sums, filters, Memory::Shared, unit.step);
-    multiply(s, tiles.parts > 1 ? sums : s[result], sums, {left, right}, unit.step, unit.mma, tiles);
+    if (neighbours.image.defined())
+        load_make_and_multiply(s, result, sums, windows, neighbours.image, filters, unit, loaded, tiles);
+    else
+        load_and_multiply(s, tiles.parts > 1 ? sums : s[result], sums, windows, filters, unit, loaded, tiles);
+    return last;
 }
 
 namespace {
@@ -234,7 +283,7 @@ Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shap
     if (pass == ConvolutionPass::WeightGradient)
         schedule_sum_of_pixels(s, c.product, c.windows, c.other, chosen, c.groups);
     else
-        schedule_windows(s, c.product, c.windows, c.other, c.terms_axis, c.phases, chosen, c.groups);
+        schedule_windows(s, c.product, c.windows, c.other, c.terms_axis, c.phases, chosen, {}, c.groups);
     for (const Tensor& copy : c.copies) schedule_dense_copy(s, copy);
     if (!c.result.same(c.product)) schedule_dense_copy(s, c.result);
     return s;

@@ -88,12 +88,21 @@ ConvolutionTiles convolution_tiles(const Convolution& convolution, ConvolutionPa
 double convolution_cycles(const Convolution& convolution, ConvolutionPass pass, const ConvolutionTiles& tiles,
                           const Target& target);
 
+/// What stands around a sum of products in its kernel.
+struct WindowNeighbours {
+    Tensor image = {};  ///< of whose elements those of the windows are made, in registers; undefined: they are copied
+    std::vector<Tensor> beside = {};    ///< that elements of the result read at their own place: loaded as boxes, where
+                                        ///< the result leaves as boxes
+    std::vector<StageRef> behind = {};  ///< that read a tile, or a piece of one, where it is
+};
 /// Schedules a sum of products over windows of images: `result`, [..., columns], whose other dimensions are the pixels,
 /// of `windows`, read at them, and `filters`. The terms of a tap run along the reduce axis with the number `channels`;
 /// with a stride, pixels that lie so far apart have taps of their own (a data gradient's). Columns are of `groups`,
-/// each with windows and filters of its own.
-void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
-                      int64_t stride, const ConvolutionTiles& tiles, int64_t groups = 1, TW_HERE);
+/// each with windows and filters of its own. Returns the loop of which each iteration makes a tile, or a piece of one
+/// that leaves as a box.
+Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
+                      int64_t stride, const ConvolutionTiles& tiles, const WindowNeighbours& neighbours = {},
+                      int64_t groups = 1, TW_HERE);
 /// Schedules a sum over all pixels: `result`, [rows, ..., columns], of products of `a`, read at [..., row], and `b`, at
 /// [..., column], for each of the dimensions between. Rows are of `groups`, each with elements of b of its own.
 void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, const Tensor& b,

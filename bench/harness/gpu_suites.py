@@ -137,6 +137,17 @@ def run_conv(cases, path, report, rounds):
     return run_pairs("conv", cases, path, report, rounds, peak_flops(a, b))
 
 
+def run_conv_fused(cases, path, report, rounds):
+    """Of a convolution with what "fused" names around it, as the kernel's name ends."""
+    import torch
+    from harness import bursts
+    cases = [{**case, "normal": True, "ranges": {"scale": [0.5, 1.5]} if "prologue" in case["fused"] else {},
+              "kernel": convolution_kernel(case, "forward").replace("convolution_", "convolution_fused_", 1)
+              + f"_{case['fused']}"} for case in cases]
+    a, b = (torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab")
+    return run_pairs("conv-fused", cases, path, report, rounds, peak_flops(a, b))
+
+
 def depthwise_kernel(case, which):
     """The name of the kernel of a pass, with the tiles that the case asks for."""
     gradient = {"forward": "", "data": "_data_gradient", "weight": "_weight_gradient"}[which]

@@ -13,6 +13,7 @@ from harness.attention_peers import attention_family
 from harness.convolution_peers import convolution_family
 from harness.depthwise_peers import depthwise_family
 from harness.family import Family
+from harness.fused_convolution_peers import fused_convolution_family
 
 torch.backends.cuda.matmul.allow_tf32 = False
 torch.backends.cudnn.allow_tf32 = False
@@ -252,6 +253,8 @@ def family_of(kernel):
         return gemm(gemm_name)
     if of_convolution := convolution_family(kernel):
         return of_convolution
+    if of_fused := fused_convolution_family(kernel):
+        return of_fused
     if of_depthwise := depthwise_family(kernel):
         return of_depthwise
     if of_fp8 := fp8_attention.family_of(kernel):

@@ -280,10 +280,25 @@ private:
         use.im2col = pixels;
     }
 
+    /// Corners for both: where a walk begins further on, its base pixels do so less, and what it reads is farther from
+    /// them (see tma_request).
+    static void widen(Im2colUse& pixels, const PixelWalk& walk) {
+        for (size_t d = 0; d < walk.dimensions.size(); ++d) {
+            const PixelWalk::Dimension& other = walk.dimensions[d];
+            const int64_t lower = std::min(pixels.lower[d], other.lower);
+            pixels.upper[d] =
+                std::max(pixels.upper[d] - (pixels.lower[d] - lower), other.upper - (other.lower - lower));
+            pixels.lower[d] = lower;
+        }
+    }
+
     void add_map(const TileOp& op) {
         TensorBox box(op);
         auto has_map = [&](const TensorMapUse& use) { return use.map->name == box.map_name(); };
-        if (std::ranges::any_of(result_.maps, has_map)) return;  // by another segment of the loop
+        if (auto known = std::ranges::find_if(result_.maps, has_map); known != result_.maps.end()) {
+            if (box.walk()) widen(*known->im2col, *box.walk());  // by another segment of the loop
+            return;
+        }
         const Layout& layout = shared_of(result_, box.tile()).layout;
         TensorMapUse use;
         use.map = std::make_shared<const BufferNode>(BufferNode{

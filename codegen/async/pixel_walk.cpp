@@ -210,4 +210,6 @@ PixelWalk walk_of(const OpLoop& loop, const std::vector<Expr>& indices, const st
     return Walker(loop, indices, shape).run();
 }
 
+int64_t most_offset_of_walk(size_t rank) { return limits_of(rank).most_offset; }
+
 }  // namespace tw::codegen

@@ -31,4 +31,7 @@ struct PixelWalk {
 /// The walk of `loop` through a tensor at these indices, of which the last one's runs along the row of a pixel.
 PixelWalk walk_of(const OpLoop& loop, const std::vector<Expr>& indices, const std::vector<Expr>& shape);
 
+/// What descriptors hold of an offset in a tensor of so many dimensions.
+int64_t most_offset_of_walk(size_t rank);
+
 }  // namespace tw::codegen

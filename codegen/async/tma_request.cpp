@@ -27,6 +27,7 @@ public:
                                 [&](const TensorMapUse& u) { return u.map->name == box_.map_name(); });
         internal_check(use != kernel.maps.end(), "{} has no tensor map", copy.name);
         map_ = use->map;
+        if (box_.walk()) shift_walk(*use->im2col);
         line_ = use->im2col ? use->im2col->channels : use->box[0];
         in_parts_ = sharers_.blocks() > 1 ? box_.side_in_parts(sharers_.blocks()) : nullptr;
         if (in_parts_) part_ = sharers_.place() * (in_parts_->extent / sharers_.blocks());
@@ -41,9 +42,8 @@ public:
         TmaRequest result;
         for (const Substitution& first : lines()) {
             TmaLoad load{{place(first)}, {map_}, coordinates(first), {{barriers, {stage}}}};
-            if (box_.walk())
-                for (const PixelWalk::Dimension& dimension : box_.walk()->dimensions)
-                    load.offsets.push_back(simplify(substitute(dimension.offset, first)));
+            for (const PixelWalk::Dimension& dimension : walked_)
+                load.offsets.push_back(simplify(substitute(dimension.offset, first)));
             if (in_parts_) load.ranks = integer(sharers_.ranks());
             if (Expr first = simplify(sharers_.first_rank()); in_parts_ && !is_constant(first, 0))
                 load.first_rank = first;
@@ -63,6 +63,24 @@ public:
     }
 
 private:
+    /// In terms of the map's corners, which may begin before the walk's.
+    void shift_walk(const Im2colUse& pixels) {
+        walked_ = box_.walk()->dimensions;
+        for (size_t d = 0; d < walked_.size(); ++d) {
+            const int64_t further = walked_[d].lower - pixels.lower[d];
+            walked_[d].base = simplify(walked_[d].base - further);
+            walked_[d].offset = simplify(walked_[d].offset + further);
+            const int64_t farthest = bounds_of(walked_[d].offset).max.value_or(0),
+                          most = most_offset_of_walk(box_.walk()->dimensions.size() + 2);
+            if (farthest > most)
+                throw_error(Error,
+                            "{} cannot be copied by the tensor memory accelerator: in parts of its loop together, it "
+                            "reads pixels {} from each other, and a walk over {} dimensions holds offsets to {}; leave "
+                            "the loop whole, or the copy to the role that computes",
+                            copy_.name, farthest, walked_.size() + 2, most);
+        }
+    }
+
     /// The first element of each line of each box.
     std::vector<Substitution> lines() const {
         std::vector<Substitution> firsts = {{}};
@@ -103,7 +121,7 @@ private:
         };
         if (const PixelWalk* walk = box_.walk()) {
             add_side(box_.fast());
-            for (const PixelWalk::Dimension& dimension : walk->dimensions) add(dimension.base);
+            for (const PixelWalk::Dimension& dimension : walked_) add(dimension.base);
             add(walk->image);
             return result;
         }
@@ -133,6 +151,7 @@ private:
     TensorBox box_;
     BlockGroup sharers_;
     Buffer map_;
+    std::vector<PixelWalk::Dimension> walked_;
     int64_t line_ = 0;
     const TensorBox::Side* in_parts_ = nullptr;
     Expr part_;

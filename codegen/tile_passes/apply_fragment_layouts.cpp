@@ -133,9 +133,20 @@ private:
         return "and each would reduce its own part alone";
     }
 
+    /// The terms of rows that an instruction takes from registers lie as columns of accumulators do, of elements of
+    /// 2 bytes: whoever makes the rows shares them so.
+    Share share_of_rows(const TileOp& op, const OpLoop& loop) const {
+        const UpdateOp* update = op.as<UpdateOp>();
+        auto extent = as_constant(loop.extent);
+        if (!update || !update->atom || loop.role != AtomRole::K || !extent) return {};
+        if (bytes_of(update->atom->operand) != 2 || *extent % update->atom->k != 0) return {};
+        return {AtomRole::N, *extent};
+    }
+
     void learn(const TileOp& op) {
         for (const OpLoop& loop : op.loops) {
             Share share = share_of(op, loop);
+            if (!share.extent) share = share_of_rows(op, loop);
             if (!share.extent) continue;
             visit_registers(op, [&](const Dimension& dimension, const Expr& index) {
                 if (runs_along(loop, index)) changed_ = shares_.try_emplace(dimension, share).second || changed_;

@@ -70,6 +70,10 @@ Substitution to_reader(const TileOp& fill, const StoreTo& store, const Load& loa
 bool is_masked_by(const OpInLoops& fill, const StoreTo& store, const OpInLoops& reader, const Load& load,
                   const Expr& asked, std::set<size_t>& relied) {
     std::vector<Expr> masks = conjuncts_of(fill.op.mask), parts{asked};
+    const size_t relied_on = masks.size();
+    const Select* choice = store.value.as<Select>();  // which is zero itself where that is false
+    if (choice && is_zero(choice->no))
+        for (const Expr& part : conjuncts_of(choice->condition)) masks.push_back(part);
     if (reader.op.iteration.defined() && fill.op.iteration.defined()) {
         const Expr common = index_variable("iteration", 0);
         const OfIteration read = of_iteration(reader, asked, common), filled = of_iteration(fill, asked, common);
@@ -89,7 +93,7 @@ bool is_masked_by(const OpInLoops& fill, const StoreTo& store, const OpInLoops& 
             return same_condition(of_reader, part) || same_condition(with_uniform_parts(reader.op, of_reader), part);
         };
         if (!std::ranges::any_of(parts, is_same)) continue;
-        relied.insert(own);
+        if (own < relied_on) relied.insert(own);
         return true;
     }
     return false;

@@ -35,7 +35,8 @@ TileKernel lower_thread_reductions(const TileKernel& kernel, const CiteStep& cit
 ///     if (k0 + k < K) a_s[i][k] = a[...]             a_s[i][k] = k0 + k < K ? a[...] : 0
 ///     if (k0 + k < K) acc += a_s[i][k] * b_s[k][j]   acc += a_s[i][k] * b_s[k][j]
 TileKernel discharge_masks(const TileKernel& kernel);
-/// select(there, element, 0), as copies of padded tensors store it, becomes the element under a mask, with zeros elsewhere.
+/// select(there, element, 0), as copies of padded tensors store it, becomes the element under a mask, with zeros
+/// elsewhere.
 TileKernel mask_padding(const TileKernel& kernel);
 
 /// Spreads ops that write memory and have no thread loops over all threads, as wide accesses where alignment can be
@@ -82,6 +83,15 @@ TileKernel gather_products(const TileKernel& kernel);
 ///     acc = 0                                leave_undefined(acc)
 ///     for k, step: wgmma(acc, a, b, true)    for k, step: wgmma(acc, a, b, 0 < k || 0 < step)
 TileKernel elide_zero_init(const TileKernel& kernel);
+
+/// Has lanes make elements of an instruction's operand whether or not a choice wants them, where all that they read is
+/// there, and choose behind: what is read in any case is read by wide accesses.
+///
+///     for it, ih, jt, jp                                     for it, ih, jt, jp
+///       p[it][ih][jt][jp] = in(i) ? f(x_s[i][j]) : 0           p[it][ih][jt][jp] = f(x_s[i][j])
+///                                                            for it, ih, jt, jp
+///                                                              p[it][ih][jt][jp] = in(i) ? p[it][ih][jt][jp] : 0
+TileKernel select_behind(const TileKernel& kernel);
 
 /// Picks the order of dimensions, the interleaving and the padding of each shared buffer by counting the bank conflicts
 /// of the accesses of the first warps, within `shared_bytes` for all buffers together.

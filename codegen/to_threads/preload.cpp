@@ -11,8 +11,6 @@
 namespace tw::codegen {
 namespace {
 
-constexpr int64_t most_preloaded_elements = 64;  // registers of a thread that operands of one tile may take
-
 bool is_memory(const Buffer& buffer) { return buffer->memory != Memory::Registers; }
 
 bool is_literal(const Expr& e) { return e.as<IntConstant>() || e.as<FloatConstant>(); }

@@ -9,6 +9,8 @@
 
 namespace tw::codegen {
 
+inline constexpr int64_t most_preloaded_elements = 64;  ///< registers of a thread that operands of one tile may take
+
 /// A read of shared or global memory in the stores' values: a load, or select(guard, load, fallback), of flags also
 /// guard && load.
 struct PreloadOperand {

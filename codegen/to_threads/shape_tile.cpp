@@ -182,8 +182,28 @@ private:
         t_.conditions = uniform;
     }
 
+    /// Whether the vectors that lanes read for their part of a matrix are more than registers may hold, and depend on
+    /// the loop.
+    bool is_crowded_by(const OpLoop& loop) const {
+        if (!op_.lanes) return false;
+        int64_t elements = 0;
+        bool depends = false;
+        for (const PreloadOperand& operand : t_.operands()) {
+            int64_t own = 1, width = 1;
+            for (const OpLoop& each : t_.tile) {
+                if (!operand.depends_on(each.variable)) continue;
+                own *= require_constant(each.extent);
+                width = std::max(width, operand.width_along(each));
+            }
+            if (operand.width_along(loop) > 1) return false;
+            elements += own;
+            depends = depends || (width > 1 && operand.depends_on(loop.variable));
+        }
+        return depends && elements > most_preloaded_elements;
+    }
+
     /// An outer loop of the tile on which everything depends gives no reuse: it is unrolled around the tile, and so is
-    /// one that a condition depends on.
+    /// one that a condition depends on, or without which registers hold what the tile reads in vectors.
     void peel_loops_without_reuse() {
         const size_t innermost = std::max<size_t>(t_.taken_over(), 1);
         while (t_.tile.size() > innermost) {
@@ -192,7 +212,8 @@ private:
             for (const Expr& condition : t_.conditions) guards = guards || contains(condition, loop.variable);
             for (const PreloadOperand& operand : t_.operands())
                 along = along || (!guards && !operand.depends_on(loop.variable)) || operand.width_along(loop) > 1;
-            if (along) return;
+            const bool widest = t_.wide_variable.defined() && t_.wide_variable.same(loop.variable);
+            if (along && (widest || !is_crowded_by(loop))) return;
             t_.outer.push_back(loop);
             t_.tile.erase(t_.tile.begin());
         }

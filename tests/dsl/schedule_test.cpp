@@ -150,6 +150,24 @@ TEST(Schedule, FollowersOfEmptyStages) {
     EXPECT_EQ(interpret_tree(s.tree(), bindings)[1].bytes, interpret_plain({keep, total}, bindings)[1].bytes);
 }
 
+/// Sums of blocks of four rows behind a tile that has all rows, and more.
+TEST(Schedule, FollowersOfASingleIterationMakeWhatThereIs) {
+    Tensor x = input("x", i32, {6, 3});
+    Axis k = reduce_axis("k", 6);
+    Tensor y = compute("y", {6, 3}, [&](Expr i, Expr j) { return x(i, j) * 3; });
+    Tensor total = compute("total", {3}, [&](Expr j) { return sum(y(k, j), k); });
+    for (int tile : {4, 8}) {
+        Schedule s({y, total}, target("sm_90a"));
+        const Stage parts = s.rfactor(total, s.split(s.reduce(total), 4, Tail::Mask)[0]);
+        s.at(parts, s.split(s.loops<2>(y)[0], tile, Tail::Mask)[0]);
+        EXPECT_TRUE(is_constant(s.extent(s.data_loops(parts)[0]), tile / 4)) << s.to_string();
+        Bindings bindings;
+        fill_integers(bindings.inputs["x"] = host_array(i32, {6, 3}), -9, 9, 5);
+        EXPECT_FALSE(difference("total", interpret_tree(s.tree(), bindings)[1],
+                                interpret_plain({y, total}, bindings)[1], bitwise));
+    }
+}
+
 TEST(Schedule, TilesThatNobodyReachesTakeNoMemory) {
     Tensor x = input("x", f32, {0, 1, 1, 3});
     Axis k = reduce_axis("k", 3);

@@ -53,7 +53,7 @@ TEST_F(MatrixCopyTest, TermsThatASplitMasksAreZeros) {
 TEST_F(MatrixCopyTest, IsRefusedWhereItIsNone) {
     Schedule s({y_}, target("sm_90a"));
     EXPECT_ERROR(s.stage(y_, x_, Memory::Shared, s.data_loops(y_)[0], As::Matrix),
-                 "name a loop of 'y' from its outermost reduce loop on");
+                 "name a loop of 'y' from its outermost reduce loop on, or one around 'y'");
     EXPECT_ERROR(s.stage(y_, y_, Memory::Shared, s.reduce(y_), As::Matrix), "the terms of 'y' do not read 'y'");
     Tensor narrow = input("narrow", f32, {3, 1, 6}), v = input("v", f32, {6, 5});
     Axis tap = reduce_axis("tap", 1);
@@ -82,6 +82,21 @@ TEST_F(MatrixCopyTest, IsRefusedWhereItIsNone) {
     Tensor z = compute("z", {8}, [&](Expr t) { return sum(x_(0, t, c_) * x_(1, t + 1, c_), c_); });
     Schedule twice({z}, target("sm_90a"));
     EXPECT_ERROR(twice.stage(z, x_, Memory::Shared, twice.reduce(z), As::Matrix), "read 'x' in several ways");
+}
+
+/// Of what reduces nothing, too: an operand along joined axes, for each iteration of a loop, and of one around.
+TEST_F(MatrixCopyTest, OfElementsHasTheirLoops) {
+    Tensor z = compute("z", {2, 9, 6}, [&](Expr b, Expr t, Expr c) { return padded(x_, 0)(b, t - 1, c) * 2 + 1; });
+    for (bool outer : {false, true}) {
+        Schedule s({z}, target("sm_90a"));
+        s.join_axes(z, 0, 1);
+        auto [tile, row] = s.split(s.loops<2>(z)[0], 4, Tail::Mask, {"tile", "row"});
+        auto [part, in_part] = s.split(row, 2, {"part", "in_part"});
+        s.stage(z, x_, Memory::Shared, outer ? tile : part, As::Matrix);
+        EXPECT_THAT(s.to_string(), HasSubstr(outer ? "x_shared: f32 [4, 6]" : "x_shared: f32 [2, 6]"));
+        EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
+        expect_declared(s);
+    }
 }
 
 TEST_F(MatrixCopyTest, TakesTheConditionOfAProductAlong) {

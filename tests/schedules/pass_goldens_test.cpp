@@ -74,6 +74,7 @@ constexpr Example examples[] = {
     {"gather_products", "convolution_weight_gradient_bf16_2x8x8x64_64_3x3_pad1_tile64x64x64w1s2p1t1k3"},
     {"elide_zero_init", hopper_products},
     {"choose_tma", hopper_products},
+    {"select_behind", "convolution_fused_bf16_2x8x8x64_64_3x3_pad1_tile64x64x64w1s2p1t1_prologue"},
     {"distribute", products},
     {"mark_unrolled", "layernorm_7x768_bf16"},
     {"choose_layouts", products},

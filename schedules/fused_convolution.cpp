@@ -1,0 +1,229 @@
+#include "schedules/fused_convolution.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "schedules/choose.h"
+#include "schedules/long_reductions.h"
+#include "schedules/windows.h"
+#include "support/error.h"
+
+namespace tw::schedules {
+namespace {
+
+constexpr int64_t piece = 8;  // elements of 2 bytes together as 16
+constexpr int64_t rows_of_unit = 64;
+
+bool adds(const FusedConvolutionShape& shape, ConvolutionEpilogue step) {
+    return std::ranges::find(shape.epilogue, step) != shape.epilogue.end();
+}
+
+Expr epilogue(const FusedConvolution& c, const FusedConvolutionShape& shape, Expr value, const std::vector<Expr>& at) {
+    for (ConvolutionEpilogue step : shape.epilogue) switch (step) {
+            case ConvolutionEpilogue::Bias: value = value + c.bias(at[3]); break;
+            case ConvolutionEpilogue::Relu: value = relu(value); break;
+            case ConvolutionEpilogue::Silu: value = silu(value); break;
+            case ConvolutionEpilogue::Residual:
+                value = value + cast(f32, c.residual(at[0], at[1], at[2], at[3]));
+                break;
+        }
+    return value;
+}
+
+void declare_image(FusedConvolution& c, const FusedConvolutionShape& shape) {
+    c.image = c.x;
+    if (!shape.prologue) return;
+    const ConvolutionShape& s = shape.convolution;
+    c.scale = input("scale", f32, {s.channels}), c.shift = input("shift", f32, {s.channels});
+    c.image = compute("a", {s.images, s.height, s.width, s.channels}, [&](Expr n, Expr h, Expr v, Expr k) {
+        return cast(s.type, relu(cast(f32, c.x(n, h, v, k)) * c.scale(k) + c.shift(k)));
+    });
+}
+
+void declare_result(FusedConvolution& c, const FusedConvolutionShape& shape) {
+    const ConvolutionShape& s = shape.convolution;
+    const Axis r = reduce_axis("r", s.kernel_h), t = reduce_axis("s", s.kernel_w), k = reduce_axis("c", s.channels);
+    auto place = [&](const Expr& pixel, const Expr& tap) { return pixel * s.stride + tap * s.dilation - s.padding; };
+    c.y = compute("y", {s.images, s.rows(), s.columns(), s.filters}, [&](const std::vector<Expr>& at) {
+        const Expr element = padded(c.image, 0)(at[0], place(at[1], r), place(at[2], t), k);
+        const Expr total = sum(cast(f32, element) * cast(f32, c.w(at[3], r, t, k)), {r, t, k});
+        return cast(s.type, epilogue(c, shape, total, at));
+    });
+}
+
+/// Sums over pixels of y and of y y, together.
+void declare_statistics(FusedConvolution& c, const ConvolutionShape& s) {
+    const Expr zero = constant(f32, 0.0);
+    const Reducer two_sums = make_reducer("two_sums", {zero, zero}, [](const auto& a, const auto& b) {
+        return std::vector{a[0] + b[0], a[1] + b[1]};
+    });
+    const Axis n = reduce_axis("n", s.images), p = reduce_axis("p", s.rows()), q = reduce_axis("q", s.columns());
+    const auto sums = compute_tuple("statistics", {"totals", "squares"}, {s.filters}, [&](const std::vector<Expr>& at) {
+        const Expr y = cast(f32, c.y(n, p, q, at[0]));
+        return reduce(two_sums, {y, y * y}, {n, p, q});
+    });
+    c.totals = sums[0], c.squares = sums[1];
+}
+
+}  // namespace
+
+double FusedConvolutionShape::bytes() const {
+    const ConvolutionShape& s = convolution;
+    const double results = static_cast<double>(s.images * s.rows() * s.columns() * s.filters);
+    return s.bytes() + (adds(*this, ConvolutionEpilogue::Residual) ? results * bytes_of(s.type) : 0);
+}
+
+std::vector<Tensor> FusedConvolution::outputs() const {
+    if (!totals.defined()) return {y};
+    return {y, totals, squares};
+}
+
+FusedConvolution declare_fused_convolution(const FusedConvolutionShape& shape, std::source_location where) {
+    const ConvolutionShape& s = shape.convolution;
+    user_check(s.channels % piece == 0 && s.filters % piece == 0, where,
+               "fused convolution: rows of {} channels and of {} filters are not whole pieces of 16 bytes; give "
+               "multiples of {}, with zeros behind them",
+               s.channels, s.filters, piece);
+    user_check(s.groups == 1, where, "fused convolution: {} groups; give one, or a convolution of its own", s.groups);
+    const Convolution plain = declare_convolution(s, ConvolutionPass::Forward, where);  // checks the shape
+    FusedConvolution c;
+    c.x = plain.x, c.w = plain.w;
+    if (adds(shape, ConvolutionEpilogue::Bias)) c.bias = input("bias", f32, {s.filters});
+    if (adds(shape, ConvolutionEpilogue::Residual))
+        c.residual = input("residual", s.type, {s.images, s.rows(), s.columns(), s.filters});
+    declare_image(c, shape);
+    declare_result(c, shape);
+    if (shape.statistics) declare_statistics(c, s);
+    return c;
+}
+
+namespace {
+
+/// Of rows that lie in shared memory: threads share the columns of a piece, in pairs, and its rows.
+void sum_piece(Schedule& s, const Stage& parts, const ConvolutionTiles& tiles) {
+    constexpr int64_t threads_of_warpgroup = 128, neighbours = 2;
+    const int64_t pairs = std::min(tiles.box_columns, tiles.columns) / neighbours,
+                  shares = threads_of_warpgroup * tiles.warpgroups / pairs;
+    auto [part, column] = s.loops<2>(parts);
+    auto [pair, element] = s.split(column, neighbours, {"pair", "element"});
+    auto [row, share] = s.split(s.reduce(parts), shares, {"row", "share"});
+    s.order({part, share, pair, row, element});
+    s.bind(share, thread);
+    s.bind(pair, thread);
+    s.bind(element, vector);
+}
+
+/// Of the rows of a warpgroup, by those that have them in registers.
+void sum_registers(Schedule& s, const Stage& parts, const Tensor& y, const Loop& tile, int64_t rows) {
+    auto [group, column] = s.loops<2>(parts);
+    s.order({group, s.reduce(parts), column});
+    s.bind(group, warpgroup);
+    const Stage stored = s.stage(y, Memory::Registers, tile);
+    s.bind(s.split(s.data_loops(stored)[0], rows, {"warpgroup_m", "m"})[0], warpgroup);
+}
+
+/// Sums over the rows of each tile; those of all tiles in a kernel behind.
+Stage sums_of_tiles(Schedule& s, const Tensor& totals, int64_t rows) {
+    std::vector<Loop> pixels = s.all_loops(totals);
+    pixels.erase(pixels.begin());
+    const Loop part = s.split(s.fuse(pixels, "pixel"), rows, Tail::Mask, {"part", "row"})[0];
+    const int64_t count = require_constant(s.extent(part)), columns = require_constant(totals.shape()[0]);
+    const Stage parts = s.rfactor(totals, part);
+    schedule_column_reduction(s, totals, count, column_threads(count, columns, 1));
+    return parts;
+}
+
+/// What a thread holds beside sums of products takes registers: tiles have fewer rows. They leave in pieces where these
+/// are summed, or where pieces of the residual arrive.
+ConvolutionTiles with_room(ConvolutionTiles tiles, const FusedConvolutionShape& shape,
+                           const ConvolutionExtents& extents, const Target& target) {
+    constexpr int64_t most_rows = 256, most_sums = 128 * 128, wide = 64, narrow = 32, most_stages = 8;
+    constexpr int64_t reserved = 12 << 10;  // bytes, in which warps add up what they have
+    const bool residual = adds(shape, ConvolutionEpilogue::Residual);
+    if (shape.prologue && tiles.warpgroups == 1 && tiles.rows % (2 * rows_of_unit) == 0) tiles.warpgroups = 2;
+    const int64_t rows_of_units = rows_of_unit * tiles.warpgroups;
+    tiles.rows = std::min(tiles.rows, most_rows / rows_of_units * rows_of_units);
+    if (tiles.rows > rows_of_units && tiles.rows * tiles.columns > most_sums * tiles.warpgroups)
+        tiles.rows = rows_of_units;
+    const bool whole = extents.rows >= tiles.rows && extents.columns >= tiles.columns && tiles.columns % narrow == 0;
+    if ((shape.statistics || residual) && whole)
+        tiles.box_columns = tiles.columns % wide == 0 && !residual ? wide : narrow;
+    const int64_t bytes = (tiles.rows + tiles.columns) * tiles.terms * bytes_of(bf16),
+                  piece_bytes = tiles.rows * tiles.box_columns * bytes_of(bf16),
+                  pieces = tiles.ping_pong + (residual ? 2 : 0);
+    const int64_t stages = (target.shared_bytes - reserved - piece_bytes * pieces) / bytes;
+    tiles.stages = static_cast<int>(std::clamp<int64_t>(stages, 2, most_stages));
+    return tiles;
+}
+
+}  // namespace
+
+Schedule fused_convolution_schedule(const FusedConvolution& c, const FusedConvolutionShape& shape,
+                                    const std::optional<ConvolutionTiles>& tiles, const Target& target,
+                                    std::source_location where) {
+    CalledFrom caller(where);
+    const ConvolutionShape& convolution = shape.convolution;
+    if (!takes_warpgroups(convolution, target)) return choose_schedule(c.outputs(), target, where);
+    const Convolution plain = declare_convolution(convolution, ConvolutionPass::Forward);
+    ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(plain, ConvolutionPass::Forward, target);
+    if (!tiles) chosen.parts = 1;
+    if (!tiles && (shape.prologue || shape.statistics || c.residual.defined()))
+        chosen = with_room(chosen, shape, plain.extents, target);
+    Schedule s(c.outputs(), target);
+    WindowNeighbours neighbours{.image = shape.prologue ? c.x : Tensor()};
+    if (c.residual.defined()) neighbours.beside = {c.residual};
+    if (!shape.statistics) {
+        schedule_windows(s, c.y, c.image, c.w, 2, 1, chosen, neighbours);
+        return s;
+    }
+    const int64_t rows = chosen.box_columns > 0 ? chosen.rows : chosen.rows / chosen.warpgroups;
+    s.join_axes(c.y, 0, 2);
+    const Stage parts = sums_of_tiles(s, c.totals, rows);
+    neighbours.behind = {parts};
+    const Loop tile = schedule_windows(s, c.y, c.image, c.w, 2, 1, chosen, neighbours);
+    if (chosen.box_columns > 0)
+        sum_piece(s, parts, chosen);
+    else
+        sum_registers(s, parts, c.y, tile, rows);
+    return s;
+}
+
+std::optional<NamedFusedConvolution> parse_fused_convolution(const std::string& name) {
+    constexpr std::string_view prefix = "convolution_fused_", prologue = "_prologue", statistics = "_statistics";
+    constexpr std::array<std::pair<std::string_view, ConvolutionEpilogue>, 4> steps{{
+        {"_bias", ConvolutionEpilogue::Bias},
+        {"_relu", ConvolutionEpilogue::Relu},
+        {"_silu", ConvolutionEpilogue::Silu},
+        {"_residual", ConvolutionEpilogue::Residual},
+    }};
+    if (!name.starts_with(prefix)) return {};
+    std::string rest = "convolution_" + name.substr(prefix.size());
+    auto takes = [&](std::string_view ending) {
+        if (!rest.ends_with(ending)) return false;
+        rest.resize(rest.size() - ending.size());
+        return true;
+    };
+    NamedFusedConvolution named;
+    named.shape.statistics = takes(statistics);
+    auto one = [&] {
+        return std::ranges::any_of(steps, [&](const auto& step) {
+            if (!takes(step.first)) return false;
+            named.shape.epilogue.insert(named.shape.epilogue.begin(), step.second);
+            return true;
+        });
+    };
+    while (one()) {
+    }
+    named.shape.prologue = takes(prologue);
+    const auto convolution = parse_convolution(rest);
+    if (!convolution || convolution->pass != ConvolutionPass::Forward) return {};
+    named.shape.convolution = convolution->shape;
+    named.tiles = convolution->tiles;
+    if (named.shape.convolution.channels % piece != 0 || named.shape.convolution.filters % piece != 0 ||
+        named.shape.convolution.groups != 1)
+        return {};
+    return named;
+}
+
+}  // namespace tw::schedules

@@ -1,0 +1,142 @@
+// Convolutions and what stands around them in one kernel.
+#include "schedules/fused_convolution.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "ops/check.h"
+#include "schedules/catalog.h"
+#include "tests/ops/random_cases.h"
+#include "tests/support/expect_error.h"
+
+namespace tw::schedules {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Epilogue = ConvolutionEpilogue;
+
+/// So small that sums of squares over all pixels are exact.
+Bindings small_numbers(const std::vector<Tensor>& outputs, unsigned seed) {
+    Bindings bindings = random_bindings(outputs, seed);
+    for (auto& [name, array] : bindings.inputs) fill_integers(array, -2, 2, ++seed);
+    return bindings;
+}
+
+class FusedConvolutions : public RandomCases {
+protected:
+    FusedConvolutions() : RandomCases(23) {}
+
+    FusedConvolutionShape random_shape() {
+        ConvolutionShape s{.images = between(1, 3),
+                           .height = between(3, 9),
+                           .width = between(3, 9),
+                           .channels = 8 * between(1, 9),
+                           .filters = 8 * between(1, 10),
+                           .kernel_h = between(1, 3),
+                           .kernel_w = between(1, 3),
+                           .stride = chance() ? 1 : 2,
+                           .padding = between(0, 2),
+                           .type = chance() ? bf16 : f16};
+        if (s.stride > 1) s.images = 2;  // a walk down one narrow image leaves its descriptor's corners
+        FusedConvolutionShape shape{.convolution = s, .prologue = chance(), .statistics = chance()};
+        for (Epilogue step : {Epilogue::Bias, Epilogue::Residual, Epilogue::Relu, Epilogue::Residual})
+            if (chance()) shape.epilogue.push_back(step);
+        return shape;
+    }
+
+    ConvolutionTiles random_tiles(const FusedConvolutionShape& shape) {
+        const ConvolutionShape& s = shape.convolution;
+        const int warpgroups = static_cast<int>(between(1, 2));
+        ConvolutionTiles tiles{.rows = 64 * warpgroups * between(1, 2),
+                               .columns = 32 * between(1, 2),
+                               .terms = chance() ? 64 : 32,
+                               .warpgroups = warpgroups,
+                               .stages = static_cast<int>(between(2, 4))};
+        if (warpgroups == 1 && chance()) tiles.ping_pong = 2;
+        if (s.images * s.rows() * s.columns() >= tiles.rows && s.filters >= tiles.columns && chance())
+            tiles.box_columns = 32;
+        return tiles;
+    }
+};
+TW_ON_EACH_DEVICE(FusedConvolutions);
+
+/// Bit for bit: sums of whole numbers are exact in any order.
+TEST_P(FusedConvolutions, OfAnyShapeAreTheDeclared) {
+    for (int round = 0; round < 24; ++round) {
+        const FusedConvolutionShape shape = random_shape();
+        const ConvolutionTiles t = random_tiles(shape);
+        const ConvolutionShape& c = shape.convolution;
+        SCOPED_TRACE(fmt::format("{}x{}x{}x{} {} {}x{} stride {} pad {}; {}x{}x{} w{} p{}; statistics {} prologue {}",
+                                 c.images, c.height, c.width, c.channels, c.filters, c.kernel_h, c.kernel_w, c.stride,
+                                 c.padding, t.rows, t.columns, t.terms, t.warpgroups, t.ping_pong, shape.statistics,
+                                 shape.prologue));
+        const Schedule s = fused_convolution_schedule(declare_fused_convolution(shape), shape, t, device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
+        expect_declared(s, small_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000))));
+    }
+}
+
+/// Of random numbers, against float64.
+TEST_P(FusedConvolutions, WithSiluErrAsTheirTypes) {
+    for (const char* fused : {"_silu", "_prologue_bias_silu_residual_statistics"}) {
+        const std::string name =
+            std::string("convolution_fused_bf16_2x8x8x32_64_3x3_pad1_tile64x64x32w1s3p1t1b32") + fused;
+        const Schedule s = find_library_kernel(name)->make(device_target());
+        const Bindings bindings = random_bindings(s.outputs(), 3);
+        Executable executable(build(s), device_);
+        const std::vector<HostArray> got = run_on(executable, bindings);
+        for (size_t k = 0; k < got.size(); ++k) {
+            const CheckResult result = check_output(s.outputs()[k], bindings, got[k]);
+            EXPECT_TRUE(result.ok) << name << ": " << s.outputs()[k].name() << ": " << result.text;
+        }
+    }
+}
+
+/// The tiles that the model chooses can be built, without spilling; statistics are one more kernel or two, which read
+/// sums of tiles.
+TEST(FusedConvolutionLayers, CanBeBuilt) {
+    for (const char* layer : {"256x56x56x64_64_3x3_pad1", "256x28x28x128_128_3x3_pad1", "256x14x14x256_256_3x3_pad1",
+                              "64x7x7x512_512_3x3_pad1", "256x28x28x128_160_3x3_pad1"})
+        for (const char* fused : {"_bias_relu", "_bias_residual_relu", "_bias_silu_residual", "_statistics",
+                                  "_prologue", "_prologue_statistics"}) {
+            const std::string name = std::string("convolution_fused_bf16_") + layer + fused;
+            ASSERT_TRUE(parse_fused_convolution(name)) << name;
+            const Program program = build(find_kernel(name)->make(target("sm_90a")));
+            EXPECT_THAT(program.explain(), HasSubstr("x_shared: by the tensor memory accelerator, pixels (im2col)"));
+            if (std::string(fused).find("residual") != std::string::npos)
+                EXPECT_THAT(program.explain(), HasSubstr("residual_shared: by the tensor memory accelerator"));
+        }
+}
+
+TEST(FusedConvolutionNames, AreAConvolutionAndSteps) {
+    const auto named = parse_fused_convolution(
+        "convolution_fused_f16_2x9x8x16_32_3x2_stride2_tile64x32x32w1s3p1t1_prologue_bias_residual_silu_statistics");
+    ASSERT_TRUE(named);
+    EXPECT_EQ(named->shape.convolution, parse_convolution("convolution_f16_2x9x8x16_32_3x2_stride2")->shape);
+    EXPECT_THAT(named->shape.epilogue, ElementsAre(Epilogue::Bias, Epilogue::Residual, Epilogue::Silu));
+    EXPECT_TRUE(named->shape.statistics && named->shape.prologue);
+    EXPECT_EQ(named->tiles->rows, 64);
+    for (const char* name :
+         {"convolution_fused_bf16_2x9x8x12_32_3x3", "convolution_fused_bf16_2x9x8x16_32_3x3_tanh",
+          "convolution_bf16_2x9x8x16_32_3x3_bias", "convolution_fused_data_gradient_bf16_2x9x8x16_32_3x3_bias"})
+        EXPECT_FALSE(parse_fused_convolution(name)) << name;
+}
+
+TEST(FusedConvolutionShapes, OfPartsOfPiecesAreRefused) {
+    FusedConvolutionShape shape{
+        .convolution = {
+            .images = 1, .height = 5, .width = 5, .channels = 12, .filters = 8, .kernel_h = 3, .kernel_w = 3}};
+    EXPECT_ERROR(declare_fused_convolution(shape),
+                 "rows of 12 channels and of 8 filters are not whole pieces of 16 bytes; give multiples of 8");
+    shape.convolution.channels = 16;
+    shape.convolution.groups = 2;
+    EXPECT_ERROR(declare_fused_convolution(shape), "fused convolution: 2 groups; give one");
+    shape.convolution.groups = 1;
+    shape.epilogue = {Epilogue::Residual};
+    EXPECT_EQ(shape.bytes(), shape.convolution.bytes() + 2.0 * 3 * 3 * 8);
+}
+
+}  // namespace
+}  // namespace tw::schedules
