@@ -5,6 +5,7 @@
 
 #include "codegen/lower.h"
 #include "dsl/simplify.h"
+#include "schedules/choose_windows.h"
 #include "schedules/product.h"
 #include "schedules/unit_product.h"
 #include "support/error.h"
@@ -136,13 +137,20 @@ void share_reduction(Schedule& s, Stage stage) {
     s.bind(share, thread);
 }
 
+/// A product over windows or pixels, and its tiles.
+struct TiledWindows {
+    ConvolutionForm form;
+    ConvolutionTiles tiles;
+};
 /// A product and its tiles: of a tensor core, or of threads.
 struct TiledProduct {
     Tensor c, a, b;
-    std::variant<ProductTiling, ProductTiles> tiles;
+    std::variant<ProductTiling, TiledWindows, ProductTiles> tiles;
 };
 
 void schedule_tiled(Schedule& s, const TiledProduct& p) {
+    if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
+        return schedule_window_product(s, {p.c, p.a, p.b, windows->form}, windows->tiles);
     if (const ProductTiles* threads = std::get_if<ProductTiles>(&p.tiles))
         return schedule_product(s, p.c, p.a, p.b, *threads);
     std::visit([&](const auto& tiles) { schedule_tensor_product(s, p.c, p.a, p.b, tiles); },
@@ -183,6 +191,9 @@ private:
 
     std::vector<TiledProduct> tilings_to_try(const Tensor& c) const {
         std::vector<TiledProduct> found;
+        if (auto windows = window_product(c, outputs_))
+            for (const ConvolutionTiles& tiles : tilings_of(*windows, target_))
+                found.push_back({windows->result, windows->a, windows->b, TiledWindows{windows->form, tiles}});
         if (auto unit = unit_product(c))
             for (const ProductTiling& tiling : tilings_of(*unit, target_))
                 found.push_back({unit->c, unit->a, unit->b, tiling});

@@ -15,6 +15,23 @@ bool takes_warpgroups(const ConvolutionShape& s, const Target& target) {
            s.reads_image();
 }
 
+bool ConvolutionForm::has_phases() const {
+    return std::ranges::any_of(phases, [](int64_t each) { return each > 1; });
+}
+
+ConvolutionForm form_of(const Convolution& c, const ConvolutionShape& shape, ConvolutionPass pass) {
+    ConvolutionForm form{.sums_pixels = pass == ConvolutionPass::WeightGradient,
+                         .extents = c.extents,
+                         .result = shape.type,
+                         .terms_axis = c.terms_axis};
+    if (c.phases > 1) form.phases = {1, c.phases, c.phases};
+    if (c.extents.products == shape.kernel_h * shape.kernel_w)
+        form.taps = {shape.kernel_h, shape.kernel_w};
+    else
+        form.taps = {c.extents.products};
+    return form;
+}
+
 namespace {
 
 constexpr int64_t rows_of_unit = 64;  // of a wgmma
@@ -36,13 +53,14 @@ void multiply(Schedule& s, const Stage& result, const Stage& sums, const std::ve
         {.warpgroups = tiles.warpgroups * tiles.ping_pong, .loading = 40, .most = 240, .ping_pong = tiles.ping_pong}));
 }
 
-/// The loops of pixels in which the distance from one to the next is a stride, images first; what is between, the
-/// phases, comes before them: pixels of a phase have the same taps.
-std::vector<Loop> phases_of(Schedule& s, std::vector<Loop>& pixels, int64_t stride) {
+/// The loops of pixels in which the distance from one to the next is that of a phase; what is between, the phases,
+/// comes before them: pixels of a phase have the same taps.
+std::vector<Loop> phases_of(Schedule& s, std::vector<Loop>& pixels, const ConvolutionForm& form) {
     std::vector<Loop> phases, order;
-    if (stride == 1) return phases;
-    for (size_t d = 1; d < pixels.size(); ++d) {
-        auto [pixel, phase] = s.split(pixels[d], stride, Tail::Mask, {"", "phase"});
+    if (!form.has_phases()) return phases;
+    for (size_t d = 0; d < pixels.size(); ++d) {
+        if (form.phases[d] == 1) continue;
+        auto [pixel, phase] = s.split(pixels[d], form.phases[d], Tail::Mask, {"", "phase"});
         pixels[d] = pixel;
         phases.push_back(phase);
     }
@@ -99,21 +117,25 @@ Loop leave_in_pieces(Schedule& s, const Stage& sums, std::vector<Loop> order, co
 
 }  // namespace
 
-void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
-                      int64_t stride, const ConvolutionTiles& tiles, std::source_location where) {
+void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters,
+                      const ConvolutionForm& form, const ConvolutionTiles& tiles, std::source_location where) {
     CalledFrom caller(where);
-    inline_elements(s, result, windows, filters);
     Stage sums = s[result];
     if (tiles.box_columns > 0) {
-        s.join_axes(result, 0, static_cast<int>(s.data_loops(result).size()) - 2);
+        if (result.rank() > 2) s.join_axes(result, 0, result.rank() - 2);
         sums = s.accumulators(result);
     }
-    const Loop terms = s.reduce(sums, channels);
+    const Loop terms = s.reduce(sums, form.terms_axis);
     const std::vector<Loop> taps = taps_of(s, sums, terms);
     std::vector<Loop> pixels = s.data_loops(result);
-    const Loop columns = pixels.back();
+    Loop columns = pixels.back();
     pixels.pop_back();
-    std::vector<Loop> blocks = phases_of(s, pixels, stride);
+    std::vector<Loop> blocks = phases_of(s, pixels, form);
+    if (form.group > 0) {
+        auto [group, column] = s.split(columns, form.group, {"group", "column"});
+        columns = column;
+        blocks.push_back(group);
+    }
     auto [tile, row] =
         s.split(pixels.size() > 1 ? s.fuse(pixels, "pixel") : pixels[0], tiles.rows, Tail::Mask, {"tile", "row"});
     auto [column_tile, n] = s.split(columns, tiles.columns, Tail::Mask, {"column_tile", "n"});
@@ -122,11 +144,11 @@ void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
     if (tiles.box_columns > 0) {
         const Loop piece = leave_in_pieces(s, sums, blocks, row, n, tiles);
         const std::vector<Loop> own = s.data_loops(sums);
-        const Loop own_terms = s.reduce(sums, channels);
+        const Loop own_terms = s.reduce(sums, form.terms_axis);
         unit = unit_loops(s, {}, own[0], own[1], own_terms, taps_of(s, sums, own_terms), false, tiles);
         s.via(s.stage(result, Memory::Shared, piece), Copy::Tma);
     } else {
-        unit = unit_loops(s, blocks, row, n, terms, taps, stride > 1, tiles);
+        unit = unit_loops(s, blocks, row, n, terms, taps, form.has_phases(), tiles);
     }
     s.persistent(blocks);
     const Stage left = s.stage(sums, windows, Memory::Shared, unit.step, As::Matrix),
@@ -136,51 +158,81 @@ void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
 
 namespace {
 
-/// Of the loops between those of rows and columns, the last ones with so many iterations.
-std::vector<Loop>::iterator first_together(const Schedule& s, std::vector<Loop>& data, int64_t iterations) {
-    auto first = data.end() - 1;
-    for (int64_t count = 1; count < iterations && first - 1 > data.begin(); --first)
+/// Of the loops over taps the last ones with so many iterations.
+std::vector<Loop>::const_iterator first_together(const Schedule& s, const std::vector<Loop>& taps, int64_t iterations) {
+    auto first = taps.end();
+    for (int64_t count = 1; count < iterations && first > taps.begin(); --first)
         count *= require_constant(s.extent(*(first - 1)));
     return first;
+}
+
+/// The loops of a sum's elements: blocks around those of rows and columns.
+struct SumLoops {
+    std::vector<Loop> outer;  ///< parts and groups
+    Loop rows, columns;
+    std::vector<Loop> taps;  ///< all others
+};
+SumLoops sum_loops(Schedule& s, const Stage& sums, const ConvolutionForm& form, bool has_parts) {
+    SumLoops loops;
+    std::vector<Loop> data = s.data_loops(sums);
+    if (has_parts) {
+        loops.outer.push_back(data[0]);
+        data.erase(data.begin());
+    }
+    loops.columns = data.back();
+    data.pop_back();
+    const auto rows = data.begin() + form.rows_axis;
+    loops.rows = *rows;
+    data.erase(rows);
+    loops.taps = data;
+    if (form.group > 0) {
+        auto [group, row] = s.split(loops.rows, form.group, {"group", "row"});
+        loops.rows = row;
+        loops.outer.push_back(group);
+    }
+    return loops;
+}
+
+/// All reduce axes as one, and, where they are taken apart, the stage that sums their parts.
+struct SummedPixels {
+    Stage sums;
+    Loop pixel;
+};
+SummedPixels fuse_pixels(Schedule& s, const Tensor& result, const ConvolutionTiles& tiles) {
+    std::vector<Loop> pixels = s.all_loops(result);
+    pixels.erase(pixels.begin(), pixels.begin() + static_cast<std::ptrdiff_t>(s.data_loops(result).size()));
+    Loop pixel = pixels.size() > 1 ? s.fuse(pixels, "pixel") : pixels[0];
+    if (tiles.parts == 1) return {s[result], pixel};
+    const int64_t steps = divided(require_constant(s.extent(pixel)), tiles.terms);
+    const int64_t length = divided(steps, tiles.parts) * tiles.terms;
+    const Stage sums = s.rfactor(result, s.split(pixel, length, Tail::Mask, {"part", "in_part"})[0]);
+    auto [block, inside] = s.split(s.fuse(s.data_loops(result), "all"), 256, Tail::Mask, {"block", "t"});
+    s.bind(block, grid.x);
+    s.bind(inside, thread);
+    return {sums, s.reduce(sums)};
 }
 
 }  // namespace
 
 void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, const Tensor& b,
-                            const ConvolutionTiles& tiles, std::source_location where) {
+                            const ConvolutionForm& form, const ConvolutionTiles& tiles, std::source_location where) {
     CalledFrom caller(where);
-    inline_elements(s, result, a, b);
-    std::vector<Loop> pixels = s.all_loops(result);
-    pixels.erase(pixels.begin(), pixels.begin() + static_cast<std::ptrdiff_t>(s.data_loops(result).size()));
-    Loop pixel = s.fuse(pixels, "pixel");
-    Stage sums = s[result];
-    if (tiles.parts > 1) {
-        const int64_t steps = divided(require_constant(s.extent(pixel)), tiles.terms);
-        const int64_t length = divided(steps, tiles.parts) * tiles.terms;
-        sums = s.rfactor(result, s.split(pixel, length, Tail::Mask, {"part", "in_part"})[0]);
-        auto [block, inside] = s.split(s.fuse(s.data_loops(result), "all"), 256, Tail::Mask, {"block", "t"});
-        s.bind(block, grid.x);
-        s.bind(inside, thread);
-    }
-    std::vector<Loop> data = s.data_loops(sums), outer;
-    if (tiles.parts > 1) {
-        outer.push_back(data[0]);
-        data.erase(data.begin());
-    }
-    auto [row_tile, row] = s.split(data[0], tiles.rows, Tail::Mask, {"row_tile", "row"});
+    const auto [sums, pixel] = fuse_pixels(s, result, tiles);
+    auto [outer, rows, columns, taps] = sum_loops(s, sums, form, tiles.parts > 1);
+    auto [row_tile, row] = s.split(rows, tiles.rows, Tail::Mask, {"row_tile", "row"});
     const bool share_rows = tiles.rows >= tiles.warpgroups * rows_of_unit;  // else taps
     auto [warpgroup_row, m] =
         s.split(row, share_rows ? tiles.rows / tiles.warpgroups : tiles.rows, {"warpgroup_m", "m"});
-    auto [column_tile, n] = s.split(data.back(), tiles.columns, Tail::Mask, {"column_tile", "n"});
-    auto [step, k] = s.split(tiles.parts > 1 ? s.reduce(sums) : pixel, tiles.terms, Tail::Mask, {"step", "k"});
-    const auto together = first_together(s, data, tiles.taps), summed = together + (share_rows ? 0 : 1);
+    auto [column_tile, n] = s.split(columns, tiles.columns, Tail::Mask, {"column_tile", "n"});
+    auto [step, k] = s.split(pixel, tiles.terms, Tail::Mask, {"step", "k"});
+    const auto together = first_together(s, taps, tiles.taps), summed = together + (share_rows ? 0 : 1);
     outer.insert(outer.end(), {row_tile, column_tile});
-    outer.insert(outer.end(), data.begin() + 1, together);
+    outer.insert(outer.end(), taps.cbegin(), together);
     std::vector<Loop> shared(together, summed), order = outer;
     shared.push_back(warpgroup_row);
     order.insert(order.end(), shared.begin(), shared.end());
     order.push_back(step);
-    order.insert(order.end(), summed, data.end() - 1);
+    order.insert(order.end(), summed, taps.cend());
     order.insert(order.end(), {m, n, k});
     s.order(order);
     s.persistent(outer);
@@ -195,12 +247,14 @@ Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shap
                               std::source_location where) {
     CalledFrom caller(where);
     if (!takes_warpgroups(shape, target)) return choose_schedule({c.result}, target, where);
-    const ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(c, shape, pass, target);
+    const ConvolutionForm form = form_of(c, shape, pass);
+    const ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(form, target);
     Schedule s({c.result}, target);
-    if (pass == ConvolutionPass::WeightGradient)
-        schedule_sum_of_pixels(s, c.product, c.windows, c.other, chosen);
+    inline_elements(s, c.product, c.windows, c.other);
+    if (form.sums_pixels)
+        schedule_sum_of_pixels(s, c.product, c.windows, c.other, form, chosen);
     else
-        schedule_windows(s, c.product, c.windows, c.other, c.terms_axis, c.phases, chosen);
+        schedule_windows(s, c.product, c.windows, c.other, form, chosen);
     for (const Tensor& copy : c.copies) schedule_dense_copy(s, copy);
     if (!c.result.same(c.product)) schedule_dense_copy(s, c.result);
     return s;

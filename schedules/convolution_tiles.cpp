@@ -30,8 +30,8 @@ double cycles_of_stage(const ConvolutionTiles& tiles, bool sums_pixels) {
 
 double cycles_of(const ConvolutionExtents& extents, const ConvolutionTiles& tiles, bool sums_pixels,
                  const Target& target) {
-    constexpr double bytes_a_cycle_of_parts = 1500;                     // of all multiprocessors together
-    constexpr double cycles_of_tile = 1500;                            // to begin and to store
+    constexpr double bytes_a_cycle_of_parts = 1500;  // of all multiprocessors together
+    constexpr double cycles_of_tile = 1500;          // to begin and to store
     const double steps =
         std::ceil(as_double(divided(extents.terms, tiles.terms)) * extents.taps / as_double(tiles.parts));
     const int64_t count = divided(extents.rows, tiles.rows) * divided(extents.columns, tiles.columns) *
@@ -96,33 +96,51 @@ bool has_columns(int64_t columns, int64_t extent) {
 
 }  // namespace
 
-ConvolutionTiles convolution_tiles(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass,
-                                   const Target& target) {
-    const ConvolutionExtents& extents = convolution.extents;
-    const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
+/// Numbers of dimensions at the end that a block may sum together, in iterations, and the first of them.
+struct Together {
+    int64_t taps, first;
+};
+std::vector<Together> taps_together(const ConvolutionForm& form) {
+    std::vector<Together> found{{1, 1}};
+    int64_t taps = 1;
+    for (auto each = form.taps.rbegin(); each != form.taps.rend(); ++each)
+        if (*each > 1) found.push_back({taps *= *each, *each});
+    return found;
+}
+
+/// Whether a tile of so many terms has no more than the terms of a group, where there are groups, and else than needed.
+bool fits_terms(const ConvolutionForm& form, int64_t terms) {
+    if (form.sums_pixels) return terms > 16;
+    if (form.group > 0) return form.extents.terms % terms == 0;
+    return terms == 64 || form.extents.terms <= terms;
+}
+
+}  // namespace
+
+ConvolutionTiles convolution_tiles(const ConvolutionForm& form, const Target& target) {
+    const ConvolutionExtents& extents = form.extents;
+    const bool sums_pixels = form.sums_pixels;
     constexpr int64_t whole_units = 8;  // elements, that boxes write
-    const bool boxes = !sums_pixels && convolution.phases == 1 && extents.columns % whole_units == 0;
-    std::vector<int64_t> taps{1};
-    if (sums_pixels && extents.products > shape.kernel_h && shape.kernel_w > 1) taps.push_back(shape.kernel_w);
-    if (sums_pixels && extents.products > 1) taps.push_back(extents.products);
+    const bool boxes =
+        !sums_pixels && !form.has_phases() && extents.columns % whole_units == 0 && bytes_of(form.result) == 2;
     Search search(extents, sums_pixels, target);
     for (int64_t rows : {64, 128, 192, 256, 384, 512})
         for (int64_t columns : {16, 32, 64, 96, 128, 160, 192, 224, 256})
             for (int warpgroups : {1, 2, 3})
-                for (int64_t together : taps) {
-                    const bool shares_taps = rows == rows_of_unit && warpgroups > 1 && warpgroups == shape.kernel_h &&
-                                             together == shape.kernel_h * shape.kernel_w && shape.kernel_w > 1;
+                for (const auto& [taps, first] : taps_together(form)) {
+                    const bool shares_taps =
+                        rows == rows_of_unit && warpgroups > 1 && warpgroups == first && taps > first;
                     if (rows % (warpgroups * rows_of_unit) != 0 && !shares_taps) continue;
                     if (!has_columns(columns, extents.columns)) continue;
-                    if (together > 1 && rows * columns > 64 * 192) continue;  // measured: no faster
+                    if (taps > 1 && rows * columns > 64 * 192) continue;  // measured: no faster
                     // Lines of the columns' copy are whole.
                     if (sums_pixels && columns % 64 != 0 && (columns > 32 || extents.columns > columns)) continue;
                     ConvolutionTiles tiles{.rows = rows, .columns = columns, .warpgroups = warpgroups};
-                    tiles.taps = together;
+                    tiles.taps = taps;
                     if (boxes && extents.rows >= rows && extents.columns >= columns)
                         tiles.box_columns = columns_of_boxes(tiles);
                     for (int64_t terms : {64, 32, 16}) {
-                        if (sums_pixels ? terms == 16 : terms < 64 && extents.terms > terms) continue;
+                        if (!fits_terms(form, terms)) continue;
                         tiles.terms = terms;
                         search.consider(tiles);
                     }
