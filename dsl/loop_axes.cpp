@@ -8,26 +8,29 @@
 
 namespace tw {
 
-LoopAxes::LoopAxes(const Schedule::State& state, int stage) : state_(state), record_(state.stages[stage]) {
-    for (int loop : record_.order) axes_.push_back({loop, {}, {}, {}});
-    join_splits();
-    for (Axis& axis : axes_) {
-        LoopRecord loop = state_.loops[axis.loop];
-        loop.extent = simplify(whole(axis.loop, covered(axis.loop)));
-        axis.extent = loop.extent;
-        axis.variable = axis_like(loop);
-        axis.index = simplify(index(axis.loop));
-    }
+LoopAxes::LoopAxes(const Schedule::State& state, int stage, const Expr& element)
+    : state_(state), record_(state.stages[stage]) {
+    for (int loop : record_.order) axes_.push_back(axis_of(loop));
+    join_splits(element);
+    for (Axis& axis : axes_) axis.index = simplify(index(axis.loop));
+}
+
+LoopAxes::Axis LoopAxes::axis_of(int id) const {
+    LoopRecord loop = state_.loops[id];
+    loop.extent = simplify(whole(id, covered(id)));
+    return {id, axis_like(loop), loop.extent, {}};
 }
 
 /// Takes back splits whose loops are both axes, from the last one on.
-void LoopAxes::join_splits() {
+void LoopAxes::join_splits(const Expr& element) {
     auto find = [&](int loop) { return std::ranges::find(axes_, loop, &Axis::loop); };
     for (auto relation = record_.relations.rbegin(); relation != record_.relations.rend(); ++relation) {
         if (relation->kind != Relation::Kind::Split) continue;
         const auto outer = find(relation->outer), inner = find(relation->inner);
         if (outer == axes_.end() || inner == axes_.end()) continue;
-        outer->loop = relation->whole;
+        const Expr now = over_axes(element);
+        if (contains(now, outer->variable) && !contains(now, inner->variable)) continue;
+        *outer = axis_of(relation->whole);
         axes_.erase(inner);
     }
 }

@@ -6,11 +6,12 @@
 
 namespace tw {
 
-/// A stage's iterations in other axes than the declared ones: its loops, where what only splits have taken apart is
-/// one again. After fuse({n, p, q}) into m, and splits of m, an axis m stands for the three.
+/// A stage's iterations in other axes than the declared ones, for an element over these: its loops, where what only
+/// splits have taken apart is one again. After fuse({n, p, q}) into m, and splits of m, an axis m stands for the three.
+/// Apart remain the loops of a split of which the element depends on the outer one alone, as on a group of columns.
 class LoopAxes {
 public:
-    LoopAxes(const Schedule::State& state, int stage);
+    LoopAxes(const Schedule::State& state, int stage, const Expr& element);
 
     struct Axis {
         int loop;       ///< of the stage
@@ -26,7 +27,8 @@ public:
     std::vector<Expr> conditions_of_terms() const;
 
 private:
-    void join_splits();
+    Axis axis_of(int loop) const;
+    void join_splits(const Expr& element);
     Expr covered(int loop) const;
     Expr whole(int loop, const Expr& part) const;
     Expr value(int loop) const;

@@ -94,8 +94,6 @@ bool has_columns(int64_t columns, int64_t extent) {
     return columns <= 16 || columns - (columns > 32 ? 32 : 16) < extent;
 }
 
-}  // namespace
-
 /// Numbers of dimensions at the end that a block may sum together, in iterations, and the first of them.
 struct Together {
     int64_t taps, first;
@@ -108,11 +106,27 @@ std::vector<Together> taps_together(const ConvolutionForm& form) {
     return found;
 }
 
-/// Whether a tile of so many terms has no more than the terms of a group, where there are groups, and else than needed.
+// Tiles of a group divide what it has: behind its end begins another one.
+
 bool fits_terms(const ConvolutionForm& form, int64_t terms) {
     if (form.sums_pixels) return terms > 16;
     if (form.group > 0) return form.extents.terms % terms == 0;
     return terms == 64 || form.extents.terms <= terms;
+}
+bool fits_rows(const ConvolutionForm& form, int64_t rows) {
+    return !form.sums_pixels || form.group == 0 || form.group % rows == 0;
+}
+std::vector<int64_t> columns_to_try(const ConvolutionForm& form) {
+    std::vector<int64_t> columns{16, 32, 64, 96, 128, 160, 192, 224, 256};
+    const int64_t extent = form.extents.columns;
+    const bool divides = !form.sums_pixels && form.group > 0;
+    if (divides) columns.push_back(form.group);
+    std::erase_if(columns, [&](int64_t each) {
+        // Lines of a copy whose pixels are terms are whole.
+        const bool has_lines = form.sums_pixels && each % 64 != 0 && (each > 32 || extent > each);
+        return has_lines || (divides ? each > 256 || extent % each != 0 : !has_columns(each, extent));
+    });
+    return columns;
 }
 
 }  // namespace
@@ -125,16 +139,14 @@ ConvolutionTiles convolution_tiles(const ConvolutionForm& form, const Target& ta
         !sums_pixels && !form.has_phases() && extents.columns % whole_units == 0 && bytes_of(form.result) == 2;
     Search search(extents, sums_pixels, target);
     for (int64_t rows : {64, 128, 192, 256, 384, 512})
-        for (int64_t columns : {16, 32, 64, 96, 128, 160, 192, 224, 256})
+        for (int64_t columns : columns_to_try(form))
             for (int warpgroups : {1, 2, 3})
                 for (const auto& [taps, first] : taps_together(form)) {
                     const bool shares_taps =
                         rows == rows_of_unit && warpgroups > 1 && warpgroups == first && taps > first;
                     if (rows % (warpgroups * rows_of_unit) != 0 && !shares_taps) continue;
-                    if (!has_columns(columns, extents.columns)) continue;
+                    if (!fits_rows(form, rows)) continue;
                     if (taps > 1 && rows * columns > 64 * 192) continue;  // measured: no faster
-                    // Lines of the columns' copy are whole.
-                    if (sums_pixels && columns % 64 != 0 && (columns > 32 || extents.columns > columns)) continue;
                     ConvolutionTiles tiles{.rows = rows, .columns = columns, .warpgroups = warpgroups};
                     tiles.taps = taps;
                     if (boxes && extents.rows >= rows && extents.columns >= columns)
