@@ -28,10 +28,13 @@ void LoopAxes::join_splits(const Expr& element) {
         if (relation->kind != Relation::Kind::Split) continue;
         const auto outer = find(relation->outer), inner = find(relation->inner);
         if (outer == axes_.end() || inner == axes_.end()) continue;
-        const Expr now = over_axes(element);
-        if (contains(now, outer->variable) && !contains(now, inner->variable)) continue;
-        *outer = axis_of(relation->whole);
+        const std::vector<Axis> apart = axes_;
+        const Expr before = over_axes(element);
+        const bool reads_outer = contains(before, outer->variable) && !contains(before, inner->variable);
+        const Axis whole = axis_of(relation->whole);
+        *outer = whole;
         axes_.erase(inner);
+        if (reads_outer && contains(over_axes(element), whole.variable)) axes_ = apart;
     }
 }
 

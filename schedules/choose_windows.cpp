@@ -300,9 +300,11 @@ std::optional<WindowProduct> window_product(const Tensor& result, const std::vec
 
 std::vector<ConvolutionTiles> tilings_of(const WindowProduct& product, const Target& target) {
     if (!target.has_wgmma || !target.has_tma) return {};
-    std::vector<ConvolutionTiles> tilings{convolution_tiles(product.form, target)};
-    if (tilings[0].box_columns > 0) {
-        tilings.push_back(tilings[0]);
+    const auto tiles = convolution_tiles(product.form, target);
+    if (!tiles) return {};
+    std::vector<ConvolutionTiles> tilings{*tiles};
+    if (tiles->box_columns > 0) {
+        tilings.push_back(*tiles);
         tilings.back().box_columns = 0;
     }
     return tilings;

@@ -248,7 +248,7 @@ Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shap
     CalledFrom caller(where);
     if (!takes_warpgroups(shape, target)) return choose_schedule({c.result}, target, where);
     const ConvolutionForm form = form_of(c, shape, pass);
-    const ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(form, target);
+    const ConvolutionTiles chosen = tiles ? *tiles : *convolution_tiles(form, target);
     Schedule s({c.result}, target);
     inline_elements(s, c.product, c.windows, c.other);
     if (form.sums_pixels)

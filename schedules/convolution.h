@@ -91,7 +91,8 @@ struct ConvolutionForm {
 /// Whether wgmma and boxes take it: sm_90a, no dimension without elements, and images that are read.
 bool takes_warpgroups(const ConvolutionShape& shape, const Target& target);
 /// Tiles that suit the extents, by a model of the time of an H200 with as many multiprocessors as the target has.
-ConvolutionTiles convolution_tiles(const ConvolutionForm& form, const Target& target);
+/// None divide what groups have if that is no multiple of 16 columns and terms, or of 64 rows.
+std::optional<ConvolutionTiles> convolution_tiles(const ConvolutionForm& form, const Target& target);
 /// The form of a declared convolution.
 ConvolutionForm form_of(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass);
 

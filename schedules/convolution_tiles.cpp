@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "schedules/convolution.h"
@@ -72,13 +73,13 @@ public:
             if (least_ < 0 || cycles < least_ * 0.995) least_ = cycles, best_ = tiles;
         }
     }
-    const ConvolutionTiles& best() const { return best_; }
+    const std::optional<ConvolutionTiles>& best() const { return best_; }
 
 private:
     const ConvolutionExtents& extents_;
     const bool sums_pixels_;
     const Target& target_;
-    ConvolutionTiles best_;
+    std::optional<ConvolutionTiles> best_;
     double least_ = -1;
 };
 
@@ -131,7 +132,7 @@ std::vector<int64_t> columns_to_try(const ConvolutionForm& form) {
 
 }  // namespace
 
-ConvolutionTiles convolution_tiles(const ConvolutionForm& form, const Target& target) {
+std::optional<ConvolutionTiles> convolution_tiles(const ConvolutionForm& form, const Target& target) {
     const ConvolutionExtents& extents = form.extents;
     const bool sums_pixels = form.sums_pixels;
     constexpr int64_t whole_units = 8;  // elements, that boxes write
