@@ -137,9 +137,8 @@ void share_reduction(Schedule& s, Stage stage) {
     s.bind(share, thread);
 }
 
-/// A product over windows or pixels, and its tiles.
 struct TiledWindows {
-    ConvolutionForm form;
+    WindowProduct product;
     ConvolutionTiles tiles;
 };
 /// A product and its tiles: of a tensor core, or of threads.
@@ -150,7 +149,7 @@ struct TiledProduct {
 
 void schedule_tiled(Schedule& s, const TiledProduct& p) {
     if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
-        return schedule_window_product(s, {p.c, p.a, p.b, windows->form}, windows->tiles);
+        return schedule_window_product(s, windows->product, windows->tiles);
     if (const ProductTiles* threads = std::get_if<ProductTiles>(&p.tiles))
         return schedule_product(s, p.c, p.a, p.b, *threads);
     std::visit([&](const auto& tiles) { schedule_tensor_product(s, p.c, p.a, p.b, tiles); },
@@ -191,9 +190,9 @@ private:
 
     std::vector<TiledProduct> tilings_to_try(const Tensor& c) const {
         std::vector<TiledProduct> found;
-        if (auto windows = window_product(c, outputs_))
-            for (const ConvolutionTiles& tiles : tilings_of(*windows, target_))
-                found.push_back({windows->result, windows->a, windows->b, TiledWindows{windows->form, tiles}});
+        for (const WindowProduct& windows : window_products(c, outputs_))
+            for (const ConvolutionTiles& tiles : tilings_of(windows, target_))
+                found.push_back({c, windows.a, windows.b, TiledWindows{windows, tiles}});
         if (auto unit = unit_product(c))
             for (const ProductTiling& tiling : tilings_of(*unit, target_))
                 found.push_back({unit->c, unit->a, unit->b, tiling});
@@ -236,7 +235,10 @@ private:
     }
 
     bool is_tiled(const Schedule& s, Stage stage) const {
-        return std::any_of(tiled_.begin(), tiled_.end(), [&](const TiledProduct& p) { return s[p.c].id == stage.id; });
+        return std::any_of(tiled_.begin(), tiled_.end(), [&](const TiledProduct& p) {
+            const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles);
+            return s[p.c].id == stage.id || (windows && s[windows->product.result].id == stage.id);
+        });
     }
 
     void schedule_other(Schedule& s, Stage stage) const {

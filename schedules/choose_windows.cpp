@@ -28,22 +28,24 @@ bool reduces(const Expr& body) {
     return found;
 }
 
-bool is_stored(const Read& read, const std::vector<Tensor>& outputs) {
+/// Whether a schedule inlines the element where it is read; narrow ones may be operands, which it stores.
+bool is_inlined(const Read& read, const std::vector<Tensor>& outputs, bool inline_narrow) {
+    const Operation& operation = *read.operation;
+    if (operation.is_input() || operation.outputs.size() != 1 || reduces(operation.outputs[0].body)) return false;
     const bool is_output =
         std::ranges::any_of(outputs, [&](const Tensor& output) { return output.operation() == read.operation; });
-    return is_output || read.operation->is_input() || read.operation->outputs.size() != 1 ||
-           bytes_of(read.operation->outputs[0].type) <= 2 || reduces(read.operation->outputs[0].body);
+    return !is_output && (inline_narrow || bytes_of(operation.outputs[0].type) > 2);
 }
 
-/// The expression with elements that a schedule inlines where they are read.
-Expr with_elements(const Expr& expr, const std::vector<Tensor>& outputs) {
+/// The expression with what a schedule inlines.
+Expr with_elements(const Expr& expr, const std::vector<Tensor>& outputs, bool inline_narrow) {
     return transform(expr, [&](const Expr& e) -> Expr {
         const Read* read = e.as<Read>();
-        if (!read || is_stored(*read, outputs)) return {};
+        if (!read || !is_inlined(*read, outputs, inline_narrow)) return {};
         Substitution indices;
         for (size_t d = 0; d < read->indices.size(); ++d)
             indices.emplace_back(read->operation->axes[d], read->indices[d]);
-        return substitute(with_elements(read->operation->outputs[0].body, outputs), indices);
+        return substitute(with_elements(read->operation->outputs[0].body, outputs, inline_narrow), indices);
     });
 }
 
@@ -64,7 +66,7 @@ const Read* factor_of(const Expr& expr, std::vector<Expr>& conditions) {
 }
 
 std::optional<Term> term_of(const Reduce& sum, const std::vector<Tensor>& outputs) {
-    Term term{with_elements(sum.values[0], outputs), {}, {}};
+    Term term{with_elements(sum.values[0], outputs, false), {}, {}};
     const Expr product = guarded(term.expr, term.conditions);
     const Binary* times = product.as<Binary>();
     if (!times || times->op != BinaryOp::Mul) return {};
@@ -189,7 +191,7 @@ private:
     std::optional<WindowProduct> windows(const Access& windows, const Access& filters) const {
         const Expr& column = columns().inner;
         if (axes_.size() < 2 || windows.depends(column) || !filters.depends(column)) return {};
-        WindowProduct found{result_, windows.tensor, filters.tensor, {}};
+        WindowProduct found{result_, windows.tensor, filters.tensor};
         ConvolutionForm& form = found.form;
         form.result = result_.type();
         form.extents = {1, columns().extent, 0, 1, 1};
@@ -238,7 +240,7 @@ private:
     std::optional<WindowProduct> sum_of_pixels(const Access& a, const Access& b) const {
         const Expr& column = columns().outer;
         if (columns().period > 1 || !b.runs_along(column) || a.depends(column)) return {};
-        WindowProduct found{result_, a.tensor, b.tensor, {}};
+        WindowProduct found{result_, a.tensor, b.tensor};
         ConvolutionForm& form = found.form;
         form.sums_pixels = true;
         form.result = result_.type();
@@ -284,8 +286,6 @@ private:
     Access accesses_[2];
 };
 
-}  // namespace
-
 std::optional<WindowProduct> window_product(const Tensor& result, const std::vector<Tensor>& outputs) {
     const Operation& operation = *result.operation();
     if (operation.is_input() || operation.outputs.size() != 1 || result.rank() < 2) return {};
@@ -296,6 +296,56 @@ std::optional<WindowProduct> window_product(const Tensor& result, const std::vec
     const auto term = term_of(*sum, outputs);
     if (!term) return {};
     return Classifier(result, *sum, *term).run();
+}
+
+/// Of an element of an operation: whether it reads the tensor, and at its own axes only.
+struct ReadsOf {
+    bool any = false, own = true;
+};
+ReadsOf reads_of(const Tensor& tensor, const Operation& operation, const Expr& body) {
+    ReadsOf reads;
+    visit(body, [&](const Expr& e) {
+        const Read* read = e.as<Read>();
+        if (!read || read->operation != tensor.operation()) return;
+        reads.any = true;
+        reads.own = reads.own && std::ranges::equal(read->indices, operation.axes, equal);
+    });
+    return reads;
+}
+
+/// The output that alone reads the tensor, and makes each of its elements of the tensor's.
+Tensor only_reader(const Tensor& tensor, const std::vector<Tensor>& outputs) {
+    auto is_output = [&](const Tensor& each) {
+        return std::ranges::any_of(outputs, [&](const Tensor& output) { return output.same(each); });
+    };
+    Tensor found;
+    if (is_output(tensor)) return found;
+    for (const auto& operation : operations_of(outputs))
+        for (const Operation::Output& output : operation->outputs) {
+            const Tensor reader(operation, 0);
+            if (!output.body.defined() || (!is_output(reader) && !reduces(output.body))) continue;  // or it is inlined
+            const ReadsOf reads = reads_of(tensor, *operation, with_elements(output.body, outputs, true));
+            if (!reads.any) continue;
+            if (found.defined() || !reads.own || reduces(output.body) || operation->outputs.size() > 1) return {};
+            found = reader;
+        }
+    return found;
+}
+
+}  // namespace
+
+std::vector<WindowProduct> window_products(const Tensor& sums, const std::vector<Tensor>& outputs) {
+    const auto alone = window_product(sums, outputs);
+    if (!alone) return {};
+    std::vector<WindowProduct> products{*alone};
+    const Tensor reader = only_reader(sums, outputs);
+    if (reader.defined() && !alone->form.sums_pixels && !alone->form.has_phases()) {
+        products.insert(products.begin(), *alone);
+        products[0].result = reader;
+        products[0].sums = sums;
+        products[0].form.result = reader.type();
+    }
+    return products;
 }
 
 std::vector<ConvolutionTiles> tilings_of(const WindowProduct& product, const Target& target) {
@@ -314,9 +364,9 @@ void schedule_window_product(Schedule& s, const WindowProduct& p, const Convolut
                              std::source_location where) {
     CalledFrom caller(where);
     if (p.form.sums_pixels)
-        schedule_sum_of_pixels(s, p.result, p.a, p.b, p.form, tiles);
+        schedule_sum_of_pixels(s, p, tiles);
     else
-        schedule_windows(s, p.result, p.a, p.b, p.form, tiles);
+        schedule_windows(s, p, tiles);
 }
 
 }  // namespace tw::schedules

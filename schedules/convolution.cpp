@@ -105,7 +105,8 @@ UnitLoops unit_loops(Schedule& s, std::vector<Loop> order, const Loop& row, cons
 /// leaves as a box while the next tile is summed. Returns the loop over pieces.
 Loop leave_in_pieces(Schedule& s, const Stage& sums, std::vector<Loop> order, const Loop& row, const Loop& n,
                      const ConvolutionTiles& tiles) {
-    auto [piece, column] = s.split(n, std::min(tiles.box_columns, tiles.columns), {"piece", "column"});
+    const int64_t together = tiles.box_columns > 0 ? std::min(tiles.box_columns, tiles.columns) : tiles.columns;
+    auto [piece, column] = s.split(n, together, {"piece", "column"});
     auto [warpgroup_row, m] = s.split(row, tiles.rows / tiles.warpgroups, {"warpgroup_m", "m"});
     s.at(sums, order.back());
     s.set_memory(sums, Memory::Registers);
@@ -115,16 +116,26 @@ Loop leave_in_pieces(Schedule& s, const Stage& sums, std::vector<Loop> order, co
     return piece;
 }
 
+/// Their stage, that of the result's reduction, or, where it leaves in pieces, one of their own.
+Stage sums_of(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles) {
+    const Tensor& result = product.result;
+    const bool is_apart = product.sums.defined();
+    if (!is_apart && tiles.box_columns == 0) return s[result];
+    if (result.rank() > 2) s.join_axes(result, 0, result.rank() - 2);
+    if (!is_apart) return s.accumulators(result);
+    if (result.rank() > 2) s.join_axes(product.sums, 0, result.rank() - 2);
+    return s[product.sums];
+}
+
 }  // namespace
 
-void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters,
-                      const ConvolutionForm& form, const ConvolutionTiles& tiles, std::source_location where) {
+void schedule_windows(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles,
+                      std::source_location where) {
     CalledFrom caller(where);
-    Stage sums = s[result];
-    if (tiles.box_columns > 0) {
-        if (result.rank() > 2) s.join_axes(result, 0, result.rank() - 2);
-        sums = s.accumulators(result);
-    }
+    const Tensor& result = product.result;
+    const ConvolutionForm& form = product.form;
+    const Stage sums = sums_of(s, product, tiles);
+    const bool in_pieces = sums.id != s[result].id;
     const Loop terms = s.reduce(sums, form.terms_axis);
     const std::vector<Loop> taps = taps_of(s, sums, terms);
     std::vector<Loop> pixels = s.data_loops(result);
@@ -141,18 +152,18 @@ void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
     auto [column_tile, n] = s.split(columns, tiles.columns, Tail::Mask, {"column_tile", "n"});
     blocks.insert(blocks.end(), {tile, column_tile});
     UnitLoops unit;
-    if (tiles.box_columns > 0) {
+    if (in_pieces) {
         const Loop piece = leave_in_pieces(s, sums, blocks, row, n, tiles);
         const std::vector<Loop> own = s.data_loops(sums);
         const Loop own_terms = s.reduce(sums, form.terms_axis);
         unit = unit_loops(s, {}, own[0], own[1], own_terms, taps_of(s, sums, own_terms), false, tiles);
-        s.via(s.stage(result, Memory::Shared, piece), Copy::Tma);
+        if (tiles.box_columns > 0) s.via(s.stage(result, Memory::Shared, piece), Copy::Tma);
     } else {
         unit = unit_loops(s, blocks, row, n, terms, taps, form.has_phases(), tiles);
     }
     s.persistent(blocks);
-    const Stage left = s.stage(sums, windows, Memory::Shared, unit.step, As::Matrix),
-                right = s.stage(sums, filters, Memory::Shared, unit.step);
+    const Stage left = s.stage(sums, product.a, Memory::Shared, unit.step, As::Matrix),
+                right = s.stage(sums, product.b, Memory::Shared, unit.step);
     multiply(s, s[result], sums, {left, right}, unit.step, unit.mma, tiles);
 }
 
@@ -214,11 +225,11 @@ SummedPixels fuse_pixels(Schedule& s, const Tensor& result, const ConvolutionTil
 
 }  // namespace
 
-void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, const Tensor& b,
-                            const ConvolutionForm& form, const ConvolutionTiles& tiles, std::source_location where) {
+void schedule_sum_of_pixels(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles,
+                            std::source_location where) {
     CalledFrom caller(where);
-    const auto [sums, pixel] = fuse_pixels(s, result, tiles);
-    auto [outer, rows, columns, taps] = sum_loops(s, sums, form, tiles.parts > 1);
+    const auto [sums, pixel] = fuse_pixels(s, product.result, tiles);
+    auto [outer, rows, columns, taps] = sum_loops(s, sums, product.form, tiles.parts > 1);
     auto [row_tile, row] = s.split(rows, tiles.rows, Tail::Mask, {"row_tile", "row"});
     const bool share_rows = tiles.rows >= tiles.warpgroups * rows_of_unit;  // else taps
     auto [warpgroup_row, m] =
@@ -237,8 +248,8 @@ void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, 
     s.order(order);
     s.persistent(outer);
     for (const Loop& loop : shared) s.bind(loop, warpgroup);
-    const Stage left = s.stage(sums, a, Memory::Shared, step, As::Matrix),
-                right = s.stage(sums, b, Memory::Shared, step, As::Matrix);
+    const Stage left = s.stage(sums, product.a, Memory::Shared, step, As::Matrix),
+                right = s.stage(sums, product.b, Memory::Shared, step, As::Matrix);
     multiply(s, sums, sums, {left, right}, step, {.m = m, .n = n, .k = k}, tiles);
 }
 
@@ -247,14 +258,14 @@ Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shap
                               std::source_location where) {
     CalledFrom caller(where);
     if (!takes_warpgroups(shape, target)) return choose_schedule({c.result}, target, where);
-    const ConvolutionForm form = form_of(c, shape, pass);
-    const ConvolutionTiles chosen = tiles ? *tiles : *convolution_tiles(form, target);
+    const WindowProduct product{.result = c.product, .a = c.windows, .b = c.other, .form = form_of(c, shape, pass)};
+    const ConvolutionTiles chosen = tiles ? *tiles : *convolution_tiles(product.form, target);
     Schedule s({c.result}, target);
     inline_elements(s, c.product, c.windows, c.other);
-    if (form.sums_pixels)
-        schedule_sum_of_pixels(s, c.product, c.windows, c.other, form, chosen);
+    if (product.form.sums_pixels)
+        schedule_sum_of_pixels(s, product, chosen);
     else
-        schedule_windows(s, c.product, c.windows, c.other, form, chosen);
+        schedule_windows(s, product, chosen);
     for (const Tensor& copy : c.copies) schedule_dense_copy(s, copy);
     if (!c.result.same(c.product)) schedule_dense_copy(s, c.result);
     return s;

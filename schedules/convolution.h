@@ -96,16 +96,22 @@ std::optional<ConvolutionTiles> convolution_tiles(const ConvolutionForm& form, c
 /// The form of a declared convolution.
 ConvolutionForm form_of(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass);
 
-/// Schedules a sum of products over windows of images: `result`, [..., columns], whose other dimensions are the pixels,
-/// of `windows`, read at them, and `filters`. The terms of a tap run along form.terms_axis. Elements between are
-/// inlined before.
-void schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters,
-                      const ConvolutionForm& form, const ConvolutionTiles& tiles, TW_HERE);
-/// Schedules a sum over all pixels: `result`, [rows, ..., columns] with the rows at form.rows_axis, of products of `a`,
-/// read at [..., row], and `b`, at [..., column], for each of the other dimensions. Elements between are inlined
+/// A sum of products over windows of images, or over the pixels of two of them.
+struct WindowProduct {
+    Tensor result;     ///< is made of the sums
+    Tensor a, b;       ///< windows and filters; of a sum of pixels what gives rows and columns
+    Tensor sums = {};  ///< of windows: a tensor of its own that only `result` reads, element by element; undefined:
+                       ///< they are the result's only reduction
+    ConvolutionForm form = {};
+};
+/// Schedules a sum of products over windows of images: the result is [..., columns], its other dimensions are the
+/// pixels that windows are read at. The terms of a tap run along form.terms_axis. Elements between are inlined before.
+/// With `sums`, it has no phases.
+void schedule_windows(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles, TW_HERE);
+/// Schedules a sum over all pixels: the result is [rows, ..., columns] with the rows at form.rows_axis, of products of
+/// `a`, read at [..., row], and `b`, at [..., column], for each of the other dimensions. Elements between are inlined
 /// before.
-void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, const Tensor& b,
-                            const ConvolutionForm& form, const ConvolutionTiles& tiles, TW_HERE);
+void schedule_sum_of_pixels(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles, TW_HERE);
 
 /// A pass, scheduled; where takes_warpgroups is false, by choose_schedule.
 Schedule convolution_schedule(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass,
