@@ -326,7 +326,9 @@ Tensor only_reader(const Tensor& tensor, const std::vector<Tensor>& outputs) {
             if (!output.body.defined() || (!is_output(reader) && !reduces(output.body))) continue;  // or it is inlined
             const ReadsOf reads = reads_of(tensor, *operation, with_elements(output.body, outputs, true));
             if (!reads.any) continue;
-            if (found.defined() || !reads.own || reduces(output.body) || operation->outputs.size() > 1) return {};
+            const bool leads = reads.own && !reduces(output.body) && operation->outputs.size() == 1 &&
+                               std::ranges::equal(operation->shape, tensor.shape(), equal);
+            if (found.defined() || !leads) return {};
             found = reader;
         }
     return found;

@@ -2,6 +2,7 @@
 
 #include "dsl/differentiate.h"
 #include "dsl/simplify.h"
+#include "schedules/whole_tiles.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -61,6 +62,17 @@ Expr sum_of_window(const Tensor& x, const Tensor& weight, const WindowDimensions
     return sum(cast(type, padded(x, 0).read(of_x)) * cast(type, weight.read(of_weight)), axes);
 }
 
+/// A copy with zeros behind the channels, the last dimension, up to a multiple.
+Tensor with_whole_channels(const std::string& name, const Tensor& tensor, int64_t multiple) {
+    const int64_t channels = require_constant(tensor.shape().back()), whole = rounded_up(channels, multiple);
+    if (whole == channels) return tensor;
+    Shape shape(tensor.shape().begin(), tensor.shape().end());
+    shape.back() = whole;
+    return compute(name, shape, [&](const std::vector<Expr>& at) {
+        return padded(tensor, 0).read(std::vector<Operand>(at.begin(), at.end()));
+    });
+}
+
 Expr with_bias(const Expr& value, const Tensor& bias, const Expr& channel) {
     return bias.defined() ? value + cast(value.type(), bias(channel)) : value;
 }
@@ -71,20 +83,27 @@ Tensor convolve(const std::string& name, const Tensor& x, const Tensor& weight, 
                 const ConvolutionOptions& o, std::source_location where) {
     CalledFrom caller(where);
     const std::string what = "convolution";
-    const Filters filters = filters_of(what, x, weight, o.groups, where);
+    Filters filters = filters_of(what, x, weight, o.groups, where);
     const int64_t channels = constant_extent(what, x, x.rank() - 1, where);
     user_check(channels == filters.channels(), where,
                "{}: x is {}, the weight {}, in {} groups; the last extent of the weight times the groups must be the "
                "channels of x",
                what, text_of_shape(x), text_of_shape(weight), o.groups);
+    user_check(o.whole_channels > 0, where, "{}: whole_channels is {}; give 1 for channels as they are, or a multiple",
+               what, o.whole_channels);
     check_bias(what, bias, filters.filters, x, weight, where);
     WindowDimensions windows = window_dimensions(what, x, filters.taps, {o.stride, o.dilation, o.padding}, where);
     const Shape shape = shape_of_windows(x, windows, filters.filters);
-    const Tensor image = bordered(name + "_image", x, o.padding, o.mode, where);
+    Tensor image = bordered(name + "_image", x, o.padding, o.mode, where), taps = weight;
     if (o.mode != PaddingMode::Zeros)
         for (WindowDimension& w : windows) w.padding = 0;
+    if (o.groups == 1) {
+        image = with_whole_channels(name + "_x", image, o.whole_channels);
+        taps = with_whole_channels(name + "_weight", weight, o.whole_channels);
+        filters.group_channels = require_constant(taps.shape().back());
+    }
     auto element = [&](const std::vector<Expr>& at) {
-        return cast(x.type(), with_bias(sum_of_window(image, weight, windows, filters, at), bias, at.back()));
+        return cast(x.type(), with_bias(sum_of_window(image, taps, windows, filters, at), bias, at.back()));
     };
     return compute(name, shape, element, where);
 }

@@ -214,6 +214,8 @@ TEST(Convolve, Refusals) {
                  "[6]");
     EXPECT_ERROR(convolve("y", x, w, none, {.stride = {1, 2, 3}}),
                  "stride has 3 entries, images of x [2, 8, 6, 4] have 2 dimensions");
+    EXPECT_ERROR(convolve("y", x, w, none, {.whole_channels = 0}),
+                 "whole_channels is 0; give 1 for channels as they are, or a multiple");
     EXPECT_ERROR(convolve("y", x, w, none, {.stride = {0}}),
                  "along dimension 1 of x [2, 8, 6, 4] lie 3 taps, stride 0");
     EXPECT_ERROR(convolve("y", x, w, none, {.padding = {{0, -1}}}),
@@ -348,6 +350,28 @@ TEST_P(ConvolutionLayers, GradientsPassNarrowTypes) {
     const auto exact = interpret_plain(gradients(y, dy, {x, w}), bindings, Precision::Float64);
     for (size_t i = 0; i < 2; ++i)
         expect_elements(leaves[i].grad().to_host(), 0.03, [&](const auto& at) { return real(exact[i], at); });
+}
+
+/// Few channels, which layers copy for tensor cores where there are any.
+TEST_P(ConvolutionLayers, NarrowImagesOfFewChannels) {
+    const Case c{{{9, 8}, {3, 3}, {2, 1}, {1, 1}, {1, 1}}, 2, 1, 3, 16, PaddingMode::Zeros, true};
+    const Tensor x = c.x(f16), w = c.weight(f16), b = c.bias(f16, 16);
+    const Tensor y = convolve("y", x, w, b, c.options()), dy = input("dy", f16, shape_of_extents(extents_of(y)));
+    Bindings bindings = random_inputs({x, w, b, dy}, 8);
+    std::vector<nn::Tensor> leaves;
+    for (const char* name : {"x", "w", "b"}) {
+        fill_integers(bindings.inputs.at(name), -2, 2, leaves.size());
+        leaves.push_back(nn::Tensor(backend_, bindings.inputs.at(name), name).set_requires_grad());
+    }
+    HostArray adjoint = host_array(f32, bindings.inputs.at("dy").shape);
+    fill_integers(adjoint, -2, 2, 9);
+    fill_integers(bindings.inputs.at("dy"), -2, 2, 9);
+    const nn::Tensor result = nn::conv2d(leaves[0], leaves[1], leaves[2], c.options());
+    expect_elements(result.to_host(), 0, [&](const auto& at) { return expected_convolution(c, bindings, at); });
+    nn::backward(weighted(result, nn::Tensor(backend_, adjoint)));
+    const auto exact = interpret_plain(gradients(y, dy, {x, w, b}), bindings);
+    for (size_t i = 0; i < leaves.size(); ++i)
+        expect_elements(leaves[i].grad().to_host(), 0, [&](const auto& at) { return real(exact[i], at); });
 }
 
 /// Kernels are built once for options and shapes, whatever calls them.

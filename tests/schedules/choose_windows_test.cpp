@@ -183,6 +183,28 @@ TEST(ChooseWindows, OutputsAreMadeWithTheirSums) {
     }
 }
 
+/// All that a layer's backward pass computes, at once.
+TEST(ChooseWindows, GradientsInOneProgram) {
+    const Tensor x = input("x", bf16, {2, 8, 7, 24}), w = input("w", bf16, {32, 3, 3, 24}), b = input("b", bf16, {32});
+    const Tensor y = convolve("y", x, w, b, {.stride = {2, 1}, .padding = {1}});
+    const std::vector<Tensor> all = gradients(y, input("dy", bf16, shape_of_extents(extents_of(y))), {x, w, b});
+    const Schedule s = choose_schedule(all, few_multiprocessors());
+    EXPECT_THAT(s.trace_as_cpp(), HasSubstr("s.mma(d_x"));
+    EXPECT_THAT(s.trace_as_cpp(), HasSubstr("s.mma(d_w"));
+    expect_right(all, s);
+}
+
+/// Copies of few channels are whole units of 16 bytes.
+TEST(ChooseWindows, FewChannelsInWholeUnits) {
+    for (int64_t channels : {3, 20}) {
+        const Tensor x = input("x", bf16, {2, 9, 10, channels}), w = input("w", bf16, {16, 3, 3, channels});
+        const Tensor y = convolve("y", x, w, {}, {.stride = {2, 1}, .padding = {1}, .whole_channels = 8});
+        std::vector<Tensor> all = gradients(y, input("dy", bf16, shape_of_extents(extents_of(y))), {x, w});
+        all.push_back(y);
+        EXPECT_EQ(expect_each_right(all), 3);
+    }
+}
+
 /// Layers one behind another in one program: each reads what the last one stores.
 TEST(ChooseWindows, LayersInOneProgram) {
     const Tensor x = input("x", bf16, {2, 9, 9, 16}), w = input("w", bf16, {32, 3, 3, 16}),
