@@ -271,11 +271,12 @@ private:
         return is_worth_units(form) ? std::optional(found) : std::nullopt;
     }
 
+    /// Of pixels: of the columns of a result units of tensor cores may well have few.
     static bool is_worth_units(const ConvolutionForm& form) {
+        if (form.sums_pixels) return form.extents.rows >= piece && form.extents.terms >= least_extent;
         int64_t rows = form.extents.rows;
         for (int64_t phase : form.phases) rows = divided(rows, phase);
-        return rows >= least_extent && form.extents.columns >= piece && form.extents.terms >= piece &&
-               static_cast<double>(form.extents.terms) * form.extents.taps >= least_extent;
+        return rows >= least_extent && static_cast<double>(form.extents.terms) * form.extents.taps >= least_extent;
     }
 
     const Tensor result_;
