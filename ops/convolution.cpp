@@ -35,10 +35,9 @@ tw::Tensor bias_of(const std::vector<tw::Tensor>& in) { return in.size() == 3 ? 
 
 /// Where boxes of whole units of channels bring the sums to tensor cores, x and the weight are copied for that.
 tw::Tensor declared(const std::vector<tw::Tensor>& in, ConvolutionOptions options, bool has_units) {
-    constexpr int64_t unit = 8;  // of elements of 2 bytes
     const tw::Tensor y = schedules::convolve("y", in[0], in[1], bias_of(in), options);
     if (!has_units || !schedules::window_products(y, {y}).empty()) return y;
-    options.whole_channels = unit;
+    options.unit = 8;  // of 2 bytes
     const tw::Tensor of_copies = schedules::convolve("y", in[0], in[1], bias_of(in), options);
     return schedules::window_products(of_copies, {of_copies}).empty() ? y : of_copies;
 }

@@ -1,5 +1,7 @@
 #include "schedules/convolve.h"
 
+#include <functional>
+
 #include "dsl/differentiate.h"
 #include "dsl/simplify.h"
 #include "schedules/whole_tiles.h"
@@ -62,15 +64,59 @@ Expr sum_of_window(const Tensor& x, const Tensor& weight, const WindowDimensions
     return sum(cast(type, padded(x, 0).read(of_x)) * cast(type, weight.read(of_weight)), axes);
 }
 
-/// A copy with zeros behind the channels, the last dimension, up to a multiple.
-Tensor with_whole_channels(const std::string& name, const Tensor& tensor, int64_t multiple) {
-    const int64_t channels = require_constant(tensor.shape().back()), whole = rounded_up(channels, multiple);
-    if (whole == channels) return tensor;
+/// What a sum over windows reads.
+struct Operands {
+    Tensor image, weight;
+    WindowDimensions windows;
+};
+
+Expr element_of(const Tensor& tensor, const std::vector<Expr>& at) {
+    return padded(tensor, 0).read(std::vector<Operand>(at.begin(), at.end()));
+}
+
+/// A copy with zeros behind the last dimension, up to a multiple.
+Tensor filled_up(const std::string& name, const Tensor& tensor, int64_t multiple) {
     Shape shape(tensor.shape().begin(), tensor.shape().end());
-    shape.back() = whole;
-    return compute(name, shape, [&](const std::vector<Expr>& at) {
-        return padded(tensor, 0).read(std::vector<Operand>(at.begin(), at.end()));
-    });
+    shape.back() = rounded_up(require_constant(tensor.shape().back()), multiple);
+    return compute(name, shape, [&](const std::vector<Expr>& at) { return element_of(tensor, at); });
+}
+
+/// Copies whose last dimension has all taps along the last one of images beside each other, of so many elements each:
+/// those windows have one tap of more channels.
+Operands with_taps_joined(const std::string& name, const Operands& of, int64_t channels, int64_t multiple) {
+    int64_t each = 1;  // a power of two: a copy's thread knows tap and channel of each element
+    while (each < channels) each *= 2;
+    const WindowDimension last = of.windows.back();
+    const int64_t terms = rounded_up(last.taps * each, multiple);
+    auto joined = [&](const std::vector<Expr>& at, const Tensor& tensor, const std::function<Expr(Expr)>& place) {
+        std::vector<Expr> from = at;
+        from[from.size() - 2] = place(at.back() / each);
+        from.back() = at.back() % each;
+        return select(at.back() / each < last.taps && at.back() % each < channels, element_of(tensor, from),
+                      constant(tensor.type(), 0.0));
+    };
+    Shape images(of.image.shape().begin(), of.image.shape().end()),
+        taps(of.weight.shape().begin(), of.weight.shape().end());
+    images[images.size() - 2] = last.windows(), taps[taps.size() - 2] = 1;
+    images.back() = taps.back() = terms;
+    Operands result{
+        compute(name + "_x", images,
+                [&](const std::vector<Expr>& at) {
+                    return joined(at, of.image, [&](Expr tap) { return last.place(at[at.size() - 2], tap); });
+                }),
+        compute(name + "_weight", taps,
+                [&](const std::vector<Expr>& at) { return joined(at, of.weight, [](Expr tap) { return tap; }); }),
+        of.windows};
+    result.windows.back() = {last.windows(), 1, 1, 1, 0};
+    return result;
+}
+
+/// The operands or copies of them, of whole units of channels.
+Operands in_units(const std::string& name, const Operands& of, int64_t unit) {
+    const int64_t channels = require_constant(of.weight.shape().back());
+    if (channels % unit == 0) return of;
+    if (channels < unit && of.windows.back().taps > 1) return with_taps_joined(name, of, channels, unit);
+    return {filled_up(name + "_x", of.image, unit), filled_up(name + "_weight", of.weight, unit), of.windows};
 }
 
 Expr with_bias(const Expr& value, const Tensor& bias, const Expr& channel) {
@@ -89,21 +135,19 @@ Tensor convolve(const std::string& name, const Tensor& x, const Tensor& weight, 
                "{}: x is {}, the weight {}, in {} groups; the last extent of the weight times the groups must be the "
                "channels of x",
                what, text_of_shape(x), text_of_shape(weight), o.groups);
-    user_check(o.whole_channels > 0, where, "{}: whole_channels is {}; give 1 for channels as they are, or a multiple",
-               what, o.whole_channels);
+    user_check(o.unit > 0, where, "{}: a unit of {} channels; give 1 for channels as they are, or a multiple", what,
+               o.unit);
     check_bias(what, bias, filters.filters, x, weight, where);
     WindowDimensions windows = window_dimensions(what, x, filters.taps, {o.stride, o.dilation, o.padding}, where);
     const Shape shape = shape_of_windows(x, windows, filters.filters);
-    Tensor image = bordered(name + "_image", x, o.padding, o.mode, where), taps = weight;
+    const Tensor image = bordered(name + "_image", x, o.padding, o.mode, where);
     if (o.mode != PaddingMode::Zeros)
         for (WindowDimension& w : windows) w.padding = 0;
-    if (o.groups == 1) {
-        image = with_whole_channels(name + "_x", image, o.whole_channels);
-        taps = with_whole_channels(name + "_weight", weight, o.whole_channels);
-        filters.group_channels = require_constant(taps.shape().back());
-    }
+    const Operands plain{image, weight, windows}, read = o.groups == 1 ? in_units(name, plain, o.unit) : plain;
+    filters.group_channels = require_constant(read.weight.shape().back());
     auto element = [&](const std::vector<Expr>& at) {
-        return cast(x.type(), with_bias(sum_of_window(image, taps, windows, filters, at), bias, at.back()));
+        const Expr total = sum_of_window(read.image, read.weight, read.windows, filters, at);
+        return cast(x.type(), with_bias(total, bias, at.back()));
     };
     return compute(name, shape, element, where);
 }

@@ -13,8 +13,9 @@ struct ConvolutionOptions {
     std::vector<Sides> padding = {0};
     int64_t groups = 1;  ///< of channels, each with filters of its own; as many as channels: depthwise
     PaddingMode mode = PaddingMode::Zeros;
-    int64_t whole_channels = 1;  ///< x and the weight are read as copies, `name`_x and `name`_weight, that have zeros
-                                 ///< behind their channels up to a multiple of this, if groups is 1
+    int64_t unit = 1;  ///< x and the weight are read as copies, `name`_x and `name`_weight, whose last dimension is a
+                       ///< multiple of this: with zeros behind the channels, or, of fewer of them, with those of all
+                       ///< taps along the last dimension of images together; if groups is 1
 };
 
 /// The tensor `name`, y[n, p..., f] = sum over taps r... and channels c of

@@ -67,7 +67,7 @@ Layer random_layer(Random& random) {
     Layer layer{.x = {random.between(1, 3)}, .weight = {}, .options = {}, .type = random.chance(0.5) ? bf16 : f16};
     schedules::ConvolutionOptions& o = layer.options;
     o = {.stride = {}, .dilation = {}, .padding = {}, .groups = random.chance(0.7) ? 1 : random.between(2, 3)};
-    o.whole_channels = random.chance(0.5) ? 1 : 8;
+    o.unit = random.chance(0.5) ? 1 : 8;
     layer.weight.push_back(o.groups * (random.chance(0.7) ? 16 : 1) * random.between(1, 5));
     const int64_t dimensions = random.between(1, 3), most = dimensions == 1 ? 60 : dimensions == 2 ? 12 : 6;
     for (int64_t d = 0; d < dimensions; ++d) {

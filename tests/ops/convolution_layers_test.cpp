@@ -214,8 +214,8 @@ TEST(Convolve, Refusals) {
                  "[6]");
     EXPECT_ERROR(convolve("y", x, w, none, {.stride = {1, 2, 3}}),
                  "stride has 3 entries, images of x [2, 8, 6, 4] have 2 dimensions");
-    EXPECT_ERROR(convolve("y", x, w, none, {.whole_channels = 0}),
-                 "whole_channels is 0; give 1 for channels as they are, or a multiple");
+    EXPECT_ERROR(convolve("y", x, w, none, {.unit = 0}),
+                 "a unit of 0 channels; give 1 for channels as they are, or a multiple");
     EXPECT_ERROR(convolve("y", x, w, none, {.stride = {0}}),
                  "along dimension 1 of x [2, 8, 6, 4] lie 3 taps, stride 0");
     EXPECT_ERROR(convolve("y", x, w, none, {.padding = {{0, -1}}}),

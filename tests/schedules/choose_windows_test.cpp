@@ -197,8 +197,8 @@ TEST(ChooseWindows, GradientsInOneProgram) {
 /// Copies of few channels are whole units of 16 bytes.
 TEST(ChooseWindows, FewChannelsInWholeUnits) {
     for (int64_t channels : {3, 20}) {
-        const Tensor x = input("x", bf16, {2, 9, 10, channels}), w = input("w", bf16, {16, 3, 3, channels});
-        const Tensor y = convolve("y", x, w, {}, {.stride = {2, 1}, .padding = {1}, .whole_channels = 8});
+        const Tensor x = input("x", bf16, {2, 9, 10, channels}), w = input("w", bf16, {16, 3, 5, channels});
+        const Tensor y = convolve("y", x, w, {}, {.stride = {2, 1}, .padding = {1}, .unit = 8});
         std::vector<Tensor> all = gradients(y, input("dy", bf16, shape_of_extents(extents_of(y))), {x, w});
         all.push_back(y);
         EXPECT_EQ(expect_each_right(all), 3);
