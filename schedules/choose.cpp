@@ -6,6 +6,7 @@
 #include "codegen/lower.h"
 #include "dsl/simplify.h"
 #include "schedules/choose_windows.h"
+#include "schedules/elementwise.h"
 #include "schedules/product.h"
 #include "schedules/unit_product.h"
 #include "support/error.h"
@@ -234,6 +235,16 @@ private:
         return s;
     }
 
+    /// The operand of windows that the stage stores element by element: its rows are whole units of 16 bytes.
+    std::optional<Tensor> copy_for_windows(const Schedule& s, Stage stage) const {
+        for (const TiledProduct& p : tiled_)
+            for (const Tensor& t : {p.a, p.b})
+                if (std::holds_alternative<TiledWindows>(p.tiles) && !t.operation()->is_input() &&
+                    s[t].id == stage.id && !s.reduces(stage))
+                    return t;
+        return {};
+    }
+
     bool is_tiled(const Schedule& s, Stage stage) const {
         return std::any_of(tiled_.begin(), tiled_.end(), [&](const TiledProduct& p) {
             const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles);
@@ -242,7 +253,9 @@ private:
     }
 
     void schedule_other(Schedule& s, Stage stage) const {
-        if (wants_sorting(s, stage))
+        if (auto copy = copy_for_windows(s, stage))
+            schedule_dense_copy(s, *copy);
+        else if (wants_sorting(s, stage))
             spread_results(s, s.scatter(stage), Threads);
         else if (s.reduces(stage) && shareable_ && results_of(s, stage) <= FewResults && is_worth_sharing(s, stage))
             share_reduction(s, stage);
