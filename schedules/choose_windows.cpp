@@ -294,6 +294,7 @@ std::optional<WindowProduct> window_product(const Tensor& result, const std::vec
     if (!sum || sum->values.size() != 1 || sum->values[0].type() != f32 ||
         atomic_operation(*sum->reducer) != BinaryOp::Add)
         return {};
+    if (sum->axes.size() == 1 && unit_product(result)) return {};  // matrices, one or for each of the dimensions around
     const auto term = term_of(*sum, outputs);
     if (!term) return {};
     return Classifier(result, *sum, *term).run();

@@ -304,6 +304,10 @@ TEST(ChooseWindows, WhatIsLeftAlone) {
     expect_left(over_images("channels_first", [&](Expr n, Expr i, Expr j, Expr f) {
         return cast(f32, planes(n, c, i + r, j + q)) * cast(f32, w(f, r, q, c));
     }));
+    const Tensor a = input("a", bf16, {4, 64, 32}), b = input("b", bf16, {4, 64, 48});
+    Axis k = reduce_axis("k", 64);
+    expect_left(compute("matrices", {4, 32, 48},
+                        [&](Expr n, Expr i, Expr j) { return sum(cast(f32, a(n, k, i)) * cast(f32, b(n, k, j)), k); }));
     expect_left(over_images("own_filters", [&](Expr n, Expr i, Expr j, Expr f) {  // of each image
         return cast(f32, x(n, i + r, j + q, c)) * cast(f32, w(f + n * 0, r, q, (c + n) % 32));
     }));
