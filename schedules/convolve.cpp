@@ -1,5 +1,6 @@
 #include "schedules/convolve.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "dsl/differentiate.h"
@@ -123,6 +124,48 @@ Expr with_bias(const Expr& value, const Tensor& bias, const Expr& channel) {
     return bias.defined() ? value + cast(value.type(), bias(channel)) : value;
 }
 
+/// sum of dy over all but the last dimension
+Tensor gradient_of_bias(const std::string& name, const Tensor& bias, const Tensor& dy) {
+    return compute(name, {bias.shape()[0]}, [&](Expr channel) {
+        std::vector<Axis> axes;
+        for (int d = 0; d + 1 < dy.rank(); ++d) axes.push_back(reduce_axis("n", dy.shape()[static_cast<size_t>(d)]));
+        std::vector<Operand> at(axes.begin(), axes.end());
+        at.emplace_back(channel);
+        return sum(dy.read(at), axes);
+    });
+}
+
+/// Whether gradients() finds a sum over taps by itself: of windows fewer than taps (or, with holes, as many) it is one
+/// over windows, and filters depend on the pixel.
+bool has_shorter_taps(const WindowDimensions& windows) {
+    return std::ranges::all_of(windows, [](const WindowDimension& w) {
+        return w.stride > 1 || w.taps + (w.dilation > 1 ? 1 : 0) <= w.windows();
+    });
+}
+
+/// dx[n, i.., c] = sum over taps r.. and filters f of dy[n, (i + padding - r dilation).., f] w[f, r.., c]: each stride
+/// is 1, zeros lie around dy.
+Tensor sum_of_flipped(const std::string& name, const Operands& of, const Filters& filters, const Tensor& dy) {
+    const Shape shape(of.image.shape().begin(), of.image.shape().end());
+    return compute(name, shape, [&](const std::vector<Expr>& at) {
+        std::vector<Axis> axes = tap_axes(of.windows);
+        const Axis f = reduce_axis("f", filters.group_filters());
+        const Expr group = simplify(at.back() / filters.group_channels),
+                   filter = filters.groups == 1 ? f : simplify(group * filters.group_filters() + f);
+        std::vector<Operand> of_dy = {at[0]}, of_weight = {filter};
+        for (size_t d = 0; d < of.windows.size(); ++d) {
+            const WindowDimension& w = of.windows[d];
+            of_dy.emplace_back(at[d + 1] + w.padding.before - axes[d] * w.dilation);
+            of_weight.emplace_back(axes[d]);
+        }
+        of_dy.emplace_back(filter);
+        of_weight.emplace_back(simplify(at.back() % filters.group_channels));
+        axes.push_back(f);
+        const Type type = sum_type(dy.type());
+        return sum(cast(type, padded(dy, 0).read(of_dy)) * cast(type, of.weight.read(of_weight)), axes);
+    });
+}
+
 }  // namespace
 
 Tensor convolve(const std::string& name, const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -149,7 +192,17 @@ Tensor convolve(const std::string& name, const Tensor& x, const Tensor& weight, 
         const Expr total = sum_of_window(read.image, read.weight, read.windows, filters, at);
         return cast(x.type(), with_bias(total, bias, at.back()));
     };
-    return compute(name, shape, element, where);
+    const Tensor y = compute(name, shape, element, where);
+    const bool has_stride = std::ranges::any_of(read.windows, [](const WindowDimension& w) { return w.stride > 1; });
+    if (has_stride || has_shorter_taps(read.windows)) return y;
+    std::vector<Tensor> inputs = {read.image, read.weight};
+    if (bias.defined()) inputs.push_back(bias);
+    return with_gradient(y, inputs, [=](const Tensor&, const Tensor& dy) {
+        std::vector<Tensor> adjoints = {sum_of_flipped("d_" + name + "_image", read, filters, dy),
+                                        gradients(y, dy, {read.weight})[0]};
+        if (bias.defined()) adjoints.push_back(gradient_of_bias("d_" + name + "_bias", bias, dy));
+        return adjoints;
+    });
 }
 
 namespace {
@@ -194,17 +247,6 @@ Shape shape_of_result(const Tensor& x, const Filters& filters, const TransposedO
     }
     shape.emplace_back(filters.channels());
     return shape;
-}
-
-/// sum of dy over all but the last dimension
-Tensor gradient_of_bias(const std::string& name, const Tensor& bias, const Tensor& dy) {
-    return compute(name, {bias.shape()[0]}, [&](Expr channel) {
-        std::vector<Axis> axes;
-        for (int d = 0; d + 1 < dy.rank(); ++d) axes.push_back(reduce_axis("n", dy.shape()[static_cast<size_t>(d)]));
-        std::vector<Operand> at(axes.begin(), axes.end());
-        at.emplace_back(channel);
-        return sum(dy.read(at), axes);
-    });
 }
 
 /// The body of a tensor, where it stands for itself.

@@ -216,6 +216,18 @@ TEST(ChooseWindows, FewFilters) {
     }
 }
 
+/// Clips of two frames, and images smaller than a kernel with holes.
+TEST(ChooseWindows, FewerWindowsThanTaps) {
+    const Layer clips{{1, 2, 5, 4, 32}, {24, 3, 3, 3, 32}, {.padding = {1}}};
+    const Layer holes{{4, 3, 3, 48}, {32, 3, 3, 24}, {.dilation = {2}, .padding = {2}, .groups = 2}};
+    for (const Layer& layer : {clips, holes}) {
+        const Tensor x = input("x", bf16, shape_of_extents(layer.x)), w = input("w", bf16, shape_of_extents(layer.w));
+        const Tensor y = convolve("y", x, w, {}, layer.options);
+        const Tensor dx = gradients(y, input("dy", bf16, shape_of_extents(extents_of(y))), {x})[0];
+        EXPECT_EQ(expect_each_right({dx}), layer.options.groups == 1 ? 1 : 0);  // groups of 24 are no units
+    }
+}
+
 /// Layers one behind another in one program: each reads what the last one stores.
 TEST(ChooseWindows, LayersInOneProgram) {
     const Tensor x = input("x", bf16, {2, 9, 9, 16}), w = input("w", bf16, {32, 3, 3, 16}),
