@@ -135,11 +135,12 @@ Tensor gradient_of_bias(const std::string& name, const Tensor& bias, const Tenso
     });
 }
 
-/// Whether gradients() finds a sum over taps by itself: of windows fewer than taps (or, with holes, as many) it is one
-/// over windows, and filters depend on the pixel.
-bool has_shorter_taps(const WindowDimensions& windows) {
-    return std::ranges::all_of(windows, [](const WindowDimension& w) {
-        return w.stride > 1 || w.taps + (w.dilation > 1 ? 1 : 0) <= w.windows();
+/// Whether gradients() would find a sum over windows and not over taps: without strides, where there are fewer of them
+/// (or, with holes, as many); filters would depend on the pixel.
+bool has_few_windows(const WindowDimensions& windows) {
+    const bool has_stride = std::ranges::any_of(windows, [](const WindowDimension& w) { return w.stride > 1; });
+    return !has_stride && std::ranges::any_of(windows, [](const WindowDimension& w) {
+        return w.taps + (w.dilation > 1 ? 1 : 0) > w.windows();
     });
 }
 
@@ -193,8 +194,7 @@ Tensor convolve(const std::string& name, const Tensor& x, const Tensor& weight, 
         return cast(x.type(), with_bias(total, bias, at.back()));
     };
     const Tensor y = compute(name, shape, element, where);
-    const bool has_stride = std::ranges::any_of(read.windows, [](const WindowDimension& w) { return w.stride > 1; });
-    if (has_stride || has_shorter_taps(read.windows)) return y;
+    if (!has_few_windows(read.windows)) return y;
     std::vector<Tensor> inputs = {read.image, read.weight};
     if (bias.defined()) inputs.push_back(bias);
     return with_gradient(y, inputs, [=](const Tensor&, const Tensor& dy) {

@@ -7,6 +7,7 @@
 #include "dsl/differentiate.h"
 #include "dsl/interpret.h"
 #include "ops/executable.h"
+#include "runtime/compile/compile.h"
 #include "schedules/choose.h"
 #include "schedules/convolve.h"
 #include "tests/ops/random_windows.h"
@@ -21,8 +22,6 @@ using schedules::convolve;
 using schedules::convolve_transposed;
 using testing::HasSubstr;
 using testing::Not;
-
-const auto by_boxes = HasSubstr(": by the tensor memory accelerator");
 
 /// Integers: sums are exact in every order, so that the kernels agree with the declaration bit for bit.
 void expect_right(const std::vector<Tensor>& outputs, const Schedule& s) {
@@ -103,18 +102,23 @@ TEST(ChooseWindows, RandomConvolutionsAndTheirGradients) {
     EXPECT_GE(on_units, 30);
 }
 
-/// What the kernels of a schedule are made of.
-std::string explained(const Tensor& output) {
-    const Program program = build(choose_schedule({output}, target("sm_90a")));
-    return program.explain() + program.cuda();
+void expect_no_spills(const Program& program) {
+    for (const auto& kernel : program.kernels()) try {
+            const CompiledKernel compiled =
+                compile_kernel({.source = kernel.cuda, .name = kernel.name + ".cu", .arch = "sm_90a", .options = {}});
+            const Resources& resources = compiled.of(kernel.name);
+            EXPECT_EQ(resources.spill_store_bytes + resources.spill_load_bytes, 0) << kernel.name;
+        } catch (const NvrtcMissing&) {
+        }
 }
 
 void expect_units(const std::vector<Tensor>& outputs) {
     for (const Tensor& output : outputs) {
-        const std::string text = explained(output);
+        const Program program = build(choose_schedule({output}, target("sm_90a")));
         SCOPED_TRACE(to_string(*output.operation()));
-        EXPECT_THAT(text, HasSubstr("is computed by wgmma"));
-        EXPECT_THAT(text, HasSubstr("_shared: by the tensor memory accelerator")) << text;
+        EXPECT_THAT(program.explain(), HasSubstr("is computed by wgmma"));
+        EXPECT_THAT(program.explain(), HasSubstr("_shared: by the tensor memory accelerator"));
+        expect_no_spills(program);
     }
 }
 
