@@ -172,9 +172,13 @@ private:
                 compute(name, shape_like(like), [&](Expr a, Expr b, Expr d, Expr e) { return c_.product(a, b, d, e); });
     }
 
-    /// y of operands of these extents.
+    /// y of operands of these extents; what gradients() derives from it is one sum.
     Tensor sum_of_windows(const Tensor& x, const Tensor& w) const {
-        return convolve("y", x, w, {}, {.stride = {s_.stride}, .dilation = {s_.dilation}, .padding = {s_.padding}});
+        const Tensor y =
+            convolve("y", x, w, {}, {.stride = {s_.stride}, .dilation = {s_.dilation}, .padding = {s_.padding}});
+        auto plain = std::make_shared<Operation>(*y.operation());
+        plain->gradient = nullptr;
+        return {plain, y.output()};
     }
     /// In the image, of a tap of a pixel.
     Expr place(const Expr& pixel, const Expr& tap) const { return pixel * s_.stride + tap * s_.dilation - s_.padding; }
