@@ -8,52 +8,34 @@
 
 namespace tw {
 
-LoopAxes::LoopAxes(const Schedule::State& state, int stage, const Expr& expr)
+LoopAxes::LoopAxes(const Schedule::State& state, int stage, const Expr& element)
     : state_(state), record_(state.stages[stage]) {
-    for (int loop : record_.order) axes_.push_back({loop, axis_along(loop, state_.loops[loop].extent), {}, {}, {}});
-    join_splits();
-    keep_apart(expr);
-    for (Axis& axis : axes_) {
-        axis.variable = axis_along(axis.loop, covered(axis.loop));
-        axis.extent = axis.variable.as<Variable>()->extent;
-        if (!axis.kept_apart) axis.declared = axis.variable;
-        axis.index = simplify(index(axis.loop));
-    }
+    for (int loop : record_.order) axes_.push_back(axis_of(loop));
+    join_splits(element);
+    for (Axis& axis : axes_) axis.index = simplify(index(axis.loop));
+}
+
+LoopAxes::Axis LoopAxes::axis_of(int id) const {
+    LoopRecord loop = state_.loops[id];
+    loop.extent = simplify(whole(id, covered(id)));
+    return {id, axis_like(loop), loop.extent, {}};
 }
 
 /// Takes back splits whose loops are both axes, from the last one on.
-void LoopAxes::join_splits() {
+void LoopAxes::join_splits(const Expr& element) {
     auto find = [&](int loop) { return std::ranges::find(axes_, loop, &Axis::loop); };
     for (auto relation = record_.relations.rbegin(); relation != record_.relations.rend(); ++relation) {
         if (relation->kind != Relation::Kind::Split) continue;
         const auto outer = find(relation->outer), inner = find(relation->inner);
         if (outer == axes_.end() || inner == axes_.end()) continue;
-        outer->loop = relation->whole;
-        outer->declared = axis_along(relation->whole, state_.loops[relation->whole].extent);
+        const std::vector<Axis> apart = axes_;
+        const Expr before = over_axes(element);
+        const bool reads_outer = contains(before, outer->variable) && !contains(before, inner->variable);
+        const Axis whole = axis_of(relation->whole);
+        *outer = whole;
         axes_.erase(inner);
+        if (reads_outer && contains(over_axes(element), whole.variable)) axes_ = apart;
     }
-}
-
-/// Splits of axes of which the expression depends on the outer part alone, from the first one on.
-void LoopAxes::keep_apart(const Expr& expr) {
-    for (const Relation& split : record_.relations) {
-        const auto whole = std::ranges::find(axes_, split.whole, &Axis::loop);
-        if (split.kind != Relation::Kind::Split || whole == axes_.end()) continue;
-        const std::vector<Axis> joined = axes_;
-        const Axis outer{split.outer, axis_along(split.outer, state_.loops[split.outer].extent), {}, {}, {}},
-            inner{split.inner, axis_along(split.inner, state_.loops[split.inner].extent), {}, {}, {}, true};
-        *whole = outer;
-        axes_.insert(whole + 1, inner);
-        const Expr element = over_declared(expr);
-        if (!contains(element, outer.declared) || contains(element, inner.declared)) axes_ = joined;
-    }
-}
-
-/// So far as the part of the axis that it runs along, or all parts.
-Expr LoopAxes::axis_along(int loop, const Expr& part) const {
-    LoopRecord record = state_.loops[loop];
-    record.extent = simplify(whole(loop, part));
-    return axis_like(record);
 }
 
 /// How many iterations its parts have.
@@ -72,10 +54,10 @@ Expr LoopAxes::whole(int loop, const Expr& part) const {
     return (record_.definition.operation->shape[axis] + part - 1) / part * part;
 }
 
-/// Of a loop, over the axes as far as they are declared.
+/// Of a loop, over the axes.
 Expr LoopAxes::value(int loop) const {
     const auto found = std::ranges::find(axes_, loop, &Axis::loop);
-    if (found != axes_.end()) return found->declared;
+    if (found != axes_.end()) return found->variable;
     for (const Relation& relation : record_.relations) {
         if (relation.kind == Relation::Kind::Split && relation.whole == loop)
             return value(relation.outer) * relation.size + value(relation.inner);
@@ -106,7 +88,7 @@ Expr LoopAxes::index(int loop) const {
     return {};
 }
 
-Expr LoopAxes::over_declared(const Expr& expr) const {
+Expr LoopAxes::over_axes(const Expr& expr) const {
     const StageDefinition& definition = record_.definition;
     const size_t rank = definition.axes.size();
     Substitution values;
@@ -115,14 +97,6 @@ Expr LoopAxes::over_declared(const Expr& expr) const {
         if (contains(expr, axis)) values.emplace_back(axis, value(record_.roots[r]));
     }
     return simplify(substitute(expr, values));
-}
-
-Expr LoopAxes::over_axes(const Expr& expr) const { return covering(over_declared(expr)); }
-
-Expr LoopAxes::covering(const Expr& over_declared) const {
-    Substitution variables;
-    for (const Axis& axis : axes_) variables.emplace_back(axis.declared, axis.variable);
-    return simplify(substitute(over_declared, variables));
 }
 
 std::vector<Expr> LoopAxes::conditions_of_terms() const {
@@ -138,7 +112,7 @@ std::vector<Expr> LoopAxes::conditions_of_terms() const {
         const LoopRecord& whole = state_.loops[relation.whole];
         const bool taken_back = std::ranges::find(axes_, relation.whole, &Axis::loop) != axes_.end();
         if (relation.kind != Relation::Kind::Split || !relation.masked || !whole.reduces || taken_back) continue;
-        conditions.push_back(covering(value(relation.whole) < whole.extent));
+        conditions.push_back(simplify(value(relation.whole) < whole.extent));
     }
     return conditions;
 }

@@ -173,6 +173,16 @@ bool move_guard(StageDefinition& reduction, const std::shared_ptr<const Operatio
     return true;
 }
 
+void guard_before_casts(StageDefinition& reduction, const std::shared_ptr<const Operation>& source, int output) {
+    for (Expr& update : reduction.update)
+        update = transform(update, [&](const Expr& e) -> Expr {
+            const Select* choice = e.as<Select>();
+            const Cast* cast = choice && is_zero(choice->no) ? choice->yes.as<Cast>() : nullptr;
+            if (!cast || !is_read_of(cast->a, source.get(), output) || reads_tensors(choice->condition)) return {};
+            return make_expr(e.type(), Cast{select(choice->condition, cast->a, zero(cast->a.type()))});
+        });
+}
+
 StageDefinition matrix_copy(const LoopAxes& axes, const Expr& element, const std::string& name) {
     const Expr over_axes = axes.over_axes(element);
     const Read& read = *read_in(over_axes);
@@ -224,6 +234,7 @@ Stage Schedule::stage(const StageRef& consumer, const StageRef& operand, Memory 
                                          memory_text(memory), state.loops[under].name);
     check_loop(state, reader, under, call, where);
     check_axes(state, reader, call, where);
+    guard_before_casts(state.stages[reader].definition, source.operation, source.output);
     if (move_guard(state.stages[reader].definition, source.operation, source.output))
         state.notes.push_back(
             fmt::format("[{}] '{}': terms whose condition does not hold are products with a zero of "

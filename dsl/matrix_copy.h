@@ -18,6 +18,9 @@ Expr element_read(const StageDefinition& reader, const std::shared_ptr<const Ope
 /// other one's elements exist without it. Whether it did.
 bool move_guard(StageDefinition& reduction, const std::shared_ptr<const Operation>& source, int output);
 
+/// Where the choice between a converted element of `source` and zero is made, it is made before the conversion.
+void guard_before_casts(StageDefinition& reduction, const std::shared_ptr<const Operation>& source, int output);
+
 /// A copy of such an element over those of the axes that it depends on, in their order. Where the axes leave the
 /// tensor, which only what is masked reads, it holds zeros.
 StageDefinition matrix_copy(const LoopAxes& axes, const Expr& element, const std::string& name);

@@ -4,6 +4,7 @@
 
 #include <fmt/ranges.h>
 
+#include "schedules/choose_windows.h"
 #include "support/error.h"
 
 namespace tw::nn {
@@ -32,6 +33,15 @@ std::vector<Tensor> operands(const Tensor& x, const Tensor& weight, const Tensor
 /// The third of the inputs, if there are three.
 tw::Tensor bias_of(const std::vector<tw::Tensor>& in) { return in.size() == 3 ? in[2] : tw::Tensor(); }
 
+/// Where boxes of whole units of channels bring the sums to tensor cores, x and the weight are copied for that.
+tw::Tensor declared(const std::vector<tw::Tensor>& in, ConvolutionOptions options, bool has_units) {
+    const tw::Tensor y = schedules::convolve("y", in[0], in[1], bias_of(in), options);
+    if (!has_units || !schedules::window_products(y, {y}).empty()) return y;
+    options.unit = 8;  // of 2 bytes
+    const tw::Tensor of_copies = schedules::convolve("y", in[0], in[1], bias_of(in), options);
+    return schedules::window_products(of_copies, {of_copies}).empty() ? y : of_copies;
+}
+
 Tensor convolution(int dimensions, const Tensor& x, const Tensor& weight, const Tensor& bias,
                    const ConvolutionOptions& options, std::source_location where) {
     const std::string name = fmt::format("conv{}d", dimensions);
@@ -39,9 +49,11 @@ Tensor convolution(int dimensions, const Tensor& x, const Tensor& weight, const 
                "{}: x is {}, the weight {}; give [images, {} extents, channels], or call the convolution of as many "
                "dimensions",
                name, shape_text(x.shape()), shape_text(weight.shape()), dimensions);
-    const Operator& op = operator_with(name, text_of(options), [options](const std::vector<tw::Tensor>& in) {
-        return schedules::convolve("y", in[0], in[1], bias_of(in), options);
-    });
+    const Target& target = x.backend()->target();
+    const bool has_units = target.has_wgmma && target.has_tma;
+    const std::string text = text_of(options) + (has_units ? " units" : "");
+    const Operator& op =
+        operator_with(name, text, [=](const std::vector<tw::Tensor>& in) { return declared(in, options, has_units); });
     return op(operands(x, weight, bias), where);
 }
 

@@ -5,6 +5,9 @@
 
 #include "codegen/lower.h"
 #include "dsl/simplify.h"
+#include "schedules/choose_windows.h"
+#include "schedules/elementwise.h"
+#include "schedules/long_reductions.h"
 #include "schedules/product.h"
 #include "schedules/unit_product.h"
 #include "support/error.h"
@@ -136,13 +139,51 @@ void share_reduction(Schedule& s, Stage stage) {
     s.bind(share, thread);
 }
 
-/// A product and its tiles: of a tensor core, or of threads.
+/// Results side by side in what is read, each of so many terms that blocks share them.
+struct ColumnReduction {
+    int64_t rows;
+    ColumnThreads threads;
+};
+
+std::optional<ColumnReduction> column_reduction_of(const Tensor& c) {
+    constexpr int64_t least_rows = 1024, least_columns = 8, vector_bytes = 16;
+    const Operation& operation = *c.operation();
+    const auto columns = c.rank() == 1 ? as_constant(c.shape()[0]) : std::nullopt;
+    if (!columns || *columns < least_columns || operation.outputs.size() != 1) return {};
+    const Reduce* reduction = only_reduction(operation.outputs[0].body);
+    if (!reduction) return {};
+    int64_t rows = 1;
+    for (const Expr& axis : reduction->axes) {
+        const Expr& extent = axis.as<Variable>()->extent;
+        rows *= extent.defined() ? as_constant(extent).value_or(0) : 0;
+    }
+    int64_t bytes = 0;  // of an element
+    for (const Expr& value : reduction->values)
+        visit(value, [&](const Expr& e) {
+            const Read* read = e.as<Read>();
+            if (read && !read->indices.empty() && read->indices.back().same(operation.axes[0]))
+                bytes = std::max<int64_t>(bytes, bytes_of(e.type()));
+        });
+    if (rows < least_rows || bytes == 0) return {};
+    const int64_t neighbours = vector_bytes / bytes;
+    return ColumnReduction{rows, column_threads(rows, *columns, *columns % neighbours == 0 ? neighbours : 1)};
+}
+
+struct TiledWindows {
+    WindowProduct product;
+    ConvolutionTiles tiles;
+};
+/// A product, or a reduction, and its tiles: of a tensor core, or of threads.
 struct TiledProduct {
-    Tensor c, a, b;
-    std::variant<ProductTiling, ProductTiles> tiles;
+    Tensor c, a, b;  ///< without operands where these are not tiled
+    std::variant<ProductTiling, TiledWindows, ProductTiles, ColumnReduction> tiles;
 };
 
 void schedule_tiled(Schedule& s, const TiledProduct& p) {
+    if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
+        return schedule_window_product(s, windows->product, windows->tiles);
+    if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles))
+        return schedule_column_reduction(s, p.c, columns->rows, columns->threads);
     if (const ProductTiles* threads = std::get_if<ProductTiles>(&p.tiles))
         return schedule_product(s, p.c, p.a, p.b, *threads);
     std::visit([&](const auto& tiles) { schedule_tensor_product(s, p.c, p.a, p.b, tiles); },
@@ -183,11 +224,15 @@ private:
 
     std::vector<TiledProduct> tilings_to_try(const Tensor& c) const {
         std::vector<TiledProduct> found;
+        for (const WindowProduct& windows : window_products(c, outputs_))
+            for (const ConvolutionTiles& tiles : tilings_of(windows, target_))
+                found.push_back({c, windows.a, windows.b, TiledWindows{windows, tiles}});
         if (auto unit = unit_product(c))
             for (const ProductTiling& tiling : tilings_of(*unit, target_))
                 found.push_back({unit->c, unit->a, unit->b, tiling});
         if (auto factors = product_of(c))
             found.push_back({c, factors->a, factors->b, tiles_of_threads(c, factors->k, target_)});
+        if (auto columns = column_reduction_of(c); columns && shareable_) found.push_back({c, {}, {}, *columns});
         return found;
     }
 
@@ -207,7 +252,9 @@ private:
     bool is_stored(const Schedule& s, Stage stage) const {
         return is_output(s, stage) || s.reduces(stage) ||
                std::any_of(tiled_.begin(), tiled_.end(), [&](const TiledProduct& p) {
-                   auto is_it = [&](const Tensor& t) { return !t.operation()->is_input() && s[t].id == stage.id; };
+                   auto is_it = [&](const Tensor& t) {
+                       return t.defined() && !t.operation()->is_input() && s[t].id == stage.id;
+                   };
                    return is_it(p.a) || is_it(p.b);
                });
     }
@@ -224,12 +271,27 @@ private:
         return s;
     }
 
+    /// The operand of windows that the stage stores element by element: its rows are whole units of 16 bytes.
+    std::optional<Tensor> copy_for_windows(const Schedule& s, Stage stage) const {
+        for (const TiledProduct& p : tiled_)
+            for (const Tensor& t : {p.a, p.b})
+                if (std::holds_alternative<TiledWindows>(p.tiles) && !t.operation()->is_input() &&
+                    s[t].id == stage.id && !s.reduces(stage))
+                    return t;
+        return {};
+    }
+
     bool is_tiled(const Schedule& s, Stage stage) const {
-        return std::any_of(tiled_.begin(), tiled_.end(), [&](const TiledProduct& p) { return s[p.c].id == stage.id; });
+        return std::any_of(tiled_.begin(), tiled_.end(), [&](const TiledProduct& p) {
+            const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles);
+            return s[p.c].id == stage.id || (windows && s[windows->product.result].id == stage.id);
+        });
     }
 
     void schedule_other(Schedule& s, Stage stage) const {
-        if (wants_sorting(s, stage))
+        if (auto copy = copy_for_windows(s, stage))
+            schedule_dense_copy(s, *copy);
+        else if (wants_sorting(s, stage))
             spread_results(s, s.scatter(stage), Threads);
         else if (s.reduces(stage) && shareable_ && results_of(s, stage) <= FewResults && is_worth_sharing(s, stage))
             share_reduction(s, stage);

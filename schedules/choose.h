@@ -5,11 +5,14 @@
 namespace tw::schedules {
 
 /// Elementwise stages are inlined, except outputs and operands of products on tensor cores; each stage that remains is
-/// a kernel of its own. Sums of products of elements that tensor cores multiply (unit_product) take
-/// schedule_tensor_product with the first tiling that can be built, sums of products of two f32 matrices
-/// schedule_product; a reduction with few results (commutative ones) shares each among the threads of a warp, the terms
-/// of all its axes, unless several axes have fewer terms than that; all else is one element a thread. Throws what the
-/// other rules' steps throw.
+/// a kernel of its own. Sums of products over windows or over pixels (window_products: convolutions, their gradients
+/// and what is read like them) take schedule_windows or schedule_sum_of_pixels, an output that alone reads the sums,
+/// element by element, comes with them; sums of products of elements that tensor cores multiply (unit_product)
+/// schedule_tensor_product, sums of products of two f32 matrices schedule_product: each with the first tiles that can
+/// be built, or else as the next rule says. Reductions of at least 1024 rows to columns that lie side by side
+/// (commutative ones) take schedule_column_reduction; a reduction with few results (commutative ones) shares each among
+/// the threads of a warp, the terms of all its axes, unless several axes have fewer terms than that; all else is one
+/// element a thread. Throws what the other rules' steps throw.
 ///
 /// A function, and a value that nn::Operator takes as one.
 struct ChooseSchedule {

@@ -1,6 +1,7 @@
 #include "schedules/convolution.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "schedules/choose.h"
 #include "schedules/elementwise.h"
@@ -14,6 +15,27 @@ namespace tw::schedules {
 bool takes_warpgroups(const ConvolutionShape& s, const Target& target) {
     return target.has_wgmma && target.has_tma && s.images * s.height * s.width * s.channels * s.filters > 0 &&
            s.reads_image();
+}
+
+bool ConvolutionForm::has_phases() const {
+    return std::ranges::any_of(phases, [](int64_t each) { return each > 1; });
+}
+
+ConvolutionForm form_of(const Convolution& c, const ConvolutionShape& shape, ConvolutionPass pass) {
+    ConvolutionForm form{.sums_pixels = pass == ConvolutionPass::WeightGradient,
+                         .extents = c.extents,
+                         .result = shape.type,
+                         .terms_axis = c.terms_axis};
+    if (c.phases > 1) form.phases = {1, c.phases, c.phases};
+    if (c.groups > 1) form.group = form.sums_pixels ? c.extents.rows : c.extents.columns;
+    form.terms_are_neighbours = pass == ConvolutionPass::Forward;
+    const int64_t taps = c.extents.products / c.groups;
+    if (c.windows_of_image == 1) return form;  // whose taps would be a side of its box
+    if (taps == c.kernel_h * c.kernel_w)
+        form.taps = {c.kernel_h, c.kernel_w};
+    else
+        form.taps = {taps};
+    return form;
 }
 
 namespace {
@@ -42,13 +64,14 @@ void multiply(Schedule& s, const Stage& result, const Stage& sums, const std::ve
     share_roles(s, result, operands, tiles);
 }
 
-/// The loops of pixels in which the distance from one to the next is a stride, images first; what is between, the
-/// phases, comes before them: pixels of a phase have the same taps.
-std::vector<Loop> phases_of(Schedule& s, std::vector<Loop>& pixels, int64_t stride) {
+/// The loops of pixels in which the distance from one to the next is that of a phase; what is between, the phases,
+/// comes before them: pixels of a phase have the same taps.
+std::vector<Loop> phases_of(Schedule& s, std::vector<Loop>& pixels, const ConvolutionForm& form) {
     std::vector<Loop> phases, order;
-    if (stride == 1) return phases;
-    for (size_t d = 1; d < pixels.size(); ++d) {
-        auto [pixel, phase] = s.split(pixels[d], stride, Tail::Mask, {"", "phase"});
+    if (!form.has_phases()) return phases;
+    for (size_t d = 0; d < pixels.size(); ++d) {
+        if (form.phases[d] == 1) continue;
+        auto [pixel, phase] = s.split(pixels[d], form.phases[d], Tail::Mask, {"", "phase"});
         pixels[d] = pixel;
         phases.push_back(phase);
     }
@@ -58,19 +81,13 @@ std::vector<Loop> phases_of(Schedule& s, std::vector<Loop>& pixels, int64_t stri
     return phases;
 }
 
-}  // namespace
-
-namespace {
-
 /// The loop over groups, if there are several; the given one becomes that over what one has, in tiles.
-std::vector<Loop> groups_of(Schedule& s, Loop& loop, int64_t groups, int64_t tile) {
-    if (groups == 1) return {};
-    const int64_t extent = require_constant(s.extent(loop)), each = extent / groups;
-    if (extent % groups != 0 || each % tile != 0)
-        throw_error(
-            Error,
-            "convolution: {} rows or columns in {} groups, which tiles of {} do not divide; choose a divisor of {}",
-            extent, groups, tile, each);
+std::vector<Loop> groups_of(Schedule& s, Loop& loop, int64_t each, int64_t tile) {
+    if (each == 0) return {};
+    if (each % tile != 0)
+        throw_error(Error,
+                    "convolution: groups of {} rows or columns, which tiles of {} do not divide; choose a divisor",
+                    each, tile);
     auto [group, inside] = s.split(loop, each, {"group", "in_group"});
     loop = inside;
     return {group};
@@ -118,7 +135,8 @@ UnitLoops unit_loops(Schedule& s, std::vector<Loop> order, const Loop& row, cons
 /// leaves as a box while the next tile is summed. Returns the loop over pieces.
 Loop leave_in_pieces(Schedule& s, const Stage& sums, std::vector<Loop> order, const Loop& row, const Loop& n,
                      const ConvolutionTiles& tiles) {
-    auto [piece, column] = s.split(n, std::min(tiles.box_columns, tiles.columns), {"piece", "column"});
+    const int64_t together = tiles.box_columns > 0 ? std::min(tiles.box_columns, tiles.columns) : tiles.columns;
+    auto [piece, column] = s.split(n, together, {"piece", "column"});
     auto [warpgroup_row, m] = s.split(row, tiles.rows / tiles.warpgroups, {"warpgroup_m", "m"});
     s.at(sums, order.back());
     s.set_memory(sums, Memory::Registers);
@@ -165,32 +183,49 @@ std::vector<StageRef> pass_pieces(Schedule& s, const Tensor& result, const Loop&
     return arriving;
 }
 
+/// The stage that sums, and the loops of its pixels, or, where the result leaves in pieces, of the result's.
+struct SummedWindows {
+    Stage sums;
+    bool in_pieces = false;
+    std::vector<Loop> part = {}, pixels = {};
+    Loop columns = {};
+};
+SummedWindows sum_windows(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles) {
+    const Tensor& result = product.result;
+    const int dimensions = static_cast<int>(s.data_loops(result).size());
+    const bool is_apart = product.sums.defined();
+    SummedWindows windows{.sums = s[result], .in_pieces = is_apart || tiles.box_columns > 0};
+    if (windows.in_pieces) {
+        if (dimensions > 2) s.join_axes(result, 0, dimensions - 2);
+        if (is_apart && dimensions > 2) s.join_axes(product.sums, 0, dimensions - 2);
+        windows.sums = is_apart ? s[product.sums] : s.accumulators(result);
+    } else if (tiles.parts > 1) {
+        const Loop terms = s.reduce(result, product.form.terms_axis);
+        const int64_t steps = divided(require_constant(s.extent(terms)), tiles.terms);
+        windows.sums = sums_of_parts(s, result, terms, divided(steps, tiles.parts) * tiles.terms);
+    }
+    windows.pixels = s.data_loops(tiles.parts > 1 ? windows.sums : s[result]);
+    windows.columns = windows.pixels.back();
+    windows.pixels.pop_back();
+    if (tiles.parts > 1) {
+        windows.part = {windows.pixels[0]};
+        windows.pixels.erase(windows.pixels.begin());
+    }
+    return windows;
+}
+
 }  // namespace
 
-Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
-                      int64_t stride, const ConvolutionTiles& tiles, const WindowNeighbours& neighbours, int64_t groups,
-                      std::source_location where) {
+Loop schedule_windows(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles,
+                      const WindowNeighbours& neighbours, std::source_location where) {
     CalledFrom caller(where);
-    inline_elements(s, result, windows, filters);
-    Stage sums = s[result];
-    const int dimensions = static_cast<int>(s.data_loops(result).size());
-    if (tiles.box_columns > 0) {
-        if (dimensions > 2) s.join_axes(result, 0, dimensions - 2);
-        sums = s.accumulators(result);
-    } else if (tiles.parts > 1) {
-        const Loop all = s.reduce(result, channels);
-        const int64_t steps = divided(require_constant(s.extent(all)), tiles.terms);
-        sums = sums_of_parts(s, result, all, divided(steps, tiles.parts) * tiles.terms);
-    }
-    const Loop terms = s.reduce(sums, channels);
-    const std::vector<Loop> taps = taps_of(s, sums, terms);
-    std::vector<Loop> pixels = s.data_loops(tiles.parts > 1 ? sums : s[result]), part;
-    if (tiles.parts > 1) part.push_back(pixels[0]), pixels.erase(pixels.begin());
-    Loop columns = pixels.back();
-    const std::vector<Loop> group = groups_of(s, columns, groups, tiles.columns);
-    pixels.pop_back();
-    std::vector<Loop> blocks = phases_of(s, pixels, stride);
-    blocks.insert(blocks.begin(), part.begin(), part.end());
+    const Tensor& result = product.result;
+    const ConvolutionForm& form = product.form;
+    auto [sums, in_pieces, blocks, pixels, columns] = sum_windows(s, product, tiles);
+    const Loop terms = s.reduce(sums, form.terms_axis);
+    const std::vector<Loop> taps = taps_of(s, sums, terms), phases = phases_of(s, pixels, form),
+                            group = groups_of(s, columns, form.group, tiles.columns);
+    blocks.insert(blocks.end(), phases.begin(), phases.end());
     auto [tile, row] =
         s.split(pixels.size() > 1 ? s.fuse(pixels, "pixel") : pixels[0], tiles.rows, Tail::Mask, {"tile", "row"});
     auto [column_tile, n] = s.split(columns, tiles.columns, Tail::Mask, {"column_tile", "n"});
@@ -200,76 +235,101 @@ Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, 
     UnitLoops unit;
     std::vector<StageRef> loaded;  // by the role that loads
     Loop last = column_tile;
-    if (tiles.box_columns > 0) {
+    if (in_pieces) {
         last = leave_in_pieces(s, sums, blocks, row, n, tiles);
         const std::vector<Loop> own = s.data_loops(sums);
-        const Loop own_terms = s.reduce(sums, channels);
+        const Loop own_terms = s.reduce(sums, form.terms_axis);
         unit = unit_loops(s, {}, own[0], own[1], own_terms, taps_of(s, sums, own_terms), false, tiles);
-        for (const StageRef& follower : neighbours.behind) s.at(follower, last);
-        loaded = pass_pieces(s, result, last, neighbours.beside, tiles.box_stages);
     } else {
-        unit = unit_loops(s, blocks, row, n, terms, taps, stride > 1, tiles);
-        for (const StageRef& follower : neighbours.behind) s.at(follower, last);
+        unit = unit_loops(s, blocks, row, n, terms, taps, form.has_phases(), tiles);
     }
+    for (const StageRef& follower : neighbours.behind) s.at(follower, last);
+    if (in_pieces && tiles.box_columns > 0) loaded = pass_pieces(s, result, last, neighbours.beside, tiles.box_stages);
     s.persistent(blocks);
     if (neighbours.image.defined())
-        load_make_and_multiply(s, result, sums, windows, neighbours.image, filters, unit, loaded, tiles);
+        load_make_and_multiply(s, result, sums, product.a, neighbours.image, product.b, unit, loaded, tiles);
     else
-        load_and_multiply(s, tiles.parts > 1 ? sums : s[result], sums, windows, filters, unit, loaded, tiles);
+        load_and_multiply(s, tiles.parts > 1 ? sums : s[result], sums, product.a, product.b, unit, loaded, tiles);
     return last;
 }
 
 namespace {
 
-/// Of the loops between those of rows and columns, the last ones with so many iterations.
-std::vector<Loop>::iterator first_together(const Schedule& s, std::vector<Loop>& data, int64_t iterations) {
-    auto first = data.end() - 1;
-    for (int64_t count = 1; count < iterations && first - 1 > data.begin(); --first)
+/// Of the loops over taps the last ones with so many iterations.
+std::vector<Loop>::const_iterator first_together(const Schedule& s, const std::vector<Loop>& taps, int64_t iterations) {
+    auto first = taps.end();
+    for (int64_t count = 1; count < iterations && first > taps.begin(); --first)
         count *= require_constant(s.extent(*(first - 1)));
     return first;
 }
 
-}  // namespace
-
-void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, const Tensor& b,
-                            const ConvolutionTiles& tiles, int64_t groups, std::source_location where) {
-    CalledFrom caller(where);
-    inline_elements(s, result, a, b);
-    std::vector<Loop> pixels = s.all_loops(result);
-    pixels.erase(pixels.begin(), pixels.begin() + static_cast<std::ptrdiff_t>(s.data_loops(result).size()));
-    Loop pixel = s.fuse(pixels, "pixel");
-    Stage sums = s[result];
-    if (tiles.parts > 1) {
-        const int64_t steps = divided(require_constant(s.extent(pixel)), tiles.terms);
-        sums = sums_of_parts(s, result, pixel, divided(steps, tiles.parts) * tiles.terms);
-    }
-    std::vector<Loop> data = s.data_loops(sums), outer;
-    if (tiles.parts > 1) {
-        outer.push_back(data[0]);
+/// The loops of a sum's elements: blocks around those of rows and columns.
+struct SumLoops {
+    std::vector<Loop> outer;  ///< parts and groups
+    Loop rows, columns;
+    std::vector<Loop> taps;  ///< all others
+};
+SumLoops sum_loops(Schedule& s, const Stage& sums, const ConvolutionForm& form, bool has_parts, int64_t tile) {
+    SumLoops loops;
+    std::vector<Loop> data = s.data_loops(sums);
+    if (has_parts) {
+        loops.outer.push_back(data[0]);
         data.erase(data.begin());
     }
-    const std::vector<Loop> group = groups_of(s, data[0], groups, tiles.rows);
-    auto [row_tile, row] = s.split(data[0], tiles.rows, Tail::Mask, {"row_tile", "row"});
+    loops.columns = data.back();
+    data.pop_back();
+    const auto rows = data.begin() + form.rows_axis;
+    loops.rows = *rows;
+    data.erase(rows);
+    loops.taps = data;
+    const std::vector<Loop> group = groups_of(s, loops.rows, form.group, tile);
+    loops.outer.insert(loops.outer.end(), group.begin(), group.end());
+    return loops;
+}
+
+/// All reduce axes as one, and, where they are taken apart, the stage that sums their parts.
+struct SummedPixels {
+    Stage sums;
+    Loop pixel;
+};
+SummedPixels fuse_pixels(Schedule& s, const Tensor& result, const ConvolutionTiles& tiles) {
+    std::vector<Loop> pixels = s.all_loops(result);
+    pixels.erase(pixels.begin(), pixels.begin() + static_cast<std::ptrdiff_t>(s.data_loops(result).size()));
+    Loop pixel = pixels.size() > 1 ? s.fuse(pixels, "pixel") : pixels[0];
+    if (tiles.parts == 1) return {s[result], pixel};
+    const int64_t steps = divided(require_constant(s.extent(pixel)), tiles.terms);
+    const int64_t length = divided(steps, tiles.parts) * tiles.terms;
+    const Stage sums = sums_of_parts(s, result, pixel, length);
+    return {sums, s.reduce(sums)};
+}
+
+}  // namespace
+
+void schedule_sum_of_pixels(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles,
+                            std::source_location where) {
+    CalledFrom caller(where);
+    const auto [sums, pixel] = fuse_pixels(s, product.result, tiles);
+    auto [outer, rows, columns, taps] = sum_loops(s, sums, product.form, tiles.parts > 1, tiles.rows);
+    auto [row_tile, row] = s.split(rows, tiles.rows, Tail::Mask, {"row_tile", "row"});
     const bool share_rows = tiles.rows >= tiles.warpgroups * rows_of_unit;  // else taps
     auto [warpgroup_row, m] =
         s.split(row, share_rows ? tiles.rows / tiles.warpgroups : tiles.rows, {"warpgroup_m", "m"});
-    auto [column_tile, n] = s.split(data.back(), tiles.columns, Tail::Mask, {"column_tile", "n"});
-    auto [step, k] = s.split(tiles.parts > 1 ? s.reduce(sums) : pixel, tiles.terms, Tail::Mask, {"step", "k"});
-    const auto together = first_together(s, data, tiles.taps), summed = together + (share_rows ? 0 : 1);
-    outer.insert(outer.end(), group.begin(), group.end());
+    auto [column_tile, n] = s.split(columns, tiles.columns, Tail::Mask, {"column_tile", "n"});
+    auto [step, k] = s.split(pixel, tiles.terms, Tail::Mask, {"step", "k"});
+    const auto together = first_together(s, taps, tiles.taps), summed = together + (share_rows ? 0 : 1);
     outer.insert(outer.end(), {row_tile, column_tile});
-    outer.insert(outer.end(), data.begin() + 1, together);
+    outer.insert(outer.end(), taps.cbegin(), together);
     std::vector<Loop> shared(together, summed), order = outer;
     shared.push_back(warpgroup_row);
     order.insert(order.end(), shared.begin(), shared.end());
     order.push_back(step);
-    order.insert(order.end(), summed, data.end() - 1);
+    order.insert(order.end(), summed, taps.cend());
     order.insert(order.end(), {m, n, k});
     s.order(order);
     s.persistent(outer);
     for (const Loop& loop : shared) s.bind(loop, warpgroup);
-    const Stage left = s.stage(sums, a, Memory::Shared, step, As::Matrix),
-                right = s.stage(sums, b, Memory::Shared, step, As::Matrix);
+    const Stage left = s.stage(sums, product.a, Memory::Shared, step, As::Matrix),
+                right = s.stage(sums, product.b, Memory::Shared, step, As::Matrix);
     multiply(s, sums, sums, {left, right}, step, {.m = m, .n = n, .k = k}, tiles);
 }
 
@@ -278,12 +338,15 @@ Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shap
                               std::source_location where) {
     CalledFrom caller(where);
     if (!takes_warpgroups(shape, target)) return choose_schedule({c.result}, target, where);
-    const ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(c, pass, target);
+    const WindowProduct product{.result = c.product, .a = c.windows, .b = c.other, .form = form_of(c, shape, pass)};
+    const std::optional<ConvolutionTiles> chosen = tiles ? tiles : convolution_tiles(product.form, target);
+    if (!chosen) return choose_schedule({c.result}, target, where);
     Schedule s({c.result}, target);
-    if (pass == ConvolutionPass::WeightGradient)
-        schedule_sum_of_pixels(s, c.product, c.windows, c.other, chosen, c.groups);
+    inline_elements(s, c.product, c.windows, c.other);
+    if (product.form.sums_pixels)
+        schedule_sum_of_pixels(s, product, *chosen);
     else
-        schedule_windows(s, c.product, c.windows, c.other, c.terms_axis, c.phases, chosen, {}, c.groups);
+        schedule_windows(s, product, *chosen);
     for (const Tensor& copy : c.copies) schedule_dense_copy(s, copy);
     if (!c.result.same(c.product)) schedule_dense_copy(s, c.result);
     return s;
@@ -297,8 +360,10 @@ Schedule convolution_schedule(const NamedConvolution& named, const Target& targe
         return halo_schedule(declare_halo_convolution(shape, named.pass, halo->places), *halo, target);
     const Convolution c = declare_convolution(shape, named.pass);
     if (!named.tiles && takes_warpgroups(shape, target)) {
-        const ConvolutionTiles tiles = convolution_tiles(c, named.pass, target);
-        halo = halo_tiles(shape, named.pass, convolution_cycles(c, named.pass, tiles, target), target);
+        const ConvolutionForm form = form_of(c, shape, named.pass);
+        const std::optional<ConvolutionTiles> tiles = convolution_tiles(form, target);
+        const double tapwise = tiles ? convolution_cycles(form, *tiles, target) : std::numeric_limits<double>::max();
+        halo = halo_tiles(shape, named.pass, tapwise, target);
         if (halo) return halo_schedule(declare_halo_convolution(shape, named.pass, halo->places), *halo, target);
     }
     return convolution_schedule(c, shape, named.pass, named.tiles, target);

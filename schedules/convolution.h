@@ -80,14 +80,43 @@ struct ConvolutionTiles {
 
     bool operator==(const ConvolutionTiles&) const = default;
 };
+/// What the schedule of a sum of products over windows depends on. The result of windows is [pixels.., columns], that
+/// of a sum of pixels has rows among its dimensions, columns last, and taps: the others.
+struct ConvolutionForm {
+    bool sums_pixels = false;         ///< as a weight gradient does
+    ConvolutionExtents extents = {};  ///< columns, of a sum of pixels rows, are those of a group
+    Type result = bf16;
+    int terms_axis = 0;                ///< of windows: the number of the reduce axis of terms
+    std::vector<int64_t> phases = {};  ///< of windows, for each dimension of pixels: so far apart taps are the same;
+                                       ///< empty: everywhere
+    int rows_axis = 0;                 ///< of a sum of pixels
+    std::vector<int64_t> taps = {};    ///< of a sum of pixels, that its other operand reads: the dimensions before
+                                       ///< columns, whose sums a block may make together
+    int64_t group = 0;  ///< so many columns, or rows, read terms, or columns, of their own; 0: all the same
+    bool terms_are_neighbours = false;  ///< of windows: in filters, which then have tiles of any number of columns
+    bool takes_parts = true;            ///< whether a kernel of its own may add up parts of the terms
+
+    /// Whether pixels of several phases lie side by side.
+    bool has_phases() const;
+};
 /// Whether wgmma and boxes take it: sm_90a, no dimension without elements, and images that are read.
 bool takes_warpgroups(const ConvolutionShape& shape, const Target& target);
 /// Tiles that suit the extents, by a model of the time of an H200 with as many multiprocessors as the target has.
-ConvolutionTiles convolution_tiles(const Convolution& convolution, ConvolutionPass pass, const Target& target);
+/// None divide what groups have if that is no multiple of 16 columns and terms, or of 64 rows.
+std::optional<ConvolutionTiles> convolution_tiles(const ConvolutionForm& form, const Target& target);
 /// Of a multiprocessor, by that model.
-double convolution_cycles(const Convolution& convolution, ConvolutionPass pass, const ConvolutionTiles& tiles,
-                          const Target& target);
+double convolution_cycles(const ConvolutionForm& form, const ConvolutionTiles& tiles, const Target& target);
+/// The form of a declared convolution.
+ConvolutionForm form_of(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass);
 
+/// A sum of products over windows of images, or over the pixels of two of them.
+struct WindowProduct {
+    Tensor result;     ///< is made of the sums
+    Tensor a, b;       ///< windows and filters; of a sum of pixels what gives rows and columns
+    Tensor sums = {};  ///< of windows: a tensor of its own that only `result` reads, element by element; undefined:
+                       ///< they are the result's only reduction
+    ConvolutionForm form = {};
+};
 /// What stands around a sum of products in its kernel.
 struct WindowNeighbours {
     Tensor image = {};  ///< of whose elements those of the windows are made, in registers; undefined: they are copied
@@ -95,18 +124,16 @@ struct WindowNeighbours {
                                         ///< the result leaves as boxes
     std::vector<StageRef> behind = {};  ///< that read a tile, or a piece of one, where it is
 };
-/// Schedules a sum of products over windows of images: `result`, [..., columns], whose other dimensions are the pixels,
-/// of `windows`, read at them, and `filters`. The terms of a tap run along the reduce axis with the number `channels`;
-/// with a stride, pixels that lie so far apart have taps of their own (a data gradient's). Columns are of `groups`,
-/// each with windows and filters of its own. Returns the loop of which each iteration makes a tile, or a piece of one
-/// that leaves as a box.
-Loop schedule_windows(Schedule& s, const Tensor& result, const Tensor& windows, const Tensor& filters, int channels,
-                      int64_t stride, const ConvolutionTiles& tiles, const WindowNeighbours& neighbours = {},
-                      int64_t groups = 1, TW_HERE);
-/// Schedules a sum over all pixels: `result`, [rows, ..., columns], of products of `a`, read at [..., row], and `b`, at
-/// [..., column], for each of the dimensions between. Rows are of `groups`, each with elements of b of its own.
-void schedule_sum_of_pixels(Schedule& s, const Tensor& result, const Tensor& a, const Tensor& b,
-                            const ConvolutionTiles& tiles, int64_t groups = 1, TW_HERE);
+/// Schedules a sum of products over windows of images: the result is [..., columns], its other dimensions are the
+/// pixels that windows are read at. The terms of a tap run along form.terms_axis. Elements between are inlined before.
+/// With `sums`, it has no phases. Returns the loop of which each iteration makes a tile, or a piece of one that leaves
+/// as a box.
+Loop schedule_windows(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles,
+                      const WindowNeighbours& neighbours = {}, TW_HERE);
+/// Schedules a sum over all pixels: the result is [rows, ..., columns] with the rows at form.rows_axis, of products of
+/// `a`, read at [..., row], and `b`, at [..., column], for each of the other dimensions. Elements between are inlined
+/// before.
+void schedule_sum_of_pixels(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles, TW_HERE);
 
 /// A pass, scheduled; where takes_warpgroups is false, by choose_schedule.
 Schedule convolution_schedule(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass,

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <cmath>
+#include <optional>
 #include <vector>
 
 #include "schedules/convolution.h"
@@ -52,10 +52,8 @@ int stages_of(const ConvolutionTiles& tiles, const Target& target) {
 
 /// Whether the sums of a warpgroup's rows fit into its registers.
 bool holds_sums(const ConvolutionTiles& tiles) {
-    const int64_t most = tiles.warpgroups == 3                        ? 96
-                         : tiles.taps > 1                             ? 192
-                         : tiles.warpgroups == 2 && tiles.rows <= 256 ? 160
-                                                                      : 128;
+    const bool two_of_few_rows = tiles.warpgroups == 2 && tiles.rows <= 256;
+    const int64_t most = tiles.warpgroups == 3 ? 96 : tiles.taps > 1 ? 192 : two_of_few_rows ? 160 : 128;
     return tiles.rows * tiles.columns * tiles.taps / tiles.warpgroups / threads_of_unit <= most;
 }
 
@@ -75,13 +73,13 @@ public:
             if (least_ < 0 || cycles < least_ * 0.995) least_ = cycles, best_ = tiles;
         }
     }
-    const ConvolutionTiles& best() const { return best_; }
+    const std::optional<ConvolutionTiles>& best() const { return best_; }
 
 private:
     const ConvolutionExtents& extents_;
     const bool sums_pixels_, has_parts_;
     const Target& target_;
-    ConvolutionTiles best_;
+    std::optional<ConvolutionTiles> best_;
     double least_ = -1;
 };
 
@@ -92,70 +90,83 @@ int64_t columns_of_boxes(const ConvolutionTiles& tiles) {
     return tiles.rows * tiles.columns * 2 <= whole_bytes ? tiles.columns : 64;
 }
 
-/// Of pixels 32 at least; others as many as there are, up to 64, and no other group's.
-bool suits_terms(const Convolution& convolution, bool sums_pixels, int64_t terms) {
-    if (sums_pixels) return terms > 16;
-    const int64_t extent = convolution.extents.terms;
-    return convolution.groups > 1 ? extent % terms == 0 : terms == 64 || extent <= terms;
-}
-
-/// Round numbers; of filters as rows of an operand also those that share them evenly.
-std::vector<int64_t> columns_of_tiles(const ConvolutionExtents& extents, ConvolutionPass pass) {
-    constexpr double long_sums = 512;
-    std::vector<int64_t> columns = {16, 32, 64, 96, 128, 160, 192, 224, 256};
-    if (pass == ConvolutionPass::Forward && as_double(extents.terms) * extents.taps >= long_sums)
-        for (int64_t tiles = divided(extents.columns, 256); tiles <= divided(extents.columns, 64); ++tiles)
-            columns.push_back(rounded_up(divided(extents.columns, tiles), 16));
-    return columns;
-}
-
 /// Of a copy's rows of so many elements, a tile has no more than it needs.
 bool has_columns(int64_t columns, int64_t extent) {
     return columns <= 16 || columns - (columns > 32 ? 32 : 16) < extent;
 }
 
-}  // namespace
-
-double convolution_cycles(const Convolution& convolution, ConvolutionPass pass, const ConvolutionTiles& tiles,
-                          const Target& target) {
-    return cycles_of(convolution.extents, tiles, pass == ConvolutionPass::WeightGradient, target);
+/// Numbers of dimensions at the end that a block may sum together, in iterations, and the first of them.
+struct Together {
+    int64_t taps, first;
+};
+std::vector<Together> taps_together(const ConvolutionForm& form) {
+    std::vector<Together> found{{1, 1}};
+    int64_t taps = 1;
+    for (auto each = form.taps.rbegin(); each != form.taps.rend(); ++each)
+        if (*each > 1) found.push_back({taps *= *each, *each});
+    return found;
 }
 
-ConvolutionTiles convolution_tiles(const Convolution& convolution, ConvolutionPass pass, const Target& target) {
-    const ConvolutionExtents& extents = convolution.extents;
-    const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
+// Tiles of a group divide what it has: behind its end begins another one.
+
+bool fits_terms(const ConvolutionForm& form, int64_t terms) {
+    if (form.sums_pixels) return terms > 16;
+    if (form.group > 0) return form.extents.terms % terms == 0;
+    return terms == 64 || form.extents.terms <= terms;
+}
+bool fits_rows(const ConvolutionForm& form, int64_t rows) {
+    return !form.sums_pixels || form.group == 0 || form.group % rows == 0;
+}
+std::vector<int64_t> columns_to_try(const ConvolutionForm& form) {
+    constexpr double long_sums = 512;
+    std::vector<int64_t> columns{16, 32, 64, 96, 128, 160, 192, 224, 256};
+    const int64_t extent = form.extents.columns;
+    if (form.terms_are_neighbours && as_double(form.extents.terms) * form.extents.taps >= long_sums)
+        for (int64_t tiles = divided(extent, 256); tiles <= divided(extent, 64); ++tiles)
+            columns.push_back(rounded_up(divided(extent, tiles), 16));
+    const bool divides = !form.sums_pixels && form.group > 0;
+    if (divides) columns.push_back(form.group);
+    std::erase_if(columns, [&](int64_t each) {
+        // Lines of a copy whose pixels are terms are whole.
+        const bool has_lines = form.sums_pixels && each % 64 != 0 && (each > 32 || extent > each);
+        return has_lines || (divides ? each > 256 || extent % each != 0 : !has_columns(each, extent));
+    });
+    return columns;
+}
+
+bool takes_parts(const ConvolutionForm& form) {
+    return form.takes_parts && (form.sums_pixels || (!form.has_phases() && form.group == 0));
+}
+
+}  // namespace
+
+double convolution_cycles(const ConvolutionForm& form, const ConvolutionTiles& tiles, const Target& target) {
+    return cycles_of(form.extents, tiles, form.sums_pixels, target);
+}
+
+std::optional<ConvolutionTiles> convolution_tiles(const ConvolutionForm& form, const Target& target) {
+    const ConvolutionExtents& extents = form.extents;
+    const bool sums_pixels = form.sums_pixels;
     constexpr int64_t whole_units = 8;  // elements, that boxes write
-    const bool boxes =
-        !sums_pixels && convolution.phases == 1 && convolution.groups == 1 && extents.columns % whole_units == 0;
-    // Of a single window an image's taps would be a side of the box.
-    const int64_t taps_of_group = convolution.windows_of_image > 1 ? extents.products / convolution.groups : 1;
-    std::vector<int64_t> taps{1};
-    if (sums_pixels && taps_of_group > convolution.kernel_h && convolution.kernel_w > 1)
-        taps.push_back(convolution.kernel_w);
-    if (sums_pixels && taps_of_group > 1) taps.push_back(taps_of_group);
-    const bool has_parts = sums_pixels || (convolution.phases == 1 && convolution.groups == 1);
-    Search search(extents, sums_pixels, has_parts, target);
+    const bool boxes = !sums_pixels && !form.has_phases() && form.group == 0 && extents.columns % whole_units == 0 &&
+                       bytes_of(form.result) == 2;
+    Search search(extents, sums_pixels, takes_parts(form), target);
     for (int64_t rows : {64, 128, 192, 256, 384, 512})
-        for (int64_t columns : columns_of_tiles(extents, pass))
+        for (int64_t columns : columns_to_try(form))
             for (int warpgroups : {1, 2, 3})
-                for (int64_t together : taps) {
+                for (const auto& [taps, first] : taps_together(form)) {
                     const bool shares_taps =
-                        rows == rows_of_unit && warpgroups > 1 && warpgroups == convolution.kernel_h &&
-                        together == convolution.kernel_h * convolution.kernel_w && convolution.kernel_w > 1;
+                        rows == rows_of_unit && warpgroups > 1 && warpgroups == first && taps > first;
                     if (rows % (warpgroups * rows_of_unit) != 0 && !shares_taps) continue;
+                    if (!fits_rows(form, rows)) continue;
                     if (!sums_pixels && warpgroups == 1 && rows > rows_of_unit) continue;  // measured: slower
-                    if (!has_columns(columns, extents.columns)) continue;
-                    if (convolution.groups > 1 && (sums_pixels ? extents.rows % rows : extents.columns % columns) != 0)
-                        continue;
-                    if (together > 1 && rows * columns > 64 * 192) continue;  // measured: no faster
-                    // Lines of the columns' copy are whole.
-                    if (sums_pixels && columns % 64 != 0 && (columns > 32 || extents.columns > columns)) continue;
+                    if (taps > 1 && rows * columns > 64 * 192) continue;                   // measured: no faster
                     ConvolutionTiles tiles{.rows = rows, .columns = columns, .warpgroups = warpgroups};
-                    tiles.taps = together;
+                    tiles.taps = taps;
                     if (boxes && extents.rows >= rows && extents.columns >= columns)
                         tiles.box_columns = columns_of_boxes(tiles);
                     for (int64_t terms : {64, 32, 16}) {
-                        if (!suits_terms(convolution, sums_pixels, terms)) continue;
+                        if (!fits_terms(form, terms)) continue;
                         tiles.terms = terms;
                         search.consider(tiles);
                     }

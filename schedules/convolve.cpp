@@ -1,7 +1,11 @@
 #include "schedules/convolve.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "dsl/differentiate.h"
 #include "dsl/simplify.h"
+#include "schedules/whole_tiles.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -61,8 +65,106 @@ Expr sum_of_window(const Tensor& x, const Tensor& weight, const WindowDimensions
     return sum(cast(type, padded(x, 0).read(of_x)) * cast(type, weight.read(of_weight)), axes);
 }
 
+/// What a sum over windows reads.
+struct Operands {
+    Tensor image, weight;
+    WindowDimensions windows;
+};
+
+Expr element_of(const Tensor& tensor, const std::vector<Expr>& at) {
+    return padded(tensor, 0).read(std::vector<Operand>(at.begin(), at.end()));
+}
+
+/// A copy with zeros behind the last dimension, up to a multiple.
+Tensor filled_up(const std::string& name, const Tensor& tensor, int64_t multiple) {
+    Shape shape(tensor.shape().begin(), tensor.shape().end());
+    shape.back() = rounded_up(require_constant(tensor.shape().back()), multiple);
+    return compute(name, shape, [&](const std::vector<Expr>& at) { return element_of(tensor, at); });
+}
+
+/// Copies whose last dimension has all taps along the last one of images beside each other, of so many elements each:
+/// those windows have one tap of more channels.
+Operands with_taps_joined(const std::string& name, const Operands& of, int64_t channels, int64_t multiple) {
+    int64_t each = 1;  // a power of two: a copy's thread knows tap and channel of each element
+    while (each < channels) each *= 2;
+    const WindowDimension last = of.windows.back();
+    const int64_t terms = rounded_up(last.taps * each, multiple);
+    auto joined = [&](const std::vector<Expr>& at, const Tensor& tensor, const std::function<Expr(Expr)>& place) {
+        std::vector<Expr> from = at;
+        from[from.size() - 2] = place(at.back() / each);
+        from.back() = at.back() % each;
+        return select(at.back() / each < last.taps && at.back() % each < channels, element_of(tensor, from),
+                      constant(tensor.type(), 0.0));
+    };
+    Shape images(of.image.shape().begin(), of.image.shape().end()),
+        taps(of.weight.shape().begin(), of.weight.shape().end());
+    images[images.size() - 2] = last.windows(), taps[taps.size() - 2] = 1;
+    images.back() = taps.back() = terms;
+    Operands result{
+        compute(name + "_x", images,
+                [&](const std::vector<Expr>& at) {
+                    return joined(at, of.image, [&](Expr tap) { return last.place(at[at.size() - 2], tap); });
+                }),
+        compute(name + "_weight", taps,
+                [&](const std::vector<Expr>& at) { return joined(at, of.weight, [](Expr tap) { return tap; }); }),
+        of.windows};
+    result.windows.back() = {last.windows(), 1, 1, 1, 0};
+    return result;
+}
+
+/// The operands or copies of them, of whole units of channels.
+Operands in_units(const std::string& name, const Operands& of, int64_t unit) {
+    const int64_t channels = require_constant(of.weight.shape().back());
+    if (channels % unit == 0) return of;
+    if (channels < unit && of.windows.back().taps > 1) return with_taps_joined(name, of, channels, unit);
+    return {filled_up(name + "_x", of.image, unit), filled_up(name + "_weight", of.weight, unit), of.windows};
+}
+
 Expr with_bias(const Expr& value, const Tensor& bias, const Expr& channel) {
     return bias.defined() ? value + cast(value.type(), bias(channel)) : value;
+}
+
+/// sum of dy over all but the last dimension
+Tensor gradient_of_bias(const std::string& name, const Tensor& bias, const Tensor& dy) {
+    return compute(name, {bias.shape()[0]}, [&](Expr channel) {
+        std::vector<Axis> axes;
+        for (int d = 0; d + 1 < dy.rank(); ++d) axes.push_back(reduce_axis("n", dy.shape()[static_cast<size_t>(d)]));
+        std::vector<Operand> at(axes.begin(), axes.end());
+        at.emplace_back(channel);
+        return sum(dy.read(at), axes);
+    });
+}
+
+/// Whether gradients() would find a sum over windows and not over taps: without strides, where there are fewer of them
+/// (or, with holes, as many); filters would depend on the pixel.
+bool has_few_windows(const WindowDimensions& windows) {
+    const bool has_stride = std::ranges::any_of(windows, [](const WindowDimension& w) { return w.stride > 1; });
+    return !has_stride && std::ranges::any_of(windows, [](const WindowDimension& w) {
+        return w.taps + (w.dilation > 1 ? 1 : 0) > w.windows();
+    });
+}
+
+/// dx[n, i.., c] = sum over taps r.. and filters f of dy[n, (i + padding - r dilation).., f] w[f, r.., c]: each stride
+/// is 1, zeros lie around dy.
+Tensor sum_of_flipped(const std::string& name, const Operands& of, const Filters& filters, const Tensor& dy) {
+    const Shape shape(of.image.shape().begin(), of.image.shape().end());
+    return compute(name, shape, [&](const std::vector<Expr>& at) {
+        std::vector<Axis> axes = tap_axes(of.windows);
+        const Axis f = reduce_axis("f", filters.group_filters());
+        const Expr group = simplify(at.back() / filters.group_channels),
+                   filter = filters.groups == 1 ? f : simplify(group * filters.group_filters() + f);
+        std::vector<Operand> of_dy = {at[0]}, of_weight = {filter};
+        for (size_t d = 0; d < of.windows.size(); ++d) {
+            const WindowDimension& w = of.windows[d];
+            of_dy.emplace_back(at[d + 1] + w.padding.before - axes[d] * w.dilation);
+            of_weight.emplace_back(axes[d]);
+        }
+        of_dy.emplace_back(filter);
+        of_weight.emplace_back(simplify(at.back() % filters.group_channels));
+        axes.push_back(f);
+        const Type type = sum_type(dy.type());
+        return sum(cast(type, padded(dy, 0).read(of_dy)) * cast(type, of.weight.read(of_weight)), axes);
+    });
 }
 
 }  // namespace
@@ -71,22 +173,36 @@ Tensor convolve(const std::string& name, const Tensor& x, const Tensor& weight, 
                 const ConvolutionOptions& o, std::source_location where) {
     CalledFrom caller(where);
     const std::string what = "convolution";
-    const Filters filters = filters_of(what, x, weight, o.groups, where);
+    Filters filters = filters_of(what, x, weight, o.groups, where);
     const int64_t channels = constant_extent(what, x, x.rank() - 1, where);
     user_check(channels == filters.channels(), where,
                "{}: x is {}, the weight {}, in {} groups; the last extent of the weight times the groups must be the "
                "channels of x",
                what, text_of_shape(x), text_of_shape(weight), o.groups);
+    user_check(o.unit > 0, where, "{}: a unit of {} channels; give 1 for channels as they are, or a multiple", what,
+               o.unit);
     check_bias(what, bias, filters.filters, x, weight, where);
     WindowDimensions windows = window_dimensions(what, x, filters.taps, {o.stride, o.dilation, o.padding}, where);
     const Shape shape = shape_of_windows(x, windows, filters.filters);
     const Tensor image = bordered(name + "_image", x, o.padding, o.mode, where);
     if (o.mode != PaddingMode::Zeros)
         for (WindowDimension& w : windows) w.padding = 0;
+    const Operands plain{image, weight, windows}, read = o.groups == 1 ? in_units(name, plain, o.unit) : plain;
+    filters.group_channels = require_constant(read.weight.shape().back());
     auto element = [&](const std::vector<Expr>& at) {
-        return cast(x.type(), with_bias(sum_of_window(image, weight, windows, filters, at), bias, at.back()));
+        const Expr total = sum_of_window(read.image, read.weight, read.windows, filters, at);
+        return cast(x.type(), with_bias(total, bias, at.back()));
     };
-    return compute(name, shape, element, where);
+    const Tensor y = compute(name, shape, element, where);
+    if (!has_few_windows(read.windows)) return y;
+    std::vector<Tensor> inputs = {read.image, read.weight};
+    if (bias.defined()) inputs.push_back(bias);
+    return with_gradient(y, inputs, [=](const Tensor&, const Tensor& dy) {
+        std::vector<Tensor> adjoints = {sum_of_flipped("d_" + name + "_image", read, filters, dy),
+                                        gradients(y, dy, {read.weight})[0]};
+        if (bias.defined()) adjoints.push_back(gradient_of_bias("d_" + name + "_bias", bias, dy));
+        return adjoints;
+    });
 }
 
 namespace {
@@ -131,17 +247,6 @@ Shape shape_of_result(const Tensor& x, const Filters& filters, const TransposedO
     }
     shape.emplace_back(filters.channels());
     return shape;
-}
-
-/// sum of dy over all but the last dimension
-Tensor gradient_of_bias(const std::string& name, const Tensor& bias, const Tensor& dy) {
-    return compute(name, {bias.shape()[0]}, [&](Expr channel) {
-        std::vector<Axis> axes;
-        for (int d = 0; d + 1 < dy.rank(); ++d) axes.push_back(reduce_axis("n", dy.shape()[static_cast<size_t>(d)]));
-        std::vector<Operand> at(axes.begin(), axes.end());
-        at.emplace_back(channel);
-        return sum(dy.read(at), axes);
-    });
 }
 
 /// The body of a tensor, where it stands for itself.

@@ -13,6 +13,9 @@ struct ConvolutionOptions {
     std::vector<Sides> padding = {0};
     int64_t groups = 1;  ///< of channels, each with filters of its own; as many as channels: depthwise
     PaddingMode mode = PaddingMode::Zeros;
+    int64_t unit = 1;  ///< x and the weight are read as copies, `name`_x and `name`_weight, whose last dimension is a
+                       ///< multiple of this: with zeros behind the channels, or, of fewer of them, with those of all
+                       ///< taps along the last dimension of images together; if groups is 1
 };
 
 /// The tensor `name`, y[n, p..., f] = sum over taps r... and channels c of
@@ -22,7 +25,8 @@ struct ConvolutionOptions {
 ///     x [N, extents..., C], weight [F, taps..., C/groups], bias [F] or undefined -> y [N, windows..., F]
 ///     windows = (extent + padding.before + padding.after - (taps - 1) dilation - 1) / stride + 1, rounded down
 ///
-/// All of one float type (the bias may be f32), y too; products and sums are f32, of f64 f64. N may be a named size,
+/// The gradient by x is a sum over taps, also of images with fewer windows than those. All of one float type (the bias
+/// may be f32), y too; products and sums are f32, of f64 f64. N may be a named size,
 /// the other extents are constants. Throws Error with both shapes where they do not fit or types differ, and what
 /// window_dimensions() and bordered() throw.
 Tensor convolve(const std::string& name, const Tensor& x, const Tensor& weight, const Tensor& bias,

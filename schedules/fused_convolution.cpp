@@ -166,22 +166,24 @@ Schedule fused_convolution_schedule(const FusedConvolution& c, const FusedConvol
     const ConvolutionShape& convolution = shape.convolution;
     if (!takes_warpgroups(convolution, target)) return choose_schedule(c.outputs(), target, where);
     const Convolution plain = declare_convolution(convolution, ConvolutionPass::Forward);
-    ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(plain, ConvolutionPass::Forward, target);
-    if (!tiles) chosen.parts = 1;
+    WindowProduct product{
+        .result = c.y, .a = c.image, .b = c.w, .form = form_of(plain, convolution, ConvolutionPass::Forward)};
+    product.form.takes_parts = false;
+    ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(product.form, target).value();
     if (!tiles && (shape.prologue || shape.statistics || c.residual.defined()))
         chosen = with_room(chosen, shape, plain.extents, target);
     Schedule s(c.outputs(), target);
     WindowNeighbours neighbours{.image = shape.prologue ? c.x : Tensor()};
     if (c.residual.defined()) neighbours.beside = {c.residual};
     if (!shape.statistics) {
-        schedule_windows(s, c.y, c.image, c.w, 2, 1, chosen, neighbours);
+        schedule_windows(s, product, chosen, neighbours);
         return s;
     }
     const int64_t rows = chosen.box_columns > 0 ? chosen.rows : chosen.rows / chosen.warpgroups;
     s.join_axes(c.y, 0, 2);
     const Stage parts = sums_of_tiles(s, c.totals, rows);
     neighbours.behind = {parts};
-    const Loop tile = schedule_windows(s, c.y, c.image, c.w, 2, 1, chosen, neighbours);
+    const Loop tile = schedule_windows(s, product, chosen, neighbours);
     if (chosen.box_columns > 0)
         sum_piece(s, parts, chosen);
     else

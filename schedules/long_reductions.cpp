@@ -13,11 +13,10 @@ constexpr int64_t least_terms = 8;       // a thread: loads that it can have in 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 /// A column tile a block (of each iteration of `outer`), vectors along columns, threads that share the terms.
-void schedule_columns(Schedule& s, const StageRef& stage, std::optional<Loop> outer, Loop columns,
-                      const ColumnThreads& shape) {
+void schedule_columns(Schedule& s, std::optional<Loop> outer, Loop columns, Loop rows, const ColumnThreads& shape) {
     auto [tile, inside] = s.split(columns, shape.lanes * shape.neighbours, Tail::Mask, {"tile", "in_tile"});
     auto [column, element] = s.split(inside, shape.neighbours, {"column", "element"});
-    auto [step, row] = s.split(s.reduce(stage), shape.rows, Tail::Mask, {"step", "row"});
+    auto [step, row] = s.split(rows, shape.rows, Tail::Mask, {"step", "row"});
     if (outer)
         s.order({*outer, tile, row, column, step, element});
     else
@@ -46,13 +45,16 @@ void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const
     std::vector<Loop> loops = s.data_loops(y);
     std::optional<Loop> outer;
     if (loops.size() == 2) outer = loops[0];
-    if (rows <= shape.chunk) return schedule_columns(s, y, outer, loops.back(), shape);
-    auto [chunk, inside] = s.split(s.reduce(y), shape.chunk, Tail::Mask, {"chunk", "in_chunk"});
+    std::vector<Loop> terms = s.all_loops(y);
+    terms.erase(terms.begin(), terms.begin() + static_cast<std::ptrdiff_t>(loops.size()));
+    const Loop row = terms.size() > 1 ? s.fuse(terms, "row") : terms[0];
+    if (rows <= shape.chunk) return schedule_columns(s, outer, loops.back(), row, shape);
+    auto [chunk, inside] = s.split(row, shape.chunk, Tail::Mask, {"chunk", "in_chunk"});
     Stage parts = s.rfactor(y, chunk);
     std::vector<Loop> parts_loops = s.data_loops(parts);  // chunk, column
-    schedule_columns(s, parts, parts_loops[0], parts_loops[1], shape);
+    schedule_columns(s, parts_loops[0], parts_loops[1], s.reduce(parts), shape);
     int64_t chunks = (rows + shape.chunk - 1) / shape.chunk;
-    schedule_columns(s, y, {}, s.data_loops(y)[0],
+    schedule_columns(s, {}, s.data_loops(y)[0], s.reduce(y),
                      {.lanes = 32, .rows = std::clamp<int64_t>(chunks / 4, 1, 8), .neighbours = 1});
 }
 

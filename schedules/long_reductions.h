@@ -13,7 +13,8 @@ struct ColumnThreads {
 /// Chunks of about two waves of blocks on a large GPU, at least 8 rows a thread.
 ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours);
 
-/// Schedules `y` over columns with one reduce axis along `rows` rows. Over (other, columns) too, if they are one chunk.
+/// Schedules `y` over columns, whose reduce axes together are `rows` rows. Over (other, columns) too, if they are one
+/// chunk.
 void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape, TW_HERE);
 
 /// Schedules a scalar `y` with one reduce axis of `count` terms: vectors of `neighbours`, several in flight a thread.

@@ -27,18 +27,6 @@ std::optional<Factor> factor_of(const Expr& expr) {
     return Factor{read, type};
 }
 
-/// The only reduction that the element holds; nullptr if there are several.
-const Reduce* only_reduction(const Expr& body) {
-    const Reduce* found = nullptr;
-    int count = 0;
-    visit(body, [&](const Expr& e) {
-        if (!e.as<Reduce>()) return;
-        found = e.as<Reduce>();
-        ++count;
-    });
-    return count == 1 ? found : nullptr;
-}
-
 bool depends(const Factor& factor, const Expr& axis) {
     const auto& indices = factor.read->indices;
     return std::any_of(indices.begin(), indices.end(), [&](const Expr& index) { return contains(index, axis); });
@@ -62,6 +50,17 @@ std::optional<std::pair<Factor, Factor>> factors_of(const Reduce& sum, const Exp
 }
 
 }  // namespace
+
+const Reduce* only_reduction(const Expr& body) {
+    const Reduce* found = nullptr;
+    int count = 0;
+    visit(body, [&](const Expr& e) {
+        if (!e.as<Reduce>()) return;
+        found = e.as<Reduce>();
+        ++count;
+    });
+    return count == 1 ? found : nullptr;
+}
 
 std::optional<UnitProduct> unit_product(const Tensor& c) {
     const Operation& operation = *c.operation();

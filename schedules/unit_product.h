@@ -13,6 +13,9 @@ struct UnitProduct {
     TensorProductShape shape;  ///< its extents, types and layouts; the dimensions around are its batch
 };
 
+/// The only reduction that the element holds; nullptr if there is none, or several.
+const Reduce* only_reduction(const Expr& body);
+
 /// The product that the tensor makes of its only sum, if that is over one axis, its factors are elements of types that
 /// tensor cores multiply, and its extents are constants that fill an instruction.
 std::optional<UnitProduct> unit_product(const Tensor& c);

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "dsl/differentiate.h"
+#include "schedules/choose.h"
+#include "schedules/convolve.h"
 #include "schedules/halo_convolution.h"
 #include "verify/fuzz_scheduled.h"
 
@@ -61,6 +64,50 @@ ConvolutionTiles random_tiles(Random& random, const schedules::Convolution& c, C
     return tiles;
 }
 
+/// Of one to three dimensions, as networks declare them.
+struct Layer {
+    std::vector<int64_t> x, weight;
+    schedules::ConvolutionOptions options;
+    Type type;
+};
+
+Layer random_layer(Random& random) {
+    Layer layer{.x = {random.between(1, 3)}, .weight = {}, .options = {}, .type = random.chance(0.5) ? bf16 : f16};
+    schedules::ConvolutionOptions& o = layer.options;
+    o = {.stride = {}, .dilation = {}, .padding = {}, .groups = random.chance(0.7) ? 1 : random.between(2, 3)};
+    o.unit = random.chance(0.5) ? 1 : 8;
+    layer.weight.push_back(o.groups * (random.chance(0.7) ? 16 : 1) * random.between(1, 5));
+    const int64_t dimensions = random.between(1, 3), most = dimensions == 1 ? 60 : dimensions == 2 ? 12 : 6;
+    for (int64_t d = 0; d < dimensions; ++d) {
+        o.stride.push_back(random.chance(0.5) ? 1 : random.between(2, 3));
+        o.dilation.push_back(random.chance(0.7) ? 1 : 2);
+        o.padding.emplace_back(random.between(0, 2), random.between(0, 2));
+        layer.weight.push_back(random.between(1, 4));
+        const int64_t least =
+            (layer.weight.back() - 1) * o.dilation.back() + 1 - o.padding.back().before - o.padding.back().after;
+        layer.x.push_back(std::max(random.between(1, most), least));
+    }
+    const int64_t channels = (random.chance(0.7) ? 16 : 1) * random.between(1, 5);
+    layer.weight.push_back(channels);
+    layer.x.push_back(channels * o.groups);
+    return layer;
+}
+
+Proposal propose_layer(Random& random, const Target& target) {
+    const Layer layer = random_layer(random);
+    const Tensor x = input("x", layer.type, {layer.x.begin(), layer.x.end()}),
+                 w = input("w", layer.type, {layer.weight.begin(), layer.weight.end()});
+    Tensor result = schedules::convolve("y", x, w, {}, layer.options);
+    const int64_t pass = random.below(3);
+    if (pass > 0) {
+        const Tensor dy = input("dy", layer.type, {result.shape().begin(), result.shape().end()});
+        result = gradients(result, dy, {pass == 1 ? x : w})[0];
+    }
+    return {.text = fmt::format("layer: {}", to_string(*result.operation())), .kind = "layer", .schedule = [=] {
+                return schedules::choose_schedule({result}, target);
+            }};
+}
+
 }  // namespace
 
 Summary fuzz_convolutions(const FuzzOptions& options) {
@@ -68,11 +115,12 @@ Summary fuzz_convolutions(const FuzzOptions& options) {
         constexpr ConvolutionPass passes[] = {ConvolutionPass::Forward, ConvolutionPass::DataGradient,
                                               ConvolutionPass::WeightGradient};
         constexpr const char* names[] = {"forward", "data gradient", "weight gradient"};
+        Target some = target("sm_90a");
+        some.multiprocessors = static_cast<int>(random.between(1, 6));  // so that blocks have several tiles in turn
+        if (random.chance(0.3)) return propose_layer(random, some);
         const ConvolutionShape shape = random_shape(random);
         const int64_t which = random.below(3);
         const ConvolutionPass pass = passes[which];
-        Target some = target("sm_90a");
-        some.multiprocessors = static_cast<int>(random.between(1, 6));  // so that blocks have several tiles in turn
         const schedules::Convolution c = declare_convolution(shape, pass);
         const int64_t leaving = 16 * random.between(1, 3);
         const HaloTiles halo{.places = leaving * random.between(1, 5),

@@ -214,6 +214,8 @@ TEST(Convolve, Refusals) {
                  "[6]");
     EXPECT_ERROR(convolve("y", x, w, none, {.stride = {1, 2, 3}}),
                  "stride has 3 entries, images of x [2, 8, 6, 4] have 2 dimensions");
+    EXPECT_ERROR(convolve("y", x, w, none, {.unit = 0}),
+                 "a unit of 0 channels; give 1 for channels as they are, or a multiple");
     EXPECT_ERROR(convolve("y", x, w, none, {.stride = {0}}),
                  "along dimension 1 of x [2, 8, 6, 4] lie 3 taps, stride 0");
     EXPECT_ERROR(convolve("y", x, w, none, {.padding = {{0, -1}}}),
@@ -328,13 +330,17 @@ TEST_P(ConvolutionLayers, NarrowTypes) {
     }
 }
 
-/// Images and filters of two bytes between leaves and a loss of four.
-TEST_P(ConvolutionLayers, GradientsPassNarrowTypes) {
-    const nn::Operator narrow("narrow", [](const std::vector<Tensor>& in) {
+nn::Tensor narrowed(const nn::Tensor& x) {
+    static const nn::Operator op("narrow", [](const std::vector<Tensor>& in) {
         return compute("narrow", shape_of_extents(extents_of(in[0])), [&](const std::vector<Expr>& at) {
             return cast(bf16, in[0].read({at.begin(), at.end()}));
         });
     });
+    return op({x});
+}
+
+/// Images and filters of two bytes between leaves and a loss of four.
+TEST_P(ConvolutionLayers, GradientsPassNarrowTypes) {
     const Case c{{{5, 6}, {3, 3}, {2, 1}, {1, 1}, {1, 1}}, 2, 2, 4, 2};
     const Tensor x = c.x(f32), w = c.weight(f32), y = convolve("y", x, w, {}, c.options());
     const Tensor dy = input("dy", f32, shape_of_extents(extents_of(y)));
@@ -342,12 +348,32 @@ TEST_P(ConvolutionLayers, GradientsPassNarrowTypes) {
     std::vector<nn::Tensor> leaves;
     for (const char* name : {"x", "w"})
         leaves.push_back(nn::Tensor(backend_, bindings.inputs.at(name), name).set_requires_grad());
-    const nn::Tensor result = nn::conv2d(narrow({leaves[0]}), narrow({leaves[1]}), {}, c.options());
+    const nn::Tensor result = nn::conv2d(narrowed(leaves[0]), narrowed(leaves[1]), {}, c.options());
     EXPECT_EQ(result.type(), bf16);
     nn::backward(weighted(result, nn::Tensor(backend_, bindings.inputs.at("dy"))));
     const auto exact = interpret_plain(gradients(y, dy, {x, w}), bindings, Precision::Float64);
     for (size_t i = 0; i < 2; ++i)
         expect_elements(leaves[i].grad().to_host(), 0.03, [&](const auto& at) { return real(exact[i], at); });
+}
+
+/// Few channels, which layers copy for tensor cores where there are any.
+TEST_P(ConvolutionLayers, NarrowImagesOfFewChannels) {
+    const Case c{{{9, 8}, {3, 3}, {2, 1}, {1, 1}, {1, 1}}, 2, 1, 3, 16, PaddingMode::Zeros, true};
+    const Tensor x = c.x(f32), w = c.weight(f32), b = c.bias(f32, 16);
+    const Tensor y = convolve("y", x, w, b, c.options()), dy = input("dy", f32, shape_of_extents(extents_of(y)));
+    Bindings bindings = random_inputs({x, w, b, dy}, 8);
+    uint64_t seed = 1;
+    for (auto& [name, array] : bindings.inputs) fill_integers(array, -2, 2, seed++);  // all results are exact
+    std::vector<nn::Tensor> leaves;
+    for (const char* name : {"x", "w", "b"})
+        leaves.push_back(nn::Tensor(backend_, bindings.inputs.at(name), name).set_requires_grad());
+    const nn::Tensor result = nn::conv2d(narrowed(leaves[0]), narrowed(leaves[1]), leaves[2], c.options());
+    EXPECT_EQ(result.type(), bf16);
+    expect_elements(result.to_host(), 0, [&](const auto& at) { return expected_convolution(c, bindings, at); });
+    nn::backward(weighted(result, nn::Tensor(backend_, bindings.inputs.at("dy"))));
+    const auto exact = interpret_plain(gradients(y, dy, {x, w, b}), bindings);
+    for (size_t i = 0; i < leaves.size(); ++i)
+        expect_elements(leaves[i].grad().to_host(), 0, [&](const auto& at) { return real(exact[i], at); });
 }
 
 /// Kernels are built once for options and shapes, whatever calls them.

@@ -111,5 +111,47 @@ TEST_F(MatrixCopyTest, TakesTheConditionOfAProductAlong) {
     expect_declared(s);
 }
 
+/// Experts, or groups of channels: blocks of columns that each multiply rows of their own.
+TEST_F(MatrixCopyTest, LoopsOfASplitStayApartWhereTheElementDependsOnTheOuterAlone) {
+    Tensor rows = input("rows", f32, {10, 12}), v = input("v", f32, {8, 3});
+    Axis k = reduce_axis("k", 3);
+    Tensor blocks =
+        compute("blocks", {10, 8}, [&](Expr i, Expr j) { return sum(rows(i, j / 2 * 3 + k) * v(j, k), k); });
+    for (bool again : {false, true}) {  // loops of one column are joined first
+        Schedule s({blocks}, target("sm_90a"));
+        auto [i, j] = s.loops<2>(blocks);
+        auto [block, column] = s.split(j, 2, {"block", "column"});
+        std::vector<Loop> columns = {column};
+        if (again) {
+            auto [tile, n] = s.split(column, 1, {"tile", "n"});
+            columns = {tile, n};
+        }
+        std::vector<Loop> order = {block, s.reduce(blocks), i};
+        order.insert(order.end(), columns.begin(), columns.end());
+        s.order(order);
+        s.stage(blocks, rows, Memory::Shared, s.reduce(blocks), As::Matrix);
+        EXPECT_THAT(s.to_string(), HasSubstr("rows_shared: f32 [10, 1, 1]")) << s.to_string();
+        EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
+        expect_declared(s);
+    }
+}
+
+/// An adjoint in f32 of elements of two bytes, inlined.
+TEST_F(MatrixCopyTest, ChoicesAreMadeBeforeConversions) {
+    Tensor narrow = input("narrow", bf16, {2, 9, 6});
+    Tensor wide = compute("wide", {2, 9, 6}, [&](Expr b, Expr t, Expr c) { return cast(f32, narrow(b, t, c)); });
+    Tensor z = compute("z", {2, 9, 5}, [&](Expr b, Expr t, Expr f) {
+        return sum(padded(wide, 0)(b, t + r_ - 1, c_) * w_(f, r_, c_), {r_, c_});
+    });
+    Schedule s({z}, target("sm_90a"));
+    s.inline_stage(wide);
+    auto [b, t, f] = s.loops<3>(z);
+    s.order({s.reduce(z, 0), s.fuse(b, t), f, s.reduce(z, 1)});
+    s.stage(z, narrow, Memory::Shared, s.reduce(z, 0), As::Matrix);
+    EXPECT_THAT(s.to_string(), HasSubstr("cast(f32, narrow_shared["));
+    EXPECT_THAT(s.to_string(), HasSubstr("narrow_shared: bf16 [1, 18, 6]"));
+    expect_declared(s);
+}
+
 }  // namespace
 }  // namespace tw

@@ -102,6 +102,24 @@ TEST(Choose, ReductionsOverSeveralAxes) {
     expect_chosen({small}, Rule::OneThreadEach);
 }
 
+/// Gradients of biases, and what is like them: many terms of results side by side, in blocks that share them.
+TEST(Choose, ColumnsOfManyRows) {
+    const Tensor dy = input("dy", bf16, {5, 30, 20, 24}), a = input("a", f32, {1100, 9});
+    Axis n = reduce_axis("n", 5), i = reduce_axis("i", 30), j = reduce_axis("j", 20), r = reduce_axis("r", 1100);
+    for (const Tensor& y : {compute("bias", {24},
+                                    [&](Expr f) {
+                                        return cast(bf16, sum(cast(f32, dy(n, i, j, f)), {n, i, j}));
+                                    }),
+                            compute("largest", {9}, [&](Expr f) { return 1 + reduce_max(abs(a(r, f)), r); })}) {
+        const Schedule s = schedules::choose_schedule({y}, target("sm_90a"));
+        EXPECT_NE(s.trace_as_cpp().find("\"in_tile\""), std::string::npos) << s.trace_as_cpp();
+        const Bindings bindings = integers_for({y}, 1);
+        Executable executable(build(s), open_device("emulated"));
+        const auto differs = difference(y.name(), run_on(executable, bindings)[0], interpret_plain({y}, bindings)[0]);
+        EXPECT_FALSE(differs) << *differs;
+    }
+}
+
 TEST(Choose, ManyResultsAndElementwise) {
     Tensor a = input("a", f32, {70, 90});
     Axis k = reduce_axis("k", 3);

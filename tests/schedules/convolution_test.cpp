@@ -158,13 +158,15 @@ TEST_P(Convolutions, FiltersOverTimeAreWalksOfThreeDimensions) {
         return sum(cast(f32, padded(x, 0)(b, t * 3 + r - 2, c)) * cast(f32, w(f, r, c)), {r, c});
     });
     Schedule s({y}, device_target());
-    schedule_windows(s, y, x, w, 1, 1, {.rows = 64, .columns = 72, .warpgroups = 1});
+    schedule_windows(s, {.result = y, .a = x, .b = w, .form = {.terms_axis = 1}},
+                     {.rows = 64, .columns = 72, .warpgroups = 1});
     EXPECT_THAT(build(s).explain(), HasSubstr("x_shared: by the tensor memory accelerator, pixels (im2col)"));
     expect_declared(s, whole_numbers(s.outputs(), 5));
     const Tensor narrow = input("narrow", bf16, {3, 17, 72});
     const Tensor dw = gradients(y, narrow, {w})[0];
     Schedule g({dw}, device_target());
-    schedule_sum_of_pixels(g, dw, narrow, x, {.rows = 128, .columns = 64, .warpgroups = 2, .parts = 2});
+    schedule_sum_of_pixels(g, {.result = dw, .a = narrow, .b = x},
+                           {.rows = 128, .columns = 64, .warpgroups = 2, .parts = 2});
     expect_declared(g, whole_numbers(g.outputs(), 7));
 }
 
@@ -176,7 +178,8 @@ TEST_P(Convolutions, HeadsTogetherAreTermsOfAProduct) {
         return sum(cast(f32, o(b, t, h, d)) * cast(f32, w(h, d, f)), {h, d});
     });
     Schedule s({y}, device_target());
-    schedule_windows(s, y, o, w, 1, 1, {.rows = 128, .columns = 96, .warpgroups = 2});
+    schedule_windows(s, {.result = y, .a = o, .b = w, .form = {.terms_axis = 1}},
+                     {.rows = 128, .columns = 96, .warpgroups = 2});
     expect_declared(s, whole_numbers(s.outputs(), 6));
 }
 

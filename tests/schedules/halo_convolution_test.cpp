@@ -101,8 +101,9 @@ TEST(HaloTiles, AreChosenForFewChannelsAndFilters) {
         EXPECT_TRUE(named) << layer;
         const Target h200 = target("sm_90a");
         const Convolution c = declare_convolution(named->shape, named->pass);
-        const ConvolutionTiles taps = convolution_tiles(c, named->pass, h200);
-        return halo_tiles(named->shape, named->pass, convolution_cycles(c, named->pass, taps, h200), h200);
+        const ConvolutionForm form = form_of(c, named->shape, named->pass);
+        const double tapwise = convolution_cycles(form, convolution_tiles(form, h200).value(), h200);
+        return halo_tiles(named->shape, named->pass, tapwise, h200);
     };
     EXPECT_EQ(chosen("bf16_256x56x56x64_64_3x3_pad1"), (HaloTiles{.places = 256, .leaving = 32}));
     for (const char* layer :

@@ -19,7 +19,7 @@ TEST(FuzzConvolutions, AreWhatTheyDeclare) {
     expect_no_failures(summary.failures, options.seed);
     EXPECT_EQ(summary.cases, options.count);
     EXPECT_GT(summary.kernels, options.count * 8 / 10);
-    for (const char* pass : {"forward", "data gradient", "weight gradient"})
+    for (const char* pass : {"forward", "data gradient", "weight gradient", "layer"})
         EXPECT_GT(summary.computations[pass], options.count / 10) << pass;
 }
 

@@ -1,0 +1,378 @@
+#include "schedules/choose_windows.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "dsl/simplify.h"
+#include "dsl/stage.h"
+#include "schedules/unit_product.h"
+#include "schedules/whole_tiles.h"
+#include "support/error.h"
+
+namespace tw::schedules {
+namespace {
+
+constexpr int64_t piece = 8;          // elements of 2 bytes together as 16
+constexpr int64_t least_extent = 16;  // rows or terms of an instruction; less leaves most of it empty
+
+/// Two elements that are multiplied where the conditions hold, and count nothing elsewhere.
+struct Term {
+    Expr expr;  // holds the reads
+    std::vector<const Read*> reads;
+    std::vector<Expr> conditions;
+};
+
+bool reduces(const Expr& body) {
+    bool found = false;
+    visit(body, [&](const Expr& e) { found = found || e.as<Reduce>(); });
+    return found;
+}
+
+/// Whether a schedule inlines the element where it is read; narrow ones may be operands, which it stores.
+bool is_inlined(const Read& read, const std::vector<Tensor>& outputs, bool inline_narrow) {
+    const Operation& operation = *read.operation;
+    if (operation.is_input() || operation.outputs.size() != 1 || reduces(operation.outputs[0].body)) return false;
+    const bool is_output =
+        std::ranges::any_of(outputs, [&](const Tensor& output) { return output.operation() == read.operation; });
+    return !is_output && (inline_narrow || bytes_of(operation.outputs[0].type) > 2);
+}
+
+/// The expression with what a schedule inlines.
+Expr with_elements(const Expr& expr, const std::vector<Tensor>& outputs, bool inline_narrow) {
+    return transform(expr, [&](const Expr& e) -> Expr {
+        const Read* read = e.as<Read>();
+        if (!read || !is_inlined(*read, outputs, inline_narrow)) return {};
+        Substitution indices;
+        for (size_t d = 0; d < read->indices.size(); ++d)
+            indices.emplace_back(read->operation->axes[d], read->indices[d]);
+        return substitute(with_elements(read->operation->outputs[0].body, outputs, inline_narrow), indices);
+    });
+}
+
+/// What the expression is where the conditions, which are taken, hold: elsewhere it is zero.
+Expr guarded(Expr expr, std::vector<Expr>& conditions) {
+    for (const Select* choice = expr.as<Select>(); choice && is_zero(choice->no); choice = expr.as<Select>()) {
+        conditions.push_back(choice->condition);
+        expr = choice->yes;
+    }
+    return expr;
+}
+
+const Read* factor_of(const Expr& expr, std::vector<Expr>& conditions) {
+    const Expr value = guarded(expr, conditions);
+    const Cast* cast = value.as<Cast>();
+    if (!cast || value.type() != f32 || (cast->a.type() != bf16 && cast->a.type() != f16)) return nullptr;
+    return guarded(cast->a, conditions).as<Read>();
+}
+
+std::optional<Term> term_of(const Reduce& sum, const std::vector<Tensor>& outputs) {
+    Term term{with_elements(sum.values[0], outputs, false), {}, {}};
+    const Expr product = guarded(term.expr, term.conditions);
+    const Binary* times = product.as<Binary>();
+    if (!times || times->op != BinaryOp::Mul) return {};
+    for (const Expr& factor : {times->a, times->b}) {
+        const Read* read = factor_of(factor, term.conditions);
+        if (!read) return {};
+        term.reads.push_back(read);
+    }
+    const Operation &a = *term.reads[0]->operation, &b = *term.reads[1]->operation;
+    auto type_of = [](const Read& read) { return read.operation->outputs[static_cast<size_t>(read.output)].type; };
+    if (&a == &b || type_of(*term.reads[0]) != type_of(*term.reads[1])) return {};
+    return term;
+}
+
+/// The least number of elements along the axis after which what they are divided by begins again; 0: there is none.
+int64_t period_of(const std::vector<Expr>& exprs, const Expr& axis) {
+    int64_t period = 1;
+    for (const Expr& expr : exprs)
+        visit(expr, [&](const Expr& e) {
+            const Binary* by = e.as<Binary>();
+            if (!by || (by->op != BinaryOp::Div && by->op != BinaryOp::Mod) || !contains(by->a, axis)) return;
+            const auto divisor = as_constant(by->b);
+            period = divisor && *divisor > 0 ? std::lcm(period, *divisor) : 0;
+        });
+    return period;
+}
+
+/// An axis as outer * period + inner; without a period it is either.
+struct Digits {
+    int64_t extent, period;
+    Expr outer, inner;
+};
+
+/// An operand's indices over the digits of the result's axes.
+struct Access {
+    Tensor tensor;
+    std::vector<Expr> indices;
+
+    bool depends(const Expr& variable) const {
+        return std::ranges::any_of(indices, [&](const Expr& index) { return contains(index, variable); });
+    }
+    /// Neighbours along the variable are neighbours in memory.
+    bool runs_along(const Expr& variable) const { return coefficient(affine_of(indices.back()), variable) == 1; }
+    /// Of shapes that boxes take.
+    bool has_whole_pieces() const {
+        const auto extent = as_constant(tensor.shape().back());
+        return extent && *extent % piece == 0 &&
+               std::ranges::all_of(tensor.shape(), [](const Expr& e) { return as_constant(e).value_or(0) > 0; });
+    }
+};
+
+struct SummedAxis {
+    Expr variable;
+    Interval extent;  // constant if both ends are the same
+    Expr length;
+
+    int64_t most() const { return extent.max.value_or(0); }
+    bool is_constant() const { return extent.min == extent.max; }
+    double average() const { return static_cast<double>(extent.min.value_or(0) + most()) / 2; }
+};
+
+class Classifier {
+public:
+    Classifier(const Tensor& result, const Reduce& sum, const Term& term) : result_(result) {
+        for (const Expr& axis : sum.axes) {
+            const Expr& extent = axis.as<Variable>()->extent;
+            if (extent.defined()) summed_.push_back({axis, bounds_of(extent), extent});
+        }
+        is_known_ = summed_.size() == sum.axes.size();
+        split_axes(term);
+    }
+
+    std::optional<WindowProduct> run() {
+        if (!is_known_ || reads_any(conditions_)) return {};
+        for (int turn = 0; turn < 2; ++turn) {
+            std::swap(accesses_[0], accesses_[1]);
+            const Access &a = accesses_[0], &b = accesses_[1];
+            if (!a.has_whole_pieces() || !b.has_whole_pieces()) return {};
+            if (auto found = windows(a, b)) return found;
+            if (auto found = sum_of_pixels(a, b)) return found;
+        }
+        return {};
+    }
+
+private:
+    static bool reads_any(const std::vector<Expr>& exprs) {
+        bool found = false;
+        for (const Expr& expr : exprs) visit(expr, [&](const Expr& e) { found = found || e.as<Read>(); });
+        return found;
+    }
+
+    void split_axes(const Term& term) {
+        std::vector<Expr> exprs = term.conditions;
+        for (const Read* read : term.reads) exprs.insert(exprs.end(), read->indices.begin(), read->indices.end());
+        for (const SummedAxis& axis : summed_) exprs.push_back(axis.length);
+        Substitution digits;
+        const auto& axes = result_.operation()->axes;
+        for (size_t d = 0; d < axes.size(); ++d) {
+            const int64_t extent = as_constant(result_.shape()[d]).value_or(0), period = period_of(exprs, axes[d]);
+            is_known_ = is_known_ && extent > 0 && period > 0;
+            if (!is_known_) return;
+            Digits& each = axes_.emplace_back(Digits{extent, period, axes[d], axes[d]});
+            if (period == 1) continue;
+            each.outer = index_variable("outer", 0, divided(extent, period) - 1);
+            each.inner = index_variable("inner", 0, period - 1);
+            digits.emplace_back(axes[d], each.outer * period + each.inner);
+        }
+        auto over_digits = [&](const Expr& e) { return simplify(substitute(e, digits)); };
+        for (size_t k = 0; k < 2; ++k) {
+            const Read& read = *term.reads[k];
+            accesses_[k].tensor = Tensor(read.operation, read.output);
+            for (const Expr& index : read.indices) accesses_[k].indices.push_back(over_digits(index));
+        }
+        for (const Expr& condition : term.conditions) conditions_.push_back(over_digits(condition));
+        for (SummedAxis& axis : summed_) axis.length = over_digits(axis.length);
+    }
+
+    std::vector<Digits> pixels() const { return {axes_.begin(), axes_.end() - 1}; }
+    const Digits& columns() const { return axes_.back(); }
+
+    /// result[pixel.., column] = sum windows[pixel and tap.., term] * filters[column, tap.., term], in any layout.
+    std::optional<WindowProduct> windows(const Access& windows, const Access& filters) const {
+        const Expr& column = columns().inner;
+        if (axes_.size() < 2 || windows.depends(column) || !filters.depends(column)) return {};
+        WindowProduct found{result_, windows.tensor, filters.tensor};
+        ConvolutionForm& form = found.form;
+        form.result = result_.type();
+        form.extents = {1, columns().extent, 0, 1, 1};
+        for (const Digits& pixel : pixels()) {
+            const bool has_own_taps = std::ranges::any_of(
+                summed_, [&](const SummedAxis& axis) { return contains(axis.length, pixel.outer); });
+            if (!windows.depends(pixel.outer) || filters.depends(pixel.outer) || has_own_taps) return {};
+            form.extents.rows *= pixel.extent;
+            form.phases.push_back(pixel.period);
+        }
+        if (columns().period > 1 && !take_groups(columns(), form, form.extents.columns)) return {};
+        if (!take_terms(windows, filters, form)) return {};
+        if (summed_.size() < 2 && !form.has_phases()) return {};  // a product of matrices
+        for (const Expr& condition : conditions_)
+            if (contains(condition, column)) return {};
+        return is_worth_units(form) ? std::optional(found) : std::nullopt;
+    }
+
+    /// The axis along which windows lie in memory: that of terms; all others are taps.
+    bool take_terms(const Access& windows, const Access& filters, ConvolutionForm& form) const {
+        for (size_t k = 0; k < summed_.size(); ++k) {
+            const SummedAxis& axis = summed_[k];
+            const bool has_terms = form.extents.terms == 0 && axis.is_constant() && windows.runs_along(axis.variable);
+            if (!has_terms) {
+                if (contains(windows.indices.back(), axis.variable)) return false;
+                form.extents.taps *= axis.average();
+                continue;
+            }
+            form.extents.terms = axis.most();
+            form.terms_axis = static_cast<int>(k);
+            form.terms_are_neighbours = filters.runs_along(axis.variable);
+            if (!filters.depends(axis.variable)) return false;
+        }
+        const auto along = std::ranges::any_of(
+            pixels(), [&](const Digits& pixel) { return contains(windows.indices.back(), pixel.outer); });
+        return form.extents.terms > 0 && !along;
+    }
+
+    /// Columns or rows of a group have operands of their own.
+    static bool take_groups(const Digits& axis, ConvolutionForm& form, int64_t& extent) {
+        form.group = extent = axis.period;
+        form.extents.products *= axis.extent / axis.period;
+        return axis.extent % axis.period == 0;
+    }
+
+    /// result[row, tap.., column] = sum a[pixel.., row] * b[pixel and tap.., column], dimensions in any order.
+    std::optional<WindowProduct> sum_of_pixels(const Access& a, const Access& b) const {
+        const Expr& column = columns().outer;
+        if (columns().period > 1 || !b.runs_along(column) || a.depends(column)) return {};
+        WindowProduct found{result_, a.tensor, b.tensor};
+        ConvolutionForm& form = found.form;
+        form.sums_pixels = true;
+        form.result = result_.type();
+        form.extents = {0, columns().extent, 1, 1, 1};
+        for (size_t d = 0; d + 1 < axes_.size(); ++d) {
+            const Digits& axis = axes_[d];
+            if (form.extents.rows == 0 && a.runs_along(axis.inner) && !b.depends(axis.inner)) {
+                form.rows_axis = static_cast<int>(d);
+                form.extents.rows = axis.extent;
+                if (axis.period > 1 && !take_groups(axis, form, form.extents.rows)) return {};
+                continue;
+            }
+            if (axis.period > 1) return {};
+            form.extents.products *= axis.extent;
+            if (a.depends(axis.outer))
+                form.taps.clear();  // a block sums only those together that do not change rows
+            else
+                form.taps.push_back(axis.extent);
+        }
+        for (const SummedAxis& axis : summed_) {
+            const bool is_pixel =
+                axis.is_constant() && (axis.most() == 1 || (a.depends(axis.variable) && b.depends(axis.variable)));
+            if (!is_pixel || contains(a.indices.back(), axis.variable) || contains(b.indices.back(), axis.variable))
+                return {};
+            form.extents.terms *= axis.most();
+        }
+        if (summed_.size() < 2 && axes_.size() < 3) return {};  // a product of matrices
+        return is_worth_units(form) ? std::optional(found) : std::nullopt;
+    }
+
+    /// Of pixels: of the columns of a result units of tensor cores may well have few.
+    static bool is_worth_units(const ConvolutionForm& form) {
+        if (form.sums_pixels) return form.extents.rows >= piece && form.extents.terms >= least_extent;
+        int64_t rows = form.extents.rows;
+        for (int64_t phase : form.phases) rows = divided(rows, phase);
+        return rows >= least_extent && static_cast<double>(form.extents.terms) * form.extents.taps >= least_extent;
+    }
+
+    const Tensor result_;
+    bool is_known_ = true;
+    std::vector<Digits> axes_;
+    std::vector<SummedAxis> summed_;
+    std::vector<Expr> conditions_;
+    Access accesses_[2];
+};
+
+std::optional<WindowProduct> window_product(const Tensor& result, const std::vector<Tensor>& outputs) {
+    const Operation& operation = *result.operation();
+    if (operation.is_input() || operation.outputs.size() != 1 || result.rank() < 2) return {};
+    const Reduce* sum = only_reduction(operation.outputs[0].body);
+    if (!sum || sum->values.size() != 1 || sum->values[0].type() != f32 ||
+        atomic_operation(*sum->reducer) != BinaryOp::Add)
+        return {};
+    if (sum->axes.size() == 1 && unit_product(result)) return {};  // matrices, one or for each of the dimensions around
+    const auto term = term_of(*sum, outputs);
+    if (!term) return {};
+    return Classifier(result, *sum, *term).run();
+}
+
+/// Of an element of an operation: whether it reads the tensor, and at its own axes only.
+struct ReadsOf {
+    bool any = false, own = true;
+};
+ReadsOf reads_of(const Tensor& tensor, const Operation& operation, const Expr& body) {
+    ReadsOf reads;
+    visit(body, [&](const Expr& e) {
+        const Read* read = e.as<Read>();
+        if (!read || read->operation != tensor.operation()) return;
+        reads.any = true;
+        reads.own = reads.own && std::ranges::equal(read->indices, operation.axes, equal);
+    });
+    return reads;
+}
+
+/// The output that alone reads the tensor, and makes each of its elements of the tensor's.
+Tensor only_reader(const Tensor& tensor, const std::vector<Tensor>& outputs) {
+    auto is_output = [&](const Tensor& each) {
+        return std::ranges::any_of(outputs, [&](const Tensor& output) { return output.same(each); });
+    };
+    Tensor found;
+    if (is_output(tensor)) return found;
+    for (const auto& operation : operations_of(outputs))
+        for (const Operation::Output& output : operation->outputs) {
+            const Tensor reader(operation, 0);
+            if (!output.body.defined() || (!is_output(reader) && !reduces(output.body))) continue;  // or it is inlined
+            const ReadsOf reads = reads_of(tensor, *operation, with_elements(output.body, outputs, true));
+            if (!reads.any) continue;
+            const bool leads = reads.own && !reduces(output.body) && operation->outputs.size() == 1 &&
+                               std::ranges::equal(operation->shape, tensor.shape(), equal);
+            if (found.defined() || !leads) return {};
+            found = reader;
+        }
+    return found;
+}
+
+}  // namespace
+
+std::vector<WindowProduct> window_products(const Tensor& sums, const std::vector<Tensor>& outputs) {
+    const auto alone = window_product(sums, outputs);
+    if (!alone) return {};
+    std::vector<WindowProduct> products{*alone};
+    const Tensor reader = only_reader(sums, outputs);
+    if (reader.defined() && !alone->form.sums_pixels && !alone->form.has_phases()) {
+        products.insert(products.begin(), *alone);
+        products[0].result = reader;
+        products[0].sums = sums;
+        products[0].form.result = reader.type();
+        products[0].form.takes_parts = false;
+    }
+    return products;
+}
+
+std::vector<ConvolutionTiles> tilings_of(const WindowProduct& product, const Target& target) {
+    if (!target.has_wgmma || !target.has_tma) return {};
+    const auto tiles = convolution_tiles(product.form, target);
+    if (!tiles) return {};
+    std::vector<ConvolutionTiles> tilings{*tiles};
+    if (tiles->box_columns > 0 || (!product.form.sums_pixels && tiles->parts > 1)) {
+        tilings.push_back(*tiles);
+        tilings.back().box_columns = 0, tilings.back().parts = 1;
+    }
+    return tilings;
+}
+
+void schedule_window_product(Schedule& s, const WindowProduct& p, const ConvolutionTiles& tiles,
+                             std::source_location where) {
+    CalledFrom caller(where);
+    if (p.form.sums_pixels)
+        schedule_sum_of_pixels(s, p, tiles);
+    else
+        schedule_windows(s, p, tiles);
+}
+
+}  // namespace tw::schedules

@@ -1,0 +1,23 @@
+// Convolutions and their gradients, found by how a sum of products reads its operands, whatever they are called.
+#pragma once
+#include <vector>
+
+#include "schedules/convolution.h"
+
+namespace tw::schedules {
+
+/// The product that the tensor makes of its only sum, if it is no unit_product over one axis: of bf16 or f16 elements
+/// (read through stages of f32 elements that reduce nothing; conditions of indices choose between an element and zero),
+/// summed in f32, with constant extents, terms and columns side by side in memory in units of 16 bytes, and enough of
+/// each to fill an instruction. Nothing for any other.
+///
+/// If only one of the `outputs` reads the tensor, element by element, both are made together by the first of two
+/// products; the last is the tensor's alone.
+std::vector<WindowProduct> window_products(const Tensor& sums, const std::vector<Tensor>& outputs);
+
+/// Tiles to try one after another; none where the target lacks wgmma or its tensor memory accelerator.
+std::vector<ConvolutionTiles> tilings_of(const WindowProduct& product, const Target& target);
+
+void schedule_window_product(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles, TW_HERE);
+
+}  // namespace tw::schedules
