@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "schedules/choose.h"
+#include "schedules/elementwise.h"
 #include "schedules/long_reductions.h"
 #include "schedules/windows.h"
 #include "support/error.h"
@@ -141,7 +142,6 @@ ConvolutionTiles with_room(ConvolutionTiles tiles, const FusedConvolutionShape& 
     constexpr int64_t most_rows = 256, most_sums = 128 * 128, wide = 64, narrow = 32, most_stages = 8;
     constexpr int64_t reserved = 12 << 10;  // bytes, in which warps add up what they have
     const bool residual = adds(shape, ConvolutionEpilogue::Residual);
-    if (shape.prologue && tiles.warpgroups == 1 && tiles.rows % (2 * rows_of_unit) == 0) tiles.warpgroups = 2;
     const int64_t rows_of_units = rows_of_unit * tiles.warpgroups;
     tiles.rows = std::min(tiles.rows, most_rows / rows_of_units * rows_of_units);
     if (tiles.rows > rows_of_units && tiles.rows * tiles.columns > most_sums * tiles.warpgroups)
@@ -168,12 +168,12 @@ Schedule fused_convolution_schedule(const FusedConvolution& c, const FusedConvol
     const Convolution plain = declare_convolution(convolution, ConvolutionPass::Forward);
     WindowProduct product{
         .result = c.y, .a = c.image, .b = c.w, .form = form_of(plain, convolution, ConvolutionPass::Forward)};
-    product.form.takes_parts = false;
+    product.form.takes_parts = product.form.terms_are_neighbours = false;  // tiles of round numbers of columns
     ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(product.form, target).value();
-    if (!tiles && (shape.prologue || shape.statistics || c.residual.defined()))
-        chosen = with_room(chosen, shape, plain.extents, target);
+    if (!tiles && (shape.statistics || c.residual.defined())) chosen = with_room(chosen, shape, plain.extents, target);
     Schedule s(c.outputs(), target);
-    WindowNeighbours neighbours{.image = shape.prologue ? c.x : Tensor()};
+    WindowNeighbours neighbours{.image = shape.prologue && tiles ? c.x : Tensor()};
+    if (shape.prologue && !tiles) schedule_dense_copy(s, c.image);
     if (c.residual.defined()) neighbours.beside = {c.residual};
     if (!shape.statistics) {
         schedule_windows(s, product, chosen, neighbours);

@@ -37,8 +37,9 @@ struct FusedConvolution {
 /// Throws Error as declare_convolution does, and if channels or filters are no multiple of 8.
 FusedConvolution declare_fused_convolution(const FusedConvolutionShape& shape, TW_HERE);
 
-/// One kernel, and of statistics a second one, which adds up those of tiles in order; where takes_warpgroups is false,
-/// by choose_schedule.
+/// One kernel, and of statistics a second one, which adds up those of tiles in order. A prologue is made in the same
+/// kernel with tiles that are given; left to choose, by a kernel before, as was measured to be faster: each tap would
+/// make its rows anew. Where takes_warpgroups is false, by choose_schedule.
 Schedule fused_convolution_schedule(const FusedConvolution& convolution, const FusedConvolutionShape& shape,
                                     const std::optional<ConvolutionTiles>& tiles, const Target& target, TW_HERE);
 

@@ -150,6 +150,42 @@ TEST(ConvolutionShapes, WithoutAPixelAreRefused) {
                  "a kernel of 3 x 3 with dilation 1 and stride 1 has no place in images of 2 x 9");
 }
 
+TEST(ConvolutionShapes, HaveGroupsThatDivideThem) {
+    ConvolutionShape shape{.images = 1,
+                           .height = 9,
+                           .width = 9,
+                           .channels = 192,
+                           .filters = 192,
+                           .kernel_h = 3,
+                           .kernel_w = 3,
+                           .groups = 5};
+    EXPECT_ERROR(declare_convolution(shape, ConvolutionPass::Forward),
+                 "5 groups do not divide 192 channels and 192 filters; give a common divisor");
+    EXPECT_FALSE(parse_convolution("convolution_bf16_1x9x9x192_192_3x3_groups5"));
+    shape.groups = 2;
+    const Convolution c = declare_convolution(shape, ConvolutionPass::Forward);
+    EXPECT_ERROR(
+        convolution_schedule(c, shape, ConvolutionPass::Forward, ConvolutionTiles{.columns = 64}, target("sm_90a")),
+        "groups of 96 rows or columns, which tiles of 64 do not divide; choose a divisor");
+}
+
+/// Four images whose rows of 280 channels begin in the middle of 32 bytes: more costs less than it gains.
+TEST(ConvolutionShapes, HaveRowsOfWholeSectorsWhereThatPays) {
+    auto channels = [](int64_t images) {
+        const ConvolutionShape shape{.images = images,
+                                     .height = 52,
+                                     .width = 52,
+                                     .channels = 280,
+                                     .filters = 1088,
+                                     .kernel_h = 2,
+                                     .kernel_w = 2};
+        const Convolution c = declare_convolution(shape, ConvolutionPass::Forward);
+        return as_constant(c.windows.shape().back()).value_or(0);
+    };
+    EXPECT_EQ(channels(4), 288);
+    EXPECT_EQ(channels(1), 280);
+}
+
 /// y[t, f] = sum x[b, 3 t + r, c] w[f, r, c]: a bank of filters over time, of which each third result is kept.
 TEST_P(Convolutions, FiltersOverTimeAreWalksOfThreeDimensions) {
     Tensor x = input("x", bf16, {3, 50, 40}), w = input("w", bf16, {72, 5, 40});

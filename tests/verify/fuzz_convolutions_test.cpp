@@ -1,4 +1,4 @@
-// Random convolutions and their gradients, as kernels on the emulator. TW_FUZZ_CONVOLUTIONS sets their number (150),
+// Random convolutions and their gradients, as kernels on the emulator. TW_FUZZ_CONVOLUTIONS sets their number (100),
 // TW_FUZZ_SEED the seed.
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 TEST(FuzzConvolutions, AreWhatTheyDeclare) {
     FuzzOptions options;
     options.seed = fuzz_seed();
-    options.count = number_from_environment("TW_FUZZ_CONVOLUTIONS", 150);
+    options.count = number_from_environment("TW_FUZZ_CONVOLUTIONS", 100);
     options.run_kernels = run_on_emulator;
     Summary summary = fuzz_convolutions(options);
     expect_no_failures(summary.failures, options.seed);
