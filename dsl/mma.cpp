@@ -76,7 +76,8 @@ private:
         require(sums, "it is no sum; tensor cores compute sums of products");
         auto factors = factors_of(definition_.update[0], definition_.accumulators[0]);
         require(factors && element_of(factors->a) && element_of(factors->b),
-                "its terms are no products of two elements; compute what stands around them in stages of their own");
+                "its terms are no products of two elements; compute what stands around them in stages of their "
+                "own; windows that are padded come by stage(.., As::Matrix), before mma");
     }
 
     void check_loops() const {

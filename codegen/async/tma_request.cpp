@@ -67,7 +67,9 @@ private:
     void shift_walk(const Im2colUse& pixels) {
         walked_ = box_.walk()->dimensions;
         for (size_t d = 0; d < walked_.size(); ++d) {
-            const int64_t further = walked_[d].lower - pixels.lower[d];
+            // Of a dimension without offsets what another iteration seems to reach, ahead of the last one, is not read.
+            const int64_t apart = walked_[d].lower - pixels.lower[d],
+                          further = is_constant(walked_[d].offset, 0) ? std::max<int64_t>(apart, 0) : apart;
             walked_[d].base = simplify(walked_[d].base - further);
             walked_[d].offset = simplify(walked_[d].offset + further);
             const int64_t farthest = bounds_of(walked_[d].offset).max.value_or(0),

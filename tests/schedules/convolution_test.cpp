@@ -186,6 +186,28 @@ TEST(ConvolutionShapes, HaveRowsOfWholeSectorsWhereThatPays) {
     EXPECT_EQ(channels(1), 280);
 }
 
+/// y[i, j, f] = sum x[i - r, j - q, c] w[f, r, q, c], its copies made ahead by those that compute: the iteration behind
+/// the last seems to reach further than any.
+TEST_P(Convolutions, BackwardTapsInATileOfOneImage) {
+    const Tensor x = input("x", bf16, {2, 8, 8, 16}), w = input("w", bf16, {16, 3, 3, 16});
+    const Axis r = reduce_axis("r", 3), q = reduce_axis("q", 3), c = reduce_axis("c", 16);
+    const Tensor y = compute("y", {2, 8, 8, 16}, [&](Expr n, Expr i, Expr j, Expr f) {
+        return sum(cast(f32, padded(x, 0)(n, i - r, j - q, c)) * cast(f32, w(f, r, q, c)), {r, q, c});
+    });
+    Schedule s({y}, device_target());
+    if (!s.target().has_wgmma) GTEST_SKIP() << "needs wgmma";
+    auto [n, i, j, f] = s.loops<4>(y);
+    auto [tile, row] = s.split(s.fuse({n, i, j}, "m"), 64);
+    s.order({tile, s.reduce(y, 0), s.reduce(y, 1), row, f, s.reduce(y, 2)});
+    const Loop k = s.reduce(y, 2), step = s.fuse(s.reduce(y, 0), s.reduce(y, 1), "step");
+    s.bind(tile, grid.x);
+    s.stage(y, x, Memory::Shared, step, As::Matrix);
+    s.stage(y, w, Memory::Shared, step, As::Matrix);
+    s.mma(y, wgmma, {.m = row, .n = f, .k = k});
+    s.pipeline(step, {.stages = 2});
+    expect_declared(s, whole_numbers(s.outputs(), 4));
+}
+
 /// y[t, f] = sum x[b, 3 t + r, c] w[f, r, c]: a bank of filters over time, of which each third result is kept.
 TEST_P(Convolutions, FiltersOverTimeAreWalksOfThreeDimensions) {
     Tensor x = input("x", bf16, {3, 50, 40}), w = input("w", bf16, {72, 5, 40});
