@@ -68,7 +68,10 @@ public:
         visit_ops(kernel_.body, [&](const TileOp& op) { relax(op); });  // notes which zeros are relied on
         TileKernel result = kernel_;
         result.body = map_ops(kernel_.body, [&](const TileOp& op) {
-            return moves_private(op) ? without_mask(op) : with_zeros(op, relax(op));
+            if (!moves_private(op)) return with_zeros(op, relax(op));
+            TileOp bare = op;
+            bare.mask = all_of({});
+            return bare;
         });
         return result;
     }
@@ -282,7 +285,7 @@ private:
             if (!is_of_terms(op, own) && is_asked_by_readers(op, own)) held.push_back(own);
         Makers used;
         const MakerOf maker_of = makers_of(op, used);
-        if (!counts_nothing(op, part, held, maker_of)) return false;
+        if (!counts_nothing(op, part, held, maker_of, is_stored_for(op))) return false;
         for (const TileOp* maker : used) whole_makers_.insert(maker);
         return true;
     }
@@ -297,13 +300,21 @@ private:
             const Fill& fill = found->second.each[0];
             const TileOp* maker = fill.op;
             const bool in_front = places_.at(maker) < places_.at(&reader) &&
-                                  loops_around_.at(maker).size() == loops_around_.at(&reader).size() &&
                                   std::ranges::equal(loops_around_.at(maker), loops_around_.at(&reader), same_node);
             if (!in_front || !in_bounds(load.indices, fill.extents) ||
                 !(is_constant(maker->mask, 1) || moves_private(*maker)))
                 return nullptr;
             used.insert(maker);
             return maker;
+        };
+    }
+    /// No: where a mask of what fills it asks for loops of the part, too.
+    IsStored is_stored_for(const TileOp& reader) {
+        return [this, &reader](const Load& load, const Expr& part) {
+            bool stored = true;
+            for (const Expr& variable : variables_of(part))
+                for (const Fill* fill : fills_of(load.buffer, reader)) stored &= !contains(fill->op->mask, variable);
+            return stored;
         };
     }
     static bool same_node(const Expr& a, const Expr& b) { return a.same(b); }
@@ -397,17 +408,11 @@ private:
             if (fill->op == &op)
                 for (size_t part : fill->zeros) {
                     std::erase_if(held, [&](const Expr& own) { return own.same(parts[part]); });
-                    if (is_zero_without(op, parts[part], held, maker_of)) continue;
+                    if (is_zero_without(op, parts[part], held, maker_of, is_stored_for(op))) continue;
                     relied.push_back(parts[part]);
                     held.push_back(parts[part]);
                 }
         return all_of(relied);
-    }
-
-    static TileOp without_mask(const TileOp& op) {
-        TileOp result = op;
-        result.mask = all_of({});
-        return result;
     }
 
     /// `op` stands in the kernel, `relaxed` takes its place.

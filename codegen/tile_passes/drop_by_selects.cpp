@@ -34,11 +34,13 @@ Expr value_without(const Expr& value, const Expr& part, const std::vector<Expr>&
 }
 
 /// Whether nothing of a term is left in the value, which is then known, and may be computed, where there is no term.
-bool is_free_of_terms(const Expr& value, const Expr& part, const Expr& accumulator = {}) {
+bool is_free_of_terms(const Expr& value, const Expr& part, const IsStored& is_stored, const Expr& accumulator = {}) {
     const std::vector<Expr> variables = variables_of(part);
     bool is_free = true;
     visit(value, [&](const Expr& e) {
-        if (!e.as<Load>() || (accumulator.defined() && equal(e, accumulator))) return;
+        const Load* load = e.as<Load>();
+        if (!load || (accumulator.defined() && equal(e, accumulator))) return;
+        is_free = is_free && is_stored(*load, part);
         for (const Expr& variable : variables) is_free = is_free && !contains(e, variable);
     });
     return is_free;
@@ -46,16 +48,18 @@ bool is_free_of_terms(const Expr& value, const Expr& part, const Expr& accumulat
 
 }  // namespace
 
-bool counts_nothing(const TileOp& op, const Expr& part, const std::vector<Expr>& held, const MakerOf& maker_of) {
+bool counts_nothing(const TileOp& op, const Expr& part, const std::vector<Expr>& held, const MakerOf& maker_of,
+                    const IsStored& is_stored) {
     const StoreTo& store = op.stores[0];
     const Expr accumulator = make_expr(store.buffer->type, Load{store.buffer, store.indices});
     const Expr value = value_without(store.value, part, held, maker_of);
-    return is_free_of_terms(value, part, accumulator) && leaves_as_it_is(value, accumulator);
+    return is_free_of_terms(value, part, is_stored, accumulator) && leaves_as_it_is(value, accumulator);
 }
 
-bool is_zero_without(const TileOp& op, const Expr& part, const std::vector<Expr>& held, const MakerOf& maker_of) {
+bool is_zero_without(const TileOp& op, const Expr& part, const std::vector<Expr>& held, const MakerOf& maker_of,
+                     const IsStored& is_stored) {
     const Expr value = value_without(op.stores[0].value, part, held, maker_of);
-    return is_free_of_terms(value, part) && vanishes(simplify(value));
+    return is_free_of_terms(value, part, is_stored) && vanishes(simplify(value));
 }
 
 }  // namespace tw::codegen

@@ -269,6 +269,23 @@ TEST_P(AccumulatorReductions, OfTriangles) {
     }
 }
 
+/// A product with an element that selects make zero still reads the other one: the mask stays with which that is
+/// copied, or else was never stored.
+TEST_P(AccumulatorReductions, OfProductsWithCopiesThatMasksCut) {
+    for (int round = 0; round < 6; ++round) {
+        const int64_t taps = between(3, 7), n = between(1, 4);
+        const Tensor w = input("w", f32, {taps}), x = input("x", f32, {n});
+        const Axis t = reduce_axis("t", taps);
+        const Tensor y = compute("y", {n}, [&](Expr i) { return sum(w(t) * padded(x, 0)(i + t - 3), t); });
+        Schedule s({y}, device_target());
+        auto [block, inside] = s.split(s.reduce(y), 8, Tail::Mask);
+        s.stage(y, w, Memory::Registers, inside);
+        s.split(block, between(2, 5), Tail::Mask);
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, whole_numbers({y}, round));
+    }
+}
+
 TEST(AccumulatorReductionErrors, NameTheStagesAndTheWayOut) {
     Tensor q = input("q", bf16, {32, 16}), k = input("k", bf16, {32, 16}), v = input("v", e4m3, {32, 16});
     Axis t = reduce_axis("t", 16), u = reduce_axis("u", 32);
