@@ -1,5 +1,7 @@
 #include "codegen/access/conditions.h"
 
+#include <algorithm>
+
 #include "dsl/simplify.h"
 
 namespace tw::codegen {
@@ -26,6 +28,15 @@ std::optional<Affine> slack(const Expr& condition) {
     Affine difference = affine_of(node->b) - affine_of(node->a);
     if (node->op == BinaryOp::Less) difference.offset -= 1;
     return difference;
+}
+
+/// As slack, of indices alone: what elements of i32 are compared with cannot be added to them.
+std::optional<Affine> index_slack(const Expr& condition) {
+    auto difference = slack(condition);
+    if (!difference) return {};
+    const bool of_indices =
+        std::ranges::all_of(difference->terms, [](const auto& term) { return term.first.type() == Type::I64; });
+    return of_indices ? difference : std::nullopt;
 }
 
 bool same_affine(const Affine& a, const Affine& b) {
@@ -55,7 +66,7 @@ bool follows_from(const Expr& condition, const Expr& known) {
 }
 
 bool follows_from_all(const Expr& condition, const std::vector<Expr>& known) {
-    const auto wanted = slack(condition);
+    const auto wanted = index_slack(condition);
     if (!wanted) return false;
     // Of integers, 0 <= factor * s + factor - 1 says 0 <= s.
     auto shows = [&](const Affine& given) {
@@ -73,11 +84,11 @@ bool follows_from_all(const Expr& condition, const std::vector<Expr>& known) {
         return false;
     };
     for (size_t a = 0; a < known.size(); ++a) {
-        const auto first = slack(known[a]);
+        const auto first = index_slack(known[a]);
         if (!first) continue;
         if (shows(*first)) return true;
         for (size_t b = 0; b < a; ++b)
-            if (const auto second = slack(known[b]); second && shows(*first + *second)) return true;
+            if (const auto second = index_slack(known[b]); second && shows(*first + *second)) return true;
     }
     return false;
 }

@@ -169,6 +169,29 @@ TEST_P(DataIndices, BehindConditionsLeaveTablesInRegistersAlone) {
     EXPECT_NE(kernel.find("if (needs_"), std::string::npos) << kernel;
 }
 
+/// What a mask says of i64 indices and a select of elements of i32 is about numbers of two kinds.
+TEST_P(DataIndices, ComparedBesideComparedElementsUnderAMask) {
+    Tensor x = input("x", i32, {37, 5}), ids = input("ids", i32, {37});
+    Axis r = reduce_axis("r", 37);
+    Tensor y = compute("y", {6, 5}, [&](Expr i, Expr j) {
+        return sum(select(cast(i64, ids(r)) == i && x(r, j) > 0, x(r, j), constant(i32, int64_t{0})), r);
+    });
+    for (bool split_reduction : {true, false}) {
+        Schedule s({y}, device_target());
+        auto [i, j] = s.loops<2>(y);
+        auto [outer, inner] = split_reduction ? s.split(s.reduce(y, 0), 4, Tail::Mask) : s.split(j, 4, Tail::Mask);
+        (void)inner;
+        s.bind(i, thread);
+        std::vector<int64_t> indices(37);
+        for (int64_t& index : indices) index = between(0, 5);
+        Bindings bindings;
+        bindings.inputs["x"] = host_array(i32, {37, 5});
+        fill_integers(bindings.inputs["x"], -9, 9, 5);
+        bindings.inputs["ids"] = integers(indices);
+        expect_declared(s, bindings);
+    }
+}
+
 /// Rows that are gathered by asynchronous copies, the last ones with zeros behind them.
 TEST_P(DataIndices, OfAsynchronousCopies) {
     Tensor x = input("x", f32, {20, 64}), ids = input("ids", i32, {50});
