@@ -66,14 +66,15 @@ struct ThreadPass {
 };
 /// What a thread does; make_threads comes before them.
 constexpr ThreadPass thread_passes[] = {
-    {"drop_units", drop_units},              //
-    {"join_loops", join_loops},              //
-    {"name_values", name_values},            //
-    {"hoist_invariants", hoist_invariants},  //
-    {"drop_aliases", drop_aliases},          //
-    {"insert_barriers", insert_barriers},    //
-    {"narrow_indices", narrow_indices},      //
-    {"choose_functions", choose_functions},  //
+    {"drop_units", drop_units},                    //
+    {"join_loops", join_loops},                    //
+    {"name_values", name_values},                  //
+    {"hoist_invariants", hoist_invariants},        //
+    {"drop_aliases", drop_aliases},                //
+    {"insert_barriers", insert_barriers},          //
+    {"narrow_indices", narrow_indices},            //
+    {"read_ahead_of_masks", read_ahead_of_masks},  //
+    {"choose_functions", choose_functions},        //
 };
 /// Behind verify_signals, which sees kernels that do not overlap.
 constexpr ThreadPass last_pass = {"programmatic_launch", programmatic_launch};

@@ -29,6 +29,18 @@ __device__ inline void copy(T* to, const T* from) {
     *reinterpret_cast<Vector<N, T>*>(to) = *reinterpret_cast<const Vector<N, T>*>(from);
 }
 
+//: copy_where needs vector
+/// N neighbouring elements, 16 bytes, from memory to memory that the kernel does not read, read in any case and stored
+/// where the condition holds: neither a branch nor an order of memory stands between several.
+template <int N, class T>
+__device__ inline void copy_where(bool condition, T* to, const T* from) {
+    static_assert(N * sizeof(T) == 16);
+    const uint4 bits = *reinterpret_cast<const uint4*>(from);
+    asm volatile("{.reg .pred stored; setp.ne.s32 stored, %0, 0; @stored st.global.v4.b32 [%1], {%2, %3, %4, %5};}"
+                 :
+                 : "r"(static_cast<int>(condition)), "l"(to), "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w));
+}
+
 //: inside
 /// The index, of which the emulator sees that 0 <= index < extent holds in the dimension of the tensor.
 template <class Index, class Extent>

@@ -17,12 +17,10 @@ std::optional<CatalogEntry> convolution_entry(const std::string& name) {
 std::optional<CatalogEntry> fused_convolution_entry(const std::string& name) {
     auto named = parse_fused_convolution(name);
     if (!named) return {};
-    return CatalogEntry{
-        name, "convolution of images with channels last, and what stands around it", named->shape.convolution.flops(),
-        [named = *named](const Target& target) {
-            return fused_convolution_schedule(declare_fused_convolution(named.shape), named.shape, named.tiles, target);
-        },
-        named->shape.bytes()};
+    return CatalogEntry{name, "convolution of images with channels last, and what stands around it",
+                        named->shape.convolution.flops(),
+                        [named = *named](const Target& target) { return fused_convolution_schedule(named, target); },
+                        named->shape.bytes()};
 }
 
 std::optional<CatalogEntry> depthwise_entry(const std::string& name) {

@@ -11,7 +11,8 @@ std::optional<NamedConvolution> parse_convolution(const std::string& name) {
                                  "_" + number + "_" + number + by + "(?:_stride" + number + ")?(?:_pad" + number +
                                  ")?(?:_dilation" + number + ")?(?:_groups" + number + ")?(?:_tile" + number + by + by +
                                  "w([1-3])s([1-9])p" + number + "t([12])(?:b" + number + "(?:x" + number + ")?)?(?:k" +
-                                 number + ")?|_tilehalo" + number + "b" + number + "s([1-9])t([12]))?");
+                                 number + ")?|_tilehalo" + number + "b" + number +
+                                 "s([1-9])t([12])(?:w([1-3])r([2-9]))?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto read = [&](int group, int64_t otherwise) {
@@ -41,7 +42,9 @@ std::optional<NamedConvolution> parse_convolution(const std::string& name) {
         named.halo = HaloTiles{.places = read(24, 0),
                                .leaving = read(25, 0),
                                .stages = static_cast<int>(read(26, 0)),
-                               .ping_pong = static_cast<int>(read(27, 0))};
+                               .ping_pong = static_cast<int>(read(27, 0)),
+                               .warpgroups = static_cast<int>(read(28, 1)),
+                               .weight_stages = static_cast<int>(read(29, 0))};
     const ConvolutionShape& s = named.shape;
     if (std::min({s.kernel_h, s.kernel_w, s.stride, s.dilation}) < 1 || !s.has_pixels() || !s.has_groups()) return {};
     return named;

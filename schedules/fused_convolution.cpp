@@ -20,9 +20,13 @@ bool adds(const FusedConvolutionShape& shape, ConvolutionEpilogue step) {
     return std::ranges::find(shape.epilogue, step) != shape.epilogue.end();
 }
 
-Expr epilogue(const FusedConvolution& c, const FusedConvolutionShape& shape, Expr value, const std::vector<Expr>& at) {
-    for (ConvolutionEpilogue step : shape.epilogue) switch (step) {
-            case ConvolutionEpilogue::Bias: value = value + c.bias(at[3]); break;
+using Steps = std::vector<ConvolutionEpilogue>;
+
+/// The residual's element is at [n, p, q, f]; steps without one need the filter alone.
+Expr made_by(const FusedConvolution& c, const Steps& steps, Expr value, const Expr& filter,
+             const std::vector<Expr>& at = {}) {
+    for (ConvolutionEpilogue step : steps) switch (step) {
+            case ConvolutionEpilogue::Bias: value = value + c.bias(filter); break;
             case ConvolutionEpilogue::Relu: value = relu(value); break;
             case ConvolutionEpilogue::Silu: value = silu(value); break;
             case ConvolutionEpilogue::Residual:
@@ -36,7 +40,6 @@ void declare_image(FusedConvolution& c, const FusedConvolutionShape& shape) {
     c.image = c.x;
     if (!shape.prologue) return;
     const ConvolutionShape& s = shape.convolution;
-    c.scale = input("scale", f32, {s.channels}), c.shift = input("shift", f32, {s.channels});
     c.image = compute("a", {s.images, s.height, s.width, s.channels}, [&](Expr n, Expr h, Expr v, Expr k) {
         return cast(s.type, relu(cast(f32, c.x(n, h, v, k)) * c.scale(k) + c.shift(k)));
     });
@@ -49,7 +52,7 @@ void declare_result(FusedConvolution& c, const FusedConvolutionShape& shape) {
     c.y = compute("y", {s.images, s.rows(), s.columns(), s.filters}, [&](const std::vector<Expr>& at) {
         const Expr element = padded(c.image, 0)(at[0], place(at[1], r), place(at[2], t), k);
         const Expr total = sum(cast(f32, element) * cast(f32, c.w(at[3], r, t, k)), {r, t, k});
-        return cast(s.type, epilogue(c, shape, total, at));
+        return cast(s.type, made_by(c, shape.epilogue, total, at[3], at));
     });
 }
 
@@ -67,6 +70,24 @@ void declare_statistics(FusedConvolution& c, const ConvolutionShape& s) {
     c.totals = sums[0], c.squares = sums[1];
 }
 
+/// What stands beside x and w.
+void declare_operands(FusedConvolution& c, const FusedConvolutionShape& shape) {
+    const ConvolutionShape& s = shape.convolution;
+    if (shape.prologue) c.scale = input("scale", f32, {s.channels}), c.shift = input("shift", f32, {s.channels});
+    if (adds(shape, ConvolutionEpilogue::Bias)) c.bias = input("bias", f32, {s.filters});
+    if (adds(shape, ConvolutionEpilogue::Residual))
+        c.residual = input("residual", s.type, {s.images, s.rows(), s.columns(), s.filters});
+}
+
+void check_shape(const FusedConvolutionShape& shape, std::source_location where) {
+    const ConvolutionShape& s = shape.convolution;
+    user_check(s.channels % piece == 0 && s.filters % piece == 0, where,
+               "fused convolution: rows of {} channels and of {} filters are not whole pieces of 16 bytes; give "
+               "multiples of {}, with zeros behind them",
+               s.channels, s.filters, piece);
+    user_check(s.groups == 1, where, "fused convolution: {} groups; give one, or a convolution of its own", s.groups);
+}
+
 }  // namespace
 
 double FusedConvolutionShape::bytes() const {
@@ -82,17 +103,11 @@ std::vector<Tensor> FusedConvolution::outputs() const {
 
 FusedConvolution declare_fused_convolution(const FusedConvolutionShape& shape, std::source_location where) {
     const ConvolutionShape& s = shape.convolution;
-    user_check(s.channels % piece == 0 && s.filters % piece == 0, where,
-               "fused convolution: rows of {} channels and of {} filters are not whole pieces of 16 bytes; give "
-               "multiples of {}, with zeros behind them",
-               s.channels, s.filters, piece);
-    user_check(s.groups == 1, where, "fused convolution: {} groups; give one, or a convolution of its own", s.groups);
+    check_shape(shape, where);
     const Convolution plain = declare_convolution(s, ConvolutionPass::Forward, where);  // checks the shape
     FusedConvolution c;
     c.x = plain.x, c.w = plain.w;
-    if (adds(shape, ConvolutionEpilogue::Bias)) c.bias = input("bias", f32, {s.filters});
-    if (adds(shape, ConvolutionEpilogue::Residual))
-        c.residual = input("residual", s.type, {s.images, s.rows(), s.columns(), s.filters});
+    declare_operands(c, shape);
     declare_image(c, shape);
     declare_result(c, shape);
     if (shape.statistics) declare_statistics(c, s);
@@ -191,6 +206,71 @@ Schedule fused_convolution_schedule(const FusedConvolution& c, const FusedConvol
     return s;
 }
 
+FusedHalo declare_fused_halo(const FusedConvolutionShape& shape, int64_t places, std::source_location where) {
+    CalledFrom caller(where);
+    check_shape(shape, where);
+    const ConvolutionShape& s = shape.convolution;
+    const bool has_residual = adds(shape, ConvolutionEpilogue::Residual);
+    FusedHalo c;
+    declare_operands(c.fused, shape);
+    const auto residual = std::ranges::find(shape.epilogue, ConvolutionEpilogue::Residual);
+    const Steps before(shape.epilogue.begin(), residual), behind(residual, shape.epilogue.end());
+    HaloNeighbours neighbours;
+    if (shape.prologue) neighbours.by_channel = {c.fused.scale, c.fused.shift};
+    if (shape.prologue)
+        neighbours.image = [&](const Expr& value, const Expr& channel) {
+            return relu(value * padded(c.fused.scale, 0)(channel) + padded(c.fused.shift, 0)(channel));
+        };
+    if (!before.empty())
+        neighbours.sum = [&](const Expr& value, const Expr& filter) { return made_by(c.fused, before, value, filter); };
+    if (has_residual)
+        neighbours.beside = [&](const Expr& value, const std::vector<Expr>& at) {
+            return made_by(c.fused, behind, value, at[3], at);
+        };
+    c.halo = declare_halo_convolution(s, ConvolutionPass::Forward, places, neighbours);
+    c.fused.x = c.halo.x, c.fused.w = c.halo.w, c.fused.image = c.halo.image, c.fused.y = c.halo.result;
+    if (shape.statistics) declare_statistics(c.fused, s);
+    return c;
+}
+
+Schedule fused_halo_schedule(const FusedHalo& c, const HaloTiles& tiles, const Target& target,
+                             std::source_location where) {
+    CalledFrom caller(where);
+    Schedule s(c.fused.outputs(), target);
+    schedule_halo(s, c.halo, tiles);
+    if (c.fused.totals.defined()) {
+        const std::vector<Expr>& shape = c.fused.y.shape();
+        int64_t pixels = 1;
+        for (size_t d = 0; d < 3; ++d) pixels *= require_constant(shape[d]);
+        schedule_column_reduction(s, c.fused.totals, pixels, column_threads(pixels, require_constant(shape[3]), piece));
+    }
+    return s;
+}
+
+std::optional<HaloTiles> fused_halo_tiles(const FusedConvolutionShape& shape, const Target& target) {
+    constexpr double bytes_a_cycle = 1500;  // of all multiprocessors, that a kernel before moves
+    const ConvolutionShape& s = shape.convolution;
+    // Measured: threads that load a residual wait for it.
+    if (!takes_warpgroups(s, target) || adds(shape, ConvolutionEpilogue::Residual)) return {};
+    const ConvolutionForm form = form_of(declare_convolution(s, ConvolutionPass::Forward), s, ConvolutionPass::Forward);
+    const auto tiles = convolution_tiles(form, target);
+    if (!tiles) return {};
+    const double image = static_cast<double>(s.images * s.height * s.width * s.channels) * bytes_of(s.type),
+                 before = shape.prologue ? 2 * image / bytes_a_cycle : 0;
+    return halo_tiles(s, ConvolutionPass::Forward, convolution_cycles(form, *tiles, target) + before, target,
+                      shape.prologue);
+}
+
+Schedule fused_convolution_schedule(const NamedFusedConvolution& named, const Target& target,
+                                    std::source_location where) {
+    CalledFrom caller(where);
+    std::optional<HaloTiles> halo = named.halo;
+    if (!halo && !named.tiles) halo = fused_halo_tiles(named.shape, target);
+    if (halo && takes_warpgroups(named.shape.convolution, target))
+        return fused_halo_schedule(declare_fused_halo(named.shape, halo->places), *halo, target);
+    return fused_convolution_schedule(declare_fused_convolution(named.shape), named.shape, named.tiles, target);
+}
+
 std::optional<NamedFusedConvolution> parse_fused_convolution(const std::string& name) {
     constexpr std::string_view prefix = "convolution_fused_", prologue = "_prologue", statistics = "_statistics";
     constexpr std::array<std::pair<std::string_view, ConvolutionEpilogue>, 4> steps{{
@@ -221,7 +301,7 @@ std::optional<NamedFusedConvolution> parse_fused_convolution(const std::string& 
     const auto convolution = parse_convolution(rest);
     if (!convolution || convolution->pass != ConvolutionPass::Forward) return {};
     named.shape.convolution = convolution->shape;
-    named.tiles = convolution->tiles;
+    named.tiles = convolution->tiles, named.halo = convolution->halo;
     if (named.shape.convolution.channels % piece != 0 || named.shape.convolution.filters % piece != 0 ||
         named.shape.convolution.groups != 1)
         return {};

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "schedules/convolution.h"
+#include "schedules/halo_convolution.h"
 
 namespace tw::schedules {
 
@@ -43,10 +43,25 @@ FusedConvolution declare_fused_convolution(const FusedConvolutionShape& shape, T
 Schedule fused_convolution_schedule(const FusedConvolution& convolution, const FusedConvolutionShape& shape,
                                     const std::optional<ConvolutionTiles>& tiles, const Target& target, TW_HERE);
 
+/// The same over a raster that comes with its halo, see halo_convolution.h: a prologue is made once for all taps.
+/// Statistics are summed by kernels behind.
+struct FusedHalo {
+    FusedConvolution fused;
+    HaloConvolution halo;
+};
+/// Throws Error as declare_halo_convolution does.
+FusedHalo declare_fused_halo(const FusedConvolutionShape& shape, int64_t places, TW_HERE);
+/// The fastest by the models, where they are faster than tiles of windows for each tap.
+std::optional<HaloTiles> fused_halo_tiles(const FusedConvolutionShape& shape, const Target& target);
+Schedule fused_halo_schedule(const FusedHalo& convolution, const HaloTiles& tiles, const Target& target, TW_HERE);
+
 struct NamedFusedConvolution {
     FusedConvolutionShape shape;
     std::optional<ConvolutionTiles> tiles;
+    std::optional<HaloTiles> halo;  ///< instead of tiles
 };
+/// With those tiles, or else with what is faster by the models.
+Schedule fused_convolution_schedule(const NamedFusedConvolution& named, const Target& target, TW_HERE);
 /// Reads "convolution_fused_" and what parse_convolution reads behind "convolution_", of a forward pass, then
 /// "_prologue", steps of the epilogue in their order, and "_statistics", each if it is there:
 /// "convolution_fused_bf16_256x56x56x64_64_3x3_pad1_bias_relu". Nothing if it is no such name.

@@ -1,6 +1,8 @@
 // Convolutions of few channels and filters: each tile of pixels comes once, with its halo, and all taps read it.
 #pragma once
+#include <functional>
 #include <optional>
+#include <vector>
 
 #include "schedules/convolution.h"
 
@@ -16,24 +18,41 @@ namespace tw::schedules {
 ///
 /// Tensors that only say so: none of them is made. The data gradient is the same sum, of dy, with flipped taps.
 struct HaloConvolution {
-    Tensor x = {}, w = {};          ///< x: dy, of the data gradient
-    Tensor result = {};             ///< y or dL/dx
-    Tensor raster = {};             ///< [places and those behind that taps reach, channels]
+    Tensor x = {}, w = {};                ///< x: dy, of the data gradient
+    Tensor result = {};                   ///< y or dL/dx
+    Tensor raster = {};                   ///< [places and those behind that taps reach, channels]
+    Tensor image = {};                    ///< raster, or what is made of it, with zeros in the padding
+    std::vector<Tensor> by_channel = {};  ///< what `image` reads beside the raster, [channels]
     Tensor taps = {};               ///< [kernel_h, kernel_w, filters, channels], or channels before filters, as w lies
     Tensor sums = {};               ///< [places, filters]
     int64_t height = 0, width = 0;  ///< of an image's raster
 };
 
+/// What stands around the sums, f32, in their kernel.
+struct HaloNeighbours {
+    using Made = std::function<Expr(const Expr& value, const Expr& column)>;
+    using MadeAt = std::function<Expr(const Expr& value, const std::vector<Expr>& at)>;
+    Made image = {};  ///< of an element of x and its channel, what taps are multiplied with: once for all of them
+    std::vector<Tensor> by_channel = {};  ///< that it reads, [channels]
+    Made sum = {};                        ///< of a sum and its filter
+    MadeAt beside = {};                   ///< behind that, of [n, p, q, f], with an operand of the result's shape
+};
+
 /// Whether it can be computed so: a stride of 1, at most as much padding as taps reach, whole pieces of 16 bytes of
 /// channels and filters, at most 64 of what the unit takes as rows, and weights that stay in shared memory.
 bool takes_halo(const ConvolutionShape& shape, ConvolutionPass pass, const HaloTiles& tiles, const Target& target);
+/// With an image that is made in shared memory: whole tiles of filters, too.
+bool takes_made_halo(const ConvolutionShape& shape, ConvolutionPass pass, const HaloTiles& tiles, const Target& target);
 /// The fastest by a model of an H200; nothing where `tapwise` cycles of a multiprocessor are fewer, or none can be.
 std::optional<HaloTiles> halo_tiles(const ConvolutionShape& shape, ConvolutionPass pass, double tapwise,
-                                    const Target& target);
+                                    const Target& target, bool makes_image = false);
 
 /// The raster has whole tiles of `places`. Throws Error for a weight gradient, or what takes_halo refuses whatever the
 /// tiles.
-HaloConvolution declare_halo_convolution(const ConvolutionShape& shape, ConvolutionPass pass, int64_t places, TW_HERE);
+HaloConvolution declare_halo_convolution(const ConvolutionShape& shape, ConvolutionPass pass, int64_t places,
+                                         const HaloNeighbours& neighbours = {}, TW_HERE);
 Schedule halo_schedule(const HaloConvolution& convolution, const HaloTiles& tiles, const Target& target, TW_HERE);
+/// The same in a schedule of more outputs than convolution.result.
+void schedule_halo(Schedule& s, const HaloConvolution& convolution, const HaloTiles& tiles, TW_HERE);
 
 }  // namespace tw::schedules

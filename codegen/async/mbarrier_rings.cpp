@@ -182,8 +182,8 @@ void MbarrierRings::make_barriers(Ring& ring, const std::vector<std::vector<Tile
     // One for all rings of the loop: as the first one's readers are done. Without an iteration, in which a warpgroup
     // meets, each thread tells for itself that it has seen that its turn has come.
     if (turns_of(kernel_) > 1 && !ring_done_) {
-        done_by_warpgroup_ =
-            ring.by_warpgroup && prove(extent_of(numberings_[ring.numbering], segments_.size()) >= 1) == true;
+        always_runs_ = prove(extent_of(numberings_[ring.numbering], segments_.size()) >= 1) == true;
+        done_by_warpgroup_ = ring.by_warpgroup && always_runs_;
         ring_done_ =
             barriers(loop_name() + "_done", done_by_warpgroup_ ? readers_done : kernel_.threads, turns_of(kernel_));
     }
@@ -286,7 +286,7 @@ void MbarrierRings::run_readers(size_t segment, TileBlock& block, const std::vec
                 await(rings_[r], segment, block);
         block.stmts.push_back(staged(stmts[n]));
         for (size_t r = 0; r < rings_.size(); ++r)
-            if (!is_only(rings_[r]) && is_in(rings_[r], segment) && readers[r].last == n && !at_end)
+            if (is_in(rings_[r], segment) && readers[r].last == n && !at_end)
                 release(rings_[r], segment, block, loop(segment).variable);
     }
 }
@@ -298,8 +298,7 @@ void MbarrierRings::fence_readers(TileBlock& block) const {
 
 void MbarrierRings::release(size_t segment, TileBlock& block, const Expr& iteration) const {
     for (const Ring& ring : rings_)
-        if ((is_only(ring) || loop(segment).in_flight > 0) && is_in(ring, segment))
-            release(ring, segment, block, iteration);
+        if (is_in(ring, segment)) release(ring, segment, block, iteration);
 }
 
 void MbarrierRings::release(const Ring& ring, size_t segment, TileBlock& block, const Expr& iteration) const {
@@ -361,11 +360,23 @@ void MbarrierRings::await_turn(TileBlock& block) const {
     block.stmts.push_back(make_tile(call_op({wait}, simplify(all_of({last >= 0, in_first_of_round()})))));
 }
 
-void MbarrierRings::end_turn(TileBlock& block) const {
-    if (!ring_done_) return;
+TileStmt MbarrierRings::end_turn_where(const Expr& condition) const {
     Expr one = done_by_warpgroup_ ? kernel_.thread % 128 == 0 : all_of({});
     MbarrierArrive arrive{barrier_of(ring_done_, kernel_.turn)};
-    block.stmts.push_back(make_tile(call_op({arrive}, simplify(all_of({in_last_of_round(), one})))));
+    return make_tile(call_op({arrive}, simplify(all_of({condition, in_last_of_round(), one}))));
+}
+
+void MbarrierRings::end_turn(TileBlock& block) const {
+    if (ring_done_) block.stmts.push_back(end_turn_where(all_of({})));
+}
+
+TileStmt MbarrierRings::end_turn_in(const TileLoop& loop) const {
+    return end_turn_where(loop.variable == cast_unchecked(Type::I64, loop.extent) - 1);
+}
+
+bool MbarrierRings::can_end_turn_early() const {
+    return ring_done_ && always_runs_ &&
+           std::ranges::all_of(rings_, [&](const Ring& ring) { return ring.resident || is_only(ring); });
 }
 
 /// Whether the role runs a part of these statements, which it then goes through as the one that computes does.

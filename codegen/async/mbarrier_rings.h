@@ -38,17 +38,21 @@ public:
     // What the role that computes does: before a segment, in an iteration, and behind.
     void start_first(TileBlock& block) const;
     void await_turn(TileBlock& block) const;
-    /// The statements of an iteration, in the stages that they read (`staged`); several rings of a role are awaited in
-    /// front of their first reader and given back behind the last.
+    /// The statements of an iteration, in the stages that they read (`staged`). Each ring is given back behind its last
+    /// reader, but for products in flight; several rings of a role are awaited in front of their first one.
     void run_readers(size_t segment, TileBlock& block, const std::vector<TileStmt>& stmts,
                      const std::function<TileStmt(const TileStmt&)>& staged) const;
     void start_own(TileBlock& block, const Expr& iteration) const;
     void fence_readers(TileBlock& block) const;
-    /// The ring that is the only one of its role is awaited in front of an iteration's statements,
+    /// The ring that is the only one of its role is awaited in front of an iteration's statements.
     void await(size_t segment, TileBlock& block) const;
-    /// and given back behind them: the stage of an iteration may be filled again, if there was that one.
+    /// The stage of an iteration may be filled again, if there was that one: of products in flight.
     void release(size_t segment, TileBlock& block, const Expr& iteration) const;
     void end_turn(TileBlock& block) const;
+    /// In the last iteration, behind await: of rings that are all awaited there. The next group waits for later fills
+    /// only, and each group gives back its own.
+    bool can_end_turn_early() const;
+    TileStmt end_turn_in(const TileLoop& loop) const;
     /// Behind all else of the loop.
     void count_on(TileBlock& block) const;
 
@@ -104,6 +108,7 @@ private:
     /// Whether this is the first, or the last, iteration of the loops between this one and that over rounds.
     Expr in_first_of_round() const;
     Expr in_last_of_round() const;
+    TileStmt end_turn_where(const Expr& condition) const;
     Counter counter(const Numbering& numbering, int role) const;
     TileOp set(const Counter& counter, const Expr& value) const;
     TileOp seen(size_t segment, const TileOp& copy) const;
@@ -130,7 +135,7 @@ private:
     std::vector<Ring> rings_;                  // of a role in the order in which they are awaited
     std::vector<Numbering> numberings_;
     Buffer ring_done_;  // a barrier for each group, if they take turns
-    bool done_by_warpgroup_ = false;
+    bool always_runs_ = false, done_by_warpgroup_ = false;
 };
 
 }  // namespace tw::codegen

@@ -7,6 +7,7 @@
 #include "codegen/async/async_passes.h"
 #include "codegen/async/iterations.h"
 #include "codegen/async/mbarrier_rings.h"
+#include "codegen/async/products_in_flight.h"
 #include "codegen/async/staged_buffers.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
@@ -60,7 +61,8 @@ public:
     void run(TileBlock& block) {
         check_in_flight();
         if (has_no_fills() && boxes_.empty()) return block.stmts.push_back(make_tile(TileLoop(loop_)));
-        std::vector<TileStmt> behind = keep_in_flight();
+        const std::vector<TileStmt> behind = run_on();
+        turn_has_ended_ = end_turn_early();
         TileLoop loop = loop_;
         loop.stages = 1;
         loop.body = steady_state();
@@ -229,40 +231,24 @@ private:
     }
 
     /// Has the instructions at the end of the body run on, and returns what waits for them behind the loop.
-    std::vector<TileStmt> keep_in_flight() {
-        std::vector<TileStmt> behind;
-        if (loop_.in_flight == 0) return behind;
-        std::vector<TileStmt> flat;
-        for (const TileStmt& stmt : body_) append_flat(stmt, flat);
-        auto is_wait = [](const TileStmt& stmt) {
-            const TileOp* op = stmt.as<TileOp>();
-            return op && lone_instruction<WgmmaWait>(*op);
-        };
-        auto wait = std::find_if(flat.begin(), flat.end(), is_wait);
-        bool last = wait != flat.end();
-        for (auto stmt = wait; last && stmt != flat.end(); ++stmt) {
-            const TileOp* op = stmt->as<TileOp>();
-            last = op && (stmt == wait || op->is<AccessOp>() || lone_instruction<WgmmaFenceOperand>(*op));
-        }
-        if (!last)
+    std::vector<TileStmt> run_on() {
+        if (loop_.in_flight == 0) return {};
+        auto products = keep_in_flight(body_, loop_.in_flight);
+        if (!products)
             refuse_in_flight(
                 "the loop does not end with wgmma alone; what stands behind it needs its sums, so none can be in "
                 "flight");
-        TileOp none = *wait->as<TileOp>(), some = none;
-        some.action = CallOp{{WgmmaWait{loop_.in_flight}}};
-        behind.push_back(make_tile(std::move(none)));
-        std::vector<TileStmt> kept(flat.begin(), wait);
-        kept.push_back(make_tile(std::move(some)));
-        for (auto stmt = wait + 1; stmt != flat.end(); ++stmt)
-            (stmt->as<TileOp>()->is<AccessOp>() ? kept : behind).push_back(*stmt);
-        body_ = kept;
-        return behind;
+        body_ = products->kept;
+        return products->behind;
     }
 
-    static void append_flat(const TileStmt& stmt, std::vector<TileStmt>& flat) {
-        const TileBlock* block = stmt.as<TileBlock>();
-        if (!block) return flat.push_back(stmt);
-        for (const TileStmt& kid : block->stmts) append_flat(kid, flat);
+    /// The next group goes on as soon as all that this one reads has come, and only its last products are still to be
+    /// asked for: they run while the next one begins.
+    bool end_turn_early() {
+        if (!boxes_.is_last(index_) || !boxes_.can_end_turn_early()) return false;
+        auto told = tell_before_last_products(body_, boxes_.end_turn_in(loop_));
+        if (told) body_ = *told;
+        return told.has_value();
     }
 
     TileStmt steady_state() const {
@@ -279,7 +265,7 @@ private:
         });
         for (const Fill& fill : fills_) body.stmts.push_back(store(fill, next));
         boxes_.fence_readers(body);
-        boxes_.release(index_, body, loop_.in_flight ? simplify(loop_.variable - loop_.in_flight) : loop_.variable);
+        if (loop_.in_flight > 0) boxes_.release(index_, body, simplify(loop_.variable - loop_.in_flight));
         return make_tile(std::move(body));
     }
 
@@ -296,7 +282,7 @@ private:
         for (const Fill& fill : fills_) block.stmts.push_back(store(fill, integer(0)));
         if (index_ == 0) boxes_.await_turn(block);
         block.stmts.push_back(std::move(loop));
-        if (boxes_.is_last(index_)) boxes_.end_turn(block);
+        if (boxes_.is_last(index_) && !turn_has_ended_) boxes_.end_turn(block);
         block.stmts.insert(block.stmts.end(), behind.begin(), behind.end());
         for (int last = loop_.in_flight; last > 0; --last)
             boxes_.release(index_, block, simplify(cast_unchecked(Type::I64, loop_.extent) - last));
@@ -317,6 +303,7 @@ private:
     std::vector<TileStmt> body_;
     std::vector<Fill> fills_;
     std::vector<TileOp> async_;  // as they are in the loop
+    bool turn_has_ended_ = false;
     StagedBuffers& staged_;
     MbarrierRings& boxes_;
     const CiteStep& cite_;

@@ -48,6 +48,7 @@ public:
     Conflict answer() {
         if (same_thread_by_conditions(q_)) return Conflict::Never;  // whatever the indices are
         if (data_dependent()) return Conflict::Possible;
+        join_digits(q_);
         if (apart_by_bounds()) return Conflict::Never;
         cancel_shared_terms();
         if (same_thread_by_coordinates(q_)) return Conflict::Never;
@@ -90,7 +91,7 @@ private:
             result.indices.push_back(affine_of(simplify(substitute(index, rename))));
         for (const Expr& condition : placed.conditions)
             for (const Expr& part : decidable_parts(condition, q_.all_conditions))
-                result.conditions.push_back(substitute(part, rename));
+                result.conditions.push_back(simplify(substitute(part, rename)));
         return result;
     }
 

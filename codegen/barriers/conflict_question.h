@@ -36,6 +36,12 @@ struct ConflictQuestion {
     bool all_conditions = true;  // none depends on data
 };
 
+/// Takes indices apart that are made of all digits of a number, which masks keep within their places: equal ones belong
+/// to equal numbers.
+///
+///     m / 57 * 3584 + m % 57 * 64 + v, where m % 57 < 56 and v < 64    m, v
+void join_digits(ConflictQuestion& question);
+
 /// Conditions of the thread alone leave one and the same thread, or none.
 bool same_thread_by_conditions(const ConflictQuestion& question);
 

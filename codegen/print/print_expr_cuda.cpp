@@ -130,9 +130,10 @@ std::string ExprPrinter::address(const Access& access) {
     return element(row);
 }
 
-std::string ExprPrinter::call_wide(const std::string& primitive, int width, const Access& to, const Access& from) {
+std::string ExprPrinter::call_wide(const std::string& primitive, const ThreadWide& wide) {
     vocabulary_.insert(primitive);
-    return fmt::format("tw::{}<{}>({}, {});", primitive, width, address(to), address(from));
+    const std::string where = wide.where.defined() ? print(wide.where) + ", " : "";
+    return fmt::format("tw::{}<{}>({}{}, {});", primitive, wide.width, where, address(wide.to), address(wide.from));
 }
 
 std::string ExprPrinter::print(const Operand& operand) {

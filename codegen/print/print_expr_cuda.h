@@ -24,7 +24,7 @@ public:
     /// "&shared.a[i][j]"; "a_values" for its first element.
     std::string address(const Access& access);
     /// "tw::load<4>(a_values, &a[offset]);"
-    std::string call_wide(const std::string& primitive, int width, const Access& to, const Access& from);
+    std::string call_wide(const std::string& primitive, const ThreadWide& wide);
     /// "tw::cp_async<4>(&shared.a[i][0], &a[offset]);"; `last`: the text of its last argument, if given.
     std::string call_instruction(const Instruction& instruction, const std::string& last = "");
     /// "tw::barrier_sync(1, 128);"

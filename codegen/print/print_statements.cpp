@@ -337,7 +337,8 @@ private:
         bool from_registers = wide.from.buffer->memory == Memory::Registers;
         internal_check(!to_registers || !from_registers, "a wide access between registers");
         std::string primitive = to_registers ? "load" : from_registers ? "store" : "copy";
-        return exprs_.call_wide(primitive, wide.width, wide.to, wide.from);
+        if (wide.where.defined()) primitive += "_where";
+        return exprs_.call_wide(primitive, wide);
     }
 
     std::string declare(const Expr& variable) { return names_.declare(variable.id(), variable.as<Variable>()->name); }

@@ -51,7 +51,8 @@ struct Dump {
         line(store_text(to_string(store.to), to_string(store.value), store.atomic), step);
     }
     void operator()(const ThreadWide& wide, int step) {
-        line(fmt::format("{} = {}, {} wide", to_string(wide.to), to_string(wide.from), wide.width), step);
+        const std::string where = wide.where.defined() ? " where " + to_string(wide.where) : "";
+        line(fmt::format("{} = {}, {} wide{}", to_string(wide.to), to_string(wide.from), wide.width, where), step);
     }
     void operator()(const Instruction& instruction, int step) { line(to_string(instruction), step); }
     void operator()(const ThreadAccess& access, int step) {

@@ -71,11 +71,13 @@ struct ThreadStore {
     std::optional<BinaryOp> atomic = {};
 };
 /// `width` neighbouring elements of the last dimension as one access of memory. Memory to registers, registers to
-/// memory, or memory to memory; addresses are multiples of width * bytes.
+/// memory, or memory to memory; addresses are multiples of width * bytes. With `where`, of shared to global memory, it is
+/// read in any case and stored where that holds.
 struct ThreadWide {
     int width;
     Access to;
     Access from;
+    Expr where = {};
 };
 /// Elements that this thread reads or writes here by what no statement shows: an asynchronous copy that has arrived, a
 /// matrix that an instruction reads. For insert_barriers, behind which there are none of these.

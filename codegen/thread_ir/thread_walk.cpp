@@ -81,7 +81,11 @@ std::vector<Expr> expressions(const ThreadStmt& stmt) {
         [](const ThreadIf& branch) { return std::vector{branch.condition}; },
         [](const ThreadLet& let) { return std::vector{let.value}; },
         [&](const ThreadStore& store) { return joined(store.to.indices, {store.value}); },
-        [&](const ThreadWide& wide) { return joined(wide.to.indices, wide.from.indices); },
+        [&](const ThreadWide& wide) {
+            std::vector<Expr> found = joined(wide.to.indices, wide.from.indices);
+            if (wide.where.defined()) found.push_back(wide.where);
+            return found;
+        },
         [&](const Instruction& instruction) {
             std::vector<Expr> all;
             visit_exprs(instruction, [&](const Expr& e) { all.push_back(e); });
@@ -123,7 +127,8 @@ ThreadStmt map_expressions(const ThreadStmt& stmt, const std::function<Expr(cons
             size_t rank = wide.to.indices.size();
             return make_thread(ThreadWide{wide.width,
                                           {wide.to.buffer, part(0, rank)},
-                                          {wide.from.buffer, part(rank, wide.from.indices.size())}},
+                                          {wide.from.buffer, part(rank, wide.from.indices.size())},
+                                          wide.where.defined() ? mapped.back() : Expr()},
                                stmt.step());
         },
         [&](const Instruction& instruction) {

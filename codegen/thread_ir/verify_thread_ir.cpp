@@ -173,6 +173,8 @@ private:
     void check(const ThreadWide& wide) const {
         require(wide.width > 1, "a wide access of {} elements", wide.width);
         require(wide.to.buffer->type == wide.from.buffer->type, "a wide access between two types");
+        const bool leaves = wide.from.buffer->memory == Memory::Shared && wide.to.buffer->memory == Memory::Global;
+        require(!wide.where.defined() || leaves, "a conditional access that is no copy of shared to global memory");
     }
 
     void check(const Instruction& instruction) const {

@@ -53,6 +53,13 @@ ThreadKernel drop_aliases(const ThreadKernel& kernel);
 ///     a[row * stride + column]    a[cast(i64, row) * cast(i64, stride) + cast(i64, column)]
 ThreadKernel narrow_indices(const ThreadKernel& kernel);
 
+/// Has copies of 16 bytes of shared to global memory read in any case, if they stay inside of shared memory whatever
+/// the mask says, and only store under it: without branches, reads of several go on side by side.
+///
+///     if (row < 50)                                    y[row * 64 + v] = y_shared[row][v], 8 wide where row < 50
+///       y[row * 64 + v] = y_shared[row][v], 8 wide
+ThreadKernel read_ahead_of_masks(const ThreadKernel& kernel);
+
 /// Replaces functions by ones of the GPU that take fewer instructions: a sigmoid whose factor fits into constants of
 /// its operand (to a rounding), an erf where branches would cost more than both ways.
 ///

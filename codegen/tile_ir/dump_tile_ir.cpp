@@ -63,6 +63,7 @@ struct TilePrinter {
             line(fmt::format("{}, {} wide", to_string(access->place), access->elements));
         if (const CallOp* call = op.as<CallOp>())
             for (const Instruction& i : call->instructions) line(to_string(i));
+        if (op.reads_ahead) line("reads ahead of choices");
         if (op.otherwise.defined()) line("otherwise " + to_string(op.otherwise));
         for (const std::string& note : op.notes) line("# " + note);
         --depth;

@@ -132,6 +132,7 @@ struct TileOp {
     std::vector<std::string> notes = {};             ///< the defaults taken and why
     Expr iteration = {};                             ///< see Leaf
     std::string purpose = {};                        ///< behind the name in comments: what the action is not called
+    bool reads_ahead = false;  ///< what a value chooses among is there to be read, whatever it chooses
 
     template <class Action>
     const Action* as() const {

@@ -23,8 +23,9 @@ public:
 
     TileStmt apart(const TileOp& op) const {
         const Select* choice = choice_of(op);
-        if (!choice || !may_be_made(choice->yes)) return make_tile(TileOp(op));
+        if (!choice || !may_be_made(choice->yes, op.lanes.has_value())) return make_tile(TileOp(op));
         const StoreTo& store = op.stores[0];
+        if (store.buffer->memory == Memory::Shared) return reading_ahead(op);
         TileOp made = op, chosen = op;
         made.action = chosen.action = MapOp{};
         made.stores[0].value = choice->yes;
@@ -36,25 +37,36 @@ public:
     }
 
 private:
-    /// Of what lanes make for a matrix instruction, from memory by some computation.
+    /// Of what lanes make for a matrix instruction, or threads in shared memory, from memory by some computation.
     static const Select* choice_of(const TileOp& op) {
         const bool makes = op.is<CopyOp>() || op.is<MapOp>();
-        if (!makes || !op.lanes || op.stores.size() != 1 || op.otherwise.defined()) return nullptr;
+        if (!makes || op.stores.size() != 1 || op.otherwise.defined()) return nullptr;
         const StoreTo& store = op.stores[0];
         const Select* choice = store.value.as<Select>();
+        const Memory memory = store.buffer->memory;
         const bool is_made = choice && is_literal(choice->no) && !choice->yes.as<Load>();
-        return is_made && store.buffer->memory == Memory::Registers ? choice : nullptr;
+        return is_made && (op.lanes ? memory == Memory::Registers : memory == Memory::Shared) ? choice : nullptr;
+    }
+
+    static TileStmt reading_ahead(const TileOp& op) {
+        TileOp ahead = op;
+        visit(op.stores[0].value, [&](const Expr& e) {
+            const Load* load = e.as<Load>();
+            ahead.reads_ahead = ahead.reads_ahead || (load && load->buffer->memory == Memory::Shared);
+        });
+        return make_tile(std::move(ahead));
     }
 
     /// Whether it can be computed for elements that are not chosen: all that it reads is there, and nothing traps.
-    bool may_be_made(const Expr& value) const {
+    /// Registers are read where they are chosen, if what is made stays in memory.
+    bool may_be_made(const Expr& value, bool in_registers) const {
         bool reads = false, safe = true;
         visit(value, [&](const Expr& e) {
             const Load* load = e.as<Load>();
             const Binary* binary = e.as<Binary>();
             if (binary && (binary->op == BinaryOp::Div || binary->op == BinaryOp::Mod) && !is_float(e.type()))
                 safe = safe && binary->b.as<IntConstant>();
-            if (!load) return;
+            if (!load || (!in_registers && load->buffer->memory == Memory::Registers)) return;
             reads = true;
             safe = safe && is_there(*load);
         });

@@ -107,7 +107,7 @@ private:
         if (t_.single() && !guarded_inside && load_directly(t_.stores[0], t_.tile, op_.step, stmts))
             return block_of(std::move(stmts));
         if (!t_.tile.empty() && !guarded_inside && !is_plain_copy())
-            t_.stores = preload(t_.stores, t_.tile, loop_to_load_ahead(), op_.step, ahead_, stmts);
+            t_.stores = preload(t_.stores, t_.operands(), t_.tile, loop_to_load_ahead(), op_.step, ahead_, stmts);
         if (guarded_inside && !t_.operands().empty())
             notes_.push_back(
                 fmt::format("{}: operands are read one by one inside of the unrolled loops, since their mask "

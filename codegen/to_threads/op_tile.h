@@ -39,6 +39,7 @@ struct OpTile {
     std::vector<Expr> conditions;   ///< all must hold for the stores to be made
     std::vector<Expr> ragged = {};  ///< so must these, which end inside of vectors along the tile's only loop,
     std::vector<Expr> whole = {};   ///< where these say that they do not
+    bool reads_ahead = false;       ///< see TileOp
     int64_t store_width = 1;        ///< elements along `wide_variable` that one store writes
     Expr wide_variable;
     std::optional<MatrixStore> matrices;  ///< of the innermost loops, in place of stores of that width
@@ -47,7 +48,7 @@ struct OpTile {
     /// Loops inside of all others that one instruction takes over.
     size_t taken_over() const { return matrices ? matrices->digits.size() + 1 : lines ? 2 : 0; }
     bool single() const { return stores.size() == 1; }
-    std::vector<PreloadOperand> operands() const { return preload_operands(stores); }
+    std::vector<PreloadOperand> operands() const { return preload_operands(stores, reads_ahead); }
     /// Conditions on the tile's own loops.
     bool has_inner_conditions() const;
     void replace(const Expr& variable, const Expr& value);

@@ -17,6 +17,7 @@ bool is_literal(const Expr& e) { return e.as<IntConstant>() || e.as<FloatConstan
 
 struct Collector {
     const std::vector<ThreadStore>& stores;
+    bool ahead;  // of choices
     std::vector<PreloadOperand> found;
     std::unordered_set<const ExprNode*> seen = {}, seen_inside = {};
 
@@ -41,7 +42,8 @@ struct Collector {
         if (const Select* choice = expr.as<Select>()) {
             const Load* load = choice->yes.as<Load>();
             if (load && is_literal(choice->no)) add(expr, *load, choice->condition, choice->no);
-            return collect(choice->condition);  // the sides are lazy
+            if (ahead && !load) collect(choice->yes);
+            return collect(choice->condition);  // else the sides are lazy
         }
         if (const Binary* both = expr.as<Binary>(); both && connects(*both)) {
             if (const Load* load = both->b.as<Load>(); load && both->op == BinaryOp::And)
@@ -173,8 +175,8 @@ int64_t PreloadOperand::width_along(const OpLoop& loop) const {
     return width;
 }
 
-std::vector<PreloadOperand> preload_operands(const std::vector<ThreadStore>& stores) {
-    Collector collector{stores, {}};
+std::vector<PreloadOperand> preload_operands(const std::vector<ThreadStore>& stores, bool ahead) {
+    Collector collector{stores, ahead, {}};
     for (const ThreadStore& store : stores) with_room_for(store.value, [&] { collector.collect(store.value); });
     return collector.found;
 }
@@ -193,12 +195,12 @@ bool load_directly(const ThreadStore& store, const std::vector<OpLoop>& tile, in
     return true;
 }
 
-std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const std::vector<OpLoop>& tile,
-                                 const std::optional<OpLoop>& ahead, int step, LoadedAhead& early,
-                                 std::vector<ThreadStmt>& stmts) {
+std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const std::vector<PreloadOperand>& operands,
+                                 const std::vector<OpLoop>& tile, const std::optional<OpLoop>& ahead, int step,
+                                 LoadedAhead& early, std::vector<ThreadStmt>& stmts) {
     std::vector<ThreadStore> result = stores;
     int64_t room = most_preloaded_elements;
-    for (const PreloadOperand& operand : preload_operands(stores)) {
+    for (const PreloadOperand& operand : operands) {
         Plan plan = plan_of(operand, tile);
         if (!plan.saves || plan.elements > room) continue;
         room -= plan.elements;

@@ -24,8 +24,9 @@ struct PreloadOperand {
     int64_t width_along(const OpLoop& loop) const;
 };
 
-/// The reads that may be made before the stores: not lazily guarded, not of what the stores write.
-std::vector<PreloadOperand> preload_operands(const std::vector<ThreadStore>& stores);
+/// The reads that may be made before the stores: not lazily guarded, unless they are `ahead` of choices, and not of
+/// what the stores write.
+std::vector<PreloadOperand> preload_operands(const std::vector<ThreadStore>& stores, bool ahead = false);
 
 /// A store of plain elements of memory to registers, `tile` unrolled, by wide loads into these registers; false if it
 /// is none, or elements of no use together.
@@ -45,8 +46,8 @@ struct LoadedAhead {
 ///       acc[i][j] += as[k][...] *    b_values[8] = bs[k][8 * tj ...]
 ///                    bs[k][...]      unroll i < 8, j < 8
 ///                                      acc[i][j] += a_values[i] * b_values[j]
-std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const std::vector<OpLoop>& tile,
-                                 const std::optional<OpLoop>& ahead, int step, LoadedAhead& early,
-                                 std::vector<ThreadStmt>& stmts);
+std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const std::vector<PreloadOperand>& operands,
+                                 const std::vector<OpLoop>& tile, const std::optional<OpLoop>& ahead, int step,
+                                 LoadedAhead& early, std::vector<ThreadStmt>& stmts);
 
 }  // namespace tw::codegen

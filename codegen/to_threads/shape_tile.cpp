@@ -27,6 +27,7 @@ public:
         t_.conditions = conjuncts_of(placement.physical(op.active));
         if (!op.otherwise.defined())
             for (const Expr& part : conjuncts_of(mask)) t_.conditions.push_back(part);
+        t_.reads_ahead = op.reads_ahead;
         for (ThreadStore& store : t_.stores) {  // only made under the conditions
             store.to = without_implied_checks(store.to, t_.conditions);
             store.value = without_implied_checks(store.value, t_.conditions);

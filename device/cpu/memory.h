@@ -67,6 +67,11 @@ TW_INLINE void copy(T* to, const T* from) {
     Wide::store(to, Wide::load(from));
 }
 
+template <int N, class T>
+TW_INLINE void copy_where(bool condition, T* to, const T* from) {
+    if (condition) copy<N>(to, from);
+}
+
 template <class Index, class Extent>
 TW_INLINE Index inside(Index index, Extent extent, const char* tensor, int dimension) {
     if (index < 0 || index >= extent) emulated::tw_outside(index, extent, tensor, dimension);

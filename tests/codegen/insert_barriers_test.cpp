@@ -211,6 +211,20 @@ TEST(InsertBarriers, ProvesLargeDomainsByDigits) {
     EXPECT_EQ(count_barriers(insert_barriers(k.kernel)), 0);
 }
 
+/// Pixels of a raster of 9 x 7 places, of which 8 x 5 are stored: digits below their places tell pixels apart.
+TEST(InsertBarriers, ProvesDigitsThatMasksKeepInTheirPlaces) {
+    for (const int64_t columns : {5, 6}) {
+        Small k;
+        k.kernel.grid[0] = int64_t{1} << 16;
+        Expr place = k.kernel.block[0] * 512 + k.i * 64 + k.t, column = place % 7, row = place / 7 % 9;
+        Expr pixel = place / 63 * 40 + row * 5 + column;
+        auto masked = make_thread(ThreadIf{column < columns && row < 8, store(k.out, {pixel}, k.one)});
+        k.kernel.body = in_order({loop(k.i, 8, {masked})});
+        // A column behind the last one is the first of the next row.
+        EXPECT_EQ(count_barriers(insert_barriers(k.kernel)), columns == 5 ? 0 : 1) << columns;
+    }
+}
+
 TEST(InsertBarriers, AssumesTheWorstOfWhatItCannotProve) {
     Small k;
     Buffer index = make_buffer("index", i32, Memory::Global, {64});

@@ -29,6 +29,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     float f[4];
     tw::load<8>(h, x);
     tw::copy<4>(&shared.a[0], y);
+    tw::copy_where<4>(y[0] > 0, y, &shared.a[0]);
     y[tw::inside(i[0], 4, "y", 0)] = y[tw::inside(l[0], 4LL, "y", 0)];
     tw::cp_async<1>(&shared.a[0], y);
     tw::cp_async<2>(&shared.a[2], y + 2);

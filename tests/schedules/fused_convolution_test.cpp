@@ -7,6 +7,7 @@
 #include "ops/check.h"
 #include "schedules/catalog.h"
 #include "tests/ops/random_cases.h"
+#include "tests/ops/whole_numbers.h"
 #include "tests/support/expect_error.h"
 
 namespace tw::schedules {
@@ -79,6 +80,44 @@ TEST_P(FusedConvolutions, OfAnyShapeAreTheDeclared) {
     }
 }
 
+/// Over rasters, whose prologue is made once for all taps: as one kernel for each tap's windows says.
+TEST_P(FusedConvolutions, OverRastersAreTheDeclared) {
+    int taken = 0;
+    for (int round = 0; round < 40 && taken < 8; ++round) {
+        FusedConvolutionShape shape = random_shape();
+        ConvolutionShape& c = shape.convolution;
+        c.stride = 1;
+        if (shape.prologue) c.filters = 64 * between(1, 2);
+        const HaloTiles tiles{.places = 16 * between(1, 8),
+                              .leaving = 16,
+                              .stages = static_cast<int>(between(2, 3)),
+                              .ping_pong = static_cast<int>(between(1, 2)),
+                              .warpgroups = static_cast<int>(between(1, 2)),
+                              .weight_stages = static_cast<int>(chance() ? 0 : between(2, 4))};
+        if (tiles.warpgroups * tiles.ping_pong > 2) continue;
+        const auto takes = shape.prologue ? takes_made_halo : takes_halo;
+        if (!takes(c, ConvolutionPass::Forward, tiles, device_target())) continue;
+        ++taken;
+        SCOPED_TRACE(fmt::format(
+            "{}x{}x{}x{} {} {}x{} pad {}; {} places, {} stages, {} turns, {} warpgroups, {} of "
+            "weights; statistics {} prologue {}",
+            c.images, c.height, c.width, c.channels, c.filters, c.kernel_h, c.kernel_w, c.padding, tiles.places,
+            tiles.stages, tiles.ping_pong, tiles.warpgroups, tiles.weight_stages, shape.statistics, shape.prologue));
+        Target some = device_target();
+        some.multiprocessors = static_cast<int>(between(1, 4));
+        const Schedule s = fused_halo_schedule(declare_fused_halo(shape, tiles.places), tiles, some);
+        SCOPED_TRACE(s.trace_as_cpp());
+        EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
+        const Bindings bindings = small_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000)));
+        Executable executable(build(s), device_);
+        const std::vector<HostArray> got = run_on(executable, bindings),
+                                     expected = interpret_plain(declare_fused_convolution(shape).outputs(), bindings);
+        for (size_t k = 0; k < got.size(); ++k)
+            EXPECT_EQ(difference(s.outputs()[k].name(), got[k], expected[k], bitwise), std::nullopt);
+    }
+    EXPECT_EQ(taken, 8);
+}
+
 /// Of random numbers, against float64.
 TEST_P(FusedConvolutions, WithSiluErrAsTheirTypes) {
     for (const char* fused : {"_silu", "_prologue_bias_silu_residual_statistics"}) {
@@ -105,9 +144,13 @@ TEST(FusedConvolutionLayers, CanBeBuilt) {
             const std::string name = std::string("convolution_fused_bf16_") + layer + fused;
             ASSERT_TRUE(parse_fused_convolution(name)) << name;
             const Program program = build(find_kernel(name)->make(target("sm_90a")));
-            const std::string image = name.find("prologue") == std::string::npos ? "x" : "a";
+            const bool with_halo = program.cuda().find("raster_shared") != std::string::npos;
+            const std::string image = with_halo ? "raster" : name.find("prologue") == std::string::npos ? "x" : "a";
             EXPECT_THAT(program.explain(),
                         HasSubstr(image + "_shared: by the tensor memory accelerator, pixels (im2col)"));
+            EXPECT_EQ(with_halo,
+                      layer == std::string("256x56x56x64_64_3x3_pad1") && name.find("residual") == std::string::npos)
+                << name;
             if (std::string(fused).find("residual") != std::string::npos) {
                 EXPECT_THAT(program.explain(), HasSubstr("residual_shared: by the tensor memory accelerator"));
             }

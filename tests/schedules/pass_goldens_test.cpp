@@ -90,6 +90,7 @@ constexpr Example examples[] = {
     {"drop_aliases", hopper_products},
     {"insert_barriers", products},
     {"narrow_indices", "softmax_300000x8192_bf16"},
+    {"read_ahead_of_masks", "convolution_bf16_1x12x12x64_64_3x3_pad1_tilehalo64b32s2t1"},
     {"choose_functions", "gemm_bf16_40x96x72_tb_bias_gelu_tanh_tile32x32x32w16x16s3r"},
     {"programmatic_launch", products},
 };

@@ -65,10 +65,15 @@ __device__ inline void griddepcontrol_launch_dependents() {
 template <int N, class T>
 struct alignas(N * sizeof(T)) Vector { T elements[N]; };
 
-/// N neighbouring elements from memory to memory.
+/// N neighbouring elements, 16 bytes, from memory to memory that the kernel does not read, read in any case and stored
+/// where the condition holds: neither a branch nor an order of memory stands between several.
 template <int N, class T>
-__device__ inline void copy(T* to, const T* from) {
-    *reinterpret_cast<Vector<N, T>*>(to) = *reinterpret_cast<const Vector<N, T>*>(from);
+__device__ inline void copy_where(bool condition, T* to, const T* from) {
+    static_assert(N * sizeof(T) == 16);
+    const uint4 bits = *reinterpret_cast<const uint4*>(from);
+    asm volatile("{.reg .pred stored; setp.ne.s32 stored, %0, 0; @stored st.global.v4.b32 [%1], {%2, %3, %4, %5};}"
+                 :
+                 : "r"(static_cast<int>(condition)), "l"(to), "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w));
 }
 
 /// The block's dynamic shared memory.
@@ -372,7 +377,7 @@ y_kernel(tw::bf16* __restrict__ y,
             tw::wgmma_fence();
             // [21] sums_total: multiply
             #pragma unroll
-            for (int r = 0; r < 3; ++r) {
+            for (int r = 0; r < 2; ++r) {
                 #pragma unroll
                 for (int s = 0; s < 3; ++s) {
                     #pragma unroll
@@ -384,9 +389,19 @@ y_kernel(tw::bf16* __restrict__ y,
                     }
                 }
             }
+            if (thread == 0) tw::mbarrier_arrive(shared.channel_done[turn]);
+            #pragma unroll
+            for (int s = 0; s < 3; ++s) {
+                #pragma unroll
+                for (int k_step = 0; k_step < 4; ++k_step) {
+                    tw::wgmma_m64n256k16_bf16(sums_total_sum,
+                        tw::matrix_descriptor(&shared.taps_shared[0][2][s][0][0], 128, 16, 1024, k_step * 32),
+                        tw::matrix_descriptor(&shared.raster_shared[round][s + 62][0], 128, 16, 1024, k_step * 32),
+                        true);
+                }
+            }
             tw::wgmma_commit();
             tw::wgmma_wait<1>();
-            if (thread == 0) tw::mbarrier_arrive(shared.channel_done[turn]);
             tw::wgmma_wait<0>();
             tw::wgmma_fence_operand(sums_total_sum);
             if (thread == 0) tw::mbarrier_arrive(shared.channel_empty[round]);
@@ -426,12 +441,10 @@ y_kernel(tw::bf16* __restrict__ y,
                 for (int each = 0; each < 2; ++each) {
                     const int index = (tile * 256 + leaving * 32 + each * 16 + sums_row_3) / 31 % 29;
                     const int index_2 = (each * 16 + tile * 8 + leaving + sums_row_3) % 31;
-                    if (index < 28 && index_2 < 30 && tile * 256 + leaving * 32 + each * 16 + sums_row_3 < 57536) {
-                        tw::copy<8>(&y[sums_vector_2 * 8 +
-                                       (sums_row_3 + tile * 256 + leaving * 32 + each * 16) / 899 * 53760 +
-                                       index * 1920 + index_2 * 64],
-                                    &shared.sums[turn][sums_row_3 + each * 16][sums_vector_2 * 8]);
-                    }
+                    tw::copy_where<8>(index < 28 && index_2 < 30 &&
+                        tile * 256 + leaving * 32 + each * 16 + sums_row_3 < 57536,
+                        &y[sums_vector_2 * 8 + (sums_row_3 + tile * 256 + leaving * 32 + each * 16) / 899 * 53760 +
+                           index * 1920 + index_2 * 64], &shared.sums[turn][sums_row_3 + each * 16][sums_vector_2 * 8]);
                 }
                 tw::barrier_sync(turn + 1, 128);
             }

@@ -374,6 +374,7 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
                     tw::wgmma_fence_operand(c_total[m_inner_tile]);
                 }
                 tw::wgmma_fence();
+                if (k_outer == 7 && thread == 0) tw::mbarrier_arrive(shared.k_outer_done[turn]);
                 // [21] c_total: multiply
                 #pragma unroll
                 for (int k_inner_step = 0; k_inner_step < 4; ++k_inner_step) {
@@ -392,7 +393,6 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
                     tw::mbarrier_arrive_at(shared.k_outer_empty[(k_outer + 3) % 4], thread);
                 }
             }
-            if (thread == 0) tw::mbarrier_arrive(shared.k_outer_done[turn]);
             tw::wgmma_wait<0>();
             #pragma unroll
             for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) {

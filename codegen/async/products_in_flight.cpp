@@ -1,0 +1,86 @@
+#include "codegen/async/products_in_flight.h"
+
+#include <algorithm>
+
+#include "codegen/async/async_copy.h"
+#include "dsl/simplify.h"
+
+namespace tw::codegen {
+namespace {
+
+void append_flat(const TileStmt& stmt, std::vector<TileStmt>& flat) {
+    const TileBlock* block = stmt.as<TileBlock>();
+    if (!block) return flat.push_back(stmt);
+    for (const TileStmt& kid : block->stmts) append_flat(kid, flat);
+}
+
+std::vector<TileStmt> flat(const std::vector<TileStmt>& stmts) {
+    std::vector<TileStmt> result;
+    for (const TileStmt& stmt : stmts) append_flat(stmt, result);
+    return result;
+}
+
+bool has_products(const TileStmt& stmt) {
+    bool found = false;
+    visit_ops(stmt, [&](const TileOp& op) { found = found || lone_instruction<Wgmma>(op); });
+    return found;
+}
+
+/// All but the last of the iterations of its outermost loop, if that and another one go over terms, and that last one.
+struct Parts {
+    TileOp first, last;
+};
+std::optional<Parts> parts_of(const TileOp& products) {
+    if (products.loops.empty() || !products.loops[0].reduces) return {};
+    if (std::ranges::count_if(products.loops, &OpLoop::reduces) < 2) return {};
+    const auto extent = as_constant(products.loops[0].extent);
+    if (!extent || *extent < 2) return {};
+    Parts parts{products, products};
+    parts.first.loops[0].extent = integer(*extent - 1);
+    const Expr variable = products.loops[0].variable;
+    parts.last = map_exprs(parts.last, [&](const Expr& e) {
+        return simplify(substitute(e, {{variable, integer(*extent - 1)}}));
+    });
+    parts.last.loops.erase(parts.last.loops.begin());
+    return parts;
+}
+
+}  // namespace
+
+std::optional<ProductsInFlight> keep_in_flight(const std::vector<TileStmt>& stmts, int in_flight) {
+    const std::vector<TileStmt> all = flat(stmts);
+    const auto wait = std::ranges::find_if(all, [](const TileStmt& stmt) {
+        const TileOp* op = stmt.as<TileOp>();
+        return op && lone_instruction<WgmmaWait>(*op);
+    });
+    if (wait == all.end()) return {};
+    ProductsInFlight products{{all.begin(), wait}, {*wait}};
+    TileOp some = *wait->as<TileOp>();
+    some.action = CallOp{{WgmmaWait{in_flight}}};
+    products.kept.push_back(make_tile(std::move(some)));
+    for (auto stmt = wait + 1; stmt != all.end(); ++stmt) {
+        const TileOp* op = stmt->as<TileOp>();
+        if (!op || !(op->is<AccessOp>() || lone_instruction<WgmmaFenceOperand>(*op))) return {};
+        (op->is<AccessOp>() ? products.kept : products.behind).push_back(*stmt);
+    }
+    return products;
+}
+
+std::optional<std::vector<TileStmt>> tell_before_last_products(const std::vector<TileStmt>& stmts,
+                                                               const TileStmt& done) {
+    std::vector<TileStmt> all = flat(stmts);
+    const auto last = std::find_if(all.rbegin(), all.rend(), has_products);
+    if (last == all.rend()) return {};
+    const auto place = last.base() - 1;
+    const TileOp* op = place->as<TileOp>();
+    const auto parts = op ? parts_of(*op) : std::nullopt;
+    if (!parts) {
+        all.insert(place, done);
+        return all;
+    }
+    *place = make_tile(TileOp(parts->last));
+    all.insert(all.insert(place, done), make_tile(TileOp(parts->first)));
+    return all;
+}
+
+}  // namespace tw::codegen

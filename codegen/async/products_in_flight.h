@@ -1,0 +1,24 @@
+// Matrix products that run on while a warpgroup goes on to other statements.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "codegen/tile_ir/tile_ir.h"
+
+namespace tw::codegen {
+
+/// An iteration that ends while its products run, and what waits for them behind the loop.
+struct ProductsInFlight {
+    std::vector<TileStmt> kept, behind;
+};
+/// So many groups of products may still run when the next iteration begins. Nothing if the statements do not end with
+/// products alone.
+std::optional<ProductsInFlight> keep_in_flight(const std::vector<TileStmt>& stmts, int in_flight);
+
+/// The statements with `done` in front of the last products that they ask for: whoever goes on then asks for products
+/// of its own while these run. Of a group over several terms, it stands in front of the last part; of loops over
+/// products, in front of the loop. Nothing if there are no products.
+std::optional<std::vector<TileStmt>> tell_before_last_products(const std::vector<TileStmt>& stmts,
+                                                               const TileStmt& done);
+
+}  // namespace tw::codegen
