@@ -59,6 +59,7 @@ struct Convolution {
     int64_t phases = 1;  ///< a dimension: pixels so far apart have the same taps
     int64_t kernel_h = 1, kernel_w = 1;  ///< taps that are multiplied: those that read the image somewhere
     int64_t windows_of_image = 1;
+    bool pads_filters = false;  ///< the product reads `other` as `padded(.., 0)`
 };
 /// Throws Error if the kernel is larger than the padded image, a number is not positive, or the groups divide channels
 /// or filters not.
@@ -94,6 +95,7 @@ struct ConvolutionForm {
                                        ///< columns, whose sums a block may make together
     int64_t group = 0;  ///< so many columns, or rows, read terms, or columns, of their own; 0: all the same
     bool terms_are_neighbours = false;  ///< of windows: in filters, which then have tiles of any number of columns
+    bool pads_filters = false;          ///< of windows: filters, too, are read as `padded(.., 0)`
     bool takes_parts = true;            ///< whether a kernel of its own may add up parts of the terms
 
     /// Whether pixels of several phases lie side by side.

@@ -125,21 +125,26 @@ private:
 
     /// Rows of operands are whole pieces, and, where a copy costs less than it gains, whole sectors.
     void pad_rows() {
-        const bool forward = pass_ == ConvolutionPass::Forward;
+        const bool forward = pass_ == ConvolutionPass::Forward, sums_pixels = pass_ == ConvolutionPass::WeightGradient;
         s_.channels = whole_pieces(s_.channels);
         if (!forward) s_.filters = whole_pieces(s_.filters);
         if (joins_taps()) return;
-        const double pixels = as_double(s_.images * s_.height * s_.width), windows = as_double(outputs());
-        if (pass_ != ConvolutionPass::DataGradient && straddles_sectors(s_.channels, pixels)) s_.channels += piece;
-        if (!forward && !joins_phases() && straddles_sectors(s_.filters, windows)) s_.filters += piece;
+        const double of_windows = sums_pixels ? 0.5 : 0.72, pixels = as_double(s_.images * s_.height * s_.width);
+        const double of_all_taps = as_double(s_.filters) * as_double(taps());
+        const bool filters_pay = !sums_pixels && pays_whole_sectors(s_.channels, of_all_taps, 1 - of_windows);
+        const bool pads_channels =
+            pass_ == ConvolutionPass::DataGradient ? filters_pay : pays_whole_sectors(s_.channels, pixels, of_windows);
+        if (!forward && !joins_phases() && pays_whole_sectors(s_.filters, as_double(outputs()), of_windows))
+            s_.filters += piece;
+        copies_filters_ = filters_pay && pads_channels;
+        if (pads_channels) s_.channels += piece;
     }
-    /// Measured: boxes of rows that begin in the middle of 32 bytes take a third longer.
-    bool straddles_sectors(int64_t row, double rows) const {
-        constexpr double sums_a_second = 600e12, bytes_a_second = 2.5e12, launch = 1.5e-6, gain = 0.35, sure = 1.3;
-        const double filters = as_double(s_.filters * s_.channels) * as_double(taps());  // are copied, or cut out
-        const double elements = rows * as_double(row) + filters;
-        const double copy = elements * 2 * tw::bytes_of(s_.type) / bytes_a_second + 2 * launch;
-        return row % (2 * piece) != 0 && gain * given_.flops() / sums_a_second > sure * copy;
+    /// Measured: if rows of both operands begin in the middle of 32 bytes, a product takes a third longer; if those of
+    /// one do, which is a `share` of what boxes bring, that share of it.
+    bool pays_whole_sectors(int64_t row, double rows, double share) const {
+        constexpr double sums_a_second = 600e12, bytes_a_second = 2.5e12, launch = 2e-6, gain = 0.35, sure = 1.3;
+        const double copy = rows * as_double(row) * 2 * tw::bytes_of(s_.type) / bytes_a_second + launch;
+        return row % (2 * piece) != 0 && share * gain * given_.flops() / sums_a_second > sure * copy;
     }
 
     /// So many together that they have a row of shared memory, whose channels and filters the unit multiplies; else
@@ -197,10 +202,9 @@ private:
             return;
         }
         c_.other = padded_copy(c_.x, of_x());
-        const Tensor of = input("w", s_.type, shape_of(of_w()));  // what a gradient is of, it does not read
-        c_.product = gradients(sum_of_windows(c_.other, of), c_.windows, {of})[0];
-        c_.extents = {s_.filters, s_.channels, outputs(), s_.groups * taps(), 1};
-        if (leaves_out_taps() || !multiplies_filters_as_given())
+        c_.product = sum_of_pixels(c_.windows, c_.other);
+        c_.extents = {given_.filters / s_.groups, channels_of_group(), outputs(), s_.groups * taps(), 1};
+        if (leaves_out_taps() || joined_ > 1)
             c_.result = compute("dw", shape_like(c_.w), [&](Expr f, Expr r, Expr t, Expr c) {
                 return element_of_product(f, r - rows_.first, t - columns_.first, channel(f, c));
             });
@@ -212,20 +216,18 @@ private:
         c_.windows = spread ? apart() : padded_copy(c_.dy, of_y());
         if (joins_phases()) return of_joined_phases();
         c_.other = filters();
-        c_.extents = {s_.images * s_.height * s_.width, s_.channels, s_.filters, s_.groups, as_double(taps())};
+        const Extents results{s_.images, s_.height, s_.width, given_.channels};
+        c_.extents = {s_.images * s_.height * s_.width, channels_of_group(), s_.filters, s_.groups, as_double(taps())};
         if (derived) {
-            const Tensor of = input("x", s_.type, shape_of(of_x()));
+            const Tensor of = input("x", s_.type, shape_of(results));
             c_.product = gradients(sum_of_windows(of, c_.other), c_.windows, {of})[0];
             c_.phases = s_.stride;
             c_.terms_axis = terms_axis_of(c_.product, c_.windows);
             c_.extents.taps /= as_double(s_.stride * s_.stride);
         } else {
-            c_.product = sum_of_flipped(c_.windows, c_.other);
+            c_.product = sum_of_flipped(c_.windows, c_.other, results);
             c_.terms_axis = 2;
         }
-        if (s_.groups * s_.channels != given_.channels)
-            c_.result =
-                compute("dx", shape_like(c_.x), [&](Expr n, Expr h, Expr w, Expr c) { return c_.product(n, h, w, c); });
     }
 
     /// Whether gradients() finds a sum over taps: else it is one over pixels, or takes each tap where it falls on one.
@@ -236,7 +238,8 @@ private:
     }
 
     Extents of_x() const { return {s_.images, s_.height, s_.width, s_.groups * s_.channels}; }
-    Extents of_w() const { return {s_.groups * s_.filters, rows_.count, columns_.count, s_.channels}; }
+    /// Of results, which have no more than there are.
+    int64_t channels_of_group() const { return given_.channels / s_.groups; }
     Extents of_y() const { return {s_.images, given_.rows(), given_.columns(), s_.groups * s_.filters}; }
     static Shape shape_like(const Tensor& tensor) { return {tensor.shape().begin(), tensor.shape().end()}; }
 
@@ -257,9 +260,15 @@ private:
     bool multiplies_filters_as_given() const {
         return joined_ == 1 && s_.groups * s_.filters == given_.filters && s_.groups * s_.channels == given_.channels;
     }
+    /// Boxes give zeros behind their ends, if rows of channels are whole pieces.
+    bool copies_filters() const {
+        return copies_filters_ || joined_ > 1 || given_.channels / given_.groups % piece != 0;
+    }
     /// The filters, or a copy of them with zeros behind their ends and for channels of other groups.
     Tensor filters() {
         if (multiplies_filters_as_given()) return c_.w;
+        c_.pads_filters = !copies_filters();
+        if (c_.pads_filters) return c_.w;
         return copied("w_padded", {s_.groups * s_.filters, given_.kernel_h, given_.kernel_w, s_.channels},
                       [&](Expr f, Expr r, Expr t, Expr c) { return any_filter(f, r, t, c); });
     }
@@ -272,7 +281,9 @@ private:
     /// Of a tap that is read, in filters of all taps, or of those alone.
     Expr filter(const Tensor& w, const Expr& f, const Expr& r, const Expr& t, const Expr& c) const {
         const bool all = is_constant(w.shape()[1], given_.kernel_h) && is_constant(w.shape()[2], given_.kernel_w);
-        return all && leaves_out_taps() ? w(f, r + rows_.first, t + columns_.first, c) : w(f, r, t, c);
+        const bool moved = all && leaves_out_taps();
+        const Expr row = moved ? r + rows_.first : r, column = moved ? t + columns_.first : t;
+        return c_.pads_filters ? padded(w, 0)(f, row, column, c) : w(f, row, column, c);
     }
     /// Zero of taps that were left out.
     template <class... Indices>
@@ -280,12 +291,22 @@ private:
         return leaves_out_taps() ? padded(c_.product, 0)(at...) : c_.product(at...);
     }
 
-    /// y of operands of these extents.
+    /// y of operands of these extents, summed over the channels that x has.
     Tensor sum_of_windows(const Tensor& x, const Tensor& w) const {
-        Axis r = reduce_axis("r", rows_.count), t = reduce_axis("s", columns_.count), k = reduce_axis("c", s_.channels);
+        const int64_t channels = as_constant(x.shape()[3]).value_or(0) / s_.groups;
+        Axis r = reduce_axis("r", rows_.count), t = reduce_axis("s", columns_.count), k = reduce_axis("c", channels);
         return compute("y", shape_of(of_y()), [&](Expr n, Expr p, Expr q, Expr f) {
-            Expr element = padded(x, 0)(n, row(p, r), column(q, t), in_group(f, s_.filters, s_.channels, k));
+            Expr element = padded(x, 0)(n, row(p, r), column(q, t), in_group(f, s_.filters, channels, k));
             return cast(s_.type, sum(cast(f32, element) * cast(f32, filter(w, f, r, t, k)), {r, t, k}));
+        });
+    }
+    Tensor sum_of_pixels(const Tensor& dy, const Tensor& x) const {
+        Axis n = reduce_axis("n", s_.images), p = reduce_axis("p", given_.rows()),
+             q = reduce_axis("q", given_.columns());
+        const Extents extents{given_.filters, rows_.count, columns_.count, channels_of_group()};
+        return compute("d_w", shape_of(extents), [&](Expr f, Expr r, Expr t, Expr c) {
+            Expr element = padded(x, 0)(n, row(p, r), column(q, t), in_group(f, s_.filters, s_.channels, c));
+            return cast(s_.type, sum(cast(f32, dy(n, p, q, f)) * cast(f32, element), {n, p, q}));
         });
     }
     /// The k-th of those elements, so many a group, that belong to element e of others.
@@ -383,13 +404,13 @@ private:
                           return select(h % u == 0 && w % u == 0, element, constant(s_.type, 0.0));
                       });
     }
-    Tensor sum_of_flipped(const Tensor& dy, const Tensor& w) const {
+    Tensor sum_of_flipped(const Tensor& dy, const Tensor& w, const Extents& results) const {
         Axis r = reduce_axis("r", rows_.count), t = reduce_axis("s", columns_.count), k = reduce_axis("f", s_.filters);
-        return compute("d_x", shape_of(of_x()), [&](Expr n, Expr h, Expr v, Expr c) {
-            const Expr f = in_group(c, s_.channels, s_.filters, k);
+        return compute("d_x", shape_of(results), [&](Expr n, Expr h, Expr v, Expr c) {
+            const Expr f = in_group(c, channels_of_group(), s_.filters, k);
             Expr element =
                 padded(dy, 0)(n, h + before(rows_) - r * s_.dilation, v + before(columns_) - t * s_.dilation, f);
-            Expr weight = filter(w, f, r, t, s_.groups == 1 ? c : c % s_.channels);
+            Expr weight = filter(w, f, r, t, s_.groups == 1 ? c : c % channels_of_group());
             return cast(s_.type, sum(cast(f32, element) * cast(f32, weight), {r, t, k}));
         });
     }
@@ -397,7 +418,8 @@ private:
     const ConvolutionShape given_;
     ConvolutionShape
         s_;  ///< as the product's operands lie; of the forward pass filters are rows of them, of any number
-    int64_t joined_ = 1;  ///< groups that are multiplied together; s_ has the others, and what one of them has
+    bool copies_filters_ = false;  ///< so that their rows are whole sectors
+    int64_t joined_ = 1;           ///< groups that are multiplied together; s_ has the others, and what one of them has
     const ConvolutionPass pass_;
     Taps rows_{0, s_.kernel_h}, columns_{0, s_.kernel_w};  ///< that are multiplied
     Convolution c_;
