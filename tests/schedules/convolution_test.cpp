@@ -186,6 +186,54 @@ TEST(ConvolutionShapes, HaveRowsOfWholeSectorsWhereThatPays) {
     EXPECT_EQ(channels(1), 280);
 }
 
+/// The windows' copy has zeros behind 20 filters or 276 channels, and those of the other operand are boxes' own.
+TEST_P(Convolutions, OnlyWindowsAreCopiedForWholePieces) {
+    for (const auto& [pass, channels, filters, stride] : {std::tuple(ConvolutionPass::DataGradient, 40, 20, 1),
+                                                          {ConvolutionPass::DataGradient, 40, 20, 2},
+                                                          {ConvolutionPass::DataGradient, 30, 20, 1},
+                                                          {ConvolutionPass::WeightGradient, 21, 20, 1}}) {
+        const ConvolutionShape shape{.images = 2,
+                                     .height = 7,
+                                     .width = 6,
+                                     .channels = channels,
+                                     .filters = filters,
+                                     .kernel_h = 3,
+                                     .kernel_w = 2,
+                                     .stride = stride,
+                                     .padding = 1};
+        const Convolution c = declare_convolution(shape, pass);
+        const bool copies_other = channels % 8 != 0;
+        EXPECT_EQ(c.copies.size(), copies_other ? 2u : 1u) << channels;
+        EXPECT_TRUE(c.result.same(c.product)) << channels;
+        const Schedule s = convolution_schedule(c, shape, pass, {}, device_target());
+        if (s.target().has_wgmma) {
+            const std::string how = build(s).explain();
+            EXPECT_THAT(how, HasSubstr(c.windows.name() + "_shared: by the tensor memory accelerator")) << channels;
+            EXPECT_THAT(how, HasSubstr(c.other.name() + "_shared: by the tensor memory accelerator")) << channels;
+        }
+        expect_declared(s, whole_numbers(s.outputs(), 3));
+    }
+}
+
+/// c[i, j] = sum a[i, k] b[k, j] over 144 terms, of which a has 144 and b 136: boxes end where operands do.
+TEST_P(Convolutions, ProductsHaveTermsBehindAnOperand) {
+    const Tensor a = input("a", bf16, {128, 144}), b = input("b", bf16, {136, 64});
+    const Axis k = reduce_axis("k", 144);
+    const Tensor c = compute(
+        "c", {128, 64}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, k)) * cast(f32, padded(b, 0)(k, j)), k); });
+    Schedule s({c}, device_target());
+    if (!s.target().has_wgmma) GTEST_SKIP() << "needs wgmma";
+    auto [i, j] = s.loops<2>(c);
+    auto [step, term] = s.split(s.reduce(c), 64, Tail::Mask, {"step", "k"});
+    s.order({step, i, j, term});
+    s.stage(c, a, Memory::Shared, step);
+    s.stage(c, b, Memory::Shared, step, As::Matrix);
+    s.mma(c, wgmma, {.m = i, .n = j, .k = term});
+    s.pipeline(step, {.stages = 2});
+    EXPECT_THAT(build(s).explain(), HasSubstr("b_shared: by the tensor memory accelerator, boxes"));
+    expect_declared(s, whole_numbers(s.outputs(), 8));
+}
+
 /// y[i, j, f] = sum x[i - r, j - q, c] w[f, r, q, c], its copies made ahead by those that compute: the iteration behind
 /// the last seems to reach further than any.
 TEST_P(Convolutions, BackwardTapsInATileOfOneImage) {
