@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <numeric>
 
 #include "dsl/differentiate.h"
+#include "dsl/simplify.h"
 #include "schedules/convolution.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
@@ -13,52 +15,6 @@ namespace {
 constexpr int64_t piece = 8;  // elements of 2 bytes together as 16
 
 double as_double(int64_t count) { return static_cast<double>(count); }
-
-int64_t pixels_along(int64_t size, int64_t kernel, const ConvolutionShape& s) {
-    return (size + 2 * s.padding - (kernel - 1) * s.dilation - 1) / s.stride + 1;
-}
-
-/// The taps along a side that read the image somewhere, and not zeros around it.
-std::vector<int64_t> taps_that_read(int64_t pixels, int64_t taps, int64_t extent, const ConvolutionShape& s) {
-    std::vector<int64_t> result;
-    for (int64_t tap = 0; tap < taps; ++tap)
-        for (int64_t pixel = 0; pixel < pixels; ++pixel)
-            if (const int64_t at = pixel * s.stride + tap * s.dilation - s.padding; at >= 0 && at < extent) {
-                result.push_back(tap);
-                break;
-            }
-    return result;
-}
-
-}  // namespace
-
-int64_t ConvolutionShape::rows() const { return pixels_along(height, kernel_h, *this); }
-int64_t ConvolutionShape::columns() const { return pixels_along(width, kernel_w, *this); }
-
-bool ConvolutionShape::has_pixels() const {
-    return height + 2 * padding > (kernel_h - 1) * dilation && width + 2 * padding > (kernel_w - 1) * dilation;
-}
-
-bool ConvolutionShape::has_groups() const { return groups >= 1 && channels % groups == 0 && filters % groups == 0; }
-
-bool ConvolutionShape::reads_image() const {
-    return !taps_that_read(rows(), kernel_h, height, *this).empty() &&
-           !taps_that_read(columns(), kernel_w, width, *this).empty();
-}
-
-double ConvolutionShape::flops() const {
-    return 2 * as_double(images * rows() * columns()) * as_double(filters * channels / groups) *
-           as_double(kernel_h * kernel_w);
-}
-
-double ConvolutionShape::bytes() const {
-    const double elements = as_double(images) * (as_double(height * width) * as_double(channels) +
-                                                 as_double(rows() * columns()) * as_double(filters)) +
-                            as_double(filters * kernel_h) * as_double(kernel_w * channels / groups);
-    return elements * bytes_of(type);
-}
-
-namespace {
 
 using Extents = std::array<int64_t, 4>;
 
@@ -170,8 +126,8 @@ private:
     void leave_out_taps() {
         if (!given_.reads_image() || (pass_ == ConvolutionPass::DataGradient && joins_phases())) return;
         auto hull = [](const std::vector<int64_t>& taps) { return Taps{taps.front(), taps.back() - taps.front() + 1}; };
-        rows_ = hull(taps_that_read(given_.rows(), given_.kernel_h, given_.height, given_));
-        if (!joins_taps()) columns_ = hull(taps_that_read(given_.columns(), given_.kernel_w, given_.width, given_));
+        rows_ = hull(given_.taps_of_rows());
+        if (!joins_taps()) columns_ = hull(given_.taps_of_columns());
     }
     bool leaves_out_taps() const { return rows_.count < given_.kernel_h || columns_.count < given_.kernel_w; }
 
@@ -212,8 +168,8 @@ private:
 
     void data_gradient() {
         const bool derived = has_shorter_taps();
-        const bool spread = !derived && !joins_phases() && s_.stride > 1;
-        c_.windows = spread ? apart() : padded_copy(c_.dy, of_y());
+        const bool phased = !derived && s_.stride > 1;
+        c_.windows = padded_copy(c_.dy, of_y());
         if (joins_phases()) return of_joined_phases();
         c_.other = filters();
         const Extents results{s_.images, s_.height, s_.width, given_.channels};
@@ -221,12 +177,19 @@ private:
         if (derived) {
             const Tensor of = input("x", s_.type, shape_of(results));
             c_.product = gradients(sum_of_windows(of, c_.other), c_.windows, {of})[0];
-            c_.phases = s_.stride;
             c_.terms_axis = terms_axis_of(c_.product, c_.windows);
-            c_.extents.taps /= as_double(s_.stride * s_.stride);
+        } else if (phased) {
+            // With stride 4 and dilation 2 bounds do not show that taps end where filters do.
+            c_.pads_filters |= std::gcd(s_.stride, s_.dilation) > 1 && s_.dilation % s_.stride != 0;
+            c_.product = sum_of_phases(c_.windows, c_.other, results);
+            c_.terms_axis = 2;
         } else {
             c_.product = sum_of_flipped(c_.windows, c_.other, results);
             c_.terms_axis = 2;
+        }
+        if (derived || phased) {
+            c_.phases = s_.stride;
+            c_.extents.taps /= as_double(s_.stride * s_.stride);
         }
     }
 
@@ -392,18 +355,7 @@ private:
         c_.terms_axis = 2;
     }
 
-    // The data gradient with taps as far apart as the declaration's, from the last one on.
-
-    /// Of dy, a pixel each stride, zeros between.
-    Tensor apart() {
-        const int64_t u = s_.stride;
-        return copied("dy_apart",
-                      {s_.images, (given_.rows() - 1) * u + 1, (given_.columns() - 1) * u + 1, s_.groups * s_.filters},
-                      [&](Expr n, Expr h, Expr w, Expr f) {
-                          Expr element = padded(c_.dy, 0)(n, h / u, w / u, f);
-                          return select(h % u == 0 && w % u == 0, element, constant(s_.type, 0.0));
-                      });
-    }
+    /// The data gradient with taps as far apart as the declaration's, from the last one on.
     Tensor sum_of_flipped(const Tensor& dy, const Tensor& w, const Extents& results) const {
         Axis r = reduce_axis("r", rows_.count), t = reduce_axis("s", columns_.count), k = reduce_axis("f", s_.filters);
         return compute("d_x", shape_of(results), [&](Expr n, Expr h, Expr v, Expr c) {
@@ -413,6 +365,37 @@ private:
             Expr weight = filter(w, f, r, t, s_.groups == 1 ? c : c % channels_of_group());
             return cast(s_.type, sum(cast(f32, element) * cast(f32, weight), {r, t, k}));
         });
+    }
+
+    /// With the taps of a pixel's phase alone, also where dy has fewer pixels than there are taps. Pixel h takes tap r
+    /// of dy's pixel (h + before - r dilation) / u: where g = gcd(u, dilation) divides h + before, every u / g-th.
+    Tensor sum_of_phases(const Tensor& dy, const Tensor& w, const Extents& results) const {
+        return compute("d_x", shape_of(results), [&](Expr n, Expr h, Expr v, Expr c) {
+            const Phase row = phase_of(h + before(rows_), rows_), column = phase_of(v + before(columns_), columns_);
+            Axis r = reduce_axis("r", row.taps), t = reduce_axis("s", column.taps), k = reduce_axis("f", s_.filters);
+            const Expr f = in_group(c, channels_of_group(), s_.filters, k);
+            Expr element = padded(dy, 0)(n, row.pixel - r * row.between, column.pixel - t * column.between, f);
+            Expr weight = filter(w, f, r * row.stride + row.first, t * column.stride + column.first,
+                                 s_.groups == 1 ? c : c % channels_of_group());
+            return cast(s_.type, sum(cast(f32, element) * cast(f32, weight), {r, t, k}));
+        });
+    }
+    /// Taps first + i stride of pixels of dy, from the last one on.
+    struct Phase {
+        Expr taps, first, pixel;
+        int64_t stride, between;  ///< of taps, and of their pixels
+    };
+    Phase phase_of(const Expr& place, const Taps& of) const {
+        const int64_t common = std::gcd(s_.stride, s_.dilation), u = s_.stride / common, d = s_.dilation / common;
+        int64_t inverse = 1;  // of d modulo u
+        while (inverse * d % u != 1 % u) ++inverse;
+        const Expr whole = simplify(place / common), first = simplify(whole * inverse % u);
+        const Expr none = (place % common + (common - 1)) / common, left = of.count - first + (u - 1);
+        return {.taps = simplify(common == 1 ? left / u : max((left - none * (of.count + u)) / u, 0)),
+                .first = first,
+                .pixel = simplify((whole - first * d) / u),
+                .stride = u,
+                .between = d};
     }
 
     const ConvolutionShape given_;

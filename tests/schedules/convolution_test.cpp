@@ -7,6 +7,7 @@
 #include "schedules/catalog.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
+#include "tests/schedules/plain_convolution.h"
 #include "tests/support/expect_error.h"
 
 namespace tw::schedules {
@@ -73,6 +74,7 @@ TEST_P(Convolutions, OfAnyShapeAreTheDeclared) {
             const Convolution c = declare_convolution(shape, pass);
             const Schedule s = convolution_schedule(c, shape, pass, random_tiles(c, pass), device_target());
             SCOPED_TRACE(s.trace_as_cpp());
+            if (shape.flops() < 2e5) expect_plain(c.result, shape, pass, static_cast<unsigned>(round));
             EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
             expect_declared(s, whole_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000))));
         }
@@ -212,6 +214,37 @@ TEST_P(Convolutions, OnlyWindowsAreCopiedForWholePieces) {
             EXPECT_THAT(how, HasSubstr(c.other.name() + "_shared: by the tensor memory accelerator")) << channels;
         }
         expect_declared(s, whole_numbers(s.outputs(), 3));
+        expect_plain(c.result, shape, pass, 4);
+    }
+}
+
+/// A pixel has the taps of its phase alone, by boxes of dy as it is: with more taps than pixels, with dilations that
+/// the stride divides, shares a factor with, or does not.
+TEST_P(Convolutions, GradientsWithStridesTakeTheTapsOfAPhase) {
+    for (const auto& [height, width, taps, stride, padding, dilation] : {std::tuple(9, 5, 5, 2, 0, 1),
+                                                                         {9, 8, 3, 2, 1, 2},
+                                                                         {8, 9, 3, 3, 2, 2},
+                                                                         {9, 11, 3, 4, 1, 2},
+                                                                         {15, 9, 3, 4, 3, 6}}) {
+        const ConvolutionShape shape{.images = 2,
+                                     .height = height,
+                                     .width = width,
+                                     .channels = 24,
+                                     .filters = 32,
+                                     .kernel_h = taps,
+                                     .kernel_w = 2,
+                                     .stride = stride,
+                                     .padding = padding,
+                                     .dilation = dilation};
+        const Convolution c = declare_convolution(shape, ConvolutionPass::DataGradient);
+        EXPECT_TRUE(c.copies.empty() && c.windows.same(c.dy)) << stride << " " << dilation;
+        EXPECT_EQ(c.phases, stride);
+        const Schedule s = convolution_schedule(c, shape, ConvolutionPass::DataGradient, {}, device_target());
+        if (s.target().has_wgmma) {
+            EXPECT_THAT(build(s).explain(), HasSubstr("dy_shared: by the tensor memory"));
+        }
+        expect_declared(s, whole_numbers(s.outputs(), 5));
+        expect_plain(c.result, shape, ConvolutionPass::DataGradient, 6);
     }
 }
 
