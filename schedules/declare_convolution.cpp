@@ -5,22 +5,17 @@
 
 #include "dsl/differentiate.h"
 #include "dsl/simplify.h"
-#include "schedules/convolution.h"
+#include "schedules/plan_groups.h"
+#include "schedules/whole_sectors.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t piece = 8;  // elements of 2 bytes together as 16
-
 double as_double(int64_t count) { return static_cast<double>(count); }
 
 using Extents = std::array<int64_t, 4>;
-
-int64_t whole_pieces(int64_t elements) {
-    return elements % piece == 0 ? elements : elements <= 2 * piece ? 2 * piece : rounded_up(elements, piece);
-}
 
 /// Of two numbers, rounded towards the smaller one; the second is positive.
 int64_t floor_of(int64_t a, int64_t b) { return a >= 0 ? a / b : -divided(-a, b); }
@@ -52,8 +47,9 @@ Shape shape_of(const Extents& extents) { return {extents.begin(), extents.end()}
 
 class Declaration {
 public:
-    Declaration(const ConvolutionShape& shape, ConvolutionPass pass) : given_(shape), s_(shape), pass_(pass) {
-        join_groups();
+    Declaration(const ConvolutionShape& shape, ConvolutionPass pass, const GroupPlan& plan)
+        : given_(shape), s_(shape), pass_(pass) {
+        join_groups(plan);
         if (s_.groups == 1) pad_rows();
         c_.groups = s_.groups;
         c_.x = input("x", s_.type, {s_.images, s_.height, s_.width, given_.channels});
@@ -87,40 +83,35 @@ private:
         if (joins_taps()) return;
         const double of_windows = sums_pixels ? 0.5 : 0.72, pixels = as_double(s_.images * s_.height * s_.width);
         const double of_all_taps = as_double(s_.filters) * as_double(taps());
-        const bool filters_pay = !sums_pixels && pays_whole_sectors(s_.channels, of_all_taps, 1 - of_windows);
-        const bool pads_channels =
-            pass_ == ConvolutionPass::DataGradient ? filters_pay : pays_whole_sectors(s_.channels, pixels, of_windows);
-        if (!forward && !joins_phases() && pays_whole_sectors(s_.filters, as_double(outputs()), of_windows))
-            s_.filters += piece;
+        const bool filters_pay = !sums_pixels && pays_whole_sectors(given_, s_.channels, of_all_taps, 1 - of_windows);
+        const bool pads_channels = pass_ == ConvolutionPass::DataGradient
+                                       ? filters_pay
+                                       : pays_whole_sectors(given_, s_.channels, pixels, of_windows);
+        if (!forward && !joins_phases() && pays_whole_sectors(given_, s_.filters, as_double(outputs()), of_windows))
+            s_.filters += piece_of_rows;
         copies_filters_ = filters_pay && pads_channels;
-        if (pads_channels) s_.channels += piece;
+        if (pads_channels) s_.channels += piece_of_rows;
     }
-    /// Measured: if rows of both operands begin in the middle of 32 bytes, a product takes a third longer; if those of
-    /// one do, which is a `share` of what boxes bring, that share of it.
-    bool pays_whole_sectors(int64_t row, double rows, double share) const {
-        constexpr double sums_a_second = 600e12, bytes_a_second = 2.5e12, launch = 2e-6, gain = 0.35, sure = 1.3;
-        const double copy = rows * as_double(row) * 2 * tw::bytes_of(s_.type) / bytes_a_second + launch;
-        return row % (2 * piece) != 0 && share * gain * given_.flops() / sums_a_second > sure * copy;
+    void join_groups(const GroupPlan& plan) {
+        joined_ = plan.joined, s_.groups = given_.groups / joined_;
+        s_.channels = plan.channels, s_.filters = plan.filters;
+        pads_groups_ = s_.groups * s_.channels > given_.channels || s_.groups * s_.filters > given_.filters;
     }
-
-    /// So many together that they have a row of shared memory, whose channels and filters the unit multiplies; else
-    /// all.
-    void join_groups() {
-        constexpr int64_t least_channels = 64, unit = 16, rows_of_unit = 64;  // and terms
-        const int64_t channels = given_.channels / given_.groups, filters = given_.filters / given_.groups;
-        const int64_t of_filters = pass_ == ConvolutionPass::WeightGradient ? rows_of_unit : unit;
-        auto suits = [&](int64_t joined) {
-            return given_.groups % joined == 0 && joined * channels >= least_channels &&
-                   joined * channels % unit == 0 && joined * filters % of_filters == 0;
-        };
-        while (joined_ < given_.groups && !suits(joined_)) ++joined_;
-        s_.groups = given_.groups / joined_, s_.channels = channels * joined_, s_.filters = filters * joined_;
+    /// Of groups that have more than `each`, which is in the tensor: where element e stands there, if it does.
+    struct InGroups {
+        Expr there, element;
+    };
+    static InGroups in_groups(const Expr& e, int64_t each, int64_t padded) {
+        return {e % padded < each, e / padded * each + e % padded};
     }
+    /// Among elements of padded groups, number e of the tensor.
+    static Expr among_padded(const Expr& e, int64_t each, int64_t padded) {
+        return each == padded ? e : e / each * padded + e % each;
+    }
+    int64_t given_channels() const { return given_.channels / given_.groups; }
+    int64_t given_filters() const { return given_.filters / given_.groups; }
     /// Among the channels of the groups that are joined with it, the first one of filter f.
-    Expr first_channel(const Expr& f) const {
-        const int64_t channels = given_.channels / given_.groups, filters = given_.filters / given_.groups;
-        return f / filters % joined_ * channels;
-    }
+    Expr first_channel(const Expr& f) const { return f / given_filters() % joined_ * given_channels(); }
 
     /// What the first and the last taps read is zeros wherever the kernel is large beside the image.
     void leave_out_taps() {
@@ -143,6 +134,11 @@ private:
         c_.product = sum_of_windows(c_.windows, c_.other);
         c_.extents = {outputs(), s_.filters, s_.channels, s_.groups, as_double(taps())};
         c_.terms_axis = 2;
+        if (pads_groups_ && s_.filters > given_filters())
+            c_.result = compute("y_of_groups", {s_.images, given_.rows(), given_.columns(), given_.filters},
+                                [&](Expr n, Expr p, Expr q, Expr f) {
+                                    return c_.product(n, p, q, among_padded(f, given_filters(), s_.filters));
+                                });
     }
 
     void weight_gradient() {
@@ -159,10 +155,11 @@ private:
         }
         c_.other = padded_copy(c_.x, of_x());
         c_.product = sum_of_pixels(c_.windows, c_.other);
-        c_.extents = {given_.filters / s_.groups, channels_of_group(), outputs(), s_.groups * taps(), 1};
-        if (leaves_out_taps() || joined_ > 1)
+        c_.extents = {filters_of_group(), channels_of_group(), outputs(), s_.groups * taps(), 1};
+        if (leaves_out_taps() || joined_ > 1 || pads_groups_)
             c_.result = compute("dw", shape_like(c_.w), [&](Expr f, Expr r, Expr t, Expr c) {
-                return element_of_product(f, r - rows_.first, t - columns_.first, channel(f, c));
+                return element_of_product(among_padded(f, given_.filters / s_.groups, filters_of_group()),
+                                          r - rows_.first, t - columns_.first, channel(f, c));
             });
     }
 
@@ -172,7 +169,7 @@ private:
         c_.windows = padded_copy(c_.dy, of_y());
         if (joins_phases()) return of_joined_phases();
         c_.other = filters();
-        const Extents results{s_.images, s_.height, s_.width, given_.channels};
+        const Extents results{s_.images, s_.height, s_.width, s_.groups * channels_of_group()};
         c_.extents = {s_.images * s_.height * s_.width, channels_of_group(), s_.filters, s_.groups, as_double(taps())};
         if (derived) {
             const Tensor of = input("x", s_.type, shape_of(results));
@@ -191,6 +188,10 @@ private:
             c_.phases = s_.stride;
             c_.extents.taps /= as_double(s_.stride * s_.stride);
         }
+        if (pads_groups_ && s_.channels > given_channels())
+            c_.result = compute("dx", shape_like(c_.x), [&](Expr n, Expr h, Expr w, Expr c) {
+                return c_.product(n, h, w, among_padded(c, given_channels(), s_.channels));
+            });
     }
 
     /// Whether gradients() finds a sum over taps: else it is one over pixels, or takes each tap where it falls on one.
@@ -202,7 +203,8 @@ private:
 
     Extents of_x() const { return {s_.images, s_.height, s_.width, s_.groups * s_.channels}; }
     /// Of results, which have no more than there are.
-    int64_t channels_of_group() const { return given_.channels / s_.groups; }
+    int64_t channels_of_group() const { return pads_groups_ ? s_.channels : given_.channels / s_.groups; }
+    int64_t filters_of_group() const { return pads_groups_ ? s_.filters : given_.filters / s_.groups; }
     Extents of_y() const { return {s_.images, given_.rows(), given_.columns(), s_.groups * s_.filters}; }
     static Shape shape_like(const Tensor& tensor) { return {tensor.shape().begin(), tensor.shape().end()}; }
 
@@ -216,6 +218,12 @@ private:
         bool fits = true;
         for (size_t d = 0; d < extents.size(); ++d) fits = fits && is_constant(tensor.shape()[d], extents[d]);
         if (fits) return tensor;
+        const int64_t each = as_constant(tensor.shape()[3]).value_or(0) / s_.groups, all = extents[3] / s_.groups;
+        if (pads_groups_)
+            return copied(tensor.name() + "_padded", shape_of(extents), [&](Expr a, Expr b, Expr d, Expr e) {
+                const auto [there, element] = in_groups(e, each, all);
+                return select(there, padded(tensor, 0)(a, b, d, element), constant(s_.type, 0.0));
+            });
         return copied(tensor.name() + "_padded", shape_of(extents),
                       [&](Expr a, Expr b, Expr d, Expr e) { return padded(tensor, 0)(a, b, d, e); });
     }
@@ -225,7 +233,7 @@ private:
     }
     /// Boxes give zeros behind their ends, if rows of channels are whole pieces.
     bool copies_filters() const {
-        return copies_filters_ || joined_ > 1 || given_.channels / given_.groups % piece != 0;
+        return copies_filters_ || joined_ > 1 || pads_groups_ || given_.channels / given_.groups % piece_of_rows != 0;
     }
     /// The filters, or a copy of them with zeros behind their ends and for channels of other groups.
     Tensor filters() {
@@ -237,7 +245,9 @@ private:
     }
     /// Zero where there is none.
     Expr any_filter(const Expr& f, const Expr& r, const Expr& t, const Expr& c) const {
-        return padded(c_.w, 0)(f, r, t, joined_ == 1 ? c : c - first_channel(f));
+        if (!pads_groups_) return padded(c_.w, 0)(f, r, t, joined_ == 1 ? c : c - first_channel(f));
+        const auto [there, filter] = in_groups(f, given_filters(), s_.filters);
+        return select(there, padded(c_.w, 0)(filter, r, t, c), constant(s_.type, 0.0));
     }
     /// Of all groups that are joined.
     Expr channel(const Expr& f, const Expr& c) const { return joined_ == 1 ? c : first_channel(f) + c; }
@@ -266,7 +276,7 @@ private:
     Tensor sum_of_pixels(const Tensor& dy, const Tensor& x) const {
         Axis n = reduce_axis("n", s_.images), p = reduce_axis("p", given_.rows()),
              q = reduce_axis("q", given_.columns());
-        const Extents extents{given_.filters, rows_.count, columns_.count, channels_of_group()};
+        const Extents extents{s_.groups * filters_of_group(), rows_.count, columns_.count, channels_of_group()};
         return compute("d_w", shape_of(extents), [&](Expr f, Expr r, Expr t, Expr c) {
             Expr element = padded(x, 0)(n, row(p, r), column(q, t), in_group(f, s_.filters, s_.channels, c));
             return cast(s_.type, sum(cast(f32, dy(n, p, q, f)) * cast(f32, element), {n, p, q}));
@@ -286,7 +296,7 @@ private:
 
     // Few channels: a copy has those of all taps of a row together, for each pixel of y along a row.
 
-    bool joins_taps() const { return given_.channels < piece && given_.kernel_w > 1; }
+    bool joins_taps() const { return given_.channels < piece_of_rows && given_.kernel_w > 1; }
     /// A power of two, so that a thread which copies 16 bytes knows tap and channel of each element.
     int64_t channels_of_tap() const {
         int64_t channels = 1;
@@ -401,6 +411,7 @@ private:
     const ConvolutionShape given_;
     ConvolutionShape
         s_;  ///< as the product's operands lie; of the forward pass filters are rows of them, of any number
+    bool pads_groups_ = false;     ///< copies have zeros behind each group's
     bool copies_filters_ = false;  ///< so that their rows are whole sectors
     int64_t joined_ = 1;           ///< groups that are multiplied together; s_ has the others, and what one of them has
     const ConvolutionPass pass_;
@@ -408,10 +419,7 @@ private:
     Convolution c_;
 };
 
-}  // namespace
-
-Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass pass, std::source_location where) {
-    CalledFrom caller(where);
+void check_shape(const ConvolutionShape& shape, std::source_location where) {
     user_check(std::min({shape.kernel_h, shape.kernel_w, shape.stride, shape.dilation}) > 0 && shape.padding >= 0 &&
                    shape.has_pixels(),
                where,
@@ -421,7 +429,21 @@ Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass p
     user_check(shape.has_groups(), where,
                "convolution: {} groups do not divide {} channels and {} filters; give a common divisor", shape.groups,
                shape.channels, shape.filters);
-    return Declaration(shape, pass).run();
+}
+
+}  // namespace
+
+Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass pass, std::source_location where) {
+    CalledFrom caller(where);
+    check_shape(shape, where);
+    return Declaration(shape, pass, plan_groups(shape, pass)).run();
+}
+
+Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass pass, const GroupPlan& plan,
+                                std::source_location where) {
+    CalledFrom caller(where);
+    check_shape(shape, where);
+    return Declaration(shape, pass, plan).run();
 }
 
 }  // namespace tw::schedules

@@ -5,6 +5,7 @@
 
 #include "dsl/differentiate.h"
 #include "schedules/catalog.h"
+#include "schedules/plan_groups.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
 #include "tests/schedules/plain_convolution.h"
@@ -216,6 +217,47 @@ TEST_P(Convolutions, OnlyWindowsAreCopiedForWholePieces) {
         expect_declared(s, whole_numbers(s.outputs(), 3));
         expect_plain(c.result, shape, pass, 4);
     }
+}
+
+/// Groups of 40 channels and 20 filters, one by one, with zeros behind each.
+TEST_P(Convolutions, GroupsOfAnySizeHaveZerosBehindThem) {
+    const ConvolutionShape shape{.images = 2,
+                                 .height = 5,
+                                 .width = 4,
+                                 .channels = 120,
+                                 .filters = 60,
+                                 .kernel_h = 3,
+                                 .kernel_w = 2,
+                                 .padding = 1,
+                                 .groups = 3};
+    for (ConvolutionPass pass : passes) {
+        const Convolution c = declare_convolution(shape, pass, padded_groups(shape, pass));
+        EXPECT_EQ(c.groups, 3);
+        const Schedule s = convolution_schedule(c, shape, pass, {}, device_target());
+        if (s.target().has_wgmma) {
+            EXPECT_THAT(build(s).explain(), HasSubstr(c.windows.name() + "_shared: by the tensor memory"));
+        }
+        expect_declared(s, whole_numbers(s.outputs(), 5));
+        expect_plain(c.result, shape, pass, 6);
+    }
+}
+
+/// A group of 60 channels has 64 where four together, with zeros for each other, would take longer than copies.
+TEST(ConvolutionShapes, HaveGroupsWithZerosBehindThemWhereThatPays) {
+    ConvolutionShape shape{.images = 1,
+                           .height = 148,
+                           .width = 148,
+                           .channels = 240,
+                           .filters = 512,
+                           .kernel_h = 5,
+                           .kernel_w = 5,
+                           .stride = 2,
+                           .padding = 2,
+                           .groups = 4};
+    EXPECT_EQ(plan_groups(shape, ConvolutionPass::Forward).joined, 1);
+    EXPECT_EQ(plan_groups(shape, ConvolutionPass::Forward).channels, 64);
+    shape.height = 12;
+    EXPECT_EQ(plan_groups(shape, ConvolutionPass::Forward).joined, 4);
 }
 
 /// A pixel has the taps of its phase alone, by boxes of dy as it is: with more taps than pixels, with dilations that
