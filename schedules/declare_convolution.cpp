@@ -81,6 +81,7 @@ private:
         s_.channels = whole_pieces(s_.channels);
         if (!forward) s_.filters = whole_pieces(s_.filters);
         if (joins_taps()) return;
+        // Of what boxes bring, as a third (280 channels beside 288) is to a quarter (328 filters beside 336).
         const double of_windows = sums_pixels ? 0.5 : 0.72, pixels = as_double(s_.images * s_.height * s_.width);
         const double of_all_taps = as_double(s_.filters) * as_double(taps());
         const bool filters_pay = !sums_pixels && pays_whole_sectors(given_, s_.channels, of_all_taps, 1 - of_windows);
