@@ -35,12 +35,24 @@ bool is_padded(const Expr& expr, const Operation* source, int output) {
            (choice->no.as<IntConstant>() || choice->no.as<FloatConstant>());
 }
 
-/// Where the conditions hold.
-bool stays_inside(const Expr& factor, const std::vector<Expr>& conditions) {
+/// Whether the condition is the bound, or has it as a part.
+bool says(const Expr& condition, const Expr& bound) {
+    const Binary* both = condition.as<Binary>();
+    if (both && both->op == BinaryOp::And) return says(both->a, bound) || says(both->b, bound);
+    return equal(simplify(condition), simplify(bound));
+}
+
+/// Where the conditions hold; an element that is padded itself has one of its own.
+bool stays_inside(const Expr& factor, std::vector<Expr> conditions) {
+    const Cast* cast = factor.as<Cast>();
+    const Select* choice = (cast ? cast->a : factor).as<Select>();
+    if (choice && !reads_tensors(choice->condition) && !reads_tensors(choice->no)) {
+        conditions.push_back(choice->condition);
+        return stays_inside(choice->yes, conditions);
+    }
     bool inside = true;
     auto holds = [&](const Expr& bound) {
-        return prove(bound) == true ||
-               std::ranges::any_of(conditions, [&](const Expr& e) { return equal(simplify(e), simplify(bound)); });
+        return prove(bound) == true || std::ranges::any_of(conditions, [&](const Expr& e) { return says(e, bound); });
     };
     visit(factor, [&](const Expr& e) {
         const Read* read = e.as<Read>();

@@ -26,6 +26,7 @@ ConvolutionForm form_of(const Convolution& c, const ConvolutionShape& shape, Con
                          .extents = c.extents,
                          .result = shape.type,
                          .terms_axis = c.terms_axis};
+    form.pads_filters = c.pads_filters;
     if (c.phases > 1) form.phases = {1, c.phases, c.phases};
     if (c.groups > 1) form.group = form.sums_pixels ? c.extents.rows : c.extents.columns;
     form.terms_are_neighbours = pass == ConvolutionPass::Forward;
@@ -148,10 +149,10 @@ Loop leave_in_pieces(Schedule& s, const Stage& sums, std::vector<Loop> order, co
 
 /// The product of windows and filters, both of which a role loads, with what is `loaded` beside them.
 void load_and_multiply(Schedule& s, const Stage& result, const Stage& sums, const Tensor& windows,
-                       const Tensor& filters, const UnitLoops& unit, std::vector<StageRef> loaded,
+                       const Tensor& filters, As copied, const UnitLoops& unit, std::vector<StageRef> loaded,
                        const ConvolutionTiles& tiles) {
     loaded.emplace_back(s.stage(sums, windows, Memory::Shared, unit.step, As::Matrix));
-    loaded.emplace_back(s.stage(sums, filters, Memory::Shared, unit.step));
+    loaded.emplace_back(s.stage(sums, filters, Memory::Shared, unit.step, copied));
     multiply(s, result, sums, loaded, unit.step, unit.mma, tiles);
 }
 
@@ -249,7 +250,8 @@ Loop schedule_windows(Schedule& s, const WindowProduct& product, const Convoluti
     if (neighbours.image.defined())
         load_make_and_multiply(s, result, sums, product.a, neighbours.image, product.b, unit, loaded, tiles);
     else
-        load_and_multiply(s, tiles.parts > 1 ? sums : s[result], sums, product.a, product.b, unit, loaded, tiles);
+        load_and_multiply(s, tiles.parts > 1 ? sums : s[result], sums, product.a, product.b,
+                          form.pads_filters ? As::Matrix : As::Tensor, unit, loaded, tiles);
     return last;
 }
 

@@ -25,6 +25,9 @@ struct ConvolutionShape {
     bool has_groups() const;
     /// Whether the kernel fits into the padded image.
     bool has_pixels() const;
+    /// The taps along a side that read the image somewhere, and not only zeros around it.
+    std::vector<int64_t> taps_of_rows() const;
+    std::vector<int64_t> taps_of_columns() const;
     /// Whether a tap falls on the image itself, and not all of them on zeros around it.
     bool reads_image() const;
     /// Products and sums, of each pass; those with zeros around x are counted.
@@ -45,7 +48,8 @@ struct ConvolutionExtents {
 /// there are fewer than 8 channels, the taps of a row and channels become the channels of a copy. Groups of few
 /// channels are multiplied several together, by a copy of their filters that has zeros for each other's channels. The
 /// data gradient is what gradients() derives from y, or, where that has no taps to sum over, and of few channels with a
-/// stride, the sum over taps of the windows of dy.
+/// stride, the sum over taps of the windows of dy, with a stride over those of a pixel's phase. Filters are copied only
+/// where rows of channels are no whole pieces, or the copy pays: else they are read as `padded`, which boxes do.
 struct Convolution {
     Tensor x, w;
     Tensor dy;              ///< of gradients: dL/dy, of y's shape
@@ -59,6 +63,7 @@ struct Convolution {
     int64_t phases = 1;  ///< a dimension: pixels so far apart have the same taps
     int64_t kernel_h = 1, kernel_w = 1;  ///< taps that are multiplied: those that read the image somewhere
     int64_t windows_of_image = 1;
+    bool pads_filters = false;  ///< the product reads `other` as `padded(.., 0)`
 };
 /// Throws Error if the kernel is larger than the padded image, a number is not positive, or the groups divide channels
 /// or filters not.
@@ -94,6 +99,7 @@ struct ConvolutionForm {
                                        ///< columns, whose sums a block may make together
     int64_t group = 0;  ///< so many columns, or rows, read terms, or columns, of their own; 0: all the same
     bool terms_are_neighbours = false;  ///< of windows: in filters, which then have tiles of any number of columns
+    bool pads_filters = false;          ///< of windows: filters, too, are read as `padded(.., 0)`
     bool takes_parts = true;            ///< whether a kernel of its own may add up parts of the terms
 
     /// Whether pixels of several phases lie side by side.

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "schedules/loading_roles.h"
+#include "schedules/multiprocessor.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
@@ -85,8 +86,7 @@ bool takes_made_halo(const ConvolutionShape& s, ConvolutionPass pass, const Halo
 
 std::optional<HaloTiles> halo_tiles(const ConvolutionShape& s, ConvolutionPass pass, double tapwise,
                                     const Target& target, bool makes_image) {
-    constexpr double products_a_cycle = 1780, bytes_a_cycle = 37, latency = 1000, a_turn = 600, start = 4000;
-    constexpr double made_a_cycle = 8;  // elements
+    constexpr double start = 4000, made_a_cycle = 8;  // elements
     std::optional<HaloTiles> best;
     double least = tapwise;
     for (const auto& [places, leaving] : {std::pair(256, 32), {240, 48}, {224, 32}, {192, 48}, {160, 32}, {128, 32}}) {
@@ -98,8 +98,9 @@ std::optional<HaloTiles> halo_tiles(const ConvolutionShape& s, ConvolutionPass p
                      rounds = as_double(divided(divided(of.places(), places), target.multiprocessors));
         const double made = makes_image ? as_double((places + of.halo()) * of.terms()) / made_a_cycle : 0;
         const double cycles =
-            start +
-            rounds * (std::max(products / products_a_cycle, bytes / bytes_a_cycle + latency / 2) + made + a_turn);
+            start + rounds * (std::max(products / multiprocessor::products,
+                                       bytes / multiprocessor::box_bytes + multiprocessor::box_latency / 2) +
+                              made + multiprocessor::of_turn);
         if (cycles < least) least = cycles, best = tiles;
     }
     return best;

@@ -7,6 +7,7 @@
 #include "schedules/choose.h"
 #include "schedules/convolve.h"
 #include "schedules/halo_convolution.h"
+#include "schedules/plan_groups.h"
 #include "verify/fuzz_scheduled.h"
 
 namespace tw::fuzz {
@@ -121,7 +122,9 @@ Summary fuzz_convolutions(const FuzzOptions& options) {
         const ConvolutionShape shape = random_shape(random);
         const int64_t which = random.below(3);
         const ConvolutionPass pass = passes[which];
-        const schedules::Convolution c = declare_convolution(shape, pass);
+        const bool pads_groups = shape.groups > 1 && random.chance(0.3);
+        const schedules::Convolution c = pads_groups ? declare_convolution(shape, pass, padded_groups(shape, pass))
+                                                     : declare_convolution(shape, pass);
         const int64_t leaving = 16 * random.between(1, 3);
         const HaloTiles halo{.places = leaving * random.between(1, 5),
                              .leaving = leaving,
@@ -130,21 +133,21 @@ Summary fuzz_convolutions(const FuzzOptions& options) {
         const bool with_halo = random.chance(0.7) && takes_halo(shape, pass, halo, some);
         const std::optional<ConvolutionTiles> tiles =
             random.chance(0.7) ? std::optional(random_tiles(random, c, pass)) : std::nullopt;
-        return Proposal{.text = fmt::format(
-                            "{} of {} images of {} x {} x {}, {} filters of {} x {}, stride {}, padding "
-                            "{}, dilation {}, {} groups, {} on {} multiprocessors",
-                            names[which], shape.images, shape.height, shape.width, shape.channels, shape.filters,
-                            shape.kernel_h, shape.kernel_w, shape.stride, shape.padding, shape.dilation, shape.groups,
-                            with_halo ? "a halo"
-                            : tiles   ? "drawn tiles"
-                                      : "tiles of the model",
-                            some.multiprocessors),
-                        .kind = names[which],
-                        .schedule = [=] {
-                            if (with_halo)
-                                return halo_schedule(declare_halo_convolution(shape, pass, halo.places), halo, some);
-                            return convolution_schedule(c, shape, pass, tiles, some);
-                        }};
+        return Proposal{
+            .text = fmt::format("{} of {} images of {} x {} x {}, {} filters of {} x {}, stride {}, padding "
+                                "{}, dilation {}, {} groups{}, {} on {} multiprocessors",
+                                names[which], shape.images, shape.height, shape.width, shape.channels, shape.filters,
+                                shape.kernel_h, shape.kernel_w, shape.stride, shape.padding, shape.dilation,
+                                shape.groups, pads_groups ? " one by one" : "",
+                                with_halo ? "a halo"
+                                : tiles   ? "drawn tiles"
+                                          : "tiles of the model",
+                                some.multiprocessors),
+            .kind = names[which],
+            .schedule = [=] {
+                if (with_halo) return halo_schedule(declare_halo_convolution(shape, pass, halo.places), halo, some);
+                return convolution_schedule(c, shape, pass, tiles, some);
+            }};
     });
 }
 

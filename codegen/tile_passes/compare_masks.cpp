@@ -89,10 +89,10 @@ bool is_masked_by(const OpInLoops& fill, const StoreTo& store, const OpInLoops& 
     const Substitution element = to_reader(fill.op, store, load);
     for (size_t own = 0; own < masks.size(); ++own) {
         const Expr of_reader = simplify(substitute(masks[own], element));
-        auto is_same = [&](const Expr& part) {
-            return same_condition(of_reader, part) || same_condition(with_uniform_parts(reader.op, of_reader), part);
+        auto tells = [&](const Expr& part) {
+            return follows_from(part, of_reader) || follows_from(part, with_uniform_parts(reader.op, of_reader));
         };
-        if (!std::ranges::any_of(parts, is_same)) continue;
+        if (!std::ranges::any_of(parts, tells)) continue;
         if (own < relied_on) relied.insert(own);
         return true;
     }

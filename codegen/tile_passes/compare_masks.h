@@ -19,11 +19,10 @@ struct OpInLoops {
 /// The fill's loops and indices, from the element that the load reads.
 Substitution to_reader(const TileOp& fill, const StoreTo& store, const Load& load);
 
-/// Whether the mask of `fill`, which makes what `load` reads, has the part `asked` of the reader's mask: where that is
-/// false, the element has not been stored. `relied` gets the part's place among the conjuncts of the fill's mask, unless
-/// the value itself is a choice that makes it zero there. Of a
-/// fill in another part of a loop (TileOp::iteration), in the iteration of which the reader is; if there is none,
-/// nobody asks.
+/// Whether the mask of `fill`, which makes what `load` reads, has a part that tells the part `asked` of the reader's
+/// mask: where that is false, the element has not been stored. `relied` gets the part's place among the conjuncts of
+/// the fill's mask, unless the value itself is a choice that makes it zero there. Of a fill in another part of a loop
+/// (TileOp::iteration), in the iteration of which the reader is; if there is none, nobody asks.
 bool is_masked_by(const OpInLoops& fill, const StoreTo& store, const OpInLoops& reader, const Load& load,
                   const Expr& asked, std::set<size_t>& relied);
 

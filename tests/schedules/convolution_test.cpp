@@ -5,8 +5,10 @@
 
 #include "dsl/differentiate.h"
 #include "schedules/catalog.h"
+#include "schedules/plan_groups.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
+#include "tests/schedules/plain_convolution.h"
 #include "tests/support/expect_error.h"
 
 namespace tw::schedules {
@@ -73,6 +75,7 @@ TEST_P(Convolutions, OfAnyShapeAreTheDeclared) {
             const Convolution c = declare_convolution(shape, pass);
             const Schedule s = convolution_schedule(c, shape, pass, random_tiles(c, pass), device_target());
             SCOPED_TRACE(s.trace_as_cpp());
+            if (shape.flops() < 2e5) expect_plain(c.result, shape, pass, static_cast<unsigned>(round));
             EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
             expect_declared(s, whole_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000))));
         }
@@ -184,6 +187,126 @@ TEST(ConvolutionShapes, HaveRowsOfWholeSectorsWhereThatPays) {
     };
     EXPECT_EQ(channels(4), 288);
     EXPECT_EQ(channels(1), 280);
+}
+
+/// The windows' copy has zeros behind 20 filters or 276 channels, and those of the other operand are boxes' own.
+TEST_P(Convolutions, OnlyWindowsAreCopiedForWholePieces) {
+    for (const auto& [pass, channels, filters, stride] : {std::tuple(ConvolutionPass::DataGradient, 40, 20, 1),
+                                                          {ConvolutionPass::DataGradient, 40, 20, 2},
+                                                          {ConvolutionPass::DataGradient, 30, 20, 1},
+                                                          {ConvolutionPass::WeightGradient, 21, 20, 1}}) {
+        const ConvolutionShape shape{.images = 2,
+                                     .height = 7,
+                                     .width = 6,
+                                     .channels = channels,
+                                     .filters = filters,
+                                     .kernel_h = 3,
+                                     .kernel_w = 2,
+                                     .stride = stride,
+                                     .padding = 1};
+        const Convolution c = declare_convolution(shape, pass);
+        const bool copies_other = channels % 8 != 0;
+        EXPECT_EQ(c.copies.size(), copies_other ? 2u : 1u) << channels;
+        EXPECT_TRUE(c.result.same(c.product)) << channels;
+        const Schedule s = convolution_schedule(c, shape, pass, {}, device_target());
+        if (s.target().has_wgmma) {
+            const std::string how = build(s).explain();
+            EXPECT_THAT(how, HasSubstr(c.windows.name() + "_shared: by the tensor memory accelerator")) << channels;
+            EXPECT_THAT(how, HasSubstr(c.other.name() + "_shared: by the tensor memory accelerator")) << channels;
+        }
+        expect_declared(s, whole_numbers(s.outputs(), 3));
+        expect_plain(c.result, shape, pass, 4);
+    }
+}
+
+/// Groups of 40 channels and 20 filters, one by one, with zeros behind each.
+TEST_P(Convolutions, GroupsOfAnySizeHaveZerosBehindThem) {
+    const ConvolutionShape shape{.images = 2,
+                                 .height = 5,
+                                 .width = 4,
+                                 .channels = 120,
+                                 .filters = 60,
+                                 .kernel_h = 3,
+                                 .kernel_w = 2,
+                                 .padding = 1,
+                                 .groups = 3};
+    for (ConvolutionPass pass : passes) {
+        const Convolution c = declare_convolution(shape, pass, padded_groups(shape, pass));
+        EXPECT_EQ(c.groups, 3);
+        const Schedule s = convolution_schedule(c, shape, pass, {}, device_target());
+        if (s.target().has_wgmma) {
+            EXPECT_THAT(build(s).explain(), HasSubstr(c.windows.name() + "_shared: by the tensor memory"));
+        }
+        expect_declared(s, whole_numbers(s.outputs(), 5));
+        expect_plain(c.result, shape, pass, 6);
+    }
+}
+
+/// A group of 60 channels has 64 where four together, with zeros for each other, would take longer than copies.
+TEST(ConvolutionShapes, HaveGroupsWithZerosBehindThemWhereThatPays) {
+    ConvolutionShape shape{.images = 1,
+                           .height = 148,
+                           .width = 148,
+                           .channels = 240,
+                           .filters = 512,
+                           .kernel_h = 5,
+                           .kernel_w = 5,
+                           .stride = 2,
+                           .padding = 2,
+                           .groups = 4};
+    EXPECT_EQ(plan_groups(shape, ConvolutionPass::Forward).joined, 1);
+    EXPECT_EQ(plan_groups(shape, ConvolutionPass::Forward).channels, 64);
+    shape.height = 12;
+    EXPECT_EQ(plan_groups(shape, ConvolutionPass::Forward).joined, 4);
+}
+
+/// A pixel has the taps of its phase alone, by boxes of dy as it is: with more taps than pixels, with dilations that
+/// the stride divides, shares a factor with, or does not.
+TEST_P(Convolutions, GradientsWithStridesTakeTheTapsOfAPhase) {
+    for (const auto& [height, width, taps, stride, padding, dilation] : {std::tuple(9, 5, 5, 2, 0, 1),
+                                                                         {9, 8, 3, 2, 1, 2},
+                                                                         {8, 9, 3, 3, 2, 2},
+                                                                         {9, 11, 3, 4, 1, 2},
+                                                                         {15, 9, 3, 4, 3, 6}}) {
+        const ConvolutionShape shape{.images = 2,
+                                     .height = height,
+                                     .width = width,
+                                     .channels = 24,
+                                     .filters = 32,
+                                     .kernel_h = taps,
+                                     .kernel_w = 2,
+                                     .stride = stride,
+                                     .padding = padding,
+                                     .dilation = dilation};
+        const Convolution c = declare_convolution(shape, ConvolutionPass::DataGradient);
+        EXPECT_TRUE(c.copies.empty() && c.windows.same(c.dy)) << stride << " " << dilation;
+        EXPECT_EQ(c.phases, stride);
+        const Schedule s = convolution_schedule(c, shape, ConvolutionPass::DataGradient, {}, device_target());
+        if (s.target().has_wgmma) {
+            EXPECT_THAT(build(s).explain(), HasSubstr("dy_shared: by the tensor memory"));
+        }
+        expect_declared(s, whole_numbers(s.outputs(), 5));
+        expect_plain(c.result, shape, ConvolutionPass::DataGradient, 6);
+    }
+}
+
+/// c[i, j] = sum a[i, k] b[k, j] over 144 terms, of which a has 144 and b 136: boxes end where operands do.
+TEST_P(Convolutions, ProductsHaveTermsBehindAnOperand) {
+    const Tensor a = input("a", bf16, {128, 144}), b = input("b", bf16, {136, 64});
+    const Axis k = reduce_axis("k", 144);
+    const Tensor c = compute(
+        "c", {128, 64}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, k)) * cast(f32, padded(b, 0)(k, j)), k); });
+    Schedule s({c}, device_target());
+    if (!s.target().has_wgmma) GTEST_SKIP() << "needs wgmma";
+    auto [i, j] = s.loops<2>(c);
+    auto [step, term] = s.split(s.reduce(c), 64, Tail::Mask, {"step", "k"});
+    s.order({step, i, j, term});
+    s.stage(c, a, Memory::Shared, step);
+    s.stage(c, b, Memory::Shared, step, As::Matrix);
+    s.mma(c, wgmma, {.m = i, .n = j, .k = term});
+    s.pipeline(step, {.stages = 2});
+    EXPECT_THAT(build(s).explain(), HasSubstr("b_shared: by the tensor memory accelerator, boxes"));
+    expect_declared(s, whole_numbers(s.outputs(), 8));
 }
 
 /// y[i, j, f] = sum x[i - r, j - q, c] w[f, r, q, c], its copies made ahead by those that compute: the iteration behind
