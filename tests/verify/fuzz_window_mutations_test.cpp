@@ -11,7 +11,7 @@ namespace {
 MutationOptions options_of(const std::string& name) {
     MutationOptions options;
     options.programs = {*schedules::find_kernel(name)};
-    options.count = number_from_environment("TW_FUZZ_WINDOW_MUTATIONS", 32);
+    options.count = number_from_environment("TW_FUZZ_WINDOW_MUTATIONS", 56);
     options.kinds = {MutationKind::Signal, MutationKind::Operand, MutationKind::Role, MutationKind::Mask};
     options.original_seeds = 2;
     return options;
