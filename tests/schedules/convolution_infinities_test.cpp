@@ -158,6 +158,7 @@ TEST_P(ConvolutionInfinities, ReachTheGroupsThatAreJoined) {
     const ConvolutionPass pass = ConvolutionPass::Forward;
     const Convolution joined = declare_convolution(shape, pass);
     ASSERT_EQ(joined.groups, 1);
+    // Infinities of filters stay in their group: beside them stand other groups' zeros.
     const MayDiffer of_other_groups = [](const Bindings& bindings, const std::vector<int64_t>&) {
         return is_finite(bindings.inputs.at("w"));
     };

@@ -3,11 +3,32 @@
 #include <gtest/gtest.h>
 
 #include "tests/verify/expect_all_caught.h"
+#include "verify/catalog_trial.h"
+#include "verify/prove_equivalent.h"
 
 namespace tw::fuzz {
 namespace {
 
 /// TW_FUZZ_WINDOW_MUTATIONS sets their number for each kernel (0: all).
+constexpr const char* forward = "convolution_bf16_5x9x10x16_16_3x2_stride2_pad1_tile64x32x32w1s2p1t1";
+
+/// Pixels are two apart: a corner one further adds none.
+TEST(FuzzWindowMutations, WalksAreTheSameThatReadTheSamePixels) {
+    CatalogTrial trial(*schedules::find_kernel(forward));
+    const codegen::ThreadKernel& kernel = trial.kernels().back();
+    EquivalenceProver prover(kernel, trial.sizes());
+    auto is_same = [&](int64_t further) {
+        codegen::ThreadKernel other = kernel;
+        for (codegen::TensorMapUse& use : other.maps)
+            if (use.im2col) use.im2col->upper[0] += further;
+        return prover.compare(other).outcome == Comparison::Outcome::Same;
+    };
+    EXPECT_TRUE(is_same(0));
+    EXPECT_TRUE(is_same(1));
+    EXPECT_FALSE(is_same(2));
+    EXPECT_FALSE(is_same(-1));
+}
+
 MutationOptions options_of(const std::string& name) {
     MutationOptions options;
     options.programs = {*schedules::find_kernel(name)};
@@ -17,9 +38,7 @@ MutationOptions options_of(const std::string& name) {
     return options;
 }
 
-TEST(FuzzWindowMutations, OfTheForwardPass) {
-    expect_all_caught(options_of("convolution_bf16_5x9x10x16_16_3x2_stride2_pad1_tile64x32x32w1s2p1t1"));
-}
+TEST(FuzzWindowMutations, OfTheForwardPass) { expect_all_caught(options_of(forward)); }
 
 TEST(FuzzWindowMutations, OfTheDataGradientWithPhases) {
     expect_all_caught(options_of("convolution_data_gradient_bf16_3x9x10x32_64_3x3_stride2_pad1_tile64x32x32w1s2p1t1"));
