@@ -8,7 +8,7 @@ namespace {
 std::string text_of(const PoolingOptions& o) {
     std::string text = fmt::format("window {} stride {} dilation {} padding", o.window, o.stride, o.dilation);
     for (const schedules::Sides& sides : o.padding) text += fmt::format(" {}+{}", sides.before, sides.after);
-    return text;
+    return text + (o.ceil_mode ? " ceil_mode" : "");
 }
 
 }  // namespace

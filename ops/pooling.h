@@ -12,9 +12,11 @@ namespace tw::nn {
 using schedules::CountPadding;
 using schedules::PoolingOptions;
 
-/// The largest of each window of x [images, extents..., channels]; the gradient goes to the first of equal ones.
+/// The largest of each window of x [images, extents..., channels], NaN where it has one; the gradient goes to the first
+/// of equal ones.
 Tensor max_pool(const Tensor& x, const PoolingOptions& options, TW_HERE);
-/// And where it stands: i64, the row-major number in the image, -1 where all are NaN. It requires no gradient.
+/// And where it stands: i64, the row-major number in the image, -1 of a window that reads nothing of it. It requires no
+/// gradient.
 struct MaxPool {
     Tensor values, places;
 };

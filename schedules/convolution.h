@@ -46,10 +46,11 @@ struct ConvolutionExtents {
 
 /// Channels and filters along which operands lie are padded by copies to multiples of 8, few of them to 16; or, where
 /// there are fewer than 8 channels, the taps of a row and channels become the channels of a copy. Groups of few
-/// channels are multiplied several together, by a copy of their filters that has zeros for each other's channels. The
-/// data gradient is what gradients() derives from y, or, where that has no taps to sum over, and of few channels with a
-/// stride, the sum over taps of the windows of dy, with a stride over those of a pixel's phase. Filters are copied only
-/// where rows of channels are no whole pieces, or the copy pays: else they are read as `padded`, which boxes do.
+/// channels are multiplied several together, by a copy of their filters that has zeros for each other's channels: an
+/// infinity or NaN of one makes NaN of all their results that read the pixel. The data gradient is what gradients()
+/// derives from y, or, where that has no taps to sum over, and of few channels with a stride, the sum over taps of the
+/// windows of dy, with a stride over those of a pixel's phase. Filters are copied only where rows of channels are no
+/// whole pieces, or the copy pays: else they are read as `padded`, which boxes do.
 struct Convolution {
     Tensor x, w;
     Tensor dy;              ///< of gradients: dL/dy, of y's shape

@@ -43,8 +43,8 @@ WindowDimensions pooled_dimensions(const std::string& what, const Tensor& x, con
     check_entries(what, "window", o.window.size(), count, x, where);
     std::vector<int64_t> taps;
     for (size_t d = 0; d < count; ++d) taps.push_back(entry_for(o.window, d));
-    const WindowDimensions windows =
-        window_dimensions(what, x, taps, {o.stride.empty() ? taps : o.stride, o.dilation, o.padding}, where);
+    const WindowDimensions windows = window_dimensions(
+        what, x, taps, {o.stride.empty() ? taps : o.stride, o.dilation, o.padding, o.ceil_mode}, where);
     for (size_t d = 0; d < count; ++d) {
         const WindowDimension& w = windows[d];
         user_check(std::max(w.padding.before, w.padding.after) < w.span(), where,
@@ -55,13 +55,23 @@ WindowDimensions pooled_dimensions(const std::string& what, const Tensor& x, con
     return windows;
 }
 
+/// The largest, or NaN if there is one: reduce_max passes over NaN.
+Expr largest_or_nan(const Expr& value, const std::vector<Axis>& axes) {
+    const Reducer reducer =
+        make_reducer("max_or_nan", {constant(value.type(), -std::numeric_limits<double>::infinity())},
+                     [](const std::vector<Expr>& a, const std::vector<Expr>& b) {
+                         return std::vector<Expr>{select(a[0] < b[0] || b[0] != b[0], b[0], a[0])};
+                     });
+    return reduce(reducer, {value}, axes)[0];
+}
+
 Tensor largest(const std::string& name, const Tensor& x, const WindowDimensions& windows, std::source_location where) {
     const Type type = sum_type(x.type());
     auto element = [&](const std::vector<Expr>& at) {
         const Taps taps = taps_at(windows, at);
         const Expr none = constant(type, -std::numeric_limits<double>::infinity());
         const Expr value = select(taps.inside, cast(type, padded(x, 0).read(taps.at)), none);
-        return cast(x.type(), reduce_max(value, taps.axes));
+        return cast(x.type(), largest_or_nan(value, taps.axes));
     };
     return compute(name, shape_of_windows(x, windows, x.shape().back()), element, where);
 }
@@ -75,7 +85,8 @@ Tensor first_places(const std::string& name, const Tensor& x, const Tensor& y, c
         [&](const std::vector<Expr>& at) {
             const Taps taps = taps_at(windows, at);
             const Expr most = cast(type, y.read({at.begin(), at.end()}));
-            const Expr is_most = cast(type, padded(x, 0).read(taps.at)) == most;
+            const Expr value = cast(type, padded(x, 0).read(taps.at));
+            const Expr is_most = value == most || value != value;  // where one is NaN, that is the largest
             return reduce_min(select(taps.inside && is_most, taps.place, none), taps.axes);
         },
         where);
@@ -115,6 +126,13 @@ Tensor max_pool_places(const std::string& name, const Tensor& x, const PoolingOp
 
 namespace {
 
+/// How many taps of a window lie in the image or its padding.
+Expr taps_in_padding(const WindowDimension& w, const Expr& window) {
+    if (!w.ceil_mode) return integer(w.taps);
+    const Expr room = w.extent + w.padding.after + w.padding.before - window * w.stride;  // from the first tap
+    return min((room + (w.dilation - 1)) / w.dilation, w.taps);
+}
+
 /// How many taps of a window lie in the image.
 Expr taps_inside(const WindowDimension& w, const Expr& window) {
     const Expr before = w.padding.before - window * w.stride;  // of the image, from the first tap
@@ -134,7 +152,8 @@ Tensor average_pool(const std::string& name, const Tensor& x, const PoolingOptio
         const Taps taps = taps_at(windows, at);
         Expr elements = integer(1);
         for (size_t d = 0; d < windows.size(); ++d)
-            elements = elements * (count == CountPadding::Yes ? windows[d].taps : taps_inside(windows[d], at[d + 1]));
+            elements = elements * (count == CountPadding::Yes ? taps_in_padding(windows[d], at[d + 1])
+                                                              : taps_inside(windows[d], at[d + 1]));
         if (count == CountPadding::No) elements = max(elements, 1);  // of windows with holes there may be none
         const Expr total = sum(cast(type, padded(x, 0).read(taps.at)), taps.axes);
         return cast(x.type(), total / cast(type, elements));

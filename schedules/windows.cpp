@@ -119,8 +119,8 @@ WindowDimensions window_dimensions(const std::string& what, const Tensor& x, con
     WindowDimensions windows;
     for (size_t d = 0; d < count; ++d) {
         const int64_t extent = constant_extent(what, x, static_cast<int>(d) + 1, where);
-        const WindowDimension w{extent, taps[d], entry_for(o.stride, d), entry_for(o.dilation, d),
-                                entry_for(o.padding, d)};
+        const WindowDimension w{
+            extent, taps[d], entry_for(o.stride, d), entry_for(o.dilation, d), entry_for(o.padding, d), o.ceil_mode};
         const auto [before, after] = w.padding;
         user_check(
             std::min({w.taps, w.stride, w.dilation}) > 0 && std::min(before, after) >= 0, where,

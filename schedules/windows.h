@@ -25,17 +25,24 @@ struct WindowOptions {
     std::vector<int64_t> stride = {1};    ///< between windows
     std::vector<int64_t> dilation = {1};  ///< between the taps of a window
     std::vector<Sides> padding = {0};
+    bool ceil_mode = false;  ///< the number of windows is rounded up
 };
 
 /// A dimension of the images, checked, and the windows along it.
 struct WindowDimension {
     int64_t extent, taps, stride, dilation;
     Sides padding;
+    bool ceil_mode = false;  ///< the last window may reach beyond the padded image, if it begins before the image's end
 
     /// Of a whole window, holes included.
     int64_t span() const { return (taps - 1) * dilation + 1; }
     /// Of windows that lie in the padded image; 0 or less: there is none.
-    int64_t windows() const { return (extent + padding.before + padding.after - span() + stride) / stride; }
+    int64_t windows() const {
+        const int64_t room = extent + padding.before + padding.after - span();
+        if (!ceil_mode) return (room + stride) / stride;
+        const int64_t count = (room + 2 * stride - 1) / stride;
+        return (count - 1) * stride < extent + padding.before ? count : count - 1;
+    }
     /// Where the image is read; outside of it below 0 and from the extent on.
     Expr place(const Expr& window, const Expr& tap) const { return window * stride + tap * dilation - padding.before; }
 };

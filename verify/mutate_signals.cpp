@@ -1,6 +1,8 @@
 #include "verify/mutate_signals.h"
 
 #include <array>
+#include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -36,6 +38,7 @@ private:
         if (is_signal(instruction)) leave_out(MutationKind::Signal);
         for (int change : {1, -1}) alter_parameters(instruction, change);
         if (auto product = std::get_if<Wgmma>(&instruction)) alter(*product);
+        if (auto load = std::get_if<TmaLoad>(&instruction)) alter(*load);
         const std::vector<codegen::Operand> all = operands(instruction);
         for (size_t o = 0; o < all.size(); ++o)
             if (std::holds_alternative<Expr>(all[o]) && is_signal(instruction)) number(instruction, all, o);
@@ -55,6 +58,17 @@ private:
                               },
                               [](const auto&) {}},
                    instruction);
+    }
+
+    /// The taps of a filter that lie along another dimension, and pixels that begin there.
+    void alter(const TmaLoad& load) {
+        for (size_t d = 1; d < load.offsets.size(); ++d) {
+            TmaLoad taps = load, pixels = load;
+            std::swap(taps.offsets[d - 1], taps.offsets[d]);
+            std::swap(pixels.coordinates[d], pixels.coordinates[d + 1]);
+            add(MutationKind::Operand, fmt::format("offsets {} and {} exchanged", d - 1, d), Instruction(taps));
+            add(MutationKind::Operand, fmt::format("coordinates {} and {} exchanged", d, d + 1), Instruction(pixels));
+        }
     }
 
     /// Transposed otherwise, and with other distances.
@@ -156,6 +170,61 @@ bool is_signal(const Instruction& instruction) {
 
 std::vector<AlteredStatement> altered_signals(const ThreadStmt& stmt) { return SignalMutator(stmt).run(); }
 
+namespace {
+
+/// A map with one of its numbers altered, and what that is called.
+struct AlteredMap {
+    std::string text;
+    TensorMapUse use;
+};
+
+/// Of a walk over pixels: the corners of its bounding box, the steps, the pixels and the channels.
+std::vector<AlteredMap> altered_walks(const TensorMapUse& use) {
+    std::vector<AlteredMap> found;
+    if (!use.im2col) return found;
+    for (int change : {1, -1}) {
+        auto number = [&](const std::string& name, auto&& of, int64_t least, int64_t by = 1) {
+            TensorMapUse other = use;
+            int64_t& altered = of(other);
+            altered += change * by;
+            if (altered >= least) found.push_back({fmt::format("{} {}", name, altered), other});
+        };
+        constexpr int64_t any = std::numeric_limits<int64_t>::min();
+        for (size_t d = 0; d < use.im2col->lower.size(); ++d) {
+            number(
+                fmt::format("lower corner {}", d), [&](auto& map) -> auto& { return map.im2col->lower[d]; }, any);
+            number(
+                fmt::format("upper corner {}", d), [&](auto& map) -> auto& { return map.im2col->upper[d]; }, any);
+            number(
+                fmt::format("step {}", d), [&](auto& map) -> auto& { return map.traversal_strides[d + 1]; }, 1);
+        }
+        number(
+            "pixels", [](auto& map) -> auto& { return map.im2col->pixels; }, 1);
+        number(
+            "channels", [](auto& map) -> auto& { return map.im2col->channels; }, 1,
+            kDescriptorUnit / bytes_of(use.tensor->type));
+    }
+    return found;
+}
+
+std::vector<AlteredMap> altered_maps(const TensorMapUse& use) {
+    std::vector<AlteredMap> found = altered_walks(use);
+    for (size_t d = 0; d < use.box.size(); ++d)
+        for (int change : {1, -1}) {
+            TensorMapUse other = use;
+            other.box[d] += change;
+            if (other.box[d] > 0) found.push_back({fmt::format("side {} of the box {}", d, other.box[d]), other});
+        }
+    for (int swizzle : {0, 32, 64, 128}) {
+        TensorMapUse other = use;
+        other.swizzle = swizzle;
+        if (swizzle != use.swizzle) found.push_back({fmt::format("swizzle {}", swizzle), other});
+    }
+    return found;
+}
+
+}  // namespace
+
 std::vector<Mutant> altered_launches(const ThreadKernel& kernel) {
     std::vector<Mutant> found;
     auto add = [&](const std::string& text, const ThreadKernel& mutant) {
@@ -170,25 +239,12 @@ std::vector<Mutant> altered_launches(const ThreadKernel& kernel) {
         if (kernel.producer_threads > 0 && producers.producer_threads >= 0)
             add(fmt::format("{} producer threads", producers.producer_threads), producers);
     }
-    for (size_t m = 0; m < kernel.maps.size(); ++m) {
-        const TensorMapUse& use = kernel.maps[m];
-        auto with = [&](const std::string& what, const TensorMapUse& other) {
+    for (size_t m = 0; m < kernel.maps.size(); ++m)
+        for (const AlteredMap& altered : altered_maps(kernel.maps[m])) {
             ThreadKernel mutant = kernel;
-            mutant.maps[m] = other;
-            add(fmt::format("map of {}: {}", use.tensor->name, what), mutant);
-        };
-        for (size_t d = 0; d < use.box.size(); ++d)
-            for (int change : {1, -1}) {
-                TensorMapUse other = use;
-                other.box[d] += change;
-                if (other.box[d] > 0) with(fmt::format("side {} of the box {}", d, other.box[d]), other);
-            }
-        for (int swizzle : {0, 32, 64, 128}) {
-            TensorMapUse other = use;
-            other.swizzle = swizzle;
-            if (swizzle != use.swizzle) with(fmt::format("swizzle {}", swizzle), other);
+            mutant.maps[m] = altered.use;
+            add(fmt::format("map of {}: {}", altered.use.tensor->name, altered.text), mutant);
         }
-    }
     return found;
 }
 

@@ -158,11 +158,44 @@ private:
     }
 
     void run(const TmaLoad& load, Hash& operation) {
+        if (const TensorMapUse* use = map_of(load.map); use && use->im2col) return run_walk(load, *use, operation);
         const bool outside = lies_outside(load.map, load.coordinates);
         TmaLoad told = load;
         if (outside) told.coordinates.clear();  // they say no more
         for (const codegen::Operand& operand : operands(told)) add_operand(operation, operand);
         copies_boxes_ = copies_boxes_ || !outside;
+        if (load.ranks.defined())
+            for (int64_t place : cluster_) operation << place;
+        finish(load, operation);
+    }
+
+    /// Of a walk over pixels only those that it reads matter, and that it begins inside of its bounding box.
+    void run_walk(const TmaLoad& load, const TensorMapUse& use, Hash& operation) {
+        add_operand(operation, load.to);
+        add_operand(operation, load.barrier);
+        operation << use.tensor->name << use.swizzle << use.im2col->channels;
+        std::vector<int64_t> sizes = extents_of(use.tensor->shape, sizes_), base, offsets = {0};
+        std::ranges::reverse(sizes);
+        for (const Expr& coordinate : load.coordinates) base.push_back(values_.number(coordinate, "a coordinate"));
+        for (const Expr& offset : load.offsets) offsets.push_back(values_.number(offset, "an offset"));
+        offsets.push_back(0);
+        operation << base[0];
+        const size_t images = sizes.size() - 1;
+        auto end = [&](size_t d) { return sizes[d] + use.im2col->upper[d - 1]; };
+        for (size_t d = 1; d < images; ++d)
+            if (base[d] < use.im2col->lower[d - 1] || base[d] >= end(d)) operation << "outside" << base[d];
+        for (int64_t pixel = 0; pixel < use.im2col->pixels; ++pixel) {
+            bool inside = true;
+            for (size_t d = 1; d <= images; ++d)
+                inside = inside && base[d] + offsets[d] >= 0 && base[d] + offsets[d] < sizes[d];
+            for (size_t d = 1; d <= images; ++d) operation << (inside ? base[d] + offsets[d] : -1);
+            for (size_t d = 1; d <= images; ++d) {
+                base[d] += use.traversal_strides[d];
+                if (d == images || base[d] < end(d)) break;
+                base[d] = use.im2col->lower[d - 1];
+            }
+        }
+        copies_boxes_ = true;
         if (load.ranks.defined())
             for (int64_t place : cluster_) operation << place;
         finish(load, operation);
@@ -257,12 +290,12 @@ private:
     /// A product that does not add to its registers does not look at them.
     void add_operands(Hash& operation, const Wgmma& product) {
         if (values_.number(product.accumulates, "whether sums go on") != 0) add_operand(operation, product.sums);
-        const bool transposed = product.transposed && ((*product.transposed)[0] || (*product.transposed)[1]);
+        auto transposed = [&](size_t side) { return product.transposed && (*product.transposed)[side]; };
         if (auto registers = std::get_if<ReadOperand>(&product.a))
             add_operand(operation, *registers);
         else
-            add_matrix(operation, std::get<MatrixOperand>(product.a), product.atom->m, transposed);
-        add_matrix(operation, product.b, product.atom->n, transposed);
+            add_matrix(operation, std::get<MatrixOperand>(product.a), product.atom->m, transposed(0));
+        add_matrix(operation, product.b, product.atom->n, transposed(1));
         add_operand(operation, product.accumulates);
     }
 
@@ -287,19 +320,12 @@ private:
         values_.touch(used.place, used.elements, std::same_as<Used, WriteOperand>);
     }
 
-    static void add_im2col(Hash& operation, const codegen::Im2colUse& im2col) {
-        for (const auto* corner : {&im2col.lower, &im2col.upper})
-            for (int64_t pixels : *corner) operation << pixels;
-        operation << im2col.channels << im2col.pixels;
-    }
-
     void add_map(Hash& operation, const codegen::Buffer& map) {
         for (const TensorMapUse& use : kernel_.maps) {
             if (use.map != map) continue;
             operation << use.tensor->name << use.swizzle;
             for (int64_t side : use.box) operation << side;
             for (int64_t stride : use.traversal_strides) operation << stride;
-            if (use.im2col) add_im2col(operation, *use.im2col);
         }
     }
 

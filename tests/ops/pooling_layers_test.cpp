@@ -20,10 +20,22 @@ constexpr double infinite = std::numeric_limits<double>::infinity();
 struct Case {
     RandomWindows w;
     int64_t images, channels;
+    bool ceil_mode = false;
 
     PoolingOptions options() const {
-        return {.window = w.taps, .stride = w.stride, .dilation = w.dilation, .padding = w.padding};
+        return {
+            .window = w.taps, .stride = w.stride, .dilation = w.dilation, .padding = w.padding, .ceil_mode = ceil_mode};
     }
+    /// With ceil_mode there is one more as long as the last does not reach the end, and the next begins before it.
+    int64_t windows(size_t d) const {
+        if (!ceil_mode) return w.windows(d);
+        int64_t count = 0, next = -w.padding[d].before;
+        while (next < w.extents[d] &&
+               next - w.stride[d] + (w.taps[d] - 1) * w.dilation[d] + 1 < w.extents[d] + w.padding[d].after)
+            ++count, next += w.stride[d];
+        return count;
+    }
+    std::string text() const { return w.text() + (ceil_mode ? "ceil_mode" : ""); }
     std::vector<int64_t> shape() const { return indices(images, w.extents, channels); }
     Tensor x(Type type) const { return input("x", type, shape_of_extents(shape())); }
 };
@@ -39,7 +51,8 @@ Case random_case(Draw& draw) {
     Case c;
     do {
         const int64_t dimensions = draw.between(1, 3), most = dimensions == 1 ? 9 : dimensions == 2 ? 5 : 4;
-        c = {random_windows(draw, dimensions, most, 3), draw.between(1, 2), draw.between(1, 3)};
+        c = {random_windows(draw, dimensions, most, 3), draw.between(1, 2), draw.between(1, 3),
+             draw.between(0, 1) == 1};
     } while (!is_pooled(c.w));
     return c;
 }
@@ -51,7 +64,7 @@ struct Largest {
     int64_t place = -1;
 };
 
-/// The first of the largest, in row-major order; NaN are passed over.
+/// The first of the largest, or of NaN, in row-major order.
 Largest expected_largest(const Case& c, const HostArray& x, const std::vector<int64_t>& at) {
     Largest best;
     each_tap(c.w, inner_of(at), PaddingMode::Zeros, [&](const auto&, const auto& place) {
@@ -59,7 +72,8 @@ Largest expected_largest(const Case& c, const HostArray& x, const std::vector<in
         int64_t number = 0;
         for (size_t d = 0; d < c.w.dimensions(); ++d) number = number * c.w.extents[d] + (*place)[d];
         const double value = real(x, indices(at[0], *place, at.back()));
-        if (value > best.value || (value == best.value && best.place < 0)) best = {value, number};
+        const bool is_better = std::isnan(value) || value > best.value || best.place < 0;
+        if (!std::isnan(best.value) && is_better) best = {value, number};
     });
     return best;
 }
@@ -67,8 +81,13 @@ Largest expected_largest(const Case& c, const HostArray& x, const std::vector<in
 double expected_mean(const Case& c, const HostArray& x, const std::vector<int64_t>& at, CountPadding count) {
     double total = 0;
     int64_t inside = 0, taps = 0;
-    each_tap(c.w, inner_of(at), PaddingMode::Zeros, [&](const auto&, const auto& place) {
-        ++taps;
+    const std::vector<int64_t> window = inner_of(at);
+    each_tap(c.w, window, PaddingMode::Zeros, [&](const auto& tap, const auto& place) {
+        bool in_padding = true;
+        for (size_t d = 0; d < tap.size(); ++d)
+            in_padding = in_padding && window[d] * c.w.stride[d] + tap[d] * c.w.dilation[d] <
+                                           c.w.padding[d].before + c.w.extents[d] + c.w.padding[d].after;
+        taps += in_padding;
         if (!place) return;
         ++inside;
         total += real(x, indices(at[0], *place, at.back()));
@@ -86,14 +105,20 @@ TEST(MaxPool, RandomWindowsAndTheirGradients) {
     Draw draw(3);
     for (int n = 0; n < 50; ++n) {
         const Case c = random_case(draw);
-        SCOPED_TRACE(c.w.text());
+        SCOPED_TRACE(c.text());
         const Tensor x = c.x(f64), y = schedules::max_pool("y", x, c.options());
         const Bindings bindings = random_inputs({x}, static_cast<uint64_t>(n));
         const HostArray& image = bindings.inputs.at("x");
+        for (size_t d = 0; d < c.w.dimensions(); ++d) ASSERT_EQ(extents_of(y)[d + 1], c.windows(d));
         const auto got = interpret_plain({y, schedules::max_pool_places("places", x, c.options())}, bindings);
         expect_elements(got[0], 0, [&](const auto& at) { return expected_largest(c, image, at).value; });
-        expect_elements(got[1], 0, [&](const auto& at) { return double(expected_largest(c, image, at).place); });
-        expect_gradients(y, {x}, bindings);
+        bool reads = true;  // each window, something: else the largest is infinite
+        expect_elements(got[1], 0, [&](const auto& at) {
+            const int64_t place = expected_largest(c, image, at).place;
+            reads = reads && place >= 0;
+            return double(place);
+        });
+        if (reads) expect_gradients(y, {x}, bindings);
         if (HasFatalFailure()) return;
     }
 }
@@ -103,7 +128,7 @@ TEST(MaxPool, TiesInfinitiesAndNaN) {
     Draw draw(4);
     for (int n = 0; n < 50; ++n) {
         const Case c = random_case(draw);
-        SCOPED_TRACE(c.w.text());
+        SCOPED_TRACE(c.text());
         const Tensor x = c.x(f32), y = schedules::max_pool("y", x, c.options());
         const Tensor dy = input("dy", f32, shape_of_extents(extents_of(y)));
         Bindings bindings = random_inputs({x, dy}, static_cast<uint64_t>(n));
@@ -117,7 +142,8 @@ TEST(MaxPool, TiesInfinitiesAndNaN) {
         at.assign(image.shape.size(), 0);
         do {
             const Largest best = expected_largest(c, image, at);
-            ASSERT_EQ(real(got[0], at), best.value) << indices_text(at);
+            ASSERT_TRUE(real(got[0], at) == best.value || (std::isnan(best.value) && std::isnan(real(got[0], at))))
+                << indices_text(at) << " is " << real(got[0], at) << ", not " << best.value;
             ASSERT_EQ(got[1].at(at).integer, best.place) << indices_text(at);
             if (best.place < 0) continue;
             const auto to = indices(at[0], place_of(best.place, c.w.extents), at.back());
@@ -131,7 +157,7 @@ TEST(AveragePool, RandomWindowsAndTheirGradients) {
     Draw draw(5);
     for (int n = 0; n < 50; ++n) {
         const Case c = random_case(draw);
-        SCOPED_TRACE(c.w.text());
+        SCOPED_TRACE(c.text());
         const CountPadding count = n % 2 ? CountPadding::Yes : CountPadding::No;
         const Tensor x = c.x(f64), y = schedules::average_pool("y", x, c.options(), count);
         const Bindings bindings = random_inputs({x}, static_cast<uint64_t>(n));
@@ -147,7 +173,7 @@ TEST(AveragePool, InfinitiesReachTheirWindowsOnly) {
     Draw draw(8);
     for (int n = 0; n < 24; ++n) {
         const Case c = random_case(draw);
-        SCOPED_TRACE(c.w.text());
+        SCOPED_TRACE(c.text());
         const CountPadding count = n % 2 ? CountPadding::Yes : CountPadding::No;
         const Tensor x = c.x(f32), y = schedules::average_pool("y", x, c.options(), count);
         Bindings bindings = random_inputs({x}, static_cast<uint64_t>(n));
@@ -158,6 +184,28 @@ TEST(AveragePool, InfinitiesReachTheirWindowsOnly) {
         expect_elements(interpret_plain({y}, bindings)[0], 1e-6,
                         [&](const auto& at) { return expected_mean(c, image, at, count); });
     }
+}
+
+/// torch.nn.functional of 7 elements by windows of 3, stride 3: max_pool1d and avg_pool1d with ceil_mode=True.
+TEST(Pooling, CeilModeAddsAWindowThatBeginsInTheImage) {
+    const Tensor x = input("x", f32, {1, 7, 1});
+    Bindings bindings = random_inputs({x}, 1);
+    for (int64_t i = 0; i < 7; ++i) bindings.inputs.at("x").set({0, i, 0}, make_value(f32, double(i + 1)));
+    auto results = [&](const PoolingOptions& o, CountPadding count) {
+        std::vector<double> all;
+        for (const Tensor& y : {schedules::max_pool("y", x, o), schedules::average_pool("y", x, o, count)}) {
+            const HostArray got = interpret_plain({y}, bindings)[0];
+            for (int64_t p = 0; p < got.shape[1]; ++p) all.push_back(real(got, {0, p, 0}));
+        }
+        return all;
+    };
+    using Numbers = std::vector<double>;
+    EXPECT_EQ(results({.window = {3}}, CountPadding::Yes), (Numbers{3, 6, 2, 5}));
+    EXPECT_EQ(results({.window = {3}, .ceil_mode = true}, CountPadding::Yes), (Numbers{3, 6, 7, 2, 5, 7}));
+    EXPECT_EQ(results({.window = {3}, .padding = {1}, .ceil_mode = true}, CountPadding::Yes),
+              (Numbers{2, 5, 7, 1, 4, 13.0F / 3}));
+    EXPECT_EQ(results({.window = {2}, .stride = {4}, .ceil_mode = true}, CountPadding::No), (Numbers{2, 6, 1.5, 5.5}));
+    EXPECT_EQ(results({.window = {9}, .stride = {4}, .ceil_mode = true}, CountPadding::No), (Numbers{7, 4}));
 }
 
 TEST(AdaptiveAveragePool, RandomExtentsAndTheirGradients) {
@@ -281,8 +329,12 @@ struct Layer {
 /// Through the tape, with kernels, against the declaration's values and gradients in float64.
 TEST_P(PoolingLayers, KernelsAgreeWithTheDeclaration) {
     const PoolingOptions overlapping{.window = {3, 2}, .stride = {2, 1}, .padding = {{1, 0}, {0, 1}}},
-        halves{.window = {2}};
+        halves{.window = {2}}, rounded_up{.window = {3, 2}, .stride = {2, 2}, .ceil_mode = true};
     const std::vector<Layer> layers = {
+        {"max, rounded up", [&](auto& x) { return nn::max_pool(x, rounded_up); },
+         [&](auto& x) { return schedules::max_pool("y", x, rounded_up); }},
+        {"average, rounded up", [&](auto& x) { return nn::average_pool(x, rounded_up); },
+         [&](auto& x) { return schedules::average_pool("y", x, rounded_up); }},
         {"max", [&](auto& x) { return nn::max_pool(x, overlapping); },
          [&](auto& x) { return schedules::max_pool("y", x, overlapping); }},
         {"halves", [&](auto& x) { return nn::max_pool(x, halves); },
@@ -334,6 +386,21 @@ TEST_P(PoolingLayers, PlacesRequireNoGradient) {
     EXPECT_FALSE(places.requires_grad());
     EXPECT_EQ(places.type(), i64);
     expect_elements(places.to_host(), 0, [&](const auto& at) { return double(expected_largest(c, host, at).place); });
+}
+
+/// Those of kernels, too.
+TEST_P(PoolingLayers, NaNWins) {
+    for (bool ceil_mode : {false, true}) {
+        const Case c{{{6, 7}, {3, 2}, {2, 2}, {1, 1}, {1, 0}}, 2, 3, ceil_mode};
+        HostArray host = host_array(f32, c.shape());
+        fill_uniform(host, -1, 1, 3);
+        for (const std::vector<int64_t>& at : {indices(0, {0, 0}, 0), indices(1, {5, 6}, 2), indices(0, {3, 4}, 1)})
+            host.set(at, make_value(f32, std::nan("")));
+        const auto [values, places] = nn::max_pool_with_places(nn::Tensor(backend_, host, "x"), c.options());
+        expect_elements(values.to_host(), 0, [&](const auto& at) { return expected_largest(c, host, at).value; });
+        expect_elements(places.to_host(), 0,
+                        [&](const auto& at) { return double(expected_largest(c, host, at).place); });
+    }
 }
 
 /// The largest of narrow numbers is one of them; means are rounded once.
