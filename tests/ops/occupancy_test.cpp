@@ -103,9 +103,10 @@ TEST_P(OccupancyOnDevices, LeavesResultsAsTheyAre) {
     for (const Tiles& tiles : {Tiles{}, Tiles{.registers = 208}, Tiles{.registers = 104, .blocks = 4}}) {
         Schedule s = product(tiles, 2);
         EXPECT_THAT(build(s).cuda(), HasSubstr("__launch_bounds__(256, 2)"));
-        if (tiles.registers > 0)
+        if (tiles.registers > 0) {
             EXPECT_THAT(build(s).cuda(),
                         HasSubstr(tiles.registers > 128 ? "setmaxnreg_inc<208>" : "setmaxnreg_dec<104>"));
+        }
         expect_compiles(build(s));
         expect_declared(s, whole_numbers(s.outputs(), 7));
     }
