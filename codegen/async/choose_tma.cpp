@@ -263,12 +263,17 @@ private:
     }
 
     static Layout lines_of(const TensorBox& box) {
+        const std::vector<int64_t> shape = constant_shape(box.tile());
         std::vector<int> slow;
-        for (const TensorBox::Side& side : box.sides())
+        bool is_whole = true;  // the box is all of the tile
+        for (const TensorBox::Side& side : box.sides()) {
+            is_whole = is_whole && side.extent == shape[side.dimension];
             if (&side != &box.fast() && side.extent > 1) slow.push_back(static_cast<int>(side.dimension));
+        }
         if (slow.empty()) return {};
-        return in_lines(constant_shape(box.tile()), static_cast<int>(box.fast().dimension), slow,
-                        bytes_of(box.tile()->type));
+        // Parts of tiles, and boxes that arrive, have lines of one slow dimension.
+        if (box.arrives() || !is_whole) slow.resize(1);
+        return in_lines(shape, static_cast<int>(box.fast().dimension), slow, bytes_of(box.tile()->type));
     }
 
     /// Pixels in the place of the box.
