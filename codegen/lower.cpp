@@ -15,6 +15,7 @@
 #include "codegen/tile_passes/check_limits.h"
 #include "codegen/tile_passes/make_tiles.h"
 #include "codegen/tile_passes/tile_passes.h"
+#include "codegen/to_threads/check_occupancy.h"
 #include "codegen/to_threads/make_threads.h"
 #include "dsl/deep.h"
 #include "support/error.h"
@@ -125,6 +126,7 @@ ThreadKernel tidied_to_threads(const Tree& tree, const Nest& tidy, const Target&
     threads.starts_early = target.has_programmatic_launch;
     threads.aliases = aliases_among(threads.arguments, tree);
     check_arrays(threads, cite);
+    check_occupancy(tiles, threads, target, cite, notes);
     return threads;
 }
 

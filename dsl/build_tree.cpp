@@ -16,7 +16,7 @@ Tree TreeBuilder::run() {
     for (int stage : kernel_order(state_, where_))
         tree_.nests.push_back({record(stage).definition.name, emit(stage), roles_of(stage),
                                record(stage).persistent_blocks, record(stage).longest_first,
-                               record(stage).persistent_stages, tickets_of(stage)});
+                               record(stage).persistent_stages, tickets_of(stage), occupancy_of(stage)});
     check_complete();
     finish_tree();
     return std::move(tree_);
@@ -25,6 +25,17 @@ Tree TreeBuilder::run() {
 std::vector<RoleSpec> TreeBuilder::roles_of(int kernel) const {
     auto found = state_.roles.find(kernel);
     return found == state_.roles.end() ? std::vector<RoleSpec>{} : found->second;
+}
+
+/// What was asked for last, by any stage of the kernel.
+Occupancy TreeBuilder::occupancy_of(int kernel) const {
+    Occupancy result;
+    for (size_t s = 0; s < state_.stages.size(); ++s) {
+        const Occupancy& asked = state_.stages[s].occupancy;
+        if (asked.step > result.step && !state_.stages[s].inlined && state_.kernel_of(static_cast<int>(s)) == kernel)
+            result = asked;
+    }
+    return result;
 }
 
 BufferRef TreeBuilder::tickets_of(int kernel) const {

@@ -135,6 +135,9 @@ private:
             schedule_.persistent(
                 rest_as_loops(),
                 {.blocks = blocks, .longest_first = longest_first, .stages = stages, .dynamic = dynamic}, where_);
+        } else if (verb == "occupancy") {
+            Stage stage = next_stage();
+            schedule_.occupancy(stage, integer(), where_);
         } else if (verb == "mma") {
             Stage stage = next_stage();
             MatrixUnit unit = matrix_unit(word());

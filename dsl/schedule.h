@@ -355,6 +355,11 @@ public:
     /// Results are the same to the bit. A counter of 4 bytes in global memory, zero before a launch and behind it,
     /// tells which one that is; whoever launches printed text gives it. Neither with clusters nor with ping_pong.
     void persistent(const std::vector<Loop>& loops, PersistentOptions options = {}, TW_HERE);
+    /// Asks for so many blocks of the stage's kernel side by side on each multiprocessor (__launch_bounds__(threads,
+    /// blocks)): the compiler then gives each thread at most its share of the registers. 1, the default, leaves them
+    /// to one block. build() throws Error, with the numbers, where threads, shared memory, registers that roles give,
+    /// or sums of matrix instructions do not leave room for that many.
+    void occupancy(const StageRef& stage, int blocks, TW_HERE);
 
     // Looking.
     const Tree& tree() const;

@@ -1,4 +1,4 @@
-// A fixed number of blocks that take the iterations of a grid.
+// How many blocks there are: a fixed number that takes the iterations of a grid, and those of a multiprocessor.
 #include <fmt/ranges.h>
 
 #include "dsl/edit.h"
@@ -50,6 +50,18 @@ void Schedule::persistent(const std::vector<Loop>& loops, PersistentOptions opti
                 fmt::format("persistent{}{}{} {} {}", options.dynamic ? "_dynamic" : "",
                             options.longest_first ? "_longest_first" : "",
                             staged ? fmt::format("_staged {}", options.stages) : "", blocks, fmt::join(saved, " ")));
+}
+
+void Schedule::occupancy(const StageRef& stage, int blocks, std::source_location where) {
+    Edit edit(state_, where);
+    const int id = edit.stage(stage, "occupancy");
+    const int most = edit.state.target.blocks_per_multiprocessor;
+    user_check(blocks >= 1 && blocks <= most, where,
+               "occupancy: {} blocks; a multiprocessor of {} runs 1 to {} at a time", blocks, edit.state.target.arch,
+               most);
+    edit.state.stages[id].occupancy = {blocks, edit.step};
+    edit.commit(fmt::format("s.occupancy({}, {});", edit.stage_as_cpp(id), blocks),
+                fmt::format("occupancy {} {}", id, blocks));
 }
 
 }  // namespace tw

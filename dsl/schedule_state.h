@@ -82,6 +82,7 @@ struct StageRecord {
     bool longest_first = false;
     int persistent_stages = 1;
     bool persistent_dynamic = false;
+    Occupancy occupancy = {};          ///< of the kernel that the stage stands in
     std::optional<Type> rounded = {};  ///< what its elements are stored as, if not as what they are
     int step = -1;                     ///< the step that made or placed it
     std::shared_ptr<const Origin> origin = {};

@@ -227,6 +227,7 @@ std::string to_string(const Tree& tree) {
         if (nest.persistent_stages > 1) order += fmt::format(", {} stages", nest.persistent_stages);
         std::string blocks =
             nest.persistent_blocks ? fmt::format("  ({} blocks{})", nest.persistent_blocks, order) : "";
+        if (nest.occupancy.blocks > 1) blocks += fmt::format("  ({} blocks a multiprocessor)", nest.occupancy.blocks);
         printer.line(fmt::format("kernel {}{}", nest.name, blocks));
         for (const RoleSpec& role : nest.roles) printer.line(role_text(role));
         ++printer.depth;

@@ -173,6 +173,12 @@ struct RoleSpec {
     int step = -1;
 };
 
+/// Blocks of a kernel that a multiprocessor has room for at least.
+struct Occupancy {
+    int blocks = 1;
+    int step = -1;  ///< that asked for it
+};
+
 /// One kernel of a program: a nest that writes global buffers.
 struct Nest {
     std::string name;
@@ -182,6 +188,7 @@ struct Nest {
     bool longest_first = false;        ///< see PersistentOptions
     int persistent_stages = 1;
     BufferRef tickets = {};  ///< the counter that blocks take iterations by; none: each has every `blocks`-th
+    Occupancy occupancy = {};
 };
 /// Kernels in launch order. Buffers: inputs, outputs, workspaces that live between kernels.
 struct Tree {

@@ -45,6 +45,7 @@ private:
     const StageRecord& record(int stage) const { return state_.stages[stage]; }
     std::vector<RoleSpec> roles_of(int kernel) const;
     BufferRef tickets_of(int kernel) const;
+    Occupancy occupancy_of(int kernel) const;
 
     // Storage and masks.
     void prepare(int stage);

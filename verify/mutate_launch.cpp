@@ -109,7 +109,8 @@ private:
         mutant.body = transform(kernel_.body, [&](const ThreadStmt& stmt) -> ThreadStmt {
             auto sets = instruction_of<SetMaxNReg>(stmt);
             if (!sets) return stmt;
-            const int64_t at_entry = emulator::registers_at_entry(unsigned(kernel_.threads + kernel_.producer_threads));
+            const int64_t at_entry = emulator::registers_at_entry(unsigned(kernel_.threads + kernel_.producer_threads),
+                                                                  unsigned(kernel_.occupancy));
             const int64_t count = few + many - sets->count;
             return make_thread(Instruction(SetMaxNReg{count, count > at_entry}), stmt.step());
         });

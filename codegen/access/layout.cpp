@@ -98,15 +98,16 @@ Layout row_major(const std::vector<int64_t>& shape) {
     return permuted(shape, order);
 }
 
-Layout in_lines(const std::vector<int64_t>& shape, int fast, int slow, int64_t bytes) {
-    int64_t width = shape[fast], rows = shape[slow], line = 128 / bytes;
+Layout in_lines(const std::vector<int64_t>& shape, int fast, const std::vector<int>& slow, int64_t bytes) {
+    int64_t width = shape[fast], rows = 1, line = 128 / bytes;
+    for (int dimension : slow) rows *= shape[dimension];
     while (line * bytes > 16 && width % line != 0) line /= 2;
     Layout layout;
     if (width % line != 0 || rows % 8 != 0) return layout;
     for (int d = 0; d < static_cast<int>(shape.size()); ++d)
-        if (d != fast && d != slow) layout.digits.push_back({d, 1, shape[d]});
+        if (d != fast && std::ranges::find(slow, d) == slow.end()) layout.digits.push_back({d, 1, shape[d]});
     if (width > line) layout.digits.push_back({fast, line, width / line});
-    layout.digits.push_back({slow, 1, rows});
+    for (int dimension : slow) layout.digits.push_back({dimension, 1, shape[dimension]});
     layout.digits.push_back({fast, 1, line});
     layout.pitch = line;
     layout.swizzle = line * bytes >= 32 ? static_cast<int>(line * bytes) : 0;

@@ -46,10 +46,10 @@ std::vector<int64_t> constant_shape(const Buffer& buffer);
 /// The dimensions in the given order, dense except for `padding` elements after each row.
 Layout permuted(const std::vector<int64_t>& shape, const std::vector<int>& order, int64_t padding = 0);
 Layout row_major(const std::vector<int64_t>& shape);
-/// As TMA and wgmma take matrices: lines of up to 128 bytes along dimension `fast`, all `slow` ones of a line's width
-/// before the next line's worth; swizzled if lines have 32 bytes or more. No layout (no digits) if no line of 16 bytes
-/// or more divides a row, or lines are not whole groups of eight.
-Layout in_lines(const std::vector<int64_t>& shape, int fast, int slow, int64_t bytes);
+/// As TMA and wgmma take matrices: lines of up to 128 bytes along dimension `fast`, all `slow` ones of a line's width,
+/// slowest dimension first, before the next line's worth; swizzled if lines have 32 bytes or more. No layout (no
+/// digits) if no line of 16 bytes or more divides a row, or lines are not whole groups of eight.
+Layout in_lines(const std::vector<int64_t>& shape, int fast, const std::vector<int>& slow, int64_t bytes);
 
 /// A global buffer's access as one flat element offset, by its strides (dense row-major if it has none).
 Access flat_access(const Buffer& buffer, const std::vector<Expr>& indices);

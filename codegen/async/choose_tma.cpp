@@ -178,7 +178,8 @@ private:
             int64_t bytes = bytes_of(box.tile()->type);
             if (!shared.fixed) {
                 Layout lines = lines_of(box);
-                if (!lines.digits.empty() && (!box.arrives() || are_better_lines(box, shared, lines)))
+                if (!lines.digits.empty() && can_take(box, lines, bytes) &&
+                    (!box.arrives() || are_better_lines(box, shared, lines)))
                     shared.layout = lines;
                 if (shared.layout.digits.back().extent > TensorBox::longest_side)
                     return "its rows are longer than 256 elements";
@@ -241,9 +242,13 @@ private:
         while (layout.elements() % each != 0) ++slowest->extent;
     }
 
-    /// Where the box can arrive in them, and those whose threads are known already read them faster.
+    /// Whether boxes arrive, or leave, in that layout.
+    static bool can_take(const TensorBox& box, const Layout& layout, int64_t bytes) {
+        return begins_aligned(box, layout, bytes) && is_dense(box, layout);
+    }
+
+    /// Where threads that are known already read those faster.
     bool are_better_lines(const TensorBox& box, const SharedBuffer& shared, const Layout& lines) const {
-        if (!begins_aligned(box, lines, bytes_of(box.tile()->type)) || !is_dense(box, lines)) return false;
         double plain = 0, other = 0;
         for (const SharedAccess& access : shared_accesses(result_, shared.buffer, target_)) {
             plain += cost_of(access, shared.buffer, shared.layout, target_);
@@ -258,11 +263,17 @@ private:
     }
 
     static Layout lines_of(const TensorBox& box) {
-        for (const TensorBox::Side& side : box.sides())
-            if (&side != &box.fast() && side.extent > 1)
-                return in_lines(constant_shape(box.tile()), static_cast<int>(box.fast().dimension),
-                                static_cast<int>(side.dimension), bytes_of(box.tile()->type));
-        return {};
+        const std::vector<int64_t> shape = constant_shape(box.tile());
+        std::vector<int> slow;
+        bool is_whole = true;  // the box is all of the tile
+        for (const TensorBox::Side& side : box.sides()) {
+            is_whole = is_whole && side.extent == shape[side.dimension];
+            if (&side != &box.fast() && side.extent > 1) slow.push_back(static_cast<int>(side.dimension));
+        }
+        if (slow.empty()) return {};
+        // Parts of tiles, and boxes that arrive, have lines of one slow dimension.
+        if (box.arrives() || !is_whole) slow.resize(1);
+        return in_lines(shape, static_cast<int>(box.fast().dimension), slow, bytes_of(box.tile()->type));
     }
 
     /// Pixels in the place of the box.

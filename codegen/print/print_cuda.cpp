@@ -85,10 +85,11 @@ private:
     std::string print_function(const std::string& name) {
         Writer out;
         std::vector<std::string> list = parameters();
-        // One block a multiprocessor is all that is promised: otherwise ptxas spills small kernels to fit more of them.
+        // One block a multiprocessor is all that is promised, if not asked for more: otherwise ptxas spills small
+        // kernels to fit more of them.
         std::string cluster = kernel_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", kernel_.cluster) : "";
-        std::string head = fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}, 1)", cluster,
-                                       kernel_.threads + kernel_.producer_threads);
+        std::string head = fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}, {})", cluster,
+                                       kernel_.threads + kernel_.producer_threads, kernel_.occupancy);
         std::string signature = fmt::format("{}({})", name, fmt::join(list, ", "));
         if (head.size() + signature.size() <= kLongestLine) {
             out.open(head + " " + signature);

@@ -142,6 +142,7 @@ struct ThreadKernel {
     std::array<Expr, 3> grid;                        ///< blocks in x, y, z, over sizes
     Expr tickets;                                    ///< that blocks take in all, over sizes; undefined: none
     int cluster = 1;                                 ///< blocks, neighbours in x, that run together
+    int occupancy = 1;                               ///< blocks that a multiprocessor has room for at least
     int threads = 1;
     int producer_threads = 0;         ///< threads behind those, of roles that have their own
     Expr thread;                      ///< Variable: threadIdx.x, 0 <= thread < threads where statements use it

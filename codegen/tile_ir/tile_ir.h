@@ -227,6 +227,7 @@ struct TileKernel {
     int cluster = 1;                                     ///< blocks, neighbours in x, that run together
     std::vector<ClusterCoordinate> cluster_coordinates;  ///< of the rank of a block in its cluster, slowest first
     std::optional<Persistence> persistent;
+    Occupancy occupancy = {};
     std::vector<RoleSpec> roles;  ///< none, or first the one that computes, on `threads` threads a turn
     Expr turn;                    ///< Variable: which group of the role that computes, if several take turns
     std::vector<TensorMapUse> maps;

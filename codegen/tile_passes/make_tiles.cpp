@@ -52,6 +52,7 @@ public:
         make_cluster(paths);
         make_threads(paths);
         kernel_.roles = nest_.roles;
+        kernel_.occupancy = nest_.occupancy;
         check_roles();
         kernel_.body = convert(nest_.body);
         if (nest_.persistent_blocks > 0)

@@ -184,7 +184,7 @@ private:
         std::vector<int64_t> shape = constant_shape(buffer);
         int64_t width = shape[fast], rows = shape[slow];
         shape[slow] = (rows + 7) / 8 * 8;  // what is behind the last row, nobody reads
-        Layout layout = in_lines(shape, static_cast<int>(fast), static_cast<int>(slow), bytes);
+        Layout layout = in_lines(shape, static_cast<int>(fast), {static_cast<int>(slow)}, bytes);
         if (!layout.swizzle)
             throw_error(Error,
                         "{}{}: {} reads lines of 32, 64 or 128 bytes in groups of eight; the tile of '{}' is {} x {}",

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "codegen/thread_ir/thread_walk.h"
+#include "codegen/to_threads/check_occupancy.h"
 #include "codegen/to_threads/lower_op.h"
 #include "codegen/to_threads/make_threads.h"
 #include "dsl/simplify.h"
@@ -10,8 +11,7 @@
 namespace tw::codegen {
 namespace {
 
-// Registers on sm_90: a kernel may fill a multiprocessor alone, as printed kernels say by __launch_bounds__.
-constexpr int multiprocessor_registers = 65536, most_registers_at_start = 248;
+constexpr int most_registers_at_start = 248;  // 255, in eights
 
 /// A comment that repeats the one before says nothing.
 bool repeats(const std::vector<ThreadStmt>& list, const ThreadComment& comment) {
@@ -48,6 +48,7 @@ public:
         if (kernel_.persistent && kernel_.persistent->tickets) result.tickets = kernel_.persistent->tiles;
         result.threads = kernel_.threads * turns_of(kernel_);
         result.cluster = kernel_.cluster;
+        result.occupancy = kernel_.occupancy.blocks;
         result.producer_threads = all_threads(kernel_) - result.threads;
         result.thread = block_thread_;
         result.block = kernel_.block;
@@ -150,7 +151,7 @@ private:
     }
 
     ThreadStmt registers(const RoleSpec& spec) const {
-        int at_start = std::min(multiprocessor_registers / all_threads(kernel_) / 8 * 8, most_registers_at_start);
+        const int at_start = std::min(registers_at_launch(kernel_, target_), most_registers_at_start);
         if (spec.registers == 0 || spec.registers == at_start) return make_thread(ThreadBlock{});
         return make_thread(Instruction(SetMaxNReg{spec.registers, spec.registers > at_start}));
     }

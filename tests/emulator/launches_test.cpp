@@ -62,11 +62,13 @@ TEST(Head, SaysWhatLaunchesMayBe) {
         "k(const __grid_constant__ tw::TensorMap a_map, float* y,\n  const tw::TensorMap b_map, int n) {}",
         "k");
     EXPECT_EQ(said.threads, 384u);
+    EXPECT_EQ(said.blocks, 1u);
     EXPECT_EQ(said.cluster[0], 4u);
     EXPECT_EQ(said.cluster[2], 1u);
     EXPECT_EQ(said.copied_maps, std::vector<std::string>{"b_map"});
     LaunchAttributes silent = attributes_in("__global__ void __launch_bounds__(Threads) f(int k) { k(1); }", "f");
     EXPECT_EQ(silent.threads, 0u);
+    EXPECT_EQ(silent.blocks, 0u);
     EXPECT_EQ(silent.cluster[0], 0u);
 }
 

@@ -86,6 +86,36 @@ TEST_P(LeavingBoxes, OfAProductTakeBuffersInTurn) {
     expect_declared(s, whole_numbers(s.outputs(), 5));
 }
 
+/// Rows of several rows of pixels lie one behind another, a line of 128 bytes of each before the next lines, swizzled
+/// as accumulators fill them best.
+TEST_P(LeavingBoxes, OfSeveralDimensionsLieInSwizzledLines) {
+    const int64_t rows = 2 * between(1, 2), columns = 8 * between(1, 4), filters = 64 * between(1, 2);
+    const Tensor x = input("x", bf16, {3, 5, columns, 64}), w = input("w", bf16, {filters, 64});
+    const Axis k = reduce_axis("k", 64);
+    const Tensor y = compute("y", {3, 5, columns, filters}, [&](Expr n, Expr p, Expr q, Expr f) {
+        return cast(bf16, sum(cast(f32, x(n, p, q, k)) * cast(f32, w(f, k)), k));
+    });
+    Schedule s({y}, device_target());
+    if (!s.target().has_wgmma) GTEST_SKIP() << "needs wgmma";
+    auto [n, p, q, f] = s.loops<4>(y);
+    auto [po, pi] = s.split(p, rows, Tail::Mask);
+    const Loop pixels = s.fuse(pi, q);
+    auto [wi, fi] = s.split(f, 64);
+    auto [step, term] = s.split(s.reduce(y), 64);
+    s.order({n, po, wi, step, fi, pixels, term});
+    const Loop tile = s.fuse(n, po);
+    s.bind(tile, grid.x);
+    s.bind(wi, warpgroup);
+    s.stage(y, x, Memory::Shared, step, As::Matrix);
+    s.stage(y, w, Memory::Shared, step);
+    s.via(s.stage(y, Memory::Shared, tile), Copy::Tma);
+    s.mma(y, wgmma, {.m = fi, .n = pixels, .k = term});
+    SCOPED_TRACE(s.trace_as_cpp());
+    EXPECT_THAT(build(s).explain(), HasSubstr("rows of [dim 3: 64] swizzled by 128 bytes pitch 64"));
+    EXPECT_THAT(build(s).cuda(), HasSubstr("tw::stmatrix_trans<"));
+    expect_declared(s, whole_numbers(s.outputs(), 3));
+}
+
 /// Else the first piece of a band would take the buffer that the last one before has just filled.
 TEST(LeavingBoxesInTurn, AreAMultipleOfTheirBuffers) {
     const Tensor y = sum_of_two(20, 96);

@@ -102,6 +102,33 @@ TEST(ChooseWindows, RandomConvolutionsAndTheirGradients) {
     EXPECT_GE(on_units, 30);
 }
 
+/// Borders that are no zeros are no box: a kernel before makes a bordered copy, of which tiles are. Without tensor
+/// cores elements are read where they are.
+TEST(ChooseWindows, BordersAreCopiedFirst) {
+    using schedules::PaddingMode;
+    for (const std::vector<int64_t>& extents : {std::vector<int64_t>{40}, {9, 12}})
+        for (PaddingMode mode : {PaddingMode::Reflect, PaddingMode::Replicate, PaddingMode::Circular}) {
+            SCOPED_TRACE(fmt::format("{} dimensions, mode {}", extents.size(), static_cast<int>(mode)));
+            const std::vector<int64_t> taps(extents.size(), 3);
+            const ConvolutionOptions options{.padding = {{2, 1}}, .mode = mode};
+            const Tensor x = input("x", bf16, shape_of_extents(indices(2, extents, 16)));
+            const Tensor w = input("w", bf16, shape_of_extents(indices(24, taps, 16)));
+            const Tensor y = convolve("y", x, w, {}, options);
+            const Tensor dy = input("dy", bf16, shape_of_extents(extents_of(y)));
+            std::vector<Tensor> all = gradients(y, dy, {x, w});
+            all.insert(all.begin(), y);
+            EXPECT_EQ(expect_each_right(all), 3);
+            const Program program = build(choose_schedule({y}, target("sm_90a")));
+            EXPECT_EQ(program.kernels().size(), 2u);
+            EXPECT_THAT(program.explain(), HasSubstr("y_image_shared: by the tensor memory accelerator"));
+
+            const Tensor x32 = input("x", f32, shape_of_extents(indices(2, extents, 16)));
+            const Tensor w32 = input("w", f32, shape_of_extents(indices(24, taps, 16)));
+            const Schedule plain = choose_schedule({convolve("y", x32, w32, {}, options)}, target("sm_90a"));
+            EXPECT_EQ(build(plain).kernels().size(), 1u);
+        }
+}
+
 void expect_no_spills(const Program& program) {
     for (const auto& kernel : program.kernels()) try {
             const CompiledKernel compiled =

@@ -64,7 +64,10 @@ LaunchAttributes attributes_in(const std::string& text, const std::string& kerne
     const size_t brackets = find_head(text, kernel, begin);
     if (brackets == std::string::npos) return result;
     const std::string head = text.substr(begin, brackets - begin);
-    if (auto bounds = numbers_behind(head, "__launch_bounds__"); !bounds.empty()) result.threads = bounds[0];
+    if (auto bounds = numbers_behind(head, "__launch_bounds__"); !bounds.empty()) {
+        result.threads = bounds[0];
+        if (bounds.size() > 1) result.blocks = bounds[1];
+    }
     if (auto sides = numbers_behind(head, "__cluster_dims__"); !sides.empty()) {
         sides.resize(3, 1);
         std::copy(sides.begin(), sides.end(), result.cluster);

@@ -4,6 +4,11 @@
 
 namespace tw::emulator {
 
+RegisterPool::RegisterPool(Core& core, ThreadBarriers& barriers)
+    : threads_(core.threads),
+      barriers_(barriers),
+      blocks_(std::max(core.module.attributes(core.launch.kernel).blocks, 1u)) {}
+
 void RegisterPool::begin() {
     registers_.assign(threads_.num_warpgroups(), at_entry());
     wanted_ = registers_;
@@ -15,8 +20,8 @@ void RegisterPool::set(int count, bool grows, Stamp site) {
     const char* name = grows ? "setmaxnreg_inc" : "setmaxnreg_dec";
     const int own = registers_[group];
     if (grows ? count < own : count > own)
-        misuse(fmt::format("calls {}<{}> with {} registers; under __launch_bounds__({}) a kernel begins with {}", name,
-                           count, own, threads_.per_block(), at_entry()),
+        misuse(fmt::format("calls {}<{}> with {} registers; under __launch_bounds__({}, {}) a kernel begins with {}",
+                           name, count, own, threads_.per_block(), blocks_, at_entry()),
                site);
     wanted_[group] = count;
     if (barriers_.arrive_at_warpgroup(name, site)) {
