@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "schedules/choose.h"
+#include "schedules/choose_windows.h"
 #include "schedules/elementwise.h"
 #include "schedules/halo_convolution.h"
 #include "schedules/loading_roles.h"
@@ -21,27 +22,13 @@ bool ConvolutionForm::has_phases() const {
     return std::ranges::any_of(phases, [](int64_t each) { return each > 1; });
 }
 
-ConvolutionForm form_of(const Convolution& c, const ConvolutionShape& shape, ConvolutionPass pass) {
-    ConvolutionForm form{.sums_pixels = pass == ConvolutionPass::WeightGradient,
-                         .extents = c.extents,
-                         .result = shape.type,
-                         .terms_axis = c.terms_axis};
-    form.pads_filters = c.pads_filters;
-    if (c.phases > 1) form.phases = {1, c.phases, c.phases};
-    if (c.groups > 1) form.group = form.sums_pixels ? c.extents.rows : c.extents.columns;
-    form.terms_are_neighbours = pass == ConvolutionPass::Forward;
-    const int64_t taps = c.extents.products / c.groups;
-    if (c.windows_of_image == 1) return form;  // whose taps would be a side of its box
-    if (taps == c.kernel_h * c.kernel_w)
-        form.taps = {c.kernel_h, c.kernel_w};
-    else
-        form.taps = {taps};
-    return form;
+WindowProduct product_of(const Convolution& c) {
+    const auto product = window_product(c.product, {c.result});
+    internal_check(product.has_value(), "'{}' is declared as no sum of products over windows", c.product.name());
+    return *product;
 }
 
 namespace {
-
-constexpr int64_t rows_of_unit = 64;  // of a wgmma
 
 /// Casts of adjoints and the like are made where they are read; operands stay.
 void inline_elements(Schedule& s, const Tensor& result, const Tensor& a, const Tensor& b) {
@@ -335,12 +322,12 @@ void schedule_sum_of_pixels(Schedule& s, const WindowProduct& product, const Con
     multiply(s, sums, sums, {left, right}, step, {.m = m, .n = n, .k = k}, tiles);
 }
 
-Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shape, ConvolutionPass pass,
+Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shape,
                               const std::optional<ConvolutionTiles>& tiles, const Target& target,
                               std::source_location where) {
     CalledFrom caller(where);
     if (!takes_warpgroups(shape, target)) return choose_schedule({c.result}, target, where);
-    const WindowProduct product{.result = c.product, .a = c.windows, .b = c.other, .form = form_of(c, shape, pass)};
+    const WindowProduct product = product_of(c);
     const std::optional<ConvolutionTiles> chosen = tiles ? tiles : convolution_tiles(product.form, target);
     if (!chosen) return choose_schedule({c.result}, target, where);
     Schedule s({c.result}, target);
@@ -362,13 +349,13 @@ Schedule convolution_schedule(const NamedConvolution& named, const Target& targe
         return halo_schedule(declare_halo_convolution(shape, named.pass, halo->places), *halo, target);
     const Convolution c = declare_convolution(shape, named.pass);
     if (!named.tiles && takes_warpgroups(shape, target)) {
-        const ConvolutionForm form = form_of(c, shape, named.pass);
+        const ConvolutionForm form = product_of(c).form;
         const std::optional<ConvolutionTiles> tiles = convolution_tiles(form, target);
         const double tapwise = tiles ? convolution_cycles(form, *tiles, target) : std::numeric_limits<double>::max();
         halo = halo_tiles(shape, named.pass, tapwise, target);
         if (halo) return halo_schedule(declare_halo_convolution(shape, named.pass, halo->places), *halo, target);
     }
-    return convolution_schedule(c, shape, named.pass, named.tiles, target);
+    return convolution_schedule(c, shape, named.tiles, target);
 }
 
 }  // namespace tw::schedules

@@ -10,10 +10,6 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t piece = 8;  // elements of 2 bytes together as 16
-
-double as_double(int64_t count) { return static_cast<double>(count); }
-
 int64_t pixels_along(int64_t size, int64_t kernel, const ConvolutionShape& s) {
     return (size + 2 * s.padding - (kernel - 1) * s.dilation - 1) / s.stride + 1;
 }
@@ -69,24 +65,6 @@ int64_t whole_pieces(int64_t elements) {
 /// Of two numbers, rounded towards the smaller one; the second is positive.
 int64_t floor_of(int64_t a, int64_t b) { return a >= 0 ? a / b : -divided(-a, b); }
 
-/// The number of the reduce axis along which a sum, or an element of one, reads rows of the tensor.
-int terms_axis_of(const Tensor& sums, const Tensor& tensor) {
-    int found = 0;
-    for (const Operation::Output& output : sums.operation()->outputs)
-        visit(output.body, [&](const Expr& e) {
-            const Reduce* sum = e.as<Reduce>();
-            for (size_t i = 0; sum && i < sum->axes.size(); ++i)
-                visit(sum->values[0], [&](const Expr& read) {
-                    const Read* of = read.as<Read>();
-                    if (of && of->operation == tensor.operation() && contains(of->indices.back(), sum->axes[i]))
-                        found = static_cast<int>(i);
-                });
-            if (const Read* element = e.as<Read>(); element && !element->operation->is_input())
-                found = std::max(found, terms_axis_of(Tensor(element->operation, element->output), tensor));
-        });
-    return found;
-}
-
 /// Neighbouring taps along a side.
 struct Taps {
     int64_t first, count;
@@ -99,14 +77,11 @@ public:
     Declaration(const ConvolutionShape& shape, ConvolutionPass pass) : given_(shape), s_(shape), pass_(pass) {
         join_groups();
         if (s_.groups == 1) pad_rows();
-        c_.groups = s_.groups;
         c_.x = input("x", s_.type, {s_.images, s_.height, s_.width, given_.channels});
         c_.w = input("w", s_.type, {given_.filters, s_.kernel_h, s_.kernel_w, given_.channels / given_.groups});
         if (pass != ConvolutionPass::Forward)
             c_.dy = input("dy", s_.type, {s_.images, given_.rows(), given_.columns(), given_.filters});
         leave_out_taps();
-        c_.kernel_h = rows_.count, c_.kernel_w = columns_.count;
-        c_.windows_of_image = given_.rows() * given_.columns();
     }
 
     Convolution run() {
@@ -150,7 +125,7 @@ private:
     /// So many together that they have a row of shared memory, whose channels and filters the unit multiplies; else
     /// all.
     void join_groups() {
-        constexpr int64_t least_channels = 64, unit = 16, rows_of_unit = 64;  // and terms
+        constexpr int64_t least_channels = 64, unit = 16;  // and terms
         const int64_t channels = given_.channels / given_.groups, filters = given_.filters / given_.groups;
         const int64_t of_filters = pass_ == ConvolutionPass::WeightGradient ? rows_of_unit : unit;
         auto suits = [&](int64_t joined) {
@@ -179,14 +154,10 @@ private:
         if (joins_taps()) {
             c_.windows = rows_of_taps(), c_.other = filters_of_rows();
             c_.product = sum_of_rows(c_.windows, c_.other);
-            c_.extents = {outputs(), s_.filters, terms_of_row(), 1, as_double(rows_.count)};
-            c_.terms_axis = 1;
             return;
         }
         c_.windows = padded_copy(c_.x, of_x()), c_.other = filters();
         c_.product = sum_of_windows(c_.windows, c_.other);
-        c_.extents = {outputs(), s_.filters, s_.channels, s_.groups, as_double(taps())};
-        c_.terms_axis = 2;
     }
 
     void weight_gradient() {
@@ -195,7 +166,6 @@ private:
             c_.other = rows_of_taps();
             const Tensor of = input("w", s_.type, {s_.filters, rows_.count, terms_of_row()});
             c_.product = gradients(sum_of_rows(c_.other, of), c_.windows, {of})[0];
-            c_.extents = {s_.filters, terms_of_row(), outputs(), rows_.count, 1};
             c_.result = compute("dw", shape_like(c_.w), [&](Expr f, Expr r, Expr t, Expr c) {
                 return element_of_product(f, r - rows_.first, t * channels_of_tap() + channel(f, c));
             });
@@ -203,7 +173,6 @@ private:
         }
         c_.other = padded_copy(c_.x, of_x());
         c_.product = sum_of_pixels(c_.windows, c_.other);
-        c_.extents = {given_.filters / s_.groups, channels_of_group(), outputs(), s_.groups * taps(), 1};
         if (leaves_out_taps() || joined_ > 1)
             c_.result = compute("dw", shape_like(c_.w), [&](Expr f, Expr r, Expr t, Expr c) {
                 return element_of_product(f, r - rows_.first, t - columns_.first, channel(f, c));
@@ -217,16 +186,11 @@ private:
         if (joins_phases()) return of_joined_phases();
         c_.other = filters();
         const Extents results{s_.images, s_.height, s_.width, given_.channels};
-        c_.extents = {s_.images * s_.height * s_.width, channels_of_group(), s_.filters, s_.groups, as_double(taps())};
         if (derived) {
             const Tensor of = input("x", s_.type, shape_of(results));
             c_.product = gradients(sum_of_windows(of, c_.other), c_.windows, {of})[0];
-            c_.phases = s_.stride;
-            c_.terms_axis = terms_axis_of(c_.product, c_.windows);
-            c_.extents.taps /= as_double(s_.stride * s_.stride);
         } else {
             c_.product = sum_of_flipped(c_.windows, c_.other, results);
-            c_.terms_axis = 2;
         }
     }
 
@@ -267,8 +231,8 @@ private:
     /// The filters, or a copy of them with zeros behind their ends and for channels of other groups.
     Tensor filters() {
         if (multiplies_filters_as_given()) return c_.w;
-        c_.pads_filters = !copies_filters();
-        if (c_.pads_filters) return c_.w;
+        pads_filters_ = !copies_filters();
+        if (pads_filters_) return c_.w;
         return copied("w_padded", {s_.groups * s_.filters, given_.kernel_h, given_.kernel_w, s_.channels},
                       [&](Expr f, Expr r, Expr t, Expr c) { return any_filter(f, r, t, c); });
     }
@@ -283,7 +247,7 @@ private:
         const bool all = is_constant(w.shape()[1], given_.kernel_h) && is_constant(w.shape()[2], given_.kernel_w);
         const bool moved = all && leaves_out_taps();
         const Expr row = moved ? r + rows_.first : r, column = moved ? t + columns_.first : t;
-        return c_.pads_filters ? padded(w, 0)(f, row, column, c) : w(f, row, column, c);
+        return pads_filters_ ? padded(w, 0)(f, row, column, c) : w(f, row, column, c);
     }
     /// Zero of taps that were left out.
     template <class... Indices>
@@ -388,8 +352,6 @@ private:
         c_.result = compute("dx", shape_like(c_.x), [&](Expr n, Expr h, Expr w, Expr c) {
             return c_.product(n, h / u, w / u, (h % u * u + w % u) * channels + c);
         });
-        c_.extents = {s_.images * height * width, columns, s_.filters, 1, as_double(taps_h * taps_w)};
-        c_.terms_axis = 2;
     }
 
     // The data gradient with taps as far apart as the declaration's, from the last one on.
@@ -419,6 +381,7 @@ private:
     ConvolutionShape
         s_;  ///< as the product's operands lie; of the forward pass filters are rows of them, of any number
     bool copies_filters_ = false;  ///< so that their rows are whole sectors
+    bool pads_filters_ = false;    ///< the product reads `other` as `padded(.., 0)`
     int64_t joined_ = 1;           ///< groups that are multiplied together; s_ has the others, and what one of them has
     const ConvolutionPass pass_;
     Taps rows_{0, s_.kernel_h}, columns_{0, s_.kernel_w};  ///< that are multiplied

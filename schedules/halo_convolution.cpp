@@ -11,10 +11,6 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t rows_of_unit = 64, piece = 8;  // of a wgmma; elements of 2 bytes together as 16
-
-double as_double(int64_t count) { return static_cast<double>(count); }
-
 /// The same sum of either pass: images of channels to images of filters.
 struct Images {
     int64_t images, height, width, channels, filters;  // of what is read; of the result: filters
@@ -156,10 +152,8 @@ void leave(Schedule& s, const Loop& place, const Loop& filter, int64_t filters) 
 
 }  // namespace
 
-Schedule halo_schedule(const HaloConvolution& c, const HaloTiles& tiles, const Target& target,
-                       std::source_location where) {
+void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& tiles, std::source_location where) {
     CalledFrom caller(where);
-    Schedule s({c.result}, target);
     const Stage total = s.accumulators(c.sums);
     auto [image, p, q, filter] = s.loops<4>(c.result);
     // Places that are no pixels are masked.
@@ -180,8 +174,15 @@ Schedule halo_schedule(const HaloConvolution& c, const HaloTiles& tiles, const T
     s.bind(warpgroup_row, warpgroup);
     leave(s, place, filter, require_constant(c.result.shape()[3]));
     s.persistent({tile});
-    s.roles(loading_roles(target, loaded, s[c.result],
+    s.roles(loading_roles(s.target(), loaded, s[c.result],
                           {.warpgroups = tiles.ping_pong, .loading = 24, .most = 240, .ping_pong = tiles.ping_pong}));
+}
+
+Schedule halo_schedule(const HaloConvolution& c, const HaloTiles& tiles, const Target& target,
+                       std::source_location where) {
+    CalledFrom caller(where);
+    Schedule s({c.result}, target);
+    schedule_halo(s, c, tiles);
     return s;
 }
 

@@ -34,6 +34,8 @@ std::optional<HaloTiles> halo_tiles(const ConvolutionShape& shape, ConvolutionPa
 /// The raster has whole tiles of `places`. Throws Error for a weight gradient, or what takes_halo refuses whatever the
 /// tiles.
 HaloConvolution declare_halo_convolution(const ConvolutionShape& shape, ConvolutionPass pass, int64_t places, TW_HERE);
+/// Among other stages; nothing of it is inlined before.
+void schedule_halo(Schedule& s, const HaloConvolution& convolution, const HaloTiles& tiles, TW_HERE);
 Schedule halo_schedule(const HaloConvolution& convolution, const HaloTiles& tiles, const Target& target, TW_HERE);
 
 }  // namespace tw::schedules

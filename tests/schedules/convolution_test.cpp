@@ -39,23 +39,26 @@ protected:
         return s;
     }
 
-    ConvolutionTiles random_tiles(const Convolution& c, ConvolutionPass pass) {
-        const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
-        const int warpgroups = sums_pixels && c.groups > 1 ? 1 : static_cast<int>(between(1, 2));
-        const bool joins_taps = sums_pixels && c.windows_of_image > 1 && chance();
-        ConvolutionTiles tiles{.rows = 64 * warpgroups,
-                               .columns = sums_pixels    ? 64
-                                          : c.groups > 1 ? 16
-                                                         : 32 * between(1, 3),
-                               .terms = !sums_pixels && c.groups > 1 ? 16
-                                        : chance()                   ? 64
-                                                                     : 32,
-                               .warpgroups = warpgroups,
-                               .stages = static_cast<int>(joins_taps ? 2 : between(2, 4)),
-                               .parts = sums_pixels || (c.groups == 1 && c.phases == 1 && chance()) ? between(1, 3) : 1,
-                               .taps = joins_taps ? c.kernel_w : 1};
-        const bool has_boxes = !sums_pixels && c.phases == 1 && c.extents.columns % 8 == 0 &&
-                               c.extents.rows >= tiles.rows && c.extents.columns >= tiles.columns && c.groups == 1;
+    ConvolutionTiles random_tiles(const Convolution& c) {
+        const ConvolutionForm form = product_of(c).form;
+        const bool sums_pixels = form.sums_pixels;
+        const int warpgroups = sums_pixels && form.group > 0 ? 1 : static_cast<int>(between(1, 2));
+        const bool joins_taps = sums_pixels && !form.taps.empty() && chance();
+        ConvolutionTiles tiles{
+            .rows = 64 * warpgroups,
+            .columns = sums_pixels      ? 64
+                       : form.group > 0 ? 16
+                                        : 32 * between(1, 3),
+            .terms = !sums_pixels && form.group > 0 ? 16
+                     : chance()                     ? 64
+                                                    : 32,
+            .warpgroups = warpgroups,
+            .stages = static_cast<int>(joins_taps ? 2 : between(2, 4)),
+            .parts = sums_pixels || (form.group == 0 && !form.has_phases() && chance()) ? between(1, 3) : 1,
+            .taps = joins_taps ? form.taps.back() : 1};
+        const bool has_boxes = !sums_pixels && !form.has_phases() && form.extents.columns % 8 == 0 &&
+                               form.extents.rows >= tiles.rows && form.extents.columns >= tiles.columns &&
+                               form.group == 0;
         if (has_boxes && tiles.parts == 1 && between(0, 3) > 0)
             tiles.box_columns = tiles.columns % 64 == 0 && chance() ? 64 : 32;
         if (tiles.box_columns > 0 && tiles.columns / tiles.box_columns % 2 == 0 && chance()) tiles.box_stages = 2;
@@ -71,7 +74,7 @@ TEST_P(Convolutions, OfAnyShapeAreTheDeclared) {
         const ConvolutionShape shape = random_shape();
         for (ConvolutionPass pass : passes) {
             const Convolution c = declare_convolution(shape, pass);
-            const Schedule s = convolution_schedule(c, shape, pass, random_tiles(c, pass), device_target());
+            const Schedule s = convolution_schedule(c, shape, random_tiles(c), device_target());
             SCOPED_TRACE(s.trace_as_cpp());
             EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
             expect_declared(s, whole_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000))));
@@ -165,7 +168,7 @@ TEST(ConvolutionShapes, HaveGroupsThatDivideThem) {
     shape.groups = 2;
     const Convolution c = declare_convolution(shape, ConvolutionPass::Forward);
     EXPECT_ERROR(
-        convolution_schedule(c, shape, ConvolutionPass::Forward, ConvolutionTiles{.columns = 64}, target("sm_90a")),
+        convolution_schedule(c, shape, ConvolutionTiles{.columns = 64}, target("sm_90a")),
         "groups of 96 rows or columns, which tiles of 64 do not divide; choose a divisor");
 }
 
@@ -205,7 +208,7 @@ TEST_P(Convolutions, OnlyWindowsAreCopiedForWholePieces) {
         const bool copies_other = channels % 8 != 0;
         EXPECT_EQ(c.copies.size(), copies_other ? 2u : 1u) << channels;
         EXPECT_TRUE(c.result.same(c.product)) << channels;
-        const Schedule s = convolution_schedule(c, shape, pass, {}, device_target());
+        const Schedule s = convolution_schedule(c, shape, {}, device_target());
         if (s.target().has_wgmma) {
             const std::string how = build(s).explain();
             EXPECT_THAT(how, HasSubstr(c.windows.name() + "_shared: by the tensor memory accelerator")) << channels;

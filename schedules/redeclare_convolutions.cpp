@@ -1,0 +1,157 @@
+#include "schedules/redeclare_convolutions.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "schedules/choose_windows.h"
+#include "schedules/find_convolution.h"
+#include "schedules/replace_tensors.h"
+#include "schedules/unit_product.h"
+#include "schedules/window_terms.h"
+
+namespace tw::schedules {
+namespace {
+
+const Expr& body_of(const Tensor& tensor) { return tensor.operation()->outputs[0].body; }
+
+Expr with_reduction(const Expr& body, const Expr& reduction) {
+    return transform(body, [&](const Expr& e) { return e.as<Reduce>() ? reduction : Expr(); });
+}
+
+Expr over(const std::vector<Expr>& axes, const Expr& expr, const std::vector<Expr>& at) {
+    Substitution renamed;
+    for (size_t d = 0; d < at.size(); ++d) renamed.emplace_back(axes[d], at[d]);
+    return substitute(expr, renamed);
+}
+
+/// The only reduction of what the tensor is, as an expression over its axes.
+Expr reduction_of(const Tensor& tensor) {
+    Expr found;
+    visit(with_elements(body_of(tensor), {}, false), [&](const Expr& e) {
+        if (e.as<Reduce>()) found = e;
+    });
+    return found;
+}
+
+/// A tensor of the same name and shape; `body` is one of the tensor's axes.
+Tensor declared_as(const Tensor& tensor, const Expr& body) {
+    const Operation& operation = *tensor.operation();
+    return compute(
+        operation.name, {operation.shape.begin(), operation.shape.end()},
+        [&](const std::vector<Expr>& at) { return over(operation.axes, body, at); }, operation.where);
+}
+
+class Redeclaration {
+public:
+    Redeclaration(const std::vector<Tensor>& outputs, const std::vector<Tensor>& without, const Target& target)
+        : given_(outputs), without_(without), target_(target) {}
+
+    RedeclaredConvolutions run() {
+        for (const auto& operation : operations_of(given_)) {
+            const Tensor tensor(operation, 0);
+            const auto is_it = [&](const Tensor& other) { return other.same(tensor); };
+            if (operation->is_input() || operation->outputs.size() != 1 || std::ranges::any_of(without_, is_it))
+                continue;
+            const Tensor declared = again(whole_.of(tensor));
+            if (!declared.defined()) continue;
+            whole_.put(tensor, declared);
+            result_.given.push_back(tensor);
+        }
+        for (const Tensor& output : given_) result_.outputs.push_back(whole_.of(output));
+        return std::move(result_);
+    }
+
+private:
+    /// Undefined: it is best as it is.
+    Tensor again(const Tensor& sums) {
+        const auto found = find_convolution(sums, given_);
+        if (!found || !takes_warpgroups(found->shape, target_)) return {};
+        const Convolution c = declare_convolution(found->shape, found->pass);
+        const WindowProduct product = product_of(c);
+        const auto tiles = convolution_tiles(product.form, target_);
+        const double tapwise =
+            tiles ? convolution_cycles(product.form, *tiles, target_) : std::numeric_limits<double>::max();
+        if (const auto halo = halo_tiles(found->shape, found->pass, tapwise, target_);
+            halo && of_columns(sums, found->shape.type))
+            return with_halo(sums, *found, *halo);
+        if (!tiles || is_such(sums, c, product)) return {};
+        return of_declaration(sums, *found, c);
+    }
+
+    /// Whether elements are made of sums and what belongs to their column.
+    static bool of_columns(const Tensor& sums, Type type) {
+        const Expr rest = with_reduction(body_of(sums), constant(f32, 0.0));
+        const auto& axes = sums.operation()->axes;
+        return sums.type() == type &&
+               std::none_of(axes.begin(), axes.end() - 1, [&](const Expr& axis) { return contains(rest, axis); });
+    }
+
+    /// Whether the tensor has the declaration's product already.
+    bool is_such(const Tensor& sums, const Convolution& c, const WindowProduct& product) const {
+        const auto own = window_products(sums, given_);
+        if (own.empty() || !c.copies.empty() || !c.result.same(c.product)) return false;
+        ConvolutionForm form = own.back().form;
+        form.result = product.form.result;
+        return form == product.form;
+    }
+
+    static Replacement operands_of(const Convolution& c, const FoundConvolution& found) {
+        Replacement operands;
+        if (found.x.defined()) operands.put(c.x, found.x);
+        if (found.w.defined()) operands.put(c.w, found.w);
+        if (found.dy.defined()) operands.put(c.dy, found.dy);
+        return operands;
+    }
+
+    Tensor of_declaration(const Tensor& sums, const FoundConvolution& found, const Convolution& c) {
+        const bool is_cut = !c.result.same(c.product);
+        const Cast* cast = body_of(sums).as<Cast>();
+        if (is_cut && (!cast || !cast->a.as<Reduce>() || sums.type() != found.shape.type)) return {};
+        Replacement operands = operands_of(c, found);
+        for (const Tensor& copy : c.copies) operands.named(sums.name() + "_" + copy.name(), copy);
+        if (is_cut) {
+            result_.sums.push_back(operands.named(sums.name() + "_product", c.product));
+            result_.cut.push_back(operands.named(sums.name(), c.result));
+            return result_.cut.back();
+        }
+        const Tensor product = operands.of(c.product);
+        const Expr reduction = over(product.operation()->axes, reduction_of(product), sums.operation()->axes);
+        result_.sums.push_back(declared_as(sums, with_reduction(body_of(sums), reduction)));
+        return result_.sums.back();
+    }
+
+    Tensor with_halo(const Tensor& sums, const FoundConvolution& found, const HaloTiles& tiles) {
+        HaloConvolution h = declare_halo_convolution(found.shape, found.pass, tiles.places);
+        Replacement operands;
+        operands.put(h.x, found.pass == ConvolutionPass::Forward ? found.x : found.dy);
+        operands.put(h.w, found.w);
+        h.raster = operands.named(sums.name() + "_raster", h.raster);
+        h.taps = operands.named(sums.name() + "_taps", h.taps);
+        const Tensor plain = operands.named(sums.name() + "_sums", h.sums);
+        const Expr body = over({sums.operation()->axes.back()}, body_of(sums), {plain.operation()->axes.back()});
+        const Tensor finished = declared_as(plain, with_reduction(body, reduction_of(plain)));
+        operands.put(h.sums, finished);
+        h.sums = finished;
+        h.result = operands.named(sums.name(), h.result);
+        h.x = found.pass == ConvolutionPass::Forward ? found.x : found.dy, h.w = found.w;
+        result_.sums.push_back(h.sums);
+        result_.halos.push_back({h, tiles});
+        return h.result;
+    }
+
+    const std::vector<Tensor>& given_;
+    const std::vector<Tensor>& without_;
+    const Target& target_;
+    Replacement whole_;
+    RedeclaredConvolutions result_;
+};
+
+}  // namespace
+
+RedeclaredConvolutions redeclare_convolutions(const std::vector<Tensor>& outputs, const std::vector<Tensor>& without,
+                                              const Target& target) {
+    if (!target.has_wgmma || !target.has_tma) return {outputs, {}, {}, {}, {}};
+    return Redeclaration(outputs, without, target).run();
+}
+
+}  // namespace tw::schedules
