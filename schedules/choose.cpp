@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <optional>
 
+#include <fmt/format.h>
+
 #include "codegen/lower.h"
+#include "dsl/edit.h"
 #include "dsl/simplify.h"
 #include "schedules/choose_windows.h"
 #include "schedules/elementwise.h"
+#include "schedules/explain_units.h"
 #include "schedules/long_reductions.h"
 #include "schedules/product.h"
 #include "schedules/redeclare_convolutions.h"
@@ -178,6 +182,10 @@ struct TiledWindows {
 struct TiledProduct {
     Tensor c, a, b;  ///< without operands where these are not tiled
     std::variant<ProductTiling, TiledWindows, RedeclaredHalo, ProductTiles, ColumnReduction> tiles;
+
+    bool is_on_units() const {
+        return !std::holds_alternative<ProductTiles>(tiles) && !std::holds_alternative<ColumnReduction>(tiles);
+    }
 };
 
 void schedule_tiled(Schedule& s, const TiledProduct& p) {
@@ -205,22 +213,18 @@ public:
           outputs_(declared.outputs),
           target_(target),
           unscheduled_(outputs_, target),
-          shareable_(may_reorder(outputs_)) {}
+          shareable_(may_reorder(outputs_)) {
+        for (const Tensor& tensor : declared_.given)
+            notes_.push_back(fmt::format(
+                "'{}' is declared anew, as convolutions are fastest; outputs() has it as it is now", tensor.name()));
+    }
 
     /// Products are tiled as well as the tilings that are legal for them allow, one after another.
     Schedule run() {
         Schedule best = scheduled();
-        for (const auto& operation : operations_of(outputs_)) {
-            if (operation->is_input()) continue;
-            for (TiledProduct& tiled : tilings_to_try(Tensor(operation, 0))) {
-                tiled_.push_back(std::move(tiled));
-                if (auto found = lowered()) {
-                    best = std::move(*found);
-                    break;
-                }
-                tiled_.pop_back();
-            }
-        }
+        for (const auto& operation : operations_of(outputs_))
+            if (!operation->is_input()) tile(Tensor(operation, 0), best);
+        for (const std::string& note : notes_) Edit::note(best, note);
         return best;
     }
 
@@ -228,17 +232,28 @@ public:
     std::vector<Tensor> left_over() const {
         std::vector<Tensor> found;
         for (size_t k = 0; k < declared_.given.size(); ++k) {
-            const bool is_tiled = std::ranges::any_of(tiled_, [&](const TiledProduct& p) {
-                const bool on_units =
-                    std::holds_alternative<TiledWindows>(p.tiles) || std::holds_alternative<RedeclaredHalo>(p.tiles);
-                return on_units && p.c.same(declared_.sums[k]);
-            });
+            const bool is_tiled = std::ranges::any_of(
+                tiled_, [&](const TiledProduct& p) { return p.is_on_units() && p.c.same(declared_.sums[k]); });
             if (!is_tiled) found.push_back(declared_.given[k]);
         }
         return found;
     }
 
 private:
+    void tile(const Tensor& c, Schedule& best) {
+        refusal_.clear();
+        for (TiledProduct& tiled : tilings_to_try(c)) {
+            tiled_.push_back(std::move(tiled));
+            if (auto found = lowered(tiled_.back().is_on_units())) {
+                best = std::move(*found);
+                if (tiled_.back().is_on_units()) return;
+                break;
+            }
+            tiled_.pop_back();
+        }
+        if (auto reason = why_without_units(c, outputs_, target_, refusal_)) notes_.push_back(*reason);
+    }
+
     bool is_output(const Schedule& s, Stage stage) const {
         return std::any_of(outputs_.begin(), outputs_.end(), [&](const Tensor& t) { return s[t].id == stage.id; });
     }
@@ -272,12 +287,13 @@ private:
 
     /// The schedule with what is tiled so far, if it can be built. What a step or a pass refuses is decided by steps
     /// and passes alone.
-    std::optional<Schedule> lowered() const {
+    std::optional<Schedule> lowered(bool is_on_units) {
         try {
             Schedule s = scheduled();
             codegen::lower(s.tree(), target_);
             return s;
-        } catch (const Error&) {
+        } catch (const Error& error) {
+            if (is_on_units) refusal_ = error.what();
             return {};
         }
     }
@@ -348,6 +364,8 @@ private:
     Schedule unscheduled_;
     bool shareable_;
     std::vector<TiledProduct> tiled_;
+    std::string refusal_;  // of the last tiling of a product on tensor cores
+    std::vector<std::string> notes_;
 };
 
 }  // namespace

@@ -334,6 +334,12 @@ std::vector<ConvolutionTiles> tilings_of(const WindowProduct& product, const Tar
     const auto tiles = convolution_tiles(product.form, target);
     if (!tiles) return {};
     std::vector<ConvolutionTiles> tilings{*tiles};
+    if (product.form.sums_pixels && tiles->parts > 1) {  // none of which ends before the others
+        const int64_t steps = divided(product.form.extents.terms, tiles->terms);
+        ConvolutionTiles even = *tiles;
+        while (steps % even.parts != 0) --even.parts;
+        if (even.parts < tiles->parts) tilings.push_back(even);
+    }
     if (tiles->box_columns > 0 || (!product.form.sums_pixels && tiles->parts > 1)) {
         tilings.push_back(*tiles);
         tilings.back().box_columns = 0, tilings.back().parts = 1;

@@ -328,17 +328,18 @@ Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shap
     CalledFrom caller(where);
     if (!takes_warpgroups(shape, target)) return choose_schedule({c.result}, target, where);
     const WindowProduct product = product_of(c);
-    const std::optional<ConvolutionTiles> chosen = tiles ? tiles : convolution_tiles(product.form, target);
-    if (!chosen) return choose_schedule({c.result}, target, where);
-    Schedule s({c.result}, target);
-    inline_elements(s, c.product, c.windows, c.other);
-    if (product.form.sums_pixels)
-        schedule_sum_of_pixels(s, product, *chosen);
-    else
-        schedule_windows(s, product, *chosen);
-    for (const Tensor& copy : c.copies) schedule_dense_copy(s, copy);
-    if (!c.result.same(c.product)) schedule_dense_copy(s, c.result);
-    return s;
+    const std::vector<ConvolutionTiles> tilings = tiles ? std::vector{*tiles} : tilings_of(product, target);
+    for (const ConvolutionTiles& each : tilings) try {
+            Schedule s({c.result}, target);
+            inline_elements(s, c.product, c.windows, c.other);
+            schedule_window_product(s, product, each);
+            for (const Tensor& copy : c.copies) schedule_dense_copy(s, copy);
+            if (!c.result.same(c.product)) schedule_dense_copy(s, c.result);
+            return s;
+        } catch (const Error&) {
+            if (&each == &tilings.back()) throw;
+        }
+    return choose_schedule({c.result}, target, where);
 }
 
 Schedule convolution_schedule(const NamedConvolution& named, const Target& target, std::source_location where) {

@@ -159,7 +159,7 @@ private:
              .kernel_w = (*w)[2]};
         s.groups = s.channels / (*w)[3];
         s.type = (found.w.defined() ? found.w : found.x).type();
-        if (!s.has_groups()) return {};
+        if (!s.has_groups() || s.channels == s.groups) return {};  // depthwise: no product of matrices
         const int64_t longest = std::max(s.kernel_h, s.kernel_w), dilations = longest == 1 ? 1 : most_dilation;
         for (s.stride = 1; s.stride <= most_stride; ++s.stride)
             for (s.dilation = 1; s.dilation <= dilations; ++s.dilation)

@@ -16,8 +16,8 @@ struct FoundConvolution {
 
 /// The convolution that the tensor's only sum is, as convolve() declares it or gradients() derives it, whatever its
 /// tensors, axes and their order are called: [images, height, width, channels] of bf16 or f16, with the same stride,
-/// dilation and zeros around the image along both sides. Shapes leave few of those open; each is declared and compared.
-/// Nothing for any other sum.
+/// dilation and zeros around the image along both sides, and more than one channel a group. Shapes leave few of those
+/// open; each is declared and compared. Nothing for any other sum.
 std::optional<FoundConvolution> find_convolution(const Tensor& sums, const std::vector<Tensor>& outputs);
 
 }  // namespace tw::schedules

@@ -12,6 +12,14 @@ bool reduces(const Expr& body) {
     return found;
 }
 
+Expr guarded(Expr expr, std::vector<Expr>& conditions) {
+    for (const Select* choice = expr.as<Select>(); choice && is_zero(choice->no); choice = expr.as<Select>()) {
+        conditions.push_back(choice->condition);
+        expr = choice->yes;
+    }
+    return expr;
+}
+
 namespace {
 
 /// Whether a schedule inlines the element where it is read; narrow ones may be operands, which it stores.
@@ -21,15 +29,6 @@ bool is_inlined(const Read& read, const std::vector<Tensor>& outputs, bool inlin
     const bool is_output =
         std::ranges::any_of(outputs, [&](const Tensor& output) { return output.operation() == read.operation; });
     return !is_output && (inline_narrow || bytes_of(operation.outputs[0].type) > 2);
-}
-
-/// What the expression is where the conditions, which are taken, hold: elsewhere it is zero.
-Expr guarded(Expr expr, std::vector<Expr>& conditions) {
-    for (const Select* choice = expr.as<Select>(); choice && is_zero(choice->no); choice = expr.as<Select>()) {
-        conditions.push_back(choice->condition);
-        expr = choice->yes;
-    }
-    return expr;
 }
 
 const Read* factor_of(const Expr& expr, std::vector<Expr>& conditions) {

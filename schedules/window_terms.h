@@ -19,6 +19,8 @@ bool reduces(const Expr& body);
 /// The expression with what a schedule of the outputs inlines: elements of stages that reduce nothing; of 2 bytes,
 /// which may be operands that it stores, only with `inline_narrow`.
 Expr with_elements(const Expr& expr, const std::vector<Tensor>& outputs, bool inline_narrow);
+/// What the expression is where the conditions, which are taken, hold: elsewhere it is zero.
+Expr guarded(Expr expr, std::vector<Expr>& conditions);
 /// The term of a sum of products of two tensors of bf16 or f16, in f32.
 std::optional<WindowTerm> term_of(const Reduce& sum, const std::vector<Tensor>& outputs);
 
