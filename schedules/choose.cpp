@@ -328,7 +328,7 @@ private:
     /// cut out of a product.
     std::optional<Tensor> dense_copy(const Schedule& s, Stage stage) const {
         for (const Tensor& t : declared_.cut)
-            if (s[t].id == stage.id) return t;
+            if (holds(outputs_, t) && s[t].id == stage.id) return t;
         for (const TiledProduct& p : tiled_)
             for (const Tensor& t : {p.a, p.b})
                 if (std::holds_alternative<TiledWindows>(p.tiles) && !t.operation()->is_input() &&

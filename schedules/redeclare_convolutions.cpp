@@ -49,21 +49,74 @@ public:
     RedeclaredConvolutions run() {
         for (const auto& operation : operations_of(given_)) {
             const Tensor tensor(operation, 0);
-            const auto is_it = [&](const Tensor& other) { return other.same(tensor); };
-            if (operation->is_input() || operation->outputs.size() != 1 || std::ranges::any_of(without_, is_it))
-                continue;
-            const Tensor declared = again(whole_.of(tensor));
-            if (!declared.defined()) continue;
-            whole_.put(tensor, declared);
-            result_.given.push_back(tensor);
+            if (operation->is_input() || operation->outputs.size() != 1 || holds(without_, tensor)) continue;
+            if (const Tensor reader = only_caster(tensor); reader.defined() && !holds(without_, reader)) continue;
+            const Tensor sums = casted(tensor);
+            if (!sums.defined()) {
+                put(tensor, again(whole_.of(tensor)));
+            } else if (Tensor declared = again(with_sums(tensor, whole_.of(sums)), true); declared.defined()) {
+                put(tensor, declared);
+            } else if (!holds(without_, sums)) {
+                put(sums, again(whole_.of(sums)));
+            }
         }
         for (const Tensor& output : given_) result_.outputs.push_back(whole_.of(output));
         return std::move(result_);
     }
 
 private:
-    /// Undefined: it is best as it is.
-    Tensor again(const Tensor& sums) {
+    static bool holds(const std::vector<Tensor>& tensors, const Tensor& tensor) {
+        return std::ranges::any_of(tensors, [&](const Tensor& each) { return each.same(tensor); });
+    }
+    void put(const Tensor& tensor, const Tensor& declared) {
+        if (!declared.defined()) return;
+        whole_.put(tensor, declared);
+        result_.given.push_back(tensor);
+    }
+
+    /// Sums that the tensor, casts of its own elements of them, alone reads; undefined: there are none.
+    Tensor casted(const Tensor& tensor) const {
+        Expr value = body_of(tensor);
+        if (const Cast* cast = value.as<Cast>()) value = cast->a;
+        if (const Cast* cast = value.as<Cast>(); cast && value.type() == f32 && bytes_of(cast->a.type()) == 2)
+            value = cast->a;  // exact
+        const Read* read = value.as<Read>();
+        if (!read || read->operation->is_input() || read->operation->outputs.size() != 1) return {};
+        const Tensor sums(read->operation, read->output);
+        const bool is_own = std::ranges::equal(read->indices, tensor.operation()->axes, equal);
+        if (!is_own || !reduces(body_of(sums)) || holds(given_, sums) || readers_of(sums) != 1) return {};
+        return sums;
+    }
+    Tensor only_caster(const Tensor& sums) const {
+        if (!reduces(body_of(sums))) return {};
+        for (const auto& operation : operations_of(given_))
+            if (!operation->is_input() && operation->outputs.size() == 1)
+                if (const Tensor reader(operation, 0), of = casted(reader); of.defined() && of.same(sums))
+                    return reader;
+        return {};
+    }
+    int readers_of(const Tensor& tensor) const {
+        int count = 0;
+        for (const auto& operation : operations_of(given_))
+            for (const Operation::Output& output : operation->outputs) {
+                bool reads = false;
+                if (output.body.defined())
+                    visit(output.body, [&](const Expr& e) {
+                        const Read* read = e.as<Read>();
+                        reads = reads || (read && read->operation == tensor.operation());
+                    });
+                count += reads ? 1 : 0;
+            }
+        return count;
+    }
+    /// The tensor, with what it casts in place of a read of it. What has the type already is not cast back and forth.
+    static Tensor with_sums(const Tensor& tensor, const Tensor& sums) {
+        const Expr value = over(sums.operation()->axes, body_of(sums), tensor.operation()->axes);
+        return declared_as(tensor, value.type() == tensor.type() ? value : cast(tensor.type(), value));
+    }
+
+    /// Undefined: it is best as it is, unless it was merged of two.
+    Tensor again(const Tensor& sums, bool is_merged = false) {
         const auto found = find_convolution(sums, given_);
         if (!found || !takes_warpgroups(found->shape, target_)) return {};
         const Convolution c = declare_convolution(found->shape, found->pass);
@@ -74,7 +127,11 @@ private:
         if (const auto halo = halo_tiles(found->shape, found->pass, tapwise, target_);
             halo && of_columns(sums, found->shape.type))
             return with_halo(sums, *found, *halo);
-        if (!tiles || is_such(sums, c, product)) return {};
+        if (!tiles) return {};
+        if (is_such(sums, c, product)) {
+            if (is_merged) result_.sums.push_back(sums);
+            return is_merged ? sums : Tensor();
+        }
         return of_declaration(sums, *found, c);
     }
 
