@@ -178,8 +178,16 @@ private:
                      {.stride = {s.stride}, .dilation = {s.dilation}, .padding = {s.padding}, .groups = s.groups});
         if (found.pass == ConvolutionPass::DataGradient) result = gradients(result, found.dy, {x})[0];
         if (found.pass == ConvolutionPass::WeightGradient) result = gradients(result, found.dy, {w})[0];
-        const auto declared = sum_of(result, outputs_);
+        const auto declared = sum_of(behind_casts(result), outputs_);
         return declared && Comparison(*own_, *declared).holds();
+    }
+
+    /// A rule's adjoint is a tensor of its own, which the gradient casts.
+    static Tensor behind_casts(const Tensor& tensor) {
+        Expr value = tensor.operation()->outputs[0].body;
+        while (const Cast* cast = value.as<Cast>()) value = cast->a;
+        const Read* read = value.as<Read>();
+        return read && !read->operation->is_input() ? Tensor(read->operation, read->output) : tensor;
     }
 
     const Tensor sums_;

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
 
 #include "schedules/choose_windows.h"
 #include "schedules/find_convolution.h"
@@ -44,7 +48,13 @@ Tensor declared_as(const Tensor& tensor, const Expr& body) {
 class Redeclaration {
 public:
     Redeclaration(const std::vector<Tensor>& outputs, const std::vector<Tensor>& without, const Target& target)
-        : given_(outputs), without_(without), target_(target) {}
+        : given_(outputs), without_(without), target_(target) {
+        for (const auto& operation : operations_of(outputs)) {
+            names_.insert(operation->name);
+            for (size_t k = 0; k < operation->outputs.size(); ++k)
+                names_.insert(Tensor(operation, static_cast<int>(k)).name());
+        }
+    }
 
     RedeclaredConvolutions run() {
         for (const auto& operation : operations_of(given_)) {
@@ -135,6 +145,14 @@ private:
         return of_declaration(sums, *found, c);
     }
 
+    /// "y_raster", or with a number behind it if a tensor has that name.
+    std::string free_name(const Tensor& of, const std::string& what) {
+        std::string name = of.name() + "_" + what;
+        for (int number = 2; !names_.insert(name).second; ++number)
+            name = fmt::format("{}_{}_{}", of.name(), what, number);
+        return name;
+    }
+
     /// Whether elements are made of sums and what belongs to their column.
     static bool of_columns(const Tensor& sums, Type type) {
         const Expr rest = with_reduction(body_of(sums), constant(f32, 0.0));
@@ -165,9 +183,9 @@ private:
         const Cast* cast = body_of(sums).as<Cast>();
         if (is_cut && (!cast || !cast->a.as<Reduce>() || sums.type() != found.shape.type)) return {};
         Replacement operands = operands_of(c, found);
-        for (const Tensor& copy : c.copies) operands.named(sums.name() + "_" + copy.name(), copy);
+        for (const Tensor& copy : c.copies) operands.named(free_name(sums, copy.name()), copy);
         if (is_cut) {
-            result_.sums.push_back(operands.named(sums.name() + "_product", c.product));
+            result_.sums.push_back(operands.named(free_name(sums, "product"), c.product));
             result_.cut.push_back(operands.named(sums.name(), c.result));
             return result_.cut.back();
         }
@@ -182,9 +200,9 @@ private:
         Replacement operands;
         operands.put(h.x, found.pass == ConvolutionPass::Forward ? found.x : found.dy);
         operands.put(h.w, found.w);
-        h.raster = operands.named(sums.name() + "_raster", h.raster);
-        h.taps = operands.named(sums.name() + "_taps", h.taps);
-        const Tensor plain = operands.named(sums.name() + "_sums", h.sums);
+        h.raster = operands.named(free_name(sums, "raster"), h.raster);
+        h.taps = operands.named(free_name(sums, "taps"), h.taps);
+        const Tensor plain = operands.named(free_name(sums, "sums"), h.sums);
         const Expr body = over({sums.operation()->axes.back()}, body_of(sums), {plain.operation()->axes.back()});
         const Tensor finished = declared_as(plain, with_reduction(body, reduction_of(plain)));
         operands.put(h.sums, finished);
@@ -199,6 +217,7 @@ private:
     const std::vector<Tensor>& given_;
     const std::vector<Tensor>& without_;
     const Target& target_;
+    std::set<std::string> names_;  // that tensors have
     Replacement whole_;
     RedeclaredConvolutions result_;
 };

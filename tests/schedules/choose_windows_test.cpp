@@ -297,7 +297,7 @@ TEST(ChooseWindows, WhatIsLeftAlone) {
     const Tensor y = convolve("y", x, w, {}, {});
     EXPECT_TRUE(is_on_units(choose_schedule({y}, target("sm_90a"))));
     expect_left(y, "sm_80");
-    const Tensor few = input("few", bf16, {2, 10, 10, 3}), of_few = input("w", bf16, {32, 3, 3, 3});
+    const Tensor few = input("few_channels", bf16, {2, 10, 10, 3}), of_few = input("w", bf16, {32, 3, 3, 3});
     expect_left(convolve("few", few, of_few, {}, {.padding = {Sides(1, 0)}}));
     expect_left(convolve("depthwise", x, input("w", bf16, {32, 3, 3, 1}), {}, {.groups = 32}));
     expect_left(convolve("wide", input("x", f32, {2, 10, 10, 32}), input("w", f32, {32, 3, 3, 32}), {}, {}));

@@ -86,6 +86,7 @@ TEST_P(Convolutions, OfAnyShapeAreTheDeclared) {
 TEST(ConvolutionTiles, OfLayersCanBeBuilt) {
     for (const char* layer : {"256x56x56x64_64_3x3_pad1", "256x56x56x256_512_1x1_stride2", "8x64x64x320_320_3x3_pad1",
                               "256x7x7x2048_512_1x1", "3x5x9x24_40_3x2_pad3_dilation3", "64x14x14x8_16_1x1",
+                              "64x9x60x256_24_3x1_stride2_pad2",  // parts of pixels that do not come out even
                               "2x5x9x16_24_3x3_pad1_dilation2",  // as many taps as pixels along a side
                               "32x64x64x3_64_7x7_stride2_pad3"})
         for (const char* pass : {"", "_data_gradient", "_weight_gradient"}) {
