@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "codegen/lower.h"
 #include "schedules/choose.h"
 #include "schedules/choose_windows.h"
 #include "schedules/elementwise.h"
@@ -322,24 +323,36 @@ void schedule_sum_of_pixels(Schedule& s, const WindowProduct& product, const Con
     multiply(s, sums, sums, {left, right}, step, {.m = m, .n = n, .k = k}, tiles);
 }
 
+namespace {
+
+Schedule with_tiles(const Convolution& c, const WindowProduct& product, const ConvolutionTiles& tiles,
+                    const Target& target) {
+    Schedule s({c.result}, target);
+    inline_elements(s, c.product, c.windows, c.other);
+    schedule_window_product(s, product, tiles);
+    for (const Tensor& copy : c.copies) schedule_dense_copy(s, copy);
+    if (!c.result.same(c.product)) schedule_dense_copy(s, c.result);
+    return s;
+}
+
+}  // namespace
+
 Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shape,
                               const std::optional<ConvolutionTiles>& tiles, const Target& target,
                               std::source_location where) {
     CalledFrom caller(where);
     if (!takes_warpgroups(shape, target)) return choose_schedule({c.result}, target, where);
     const WindowProduct product = product_of(c);
-    const std::vector<ConvolutionTiles> tilings = tiles ? std::vector{*tiles} : tilings_of(product, target);
-    for (const ConvolutionTiles& each : tilings) try {
-            Schedule s({c.result}, target);
-            inline_elements(s, c.product, c.windows, c.other);
-            schedule_window_product(s, product, each);
-            for (const Tensor& copy : c.copies) schedule_dense_copy(s, copy);
-            if (!c.result.same(c.product)) schedule_dense_copy(s, c.result);
+    if (tiles) return with_tiles(c, product, *tiles, target);
+    const std::vector<ConvolutionTiles> tilings = tilings_of(product, target);
+    for (size_t k = 0; k + 1 < tilings.size(); ++k) try {
+            Schedule s = with_tiles(c, product, tilings[k], target);
+            if (product.form.sums_pixels) codegen::lower(s.tree(), target);  // which says whether parts may end so
             return s;
-        } catch (const Error&) {
-            if (&each == &tilings.back()) throw;
+        } catch (const Error&) {  // the next ones ask for less
         }
-    return choose_schedule({c.result}, target, where);
+    return tilings.empty() ? choose_schedule({c.result}, target, where)
+                           : with_tiles(c, product, tilings.back(), target);
 }
 
 Schedule convolution_schedule(const NamedConvolution& named, const Target& target, std::source_location where) {

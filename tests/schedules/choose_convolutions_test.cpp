@@ -158,6 +158,10 @@ TEST(ChooseConvolution, OfANamedNumberOfImagesIsRightAndSaysWhyItIsSlow) {
     const Program program = build(choose_schedule({y}, target("sm_90a")));
     EXPECT_THAT(program.explain(),
                 HasSubstr("'y' is not computed by tensor cores: the extent n of 'y' is a named size"));
+    Bindings bindings = whole_numbers({y}, 3);
+    Executable executable(program, open_device("emulated:sm_90a"));
+    EXPECT_EQ(difference("y", run_on(executable, bindings)[0], interpret_plain({y}, bindings)[0], bitwise),
+              std::nullopt);
 }
 
 /// Bit for bit: sums of whole numbers are exact in any order.
