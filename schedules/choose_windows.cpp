@@ -13,7 +13,7 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t most_phases = 8;
+constexpr int64_t most_phases = 16;   // of few pixels, each of which has filters of its own
 constexpr int64_t least_extent = 16;  // rows or terms of an instruction; less leaves most of it empty
 
 /// The least number of elements along the axis after which what they are divided by begins again; 0: there is none.
@@ -39,16 +39,16 @@ struct Digits {
 struct Access {
     Tensor tensor;
     std::vector<Expr> indices;
+    bool is_padded = false;  // as the declaration has it: zeros lie around it
 
     bool depends(const Expr& variable) const {
         return std::ranges::any_of(indices, [&](const Expr& index) { return contains(index, variable); });
     }
     /// Neighbours along the variable are neighbours in memory.
     bool runs_along(const Expr& variable) const { return coefficient(affine_of(indices.back()), variable) == 1; }
-    /// Whether an index that the variable moves is beyond an end somewhere.
-    bool may_leave_along(const Expr& variable) const {
+    /// Whether bounds leave open that an index is beyond an end.
+    bool may_leave() const {
         for (size_t d = 0; d < indices.size(); ++d) {
-            if (!contains(indices[d], variable)) continue;
             const Interval bounds = bounds_of(indices[d]);
             if (bounds.min.value_or(-1) < 0 || bounds.max.value_or(INT64_MAX) >= as_constant(tensor.shape()[d]))
                 return true;
@@ -132,6 +132,7 @@ private:
         for (size_t k = 0; k < 2; ++k) {
             const Read& read = *term.reads[k];
             accesses_[k].tensor = Tensor(read.operation, read.output);
+            accesses_[k].is_padded = term.padded[k];
             for (const Expr& index : read.indices) accesses_[k].indices.push_back(over_digits(index));
         }
         for (const Expr& condition : term.conditions) conditions_.push_back(over_digits(condition));
@@ -150,9 +151,9 @@ private:
         form.result = result_.type();
         form.extents = {1, columns().extent, 0, 1, 1};
         for (const Digits& pixel : pixels()) {
-            const bool is_phase = pixel.period > 1 ? pixel.period >= pixel.extent
-                                                   : pixel.extent <= most_phases && filters.depends(pixel.outer);
-            if (is_phase) {  // fewer pixels than a stride: none has the taps of another
+            const bool own_filters = pixel.extent <= most_phases && filters.depends(pixel.outer),
+                       one_period = pixel.period > 1 && pixel.period >= pixel.extent;
+            if (own_filters || one_period) {  // few pixels: none has the taps of another
                 form.extents.rows *= pixel.extent;
                 form.phases.push_back(pixel.extent);
                 continue;
@@ -165,6 +166,7 @@ private:
         }
         if (columns().period > 1 && !take_groups(columns(), form, form.extents.columns)) return {};
         if (!take_terms(windows, filters, form)) return {};
+        form.pads_filters = filters.is_padded && filters.may_leave();
         if (summed_.size() < 2 && !form.has_phases()) return {};  // a product of matrices
         for (const Expr& condition : conditions_)
             if (contains(condition, column)) return {};
@@ -185,7 +187,6 @@ private:
             form.terms_axis = static_cast<int>(k);
             form.terms_are_neighbours = filters.runs_along(axis.variable);
             if (!filters.depends(axis.variable)) return false;
-            form.pads_filters = filters.may_leave_along(axis.variable);
         }
         const auto along = std::ranges::any_of(
             pixels(), [&](const Digits& pixel) { return contains(windows.indices.back(), pixel.outer); });

@@ -342,17 +342,18 @@ Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shap
                               std::source_location where) {
     CalledFrom caller(where);
     if (!takes_warpgroups(shape, target)) return choose_schedule({c.result}, target, where);
-    const WindowProduct product = product_of(c);
-    if (tiles) return with_tiles(c, product, *tiles, target);
-    const std::vector<ConvolutionTiles> tilings = tilings_of(product, target);
+    const auto product = window_product(c.product, {c.result});
+    if (!product) return choose_schedule({c.result}, target, where);
+    if (tiles) return with_tiles(c, *product, *tiles, target);
+    const std::vector<ConvolutionTiles> tilings = tilings_of(*product, target);
     for (size_t k = 0; k + 1 < tilings.size(); ++k) try {
-            Schedule s = with_tiles(c, product, tilings[k], target);
-            if (product.form.sums_pixels) codegen::lower(s.tree(), target);  // which says whether parts may end so
+            Schedule s = with_tiles(c, *product, tilings[k], target);
+            if (product->form.sums_pixels) codegen::lower(s.tree(), target);  // which says whether parts may end so
             return s;
         } catch (const Error&) {  // the next ones ask for less
         }
     return tilings.empty() ? choose_schedule({c.result}, target, where)
-                           : with_tiles(c, product, tilings.back(), target);
+                           : with_tiles(c, *product, tilings.back(), target);
 }
 
 Schedule convolution_schedule(const NamedConvolution& named, const Target& target, std::source_location where) {
@@ -363,9 +364,10 @@ Schedule convolution_schedule(const NamedConvolution& named, const Target& targe
         return halo_schedule(declare_halo_convolution(shape, named.pass, halo->places), *halo, target);
     const Convolution c = declare_convolution(shape, named.pass);
     if (!named.tiles && takes_warpgroups(shape, target)) {
-        const ConvolutionForm form = product_of(c).form;
-        const std::optional<ConvolutionTiles> tiles = convolution_tiles(form, target);
-        const double tapwise = tiles ? convolution_cycles(form, *tiles, target) : std::numeric_limits<double>::max();
+        const auto product = window_product(c.product, {c.result});
+        const auto tiles = product ? convolution_tiles(product->form, target) : std::nullopt;
+        const double tapwise =
+            tiles ? convolution_cycles(product->form, *tiles, target) : std::numeric_limits<double>::max();
         halo = halo_tiles(shape, named.pass, tapwise, target);
         if (halo) return halo_schedule(declare_halo_convolution(shape, named.pass, halo->places), *halo, target);
     }

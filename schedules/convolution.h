@@ -25,6 +25,9 @@ struct ConvolutionShape {
     bool has_groups() const;
     /// Whether the kernel fits into the padded image.
     bool has_pixels() const;
+    /// The taps along a side that read the image somewhere, and not only zeros around it.
+    std::vector<int64_t> taps_of_rows() const;
+    std::vector<int64_t> taps_of_columns() const;
     /// Whether a tap falls on the image itself, and not all of them on zeros around it.
     bool reads_image() const;
     /// Products and sums, of each pass; those with zeros around x are counted.
@@ -47,7 +50,8 @@ struct ConvolutionExtents {
 /// there are fewer than 8 channels, the taps of a row and channels become the channels of a copy. Groups of few
 /// channels are multiplied several together, by a copy of their filters that has zeros for each other's channels. The
 /// data gradient is what gradients() derives from y, or, where that has no taps to sum over, and of few channels with a
-/// stride, the sum over taps of the windows of dy.
+/// stride, the sum over taps of the windows of dy, with a stride over those of a pixel's phase. Filters are copied only
+/// where rows of channels are no whole pieces, or the copy pays: else they are read as `padded`, which boxes do.
 struct Convolution {
     Tensor x, w;
     Tensor dy;              ///< of gradients: dL/dy, of y's shape

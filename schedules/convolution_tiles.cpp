@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "schedules/convolution.h"
+#include "schedules/multiprocessor.h"
 #include "schedules/whole_tiles.h"
 
 namespace tw::schedules {
@@ -13,28 +14,27 @@ constexpr int64_t threads_of_unit = 128;
 /// A multiprocessor's clock cycles for what a stage of the pipeline holds: of its tensor cores, of their reads of
 /// shared memory, or until it has come. Boxes whose pixels are terms come in lines of 64 rows or columns.
 double cycles_of_stage(const ConvolutionTiles& tiles, bool sums_pixels) {
-    constexpr double products_a_cycle = 1780, shared_bytes_a_cycle = 128, latency = 1000, overhead = 40, a_box = 20;
-    const double bytes_a_cycle = sums_pixels ? 48 : 45;
+    constexpr double overhead = 40, a_box = 20;
+    const double box_bytes = sums_pixels ? multiprocessor::box_bytes_of_terms : multiprocessor::box_bytes;
     const double rows = as_double(tiles.rows), columns = as_double(tiles.columns), terms = as_double(tiles.terms),
                  taps = as_double(tiles.taps), units = rows / as_double(rows_of_unit);
     const double read = units * taps * (as_double(rows_of_unit) + columns) * terms * 2,
-                 arrival = (rows + columns * taps) * terms * 2 / bytes_a_cycle,
+                 arrival = (rows + columns * taps) * terms * 2 / box_bytes,
                  boxes = sums_pixels ? units + taps * as_double(divided(tiles.columns, 64)) : 2;
-    return std::max({rows * columns * taps * terms / products_a_cycle, read / shared_bytes_a_cycle, arrival,
-                     (arrival + latency) / (tiles.stages - 1)}) +
+    return std::max({rows * columns * taps * terms / multiprocessor::products, read / multiprocessor::shared_bytes,
+                     arrival, (arrival + multiprocessor::box_latency) / (tiles.stages - 1)}) +
            overhead + a_box * boxes;
 }
 
 double cycles_of(const ConvolutionExtents& extents, const ConvolutionTiles& tiles, bool sums_pixels,
                  const Target& target) {
     constexpr double bytes_a_cycle_of_parts = 1500;  // of all multiprocessors together
-    constexpr double cycles_of_tile = 1500;          // to begin and to store
     const double steps = as_double(divided(divided(extents.terms, tiles.terms), tiles.parts)) * extents.taps;
     const int64_t count = divided(extents.rows, tiles.rows) * divided(extents.columns, tiles.columns) *
                           divided(extents.products, tiles.taps) * tiles.parts;
     const double rounds = as_double(divided(count, target.multiprocessors));
     const double sums = as_double(extents.rows * extents.columns) * as_double(extents.products * tiles.parts) * 8;
-    return rounds * (steps * cycles_of_stage(tiles, sums_pixels) + cycles_of_tile) +
+    return rounds * (steps * cycles_of_stage(tiles, sums_pixels) + multiprocessor::of_tile) +
            (tiles.parts > 1 ? sums / bytes_a_cycle_of_parts + 4000 : 0);
 }
 

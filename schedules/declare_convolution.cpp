@@ -1,66 +1,19 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <numeric>
 
 #include "dsl/differentiate.h"
-#include "schedules/convolution.h"
+#include "dsl/simplify.h"
+#include "schedules/plan_groups.h"
+#include "schedules/whole_sectors.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
 namespace tw::schedules {
 namespace {
 
-int64_t pixels_along(int64_t size, int64_t kernel, const ConvolutionShape& s) {
-    return (size + 2 * s.padding - (kernel - 1) * s.dilation - 1) / s.stride + 1;
-}
-
-/// The taps along a side that read the image somewhere, and not zeros around it.
-std::vector<int64_t> taps_that_read(int64_t pixels, int64_t taps, int64_t extent, const ConvolutionShape& s) {
-    std::vector<int64_t> result;
-    for (int64_t tap = 0; tap < taps; ++tap)
-        for (int64_t pixel = 0; pixel < pixels; ++pixel)
-            if (const int64_t at = pixel * s.stride + tap * s.dilation - s.padding; at >= 0 && at < extent) {
-                result.push_back(tap);
-                break;
-            }
-    return result;
-}
-
-}  // namespace
-
-int64_t ConvolutionShape::rows() const { return pixels_along(height, kernel_h, *this); }
-int64_t ConvolutionShape::columns() const { return pixels_along(width, kernel_w, *this); }
-
-bool ConvolutionShape::has_pixels() const {
-    return height + 2 * padding > (kernel_h - 1) * dilation && width + 2 * padding > (kernel_w - 1) * dilation;
-}
-
-bool ConvolutionShape::has_groups() const { return groups >= 1 && channels % groups == 0 && filters % groups == 0; }
-
-bool ConvolutionShape::reads_image() const {
-    return !taps_that_read(rows(), kernel_h, height, *this).empty() &&
-           !taps_that_read(columns(), kernel_w, width, *this).empty();
-}
-
-double ConvolutionShape::flops() const {
-    return 2 * as_double(images * rows() * columns()) * as_double(filters * channels / groups) *
-           as_double(kernel_h * kernel_w);
-}
-
-double ConvolutionShape::bytes() const {
-    const double elements = as_double(images) * (as_double(height * width) * as_double(channels) +
-                                                 as_double(rows() * columns()) * as_double(filters)) +
-                            as_double(filters * kernel_h) * as_double(kernel_w * channels / groups);
-    return elements * bytes_of(type);
-}
-
-namespace {
-
 using Extents = std::array<int64_t, 4>;
-
-int64_t whole_pieces(int64_t elements) {
-    return elements % piece == 0 ? elements : elements <= 2 * piece ? 2 * piece : rounded_up(elements, piece);
-}
 
 /// Of two numbers, rounded towards the smaller one; the second is positive.
 int64_t floor_of(int64_t a, int64_t b) { return a >= 0 ? a / b : -divided(-a, b); }
@@ -74,8 +27,9 @@ Shape shape_of(const Extents& extents) { return {extents.begin(), extents.end()}
 
 class Declaration {
 public:
-    Declaration(const ConvolutionShape& shape, ConvolutionPass pass) : given_(shape), s_(shape), pass_(pass) {
-        join_groups();
+    Declaration(const ConvolutionShape& shape, ConvolutionPass pass, const GroupPlan& plan)
+        : given_(shape), s_(shape), pass_(pass) {
+        join_groups(plan);
         if (s_.groups == 1) pad_rows();
         c_.x = input("x", s_.type, {s_.images, s_.height, s_.width, given_.channels});
         c_.w = input("w", s_.type, {given_.filters, s_.kernel_h, s_.kernel_w, given_.channels / given_.groups});
@@ -106,47 +60,42 @@ private:
         if (joins_taps()) return;
         const double of_windows = sums_pixels ? 0.5 : 0.72, pixels = as_double(s_.images * s_.height * s_.width);
         const double of_all_taps = as_double(s_.filters) * as_double(taps());
-        const bool filters_pay = !sums_pixels && pays_whole_sectors(s_.channels, of_all_taps, 1 - of_windows);
-        const bool pads_channels =
-            pass_ == ConvolutionPass::DataGradient ? filters_pay : pays_whole_sectors(s_.channels, pixels, of_windows);
-        if (!forward && !joins_phases() && pays_whole_sectors(s_.filters, as_double(outputs()), of_windows))
+        const bool filters_pay = !sums_pixels && pays_whole_sectors(given_, s_.channels, of_all_taps, 1 - of_windows);
+        const bool pads_channels = pass_ == ConvolutionPass::DataGradient
+                                       ? filters_pay
+                                       : pays_whole_sectors(given_, s_.channels, pixels, of_windows);
+        if (!forward && !joins_phases() && pays_whole_sectors(given_, s_.filters, as_double(outputs()), of_windows))
             s_.filters += piece;
         copies_filters_ = filters_pay && pads_channels;
         if (pads_channels) s_.channels += piece;
     }
-    /// Measured: if rows of both operands begin in the middle of 32 bytes, a product takes a third longer; if those of
-    /// one do, which is a `share` of what boxes bring, that share of it.
-    bool pays_whole_sectors(int64_t row, double rows, double share) const {
-        constexpr double sums_a_second = 600e12, bytes_a_second = 2.5e12, launch = 2e-6, gain = 0.35, sure = 1.3;
-        const double copy = rows * as_double(row) * 2 * tw::bytes_of(s_.type) / bytes_a_second + launch;
-        return row % (2 * piece) != 0 && share * gain * given_.flops() / sums_a_second > sure * copy;
+    void join_groups(const GroupPlan& plan) {
+        joined_ = plan.joined, s_.groups = given_.groups / joined_;
+        s_.channels = plan.channels, s_.filters = plan.filters;
+        pads_groups_ = s_.groups * s_.channels > given_.channels || s_.groups * s_.filters > given_.filters;
     }
-
-    /// So many together that they have a row of shared memory, whose channels and filters the unit multiplies; else
-    /// all.
-    void join_groups() {
-        constexpr int64_t least_channels = 64, unit = 16;  // and terms
-        const int64_t channels = given_.channels / given_.groups, filters = given_.filters / given_.groups;
-        const int64_t of_filters = pass_ == ConvolutionPass::WeightGradient ? rows_of_unit : unit;
-        auto suits = [&](int64_t joined) {
-            return given_.groups % joined == 0 && joined * channels >= least_channels &&
-                   joined * channels % unit == 0 && joined * filters % of_filters == 0;
-        };
-        while (joined_ < given_.groups && !suits(joined_)) ++joined_;
-        s_.groups = given_.groups / joined_, s_.channels = channels * joined_, s_.filters = filters * joined_;
+    /// Of groups that have more than `each`, which is in the tensor: where element e stands there, if it does.
+    struct InGroups {
+        Expr there, element;
+    };
+    static InGroups in_groups(const Expr& e, int64_t each, int64_t padded) {
+        return {e % padded < each, e / padded * each + e % padded};
     }
+    /// Among elements of padded groups, number e of the tensor.
+    static Expr among_padded(const Expr& e, int64_t each, int64_t padded) {
+        return each == padded ? e : e / each * padded + e % each;
+    }
+    int64_t given_channels() const { return given_.channels / given_.groups; }
+    int64_t given_filters() const { return given_.filters / given_.groups; }
     /// Among the channels of the groups that are joined with it, the first one of filter f.
-    Expr first_channel(const Expr& f) const {
-        const int64_t channels = given_.channels / given_.groups, filters = given_.filters / given_.groups;
-        return f / filters % joined_ * channels;
-    }
+    Expr first_channel(const Expr& f) const { return f / given_filters() % joined_ * given_channels(); }
 
     /// What the first and the last taps read is zeros wherever the kernel is large beside the image.
     void leave_out_taps() {
         if (!given_.reads_image() || (pass_ == ConvolutionPass::DataGradient && joins_phases())) return;
         auto hull = [](const std::vector<int64_t>& taps) { return Taps{taps.front(), taps.back() - taps.front() + 1}; };
-        rows_ = hull(taps_that_read(given_.rows(), given_.kernel_h, given_.height, given_));
-        if (!joins_taps()) columns_ = hull(taps_that_read(given_.columns(), given_.kernel_w, given_.width, given_));
+        rows_ = hull(given_.taps_of_rows());
+        if (!joins_taps()) columns_ = hull(given_.taps_of_columns());
     }
     bool leaves_out_taps() const { return rows_.count < given_.kernel_h || columns_.count < given_.kernel_w; }
 
@@ -158,6 +107,11 @@ private:
         }
         c_.windows = padded_copy(c_.x, of_x()), c_.other = filters();
         c_.product = sum_of_windows(c_.windows, c_.other);
+        if (pads_groups_ && s_.filters > given_filters())
+            c_.result = compute("y_of_groups", {s_.images, given_.rows(), given_.columns(), given_.filters},
+                                [&](Expr n, Expr p, Expr q, Expr f) {
+                                    return c_.product(n, p, q, among_padded(f, given_filters(), s_.filters));
+                                });
     }
 
     void weight_gradient() {
@@ -173,25 +127,34 @@ private:
         }
         c_.other = padded_copy(c_.x, of_x());
         c_.product = sum_of_pixels(c_.windows, c_.other);
-        if (leaves_out_taps() || joined_ > 1)
+        if (leaves_out_taps() || joined_ > 1 || pads_groups_)
             c_.result = compute("dw", shape_like(c_.w), [&](Expr f, Expr r, Expr t, Expr c) {
-                return element_of_product(f, r - rows_.first, t - columns_.first, channel(f, c));
+                return element_of_product(among_padded(f, given_.filters / s_.groups, filters_of_group()),
+                                          r - rows_.first, t - columns_.first, channel(f, c));
             });
     }
 
     void data_gradient() {
         const bool derived = has_shorter_taps();
-        const bool spread = !derived && !joins_phases() && s_.stride > 1;
-        c_.windows = spread ? apart() : padded_copy(c_.dy, of_y());
+        const bool phased = !derived && s_.stride > 1;
+        c_.windows = padded_copy(c_.dy, of_y());
         if (joins_phases()) return of_joined_phases();
         c_.other = filters();
-        const Extents results{s_.images, s_.height, s_.width, given_.channels};
+        const Extents results{s_.images, s_.height, s_.width, s_.groups * channels_of_group()};
         if (derived) {
             const Tensor of = input("x", s_.type, shape_of(results));
             c_.product = gradients(sum_of_windows(of, c_.other), c_.windows, {of})[0];
+        } else if (phased) {
+            // With stride 4 and dilation 2 bounds do not show that taps end where filters do.
+            pads_filters_ |= std::gcd(s_.stride, s_.dilation) > 1 && s_.dilation % s_.stride != 0;
+            c_.product = sum_of_phases(c_.windows, c_.other, results);
         } else {
             c_.product = sum_of_flipped(c_.windows, c_.other, results);
         }
+        if (pads_groups_ && s_.channels > given_channels())
+            c_.result = compute("dx", shape_like(c_.x), [&](Expr n, Expr h, Expr w, Expr c) {
+                return c_.product(n, h, w, among_padded(c, given_channels(), s_.channels));
+            });
     }
 
     /// Whether gradients() finds a sum over taps: else it is one over pixels, or takes each tap where it falls on one.
@@ -203,7 +166,8 @@ private:
 
     Extents of_x() const { return {s_.images, s_.height, s_.width, s_.groups * s_.channels}; }
     /// Of results, which have no more than there are.
-    int64_t channels_of_group() const { return given_.channels / s_.groups; }
+    int64_t channels_of_group() const { return pads_groups_ ? s_.channels : given_.channels / s_.groups; }
+    int64_t filters_of_group() const { return pads_groups_ ? s_.filters : given_.filters / s_.groups; }
     Extents of_y() const { return {s_.images, given_.rows(), given_.columns(), s_.groups * s_.filters}; }
     static Shape shape_like(const Tensor& tensor) { return {tensor.shape().begin(), tensor.shape().end()}; }
 
@@ -217,6 +181,12 @@ private:
         bool fits = true;
         for (size_t d = 0; d < extents.size(); ++d) fits = fits && is_constant(tensor.shape()[d], extents[d]);
         if (fits) return tensor;
+        const int64_t each = as_constant(tensor.shape()[3]).value_or(0) / s_.groups, all = extents[3] / s_.groups;
+        if (pads_groups_)
+            return copied(tensor.name() + "_padded", shape_of(extents), [&](Expr a, Expr b, Expr d, Expr e) {
+                const auto [there, element] = in_groups(e, each, all);
+                return select(there, padded(tensor, 0)(a, b, d, element), constant(s_.type, 0.0));
+            });
         return copied(tensor.name() + "_padded", shape_of(extents),
                       [&](Expr a, Expr b, Expr d, Expr e) { return padded(tensor, 0)(a, b, d, e); });
     }
@@ -226,7 +196,7 @@ private:
     }
     /// Boxes give zeros behind their ends, if rows of channels are whole pieces.
     bool copies_filters() const {
-        return copies_filters_ || joined_ > 1 || given_.channels / given_.groups % piece != 0;
+        return copies_filters_ || joined_ > 1 || pads_groups_ || given_.channels / given_.groups % piece != 0;
     }
     /// The filters, or a copy of them with zeros behind their ends and for channels of other groups.
     Tensor filters() {
@@ -238,7 +208,9 @@ private:
     }
     /// Zero where there is none.
     Expr any_filter(const Expr& f, const Expr& r, const Expr& t, const Expr& c) const {
-        return padded(c_.w, 0)(f, r, t, joined_ == 1 ? c : c - first_channel(f));
+        if (!pads_groups_) return padded(c_.w, 0)(f, r, t, joined_ == 1 ? c : c - first_channel(f));
+        const auto [there, filter] = in_groups(f, given_filters(), s_.filters);
+        return select(there, padded(c_.w, 0)(filter, r, t, c), constant(s_.type, 0.0));
     }
     /// Of all groups that are joined.
     Expr channel(const Expr& f, const Expr& c) const { return joined_ == 1 ? c : first_channel(f) + c; }
@@ -267,7 +239,7 @@ private:
     Tensor sum_of_pixels(const Tensor& dy, const Tensor& x) const {
         Axis n = reduce_axis("n", s_.images), p = reduce_axis("p", given_.rows()),
              q = reduce_axis("q", given_.columns());
-        const Extents extents{given_.filters, rows_.count, columns_.count, channels_of_group()};
+        const Extents extents{s_.groups * filters_of_group(), rows_.count, columns_.count, channels_of_group()};
         return compute("d_w", shape_of(extents), [&](Expr f, Expr r, Expr t, Expr c) {
             Expr element = padded(x, 0)(n, row(p, r), column(q, t), in_group(f, s_.filters, s_.channels, c));
             return cast(s_.type, sum(cast(f32, dy(n, p, q, f)) * cast(f32, element), {n, p, q}));
@@ -354,18 +326,7 @@ private:
         });
     }
 
-    // The data gradient with taps as far apart as the declaration's, from the last one on.
-
-    /// Of dy, a pixel each stride, zeros between.
-    Tensor apart() {
-        const int64_t u = s_.stride;
-        return copied("dy_apart",
-                      {s_.images, (given_.rows() - 1) * u + 1, (given_.columns() - 1) * u + 1, s_.groups * s_.filters},
-                      [&](Expr n, Expr h, Expr w, Expr f) {
-                          Expr element = padded(c_.dy, 0)(n, h / u, w / u, f);
-                          return select(h % u == 0 && w % u == 0, element, constant(s_.type, 0.0));
-                      });
-    }
+    /// The data gradient with taps as far apart as the declaration's, from the last one on.
     Tensor sum_of_flipped(const Tensor& dy, const Tensor& w, const Extents& results) const {
         Axis r = reduce_axis("r", rows_.count), t = reduce_axis("s", columns_.count), k = reduce_axis("f", s_.filters);
         return compute("d_x", shape_of(results), [&](Expr n, Expr h, Expr v, Expr c) {
@@ -377,9 +338,41 @@ private:
         });
     }
 
+    /// With the taps of a pixel's phase alone, also where dy has fewer pixels than there are taps. Pixel h takes tap r
+    /// of dy's pixel (h + before - r dilation) / u: where g = gcd(u, dilation) divides h + before, every u / g-th.
+    Tensor sum_of_phases(const Tensor& dy, const Tensor& w, const Extents& results) const {
+        return compute("d_x", shape_of(results), [&](Expr n, Expr h, Expr v, Expr c) {
+            const Phase row = phase_of(h + before(rows_), rows_), column = phase_of(v + before(columns_), columns_);
+            Axis r = reduce_axis("r", row.taps), t = reduce_axis("s", column.taps), k = reduce_axis("f", s_.filters);
+            const Expr f = in_group(c, channels_of_group(), s_.filters, k);
+            Expr element = padded(dy, 0)(n, row.pixel - r * row.between, column.pixel - t * column.between, f);
+            Expr weight = filter(w, f, r * row.stride + row.first, t * column.stride + column.first,
+                                 s_.groups == 1 ? c : c % channels_of_group());
+            return cast(s_.type, sum(cast(f32, element) * cast(f32, weight), {r, t, k}));
+        });
+    }
+    /// Taps first + i stride of pixels of dy, from the last one on.
+    struct Phase {
+        Expr taps, first, pixel;
+        int64_t stride, between;  ///< of taps, and of their pixels
+    };
+    Phase phase_of(const Expr& place, const Taps& of) const {
+        const int64_t common = std::gcd(s_.stride, s_.dilation), u = s_.stride / common, d = s_.dilation / common;
+        int64_t inverse = 1;  // of d modulo u
+        while (inverse * d % u != 1 % u) ++inverse;
+        const Expr whole = simplify(place / common), first = simplify(whole * inverse % u);
+        const Expr none = (place % common + (common - 1)) / common, left = of.count - first + (u - 1);
+        return {.taps = simplify(common == 1 ? left / u : max((left - none * (of.count + u)) / u, 0)),
+                .first = first,
+                .pixel = simplify((whole - first * d) / u),
+                .stride = u,
+                .between = d};
+    }
+
     const ConvolutionShape given_;
     ConvolutionShape
         s_;  ///< as the product's operands lie; of the forward pass filters are rows of them, of any number
+    bool pads_groups_ = false;     ///< copies have zeros behind each group's
     bool copies_filters_ = false;  ///< so that their rows are whole sectors
     bool pads_filters_ = false;    ///< the product reads `other` as `padded(.., 0)`
     int64_t joined_ = 1;           ///< groups that are multiplied together; s_ has the others, and what one of them has
@@ -388,10 +381,7 @@ private:
     Convolution c_;
 };
 
-}  // namespace
-
-Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass pass, std::source_location where) {
-    CalledFrom caller(where);
+void check_shape(const ConvolutionShape& shape, std::source_location where) {
     user_check(std::min({shape.kernel_h, shape.kernel_w, shape.stride, shape.dilation}) > 0 && shape.padding >= 0 &&
                    shape.has_pixels(),
                where,
@@ -401,7 +391,21 @@ Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass p
     user_check(shape.has_groups(), where,
                "convolution: {} groups do not divide {} channels and {} filters; give a common divisor", shape.groups,
                shape.channels, shape.filters);
-    return Declaration(shape, pass).run();
+}
+
+}  // namespace
+
+Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass pass, std::source_location where) {
+    CalledFrom caller(where);
+    check_shape(shape, where);
+    return Declaration(shape, pass, plan_groups(shape, pass)).run();
+}
+
+Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass pass, const GroupPlan& plan,
+                                std::source_location where) {
+    CalledFrom caller(where);
+    check_shape(shape, where);
+    return Declaration(shape, pass, plan).run();
 }
 
 }  // namespace tw::schedules

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "schedules/loading_roles.h"
+#include "schedules/multiprocessor.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
@@ -64,7 +65,7 @@ bool takes_halo(const ConvolutionShape& s, ConvolutionPass pass, const HaloTiles
 
 std::optional<HaloTiles> halo_tiles(const ConvolutionShape& s, ConvolutionPass pass, double tapwise,
                                     const Target& target) {
-    constexpr double products_a_cycle = 1780, bytes_a_cycle = 37, latency = 1000, a_turn = 600, start = 4000;
+    constexpr double start = 4000;
     std::optional<HaloTiles> best;
     double least = tapwise;
     for (const auto& [places, leaving] : {std::pair(256, 32), {240, 48}, {224, 32}, {192, 48}, {160, 32}, {128, 32}}) {
@@ -75,7 +76,9 @@ std::optional<HaloTiles> halo_tiles(const ConvolutionShape& s, ConvolutionPass p
                      bytes = as_double((places + of.halo()) * of.terms() * 2),
                      rounds = as_double(divided(divided(of.places(), places), target.multiprocessors));
         const double cycles =
-            start + rounds * (std::max(products / products_a_cycle, bytes / bytes_a_cycle + latency / 2) + a_turn);
+            start + rounds * (std::max(products / multiprocessor::products,
+                                       bytes / multiprocessor::box_bytes + multiprocessor::box_latency / 2) +
+                              multiprocessor::of_turn);
         if (cycles < least) least = cycles, best = tiles;
     }
     return best;

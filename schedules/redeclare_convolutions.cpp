@@ -130,15 +130,15 @@ private:
         const auto found = find_convolution(sums, given_);
         if (!found || !takes_warpgroups(found->shape, target_)) return {};
         const Convolution c = declare_convolution(found->shape, found->pass);
-        const WindowProduct product = product_of(c);
-        const auto tiles = convolution_tiles(product.form, target_);
+        const auto product = window_product(c.product, {c.result});
+        const auto tiles = product ? convolution_tiles(product->form, target_) : std::nullopt;
         const double tapwise =
-            tiles ? convolution_cycles(product.form, *tiles, target_) : std::numeric_limits<double>::max();
+            tiles ? convolution_cycles(product->form, *tiles, target_) : std::numeric_limits<double>::max();
         if (const auto halo = halo_tiles(found->shape, found->pass, tapwise, target_);
             halo && of_columns(sums, found->shape.type))
             return with_halo(sums, *found, *halo);
         if (!tiles) return {};
-        if (is_such(sums, c, product)) {
+        if (is_such(sums, c, *product)) {
             if (is_merged) result_.sums.push_back(sums);
             return is_merged ? sums : Tensor();
         }

@@ -31,11 +31,14 @@ bool is_inlined(const Read& read, const std::vector<Tensor>& outputs, bool inlin
     return !is_output && (inline_narrow || bytes_of(operation.outputs[0].type) > 2);
 }
 
-const Read* factor_of(const Expr& expr, std::vector<Expr>& conditions) {
+const Read* factor_of(const Expr& expr, std::vector<Expr>& conditions, bool& padded) {
     const Expr value = guarded(expr, conditions);
     const Cast* cast = value.as<Cast>();
     if (!cast || value.type() != f32 || (cast->a.type() != bf16 && cast->a.type() != f16)) return nullptr;
-    return guarded(cast->a, conditions).as<Read>();
+    const size_t around = conditions.size();
+    const Expr element = guarded(cast->a, conditions);
+    padded = conditions.size() > around;
+    return element.as<Read>();
 }
 
 }  // namespace
@@ -52,14 +55,16 @@ Expr with_elements(const Expr& expr, const std::vector<Tensor>& outputs, bool in
 }
 
 std::optional<WindowTerm> term_of(const Reduce& sum, const std::vector<Tensor>& outputs) {
-    WindowTerm term{with_elements(sum.values[0], outputs, false), {}, {}};
+    WindowTerm term{with_elements(sum.values[0], outputs, false), {}, {}, {}};
     const Expr product = guarded(term.expr, term.conditions);
     const Binary* times = product.as<Binary>();
     if (!times || times->op != BinaryOp::Mul) return {};
     for (const Expr& factor : {times->a, times->b}) {
-        const Read* read = factor_of(factor, term.conditions);
+        bool padded = false;
+        const Read* read = factor_of(factor, term.conditions, padded);
         if (!read) return {};
         term.reads.push_back(read);
+        term.padded.push_back(padded);
     }
     const Operation &a = *term.reads[0]->operation, &b = *term.reads[1]->operation;
     auto type_of = [](const Read& read) { return read.operation->outputs[static_cast<size_t>(read.output)].type; };

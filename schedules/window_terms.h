@@ -12,6 +12,7 @@ struct WindowTerm {
     Expr expr;  ///< holds the reads
     std::vector<const Read*> reads;
     std::vector<Expr> conditions;
+    std::vector<bool> padded;  ///< of each read: whether zeros stand around its tensor
 };
 
 /// Whether the expression holds a reduction.

@@ -5,8 +5,10 @@
 
 #include "dsl/differentiate.h"
 #include "schedules/choose.h"
+#include "schedules/choose_windows.h"
 #include "schedules/convolve.h"
 #include "schedules/halo_convolution.h"
+#include "schedules/plan_groups.h"
 #include "verify/fuzz_scheduled.h"
 
 namespace tw::fuzz {
@@ -40,7 +42,8 @@ ConvolutionShape random_shape(Random& random) {
 }
 
 ConvolutionTiles random_tiles(Random& random, const schedules::Convolution& c) {
-    const schedules::ConvolutionForm form = product_of(c).form;
+    const schedules::ConvolutionForm form =
+        schedules::window_product(c.product, {c.result}).value_or(schedules::WindowProduct()).form;
     const bool sums_pixels = form.sums_pixels;
     const bool joins_taps = sums_pixels && !form.taps.empty() && random.chance(0.5);
     const int warpgroups = sums_pixels && form.group > 0 ? 1 : static_cast<int>(random.between(1, 2));
@@ -123,7 +126,9 @@ Summary fuzz_convolutions(const FuzzOptions& options) {
         const ConvolutionShape shape = random_shape(random);
         const int64_t which = random.below(3);
         const ConvolutionPass pass = passes[which];
-        const schedules::Convolution c = declare_convolution(shape, pass);
+        const bool pads_groups = shape.groups > 1 && random.chance(0.3);
+        const schedules::Convolution c = pads_groups ? declare_convolution(shape, pass, padded_groups(shape, pass))
+                                                     : declare_convolution(shape, pass);
         const int64_t leaving = 16 * random.between(1, 3);
         const HaloTiles halo{.places = leaving * random.between(1, 5),
                              .leaving = leaving,
@@ -132,21 +137,21 @@ Summary fuzz_convolutions(const FuzzOptions& options) {
         const bool with_halo = random.chance(0.7) && takes_halo(shape, pass, halo, some);
         const std::optional<ConvolutionTiles> tiles =
             random.chance(0.7) ? std::optional(random_tiles(random, c)) : std::nullopt;
-        return Proposal{.text = fmt::format(
-                            "{} of {} images of {} x {} x {}, {} filters of {} x {}, stride {}, padding "
-                            "{}, dilation {}, {} groups, {} on {} multiprocessors",
-                            names[which], shape.images, shape.height, shape.width, shape.channels, shape.filters,
-                            shape.kernel_h, shape.kernel_w, shape.stride, shape.padding, shape.dilation, shape.groups,
-                            with_halo ? "a halo"
-                            : tiles   ? "drawn tiles"
-                                      : "tiles of the model",
-                            some.multiprocessors),
-                        .kind = names[which],
-                        .schedule = [=] {
-                            if (with_halo)
-                                return halo_schedule(declare_halo_convolution(shape, pass, halo.places), halo, some);
-                            return convolution_schedule(c, shape, tiles, some);
-                        }};
+        return Proposal{
+            .text = fmt::format("{} of {} images of {} x {} x {}, {} filters of {} x {}, stride {}, padding "
+                                "{}, dilation {}, {} groups{}, {} on {} multiprocessors",
+                                names[which], shape.images, shape.height, shape.width, shape.channels, shape.filters,
+                                shape.kernel_h, shape.kernel_w, shape.stride, shape.padding, shape.dilation,
+                                shape.groups, pads_groups ? " one by one" : "",
+                                with_halo ? "a halo"
+                                : tiles   ? "drawn tiles"
+                                          : "tiles of the model",
+                                some.multiprocessors),
+            .kind = names[which],
+            .schedule = [=] {
+                if (with_halo) return halo_schedule(declare_halo_convolution(shape, pass, halo.places), halo, some);
+                return convolution_schedule(c, shape, tiles, some);
+            }};
     });
 }
 

@@ -5,8 +5,11 @@
 
 #include "dsl/differentiate.h"
 #include "schedules/catalog.h"
+#include "schedules/choose_windows.h"
+#include "schedules/plan_groups.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
+#include "tests/schedules/plain_convolution.h"
 #include "tests/support/expect_error.h"
 
 namespace tw::schedules {
@@ -40,7 +43,7 @@ protected:
     }
 
     ConvolutionTiles random_tiles(const Convolution& c) {
-        const ConvolutionForm form = product_of(c).form;
+        const ConvolutionForm form = window_product(c.product, {c.result}).value_or(WindowProduct()).form;
         const bool sums_pixels = form.sums_pixels;
         const int warpgroups = sums_pixels && form.group > 0 ? 1 : static_cast<int>(between(1, 2));
         const bool joins_taps = sums_pixels && !form.taps.empty() && chance();
@@ -76,6 +79,7 @@ TEST_P(Convolutions, OfAnyShapeAreTheDeclared) {
             const Convolution c = declare_convolution(shape, pass);
             const Schedule s = convolution_schedule(c, shape, random_tiles(c), device_target());
             SCOPED_TRACE(s.trace_as_cpp());
+            if (shape.flops() < 2e5) expect_plain(c.result, shape, pass, static_cast<unsigned>(round));
             EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
             expect_declared(s, whole_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000))));
         }
@@ -87,7 +91,7 @@ TEST(ConvolutionTiles, OfLayersCanBeBuilt) {
     for (const char* layer : {"256x56x56x64_64_3x3_pad1", "256x56x56x256_512_1x1_stride2", "8x64x64x320_320_3x3_pad1",
                               "256x7x7x2048_512_1x1", "3x5x9x24_40_3x2_pad3_dilation3", "64x14x14x8_16_1x1",
                               "64x9x60x256_24_3x1_stride2_pad2",  // parts of pixels that do not come out even
-                              "2x5x9x16_24_3x3_pad1_dilation2",  // as many taps as pixels along a side
+                              "2x5x9x16_24_3x3_pad1_dilation2",   // as many taps as pixels along a side
                               "32x64x64x3_64_7x7_stride2_pad3"})
         for (const char* pass : {"", "_data_gradient", "_weight_gradient"}) {
             const std::string name = std::string("convolution") + pass + "_bf16_" + layer;
@@ -168,9 +172,8 @@ TEST(ConvolutionShapes, HaveGroupsThatDivideThem) {
     EXPECT_FALSE(parse_convolution("convolution_bf16_1x9x9x192_192_3x3_groups5"));
     shape.groups = 2;
     const Convolution c = declare_convolution(shape, ConvolutionPass::Forward);
-    EXPECT_ERROR(
-        convolution_schedule(c, shape, ConvolutionTiles{.columns = 64}, target("sm_90a")),
-        "groups of 96 rows or columns, which tiles of 64 do not divide; choose a divisor");
+    EXPECT_ERROR(convolution_schedule(c, shape, ConvolutionTiles{.columns = 64}, target("sm_90a")),
+                 "groups of 96 rows or columns, which tiles of 64 do not divide; choose a divisor");
 }
 
 /// Four images whose rows of 280 channels begin in the middle of 32 bytes: more costs less than it gains.
@@ -216,6 +219,79 @@ TEST_P(Convolutions, OnlyWindowsAreCopiedForWholePieces) {
             EXPECT_THAT(how, HasSubstr(c.other.name() + "_shared: by the tensor memory accelerator")) << channels;
         }
         expect_declared(s, whole_numbers(s.outputs(), 3));
+        expect_plain(c.result, shape, pass, 4);
+    }
+}
+
+/// Groups of 40 channels and 20 filters, one by one, with zeros behind each.
+TEST_P(Convolutions, GroupsOfAnySizeHaveZerosBehindThem) {
+    const ConvolutionShape shape{.images = 2,
+                                 .height = 5,
+                                 .width = 4,
+                                 .channels = 120,
+                                 .filters = 60,
+                                 .kernel_h = 3,
+                                 .kernel_w = 2,
+                                 .padding = 1,
+                                 .groups = 3};
+    for (ConvolutionPass pass : passes) {
+        const Convolution c = declare_convolution(shape, pass, padded_groups(shape, pass));
+        const ConvolutionForm form = product_of(c).form;
+        EXPECT_EQ(form.group, form.sums_pixels ? form.extents.rows : form.extents.columns);
+        const Schedule s = convolution_schedule(c, shape, {}, device_target());
+        if (s.target().has_wgmma) {
+            EXPECT_THAT(build(s).explain(), HasSubstr(c.windows.name() + "_shared: by the tensor memory"));
+        }
+        expect_declared(s, whole_numbers(s.outputs(), 5));
+        expect_plain(c.result, shape, pass, 6);
+    }
+}
+
+/// A group of 60 channels has 64 where four together, with zeros for each other, would take longer than copies.
+TEST(ConvolutionShapes, HaveGroupsWithZerosBehindThemWhereThatPays) {
+    ConvolutionShape shape{.images = 1,
+                           .height = 148,
+                           .width = 148,
+                           .channels = 240,
+                           .filters = 512,
+                           .kernel_h = 5,
+                           .kernel_w = 5,
+                           .stride = 2,
+                           .padding = 2,
+                           .groups = 4};
+    EXPECT_EQ(plan_groups(shape, ConvolutionPass::Forward).joined, 1);
+    EXPECT_EQ(plan_groups(shape, ConvolutionPass::Forward).channels, 64);
+    shape.height = 12;
+    EXPECT_EQ(plan_groups(shape, ConvolutionPass::Forward).joined, 4);
+}
+
+/// A pixel has the taps of its phase alone, by boxes of dy as it is: with more taps than pixels, with dilations that
+/// the stride divides, shares a factor with, or does not.
+TEST_P(Convolutions, GradientsWithStridesTakeTheTapsOfAPhase) {
+    for (const auto& [height, width, taps, stride, padding, dilation] : {std::tuple(9, 5, 5, 2, 0, 1),
+                                                                         {9, 8, 3, 2, 1, 2},
+                                                                         {8, 9, 3, 3, 2, 2},
+                                                                         {9, 11, 3, 4, 1, 2},
+                                                                         {15, 9, 3, 4, 3, 6}}) {
+        const ConvolutionShape shape{.images = 2,
+                                     .height = height,
+                                     .width = width,
+                                     .channels = 24,
+                                     .filters = 32,
+                                     .kernel_h = taps,
+                                     .kernel_w = 2,
+                                     .stride = stride,
+                                     .padding = padding,
+                                     .dilation = dilation};
+        const Convolution c = declare_convolution(shape, ConvolutionPass::DataGradient);
+        EXPECT_TRUE(c.copies.empty() && c.windows.same(c.dy)) << stride << " " << dilation;
+        EXPECT_EQ(product_of(c).form.phases, (std::vector<int64_t>{1, stride, stride}));
+        const Schedule s = convolution_schedule(c, shape, {}, device_target());
+        if (s.target().has_wgmma) {
+            EXPECT_THAT(build(s).explain(), HasSubstr("dy_shared: by the tensor memory"));
+        }
+        expect_declared(s, whole_numbers(s.outputs(), 5));
+        expect_plain(c.result, shape, ConvolutionPass::DataGradient, 6);
     }
 }
 

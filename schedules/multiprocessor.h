@@ -1,0 +1,26 @@
+// What a multiprocessor of an H200 does, for the models that choose tiles of convolutions: numbers of a clock cycle,
+// and cycles. Each has one meaning wherever it stands; times that models predict with them are in docs/performance.md
+// beside those that were measured.
+#pragma once
+
+namespace tw::schedules::multiprocessor {
+
+/// Products and sums of a cycle that wgmma reaches on bf16 and f16, of 2048 at most: 256 filters of 3 x 3 at 56 x 56
+/// run at 724 TFLOP/s.
+inline constexpr double products = 1780;
+/// Bytes a cycle that wgmma reads of shared memory.
+inline constexpr double shared_bytes = 128;
+/// Bytes a cycle of boxes that arrive, pixels (im2col) or filters, in rows of 128 bytes and whole sectors: 57 to 67
+/// GB/s at 1.5 GHz, measured with 64 channels, where they bind.
+inline constexpr double box_bytes = 45;
+/// The same of boxes whose pixels are terms, several of 64 x 64 elements a stage: what suits the weight gradients of
+/// docs/performance.md.
+inline constexpr double box_bytes_of_terms = 48;
+/// Cycles from asking for a box until it is there, beside its bytes.
+inline constexpr double box_latency = 1000;
+/// Cycles until a block multiplies a tile's first terms, and to store its results.
+inline constexpr double of_tile = 1500;
+/// The same where warpgroups take tiles in turn: what the other one's products do not hide.
+inline constexpr double of_turn = 600;
+
+}  // namespace tw::schedules::multiprocessor

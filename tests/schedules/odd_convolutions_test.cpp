@@ -1,0 +1,89 @@
+// The suite of odd shapes, bench/cases/conv-odd.jsonl: each pass of each can be built, and is right on images, channels
+// and filters of fewer, with the same remainders.
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "schedules/convolution.h"
+#include "tests/ops/random_cases.h"
+#include "tests/ops/whole_numbers.h"
+#include "tests/schedules/plain_convolution.h"
+
+namespace tw::schedules {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr ConvolutionPass passes[] = {ConvolutionPass::Forward, ConvolutionPass::DataGradient,
+                                      ConvolutionPass::WeightGradient};
+
+std::vector<std::pair<std::string, ConvolutionShape>> cases() {
+    std::vector<std::pair<std::string, ConvolutionShape>> found;
+    std::ifstream file("bench/cases/conv-odd.jsonl");
+    for (std::string line; std::getline(file, line);) {
+        const nlohmann::json json = nlohmann::json::parse(line);
+        auto read = [&](const char* key, int64_t otherwise) { return json.value(key, otherwise); };
+        found.emplace_back(line, ConvolutionShape{.images = json.at("images"),
+                                                  .height = json.at("height"),
+                                                  .width = json.at("width"),
+                                                  .channels = json.at("channels"),
+                                                  .filters = json.at("filters"),
+                                                  .kernel_h = json.at("kernel_h"),
+                                                  .kernel_w = json.at("kernel_w"),
+                                                  .stride = read("stride", 1),
+                                                  .padding = read("pad", 0),
+                                                  .dilation = read("dilation", 1),
+                                                  .groups = read("groups", 1)});
+    }
+    return found;
+}
+
+/// Of a group: as many channels or filters beyond whole units of 16.
+int64_t fewer(int64_t all, int64_t groups) {
+    const int64_t each = all / groups;
+    return groups * (each > 32 ? 16 + each % 16 : each);
+}
+
+ConvolutionShape reduced(ConvolutionShape s) {
+    auto side = [&](int64_t extent, int64_t taps) {
+        const int64_t least = (taps - 1) * s.dilation + 1 - 2 * s.padding;
+        return std::min(extent, std::max<int64_t>(least, s.stride + 2));
+    };
+    s.images = std::min<int64_t>(s.images, 2);
+    s.height = side(s.height, s.kernel_h), s.width = side(s.width, s.kernel_w);
+    s.channels = fewer(s.channels, s.groups), s.filters = fewer(s.filters, s.groups);
+    return s;
+}
+
+TEST(OddConvolutions, AreThirtyThatCanBeBuilt) {
+    const auto all = cases();
+    EXPECT_EQ(all.size(), 30u);
+    for (const auto& [line, shape] : all)
+        for (ConvolutionPass pass : passes) {
+            SCOPED_TRACE(line);
+            const Schedule s = convolution_schedule({.shape = shape, .pass = pass}, target("sm_90a"));
+            EXPECT_THAT(build(s).explain(), HasSubstr("_shared: by the tensor memory accelerator"));
+        }
+}
+
+class FewerOddConvolutions : public RandomCases {
+protected:
+    FewerOddConvolutions() : RandomCases(30) {}
+};
+TW_ON_EACH_DEVICE(FewerOddConvolutions);
+
+TEST_P(FewerOddConvolutions, AreTheDeclared) {
+    for (const auto& [line, shape] : cases())
+        for (ConvolutionPass pass : passes) {
+            SCOPED_TRACE(line);
+            const ConvolutionShape fewer = reduced(shape);
+            const Schedule s = convolution_schedule({.shape = fewer, .pass = pass}, device_target());
+            const auto seed = static_cast<unsigned>(between(0, 1000));
+            expect_declared(s, whole_numbers(s.outputs(), seed));
+            if (fewer.flops() < 1e6) expect_plain(declare_convolution(fewer, pass).result, fewer, pass, seed);
+        }
+}
+
+}  // namespace
+}  // namespace tw::schedules
