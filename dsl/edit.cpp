@@ -41,6 +41,8 @@ void Edit::commit(const std::string& cpp, const std::string& saved) {
     *target_ = std::move(state);
 }
 
+void Edit::note(Schedule& schedule, const std::string& line) { schedule.state_->notes.push_back(line); }
+
 void Edit::refuse_foreign(const Origin& origin, const char* kind, const char* what) const {
     user_error(
         where,

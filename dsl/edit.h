@@ -29,6 +29,9 @@ public:
     std::string loop_as_cpp(int loop);
     std::string stage_as_cpp(int stage);
 
+    /// A line that explain() gives, too; no step.
+    static void note(Schedule& schedule, const std::string& line);
+
     Schedule::State state;
     std::source_location where;
     int step;

@@ -57,7 +57,9 @@ public:
         if (swapped) std::swap(factors.a, factors.b);
         check_roles(factors.a, "rows", mma_.m, mma_.n);
         check_roles(factors.b, "columns", mma_.n, mma_.m);
-        return atom_for(type_of(factors.a), type_of(factors.b));
+        const Atom& atom = atom_for(type_of(factors.a), type_of(factors.b));
+        check_registers(atom);
+        return atom;
     }
 
 private:
@@ -109,6 +111,18 @@ private:
                     "loop '{}' is bound to {}, but whole {}s work on it; bind it to {}", loop(id).name,
                     to_string(level), whole, whole);
         }
+    }
+
+    /// A warpgroup's sums are in registers as long as its instructions run.
+    void check_registers(const Atom& atom) const {
+        constexpr int64_t threads = 128;
+        const int64_t m = as_constant(loop(mma_.m).extent).value_or(0),
+                      n = as_constant(loop(mma_.n).extent).value_or(0);
+        const int64_t sums = m * n * bytes_of(atom.accumulator) / 4 / threads;
+        require(mma_.unit != MatrixUnit::Wgmma || sums < state_.target.max_registers_per_thread,
+                "a warpgroup sums {} x {} elements, {} in each thread, which has {} registers at most; split '{}' or "
+                "'{}', and bind to warpgroup or order around the reduction what is outside",
+                m, n, sums, state_.target.max_registers_per_thread, loop(mma_.m).name, loop(mma_.n).name);
     }
 
     /// What to write instead: the reduction's loops in an order in which sums keep theirs.
@@ -194,6 +208,45 @@ private:
 
 const Atom& matching_atom(const State& state, int stage, std::source_location where) {
     return Matcher(state, stage, where).run();
+}
+
+namespace {
+
+int64_t iterations_at(const State& state, const StageRecord& record, Level level) {
+    int64_t product = 1;
+    for (int id : record.order)
+        if (state.loops[id].level == level) product *= as_constant(state.loops[id].extent).value_or(1);
+    return product;
+}
+
+/// Of a tile along a loop that has fewer elements than it.
+std::string note_of_tile(const State& state, const StageRecord& record, const Relation& split) {
+    const LoopRecord &whole = state.loops[split.whole], &inner = state.loops[split.inner];
+    const auto elements = as_constant(whole.extent), tile = as_constant(inner.extent);
+    if (split.kind != Relation::Kind::Split || !split.masked || !elements || !tile || *elements >= *tile) return {};
+    return fmt::format(
+        "'{}': tiles of {} along '{}' are larger than its {} elements: the rest is multiplied in vain; "
+        "smaller ones suffice",
+        record.definition.name, *tile, whole.name, *elements);
+}
+
+}  // namespace
+
+std::vector<std::string> notes_of_unit(const State& state, int stage) {
+    const StageRecord& record = state.stages[stage];
+    std::vector<std::string> notes;
+    if (!record.mma) return notes;
+    for (const Relation& relation : record.relations)
+        if (std::string note = note_of_tile(state, record, relation); !note.empty()) notes.push_back(note);
+    constexpr int64_t warps_of_group = 4;
+    const int64_t groups = iterations_at(state, record, Level::Warpgroup),
+                  warps = iterations_at(state, record, Level::Warp);
+    if (record.mma->unit == MatrixUnit::MmaSync && groups > 1 && warps < warps_of_group)
+        notes.push_back(
+            fmt::format("'{}': its warpgroups have four warps each, and mma_sync, a warp's instruction, "
+                        "work for {}: the others repeat it; bind loops to warp",
+                        record.definition.name, warps));
+    return notes;
 }
 
 void Schedule::mma(const StageRef& ref, MatrixUnit unit, const MmaLoops& loops, std::source_location where) {

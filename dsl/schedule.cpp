@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dsl/edit.h"
+#include "dsl/mma.h"
 #include "dsl/simplify.h"
 #include "dsl/stage.h"
 #include "support/error.h"
@@ -269,6 +270,7 @@ std::string Schedule::explain() const {
     for (size_t s = 0; s < state_->stages.size(); ++s) {
         const StageRecord& record = state_->stages[s];
         if (record.inlined) continue;
+        for (const std::string& note : notes_of_unit(*state_, static_cast<int>(s))) text += note + "\n";
         Memory resolved = resolved_memory(*state_, static_cast<int>(s));
         std::string memory = tw::to_string(resolved) + (resolved == Memory::Registers ? "" : " memory");
         text += fmt::format("'{}' lives in {}{}\n", record.definition.name, memory,

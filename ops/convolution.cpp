@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "schedules/choose_windows.h"
+#include "schedules/find_convolution.h"
 #include "support/error.h"
 
 namespace tw::nn {
@@ -33,10 +34,11 @@ std::vector<Tensor> operands(const Tensor& x, const Tensor& weight, const Tensor
 /// The third of the inputs, if there are three.
 tw::Tensor bias_of(const std::vector<tw::Tensor>& in) { return in.size() == 3 ? in[2] : tw::Tensor(); }
 
-/// Where boxes of whole units of channels bring the sums to tensor cores, x and the weight are copied for that.
+/// Where boxes of whole units of channels bring the sums to tensor cores, x and the weight are copied for that; of what
+/// choose_schedule declares anew it makes such copies itself.
 tw::Tensor declared(const std::vector<tw::Tensor>& in, ConvolutionOptions options, bool has_units) {
     const tw::Tensor y = schedules::convolve("y", in[0], in[1], bias_of(in), options);
-    if (!has_units || !schedules::window_products(y, {y}).empty()) return y;
+    if (!has_units || !schedules::window_products(y, {y}).empty() || schedules::find_convolution(y, {y})) return y;
     options.unit = 8;  // of 2 bytes
     const tw::Tensor of_copies = schedules::convolve("y", in[0], in[1], bias_of(in), options);
     return schedules::window_products(of_copies, {of_copies}).empty() ? y : of_copies;

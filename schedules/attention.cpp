@@ -14,8 +14,6 @@ namespace {
 
 constexpr int64_t rows_of_warpgroup = 64, terms_of_unit = 16, bytes_of_barriers = 1024;
 
-double as_double(int64_t count) { return static_cast<double>(count); }
-
 }  // namespace
 
 double AttentionShape::flops() const {

@@ -15,8 +15,6 @@ namespace {
 constexpr int64_t rows_of_warpgroup = 64, bytes_of_rings = 196608, bytes_of_barriers = 1024;
 constexpr int64_t neighbours = 8, threads_of_delta = 128;
 
-double as_double(int64_t count) { return static_cast<double>(count); }
-
 }  // namespace
 
 double flops_of_gradients(const AttentionShape& shape) {

@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <optional>
 
+#include <fmt/format.h>
+
 #include "codegen/lower.h"
+#include "dsl/edit.h"
 #include "dsl/simplify.h"
 #include "schedules/choose_windows.h"
 #include "schedules/elementwise.h"
+#include "schedules/explain_units.h"
 #include "schedules/long_reductions.h"
 #include "schedules/product.h"
+#include "schedules/redeclare_convolutions.h"
 #include "schedules/unit_product.h"
 #include "support/error.h"
 
@@ -176,12 +181,18 @@ struct TiledWindows {
 /// A product, or a reduction, and its tiles: of a tensor core, or of threads.
 struct TiledProduct {
     Tensor c, a, b;  ///< without operands where these are not tiled
-    std::variant<ProductTiling, TiledWindows, ProductTiles, ColumnReduction> tiles;
+    std::variant<ProductTiling, TiledWindows, RedeclaredHalo, ProductTiles, ColumnReduction> tiles;
+
+    bool is_on_units() const {
+        return !std::holds_alternative<ProductTiles>(tiles) && !std::holds_alternative<ColumnReduction>(tiles);
+    }
 };
 
 void schedule_tiled(Schedule& s, const TiledProduct& p) {
     if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
         return schedule_window_product(s, windows->product, windows->tiles);
+    if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
+        return schedule_halo(s, halo->convolution, halo->tiles);
     if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles))
         return schedule_column_reduction(s, p.c, columns->rows, columns->threads);
     if (const ProductTiles* threads = std::get_if<ProductTiles>(&p.tiles))
@@ -197,34 +208,61 @@ ProductTiles tiles_of_threads(const Tensor& c, int64_t k, const Target& target) 
 
 class Chooser {
 public:
-    Chooser(const std::vector<Tensor>& outputs, const Target& target)
-        : outputs_(outputs), target_(target), unscheduled_(outputs, target), shareable_(may_reorder(outputs)) {}
+    Chooser(const RedeclaredConvolutions& declared, const Target& target)
+        : declared_(declared),
+          outputs_(declared.outputs),
+          target_(target),
+          unscheduled_(outputs_, target),
+          shareable_(may_reorder(outputs_)) {
+        for (const Tensor& tensor : declared_.given)
+            notes_.push_back(fmt::format(
+                "'{}' is declared anew, as convolutions are fastest; outputs() has it as it is now", tensor.name()));
+    }
 
     /// Products are tiled as well as the tilings that are legal for them allow, one after another.
     Schedule run() {
         Schedule best = scheduled();
-        for (const auto& operation : operations_of(outputs_)) {
-            if (operation->is_input()) continue;
-            for (TiledProduct& tiled : tilings_to_try(Tensor(operation, 0))) {
-                tiled_.push_back(std::move(tiled));
-                if (auto found = lowered()) {
-                    best = std::move(*found);
-                    break;
-                }
-                tiled_.pop_back();
-            }
-        }
+        for (const auto& operation : operations_of(outputs_))
+            if (!operation->is_input()) tile(Tensor(operation, 0), best);
+        for (const std::string& note : notes_) Edit::note(best, note);
         return best;
     }
 
+    /// Of tensors that were declared anew, those that could not be tiled as they are now.
+    std::vector<Tensor> left_over() const {
+        std::vector<Tensor> found;
+        for (size_t k = 0; k < declared_.given.size(); ++k) {
+            const bool is_tiled = std::ranges::any_of(
+                tiled_, [&](const TiledProduct& p) { return p.is_on_units() && p.c.same(declared_.sums[k]); });
+            if (!is_tiled) found.push_back(declared_.given[k]);
+        }
+        return found;
+    }
+
 private:
+    void tile(const Tensor& c, Schedule& best) {
+        refusal_.clear();
+        for (TiledProduct& tiled : tilings_to_try(c)) {
+            tiled_.push_back(std::move(tiled));
+            if (auto found = lowered(tiled_.back().is_on_units())) {
+                best = std::move(*found);
+                if (tiled_.back().is_on_units()) return;
+                break;
+            }
+            tiled_.pop_back();
+        }
+        if (auto reason = why_without_units(c, outputs_, target_, refusal_)) notes_.push_back(*reason);
+    }
+
     bool is_output(const Schedule& s, Stage stage) const {
         return std::any_of(outputs_.begin(), outputs_.end(), [&](const Tensor& t) { return s[t].id == stage.id; });
     }
 
     std::vector<TiledProduct> tilings_to_try(const Tensor& c) const {
         std::vector<TiledProduct> found;
-        for (const WindowProduct& windows : window_products(c, outputs_))
+        for (const RedeclaredHalo& halo : declared_.halos)
+            if (halo.convolution.sums.same(c)) return {{c, {}, {}, halo}};
+        for (const WindowProduct& windows : products_of(c))
             for (const ConvolutionTiles& tiles : tilings_of(windows, target_))
                 found.push_back({c, windows.a, windows.b, TiledWindows{windows, tiles}});
         if (auto unit = unit_product(c))
@@ -236,14 +274,26 @@ private:
         return found;
     }
 
+    /// Convolutions that were declared anew have enough of everything.
+    std::vector<WindowProduct> products_of(const Tensor& c) const {
+        std::vector<WindowProduct> products = window_products(c, outputs_);
+        if (products.empty() && holds(declared_.sums, c))
+            if (auto product = window_product(c, outputs_)) products.push_back(*product);
+        return products;
+    }
+    static bool holds(const std::vector<Tensor>& tensors, const Tensor& tensor) {
+        return std::ranges::any_of(tensors, [&](const Tensor& each) { return each.same(tensor); });
+    }
+
     /// The schedule with what is tiled so far, if it can be built. What a step or a pass refuses is decided by steps
     /// and passes alone.
-    std::optional<Schedule> lowered() const {
+    std::optional<Schedule> lowered(bool is_on_units) {
         try {
             Schedule s = scheduled();
             codegen::lower(s.tree(), target_);
             return s;
-        } catch (const Error&) {
+        } catch (const Error& error) {
+            if (is_on_units) refusal_ = error.what();
             return {};
         }
     }
@@ -255,7 +305,10 @@ private:
                    auto is_it = [&](const Tensor& t) {
                        return t.defined() && !t.operation()->is_input() && s[t].id == stage.id;
                    };
-                   return is_it(p.a) || is_it(p.b);
+                   const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles);
+                   if (!halo) return is_it(p.a) || is_it(p.b);
+                   const HaloConvolution& c = halo->convolution;
+                   return is_it(c.result) || is_it(c.raster) || is_it(c.taps) || is_it(c.x) || is_it(c.w);
                });
     }
 
@@ -271,8 +324,11 @@ private:
         return s;
     }
 
-    /// The operand of windows that the stage stores element by element: its rows are whole units of 16 bytes.
-    std::optional<Tensor> copy_for_windows(const Schedule& s, Stage stage) const {
+    /// What the stage stores element by element, in rows of whole units of 16 bytes: the operand of windows, or what is
+    /// cut out of a product.
+    std::optional<Tensor> dense_copy(const Schedule& s, Stage stage) const {
+        for (const Tensor& t : declared_.cut)
+            if (holds(outputs_, t) && s[t].id == stage.id) return t;
         for (const TiledProduct& p : tiled_)
             for (const Tensor& t : {p.a, p.b})
                 if (std::holds_alternative<TiledWindows>(p.tiles) && !t.operation()->is_input() &&
@@ -284,12 +340,15 @@ private:
     bool is_tiled(const Schedule& s, Stage stage) const {
         return std::any_of(tiled_.begin(), tiled_.end(), [&](const TiledProduct& p) {
             const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles);
+            if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
+                for (const Tensor& t : {halo->convolution.result, halo->convolution.raster, halo->convolution.taps})
+                    if (s[t].id == stage.id) return true;
             return s[p.c].id == stage.id || (windows && s[windows->product.result].id == stage.id);
         });
     }
 
     void schedule_other(Schedule& s, Stage stage) const {
-        if (auto copy = copy_for_windows(s, stage))
+        if (auto copy = dense_copy(s, stage))
             schedule_dense_copy(s, *copy);
         else if (wants_sorting(s, stage))
             spread_results(s, s.scatter(stage), Threads);
@@ -299,11 +358,14 @@ private:
             spread_results(s, stage, Threads);
     }
 
+    const RedeclaredConvolutions& declared_;
     const std::vector<Tensor>& outputs_;
     const Target& target_;
     Schedule unscheduled_;
     bool shareable_;
     std::vector<TiledProduct> tiled_;
+    std::string refusal_;  // of the last tiling of a product on tensor cores
+    std::vector<std::string> notes_;
 };
 
 }  // namespace
@@ -311,7 +373,14 @@ private:
 Schedule ChooseSchedule::operator()(const std::vector<Tensor>& outputs, const Target& target,
                                     std::source_location where) const {
     CalledFrom caller(where);
-    return Chooser(outputs, target).run();
+    for (std::vector<Tensor> as_given;;) {
+        const RedeclaredConvolutions declared = redeclare_convolutions(outputs, as_given, target);
+        Chooser chooser(declared, target);
+        Schedule s = chooser.run();
+        const std::vector<Tensor> left_over = chooser.left_over();
+        if (left_over.empty()) return s;
+        as_given.insert(as_given.end(), left_over.begin(), left_over.end());
+    }
 }
 
 }  // namespace tw::schedules

@@ -7,81 +7,16 @@
 #include "dsl/stage.h"
 #include "schedules/unit_product.h"
 #include "schedules/whole_tiles.h"
+#include "schedules/window_terms.h"
 #include "support/error.h"
 
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t piece = 8;          // elements of 2 bytes together as 16
+constexpr int64_t most_phases = 16;   // of few pixels, each of which has filters of its own
 constexpr int64_t least_extent = 16;  // rows or terms of an instruction; less leaves most of it empty
 
-/// Two elements that are multiplied where the conditions hold, and count nothing elsewhere.
-struct Term {
-    Expr expr;  // holds the reads
-    std::vector<const Read*> reads;
-    std::vector<Expr> conditions;
-};
-
-bool reduces(const Expr& body) {
-    bool found = false;
-    visit(body, [&](const Expr& e) { found = found || e.as<Reduce>(); });
-    return found;
-}
-
-/// Whether a schedule inlines the element where it is read; narrow ones may be operands, which it stores.
-bool is_inlined(const Read& read, const std::vector<Tensor>& outputs, bool inline_narrow) {
-    const Operation& operation = *read.operation;
-    if (operation.is_input() || operation.outputs.size() != 1 || reduces(operation.outputs[0].body)) return false;
-    const bool is_output =
-        std::ranges::any_of(outputs, [&](const Tensor& output) { return output.operation() == read.operation; });
-    return !is_output && (inline_narrow || bytes_of(operation.outputs[0].type) > 2);
-}
-
-/// The expression with what a schedule inlines.
-Expr with_elements(const Expr& expr, const std::vector<Tensor>& outputs, bool inline_narrow) {
-    return transform(expr, [&](const Expr& e) -> Expr {
-        const Read* read = e.as<Read>();
-        if (!read || !is_inlined(*read, outputs, inline_narrow)) return {};
-        Substitution indices;
-        for (size_t d = 0; d < read->indices.size(); ++d)
-            indices.emplace_back(read->operation->axes[d], read->indices[d]);
-        return substitute(with_elements(read->operation->outputs[0].body, outputs, inline_narrow), indices);
-    });
-}
-
-/// What the expression is where the conditions, which are taken, hold: elsewhere it is zero.
-Expr guarded(Expr expr, std::vector<Expr>& conditions) {
-    for (const Select* choice = expr.as<Select>(); choice && is_zero(choice->no); choice = expr.as<Select>()) {
-        conditions.push_back(choice->condition);
-        expr = choice->yes;
-    }
-    return expr;
-}
-
-const Read* factor_of(const Expr& expr, std::vector<Expr>& conditions) {
-    const Expr value = guarded(expr, conditions);
-    const Cast* cast = value.as<Cast>();
-    if (!cast || value.type() != f32 || (cast->a.type() != bf16 && cast->a.type() != f16)) return nullptr;
-    return guarded(cast->a, conditions).as<Read>();
-}
-
-std::optional<Term> term_of(const Reduce& sum, const std::vector<Tensor>& outputs) {
-    Term term{with_elements(sum.values[0], outputs, false), {}, {}};
-    const Expr product = guarded(term.expr, term.conditions);
-    const Binary* times = product.as<Binary>();
-    if (!times || times->op != BinaryOp::Mul) return {};
-    for (const Expr& factor : {times->a, times->b}) {
-        const Read* read = factor_of(factor, term.conditions);
-        if (!read) return {};
-        term.reads.push_back(read);
-    }
-    const Operation &a = *term.reads[0]->operation, &b = *term.reads[1]->operation;
-    auto type_of = [](const Read& read) { return read.operation->outputs[static_cast<size_t>(read.output)].type; };
-    if (&a == &b || type_of(*term.reads[0]) != type_of(*term.reads[1])) return {};
-    return term;
-}
-
-/// The least number of elements along the axis after which what they are divided by begins again; 0: there is none.
+/// A number of elements along the axis of which what they are divided by are divisors; 0: there is none.
 int64_t period_of(const std::vector<Expr>& exprs, const Expr& axis) {
     int64_t period = 1;
     for (const Expr& expr : exprs)
@@ -98,18 +33,54 @@ int64_t period_of(const std::vector<Expr>& exprs, const Expr& axis) {
 struct Digits {
     int64_t extent, period;
     Expr outer, inner;
+
+    Expr whole() const { return period == 1 ? outer : outer * period + inner; }
 };
+
+Digits digits_of(const Expr& axis, int64_t extent, int64_t period) {
+    if (period <= 1) return {extent, period, axis, axis};
+    return {extent, period, index_variable("outer", 0, divided(extent, period) - 1),
+            index_variable("inner", 0, period - 1)};
+}
+
+/// Of the least such number: of what is divided twice, ((i + 1) / 2 + 1) % 2, it is a multiple of either divisor.
+Digits digits_of(const std::vector<Expr>& exprs, const Expr& axis, int64_t extent) {
+    constexpr int64_t most = 4;
+    const int64_t period = period_of(exprs, axis);
+    for (int64_t times = 1; period > 1 && times <= most; ++times) {
+        const Digits digits = digits_of(axis, extent, period * times);
+        bool begins_again = true;
+        for (const Expr& expr : exprs)
+            visit(simplify(substitute(expr, {{axis, digits.whole()}})), [&](const Expr& e) {
+                const Binary* by = e.as<Binary>();
+                const bool divides = by && (by->op == BinaryOp::Div || by->op == BinaryOp::Mod);
+                if (divides && contains(e, digits.outer)) begins_again = false;
+            });
+        if (begins_again) return digits;
+    }
+    return digits_of(axis, extent, period);
+}
 
 /// An operand's indices over the digits of the result's axes.
 struct Access {
     Tensor tensor;
     std::vector<Expr> indices;
+    bool is_padded = false;  // as the declaration has it: zeros lie around it
 
     bool depends(const Expr& variable) const {
         return std::ranges::any_of(indices, [&](const Expr& index) { return contains(index, variable); });
     }
     /// Neighbours along the variable are neighbours in memory.
     bool runs_along(const Expr& variable) const { return coefficient(affine_of(indices.back()), variable) == 1; }
+    /// Whether bounds leave open that an index is beyond an end.
+    bool may_leave() const {
+        for (size_t d = 0; d < indices.size(); ++d) {
+            const Interval bounds = bounds_of(indices[d]);
+            if (bounds.min.value_or(-1) < 0 || bounds.max.value_or(INT64_MAX) >= as_constant(tensor.shape()[d]))
+                return true;
+        }
+        return false;
+    }
     /// Of shapes that boxes take.
     bool has_whole_pieces() const {
         const auto extent = as_constant(tensor.shape().back());
@@ -125,12 +96,21 @@ struct SummedAxis {
 
     int64_t most() const { return extent.max.value_or(0); }
     bool is_constant() const { return extent.min == extent.max; }
-    double average() const { return static_cast<double>(extent.min.value_or(0) + most()) / 2; }
+    /// Of all places that decide the length.
+    double average() const {
+        const std::vector<Expr> places = variables_of(length);
+        const Interval of_place = places.size() == 1 ? bounds_of(places[0]) : Interval{};
+        if (!of_place.min || !of_place.max) return as_double(extent.min.value_or(0) + most()) / 2;
+        double total = 0;
+        for (int64_t place = *of_place.min; place <= *of_place.max; ++place)
+            total += as_double(as_constant(simplify(substitute(length, {{places[0], integer(place)}}))).value_or(0));
+        return total / as_double(*of_place.max - *of_place.min + 1);
+    }
 };
 
 class Classifier {
 public:
-    Classifier(const Tensor& result, const Reduce& sum, const Term& term) : result_(result) {
+    Classifier(const Tensor& result, const Reduce& sum, const WindowTerm& term) : result_(result) {
         for (const Expr& axis : sum.axes) {
             const Expr& extent = axis.as<Variable>()->extent;
             if (extent.defined()) summed_.push_back({axis, bounds_of(extent), extent});
@@ -158,26 +138,24 @@ private:
         return found;
     }
 
-    void split_axes(const Term& term) {
+    void split_axes(const WindowTerm& term) {
         std::vector<Expr> exprs = term.conditions;
         for (const Read* read : term.reads) exprs.insert(exprs.end(), read->indices.begin(), read->indices.end());
         for (const SummedAxis& axis : summed_) exprs.push_back(axis.length);
         Substitution digits;
         const auto& axes = result_.operation()->axes;
         for (size_t d = 0; d < axes.size(); ++d) {
-            const int64_t extent = as_constant(result_.shape()[d]).value_or(0), period = period_of(exprs, axes[d]);
-            is_known_ = is_known_ && extent > 0 && period > 0;
+            const Digits each = digits_of(exprs, axes[d], as_constant(result_.shape()[d]).value_or(0));
+            is_known_ = is_known_ && each.extent > 0 && each.period > 0;
             if (!is_known_) return;
-            Digits& each = axes_.emplace_back(Digits{extent, period, axes[d], axes[d]});
-            if (period == 1) continue;
-            each.outer = index_variable("outer", 0, divided(extent, period) - 1);
-            each.inner = index_variable("inner", 0, period - 1);
-            digits.emplace_back(axes[d], each.outer * period + each.inner);
+            axes_.push_back(each);
+            if (each.period > 1) digits.emplace_back(axes[d], each.whole());
         }
         auto over_digits = [&](const Expr& e) { return simplify(substitute(e, digits)); };
         for (size_t k = 0; k < 2; ++k) {
             const Read& read = *term.reads[k];
             accesses_[k].tensor = Tensor(read.operation, read.output);
+            accesses_[k].is_padded = term.padded[k];
             for (const Expr& index : read.indices) accesses_[k].indices.push_back(over_digits(index));
         }
         for (const Expr& condition : term.conditions) conditions_.push_back(over_digits(condition));
@@ -196,6 +174,13 @@ private:
         form.result = result_.type();
         form.extents = {1, columns().extent, 0, 1, 1};
         for (const Digits& pixel : pixels()) {
+            const bool own_filters = pixel.extent <= most_phases && filters.depends(pixel.outer),
+                       one_period = pixel.period > 1 && pixel.period >= pixel.extent;
+            if (own_filters || one_period) {  // few pixels: none has the taps of another
+                form.extents.rows *= pixel.extent;
+                form.phases.push_back(pixel.extent);
+                continue;
+            }
             const bool has_own_taps = std::ranges::any_of(
                 summed_, [&](const SummedAxis& axis) { return contains(axis.length, pixel.outer); });
             if (!windows.depends(pixel.outer) || filters.depends(pixel.outer) || has_own_taps) return {};
@@ -204,10 +189,11 @@ private:
         }
         if (columns().period > 1 && !take_groups(columns(), form, form.extents.columns)) return {};
         if (!take_terms(windows, filters, form)) return {};
+        form.pads_filters = filters.is_padded && filters.may_leave();
         if (summed_.size() < 2 && !form.has_phases()) return {};  // a product of matrices
         for (const Expr& condition : conditions_)
             if (contains(condition, column)) return {};
-        return is_worth_units(form) ? std::optional(found) : std::nullopt;
+        return found;
     }
 
     /// The axis along which windows lie in memory: that of terms; all others are taps.
@@ -261,6 +247,7 @@ private:
             else
                 form.taps.push_back(axis.extent);
         }
+        if (!has_pixels_of_taps(b)) form.taps.clear();  // they would be a side of its box
         for (const SummedAxis& axis : summed_) {
             const bool is_pixel =
                 axis.is_constant() && (axis.most() == 1 || (a.depends(axis.variable) && b.depends(axis.variable)));
@@ -269,15 +256,19 @@ private:
             form.extents.terms *= axis.most();
         }
         if (summed_.size() < 2 && axes_.size() < 3) return {};  // a product of matrices
-        return is_worth_units(form) ? std::optional(found) : std::nullopt;
+        return found;
     }
 
-    /// Of pixels: of the columns of a result units of tensor cores may well have few.
-    static bool is_worth_units(const ConvolutionForm& form) {
-        if (form.sums_pixels) return form.extents.rows >= piece && form.extents.terms >= least_extent;
-        int64_t rows = form.extents.rows;
-        for (int64_t phase : form.phases) rows = divided(rows, phase);
-        return rows >= least_extent && static_cast<double>(form.extents.terms) * form.extents.taps >= least_extent;
+    /// Whether the operand is read, along a dimension that taps move, by several pixels.
+    bool has_pixels_of_taps(const Access& b) const {
+        auto moves = [](const Expr& index, const Expr& variable) { return contains(index, variable); };
+        return std::ranges::any_of(b.indices, [&](const Expr& index) {
+            const bool has_taps =
+                std::ranges::any_of(pixels(), [&](const Digits& axis) { return moves(index, axis.outer); });
+            return has_taps && std::ranges::any_of(summed_, [&](const SummedAxis& axis) {
+                       return axis.most() > 1 && moves(index, axis.variable);
+                   });
+        });
     }
 
     const Tensor result_;
@@ -288,17 +279,12 @@ private:
     Access accesses_[2];
 };
 
-std::optional<WindowProduct> window_product(const Tensor& result, const std::vector<Tensor>& outputs) {
-    const Operation& operation = *result.operation();
-    if (operation.is_input() || operation.outputs.size() != 1 || result.rank() < 2) return {};
-    const Reduce* sum = only_reduction(operation.outputs[0].body);
-    if (!sum || sum->values.size() != 1 || sum->values[0].type() != f32 ||
-        atomic_operation(*sum->reducer) != BinaryOp::Add)
-        return {};
-    if (sum->axes.size() == 1 && unit_product(result)) return {};  // matrices, one or for each of the dimensions around
-    const auto term = term_of(*sum, outputs);
-    if (!term) return {};
-    return Classifier(result, *sum, *term).run();
+/// Of pixels: of the columns of a result units of tensor cores may well have few.
+bool is_worth_units(const ConvolutionForm& form) {
+    if (form.sums_pixels) return form.extents.rows >= piece && form.extents.terms >= least_extent;
+    int64_t rows = form.extents.rows;
+    for (int64_t phase : form.phases) rows = divided(rows, phase);
+    return rows >= least_extent && as_double(form.extents.terms) * form.extents.taps >= least_extent;
 }
 
 /// Of an element of an operation: whether it reads the tensor, and at its own axes only.
@@ -339,9 +325,22 @@ Tensor only_reader(const Tensor& tensor, const std::vector<Tensor>& outputs) {
 
 }  // namespace
 
+std::optional<WindowProduct> window_product(const Tensor& result, const std::vector<Tensor>& outputs) {
+    const Operation& operation = *result.operation();
+    if (operation.is_input() || operation.outputs.size() != 1 || result.rank() < 2) return {};
+    const Reduce* sum = only_reduction(operation.outputs[0].body);
+    if (!sum || sum->values.size() != 1 || sum->values[0].type() != f32 ||
+        atomic_operation(*sum->reducer) != BinaryOp::Add)
+        return {};
+    if (sum->axes.size() == 1 && unit_product(result)) return {};  // matrices, one or for each of the dimensions around
+    const auto term = term_of(*sum, outputs);
+    if (!term) return {};
+    return Classifier(result, *sum, *term).run();
+}
+
 std::vector<WindowProduct> window_products(const Tensor& sums, const std::vector<Tensor>& outputs) {
     const auto alone = window_product(sums, outputs);
-    if (!alone) return {};
+    if (!alone || !is_worth_units(alone->form)) return {};
     std::vector<WindowProduct> products{*alone};
     const Tensor reader = only_reader(sums, outputs);
     if (reader.defined() && !alone->form.sums_pixels && !alone->form.has_phases()) {
@@ -359,6 +358,12 @@ std::vector<ConvolutionTiles> tilings_of(const WindowProduct& product, const Tar
     const auto tiles = convolution_tiles(product.form, target);
     if (!tiles) return {};
     std::vector<ConvolutionTiles> tilings{*tiles};
+    if (product.form.sums_pixels && tiles->parts > 1) {  // none of which ends before the others
+        const int64_t steps = divided(product.form.extents.terms, tiles->terms);
+        ConvolutionTiles even = *tiles;
+        while (steps % even.parts != 0) --even.parts;
+        if (even.parts < tiles->parts) tilings.push_back(even);
+    }
     if (tiles->box_columns > 0 || (!product.form.sums_pixels && tiles->parts > 1)) {
         tilings.push_back(*tiles);
         tilings.back().box_columns = 0, tilings.back().parts = 1;

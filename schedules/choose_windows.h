@@ -8,8 +8,10 @@ namespace tw::schedules {
 
 /// The product that the tensor makes of its only sum, if it is no unit_product over one axis: of bf16 or f16 elements
 /// (read through stages of f32 elements that reduce nothing; conditions of indices choose between an element and zero),
-/// summed in f32, with constant extents, terms and columns side by side in memory in units of 16 bytes, and enough of
-/// each to fill an instruction. Nothing for any other.
+/// summed in f32, with constant extents, terms and columns side by side in memory in units of 16 bytes. Nothing for any
+/// other.
+std::optional<WindowProduct> window_product(const Tensor& sums, const std::vector<Tensor>& outputs);
+/// The same, if there is enough of each to fill an instruction.
 ///
 /// If only one of the `outputs` reads the tensor, element by element, both are made together by the first of two
 /// products; the last is the tensor's alone.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "codegen/lower.h"
 #include "schedules/choose.h"
+#include "schedules/choose_windows.h"
 #include "schedules/elementwise.h"
 #include "schedules/halo_convolution.h"
 #include "schedules/loading_roles.h"
@@ -21,27 +23,13 @@ bool ConvolutionForm::has_phases() const {
     return std::ranges::any_of(phases, [](int64_t each) { return each > 1; });
 }
 
-ConvolutionForm form_of(const Convolution& c, const ConvolutionShape& shape, ConvolutionPass pass) {
-    ConvolutionForm form{.sums_pixels = pass == ConvolutionPass::WeightGradient,
-                         .extents = c.extents,
-                         .result = shape.type,
-                         .terms_axis = c.terms_axis};
-    form.pads_filters = c.pads_filters;
-    if (c.phases > 1) form.phases = {1, c.phases, c.phases};
-    if (c.groups > 1) form.group = form.sums_pixels ? c.extents.rows : c.extents.columns;
-    form.terms_are_neighbours = pass == ConvolutionPass::Forward;
-    const int64_t taps = c.extents.products / c.groups;
-    if (c.windows_of_image == 1) return form;  // whose taps would be a side of its box
-    if (taps == c.kernel_h * c.kernel_w)
-        form.taps = {c.kernel_h, c.kernel_w};
-    else
-        form.taps = {taps};
-    return form;
+WindowProduct product_of(const Convolution& c) {
+    const auto product = window_product(c.product, {c.result});
+    internal_check(product.has_value(), "'{}' is declared as no sum of products over windows", c.product.name());
+    return *product;
 }
 
 namespace {
-
-constexpr int64_t rows_of_unit = 64;  // of a wgmma
 
 /// Casts of adjoints and the like are made where they are read; operands stay.
 void inline_elements(Schedule& s, const Tensor& result, const Tensor& a, const Tensor& b) {
@@ -335,23 +323,37 @@ void schedule_sum_of_pixels(Schedule& s, const WindowProduct& product, const Con
     multiply(s, sums, sums, {left, right}, step, {.m = m, .n = n, .k = k}, tiles);
 }
 
-Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shape, ConvolutionPass pass,
+namespace {
+
+Schedule with_tiles(const Convolution& c, const WindowProduct& product, const ConvolutionTiles& tiles,
+                    const Target& target) {
+    Schedule s({c.result}, target);
+    inline_elements(s, c.product, c.windows, c.other);
+    schedule_window_product(s, product, tiles);
+    for (const Tensor& copy : c.copies) schedule_dense_copy(s, copy);
+    if (!c.result.same(c.product)) schedule_dense_copy(s, c.result);
+    return s;
+}
+
+}  // namespace
+
+Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shape,
                               const std::optional<ConvolutionTiles>& tiles, const Target& target,
                               std::source_location where) {
     CalledFrom caller(where);
     if (!takes_warpgroups(shape, target)) return choose_schedule({c.result}, target, where);
-    const WindowProduct product{.result = c.product, .a = c.windows, .b = c.other, .form = form_of(c, shape, pass)};
-    const std::optional<ConvolutionTiles> chosen = tiles ? tiles : convolution_tiles(product.form, target);
-    if (!chosen) return choose_schedule({c.result}, target, where);
-    Schedule s({c.result}, target);
-    inline_elements(s, c.product, c.windows, c.other);
-    if (product.form.sums_pixels)
-        schedule_sum_of_pixels(s, product, *chosen);
-    else
-        schedule_windows(s, product, *chosen);
-    for (const Tensor& copy : c.copies) schedule_dense_copy(s, copy);
-    if (!c.result.same(c.product)) schedule_dense_copy(s, c.result);
-    return s;
+    const auto product = window_product(c.product, {c.result});
+    if (!product) return choose_schedule({c.result}, target, where);
+    if (tiles) return with_tiles(c, *product, *tiles, target);
+    const std::vector<ConvolutionTiles> tilings = tilings_of(*product, target);
+    for (size_t k = 0; k + 1 < tilings.size(); ++k) try {
+            Schedule s = with_tiles(c, *product, tilings[k], target);
+            if (product->form.sums_pixels) codegen::lower(s.tree(), target);  // which says whether parts may end so
+            return s;
+        } catch (const Error&) {  // the next ones ask for less
+        }
+    return tilings.empty() ? choose_schedule({c.result}, target, where)
+                           : with_tiles(c, *product, tilings.back(), target);
 }
 
 Schedule convolution_schedule(const NamedConvolution& named, const Target& target, std::source_location where) {
@@ -362,13 +364,14 @@ Schedule convolution_schedule(const NamedConvolution& named, const Target& targe
         return halo_schedule(declare_halo_convolution(shape, named.pass, halo->places), *halo, target);
     const Convolution c = declare_convolution(shape, named.pass);
     if (!named.tiles && takes_warpgroups(shape, target)) {
-        const ConvolutionForm form = form_of(c, shape, named.pass);
-        const std::optional<ConvolutionTiles> tiles = convolution_tiles(form, target);
-        const double tapwise = tiles ? convolution_cycles(form, *tiles, target) : std::numeric_limits<double>::max();
+        const auto product = window_product(c.product, {c.result});
+        const auto tiles = product ? convolution_tiles(product->form, target) : std::nullopt;
+        const double tapwise =
+            tiles ? convolution_cycles(product->form, *tiles, target) : std::numeric_limits<double>::max();
         halo = halo_tiles(shape, named.pass, tapwise, target);
         if (halo) return halo_schedule(declare_halo_convolution(shape, named.pass, halo->places), *halo, target);
     }
-    return convolution_schedule(c, shape, named.pass, named.tiles, target);
+    return convolution_schedule(c, shape, named.tiles, target);
 }
 
 }  // namespace tw::schedules

@@ -42,6 +42,8 @@ struct ConvolutionExtents {
     int64_t rows, columns, terms;
     int64_t products = 1;
     double taps = 1;  ///< on average
+
+    bool operator==(const ConvolutionExtents&) const = default;
 };
 
 /// Channels and filters along which operands lie are padded by copies to multiples of 8, few of them to 16; or, where
@@ -58,13 +60,6 @@ struct Convolution {
     Tensor product;         ///< that of matrices: the result, or what it is cut out of
     Tensor windows, other;  ///< what the product reads: operands, or copies of them
     std::vector<Tensor> copies = {};
-    ConvolutionExtents extents = {};
-    int terms_axis = 0;  ///< the number of the reduce axis of `terms`, of the forward pass and the data gradient
-    int64_t groups = 1;  ///< whose products are apart: as many neighbouring rows or columns each
-    int64_t phases = 1;  ///< a dimension: pixels so far apart have the same taps
-    int64_t kernel_h = 1, kernel_w = 1;  ///< taps that are multiplied: those that read the image somewhere
-    int64_t windows_of_image = 1;
-    bool pads_filters = false;  ///< the product reads `other` as `padded(.., 0)`
 };
 /// Throws Error if the kernel is larger than the padded image, a number is not positive, or the groups divide channels
 /// or filters not.
@@ -105,6 +100,7 @@ struct ConvolutionForm {
 
     /// Whether pixels of several phases lie side by side.
     bool has_phases() const;
+    bool operator==(const ConvolutionForm&) const = default;
 };
 /// Whether wgmma and boxes take it: sm_90a, no dimension without elements, and images that are read.
 bool takes_warpgroups(const ConvolutionShape& shape, const Target& target);
@@ -113,8 +109,6 @@ bool takes_warpgroups(const ConvolutionShape& shape, const Target& target);
 std::optional<ConvolutionTiles> convolution_tiles(const ConvolutionForm& form, const Target& target);
 /// Of a multiprocessor, by that model.
 double convolution_cycles(const ConvolutionForm& form, const ConvolutionTiles& tiles, const Target& target);
-/// The form of a declared convolution.
-ConvolutionForm form_of(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass);
 
 /// A sum of products over windows of images, or over the pixels of two of them.
 struct WindowProduct {
@@ -124,6 +118,8 @@ struct WindowProduct {
                        ///< they are the result's only reduction
     ConvolutionForm form = {};
 };
+/// The product of matrices of a declared convolution.
+WindowProduct product_of(const Convolution& convolution);
 /// What stands around a sum of products in its kernel.
 struct WindowNeighbours {
     Tensor image = {};  ///< of whose elements those of the windows are made, in registers; undefined: they are copied
@@ -143,7 +139,7 @@ Loop schedule_windows(Schedule& s, const WindowProduct& product, const Convoluti
 void schedule_sum_of_pixels(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles, TW_HERE);
 
 /// A pass, scheduled; where takes_warpgroups is false, by choose_schedule.
-Schedule convolution_schedule(const Convolution& convolution, const ConvolutionShape& shape, ConvolutionPass pass,
+Schedule convolution_schedule(const Convolution& convolution, const ConvolutionShape& shape,
                               const std::optional<ConvolutionTiles>& tiles, const Target& target, TW_HERE);
 
 /// Of a raster that comes with its halo, see halo_convolution.h; places are columns of the unit, filters rows.

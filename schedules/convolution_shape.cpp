@@ -1,9 +1,8 @@
 #include "schedules/convolution.h"
+#include "schedules/whole_tiles.h"
 
 namespace tw::schedules {
 namespace {
-
-double as_double(int64_t count) { return static_cast<double>(count); }
 
 int64_t pixels_along(int64_t size, int64_t kernel, const ConvolutionShape& s) {
     return (size + 2 * s.padding - (kernel - 1) * s.dilation - 1) / s.stride + 1;

@@ -9,10 +9,7 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t rows_of_unit = 64;  // of a wgmma
 constexpr int64_t threads_of_unit = 128;
-
-double as_double(int64_t count) { return static_cast<double>(count); }
 
 /// A multiprocessor's clock cycles for what a stage of the pipeline holds: of its tensor cores, of their reads of
 /// shared memory, or until it has come. Boxes whose pixels are terms come in lines of 64 rows or columns.

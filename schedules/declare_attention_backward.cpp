@@ -10,8 +10,6 @@ namespace {
 
 constexpr int64_t numbers_of_box = 4;  // of 16 bytes
 
-double as_double(int64_t count) { return static_cast<double>(count); }
-
 /// What the rule's argument adds to the score, if the score's adjoint is given.
 Expr adjoint_of_argument(const Expr& score, const Expr& adjoint, const Tensor& argument) {
     Expr result;

@@ -13,30 +13,10 @@
 namespace tw::schedules {
 namespace {
 
-double as_double(int64_t count) { return static_cast<double>(count); }
-
 using Extents = std::array<int64_t, 4>;
 
 /// Of two numbers, rounded towards the smaller one; the second is positive.
 int64_t floor_of(int64_t a, int64_t b) { return a >= 0 ? a / b : -divided(-a, b); }
-
-/// The number of the reduce axis along which a sum, or an element of one, reads rows of the tensor.
-int terms_axis_of(const Tensor& sums, const Tensor& tensor) {
-    int found = 0;
-    for (const Operation::Output& output : sums.operation()->outputs)
-        visit(output.body, [&](const Expr& e) {
-            const Reduce* sum = e.as<Reduce>();
-            for (size_t i = 0; sum && i < sum->axes.size(); ++i)
-                visit(sum->values[0], [&](const Expr& read) {
-                    const Read* of = read.as<Read>();
-                    if (of && of->operation == tensor.operation() && contains(of->indices.back(), sum->axes[i]))
-                        found = static_cast<int>(i);
-                });
-            if (const Read* element = e.as<Read>(); element && !element->operation->is_input())
-                found = std::max(found, terms_axis_of(Tensor(element->operation, element->output), tensor));
-        });
-    return found;
-}
 
 /// Neighbouring taps along a side.
 struct Taps {
@@ -51,14 +31,11 @@ public:
         : given_(shape), s_(shape), pass_(pass) {
         join_groups(plan);
         if (s_.groups == 1) pad_rows();
-        c_.groups = s_.groups;
         c_.x = input("x", s_.type, {s_.images, s_.height, s_.width, given_.channels});
         c_.w = input("w", s_.type, {given_.filters, s_.kernel_h, s_.kernel_w, given_.channels / given_.groups});
         if (pass != ConvolutionPass::Forward)
             c_.dy = input("dy", s_.type, {s_.images, given_.rows(), given_.columns(), given_.filters});
         leave_out_taps();
-        c_.kernel_h = rows_.count, c_.kernel_w = columns_.count;
-        c_.windows_of_image = given_.rows() * given_.columns();
     }
 
     Convolution run() {
@@ -89,9 +66,9 @@ private:
                                        ? filters_pay
                                        : pays_whole_sectors(given_, s_.channels, pixels, of_windows);
         if (!forward && !joins_phases() && pays_whole_sectors(given_, s_.filters, as_double(outputs()), of_windows))
-            s_.filters += piece_of_rows;
+            s_.filters += piece;
         copies_filters_ = filters_pay && pads_channels;
-        if (pads_channels) s_.channels += piece_of_rows;
+        if (pads_channels) s_.channels += piece;
     }
     void join_groups(const GroupPlan& plan) {
         joined_ = plan.joined, s_.groups = given_.groups / joined_;
@@ -127,14 +104,10 @@ private:
         if (joins_taps()) {
             c_.windows = rows_of_taps(), c_.other = filters_of_rows();
             c_.product = sum_of_rows(c_.windows, c_.other);
-            c_.extents = {outputs(), s_.filters, terms_of_row(), 1, as_double(rows_.count)};
-            c_.terms_axis = 1;
             return;
         }
         c_.windows = padded_copy(c_.x, of_x()), c_.other = filters();
         c_.product = sum_of_windows(c_.windows, c_.other);
-        c_.extents = {outputs(), s_.filters, s_.channels, s_.groups, as_double(taps())};
-        c_.terms_axis = 2;
         if (pads_groups_ && s_.filters > given_filters())
             c_.result = compute("y_of_groups", {s_.images, given_.rows(), given_.columns(), given_.filters},
                                 [&](Expr n, Expr p, Expr q, Expr f) {
@@ -148,7 +121,6 @@ private:
             c_.other = rows_of_taps();
             const Tensor of = input("w", s_.type, {s_.filters, rows_.count, terms_of_row()});
             c_.product = gradients(sum_of_rows(c_.other, of), c_.windows, {of})[0];
-            c_.extents = {s_.filters, terms_of_row(), outputs(), rows_.count, 1};
             c_.result = compute("dw", shape_like(c_.w), [&](Expr f, Expr r, Expr t, Expr c) {
                 return element_of_product(f, r - rows_.first, t * channels_of_tap() + channel(f, c));
             });
@@ -156,7 +128,6 @@ private:
         }
         c_.other = padded_copy(c_.x, of_x());
         c_.product = sum_of_pixels(c_.windows, c_.other);
-        c_.extents = {filters_of_group(), channels_of_group(), outputs(), s_.groups * taps(), 1};
         if (leaves_out_taps() || joined_ > 1 || pads_groups_)
             c_.result = compute("dw", shape_like(c_.w), [&](Expr f, Expr r, Expr t, Expr c) {
                 return element_of_product(among_padded(f, given_.filters / s_.groups, filters_of_group()),
@@ -171,23 +142,15 @@ private:
         if (joins_phases()) return of_joined_phases();
         c_.other = filters();
         const Extents results{s_.images, s_.height, s_.width, s_.groups * channels_of_group()};
-        c_.extents = {s_.images * s_.height * s_.width, channels_of_group(), s_.filters, s_.groups, as_double(taps())};
         if (derived) {
             const Tensor of = input("x", s_.type, shape_of(results));
             c_.product = gradients(sum_of_windows(of, c_.other), c_.windows, {of})[0];
-            c_.terms_axis = terms_axis_of(c_.product, c_.windows);
         } else if (phased) {
             // With stride 4 and dilation 2 bounds do not show that taps end where filters do.
-            c_.pads_filters |= std::gcd(s_.stride, s_.dilation) > 1 && s_.dilation % s_.stride != 0;
+            pads_filters_ |= std::gcd(s_.stride, s_.dilation) > 1 && s_.dilation % s_.stride != 0;
             c_.product = sum_of_phases(c_.windows, c_.other, results);
-            c_.terms_axis = 2;
         } else {
             c_.product = sum_of_flipped(c_.windows, c_.other, results);
-            c_.terms_axis = 2;
-        }
-        if (derived || phased) {
-            c_.phases = s_.stride;
-            c_.extents.taps /= as_double(s_.stride * s_.stride);
         }
         if (pads_groups_ && s_.channels > given_channels())
             c_.result = compute("dx", shape_like(c_.x), [&](Expr n, Expr h, Expr w, Expr c) {
@@ -234,13 +197,13 @@ private:
     }
     /// Boxes give zeros behind their ends, if rows of channels are whole pieces.
     bool copies_filters() const {
-        return copies_filters_ || joined_ > 1 || pads_groups_ || given_.channels / given_.groups % piece_of_rows != 0;
+        return copies_filters_ || joined_ > 1 || pads_groups_ || given_.channels / given_.groups % piece != 0;
     }
     /// The filters, or a copy of them with zeros behind their ends and for channels of other groups.
     Tensor filters() {
         if (multiplies_filters_as_given()) return c_.w;
-        c_.pads_filters = !copies_filters();
-        if (c_.pads_filters) return c_.w;
+        pads_filters_ = !copies_filters();
+        if (pads_filters_) return c_.w;
         return copied("w_padded", {s_.groups * s_.filters, given_.kernel_h, given_.kernel_w, s_.channels},
                       [&](Expr f, Expr r, Expr t, Expr c) { return any_filter(f, r, t, c); });
     }
@@ -257,7 +220,7 @@ private:
         const bool all = is_constant(w.shape()[1], given_.kernel_h) && is_constant(w.shape()[2], given_.kernel_w);
         const bool moved = all && leaves_out_taps();
         const Expr row = moved ? r + rows_.first : r, column = moved ? t + columns_.first : t;
-        return c_.pads_filters ? padded(w, 0)(f, row, column, c) : w(f, row, column, c);
+        return pads_filters_ ? padded(w, 0)(f, row, column, c) : w(f, row, column, c);
     }
     /// Zero of taps that were left out.
     template <class... Indices>
@@ -297,7 +260,7 @@ private:
 
     // Few channels: a copy has those of all taps of a row together, for each pixel of y along a row.
 
-    bool joins_taps() const { return given_.channels < piece_of_rows && given_.kernel_w > 1; }
+    bool joins_taps() const { return given_.channels < piece && given_.kernel_w > 1; }
     /// A power of two, so that a thread which copies 16 bytes knows tap and channel of each element.
     int64_t channels_of_tap() const {
         int64_t channels = 1;
@@ -362,8 +325,6 @@ private:
         c_.result = compute("dx", shape_like(c_.x), [&](Expr n, Expr h, Expr w, Expr c) {
             return c_.product(n, h / u, w / u, (h % u * u + w % u) * channels + c);
         });
-        c_.extents = {s_.images * height * width, columns, s_.filters, 1, as_double(taps_h * taps_w)};
-        c_.terms_axis = 2;
     }
 
     /// The data gradient with taps as far apart as the declaration's, from the last one on.
@@ -414,6 +375,7 @@ private:
         s_;  ///< as the product's operands lie; of the forward pass filters are rows of them, of any number
     bool pads_groups_ = false;     ///< copies have zeros behind each group's
     bool copies_filters_ = false;  ///< so that their rows are whole sectors
+    bool pads_filters_ = false;    ///< the product reads `other` as `padded(.., 0)`
     int64_t joined_ = 1;           ///< groups that are multiplied together; s_ has the others, and what one of them has
     const ConvolutionPass pass_;
     Taps rows_{0, s_.kernel_h}, columns_{0, s_.kernel_w};  ///< that are multiplied

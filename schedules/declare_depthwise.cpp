@@ -12,8 +12,6 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t piece = 8;  // elements of 2 bytes together as 16
-
 ConvolutionShape as_convolution(const DepthwiseShape& s) {
     return {.images = s.images,
             .height = s.height,

@@ -128,7 +128,7 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
         return false;  // parts have a fixed number of terms
     bool whole = rows.a[1] * bytes % piece_bytes == 0 && rows.b[1] * bytes % piece_bytes == 0;
     // Parts of sums are made in tiles that are there as a whole.
-    constexpr int64_t least_for_parts = 256, rows_of_unit = 64;
+    constexpr int64_t least_for_parts = 256;
     if (shape.activation == Activation::SwiGlu && shape.m < rows_of_unit) return false;
     bool exact = promotion_interval(shape) == 0 || std::min(shape.m, shape.n) >= least_for_parts;
     return whole && exact && (bytes == 2 || (!shape.transpose_a && shape.transpose_b));

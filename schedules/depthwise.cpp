@@ -10,7 +10,6 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t piece = 8;        // elements of 2 bytes together as 16
 constexpr int64_t most_taps = 128;  // that a thread goes through without a loop
 
 /// A kernel that makes elements one by one, neighbours by neighbouring threads.

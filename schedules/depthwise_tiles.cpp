@@ -11,8 +11,6 @@ constexpr int64_t longest_side = 256;    // of a box
 constexpr int64_t most_threads = 512;
 constexpr int64_t most_that_meet = 128;  // threads that add up sums of pixels, each of which reads those of all
 
-double as_double(int64_t count) { return static_cast<double>(count); }
-
 /// What tiles cost, in a thread's instructions, registers and bytes of shared memory.
 class Model {
 public:

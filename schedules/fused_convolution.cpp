@@ -7,14 +7,12 @@
 #include "schedules/choose.h"
 #include "schedules/elementwise.h"
 #include "schedules/long_reductions.h"
+#include "schedules/whole_tiles.h"
 #include "schedules/windows.h"
 #include "support/error.h"
 
 namespace tw::schedules {
 namespace {
-
-constexpr int64_t piece = 8;  // elements of 2 bytes together as 16
-constexpr int64_t rows_of_unit = 64;
 
 bool adds(const FusedConvolutionShape& shape, ConvolutionEpilogue step) {
     return std::ranges::find(shape.epilogue, step) != shape.epilogue.end();
@@ -180,12 +178,12 @@ Schedule fused_convolution_schedule(const FusedConvolution& c, const FusedConvol
     CalledFrom caller(where);
     const ConvolutionShape& convolution = shape.convolution;
     if (!takes_warpgroups(convolution, target)) return choose_schedule(c.outputs(), target, where);
-    const Convolution plain = declare_convolution(convolution, ConvolutionPass::Forward);
-    WindowProduct product{
-        .result = c.y, .a = c.image, .b = c.w, .form = form_of(plain, convolution, ConvolutionPass::Forward)};
+    const WindowProduct plain = product_of(declare_convolution(convolution, ConvolutionPass::Forward));
+    WindowProduct product{.result = c.y, .a = c.image, .b = c.w, .form = plain.form};
     product.form.takes_parts = product.form.terms_are_neighbours = false;  // tiles of round numbers of columns
     ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(product.form, target).value();
-    if (!tiles && (shape.statistics || c.residual.defined())) chosen = with_room(chosen, shape, plain.extents, target);
+    if (!tiles && (shape.statistics || c.residual.defined()))
+        chosen = with_room(chosen, shape, plain.form.extents, target);
     Schedule s(c.outputs(), target);
     WindowNeighbours neighbours{.image = shape.prologue && tiles ? c.x : Tensor()};
     if (shape.prologue && !tiles) schedule_dense_copy(s, c.image);
@@ -252,7 +250,7 @@ std::optional<HaloTiles> fused_halo_tiles(const FusedConvolutionShape& shape, co
     const ConvolutionShape& s = shape.convolution;
     // Measured: threads that load a residual wait for it.
     if (!takes_warpgroups(s, target) || adds(shape, ConvolutionEpilogue::Residual)) return {};
-    const ConvolutionForm form = form_of(declare_convolution(s, ConvolutionPass::Forward), s, ConvolutionPass::Forward);
+    const ConvolutionForm form = product_of(declare_convolution(s, ConvolutionPass::Forward)).form;
     const auto tiles = convolution_tiles(form, target);
     if (!tiles) return {};
     const double image = static_cast<double>(s.images * s.height * s.width * s.channels) * bytes_of(s.type),

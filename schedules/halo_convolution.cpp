@@ -12,10 +12,6 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t rows_of_unit = 64, piece = 8;  // of a wgmma; elements of 2 bytes together as 16
-
-double as_double(int64_t count) { return static_cast<double>(count); }
-
 /// The same sum of either pass: images of channels to images of filters.
 struct Images {
     int64_t images, height, width, channels, filters;  // of what is read; of the result: filters

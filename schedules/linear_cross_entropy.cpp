@@ -15,8 +15,6 @@ constexpr int64_t columns_of_box = 64;                        // of 2 bytes, 128
 constexpr int64_t rows_of_block = 4, lanes = 32;              // where parts of a row are added up, a warp a row
 constexpr int64_t threads_of_row = 256, vector_elements = 8;  // where dlogits are made
 
-double as_double(int64_t count) { return static_cast<double>(count); }
-
 void check_pieces(const LinearCrossEntropyShape& shape) {
     const int64_t piece = piece_bytes / bytes_of(shape.type);
     if (shape.depth % piece != 0 || shape.vocabulary % piece != 0)

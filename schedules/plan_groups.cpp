@@ -7,8 +7,6 @@ namespace {
 
 constexpr int64_t row_of_shared = 64, unit = 16;  // elements of 2 bytes, columns and terms
 
-double as_double(int64_t count) { return static_cast<double>(count); }
-
 GroupPlan joined(const ConvolutionShape& s, ConvolutionPass pass, int64_t channels, int64_t filters) {
     const int64_t of_filters = pass == ConvolutionPass::WeightGradient ? row_of_shared : unit;
     auto suits = [&](int64_t together) {

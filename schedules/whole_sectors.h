@@ -4,8 +4,6 @@
 
 namespace tw::schedules {
 
-inline constexpr int64_t piece_of_rows = 8;  ///< elements of 2 bytes together as 16
-
 /// So many elements a row, or more: whole pieces of 16 bytes, few of them as many as a product has terms.
 int64_t whole_pieces(int64_t elements);
 /// Whether copying an operand of so many rows, to have a piece more behind each, costs less than it gains. Measured: if

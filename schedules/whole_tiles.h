@@ -1,4 +1,4 @@
-// How many tiles cover an extent.
+// How many tiles cover an extent, and what units of tensor cores and copies take at once.
 #pragma once
 #include <cstdint>
 
@@ -6,5 +6,10 @@ namespace tw::schedules {
 
 inline int64_t divided(int64_t extent, int64_t tile) { return (extent + tile - 1) / tile; }  ///< rounded up
 inline int64_t rounded_up(int64_t extent, int64_t tile) { return divided(extent, tile) * tile; }
+
+inline double as_double(int64_t count) { return static_cast<double>(count); }
+
+constexpr int64_t rows_of_unit = 64;  ///< of a wgmma
+constexpr int64_t piece = 8;          ///< elements of 2 bytes together as 16, of the widest access
 
 }  // namespace tw::schedules

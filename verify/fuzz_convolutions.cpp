@@ -5,6 +5,7 @@
 
 #include "dsl/differentiate.h"
 #include "schedules/choose.h"
+#include "schedules/choose_windows.h"
 #include "schedules/convolve.h"
 #include "schedules/halo_convolution.h"
 #include "schedules/plan_groups.h"
@@ -40,25 +41,28 @@ ConvolutionShape random_shape(Random& random) {
     return s;
 }
 
-ConvolutionTiles random_tiles(Random& random, const schedules::Convolution& c, ConvolutionPass pass) {
-    const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
-    const bool joins_taps = sums_pixels && c.windows_of_image > 1 && random.chance(0.5);
-    const int warpgroups = sums_pixels && c.groups > 1 ? 1 : static_cast<int>(random.between(1, 2));
-    ConvolutionTiles tiles{
-        .rows = 64 * warpgroups,
-        .columns = sums_pixels    ? 64
-                   : c.groups > 1 ? 16
-                                  : 32 * random.between(1, 3),
-        .terms = !sums_pixels && c.groups > 1 ? 16
-                 : random.chance(0.5)         ? 64
-                                              : 32,
-        .warpgroups = warpgroups,
-        .stages = joins_taps ? 2 : static_cast<int>(random.between(2, 4)),
-        .parts = sums_pixels || (c.groups == 1 && c.phases == 1 && random.chance(0.3)) ? random.between(1, 3) : 1,
-        .ping_pong = random.chance(0.25) ? 2 : 1,
-        .taps = joins_taps ? c.kernel_w : 1};
-    const bool has_boxes = !sums_pixels && c.phases == 1 && c.extents.columns % 8 == 0 &&
-                           c.extents.rows >= tiles.rows && c.extents.columns >= tiles.columns && c.groups == 1;
+ConvolutionTiles random_tiles(Random& random, const schedules::Convolution& c) {
+    const schedules::ConvolutionForm form =
+        schedules::window_product(c.product, {c.result}).value_or(schedules::WindowProduct()).form;
+    const bool sums_pixels = form.sums_pixels;
+    const bool joins_taps = sums_pixels && !form.taps.empty() && random.chance(0.5);
+    const int warpgroups = sums_pixels && form.group > 0 ? 1 : static_cast<int>(random.between(1, 2));
+    ConvolutionTiles tiles{.rows = 64 * warpgroups,
+                           .columns = sums_pixels      ? 64
+                                      : form.group > 0 ? 16
+                                                       : 32 * random.between(1, 3),
+                           .terms = !sums_pixels && form.group > 0 ? 16
+                                    : random.chance(0.5)           ? 64
+                                                                   : 32,
+                           .warpgroups = warpgroups,
+                           .stages = joins_taps ? 2 : static_cast<int>(random.between(2, 4)),
+                           .parts = sums_pixels || (form.group == 0 && !form.has_phases() && random.chance(0.3))
+                                        ? random.between(1, 3)
+                                        : 1,
+                           .ping_pong = random.chance(0.25) ? 2 : 1,
+                           .taps = joins_taps ? form.taps.back() : 1};
+    const bool has_boxes = !sums_pixels && !form.has_phases() && form.extents.columns % 8 == 0 &&
+                           form.extents.rows >= tiles.rows && form.extents.columns >= tiles.columns && form.group == 0;
     if (has_boxes && tiles.parts == 1 && random.chance(0.7))
         tiles.box_columns = tiles.columns % 64 == 0 && random.chance(0.5) ? 64 : 32;
     if (tiles.box_columns > 0 && tiles.columns / tiles.box_columns % 2 == 0 && random.chance(0.5)) tiles.box_stages = 2;
@@ -132,7 +136,7 @@ Summary fuzz_convolutions(const FuzzOptions& options) {
                              .ping_pong = static_cast<int>(random.between(1, 2))};
         const bool with_halo = random.chance(0.7) && takes_halo(shape, pass, halo, some);
         const std::optional<ConvolutionTiles> tiles =
-            random.chance(0.7) ? std::optional(random_tiles(random, c, pass)) : std::nullopt;
+            random.chance(0.7) ? std::optional(random_tiles(random, c)) : std::nullopt;
         return Proposal{
             .text = fmt::format("{} of {} images of {} x {} x {}, {} filters of {} x {}, stride {}, padding "
                                 "{}, dilation {}, {} groups{}, {} on {} multiprocessors",
@@ -146,7 +150,7 @@ Summary fuzz_convolutions(const FuzzOptions& options) {
             .kind = names[which],
             .schedule = [=] {
                 if (with_halo) return halo_schedule(declare_halo_convolution(shape, pass, halo.places), halo, some);
-                return convolution_schedule(c, shape, pass, tiles, some);
+                return convolution_schedule(c, shape, tiles, some);
             }};
     });
 }

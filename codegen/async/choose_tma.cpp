@@ -179,7 +179,7 @@ private:
             if (!shared.fixed) {
                 Layout lines = lines_of(box);
                 if (!lines.digits.empty() && can_take(box, lines, bytes) &&
-                    (!box.arrives() || are_better_lines(box, shared, lines)))
+                    (!box.arrives() || are_better_lines(shared, lines)))
                     shared.layout = lines;
                 if (shared.layout.digits.back().extent > TensorBox::longest_side)
                     return "its rows are longer than 256 elements";
@@ -248,7 +248,7 @@ private:
     }
 
     /// Where threads that are known already read those faster.
-    bool are_better_lines(const TensorBox& box, const SharedBuffer& shared, const Layout& lines) const {
+    bool are_better_lines(const SharedBuffer& shared, const Layout& lines) const {
         double plain = 0, other = 0;
         for (const SharedAccess& access : shared_accesses(result_, shared.buffer, target_)) {
             plain += cost_of(access, shared.buffer, shared.layout, target_);

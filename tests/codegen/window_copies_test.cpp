@@ -29,7 +29,7 @@ void lay_in_lines(SharedBuffer& tile) {
     for (size_t slow = shape.size() - 1; slow-- > 0;) {
         if (shape[slow] == 1) continue;
         const Layout lines =
-            in_lines(shape, static_cast<int>(shape.size()) - 1, static_cast<int>(slow), bytes_of(tile.buffer->type));
+            in_lines(shape, static_cast<int>(shape.size()) - 1, {static_cast<int>(slow)}, bytes_of(tile.buffer->type));
         if (!lines.digits.empty()) tile = {tile.buffer, lines, true, 1024};
         return;
     }

@@ -4,6 +4,7 @@
 
 #include "ops/program.h"
 #include "tests/ops/plain_product.h"
+#include "tests/support/expect_error.h"
 
 namespace tw {
 namespace {
@@ -102,6 +103,45 @@ TEST(Explain, VectorsThatBecomeNarrowerAreTold) {
     EXPECT_THAT(in_vectors(32, 33, 1), HasSubstr(of + "'x' is read one by one: "));
     EXPECT_THAT(in_vectors(32, 34, 2), HasSubstr(of + "'x' is read 2 at once: "));
     EXPECT_THAT(in_vectors(33, 33, 0), HasSubstr(of + "'y' is stored one by one, 'x' is read one by one: "));
+}
+
+/// A product of blocks of block_m x block_n, a loop of whose rows of `m` is bound to `level`.
+std::string explained_product(MatrixUnit unit, int64_t rows, int64_t columns, int64_t block_n, int64_t m, Level level) {
+    auto [a, b, c] = bf16_product(rows, columns, 64);
+    Schedule s({c}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(c);
+    auto [bi, it] = s.split(i, 128, Tail::Mask);
+    auto [bj, nj] = s.split(j, block_n, Tail::Mask);
+    auto [group, mi] = s.split(it, m);
+    auto [ko, ki] = s.split(s.reduce(c), 64);
+    s.order({bi, bj, group, ko, mi, nj, ki});
+    s.bind(bi, grid.y);
+    s.bind(bj, grid.x);
+    s.bind(group, level);
+    s.stage(c, a, Memory::Shared, ko);
+    s.stage(c, b, Memory::Shared, ko);
+    s.mma(c, unit, {.m = mi, .n = nj, .k = ki});
+    return build(s).explain();
+}
+
+TEST(Explain, WarpsThatRepeatOthersAreNamed) {
+    const std::string repeats = "mma_sync, a warp's instruction, work for 1: the others repeat it; bind loops to warp";
+    EXPECT_THAT(explained_product(mma_sync, 128, 64, 64, 64, warpgroup), HasSubstr(repeats));
+    EXPECT_THAT(explained_product(mma_sync, 128, 64, 64, 64, warp), Not(HasSubstr("a warp's instruction")));
+    EXPECT_THAT(explained_product(wgmma, 128, 64, 64, 64, warpgroup), Not(HasSubstr("a warp's instruction")));
+}
+
+TEST(Explain, TilesLargerThanWhatTheyTile) {
+    EXPECT_THAT(explained_product(wgmma, 64, 64, 128, 64, warpgroup),
+                AllOf(HasSubstr("'c': tiles of 128 along 'i' are larger than its 64 elements"),
+                      HasSubstr("'c': tiles of 128 along 'j' are larger than its 64 elements")));
+    EXPECT_THAT(explained_product(wgmma, 200, 64, 64, 64, warpgroup), Not(HasSubstr("are larger than")));
+}
+
+TEST(Explain, SumsOfAWarpgroupFitItsRegisters) {
+    EXPECT_ERROR(explained_product(wgmma, 128, 512, 512, 64, warpgroup),
+                 "a warpgroup sums 64 x 512 elements, 256 in each thread, which has 255 registers at most; split 'i");
+    EXPECT_THAT(explained_product(wgmma, 128, 256, 256, 64, warpgroup), HasSubstr("is computed by wgmma"));
 }
 
 }  // namespace

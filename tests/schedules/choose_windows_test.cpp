@@ -243,7 +243,7 @@ TEST(ChooseWindows, FewFilters) {
         const Tensor y = convolve("y", x, w, {}, {.padding = {1}});
         std::vector<Tensor> all = gradients(y, input("dy", bf16, shape_of_extents(extents_of(y))), {x, w});
         all.push_back(y);
-        EXPECT_EQ(expect_each_right(all), filters == 8 ? 3 : 1);
+        EXPECT_EQ(expect_each_right(all), 3);
     }
 }
 
@@ -255,7 +255,7 @@ TEST(ChooseWindows, FewerWindowsThanTaps) {
         const Tensor x = input("x", bf16, shape_of_extents(layer.x)), w = input("w", bf16, shape_of_extents(layer.w));
         const Tensor y = convolve("y", x, w, {}, layer.options);
         const Tensor dx = gradients(y, input("dy", bf16, shape_of_extents(extents_of(y))), {x})[0];
-        EXPECT_EQ(expect_each_right({dx}), layer.options.groups == 1 ? 1 : 0);  // groups of 24 are no units
+        EXPECT_EQ(expect_each_right({dx}), 1);
     }
 }
 
@@ -324,7 +324,8 @@ TEST(ChooseWindows, WhatIsLeftAlone) {
     const Tensor y = convolve("y", x, w, {}, {});
     EXPECT_TRUE(is_on_units(choose_schedule({y}, target("sm_90a"))));
     expect_left(y, "sm_80");
-    expect_left(convolve("few", input("x", bf16, {2, 10, 10, 3}), input("w", bf16, {32, 3, 3, 3}), {}, {}));
+    const Tensor few = input("few_channels", bf16, {2, 10, 10, 3}), of_few = input("w", bf16, {32, 3, 3, 3});
+    expect_left(convolve("few", few, of_few, {}, {.padding = {Sides(1, 0)}}));
     expect_left(convolve("depthwise", x, input("w", bf16, {32, 3, 3, 1}), {}, {.groups = 32}));
     expect_left(convolve("wide", input("x", f32, {2, 10, 10, 32}), input("w", f32, {32, 3, 3, 32}), {}, {}));
     Axis r = reduce_axis("r", 3), q = reduce_axis("q", 3), c = reduce_axis("c", 32);

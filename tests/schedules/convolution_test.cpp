@@ -5,6 +5,7 @@
 
 #include "dsl/differentiate.h"
 #include "schedules/catalog.h"
+#include "schedules/choose_windows.h"
 #include "schedules/plan_groups.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
@@ -41,23 +42,26 @@ protected:
         return s;
     }
 
-    ConvolutionTiles random_tiles(const Convolution& c, ConvolutionPass pass) {
-        const bool sums_pixels = pass == ConvolutionPass::WeightGradient;
-        const int warpgroups = sums_pixels && c.groups > 1 ? 1 : static_cast<int>(between(1, 2));
-        const bool joins_taps = sums_pixels && c.windows_of_image > 1 && chance();
-        ConvolutionTiles tiles{.rows = 64 * warpgroups,
-                               .columns = sums_pixels    ? 64
-                                          : c.groups > 1 ? 16
-                                                         : 32 * between(1, 3),
-                               .terms = !sums_pixels && c.groups > 1 ? 16
-                                        : chance()                   ? 64
-                                                                     : 32,
-                               .warpgroups = warpgroups,
-                               .stages = static_cast<int>(joins_taps ? 2 : between(2, 4)),
-                               .parts = sums_pixels || (c.groups == 1 && c.phases == 1 && chance()) ? between(1, 3) : 1,
-                               .taps = joins_taps ? c.kernel_w : 1};
-        const bool has_boxes = !sums_pixels && c.phases == 1 && c.extents.columns % 8 == 0 &&
-                               c.extents.rows >= tiles.rows && c.extents.columns >= tiles.columns && c.groups == 1;
+    ConvolutionTiles random_tiles(const Convolution& c) {
+        const ConvolutionForm form = window_product(c.product, {c.result}).value_or(WindowProduct()).form;
+        const bool sums_pixels = form.sums_pixels;
+        const int warpgroups = sums_pixels && form.group > 0 ? 1 : static_cast<int>(between(1, 2));
+        const bool joins_taps = sums_pixels && !form.taps.empty() && chance();
+        ConvolutionTiles tiles{
+            .rows = 64 * warpgroups,
+            .columns = sums_pixels      ? 64
+                       : form.group > 0 ? 16
+                                        : 32 * between(1, 3),
+            .terms = !sums_pixels && form.group > 0 ? 16
+                     : chance()                     ? 64
+                                                    : 32,
+            .warpgroups = warpgroups,
+            .stages = static_cast<int>(joins_taps ? 2 : between(2, 4)),
+            .parts = sums_pixels || (form.group == 0 && !form.has_phases() && chance()) ? between(1, 3) : 1,
+            .taps = joins_taps ? form.taps.back() : 1};
+        const bool has_boxes = !sums_pixels && !form.has_phases() && form.extents.columns % 8 == 0 &&
+                               form.extents.rows >= tiles.rows && form.extents.columns >= tiles.columns &&
+                               form.group == 0;
         if (has_boxes && tiles.parts == 1 && between(0, 3) > 0)
             tiles.box_columns = tiles.columns % 64 == 0 && chance() ? 64 : 32;
         if (tiles.box_columns > 0 && tiles.columns / tiles.box_columns % 2 == 0 && chance()) tiles.box_stages = 2;
@@ -73,7 +77,7 @@ TEST_P(Convolutions, OfAnyShapeAreTheDeclared) {
         const ConvolutionShape shape = random_shape();
         for (ConvolutionPass pass : passes) {
             const Convolution c = declare_convolution(shape, pass);
-            const Schedule s = convolution_schedule(c, shape, pass, random_tiles(c, pass), device_target());
+            const Schedule s = convolution_schedule(c, shape, random_tiles(c), device_target());
             SCOPED_TRACE(s.trace_as_cpp());
             if (shape.flops() < 2e5) expect_plain(c.result, shape, pass, static_cast<unsigned>(round));
             EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
@@ -86,7 +90,8 @@ TEST_P(Convolutions, OfAnyShapeAreTheDeclared) {
 TEST(ConvolutionTiles, OfLayersCanBeBuilt) {
     for (const char* layer : {"256x56x56x64_64_3x3_pad1", "256x56x56x256_512_1x1_stride2", "8x64x64x320_320_3x3_pad1",
                               "256x7x7x2048_512_1x1", "3x5x9x24_40_3x2_pad3_dilation3", "64x14x14x8_16_1x1",
-                              "2x5x9x16_24_3x3_pad1_dilation2",  // as many taps as pixels along a side
+                              "64x9x60x256_24_3x1_stride2_pad2",  // parts of pixels that do not come out even
+                              "2x5x9x16_24_3x3_pad1_dilation2",   // as many taps as pixels along a side
                               "32x64x64x3_64_7x7_stride2_pad3"})
         for (const char* pass : {"", "_data_gradient", "_weight_gradient"}) {
             const std::string name = std::string("convolution") + pass + "_bf16_" + layer;
@@ -167,9 +172,8 @@ TEST(ConvolutionShapes, HaveGroupsThatDivideThem) {
     EXPECT_FALSE(parse_convolution("convolution_bf16_1x9x9x192_192_3x3_groups5"));
     shape.groups = 2;
     const Convolution c = declare_convolution(shape, ConvolutionPass::Forward);
-    EXPECT_ERROR(
-        convolution_schedule(c, shape, ConvolutionPass::Forward, ConvolutionTiles{.columns = 64}, target("sm_90a")),
-        "groups of 96 rows or columns, which tiles of 64 do not divide; choose a divisor");
+    EXPECT_ERROR(convolution_schedule(c, shape, ConvolutionTiles{.columns = 64}, target("sm_90a")),
+                 "groups of 96 rows or columns, which tiles of 64 do not divide; choose a divisor");
 }
 
 /// Four images whose rows of 280 channels begin in the middle of 32 bytes: more costs less than it gains.
@@ -208,7 +212,7 @@ TEST_P(Convolutions, OnlyWindowsAreCopiedForWholePieces) {
         const bool copies_other = channels % 8 != 0;
         EXPECT_EQ(c.copies.size(), copies_other ? 2u : 1u) << channels;
         EXPECT_TRUE(c.result.same(c.product)) << channels;
-        const Schedule s = convolution_schedule(c, shape, pass, {}, device_target());
+        const Schedule s = convolution_schedule(c, shape, {}, device_target());
         if (s.target().has_wgmma) {
             const std::string how = build(s).explain();
             EXPECT_THAT(how, HasSubstr(c.windows.name() + "_shared: by the tensor memory accelerator")) << channels;
@@ -232,8 +236,9 @@ TEST_P(Convolutions, GroupsOfAnySizeHaveZerosBehindThem) {
                                  .groups = 3};
     for (ConvolutionPass pass : passes) {
         const Convolution c = declare_convolution(shape, pass, padded_groups(shape, pass));
-        EXPECT_EQ(c.groups, 3);
-        const Schedule s = convolution_schedule(c, shape, pass, {}, device_target());
+        const ConvolutionForm form = product_of(c).form;
+        EXPECT_EQ(form.group, form.sums_pixels ? form.extents.rows : form.extents.columns);
+        const Schedule s = convolution_schedule(c, shape, {}, device_target());
         if (s.target().has_wgmma) {
             EXPECT_THAT(build(s).explain(), HasSubstr(c.windows.name() + "_shared: by the tensor memory"));
         }
@@ -280,8 +285,8 @@ TEST_P(Convolutions, GradientsWithStridesTakeTheTapsOfAPhase) {
                                      .dilation = dilation};
         const Convolution c = declare_convolution(shape, ConvolutionPass::DataGradient);
         EXPECT_TRUE(c.copies.empty() && c.windows.same(c.dy)) << stride << " " << dilation;
-        EXPECT_EQ(c.phases, stride);
-        const Schedule s = convolution_schedule(c, shape, ConvolutionPass::DataGradient, {}, device_target());
+        EXPECT_EQ(product_of(c).form.phases, (std::vector<int64_t>{1, stride, stride}));
+        const Schedule s = convolution_schedule(c, shape, {}, device_target());
         if (s.target().has_wgmma) {
             EXPECT_THAT(build(s).explain(), HasSubstr("dy_shared: by the tensor memory"));
         }

@@ -101,7 +101,7 @@ TEST(HaloTiles, AreChosenForFewChannelsAndFilters) {
         EXPECT_TRUE(named) << layer;
         const Target h200 = target("sm_90a");
         const Convolution c = declare_convolution(named->shape, named->pass);
-        const ConvolutionForm form = form_of(c, named->shape, named->pass);
+        const ConvolutionForm form = product_of(c).form;
         const double tapwise = convolution_cycles(form, convolution_tiles(form, h200).value(), h200);
         return halo_tiles(named->shape, named->pass, tapwise, h200);
     };

@@ -1,0 +1,233 @@
+#include "schedules/redeclare_convolutions.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "schedules/choose_windows.h"
+#include "schedules/find_convolution.h"
+#include "schedules/replace_tensors.h"
+#include "schedules/unit_product.h"
+#include "schedules/window_terms.h"
+
+namespace tw::schedules {
+namespace {
+
+const Expr& body_of(const Tensor& tensor) { return tensor.operation()->outputs[0].body; }
+
+Expr with_reduction(const Expr& body, const Expr& reduction) {
+    return transform(body, [&](const Expr& e) { return e.as<Reduce>() ? reduction : Expr(); });
+}
+
+Expr over(const std::vector<Expr>& axes, const Expr& expr, const std::vector<Expr>& at) {
+    Substitution renamed;
+    for (size_t d = 0; d < at.size(); ++d) renamed.emplace_back(axes[d], at[d]);
+    return substitute(expr, renamed);
+}
+
+/// The only reduction of what the tensor is, as an expression over its axes.
+Expr reduction_of(const Tensor& tensor) {
+    Expr found;
+    visit(with_elements(body_of(tensor), {}, false), [&](const Expr& e) {
+        if (e.as<Reduce>()) found = e;
+    });
+    return found;
+}
+
+/// A tensor of the same name and shape; `body` is one of the tensor's axes.
+Tensor declared_as(const Tensor& tensor, const Expr& body) {
+    const Operation& operation = *tensor.operation();
+    return compute(
+        operation.name, {operation.shape.begin(), operation.shape.end()},
+        [&](const std::vector<Expr>& at) { return over(operation.axes, body, at); }, operation.where);
+}
+
+class Redeclaration {
+public:
+    Redeclaration(const std::vector<Tensor>& outputs, const std::vector<Tensor>& without, const Target& target)
+        : given_(outputs), without_(without), target_(target) {
+        for (const auto& operation : operations_of(outputs)) {
+            names_.insert(operation->name);
+            for (size_t k = 0; k < operation->outputs.size(); ++k)
+                names_.insert(Tensor(operation, static_cast<int>(k)).name());
+        }
+    }
+
+    RedeclaredConvolutions run() {
+        for (const auto& operation : operations_of(given_)) {
+            const Tensor tensor(operation, 0);
+            if (operation->is_input() || operation->outputs.size() != 1 || holds(without_, tensor)) continue;
+            if (const Tensor reader = only_caster(tensor); reader.defined() && !holds(without_, reader)) continue;
+            const Tensor sums = casted(tensor);
+            if (!sums.defined()) {
+                put(tensor, again(whole_.of(tensor)));
+            } else if (Tensor declared = again(with_sums(tensor, whole_.of(sums)), true); declared.defined()) {
+                put(tensor, declared);
+            } else if (!holds(without_, sums)) {
+                put(sums, again(whole_.of(sums)));
+            }
+        }
+        for (const Tensor& output : given_) result_.outputs.push_back(whole_.of(output));
+        return std::move(result_);
+    }
+
+private:
+    static bool holds(const std::vector<Tensor>& tensors, const Tensor& tensor) {
+        return std::ranges::any_of(tensors, [&](const Tensor& each) { return each.same(tensor); });
+    }
+    void put(const Tensor& tensor, const Tensor& declared) {
+        if (!declared.defined()) return;
+        whole_.put(tensor, declared);
+        result_.given.push_back(tensor);
+    }
+
+    /// Sums that the tensor, casts of its own elements of them, alone reads; undefined: there are none.
+    Tensor casted(const Tensor& tensor) const {
+        Expr value = body_of(tensor);
+        if (const Cast* cast = value.as<Cast>()) value = cast->a;
+        if (const Cast* cast = value.as<Cast>(); cast && value.type() == f32 && bytes_of(cast->a.type()) == 2)
+            value = cast->a;  // exact
+        const Read* read = value.as<Read>();
+        if (!read || read->operation->is_input() || read->operation->outputs.size() != 1) return {};
+        const Tensor sums(read->operation, read->output);
+        const bool is_own = std::ranges::equal(read->indices, tensor.operation()->axes, equal);
+        if (!is_own || !reduces(body_of(sums)) || holds(given_, sums) || readers_of(sums) != 1) return {};
+        return sums;
+    }
+    Tensor only_caster(const Tensor& sums) const {
+        if (!reduces(body_of(sums))) return {};
+        for (const auto& operation : operations_of(given_))
+            if (!operation->is_input() && operation->outputs.size() == 1)
+                if (const Tensor reader(operation, 0), of = casted(reader); of.defined() && of.same(sums))
+                    return reader;
+        return {};
+    }
+    int readers_of(const Tensor& tensor) const {
+        int count = 0;
+        for (const auto& operation : operations_of(given_))
+            for (const Operation::Output& output : operation->outputs) {
+                bool reads = false;
+                if (output.body.defined())
+                    visit(output.body, [&](const Expr& e) {
+                        const Read* read = e.as<Read>();
+                        reads = reads || (read && read->operation == tensor.operation());
+                    });
+                count += reads ? 1 : 0;
+            }
+        return count;
+    }
+    /// The tensor, with what it casts in place of a read of it. What has the type already is not cast back and forth.
+    static Tensor with_sums(const Tensor& tensor, const Tensor& sums) {
+        const Expr value = over(sums.operation()->axes, body_of(sums), tensor.operation()->axes);
+        return declared_as(tensor, value.type() == tensor.type() ? value : cast(tensor.type(), value));
+    }
+
+    /// Undefined: it is best as it is, unless it was merged of two.
+    Tensor again(const Tensor& sums, bool is_merged = false) {
+        const auto found = find_convolution(sums, given_);
+        if (!found || !takes_warpgroups(found->shape, target_)) return {};
+        const Convolution c = declare_convolution(found->shape, found->pass);
+        const auto product = window_product(c.product, {c.result});
+        const auto tiles = product ? convolution_tiles(product->form, target_) : std::nullopt;
+        const double tapwise =
+            tiles ? convolution_cycles(product->form, *tiles, target_) : std::numeric_limits<double>::max();
+        if (const auto halo = halo_tiles(found->shape, found->pass, tapwise, target_);
+            halo && of_columns(sums, found->shape.type))
+            return with_halo(sums, *found, *halo);
+        if (!tiles) return {};
+        if (is_such(sums, c, *product)) {
+            if (is_merged) result_.sums.push_back(sums);
+            return is_merged ? sums : Tensor();
+        }
+        return of_declaration(sums, *found, c);
+    }
+
+    /// "y_raster", or with a number behind it if a tensor has that name.
+    std::string free_name(const Tensor& of, const std::string& what) {
+        std::string name = of.name() + "_" + what;
+        for (int number = 2; !names_.insert(name).second; ++number)
+            name = fmt::format("{}_{}_{}", of.name(), what, number);
+        return name;
+    }
+
+    /// Whether elements are made of sums and what belongs to their column.
+    static bool of_columns(const Tensor& sums, Type type) {
+        const Expr rest = with_reduction(body_of(sums), constant(f32, 0.0));
+        const auto& axes = sums.operation()->axes;
+        return sums.type() == type &&
+               std::none_of(axes.begin(), axes.end() - 1, [&](const Expr& axis) { return contains(rest, axis); });
+    }
+
+    /// Whether the tensor has the declaration's product already.
+    bool is_such(const Tensor& sums, const Convolution& c, const WindowProduct& product) const {
+        const auto own = window_products(sums, given_);
+        if (own.empty() || !c.copies.empty() || !c.result.same(c.product)) return false;
+        ConvolutionForm form = own.back().form;
+        form.result = product.form.result;
+        return form == product.form;
+    }
+
+    static Replacement operands_of(const Convolution& c, const FoundConvolution& found) {
+        Replacement operands;
+        if (found.x.defined()) operands.put(c.x, found.x);
+        if (found.w.defined()) operands.put(c.w, found.w);
+        if (found.dy.defined()) operands.put(c.dy, found.dy);
+        return operands;
+    }
+
+    Tensor of_declaration(const Tensor& sums, const FoundConvolution& found, const Convolution& c) {
+        const bool is_cut = !c.result.same(c.product);
+        const Cast* cast = body_of(sums).as<Cast>();
+        if (is_cut && (!cast || !cast->a.as<Reduce>() || sums.type() != found.shape.type)) return {};
+        Replacement operands = operands_of(c, found);
+        for (const Tensor& copy : c.copies) operands.named(free_name(sums, copy.name()), copy);
+        if (is_cut) {
+            result_.sums.push_back(operands.named(free_name(sums, "product"), c.product));
+            result_.cut.push_back(operands.named(sums.name(), c.result));
+            return result_.cut.back();
+        }
+        const Tensor product = operands.of(c.product);
+        const Expr reduction = over(product.operation()->axes, reduction_of(product), sums.operation()->axes);
+        result_.sums.push_back(declared_as(sums, with_reduction(body_of(sums), reduction)));
+        return result_.sums.back();
+    }
+
+    Tensor with_halo(const Tensor& sums, const FoundConvolution& found, const HaloTiles& tiles) {
+        HaloConvolution h = declare_halo_convolution(found.shape, found.pass, tiles.places);
+        Replacement operands;
+        operands.put(h.x, found.pass == ConvolutionPass::Forward ? found.x : found.dy);
+        operands.put(h.w, found.w);
+        h.raster = operands.named(free_name(sums, "raster"), h.raster);
+        h.taps = operands.named(free_name(sums, "taps"), h.taps);
+        const Tensor plain = operands.named(free_name(sums, "sums"), h.sums);
+        const Expr body = over({sums.operation()->axes.back()}, body_of(sums), {plain.operation()->axes.back()});
+        const Tensor finished = declared_as(plain, with_reduction(body, reduction_of(plain)));
+        operands.put(h.sums, finished);
+        h.sums = finished;
+        h.result = operands.named(sums.name(), h.result);
+        h.x = found.pass == ConvolutionPass::Forward ? found.x : found.dy, h.w = found.w;
+        result_.sums.push_back(h.sums);
+        result_.halos.push_back({h, tiles});
+        return h.result;
+    }
+
+    const std::vector<Tensor>& given_;
+    const std::vector<Tensor>& without_;
+    const Target& target_;
+    std::set<std::string> names_;  // that tensors have
+    Replacement whole_;
+    RedeclaredConvolutions result_;
+};
+
+}  // namespace
+
+RedeclaredConvolutions redeclare_convolutions(const std::vector<Tensor>& outputs, const std::vector<Tensor>& without,
+                                              const Target& target) {
+    if (!target.has_wgmma || !target.has_tma) return {outputs, {}, {}, {}, {}};
+    return Redeclaration(outputs, without, target).run();
+}
+
+}  // namespace tw::schedules

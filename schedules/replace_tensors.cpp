@@ -1,0 +1,58 @@
+#include "schedules/replace_tensors.h"
+
+namespace tw::schedules {
+namespace {
+
+std::shared_ptr<const Operation> declared_again(const Operation& operation, const std::string& name,
+                                                const std::vector<Expr>& bodies) {
+    std::vector<std::string> names;
+    for (const Operation::Output& output : operation.outputs) names.push_back(output.name);
+    if (names[0].empty()) names.clear();
+    auto body = [&](const std::vector<Expr>& at) {
+        Substitution renamed;
+        for (size_t d = 0; d < at.size(); ++d) renamed.emplace_back(operation.axes[d], at[d]);
+        std::vector<Expr> result;
+        for (const Expr& expr : bodies) result.push_back(substitute(expr, renamed));
+        return result;
+    };
+    return compute_tuple(name, names, {operation.shape.begin(), operation.shape.end()}, body, operation.where)[0]
+        .operation();
+}
+
+}  // namespace
+
+Expr Replacement::in(const Expr& body) {
+    return transform(body, [&](const Expr& e) -> Expr {
+        const Read* read = e.as<Read>();
+        if (!read) return {};
+        Read other = *read;
+        other.operation = of(read->operation);
+        return other.operation == read->operation ? Expr() : make_expr(e.type(), std::move(other));
+    });
+}
+
+std::shared_ptr<const Operation> Replacement::of(const std::shared_ptr<const Operation>& operation) {
+    // Producers first: chains of any length take no deeper stack.
+    for (const auto& each : operations_of({Tensor(operation, 0)})) {
+        if (known_.count(each)) continue;
+        known_[each] = each;  // reads nothing that is replaced, unless a body says otherwise
+        if (each->is_input()) continue;
+        std::vector<Expr> bodies;
+        bool same = true;
+        for (const Operation::Output& output : each->outputs) {
+            bodies.push_back(in(output.body));
+            same = same && bodies.back().same(output.body);
+        }
+        if (!same) known_[each] = declared_again(*each, each->name, bodies);
+    }
+    return known_.at(operation);
+}
+
+Tensor Replacement::named(const std::string& name, const Tensor& tensor) {
+    const Operation& operation = *tensor.operation();
+    auto& stands = known_[tensor.operation()];
+    stands = declared_again(operation, name, {in(operation.outputs[0].body)});
+    return {stands, 0};
+}
+
+}  // namespace tw::schedules

@@ -1,0 +1,75 @@
+#include "schedules/window_terms.h"
+
+#include <algorithm>
+
+#include "dsl/simplify.h"
+
+namespace tw::schedules {
+
+bool reduces(const Expr& body) {
+    bool found = false;
+    visit(body, [&](const Expr& e) { found = found || e.as<Reduce>(); });
+    return found;
+}
+
+Expr guarded(Expr expr, std::vector<Expr>& conditions) {
+    for (const Select* choice = expr.as<Select>(); choice && is_zero(choice->no); choice = expr.as<Select>()) {
+        conditions.push_back(choice->condition);
+        expr = choice->yes;
+    }
+    return expr;
+}
+
+namespace {
+
+/// Whether a schedule inlines the element where it is read; narrow ones may be operands, which it stores.
+bool is_inlined(const Read& read, const std::vector<Tensor>& outputs, bool inline_narrow) {
+    const Operation& operation = *read.operation;
+    if (operation.is_input() || operation.outputs.size() != 1 || reduces(operation.outputs[0].body)) return false;
+    const bool is_output =
+        std::ranges::any_of(outputs, [&](const Tensor& output) { return output.operation() == read.operation; });
+    return !is_output && (inline_narrow || bytes_of(operation.outputs[0].type) > 2);
+}
+
+const Read* factor_of(const Expr& expr, std::vector<Expr>& conditions, bool& padded) {
+    const Expr value = guarded(expr, conditions);
+    const Cast* cast = value.as<Cast>();
+    if (!cast || value.type() != f32 || (cast->a.type() != bf16 && cast->a.type() != f16)) return nullptr;
+    const size_t around = conditions.size();
+    const Expr element = guarded(cast->a, conditions);
+    padded = conditions.size() > around;
+    return element.as<Read>();
+}
+
+}  // namespace
+
+Expr with_elements(const Expr& expr, const std::vector<Tensor>& outputs, bool inline_narrow) {
+    return transform(expr, [&](const Expr& e) -> Expr {
+        const Read* read = e.as<Read>();
+        if (!read || !is_inlined(*read, outputs, inline_narrow)) return {};
+        Substitution indices;
+        for (size_t d = 0; d < read->indices.size(); ++d)
+            indices.emplace_back(read->operation->axes[d], read->indices[d]);
+        return substitute(with_elements(read->operation->outputs[0].body, outputs, inline_narrow), indices);
+    });
+}
+
+std::optional<WindowTerm> term_of(const Reduce& sum, const std::vector<Tensor>& outputs) {
+    WindowTerm term{with_elements(sum.values[0], outputs, false), {}, {}, {}};
+    const Expr product = guarded(term.expr, term.conditions);
+    const Binary* times = product.as<Binary>();
+    if (!times || times->op != BinaryOp::Mul) return {};
+    for (const Expr& factor : {times->a, times->b}) {
+        bool padded = false;
+        const Read* read = factor_of(factor, term.conditions, padded);
+        if (!read) return {};
+        term.reads.push_back(read);
+        term.padded.push_back(padded);
+    }
+    const Operation &a = *term.reads[0]->operation, &b = *term.reads[1]->operation;
+    auto type_of = [](const Read& read) { return read.operation->outputs[static_cast<size_t>(read.output)].type; };
+    if (&a == &b || type_of(*term.reads[0]) != type_of(*term.reads[1])) return {};
+    return term;
+}
+
+}  // namespace tw::schedules

@@ -1,0 +1,28 @@
+// Terms of sums over windows: two elements that are multiplied, where conditions hold.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "dsl/tensor.h"
+
+namespace tw::schedules {
+
+/// Two elements that are multiplied where the conditions hold, and count nothing elsewhere.
+struct WindowTerm {
+    Expr expr;  ///< holds the reads
+    std::vector<const Read*> reads;
+    std::vector<Expr> conditions;
+    std::vector<bool> padded;  ///< of each read: whether zeros stand around its tensor
+};
+
+/// Whether the expression holds a reduction.
+bool reduces(const Expr& body);
+/// The expression with what a schedule of the outputs inlines: elements of stages that reduce nothing; of 2 bytes,
+/// which may be operands that it stores, only with `inline_narrow`.
+Expr with_elements(const Expr& expr, const std::vector<Tensor>& outputs, bool inline_narrow);
+/// What the expression is where the conditions, which are taken, hold: elsewhere it is zero.
+Expr guarded(Expr expr, std::vector<Expr>& conditions);
+/// The term of a sum of products of two tensors of bf16 or f16, in f32.
+std::optional<WindowTerm> term_of(const Reduce& sum, const std::vector<Tensor>& outputs);
+
+}  // namespace tw::schedules

@@ -1,0 +1,194 @@
+// What choose_schedule makes of convolutions of images: the kernels that declare_convolution has by name.
+#include <regex>
+
+#include <gmock/gmock.h>
+
+#include "dsl/differentiate.h"
+#include "dsl/interpret.h"
+#include "ops/executable.h"
+#include "schedules/choose.h"
+#include "schedules/convolve.h"
+#include "schedules/find_convolution.h"
+#include "schedules/halo_convolution.h"
+#include "tests/ops/random_cases.h"
+#include "tests/ops/whole_numbers.h"
+
+namespace tw::schedules {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr ConvolutionPass passes[] = {ConvolutionPass::Forward, ConvolutionPass::DataGradient,
+                                      ConvolutionPass::WeightGradient};
+
+std::string text_of(const ConvolutionShape& s, ConvolutionPass pass) {
+    return fmt::format(
+        "pass {}: {} images of {} x {} x {}, {} filters of {} x {}, stride {}, padding {}, dilation {}, "
+        "{} groups",
+        static_cast<int>(pass), s.images, s.height, s.width, s.channels, s.filters, s.kernel_h, s.kernel_w, s.stride,
+        s.padding, s.dilation, s.groups);
+}
+
+/// A layer as networks declare it, or a gradient that is derived of it.
+Tensor layer(const ConvolutionShape& s, ConvolutionPass pass, const Tensor& bias = {}) {
+    const Tensor x = input("x", s.type, {s.images, s.height, s.width, s.channels}),
+                 w = input("w", s.type, {s.filters, s.kernel_h, s.kernel_w, s.channels / s.groups});
+    const Tensor y = convolve(
+        "y", x, w, bias, {.stride = {s.stride}, .dilation = {s.dilation}, .padding = {s.padding}, .groups = s.groups});
+    if (pass == ConvolutionPass::Forward) return y;
+    const Tensor dy = input("dy", s.type, {s.images, s.rows(), s.columns(), s.filters});
+    return gradients(y, dy, {pass == ConvolutionPass::DataGradient ? x : w})[0];
+}
+
+/// Kernels without comments, names, and what depends on how long these are: where lines break, and braces around them.
+std::string without_names(const std::string& cuda) {
+    static const std::regex comment("//[^\\n]*"), name("(tw::)?\\b[A-Za-z_][A-Za-z_0-9]*"), layout("[\\s{}]+");
+    std::string text = std::regex_replace(cuda, comment, ""), result;
+    size_t last = 0;
+    for (std::sregex_iterator found(text.begin(), text.end(), name), none; found != none; ++found) {
+        const auto at = static_cast<size_t>(found->position());
+        result += text.substr(last, at - last) + ((*found)[1].matched ? found->str() : "name");
+        last = at + found->str().size();
+    }
+    return std::regex_replace(result + text.substr(last), layout, "");
+}
+
+class ChooseConvolutions : public RandomCases {
+protected:
+    ChooseConvolutions() : RandomCases(23) {}
+
+    int64_t random_channels() { return chance() ? 8 * between(1, 10) : between(1, 40); }
+    ConvolutionShape random_shape() {
+        ConvolutionShape s{.images = between(1, 3),
+                           .height = between(1, 12),
+                           .width = between(1, 12),
+                           .channels = random_channels(),
+                           .filters = random_channels(),
+                           .kernel_h = between(1, 5),
+                           .kernel_w = between(1, 5),
+                           .stride = chance() ? 1 : between(2, 3),
+                           .padding = between(0, 3),
+                           .dilation = between(0, 2) ? 1 : 2,
+                           .type = chance() ? bf16 : f16};
+        if (between(0, 2) == 0) s.groups = between(2, 6), s.channels *= s.groups, s.filters *= s.groups;
+        s.height = std::max(s.height, (s.kernel_h - 1) * s.dilation + 1 - 2 * s.padding);
+        s.width = std::max(s.width, (s.kernel_w - 1) * s.dilation + 1 - 2 * s.padding);
+        return s;
+    }
+};
+TW_ON_EACH_DEVICE(ChooseConvolutions);
+
+/// Of layers at random, forward and both gradients: few, odd and many channels, groups, strides, taps that read no
+/// image.
+TEST(ChooseConvolution, TakesTheKernelsThatHaveNames) {
+    std::mt19937 random(7);
+    auto between = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+    constexpr int64_t channels[] = {3, 16, 24, 36, 64, 72, 96, 128, 256};
+    const Target h200 = target("sm_90a");
+    for (int round = 0; round < 15; ++round) {
+        ConvolutionShape s{.images = int64_t{1} << between(0, 6),
+                           .height = between(1, 60),
+                           .width = between(1, 60),
+                           .channels = channels[between(0, 8)],
+                           .filters = channels[between(0, 8)],
+                           .kernel_h = 2 * between(0, 2) + 1,
+                           .kernel_w = 2 * between(0, 2) + 1,
+                           .stride = between(0, 2) ? 1 : 2,
+                           .padding = between(0, 2),
+                           .dilation = between(0, 4) ? 1 : 2};
+        if (between(0, 3) == 0)
+            s.groups = int64_t{1} << between(1, 3), s.channels = s.filters = 4 * s.groups * between(1, 8);
+        if (!s.has_pixels()) continue;
+        for (ConvolutionPass pass : passes) {
+            SCOPED_TRACE(text_of(s, pass));
+            EXPECT_EQ(without_names(build(choose_schedule({layer(s, pass)}, h200)).cuda()),
+                      without_names(build(convolution_schedule({s, pass, {}, {}}, h200)).cuda()));
+        }
+    }
+}
+
+/// A user's own sum over windows, in axes of his order: with its halo, and in a layer with a bias.
+TEST(ChooseConvolution, OfOnesOwnComesWithItsHalo) {
+    const Tensor u = input("u", bf16, {256, 56, 56, 64}), k = input("k", bf16, {64, 3, 3, 64}),
+                 shift = input("shift", f32, {64});
+    Axis e = reduce_axis("e", 64), a = reduce_axis("a", 3), b = reduce_axis("b", 3);
+    const Tensor z = compute("z", {256, 56, 56, 64}, [&](Expr n, Expr i, Expr j, Expr o) {
+        const Expr total =
+            sum(cast(f32, k(o, a, b, e)) * cast(f32, padded(u, 0)(n, i + a - 1, j + b - 1, e)), {e, a, b});
+        return cast(bf16, relu(total + shift(o)));
+    });
+    const Schedule s = choose_schedule({z}, target("sm_90a"));
+    EXPECT_THAT(s.trace_as_cpp(), HasSubstr("z_raster"));
+    EXPECT_THAT(s.trace_as_cpp(), HasSubstr(", 256, Tail::Mask, {\"tile\""));
+    EXPECT_EQ(s.outputs()[0].name(), "z");
+    EXPECT_THAT(build(s).explain(), HasSubstr("'z' is declared anew"));
+}
+
+/// Results that others read are those of the declaration that was chosen: layers one behind another, and a loss.
+TEST(ChooseConvolution, IsReadByOthers) {
+    const Tensor x = input("x", bf16, {2, 12, 12, 3}), w = input("w", bf16, {64, 3, 3, 3}),
+                 v = input("first_x_rows", bf16, {64, 3, 3, 64});
+    const Tensor first = convolve("first", x, w, {}, {.padding = {1}});  // and a name that a copy would have
+    const Tensor hidden = compute("hidden", {2, 12, 12, 64}, [&](Expr n, Expr i, Expr j, Expr f) {
+        return cast(bf16, min(relu(cast(f32, first(n, i, j, f))), 2.0));
+    });
+    const Tensor second = convolve("second", hidden, v, {}, {.padding = {1}});
+    Axis n = reduce_axis("n", 2), i = reduce_axis("i", 12), j = reduce_axis("j", 12);
+    const Tensor totals = compute("totals", {64}, [&](Expr f) {
+        return sum(cast(f32, second(n, i, j, f)), {n, i, j});
+    });
+    Target some = target("sm_90a");
+    some.multiprocessors = 3;
+    const std::vector<Tensor> outputs{second, totals};
+    const Schedule s = choose_schedule(outputs, some);
+    EXPECT_THAT(s.trace_as_cpp(), HasSubstr("s.mma(first"));
+    EXPECT_THAT(s.trace_as_cpp(), HasSubstr("first_x_rows_2"));
+    const Bindings bindings = whole_numbers(s.outputs(), 5);
+    Executable executable(build(s), open_device("emulated:sm_90a"));
+    const std::vector<HostArray> got = run_on(executable, bindings), expected = interpret_plain(outputs, bindings);
+    for (size_t k = 0; k < outputs.size(); ++k)
+        EXPECT_EQ(difference(outputs[k].name(), got[k], expected[k], bitwise), std::nullopt);
+}
+
+/// Images as many as a launch says.
+TEST(ChooseConvolution, OfANamedNumberOfImagesIsRightAndSaysWhyItIsSlow) {
+    const Expr n = size("n", {.min = 1, .max = 8});
+    const Tensor x = input("x", bf16, {n, 9, 8, 16}), w = input("w", bf16, {24, 3, 3, 16});
+    const Tensor y = convolve("y", x, w, {}, {.padding = {1}});
+    const Program program = build(choose_schedule({y}, target("sm_90a")));
+    EXPECT_THAT(program.explain(),
+                HasSubstr("'y' is not computed by tensor cores: the extent n of 'y' is a named size"));
+    Bindings bindings = whole_numbers({y}, 3);
+    Executable executable(program, open_device("emulated:sm_90a"));
+    EXPECT_EQ(difference("y", run_on(executable, bindings)[0], interpret_plain({y}, bindings)[0], bitwise),
+              std::nullopt);
+}
+
+/// Bit for bit: sums of whole numbers are exact in any order.
+TEST_P(ChooseConvolutions, OfAnyShapeAreTheDeclared) {
+    const int rounds = GetParam() == "cuda" ? 30 : 8;
+    int found = 0;
+    for (int round = 0; round < rounds; ++round) {
+        const ConvolutionShape shape = random_shape();
+        Target some = device_target();
+        some.multiprocessors = between(1, 6);  // so that blocks have several tiles in turn
+        for (ConvolutionPass pass : passes) {
+            SCOPED_TRACE(text_of(shape, pass));
+            const bool is_forward = pass == ConvolutionPass::Forward;
+            const Tensor given =
+                layer(shape, pass, is_forward && chance() ? input("bias", f32, {shape.filters}) : Tensor());
+            const auto convolution = find_convolution(given, {given});
+            if (convolution) ++found;
+            const Schedule s = choose_schedule({given}, some);
+            const Bindings bindings = whole_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000)));
+            Executable executable(build(s), device_);
+            EXPECT_EQ(
+                difference("result", run_on(executable, bindings)[0], interpret_plain({given}, bindings)[0], bitwise),
+                std::nullopt);
+        }
+    }
+    EXPECT_GE(found, rounds * 2) << found;
+}
+
+}  // namespace
+}  // namespace tw::schedules

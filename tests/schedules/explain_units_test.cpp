@@ -1,0 +1,89 @@
+// What explain() says of sums of products that choose_schedule leaves to threads.
+#include <gmock/gmock.h>
+
+#include "ops/program.h"
+#include "schedules/choose.h"
+#include "schedules/convolve.h"
+
+namespace tw::schedules {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+std::string explained(const Tensor& y, const std::string& arch = "sm_90a") {
+    return build(choose_schedule({y}, target(arch))).explain();
+}
+
+const std::string reason = "'y' is not computed by tensor cores: ";
+
+Tensor product(const Tensor& a, const Tensor& b, const std::function<Expr(const Expr&)>& element) {
+    const Axis k = reduce_axis("k", a.shape()[1]);
+    return compute("y", {a.shape()[0], b.shape()[0]},
+                   [&](Expr i, Expr j) { return sum(element(a(i, k)) * element(b(j, k)), k); });
+}
+Expr in_f32(const Expr& e) { return cast(f32, e); }
+
+TEST(ExplainUnits, ProductsOnUnitsNeedNoReason) {
+    const Tensor a = input("a", bf16, {64, 64}), b = input("b", bf16, {64, 64});
+    EXPECT_THAT(explained(product(a, b, in_f32)), Not(HasSubstr("tensor cores")));
+    const Tensor x = input("x", f32, {64, 64});
+    const Axis k = reduce_axis("k", 64);
+    const Tensor means = compute("y", {64}, [&](Expr i) { return sum(x(i, k) * x(0, k), k); });
+    EXPECT_THAT(explained(means), Not(HasSubstr("tensor cores")));
+}
+
+TEST(ExplainUnits, OfTypes) {
+    const Tensor a = input("a", f32, {64, 64}), b = input("b", f32, {64, 64});
+    EXPECT_THAT(explained(product(a, b, [](const Expr& e) { return e; })),
+                HasSubstr(reason + "'a' is f32, 'b' is f32; they multiply bf16, f16, fp8 and i8, and f32 that is "
+                                   "truncated: truncate_tf32(..) of both operands, or store them as one of these"));
+    EXPECT_THAT(explained(product(input("a", bf16, {64, 64}), input("b", f16, {64, 64}), in_f32)),
+                HasSubstr(reason + "'a' is bf16, 'b' is f16; store both as one type"));
+    EXPECT_THAT(explained(product(input("a", bf16, {64, 64}), input("b", bf16, {64, 64}),
+                                  [](const Expr& e) { return cast(f64, e); })),
+                HasSubstr(reason + "products of bf16 are summed in f64; cast the operands to f32"));
+    EXPECT_THAT(explained(convolve("y", input("x", f32, {2, 9, 9, 16}), input("w", f32, {16, 3, 3, 16}), {}, {})),
+                HasSubstr(reason + "'x' is f32, 'w' is f32; over windows they multiply bf16 and f16: store operands as "
+                                   "one of these"));
+}
+
+TEST(ExplainUnits, OfExtents) {
+    const Expr rows = size("rows", {.min = 1, .max = 100});
+    EXPECT_THAT(explained(product(input("a", bf16, {rows, 64}), input("b", bf16, {64, 64}), in_f32)),
+                HasSubstr(reason + "the extent rows of 'y' is a named size"));
+    EXPECT_THAT(explained(product(input("a", bf16, {64, 4}), input("b", bf16, {64, 4}), in_f32)),
+                HasSubstr(reason + "an instruction has 16 rows, columns and terms at least"));
+}
+
+TEST(ExplainUnits, OfWindows) {
+    const Tensor x = input("x", bf16, {2, 10, 10, 32}), w = input("w", bf16, {32, 3, 3, 32});
+    EXPECT_THAT(explained(convolve("y", x, w, {}, {}), "sm_80"),
+                HasSubstr(reason + "sums over windows take wgmma and boxes of the tensor memory accelerator, which "
+                                   "sm_80 lacks"));
+    EXPECT_THAT(explained(convolve("y", input("x", bf16, {2, 40, 12}), input("w", bf16, {32, 3, 12}), {}, {})),
+                HasSubstr("of 'x' have 12 elements, no multiple of 8 (16 bytes), as boxes need; fill them up"));
+    const Axis r = reduce_axis("r", 3), q = reduce_axis("q", 3), c = reduce_axis("c", 32);
+    auto over_images = [&](auto&& term) {
+        return compute("y", {2, 8, 8, 32}, [&](Expr n, Expr i, Expr j, Expr f) {
+            return sum(term(n, i, j, f), {r, q, c});
+        });
+    };
+    EXPECT_THAT(explained(over_images([&](Expr n, Expr i, Expr j, Expr f) {
+                    return select(f >= c, cast(f32, x(n, i + r, j + q, c)) * cast(f32, w(f, r, q, c)), 0.0);
+                })),
+                HasSubstr("around the product depends on a column, u, and no copy can take it"));
+    const Tensor planes = input("planes", bf16, {2, 32, 10, 16});
+    EXPECT_THAT(explained(over_images([&](Expr n, Expr i, Expr j, Expr f) {
+                    return cast(f32, planes(n, c, i + r, j + q)) * cast(f32, w(f, r, q, c));
+                })),
+                HasSubstr(reason + "neither last dimension runs along terms"));
+    const Tensor rows = input("rows", i32, {8});
+    EXPECT_THAT(explained(over_images([&](Expr n, Expr i, Expr j, Expr f) {
+                    return cast(f32, x(n, cast(i64, rows(i)) + r, j + q, c)) * cast(f32, w(f, r, q, c));
+                })),
+                HasSubstr("'x' is read where data say, "));
+}
+
+}  // namespace
+}  // namespace tw::schedules
