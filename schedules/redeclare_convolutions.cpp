@@ -200,7 +200,7 @@ private:
         Replacement operands;
         operands.put(h.x, found.pass == ConvolutionPass::Forward ? found.x : found.dy);
         operands.put(h.w, found.w);
-        h.raster = operands.named(free_name(sums, "raster"), h.raster);
+        h.image = h.raster = operands.named(free_name(sums, "raster"), h.raster);
         h.taps = operands.named(free_name(sums, "taps"), h.taps);
         const Tensor plain = operands.named(free_name(sums, "sums"), h.sums);
         const Expr body = over({sums.operation()->axes.back()}, body_of(sums), {plain.operation()->axes.back()});

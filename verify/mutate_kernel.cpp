@@ -35,7 +35,7 @@ ThreadStmt with_buffer(const ThreadStmt& root, const codegen::Buffer& from, cons
         if (auto store = mapped.as<ThreadStore>())
             return make_thread(ThreadStore{access(store->to), store->value}, stmt.step());
         if (auto wide = mapped.as<ThreadWide>())
-            return make_thread(ThreadWide{wide->width, access(wide->to), access(wide->from)}, stmt.step());
+            return make_thread(ThreadWide{wide->width, access(wide->to), access(wide->from), wide->where}, stmt.step());
         if (auto instruction = mapped.as<Instruction>())
             return make_thread(map_places(*instruction, access), stmt.step());
         if (auto declare = mapped.as<ThreadDeclare>(); declare && same_buffer(declare->buffer, from))
@@ -185,6 +185,7 @@ private:
         std::vector<ExprRole> roles;
         append(roles, wide.to, ExprRole::WriteIndex);
         append(roles, wide.from, ExprRole::ReadIndex);
+        if (wide.where.defined()) roles.push_back(ExprRole::Mask);
         expressions_of(stmt, roles, put);
     }
 

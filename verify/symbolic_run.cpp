@@ -72,11 +72,15 @@ private:
     }
 
     void run(const ThreadIf& branch, const Threads& threads) {
-        Values conditions = eval(branch.condition, threads);
+        run(branch.body, those_where(branch.condition, threads));
+    }
+
+    Threads those_where(const Expr& condition, const Threads& threads) {
+        const Values conditions = eval(condition, threads);
         Threads inside;
         for (size_t t = 0; t < threads.size(); ++t)
             if (known(conditions[t], "a condition")) inside.push_back(threads[t]);
-        run(branch.body, inside);
+        return inside;
     }
 
     void run(const ThreadLet& let, const Threads& threads) { define(let.variable, threads, eval(let.value, threads)); }
@@ -88,7 +92,8 @@ private:
         memory_.write(store.to.buffer, places_of(store.to, threads), values);
     }
 
-    void run(const ThreadWide& wide, const Threads& threads) {
+    void run(const ThreadWide& wide, const Threads& all) {
+        const Threads threads = wide.where.defined() ? those_where(wide.where, all) : all;
         std::vector<Values> values;
         for (int w = 0; w < wide.width; ++w) values.push_back(read(wide.from, threads, w));
         for (int w = 0; w < wide.width; ++w)

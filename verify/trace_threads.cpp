@@ -103,7 +103,10 @@ private:
         const std::optional<BinaryOp> atomic = store.atomic;
         write(store.to, {values_.eval(store.value)}, atomic ? static_cast<int64_t>(*atomic) : -1);
     }
-    void run(const ThreadWide& wide) { write(wide.to, values_.read(wide.from, wide.width), -1); }
+    void run(const ThreadWide& wide) {
+        if (wide.where.defined() && !values_.number(wide.where, "a condition")) return;
+        write(wide.to, values_.read(wide.from, wide.width), -1);
+    }
 
     void write(const Access& to, const std::vector<Term>& values, int64_t atomic) {
         const auto width = static_cast<int>(values.size());

@@ -165,6 +165,8 @@ void MbarrierRings::make_barriers(Ring& ring, const std::vector<std::vector<Tile
     const std::string name = by_copy ? (*first)[0].stores[0].buffer->name : loop_name();
     ring.full = barriers(name + "_full", 1, ring.resident ? 1 : stages());
     ring.by_warpgroup = read_as_matrices(ring.copies, readers);
+    for (const std::vector<TileOp>& copies : ring.copies)
+        for (const TileOp& copy : copies) ring.by_products |= !products_of(copy.stores[0].buffer, readers).empty();
     if (ring.role == 0 || ring.resident) return;
     for (const ClusterCoordinate& coordinate : kernel_.cluster_coordinates) {
         auto shared = [&](const TileOp& copy) {
@@ -252,6 +254,9 @@ bool MbarrierRings::is_only(const Ring& ring) const {
            std::ranges::none_of(rings_, [&](const Ring& other) { return &other != &ring && other.role == ring.role; });
 }
 
+/// Products of a loop in the body may read it on behind that loop, until what waits for them.
+bool MbarrierRings::stays_to_end(const Ring& ring) const { return ring.by_products && is_only(ring); }
+
 void MbarrierRings::await(size_t segment, TileBlock& block) const {
     for (const Ring& ring : rings_)
         if (is_only(ring) && is_in(ring, segment)) await(ring, segment, block);
@@ -286,9 +291,12 @@ void MbarrierRings::run_readers(size_t segment, TileBlock& block, const std::vec
                 await(rings_[r], segment, block);
         block.stmts.push_back(staged(stmts[n]));
         for (size_t r = 0; r < rings_.size(); ++r)
-            if (is_in(rings_[r], segment) && readers[r].last == n && !at_end)
+            if (!stays_to_end(rings_[r]) && is_in(rings_[r], segment) && readers[r].last == n && !at_end)
                 release(rings_[r], segment, block, loop(segment).variable);
     }
+    for (const Ring& ring : rings_)
+        if (stays_to_end(ring) && is_in(ring, segment) && !at_end)
+            release(ring, segment, block, loop(segment).variable);
 }
 
 void MbarrierRings::fence_readers(TileBlock& block) const {

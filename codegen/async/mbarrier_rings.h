@@ -38,8 +38,9 @@ public:
     // What the role that computes does: before a segment, in an iteration, and behind.
     void start_first(TileBlock& block) const;
     void await_turn(TileBlock& block) const;
-    /// The statements of an iteration, in the stages that they read (`staged`). Each ring is given back behind its last
-    /// reader, but for products in flight; several rings of a role are awaited in front of their first one.
+    /// The statements of an iteration, in the stages that they read (`staged`). A ring is given back behind its last
+    /// reader, or, the only one of a role that products read, behind all, but for products in flight; several rings
+    /// of a role are awaited in front of their first reader.
     void run_readers(size_t segment, TileBlock& block, const std::vector<TileStmt>& stmts,
                      const std::function<TileStmt(const TileStmt&)>& staged) const;
     void start_own(TileBlock& block, const Expr& iteration) const;
@@ -80,6 +81,7 @@ private:
         std::vector<std::vector<TileOp>> copies;  ///< of each segment, as they are in the loop
         Buffer full = {}, empty = {};             ///< a barrier for each stage; `empty`: if another role fills
         bool resident = false;                    ///< filled in the first round, and never again
+        bool by_products = false;                 ///< some readers are asynchronous products
         bool by_warpgroup = false;                ///< readers are instructions of whole warpgroups
         std::vector<Expr> shared_along = {};  ///< coordinates of the cluster; boxes of blocks that differ in them only
                                               ///< come to all of these, whose readers must all be done
@@ -99,6 +101,7 @@ private:
     void make_numbers();
     void make_barriers(Ring& ring, const std::vector<std::vector<TileStmt>>& readers, bool only);
     bool is_only(const Ring& ring) const;
+    bool stays_to_end(const Ring& ring) const;
     Readers readers_of(const Ring& ring, size_t segment, const std::vector<TileStmt>& stmts) const;
     std::vector<const Ring*> rings_of(int role, size_t segment, const std::vector<TileStmt>& body) const;
 
