@@ -181,14 +181,10 @@ void MbarrierRings::make_barriers(Ring& ring, const std::vector<std::vector<Tile
     int64_t readers_done = ring.by_warpgroup ? kernel_.threads / 128 : kernel_.threads;
     int blocks = BlockGroup(kernel_, ring.shared_along).blocks();
     ring.empty = barriers(name + "_empty", readers_done * blocks, stages());
-    // One for all rings of the loop: as the first one's readers are done. Without an iteration, in which a warpgroup
-    // meets, each thread tells for itself that it has seen that its turn has come.
-    if (turns_of(kernel_) > 1 && !ring_done_) {
-        always_runs_ = prove(extent_of(numberings_[ring.numbering], segments_.size()) >= 1) == true;
-        done_by_warpgroup_ = ring.by_warpgroup && always_runs_;
-        ring_done_ =
-            barriers(loop_name() + "_done", done_by_warpgroup_ ? readers_done : kernel_.threads, turns_of(kernel_));
-    }
+    // One for all rings of the loop. Each thread tells for itself that it has seen that its turn has come: one that is
+    // late would miss a phase, were it told for by another.
+    if (turns_of(kernel_) > 1 && !ring_done_)
+        ring_done_ = barriers(loop_name() + "_done", kernel_.threads, turns_of(kernel_));
 }
 
 // ---- the role that computes -----------------------------------------------------------------------------------------
@@ -280,11 +276,23 @@ MbarrierRings::Readers MbarrierRings::readers_of(const Ring& ring, size_t segmen
     return {found.front(), found.back()};
 }
 
+/// Of a loop of products the wait for them, if that stands behind it; else the statement itself.
+size_t MbarrierRings::behind_products(const std::vector<TileStmt>& stmts, size_t last) {
+    if (last >= stmts.size() || !stmts[last].as<TileLoop>()) return last;
+    for (size_t n = last + 1; n < stmts.size(); ++n) {
+        const TileOp* op = stmts[n].as<TileOp>();
+        if (op && lone_instruction<WgmmaWait>(*op)) return n;
+    }
+    return last;
+}
+
 void MbarrierRings::run_readers(size_t segment, TileBlock& block, const std::vector<TileStmt>& stmts,
                                 const std::function<TileStmt(const TileStmt&)>& staged) const {
     const bool at_end = loop(segment).in_flight > 0;
     std::vector<Readers> readers;
     for (const Ring& ring : rings_) readers.push_back(readers_of(ring, segment, stmts));
+    for (size_t r = 0; r < rings_.size(); ++r)
+        if (rings_[r].by_products) readers[r].last = behind_products(stmts, readers[r].last);
     for (size_t n = 0; n < stmts.size(); ++n) {
         for (size_t r = 0; r < rings_.size(); ++r)
             if (!is_only(rings_[r]) && is_in(rings_[r], segment) && readers[r].first == n)
@@ -295,7 +303,7 @@ void MbarrierRings::run_readers(size_t segment, TileBlock& block, const std::vec
                 release(rings_[r], segment, block, loop(segment).variable);
     }
     for (const Ring& ring : rings_)
-        if (stays_to_end(ring) && is_in(ring, segment) && !at_end)
+        if ((stays_to_end(ring) || stmts.empty()) && is_in(ring, segment) && !at_end)
             release(ring, segment, block, loop(segment).variable);
 }
 
@@ -369,9 +377,8 @@ void MbarrierRings::await_turn(TileBlock& block) const {
 }
 
 TileStmt MbarrierRings::end_turn_where(const Expr& condition) const {
-    Expr one = done_by_warpgroup_ ? kernel_.thread % 128 == 0 : all_of({});
     MbarrierArrive arrive{barrier_of(ring_done_, kernel_.turn)};
-    return make_tile(call_op({arrive}, simplify(all_of({condition, in_last_of_round(), one}))));
+    return make_tile(call_op({arrive}, simplify(all_of({condition, in_last_of_round()}))));
 }
 
 void MbarrierRings::end_turn(TileBlock& block) const {
@@ -382,8 +389,8 @@ TileStmt MbarrierRings::end_turn_in(const TileLoop& loop) const {
     return end_turn_where(loop.variable == cast_unchecked(Type::I64, loop.extent) - 1);
 }
 
-bool MbarrierRings::can_end_turn_early() const {
-    return ring_done_ && always_runs_ &&
+bool MbarrierRings::can_end_turn_early(const TileLoop& last) const {
+    return ring_done_ && prove(cast_unchecked(Type::I64, last.extent) >= 1) == true &&
            std::ranges::all_of(rings_, [&](const Ring& ring) { return ring.resident || is_only(ring); });
 }
 

@@ -52,7 +52,7 @@ public:
     void end_turn(TileBlock& block) const;
     /// In the last iteration, behind await: of rings that are all awaited there. The next group waits for later fills
     /// only, and each group gives back its own.
-    bool can_end_turn_early() const;
+    bool can_end_turn_early(const TileLoop& last) const;
     TileStmt end_turn_in(const TileLoop& loop) const;
     /// Behind all else of the loop.
     void count_on(TileBlock& block) const;
@@ -102,6 +102,7 @@ private:
     void make_barriers(Ring& ring, const std::vector<std::vector<TileStmt>>& readers, bool only);
     bool is_only(const Ring& ring) const;
     bool stays_to_end(const Ring& ring) const;
+    static size_t behind_products(const std::vector<TileStmt>& stmts, size_t last);
     Readers readers_of(const Ring& ring, size_t segment, const std::vector<TileStmt>& stmts) const;
     std::vector<const Ring*> rings_of(int role, size_t segment, const std::vector<TileStmt>& body) const;
 
@@ -138,7 +139,6 @@ private:
     std::vector<Ring> rings_;                  // of a role in the order in which they are awaited
     std::vector<Numbering> numberings_;
     Buffer ring_done_;  // a barrier for each group, if they take turns
-    bool always_runs_ = false, done_by_warpgroup_ = false;
 };
 
 }  // namespace tw::codegen

@@ -245,7 +245,7 @@ private:
     /// The next group goes on as soon as all that this one reads has come, and only its last products are still to be
     /// asked for: they run while the next one begins.
     bool end_turn_early() {
-        if (!boxes_.is_last(index_) || !boxes_.can_end_turn_early()) return false;
+        if (!boxes_.is_last(index_) || !boxes_.can_end_turn_early(loop_)) return false;
         auto told = tell_before_last_products(body_, boxes_.end_turn_in(loop_));
         if (told) body_ = *told;
         return told.has_value();

@@ -145,7 +145,9 @@ bool is_mixed_radix(const Digits& a, const Digits& b, const ConflictQuestion& q)
         const Digit &own = a.digits[d], &other = b.digits[d];
         if (own.factor != other.factor || own.low != other.low || own.modulus != other.modulus || own.factor <= reach)
             return false;
-        if (d + 1 == a.digits.size()) return true;  // the top one may be of any size
+        const bool is_top = own.modulus == 0;
+        if (d + 1 == a.digits.size()) return is_top;  // it may be of any size
+        if (is_top) return false;                     // whole ones of it may be more than bounds of its digit say
         const auto most = largest(own, q.a), others = largest(other, q.b);
         if (!most || !others) return false;
         reach += own.factor * std::max(*most, *others);

@@ -9,6 +9,7 @@ namespace {
 bool stays_inside(const Access& place, int width) {
     const std::vector<Expr>& shape = place.buffer->shape;
     for (size_t d = 0; d < shape.size(); ++d) {
+        if (reads_memory(place.indices[d])) return false;
         const int64_t wide = d + 1 == shape.size() ? width : 1, extent = require_constant(shape[d]);
         const Interval index = bounds_of(place.indices[d]);
         if (!index.min || *index.min < 0 || !index.max || *index.max + wide > extent) return false;
@@ -40,6 +41,7 @@ ThreadKernel read_ahead_of_masks(const ThreadKernel& kernel) {
             return {};
         if (wide->width * bytes_of(wide->to.buffer->type) != whole || !stays_inside(wide->from, wide->width)) return {};
         if (std::ranges::find(read, array_of(wide->to.buffer, kernel)) != read.end()) return {};
+        if (std::ranges::any_of(wide->to.indices, reads_memory)) return {};
         ThreadWide ahead = *wide;
         ahead.where = branch->condition;
         return make_thread(ahead, body[0].step());

@@ -10,6 +10,12 @@ namespace {
 
 bool is_literal(const Expr& e) { return e.as<IntConstant>() || e.as<FloatConstant>(); }
 
+bool has_loads(const Expr& index) {
+    bool found = false;
+    visit(index, [&](const Expr& e) { found = found || e.as<Load>(); });
+    return found;
+}
+
 class Behind {
 public:
     explicit Behind(const TileKernel& kernel) {
@@ -79,7 +85,9 @@ private:
         if (buffer->memory == Memory::Registers || computed_.contains(buffer)) return false;
         if (buffer->memory == Memory::Shared && !stored_.contains(buffer)) return false;
         for (size_t d = 0; d < load.indices.size(); ++d)
-            if (prove(load.indices[d] >= 0) != true || prove(load.indices[d] < buffer->shape[d]) != true) return false;
+            if (has_loads(load.indices[d]) || prove(load.indices[d] >= 0) != true ||
+                prove(load.indices[d] < buffer->shape[d]) != true)
+                return false;
         return load.indices.size() == buffer->shape.size();
     }
 

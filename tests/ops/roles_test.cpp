@@ -274,6 +274,33 @@ TEST_P(Roles, LoadForSimt) {
     }
 }
 
+/// The last segment of a loop that turns go through may have no iterations: who has the turn ends it all the same.
+TEST_P(Roles, TurnsEndWithoutALastSegment) {
+    Expr terms = size("terms", {.min = 64, .max = 1024, .multiple_of = 64});
+    Tensor a = input("a", bf16, {512, terms}), b = input("b", bf16, {64, terms});
+    Axis r = reduce_axis("r", terms);
+    Tensor c = compute("c", {512, 64}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, r)) * cast(f32, b(j, r)), r); });
+    Schedule s({c}, device_target());
+    auto [i, j] = s.loops<2>(c);
+    auto [bi, mi] = s.split(i, 64);
+    auto [ko, ki] = s.split(s.reduce(c), 64);
+    s.order({bi, ko, mi, j, ki});
+    s.persistent({bi}, {.blocks = 2});
+    Stage as = s.stage(c, a, Memory::Shared, ko), bs = s.stage(c, b, Memory::Shared, ko);
+    s.mma(c, wgmma, {.m = mi, .n = j, .k = ki});
+    s.cut(ko, {1});
+    s.pipeline(ko, {.stages = 3});
+    s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(2), {}, {c}, ping_pong(2)}});
+    for (int64_t count : {64, 256}) {
+        Bindings bindings;
+        bindings.sizes = {{"terms", count}};
+        bindings.inputs["a"] = host_array(bf16, {512, count});
+        bindings.inputs["b"] = host_array(bf16, {64, count});
+        for (auto& [name, array] : bindings.inputs) fill_integers(array, -4, 4, static_cast<unsigned>(count));
+        expect_declared(s, bindings);
+    }
+}
+
 // Without roles: copies start anew for each tile, stages and phases count on.
 TEST_P(Roles, PersistentBlocksOfOneRole) {
     constexpr int64_t Rows = 100, Columns = 512;

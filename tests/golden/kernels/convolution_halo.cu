@@ -302,7 +302,7 @@ y_kernel(tw::bf16* __restrict__ y,
     if (block_thread == 0) {
         for (int stage = 0; stage < 2; ++stage) tw::mbarrier_init(shared.channel_full[stage], 1);
         for (int stage = 0; stage < 2; ++stage) tw::mbarrier_init(shared.channel_empty[stage], 1);
-        for (int stage = 0; stage < 2; ++stage) tw::mbarrier_init(shared.channel_done[stage], 1);
+        for (int stage = 0; stage < 2; ++stage) tw::mbarrier_init(shared.channel_done[stage], 128);
         tw::mbarrier_init(shared.taps_shared_full[0], 1);
         tw::fence_mbarrier_init();
         tw::prefetch_tensor_map(taps_shared_map);
@@ -389,7 +389,7 @@ y_kernel(tw::bf16* __restrict__ y,
                     }
                 }
             }
-            if (thread == 0) tw::mbarrier_arrive(shared.channel_done[turn]);
+            tw::mbarrier_arrive(shared.channel_done[turn]);
             #pragma unroll
             for (int s = 0; s < 3; ++s) {
                 #pragma unroll

@@ -312,7 +312,7 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
     if (block_thread == 0) {
         for (int stage = 0; stage < 4; ++stage) tw::mbarrier_init(shared.k_outer_full[stage], 1);
         for (int stage = 0; stage < 4; ++stage) tw::mbarrier_init(shared.k_outer_empty[stage], 2);
-        for (int stage = 0; stage < 2; ++stage) tw::mbarrier_init(shared.k_outer_done[stage], 1);
+        for (int stage = 0; stage < 2; ++stage) tw::mbarrier_init(shared.k_outer_done[stage], 128);
         tw::fence_mbarrier_init();
         tw::prefetch_tensor_map(a_shared_map);
         tw::prefetch_tensor_map(b_shared_map);
@@ -374,7 +374,7 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
                     tw::wgmma_fence_operand(c_total[m_inner_tile]);
                 }
                 tw::wgmma_fence();
-                if (k_outer == 7 && thread == 0) tw::mbarrier_arrive(shared.k_outer_done[turn]);
+                if (k_outer == 7) tw::mbarrier_arrive(shared.k_outer_done[turn]);
                 // [21] c_total: multiply
                 #pragma unroll
                 for (int k_inner_step = 0; k_inner_step < 4; ++k_inner_step) {
