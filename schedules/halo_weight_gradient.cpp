@@ -34,31 +34,50 @@ bool takes_halo_of_terms(const ConvolutionShape& s, const HaloTiles& tiles, cons
            tiles.stages * bytes_of_stage(s, tiles.places) + barriers <= target.shared_bytes;
 }
 
-std::optional<HaloTiles> halo_tiles_of_terms(const ConvolutionShape& s, double tapwise, const Target& target) {
-    constexpr double overhead = 100, bytes_a_cycle_of_parts = 1500, of_parts = 4000;
-    if (!is_raster(s)) return {};
+namespace {
+
+/// Cycles of a multiprocessor for the places of a step. Their buffer is free when the products behind them are under
+/// way: of two, the next one arrives while nothing is multiplied.
+double cycles_of_step(const ConvolutionShape& s, const HaloTiles& tiles) {
+    constexpr double overhead = 100;
+    const double columns = as_double(images_of(s, ConvolutionPass::WeightGradient).terms_of_step()),
+                 terms = as_double(s.kernel_h * s.kernel_w * tiles.places), rows = as_double(rows_of_unit);
+    const double arrival = as_double(bytes_of_stage(s, tiles.places)) / multiprocessor::box_bytes,
+                 wait = arrival + multiprocessor::box_latency,
+                 reads = terms * (rows + columns) * 2 / multiprocessor::shared_bytes,
+                 busy = std::max({rows * columns * terms / multiprocessor::products, reads, arrival});
+    return overhead + (tiles.stages == 2 ? busy + wait : std::max(busy, wait / (tiles.stages - 2)));
+}
+
+double cycles_of(const ConvolutionShape& s, const HaloTiles& tiles, const Target& target) {
+    constexpr double bytes_a_cycle_of_parts = 1500, of_parts = 4000;
     const Images of = images_of(s, ConvolutionPass::WeightGradient);
-    const int64_t columns = of.terms_of_step(), taps = s.kernel_h * s.kernel_w,
-                  tiles_of_sums = divided(s.filters, rows_of_unit) * divided(of.channels, columns);
+    const int64_t blocks = divided(s.filters, rows_of_unit) * divided(of.channels, of.terms_of_step()) * tiles.parts;
+    const double rounds = as_double(divided(blocks, target.multiprocessors)),
+                 steps = as_double(divided(of.places(), tiles.whole_places())),
+                 sums = as_double(s.filters * of.channels * s.kernel_h * s.kernel_w * tiles.parts) * 8;
+    const double operands = as_double(of.images * of.height * of.width * (of.channels + of.filters)) * 2;
+    const double idle = rounds * target.multiprocessors / as_double(blocks);
+    return multiprocessor::beside_memory(rounds * (steps * cycles_of_step(s, tiles) + multiprocessor::of_tile),
+                                         operands * idle) +
+           (tiles.parts > 1 ? sums / bytes_a_cycle_of_parts + of_parts : 0);
+}
+
+}  // namespace
+
+std::optional<HaloTiles> halo_tiles_of_terms(const ConvolutionShape& s, double tapwise, const Target& target) {
+    constexpr int most_stages = 6;
+    if (!is_raster(s)) return {};
+    const int64_t places = images_of(s, ConvolutionPass::WeightGradient).places();
     std::optional<HaloTiles> best;
     double least = tapwise;
-    for (int64_t places : {192, 128, 96, 64})
-        for (int stages = 5; stages >= 2; --stages) {
-            HaloTiles tiles{.places = places, .leaving = 0, .stages = stages, .ping_pong = 1};
+    for (int64_t each : {192, 160, 128, 96, 64, 48, 32})
+        for (int stages = most_stages; stages >= 2; --stages) {
+            HaloTiles tiles{.places = each, .leaving = 0, .stages = stages, .ping_pong = 1};
             if (!takes_halo_of_terms(s, tiles, target)) continue;
-            const double arrival = as_double(bytes_of_stage(s, places)) / multiprocessor::box_bytes,
-                         reads = as_double(taps * places * (rows_of_unit + columns) * 2) / multiprocessor::shared_bytes,
-                         products = as_double(rows_of_unit * columns * taps * places) / multiprocessor::products,
-                         step = std::max({products, reads, arrival,
-                                          (arrival + multiprocessor::box_latency) / (stages - 1)}) +
-                                overhead;
-            const int64_t most_parts = std::min<int64_t>(divided(of.places(), places), target.multiprocessors);
+            const int64_t most_parts = std::min<int64_t>(divided(places, each), target.multiprocessors);
             for (tiles.parts = 1; tiles.parts <= most_parts; ++tiles.parts) {
-                const double rounds = as_double(divided(tiles_of_sums * tiles.parts, target.multiprocessors)),
-                             steps = as_double(divided(of.places(), places * tiles.parts)),
-                             sums = as_double(s.filters * of.channels * taps * tiles.parts) * 8;
-                const double cycles = rounds * (steps * step + multiprocessor::of_tile) +
-                                      (tiles.parts > 1 ? sums / bytes_a_cycle_of_parts + of_parts : 0);
+                const double cycles = cycles_of(s, tiles, target);
                 if (cycles < least * 0.995) least = cycles, best = tiles;
             }
             break;  // fewer stages only wait longer
