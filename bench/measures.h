@@ -1,6 +1,7 @@
 // Measurements that need no operands: compiling, launching, emulating. Each returns the facts as JSON.
 #pragma once
 #include <memory>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,12 @@ namespace tw::bench {
 /// "memo_read_ms"). The caches can serve only what is lowered to the same text again: "same_text". Needs no GPU. Throws
 /// NvrtcMissing.
 nlohmann::json measure_compile(const schedules::CatalogEntry& entry, const std::string& arch);
+
+/// Schedules and lowers all entries for the target, several at a time (0: one for each processor), and, with `compile`,
+/// has NVRTC make their cubins, which later runs then find in the caches: "seconds", and "refused", an object of the
+/// names of those that cannot be had and the first line of why. Throws NvrtcMissing.
+nlohmann::json compile_ahead(const std::vector<const schedules::CatalogEntry*>& entries, const Target& target,
+                             bool compile, int threads);
 
 /// Host microseconds of a prepared launch and of the driver's own call, and what one of `graph_kernels` small kernels
 /// costs in a graph. On a cuda device only: throws Error elsewhere.

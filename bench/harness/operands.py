@@ -57,7 +57,8 @@ def check(family, facts, inputs, outputs):
         error = distance(got, exact) / scale
         plain_error = distance(simple.to(got.dtype), exact) / scale
         allowed = max((4 if facts["approximate"] else 1.5) * plain_error, 2.5e-7,
-                      likely_rounding(family, inputs, got.dtype) / scale, truncation(family, inputs, got.dtype))
+                      likely_rounding(family, inputs, got.dtype) / scale,
+                      truncation(family, inputs, got.dtype, scale))
         if family.yardstick and got.dtype != torch.float32:
             allowed = family.allowed * distance(other.to(got.dtype), exact) / scale
         elif family.yardstick_of_all:
@@ -84,12 +85,22 @@ def likely_rounding(family, inputs, result_type):
     return 1.5 * 2.0**-24 * chain * max(1.0, math.sqrt(count / chain))
 
 
-def truncation(family, inputs, result_type):
-    """Relative to the largest result: a tensor core truncates its sum to float32 after every instruction, in the mean by
-    half an ulp, which is at most 2^-24 of the partial sum. Operands of tf32 are exact: the formula truncates them, too."""
+def truncation(family, inputs, result_type, scale):
+    """Relative to the largest result, `scale`: a tensor core truncates its sum to float32 after every instruction, in
+    the mean by half an ulp, which is at most 2^-24 of the partial sum: at most that of the result, or of what sums
+    usually are if all results are smaller. Operands of tf32 are exact: the formula truncates them, too."""
     if not family.unit_terms or result_type != torch.float32:
         return 0.0
-    return 2.0**-24 * math.ceil(count_of_terms(family, inputs) / family.unit_terms)
+    steps = math.ceil(count_of_terms(family, inputs) / family.unit_terms)
+    return 2.0**-24 * steps * max(1.0, typical_sum(family, inputs) / scale)
+
+
+def typical_sum(family, inputs):
+    """Of a product of two matrices: where it has few elements, all may be smaller than the sums on their way were."""
+    if family.terms != "a":
+        return 0.0
+    a, b = (inputs[name].double().square().mean().sqrt().item() for name in "ab")
+    return math.sqrt(count_of_terms(family, inputs)) * a * b
 
 
 def count_of_terms(family, inputs):

@@ -1,0 +1,232 @@
+"""mirror_test.py path/to/tw_bench path/to/tw: cases that are drawn, and what is said of them, where there is no GPU."""
+import json
+import math
+import os
+import random
+import re
+import subprocess
+import sys
+import unittest
+from collections import Counter
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+
+from harness import extents, mirror, tuned  # noqa: E402
+from harness.cases import checked  # noqa: E402
+from harness.kernel_names import with_kernels  # noqa: E402
+from harness.program import Program, ProgramError  # noqa: E402
+from harness.random_cases import MAKERS, random_cases  # noqa: E402
+from harness.random_memory import ARRAYS, GATHERS, MATRICES  # noqa: E402
+from harness.random_products import cost  # noqa: E402
+from harness.report import row, text_of  # noqa: E402
+
+TW_BENCH, TW = sys.argv.pop(1), sys.argv.pop(1)
+NO_GPU = dict(os.environ, TW_CUDA_DRIVER="/nonexistent/libcuda.so")
+OF_EXTENTS = ("gemm", "gemm-kinds", "gemm-fp32", "memory")
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+def compare(*arguments):
+    command = [sys.executable, str(ROOT / "bench/compare.py"), "--program", TW_BENCH, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=NO_GPU)
+
+
+def extents_in(kernel):
+    """Those of the first part of the name that has any."""
+    return [int(number) for number in re.search(r"_(\d+(?:x\d+)*)(?:_|$)", kernel)[1].split("x")]
+
+
+class Extents(unittest.TestCase):
+    def test_half_are_multiples_of_64_a_fifth_of_8_and_each_size_is_as_frequent(self):
+        draw, count = random.Random(5), 20000
+        drawn = [extents.draw_extent(draw, extents.draw_step(draw)) for _ in range(count)]
+        self.assertTrue(all(1 <= extent <= 65536 for extent in drawn))
+        self.assertGreater(max(drawn), 60000)
+        of_64 = sum(extent % 64 == 0 for extent in drawn) / count
+        of_8 = sum(extent % 8 == 0 and extent % 64 != 0 for extent in drawn) / count
+        self.assertAlmostEqual(of_64, 0.5 + 0.3 / 64, delta=0.015)
+        self.assertAlmostEqual(of_8, 0.2 + 0.3 * 7 / 64, delta=0.015)
+        plain = [extents.draw_extent(draw, 1) for _ in range(count)]
+        for power in range(16):  # those from 2^power to twice that
+            share = sum(extent.bit_length() == power + 1 for extent in plain) / count
+            self.assertAlmostEqual(share, 1 / 16, delta=0.012)
+
+    def test_units_are_kept(self):
+        draw = random.Random(6)
+        for unit in (1, 16, 128):
+            for step in extents.STEPS:
+                for _ in range(200):
+                    extent = extents.draw_extent(draw, step, unit)
+                    self.assertEqual(extent % math.lcm(step, unit), 0)
+                    if step == 8 and unit < 64:
+                        self.assertNotEqual(extent % 64, 0)
+
+    def test_products_take_the_time_and_memory_that_is_wanted(self):
+        for suite in ("gemm", "gemm-kinds"):
+            steps = Counter()
+            for case in random_cases(suite, 400, 3):
+                seconds, memory = cost(case, case["m"], case["n"], case["k"])
+                self.assertTrue(2e-6 <= seconds <= 10e-3 and memory <= 4 << 30, case)
+                steps.update(next(step for step in (64, 8, 1) if case[name] % step == 0) for name in "mnk")
+            self.assertAlmostEqual(steps[64] / 1200, 0.51, delta=0.06)
+            self.assertAlmostEqual(steps[8] / 1200, 0.23, delta=0.06)
+        self.assertEqual(cost({"type": "i8", "batch": 3}, 1000, 2000, 4000),
+                         (max(2 * 3 * 8e9 / 1979e12, 3 * 20e6 / 3.35e12), 3 * (12e6 + 8e6)))
+
+
+class Names(unittest.TestCase):
+    def test_of_all_kinds_are_known(self):
+        """Every family, type, layout and epilogue occurs, and the catalog schedules every name."""
+        found, small = set(), {}
+        for suite in OF_EXTENTS:
+            for case in with_kernels(suite, random_cases(suite, 600, 11)):
+                found.update(mirror.labels_of(case["kernel"]))
+                small.setdefault(tuple(mirror.labels_of(case["kernel"])[:-1]), case["kernel"])
+        self.assertLessEqual({*MATRICES, *ARRAYS, *GATHERS, "gemm", "product", "NN", "NT", "TN", "TT", "bf16", "f16", "tf32",
+                              "f32", "i8", "e4m3", "batches", "experts", "scaled", "result f32", "ab", "bias", "gelu",
+                              "gelu-tanh", "bias+gelu", "bias+gelu-tanh", "swiglu", "bias+swiglu", "no epilogue",
+                              "extents of 64", "extents of 8", "other extents"}, found)
+        draw = random.Random(1)
+        some = draw.sample(sorted(small.values()), 40)
+        with Program(TW_BENCH, "emulated") as ours:
+            answer = ours.ask("ahead", kernels=some, arch="sm_90a", lower=True)
+        self.assertEqual(answer["refused"], {})
+
+    def test_have_peers(self):
+        if not torch:
+            self.skipTest("PyTorch is not on this machine")
+        from harness import peers
+        for suite in MAKERS:
+            for case in with_kernels(suite, random_cases(suite, 200, 12)):
+                self.assertTrue(peers.family_of(case["kernel"]), case["kernel"])
+
+    def test_unknown_ones_are_refused_alone(self):
+        with Program(TW_BENCH, "emulated") as ours:
+            answer = ours.ask("ahead", kernels=["row_sum_5x1000_bf16", "levitate_3x4", "gemm_bf16_8x8x8_tile1x1x1g1s1"],
+                              arch="sm_90a", lower=True)
+            self.assertEqual(set(answer["refused"]), {"levitate_3x4", "gemm_bf16_8x8x8_tile1x1x1g1s1"})
+            self.assertEqual(answer["refused"]["levitate_3x4"], "no such name in the catalog")
+            cases = [{"kernel": name} for name in ("row_sum_5x1000_bf16", "levitate_3x4", "dot_33_bf16")]
+            ahead = mirror.Ahead(ours, cases, arch="sm_90a", lower=True)
+            self.assertEqual([bool(ahead.reach(number)) for number in range(3)], [False, True, False])
+
+    def test_cases_can_be_written_down(self):
+        for suite in OF_EXTENTS:
+            cases = random_cases(suite, 300, 2)
+            self.assertEqual(len({json.dumps(case) for case in cases}), 300)
+            for case in cases:
+                checked(suite, json.dumps(case), "drawn")
+                name = with_kernels(suite, [case])[0]["kernel"]
+                self.assertTrue(all(extent >= 1 for extent in extents_in(name)))
+
+
+class Summaries(unittest.TestCase):
+    def rows(self):
+        rows = [row("gemm", f"gemm_bf16_64x64x{64 * n}_tb", "gpu", ms=1.0, peer_ms=n / 10, ratio=n / 10, unit="TFLOP/s",
+                    rate=1.0, peer="torch", correct=True) for n in range(1, 21)]
+        rows[3].update(regret=1.25, tuned_ms=0.8, tiling="64x64x64g1s4")
+        rows.append(row("gemm", "gemm_f16_7x9x11", "gpu", ms=1.0, peer_ms=4.0, ratio=4.0, unit="TFLOP/s", rate=1.0,
+                        peer="torch", correct=False))
+        rows.append(row("gemm", "gemm_i8_8x8x8", "gpu", ms=1.0, unit="TFLOP/s", rate=1.0, correct=True))
+        rows.append(row("gemm", "gemm_bf16_8x8x8", "gpu", problem="failed: crash", failed=True))
+        for extent in (5, 6):
+            rows.append(row("gemm", f"gemm_bf16_{extent}x8x8", "gpu", problem="refused: x", refused=f"no {extent} rows"))
+        return rows
+
+    def test_tell_what_counts(self):
+        lines = list(mirror.summary(self.rows(), 50.0))
+        text = "\n".join(lines)
+        self.assertEqual(lines[0], "25 cases: 21 beside a peer, 1 without one, 2 refused, 1 failed, 1 WRONG, 50.0 s, "
+                                   "2.00 s a case")
+        values = [n / 10 for n in range(1, 21)] + [4.0]
+        mean = math.exp(sum(map(math.log, values)) / 21)
+        self.assertEqual(lines[1], f"ratio: geomean {mean:.3f}, tenth percentile 0.300, median 1.100, best 4.000, of 21; "
+                                   "the worst:")
+        self.assertEqual([line.split()[0] for line in lines[2:7]], ["0.100", "0.200", "0.300", "0.400", "0.500"])
+        self.assertIn("  0.400 gemm_bf16_64x64x256_tb (tuned: 64x64x64g1s4)", lines)
+        self.assertIn("    20 NT: geomean", text)
+        self.assertIn("     1 other extents: geomean 4.000", text)
+        self.assertIn("tuned / ours: geomean 0.800", text)
+        self.assertIn("WRONG: gemm_f16_7x9x11", text)
+        self.assertIn("failed: gemm_bf16_8x8x8: failed: crash", text)
+        self.assertIn("refused 2 times: no 5 rows (gemm_bf16_5x8x8, gemm_bf16_6x8x8)", text)
+
+    def test_of_nothing(self):
+        self.assertEqual(list(mirror.summary([])), ["0 cases: 0 beside a peer, 0 without one, 0 refused, 0 failed, 0 WRONG"])
+
+    def test_a_line_tells_the_tuned_time(self):
+        self.assertIn("tuned 0.8000 ms (64x64x64g1s4), regret 1.250", text_of(self.rows()[3]))
+
+    def test_percentiles(self):
+        self.assertEqual(mirror.percentile([5, 1, 4, 2, 3], 0.1), 1)
+        self.assertEqual(mirror.percentile(range(1, 101), 0.1), 10)
+        self.assertEqual(mirror.percentile([7], 0.5), 7)
+
+    def test_labels(self):
+        for kernel, labels in (
+            ("gemm_bf16_3x64x33x20_ta_bias_gelu_tanh_f32",
+             ["gemm", "bf16", "result f32", "TN", "batches", "bias+gelu-tanh", "other extents"]),
+            ("gemm_e4m3_128x192x256_tb_scaled", ["gemm", "e4m3", "NT", "no epilogue", "scaled", "extents of 64"]),
+            ("gemm_bf16_256x64x64_experts8", ["gemm", "bf16", "NN", "no epilogue", "experts", "extents of 64"]),
+            ("product_8x16x24_ta_tb_ab", ["product", "TT", "no epilogue", "ab", "extents of 8"]),
+            ("softmax_gradient_128x64_f16", ["softmax_gradient", "f16", "extents of 64"]),
+            ("convolution_data_gradient_bf16_2x8x8x64_64_3x3_stride2_pad1",
+             ["convolution_data_gradient", "bf16", "stride", "pad", "extents of 8"]),
+            ("attention_bf16_1x8x512x64_group2_causal", ["attention", "bf16", "group", "causal", "extents of 8"]),
+        ):
+            self.assertEqual(mirror.labels_of(kernel), labels)
+
+
+class CommandLine(unittest.TestCase):
+    def test_a_dry_run_needs_no_gpu(self):
+        done = compare("gemm-fp32", "memory", "--random", "3", "--seed", "4", "--dry-run", "lower")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()
+        self.assertEqual(lines[0], "gemm-fp32: 3 cases of seed 4")
+        self.assertEqual(lines[1:4], [one["kernel"] for one in with_kernels("gemm-fp32", random_cases("gemm-fp32", 3, 4))])
+        self.assertRegex(lines[4], r"gemm-fp32: 3 kernels, 0 refused, lowered for sm_90a in [0-9.]+ s")
+        self.assertRegex(lines[-1], "memory: 3 kernels, 0 refused")
+
+    def test_seeds_come_from_the_clock(self):
+        self.assertRegex(compare("gemm", "--random", "2").stdout, r"^gemm: 2 cases of seed \d{9,}\ngemm: cannot be measured")
+
+    def test_options_that_do_not_go_together(self):
+        for arguments, message in (
+            (("launch", "--random", "3"), "no cases of launch can be drawn, but of gemm, gemm-kinds"),
+            (("gemm", "--dry-run", "lower"), "--seed, --within and --dry-run belong to --random N"),
+            (("gemm", "--seed", "3"), "--seed, --within and --dry-run belong to --random N"),
+            (("gemm", "--random", "3", "--within", "0"), "--within: invalid seconds value"),
+        ):
+            done = compare(*arguments)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(message, done.stderr)
+
+    def test_what_cannot_be_tuned_is_said(self):
+        self.assertIn("memory: tw tune has no space of its kernels", compare("memory", "--tuned", "3").stdout)
+        self.assertNotIn("no space", compare("gemm", "--tuned", "3").stdout)
+
+
+class Tuned(unittest.TestCase):
+    def test_the_best_tiling_becomes_a_side(self):
+        case = {"kernel": "gemm_bf16_24x40x64_tb", "tuned": 2.0}
+        with Program(TW_BENCH, "emulated") as ours:
+            side = tuned.TunedSide(ours, case, {"kernel": case["kernel"], "normal": True})
+            try:
+                self.assertRegex(side.tiling, r"^\d+x\d+x\d+[wg]")
+                self.assertGreater(side.burst(1), 0)
+            finally:
+                side.close()
+            with self.assertRaisesRegex(ProgramError, "tw tune: .*tells its tiling already"):
+                tuned.TunedSide(ours, {"kernel": f"gemm_bf16_24x40x64_tb_tile{side.tiling}", "tuned": 2.0}, {})
+        self.assertEqual(Path(TW).resolve(), (Path(TW_BENCH).parent.parent / "tools" / "tw").resolve())
+
+
+if __name__ == "__main__":
+    unittest.main()
