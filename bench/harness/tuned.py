@@ -20,7 +20,7 @@ def best_tiling(path, device, kernel, seconds):
         except OSError as problem:
             raise ProgramError(f"cannot start {tw}: {problem}") from None
         if done.returncode != 0:
-            raise ProgramError(f"tw tune: {(done.stderr.strip() or done.stdout.strip()).splitlines()[-1]}")
+            raise ProgramError(f"tw tune: {(done.stderr.strip() or done.stdout.strip()).splitlines()[0]}")
         return json.loads(records.read_text().splitlines()[0])["tiling"]
 
 

@@ -21,7 +21,7 @@ from harness.program import Program, ProgramError  # noqa: E402
 from harness.random_cases import MAKERS, random_cases  # noqa: E402
 from harness.random_memory import ARRAYS, GATHERS, MATRICES  # noqa: E402
 from harness.random_products import cost  # noqa: E402
-from harness.report import row, text_of  # noqa: E402
+from harness.report import Report, row, text_of  # noqa: E402
 
 TW_BENCH, TW = sys.argv.pop(1), sys.argv.pop(1)
 NO_GPU = dict(os.environ, TW_CUDA_DRIVER="/nonexistent/libcuda.so")
@@ -83,7 +83,7 @@ class Extents(unittest.TestCase):
 
 class Names(unittest.TestCase):
     def test_of_all_kinds_are_known(self):
-        """Every family, type, layout and epilogue occurs, and the catalog schedules every name."""
+        """Every family, type, layout and epilogue occurs, and the catalog schedules every name, not all gated ones."""
         found, small = set(), {}
         for suite in OF_EXTENTS:
             for case in with_kernels(suite, random_cases(suite, 600, 11)):
@@ -97,7 +97,7 @@ class Names(unittest.TestCase):
         some = draw.sample(sorted(small.values()), 40)
         with Program(TW_BENCH, "emulated") as ours:
             answer = ours.ask("ahead", kernels=some, arch="sm_90a", lower=True)
-        self.assertEqual(answer["refused"], {})
+        self.assertEqual([name for name in answer["refused"] if "swiglu" not in name], [])
 
     def test_have_peers(self):
         if not torch:
@@ -226,6 +226,79 @@ class Tuned(unittest.TestCase):
             with self.assertRaisesRegex(ProgramError, "tw tune: .*tells its tiling already"):
                 tuned.TunedSide(ours, {"kernel": f"gemm_bf16_24x40x64_tb_tile{side.tiling}", "tuned": 2.0}, {})
         self.assertEqual(Path(TW).resolve(), (Path(TW_BENCH).parent.parent / "tools" / "tw").resolve())
+
+
+class FakeGraph:
+    """Stands for CUDA graphs and their capture: what is captured is run at once."""
+
+    def __init__(self, *_):
+        pass
+
+    def replay(self):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+@unittest.skipUnless(torch, "PyTorch is not on this machine")
+class Runs(unittest.TestCase):
+    """A whole run with the emulator as our side and PyTorch on the CPU as the other."""
+
+    def run_pairs(self, suite, cases, peak, drawn):
+        from harness import bursts, gpu_suites
+        bursts.DEVICE = "cpu"
+        event = mock.Mock(**{"elapsed_time.return_value": 2.0})
+        fakes = {"Stream": mock.MagicMock(), "current_stream": mock.Mock(), "synchronize": mock.Mock(),
+                 "stream": mock.MagicMock(), "CUDAGraph": FakeGraph, "graph": FakeGraph, "empty_cache": mock.Mock(),
+                 "Event": mock.Mock(return_value=event), "memory_allocated": mock.Mock(return_value=0),
+                 "reset_peak_memory_stats": mock.Mock()}
+        libraries = mock.patch.object(torch.backends.cuda, "preferred_blas_library", create=True)
+        emulated = mock.patch.object(gpu_suites, "Program", lambda path, device: Program(path, "emulated"))
+        copies = mock.patch.object(bursts, "num_sets", lambda bytes_each: 2)
+        report = Report()
+        cases = with_kernels(suite, [{**case, "drawn": drawn} for case in cases])
+        with mock.patch.multiple(torch.cuda, **fakes), libraries, emulated, copies, \
+                mock.patch("builtins.print") as printed, mock.patch("traceback.print_exc"):
+            self.assertTrue(gpu_suites.run_pairs(suite, cases, TW_BENCH, report, 1, peak))
+        return report, [call.args[0] for call in printed.call_args_list]
+
+    def test_drawn_cases_are_measured_tuned_refused_and_summed_up(self):
+        cases = [{"m": 24, "n": 40, "k": 64, "transpose_b": True, "tuned": 2.0},
+                 {"m": 20, "n": 33, "k": 50, "type": "i8", "transpose_a": True, "batch": 2},
+                 {"m": 40, "n": 48, "k": 56, "type": "tf32", "epilogue": "bias_swiglu", "batch": 2, "transpose_a": True},
+                 {"m": 9, "n": 7, "k": 33, "type": "f16", "result": "f32", "epilogue": "bias_gelu"},
+                 {"m": 8, "n": 8, "k": 8, "tile": "1x1x1g1s1"}]
+        report, lines = self.run_pairs("gemm-kinds", cases, 1e9, mirror.Drawn(77))
+        self.assertIn("medians of 1 rounds, seed 77", lines[0])
+        for result in report.rows[:4]:
+            self.assertIs(result["correct"], True, text_of(result))
+            self.assertTrue(result["peer"], text_of(result))
+        first = report.rows[0]
+        self.assertAlmostEqual(first["regret"], first["ms"] / first["tuned_ms"])
+        self.assertEqual(first["all_ms"]["tuned"], first["tuned_ms"])
+        self.assertNotIn("tuned_ms", report.rows[1])
+        self.assertTrue(report.rows[4]["problem"].startswith("refused: "))
+        self.assertFalse(report.failed())
+        self.assertTrue(any(line.startswith("gemm-kinds: 5 cases: 4 beside a peer, 0 without one, 1 refused, 0 failed, "
+                                            "0 WRONG") for line in lines), lines)
+        self.assertTrue(any("refused 1 times" in line for line in lines))
+
+    def test_a_case_that_fails_costs_no_other(self):
+        cases = [{"kernel": "dropout_7x37_f32"}, {"kernel": "argmax_9x64_bf16"}]
+        report, lines = self.run_pairs("memory", cases, None, mirror.Drawn(1))
+        self.assertEqual([bool(one.get("failed")) for one in report.rows], [True, False])
+        self.assertIs(report.rows[1]["correct"], True)
+        self.assertTrue(report.failed())
+        self.assertTrue(any("share of a copy" in line for line in lines), lines)
+
+    def test_no_case_begins_after_the_time(self):
+        report, lines = self.run_pairs("memory", [{"kernel": "dot_33_bf16"}] * 3, None, mirror.Drawn(1, within=1e-9))
+        self.assertEqual(report.rows, [])
+        self.assertIn("memory: the time is over, 3 cases are left out", lines)
 
 
 if __name__ == "__main__":
