@@ -19,10 +19,22 @@ def gather_family(kernel):
     words, width = int(name[2]), int(name[3])
 
     def gradient(t, s):
-        rows = t["y_gradient"]
-        rows = rows if rows.dtype == torch.float64 else rows.float()
-        return torch.zeros(words, width, dtype=rows.dtype, device=rows.device).index_add(0, t["ids"], rows)
+        """Rows whose number the table does not have count for nothing."""
+        rows, ids = in_f32(t["y_gradient"]), t["ids"]
+        known = (ids >= 0) & (ids < words)
+        return sums(ids.clamp(0, words - 1), rows * known[:, None])
+
+    def sums(ids, rows):
+        return torch.zeros(words, width, dtype=rows.dtype, device=rows.device).index_add(0, ids, rows)
 
     def dense_backward(t, s):
         return lambda: torch.ops.aten.embedding_dense_backward(t["y_gradient"], t["ids"], words, -1, False)
-    return Family(gradient, eager=dense_backward, terms="y_gradient", along=0)
+
+    def prepare(t):
+        return {**t, "ids": t["ids"].clamp(0, words - 1)}
+    return Family(gradient, eager=dense_backward, prepare=prepare, terms="y_gradient", along=0,
+                  compiled_formula=lambda t, s: sums(t["ids"], in_f32(t["y_gradient"])))
+
+
+def in_f32(rows):
+    return rows if rows.dtype == torch.float64 else rows.float()

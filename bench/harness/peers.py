@@ -63,6 +63,24 @@ def wide(x):
     return x if x.dtype == torch.float64 else x.float()
 
 
+THREADS = 256  # that a row's elements are shared among
+
+
+def running_moments(t):
+    """In one pass in float32 by Welford, as our kernels: each thread's mean and sum of squares, which then are joined."""
+    x, (rows, columns) = t["x"].float(), t["x"].shape
+    mean, squares, count = (torch.zeros(rows, THREADS, device=x.device) for _ in range(3))
+    for begin in range(0, columns, THREADS):
+        part = x[:, begin:begin + THREADS]
+        own = slice(0, part.shape[1])
+        count[:, own] += 1
+        away = part - mean[:, own]
+        mean[:, own] += away / count[:, own]
+        squares[:, own] += away * (part - mean[:, own])
+    whole = (mean * count).sum(-1) / columns
+    return whole, (squares + count * (mean - whole[:, None]) ** 2).sum(-1) / columns
+
+
 def norm_gradient(t, mean):
     """dx of layernorm, or of rmsnorm if there is no mean."""
     x, scale = wide(t["x"]), wide(t["scale"])[:, None]
@@ -97,7 +115,8 @@ FAMILIES = {
                             eager=lambda t, s: lambda: F.cross_entropy(t["x"], t["label"], reduction="none")),
     "cross_entropy_gradient": Family(cross_entropy_gradient),
     "argmax": Family(lambda t, s: torch.max(wide(t["x"]), -1), eager=lambda t, s: lambda: torch.max(t["x"], -1)),
-    "moments": Family(lambda t, s: torch.var_mean(wide(t["x"]), -1, correction=0)[::-1]),
+    "moments": Family(lambda t, s: torch.var_mean(wide(t["x"]), -1, correction=0)[::-1],
+                      yardstick=running_moments, yardstick_of_all=True, allowed=2.0),
     "column_sum": Family(lambda t, s: t["x"].sum(0), terms="x", along=0),
     "full_sum": Family(lambda t, s: t["x"].sum(), terms="x"),
     "transpose": Family(lambda t, s: t["x"].t().contiguous()),
