@@ -83,8 +83,9 @@ def plain_gemm(name):
     def multiply(a, b):
         return product_in_f32(a, b) if wide else torch.matmul(a, b)
 
+    along = -2 if transpose_a else -1
     if activation == "_swiglu":
-        return gated(formula, operands, bool(add_bias), type_name, multiply)
+        return gated(formula, operands, bool(add_bias), type_name, multiply, along)
     if type_name in ("i8", "e4m3"):
         ways = ways_of_8_bits(type_name, operands, epilogue)
     else:
@@ -98,7 +99,7 @@ def plain_gemm(name):
         return cublaslt.ways(operands, t, bool(activation), results.dtype)
     fused = bool(add_bias or activation) and type_name in ("bf16", "f16")
     return Family(formula, ways=ways, candidates=algorithms, compiled=fused, terms="a" if type_name in UNIT_TERMS else "",
-                  along=-2 if transpose_a else -1, unit_terms=UNIT_TERMS.get(type_name, 0))
+                  along=along, unit_terms=UNIT_TERMS.get(type_name, 0))
 
 
 def product_in_f32(a, b):
@@ -176,7 +177,7 @@ def product_of_scaled_blocks():
     return Family(formula, ways={"_scaled_mm": scaled}, compiled=False)
 
 
-def gated(formula, operands, add_bias, type_name, multiply):
+def gated(formula, operands, add_bias, type_name, multiply, along):
     """The peer has the weights of gates and of what they gate as matrices of their own, or one below the other."""
     def halves(columns):  # [.., n, k] or [n]: the eights by turns
         last = columns.shape[-1:] if columns.dim() > 1 else ()
@@ -205,7 +206,8 @@ def gated(formula, operands, add_bias, type_name, multiply):
     ways = {"two weights": two_weights, "stacked weights": stacked}
     if type_name == "tf32":
         ways = {name: preferring("cublaslt", type_name, way) for name, way in ways.items()}
-    return Family(formula, ways=ways, compiled=type_name != "tf32", compiled_formula=two_weights, prepare=prepare)
+    return Family(formula, ways=ways, compiled=type_name != "tf32", compiled_formula=two_weights, prepare=prepare,
+                  terms="a", along=along, unit_terms=UNIT_TERMS[type_name] // 2)  # of each factor
 
 
 def product_by_experts(transpose_b):

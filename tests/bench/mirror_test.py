@@ -1,4 +1,5 @@
 """mirror_test.py path/to/tw_bench path/to/tw: cases that are drawn, and what is said of them, where there is no GPU."""
+import array
 import json
 import math
 import os
@@ -6,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 from collections import Counter
 from pathlib import Path
@@ -211,6 +213,19 @@ class CommandLine(unittest.TestCase):
     def test_what_cannot_be_tuned_is_said(self):
         self.assertIn("memory: tw tune has no space of its kernels", compare("memory", "--tuned", "3").stdout)
         self.assertNotIn("no space", compare("gemm", "--tuned", "3").stdout)
+
+
+class Data(unittest.TestCase):
+    def test_of_large_arrays_comes_again_but_no_row_does(self):
+        period, width, words = 4194301, 1024, 8300
+        for kind, code in (("f32", "I"), ("f16", "H")):
+            with Program(TW_BENCH, "emulated") as ours, tempfile.TemporaryDirectory() as folder:
+                facts = ours.ask("prepare", kernel=f"embedding_2x{words}x{width}_{kind}", folder=folder)
+                values = array.array(code, Path(facts["inputs"][0]["file"]).read_bytes())
+            self.assertEqual(len(values), words * width)
+            self.assertEqual(values[period:], values[:period] + values[:words * width - 2 * period])
+            rows = {bytes(values[row * width:(row + 1) * width]) for row in range(words)}
+            self.assertEqual(len(rows), words)
 
 
 class Tuned(unittest.TestCase):
