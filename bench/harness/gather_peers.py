@@ -18,11 +18,15 @@ def gather_family(kernel):
         return Family(lambda t, s: F.embedding(t["ids"], t["table"]))
     words, width = int(name[2]), int(name[3])
 
-    def gradient(t, s):
+    def prepare(t):
         """Rows whose number the table does not have count for nothing."""
-        rows, ids = in_f32(t["y_gradient"]), t["ids"]
+        ids, rows = t["ids"], t["y_gradient"]
         known = (ids >= 0) & (ids < words)
-        return sums(ids.clamp(0, words - 1), rows * known[:, None])
+        return {"ids": ids.clamp(0, words - 1), "y_gradient": torch.where(known[:, None], rows, torch.zeros_like(rows))}
+
+    def gradient(t, s):
+        t = prepare(t)
+        return sums(t["ids"], in_f32(t["y_gradient"]))
 
     def sums(ids, rows):
         return torch.zeros(words, width, dtype=rows.dtype, device=rows.device).index_add(0, ids, rows)
@@ -30,8 +34,6 @@ def gather_family(kernel):
     def dense_backward(t, s):
         return lambda: torch.ops.aten.embedding_dense_backward(t["y_gradient"], t["ids"], words, -1, False)
 
-    def prepare(t):
-        return {**t, "ids": t["ids"].clamp(0, words - 1)}
     return Family(gradient, eager=dense_backward, prepare=prepare, terms="y_gradient", along=0,
                   compiled_formula=lambda t, s: sums(t["ids"], in_f32(t["y_gradient"])))
 

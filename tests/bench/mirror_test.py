@@ -243,6 +243,65 @@ class Tuned(unittest.TestCase):
         self.assertEqual(Path(TW).resolve(), (Path(TW_BENCH).parent.parent / "tools" / "tw").resolve())
 
 
+@unittest.skipUnless(torch, "PyTorch is not on this machine")
+class Peers(unittest.TestCase):
+    KERNELS = ("gemm_bf16_2x40x64x72_ta_tb_swiglu", "gemm_f16_40x96x56_tb_swiglu", "gemm_i8_7x33x50_ta",
+               "gemm_i8_2x20x24x64_tb", "gemm_e4m3_9x20x50", "gemm_e4m3_2x40x33x64_tb_bias_gelu",
+               "gemm_f16_9x7x33_bias_f32", "gemm_tf32_2x9x7x33_ta_bias_gelu_tanh", "gemm_bf16_256x40x64_experts3",
+               "product_30x20x50_ta_tb_ab", "embedding_90x9x96_bf16", "embedding_gradient_atomic_50x9x64_bf16",
+               "argmax_9x64_bf16", "moments_5x1000_bf16", "dot_atomic_33_bf16")
+
+    def test_compute_what_ours_do(self):
+        """Each of PyTorch's ways, within a few roundings of its type or what GELU by tanh differs from that by erf."""
+        from harness import bursts, operands, peers
+        bursts.DEVICE = "cpu"
+        libraries = mock.patch.object(torch.backends.cuda, "preferred_blas_library", create=True)
+        with Program(TW_BENCH, "emulated") as ours, libraries:
+            for kernel in self.KERNELS:
+                with tempfile.TemporaryDirectory() as folder:
+                    experts = {"ascending": {"expert": [0, 3]}} if "experts" in kernel else {}
+                    facts = ours.ask("prepare", kernel=kernel, folder=folder, normal=kernel.startswith("gemm"), **experts)
+                    inputs = operands.load_all(facts["inputs"])
+                family, scalars = peers.family_of(kernel), facts["scalars"]
+                exact = operands.as_tuple(family.formula(operands.cast_floats(inputs, torch.float64), scalars))
+                given = family.prepare(peers.in_types_of_x(inputs))
+                ways = {name: lambda way=way: way(given) for name, way in family.ways.items()}
+                if not ways:
+                    ways["eager"] = family.eager(given, scalars) if family.eager else lambda: family.formula(given, scalars)
+                if family.compiled_formula:
+                    ways["compiled"] = lambda: family.compiled_formula(given, scalars)
+                for name, way in ways.items():
+                    for got, expected in zip(operands.as_tuple(way()), exact):
+                        self.assertEqual(got.shape, expected.shape, f"{kernel} by {name}")
+                        self.assertLess(operands.distance(got, expected), 0.02 * expected.abs().max().item() + 1e-3,
+                                        f"{kernel} by {name}")
+
+    def test_sums_that_cancel_may_err_as_the_sums_on_their_way(self):
+        from harness import operands, peers
+        terms = 4096
+        torch.manual_seed(3)
+        family = peers.family_of(f"gemm_tf32_1x1x{terms}")
+        a, b = torch.randn(1, terms).half().float(), torch.randn(terms, 1).half().float()  # exact in tf32
+        a[0, -1], b[-1, 0] = -1.0, 0.0
+        b[-1, 0] = (a.double() @ b.double()).half().float().item()
+        inputs, exact = {"a": a, "b": b}, a.double() @ b.double()
+        self.assertLess(exact.abs().item(), 0.1)
+        step = 2.0**-24 * terms / 8 * math.sqrt(terms)  # truncated after each instruction
+        for error, correct in ((0.3 * step, True), (30 * step, False)):
+            got = (exact + error).float()
+            self.assertIs(operands.check(family, {"scalars": {}, "approximate": False}, inputs, [got])[0], correct)
+
+    def test_few_results_may_have_bad_luck(self):
+        from harness import operands, peers
+        family = peers.family_of("similarity_1x1000_f32")
+        for rows, correct in ((2, True), (500, False)):
+            torch.manual_seed(rows)
+            inputs = {"x": torch.rand(rows, 1000) - 0.5, "query": torch.rand(1000) - 0.5}
+            exact = family.formula(operands.cast_floats(inputs, torch.float64), {})
+            got = (exact + 8e-7 * exact.abs().max()).float()
+            self.assertIs(operands.check(family, {"scalars": {}, "approximate": False}, inputs, [got])[0], correct)
+
+
 class FakeGraph:
     """Stands for CUDA graphs and their capture: what is captured is run at once."""
 
