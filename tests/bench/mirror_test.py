@@ -21,7 +21,7 @@ from harness.cases import checked  # noqa: E402
 from harness.kernel_names import with_kernels  # noqa: E402
 from harness.program import Program, ProgramError  # noqa: E402
 from harness.random_cases import MAKERS, random_cases  # noqa: E402
-from harness.random_memory import ARRAYS, GATHERS, MATRICES  # noqa: E402
+from harness.random_memory import MATRICES  # noqa: E402
 from harness.random_products import cost  # noqa: E402
 from harness.report import Report, row, text_of  # noqa: E402
 
@@ -91,15 +91,17 @@ class Names(unittest.TestCase):
             for case in with_kernels(suite, random_cases(suite, 600, 11)):
                 found.update(mirror.labels_of(case["kernel"]))
                 small.setdefault(tuple(mirror.labels_of(case["kernel"])[:-1]), case["kernel"])
-        self.assertLessEqual({*MATRICES, *ARRAYS, *GATHERS, "gemm", "product", "NN", "NT", "TN", "TT", "bf16", "f16", "tf32",
+        self.assertLessEqual({*MATRICES, "full_sum", "dot", "dot_atomic", "adamw", "embedding", "embedding_gradient_sorted",
+                              "embedding_gradient_atomic", "gemm", "product", "NN", "NT", "TN", "TT", "bf16", "f16", "tf32",
                               "f32", "i8", "e4m3", "batches", "experts", "scaled", "result f32", "ab", "bias", "gelu",
                               "gelu-tanh", "bias+gelu", "bias+gelu-tanh", "swiglu", "bias+swiglu", "no epilogue",
                               "extents of 64", "extents of 8", "other extents"}, found)
         draw = random.Random(1)
-        some = draw.sample(sorted(small.values()), 40)
+        some = draw.sample(sorted(small.values()), 40) + [name for name in small.values() if "swiglu" in name][:8]
         with Program(TW_BENCH, "emulated") as ours:
             answer = ours.ask("ahead", kernels=some, arch="sm_90a", lower=True)
         self.assertEqual([name for name in answer["refused"] if "swiglu" not in name], [])
+        self.assertNotIn("no such name in the catalog", answer["refused"].values())
 
     def test_have_peers(self):
         if not torch:
@@ -118,6 +120,10 @@ class Names(unittest.TestCase):
             cases = [{"kernel": name} for name in ("row_sum_5x1000_bf16", "levitate_3x4", "dot_33_bf16")]
             ahead = mirror.Ahead(ours, cases, arch="sm_90a", lower=True)
             self.assertEqual([bool(ahead.reach(number)) for number in range(3)], [False, True, False])
+
+    def test_no_case_is_drawn_twice(self):
+        with mock.patch.dict(MAKERS, {"gemm": lambda draw: {"m": draw.randint(1, 20)}}):
+            self.assertEqual(sorted(case["m"] for case in random_cases("gemm", 20, 1)), list(range(1, 21)))
 
     def test_cases_can_be_written_down(self):
         for suite in OF_EXTENTS:
@@ -232,8 +238,11 @@ class Tuned(unittest.TestCase):
     def test_the_best_tiling_becomes_a_side(self):
         case = {"kernel": "gemm_bf16_24x40x64_tb", "tuned": 2.0}
         with Program(TW_BENCH, "emulated") as ours:
-            side = tuned.TunedSide(ours, case, {"kernel": case["kernel"], "normal": True})
+            with mock.patch.object(Program, "ask", autospec=True, side_effect=Program.ask) as asked:
+                side = tuned.TunedSide(ours, case, {"kernel": case["kernel"], "normal": True})
             try:
+                asked.assert_called_with(side.program, "prepare", normal=True,
+                                         kernel=f"gemm_bf16_24x40x64_tb_tile{side.tiling}")
                 self.assertRegex(side.tiling, r"^\d+x\d+x\d+[wg]")
                 self.assertGreater(side.burst(1), 0)
             finally:
@@ -262,11 +271,13 @@ class Peers(unittest.TestCase):
                     experts = {"ascending": {"expert": [0, 3]}} if "experts" in kernel else {}
                     facts = ours.ask("prepare", kernel=kernel, folder=folder, normal=kernel.startswith("gemm"), **experts)
                     inputs = operands.load_all(facts["inputs"])
+                    ours_got = tuple(operands.load_all(facts["outputs"]).values())
                 family, scalars = peers.family_of(kernel), facts["scalars"]
                 exact = operands.as_tuple(family.formula(operands.cast_floats(inputs, torch.float64), scalars))
                 given = family.prepare(peers.in_types_of_x(inputs))
                 ways = {name: lambda way=way: way(given) for name, way in family.ways.items()}
-                if not ways:
+                ways["ours"] = lambda: ours_got
+                if not family.ways:
                     ways["eager"] = family.eager(given, scalars) if family.eager else lambda: family.formula(given, scalars)
                 if family.compiled_formula:
                     ways["compiled"] = lambda: family.compiled_formula(given, scalars)
@@ -275,6 +286,21 @@ class Peers(unittest.TestCase):
                         self.assertEqual(got.shape, expected.shape, f"{kernel} by {name}")
                         self.assertLess(operands.distance(got, expected), 0.02 * expected.abs().max().item() + 1e-3,
                                         f"{kernel} by {name}")
+
+    def test_matrices_of_8_bits_are_made_as_functions_want_them(self):
+        from harness.product_peers import matrix_by_matrix
+
+        def multiply(a, b):
+            self.assertEqual([extent % 16 for extent in (*b.shape, a.shape[1])], [0, 0, 0])
+            self.assertTrue(a.is_contiguous() and b.t().is_contiguous() and a.shape[0] >= 32)
+            return a.int() @ b.int()
+        for m, n, k in ((1, 1, 1), (16, 16, 16), (33, 17, 40), (64, 48, 32)):
+            a = torch.randint(-9, 9, (3, m, k), dtype=torch.int8)
+            b = torch.randint(-9, 9, (3, n, k), dtype=torch.int8)
+            call = matrix_by_matrix(multiply, 32)
+            for right in (b.transpose(1, 2), b.transpose(1, 2).contiguous()):
+                self.assertTrue(torch.equal(call(a, right), a.int() @ right.int()))
+                self.assertTrue(torch.equal(call(a[0], right[0]), a[0].int() @ right[0].int()))
 
     def test_sums_that_cancel_may_err_as_the_sums_on_their_way(self):
         from harness import operands, peers
