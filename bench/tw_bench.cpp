@@ -7,10 +7,12 @@
 //   {"cmd": "finish"}                                 frees what is prepared
 //   {"cmd": "ahead", "kernels": [...], "threads": 0}  compiles them on all processors, for later commands: "refused"
 //   and
-//                                                     why; with "arch" for another device, with "lower" to text alone
+//                                                     why; "most_seconds" for each; with "arch" for another device,
+//                                                     with "lower" to text alone
 //   {"cmd": "compile", "kernel": ..., "arch": ...}    see measures.h, as for the next two
 //   {"cmd": "launch", "graph": 100}
 //   {"cmd": "emulator", "m": 256, "n": 256, "k": 512}
+#include <cstdlib>
 #include <iostream>
 #include <optional>
 
@@ -85,7 +87,10 @@ private:
                 unknown[name] = "no such name in the catalog";
         const Target there =
             command.contains("arch") ? target(command.at("arch").get<std::string>()) : target_of(*device_);
-        Json answer = compile_ahead(entries, there, !command.value("lower", false), command.value("threads", 0));
+        Json answer = compile_ahead(entries, there,
+                                    {.compile = !command.value("lower", false),
+                                     .most_seconds = command.value("most_seconds", 0.0),
+                                     .threads = command.value("threads", 0)});
         answer["refused"].update(unknown);
         return answer;
     }
@@ -125,5 +130,7 @@ int main(int argc, char** argv) {
     std::string device = "cuda";
     app.add_option("--device", device, "cuda, cuda:1 or emulated")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
-    return tw::bench::serve(device);
+    const int status = tw::bench::serve(device);
+    if (tw::bench::compiles_still()) std::_Exit(status);
+    return status;
 }

@@ -9,6 +9,7 @@ FAMILY = re.compile(rf"([a-z_]+?)(?=_(?:{'|'.join(TYPES)})(?:_|$)|_\d)")
 ARCH = "sm_90a"  # where no GPU tells its own
 AT_ONCE = 48  # cases whose kernels are compiled together, before the first of them is measured
 WORST = 5
+MOST_SECONDS = 30  # to compile a kernel
 
 
 class Drawn:
@@ -62,7 +63,7 @@ class Ahead:
         """Before the case of this number; the reason if it is refused."""
         if number % AT_ONCE == 0:
             names = sorted({name for kernels in self.kernels[number:number + AT_ONCE] for name in kernels})
-            answer = self.ours.ask("ahead", kernels=names, **self.details)
+            answer = self.ours.ask("ahead", kernels=names, most_seconds=MOST_SECONDS, **self.details)
             self.refused.update(answer["refused"])
             self.seconds += answer["seconds"]
         return next((self.refused[name] for name in self.kernels[number] if name in self.refused), None)

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from collections import Counter
 from pathlib import Path
@@ -124,6 +125,16 @@ class Names(unittest.TestCase):
     def test_no_case_is_drawn_twice(self):
         with mock.patch.dict(MAKERS, {"gemm": lambda draw: {"m": draw.randint(1, 20)}}):
             self.assertEqual(sorted(case["m"] for case in random_cases("gemm", 20, 1)), list(range(1, 21)))
+
+    def test_what_takes_too_long_is_left_alone(self):
+        slow, quick = "gemm_bf16_1000x1000x1000_tb", "row_sum_1x1"
+        begin = time.monotonic()
+        with Program(TW_BENCH, "emulated") as ours:
+            answer = ours.ask("ahead", kernels=[slow, quick], arch="sm_90a", lower=True, threads=1, most_seconds=1e-4)
+            self.assertEqual(answer["refused"].get(slow), "took more than 0.0001 s to compile")
+            self.assertEqual(ours.ask("ahead", kernels=[quick], arch="sm_90a", lower=True)["refused"], {})
+        self.assertEqual(ours.process.returncode, 0)
+        self.assertLess(time.monotonic() - begin, 60)
 
     def test_cases_can_be_written_down(self):
         for suite in OF_EXTENTS:
