@@ -38,14 +38,31 @@ void on_all_processors(int64_t count, const Work& work) {
 /// In [0, 1), from the word's upper 24 bits.
 float unit_of(uint64_t word) { return static_cast<float>(word >> 40) * 0x1p-24f; }
 
+/// After so many elements they come again: gigabytes would take seconds. A prime, so that no two rows are alike.
+constexpr int64_t period = 4194301;
+
+/// Copies the first `period` elements behind themselves, as often as there is room.
+void repeat(HostArray& array, int64_t size) {
+    const auto count = static_cast<int64_t>(array.bytes.size()) / size;
+    std::byte* all = array.bytes.data();
+    on_all_processors(count - period, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end;) {
+            const int64_t from = i % period, copied = std::min(end - i, period - from);
+            std::memcpy(all + (period + i) * size, all + from * size, static_cast<size_t>(copied * size));
+            i += copied;
+        }
+    });
+}
+
 /// Stores store(number(word), place) for each element.
 template <class Number, class Store>
 void fill_each(HostArray& array, uint64_t seed, const Number& number, const Store& store) {
-    const auto size = static_cast<size_t>(bytes_of(array.type));
-    on_all_processors(static_cast<int64_t>(array.bytes.size() / size), [&](int64_t begin, int64_t end) {
+    const int64_t size = bytes_of(array.type), count = static_cast<int64_t>(array.bytes.size()) / size;
+    on_all_processors(std::min(count, period), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
-            store(number(random_word(seed, static_cast<uint64_t>(i))), &array.bytes[static_cast<size_t>(i) * size]);
+            store(number(random_word(seed, static_cast<uint64_t>(i))), &array.bytes[static_cast<size_t>(i * size)]);
     });
+    if (count > period) repeat(array, size);
 }
 
 template <class Number>

@@ -13,7 +13,7 @@ struct Range {
 };
 
 /// Fills every element that the array spans, gaps included: floats uniform in [low, high), integers as the declaration
-/// has them, the same for a seed on every machine.
+/// has them, the same for a seed on every machine. Floats of large arrays come again after some million elements.
 void fill_random(HostArray& array, const Range& range, const IntegerRange& integers, uint64_t seed);
 
 /// Fills as fill_random does, with mean 0 and standard deviation 1; integers of deviation 32, cut to [-127, 127].

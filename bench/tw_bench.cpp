@@ -5,9 +5,14 @@
 //   {"cmd": "prepare", "kernel": ..., "folder": ...}  see CaseRequest; answers KernelCase::facts()
 //   {"cmd": "burst", "n": 20}                         {"ms": ...} of one of 20 runs of what is prepared
 //   {"cmd": "finish"}                                 frees what is prepared
+//   {"cmd": "ahead", "kernels": [...], "threads": 0}  compiles them on all processors, for later commands: "refused"
+//   and
+//                                                     why; "most_seconds" for each; with "arch" for another device,
+//                                                     with "lower" to text alone
 //   {"cmd": "compile", "kernel": ..., "arch": ...}    see measures.h, as for the next two
 //   {"cmd": "launch", "graph": 100}
 //   {"cmd": "emulator", "m": 256, "n": 256, "k": 512}
+#include <cstdlib>
 #include <iostream>
 #include <optional>
 
@@ -15,6 +20,7 @@
 
 #include "bench/kernel_case.h"
 #include "bench/measures.h"
+#include "runtime/driver/arch.h"
 #include "support/error.h"
 
 namespace tw::bench {
@@ -45,9 +51,11 @@ public:
         if (what == "finish") return finish();
         if (what == "compile")
             return measure_compile(entry_named(command.at("kernel")), command.value("arch", "sm_90a"));
+        if (what == "ahead") return ahead(command);
         if (what == "launch") return measure_launch(device_, command.value("graph", 100));
         if (what == "emulator") return measure_emulator(command.at("m"), command.at("n"), command.at("k"));
-        throw_error(Error, "no command '{}'; write hello, prepare, burst, finish, compile, launch or emulator", what);
+        throw_error(Error, "no command '{}'; write hello, prepare, burst, finish, ahead, compile, launch or emulator",
+                    what);
     }
 
 private:
@@ -67,6 +75,24 @@ private:
     Json burst(const Json& command) {
         if (!prepared_) throw_error(Error, "burst: nothing is prepared; send prepare first");
         return {{"ms", prepared_->burst(command.value("n", int64_t{1})) * 1e3}};
+    }
+    /// A name that the catalog does not know is refused as well.
+    Json ahead(const Json& command) const {
+        std::vector<const schedules::CatalogEntry*> entries;
+        Json unknown = Json::object();
+        for (const std::string& name : command.at("kernels").get<std::vector<std::string>>())
+            if (const auto* entry = schedules::find_kernel(name))
+                entries.push_back(entry);
+            else
+                unknown[name] = "no such name in the catalog";
+        const Target there =
+            command.contains("arch") ? target(command.at("arch").get<std::string>()) : target_of(*device_);
+        Json answer = compile_ahead(entries, there,
+                                    {.compile = !command.value("lower", false),
+                                     .most_seconds = command.value("most_seconds", 0.0),
+                                     .threads = command.value("threads", 0)});
+        answer["refused"].update(unknown);
+        return answer;
     }
     Json finish() {
         prepared_.reset();
@@ -104,5 +130,7 @@ int main(int argc, char** argv) {
     std::string device = "cuda";
     app.add_option("--device", device, "cuda, cuda:1 or emulated")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
-    return tw::bench::serve(device);
+    const int status = tw::bench::serve(device);
+    if (tw::bench::compiles_still()) std::_Exit(status);
+    return status;
 }

@@ -163,6 +163,10 @@ void add_tune_command(CLI::App& app, int& status) {
     command->add_option("--seconds", o->options.seconds, "that the best tilings of a product are measured, at most")
         ->check(positive_real())
         ->capture_default_str();
+    command
+        ->add_option("--within", o->options.within,
+                     "seconds to compile and measure each product in: tilings that the model puts last are left out")
+        ->check(positive_real());
     command->add_option("--threads", o->options.threads, "that compile; 0: one for each processor")
         ->check(whole_number(0, 4096))
         ->capture_default_str();

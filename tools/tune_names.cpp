@@ -16,10 +16,12 @@ std::string kernel_of(const nlohmann::json& json) {
     std::string epilogue = json.value("epilogue", std::string("none"));
     int64_t experts = json.value("experts", int64_t{0});
     bool block_scales = json.value("block_scales", false);
-    return fmt::format("gemm_{}_{}{}x{}x{}{}{}{}{}{}", json.value("type", std::string("bf16")),
+    std::string result = json.value("result", std::string());
+    return fmt::format("gemm_{}_{}{}x{}x{}{}{}{}{}{}{}", json.value("type", std::string("bf16")),
                        batch ? fmt::format("{}x", batch) : "", m, n, k, json.value("transpose_a", false) ? "_ta" : "",
                        json.value("transpose_b", false) ? "_tb" : "", epilogue == "none" ? "" : "_" + epilogue,
-                       experts ? fmt::format("_experts{}", experts) : "", block_scales ? "_scaled" : "");
+                       experts ? fmt::format("_experts{}", experts) : "", block_scales ? "_scaled" : "",
+                       result.empty() ? "" : "_" + result);
 }
 
 }  // namespace

@@ -114,6 +114,10 @@ private:
     void compile() {
         auto one = [&](size_t i) {
             Candidate& candidate = candidates_[i];
+            if (i > 0 && is_late(options_.within / 2)) {
+                candidate.problem = "no time was left to compile it";
+                return;
+            }
             attempt(candidate, [&] {
                 Schedule s = tensor_product_schedule(declare_tensor_product(shape_), candidate.tiling, target_);
                 candidate.schedule = s.save();
@@ -125,6 +129,9 @@ private:
         in_parallel(candidates_.size(), options_.threads > 0 ? options_.threads : processors, one,
                     [&](int64_t done) { show_("compile", done, all, ""); });
     }
+
+    /// Whether so many seconds of those in `within` are over.
+    bool is_late(double seconds) const { return options_.within > 0 && seconds_since(begin_) >= seconds; }
 
     /// Notes why a candidate is out. A crash ends everything: nothing runs on this device any more.
     template <class Work>
@@ -206,13 +213,15 @@ private:
     /// Everyone in turn, forwards and backwards, so many times or for so long.
     void measure(const std::vector<Candidate*>& some, int fewest, int most, double seconds) {
         auto begin = Clock::now();
-        for (int round = 0; round < most && (round < fewest || seconds_since(begin) < seconds); ++round)
+        for (int round = 0; round < most && (round < fewest || seconds_since(begin) < seconds); ++round) {
+            if (round > 0 && is_late(options_.within)) return;
             for (size_t i = 0; i < some.size(); ++i) {
                 Candidate& candidate = *some[round % 2 == 0 ? i : some.size() - 1 - i];
                 if (!candidate.problem.empty()) continue;
                 show_measuring(candidate.text);
                 attempt(candidate, [&] { candidate.seconds.push_back(burst(candidate)); });
             }
+        }
     }
 
     void measure_all() {
@@ -309,6 +318,7 @@ private:
     std::vector<Candidate> candidates_;
     std::optional<OperandSets> operands_;
     int64_t steps_done_ = 0;
+    Clock::time_point begin_ = Clock::now();
 };
 
 }  // namespace

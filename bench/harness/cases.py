@@ -11,19 +11,23 @@ RANGES = {"is": lambda value: isinstance(value, dict) and all(is_range(x) for x 
           "means": "an object of [low, high]"}
 TYPE = {"is": lambda value: value in ("bf16", "f16", "tf32", "i8", "e4m3"),
         "means": '"bf16", "f16", "tf32", "i8" or "e4m3"'}
-EPILOGUES = ("none", "bias", "gelu", "bias_gelu", "gelu_tanh", "bias_gelu_tanh", "swiglu")
+EPILOGUES = ("none", "bias", "gelu", "bias_gelu", "gelu_tanh", "bias_gelu_tanh", "swiglu", "bias_swiglu")
 EPILOGUE = {"is": lambda value: value in EPILOGUES, "means": "one of " + ", ".join(EPILOGUES)}
+RESULT = {"is": lambda value: value == "f32", "means": '"f32"'}
 PASSES = ("forward", "data", "weight")
 PASS = {"is": lambda value: value in PASSES, "means": "one of " + ", ".join(PASSES)}
 KIND = {"is": lambda value: value in ("launch", "graph"), "means": '"launch" or "graph"'}
 OUTLIERS = {"is": lambda value: value in ("none", "rows", "columns"), "means": '"none", "rows" or "columns"'}
 
 # The keys that a case of each suite must have, and those that it may have.
+GEMM = ({"m": SIZE, "n": SIZE, "k": SIZE},
+        {"type": TYPE, "transpose_a": FLAG, "transpose_b": FLAG, "epilogue": EPILOGUE, "batch": SIZE, "experts": SIZE,
+         "block_scales": FLAG, "result": RESULT, "tile": NAME, "seed": SIZE})
 KEYS = {
-    "gemm": ({"m": SIZE, "n": SIZE, "k": SIZE},
-             {"type": TYPE, "transpose_a": FLAG, "transpose_b": FLAG, "epilogue": EPILOGUE, "batch": SIZE, "experts": SIZE, "block_scales": FLAG, "tile": NAME,
-              "seed": SIZE}),
-    "gemm-fp32": ({"m": SIZE, "n": SIZE, "k": SIZE}, {"transpose_a": FLAG, "transpose_b": FLAG, "seed": SIZE}),
+    "gemm": GEMM,
+    "gemm-kinds": GEMM,
+    "gemm-fp32": ({"m": SIZE, "n": SIZE, "k": SIZE},
+                  {"transpose_a": FLAG, "transpose_b": FLAG, "add_c": FLAG, "seed": SIZE}),
     "attention": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},
                   {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "rules": NAME, "type": TYPE, "tile": NAME, "seed": SIZE}),
     "attention-backward": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},
@@ -40,7 +44,8 @@ KEYS = {
     "linear-cross-entropy": ({"rows": SIZE, "depth": SIZE, "vocabulary": SIZE},
                              {"type": TYPE, "parts": SIZE, "seed": SIZE}),
     "memory": ({"kernel": NAME},
-               {"case": NAME, "seed": SIZE, "scalars": NUMBERS, "sizes": NUMBERS, "ranges": RANGES, "bytes": SIZE}),
+               {"case": NAME, "seed": SIZE, "scalars": NUMBERS, "sizes": NUMBERS, "ranges": RANGES,
+                "ascending": RANGES, "bytes": SIZE}),
     "compile": ({"kernel": NAME}, {"arch": NAME}),
     "launch": ({"kind": KIND}, {"kernels": SIZE}),
     "emulator": ({"m": SIZE, "n": SIZE, "k": SIZE}, {}),

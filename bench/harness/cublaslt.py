@@ -68,8 +68,8 @@ def transposed_operand(x):
     rows, columns = x.shape[-2:]
     batches, stride = (x.shape[0], x.stride(0)) if x.dim() == 3 else (0, 0)
     if x.stride(-1) == 1:
-        return layout(x.dtype, columns, rows, x.stride(-2), batches, stride), False
-    return layout(x.dtype, rows, columns, x.stride(-1), batches, stride), True
+        return layout(x.dtype, columns, rows, max(x.stride(-2), columns), batches, stride), False
+    return layout(x.dtype, rows, columns, max(x.stride(-1), rows), batches, stride), True
 
 
 class Product:

@@ -1,15 +1,18 @@
-"""Suites that need a GPU: gemm, gemm-fp32, attention, accuracy, memory and launch. PyTorch is imported here only when one of them runs."""
-import math
+"""Suites that need a GPU: pairs of ours and PyTorch's, accuracy and launch. PyTorch is imported here only when one of them runs."""
 import shutil
 import statistics
 import tempfile
 import time
 import traceback
+from contextlib import contextmanager
 
+from harness import mirror
 from harness.gpu_state import GpuState
+from harness.kernel_names import attention_kernel, with_kernels
 from harness.program import Program, ProgramError, Unavailable
 from harness.report import row
 from harness.scratch import scratch_folder
+from harness.tuned import TunedSide
 
 
 def reason_without_gpu(path):
@@ -39,31 +42,6 @@ def folder_with_room():
     return scratch_folder("/dev/shm" if roomy else tempfile.gettempdir())
 
 
-def transposes(case):
-    return ("_ta" if case.get("transpose_a") else "") + ("_tb" if case.get("transpose_b") else "")
-
-
-def product_kernel(case):
-    return f"product_{case['m']}x{case['n']}x{case['k']}{transposes(case)}"
-
-
-def gemm_kernel(case):
-    """The name of the kernel on tensor cores, with the tiles that the case asks for."""
-    batch = f"{case['batch']}x" if case.get("batch") else ""
-    epilogue = case.get("epilogue", "none")
-    return (f"gemm_{case.get('type', 'bf16')}_{batch}{case['m']}x{case['n']}x{case['k']}{transposes(case)}"
-            + ("" if epilogue == "none" else f"_{epilogue}") + (f"_experts{case['experts']}" if case.get("experts") else "")
-            + ("_scaled" if case.get("block_scales") else "") + (f"_tile{case['tile']}" if "tile" in case else ""))
-
-
-def attention_kernel(case):
-    """The name of the kernel, with the tiles that the case asks for."""
-    optional = "".join(f"_{key}{case[key]}" for key in ("keys", "width", "group") if key in case)
-    return (f"attention_{case.get('type', 'bf16')}_{case['batch']}x{case['heads']}x{case['rows']}x{case['depth']}{optional}"
-            + ("_causal" if case.get("causal") else "") + (f"_{case['rules']}" if case.get("rules") else "")
-            + (f"_tile{case['tile']}" if "tile" in case else ""))
-
-
 def peak_flops(a, b):
     """The operations a second of torch.matmul."""
     import torch
@@ -72,97 +50,20 @@ def peak_flops(a, b):
     return 2 * a.shape[0] * a.shape[1] * b.shape[1] / (min(side.burst(3) for _ in range(3)) * 1e-3)
 
 
-def run_gemm_fp32(cases, path, report, rounds):
+PEAKS = {"gemm": "bf16", "gemm-kinds": "bf16", "gemm-fp32": "f32", "attention": "bf16", "attention-backward": "bf16",
+         "conv": "bf16", "conv-fused": "bf16", "linear-cross-entropy": "bf16", "depthwise": None, "memory": None}
+
+
+def run_suite(suite, cases, path, report, rounds):
+    """Each case against its peers; the roof is that of PEAKS: torch.matmul of such matrices, or else a copy."""
     import torch
     from harness import bursts, peers  # noqa: F401: turns TF32 off
-    cases = [{**case, "kernel": product_kernel(case)} for case in cases]
-    a, b = (torch.rand(8192, 8192, device=bursts.DEVICE) for _ in "ab")
-    return run_pairs("gemm-fp32", cases, path, report, rounds, peak_flops(a, b))
-
-
-def run_gemm(cases, path, report, rounds):
-    import torch
-    from harness import bursts
-    cases = [{**case, "kernel": gemm_kernel(case), "normal": True,
-              "ascending": {"expert": [0, case["experts"]]} if case.get("experts") else {}} for case in cases]
-    a, b = (torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab")
-    return run_pairs("gemm", cases, path, report, rounds, peak_flops(a, b))
-
-
-def ranges_of_rules(case):
-    """Of inputs beside operands: scales; what rules read: three documents, and slopes with which no exponential leaves its range."""
-    scales = {f"scale_{name}": [0.5, 1.5] for name in "qkv"} if case.get("type") == "e4m3" else {}
-    return {name: ends for name, ends in (("documents", [0, 3]), ("slopes", [0, 0.01]))
-            if name.replace("slopes", "alibi") in case.get("rules", "")} | scales
-
-
-def run_attention(cases, path, report, rounds):
-    import torch
-    from harness import bursts
-    cases = [{**case, "kernel": attention_kernel(case), "normal": True, "ranges": ranges_of_rules(case)} for case in cases]
-    a, b = (torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab")
-    return run_pairs("attention", cases, path, report, rounds, peak_flops(a, b))
-
-
-def run_attention_backward(cases, path, report, rounds):
-    import torch
-    from harness import bursts
-
-    def sums(case):  # logarithms such as softmaxes of random scores have
-        most = math.log2(case.get("keys", case["rows"]))
-        return {"lse": [most, most + 2]}
-    cases = [{**case, "kernel": attention_kernel(case).replace("attention_", "attention_gradients_", 1), "normal": True,
-              "ranges": {**sums(case), **ranges_of_rules(case)}} for case in cases]
-    a, b = (torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab")
-    return run_pairs("attention-backward", cases, path, report, rounds, peak_flops(a, b))
-
-
-def convolution_kernel(case, which):
-    """The name of the kernel of a pass, with the tiles that the case asks for."""
-    gradient = {"forward": "", "data": "_data_gradient", "weight": "_weight_gradient"}[which]
-    optional = "".join(f"_{key}{case[key]}" for key in ("stride", "pad", "dilation", "groups") if key in case)
-    return (f"convolution{gradient}_{case.get('type', 'bf16')}_{case['images']}x{case['height']}x{case['width']}x"
-            f"{case['channels']}_{case['filters']}_{case['kernel_h']}x{case['kernel_w']}{optional}"
-            + (f"_tile{case['tile']}" if "tile" in case else ""))
-
-
-def run_conv(cases, path, report, rounds):
-    """Of a case without "pass" all three."""
-    import torch
-    from harness import bursts
-    from harness.cases import PASSES
-    cases = [{**case, "kernel": convolution_kernel(case, which), "normal": True}
-             for which in PASSES for case in cases if case.get("pass", which) == which]
-    a, b = (torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab")
-    return run_pairs("conv", cases, path, report, rounds, peak_flops(a, b))
-
-
-def run_conv_fused(cases, path, report, rounds):
-    """Of a convolution with what "fused" names around it, as the kernel's name ends."""
-    import torch
-    from harness import bursts
-    cases = [{**case, "normal": True, "ranges": {"scale": [0.5, 1.5]} if "prologue" in case["fused"] else {},
-              "kernel": convolution_kernel(case, "forward").replace("convolution_", "convolution_fused_", 1)
-              + f"_{case['fused']}"} for case in cases]
-    a, b = (torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab")
-    return run_pairs("conv-fused", cases, path, report, rounds, peak_flops(a, b))
-
-
-def depthwise_kernel(case, which):
-    """The name of the kernel of a pass, with the tiles that the case asks for."""
-    gradient = {"forward": "", "data": "_data_gradient", "weight": "_weight_gradient"}[which]
-    optional = "".join(f"_{key}{case[key]}" for key in ("stride", "pad", "dilation") if key in case)
-    return (f"depthwise{gradient}_{case.get('type', 'bf16')}_{case['images']}x{case['height']}x{case['width']}x"
-            f"{case['channels']}_{case['kernel_h']}x{case['kernel_w']}{optional}"
-            + (f"_tile{case['tile']}" if "tile" in case else ""))
-
-
-def run_depthwise(cases, path, report, rounds):
-    """Of a case without "pass" all three."""
-    from harness.cases import PASSES
-    cases = [{**case, "kernel": depthwise_kernel(case, which), "normal": True}
-             for which in PASSES for case in cases if case.get("pass", which) == which]
-    return run_pairs("depthwise", cases, path, report, rounds, None)
+    peak = None
+    if PEAKS[suite] == "f32":
+        peak = peak_flops(*(torch.rand(8192, 8192, device=bursts.DEVICE) for _ in "ab"))
+    elif PEAKS[suite]:
+        peak = peak_flops(*(torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab"))
+    return run_pairs(suite, with_kernels(suite, cases), path, report, rounds, peak)
 
 
 def run_accuracy(cases, path, report, rounds):
@@ -188,49 +89,47 @@ def run_accuracy(cases, path, report, rounds):
     return True
 
 
-def linear_cross_entropy_case(case):
-    """Both passes as one unit: losses, then gradients, of so many parts of the rows one after another."""
-    parts, vocabulary = case.get("parts", 1), case["vocabulary"]
-    name = f"{case.get('type', 'bf16')}_{case['rows'] // parts}x{case['depth']}x{vocabulary}"
-    ranges = {"w": [-0.05, 0.05], "label": [0, vocabulary - 1], "dloss": [0.5, 1.5]}
-    case = {key: value for key, value in case.items() if key in ("parts", "seed")}
-    return {**case, "case": f"{name} parts {parts}", "kernel": f"linear_cross_entropy_{name}",
-            "then": f"linear_cross_entropy_gradients_{name}" + ("_part" if parts > 1 else ""), "normal": True,
-            "ranges": ranges, **({"of_rows": ["x", "label", "dloss", "loss", "dx"]} if parts > 1 else {})}
-
-
-def run_linear_cross_entropy(cases, path, report, rounds):
-    import torch
-    from harness import bursts
-    peak = peak_flops(*(torch.randn(8192, 8192, device=bursts.DEVICE).bfloat16() for _ in "ab"))
-    cases = [linear_cross_entropy_case(case) for case in cases]
-    return run_pairs("linear-cross-entropy", cases, path, report, rounds, peak)
-
-
-def run_memory(cases, path, report, rounds):
-    return run_pairs("memory", cases, path, report, rounds, None)
-
-
 def run_pairs(suite, cases, path, report, rounds, peak_flops):
+    """Named cases one by one; of drawn ones the kernels are compiled ahead, and what they say together is printed."""
     import torch
-    state = GpuState()
+    state, begin = GpuState(), time.monotonic()
+    drawn = next((case["drawn"] for case in cases if "drawn" in case), None)
     with Program(path, "cuda") as ours:
         device = ours.ask("hello")["device"]
-        report.say(f"{suite} on {device}, against PyTorch {torch.__version__}, medians of {rounds} rounds")
-        for case in cases:
-            name = case.get("case", case["kernel"])
-            try:
-                result = measure_pair(ours, case, rounds, peak_flops, state)
-            except Unavailable as problem:
-                result = {"problem": f"unavailable: {problem}"}
-            except Exception as problem:  # one case that fails must not cost the others
-                traceback.print_exc()
-                result = {"problem": f"failed: {first_line(problem)}", "failed": True}
-                torch.cuda.empty_cache()
-            report.add(row(suite, name, device, **result))
+        report.say(f"{suite} on {device}, against PyTorch {torch.__version__}, medians of {rounds} rounds"
+                   + (f", seed {drawn.seed}" if drawn else ""))
+        if drawn:
+            drawn.start()
+        ahead = mirror.Ahead(ours, cases) if drawn else None
+        for number, case in enumerate(cases):
+            if drawn and drawn.is_over():
+                report.say(f"{suite}: the time is over, {len(cases) - number} cases are left out")
+                break
+            refused = ahead.reach(number) if ahead else None
+            result = ({"problem": f"refused: {refused}", "refused": refused} if refused
+                      else measured(ours, case, rounds, peak_flops, state))
+            report.add(row(suite, case.get("case", case["kernel"]), device, **result))
     state.stop()
-    report.say_geomean(suite)
+    if drawn:
+        for line in mirror.summary([one for one in report.rows if one["suite"] == suite], time.monotonic() - begin):
+            report.say(f"{suite}: {line}")
+    else:
+        report.say_geomean(suite)
     return True
+
+
+def measured(ours, case, rounds, peak_flops, state):
+    """The keys of a row. A case that fails must not cost the others, and what it left of our program is ended."""
+    import torch
+    try:
+        return measure_pair(ours, case, rounds, peak_flops, state)
+    except Unavailable as problem:
+        return {"problem": f"unavailable: {problem}"}
+    except Exception as problem:
+        traceback.print_exc()
+        ours.restart()
+        torch.cuda.empty_cache()
+        return {"problem": f"failed: {first_line(problem)}", "failed": True}
 
 
 def measure_pair(ours, case, rounds, peak_flops, state):
@@ -255,12 +154,14 @@ def measure_pair(ours, case, rounds, peak_flops, state):
     sets = [inputs] + [{k: v.clone() for k, v in inputs.items()} for _ in range(1, bursts.num_sets(facts["bytes"]))]
     in_place = ("p", "m", "v") if family is peers.FAMILIES["adamw"] else ()
     sides, notes = peer_sides(family, facts, sets, in_place)
-    all_sides = [bursts.OurSide(ours), *sides] + ([] if peak_flops else [bursts.copy_side(moved)])
-    begin = time.monotonic()
-    ms = bursts.medians(all_sides, rounds)
-    state_now = state.since(begin)
+    roofs = [] if peak_flops else [bursts.copy_side(moved)]
+    with tuned_side(ours, case, wanted, notes) as tuned:
+        begin = time.monotonic()
+        ms = bursts.medians([bursts.OurSide(ours), *tuned, *sides, *roofs], rounds)
+        state_now = state.since(begin)
+        best = {"tuned_ms": ms["tuned"], "tiling": tuned[0].tiling, "regret": ms["ours"] / ms["tuned"]} if tuned else {}
     ours.ask("finish")
-    del all_sides, sets, inputs
+    del roofs, sets, inputs
     peer = min((side.name for side in sides), key=ms.get) if sides else None
     del sides
     torch.cuda.empty_cache()
@@ -270,7 +171,22 @@ def measure_pair(ours, case, rounds, peak_flops, state):
     return {"ms": ms["ours"], "rate": work / (ms["ours"] * 1e-3), "unit": "TFLOP/s" if peak_flops else "GB/s",
             "peer": peer, "peer_ms": ms.get(peer), "ratio": ms[peer] / ms["ours"] if peer else None, "roof_share": roof,
             "correct": correct, "error": error, "allowed_error": allowed, "launches": facts["launches"], "all_ms": ms,
-            "note": "; ".join(notes), **state_now}
+            "note": "; ".join(notes), **best, **state_now}
+
+
+@contextmanager
+def tuned_side(ours, case, wanted, notes):
+    """In a list, the case with its best tiling; no side, and a note, where none is found or asked for."""
+    side = None
+    try:
+        side = TunedSide(ours, case, wanted) if "tuned" in case else None
+    except ProgramError as problem:
+        notes.append(f"not tuned: {first_line(problem)[:200]}")
+    try:
+        yield [side] if side else []
+    finally:
+        if side:
+            side.close()
 
 
 def peer_sides(family, facts, sets, in_place):

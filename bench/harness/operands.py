@@ -11,6 +11,9 @@ TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f6
 if hasattr(torch, "float8_e4m3fn"):
     TYPES["e4m3"] = torch.float8_e4m3fn
 
+FEW = 64  # results, of which the largest error is a matter of luck: it may be so many times that of as few others
+LUCK_OF_FEW = 4
+
 
 def load(described):
     """A tensor from one of the "inputs" or "outputs" of a prepare."""
@@ -41,7 +44,7 @@ def check(family, facts, inputs, outputs):
     """(correct, error, allowed error): errors are the largest |got - float64| over the largest |float64|.
 
     As much as 1.5 times the error of the formula in float32, rounded to our output's type, is allowed (4 times with
-    named approximations), or a rounding of that type; for sums also what float32 rounding in another order makes
+    named approximations), or a rounding of that type, and LUCK_OF_FEW times as much of a few results; for sums also what float32 rounding in another order makes
     likely, or what a tensor core's truncation does. Where the family has another yardstick, its error is what results
     narrower than float32 may have."""
     reference = as_tuple(family.formula(cast_floats(inputs, torch.float64), facts["scalars"]))
@@ -56,8 +59,10 @@ def check(family, facts, inputs, outputs):
         scale = exact.abs().max().item() or 1.0
         error = distance(got, exact) / scale
         plain_error = distance(simple.to(got.dtype), exact) / scale
-        allowed = max((4 if facts["approximate"] else 1.5) * plain_error, 2.5e-7,
-                      likely_rounding(family, inputs, got.dtype) / scale, truncation(family, inputs, got.dtype))
+        luck = LUCK_OF_FEW if got.numel() < FEW else 1
+        allowed = max(luck * (4 if facts["approximate"] else 1.5) * plain_error, luck * 2.5e-7,
+                      likely_rounding(family, inputs, got.dtype) / scale,
+                      truncation(family, inputs, got.dtype, scale))
         if family.yardstick and got.dtype != torch.float32:
             allowed = family.allowed * distance(other.to(got.dtype), exact) / scale
         elif family.yardstick_of_all:
@@ -84,12 +89,22 @@ def likely_rounding(family, inputs, result_type):
     return 1.5 * 2.0**-24 * chain * max(1.0, math.sqrt(count / chain))
 
 
-def truncation(family, inputs, result_type):
-    """Relative to the largest result: a tensor core truncates its sum to float32 after every instruction, in the mean by
-    half an ulp, which is at most 2^-24 of the partial sum. Operands of tf32 are exact: the formula truncates them, too."""
+def truncation(family, inputs, result_type, scale):
+    """Relative to the largest result, `scale`: a tensor core truncates its sum to float32 after every instruction, in
+    the mean by half an ulp, which is at most 2^-24 of the partial sum: at most that of the result, or of what sums
+    usually are if all results are smaller. Operands of tf32 are exact: the formula truncates them, too."""
     if not family.unit_terms or result_type != torch.float32:
         return 0.0
-    return 2.0**-24 * math.ceil(count_of_terms(family, inputs) / family.unit_terms)
+    steps = math.ceil(count_of_terms(family, inputs) / family.unit_terms)
+    return 2.0**-24 * steps * max(1.0, typical_sum(family, inputs) / scale)
+
+
+def typical_sum(family, inputs):
+    """Of a product of two matrices: where it has few elements, all may be smaller than the sums on their way were."""
+    if family.terms != "a":
+        return 0.0
+    a, b = (inputs[name].double().square().mean().sqrt().item() for name in "ab")
+    return math.sqrt(count_of_terms(family, inputs)) * a * b
 
 
 def count_of_terms(family, inputs):

@@ -29,12 +29,22 @@ class Program:
     """with Program(path, "cuda") as ours: ours.ask("burst", n=20)["ms"]"""
 
     def __init__(self, path, device, cache=None):
-        environment = dict(os.environ, TW_CACHE_DIR=str(cache)) if cache else None
+        self.path, self.device = path, device
+        self.environment = dict(os.environ, TW_CACHE_DIR=str(cache)) if cache else None
+        self.start()
+
+    def start(self):
         try:
-            self.process = subprocess.Popen([str(path), "--device", device], stdin=subprocess.PIPE, text=True,
-                                            stdout=subprocess.PIPE, env=environment)
+            self.process = subprocess.Popen([str(self.path), "--device", self.device], stdin=subprocess.PIPE, text=True,
+                                            stdout=subprocess.PIPE, env=self.environment)
         except OSError as problem:
-            raise ProgramError(f"cannot start {path}: {problem}") from None
+            raise ProgramError(f"cannot start {self.path}: {problem}") from None
+
+    def restart(self):
+        """With a device that no kernel has crashed on."""
+        self.process.kill()
+        self.__exit__()
+        self.start()
 
     def ask(self, command, **details):
         try:

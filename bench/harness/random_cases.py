@@ -2,6 +2,9 @@
 import math
 import random
 
+from harness.random_memory import memory_case
+from harness.random_products import gemm_case, gemm_fp32_case, gemm_kinds_case
+
 MOST_ELEMENTS = 1 << 27  # of one operand
 MOST_SCORES = 1 << 36
 MOST_SUMS = 1 << 37
@@ -79,10 +82,15 @@ def depthwise_case(draw):
     return case
 
 
-MAKERS = {"attention": attention_case, "attention-backward": attention_case, "conv": conv_case,
-          "depthwise": depthwise_case}
+MAKERS = {"gemm": gemm_case, "gemm-kinds": gemm_kinds_case, "gemm-fp32": gemm_fp32_case, "attention": attention_case,
+          "attention-backward": attention_case, "conv": conv_case, "depthwise": depthwise_case, "memory": memory_case}
 
 
 def random_cases(suite, count, seed):
-    draw = random.Random(f"{suite} {seed}")
-    return [MAKERS[suite](draw) for _ in range(count)]
+    """Different ones."""
+    draw, cases = random.Random(f"{suite} {seed}"), []
+    while len(cases) < count:
+        case = MAKERS[suite](draw)
+        if case not in cases:
+            cases.append(case)
+    return cases

@@ -18,6 +18,8 @@ def text_of(result):
     parts = [f"{result['case']:<34} {result['ms']:10.4f} ms {result['rate']:10.4g} {result['unit']:<10}"]
     if result["peer"]:
         parts.append(f"{result['peer']} {result['peer_ms']:.4f} ms, ratio {result['ratio']:.3f}")
+    if result.get("tuned_ms"):
+        parts.append(f"tuned {result['tuned_ms']:.4f} ms ({result['tiling']}), regret {result['regret']:.3f}")
     if result["roof_share"] is not None:
         parts.append(f"roof {result['roof_share']:.3f}")
     if result.get("clock_mhz"):

@@ -42,13 +42,13 @@ class Accuracy(unittest.TestCase):
         self.assertFalse(report.failed())
 
     def test_attention_of_8_bits_is_checked(self):
-        from harness import bursts, gpu_suites, operands, peers
+        from harness import bursts, gpu_suites, kernel_names, operands, peers
         bursts.DEVICE = "cpu"
         case = {"type": "e4m3", "batch": 1, "heads": 2, "rows": 100, "depth": 64, "group": 2, "causal": True}
-        kernel = gpu_suites.attention_kernel(case)
+        kernel = kernel_names.attention_kernel(case)
         family = peers.family_of(kernel)
         with Program(TW_BENCH, "emulated") as ours, gpu_suites.folder_with_room() as folder:
-            facts = ours.ask("prepare", kernel=kernel, folder=folder, normal=True, ranges=gpu_suites.ranges_of_rules(case))
+            facts = ours.ask("prepare", kernel=kernel, folder=folder, normal=True, ranges=kernel_names.ranges_of_rules(case))
             inputs = operands.load_all(facts["inputs"])
             results = list(operands.load_all(facts["outputs"]).values())
         correct, error, allowed = operands.check(family, facts, inputs, results)

@@ -23,8 +23,8 @@ TEST_F(Cases, BothFormsGiveNames) {
     EXPECT_EQ(kernels("{\"kernel\": \"gemm_bf16_1x2x3\"}\n\n"
                       "{\"m\": 4, \"n\": 5, \"k\": 6, \"transpose_b\": true}\n"
                       "{\"m\": 4, \"n\": 5, \"k\": 6, \"type\": \"f16\", \"batch\": 3, \"transpose_a\": true, "
-                      "\"epilogue\": \"bias_gelu\"}"),
-              (std::vector<std::string>{"gemm_bf16_1x2x3", "gemm_bf16_4x5x6_tb", "gemm_f16_3x4x5x6_ta_bias_gelu"}));
+                      "\"epilogue\": \"bias_gelu\", \"result\": \"f32\"}"),
+              (std::vector<std::string>{"gemm_bf16_1x2x3", "gemm_bf16_4x5x6_tb", "gemm_f16_3x4x5x6_ta_bias_gelu_f32"}));
     EXPECT_EQ(kernels_of_cases("bench/cases/gemm.jsonl")[0], "gemm_bf16_512x512x512_tb");
 }
 

@@ -32,6 +32,16 @@ TEST(TuneProduct, MeasuresTheSpaceAndTheTilingOfToday) {
     EXPECT_EQ(tuned(name, "emulated", 1).record.tiling, result.today);
 }
 
+TEST(TuneProduct, HasATilingHoweverLittleTimeThereIs) {
+    const std::string name = "gemm_bf16_24x40x64_tb";
+    auto show = [](const std::string&, int64_t, int64_t, const std::string&) {};
+    TuneResult result =
+        tune_product(name, shape_of(name), open_device("emulated"), {.limit = 4, .within = 1e-6, .threads = 2}, show);
+    EXPECT_EQ(result.record.tiling, result.today);
+    ASSERT_EQ(result.skipped.size(), 3u);
+    for (const SkippedTiling& skipped : result.skipped) EXPECT_EQ(skipped.reason, "no time was left to compile it");
+}
+
 TEST(TuneProduct, RefusesWhereNothingCanBeMeasured) {
     EXPECT_ERROR(tuned("gemm_bf16_8x8x8", "null", 2), "the null device only compiles");
 }
