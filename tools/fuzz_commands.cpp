@@ -20,7 +20,7 @@ namespace tw {
 namespace {
 
 struct Options {
-    int64_t count = 200;
+    int64_t count = 200, first = 0;
     uint64_t seed = 1;
     std::string computation, kernel;
     bool interpreter_only = false, roles = false, json = false;
@@ -64,6 +64,7 @@ fuzz::FuzzOptions cases_of(const Options& o, Progress& progress) {
     fuzz::FuzzOptions options;
     options.count = o.count;
     options.seed = o.seed;
+    options.first = o.first;
     options.computation = o.computation;
     if (!o.interpreter_only) options.run_kernels = fuzz::run_on_emulator;
     options.progress = [&progress](int64_t done) { progress.show(done); };
@@ -180,19 +181,26 @@ void add_fuzz_commands(CLI::App& app, int& status) {
         command->add_option("--seed", o->seed, "case k of a seed is always the same")->check(seed_number());
         command->add_flag("--json", o->json, "as JSON");
     };
+    auto add_first = [o](CLI::App* command) {
+        command->add_option("--first", o->first, "the number of the first case, to run one again")
+            ->check(whole_number(0, std::numeric_limits<int64_t>::max()));
+    };
     auto* schedules = group->add_subcommand(
         "schedules", "random legal schedules, checked after each step and as kernels on the emulator");
     add_common(schedules);
+    add_first(schedules);
     schedules->add_option("--computation", o->computation, "only this one");
     schedules->add_flag("--interpreter-only", o->interpreter_only, "no kernels");
     schedules->callback([o, &status] { status = fuzz_schedules(*o); });
     auto* tilings = group->add_subcommand(
         "tilings", "random products on tensor cores in random tilings, as kernels on the emulator");
     add_common(tilings);
+    add_first(tilings);
     tilings->callback([o, &status] { status = fuzz_scheduled(*o, "products", fuzz::fuzz_tilings); });
     auto* convolutions = group->add_subcommand(
         "convolutions", "random convolutions and their gradients on tensor cores, as kernels on the emulator");
     add_common(convolutions);
+    add_first(convolutions);
     convolutions->callback([o, &status] { status = fuzz_scheduled(*o, "convolutions", fuzz::fuzz_convolutions); });
     auto* illegal = group->add_subcommand("illegal", "steps that must be refused");
     add_common(illegal);
