@@ -26,7 +26,6 @@ struct Images {
     int64_t halo() const { return reach_h * raster_width() + reach_w; }
     /// In lines of 32, 64 or 128 bytes.
     int64_t terms() const { return channels <= 16 ? 16 : channels <= 32 ? 32 : rounded_up(channels, 64); }
-    int64_t terms_of_step() const { return std::min<int64_t>(terms(), 64); }
 };
 
 Images images_of(const ConvolutionShape& s, ConvolutionPass pass) {
@@ -45,54 +44,82 @@ bool is_raster(const ConvolutionShape& s, ConvolutionPass pass) {
            s.channels % piece == 0 && s.filters % piece == 0;
 }
 
-int64_t bytes_of(const ConvolutionShape& s, const Images& of, const HaloTiles& tiles, bool makes_image) {
+/// What decides how much shared memory tiles take.
+struct Sizes {
+    int64_t taps, filters, terms, halo;
+    int64_t filters_of_block(const HaloTiles& tiles) const {
+        return std::min(filters, rows_of_unit * int64_t{tiles.warpgroups});
+    }
+    int64_t terms_of_step() const { return std::min<int64_t>(terms, 64); }
+};
+
+Sizes sizes_of(const ConvolutionShape& s, const Images& of) {
+    return {.taps = s.kernel_h * s.kernel_w, .filters = of.filters, .terms = of.terms(), .halo = of.halo()};
+}
+
+Sizes sizes_of(const HaloConvolution& c) {
+    auto extent = [](const Tensor& tensor, size_t d) { return require_constant(tensor.shape()[d]); };
+    return {.taps = extent(c.taps, 0) * extent(c.taps, 1),
+            .filters = extent(c.result, 3),
+            .terms = extent(c.raster, 1),
+            .halo = extent(c.raster, 0) - extent(c.sums, 0)};
+}
+
+/// Of all but the pieces of an operand beside the sums.
+int64_t bytes_of(const Sizes& of, const HaloTiles& tiles, const HaloExtras& extras) {
     constexpr int64_t barriers = 1024;
     const int64_t filters = rows_of_unit * tiles.warpgroups,
-                  weights = tiles.weight_stages > 0 ? tiles.weight_stages * filters * of.terms_of_step() * 2
-                                                    : s.kernel_h * s.kernel_w * filters * of.terms() * 2,
-                  windows = (tiles.stages + (makes_image ? tiles.ping_pong : 0)) *
-                            rounded_up(tiles.places + of.halo(), 8) * of.terms_of_step() * 2,
-                  leaving = tiles.ping_pong * tiles.leaving * (std::min(of.filters, filters) + piece) * 2;
-    return weights + windows + leaving + barriers;
+                  weights = (tiles.weight_stages > 0 ? tiles.weight_stages * filters * of.terms_of_step()
+                                                     : of.taps * filters * of.terms) *
+                            2,
+                  windows = (tiles.stages + (extras.image ? tiles.ping_pong : 0)) *
+                            rounded_up(tiles.places + of.halo, 8) * of.terms_of_step() * 2,
+                  leaving = tiles.ping_pong * tiles.leaving * (of.filters_of_block(tiles) + piece) * 2;
+    // Two sums of each piece, and what warps add up.
+    const int64_t rows = tiles.places / tiles.leaving + 4 * tiles.warpgroups,
+                  sums = extras.sums ? tiles.ping_pong * of.filters_of_block(tiles) * 2 * 4 * rows : 0;
+    return weights + windows + leaving + sums + barriers;
+}
+
+/// Pieces of an operand beside the sums that are on their way: as many as a tile has and some more, so that the next
+/// tile's pixels are asked for while this one's wait.
+int64_t stages_beside(const Sizes& of, const HaloTiles& tiles, const HaloExtras& extras, const Target& target) {
+    constexpr int64_t most = 16, ahead = 2;
+    const int64_t bytes = tiles.leaving * of.filters_of_block(tiles) * 2,
+                  room = (target.shared_bytes - bytes_of(of, tiles, extras)) / bytes;
+    return std::min({room, tiles.places / tiles.leaving + ahead, most});
 }
 
 }  // namespace
 
-namespace {
-
-bool takes(const ConvolutionShape& s, ConvolutionPass pass, const HaloTiles& tiles, const Target& target,
-           bool makes_image) {
+bool takes_halo(const ConvolutionShape& s, ConvolutionPass pass, const HaloTiles& tiles, const Target& target,
+                const HaloExtras& extras) {
     constexpr int64_t most_pixels = 1024;  // of a box
     if (!takes_warpgroups(s, target) || !is_raster(s, pass)) return false;
     const Images of = images_of(s, pass);
+    if (extras.image && of.filters % (rows_of_unit * tiles.warpgroups) != 0) return false;
+    if (extras.beside && stages_beside(sizes_of(s, of), tiles, extras, target) < 2) return false;
     const bool has_rows = tiles.weight_stages > 0 || of.filters <= rows_of_unit;
     return has_rows && rounded_up(tiles.places + of.halo(), 8) <= most_pixels &&
-           bytes_of(s, of, tiles, makes_image) <= target.shared_bytes;
-}
-
-}  // namespace
-
-bool takes_halo(const ConvolutionShape& s, ConvolutionPass pass, const HaloTiles& tiles, const Target& target) {
-    return takes(s, pass, tiles, target, false);
-}
-
-bool takes_made_halo(const ConvolutionShape& s, ConvolutionPass pass, const HaloTiles& tiles, const Target& target) {
-    return images_of(s, pass).filters % (rows_of_unit * tiles.warpgroups) == 0 && takes(s, pass, tiles, target, true);
+           bytes_of(sizes_of(s, of), tiles, extras) <= target.shared_bytes;
 }
 
 std::optional<HaloTiles> halo_tiles(const ConvolutionShape& s, ConvolutionPass pass, double tapwise,
-                                    const Target& target, bool makes_image) {
-    constexpr double start = 4000, made_a_cycle = 8;  // elements
+                                    const Target& target, const HaloExtras& extras) {
+    constexpr double start = 4000, made_a_cycle = 8, summed_a_cycle = 20, added_a_cycle = 40;  // elements
     std::optional<HaloTiles> best;
     double least = tapwise;
     for (const auto& [places, leaving] : {std::pair(256, 32), {240, 48}, {224, 32}, {192, 48}, {160, 32}, {128, 32}}) {
         const HaloTiles tiles{.places = places, .leaving = leaving};
-        if (!(makes_image ? takes_made_halo : takes_halo)(s, pass, tiles, target)) continue;
+        if (!takes_halo(s, pass, tiles, target, extras)) continue;
         const Images of = images_of(s, pass);
         const double products = as_double(rows_of_unit * places) * as_double(of.terms() * s.kernel_h * s.kernel_w),
                      bytes = as_double((places + of.halo()) * of.terms() * 2),
                      rounds = as_double(divided(divided(of.places(), places), target.multiprocessors));
-        const double made = makes_image ? as_double((places + of.halo()) * of.terms()) / made_a_cycle : 0;
+        const double results = as_double(places * sizes_of(s, of).filters_of_block(tiles)),
+                     made = (extras.image ? as_double((places + of.halo()) * of.terms()) / made_a_cycle : 0) +
+                            (extras.sums ? results / summed_a_cycle : 0) +
+                            (extras.beside ? results / added_a_cycle : 0);
         const double cycles =
             start + rounds * (std::max(products / multiprocessor::products,
                                        bytes / multiprocessor::box_bytes + multiprocessor::box_latency / 2) +
@@ -134,18 +161,21 @@ HaloConvolution declare_halo_convolution(const ConvolutionShape& shape, Convolut
     else
         c.taps = compute("taps", {shape.kernel_h, shape.kernel_w, terms, of.filters},
                          [&](Expr r, Expr t, Expr k, Expr f) { return padded(c.w, 0)(k, last_h - r, last_w - t, f); });
+    if (neighbours.beside.defined())
+        c.beside = compute(neighbours.beside.name() + "_raster", {whole, of.filters}, [&](Expr m, Expr f) {
+            return padded(neighbours.beside, 0)(m / width / height, m / width % height, m % width, f);
+        });
     Axis r = reduce_axis("r", shape.kernel_h), t = reduce_axis("s", shape.kernel_w), k = reduce_axis("c", terms);
     c.sums = compute("sums", {whole, of.filters}, [&](Expr m, Expr f) {
         const Expr tap = forward ? c.taps(r, t, f, k) : c.taps(r, t, k, f);
         Expr value = sum(cast(f32, c.image(m + (r * width + t) * shape.dilation, k)) * cast(f32, tap), {r, t, k});
         if (neighbours.sum) value = neighbours.sum(value, f);
-        return neighbours.beside ? value : cast(shape.type, value);
+        if (neighbours.behind) value = neighbours.behind(value, f, cast(f32, c.beside(m, f)));
+        return cast(shape.type, value);
     });
-    c.result =
-        compute(forward ? "y" : "d_x", {of.images, of.rows, of.columns, of.filters}, [&](const std::vector<Expr>& at) {
-            const Expr value = c.sums(at[0] * (height * width) + at[1] * width + at[2], at[3]);
-            return neighbours.beside ? cast(shape.type, neighbours.beside(value, at)) : value;
-        });
+    c.result = compute(
+        forward ? "y" : "d_x", {of.images, of.rows, of.columns, of.filters},
+        [&](const std::vector<Expr>& at) { return c.sums(at[0] * (height * width) + at[1] * width + at[2], at[3]); });
     return c;
 }
 
@@ -208,7 +238,13 @@ void leave(Schedule& s, const Loop& place, const Loop& filter, int64_t filters, 
 
 }  // namespace
 
-void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& given, std::source_location where) {
+Expr is_pixel(const HaloConvolution& c, const Expr& place) {
+    const std::vector<Expr>& shape = c.result.shape();
+    return place / c.width / c.height < shape[0] && place / c.width % c.height < shape[1] && place % c.width < shape[2];
+}
+
+void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& given, const HaloFollowers& followers,
+                   std::source_location where) {
     CalledFrom caller(where);
     const int64_t of_all = require_constant(c.result.shape()[3]);
     HaloTiles tiles = given;
@@ -235,6 +271,15 @@ void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& given
     s.set_memory(total, Memory::Registers);
     std::vector<StageRef> loaded;
     sum_up(s, total, c, blocks.back(), tiles, loaded);
+    for (const StageRef& follower : followers.of_pieces) s.at(follower, leaving);
+    for (const StageRef& follower : followers.of_tiles) s.at(follower, blocks.back());
+    if (c.beside.defined()) {
+        loaded.push_back(s.stage(c.sums, c.beside, Memory::Shared, leaving));
+        s.inline_stage(c.beside);
+        const HaloExtras extras{.image = !c.image.same(c.raster), .beside = true, .sums = !followers.of_pieces.empty()};
+        const int64_t stages = stages_beside(sizes_of(c), tiles, extras, s.target());
+        s.pipeline(leaving, {.stages = static_cast<int>(stages)});
+    }
     auto [m, f] = s.loops<2>(c.sums);
     auto [warpgroup_row, own] = s.split(f, rows_of_unit, Tail::Mask, {"warpgroup_m", "f"});
     s.order({warpgroup_row, own, m});

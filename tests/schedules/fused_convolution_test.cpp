@@ -95,8 +95,7 @@ TEST_P(FusedConvolutions, OverRastersAreTheDeclared) {
                               .warpgroups = static_cast<int>(between(1, 2)),
                               .weight_stages = static_cast<int>(chance() ? 0 : between(2, 4))};
         if (tiles.warpgroups * tiles.ping_pong > 2) continue;
-        const auto takes = shape.prologue ? takes_made_halo : takes_halo;
-        if (!takes(c, ConvolutionPass::Forward, tiles, device_target())) continue;
+        if (!takes_halo(c, ConvolutionPass::Forward, tiles, device_target(), extras_of(shape))) continue;
         ++taken;
         SCOPED_TRACE(fmt::format(
             "{}x{}x{}x{} {} {}x{} pad {}; {} places, {} stages, {} turns, {} warpgroups, {} of "
