@@ -68,7 +68,10 @@ public:
             int source = static_cast<int>(s);
             if (is_sibling(source) || stands_in(state, leader_, source)) reads |= follow(source);
         }
-        if (!reads && (!follow_by_common_reads() || !leads_everywhere())) follow_as_sibling();
+        if (!reads && !follow_by_common_reads(is_made_for)) {
+            follow_as_sibling();
+            if (!leads_everywhere() && !follow_by_common_reads(is_read_by)) follow_as_sibling();
+        }
         check_loops(stage_, axis_, reads);
     }
 
@@ -219,7 +222,7 @@ private:
             for (size_t d = 0; d < result.size(); ++d) result[d].dimension = static_cast<int>(d);
             return result;
         }
-        if (is_made_for(state_, leader_, stage)) {
+        if (is_read_by(state_, leader_, stage)) {
             const Access indices = indices_read(state_, leader_, stage);
             for (size_t d = 0; d < result.size(); ++d)
                 if (indices[d].defined()) result[d].dimension = number_of(indices[d]);
@@ -325,16 +328,15 @@ private:
         return prove(own().operation->shape[axis] <= (step == 1 ? extent : (extent + (step - 1)) / step)) == true;
     }
 
-    /// As the leader reads what is made for both.
-    bool follow_by_common_reads() {
+    /// As the leader reads what both read. Whether each loop around leads to elements of the follower then.
+    bool follow_by_common_reads(bool (*is_common)(const State&, int leader, int stage)) {
+        forget();
         bool reads = false;
         for (size_t s = 0; s < state_.stages.size(); ++s)
-            if (is_made_for(state_, leader_, static_cast<int>(s))) reads |= follow(static_cast<int>(s));
+            if (is_common(state_, leader_, static_cast<int>(s))) reads |= follow(static_cast<int>(s));
         const auto blocks = needs_all_.begin() + static_cast<std::ptrdiff_t>(rank());
         const bool unclear = std::find(needs_all_.begin(), blocks, true) != blocks;
-        if (reads && !unclear) return true;
-        forget();
-        return false;
+        return reads && !unclear && leads_everywhere();
     }
 
     /// Whether each loop around leads along an axis.

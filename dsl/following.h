@@ -20,11 +20,13 @@ std::vector<int> loops_to(const Schedule::State& state, int stage, int loop);
 
 /// Whether the stage is made for the leader, in its loops, and read by it.
 bool is_made_for(const Schedule::State& state, int leader, int stage);
-/// The one index, over the leader's axes, at which it reads each dimension of what is made for it; undefined where it
-/// has several.
+/// Whether the leader reads the stage, which is made for it, or by a kernel before.
+bool is_read_by(const Schedule::State& state, int leader, int stage);
+/// The one index, over the leader's axes, at which it reads each dimension of such a stage; undefined where it has
+/// several.
 Access indices_read(const Schedule::State& state, int leader, int stage);
 
-/// What each iteration has made for a leader at an index that is no axis of it, as i * n + j: blocks of `size`, from
+/// What each iteration of a leader reads at an index that is no axis of it, as i * n + j: blocks of `size`, from
 /// `first` on, one behind the other up to `all`.
 struct Blocks {
     Expr index, first;

@@ -1,5 +1,5 @@
-// What is made for a leader and read at an index that is none of its axes: pixels as places of a raster, rows of a
-// batch one behind the other. Where its loops count such an index through, block by block, followers can go along it.
+// What a leader reads at an index that is none of its axes: pixels as places of a raster, rows of a batch one behind
+// the other. Where its loops count such an index through, block by block, followers that read the same can go along it.
 #include <algorithm>
 
 #include "dsl/following.h"
@@ -19,6 +19,13 @@ bool is_made_for(const State& state, int leader, int stage) {
     const StageRecord& inside = state.stages[around];
     const bool made_there = !state.stages[stage].inlined && inside.attach >= 0 && !inside.after;
     return made_there && !accesses(state, state.stages[leader].definition, leader, stage).empty();
+}
+
+bool is_read_by(const State& state, int leader, int stage) {
+    if (is_made_for(state, leader, stage)) return true;
+    const StageRecord& before = state.stages[stage];
+    return stage != leader && !before.inlined && before.attach < 0 &&
+           reads_stage(state.stages[leader].definition, before.definition);
 }
 
 Access indices_read(const State& state, int leader, int stage) {
@@ -58,7 +65,7 @@ std::vector<Blocks> blocks_made(const State& state, int leader, int loop, std::s
     const auto& axes = state.stages[leader].definition.axes;
     if (state.stages[leader].attach >= 0 || state.position(loop) >= state.first_reduce(leader)) return all;
     for (size_t s = 0; s < state.stages.size(); ++s) {
-        if (!is_made_for(state, leader, static_cast<int>(s))) continue;
+        if (!is_read_by(state, leader, static_cast<int>(s))) continue;
         for (const Expr& index : indices_read(state, leader, static_cast<int>(s))) {
             auto is_index = [&](const Expr& other) { return equal(other, index); };
             if (!index.defined() || std::ranges::any_of(axes, is_index)) continue;

@@ -265,14 +265,14 @@ void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& given
         filter = own;
     }
     auto [leaving, place] = s.split(inside, tiles.leaving, {"leaving", "place"});
+    for (const StageRef& follower : followers.of_pieces) s.at(follower, leaving);
+    for (const StageRef& follower : followers.of_tiles) s.at(follower, blocks.back());
     s.at(c.sums, leaving);
     s.set_memory(c.sums, Memory::Shared);
     s.at(total, blocks.back());
     s.set_memory(total, Memory::Registers);
     std::vector<StageRef> loaded;
     sum_up(s, total, c, blocks.back(), tiles, loaded);
-    for (const StageRef& follower : followers.of_pieces) s.at(follower, leaving);
-    for (const StageRef& follower : followers.of_tiles) s.at(follower, blocks.back());
     if (c.beside.defined()) {
         loaded.push_back(s.stage(c.sums, c.beside, Memory::Shared, leaving));
         s.inline_stage(c.beside);

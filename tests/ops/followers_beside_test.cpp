@@ -28,18 +28,11 @@ struct Flattened {
         const int64_t tile = rows * step;
         return (batch * length * step + tile - 1) / tile * tile;
     }
-    /// Tiles of `rows` of the result, whose sums lie in shared memory.
-    Loop tiled(Schedule& s, bool persistent) const {
+    /// Tiles of `rows` of the result, a thread each.
+    Loop tiled(Schedule& s) const {
         auto [n, t, j] = s.loops<3>(y);
         auto [tile, row] = s.split(s.fuse(n, t), rows, Tail::Mask, {"tile", "row"});
-        s.at(sums, tile);
-        s.set_memory(sums, Memory::Shared);
-        if (persistent)
-            s.persistent({tile}, {.blocks = 3});
-        else
-            s.bind(tile, grid.x);
         s.bind(row, thread);
-        s.bind(s.loops<2>(sums)[0], thread);
         return tile;
     }
 };
@@ -67,11 +60,18 @@ TEST_P(FollowersBeside, ReduceBlocksOfWhatOnlyTheLeaderReads) {
                                        [&](Expr q, Expr j) { return sum(energy(q * blocks + v, j), v); });
         const std::vector<Tensor> outputs{p.y, largest, of_tile};
         Schedule s(outputs, device_target());
-        const Loop tile = p.tiled(s, chance());
+        const Loop tile = p.tiled(s);
         for (const Tensor& follower : {largest, energy, of_tile}) {
             s.at(follower, tile);
             s.bind(s.loops<2>(follower)[1], thread);
         }
+        s.at(p.sums, tile);
+        s.set_memory(p.sums, Memory::Shared);
+        s.bind(s.loops<2>(p.sums)[0], thread);
+        if (chance())
+            s.persistent({tile}, {.blocks = 3});
+        else
+            s.bind(tile, grid.x);
         SCOPED_TRACE(s.trace_as_cpp());
         const Program program = build(s);
         EXPECT_EQ(program.kernels().size(), 1u);
@@ -89,7 +89,7 @@ TEST(FollowersBesideErrors, TellWhatAnIterationMakes) {
         const Tensor largest = compute("largest", {p.made() / rows, p.columns},
                                        [&](Expr q, Expr j) { return reduce_max(p.sums(q * rows + r, j), r); });
         Schedule s({p.y, largest}, target("sm_90a"));
-        const Loop tile = p.tiled(s, false);
+        const Loop tile = p.tiled(s);
         EXPECT_ERROR(s.at(largest, tile),
                      "'largest' cannot follow 'y' here: each iteration of 'tile' would compute it");
     }
@@ -99,7 +99,7 @@ TEST(FollowersBesideErrors, TellWhatAnIterationMakes) {
     const Tensor scaled = compute("scaled", {3, 16, p.columns},
                                   [&](Expr n, Expr t, Expr j) { return p.y(n, t, j) + largest((n * 16 + t) / 8, j); });
     Schedule s({p.y, largest, scaled}, target("sm_90a"));
-    const Loop tile = p.tiled(s, false);
+    const Loop tile = p.tiled(s);
     s.at(largest, tile);
     EXPECT_ERROR(s.at(scaled, tile), "'scaled' cannot follow 'y' here: it reads more of 'largest' than one iteration");
 }
