@@ -310,7 +310,7 @@ private:
             // Of a single iteration every step would do: the axis' own makes no more than there is.
             for (int64_t step : {coefficient(affine_of(read), axis).value_or(1), int64_t{1}})
                 if (step > 0 && (size % step == 0 || step % size == 0) &&
-                    equal(simplify(read / size), simplify(axis * step / size)))
+                    prove(simplify(read / size) == simplify(axis * step / size)) == true)
                     return {static_cast<int>(a), step};
         }
         return {-1, 1};

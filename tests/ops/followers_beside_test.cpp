@@ -59,6 +59,7 @@ TEST_P(FollowersBeside, ReduceBlocksOfWhatOnlyTheLeaderReads) {
         const Tensor of_tile = compute("of_tile", {count / blocks, p.columns},
                                        [&](Expr q, Expr j) { return sum(energy(q * blocks + v, j), v); });
         const std::vector<Tensor> outputs{p.y, largest, of_tile};
+        SCOPED_TRACE(fmt::format("{} of {} rows, each {}th; tiles of {} blocks of {}", p.batch, p.length, step, blocks, block));
         Schedule s(outputs, device_target());
         const Loop tile = p.tiled(s);
         for (const Tensor& follower : {largest, energy, of_tile}) {
