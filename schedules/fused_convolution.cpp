@@ -73,12 +73,11 @@ void declare_statistics(FusedConvolution& c, const ConvolutionShape& s) {
     declare_sums(c, s.filters, {n, p, q}, [&](const Expr& filter) { return cast(f32, c.y(n, p, q, filter)); });
 }
 
-/// The same sums over a raster, some of whose places are pixels.
+/// The same over a raster, whose sums are 0 where a place is no pixel.
 void declare_statistics(FusedConvolution& c, const HaloConvolution& halo) {
     const Axis m = reduce_axis("m", require_constant(halo.sums.shape()[0]));
-    declare_sums(c, require_constant(c.y.shape()[3]), {m}, [&](const Expr& filter) {
-        return select(is_pixel(halo, m), cast(f32, halo.sums(m, filter)), constant(f32, 0.0));
-    });
+    declare_sums(c, require_constant(c.y.shape()[3]), {m},
+                 [&](const Expr& filter) { return cast(f32, halo.sums(m, filter)); });
 }
 
 /// What stands beside x and w.
@@ -226,7 +225,7 @@ FusedHalo declare_fused_halo(const FusedConvolutionShape& shape, int64_t places,
     declare_operands(c.fused, shape);
     const auto residual = std::ranges::find(shape.epilogue, ConvolutionEpilogue::Residual);
     const Steps before(shape.epilogue.begin(), residual), behind(residual, shape.epilogue.end());
-    HaloNeighbours neighbours;
+    HaloNeighbours neighbours{.zeros_beside = shape.statistics};
     if (shape.prologue) neighbours.by_channel = {c.fused.scale, c.fused.shift};
     if (shape.prologue)
         neighbours.image = [&](const Expr& value, const Expr& channel) {

@@ -66,7 +66,7 @@ Sizes sizes_of(const HaloConvolution& c) {
 }
 
 /// Of all but the pieces of an operand beside the sums.
-int64_t bytes_of(const Sizes& of, const HaloTiles& tiles, const HaloExtras& extras) {
+int64_t shared_bytes_of(const Sizes& of, const HaloTiles& tiles, const HaloExtras& extras) {
     constexpr int64_t barriers = 1024;
     const int64_t filters = rows_of_unit * tiles.warpgroups,
                   weights = (tiles.weight_stages > 0 ? tiles.weight_stages * filters * of.terms_of_step()
@@ -75,19 +75,28 @@ int64_t bytes_of(const Sizes& of, const HaloTiles& tiles, const HaloExtras& extr
                   windows = (tiles.stages + (extras.image ? tiles.ping_pong : 0)) *
                             rounded_up(tiles.places + of.halo, 8) * of.terms_of_step() * 2,
                   leaving = tiles.ping_pong * tiles.leaving * (of.filters_of_block(tiles) + piece) * 2;
-    // Two sums of each piece, and what warps add up.
-    const int64_t rows = tiles.places / tiles.leaving + 4 * tiles.warpgroups,
-                  sums = extras.sums ? tiles.ping_pong * of.filters_of_block(tiles) * 2 * 4 * rows : 0;
+    // Two sums of each piece, and what warps add up; which places are pixels.
+    const int64_t rows = tiles.places / tiles.leaving + 8 * tiles.warpgroups,
+                  sums = extras.sums ? tiles.ping_pong * (of.filters_of_block(tiles) * 2 * rows + tiles.places) * 4 : 0;
     return weights + windows + leaving + sums + barriers;
 }
 
-/// Pieces of an operand beside the sums that are on their way: as many as a tile has and some more, so that the next
-/// tile's pixels are asked for while this one's wait.
+/// Pieces of an operand beside the sums that are on their way: as many as two tiles have, where there is room, so that
+/// the next tile's pixels are asked for while the last one's results leave.
 int64_t stages_beside(const Sizes& of, const HaloTiles& tiles, const HaloExtras& extras, const Target& target) {
-    constexpr int64_t most = 16, ahead = 2;
+    constexpr int64_t most = 16;
     const int64_t bytes = tiles.leaving * of.filters_of_block(tiles) * 2,
-                  room = (target.shared_bytes - bytes_of(of, tiles, extras)) / bytes;
-    return std::min({room, tiles.places / tiles.leaving + ahead, most});
+                  room = (target.shared_bytes - shared_bytes_of(of, tiles, extras)) / bytes;
+    return std::min({room, 2 * tiles.places / tiles.leaving, most});
+}
+
+/// Cycles that groups wait for pixels, which are asked for behind all pieces of the tile before: as these find room,
+/// while results of the one before that leave.
+double wait_for_pixels(const Sizes& of, const HaloTiles& tiles, double arrival, double leaving, const Target& target,
+                       const HaloExtras& extras) {
+    const double pieces = as_double(tiles.places / tiles.leaving),
+                 ahead = as_double(stages_beside(of, tiles, extras, target)) - pieces;
+    return std::max(0.0, arrival - leaving * ahead / pieces);
 }
 
 }  // namespace
@@ -101,7 +110,7 @@ bool takes_halo(const ConvolutionShape& s, ConvolutionPass pass, const HaloTiles
     if (extras.beside && stages_beside(sizes_of(s, of), tiles, extras, target) < 2) return false;
     const bool has_rows = tiles.weight_stages > 0 || of.filters <= rows_of_unit;
     return has_rows && rounded_up(tiles.places + of.halo(), 8) <= most_pixels &&
-           bytes_of(sizes_of(s, of), tiles, extras) <= target.shared_bytes;
+           shared_bytes_of(sizes_of(s, of), tiles, extras) <= target.shared_bytes;
 }
 
 std::optional<HaloTiles> halo_tiles(const ConvolutionShape& s, ConvolutionPass pass, double tapwise,
@@ -116,14 +125,16 @@ std::optional<HaloTiles> halo_tiles(const ConvolutionShape& s, ConvolutionPass p
         const double products = as_double(rows_of_unit * places) * as_double(of.terms() * s.kernel_h * s.kernel_w),
                      bytes = as_double((places + of.halo()) * of.terms() * 2),
                      rounds = as_double(divided(divided(of.places(), places), target.multiprocessors));
-        const double results = as_double(places * sizes_of(s, of).filters_of_block(tiles)),
-                     made = (extras.image ? as_double((places + of.halo()) * of.terms()) / made_a_cycle : 0) +
-                            (extras.sums ? results / summed_a_cycle : 0) +
-                            (extras.beside ? results / added_a_cycle : 0);
-        const double cycles =
-            start + rounds * (std::max(products / multiprocessor::products,
-                                       bytes / multiprocessor::box_bytes + multiprocessor::box_latency / 2) +
-                              made + multiprocessor::of_turn);
+        const Sizes sizes = sizes_of(s, of);
+        const double results = as_double(places * sizes.filters_of_block(tiles)),
+                     multiplied = products / multiprocessor::products, arrived = bytes / multiprocessor::box_bytes;
+        double cycles = std::max(multiplied, arrived + multiprocessor::box_latency / 2) + multiprocessor::of_turn;
+        if (extras.image) cycles += as_double((places + of.halo()) * of.terms()) / made_a_cycle;
+        if (extras.sums) cycles += results / summed_a_cycle;
+        if (extras.beside)
+            cycles += results / added_a_cycle +
+                      wait_for_pixels(sizes, tiles, arrived + multiprocessor::box_latency, multiplied, target, extras);
+        cycles = start + rounds * cycles;
         if (cycles < least) least = cycles, best = tiles;
     }
     return best;
@@ -161,6 +172,12 @@ HaloConvolution declare_halo_convolution(const ConvolutionShape& shape, Convolut
     else
         c.taps = compute("taps", {shape.kernel_h, shape.kernel_w, terms, of.filters},
                          [&](Expr r, Expr t, Expr k, Expr f) { return padded(c.w, 0)(k, last_h - r, last_w - t, f); });
+    if (neighbours.zeros_beside)
+        c.pixel = compute("pixel", {whole}, [&](Expr m) {
+            const Expr is_pixel =
+                m / width / height < of.images && m / width % height < of.rows && m % width < of.columns;
+            return select(is_pixel, constant(Type::I32, 1), constant(Type::I32, 0));
+        });
     if (neighbours.beside.defined())
         c.beside = compute(neighbours.beside.name() + "_raster", {whole, of.filters}, [&](Expr m, Expr f) {
             return padded(neighbours.beside, 0)(m / width / height, m / width % height, m % width, f);
@@ -171,6 +188,7 @@ HaloConvolution declare_halo_convolution(const ConvolutionShape& shape, Convolut
         Expr value = sum(cast(f32, c.image(m + (r * width + t) * shape.dilation, k)) * cast(f32, tap), {r, t, k});
         if (neighbours.sum) value = neighbours.sum(value, f);
         if (neighbours.behind) value = neighbours.behind(value, f, cast(f32, c.beside(m, f)));
+        if (neighbours.zeros_beside) value = select(c.pixel(m) != 0, value, constant(f32, 0.0));
         return cast(shape.type, value);
     });
     c.result = compute(
@@ -238,11 +256,6 @@ void leave(Schedule& s, const Loop& place, const Loop& filter, int64_t filters, 
 
 }  // namespace
 
-Expr is_pixel(const HaloConvolution& c, const Expr& place) {
-    const std::vector<Expr>& shape = c.result.shape();
-    return place / c.width / c.height < shape[0] && place / c.width % c.height < shape[1] && place % c.width < shape[2];
-}
-
 void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& given, const HaloFollowers& followers,
                    std::source_location where) {
     CalledFrom caller(where);
@@ -269,6 +282,10 @@ void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& given
     for (const StageRef& follower : followers.of_tiles) s.at(follower, blocks.back());
     s.at(c.sums, leaving);
     s.set_memory(c.sums, Memory::Shared);
+    if (c.pixel.defined()) {
+        s.at(c.pixel, blocks.back());
+        s.set_memory(c.pixel, Memory::Shared);
+    }
     s.at(total, blocks.back());
     s.set_memory(total, Memory::Registers);
     std::vector<StageRef> loaded;

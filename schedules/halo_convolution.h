@@ -25,6 +25,7 @@ struct HaloConvolution {
     std::vector<Tensor> by_channel = {};  ///< what `image` reads beside the raster, [channels]
     Tensor taps = {};               ///< [kernel_h, kernel_w, filters, channels], or channels before filters, as w lies
     Tensor sums = {};               ///< [places, filters], as the result is rounded
+    Tensor pixel = {};              ///< [places] i32: 1 where a place is a pixel of the result, else 0; of zeros_beside
     Tensor beside = {};             ///< of HaloNeighbours, as a raster: [places, filters], zeros where is no pixel
     int64_t height = 0, width = 0;  ///< of an image's raster
 };
@@ -36,6 +37,7 @@ struct HaloNeighbours {
     Made image = {};  ///< of an element of x and its channel, what taps are multiplied with: once for all of them
     std::vector<Tensor> by_channel = {};  ///< that it reads, [channels]
     Made sum = {};                        ///< of a sum and its filter
+    bool zeros_beside = false;            ///< sums are 0 where a place is no pixel, for followers that reduce them
     Tensor beside = {};                   ///< of the result's shape and type; undefined: nothing is read there
     MadeBeside behind = {};               ///< behind `sum`, with the element of `beside` at the sum's place
 };
@@ -67,7 +69,5 @@ struct HaloFollowers {
 /// The same in a schedule of more outputs than convolution.result.
 void schedule_halo(Schedule& s, const HaloConvolution& convolution, const HaloTiles& tiles,
                    const HaloFollowers& followers = {}, TW_HERE);
-/// Whether a place of the raster is a pixel of the result.
-Expr is_pixel(const HaloConvolution& convolution, const Expr& place);
 
 }  // namespace tw::schedules
