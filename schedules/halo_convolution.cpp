@@ -183,14 +183,26 @@ HaloConvolution declare_halo_convolution(const ConvolutionShape& shape, Convolut
             return padded(neighbours.beside, 0)(m / width / height, m / width % height, m % width, f);
         });
     Axis r = reduce_axis("r", shape.kernel_h), t = reduce_axis("s", shape.kernel_w), k = reduce_axis("c", terms);
-    c.sums = compute("sums", {whole, of.filters}, [&](Expr m, Expr f) {
+    const Expr zero = constant(f32, 0.0);
+    auto total = [&](const Expr& m, const Expr& f) {
         const Expr tap = forward ? c.taps(r, t, f, k) : c.taps(r, t, k, f);
-        Expr value = sum(cast(f32, c.image(m + (r * width + t) * shape.dilation, k)) * cast(f32, tap), {r, t, k});
+        return sum(cast(f32, c.image(m + (r * width + t) * shape.dilation, k)) * cast(f32, tap), {r, t, k});
+    };
+    auto made = [&](const Expr& m, const Expr& f) {
+        Expr value = total(m, f);
         if (neighbours.sum) value = neighbours.sum(value, f);
         if (neighbours.behind) value = neighbours.behind(value, f, cast(f32, c.beside(m, f)));
-        if (neighbours.zeros_beside) value = select(c.pixel(m) != 0, value, constant(f32, 0.0));
-        return cast(shape.type, value);
+        return value;
+    };
+    // What is made of sums is a stage of its own then, so that it is made in any case, and no branch stands around it.
+    const bool chosen_behind = neighbours.zeros_beside && (neighbours.sum || neighbours.behind);
+    c.made = c.sums = compute(chosen_behind ? "made" : "sums", {whole, of.filters}, [&](Expr m, Expr f) {
+        if (chosen_behind) return made(m, f);
+        return cast(shape.type, neighbours.zeros_beside ? select(c.pixel(m) != 0, made(m, f), zero) : made(m, f));
     });
+    if (chosen_behind)
+        c.sums = compute("sums", {whole, of.filters},
+                         [&](Expr m, Expr f) { return cast(shape.type, select(c.pixel(m) != 0, c.made(m, f), zero)); });
     c.result = compute(
         forward ? "y" : "d_x", {of.images, of.rows, of.columns, of.filters},
         [&](const std::vector<Expr>& at) { return c.sums(at[0] * (height * width) + at[1] * width + at[2], at[3]); });
@@ -241,6 +253,14 @@ void sum_up(Schedule& s, const Stage& sums, const HaloConvolution& c, const Loop
     if (!stay) s.pipeline(around_weights, {.stages = tiles.weight_stages, .in_flight = 1});
 }
 
+/// By the threads that have its sums: filters are rows of the unit.
+void share_as_sums(Schedule& s, const Tensor& made) {
+    auto [m, f] = s.loops<2>(made);
+    auto [warpgroup_row, own] = s.split(f, rows_of_unit, Tail::Mask, {"warpgroup_m", "f"});
+    s.order({warpgroup_row, own, m});
+    s.bind(warpgroup_row, warpgroup);
+}
+
 /// Threads store what is a pixel, 16 bytes each.
 void leave(Schedule& s, const Loop& place, const Loop& filter, int64_t filters, int64_t threads) {
     const auto room = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(filters)));
@@ -262,7 +282,7 @@ void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& given
     const int64_t of_all = require_constant(c.result.shape()[3]);
     HaloTiles tiles = given;
     tiles.warpgroups = static_cast<int>(std::min<int64_t>(given.warpgroups, divided(of_all, rows_of_unit)));
-    const Stage total = s.accumulators(c.sums);
+    const Stage total = s.accumulators(c.made);
     auto [image, p, q, filter] = s.loops<4>(c.result);
     // Places that are no pixels are masked.
     auto [rows, row] = s.split(p, c.height, Tail::Mask, {"rows", "row"});
@@ -282,6 +302,10 @@ void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& given
     for (const StageRef& follower : followers.of_tiles) s.at(follower, blocks.back());
     s.at(c.sums, leaving);
     s.set_memory(c.sums, Memory::Shared);
+    if (!c.made.same(c.sums)) {
+        s.at(c.made, leaving);
+        s.set_memory(c.made, Memory::Registers);
+    }
     if (c.pixel.defined()) {
         s.at(c.pixel, blocks.back());
         s.set_memory(c.pixel, Memory::Shared);
@@ -291,16 +315,14 @@ void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& given
     std::vector<StageRef> loaded;
     sum_up(s, total, c, blocks.back(), tiles, loaded);
     if (c.beside.defined()) {
-        loaded.push_back(s.stage(c.sums, c.beside, Memory::Shared, leaving));
+        loaded.push_back(s.stage(c.made, c.beside, Memory::Shared, leaving));
         s.inline_stage(c.beside);
         const HaloExtras extras{.image = !c.image.same(c.raster), .beside = true, .sums = !followers.of_pieces.empty()};
         const int64_t stages = stages_beside(sizes_of(c), tiles, extras, s.target());
         s.pipeline(leaving, {.stages = static_cast<int>(stages)});
     }
-    auto [m, f] = s.loops<2>(c.sums);
-    auto [warpgroup_row, own] = s.split(f, rows_of_unit, Tail::Mask, {"warpgroup_m", "f"});
-    s.order({warpgroup_row, own, m});
-    s.bind(warpgroup_row, warpgroup);
+    share_as_sums(s, c.sums);
+    if (!c.made.same(c.sums)) share_as_sums(s, c.made);
     leave(s, place, filter, std::min(of_all, filters), 128 * tiles.warpgroups);
     s.persistent(blocks);
     s.roles(loading_roles(

@@ -23,10 +23,11 @@ struct HaloConvolution {
     Tensor raster = {};                   ///< [places and those behind that taps reach, channels]
     Tensor image = {};                    ///< raster, or what is made of it, with zeros in the padding
     std::vector<Tensor> by_channel = {};  ///< what `image` reads beside the raster, [channels]
-    Tensor taps = {};               ///< [kernel_h, kernel_w, filters, channels], or channels before filters, as w lies
-    Tensor sums = {};               ///< [places, filters], as the result is rounded
-    Tensor pixel = {};              ///< [places] i32: 1 where a place is a pixel of the result, else 0; of zeros_beside
-    Tensor beside = {};             ///< of HaloNeighbours, as a raster: [places, filters], zeros where is no pixel
+    Tensor taps = {};    ///< [kernel_h, kernel_w, filters, channels], or channels before filters, as w lies
+    Tensor made = {};    ///< [places, filters] f32, of sums, where `sums` choose between it and 0; else `sums`
+    Tensor sums = {};    ///< [places, filters], as the result is rounded
+    Tensor pixel = {};   ///< [places] i32: 1 where a place is a pixel of the result, else 0; of zeros_beside
+    Tensor beside = {};  ///< of HaloNeighbours, as a raster: [places, filters], zeros where is no pixel
     int64_t height = 0, width = 0;  ///< of an image's raster
 };
 
