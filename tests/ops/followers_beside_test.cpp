@@ -59,7 +59,8 @@ TEST_P(FollowersBeside, ReduceBlocksOfWhatOnlyTheLeaderReads) {
         const Tensor of_tile = compute("of_tile", {count / blocks, p.columns},
                                        [&](Expr q, Expr j) { return sum(energy(q * blocks + v, j), v); });
         const std::vector<Tensor> outputs{p.y, largest, of_tile};
-        SCOPED_TRACE(fmt::format("{} of {} rows, each {}th; tiles of {} blocks of {}", p.batch, p.length, step, blocks, block));
+        SCOPED_TRACE(
+            fmt::format("{} of {} rows, each {}th; tiles of {} blocks of {}", p.batch, p.length, step, blocks, block));
         Schedule s(outputs, device_target());
         const Loop tile = p.tiled(s);
         for (const Tensor& follower : {largest, energy, of_tile}) {
@@ -94,6 +95,16 @@ TEST(FollowersBesideErrors, TellWhatAnIterationMakes) {
         EXPECT_ERROR(s.at(largest, tile),
                      "'largest' cannot follow 'y' here: each iteration of 'tile' would compute it");
     }
+    // Sequences with four rows between them, which no iteration would make.
+    const Tensor x = input("x", f32, {60, 8});
+    const Tensor twice = compute("twice", {60, 8}, [&](Expr m, Expr j) { return x(m, j) * 2.0; });
+    const Tensor apart =
+        compute("apart", {3, 16, 8}, [&](Expr n, Expr t, Expr j) { return twice(n * 20 + t, j) + 1.0; });
+    const Axis u = reduce_axis("u", 4);
+    const Tensor sums = compute("sums", {15, 8}, [&](Expr q, Expr j) { return sum(twice(q * 4 + u, j), u); });
+    Schedule gaps({apart, sums}, target("sm_90a"));
+    const Loop step = gaps.split(gaps.loops<3>(apart)[1], 4)[0];
+    EXPECT_ERROR(gaps.at(sums, step), "'sums' cannot follow 'apart' here: each iteration of 'i' would compute it");
     const Axis r = reduce_axis("r", 8);
     const Tensor largest = compute("largest", {p.made() / 8, p.columns},
                                    [&](Expr q, Expr j) { return reduce_max(p.sums(q * 8 + r, j), r); });
