@@ -133,7 +133,8 @@ Summary fuzz_convolutions(const FuzzOptions& options) {
         const HaloTiles halo{.places = leaving * random.between(1, 5),
                              .leaving = leaving,
                              .stages = static_cast<int>(random.between(2, 3)),
-                             .ping_pong = static_cast<int>(random.between(1, 2))};
+                             .ping_pong = static_cast<int>(random.between(1, 2)),
+                             .parts = pass == ConvolutionPass::WeightGradient ? random.between(1, 4) : 1};
         const bool with_halo = random.chance(0.7) && takes_halo(shape, pass, halo, some);
         const std::optional<ConvolutionTiles> tiles =
             random.chance(0.7) ? std::optional(random_tiles(random, c)) : std::nullopt;
@@ -149,7 +150,8 @@ Summary fuzz_convolutions(const FuzzOptions& options) {
                                 some.multiprocessors),
             .kind = names[which],
             .schedule = [=] {
-                if (with_halo) return halo_schedule(declare_halo_convolution(shape, pass, halo.places), halo, some);
+                if (with_halo)
+                    return halo_schedule(declare_halo_convolution(shape, pass, halo.whole_places()), halo, some);
                 return convolution_schedule(c, shape, tiles, some);
             }};
     });
