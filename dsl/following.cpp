@@ -39,12 +39,6 @@ std::vector<Access> accesses(const State& state, const StageDefinition& definiti
 
 namespace {
 
-/// Loops of the stage from the outermost to `loop`, inclusive.
-std::vector<int> loops_to(const State& state, int stage, int loop) {
-    const auto& order = state.stages[stage].order;
-    return {order.begin(), order.begin() + state.position(loop) + 1};
-}
-
 bool drives(const State& state, int loop, int root) {
     return contains(loop_value(state, root), state.loops[loop].variable);
 }
@@ -60,20 +54,24 @@ struct Along {
 
 /// One follower and its leader: which axis of the follower goes along which dimension of the leader. An element of the
 /// follower goes with a block of `step` indices of the dimension where its reads stay in such blocks: sums of rows
-/// q * 128 + t go with 128 rows each. One iteration of the leader makes whole blocks then.
+/// q * 128 + t go with 128 rows each. One iteration of the leader makes whole blocks then. What the leader and the
+/// follower both read may be made along an index of the leader that is none of its dimensions: it counts as one more,
+/// behind them.
 class Pair {
 public:
     Pair(const State& state, int follower, std::source_location where)
         : state_(state), stage_(follower), leader_(leader_of(state, follower)), where_(where) {
-        axis_.assign(made().axes.size(), -1);
-        step_.assign(made().axes.size(), 1);
-        needs_all_.assign(made().axes.size(), false);
+        blocks_ = blocks_made(state, leader_, record().attach, where);
+        forget();
         bool reads = follow(leader_);
         for (size_t s = 0; s < state.stages.size(); ++s) {
             int source = static_cast<int>(s);
             if (is_sibling(source) || stands_in(state, leader_, source)) reads |= follow(source);
         }
-        if (!reads && (!follow_by_common_reads() || !leads_everywhere())) follow_as_sibling();
+        if (!reads && !follow_by_common_reads(is_made_for)) {
+            follow_as_sibling();
+            if (!leads_everywhere() && !follow_by_common_reads(is_read_by)) follow_as_sibling();
+        }
         check_loops(stage_, axis_, reads);
     }
 
@@ -85,6 +83,10 @@ public:
             result.extent.push_back(extent);
         }
         Region box = made_in_iteration(state_, leader_, record().attach, where_);
+        for (const Blocks& blocks : blocks_) {
+            box.lo.push_back(blocks.first);
+            box.extent.push_back(constant(Type::I64, blocks.size));
+        }
         for (size_t d = 0; d < axis_.size(); ++d) {
             if (axis_[d] < 0) continue;
             result.lo[axis_[d]] = simplify(box.lo[d] / step_[d]);
@@ -100,7 +102,12 @@ public:
         const StageRecord& leader = state_.stages[leader_];
         std::map<int, Expr> value;  // of each loop, from the element
         std::vector<Expr> all;
-        for (size_t d = 0; d < axis_.size(); ++d) {
+        for (size_t b = 0; b < blocks_.size(); ++b)
+            if (const Expr& index = element[rank() + b]; index.defined()) {
+                all.push_back(index >= blocks_[b].first);
+                all.push_back(index < blocks_[b].first + blocks_[b].size);
+            }
+        for (size_t d = 0; d < rank(); ++d) {
             bool known = axis_[d] >= 0 && element[d].defined();
             bool single = !known && is_constant(made().operation->shape[d], 1);
             if (is_constant(made().operation->shape[d], 0)) continue;  // nothing is read there, nothing has to be made
@@ -161,19 +168,45 @@ private:
     const StageRecord& record() const { return state_.stages[stage_]; }
     const StageDefinition& own() const { return record().definition; }
     const StageDefinition& made() const { return state_.stages[leader_].definition; }
+    size_t rank() const { return made().axes.size(); }
+
+    void forget() {
+        axis_.assign(rank() + blocks_.size(), -1);
+        step_.assign(axis_.size(), 1);
+        needs_all_.assign(axis_.size(), false);
+    }
+
+    /// The dimension of the leader that the index is, or that counts behind these; -1 without.
+    int number_of(const Expr& index) const {
+        const auto& axes = made().axes;
+        const auto axis = std::ranges::find_if(axes, [&](const Expr& a) { return a.same(index); });
+        if (axis != axes.end()) return static_cast<int>(axis - axes.begin());
+        const auto found = std::ranges::find_if(blocks_, [&](const Blocks& b) { return equal(b.index, index); });
+        return found == blocks_.end() ? -1 : static_cast<int>(rank() + static_cast<size_t>(found - blocks_.begin()));
+    }
+
+    bool leads(int loop, size_t d) const {
+        if (is_constant(state_.loops[loop].extent, 1)) return false;
+        if (d < rank()) return drives(state_, loop, state_.stages[leader_].roots[d]);
+        const std::vector<int>& loops = blocks_[d - rank()].loops;
+        return std::ranges::find(loops, loop) != loops.end();
+    }
+    /// Whether the loop leads to a block of an index that the follower goes along.
+    bool leads_to_blocks(int loop) const {
+        for (size_t d = rank(); d < axis_.size(); ++d)
+            if (axis_[d] >= 0 && leads(loop, d)) return true;
+        return false;
+    }
+    /// Whether one loop leads along both, of which one at least is no dimension of the leader.
+    bool share_loops(size_t a, size_t b) const {
+        if (std::max(a, b) < rank()) return false;
+        return std::ranges::any_of(loops_to(state_, leader_, record().attach),
+                                   [&](int loop) { return leads(loop, a) && leads(loop, b); });
+    }
 
     /// Whether the stage follows, directly or through others, what this one follows.
     bool is_sibling(int stage) const {
         return stage != stage_ && !state_.stages[stage].inlined && !stands_in(state_, stage, stage_) && follows(stage);
-    }
-    /// Whether the stage is made for the leader, in its loops, and read.
-    bool is_read_by_leader(int stage) const {
-        int around = stage;
-        while (state_.stages[around].attach >= 0 && leader_of(state_, around) != leader_)
-            around = leader_of(state_, around);
-        const StageRecord& inside = state_.stages[around];
-        bool made_there = stage != stage_ && !state_.stages[stage].inlined && inside.attach >= 0 && !inside.after;
-        return made_there && !accesses(state_, made(), leader_, stage).empty();
     }
     bool follows(int stage) const {
         const StageRecord& other = state_.stages[stage];
@@ -189,14 +222,10 @@ private:
             for (size_t d = 0; d < result.size(); ++d) result[d].dimension = static_cast<int>(d);
             return result;
         }
-        if (is_read_by_leader(stage)) {
-            std::vector<Access> found = accesses(state_, made(), leader_, stage);
-            for (size_t d = 0; d < result.size(); ++d) {
-                auto same = [&](const Access& access) { return access[d].same(found[0][d]); };
-                auto axis = std::ranges::find_if(made().axes, [&](const Expr& a) { return a.same(found[0][d]); });
-                if (axis != made().axes.end() && std::ranges::all_of(found, same))
-                    result[d].dimension = static_cast<int>(axis - made().axes.begin());
-            }
+        if (is_read_by(state_, leader_, stage)) {
+            const Access indices = indices_read(state_, leader_, stage);
+            for (size_t d = 0; d < result.size(); ++d)
+                if (indices[d].defined()) result[d].dimension = number_of(indices[d]);
             return result;
         }
         if (stands_in(state_, leader_, stage)) {
@@ -213,6 +242,7 @@ private:
         }
         std::vector<Along> above = leader_dimensions(leader_of(state_, stage));
         Pair other(state_, stage, where_);
+        for (const Blocks& blocks : other.blocks_) above.push_back({.dimension = number_of(blocks.index)});
         for (size_t d = 0; d < above.size(); ++d)
             if (other.axis_[d] >= 0) {
                 result[other.axis_[d]] = above[d];
@@ -228,6 +258,13 @@ private:
         for (const Access& access : found)
             for (size_t d = 0; d < access.size(); ++d)
                 if (dimensions[d].dimension >= 0) connect(dimensions[d], access[d]);
+        const StageRecord& read = state_.stages[source];
+        for (const Along& along : dimensions)
+            user_check(along.dimension < static_cast<int>(rank()) || !needs_all_[along.dimension] || !read.after,
+                       where_,
+                       "'{}' cannot follow '{}' here: it reads more of '{}' than one iteration of '{}' makes; place it "
+                       "under a loop outside of it",
+                       own().name, made().name, read.definition.name, state_.loops[record().attach].name);
         return true;
     }
 
@@ -252,12 +289,19 @@ private:
         return {-1, 1};
     }
 
+    /// How many indices of the dimension an iteration makes, where these are whole blocks of so many; 0 otherwise.
+    int64_t block_of(int dimension) const {
+        if (static_cast<size_t>(dimension) >= rank()) return blocks_[static_cast<size_t>(dimension) - rank()].size;
+        Region box = made_in_iteration(state_, leader_, record().attach, where_);
+        const int64_t extent = as_constant(box.extent[dimension]).value_or(0);
+        return extent > 0 && divisor_of(box.lo[dimension]) % extent == 0 ? extent : 0;
+    }
+
     /// The axis that tells in which of the leader's iterations all that the index reads has been made, and its step;
     /// or -1.
     std::pair<int, int64_t> axis_of_block(const Along& along, const Expr& index) const {
-        Region box = made_in_iteration(state_, leader_, record().attach, where_);
-        auto extent = as_constant(box.extent[along.dimension]);
-        if (!extent || *extent <= 0 || divisor_of(box.lo[along.dimension]) % *extent != 0) return {-1, 1};
+        const int64_t size = block_of(along.dimension);
+        if (size <= 0) return {-1, 1};
         Expr further = make_expr(Type::I64, Variable{.name = "further", .min = 0, .max = along.times - 1});
         Expr read = simplify(along.first(index) + further);
         for (size_t a = 0; a < own().axes.size(); ++a) {
@@ -265,8 +309,8 @@ private:
             if (!contains(index, axis)) continue;
             // Of a single iteration every step would do: the axis' own makes no more than there is.
             for (int64_t step : {coefficient(affine_of(read), axis).value_or(1), int64_t{1}})
-                if (step > 0 && (*extent % step == 0 || step % *extent == 0) &&
-                    equal(simplify(read / *extent), simplify(axis * step / *extent)))
+                if (step > 0 && (size % step == 0 || step % size == 0) &&
+                    prove(simplify(read / size) == simplify(axis * step / size)) == true)
                     return {static_cast<int>(a), step};
         }
         return {-1, 1};
@@ -275,38 +319,37 @@ private:
     /// The axis does not leave the dimension, and goes along no other.
     bool fits(int dimension, int axis, int64_t step) const {
         for (size_t d = 0; d < axis_.size(); ++d)
-            if (static_cast<int>(d) != dimension && axis_[d] == axis) return false;
-        const Expr& extent = made().operation->shape[dimension];
+            if (static_cast<int>(d) != dimension && axis_[d] >= 0 &&
+                (axis_[d] == axis || share_loops(d, static_cast<size_t>(dimension))))
+                return false;
+        const bool is_block = static_cast<size_t>(dimension) >= rank();
+        const Expr extent =
+            is_block ? blocks_[static_cast<size_t>(dimension) - rank()].all : made().operation->shape[dimension];
         return prove(own().operation->shape[axis] <= (step == 1 ? extent : (extent + (step - 1)) / step)) == true;
     }
 
-    /// As the leader reads what is made for both.
-    bool follow_by_common_reads() {
+    /// As the leader reads what both read. Whether each loop around leads to elements of the follower then.
+    bool follow_by_common_reads(bool (*is_common)(const State&, int leader, int stage)) {
+        forget();
         bool reads = false;
         for (size_t s = 0; s < state_.stages.size(); ++s)
-            if (is_read_by_leader(static_cast<int>(s))) reads |= follow(static_cast<int>(s));
-        bool unclear = std::ranges::find(needs_all_, true) != needs_all_.end();
-        if (reads && !unclear) return true;
-        axis_.assign(axis_.size(), -1);
-        step_.assign(axis_.size(), 1);
-        needs_all_.assign(axis_.size(), false);
-        return false;
+            if (is_common(state_, leader_, static_cast<int>(s))) reads |= follow(static_cast<int>(s));
+        const auto blocks = needs_all_.begin() + static_cast<std::ptrdiff_t>(rank());
+        const bool unclear = std::find(needs_all_.begin(), blocks, true) != blocks;
+        return reads && !unclear && leads_everywhere();
     }
 
     /// Whether each loop around leads along an axis.
     bool leads_everywhere() const {
         for (int loop : loops_to(state_, leader_, record().attach))
-            for (size_t d = 0; d < axis_.size(); ++d)
-                if (axis_[d] < 0 && !is_constant(state_.loops[loop].extent, 1) &&
-                    drives(state_, loop, state_.stages[leader_].roots[d]))
-                    return false;
+            for (size_t d = 0; d < rank(); ++d)
+                if (axis_[d] < 0 && leads(loop, d) && !leads_to_blocks(loop)) return false;
         return true;
     }
 
     void follow_as_sibling() {
-        axis_.assign(axis_.size(), -1);
-        step_.assign(axis_.size(), 1);
-        for (size_t d = 0; d < axis_.size() && d < own().axes.size(); ++d)
+        forget();
+        for (size_t d = 0; d < rank() && d < own().axes.size(); ++d)
             if (equal(own().operation->shape[d], made().operation->shape[d])) axis_[d] = static_cast<int>(d);
     }
 
@@ -316,9 +359,9 @@ private:
         int leader = leader_of(state_, below);
         const StageRecord& made = state_.stages[leader];
         for (int loop : loops_to(state_, leader, state_.stages[below].attach))
-            for (size_t d = 0; d < axis.size(); ++d)
+            for (size_t d = 0; d < made.definition.axes.size(); ++d)
                 if (axis[d] < 0 && drives(state_, loop, made.roots[d]) && !is_constant(state_.loops[loop].extent, 1) &&
-                    !is_constant(made.definition.operation->shape[d], 1))
+                    !is_constant(made.definition.operation->shape[d], 1) && !(below == stage_ && leads_to_blocks(loop)))
                     refuse(made.definition.name, state_.loops[loop].name, d, reads);
         if (made.attach < 0 || !made.after) return;
         Pair above(state_, leader, where_);
@@ -344,7 +387,8 @@ private:
     const State& state_;
     int stage_, leader_;
     std::source_location where_;
-    std::vector<int> axis_;        // for each dimension of the leader the follower's axis, or -1
+    std::vector<Blocks> blocks_;   // of indices at which the leader reads what is made for it
+    std::vector<int> axis_;        // for each dimension of the leader, blocks behind, the follower's axis, or -1
     std::vector<int64_t> step_;    // and how many of the leader's indices go with each of the axis
     std::vector<bool> needs_all_;  // dimensions of which the follower needs more than the axis tells
 };

@@ -15,6 +15,28 @@ bool stands_in(const Schedule::State& state, int inner, int outer);
 /// Indices at which `definition`, together with the stages that stand in `around`, reads the target.
 std::vector<Access> accesses(const Schedule::State& state, const StageDefinition& definition, int around, int target);
 
+/// Loops of the stage from the outermost to `loop`, inclusive.
+std::vector<int> loops_to(const Schedule::State& state, int stage, int loop);
+
+/// Whether the stage is made for the leader, in its loops, and read by it.
+bool is_made_for(const Schedule::State& state, int leader, int stage);
+/// Whether the leader reads the stage, which is made for it, or by a kernel before.
+bool is_read_by(const Schedule::State& state, int leader, int stage);
+/// The one index, over the leader's axes, at which it reads each dimension of such a stage; undefined where it has
+/// several.
+Access indices_read(const Schedule::State& state, int leader, int stage);
+
+/// What each iteration of a leader reads at an index that is no axis of it, as i * n + j: blocks of `size`, from
+/// `first` on, one behind the other up to `all`.
+struct Blocks {
+    Expr index, first;
+    int64_t size = 0;
+    Expr all;
+    std::vector<int> loops;  ///< that lead to the block
+};
+/// Of all such indices of a leader whose loops all are its own, where loops count blocks through, each once.
+std::vector<Blocks> blocks_made(const Schedule::State& state, int leader, int loop, std::source_location where);
+
 /// Whether the stage stands behind the body of a loop inside the reduce loops of another: it keeps, with each
 /// iteration, elements that the iteration has made for its terms.
 bool follows_terms(const Schedule::State& state, int stage);

@@ -191,8 +191,11 @@ Region made_in_iteration(const State& state, int stage, int loop, std::source_lo
     return region;
 }
 
-Region read_in_iteration(const State& state, int reader, int loop, Memory memory, const std::vector<Expr>& indices,
-                         std::source_location where) {
+namespace {
+
+/// What each index is read at in an iteration, while all loops around stay; nothing where that is no box.
+std::vector<std::optional<Span>> spans_read(const State& state, int reader, int loop, Memory memory,
+                                            const std::vector<Expr>& indices, std::source_location where) {
     const StageDefinition& definition = state.stages[reader].definition;
     const std::vector<Expr> values = data_values(state, reader, region_of(state, reader, where));
     Substitution axes;
@@ -200,15 +203,32 @@ Region read_in_iteration(const State& state, int reader, int loop, Memory memory
     for (size_t r = 0; r < definition.reduce_axes.size(); ++r)
         axes.emplace_back(definition.reduce_axes[r], reduce_value(state, reader, r, where));
     const std::vector<Expr> fixed = fixed_variables(state, loop, memory);
+    std::vector<std::optional<Span>> spans;
+    for (const Expr& index : indices) spans.push_back(span_of_index(simplify(substitute(index, axes)), fixed));
+    return spans;
+}
+
+}  // namespace
+
+std::optional<Region> box_read_in_iteration(const State& state, int reader, int loop, Memory memory,
+                                            const std::vector<Expr>& indices, std::source_location where) {
     Region region;
-    for (const Expr& index : indices) {
-        auto span = span_of_index(simplify(substitute(index, axes)), fixed);
-        user_check(span.has_value(), where, "one iteration of '{}' reads no box of constant size at {}; split the loop",
-                   state.loops[loop].name, to_string(index));
+    for (const auto& span : spans_read(state, reader, loop, memory, indices, where)) {
+        if (!span) return {};
         region.lo.push_back(simplify(span->lo));
         region.extent.push_back(constant(Type::I64, span->extent));
     }
     return region;
+}
+
+Region read_in_iteration(const State& state, int reader, int loop, Memory memory, const std::vector<Expr>& indices,
+                         std::source_location where) {
+    const auto box = box_read_in_iteration(state, reader, loop, memory, indices, where);
+    if (box) return *box;
+    const auto spans = spans_read(state, reader, loop, memory, indices, where);
+    const auto none = std::ranges::find_if(spans, [](const auto& span) { return !span; });
+    user_error(where, "one iteration of '{}' reads no box of constant size at {}; split the loop",
+               state.loops[loop].name, to_string(indices[static_cast<size_t>(none - spans.begin())]));
 }
 
 namespace {

@@ -186,6 +186,9 @@ Region made_in_iteration(const Schedule::State& state, int stage, int loop, std:
 /// which owns it; in shared memory, of all threads. Throws Error at `where` if it has no constant extents.
 Region read_in_iteration(const Schedule::State& state, int reader, int loop, Memory memory,
                          const std::vector<Expr>& indices, std::source_location where);
+/// The same; nothing if it has no constant extents.
+std::optional<Region> box_read_in_iteration(const Schedule::State& state, int reader, int loop, Memory memory,
+                                            const std::vector<Expr>& indices, std::source_location where);
 /// The region of a stage that stands behind the body of another's loop. Throws Error unless it can be computed
 /// iteration by iteration, each element once.
 Region following_region(const Schedule::State& state, int stage, std::source_location where);

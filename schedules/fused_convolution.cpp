@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "schedules/choose.h"
@@ -20,16 +21,13 @@ bool adds(const FusedConvolutionShape& shape, ConvolutionEpilogue step) {
 
 using Steps = std::vector<ConvolutionEpilogue>;
 
-/// The residual's element is at [n, p, q, f]; steps without one need the filter alone.
-Expr made_by(const FusedConvolution& c, const Steps& steps, Expr value, const Expr& filter,
-             const std::vector<Expr>& at = {}) {
+/// Steps without a residual need no element of it.
+Expr made_by(const FusedConvolution& c, const Steps& steps, Expr value, const Expr& filter, const Expr& residual = {}) {
     for (ConvolutionEpilogue step : steps) switch (step) {
             case ConvolutionEpilogue::Bias: value = value + c.bias(filter); break;
             case ConvolutionEpilogue::Relu: value = relu(value); break;
             case ConvolutionEpilogue::Silu: value = silu(value); break;
-            case ConvolutionEpilogue::Residual:
-                value = value + cast(f32, c.residual(at[0], at[1], at[2], at[3]));
-                break;
+            case ConvolutionEpilogue::Residual: value = value + residual; break;
         }
     return value;
 }
@@ -50,22 +48,36 @@ void declare_result(FusedConvolution& c, const FusedConvolutionShape& shape) {
     c.y = compute("y", {s.images, s.rows(), s.columns(), s.filters}, [&](const std::vector<Expr>& at) {
         const Expr element = padded(c.image, 0)(at[0], place(at[1], r), place(at[2], t), k);
         const Expr total = sum(cast(f32, element) * cast(f32, c.w(at[3], r, t, k)), {r, t, k});
-        return cast(s.type, made_by(c, shape.epilogue, total, at[3], at));
+        const Expr residual =
+            c.residual.defined() ? cast(f32, c.residual(at[0], at[1], at[2], at[3])) : constant(f32, 0.0);
+        return cast(s.type, made_by(c, shape.epilogue, total, at[3], residual));
     });
 }
 
-/// Sums over pixels of y and of y y, together.
-void declare_statistics(FusedConvolution& c, const ConvolutionShape& s) {
+/// Sums over `pixels` of y and of y y, together, `y` f32, of a filter.
+void declare_sums(FusedConvolution& c, int64_t filters, const std::vector<Axis>& pixels,
+                  const std::function<Expr(const Expr& filter)>& y) {
     const Expr zero = constant(f32, 0.0);
     const Reducer two_sums = make_reducer("two_sums", {zero, zero}, [](const auto& a, const auto& b) {
         return std::vector{a[0] + b[0], a[1] + b[1]};
     });
-    const Axis n = reduce_axis("n", s.images), p = reduce_axis("p", s.rows()), q = reduce_axis("q", s.columns());
-    const auto sums = compute_tuple("statistics", {"totals", "squares"}, {s.filters}, [&](const std::vector<Expr>& at) {
-        const Expr y = cast(f32, c.y(n, p, q, at[0]));
-        return reduce(two_sums, {y, y * y}, {n, p, q});
+    const auto sums = compute_tuple("statistics", {"totals", "squares"}, {filters}, [&](const std::vector<Expr>& at) {
+        const Expr value = y(at[0]);
+        return reduce(two_sums, {value, value * value}, pixels);
     });
     c.totals = sums[0], c.squares = sums[1];
+}
+
+void declare_statistics(FusedConvolution& c, const ConvolutionShape& s) {
+    const Axis n = reduce_axis("n", s.images), p = reduce_axis("p", s.rows()), q = reduce_axis("q", s.columns());
+    declare_sums(c, s.filters, {n, p, q}, [&](const Expr& filter) { return cast(f32, c.y(n, p, q, filter)); });
+}
+
+/// The same over a raster, whose sums are 0 where a place is no pixel.
+void declare_statistics(FusedConvolution& c, const HaloConvolution& halo) {
+    const Axis m = reduce_axis("m", require_constant(halo.sums.shape()[0]));
+    declare_sums(c, require_constant(c.y.shape()[3]), {m},
+                 [&](const Expr& filter) { return cast(f32, halo.sums(m, filter)); });
 }
 
 /// What stands beside x and w.
@@ -213,7 +225,7 @@ FusedHalo declare_fused_halo(const FusedConvolutionShape& shape, int64_t places,
     declare_operands(c.fused, shape);
     const auto residual = std::ranges::find(shape.epilogue, ConvolutionEpilogue::Residual);
     const Steps before(shape.epilogue.begin(), residual), behind(residual, shape.epilogue.end());
-    HaloNeighbours neighbours;
+    HaloNeighbours neighbours{.zeros_beside = shape.statistics};
     if (shape.prologue) neighbours.by_channel = {c.fused.scale, c.fused.shift};
     if (shape.prologue)
         neighbours.image = [&](const Expr& value, const Expr& channel) {
@@ -221,42 +233,87 @@ FusedHalo declare_fused_halo(const FusedConvolutionShape& shape, int64_t places,
         };
     if (!before.empty())
         neighbours.sum = [&](const Expr& value, const Expr& filter) { return made_by(c.fused, before, value, filter); };
-    if (has_residual)
-        neighbours.beside = [&](const Expr& value, const std::vector<Expr>& at) {
-            return made_by(c.fused, behind, value, at[3], at);
+    if (has_residual) {
+        neighbours.beside = c.fused.residual;
+        neighbours.behind = [&](const Expr& value, const Expr& filter, const Expr& element) {
+            return made_by(c.fused, behind, value, filter, element);
         };
+    }
     c.halo = declare_halo_convolution(s, ConvolutionPass::Forward, places, neighbours);
     c.fused.x = c.halo.x, c.fused.w = c.halo.w, c.fused.image = c.halo.image, c.fused.y = c.halo.result;
-    if (shape.statistics) declare_statistics(c.fused, s);
+    if (shape.statistics) declare_statistics(c.fused, c.halo);
     return c;
 }
+
+namespace {
+
+/// Sums over places: of pieces that leave together, of tiles, and of all of them, by a kernel behind.
+struct SumsOfRaster {
+    Stage pieces, tiles;
+};
+SumsOfRaster sums_of_raster(Schedule& s, const FusedHalo& c, const HaloTiles& tiles) {
+    const Tensor& totals = c.fused.totals;
+    const int64_t of_tile = tiles.places / tiles.leaving,
+                  count = require_constant(c.halo.sums.shape()[0]) / tiles.places,
+                  filters = require_constant(totals.shape()[0]);
+    const Loop piece = s.split(s.reduce(totals), tiles.leaving, {"piece", "place"})[0];
+    const Stage pieces = s.rfactor(totals, piece);
+    const Loop tile = s.split(s.reduce(totals), of_tile, {"tile", "piece"})[0];
+    const Stage tiles_sums = s.rfactor(totals, tile);
+    schedule_column_reduction(s, totals, count, column_threads(count, filters, 1));
+    return {pieces, tiles_sums};
+}
+
+/// Of results in shared memory: threads share the filters, in pairs, and the places of a piece; then a filter each.
+void sum_places(Schedule& s, const SumsOfRaster& sums, int64_t filters, const HaloTiles& given) {
+    constexpr int64_t threads_of_warpgroup = 128, neighbours = 2;
+    const int64_t pairs = filters / neighbours;
+    int64_t shares = 1;
+    while (given.leaving % (2 * shares) == 0 && 2 * shares * pairs <= threads_of_warpgroup * given.warpgroups)
+        shares *= 2;
+    auto [piece, filter] = s.loops<2>(sums.pieces);
+    auto [pair, element] = s.split(filter, neighbours, {"pair", "element"});
+    auto [row, share] = s.split(s.reduce(sums.pieces), shares, {"row", "share"});
+    s.order({piece, share, pair, row, element});
+    s.bind(share, thread);
+    s.bind(pair, thread);
+    s.bind(element, vector);
+    auto [tile, own] = s.loops<2>(sums.tiles);
+    s.bind(own, thread);
+}
+
+}  // namespace
 
 Schedule fused_halo_schedule(const FusedHalo& c, const HaloTiles& tiles, const Target& target,
                              std::source_location where) {
     CalledFrom caller(where);
     Schedule s(c.fused.outputs(), target);
-    schedule_halo(s, c.halo, tiles);
-    if (c.fused.totals.defined()) {
-        const std::vector<Expr>& shape = c.fused.y.shape();
-        int64_t pixels = 1;
-        for (size_t d = 0; d < 3; ++d) pixels *= require_constant(shape[d]);
-        schedule_column_reduction(s, c.fused.totals, pixels, column_threads(pixels, require_constant(shape[3]), piece));
+    if (!c.fused.totals.defined()) {
+        schedule_halo(s, c.halo, tiles);
+        return s;
     }
+    const SumsOfRaster sums = sums_of_raster(s, c, tiles);
+    schedule_halo(s, c.halo, tiles, {.of_pieces = {sums.pieces}, .of_tiles = {sums.tiles}});
+    sum_places(s, sums, std::min<int64_t>(require_constant(c.fused.y.shape()[3]), rows_of_unit * tiles.warpgroups),
+               tiles);
     return s;
+}
+
+HaloExtras extras_of(const FusedConvolutionShape& shape) {
+    return {.image = shape.prologue, .beside = adds(shape, ConvolutionEpilogue::Residual), .sums = shape.statistics};
 }
 
 std::optional<HaloTiles> fused_halo_tiles(const FusedConvolutionShape& shape, const Target& target) {
     constexpr double bytes_a_cycle = 1500;  // of all multiprocessors, that a kernel before moves
     const ConvolutionShape& s = shape.convolution;
-    // Measured: threads that load a residual wait for it.
-    if (!takes_warpgroups(s, target) || adds(shape, ConvolutionEpilogue::Residual)) return {};
+    if (!takes_warpgroups(s, target)) return {};
     const ConvolutionForm form = product_of(declare_convolution(s, ConvolutionPass::Forward)).form;
     const auto tiles = convolution_tiles(form, target);
     if (!tiles) return {};
     const double image = static_cast<double>(s.images * s.height * s.width * s.channels) * bytes_of(s.type),
                  before = shape.prologue ? 2 * image / bytes_a_cycle : 0;
     return halo_tiles(s, ConvolutionPass::Forward, convolution_cycles(form, *tiles, target) + before, target,
-                      shape.prologue);
+                      extras_of(shape));
 }
 
 Schedule fused_convolution_schedule(const NamedFusedConvolution& named, const Target& target,

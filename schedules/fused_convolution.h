@@ -43,14 +43,16 @@ FusedConvolution declare_fused_convolution(const FusedConvolutionShape& shape, T
 Schedule fused_convolution_schedule(const FusedConvolution& convolution, const FusedConvolutionShape& shape,
                                     const std::optional<ConvolutionTiles>& tiles, const Target& target, TW_HERE);
 
-/// The same over a raster that comes with its halo, see halo_convolution.h: a prologue is made once for all taps.
-/// Statistics are summed by kernels behind.
+/// The same over a raster that comes with its halo, see halo_convolution.h: a prologue is made once for all taps, a
+/// residual arrives as boxes, and statistics are sums over places, masked where these are no pixels.
 struct FusedHalo {
     FusedConvolution fused;
     HaloConvolution halo;
 };
 /// Throws Error as declare_halo_convolution does.
 FusedHalo declare_fused_halo(const FusedConvolutionShape& shape, int64_t places, TW_HERE);
+/// What that asks of tiles.
+HaloExtras extras_of(const FusedConvolutionShape& shape);
 /// The fastest by the models, where they are faster than tiles of windows for each tap.
 std::optional<HaloTiles> fused_halo_tiles(const FusedConvolutionShape& shape, const Target& target);
 Schedule fused_halo_schedule(const FusedHalo& convolution, const HaloTiles& tiles, const Target& target, TW_HERE);

@@ -14,61 +14,100 @@
 namespace tw::schedules {
 namespace {
 
-int64_t bytes_of(const ConvolutionShape& s, const Images& of, const HaloTiles& tiles, bool makes_image) {
+/// What decides how much shared memory tiles take.
+struct Sizes {
+    int64_t taps, filters, terms, halo;
+    int64_t filters_of_block(const HaloTiles& tiles) const {
+        return std::min(filters, rows_of_unit * int64_t{tiles.warpgroups});
+    }
+    int64_t terms_of_step() const { return std::min<int64_t>(terms, 64); }
+};
+
+Sizes sizes_of(const ConvolutionShape& s, const Images& of) {
+    return {.taps = s.kernel_h * s.kernel_w, .filters = of.filters, .terms = of.terms(), .halo = of.halo()};
+}
+
+Sizes sizes_of(const HaloConvolution& c) {
+    auto extent = [](const Tensor& tensor, size_t d) { return require_constant(tensor.shape()[d]); };
+    return {.taps = extent(c.taps, 0) * extent(c.taps, 1),
+            .filters = extent(c.result, 3),
+            .terms = extent(c.raster, 1),
+            .halo = extent(c.raster, 0) - extent(c.sums, 0)};
+}
+
+/// Of all but the pieces of an operand beside the sums.
+int64_t shared_bytes_of(const Sizes& of, const HaloTiles& tiles, const HaloExtras& extras) {
     constexpr int64_t barriers = 1024;
     const int64_t filters = rows_of_unit * tiles.warpgroups,
-                  weights = tiles.weight_stages > 0 ? tiles.weight_stages * filters * of.terms_of_step() * 2
-                                                    : s.kernel_h * s.kernel_w * filters * of.terms() * 2,
-                  windows = (tiles.stages + (makes_image ? tiles.ping_pong : 0)) *
-                            rounded_up(tiles.places + of.halo(), 8) * of.terms_of_step() * 2,
-                  leaving = tiles.ping_pong * tiles.leaving * (std::min(of.filters, filters) + piece) * 2;
-    return weights + windows + leaving + barriers;
+                  weights = (tiles.weight_stages > 0 ? tiles.weight_stages * filters * of.terms_of_step()
+                                                     : of.taps * filters * of.terms) *
+                            2,
+                  windows = (tiles.stages + (extras.image ? tiles.ping_pong : 0)) *
+                            rounded_up(tiles.places + of.halo, 8) * of.terms_of_step() * 2,
+                  leaving = tiles.ping_pong * tiles.leaving * (of.filters_of_block(tiles) + piece) * 2;
+    // Two sums of each piece, and what warps add up; which places are pixels.
+    const int64_t rows = tiles.places / tiles.leaving + 8 * tiles.warpgroups,
+                  sums = extras.sums ? tiles.ping_pong * (of.filters_of_block(tiles) * 2 * rows + tiles.places) * 4 : 0;
+    return weights + windows + leaving + sums + barriers;
+}
+
+/// Pieces of an operand beside the sums that are on their way: as many as two tiles have, where there is room, so that
+/// the next tile's pixels are asked for while the last one's results leave.
+int64_t stages_beside(const Sizes& of, const HaloTiles& tiles, const HaloExtras& extras, const Target& target) {
+    constexpr int64_t most = 16;
+    const int64_t bytes = tiles.leaving * of.filters_of_block(tiles) * 2,
+                  room = (target.shared_bytes - shared_bytes_of(of, tiles, extras)) / bytes;
+    return std::min({room, 2 * tiles.places / tiles.leaving, most});
+}
+
+/// Cycles that groups wait for pixels, which are asked for behind all pieces of the tile before: as these find room,
+/// while results of the one before that leave.
+double wait_for_pixels(const Sizes& of, const HaloTiles& tiles, double arrival, double leaving, const Target& target,
+                       const HaloExtras& extras) {
+    const double pieces = as_double(tiles.places / tiles.leaving),
+                 ahead = as_double(stages_beside(of, tiles, extras, target)) - pieces;
+    return std::max(0.0, arrival - leaving * ahead / pieces);
 }
 
 }  // namespace
 
-namespace {
-
-bool takes(const ConvolutionShape& s, ConvolutionPass pass, const HaloTiles& tiles, const Target& target,
-           bool makes_image) {
+bool takes_halo(const ConvolutionShape& s, ConvolutionPass pass, const HaloTiles& tiles, const Target& target,
+                const HaloExtras& extras) {
+    if (pass == ConvolutionPass::WeightGradient)
+        return !extras.image && !extras.beside && !extras.sums && takes_halo_of_terms(s, tiles, target);
     if (!takes_warpgroups(s, target) || !is_raster(s)) return false;
     const Images of = images_of(s, pass);
+    if (extras.image && of.filters % (rows_of_unit * tiles.warpgroups) != 0) return false;
+    if (extras.beside && stages_beside(sizes_of(s, of), tiles, extras, target) < 2) return false;
     const bool has_rows = tiles.weight_stages > 0 || of.filters <= rows_of_unit;
     return has_rows && rounded_up(tiles.places + of.halo(), 8) <= most_pixels_of_box &&
-           bytes_of(s, of, tiles, makes_image) <= target.shared_bytes;
-}
-
-}  // namespace
-
-bool takes_halo(const ConvolutionShape& s, ConvolutionPass pass, const HaloTiles& tiles, const Target& target) {
-    if (pass == ConvolutionPass::WeightGradient) return takes_halo_of_terms(s, tiles, target);
-    return takes(s, pass, tiles, target, false);
-}
-
-bool takes_made_halo(const ConvolutionShape& s, ConvolutionPass pass, const HaloTiles& tiles, const Target& target) {
-    return pass != ConvolutionPass::WeightGradient &&
-           images_of(s, pass).filters % (rows_of_unit * tiles.warpgroups) == 0 && takes(s, pass, tiles, target, true);
+           shared_bytes_of(sizes_of(s, of), tiles, extras) <= target.shared_bytes;
 }
 
 std::optional<HaloTiles> halo_tiles(const ConvolutionShape& s, ConvolutionPass pass, double tapwise,
-                                    const Target& target, bool makes_image) {
+                                    const Target& target, const HaloExtras& extras) {
     if (pass == ConvolutionPass::WeightGradient)
-        return makes_image ? std::nullopt : halo_tiles_of_terms(s, tapwise, target);
-    constexpr double start = 4000, made_a_cycle = 8;  // elements
+        return extras.image || extras.beside || extras.sums ? std::nullopt : halo_tiles_of_terms(s, tapwise, target);
+    constexpr double start = 4000, made_a_cycle = 8, summed_a_cycle = 20, added_a_cycle = 40;  // elements
     std::optional<HaloTiles> best;
     double least = tapwise;
     for (const auto& [places, leaving] : {std::pair(256, 32), {240, 48}, {224, 32}, {192, 48}, {160, 32}, {128, 32}}) {
         const HaloTiles tiles{.places = places, .leaving = leaving};
-        if (!(makes_image ? takes_made_halo : takes_halo)(s, pass, tiles, target)) continue;
+        if (!takes_halo(s, pass, tiles, target, extras)) continue;
         const Images of = images_of(s, pass);
         const double products = as_double(rows_of_unit * places) * as_double(of.terms() * s.kernel_h * s.kernel_w),
                      bytes = as_double((places + of.halo()) * of.terms() * 2),
                      rounds = as_double(divided(divided(of.places(), places), target.multiprocessors));
-        const double made = makes_image ? as_double((places + of.halo()) * of.terms()) / made_a_cycle : 0;
-        const double cycles =
-            start + rounds * (std::max(products / multiprocessor::products,
-                                       bytes / multiprocessor::box_bytes + multiprocessor::box_latency / 2) +
-                              made + multiprocessor::of_turn);
+        const Sizes sizes = sizes_of(s, of);
+        const double results = as_double(places * sizes.filters_of_block(tiles)),
+                     multiplied = products / multiprocessor::products, arrived = bytes / multiprocessor::box_bytes;
+        double cycles = std::max(multiplied, arrived + multiprocessor::box_latency / 2) + multiprocessor::of_turn;
+        if (extras.image) cycles += as_double((places + of.halo()) * of.terms()) / made_a_cycle;
+        if (extras.sums) cycles += results / summed_a_cycle;
+        if (extras.beside)
+            cycles += results / added_a_cycle +
+                      wait_for_pixels(sizes, tiles, arrived + multiprocessor::box_latency, multiplied, target, extras);
+        cycles = start + rounds * cycles;
         if (cycles < least) least = cycles, best = tiles;
     }
     return best;
@@ -106,18 +145,40 @@ HaloConvolution declare_halo_convolution(const ConvolutionShape& shape, Convolut
     else
         c.taps = compute("taps", {shape.kernel_h, shape.kernel_w, terms, of.filters},
                          [&](Expr r, Expr t, Expr k, Expr f) { return padded(c.w, 0)(k, last_h - r, last_w - t, f); });
-    Axis r = reduce_axis("r", shape.kernel_h), t = reduce_axis("s", shape.kernel_w), k = reduce_axis("c", terms);
-    c.sums = compute("sums", {whole, of.filters}, [&](Expr m, Expr f) {
-        const Expr tap = forward ? c.taps(r, t, f, k) : c.taps(r, t, k, f);
-        Expr value = sum(cast(f32, c.image(m + (r * width + t) * shape.dilation, k)) * cast(f32, tap), {r, t, k});
-        if (neighbours.sum) value = neighbours.sum(value, f);
-        return neighbours.beside ? value : cast(shape.type, value);
-    });
-    c.result =
-        compute(forward ? "y" : "d_x", {of.images, of.rows, of.columns, of.filters}, [&](const std::vector<Expr>& at) {
-            const Expr value = c.sums(at[0] * (height * width) + at[1] * width + at[2], at[3]);
-            return neighbours.beside ? cast(shape.type, neighbours.beside(value, at)) : value;
+    if (neighbours.zeros_beside)
+        c.pixel = compute("pixel", {whole}, [&](Expr m) {
+            const Expr is_pixel =
+                m / width / height < of.images && m / width % height < of.rows && m % width < of.columns;
+            return select(is_pixel, constant(Type::I32, 1), constant(Type::I32, 0));
         });
+    if (neighbours.beside.defined())
+        c.beside = compute(neighbours.beside.name() + "_raster", {whole, of.filters}, [&](Expr m, Expr f) {
+            return padded(neighbours.beside, 0)(m / width / height, m / width % height, m % width, f);
+        });
+    Axis r = reduce_axis("r", shape.kernel_h), t = reduce_axis("s", shape.kernel_w), k = reduce_axis("c", terms);
+    const Expr zero = constant(f32, 0.0);
+    auto total = [&](const Expr& m, const Expr& f) {
+        const Expr tap = forward ? c.taps(r, t, f, k) : c.taps(r, t, k, f);
+        return sum(cast(f32, c.image(m + (r * width + t) * shape.dilation, k)) * cast(f32, tap), {r, t, k});
+    };
+    auto made = [&](const Expr& m, const Expr& f) {
+        Expr value = total(m, f);
+        if (neighbours.sum) value = neighbours.sum(value, f);
+        if (neighbours.behind) value = neighbours.behind(value, f, cast(f32, c.beside(m, f)));
+        return value;
+    };
+    // What is made of sums is a stage of its own then, so that it is made in any case, and no branch stands around it.
+    const bool chosen_behind = neighbours.zeros_beside && (neighbours.sum || neighbours.behind);
+    c.made = c.sums = compute(chosen_behind ? "made" : "sums", {whole, of.filters}, [&](Expr m, Expr f) {
+        if (chosen_behind) return made(m, f);
+        return cast(shape.type, neighbours.zeros_beside ? select(c.pixel(m) != 0, made(m, f), zero) : made(m, f));
+    });
+    if (chosen_behind)
+        c.sums = compute("sums", {whole, of.filters},
+                         [&](Expr m, Expr f) { return cast(shape.type, select(c.pixel(m) != 0, c.made(m, f), zero)); });
+    c.result = compute(
+        forward ? "y" : "d_x", {of.images, of.rows, of.columns, of.filters},
+        [&](const std::vector<Expr>& at) { return c.sums(at[0] * (height * width) + at[1] * width + at[2], at[3]); });
     return c;
 }
 
@@ -165,6 +226,14 @@ void sum_up(Schedule& s, const Stage& sums, const HaloConvolution& c, const Loop
     if (!stay) s.pipeline(around_weights, {.stages = tiles.weight_stages, .in_flight = 1});
 }
 
+/// By the threads that have its sums: filters are rows of the unit.
+void share_as_sums(Schedule& s, const Tensor& made) {
+    auto [m, f] = s.loops<2>(made);
+    auto [warpgroup_row, own] = s.split(f, rows_of_unit, Tail::Mask, {"warpgroup_m", "f"});
+    s.order({warpgroup_row, own, m});
+    s.bind(warpgroup_row, warpgroup);
+}
+
 /// Threads store what is a pixel, 16 bytes each.
 void leave(Schedule& s, const Loop& place, const Loop& filter, int64_t filters, int64_t threads) {
     const auto room = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(filters)));
@@ -180,13 +249,14 @@ void leave(Schedule& s, const Loop& place, const Loop& filter, int64_t filters, 
 
 }  // namespace
 
-void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& given, std::source_location where) {
+void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& given, const HaloFollowers& followers,
+                   std::source_location where) {
     CalledFrom caller(where);
     if (c.sums_places) return schedule_halo_of_terms(s, c, given);
     const int64_t of_all = require_constant(c.result.shape()[3]);
     HaloTiles tiles = given;
     tiles.warpgroups = static_cast<int>(std::min<int64_t>(given.warpgroups, divided(of_all, rows_of_unit)));
-    const Stage total = s.accumulators(c.sums);
+    const Stage total = s.accumulators(c.made);
     auto [image, p, q, filter] = s.loops<4>(c.result);
     // Places that are no pixels are masked.
     auto [rows, row] = s.split(p, c.height, Tail::Mask, {"rows", "row"});
@@ -202,16 +272,31 @@ void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& given
         filter = own;
     }
     auto [leaving, place] = s.split(inside, tiles.leaving, {"leaving", "place"});
+    for (const StageRef& follower : followers.of_pieces) s.at(follower, leaving);
+    for (const StageRef& follower : followers.of_tiles) s.at(follower, blocks.back());
     s.at(c.sums, leaving);
     s.set_memory(c.sums, Memory::Shared);
+    if (!c.made.same(c.sums)) {
+        s.at(c.made, leaving);
+        s.set_memory(c.made, Memory::Registers);
+    }
+    if (c.pixel.defined()) {
+        s.at(c.pixel, blocks.back());
+        s.set_memory(c.pixel, Memory::Shared);
+    }
     s.at(total, blocks.back());
     s.set_memory(total, Memory::Registers);
     std::vector<StageRef> loaded;
     sum_up(s, total, c, blocks.back(), tiles, loaded);
-    auto [m, f] = s.loops<2>(c.sums);
-    auto [warpgroup_row, own] = s.split(f, rows_of_unit, Tail::Mask, {"warpgroup_m", "f"});
-    s.order({warpgroup_row, own, m});
-    s.bind(warpgroup_row, warpgroup);
+    if (c.beside.defined()) {
+        loaded.push_back(s.stage(c.made, c.beside, Memory::Shared, leaving));
+        s.inline_stage(c.beside);
+        const HaloExtras extras{.image = !c.image.same(c.raster), .beside = true, .sums = !followers.of_pieces.empty()};
+        const int64_t stages = stages_beside(sizes_of(c), tiles, extras, s.target());
+        s.pipeline(leaving, {.stages = static_cast<int>(stages)});
+    }
+    share_as_sums(s, c.sums);
+    if (!c.made.same(c.sums)) share_as_sums(s, c.made);
     leave(s, place, filter, std::min(of_all, filters), 128 * tiles.warpgroups);
     s.persistent(blocks);
     s.roles(loading_roles(

@@ -86,7 +86,7 @@ std::optional<HaloTiles> halo_tiles_of_terms(const ConvolutionShape& s, double t
 }
 
 HaloConvolution declare_halo_of_terms(const ConvolutionShape& shape, int64_t places, const HaloNeighbours& neighbours) {
-    if (neighbours.image || neighbours.sum || neighbours.beside)
+    if (neighbours.image || neighbours.sum || neighbours.beside.defined() || neighbours.zeros_beside)
         throw_error(Error,
                     "halo convolution: nothing stands around a weight gradient; compute it from the result instead");
     const Images of = images_of(shape, ConvolutionPass::WeightGradient);

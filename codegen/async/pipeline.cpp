@@ -103,6 +103,7 @@ private:
 
     /// Its source is there before the loop, nobody else writes what it fills, and no box leaves that: see store_boxes.
     bool is_fill(const TileOp& op) const {
+        if (loop_.is_block && !op.is<TmaCopyOp>()) return false;  // a round makes its own
         bool constant_loops = std::all_of(op.loops.begin(), op.loops.end(),
                                           [](const OpLoop& loop) { return as_constant(loop.extent) && !loop.reduces; });
         if (op.stores.size() != 1 || op.stores[0].buffer->memory != Memory::Shared || !constant_loops) return false;

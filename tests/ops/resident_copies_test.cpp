@@ -55,17 +55,21 @@ TEST_P(ResidentCopies, AreTheWeightsOfAFilterBank) {
     }
 }
 
-/// Of a tall product, columns stay while rows come, of all groups in turn.
+/// Of a tall product, columns stay while rows come, of all groups in turn; rows' factors are made anew for each tile.
 TEST_P(ResidentCopies, AreTheColumnsOfATallProduct) {
     for (int turns : {1, 2}) {
         const int64_t rows = between(150, 500), columns = 16 * between(1, 8), depth = 128;
         Tensor a = input("a", bf16, {rows, depth}), w = input("w", bf16, {columns, depth});
         Axis k = reduce_axis("k", depth);
-        Tensor c = compute("c", {rows, columns},
-                           [&](Expr i, Expr j) { return cast(bf16, sum(cast(f32, a(i, k)) * cast(f32, w(j, k)), k)); });
+        Tensor factor = compute("factor", {rows}, [&](Expr i) { return cast(f32, i % 3); });
+        Tensor c = compute("c", {rows, columns}, [&](Expr i, Expr j) {
+            return cast(bf16, sum(cast(f32, a(i, k)) * cast(f32, w(j, k)), k) * factor(i));
+        });
         Schedule s({c}, sm90());
         auto [i, j] = s.loops<2>(c);
         auto [tile, row] = s.split(i, 64, Tail::Mask, {"tile", "row"});
+        s.at(factor, tile);
+        s.set_memory(factor, Memory::Shared);
         auto [step, in_step] = s.split(s.reduce(c), 64, {"step", "in_step"});
         auto [warpgroup_row, m] = s.split(row, 64, {"warpgroup_m", "m"});
         s.order({tile, warpgroup_row, step, m, j, in_step});

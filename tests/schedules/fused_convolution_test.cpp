@@ -15,6 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using Epilogue = ConvolutionEpilogue;
 
 /// So small that sums of squares over all pixels are exact.
@@ -95,8 +96,7 @@ TEST_P(FusedConvolutions, OverRastersAreTheDeclared) {
                               .warpgroups = static_cast<int>(between(1, 2)),
                               .weight_stages = static_cast<int>(chance() ? 0 : between(2, 4))};
         if (tiles.warpgroups * tiles.ping_pong > 2) continue;
-        const auto takes = shape.prologue ? takes_made_halo : takes_halo;
-        if (!takes(c, ConvolutionPass::Forward, tiles, device_target())) continue;
+        if (!takes_halo(c, ConvolutionPass::Forward, tiles, device_target(), extras_of(shape))) continue;
         ++taken;
         SCOPED_TRACE(fmt::format(
             "{}x{}x{}x{} {} {}x{} pad {}; {} places, {} stages, {} turns, {} warpgroups, {} of "
@@ -140,7 +140,7 @@ TEST(FusedConvolutionLayers, CanBeBuilt) {
     for (const char* layer : {"256x56x56x64_64_3x3_pad1", "256x28x28x128_128_3x3_pad1", "256x14x14x256_256_3x3_pad1",
                               "64x7x7x512_512_3x3_pad1", "256x28x28x128_160_3x3_pad1"})
         for (const char* fused : {"_bias_relu", "_bias_residual_relu", "_bias_silu_residual", "_statistics",
-                                  "_prologue", "_prologue_statistics"}) {
+                                  "_bias_residual_relu_statistics", "_prologue", "_prologue_statistics"}) {
             const std::string name = std::string("convolution_fused_bf16_") + layer + fused;
             ASSERT_TRUE(parse_fused_convolution(name)) << name;
             const Program program = build(find_kernel(name)->make(target("sm_90a")));
@@ -148,13 +148,36 @@ TEST(FusedConvolutionLayers, CanBeBuilt) {
             const std::string image = with_halo ? "raster" : name.find("prologue") == std::string::npos ? "x" : "a";
             EXPECT_THAT(program.explain(),
                         HasSubstr(image + "_shared: by the tensor memory accelerator, pixels (im2col)"));
-            EXPECT_EQ(with_halo,
-                      layer == std::string("256x56x56x64_64_3x3_pad1") && name.find("residual") == std::string::npos)
-                << name;
+            EXPECT_EQ(with_halo, layer == std::string("256x56x56x64_64_3x3_pad1")) << name;
             if (std::string(fused).find("residual") != std::string::npos) {
-                EXPECT_THAT(program.explain(), HasSubstr("residual_shared: by the tensor memory accelerator"));
+                EXPECT_THAT(program.explain(),
+                            HasSubstr(with_halo ? "residual_raster_shared: by the tensor memory "
+                                                  "accelerator, pixels (im2col)"
+                                                : "residual_shared: by the tensor memory accelerator"));
             }
         }
+}
+
+/// Over a raster, too: one kernel makes the image, the sums, their epilogue and those of tiles.
+TEST(FusedConvolutionLayers, OverRastersAreOneKernelWithoutSpills) {
+    for (const char* fused : {"_bias_residual_relu", "_statistics", "_bias_relu_statistics",
+                              "_bias_residual_relu_statistics", "_prologue_statistics", "_prologue_bias_relu"}) {
+        const std::string name = std::string("convolution_fused_bf16_256x56x56x64_64_3x3_pad1") + fused;
+        const Program program = build(find_kernel(name)->make(target("sm_90a")));
+        const bool sums_up = name.find("statistics") != std::string::npos;
+        EXPECT_LE(program.kernels().size(), sums_up ? 3u : 1u) << name;
+        const std::string& cuda = program.kernels()[0].cuda;
+        EXPECT_EQ(cuda.find("statistics_partial") != std::string::npos, sums_up) << name;
+        for (size_t k = 1; k < program.kernels().size(); ++k)
+            EXPECT_THAT(program.kernels()[k].cuda, Not(HasSubstr("bf16* __restrict__"))) << name;
+        try {
+            const CompiledKernel compiled = compile_kernel(
+                {.source = cuda, .name = program.kernels()[0].name + ".cu", .arch = "sm_90a", .options = {}});
+            const Resources& resources = compiled.of(program.kernels()[0].name);
+            EXPECT_EQ(resources.spill_store_bytes + resources.spill_load_bytes, 0) << name;
+        } catch (const NvrtcMissing&) {
+        }
+    }
 }
 
 TEST(FusedConvolutionNames, AreAConvolutionAndSteps) {
