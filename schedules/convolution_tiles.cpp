@@ -73,7 +73,8 @@ public:
         : form_(form), has_parts_(has_parts), target_(target) {}
 
     void consider(ConvolutionTiles tiles) {
-        const int64_t most_parts = has_parts_ ? std::min<int64_t>(divided(form_.extents.terms, tiles.terms), 128) : 1;
+        const int64_t most_parts =
+            has_parts_ ? std::min<int64_t>(divided(form_.extents.terms, tiles.terms), target_.multiprocessors) : 1;
         tiles.stages = stages_of(tiles, target_);
         if (!holds_sums(tiles) || tiles.stages < 2) return;
         for (tiles.parts = 1; tiles.parts <= most_parts; ++tiles.parts) {
@@ -169,8 +170,8 @@ std::optional<ConvolutionTiles> convolution_tiles(const ConvolutionForm& form, c
                         rows == rows_of_unit && warpgroups > 1 && warpgroups == first && taps > first;
                     if (rows % (warpgroups * rows_of_unit) != 0 && !shares_taps) continue;
                     if (!fits_rows(form, rows)) continue;
-                    if (!sums_pixels && warpgroups == 1 && rows > rows_of_unit) continue;  // measured: slower
-                    if (taps > 1 && rows * columns > 64 * 192) continue;                   // measured: no faster
+                    if (warpgroups == 1 && rows > (sums_pixels ? 2 : 1) * rows_of_unit) continue;  // measured: slower
+                    if (taps > 1 && rows * columns > 64 * 192) continue;  // measured: no faster
                     ConvolutionTiles tiles{.rows = rows, .columns = columns, .warpgroups = warpgroups};
                     tiles.taps = taps;
                     if (boxes && extents.rows >= rows && extents.columns >= columns)
