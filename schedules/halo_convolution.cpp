@@ -189,7 +189,7 @@ void sum_up(Schedule& s, const Stage& sums, const HaloConvolution& c, const Loop
     s.inline_stage(c.raster);
     s.inline_stage(c.taps);
     s.mma(sums, wgmma, {.m = f, .n = data[0], .k = k});
-    s.pipeline(channel, {.stages = tiles.stages, .in_flight = stay && !is_made ? 1 : 0});
+    s.pipeline(channel, {.stages = tiles.stages, .in_flight = is_made ? 0 : 1});
     if (!stay) s.pipeline(around_weights, {.stages = tiles.weight_stages, .in_flight = 1});
 }
 

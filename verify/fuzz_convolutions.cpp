@@ -133,8 +133,11 @@ Summary fuzz_convolutions(const FuzzOptions& options) {
         const HaloTiles halo{.places = leaving * random.between(1, 5),
                              .leaving = leaving,
                              .stages = static_cast<int>(random.between(2, 3)),
-                             .ping_pong = static_cast<int>(random.between(1, 2))};
-        const bool with_halo = random.chance(0.7) && takes_halo(shape, pass, halo, some);
+                             .ping_pong = static_cast<int>(random.between(1, 2)),
+                             .warpgroups = static_cast<int>(random.between(1, 2)),
+                             .weight_stages = random.chance(0.5) ? static_cast<int>(random.between(2, 5)) : 0};
+        const bool with_halo = random.chance(0.7) && halo.warpgroups * halo.ping_pong <= 3 &&
+                               takes_halo(shape, pass, halo, some);
         const std::optional<ConvolutionTiles> tiles =
             random.chance(0.7) ? std::optional(random_tiles(random, c)) : std::nullopt;
         return Proposal{

@@ -1,6 +1,7 @@
 #include "codegen/async/products_in_flight.h"
 
 #include <algorithm>
+#include <set>
 
 #include "codegen/async/async_copy.h"
 #include "dsl/simplify.h"
@@ -23,6 +24,33 @@ std::vector<TileStmt> flat(const std::vector<TileStmt>& stmts) {
 bool has_products(const TileStmt& stmt) {
     bool found = false;
     visit_ops(stmt, [&](const TileOp& op) { found = found || lone_instruction<Wgmma>(op); });
+    return found;
+}
+
+/// What products read until they are over, and their sums.
+struct ProductOperands {
+    std::set<const BufferNode*> sums, read;
+};
+ProductOperands operands_of(const TileStmt& stmt) {
+    ProductOperands found;
+    visit_ops(stmt, [&](const TileOp& op) {
+        const Wgmma* product = lone_instruction<Wgmma>(op);
+        if (!product) return;
+        found.sums.insert(product->sums.place.buffer.get());
+        visit_places(op, [&](const Buffer& buffer) { found.read.insert(buffer.get()); });
+    });
+    return found;
+}
+
+/// Whether threads of the role that computes touch the sums here, or store what products read.
+bool conflicts(const TileStmt& stmt, const ProductOperands& products) {
+    bool found = false;
+    visit_ops(stmt, [&](const TileOp& op) {
+        if (op.role > 0) return;
+        for (const Buffer& buffer : loads_of(op)) found = found || products.sums.contains(buffer.get());
+        for (const StoreTo& store : op.stores) found = found || products.read.contains(store.buffer.get());
+        visit_places(op, [&](const Buffer& buffer) { found = found || products.sums.contains(buffer.get()); });
+    });
     return found;
 }
 
@@ -64,6 +92,31 @@ std::optional<ProductsInFlight> keep_in_flight(const std::vector<TileStmt>& stmt
         (op->is<AccessOp>() ? products.kept : products.behind).push_back(*stmt);
     }
     return products;
+}
+
+std::optional<std::vector<TileStmt>> tell_when_earlier_are_over(const std::vector<TileStmt>& stmts,
+                                                                const std::vector<TileStmt>& over) {
+    std::vector<TileStmt> all = flat(stmts);
+    const auto place = std::ranges::find_if(all, has_products);
+    const TileLoop* loop = place == all.end() ? nullptr : place->as<TileLoop>();
+    if (!loop || loop->in_flight == 0) return {};
+    const ProductOperands operands = operands_of(*place);
+    for (auto stmt = all.begin(); stmt != all.end(); ++stmt)
+        if (stmt != place && (has_products(*stmt) || conflicts(*stmt, operands))) return {};
+    const Expr first = simplify(loop->variable == integer(loop->in_flight - 1));
+    TileLoop result = *loop;
+    result.body = replace_ops(loop->body, [&](const TileOp& op) {
+        if (!lone_instruction<WgmmaWait>(op)) return make_tile(TileOp(op));
+        TileBlock block{{make_tile(TileOp(op))}};
+        for (const TileStmt& stmt : over)
+            block.stmts.push_back(map_ops(stmt, [&](TileOp told) {
+                told.active = simplify(all_of({first, told.active}));
+                return told;
+            }));
+        return make_tile(std::move(block));
+    });
+    *place = make_tile(std::move(result));
+    return all;
 }
 
 std::optional<std::vector<TileStmt>> tell_before_last_products(const std::vector<TileStmt>& stmts,

@@ -15,6 +15,13 @@ struct ProductsInFlight {
 /// products alone.
 std::optional<ProductsInFlight> keep_in_flight(const std::vector<TileStmt>& stmts, int in_flight);
 
+/// The statements of an iteration that ends with a loop in whose iterations products are in flight, with `over` in that
+/// loop: behind the first wait that leaves none but this iteration's own products. So those of the last iterations run
+/// on into the next one. Nothing if what stands in front of the loop touches their sums or stores what they read, or if
+/// something needs their sums behind it.
+std::optional<std::vector<TileStmt>> tell_when_earlier_are_over(const std::vector<TileStmt>& stmts,
+                                                                const std::vector<TileStmt>& over);
+
 /// The statements with `done` in front of the last products that they ask for: whoever goes on then asks for products
 /// of its own while these run. Of a group over several terms, it stands in front of the last part; of loops over
 /// products, in front of the loop. Nothing if there are no products.

@@ -54,6 +54,30 @@ ThreadKernel product(const Options& o) {
     return found;
 }
 
+/// The same in two loops over terms: b's boxes come with the outer one. `in_flight`: of the outer loop.
+ThreadKernel nested_product(int64_t outer, int64_t inner, int in_flight, int turns) {
+    Tensor a = input("a", bf16, {256, outer * inner * 64}), b = input("b", bf16, {64, outer * inner * 64});
+    Axis r = reduce_axis("r", outer * inner * 64);
+    Tensor c = compute("c", {256, 64}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, r)) * cast(f32, b(j, r)), r); });
+    Schedule s({c}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(c);
+    auto [bi, rows] = s.split(i, 64);
+    auto [q, rest] = s.split(s.reduce(c), inner * 64);
+    auto [ko, ki] = s.split(rest, 64);
+    s.order({bi, q, ko, rows, j, ki});
+    s.persistent({bi}, {.blocks = 2});
+    Stage as = s.stage(c, a, Memory::Shared, ko), bs = s.stage(c, b, Memory::Shared, q);
+    s.mma(c, wgmma, {.m = rows, .n = j, .k = ki});
+    s.pipeline(ko, {.stages = 3, .in_flight = 1});
+    s.pipeline(q, {.stages = 2, .in_flight = in_flight});
+    s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(turns), {}, {c}, ping_pong(turns)}});
+    ThreadKernel found;
+    LowerOptions options;
+    options.printed = [&](const ThreadKernel& kernel) { found = kernel; };
+    lower(s.tree(), target("sm_90a"), options);
+    return found;
+}
+
 std::string first_problem(const ThreadKernel& kernel) {
     for (const SignalSpeeds& speeds : {SignalSpeeds{}, SignalSpeeds{0, 0, 0}, SignalSpeeds{50000, 50, 20000}})
         if (std::string problem = simulate_signals(kernel, everything, speeds).problem; !problem.empty())
@@ -133,6 +157,43 @@ TEST(SimulateSignals, CountsPhasesOfLongSums) {
         return make_thread(Instruction(std::move(wait)));
     });
     EXPECT_NE(first_problem(wrong), "");
+}
+
+// From the inner of two loops over terms into the outer one's next iteration: no time goes by between.
+TEST(SimulateSignals, HasProductsRunOnAcrossLoops) {
+    for (int turns : {1, 2})
+        for (int64_t inner : {1, 2, 5})
+            for (int64_t outer : {1, 2, 7}) {
+                const ThreadKernel kernel = nested_product(outer, inner, 1, turns);
+                EXPECT_EQ(first_problem(kernel), "") << outer << " x " << inner;
+                if (outer == 1) continue;
+                const SignalSpeeds at_once{.load_latency = 0, .bytes_per_cycle = 0};
+                auto cycles = [&](const ThreadKernel& one) { return simulate_signals(one, everything, at_once).cycles; };
+                if (turns == 1) EXPECT_LT(cycles(kernel), cycles(nested_product(outer, inner, 0, turns)));
+            }
+    const ThreadKernel kernel = nested_product(7, 3, 1, 1);
+    auto given_back_early = [&](const char* barrier) {  // before the products of all warps are over
+        ThreadKernel wrong = altered<MbarrierWait>(kernel, [&](const MbarrierWait& wait) {
+            return make_thread(Instruction(wait));
+        });
+        wrong.body = transform(wrong.body, [&](const ThreadStmt& stmt) -> ThreadStmt {
+            const ThreadBlock* block = stmt.as<ThreadBlock>();
+            if (!block) return {};
+            ThreadBlock moved = *block;
+            for (size_t n = 0; n + 1 < moved.stmts.size(); ++n) {
+                bool tells = false;
+                visit(moved.stmts[n + 1], [&](const ThreadStmt& one) {
+                    const MbarrierArrive* arrive = instruction_of<MbarrierArrive>(one);
+                    tells = tells || (arrive && arrive->barrier.place.buffer->name == barrier);
+                });
+                if (tells && instruction_of<WgmmaWait>(moved.stmts[n])) std::swap(moved.stmts[n], moved.stmts[n + 1]);
+            }
+            return make_thread(std::move(moved));
+        });
+        return first_problem(wrong);
+    };
+    for (const char* barrier : {"a_shared_empty", "b_shared_empty", "q_empty"})
+        std::printf("%s: %s\n", barrier, given_back_early(barrier).c_str());
 }
 
 // Loops of different lengths, whose iterations each role counts.

@@ -73,10 +73,38 @@ TEST_P(HaloConvolutions, OfAnyShapeAreTheDeclared) {
     EXPECT_GE(taken, rounds);
 }
 
+/// Of several pieces of 64 channels: products run on from one to the next.
+TEST_P(HaloConvolutions, OfManyChannelsTakeWeightsTapByTap) {
+    int taken = 0;
+    for (int round = 0; round < 40 && taken < 6; ++round) {
+        ConvolutionShape shape = random_shape();
+        shape.images = between(1, 2);
+        shape.channels = 8 * between(9, 32);
+        shape.filters = 8 * between(4, 20);
+        HaloTiles tiles = random_tiles();
+        tiles.warpgroups = tiles.ping_pong == 1 ? between(1, 2) : 1;
+        tiles.weight_stages = between(2, 6);
+        const ConvolutionPass pass = passes[between(0, 1)];
+        Target some = device_target();
+        some.multiprocessors = between(1, 4);
+        if (!takes_halo(shape, pass, tiles, some)) continue;
+        ++taken;
+        const Schedule s = halo_schedule(declare_halo_convolution(shape, pass, tiles.places), tiles, some);
+        SCOPED_TRACE(s.trace_as_cpp());
+        const Bindings bindings = whole_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000)));
+        Executable executable(build(s), device_);
+        const HostArray got = run_on(executable, bindings)[0],
+                        expected = interpret_plain({declare_convolution(shape, pass).result}, bindings)[0];
+        EXPECT_EQ(difference("result", got, expected, bitwise), std::nullopt);
+    }
+    EXPECT_EQ(taken, 6);
+}
+
 /// The tiles that the model chooses.
 TEST(HaloTiles, OfLayersCanBeBuiltWithoutSpilling) {
     for (const char* layer : {"256x56x56x64_64_3x3_pad1", "64x56x56x64_64_3x3_pad1", "128x28x30x32_64_3x3_pad1",
-                              "32x112x112x16_32_5x5_pad2", "64x56x56x64_64_3x3_pad1_tilehalo256b32s2t2"})
+                              "32x112x112x16_32_5x5_pad2", "64x56x56x64_64_3x3_pad1_tilehalo256b32s2t2", "256x28x28x128_128_3x3_pad1_tilehalo256b32s2t1w2r4",
+          "256x14x14x256_256_3x3_pad1_tilehalo256b32s2t2w1r6"})
         for (const char* pass : {"", "_data_gradient"}) {
             const std::string name = std::string("convolution") + pass + "_bf16_" + layer;
             const Program program = build(find_kernel(name)->make(target("sm_90a")));
