@@ -136,8 +136,8 @@ Summary fuzz_convolutions(const FuzzOptions& options) {
                              .ping_pong = static_cast<int>(random.between(1, 2)),
                              .warpgroups = static_cast<int>(random.between(1, 2)),
                              .weight_stages = random.chance(0.5) ? static_cast<int>(random.between(2, 5)) : 0};
-        const bool with_halo = random.chance(0.7) && halo.warpgroups * halo.ping_pong <= 3 &&
-                               takes_halo(shape, pass, halo, some);
+        const bool with_halo =
+            random.chance(0.7) && halo.warpgroups * halo.ping_pong <= 3 && takes_halo(shape, pass, halo, some);
         const std::optional<ConvolutionTiles> tiles =
             random.chance(0.7) ? std::optional(random_tiles(random, c)) : std::nullopt;
         return Proposal{

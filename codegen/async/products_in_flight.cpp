@@ -1,6 +1,7 @@
 #include "codegen/async/products_in_flight.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "codegen/async/async_copy.h"
@@ -43,12 +44,13 @@ ProductOperands operands_of(const TileStmt& stmt) {
 }
 
 /// Whether threads of the role that computes touch the sums here, or store what products read.
-bool conflicts(const TileStmt& stmt, const ProductOperands& products) {
+bool conflicts(const TileStmt& stmt, const ProductOperands& products, const std::set<const BufferNode*>& made) {
     bool found = false;
     visit_ops(stmt, [&](const TileOp& op) {
         if (op.role > 0) return;
         for (const Buffer& buffer : loads_of(op)) found = found || products.sums.contains(buffer.get());
-        for (const StoreTo& store : op.stores) found = found || products.read.contains(store.buffer.get());
+        for (const StoreTo& store : op.stores)
+            found = found || (products.read.contains(store.buffer.get()) && !made.contains(store.buffer.get()));
         visit_places(op, [&](const Buffer& buffer) { found = found || products.sums.contains(buffer.get()); });
     });
     return found;
@@ -95,14 +97,15 @@ std::optional<ProductsInFlight> keep_in_flight(const std::vector<TileStmt>& stmt
 }
 
 std::optional<std::vector<TileStmt>> tell_when_earlier_are_over(const std::vector<TileStmt>& stmts,
-                                                                const std::vector<TileStmt>& over) {
+                                                                const std::vector<TileStmt>& over,
+                                                                const std::set<const BufferNode*>& made) {
     std::vector<TileStmt> all = flat(stmts);
     const auto place = std::ranges::find_if(all, has_products);
     const TileLoop* loop = place == all.end() ? nullptr : place->as<TileLoop>();
     if (!loop || loop->in_flight == 0) return {};
     const ProductOperands operands = operands_of(*place);
     for (auto stmt = all.begin(); stmt != all.end(); ++stmt)
-        if (stmt != place && (has_products(*stmt) || conflicts(*stmt, operands))) return {};
+        if (stmt != place && (has_products(*stmt) || conflicts(*stmt, operands, made))) return {};
     const Expr first = simplify(loop->variable == integer(loop->in_flight - 1));
     TileLoop result = *loop;
     result.body = replace_ops(loop->body, [&](const TileOp& op) {
@@ -117,6 +120,50 @@ std::optional<std::vector<TileStmt>> tell_when_earlier_are_over(const std::vecto
     });
     *place = make_tile(std::move(result));
     return all;
+}
+
+std::vector<TileOp> last_reads(const std::vector<TileStmt>& stmts, const std::set<const BufferNode*>& made) {
+    const std::vector<TileStmt> all = flat(stmts);
+    const auto place = std::ranges::find_if(all, has_products);
+    const TileLoop* loop = place == all.end() ? nullptr : place->as<TileLoop>();
+    std::vector<TileOp> found;
+    for (int last = loop ? loop->in_flight : 0; last > 0; --last)
+        visit_ops(*place, [&](const TileOp& op) {
+            const AccessOp* access = op.as<AccessOp>();
+            if (!access || access->writes || !made.contains(access->place.buffer.get())) return;
+            const Expr iteration = cast_unchecked(Type::I64, loop->extent) - last;
+            found.push_back(map_exprs(op, [&](const Expr& e) {
+                return simplify(substitute(e, {{loop->variable, iteration}}));
+            }));
+        });
+    return found;
+}
+
+std::vector<Buffer> made_for_products(const TileKernel& kernel, const TileLoop& loop) {
+    std::map<const BufferNode*, int> inside, everywhere, writers;
+    std::vector<Buffer> made;
+    const auto count = [](const TileStmt& stmt, std::map<const BufferNode*, int>& touched) {
+        visit_ops(stmt, [&](const TileOp& op) {
+            visit_places(op, [&](const Buffer& buffer) { ++touched[buffer.get()]; });
+            for (const Buffer& buffer : loads_of(op)) ++touched[buffer.get()];
+        });
+    };
+    count(kernel.body, everywhere);
+    visit(kernel.body, [&](const TileStmt& stmt) {
+        const TileLoop* own = stmt.as<TileLoop>();
+        if (own && own->variable.same(loop.variable)) count(stmt, inside);
+    });
+    const ProductOperands operands = operands_of(loop.body);
+    visit_ops(loop.body, [&](const TileOp& op) {
+        for (const StoreTo& store : op.stores) {
+            const BufferNode* buffer = store.buffer.get();
+            if (store.buffer->memory != Memory::Shared || op.role > 0 || !operands.read.contains(buffer)) continue;
+            if (++writers[buffer] == 1) made.push_back(store.buffer);
+            if (!op.is<MapOp>() || inside[buffer] != everywhere[buffer]) ++writers[buffer];
+        }
+    });
+    std::erase_if(made, [&](const Buffer& buffer) { return writers[buffer.get()] > 1; });
+    return made;
 }
 
 std::optional<std::vector<TileStmt>> tell_before_last_products(const std::vector<TileStmt>& stmts,

@@ -1,6 +1,7 @@
 // Matrix products that run on while a warpgroup goes on to other statements.
 #pragma once
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "codegen/tile_ir/tile_ir.h"
@@ -17,10 +18,19 @@ std::optional<ProductsInFlight> keep_in_flight(const std::vector<TileStmt>& stmt
 
 /// The statements of an iteration that ends with a loop in whose iterations products are in flight, with `over` in that
 /// loop: behind the first wait that leaves none but this iteration's own products. So those of the last iterations run
-/// on into the next one. Nothing if what stands in front of the loop touches their sums or stores what they read, or if
-/// something needs their sums behind it.
+/// on into the next one. Nothing if what stands beside the loop touches their sums or stores what they read, but for
+/// `made` buffers.
 std::optional<std::vector<TileStmt>> tell_when_earlier_are_over(const std::vector<TileStmt>& stmts,
-                                                                const std::vector<TileStmt>& over);
+                                                                const std::vector<TileStmt>& over,
+                                                                const std::set<const BufferNode*>& made);
+
+/// Buffers in shared memory that the role that computes makes anew in each iteration of the loop, of which no statement
+/// elsewhere knows, and that asynchronous products of the loop read. `kernel`: before it was pipelined.
+std::vector<Buffer> made_for_products(const TileKernel& kernel, const TileLoop& loop);
+
+/// Reads of these buffers by the last `in_flight` iterations of the loop in whose iterations products are in flight,
+/// with which the statements end.
+std::vector<TileOp> last_reads(const std::vector<TileStmt>& stmts, const std::set<const BufferNode*>& made);
 
 /// The statements with `done` in front of the last products that they ask for: whoever goes on then asks for products
 /// of its own while these run. Of a group over several terms, it stands in front of the last part; of loops over

@@ -1,6 +1,7 @@
 #include "codegen/async/run_segments.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -54,6 +55,11 @@ public:
                 add_fill(*op);
             else
                 body_.push_back(stmt);
+        }
+        if (from_inside_.empty()) return;
+        for (const Buffer& buffer : made_for_products(kernel_, loop_)) {
+            made_.insert(buffer.get());
+            add_stages(buffer, 2);
         }
     }
 
@@ -268,13 +274,25 @@ private:
                 "of a loop around");
         TileBlock over;
         boxes_.release(index_, over, simplify(loop_.variable - 1));
-        auto told = tell_when_earlier_are_over(body_, over.stmts);
+        for (const TileOp& read : last_reads(body_, made_))
+            over.stmts.push_back(make_tile(in_earlier(with_stage(read), loop_.variable - 1)));
+        auto told = tell_when_earlier_are_over(body_, over.stmts, made_);
         if (!told)
             refuse_in_flight(
                 "something but a loop's products alone needs their sums in an iteration, or stores what they still "
                 "read");
+        std::vector<TileStmt> behind = from_inside_;
+        for (const TileOp& read : last_reads(body_, made_))
+            behind.push_back(make_tile(in_earlier(with_stage(read), cast_unchecked(Type::I64, loop_.extent) - 1)));
         body_ = *told;
-        return from_inside_;
+        return behind;
+    }
+
+    /// What has been done for an earlier iteration, if there was that one.
+    TileOp in_earlier(const TileOp& op, const Expr& iteration) const {
+        TileOp result = map_exprs(op, [&](const Expr& e) { return in_iteration(loop_, e, iteration); });
+        result.active = simplify(all_of({iteration >= 0, result.active}));
+        return result;
     }
 
     /// The next group goes on as soon as all that this one reads has come, and only its last products are still to be
@@ -335,7 +353,8 @@ private:
     std::vector<TileAllocate> allocations_;
     std::vector<TileStmt> body_;
     std::vector<Fill> fills_;
-    std::vector<TileOp> async_;  // as they are in the loop
+    std::vector<TileOp> async_;         // as they are in the loop
+    std::set<const BufferNode*> made_;  // twice: what products in flight read, and the next iteration makes
     bool turn_has_ended_ = false;
     StagedBuffers& staged_;
     MbarrierRings& boxes_;

@@ -168,14 +168,15 @@ TEST(SimulateSignals, HasProductsRunOnAcrossLoops) {
                 EXPECT_EQ(first_problem(kernel), "") << outer << " x " << inner;
                 if (outer == 1) continue;
                 const SignalSpeeds at_once{.load_latency = 0, .bytes_per_cycle = 0};
-                auto cycles = [&](const ThreadKernel& one) { return simulate_signals(one, everything, at_once).cycles; };
+                auto cycles = [&](const ThreadKernel& one) {
+                    return simulate_signals(one, everything, at_once).cycles;
+                };
                 if (turns == 1) EXPECT_LT(cycles(kernel), cycles(nested_product(outer, inner, 0, turns)));
             }
     const ThreadKernel kernel = nested_product(7, 3, 1, 1);
     auto given_back_early = [&](const char* barrier) {  // before the products of all warps are over
-        ThreadKernel wrong = altered<MbarrierWait>(kernel, [&](const MbarrierWait& wait) {
-            return make_thread(Instruction(wait));
-        });
+        ThreadKernel wrong =
+            altered<MbarrierWait>(kernel, [&](const MbarrierWait& wait) { return make_thread(Instruction(wait)); });
         wrong.body = transform(wrong.body, [&](const ThreadStmt& stmt) -> ThreadStmt {
             const ThreadBlock* block = stmt.as<ThreadBlock>();
             if (!block) return {};

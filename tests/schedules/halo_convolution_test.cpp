@@ -76,11 +76,11 @@ TEST_P(HaloConvolutions, OfAnyShapeAreTheDeclared) {
 /// Of several pieces of 64 channels: products run on from one to the next.
 TEST_P(HaloConvolutions, OfManyChannelsTakeWeightsTapByTap) {
     int taken = 0;
-    for (int round = 0; round < 40 && taken < 6; ++round) {
+    for (int round = 0; round < 40 && taken < 4; ++round) {
         ConvolutionShape shape = random_shape();
         shape.images = between(1, 2);
-        shape.channels = 8 * between(9, 32);
-        shape.filters = 8 * between(4, 20);
+        shape.channels = 8 * between(9, 20);
+        shape.filters = 8 * between(2, 17);
         HaloTiles tiles = random_tiles();
         tiles.warpgroups = tiles.ping_pong == 1 ? between(1, 2) : 1;
         tiles.weight_stages = between(2, 6);
@@ -97,14 +97,15 @@ TEST_P(HaloConvolutions, OfManyChannelsTakeWeightsTapByTap) {
                         expected = interpret_plain({declare_convolution(shape, pass).result}, bindings)[0];
         EXPECT_EQ(difference("result", got, expected, bitwise), std::nullopt);
     }
-    EXPECT_EQ(taken, 6);
+    EXPECT_EQ(taken, 4);
 }
 
 /// The tiles that the model chooses.
 TEST(HaloTiles, OfLayersCanBeBuiltWithoutSpilling) {
-    for (const char* layer : {"256x56x56x64_64_3x3_pad1", "64x56x56x64_64_3x3_pad1", "128x28x30x32_64_3x3_pad1",
-                              "32x112x112x16_32_5x5_pad2", "64x56x56x64_64_3x3_pad1_tilehalo256b32s2t2", "256x28x28x128_128_3x3_pad1_tilehalo256b32s2t1w2r4",
-          "256x14x14x256_256_3x3_pad1_tilehalo256b32s2t2w1r6"})
+    for (const char* layer :
+         {"256x56x56x64_64_3x3_pad1", "64x56x56x64_64_3x3_pad1", "128x28x30x32_64_3x3_pad1",
+          "32x112x112x16_32_5x5_pad2", "64x56x56x64_64_3x3_pad1_tilehalo256b32s2t2",
+          "256x28x28x128_128_3x3_pad1_tilehalo256b32s2t1w2r4", "256x14x14x256_256_3x3_pad1_tilehalo256b32s2t2w1r6"})
         for (const char* pass : {"", "_data_gradient"}) {
             const std::string name = std::string("convolution") + pass + "_bf16_" + layer;
             const Program program = build(find_kernel(name)->make(target("sm_90a")));
