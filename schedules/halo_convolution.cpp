@@ -50,8 +50,11 @@ int64_t bytes_of(const ConvolutionShape& s, const Images& of, const HaloTiles& t
     const int64_t filters = rows_of_unit * tiles.warpgroups,
                   weights = tiles.weight_stages > 0 ? tiles.weight_stages * filters * of.terms_of_step() * 2
                                                     : s.kernel_h * s.kernel_w * filters * of.terms() * 2,
-                  windows = (tiles.stages + (makes_image ? tiles.ping_pong : 0)) *
-                            rounded_up(tiles.places + of.halo(), 8) * of.terms_of_step() * 2,
+                  images = !makes_image                                 ? 0
+                           : tiles.weight_stages > 0 && of.terms() > 64 ? 2
+                                                                        : 1,
+                  windows = (tiles.stages + images * tiles.ping_pong) * rounded_up(tiles.places + of.halo(), 8) *
+                            of.terms_of_step() * 2,
                   leaving = tiles.ping_pong * tiles.leaving * (std::min(of.filters, filters) + piece) * 2;
     return weights + windows + leaving + barriers;
 }
@@ -189,7 +192,7 @@ void sum_up(Schedule& s, const Stage& sums, const HaloConvolution& c, const Loop
     s.inline_stage(c.raster);
     s.inline_stage(c.taps);
     s.mma(sums, wgmma, {.m = f, .n = data[0], .k = k});
-    s.pipeline(channel, {.stages = tiles.stages, .in_flight = is_made ? 0 : 1});
+    s.pipeline(channel, {.stages = tiles.stages, .in_flight = is_made && (stay || terms <= 64) ? 0 : 1});
     if (!stay) s.pipeline(around_weights, {.stages = tiles.weight_stages, .in_flight = 1});
 }
 

@@ -140,8 +140,7 @@ std::vector<TileOp> last_reads(const std::vector<TileStmt>& stmts, const std::se
 }
 
 std::vector<Buffer> made_for_products(const TileKernel& kernel, const TileLoop& loop) {
-    std::map<const BufferNode*, int> inside, everywhere, writers;
-    std::vector<Buffer> made;
+    std::map<const BufferNode*, int> inside, everywhere;
     const auto count = [](const TileStmt& stmt, std::map<const BufferNode*, int>& touched) {
         visit_ops(stmt, [&](const TileOp& op) {
             visit_places(op, [&](const Buffer& buffer) { ++touched[buffer.get()]; });
@@ -153,16 +152,20 @@ std::vector<Buffer> made_for_products(const TileKernel& kernel, const TileLoop& 
         const TileLoop* own = stmt.as<TileLoop>();
         if (own && own->variable.same(loop.variable)) count(stmt, inside);
     });
+    std::vector<Buffer> made;
+    std::set<const BufferNode*> others;  // read before they are made, updated, or filled by another role
     const ProductOperands operands = operands_of(loop.body);
+    const auto is_made = [&](const Buffer& buffer) { return std::ranges::find(made, buffer) != made.end(); };
     visit_ops(loop.body, [&](const TileOp& op) {
-        for (const StoreTo& store : op.stores) {
-            const BufferNode* buffer = store.buffer.get();
-            if (store.buffer->memory != Memory::Shared || op.role > 0 || !operands.read.contains(buffer)) continue;
-            if (++writers[buffer] == 1) made.push_back(store.buffer);
-            if (!op.is<MapOp>() || inside[buffer] != everywhere[buffer]) ++writers[buffer];
-        }
+        for (const Buffer& buffer : loads_of(op)) others.insert(buffer.get());
+        visit_places(op, [&](const Buffer& buffer) {
+            const bool stores = op.is<MapOp>() && op.role == 0;
+            if (!stores && (!op.stores.empty() || !is_made(buffer))) others.insert(buffer.get());
+            if (buffer->memory != Memory::Shared || !operands.read.contains(buffer.get()) || is_made(buffer)) return;
+            if (inside[buffer.get()] == everywhere[buffer.get()]) made.push_back(buffer);
+        });
     });
-    std::erase_if(made, [&](const Buffer& buffer) { return writers[buffer.get()] > 1; });
+    std::erase_if(made, [&](const Buffer& buffer) { return others.contains(buffer.get()); });
     return made;
 }
 

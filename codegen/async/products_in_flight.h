@@ -24,8 +24,8 @@ std::optional<std::vector<TileStmt>> tell_when_earlier_are_over(const std::vecto
                                                                 const std::vector<TileStmt>& over,
                                                                 const std::set<const BufferNode*>& made);
 
-/// Buffers in shared memory that the role that computes makes anew in each iteration of the loop, of which no statement
-/// elsewhere knows, and that asynchronous products of the loop read. `kernel`: before it was pipelined.
+/// Buffers in shared memory that the role that computes makes anew in each iteration of the loop and asynchronous
+/// products read, and nothing else. `kernel`: before it was pipelined.
 std::vector<Buffer> made_for_products(const TileKernel& kernel, const TileLoop& loop);
 
 /// Reads of these buffers by the last `in_flight` iterations of the loop in whose iterations products are in flight,

@@ -54,9 +54,9 @@ TEST(FuzzWindowMutations, OfTilesWithTheirHalo) {
     expect_all_caught(options_of("convolution_bf16_2x9x10x16_16_3x2_pad1_tilehalo48b16s2t1"), "wgmma_wait<1>()", 2);
 }
 
-/// Of two pieces of channels, whose products run on from one to the next.
+/// Of three pieces of channels, whose products run on from one to the next.
 TEST(FuzzWindowMutations, OfTilesWithTheirHaloTapByTap) {
-    expect_all_caught(options_of("convolution_bf16_1x6x7x72_64_3x2_pad1_tilehalo48b16s2t1w1r3"));
+    expect_all_caught(options_of("convolution_bf16_1x6x7x136_64_3x2_pad1_tilehalo48b16s2t1w1r3"));
 }
 
 }  // namespace
