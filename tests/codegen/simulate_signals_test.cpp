@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -173,28 +174,35 @@ TEST(SimulateSignals, HasProductsRunOnAcrossLoops) {
                 };
                 if (turns == 1) EXPECT_LT(cycles(kernel), cycles(nested_product(outer, inner, 0, turns)));
             }
-    const ThreadKernel kernel = nested_product(7, 3, 1, 1);
-    auto given_back_early = [&](const char* barrier) {  // before the products of all warps are over
-        ThreadKernel wrong =
-            altered<MbarrierWait>(kernel, [&](const MbarrierWait& wait) { return make_thread(Instruction(wait)); });
-        wrong.body = transform(wrong.body, [&](const ThreadStmt& stmt) -> ThreadStmt {
-            const ThreadBlock* block = stmt.as<ThreadBlock>();
-            if (!block) return {};
-            ThreadBlock moved = *block;
-            for (size_t n = 0; n + 1 < moved.stmts.size(); ++n) {
-                bool tells = false;
-                visit(moved.stmts[n + 1], [&](const ThreadStmt& one) {
-                    const MbarrierArrive* arrive = instruction_of<MbarrierArrive>(one);
-                    tells = tells || (arrive && arrive->barrier.place.buffer->name == barrier);
-                });
-                if (tells && instruction_of<WgmmaWait>(moved.stmts[n])) std::swap(moved.stmts[n], moved.stmts[n + 1]);
-            }
-            return make_thread(std::move(moved));
+    const ThreadKernel kernel = nested_product(7, 1, 1, 1);
+    const auto with_waits = [&](int pending) {
+        return altered<WgmmaWait>(kernel, [&](WgmmaWait wait) {
+            if (wait.pending == 1) wait.pending = pending;
+            return make_thread(Instruction(wait));
         });
-        return first_problem(wrong);
     };
-    for (const char* barrier : {"a_shared_empty", "b_shared_empty", "q_empty"})
-        std::printf("%s: %s\n", barrier, given_back_early(barrier).c_str());
+    EXPECT_EQ(first_problem(with_waits(0)), "");
+    EXPECT_NE(first_problem(with_waits(2)).find("which is still read"), std::string::npos);
+    std::set<std::string> rings;
+    visit(kernel.body, [&](const ThreadStmt& stmt) {
+        if (auto arrive = instruction_of<MbarrierArrive>(stmt)) rings.insert(arrive->barrier.place.buffer->name);
+    });
+    EXPECT_EQ(rings.size(), 2u);
+    for (const std::string& ring : rings) {
+        const auto problem_with = [&](const std::function<ThreadStmt(MbarrierArrive)>& rule) {
+            return first_problem(altered<MbarrierArrive>(kernel, [&](const MbarrierArrive& arrive) {
+                return arrive.barrier.place.buffer->name == ring ? rule(arrive) : make_thread(Instruction(arrive));
+            }));
+        };
+        EXPECT_NE(problem_with([](const MbarrierArrive&) { return ThreadStmt(); }), "") << ring;
+        EXPECT_NE(problem_with([](MbarrierArrive arrive) {  // of the iteration whose products run
+                      Expr& stage = arrive.barrier.place.indices[0];
+                      stage = simplify((stage + 1) % arrive.barrier.place.buffer->shape[0]);
+                      return make_thread(Instruction(std::move(arrive)));
+                  }),
+                  "")
+            << ring;
+    }
 }
 
 // Loops of different lengths, whose iterations each role counts.

@@ -132,6 +132,21 @@ TEST_P(NestedPipelines, RunOnIntoTheNextIteration) {
     }
 }
 
+// Warpgroups, of which one is late, make a factor together that products of the last but one iteration have read.
+TEST_P(NestedPipelines, MakeAgainWhatAllHaveRead) {
+    for (int blocks : {0, 1})
+        for (int inner : {1, 2}) {
+            Options o{.rows = 256, .columns = 32, .outer = 6, .inner = inner, .in_flight = 1, .run_on = true};
+            o.persistent_blocks = blocks;
+            o.made_inside = false;
+            o.made_outside = true;
+            Product p(o);
+            Schedule s = scheduled(p, o, device_target());
+            SCOPED_TRACE(s.trace_as_cpp());
+            expect_declared(s, whole_numbers({p.c}, blocks + inner));
+        }
+}
+
 TEST(NestedPipelineErrors, OfProductsThatRunOn) {
     auto built = [](const Options& o) { build(scheduled(Product(o), o, target("sm_90a"))); };
     EXPECT_ERROR(built({.inner = 1, .in_flight = 2, .run_on = true, .made_inside = false}),
