@@ -45,6 +45,9 @@ bool is_raster(const ConvolutionShape& s, ConvolutionPass pass) {
            s.channels % piece == 0 && s.filters % piece == 0;
 }
 
+/// Places, by all threads, each of which makes a piece of 8 channels.
+int64_t made_at_once(const HaloTiles& tiles, int64_t channels) { return 128 * tiles.warpgroups / (channels / piece); }
+
 int64_t bytes_of(const ConvolutionShape& s, const Images& of, const HaloTiles& tiles, bool makes_image) {
     constexpr int64_t barriers = 1024;
     const int64_t filters = rows_of_unit * tiles.warpgroups,
@@ -53,7 +56,8 @@ int64_t bytes_of(const ConvolutionShape& s, const Images& of, const HaloTiles& t
                   images = !makes_image                                 ? 0
                            : tiles.weight_stages > 0 && of.terms() > 64 ? 2
                                                                         : 1,
-                  windows = (tiles.stages + images * tiles.ping_pong) * rounded_up(tiles.places + of.halo(), 8) *
+                  whole = makes_image ? made_at_once(tiles, of.terms_of_step()) : 8,
+                  windows = (tiles.stages + images * tiles.ping_pong) * rounded_up(tiles.places + of.halo(), whole) *
                             of.terms_of_step() * 2,
                   leaving = tiles.ping_pong * tiles.leaving * (std::min(of.filters, filters) + piece) * 2;
     return weights + windows + leaving + barriers;
@@ -159,8 +163,7 @@ void make_image(Schedule& s, const HaloConvolution& c, const Loop& around, const
     s.at(c.image, around);
     s.set_memory(c.image, Memory::Shared);
     auto [place, channel] = s.loops<2>(c.image);
-    const int64_t pieces = require_constant(s.extent(channel)) / piece;
-    const int64_t rows = 128 * tiles.warpgroups / pieces;
+    const int64_t rows = made_at_once(tiles, require_constant(s.extent(channel)));
     const bool divides = require_constant(s.extent(place)) % rows == 0;
     auto [step, row] = s.split(place, rows, Tail::Mask, {"step", "row"});
     auto [group, element] = s.split(channel, piece, {"group", "element"});
@@ -192,8 +195,12 @@ void sum_up(Schedule& s, const Stage& sums, const HaloConvolution& c, const Loop
     s.inline_stage(c.raster);
     s.inline_stage(c.taps);
     s.mma(sums, wgmma, {.m = f, .n = data[0], .k = k});
-    s.pipeline(channel, {.stages = tiles.stages, .in_flight = is_made && (stay || terms <= 64) ? 0 : 1});
-    if (!stay) s.pipeline(around_weights, {.stages = tiles.weight_stages, .in_flight = 1});
+    // Products of a piece run on while the image of the next one is made, of which there is one more then.
+    const bool makes_ahead = is_made && !stay && terms > 64;
+    s.pipeline(channel, {.stages = tiles.stages, .in_flight = is_made && !makes_ahead ? 0 : 1});
+    if (!stay)
+        s.pipeline(around_weights,
+                   {.stages = tiles.weight_stages, .in_flight = makes_ahead && tiles.weight_stages > 3 ? 2 : 1});
 }
 
 /// Threads store what is a pixel, 16 bytes each.

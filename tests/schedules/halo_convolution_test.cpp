@@ -5,6 +5,7 @@
 
 #include "runtime/driver/emulated_device.h"
 #include "schedules/catalog.h"
+#include "schedules/fused_convolution.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
 #include "tests/support/expect_error.h"
@@ -100,6 +101,34 @@ TEST_P(HaloConvolutions, OfManyChannelsTakeWeightsTapByTap) {
     EXPECT_EQ(taken, 4);
 }
 
+/// Images of several pieces that are made in shared memory, a piece while products of the last one run.
+TEST_P(HaloConvolutions, OfManyChannelsMakeImagesAhead) {
+    int taken = 0;
+    for (int round = 0; round < 40 && taken < 4; ++round) {
+        FusedConvolutionShape shape{.convolution = random_shape(), .prologue = true};
+        ConvolutionShape& c = shape.convolution;
+        c.images = 1, c.dilation = 1, c.channels = 8 * between(9, 28);
+        c.padding = std::min<int64_t>(c.padding, std::min(c.kernel_h, c.kernel_w) - 1);
+        HaloTiles tiles = random_tiles();
+        tiles.warpgroups = tiles.ping_pong == 1 ? between(1, 2) : 1;
+        tiles.weight_stages = between(2, 5);
+        c.filters = 64 * tiles.warpgroups;
+        Target some = device_target();
+        some.multiprocessors = between(1, 2);
+        if (!takes_made_halo(c, ConvolutionPass::Forward, tiles, some)) continue;
+        ++taken;
+        const Schedule s = fused_halo_schedule(declare_fused_halo(shape, tiles.places), tiles, some);
+        SCOPED_TRACE(s.trace_as_cpp());
+        Bindings bindings = random_bindings(s.outputs(), static_cast<unsigned>(round));
+        for (auto& [name, array] : bindings.inputs) fill_integers(array, -2, 2, static_cast<unsigned>(round));
+        Executable executable(build(s), device_);
+        const HostArray got = run_on(executable, bindings)[0],
+                        expected = interpret_plain(declare_fused_convolution(shape).outputs(), bindings)[0];
+        EXPECT_EQ(difference("result", got, expected, bitwise), std::nullopt);
+    }
+    EXPECT_EQ(taken, 4);
+}
+
 /// The tiles that the model chooses.
 TEST(HaloTiles, OfLayersCanBeBuiltWithoutSpilling) {
     for (const char* layer :
@@ -148,6 +177,33 @@ TEST(HaloTiles, AreNamed) {
     EXPECT_EQ(named->halo, (HaloTiles{.places = 96, .leaving = 48, .stages = 3, .ping_pong = 1}));
     EXPECT_FALSE(named->tiles);
     EXPECT_FALSE(parse_convolution("convolution_bf16_2x9x8x16_32_3x2_pad1_tilehalo96"));
+}
+
+/// What is made twice is counted, so that shared memory holds what is taken.
+TEST(HaloTiles, ThatAreTakenCanBeBuilt) {
+    const Target h100 = target("sm_90a");
+    int taken = 0, refused = 0;
+    for (int64_t channels : {64, 128})
+        for (int64_t places : {128, 192, 256})
+            for (int weight_stages : {2, 6}) {
+                const HaloTiles tiles{
+                    .places = places, .ping_pong = 1, .warpgroups = 2, .weight_stages = weight_stages};
+                const FusedConvolutionShape shape{.convolution = {.images = 64,
+                                                                  .height = 28,
+                                                                  .width = 28,
+                                                                  .channels = channels,
+                                                                  .filters = 128,
+                                                                  .kernel_h = 3,
+                                                                  .kernel_w = 3,
+                                                                  .padding = 1},
+                                                  .prologue = true};
+                const bool takes = takes_made_halo(shape.convolution, ConvolutionPass::Forward, tiles, h100);
+                (takes ? taken : refused) += 1;
+                const Schedule s = fused_halo_schedule(declare_fused_halo(shape, places), tiles, h100);
+                if (takes) EXPECT_NO_THROW(build(s)) << channels << " " << places << " " << weight_stages;
+            }
+    EXPECT_GT(taken, 6);
+    EXPECT_GT(refused, 1);
 }
 
 TEST(HaloConvolution, IsRefusedWhereTapsAreNoDistances) {
