@@ -31,16 +31,21 @@ bool has_products(const TileStmt& stmt) {
 /// What products read until they are over, and their sums.
 struct ProductOperands {
     std::set<const BufferNode*> sums, read;
+
+    void add(const TileStmt& stmt) {
+        visit_ops(stmt, [&](const TileOp& op) {
+            const Wgmma* product = lone_instruction<Wgmma>(op);
+            if (!product) return;
+            sums.insert(product->sums.place.buffer.get());
+            visit_places(op, [&](const Buffer& buffer) { read.insert(buffer.get()); });
+        });
+    }
 };
-ProductOperands operands_of(const TileStmt& stmt) {
-    ProductOperands found;
-    visit_ops(stmt, [&](const TileOp& op) {
-        const Wgmma* product = lone_instruction<Wgmma>(op);
-        if (!product) return;
-        found.sums.insert(product->sums.place.buffer.get());
-        visit_places(op, [&](const Buffer& buffer) { found.read.insert(buffer.get()); });
-    });
-    return found;
+
+/// Instructions that touch registers and matrices in the order of products.
+bool is_call(const TileStmt& stmt) {
+    const TileOp* op = stmt.as<TileOp>();
+    return op && op->is<CallOp>();
 }
 
 /// Whether threads of the role that computes touch the sums here, or store what products read.
@@ -77,7 +82,8 @@ std::optional<Parts> parts_of(const TileOp& products) {
 
 }  // namespace
 
-std::optional<ProductsInFlight> keep_in_flight(const std::vector<TileStmt>& stmts, int in_flight) {
+std::optional<ProductsInFlight> keep_in_flight(const std::vector<TileStmt>& stmts, int in_flight,
+                                               const std::set<const BufferNode*>& made) {
     const std::vector<TileStmt> all = flat(stmts);
     const auto wait = std::ranges::find_if(all, [](const TileStmt& stmt) {
         const TileOp* op = stmt.as<TileOp>();
@@ -85,13 +91,22 @@ std::optional<ProductsInFlight> keep_in_flight(const std::vector<TileStmt>& stmt
     });
     if (wait == all.end()) return {};
     ProductsInFlight products{{all.begin(), wait}, {*wait}};
+    ProductOperands operands;
+    for (const TileStmt& stmt : products.kept) operands.add(stmt);
+    for (const TileStmt& stmt : products.kept)
+        if (!is_call(stmt) && conflicts(stmt, operands, made)) return {};
     TileOp some = *wait->as<TileOp>();
     some.action = CallOp{{WgmmaWait{in_flight}}};
     products.kept.push_back(make_tile(std::move(some)));
     for (auto stmt = wait + 1; stmt != all.end(); ++stmt) {
         const TileOp* op = stmt->as<TileOp>();
         if (!op || !(op->is<AccessOp>() || lone_instruction<WgmmaFenceOperand>(*op))) return {};
-        (op->is<AccessOp>() ? products.kept : products.behind).push_back(*stmt);
+        if (!op->is<AccessOp>())
+            products.behind.push_back(*stmt);
+        else if (made.contains(op->as<AccessOp>()->place.buffer.get()))
+            products.reads.push_back(*op);
+        else
+            products.kept.push_back(*stmt);
     }
     return products;
 }
@@ -103,7 +118,8 @@ std::optional<std::vector<TileStmt>> tell_when_earlier_are_over(const std::vecto
     const auto place = std::ranges::find_if(all, has_products);
     const TileLoop* loop = place == all.end() ? nullptr : place->as<TileLoop>();
     if (!loop || loop->in_flight == 0) return {};
-    const ProductOperands operands = operands_of(*place);
+    ProductOperands operands;
+    operands.add(*place);
     for (auto stmt = all.begin(); stmt != all.end(); ++stmt)
         if (stmt != place && (has_products(*stmt) || conflicts(*stmt, operands, made))) return {};
     const Expr first = simplify(loop->variable == integer(loop->in_flight - 1));
@@ -154,7 +170,8 @@ std::vector<Buffer> made_for_products(const TileKernel& kernel, const TileLoop& 
     });
     std::vector<Buffer> made;
     std::set<const BufferNode*> others;  // read before they are made, updated, or filled by another role
-    const ProductOperands operands = operands_of(loop.body);
+    ProductOperands operands;
+    operands.add(loop.body);
     const auto is_made = [&](const Buffer& buffer) { return std::ranges::find(made, buffer) != made.end(); };
     visit_ops(loop.body, [&](const TileOp& op) {
         for (const Buffer& buffer : loads_of(op)) others.insert(buffer.get());

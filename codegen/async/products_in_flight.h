@@ -8,13 +8,16 @@
 
 namespace tw::codegen {
 
-/// An iteration that ends while its products run, and what waits for them behind the loop.
+/// An iteration that ends while its products run, and what waits for them behind the loop. Of `made` buffers, their
+/// reads are over so many iterations later.
 struct ProductsInFlight {
     std::vector<TileStmt> kept, behind;
+    std::vector<TileOp> reads = {};
 };
 /// So many groups of products may still run when the next iteration begins. Nothing if the statements do not end with
-/// products alone.
-std::optional<ProductsInFlight> keep_in_flight(const std::vector<TileStmt>& stmts, int in_flight);
+/// products alone, or touch their sums or store what they read, but for `made` buffers.
+std::optional<ProductsInFlight> keep_in_flight(const std::vector<TileStmt>& stmts, int in_flight,
+                                               const std::set<const BufferNode*>& made);
 
 /// The statements of an iteration that ends with a loop in whose iterations products are in flight, with `over` in that
 /// loop: behind the first wait that leaves none but this iteration's own products. So those of the last iterations run

@@ -56,10 +56,10 @@ public:
             else
                 body_.push_back(stmt);
         }
-        if (from_inside_.empty()) return;
+        if (loop_.in_flight == 0 || boxes_.run_on()) return;
         for (const Buffer& buffer : made_for_products(kernel_, loop_)) {
             made_.insert(buffer.get());
-            add_stages(buffer, 2);
+            add_stages(buffer, loop_.in_flight + 1);
         }
     }
 
@@ -257,12 +257,18 @@ private:
     std::vector<TileStmt> run_on() {
         if (loop_.in_flight == 0) return {};
         if (!from_inside_.empty()) return run_on_from_inside();
-        auto products = keep_in_flight(body_, loop_.in_flight);
+        auto products = keep_in_flight(body_, loop_.in_flight, made_);
         if (!products)
             refuse_in_flight(
-                "the loop does not end with wgmma alone; what stands behind it needs its sums, so none can be in "
-                "flight");
+                "the loop does not end with wgmma alone; what stands beside it needs its sums or stores what it still "
+                "reads, so none can be in flight");
         body_ = products->kept;
+        for (const TileOp& read : products->reads) {
+            body_.push_back(make_tile(in_earlier(with_stage(read), loop_.variable - loop_.in_flight)));
+            for (int last = loop_.in_flight; last > 0; --last)
+                products->behind.push_back(
+                    make_tile(in_earlier(with_stage(read), cast_unchecked(Type::I64, loop_.extent) - last)));
+        }
         return products->behind;
     }
 
@@ -354,7 +360,7 @@ private:
     std::vector<TileStmt> body_;
     std::vector<Fill> fills_;
     std::vector<TileOp> async_;         // as they are in the loop
-    std::set<const BufferNode*> made_;  // twice: what products in flight read, and the next iteration makes
+    std::set<const BufferNode*> made_;  // several times: products in flight read it, and the next iteration makes it
     bool turn_has_ended_ = false;
     StagedBuffers& staged_;
     MbarrierRings& boxes_;

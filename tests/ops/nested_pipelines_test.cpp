@@ -132,6 +132,31 @@ TEST_P(NestedPipelines, RunOnIntoTheNextIteration) {
     }
 }
 
+// The same of one loop.
+TEST_P(NestedPipelines, OfOneLoopMakeFactorsAhead) {
+    for (int in_flight : {0, 1, 2})
+        for (int warpgroups : {1, 2}) {
+            Options o{.rows = 64 * warpgroups, .columns = 32, .outer = 7, .inner = 1, .block_k = 64};
+            o.made_inside = false;
+            o.made_outside = true;
+            Product p(o);
+            Schedule s({p.c}, device_target());
+            auto [i, j] = s.loops<2>(p.c);
+            auto [wi, mi] = s.split(i, 64);
+            Loop ko = s.reduce(p.c, 0), ki = s.reduce(p.c, 1);
+            s.order({wi, ko, mi, j, ki});
+            s.bind(wi, warpgroup);
+            s.at(p.twice, ko);
+            s.set_memory(p.twice, Memory::Shared);
+            Stage as = s.stage(p.c, p.a, Memory::Shared, ko), ws = s.stage(p.twice, p.w, Memory::Shared, ko);
+            s.mma(p.c, wgmma, {.m = mi, .n = j, .k = ki});
+            s.pipeline(ko, {.stages = 4, .in_flight = in_flight});
+            s.roles({{"load", warps(1), {}, {as, ws}}, {"math", tw::warpgroups(warpgroups), {}, {p.c}}});
+            SCOPED_TRACE(s.trace_as_cpp());
+            expect_declared(s, whole_numbers({p.c}, in_flight + warpgroups));
+        }
+}
+
 // Warpgroups, of which one is late, make a factor together that products of the last but one iteration have read.
 TEST_P(NestedPipelines, MakeAgainWhatAllHaveRead) {
     for (int blocks : {0, 1})
