@@ -56,12 +56,12 @@ TEST(FuzzWindowMutations, OfTilesWithTheirHalo) {
 
 /// Of three pieces of channels, whose products run on from one to the next.
 TEST(FuzzWindowMutations, OfTilesWithTheirHaloTapByTap) {
-    expect_all_caught(options_of("convolution_bf16_1x6x7x136_64_3x2_pad1_tilehalo48b16s2t1w1r3"));
+    expect_all_caught(options_of("convolution_bf16_3x6x7x136_64_3x2_pad1_tilehalo48b16s2t1w1r3"));
 }
 
-/// Of four, each of which is made while two products of the last one run.
+/// The same, each of which is made while two products of the last one run.
 TEST(FuzzWindowMutations, OfTilesWhoseHaloIsMade) {
-    expect_all_caught(options_of("convolution_fused_bf16_1x6x7x200_64_3x2_pad1_tilehalo48b16s2t1w1r4_prologue"));
+    expect_all_caught(options_of("convolution_fused_bf16_3x6x7x136_64_3x2_pad1_tilehalo48b16s2t1w1r4_prologue"));
 }
 
 }  // namespace
