@@ -96,11 +96,29 @@ __device__ inline f16 to_f16(float x) {
     return narrow;
 }
 
+//: to_f16_alone needs f16
+/// For a number that is stored by itself: of several to_f16, ptxas makes pairs, which it may place where a wgmma that
+/// writes the numbers is not done yet ("serialized").
+__device__ inline f16 to_f16_alone(float x) {
+    unsigned pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(x), "f"(0.0f));
+    return {(unsigned short)(pair >> 16)};
+}
+
 //: to_bf16 needs bf16
 __device__ inline bf16 to_bf16(float x) {
     bf16 narrow;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
     return narrow;
+}
+
+//: to_bf16_alone needs bf16
+/// For a number that is stored by itself: of several to_bf16, ptxas makes pairs, which it may place where a wgmma that
+/// writes the numbers is not done yet ("serialized").
+__device__ inline bf16 to_bf16_alone(float x) {
+    unsigned pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(x), "f"(0.0f));
+    return {(unsigned short)(pair >> 16)};
 }
 
 //: round_fp8 common needs bits

@@ -361,7 +361,7 @@ Schedule convolution_schedule(const NamedConvolution& named, const Target& targe
     const ConvolutionShape& shape = named.shape;
     std::optional<HaloTiles> halo = named.halo;
     if (halo && takes_warpgroups(shape, target))
-        return halo_schedule(declare_halo_convolution(shape, named.pass, halo->places), *halo, target);
+        return halo_schedule(declare_halo_convolution(shape, named.pass, halo->whole_places()), *halo, target);
     const Convolution c = declare_convolution(shape, named.pass);
     if (!named.tiles && takes_warpgroups(shape, target)) {
         const auto product = window_product(c.product, {c.result});
@@ -369,7 +369,7 @@ Schedule convolution_schedule(const NamedConvolution& named, const Target& targe
         const double tapwise =
             tiles ? convolution_cycles(product->form, *tiles, target) : std::numeric_limits<double>::max();
         halo = halo_tiles(shape, named.pass, tapwise, target);
-        if (halo) return halo_schedule(declare_halo_convolution(shape, named.pass, halo->places), *halo, target);
+        if (halo) return halo_schedule(declare_halo_convolution(shape, named.pass, halo->whole_places()), *halo, target);
     }
     return convolution_schedule(c, shape, named.tiles, target);
 }

@@ -142,15 +142,20 @@ void schedule_sum_of_pixels(Schedule& s, const WindowProduct& product, const Con
 Schedule convolution_schedule(const Convolution& convolution, const ConvolutionShape& shape,
                               const std::optional<ConvolutionTiles>& tiles, const Target& target, TW_HERE);
 
-/// Of a raster that comes with its halo, see halo_convolution.h; places are columns of the unit, filters rows.
+/// Of a raster that comes with its halo, see halo_convolution.h; places are columns of the unit, filters rows. Of a
+/// weight gradient places are terms, and warpgroups share the rows of taps.
 struct HaloTiles {
     int64_t places = 256;   ///< up to 256, a multiple of 16
-    int64_t leaving = 32;   ///< that leave together through shared memory, a divisor of places, a multiple of 16
+    int64_t leaving = 32;   ///< that leave together through shared memory, a divisor of places, a multiple of 16; not
+                            ///< of a weight gradient
     int stages = 2;         ///< of tiles on their way, or of pieces of 64 channels of them
     int ping_pong = 2;      ///< so many times the warpgroups, which take tiles in turn
     int warpgroups = 1;     ///< each of which has 64 filters of a tile
     int weight_stages = 0;  ///< of taps' weights on their way; 0: weights, of at most 64 filters, stay in shared memory
+    int64_t parts = 1;      ///< of a weight gradient's places, each by blocks of its own, added up in order
 
+    /// What the raster's places are to be a multiple of.
+    int64_t whole_places() const { return places * parts; }
     bool operator==(const HaloTiles&) const = default;
 };
 
@@ -166,9 +171,9 @@ Schedule convolution_schedule(const NamedConvolution& named, const Target& targe
 /// "_dilation2", "_groups32", and "_tile128x256x64w2s4p3t2b64x2k9" for tiles of rows, columns and terms, warpgroups,
 /// stages, parts, turns, columns of boxes, their stages and taps (those not written are 1), or "_tilehalo256b32s2t2"
 /// for places, those that leave together, stages and turns of a raster, with "w2r4" behind it for warpgroups and stages
-/// of weights; "convolution_data_gradient_..." and
-/// "convolution_weight_gradient_..." are the gradients. Nothing if it is no such name, or the kernel is larger than the
-/// padded image.
+/// of weights, or, of weight gradients, "_tilehalo128s4p33" for places, stages and parts;
+/// "convolution_data_gradient_..." and "convolution_weight_gradient_..." are the gradients. Nothing if it is no such
+/// name, or the kernel is larger than the padded image.
 std::optional<NamedConvolution> parse_convolution(const std::string& name);
 
 }  // namespace tw::schedules

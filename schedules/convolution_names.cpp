@@ -7,12 +7,12 @@ namespace tw::schedules {
 
 std::optional<NamedConvolution> parse_convolution(const std::string& name) {
     static const std::string number = "([0-9]{1,6})", by = "x" + number;
-    static const std::regex form("convolution(_data_gradient|_weight_gradient)?_(bf16|f16)_" + number + by + by + by +
-                                 "_" + number + "_" + number + by + "(?:_stride" + number + ")?(?:_pad" + number +
-                                 ")?(?:_dilation" + number + ")?(?:_groups" + number + ")?(?:_tile" + number + by + by +
-                                 "w([1-3])s([1-9])p" + number + "t([12])(?:b" + number + "(?:x" + number + ")?)?(?:k" +
-                                 number + ")?|_tilehalo" + number + "b" + number +
-                                 "s([1-9])t([12])(?:w([1-3])r([2-9]))?)?");
+    static const std::regex form(
+        "convolution(_data_gradient|_weight_gradient)?_(bf16|f16)_" + number + by + by + by + "_" + number + "_" +
+        number + by + "(?:_stride" + number + ")?(?:_pad" + number + ")?(?:_dilation" + number + ")?(?:_groups" +
+        number + ")?(?:_tile" + number + by + by + "w([1-3])s([1-9])p" + number + "t([12])(?:b" + number + "(?:x" +
+        number + ")?)?(?:k" + number + ")?|_tilehalo" + number + "b" + number +
+        "s([1-9])t([12])(?:w([1-3])r([2-9]))?|_tilehalo" + number + "s([1-9])p" + number + ")?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto read = [&](int group, int64_t otherwise) {
@@ -45,6 +45,14 @@ std::optional<NamedConvolution> parse_convolution(const std::string& name) {
                                .ping_pong = static_cast<int>(read(27, 0)),
                                .warpgroups = static_cast<int>(read(28, 1)),
                                .weight_stages = static_cast<int>(read(29, 0))};
+    const bool sums_places = match[30].matched;
+    if (sums_places)
+        named.halo = HaloTiles{.places = read(30, 0),
+                               .leaving = 0,
+                               .stages = static_cast<int>(read(31, 0)),
+                               .ping_pong = 1,
+                               .parts = read(32, 0)};
+    if (named.halo && sums_places != (named.pass == ConvolutionPass::WeightGradient)) return {};
     const ConvolutionShape& s = named.shape;
     if (std::min({s.kernel_h, s.kernel_w, s.stride, s.dilation}) < 1 || !s.has_pixels() || !s.has_groups()) return {};
     return named;

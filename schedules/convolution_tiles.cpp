@@ -12,29 +12,41 @@ namespace {
 constexpr int64_t threads_of_unit = 128;
 
 /// A multiprocessor's clock cycles for what a stage of the pipeline holds: of its tensor cores, of their reads of
-/// shared memory, or until it has come. Boxes whose pixels are terms come in lines of 64 rows or columns.
-double cycles_of_stage(const ConvolutionTiles& tiles, bool sums_pixels) {
+/// shared memory, or until it has come.
+double cycles_of_stage(const ConvolutionForm& form, const ConvolutionTiles& tiles) {
     constexpr double overhead = 40, a_box = 20;
-    const double box_bytes = sums_pixels ? multiprocessor::box_bytes_of_terms : multiprocessor::box_bytes;
     const double rows = as_double(tiles.rows), columns = as_double(tiles.columns), terms = as_double(tiles.terms),
-                 taps = as_double(tiles.taps), units = rows / as_double(rows_of_unit);
-    const double read = units * taps * (as_double(rows_of_unit) + columns) * terms * 2,
-                 arrival = (rows + columns * taps) * terms * 2 / box_bytes,
-                 boxes = sums_pixels ? units + taps * as_double(divided(tiles.columns, 64)) : 2;
-    return std::max({rows * columns * taps * terms / multiprocessor::products, read / multiprocessor::shared_bytes,
-                     arrival, (arrival + multiprocessor::box_latency) / (tiles.stages - 1)}) +
-           overhead + a_box * boxes;
+                 taps = as_double(tiles.taps), units = rows / as_double(rows_of_unit),
+                 read = units * taps * (as_double(rows_of_unit) + columns) * terms * 2,
+                 busy = std::max(rows * columns * taps * terms / multiprocessor::products,
+                                 read / multiprocessor::shared_bytes);
+    auto until_it_is_there = [&](double arrival) {
+        return std::max(arrival, (arrival + multiprocessor::box_latency) / (tiles.stages - 1));
+    };
+    if (form.sums_pixels) {
+        auto longer = [](int64_t elements) { return elements % 16 == 0 ? 1 : 2; };  // where lines are no whole sectors
+        const double elements = rows * longer(form.extents.rows) + columns * taps * longer(form.extents.columns);
+        return std::max(busy + overhead + a_box * (units + taps * as_double(divided(tiles.columns, 64))),
+                        until_it_is_there(elements * terms * 2 / multiprocessor::box_bytes_of_terms));
+    }
+    // Neighbours along columns come in lines of 64; shorter ones take as long.
+    const double line = form.terms_are_neighbours || tiles.columns % 64 == 0 ? 64 : tiles.columns % 32 == 0 ? 32 : 16;
+    const double arrival = (rows + columns * 64 / line) * terms * 2 / multiprocessor::box_bytes;
+    return std::max(busy, until_it_is_there(arrival)) + overhead + 2 * a_box;
 }
 
-double cycles_of(const ConvolutionExtents& extents, const ConvolutionTiles& tiles, bool sums_pixels,
-                 const Target& target) {
+double cycles_of(const ConvolutionForm& form, const ConvolutionTiles& tiles, const Target& target) {
     constexpr double bytes_a_cycle_of_parts = 1500;  // of all multiprocessors together
+    const ConvolutionExtents& extents = form.extents;
     const double steps = as_double(divided(divided(extents.terms, tiles.terms), tiles.parts)) * extents.taps;
     const int64_t count = divided(extents.rows, tiles.rows) * divided(extents.columns, tiles.columns) *
                           divided(extents.products, tiles.taps) * tiles.parts;
-    const double rounds = as_double(divided(count, target.multiprocessors));
+    const double rounds = as_double(divided(count, target.multiprocessors)),
+                 idle = rounds * target.multiprocessors / as_double(count);
     const double sums = as_double(extents.rows * extents.columns) * as_double(extents.products * tiles.parts) * 8;
-    return rounds * (steps * cycles_of_stage(tiles, sums_pixels) + multiprocessor::of_tile) +
+    const double operands = form.sums_pixels ? as_double((extents.rows + extents.columns) * extents.terms) * 2 : 0,
+                 busy = rounds * (steps * cycles_of_stage(form, tiles) + multiprocessor::of_tile);
+    return multiprocessor::beside_memory(busy, operands * idle) +
            (tiles.parts > 1 ? sums / bytes_a_cycle_of_parts + 4000 : 0);
 }
 
@@ -57,15 +69,15 @@ bool holds_sums(const ConvolutionTiles& tiles) {
 /// Tiles of some rows and columns with all else open.
 class Search {
 public:
-    Search(const ConvolutionExtents& extents, bool sums_pixels, bool has_parts, const Target& target)
-        : extents_(extents), sums_pixels_(sums_pixels), has_parts_(has_parts), target_(target) {}
+    Search(const ConvolutionForm& form, bool has_parts, const Target& target)
+        : form_(form), has_parts_(has_parts), target_(target) {}
 
     void consider(ConvolutionTiles tiles) {
-        const int64_t most_parts = has_parts_ ? std::min<int64_t>(divided(extents_.terms, tiles.terms), 128) : 1;
+        const int64_t most_parts = has_parts_ ? std::min<int64_t>(divided(form_.extents.terms, tiles.terms), 128) : 1;
         tiles.stages = stages_of(tiles, target_);
         if (!holds_sums(tiles) || tiles.stages < 2) return;
         for (tiles.parts = 1; tiles.parts <= most_parts; ++tiles.parts) {
-            const double cycles = cycles_of(extents_, tiles, sums_pixels_, target_);
+            const double cycles = cycles_of(form_, tiles, target_);
             if (tiles.parts > 1) tiles.box_columns = 0;
             if (least_ < 0 || cycles < least_ * 0.995) least_ = cycles, best_ = tiles;
         }
@@ -73,8 +85,8 @@ public:
     const std::optional<ConvolutionTiles>& best() const { return best_; }
 
 private:
-    const ConvolutionExtents& extents_;
-    const bool sums_pixels_, has_parts_;
+    const ConvolutionForm& form_;
+    const bool has_parts_;
     const Target& target_;
     std::optional<ConvolutionTiles> best_;
     double least_ = -1;
@@ -109,7 +121,8 @@ std::vector<Together> taps_together(const ConvolutionForm& form) {
 bool fits_terms(const ConvolutionForm& form, int64_t terms) {
     if (form.sums_pixels) return terms > 16;
     if (form.group > 0) return form.extents.terms % terms == 0;
-    return terms == 64 || form.extents.terms <= terms;
+    const bool leaves_less = rounded_up(form.extents.terms, 64) * 20 >= rounded_up(form.extents.terms, terms) * 23;
+    return terms == 64 || form.extents.terms <= terms || (terms == 32 && leaves_less);
 }
 bool fits_rows(const ConvolutionForm& form, int64_t rows) {
     return !form.sums_pixels || form.group == 0 || form.group % rows == 0;
@@ -138,7 +151,7 @@ bool takes_parts(const ConvolutionForm& form) {
 }  // namespace
 
 double convolution_cycles(const ConvolutionForm& form, const ConvolutionTiles& tiles, const Target& target) {
-    return cycles_of(form.extents, tiles, form.sums_pixels, target);
+    return cycles_of(form, tiles, target);
 }
 
 std::optional<ConvolutionTiles> convolution_tiles(const ConvolutionForm& form, const Target& target) {
@@ -147,7 +160,7 @@ std::optional<ConvolutionTiles> convolution_tiles(const ConvolutionForm& form, c
     constexpr int64_t whole_units = 8;  // elements, that boxes write
     const bool boxes = !sums_pixels && !form.has_phases() && form.group == 0 && extents.columns % whole_units == 0 &&
                        bytes_of(form.result) == 2;
-    Search search(extents, sums_pixels, takes_parts(form), target);
+    Search search(form, takes_parts(form), target);
     for (int64_t rows : {64, 128, 192, 256, 384, 512})
         for (int64_t columns : columns_to_try(form))
             for (int warpgroups : {1, 2, 3})

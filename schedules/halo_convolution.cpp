@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "schedules/halo_images.h"
+#include "schedules/halo_weight_gradient.h"
 #include "schedules/loading_roles.h"
 #include "schedules/multiprocessor.h"
 #include "schedules/whole_tiles.h"
@@ -11,39 +13,6 @@
 
 namespace tw::schedules {
 namespace {
-
-/// The same sum of either pass: images of channels to images of filters.
-struct Images {
-    int64_t images, height, width, channels, filters;  // of what is read; of the result: filters
-    int64_t rows, columns;                             // of the result
-    int64_t reach_h, reach_w;                          // from the first tap to the last
-    int64_t padding_h, padding_w;
-
-    int64_t raster_height() const { return height + padding_h; }
-    int64_t raster_width() const { return width + padding_w; }
-    int64_t places() const { return images * raster_height() * raster_width(); }
-    /// Behind a place, that its taps read.
-    int64_t halo() const { return reach_h * raster_width() + reach_w; }
-    /// In lines of 32, 64 or 128 bytes.
-    int64_t terms() const { return channels <= 16 ? 16 : channels <= 32 ? 32 : rounded_up(channels, 64); }
-    int64_t terms_of_step() const { return std::min<int64_t>(terms(), 64); }
-};
-
-Images images_of(const ConvolutionShape& s, ConvolutionPass pass) {
-    const int64_t reach_h = (s.kernel_h - 1) * s.dilation, reach_w = (s.kernel_w - 1) * s.dilation;
-    if (pass == ConvolutionPass::Forward)
-        return {s.images,    s.height, s.width, s.channels, s.filters, s.rows(),
-                s.columns(), reach_h,  reach_w, s.padding,  s.padding};
-    return {s.images, s.rows(), s.columns(), s.filters,           s.channels,         s.height,
-            s.width,  reach_h,  reach_w,     reach_h - s.padding, reach_w - s.padding};
-}
-
-bool is_raster(const ConvolutionShape& s, ConvolutionPass pass) {
-    if (pass == ConvolutionPass::WeightGradient || s.stride != 1 || s.groups != 1 || s.kernel_h * s.kernel_w == 1)
-        return false;
-    return s.padding <= (s.kernel_h - 1) * s.dilation && s.padding <= (s.kernel_w - 1) * s.dilation &&
-           s.channels % piece == 0 && s.filters % piece == 0;
-}
 
 /// Places, by all threads, each of which makes a piece of 8 channels.
 int64_t made_at_once(const HaloTiles& tiles, int64_t channels) { return 128 * tiles.warpgroups / (channels / piece); }
@@ -69,26 +38,29 @@ namespace {
 
 bool takes(const ConvolutionShape& s, ConvolutionPass pass, const HaloTiles& tiles, const Target& target,
            bool makes_image) {
-    constexpr int64_t most_pixels = 1024;  // of a box
-    if (!takes_warpgroups(s, target) || !is_raster(s, pass)) return false;
+    if (!takes_warpgroups(s, target) || !is_raster(s)) return false;
     const Images of = images_of(s, pass);
     const bool has_rows = tiles.weight_stages > 0 || of.filters <= rows_of_unit;
-    return has_rows && rounded_up(tiles.places + of.halo(), 8) <= most_pixels &&
+    return has_rows && rounded_up(tiles.places + of.halo(), 8) <= most_pixels_of_box &&
            bytes_of(s, of, tiles, makes_image) <= target.shared_bytes;
 }
 
 }  // namespace
 
 bool takes_halo(const ConvolutionShape& s, ConvolutionPass pass, const HaloTiles& tiles, const Target& target) {
+    if (pass == ConvolutionPass::WeightGradient) return takes_halo_of_terms(s, tiles, target);
     return takes(s, pass, tiles, target, false);
 }
 
 bool takes_made_halo(const ConvolutionShape& s, ConvolutionPass pass, const HaloTiles& tiles, const Target& target) {
-    return images_of(s, pass).filters % (rows_of_unit * tiles.warpgroups) == 0 && takes(s, pass, tiles, target, true);
+    return pass != ConvolutionPass::WeightGradient &&
+           images_of(s, pass).filters % (rows_of_unit * tiles.warpgroups) == 0 && takes(s, pass, tiles, target, true);
 }
 
 std::optional<HaloTiles> halo_tiles(const ConvolutionShape& s, ConvolutionPass pass, double tapwise,
                                     const Target& target, bool makes_image) {
+    if (pass == ConvolutionPass::WeightGradient)
+        return makes_image ? std::nullopt : halo_tiles_of_terms(s, tapwise, target);
     constexpr double start = 4000, made_a_cycle = 8;  // elements
     std::optional<HaloTiles> best;
     double least = tapwise;
@@ -112,10 +84,10 @@ std::optional<HaloTiles> halo_tiles(const ConvolutionShape& s, ConvolutionPass p
 HaloConvolution declare_halo_convolution(const ConvolutionShape& shape, ConvolutionPass pass, int64_t places,
                                          const HaloNeighbours& neighbours, std::source_location where) {
     CalledFrom caller(where);
-    user_check(is_raster(shape, pass), where,
-               "halo convolution: takes forward passes and data gradients with a stride of 1, more than one tap, at "
-               "most as much padding as taps reach, and multiples of 8 channels and filters; declare_convolution takes "
-               "all others");
+    user_check(is_raster(shape), where,
+               "halo convolution: takes a stride of 1, one group, more than one tap, at most as much padding as taps "
+               "reach, and multiples of 8 channels and filters; declare_convolution takes all others");
+    if (pass == ConvolutionPass::WeightGradient) return declare_halo_of_terms(shape, places, neighbours);
     const bool forward = pass == ConvolutionPass::Forward;
     const Images of = images_of(shape, pass);
     const int64_t width = of.raster_width(), height = of.raster_height(), terms = of.terms(),
@@ -220,6 +192,7 @@ void leave(Schedule& s, const Loop& place, const Loop& filter, int64_t filters, 
 
 void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& given, std::source_location where) {
     CalledFrom caller(where);
+    if (c.sums_places) return schedule_halo_of_terms(s, c, given);
     const int64_t of_all = require_constant(c.result.shape()[3]);
     HaloTiles tiles = given;
     tiles.warpgroups = static_cast<int>(std::min<int64_t>(given.warpgroups, divided(of_all, rows_of_unit)));

@@ -16,15 +16,21 @@ namespace tw::schedules {
 ///     sums[m, f]    = sum_{r, s, c} raster[m + (r w + s) dilation, c] taps[r, s, f, c]
 ///     y[n, p, q, f] = sums[n h w + p w + q, f]
 ///
-/// Tensors that only say so: none of them is made. The data gradient is the same sum, of dy, with flipped taps.
+/// Tensors that only say so: none of them is made. The data gradient is the same sum, of dy, with flipped taps. The
+/// weight gradient sums over places, with zeros where dy has no pixel:
+///
+///     gradient[m, f]  = dy at place m, less no padding
+///     dw[f, r, s, c]  = sum_m gradient[m, f] raster[m + (r w + s) dilation, c]
 struct HaloConvolution {
-    Tensor x = {}, w = {};                ///< x: dy, of the data gradient
-    Tensor result = {};                   ///< y or dL/dx
+    Tensor x = {}, w = {};                ///< x: dy, of the data gradient; w: dy, of the weight gradient
+    Tensor result = {};                   ///< y, dL/dx or dL/dw
     Tensor raster = {};                   ///< [places and those behind that taps reach, channels]
     Tensor image = {};                    ///< raster, or what is made of it, with zeros in the padding
     std::vector<Tensor> by_channel = {};  ///< what `image` reads beside the raster, [channels]
-    Tensor taps = {};               ///< [kernel_h, kernel_w, filters, channels], or channels before filters, as w lies
-    Tensor sums = {};               ///< [places, filters]
+    Tensor taps = {};               ///< [kernel_h, kernel_w, filters, channels], or channels before filters, as w lies;
+                                    ///< or gradient, [places, filters]
+    Tensor sums = {};               ///< [places, filters], or the result
+    bool sums_places = false;       ///< a weight gradient
     int64_t height = 0, width = 0;  ///< of an image's raster
 };
 
@@ -39,7 +45,8 @@ struct HaloNeighbours {
 };
 
 /// Whether it can be computed so: a stride of 1, at most as much padding as taps reach, whole pieces of 16 bytes of
-/// channels and filters, at most 64 of what the unit takes as rows, and weights that stay in shared memory.
+/// channels and filters, at most 64 of what the unit takes as rows, and weights that stay in shared memory; a weight
+/// gradient: rows of taps that up to three warpgroups can share, and hold.
 bool takes_halo(const ConvolutionShape& shape, ConvolutionPass pass, const HaloTiles& tiles, const Target& target);
 /// With an image that is made in shared memory: whole tiles of filters, too.
 bool takes_made_halo(const ConvolutionShape& shape, ConvolutionPass pass, const HaloTiles& tiles, const Target& target);
@@ -47,8 +54,8 @@ bool takes_made_halo(const ConvolutionShape& shape, ConvolutionPass pass, const 
 std::optional<HaloTiles> halo_tiles(const ConvolutionShape& shape, ConvolutionPass pass, double tapwise,
                                     const Target& target, bool makes_image = false);
 
-/// The raster has whole tiles of `places`. Throws Error for a weight gradient, or what takes_halo refuses whatever the
-/// tiles.
+/// The raster has whole tiles of `places` (HaloTiles::whole_places()). Throws Error for what takes_halo refuses
+/// whatever the tiles, and neighbours of a weight gradient.
 HaloConvolution declare_halo_convolution(const ConvolutionShape& shape, ConvolutionPass pass, int64_t places,
                                          const HaloNeighbours& neighbours = {}, TW_HERE);
 Schedule halo_schedule(const HaloConvolution& convolution, const HaloTiles& tiles, const Target& target, TW_HERE);

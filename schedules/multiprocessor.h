@@ -2,6 +2,7 @@
 // and cycles. Each has one meaning wherever it stands; times that models predict with them are in docs/performance.md
 // beside those that were measured.
 #pragma once
+#include <algorithm>
 
 namespace tw::schedules::multiprocessor {
 
@@ -13,14 +14,23 @@ inline constexpr double shared_bytes = 128;
 /// Bytes a cycle of boxes that arrive, pixels (im2col) or filters, in rows of 128 bytes and whole sectors: 57 to 67
 /// GB/s at 1.5 GHz, measured with 64 channels, where they bind.
 inline constexpr double box_bytes = 45;
-/// The same of boxes whose pixels are terms, several of 64 x 64 elements a stage: what suits the weight gradients of
-/// docs/performance.md.
-inline constexpr double box_bytes_of_terms = 48;
+/// The same of boxes whose pixels are terms, several of 64 x 64 elements a stage: what suits 55 tilings of six weight
+/// gradients, of which rows that begin within 32 bytes took twice as long.
+inline constexpr double box_bytes_of_terms = 52;
+/// Bytes a cycle that all multiprocessors together read of memory, where each byte is read once: the 3.0 TB/s of an
+/// H100. An H200 has 4.2.
+inline constexpr double memory_bytes_of_all = 1700;
 /// Cycles from asking for a box until it is there, beside its bytes.
 inline constexpr double box_latency = 1000;
 /// Cycles until a block multiplies a tile's first terms, and to store its results.
 inline constexpr double of_tile = 1500;
 /// The same where warpgroups take tiles in turn: what the other one's products do not hide.
 inline constexpr double of_turn = 600;
+
+/// Cycles of what takes `busy` of them and reads so many bytes of memory meanwhile: the longer, and some of the other.
+inline double beside_memory(double busy, double bytes) {
+    const double memory = bytes / memory_bytes_of_all;
+    return std::max(busy, memory) + std::min(busy, memory) / 10;
+}
 
 }  // namespace tw::schedules::multiprocessor

@@ -196,19 +196,22 @@ private:
     }
 
     Tensor with_halo(const Tensor& sums, const FoundConvolution& found, const HaloTiles& tiles) {
-        HaloConvolution h = declare_halo_convolution(found.shape, found.pass, tiles.places);
+        HaloConvolution h = declare_halo_convolution(found.shape, found.pass, tiles.whole_places());
+        const Tensor x = found.pass == ConvolutionPass::DataGradient ? found.dy : found.x,
+                     w = h.sums_places ? found.dy : found.w;
         Replacement operands;
-        operands.put(h.x, found.pass == ConvolutionPass::Forward ? found.x : found.dy);
-        operands.put(h.w, found.w);
+        operands.put(h.x, x);
+        operands.put(h.w, w);
         h.image = h.raster = operands.named(free_name(sums, "raster"), h.raster);
-        h.taps = operands.named(free_name(sums, "taps"), h.taps);
-        const Tensor plain = operands.named(free_name(sums, "sums"), h.sums);
+        h.taps = operands.named(free_name(sums, h.sums_places ? "gradient" : "taps"), h.taps);
+        const Tensor plain = operands.named(h.sums_places ? sums.name() : free_name(sums, "sums"), h.sums);
         const Expr body = over({sums.operation()->axes.back()}, body_of(sums), {plain.operation()->axes.back()});
         const Tensor finished = declared_as(plain, with_reduction(body, reduction_of(plain)));
         operands.put(h.sums, finished);
+        const bool is_result = h.result.same(h.sums);
         h.sums = finished;
-        h.result = operands.named(sums.name(), h.result);
-        h.x = found.pass == ConvolutionPass::Forward ? found.x : found.dy, h.w = found.w;
+        h.result = is_result ? finished : operands.named(sums.name(), h.result);
+        h.x = x, h.w = w;
         result_.sums.push_back(h.sums);
         result_.halos.push_back({h, tiles});
         return h.result;

@@ -183,6 +183,12 @@ std::string ExprPrinter::call_atomic(BinaryOp op, const std::string& element, co
     return fmt::format("tw::{}(&{}, {});", function, element, argument);
 }
 
+std::string ExprPrinter::call_rounded_alone(const Expr& cast) {
+    const std::string function = cast.type() == bf16 ? "to_bf16_alone" : "to_f16_alone";
+    vocabulary_.insert(function);
+    return fmt::format("tw::{}({})", function, print(cast.as<Cast>()->a));
+}
+
 ExprPrinter::Text ExprPrinter::text_of(const Expr& expr) {
     for (size_t c = 0; c < checks_.size(); ++c) {
         if (!equal(without_index_casts(expr), without_index_casts(checks_[c].index))) continue;

@@ -31,6 +31,8 @@ public:
     std::string call_barrier(const Expr& id, int threads);
     /// "tw::atomic_add(&total[i], x);" for an element's text
     std::string call_atomic(BinaryOp op, const std::string& element, const Expr& value);
+    /// "tw::to_bf16_alone(sum[0])" for a cast from f32
+    std::string call_rounded_alone(const Expr& cast);
     /// "float", "tw::bf16", "long long"
     std::string type(Type type);
 

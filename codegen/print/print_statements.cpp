@@ -28,8 +28,9 @@ bool leads_in(const ThreadStmt& stmt) {
 
 class StatementPrinter {
 public:
-    explicit StatementPrinter(const PrintContext& context)
-        : names_(context.names),
+    StatementPrinter(const PrintContext& context, bool multiplies)
+        : multiplies_(multiplies),
+          names_(context.names),
           bounds_(context.bounds),
           exprs_(context.exprs),
           out_(context.out),
@@ -329,7 +330,17 @@ private:
                            : binary->op == BinaryOp::Sub ? "-"
                            : binary->op == BinaryOp::Mul ? "*"
                                                          : "";
+        if (rounds_sum(store)) return fmt::format("{} = {};", to, exprs_.call_rounded_alone(store.value));
         return fmt::format("{} {}= {};", to, sign, exprs_.print(*sign ? binary->b : store.value));
+    }
+
+    /// Whether it stores a sum that a unit may be writing still, as far as ptxas knows.
+    bool rounds_sum(const ThreadStore& store) const {
+        const Cast* cast = store.value.as<Cast>();
+        const Load* sum = cast ? cast->a.as<Load>() : nullptr;
+        return multiplies_ && sum && sum->buffer->memory == Memory::Registers && cast->a.type() == f32 &&
+               (store.value.type() == bf16 || store.value.type() == f16) &&
+               store.to.buffer->memory != Memory::Registers;
     }
 
     std::string text_of(const ThreadWide& wide) {
@@ -356,6 +367,7 @@ private:
         bounds_ = outside;
     }
 
+    const bool multiplies_;  // while its threads go on
     Names& names_;
     KnownBounds& bounds_;
     ExprPrinter& exprs_;
@@ -368,7 +380,14 @@ private:
 
 }  // namespace
 
-void print_body(const ThreadStmt& body, const PrintContext& context) { StatementPrinter(context).print(body); }
+void print_body(const ThreadStmt& body, const PrintContext& context) {
+    bool multiplies = false;
+    visit(body, [&](const ThreadStmt& stmt) {
+        const Instruction* instruction = stmt.as<Instruction>();
+        multiplies = multiplies || (instruction && std::get_if<Wgmma>(instruction));
+    });
+    StatementPrinter(context, multiplies).print(body);
+}
 
 std::string declaration(const BufferNode& buffer, const Names& names, ExprPrinter& exprs) {
     std::string type = buffer.is_barrier ? "tw::Barrier" : exprs.type(buffer.type);

@@ -47,6 +47,9 @@ TW_INLINE bf16 to_bf16(float x) {
     return {(unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
 
+TW_INLINE f16 to_f16_alone(float x) { return to_f16(x); }
+TW_INLINE bf16 to_bf16_alone(float x) { return to_bf16(x); }
+
 TW_INLINE int to_i32(double x) {
     return x != x ? 0 : x >= 0x1p31 ? 0x7fffffff : x < -0x1p31 ? -0x7fffffff - 1 : (int)x;
 }

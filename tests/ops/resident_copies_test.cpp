@@ -82,5 +82,31 @@ TEST_P(ResidentCopies, AreTheColumnsOfATallProduct) {
     }
 }
 
+/// Covariances of two series at several lags: samples are terms, and each lag reads those of a step from its own on,
+/// lines of neighbours along the unit's columns.
+TEST_P(ResidentCopies, OfAStepServeAllLags) {
+    for (int round = 0; round < 4; ++round) {
+        const int64_t lags = between(2, 6), columns = 16 << between(0, 2), rows = 8 * between(2, 20),
+                      terms = 16 * between(2, 8), samples = terms * between(2, 9);
+        Tensor a = input("a", bf16, {samples, rows}), b = input("b", bf16, {samples + lags - 1, columns});
+        Axis t = reduce_axis("t", samples);
+        Tensor c = compute("c", {lags, rows, columns}, [&](Expr lag, Expr i, Expr j) {
+            return sum(cast(f32, a(t, i)) * cast(f32, b(t + lag, j)), t);
+        });
+        Schedule s({c}, sm90());
+        auto [lag, i, j] = s.loops<3>(c);
+        auto [tile, m] = s.split(i, 64, Tail::Mask, {"tile", "m"});
+        auto [step, k] = s.split(s.reduce(c), terms, {"step", "k"});
+        s.order({tile, step, lag, m, j, k});
+        s.bind(tile, grid.x);
+        const Stage as = s.stage(c, a, Memory::Shared, step), bs = s.stage(c, b, Memory::Shared, step);
+        s.mma(c, wgmma, {.m = m, .n = j, .k = k});
+        s.pipeline(step, {.stages = between(2, 3), .in_flight = 1});
+        s.roles({{"load", warps(1), registers(40), {as, bs}}, {"math", warpgroups(1), registers(216), {c}}});
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_built(s);
+    }
+}
+
 }  // namespace
 }  // namespace tw

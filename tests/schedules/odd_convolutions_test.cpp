@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "runtime/compile/compile.h"
+#include "schedules/catalog.h"
 #include "schedules/convolution.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
@@ -65,6 +67,21 @@ TEST(OddConvolutions, AreThirtyThatCanBeBuilt) {
             const Schedule s = convolution_schedule({.shape = shape, .pass = pass}, target("sm_90a"));
             EXPECT_THAT(build(s).explain(), HasSubstr("_shared: by the tensor memory accelerator"));
         }
+}
+
+/// Rows of an odd number of elements leave one by one; ptxas does not round them while they are summed.
+TEST(OddConvolutions, AreNotSerialized) {
+    for (const char* name :
+         {"convolution_bf16_128x56x56x64_7_3x3_pad1", "convolution_f16_128x56x56x64_15_3x3_pad1",
+          "convolution_data_gradient_bf16_64x64x64x7_64_5x5_pad2",
+          "convolution_bf16_128x56x56x64_9_3x3_pad1_tile256x16x64w2s3p1t1"}) {
+        SCOPED_TRACE(name);
+        for (const auto& kernel : build(find_kernel(name)->make(target("sm_90a"))).kernels()) try {
+                compile_kernel({.source = kernel.cuda, .name = kernel.name + ".cu", .arch = "sm_90a", .options = {}});
+            } catch (const NvrtcMissing&) {
+                GTEST_SKIP() << "no NVRTC to compile with";
+            }
+    }
 }
 
 class FewerOddConvolutions : public RandomCases {
