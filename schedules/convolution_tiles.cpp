@@ -25,9 +25,10 @@ double cycles_of_stage(const ConvolutionForm& form, const ConvolutionTiles& tile
     };
     if (form.sums_pixels) {
         auto longer = [](int64_t elements) { return elements % 16 == 0 ? 1 : 2; };  // where lines are no whole sectors
-        const double elements = rows * longer(form.extents.rows) + columns * taps * longer(form.extents.columns);
-        return std::max(busy + overhead + a_box * (units + taps * as_double(divided(tiles.columns, 64))),
-                        until_it_is_there(elements * terms * 2 / multiprocessor::box_bytes_of_terms));
+        const double elements = rows * longer(form.extents.rows) + columns * taps * longer(form.extents.columns),
+                     there = until_it_is_there(elements * terms * 2 / multiprocessor::box_bytes_of_terms),
+                     asked = overhead + a_box * (units + taps * as_double(divided(tiles.columns, 64)));
+        return tiles.taps > 1 ? std::max(busy, there) + asked : std::max(busy + asked, there);
     }
     // Neighbours along columns come in lines of 64; shorter ones take as long.
     const double line = form.terms_are_neighbours || tiles.columns % 64 == 0 ? 64 : tiles.columns % 32 == 0 ? 32 : 16;
@@ -41,8 +42,11 @@ double cycles_of(const ConvolutionForm& form, const ConvolutionTiles& tiles, con
     const double steps = as_double(divided(divided(extents.terms, tiles.terms), tiles.parts)) * extents.taps;
     const int64_t count = divided(extents.rows, tiles.rows) * divided(extents.columns, tiles.columns) *
                           divided(extents.products, tiles.taps) * tiles.parts;
-    const double rounds = as_double(divided(count, target.multiprocessors)),
-                 idle = rounds * target.multiprocessors / as_double(count);
+    const double rounds = as_double(divided(count, target.multiprocessors));
+    // Of multiprocessors that read: where rounds are partial, and what tiles have beyond the ends.
+    const double idle = rounds * target.multiprocessors / as_double(count) *
+                        as_double(rounded_up(extents.rows, tiles.rows)) / as_double(extents.rows) *
+                        as_double(rounded_up(extents.columns, tiles.columns)) / as_double(extents.columns);
     const double sums = as_double(extents.rows * extents.columns) * as_double(extents.products * tiles.parts) * 8;
     const double operands = form.sums_pixels ? as_double((extents.rows + extents.columns) * extents.terms) * 2 : 0,
                  busy = rounds * (steps * cycles_of_stage(form, tiles) + multiprocessor::of_tile);

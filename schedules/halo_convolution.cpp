@@ -35,6 +35,9 @@ Sizes sizes_of(const HaloConvolution& c) {
             .halo = extent(c.raster, 0) - extent(c.sums, 0)};
 }
 
+/// Places, by all threads, each of which makes a piece of 8 channels.
+int64_t made_at_once(const HaloTiles& tiles, int64_t channels) { return 128 * tiles.warpgroups / (channels / piece); }
+
 /// Of all but the pieces of an operand beside the sums.
 int64_t shared_bytes_of(const Sizes& of, const HaloTiles& tiles, const HaloExtras& extras) {
     constexpr int64_t barriers = 1024;
@@ -42,8 +45,12 @@ int64_t shared_bytes_of(const Sizes& of, const HaloTiles& tiles, const HaloExtra
                   weights = (tiles.weight_stages > 0 ? tiles.weight_stages * filters * of.terms_of_step()
                                                      : of.taps * filters * of.terms) *
                             2,
-                  windows = (tiles.stages + (extras.image ? tiles.ping_pong : 0)) *
-                            rounded_up(tiles.places + of.halo, 8) * of.terms_of_step() * 2,
+                  images = !extras.image                              ? 0
+                           : tiles.weight_stages > 0 && of.terms > 64 ? 2
+                                                                      : 1,
+                  whole = extras.image ? made_at_once(tiles, of.terms_of_step()) : 8,
+                  windows = (tiles.stages + images * tiles.ping_pong) * rounded_up(tiles.places + of.halo, whole) *
+                            of.terms_of_step() * 2,
                   leaving = tiles.ping_pong * tiles.leaving * (of.filters_of_block(tiles) + piece) * 2;
     // Two sums of each piece, and what warps add up; which places are pixels.
     const int64_t rows = tiles.places / tiles.leaving + 8 * tiles.warpgroups,
@@ -189,8 +196,7 @@ void make_image(Schedule& s, const HaloConvolution& c, const Loop& around, const
     s.at(c.image, around);
     s.set_memory(c.image, Memory::Shared);
     auto [place, channel] = s.loops<2>(c.image);
-    const int64_t pieces = require_constant(s.extent(channel)) / piece;
-    const int64_t rows = 128 * tiles.warpgroups / pieces;
+    const int64_t rows = made_at_once(tiles, require_constant(s.extent(channel)));
     const bool divides = require_constant(s.extent(place)) % rows == 0;
     auto [step, row] = s.split(place, rows, Tail::Mask, {"step", "row"});
     auto [group, element] = s.split(channel, piece, {"group", "element"});
@@ -222,8 +228,12 @@ void sum_up(Schedule& s, const Stage& sums, const HaloConvolution& c, const Loop
     s.inline_stage(c.raster);
     s.inline_stage(c.taps);
     s.mma(sums, wgmma, {.m = f, .n = data[0], .k = k});
-    s.pipeline(channel, {.stages = tiles.stages, .in_flight = stay && !is_made ? 1 : 0});
-    if (!stay) s.pipeline(around_weights, {.stages = tiles.weight_stages, .in_flight = 1});
+    // Products of a piece run on while the image of the next one is made, of which there is one more then.
+    const bool makes_ahead = is_made && !stay && terms > 64;
+    s.pipeline(channel, {.stages = tiles.stages, .in_flight = is_made && !makes_ahead ? 0 : 1});
+    if (!stay)
+        s.pipeline(around_weights,
+                   {.stages = tiles.weight_stages, .in_flight = makes_ahead && tiles.weight_stages > 3 ? 2 : 1});
 }
 
 /// By the threads that have its sums: filters are rows of the unit.

@@ -130,12 +130,17 @@ Summary fuzz_convolutions(const FuzzOptions& options) {
         const schedules::Convolution c = pads_groups ? declare_convolution(shape, pass, padded_groups(shape, pass))
                                                      : declare_convolution(shape, pass);
         const int64_t leaving = 16 * random.between(1, 3);
-        const HaloTiles halo{.places = leaving * random.between(1, 5),
-                             .leaving = leaving,
-                             .stages = static_cast<int>(random.between(2, 3)),
-                             .ping_pong = static_cast<int>(random.between(1, 2)),
-                             .parts = pass == ConvolutionPass::WeightGradient ? random.between(1, 4) : 1};
-        const bool with_halo = random.chance(0.7) && takes_halo(shape, pass, halo, some);
+        const bool sums_places = pass == ConvolutionPass::WeightGradient;
+        const HaloTiles halo{
+            .places = leaving * random.between(1, 5),
+            .leaving = leaving,
+            .stages = static_cast<int>(random.between(2, 3)),
+            .ping_pong = static_cast<int>(random.between(1, 2)),
+            .warpgroups = sums_places ? 1 : static_cast<int>(random.between(1, 2)),
+            .weight_stages = !sums_places && random.chance(0.5) ? static_cast<int>(random.between(2, 5)) : 0,
+            .parts = sums_places ? random.between(1, 4) : 1};
+        const bool with_halo =
+            random.chance(0.7) && halo.warpgroups * halo.ping_pong <= 3 && takes_halo(shape, pass, halo, some);
         const std::optional<ConvolutionTiles> tiles =
             random.chance(0.7) ? std::optional(random_tiles(random, c)) : std::nullopt;
         return Proposal{

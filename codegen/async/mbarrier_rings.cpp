@@ -288,7 +288,6 @@ size_t MbarrierRings::behind_products(const std::vector<TileStmt>& stmts, size_t
 
 void MbarrierRings::run_readers(size_t segment, TileBlock& block, const std::vector<TileStmt>& stmts,
                                 const std::function<TileStmt(const TileStmt&)>& staged) const {
-    const bool at_end = loop(segment).in_flight > 0;
     std::vector<Readers> readers;
     for (const Ring& ring : rings_) readers.push_back(readers_of(ring, segment, stmts));
     for (size_t r = 0; r < rings_.size(); ++r)
@@ -299,44 +298,18 @@ void MbarrierRings::run_readers(size_t segment, TileBlock& block, const std::vec
                 await(rings_[r], segment, block);
         block.stmts.push_back(staged(stmts[n]));
         for (size_t r = 0; r < rings_.size(); ++r)
-            if (!stays_to_end(rings_[r]) && is_in(rings_[r], segment) && readers[r].last == n && !at_end)
+            if (!stays_to_end(rings_[r]) && is_in(rings_[r], segment) && readers[r].last == n &&
+                !read_on(rings_[r], segment))
                 release(rings_[r], segment, block, loop(segment).variable);
     }
     for (const Ring& ring : rings_)
-        if ((stays_to_end(ring) || stmts.empty()) && is_in(ring, segment) && !at_end)
+        if ((stays_to_end(ring) || stmts.empty()) && is_in(ring, segment) && !read_on(ring, segment))
             release(ring, segment, block, loop(segment).variable);
 }
 
 void MbarrierRings::fence_readers(TileBlock& block) const {
     for (const Ring& ring : rings_)
         if (ring.role == 0 && !ring.by_warpgroup) block.stmts.push_back(fence());
-}
-
-void MbarrierRings::release(size_t segment, TileBlock& block, const Expr& iteration) const {
-    for (const Ring& ring : rings_)
-        if (is_in(ring, segment)) release(ring, segment, block, iteration);
-}
-
-void MbarrierRings::release(const Ring& ring, size_t segment, TileBlock& block, const Expr& iteration) const {
-    if (!ring.empty) return;
-    Expr was = iteration.same(loop(segment).variable) ? all_of({}) : simplify(iteration >= 0);
-    if (is_constant(was, 0)) return;
-    if (!ring.by_warpgroup) block.stmts.push_back(fence());
-    Expr own = kernel_.thread % 128;
-    BlockGroup sharers(kernel_, ring.shared_along);
-    ReadOperand barrier = barrier_of(ring.empty, stage_in(ring, segment, iteration));
-    if (sharers.blocks() == 1) {
-        Expr one = ring.by_warpgroup ? own == 0 : all_of({});
-        block.stmts.push_back(make_tile(call_op({MbarrierArrive{barrier}}, simplify(all_of({was, one})))));
-    } else if (ring.by_warpgroup) {
-        Expr one_each = simplify(all_of({was, own < sharers.blocks()}));
-        block.stmts.push_back(make_tile(call_op({MbarrierArriveAt{barrier, sharers.rank_of(own)}}, one_each)));
-    } else {
-        Expr peer = index_variable("peer", 0, sharers.blocks() - 1);
-        TileOp arrive = call_op({MbarrierArriveAt{barrier, sharers.rank_of(peer)}}, was);
-        arrive.loops = {{peer, integer(sharers.blocks())}};
-        block.stmts.push_back(make_tile(std::move(arrive)));
-    }
 }
 
 /// This role's boxes of the first iterations.
@@ -350,48 +323,6 @@ void MbarrierRings::start_first(TileBlock& block) const {
             stages() > 2 ? make_tile(TileLoop{ahead, integer(stages() - 1), false, false, make_tile(std::move(body))})
                          : make_tile(std::move(body)));
     }
-}
-
-// Groups that take turns go through the ring one behind another: a phase's parity tells two apart, not three. A turn is
-// all that a round runs of the loop.
-
-Expr MbarrierRings::in_first_of_round() const {
-    std::vector<Expr> conditions;
-    for (size_t l = 1; l < around_.size(); ++l) conditions.push_back(around_[l].variable == 0);
-    return all_of(conditions);
-}
-
-Expr MbarrierRings::in_last_of_round() const {
-    std::vector<Expr> conditions;
-    for (size_t l = 1; l < around_.size(); ++l)
-        conditions.push_back(around_[l].variable == cast_unchecked(Type::I64, around_[l].extent) - 1);
-    return all_of(conditions);
-}
-
-void MbarrierRings::await_turn(TileBlock& block) const {
-    if (!ring_done_) return;
-    int turns = turns_of(kernel_);
-    Expr last = kernel_.persistent->round - 1;
-    MbarrierWait wait{barrier_of(ring_done_, simplify(last % turns)), simplify(last / turns % 2)};
-    block.stmts.push_back(make_tile(call_op({wait}, simplify(all_of({last >= 0, in_first_of_round()})))));
-}
-
-TileStmt MbarrierRings::end_turn_where(const Expr& condition) const {
-    MbarrierArrive arrive{barrier_of(ring_done_, kernel_.turn)};
-    return make_tile(call_op({arrive}, simplify(all_of({condition, in_last_of_round()}))));
-}
-
-void MbarrierRings::end_turn(TileBlock& block) const {
-    if (ring_done_) block.stmts.push_back(end_turn_where(all_of({})));
-}
-
-TileStmt MbarrierRings::end_turn_in(const TileLoop& loop) const {
-    return end_turn_where(loop.variable == cast_unchecked(Type::I64, loop.extent) - 1);
-}
-
-bool MbarrierRings::can_end_turn_early(const TileLoop& last) const {
-    return ring_done_ && prove(cast_unchecked(Type::I64, last.extent) >= 1) == true &&
-           std::ranges::all_of(rings_, [&](const Ring& ring) { return ring.resident || is_only(ring); });
 }
 
 /// Whether the role runs a part of these statements, which it then goes through as the one that computes does.

@@ -39,8 +39,8 @@ public:
     void start_first(TileBlock& block) const;
     void await_turn(TileBlock& block) const;
     /// The statements of an iteration, in the stages that they read (`staged`). A ring is given back behind its last
-    /// reader, or, the only one of a role that products read, behind all, but for products in flight; several rings
-    /// of a role are awaited in front of their first reader.
+    /// reader, or, the only one of a role that products read, behind all, and where products are in flight not at all;
+    /// several rings of a role are awaited in front of their first reader.
     void run_readers(size_t segment, TileBlock& block, const std::vector<TileStmt>& stmts,
                      const std::function<TileStmt(const TileStmt&)>& staged) const;
     void start_own(TileBlock& block, const Expr& iteration) const;
@@ -49,6 +49,13 @@ public:
     void await(size_t segment, TileBlock& block) const;
     /// The stage of an iteration may be filled again, if there was that one: of products in flight.
     void release(size_t segment, TileBlock& block, const Expr& iteration) const;
+    /// Those of the segment's last iterations.
+    void release_last(TileBlock& block, size_t segment) const;
+    /// Whether the products of the last iterations run on into the next iteration of the loop around, which gives back
+    /// their stages.
+    bool run_on() const;
+    /// Then: those of the last iterations of all, behind the loop around.
+    void release_last_around(TileBlock& block) const;
     void end_turn(TileBlock& block) const;
     /// In the last iteration, behind await: of rings that are all awaited there. The next group waits for later fills
     /// only, and each group gives back its own.
@@ -125,7 +132,10 @@ private:
     Expr phase(const Ring& ring, size_t segment, const Expr& iteration, int later, int role = 0) const;
     Buffer barriers(const std::string& name, int64_t arrivals, int64_t count);
     void await(const Ring& ring, size_t segment, TileBlock& block) const;
+    bool read_on(const Ring& ring, size_t segment) const;
     void release(const Ring& ring, size_t segment, TileBlock& block, const Expr& iteration) const;
+    void release_where(const Expr& was, const Ring& ring, size_t segment, TileBlock& block,
+                       const Expr& iteration) const;
     void start(TileBlock& block, const Ring& ring, size_t segment, const Expr& iteration) const;
     Expr in_first_rounds(int64_t count) const;
     static bool works_in(const std::vector<TileStmt>& body, int role);

@@ -1,5 +1,7 @@
 #include "codegen/async/staged_buffers.h"
 
+#include <set>
+
 #include "dsl/simplify.h"
 
 namespace tw::codegen {
@@ -29,6 +31,21 @@ Buffer repeated(TileKernel& kernel, const Buffer& buffer, int64_t times) {
         shared.layout.digits.insert(shared.layout.digits.begin(), {0, 1, times});
     }
     return staged;
+}
+
+void separate_turns(TileKernel& kernel) {
+    std::set<const BufferNode*> common;
+    for (const BarrierArray& array : kernel.barriers) common.insert(array.buffer.get());
+    visit_ops(kernel.body, [&](const TileOp& op) {
+        if (op.role == 0) return;
+        visit_places(op, [&](const Buffer& buffer) { common.insert(buffer.get()); });
+    });
+    StagedBuffers staged;
+    for (size_t b = 0; b < kernel.shared.size(); ++b) {
+        Buffer buffer = kernel.shared[b].buffer;
+        if (!common.count(buffer.get())) staged[buffer.get()] = repeated(kernel, buffer, turns_of(kernel));
+    }
+    kernel.body = map_ops(kernel.body, [&](const TileOp& op) { return in_stage(op, staged, always(kernel.turn)); });
 }
 
 }  // namespace tw::codegen

@@ -16,5 +16,7 @@ TileOp in_stage(const TileOp& op, const StagedBuffers& staged, const std::functi
 std::function<Expr(const Buffer&)> always(const Expr& stage);
 /// The buffer so many times, in its place among the kernel's shared ones.
 Buffer repeated(TileKernel& kernel, const Buffer& buffer, int64_t times);
+/// Groups that take turns have shared memory of their own, but for what other roles fill.
+void separate_turns(TileKernel& kernel);
 
 }  // namespace tw::codegen

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -47,6 +48,30 @@ ThreadKernel product(const Options& o) {
     s.mma(c, wgmma, {.m = rows, .n = nj, .k = ki});
     s.pipeline(ko, {.stages = o.stages, .in_flight = o.in_flight});
     s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(o.turns), {}, {c}, ping_pong(o.turns)}});
+    ThreadKernel found;
+    LowerOptions options;
+    options.printed = [&](const ThreadKernel& kernel) { found = kernel; };
+    lower(s.tree(), target("sm_90a"), options);
+    return found;
+}
+
+/// The same in two loops over terms: b's boxes come with the outer one. `in_flight`: of the outer loop.
+ThreadKernel nested_product(int64_t outer, int64_t inner, int in_flight, int turns) {
+    Tensor a = input("a", bf16, {256, outer * inner * 64}), b = input("b", bf16, {64, outer * inner * 64});
+    Axis r = reduce_axis("r", outer * inner * 64);
+    Tensor c = compute("c", {256, 64}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, r)) * cast(f32, b(j, r)), r); });
+    Schedule s({c}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(c);
+    auto [bi, rows] = s.split(i, 64);
+    auto [q, rest] = s.split(s.reduce(c), inner * 64);
+    auto [ko, ki] = s.split(rest, 64);
+    s.order({bi, q, ko, rows, j, ki});
+    s.persistent({bi}, {.blocks = 2});
+    Stage as = s.stage(c, a, Memory::Shared, ko), bs = s.stage(c, b, Memory::Shared, q);
+    s.mma(c, wgmma, {.m = rows, .n = j, .k = ki});
+    s.pipeline(ko, {.stages = 3, .in_flight = 1});
+    s.pipeline(q, {.stages = 2, .in_flight = in_flight});
+    s.roles({{"load", warps(1), {}, {as, bs}}, {"math", warpgroups(turns), {}, {c}, ping_pong(turns)}});
     ThreadKernel found;
     LowerOptions options;
     options.printed = [&](const ThreadKernel& kernel) { found = kernel; };
@@ -133,6 +158,51 @@ TEST(SimulateSignals, CountsPhasesOfLongSums) {
         return make_thread(Instruction(std::move(wait)));
     });
     EXPECT_NE(first_problem(wrong), "");
+}
+
+// From the inner of two loops over terms into the outer one's next iteration: no time goes by between.
+TEST(SimulateSignals, HasProductsRunOnAcrossLoops) {
+    for (int turns : {1, 2})
+        for (int64_t inner : {1, 2, 5})
+            for (int64_t outer : {1, 2, 7}) {
+                const ThreadKernel kernel = nested_product(outer, inner, 1, turns);
+                EXPECT_EQ(first_problem(kernel), "") << outer << " x " << inner;
+                if (outer == 1) continue;
+                const SignalSpeeds at_once{.load_latency = 0, .bytes_per_cycle = 0};
+                auto cycles = [&](const ThreadKernel& one) {
+                    return simulate_signals(one, everything, at_once).cycles;
+                };
+                if (turns == 1) EXPECT_LT(cycles(kernel), cycles(nested_product(outer, inner, 0, turns)));
+            }
+    const ThreadKernel kernel = nested_product(7, 1, 1, 1);
+    const auto with_waits = [&](int pending) {
+        return altered<WgmmaWait>(kernel, [&](WgmmaWait wait) {
+            if (wait.pending == 1) wait.pending = pending;
+            return make_thread(Instruction(wait));
+        });
+    };
+    EXPECT_EQ(first_problem(with_waits(0)), "");
+    EXPECT_NE(first_problem(with_waits(2)).find("which is still read"), std::string::npos);
+    std::set<std::string> rings;
+    visit(kernel.body, [&](const ThreadStmt& stmt) {
+        if (auto arrive = instruction_of<MbarrierArrive>(stmt)) rings.insert(arrive->barrier.place.buffer->name);
+    });
+    EXPECT_EQ(rings.size(), 2u);
+    for (const std::string& ring : rings) {
+        const auto problem_with = [&](const std::function<ThreadStmt(MbarrierArrive)>& rule) {
+            return first_problem(altered<MbarrierArrive>(kernel, [&](const MbarrierArrive& arrive) {
+                return arrive.barrier.place.buffer->name == ring ? rule(arrive) : make_thread(Instruction(arrive));
+            }));
+        };
+        EXPECT_NE(problem_with([](const MbarrierArrive&) { return ThreadStmt(); }), "") << ring;
+        EXPECT_NE(problem_with([](MbarrierArrive arrive) {  // of the iteration whose products run
+                      Expr& stage = arrive.barrier.place.indices[0];
+                      stage = simplify((stage + 1) % arrive.barrier.place.buffer->shape[0]);
+                      return make_thread(Instruction(std::move(arrive)));
+                  }),
+                  "")
+            << ring;
+    }
 }
 
 // Loops of different lengths, whose iterations each role counts.

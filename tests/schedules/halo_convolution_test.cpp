@@ -7,6 +7,7 @@
 
 #include "runtime/driver/emulated_device.h"
 #include "schedules/catalog.h"
+#include "schedules/fused_convolution.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
 #include "tests/support/expect_error.h"
@@ -77,13 +78,70 @@ TEST_P(HaloConvolutions, OfAnyShapeAreTheDeclared) {
     for (ConvolutionPass pass : passes) EXPECT_GE(taken[pass], rounds / 3);
 }
 
+/// Of several pieces of 64 channels: products run on from one to the next.
+TEST_P(HaloConvolutions, OfManyChannelsTakeWeightsTapByTap) {
+    int taken = 0;
+    for (int round = 0; round < 40 && taken < 4; ++round) {
+        ConvolutionShape shape = random_shape();
+        shape.images = between(1, 2);
+        shape.channels = 8 * between(9, 20);
+        shape.filters = 8 * between(2, 17);
+        HaloTiles tiles = random_tiles();
+        tiles.warpgroups = tiles.ping_pong == 1 ? between(1, 2) : 1;
+        tiles.weight_stages = between(2, 6);
+        const ConvolutionPass pass = passes[between(0, 1)];
+        Target some = device_target();
+        some.multiprocessors = between(1, 4);
+        if (!takes_halo(shape, pass, tiles, some)) continue;
+        ++taken;
+        const Schedule s = halo_schedule(declare_halo_convolution(shape, pass, tiles.places), tiles, some);
+        SCOPED_TRACE(s.trace_as_cpp());
+        const Bindings bindings = whole_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000)));
+        Executable executable(build(s), device_);
+        const HostArray got = run_on(executable, bindings)[0],
+                        expected = interpret_plain({declare_convolution(shape, pass).result}, bindings)[0];
+        EXPECT_EQ(difference("result", got, expected, bitwise), std::nullopt);
+    }
+    EXPECT_EQ(taken, 4);
+}
+
+/// Images of several pieces that are made in shared memory, a piece while products of the last one run.
+TEST_P(HaloConvolutions, OfManyChannelsMakeImagesAhead) {
+    int taken = 0;
+    for (int round = 0; round < 40 && taken < 4; ++round) {
+        FusedConvolutionShape shape{.convolution = random_shape(), .prologue = true};
+        ConvolutionShape& c = shape.convolution;
+        c.images = 1, c.dilation = 1, c.channels = 8 * between(9, 28);
+        c.padding = std::min<int64_t>(c.padding, std::min(c.kernel_h, c.kernel_w) - 1);
+        HaloTiles tiles = random_tiles();
+        tiles.warpgroups = tiles.ping_pong == 1 ? between(1, 2) : 1;
+        tiles.weight_stages = between(2, 5);
+        c.filters = 64 * tiles.warpgroups;
+        Target some = device_target();
+        some.multiprocessors = between(1, 2);
+        if (!takes_halo(c, ConvolutionPass::Forward, tiles, some, {.image = true})) continue;
+        ++taken;
+        const Schedule s = fused_halo_schedule(declare_fused_halo(shape, tiles.places), tiles, some);
+        SCOPED_TRACE(s.trace_as_cpp());
+        Bindings bindings = random_bindings(s.outputs(), static_cast<unsigned>(round));
+        for (auto& [name, array] : bindings.inputs) fill_integers(array, -2, 2, static_cast<unsigned>(round));
+        Executable executable(build(s), device_);
+        const HostArray got = run_on(executable, bindings)[0],
+                        expected = interpret_plain(declare_fused_convolution(shape).outputs(), bindings)[0];
+        EXPECT_EQ(difference("result", got, expected, bitwise), std::nullopt);
+    }
+    EXPECT_EQ(taken, 4);
+}
+
 /// The tiles that the model chooses.
 TEST(HaloTiles, OfLayersCanBeBuiltWithoutSpilling) {
-    for (const char* layer : {"256x56x56x64_64_3x3_pad1", "64x56x56x64_64_3x3_pad1", "128x28x30x32_64_3x3_pad1",
-                              "32x112x112x16_32_5x5_pad2", "64x56x56x64_64_3x3_pad1"})
+    for (const char* layer :
+         {"256x56x56x64_64_3x3_pad1", "64x56x56x64_64_3x3_pad1", "128x28x30x32_64_3x3_pad1",
+          "32x112x112x16_32_5x5_pad2", "64x56x56x64_64_3x3_pad1", "256x28x28x128_128_3x3_pad1_tilehalo256b32s2t1w2r4",
+          "256x14x14x256_256_3x3_pad1_tilehalo256b32s2t2w1r6"})
         for (const char* pass : {"", "_data_gradient", "_weight_gradient"}) {
-            if (std::string(pass) == "_weight_gradient" && std::string(layer).find("5x5") != std::string::npos)
-                continue;
+            const bool is_56 = std::string(layer).find("x56x56x64_64_3x3_pad1") != std::string::npos;
+            if (std::string(pass) == "_weight_gradient" && !is_56) continue;
             const std::string name = std::string("convolution") + pass + "_bf16_" + layer;
             const Program program = build(find_kernel(name)->make(target("sm_90a")));
             EXPECT_THAT(program.explain(), HasSubstr("pixels (im2col) of")) << name;
@@ -133,6 +191,36 @@ TEST(HaloTiles, AreNamed) {
     EXPECT_EQ(sums_places->halo, (HaloTiles{.places = 96, .leaving = 0, .stages = 3, .ping_pong = 1, .parts = 5}));
     EXPECT_FALSE(parse_convolution("convolution_f16_2x9x8x16_32_3x2_pad1_tilehalo96s3p5"));
     EXPECT_FALSE(parse_convolution("convolution_weight_gradient_f16_2x9x8x16_32_3x2_pad1_tilehalo96b48s3t1"));
+}
+
+/// What is made twice is counted, so that shared memory holds what is taken.
+TEST(HaloTiles, ThatAreTakenCanBeBuilt) {
+    const Target h100 = target("sm_90a");
+    int taken = 0, refused = 0;
+    for (int64_t channels : {64, 128})
+        for (int64_t places : {128, 192, 256})
+            for (int weight_stages : {2, 6}) {
+                const HaloTiles tiles{
+                    .places = places, .ping_pong = 1, .warpgroups = 2, .weight_stages = weight_stages};
+                const FusedConvolutionShape shape{.convolution = {.images = 64,
+                                                                  .height = 28,
+                                                                  .width = 28,
+                                                                  .channels = channels,
+                                                                  .filters = 128,
+                                                                  .kernel_h = 3,
+                                                                  .kernel_w = 3,
+                                                                  .padding = 1},
+                                                  .prologue = true};
+                const bool takes =
+                    takes_halo(shape.convolution, ConvolutionPass::Forward, tiles, h100, {.image = true});
+                (takes ? taken : refused) += 1;
+                const Schedule s = fused_halo_schedule(declare_fused_halo(shape, places), tiles, h100);
+                if (takes) {
+                    EXPECT_NO_THROW(build(s)) << channels << " " << places << " " << weight_stages;
+                }
+            }
+    EXPECT_GT(taken, 6);
+    EXPECT_GT(refused, 1);
 }
 
 TEST(HaloConvolution, IsRefusedWhereTapsAreNoDistances) {

@@ -54,5 +54,15 @@ TEST(FuzzWindowMutations, OfTilesWithTheirHalo) {
     expect_all_caught(options_of("convolution_bf16_2x9x10x16_16_3x2_pad1_tilehalo48b16s2t1"), "wgmma_wait<1>()", 2);
 }
 
+/// Of three pieces of channels, whose products run on from one to the next.
+TEST(FuzzWindowMutations, OfTilesWithTheirHaloTapByTap) {
+    expect_all_caught(options_of("convolution_bf16_3x6x7x136_64_3x2_pad1_tilehalo48b16s2t1w1r3"));
+}
+
+/// The same, each of which is made while two products of the last one run.
+TEST(FuzzWindowMutations, OfTilesWhoseHaloIsMade) {
+    expect_all_caught(options_of("convolution_fused_bf16_3x6x7x136_64_3x2_pad1_tilehalo48b16s2t1w1r4_prologue"));
+}
+
 }  // namespace
 }  // namespace tw::fuzz
