@@ -48,6 +48,7 @@ bool drives(const State& state, int loop, int root) {
 struct Along {
     int dimension = -1;  // of the leader; -1: all of its indices, or a dimension of which each iteration makes all
     int64_t times = 1, over = 1;
+    bool is_apart = false;  // some of the indices, which no dimension tells
 
     Expr first(const Expr& index) const { return simplify(index * times / over); }
 };
@@ -197,6 +198,10 @@ private:
             if (axis_[d] >= 0 && leads(loop, d)) return true;
         return false;
     }
+    bool stands_under_any(const std::vector<int>& loops) const {
+        return std::ranges::any_of(loops_to(state_, leader_, record().attach),
+                                   [&](int loop) { return std::ranges::find(loops, loop) != loops.end(); });
+    }
     /// Whether one loop leads along both, of which one at least is no dimension of the leader.
     bool share_loops(size_t a, size_t b) const {
         if (std::max(a, b) < rank()) return false;
@@ -222,12 +227,6 @@ private:
             for (size_t d = 0; d < result.size(); ++d) result[d].dimension = static_cast<int>(d);
             return result;
         }
-        if (is_read_by(state_, leader_, stage)) {
-            const Access indices = indices_read(state_, leader_, stage);
-            for (size_t d = 0; d < result.size(); ++d)
-                if (indices[d].defined()) result[d].dimension = number_of(indices[d]);
-            return result;
-        }
         if (stands_in(state_, leader_, stage)) {
             int below = leader_;
             while (leader_of(state_, below) != stage) below = leader_of(state_, below);
@@ -240,9 +239,18 @@ private:
                 }
             return result;
         }
+        if (is_read_by(state_, leader_, stage)) {
+            const Access indices = indices_read(state_, leader_, stage);
+            for (size_t d = 0; d < result.size(); ++d)
+                if (indices[d].defined()) result[d].dimension = number_of(indices[d]);
+            return result;
+        }
         std::vector<Along> above = leader_dimensions(leader_of(state_, stage));
         Pair other(state_, stage, where_);
-        for (const Blocks& blocks : other.blocks_) above.push_back({.dimension = number_of(blocks.index)});
+        for (const Blocks& blocks : other.blocks_) {
+            const int number = number_of(blocks.index);
+            above.push_back({.dimension = number, .is_apart = number < 0 && stands_under_any(blocks.loops)});
+        }
         for (size_t d = 0; d < above.size(); ++d)
             if (other.axis_[d] >= 0) {
                 result[other.axis_[d]] = above[d];
@@ -260,7 +268,8 @@ private:
                 if (dimensions[d].dimension >= 0) connect(dimensions[d], access[d]);
         const StageRecord& read = state_.stages[source];
         for (const Along& along : dimensions)
-            user_check(along.dimension < static_cast<int>(rank()) || !needs_all_[along.dimension] || !read.after,
+            user_check(!along.is_apart &&
+                           (along.dimension < static_cast<int>(rank()) || !needs_all_[along.dimension] || !read.after),
                        where_,
                        "'{}' cannot follow '{}' here: it reads more of '{}' than one iteration of '{}' makes; place it "
                        "under a loop outside of it",
@@ -343,7 +352,7 @@ private:
     bool leads_everywhere() const {
         for (int loop : loops_to(state_, leader_, record().attach))
             for (size_t d = 0; d < rank(); ++d)
-                if (axis_[d] < 0 && leads(loop, d) && !leads_to_blocks(loop)) return false;
+                if (axis_[d] < 0 && leads(loop, d) && (needs_all_[d] || !leads_to_blocks(loop))) return false;
         return true;
     }
 
@@ -361,7 +370,8 @@ private:
         for (int loop : loops_to(state_, leader, state_.stages[below].attach))
             for (size_t d = 0; d < made.definition.axes.size(); ++d)
                 if (axis[d] < 0 && drives(state_, loop, made.roots[d]) && !is_constant(state_.loops[loop].extent, 1) &&
-                    !is_constant(made.definition.operation->shape[d], 1) && !(below == stage_ && leads_to_blocks(loop)))
+                    !is_constant(made.definition.operation->shape[d], 1) &&
+                    !(below == stage_ && !needs_all_[d] && leads_to_blocks(loop)))
                     refuse(made.definition.name, state_.loops[loop].name, d, reads);
         if (made.attach < 0 || !made.after) return;
         Pair above(state_, leader, where_);

@@ -1,6 +1,7 @@
 #include "schedules/convolution.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include "codegen/lower.h"
@@ -17,6 +18,12 @@ namespace tw::schedules {
 bool takes_warpgroups(const ConvolutionShape& s, const Target& target) {
     return target.has_wgmma && target.has_tma && s.images * s.height * s.width * s.channels * s.filters > 0 &&
            s.reads_image();
+}
+
+bool ConvolutionForm::phases_share_pixels() const {
+    double taps = extents.taps;
+    for (const int64_t each : phases) taps *= as_double(each);
+    return has_phases() && taps > 1;
 }
 
 bool ConvolutionForm::has_phases() const {
@@ -205,6 +212,20 @@ SummedWindows sum_windows(Schedule& s, const WindowProduct& product, const Convo
 
 }  // namespace
 
+namespace {
+
+/// Phases read the same pixels: so many tiles of one before those of the next, which finds them in the cache. The
+/// divisor nearest to the number of multiprocessors; 0: there is none of that order, or all are no more.
+int64_t tiles_together(int64_t tiles, const Target& target) {
+    const int64_t wanted = target.multiprocessors;
+    int64_t best = 0;
+    for (int64_t each = divided(wanted, 2); each <= 2 * wanted && each < tiles; ++each)
+        if (tiles % each == 0 && (best == 0 || std::abs(each - wanted) < std::abs(best - wanted))) best = each;
+    return best;
+}
+
+}  // namespace
+
 Loop schedule_windows(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles,
                       const WindowNeighbours& neighbours, std::source_location where) {
     CalledFrom caller(where);
@@ -214,9 +235,16 @@ Loop schedule_windows(Schedule& s, const WindowProduct& product, const Convoluti
     const Loop terms = s.reduce(sums, form.terms_axis);
     const std::vector<Loop> taps = taps_of(s, sums, terms), phases = phases_of(s, pixels, form),
                             group = groups_of(s, columns, form.group, tiles.columns);
-    blocks.insert(blocks.end(), phases.begin(), phases.end());
     auto [tile, row] =
         s.split(pixels.size() > 1 ? s.fuse(pixels, "pixel") : pixels[0], tiles.rows, Tail::Mask, {"tile", "row"});
+    const int64_t together =
+        form.phases_share_pixels() ? tiles_together(require_constant(s.extent(tile)), s.target()) : 0;
+    if (together > 0) {
+        auto [round, in_round] = s.split(tile, together, {"round", "tile"});
+        blocks.push_back(round);
+        tile = in_round;
+    }
+    blocks.insert(blocks.end(), phases.begin(), phases.end());
     auto [column_tile, n] = s.split(columns, tiles.columns, Tail::Mask, {"column_tile", "n"});
     blocks.push_back(tile);
     blocks.insert(blocks.end(), group.begin(), group.end());
@@ -369,7 +397,8 @@ Schedule convolution_schedule(const NamedConvolution& named, const Target& targe
         const double tapwise =
             tiles ? convolution_cycles(product->form, *tiles, target) : std::numeric_limits<double>::max();
         halo = halo_tiles(shape, named.pass, tapwise, target);
-        if (halo) return halo_schedule(declare_halo_convolution(shape, named.pass, halo->whole_places()), *halo, target);
+        if (halo)
+            return halo_schedule(declare_halo_convolution(shape, named.pass, halo->whole_places()), *halo, target);
     }
     return convolution_schedule(c, shape, named.tiles, target);
 }

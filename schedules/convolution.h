@@ -100,6 +100,8 @@ struct ConvolutionForm {
 
     /// Whether pixels of several phases lie side by side.
     bool has_phases() const;
+    /// Whether they read the same windows, with taps of their own: there is more than one.
+    bool phases_share_pixels() const;
     bool operator==(const ConvolutionForm&) const = default;
 };
 /// Whether wgmma and boxes take it: sm_90a, no dimension without elements, and images that are read.

@@ -53,6 +53,7 @@ std::optional<NamedConvolution> parse_convolution(const std::string& name) {
                                .ping_pong = 1,
                                .parts = read(32, 0)};
     if (named.halo && sums_places != (named.pass == ConvolutionPass::WeightGradient)) return {};
+    if (named.halo && named.halo->whole_places() < 1) return {};
     const ConvolutionShape& s = named.shape;
     if (std::min({s.kernel_h, s.kernel_w, s.stride, s.dilation}) < 1 || !s.has_pixels() || !s.has_groups()) return {};
     return named;

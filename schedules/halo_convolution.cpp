@@ -126,6 +126,7 @@ HaloConvolution declare_halo_convolution(const ConvolutionShape& shape, Convolut
     user_check(is_raster(shape), where,
                "halo convolution: takes a stride of 1, one group, more than one tap, at most as much padding as taps "
                "reach, and multiples of 8 channels and filters; declare_convolution takes all others");
+    user_check(places > 0, where, "halo convolution: tiles of {} places; there must be some", places);
     if (pass == ConvolutionPass::WeightGradient) return declare_halo_of_terms(shape, places, neighbours);
     const bool forward = pass == ConvolutionPass::Forward;
     const Images of = images_of(shape, pass);

@@ -23,6 +23,13 @@ int64_t random_channels(Random& random) {
     return random.chance(0.5) ? 8 * random.between(1, 10) : random.between(1, 40);
 }
 
+/// With those of a group's filters and other groups' channels, which are zeros where groups are joined.
+double products_of(const ConvolutionShape& s) {
+    return static_cast<double>(s.images * s.rows() * s.columns() * s.kernel_h * s.kernel_w) *
+           static_cast<double>(s.channels * s.filters);
+}
+constexpr double most_interpreted = 2e7;  // some ten seconds
+
 ConvolutionShape random_shape(Random& random) {
     ConvolutionShape s{.images = random.between(1, 3),
                        .height = random.between(1, 12),
@@ -38,8 +45,18 @@ ConvolutionShape random_shape(Random& random) {
     if (random.chance(0.3)) s.groups = random.between(2, 6), s.channels *= s.groups, s.filters *= s.groups;
     s.height = std::max(s.height, (s.kernel_h - 1) * s.dilation + 1 - 2 * s.padding);
     s.width = std::max(s.width, (s.kernel_w - 1) * s.dilation + 1 - 2 * s.padding);
+    while (products_of(s) > most_interpreted && s.filters > s.groups)
+        s.filters = (s.filters / s.groups + 1) / 2 * s.groups;
     return s;
 }
+
+/// Of a raster, with what fills up rows of the unit and lines of channels: what the emulator multiplies.
+double products_over_places(const ConvolutionShape& s) {
+    auto whole = [](int64_t extent) { return static_cast<double>((extent + 63) / 64 * 64); };
+    return static_cast<double>(s.images * (s.height + s.padding) * (s.width + s.padding) * s.kernel_h * s.kernel_w) *
+           whole(s.channels) * whole(s.filters);
+}
+constexpr double most_emulated = 3e8;  // some ten seconds
 
 ConvolutionTiles random_tiles(Random& random, const schedules::Convolution& c) {
     const schedules::ConvolutionForm form =
@@ -139,8 +156,8 @@ Summary fuzz_convolutions(const FuzzOptions& options) {
             .warpgroups = sums_places ? 1 : static_cast<int>(random.between(1, 2)),
             .weight_stages = !sums_places && random.chance(0.5) ? static_cast<int>(random.between(2, 5)) : 0,
             .parts = sums_places ? random.between(1, 4) : 1};
-        const bool with_halo =
-            random.chance(0.7) && halo.warpgroups * halo.ping_pong <= 3 && takes_halo(shape, pass, halo, some);
+        const bool with_halo = random.chance(0.7) && halo.warpgroups * halo.ping_pong <= 3 &&
+                               products_over_places(shape) < most_emulated && takes_halo(shape, pass, halo, some);
         const std::optional<ConvolutionTiles> tiles =
             random.chance(0.7) ? std::optional(random_tiles(random, c)) : std::nullopt;
         return Proposal{

@@ -28,9 +28,16 @@ public:
             jobs.push_back({&*current.schedule, &current.launches});
             owners.push_back(&current);
         }
-        tell_({Message::Kind::Begin, cases_.size() == 1 ? cases_[0].number : -1, "while its kernels ran"});
+        if (cases_.size() == 1)
+            tell_({Message::Kind::Begin, cases_[0].number, cases_[0].text + "\nwhile its kernels ran"});
+        else
+            tell_({Message::Kind::Begin, -1, "while its kernels ran"});
         std::vector<KernelResult> results = jobs.empty() ? std::vector<KernelResult>() : options_.run_kernels(jobs);
-        for (size_t k = 0; k < jobs.size(); ++k) compare(*owners[k], results.at(k));
+        for (size_t k = 0; k < jobs.size(); ++k) {
+            tell_(
+                {Message::Kind::Begin, owners[k]->number, owners[k]->text + "\nwhile its declaration was interpreted"});
+            compare(*owners[k], results.at(k));
+        }
         for (const Case& done : cases_) tell_({Message::Kind::Result, done.number, done.result.encode()});
     }
 

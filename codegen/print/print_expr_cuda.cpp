@@ -113,12 +113,30 @@ ExprPrinter::Text ExprPrinter::call_check(const IndexCheck& check) {
     return result;
 }
 
+namespace {
+
+/// Pieces of rows are exchanged by the number of the row, rows of all dimensions counted, of which eight repeat.
+Expr row_of_swizzle(const Access& access) {
+    constexpr int64_t period = 8;
+    Expr row = constant(Type::I64, int64_t{0});
+    int64_t rows = 1;
+    for (size_t d = access.indices.size() - 1; d-- > 0;) {
+        if (rows == 1 && d + 2 == access.indices.size())
+            row = access.indices[d];
+        else if (rows % period != 0)
+            row = cast_unchecked(Type::I64, access.indices[d]) * rows + cast_unchecked(Type::I64, row);
+        rows *= require_constant(access.buffer->shape[d]);
+    }
+    return simplify(row);
+}
+
+}  // namespace
+
 std::string ExprPrinter::swizzled(const Access& access) {
     const BufferNode& buffer = *access.buffer;
     vocabulary_.insert("swizzle");
-    size_t last = access.indices.size() - 1;
     return fmt::format("tw::swizzle<{}, {}>({}, {})", buffer.swizzle, bytes_of(buffer.type),
-                       print(access.indices[last - 1]), print(access.indices[last]));
+                       print(row_of_swizzle(access)), print(access.indices.back()));
 }
 
 std::string ExprPrinter::address(const Access& access) {

@@ -116,5 +116,43 @@ TEST(FollowersBesideErrors, TellWhatAnIterationMakes) {
     EXPECT_ERROR(s.at(scaled, tile), "'scaled' cannot follow 'y' here: it reads more of 'largest' than one iteration");
 }
 
+/// Beside the block of an iteration, elements that another one makes: of the leader, or of a stage beside.
+TEST(FollowersBesideErrors, TellOfElementsElsewhere) {
+    const Flattened p(3, 16, 1, 24, 8, 4);
+    const Axis r = reduce_axis("r", 8);
+    const Tensor largest = compute("largest", {p.made() / 8, p.columns},
+                                   [&](Expr q, Expr j) { return reduce_max(p.sums(q * 8 + r, j), r); });
+    const Tensor copy = compute("copy", {3, 16, p.columns}, [&](Expr n, Expr t, Expr j) { return p.y(n, t, j) + 1.0; });
+    for (const Tensor& elsewhere : {p.y, copy}) {
+        const Tensor first = compute("first", {p.made() / 8, p.columns},
+                                     [&](Expr q, Expr j) { return largest(q, j) + elsewhere(0, 0, j); });
+        Schedule s({p.y, copy, largest, first}, target("sm_90a"));
+        const Loop tile = p.tiled(s);
+        s.at(copy, tile);
+        s.at(largest, tile);
+        EXPECT_ERROR(s.at(first, tile), "'first' cannot follow 'y' here: it reads more of dimension 0 of 'y'");
+    }
+}
+
+/// What the leader stands behind, too.
+TEST(FollowersBesideErrors, TellOfTilesElsewhere) {
+    const Tensor x = input("x", f32, {256, 8});
+    const Tensor y = compute("y", {256, 8}, [&](Expr i, Expr j) { return x(i, j) * 2.0; });
+    const Axis r = reduce_axis("r", 32);
+    const Tensor sums = compute("sums", {8, 8}, [&](Expr q, Expr j) { return sum(y(q * 32 + r, j), r); });
+    for (const bool is_own : {true, false}) {
+        const Tensor after =
+            compute("after", {8, 8}, [&](Expr q, Expr j) { return sums(q, j) + y(is_own ? q * 32 : (7 - q) * 32, j); });
+        Schedule s({y, sums, after}, target("sm_90a"));
+        const Loop tile = s.split(s.loops<2>(y)[0], 32, {"tile", "row"})[0];
+        s.at(sums, tile);
+        if (is_own)
+            s.at(after, s.loops<2>(sums)[1]);
+        else
+            EXPECT_ERROR(s.at(after, s.loops<2>(sums)[1]),
+                         "'after' cannot follow 'y' here: it reads more of dimension 0 of 'y'");
+    }
+}
+
 }  // namespace
 }  // namespace tw

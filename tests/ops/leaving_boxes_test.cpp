@@ -40,6 +40,30 @@ Tensor sum_of_two(int64_t rows, int64_t columns) {
     return compute("y", {rows, columns}, [&](Expr i, Expr j) { return x(i, j) + x(i, columns - 1 - j); });
 }
 
+/// Of several dimensions, none of them a whole number of eight rows: swizzled lines are numbered across all of them.
+TEST_P(LeavingBoxes, OfSeveralDimensionsHaveTheirRows) {
+    for (int round = 0; round < 16; ++round) {
+        const int64_t outer = between(1, 3), inner = between(1, 8), rows = between(1, 9), columns = 8 << between(1, 4);
+        const Type type = chance() ? bf16 : f32;
+        const Shape shape{outer * between(1, 3), inner, rows, columns};
+        const Tensor x = input("x", type, shape);
+        const Tensor y = compute(
+            "y", shape, [&](Expr n, Expr i, Expr j, Expr c) { return cast(type, cast(f32, x(n, i, j, c)) + 1.0); });
+        Schedule s({y}, device_target());
+        if (!s.target().has_tma) GTEST_SKIP() << "needs boxes";
+        auto [n, i, j, c] = s.loops<4>(y);
+        auto [tile, in_tile] = s.split(n, outer, {"tile", "in_tile"});
+        auto [piece, element] = s.split(c, 8, {"piece", "element"});
+        s.order({tile, in_tile, i, j, piece, element});
+        s.bind(tile, grid.x);
+        s.bind(j, thread);
+        s.bind(piece, thread);
+        s.via(s.stage(y, Memory::Shared, tile), Copy::Tma);
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, whole_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000))));
+    }
+}
+
 /// All but the last `stages` - 1 groups of boxes have been read before a buffer fills again.
 TEST_P(LeavingBoxes, OfASheetTakeBuffersInTurn) {
     for (int round = 0; round < 12; ++round) {

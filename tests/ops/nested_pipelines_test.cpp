@@ -185,6 +185,22 @@ TEST(NestedPipelineErrors, OfProductsThatRunOn) {
     EXPECT_ERROR(build(s), "run on into the next iteration, and no further");
 }
 
+/// How many outer iterations another group's tile has, one group does not count.
+TEST(NestedPipelineErrors, OfUnevenLengthsInTurn) {
+    for (const bool run_on : {false, true}) {
+        const Options o{.rows = 256,
+                        .in_flight = 1,
+                        .run_on = run_on,
+                        .warpgroups = 1,
+                        .turns = 2,
+                        .persistent_blocks = 1,
+                        .made_inside = false,
+                        .uneven = true};
+        EXPECT_ERROR(build(scheduled(Product(o), o, target("sm_90a"))),
+                     "its loop has not always as many iterations in loops around it, and groups that take turns");
+    }
+}
+
 // As many iterations as the simulation of signals sees, and more.
 TEST_P(NestedPipelines, AreLongerThanTheirStages) {
     for (int64_t inner : {1, 2, 4})

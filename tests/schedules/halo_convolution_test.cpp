@@ -190,6 +190,8 @@ TEST(HaloTiles, AreNamed) {
     ASSERT_TRUE(sums_places);
     EXPECT_EQ(sums_places->halo, (HaloTiles{.places = 96, .leaving = 0, .stages = 3, .ping_pong = 1, .parts = 5}));
     EXPECT_FALSE(parse_convolution("convolution_f16_2x9x8x16_32_3x2_pad1_tilehalo96s3p5"));
+    EXPECT_FALSE(parse_convolution("convolution_weight_gradient_f16_2x9x8x16_32_3x2_pad1_tilehalo96s3p0"));
+    EXPECT_FALSE(parse_convolution("convolution_f16_2x9x8x16_32_3x2_pad1_tilehalo0b48s3t1"));
     EXPECT_FALSE(parse_convolution("convolution_weight_gradient_f16_2x9x8x16_32_3x2_pad1_tilehalo96b48s3t1"));
 }
 
@@ -228,6 +230,9 @@ TEST(HaloConvolution, IsRefusedWhereTapsAreNoDistances) {
         .images = 2, .height = 9, .width = 9, .channels = 16, .filters = 16, .kernel_h = 3, .kernel_w = 3, .stride = 2};
     EXPECT_ERROR(declare_halo_convolution(shape, ConvolutionPass::Forward, 256),
                  "takes a stride of 1, one group, more than one tap");
+    ConvolutionShape one = shape;
+    one.stride = 1;
+    EXPECT_ERROR(declare_halo_convolution(one, ConvolutionPass::Forward, 0), "tiles of 0 places; there must be some");
 }
 
 /// What boxes bring for all tiles of a block, weights included, beside tiles of pixels for each tap.
