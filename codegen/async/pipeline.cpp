@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "codegen/async/async_copy.h"
@@ -6,6 +7,7 @@
 #include "codegen/async/run_segments.h"
 #include "codegen/async/staged_buffers.h"
 #include "dsl/simplify.h"
+#include "support/error.h"
 
 namespace tw::codegen {
 namespace {
@@ -83,7 +85,18 @@ private:
         return {result, std::exchange(left_.behind, std::move(outside))};
     }
 
+    /// Barriers begin anew with each run of segments, while boxes of the run before are in their stages.
+    void check_runs(const TileLoop& loop) {
+        if (loop.loop < 0 || loop.stages == 1 || !filled_for_block(loop.body) || runs_.insert(loop.loop).second) return;
+        throw_error(Error,
+                    "{}{}: pipeline({}, ...): it stands in a loop that is cut, or unrolled, and another role's copies "
+                    "would run from one segment into the next; cut '{}' itself instead, or leave the loop around whole",
+                    cite_(loop.pipeline_step), kernel_.name, loop.variable.as<Variable>()->name,
+                    loop.variable.as<Variable>()->name);
+    }
+
     TileStmt pipelined(const std::vector<Inside>& segments) {
+        check_runs(segments[0].loop);
         std::vector<TileLoop> loops;
         std::vector<std::vector<TileStmt>> from_inside;
         for (const Inside& segment : segments) {
@@ -97,6 +110,7 @@ private:
     StagedBuffers& staged_;
     const CiteStep& cite_;
     std::vector<TileLoop> around_;
+    std::set<int> runs_;  // loops whose boxes another role asks for
     Left left_;
 };
 

@@ -24,6 +24,7 @@ struct Options {
     bool made_inside = true;    ///< what is multiplied is made of the outer loop's copy in each inner iteration
     bool made_outside = false;  ///< or in each outer one
     bool uneven = false;        ///< a tile's rows decide how many outer iterations there are
+    int64_t cut = 0;            ///< the outer loop, behind so many iterations; 0: whole
 };
 
 /// c = a (2 w)': tiles of w come with the outer loop, those of a with the inner one.
@@ -67,6 +68,7 @@ Schedule scheduled(const Product& p, const Options& o, const Target& target) {
     s.mma(p.c, wgmma, {.m = mi, .n = j, .k = ki});
     s.pipeline(ko, {.stages = o.inner_stages, .in_flight = o.in_flight});
     s.pipeline(q, {.stages = o.outer_stages, .in_flight = o.run_on ? 1 : 0});
+    if (o.cut > 0) s.cut(q, {o.cut});
     Role math{"math", warpgroups(o.warpgroups * o.turns), {}, {p.c}, ping_pong(o.turns)};
     if (o.load_roles == 1) s.roles({{"load", warps(1), {}, {as, ws}}, math});
     if (o.load_roles == 2) s.roles({{"load_a", warps(1), {}, {as}}, {"load_w", warps(1), {}, {ws}}, math});
@@ -183,6 +185,12 @@ TEST(NestedPipelineErrors, OfProductsThatRunOn) {
     Schedule s = scheduled(p, o, target("sm_90a"));
     s.pipeline(s.reduce(p.c, 0), {.stages = 3, .in_flight = 2});
     EXPECT_ERROR(build(s), "run on into the next iteration, and no further");
+}
+
+/// Copies of a segment would run into those of the next one.
+TEST(NestedPipelineErrors, OfOuterLoopsThatAreCut) {
+    const Options o{.inner = 2, .in_flight = 1, .warpgroups = 1, .made_inside = false, .cut = 1};
+    EXPECT_ERROR(build(scheduled(Product(o), o, target("sm_90a"))), "it stands in a loop that is cut, or unrolled");
 }
 
 /// How many outer iterations another group's tile has, one group does not count.
