@@ -118,16 +118,15 @@ namespace {
 /// Pieces of rows are exchanged by the number of the row, rows of all dimensions counted, of which eight repeat.
 Expr row_of_swizzle(const Access& access) {
     constexpr int64_t period = 8;
-    Expr row = constant(Type::I64, int64_t{0});
-    int64_t rows = 1;
-    for (size_t d = access.indices.size() - 1; d-- > 0;) {
-        if (rows == 1 && d + 2 == access.indices.size())
-            row = access.indices[d];
-        else if (rows % period != 0)
-            row = cast_unchecked(Type::I64, access.indices[d]) * rows + cast_unchecked(Type::I64, row);
+    size_t d = access.indices.size() - 2;
+    Expr row = access.indices[d];
+    for (int64_t rows = 1; d > 0;) {
         rows *= require_constant(access.buffer->shape[d]);
+        if (rows % period == 0) break;
+        --d;
+        row = simplify(cast_unchecked(Type::I64, access.indices[d]) * rows + cast_unchecked(Type::I64, row));
     }
-    return simplify(row);
+    return row;
 }
 
 }  // namespace
