@@ -172,7 +172,9 @@ TEST(SimulateSignals, HasProductsRunOnAcrossLoops) {
                 auto cycles = [&](const ThreadKernel& one) {
                     return simulate_signals(one, everything, at_once).cycles;
                 };
-                if (turns == 1) EXPECT_LT(cycles(kernel), cycles(nested_product(outer, inner, 0, turns)));
+                if (turns == 1) {
+                    EXPECT_LT(cycles(kernel), cycles(nested_product(outer, inner, 0, turns)));
+                }
             }
     const ThreadKernel kernel = nested_product(7, 1, 1, 1);
     const auto with_waits = [&](int pending) {
