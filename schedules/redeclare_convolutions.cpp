@@ -209,7 +209,7 @@ private:
         const Tensor finished = declared_as(plain, with_reduction(body, reduction_of(plain)));
         operands.put(h.sums, finished);
         const bool is_result = h.result.same(h.sums);
-        h.sums = finished;
+        h.made = h.sums = finished;
         h.result = is_result ? finished : operands.named(sums.name(), h.result);
         h.x = x, h.w = w;
         result_.sums.push_back(h.sums);
