@@ -46,12 +46,20 @@ struct Work {
     std::vector<Item> items;
     Target target;
     bool compile = true;
+    double most_seconds = 0;
     size_t next = 0;
     std::mutex mutex;
     std::condition_variable changed;
 };
 
 std::atomic<int> threads_left = 0;
+
+bool takes_too_long(const Item& item, double most_seconds) {
+    return most_seconds > 0 && seconds_since(*item.begun) > most_seconds;
+}
+std::string told_as_too_long(double most_seconds) {
+    return fmt::format("took more than {} s to compile", most_seconds);
+}
 
 void take_items(const std::shared_ptr<Work>& work) {
     std::unique_lock lock(work->mutex);
@@ -73,7 +81,7 @@ void take_items(const std::shared_ptr<Work>& work) {
             --threads_left;
             return;
         }
-        item.problem = problem;
+        item.problem = takes_too_long(item, work->most_seconds) ? told_as_too_long(work->most_seconds) : problem;
         item.missing = missing;
     }
 }
@@ -81,15 +89,15 @@ void take_items(const std::shared_ptr<Work>& work) {
 void start_thread(const std::shared_ptr<Work>& work) { std::thread(take_items, work).detach(); }
 
 /// Until all are done, or left since they took too long.
-void wait_for_all(const std::shared_ptr<Work>& work, double most_seconds) {
+void wait_for_all(const std::shared_ptr<Work>& work) {
     std::unique_lock lock(work->mutex);
     auto over = [](const Item& item) { return item.done || item.left; };
     while (!std::ranges::all_of(work->items, over)) {
         work->changed.wait_for(lock, std::chrono::milliseconds(100));
         for (Item& item : work->items) {
-            if (over(item) || !item.begun || most_seconds <= 0 || seconds_since(*item.begun) < most_seconds) continue;
+            if (over(item) || !item.begun || !takes_too_long(item, work->most_seconds)) continue;
             item.left = true;
-            item.problem = fmt::format("took more than {} s to compile", most_seconds);
+            item.problem = told_as_too_long(work->most_seconds);
             ++threads_left;
             start_thread(work);
         }
@@ -106,10 +114,11 @@ nlohmann::json compile_ahead(const std::vector<const schedules::CatalogEntry*>& 
     auto work = std::make_shared<Work>();
     work->target = target;
     work->compile = options.compile;
+    work->most_seconds = options.most_seconds;
     for (const auto* entry : entries) work->items.push_back({.entry = entry});
     const int processors = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     for (int i = 0; i < (options.threads > 0 ? options.threads : processors); ++i) start_thread(work);
-    wait_for_all(work, options.most_seconds);
+    wait_for_all(work);
     const std::lock_guard lock(work->mutex);
     nlohmann::json refused = nlohmann::json::object();
     for (const Item& item : work->items) {
