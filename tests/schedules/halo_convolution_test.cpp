@@ -233,6 +233,8 @@ TEST(HaloConvolution, IsRefusedWhereTapsAreNoDistances) {
     ConvolutionShape one = shape;
     one.stride = 1;
     EXPECT_ERROR(declare_halo_convolution(one, ConvolutionPass::Forward, 0), "tiles of 0 places; there must be some");
+    EXPECT_ERROR(declare_halo_convolution(one, ConvolutionPass::WeightGradient, 128, {.zeros_beside = true}),
+                 "nothing stands around a weight gradient; compute it from the result instead");
 }
 
 /// What boxes bring for all tiles of a block, weights included, beside tiles of pixels for each tap.
