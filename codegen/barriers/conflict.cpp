@@ -92,7 +92,16 @@ private:
         for (const Expr& condition : placed.conditions)
             for (const Expr& part : decidable_parts(condition, q_.all_conditions))
                 result.conditions.push_back(simplify(substitute(part, rename)));
+        if (is_later && step_) add_last_iteration(result);
         return result;
+    }
+
+    /// The later iteration is one of the loop, too.
+    void add_last_iteration(Side& side) const {
+        const auto last = iterations(*step_).max;
+        const auto has_loop = [&](const Affine& index) { return contains(to_expr(index), step_->variable); };
+        if (last && std::ranges::any_of(side.indices, has_loop))
+            side.conditions.push_back(simplify(step_->variable + later_ < *last + 1));
     }
 
     void own(Side& side, const Expr& variable, Interval bounds) {

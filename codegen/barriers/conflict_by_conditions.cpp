@@ -5,9 +5,7 @@
 #include "dsl/evaluate.h"
 
 namespace tw::codegen {
-namespace {
 
-/// The threads that the conditions over nothing but the thread let through.
 std::set<int> threads_that_run(const Side& side, int threads) {
     SlotMap slots;
     int slot = slots.slot(side.thread);
@@ -25,8 +23,6 @@ std::set<int> threads_that_run(const Side& side, int threads) {
     }
     return running;
 }
-
-}  // namespace
 
 bool same_thread_by_conditions(const ConflictQuestion& question) {
     std::set<int> a = threads_that_run(question.a, question.threads);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <set>
 
 #include "codegen/barriers/conflict_question.h"
@@ -32,20 +33,25 @@ std::vector<Expr> equal_digits(const ConflictQuestion& q, size_t d) {
     return found;
 }
 
+/// Threads of a and of b that have equal values are one and the same.
 bool tell_threads_apart(const ConflictQuestion& q, const std::vector<Expr>& functions) {
     SlotMap slots;
     int slot = slots.slot(q.a.thread);
     std::vector<CompiledExpr> code;
     for (const Expr& function : functions) code.emplace_back(function, slots, [](const ExprNode&) { return nullptr; });
-    std::set<std::vector<int64_t>> seen;
     std::vector<Register> values(slots.size());
-    for (int thread = 0; thread < q.threads; ++thread) {
+    auto values_of = [&](int thread) {
         values[slot].integer = thread;
         std::vector<int64_t> key;
         for (const CompiledExpr& function : code) key.push_back(function.run_integer(values));
-        if (!seen.insert(key).second) return false;
-    }
-    return true;
+        return key;
+    };
+    std::map<std::vector<int64_t>, std::set<int>> threads_of;
+    for (int thread : threads_that_run(q.a, q.threads)) threads_of[values_of(thread)].insert(thread);
+    return std::ranges::all_of(threads_that_run(q.b, q.threads), [&](int thread) {
+        const auto same = threads_of.find(values_of(thread));
+        return same == threads_of.end() || same->second == std::set{thread};
+    });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Inside of conflict_of: what is asked, and the ways to answer it. Not for others.
 #pragma once
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "codegen/barriers/placed_access.h"
@@ -42,11 +43,14 @@ struct ConflictQuestion {
 ///     m / 57 * 3584 + m % 57 * 64 + v, where m % 57 < 56 and v < 64    m, v
 void join_digits(ConflictQuestion& question);
 
+/// The threads that the conditions over nothing but the thread let through.
+std::set<int> threads_that_run(const Side& side, int threads);
+
 /// Conditions of the thread alone leave one and the same thread, or none.
 bool same_thread_by_conditions(const ConflictQuestion& question);
 
 /// Digits: if an index is a number in mixed radix, equal indices have equal digits; if those that are functions of the
-/// thread are the same functions on both sides and tell all threads apart, only one thread touches an element.
+/// thread are the same functions on both sides and tell apart all threads that run, only one thread touches an element.
 bool same_thread_by_coordinates(const ConflictQuestion& question);
 
 /// Tries all values of all variables; Possible if there are too many.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <span>
 
 #include "codegen/barriers/conflict_question.h"
 #include "dsl/simplify.h"
@@ -113,44 +114,67 @@ std::optional<int64_t> largest(const Digit& digit, const Side& side) {
     return most;
 }
 
-/// Of values of the rest, as far as bounds and conditions such as `rest / 8 < number` say.
-std::optional<int64_t> largest_rest(const Affine& rest, const Side& side, const BoundsOverride& known) {
-    const Expr value = simplify(to_expr(rest));
+/// Of values of the sum, as far as bounds and conditions such as `sum / 8 < number` say, each of them for a part of it.
+std::optional<int64_t> largest(const Affine& sum, std::span<const Expr> conditions, const BoundsOverride& known) {
+    const Expr value = simplify(to_expr(sum));
     std::optional<int64_t> most = bounds_of(value, known).max;
-    for (const Expr& condition : side.conditions) {
-        const Binary* node = condition.as<Binary>();
+    for (size_t c = 0; c < conditions.size(); ++c) {
+        const Binary* node = conditions[c].as<Binary>();
         if (!node || node->op != BinaryOp::Less) continue;
         const Affine below_zero = affine_of(node->a) - affine_of(node->b);
-        if (below_zero.terms.empty() || rest.terms.empty()) continue;
+        if (below_zero.terms.empty()) continue;
         const auto& [atom, each] = below_zero.terms[0];
-        const auto own = std::ranges::find_if(rest.terms, [&](const auto& term) { return equal(term.first, atom); });
-        const int64_t times = own == rest.terms.end() || own->second % each != 0 ? 0 : own->second / each;
-        const Affine difference = rest - scaled(below_zero, times);
-        if (times > 0 && difference.terms.empty())
-            most = std::min(most.value_or(difference.offset - times), difference.offset - times);
+        const auto own = std::ranges::find_if(sum.terms, [&](const auto& term) { return equal(term.first, atom); });
+        const int64_t times = own == sum.terms.end() || own->second % each != 0 ? 0 : own->second / each;
+        if (times <= 0) continue;
+        const auto others = largest(sum - scaled(below_zero, times), conditions.subspan(c + 1), known);
+        if (others) most = std::min(most.value_or(*others - times), *others - times);
     }
     const int64_t step = std::max<int64_t>(divisor_of(value), 1);
     return most ? std::optional(*most / step * step) : most;
 }
 
+/// What stands below a digit, digit after digit.
+class Below {
+public:
+    Below(const Affine& rest, const Side& side, const BoundsOverride& known)
+        : side_(side), known_(known), sum_(rest), most_(largest(rest, side.conditions, known)) {}
+    std::optional<int64_t> least() const { return bounds_of(simplify(to_expr(sum_)), known_).min; }
+    std::optional<int64_t> most() const { return most_; }
+    void add(const Digit& digit) {
+        Affine term;
+        term.terms.emplace_back(digit.atom, digit.factor);
+        sum_ = sum_ + term;
+        const auto own = largest(digit, side_), all = largest(sum_, side_.conditions, known_);
+        most_ = most_ && own ? std::optional(*most_ + digit.factor * *own) : std::nullopt;
+        if (all) most_ = std::min(most_.value_or(*all), *all);
+    }
+
+private:
+    const Side& side_;
+    const BoundsOverride& known_;
+    Affine sum_;
+    std::optional<int64_t> most_;
+};
+
 /// Whether equal indices have equal digits, and equal rests: each digit begins above what is below it.
 bool is_mixed_radix(const Digits& a, const Digits& b, const ConflictQuestion& q) {
     if (a.digits.size() != b.digits.size()) return false;
-    const auto low = bounds_of(simplify(to_expr(a.rest)), q.known).min,
-               other_low = bounds_of(simplify(to_expr(b.rest)), q.known).min, high = largest_rest(a.rest, q.a, q.known),
-               other_high = largest_rest(b.rest, q.b, q.known);
-    if (!low || !other_low || *low < 0 || *other_low < 0 || !high || !other_high) return false;
-    int64_t reach = std::max(*high, *other_high) - std::min(*low, *other_low) + std::max(q.a.width, q.b.width) - 1;
+    Below below(a.rest, q.a, q.known), others(b.rest, q.b, q.known);
+    const auto low = below.least(), other_low = others.least();
+    if (!low || !other_low || *low < 0 || *other_low < 0) return false;
     for (size_t d = 0; d < a.digits.size(); ++d) {
+        if (!below.most() || !others.most()) return false;
+        const int64_t reach =
+            std::max(*below.most(), *others.most()) - std::min(*low, *other_low) + std::max(q.a.width, q.b.width) - 1;
         const Digit &own = a.digits[d], &other = b.digits[d];
         if (own.factor != other.factor || own.low != other.low || own.modulus != other.modulus || own.factor <= reach)
             return false;
         const bool is_top = own.modulus == 0;
         if (d + 1 == a.digits.size()) return is_top;  // it may be of any size
         if (is_top) return false;                     // whole ones of it may be more than bounds of its digit say
-        const auto most = largest(own, q.a), others = largest(other, q.b);
-        if (!most || !others) return false;
-        reach += own.factor * std::max(*most, *others);
+        below.add(own);
+        others.add(other);
     }
     return true;
 }

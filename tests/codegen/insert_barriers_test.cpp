@@ -225,6 +225,20 @@ TEST(InsertBarriers, ProvesDigitsThatMasksKeepInTheirPlaces) {
     }
 }
 
+/// Rows of 192 places, which tiles of 64 cut, of which fewer are stored; one thread of 32 walks a tile. The mask is of
+/// a digit and what is below it together, and a place behind the loop's last one is no later one.
+TEST(InsertBarriers, ProvesMasksOfSeveralDigits) {
+    for (const int64_t columns : {191, 130, 192, 193}) {
+        Small k;
+        k.kernel.grid[0] = int64_t{1} << 16;
+        Expr row = index_variable("row", 0, 63), tile = k.kernel.block[0] * 2 + k.t / 32, place = tile % 3 * 64 + row;
+        Expr pixel = tile / 3 * std::min<int64_t>(columns, 191) + place;
+        auto masked = make_thread(ThreadIf{k.t % 32 == 0 && place < columns, store(k.out, {pixel}, k.one)});
+        k.kernel.body = in_order({loop(row, 64, {masked})});
+        EXPECT_EQ(count_barriers(insert_barriers(k.kernel)), columns == 191 || columns == 130 ? 0 : 1) << columns;
+    }
+}
+
 TEST(InsertBarriers, AssumesTheWorstOfWhatItCannotProve) {
     Small k;
     Buffer index = make_buffer("index", i32, Memory::Global, {64});
