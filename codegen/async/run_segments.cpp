@@ -122,7 +122,8 @@ private:
 
     /// Its source is there before the loop, nobody else writes what it fills, and no box leaves that: see store_boxes.
     bool is_fill(const TileOp& op) const {
-        if (loop_.is_block && !op.is<TmaCopyOp>()) return false;  // a round makes its own
+        // A round makes its own, and so does an iteration whose products are in flight: see made_for_products.
+        if ((loop_.is_block || loop_.in_flight > 0) && !op.is<TmaCopyOp>()) return false;
         bool constant_loops = std::all_of(op.loops.begin(), op.loops.end(),
                                           [](const OpLoop& loop) { return as_constant(loop.extent) && !loop.reduces; });
         if (op.stores.size() != 1 || op.stores[0].buffer->memory != Memory::Shared || !constant_loops) return false;
@@ -259,6 +260,11 @@ private:
         if (loop_.in_flight == 0) return {};
         if (!from_inside_.empty()) return run_on_from_inside();
         auto products = keep_in_flight(body_, loop_.in_flight, made_);
+        if (const auto made = made_for_products(kernel_, loop_); !products && boxes_.run_on() && !made.empty())
+            refuse_in_flight(fmt::format(
+                "'{}' is made in each of its iterations, while its products run on into the next iteration of the loop "
+                "around; make it there, s.at(...), or give that loop none in flight",
+                made[0]->name));
         if (!products)
             refuse_in_flight(
                 "the loop does not end with wgmma alone; what stands beside it needs its sums or stores what it still "

@@ -134,10 +134,12 @@ TEST_P(NestedPipelines, RunOnIntoTheNextIteration) {
     }
 }
 
-// The same of one loop.
+// The same of one loop; a factor is made of a copy, or straight of what lies in global memory.
 TEST_P(NestedPipelines, OfOneLoopMakeFactorsAhead) {
     for (int in_flight : {0, 1, 2})
-        for (int warpgroups : {1, 2}) {
+        for (int warpgroups : {1, 2, -1, -2}) {
+            const bool copied = warpgroups > 0;
+            warpgroups = std::abs(warpgroups);
             Options o{.rows = 64 * warpgroups, .columns = 32, .outer = 7, .inner = 1, .block_k = 64};
             o.made_inside = false;
             o.made_outside = true;
@@ -150,10 +152,11 @@ TEST_P(NestedPipelines, OfOneLoopMakeFactorsAhead) {
             s.bind(wi, warpgroup);
             s.at(p.twice, ko);
             s.set_memory(p.twice, Memory::Shared);
-            Stage as = s.stage(p.c, p.a, Memory::Shared, ko), ws = s.stage(p.twice, p.w, Memory::Shared, ko);
+            std::vector<StageRef> loaded{s.stage(p.c, p.a, Memory::Shared, ko)};
+            if (copied) loaded.push_back(s.stage(p.twice, p.w, Memory::Shared, ko));
             s.mma(p.c, wgmma, {.m = mi, .n = j, .k = ki});
             s.pipeline(ko, {.stages = 4, .in_flight = in_flight});
-            s.roles({{"load", warps(1), {}, {as, ws}}, {"math", tw::warpgroups(warpgroups), {}, {p.c}}});
+            s.roles({{"load", warps(1), {}, loaded}, {"math", tw::warpgroups(warpgroups), {}, {p.c}}});
             SCOPED_TRACE(s.trace_as_cpp());
             expect_declared(s, whole_numbers({p.c}, in_flight + warpgroups));
         }
@@ -180,6 +183,8 @@ TEST(NestedPipelineErrors, OfProductsThatRunOn) {
                  "it may have fewer iterations than are in flight");
     EXPECT_ERROR(built({.inner = 2, .in_flight = 0, .run_on = true, .made_inside = false}),
                  "the loop does not end with wgmma alone");
+    EXPECT_ERROR(built({.inner = 2, .in_flight = 1, .run_on = true, .made_inside = true}),
+                 "'twice' is made in each of its iterations, while its products run on");
     Options o{.inner = 2, .outer_stages = 3, .in_flight = 1, .made_inside = false};
     Product p(o);
     Schedule s = scheduled(p, o, target("sm_90a"));
