@@ -175,6 +175,7 @@ private:
         axis_.assign(rank() + blocks_.size(), -1);
         step_.assign(axis_.size(), 1);
         needs_all_.assign(axis_.size(), false);
+        needs_more_.resize(axis_.size());
     }
 
     /// The dimension of the leader that the index is, or that counts behind these; -1 without.
@@ -343,9 +344,9 @@ private:
         bool reads = false;
         for (size_t s = 0; s < state_.stages.size(); ++s)
             if (is_common(state_, leader_, static_cast<int>(s))) reads |= follow(static_cast<int>(s));
-        const auto blocks = needs_all_.begin() + static_cast<std::ptrdiff_t>(rank());
-        const bool unclear = std::find(needs_all_.begin(), blocks, true) != blocks;
-        return reads && !unclear && leads_everywhere();
+        if (reads && leads_everywhere()) return true;
+        needs_more_ = needs_all_;
+        return false;
     }
 
     /// Whether each loop around leads along an axis.
@@ -387,6 +388,12 @@ private:
                    "iteration "
                    "makes only a part of it; place it under a loop outside of '{}'",
                    own().name, made, dimension, made, loop);
+        for (int part : loops_to(state_, leader_, record().attach))
+            for (size_t d = 0; d < rank(); ++d)
+                user_check(!needs_more_[d] || !leads(part, d), where_,
+                           "'{}' cannot follow '{}' here: of what both read it needs all along dimension {} of '{}', "
+                           "but one iteration makes only a part of it; place it under a loop outside of '{}'",
+                           own().name, this->made().name, d, this->made().name, state_.loops[part].name);
         user_error(where_,
                    "'{}' cannot follow '{}' here: each iteration of '{}' would compute it again; place it under a loop "
                    "outside "
@@ -397,10 +404,11 @@ private:
     const State& state_;
     int stage_, leader_;
     std::source_location where_;
-    std::vector<Blocks> blocks_;   // of indices at which the leader reads what is made for it
-    std::vector<int> axis_;        // for each dimension of the leader, blocks behind, the follower's axis, or -1
-    std::vector<int64_t> step_;    // and how many of the leader's indices go with each of the axis
-    std::vector<bool> needs_all_;  // dimensions of which the follower needs more than the axis tells
+    std::vector<Blocks> blocks_;    // of indices at which the leader reads what is made for it
+    std::vector<int> axis_;         // for each dimension of the leader, blocks behind, the follower's axis, or -1
+    std::vector<int64_t> step_;     // and how many of the leader's indices go with each of the axis
+    std::vector<bool> needs_all_;   // dimensions of which the follower needs more than the axis tells
+    std::vector<bool> needs_more_;  // the same of what both read, where it cannot go along that
 };
 
 }  // namespace

@@ -58,7 +58,13 @@ TEST_P(FollowersBeside, ReduceBlocksOfWhatOnlyTheLeaderReads) {
         });
         const Tensor of_tile = compute("of_tile", {count / blocks, p.columns},
                                        [&](Expr q, Expr j) { return sum(energy(q * blocks + v, j), v); });
-        const std::vector<Tensor> outputs{p.y, largest, of_tile};
+        // Of all columns, which an iteration makes.
+        const Axis w = reduce_axis("w", rows), j1 = reduce_axis("j1", p.columns), j2 = reduce_axis("j2", p.columns);
+        const Tensor peak = compute("peak", {count}, [&](Expr q) {
+            return reduce_max(abs(p.sums(q * rows + w, j1)), {w, j1});
+        });
+        const Tensor total = compute("total", {p.made()}, [&](Expr m) { return sum(p.sums(m, j2), j2); });
+        const std::vector<Tensor> outputs{p.y, largest, of_tile, peak, total};
         SCOPED_TRACE(
             fmt::format("{} of {} rows, each {}th; tiles of {} blocks of {}", p.batch, p.length, step, blocks, block));
         Schedule s(outputs, device_target());
@@ -66,6 +72,10 @@ TEST_P(FollowersBeside, ReduceBlocksOfWhatOnlyTheLeaderReads) {
         for (const Tensor& follower : {largest, energy, of_tile}) {
             s.at(follower, tile);
             s.bind(s.loops<2>(follower)[1], thread);
+        }
+        for (const Tensor& follower : {peak, total}) {
+            s.at(follower, tile);
+            s.bind(s.loops<1>(follower)[0], thread);
         }
         s.at(p.sums, tile);
         s.set_memory(p.sums, Memory::Shared);
@@ -114,6 +124,27 @@ TEST(FollowersBesideErrors, TellWhatAnIterationMakes) {
     const Loop tile = p.tiled(s);
     s.at(largest, tile);
     EXPECT_ERROR(s.at(scaled, tile), "'scaled' cannot follow 'y' here: it reads more of 'largest' than one iteration");
+}
+
+/// Of all columns, where a loop around leads to some of them.
+TEST(FollowersBesideErrors, TellOfPartsOfRows) {
+    const Flattened p(3, 16, 1, 24, 8, 4);
+    const Axis r = reduce_axis("r", 8), j = reduce_axis("j", p.columns);
+    const Tensor peak = compute("peak", {p.made() / 8}, [&](Expr q) {
+        return reduce_max(p.sums(q * 8 + r, j), {r, j});
+    });
+    for (const int64_t columns : {8, 4}) {
+        Schedule s({p.y, peak}, target("sm_90a"));
+        auto [n, t, f] = s.loops<3>(p.y);
+        auto [tile, row] = s.split(s.fuse(n, t), p.rows, Tail::Mask, {"tile", "row"});
+        auto [block, column] = s.split(f, columns, {"block", "column"});
+        s.order({tile, block, row, column});
+        if (columns == 8)
+            s.at(peak, block);
+        else
+            EXPECT_ERROR(s.at(peak, block),
+                         "'peak' cannot follow 'y' here: of what both read it needs all along dimension 2 of 'y'");
+    }
 }
 
 /// Beside the block of an iteration, elements that another one makes: of the leader, or of a stage beside.
