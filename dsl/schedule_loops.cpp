@@ -359,10 +359,11 @@ void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location
                "pipeline({}, ...): nothing in shared memory stands under the loop; stage an operand there first: "
                "stage(consumer, operand, Memory::Shared, {})",
                record.name, record.name);
-    user_check(options.in_flight >= 0 && options.in_flight < options.stages, where,
-               "pipeline({}, {{.stages = {}, .in_flight = {}}}): 0 to {} iterations can be in flight, as each keeps "
-               "its buffers",
-               record.name, options.stages, options.in_flight, options.stages - 1);
+    user_check(
+        options.in_flight >= 0 && options.in_flight < options.stages, where,
+        "pipeline({}, {{.stages = {}, .in_flight = {}}}): fewer iterations than stages can be in flight, as each "
+        "keeps its buffers; give .stages = {} or more",
+        record.name, options.stages, options.in_flight, std::max(options.in_flight, 0) + 1);
     record.stages = options.stages;
     record.in_flight = options.in_flight;
     record.pipeline_step = edit.step;

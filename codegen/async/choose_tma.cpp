@@ -193,7 +193,7 @@ private:
                                    alignment_in(shared.layout));
             if (shared.layout.digits.back().dimension != static_cast<int>(box.fast().dimension))
                 return fmt::format("its tile lies in another order in shared memory than '{}'", box.tensor()->name);
-            if (!is_dense(box, shared.layout)) return "its rows are not all of the tile's, one behind another";
+            if (!is_dense(box, shared.layout)) return why_not_dense(box, shared.layout);
         }
         return {};
     }
@@ -231,6 +231,22 @@ private:
             if (box.sides()[d].extent > 1 && !is_constant(apart, step)) return false;
         }
         return box.fast().extent % line == 0;
+    }
+
+    static std::string why_not_dense(const TensorBox& box, const Layout& layout) {
+        const std::string reason = "its rows are not all of the tile's, one behind another";
+        const int64_t line = layout.digits.back().extent;
+        int64_t rows = 1;
+        for (size_t d = box.sides().size() - 1; d-- > 0; rows *= box.sides()[d].extent) {
+            const Expr apart = simplify(address_in(box, layout, &box.sides()[d]) - address_in(box, layout));
+            const int64_t there = as_constant(apart).value_or(0) / line;
+            if (box.sides()[d].extent > 1 && there > rows)
+                return fmt::format(
+                    "{}: {} in the tile, whose rows come in whole units, and {} that it brings; have it "
+                    "bring {}",
+                    reason, there, rows, there);
+        }
+        return reason;
     }
 
     /// Has the layout, one behind another, begin at multiples of what boxes begin at: by a gap behind a single row, or

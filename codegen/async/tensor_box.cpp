@@ -166,7 +166,7 @@ std::string TensorBox::examine_memory() const {
              stride = simplify(stride * cast_unchecked(Type::I64, tensor_->shape[d])))
             strides.insert(strides.begin(), stride);
     if (!is_constant(strides.back(), 1)) return fmt::format("rows of '{}' have gaps between elements", tensor_->name);
-    for (size_t d = 0; d + 1 < strides.size(); ++d)
+    for (size_t d = strides.size() - 1; d-- > 0;)  // the shortest first: it is why the others are none
         if (divisor_of(strides[d]) * bytes % alignment != 0)
             return fmt::format("rows of '{}' are {} elements apart, which is no multiple of 16 bytes", tensor_->name,
                                to_string(strides[d]));

@@ -391,7 +391,8 @@ TEST(RoleErrors, AreCaughtAtTheStep) {
                  "256 x 240 + 128 x 40 = 66560 registers, but 384 threads start with 168 each, 64512 together");
     EXPECT_ERROR(p.s.persistent({}), "name the loops that blocks take in turn");
     EXPECT_ERROR(p.s.persistent({p.ko}), "runs along a reduction");
-    EXPECT_ERROR(p.s.pipeline(p.ko, {.stages = 3, .in_flight = 3}), "0 to 2 iterations can be in flight");
+    EXPECT_ERROR(p.s.pipeline(p.ko, {.stages = 3, .in_flight = 3}),
+                 "fewer iterations than stages can be in flight, as each keeps its buffers; give .stages = 4");
     EXPECT_ERROR(roles({{"load", warps(1), registers(40), {as, bs}, ping_pong(2)}, math}),
                  "only the role that computes plays ping-pong");
     EXPECT_ERROR(roles({load, {"math", warpgroups(3), registers(128), {p.c}, ping_pong(2)}}),
@@ -500,6 +501,33 @@ TEST(RoleErrors, CitePromisesThatCannotHold) {
     EXPECT_ERROR(attempt(64, false, Copy::Automatic, 0, Memory::Registers), "is no copy into shared memory");
     EXPECT_ERROR(build(Product({.in_flight = 1, .load_both = false}, target("sm_90a")).s),
                  "this role's own copies would overwrite what is still read");
+}
+
+/// Windows of two sequences, whose rows the matrix unit takes in eights.
+TEST(RoleErrors, TellHowManyRowsBoxesBring) {
+    auto attempt = [](int64_t taps, int64_t channels) {
+        const Tensor x = input("x", bf16, {4, 64 + taps - 1, channels}), w = input("w", bf16, {taps, channels, 64});
+        const Axis k = reduce_axis("k", taps), c = reduce_axis("c", channels);
+        const Tensor y = compute("y", {4, 64, 64}, [&](Expr n, Expr t, Expr f) {
+            return sum(cast(f32, x(n, t + k, c)) * cast(f32, w(k, c, f)), {k, c});
+        });
+        Schedule s({y}, target("sm_90a"));
+        auto [n, t, f] = s.loops<3>(y);
+        auto [no, ni] = s.split(n, 2);
+        auto [ch, kc] = s.split(s.reduce(y, 1), 64, Tail::Mask);
+        s.order({no, ni, ch, s.reduce(y, 0), t, f, kc});
+        s.bind(no, grid.x);
+        s.bind(ni, warpgroup);
+        const Stage xs = s.stage(y, x, Memory::Shared, ch), ws = s.stage(y, w, Memory::Shared, ch);
+        s.mma(y, wgmma, {.m = t, .n = f, .k = kc});
+        s.pipeline(ch, {.stages = 2});
+        s.roles({{"load", warps(1), {}, {xs, ws}}, {"math", warpgroups(2), {}, {y}}});
+        build(s);
+    };
+    attempt(9, 64);
+    EXPECT_ERROR(attempt(4, 64),
+                 "72 in the tile, whose rows come in whole units, and 67 that it brings; have it bring 72");
+    EXPECT_ERROR(attempt(9, 90), "rows of 'x' are 90 elements apart, which is no multiple of 16 bytes");
 }
 
 }  // namespace
