@@ -219,11 +219,20 @@ int64_t iterations_at(const State& state, const StageRecord& record, Level level
     return product;
 }
 
-/// Of a tile along a loop that has fewer elements than it.
-std::string note_of_tile(const State& state, const StageRecord& record, const Relation& split) {
+/// Along the loop, the fewest iterations that an instruction has.
+int64_t least_of_unit(const State& state, const StageRecord& record, const Atom& atom, int loop) {
+    constexpr int64_t least_columns = 8;
+    const MmaRecord& mma = *record.mma;
+    auto is_part = [&](int part) { return contains(loop_value(state, loop), state.loops[part].variable); };
+    return is_part(mma.m) ? atom.m : is_part(mma.n) ? least_columns : is_part(mma.k) ? atom.k : 1;
+}
+
+/// Of a tile along a loop that has fewer elements than it, and than the unit takes.
+std::string note_of_tile(const State& state, const StageRecord& record, const Atom& atom, const Relation& split) {
     const LoopRecord &whole = state.loops[split.whole], &inner = state.loops[split.inner];
     const auto elements = as_constant(whole.extent), tile = as_constant(inner.extent);
     if (split.kind != Relation::Kind::Split || !split.masked || !elements || !tile || *elements >= *tile) return {};
+    if (*tile <= least_of_unit(state, record, atom, split.inner)) return {};
     return fmt::format(
         "'{}': tiles of {} along '{}' are larger than its {} elements: the rest is multiplied in vain; "
         "smaller ones suffice",
@@ -236,8 +245,9 @@ std::vector<std::string> notes_of_unit(const State& state, int stage) {
     const StageRecord& record = state.stages[stage];
     std::vector<std::string> notes;
     if (!record.mma) return notes;
+    const Atom& atom = matching_atom(state, stage, std::source_location());
     for (const Relation& relation : record.relations)
-        if (std::string note = note_of_tile(state, record, relation); !note.empty()) notes.push_back(note);
+        if (std::string note = note_of_tile(state, record, atom, relation); !note.empty()) notes.push_back(note);
     constexpr int64_t warps_of_group = 4;
     const int64_t groups = iterations_at(state, record, Level::Warpgroup),
                   warps = iterations_at(state, record, Level::Warp);

@@ -106,11 +106,12 @@ TEST(Explain, VectorsThatBecomeNarrowerAreTold) {
 }
 
 /// A product of blocks of block_m x block_n, a loop of whose rows of `m` is bound to `level`.
-std::string explained_product(MatrixUnit unit, int64_t rows, int64_t columns, int64_t block_n, int64_t m, Level level) {
+std::string explained_product(MatrixUnit unit, int64_t rows, int64_t columns, int64_t block_n, int64_t m, Level level,
+                              int64_t block_m = 128) {
     auto [a, b, c] = bf16_product(rows, columns, 64);
     Schedule s({c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(c);
-    auto [bi, it] = s.split(i, 128, Tail::Mask);
+    auto [bi, it] = s.split(i, block_m, Tail::Mask);
     auto [bj, nj] = s.split(j, block_n, Tail::Mask);
     auto [group, mi] = s.split(it, m);
     auto [ko, ki] = s.split(s.reduce(c), 64);
@@ -136,6 +137,10 @@ TEST(Explain, TilesLargerThanWhatTheyTile) {
                 AllOf(HasSubstr("'c': tiles of 128 along 'i' are larger than its 64 elements"),
                       HasSubstr("'c': tiles of 128 along 'j' are larger than its 64 elements")));
     EXPECT_THAT(explained_product(wgmma, 200, 64, 64, 64, warpgroup), Not(HasSubstr("are larger than")));
+    // An instruction of a warpgroup has 64 rows.
+    EXPECT_THAT(explained_product(wgmma, 40, 64, 64, 64, warpgroup, 64), Not(HasSubstr("are larger than")));
+    EXPECT_THAT(explained_product(wgmma, 64, 40, 64, 64, warpgroup, 64),
+                HasSubstr("'c': tiles of 64 along 'j' are larger than its 40 elements"));
 }
 
 TEST(Explain, SumsOfAWarpgroupFitItsRegisters) {
