@@ -43,6 +43,7 @@ int64_t stage_bytes(const WarpgroupTiles& t, const TensorProductShape& shape) {
 /// As many stages as fit beside the result, or none if two do not; lines of k twice as long where tiles are small.
 WarpgroupTiles completed(WarpgroupTiles t, const TensorProductShape& shape) {
     t.block_k = line_bytes / bytes_of(shape.operand) * (t.block_m + t.block_n <= 128 ? 2 : 1);
+    if (shape.block_scales) t.block_k = std::min(t.block_k, block_of_scale);
     int64_t stages = (shared_bytes - staged_result_bytes(t, shape)) / stage_bytes(t, shape);
     t.stages = stages < 2 ? 0 : static_cast<int>(std::min<int64_t>(stages, most_stages));
     return t;

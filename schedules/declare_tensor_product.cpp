@@ -104,7 +104,7 @@ void declare_gated(TensorProduct& p, const TensorProductShape& shape, const Decl
             axes.back() = j / gated_columns * (2 * gated_columns) + j % gated_columns + half * gated_columns;
             return p.product.read({axes.begin(), axes.end()});
         };
-        return cast(shape.result, silu(at(0)) * at(1));
+        return cast(shape.result, silu(cast(f32, at(0))) * cast(f32, at(1)));
     });
 }
 
@@ -141,6 +141,7 @@ bool may_split_k(const TensorProductShape& shape) {
 bool keeps_together(const WarpgroupTiles& tiles, const TensorProductShape& shape) {
     bool gated = shape.activation == Activation::SwiGlu;
     if (gated && (tiles.swap || tiles.block_n % (2 * gated_columns) != 0)) return false;
+    if (tiles.cluster > 1 && (shape.experts || shape.row_terms != RowTerms::All)) return false;
     if (shape.experts) return !tiles.swap && tiles.block_m == rows_of_block;
     return shape.row_terms == RowTerms::All || rows_of_block % tiles.block_m == 0;
 }

@@ -55,10 +55,20 @@ UnitLoops whole_sums(Schedule& s, Stage result, std::vector<Loop> outer, Loop mi
     return {result, ko, {mi, nj, ki}};
 }
 
+/// The loop over whole tiles of so many, where its stage makes only what is left of one; outer loops go to `outer`.
+Loop whole_tile(Schedule& s, Loop loop, const Expr& size, std::vector<Loop>& outer) {
+    const auto own = as_constant(s.extent(loop)), all = as_constant(size);
+    if (!own || !all || *own >= *all) return loop;
+    auto [one, inside] = s.split(loop, *all, Tail::Mask);
+    outer.push_back(one);
+    return inside;
+}
+
 /// The unit's sums stay in registers, where the result takes them: it adds them, if they are parts of its own sums, or
-/// computes with several of them.
+/// computes with several of them, `together` of the product's columns for each of its own.
 UnitLoops sums_in_registers(Schedule& s, Stage result, Stage sums, std::vector<Loop> outer, Loop mi, Loop nj,
-                            int64_t block_k, bool swap) {
+                            int64_t together, int64_t block_k, bool swap) {
+    const Expr rows = s.extent(swap ? nj : mi), columns = simplify(s.extent(swap ? mi : nj) * together);
     if (s.reduces(result)) {
         Loop part = s.reduce(result);
         s.at(sums, part);
@@ -70,10 +80,9 @@ UnitLoops sums_in_registers(Schedule& s, Stage result, Stage sums, std::vector<L
     }
     s.order(outer);
     s.set_memory(sums, Memory::Registers);
-    std::vector<Loop> own = s.data_loops(sums);
+    std::vector<Loop> own = s.data_loops(sums), order(own.begin(), own.end() - 2);
     auto [ko, ki] = s.split(s.reduce(sums), block_k, Tail::Mask, {"k_outer", "k_inner"});
-    Loop i = own[own.size() - 2], j = own.back();
-    std::vector<Loop> order(own.begin(), own.end() - 2);
+    Loop i = whole_tile(s, own[own.size() - 2], rows, order), j = whole_tile(s, own.back(), columns, order);
     order.insert(order.end(), {ko, i, j, ki});
     s.order(order);
     return {sums, ko, {swap ? j : i, swap ? i : j, ki}};
@@ -104,16 +113,16 @@ UnitLoops sums_before_epilogue(Schedule& s, Stage sums, std::vector<Loop> outer,
     return {sums, ko, {own_mi, j, ki}};
 }
 
-UnitLoops unit_loops(Schedule& s, Stage result, std::optional<Stage> sums, const std::vector<Loop>& outer, Loop mi,
-                     Loop nj, int64_t block_k, bool swap) {
-    if (sums) return sums_in_registers(s, result, *sums, outer, mi, nj, block_k, swap);
-    return whole_sums(s, result, outer, mi, nj, block_k);
-}
-
 /// How many columns of the product make one of the result.
 int64_t columns_for_one(const TensorProduct& p) {
     if (!p.product.defined()) return 1;
     return require_constant(p.product.shape().back()) / require_constant(p.c.shape().back());
+}
+
+UnitLoops unit_loops(Schedule& s, const TensorProduct& p, Stage result, std::optional<Stage> sums,
+                     const std::vector<Loop>& outer, Loop mi, Loop nj, int64_t block_k, bool swap) {
+    if (sums) return sums_in_registers(s, result, *sums, outer, mi, nj, columns_for_one(p), block_k, swap);
+    return whole_sums(s, result, outer, mi, nj, block_k);
 }
 
 /// What is below the loops over blocks; the result leaves at the end of each iteration of `leaving`.
@@ -131,7 +140,7 @@ BlockLoops block_loops(Schedule& s, const TensorProduct& p, Stage result, std::o
     }
     Loop leaving = outer.back();
     outer.push_back(wi);
-    return {unit_loops(s, result, sums, outer, mi, nj, tiles.block_k, tiles.swap), leaving};
+    return {unit_loops(s, p, result, sums, outer, mi, nj, tiles.block_k, tiles.swap), leaving};
 }
 
 /// The rows of tiles. Where a tile has all rows of a matrix, matrices are like rows of it.
@@ -167,7 +176,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTi
     auto [wj, nj] = s.split(jt, tiles.warp_n / columns_for_one(p), {"warp_n", "n_inner"});
     auto [group, row] = s.split(bi, group_of(s.extent(bi), tiles.raster_group), {"group_m", "block_m"});
     outer.insert(outer.end(), {group, bj, row, wi, wj});
-    UnitLoops unit = unit_loops(s, result, sums, outer, mi, nj, tiles.block_k, false);
+    UnitLoops unit = unit_loops(s, p, result, sums, outer, mi, nj, tiles.block_k, false);
     for (size_t batch = 0; batch + 2 < data.size(); ++batch) s.bind(data[batch], grid.z);
     s.bind(group, grid.z);
     s.bind(bj, grid.y);
@@ -221,7 +230,8 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     Stage left = s.stage(unit.stage, p.left, Memory::Shared, unit.over_k),
           right = s.stage(unit.stage, p.right, Memory::Shared, unit.over_k);
     // Under way while products are summed.
-    if (p.bias.defined() && tiles.split_k == 1) s.stage(result, p.bias, Memory::Shared, outer.back());
+    if (p.bias.defined() && tiles.split_k == 1)
+        s.stage(p.product.defined() ? *sums : result, p.bias, Memory::Shared, outer.back());
     if (tiles.stage_result) {
         Stage out = s.stage(result, Memory::Shared, leaving);
         if (tiles.store_boxes) s.via(out, Copy::Tma);

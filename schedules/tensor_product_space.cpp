@@ -146,8 +146,7 @@ std::vector<WarpgroupTiles> warpgroup_blocks(const TensorProductShape& shape) {
 /// Whether its blocks may load together: they have tiles, and as many terms each.
 bool shares_loads(const WarpgroupTiles& t, const TensorProductShape& shape) {
     if (t.cluster * t.cluster_columns == 1) return true;
-    bool rows = t.cluster == 1 || (shape.row_terms == RowTerms::All && shape.experts == 0);
-    return rows && !t.swap && divided(shape.m, t.block_m) > t.cluster / 2 &&
+    return keeps_together(t, shape) && !t.swap && divided(shape.m, t.block_m) > t.cluster / 2 &&
            divided(shape.n, t.block_n) > t.cluster_columns / 2;
 }
 
@@ -194,6 +193,7 @@ std::vector<Rated> rated_warpgroup_tiles(const TensorProductShape& shape, const 
         for (int64_t row_bytes : {128, 256}) {
             t.block_k = row_bytes / bytes_of(shape.operand);
             if (row_bytes > 128 && t.block_k / 2 >= shape.k) continue;
+            if (shape.block_scales && t.block_k > block_of_scale) continue;
             for (int64_t split : parts_of_k(t, shape, target)) {
                 if (split > 1 && t.promotion_interval > 0) continue;
                 t.split_k = split;

@@ -114,5 +114,40 @@ TEST_P(TensorProducts, OfFp8AndAllAtOnce) {
     }
 }
 
+// The tiles that the model chooses where results are made of sums in registers, of any shape: fewer rows and columns
+// than a tile has, a bias behind the sums, blocks of 128 terms.
+TEST_P(TensorProducts, OfSumsInRegistersByTheModel) {
+    std::mt19937 random(11);
+    auto between = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+    auto chance = [&] { return between(0, 1) == 1; };
+    for (int round = 0; round < 24; ++round) {
+        const int64_t m = chance() ? between(1, 20) : between(1, 200), n = chance() ? between(1, 20) : between(1, 200);
+        TensorProductShape shape{.m = m, .n = n, .k = between(1, 200), .transpose_b = chance()};
+        if (round % 2 == 0) {
+            shape.n = (shape.n + 15) / 16 * 16;
+            shape.activation = Activation::SwiGlu;
+            shape.operand = std::array{bf16, f16, tf32, i8}[round / 2 % 4];
+            shape.add_bias = chance() && shape.operand != i8;
+            shape.transpose_a = chance();
+            shape.batch = chance() ? 2 : 0;
+            if (shape.operand == tf32 || chance()) shape.result = f32;
+        } else {
+            shape.k = 128 * between(1, 3);
+            shape.transpose_b = shape.block_scales = true;
+            shape.operand = e4m3;
+        }
+        shape.pad_rows = wants_padded_rows(shape);
+        SCOPED_TRACE(fmt::format("{} x {} x {} of {}, batch {}, transposes {} {}, bias {}", shape.m, shape.n, shape.k,
+                                 name_of(shape.operand), shape.batch, shape.transpose_a, shape.transpose_b,
+                                 shape.add_bias));
+        Schedule s = scheduled(shape, best_tiling(shape, device_target()), device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        Bindings bindings = random_bindings(s.outputs(), 3);
+        uint64_t seed = round;
+        for (auto& [name, array] : bindings.inputs) fill_integers(array, -1, 1, ++seed);
+        expect_declared(s, bindings, shape.block_scales ? bitwise : near(shape.result == f32 ? 100 : 1));
+    }
+}
+
 }  // namespace
 }  // namespace tw::schedules
