@@ -50,7 +50,8 @@ std::set<int> threads_that_run(const Side& side, int threads);
 bool same_thread_by_conditions(const ConflictQuestion& question);
 
 /// Digits: if an index is a number in mixed radix, equal indices have equal digits; if those that are functions of the
-/// thread are the same functions on both sides and tell apart all threads that run, only one thread touches an element.
+/// thread are the same functions on both sides and tell apart all threads that run, only one thread touches an element;
+/// and none, where one digit differs.
 bool same_thread_by_coordinates(const ConflictQuestion& question);
 
 /// Tries all values of all variables; Possible if there are too many.

@@ -1,4 +1,6 @@
 // Where barriers stand, and that each of them is needed: a brute-force race detector finds a race without it.
+#include <random>
+
 #include <gtest/gtest.h>
 
 #include "codegen/barriers/hitting_set.h"
@@ -211,6 +213,19 @@ TEST(InsertBarriers, ProvesLargeDomainsByDigits) {
     EXPECT_EQ(count_barriers(insert_barriers(k.kernel)), 0);
 }
 
+/// Rows of which each thread stores two, eight apart: too many columns to try them all.
+TEST(InsertBarriers, ProvesRowsThatAreApart) {
+    for (const int64_t apart : {8, 7}) {
+        Small k;
+        const int64_t length = int64_t{8} << 20;
+        Expr many = index_variable("many", 0, (1 << 20) - 1), row = k.t / 8, column = many * 8 + k.t % 8;
+        k.kernel.body = in_order({loop(
+            many, 1 << 20,
+            {store(k.out, {row * length + column}, k.one), store(k.out, {(row + apart) * length + column}, k.one)})});
+        EXPECT_EQ(count_barriers(insert_barriers(k.kernel)) > 0, apart == 7);
+    }
+}
+
 /// Pixels of a raster of 9 x 7 places, of which 8 x 5 are stored: digits below their places tell pixels apart.
 TEST(InsertBarriers, ProvesDigitsThatMasksKeepInTheirPlaces) {
     for (const int64_t columns : {5, 6}) {
@@ -237,6 +252,44 @@ TEST(InsertBarriers, ProvesMasksOfSeveralDigits) {
         k.kernel.body = in_order({loop(row, 64, {masked})});
         EXPECT_EQ(count_barriers(insert_barriers(k.kernel)), columns == 191 || columns == 130 ? 0 : 1) << columns;
     }
+}
+
+/// Numbers of blocks, threads and loops, taken apart into digits and put together anew, with masks: what is proved is
+/// true, element by element.
+TEST(InsertBarriers, ProvesNothingThatIsWrong) {
+    std::mt19937 random(17);
+    auto between = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+    int without = 0, with = 0;
+    for (int round = 0; round < 800; ++round) {
+        Small k;
+        k.kernel.grid[0] = 4;
+        const int64_t lane = int64_t{1} << between(0, 5), rows = between(1, 5);
+        Expr row = index_variable("row", 0, rows - 1);
+        const Expr tile = k.kernel.block[0] * (64 / lane) + k.t / lane;
+        const int64_t low = between(1, 7), high = between(1, 7), step = between(1, 3);
+        auto stores = [&] {
+            const Expr number = between(0, 1) ? tile * rows + row : tile * (rows * step) + row * step;
+            const Expr digit = number % low, middle = number / low % high, top = number / (low * high);
+            const int64_t next = between(1, low + 1), last = next * between(1, high + 1);
+            Expr place = simplify(top * last + middle * next + digit + between(0, 2) * between(0, last));
+            if (between(0, 1)) place = simplify(place * lane + k.t % lane);
+            Expr mask = digit < between(1, low) && middle < between(1, high);
+            if (between(0, 1)) mask = mask && k.t % lane == 0;
+            return make_thread(ThreadIf{simplify(mask), store(k.out, {place}, k.one)});
+        };
+        k.kernel.body = loop(row, rows, {stores(), stores()});
+        ThreadKernel placed;
+        try {
+            placed = insert_barriers(k.kernel);
+        } catch (const std::exception&) {
+            continue;  // a store of its own
+        }
+        ++(count_barriers(placed) > 0 ? with : without);
+        for (int64_t block = 0; block < 4; ++block)
+            ASSERT_EQ(find_race(placed, {block, 0, 0}), "") << to_string(placed);
+    }
+    EXPECT_GT(without, 50);
+    EXPECT_GT(with, 50);
 }
 
 TEST(InsertBarriers, AssumesTheWorstOfWhatItCannotProve) {
