@@ -201,6 +201,11 @@ void add_fuzz_commands(CLI::App& app, int& status) {
         "convolutions", "random convolutions and their gradients on tensor cores, as kernels on the emulator");
     add_common(convolutions);
     add_first(convolutions);
+    auto* automatic = group->add_subcommand(
+        "automatic", "random computations as choose_schedule takes them, as kernels on the emulator");
+    add_common(automatic);
+    add_first(automatic);
+    automatic->callback([o, &status] { status = fuzz_scheduled(*o, "computations", fuzz::fuzz_automatic); });
     convolutions->callback([o, &status] { status = fuzz_scheduled(*o, "convolutions", fuzz::fuzz_convolutions); });
     auto* illegal = group->add_subcommand("illegal", "steps that must be refused");
     add_common(illegal);

@@ -66,6 +66,10 @@ Summary fuzz_tilings(const FuzzOptions& options);
 /// are "forward", "data gradient" and "weight gradient"; there are no steps.
 Summary fuzz_convolutions(const FuzzOptions& options);
 
+/// Random computations (random_computation.h) as choose_schedule schedules them, as kernels. Computations are named
+/// after their last stages: "map", "reduction", "product", "window"; there are no steps.
+Summary fuzz_automatic(const FuzzOptions& options);
+
 /// Steps with dead handles, foreign stages and absurd sizes: refused by an Error that names the caller's line, or
 /// right.
 Summary fuzz_arbitrary(const FuzzOptions& options);

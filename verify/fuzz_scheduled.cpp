@@ -48,6 +48,7 @@ private:
         std::optional<Schedule> schedule = {};
         std::vector<Bindings> launches = {};
         CaseResult result = {};
+        Match match = bitwise;
     };
 
     void make(int64_t number) {
@@ -55,6 +56,7 @@ private:
         const Proposal proposal = propose_(random);
         Case& current = cases_.emplace_back(Case{.number = number});
         current.text = proposal.text;
+        current.match = proposal.match;
         current.result.computation = proposal.kind;
         tell_({Message::Kind::Begin, number, current.text});
         try {
@@ -72,10 +74,11 @@ private:
         ++(got.refused ? current.result.kernels_refused : current.result.kernels);
         if (got.refused) return;
         std::string wrong = got.failure;
+        const auto& outputs = current.schedule->outputs();
         if (wrong.empty()) {
-            HostArray expected = interpret_plain(current.schedule->outputs(), current.launches[0])[0];
-            wrong =
-                difference(current.schedule->outputs()[0].name(), got.outputs[0][0], expected, bitwise).value_or("");
+            const std::vector<HostArray> expected = interpret_plain(outputs, current.launches[0]);
+            for (size_t o = 0; o < outputs.size() && wrong.empty(); ++o)
+                wrong = difference(outputs[o].name(), got.outputs[0][o], expected[o], current.match).value_or("");
         }
         if (!wrong.empty())
             current.result.failure = current.text + "\n" + wrong + "\n" + current.schedule->trace_as_cpp();

@@ -13,10 +13,11 @@ namespace tw::fuzz {
 struct Proposal {
     std::string text, kind;  ///< what failures tell; what the summary counts
     std::function<Schedule()> schedule;
+    Match match = bitwise;  ///< of results
 };
 
 /// `propose` makes a case from its own random numbers. Inputs are small whole numbers, so that sums are exact in every
-/// order, and results are compared bit for bit.
+/// order.
 Summary fuzz_scheduled(const FuzzOptions& options, const std::function<Proposal(Random&)>& propose);
 
 }  // namespace tw::fuzz
