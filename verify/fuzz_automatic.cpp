@@ -7,7 +7,8 @@ namespace tw::fuzz {
 Summary fuzz_automatic(const FuzzOptions& options) {
     return fuzz_scheduled(options, [](Random& random) {
         static const std::vector<const char*> targets{"sm_90a", "sm_90a", "sm_80"};
-        const RandomComputation made = random_computation(random);
+        const bool differentiates = random.chance(0.25);
+        const RandomComputation made = differentiates ? random_gradients(random) : random_computation(random);
         Problem problem;
         problem.outputs = made.outputs;
         const Target target = tw::target(random.pick(targets));

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "dsl/differentiate.h"
 #include "verify/problem_data.h"
 
 namespace tw::fuzz {
@@ -29,11 +30,14 @@ struct Index {
 
 class Maker {
 public:
-    explicit Maker(Random& random) : random_(random) {}
+    /// `sums`: what reduces is a sum; gradients of maxima divide by how many terms are as large.
+    Maker(Random& random, bool sums) : random_(random), sums_(sums) {}
 
-    RandomComputation make() {
+    const std::vector<Tensor>& inputs() const { return inputs_; }
+
+    RandomComputation make(int64_t stages) {
         RandomComputation result;
-        for (int64_t left = random_.between(1, 4); left > 0; --left) {
+        for (int64_t left = stages; left > 0; --left) {
             const bool last = left == 1;
             switch (random_.below(5)) {
                 case 0:
@@ -119,6 +123,7 @@ private:
         const bool guarded = random_.chance(0.15);
         if (guarded) shape.back() = std::max<int64_t>(shape.back() - random_.between(1, 3), 1);
         const Tensor x = input(name("x"), type, Shape(shape.begin(), shape.end()));
+        inputs_.push_back(x);
         std::vector<Operand> at;
         for (const Index& i : indices) at.emplace_back(i.value);
         if (guarded) at.back() = Operand(indices.back().value - random_.between(0, 2));
@@ -192,7 +197,7 @@ private:
     }
 
     Expr reduced(const Expr& term, const std::vector<Axis>& axes) {
-        switch (random_.below(6)) {
+        switch (sums_ ? 2 : random_.below(6)) {
             case 0: return reduce_max(term, axes);
             case 1: return reduce_min(term, axes);
             default: return sum(term, axes);
@@ -293,12 +298,25 @@ private:
     }
 
     Random& random_;
-    std::vector<Tensor> made_;
+    bool sums_;
+    std::vector<Tensor> made_, inputs_;
     int names_ = 0;
 };
 
 }  // namespace
 
-RandomComputation random_computation(Random& random) { return Maker(random).make(); }
+RandomComputation random_computation(Random& random) { return Maker(random, false).make(random.between(1, 4)); }
+
+RandomComputation random_gradients(Random& random) {
+    Maker maker(random, true);
+    RandomComputation made = maker.make(1);
+    const Tensor& y = made.outputs[0];
+    std::vector<Tensor> inputs = maker.inputs();
+    std::erase_if(inputs, [](const Tensor& x) { return !is_float(x.type()); });
+    if (inputs.empty()) return made;
+    std::vector<Tensor> found = gradients(y, input("dy", y.type(), Shape(y.shape().begin(), y.shape().end())), inputs);
+    std::erase_if(found, [](const Tensor& gradient) { return gradient.operation()->is_input(); });  // dy itself
+    return found.empty() ? made : RandomComputation{found, "gradient"};
+}
 
 }  // namespace tw::fuzz
