@@ -73,7 +73,7 @@ public:
             follow_as_sibling();
             if (!leads_everywhere() && !follow_by_common_reads(is_read_by)) follow_as_sibling();
         }
-        check_loops(stage_, axis_, reads);
+        check_loops(*this, axis_, reads);
     }
 
     /// What the leader has made in one iteration, along the dimensions that the follower goes along; all of the others.
@@ -110,7 +110,7 @@ public:
             }
         for (size_t d = 0; d < rank(); ++d) {
             bool known = axis_[d] >= 0 && element[d].defined();
-            bool single = !known && is_constant(made().operation->shape[d], 1);
+            bool single = !known && is_constant(made().operation->shape[d], 1) && !is_led_by_blocks(d, element);
             if (is_constant(made().operation->shape[d], 0)) continue;  // nothing is read there, nothing has to be made
             if (!single && !known) continue;
             Expr root = single ? constant(Type::I64, int64_t{0}) : element[d] - region.lo[d];
@@ -197,6 +197,12 @@ private:
     bool leads_to_blocks(int loop) const {
         for (size_t d = rank(); d < axis_.size(); ++d)
             if (axis_[d] >= 0 && leads(loop, d)) return true;
+        return false;
+    }
+    /// Whether loops that lead along the dimension count blocks of which the element has one.
+    bool is_led_by_blocks(size_t d, const Access& element) const {
+        for (size_t b = rank(); b < element.size(); ++b)
+            if (element[b].defined() && share_loops(d, b)) return true;
         return false;
     }
     bool stands_under_any(const std::vector<int>& loops) const {
@@ -364,22 +370,24 @@ private:
     }
 
     /// Every loop around, of the leader and of those that it follows, must lead to elements of the follower. `axis`
-    /// tells for each dimension of `below`'s leader the axis.
-    void check_loops(int below, const std::vector<int>& axis, bool reads) const {
-        int leader = leader_of(state_, below);
-        const StageRecord& made = state_.stages[leader];
-        for (int loop : loops_to(state_, leader, state_.stages[below].attach))
-            for (size_t d = 0; d < made.definition.axes.size(); ++d)
-                if (axis[d] < 0 && drives(state_, loop, made.roots[d]) && !is_constant(state_.loops[loop].extent, 1) &&
-                    !is_constant(made.definition.operation->shape[d], 1) &&
-                    !(below == stage_ && !needs_all_[d] && leads_to_blocks(loop)))
+    /// tells for each dimension of the leader of `below` the axis.
+    void check_loops(const Pair& below, const std::vector<int>& axis, bool reads) const {
+        const StageRecord& made = state_.stages[below.leader_];
+        for (int loop : loops_to(state_, below.leader_, below.record().attach)) {
+            if (is_constant(state_.loops[loop].extent, 1)) continue;
+            const bool counts = below.leads_to_blocks(loop);  // also where the leader has one element
+            for (size_t d = 0; d < below.rank(); ++d)
+                if (axis[d] < 0 && drives(state_, loop, made.roots[d]) &&
+                    (counts || !is_constant(made.definition.operation->shape[d], 1)) &&
+                    !(below.stage_ == stage_ && !needs_all_[d] && counts))
                     refuse(made.definition.name, state_.loops[loop].name, d, reads);
+        }
         if (made.attach < 0 || !made.after) return;
-        Pair above(state_, leader, where_);
+        Pair above(state_, below.leader_, where_);
         std::vector<int> axis_above(above.axis_.size(), -1);
         for (size_t d = 0; d < axis_above.size(); ++d)
             if (above.axis_[d] >= 0) axis_above[d] = axis[above.axis_[d]];
-        check_loops(leader, axis_above, reads);
+        check_loops(above, axis_above, reads);
     }
 
     void refuse(const std::string& made, const std::string& loop, size_t dimension, bool reads) const {
