@@ -52,4 +52,12 @@ TileKernel store_boxes(const TileKernel& kernel, const CiteStep& cite);
 ///                           2]))
 TileKernel take_tickets(const TileKernel& kernel);
 
+/// Where the arrays of shared memory do not fit side by side, has those that are never needed at once take turns at the
+/// same bytes, whose last reader is gone. An array that others, boxes or another role, fill comes first in its bytes. A
+/// mark says where one begins; in front of it, insert_barriers sees to it, all threads are done with what was there.
+///
+///     a_s = ...; h = a_s; y_s = ...; y = y_s    a_s in turn with y_s: a_s = ...; h = a_s; begin y_s; y_s = ...; y =
+///                                               y_s
+TileKernel reuse_shared(const TileKernel& kernel, const Target& target);
+
 }  // namespace tw::codegen

@@ -29,6 +29,9 @@ public:
             for (const MemoryAccess& access : memory_accesses(stmt))
                 if (access.writes) written_.insert(array_of(access.place.buffer, kernel));
         });
+        for (const SharedUnion& shared : kernel.unions)
+            for (const std::vector<Buffer>& alternative : shared.alternatives)
+                for (const Buffer& buffer : alternative) written_.insert(buffer.get());
         walk(kernel.body);
     }
 

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "codegen/access/shared_struct.h"
 #include "codegen/access/tensor_map.h"
 #include "codegen/instructions/instructions.h"
 
@@ -137,6 +138,7 @@ struct ThreadKernel {
     std::vector<Expr> sizes, scalars;                ///< Variables; parameters after the pointers
     std::vector<TensorMapUse> maps;                  ///< parameters behind the pointers
     std::vector<Buffer> shared;                      ///< arrays of the block's shared memory
+    std::vector<SharedUnion> unions;                 ///< of those that take turns
     std::vector<bool> written;                       ///< an argument each: stored to in this kernel
     std::vector<std::pair<Buffer, Buffer>> aliases;  ///< one array: (output, input that it overwrites)
     std::array<Expr, 3> grid;                        ///< blocks in x, y, z, over sizes

@@ -1,0 +1,132 @@
+// Arrays of shared memory that are never needed at once take turns at the same bytes, where they do not fit side by
+// side.
+#include <gmock/gmock.h>
+
+#include <fmt/format.h>
+
+#include "codegen/lower.h"
+#include "ops/kernel_pictures.h"
+#include "schedules/catalog.h"
+#include "tests/ops/random_cases.h"
+#include "tests/ops/random_chain.h"
+#include "tests/ops/whole_numbers.h"
+#include "tests/support/expect_error.h"
+
+namespace tw {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class ReusedMemory : public RandomCases {
+protected:
+    ReusedMemory() : RandomCases(53) {}
+
+    /// Builds it where arrays do not fit side by side; nothing if they cannot take turns.
+    template <class Make>
+    std::optional<Schedule> crowded(const Make& make) const {
+        const Schedule apart = make(device_target());
+        EXPECT_THAT(build(apart).cuda(), Not(HasSubstr("union {")));
+        const Schedule s = without_room(make, device_target());
+        try {
+            const Program program = build(s);
+            EXPECT_LT(program.kernels()[0].shared_bytes, shared_bytes_of(apart));
+            EXPECT_THAT(program.cuda(), HasSubstr("union {"));
+            EXPECT_THAT(program.explain(), HasSubstr("the same shared memory"));
+        } catch (const Error& error) {
+            EXPECT_THAT(error.what(), HasSubstr("use smaller tiles or fewer staged operands"));
+            return {};
+        }
+        return s;
+    }
+};
+TW_ON_EACH_DEVICE(ReusedMemory);
+
+TEST_P(ReusedMemory, OfChainsOfStages) {
+    int shared = 0;
+    constexpr int rounds = 24;
+    for (int round = 0; round < rounds; ++round) {
+        const auto seed = static_cast<unsigned>(between(0, 10000));
+        const RandomChain chain(seed);
+        auto make = [&](const Target& target) { return chain.schedule(target); };
+        const std::optional<Schedule> s = crowded(make);
+        if (!s) continue;
+        ++shared;
+        SCOPED_TRACE(fmt::format("seed {}\n{}", seed, s->trace_as_cpp()));
+        expect_declared(*s, whole_numbers({chain.output()}, seed));
+    }
+    EXPECT_GE(shared, rounds * 2 / 3);
+}
+
+/// y = (x w) v, of rows whose first product stays in shared memory. Tiles of w, and then of v, arrive ahead.
+Schedule chained_products(const Target& target, int stages) {
+    const Tensor x = input("x", f32, {48, 64}), w = input("w", f32, {64, 32}), v = input("v", f32, {32, 64});
+    const Axis k = reduce_axis("k", 64), r = reduce_axis("r", 32);
+    const Tensor h = compute("h", {48, 32}, [&](Expr i, Expr j) { return sum(x(i, k) * w(k, j), k); });
+    const Tensor y = compute("y", {48, 64}, [&](Expr i, Expr j) { return sum(h(i, r) * v(r, j), r); });
+    Schedule s({y}, target);
+    auto product = [&](const Tensor& result, Loop rows, Loop columns, const std::vector<Loop>& around) {
+        auto [warps, row] = s.split(rows, 4);
+        auto [step, term] = s.split(s.reduce(result), 8);
+        std::vector<Loop> order = around;
+        order.insert(order.end(), {warps, columns, step, row, term});
+        s.order(order);
+        s.bind(warps, thread);
+        s.bind(columns, thread);
+        return step;
+    };
+    auto [i, j] = s.loops<2>(y);
+    auto [block, rows] = s.split(i, 16, {"block", "rows"});
+    const Loop second = product(y, rows, j, {block});
+    s.bind(block, grid.x);
+    s.at(h, block);
+    s.set_memory(h, Memory::Shared);
+    auto [hi, hj] = s.loops<2>(h);
+    const Loop first = product(h, hi, hj, {});
+    s.stage(h, x, Memory::Shared, first);
+    s.stage(h, w, Memory::Shared, first);
+    s.stage(y, v, Memory::Shared, second);
+    s.pipeline(first, {.stages = stages});
+    s.pipeline(second, {.stages = stages});
+    return s;
+}
+
+TEST_P(ReusedMemory, OfTilesThatArriveAhead) {
+    for (int stages : {2, 4}) {
+        const std::optional<Schedule> s =
+            crowded([&](const Target& target) { return chained_products(target, stages); });
+        ASSERT_TRUE(s);
+        const Program program = build(*s);
+        SCOPED_TRACE(program.cuda());
+        EXPECT_THAT(program.explain(), HasSubstr("in turn with v_shared"));
+        expect_declared(*s, whole_numbers(s->outputs(), static_cast<unsigned>(stages)));
+    }
+}
+
+// The result of one tile leaves through the bytes of the operands' stages.
+TEST_P(ReusedMemory, OfProductsWithRoles) {
+    for (const char* name : {"gemm_bf16_128x128x256_tb_tile128x128x64g2s3r", "gemm_bf16_200x64x160_ta_tile64x64x32g1s4r",
+                             "gemm_bf16_128x128x256_tb_bias_tile128x128x64g2s3rb"}) {
+        const schedules::CatalogEntry* entry = schedules::find_library_kernel(name);
+        ASSERT_NE(entry, nullptr) << name;
+        const Target hopper = target("sm_90a");
+        const Schedule s = without_room(entry->make, hopper);
+        const Program program = build(s);
+        SCOPED_TRACE(program.cuda());
+        EXPECT_THAT(program.cuda(), HasSubstr("union {"));
+        if (!device_target().has_wgmma) GTEST_SKIP() << "needs wgmma";
+        expect_declared(s, whole_numbers(s.outputs(), 7));
+    }
+}
+
+TEST_P(ReusedMemory, OfProductsWithoutRoles) {
+    const char* name = "gemm_bf16_128x64x96_tb_tile64x64x32w32x32s3r";
+    const schedules::CatalogEntry* entry = schedules::find_library_kernel(name);
+    ASSERT_NE(entry, nullptr) << name;
+    const std::optional<Schedule> s = crowded(entry->make);
+    ASSERT_TRUE(s);
+    expect_declared(*s, whole_numbers(s->outputs(), 7));
+}
+
+}  // namespace
+}  // namespace tw
