@@ -16,10 +16,16 @@ std::string indented(const std::string& text) {
     return result;
 }
 
+Target target_for(const Problem& problem) {
+    Target result = target("sm_90a");
+    if (problem.shared_bytes > 0) result.shared_bytes = problem.shared_bytes;
+    return result;
+}
+
 }  // namespace
 
 CheckedSchedule::CheckedSchedule(Problem problem)
-    : problem_(std::move(problem)), schedule_(problem_.outputs, target("sm_90a")) {
+    : problem_(std::move(problem)), schedule_(problem_.outputs, target_for(problem_)) {
     for (const Bindings& launch : problem_.exact) expected_.push_back(interpret_plain(problem_.outputs, launch));
 }
 

@@ -24,10 +24,7 @@ void check_index(const BufferNode& buffer, size_t dimension, int64_t index, int6
 }  // namespace
 
 SymbolicMemory::SymbolicMemory(Terms& terms, const codegen::ThreadKernel& kernel, const Bindings& sizes)
-    : terms_(terms),
-      kernel_(kernel),
-      sizes_(sizes),
-      struct_(codegen::shared_struct(kernel.shared, kernel.unions)) {
+    : terms_(terms), kernel_(kernel), sizes_(sizes), struct_(codegen::shared_struct(kernel.shared, kernel.unions)) {
     for (size_t a = 0; a < kernel.arguments.size(); ++a) add_argument(kernel.arguments[a], static_cast<int>(a));
 }
 
@@ -114,7 +111,8 @@ void SymbolicMemory::begin_array(const codegen::Buffer& buffer) {
 /// Elements of other arrays that lie at the same bytes.
 void SymbolicMemory::overwrite_others(const codegen::Buffer& buffer, size_t place) {
     const auto own = static_cast<size_t>(std::ranges::find(kernel_.shared, buffer) - kernel_.shared.begin());
-    const int64_t size = bytes_of(buffer->type), first = struct_.places[own].offset + static_cast<int64_t>(place) * size;
+    const int64_t size = bytes_of(buffer->type),
+                  first = struct_.places[own].offset + static_cast<int64_t>(place) * size;
     for (size_t b = 0; b < kernel_.shared.size(); ++b) {
         const auto& [offset, bytes] = struct_.places[b];
         const int64_t from = std::max(first - offset, int64_t{0}), to = std::min(first + size - offset, bytes);

@@ -34,7 +34,8 @@ TileKernel pipeline(const TileKernel& kernel, const CiteStep& cite);
 TileKernel fence_proxies(const TileKernel& kernel);
 
 /// Makes calls of the boxes that leave shared memory. One thread asks for them; before their tile is filled again, and
-/// before the kernel ends, it waits until they have been read. In a pipelined loop the tile has a buffer for each stage.
+/// before the kernel ends, it waits until they have been read. In a pipelined loop the tile has a buffer for each
+/// stage.
 ///
 ///     for t: c_s = ...; boxes of c_s    for t: tma_store_wait_read(); c_s = ...; tma_store(c_s); tma_store_commit()
 TileKernel store_boxes(const TileKernel& kernel, const CiteStep& cite);

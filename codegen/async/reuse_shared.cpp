@@ -155,13 +155,9 @@ private:
             return make_tile(std::move(both));
         }
         std::vector<TileStmt> kids = children(stmt);
-        auto uses = [&](const TileStmt& kid) { return touches(kid, buffer); };
-        auto first = std::ranges::find_if(kids, uses);
-        if (std::ranges::count_if(kids, uses) == 1)
-            *first = marked(*first, buffer, marks);
-        else
-            kids.insert(first, marks.stmts.begin(), marks.stmts.end());
-        return stmt.as<TileBlock>() ? make_tile(TileBlock{std::move(kids)}) : with_children(stmt, std::move(kids));
+        auto first = std::ranges::find_if(kids, [&](const TileStmt& kid) { return touches(kid, buffer); });
+        *first = marked(*first, buffer, marks);
+        return with_children(stmt, std::move(kids));
     }
 
     TileKernel& kernel_;

@@ -104,10 +104,10 @@ std::set<const ExprNode*> renewed_in(const SharedBuffer& shared, const SharedLif
     std::set<const ExprNode*> result;
     if (life.by_others || uses.empty()) return result;
     for (size_t loop : uses.front().loops) {
-        const bool said = std::ranges::any_of(
-                       shared.around, [&](const Expr& variable) { return variable.same(loops[loop].variable); }),
+        const bool said = std::ranges::any_of(shared.around,
+                                              [&](const Expr&variable) { return variable.same(loops[loop].variable); }),
                    all_inside = std::ranges::all_of(
-                       uses, [&](const Use& use) { return std::ranges::find(use.loops, loop) != use.loops.end(); });
+                       uses, [&](const Use&use) { return std::ranges::find(use.loops, loop) != use.loops.end(); });
         if (said && all_inside) result.insert(loops[loop].variable.id());
     }
     return result;

@@ -165,7 +165,7 @@ Conflict conflict_of(const PlacedAccess& earlier, const PlacedAccess& later, siz
     if (!(a.writes || b.writes) || kernel.threads == 1) return Conflict::Never;
     if (array_of(a.place.buffer, kernel) != array_of(b.place.buffer, kernel))
         return take_turns(a.place.buffer.get(), b.place.buffer.get(), kernel.unions) ? Conflict::Possible
-                                                                                      : Conflict::Never;
+                                                                                     : Conflict::Never;
     if (a.begins || b.begins) return Conflict::Never;
     return Questioner(earlier, later, common, distance, kernel).answer();
 }

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "codegen/access/shared_struct.h"
 #include "codegen/print/print_cuda.h"
 #include "codegen/print/print_statements.h"
-#include "codegen/access/shared_struct.h"
 #include "codegen/thread_ir/thread_walk.h"
 #include "device/vocabulary.h"
 #include "dsl/simplify.h"

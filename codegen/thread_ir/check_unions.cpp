@@ -13,7 +13,8 @@ public:
     explicit UnionChecker(const ThreadKernel& kernel) : kernel_(kernel) {
         for (size_t u = 0; u < kernel.unions.size(); ++u)
             for (size_t a = 0; a < kernel.unions[u].alternatives.size(); ++a)
-                for (const Buffer& buffer : kernel.unions[u].alternatives[a]) add(buffer, static_cast<int>(u), static_cast<int>(a));
+                for (const Buffer& buffer : kernel.unions[u].alternatives[a])
+                    add(buffer, static_cast<int>(u), static_cast<int>(a));
     }
 
     void walk(const ThreadStmt& stmt) {
@@ -54,8 +55,9 @@ private:
         const UnionPlace place = place_of_array(buffer);
         if (place.number < 0) return;
         const int owner = owners_.try_emplace(place.number, place.alternative).first->second;
-        internal_check(owner == place.alternative, "kernel {}: '{}' is accessed where another array has its bytes, in: {}",
-                       kernel_.name, buffer->name, to_string(stmt));
+        internal_check(owner == place.alternative,
+                       "kernel {}: '{}' is accessed where another array has its bytes, in: {}", kernel_.name,
+                       buffer->name, to_string(stmt));
     }
 
     const ThreadKernel& kernel_;

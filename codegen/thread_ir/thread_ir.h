@@ -72,8 +72,8 @@ struct ThreadStore {
     std::optional<BinaryOp> atomic = {};
 };
 /// `width` neighbouring elements of the last dimension as one access of memory. Memory to registers, registers to
-/// memory, or memory to memory; addresses are multiples of width * bytes. With `where`, of shared to global memory, it is
-/// read in any case and stored where that holds.
+/// memory, or memory to memory; addresses are multiples of width * bytes. With `where`, of shared to global memory, it
+/// is read in any case and stored where that holds.
 struct ThreadWide {
     int width;
     Access to;

@@ -188,10 +188,10 @@ TileStmt make_tile(T node) {
 }
 
 struct SharedBuffer {
-    Buffer buffer;       ///< as the schedule knows it
-    Layout layout;       ///< where its elements are
-    bool fixed = false;  ///< by an instruction
-    int alignment = 1;   ///< bytes
+    Buffer buffer;                  ///< as the schedule knows it
+    Layout layout;                  ///< where its elements are
+    bool fixed = false;             ///< by an instruction
+    int alignment = 1;              ///< bytes
     std::vector<Expr> around = {};  ///< variables of loops in each of whose iterations it begins without values
 };
 

@@ -98,8 +98,8 @@ TEST(InsertBarriers, OneServesSeveralWrites) {
 
 TEST(InsertBarriers, WhereArraysTakeTurnsAtTheSameBytes) {
     Small k;
-    const std::vector<ThreadStmt> both = {k.write(k.t),    k.read(k.next()),    k.begin(k.r),
-                                          k.write_r(k.t), k.read_r(k.next())};
+    const std::vector<ThreadStmt> both = {k.write(k.t), k.read(k.next()), k.begin(k.r), k.write_r(k.t),
+                                          k.read_r(k.next())};
     std::vector<ThreadStmt> in_turn = both;
     in_turn.insert(in_turn.begin(), k.begin(k.s));
     EXPECT_EQ(k.places(both), "w|rbv|r") << "arrays of their own";

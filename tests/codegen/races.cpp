@@ -31,8 +31,7 @@ struct GuardedAccess {
 /// The ways of all threads through a kernel.
 class Walk {
 public:
-    explicit Walk(const ThreadKernel& kernel)
-        : kernel_(kernel), struct_(shared_struct(kernel.shared, kernel.unions)) {}
+    explicit Walk(const ThreadKernel& kernel) : kernel_(kernel), struct_(shared_struct(kernel.shared, kernel.unions)) {}
 
     /// The number of barriers that the thread passes.
     int run(int thread, std::array<int64_t, 3> block, int64_t size) {

@@ -58,7 +58,8 @@ private:
     }
 
     Tensor next_stage() {
-        const Tensor a = stages_.back(), b = stages_[static_cast<size_t>(between(0, static_cast<int>(stages_.size()) - 1))];
+        const Tensor a = stages_.back(),
+                     b = stages_[static_cast<size_t>(between(0, static_cast<int>(stages_.size()) - 1))];
         const std::string name = fmt::format("s{}", stages_.size());
         const Type type = std::vector{i8, i32, i64}[static_cast<size_t>(between(0, 2))];
         const int64_t width = 8 * between(1, 6);

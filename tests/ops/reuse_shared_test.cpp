@@ -105,8 +105,9 @@ TEST_P(ReusedMemory, OfTilesThatArriveAhead) {
 
 // The result of one tile leaves through the bytes of the operands' stages.
 TEST_P(ReusedMemory, OfProductsWithRoles) {
-    for (const char* name : {"gemm_bf16_128x128x256_tb_tile128x128x64g2s3r", "gemm_bf16_200x64x160_ta_tile64x64x32g1s4r",
-                             "gemm_bf16_128x128x256_tb_bias_tile128x128x64g2s3rb"}) {
+    for (const char* name :
+         {"gemm_bf16_128x128x256_tb_tile128x128x64g2s3r", "gemm_bf16_200x64x160_ta_tile64x64x32g1s4r",
+          "gemm_bf16_128x128x256_tb_bias_tile128x128x64g2s3rb"}) {
         const schedules::CatalogEntry* entry = schedules::find_library_kernel(name);
         ASSERT_NE(entry, nullptr) << name;
         const Target hopper = target("sm_90a");
