@@ -104,10 +104,9 @@ private:
     void add_access(const MemoryAccess& access) {
         const BufferNode* buffer = array_of(access.place.buffer, kernel_);
         if (buffer->memory == Memory::Registers || !written_.count(buffer)) return;
-        Access expanded{access.place.buffer, {}};
-        for (const Expr& index : access.place.indices) expanded.indices.push_back(lets_.expand(index));
-        result.accesses.push_back(
-            {{{expanded, access.width, access.writes, access.atomic}, loops_, conditions_, tickets_}, order_, inside_});
+        MemoryAccess expanded = access;
+        for (Expr& index : expanded.place.indices) index = lets_.expand(index);
+        result.accesses.push_back({{expanded, loops_, conditions_, tickets_}, order_, inside_});
     }
 
     /// Loads of what nobody writes are the same for all threads if their indices are.

@@ -10,7 +10,7 @@ namespace {
 
 class UnionChecker {
 public:
-    explicit UnionChecker(const ThreadKernel& kernel) : kernel_(kernel) {
+    explicit UnionChecker(const ThreadKernel& kernel) : kernel_(kernel), bounds_(kernel) {
         for (size_t u = 0; u < kernel.unions.size(); ++u)
             for (size_t a = 0; a < kernel.unions[u].alternatives.size(); ++a)
                 for (const Buffer& buffer : kernel.unions[u].alternatives[a])
@@ -25,7 +25,11 @@ public:
             return;
         }
         see(stmt);
-        const int times = stmt.as<ThreadLoop>() ? 2 : 1;  // the second iteration follows the first
+        const ThreadLoop* loop = stmt.as<ThreadLoop>();
+        const bool again = loop && bounds_.of(loop->extent).max.value_or(2) > 1;
+        if (loop) bounds_.enter_loop(*loop);
+        if (auto let = stmt.as<ThreadLet>()) bounds_.define(*let);
+        const int times = again ? 2 : 1;  // the second iteration follows the first
         for (int time = 0; time < times; ++time)
             for (const ThreadStmt& kid : children(stmt)) walk(kid);
     }
@@ -61,6 +65,7 @@ private:
     }
 
     const ThreadKernel& kernel_;
+    KnownBounds bounds_;
     std::map<const BufferNode*, UnionPlace> places_;
     std::map<int, int> owners_;  // of each union, the alternative that has its bytes
 };

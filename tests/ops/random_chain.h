@@ -42,7 +42,9 @@ public:
         for (size_t k = stages_.size(); k-- > 0;) {
             s.at(stages_[k], tile);
             s.set_memory(stages_[k], Memory::Shared);
-            const std::vector<Loop> loops = s.data_loops(stages_[k]);
+        }
+        for (const Tensor& stage : stages_) {
+            const std::vector<Loop> loops = s.data_loops(stage);
             const size_t bound = static_cast<size_t>(upto(2));  // rows, columns or none of them
             if (bound < loops.size()) s.bind(loops[bound], thread);
         }
