@@ -89,10 +89,13 @@ inline Target with_room(Target target, int64_t bytes) {
     return target;
 }
 
-/// What `make` makes for a target, for one that lacks a byte to hold its arrays side by side.
+/// What `make` makes for a target, for one that lacks a byte to hold its arrays side by side, in whatever layouts.
+/// Throws Error if they cannot take turns.
 template <class Make>
 Schedule without_room(const Make& make, const Target& target) {
-    return make(with_room(target, shared_bytes_of(make(target)) - 1));
+    Schedule s = make(target);
+    while (build(s).cuda().find("union {") == std::string::npos) s = make(with_room(target, shared_bytes_of(s) - 1));
+    return s;
 }
 
 }  // namespace tw
