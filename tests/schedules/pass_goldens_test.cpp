@@ -104,7 +104,7 @@ constexpr Example examples[] = {
     {"defer_waits", attention},
     {"pipeline", tensor_core_products},
     {"fence_proxies", hopper_products},
-    {"store_boxes", hopper_products},
+    {"store_boxes", "gemm_bf16_128x128x128_tb_tile128x128x64g2s2r64b"},
     {"take_tickets", sums_by_tickets},
     {"reuse_shared", crowded_rows},
     {"drop_units", hopper_products},

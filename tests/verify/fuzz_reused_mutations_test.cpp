@@ -27,13 +27,14 @@ std::optional<schedules::CatalogEntry> crowded(const std::string& name, const Ma
 }
 
 /// TW_FUZZ_REUSED_MUTATIONS sets their number (0: all).
-void expect_caught(std::vector<schedules::CatalogEntry> programs, std::set<MutationKind> kinds, int64_t count) {
+void expect_caught(std::vector<schedules::CatalogEntry> programs, std::set<MutationKind> kinds, int64_t count,
+                   const std::string& unproven = "", int most = 0) {
     MutationOptions options;
     options.programs = std::move(programs);
     options.count = number_from_environment("TW_FUZZ_REUSED_MUTATIONS", count);
     options.kinds = std::move(kinds);
     options.original_seeds = 5;
-    expect_all_caught(options);
+    expect_all_caught(options, unproven, most);
 }
 
 TEST(FuzzReusedMemory, EveryMutantOfAChainIsCaught) {
@@ -54,7 +55,9 @@ TEST(FuzzReusedMemory, EveryMutantOfAProductWithRolesIsCaught) {
         ASSERT_TRUE(product) << name;
         products.push_back(*product);
     }
-    expect_caught(std::move(products), {MutationKind::Signal, MutationKind::Stage}, 80);
+    // Nobody waits for the last stages of the only tile to be given back.
+    expect_caught(std::move(products), {MutationKind::Signal, MutationKind::Stage}, 80,
+                  "mbarrier_arrive(&k_outer_empty", 2);
 }
 
 }  // namespace
