@@ -72,14 +72,18 @@ private:
         if (auto load = std::get_if<TmaLoad>(&instruction)) lives[load->to.place.buffer.get()].by_others = true;
         // Nothing tells when boxes have left that are asked for last.
         if (auto store = std::get_if<TmaStore>(&instruction))
-            uses[store->from.place.buffer.get()].push_back({end_of_kernel, inside_});
-        if (auto product = std::get_if<Wgmma>(&instruction))
-            for (const MatrixOperand* matrix : product->matrices()) {
-                lives[matrix->place.buffer.get()].as_matrix = true;
-                under_way_.push_back({matrix->place.buffer.get(), inside_});
-            }
+            uses[store->from.place.buffer.get()].push_back({end_of_kernel, {}});
+        if (auto product = std::get_if<Wgmma>(&instruction)) begin_readings(*product);
         const WgmmaWait* wait = std::get_if<WgmmaWait>(&instruction);
         if (wait && wait->pending == 0 && op.loops.empty() && is_constant(op.active, 1)) end_readings();
+    }
+
+    void begin_readings(const Wgmma& product) {
+        const std::vector<const MatrixOperand*> matrices = product.matrices();
+        for (const MatrixOperand* matrix : matrices) {
+            lives[matrix->place.buffer.get()].as_matrix = true;
+            under_way_.push_back({matrix->place.buffer.get(), inside_});
+        }
     }
 
     /// Of those in front of the wait that it stands behind whenever they run.
@@ -104,11 +108,11 @@ std::set<const ExprNode*> renewed_in(const SharedBuffer& shared, const SharedLif
     std::set<const ExprNode*> result;
     if (life.by_others || uses.empty()) return result;
     for (size_t loop : uses.front().loops) {
-        const bool said = std::ranges::any_of(shared.around,
-                                              [&](const Expr&variable) { return variable.same(loops[loop].variable); }),
-                   all_inside = std::ranges::all_of(
-                       uses, [&](const Use&use) { return std::ranges::find(use.loops, loop) != use.loops.end(); });
-        if (said && all_inside) result.insert(loops[loop].variable.id());
+        const Expr& variable = loops[loop].variable;
+        auto is_it = [&](const Expr& other) { return other.same(variable); };
+        auto is_inside = [&](const Use& use) { return std::ranges::find(use.loops, loop) != use.loops.end(); };
+        if (std::ranges::any_of(shared.around, is_it) && std::ranges::all_of(uses, is_inside))
+            result.insert(variable.id());
     }
     return result;
 }

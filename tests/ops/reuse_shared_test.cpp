@@ -155,14 +155,38 @@ Schedule two_results(const Target& target, Copy how) {
     return s;
 }
 
+/// Pieces of a result, each copied, mirrored and mirrored again in shared memory, from where it leaves.
+Schedule mirrored_pieces(const Target& target, Copy how) {
+    const Tensor x = input("x", f32, {8, 96});
+    auto mirrored = [](const char* name, const Tensor& of) {
+        return compute(name, {8, 96}, [&](Expr i, Expr j) { return of(i, j / 32 * 32 + 31 - j % 32) * 2.0; });
+    };
+    const Tensor once = mirrored("once", x), y = mirrored("y", once);
+    Schedule s({y}, target);
+    auto [i, j] = s.loops<2>(y);
+    auto [piece, column] = s.split(j, 32, {"piece", "column"});
+    s.order({piece, i, column});
+    s.bind(column, thread);
+    s.at(once, piece);
+    s.set_memory(once, Memory::Shared);
+    s.stage(once, x, Memory::Shared, piece);
+    s.via(s.stage(y, Memory::Shared, piece), how);
+    return s;
+}
+
 // Boxes that leave may read their tile until the kernel's end.
 TEST_P(ReusedMemory, OfResultsThatHaveLeft) {
     const std::optional<Schedule> s = crowded([](const Target& target) { return two_results(target, Copy::Vector); });
     ASSERT_TRUE(s);
     EXPECT_THAT(build(*s).explain(), HasSubstr("first_shared in turn with second_shared"));
     expect_declared(*s, whole_numbers(s->outputs(), 3));
+    const std::optional<Schedule> pieces =
+        crowded([](const Target& target) { return mirrored_pieces(target, Copy::Vector); });
+    ASSERT_TRUE(pieces);
+    expect_declared(*pieces, whole_numbers(pieces->outputs(), 3));
     if (!device_target().has_tma) GTEST_SKIP() << "needs boxes";
     EXPECT_FALSE(crowded([](const Target& target) { return two_results(target, Copy::Tma); }));
+    EXPECT_FALSE(crowded([](const Target& target) { return mirrored_pieces(target, Copy::Tma); }));
 }
 
 // The result of one tile leaves through the bytes of the operands' stages.
