@@ -56,8 +56,6 @@ Problem problem_for(const FuzzOptions& options, int64_t number, Random& random) 
         options.computation.empty() ? all[static_cast<size_t>(number) % all.size()] : computation(options.computation);
     Problem problem = chosen.make(random);
     problem.name = chosen.name;
-    // Arrays that do not fit side by side take turns at the same bytes, where they can.
-    if (random.chance(0.2)) problem.shared_bytes = int64_t{256} << random.between(0, 4);
     return problem;
 }
 

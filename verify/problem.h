@@ -15,7 +15,6 @@ struct Problem {
     std::vector<Bindings> exact;  ///< data for which all legal schedules give equal results; several sizes, if named
     std::vector<Bindings> reals;  ///< random floats, sizes as in `exact`
     Match match = equal_values;   ///< of a schedule with the declaration, on `exact`
-    int64_t shared_bytes = 0;     ///< that a block has, if fewer than the target's
     bool approximates = false;    ///< uses exp and its kin, which a device may round otherwise than the interpreter
 };
 

@@ -121,8 +121,6 @@ std::string describe(const Problem& problem) {
     }
     for (const Bindings& launch : problem.exact)
         for (const auto& [name, value] : launch.sizes) parts.push_back(fmt::format("{} = {}", name, value));
-    if (problem.shared_bytes > 0)
-        parts.push_back(fmt::format("blocks with {} bytes of shared memory", problem.shared_bytes));
     return fmt::format("{}", fmt::join(parts, "\n"));
 }
 
