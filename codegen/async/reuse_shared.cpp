@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -128,16 +129,19 @@ private:
 
     void mark(const Buffer& buffer, const std::vector<Buffer>& others) {
         TileBlock marks;
+        std::set<const ExprNode*> again;  // loops in whose iterations it takes turns with another
         bool follows = false;
         for (const Buffer& other : others) {
             if (!lives_.begins_behind(buffer, other)) continue;
             follows = true;
+            for (const ExprNode* loop : lives_.of(other).renewed_in)
+                if (lives_.of(buffer).renewed_in.count(loop)) again.insert(loop);
             // Behind the wait for products, which other accesses need not be.
             if (lives_.of(other).as_matrix) marks.stmts.push_back(make_tile(TileOp{AccessOp{first_element(other)}}));
         }
         if (!follows) return;
         marks.stmts.push_back(make_tile(call_op({BeginArray{{first_element(buffer)}, integer(bytes_of(buffer))}})));
-        kernel_.body = marked(kernel_.body, buffer, marks);
+        kernel_.body = marked(kernel_.body, buffer, marks, again);
     }
 
     int64_t bytes_of(const Buffer& buffer) const {
@@ -145,10 +149,11 @@ private:
         return found->layout.elements() * tw::bytes_of(buffer->type);
     }
 
-    /// In front of the first access, inside of the loops in which it begins anew, and of no other.
-    TileStmt marked(const TileStmt& stmt, const Buffer& buffer, const TileBlock& marks) const {
+    /// In front of the first access, inside of these loops and of no other that repeats.
+    static TileStmt marked(const TileStmt& stmt, const Buffer& buffer, const TileBlock& marks,
+                           const std::set<const ExprNode*>& loops) {
         const TileLoop* loop = stmt.as<TileLoop>();
-        const bool begins_in = !loop || !repeats(*loop) || lives_.of(buffer).renewed_in.count(loop->variable.id());
+        const bool begins_in = !loop || !repeats(*loop) || loops.count(loop->variable.id());
         if (stmt.as<TileOp>() || !begins_in) {
             TileBlock both = marks;
             both.stmts.push_back(stmt);
@@ -156,7 +161,7 @@ private:
         }
         std::vector<TileStmt> kids = children(stmt);
         auto first = std::ranges::find_if(kids, [&](const TileStmt& kid) { return touches(kid, buffer); });
-        *first = marked(*first, buffer, marks);
+        *first = marked(*first, buffer, marks, loops);
         return with_children(stmt, std::move(kids));
     }
 

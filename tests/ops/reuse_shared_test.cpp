@@ -189,11 +189,12 @@ TEST_P(ReusedMemory, OfResultsThatHaveLeft) {
     EXPECT_FALSE(crowded([](const Target& target) { return mirrored_pieces(target, Copy::Tma); }));
 }
 
-// The result of one tile leaves through the bytes of the operands' stages.
+// The result of one tile leaves, whole or in pieces, through the bytes of the operands' stages.
 TEST_P(ReusedMemory, OfProductsWithRoles) {
     for (const char* name :
          {"gemm_bf16_128x128x256_tb_tile128x128x64g2s3r", "gemm_bf16_200x64x160_ta_tile64x64x32g1s4r",
-          "gemm_bf16_128x128x256_tb_bias_tile128x128x64g2s3rb"}) {
+          "gemm_bf16_128x128x256_tb_bias_tile128x128x64g2s3rb",
+          "convolution_bf16_2x9x10x16_16_3x2_pad1_tilehalo48b16s2t1"}) {
         const schedules::CatalogEntry* entry = schedules::find_library_kernel(name);
         ASSERT_NE(entry, nullptr) << name;
         const Target hopper = target("sm_90a");
