@@ -101,6 +101,36 @@ TEST_P(ReusedMemory, OfTilesThatArriveAhead) {
     }
 }
 
+TEST(ReusedMemoryText, SaysWhatTakesTurns) {
+    const Schedule s = without_room([](const Target& target) { return chained_products(target, 2); }, target("sm_90a"));
+    const std::string arrays = shared_memory_picture(kernels_before_printing(s.tree(), s.target())[0]);
+    EXPECT_THAT(arrays, HasSubstr("the same bytes: "));
+    EXPECT_THAT(arrays, HasSubstr(" in turn with v_shared\n"));
+    EXPECT_ERROR(build(chained_products(with_room(s.target(), 2048), 2)), " in turn with v_shared), a block of sm_90a");
+}
+
+TEST(ReusedMemoryText, LimitsCountWhatAlignmentLeavesFree) {
+    const Tensor x = input("x", f32, {4, 3}),
+                 h = compute("h", {4, 3}, [&](Expr i, Expr j) { return x(i, 2 - j) + 1.0; }),
+                 y = compute("y", {4, 3}, [&](Expr i, Expr j) { return h(i, 2 - j) + 1.0; });
+    Schedule s({y}, with_room(target("sm_90a"), 12));
+    auto [i, j] = s.loops<2>(y);
+    s.bind(i, grid.x);
+    s.bind(j, thread);
+    s.at(h, i);
+    s.set_memory(h, Memory::Shared);
+    EXPECT_ERROR(build(s), "shared memory of 16 bytes (h 12), a block of sm_90a has at most 12");
+}
+
+// Eight blocks of a multiprocessor have 28160 bytes each.
+TEST(ReusedMemoryText, WhatOccupancyLeavesIsRoom) {
+    Schedule s = chained_products(target("sm_90a"), 8);
+    EXPECT_GT(shared_bytes_of(s), 28160);
+    s.occupancy(s.outputs()[0], 8);
+    EXPECT_LE(shared_bytes_of(s), 28160);
+    EXPECT_THAT(build(s).explain(), HasSubstr("would be more than the 28160 that a block has"));
+}
+
 /// Sums of rows, tile by tile, each copied, mirrored and mirrored again in shared memory.
 Schedule mirrored_tiles(const Target& target, int stages) {
     const Tensor x = input("x", f32, {4, 96});
