@@ -59,6 +59,7 @@ constexpr TilePass tile_passes[] = {
     {"fence_proxies", [](T kernel, C) { return fence_proxies(kernel); }},
     {"store_boxes", [](T kernel, C context) { return store_boxes(kernel, context.cite); }},
     {"take_tickets", [](T kernel, C) { return take_tickets(kernel); }},
+    {"reuse_shared", [](T kernel, C context) { return reuse_shared(kernel, context.target); }},
 };
 
 struct ThreadPass {

@@ -46,6 +46,10 @@ __device__ inline void copy_where(bool condition, T* to, const T* from) {
 template <class Index, class Extent>
 __device__ inline Index inside(Index index, Extent, const char*, int) { return index; }
 
+//: begin_array
+/// The array of so many bytes begins, where others were in shared memory: for the emulator, nobody has written it yet.
+__device__ inline void begin_array(const void*, int) {}
+
 //: shared_memory
 /// The block's dynamic shared memory.
 template <class T>

@@ -92,6 +92,8 @@ std::string shared_memory_picture(const codegen::ThreadKernel& kernel) {
         text += line_of(array);
         if (array.swizzle_bytes) swizzles.insert(array.swizzle_bytes);
     }
+    for (const codegen::SharedUnion& shared : kernel.unions)
+        text += fmt::format("the same bytes: {}\n", codegen::to_string(shared));
     for (int swizzle : swizzles) text += swizzle_picture(swizzle);
     return text;
 }

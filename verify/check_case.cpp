@@ -1,5 +1,8 @@
 #include "verify/check_case.h"
 
+#include <algorithm>
+
+#include "ops/program.h"
 #include "support/error.h"
 
 namespace tw::fuzz {
@@ -78,6 +81,26 @@ void CheckedSchedule::check_replay() {
         schedule_.explain();
     } catch (const std::exception& error) {
         fail(fmt::format("the saved trace does not replay: {}\n{}", error.what(), schedule_.save()));
+    }
+}
+
+void CheckedSchedule::take_room() {
+    auto most_shared_bytes = [](const Schedule& schedule) {
+        const Program program = build(schedule);
+        int64_t most = 0;
+        for (const codegen::KernelText& kernel : program.kernels()) most = std::max(most, kernel.shared_bytes);
+        return most;
+    };
+    try {
+        Target crowded = schedule_.target();
+        crowded.shared_bytes = most_shared_bytes(schedule_) - 1;
+        if (crowded.shared_bytes <= 0) return;
+        Schedule again = replay(schedule_.save(), problem_.outputs, crowded);
+        most_shared_bytes(again);
+        schedule_ = std::move(again);
+    } catch (const Error&) {  // over the target's limits, the one's or the other's
+    } catch (const std::exception& error) {
+        fail(fmt::format("with less shared memory, kernels cannot be built: {}", error.what()));
     }
 }
 

@@ -22,6 +22,8 @@ public:
     /// Compares with the declaration, and the replayed trace with the schedule.
     void check();
     void check_replay();
+    /// Goes on with a target on which arrays of shared memory take turns at the same bytes, if they can.
+    void take_room();
     /// What the kernels of this schedule computed.
     void check_kernels(const KernelResult& result);
 

@@ -45,6 +45,12 @@ private:
             if (!current.checked->failure())
                 take(current, random_step(random, current.checked->schedule(), current.checked->problem()));
         if (!current.checked->failure()) current.checked->check_replay();
+        take_room(current.number, *current.checked);
+    }
+
+    /// Of every other case.
+    static void take_room(int64_t number, CheckedSchedule& checked) {
+        if (number % 2 == 0 && !checked.failure()) checked.take_room();
     }
 
     static std::vector<RandomStep> first_steps(Random& random, const CheckedSchedule& checked) {
@@ -115,6 +121,7 @@ private:
             if (checked->take(step)) checked->check();
         }
         if (!checked->failure()) checked->check_replay();
+        take_room(failed.number, *checked);
         if (!checked->failure() && failed.kernels_fail)
             checked->check_kernels(options_.run_kernels({{&checked->schedule(), &checked->launches()}}).at(0));
         return checked;

@@ -53,6 +53,8 @@ public:
         for (Mutant& mutant : altered_launches(kernel_)) found_.push_back(std::move(mutant));
         for (Mutant& mutant : altered_heads(kernel_)) found_.push_back(std::move(mutant));
         for (const codegen::Buffer& buffer : kernel_.shared) array(buffer);
+        if (!kernel_.unions.empty())
+            for (const codegen::Buffer& buffer : kernel_.shared) in_bytes_of_others(buffer);
         statement(kernel_.body, [](const ThreadStmt& whole) { return whole; });
         return std::move(found_);
     }
@@ -105,7 +107,25 @@ private:
         mutant.body = with_buffer(kernel_.body, buffer, smaller);
         for (codegen::Buffer& shared : mutant.shared)
             if (same_buffer(shared, buffer)) shared = smaller;
+        for (SharedUnion& shared : mutant.unions)
+            for (std::vector<codegen::Buffer>& alternative : shared.alternatives)
+                std::ranges::replace(alternative, buffer, smaller);
         add(MutationKind::Stage, fmt::format("{}: one row less", buffer->name), mutant);
+    }
+
+    /// In the bytes of what is needed at the same time.
+    void in_bytes_of_others(const codegen::Buffer& buffer) {
+        const UnionPlace place = place_in_unions(buffer.get(), kernel_.unions);
+        ThreadKernel mutant = kernel_;
+        SharedUnion& shared = mutant.unions[static_cast<size_t>(std::max(place.number, 0))];
+        if (place.number >= 0) {
+            std::vector<codegen::Buffer>& own = shared.alternatives[static_cast<size_t>(place.alternative)];
+            if (own.size() == 1) return;
+            std::erase(own, buffer);
+        }
+        shared.alternatives.push_back({buffer});
+        if (!buffer->is_barrier)
+            add(MutationKind::Stage, fmt::format("{}: in the bytes of others", buffer->name), mutant);
     }
 
     void statement(const ThreadStmt& stmt, const Put& put) {

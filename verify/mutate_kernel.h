@@ -14,7 +14,7 @@ enum class MutationKind {
     Mask,        ///< a bound one more or one less, negated, always true, a part left out
     Extent,      ///< of a loop, of the grid or of the block: one more, one less
     Stage,       ///< another buffer of a ring, another initial value or one in some threads only, an array with one row
-                 ///< less, a store left out
+                 ///< less or in the bytes of others, a store left out
     Operator,    ///< another operation, operands exchanged, an operation left out
     Exchange,    ///< with another lane
     Signal,      ///< a wait, an arrival, a fence, a commit or a copy left out; another count, phase, number of threads

@@ -1,5 +1,7 @@
 #include "verify/symbolic_memory.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "codegen/thread_ir/thread_walk.h"
@@ -22,7 +24,7 @@ void check_index(const BufferNode& buffer, size_t dimension, int64_t index, int6
 }  // namespace
 
 SymbolicMemory::SymbolicMemory(Terms& terms, const codegen::ThreadKernel& kernel, const Bindings& sizes)
-    : terms_(terms), kernel_(kernel), sizes_(sizes) {
+    : terms_(terms), kernel_(kernel), sizes_(sizes), struct_(codegen::shared_struct(kernel.shared, kernel.unions)) {
     for (size_t a = 0; a < kernel.arguments.size(); ++a) add_argument(kernel.arguments[a], static_cast<int>(a));
 }
 
@@ -98,6 +100,27 @@ Values SymbolicMemory::read_unknown(const codegen::Buffer& buffer, const Values&
 void SymbolicMemory::write(const codegen::Buffer& buffer, const std::vector<size_t>& places, const Values& values) {
     std::vector<Term>& elements = elements_of(buffer);
     for (size_t t = 0; t < places.size(); ++t) elements[places[t]] = values[t];
+    const bool alone = buffer->memory != Memory::Shared || kernel_.unions.empty();
+    for (size_t t = 0; !alone && t < places.size(); ++t) overwrite_others(buffer, places[t]);
+}
+
+void SymbolicMemory::begin_array(const codegen::Buffer& buffer) {
+    local_[buffer.get()].assign(num_elements(*buffer), kUnwritten);
+}
+
+/// Elements of other arrays that lie at the same bytes.
+void SymbolicMemory::overwrite_others(const codegen::Buffer& buffer, size_t place) {
+    const auto own = static_cast<size_t>(std::ranges::find(kernel_.shared, buffer) - kernel_.shared.begin());
+    const int64_t size = bytes_of(buffer->type),
+                  first = struct_.places[own].offset + static_cast<int64_t>(place) * size;
+    for (size_t b = 0; b < kernel_.shared.size(); ++b) {
+        const auto& [offset, bytes] = struct_.places[b];
+        const int64_t from = std::max(first - offset, int64_t{0}), to = std::min(first + size - offset, bytes);
+        const int64_t width = bytes_of(kernel_.shared[b]->type);
+        if (b == own || from >= to) continue;
+        std::vector<Term>& elements = local_.at(kernel_.shared[b].get());
+        for (int64_t e = from / width; e <= (to - 1) / width; ++e) elements[static_cast<size_t>(e)] = kUnwritten;
+    }
 }
 
 Stored SymbolicMemory::stored() const {

@@ -36,6 +36,8 @@ public:
     /// A read of global memory at indices that depend on data. Throws Undecided if the kernel writes that memory.
     Values read_unknown(const codegen::Buffer& buffer, const Values& indices);
     void write(const codegen::Buffer& buffer, const std::vector<size_t>& places, const Values& values);
+    /// The array begins in bytes that others had.
+    void begin_array(const codegen::Buffer& buffer);
 
     /// What global memory holds. Throws Misuse if an element depends on what nobody wrote.
     Stored stored() const;
@@ -50,10 +52,12 @@ private:
     void add_argument(const codegen::Buffer& buffer, int number);
     GlobalMemory& global(const codegen::Buffer& buffer);
     std::vector<Term>& elements_of(const codegen::Buffer& buffer);
+    void overwrite_others(const codegen::Buffer& buffer, size_t place);
 
     Terms& terms_;
     const codegen::ThreadKernel& kernel_;
     const Bindings& sizes_;
+    const codegen::SharedStruct struct_;  // of the arrays of shared memory
     std::map<const BufferNode*, GlobalMemory> global_;
     std::map<const BufferNode*, std::vector<Term>> local_;  // registers: those of one thread after another
 };

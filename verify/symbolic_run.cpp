@@ -111,6 +111,7 @@ private:
         std::visit(
             Overloaded{
                 [&](const CpAsync& copy) { start_copies(copy, threads); },
+                [&](const BeginArray& begin) { memory_.begin_array(begin.array.place.buffer); },
                 [&](const CpAsyncCommit&) { each_group([](CopyGroups& groups) { groups.emplace_back(); }); },
                 [&](const CpAsyncWait& wait) {
                     each_group([&](CopyGroups& groups) { land(groups, static_cast<size_t>(wait.pending)); });

@@ -29,7 +29,7 @@ TracedOperation::Kind kind_of(const Instruction& instruction) {
                    [](const TmaLoad& load) { return load.ranks.defined() ? Kind::Multicast : Kind::Other; },
                    [](const OneOf<Wgmma, WgmmaFence, WgmmaCommit> auto&) { return Kind::Multiply; },
                    // Hints for the compiler, and how many registers a warp may use.
-                   [](const OneOf<WgmmaFenceOperand, LeaveUndefined, PrefetchTensorMap, SetMaxNReg> auto&) {
+                   [](const OneOf<WgmmaFenceOperand, LeaveUndefined, PrefetchTensorMap, BeginArray, SetMaxNReg> auto&) {
                        return Kind::Idle;
                    },
                    [](const OneOf<MbarrierExpectTx, FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait,

@@ -34,7 +34,8 @@ TileKernel pipeline(const TileKernel& kernel, const CiteStep& cite);
 TileKernel fence_proxies(const TileKernel& kernel);
 
 /// Makes calls of the boxes that leave shared memory. One thread asks for them; before their tile is filled again, and
-/// before the kernel ends, it waits until they have been read. In a pipelined loop the tile has a buffer for each stage.
+/// before the kernel ends, it waits until they have been read. In a pipelined loop the tile has a buffer for each
+/// stage.
 ///
 ///     for t: c_s = ...; boxes of c_s    for t: tma_store_wait_read(); c_s = ...; tma_store(c_s); tma_store_commit()
 TileKernel store_boxes(const TileKernel& kernel, const CiteStep& cite);
@@ -51,5 +52,13 @@ TileKernel store_boxes(const TileKernel& kernel, const CiteStep& cite);
 ///                           taken (others: wait(full[round % 2]); next = tickets_s[round % 2]; arrive(empty[round %
 ///                           2]))
 TileKernel take_tickets(const TileKernel& kernel);
+
+/// Where the arrays of shared memory do not fit side by side, has those that are never needed at once take turns at the
+/// same bytes, whose last reader is gone. An array that others, boxes or another role, fill comes first in its bytes. A
+/// mark says where one begins; in front of it, insert_barriers sees to it, all threads are done with what was there.
+///
+///     a_s = ...; h = a_s; y_s = ...; y = y_s    a_s in turn with y_s: a_s = ...; h = a_s; begin y_s; y_s = ...; y =
+///                                               y_s
+TileKernel reuse_shared(const TileKernel& kernel, const Target& target);
 
 }  // namespace tw::codegen

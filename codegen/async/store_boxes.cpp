@@ -5,6 +5,7 @@
 
 #include "codegen/async/async_passes.h"
 #include "codegen/async/choose_tma.h"
+#include "codegen/async/shared_lives.h"
 #include "codegen/async/staged_buffers.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
@@ -113,9 +114,10 @@ private:
     /// Where a loop fills the tile again, it waits until the boxes before have left.
     TileStmt guarded(const TileStmt& stmt, const TileOp& copy, bool again) const {
         if (!has_copy_of(stmt, tile_of(copy)) || stmt.as<TileOp>()) return stmt;
-        if (stmt.as<TileLoop>() || stmt.as<TileAllocate>())
-            return map_children(stmt,
-                                [&](const TileStmt& kid) { return guarded(kid, copy, again || stmt.as<TileLoop>()); });
+        if (const TileLoop* loop = stmt.as<TileLoop>(); loop || stmt.as<TileAllocate>()) {
+            const bool inside = again || (loop && repeats(*loop));
+            return map_children(stmt, [&](const TileStmt& kid) { return guarded(kid, copy, inside); });
+        }
         TileBlock block;
         bool waited = !again;
         for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) {

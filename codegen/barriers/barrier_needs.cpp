@@ -29,6 +29,9 @@ public:
             for (const MemoryAccess& access : memory_accesses(stmt))
                 if (access.writes) written_.insert(array_of(access.place.buffer, kernel));
         });
+        for (const SharedUnion& shared : kernel.unions)
+            for (const std::vector<Buffer>& alternative : shared.alternatives)
+                for (const Buffer& buffer : alternative) written_.insert(buffer.get());
         walk(kernel.body);
     }
 
@@ -101,10 +104,9 @@ private:
     void add_access(const MemoryAccess& access) {
         const BufferNode* buffer = array_of(access.place.buffer, kernel_);
         if (buffer->memory == Memory::Registers || !written_.count(buffer)) return;
-        Access expanded{access.place.buffer, {}};
-        for (const Expr& index : access.place.indices) expanded.indices.push_back(lets_.expand(index));
-        result.accesses.push_back(
-            {{{expanded, access.width, access.writes, access.atomic}, loops_, conditions_, tickets_}, order_, inside_});
+        MemoryAccess expanded = access;
+        for (Expr& index : expanded.place.indices) index = lets_.expand(index);
+        result.accesses.push_back({{expanded, loops_, conditions_, tickets_}, order_, inside_});
     }
 
     /// Loads of what nobody writes are the same for all threads if their indices are.

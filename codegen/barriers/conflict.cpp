@@ -171,9 +171,11 @@ std::optional<int64_t> count(const Interval& bounds) {
 Conflict conflict_of(const PlacedAccess& earlier, const PlacedAccess& later, size_t common, Distance distance,
                      const ThreadKernel& kernel) {
     const MemoryAccess &a = earlier.access, &b = later.access;
-    if (array_of(a.place.buffer, kernel) != array_of(b.place.buffer, kernel) || !(a.writes || b.writes) ||
-        kernel.threads == 1)
-        return Conflict::Never;
+    if (!(a.writes || b.writes) || kernel.threads == 1) return Conflict::Never;
+    if (array_of(a.place.buffer, kernel) != array_of(b.place.buffer, kernel))
+        return take_turns(a.place.buffer.get(), b.place.buffer.get(), kernel.unions) ? Conflict::Possible
+                                                                                     : Conflict::Never;
+    if (a.begins || b.begins) return Conflict::Never;
     return Questioner(earlier, later, common, distance, kernel).answer();
 }
 

@@ -78,6 +78,8 @@ void each_field(I& instruction, See&& see) {
                 all(i.registers);
             else if constexpr (OneOf<Plain, TakeTicket>)
                 all(i.ticket, i.counter, i.tickets, i.first);
+            else if constexpr (OneOf<Plain, BeginArray>)
+                all(i.array, i.bytes);
             else
                 static_assert(std::is_empty_v<Plain> ||
                               OneOf<Plain, TmaStoreWaitRead, CpAsyncWait, WgmmaWait, SetMaxNReg>);
@@ -133,6 +135,7 @@ VocabularyCall vocabulary_call(const Instruction& instruction) {
                 return VocabularyCall{entry_of_registers("leave_undefined", i.registers), "leave_undefined", {}};
             },
             [](const TakeTicket&) { return plain("take_ticket"); },
+            [](const BeginArray&) { return plain("begin_array"); },
             [](const SetMaxNReg& i) { return plain(i.grows ? "setmaxnreg_inc" : "setmaxnreg_dec", {i.count}); },
             [](const GriddepcontrolWait&) { return plain("griddepcontrol_wait"); },
             [](const GriddepcontrolLaunchDependents&) { return plain("griddepcontrol_launch_dependents"); },
@@ -156,8 +159,8 @@ bool Target::*needed_by(const Instruction& instruction) {
             [](const StMatrix&) -> Feature { return &Target::has_stmatrix; },
             [](const Mma& product) -> Feature { return product.atom->needed; },
             [](const OneOf<Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait> auto&) -> Feature { return &Target::has_wgmma; },
-            [](const OneOf<TransposeLanes, PackRegisters, WgmmaFenceOperand, LeaveUndefined, TakeTicket> auto&)
-                -> Feature { return nullptr; },
+            [](const OneOf<TransposeLanes, PackRegisters, WgmmaFenceOperand, LeaveUndefined, TakeTicket,
+                           BeginArray> auto&) -> Feature { return nullptr; },
             [](const SetMaxNReg&) -> Feature { return &Target::has_setmaxnreg; },
             [](const OneOf<GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) -> Feature {
                 return &Target::has_programmatic_launch;

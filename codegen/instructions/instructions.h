@@ -157,6 +157,15 @@ struct TakeTicket {
     Expr tickets, first;
 };
 
+// Shared memory.
+
+/// The array begins to use its bytes, which others had before: for the emulator, they are unwritten again. Accesses of
+/// those others are over in front of it, for all threads.
+struct BeginArray {
+    AddressOperand array;
+    Expr bytes;
+};
+
 // Launches.
 
 /// Registers of each thread of a role from here on (setmaxnreg).
@@ -174,7 +183,7 @@ using Instruction =
                  FenceProxyAsync, ClusterArrive, ClusterWait, PrefetchTensorMap, TmaLoad, TmaStore, TmaStoreCommit,
                  TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, TransposeLanes, Mma,
                  PackRegisters, Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait, WgmmaFenceOperand, LeaveUndefined,
-                 TakeTicket, SetMaxNReg, GriddepcontrolWait, GriddepcontrolLaunchDependents>;
+                 TakeTicket, BeginArray, SetMaxNReg, GriddepcontrolWait, GriddepcontrolLaunchDependents>;
 
 /// One of these instructions.
 template <class T, class... Ts>

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "codegen/access/shared_struct.h"
 #include "codegen/print/print_cuda.h"
 #include "codegen/print/print_statements.h"
-#include "codegen/thread_ir/shared_struct.h"
 #include "codegen/thread_ir/thread_walk.h"
 #include "device/vocabulary.h"
 #include "dsl/simplify.h"
@@ -55,7 +55,7 @@ public:
         result.tickets = kernel_.tickets;
         result.cluster = kernel_.cluster;
         result.threads = kernel_.threads + kernel_.producer_threads;
-        result.shared_bytes = bytes_of_shared(kernel_.shared);
+        result.shared_bytes = bytes_of_shared(kernel_.shared, kernel_.unions);
         result.starts_early = kernel_.starts_early;
         result.overlaps_from = kernel_.overlaps_from;
         result.arguments = kernel_.arguments;
@@ -189,7 +189,7 @@ private:
             for (const std::string& part : comment_lines(line)) out.line("// " + part);
         int threads = kernel_.threads + kernel_.producer_threads;
         std::string resources = threads == 1 ? "// 1 thread" : fmt::format("// {} threads", threads);
-        if (int64_t bytes = bytes_of_shared(kernel_.shared))
+        if (int64_t bytes = bytes_of_shared(kernel_.shared, kernel_.unions))
             resources += fmt::format(", {} bytes of shared memory", bytes);
         out.line(resources);
         out.line("");
@@ -214,10 +214,30 @@ private:
     void print_shared(Writer& out) {
         if (kernel_.shared.empty()) return;
         out.open("struct Shared");
-        for (const Buffer& buffer : kernel_.shared)
-            out.line(fmt::format("alignas({}) {};", alignment_of(*buffer), declaration(*buffer, names_, exprs_)));
+        std::set<int> printed;
+        for (const Buffer& buffer : kernel_.shared) {
+            const int number = place_in_unions(buffer.get(), kernel_.unions).number;
+            if (number < 0)
+                print_array(out, buffer);
+            else if (printed.insert(number).second)
+                print_union(out, kernel_.unions[static_cast<size_t>(number)]);
+        }
         out.close("};");
         out.line("");
+    }
+
+    void print_array(Writer& out, const Buffer& buffer) {
+        out.line(fmt::format("alignas({}) {};", alignment_of(*buffer), declaration(*buffer, names_, exprs_)));
+    }
+
+    void print_union(Writer& out, const SharedUnion& shared) {
+        out.open("union");
+        for (const std::vector<Buffer>& alternative : shared.alternatives) {
+            if (alternative.size() > 1) out.open("struct");
+            for (const Buffer& buffer : alternative) print_array(out, buffer);
+            if (alternative.size() > 1) out.close("};");
+        }
+        out.close("};");
     }
 
     const ThreadKernel& kernel_;

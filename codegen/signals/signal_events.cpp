@@ -37,8 +37,10 @@ std::optional<Kind> kind_of(const Instruction& instruction) {
             [](const WgmmaWait&) -> Told { return Kind::AwaitProducts; },
             [](const OneOf<FenceMbarrierInit, FenceProxyAsync, PrefetchTensorMap, TmaStore, TmaStoreCommit,
                            TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, TransposeLanes,
-                           Mma, PackRegisters, WgmmaFence, WgmmaFenceOperand, LeaveUndefined, TakeTicket, SetMaxNReg,
-                           GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) -> Told { return {}; }},
+                           Mma, PackRegisters, WgmmaFence, WgmmaFenceOperand, LeaveUndefined, TakeTicket, BeginArray,
+                           SetMaxNReg, GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) -> Told {
+                return {};
+            }},
         instruction);
 }
 

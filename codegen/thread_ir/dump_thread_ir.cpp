@@ -82,6 +82,7 @@ std::string to_string(const ThreadKernel& kernel) {
     dump.line(fmt::format("kernel {}: {} threads", kernel.name, kernel.threads), -1);
     for (const Buffer& buffer : kernel.arguments) dump.line("argument " + text_of(buffer), -1);
     for (const Buffer& buffer : kernel.shared) dump.line("shared " + text_of(buffer), -1);
+    for (const SharedUnion& shared : kernel.unions) dump.line(to_string(shared), -1);
     dump.body(kernel.body);
     return dump.text;
 }

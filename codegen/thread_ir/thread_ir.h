@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "codegen/access/shared_struct.h"
 #include "codegen/access/tensor_map.h"
 #include "codegen/instructions/instructions.h"
 
@@ -71,8 +72,8 @@ struct ThreadStore {
     std::optional<BinaryOp> atomic = {};
 };
 /// `width` neighbouring elements of the last dimension as one access of memory. Memory to registers, registers to
-/// memory, or memory to memory; addresses are multiples of width * bytes. With `where`, of shared to global memory, it is
-/// read in any case and stored where that holds.
+/// memory, or memory to memory; addresses are multiples of width * bytes. With `where`, of shared to global memory, it
+/// is read in any case and stored where that holds.
 struct ThreadWide {
     int width;
     Access to;
@@ -137,6 +138,7 @@ struct ThreadKernel {
     std::vector<Expr> sizes, scalars;                ///< Variables; parameters after the pointers
     std::vector<TensorMapUse> maps;                  ///< parameters behind the pointers
     std::vector<Buffer> shared;                      ///< arrays of the block's shared memory
+    std::vector<SharedUnion> unions;                 ///< of those that take turns
     std::vector<bool> written;                       ///< an argument each: stored to in this kernel
     std::vector<std::pair<Buffer, Buffer>> aliases;  ///< one array: (output, input that it overwrites)
     std::array<Expr, 3> grid;                        ///< blocks in x, y, z, over sizes

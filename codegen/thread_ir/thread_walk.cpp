@@ -204,6 +204,8 @@ std::vector<MemoryAccess> memory_accesses(const ThreadStmt& stmt) {
         result.push_back({place_of(wide->from), wide->width, false});
         result.push_back({place_of(wide->to), wide->width, true});
     }
+    if (auto begin = instruction_of<BeginArray>(stmt))
+        result.push_back({place_of(begin->array.place), 1, true, false, true});
     if (auto instruction = stmt.as<Instruction>())
         for (const Operand& operand : operands(*instruction)) {
             if (auto read = std::get_if<ReadOperand>(&operand))

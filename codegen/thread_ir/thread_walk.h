@@ -39,6 +39,7 @@ struct MemoryAccess {
     int width;  ///< neighbouring elements of the last index
     bool writes;
     bool atomic = false;  ///< no conflict with another atomic update
+    bool begins = false;  ///< of all of the array, see BeginArray: conflicts with those that had its bytes before
 };
 std::vector<MemoryAccess> memory_accesses(const ThreadStmt& stmt);
 /// The array that is meant: that of the output which overwrites the buffer, or the buffer itself.

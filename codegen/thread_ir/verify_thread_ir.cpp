@@ -1,6 +1,7 @@
 // The grammar of the thread IR.
 #include <algorithm>
 
+#include "codegen/thread_ir/check_unions.h"
 #include "codegen/thread_ir/thread_walk.h"
 #include "support/error.h"
 #include "support/overloaded.h"
@@ -220,6 +221,9 @@ private:
 
 }  // namespace
 
-void verify_thread_ir(const ThreadKernel& kernel) { Verifier(kernel).check(kernel.body); }
+void verify_thread_ir(const ThreadKernel& kernel) {
+    Verifier(kernel).check(kernel.body);
+    check_unions(kernel);
+}
 
 }  // namespace tw::codegen

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "codegen/thread_ir/shared_struct.h"
+#include "codegen/access/shared_struct.h"
 #include "codegen/thread_ir/thread_walk.h"
 #include "codegen/thread_passes/thread_passes.h"
 #include "dsl/simplify.h"
@@ -36,7 +36,7 @@ double bytes_of_boxes(const ThreadStmt& stmt, KnownBounds& bounds) {
 /// the next.
 int64_t fewest_blocks_to_overlap(const ThreadKernel& kernel) {
     KnownBounds bounds(kernel);
-    bool lone = bytes_of_shared(kernel.shared) > shared_bytes_of_lone_blocks;
+    bool lone = bytes_of_shared(kernel.shared, kernel.unions) > shared_bytes_of_lone_blocks;
     return lone && bytes_of_boxes(kernel.body, bounds) <= most_bytes_of_short_blocks ? 0 : blocks_of_many;
 }
 

@@ -103,6 +103,7 @@ std::string to_string(const TileKernel& kernel) {
     for (const SharedBuffer& shared : kernel.shared)
         printer.line(fmt::format("shared {} {}{} as {}", tw::name_of(shared.buffer->type), shared.buffer->name,
                                  bracketed(shared.buffer->shape), shared.layout.to_string()));
+    for (const SharedUnion& shared : kernel.unions) printer.line(to_string(shared));
     printer.print(kernel.body);
     for (const std::string& note : kernel.notes) printer.line("# " + note);
     return printer.text;

@@ -6,7 +6,7 @@
 
 namespace tw::codegen {
 
-Placement::Placement(const TileKernel& kernel) : data_(kernel) {
+Placement::Placement(const TileKernel& kernel) : data_(kernel), unions_(kernel.unions) {
     for (const SharedBuffer& shared : kernel.shared) {
         BufferNode node = *shared.buffer;
         node.shape = shared.layout.physical_shape();
@@ -17,6 +17,9 @@ Placement::Placement(const TileKernel& kernel) : data_(kernel) {
         shared_.push_back(place.buffer);
         places_.emplace(shared.buffer.get(), std::move(place));
     }
+    for (SharedUnion& shared : unions_)
+        for (std::vector<Buffer>& alternative : shared.alternatives)
+            for (Buffer& buffer : alternative) buffer = places_.at(buffer.get()).buffer;
 }
 
 std::vector<Expr> Placement::lowered(const std::vector<Expr>& indices) const {

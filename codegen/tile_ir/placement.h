@@ -21,6 +21,8 @@ public:
     Expr physical(const Expr& expr) const;
     /// The arrays of shared memory, in the kernel's order.
     const std::vector<Buffer>& shared() const { return shared_; }
+    /// The kernel's unions, of these arrays.
+    const std::vector<SharedUnion>& unions() const { return unions_; }
 
 private:
     /// The element at lowered indices.
@@ -34,6 +36,7 @@ private:
     DataIndices data_;
     std::map<const BufferNode*, Place> places_;
     std::vector<Buffer> shared_;
+    std::vector<SharedUnion> unions_;
 };
 
 }  // namespace tw::codegen

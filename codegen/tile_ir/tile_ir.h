@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "codegen/access/layout.h"
+#include "codegen/access/shared_struct.h"
 #include "codegen/access/tensor_map.h"
 #include "codegen/instructions/instructions.h"
 #include "dsl/tree.h"
@@ -187,10 +188,11 @@ TileStmt make_tile(T node) {
 }
 
 struct SharedBuffer {
-    Buffer buffer;       ///< as the schedule knows it
-    Layout layout;       ///< where its elements are
-    bool fixed = false;  ///< by an instruction
-    int alignment = 1;   ///< bytes
+    Buffer buffer;                  ///< as the schedule knows it
+    Layout layout;                  ///< where its elements are
+    bool fixed = false;             ///< by an instruction
+    int alignment = 1;              ///< bytes
+    std::vector<Expr> around = {};  ///< variables of loops in each of whose iterations it begins without values
 };
 
 /// Barriers in shared memory that are there before all else.
@@ -232,6 +234,7 @@ struct TileKernel {
     Expr turn;                    ///< Variable: which group of the role that computes, if several take turns
     std::vector<TensorMapUse> maps;
     std::vector<SharedBuffer> shared;
+    std::vector<SharedUnion> unions;  ///< of buffers that are there
     std::vector<BarrierArray> barriers;
     TileStmt body;
     std::vector<std::string> notes;

@@ -21,6 +21,12 @@ public:
         if (kernel_.persistent && kernel_.persistent->tickets) bind(kernel_.persistent->ticket);
         for (const Buffer& buffer : kernel_.arguments) buffers_.insert(buffer.get());
         for (const SharedBuffer& shared : kernel_.shared) buffers_.insert(shared.buffer.get());
+        for (const SharedUnion& shared : kernel_.unions)
+            for (const std::vector<Buffer>& alternative : shared.alternatives)
+                for (const Buffer& buffer : alternative)
+                    internal_check(
+                        std::ranges::find(kernel_.shared, buffer, &SharedBuffer::buffer) != kernel_.shared.end(),
+                        "after {}: {} takes turns, but is no array of {}", pass_, buffer->name, kernel_.name);
         check(kernel_.body);
     }
 

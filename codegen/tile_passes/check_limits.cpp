@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/tile_ir/placement.h"
 #include "support/error.h"
 
 namespace tw::codegen {
@@ -23,13 +24,13 @@ void check_limits(const TileKernel& kernel, const Target& target, const CiteStep
         throw_error(Error,
                     "{}: its thread loops and roles need {} threads, a block of {} has at most {}; bind smaller loops",
                     kernel.name, all_threads(kernel), target.arch, target.max_threads);
-    int64_t bytes = 0;
     std::string parts;
-    for (const SharedBuffer& shared : kernel.shared) {
-        int64_t own = shared.layout.elements() * bytes_of(shared.buffer->type);
-        bytes += own;
-        parts += fmt::format("{}{} {}", parts.empty() ? "" : " + ", shared.buffer->name, own);
-    }
+    for (const SharedBuffer& shared : kernel.shared)
+        parts += fmt::format("{}{} {}", parts.empty() ? "" : " + ", shared.buffer->name,
+                             shared.layout.elements() * bytes_of(shared.buffer->type));
+    for (const SharedUnion& shared : kernel.unions) parts += "; " + to_string(shared);
+    const Placement placement(kernel);
+    const int64_t bytes = bytes_of_shared(placement.shared(), placement.unions());
     if (bytes > target.shared_bytes)
         throw_error(Error,
                     "{}{}: shared memory of {} bytes ({}), a block of {} has at most {}; use smaller tiles or fewer "

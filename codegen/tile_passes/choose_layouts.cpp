@@ -86,7 +86,9 @@ struct Chooser {
         else
             notes.push_back(
                 fmt::format("{}: row-major: {:.0f} wavefronts of shared memory a warp", buffer->name, plain));
-        return {buffer, best};
+        SharedBuffer result = shared;
+        result.layout = best;
+        return result;
     }
 };
 

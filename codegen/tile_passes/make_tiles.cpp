@@ -119,6 +119,7 @@ private:
             rounds = tiles;  // at most
         }
         kernel_.body = make_tile(around_block(kernel_.persistent->round, rounds, nest_.persistent_stages));
+        for (SharedBuffer& shared : kernel_.shared) shared.around.push_back(kernel_.persistent->round);
     }
 
     /// One block may take all tiles but the first ones of the others.
@@ -238,9 +239,10 @@ private:
 
 public:
     TileStmt operator()(const For& loop) {
-        if (is_thread(loop.level)) around_.push_back(loop.variable);
+        std::vector<Expr>& around = is_thread(loop.level) ? around_ : repeating_;
+        around.push_back(loop.variable);
         TileStmt body = convert(loop.body);
-        if (is_thread(loop.level)) around_.pop_back();
+        around.pop_back();
         if (is_grid(loop.level) || is_thread(loop.level)) return body;
         if (const TileOp* op = body.as<TileOp>()) {
             TileOp around = *op;
@@ -265,9 +267,15 @@ public:
                        "{} is allocated in {} inside a kernel", buffer->name, to_string(buffer->memory));
         if (buffer->memory == Memory::Registers)
             return make_tile(TileAllocate{buffer, convert(allocate.body), around_});
-        auto same = [&](const SharedBuffer& shared) { return shared.buffer == buffer; };
-        if (std::none_of(kernel_.shared.begin(), kernel_.shared.end(), same))  // segments of a loop share it
+        auto found = std::ranges::find(kernel_.shared, buffer, &SharedBuffer::buffer);
+        if (found == kernel_.shared.end()) {
             kernel_.shared.push_back({buffer, row_major(constant_shape(buffer))});
+            kernel_.shared.back().around = repeating_;
+        } else {  // segments of a loop share it
+            std::erase_if(found->around, [&](const Expr& loop) {
+                return std::ranges::none_of(repeating_, [&](const Expr& other) { return other.same(loop); });
+            });
+        }
         return convert(allocate.body);
     }
 
@@ -364,7 +372,8 @@ private:
     const Target& target_;
     const CiteStep& cite_;
     TileKernel kernel_;
-    std::vector<Expr> around_;  // the thread loops around what is being converted
+    std::vector<Expr> around_;     // the thread loops around what is being converted,
+    std::vector<Expr> repeating_;  // and all others
 };
 
 }  // namespace

@@ -4,14 +4,13 @@
 
 #include <fmt/format.h>
 
-#include "codegen/thread_ir/shared_struct.h"
+#include "codegen/access/shared_struct.h"
 #include "codegen/thread_ir/thread_walk.h"
 #include "support/error.h"
 
 namespace tw::codegen {
 namespace {
 
-constexpr int64_t driver_bytes = 1024;   // of each block's shared memory: CUDA C++ Programming Guide, "Shared Memory"
 constexpr int64_t least_registers = 24;  // that code needs beside sums: the least that setmaxnreg leaves
 
 /// The largest array of sums of matrix instructions that a thread has.
@@ -46,7 +45,7 @@ public:
         notes.push_back(fmt::format(
             "{}: {} blocks a multiprocessor: {} threads each, of at most {} registers, and {} bytes of shared memory",
             tiles_.name, blocks_, all_threads(tiles_), registers_at_launch(tiles_, target_),
-            bytes_of_shared(threads_.shared)));
+            bytes_of_shared(threads_.shared, threads_.unions)));
         const int64_t room = int64_t{blocks_} * target_.multiprocessors;
         if (tiles_.persistent && tiles_.persistent->blocks < room)
             notes.push_back(
@@ -70,7 +69,7 @@ private:
     }
 
     void check_shared() const {
-        const int64_t bytes = bytes_of_shared(threads_.shared) + driver_bytes,
+        const int64_t bytes = bytes_of_shared(threads_.shared, threads_.unions) + driver_bytes,
                       most = target_.shared_bytes_per_multiprocessor;
         require(bytes * blocks_ <= most,
                 "of {} bytes of shared memory each, {} of them the driver's, they take {}, a multiprocessor of {} has "

@@ -44,6 +44,7 @@ public:
         result.sizes = kernel_.sizes;
         result.scalars = kernel_.scalars;
         result.shared = placement_.shared();
+        result.unions = placement_.unions();
         result.grid = kernel_.grid;
         if (kernel_.persistent && kernel_.persistent->tickets) result.tickets = kernel_.persistent->tiles;
         result.threads = kernel_.threads * turns_of(kernel_);

@@ -63,6 +63,7 @@ struct Hooks {
     void (*range)(const void* memory, unsigned long bytes, bool writes, const void* caller);  // element by element
     void (*atomic)(const void* memory, int bytes, const void* caller);
     void (*outside)(long long index, long long extent, const char* tensor, int dimension, const void* caller);
+    void (*begin_array)(const void* array, int bytes, const void* caller);
     void (*sync_threads)(const void* caller);
     void (*sync_warp)(const void* caller);
     void (*sync_named)(int id, int threads, const void* caller);

@@ -78,6 +78,14 @@ TW_INLINE Index inside(Index index, Extent extent, const char* tensor, int dimen
     return index;
 }
 
+namespace emulated {
+extern "C" TW_HOOK void tw_begin_array(const void* array, int bytes) {
+    tw_hooks.begin_array(array, bytes, TW_CALLER);
+}
+}  // namespace emulated
+
+TW_INLINE void begin_array(const void* array, int bytes) { emulated::tw_begin_array(array, bytes); }
+
 template <class T>
 TW_INLINE T& shared_memory() { return *reinterpret_cast<T*>(tw_shared_memory()); }
 

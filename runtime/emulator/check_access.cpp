@@ -345,4 +345,10 @@ void mark_landed(uintptr_t address, size_t bytes, Stamp site) {
         note_write(place_at(*memory, 0, offset).cell, site);
 }
 
+void forget_written(uintptr_t address, size_t bytes) {
+    Memory* memory = core->memories.find(address);
+    for (size_t offset = address - memory->base, end = offset + bytes; offset < end; offset += 4)
+        place_at(*memory, 0, offset).cell = {NeverWritten, 0, {running.blocks.write, 0}, 0};
+}
+
 }  // namespace tw::emulator

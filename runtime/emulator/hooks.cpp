@@ -90,6 +90,11 @@ void on_outside(long long index, long long extent, const char* tensor, int dimen
     report(incident);
 }
 
+void on_begin_array(const void* array, int bytes, const void* caller) {
+    machine->array_lives.begin_array(const_cast<void*>(array), size_t(bytes), site_at(caller));
+}
+void ignore_begin_array(const void*, int, const void*) {}
+
 // With statistics: first counted, then as without.
 
 void count(const void* memory, size_t bytes, AccessKind kind, const void* caller) {
@@ -227,6 +232,7 @@ emulated::Hooks counting_hooks() {
     TW_SET_SIZES(hooks.write, count_access, true, checks)
     hooks.range = count_range<checks>;
     hooks.outside = checks ? on_outside : ignore_outside;
+    hooks.begin_array = checks ? on_begin_array : ignore_begin_array;
     hooks.atomic = count_atomic<checks>;
     return hooks;
 }
@@ -237,6 +243,7 @@ emulated::Hooks checking_hooks() {
     TW_SET_SIZES(hooks.write, on_access, true)
     hooks.range = on_range;
     hooks.outside = on_outside;
+    hooks.begin_array = on_begin_array;
     hooks.atomic = on_atomic;
     return hooks;
 }
@@ -247,6 +254,7 @@ emulated::Hooks ignoring_hooks() {
     for (auto& write : hooks.write) write = ignore_access;
     hooks.range = ignore_range;
     hooks.outside = ignore_outside;
+    hooks.begin_array = ignore_begin_array;
     hooks.atomic = ignore_atomic;
     return hooks;
 }

@@ -28,6 +28,7 @@ Machine::Machine(const Module& module, const Launch& launch, const Options& opti
       registers(core, barriers),
       wgmma(core, barriers, registers),
       warp_matrix(core, barriers, wgmma),
+      array_lives(core),
       entry_(module.entry(launch.kernel)) {
     shuffle_clusters();
     machine = this;
@@ -97,6 +98,7 @@ void Machine::begin_cluster(uint32_t number) {
     cp_async.begin();
     tma.begin();
     registers.begin();
+    array_lives.begin();
     wgmma.begin();
     warp_matrix.begin();
 }

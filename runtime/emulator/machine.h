@@ -4,6 +4,7 @@
 
 #include "runtime/emulator/emulator.h"
 #include "runtime/emulator/threads/report.h"
+#include "runtime/emulator/units/array_lives.h"
 #include "runtime/emulator/units/cp_async.h"
 #include "runtime/emulator/units/tma.h"
 #include "runtime/emulator/units/warp_matrix.h"
@@ -32,6 +33,7 @@ public:
     RegisterPool registers;
     Wgmma wgmma;
     WarpMatrix warp_matrix;
+    ArrayLives array_lives;
 
 private:
     void shuffle_clusters();

@@ -28,7 +28,7 @@ struct Small {
     }
 
     /// The bodies of the kernel after the pass, one letter a statement: w(rite of s), v (write of r), r(ead of either),
-    /// | barrier, ( ) loop, [ ] condition.
+    /// b(eginning of one), | barrier, ( ) loop, [ ] condition.
     std::string places(std::vector<ThreadStmt> body) {
         body.insert(body.begin(), declare(x));
         kernel.body = in_order(body);
@@ -43,6 +43,7 @@ struct Small {
 
     std::string letters(const ThreadStmt& stmt) const {
         if (stmt.as<ThreadBarrier>()) return "|";
+        if (instruction_of<BeginArray>(stmt)) return "b";
         if (auto loop = stmt.as<ThreadLoop>()) return "(" + letters(loop->body) + ")";
         if (auto branch = stmt.as<ThreadIf>()) return "[" + letters(branch->body) + "]";
         if (auto store = stmt.as<ThreadStore>()) return store->to.buffer == s ? "w" : store->to.buffer == r ? "v" : "r";
@@ -55,6 +56,9 @@ struct Small {
     ThreadStmt write_r(const Expr& index) { return store(r, {index}, one); }
     ThreadStmt read(const Expr& index) { return store(x, {}, load(s, {index})); }
     ThreadStmt read_r(const Expr& index) { return store(x, {}, load(r, {index})); }
+    static ThreadStmt begin(const Buffer& array) {
+        return make_thread(Instruction(BeginArray{{{array, {integer(0)}}}, integer(256)}));
+    }
     Expr next() const { return (t + 1) % 64; }
 };
 
@@ -92,6 +96,24 @@ TEST(InsertBarriers, OneServesSeveralWrites) {
     Small k;
     EXPECT_EQ(k.places({k.write(k.t), k.write_r(k.t), k.read(k.next()), k.read_r(k.next())}), "wv|rr");
     EXPECT_EQ(k.places({k.write(k.t), k.read(k.next()), k.write_r(k.t), k.read_r(k.next())}), "w|rv|r");
+}
+
+TEST(InsertBarriers, WhereArraysTakeTurnsAtTheSameBytes) {
+    Small k;
+    const std::vector<ThreadStmt> both = {k.write(k.t), k.read(k.next()), k.begin(k.r), k.write_r(k.t),
+                                          k.read_r(k.next())};
+    std::vector<ThreadStmt> in_turn = both;
+    in_turn.insert(in_turn.begin(), k.begin(k.s));
+    EXPECT_EQ(k.places(both), "w|rbv|r") << "arrays of their own";
+    k.kernel.unions = {{{{k.s}, {k.r}}}};
+    EXPECT_EQ(k.places(both), "w|r|bv|r");
+    EXPECT_EQ(k.places({loop(k.i, 8, in_turn)}), "(bw|r|bv|r|)");
+    // A barrier that is there anyway serves for it.
+    const Buffer q = make_buffer("q", f32, Memory::Shared, {64});
+    k.kernel.shared.push_back(q);
+    EXPECT_EQ(k.places({k.write(k.t), k.read(k.next()), store(q, {k.t}, k.one), store(k.x, {}, load(q, {k.next()})),
+                        k.begin(k.r), k.write_r(k.t)}),
+              "w|rr|rbv");
 }
 
 TEST(InsertBarriers, AroundALoopThatFillsAndReads) {

@@ -31,7 +31,7 @@ struct GuardedAccess {
 /// The ways of all threads through a kernel.
 class Walk {
 public:
-    explicit Walk(const ThreadKernel& kernel) : kernel_(kernel) {}
+    explicit Walk(const ThreadKernel& kernel) : kernel_(kernel), struct_(shared_struct(kernel.shared, kernel.unions)) {}
 
     /// The number of barriers that the thread passes.
     int run(int thread, std::array<int64_t, 3> block, int64_t size) {
@@ -107,18 +107,35 @@ private:
     void note(const GuardedAccess& guarded, const ThreadStmt& stmt) {
         for (const Expr& guard : guarded.guards)
             if (!evaluate(guard)) return;
-        const auto& [access, width, writes, atomic] = guarded.access;
+        const auto& [access, width, writes, atomic, begins] = guarded.access;
+        if (begins) return;  // where it stands says nothing but that others are over
         int64_t element = 0;
         for (size_t d = 0; d < access.indices.size(); ++d) {
             int64_t extent = d == 0 ? 0 : require_constant(access.buffer->shape[d]);
             element = element * extent + evaluate(access.indices[d]);
         }
+        const UnionPlace turns = place_in_unions(access.buffer.get(), kernel_.unions);
         for (int w = 0; w < width; ++w)
-            events.push_back(
-                {phase_, array_of(access.buffer, kernel_), element + w, thread_, writes && !atomic, &*stmt});
+            if (turns.number < 0)
+                events.push_back(
+                    {phase_, array_of(access.buffer, kernel_), element + w, thread_, writes && !atomic, &*stmt});
+            else
+                note_bytes(access.buffer, turns, element + w, {phase_, nullptr, 0, thread_, writes && !atomic, &*stmt});
+    }
+
+    /// Arrays that take turns share bytes: those of the first of them stand for all.
+    void note_bytes(const Buffer& buffer, const UnionPlace& turns, int64_t element, Event event) {
+        const auto array = static_cast<size_t>(std::ranges::find(kernel_.shared, buffer) - kernel_.shared.begin());
+        const int64_t size = bytes_of(buffer->type);
+        event.buffer = kernel_.unions[static_cast<size_t>(turns.number)].alternatives[0][0].get();
+        for (int64_t byte = 0; byte < size; ++byte) {
+            event.element = struct_.places[array].offset + element * size + byte;
+            events.push_back(event);
+        }
     }
 
     const ThreadKernel& kernel_;
+    const SharedStruct struct_;
     int thread_ = 0, phase_ = 0;
     SlotMap slots_;
     std::vector<Register> values_;

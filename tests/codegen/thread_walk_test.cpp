@@ -96,6 +96,22 @@ TEST_F(Grammar, TypesAndArguments) {
     refused({only_if(t, {})}, "a condition that is not bool");
 }
 
+TEST_F(Grammar, AnArrayIsOverWhereAnotherBeginsInItsBytes) {
+    const Buffer q = make_buffer("q", f32, Memory::Shared, {64});
+    const ThreadStmt begin_s = make_thread(Instruction(BeginArray{{{s, {integer(0)}}}, integer(256)})),
+                     begin_q = make_thread(Instruction(BeginArray{{{q, {integer(0)}}}, integer(256)})),
+                     use_s = store(s, {t}, one), use_q = store(q, {t}, one);
+    kernel.shared.push_back(q);
+    kernel.unions = {{{{s}, {q}}}};
+    EXPECT_EQ(refusal({use_s, begin_q, use_q}), "");
+    EXPECT_EQ(refusal({loop(i, 2, {begin_s, use_s, begin_q, use_q})}), "");
+    refused({use_s, begin_q, use_s}, "'s' is accessed where another array has its bytes");
+    refused({use_s, use_q}, "'q' is accessed where another array has its bytes");
+    refused({loop(i, 2, {use_s, begin_q, use_q})}, "'s' is accessed where another array has its bytes");
+    kernel.unions = {{{{s}, {q, s}}}};
+    refused({}, "'s' stands in a union twice");
+}
+
 TEST_F(Grammar, BarriersAreForAllThreads) {
     ThreadStmt barrier = make_thread(ThreadBarrier{});
     EXPECT_EQ(refusal({loop(i, 4, {barrier})}), "");

@@ -110,6 +110,34 @@ TEST(Uninitialised, SharedMemoryOfTheBlockBefore) {
         Kind::Uninitialised, 6, "of block (1,0,0)");
 }
 
+TEST(ArraysInTurn, BeginUnwrittenBehindAllAccessesBefore) {
+    const std::string before = "shared[t] = t;\n__syncthreads();\nout[t] = shared[t ^ 1];\n",
+                      met = before + "__syncthreads();\ntw::begin_array(shared, 256);\n";
+    expect_silence({.body = met + "shared[t] = 2 * t;\n__syncthreads();\nout[t + 64] = shared[t ^ 1];"});
+    expect_finding({.body = met + "out[t + 64] = shared[t];"}, Kind::Uninitialised, 9, "of shared memory");
+    expect_finding({.body = met + "shared[t] = 2 * t;\nout[t + 64] = shared[t ^ 1];"}, Kind::Race, 0, "race on shared");
+}
+
+/// A race, or what was there is gone when another thread reads it: as they take turns.
+TEST(ArraysInTurn, DoNotBeginWhileOthersReadWhatWasThere) {
+    Case early{.body =
+                   "shared[t] = t;\n__syncthreads();\nout[t] = shared[t ^ 1];\ntw::begin_array(shared, 256);\n"
+                   "shared[t] = 0;"};
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+        const Report report = early.run({.seed = seed});
+        EXPECT_TRUE(find(report, Kind::Race) || find(report, Kind::Uninitialised)) << all_messages(report);
+    }
+}
+
+TEST(ArraysInTurn, BeginOnceForAllThreadsEachTime) {
+    auto twice = [](const std::string& fill) {
+        return "for (int i = 0; i < 2; ++i) {\n__syncthreads();\ntw::begin_array(shared, 254);\n" + fill +
+               "\n__syncthreads();\nout[t] = shared[t ^ 1];\n}";
+    };
+    expect_silence({.body = twice("shared[t] = t + i;")});
+    expect_finding({.body = twice("if (i == 0) shared[t] = t;")}, Kind::Uninitialised, 9, "of shared memory");
+}
+
 TEST(OutOfBounds, NamesTheRegionAndTheDistance) {
     expect_finding({.body = "out[t + 193] = 0;"}, Kind::OutOfBounds, 4, "0 bytes past the end of 'out' of 1024 bytes");
     expect_finding({.body = "out[t] = in[t - 1];"}, Kind::OutOfBounds, 4, "reads 4 bytes at ");

@@ -28,6 +28,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     tw::bf16 h[8];
     float f[4];
     tw::load<8>(h, x);
+    tw::begin_array(&shared.a[0], sizeof shared.a);
     tw::copy<4>(&shared.a[0], y);
     tw::copy_where<4>(y[0] > 0, y, &shared.a[0]);
     y[tw::inside(i[0], 4, "y", 0)] = y[tw::inside(l[0], 4LL, "y", 0)];

@@ -56,6 +56,29 @@ Schedule scheduled_sums_by_tickets() {
     return s;
 }
 
+/// Of rows that three stages in shared memory make, which has room for two of them.
+constexpr const char* crowded_rows = "crowded rows";
+Schedule scheduled_crowded_rows() {
+    Tensor x = input("x", f32, {64, 128});
+    auto mirrored = [](const char* name, const Tensor& of) {
+        return compute(name, {64, 128}, [&](Expr i, Expr j) { return of(i, 127 - j) + 1.0; });
+    };
+    Tensor first = mirrored("first", x), second = mirrored("second", first), third = mirrored("third", second),
+           y = mirrored("y", third);
+    Target small = target("sm_90a");
+    small.shared_bytes = 2 * 4 * 128 * 4;
+    Schedule s({y}, small);
+    auto [i, j] = s.loops<2>(y);
+    auto [block, row] = s.split(i, 4, {"block", "row"});
+    s.bind(block, grid.x);
+    s.bind(j, thread);
+    for (const Tensor& stage : {third, second, first}) {
+        s.at(stage, block);
+        s.set_memory(stage, Memory::Shared);
+    }
+    return s;
+}
+
 constexpr const char* products = "product_64x48x40";
 constexpr const char* tensor_core_products = "gemm_bf16_64x64x64_tb_tile32x32x16w16x16s3";
 constexpr const char* hopper_products = "gemm_bf16_128x64x128_tb_tile128x64x64g2s2r64b";
@@ -81,8 +104,9 @@ constexpr Example examples[] = {
     {"defer_waits", attention},
     {"pipeline", tensor_core_products},
     {"fence_proxies", hopper_products},
-    {"store_boxes", hopper_products},
+    {"store_boxes", "gemm_bf16_128x128x128_tb_tile128x128x64g2s2r64b"},
     {"take_tickets", sums_by_tickets},
+    {"reuse_shared", crowded_rows},
     {"drop_units", hopper_products},
     {"join_loops", hopper_products},
     {"name_values", "gelu_bias_7x37_f32"},
@@ -98,6 +122,7 @@ constexpr Example examples[] = {
 Program program_of(const char* kernel) {
     if (std::string_view(kernel) == row_sums) return build(scheduled_row_sums());
     if (std::string_view(kernel) == sums_by_tickets) return build(scheduled_sums_by_tickets());
+    if (std::string_view(kernel) == crowded_rows) return build(scheduled_crowded_rows());
     const schedules::CatalogEntry* entry = schedules::find_library_kernel(kernel);
     if (!entry) throw_error(Error, "no kernel '{}'", kernel);
     return build(entry->make(target("sm_90a")));

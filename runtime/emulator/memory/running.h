@@ -97,6 +97,9 @@ void mark_in_flight(uintptr_t address, size_t bytes, Stamp site);
 /// The running thread has waited for them: a write of its own, now.
 void mark_landed(uintptr_t address, size_t bytes, Stamp site);
 
+/// Whole words of shared memory that the running thread has just been checked to write: nobody has written them.
+void forget_written(uintptr_t address, size_t bytes);
+
 /// Called when steps_left has become negative.
 void look_at_limits();
 
