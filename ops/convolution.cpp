@@ -17,14 +17,16 @@ std::string text_of(const std::vector<Sides>& padding) {
     return text;
 }
 
+const char* text_of(Layout layout) { return layout == Layout::ChannelsFirst ? " channels first" : ""; }
+
 std::string text_of(const ConvolutionOptions& o) {
-    return fmt::format("stride {} dilation {} padding {} groups {} mode {}", o.stride, o.dilation, text_of(o.padding),
-                       o.groups, static_cast<int>(o.mode));
+    return fmt::format("stride {} dilation {} padding {} groups {} mode {}{}", o.stride, o.dilation, text_of(o.padding),
+                       o.groups, static_cast<int>(o.mode), text_of(o.layout));
 }
 
 std::string text_of(const TransposedOptions& o) {
-    return fmt::format("stride {} dilation {} padding {} output_padding {} groups {}", o.stride, o.dilation,
-                       text_of(o.padding), o.output_padding, o.groups);
+    return fmt::format("stride {} dilation {} padding {} output_padding {} groups {}{}", o.stride, o.dilation,
+                       text_of(o.padding), o.output_padding, o.groups, text_of(o.layout));
 }
 
 std::vector<Tensor> operands(const Tensor& x, const Tensor& weight, const Tensor& bias) {
@@ -48,9 +50,9 @@ Tensor convolution(int dimensions, const Tensor& x, const Tensor& weight, const 
                    const ConvolutionOptions& options, std::source_location where) {
     const std::string name = fmt::format("conv{}d", dimensions);
     user_check(x.shape().size() == static_cast<size_t>(dimensions) + 2, where,
-               "{}: x is {}, the weight {}; give [images, {} extents, channels], or call the convolution of as many "
-               "dimensions",
-               name, shape_text(x.shape()), shape_text(weight.shape()), dimensions);
+               "{}: x is {}, the weight {}; give {} with {} extents, or call the convolution of as many dimensions",
+               name, shape_text(x.shape()), shape_text(weight.shape()), schedules::dimensions_of_images(options.layout),
+               dimensions);
     const Target& target = x.backend()->target();
     const bool has_units = target.has_wgmma && target.has_tma;
     const std::string text = text_of(options) + (has_units ? " units" : "");
@@ -100,6 +102,7 @@ ConvolutionLayer::ConvolutionLayer(int dimensions, const std::shared_ptr<Backend
         terms *= shape.back();
     }
     shape.push_back(in / groups);
+    shape = schedules::in_layout(options_.layout, shape);
     const double bound = 1 / std::sqrt(static_cast<double>(terms));
     weight_ = uniform_parameter(backend, shape, bound, 2 * seed, "weight");
     bias_ = uniform_parameter(backend, {out}, bound, 2 * seed + 1, "bias");

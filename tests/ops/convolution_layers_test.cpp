@@ -15,6 +15,7 @@ namespace {
 using schedules::ConvolutionOptions;
 using schedules::convolve;
 using schedules::convolve_transposed;
+using schedules::Layout;
 using schedules::TransposedOptions;
 
 struct Case {
@@ -22,20 +23,33 @@ struct Case {
     int64_t images, groups, group_channels, group_filters;
     PaddingMode mode = PaddingMode::Zeros;
     bool has_bias = false;
+    Layout layout = Layout::ChannelsLast;
 
     int64_t channels() const { return groups * group_channels; }
     int64_t filters() const { return groups * group_filters; }
     ConvolutionOptions options() const {
-        return {.stride = w.stride, .dilation = w.dilation, .padding = w.padding, .groups = groups, .mode = mode};
+        return {.stride = w.stride,
+                .dilation = w.dilation,
+                .padding = w.padding,
+                .groups = groups,
+                .mode = mode,
+                .layout = layout};
     }
-    Tensor x(Type type) const { return input("x", type, shape_of_extents(indices(images, w.extents, channels()))); }
+    /// From the order of [first, inner..., channel] to that of the layout, and back.
+    std::vector<int64_t> own(const std::vector<int64_t>& all) const { return in_layout(layout, all); }
+    std::vector<int64_t> last(const std::vector<int64_t>& all) const { return with_channels_last(layout, all); }
+
+    Tensor x(Type type) const {
+        return input("x", type, shape_of_extents(own(indices(images, w.extents, channels()))));
+    }
     Tensor weight(Type type) const {
-        return input("w", type, shape_of_extents(indices(filters(), w.taps, group_channels)));
+        return input("w", type, shape_of_extents(own(indices(filters(), w.taps, group_channels))));
     }
     Tensor bias(Type type, int64_t extent) const { return has_bias ? input("b", type, {extent}) : Tensor(); }
     std::string text() const {
-        return w.text() + fmt::format("{} images, {} groups of {} channels and {} filters, mode {}", images, groups,
-                                      group_channels, group_filters, static_cast<int>(mode));
+        return w.text() + fmt::format("{} images, {} groups of {} channels and {} filters, mode {}, layout {}", images,
+                                      groups, group_channels, group_filters, static_cast<int>(mode),
+                                      static_cast<int>(layout));
     }
 };
 
@@ -58,7 +72,8 @@ Case random_case(Draw& draw, PaddingMode mode) {
              draw.between(1, 2),
              draw.between(1, 2),
              mode,
-             draw.between(0, 1) == 1};
+             draw.between(0, 1) == 1,
+             draw.between(0, 1) == 1 ? Layout::ChannelsFirst : Layout::ChannelsLast};
     } while (!has_border(c));
     return c;
 }
@@ -73,13 +88,14 @@ double bias_at(const Bindings& b, int64_t channel) {
     return b.inputs.count("b") ? real(b.inputs.at("b"), {channel}) : 0;
 }
 
-double expected_convolution(const Case& c, const Bindings& b, const std::vector<int64_t>& at) {
+double expected_convolution(const Case& c, const Bindings& b, const std::vector<int64_t>& place_of_result) {
+    const std::vector<int64_t> at = c.last(place_of_result);
     double total = bias_at(b, at.back());
     const int64_t group = at.back() / c.group_filters;
     each_tap(c.w, inner_of(at), c.mode, [&](const auto& tap, const auto& place) {
         for (int64_t k = 0; place && k < c.group_channels; ++k)
-            total += real(b.inputs.at("x"), indices(at[0], *place, group * c.group_channels + k)) *
-                     real(b.inputs.at("w"), indices(at.back(), tap, k));
+            total += real(b.inputs.at("x"), c.own(indices(at[0], *place, group * c.group_channels + k))) *
+                     real(b.inputs.at("w"), c.own(indices(at.back(), tap, k)));
     });
     return total;
 }
@@ -100,7 +116,7 @@ TEST_P(EachMode, RandomConvolutionsAndTheirGradients) {
         const Tensor y = convolve("y", x, w, b, c.options());
         const std::vector<Tensor> inputs = defined({x, w, b});
         const Bindings bindings = random_inputs(inputs, static_cast<uint64_t>(n));
-        for (size_t d = 0; d < c.w.dimensions(); ++d) ASSERT_EQ(extents_of(y)[d + 1], c.w.windows(d));
+        for (size_t d = 0; d < c.w.dimensions(); ++d) ASSERT_EQ(c.last(extents_of(y))[d + 1], c.w.windows(d));
         expect_elements(interpret_plain({y}, bindings)[0], 1e-13,
                         [&](const auto& at) { return expected_convolution(c, bindings, at); });
         expect_gradients(y, inputs, bindings);
@@ -118,19 +134,19 @@ HostArray expected_transposed(const Case& c, const Bindings& b, const std::vecto
                               const std::vector<int64_t>& counts) {
     HostArray y = host_array(f64, shape);
     std::vector<int64_t> at(shape.size(), 0);
-    do y.set(at, make_value(f64, bias_at(b, at.back())));
+    do y.set(at, make_value(f64, bias_at(b, c.last(at).back())));
     while (advance(at, shape));
     RandomWindows w = c.w;
-    w.extents = inner_of(shape);
+    w.extents = inner_of(c.last(shape));
     std::vector<int64_t> window(counts.size(), 0);
     do
         each_tap(w, window, PaddingMode::Zeros, [&](const auto& tap, const auto& place) {
             for (int64_t n = 0; place && n < c.images; ++n)
                 for (int64_t f = 0; f < c.filters(); ++f)
                     for (int64_t k = 0; k < c.group_channels; ++k) {
-                        const auto to = indices(n, *place, f / c.group_filters * c.group_channels + k);
-                        y.set(to, make_value(f64, real(y, to) + real(b.inputs.at("x"), indices(n, window, f)) *
-                                                                    real(b.inputs.at("w"), indices(f, tap, k))));
+                        const auto to = c.own(indices(n, *place, f / c.group_filters * c.group_channels + k));
+                        y.set(to, make_value(f64, real(y, to) + real(b.inputs.at("x"), c.own(indices(n, window, f))) *
+                                                                    real(b.inputs.at("w"), c.own(indices(f, tap, k)))));
                     }
         });
     while (advance(window, counts));
@@ -145,7 +161,8 @@ TEST(ConvolveTransposed, RandomOnesAndTheirGradients) {
                                   .dilation = c.w.dilation,
                                   .padding = c.w.padding,
                                   .output_padding = {},
-                                  .groups = c.groups};
+                                  .groups = c.groups,
+                                  .layout = c.layout};
         std::vector<int64_t> results;
         for (size_t d = 0; d < c.w.dimensions(); ++d) {
             options.output_padding.push_back(draw.between(0, c.w.stride[d] - 1));
@@ -155,10 +172,10 @@ TEST(ConvolveTransposed, RandomOnesAndTheirGradients) {
         if (*std::min_element(results.begin(), results.end()) < 1) continue;
         ++n;
         SCOPED_TRACE(c.text());
-        const Tensor x = input("x", f64, shape_of_extents(indices(c.images, c.w.extents, c.filters())));
+        const Tensor x = input("x", f64, shape_of_extents(c.own(indices(c.images, c.w.extents, c.filters()))));
         const Tensor w = c.weight(f64), b = c.bias(f64, c.channels());
         const Tensor y = convolve_transposed("y", x, w, b, options);
-        ASSERT_EQ(extents_of(y), indices(c.images, results, c.channels()));
+        ASSERT_EQ(extents_of(y), c.own(indices(c.images, results, c.channels())));
         const Bindings bindings = random_inputs(defined({x, w, b}), static_cast<uint64_t>(n));
         const HostArray expected = expected_transposed(c, bindings, extents_of(y), c.w.extents);
         expect_elements(interpret_plain({y}, bindings)[0], 1e-13, [&](const auto& at) { return real(expected, at); });
@@ -184,9 +201,10 @@ TEST(Convolve, InfinitiesReachTheirWindowsOnly) {
         image.set(hit, make_value(f32, poison));
         auto reads_it = [&](const std::vector<int64_t>& at) {
             bool found = false;
-            each_tap(c.w, inner_of(at), c.mode,
-                     [&](const auto&, const auto& place) { found |= place && *place == inner_of(hit); });
-            return found && at[0] == hit[0] && at.back() / c.group_filters == hit.back() / c.group_channels;
+            const std::vector<int64_t> of = c.last(at), poisoned = c.last(hit);
+            each_tap(c.w, inner_of(of), c.mode,
+                     [&](const auto&, const auto& place) { found |= place && *place == inner_of(poisoned); });
+            return found && of[0] == poisoned[0] && of.back() / c.group_filters == poisoned.back() / c.group_channels;
         };
         const HostArray got = interpret_plain({y}, bindings)[0];
         std::vector<int64_t> at(got.shape.size(), 0);
@@ -201,8 +219,10 @@ TEST(Convolve, InfinitiesReachTheirWindowsOnly) {
 
 TEST(Convolve, Refusals) {
     const Tensor x = input("x", f32, {2, 8, 6, 4}), w = input("w", f32, {6, 3, 3, 4}), none;
-    EXPECT_ERROR(convolve("y", input("x", f32, {2, 4}), w, none, {}),
-                 "convolution: x is f32 [2, 4], the weight f32 [6, 3, 3, 4]; give x [images, extents..., channels]");
+    EXPECT_ERROR(
+        convolve("y", input("x", f32, {2, 4}), w, none, {}),
+        "convolution: x is f32 [2, 4], the weight f32 [6, 3, 3, 4]; give x [images, extents..., channels] and a "
+        "weight [filters, taps..., channels of a group]");
     EXPECT_ERROR(convolve("y", input("x", bf16, {2, 8, 6, 4}), w, none, {}), "x is bf16 [2, 8, 6, 4], the weight f32");
     EXPECT_ERROR(convolve("y", x, w, none, {.groups = 4}),
                  "4 groups do not divide the 6 filters of the weight [6, 3, 3, 4]");
@@ -235,6 +255,26 @@ TEST(Convolve, Refusals) {
     EXPECT_ERROR(convolve("y", input("x", f32, {2, height, 6, 4}), w, none, {}),
                  "dimension 1 of 'x' [2, height, 6, 4] is a named size; only the number of images may be one");
     EXPECT_ERROR(schedules::window_dimensions("windows", x, {3}, {}), "x is [2, 8, 6, 4], for windows of 1 dimensions");
+}
+
+TEST(Convolve, RefusalsOfChannelsFirst) {
+    const Tensor x = input("x", f32, {2, 4, 8, 6}), w = input("w", f32, {6, 4, 3, 3}), none;
+    const Layout layout = Layout::ChannelsFirst;
+    EXPECT_ERROR(convolve("y", input("x", f32, {2, 4}), w, none, {.layout = layout}),
+                 "give x [images, channels, extents...] and a weight [filters, channels of a group, taps...]");
+    EXPECT_ERROR(convolve("y", input("x", f32, {2, 8, 6, 4}), w, none, {.layout = layout}),
+                 "x is [2, 8, 6, 4], the weight [6, 4, 3, 3], in 1 groups; the second extent of the weight times the "
+                 "groups must be the channels of x, its second extent");
+    EXPECT_ERROR(convolve("y", x, w, none, {.dilation = {3}, .layout = layout}),
+                 "3 taps with dilation 3 span 7 elements, dimension 3 of x [2, 4, 8, 6] has 6");
+    EXPECT_ERROR(convolve("y", x, w, none, {.padding = {{1, 8}, 1}, .mode = PaddingMode::Reflect, .layout = layout}),
+                 "a reflecting border of 1 and 8 elements has no place at dimension 2 of 'x' [2, 4, 8, 6]");
+    EXPECT_ERROR(convolve_transposed("y", x, w, none, {.layout = layout}),
+                 "x is [2, 4, 8, 6], the weight [6, 4, 3, 3]; the second extent of x must be the first of the weight");
+    EXPECT_ERROR(convolve_transposed("y", input("x", f32, {2, 6, 8, 6}), w, none, {.padding = {5}, .layout = layout}),
+                 "dimension 2 of x [2, 6, 8, 6] would become 0");
+    EXPECT_ERROR(schedules::window_dimensions("windows", x, {3}, {.layout = layout}),
+                 "for windows of 1 dimensions; give [images, channels, extents...] with 1 to 3 extents");
 }
 
 TEST(ConvolveTransposed, Refusals) {
