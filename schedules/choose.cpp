@@ -8,12 +8,14 @@
 #include "codegen/lower.h"
 #include "dsl/edit.h"
 #include "dsl/simplify.h"
+#include "schedules/channels_last.h"
 #include "schedules/choose_windows.h"
 #include "schedules/elementwise.h"
 #include "schedules/explain_units.h"
 #include "schedules/long_reductions.h"
 #include "schedules/product.h"
 #include "schedules/redeclare_convolutions.h"
+#include "schedules/transposed.h"
 #include "schedules/unit_product.h"
 #include "support/error.h"
 
@@ -208,12 +210,14 @@ ProductTiles tiles_of_threads(const Tensor& c, int64_t k, const Target& target) 
 
 class Chooser {
 public:
-    Chooser(const RedeclaredConvolutions& declared, const Target& target)
+    Chooser(const RedeclaredConvolutions& declared, const MovedChannels& moved, const Target& target)
         : declared_(declared),
+          moved_(moved),
           outputs_(declared.outputs),
           target_(target),
           unscheduled_(outputs_, target),
           shareable_(may_reorder(outputs_)) {
+        notes_ = moved_.notes;
         for (const Tensor& tensor : declared_.given)
             notes_.push_back(fmt::format(
                 "'{}' is declared anew, as convolutions are fastest; outputs() has it as it is now", tensor.name()));
@@ -235,6 +239,21 @@ public:
             const bool is_tiled = std::ranges::any_of(
                 tiled_, [&](const TiledProduct& p) { return p.is_on_units() && p.c.same(declared_.sums[k]); });
             if (!is_tiled) found.push_back(declared_.given[k]);
+        }
+        return found;
+    }
+
+    /// Of tensors whose operands were moved, those that could not be tiled nevertheless.
+    std::vector<Tensor> moved_in_vain() const {
+        std::vector<Tensor> found;
+        auto is_named = [](const Tensor& t, const Tensor& like) { return t.name() == like.name(); };
+        for (size_t k = 0; k < moved_.given.size(); ++k) {
+            const Tensor& sums = moved_.sums[k];
+            const bool is_tiled =
+                std::ranges::any_of(tiled_,
+                                    [&](const TiledProduct& p) { return p.is_on_units() && is_named(p.c, sums); }) ||
+                std::ranges::any_of(declared_.given, [&](const Tensor& t) { return is_named(t, sums); });
+            if (!is_tiled) found.push_back(moved_.given[k]);
         }
         return found;
     }
@@ -319,21 +338,37 @@ private:
         std::vector<Stage> others = s.all_stages();
         std::erase_if(others, [&](Stage stage) { return is_tiled(s, stage); });
         // Those that read others first: a result that leaves through shared memory has its readers read a copy.
+        const auto copies = std::ranges::partition(others, [&](Stage stage) { return !copy_at(s, stage); });
+        for (Stage stage : copies) schedule_other(s, stage);
+        others.erase(copies.begin(), copies.end());
         std::for_each(tiled_.rbegin(), tiled_.rend(), [&](const TiledProduct& p) { schedule_tiled(s, p); });
         for (Stage stage : others) schedule_other(s, stage);
         return s;
     }
 
-    /// What the stage stores element by element, in rows of whole units of 16 bytes: the operand of windows, or what is
-    /// cut out of a product.
-    std::optional<Tensor> dense_copy(const Schedule& s, Stage stage) const {
-        for (const Tensor& t : declared_.cut)
-            if (holds(outputs_, t) && s[t].id == stage.id) return t;
-        for (const TiledProduct& p : tiled_)
-            for (const Tensor& t : {p.a, p.b})
-                if (std::holds_alternative<TiledWindows>(p.tiles) && !t.operation()->is_input() &&
-                    s[t].id == stage.id && !s.reduces(stage))
-                    return t;
+    /// What stages store element by element: operands of windows, what is cut out of a product, and copies of results.
+    std::vector<Tensor> copies() const {
+        std::vector<Tensor> found = declared_.cut;
+        for (const Tensor& output : outputs_)
+            if (std::ranges::any_of(moved_.results, [&](const Tensor& t) { return t.name() == output.name(); }))
+                found.push_back(output);
+        const std::vector<Tensor> operands = operands_of_windows();
+        found.insert(found.end(), operands.begin(), operands.end());
+        return found;
+    }
+    std::vector<Tensor> operands_of_windows() const {
+        std::vector<Tensor> found;
+        for (const TiledProduct& p : tiled_) {
+            const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles);
+            if (halo) found.insert(found.end(), {halo->convolution.x, halo->convolution.w});
+            if (std::holds_alternative<TiledWindows>(p.tiles)) found.insert(found.end(), {p.a, p.b});
+        }
+        std::erase_if(found, [](const Tensor& t) { return t.operation()->is_input(); });
+        return found;
+    }
+    std::optional<Tensor> copy_at(const Schedule& s, Stage stage) const {
+        for (const Tensor& t : copies())
+            if (!s.reduces(stage) && s.name(stage) == t.name()) return t;
         return {};
     }
 
@@ -348,9 +383,11 @@ private:
     }
 
     void schedule_other(Schedule& s, Stage stage) const {
-        if (auto copy = dense_copy(s, stage))
-            schedule_dense_copy(s, *copy);
-        else if (wants_sorting(s, stage))
+        if (auto copy = copy_at(s, stage)) {
+            std::vector<Tensor> stored = operands_of_windows();
+            stored.insert(stored.end(), outputs_.begin(), outputs_.end());
+            schedule_copy(s, *copy, stored);
+        } else if (wants_sorting(s, stage))
             spread_results(s, s.scatter(stage), Threads);
         else if (s.reduces(stage) && shareable_ && results_of(s, stage) <= FewResults && is_worth_sharing(s, stage))
             share_reduction(s, stage);
@@ -359,6 +396,7 @@ private:
     }
 
     const RedeclaredConvolutions& declared_;
+    const MovedChannels& moved_;
     const std::vector<Tensor>& outputs_;
     const Target& target_;
     Schedule unscheduled_;
@@ -368,18 +406,31 @@ private:
     std::vector<std::string> notes_;
 };
 
+struct Chosen {
+    Schedule schedule;
+    std::vector<Tensor> moved_in_vain;
+};
+/// Convolutions that cannot be tiled as they are declared anew are taken as they were given.
+Chosen chosen(const MovedChannels& moved, const Target& target) {
+    for (std::vector<Tensor> as_given;;) {
+        const RedeclaredConvolutions declared = redeclare_convolutions(moved.outputs, as_given, target);
+        Chooser chooser(declared, moved, target);
+        Schedule s = chooser.run();
+        const std::vector<Tensor> left_over = chooser.left_over();
+        if (left_over.empty()) return {std::move(s), chooser.moved_in_vain()};
+        as_given.insert(as_given.end(), left_over.begin(), left_over.end());
+    }
+}
+
 }  // namespace
 
 Schedule ChooseSchedule::operator()(const std::vector<Tensor>& outputs, const Target& target,
                                     std::source_location where) const {
     CalledFrom caller(where);
     for (std::vector<Tensor> as_given;;) {
-        const RedeclaredConvolutions declared = redeclare_convolutions(outputs, as_given, target);
-        Chooser chooser(declared, target);
-        Schedule s = chooser.run();
-        const std::vector<Tensor> left_over = chooser.left_over();
-        if (left_over.empty()) return s;
-        as_given.insert(as_given.end(), left_over.begin(), left_over.end());
+        auto [schedule, in_vain] = chosen(move_channels(outputs, as_given, target), target);
+        if (in_vain.empty()) return std::move(schedule);
+        as_given.insert(as_given.end(), in_vain.begin(), in_vain.end());
     }
 }
 

@@ -108,9 +108,13 @@ struct SummedAxis {
     }
 };
 
+/// Of operands: whole pieces as boxes take them, or any number of elements, along an axis that units take.
+enum class Rows { WholePieces, AlongUnits };
+
 class Classifier {
 public:
-    Classifier(const Tensor& result, const Reduce& sum, const WindowTerm& term) : result_(result) {
+    Classifier(const Tensor& result, const Reduce& sum, const WindowTerm& term, Rows rows)
+        : result_(result), rows_(rows) {
         for (const Expr& axis : sum.axes) {
             const Expr& extent = axis.as<Variable>()->extent;
             if (extent.defined()) summed_.push_back({axis, bounds_of(extent), extent});
@@ -124,7 +128,7 @@ public:
         for (int turn = 0; turn < 2; ++turn) {
             std::swap(accesses_[0], accesses_[1]);
             const Access &a = accesses_[0], &b = accesses_[1];
-            if (!a.has_whole_pieces() || !b.has_whole_pieces()) return {};
+            if (rows_ == Rows::WholePieces && (!a.has_whole_pieces() || !b.has_whole_pieces())) return {};
             if (auto found = windows(a, b)) return found;
             if (auto found = sum_of_pixels(a, b)) return found;
         }
@@ -189,6 +193,9 @@ private:
         }
         if (columns().period > 1 && !take_groups(columns(), form, form.extents.columns)) return {};
         if (!take_terms(windows, filters, form)) return {};
+        const bool along_units =
+            filters.runs_along(column) || filters.runs_along(summed_[static_cast<size_t>(form.terms_axis)].variable);
+        if (rows_ == Rows::AlongUnits && !along_units) return {};
         form.pads_filters = filters.is_padded && filters.may_leave();
         if (summed_.size() < 2 && !form.has_phases()) return {};  // a product of matrices
         for (const Expr& condition : conditions_)
@@ -272,6 +279,7 @@ private:
     }
 
     const Tensor result_;
+    const Rows rows_;
     bool is_known_ = true;
     std::vector<Digits> axes_;
     std::vector<SummedAxis> summed_;
@@ -323,9 +331,7 @@ Tensor only_reader(const Tensor& tensor, const std::vector<Tensor>& outputs) {
     return found;
 }
 
-}  // namespace
-
-std::optional<WindowProduct> window_product(const Tensor& result, const std::vector<Tensor>& outputs) {
+std::optional<WindowProduct> classified(const Tensor& result, const std::vector<Tensor>& outputs, Rows rows) {
     const Operation& operation = *result.operation();
     if (operation.is_input() || operation.outputs.size() != 1 || result.rank() < 2) return {};
     const Reduce* sum = only_reduction(operation.outputs[0].body);
@@ -335,7 +341,18 @@ std::optional<WindowProduct> window_product(const Tensor& result, const std::vec
     if (sum->axes.size() == 1 && unit_product(result)) return {};  // matrices, one or for each of the dimensions around
     const auto term = term_of(*sum, outputs);
     if (!term) return {};
-    return Classifier(result, *sum, *term).run();
+    return Classifier(result, *sum, *term, rows).run();
+}
+
+}  // namespace
+
+std::optional<WindowProduct> window_product(const Tensor& result, const std::vector<Tensor>& outputs) {
+    return classified(result, outputs, Rows::WholePieces);
+}
+
+std::optional<ConvolutionForm> form_of_windows(const Tensor& sums, const std::vector<Tensor>& outputs) {
+    const auto product = classified(sums, outputs, Rows::AlongUnits);
+    return product ? std::optional(product->form) : std::nullopt;
 }
 
 std::vector<WindowProduct> window_products(const Tensor& sums, const std::vector<Tensor>& outputs) {
