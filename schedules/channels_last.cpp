@@ -185,21 +185,36 @@ bool pay(const Moves& moves, const MovableSum& of, const Tensor& tensor, const C
 
 class Moving {
 public:
-    Moving(const std::vector<Tensor>& outputs, const std::vector<Tensor>& without, const Target& target)
+    Moving(const std::vector<Tensor>& outputs, const UnmovedChannels& without, const Target& target)
         : given_(outputs), without_(without), target_(target), names_(outputs) {}
 
     MovedChannels run() {
         for (const auto& operation : operations_of(given_)) {
             const Tensor tensor(operation, 0);
-            const bool is_left = std::ranges::any_of(without_, [&](const Tensor& t) { return t.same(tensor); });
-            if (operation->is_input() || is_left) continue;
-            move(tensor);
+            if (operation->is_input() || holds(without_.given, tensor)) continue;
+            if (holds(without_.lying, tensor) || !take_as_it_lies(tensor)) move(tensor);
         }
         for (const Tensor& output : given_) result_.outputs.push_back(whole_.of(output));
         return std::move(result_);
     }
 
 private:
+    static bool holds(const std::vector<Tensor>& tensors, const Tensor& tensor) {
+        return std::ranges::any_of(tensors, [&](const Tensor& each) { return each.same(tensor); });
+    }
+
+    bool take_as_it_lies(const Tensor& given) {
+        const auto lying = lying_pixels(whole_.of(given), given_);
+        if (!lying) return false;
+        result_.given.push_back(given);
+        result_.sums.push_back(lying->sums);
+        result_.lying.push_back(*lying);
+        result_.notes.push_back(fmt::format("'{}' sums over channels, dimension 1 of '{}', as they lie, without copies",
+                                            given.name(), lying->images.name()));
+        whole_.put(given, lying->sums);
+        return true;
+    }
+
     void move(const Tensor& given) {
         const Tensor tensor = whole_.of(given);
         const MovableSum sum(tensor, given_);
@@ -216,7 +231,14 @@ private:
         const std::string name = moves.result ? names_.free(tensor.name() + behind) : tensor.name();
         const Tensor sums = sum.declared(name, moves, operands[0], operands[1]);
         const auto form = form_of_windows(sums, given_);
-        if (!form || !pay(moves, sum, tensor, *form, target_)) return;
+        if (!form) return;
+        if (!pay(moves, sum, tensor, *form, target_)) {
+            result_.notes.push_back(fmt::format(
+                "'{}' is computed as its channels lie, dimension 1: copies of so little, channels last, would "
+                "take longer than tensor cores save",
+                tensor.name()));
+            return;
+        }
         result_.given.push_back(given);
         result_.sums.push_back(sums);
         if (moves.result) copied.push_back("the result");
@@ -239,7 +261,7 @@ private:
     }
 
     const std::vector<Tensor>& given_;
-    const std::vector<Tensor>& without_;
+    const UnmovedChannels& without_;
     const Target& target_;
     Names names_;
     Replacement whole_;
@@ -270,9 +292,16 @@ Convolution with_channels_first(const Convolution& last) {
     return c;
 }
 
-MovedChannels move_channels(const std::vector<Tensor>& outputs, const std::vector<Tensor>& without,
-                            const Target& target) {
-    if (!target.has_wgmma || !target.has_tma) return {outputs, {}, {}, {}, {}};
+void UnmovedChannels::add(const std::vector<Tensor>& in_vain, const MovedChannels& moved) {
+    for (const Tensor& tensor : in_vain) {
+        const bool lay =
+            std::ranges::any_of(moved.lying, [&](const LyingPixels& p) { return p.sums.name() == tensor.name(); });
+        (lay ? lying : given).push_back(tensor);
+    }
+}
+
+MovedChannels move_channels(const std::vector<Tensor>& outputs, const UnmovedChannels& without, const Target& target) {
+    if (!target.has_wgmma || !target.has_tma) return {outputs, {}, {}, {}, {}, {}};
     return Moving(outputs, without, target).run();
 }
 

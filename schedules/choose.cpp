@@ -180,10 +180,14 @@ struct TiledWindows {
     WindowProduct product;
     ConvolutionTiles tiles;
 };
+struct TiledPixels {
+    LyingPixels product;
+    ProductTiling tiling;
+};
 /// A product, or a reduction, and its tiles: of a tensor core, or of threads.
 struct TiledProduct {
     Tensor c, a, b;  ///< without operands where these are not tiled
-    std::variant<ProductTiling, TiledWindows, RedeclaredHalo, ProductTiles, ColumnReduction> tiles;
+    std::variant<ProductTiling, TiledWindows, TiledPixels, RedeclaredHalo, ProductTiles, ColumnReduction> tiles;
 
     bool is_on_units() const {
         return !std::holds_alternative<ProductTiles>(tiles) && !std::holds_alternative<ColumnReduction>(tiles);
@@ -193,6 +197,8 @@ struct TiledProduct {
 void schedule_tiled(Schedule& s, const TiledProduct& p) {
     if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
         return schedule_window_product(s, windows->product, windows->tiles);
+    if (const TiledPixels* pixels = std::get_if<TiledPixels>(&p.tiles))
+        return schedule_lying_pixels(s, pixels->product, pixels->tiling);
     if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
         return schedule_halo(s, halo->convolution, halo->tiles);
     if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles))
@@ -281,6 +287,12 @@ private:
         std::vector<TiledProduct> found;
         for (const RedeclaredHalo& halo : declared_.halos)
             if (halo.convolution.sums.same(c)) return {{c, {}, {}, halo}};
+        if (auto pixels = lying_pixels(c, outputs_);
+            pixels && only_reduction(c.operation()->outputs[0].body)->axes.size() == 1) {
+            pixels->sums = c;
+            found.push_back(
+                {c, pixels->filters, pixels->images, TiledPixels{*pixels, best_tiling(pixels->shape, target_)}});
+        }
         for (const WindowProduct& windows : products_of(c))
             for (const ConvolutionTiles& tiles : tilings_of(windows, target_))
                 found.push_back({c, windows.a, windows.b, TiledWindows{windows, tiles}});
@@ -427,10 +439,11 @@ Chosen chosen(const MovedChannels& moved, const Target& target) {
 Schedule ChooseSchedule::operator()(const std::vector<Tensor>& outputs, const Target& target,
                                     std::source_location where) const {
     CalledFrom caller(where);
-    for (std::vector<Tensor> as_given;;) {
-        auto [schedule, in_vain] = chosen(move_channels(outputs, as_given, target), target);
+    for (UnmovedChannels left;;) {
+        const MovedChannels moved = move_channels(outputs, left, target);
+        auto [schedule, in_vain] = chosen(moved, target);
         if (in_vain.empty()) return std::move(schedule);
-        as_given.insert(as_given.end(), in_vain.begin(), in_vain.end());
+        left.add(in_vain, moved);
     }
 }
 

@@ -1,0 +1,180 @@
+// Convolutions whose channels come first: as they lie, or by copies, in which users' own sums have them last, too.
+#include <gmock/gmock.h>
+
+#include "dsl/differentiate.h"
+#include "schedules/channels_last.h"
+#include "schedules/choose.h"
+#include "schedules/convolve.h"
+#include "tests/ops/random_cases.h"
+#include "tests/ops/whole_numbers.h"
+#include "tests/schedules/plain_convolution.h"
+
+namespace tw::schedules {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr ConvolutionPass passes[] = {ConvolutionPass::Forward, ConvolutionPass::DataGradient,
+                                      ConvolutionPass::WeightGradient};
+
+class ChannelsFirst : public RandomCases {
+protected:
+    ChannelsFirst() : RandomCases(47) {}
+
+    /// Few multiprocessors: threads are slow, so that copies pay for small images.
+    Target some() const {
+        Target target = device_target();
+        if (GetParam() != "cuda") target.multiprocessors = 2;
+        return target;
+    }
+    /// Bit for bit what the outputs say, of whole numbers; returns what explain() says.
+    std::string expect_right(const std::vector<Tensor>& outputs) {
+        const Schedule s = choose_schedule(outputs, some());
+        SCOPED_TRACE(s.trace_as_cpp());
+        const Bindings bindings = whole_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000)));
+        const Program program = build(s);
+        Executable executable(program, device_);
+        const std::vector<HostArray> got = run_on(executable, bindings), expected = interpret_plain(outputs, bindings);
+        for (size_t k = 0; k < outputs.size(); ++k)
+            EXPECT_EQ(difference(outputs[k].name(), got[k], expected[k], bitwise), std::nullopt);
+        return program.explain();
+    }
+};
+TW_ON_EACH_DEVICE(ChannelsFirst);
+
+HostArray permuted(const HostArray& array, const std::function<std::vector<int64_t>(std::vector<int64_t>)>& order) {
+    HostArray result = host_array(array.type, order(array.shape));
+    std::vector<int64_t> at(array.shape.size(), 0);
+    do result.set(order(at), array.at(at));
+    while (advance(at, array.shape));
+    return result;
+}
+
+/// Of the same images with channels last, whatever the pass: the same numbers in other places.
+TEST(ChannelsFirstDeclarations, AreThoseWithChannelsLastOfPermutedData) {
+    ConvolutionShape s{.images = 2,
+                       .height = 7,
+                       .width = 5,
+                       .channels = 6,
+                       .filters = 4,
+                       .kernel_h = 3,
+                       .kernel_w = 2,
+                       .stride = 2,
+                       .padding = 1,
+                       .groups = 2};
+    for (ConvolutionPass pass : passes) {
+        s.layout = Layout::ChannelsLast;
+        const Tensor last = plain_convolution(s, pass);
+        s.layout = Layout::ChannelsFirst;
+        const Tensor first = plain_convolution(s, pass);
+        Bindings bindings = random_bindings({last}, 3), moved;
+        for (const auto& [name, array] : bindings.inputs)
+            moved.inputs[name] =
+                permuted(array, [](const auto& at) { return in_layout<int64_t>(Layout::ChannelsFirst, at); });
+        const HostArray expected = permuted(interpret_plain({last}, bindings)[0], [](const auto& at) {
+            return in_layout<int64_t>(Layout::ChannelsFirst, at);
+        });
+        // Sums run over channels behind taps in both, in the same order.
+        EXPECT_EQ(difference(first.name(), interpret_plain({first}, moved)[0], expected, bitwise), std::nullopt);
+    }
+}
+
+/// A sum that a user wrote, with axes in his order, a bias and an activation.
+TEST_P(ChannelsFirst, OfOnesOwnAreOnTensorCores) {
+    const Tensor u = input("u", bf16, {2, 16, 9, 8}), k = input("k", bf16, {24, 16, 3, 3}),
+                 shift = input("shift", f32, {24});
+    Axis e = reduce_axis("e", 16), a = reduce_axis("a", 3), b = reduce_axis("b", 3);
+    const Tensor z = compute("z", {2, 24, 9, 8}, [&](Expr n, Expr o, Expr i, Expr j) {
+        const Expr total =
+            sum(cast(f32, k(o, e, a, b)) * cast(f32, padded(u, 0)(n, e, i + a - 1, j + b - 1)), {e, a, b});
+        return cast(bf16, relu(total + shift(o)));
+    });
+    const std::string explained = expect_right({z});
+    EXPECT_THAT(explained, HasSubstr("'z' sums over windows of channels, dimension 1, which its kernel has last: 'k', "
+                                     "'u', the result are copied so"));
+    EXPECT_THAT(explained, Not(HasSubstr("not computed by tensor cores")));
+}
+
+/// Signals and volumes; filters whose channels lie last, and others: what is moved is what is to be.
+TEST_P(ChannelsFirst, OfSignalsAndMixedLayoutsMoveWhatTheyMust) {
+    const Tensor x = input("x", bf16, {2, 16, 60}), w = input("w", bf16, {16, 5, 16});
+    Axis c = reduce_axis("c", 16), r = reduce_axis("r", 5);
+    const Tensor y = compute("y", {2, 16, 56}, [&](Expr n, Expr f, Expr t) {
+        return cast(bf16, sum(cast(f32, x(n, c, t + r)) * cast(f32, w(f, r, c)), {r, c}));
+    });
+    EXPECT_THAT(expect_right({y}), HasSubstr("which its kernel has last: 'x', the result are copied so"));
+    const Tensor volume = input("volume", f16, {1, 8, 4, 5, 6}), filters = input("filters", f16, {16, 8, 2, 2, 2});
+    EXPECT_THAT(expect_right({convolve("y", volume, filters, {}, {.padding = {1}, .layout = Layout::ChannelsFirst})}),
+                HasSubstr("'volume', 'filters', the result are copied so"));
+}
+
+/// Between layers that are computed together there are no copies but those at the ends.
+TEST_P(ChannelsFirst, InnerLayersArePassedOnAsTheyAre) {
+    const Layout layout = Layout::ChannelsFirst;
+    const Tensor x = input("x", bf16, {2, 16, 10, 8}), w = input("w", bf16, {32, 16, 3, 3}),
+                 v = input("v", bf16, {16, 32, 3, 3});
+    const Tensor first = convolve("first", x, w, {}, {.padding = {1}, .layout = layout});
+    const Tensor hidden = compute("hidden", {2, 32, 10, 8}, [&](Expr n, Expr f, Expr i, Expr j) {
+        return cast(bf16, min(relu(cast(f32, first(n, f, i, j))), 2.0));
+    });
+    const Tensor second = convolve("second", hidden, v, {}, {.padding = {1}, .layout = layout});
+    expect_right({second});
+    const Program program = build(choose_schedule({second}, some()));
+    EXPECT_EQ(program.kernels().size(), 7u);  // copies of x, w and v, two products, what hidden is, the result
+    for (const auto& kernel : program.kernels())
+        if (kernel.name == "hidden_channels_last_kernel") EXPECT_THAT(kernel.cuda, Not(HasSubstr("shared")));
+}
+
+/// Filters of a single tap over pixels as they lie, of all dimensions, by rows or columns of filters.
+TEST_P(ChannelsFirst, SingleTapsTakePixelsAsTheyLie) {
+    for (int round = 0; round < 4; ++round) {
+        const Layout layout = Layout::ChannelsFirst;
+        const int channels = 8 * between(2, 9), filters = 8 * between(2, 9), images = between(1, 3);
+        const std::vector<Shape> extents{{8 * between(3, 9)}, {4, 2 * between(5, 9)}, {2, 3, 4 * between(2, 4)}};
+        Shape of_x{images, channels}, of_w{filters, channels};
+        for (const Extent& extent : extents[static_cast<size_t>(round % 3)]) of_x.push_back(extent), of_w.push_back(1);
+        const Tensor x = input("x", bf16, of_x), w = input("w", bf16, of_w), shift = input("shift", f32, {filters});
+        const Tensor y = convolve("y", x, w, chance() ? shift : Tensor(), {.layout = layout});
+        EXPECT_THAT(expect_right({y}), HasSubstr("'y' sums over channels, dimension 1 of 'x', as they lie"));
+        const Tensor dy = input("dy", bf16, {y.shape().begin(), y.shape().end()});
+        EXPECT_THAT(expect_right({gradients(y, dy, {x})[0]}), HasSubstr("dimension 1 of 'dy', as they lie"));
+    }
+}
+
+/// What has no whole pieces of pixels, strides or zeros around it does not lie so.
+TEST(ChannelsFirstChoice, SaysWhatIsMovedAndWhatIsNot) {
+    const Target h200 = target("sm_90a");
+    auto explained = [&](ConvolutionShape s) {
+        s.layout = Layout::ChannelsFirst;
+        return build(choose_schedule({plain_convolution(s, ConvolutionPass::Forward)}, h200)).explain();
+    };
+    ConvolutionShape s{
+        .images = 64, .height = 28, .width = 28, .channels = 64, .filters = 64, .kernel_h = 1, .kernel_w = 1};
+    EXPECT_THAT(explained(s), HasSubstr("as they lie, without copies"));
+    s.stride = 2;
+    EXPECT_THAT(explained(s), HasSubstr("are copied so"));
+    s.stride = 1, s.height = s.width = 15;
+    EXPECT_THAT(explained(s), HasSubstr("are copied so"));
+    s.images = 1, s.height = s.width = 7;
+    EXPECT_THAT(explained(s), HasSubstr("would take longer than tensor cores save"));
+}
+
+/// Where there are no such units everything is as it was.
+TEST(ChannelsFirstChoice, MovesNothingElsewhere) {
+    const ConvolutionShape s{.images = 64,
+                             .height = 28,
+                             .width = 28,
+                             .channels = 64,
+                             .filters = 64,
+                             .kernel_h = 3,
+                             .kernel_w = 3,
+                             .layout = Layout::ChannelsFirst};
+    const Tensor y = plain_convolution(s, ConvolutionPass::Forward);
+    EXPECT_TRUE(move_channels({y}, {}, target("sm_80")).given.empty());
+    EXPECT_TRUE(move_channels({y}, {.given = {y}}, target("sm_90a")).given.empty());
+    EXPECT_EQ(move_channels({y}, {}, target("sm_90a")).given.size(), 1u);
+}
+
+}  // namespace
+}  // namespace tw::schedules
