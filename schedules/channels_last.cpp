@@ -209,8 +209,9 @@ private:
         result_.given.push_back(given);
         result_.sums.push_back(lying->sums);
         result_.lying.push_back(*lying);
-        result_.notes.push_back(fmt::format("'{}' sums over channels, dimension 1 of '{}', as they lie, without copies",
-                                            given.name(), lying->images.name()));
+        result_.notes.push_back(fmt::format("'{}' sums over {} of '{}' as they lie, channels first, without copies",
+                                            given.name(), lying->sums_pixels ? "pixels" : "channels",
+                                            lying->images.name()));
         whole_.put(given, lying->sums);
         return true;
     }

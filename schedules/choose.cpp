@@ -180,14 +180,10 @@ struct TiledWindows {
     WindowProduct product;
     ConvolutionTiles tiles;
 };
-struct TiledPixels {
-    LyingPixels product;
-    ProductTiling tiling;
-};
 /// A product, or a reduction, and its tiles: of a tensor core, or of threads.
 struct TiledProduct {
     Tensor c, a, b;  ///< without operands where these are not tiled
-    std::variant<ProductTiling, TiledWindows, TiledPixels, RedeclaredHalo, ProductTiles, ColumnReduction> tiles;
+    std::variant<ProductTiling, TiledWindows, LyingPixels, RedeclaredHalo, ProductTiles, ColumnReduction> tiles;
 
     bool is_on_units() const {
         return !std::holds_alternative<ProductTiles>(tiles) && !std::holds_alternative<ColumnReduction>(tiles);
@@ -197,8 +193,7 @@ struct TiledProduct {
 void schedule_tiled(Schedule& s, const TiledProduct& p) {
     if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
         return schedule_window_product(s, windows->product, windows->tiles);
-    if (const TiledPixels* pixels = std::get_if<TiledPixels>(&p.tiles))
-        return schedule_lying_pixels(s, pixels->product, pixels->tiling);
+    if (const LyingPixels* pixels = std::get_if<LyingPixels>(&p.tiles)) return schedule_lying_pixels(s, *pixels);
     if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
         return schedule_halo(s, halo->convolution, halo->tiles);
     if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles))
@@ -287,12 +282,11 @@ private:
         std::vector<TiledProduct> found;
         for (const RedeclaredHalo& halo : declared_.halos)
             if (halo.convolution.sums.same(c)) return {{c, {}, {}, halo}};
-        if (auto pixels = lying_pixels(c, outputs_);
-            pixels && only_reduction(c.operation()->outputs[0].body)->axes.size() == 1) {
-            pixels->sums = c;
-            found.push_back(
-                {c, pixels->filters, pixels->images, TiledPixels{*pixels, best_tiling(pixels->shape, target_)}});
-        }
+        for (const LyingPixels& given : moved_.lying)
+            if (given.sums.name() == c.name()) {
+                const LyingPixels own = over_operands_of(given, c, outputs_);
+                found.push_back({c, own.filters, own.images, own});
+            }
         for (const WindowProduct& windows : products_of(c))
             for (const ConvolutionTiles& tiles : tilings_of(windows, target_))
                 found.push_back({c, windows.a, windows.b, TiledWindows{windows, tiles}});

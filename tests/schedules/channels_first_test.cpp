@@ -131,7 +131,7 @@ TEST_P(ChannelsFirst, InnerLayersArePassedOnAsTheyAre) {
 
 /// Filters of a single tap over pixels as they lie, of all dimensions, by rows or columns of filters.
 TEST_P(ChannelsFirst, SingleTapsTakePixelsAsTheyLie) {
-    for (int round = 0; round < 4; ++round) {
+    for (int round = 0; round < 6; ++round) {
         const Layout layout = Layout::ChannelsFirst;
         const int channels = 8 * between(2, 9), filters = 8 * between(2, 9), images = between(1, 3);
         const std::vector<Shape> extents{{8 * between(3, 9)}, {4, 2 * between(5, 9)}, {2, 3, 4 * between(2, 4)}};
@@ -139,9 +139,10 @@ TEST_P(ChannelsFirst, SingleTapsTakePixelsAsTheyLie) {
         for (const Extent& extent : extents[static_cast<size_t>(round % 3)]) of_x.push_back(extent), of_w.push_back(1);
         const Tensor x = input("x", bf16, of_x), w = input("w", bf16, of_w), shift = input("shift", f32, {filters});
         const Tensor y = convolve("y", x, w, chance() ? shift : Tensor(), {.layout = layout});
-        EXPECT_THAT(expect_right({y}), HasSubstr("'y' sums over channels, dimension 1 of 'x', as they lie"));
+        EXPECT_THAT(expect_right({y}), HasSubstr("'y' sums over channels of 'x' as they lie"));
         const Tensor dy = input("dy", bf16, {y.shape().begin(), y.shape().end()});
-        EXPECT_THAT(expect_right({gradients(y, dy, {x})[0]}), HasSubstr("dimension 1 of 'dy', as they lie"));
+        EXPECT_THAT(expect_right({gradients(y, dy, {x})[0]}), HasSubstr("sums over channels of 'dy' as they lie"));
+        EXPECT_THAT(expect_right({gradients(y, dy, {w})[0]}), HasSubstr("sums over pixels of 'x' as they lie"));
     }
 }
 
@@ -154,7 +155,7 @@ TEST(ChannelsFirstChoice, SaysWhatIsMovedAndWhatIsNot) {
     };
     ConvolutionShape s{
         .images = 64, .height = 28, .width = 28, .channels = 64, .filters = 64, .kernel_h = 1, .kernel_w = 1};
-    EXPECT_THAT(explained(s), HasSubstr("as they lie, without copies"));
+    EXPECT_THAT(explained(s), HasSubstr("as they lie, channels first, without copies"));
     s.stride = 2;
     EXPECT_THAT(explained(s), HasSubstr("are copied so"));
     s.stride = 1, s.height = s.width = 15;
