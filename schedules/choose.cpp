@@ -146,36 +146,6 @@ void share_reduction(Schedule& s, Stage stage) {
     s.bind(share, thread);
 }
 
-/// Results side by side in what is read, each of so many terms that blocks share them.
-struct ColumnReduction {
-    int64_t rows;
-    ColumnThreads threads;
-};
-
-std::optional<ColumnReduction> column_reduction_of(const Tensor& c) {
-    constexpr int64_t least_rows = 1024, least_columns = 8, vector_bytes = 16;
-    const Operation& operation = *c.operation();
-    const auto columns = c.rank() == 1 ? as_constant(c.shape()[0]) : std::nullopt;
-    if (!columns || *columns < least_columns || operation.outputs.size() != 1) return {};
-    const Reduce* reduction = only_reduction(operation.outputs[0].body);
-    if (!reduction) return {};
-    int64_t rows = 1;
-    for (const Expr& axis : reduction->axes) {
-        const Expr& extent = axis.as<Variable>()->extent;
-        rows *= extent.defined() ? as_constant(extent).value_or(0) : 0;
-    }
-    int64_t bytes = 0;  // of an element
-    for (const Expr& value : reduction->values)
-        visit(value, [&](const Expr& e) {
-            const Read* read = e.as<Read>();
-            if (read && !read->indices.empty() && read->indices.back().same(operation.axes[0]))
-                bytes = std::max<int64_t>(bytes, bytes_of(e.type()));
-        });
-    if (rows < least_rows || bytes == 0) return {};
-    const int64_t neighbours = vector_bytes / bytes;
-    return ColumnReduction{rows, column_threads(rows, *columns, *columns % neighbours == 0 ? neighbours : 1)};
-}
-
 struct TiledWindows {
     WindowProduct product;
     ConvolutionTiles tiles;
@@ -229,6 +199,11 @@ public:
         Schedule best = scheduled();
         for (const auto& operation : operations_of(outputs_))
             if (!operation->is_input()) tile(Tensor(operation, 0), best);
+        for (const Tensor& result : moved_.results)
+            notes_.push_back(fmt::format("'{}' {}", result.name(),
+                                         is_turned(result)
+                                             ? "leaves its kernel with channels first"
+                                             : "is a copy, with channels first, of what its kernel makes"));
         for (const std::string& note : notes_) Edit::note(best, note);
         return best;
     }
@@ -260,6 +235,13 @@ public:
     }
 
 private:
+    bool is_turned(const Tensor& result) const {
+        return std::ranges::any_of(tiled_, [&](const TiledProduct& p) {
+            const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles);
+            return windows && windows->product.form.turns_result && windows->product.result.name() == result.name();
+        });
+    }
+
     void tile(const Tensor& c, Schedule& best) {
         refusal_.clear();
         for (TiledProduct& tiled : tilings_to_try(c)) {
