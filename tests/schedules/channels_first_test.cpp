@@ -8,6 +8,7 @@
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
 #include "tests/schedules/plain_convolution.h"
+#include "tests/support/expect_error.h"
 
 namespace tw::schedules {
 namespace {
@@ -78,6 +79,26 @@ TEST(ChannelsFirstDeclarations, AreThoseWithChannelsLastOfPermutedData) {
         // Sums run over channels behind taps in both, in the same order.
         EXPECT_EQ(difference(first.name(), interpret_plain({first}, moved)[0], expected, bitwise), std::nullopt);
     }
+}
+
+TEST(ChannelsFirstDeclarations, Refusals) {
+    const Tensor x = input("x", f32, {2, 4, 8, 6}), w = input("w", f32, {6, 4, 3, 3}), none;
+    const Layout layout = Layout::ChannelsFirst;
+    EXPECT_ERROR(convolve("y", input("x", f32, {2, 4}), w, none, {.layout = layout}),
+                 "give x [images, channels, extents...] and a weight [filters, channels of a group, taps...]");
+    EXPECT_ERROR(convolve("y", input("x", f32, {2, 8, 6, 4}), w, none, {.layout = layout}),
+                 "x is [2, 8, 6, 4], the weight [6, 4, 3, 3], in 1 groups; the second extent of the weight times the "
+                 "groups must be the channels of x, its second extent");
+    EXPECT_ERROR(convolve("y", x, w, none, {.dilation = {3}, .layout = layout}),
+                 "3 taps with dilation 3 span 7 elements, dimension 3 of x [2, 4, 8, 6] has 6");
+    EXPECT_ERROR(convolve("y", x, w, none, {.padding = {{1, 8}, 1}, .mode = PaddingMode::Reflect, .layout = layout}),
+                 "a reflecting border of 1 and 8 elements has no place at dimension 2 of 'x' [2, 4, 8, 6]");
+    EXPECT_ERROR(convolve_transposed("y", x, w, none, {.layout = layout}),
+                 "x is [2, 4, 8, 6], the weight [6, 4, 3, 3]; the second extent of x must be the first of the weight");
+    EXPECT_ERROR(convolve_transposed("y", input("x", f32, {2, 6, 8, 6}), w, none, {.padding = {5}, .layout = layout}),
+                 "dimension 2 of x [2, 6, 8, 6] would become 0");
+    EXPECT_ERROR(schedules::window_dimensions("windows", x, {3}, {.layout = layout}),
+                 "for windows of 1 dimensions; give [images, channels, extents...] with 1 to 3 extents");
 }
 
 /// A sum that a user wrote, with axes in his order, a bias and an activation.
