@@ -190,6 +190,28 @@ TEST(ChannelsFirstChoice, SaysWhatIsMovedAndWhatIsNot) {
     EXPECT_THAT(explained(s), HasSubstr("would take longer than tensor cores save"));
 }
 
+/// Copies pass through shared memory, so that threads move 16 bytes on both sides.
+TEST(ChannelsFirstChoice, CopiesMoveWholePieces) {
+    const ConvolutionShape s{.images = 64,
+                             .height = 28,
+                             .width = 28,
+                             .channels = 64,
+                             .filters = 64,
+                             .kernel_h = 3,
+                             .kernel_w = 3,
+                             .padding = 1,
+                             .layout = Layout::ChannelsFirst};
+    int copies = 0;
+    for (ConvolutionPass pass : passes)
+        for (const auto& kernel : build(choose_schedule({plain_convolution(s, pass)}, target("sm_90a"))).kernels()) {
+            if (kernel.name != "x_channels_last_kernel" && kernel.name != "dy_channels_last_kernel") continue;
+            ++copies;
+            EXPECT_THAT(kernel.cuda, HasSubstr("tw::load<8>("));
+            EXPECT_THAT(kernel.cuda, HasSubstr("tw::store<8>("));
+        }
+    EXPECT_EQ(copies, 4);
+}
+
 /// Where there are no such units everything is as it was.
 TEST(ChannelsFirstChoice, MovesNothingElsewhere) {
     const ConvolutionShape s{.images = 64,
