@@ -5,7 +5,7 @@
     bench/compare.py gemm --cases FILE            with yours: JSON lines as in bench/cases/gemm.jsonl
     bench/compare.py gemm --random 40             shapes that are drawn; the seed is printed, --seed draws them again
     bench/compare.py gemm --random 40 --tuned 8   and the best tiling that is found in 8 seconds beside the one taken
-    bench/compare.py gemm --random 40 --dry-run compile   whether they compile, for sm_90a; needs no GPU
+    bench/compare.py gemm --random 40 --dry-run compile   whether they compile, for sm_90a; needs no GPU; or a file's cases
     bench/compare.py accuracy                     no times: errors of attention and its gradients, ours and PyTorch's
     bench/compare.py all --json results.jsonl     every suite; a line of JSON a case
 
@@ -28,7 +28,7 @@ from harness import mirror, tuned
 from harness.cases import KEYS, CaseError, default_file, read_cases
 from harness.gpu_suites import PEAKS, reason_without_gpu, run_accuracy, run_launch, run_suite
 from harness.host_suites import run_compile, run_emulator
-from harness.kernel_names import with_kernels
+from harness.kernel_names import has_kernels, with_kernels
 from harness.program import Program, ProgramError, find_program
 from harness.random_cases import MAKERS, random_cases
 from harness.report import Report
@@ -53,7 +53,7 @@ def arguments():
     parser.add_argument("--seed", type=int, help="of --random (by default another one each time)")
     parser.add_argument("--within", metavar="SECONDS", type=seconds, help="of a suite with --random: no case begins later")
     parser.add_argument("--dry-run", choices=("lower", "compile"),
-                        help=f"of --random: only draws and lowers or compiles the kernels, for {mirror.ARCH}")
+                        help=f"measures nothing: lowers or compiles the kernels, for {mirror.ARCH}")
     parser.add_argument("--tuned", metavar="SECONDS", type=seconds,
                         help=f"for each case: times the best tiling that tw tune finds, too; of {', '.join(tuned.SUITES)}")
     parser.add_argument("--json", metavar="FILE", help="writes a line of JSON a case")
@@ -73,8 +73,10 @@ def arguments():
         others = [suite for suite in options.suites if suite not in MAKERS]
         if others:
             parser.error(f"--random: no cases of {', '.join(others)} can be drawn, but of {', '.join(MAKERS)}")
-    elif options.dry_run or options.within or options.seed is not None:
-        parser.error("--seed, --within and --dry-run belong to --random N")
+    elif options.within or options.seed is not None:
+        parser.error("--seed and --within belong to --random N")
+    if options.dry_run and not all(has_kernels(suite) for suite in options.suites):
+        parser.error("--dry-run: some suite has no kernels of its own to compile; name suites such as gemm and conv")
     if options.rounds is None:
         options.rounds = 5 if options.random else 9
     if options.rounds < 1:

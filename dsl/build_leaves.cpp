@@ -129,7 +129,11 @@ std::vector<Expr> TreeBuilder::simplified(std::vector<Expr> exprs) {
     return exprs;
 }
 
-BufferRef TreeBuilder::input_buffer(const std::shared_ptr<const Operation>& operation) {
+BufferRef TreeBuilder::input_buffer(const std::shared_ptr<const Operation>& given) {
+    std::shared_ptr<const Operation> operation = given;
+    std::vector<Expr> joined_from;
+    for (const auto& [whole, joined] : state_.joined_inputs)
+        if (whole == given.get() || joined == given) operation = joined, joined_from = whole->shape;
     BufferRef& buffer = inputs_[operation.get()];
     if (!buffer)
         buffer = std::make_shared<const BufferNode>(BufferNode{.name = operation->name,
@@ -137,6 +141,7 @@ BufferRef TreeBuilder::input_buffer(const std::shared_ptr<const Operation>& oper
                                                                .memory = Memory::Global,
                                                                .shape = operation->shape,
                                                                .strides = operation->strides,
+                                                               .joined_from = joined_from,
                                                                .role = BufferNode::Role::Input});
     return buffer;
 }

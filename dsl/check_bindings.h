@@ -21,7 +21,7 @@ inline const HostArray& bound_input(const Operation& input, const Bindings& bind
     return bound_input(input.name, input.outputs[0].type, input.shape, input.strides, bindings);
 }
 inline const HostArray& bound_input(const BufferNode& input, const Bindings& bindings) {
-    return bound_input(input.name, input.type, input.shape, input.strides, bindings);
+    return bound_input(input.name, input.type, declared_shape(input), input.strides, bindings);
 }
 
 }  // namespace tw

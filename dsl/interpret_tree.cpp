@@ -192,8 +192,8 @@ struct TreeInterpreter::Compiled {
         for (const BufferRef& input : tree.inputs) {
             const HostArray& array = bound_input(*input, bindings);
             MemoryView& view = place_of(input).view;
-            view.shape = array.shape;
-            view.strides = array.strides;
+            view.shape = extents_of(input->shape, bindings);
+            view.strides = input->joined_from.empty() ? array.strides : dense_strides(view.shape);
             view.data = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(array.bytes.data()));  // only read
             view.initialised = nullptr;
         }

@@ -1,9 +1,10 @@
-// Neighbouring dimensions of a dense result as one: the same memory, with fewer indices.
+// Neighbouring dimensions of a dense result, or of an input, as one: the same memory, with fewer indices.
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "dsl/edit.h"
+#include "dsl/operand.h"
 #include "dsl/parts.h"
 #include "dsl/schedule.h"
 #include "dsl/simplify.h"
@@ -22,7 +23,7 @@ public:
         LoopRecord loop;
         loop.extent = constant(Type::I64, 1);
         for (size_t d = first; d <= last; ++d) {
-            loop.name += (d > first ? "_" : "") + to_string(operation.axes[d]);
+            if (!operation.is_input()) loop.name += (d > first ? "_" : "") + to_string(operation.axes[d]);
             loop.extent = simplify(loop.extent * shape_[d]);
         }
         extent_ = loop.extent;
@@ -100,18 +101,54 @@ void redirect_reads(State& state, const Operation* from, const std::shared_ptr<c
                 });
 }
 
+void check_dimensions(const std::string& call, const std::string& name, int first, int last, size_t rank,
+                      std::source_location where) {
+    user_check(0 <= first && first < last && last < static_cast<int>(rank), where,
+               "{}: '{}' has the dimensions 0 to {}; name the first and the last of neighbours", call, name,
+               static_cast<int>(rank) - 1);
+}
+
+std::shared_ptr<const Operation> joined_input(const Operation& input, const JoinedAxes& axes) {
+    Operation result = input;
+    result.shape = axes.shape();
+    return std::make_shared<const Operation>(std::move(result));
+}
+
+/// Stages read the input over the joined axis.
+void join_input(Edit& edit, const Tensor& input, int first, int last) {
+    const Operation& operation = *input.operation();
+    const std::string call = fmt::format("join_axes({}, {}, {})", operation.name, first, last);
+    check_dimensions(call, operation.name, first, last, operation.shape.size(), edit.where);
+    user_check(!edit.state.joined_inputs.contains(&operation), edit.where,
+               "{}: axes of '{}' are joined already; name all of the neighbours at once", call, operation.name);
+    user_check(
+        operation.strides.empty(), edit.where,
+        "{}: rows of '{}' have strides of their own, and neighbours of one another may lie apart; declare it with "
+        "fewer dimensions, or without strides",
+        call, operation.name);
+    const bool is_read = std::ranges::any_of(edit.state.stages, [&](const StageRecord& stage) {
+        return std::ranges::any_of(reads_of(stage.definition),
+                                   [&](const ReadSite& site) { return site.read->operation.get() == &operation; });
+    });
+    user_check(is_read, edit.where, "{}: no stage of this schedule reads '{}'", call, operation.name);
+    const JoinedAxes axes(operation, static_cast<size_t>(first), static_cast<size_t>(last));
+    const auto joined = joined_input(operation, axes);
+    redirect_reads(edit.state, &operation, joined, axes);
+    edit.state.joined_inputs[&operation] = joined;
+    edit.commit(fmt::format("s.join_axes({}, {}, {});", operand_as_cpp(edit, input), first, last),
+                fmt::format("join_axes_of {} {} {}", saved_operand(edit, input), first, last));
+}
+
 }  // namespace
 
 void Schedule::join_axes(const StageRef& ref, int first, int last, std::source_location where) {
     Edit edit(state_, where);
+    if (ref.tensor_.defined() && ref.tensor_.operation()->is_input()) return join_input(edit, ref.tensor_, first, last);
     State& state = edit.state;
     const int stage = edit.stage(ref, "join_axes");
     StageRecord& record = state.stages[stage];
     const std::string call = fmt::format("join_axes({}, {}, {})", record.definition.name, first, last);
-    const int rank = static_cast<int>(record.definition.axes.size());
-    user_check(0 <= first && first < last && last < rank, where,
-               "{}: '{}' has the dimensions 0 to {}; name the first and the last of neighbours", call,
-               record.definition.name, rank - 1);
+    check_dimensions(call, record.definition.name, first, last, record.definition.axes.size(), where);
     user_check(record.attach < 0 && record.streams < 0, where,
                "{}: '{}' stands under a loop of another stage; join axes of what is a kernel of its own", call,
                record.definition.name);

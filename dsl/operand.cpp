@@ -5,7 +5,11 @@
 namespace tw {
 
 OperandOf operand_of(const Edit& edit, const StageRef& ref) {
-    if (ref.tensor_.defined()) return {ref.tensor_.operation(), ref.tensor_.output()};
+    if (ref.tensor_.defined()) {
+        const auto joined = edit.state.joined_inputs.find(ref.tensor_.operation().get());
+        if (joined != edit.state.joined_inputs.end()) return {joined->second, 0};
+        return {ref.tensor_.operation(), ref.tensor_.output()};
+    }
     return {edit.state.stages[edit.stage(ref, "stage")].definition.operation, 0};
 }
 

@@ -65,6 +65,10 @@ private:
             Stage stage = next_stage();
             const int first = integer(), last = integer();
             schedule_.join_axes(stage, first, last, where_);
+        } else if (verb == "join_axes_of") {
+            StageRef input = operand();
+            const int first = integer(), last = integer();
+            schedule_.join_axes(input, first, last, where_);
         } else if (verb == "align") {
             Loop loop = next_loop();
             StageRef source = operand();

@@ -295,7 +295,8 @@ public:
     /// From here on neighbouring dimensions, `first` to `last`, of what a stage computes are one: the same elements in
     /// the same memory, which loops, tiles and boxes see as a tensor of fewer dimensions. So the pixels of images
     /// [n, h, w, c] are rows of a matrix. All loops are fresh. Readers, and who gives or takes the tensor, see no
-    /// difference. Throws Error if loops are scheduled already.
+    /// difference. Of an input, too, of which no loops depend: stages read it so from here on. Throws Error if loops
+    /// are scheduled already, or rows of the input are no neighbours.
     void join_axes(const StageRef& stage, int first, int last, TW_HERE);
     /// Takes a reduction apart from what is made of its results: the results are a stage of their own, of the
     /// accumulators' types, which takes over all loops; what is left reads them, one for each element, with fresh

@@ -103,7 +103,9 @@ struct Schedule::State {
     std::vector<StageRecord> stages;
     std::vector<LoopRecord> loops;
     std::vector<std::pair<Tensor, Tensor>> in_place;  ///< (output, input) that share memory
-    std::map<int, std::vector<RoleSpec>> roles;       ///< of the kernel of a stage
+    /// Of inputs with joined axes, what stages read instead.
+    std::map<const Operation*, std::shared_ptr<const Operation>> joined_inputs;
+    std::map<int, std::vector<RoleSpec>> roles;  ///< of the kernel of a stage
     std::vector<Step> trace;
     std::vector<std::string> saved;  ///< the trace as replay reads it, a line a step
     HandleNames handle_names;        ///< identifiers of the trace

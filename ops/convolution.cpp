@@ -4,6 +4,7 @@
 
 #include <fmt/ranges.h>
 
+#include "schedules/channels_last.h"
 #include "schedules/choose_windows.h"
 #include "schedules/find_convolution.h"
 #include "support/error.h"
@@ -17,14 +18,16 @@ std::string text_of(const std::vector<Sides>& padding) {
     return text;
 }
 
+const char* text_of(Layout layout) { return layout == Layout::ChannelsFirst ? " channels first" : ""; }
+
 std::string text_of(const ConvolutionOptions& o) {
-    return fmt::format("stride {} dilation {} padding {} groups {} mode {}", o.stride, o.dilation, text_of(o.padding),
-                       o.groups, static_cast<int>(o.mode));
+    return fmt::format("stride {} dilation {} padding {} groups {} mode {}{}", o.stride, o.dilation, text_of(o.padding),
+                       o.groups, static_cast<int>(o.mode), text_of(o.layout));
 }
 
 std::string text_of(const TransposedOptions& o) {
-    return fmt::format("stride {} dilation {} padding {} output_padding {} groups {}", o.stride, o.dilation,
-                       text_of(o.padding), o.output_padding, o.groups);
+    return fmt::format("stride {} dilation {} padding {} output_padding {} groups {}{}", o.stride, o.dilation,
+                       text_of(o.padding), o.output_padding, o.groups, text_of(o.layout));
 }
 
 std::vector<Tensor> operands(const Tensor& x, const Tensor& weight, const Tensor& bias) {
@@ -37,20 +40,25 @@ tw::Tensor bias_of(const std::vector<tw::Tensor>& in) { return in.size() == 3 ? 
 /// Where boxes of whole units of channels bring the sums to tensor cores, x and the weight are copied for that; of what
 /// choose_schedule declares anew it makes such copies itself.
 tw::Tensor declared(const std::vector<tw::Tensor>& in, ConvolutionOptions options, bool has_units) {
+    auto is_on_units = [](const tw::Tensor& y) {
+        const tw::Tensor sums = schedules::with_channels_moved(y);
+        return !schedules::window_products(sums, {sums}).empty();
+    };
     const tw::Tensor y = schedules::convolve("y", in[0], in[1], bias_of(in), options);
-    if (!has_units || !schedules::window_products(y, {y}).empty() || schedules::find_convolution(y, {y})) return y;
+    const tw::Tensor sums = has_units ? schedules::with_channels_moved(y) : y;
+    if (!has_units || is_on_units(y) || schedules::find_convolution(sums, {sums})) return y;
     options.unit = 8;  // of 2 bytes
     const tw::Tensor of_copies = schedules::convolve("y", in[0], in[1], bias_of(in), options);
-    return schedules::window_products(of_copies, {of_copies}).empty() ? y : of_copies;
+    return is_on_units(of_copies) ? of_copies : y;
 }
 
 Tensor convolution(int dimensions, const Tensor& x, const Tensor& weight, const Tensor& bias,
                    const ConvolutionOptions& options, std::source_location where) {
     const std::string name = fmt::format("conv{}d", dimensions);
     user_check(x.shape().size() == static_cast<size_t>(dimensions) + 2, where,
-               "{}: x is {}, the weight {}; give [images, {} extents, channels], or call the convolution of as many "
-               "dimensions",
-               name, shape_text(x.shape()), shape_text(weight.shape()), dimensions);
+               "{}: x is {}, the weight {}; give {} with {} extents, or call the convolution of as many dimensions",
+               name, shape_text(x.shape()), shape_text(weight.shape()), schedules::dimensions_of_images(options.layout),
+               dimensions);
     const Target& target = x.backend()->target();
     const bool has_units = target.has_wgmma && target.has_tma;
     const std::string text = text_of(options) + (has_units ? " units" : "");
@@ -100,6 +108,7 @@ ConvolutionLayer::ConvolutionLayer(int dimensions, const std::shared_ptr<Backend
         terms *= shape.back();
     }
     shape.push_back(in / groups);
+    shape = schedules::in_layout(options_.layout, shape);
     const double bound = 1 / std::sqrt(static_cast<double>(terms));
     weight_ = uniform_parameter(backend, shape, bound, 2 * seed, "weight");
     bias_ = uniform_parameter(backend, {out}, bound, 2 * seed + 1, "bias");

@@ -1,4 +1,5 @@
-// Convolutions of a network. The declarations, their shapes, types and errors: schedules/convolve.h.
+// Convolutions of a network. The declarations, their shapes, types and errors: schedules/convolve.h. Shapes are said
+// with channels last; options may have them first.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 namespace tw::nn {
 
 using schedules::ConvolutionOptions;
+using schedules::Layout;
 using schedules::PaddingMode;
 using schedules::Sides;
 using schedules::TransposedOptions;

@@ -8,12 +8,14 @@
 #include "codegen/lower.h"
 #include "dsl/edit.h"
 #include "dsl/simplify.h"
+#include "schedules/channels_last.h"
 #include "schedules/choose_windows.h"
 #include "schedules/elementwise.h"
 #include "schedules/explain_units.h"
 #include "schedules/long_reductions.h"
 #include "schedules/product.h"
 #include "schedules/redeclare_convolutions.h"
+#include "schedules/transposed.h"
 #include "schedules/unit_product.h"
 #include "support/error.h"
 
@@ -144,36 +146,6 @@ void share_reduction(Schedule& s, Stage stage) {
     s.bind(share, thread);
 }
 
-/// Results side by side in what is read, each of so many terms that blocks share them.
-struct ColumnReduction {
-    int64_t rows;
-    ColumnThreads threads;
-};
-
-std::optional<ColumnReduction> column_reduction_of(const Tensor& c) {
-    constexpr int64_t least_rows = 1024, least_columns = 8, vector_bytes = 16;
-    const Operation& operation = *c.operation();
-    const auto columns = c.rank() == 1 ? as_constant(c.shape()[0]) : std::nullopt;
-    if (!columns || *columns < least_columns || operation.outputs.size() != 1) return {};
-    const Reduce* reduction = only_reduction(operation.outputs[0].body);
-    if (!reduction) return {};
-    int64_t rows = 1;
-    for (const Expr& axis : reduction->axes) {
-        const Expr& extent = axis.as<Variable>()->extent;
-        rows *= extent.defined() ? as_constant(extent).value_or(0) : 0;
-    }
-    int64_t bytes = 0;  // of an element
-    for (const Expr& value : reduction->values)
-        visit(value, [&](const Expr& e) {
-            const Read* read = e.as<Read>();
-            if (read && !read->indices.empty() && read->indices.back().same(operation.axes[0]))
-                bytes = std::max<int64_t>(bytes, bytes_of(e.type()));
-        });
-    if (rows < least_rows || bytes == 0) return {};
-    const int64_t neighbours = vector_bytes / bytes;
-    return ColumnReduction{rows, column_threads(rows, *columns, *columns % neighbours == 0 ? neighbours : 1)};
-}
-
 struct TiledWindows {
     WindowProduct product;
     ConvolutionTiles tiles;
@@ -181,7 +153,7 @@ struct TiledWindows {
 /// A product, or a reduction, and its tiles: of a tensor core, or of threads.
 struct TiledProduct {
     Tensor c, a, b;  ///< without operands where these are not tiled
-    std::variant<ProductTiling, TiledWindows, RedeclaredHalo, ProductTiles, ColumnReduction> tiles;
+    std::variant<ProductTiling, TiledWindows, LyingPixels, RedeclaredHalo, ProductTiles, ColumnReduction> tiles;
 
     bool is_on_units() const {
         return !std::holds_alternative<ProductTiles>(tiles) && !std::holds_alternative<ColumnReduction>(tiles);
@@ -191,6 +163,7 @@ struct TiledProduct {
 void schedule_tiled(Schedule& s, const TiledProduct& p) {
     if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
         return schedule_window_product(s, windows->product, windows->tiles);
+    if (const LyingPixels* pixels = std::get_if<LyingPixels>(&p.tiles)) return schedule_lying_pixels(s, *pixels);
     if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
         return schedule_halo(s, halo->convolution, halo->tiles);
     if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles))
@@ -208,12 +181,14 @@ ProductTiles tiles_of_threads(const Tensor& c, int64_t k, const Target& target) 
 
 class Chooser {
 public:
-    Chooser(const RedeclaredConvolutions& declared, const Target& target)
+    Chooser(const RedeclaredConvolutions& declared, const MovedChannels& moved, const Target& target)
         : declared_(declared),
+          moved_(moved),
           outputs_(declared.outputs),
           target_(target),
           unscheduled_(outputs_, target),
           shareable_(may_reorder(outputs_)) {
+        notes_ = moved_.notes;
         for (const Tensor& tensor : declared_.given)
             notes_.push_back(fmt::format(
                 "'{}' is declared anew, as convolutions are fastest; outputs() has it as it is now", tensor.name()));
@@ -224,6 +199,11 @@ public:
         Schedule best = scheduled();
         for (const auto& operation : operations_of(outputs_))
             if (!operation->is_input()) tile(Tensor(operation, 0), best);
+        for (const Tensor& result : moved_.results)
+            notes_.push_back(fmt::format("'{}' {}", result.name(),
+                                         is_turned(result)
+                                             ? "leaves its kernel with channels first"
+                                             : "is a copy, with channels first, of what its kernel makes"));
         for (const std::string& note : notes_) Edit::note(best, note);
         return best;
     }
@@ -239,7 +219,29 @@ public:
         return found;
     }
 
+    /// Of tensors whose operands were moved, those that could not be tiled nevertheless.
+    std::vector<Tensor> moved_in_vain() const {
+        std::vector<Tensor> found;
+        auto is_named = [](const Tensor& t, const Tensor& like) { return t.name() == like.name(); };
+        for (size_t k = 0; k < moved_.given.size(); ++k) {
+            const Tensor& sums = moved_.sums[k];
+            const bool is_tiled =
+                std::ranges::any_of(tiled_,
+                                    [&](const TiledProduct& p) { return p.is_on_units() && is_named(p.c, sums); }) ||
+                std::ranges::any_of(declared_.given, [&](const Tensor& t) { return is_named(t, sums); });
+            if (!is_tiled) found.push_back(moved_.given[k]);
+        }
+        return found;
+    }
+
 private:
+    bool is_turned(const Tensor& result) const {
+        return std::ranges::any_of(tiled_, [&](const TiledProduct& p) {
+            const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles);
+            return windows && windows->product.form.turns_result && windows->product.result.name() == result.name();
+        });
+    }
+
     void tile(const Tensor& c, Schedule& best) {
         refusal_.clear();
         for (TiledProduct& tiled : tilings_to_try(c)) {
@@ -262,6 +264,11 @@ private:
         std::vector<TiledProduct> found;
         for (const RedeclaredHalo& halo : declared_.halos)
             if (halo.convolution.sums.same(c)) return {{c, {}, {}, halo}};
+        for (const LyingPixels& given : moved_.lying)
+            if (given.sums.name() == c.name()) {
+                const LyingPixels own = over_operands_of(given, c, outputs_);
+                found.push_back({c, own.filters, own.images, own});
+            }
         for (const WindowProduct& windows : products_of(c))
             for (const ConvolutionTiles& tiles : tilings_of(windows, target_))
                 found.push_back({c, windows.a, windows.b, TiledWindows{windows, tiles}});
@@ -319,21 +326,37 @@ private:
         std::vector<Stage> others = s.all_stages();
         std::erase_if(others, [&](Stage stage) { return is_tiled(s, stage); });
         // Those that read others first: a result that leaves through shared memory has its readers read a copy.
+        const auto copies = std::ranges::partition(others, [&](Stage stage) { return !copy_at(s, stage); });
+        for (Stage stage : copies) schedule_other(s, stage);
+        others.erase(copies.begin(), copies.end());
         std::for_each(tiled_.rbegin(), tiled_.rend(), [&](const TiledProduct& p) { schedule_tiled(s, p); });
         for (Stage stage : others) schedule_other(s, stage);
         return s;
     }
 
-    /// What the stage stores element by element, in rows of whole units of 16 bytes: the operand of windows, or what is
-    /// cut out of a product.
-    std::optional<Tensor> dense_copy(const Schedule& s, Stage stage) const {
-        for (const Tensor& t : declared_.cut)
-            if (holds(outputs_, t) && s[t].id == stage.id) return t;
-        for (const TiledProduct& p : tiled_)
-            for (const Tensor& t : {p.a, p.b})
-                if (std::holds_alternative<TiledWindows>(p.tiles) && !t.operation()->is_input() &&
-                    s[t].id == stage.id && !s.reduces(stage))
-                    return t;
+    /// What stages store element by element: operands of windows, what is cut out of a product, and copies of results.
+    std::vector<Tensor> copies() const {
+        std::vector<Tensor> found = declared_.cut;
+        for (const Tensor& output : outputs_)
+            if (std::ranges::any_of(moved_.results, [&](const Tensor& t) { return t.name() == output.name(); }))
+                found.push_back(output);
+        const std::vector<Tensor> operands = operands_of_windows();
+        found.insert(found.end(), operands.begin(), operands.end());
+        return found;
+    }
+    std::vector<Tensor> operands_of_windows() const {
+        std::vector<Tensor> found;
+        for (const TiledProduct& p : tiled_) {
+            const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles);
+            if (halo) found.insert(found.end(), {halo->convolution.x, halo->convolution.w});
+            if (std::holds_alternative<TiledWindows>(p.tiles)) found.insert(found.end(), {p.a, p.b});
+        }
+        std::erase_if(found, [](const Tensor& t) { return t.operation()->is_input(); });
+        return found;
+    }
+    std::optional<Tensor> copy_at(const Schedule& s, Stage stage) const {
+        for (const Tensor& t : copies())
+            if (!s.reduces(stage) && s.name(stage) == t.name()) return t;
         return {};
     }
 
@@ -348,9 +371,11 @@ private:
     }
 
     void schedule_other(Schedule& s, Stage stage) const {
-        if (auto copy = dense_copy(s, stage))
-            schedule_dense_copy(s, *copy);
-        else if (wants_sorting(s, stage))
+        if (auto copy = copy_at(s, stage)) {
+            std::vector<Tensor> stored = operands_of_windows();
+            stored.insert(stored.end(), outputs_.begin(), outputs_.end());
+            schedule_copy(s, *copy, stored);
+        } else if (wants_sorting(s, stage))
             spread_results(s, s.scatter(stage), Threads);
         else if (s.reduces(stage) && shareable_ && results_of(s, stage) <= FewResults && is_worth_sharing(s, stage))
             share_reduction(s, stage);
@@ -359,6 +384,7 @@ private:
     }
 
     const RedeclaredConvolutions& declared_;
+    const MovedChannels& moved_;
     const std::vector<Tensor>& outputs_;
     const Target& target_;
     Schedule unscheduled_;
@@ -368,18 +394,32 @@ private:
     std::vector<std::string> notes_;
 };
 
+struct Chosen {
+    Schedule schedule;
+    std::vector<Tensor> moved_in_vain;
+};
+/// Convolutions that cannot be tiled as they are declared anew are taken as they were given.
+Chosen chosen(const MovedChannels& moved, const Target& target) {
+    for (std::vector<Tensor> as_given;;) {
+        const RedeclaredConvolutions declared = redeclare_convolutions(moved.outputs, as_given, target);
+        Chooser chooser(declared, moved, target);
+        Schedule s = chooser.run();
+        const std::vector<Tensor> left_over = chooser.left_over();
+        if (left_over.empty()) return {std::move(s), chooser.moved_in_vain()};
+        as_given.insert(as_given.end(), left_over.begin(), left_over.end());
+    }
+}
+
 }  // namespace
 
 Schedule ChooseSchedule::operator()(const std::vector<Tensor>& outputs, const Target& target,
                                     std::source_location where) const {
     CalledFrom caller(where);
-    for (std::vector<Tensor> as_given;;) {
-        const RedeclaredConvolutions declared = redeclare_convolutions(outputs, as_given, target);
-        Chooser chooser(declared, target);
-        Schedule s = chooser.run();
-        const std::vector<Tensor> left_over = chooser.left_over();
-        if (left_over.empty()) return s;
-        as_given.insert(as_given.end(), left_over.begin(), left_over.end());
+    for (UnmovedChannels left;;) {
+        const MovedChannels moved = move_channels(outputs, left, target);
+        auto [schedule, in_vain] = chosen(moved, target);
+        if (in_vain.empty()) return std::move(schedule);
+        left.add(in_vain, moved);
     }
 }
 

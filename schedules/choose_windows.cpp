@@ -108,9 +108,13 @@ struct SummedAxis {
     }
 };
 
+/// Of operands: whole pieces as boxes take them, or any number of elements, along an axis that units take.
+enum class Rows { WholePieces, AlongUnits };
+
 class Classifier {
 public:
-    Classifier(const Tensor& result, const Reduce& sum, const WindowTerm& term) : result_(result) {
+    Classifier(const Tensor& result, const Reduce& sum, const WindowTerm& term, Rows rows)
+        : result_(result), rows_(rows) {
         for (const Expr& axis : sum.axes) {
             const Expr& extent = axis.as<Variable>()->extent;
             if (extent.defined()) summed_.push_back({axis, bounds_of(extent), extent});
@@ -124,7 +128,7 @@ public:
         for (int turn = 0; turn < 2; ++turn) {
             std::swap(accesses_[0], accesses_[1]);
             const Access &a = accesses_[0], &b = accesses_[1];
-            if (!a.has_whole_pieces() || !b.has_whole_pieces()) return {};
+            if (rows_ == Rows::WholePieces && (!a.has_whole_pieces() || !b.has_whole_pieces())) return {};
             if (auto found = windows(a, b)) return found;
             if (auto found = sum_of_pixels(a, b)) return found;
         }
@@ -189,6 +193,9 @@ private:
         }
         if (columns().period > 1 && !take_groups(columns(), form, form.extents.columns)) return {};
         if (!take_terms(windows, filters, form)) return {};
+        const bool along_units =
+            filters.runs_along(column) || filters.runs_along(summed_[static_cast<size_t>(form.terms_axis)].variable);
+        if (rows_ == Rows::AlongUnits && !along_units) return {};
         form.pads_filters = filters.is_padded && filters.may_leave();
         if (summed_.size() < 2 && !form.has_phases()) return {};  // a product of matrices
         for (const Expr& condition : conditions_)
@@ -272,6 +279,7 @@ private:
     }
 
     const Tensor result_;
+    const Rows rows_;
     bool is_known_ = true;
     std::vector<Digits> axes_;
     std::vector<SummedAxis> summed_;
@@ -323,9 +331,7 @@ Tensor only_reader(const Tensor& tensor, const std::vector<Tensor>& outputs) {
     return found;
 }
 
-}  // namespace
-
-std::optional<WindowProduct> window_product(const Tensor& result, const std::vector<Tensor>& outputs) {
+std::optional<WindowProduct> classified(const Tensor& result, const std::vector<Tensor>& outputs, Rows rows) {
     const Operation& operation = *result.operation();
     if (operation.is_input() || operation.outputs.size() != 1 || result.rank() < 2) return {};
     const Reduce* sum = only_reduction(operation.outputs[0].body);
@@ -335,13 +341,72 @@ std::optional<WindowProduct> window_product(const Tensor& result, const std::vec
     if (sum->axes.size() == 1 && unit_product(result)) return {};  // matrices, one or for each of the dimensions around
     const auto term = term_of(*sum, outputs);
     if (!term) return {};
-    return Classifier(result, *sum, *term).run();
+    return Classifier(result, *sum, *term, rows).run();
+}
+
+/// The output that alone reads the tensor, as a copy with its last dimension second.
+Tensor turned_reader(const Tensor& tensor, const std::vector<Tensor>& outputs) {
+    Tensor found;
+    for (const auto& operation : operations_of(outputs))
+        for (const Operation::Output& output : operation->outputs) {
+            if (!output.body.defined() || !reads_of(tensor, *operation, output.body).any) continue;
+            const Read* read = output.body.as<Read>();
+            const bool turns =
+                read && tensor.rank() > 2 && operation->outputs.size() == 1 &&
+                std::ranges::equal(read->indices, with_channels_last(Layout::ChannelsFirst, operation->axes), equal);
+            if (found.defined() || !turns) return {};
+            found = Tensor(operation, 0);
+        }
+    const bool is_output =
+        std::ranges::any_of(outputs, [&](const Tensor& t) { return found.defined() && t.same(found); });
+    return is_output ? found : Tensor();
+}
+
+int64_t pixels_of_image(const Tensor& turned) {
+    int64_t pixels = 1;
+    for (int d = 2; d < turned.rank(); ++d) pixels *= as_constant(turned.shape()[static_cast<size_t>(d)]).value_or(0);
+    return pixels;
+}
+
+/// Whether boxes of pixels take the result so.
+bool may_turn(const ConvolutionForm& form, const Tensor& turned) {
+    return !form.sums_pixels && !form.has_phases() && form.group == 0 && bytes_of(turned.type()) == 2 &&
+           pixels_of_image(turned) % piece == 0;
+}
+
+/// Whether the pixels beyond images' ends, in tiles that end with an image, cost an H200 less than copying the result.
+bool pays_turned(const WindowProduct& product, const ConvolutionTiles& tiles) {
+    constexpr double sums_a_second = 600e12, bytes_a_second = 2.5e12, launch = 2e-6;
+    const ConvolutionExtents& e = product.form.extents;
+    const int64_t pixels = pixels_of_image(product.result);
+    const double flops = 2 * as_double(e.rows) * as_double(e.columns) * as_double(e.terms) * e.taps,
+                 beyond = as_double(rounded_up(pixels, tiles.rows)) / as_double(pixels) - 1,
+                 copy = as_double(e.rows) * as_double(e.columns) * 4 / bytes_a_second + launch;
+    return beyond * flops / sums_a_second < copy;
+}
+
+}  // namespace
+
+std::optional<WindowProduct> window_product(const Tensor& result, const std::vector<Tensor>& outputs) {
+    return classified(result, outputs, Rows::WholePieces);
+}
+
+std::optional<ConvolutionForm> form_of_windows(const Tensor& sums, const std::vector<Tensor>& outputs) {
+    const auto product = classified(sums, outputs, Rows::AlongUnits);
+    return product ? std::optional(product->form) : std::nullopt;
 }
 
 std::vector<WindowProduct> window_products(const Tensor& sums, const std::vector<Tensor>& outputs) {
     const auto alone = window_product(sums, outputs);
     if (!alone || !is_worth_units(alone->form)) return {};
     std::vector<WindowProduct> products{*alone};
+    if (const Tensor turned = turned_reader(sums, outputs); turned.defined() && may_turn(alone->form, turned)) {
+        products.insert(products.begin(), *alone);
+        products[0].result = turned;
+        products[0].sums = sums;
+        products[0].form.turns_result = true;
+        products[0].form.takes_parts = false;
+    }
     const Tensor reader = only_reader(sums, outputs);
     if (reader.defined() && !alone->form.sums_pixels && !alone->form.has_phases()) {
         products.insert(products.begin(), *alone);
@@ -357,6 +422,8 @@ std::vector<ConvolutionTiles> tilings_of(const WindowProduct& product, const Tar
     if (!target.has_wgmma || !target.has_tma) return {};
     const auto tiles = convolution_tiles(product.form, target);
     if (!tiles) return {};
+    if (product.form.turns_result)
+        return pays_turned(product, *tiles) ? std::vector<ConvolutionTiles>{*tiles} : std::vector<ConvolutionTiles>();
     std::vector<ConvolutionTiles> tilings{*tiles};
     if (product.form.sums_pixels && tiles->parts > 1) {  // none of which ends before the others
         const int64_t steps = divided(product.form.extents.terms, tiles->terms);

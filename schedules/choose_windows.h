@@ -11,10 +11,12 @@ namespace tw::schedules {
 /// summed in f32, with constant extents, terms and columns side by side in memory in units of 16 bytes. Nothing for any
 /// other.
 std::optional<WindowProduct> window_product(const Tensor& sums, const std::vector<Tensor>& outputs);
-/// The same, if there is enough of each to fill an instruction.
+/// The form that it would have if all extents were whole units; of operands, rows run along terms, rows or columns.
+std::optional<ConvolutionForm> form_of_windows(const Tensor& sums, const std::vector<Tensor>& outputs);
+/// Those products of which there is enough of each to fill an instruction.
 ///
-/// If only one of the `outputs` reads the tensor, element by element, both are made together by the first of two
-/// products; the last is the tensor's alone.
+/// If only one of the `outputs` reads the tensor, element by element or as its copy with columns before pixels, both
+/// are made together by the first of two products; the last is the tensor's alone.
 std::vector<WindowProduct> window_products(const Tensor& sums, const std::vector<Tensor>& outputs);
 
 /// Tiles to try one after another; none where the target lacks wgmma or its tensor memory accelerator.

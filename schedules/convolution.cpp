@@ -5,16 +5,41 @@
 #include <limits>
 
 #include "codegen/lower.h"
+#include "dsl/differentiate.h"
 #include "schedules/choose.h"
 #include "schedules/choose_windows.h"
+#include "schedules/convolve.h"
 #include "schedules/elementwise.h"
 #include "schedules/halo_convolution.h"
 #include "schedules/loading_roles.h"
 #include "schedules/producers.h"
+#include "schedules/transposed.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
 namespace tw::schedules {
+namespace {
+
+/// As networks declare it, or derive it.
+Tensor plain_convolution(const ConvolutionShape& s, ConvolutionPass pass) {
+    auto operand = [&](const char* name, const Shape& shape) {
+        return input(name, s.type, in_layout(s.layout, shape));
+    };
+    const Tensor x = operand("x", {s.images, s.height, s.width, s.channels}),
+                 w = operand("w", {s.filters, s.kernel_h, s.kernel_w, s.channels / s.groups});
+    const Tensor y = convolve("y", x, w, {},
+                              {.stride = {s.stride},
+                               .dilation = {s.dilation},
+                               .padding = {s.padding},
+                               .groups = s.groups,
+                               .layout = s.layout});
+    if (pass == ConvolutionPass::Forward) return y;
+    const Tensor dy = operand("dy", {s.images, s.rows(), s.columns(), s.filters});
+    return gradients(y, dy, {pass == ConvolutionPass::DataGradient ? x : w})[0];
+}
+
+}  // namespace
+
 bool takes_warpgroups(const ConvolutionShape& s, const Target& target) {
     return target.has_wgmma && target.has_tma && s.images * s.height * s.width * s.channels * s.filters > 0 &&
            s.reads_image();
@@ -39,9 +64,10 @@ WindowProduct product_of(const Convolution& c) {
 namespace {
 
 /// Casts of adjoints and the like are made where they are read; operands stay.
-void inline_elements(Schedule& s, const Tensor& result, const Tensor& a, const Tensor& b) {
-    for (const Stage& stage : producers_of(s, s[result]))
-        if (stage.id != s[result].id && !s.reduces(stage) && s.name(stage) != a.name() && s.name(stage) != b.name())
+void inline_elements(Schedule& s, const Convolution& c) {
+    for (const Stage& stage : producers_of(s, s[c.result]))
+        if (stage.id != s[c.result].id && !s.reduces(stage) && s.name(stage) != c.windows.name() &&
+            s.name(stage) != c.other.name())
             s.inline_stage(stage);
 }
 
@@ -183,10 +209,21 @@ std::vector<StageRef> pass_pieces(Schedule& s, const Tensor& result, const Loop&
 struct SummedWindows {
     Stage sums;
     bool in_pieces = false;
-    std::vector<Loop> part = {}, pixels = {};
+    std::vector<Loop> part = {}, pixels = {};  ///< parts, or images of which tiles have none but whole ones
     Loop columns = {};
 };
+/// Of a result whose columns stand before pixels: tiles end with an image.
+SummedWindows sum_turned_windows(Schedule& s, const WindowProduct& product) {
+    const int last = product.result.rank() - 1;
+    if (last > 2) s.join_axes(product.result, 2, last);
+    s.join_axes(product.sums, 0, last - 1);
+    const Stage sums = s.accumulators(product.sums);
+    s.inline_stage(product.sums);
+    const std::vector<Loop> loops = s.data_loops(product.result);
+    return {.sums = sums, .in_pieces = true, .part = {loops[0]}, .pixels = {loops[2]}, .columns = loops[1]};
+}
 SummedWindows sum_windows(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles) {
+    if (product.form.turns_result) return sum_turned_windows(s, product);
     const Tensor& result = product.result;
     const int dimensions = static_cast<int>(s.data_loops(result).size());
     const bool is_apart = product.sums.defined();
@@ -356,10 +393,12 @@ namespace {
 Schedule with_tiles(const Convolution& c, const WindowProduct& product, const ConvolutionTiles& tiles,
                     const Target& target) {
     Schedule s({c.result}, target);
-    inline_elements(s, c.product, c.windows, c.other);
+    const std::vector<Tensor> stored{c.result, c.windows, c.other};
+    inline_elements(s, c);
+    // First what reads the product, which may leave through shared memory, so that readers read a copy.
+    if (!c.result.same(c.product)) schedule_copy(s, c.result, stored);
     schedule_window_product(s, product, tiles);
-    for (const Tensor& copy : c.copies) schedule_dense_copy(s, copy);
-    if (!c.result.same(c.product)) schedule_dense_copy(s, c.result);
+    for (const Tensor& copy : c.copies) schedule_copy(s, copy, stored);
     return s;
 }
 
@@ -387,6 +426,8 @@ Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shap
 Schedule convolution_schedule(const NamedConvolution& named, const Target& target, std::source_location where) {
     CalledFrom caller(where);
     const ConvolutionShape& shape = named.shape;
+    if (shape.layout == Layout::ChannelsFirst && !named.tiles)
+        return choose_schedule({plain_convolution(shape, named.pass)}, target);
     std::optional<HaloTiles> halo = named.halo;
     if (halo && takes_warpgroups(shape, target))
         return halo_schedule(declare_halo_convolution(shape, named.pass, halo->whole_places()), *halo, target);

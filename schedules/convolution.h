@@ -5,17 +5,19 @@
 #include <string>
 #include <vector>
 
-#include "dsl/schedule.h"
+#include "schedules/windows.h"
 
 namespace tw::schedules {
 
 /// y[n, p, q, f] = sum_{r, s, c} x[n, p stride - padding + r dilation, q stride - padding + s dilation, g C + c] w[f,
 /// r, s, c], zeros around x; summed in f32. x is [images, height, width, channels] and w [filters, kernel_h, kernel_w,
-/// C]. Each of the groups has C = channels / groups channels and filters / groups filters; filter f is of group g.
+/// C], with channels first x [images, channels, height, width], w [filters, C, kernel_h, kernel_w] and y [n, f, p, q].
+/// Each of the groups has C = channels / groups channels and filters / groups filters; filter f is of group g.
 struct ConvolutionShape {
     int64_t images, height, width, channels, filters, kernel_h, kernel_w;
     int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
     Type type = bf16;  ///< or f16
+    Layout layout = Layout::ChannelsLast;
 
     bool operator==(const ConvolutionShape&) const = default;
     /// Of y: P and Q.
@@ -52,7 +54,8 @@ struct ConvolutionExtents {
 /// infinity or NaN of one makes NaN of all their results that read the pixel. The data gradient is what gradients()
 /// derives from y, or, where that has no taps to sum over, and of few channels with a stride, the sum over taps of the
 /// windows of dy, with a stride over those of a pixel's phase. Filters are copied only where rows of channels are no
-/// whole pieces, or the copy pays: else they are read as `padded`, which boxes do.
+/// whole pieces, or the copy pays: else they are read as `padded`, which boxes do. With channels first, the product is
+/// one of copies with channels last, of which the result is a copy.
 struct Convolution {
     Tensor x, w;
     Tensor dy;              ///< of gradients: dL/dy, of y's shape
@@ -96,7 +99,8 @@ struct ConvolutionForm {
     int64_t group = 0;  ///< so many columns, or rows, read terms, or columns, of their own; 0: all the same
     bool terms_are_neighbours = false;  ///< of windows: in filters, which then have tiles of any number of columns
     bool pads_filters = false;          ///< of windows: filters, too, are read as `padded(.., 0)`
-    bool takes_parts = true;            ///< whether a kernel of its own may add up parts of the terms
+    bool turns_result = false;  ///< of windows: `result` has columns as its dimension 1, and is a copy of `sums`
+    bool takes_parts = true;    ///< whether a kernel of its own may add up parts of the terms
 
     /// Whether pixels of several phases lie side by side.
     bool has_phases() const;
@@ -116,8 +120,8 @@ double convolution_cycles(const ConvolutionForm& form, const ConvolutionTiles& t
 struct WindowProduct {
     Tensor result;     ///< is made of the sums
     Tensor a, b;       ///< windows and filters; of a sum of pixels what gives rows and columns
-    Tensor sums = {};  ///< of windows: a tensor of its own that only `result` reads, element by element; undefined:
-                       ///< they are the result's only reduction
+    Tensor sums = {};  ///< of windows: a tensor of its own that only `result` reads, element by element, or as its copy
+                       ///< with columns before pixels; undefined: they are the result's only reduction
     ConvolutionForm form = {};
 };
 /// The product of matrices of a declared convolution.
@@ -170,12 +174,12 @@ struct NamedConvolution {
 /// With those tiles, or else with what is faster by the models: tiles of pixels for each tap, or with their halo.
 Schedule convolution_schedule(const NamedConvolution& named, const Target& target, TW_HERE);
 /// Reads "convolution_bf16_IMAGESxHEIGHTxWIDTHxCHANNELS_FILTERS_RxS" (or f16), and behind it "_stride2", "_pad1",
-/// "_dilation2", "_groups32", and "_tile128x256x64w2s4p3t2b64x2k9" for tiles of rows, columns and terms, warpgroups,
-/// stages, parts, turns, columns of boxes, their stages and taps (those not written are 1), or "_tilehalo256b32s2t2"
-/// for places, those that leave together, stages and turns of a raster, with "w2r4" behind it for warpgroups and stages
-/// of weights, or, of weight gradients, "_tilehalo128s4p33" for places, stages and parts;
-/// "convolution_data_gradient_..." and "convolution_weight_gradient_..." are the gradients. Nothing if it is no such
-/// name, or the kernel is larger than the padded image.
+/// "_dilation2", "_groups32", "_nchw" for channels first (without a raster), and "_tile128x256x64w2s4p3t2b64x2k9" for
+/// tiles of rows, columns and terms, warpgroups, stages, parts, turns, columns of boxes, their stages and taps (those
+/// not written are 1), or "_tilehalo256b32s2t2" for places, those that leave together, stages and turns of a raster,
+/// with "w2r4" behind it for warpgroups and stages of weights, or, of weight gradients, "_tilehalo128s4p33" for places,
+/// stages and parts; "convolution_data_gradient_..." and "convolution_weight_gradient_..." are the gradients. Nothing
+/// if it is no such name, or the kernel is larger than the padded image.
 std::optional<NamedConvolution> parse_convolution(const std::string& name);
 
 }  // namespace tw::schedules

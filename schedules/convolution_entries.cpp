@@ -9,7 +9,11 @@ namespace tw::schedules {
 std::optional<CatalogEntry> convolution_entry(const std::string& name) {
     auto named = parse_convolution(name);
     if (!named) return {};
-    return CatalogEntry{name, "convolution of images with channels last, or a gradient of it", named->shape.flops(),
+    const bool is_last = named->shape.layout == Layout::ChannelsLast;
+    return CatalogEntry{name,
+                        is_last ? "convolution of images with channels last, or a gradient of it"
+                                : "convolution of images with channels first, or a gradient of it",
+                        named->shape.flops(),
                         [named = *named](const Target& target) { return convolution_schedule(named, target); },
                         named->shape.bytes()};
 }

@@ -1,4 +1,4 @@
-// Convolutions of one to three dimensions, and their transposes, as expressions. Channels come last.
+// Convolutions of one to three dimensions, and their transposes, as expressions.
 #pragma once
 #include "schedules/windows.h"
 
@@ -16,6 +16,7 @@ struct ConvolutionOptions {
     int64_t unit = 1;  ///< x and the weight are read as copies, `name`_x and `name`_weight, whose last dimension is a
                        ///< multiple of this: with zeros behind the channels, or, of fewer of them, with those of all
                        ///< taps along the last dimension of images together; if groups is 1
+    Layout layout = Layout::ChannelsLast;  ///< of x, the weight and y
 };
 
 /// The tensor `name`, y[n, p..., f] = sum over taps r... and channels c of
@@ -24,6 +25,9 @@ struct ConvolutionOptions {
 ///
 ///     x [N, extents..., C], weight [F, taps..., C/groups], bias [F] or undefined -> y [N, windows..., F]
 ///     windows = (extent + padding.before + padding.after - (taps - 1) dilation - 1) / stride + 1, rounded down
+///
+/// With channels first: x [N, C, extents...], weight [F, C/groups, taps...] -> y [N, F, windows...]. Copies that a unit
+/// asks for have channels last.
 ///
 /// The gradient by x is a sum over taps, also of images with fewer windows than those. All of one float type (the bias
 /// may be f32), y too; products and sums are f32, of f64 f64. N may be a named size,
@@ -37,6 +41,7 @@ struct TransposedOptions {
     std::vector<Sides> padding = {0};                   ///< of that, too: cut off from the result
     std::vector<int64_t> output_padding = {0};          ///< what the result has behind its end beyond the least extent
     int64_t groups = 1;
+    Layout layout = Layout::ChannelsLast;  ///< of x, the weight and y
 };
 
 /// The tensor `name`: what the transpose of convolve() with this weight, a linear map, makes of x: images grow by the
@@ -44,6 +49,8 @@ struct TransposedOptions {
 ///
 ///     x [N, extents..., F], weight [F, taps..., C/groups], bias [C] or undefined -> y [N, results..., C]
 ///     results = (extent - 1) stride - padding.before - padding.after + (taps - 1) dilation + 1 + output_padding
+///
+/// With channels first: x [N, F, extents...], weight [F, C/groups, taps...] -> y [N, C, results...].
 ///
 /// Each element sums the taps that meet its phase, and no others, and its gradient is a convolution. Types and errors
 /// are those of convolve(); output_padding is less than the stride.

@@ -5,6 +5,7 @@
 
 #include "dsl/differentiate.h"
 #include "dsl/simplify.h"
+#include "schedules/channels_last.h"
 #include "schedules/plan_groups.h"
 #include "schedules/whole_sectors.h"
 #include "schedules/whole_tiles.h"
@@ -399,14 +400,15 @@ void check_shape(const ConvolutionShape& shape, std::source_location where) {
 Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass pass, std::source_location where) {
     CalledFrom caller(where);
     check_shape(shape, where);
-    return Declaration(shape, pass, plan_groups(shape, pass)).run();
+    return declare_convolution(shape, pass, plan_groups(shape, pass), where);
 }
 
 Convolution declare_convolution(const ConvolutionShape& shape, ConvolutionPass pass, const GroupPlan& plan,
                                 std::source_location where) {
     CalledFrom caller(where);
     check_shape(shape, where);
-    return Declaration(shape, pass, plan).run();
+    const Convolution declared = Declaration(shape, pass, plan).run();
+    return shape.layout == Layout::ChannelsFirst ? with_channels_first(declared) : declared;
 }
 
 }  // namespace tw::schedules

@@ -135,7 +135,7 @@ private:
         const double tapwise =
             tiles ? convolution_cycles(product->form, *tiles, target_) : std::numeric_limits<double>::max();
         if (const auto halo = halo_tiles(found->shape, found->pass, tapwise, target_);
-            halo && of_columns(sums, found->shape.type))
+            halo && of_columns(sums, found->shape.type) && !leaves_turned(sums))
             return with_halo(sums, *found, *halo);
         if (!tiles) return {};
         if (is_such(sums, c, *product)) {
@@ -151,6 +151,12 @@ private:
         for (int number = 2; !names_.insert(name).second; ++number)
             name = fmt::format("{}_{}_{}", of.name(), what, number);
         return name;
+    }
+
+    /// Whether the result leaves with its columns before pixels: a raster's would be copied.
+    bool leaves_turned(const Tensor& sums) const {
+        const auto own = window_products(sums, given_);
+        return !own.empty() && own[0].form.turns_result;
     }
 
     /// Whether elements are made of sums and what belongs to their column.

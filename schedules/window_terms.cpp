@@ -41,6 +41,17 @@ const Read* factor_of(const Expr& expr, std::vector<Expr>& conditions, bool& pad
     return element.as<Read>();
 }
 
+/// What an enclosing choice does not evaluate anywhere it does not evaluate here.
+Expr with_guarded_reads(const Expr& body) {
+    return transform(body, [](const Expr& e) -> Expr {
+        const Read* read = e.as<Read>();
+        if (!read || read->guarded) return {};
+        Read guarded = *read;
+        guarded.guarded = true;
+        return make_expr(e.type(), std::move(guarded));
+    });
+}
+
 }  // namespace
 
 Expr with_elements(const Expr& expr, const std::vector<Tensor>& outputs, bool inline_narrow) {
@@ -50,7 +61,8 @@ Expr with_elements(const Expr& expr, const std::vector<Tensor>& outputs, bool in
         Substitution indices;
         for (size_t d = 0; d < read->indices.size(); ++d)
             indices.emplace_back(read->operation->axes[d], read->indices[d]);
-        return substitute(with_elements(read->operation->outputs[0].body, outputs, inline_narrow), indices);
+        const Expr body = with_elements(read->operation->outputs[0].body, outputs, inline_narrow);
+        return substitute(read->guarded ? with_guarded_reads(body) : body, indices);
     });
 }
 

@@ -69,6 +69,10 @@ Tensor bordered_in_parts(const std::string& name, const Tensor& x, size_t dimens
 
 }  // namespace
 
+const char* dimensions_of_images(Layout layout) {
+    return layout == Layout::ChannelsFirst ? "[images, channels, extents...]" : "[images, extents..., channels]";
+}
+
 Type sum_type(Type type) { return type == f64 ? f64 : f32; }
 
 std::string text_of_shape(const Tensor& tensor) {
@@ -98,11 +102,11 @@ std::vector<Axis> tap_axes(const WindowDimensions& windows) {
     return taps;
 }
 
-Shape shape_of_windows(const Tensor& x, const WindowDimensions& windows, const Extent& channels) {
+Shape shape_of_windows(const Tensor& x, const WindowDimensions& windows, const Extent& channels, Layout layout) {
     Shape shape = {x.shape()[0]};
     for (const WindowDimension& w : windows) shape.emplace_back(w.windows());
     shape.push_back(channels);
-    return shape;
+    return in_layout(layout, shape);
 }
 
 WindowDimensions window_dimensions(const std::string& what, const Tensor& x, const std::vector<int64_t>& taps,
@@ -110,15 +114,15 @@ WindowDimensions window_dimensions(const std::string& what, const Tensor& x, con
     const size_t count = taps.size();
     user_check(
         count >= 1 && count <= tap_names.size() && static_cast<size_t>(x.rank()) == count + 2, where,
-        "{}: x is {}, for windows of {} dimensions; give [images, extents..., channels] with 1 to 3 extents, and "
-        "as many dimensions of windows",
-        what, text_of_shape(x), count);
+        "{}: x is {}, for windows of {} dimensions; give {} with 1 to 3 extents, and as many dimensions of windows",
+        what, text_of_shape(x), count, dimensions_of_images(o.layout));
     check_entries(what, "stride", o.stride.size(), count, x, where);
     check_entries(what, "dilation", o.dilation.size(), count, x, where);
     check_entries(what, "padding", o.padding.size(), count, x, where);
     WindowDimensions windows;
     for (size_t d = 0; d < count; ++d) {
-        const int64_t extent = constant_extent(what, x, static_cast<int>(d) + 1, where);
+        const int dimension = static_cast<int>(d) + first_extent(o.layout);
+        const int64_t extent = constant_extent(what, x, dimension, where);
         const WindowDimension w{
             extent, taps[d], entry_for(o.stride, d), entry_for(o.dilation, d), entry_for(o.padding, d), o.ceil_mode};
         const auto [before, after] = w.padding;
@@ -126,40 +130,43 @@ WindowDimensions window_dimensions(const std::string& what, const Tensor& x, con
             std::min({w.taps, w.stride, w.dilation}) > 0 && std::min(before, after) >= 0, where,
             "{}: along dimension {} of x {} lie {} taps, stride {}, dilation {}, padding {} and {}; taps, strides "
             "and dilations are 1 at least, paddings 0",
-            what, d + 1, text_of_shape(x), w.taps, w.stride, w.dilation, before, after);
+            what, dimension, text_of_shape(x), w.taps, w.stride, w.dilation, before, after);
         user_check(w.windows() > 0, where,
                    "{}: {} taps with dilation {} span {} elements, dimension {} of x {} has {} with its padding of {} "
                    "and {}; take fewer taps, less dilation or more padding",
-                   what, w.taps, w.dilation, w.span(), d + 1, text_of_shape(x), extent + before + after, before, after);
+                   what, w.taps, w.dilation, w.span(), dimension, text_of_shape(x), extent + before + after, before,
+                   after);
         windows.push_back(w);
     }
     return windows;
 }
 
 Tensor bordered(const std::string& name, const Tensor& x, const std::vector<Sides>& padding, PaddingMode mode,
-                std::source_location where) {
+                Layout layout, std::source_location where) {
     if (mode == PaddingMode::Zeros) return x;
-    const auto count = static_cast<size_t>(std::max(x.rank() - 2, 0));
+    const auto count = static_cast<size_t>(std::max(x.rank() - 2, 0)),
+               first = static_cast<size_t>(first_extent(layout));
     check_entries("bordered", "padding", padding.size(), count, x, where);
     Shape shape(x.shape().begin(), x.shape().end());
     for (size_t d = 0; d < count; ++d) {
         const Sides& sides = entry_for(padding, d);
-        check_border(x, d + 1, sides, mode, where);
-        shape[d + 1] = sides.before + *as_constant(x.shape()[d + 1]) + sides.after;
+        check_border(x, d + first, sides, mode, where);
+        shape[d + first] = sides.before + *as_constant(x.shape()[d + first]) + sides.after;
     }
     auto element = [&](const std::vector<Expr>& at) {
         std::vector<Operand> places(at.begin(), at.end());
-        for (size_t d = 1; d <= count; ++d)
-            places[d] = place_in(*as_constant(x.shape()[d]), at[d] - entry_for(padding, d - 1).before, mode);
+        for (size_t d = 0; d < count; ++d)
+            places[d + first] =
+                place_in(*as_constant(x.shape()[d + first]), at[d + first] - entry_for(padding, d).before, mode);
         return x.read(places);
     };
     // An element is read from few places, which parts with affine ones give: no search among all of them.
-    auto rule = [name, x, padding, mode, count](const Tensor&, const Tensor& adjoint) {
+    auto rule = [name, x, padding, mode, count, first](const Tensor&, const Tensor& adjoint) {
         Tensor parts = x;
         for (size_t d = 0; d < count; ++d)
             if (entry_for(padding, d) != Sides(0))
-                parts = bordered_in_parts(fmt::format("{}_along_{}", name, d + 1), parts, d + 1, entry_for(padding, d),
-                                          mode);
+                parts = bordered_in_parts(fmt::format("{}_along_{}", name, d + first), parts, d + first,
+                                          entry_for(padding, d), mode);
         return gradients(parts, adjoint, {x});
     };
     return with_gradient(compute(name, shape, element, where), {x}, rule, where);

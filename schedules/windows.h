@@ -1,6 +1,7 @@
-// Where windows lie in images of one to three dimensions, and what surrounds an image. Channels come last: x is
-// [images, extents..., channels].
+// Where windows lie in images of one to three dimensions, and what surrounds an image. Channels come last, x is
+// [images, extents..., channels], unless a layout says otherwise.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,26 @@ namespace tw::schedules {
 
 /// What stands around an image, of abcd: 00abcd00, cbabcdcb (the border is not repeated), aaabcddd or cdabcdab.
 enum class PaddingMode { Zeros, Reflect, Replicate, Circular };
+
+/// Of images [images, extents..., channels] (NHWC), or [images, channels, extents...] (NCHW); of filters alike.
+enum class Layout { ChannelsLast, ChannelsFirst };
+
+/// What belongs to the dimensions of a tensor, channels last, as its layout has them.
+template <class T>
+std::vector<T> in_layout(Layout layout, std::vector<T> of) {
+    if (layout == Layout::ChannelsFirst && of.size() > 2) std::rotate(of.begin() + 1, of.end() - 1, of.end());
+    return of;
+}
+/// The other way round.
+template <class T>
+std::vector<T> with_channels_last(Layout layout, std::vector<T> of) {
+    if (layout == Layout::ChannelsFirst && of.size() > 2) std::rotate(of.begin() + 1, of.begin() + 2, of.end());
+    return of;
+}
+/// The number of the first dimension between that of images and that of channels.
+inline int first_extent(Layout layout) { return layout == Layout::ChannelsFirst ? 2 : 1; }
+/// "[images, extents..., channels]"
+const char* dimensions_of_images(Layout layout);
 
 /// Elements in front of a dimension and behind it.
 struct Sides {
@@ -26,6 +47,7 @@ struct WindowOptions {
     std::vector<int64_t> dilation = {1};  ///< between the taps of a window
     std::vector<Sides> padding = {0};
     bool ceil_mode = false;  ///< the number of windows is rounded up
+    Layout layout = Layout::ChannelsLast;
 };
 
 /// A dimension of the images, checked, and the windows along it.
@@ -55,13 +77,15 @@ WindowDimensions window_dimensions(const std::string& what, const Tensor& x, con
                                    const WindowOptions& options, TW_HERE);
 /// r, s and t, axes over the taps.
 std::vector<Axis> tap_axes(const WindowDimensions& windows);
-/// [images, windows..., channels]
-Shape shape_of_windows(const Tensor& x, const WindowDimensions& windows, const Extent& channels);
+/// [images, windows..., channels], in that layout
+Shape shape_of_windows(const Tensor& x, const WindowDimensions& windows, const Extent& channels,
+                       Layout layout = Layout::ChannelsLast);
 
 /// `name`: x with a border around the dimensions of the images, whose elements are those of x that the mode says; x
 /// itself with Zeros. Throws Error where the mode has no element for the border: Circular gives as many as the extent,
 /// Reflect one less.
-Tensor bordered(const std::string& name, const Tensor& x, const std::vector<Sides>& padding, PaddingMode mode, TW_HERE);
+Tensor bordered(const std::string& name, const Tensor& x, const std::vector<Sides>& padding, PaddingMode mode,
+                Layout layout = Layout::ChannelsLast, TW_HERE);
 
 /// The entry of a list that has one for each dimension, or one for all.
 template <class T>

@@ -18,6 +18,7 @@ using schedules::ConvolutionPass;
 using schedules::ConvolutionShape;
 using schedules::ConvolutionTiles;
 using schedules::HaloTiles;
+using schedules::Layout;
 
 int64_t random_channels(Random& random) {
     return random.chance(0.5) ? 8 * random.between(1, 10) : random.between(1, 40);
@@ -41,7 +42,8 @@ ConvolutionShape random_shape(Random& random) {
                        .stride = random.chance(0.5) ? 1 : random.between(2, 3),
                        .padding = random.between(0, 3),
                        .dilation = random.chance(0.7) ? 1 : 2,
-                       .type = random.chance(0.5) ? bf16 : f16};
+                       .type = random.chance(0.5) ? bf16 : f16,
+                       .layout = random.chance(0.7) ? Layout::ChannelsLast : Layout::ChannelsFirst};
     if (random.chance(0.3)) s.groups = random.between(2, 6), s.channels *= s.groups, s.filters *= s.groups;
     s.height = std::max(s.height, (s.kernel_h - 1) * s.dilation + 1 - 2 * s.padding);
     s.width = std::max(s.width, (s.kernel_w - 1) * s.dilation + 1 - 2 * s.padding);
@@ -112,6 +114,8 @@ Layer random_layer(Random& random) {
     const int64_t channels = (random.chance(0.7) ? 16 : 1) * random.between(1, 5);
     layer.weight.push_back(channels);
     layer.x.push_back(channels * o.groups);
+    if (random.chance(0.4)) o.layout = Layout::ChannelsFirst;
+    layer.x = in_layout(o.layout, layer.x), layer.weight = in_layout(o.layout, layer.weight);
     return layer;
 }
 
@@ -156,20 +160,22 @@ Summary fuzz_convolutions(const FuzzOptions& options) {
             .warpgroups = sums_places ? 1 : static_cast<int>(random.between(1, 2)),
             .weight_stages = !sums_places && random.chance(0.5) ? static_cast<int>(random.between(2, 5)) : 0,
             .parts = sums_places ? random.between(1, 4) : 1};
-        const bool with_halo = random.chance(0.7) && halo.warpgroups * halo.ping_pong <= 3 &&
-                               products_over_places(shape) < most_emulated && takes_halo(shape, pass, halo, some);
+        const bool with_halo = random.chance(0.7) && shape.layout == Layout::ChannelsLast &&
+                               halo.warpgroups * halo.ping_pong <= 3 && products_over_places(shape) < most_emulated &&
+                               takes_halo(shape, pass, halo, some);
         const std::optional<ConvolutionTiles> tiles =
             random.chance(0.7) ? std::optional(random_tiles(random, c)) : std::nullopt;
         return Proposal{
-            .text = fmt::format("{} of {} images of {} x {} x {}, {} filters of {} x {}, stride {}, padding "
-                                "{}, dilation {}, {} groups{}, {} on {} multiprocessors",
-                                names[which], shape.images, shape.height, shape.width, shape.channels, shape.filters,
-                                shape.kernel_h, shape.kernel_w, shape.stride, shape.padding, shape.dilation,
-                                shape.groups, pads_groups ? " one by one" : "",
-                                with_halo ? "a halo"
-                                : tiles   ? "drawn tiles"
-                                          : "tiles of the model",
-                                some.multiprocessors),
+            .text =
+                fmt::format("{} of {} images of {} x {} x {}, {} filters of {} x {}, stride {}, padding "
+                            "{}, dilation {}, {} groups{}, channels {}, {} on {} multiprocessors",
+                            names[which], shape.images, shape.height, shape.width, shape.channels, shape.filters,
+                            shape.kernel_h, shape.kernel_w, shape.stride, shape.padding, shape.dilation, shape.groups,
+                            pads_groups ? " one by one" : "", shape.layout == Layout::ChannelsFirst ? "first" : "last",
+                            with_halo ? "a halo"
+                            : tiles   ? "drawn tiles"
+                                      : "tiles of the model",
+                            some.multiprocessors),
             .kind = names[which],
             .schedule = [=] {
                 if (with_halo)

@@ -16,6 +16,8 @@ EPILOGUE = {"is": lambda value: value in EPILOGUES, "means": "one of " + ", ".jo
 RESULT = {"is": lambda value: value == "f32", "means": '"f32"'}
 PASSES = ("forward", "data", "weight")
 PASS = {"is": lambda value: value in PASSES, "means": "one of " + ", ".join(PASSES)}
+LAYOUTS = ("nhwc", "nchw")
+LAYOUT = {"is": lambda value: value in LAYOUTS, "means": "one of " + ", ".join(LAYOUTS)}
 KIND = {"is": lambda value: value in ("launch", "graph"), "means": '"launch" or "graph"'}
 OUTLIERS = {"is": lambda value: value in ("none", "rows", "columns"), "means": '"none", "rows" or "columns"'}
 
@@ -33,7 +35,8 @@ KEYS = {
     "attention-backward": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},
                   {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "rules": NAME, "type": TYPE, "tile": NAME, "seed": SIZE}),
     "conv": ({"images": SIZE, "height": SIZE, "width": SIZE, "channels": SIZE, "filters": SIZE, "kernel_h": SIZE,
-              "kernel_w": SIZE}, {"stride": SIZE, "pad": SIZE, "dilation": SIZE, "groups": SIZE, "pass": PASS, "type": TYPE, "tile": NAME, "seed": SIZE}),
+              "kernel_w": SIZE}, {"stride": SIZE, "pad": SIZE, "dilation": SIZE, "groups": SIZE, "layout": LAYOUT, "pass": PASS, "type": TYPE, "tile": NAME,
+                            "seed": SIZE}),
     "conv-fused": ({"images": SIZE, "height": SIZE, "width": SIZE, "channels": SIZE, "filters": SIZE, "kernel_h": SIZE,
                     "kernel_w": SIZE, "fused": NAME},
                    {"stride": SIZE, "pad": SIZE, "dilation": SIZE, "type": TYPE, "tile": NAME, "seed": SIZE}),

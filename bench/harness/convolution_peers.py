@@ -1,4 +1,4 @@
-"""What PyTorch computes for a convolution of images with channels last, and for its gradients: cuDNN in benchmark mode."""
+"""What PyTorch computes for a convolution of images, and for its gradients: cuDNN in benchmark mode. Channels come last, or first."""
 import re
 
 import torch
@@ -6,7 +6,7 @@ import torch
 from harness.family import Family
 
 NAME = re.compile(r"convolution(_data_gradient|_weight_gradient)?_(?:bf16|f16)_(\d+)x(\d+)x(\d+)x(\d+)_(\d+)_(\d+)x(\d+)"
-                  r"(?:_stride(\d+))?(?:_pad(\d+))?(?:_dilation(\d+))?(?:_groups(\d+))?(?:_tile\w+)?")
+                  r"(?:_stride(\d+))?(?:_pad(\d+))?(?:_dilation(\d+))?(?:_groups(\d+))?(_nchw)?(?:_tile\w+)?")
 
 
 def as_images(t):
@@ -27,21 +27,28 @@ def convolution_family(kernel):
     images, height, width, channels, filters, kernel_h, kernel_w = (int(n) for n in name.groups()[1:8])
     stride, padding, dilation, groups = (int(n or otherwise) for n, otherwise in zip(name.groups()[8:12], (1, 0, 1, 1)))
     places = ([stride] * 2, [padding] * 2, [dilation] * 2)
+    first = name[12] is not None  # such tensors are PyTorch's own, contiguous
+    given, back = (lambda t: t, lambda t: t) if first else (as_images, from_images)
 
     def forward(t, s=None):
-        return from_images(torch.conv2d(as_images(t["x"]), as_images(t["w"]), None, *places, groups))
+        return back(torch.conv2d(given(t["x"]), given(t["w"]), None, *places, groups))
 
     def backward(dy, x, w, wanted):
-        return torch.ops.aten.convolution_backward(as_images(dy), as_images(x), as_images(w), None, *places, False,
-                                                   [0, 0], groups, [wanted == "x", wanted == "w", False])
+        return torch.ops.aten.convolution_backward(dy, x, w, None, *places, False, [0, 0], groups,
+                                                   [wanted == "x", wanted == "w", False])
+
+    def like(dy, *shape):
+        """Of such a shape, [first, inner, inner, channels] with channels last, in the layout of the operands."""
+        empty = torch.empty(*shape, dtype=dy.dtype, device=dy.device)
+        return as_images(empty).contiguous() if first else as_images(empty)
 
     def data_gradient(t, s=None):
-        x = torch.empty(images, height, width, channels, dtype=t["dy"].dtype, device=t["dy"].device)
-        return from_images(backward(t["dy"], x, t["w"], "x")[0])
+        x = like(t["dy"], images, height, width, channels)
+        return back(backward(given(t["dy"]), x, given(t["w"]), "x")[0])
 
     def weight_gradient(t, s=None):
-        w = torch.empty(filters, kernel_h, kernel_w, channels // groups, dtype=t["dy"].dtype, device=t["dy"].device)
-        return from_images(backward(t["dy"], t["x"], w, "w")[1])
+        w = like(t["dy"], filters, kernel_h, kernel_w, channels // groups)
+        return back(backward(given(t["dy"]), given(t["x"]), w, "w")[1])
 
     formula = {"_data_gradient": data_gradient, "_weight_gradient": weight_gradient}.get(name[1], forward)
     return Family(formula, ways={"cudnn": formula}, compiled=False)

@@ -34,6 +34,7 @@ def convolution_kernel(case, which):
     """The name of the kernel of a pass, with the tiles that the case asks for."""
     gradient = {"forward": "", "data": "_data_gradient", "weight": "_weight_gradient"}[which]
     optional = "".join(f"_{key}{case[key]}" for key in ("stride", "pad", "dilation", "groups") if key in case)
+    optional += "_nchw" if case.get("layout") == "nchw" else ""
     return (f"convolution{gradient}_{case.get('type', 'bf16')}_{case['images']}x{case['height']}x{case['width']}x"
             f"{case['channels']}_{case['filters']}_{case['kernel_h']}x{case['kernel_w']}{optional}"
             + (f"_tile{case['tile']}" if "tile" in case else ""))
@@ -92,6 +93,11 @@ ONE_EACH = {"gemm": of_gemm, "gemm-kinds": of_gemm, "gemm-fp32": lambda case: {"
             "attention": of_attention, "attention-backward": of_attention_backward, "conv-fused": of_conv_fused,
             "linear-cross-entropy": of_linear_cross_entropy, "memory": lambda case: {}}
 BY_PASS = {"conv": convolution_kernel, "depthwise": depthwise_kernel}
+
+
+def has_kernels(suite):
+    """Whether with_kernels() knows its cases."""
+    return suite in BY_PASS or suite in ONE_EACH
 
 
 def with_kernels(suite, cases):

@@ -213,14 +213,25 @@ class CommandLine(unittest.TestCase):
         self.assertRegex(lines[4], r"gemm-fp32: 3 kernels, 0 refused, lowered for sm_90a in [0-9.]+ s")
         self.assertRegex(lines[-1], "memory: 3 kernels, 0 refused")
 
+    def test_a_dry_run_takes_a_files_cases(self):
+        """With their layouts: kernels of images whose channels come first are kernels of their own."""
+        case = {"images": 2, "height": 8, "width": 8, "channels": 16, "filters": 16, "kernel_h": 1, "kernel_w": 1}
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            file.write("\n".join(json.dumps({**case, "layout": layout}) for layout in ("nhwc", "nchw")))
+            file.flush()
+            done = compare("conv", "--cases", file.name, "--dry-run", "lower")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.splitlines()[:2], ["convolution_bf16_2x8x8x16_16_1x1", "convolution_bf16_2x8x8x16_16_1x1_nchw"])
+        self.assertRegex(done.stdout, "conv: 6 kernels, 0 refused, lowered for sm_90a")
+
     def test_seeds_come_from_the_clock(self):
         self.assertRegex(compare("gemm", "--random", "2").stdout, r"^gemm: 2 cases of seed \d{9,}\ngemm: cannot be measured")
 
     def test_options_that_do_not_go_together(self):
         for arguments, message in (
             (("launch", "--random", "3"), "no cases of launch can be drawn, but of gemm, gemm-kinds"),
-            (("gemm", "--dry-run", "lower"), "--seed, --within and --dry-run belong to --random N"),
-            (("gemm", "--seed", "3"), "--seed, --within and --dry-run belong to --random N"),
+            (("launch", "--dry-run", "lower"), "some suite has no kernels of its own to compile"),
+            (("gemm", "--seed", "3"), "--seed and --within belong to --random N"),
             (("gemm", "--random", "3", "--within", "0"), "--within: invalid seconds value"),
         ):
             done = compare(*arguments)

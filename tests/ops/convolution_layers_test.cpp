@@ -15,6 +15,7 @@ namespace {
 using schedules::ConvolutionOptions;
 using schedules::convolve;
 using schedules::convolve_transposed;
+using schedules::Layout;
 using schedules::TransposedOptions;
 
 struct Case {
@@ -22,20 +23,33 @@ struct Case {
     int64_t images, groups, group_channels, group_filters;
     PaddingMode mode = PaddingMode::Zeros;
     bool has_bias = false;
+    Layout layout = Layout::ChannelsLast;
 
     int64_t channels() const { return groups * group_channels; }
     int64_t filters() const { return groups * group_filters; }
     ConvolutionOptions options() const {
-        return {.stride = w.stride, .dilation = w.dilation, .padding = w.padding, .groups = groups, .mode = mode};
+        return {.stride = w.stride,
+                .dilation = w.dilation,
+                .padding = w.padding,
+                .groups = groups,
+                .mode = mode,
+                .layout = layout};
     }
-    Tensor x(Type type) const { return input("x", type, shape_of_extents(indices(images, w.extents, channels()))); }
+    /// From the order of [first, inner..., channel] to that of the layout, and back.
+    std::vector<int64_t> own(const std::vector<int64_t>& all) const { return in_layout(layout, all); }
+    std::vector<int64_t> last(const std::vector<int64_t>& all) const { return with_channels_last(layout, all); }
+
+    Tensor x(Type type) const {
+        return input("x", type, shape_of_extents(own(indices(images, w.extents, channels()))));
+    }
     Tensor weight(Type type) const {
-        return input("w", type, shape_of_extents(indices(filters(), w.taps, group_channels)));
+        return input("w", type, shape_of_extents(own(indices(filters(), w.taps, group_channels))));
     }
     Tensor bias(Type type, int64_t extent) const { return has_bias ? input("b", type, {extent}) : Tensor(); }
     std::string text() const {
-        return w.text() + fmt::format("{} images, {} groups of {} channels and {} filters, mode {}", images, groups,
-                                      group_channels, group_filters, static_cast<int>(mode));
+        return w.text() + fmt::format("{} images, {} groups of {} channels and {} filters, mode {}, layout {}", images,
+                                      groups, group_channels, group_filters, static_cast<int>(mode),
+                                      static_cast<int>(layout));
     }
 };
 
@@ -58,7 +72,8 @@ Case random_case(Draw& draw, PaddingMode mode) {
              draw.between(1, 2),
              draw.between(1, 2),
              mode,
-             draw.between(0, 1) == 1};
+             draw.between(0, 1) == 1,
+             draw.between(0, 1) == 1 ? Layout::ChannelsFirst : Layout::ChannelsLast};
     } while (!has_border(c));
     return c;
 }
@@ -73,13 +88,14 @@ double bias_at(const Bindings& b, int64_t channel) {
     return b.inputs.count("b") ? real(b.inputs.at("b"), {channel}) : 0;
 }
 
-double expected_convolution(const Case& c, const Bindings& b, const std::vector<int64_t>& at) {
+double expected_convolution(const Case& c, const Bindings& b, const std::vector<int64_t>& place_of_result) {
+    const std::vector<int64_t> at = c.last(place_of_result);
     double total = bias_at(b, at.back());
     const int64_t group = at.back() / c.group_filters;
     each_tap(c.w, inner_of(at), c.mode, [&](const auto& tap, const auto& place) {
         for (int64_t k = 0; place && k < c.group_channels; ++k)
-            total += real(b.inputs.at("x"), indices(at[0], *place, group * c.group_channels + k)) *
-                     real(b.inputs.at("w"), indices(at.back(), tap, k));
+            total += real(b.inputs.at("x"), c.own(indices(at[0], *place, group * c.group_channels + k))) *
+                     real(b.inputs.at("w"), c.own(indices(at.back(), tap, k)));
     });
     return total;
 }
@@ -100,7 +116,7 @@ TEST_P(EachMode, RandomConvolutionsAndTheirGradients) {
         const Tensor y = convolve("y", x, w, b, c.options());
         const std::vector<Tensor> inputs = defined({x, w, b});
         const Bindings bindings = random_inputs(inputs, static_cast<uint64_t>(n));
-        for (size_t d = 0; d < c.w.dimensions(); ++d) ASSERT_EQ(extents_of(y)[d + 1], c.w.windows(d));
+        for (size_t d = 0; d < c.w.dimensions(); ++d) ASSERT_EQ(c.last(extents_of(y))[d + 1], c.w.windows(d));
         expect_elements(interpret_plain({y}, bindings)[0], 1e-13,
                         [&](const auto& at) { return expected_convolution(c, bindings, at); });
         expect_gradients(y, inputs, bindings);
@@ -118,19 +134,19 @@ HostArray expected_transposed(const Case& c, const Bindings& b, const std::vecto
                               const std::vector<int64_t>& counts) {
     HostArray y = host_array(f64, shape);
     std::vector<int64_t> at(shape.size(), 0);
-    do y.set(at, make_value(f64, bias_at(b, at.back())));
+    do y.set(at, make_value(f64, bias_at(b, c.last(at).back())));
     while (advance(at, shape));
     RandomWindows w = c.w;
-    w.extents = inner_of(shape);
+    w.extents = inner_of(c.last(shape));
     std::vector<int64_t> window(counts.size(), 0);
     do
         each_tap(w, window, PaddingMode::Zeros, [&](const auto& tap, const auto& place) {
             for (int64_t n = 0; place && n < c.images; ++n)
                 for (int64_t f = 0; f < c.filters(); ++f)
                     for (int64_t k = 0; k < c.group_channels; ++k) {
-                        const auto to = indices(n, *place, f / c.group_filters * c.group_channels + k);
-                        y.set(to, make_value(f64, real(y, to) + real(b.inputs.at("x"), indices(n, window, f)) *
-                                                                    real(b.inputs.at("w"), indices(f, tap, k))));
+                        const auto to = c.own(indices(n, *place, f / c.group_filters * c.group_channels + k));
+                        y.set(to, make_value(f64, real(y, to) + real(b.inputs.at("x"), c.own(indices(n, window, f))) *
+                                                                    real(b.inputs.at("w"), c.own(indices(f, tap, k)))));
                     }
         });
     while (advance(window, counts));
@@ -145,7 +161,8 @@ TEST(ConvolveTransposed, RandomOnesAndTheirGradients) {
                                   .dilation = c.w.dilation,
                                   .padding = c.w.padding,
                                   .output_padding = {},
-                                  .groups = c.groups};
+                                  .groups = c.groups,
+                                  .layout = c.layout};
         std::vector<int64_t> results;
         for (size_t d = 0; d < c.w.dimensions(); ++d) {
             options.output_padding.push_back(draw.between(0, c.w.stride[d] - 1));
@@ -155,10 +172,10 @@ TEST(ConvolveTransposed, RandomOnesAndTheirGradients) {
         if (*std::min_element(results.begin(), results.end()) < 1) continue;
         ++n;
         SCOPED_TRACE(c.text());
-        const Tensor x = input("x", f64, shape_of_extents(indices(c.images, c.w.extents, c.filters())));
+        const Tensor x = input("x", f64, shape_of_extents(c.own(indices(c.images, c.w.extents, c.filters()))));
         const Tensor w = c.weight(f64), b = c.bias(f64, c.channels());
         const Tensor y = convolve_transposed("y", x, w, b, options);
-        ASSERT_EQ(extents_of(y), indices(c.images, results, c.channels()));
+        ASSERT_EQ(extents_of(y), c.own(indices(c.images, results, c.channels())));
         const Bindings bindings = random_inputs(defined({x, w, b}), static_cast<uint64_t>(n));
         const HostArray expected = expected_transposed(c, bindings, extents_of(y), c.w.extents);
         expect_elements(interpret_plain({y}, bindings)[0], 1e-13, [&](const auto& at) { return real(expected, at); });
@@ -184,9 +201,10 @@ TEST(Convolve, InfinitiesReachTheirWindowsOnly) {
         image.set(hit, make_value(f32, poison));
         auto reads_it = [&](const std::vector<int64_t>& at) {
             bool found = false;
-            each_tap(c.w, inner_of(at), c.mode,
-                     [&](const auto&, const auto& place) { found |= place && *place == inner_of(hit); });
-            return found && at[0] == hit[0] && at.back() / c.group_filters == hit.back() / c.group_channels;
+            const std::vector<int64_t> of = c.last(at), poisoned = c.last(hit);
+            each_tap(c.w, inner_of(of), c.mode,
+                     [&](const auto&, const auto& place) { found |= place && *place == inner_of(poisoned); });
+            return found && of[0] == poisoned[0] && of.back() / c.group_filters == poisoned.back() / c.group_channels;
         };
         const HostArray got = interpret_plain({y}, bindings)[0];
         std::vector<int64_t> at(got.shape.size(), 0);
@@ -201,8 +219,10 @@ TEST(Convolve, InfinitiesReachTheirWindowsOnly) {
 
 TEST(Convolve, Refusals) {
     const Tensor x = input("x", f32, {2, 8, 6, 4}), w = input("w", f32, {6, 3, 3, 4}), none;
-    EXPECT_ERROR(convolve("y", input("x", f32, {2, 4}), w, none, {}),
-                 "convolution: x is f32 [2, 4], the weight f32 [6, 3, 3, 4]; give x [images, extents..., channels]");
+    EXPECT_ERROR(
+        convolve("y", input("x", f32, {2, 4}), w, none, {}),
+        "convolution: x is f32 [2, 4], the weight f32 [6, 3, 3, 4]; give x [images, extents..., channels] and a "
+        "weight [filters, taps..., channels of a group]");
     EXPECT_ERROR(convolve("y", input("x", bf16, {2, 8, 6, 4}), w, none, {}), "x is bf16 [2, 8, 6, 4], the weight f32");
     EXPECT_ERROR(convolve("y", x, w, none, {.groups = 4}),
                  "4 groups do not divide the 6 filters of the weight [6, 3, 3, 4]");
@@ -258,6 +278,26 @@ TEST(Convolve, TakesAnyNumberOfImages) {
     EXPECT_EQ(interpret_plain({y}, bindings)[0].shape, (std::vector<int64_t>{4, 6, 3}));
 }
 
+/// sum(y * c)
+nn::Tensor weighted(const nn::Tensor& y, const nn::Tensor& c) {
+    static const nn::Operator op("weighted", [](const std::vector<Tensor>& in) {
+        std::vector<Axis> axes;
+        for (const Expr& extent : in[0].shape()) axes.push_back(reduce_axis("r", extent));
+        const std::vector<Operand> at(axes.begin(), axes.end());
+        return compute("loss", {}, [&] { return sum(cast(f32, in[0].read(at)) * in[1].read(at), axes); });
+    });
+    return op({y, c});
+}
+
+nn::Tensor narrowed(const nn::Tensor& x) {
+    static const nn::Operator op("narrow", [](const std::vector<Tensor>& in) {
+        return compute("narrow", shape_of_extents(extents_of(in[0])), [&](const std::vector<Expr>& at) {
+            return cast(bf16, in[0].read({at.begin(), at.end()}));
+        });
+    });
+    return op({x});
+}
+
 class ConvolutionLayers : public OnEachDevice {
 protected:
     void SetUp() override {
@@ -271,20 +311,30 @@ protected:
         return nn::Tensor(backend_, host, name);
     }
 
+    /// Images and filters of two bytes, whole numbers, with gradients by all leaves.
+    void expect_exact(const Case& c) const {
+        const Tensor x = c.x(f32), w = c.weight(f32), b = c.bias(f32, c.filters());
+        const Tensor y = convolve("y", x, w, b, c.options()), dy = input("dy", f32, shape_of_extents(extents_of(y)));
+        Bindings bindings = random_inputs({x, w, b, dy}, 8);
+        uint64_t seed = 1;
+        for (auto& [name, array] : bindings.inputs) fill_integers(array, -2, 2, seed++);  // all results are exact
+        std::vector<nn::Tensor> leaves;
+        for (const char* name : {"x", "w", "b"})
+            leaves.push_back(nn::Tensor(backend_, bindings.inputs.at(name), name).set_requires_grad());
+        const auto conv = c.w.dimensions() == 1 ? nn::conv1d : nn::conv2d;
+        const nn::Tensor result =
+            conv(narrowed(leaves[0]), narrowed(leaves[1]), leaves[2], c.options(), std::source_location::current());
+        EXPECT_EQ(result.type(), bf16);
+        expect_elements(result.to_host(), 0, [&](const auto& at) { return expected_convolution(c, bindings, at); });
+        nn::backward(weighted(result, nn::Tensor(backend_, bindings.inputs.at("dy"))));
+        const auto exact = interpret_plain(gradients(y, dy, {x, w, b}), bindings);
+        for (size_t i = 0; i < leaves.size(); ++i)
+            expect_elements(leaves[i].grad().to_host(), 0, [&](const auto& at) { return real(exact[i], at); });
+    }
+
     std::shared_ptr<nn::Backend> backend_;
 };
 TW_ON_EACH_DEVICE(ConvolutionLayers);
-
-/// sum(y * c)
-nn::Tensor weighted(const nn::Tensor& y, const nn::Tensor& c) {
-    static const nn::Operator op("weighted", [](const std::vector<Tensor>& in) {
-        std::vector<Axis> axes;
-        for (const Expr& extent : in[0].shape()) axes.push_back(reduce_axis("r", extent));
-        const std::vector<Operand> at(axes.begin(), axes.end());
-        return compute("loss", {}, [&] { return sum(cast(f32, in[0].read(at)) * in[1].read(at), axes); });
-    });
-    return op({y, c});
-}
 
 /// Through the tape, with kernels, against the declaration's values and gradients in float64.
 TEST_P(ConvolutionLayers, KernelsAgreeWithTheDeclaration) {
@@ -330,15 +380,6 @@ TEST_P(ConvolutionLayers, NarrowTypes) {
     }
 }
 
-nn::Tensor narrowed(const nn::Tensor& x) {
-    static const nn::Operator op("narrow", [](const std::vector<Tensor>& in) {
-        return compute("narrow", shape_of_extents(extents_of(in[0])), [&](const std::vector<Expr>& at) {
-            return cast(bf16, in[0].read({at.begin(), at.end()}));
-        });
-    });
-    return op({x});
-}
-
 /// Images and filters of two bytes between leaves and a loss of four.
 TEST_P(ConvolutionLayers, GradientsPassNarrowTypes) {
     const Case c{{{5, 6}, {3, 3}, {2, 1}, {1, 1}, {1, 1}}, 2, 2, 4, 2};
@@ -358,22 +399,13 @@ TEST_P(ConvolutionLayers, GradientsPassNarrowTypes) {
 
 /// Few channels, which layers copy for tensor cores where there are any.
 TEST_P(ConvolutionLayers, NarrowImagesOfFewChannels) {
-    const Case c{{{9, 8}, {3, 3}, {2, 1}, {1, 1}, {1, 1}}, 2, 1, 3, 16, PaddingMode::Zeros, true};
-    const Tensor x = c.x(f32), w = c.weight(f32), b = c.bias(f32, 16);
-    const Tensor y = convolve("y", x, w, b, c.options()), dy = input("dy", f32, shape_of_extents(extents_of(y)));
-    Bindings bindings = random_inputs({x, w, b, dy}, 8);
-    uint64_t seed = 1;
-    for (auto& [name, array] : bindings.inputs) fill_integers(array, -2, 2, seed++);  // all results are exact
-    std::vector<nn::Tensor> leaves;
-    for (const char* name : {"x", "w", "b"})
-        leaves.push_back(nn::Tensor(backend_, bindings.inputs.at(name), name).set_requires_grad());
-    const nn::Tensor result = nn::conv2d(narrowed(leaves[0]), narrowed(leaves[1]), leaves[2], c.options());
-    EXPECT_EQ(result.type(), bf16);
-    expect_elements(result.to_host(), 0, [&](const auto& at) { return expected_convolution(c, bindings, at); });
-    nn::backward(weighted(result, nn::Tensor(backend_, bindings.inputs.at("dy"))));
-    const auto exact = interpret_plain(gradients(y, dy, {x, w, b}), bindings);
-    for (size_t i = 0; i < leaves.size(); ++i)
-        expect_elements(leaves[i].grad().to_host(), 0, [&](const auto& at) { return real(exact[i], at); });
+    for (const Layout layout : {Layout::ChannelsLast, Layout::ChannelsFirst})
+        for (const Case& c :
+             {Case{{{9, 8}, {3, 3}, {2, 1}, {1, 1}, {1, 1}}, 2, 1, 3, 16, PaddingMode::Zeros, true, layout},
+              Case{{{40}, {5}, {1}, {1}, {2}}, 2, 1, 3, 16, PaddingMode::Zeros, true, layout}}) {
+            SCOPED_TRACE(c.text());
+            expect_exact(c);
+        }
 }
 
 /// Kernels are built once for options and shapes, whatever calls them.

@@ -38,6 +38,7 @@ TEST_P(JoinedAxesTest, OfAnyTensorAreTheDeclared) {
         s.bind(block, grid.x);
         if (chance()) s.bind(row, thread);
         if (chance()) s.join_axes(z, 0, 1);
+        if (const int of_x = between(0, 1); chance()) s.join_axes(x, of_x, between(of_x + 1, 2));
         SCOPED_TRACE(s.trace_as_cpp());
         EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
         const Bindings bindings = whole_numbers(s.outputs(), static_cast<unsigned>(between(0, 1000)));
@@ -87,6 +88,40 @@ TEST_P(JoinedAxesTest, RowsOfAProductLeaveAsBoxes) {
     expect_declared(s, whole_numbers(s.outputs(), 5));
 }
 
+/// An input's rows, which are read at the digits of a number, are those of a matrix: pixels of images whose channels
+/// come first, multiplied as they lie.
+TEST_P(JoinedAxesTest, RowsOfAnInputArriveAsBoxes) {
+    Tensor x = input("x", bf16, {3, 48, 4, 10}), w = input("w", bf16, {80, 48, 1});
+    Axis c = reduce_axis("c", 48);
+    Tensor y = compute("y", {3, 80, 4, 10}, [&](Expr n, Expr f, Expr p, Expr q) {
+        return cast(bf16, sum(cast(f32, w(f, c, 0)) * cast(f32, x(n, c, p, q)), c));
+    });
+    Schedule s({y}, device_target());
+    if (!s.target().has_wgmma) GTEST_SKIP() << "needs wgmma";
+    s.join_axes(y, 2, 3);
+    s.join_axes(x, 2, 3);
+    s.join_axes(w, 1, 2);
+    auto [image, f, pixel] = s.loops<3>(y);
+    auto [tile, m] = s.split(f, 64, Tail::Mask);
+    auto [column, n] = s.split(pixel, 32, Tail::Mask);
+    auto [step, k] = s.split(s.reduce(y), 32, Tail::Mask);
+    s.order({image, tile, column, step, m, n, k});
+    s.bind(image, grid.z);
+    s.bind(tile, grid.y);
+    s.bind(column, grid.x);
+    s.stage(y, x, Memory::Shared, step);
+    s.stage(y, w, Memory::Shared, step);
+    s.mma(y, wgmma, {.m = m, .n = n, .k = k});
+    s.pipeline(step, {.stages = 2});
+    EXPECT_THAT(build(s).explain(), HasSubstr("x_shared: by the tensor memory accelerator, boxes of 32 x 32"));
+    EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
+    EXPECT_THAT(s.trace_as_cpp(), HasSubstr("s.join_axes(x, 2, 3);"));
+    const Bindings bindings = whole_numbers(s.outputs(), 6);
+    EXPECT_EQ(difference("y", interpret_tree(s.tree(), bindings)[0], interpret_plain({y}, bindings)[0], bitwise),
+              std::nullopt);
+    expect_declared(s, bindings);
+}
+
 TEST(JoinAxes, RefusesWhatHasNoSuchNeighbours) {
     Tensor x = input("x", f32, {2, 3, 4}), at = input("at", i32, {2});
     Tensor y = compute("y", {2, 3, 4}, [&](Expr i, Expr j, Expr k) { return x(i, j, k) + 1; });
@@ -94,7 +129,13 @@ TEST(JoinAxes, RefusesWhatHasNoSuchNeighbours) {
     EXPECT_ERROR(s.join_axes(y, 1, 1), "'y' has the dimensions 0 to 2; name the first and the last of neighbours");
     EXPECT_ERROR(s.join_axes(y, -1, 1), "name the first and the last of neighbours");
     EXPECT_ERROR(s.join_axes(y, 1, 3), "name the first and the last of neighbours");
-    EXPECT_ERROR(s.join_axes(x, 0, 1), "'x' is an input, no computation");
+    EXPECT_ERROR(s.join_axes(x, 2, 3), "'x' has the dimensions 0 to 2; name the first and the last of neighbours");
+    EXPECT_ERROR(s.join_axes(input("other", f32, {2, 2}), 0, 1), "no stage of this schedule reads 'other'");
+    s.join_axes(x, 0, 1);
+    EXPECT_ERROR(s.join_axes(x, 1, 2), "axes of 'x' are joined already; name all of the neighbours at once");
+    Tensor apart = input("apart", f32, {2, 4}, {8, 1});
+    Schedule of_rows({compute("twice", {2, 4}, [&](Expr i, Expr j) { return apart(i, j) * 2; })}, target("sm_90a"));
+    EXPECT_ERROR(of_rows.join_axes(apart, 0, 1), "rows of 'apart' have strides of their own");
     s.split(s.data_loops(y)[0], 2);
     EXPECT_ERROR(s.join_axes(y, 0, 1), "loops of 'y' are scheduled already; join its axes first");
     Tensor h = compute("h", {2, 3, 4}, [&](Expr i, Expr j, Expr k) { return x(i, j, k) * 2; });

@@ -8,23 +8,13 @@
 #include "schedules/halo_convolution.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
+#include "tests/schedules/plain_convolution.h"
 
 namespace tw::schedules {
 namespace {
 
 constexpr ConvolutionPass passes[] = {ConvolutionPass::Forward, ConvolutionPass::DataGradient,
                                       ConvolutionPass::WeightGradient};
-
-/// A pass of a convolution as users declare it, without copies, groups that are joined, or rasters.
-Tensor declared(const ConvolutionShape& s, ConvolutionPass pass) {
-    const Tensor x = input("x", s.type, {s.images, s.height, s.width, s.channels}),
-                 w = input("w", s.type, {s.filters, s.kernel_h, s.kernel_w, s.channels / s.groups});
-    const Tensor y = convolve(
-        "y", x, w, {}, {.stride = {s.stride}, .dilation = {s.dilation}, .padding = {s.padding}, .groups = s.groups});
-    if (pass == ConvolutionPass::Forward) return y;
-    const Tensor dy = input("dy", s.type, {y.shape().begin(), y.shape().end()});
-    return gradients(y, dy, {pass == ConvolutionPass::DataGradient ? x : w})[0];
-}
 
 bool is_finite(const HostArray& array) {
     std::vector<int64_t> at(array.shape.size(), 0);
@@ -47,7 +37,9 @@ bool meets_infinite_filter(const ConvolutionShape& s, const HostArray& w, const 
         for (int64_t t = 0; t < s.kernel_w; ++t) {
             const int64_t h = beside(pixel[1], r, s.rows()), q = beside(pixel[2], t, s.columns());
             for (int64_t f = 0; f < filters && h >= 0 && q >= 0 && h + q > 0; ++f)
-                if (!std::isfinite(w.at({pixel[3] / channels * filters + f, r, t, pixel[3] % channels}).real))
+                if (!std::isfinite(w.at(in_layout<int64_t>(
+                                            s.layout, {pixel[3] / channels * filters + f, r, t, pixel[3] % channels}))
+                                       .real))
                     return true;
         }
     return false;
@@ -113,7 +105,7 @@ protected:
     static MayDiffer by_filters(const ConvolutionShape& shape, ConvolutionPass pass) {
         if (pass != ConvolutionPass::DataGradient) return {};
         return [shape](const Bindings& bindings, const std::vector<int64_t>& at) {
-            return meets_infinite_filter(shape, bindings.inputs.at("w"), at);
+            return meets_infinite_filter(shape, bindings.inputs.at("w"), with_channels_last(shape.layout, at));
         };
     }
 };
@@ -123,12 +115,14 @@ TW_ON_EACH_DEVICE(ConvolutionInfinities);
 /// all.
 TEST_P(ConvolutionInfinities, ReachWhatTheDeclarationSays) {
     int64_t differ = 0;
-    for (int64_t stride : {1, 2}) {
-        const ConvolutionShape shape = random_shape(stride);
+    for (const auto& [stride, layout] : {std::pair(1, Layout::ChannelsLast), std::pair(2, Layout::ChannelsLast),
+                                         std::pair(1, Layout::ChannelsFirst), std::pair(2, Layout::ChannelsFirst)}) {
+        ConvolutionShape shape = random_shape(stride);
+        shape.layout = layout;
         for (ConvolutionPass pass : passes)
             differ +=
                 expect_declared(convolution_schedule(declare_convolution(shape, pass), shape, {}, device_target()),
-                                declared(shape, pass), by_filters(shape, pass));
+                                plain_convolution(shape, pass), by_filters(shape, pass));
     }
     EXPECT_GT(differ, 0);  // else the page says what is no more
 }
@@ -140,7 +134,7 @@ TEST_P(ConvolutionInfinities, InTilesWithTheirHalo) {
     for (ConvolutionPass pass : {ConvolutionPass::Forward, ConvolutionPass::DataGradient}) {
         ASSERT_TRUE(takes_halo(shape, pass, tiles, device_target()));
         expect_declared(halo_schedule(declare_halo_convolution(shape, pass, tiles.places), tiles, device_target()),
-                        declared(shape, pass), by_filters(shape, pass));
+                        plain_convolution(shape, pass), by_filters(shape, pass));
     }
 }
 
@@ -163,7 +157,7 @@ TEST_P(ConvolutionInfinities, ReachTheGroupsThatAreJoined) {
         return is_finite(bindings.inputs.at("w"));
     };
     const int64_t differ = expect_declared(convolution_schedule(joined, shape, {}, device_target()),
-                                           declared(shape, pass), of_other_groups);
+                                           plain_convolution(shape, pass), of_other_groups);
     EXPECT_GT(differ, 0);
 }
 
@@ -173,7 +167,7 @@ TEST_P(ConvolutionInfinities, InGroupsAndDepthwiseStayThere) {
     for (int64_t groups : {2, 32}) {
         shape.channels = shape.filters = groups == 2 ? 128 : 32;
         shape.groups = groups;
-        const Tensor y = declared(shape, ConvolutionPass::Forward);
+        const Tensor y = plain_convolution(shape, ConvolutionPass::Forward);
         expect_declared(choose_schedule({y}, device_target()), y, {});
     }
 }

@@ -35,7 +35,8 @@ protected:
                            .stride = chance() ? 1 : between(2, 3),
                            .padding = between(0, 3),
                            .dilation = chance() ? 1 : 2,
-                           .type = chance() ? bf16 : f16};
+                           .type = chance() ? bf16 : f16,
+                           .layout = chance() ? Layout::ChannelsFirst : Layout::ChannelsLast};
         if (between(0, 2) == 0) s.groups = between(2, 6), s.channels *= s.groups, s.filters *= s.groups;
         s.height = std::max(s.height, (s.kernel_h - 1) * s.dilation + 1 - 2 * s.padding);
         s.width = std::max(s.width, (s.kernel_w - 1) * s.dilation + 1 - 2 * s.padding);
@@ -72,7 +73,7 @@ TW_ON_EACH_DEVICE(Convolutions);
 
 /// Bit for bit: sums of whole numbers are exact in any order.
 TEST_P(Convolutions, OfAnyShapeAreTheDeclared) {
-    const int rounds = GetParam() == "cuda" ? 30 : 12;
+    const int rounds = GetParam() == "cuda" ? 30 : 16;
     for (int round = 0; round < rounds; ++round) {
         const ConvolutionShape shape = random_shape();
         for (ConvolutionPass pass : passes) {

@@ -71,10 +71,9 @@ TEST(OddConvolutions, AreThirtyThatCanBeBuilt) {
 
 /// Rows of an odd number of elements leave one by one; ptxas does not round them while they are summed.
 TEST(OddConvolutions, AreNotSerialized) {
-    for (const char* name :
-         {"convolution_bf16_128x56x56x64_7_3x3_pad1", "convolution_f16_128x56x56x64_15_3x3_pad1",
-          "convolution_data_gradient_bf16_64x64x64x7_64_5x5_pad2",
-          "convolution_bf16_128x56x56x64_9_3x3_pad1_tile256x16x64w2s3p1t1"}) {
+    for (const char* name : {"convolution_bf16_128x56x56x64_7_3x3_pad1", "convolution_f16_128x56x56x64_15_3x3_pad1",
+                             "convolution_data_gradient_bf16_64x64x64x7_64_5x5_pad2",
+                             "convolution_bf16_128x56x56x64_9_3x3_pad1_tile256x16x64w2s3p1t1"}) {
         SCOPED_TRACE(name);
         for (const auto& kernel : build(find_kernel(name)->make(target("sm_90a"))).kernels()) try {
                 compile_kernel({.source = kernel.cuda, .name = kernel.name + ".cu", .arch = "sm_90a", .options = {}});

@@ -9,12 +9,19 @@
 
 namespace tw::schedules {
 
-inline Tensor plain_convolution(const ConvolutionShape& s, ConvolutionPass pass) {
-    const Tensor x = input("x", s.type, {s.images, s.height, s.width, s.channels}),
-                 w = input("w", s.type, {s.filters, s.kernel_h, s.kernel_w, s.channels / s.groups}),
-                 dy = input("dy", s.type, {s.images, s.rows(), s.columns(), s.filters});
-    const Tensor y = convolve(
-        "y", x, w, {}, {.stride = {s.stride}, .dilation = {s.dilation}, .padding = {s.padding}, .groups = s.groups});
+inline Tensor plain_convolution(const ConvolutionShape& s, ConvolutionPass pass, const Tensor& bias = {}) {
+    auto operand = [&](const char* name, const Shape& shape) {
+        return input(name, s.type, in_layout(s.layout, shape));
+    };
+    const Tensor x = operand("x", {s.images, s.height, s.width, s.channels}),
+                 w = operand("w", {s.filters, s.kernel_h, s.kernel_w, s.channels / s.groups}),
+                 dy = operand("dy", {s.images, s.rows(), s.columns(), s.filters});
+    const Tensor y = convolve("y", x, w, bias,
+                              {.stride = {s.stride},
+                               .dilation = {s.dilation},
+                               .padding = {s.padding},
+                               .groups = s.groups,
+                               .layout = s.layout});
     if (pass == ConvolutionPass::Forward) return y;
     return gradients(y, dy, {pass == ConvolutionPass::DataGradient ? x : w})[0];
 }
