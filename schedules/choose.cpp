@@ -15,7 +15,9 @@
 #include "schedules/long_reductions.h"
 #include "schedules/product.h"
 #include "schedules/redeclare_convolutions.h"
+#include "schedules/tensor_product_names.h"
 #include "schedules/transposed.h"
+#include "schedules/tuned_records.h"
 #include "schedules/unit_product.h"
 #include "support/error.h"
 
@@ -188,6 +190,7 @@ struct TiledPixels {
 struct TiledProduct {
     Tensor c, a, b;  ///< without operands where these are not tiled
     std::variant<ProductTiling, TiledWindows, TiledPixels, RedeclaredHalo, ProductTiles, ColumnReduction> tiles;
+    bool is_from_record = false;  ///< tiles of a tensor core, which come from a model otherwise
 
     bool is_on_units() const {
         return !std::holds_alternative<ProductTiles>(tiles) && !std::holds_alternative<ColumnReduction>(tiles);
@@ -209,10 +212,31 @@ void schedule_tiled(Schedule& s, const TiledProduct& p) {
                std::get<ProductTiling>(p.tiles));
 }
 
+/// "tiling 128x256x64w2s4p1t1, from its record", of a tensor core.
+std::string tiling_of(const TiledProduct& p) {
+    std::string text;
+    if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
+        text = tiling_text(ConvolutionTiling(windows->tiles));
+    else if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
+        text = tiling_text(ConvolutionTiling(halo->tiles));
+    else if (const TiledPixels* pixels = std::get_if<TiledPixels>(&p.tiles))
+        text = tiling_text(pixels->tiling);
+    else
+        text = tiling_text(std::get<ProductTiling>(p.tiles));
+    return fmt::format("tiling {}, {}", text, p.is_from_record ? "from its record" : "by the model of its time");
+}
+
 ProductTiles tiles_of_threads(const Tensor& c, int64_t k, const Target& target) {
     auto extent = [&](size_t d) { return as_constant(c.shape()[d]).value_or(4096); };
     return product_tiles(extent(0), extent(1), k, target);
 }
+
+/// A convolution that was declared anew in vain.
+struct LeftOver {
+    Tensor given;
+    std::string why;              ///< for explain()
+    bool is_from_record = false;  ///< it was declared so for a record's tiling
+};
 
 class Chooser {
 public:
@@ -239,12 +263,22 @@ public:
     }
 
     /// Of tensors that were declared anew, those that could not be tiled as they are now.
-    std::vector<Tensor> left_over() const {
-        std::vector<Tensor> found;
+    std::vector<LeftOver> left_over() const {
+        std::vector<LeftOver> found;
         for (size_t k = 0; k < declared_.given.size(); ++k) {
-            const bool is_tiled = std::ranges::any_of(
-                tiled_, [&](const TiledProduct& p) { return p.is_on_units() && p.c.same(declared_.sums[k]); });
-            if (!is_tiled) found.push_back(declared_.given[k]);
+            const Tensor& sums = declared_.sums[k];
+            const bool is_tiled =
+                std::ranges::any_of(tiled_, [&](const TiledProduct& p) { return p.is_on_units() && p.c.same(sums); });
+            if (is_tiled) continue;
+            const auto tried = std::ranges::find_if(tried_, [&](const Tried& one) { return one.sums.same(sums); });
+            const auto halo = std::ranges::find_if(
+                declared_.halos, [&](const RedeclaredHalo& one) { return one.convolution.sums.same(sums); });
+            LeftOver& left = found.emplace_back();
+            left.given = declared_.given[k];
+            left.is_from_record = halo != declared_.halos.end() && halo->is_from_record;
+            left.why = fmt::format("'{}' is not declared {}{}", left.given.name(),
+                                   halo != declared_.halos.end() ? "over a raster with its halo" : "anew",
+                                   tried == tried_.end() ? ": no tiling was found" : ", by " + tried->refused);
         }
         return found;
     }
@@ -265,14 +299,27 @@ public:
     }
 
 private:
+    /// The last tiling of sums that was tried on tensor cores, and what refused it.
+    struct Tried {
+        Tensor sums;
+        std::string refused;
+    };
+
     void tile(const Tensor& c, Schedule& best) {
         refusal_.clear();
+        std::string left;  // what was tried before
         for (TiledProduct& tiled : tilings_to_try(c)) {
             tiled_.push_back(std::move(tiled));
-            if (auto found = lowered(tiled_.back().is_on_units())) {
+            const bool is_on_units = tiled_.back().is_on_units();
+            if (auto found = lowered(is_on_units)) {
                 best = std::move(*found);
-                if (tiled_.back().is_on_units()) return;
-                break;
+                if (!is_on_units) break;
+                notes_.push_back(fmt::format("'{}': {}{}", c.name(), tiling_of(tiled_.back()), left));
+                return;
+            }
+            if (is_on_units) {
+                tried_.insert(tried_.begin(), {c, fmt::format("{}: {}", tiling_of(tiled_.back()), refusal_)});
+                if (tiled_.back().is_from_record) left = "; not " + tried_.front().refused;
             }
             tiled_.pop_back();
         }
@@ -286,19 +333,24 @@ private:
     std::vector<TiledProduct> tilings_to_try(const Tensor& c) const {
         std::vector<TiledProduct> found;
         for (const RedeclaredHalo& halo : declared_.halos)
-            if (halo.convolution.sums.same(c)) return {{c, {}, {}, halo}};
+            if (halo.convolution.sums.same(c)) return {{c, {}, {}, halo, halo.is_from_record}};
         if (auto pixels = lying_pixels(c, outputs_);
             pixels && only_reduction(c.operation()->outputs[0].body)->axes.size() == 1) {
             pixels->sums = c;
-            found.push_back(
-                {c, pixels->filters, pixels->images, TiledPixels{*pixels, best_tiling(pixels->shape, target_)}});
+            const ProductTiling tiling = best_tiling(pixels->shape, target_);
+            found.push_back({c, pixels->filters, pixels->images, TiledPixels{*pixels, tiling},
+                             tiling == tuned_tiling(pixels->shape, target_)});
         }
-        for (const WindowProduct& windows : products_of(c))
+        for (const WindowProduct& windows : products_of(c)) {
+            for (const RecordedTiles& recorded : declared_.recorded)
+                if (recorded.sums.same(c) && (recorded.tiles.parts == 1 || windows.form.takes_parts))
+                    found.push_back({c, windows.a, windows.b, TiledWindows{windows, recorded.tiles}, true});
             for (const ConvolutionTiles& tiles : tilings_of(windows, target_))
                 found.push_back({c, windows.a, windows.b, TiledWindows{windows, tiles}});
+        }
         if (auto unit = unit_product(c))
             for (const ProductTiling& tiling : tilings_of(*unit, target_))
-                found.push_back({unit->c, unit->a, unit->b, tiling});
+                found.push_back({unit->c, unit->a, unit->b, tiling, tiling == tuned_tiling(unit->shape, target_)});
         if (auto factors = product_of(c))
             found.push_back({c, factors->a, factors->b, tiles_of_threads(c, factors->k, target_)});
         if (auto columns = column_reduction_of(c); columns && shareable_) found.push_back({c, {}, {}, *columns});
@@ -414,7 +466,8 @@ private:
     Schedule unscheduled_;
     bool shareable_;
     std::vector<TiledProduct> tiled_;
-    std::string refusal_;  // of the last tiling of a product on tensor cores
+    std::string refusal_;       // of the last tiling of a product on tensor cores
+    std::vector<Tried> tried_;  // the last ones first
     std::vector<std::string> notes_;
 };
 
@@ -422,15 +475,23 @@ struct Chosen {
     Schedule schedule;
     std::vector<Tensor> moved_in_vain;
 };
-/// Convolutions that cannot be tiled as they are declared anew are taken as they were given.
+/// Convolutions that cannot be tiled as they are declared anew are taken by the model, or as they were given.
 Chosen chosen(const MovedChannels& moved, const Target& target) {
-    for (std::vector<Tensor> as_given;;) {
-        const RedeclaredConvolutions declared = redeclare_convolutions(moved.outputs, as_given, target);
+    Exceptions exceptions;
+    std::vector<std::string> left;
+    for (;;) {
+        const RedeclaredConvolutions declared = redeclare_convolutions(moved.outputs, exceptions, target);
         Chooser chooser(declared, moved, target);
         Schedule s = chooser.run();
-        const std::vector<Tensor> left_over = chooser.left_over();
-        if (left_over.empty()) return {std::move(s), chooser.moved_in_vain()};
-        as_given.insert(as_given.end(), left_over.begin(), left_over.end());
+        const std::vector<LeftOver> left_over = chooser.left_over();
+        if (left_over.empty()) {
+            for (const std::string& why : left) Edit::note(s, why);
+            return {std::move(s), chooser.moved_in_vain()};
+        }
+        for (const LeftOver& each : left_over) {
+            (each.is_from_record ? exceptions.by_model : exceptions.as_given).push_back(each.given);
+            left.push_back(each.why);
+        }
     }
 }
 

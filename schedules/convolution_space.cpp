@@ -24,8 +24,8 @@ void keep_best(std::vector<Rated>& rated, size_t count) {
     if (rated.size() > count) rated.resize(count, rated[0]);
 }
 
-/// Of tilings that differ in parts alone, one after another, the fastest; and the fastest of parts that all have as many
-/// steps, as boxes of some layers need it, or else of clearly fewer or more parts.
+/// Of tilings that differ in parts alone, one after another, the fastest; and the fastest of parts that all have as
+/// many steps, as boxes of some layers need it, or else of clearly fewer or more parts.
 class FewParts {
 public:
     template <class Tiles>
@@ -60,10 +60,9 @@ private:
 
 std::vector<Rated> rated_tiles(const ConvolutionForm& form, const Target& target) {
     FewParts found;
-    visit_convolution_tiles(form, target,
-                            [&](const ConvolutionTiles& tiles, double cycles) {
-                                found.add(tiles, cycles, divided(form.extents.terms, tiles.terms));
-                            });
+    visit_convolution_tiles(form, target, [&](const ConvolutionTiles& tiles, double cycles) {
+        found.add(tiles, cycles, divided(form.extents.terms, tiles.terms));
+    });
     return found.all();
 }
 
@@ -110,7 +109,8 @@ public:
     std::vector<ConvolutionTiling> with_variants(const std::vector<Rated>& rated) {
         for (size_t place = 0; place < rated.size(); ++place) {
             add(rated[place].tiling);
-            if (place < varied_tilings) std::visit([&](const auto& tiles) { add_variants(tiles); }, rated[place].tiling);
+            if (place < varied_tilings)
+                std::visit([&](const auto& tiles) { add_variants(tiles); }, rated[place].tiling);
         }
         return std::move(space_);
     }

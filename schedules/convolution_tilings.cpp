@@ -16,8 +16,8 @@ namespace tw::schedules {
 namespace {
 
 std::string text_of(const ConvolutionTiles& t) {
-    std::string text = fmt::format("{}x{}x{}w{}s{}p{}t{}", t.rows, t.columns, t.terms, t.warpgroups, t.stages, t.parts,
-                                   t.ping_pong);
+    std::string text =
+        fmt::format("{}x{}x{}w{}s{}p{}t{}", t.rows, t.columns, t.terms, t.warpgroups, t.stages, t.parts, t.ping_pong);
     if (t.box_columns > 0) text += fmt::format("b{}", t.box_columns);
     if (t.box_columns > 0 && t.box_stages > 1) text += fmt::format("x{}", t.box_stages);
     if (t.taps > 1) text += fmt::format("k{}", t.taps);
@@ -135,14 +135,14 @@ std::optional<ChosenConvolution> choose_convolution(const ConvolutionShape& shap
     auto built = [&](const ConvolutionTiling& tiling, const std::string& from, bool lowers) {
         ChosenConvolution chosen{tiling, convolution_schedule(shape, pass, tiling, target)};
         if (lowers) codegen::lower(chosen.schedule.tree(), target);
-        Edit::note(chosen.schedule, fmt::format("tiling {}: {}{}", tiling_text(tiling), from, left_out));
+        Edit::note(chosen.schedule, fmt::format("tiling {}, {}{}", tiling_text(tiling), from, left_out));
         return chosen;
     };
     if (const auto tuned = tuned_tiling(shape, pass, target)) try {
             return built(*tuned, "from its record", true);
         } catch (const Error& error) {
-            left_out = fmt::format(", since that of its record, {}, cannot be built: {}", tiling_text(*tuned),
-                                   error.what());
+            left_out =
+                fmt::format("; that of its record, {}, cannot be built: {}", tiling_text(*tuned), error.what());
         }
     const std::vector<ConvolutionTiling> tilings = tilings_by_model(shape, pass, target);
     for (size_t k = 0; k + 1 < tilings.size(); ++k) try {

@@ -134,7 +134,9 @@ void put_record(std::vector<TunedRecord>& records, const TunedRecord& record) {
 
 std::string_view embedded_records() { return kTunedRecords; }
 
-RecordsInUse::RecordsInUse(const std::vector<TunedRecord>& records) { all_in_use().push_back({this, tuned_of(records)}); }
+RecordsInUse::RecordsInUse(const std::vector<TunedRecord>& records) {
+    all_in_use().push_back({this, tuned_of(records)});
+}
 
 RecordsInUse::~RecordsInUse() {
     std::erase_if(all_in_use(), [this](const InUse& records) { return records.owner == this; });

@@ -1,4 +1,5 @@
-// tw tune: the fastest tilings of products on tensor cores and of convolutions, measured on this machine and kept as records.
+// tw tune: the fastest tilings of products on tensor cores and of convolutions, measured on this machine and kept as
+// records.
 #include <filesystem>
 #include <fstream>
 #include <memory>

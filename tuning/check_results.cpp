@@ -38,8 +38,8 @@ Schedule by_elements(const std::vector<Tensor>& outputs, const Target& target) {
 std::optional<std::string> far_from_float64(const Tunable& tunable, const Bindings& bindings,
                                             const std::vector<HostArray>& results, bool approximate, int64_t samples) {
     for (size_t k = 0; k < results.size(); ++k) {
-        const CheckResult check = check_output(tunable.outputs[k], bindings, results[k],
-                                               {.approximate = approximate, .samples = samples});
+        const CheckResult check =
+            check_output(tunable.outputs[k], bindings, results[k], {.approximate = approximate, .samples = samples});
         if (!check.ok) return fmt::format("'{}': {}", tunable.outputs[k].name(), check.text);
     }
     return {};

@@ -18,8 +18,7 @@ std::vector<std::string> tilings_of(const ConvolutionShape& shape, ConvolutionPa
     return texts;
 }
 
-Schedule scheduled(const ConvolutionShape& shape, ConvolutionPass pass, const std::string& text,
-                   const Target& target) {
+Schedule scheduled(const ConvolutionShape& shape, ConvolutionPass pass, const std::string& text, const Target& target) {
     const auto tiling = schedules::parse_convolution_tiling(text);
     if (!tiling) throw_error(Error, "'{}' is no tiling of a convolution, as 128x256x64w2s4p1t1 is", text);
     return convolution_schedule(shape, pass, *tiling, target);

@@ -18,8 +18,7 @@ bool fill_choices(const TensorProduct& product, const std::string& input, HostAr
     const bool rows = product.rows.defined() && input == product.rows.name();
     const bool experts = product.expert.defined() && input == product.expert.name();
     if (rows) fill_integers(array, 0, require_constant(product.a.shape()[1]), seed);
-    if (experts)
-        bench::fill_ascending(array, {0, static_cast<double>(require_constant(product.b.shape()[0]))}, seed);
+    if (experts) bench::fill_ascending(array, {0, static_cast<double>(require_constant(product.b.shape()[0]))}, seed);
     return rows || experts;
 }
 

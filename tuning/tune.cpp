@@ -140,8 +140,8 @@ private:
         for (Candidate& candidate : candidates_)
             if (candidate.problem.empty()) found.push_back(&candidate);
         if (found.empty())
-            throw_error(Error, "{}: none of {} tilings is usable; the first, {}: {}", tunable_.name,
-                        candidates_.size(), candidates_[0].tiling, candidates_[0].problem);
+            throw_error(Error, "{}: none of {} tilings is usable; the first, {}: {}", tunable_.name, candidates_.size(),
+                        candidates_[0].tiling, candidates_[0].problem);
         return found;
     }
 
