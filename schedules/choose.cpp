@@ -262,23 +262,33 @@ public:
         return best;
     }
 
-    /// Of tensors that were declared anew, those that could not be tiled as they are now.
+    /// Of tensors that were declared anew, those that could not be tiled as they are now, and those that have not the
+    /// tiling of their record.
     std::vector<LeftOver> left_over() const {
         std::vector<LeftOver> found;
+        auto is_tiled = [&](const Tensor& sums, bool from_record) {
+            return std::ranges::any_of(tiled_, [&](const TiledProduct& p) {
+                return p.is_on_units() && p.c.same(sums) && (p.is_from_record || !from_record);
+            });
+        };
+        auto leave = [&](const Tensor& given, const Tensor& sums, const std::string& how, bool from_record) {
+            const auto tried = std::ranges::find_if(tried_, [&](const Tried& one) { return one.sums.same(sums); });
+            found.push_back({given,
+                             fmt::format("'{}' is not {}, {}", given.name(), how,
+                                         tried == tried_.end() ? "for which there is no tiling" : "by " + tried->text),
+                             from_record});
+        };
+        for (const RecordedTiles& recorded : declared_.recorded)
+            if (!is_tiled(recorded.sums, true)) leave(recorded.given, recorded.sums, "as its record says", true);
+        if (!found.empty()) return found;
         for (size_t k = 0; k < declared_.given.size(); ++k) {
             const Tensor& sums = declared_.sums[k];
-            const bool is_tiled =
-                std::ranges::any_of(tiled_, [&](const TiledProduct& p) { return p.is_on_units() && p.c.same(sums); });
-            if (is_tiled) continue;
-            const auto tried = std::ranges::find_if(tried_, [&](const Tried& one) { return one.sums.same(sums); });
+            if (is_tiled(sums, false)) continue;
             const auto halo = std::ranges::find_if(
                 declared_.halos, [&](const RedeclaredHalo& one) { return one.convolution.sums.same(sums); });
-            LeftOver& left = found.emplace_back();
-            left.given = declared_.given[k];
-            left.is_from_record = halo != declared_.halos.end() && halo->is_from_record;
-            left.why = fmt::format("'{}' is not declared {}{}", left.given.name(),
-                                   halo != declared_.halos.end() ? "over a raster with its halo" : "anew",
-                                   tried == tried_.end() ? ": no tiling was found" : ", by " + tried->refused);
+            const bool has_halo = halo != declared_.halos.end();
+            leave(declared_.given[k], sums, has_halo ? "declared over a raster with its halo" : "declared anew",
+                  has_halo && halo->is_from_record);
         }
         return found;
     }
@@ -299,28 +309,24 @@ public:
     }
 
 private:
-    /// The last tiling of sums that was tried on tensor cores, and what refused it.
+    /// A tiling of sums that was tried on tensor cores, and what refused it.
     struct Tried {
         Tensor sums;
-        std::string refused;
+        std::string text;
     };
 
     void tile(const Tensor& c, Schedule& best) {
         refusal_.clear();
-        std::string left;  // what was tried before
         for (TiledProduct& tiled : tilings_to_try(c)) {
             tiled_.push_back(std::move(tiled));
             const bool is_on_units = tiled_.back().is_on_units();
             if (auto found = lowered(is_on_units)) {
                 best = std::move(*found);
                 if (!is_on_units) break;
-                notes_.push_back(fmt::format("'{}': {}{}", c.name(), tiling_of(tiled_.back()), left));
+                notes_.push_back(fmt::format("'{}': {}", c.name(), tiling_of(tiled_.back())));
                 return;
             }
-            if (is_on_units) {
-                tried_.insert(tried_.begin(), {c, fmt::format("{}: {}", tiling_of(tiled_.back()), refusal_)});
-                if (tiled_.back().is_from_record) left = "; not " + tried_.front().refused;
-            }
+            if (is_on_units) tried_.push_back({c, fmt::format("{}: {}", tiling_of(tiled_.back()), refusal_)});
             tiled_.pop_back();
         }
         if (auto reason = why_without_units(c, outputs_, target_, refusal_)) notes_.push_back(*reason);
@@ -467,7 +473,7 @@ private:
     bool shareable_;
     std::vector<TiledProduct> tiled_;
     std::string refusal_;       // of the last tiling of a product on tensor cores
-    std::vector<Tried> tried_;  // the last ones first
+    std::vector<Tried> tried_;  // what was to be first before others
     std::vector<std::string> notes_;
 };
 

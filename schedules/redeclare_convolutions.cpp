@@ -147,7 +147,7 @@ private:
         if (stays && is_merged) result_.sums.push_back(sums);
         const Tensor declared = !stays ? of_declaration(sums, *found, c) : is_merged ? sums : Tensor();
         if (recorded && (stays || declared.defined()))
-            result_.recorded.push_back({stays ? sums : result_.sums.back(), *recorded});
+            result_.recorded.push_back({given, stays ? sums : result_.sums.back(), *recorded});
         return declared;
     }
     double cycles_of(const std::optional<WindowProduct>& product, const std::optional<ConvolutionTiles>& tiles) const {

@@ -12,9 +12,9 @@ struct RedeclaredHalo {
     HaloTiles tiles;
     bool is_from_record = false;  ///< or else by the model
 };
-/// Of sums, declared anew or as given, the tiles of their record.
+/// The tiles of a record.
 struct RecordedTiles {
-    Tensor sums;
+    Tensor given, sums;  ///< sums: declared anew, or as given
     ConvolutionTiles tiles;
 };
 
