@@ -4,7 +4,7 @@
     bench/compare.py memory                       one suite with its own cases, bench/cases/memory.jsonl
     bench/compare.py gemm --cases FILE            with yours: JSON lines as in bench/cases/gemm.jsonl
     bench/compare.py gemm --random 40             shapes that are drawn; the seed is printed, --seed draws them again
-    bench/compare.py gemm --random 40 --tuned 8   and the best tiling that is found in 8 seconds beside the one taken
+    bench/compare.py conv --random 40 --tuned 8   and the best tiling that is found in 8 seconds beside the one taken
     bench/compare.py gemm --random 40 --dry-run compile   whether they compile, for sm_90a; needs no GPU; or a file's cases
     bench/compare.py accuracy                     no times: errors of attention and its gradients, ours and PyTorch's
     bench/compare.py all --json results.jsonl     every suite; a line of JSON a case

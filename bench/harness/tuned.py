@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.program import Program, ProgramError
 
-SUITES = ("gemm", "gemm-kinds")  # whose kernels have a space of tilings
+SUITES = ("gemm", "gemm-kinds", "conv")  # whose kernels have a space of tilings
 
 
 def best_tiling(path, device, kernel, seconds):
