@@ -7,15 +7,13 @@
 
 #include "codegen/lower.h"
 #include "dsl/edit.h"
-#include "dsl/simplify.h"
 #include "schedules/channels_last.h"
 #include "schedules/choose_windows.h"
 #include "schedules/elementwise.h"
 #include "schedules/explain_units.h"
 #include "schedules/long_reductions.h"
-#include "schedules/product.h"
 #include "schedules/redeclare_convolutions.h"
-#include "schedules/tensor_product_names.h"
+#include "schedules/tiled_product.h"
 #include "schedules/transposed.h"
 #include "schedules/tuned_records.h"
 #include "schedules/unit_product.h"
@@ -27,51 +25,6 @@ namespace {
 constexpr int64_t Threads = 256, WarpThreads = 32;
 constexpr int64_t FewResults = 4096;         // fewer threads than this leave most of a GPU idle
 constexpr double MostComparisons = 1 << 30;  // of indices with elements; more take longer than the kernels that sort
-
-/// The matrices of sum_k a * b, and k's extent.
-struct Factors {
-    Tensor a, b;
-    int64_t k;
-};
-
-bool holds_reduction(const Operation& operation) {
-    bool found = false;
-    for (const auto& output : operation.outputs)
-        if (output.body.defined()) visit(output.body, [&](const Expr& e) { found = found || e.as<Reduce>(); });
-    return found;
-}
-
-/// A matrix in memory, indexed by two different variables: reductions are kernels of their own.
-bool is_matrix(const Read* read) {
-    return read && (read->operation->is_input() || holds_reduction(*read->operation)) && read->indices.size() == 2 &&
-           read->indices[0].as<Variable>() && read->indices[1].as<Variable>() &&
-           !read->indices[0].same(read->indices[1]);
-}
-
-bool indexes(const Read& read, const Expr& axis) { return read.indices[0].same(axis) || read.indices[1].same(axis); }
-
-std::optional<Factors> product_of(const Tensor& c) {
-    if (c.rank() != 2 || c.operation()->outputs.size() != 1) return {};
-    std::vector<const Reduce*> reductions;
-    visit(c.operation()->outputs[0].body, [&](const Expr& expr) {
-        if (const Reduce* reduce = expr.as<Reduce>()) reductions.push_back(reduce);
-    });
-    if (reductions.size() != 1 || reductions[0]->axes.size() != 1 || reductions[0]->values.size() != 1 ||
-        reductions[0]->reducer->name != "sum")
-        return {};
-    const Binary* times = reductions[0]->values[0].as<Binary>();
-    if (!times || times->op != BinaryOp::Mul) return {};
-    const Read *a = times->a.as<Read>(), *b = times->b.as<Read>();
-    const Expr &k = reductions[0]->axes[0], &i = c.operation()->axes[0], &j = c.operation()->axes[1];
-    if (!is_matrix(a) || !is_matrix(b) || a->operation == b->operation) return {};
-    if (!indexes(*a, i)) std::swap(a, b);
-    if (!indexes(*a, i) || !indexes(*a, k) || !indexes(*b, k) || !indexes(*b, j)) return {};
-    const Variable* along = k.as<Variable>();
-    auto extent = along->extent.defined() ? as_constant(along->extent) : std::nullopt;
-    if (!extent && along->max) extent = *along->max + 1;
-    if (!extent) return {};
-    return Factors{Tensor(a->operation, a->output), Tensor(b->operation, b->output), *extent};
-}
 
 /// Data loops fused, `results` of them a block, neighbours in neighbouring threads.
 void spread_results(Schedule& s, Stage stage, int64_t results) {
@@ -146,89 +99,6 @@ void share_reduction(Schedule& s, Stage stage) {
     auto [step, share] = s.split(terms, WarpThreads, Tail::Mask, {"step", "share"});
     spread_results(s, stage, Threads / WarpThreads);
     s.bind(share, thread);
-}
-
-/// Results side by side in what is read, each of so many terms that blocks share them.
-struct ColumnReduction {
-    int64_t rows;
-    ColumnThreads threads;
-};
-
-std::optional<ColumnReduction> column_reduction_of(const Tensor& c) {
-    constexpr int64_t least_rows = 1024, least_columns = 8, vector_bytes = 16;
-    const Operation& operation = *c.operation();
-    const auto columns = c.rank() == 1 ? as_constant(c.shape()[0]) : std::nullopt;
-    if (!columns || *columns < least_columns || operation.outputs.size() != 1) return {};
-    const Reduce* reduction = only_reduction(operation.outputs[0].body);
-    if (!reduction) return {};
-    int64_t rows = 1;
-    for (const Expr& axis : reduction->axes) {
-        const Expr& extent = axis.as<Variable>()->extent;
-        rows *= extent.defined() ? as_constant(extent).value_or(0) : 0;
-    }
-    int64_t bytes = 0;  // of an element
-    for (const Expr& value : reduction->values)
-        visit(value, [&](const Expr& e) {
-            const Read* read = e.as<Read>();
-            if (read && !read->indices.empty() && read->indices.back().same(operation.axes[0]))
-                bytes = std::max<int64_t>(bytes, bytes_of(e.type()));
-        });
-    if (rows < least_rows || bytes == 0) return {};
-    const int64_t neighbours = vector_bytes / bytes;
-    return ColumnReduction{rows, column_threads(rows, *columns, *columns % neighbours == 0 ? neighbours : 1)};
-}
-
-struct TiledWindows {
-    WindowProduct product;
-    ConvolutionTiles tiles;
-};
-struct TiledPixels {
-    LyingPixels product;
-    ProductTiling tiling;
-};
-/// A product, or a reduction, and its tiles: of a tensor core, or of threads.
-struct TiledProduct {
-    Tensor c, a, b;  ///< without operands where these are not tiled
-    std::variant<ProductTiling, TiledWindows, TiledPixels, RedeclaredHalo, ProductTiles, ColumnReduction> tiles;
-    bool is_from_record = false;  ///< tiles of a tensor core, which come from a model otherwise
-
-    bool is_on_units() const {
-        return !std::holds_alternative<ProductTiles>(tiles) && !std::holds_alternative<ColumnReduction>(tiles);
-    }
-};
-
-void schedule_tiled(Schedule& s, const TiledProduct& p) {
-    if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
-        return schedule_window_product(s, windows->product, windows->tiles);
-    if (const TiledPixels* pixels = std::get_if<TiledPixels>(&p.tiles))
-        return schedule_lying_pixels(s, pixels->product, pixels->tiling);
-    if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
-        return schedule_halo(s, halo->convolution, halo->tiles);
-    if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles))
-        return schedule_column_reduction(s, p.c, columns->rows, columns->threads);
-    if (const ProductTiles* threads = std::get_if<ProductTiles>(&p.tiles))
-        return schedule_product(s, p.c, p.a, p.b, *threads);
-    std::visit([&](const auto& tiles) { schedule_tensor_product(s, p.c, p.a, p.b, tiles); },
-               std::get<ProductTiling>(p.tiles));
-}
-
-/// "tiling 128x256x64w2s4p1t1, from its record", of a tensor core.
-std::string tiling_of(const TiledProduct& p) {
-    std::string text;
-    if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
-        text = tiling_text(ConvolutionTiling(windows->tiles));
-    else if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
-        text = tiling_text(ConvolutionTiling(halo->tiles));
-    else if (const TiledPixels* pixels = std::get_if<TiledPixels>(&p.tiles))
-        text = tiling_text(pixels->tiling);
-    else
-        text = tiling_text(std::get<ProductTiling>(p.tiles));
-    return fmt::format("tiling {}, {}", text, p.is_from_record ? "from its record" : "by the model of its time");
-}
-
-ProductTiles tiles_of_threads(const Tensor& c, int64_t k, const Target& target) {
-    auto extent = [&](size_t d) { return as_constant(c.shape()[d]).value_or(4096); };
-    return product_tiles(extent(0), extent(1), k, target);
 }
 
 /// A convolution that was declared anew in vain.
@@ -357,9 +227,8 @@ private:
         if (auto unit = unit_product(c))
             for (const ProductTiling& tiling : tilings_of(*unit, target_))
                 found.push_back({unit->c, unit->a, unit->b, tiling, tiling == tuned_tiling(unit->shape, target_)});
-        if (auto factors = product_of(c))
-            found.push_back({c, factors->a, factors->b, tiles_of_threads(c, factors->k, target_)});
-        if (auto columns = column_reduction_of(c); columns && shareable_) found.push_back({c, {}, {}, *columns});
+        if (auto threads = product_of_threads(c, target_)) found.push_back(*threads);
+        if (auto columns = column_reduction(c); columns && shareable_) found.push_back(*columns);
         return found;
     }
 

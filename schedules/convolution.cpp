@@ -416,8 +416,8 @@ Schedule convolution_schedule(const NamedConvolution& named, const Target& targe
         if (auto chosen = choose_convolution(shape, pass, target)) return std::move(chosen->schedule);
     }
     const bool is_plain = shape.layout == Layout::ChannelsFirst;  // which choose_schedule moves
-    return choose_schedule({is_plain ? plain_convolution(shape, pass) : declare_convolution(shape, pass).result}, target,
-                           where);
+    return choose_schedule({is_plain ? plain_convolution(shape, pass) : declare_convolution(shape, pass).result},
+                           target, where);
 }
 
 }  // namespace tw::schedules

@@ -7,10 +7,10 @@ namespace tw::schedules {
 
 std::optional<NamedConvolution> parse_convolution(const std::string& name) {
     static const std::string number = "([0-9]{1,6})", by = "x" + number;
-    static const std::regex form(
-        "convolution(_data_gradient|_weight_gradient)?_(bf16|f16)_" + number + by + by + by + "_" + number + "_" +
-        number + by + "(?:_stride" + number + ")?(?:_pad" + number + ")?(?:_dilation" + number + ")?(?:_groups" +
-        number + ")?(_nchw)?(?:_tile([0-9a-z]+))?");
+    static const std::regex form("convolution(_data_gradient|_weight_gradient)?_(bf16|f16)_" + number + by + by + by +
+                                 "_" + number + "_" + number + by + "(?:_stride" + number + ")?(?:_pad" + number +
+                                 ")?(?:_dilation" + number + ")?(?:_groups" + number +
+                                 ")?(_nchw)?(?:_tile([0-9a-z]+))?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto read = [&](int group, int64_t otherwise) {

@@ -105,8 +105,7 @@ Schedule convolution_schedule(const ConvolutionShape& shape, ConvolutionPass pas
     user_check(!halo || shape.layout == Layout::ChannelsLast, where,
                "convolution: tiling {} is of a raster, whose channels come last; choose another, or another layout",
                tiling_text(tiling));
-    if (halo)
-        return halo_schedule(declare_halo_convolution(shape, pass, halo->whole_places()), *halo, target);
+    if (halo) return halo_schedule(declare_halo_convolution(shape, pass, halo->whole_places()), *halo, target);
     return convolution_schedule(declare_convolution(shape, pass), shape, std::get<ConvolutionTiles>(tiling), target);
 }
 
@@ -141,8 +140,7 @@ std::optional<ChosenConvolution> choose_convolution(const ConvolutionShape& shap
     if (const auto tuned = tuned_tiling(shape, pass, target)) try {
             return built(*tuned, "from its record", true);
         } catch (const Error& error) {
-            left_out =
-                fmt::format("; that of its record, {}, cannot be built: {}", tiling_text(*tuned), error.what());
+            left_out = fmt::format("; that of its record, {}, cannot be built: {}", tiling_text(*tuned), error.what());
         }
     const std::vector<ConvolutionTiling> tilings = tilings_by_model(shape, pass, target);
     for (size_t k = 0; k + 1 < tilings.size(); ++k) try {
