@@ -125,11 +125,12 @@ public:
 
     /// Products are tiled as well as the tilings that are legal for them allow, one after another.
     Schedule run() {
-        Schedule best = scheduled();
+        std::optional<Schedule> best;
         for (const auto& operation : operations_of(outputs_))
             if (!operation->is_input()) tile(Tensor(operation, 0), best);
-        for (const std::string& note : notes_) Edit::note(best, note);
-        return best;
+        if (!best) best = scheduled();
+        for (const std::string& note : notes_) Edit::note(*best, note);
+        return std::move(*best);
     }
 
     /// Of tensors that were declared anew, those that could not be tiled as they are now, and those that have not the
@@ -185,13 +186,13 @@ private:
         std::string text;
     };
 
-    void tile(const Tensor& c, Schedule& best) {
+    void tile(const Tensor& c, std::optional<Schedule>& best) {
         refusal_.clear();
         for (TiledProduct& tiled : tilings_to_try(c)) {
             tiled_.push_back(std::move(tiled));
             const bool is_on_units = tiled_.back().is_on_units();
             if (auto found = lowered(is_on_units)) {
-                best = std::move(*found);
+                best = std::move(found);
                 if (!is_on_units) break;
                 notes_.push_back(fmt::format("'{}': {}", c.name(), tiling_of(tiled_.back())));
                 return;

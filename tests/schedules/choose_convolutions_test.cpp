@@ -119,6 +119,28 @@ TEST(ChooseConvolution, OfOnesOwnComesWithItsHalo) {
     EXPECT_THAT(build(s).explain(), HasSubstr("'z' is declared anew"));
 }
 
+/// However many strides, dilations and paddings shapes leave: where there are as many images as filters, a gradient
+/// could be another pass of other operands, with kernels as large as images.
+TEST_P(ChooseConvolutions, AreFoundAmongFewCandidates) {
+    std::vector<ConvolutionShape> shapes;
+    for (const char* name :
+         {"64x224x224x3_64_7x7_stride2_pad3", "256x224x224x3_64_7x7_stride2_pad3", "256x14x14x256_256_3x3_pad1",
+          "256x56x56x64_256_1x1", "64x56x56x64_64_7x7_stride2_pad3", "64x225x225x64_64_11x11_stride2_pad5",
+          "64x64x64x7_64_5x5_pad2", "64x32x32x120_120_3x3_stride5_pad1", "512x1x1x2048_1000_3x3_pad1",
+          "64x28x28x256_256_3x3_pad1_groups16", "32x33x33x136_72_3x3_stride2_pad2_dilation2"})
+        shapes.push_back(parse_convolution(std::string("convolution_bf16_") + name)->shape);
+    for (int round = 0; round < 30; ++round) shapes.push_back(random_shape());
+    for (const ConvolutionShape& shape : shapes)
+        for (ConvolutionPass pass : passes) {
+            const Tensor given = layer(shape, pass);
+            size_t candidates = 0;
+            for (const auto& operation : operations_of({given}))
+                if (!operation->is_input()) candidates += convolution_candidates(Tensor(operation, 0), {given}).size();
+            const bool has_little = std::max(shape.rows(), shape.columns()) < 3;  // windows, which leaves numbers open
+            EXPECT_LE(candidates, has_little ? 150u : 3u) << text_of(shape, pass);
+        }
+}
+
 /// relu(convolution + shift), with 64 channels and filters: its halo comes with it, by the model.
 Tensor layer_with_bias() {
     const Tensor u = input("u", bf16, {256, 56, 56, 64}), k = input("k", bf16, {64, 3, 3, 64}),
