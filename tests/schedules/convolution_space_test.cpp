@@ -106,6 +106,16 @@ TEST(ConvolutionTilings, AreNoneWithoutWarpgroups) {
     }
 }
 
+TEST(ConvolutionTilings, OfRastersHaveChannelsLast) {
+    const Target h200 = target("sm_90a");
+    ConvolutionShape shape = shape_of("2x9x8x16_32_3x2");
+    shape.layout = Layout::ChannelsFirst;
+    EXPECT_FALSE(choose_convolution(shape, ConvolutionPass::Forward, h200));
+    EXPECT_TRUE(convolution_space(shape, ConvolutionPass::Forward, h200).empty());
+    EXPECT_ERROR(convolution_schedule(shape, ConvolutionPass::Forward, ConvolutionTiling(HaloTiles{}), h200),
+                 "tiling halo256b32s2t2 is of a raster, whose channels come last; choose another, or another layout");
+}
+
 TEST(ConvolutionTilings, HaveTexts) {
     EXPECT_EQ(tiling_text(ConvolutionTiles{}), "128x128x64w2s4p1t1");
     EXPECT_EQ(tiling_text(ConvolutionTiles{.ping_pong = 2, .box_columns = 64, .box_stages = 2, .taps = 9}),

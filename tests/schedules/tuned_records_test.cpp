@@ -121,11 +121,12 @@ TEST(TunedRecords, OfConvolutionsAreTaken) {
         EXPECT_EQ(find_library_kernel(kernel)->make(h200).save(), tiled);
         EXPECT_NE(explained(kernel).find(fmt::format("tiling {}, from its record", tiling)), std::string::npos);
         EXPECT_EQ(find_library_kernel(kernel)->make(target("sm_80")).explain().find("record"), std::string::npos);
-        const RecordsInUse broken({record_of(kernel, "512x256x64w1s8p1t1")});
-        EXPECT_EQ(find_library_kernel(kernel)->make(h200).save(), by_model);
-        EXPECT_NE(explained(kernel).find("; that of its record, 512x256x64w1s8p1t1, cannot be built: "),
-                  std::string::npos)
-            << explained(kernel);
+        for (const char* tiling_of_none : {"512x256x64w1s8p1t1", "128x128x64w2s9p1t1"}) {  // registers, shared memory
+            const RecordsInUse broken({record_of(kernel, tiling_of_none)});
+            EXPECT_EQ(find_library_kernel(kernel)->make(h200).save(), by_model);
+            const std::string says = fmt::format("; that of its record, {}, cannot be built: ", tiling_of_none);
+            EXPECT_NE(explained(kernel).find(says), std::string::npos) << explained(kernel);
+        }
     }
 }
 

@@ -56,6 +56,8 @@ TEST(Tune, RefusesWhatItCannotTune) {
     EXPECT_ERROR(find_tunable("convolution_bf16_2x7x6x16_24_3x3_tilehalo64b32s2t1"), "leave out _tilehalo64b32s2t1");
     EXPECT_ERROR(tuned(find_tunable("convolution_bf16_2x7x6x16_24_3x3"), "emulated:sm_80", 2),
                  "convolution_bf16_2x7x6x16_24_3x3: sm_80 has no tilings of it that could be tuned");
+    EXPECT_ERROR(find_tunable("convolution_bf16_2x7x6x16_24_3x3_nchw"),
+                 "has copies multiplied whose channels come last, as the layer without _nchw has; tune that");
     EXPECT_ERROR(find_tunable("gemm_bf16_8x8x8").schedule("halo64b32s2t1", target("sm_90a")),
                  "is no tiling of a product");
     EXPECT_ERROR(find_tunable("convolution_bf16_2x7x6x16_24_3x3").schedule("64", target("sm_90a")),
