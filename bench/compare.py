@@ -92,8 +92,8 @@ def cases_of(suite, options):
     else:
         drawn = mirror.Drawn(options.seed, options.within)
         cases = [{**case, "drawn": drawn} for case in random_cases(suite, options.random, options.seed)]
-    if options.tuned and suite in tuned.SUITES:
-        cases = [{**case, "tuned": options.tuned} for case in cases]
+    if options.tuned:
+        cases = [{**case, "tuned": options.tuned} if tuned.has_space(suite, case) else case for case in cases]
     return cases
 
 

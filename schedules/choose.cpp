@@ -198,6 +198,8 @@ private:
                 return;
             }
             if (is_on_units) tried_.push_back({c, fmt::format("{}: {}", tiling_of(tiled_.back()), refusal_)});
+            if (tiled_.back().is_from_record)
+                notes_.push_back(fmt::format("'{}' is not as its record says, by {}", c.name(), tried_.back().text));
             tiled_.pop_back();
         }
         if (auto reason = why_without_units(c, outputs_, target_, refusal_)) notes_.push_back(*reason);

@@ -28,6 +28,7 @@ void keep_best(std::vector<Rated>& rated, size_t count) {
 /// many steps, as boxes of some layers need it, or else of clearly fewer or more parts.
 class FewParts {
 public:
+    /// Of so many steps; 0: the raster has whole tiles for any number of parts.
     template <class Tiles>
     void add(const Tiles& tiles, double cycles, int64_t steps) {
         if (tiles.parts == 1) take();
@@ -76,7 +77,7 @@ std::vector<Rated> rated_halos_of_terms(const ConvolutionShape& shape, const Tar
             const int64_t steps = divided(shape.images * shape.height * shape.width, places),
                           most_parts = std::min<int64_t>(steps, target.multiprocessors);
             for (tiles.parts = 1; tiles.parts <= most_parts; ++tiles.parts)
-                found.add(tiles, halo_cycles(shape, pass, tiles, target), tiles.parts);
+                found.add(tiles, halo_cycles(shape, pass, tiles, target), 0);
             break;
         }
     return found.all();

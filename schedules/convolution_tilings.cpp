@@ -31,7 +31,10 @@ std::string text_of(const HaloTiles& t) {
     return text;
 }
 
-const std::string number = "([0-9]{1,6})", by = "x" + number;
+/// A form with numbers of up to six digits for each '#'.
+std::regex with_numbers(const std::string& form) {
+    return std::regex(std::regex_replace(form, std::regex("#"), "([0-9]{1,6})"));
+}
 
 /// What was matched, or the other where the group is not there.
 int64_t read(const std::smatch& match, size_t group, int64_t otherwise = 0) {
@@ -42,8 +45,7 @@ int read_int(const std::smatch& match, size_t group, int64_t otherwise = 0) {
 }
 
 std::optional<ConvolutionTiles> read_tiles(const std::string& text) {
-    static const std::regex form(number + by + by + "w([1-3])s([1-9])p" + number + "t([12])(?:b" + number + "(?:x" +
-                                 number + ")?)?(?:k" + number + ")?");
+    static const std::regex form = with_numbers("#x#x#w([1-3])s([1-9])p#t([12])(?:b#(?:x#)?)?(?:k#)?");
     std::smatch match;
     if (!std::regex_match(text, match, form)) return {};
     return ConvolutionTiles{.rows = read(match, 1),
@@ -59,8 +61,8 @@ std::optional<ConvolutionTiles> read_tiles(const std::string& text) {
 }
 
 std::optional<HaloTiles> read_halo(const std::string& text) {
-    static const std::regex form("halo" + number + "b" + number + "s([1-9])t([12])(?:w([1-3])r([2-9]))?"),
-        of_terms("halo" + number + "s([1-9])p" + number);
+    static const std::regex form = with_numbers("halo#b#s([1-9])t([12])(?:w([1-3])r([2-9]))?"),
+                            of_terms = with_numbers("halo#s([1-9])p#");
     std::smatch match;
     HaloTiles tiles;
     if (std::regex_match(text, match, form))

@@ -28,6 +28,7 @@ std::string convolution_of(const nlohmann::json& json, const std::string& pass) 
     std::string optional;
     for (const char* key : {"stride", "pad", "dilation", "groups"})
         if (json.contains(key)) optional += fmt::format("_{}{}", key, json.at(key).get<int64_t>());
+    if (json.value("layout", std::string("nhwc")) == "nchw") optional += "_nchw";
     auto number = [&](const char* key) { return json.at(key).get<int64_t>(); };
     return fmt::format("convolution{}_{}_{}x{}x{}x{}_{}_{}x{}{}", pass == "forward" ? "" : "_" + pass + "_gradient",
                        json.value("type", std::string("bf16")), number("images"), number("height"), number("width"),

@@ -9,6 +9,11 @@ from harness.program import Program, ProgramError
 SUITES = ("gemm", "gemm-kinds", "conv")  # whose kernels have a space of tilings
 
 
+def has_space(suite, case):
+    """With channels first, what is multiplied is that of another kernel, over copies."""
+    return suite in SUITES and case.get("layout", "nhwc") == "nhwc"
+
+
 def best_tiling(path, device, kernel, seconds):
     """Its text, as behind _tile in a name. `path` is tw_bench's: tw is built beside it."""
     tw = Path(path).parent.parent / "tools" / "tw"

@@ -259,6 +259,9 @@ class Tuned(unittest.TestCase):
             for case in with_kernels("conv", [{"images": 1, "height": 6, "width": 5, "channels": 16, "filters": 24,
                                                "kernel_h": 3, "kernel_w": 3, "pad": 1}]):
                 self.assertRegex(self.side_of(ours, case["kernel"]).tiling, r"^(\d+x\d+x\d+w|halo)\d")
+        self.assertTrue(tuned.has_space("conv", {}))
+        self.assertFalse(tuned.has_space("conv", {"layout": "nchw"}))
+        self.assertFalse(tuned.has_space("memory", {}))
         self.assertEqual(Path(TW).resolve(), (Path(TW_BENCH).parent.parent / "tools" / "tw").resolve())
 
 

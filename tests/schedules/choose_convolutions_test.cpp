@@ -132,7 +132,7 @@ TEST_P(ChooseConvolutions, AreFoundAmongFewCandidates) {
     for (int round = 0; round < 30; ++round) shapes.push_back(random_shape());
     for (const ConvolutionShape& shape : shapes)
         for (ConvolutionPass pass : passes) {
-            const Tensor given = layer(shape, pass);
+            const Tensor given = plain_convolution(shape, pass);
             size_t candidates = 0;
             for (const auto& operation : operations_of({given}))
                 if (!operation->is_input()) candidates += convolution_candidates(Tensor(operation, 0), {given}).size();
@@ -237,7 +237,7 @@ TEST_P(ChooseConvolutions, OfARecordAreTheDeclared) {
                                     .device = {},
                                     .arch = "sm_90a",
                                     .version = {}}});
-        const Tensor given = layer(shape, pass);
+        const Tensor given = plain_convolution(shape, pass);
         const Schedule s = choose_schedule({given}, device_target());
         EXPECT_THAT(s.explain(), HasSubstr(fmt::format("tiling {}, from its record", tiling)));
         const Bindings bindings = whole_numbers({given}, 3);

@@ -32,9 +32,11 @@ TEST_F(Cases, BothFormsGiveNames) {
 TEST_F(Cases, OfConvolutionsAreLayers) {
     EXPECT_EQ(
         kernels("{\"images\": 2, \"height\": 9, \"width\": 8, \"channels\": 16, \"filters\": 32, \"kernel_h\": 3, "
-                "\"kernel_w\": 2, \"stride\": 2, \"pad\": 1, \"dilation\": 3, \"groups\": 4, \"type\": \"f16\", "
+                "\"kernel_w\": 2, \"stride\": 2, \"pad\": 1, \"dilation\": 3, \"groups\": 4, \"layout\": \"nchw\", "
+                "\"type\": \"f16\", "
                 "\"pass\": \"data\"}"),
-        (std::vector<std::string>{"convolution_data_gradient_f16_2x9x8x16_32_3x2_stride2_pad1_dilation3_groups4"}));
+        (std::vector<std::string>{
+            "convolution_data_gradient_f16_2x9x8x16_32_3x2_stride2_pad1_dilation3_groups4_nchw"}));
     const std::vector<std::string> all = kernels_of_cases("bench/cases/conv.jsonl");
     EXPECT_EQ(all.size(), 45u);
     EXPECT_EQ(all[0], "convolution_bf16_256x224x224x3_64_7x7_stride2_pad3");
