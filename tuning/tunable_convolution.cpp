@@ -32,7 +32,8 @@ std::optional<Tunable> tunable_convolution(const std::string& name) {
     if (named->tiles || named->halo)
         throw_error(Error, "'{}' tells its tiling already; leave out {}", name, name.substr(name.find("_tile")));
     if (named->shape.layout == schedules::Layout::ChannelsFirst)
-        throw_error(Error, "'{}' has copies multiplied whose channels come last, as the layer without _nchw has; tune that",
+        throw_error(Error,
+                    "'{}' has copies multiplied whose channels come last, as the layer without _nchw has; tune that",
                     name);
     Tunable tunable;
     tunable.name = name;
