@@ -4,6 +4,7 @@
 
 #include <fmt/ranges.h>
 
+#include "schedules/channels_last.h"
 #include "schedules/choose_windows.h"
 #include "schedules/find_convolution.h"
 #include "support/error.h"
@@ -39,11 +40,16 @@ tw::Tensor bias_of(const std::vector<tw::Tensor>& in) { return in.size() == 3 ? 
 /// Where boxes of whole units of channels bring the sums to tensor cores, x and the weight are copied for that; of what
 /// choose_schedule declares anew it makes such copies itself.
 tw::Tensor declared(const std::vector<tw::Tensor>& in, ConvolutionOptions options, bool has_units) {
+    auto is_on_units = [](const tw::Tensor& y) {
+        const tw::Tensor sums = schedules::with_channels_moved(y);
+        return !schedules::window_products(sums, {sums}).empty();
+    };
     const tw::Tensor y = schedules::convolve("y", in[0], in[1], bias_of(in), options);
-    if (!has_units || !schedules::window_products(y, {y}).empty() || schedules::find_convolution(y, {y})) return y;
+    const tw::Tensor sums = has_units ? schedules::with_channels_moved(y) : y;
+    if (!has_units || is_on_units(y) || schedules::find_convolution(sums, {sums})) return y;
     options.unit = 8;  // of 2 bytes
     const tw::Tensor of_copies = schedules::convolve("y", in[0], in[1], bias_of(in), options);
-    return schedules::window_products(of_copies, {of_copies}).empty() ? y : of_copies;
+    return is_on_units(of_copies) ? of_copies : y;
 }
 
 Tensor convolution(int dimensions, const Tensor& x, const Tensor& weight, const Tensor& bias,

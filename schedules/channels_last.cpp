@@ -209,8 +209,9 @@ private:
         result_.given.push_back(given);
         result_.sums.push_back(lying->sums);
         result_.lying.push_back(*lying);
-        result_.notes.push_back(fmt::format("'{}' sums over channels, dimension 1 of '{}', as they lie, without copies",
-                                            given.name(), lying->images.name()));
+        result_.notes.push_back(fmt::format("'{}' sums over {} of '{}' as they lie, channels first, without copies",
+                                            given.name(), lying->sums_pixels ? "pixels" : "channels",
+                                            lying->images.name()));
         whole_.put(given, lying->sums);
         return true;
     }
@@ -241,11 +242,10 @@ private:
         }
         result_.given.push_back(given);
         result_.sums.push_back(sums);
-        if (moves.result) copied.push_back("the result");
-        result_.notes.push_back(
-            fmt::format("'{}' sums over windows of channels, dimension 1, which its kernel has last: {} {} copied so, "
-                        "channels last, at two passes over memory each",
-                        tensor.name(), fmt::join(copied, ", "), copied.size() > 1 ? "are" : "is"));
+        result_.notes.push_back(fmt::format(
+            "'{}' sums over windows of channels, dimension 1, which its kernel has last: "
+            "copied so {}, at two passes over memory each",
+            tensor.name(), copied.empty() ? "is nothing" : "are " + fmt::format("{}", fmt::join(copied, ", "))));
         whole_.put(given, moves.result ? result_of(tensor, sums) : sums);
     }
 

@@ -129,6 +129,11 @@ public:
         for (const auto& operation : operations_of(outputs_))
             if (!operation->is_input()) tile(Tensor(operation, 0), best);
         if (!best) best = scheduled();
+        for (const Tensor& result : moved_.results)
+            notes_.push_back(fmt::format("'{}' {}", result.name(),
+                                         is_turned(result)
+                                             ? "leaves its kernel with channels first"
+                                             : "is a copy, with channels first, of what its kernel makes"));
         for (const std::string& note : notes_) Edit::note(*best, note);
         return std::move(*best);
     }
@@ -186,6 +191,13 @@ private:
         std::string text;
     };
 
+    bool is_turned(const Tensor& result) const {
+        return std::ranges::any_of(tiled_, [&](const TiledProduct& p) {
+            const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles);
+            return windows && windows->product.form.turns_result && windows->product.result.name() == result.name();
+        });
+    }
+
     void tile(const Tensor& c, std::optional<Schedule>& best) {
         refusal_.clear();
         for (TiledProduct& tiled : tilings_to_try(c)) {
@@ -213,16 +225,15 @@ private:
         std::vector<TiledProduct> found;
         for (const RedeclaredHalo& halo : declared_.halos)
             if (halo.convolution.sums.same(c)) return {{c, {}, {}, halo, halo.is_from_record}};
-        if (auto pixels = lying_pixels(c, outputs_);
-            pixels && only_reduction(c.operation()->outputs[0].body)->axes.size() == 1) {
-            pixels->sums = c;
-            const ProductTiling tiling = best_tiling(pixels->shape, target_);
-            found.push_back({c, pixels->filters, pixels->images, TiledPixels{*pixels, tiling},
-                             tiling == tuned_tiling(pixels->shape, target_)});
-        }
+        for (const LyingPixels& given : moved_.lying)
+            if (given.sums.name() == c.name()) {
+                const LyingPixels own = over_operands_of(given, c, outputs_);
+                found.push_back({c, own.filters, own.images, own});
+            }
         for (const WindowProduct& windows : products_of(c)) {
             for (const RecordedTiles& recorded : declared_.recorded)
-                if (recorded.sums.same(c) && (recorded.tiles.parts == 1 || windows.form.takes_parts))
+                if (recorded.sums.same(c) && (recorded.tiles.parts == 1 || windows.form.takes_parts) &&
+                    (recorded.tiles.box_columns > 0 || !windows.form.turns_result))
                     found.push_back({c, windows.a, windows.b, TiledWindows{windows, recorded.tiles}, true});
             for (const ConvolutionTiles& tiles : tilings_of(windows, target_))
                 found.push_back({c, windows.a, windows.b, TiledWindows{windows, tiles}});

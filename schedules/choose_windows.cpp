@@ -344,6 +344,47 @@ std::optional<WindowProduct> classified(const Tensor& result, const std::vector<
     return Classifier(result, *sum, *term, rows).run();
 }
 
+/// The output that alone reads the tensor, as a copy with its last dimension second.
+Tensor turned_reader(const Tensor& tensor, const std::vector<Tensor>& outputs) {
+    Tensor found;
+    for (const auto& operation : operations_of(outputs))
+        for (const Operation::Output& output : operation->outputs) {
+            if (!output.body.defined() || !reads_of(tensor, *operation, output.body).any) continue;
+            const Read* read = output.body.as<Read>();
+            const bool turns =
+                read && tensor.rank() > 2 && operation->outputs.size() == 1 &&
+                std::ranges::equal(read->indices, with_channels_last(Layout::ChannelsFirst, operation->axes), equal);
+            if (found.defined() || !turns) return {};
+            found = Tensor(operation, 0);
+        }
+    const bool is_output =
+        std::ranges::any_of(outputs, [&](const Tensor& t) { return found.defined() && t.same(found); });
+    return is_output ? found : Tensor();
+}
+
+int64_t pixels_of_image(const Tensor& turned) {
+    int64_t pixels = 1;
+    for (int d = 2; d < turned.rank(); ++d) pixels *= as_constant(turned.shape()[static_cast<size_t>(d)]).value_or(0);
+    return pixels;
+}
+
+/// Whether boxes of pixels take the result so.
+bool may_turn(const ConvolutionForm& form, const Tensor& turned) {
+    return !form.sums_pixels && !form.has_phases() && form.group == 0 && bytes_of(turned.type()) == 2 &&
+           pixels_of_image(turned) % piece == 0;
+}
+
+/// Whether the pixels beyond images' ends, in tiles that end with an image, cost an H200 less than copying the result.
+bool pays_turned(const WindowProduct& product, const ConvolutionTiles& tiles) {
+    constexpr double sums_a_second = 600e12, bytes_a_second = 2.5e12, launch = 2e-6;
+    const ConvolutionExtents& e = product.form.extents;
+    const int64_t pixels = pixels_of_image(product.result);
+    const double flops = 2 * as_double(e.rows) * as_double(e.columns) * as_double(e.terms) * e.taps,
+                 beyond = as_double(rounded_up(pixels, tiles.rows)) / as_double(pixels) - 1,
+                 copy = as_double(e.rows) * as_double(e.columns) * 4 / bytes_a_second + launch;
+    return beyond * flops / sums_a_second < copy;
+}
+
 }  // namespace
 
 std::optional<WindowProduct> window_product(const Tensor& result, const std::vector<Tensor>& outputs) {
@@ -359,6 +400,13 @@ std::vector<WindowProduct> window_products(const Tensor& sums, const std::vector
     const auto alone = window_product(sums, outputs);
     if (!alone || !is_worth_units(alone->form)) return {};
     std::vector<WindowProduct> products{*alone};
+    if (const Tensor turned = turned_reader(sums, outputs); turned.defined() && may_turn(alone->form, turned)) {
+        products.insert(products.begin(), *alone);
+        products[0].result = turned;
+        products[0].sums = sums;
+        products[0].form.turns_result = true;
+        products[0].form.takes_parts = false;
+    }
     const Tensor reader = only_reader(sums, outputs);
     if (reader.defined() && !alone->form.sums_pixels && !alone->form.has_phases()) {
         products.insert(products.begin(), *alone);
@@ -374,6 +422,8 @@ std::vector<ConvolutionTiles> tilings_of(const WindowProduct& product, const Tar
     if (!target.has_wgmma || !target.has_tma) return {};
     const auto tiles = convolution_tiles(product.form, target);
     if (!tiles) return {};
+    if (product.form.turns_result)
+        return pays_turned(product, *tiles) ? std::vector<ConvolutionTiles>{*tiles} : std::vector<ConvolutionTiles>();
     std::vector<ConvolutionTiles> tilings{*tiles};
     if (product.form.sums_pixels && tiles->parts > 1) {  // none of which ends before the others
         const int64_t steps = divided(product.form.extents.terms, tiles->terms);

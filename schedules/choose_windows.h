@@ -15,8 +15,8 @@ std::optional<WindowProduct> window_product(const Tensor& sums, const std::vecto
 std::optional<ConvolutionForm> form_of_windows(const Tensor& sums, const std::vector<Tensor>& outputs);
 /// Those products of which there is enough of each to fill an instruction.
 ///
-/// If only one of the `outputs` reads the tensor, element by element, both are made together by the first of two
-/// products; the last is the tensor's alone.
+/// If only one of the `outputs` reads the tensor, element by element or as its copy with columns before pixels, both
+/// are made together by the first of two products; the last is the tensor's alone.
 std::vector<WindowProduct> window_products(const Tensor& sums, const std::vector<Tensor>& outputs);
 
 /// Tiles to try one after another; none where the target lacks wgmma or its tensor memory accelerator.

@@ -204,10 +204,21 @@ std::vector<StageRef> pass_pieces(Schedule& s, const Tensor& result, const Loop&
 struct SummedWindows {
     Stage sums;
     bool in_pieces = false;
-    std::vector<Loop> part = {}, pixels = {};
+    std::vector<Loop> part = {}, pixels = {};  ///< parts, or images of which tiles have none but whole ones
     Loop columns = {};
 };
+/// Of a result whose columns stand before pixels: tiles end with an image.
+SummedWindows sum_turned_windows(Schedule& s, const WindowProduct& product) {
+    const int last = product.result.rank() - 1;
+    if (last > 2) s.join_axes(product.result, 2, last);
+    s.join_axes(product.sums, 0, last - 1);
+    const Stage sums = s.accumulators(product.sums);
+    s.inline_stage(product.sums);
+    const std::vector<Loop> loops = s.data_loops(product.result);
+    return {.sums = sums, .in_pieces = true, .part = {loops[0]}, .pixels = {loops[2]}, .columns = loops[1]};
+}
 SummedWindows sum_windows(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles) {
+    if (product.form.turns_result) return sum_turned_windows(s, product);
     const Tensor& result = product.result;
     const int dimensions = static_cast<int>(s.data_loops(result).size());
     const bool is_apart = product.sums.defined();

@@ -102,7 +102,8 @@ struct ConvolutionForm {
     int64_t group = 0;  ///< so many columns, or rows, read terms, or columns, of their own; 0: all the same
     bool terms_are_neighbours = false;  ///< of windows: in filters, which then have tiles of any number of columns
     bool pads_filters = false;          ///< of windows: filters, too, are read as `padded(.., 0)`
-    bool takes_parts = true;            ///< whether a kernel of its own may add up parts of the terms
+    bool turns_result = false;  ///< of windows: `result` has columns as its dimension 1, and is a copy of `sums`
+    bool takes_parts = true;    ///< whether a kernel of its own may add up parts of the terms
 
     /// Whether pixels of several phases lie side by side.
     bool has_phases() const;
@@ -130,8 +131,8 @@ double convolution_cycles(const ConvolutionForm& form, const ConvolutionTiles& t
 struct WindowProduct {
     Tensor result;     ///< is made of the sums
     Tensor a, b;       ///< windows and filters; of a sum of pixels what gives rows and columns
-    Tensor sums = {};  ///< of windows: a tensor of its own that only `result` reads, element by element; undefined:
-                       ///< they are the result's only reduction
+    Tensor sums = {};  ///< of windows: a tensor of its own that only `result` reads, element by element, or as its copy
+                       ///< with columns before pixels; undefined: they are the result's only reduction
     ConvolutionForm form = {};
 };
 /// The product of matrices of a declared convolution.

@@ -60,8 +60,9 @@ bool holds_sums(const ConvolutionTiles& tiles) {
 }
 
 /// Measured: tiles of 128 columns leave faster as boxes, whole ones where these are small; others from registers.
-int64_t columns_of_boxes(const ConvolutionTiles& tiles) {
+int64_t columns_of_boxes(const ConvolutionForm& form, const ConvolutionTiles& tiles) {
     constexpr int64_t longest_box = 256, whole_bytes = 48 << 10;
+    if (form.turns_result) return tiles.rows > longest_box ? 0 : tiles.columns % 64 == 0 ? 64 : tiles.columns;
     if (tiles.columns != 128 || tiles.rows > longest_box) return 0;
     return tiles.rows * tiles.columns * 2 <= whole_bytes ? tiles.columns : 64;
 }
@@ -164,7 +165,8 @@ void visit_convolution_tiles(const ConvolutionForm& form, const Target& target, 
                     ConvolutionTiles tiles{.rows = rows, .columns = columns, .warpgroups = warpgroups};
                     tiles.taps = taps;
                     if (boxes && extents.rows >= rows && extents.columns >= columns)
-                        tiles.box_columns = columns_of_boxes(tiles);
+                        tiles.box_columns = columns_of_boxes(form, tiles);
+                    if (form.turns_result && tiles.box_columns == 0) continue;
                     for (int64_t terms : {64, 32, 16}) {
                         if (!fits_terms(form, terms)) continue;
                         tiles.terms = terms;

@@ -1,8 +1,11 @@
 #include "schedules/long_reductions.h"
-#include "support/error.h"
 
 #include <algorithm>
 #include <optional>
+
+#include "dsl/simplify.h"
+#include "schedules/unit_product.h"
+#include "support/error.h"
 
 namespace tw::schedules {
 namespace {
@@ -79,6 +82,30 @@ void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_
     s.bind(s.data_loops(parts)[0], grid.x);
     schedule_block_reduction(s, parts, threads, neighbours);
     if (combine == Combine::Workspace) schedule_block_reduction(s, y, threads, 4);
+}
+
+std::optional<ColumnReduction> column_reduction_of(const Tensor& c) {
+    constexpr int64_t least_rows = 1024, least_columns = 8, vector_bytes = 16;
+    const Operation& operation = *c.operation();
+    const auto columns = c.rank() == 1 ? as_constant(c.shape()[0]) : std::nullopt;
+    if (!columns || *columns < least_columns || operation.outputs.size() != 1) return {};
+    const Reduce* reduction = only_reduction(operation.outputs[0].body);
+    if (!reduction) return {};
+    int64_t rows = 1;
+    for (const Expr& axis : reduction->axes) {
+        const Expr& extent = axis.as<Variable>()->extent;
+        rows *= extent.defined() ? as_constant(extent).value_or(0) : 0;
+    }
+    int64_t bytes = 0;  // of an element
+    for (const Expr& value : reduction->values)
+        visit(value, [&](const Expr& e) {
+            const Read* read = e.as<Read>();
+            if (read && !read->indices.empty() && read->indices.back().same(operation.axes[0]))
+                bytes = std::max<int64_t>(bytes, bytes_of(e.type()));
+        });
+    if (rows < least_rows || bytes == 0) return {};
+    const int64_t neighbours = vector_bytes / bytes;
+    return ColumnReduction{rows, column_threads(rows, *columns, *columns % neighbours == 0 ? neighbours : 1)};
 }
 
 }  // namespace tw::schedules

@@ -1,5 +1,7 @@
 // Reductions with few results and many terms: blocks reduce chunks, a second kernel reduces their results.
 #pragma once
+#include <optional>
+
 #include "dsl/schedule.h"
 
 namespace tw::schedules {
@@ -25,5 +27,12 @@ void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_
 /// Schedules a reduction without data axes for one block: its threads share the terms.
 void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t threads = 256, int64_t neighbours = 1,
                               TW_HERE);
+
+/// Results side by side in what is read, each of so many terms that blocks share them.
+struct ColumnReduction {
+    int64_t rows;
+    ColumnThreads threads;
+};
+std::optional<ColumnReduction> column_reduction_of(const Tensor& c);
 
 }  // namespace tw::schedules

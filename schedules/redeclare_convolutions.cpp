@@ -133,13 +133,13 @@ private:
         const auto tuned = holds(by_model_, given) ? std::nullopt : tuned_tiling(found->shape, found->pass, target_);
         const bool has_columns = of_columns(sums, found->shape.type);
         if (const HaloTiles* halo = tuned ? std::get_if<HaloTiles>(&*tuned) : nullptr;
-            halo && has_columns && takes_halo(found->shape, found->pass, *halo, target_))
+            halo && has_columns && !leaves_turned(sums) && takes_halo(found->shape, found->pass, *halo, target_))
             return with_halo(sums, *found, {{}, *halo, true});
         const Convolution c = declare_convolution(found->shape, found->pass);
         const auto product = window_product(c.product, {c.result});
         const ConvolutionTiles* recorded = tuned && product ? std::get_if<ConvolutionTiles>(&*tuned) : nullptr;
         const auto tiles = product && !recorded ? convolution_tiles(product->form, target_) : std::nullopt;
-        if (!recorded && has_columns)
+        if (!recorded && has_columns && !leaves_turned(sums))
             if (const auto halo = halo_tiles(found->shape, found->pass, cycles_of(product, tiles), target_))
                 return with_halo(sums, *found, {{}, *halo});
         if (!tiles && !recorded) return {};
@@ -160,6 +160,12 @@ private:
         for (int number = 2; !names_.insert(name).second; ++number)
             name = fmt::format("{}_{}_{}", of.name(), what, number);
         return name;
+    }
+
+    /// Whether the result leaves with its columns before pixels: a raster's would be copied.
+    bool leaves_turned(const Tensor& sums) const {
+        const auto own = window_products(sums, given_);
+        return !own.empty() && own[0].form.turns_result;
     }
 
     /// Whether elements are made of sums and what belongs to their column.

@@ -63,30 +63,6 @@ ProductTiles tiles_of_threads(const Tensor& c, int64_t k, const Target& target) 
     return product_tiles(extent(0), extent(1), k, target);
 }
 
-std::optional<ColumnReduction> column_reduction_of(const Tensor& c) {
-    constexpr int64_t least_rows = 1024, least_columns = 8, vector_bytes = 16;
-    const Operation& operation = *c.operation();
-    const auto columns = c.rank() == 1 ? as_constant(c.shape()[0]) : std::nullopt;
-    if (!columns || *columns < least_columns || operation.outputs.size() != 1) return {};
-    const Reduce* reduction = only_reduction(operation.outputs[0].body);
-    if (!reduction) return {};
-    int64_t rows = 1;
-    for (const Expr& axis : reduction->axes) {
-        const Expr& extent = axis.as<Variable>()->extent;
-        rows *= extent.defined() ? as_constant(extent).value_or(0) : 0;
-    }
-    int64_t bytes = 0;  // of an element
-    for (const Expr& value : reduction->values)
-        visit(value, [&](const Expr& e) {
-            const Read* read = e.as<Read>();
-            if (read && !read->indices.empty() && read->indices.back().same(operation.axes[0]))
-                bytes = std::max<int64_t>(bytes, bytes_of(e.type()));
-        });
-    if (rows < least_rows || bytes == 0) return {};
-    const int64_t neighbours = vector_bytes / bytes;
-    return ColumnReduction{rows, column_threads(rows, *columns, *columns % neighbours == 0 ? neighbours : 1)};
-}
-
 }  // namespace
 
 std::optional<TiledProduct> product_of_threads(const Tensor& c, const Target& target) {
@@ -104,8 +80,7 @@ std::optional<TiledProduct> column_reduction(const Tensor& c) {
 void schedule_tiled(Schedule& s, const TiledProduct& p) {
     if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
         return schedule_window_product(s, windows->product, windows->tiles);
-    if (const TiledPixels* pixels = std::get_if<TiledPixels>(&p.tiles))
-        return schedule_lying_pixels(s, pixels->product, pixels->tiling);
+    if (const LyingPixels* pixels = std::get_if<LyingPixels>(&p.tiles)) return schedule_lying_pixels(s, *pixels);
     if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
         return schedule_halo(s, halo->convolution, halo->tiles);
     if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles))
@@ -117,13 +92,12 @@ void schedule_tiled(Schedule& s, const TiledProduct& p) {
 }
 
 std::string tiling_of(const TiledProduct& p) {
+    if (std::holds_alternative<LyingPixels>(p.tiles)) return "tiles of matrices, of pixels as they lie";
     std::string text;
     if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
         text = tiling_text(ConvolutionTiling(windows->tiles));
     else if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
         text = tiling_text(ConvolutionTiling(halo->tiles));
-    else if (const TiledPixels* pixels = std::get_if<TiledPixels>(&p.tiles))
-        text = tiling_text(pixels->tiling);
     else
         text = tiling_text(std::get<ProductTiling>(p.tiles));
     return fmt::format("tiling {}, {}", text, p.is_from_record ? "from its record" : "by the model of its time");

@@ -16,19 +16,10 @@ struct TiledWindows {
     WindowProduct product;
     ConvolutionTiles tiles;
 };
-struct TiledPixels {
-    LyingPixels product;
-    ProductTiling tiling;
-};
-/// Results side by side in what is read, each of so many terms that blocks share them.
-struct ColumnReduction {
-    int64_t rows;
-    ColumnThreads threads;
-};
 /// A product, or a reduction, and its tiles: of a tensor core, or of threads.
 struct TiledProduct {
     Tensor c, a, b;  ///< without operands where these are not tiled
-    std::variant<ProductTiling, TiledWindows, TiledPixels, RedeclaredHalo, ProductTiles, ColumnReduction> tiles;
+    std::variant<ProductTiling, TiledWindows, LyingPixels, RedeclaredHalo, ProductTiles, ColumnReduction> tiles;
     bool is_from_record = false;  ///< tiles of a tensor core, which come from a model otherwise
 
     bool is_on_units() const {

@@ -257,26 +257,6 @@ TEST(Convolve, Refusals) {
     EXPECT_ERROR(schedules::window_dimensions("windows", x, {3}, {}), "x is [2, 8, 6, 4], for windows of 1 dimensions");
 }
 
-TEST(Convolve, RefusalsOfChannelsFirst) {
-    const Tensor x = input("x", f32, {2, 4, 8, 6}), w = input("w", f32, {6, 4, 3, 3}), none;
-    const Layout layout = Layout::ChannelsFirst;
-    EXPECT_ERROR(convolve("y", input("x", f32, {2, 4}), w, none, {.layout = layout}),
-                 "give x [images, channels, extents...] and a weight [filters, channels of a group, taps...]");
-    EXPECT_ERROR(convolve("y", input("x", f32, {2, 8, 6, 4}), w, none, {.layout = layout}),
-                 "x is [2, 8, 6, 4], the weight [6, 4, 3, 3], in 1 groups; the second extent of the weight times the "
-                 "groups must be the channels of x, its second extent");
-    EXPECT_ERROR(convolve("y", x, w, none, {.dilation = {3}, .layout = layout}),
-                 "3 taps with dilation 3 span 7 elements, dimension 3 of x [2, 4, 8, 6] has 6");
-    EXPECT_ERROR(convolve("y", x, w, none, {.padding = {{1, 8}, 1}, .mode = PaddingMode::Reflect, .layout = layout}),
-                 "a reflecting border of 1 and 8 elements has no place at dimension 2 of 'x' [2, 4, 8, 6]");
-    EXPECT_ERROR(convolve_transposed("y", x, w, none, {.layout = layout}),
-                 "x is [2, 4, 8, 6], the weight [6, 4, 3, 3]; the second extent of x must be the first of the weight");
-    EXPECT_ERROR(convolve_transposed("y", input("x", f32, {2, 6, 8, 6}), w, none, {.padding = {5}, .layout = layout}),
-                 "dimension 2 of x [2, 6, 8, 6] would become 0");
-    EXPECT_ERROR(schedules::window_dimensions("windows", x, {3}, {.layout = layout}),
-                 "for windows of 1 dimensions; give [images, channels, extents...] with 1 to 3 extents");
-}
-
 TEST(ConvolveTransposed, Refusals) {
     const Tensor x = input("x", f32, {2, 8, 4}), w = input("w", f32, {4, 3, 5}), none;
     EXPECT_ERROR(convolve_transposed("y", input("x", f32, {2, 8, 5}), w, none, {}),
@@ -298,6 +278,26 @@ TEST(Convolve, TakesAnyNumberOfImages) {
     EXPECT_EQ(interpret_plain({y}, bindings)[0].shape, (std::vector<int64_t>{4, 6, 3}));
 }
 
+/// sum(y * c)
+nn::Tensor weighted(const nn::Tensor& y, const nn::Tensor& c) {
+    static const nn::Operator op("weighted", [](const std::vector<Tensor>& in) {
+        std::vector<Axis> axes;
+        for (const Expr& extent : in[0].shape()) axes.push_back(reduce_axis("r", extent));
+        const std::vector<Operand> at(axes.begin(), axes.end());
+        return compute("loss", {}, [&] { return sum(cast(f32, in[0].read(at)) * in[1].read(at), axes); });
+    });
+    return op({y, c});
+}
+
+nn::Tensor narrowed(const nn::Tensor& x) {
+    static const nn::Operator op("narrow", [](const std::vector<Tensor>& in) {
+        return compute("narrow", shape_of_extents(extents_of(in[0])), [&](const std::vector<Expr>& at) {
+            return cast(bf16, in[0].read({at.begin(), at.end()}));
+        });
+    });
+    return op({x});
+}
+
 class ConvolutionLayers : public OnEachDevice {
 protected:
     void SetUp() override {
@@ -311,20 +311,30 @@ protected:
         return nn::Tensor(backend_, host, name);
     }
 
+    /// Images and filters of two bytes, whole numbers, with gradients by all leaves.
+    void expect_exact(const Case& c) const {
+        const Tensor x = c.x(f32), w = c.weight(f32), b = c.bias(f32, c.filters());
+        const Tensor y = convolve("y", x, w, b, c.options()), dy = input("dy", f32, shape_of_extents(extents_of(y)));
+        Bindings bindings = random_inputs({x, w, b, dy}, 8);
+        uint64_t seed = 1;
+        for (auto& [name, array] : bindings.inputs) fill_integers(array, -2, 2, seed++);  // all results are exact
+        std::vector<nn::Tensor> leaves;
+        for (const char* name : {"x", "w", "b"})
+            leaves.push_back(nn::Tensor(backend_, bindings.inputs.at(name), name).set_requires_grad());
+        const auto conv = c.w.dimensions() == 1 ? nn::conv1d : nn::conv2d;
+        const nn::Tensor result =
+            conv(narrowed(leaves[0]), narrowed(leaves[1]), leaves[2], c.options(), std::source_location::current());
+        EXPECT_EQ(result.type(), bf16);
+        expect_elements(result.to_host(), 0, [&](const auto& at) { return expected_convolution(c, bindings, at); });
+        nn::backward(weighted(result, nn::Tensor(backend_, bindings.inputs.at("dy"))));
+        const auto exact = interpret_plain(gradients(y, dy, {x, w, b}), bindings);
+        for (size_t i = 0; i < leaves.size(); ++i)
+            expect_elements(leaves[i].grad().to_host(), 0, [&](const auto& at) { return real(exact[i], at); });
+    }
+
     std::shared_ptr<nn::Backend> backend_;
 };
 TW_ON_EACH_DEVICE(ConvolutionLayers);
-
-/// sum(y * c)
-nn::Tensor weighted(const nn::Tensor& y, const nn::Tensor& c) {
-    static const nn::Operator op("weighted", [](const std::vector<Tensor>& in) {
-        std::vector<Axis> axes;
-        for (const Expr& extent : in[0].shape()) axes.push_back(reduce_axis("r", extent));
-        const std::vector<Operand> at(axes.begin(), axes.end());
-        return compute("loss", {}, [&] { return sum(cast(f32, in[0].read(at)) * in[1].read(at), axes); });
-    });
-    return op({y, c});
-}
 
 /// Through the tape, with kernels, against the declaration's values and gradients in float64.
 TEST_P(ConvolutionLayers, KernelsAgreeWithTheDeclaration) {
@@ -370,15 +380,6 @@ TEST_P(ConvolutionLayers, NarrowTypes) {
     }
 }
 
-nn::Tensor narrowed(const nn::Tensor& x) {
-    static const nn::Operator op("narrow", [](const std::vector<Tensor>& in) {
-        return compute("narrow", shape_of_extents(extents_of(in[0])), [&](const std::vector<Expr>& at) {
-            return cast(bf16, in[0].read({at.begin(), at.end()}));
-        });
-    });
-    return op({x});
-}
-
 /// Images and filters of two bytes between leaves and a loss of four.
 TEST_P(ConvolutionLayers, GradientsPassNarrowTypes) {
     const Case c{{{5, 6}, {3, 3}, {2, 1}, {1, 1}, {1, 1}}, 2, 2, 4, 2};
@@ -398,22 +399,13 @@ TEST_P(ConvolutionLayers, GradientsPassNarrowTypes) {
 
 /// Few channels, which layers copy for tensor cores where there are any.
 TEST_P(ConvolutionLayers, NarrowImagesOfFewChannels) {
-    const Case c{{{9, 8}, {3, 3}, {2, 1}, {1, 1}, {1, 1}}, 2, 1, 3, 16, PaddingMode::Zeros, true};
-    const Tensor x = c.x(f32), w = c.weight(f32), b = c.bias(f32, 16);
-    const Tensor y = convolve("y", x, w, b, c.options()), dy = input("dy", f32, shape_of_extents(extents_of(y)));
-    Bindings bindings = random_inputs({x, w, b, dy}, 8);
-    uint64_t seed = 1;
-    for (auto& [name, array] : bindings.inputs) fill_integers(array, -2, 2, seed++);  // all results are exact
-    std::vector<nn::Tensor> leaves;
-    for (const char* name : {"x", "w", "b"})
-        leaves.push_back(nn::Tensor(backend_, bindings.inputs.at(name), name).set_requires_grad());
-    const nn::Tensor result = nn::conv2d(narrowed(leaves[0]), narrowed(leaves[1]), leaves[2], c.options());
-    EXPECT_EQ(result.type(), bf16);
-    expect_elements(result.to_host(), 0, [&](const auto& at) { return expected_convolution(c, bindings, at); });
-    nn::backward(weighted(result, nn::Tensor(backend_, bindings.inputs.at("dy"))));
-    const auto exact = interpret_plain(gradients(y, dy, {x, w, b}), bindings);
-    for (size_t i = 0; i < leaves.size(); ++i)
-        expect_elements(leaves[i].grad().to_host(), 0, [&](const auto& at) { return real(exact[i], at); });
+    for (const Layout layout : {Layout::ChannelsLast, Layout::ChannelsFirst})
+        for (const Case& c :
+             {Case{{{9, 8}, {3, 3}, {2, 1}, {1, 1}, {1, 1}}, 2, 1, 3, 16, PaddingMode::Zeros, true, layout},
+              Case{{{40}, {5}, {1}, {1}, {2}}, 2, 1, 3, 16, PaddingMode::Zeros, true, layout}}) {
+            SCOPED_TRACE(c.text());
+            expect_exact(c);
+        }
 }
 
 /// Kernels are built once for options and shapes, whatever calls them.

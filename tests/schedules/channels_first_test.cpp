@@ -8,6 +8,7 @@
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
 #include "tests/schedules/plain_convolution.h"
+#include "tests/support/expect_error.h"
 
 namespace tw::schedules {
 namespace {
@@ -80,6 +81,26 @@ TEST(ChannelsFirstDeclarations, AreThoseWithChannelsLastOfPermutedData) {
     }
 }
 
+TEST(ChannelsFirstDeclarations, Refusals) {
+    const Tensor x = input("x", f32, {2, 4, 8, 6}), w = input("w", f32, {6, 4, 3, 3}), none;
+    const Layout layout = Layout::ChannelsFirst;
+    EXPECT_ERROR(convolve("y", input("x", f32, {2, 4}), w, none, {.layout = layout}),
+                 "give x [images, channels, extents...] and a weight [filters, channels of a group, taps...]");
+    EXPECT_ERROR(convolve("y", input("x", f32, {2, 8, 6, 4}), w, none, {.layout = layout}),
+                 "x is [2, 8, 6, 4], the weight [6, 4, 3, 3], in 1 groups; the second extent of the weight times the "
+                 "groups must be the channels of x, its second extent");
+    EXPECT_ERROR(convolve("y", x, w, none, {.dilation = {3}, .layout = layout}),
+                 "3 taps with dilation 3 span 7 elements, dimension 3 of x [2, 4, 8, 6] has 6");
+    EXPECT_ERROR(convolve("y", x, w, none, {.padding = {{1, 8}, 1}, .mode = PaddingMode::Reflect, .layout = layout}),
+                 "a reflecting border of 1 and 8 elements has no place at dimension 2 of 'x' [2, 4, 8, 6]");
+    EXPECT_ERROR(convolve_transposed("y", x, w, none, {.layout = layout}),
+                 "x is [2, 4, 8, 6], the weight [6, 4, 3, 3]; the second extent of x must be the first of the weight");
+    EXPECT_ERROR(convolve_transposed("y", input("x", f32, {2, 6, 8, 6}), w, none, {.padding = {5}, .layout = layout}),
+                 "dimension 2 of x [2, 6, 8, 6] would become 0");
+    EXPECT_ERROR(schedules::window_dimensions("windows", x, {3}, {.layout = layout}),
+                 "for windows of 1 dimensions; give [images, channels, extents...] with 1 to 3 extents");
+}
+
 /// A sum that a user wrote, with axes in his order, a bias and an activation.
 TEST_P(ChannelsFirst, OfOnesOwnAreOnTensorCores) {
     const Tensor u = input("u", bf16, {2, 16, 9, 8}), k = input("k", bf16, {24, 16, 3, 3}),
@@ -91,8 +112,10 @@ TEST_P(ChannelsFirst, OfOnesOwnAreOnTensorCores) {
         return cast(bf16, relu(total + shift(o)));
     });
     const std::string explained = expect_right({z});
-    EXPECT_THAT(explained, HasSubstr("'z' sums over windows of channels, dimension 1, which its kernel has last: 'k', "
-                                     "'u', the result are copied so"));
+    EXPECT_THAT(explained,
+                HasSubstr("'z' sums over windows of channels, dimension 1, which its kernel has last: copied "
+                          "so are 'k', 'u'"));
+    EXPECT_THAT(explained, HasSubstr("'z' leaves its kernel with channels first"));
     EXPECT_THAT(explained, Not(HasSubstr("not computed by tensor cores")));
 }
 
@@ -103,10 +126,10 @@ TEST_P(ChannelsFirst, OfSignalsAndMixedLayoutsMoveWhatTheyMust) {
     const Tensor y = compute("y", {8, 32, 56}, [&](Expr n, Expr f, Expr t) {
         return cast(bf16, sum(cast(f32, x(n, c, t + r)) * cast(f32, w(f, r, c)), {r, c}));
     });
-    EXPECT_THAT(expect_right({y}), HasSubstr("which its kernel has last: 'x', the result are copied so"));
+    EXPECT_THAT(expect_right({y}), HasSubstr("which its kernel has last: copied so are 'x', at"));
     const Tensor volume = input("volume", f16, {4, 8, 4, 5, 6}), filters = input("filters", f16, {32, 8, 2, 2, 2});
     EXPECT_THAT(expect_right({convolve("y", volume, filters, {}, {.padding = {1}, .layout = Layout::ChannelsFirst})}),
-                HasSubstr("'volume', 'filters', the result are copied so"));
+                HasSubstr("copied so are 'volume', 'filters'"));
 }
 
 /// Between layers that are computed together there are no copies but those at the ends.
@@ -121,7 +144,7 @@ TEST_P(ChannelsFirst, InnerLayersArePassedOnAsTheyAre) {
     const Tensor second = convolve("second", hidden, v, {}, {.padding = {1}, .layout = layout});
     expect_right({second});
     const Program program = build(choose_schedule({second}, some()));
-    EXPECT_EQ(program.kernels().size(), 7u);  // copies of x, w and v, two products, what hidden is, the result
+    EXPECT_EQ(program.kernels().size(), 6u);  // copies of x, w and v, two products, and what hidden is
     for (const auto& kernel : program.kernels()) {
         if (kernel.name == "hidden_channels_last_kernel") {
             EXPECT_THAT(kernel.cuda, Not(HasSubstr("Shared& shared")));
@@ -131,7 +154,7 @@ TEST_P(ChannelsFirst, InnerLayersArePassedOnAsTheyAre) {
 
 /// Filters of a single tap over pixels as they lie, of all dimensions, by rows or columns of filters.
 TEST_P(ChannelsFirst, SingleTapsTakePixelsAsTheyLie) {
-    for (int round = 0; round < 4; ++round) {
+    for (int round = 0; round < 6; ++round) {
         const Layout layout = Layout::ChannelsFirst;
         const int channels = 8 * between(2, 9), filters = 8 * between(2, 9), images = between(1, 3);
         const std::vector<Shape> extents{{8 * between(3, 9)}, {4, 2 * between(5, 9)}, {2, 3, 4 * between(2, 4)}};
@@ -139,9 +162,10 @@ TEST_P(ChannelsFirst, SingleTapsTakePixelsAsTheyLie) {
         for (const Extent& extent : extents[static_cast<size_t>(round % 3)]) of_x.push_back(extent), of_w.push_back(1);
         const Tensor x = input("x", bf16, of_x), w = input("w", bf16, of_w), shift = input("shift", f32, {filters});
         const Tensor y = convolve("y", x, w, chance() ? shift : Tensor(), {.layout = layout});
-        EXPECT_THAT(expect_right({y}), HasSubstr("'y' sums over channels, dimension 1 of 'x', as they lie"));
+        EXPECT_THAT(expect_right({y}), HasSubstr("'y' sums over channels of 'x' as they lie"));
         const Tensor dy = input("dy", bf16, {y.shape().begin(), y.shape().end()});
-        EXPECT_THAT(expect_right({gradients(y, dy, {x})[0]}), HasSubstr("dimension 1 of 'dy', as they lie"));
+        EXPECT_THAT(expect_right({gradients(y, dy, {x})[0]}), HasSubstr("sums over channels of 'dy' as they lie"));
+        EXPECT_THAT(expect_right({gradients(y, dy, {w})[0]}), HasSubstr("sums over pixels of 'x' as they lie"));
     }
 }
 
@@ -154,12 +178,15 @@ TEST(ChannelsFirstChoice, SaysWhatIsMovedAndWhatIsNot) {
     };
     ConvolutionShape s{
         .images = 64, .height = 28, .width = 28, .channels = 64, .filters = 64, .kernel_h = 1, .kernel_w = 1};
-    EXPECT_THAT(explained(s), HasSubstr("as they lie, without copies"));
+    EXPECT_THAT(explained(s), HasSubstr("as they lie, channels first, without copies"));
     s.stride = 2;
-    EXPECT_THAT(explained(s), HasSubstr("are copied so"));
-    s.stride = 1, s.height = s.width = 15;
-    EXPECT_THAT(explained(s), HasSubstr("are copied so"));
-    s.images = 1, s.height = s.width = 7;
+    EXPECT_THAT(explained(s), HasSubstr("copied so are 'x', 'w'"));
+    s.stride = 1, s.height = s.width = 15;  // rows of 225 pixels are no whole pieces
+    EXPECT_THAT(explained(s), HasSubstr("copied so are 'x', 'w'"));
+    EXPECT_THAT(explained(s), HasSubstr("'y' is a copy, with channels first, of what its kernel makes"));
+    s.kernel_h = s.kernel_w = 3, s.padding = 1, s.height = s.width = 56;
+    EXPECT_THAT(explained(s), HasSubstr("'y' leaves its kernel with channels first"));
+    s.images = 1, s.height = s.width = 7, s.kernel_h = s.kernel_w = 1, s.padding = 0;
     EXPECT_THAT(explained(s), HasSubstr("would take longer than tensor cores save"));
 }
 
