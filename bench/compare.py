@@ -4,7 +4,7 @@
     bench/compare.py memory                       one suite with its own cases, bench/cases/memory.jsonl
     bench/compare.py gemm --cases FILE            with yours: JSON lines as in bench/cases/gemm.jsonl
     bench/compare.py gemm --random 40             shapes that are drawn; the seed is printed, --seed draws them again
-    bench/compare.py gemm --random 40 --tuned 8   and the best tiling that is found in 8 seconds beside the one taken
+    bench/compare.py conv --random 40 --tuned 8   and the best tiling that is found in 8 seconds beside the one taken
     bench/compare.py gemm --random 40 --dry-run compile   whether they compile, for sm_90a; needs no GPU; or a file's cases
     bench/compare.py accuracy                     no times: errors of attention and its gradients, ours and PyTorch's
     bench/compare.py all --json results.jsonl     every suite; a line of JSON a case
@@ -92,8 +92,8 @@ def cases_of(suite, options):
     else:
         drawn = mirror.Drawn(options.seed, options.within)
         cases = [{**case, "drawn": drawn} for case in random_cases(suite, options.random, options.seed)]
-    if options.tuned and suite in tuned.SUITES:
-        cases = [{**case, "tuned": options.tuned} for case in cases]
+    if options.tuned:
+        cases = [{**case, "tuned": options.tuned} if tuned.has_space(suite, case) else case for case in cases]
     return cases
 
 

@@ -332,7 +332,7 @@ private:
         return {-1, 1};
     }
 
-    /// The axis does not leave the dimension, and goes along no other.
+    /// The axis does not leave the dimension, and goes along no other, nor do loops that lead along the dimension.
     bool fits(int dimension, int axis, int64_t step) const {
         for (size_t d = 0; d < axis_.size(); ++d)
             if (static_cast<int>(d) != dimension && axis_[d] >= 0 &&

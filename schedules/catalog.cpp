@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "dsl/edit.h"
 #include "schedules/attention.h"
 #include "schedules/attention_backward.h"
 #include "schedules/attention_decode.h"
@@ -22,6 +23,7 @@
 #include "schedules/rows.h"
 #include "schedules/scattered.h"
 #include "schedules/tensor_product_names.h"
+#include "schedules/tuned_records.h"
 
 namespace tw::schedules {
 namespace {
@@ -118,7 +120,12 @@ std::optional<CatalogEntry> tensor_product_entry(const std::string& name) {
                         2 * batch * terms_of_rows(shape) * static_cast<double>(shape.n),
                         [named = *named](const Target& target) {
                             ProductTiling tiling = named.tiling ? *named.tiling : best_tiling(named.shape, target);
-                            return tensor_product_schedule(declare_tensor_product(named.shape), tiling, target);
+                            Schedule s = tensor_product_schedule(declare_tensor_product(named.shape), tiling, target);
+                            const bool is_tuned = tuned_tiling(named.shape, target).has_value();
+                            if (!named.tiling)
+                                Edit::note(s, fmt::format("tiling {}, {}", tiling_text(tiling),
+                                                          is_tuned ? "from its record" : "by the model of its time"));
+                            return s;
                         },
                         bytes_of_product(shape)};
 }

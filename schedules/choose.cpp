@@ -7,15 +7,15 @@
 
 #include "codegen/lower.h"
 #include "dsl/edit.h"
-#include "dsl/simplify.h"
 #include "schedules/channels_last.h"
 #include "schedules/choose_windows.h"
 #include "schedules/elementwise.h"
 #include "schedules/explain_units.h"
 #include "schedules/long_reductions.h"
-#include "schedules/product.h"
 #include "schedules/redeclare_convolutions.h"
+#include "schedules/tiled_product.h"
 #include "schedules/transposed.h"
+#include "schedules/tuned_records.h"
 #include "schedules/unit_product.h"
 #include "support/error.h"
 
@@ -25,51 +25,6 @@ namespace {
 constexpr int64_t Threads = 256, WarpThreads = 32;
 constexpr int64_t FewResults = 4096;         // fewer threads than this leave most of a GPU idle
 constexpr double MostComparisons = 1 << 30;  // of indices with elements; more take longer than the kernels that sort
-
-/// The matrices of sum_k a * b, and k's extent.
-struct Factors {
-    Tensor a, b;
-    int64_t k;
-};
-
-bool holds_reduction(const Operation& operation) {
-    bool found = false;
-    for (const auto& output : operation.outputs)
-        if (output.body.defined()) visit(output.body, [&](const Expr& e) { found = found || e.as<Reduce>(); });
-    return found;
-}
-
-/// A matrix in memory, indexed by two different variables: reductions are kernels of their own.
-bool is_matrix(const Read* read) {
-    return read && (read->operation->is_input() || holds_reduction(*read->operation)) && read->indices.size() == 2 &&
-           read->indices[0].as<Variable>() && read->indices[1].as<Variable>() &&
-           !read->indices[0].same(read->indices[1]);
-}
-
-bool indexes(const Read& read, const Expr& axis) { return read.indices[0].same(axis) || read.indices[1].same(axis); }
-
-std::optional<Factors> product_of(const Tensor& c) {
-    if (c.rank() != 2 || c.operation()->outputs.size() != 1) return {};
-    std::vector<const Reduce*> reductions;
-    visit(c.operation()->outputs[0].body, [&](const Expr& expr) {
-        if (const Reduce* reduce = expr.as<Reduce>()) reductions.push_back(reduce);
-    });
-    if (reductions.size() != 1 || reductions[0]->axes.size() != 1 || reductions[0]->values.size() != 1 ||
-        reductions[0]->reducer->name != "sum")
-        return {};
-    const Binary* times = reductions[0]->values[0].as<Binary>();
-    if (!times || times->op != BinaryOp::Mul) return {};
-    const Read *a = times->a.as<Read>(), *b = times->b.as<Read>();
-    const Expr &k = reductions[0]->axes[0], &i = c.operation()->axes[0], &j = c.operation()->axes[1];
-    if (!is_matrix(a) || !is_matrix(b) || a->operation == b->operation) return {};
-    if (!indexes(*a, i)) std::swap(a, b);
-    if (!indexes(*a, i) || !indexes(*a, k) || !indexes(*b, k) || !indexes(*b, j)) return {};
-    const Variable* along = k.as<Variable>();
-    auto extent = along->extent.defined() ? as_constant(along->extent) : std::nullopt;
-    if (!extent && along->max) extent = *along->max + 1;
-    if (!extent) return {};
-    return Factors{Tensor(a->operation, a->output), Tensor(b->operation, b->output), *extent};
-}
 
 /// Data loops fused, `results` of them a block, neighbours in neighbouring threads.
 void spread_results(Schedule& s, Stage stage, int64_t results) {
@@ -146,38 +101,12 @@ void share_reduction(Schedule& s, Stage stage) {
     s.bind(share, thread);
 }
 
-struct TiledWindows {
-    WindowProduct product;
-    ConvolutionTiles tiles;
+/// A convolution that was declared anew in vain.
+struct LeftOver {
+    Tensor given;
+    std::string why;              ///< for explain()
+    bool is_from_record = false;  ///< it was declared so for a record's tiling
 };
-/// A product, or a reduction, and its tiles: of a tensor core, or of threads.
-struct TiledProduct {
-    Tensor c, a, b;  ///< without operands where these are not tiled
-    std::variant<ProductTiling, TiledWindows, LyingPixels, RedeclaredHalo, ProductTiles, ColumnReduction> tiles;
-
-    bool is_on_units() const {
-        return !std::holds_alternative<ProductTiles>(tiles) && !std::holds_alternative<ColumnReduction>(tiles);
-    }
-};
-
-void schedule_tiled(Schedule& s, const TiledProduct& p) {
-    if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
-        return schedule_window_product(s, windows->product, windows->tiles);
-    if (const LyingPixels* pixels = std::get_if<LyingPixels>(&p.tiles)) return schedule_lying_pixels(s, *pixels);
-    if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
-        return schedule_halo(s, halo->convolution, halo->tiles);
-    if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles))
-        return schedule_column_reduction(s, p.c, columns->rows, columns->threads);
-    if (const ProductTiles* threads = std::get_if<ProductTiles>(&p.tiles))
-        return schedule_product(s, p.c, p.a, p.b, *threads);
-    std::visit([&](const auto& tiles) { schedule_tensor_product(s, p.c, p.a, p.b, tiles); },
-               std::get<ProductTiling>(p.tiles));
-}
-
-ProductTiles tiles_of_threads(const Tensor& c, int64_t k, const Target& target) {
-    auto extent = [&](size_t d) { return as_constant(c.shape()[d]).value_or(4096); };
-    return product_tiles(extent(0), extent(1), k, target);
-}
 
 class Chooser {
 public:
@@ -196,25 +125,46 @@ public:
 
     /// Products are tiled as well as the tilings that are legal for them allow, one after another.
     Schedule run() {
-        Schedule best = scheduled();
+        std::optional<Schedule> best;
         for (const auto& operation : operations_of(outputs_))
             if (!operation->is_input()) tile(Tensor(operation, 0), best);
+        if (!best) best = scheduled();
         for (const Tensor& result : moved_.results)
             notes_.push_back(fmt::format("'{}' {}", result.name(),
                                          is_turned(result)
                                              ? "leaves its kernel with channels first"
                                              : "is a copy, with channels first, of what its kernel makes"));
-        for (const std::string& note : notes_) Edit::note(best, note);
-        return best;
+        for (const std::string& note : notes_) Edit::note(*best, note);
+        return std::move(*best);
     }
 
-    /// Of tensors that were declared anew, those that could not be tiled as they are now.
-    std::vector<Tensor> left_over() const {
-        std::vector<Tensor> found;
+    /// Of tensors that were declared anew, those that could not be tiled as they are now, and those that have not the
+    /// tiling of their record.
+    std::vector<LeftOver> left_over() const {
+        std::vector<LeftOver> found;
+        auto is_tiled = [&](const Tensor& sums, bool from_record) {
+            return std::ranges::any_of(tiled_, [&](const TiledProduct& p) {
+                return p.is_on_units() && p.c.same(sums) && (p.is_from_record || !from_record);
+            });
+        };
+        auto leave = [&](const Tensor& given, const Tensor& sums, const std::string& how, bool from_record) {
+            const auto tried = std::ranges::find_if(tried_, [&](const Tried& one) { return one.sums.same(sums); });
+            found.push_back({given,
+                             fmt::format("'{}' is not {}, {}", given.name(), how,
+                                         tried == tried_.end() ? "for which there is no tiling" : "by " + tried->text),
+                             from_record});
+        };
+        for (const RecordedTiles& recorded : declared_.recorded)
+            if (!is_tiled(recorded.sums, true)) leave(recorded.given, recorded.sums, "as its record says", true);
+        if (!found.empty()) return found;
         for (size_t k = 0; k < declared_.given.size(); ++k) {
-            const bool is_tiled = std::ranges::any_of(
-                tiled_, [&](const TiledProduct& p) { return p.is_on_units() && p.c.same(declared_.sums[k]); });
-            if (!is_tiled) found.push_back(declared_.given[k]);
+            const Tensor& sums = declared_.sums[k];
+            if (is_tiled(sums, false)) continue;
+            const auto halo = std::ranges::find_if(
+                declared_.halos, [&](const RedeclaredHalo& one) { return one.convolution.sums.same(sums); });
+            const bool has_halo = halo != declared_.halos.end();
+            leave(declared_.given[k], sums, has_halo ? "declared over a raster with its halo" : "declared anew",
+                  has_halo && halo->is_from_record);
         }
         return found;
     }
@@ -235,6 +185,12 @@ public:
     }
 
 private:
+    /// A tiling of sums that was tried on tensor cores, and what refused it.
+    struct Tried {
+        Tensor sums;
+        std::string text;
+    };
+
     bool is_turned(const Tensor& result) const {
         return std::ranges::any_of(tiled_, [&](const TiledProduct& p) {
             const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles);
@@ -242,15 +198,20 @@ private:
         });
     }
 
-    void tile(const Tensor& c, Schedule& best) {
+    void tile(const Tensor& c, std::optional<Schedule>& best) {
         refusal_.clear();
         for (TiledProduct& tiled : tilings_to_try(c)) {
             tiled_.push_back(std::move(tiled));
-            if (auto found = lowered(tiled_.back().is_on_units())) {
-                best = std::move(*found);
-                if (tiled_.back().is_on_units()) return;
-                break;
+            const bool is_on_units = tiled_.back().is_on_units();
+            if (auto found = lowered(is_on_units)) {
+                best = std::move(found);
+                if (!is_on_units) break;
+                notes_.push_back(fmt::format("'{}': {}", c.name(), tiling_of(tiled_.back())));
+                return;
             }
+            if (is_on_units) tried_.push_back({c, fmt::format("{}: {}", tiling_of(tiled_.back()), refusal_)});
+            if (tiled_.back().is_from_record)
+                notes_.push_back(fmt::format("'{}' is not as its record says, by {}", c.name(), tried_.back().text));
             tiled_.pop_back();
         }
         if (auto reason = why_without_units(c, outputs_, target_, refusal_)) notes_.push_back(*reason);
@@ -263,21 +224,25 @@ private:
     std::vector<TiledProduct> tilings_to_try(const Tensor& c) const {
         std::vector<TiledProduct> found;
         for (const RedeclaredHalo& halo : declared_.halos)
-            if (halo.convolution.sums.same(c)) return {{c, {}, {}, halo}};
+            if (halo.convolution.sums.same(c)) return {{c, {}, {}, halo, halo.is_from_record}};
         for (const LyingPixels& given : moved_.lying)
             if (given.sums.name() == c.name()) {
                 const LyingPixels own = over_operands_of(given, c, outputs_);
                 found.push_back({c, own.filters, own.images, own});
             }
-        for (const WindowProduct& windows : products_of(c))
+        for (const WindowProduct& windows : products_of(c)) {
+            for (const RecordedTiles& recorded : declared_.recorded)
+                if (recorded.sums.same(c) && (recorded.tiles.parts == 1 || windows.form.takes_parts) &&
+                    (recorded.tiles.box_columns > 0 || !windows.form.turns_result))
+                    found.push_back({c, windows.a, windows.b, TiledWindows{windows, recorded.tiles}, true});
             for (const ConvolutionTiles& tiles : tilings_of(windows, target_))
                 found.push_back({c, windows.a, windows.b, TiledWindows{windows, tiles}});
+        }
         if (auto unit = unit_product(c))
             for (const ProductTiling& tiling : tilings_of(*unit, target_))
-                found.push_back({unit->c, unit->a, unit->b, tiling});
-        if (auto factors = product_of(c))
-            found.push_back({c, factors->a, factors->b, tiles_of_threads(c, factors->k, target_)});
-        if (auto columns = column_reduction_of(c); columns && shareable_) found.push_back({c, {}, {}, *columns});
+                found.push_back({unit->c, unit->a, unit->b, tiling, tiling == tuned_tiling(unit->shape, target_)});
+        if (auto threads = product_of_threads(c, target_)) found.push_back(*threads);
+        if (auto columns = column_reduction(c); columns && shareable_) found.push_back(*columns);
         return found;
     }
 
@@ -390,7 +355,8 @@ private:
     Schedule unscheduled_;
     bool shareable_;
     std::vector<TiledProduct> tiled_;
-    std::string refusal_;  // of the last tiling of a product on tensor cores
+    std::string refusal_;       // of the last tiling of a product on tensor cores
+    std::vector<Tried> tried_;  // what was to be first before others
     std::vector<std::string> notes_;
 };
 
@@ -398,15 +364,23 @@ struct Chosen {
     Schedule schedule;
     std::vector<Tensor> moved_in_vain;
 };
-/// Convolutions that cannot be tiled as they are declared anew are taken as they were given.
+/// Convolutions that cannot be tiled as they are declared anew are taken by the model, or as they were given.
 Chosen chosen(const MovedChannels& moved, const Target& target) {
-    for (std::vector<Tensor> as_given;;) {
-        const RedeclaredConvolutions declared = redeclare_convolutions(moved.outputs, as_given, target);
+    Exceptions exceptions;
+    std::vector<std::string> left;
+    for (;;) {
+        const RedeclaredConvolutions declared = redeclare_convolutions(moved.outputs, exceptions, target);
         Chooser chooser(declared, moved, target);
         Schedule s = chooser.run();
-        const std::vector<Tensor> left_over = chooser.left_over();
-        if (left_over.empty()) return {std::move(s), chooser.moved_in_vain()};
-        as_given.insert(as_given.end(), left_over.begin(), left_over.end());
+        const std::vector<LeftOver> left_over = chooser.left_over();
+        if (left_over.empty()) {
+            for (const std::string& why : left) Edit::note(s, why);
+            return {std::move(s), chooser.moved_in_vain()};
+        }
+        for (const LeftOver& each : left_over) {
+            (each.is_from_record ? exceptions.by_model : exceptions.as_given).push_back(each.given);
+            left.push_back(each.why);
+        }
     }
 }
 

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <limits>
 
 #include "codegen/lower.h"
 #include "dsl/differentiate.h"
 #include "schedules/choose.h"
 #include "schedules/choose_windows.h"
+#include "schedules/convolution_tilings.h"
 #include "schedules/convolve.h"
 #include "schedules/elementwise.h"
-#include "schedules/halo_convolution.h"
 #include "schedules/loading_roles.h"
 #include "schedules/producers.h"
 #include "schedules/transposed.h"
@@ -18,16 +17,14 @@
 #include "support/error.h"
 
 namespace tw::schedules {
-namespace {
 
-/// As networks declare it, or derive it.
-Tensor plain_convolution(const ConvolutionShape& s, ConvolutionPass pass) {
+Tensor plain_convolution(const ConvolutionShape& s, ConvolutionPass pass, const Tensor& bias) {
     auto operand = [&](const char* name, const Shape& shape) {
         return input(name, s.type, in_layout(s.layout, shape));
     };
     const Tensor x = operand("x", {s.images, s.height, s.width, s.channels}),
                  w = operand("w", {s.filters, s.kernel_h, s.kernel_w, s.channels / s.groups});
-    const Tensor y = convolve("y", x, w, {},
+    const Tensor y = convolve("y", x, w, bias,
                               {.stride = {s.stride},
                                .dilation = {s.dilation},
                                .padding = {s.padding},
@@ -37,8 +34,6 @@ Tensor plain_convolution(const ConvolutionShape& s, ConvolutionPass pass) {
     const Tensor dy = operand("dy", {s.images, s.rows(), s.columns(), s.filters});
     return gradients(y, dy, {pass == ConvolutionPass::DataGradient ? x : w})[0];
 }
-
-}  // namespace
 
 bool takes_warpgroups(const ConvolutionShape& s, const Target& target) {
     return target.has_wgmma && target.has_tma && s.images * s.height * s.width * s.channels * s.filters > 0 &&
@@ -425,23 +420,15 @@ Schedule convolution_schedule(const Convolution& c, const ConvolutionShape& shap
 
 Schedule convolution_schedule(const NamedConvolution& named, const Target& target, std::source_location where) {
     CalledFrom caller(where);
-    const ConvolutionShape& shape = named.shape;
-    if (shape.layout == Layout::ChannelsFirst && !named.tiles)
-        return choose_schedule({plain_convolution(shape, named.pass)}, target);
-    std::optional<HaloTiles> halo = named.halo;
-    if (halo && takes_warpgroups(shape, target))
-        return halo_schedule(declare_halo_convolution(shape, named.pass, halo->whole_places()), *halo, target);
-    const Convolution c = declare_convolution(shape, named.pass);
-    if (!named.tiles && takes_warpgroups(shape, target)) {
-        const auto product = window_product(c.product, {c.result});
-        const auto tiles = product ? convolution_tiles(product->form, target) : std::nullopt;
-        const double tapwise =
-            tiles ? convolution_cycles(product->form, *tiles, target) : std::numeric_limits<double>::max();
-        halo = halo_tiles(shape, named.pass, tapwise, target);
-        if (halo)
-            return halo_schedule(declare_halo_convolution(shape, named.pass, halo->whole_places()), *halo, target);
+    const auto& [shape, pass, tiles, halo] = named;
+    if (takes_warpgroups(shape, target)) {
+        if (halo) return convolution_schedule(shape, pass, *halo, target);
+        if (tiles) return convolution_schedule(shape, pass, *tiles, target);
+        if (auto chosen = choose_convolution(shape, pass, target)) return std::move(chosen->schedule);
     }
-    return convolution_schedule(c, shape, named.tiles, target);
+    const bool is_plain = shape.layout == Layout::ChannelsFirst;  // which choose_schedule moves
+    return choose_schedule({is_plain ? plain_convolution(shape, pass) : declare_convolution(shape, pass).result},
+                           target, where);
 }
 
 }  // namespace tw::schedules

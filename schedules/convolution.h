@@ -1,6 +1,7 @@
 // Convolution as a product of matrices that are never made (implicit GEMM): the rows are pixels, the columns filters,
 // the terms taps and channels, and each tile of an operand is copied from the image as the loops run.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,6 +39,8 @@ struct ConvolutionShape {
     double bytes() const;
 };
 enum class ConvolutionPass { Forward, DataGradient, WeightGradient };
+/// As networks declare it, with a bias if that is defined, and gradients derive it: of inputs x, w and dy, two of them.
+Tensor plain_convolution(const ConvolutionShape& shape, ConvolutionPass pass, const Tensor& bias = {});
 
 /// What the unit multiplies: a product of matrices for each of `products`, that is summed over `taps` as well.
 struct ConvolutionExtents {
@@ -113,6 +116,14 @@ bool takes_warpgroups(const ConvolutionShape& shape, const Target& target);
 /// Tiles that suit the extents, by a model of the time of an H200 with as many multiprocessors as the target has.
 /// None divide what groups have if that is no multiple of 16 columns and terms, or of 64 rows.
 std::optional<ConvolutionTiles> convolution_tiles(const ConvolutionForm& form, const Target& target);
+/// Told of tiles and a multiprocessor's cycles.
+using VisitTiles = std::function<void(const ConvolutionTiles&, double)>;
+/// All that convolution_tiles() chooses among.
+void visit_convolution_tiles(const ConvolutionForm& form, const Target& target, const VisitTiles& visit);
+/// As many stages as shared memory holds, eight at most.
+int convolution_stages(const ConvolutionTiles& tiles, const Target& target);
+/// Whether tiles of the result, if it has a whole one, may have `box_columns`.
+bool may_leave_as_boxes(const ConvolutionForm& form);
 /// Of a multiprocessor, by that model.
 double convolution_cycles(const ConvolutionForm& form, const ConvolutionTiles& tiles, const Target& target);
 
@@ -171,15 +182,13 @@ struct NamedConvolution {
     std::optional<ConvolutionTiles> tiles = {};
     std::optional<HaloTiles> halo = {};  ///< instead of tiles
 };
-/// With those tiles, or else with what is faster by the models: tiles of pixels for each tap, or with their halo.
+/// With those tiles, or else what choose_convolution() chooses; where that is nothing, by choose_schedule.
 Schedule convolution_schedule(const NamedConvolution& named, const Target& target, TW_HERE);
 /// Reads "convolution_bf16_IMAGESxHEIGHTxWIDTHxCHANNELS_FILTERS_RxS" (or f16), and behind it "_stride2", "_pad1",
-/// "_dilation2", "_groups32", "_nchw" for channels first (without a raster), and "_tile128x256x64w2s4p3t2b64x2k9" for
-/// tiles of rows, columns and terms, warpgroups, stages, parts, turns, columns of boxes, their stages and taps (those
-/// not written are 1), or "_tilehalo256b32s2t2" for places, those that leave together, stages and turns of a raster,
-/// with "w2r4" behind it for warpgroups and stages of weights, or, of weight gradients, "_tilehalo128s4p33" for places,
-/// stages and parts; "convolution_data_gradient_..." and "convolution_weight_gradient_..." are the gradients. Nothing
-/// if it is no such name, or the kernel is larger than the padded image.
+/// "_dilation2", "_groups32", "_nchw" for channels first (without a raster), and "_tile" with the text of a tiling
+/// (convolution_tilings.h), where none is to be chosen; "convolution_data_gradient_..." and
+/// "convolution_weight_gradient_..." are the gradients. Nothing if it is no such name, the kernel is larger than the
+/// padded image, or the tiling is of another pass.
 std::optional<NamedConvolution> parse_convolution(const std::string& name);
 
 }  // namespace tw::schedules

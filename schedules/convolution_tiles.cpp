@@ -37,7 +37,6 @@ double cycles_of_stage(const ConvolutionForm& form, const ConvolutionTiles& tile
 }
 
 double cycles_of(const ConvolutionForm& form, const ConvolutionTiles& tiles, const Target& target) {
-    constexpr double bytes_a_cycle_of_parts = 1500;  // of all multiprocessors together
     const ConvolutionExtents& extents = form.extents;
     const double steps = as_double(divided(divided(extents.terms, tiles.terms), tiles.parts)) * extents.taps;
     const int64_t count = divided(extents.rows, tiles.rows) * divided(extents.columns, tiles.columns) *
@@ -47,20 +46,10 @@ double cycles_of(const ConvolutionForm& form, const ConvolutionTiles& tiles, con
     const double idle = rounds * target.multiprocessors / as_double(count) *
                         as_double(rounded_up(extents.rows, tiles.rows)) / as_double(extents.rows) *
                         as_double(rounded_up(extents.columns, tiles.columns)) / as_double(extents.columns);
-    const double sums = as_double(extents.rows * extents.columns) * as_double(extents.products * tiles.parts) * 8;
+    const double sums = as_double(extents.rows * extents.columns) * as_double(extents.products);
     const double operands = form.sums_pixels ? as_double((extents.rows + extents.columns) * extents.terms) * 2 : 0,
                  busy = rounds * (steps * cycles_of_stage(form, tiles) + multiprocessor::of_tile);
-    return multiprocessor::beside_memory(busy, operands * idle) +
-           (tiles.parts > 1 ? sums / bytes_a_cycle_of_parts + 4000 : 0);
-}
-
-/// As many as shared memory holds, eight at most.
-int stages_of(const ConvolutionTiles& tiles, const Target& target) {
-    constexpr int64_t most = 8, reserved = 2048;
-    const int64_t bytes = (tiles.rows + tiles.columns * tiles.taps) * tiles.terms * 2,
-                  leaving =
-                      tiles.rows * std::min(tiles.columns, tiles.box_columns) * 2 * tiles.ping_pong * tiles.box_stages;
-    return static_cast<int>(std::clamp<int64_t>((target.shared_bytes - reserved - leaving) / bytes, 0, most));
+    return multiprocessor::beside_memory(busy, operands * idle) + multiprocessor::adding_up(sums, tiles.parts);
 }
 
 /// Whether the sums of a warpgroup's rows fit into its registers.
@@ -69,33 +58,6 @@ bool holds_sums(const ConvolutionTiles& tiles) {
     const int64_t most = tiles.warpgroups == 3 ? 96 : tiles.taps > 1 ? 192 : two_of_few_rows ? 160 : 128;
     return tiles.rows * tiles.columns * tiles.taps / tiles.warpgroups / threads_of_unit <= most;
 }
-
-/// Tiles of some rows and columns with all else open.
-class Search {
-public:
-    Search(const ConvolutionForm& form, bool has_parts, const Target& target)
-        : form_(form), has_parts_(has_parts), target_(target) {}
-
-    void consider(ConvolutionTiles tiles) {
-        const int64_t most_parts =
-            has_parts_ ? std::min<int64_t>(divided(form_.extents.terms, tiles.terms), target_.multiprocessors) : 1;
-        tiles.stages = stages_of(tiles, target_);
-        if (!holds_sums(tiles) || tiles.stages < 2) return;
-        for (tiles.parts = 1; tiles.parts <= most_parts; ++tiles.parts) {
-            const double cycles = cycles_of(form_, tiles, target_);
-            if (tiles.parts > 1) tiles.box_columns = 0;
-            if (least_ < 0 || cycles < least_ * 0.995) least_ = cycles, best_ = tiles;
-        }
-    }
-    const std::optional<ConvolutionTiles>& best() const { return best_; }
-
-private:
-    const ConvolutionForm& form_;
-    const bool has_parts_;
-    const Target& target_;
-    std::optional<ConvolutionTiles> best_;
-    double least_ = -1;
-};
 
 /// Measured: tiles of 128 columns leave faster as boxes, whole ones where these are small; others from registers.
 int64_t columns_of_boxes(const ConvolutionForm& form, const ConvolutionTiles& tiles) {
@@ -154,19 +116,42 @@ bool takes_parts(const ConvolutionForm& form) {
     return form.takes_parts && (form.sums_pixels || (!form.has_phases() && form.group == 0));
 }
 
+/// With as many stages as there is room for, and all numbers of parts.
+void visit_parts(const ConvolutionForm& form, ConvolutionTiles tiles, const Target& target, const VisitTiles& visit) {
+    const int64_t most_parts =
+        takes_parts(form) ? std::min<int64_t>(divided(form.extents.terms, tiles.terms), target.multiprocessors) : 1;
+    tiles.stages = convolution_stages(tiles, target);
+    if (!holds_sums(tiles) || tiles.stages < 2) return;
+    for (tiles.parts = 1; tiles.parts <= most_parts; ++tiles.parts) {
+        const double cycles = cycles_of(form, tiles, target);
+        if (tiles.parts > 1) tiles.box_columns = 0;
+        visit(tiles, cycles);
+    }
+}
+
 }  // namespace
+
+int convolution_stages(const ConvolutionTiles& tiles, const Target& target) {
+    constexpr int64_t most = 8, reserved = 2048;
+    const int64_t bytes = (tiles.rows + tiles.columns * tiles.taps) * tiles.terms * 2,
+                  leaving =
+                      tiles.rows * std::min(tiles.columns, tiles.box_columns) * 2 * tiles.ping_pong * tiles.box_stages;
+    return static_cast<int>(std::clamp<int64_t>((target.shared_bytes - reserved - leaving) / bytes, 0, most));
+}
+
+bool may_leave_as_boxes(const ConvolutionForm& form) {
+    constexpr int64_t whole_units = 8;  // elements, that boxes write
+    return !form.sums_pixels && !form.has_phases() && form.group == 0 && form.extents.columns % whole_units == 0 &&
+           bytes_of(form.result) == 2;
+}
 
 double convolution_cycles(const ConvolutionForm& form, const ConvolutionTiles& tiles, const Target& target) {
     return cycles_of(form, tiles, target);
 }
 
-std::optional<ConvolutionTiles> convolution_tiles(const ConvolutionForm& form, const Target& target) {
+void visit_convolution_tiles(const ConvolutionForm& form, const Target& target, const VisitTiles& visit) {
     const ConvolutionExtents& extents = form.extents;
-    const bool sums_pixels = form.sums_pixels;
-    constexpr int64_t whole_units = 8;  // elements, that boxes write
-    const bool boxes = !sums_pixels && !form.has_phases() && form.group == 0 && extents.columns % whole_units == 0 &&
-                       bytes_of(form.result) == 2;
-    Search search(form, takes_parts(form), target);
+    const bool sums_pixels = form.sums_pixels, boxes = may_leave_as_boxes(form);
     for (int64_t rows : {64, 128, 192, 256, 384, 512})
         for (int64_t columns : columns_to_try(form))
             for (int warpgroups : {1, 2, 3})
@@ -185,10 +170,18 @@ std::optional<ConvolutionTiles> convolution_tiles(const ConvolutionForm& form, c
                     for (int64_t terms : {64, 32, 16}) {
                         if (!fits_terms(form, terms)) continue;
                         tiles.terms = terms;
-                        search.consider(tiles);
+                        visit_parts(form, tiles, target, visit);
                     }
                 }
-    return search.best();
+}
+
+std::optional<ConvolutionTiles> convolution_tiles(const ConvolutionForm& form, const Target& target) {
+    std::optional<ConvolutionTiles> best;
+    double least = -1;
+    visit_convolution_tiles(form, target, [&](const ConvolutionTiles& tiles, double cycles) {
+        if (least < 0 || cycles < least * 0.995) least = cycles, best = tiles;
+    });
+    return best;
 }
 
 }  // namespace tw::schedules

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <random>
 
 #include "dsl/differentiate.h"
+#include "dsl/evaluate.h"
 #include "dsl/simplify.h"
 #include "dsl/stage.h"
 #include "schedules/convolve.h"
@@ -122,34 +124,110 @@ Tensor like(const std::string& name, Type type, const Extents& extents) {
     return input(name, type, {extents.begin(), extents.end()});
 }
 
+/// What the sum brings together along a side: a place of the image, the window that reads it, and the tap that does.
+struct Places {
+    int64_t image, window, tap;
+
+    bool are_of(const ConvolutionShape& s) const { return image == window * s.stride - s.padding + tap * s.dilation; }
+};
+
+/// Draws terms of a sum, and tells what they read.
+class DrawnTerms {
+public:
+    explicit DrawnTerms(const WindowSum& sum) {
+        for (const Expr& axis : sum.around) add(axis);
+        for (const Expr& axis : sum.axes) add(axis);
+        for (const Expr& condition : sum.term.conditions) conditions_.push_back(compiled(condition));
+    }
+
+    /// Of `count` terms for which the conditions hold, the values of the expressions, one behind the other; fewer where
+    /// these are hard to find.
+    std::vector<std::vector<int64_t>> values(const std::vector<Expr>& exprs, size_t count) {
+        constexpr int most_draws = 4000;
+        std::vector<CompiledExpr> wanted;
+        for (const Expr& expr : exprs) wanted.push_back(compiled(expr));
+        registers_.resize(static_cast<size_t>(slots_.size()));
+        std::vector<std::vector<int64_t>> found;
+        for (int draw = 0; draw < most_draws && found.size() < count; ++draw) {
+            if (!draw_axes()) continue;
+            std::vector<int64_t>& values = found.emplace_back();
+            for (const CompiledExpr& expr : wanted) values.push_back(expr.run_integer(registers_));
+        }
+        return found;
+    }
+
+private:
+    struct Drawn {
+        size_t slot;
+        CompiledExpr extent;
+    };
+
+    void add(const Expr& axis) {
+        const Variable& variable = *axis.as<Variable>();
+        const Expr extent = variable.extent.defined() ? variable.extent : constant(Type::I64, *variable.max + 1);
+        axes_.push_back({static_cast<size_t>(slots_.slot(axis)), compiled(extent)});
+    }
+    CompiledExpr compiled(const Expr& expr) {
+        return {expr, slots_, [](const ExprNode&) -> const MemoryView* { return nullptr; }};
+    }
+    bool draw_axes() {
+        for (const Drawn& axis : axes_) {  // those whose extents others decide come later
+            const int64_t extent = axis.extent.run_integer(registers_);
+            if (extent < 1) return false;
+            registers_[axis.slot].integer = static_cast<int64_t>(random_() % static_cast<uint64_t>(extent));
+        }
+        return std::ranges::all_of(
+            conditions_, [&](const CompiledExpr& condition) { return condition.run_integer(registers_) != 0; });
+    }
+
+    SlotMap slots_;
+    std::vector<Drawn> axes_;
+    std::vector<CompiledExpr> conditions_;
+    std::vector<Register> registers_;
+    std::mt19937_64 random_{1};
+};
+
+/// Which of a sum's reads are of which operand of a pass; that of its result is null.
+struct Roles {
+    ConvolutionPass pass;
+    const Read *x, *w, *dy;
+};
+
 class Search {
 public:
-    Search(const Tensor& sums, const std::vector<Tensor>& outputs) : sums_(sums), outputs_(outputs) {}
+    Search(const Tensor& sums, const std::vector<Tensor>& outputs) : sums_(sums), outputs_(outputs) {
+        if (auto own = sum_of(sums_, outputs_)) own_ = std::move(*own);
+    }
 
-    std::optional<FoundConvolution> run() {
-        const auto own = sum_of(sums_, outputs_);
-        if (!own) return {};
-        own_ = &*own;
-        auto operand = [&](size_t k) { return Tensor(own->term.reads[k]->operation, own->term.reads[k]->output); };
-        for (const auto& [a, b] : {std::pair(operand(0), operand(1)), std::pair(operand(1), operand(0))}) {
-            const FoundConvolution passes[] = {{{}, ConvolutionPass::Forward, a, b, {}},
-                                               {{}, ConvolutionPass::DataGradient, {}, b, a},
-                                               {{}, ConvolutionPass::WeightGradient, b, {}, a}};
-            for (const FoundConvolution& found : passes)
-                if (auto convolution = with_numbers(found)) return convolution;
-        }
+    std::vector<FoundConvolution> candidates() const {
+        std::vector<FoundConvolution> found;
+        if (!own_) return found;
+        const std::vector<const Read*>& reads = own_->term.reads;
+        for (const auto& [a, b] : {std::pair(reads[0], reads[1]), std::pair(reads[1], reads[0])})
+            for (const Roles& roles :
+                 {Roles{ConvolutionPass::Forward, a, b, nullptr}, Roles{ConvolutionPass::DataGradient, nullptr, b, a},
+                  Roles{ConvolutionPass::WeightGradient, b, nullptr, a}})
+                add_numbers(roles, found);
+        return found;
+    }
+
+    std::optional<FoundConvolution> run() const {
+        for (const FoundConvolution& candidate : candidates())
+            if (is_declared(candidate)) return candidate;
         return {};
     }
 
 private:
-    /// Of those strides, dilations and paddings that shapes allow.
-    std::optional<FoundConvolution> with_numbers(FoundConvolution found) const {
+    static Tensor tensor_of(const Read* read) { return read ? Tensor(read->operation, read->output) : Tensor(); }
+
+    /// Those strides, dilations and paddings that shapes and places allow.
+    void add_numbers(const Roles& roles, std::vector<FoundConvolution>& found) const {
         constexpr int64_t most_stride = 8, most_dilation = 8;
-        const auto x = extents_of(found.x.defined() ? found.x : sums_),
-                   w = extents_of(found.w.defined() ? found.w : sums_),
-                   y = extents_of(found.dy.defined() ? found.dy : sums_);
-        if (!x || !w || !y || (*x)[0] != (*y)[0] || (*w)[0] != (*y)[3] || (*x)[3] % (*w)[3] != 0) return {};
-        ConvolutionShape& s = found.shape;
+        FoundConvolution candidate{{}, roles.pass, tensor_of(roles.x), tensor_of(roles.w), tensor_of(roles.dy)};
+        const auto x = extents_of(roles.x ? candidate.x : sums_), w = extents_of(roles.w ? candidate.w : sums_),
+                   y = extents_of(roles.dy ? candidate.dy : sums_);
+        if (!x || !w || !y || (*x)[0] != (*y)[0] || (*w)[0] != (*y)[3] || (*x)[3] % (*w)[3] != 0) return;
+        ConvolutionShape& s = candidate.shape;
         s = {.images = (*x)[0],
              .height = (*x)[1],
              .width = (*x)[2],
@@ -158,15 +236,35 @@ private:
              .kernel_h = (*w)[1],
              .kernel_w = (*w)[2]};
         s.groups = s.channels / (*w)[3];
-        s.type = (found.w.defined() ? found.w : found.x).type();
-        if (!s.has_groups() || s.channels == s.groups) return {};  // depthwise: no product of matrices
+        s.type = (roles.w ? candidate.w : candidate.x).type();
+        if (!s.has_groups() || s.channels == s.groups) return;  // depthwise: no product of matrices
+        const std::vector<Places> drawn = places_of(roles);
         const int64_t longest = std::max(s.kernel_h, s.kernel_w), dilations = longest == 1 ? 1 : most_dilation;
         for (s.stride = 1; s.stride <= most_stride; ++s.stride)
             for (s.dilation = 1; s.dilation <= dilations; ++s.dilation)
                 for (s.padding = 0; s.padding <= (longest - 1) * s.dilation + s.stride; ++s.padding)
-                    if (s.has_pixels() && s.rows() == (*y)[1] && s.columns() == (*y)[2] && is_declared(found))
-                        return found;
-        return {};
+                    if (std::ranges::all_of(drawn, [&](const Places& places) { return places.are_of(s); }) &&
+                        s.has_pixels() && s.rows() == (*y)[1] && s.columns() == (*y)[2])
+                        found.push_back(candidate);
+    }
+
+    /// Of terms that are drawn, along both sides.
+    std::vector<Places> places_of(const Roles& roles) const {
+        constexpr size_t terms = 12;
+        std::vector<Expr> exprs;
+        for (size_t side : {1, 2})
+            for (const Read* read : {roles.x, roles.dy, roles.w})
+                exprs.push_back(read ? read->indices[side] : own_->around[side]);
+        const bool reads = std::ranges::any_of(exprs, [](const Expr& expr) {
+            bool found = false;
+            visit(expr, [&](const Expr& e) { found = found || e.as<Read>(); });
+            return found;
+        });
+        std::vector<Places> places;
+        if (reads) return places;
+        for (const std::vector<int64_t>& values : DrawnTerms(*own_).values(exprs, terms))
+            for (size_t side : {0, 3}) places.push_back({values[side], values[side + 1], values[side + 2]});
+        return places;
     }
 
     bool is_declared(const FoundConvolution& found) const {
@@ -192,10 +290,14 @@ private:
 
     const Tensor sums_;
     const std::vector<Tensor>& outputs_;
-    const WindowSum* own_ = nullptr;
+    std::optional<WindowSum> own_;
 };
 
 }  // namespace
+
+std::vector<FoundConvolution> convolution_candidates(const Tensor& sums, const std::vector<Tensor>& outputs) {
+    return Search(sums, outputs).candidates();
+}
 
 std::optional<FoundConvolution> find_convolution(const Tensor& sums, const std::vector<Tensor>& outputs) {
     return Search(sums, outputs).run();

@@ -20,7 +20,6 @@ struct Sizes {
     int64_t filters_of_block(const HaloTiles& tiles) const {
         return std::min(filters, rows_of_unit * int64_t{tiles.warpgroups});
     }
-    int64_t terms_of_step() const { return std::min<int64_t>(terms, 64); }
 };
 
 Sizes sizes_of(const ConvolutionShape& s, const Images& of) {
@@ -42,15 +41,15 @@ int64_t made_at_once(const HaloTiles& tiles, int64_t channels) { return 128 * ti
 int64_t shared_bytes_of(const Sizes& of, const HaloTiles& tiles, const HaloExtras& extras) {
     constexpr int64_t barriers = 1024;
     const int64_t filters = rows_of_unit * tiles.warpgroups,
-                  weights = (tiles.weight_stages > 0 ? tiles.weight_stages * filters * of.terms_of_step()
+                  weights = (tiles.weight_stages > 0 ? tiles.weight_stages * filters * terms_of_step(of.terms)
                                                      : of.taps * filters * of.terms) *
                             2,
                   images = !extras.image                              ? 0
                            : tiles.weight_stages > 0 && of.terms > 64 ? 2
                                                                       : 1,
-                  whole = extras.image ? made_at_once(tiles, of.terms_of_step()) : 8,
+                  whole = extras.image ? made_at_once(tiles, terms_of_step(of.terms)) : 8,
                   windows = (tiles.stages + images * tiles.ping_pong) * rounded_up(tiles.places + of.halo, whole) *
-                            of.terms_of_step() * 2,
+                            terms_of_step(of.terms) * 2,
                   leaving = tiles.ping_pong * tiles.leaving * (of.filters_of_block(tiles) + piece) * 2;
     // Two sums of each piece, and what warps add up; which places are pixels.
     const int64_t rows = tiles.places / tiles.leaving + 8 * tiles.warpgroups,
@@ -91,30 +90,41 @@ bool takes_halo(const ConvolutionShape& s, ConvolutionPass pass, const HaloTiles
            shared_bytes_of(sizes_of(s, of), tiles, extras) <= target.shared_bytes;
 }
 
+double halo_cycles(const ConvolutionShape& s, ConvolutionPass pass, const HaloTiles& tiles, const Target& target,
+                   const HaloExtras& extras) {
+    if (pass == ConvolutionPass::WeightGradient) return halo_cycles_of_terms(s, tiles, target);
+    constexpr double start = 4000, made_a_cycle = 8, summed_a_cycle = 20, added_a_cycle = 40;  // elements
+    const Images of = images_of(s, pass);
+    const Sizes sizes = sizes_of(s, of);
+    const int64_t filter_tiles = divided(of.filters, rows_of_unit * tiles.warpgroups),
+                  units = divided(sizes.filters_of_block(tiles), rows_of_unit),
+                  tiles_of_all = divided(of.places(), tiles.places) * filter_tiles;
+    const double places = as_double(tiles.places), elements = as_double((tiles.places + of.halo()) * of.terms()),
+                 weights = as_double(rows_of_unit * units) * as_double(of.terms() * sizes.taps),
+                 bytes = (elements + (tiles.weight_stages > 0 ? weights : 0)) * 2,
+                 rounds = as_double(divided(tiles_of_all, target.multiprocessors));
+    const double results = places * as_double(sizes.filters_of_block(tiles)),
+                 multiplied = weights * places / multiprocessor::products, arrived = bytes / multiprocessor::box_bytes;
+    double cycles = std::max(multiplied, arrived + multiprocessor::box_latency / 2) +
+                    (tiles.ping_pong > 1 ? multiprocessor::of_turn : multiprocessor::of_tile);
+    if (extras.image) cycles += elements / made_a_cycle;
+    if (extras.sums) cycles += results / summed_a_cycle;
+    if (extras.beside)
+        cycles += results / added_a_cycle +
+                  wait_for_pixels(sizes, tiles, arrived + multiprocessor::box_latency, multiplied, target, extras);
+    return start + rounds * cycles;
+}
+
 std::optional<HaloTiles> halo_tiles(const ConvolutionShape& s, ConvolutionPass pass, double tapwise,
                                     const Target& target, const HaloExtras& extras) {
     if (pass == ConvolutionPass::WeightGradient)
         return extras.image || extras.beside || extras.sums ? std::nullopt : halo_tiles_of_terms(s, tapwise, target);
-    constexpr double start = 4000, made_a_cycle = 8, summed_a_cycle = 20, added_a_cycle = 40;  // elements
     std::optional<HaloTiles> best;
     double least = tapwise;
     for (const auto& [places, leaving] : {std::pair(256, 32), {240, 48}, {224, 32}, {192, 48}, {160, 32}, {128, 32}}) {
         const HaloTiles tiles{.places = places, .leaving = leaving};
         if (!takes_halo(s, pass, tiles, target, extras)) continue;
-        const Images of = images_of(s, pass);
-        const double products = as_double(rows_of_unit * places) * as_double(of.terms() * s.kernel_h * s.kernel_w),
-                     bytes = as_double((places + of.halo()) * of.terms() * 2),
-                     rounds = as_double(divided(divided(of.places(), places), target.multiprocessors));
-        const Sizes sizes = sizes_of(s, of);
-        const double results = as_double(places * sizes.filters_of_block(tiles)),
-                     multiplied = products / multiprocessor::products, arrived = bytes / multiprocessor::box_bytes;
-        double cycles = std::max(multiplied, arrived + multiprocessor::box_latency / 2) + multiprocessor::of_turn;
-        if (extras.image) cycles += as_double((places + of.halo()) * of.terms()) / made_a_cycle;
-        if (extras.sums) cycles += results / summed_a_cycle;
-        if (extras.beside)
-            cycles += results / added_a_cycle +
-                      wait_for_pixels(sizes, tiles, arrived + multiprocessor::box_latency, multiplied, target, extras);
-        cycles = start + rounds * cycles;
+        const double cycles = halo_cycles(s, pass, tiles, target, extras);
         if (cycles < least) least = cycles, best = tiles;
     }
     return best;
@@ -216,7 +226,7 @@ void sum_up(Schedule& s, const Stage& sums, const HaloConvolution& c, const Loop
     const std::vector<Loop> data = s.data_loops(sums);
     const int64_t terms = require_constant(c.raster.shape()[1]);
     auto [warpgroup_row, f] = s.split(data[1], rows_of_unit, Tail::Mask, {"warpgroup_m", "f"});
-    auto [channel, k] = s.split(s.reduce(sums, 2), std::min<int64_t>(terms, 64), {"channel", "k"});
+    auto [channel, k] = s.split(s.reduce(sums, 2), terms_of_step(terms), {"channel", "k"});
     s.order({warpgroup_row, channel, s.reduce(sums, 0), s.reduce(sums, 1), f, data[0], k});
     s.bind(warpgroup_row, warpgroup);
     const bool stay = tiles.weight_stages == 0;

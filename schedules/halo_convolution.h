@@ -57,11 +57,15 @@ struct HaloExtras {
 };
 
 /// Whether it can be computed so: a stride of 1, at most as much padding as taps reach, whole pieces of 16 bytes of
-/// channels and filters, at most 64 of what the unit takes as rows, and weights that stay in shared memory; a weight
-/// gradient, without extras: rows of taps that up to three warpgroups can share, and hold.
+/// channels and filters, and tiles that fit into a block's shared memory; where weights stay in it, at most 64 filters,
+/// which the unit takes as rows. A weight gradient, without extras: rows of taps that up to three warpgroups can share,
+/// and hold.
 bool takes_halo(const ConvolutionShape& shape, ConvolutionPass pass, const HaloTiles& tiles, const Target& target,
                 const HaloExtras& extras = {});
-/// The fastest by a model of an H200; nothing where `tapwise` cycles of a multiprocessor are fewer, or none can be.
+/// Cycles of a multiprocessor, by a model of an H200, for what takes_halo takes.
+double halo_cycles(const ConvolutionShape& shape, ConvolutionPass pass, const HaloTiles& tiles, const Target& target,
+                   const HaloExtras& extras = {});
+/// The fastest by that model; nothing where `tapwise` cycles of a multiprocessor are fewer, or none can be.
 std::optional<HaloTiles> halo_tiles(const ConvolutionShape& shape, ConvolutionPass pass, double tapwise,
                                     const Target& target, const HaloExtras& extras = {});
 

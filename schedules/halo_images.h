@@ -8,6 +8,9 @@
 
 namespace tw::schedules {
 
+/// Of so many, that come together: a line.
+inline int64_t terms_of_step(int64_t terms) { return std::min<int64_t>(terms, 64); }
+
 /// The same sum of either pass: images of channels to images of filters. A weight gradient reads both, as the forward
 /// pass does one and makes the other.
 struct Images {
@@ -23,7 +26,7 @@ struct Images {
     int64_t halo() const { return reach_h * raster_width() + reach_w; }
     /// In lines of 32, 64 or 128 bytes.
     int64_t terms() const { return channels <= 16 ? 16 : channels <= 32 ? 32 : rounded_up(channels, 64); }
-    int64_t terms_of_step() const { return std::min<int64_t>(terms(), 64); }
+    int64_t terms_of_step() const { return schedules::terms_of_step(terms()); }
 };
 
 inline Images images_of(const ConvolutionShape& s, ConvolutionPass pass) {

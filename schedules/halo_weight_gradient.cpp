@@ -49,21 +49,20 @@ double cycles_of_step(const ConvolutionShape& s, const HaloTiles& tiles) {
     return overhead + (tiles.stages == 2 ? busy + wait : std::max(busy, wait / (tiles.stages - 2)));
 }
 
-double cycles_of(const ConvolutionShape& s, const HaloTiles& tiles, const Target& target) {
-    constexpr double bytes_a_cycle_of_parts = 1500, of_parts = 4000;
+}  // namespace
+
+double halo_cycles_of_terms(const ConvolutionShape& s, const HaloTiles& tiles, const Target& target) {
     const Images of = images_of(s, ConvolutionPass::WeightGradient);
     const int64_t blocks = divided(s.filters, rows_of_unit) * divided(of.channels, of.terms_of_step()) * tiles.parts;
     const double rounds = as_double(divided(blocks, target.multiprocessors)),
                  steps = as_double(divided(of.places(), tiles.whole_places())),
-                 sums = as_double(s.filters * of.channels * s.kernel_h * s.kernel_w * tiles.parts) * 8;
+                 sums = as_double(s.filters * of.channels * s.kernel_h * s.kernel_w);
     const double operands = as_double(of.images * of.height * of.width * (of.channels + of.filters)) * 2;
     const double idle = rounds * target.multiprocessors / as_double(blocks);
     return multiprocessor::beside_memory(rounds * (steps * cycles_of_step(s, tiles) + multiprocessor::of_tile),
                                          operands * idle) +
-           (tiles.parts > 1 ? sums / bytes_a_cycle_of_parts + of_parts : 0);
+           multiprocessor::adding_up(sums, tiles.parts);
 }
-
-}  // namespace
 
 std::optional<HaloTiles> halo_tiles_of_terms(const ConvolutionShape& s, double tapwise, const Target& target) {
     constexpr int most_stages = 6;
@@ -77,7 +76,7 @@ std::optional<HaloTiles> halo_tiles_of_terms(const ConvolutionShape& s, double t
             if (!takes_halo_of_terms(s, tiles, target)) continue;
             const int64_t most_parts = std::min<int64_t>(divided(places, each), target.multiprocessors);
             for (tiles.parts = 1; tiles.parts <= most_parts; ++tiles.parts) {
-                const double cycles = cycles_of(s, tiles, target);
+                const double cycles = halo_cycles_of_terms(s, tiles, target);
                 if (cycles < least * 0.995) least = cycles, best = tiles;
             }
             break;  // fewer stages only wait longer
@@ -115,7 +114,7 @@ HaloConvolution declare_halo_of_terms(const ConvolutionShape& shape, int64_t pla
 /// A block sums all taps of 64 filters and a line of channels; places, of a part of all, come tile by tile.
 void schedule_halo_of_terms(Schedule& s, const HaloConvolution& c, const HaloTiles& tiles) {
     const Tensor& result = c.result;
-    const int64_t columns = std::min<int64_t>(require_constant(c.raster.shape()[1]), 64);
+    const int64_t columns = terms_of_step(require_constant(c.raster.shape()[1]));
     Stage sums = s[result];
     Loop places = s.reduce(sums);
     std::vector<Loop> outer;

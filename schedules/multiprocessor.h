@@ -3,6 +3,7 @@
 // beside those that were measured.
 #pragma once
 #include <algorithm>
+#include <cstdint>
 
 namespace tw::schedules::multiprocessor {
 
@@ -31,6 +32,12 @@ inline constexpr double of_turn = 600;
 inline double beside_memory(double busy, double bytes) {
     const double memory = bytes / memory_bytes_of_all;
     return std::max(busy, memory) + std::min(busy, memory) / 10;
+}
+
+/// Cycles of a kernel that adds up the parts of so many f32 sums, each written and read: none where there is one part.
+inline double adding_up(double sums, int64_t parts) {
+    constexpr double bytes_a_cycle = 1500, of_kernel = 4000;  // of all multiprocessors together
+    return parts == 1 ? 0 : sums * static_cast<double>(parts) * 8 / bytes_a_cycle + of_kernel;
 }
 
 }  // namespace tw::schedules::multiprocessor

@@ -10,6 +10,7 @@
 #include "schedules/choose_windows.h"
 #include "schedules/find_convolution.h"
 #include "schedules/replace_tensors.h"
+#include "schedules/tuned_records.h"
 #include "schedules/unit_product.h"
 #include "schedules/window_terms.h"
 
@@ -47,8 +48,8 @@ Tensor declared_as(const Tensor& tensor, const Expr& body) {
 
 class Redeclaration {
 public:
-    Redeclaration(const std::vector<Tensor>& outputs, const std::vector<Tensor>& without, const Target& target)
-        : given_(outputs), without_(without), target_(target) {
+    Redeclaration(const std::vector<Tensor>& outputs, const Exceptions& exceptions, const Target& target)
+        : given_(outputs), without_(exceptions.as_given), by_model_(exceptions.by_model), target_(target) {
         for (const auto& operation : operations_of(outputs)) {
             names_.insert(operation->name);
             for (size_t k = 0; k < operation->outputs.size(); ++k)
@@ -63,11 +64,11 @@ public:
             if (const Tensor reader = only_caster(tensor); reader.defined() && !holds(without_, reader)) continue;
             const Tensor sums = casted(tensor);
             if (!sums.defined()) {
-                put(tensor, again(whole_.of(tensor)));
-            } else if (Tensor declared = again(with_sums(tensor, whole_.of(sums)), true); declared.defined()) {
+                put(tensor, again(tensor, whole_.of(tensor)));
+            } else if (Tensor declared = again(tensor, with_sums(tensor, whole_.of(sums)), true); declared.defined()) {
                 put(tensor, declared);
             } else if (!holds(without_, sums)) {
-                put(sums, again(whole_.of(sums)));
+                put(sums, again(sums, whole_.of(sums)));
             }
         }
         for (const Tensor& output : given_) result_.outputs.push_back(whole_.of(output));
@@ -126,23 +127,31 @@ private:
     }
 
     /// Undefined: it is best as it is, unless it was merged of two.
-    Tensor again(const Tensor& sums, bool is_merged = false) {
+    Tensor again(const Tensor& given, const Tensor& sums, bool is_merged = false) {
         const auto found = find_convolution(sums, given_);
         if (!found || !takes_warpgroups(found->shape, target_)) return {};
+        const auto tuned = holds(by_model_, given) ? std::nullopt : tuned_tiling(found->shape, found->pass, target_);
+        const bool has_columns = of_columns(sums, found->shape.type);
+        if (const HaloTiles* halo = tuned ? std::get_if<HaloTiles>(&*tuned) : nullptr;
+            halo && has_columns && !leaves_turned(sums) && takes_halo(found->shape, found->pass, *halo, target_))
+            return with_halo(sums, *found, {{}, *halo, true});
         const Convolution c = declare_convolution(found->shape, found->pass);
         const auto product = window_product(c.product, {c.result});
-        const auto tiles = product ? convolution_tiles(product->form, target_) : std::nullopt;
-        const double tapwise =
-            tiles ? convolution_cycles(product->form, *tiles, target_) : std::numeric_limits<double>::max();
-        if (const auto halo = halo_tiles(found->shape, found->pass, tapwise, target_);
-            halo && of_columns(sums, found->shape.type) && !leaves_turned(sums))
-            return with_halo(sums, *found, *halo);
-        if (!tiles) return {};
-        if (is_such(sums, c, *product)) {
-            if (is_merged) result_.sums.push_back(sums);
-            return is_merged ? sums : Tensor();
-        }
-        return of_declaration(sums, *found, c);
+        const ConvolutionTiles* recorded = tuned && product ? std::get_if<ConvolutionTiles>(&*tuned) : nullptr;
+        const auto tiles = product && !recorded ? convolution_tiles(product->form, target_) : std::nullopt;
+        if (!recorded && has_columns && !leaves_turned(sums))
+            if (const auto halo = halo_tiles(found->shape, found->pass, cycles_of(product, tiles), target_))
+                return with_halo(sums, *found, {{}, *halo});
+        if (!tiles && !recorded) return {};
+        const bool stays = is_such(sums, c, *product);
+        if (stays && is_merged) result_.sums.push_back(sums);
+        const Tensor declared = !stays ? of_declaration(sums, *found, c) : is_merged ? sums : Tensor();
+        if (recorded && (stays || declared.defined()))
+            result_.recorded.push_back({given, stays ? sums : result_.sums.back(), *recorded});
+        return declared;
+    }
+    double cycles_of(const std::optional<WindowProduct>& product, const std::optional<ConvolutionTiles>& tiles) const {
+        return tiles ? convolution_cycles(product->form, *tiles, target_) : std::numeric_limits<double>::max();
     }
 
     /// "y_raster", or with a number behind it if a tensor has that name.
@@ -201,8 +210,9 @@ private:
         return result_.sums.back();
     }
 
-    Tensor with_halo(const Tensor& sums, const FoundConvolution& found, const HaloTiles& tiles) {
-        HaloConvolution h = declare_halo_convolution(found.shape, found.pass, tiles.whole_places());
+    Tensor with_halo(const Tensor& sums, const FoundConvolution& found, RedeclaredHalo declared) {
+        HaloConvolution& h = declared.convolution;
+        h = declare_halo_convolution(found.shape, found.pass, declared.tiles.whole_places());
         const Tensor x = found.pass == ConvolutionPass::DataGradient ? found.dy : found.x,
                      w = h.sums_places ? found.dy : found.w;
         Replacement operands;
@@ -219,12 +229,12 @@ private:
         h.result = is_result ? finished : operands.named(sums.name(), h.result);
         h.x = x, h.w = w;
         result_.sums.push_back(h.sums);
-        result_.halos.push_back({h, tiles});
+        result_.halos.push_back(declared);
         return h.result;
     }
 
     const std::vector<Tensor>& given_;
-    const std::vector<Tensor>& without_;
+    const std::vector<Tensor>&without_, &by_model_;
     const Target& target_;
     std::set<std::string> names_;  // that tensors have
     Replacement whole_;
@@ -233,10 +243,10 @@ private:
 
 }  // namespace
 
-RedeclaredConvolutions redeclare_convolutions(const std::vector<Tensor>& outputs, const std::vector<Tensor>& without,
+RedeclaredConvolutions redeclare_convolutions(const std::vector<Tensor>& outputs, const Exceptions& exceptions,
                                               const Target& target) {
-    if (!target.has_wgmma || !target.has_tma) return {outputs, {}, {}, {}, {}};
-    return Redeclaration(outputs, without, target).run();
+    if (!target.has_wgmma || !target.has_tma) return {outputs, {}, {}, {}, {}, {}};
+    return Redeclaration(outputs, exceptions, target).run();
 }
 
 }  // namespace tw::schedules

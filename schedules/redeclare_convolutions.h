@@ -10,6 +10,12 @@ namespace tw::schedules {
 struct RedeclaredHalo {
     HaloConvolution convolution;
     HaloTiles tiles;
+    bool is_from_record = false;  ///< or else by the model
+};
+/// The tiles of a record.
+struct RecordedTiles {
+    Tensor given, sums;  ///< sums: declared anew, or as given
+    ConvolutionTiles tiles;
 };
 
 /// What computes the same, some convolutions declared as declare_convolution() or declare_halo_convolution() does, over
@@ -20,10 +26,17 @@ struct RedeclaredConvolutions {
     std::vector<Tensor> sums;     ///< what is to be on tensor cores for each of these
     std::vector<Tensor> cut;      ///< results that are parts of products, in their order
     std::vector<RedeclaredHalo> halos;
+    std::vector<RecordedTiles> recorded;
+};
+/// Tensors, as given, that are no more to be declared as they were.
+struct Exceptions {
+    std::vector<Tensor> as_given = {};  ///< are not declared anew
+    std::vector<Tensor> by_model = {};  ///< have no use for their record (tuned_records.h)
 };
 
-/// Of those that takes_warpgroups() and find_convolution() take, but `without` some, as given.
-RedeclaredConvolutions redeclare_convolutions(const std::vector<Tensor>& outputs, const std::vector<Tensor>& without,
+/// Of those that takes_warpgroups() and find_convolution() take: as the tiling of their record needs it, or else as the
+/// model puts it first.
+RedeclaredConvolutions redeclare_convolutions(const std::vector<Tensor>& outputs, const Exceptions& exceptions,
                                               const Target& target);
 
 }  // namespace tw::schedules

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <variant>
 
 #include <nlohmann/json.hpp>
 
@@ -14,11 +15,29 @@ extern const char* const kTunedRecords;  // written by embed_records.cmake
 
 namespace {
 
-/// The product of a name without tiles; nothing if it is no such name.
-std::optional<TensorProductShape> product_of(const std::string& kernel) {
-    auto named = parse_tensor_product(kernel);
-    if (!named || named->tiling) return {};
-    return named->shape;
+struct ConvolutionLayer {
+    ConvolutionShape shape;
+    ConvolutionPass pass;
+    bool operator==(const ConvolutionLayer&) const = default;
+};
+/// What is computed, whatever name it has: of a product, of a pass of a convolution, or else the name.
+using Computation = std::variant<TensorProductShape, ConvolutionLayer, std::string>;
+
+struct NamedComputation {
+    Computation computation;
+    bool has_tiling = false;  ///< in its name
+};
+NamedComputation computation_of(const std::string& kernel) {
+    if (const auto named = parse_tensor_product(kernel)) return {named->shape, named->tiling.has_value()};
+    if (const auto named = parse_convolution(kernel))
+        return {ConvolutionLayer{named->shape, named->pass}, named->tiles || named->halo};
+    return {kernel};
+}
+
+bool may_have(const Computation& computation, const std::string& tiling) {
+    if (std::holds_alternative<TensorProductShape>(computation)) return parse_tiling(tiling).has_value();
+    if (!std::holds_alternative<ConvolutionLayer>(computation)) return true;
+    return parse_convolution_tiling(tiling).has_value();
 }
 
 TunedRecord record_in(const std::string& line, const std::string& where) try {
@@ -31,12 +50,13 @@ TunedRecord record_in(const std::string& line, const std::string& where) try {
                        .version = json.at("version"),
                        .milliseconds = json.at("milliseconds"),
                        .spread = json.at("spread")};
-    if (!product_of(record.kernel))
-        throw_error(Error, "{}: '{}' names no product without tiles, as gemm_bf16_512x512x512_tb does; remove the line",
+    const auto [computation, has_tiling] = computation_of(record.kernel);
+    if (has_tiling)
+        throw_error(Error, "{}: '{}' tells its tiling; remove the line and tune the kernel of the name without it",
                     where, record.kernel);
-    if (!parse_tiling(record.tiling))
-        throw_error(Error, "{}: '{}' is no tiling, as 128x192x64g2s4r is; remove the line and tune {} again", where,
-                    record.tiling, record.kernel);
+    if (!may_have(computation, record.tiling))
+        throw_error(Error, "{}: '{}' is no tiling of {}; remove the line and tune it again", where, record.tiling,
+                    record.kernel);
     return record;
 } catch (const nlohmann::json::exception& problem) {
     throw_error(Error, "{}: no record of the tuner ({}); remove the line and tune that kernel again", where,
@@ -44,16 +64,36 @@ TunedRecord record_in(const std::string& line, const std::string& where) try {
 }
 
 struct Tuned {
-    std::string arch;
-    TensorProductShape shape;
-    ProductTiling tiling;
+    Computation computation;
+    std::string arch, tiling;
 };
+std::vector<Tuned> tuned_of(const std::vector<TunedRecord>& records) {
+    std::vector<Tuned> tuned;
+    for (const TunedRecord& record : records)
+        tuned.push_back({computation_of(record.kernel).computation, record.arch, record.tiling});
+    return tuned;
+}
 
-std::vector<Tuned> tuned_products() {
-    std::vector<Tuned> products;
-    for (const TunedRecord& record : parse_records(embedded_records(), "schedules/tuned/h200.jsonl"))
-        products.push_back({record.arch, *product_of(record.kernel), *parse_tiling(record.tiling)});
-    return products;
+struct InUse {
+    const RecordsInUse* owner;
+    std::vector<Tuned> tuned;
+};
+/// Those that are asked first at the end.
+std::vector<InUse>& all_in_use() {
+    static std::vector<InUse> all = [] {
+        std::vector<InUse> own;
+        own.push_back({nullptr, tuned_of(parse_records(embedded_records(), "schedules/tuned/h200.jsonl"))});
+        return own;
+    }();
+    return all;
+}
+
+const Tuned* find_tuned(const Computation& computation, const Target& target) {
+    const std::vector<InUse>& all = all_in_use();
+    for (auto records = all.rbegin(); records != all.rend(); ++records)
+        for (const Tuned& tuned : records->tuned)
+            if (tuned.arch == target.arch && tuned.computation == computation) return &tuned;
+    return nullptr;
 }
 
 }  // namespace
@@ -83,8 +123,9 @@ std::string records_text(std::vector<TunedRecord> records) {
 }
 
 void put_record(std::vector<TunedRecord>& records, const TunedRecord& record) {
+    const NamedComputation of = computation_of(record.kernel);
     for (TunedRecord& old : records)
-        if (old.device == record.device && product_of(old.kernel) == product_of(record.kernel)) {
+        if (old.device == record.device && computation_of(old.kernel).computation == of.computation) {
             old = record;
             return;
         }
@@ -93,11 +134,28 @@ void put_record(std::vector<TunedRecord>& records, const TunedRecord& record) {
 
 std::string_view embedded_records() { return kTunedRecords; }
 
+RecordsInUse::RecordsInUse(const std::vector<TunedRecord>& records) {
+    all_in_use().push_back({this, tuned_of(records)});
+}
+
+RecordsInUse::~RecordsInUse() {
+    std::erase_if(all_in_use(), [this](const InUse& records) { return records.owner == this; });
+}
+
 std::optional<ProductTiling> tuned_tiling(const TensorProductShape& shape, const Target& target) {
-    static const std::vector<Tuned> products = tuned_products();
-    for (const Tuned& tuned : products)
-        if (tuned.arch == target.arch && tuned.shape == shape) return tuned.tiling;
-    return {};
+    const Tuned* tuned = find_tuned(shape, target);
+    return tuned ? parse_tiling(tuned->tiling) : std::nullopt;
+}
+
+std::optional<ConvolutionTiling> tuned_tiling(const ConvolutionShape& shape, ConvolutionPass pass,
+                                              const Target& target) {
+    const Tuned* tuned = find_tuned(ConvolutionLayer{shape, pass}, target);
+    return tuned ? parse_convolution_tiling(tuned->tiling) : std::nullopt;
+}
+
+std::optional<std::string> tuned_tiling(const std::string& kernel, const Target& target) {
+    const Tuned* tuned = find_tuned(computation_of(kernel).computation, target);
+    return tuned ? std::optional(tuned->tiling) : std::nullopt;
 }
 
 }  // namespace tw::schedules

@@ -1,4 +1,5 @@
-// tw tune: the fastest tilings of products on tensor cores, measured on this machine and kept as records.
+// tw tune: the fastest tilings of products on tensor cores and of convolutions, measured on this machine and kept as
+// records.
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -14,7 +15,7 @@
 #include "tools/numbers.h"
 #include "tools/output.h"
 #include "tools/tune_names.h"
-#include "tuning/tune_product.h"
+#include "tuning/tune.h"
 
 namespace tw {
 namespace {
@@ -28,31 +29,18 @@ struct TuneCommand {
     bool verbose = false;
 };
 
-struct Product {
-    std::string name;
-    schedules::TensorProductShape shape;
-};
-
-Product product_named(const std::string& name) {
-    auto named = schedules::parse_tensor_product(name);
-    if (!named)
-        throw CLI::ValidationError(fmt::format(
-            "tune: '{}' names no product on tensor cores; write gemm_TYPE_MxNxK, as gemm_bf16_4096x4096x4096_tb",
-            name));
-    if (named->tiling)
-        throw CLI::ValidationError(
-            fmt::format("tune: '{}' tells its tiling already; leave out {}", name, name.substr(name.find("_tile"))));
-    return {name, named->shape};
-}
-
-std::vector<Product> chosen_products(const TuneCommand& command) {
+std::vector<tuning::Tunable> chosen_kernels(const TuneCommand& command) {
     std::vector<std::string> names = command.names;
     if (!command.cases.empty())
         for (const std::string& name : kernels_of_cases(command.cases)) names.push_back(name);
-    if (names.empty()) throw CLI::ValidationError("tune: name at least one product, or --cases FILE");
-    std::vector<Product> products;
-    for (const std::string& name : names) products.push_back(product_named(name));
-    return products;
+    if (names.empty()) throw CLI::ValidationError("tune: name at least one kernel, or --cases FILE");
+    std::vector<tuning::Tunable> kernels;
+    for (const std::string& name : names) try {
+            kernels.push_back(tuning::find_tunable(name));
+        } catch (const Error& problem) {
+            throw CLI::ValidationError(fmt::format("tune: {}", problem.what()));
+        }
+    return kernels;
 }
 
 std::vector<TunedRecord> read_records(const std::string& path) {
@@ -90,10 +78,8 @@ private:
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-void report(const tuning::TuneResult& result, const schedules::TensorProductShape& s, bool verbose) {
+void report(const tuning::TuneResult& result, double flops, bool verbose) {
     const TunedRecord& r = result.record;
-    double flops = 2.0 * static_cast<double>(std::max<int64_t>(s.batch, 1)) * static_cast<double>(s.m) *
-                   static_cast<double>(s.n) * static_cast<double>(s.k);
     double gain = result.today_milliseconds > 0 ? result.today_milliseconds / r.milliseconds : 1;
     print("{:<36} {:>10.4f} ms {:>8.1f} TFLOP/s  {:<24} {:.3f} x of {} today, {} measured, {} skipped\n", r.kernel,
           r.milliseconds, r.milliseconds > 0 ? flops / r.milliseconds * 1e-9 : 0, r.tiling, gain, result.today,
@@ -108,18 +94,18 @@ void report(const tuning::TuneResult& result, const schedules::TensorProductShap
             complain(fmt::format("  skipped {}: {}", skipped.tiling, first_line(skipped.reason)));
 }
 
-/// False if no tiling of the product is usable.
-bool tune_one(const Product& product, const std::shared_ptr<Device>& device, const TuneCommand& command,
+/// False if no tiling of the kernel is usable.
+bool tune_one(const tuning::Tunable& kernel, const std::shared_ptr<Device>& device, const TuneCommand& command,
               std::vector<TunedRecord>& records) try {
     auto result = [&] {
         Bars bars;
-        return tuning::tune_product(product.name, product.shape, device, command.options,
-                                    [&](const auto& phase, int64_t done, int64_t all, const auto& next) {
-                                        bars.show(product.name, phase, done, all, next);
-                                    });
+        return tuning::tune(kernel, device, command.options,
+                            [&](const auto& phase, int64_t done, int64_t all, const auto& next) {
+                                bars.show(kernel.name, phase, done, all, next);
+                            });
     }();
     device->release_pool();
-    report(result, product.shape, command.verbose);
+    report(result, kernel.flops, command.verbose);
     put_record(records, result.record);
     write_records(command.records, records);
     return true;
@@ -133,7 +119,7 @@ bool tune_one(const Product& product, const std::shared_ptr<Device>& device, con
 }
 
 int tune(const TuneCommand& command) {
-    std::vector<Product> products = chosen_products(command);
+    const std::vector<tuning::Tunable> kernels = chosen_kernels(command);
     std::vector<TunedRecord> records = read_records(command.records);
     write_records(command.records, records);  // what cannot be written is better known now
     ChosenDevice chosen =
@@ -141,8 +127,8 @@ int tune(const TuneCommand& command) {
     print("tuning on {}\n", chosen.reason);
     if (chosen.device->kind() != DeviceKind::Cuda) print("its times say nothing about a GPU\n");
     int status = StatusDone;
-    for (const Product& product : products)
-        if (!tune_one(product, chosen.device, command, records)) status = StatusFailed;
+    for (const tuning::Tunable& kernel : kernels)
+        if (!tune_one(kernel, chosen.device, command, records)) status = StatusFailed;
     return status;
 }
 
@@ -151,21 +137,23 @@ int tune(const TuneCommand& command) {
 void add_tune_command(CLI::App& app, int& status) {
     auto o = std::make_shared<TuneCommand>();
     auto* command = app.add_subcommand(
-        "tune", "measure tilings of products on tensor cores and keep the fastest that is right; see docs/tuning.md");
-    command->add_option("kernels", o->names, "names of products without a tiling: gemm_bf16_4096x4096x4096_tb");
-    command->add_option("--cases", o->cases, "JSON lines of products, as bench/cases/gemm.jsonl");
-    command->add_option("--records", o->records, "the file that the winners' records go to, one for each product")
+        "tune",
+        "measure tilings of products on tensor cores and of convolutions, and keep the fastest that is right; see "
+        "docs/tuning.md");
+    command->add_option("kernels", o->names, "names of kernels without a tiling: gemm_bf16_4096x4096x4096_tb");
+    command->add_option("--cases", o->cases, "JSON lines of kernels, as bench/cases/gemm.jsonl and conv.jsonl");
+    command->add_option("--records", o->records, "the file that the winners' records go to, one for each kernel")
         ->capture_default_str();
     command->add_option("--device", o->device, "cuda, cuda:1 or emulated; the best there is if not given");
-    command->add_option("--limit", o->options.limit, "tilings tried of each product")
+    command->add_option("--limit", o->options.limit, "tilings tried of each kernel")
         ->check(whole_number(1, 1000000000))
         ->capture_default_str();
-    command->add_option("--seconds", o->options.seconds, "that the best tilings of a product are measured, at most")
+    command->add_option("--seconds", o->options.seconds, "that the best tilings of a kernel are measured, at most")
         ->check(positive_real())
         ->capture_default_str();
     command
         ->add_option("--within", o->options.within,
-                     "seconds to compile and measure each product in: tilings that the model puts last are left out")
+                     "seconds to compile and measure each kernel in: tilings that the model puts last are left out")
         ->check(positive_real());
     command->add_option("--threads", o->options.threads, "that compile; 0: one for each processor")
         ->check(whole_number(0, 4096))

@@ -6,7 +6,12 @@ from pathlib import Path
 
 from harness.program import Program, ProgramError
 
-SUITES = ("gemm", "gemm-kinds")  # whose kernels have a space of tilings
+SUITES = ("gemm", "gemm-kinds", "conv")  # whose kernels have a space of tilings
+
+
+def has_space(suite, case):
+    """With channels first, what is multiplied is that of another kernel, over copies."""
+    return suite in SUITES and case.get("layout", "nhwc") == "nhwc"
 
 
 def best_tiling(path, device, kernel, seconds):

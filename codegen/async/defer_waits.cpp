@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "codegen/async/async_passes.h"
+#include "codegen/async/products_in_flight.h"
 
 namespace tw::codegen {
 namespace {
@@ -20,12 +21,6 @@ struct Group {
     int matrices = 0;  ///< operands in shared memory, the same for all of its instructions
     std::vector<TileStmt> awaiting;
 };
-
-bool has_products(const TileStmt& stmt) {
-    bool found = false;
-    visit_ops(stmt, [&](const TileOp& op) { found = found || lone_instruction<Wgmma>(op); });
-    return found;
-}
 
 bool is_read(const TileStmt& stmt) {
     const TileOp* op = stmt.as<TileOp>();

@@ -39,8 +39,8 @@ public:
     void start_first(TileBlock& block) const;
     void await_turn(TileBlock& block) const;
     /// The statements of an iteration, in the stages that they read (`staged`). A ring is given back behind its last
-    /// reader, or, the only one of a role that products read, behind all, and where products are in flight not at all;
-    /// several rings of a role are awaited in front of their first reader.
+    /// reader, or, the only one of a role that products read, behind all; one that products read is not given back here
+    /// where these are in flight. Several rings of a role are awaited in front of their first reader.
     void run_readers(size_t segment, TileBlock& block, const std::vector<TileStmt>& stmts,
                      const std::function<TileStmt(const TileStmt&)>& staged) const;
     void start_own(TileBlock& block, const Expr& iteration) const;
@@ -53,7 +53,7 @@ public:
     void release_last(TileBlock& block, size_t segment) const;
     /// Whether the products of the last iterations run on into the next iteration of the loop around, which gives back
     /// their stages.
-    bool run_on() const;
+    bool runs_on() const;
     /// Then: those of the last iterations of all, behind the loop around.
     void release_last_around(TileBlock& block) const;
     void end_turn(TileBlock& block) const;

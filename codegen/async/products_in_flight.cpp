@@ -22,12 +22,6 @@ std::vector<TileStmt> flat(const std::vector<TileStmt>& stmts) {
     return result;
 }
 
-bool has_products(const TileStmt& stmt) {
-    bool found = false;
-    visit_ops(stmt, [&](const TileOp& op) { found = found || lone_instruction<Wgmma>(op); });
-    return found;
-}
-
 /// What products read until they are over, and their sums.
 struct ProductOperands {
     std::set<const BufferNode*> sums, read;
@@ -81,6 +75,12 @@ std::optional<Parts> parts_of(const TileOp& products) {
 }
 
 }  // namespace
+
+bool has_products(const TileStmt& stmt) {
+    bool found = false;
+    visit_ops(stmt, [&](const TileOp& op) { found = found || lone_instruction<Wgmma>(op); });
+    return found;
+}
 
 std::optional<ProductsInFlight> keep_in_flight(const std::vector<TileStmt>& stmts, int in_flight,
                                                const std::set<const BufferNode*>& made) {

@@ -8,6 +8,9 @@
 
 namespace tw::codegen {
 
+/// Whether the statement asks for products that run on until they are waited for.
+bool has_products(const TileStmt& stmt);
+
 /// An iteration that ends while its products run, and what waits for them behind the loop. Of `made` buffers, their
 /// reads are over so many iterations later.
 struct ProductsInFlight {

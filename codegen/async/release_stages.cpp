@@ -12,7 +12,7 @@ bool MbarrierRings::read_on(const Ring& ring, size_t segment) const {
     return ring.by_products && loop(segment).in_flight > 0;
 }
 
-bool MbarrierRings::run_on() const {
+bool MbarrierRings::runs_on() const {
     return segments_.size() == 1 && loop(0).in_flight > 0 && !around_.empty() && around_.back().in_flight > 0;
 }
 
@@ -24,7 +24,7 @@ void MbarrierRings::release(size_t segment, TileBlock& block, const Expr& iterat
 void MbarrierRings::release(const Ring& ring, size_t segment, TileBlock& block, const Expr& iteration) const {
     if (iteration.same(loop(segment).variable)) return release_where(all_of({}), ring, segment, block, iteration);
     Expr was = iteration >= 0;
-    if (run_on()) was = around_.back().variable >= 1 || was;
+    if (runs_on()) was = around_.back().variable >= 1 || was;
     release_where(simplify(was), ring, segment, block, iteration);
 }
 

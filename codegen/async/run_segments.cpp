@@ -56,7 +56,7 @@ public:
             else
                 body_.push_back(stmt);
         }
-        if (loop_.in_flight == 0 || boxes_.run_on()) return;
+        if (loop_.in_flight == 0 || boxes_.runs_on()) return;
         for (const Buffer& buffer : made_for_products(kernel_, loop_)) {
             made_.insert(buffer.get());
             add_stages(buffer, loop_.in_flight + 1);
@@ -73,7 +73,7 @@ public:
     void run(TileBlock& block, std::vector<TileStmt>& left) {
         check_in_flight();
         if (has_no_fills() && boxes_.empty()) return block.stmts.push_back(make_tile(TileLoop(loop_)));
-        const std::vector<TileStmt> behind = run_on();
+        const std::vector<TileStmt> behind = let_run_on();
         turn_has_ended_ = end_turn_early();
         TileLoop loop = loop_;
         loop.stages = 1;
@@ -81,12 +81,12 @@ public:
         for (auto allocation = allocations_.rbegin(); allocation != allocations_.rend(); ++allocation)
             loop.body = make_tile(TileAllocate{allocation->buffer, loop.body, allocation->around});
         TileBlock end{behind};
-        if (boxes_.run_on())
+        if (boxes_.runs_on())
             boxes_.release_last_around(end);
         else
             boxes_.release_last(end, index_);
         surround(block, make_tile(std::move(loop)));
-        std::vector<TileStmt>& there = boxes_.run_on() ? left : block.stmts;
+        std::vector<TileStmt>& there = boxes_.runs_on() ? left : block.stmts;
         there.insert(there.end(), end.stmts.begin(), end.stmts.end());
     }
 
@@ -245,7 +245,7 @@ private:
             refuse_in_flight(
                 "this role's own copies would overwrite what is still read; have another role make all copies under "
                 "the loop: roles(...)");
-        if (boxes_.run_on() && prove(cast_unchecked(Type::I64, loop_.extent) >= loop_.in_flight) != true)
+        if (boxes_.runs_on() && prove(cast_unchecked(Type::I64, loop_.extent) >= loop_.in_flight) != true)
             refuse_in_flight(
                 "its products run on into the next iteration of the loop around, but it may have fewer iterations than "
                 "are in flight");
@@ -256,9 +256,9 @@ private:
     }
 
     /// Has the instructions at the end of the body run on, and returns what waits for them behind the loop.
-    std::vector<TileStmt> run_on() {
+    std::vector<TileStmt> let_run_on() {
         if (loop_.in_flight == 0) return {};
-        if (!from_inside_.empty()) return run_on_from_inside();
+        if (!from_inside_.empty()) return let_run_on_from_inside();
         auto products = keep_in_flight(body_, loop_.in_flight, made_);
         if (const auto made = made_for_products(kernel_, loop_); !products && boxes_.run_on() && !made.empty())
             refuse_in_flight(fmt::format(
@@ -280,8 +280,8 @@ private:
     }
 
     /// The same of the last iterations of a loop in the body.
-    std::vector<TileStmt> run_on_from_inside() {
-        if (loop_.in_flight > 1 || boxes_.run_on())
+    std::vector<TileStmt> let_run_on_from_inside() {
+        if (loop_.in_flight > 1 || boxes_.runs_on())
             refuse_in_flight(
                 "products of a loop in it run on into the next iteration, and no further: 1 can be in flight, and none "
                 "of a loop around");

@@ -180,45 +180,49 @@ std::string TensorBox::examine_memory() const {
 }
 
 /// Whether one says what the other does: 1 <= i where 0 <= 3 i - 3.
-static bool says_the_same(const Expr& a, const Expr& b) {
-    return same_condition(a, b) || (follows_from_all(a, {b}) && follows_from_all(b, {a}));
-}
+static bool says_the_same(const Expr& a, const Expr& b) { return follows_from_all(a, {b}) && follows_from_all(b, {a}); }
 
-/// Whether the condition says that the pixel lies in one of the images.
-bool TensorBox::is_behind_images(const Expr& part) const {
+/// That the pixel lies in one of the images.
+std::vector<Expr> TensorBox::ends_of_images() const {
+    if (!walk_ || !walk_->fused.defined()) return {};
     const Expr images = cast_unchecked(Type::I64, tensor_->shape[0]);
     const Expr within = simplify(walk_->fused < images * walk_->pixels_of_image);
     const Expr uniform = uniform_over(within, walk_->variable, walk_->pixels);
-    return says_the_same(part, within) || (uniform.defined() && says_the_same(part, uniform));
+    return uniform.defined() ? std::vector{within, uniform} : std::vector{within};
 }
 
-/// Whether the condition says that the element lies within one of the tensor's ends.
-bool TensorBox::is_outside(const Expr& part) const {
+/// What says that an element lies within one of the tensor's ends.
+std::vector<Expr> TensorBox::ends() const {
+    std::vector<Expr> found = ends_of_images();
     for (size_t d = 0; d < in_tensor_->size(); ++d) {
         std::vector<Expr> ends = {simplify((*in_tensor_)[d] < cast_unchecked(Type::I64, tensor_->shape[d]))};
         if (arrives_) ends.push_back(simplify((*in_tensor_)[d] >= 0));
         for (const Expr& end : ends) {
-            if (says_the_same(part, end)) return true;
+            found.push_back(end);
             const bool has_side = !walk_ || d + 1 == in_tensor_->size();
             const Side* side = !has_side ? nullptr : walk_ ? &fast() : &sides_[d];
             if (!side || !side->variable.defined()) continue;
             const Expr uniform = uniform_over(end, side->variable, side->extent);
-            if (uniform.defined() && says_the_same(part, simplify(uniform))) return true;
+            if (uniform.defined()) found.push_back(simplify(uniform));
         }
     }
-    return walk_ && walk_->fused.defined() && is_behind_images(part);
+    return found;
 }
 
 /// What is masked must be what lies outside of the tensor, and zeros its value.
 std::string TensorBox::examine_mask() const {
     if (op_.is<CopyOp>() && !is_constant(op_.active, 1))
         return fmt::format("it is made only where {}", to_string(op_.active));
-    const std::vector<Expr> parts = conjuncts_of(op_.mask);
-    std::vector<Expr> ends;
-    for (const Expr& part : parts)
-        if (is_outside(part)) ends.push_back(part);
-    for (const Expr& part : parts)
-        if (!is_outside(part) && !follows_from_all(part, ends))
+    const std::vector<Expr> parts = conjuncts_of(op_.mask), known = parts.empty() ? parts : ends();
+    std::vector<Expr> ends, others;
+    for (const Expr& part : parts) {
+        // Most are written alike, which is seen at once.
+        const bool is_end = std::ranges::any_of(known, [&](const Expr& end) { return same_condition(part, end); }) ||
+                            std::ranges::any_of(known, [&](const Expr& end) { return says_the_same(part, end); });
+        (is_end ? ends : others).push_back(part);
+    }
+    for (const Expr& part : others)
+        if (!follows_from_all(part, ends))
             return fmt::format("its mask {} is not the end of the tensor", to_string(part));
     if (op_.otherwise.defined() && !is_constant(op_.otherwise, 0)) {
         const FloatConstant* real = op_.otherwise.as<FloatConstant>();

@@ -55,8 +55,8 @@ private:
     std::string repeat_all_but(const OpLoop& moved);
     bool is_repeated(const Expr& variable) const;
     bool in_order() const;
-    bool is_outside(const Expr& part) const;
-    bool is_behind_images(const Expr& part) const;
+    std::vector<Expr> ends_of_images() const;
+    std::vector<Expr> ends() const;
     std::string examine_memory() const;
     std::string examine_mask() const;
 

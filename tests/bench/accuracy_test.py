@@ -1,22 +1,12 @@
-"""accuracy_test.py path/to/tw_bench: errors of attention, of 16 bits and of 8, beside PyTorch's, on the emulator and the CPU."""
+"""accuracy_test.py path/to/tw_bench path/to/tw: errors of attention, of 16 bits and of 8, beside PyTorch's, on the emulator and the CPU."""
 import math
-import sys
 import unittest
 from pathlib import Path
 from unittest import mock
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "bench"))
-
-from harness.program import Program  # noqa: E402
-from harness.report import Report, row, text_of  # noqa: E402
-
-TW_BENCH = sys.argv.pop(1)
-
-try:
-    import torch
-except ImportError:
-    torch = None
+from programs import TW_BENCH, torch
+from harness.program import Program
+from harness.report import Report, row, text_of
 
 
 @unittest.skipUnless(torch, "PyTorch is not on this machine")

@@ -10,22 +10,12 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "bench"))
-
-from harness.program import Program, ProgramError, Unavailable  # noqa: E402
-from harness.cases import checked  # noqa: E402
-from harness.random_cases import MAKERS, random_cases  # noqa: E402
-from harness.report import KEYS, Report, row, text_of  # noqa: E402
-from harness.scratch import scratch_folder  # noqa: E402
-
-TW_BENCH, TW = sys.argv.pop(1), sys.argv.pop(1)
-NO_GPU = dict(os.environ, TW_CUDA_DRIVER="/nonexistent/libcuda.so")
-
-try:
-    import torch
-except ImportError:
-    torch = None
+from programs import NO_GPU, ROOT, TW, TW_BENCH, compare, torch
+from harness.program import Program, ProgramError, Unavailable
+from harness.cases import checked
+from harness.random_cases import MAKERS, random_cases
+from harness.report import KEYS, Report, row, text_of
+from harness.scratch import scratch_folder
 
 
 class Folder(unittest.TestCase):
@@ -39,14 +29,10 @@ class Folder(unittest.TestCase):
         path.write_text(text)
         return str(path)
 
-    def compare(self, *arguments, environment=NO_GPU):
-        command = [sys.executable, str(ROOT / "bench/compare.py"), "--program", TW_BENCH, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, env=environment)
-
     def rows(self, suite, cases):
         """The JSON rows of a suite on these cases."""
         json_path = self.path / "rows.jsonl"
-        done = self.compare(suite, "--rounds", "2", "--cases", self.write(cases), "--json", str(json_path))
+        done = compare(suite, "--rounds", "2", "--cases", self.write(cases), "--json", str(json_path))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         rows = [json.loads(line) for line in json_path.read_text().splitlines()]
         for one in rows:
@@ -114,12 +100,12 @@ class SuitesWithoutGpu(Folder):
 
     def test_what_needs_a_gpu_says_so(self):
         for suite in ("gemm", "gemm-fp32", "accuracy", "memory", "launch"):
-            done = self.compare(suite)
+            done = compare(suite)
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn(f"{suite}: cannot be measured: no CUDA driver", done.stdout)
 
     def test_several_suites_run_what_they_can(self):
-        done = self.compare("memory", "emulator", "--rounds", "1")
+        done = compare("memory", "emulator", "--rounds", "1")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("memory: cannot be measured", done.stdout)
         self.assertIn("sgemm_256x256x512", done.stdout)
@@ -127,7 +113,7 @@ class SuitesWithoutGpu(Folder):
 
 class CaseFiles(Folder):
     def refused(self, suite, text):
-        done = self.compare(suite, "--cases", self.write(text))
+        done = compare(suite, "--cases", self.write(text))
         self.assertEqual(done.returncode, 2, done.stdout)
         return done.stderr
 
@@ -151,12 +137,12 @@ class CaseFiles(Folder):
                 self.assertIn(message, self.refused(suite, text))
 
     def test_a_file_that_is_not_there(self):
-        done = self.compare("compile", "--cases", str(self.path / "none.jsonl"))
+        done = compare("compile", "--cases", str(self.path / "none.jsonl"))
         self.assertEqual(done.returncode, 2)
         self.assertIn("none.jsonl: cannot be read", done.stderr)
 
     def test_cases_belong_to_one_suite(self):
-        done = self.compare("compile", "emulator", "--cases", self.write("{}"))
+        done = compare("compile", "emulator", "--cases", self.write("{}"))
         self.assertEqual(done.returncode, 2)
         self.assertIn("--cases belongs to one suite", done.stderr)
 
@@ -176,7 +162,7 @@ class CaseFiles(Folder):
         self.assertEqual(gemm_kernel({"m": 5, "n": 6, "k": 7}), "gemm_bf16_5x6x7")
 
     def test_a_shape_that_the_emulator_cannot_run(self):
-        done = self.compare("emulator", "--cases", self.write('{"m": 65, "n": 64, "k": 16}'))
+        done = compare("emulator", "--cases", self.write('{"m": 65, "n": 64, "k": 16}'))
         self.assertEqual(done.returncode, 1)
         self.assertIn("m and n are multiples of 64", done.stdout)
 
@@ -446,10 +432,10 @@ class RandomCases(Folder):
                     self.assertGreater(case[side] + 2 * case.get("pad", 0), reach)
 
     def test_they_are_drawn_where_they_can_be(self):
-        self.assertIn("no cases of launch can be drawn", self.compare("launch", "--random", "3").stderr)
-        self.assertIn("give one of both", self.compare("attention", "--random", "3", "--cases", self.write("{}")).stderr)
-        self.assertIn("must be at least 1", self.compare("attention", "--random", "0").stderr)
-        self.assertIn("cannot be measured", self.compare("attention", "--random", "3").stdout)
+        self.assertIn("no cases of launch can be drawn", compare("launch", "--random", "3").stderr)
+        self.assertIn("give one of both", compare("attention", "--random", "3", "--cases", self.write("{}")).stderr)
+        self.assertIn("must be at least 1", compare("attention", "--random", "0").stderr)
+        self.assertIn("cannot be measured", compare("attention", "--random", "3").stdout)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,8 @@
 import array
 import json
 import math
-import os
 import random
 import re
-import subprocess
-import sys
 import tempfile
 import time
 import unittest
@@ -14,31 +11,17 @@ from collections import Counter
 from pathlib import Path
 from unittest import mock
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "bench"))
+from programs import TW, TW_BENCH, compare, torch
+from harness import extents, mirror, tuned
+from harness.cases import checked
+from harness.kernel_names import with_kernels
+from harness.program import Program, ProgramError
+from harness.random_cases import MAKERS, random_cases
+from harness.random_memory import MATRICES
+from harness.random_products import cost
+from harness.report import Report, row, text_of
 
-from harness import extents, mirror, tuned  # noqa: E402
-from harness.cases import checked  # noqa: E402
-from harness.kernel_names import with_kernels  # noqa: E402
-from harness.program import Program, ProgramError  # noqa: E402
-from harness.random_cases import MAKERS, random_cases  # noqa: E402
-from harness.random_memory import MATRICES  # noqa: E402
-from harness.random_products import cost  # noqa: E402
-from harness.report import Report, row, text_of  # noqa: E402
-
-TW_BENCH, TW = sys.argv.pop(1), sys.argv.pop(1)
-NO_GPU = dict(os.environ, TW_CUDA_DRIVER="/nonexistent/libcuda.so")
 OF_EXTENTS = ("gemm", "gemm-kinds", "gemm-fp32", "memory")
-
-try:
-    import torch
-except ImportError:
-    torch = None
-
-
-def compare(*arguments):
-    command = [sys.executable, str(ROOT / "bench/compare.py"), "--program", TW_BENCH, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=NO_GPU)
 
 
 def extents_in(kernel):
@@ -240,7 +223,8 @@ class CommandLine(unittest.TestCase):
 
     def test_what_cannot_be_tuned_is_said(self):
         self.assertIn("memory: tw tune has no space of its kernels", compare("memory", "--tuned", "3").stdout)
-        self.assertNotIn("no space", compare("gemm", "--tuned", "3").stdout)
+        for suite in ("gemm", "conv"):
+            self.assertNotIn("no space", compare(suite, "--tuned", "3").stdout)
 
 
 class Data(unittest.TestCase):
@@ -257,20 +241,27 @@ class Data(unittest.TestCase):
 
 
 class Tuned(unittest.TestCase):
+    def side_of(self, ours, kernel):
+        case = {"kernel": kernel, "tuned": 2.0}
+        with mock.patch.object(Program, "ask", autospec=True, side_effect=Program.ask) as asked:
+            side = tuned.TunedSide(ours, case, {"kernel": kernel, "normal": True})
+        self.addCleanup(side.close)
+        asked.assert_called_with(side.program, "prepare", normal=True, kernel=f"{kernel}_tile{side.tiling}")
+        self.assertGreater(side.burst(1), 0)
+        return side
+
     def test_the_best_tiling_becomes_a_side(self):
-        case = {"kernel": "gemm_bf16_24x40x64_tb", "tuned": 2.0}
         with Program(TW_BENCH, "emulated") as ours:
-            with mock.patch.object(Program, "ask", autospec=True, side_effect=Program.ask) as asked:
-                side = tuned.TunedSide(ours, case, {"kernel": case["kernel"], "normal": True})
-            try:
-                asked.assert_called_with(side.program, "prepare", normal=True,
-                                         kernel=f"gemm_bf16_24x40x64_tb_tile{side.tiling}")
-                self.assertRegex(side.tiling, r"^\d+x\d+x\d+[wg]")
-                self.assertGreater(side.burst(1), 0)
-            finally:
-                side.close()
+            side = self.side_of(ours, "gemm_bf16_24x40x64_tb")
+            self.assertRegex(side.tiling, r"^\d+x\d+x\d+[wg]")
             with self.assertRaisesRegex(ProgramError, "tw tune: .*tells its tiling already"):
                 tuned.TunedSide(ours, {"kernel": f"gemm_bf16_24x40x64_tb_tile{side.tiling}", "tuned": 2.0}, {})
+            for case in with_kernels("conv", [{"images": 1, "height": 6, "width": 5, "channels": 16, "filters": 24,
+                                               "kernel_h": 3, "kernel_w": 3, "pad": 1}]):
+                self.assertRegex(self.side_of(ours, case["kernel"]).tiling, r"^(\d+x\d+x\d+w|halo)\d")
+        self.assertTrue(tuned.has_space("conv", {}))
+        self.assertFalse(tuned.has_space("conv", {"layout": "nchw"}))
+        self.assertFalse(tuned.has_space("memory", {}))
         self.assertEqual(Path(TW).resolve(), (Path(TW_BENCH).parent.parent / "tools" / "tw").resolve())
 
 

@@ -11,6 +11,7 @@
 #include "schedules/convolve.h"
 #include "schedules/find_convolution.h"
 #include "schedules/halo_convolution.h"
+#include "schedules/tuned_records.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
 #include "tests/schedules/plain_convolution.h"
@@ -18,7 +19,9 @@
 namespace tw::schedules {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr ConvolutionPass passes[] = {ConvolutionPass::Forward, ConvolutionPass::DataGradient,
                                       ConvolutionPass::WeightGradient};
@@ -114,6 +117,134 @@ TEST(ChooseConvolution, OfOnesOwnComesWithItsHalo) {
     EXPECT_THAT(s.trace_as_cpp(), HasSubstr(", 256, Tail::Mask, {\"tile\""));
     EXPECT_EQ(s.outputs()[0].name(), "z");
     EXPECT_THAT(build(s).explain(), HasSubstr("'z' is declared anew"));
+}
+
+/// However many strides, dilations and paddings shapes leave: where there are as many images as filters, a gradient
+/// could be another pass of other operands, with kernels as large as images.
+TEST_P(ChooseConvolutions, AreFoundAmongFewCandidates) {
+    std::vector<ConvolutionShape> shapes;
+    for (const char* name :
+         {"64x224x224x3_64_7x7_stride2_pad3", "256x224x224x3_64_7x7_stride2_pad3", "256x14x14x256_256_3x3_pad1",
+          "256x56x56x64_256_1x1", "64x56x56x64_64_7x7_stride2_pad3", "64x225x225x64_64_11x11_stride2_pad5",
+          "64x64x64x7_64_5x5_pad2", "64x32x32x120_120_3x3_stride5_pad1", "512x1x1x2048_1000_3x3_pad1",
+          "64x28x28x256_256_3x3_pad1_groups16", "32x33x33x136_72_3x3_stride2_pad2_dilation2"})
+        shapes.push_back(parse_convolution(std::string("convolution_bf16_") + name)->shape);
+    for (int round = 0; round < 30; ++round) shapes.push_back(random_shape());
+    for (const ConvolutionShape& shape : shapes)
+        for (ConvolutionPass pass : passes) {
+            const Tensor given = plain_convolution(shape, pass);
+            size_t candidates = 0;
+            for (const auto& operation : operations_of({given}))
+                if (!operation->is_input()) candidates += convolution_candidates(Tensor(operation, 0), {given}).size();
+            const bool has_little =  // windows or pixels, which leaves numbers open
+                std::max(shape.rows(), shape.columns()) < 3 || std::max(shape.height, shape.width) < 4;
+            EXPECT_LE(candidates, has_little ? 150u : 3u) << text_of(shape, pass);
+        }
+}
+
+/// relu(convolution + shift), with 64 channels and filters: its halo comes with it, by the model.
+Tensor layer_with_bias() {
+    const Tensor u = input("u", bf16, {256, 56, 56, 64}), k = input("k", bf16, {64, 3, 3, 64}),
+                 shift = input("shift", f32, {64});
+    Axis e = reduce_axis("e", 64), a = reduce_axis("a", 3), b = reduce_axis("b", 3);
+    return compute("z", {256, 56, 56, 64}, [&](Expr n, Expr i, Expr j, Expr o) {
+        const Expr total =
+            sum(cast(f32, padded(u, 0)(n, i + a - 1, j + b - 1, e)) * cast(f32, k(o, a, b, e)), {a, b, e});
+        return cast(bf16, relu(total + shift(o)));
+    });
+}
+
+/// What was tried, why it was left, and what is taken instead.
+TEST(ChooseConvolution, SaysWhyItLeftAHalo) {
+    Target some = target("sm_90a");
+    const Tensor z = layer_with_bias();
+    const std::string whole = choose_schedule({z}, some).explain();
+    EXPECT_THAT(whole, HasSubstr("'z_sums': tiling halo256b32s2t2, by the model of its time"));
+    EXPECT_THAT(whole, Not(HasSubstr("is not declared")));
+    some.max_threads = 256;  // two warpgroups have no room for a role that loads
+    const Schedule s = choose_schedule({z}, some);
+    EXPECT_EQ(s.outputs()[0].operation(), z.operation());
+    EXPECT_THAT(
+        s.explain(),
+        HasSubstr("'z' is not declared over a raster with its halo, by tiling halo256b32s2t2, by the model of its "
+                  "time: z: its thread loops and roles need 384 threads, a block of sm_90a has at most 256"));
+    EXPECT_THAT(s.explain(), HasSubstr("'z' is not computed by tensor cores"));
+}
+
+/// As names do: with what stands around the sums, whose tiling of the record may be either of the two.
+TEST(ChooseConvolution, TakesTheTilingOfItsRecord) {
+    const Target h200 = target("sm_90a");
+    const Tensor z = layer_with_bias();
+    const std::string by_model = choose_schedule({z}, h200).save();
+    auto with = [&](const std::string& tiling) {
+        return RecordsInUse({{.kernel = "convolution_bf16_256x56x56x64_64_3x3_pad1",
+                              .tiling = tiling,
+                              .schedule = {},
+                              .device = "NVIDIA H200",
+                              .arch = "sm_90a",
+                              .version = {}}});
+    };
+    {
+        const auto in_use = with("halo128b32s3t1");
+        const Schedule s = choose_schedule({z}, h200);
+        EXPECT_THAT(s.explain(), HasSubstr("'z_sums': tiling halo128b32s3t1, from its record"));
+        EXPECT_THAT(s.trace_as_cpp(), HasSubstr(", 128, Tail::Mask, {\"tile\""));
+    }
+    {
+        const auto in_use = with("64x64x64w1s3p1t1");
+        const Schedule s = choose_schedule({z}, h200);
+        EXPECT_THAT(s.explain(), HasSubstr("'z': tiling 64x64x64w1s3p1t1, from its record"));
+        EXPECT_THAT(s.trace_as_cpp(), HasSubstr(", 64, Tail::Mask, {\"tile\", \"row\""));
+    }
+    {
+        const auto in_use = with("halo250b25s2t2");  // which no instruction has
+        const Schedule s = choose_schedule({z}, h200);
+        EXPECT_EQ(s.save(), by_model);
+        EXPECT_THAT(s.explain(),
+                    HasSubstr("'z' is not declared over a raster with its halo, by tiling halo250b25s2t2, from "
+                              "its record: "));
+    }
+    {
+        const auto in_use = with("512x256x64w1s8p1t1");
+        const Schedule s = choose_schedule({z}, h200);
+        EXPECT_EQ(s.save(), by_model);
+        EXPECT_THAT(s.explain(),
+                    HasSubstr("'z' is not as its record says, by tiling 512x256x64w1s8p1t1, from its record: "));
+    }
+    EXPECT_EQ(choose_schedule({z}, h200).save(), by_model);
+}
+
+/// Bit for bit, of either kind and of each pass.
+TEST_P(ChooseConvolutions, OfARecordAreTheDeclared) {
+    const ConvolutionShape shape{.images = 2,
+                                 .height = 9,
+                                 .width = 8,
+                                 .channels = 32,
+                                 .filters = 64,
+                                 .kernel_h = 3,
+                                 .kernel_w = 3,
+                                 .padding = 1};
+    const std::pair<ConvolutionPass, const char*> tilings[] = {
+        {ConvolutionPass::Forward, "halo64b32s3t1"},      {ConvolutionPass::Forward, "64x32x32w1s3p1t1b32"},
+        {ConvolutionPass::DataGradient, "halo96b16s2t2"}, {ConvolutionPass::DataGradient, "64x16x32w1s3p2t1"},
+        {ConvolutionPass::WeightGradient, "halo32s2p3"},  {ConvolutionPass::WeightGradient, "64x32x32w1s4p2t1"}};
+    for (const auto& [pass, tiling] : tilings) {
+        SCOPED_TRACE(tiling);
+        const std::string names[] = {"convolution", "convolution_data_gradient", "convolution_weight_gradient"};
+        const RecordsInUse in_use({{.kernel = names[static_cast<int>(pass)] + "_bf16_2x9x8x32_64_3x3_pad1",
+                                    .tiling = tiling,
+                                    .schedule = {},
+                                    .device = {},
+                                    .arch = "sm_90a",
+                                    .version = {}}});
+        const Tensor given = plain_convolution(shape, pass);
+        const Schedule s = choose_schedule({given}, device_target());
+        EXPECT_THAT(s.explain(), HasSubstr(fmt::format("tiling {}, from its record", tiling)));
+        const Bindings bindings = whole_numbers({given}, 3);
+        Executable executable(build(s), device_);
+        EXPECT_EQ(difference("result", run_on(executable, bindings)[0], interpret_plain({given}, bindings)[0], bitwise),
+                  std::nullopt);
+    }
 }
 
 /// Results that others read are those of the declaration that was chosen: layers one behind another, and a loss.

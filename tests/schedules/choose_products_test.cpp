@@ -8,6 +8,7 @@
 #include "ops/check.h"
 #include "ops/executable.h"
 #include "schedules/choose.h"
+#include "schedules/tuned_records.h"
 #include "tests/schedules/integers_for.h"
 
 namespace tw {
@@ -183,6 +184,26 @@ TEST(ChooseProducts, IntermediateSums) {
     for (size_t at = 0; (at = steps.find(", 32, Tail::Mask, {\"step\", \"share\"})", at)) != std::string::npos; ++at)
         ++shared;
     EXPECT_EQ(shared, 1) << steps;
+}
+
+TEST(ChooseProducts, TakeTheTilingOfTheirRecord) {
+    const Tensor a = input("a", bf16, {256, 128}), b = input("b", bf16, {256, 128});
+    Axis k = reduce_axis("k", 128);
+    const Tensor c = compute(
+        "c", {256, 256}, [&](Expr i, Expr j) { return cast(bf16, sum(cast(f32, a(i, k)) * cast(f32, b(j, k)), k)); });
+    auto explained = [&](const std::string& tiling) {
+        const schedules::RecordsInUse in_use({{.kernel = "gemm_bf16_256x256x128_tb",
+                                               .tiling = tiling,
+                                               .schedule = {},
+                                               .device = "NVIDIA H200",
+                                               .arch = "sm_90a",
+                                               .version = {}}});
+        return schedules::choose_schedule({c}, target("sm_90a")).explain();
+    };
+    EXPECT_THAT(explained("64x64x64g1s4r"), HasSubstr("'c': tiling 64x64x64g1s4r, from its record"));
+    EXPECT_THAT(explained("128x192x64g2s9r"),  // of more stages than there is shared memory for
+                HasSubstr("'c' is not as its record says, by tiling 128x192x64g2s9r, from its record: "));
+    EXPECT_THAT(schedules::choose_schedule({c}, target("sm_90a")).explain(), HasSubstr(", by the model of its time"));
 }
 
 }  // namespace

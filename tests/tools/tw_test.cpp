@@ -369,11 +369,37 @@ TEST_F(Tw, TuneKeepsCheckedRecords) {
     EXPECT_THAT(damaged.err, HasSubstr("records.jsonl:3: no record of the tuner"));
 }
 
+TEST_F(Tw, TuneKeepsRecordsOfConvolutions) {
+    const std::string records = (folder_ / "records.jsonl").string();
+    std::ofstream(folder_ / "cases")
+        << R"({"images": 1, "height": 6, "width": 5, "channels": 16, "filters": 24, "kernel_h": 3, "kernel_w": 3, "pad": 1})"
+        << "\n";
+    const Outcome tuned = tw(
+        fmt::format("tune --cases '{}/cases' --device emulated --limit 2 --records '{}'", folder_.string(), records));
+    EXPECT_EQ(tuned.status, 0) << tuned.err;
+    const std::string text = content(records);
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+    std::istringstream lines(text);
+    for (const char* kernel :
+         {"convolution_bf16", "convolution_data_gradient_bf16", "convolution_weight_gradient_bf16"}) {
+        std::string line;
+        std::getline(lines, line);
+        const nlohmann::json record = nlohmann::json::parse(line);
+        const std::string name = record["kernel"];
+        EXPECT_EQ(name, std::string(kernel) + "_1x6x5x16_24_3x3_pad1");
+        EXPECT_THAT(tuned.out, HasSubstr(name));
+        const Outcome shown = tw(fmt::format("show {}_tile{} --json", name, record["tiling"].get<std::string>()));
+        EXPECT_EQ(shown.status, 0) << shown.err;
+        EXPECT_EQ(nlohmann::json::parse(shown.out)["steps"], record["schedule"]);
+        EXPECT_THAT(tw("show " + name).out, HasSubstr(", by the model of its time"));
+    }
+}
+
 TEST_F(Tw, TuneRefusesWhatItCannotTune) {
-    EXPECT_THAT(tw("tune").err, HasSubstr("name at least one product, or --cases FILE"));
+    EXPECT_THAT(tw("tune").err, HasSubstr("name at least one kernel, or --cases FILE"));
     Outcome other = tw("tune softmax_131x37");
     EXPECT_EQ(other.status, 2);
-    EXPECT_THAT(other.err, HasSubstr("'softmax_131x37' names no product on tensor cores"));
+    EXPECT_THAT(other.err, HasSubstr("'softmax_131x37' names no product on tensor cores and no convolution"));
     EXPECT_THAT(tw("tune gemm_bf16_8x8x8_tile64x64x64g1s2").err, HasSubstr("leave out _tile64x64x64g1s2"));
     Outcome nowhere = tw("tune gemm_bf16_8x8x8 --device emulated --limit 1 --records /nonexistent/records");
     EXPECT_EQ(nowhere.status, 1);

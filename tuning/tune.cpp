@@ -1,4 +1,4 @@
-#include "tuning/tune_product.h"
+#include "tuning/tune.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,24 +7,19 @@
 #include <thread>
 #include <utility>
 
-#include "bench/check_product.h"
 #include "bench/operand_sets.h"
 #include "dsl/check_bindings.h"
 #include "ops/bound_arguments.h"
 #include "runtime/driver/arch.h"
 #include "runtime/driver/copy_bandwidth.h"
 #include "runtime/driver/timer.h"
-#include "schedules/tensor_product_space.h"
 #include "support/error.h"
+#include "tuning/check_results.h"
 
 namespace tw::tuning {
 namespace {
 
-using bench::fill_choices;
-using bench::FillInput;
 using bench::OperandSets;
-using bench::ProductCheck;
-using schedules::ProductTiling;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t finalists = 8;
@@ -42,8 +37,7 @@ double median(const std::vector<double>& values) { return quantile(values, 0.5);
 
 /// A tiling on its way from compiling to measuring.
 struct Candidate {
-    ProductTiling tiling;
-    std::string text, schedule;
+    std::string tiling, schedule;
     std::optional<Executable> executable = {};
     std::string problem = {};                    ///< why it is out
     std::vector<std::vector<Launch>> sets = {};  ///< the launches of a run, for each set of operands
@@ -74,10 +68,8 @@ void in_parallel(size_t count, int threads, const Work& work, const Show& show) 
 
 class Tuner {
 public:
-    Tuner(const std::string& name, const schedules::TensorProductShape& shape, std::shared_ptr<Device> device,
-          const TuneOptions& options, const ShowStep& show)
-        : name_(name),
-          shape_(shape),
+    Tuner(const Tunable& tunable, std::shared_ptr<Device> device, const TuneOptions& options, const ShowStep& show)
+        : tunable_(tunable),
           device_(std::move(device)),
           options_(options),
           show_(show),
@@ -105,10 +97,10 @@ public:
 private:
     /// What is taken today comes first.
     void enumerate() {
-        std::vector<ProductTiling> tilings = {best_tiling(shape_, target_)};
-        for (const ProductTiling& tiling : tensor_product_space(shape_, target_))
-            if (tiling != tilings[0] && tilings.size() < options_.limit) tilings.push_back(tiling);
-        for (const ProductTiling& tiling : tilings) candidates_.push_back({tiling, schedules::tiling_text(tiling), {}});
+        for (const std::string& tiling : tunable_.tilings(target_))
+            if (candidates_.size() < std::max<size_t>(options_.limit, 1)) candidates_.push_back({tiling, {}});
+        if (candidates_.empty())
+            throw_error(Error, "{}: {} has no tilings of it that could be tuned", tunable_.name, target_.arch);
     }
 
     void compile() {
@@ -119,7 +111,7 @@ private:
                 return;
             }
             attempt(candidate, [&] {
-                Schedule s = tensor_product_schedule(declare_tensor_product(shape_), candidate.tiling, target_);
+                const Schedule s = tunable_.schedule(candidate.tiling, target_);
                 candidate.schedule = s.save();
                 candidate.executable.emplace(build(s), device_);
             });
@@ -138,7 +130,7 @@ private:
     void attempt(Candidate& candidate, const Work& work) try {
         work();
     } catch (const StickyError& crash) {
-        throw_error(StickyError, "{} with tiling {}: {}", name_, candidate.text, crash.what());
+        throw_error(StickyError, "{} with tiling {}: {}", tunable_.name, candidate.tiling, crash.what());
     } catch (const std::exception& problem) {
         candidate.problem = problem.what();
     }
@@ -148,21 +140,17 @@ private:
         for (Candidate& candidate : candidates_)
             if (candidate.problem.empty()) found.push_back(&candidate);
         if (found.empty())
-            throw_error(Error, "{}: none of {} tilings is usable; the first, {}: {}", name_, candidates_.size(),
-                        candidates_[0].text, candidates_[0].problem);
+            throw_error(Error, "{}: none of {} tilings is usable; the first, {}: {}", tunable_.name, candidates_.size(),
+                        candidates_[0].tiling, candidates_[0].problem);
         return found;
     }
 
     /// Binds operands and runs everything once.
     void prepare() {
         const double least_bytes = is_gpu_ ? static_cast<double>(RotatedBytes) : 0;
-        const auto product = declare_tensor_product(shape_);
-        auto fill = [&](const std::string& input, HostArray& array, uint64_t seed) {
-            return fill_choices(product, input, array, seed);
-        };
-        operands_.emplace(running()[0]->executable->program().tree(), *device_, least_bytes, fill);
+        operands_.emplace(running()[0]->executable->program().tree(), *device_, least_bytes, fill_of(tunable_));
         for (Candidate* candidate : running()) {
-            show_measuring(candidate->text);
+            show_measuring(candidate->tiling);
             attempt(*candidate, [&] {
                 bind(*candidate);
                 auto once = [&](const Stream& stream) {
@@ -218,7 +206,7 @@ private:
             for (size_t i = 0; i < some.size(); ++i) {
                 Candidate& candidate = *some[round % 2 == 0 ? i : some.size() - 1 - i];
                 if (!candidate.problem.empty()) continue;
-                show_measuring(candidate.text);
+                show_measuring(candidate.tiling);
                 attempt(candidate, [&] { candidate.seconds.push_back(burst(candidate)); });
             }
         }
@@ -266,11 +254,11 @@ private:
 
     TuneResult result(const std::vector<Candidate*>& fastest_first) {
         TuneResult result;
-        result.today = candidates_[0].text;
+        result.today = candidates_[0].tiling;
         for (const Candidate* candidate : fastest_first)
-            result.measured.push_back({candidate->text, median(candidate->seconds) * 1e3});
+            result.measured.push_back({candidate->tiling, median(candidate->seconds) * 1e3});
         if (!candidates_[0].seconds.empty()) result.today_milliseconds = median(candidates_[0].seconds) * 1e3;
-        ProductCheck check(shape_, device_, target_);
+        ResultCheck check(tunable_, device_, target_);
         Candidate* winner = nullptr;
         for (Candidate* candidate : fastest_first) {
             attempt(*candidate, [&] {
@@ -281,7 +269,7 @@ private:
             break;
         }
         for (const Candidate& candidate : candidates_)
-            if (!candidate.problem.empty()) result.skipped.push_back({candidate.text, candidate.problem});
+            if (!candidate.problem.empty()) result.skipped.push_back({candidate.tiling, candidate.problem});
         if (!winner) running();  // throws
         result.record = record_of(*winner);
         return result;
@@ -290,8 +278,8 @@ private:
     schedules::TunedRecord record_of(const Candidate& winner) const {
         double middle = median(winner.seconds);
         double width = quantile(winner.seconds, 0.75) - quantile(winner.seconds, 0.25);
-        return {.kernel = name_,
-                .tiling = winner.text,
+        return {.kernel = tunable_.name,
+                .tiling = winner.tiling,
                 .schedule = winner.schedule,
                 .device = device_->name(),
                 .arch = target_.arch,
@@ -308,8 +296,7 @@ private:
         show_("measure", steps_done_++, steps, next);
     }
 
-    std::string name_;
-    schedules::TensorProductShape shape_;
+    const Tunable& tunable_;
     std::shared_ptr<Device> device_;
     TuneOptions options_;
     const ShowStep& show_;
@@ -323,9 +310,9 @@ private:
 
 }  // namespace
 
-TuneResult tune_product(const std::string& name, const schedules::TensorProductShape& shape,
-                        const std::shared_ptr<Device>& device, const TuneOptions& options, const ShowStep& show) {
-    return Tuner(name, shape, device, options, show).tune();
+TuneResult tune(const Tunable& tunable, const std::shared_ptr<Device>& device, const TuneOptions& options,
+                const ShowStep& show) {
+    return Tuner(tunable, device, options, show).tune();
 }
 
 }  // namespace tw::tuning

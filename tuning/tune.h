@@ -1,4 +1,4 @@
-// The tuner of products on tensor cores: compiles a search space, measures it side by side, checks the winner.
+// The tuner: compiles a search space of tilings, measures it side by side, checks the winner.
 #pragma once
 #include <functional>
 #include <memory>
@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "runtime/driver/driver.h"
-#include "schedules/tensor_product_names.h"
 #include "schedules/tuned_records.h"
+#include "tuning/tunable.h"
 
 namespace tw::tuning {
 
@@ -27,7 +27,7 @@ struct MeasuredTiling {
 };
 struct TuneResult {
     schedules::TunedRecord record;         ///< the winner's, whose results are right
-    std::string today;                     ///< the tiling of best_tiling
+    std::string today;                     ///< the first of the tunable's tilings
     double today_milliseconds = 0;         ///< 0 if it was skipped
     std::vector<MeasuredTiling> measured;  ///< compiled and run, the fastest first
     std::vector<SkippedTiling> skipped;
@@ -36,10 +36,10 @@ struct TuneResult {
 /// Told of each step: "compile" or "measure", steps done, all steps, what comes next.
 using ShowStep = std::function<void(const std::string& phase, int64_t done, int64_t all, const std::string& next)>;
 
-/// Tunes the product of this name, which tells no tiling. All tilings are measured in turns, in bursts over operands
-/// that no L2 cache holds, after the clocks have settled; then the best of them again, for longer. On the emulated
-/// device each runs once. Throws Error if none compiles and computes the product, and StickyError if a kernel crashed.
-TuneResult tune_product(const std::string& name, const schedules::TensorProductShape& shape,
-                        const std::shared_ptr<Device>& device, const TuneOptions& options, const ShowStep& show);
+/// Tunes a kernel. All tilings are measured in turns, in bursts over operands that no L2 cache holds, after the clocks
+/// have settled; then the best of them again, for longer. On the emulated device each runs once. Throws Error if the
+/// target has no tilings of it, or none compiles and computes it, and StickyError if a kernel crashed.
+TuneResult tune(const Tunable& tunable, const std::shared_ptr<Device>& device, const TuneOptions& options,
+                const ShowStep& show);
 
 }  // namespace tw::tuning

@@ -1,0 +1,106 @@
+#include "schedules/tiled_product.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "dsl/simplify.h"
+#include "schedules/choose_windows.h"
+#include "schedules/convolution_tilings.h"
+#include "schedules/tensor_product_names.h"
+#include "schedules/unit_product.h"
+
+namespace tw::schedules {
+namespace {
+
+/// The matrices of sum_k a * b, and k's extent.
+struct Factors {
+    Tensor a, b;
+    int64_t k;
+};
+
+bool holds_reduction(const Operation& operation) {
+    bool found = false;
+    for (const auto& output : operation.outputs)
+        if (output.body.defined()) visit(output.body, [&](const Expr& e) { found = found || e.as<Reduce>(); });
+    return found;
+}
+
+/// A matrix in memory, indexed by two different variables: reductions are kernels of their own.
+bool is_matrix(const Read* read) {
+    return read && (read->operation->is_input() || holds_reduction(*read->operation)) && read->indices.size() == 2 &&
+           read->indices[0].as<Variable>() && read->indices[1].as<Variable>() &&
+           !read->indices[0].same(read->indices[1]);
+}
+
+bool indexes(const Read& read, const Expr& axis) { return read.indices[0].same(axis) || read.indices[1].same(axis); }
+
+std::optional<Factors> factors_of(const Tensor& c) {
+    if (c.rank() != 2 || c.operation()->outputs.size() != 1) return {};
+    std::vector<const Reduce*> reductions;
+    visit(c.operation()->outputs[0].body, [&](const Expr& expr) {
+        if (const Reduce* reduce = expr.as<Reduce>()) reductions.push_back(reduce);
+    });
+    if (reductions.size() != 1 || reductions[0]->axes.size() != 1 || reductions[0]->values.size() != 1 ||
+        reductions[0]->reducer->name != "sum")
+        return {};
+    const Binary* times = reductions[0]->values[0].as<Binary>();
+    if (!times || times->op != BinaryOp::Mul) return {};
+    const Read *a = times->a.as<Read>(), *b = times->b.as<Read>();
+    const Expr &k = reductions[0]->axes[0], &i = c.operation()->axes[0], &j = c.operation()->axes[1];
+    if (!is_matrix(a) || !is_matrix(b) || a->operation == b->operation) return {};
+    if (!indexes(*a, i)) std::swap(a, b);
+    if (!indexes(*a, i) || !indexes(*a, k) || !indexes(*b, k) || !indexes(*b, j)) return {};
+    const Variable* along = k.as<Variable>();
+    auto extent = along->extent.defined() ? as_constant(along->extent) : std::nullopt;
+    if (!extent && along->max) extent = *along->max + 1;
+    if (!extent) return {};
+    return Factors{Tensor(a->operation, a->output), Tensor(b->operation, b->output), *extent};
+}
+
+ProductTiles tiles_of_threads(const Tensor& c, int64_t k, const Target& target) {
+    auto extent = [&](size_t d) { return as_constant(c.shape()[d]).value_or(4096); };
+    return product_tiles(extent(0), extent(1), k, target);
+}
+
+}  // namespace
+
+std::optional<TiledProduct> product_of_threads(const Tensor& c, const Target& target) {
+    const auto factors = factors_of(c);
+    if (!factors) return {};
+    return TiledProduct{c, factors->a, factors->b, tiles_of_threads(c, factors->k, target)};
+}
+
+std::optional<TiledProduct> column_reduction(const Tensor& c) {
+    const auto columns = column_reduction_of(c);
+    if (!columns) return {};
+    return TiledProduct{c, {}, {}, *columns};
+}
+
+void schedule_tiled(Schedule& s, const TiledProduct& p) {
+    if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
+        return schedule_window_product(s, windows->product, windows->tiles);
+    if (const LyingPixels* pixels = std::get_if<LyingPixels>(&p.tiles)) return schedule_lying_pixels(s, *pixels);
+    if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
+        return schedule_halo(s, halo->convolution, halo->tiles);
+    if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles))
+        return schedule_column_reduction(s, p.c, columns->rows, columns->threads);
+    if (const ProductTiles* threads = std::get_if<ProductTiles>(&p.tiles))
+        return schedule_product(s, p.c, p.a, p.b, *threads);
+    std::visit([&](const auto& tiles) { schedule_tensor_product(s, p.c, p.a, p.b, tiles); },
+               std::get<ProductTiling>(p.tiles));
+}
+
+std::string tiling_of(const TiledProduct& p) {
+    if (std::holds_alternative<LyingPixels>(p.tiles)) return "tiles of matrices, of pixels as they lie";
+    std::string text;
+    if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
+        text = tiling_text(ConvolutionTiling(windows->tiles));
+    else if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
+        text = tiling_text(ConvolutionTiling(halo->tiles));
+    else
+        text = tiling_text(std::get<ProductTiling>(p.tiles));
+    return fmt::format("tiling {}, {}", text, p.is_from_record ? "from its record" : "by the model of its time");
+}
+
+}  // namespace tw::schedules

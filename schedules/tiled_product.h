@@ -1,0 +1,38 @@
+// Products and reductions with their tiles, as choose_schedule tries them.
+#pragma once
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "schedules/long_reductions.h"
+#include "schedules/lying_pixels.h"
+#include "schedules/product.h"
+#include "schedules/redeclare_convolutions.h"
+#include "schedules/tensor_product.h"
+
+namespace tw::schedules {
+
+struct TiledWindows {
+    WindowProduct product;
+    ConvolutionTiles tiles;
+};
+/// A product, or a reduction, and its tiles: of a tensor core, or of threads.
+struct TiledProduct {
+    Tensor c, a, b;  ///< without operands where these are not tiled
+    std::variant<ProductTiling, TiledWindows, LyingPixels, RedeclaredHalo, ProductTiles, ColumnReduction> tiles;
+    bool is_from_record = false;  ///< tiles of a tensor core, which come from a model otherwise
+
+    bool is_on_units() const {
+        return !std::holds_alternative<ProductTiles>(tiles) && !std::holds_alternative<ColumnReduction>(tiles);
+    }
+};
+
+/// The tensor as a product of two f32 matrices, or as a reduction of many rows to columns, in tiles of threads.
+std::optional<TiledProduct> product_of_threads(const Tensor& c, const Target& target);
+std::optional<TiledProduct> column_reduction(const Tensor& c);
+
+void schedule_tiled(Schedule& s, const TiledProduct& product);
+/// "tiling 128x256x64w2s4p1t1, from its record", of a tensor core.
+std::string tiling_of(const TiledProduct& product);
+
+}  // namespace tw::schedules

@@ -1,0 +1,15 @@
+#include "support/error.h"
+#include "tuning/tunable.h"
+
+namespace tw::tuning {
+
+Tunable find_tunable(const std::string& name) {
+    for (const auto& family : {tunable_product, tunable_convolution})
+        if (auto found = family(name)) return *found;
+    throw_error(Error,
+                "'{}' names no product on tensor cores and no convolution; write gemm_TYPE_MxNxK, as "
+                "gemm_bf16_4096x4096x4096_tb, or convolution_TYPE_IMAGESxHEIGHTxWIDTHxCHANNELS_FILTERS_RxS",
+                name);
+}
+
+}  // namespace tw::tuning
