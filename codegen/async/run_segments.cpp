@@ -260,7 +260,7 @@ private:
         if (loop_.in_flight == 0) return {};
         if (!from_inside_.empty()) return let_run_on_from_inside();
         auto products = keep_in_flight(body_, loop_.in_flight, made_);
-        if (const auto made = made_for_products(kernel_, loop_); !products && boxes_.run_on() && !made.empty())
+        if (const auto made = made_for_products(kernel_, loop_); !products && boxes_.runs_on() && !made.empty())
             refuse_in_flight(fmt::format(
                 "'{}' is made in each of its iterations, while its products run on into the next iteration of the loop "
                 "around; make it there, s.at(...), or give that loop none in flight",
