@@ -101,6 +101,20 @@ void redirect_reads(State& state, const Operation* from, const std::shared_ptr<c
                 });
 }
 
+/// Loops keep their extents as they are.
+void check_no_extent_reads(const State& state, const Operation* operation, const std::string& call,
+                           std::source_location where) {
+    for (const LoopRecord& loop : state.loops) {
+        bool reads = false;
+        visit(loop.extent, [&](const Expr& e) {
+            const Read* read = e.as<Read>();
+            reads = reads || (read && read->operation.get() == operation);
+        });
+        user_check(!reads, where, "{}: the extent of loop '{}' reads '{}'; declare it with fewer dimensions", call,
+                   loop.name, operation->name);
+    }
+}
+
 void check_dimensions(const std::string& call, const std::string& name, int first, int last, size_t rank,
                       std::source_location where) {
     user_check(0 <= first && first < last && last < static_cast<int>(rank), where,
@@ -131,6 +145,7 @@ void join_input(Edit& edit, const Tensor& input, int first, int last) {
                                    [&](const ReadSite& site) { return site.read->operation.get() == &operation; });
     });
     user_check(is_read, edit.where, "{}: no stage of this schedule reads '{}'", call, operation.name);
+    check_no_extent_reads(edit.state, &operation, call, edit.where);
     const JoinedAxes axes(operation, static_cast<size_t>(first), static_cast<size_t>(last));
     const auto joined = joined_input(operation, axes);
     redirect_reads(edit.state, &operation, joined, axes);
@@ -161,6 +176,7 @@ void Schedule::join_axes(const StageRef& ref, int first, int last, std::source_l
     user_check(untouched, where, "{}: loops of '{}' are scheduled already; join its axes first", call,
                record.definition.name);
     const std::shared_ptr<const Operation> separate = record.definition.operation;
+    check_no_extent_reads(state, separate.get(), call, where);
     const JoinedAxes axes(*separate, static_cast<size_t>(first), static_cast<size_t>(last));
     for (int id : record.order) state.loops[id].dead_step = edit.step;
     join(record.definition, axes);

@@ -238,10 +238,11 @@ Stage Schedule::stage(const StageRef& result, Memory memory, Loop loop, std::sou
     int stage = edit.stage(result, "stage"), under = edit.alive(loop, "stage");
     const StageDefinition& made = state.stages[stage].definition;
     const bool is_stored = state.stages[stage].attach < 0 && resolved_memory(state, stage) == Memory::Global;
-    user_check(state.is_result(stage) || made.target || is_stored, where,
-               "stage({}, {}, {}): '{}' is no output and lies in no memory between kernels; to choose where it lives use "
-               "set_memory({}, ...)",
-               made.name, memory_text(memory), state.loops[under].name, made.name, made.name);
+    user_check(
+        state.is_result(stage) || made.target || is_stored, where,
+        "stage({}, {}, {}): '{}' is no output and lies in no memory between kernels; to choose where it lives use "
+        "set_memory({}, ...)",
+        made.name, memory_text(memory), state.loops[under].name, made.name, made.name);
     user_check(made.finish.size() == 1, where,
                "stage({}, ...): it has {} outputs; only a single result can be staged. Compute them as they are, or "
                "declare each by a compute() of its own",
@@ -370,11 +371,14 @@ void Schedule::in_place(const Tensor& out, const Tensor& in, std::source_locatio
     for (const auto& [taken_out, taken_in] : state.in_place)
         user_check(!taken_out.same(out) && !taken_in.same(in), where, "in_place({}, {}): '{}' already overwrites '{}'",
                    out.name(), in.name(), taken_out.name(), taken_in.name());
+    const auto joined = state.joined_inputs.find(in.operation().get());
+    const auto& read_as = joined == state.joined_inputs.end() ? in.operation() : joined->second;
     for (const StageRecord& reader : state.stages) {
         if (reader.inlined) continue;
         for (const ReadSite& site : reads_of(reader.definition)) {
-            if (site.read->operation != in.operation()) continue;
+            if (site.read->operation != read_as) continue;
             bool own = &reader.definition == &definition && !site.in_update && !site.read->guarded &&
+                       site.read->indices.size() == definition.axes.size() &&
                        std::equal(site.read->indices.begin(), site.read->indices.end(), definition.axes.begin(), equal);
             user_check(own, where,
                        "in_place({}, {}): '{}' reads '{}' elsewhere than at the element that it overwrites; only an "

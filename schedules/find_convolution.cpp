@@ -202,6 +202,15 @@ public:
     std::vector<FoundConvolution> candidates() const {
         std::vector<FoundConvolution> found;
         if (!own_) return found;
+        const auto reads_elements = [](const Expr& expr) {
+            bool any = false;
+            visit(expr, [&](const Expr& e) { any = any || e.as<Read>(); });
+            return any;
+        };
+        if (std::ranges::any_of(own_->term.conditions, reads_elements)) return found;  // no convolution has such
+        for (const Expr& axis : own_->axes)
+            if (const Expr& extent = axis.as<Variable>()->extent; extent.defined() && reads_elements(extent))
+                return found;
         const std::vector<const Read*>& reads = own_->term.reads;
         for (const auto& [a, b] : {std::pair(reads[0], reads[1]), std::pair(reads[1], reads[0])})
             for (const Roles& roles :

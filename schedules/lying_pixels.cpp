@@ -97,6 +97,10 @@ private:
         const Expr& row = axes()[1];
         const bool is_transposed = are_filters(filters, term_, row);
         if (!are_images(images) || (!is_transposed && !are_filters(filters, row, term_))) return {};
+        const Expr& terms = term_.as<Variable>()->extent;  // all channels of both
+        if (!terms.defined() || !equal(terms, images.operation->shape[1]) ||
+            !equal(terms, filters.operation->shape[is_transposed ? 0 : 1]))
+            return {};
         LyingPixels found{{}, {filters.operation, filters.output}, {images.operation, images.output}, {}};
         found.shape = {.m = extent_at(tensor_, 1),
                        .n = pixels_of(tensor_),
@@ -143,6 +147,9 @@ private:
             return term != terms.end() && equal(term->as<Variable>()->extent, extent);
         };
         size_t several = 0;
+        for (size_t k = 0; k < of_dy->size(); ++k)  // each place another term
+            for (size_t l = 0; l < k; ++l)
+                if (!is_constant((*of_dy)[k], 0) && equal((*of_dy)[k], (*of_dy)[l])) return {};
         for (size_t k = 0; k < of_dy->size(); ++k) {
             const size_t d = k == 0 ? 0 : k + 1;
             if (!whole(found.filters, (*of_dy)[k], d) || !whole(found.images, (*of_dy)[k], d)) return {};

@@ -43,7 +43,9 @@ public:
 
     TileKernel run() {
         if (copies_.empty()) return std::move(result_);
-        for (const TileOp& copy : copies_) result_.body = guarded(result_.body, copy, false);
+        std::set<const BufferNode*> tiles;
+        for (const TileOp& copy : copies_)
+            if (tiles.insert(tile_of(copy)).second) result_.body = guarded(result_.body, copy, false);
         result_.body = replace_ops(result_.body, [&](const TileOp& op) {
             if (!tile_of(op)) return make_tile(TileOp(op));
             return make_tile(TileBlock{{make_tile(read(op)), make_tile(asking(op))}});
@@ -111,24 +113,20 @@ private:
     }
     Expr one_thread() const { return simplify(result_.thread == 0); }
 
-    /// Where a loop fills the tile again, it waits until the boxes before have left.
-    TileStmt guarded(const TileStmt& stmt, const TileOp& copy, bool again) const {
+    /// What fills the tile where boxes of it may be `leaving`, since a copy stands before, or in a loop around, waits
+    /// until they have left.
+    TileStmt guarded(const TileStmt& stmt, const TileOp& copy, bool leaving) const {
         if (!has_copy_of(stmt, tile_of(copy)) || stmt.as<TileOp>()) return stmt;
         if (const TileLoop* loop = stmt.as<TileLoop>(); loop || stmt.as<TileAllocate>()) {
-            const bool inside = again || (loop && repeats(*loop));
+            const bool inside = leaving || (loop && repeats(*loop));
             return map_children(stmt, [&](const TileStmt& kid) { return guarded(kid, copy, inside); });
         }
         TileBlock block;
-        bool waited = !again;
         for (const TileStmt& kid : stmt.as<TileBlock>()->stmts) {
-            bool copied = has_copy_of(kid, tile_of(copy));
-            if (writes(kid, tile_of(copy)) && !copied && !waited) {
-                block.stmts.push_back(before_fill(kid, copy));
-                waited = true;
-                continue;
-            }
-            block.stmts.push_back(guarded(kid, copy, again && !waited));
-            waited = waited || copied;
+            const bool copied = has_copy_of(kid, tile_of(copy));
+            const bool waits = leaving && !copied && writes(kid, tile_of(copy));
+            block.stmts.push_back(waits ? before_fill(kid, copy) : guarded(kid, copy, leaving));
+            leaving = (leaving && !waits) || copied;
         }
         return make_tile(std::move(block));
     }

@@ -45,6 +45,7 @@ private:
             const UnionPlace place = place_of_array(begin->array.place.buffer);
             if (place.number >= 0) owners_[place.number] = place.alternative;
         }
+        if (stmt.as<ThreadAccess>()) return;  // tells of others, such as products that may still read what is gone
         for (const MemoryAccess& access : memory_accesses(stmt)) use(access.place.buffer, stmt);
         if (auto instruction = stmt.as<Instruction>())
             visit_places(*instruction, [&](const Access& place) { use(place.buffer, stmt); });

@@ -133,6 +133,17 @@ TEST(JoinAxes, RefusesWhatHasNoSuchNeighbours) {
     EXPECT_ERROR(s.join_axes(input("other", f32, {2, 2}), 0, 1), "no stage of this schedule reads 'other'");
     s.join_axes(x, 0, 1);
     EXPECT_ERROR(s.join_axes(x, 1, 2), "axes of 'x' are joined already; name all of the neighbours at once");
+    Tensor back = compute("back", {2, 3, 4}, [&](Expr i, Expr j, Expr k) { return x(i, 2 - j, k) + 1; });
+    Schedule reversed({back}, target("sm_90a"));
+    reversed.join_axes(x, 0, 1);
+    EXPECT_ERROR(reversed.in_place(back, x), "'back' reads 'x' elsewhere than at the element that it overwrites");
+    Tensor lengths = input("lengths", i32, {2, 3});
+    Tensor ragged = compute("ragged", {2, 3}, [&](Expr i, Expr j) {
+        Axis r = reduce_axis("r", lengths(i, j));
+        return sum(x(i, j, r), r);
+    });
+    EXPECT_ERROR(Schedule({ragged}, target("sm_90a")).join_axes(lengths, 0, 1),
+                 "the extent of loop 'r' reads 'lengths'");
     Tensor apart = input("apart", f32, {2, 4}, {8, 1});
     Schedule of_rows({compute("twice", {2, 4}, [&](Expr i, Expr j) { return apart(i, j) * 2; })}, target("sm_90a"));
     EXPECT_ERROR(of_rows.join_axes(apart, 0, 1), "rows of 'apart' have strides of their own");

@@ -64,6 +64,19 @@ TEST_P(LeavingBoxes, OfSeveralDimensionsHaveTheirRows) {
     }
 }
 
+/// Segments of a loop that is cut would fill the tile that boxes of the one before leave.
+TEST(LeavingBoxesInTurn, StandInNoLoopThatIsCut) {
+    const Tensor y = sum_of_two(16, 96);
+    Schedule s({y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    auto [piece, column] = s.split(j, 32);
+    s.order({piece, i, column});
+    s.bind(column, thread);
+    s.via(s.stage(y, Memory::Shared, piece), Copy::Tma);
+    s.cut(piece, {2});
+    EXPECT_ERROR(build(s), "other parts of the kernel use 'y' too");
+}
+
 /// All but the last `stages` - 1 groups of boxes have been read before a buffer fills again.
 TEST_P(LeavingBoxes, OfASheetTakeBuffersInTurn) {
     for (int round = 0; round < 12; ++round) {

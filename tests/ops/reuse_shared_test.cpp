@@ -238,14 +238,14 @@ TEST_P(ReusedMemory, OfProductsWithRoles) {
 }
 
 /// y = (x w') v', by warpgroups; one role loads all tiles, those of v as soon as it is done with the others.
-Schedule chained_with_roles(const Target& target) {
+Schedule chained_with_roles(const Target& target, Type result = bf16) {
     const Tensor x = input("x", bf16, {128, 128}), w = input("w", bf16, {64, 128}), v = input("v", bf16, {64, 64});
-    auto product = [](const char* name, const Tensor& a, const Tensor& b, int64_t terms) {
+    auto product = [](const char* name, const Tensor& a, const Tensor& b, int64_t terms, Type type) {
         const Axis k = reduce_axis(std::string(name) + "_k", terms);
         return compute(name, {128, 64},
-                       [&](Expr i, Expr j) { return cast(bf16, sum(cast(f32, a(i, k)) * cast(f32, b(j, k)), k)); });
+                       [&](Expr i, Expr j) { return cast(type, sum(cast(f32, a(i, k)) * cast(f32, b(j, k)), k)); });
     };
-    const Tensor h = product("h", x, w, 128), y = product("y", h, v, 64);
+    const Tensor h = product("h", x, w, 128, bf16), y = product("y", h, v, 64, result);
     Schedule s({y}, target);
     auto multiply = [&](const Tensor& result, Loop rows, Loop columns, const std::vector<Loop>& around) {
         auto [group, m] = s.split(rows, 64);
@@ -267,6 +267,7 @@ Schedule chained_with_roles(const Target& target) {
     const Loop first = multiply(h, hi, hj, {});
     const Stage xs = s.stage(h, x, Memory::Shared, first), ws = s.stage(h, w, Memory::Shared, first),
                 vs = s.stage(y, v, Memory::Shared, second);
+    if (result == f32) s.stage(y, Memory::Shared, block);
     s.pipeline(first, {.stages = 4});
     s.pipeline(second, {.stages = 2});
     s.roles({{"load", warps(1), {}, {xs, ws, vs}}, {"math", warpgroups(1), {}, {y}}});
@@ -276,13 +277,21 @@ Schedule chained_with_roles(const Target& target) {
 // What the computing role makes lies where tiles were; what another role loads does not, which goes by other barriers.
 TEST_P(ReusedMemory, OfChainedProductsWithRoles) {
     if (!device_target().has_wgmma) GTEST_SKIP() << "needs wgmma";
-    const std::optional<Schedule> s = crowded(chained_with_roles);
+    const std::optional<Schedule> s = crowded([](const Target& target) { return chained_with_roles(target); });
     ASSERT_TRUE(s);
     const Program program = build(*s);
     SCOPED_TRACE(program.cuda());
     EXPECT_THAT(program.explain(), HasSubstr("x_shared in turn with h"));
     EXPECT_THAT(program.explain(), Not(HasSubstr("in turn with v_shared")));
     expect_declared(*s, whole_numbers(s->outputs(), 11));
+}
+
+// Three arrays have the same bytes one after another, of which products read the first two.
+TEST_P(ReusedMemory, OfThreeInTurn) {
+    if (!device_target().has_wgmma) GTEST_SKIP() << "needs wgmma";
+    const std::optional<Schedule> s = crowded([](const Target& target) { return chained_with_roles(target, f32); });
+    ASSERT_TRUE(s);
+    expect_declared(*s, whole_numbers(s->outputs(), 13));
 }
 
 TEST_P(ReusedMemory, OfProductsWithoutRoles) {

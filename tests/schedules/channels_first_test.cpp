@@ -169,6 +169,28 @@ TEST_P(ChannelsFirst, SingleTapsTakePixelsAsTheyLie) {
     }
 }
 
+/// Of a part of the channels: sums of these alone, however long rows of images and filters are.
+TEST_P(ChannelsFirst, SumsOfSomeChannelsAreOfThose) {
+    for (const int rows_of_filters : {64, 32})
+        for (const bool transposed : {false, true}) {
+            const Tensor x = input("x", bf16, {2, 64, 16, 16});
+            const Tensor w = transposed ? input("w", bf16, {rows_of_filters, 32, 1, 1})
+                                        : input("w", bf16, {32, rows_of_filters, 1, 1});
+            const Axis c = reduce_axis("c", 32);
+            const Tensor y = compute("y", {2, 32, 16, 16}, [&](Expr n, Expr f, Expr p, Expr q) {
+                const Expr weight = transposed ? w(c, f, 0, 0) : w(f, c, 0, 0);
+                return sum(cast(f32, weight) * cast(f32, x(n, c, p, q)), c);
+            });
+            expect_right({y});
+        }
+    // The diagonals of all images.
+    const Tensor x = input("x", bf16, {2, 16, 16, 16}), dy = input("dy", bf16, {2, 16, 16, 16});
+    const Axis n = reduce_axis("n", 2), p = reduce_axis("p", 16), q = reduce_axis("q", 16);
+    expect_right({compute("diagonal", {16, 16, 1, 1}, [&](Expr f, Expr c, Expr, Expr) {
+        return sum(cast(f32, dy(n, f, p, p)) * cast(f32, x(n, c, p, p)), {n, p, q});
+    })});
+}
+
 /// What has no whole pieces of pixels, strides or zeros around it does not lie so.
 TEST(ChannelsFirstChoice, SaysWhatIsMovedAndWhatIsNot) {
     const Target h200 = target("sm_90a");

@@ -287,6 +287,18 @@ TEST(ChooseConvolution, OfANamedNumberOfImagesIsRightAndSaysWhyItIsSlow) {
               std::nullopt);
 }
 
+/// Elements decide which terms there are.
+TEST_P(ChooseConvolutions, OfMaskedPixelsAreTheDeclared) {
+    const Tensor x = input("x", bf16, {2, 6, 6, 16}), w = input("w", bf16, {16, 3, 3, 16}),
+                 mask = input("mask", i32, {2, 4, 4});
+    const Axis r = reduce_axis("r", 3), s = reduce_axis("s", 3), c = reduce_axis("c", 16);
+    const Tensor y = compute("y", {2, 4, 4, 16}, [&](Expr n, Expr p, Expr q, Expr f) {
+        const Expr term = cast(f32, x(n, p + r, q + s, c)) * cast(f32, w(f, r, s, c));
+        return sum(select(mask(n, p, q) > 0, term, 0.0), {r, s, c});
+    });
+    expect_declared(choose_schedule({y}, device_target()), whole_numbers({y}, 3));
+}
+
 /// Bit for bit: sums of whole numbers are exact in any order.
 TEST_P(ChooseConvolutions, OfAnyShapeAreTheDeclared) {
     const int rounds = GetParam() == "cuda" ? 30 : 12;
