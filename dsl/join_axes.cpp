@@ -122,6 +122,14 @@ void check_dimensions(const std::string& call, const std::string& name, int firs
                static_cast<int>(rank) - 1);
 }
 
+/// Whether that is what has been done to it: another kernel that reads it may ask for the same.
+bool is_joined_so(const Operation& separate, int first, int last, const std::vector<Expr>& shape) {
+    const auto rank = static_cast<int>(separate.shape.size());
+    if (first < 0 || first >= last || last >= rank) return false;
+    const JoinedAxes axes(separate, static_cast<size_t>(first), static_cast<size_t>(last));
+    return std::ranges::equal(axes.shape(), shape, equal);
+}
+
 std::shared_ptr<const Operation> joined_input(const Operation& input, const JoinedAxes& axes) {
     Operation result = input;
     result.shape = axes.shape();
@@ -133,8 +141,11 @@ void join_input(Edit& edit, const Tensor& input, int first, int last) {
     const Operation& operation = *input.operation();
     const std::string call = fmt::format("join_axes({}, {}, {})", operation.name, first, last);
     check_dimensions(call, operation.name, first, last, operation.shape.size(), edit.where);
-    user_check(!edit.state.joined_inputs.contains(&operation), edit.where,
-               "{}: axes of '{}' are joined already; name all of the neighbours at once", call, operation.name);
+    if (const auto before = edit.state.joined_inputs.find(&operation); before != edit.state.joined_inputs.end()) {
+        user_check(is_joined_so(operation, first, last, before->second->shape), edit.where,
+                   "{}: axes of '{}' are joined already; name all of the neighbours at once", call, operation.name);
+        return;
+    }
     user_check(
         operation.strides.empty(), edit.where,
         "{}: rows of '{}' have strides of their own, and neighbours of one another may lie apart; declare it with "
@@ -163,6 +174,8 @@ void Schedule::join_axes(const StageRef& ref, int first, int last, std::source_l
     const int stage = edit.stage(ref, "join_axes");
     StageRecord& record = state.stages[stage];
     const std::string call = fmt::format("join_axes({}, {}, {})", record.definition.name, first, last);
+    const auto& declared = record.definition.declared;
+    if (declared && is_joined_so(*declared, first, last, record.definition.operation->shape)) return;
     check_dimensions(call, record.definition.name, first, last, record.definition.axes.size(), where);
     user_check(record.attach < 0 && record.streams < 0, where,
                "{}: '{}' stands under a loop of another stage; join axes of what is a kernel of its own", call,

@@ -13,6 +13,7 @@
 namespace tw::schedules {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -167,6 +168,18 @@ TEST_P(ChannelsFirst, SingleTapsTakePixelsAsTheyLie) {
         EXPECT_THAT(expect_right({gradients(y, dy, {x})[0]}), HasSubstr("sums over channels of 'dy' as they lie"));
         EXPECT_THAT(expect_right({gradients(y, dy, {w})[0]}), HasSubstr("sums over pixels of 'x' as they lie"));
     }
+}
+
+/// Two layers over one input, which read pixels as they lie, and one of another's result.
+TEST_P(ChannelsFirst, SeveralLayersShareWhatLies) {
+    const Layout layout = Layout::ChannelsFirst;
+    const Tensor x = input("x", bf16, {2, 32, 4, 16}), w = input("w", bf16, {48, 32, 1, 1}),
+                 v = input("v", bf16, {16, 32, 1, 1}), u = input("u", bf16, {32, 48, 1, 1});
+    const Tensor y = convolve("y", x, w, {}, {.layout = layout}), z = convolve("z", x, v, {}, {.layout = layout});
+    EXPECT_THAT(expect_right({y, z}),
+                AllOf(HasSubstr("'y' sums over channels of 'x' as they lie"),
+                      HasSubstr("'z' sums over channels of 'x' as they lie"), Not(HasSubstr("are joined already"))));
+    expect_right({y, convolve("t", y, u, {}, {.layout = layout})});
 }
 
 /// Of a part of the channels: sums of these alone, however long rows of images and filters are.
