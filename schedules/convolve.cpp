@@ -210,9 +210,10 @@ Tensor convolve(const std::string& name, const Tensor& x, const Tensor& weight, 
     const int64_t channels = constant_extent(what, x, given.dimension_of_channels(), where);
     user_check(channels == filters.channels(), where,
                "{}: x is {}, the weight {}, in {} groups; the {} extent of the weight times the groups must be the "
-               "channels of x, its {} extent",
+               "channels of x, its {} extent; give .layout = Layout::{} where that is the {} one",
                what, text_of_shape(x), text_of_shape(weight), o.groups, extent_of_channels(o.layout),
-               extent_of_channels(o.layout));
+               extent_of_channels(o.layout), o.layout == Layout::ChannelsLast ? "ChannelsFirst" : "ChannelsLast",
+               extent_of_channels(o.layout == Layout::ChannelsLast ? Layout::ChannelsFirst : Layout::ChannelsLast));
     user_check(o.unit > 0, where, "{}: a unit of {} channels; give 1 for channels as they are, or a multiple", what,
                o.unit);
     check_bias(what, bias, filters.filters, x, weight, where);
@@ -222,7 +223,7 @@ Tensor convolve(const std::string& name, const Tensor& x, const Tensor& weight, 
     const Images image{bordered(name + "_image", x, o.padding, o.mode, o.layout, where), o.layout};
     const Shape shape = shape_of_windows(x, windows, filters.filters);
     if (o.mode != PaddingMode::Zeros)
-        for (WindowDimension& w : windows) w.padding = 0;
+        for (WindowDimension& w : windows) w.extent += w.padding.before + w.padding.after, w.padding = 0;
     const Operands plain{image, filters_given, windows}, read = o.groups == 1 ? in_units(name, plain, o.unit) : plain;
     filters.group_channels = read.weight.channels();
     auto element = [&](const Indices& at) {

@@ -34,7 +34,7 @@ void check_limits(const TileKernel& kernel, const Target& target, const CiteStep
     if (bytes > target.shared_bytes)
         throw_error(Error,
                     "{}{}: shared memory of {} bytes ({}), a block of {} has at most {}; use smaller tiles or fewer "
-                    "staged operands",
+                    "staged operands, or fewer stages of a pipeline",
                     cite(last_step(kernel.shared)), kernel.name, bytes, parts, target.arch, target.shared_bytes);
 }
 

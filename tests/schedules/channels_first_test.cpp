@@ -182,6 +182,34 @@ TEST_P(ChannelsFirst, SeveralLayersShareWhatLies) {
     expect_right({y, convolve("t", y, u, {}, {.layout = layout})});
 }
 
+/// Whole units of channels change nothing, whatever lies around the images: values and gradients.
+TEST(WholeUnitsOfChannels, ChangeNothing) {
+    for (const Layout layout : {Layout::ChannelsLast, Layout::ChannelsFirst})
+        for (const PaddingMode mode :
+             {PaddingMode::Zeros, PaddingMode::Reflect, PaddingMode::Replicate, PaddingMode::Circular})
+            for (const int channels : {1, 3, 8, 12})
+                for (const bool is_flat : {false, true}) {
+                    const bool first = layout == Layout::ChannelsFirst;
+                    Shape of_x{2}, of_w{4};
+                    if (first) of_x.push_back(channels), of_w.push_back(channels);
+                    for (int d = 0; d < (is_flat ? 2 : 1); ++d) of_x.push_back(5 + d), of_w.push_back(3);
+                    if (!first) of_x.push_back(channels), of_w.push_back(channels);
+                    const Tensor x = input("x", f32, of_x), w = input("w", f32, of_w);
+                    std::vector<std::vector<HostArray>> results;
+                    for (const int unit : {1, 8}) {
+                        const Tensor y = convolve("y", x, w, {},
+                                                  {.padding = {{2, 1}}, .mode = mode, .unit = unit, .layout = layout});
+                        const Tensor dy = input("dy", f32, {y.shape().begin(), y.shape().end()});
+                        std::vector<Tensor> all = gradients(y, dy, {x, w});
+                        all.insert(all.begin(), y);
+                        results.push_back(interpret_plain(all, whole_numbers(all, 7)));
+                    }
+                    for (size_t k = 0; k < 3; ++k)
+                        EXPECT_EQ(difference("unit", results[1][k], results[0][k], equal_values), std::nullopt)
+                            << static_cast<int>(mode) << ", " << channels << " channels, result " << k;
+                }
+}
+
 /// Of a part of the channels: sums of these alone, however long rows of images and filters are.
 TEST_P(ChannelsFirst, SumsOfSomeChannelsAreOfThose) {
     for (const int rows_of_filters : {64, 32})
