@@ -103,10 +103,8 @@ void widen(std::vector<std::optional<Span>>& spans, std::vector<bool>& whole, si
 int index_of(const State& state, const StageRecord& record) { return static_cast<int>(&record - state.stages.data()); }
 
 /// Whether the stage's tiles stay whole where they are larger than the tensor: matrix instructions read them so, and
-/// boxes of tensors leave so, unless all of them begin with the tensor. In registers each thread has a part of its own.
+/// boxes of tensors leave so, unless all of them begin with the tensor.
 bool keeps_whole_tiles(const State& state, int stage, const Span& span) {
-    const bool part = resolved_memory(state, stage) == Memory::Registers && !is_constant(span.lo, 0);
-    if (part && span.extent > 1) return true;
     return std::any_of(state.stages.begin(), state.stages.end(), [&](const StageRecord& reader) {
         bool boxes = reader.after && reader.via.copy == Copy::Tma && !is_constant(span.lo, 0);
         if (reader.inlined || !reads_stage(reader.definition, state.stages[stage].definition)) return false;

@@ -51,6 +51,11 @@ TensorTiles tensor_tiles(const TensorProductShape& shape, const Target& target) 
             best = rated.tiles;
             best.split_k = split;
         }
+    // Each warp makes some of the product that the result takes from registers.
+    if (shape.activation == Activation::SwiGlu) {
+        best.block_m = std::min(best.block_m, rounded_up(shape.m, best.warp_m));
+        best.block_n = std::min(best.block_n, rounded_up(shape.n, best.warp_n));
+    }
     // Sums of 4 bytes fill sectors of memory from registers too, and large tiles of them leave no room for operands.
     best.stage_result = best.split_k == 1 && bytes_of(shape.result) <= 2;
     best.block_k /= bytes_of(shape.operand);

@@ -151,8 +151,8 @@ void show_the_kernel(Lesson& lesson, const Convolution& c) {
 
     lesson.say("Where rows are no multiple of 16 bytes there are no boxes, and a role has nothing to do without:");
     lesson.show_error([&] { build(on_tensor_cores(Convolution(2, 6, 16, 60, 128), Until::Persistent)); });
-    lesson.say("Four rows of 80 pixels are more than shared memory has room for, three times:");
-    lesson.show_error([&] { build(on_tensor_cores(Convolution(2, 6, 80, 64, 128), Until::Persistent)); });
+    lesson.say("Four rows of 120 pixels are more than shared memory has room for, three times:");
+    lesson.show_error([&] { build(on_tensor_cores(Convolution(2, 6, 120, 64, 128), Until::Persistent)); });
 }
 
 /// The image nine times, once a tap: that is what bounds few filters. With its halo it comes once, for all taps.
