@@ -169,7 +169,7 @@ Affine Simplifier::modulo(Affine dividend, int64_t divisor, Type type) {
         if (checked_mul(coefficient, divisor_of(atom)) % divisor != 0) add_term(rest, atom, coefficient % divisor);
     }
     rest.offset = floor_mod(dividend.offset, divisor);
-    if (combine_once(rest)) return modulo(std::move(rest), divisor, type);
+    if (combine_once(rest, divisor)) return modulo(std::move(rest), divisor, type);
     if (auto value = constant_quotient(bounds(rest), divisor)) {
         rest.offset = checked_add(rest.offset, checked_mul(*value, -divisor));
         return rest;

@@ -97,7 +97,8 @@ private:
     void collect_parts(const Expr& expr, int64_t factor, Affine& sum);
     void collect_factors(const Expr& expr, int64_t& constant, std::vector<Affine>& factors);
     void combine_quotients(Affine& affine);
-    bool combine_once(Affine& affine);
+    /// Where a modulus is given, only what is left by it counts.
+    bool combine_once(Affine& affine, int64_t modulus = 0);
 
     Expr rewrite_binary(const Expr& node, const Binary& binary);
     Expr min_or_max(const Expr& node, const Binary& binary);

@@ -158,14 +158,21 @@ bool holds(const Affine& sum, const Affine& addend, int64_t factor) {
     });
 }
 
-/// Is a - b a multiple of the divisor, term by term?
+/// Is a - b a multiple of the divisor, term by term? Where c * d is one, c * (x % d) counts as c * x.
 bool congruent(const Expr& a, const Expr& b, int64_t divisor) {
     Affine difference = decompose(a);
     add_scaled(difference, decompose(b), -1);
-    return difference.offset % divisor == 0 &&
-           std::all_of(difference.terms.begin(), difference.terms.end(), [&](const auto& term) {
-               return checked_mul(term.second, divisor_of(term.first) % divisor) % divisor == 0;
-           });
+    while (true) {
+        const auto odd = std::ranges::find_if(difference.terms, [&](const auto& term) {
+            return checked_mul(term.second % divisor, divisor_of(term.first) % divisor) % divisor != 0;
+        });
+        if (odd == difference.terms.end()) return difference.offset % divisor == 0;
+        const auto [atom, coefficient] = *odd;
+        const auto remainder = by_constant(atom, BinaryOp::Mod);
+        if (!remainder || checked_mul(coefficient % divisor, remainder->divisor % divisor) % divisor != 0) return false;
+        difference.terms.erase(odd);
+        add_scaled(difference, decompose(remainder->dividend), coefficient % divisor);
+    }
 }
 
 }  // namespace
@@ -176,8 +183,9 @@ void Simplifier::combine_quotients(Affine& affine) {
     }
 }
 
-bool Simplifier::combine_once(Affine& affine) {
+bool Simplifier::combine_once(Affine& affine, int64_t modulus) {
     Terms& terms = affine.terms;
+    auto same = [&](int64_t a, int64_t b) { return a == b || (modulus != 0 && (a - b) % modulus == 0); };
     auto replace = [&](size_t i, size_t j, const Affine& by, int64_t factor) {
         if (i == j)
             terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(i));
@@ -215,7 +223,7 @@ bool Simplifier::combine_once(Affine& affine) {
             // x/n*n + x%n = x
             if (coefficient == factor && is_quotient_times_divisor(atom, *remainder))
                 return replace(q, r, decompose(remainder->a), factor);
-            if (divisor <= 0 || coefficient != checked_mul(factor, divisor)) continue;
+            if (divisor <= 0 || !same(coefficient, checked_mul(factor, divisor))) continue;
             // x/c*c + y%c = x where x = y modulo c
             auto quotient = by_constant(atom, BinaryOp::Div);
             if (quotient && quotient->divisor == divisor && congruent(quotient->dividend, remainder->a, divisor))

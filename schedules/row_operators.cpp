@@ -97,7 +97,7 @@ std::vector<Tensor> similarity(const Tensor& stored, const Axis& k, Type result)
     return {compute("y", rows_of(stored), [&](Expr i) {
         std::vector<Expr> sums = two_sums(x(i, k) * cast(f32, query(k)), x(i, k) * x(i, k), k);
         Expr squares = sums[1] * square();
-        return select(squares > constant(f32, 0.0), sums[0] * rsqrt(squares), constant(f32, 0.0));
+        return select(squares > constant(f32, 0.0), sums[0] / sqrt(squares), constant(f32, 0.0));
     })};
 }
 

@@ -1,6 +1,7 @@
 #include "schedules/transposed.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "dsl/simplify.h"
 #include "schedules/elementwise.h"
@@ -29,7 +30,7 @@ void schedule_transposed(Schedule& s, const Tensor& y, const Tensor& x, std::sou
 
 namespace {
 
-/// The only tensor that a copy reads, and the copy's axis along which rows of it run.
+/// The only tensor that a copy reads, and the copy's axis along which rows of it run, if it has rows of more than one.
 struct Turned {
     Tensor source;
     size_t along;
@@ -45,9 +46,12 @@ std::optional<Turned> turned(const Tensor& copy, const std::vector<Tensor>& outp
     if (reads.size() != 1 || reads[0].as<Read>()->indices.empty()) return {};
     const Read& read = *reads[0].as<Read>();
     const Expr& row = read.indices.back();
+    auto is_one = [&](size_t d) { return as_constant(copy.shape()[d]) == 1; };
     if (contains(row, operation.axes.back())) return {};
     for (size_t d = operation.axes.size() - 1; d-- > 0;)
-        if (coefficient(affine_of(row), operation.axes[d]) == 1) return Turned{{read.operation, read.output}, d};
+        if (coefficient(affine_of(row), operation.axes[d]) == 1 &&
+            !std::ranges::all_of(std::views::iota(size_t{d > 0}, d + 1), is_one))
+            return Turned{{read.operation, read.output}, d};
     return {};
 }
 

@@ -12,6 +12,8 @@ namespace tw::tuning {
 namespace {
 
 constexpr double most_interpreted = 4e6;  // flops; about a second
+constexpr double most_sampled = 2e7;      // flops; a few seconds
+constexpr int64_t least_samples = 4;
 
 Bindings bindings_of(const Tunable& tunable) {
     Bindings bindings = random_bindings(tunable.outputs, 100);
@@ -34,12 +36,22 @@ Schedule by_elements(const std::vector<Tensor>& outputs, const Target& target) {
     return s;
 }
 
-/// What float64 says of some elements; nothing if they are right.
+/// So many elements of a result that float64 takes a few seconds for them, however long their sums are.
+int64_t samples_of(const Tunable& tunable, const HostArray& result, int64_t wanted) {
+    int64_t elements = 1;
+    for (int64_t extent : result.shape) elements *= extent;
+    const double affordable = most_sampled * static_cast<double>(std::max<int64_t>(elements, 1)) / tunable.flops;
+    return affordable < static_cast<double>(wanted) ? std::max(static_cast<int64_t>(affordable), least_samples)
+                                                    : wanted;
+}
+
+/// What float64 says of up to so many elements; nothing if they are right.
 std::optional<std::string> far_from_float64(const Tunable& tunable, const Bindings& bindings,
-                                            const std::vector<HostArray>& results, bool approximate, int64_t samples) {
+                                            const std::vector<HostArray>& results, bool approximate, int64_t wanted) {
     for (size_t k = 0; k < results.size(); ++k) {
         const CheckResult check =
-            check_output(tunable.outputs[k], bindings, results[k], {.approximate = approximate, .samples = samples});
+            check_output(tunable.outputs[k], bindings, results[k],
+                         {.approximate = approximate, .samples = samples_of(tunable, results[k], wanted)});
         if (!check.ok) return fmt::format("'{}': {}", tunable.outputs[k].name(), check.text);
     }
     return {};

@@ -27,7 +27,7 @@ def convolution_family(kernel):
     images, height, width, channels, filters, kernel_h, kernel_w = (int(n) for n in name.groups()[1:8])
     stride, padding, dilation, groups = (int(n or otherwise) for n, otherwise in zip(name.groups()[8:12], (1, 0, 1, 1)))
     places = ([stride] * 2, [padding] * 2, [dilation] * 2)
-    first = name[12] is not None  # such tensors are PyTorch's own, contiguous
+    first = name[13] is not None  # such tensors are PyTorch's own, contiguous
     given, back = (lambda t: t, lambda t: t) if first else (as_images, from_images)
 
     def forward(t, s=None):

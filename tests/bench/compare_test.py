@@ -300,7 +300,9 @@ class Protocol(Folder):
         from harness import bursts, operands, peers
         bursts.DEVICE = "cpu"
         judged = 0
-        for kernel in self.ours.ask("hello")["kernels"] + ["product_30x20x50_ta", "product_30x20x50_tb"]:
+        for kernel in self.ours.ask("hello")["kernels"] + ["product_30x20x50_ta", "product_30x20x50_tb"] + [
+                f"convolution{of}_bf16_2x5x4x16_8_3x3_pad1{rest}" for of in ("", "_data_gradient", "_weight_gradient")
+                for rest in ("", "_nchw", "_groups2", "_groups2_nchw")]:
             family = peers.family_of(kernel)
             if not family or kernel.startswith("rmsnorm") and not hasattr(torch.nn.functional, "rms_norm"):
                 continue

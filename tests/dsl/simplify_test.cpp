@@ -37,6 +37,10 @@ TEST_F(SimplifyTest, SplitsAndFuses) {
     EXPECT_EQ(simple((x + 3) / 4 * 4 + (x + 3) % 4), "x + 3");
     EXPECT_EQ(simple((x + y * 6) / 4 * 4 + (x + y * 2) % 4), simple(x + y * 6));
     EXPECT_NE(simple((x + y * 6) / 4 * 4 + (x + y * 3) % 4), simple(x + y * 6));
+    EXPECT_EQ(simple((y % 49 * 64 + x) / 56 * 56 + (y * 8 + x) % 56), "y % 49 * 64 + x");
+    EXPECT_EQ(simple(((y % 14 * 16 + x) / 112 * 48 + (y * 16 + x) % 112) % 64), simple((y % 14 * 16 + x) % 64));
+    EXPECT_NE(simple(((y % 14 * 16 + x) / 112 * 40 + (y * 16 + x) % 112) % 64), simple((y % 14 * 16 + x) % 64));
+    EXPECT_NE(simple((y % 48 * 64 + x) / 56 * 56 + (y * 8 + x) % 56), simple(y % 48 * 64 + x));
     EXPECT_EQ(simple(x / 32 * 32 + x / 8 % 4 * 8 + x % 8), "x");
     EXPECT_EQ(simple(x - x / 8 * 8), "x % 8");
     EXPECT_EQ(simple((x * 8 + y) / 12 % 3 * 12 + (x * 20 + y) % 12), "(x * 8 + y) % 36");

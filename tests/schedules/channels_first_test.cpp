@@ -27,7 +27,7 @@ protected:
     /// Few multiprocessors: threads are slow, so that copies pay for small images.
     Target some() const {
         Target target = device_target();
-        if (GetParam() != "cuda") target.multiprocessors = 1;
+        target.multiprocessors = 1;
         return target;
     }
     /// Bit for bit what the outputs say, of whole numbers; returns what explain() says.
@@ -254,25 +254,30 @@ TEST(ChannelsFirstChoice, SaysWhatIsMovedAndWhatIsNot) {
 }
 
 /// Copies pass through shared memory, so that threads move 16 bytes on both sides.
+/// Also where tiles of 64 pixels cut rows of images, and of 56 rows of 56 are whole.
 TEST(ChannelsFirstChoice, CopiesMoveWholePieces) {
-    const ConvolutionShape s{.images = 64,
-                             .height = 28,
-                             .width = 28,
-                             .channels = 64,
-                             .filters = 64,
-                             .kernel_h = 3,
-                             .kernel_w = 3,
-                             .padding = 1,
-                             .layout = Layout::ChannelsFirst};
-    int copies = 0;
-    for (ConvolutionPass pass : passes)
-        for (const auto& kernel : build(choose_schedule({plain_convolution(s, pass)}, target("sm_90a"))).kernels()) {
-            if (kernel.name != "x_channels_last_kernel" && kernel.name != "dy_channels_last_kernel") continue;
-            ++copies;
-            EXPECT_THAT(kernel.cuda, HasSubstr("tw::load<8>("));
-            EXPECT_THAT(kernel.cuda, HasSubstr("tw::store<8>("));
-        }
-    EXPECT_EQ(copies, 4);
+    for (const int64_t side : {28, 56}) {
+        const ConvolutionShape s{.images = 64,
+                                 .height = side,
+                                 .width = side,
+                                 .channels = 64,
+                                 .filters = 64,
+                                 .kernel_h = 3,
+                                 .kernel_w = 3,
+                                 .padding = 1,
+                                 .layout = Layout::ChannelsFirst};
+        int copies = 0;
+        for (ConvolutionPass pass : passes)
+            for (const auto& kernel :
+                 build(choose_schedule({plain_convolution(s, pass)}, target("sm_90a"))).kernels()) {
+                if (kernel.name != "x_channels_last_kernel" && kernel.name != "dy_channels_last_kernel") continue;
+                ++copies;
+                EXPECT_THAT(kernel.cuda, HasSubstr("tw::load<8>("));
+                EXPECT_THAT(kernel.cuda, HasSubstr("tw::store<8>("));
+                EXPECT_THAT(kernel.cuda, HasSubstr("[64][1][66]")) << "of one tile alone";
+            }
+        EXPECT_EQ(copies, 4);
+    }
 }
 
 /// Where there are no such units everything is as it was.
