@@ -19,6 +19,7 @@ using State = Schedule::State;
 constexpr int64_t terms_of_a_block = 1024;
 constexpr int64_t elements_of_a_chunk = 256;
 constexpr int64_t threads = 256;
+constexpr int64_t lanes = 32, least_shared_terms = 64;
 
 const Expr& extent_of(const Expr& axis) { return axis.as<Variable>()->extent; }
 
@@ -97,7 +98,9 @@ private:
         Expr chunks = simplify(v / elements_of_a_chunk + 1);
         Expr zero = constant(Type::I32, 0);
         Axis term = reduce_axis("u", n), block = reduce_axis("b", blocks), chunk = reduce_axis("p", chunks);
-        Axis in_block = reduce_axis("q", terms_of_a_block), in_chunk = reduce_axis("q", elements_of_a_chunk);
+        const int64_t most_in_block =
+            std::clamp(as_constant(n).value_or(terms_of_a_block), int64_t{1}, terms_of_a_block);
+        Axis in_block = reduce_axis("q", most_in_block), in_chunk = reduce_axis("q", elements_of_a_chunk);
 
         // The element's number, or the number of elements if there is none.
         Tensor key = declare("key", {n}, [&](Point u) {
@@ -183,25 +186,38 @@ private:
         add_root_loops(state, reduction_, own.operation->shape);
     }
 
-    /// A thread an element, neighbours side by side.
+    /// A thread an element, neighbours side by side; a warp an element that has many terms.
     void spread(int stage) {
+        StageRecord& record = edit_.state.stages[stage];
+        const size_t rank = record.definition.axes.size();
+        for (size_t d = 0; d + 1 < rank; ++d) bind(record.roots[d], Level::GridY);
+        const std::vector<Expr>& axes = record.definition.reduce_axes;
+        const auto terms = axes.size() == 1 ? as_constant(extent_of(axes[0])) : std::nullopt;
+        const bool shares = terms && *terms >= least_shared_terms;
+        auto [outer, inner] = split(stage, record.roots[rank - 1], shares ? threads / lanes : threads);
+        bind(outer, Level::GridX);
+        bind(inner, Level::Thread);
+        if (!shares) return;
+        auto [step, lane] = split(stage, record.roots[rank], lanes);
+        std::iter_swap(std::ranges::find(record.order, step), std::ranges::find(record.order, lane));
+        bind(lane, Level::Thread);
+    }
+    /// Outer and inner loop, in the place of a root.
+    std::pair<int, int> split(int stage, int root, int64_t by) {
         State& state = edit_.state;
         StageRecord& record = state.stages[stage];
-        for (size_t d = 0; d + 1 < record.definition.axes.size(); ++d) bind(record.roots[d], Level::GridY);
-        int last = record.roots[record.definition.axes.size() - 1];
-        LoopRecord whole = state.loops[last];
-        Expr size = constant(Type::I64, threads);
-        SplitNames names = default_names(whole.name);
-        int outer = state.add_loop(names.outer, simplify((whole.extent + (threads - 1)) / size), stage, false);
-        int inner = state.add_loop(names.inner, size, stage, false);
-        auto place = std::find(record.order.begin(), record.order.end(), last);
+        const LoopRecord whole = state.loops[root];
+        const Expr size = constant(Type::I64, by);
+        const SplitNames names = default_names(whole.name);
+        const int outer = state.add_loop(names.outer, simplify((whole.extent + (by - 1)) / size), stage, whole.reduces);
+        const int inner = state.add_loop(names.inner, size, stage, whole.reduces);
+        const auto place = std::ranges::find(record.order, root);
         *place = outer;
         record.order.insert(place + 1, inner);
         record.relations.push_back(
-            {Relation::Kind::Split, last, outer, inner, size, divisor_of(whole.extent) % threads != 0});
-        state.loops[last].dead_step = edit_.step;
-        bind(outer, Level::GridX);
-        bind(inner, Level::Thread);
+            {Relation::Kind::Split, root, outer, inner, size, divisor_of(whole.extent) % by != 0});
+        state.loops[root].dead_step = edit_.step;
+        return {outer, inner};
     }
     void bind(int loop, Level level) {
         edit_.state.loops[loop].level = level;

@@ -1,6 +1,7 @@
 #include "schedules/cooperative_rows.h"
 
 #include <algorithm>
+#include <map>
 
 #include "schedules/long_reductions.h"
 #include "schedules/producers.h"
@@ -9,8 +10,9 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t elements_wanted = 32;  // of a row, in a thread's registers
-constexpr int64_t most_kept = 64;        // more than that spills, or leaves too few threads to hide latency
+constexpr int64_t elements_wanted = 32;    // of a row, in a thread's registers
+constexpr int64_t most_that_divide = 256;  // threads of a row
+constexpr int64_t most_kept = 64;          // more than that spills, or leaves too few threads to hide latency
 
 /// Neighbouring threads get neighbouring vectors of the row.
 void spread(Schedule& s, Loop loop, bool reduces, const RowThreads& shape) {
@@ -22,6 +24,54 @@ void spread(Schedule& s, Loop loop, bool reduces, const RowThreads& shape) {
         s.unroll(element);
     else
         s.bind(element, tw::vector);
+}
+
+/// Whether combining two values divides, as running means do by their counts.
+bool divides(const ReducerNode& reducer) {
+    return std::ranges::any_of(reducer.combined, [](const Expr& combined) {
+        bool found = false;
+        visit(combined, [&](const Expr& e) {
+            const Binary* operation = e.as<Binary>();
+            found = found || (operation && operation->op == BinaryOp::Div);
+        });
+        return found;
+    });
+}
+
+/// Whether the stage reduces by a reducer that divides.
+bool divides(const Schedule& s, const StageRef& stage) {
+    bool found = false;
+    for (const auto& operation : operations_of(s.outputs())) {
+        if (operation->is_input()) continue;
+        for (const auto& output : operation->outputs)
+            visit(output.body, [&](const Expr& e) {
+                const Reduce* reduce = e.as<Reduce>();
+                if (!reduce || !divides(*reduce->reducer)) return;
+                found = found || s.name(stage) == operation->name ||
+                        s.name(stage) == operation->name + "_" + reduce->reducer->name;
+            });
+    }
+    return found;
+}
+
+/// Each vector of the row in an accumulator of its own: how many terms that has is known at compile time, so that one
+/// division is left for a vector. Returns those parts.
+Stage in_parts(Schedule& s, const StageRef& stage, int64_t neighbours) {
+    auto [vector, element] = s.split(s.reduce(stage), neighbours, Tail::Mask, {"vector", "element"});
+    const Stage parts = s.rfactor(stage, vector);
+    s.unroll(s.reduce(parts));
+    return parts;
+}
+
+/// Threads share the parts, which are made where they are read.
+void spread_parts(Schedule& s, const StageRef& stage, const Stage& parts, int64_t threads) {
+    auto [step, share] = s.split(s.reduce(stage), threads, Tail::Mask, {"step", "share"});
+    std::vector<Loop> order = s.all_loops(stage);
+    std::swap(order[order.size() - 2], order[order.size() - 1]);
+    s.order(order);
+    s.bind(share, thread);
+    s.at(parts, step);
+    s.set_memory(parts, Memory::Registers);
 }
 
 /// The stage's loop along the row: its reduce loop or its last one.
@@ -47,6 +97,7 @@ Loop bind_rows(Schedule& s, const std::vector<Loop>& loops, int64_t rows_of_bloc
 
 RowThreads row_threads(int64_t columns, int64_t neighbours) {
     RowThreads shape{.threads = 32, .rows = 1, .neighbours = neighbours};
+    while (shape.threads > 4 && shape.threads / 2 * neighbours >= columns) shape.threads /= 2;
     while (shape.threads < 256 && shape.threads * neighbours * 4 < columns) shape.threads *= 2;
     while (shape.threads < 512 && shape.threads * elements_wanted < columns) shape.threads *= 2;
     shape.rows = std::max<int64_t>(128 / shape.threads, 1);
@@ -55,25 +106,39 @@ RowThreads row_threads(int64_t columns, int64_t neighbours) {
     return shape;
 }
 
-void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& shape, std::source_location where) {
+void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& given, std::source_location where) {
     CalledFrom caller(where);
+    RowThreads shape = given;
     Stage last = s[y];
+    std::vector<Stage> stages = producers_of(s, last);
+    std::reverse(stages.begin(), stages.end());  // readers first
+    std::map<int, Stage> parts;
+    for (const Stage& stage : stages)
+        if (shape.neighbours > 1 && !s.data_loops(stage).empty() && divides(s, stage))
+            parts.emplace(stage.id, in_parts(s, stage, shape.neighbours));
+    // Each thread combines what the warps have, which takes long where that divides.
+    if (!parts.empty() && !shape.keep) shape.threads = std::min(shape.threads, most_that_divide);
     std::vector<Loop> rows = s.data_loops(y);
     if (!s.reduces(y)) rows.pop_back();
     Loop row = bind_rows(s, rows, shape.rows);
-    std::vector<Stage> stages = producers_of(s, last);
-    std::reverse(stages.begin(), stages.end());  // readers first
-    std::vector<Stage> shared{last};
+    std::vector<Stage> shared;
+    auto share = [&](const Stage& stage) {
+        if (const auto own = parts.find(stage.id); own != parts.end())
+            spread_parts(s, stage, own->second, shape.threads);  // before what the parts read is placed
+        else
+            shared.push_back(stage);
+    };
+    share(last);
     for (Stage stage : stages) {
         if (stage.id == last.id) continue;
         if (s.data_loops(stage).empty()) {
-            schedule_block_reduction(s, stage);
+            schedule_block_reduction(s, stage, shape.threads, shape.neighbours);
         } else if (!s.reduces(stage) && (!shape.keep || s.readers(stage).size() == 1)) {
             s.inline_stage(stage);
         } else {
             s.at(stage, row);
             s.set_memory(stage, Memory::Registers);
-            shared.push_back(stage);
+            share(stage);
         }
     }
     for (auto stage = shared.rbegin(); stage != shared.rend(); ++stage) spread_stage(s, *stage, shape);

@@ -11,7 +11,7 @@ struct RowThreads {
     bool keep = true;        ///< what several stages read of a row stays in registers; else each computes it again
 };
 
-/// Threads for rows of so many elements: whole warps, each thread with a few vectors of `neighbours`.
+/// Threads for rows of so many elements, each with a few vectors of `neighbours`; several short rows share a warp.
 RowThreads row_threads(int64_t columns, int64_t neighbours);
 
 /// The rows of these loops, which become one: blocks take so many, each by threads of its own. Returns the loop along
@@ -20,7 +20,8 @@ Loop bind_rows(Schedule& s, const std::vector<Loop>& loops, int64_t rows_of_bloc
 
 /// Schedules `y` over (row, ..., column) or, if it itself reduces, over rows, and every stage that it reads: a block
 /// takes `rows` rows at a time, the threads share a row's elements. Elementwise stages with one reader are inlined,
-/// results of reductions are in every thread. A scalar that the rows read is a kernel of its own.
+/// results of reductions are in every thread. Where combining divides (running means), a thread reduces each of its
+/// vectors first, whose number of terms is known. A scalar that the rows read is a kernel of its own.
 void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& shape, TW_HERE);
 
 }  // namespace tw::schedules

@@ -42,12 +42,16 @@ std::function<double(const KernelRequest&)> bytes(double times) {
     return [times](const KernelRequest& r) { return elements(times)(r) * bytes_of(r.type); };
 }
 
+/// As many as lie together at multiples of their bytes in each row.
+int64_t neighbours_of_rows(const KernelRequest& r) {
+    return std::gcd(vector_of(r.type), r.pitch ? r.pitch : r.extents[1]);
+}
+
 /// In one pass, where the rules of streams allow it: what a step refuses is decided by steps alone. Long rows that do
 /// not begin at multiples of a vector are aligned; of short ones, neighbouring threads take fewer neighbours.
 std::optional<Schedule> streamed_rows(const std::vector<Tensor>& y, const Tensor& x, const KernelRequest& r,
                                       const Target& target) {
-    const int64_t columns = r.extents[1], vector = vector_of(r.type),
-                  own = std::gcd(vector, r.pitch ? r.pitch : columns);
+    const int64_t columns = r.extents[1], vector = vector_of(r.type), own = neighbours_of_rows(r);
     const bool aligns = own < vector && columns >= 64 * vector;
     try {
         Schedule s(y, target);
@@ -66,7 +70,8 @@ Family row_family(const std::string& name, const std::string& description, doubl
         const Tensor x = matrix(r);
         std::vector<Tensor> y = declare(keeps ? kept_rows(x) : x, reduce_axis("k", r.extents[1]), r.type);
         Schedule s(y, target);
-        const RowThreads shape = row_threads(r.extents[1], vector_of(r.type));
+        RowThreads shape = row_threads(r.extents[1], vector_of(r.type));
+        shape.neighbours = neighbours_of_rows(r);
         const std::vector<Stage> stages = s.all_stages();
         const auto reductions = std::ranges::count_if(stages, [&](const Stage& each) { return s.reduces(each); });
         if (reductions != 1 && !(keeps && shape.keep))

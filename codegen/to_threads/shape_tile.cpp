@@ -69,7 +69,11 @@ private:
             if (store.to.buffer->memory != Memory::Registers)
                 width = std::max(width, wide_elements(store.to, loop.variable, *extent));
         for (const PreloadOperand& operand : t_.operands()) width = std::max(width, operand.width_along(loop));
-        if (width == 1 || width == *extent) return;
+        if (width == 1) return;
+        if (width == *extent) {
+            t_.outer.back().execution = Execution::Unroll;
+            return;
+        }
         Expr group = index_variable(name_of(loop.variable) + "_vector", 0, *extent / width - 1);
         Expr lane = index_variable(name_of(loop.variable), 0, width - 1);
         t_.replace(loop.variable, group * width + lane);

@@ -1,0 +1,75 @@
+// Rows that threads share: of any length, several of few elements in a warp, running means in parts.
+#include "schedules/cooperative_rows.h"
+
+#include <numeric>
+
+#include <gmock/gmock.h>
+
+#include "ops/check.h"
+#include "ops/executable.h"
+#include "schedules/row_operators.h"
+#include "tests/ops/random_cases.h"
+
+namespace tw::schedules {
+namespace {
+
+class CooperativeRows : public RandomCases {
+protected:
+    CooperativeRows() : RandomCases(31) {}
+
+    void check(const std::string& name, int64_t rows, int64_t columns, Type type) {
+        const Tensor x = input("x", type, {rows, columns});
+        const RowOperator declare = name == "standardise" ? standardise : row_operators().at(name);
+        const std::vector<Tensor> y = declare(kept_rows(x), reduce_axis("k", columns), type);
+        const Bindings launch = random_bindings(y, static_cast<uint64_t>(columns));
+        RowThreads shape = row_threads(columns, 16 / bytes_of(type));
+        if (chance()) shape.neighbours = std::gcd(shape.neighbours, columns);
+        if (chance()) shape.rows = between(1, 5);
+        if (chance()) shape.keep = false;
+        Schedule s(y, device_target());
+        schedule_cooperative_rows(s, y[0], shape);
+        SCOPED_TRACE(fmt::format("{}_{}x{}_{}\n{}", name, rows, columns, name_of(type), s.trace_as_cpp()));
+        const Program program = build(s);
+        Executable executable(program, device_);
+        const std::vector<HostArray> got = run_on(executable, launch);
+        for (size_t k = 0; k < y.size(); ++k) {
+            const CheckResult result = check_output(y[k], launch, got[k], {.approximate = program.approximate()});
+            EXPECT_TRUE(result.ok) << result.text << "\n" << program.cuda();
+        }
+    }
+};
+TW_ON_EACH_DEVICE(CooperativeRows);
+
+TEST_P(CooperativeRows, OfAnyLength) {
+    const std::string names[] = {"row_sum", "softmax",     "layernorm",  "rmsnorm",          "argmax",
+                                 "moments", "standardise", "similarity", "softmax_gradient", "layernorm_gradient"};
+    const Type types[] = {f32, bf16, f16};
+    for (int round = 0; round < 60; ++round) {
+        const int64_t most = std::array{20, 300, 3000}[static_cast<size_t>(between(0, 2))];
+        check(names[between(0, 9)], between(1, 40), between(1, static_cast<int>(most)), types[between(0, 2)]);
+    }
+}
+
+TEST(CooperativeRowsThreads, AreNoMoreThanShortRowsHaveVectors) {
+    for (auto [columns, neighbours, threads] :
+         {std::array{128, 8, 16}, std::array{100, 8, 16}, std::array{1, 8, 4}, std::array{129, 8, 32},
+          std::array{64, 4, 16}, std::array{4096, 8, 128}}) {
+        const RowThreads shape = row_threads(columns, neighbours);
+        EXPECT_EQ(shape.threads, threads) << columns;
+        EXPECT_EQ(shape.threads * shape.rows % 32, 0) << columns;
+    }
+}
+
+/// A division a vector, not an element: eight times fewer.
+TEST(CooperativeRowsParts, OfRunningMeansHaveKnownCounts) {
+    const Tensor x = input("x", f16, {64, 4096});
+    const std::vector<Tensor> y = row_moments(kept_rows(x), reduce_axis("k", 4096), f16);
+    Schedule s(y, target("sm_90a"));
+    schedule_cooperative_rows(s, y[0], row_threads(4096, 8));
+    const std::string text = build(s).cuda();
+    EXPECT_THAT(text, testing::HasSubstr("tw::load<8>(x_values"));
+    EXPECT_THAT(text, testing::HasSubstr("moments_partial"));
+}
+
+}  // namespace
+}  // namespace tw::schedules
