@@ -271,7 +271,7 @@ Expr TreeBuilder::last_reference(int stage, const RunningValue& value) {
 /// In an iteration, or behind the loop, where all become the true ones.
 TreeBuilder::ChangedValues TreeBuilder::changed_values(int stage, const StreamLink& link, bool at_last) {
     const Prepared& p = prepared_.at(stage);
-    ChangedValues changed{.before = {}, .now = {}, .mask = at_last ? p.data_mask : all_of({})};
+    ChangedValues changed{.before = {}, .now = {}, .mask = at_last ? p.data_mask : all_of({}), .moves = all_of({})};
     bool is_lazy = !at_last;
     Expr moves = Expr(false);
     for (const RunningValue& value : link.values) {
@@ -289,12 +289,13 @@ TreeBuilder::ChangedValues TreeBuilder::changed_values(int stage, const StreamLi
                 if (!load || is_constant_reference || load->buffer != source.running.buffers[read.output]) return {};
                 return make_expr(e.type(), Load{source.before[read.output], load->indices});
             });
-        if (neutral && !is_constant_reference && (at_last || !link.raw_before)) older = neutral->of(older);
+        if (neutral && !is_constant_reference && !link.raw_before) older = neutral->of(older);
         changed.before.emplace_back(value.before, older);
-        // Of no terms at all, a sum stays 0.
-        if (at_last && neutral && link.raw_before)
-            changed.now.emplace_back(
-                value.now, select_unchecked(substitute(neutral->replaced, {{neutral->variable, now}}), older, now));
+        if (at_last && neutral && link.raw_before) {  // of no terms at all, a sum stays 0
+            const Expr is_empty = substitute(neutral->replaced, {{neutral->variable, now}});
+            const Expr finite = is_constant_reference ? older : neutral->neutral;
+            changed.now.emplace_back(value.now, select_unchecked(is_empty, finite, now));
+        }
         if (!reads_what_is_there(older)) changed.mask = p.data_mask;
         if (!at_last && !is_constant_reference && !is_constant(value_mask(producer), 1)) changed.mask = p.data_mask;
         is_lazy = is_lazy && (kind == Reference::Kind::Lazy || is_constant_reference);
@@ -304,7 +305,7 @@ TreeBuilder::ChangedValues TreeBuilder::changed_values(int stage, const StreamLi
         if (correction.by.defined() &&
             !reads_what_is_there(lower(stage, substitute(correction.by, changed.before), !at_last)))
             changed.mask = p.data_mask;
-    if (is_lazy) changed.mask = simplify(changed.mask && moves);
+    if (is_lazy) changed.moves = moves;
     return changed;
 }
 
@@ -315,9 +316,9 @@ std::vector<Stmt> TreeBuilder::corrections(int stage, const PrivateLoops& loops,
     const StreamLink link = stream_link(state_, stage, where_);
     if (link.values.empty() || (!at_last && is_free_of_corrections(state_, link))) return {};
     const Prepared& p = prepared_.at(stage);
-    const auto& [before, values_now, mask] = changed_values(stage, link, at_last);
+    const auto& [before, values_now, mask, moves] = changed_values(stage, link, at_last);
     std::vector<Stmt> stmts;
-    Leaf corrected = leaf(stage, Leaf::Kind::Finish, mask);
+    Leaf corrected = leaf(stage, Leaf::Kind::Finish, simplify(all_of({mask, moves})));
     corrected.purpose = "correct";
     corrected.step = step_of_stream(stage);
     for (size_t c = 0; c < link.corrections.size(); ++c) {

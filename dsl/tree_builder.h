@@ -116,7 +116,7 @@ private:
     struct ChangedValues {
         Substitution before;                     // the values before
         std::vector<std::pair<Expr, Expr>> now;  // Reads, and what stands for them
-        Expr mask;
+        Expr mask, moves;                        // there are values; lazy ones have changed
     };
     ChangedValues changed_values(int stage, const StreamLink& link, bool at_last);
     Stmt cleared_leaf(int stage);

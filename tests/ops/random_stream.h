@@ -23,8 +23,9 @@ enum class Lengths { Same, ByElement };
 /// many terms as their places say, or data: some have none.
 class RandomStream {
 public:
-    explicit RandomStream(unsigned seed, Lengths lengths = Lengths::Same)
-        : random_(seed), of_references_(seed), lengths_(lengths) {
+    /// With lazy references that may be so far away.
+    explicit RandomStream(unsigned seed, Lengths lengths = Lengths::Same, std::vector<double> lazy = {1, 2, 3, 100})
+        : random_(seed), of_references_(seed), lazy_(std::move(lazy)), lengths_(lengths) {
         declare();
     }
 
@@ -147,8 +148,8 @@ private:
             const double size = k == 0 ? offset_ : 0;  // of the first one's values, about
             Reference reference;
             switch (of_references_() % 5) {
-                case 0: reference = Reference::lazy(pick({0, 1, 2, 3, 100})); break;
-                case 1: reference = Reference::offset(pick({-8, -1, 0, 2, 5})); break;
+                case 0: reference = Reference::lazy(pick(lazy_)); break;
+                case 1: reference = Reference::offset(pick({-8, -1, 2, 5})); break;
                 case 2: reference = Reference::constant(size + pick({-2, -1, 1, 4})); break;
                 default: continue;
             }
@@ -295,6 +296,7 @@ private:
     }
 
     std::mt19937 random_, of_references_;
+    std::vector<double> lazy_;
     std::vector<Reference::Kind> kinds_;
     Lengths lengths_;
     int64_t alike_ = 1;  // rows side by side that have equally many terms
