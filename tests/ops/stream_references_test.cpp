@@ -1,5 +1,6 @@
 // What terms read in the place of a reduction that still runs: late values, shifted ones, constants. All give the same.
 #include <cmath>
+#include <regex>
 
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
@@ -144,6 +145,31 @@ TEST_P(StreamReferences, OfOtherReductions) {
             }
 }
 
+/// A row whose lazy reference stays goes past all of its products by one branch; constants need no values so far.
+TEST(StreamReferenceKernels, CorrectWhatHasMoved) {
+    const Weighted c;
+    auto text_of = [&](const Reference& reference) {
+        Schedule s({c.o, c.lse}, target("sm_90a"));
+        auto [i, e] = s.loops<2>(c.o);
+        auto [block, row] = s.split(i, 2, {"block", "row"});
+        auto [tile, term] = s.split(s.reduce(c.o), 4, {"tile", "term"});
+        s.order({block, tile, e, row, term});
+        s.bind(block, grid.x);
+        s.unroll(e), s.unroll(row);
+        s.stream({c.m, c.l, c.o}, tile, {{c.m, reference}});
+        s.at(c.lse, block);
+        return build(s).cuda();
+    };
+    const std::string lazy = text_of(Reference::lazy(8));
+    const std::regex all_of_a_row(
+        R"(if \(m_before\[row\] != m_so_far\[row\]\) \{\s+#pragma unroll\s+for \(int (\w+) = 0; \1 < 3; )"
+        R"(\+\+\1\) o_sum\[\1\]\[row\] \*= o_sum_factor\[row\];)");
+    EXPECT_TRUE(std::regex_search(lazy, all_of_a_row)) << lazy;
+    const std::string constant = text_of(Reference::constant(4));
+    for (const char* array : {"m_before", "m_so_far", "o_sum_factor"})
+        EXPECT_EQ(constant.find(array), std::string::npos) << constant;
+}
+
 TEST(StreamReferenceErrors, WhatIsNoReference) {
     const Weighted c;
     auto with = [&](const std::vector<ReferenceOf>& references) {
@@ -168,6 +194,14 @@ TEST(StreamReferenceErrors, WhatIsNoReference) {
         Schedule s({scaled}, target("sm_90a"));
         s.stream({c.m, scaled}, s.reduce(scaled), {{c.m, Reference::constant(by)}});
     };
+    const Schedule s = c.schedule(target("sm_90a"), Reference::lazy(8));
+    auto replayed_with = [&](const std::string& other) {
+        std::string saved = s.save();
+        saved.replace(saved.find("lazy 8"), 6, other);
+        replay(saved, s.outputs(), s.target());
+    };
+    EXPECT_ERROR(replayed_with("late 8"), "\"late\" is no kind of reference");
+    EXPECT_ERROR(replayed_with("lazy"), "a number is missing");
     EXPECT_ERROR(divided_by(0), "nothing leads back to the true 'm'; choose another constant");
     EXPECT_NO_THROW(divided_by(2));
 }
