@@ -109,7 +109,10 @@ Expr TreeBuilder::load(int stage, bool in_update, Type type, const Read& read) {
     int producer = state_.stage_of(read.operation.get());
     if (producer < 0) return make_expr(type, Load{input_buffer(read.operation), simplified(read.indices)});
     const Prepared& p = prepared_.at(producer);
-    const Storage& storage = reads_running(state_, stage, in_update, producer) ? p.running : p.storage;
+    const bool runs = reads_running(state_, stage, in_update, producer);
+    if (const Reference& reference = record(producer).reference; runs && reference.kind == Reference::Kind::Constant)
+        return constant(type, reference.by);
+    const Storage& storage = runs ? p.running : p.storage;
     const BufferRef& buffer = storage.buffers[read.output];
     return cast_unchecked(type, make_expr(buffer->type, Load{buffer, place_in(storage, read.indices)}));
 }

@@ -27,6 +27,10 @@ bool reads_what_is_there(const Expr& expr) {
     return is_there;
 }
 
+Expr replaced(const Expr& root, const Expr& part, const Expr& by) {
+    return transform(root, [&](const Expr& e) { return e.type() == part.type() && equal(e, part) ? by : Expr(); });
+}
+
 }  // namespace
 
 /// Whether somebody reads the stage's results once they are complete.
@@ -73,14 +77,49 @@ Stmt TreeBuilder::begin_member(int stage) {
             p.before.push_back(stream_buffer(stage, name + "_before", type, memory, region.extent));
             p.running.buffers.push_back(stream_buffer(stage, name + "_so_far", type, memory, region.extent));
         }
+        if (keeps_reference(state_, stage)) make_reference(stage);
+        if (record(stage).reference.kind == Reference::Kind::Lazy) {
+            for (size_t o = 0; o < definition.finish.size(); ++o) {
+                const std::string& name = p.storage.buffers[o]->name;
+                const Type type = definition.operation->outputs[o].type;
+                p.used.push_back(std::make_shared<const BufferNode>(BufferNode{.name = name + "_used",
+                                                                               .type = type,
+                                                                               .memory = Memory::Registers,
+                                                                               .shape = shape,
+                                                                               .strides = {},
+                                                                               .step = step_of_stream(stage)}));
+            }
+            return sequence({inside(loops.all, init_leaf(stage)), inside(loops.all, used_leaf(stage, true))});
+        }
     }
     return inside(loops.all, init_leaf(stage));
+}
+
+/// Where the last reference is kept behind the loop: as the stage's results are.
+void TreeBuilder::make_reference(int stage) {
+    Prepared& p = prepared_.at(stage);
+    internal_check(p.storage.loop >= 0, "'{}' runs, but its results are no block's", record(stage).definition.name);
+    p.reference = p.storage;
+    for (size_t o = 0; o < p.storage.buffers.size(); ++o) {
+        const BufferNode& as = *p.storage.buffers[o];
+        p.reference.buffers[o] =
+            std::make_shared<const BufferNode>(BufferNode{.name = as.name + "_reference",
+                                                          .type = record(stage).definition.operation->outputs[o].type,
+                                                          .memory = as.memory,
+                                                          .shape = as.shape,
+                                                          .strides = {},
+                                                          .step = step_of_stream(stage)});
+        stream_buffers_[p.storage.loop].push_back(p.reference.buffers[o]);
+    }
 }
 
 /// Its results, behind the shared loop.
 std::vector<Stmt> TreeBuilder::end_member(int stage) {
     const PrivateLoops loops = private_loops(stage, 0);
-    std::vector<Stmt> stmts = corrections(stage, loops, true);
+    std::vector<Stmt> stmts;
+    if (keeps_reference(state_, stage))
+        stmts.push_back(inside(loops.all, value_leaf(stage, loops.bound, ValueOf::Reference)));
+    for (Stmt& correct : corrections(stage, loops, true)) stmts.push_back(std::move(correct));
     if (!is_read_running(state_, stage))  // else there are no parts left
         for (Stmt& combine : combines(stage, loops)) stmts.push_back(std::move(combine));
     if (is_read_complete(stage)) stmts.push_back(inside(loops.all, finish_leaf(stage, loops.bound)));
@@ -93,7 +132,7 @@ Stmt TreeBuilder::member_part(int stage) {
     Prepared& p = prepared_.at(stage);
     const bool runs = is_read_running(state_, stage);
     std::vector<Stmt> stmts;
-    if (runs) stmts.push_back(inside(loops.all, value_leaf(stage, loops.bound, p.before, false)));
+    if (runs) stmts.push_back(inside(loops.all, value_leaf(stage, loops.bound, ValueOf::Before)));
     for (Stmt& correct : corrections(stage, loops, false)) stmts.push_back(std::move(correct));
     auto update = [&] { return nest(stage, 0, [&] { return update_leaf(stage); }); };
     if (!runs) {
@@ -107,7 +146,8 @@ Stmt TreeBuilder::member_part(int stage) {
     std::swap(p.accumulators, p.parts);
     stmts.push_back(inside(loops.all, join_leaf(stage)));
     if (!is_constant(value_mask(stage), 1)) stmts.push_back(inside(loops.all, cleared_leaf(stage)));
-    stmts.push_back(inside(loops.all, value_leaf(stage, loops.bound, p.running.buffers, true)));
+    if (!p.used.empty()) stmts.push_back(inside(loops.all, used_leaf(stage, false)));
+    stmts.push_back(inside(loops.all, value_leaf(stage, loops.bound, ValueOf::SoFar)));
     return sequence(std::move(stmts));
 }
 
@@ -122,19 +162,42 @@ Expr TreeBuilder::value_mask(int stage) {
     return everywhere ? all_of({}) : p.data_mask;
 }
 
-/// What the accumulators give now.
-Stmt TreeBuilder::value_leaf(int stage, const std::vector<int>& bound, const std::vector<BufferRef>& buffers,
-                             bool neutral) {
-    const StageDefinition& definition = record(stage).definition;
+/// The reference by now, of what the accumulators give.
+Expr TreeBuilder::reference_now(int stage, size_t output) {
     const Prepared& p = prepared_.at(stage);
+    const Reference& reference = record(stage).reference;
+    if (!p.used.empty()) return make_expr(p.used[output]->type, Load{p.used[output], p.indices});
+    const Expr now = lower(stage, record(stage).definition.finish[output]);
+    return reference.kind == Reference::Kind::Offset ? plus_offset(now, reference.by) : now;
+}
+
+/// The lazy reference: what the accumulators give, if that is too far from what they gave before.
+Stmt TreeBuilder::used_leaf(int stage, bool is_first) {
+    const Prepared& p = prepared_.at(stage);
+    Leaf used = leaf(stage, Leaf::Kind::Finish, value_mask(stage));
+    used.purpose = is_first ? "first reference" : "reference";
+    used.step = step_of_stream(stage);
+    for (size_t o = 0; o < p.used.size(); ++o) {
+        const Expr now = lower(stage, record(stage).definition.finish[o]), older = reference_now(stage, o);
+        const Expr moved = select_unchecked(is_within(now, older, record(stage).reference.by), older, now);
+        used.stores.push_back({p.used[o], p.indices, simplify(is_first ? now : moved)});
+    }
+    return make_stmt(std::move(used));
+}
+
+/// What the accumulators give now, or what terms read instead.
+Stmt TreeBuilder::value_leaf(int stage, const std::vector<int>& bound, ValueOf which) {
+    const Prepared& p = prepared_.at(stage);
+    const bool neutral = which == ValueOf::SoFar, is_last = which == ValueOf::Reference;
+    const std::vector<BufferRef>& buffers = neutral ? p.running.buffers : is_last ? p.reference.buffers : p.before;
     Leaf value = leaf(stage, Leaf::Kind::Finish, all_of({}));
-    value.purpose = neutral ? "value so far" : "value before";
-    std::vector<Expr> conditions{value_mask(stage)};
+    value.purpose = neutral ? "value so far" : is_last ? "last reference" : "value before";
+    std::vector<Expr> conditions{is_last ? p.data_mask : value_mask(stage)};
     if (buffers[0]->memory != Memory::Registers)
         for (int loop : bound) conditions.push_back(state_.loops[loop].variable == 0);
-    const std::vector<Expr> indices = place_in(p.running, p.values);
+    const std::vector<Expr> indices = place_in(is_last ? p.reference : p.running, p.values);
     for (size_t o = 0; o < buffers.size(); ++o) {
-        Expr now = lower(stage, definition.finish[o]);
+        Expr now = reference_now(stage, o);
         if (auto stands_for = neutral ? neutral_value(state_, stage, o, where_) : std::nullopt)
             now = stands_for->of(now);
         value.stores.push_back({buffers[o], indices, simplify(now)});
@@ -184,6 +247,7 @@ int TreeBuilder::step_of_stream(int stage) const {
 /// are 0 then, a sum stays 0, instead of the NaN of 0 * infinity.
 bool TreeBuilder::is_corrected_at_last(int stage) const {
     if (shared_loop(state_, stage) < 0) return false;
+    if (is_relative(state_, stage)) return true;
     const StreamLink link = stream_link(state_, stage, where_);
     return !link.raw_before && std::ranges::any_of(link.values, [&](const RunningValue& value) {
         const Read& read = *value.now.as<Read>();
@@ -191,45 +255,80 @@ bool TreeBuilder::is_corrected_at_last(int stage) const {
     });
 }
 
+/// What terms have read of the value in the last iteration.
+Expr TreeBuilder::last_reference(int stage, const RunningValue& value) {
+    const int producer = state_.stage_of(value.now.as<Read>()->operation.get());
+    const Reference& reference = record(producer).reference;
+    if (reference.kind == Reference::Kind::Constant) return constant(value.now.type(), reference.by);
+    Prepared& source = prepared_.at(producer);
+    const bool is_kept = keeps_reference(state_, producer);
+    if (is_kept) std::swap(source.storage, source.reference);
+    const Expr last = lower(stage, value.now);
+    if (is_kept) std::swap(source.storage, source.reference);
+    return !is_kept && reference.kind == Reference::Kind::Offset ? plus_offset(last, reference.by) : last;
+}
+
+/// In an iteration, or behind the loop, where all become the true ones.
+TreeBuilder::ChangedValues TreeBuilder::changed_values(int stage, const StreamLink& link, bool at_last) {
+    const Prepared& p = prepared_.at(stage);
+    ChangedValues changed{.before = {}, .now = {}, .mask = at_last ? p.data_mask : all_of({}), .moves = all_of({})};
+    bool is_lazy = !at_last;
+    Expr moves = Expr(false);
+    for (const RunningValue& value : link.values) {
+        const Read& read = *value.now.as<Read>();
+        const int producer = state_.stage_of(read.operation.get());
+        const Prepared& source = prepared_.at(producer);
+        const Reference::Kind kind = record(producer).reference.kind;
+        const bool is_constant_reference = kind == Reference::Kind::Constant;
+        auto neutral = neutral_value(state_, producer, read.output, where_);
+        const Expr now = lower(stage, value.now, !at_last);
+        Expr older = at_last ? last_reference(stage, value) : now;
+        if (!at_last)
+            older = transform(older, [&](const Expr& e) -> Expr {
+                const Load* load = e.as<Load>();
+                if (!load || is_constant_reference || load->buffer != source.running.buffers[read.output]) return {};
+                return make_expr(e.type(), Load{source.before[read.output], load->indices});
+            });
+        if (neutral && !is_constant_reference && !link.raw_before) older = neutral->of(older);
+        changed.before.emplace_back(value.before, older);
+        if (at_last && neutral && link.raw_before) {  // of no terms at all, a sum stays 0
+            const Expr is_empty = substitute(neutral->replaced, {{neutral->variable, now}});
+            const Expr finite = is_constant_reference ? older : neutral->neutral;
+            changed.now.emplace_back(value.now, select_unchecked(is_empty, finite, now));
+        }
+        if (!reads_what_is_there(older)) changed.mask = p.data_mask;
+        if (!at_last && !is_constant_reference && !is_constant(value_mask(producer), 1)) changed.mask = p.data_mask;
+        is_lazy = is_lazy && (kind == Reference::Kind::Lazy || is_constant_reference);
+        if (is_lazy && !is_constant_reference) moves = moves || differ(older, now);
+    }
+    for (const Correction& correction : link.corrections)
+        if (correction.by.defined() &&
+            !reads_what_is_there(lower(stage, substitute(correction.by, changed.before), !at_last)))
+            changed.mask = p.data_mask;
+    if (is_lazy) changed.moves = moves;
+    return changed;
+}
+
 /// Corrects what was reduced with older values: in each iteration, or behind the loop. The factors are computed once
 /// for all elements that have them in common.
 std::vector<Stmt> TreeBuilder::corrections(int stage, const PrivateLoops& loops, bool at_last) {
     if (shared_loop(state_, stage) < 0 || (at_last && !is_corrected_at_last(stage))) return {};
     const StreamLink link = stream_link(state_, stage, where_);
+    if (link.values.empty() || (!at_last && is_free_of_corrections(state_, link))) return {};
     const Prepared& p = prepared_.at(stage);
-    Substitution before;
-    Expr mask = all_of({});
-    for (const RunningValue& value : link.values) {
-        const Read& read = *value.now.as<Read>();
-        const int producer = state_.stage_of(read.operation.get());
-        const Prepared& source = prepared_.at(producer);
-        auto neutral = neutral_value(state_, producer, read.output, where_);
-        Expr older = lower(stage, value.now, !at_last);
-        if (!at_last)
-            older = transform(older, [&](const Expr& e) -> Expr {
-                const Load* load = e.as<Load>();
-                if (!load || load->buffer != source.running.buffers[read.output]) return {};
-                return make_expr(e.type(), Load{source.before[read.output], load->indices});
-            });
-        if (neutral && !link.raw_before) older = neutral->of(older);
-        before.emplace_back(value.before, older);
-        if (!reads_what_is_there(older)) mask = p.data_mask;
-        if (at_last || !is_constant(value_mask(producer), 1)) mask = p.data_mask;
-    }
-    for (const Correction& correction : link.corrections)
-        if (correction.by.defined() && !reads_what_is_there(lower(stage, substitute(correction.by, before), !at_last)))
-            mask = p.data_mask;
+    const auto& [before, values_now, mask, moves] = changed_values(stage, link, at_last);
     std::vector<Stmt> stmts;
-    Leaf corrected = leaf(stage, Leaf::Kind::Finish, mask);
+    Leaf corrected = leaf(stage, Leaf::Kind::Finish, simplify(all_of({mask, moves})));
     corrected.purpose = "correct";
     corrected.step = step_of_stream(stage);
     for (size_t c = 0; c < link.corrections.size(); ++c) {
         const Correction& correction = link.corrections[c];
         if (correction.kind == Correction::Kind::None) continue;
         const BufferRef& accumulator = p.accumulators[c];
-        Expr by = lower(stage, substitute(correction.by, before), !at_last);
-        by = simplify(cast_unchecked(accumulator->type, by));
-        if (!at_last) by = common_factor(stage, c, by, loops, mask, stmts);
+        Expr by = correction.by;
+        for (const auto& [read, now] : values_now) by = replaced(by, read, now);
+        by = simplify(cast_unchecked(accumulator->type, lower(stage, substitute(by, before), !at_last)));
+        if (!at_last || is_relative(state_, stage)) by = common_factor(stage, c, by, loops, mask, at_last, stmts);
         Expr old = make_expr(accumulator->type, Load{accumulator, p.indices});
         Expr now = correction.kind == Correction::Kind::Scale ? old * by : old + by;
         if (link.keeps_identity) now = select_unchecked(old == record(stage).definition.reducer->identity[c], old, now);
@@ -241,7 +340,7 @@ std::vector<Stmt> TreeBuilder::corrections(int stage, const PrivateLoops& loops,
 
 /// The factor, in a buffer of its own if it is the same along some of the loops.
 Expr TreeBuilder::common_factor(int stage, size_t accumulator, const Expr& by, const PrivateLoops& loops,
-                                const Expr& mask, std::vector<Stmt>& stmts) {
+                                const Expr& mask, bool at_last, std::vector<Stmt>& stmts) {
     std::vector<int> needed;
     std::vector<Expr> shape, indices;
     for (int loop : loops.all) {
@@ -257,7 +356,18 @@ Expr TreeBuilder::common_factor(int stage, size_t accumulator, const Expr& by, c
         loops.all, [&](int loop) { return !is_single(loop) && std::ranges::find(needed, loop) == needed.end(); });
     if (!saves) return by;
     const BufferRef& of = prepared_.at(stage).accumulators[accumulator];
-    BufferRef buffer = stream_buffer(stage, of->name + "_factor", of->type, Memory::Registers, shape);
+    BufferRef buffer;
+    if (at_last) {
+        buffer = std::make_shared<const BufferNode>(BufferNode{.name = of->name + "_last_factor",
+                                                               .type = of->type,
+                                                               .memory = Memory::Registers,
+                                                               .shape = shape,
+                                                               .strides = {},
+                                                               .step = step_of_stream(stage)});
+        prepared_.at(stage).last_factors.push_back(buffer);
+    } else {
+        buffer = stream_buffer(stage, of->name + "_factor", of->type, Memory::Registers, shape);
+    }
     Leaf factor = leaf(stage, Leaf::Kind::Finish, mask);
     factor.purpose = "factor";
     factor.step = step_of_stream(stage);

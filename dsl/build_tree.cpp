@@ -213,8 +213,9 @@ Stmt TreeBuilder::reduction(int stage, int outermost) {
     Stmt body = sequence(std::move(stmts));
     all.push_back(stage);
     for (int each : all)
-        for (const BufferRef& buffer : prepared_.at(each).accumulators)
-            body = make_stmt(Allocate{buffer, std::move(body)});
+        for (const auto* buffers :
+             {&prepared_.at(each).accumulators, &prepared_.at(each).used, &prepared_.at(each).last_factors})
+            for (const BufferRef& buffer : *buffers) body = make_stmt(Allocate{buffer, std::move(body)});
     return body;
 }
 

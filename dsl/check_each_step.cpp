@@ -12,7 +12,7 @@ namespace tw {
 namespace {
 
 /// What an output's elements may differ by.
-struct Reference {
+struct Correct {
     HostArray exact, declared, start;
     double largest = 0, allowed = 0;  ///< magnitude of the exact elements; difference from them
 };
@@ -36,11 +36,11 @@ double allowance(Type type, double declared_error, double largest) {
 }
 
 /// `start`: of the tree before the first step.
-std::vector<Reference> references(const std::vector<Tensor>& outputs, const Bindings& inputs,
+std::vector<Correct> references(const std::vector<Tensor>& outputs, const Bindings& inputs,
                                   const std::vector<HostArray>& start) {
     std::vector<HostArray> exact = interpret_plain(outputs, inputs, Precision::Float64);
     const std::vector<HostArray> declared = interpret_plain(outputs, inputs);
-    std::vector<Reference> found;
+    std::vector<Correct> found;
     for (size_t k = 0; k < outputs.size(); ++k) {
         double error = 0, largest = 0;
         visit_elements(exact[k], [&](const std::vector<int64_t>& at) {
@@ -58,14 +58,14 @@ std::vector<Reference> references(const std::vector<Tensor>& outputs, const Bind
 }
 
 /// Whether the element is what the declaration gives, or near enough.
-bool is_right(const Value& value, const Reference& reference, const std::vector<int64_t>& at, double allowed) {
+bool is_right(const Value& value, const Correct& reference, const std::vector<int64_t>& at, double allowed) {
     for (const HostArray* same : {&reference.declared, &reference.start, &reference.exact})
         if (as_double(same->at(at)) == as_double(value) || matches(value, same->at(at), equal_values)) return true;
     return std::abs(as_double(value) - as_double(reference.exact.at(at))) <= allowed;
 }
 
 /// "c[3, 5] is 1.5, declared 2", of the first element that differs by more than `roundings` and what is allowed.
-std::string first_difference(const std::string& name, const HostArray& got, const Reference& reference,
+std::string first_difference(const std::string& name, const HostArray& got, const Correct& reference,
                              double roundings) {
     std::string first;
     const double allowed = reference.allowed + roundings * reference.largest;
@@ -80,7 +80,7 @@ std::string first_difference(const std::string& name, const HostArray& got, cons
 }
 
 /// What is wrong with the schedule as it is; empty if nothing is.
-std::string wrong_in(const Schedule& schedule, const std::vector<Reference>& expected, const Bindings& inputs) {
+std::string wrong_in(const Schedule& schedule, const std::vector<Correct>& expected, const Bindings& inputs) {
     double roundings = 0;
     for (Type type : schedule.roundings()) roundings += unit_roundoff(type);
     try {
@@ -99,7 +99,7 @@ std::string wrong_in(const Schedule& schedule, const std::vector<Reference>& exp
 
 void Schedule::check_each_step(const Bindings& inputs, std::source_location where) const {
     const Schedule start(outputs(), target(), where);
-    const std::vector<Reference> expected = references(outputs(), inputs, interpret_tree(start.tree(), inputs));
+    const std::vector<Correct> expected = references(outputs(), inputs, interpret_tree(start.tree(), inputs));
     auto check = [&](const Schedule& so_far) {
         const size_t steps = so_far.trace().size();
         std::string wrong = steps == 0 ? "" : wrong_in(so_far, expected, inputs);

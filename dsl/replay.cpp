@@ -5,6 +5,7 @@
 #include "dsl/edit.h"
 #include "dsl/replay_steps.h"
 #include "dsl/schedule_state.h"
+#include "dsl/stream.h"
 #include "support/error.h"
 
 namespace tw {
@@ -117,7 +118,8 @@ private:
         } else if (verb == "stream") {
             std::vector<StageRef> reductions;
             for (int left = std::clamp(integer(), 0, 1 << 10); left > 0; --left) reductions.push_back(next_stage());
-            schedule_.stream(reductions, next_loop(), where_);
+            const Loop along = next_loop();
+            schedule_.stream(reductions, along, references(), where_);
         } else if (verb == "rfactor_chain") {
             std::vector<StageRef> reductions;
             for (int left = std::clamp(integer(), 0, 1 << 10); left > 0; --left) reductions.push_back(next_stage());
@@ -222,6 +224,19 @@ private:
         return loops;
     }
 
+    /// The stage, the kind and the number of each.
+    std::vector<ReferenceOf> references() {
+        std::vector<ReferenceOf> result;
+        for (int stage; words_ >> stage;) {
+            Reference reference{reference_kind(word()), 0};
+            words_ >> reference.by;
+            user_check(words_, where_, "a number is missing");
+            result.push_back({schedule_.numbered_stage(stage), reference});
+        }
+        words_.clear();
+        return result;
+    }
+
     /// A role each: name, warps, registers, groups that play ping-pong, and how many stages follow.
     std::vector<Role> roles() {
         std::vector<Role> result;
@@ -279,6 +294,13 @@ private:
         user_check(number >= 0 && number < outputs, where_, "'{}' has {} outputs, not an output {}", name, outputs,
                    number);
         return Tensor(found->second, number);
+    }
+
+    Reference::Kind reference_kind(const std::string& text) const {
+        using Kind = Reference::Kind;
+        for (Kind k : {Kind::Running, Kind::Lazy, Kind::Offset, Kind::Constant})
+            if (word_of(k) == text) return k;
+        user_error(where_, "\"{}\" is no kind of reference", text);
     }
 
     Level level(const std::string& text) const {

@@ -77,6 +77,28 @@ enum class Combine {
     Atomic,     ///< each is combined with the result in memory when it is made, in no fixed order
 };
 
+/// What terms of a stream read in the place of a reduction r that still runs. What has been reduced is corrected when
+/// that changes, and behind the loop to the true r, so all give the same result, but for rounding.
+struct Reference {
+    enum class Kind {
+        Running,   ///< what r is so far
+        Lazy,      ///< what r was at some time before, until that differs from r by more than `by`, 0 or more
+        Offset,    ///< what r is so far, plus `by`
+        Constant,  ///< `by`: nothing is corrected in the loop
+    } kind = Kind::Running;
+    double by = 0;
+
+    static constexpr Reference running() { return {}; }
+    static constexpr Reference lazy(double by) { return {Kind::Lazy, by}; }
+    static constexpr Reference offset(double by) { return {Kind::Offset, by}; }
+    static constexpr Reference constant(double by) { return {Kind::Constant, by}; }
+};
+/// Of a reduction of the stream.
+struct ReferenceOf {
+    StageRef reduction;
+    Reference reference;
+};
+
 struct PipelineOptions {
     int stages = 2;     ///< buffers of each copy: at most 16
     int in_flight = 0;  ///< iterations whose wgmma may still run when the next one's start; less than `stages`
@@ -244,6 +266,13 @@ public:
     /// reduction elsewhere, too, is computed for the terms a second time. While r is what an empty reduction gives, 0
     /// stands for an infinity and 1 for a zero, so that masked terms make no NaN of 0 * infinity.
     void stream(const std::vector<StageRef>& reductions, Loop loop, TW_HERE);
+    /// With other references than running ones. exp2(x - max x) is up to 2^t with Reference::lazy(t) and corrected
+    /// rarely (FlashAttention-4), 2^8 times as large with Reference::offset(-8), as narrow types need it
+    /// (FlashAttention-3), and with Reference::constant(c), of which nothing shows a bound, never corrected in the
+    /// loop. Throws Error if a number is not finite, a lazy one negative, no terms read the reduction, or a constant
+    /// has no inverse where terms divide by it.
+    void stream(const std::vector<StageRef>& reductions, Loop loop, const std::vector<ReferenceOf>& references,
+                TW_HERE);
     /// Replaces reads of the tensor by its expression.
     void inline_stage(const StageRef& stage, TW_HERE);
     /// A copy of `operand`, as the computation of `consumer` reads it, in `memory`, made anew in each iteration of

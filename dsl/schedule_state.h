@@ -71,9 +71,10 @@ struct StageRecord {
     std::vector<int> roots = {};  ///< a loop for each axis, data axes first, then reduce axes
     std::vector<int> order = {};  ///< current loops, outermost first
     std::vector<Relation> relations = {};
-    int attach = -1;     ///< the loop it stands under, -1 for a kernel of its own
-    bool after = false;  ///< stands behind the loop's own body: a consumer or a sibling
-    int streams = -1;    ///< the loop of another reduction along which its terms are reduced: see stream.h
+    int attach = -1;           ///< the loop it stands under, -1 for a kernel of its own
+    bool after = false;        ///< stands behind the loop's own body: a consumer or a sibling
+    int streams = -1;          ///< the loop of another reduction along which its terms are reduced: see stream.h
+    Reference reference = {};  ///< of that, what terms read
     bool inlined = false;
     Memory memory = Memory::Auto;
     Via via = {};

@@ -1,9 +1,11 @@
 // The primitive that has several reductions share a loop.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "dsl/copy_definition.h"
 #include "dsl/edit.h"
+#include "dsl/evaluate.h"
 #include "dsl/stream.h"
 #include "support/error.h"
 
@@ -109,6 +111,59 @@ void fit_loops(State& state, int step, std::source_location where) {
         if (state.stages[*stage].step == step && state.stages[*stage].attach >= 0) fit_root_loops(state, *stage, where);
 }
 
+/// As the trace calls it: "Reference::lazy(8)".
+std::string reference_as_cpp(const Reference& reference) {
+    const bool is_running = reference.kind == Reference::Kind::Running;
+    return fmt::format("Reference::{}({})", word_of(reference.kind), is_running ? "" : fmt::format("{}", reference.by));
+}
+
+/// What has to be read there meanwhile, as notes say it.
+std::string reference_text(const Reference& reference, const std::string& name) {
+    using Kind = Reference::Kind;
+    if (reference.kind == Kind::Constant) return fmt::format("{} in the place of '{}'", reference.by, name);
+    const std::string running = fmt::format("values so far of '{}'", name);
+    if (reference.kind == Kind::Lazy)
+        return fmt::format("{} that may be {} away from the newest", running, reference.by);
+    return reference.kind == Kind::Offset ? fmt::format("{} plus {}", running, reference.by) : running;
+}
+
+/// Whether a constant may stand for the stage's result where terms divide by it, or by a function of it.
+void check_constant(const State& state, int stage, std::source_location where) {
+    const Reference& reference = state.stages[stage].reference;
+    const auto& outputs = definition_of(state, stage).operation->outputs;
+    for (size_t o = 0; o < outputs.size(); ++o) {
+        const auto neutral = neutral_value(state, stage, o, where);
+        if (!neutral) continue;
+        const Expr stands = constant(outputs[o].type, reference.by);
+        SlotMap none;
+        const Expr replaced = substitute(neutral->replaced, {{neutral->variable, stands}});
+        user_check(CompiledExpr(replaced, none, {}).run_integer({}) == 0, where,
+                   "stream(.., {{'{}', {}}}): what its terms are divided by, or multiplied with, is 0 or not finite "
+                   "there, so nothing leads back to the true '{}'; choose another constant",
+                   definition_of(state, stage).name, reference_as_cpp(reference), definition_of(state, stage).name);
+    }
+}
+
+bool is_read_by_terms(const State& state, int stage, const std::vector<int>& all, std::source_location where) {
+    for (int reader : all)
+        for (const RunningValue& value : stream_link(state, reader, where).values)
+            if (state.stage_of(value.now.as<Read>()->operation.get()) == stage) return true;
+    return false;
+}
+
+/// What can be said of a reference before the reductions share the loop.
+void check_reference(const State& state, int stage, const Reference& reference, const std::vector<int>& members,
+                     std::source_location where) {
+    const std::string call =
+        fmt::format("stream(.., {{'{}', {}}})", definition_of(state, stage).name, reference_as_cpp(reference));
+    user_check(std::ranges::find(members, stage) != members.end(), where,
+               "{}: a reference is that of a reduction which others read on the way; name one in front of the last",
+               call);
+    user_check(std::isfinite(reference.by), where, "{}: give a finite number", call);
+    user_check(reference.kind != Reference::Kind::Lazy || reference.by >= 0, where,
+               "{}: a lazy reference may be so far away from the newest value; give 0 or more", call);
+}
+
 void note_links(State& state, const std::vector<int>& stages, int step, std::source_location where) {
     for (int stage : stages) {
         const StreamLink link = stream_link(state, stage, where);
@@ -116,18 +171,24 @@ void note_links(State& state, const std::vector<int>& stages, int step, std::sou
         const char* empty = link.raw_before
                                 ? "; without any terms it is 0, even where the declaration makes NaN of that"
                                 : "; nothing shows that these bound its terms, which may leave the range of their type";
-        state.notes.push_back(
-            fmt::format("[{}] '{}' goes on with values so far of '{}', and is corrected when they "
-                        "change{}{}{}",
-                        step, stage_text(state, stage), link.values[0].now.as<Read>()->operation->name,
-                        rounding_text(*definition_of(state, stage).reducer),
-                        link.rounds ? ", also of what its terms are cast to" : "", empty));
+        const Operation* read = link.values[0].now.as<Read>()->operation.get();
+        const Reference& reference = state.stages[state.stage_of(read)].reference;
+        state.notes.push_back(fmt::format("[{}] '{}' goes on with {}, and is corrected {}{}{}{}", step,
+                                          stage_text(state, stage), reference_text(reference, read->name),
+                                          is_free_of_corrections(state, link) ? "behind the loop" : "when they change",
+                                          rounding_text(*definition_of(state, stage).reducer),
+                                          link.rounds ? ", also of what its terms are cast to" : "", empty));
     }
 }
 
 }  // namespace
 
 void Schedule::stream(const std::vector<StageRef>& reductions, Loop loop, std::source_location where) {
+    stream(reductions, loop, {}, where);
+}
+
+void Schedule::stream(const std::vector<StageRef>& reductions, Loop loop, const std::vector<ReferenceOf>& references,
+                      std::source_location where) {
     Edit edit(state_, where);
     State& state = edit.state;
     user_check(reductions.size() > 1, where, "stream: name at least two reductions, last the one that has the loop");
@@ -156,6 +217,16 @@ void Schedule::stream(const std::vector<StageRef>& reductions, Loop loop, std::s
                "stream: no loop stands around the reduce loops of '{}'; of a reduction to one number, rfactor the loop "
                "first",
                stage_text(state, owner));
+    std::vector<int> referred;
+    for (const ReferenceOf& each : references) {
+        const int stage = edit.stage(each.reduction, "stream");
+        user_check(std::ranges::find(referred, stage) == referred.end(), where,
+                   "stream(.., {{'{}', ..}}): it has a reference already; give each reduction one",
+                   definition_of(state, stage).name);
+        check_reference(state, stage, each.reference, members, where);
+        state.stages[stage].reference = each.reference;
+        referred.push_back(stage);
+    }
     for (int member : members) {
         state.stages[member].after =
             std::ranges::none_of(all, [&](int other) { return depends_on(state, other, member); });
@@ -168,16 +239,31 @@ void Schedule::stream(const std::vector<StageRef>& reductions, Loop loop, std::s
     for (int member : members)
         for (size_t o = 0; !state.stages[member].after && o < definition_of(state, member).finish.size(); ++o)
             copy_out(state, member, static_cast<int>(o), along, edit.step);
+    for (int stage : referred) {
+        const Reference& reference = state.stages[stage].reference;
+        if (reference.kind == Reference::Kind::Running) continue;
+        user_check(is_read_by_terms(state, stage, all, where), where,
+                   "stream(.., {{'{}', {}}}): no terms read it, so it needs no reference; leave it out",
+                   definition_of(state, stage).name, reference_as_cpp(reference));
+        if (reference.kind == Reference::Kind::Constant) check_constant(state, stage, where);
+    }
     check_rules(state, where);
     fit_loops(state, edit.step, where);
     note_links(state, all, edit.step, where);
-    std::string cpp, saved;
+    std::string cpp, saved, cpp_of_references, saved_references;
     for (int stage : all) {
         cpp += (cpp.empty() ? "" : ", ") + edit.stage_as_cpp(stage);
         saved += fmt::format(" {}", stage);
     }
-    edit.commit(fmt::format("s.stream({{{}}}, {});", cpp, edit.loop_as_cpp(along)),
-                fmt::format("stream {}{} {}", all.size(), saved, along));
+    for (int stage : referred) {
+        const Reference& reference = state.stages[stage].reference;
+        cpp_of_references += fmt::format("{}{{{}, {}}}", cpp_of_references.empty() ? "" : ", ",
+                                         edit.stage_as_cpp(stage), reference_as_cpp(reference));
+        saved_references += fmt::format(" {} {} {}", stage, word_of(reference.kind), reference.by);
+    }
+    if (!referred.empty()) cpp_of_references = ", {" + cpp_of_references + "}";
+    edit.commit(fmt::format("s.stream({{{}}}, {}{});", cpp, edit.loop_as_cpp(along), cpp_of_references),
+                fmt::format("stream {}{} {}{}", all.size(), saved, along, saved_references));
 }
 
 }  // namespace tw

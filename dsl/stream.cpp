@@ -171,6 +171,7 @@ bool reads_running(const State& state, int reader, bool in_update, int producer)
 }
 
 bool is_read_running(const State& state, int stage) {
+    if (state.stages[stage].reference.kind == Reference::Kind::Constant) return false;
     for (size_t s = 0; s < state.stages.size(); ++s) {
         if (state.stages[s].inlined) continue;
         for (const ReadSite& site : reads_of(definition_of(state, static_cast<int>(s))))

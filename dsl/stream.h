@@ -9,6 +9,9 @@
 
 namespace tw {
 
+/// "lazy"
+std::string word_of(Reference::Kind kind);
+
 inline const StageDefinition& definition_of(const Schedule::State& state, int stage) {
     return state.stages[stage].definition;
 }
@@ -69,6 +72,20 @@ struct StreamLink {
 StreamLink stream_link(const Schedule::State& state, int stage, const Chain& chain, std::source_location where);
 /// Of the chain that shares its loop.
 StreamLink stream_link(const Schedule::State& state, int stage, std::source_location where);
+
+/// Whether the stage is reduced with references that are not the values so far of what its terms read.
+bool is_relative(const Schedule::State& state, int stage);
+/// Whether the last reference that terms read of the stage has to be kept for corrections behind the loop: nothing
+/// else tells it.
+bool keeps_reference(const Schedule::State& state, int stage);
+/// Whether the terms' references never change in the loop.
+bool is_free_of_corrections(const Schedule::State& state, const StreamLink& link);
+/// The value and a number, in a type that can be calculated with in between.
+Expr plus_offset(const Expr& value, double by);
+/// Whether they are no equal numbers.
+Expr differ(const Expr& a, const Expr& b);
+/// Whether two values of the type differ by no more; never of integers.
+Expr is_within(const Expr& a, const Expr& b, double by);
 
 /// What stands for a running value of which corrections have no inverse: an infinity that an empty reduction gives, or
 /// a zero that is divided by.

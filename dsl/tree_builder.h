@@ -5,6 +5,7 @@
 #include <set>
 
 #include "dsl/schedule_state.h"
+#include "dsl/stream.h"
 
 namespace tw {
 
@@ -36,7 +37,12 @@ private:
         // Of a reduction that others read while it runs: one iteration's part, values so far and those before.
         std::vector<BufferRef> parts, before;
         Storage running;
-        std::vector<Expr> indices;  // of the accumulators: the data loops inside the outermost reduce loop
+        // Of one whose reference is not what it is at last: the lazy one, of each private part, and that behind the
+        // loop.
+        std::vector<BufferRef> used;
+        Storage reference;
+        std::vector<BufferRef> last_factors;  // of corrections behind the loop
+        std::vector<Expr> indices;            // of the accumulators: the data loops inside the outermost reduce loop
     };
     struct Masks {
         std::vector<Expr> data, all;
@@ -100,14 +106,26 @@ private:
     Stmt member_part(int stage);
     std::vector<Stmt> end_member(int stage);
     Expr value_mask(int stage);
-    Stmt value_leaf(int stage, const std::vector<int>& bound, const std::vector<BufferRef>& buffers, bool neutral);
+    enum class ValueOf { Before, SoFar, Reference };
+    Stmt value_leaf(int stage, const std::vector<int>& bound, ValueOf which);
+    Expr reference_now(int stage, size_t output);
+    Stmt used_leaf(int stage, bool is_first);
+    void make_reference(int stage);
+    Expr last_reference(int stage, const RunningValue& value);
+    /// What running values were and are, for corrections, and for which elements those are made.
+    struct ChangedValues {
+        Substitution before;                     // the values before
+        std::vector<std::pair<Expr, Expr>> now;  // Reads, and what stands for them
+        Expr mask, moves;                        // there are values; lazy ones have changed
+    };
+    ChangedValues changed_values(int stage, const StreamLink& link, bool at_last);
     Stmt cleared_leaf(int stage);
     Stmt join_leaf(int stage);
     int step_of_stream(int stage) const;
     bool is_corrected_at_last(int stage) const;
     std::vector<Stmt> corrections(int stage, const PrivateLoops& loops, bool at_last);
     Expr common_factor(int stage, size_t accumulator, const Expr& by, const PrivateLoops& loops, const Expr& mask,
-                       std::vector<Stmt>& stmts);
+                       bool at_last, std::vector<Stmt>& stmts);
 
     // Leaves.
     Leaf leaf(int stage, Leaf::Kind kind, Expr mask) const;

@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t rows_of_warpgroup = 64, terms_of_unit = 32, most_depth = 256;
 constexpr int64_t threads_of_copies = 128, neighbours = 8;
-constexpr double offset = 8;  // 2^8 = 256 is the largest power of two below 448, the largest number of e4m3
+// Exponentials up to 2^8 = 256, the largest power of two below 448, the largest number of e4m3.
+constexpr Reference below_maximum = Reference::offset(-8);
 
 }  // namespace
 
@@ -64,7 +65,7 @@ Fp8Attention declare_fp8_attention(const AttentionShape& shape, const Fp8Tiles& 
     });
     a.m = compute("m", {B, H, rows}, [&](Expr b, Expr h, Expr i) { return reduce_max(a.s(b, h, i, j1), j1); });
     a.p = compute("p", {B, H, rows, keys},
-                  [&](Expr b, Expr h, Expr i, Expr j) { return exp2(a.s(b, h, i, j) - a.m(b, h, i) + offset); });
+                  [&](Expr b, Expr h, Expr i, Expr j) { return exp2(a.s(b, h, i, j) - a.m(b, h, i)); });
     a.l = compute("l", {B, H, rows}, [&](Expr b, Expr h, Expr i) { return sum(a.p(b, h, i, j2), j2); });
     const bool whole = rows == S;
     a.o_tiles = compute(whole ? "o" : "o_tiles", {B, rows, H, E}, [&](Expr b, Expr i, Expr h, Expr e) {
@@ -74,8 +75,7 @@ Fp8Attention declare_fp8_attention(const AttentionShape& shape, const Fp8Tiles& 
     });
     a.o = whole ? a.o_tiles
                 : compute("o", {B, S, H, E}, [&](Expr b, Expr i, Expr h, Expr e) { return a.o_tiles(b, i, h, e); });
-    a.lse =
-        compute("lse", {B, H, S}, [&](Expr b, Expr h, Expr i) { return a.m(b, h, i) + log2(a.l(b, h, i)) - offset; });
+    a.lse = compute("lse", {B, H, S}, [&](Expr b, Expr h, Expr i) { return a.m(b, h, i) + log2(a.l(b, h, i)); });
     return a;
 }
 
@@ -123,7 +123,7 @@ Schedule fp8_attention_schedule(const Fp8Attention& a, const AttentionShape& sha
     const Loop tile = s.fuse({b, h, block}, "tile", where);
     s.bind(tile, grid.x, where);
     s.bind(group, warpgroup, where);
-    s.stream({a.m, a.l, a.o_tiles}, step, where);
+    s.stream({a.m, a.l, a.o_tiles}, step, {{a.m, below_maximum}}, where);
     s.set_memory(a.p, Memory::Registers, where);
     const Stage p_shared = s.stage(a.o_tiles, a.p, Memory::Shared, step, where);
     s.round_to(p_shared, e4m3, where);

@@ -11,6 +11,7 @@
 #include "dsl/check_bindings.h"
 #include "support/error.h"
 #include "support/overloaded.h"
+#include "verify/branch_as_selects.h"
 #include "verify/symbolic_matrix.h"
 
 namespace tw::fuzz {
@@ -72,7 +73,17 @@ private:
     }
 
     void run(const ThreadIf& branch, const Threads& threads) {
-        run(branch.body, those_where(branch.condition, threads));
+        const Values conditions = eval(branch.condition, threads);
+        Threads inside, by_data;
+        for (size_t t = 0; t < threads.size(); ++t) {
+            const auto decided = terms_.value(conditions[t]);
+            if (decided.value_or(1)) (decided ? inside : by_data).push_back(threads[t]);
+        }
+        run(branch.body, inside);
+        if (by_data.empty()) return;
+        const auto stores = branch_as_selects(branch);
+        if (!stores) throw Undecided{"a condition depends on data"};
+        run(*stores, by_data);
     }
 
     Threads those_where(const Expr& condition, const Threads& threads) {

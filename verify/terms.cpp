@@ -133,6 +133,8 @@ Term Terms::unary(UnaryOp op, Type type, Term a) {
         if (op == UnaryOp::Not) return integer(type, !*known);
     }
     if ((op == UnaryOp::Exp || op == UnaryOp::Exp2) && is_real(a, -kInfinity)) return real(type, 0);
+    if ((op == UnaryOp::Exp || op == UnaryOp::Exp2) && is_real(a, 0)) return real(type, 1);
+    if (op == UnaryOp::Abs && is_infinite(a)) return real(type, kInfinity);
     if (op == UnaryOp::Negate && node.kind == Kind::Real) return real(type, -std::bit_cast<double>(node.number));
     bool undoes = (op == UnaryOp::Negate || op == UnaryOp::Not) && node.kind == Kind::Unary &&
                   node.op == static_cast<int>(op) && node.type == type;
@@ -228,6 +230,7 @@ std::optional<Term> Terms::of_infinity(BinaryOp op, Type type, Term a, Term b) {
     switch (op) {
         case BinaryOp::Add: return is_infinite(a) ? a : b;
         case BinaryOp::Sub: return is_infinite(a) ? a : real(type, -*real_value(b));
+        case BinaryOp::LessEqual: return integer(type, is_real(a, -kInfinity) || is_real(b, kInfinity));
         case BinaryOp::Equal: return integer(type, 0);
         case BinaryOp::NotEqual: return integer(type, 1);
         default: return {};

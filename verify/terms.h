@@ -15,9 +15,9 @@ using Term = int32_t;
 /// Terms are made once. Operations on constants are carried out; a few laws are applied that hold for all finite values
 /// and do not tell -0 from 0: operands of commutative operations change places, x + 0 and max(x, -infinity) are x,
 /// x - x and x * 0 are 0, x * 1 and x / 1 are x, max(x, x) is x, nothing is less than -infinity, integers whose ranges
-/// lie apart are not equal, -infinity + x is -infinity and exp2(-infinity) is 0, either x < y or y <= x, what goes with
-/// the larger of two numbers goes with it in either order if ties are broken in one way. No law holds for what nobody
-/// wrote.
+/// lie apart are not equal, -infinity + x is -infinity, |-infinity| is infinity, which is more than x, exp2(-infinity)
+/// is 0 and exp2(0) is 1, either x < y or y <= x, what goes with the larger of two numbers goes with it in either order
+/// if ties are broken in one way. No law holds for what nobody wrote.
 class Terms {
 public:
     Term integer(Type type, int64_t value);

@@ -47,6 +47,8 @@ public:
     void define(const Expr& variable, Term value) { variables_[variable.id()] = value; }
     void define(const Expr& variable, int64_t value) { define(variable, terms_.integer(variable.type(), value)); }
     Term eval(const Expr& expr);
+    /// Whether it is the same for all data.
+    bool is_known(const Expr& expr) { return terms_.value(eval(expr)).has_value(); }
     /// Throws Undecided, naming `what`, if it depends on data.
     int64_t number(const Expr& expr, const char* what) { return known(eval(expr), what); }
 

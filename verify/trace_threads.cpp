@@ -11,6 +11,7 @@
 #include "dsl/simplify.h"
 #include "support/error.h"
 #include "support/overloaded.h"
+#include "verify/branch_as_selects.h"
 
 namespace tw::fuzz {
 namespace {
@@ -92,6 +93,8 @@ private:
         }
     }
     void run(const ThreadIf& branch) {
+        if (!values_.is_known(branch.condition))
+            if (const auto stores = branch_as_selects(branch)) return run(*stores);
         if (values_.number(branch.condition, "a condition")) run(branch.body);
     }
     void run(const ThreadLet& let) { values_.define(let.variable, values_.eval(let.value)); }

@@ -39,6 +39,7 @@ public:
     }
 
     OpTile run() {
+        ask_registers_first();
         split_long_innermost();
         take_tile();
         if (target_.has_stmatrix) t_.matrices = take_matrices(t_, op_, notes_);
@@ -50,6 +51,45 @@ public:
     }
 
 private:
+    /// Loops of which a condition on registers depends stand outside of others, so that one branch spares a warp all
+    /// that they have in common: a row's products, if the row needs none.
+    void ask_registers_first() {
+        const auto asks = [&](const OpLoop& loop) {
+            return std::ranges::any_of(t_.conditions, [&](const Expr& condition) {
+                return reads_registers(condition) && contains(condition, loop.variable);
+            });
+        };
+        if (std::ranges::none_of(t_.outer, asks) || !are_in_any_order()) return;
+        std::ranges::stable_partition(t_.outer, asks);
+    }
+
+    static bool reads_registers(const Expr& expr) {
+        bool found = false;
+        visit(expr, [&](const Expr& e) {
+            const Load* load = e.as<Load>();
+            found = found || (load && load->buffer->memory == Memory::Registers);
+        });
+        return found;
+    }
+
+    /// Whether each iteration stores elements of its own, and reads no other's.
+    bool are_in_any_order() const {
+        for (const ThreadStore& store : t_.stores) {
+            if (store.to.buffer->memory != Memory::Registers || store.atomic) return false;
+            for (const OpLoop& loop : t_.outer)
+                if (loop.execution == Execution::Serial || !contains_any(store.to.indices, loop.variable)) return false;
+            bool reads_others = false;
+            for (const ThreadStore& other : t_.stores)
+                visit(other.value, [&](const Expr& e) {
+                    const Load* load = e.as<Load>();
+                    reads_others = reads_others || (load && load->buffer == store.to.buffer &&
+                                                    !std::ranges::equal(load->indices, store.to.indices, equal));
+                });
+            if (reads_others) return false;
+        }
+        return true;
+    }
+
     void take_tile() {
         while (!t_.outer.empty() && t_.outer.back().execution != Execution::Serial &&
                as_constant(t_.outer.back().extent)) {

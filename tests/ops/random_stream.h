@@ -1,5 +1,6 @@
 // Random chains of reductions over the same terms, and schedules that compute each in one pass.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <random>
@@ -22,7 +23,9 @@ enum class Lengths { Same, ByElement };
 /// many terms as their places say, or data: some have none.
 class RandomStream {
 public:
-    explicit RandomStream(unsigned seed, Lengths lengths = Lengths::Same) : random_(seed), lengths_(lengths) {
+    /// With lazy references that may be so far away.
+    explicit RandomStream(unsigned seed, Lengths lengths = Lengths::Same, std::vector<double> lazy = {1, 2, 3, 100})
+        : random_(seed), of_references_(seed), lazy_(std::move(lazy)), lengths_(lengths) {
         declare();
     }
 
@@ -64,7 +67,7 @@ public:
         s.bind(outer, grid.x);
         if (in_parts_ && !part_first && chance()) s.bind(around[0], grid.y);
         if (reductions.size() < 2 || (in_parts_ && between(0, 4) == 0)) return s;
-        s.stream(reductions, tile);
+        s.stream(reductions, tile, references(s, reductions, tile));
         streamed_ = true;
         const int threads = between(0, 2);  // none, elements, terms
         // What threads fill together they need equally often.
@@ -112,6 +115,8 @@ public:
     }
 
     bool streamed() const { return streamed_; }
+    /// How many references of the kind terms read.
+    int count(Reference::Kind kind) const { return static_cast<int>(std::ranges::count(kinds_, kind)); }
     bool is_in_parts() const { return in_parts_; }
     /// Whether whole numbers are computed without any rounding but that of quotients at the end.
     bool is_exact() const { return is_exact_; }
@@ -133,6 +138,30 @@ private:
         for (const auto& operation : operations_of(s.outputs()))
             if (operation == tensor.operation()) return true;
         return false;
+    }
+
+    /// Of some reductions that terms read; where a constant has no inverse, or terms read none, the values so far.
+    std::vector<ReferenceOf> references(const Schedule& s, const std::vector<StageRef>& reductions, const Loop& tile) {
+        std::vector<ReferenceOf> chosen;
+        auto pick = [&](const std::vector<double>& numbers) { return numbers[of_references_() % numbers.size()]; };
+        for (size_t k = 0; k + 1 < reductions.size(); ++k) {
+            const double size = k == 0 ? offset_ : 0;  // of the first one's values, about
+            Reference reference;
+            switch (of_references_() % 5) {
+                case 0: reference = Reference::lazy(pick(lazy_)); break;
+                case 1: reference = Reference::offset(pick({-8, -1, 2, 5})); break;
+                case 2: reference = Reference::constant(size + pick({-2, -1, 1, 4})); break;
+                default: continue;
+            }
+            try {
+                Schedule trial = s;
+                trial.stream(reductions, tile, {{reductions[k], reference}});
+                chosen.push_back({reductions[k], reference});
+                kinds_.push_back(reference.kind);
+            } catch (const Error&) {
+            }
+        }
+        return chosen;
     }
 
     /// Of each reduction the parts that are to be computed in one pass.
@@ -266,7 +295,9 @@ private:
         });
     }
 
-    std::mt19937 random_;
+    std::mt19937 random_, of_references_;
+    std::vector<double> lazy_;
+    std::vector<Reference::Kind> kinds_;
     Lengths lengths_;
     int64_t alike_ = 1;  // rows side by side that have equally many terms
     std::function<Expr(const Expr& row)> length_of_;

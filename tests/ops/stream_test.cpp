@@ -7,13 +7,15 @@ namespace tw {
 namespace {
 
 void expect_declared_chains(unsigned first, Lengths lengths) {
-    int streamed = 0, in_parts = 0;
+    int streamed = 0, in_parts = 0, lazy = 0, with_offset = 0, constant = 0;
     for (unsigned seed = first; seed < first + 400; ++seed) {
         RandomStream chain(seed, lengths);
         SCOPED_TRACE(chain.text());
         const Schedule s = chain.schedule(target("sm_90a"));
         streamed += chain.streamed();
         in_parts += chain.streamed() && chain.is_in_parts();
+        lazy += chain.count(Reference::Kind::Lazy), with_offset += chain.count(Reference::Kind::Offset);
+        constant += chain.count(Reference::Kind::Constant);
         SCOPED_TRACE(s.trace_as_cpp());
         auto differs = differs_from_declared(chain, s, seed,
                                              [&](const Bindings& launch) { return interpret_tree(s.tree(), launch); });
@@ -22,6 +24,7 @@ void expect_declared_chains(unsigned first, Lengths lengths) {
     }
     EXPECT_GE(streamed, 300);
     EXPECT_GE(in_parts, 80);
+    EXPECT_GE(std::min({lazy, with_offset, constant}), 50);
 }
 
 TEST(Stream, RandomChainsGiveTheDeclared) { expect_declared_chains(0, Lengths::Same); }
@@ -143,6 +146,7 @@ struct Attention {
         bool sized = false;                       ///< one kernel for all numbers of rows and terms
         int stages = 1;
         int64_t terms_of_part = 0;  ///< if each part of the terms has blocks of its own
+        Reference reference = {};   ///< that terms read in the place of the maximum
     } c;
     Tensor q, k, v, s, m, p, l, o, lse;
 
@@ -211,7 +215,7 @@ private:
             g.bind(block, grid.x);
         }
         g.bind(warps, c.group ? warpgroup : warp);
-        g.stream({largest, total, values}, tile);
+        g.stream({largest, total, values}, tile, {{largest, c.reference}});
         g.set_memory(weights, Memory::Registers);
         g.round_to(g.stage(values, weights, Memory::Registers, tile), c.type);
         g.mma(values, c.group ? wgmma : mma_sync, {.m = row, .n = e, .k = term});
@@ -237,6 +241,9 @@ private:
     }
 };
 
+const Reference References[] = {Reference::running(), Reference::lazy(3), Reference::offset(-8),
+                                Reference::constant(4)};
+
 TEST_P(Streams, AttentionFromItsFormula) {
     for (int round = 0; round < 12; ++round) {
         Attention::Options c{.group = chance(), .type = chance() ? bf16 : f16, .causal = chance()};
@@ -247,6 +254,7 @@ TEST_P(Streams, AttentionFromItsFormula) {
             (c.causal ? c.rows + c.tile - c.rows % c.tile : c.tile * between(1, 4)) - (chance() ? between(1, 9) : 0);
         c.depth = 8 * between(2, 8), c.width = 8 * between(2, 8);
         c.heads = between(1, 2);
+        c.reference = References[round % 4];
         c.cut = (c.causal || c.terms % c.tile != 0) && chance(),
         c.skip = c.causal && c.terms / c.tile > (c.block - 1) / c.tile + 1;
         c.stages = c.cut ? 1 : between(1, 3);
@@ -274,6 +282,7 @@ TEST_P(Streams, AttentionInPartsFromItsFormula) {
         c.causal = c.causal && c.terms >= c.rows;
         c.depth = 8 * between(2, 8), c.width = 8 * between(2, 8);
         c.heads = between(1, 2);
+        c.reference = References[round % 4];
         c.stages = between(1, 3);
         if (c.group && chance()) c.roles = true, c.depth = c.width = 64, c.stages = between(2, 3);
         c.persistent = chance(), c.dynamic = chance();

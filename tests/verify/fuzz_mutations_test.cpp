@@ -1,5 +1,6 @@
 // Mutations of the catalog's kernels: each is caught, or provably changes nothing. TW_FUZZ_MUTATIONS sets their number
 // (0: all, which takes long).
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -68,6 +69,12 @@ TEST(Terms, LawsKeepTheValue) {
     EXPECT_NE(of(BinaryOp::Sub, zero, x), x);
     EXPECT_EQ(of(BinaryOp::Sub, x, x), zero);
     EXPECT_EQ(of(BinaryOp::Div, x, terms.real(Type::F32, 1)), x);
+    const Term lowest = terms.real(Type::F32, -INFINITY), distance = of(BinaryOp::Sub, x, lowest);
+    EXPECT_EQ(terms.value(terms.binary(BinaryOp::LessEqual, Type::Bool, terms.unary(UnaryOp::Abs, Type::F32, distance),
+                                       terms.real(Type::F32, 8))),
+              0);
+    EXPECT_EQ(terms.value(terms.binary(BinaryOp::LessEqual, Type::Bool, lowest, x)), 1);
+    EXPECT_EQ(of(BinaryOp::Mul, y, terms.unary(UnaryOp::Exp2, Type::F32, of(BinaryOp::Sub, x, x))), y);
     EXPECT_EQ(terms.fma(Type::F32, x, terms.cast(Type::F32, terms.real(Type::BF16, 0)), y), y);
     Term n = terms.symbol(Type::I32, 1, 0), none = terms.cast(Type::I32, terms.integer(Type::I8, 0));
     EXPECT_EQ(terms.binary(BinaryOp::Mul, Type::I32, n, none), none);
