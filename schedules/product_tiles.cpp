@@ -1,0 +1,225 @@
+#include "schedules/product_tiles.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <regex>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace tw::schedules {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// ---- the model: an H200 ---------------------------------------------------------------------------------------------
+
+constexpr double clock_rate = 1.98e9;             // Hz
+constexpr double dram_rate = 3.6e12;              // bytes a second
+constexpr double l2_rate = 5.0e12;                // bytes a second, all multiprocessors together
+constexpr double launch = 2.5e-6;                 // seconds: a kernel's start, its first loads and its end
+constexpr double next_launch = 2.0e-6;            // of a kernel that starts while the one before ends
+constexpr double load_latency = 0.6e-6;           // from a load in global memory to the value in shared memory
+constexpr double cycles_of_shared_word = 1.8;     // of a scheduler's warp, for 32 threads' words, beside multiply-adds
+constexpr double cycles_of_step = 30;             // of a warp, for an iteration over k: a barrier, addresses, the branch
+constexpr double hidden_latency = 40;             // cycles that other warps must fill for each warp's step along k
+constexpr double best_share = 1.117;              // such that two blocks of 128x128, 8x16 a thread, reach what they do
+constexpr double least_warps_on_way = 40 * 1024;  // bytes on their way for each multiprocessor: all of the bandwidth
+
+/// How an operand comes into shared memory.
+struct Way {
+    bool wide;        ///< 16 bytes at once
+    bool transposed;  ///< stored with its neighbours in different rows
+
+    /// Of a multiprocessor, for an element.
+    double cycles() const {
+        if (wide) return transposed ? 0.032 : 0.018;
+        return transposed ? 0.07 : 0.06;
+    }
+};
+
+struct Ways {
+    Way a, b;
+};
+
+Ways ways_of(const ProductTiles& t, const ProductShape& s) {
+    auto wide = [&](int64_t row, int64_t stride, int64_t tile) {
+        return row % 4 == 0 && stride % 4 == 0 && tile % 4 == 0;
+    };
+    Ways ways{};
+    ways.a = s.transpose_a ? Way{wide(s.m, s.a_stride, t.block_m), false} : Way{wide(s.k, s.a_stride, t.block_k), true};
+    ways.b = s.transpose_b ? Way{wide(s.k, s.b_stride, t.block_k), true} : Way{wide(s.n, s.b_stride, t.block_n), false};
+    return ways;
+}
+
+int64_t threads_of(const ProductTiles& t) { return t.block_m / t.thread_m * (t.block_n / t.thread_n); }
+
+/// An estimate of a thread's registers: sums, operands of two steps, what is on its way, and addresses.
+int64_t registers_of(const ProductTiles& t, const Ways& ways) {
+    auto waiting = [&](const Way& way, int64_t extent) {
+        const bool asynchronous = t.stages > 2 && way.wide && !way.transposed;
+        return asynchronous || t.stages < 2 ? 0 : ceil_div(extent * t.block_k, threads_of(t));
+    };
+    const int64_t used = t.thread_m * t.thread_n + (t.thread_m + t.thread_n) * 3 / 2 + waiting(ways.a, t.block_m) +
+                         waiting(ways.b, t.block_n) + 28;
+    return ceil_div(used, 8) * 8;
+}
+
+int64_t resident_blocks(const ProductTiles& t, const Ways& ways, const Target& target) {
+    const int64_t threads = ceil_div(threads_of(t), 32) * 32, registers = registers_of(t, ways);
+    const int64_t shared = 4 * t.stages * t.block_k * (t.block_m + t.block_n + 4) + 1024;
+    if (registers > target.max_registers_per_thread || shared > target.shared_bytes) return 0;
+    return std::min({target.registers / (registers * threads),
+                     target.shared_bytes_per_multiprocessor / std::max<int64_t>(shared, 1),
+                     int64_t{target.threads_per_multiprocessor} / threads,
+                     int64_t{target.blocks_per_multiprocessor}});
+}
+
+/// Cycles of a scheduler, for a warp's step along k.
+double cycles_of_warp(const ProductTiles& t) {
+    auto reads = [](int64_t elements) { return static_cast<double>(ceil_div(elements, 4)); };
+    const auto m = static_cast<double>(t.thread_m), n = static_cast<double>(t.thread_n);
+    return m * n + cycles_of_shared_word * (m + n) + 0.3 * (reads(t.thread_m) + reads(t.thread_n)) +
+           cycles_of_step / static_cast<double>(t.block_k);
+}
+
+/// Seconds of `blocks` blocks that a multiprocessor runs side by side, for `terms` of k.
+double seconds_of_round(const ProductTiles& t, const Ways& ways, int64_t blocks, double terms) {
+    const double warps = std::ceil(static_cast<double>(threads_of(t)) / 32), side_by_side = static_cast<double>(blocks);
+    const double busy = std::ceil(warps * side_by_side / 4), warp = cycles_of_warp(t);
+    const double share = std::min(1.0, best_share / (1 + hidden_latency / (busy * warp)));
+    const double copies = static_cast<double>(t.block_m) * ways.a.cycles() + static_cast<double>(t.block_n) * ways.b.cycles();
+    const double cycles = busy * warp / share + side_by_side * copies;
+    const double ahead = t.stages > 2 ? t.stages - 1 : 1;
+    const double waits = load_latency / ahead / static_cast<double>(t.block_k);
+    return terms * std::max(cycles / clock_rate, waits);
+}
+
+double bytes_of_results(const ProductShape& s) { return 4.0 * static_cast<double>(s.m) * static_cast<double>(s.n); }
+
+double seconds_of_sum(const ProductTiles& t, const ProductShape& s) {
+    if (t.split_k < 2) return 0;
+    const double bytes = bytes_of_results(s) * (static_cast<double>(t.split_k) + (s.add_c ? 2 : 1));
+    return next_launch + bytes / (bytes < 30e6 ? l2_rate : dram_rate);
+}
+
+}  // namespace
+
+std::string tiling_text(const ProductTiles& t) {
+    return fmt::format("{}x{}x{}t{}x{}s{}", t.block_m, t.block_n, t.block_k, t.thread_m, t.thread_n, t.stages) +
+           (t.split_k > 1 ? fmt::format("p{}", t.split_k) : "");
+}
+
+std::optional<ProductTiles> parse_product_tiles(const std::string& text) {
+    static const std::regex form(
+        "([1-9][0-9]{0,3})x([1-9][0-9]{0,3})x([1-9][0-9]{0,2})t([1-9][0-9]?)x([1-9][0-9]?)s([1-9])(p([1-9][0-9]{0,3}))?");
+    std::smatch match;
+    if (!std::regex_match(text, match, form)) return {};
+    ProductTiles tiles{.block_m = std::stoll(match[1]),
+                       .block_n = std::stoll(match[2]),
+                       .block_k = std::stoll(match[3]),
+                       .thread_m = std::stoll(match[4]),
+                       .thread_n = std::stoll(match[5]),
+                       .stages = std::stoi(match[6]),
+                       .unroll_k = true};
+    if (match[8].matched) tiles.split_k = std::stoll(match[8]);
+    const bool divide = tiles.block_m % tiles.thread_m == 0 && tiles.block_n % tiles.thread_n == 0;
+    if (!divide || threads_of(tiles) > 1024) return {};
+    return tiles;
+}
+
+double seconds_of(const ProductTiles& t, const ProductShape& s, const Target& target) {
+    const Ways ways = ways_of(t, s);
+    const int64_t side_by_side = resident_blocks(t, ways, target);
+    if (side_by_side < 1) return INFINITY;
+    const int64_t multiprocessors = std::max(target.multiprocessors, 1), rows = ceil_div(s.m, t.block_m),
+                  columns = ceil_div(s.n, t.block_n);
+    const int64_t steps = ceil_div(ceil_div(s.k, t.block_k), t.split_k), parts = ceil_div(ceil_div(s.k, t.block_k), steps);
+    const int64_t blocks = rows * columns * parts, wave = multiprocessors * side_by_side;
+    const auto terms = static_cast<double>(steps * t.block_k);
+    double computing = static_cast<double>(blocks / wave) * seconds_of_round(t, ways, side_by_side, terms);
+    if (blocks % wave) computing += seconds_of_round(t, ways, ceil_div(blocks % wave, multiprocessors), terms);
+
+    const double m = static_cast<double>(s.m), n = static_cast<double>(s.n), k = static_cast<double>(s.k);
+    const double stored = bytes_of_results(s) * (parts > 1 ? static_cast<double>(parts) : s.add_c ? 2 : 1);
+    const double scattered = s.n % 4 || t.thread_n % 4 ? 2 : 1;  // stores of single elements
+    const double through_l2 = 4 * k * (m * static_cast<double>(columns) + n * static_cast<double>(rows));
+    const double on_way = std::min(1.0, static_cast<double>(std::min(side_by_side, ceil_div(blocks, multiprocessors)) *
+                                                            t.block_k * (t.block_m + t.block_n) * 4 *
+                                                            std::max(t.stages - 1, 1)) /
+                                            least_warps_on_way);
+    const double moving = std::max((4 * k * (m + n) + stored) / (dram_rate * std::sqrt(on_way)),
+                                   (through_l2 + stored * scattered) / l2_rate);
+    return launch + std::max(computing, moving) + 0.3 * std::min(computing, moving) + seconds_of_sum(t, s);
+}
+
+namespace {
+
+constexpr std::array<std::pair<int64_t, int64_t>, 16> thread_tiles = {{{8, 16},
+                                                                       {16, 8},
+                                                                       {8, 8},
+                                                                       {8, 4},
+                                                                       {4, 8},
+                                                                       {4, 4},
+                                                                       {4, 2},
+                                                                       {2, 4},
+                                                                       {8, 2},
+                                                                       {2, 8},
+                                                                       {8, 1},
+                                                                       {1, 8},
+                                                                       {4, 1},
+                                                                       {1, 4},
+                                                                       {2, 1},
+                                                                       {1, 2}}};
+constexpr std::array<int64_t, 17> thread_counts = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 16, 20, 24, 32, 64, 128};
+constexpr std::array<int64_t, 18> part_counts = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 132, 264};
+constexpr int64_t longest_body = 2048;  // multiply-adds of a thread in one iteration over k: what compiles quickly
+constexpr int64_t shortest_part = 64;   // of k
+
+/// Tiles of a thread's, without the parts of k.
+std::vector<ProductTiles> tiles_of_thread(int64_t thread_m, int64_t thread_n, const ProductShape& s) {
+    std::vector<ProductTiles> all;
+    for (int64_t along_m : thread_counts)
+        for (int64_t along_n : thread_counts) {
+            const int64_t threads = along_m * along_n;
+            if (threads < 64 || threads > 256 || threads % 32) continue;
+            const int64_t block_m = along_m * thread_m, block_n = along_n * thread_n;
+            if (block_m >= s.m + thread_m || block_n >= s.n + thread_n) continue;
+            for (int64_t block_k : {32, 16}) {
+                if (block_k > 16 && s.k < 512) continue;
+                const int64_t terms = std::clamp<int64_t>(s.k, 1, block_k);
+                if (terms * thread_m * thread_n > longest_body) continue;
+                const int stages = thread_m * thread_n >= 64 ? 2 : terms > 16 ? 3 : 4;
+                all.push_back({.block_m = block_m,
+                               .block_n = block_n,
+                               .block_k = terms,
+                               .thread_m = thread_m,
+                               .thread_n = thread_n,
+                               .stages = s.k > terms ? stages : 1,
+                               .unroll_k = true});
+            }
+        }
+    return all;
+}
+
+}  // namespace
+
+ProductTiles product_tiles(const ProductShape& shape, const Target& target) {
+    ProductTiles best{.block_m = 16, .block_n = 16, .thread_m = 1, .thread_n = 1};
+    best.block_k = std::clamp<int64_t>(shape.k, 1, 16);
+    double least = INFINITY;
+    for (auto [thread_m, thread_n] : thread_tiles)
+        for (ProductTiles tiles : tiles_of_thread(thread_m, thread_n, shape))
+            for (int64_t parts : part_counts) {
+                if (parts > 1 && shape.k / parts < shortest_part) break;
+                tiles.split_k = parts;
+                const double seconds = seconds_of(tiles, shape, target);
+                if (seconds >= least) continue;
+                least = seconds;
+                best = tiles;
+            }
+    return best;
+}
+
+}  // namespace tw::schedules
