@@ -35,8 +35,7 @@ std::string product_name(const ProductShape& shape) {
 
 CatalogEntry product_entry(const ProductShape& shape, const std::optional<ProductTiles>& tiles = {}) {
     return {product_name(shape) + (tiles ? "_tile" + tiling_text(*tiles) : ""),
-            shape.add_c ? "c = alpha a b + beta c_in, fp32" : "c = a b, fp32",
-            2.0 * shape.m * shape.n * shape.k,
+            shape.add_c ? "c = alpha a b + beta c_in, fp32" : "c = a b, fp32", 2.0 * shape.m * shape.n * shape.k,
             [=](const Target& target) { return product_schedule(declare_product(shape), target, tiles); }};
 }
 
