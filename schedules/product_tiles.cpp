@@ -145,8 +145,8 @@ double seconds_of(const ProductTiles& t, const ProductShape& s, const Target& ta
     if (side_by_side < 1) return INFINITY;
     const int64_t multiprocessors = std::max(target.multiprocessors, 1), rows = ceil_div(s.m, t.block_m),
                   columns = ceil_div(s.n, t.block_n);
-    const int64_t steps = ceil_div(ceil_div(s.k, t.block_k), t.split_k),
-                  parts = ceil_div(ceil_div(s.k, t.block_k), steps);
+    const int64_t all_steps = std::max<int64_t>(ceil_div(s.k, t.block_k), 1), steps = ceil_div(all_steps, t.split_k),
+                  parts = ceil_div(all_steps, steps);
     const int64_t blocks = rows * columns * parts, wave = multiprocessors * side_by_side;
     const auto terms = static_cast<double>(steps * t.block_k);
     double computing = static_cast<double>(blocks / wave) * seconds_of_round(t, ways, side_by_side, terms);
