@@ -48,7 +48,7 @@ std::string text_of(const ProductShape& s) {
 Bindings whole_numbers(const Schedule& s, uint64_t seed) {
     Bindings bindings = random_bindings(s.outputs(), seed);
     for (auto& [name, array] : bindings.inputs) fill_integers(array, -4, 4, ++seed);
-    for (auto& [name, value] : bindings.scalars) value = static_cast<double>(++seed % 5) - 2;
+    for (auto& [name, value] : bindings.scalars) value = make_value(f32, static_cast<double>(++seed % 5) - 2);
     return bindings;
 }
 
@@ -79,6 +79,24 @@ TEST_P(Products, OfAnyShapeByTheModel) {
     }
 }
 
+// Shared tiles that lie partly outside of their tensor, of reductions that are no products: distances, and a maximum,
+// of which zeros are no neutral terms.
+TEST_P(Products, OtherReductionsSideBySide) {
+    Draw draw(22);
+    for (int round = 0; round < 16; ++round) {
+        const int64_t m = draw.extent(70), n = draw.extent(70), terms = draw.extent(50);
+        SCOPED_TRACE(fmt::format("{} x {} x {}", m, n, terms));
+        Tensor a = input("a", f32, {m, terms}), b = input("b", f32, {n, terms});
+        Axis k = reduce_axis("k", terms);
+        Tensor c = compute("c", {m, n}, [&](Expr i, Expr j) {
+            return round % 2 ? sum(abs(a(i, k) - b(j, k)), k) : reduce_max(a(i, k) + b(j, k), k);
+        });
+        Schedule s({c}, device_target());
+        schedule_product(s, c, a, b, draw.tiles(1));
+        expect_declared(s, whole_numbers(s, round));
+    }
+}
+
 TEST(ProductTiles, TextIsReadAgain) {
     Draw draw(19);
     for (int round = 0; round < 100; ++round) {
@@ -101,7 +119,8 @@ TEST(ProductTiles, TextIsReadAgain) {
 TEST(ProductTiles, SumsAskForNothing) {
     Draw draw(20);
     for (int round = 0; round < 40; ++round) {
-        const ProductShape shape = draw.shape(200, 100);
+        ProductShape shape = draw.shape(200, 100);
+        shape.k += 1;
         const ProductTiles tiles{
             .block_m = 64, .block_n = 64, .thread_m = 8, .thread_n = 4, .stages = int(draw.between(2, 4))};
         SCOPED_TRACE(text_of(shape));
