@@ -37,6 +37,7 @@ struct Way {
     bool wide;        ///< 16 bytes at once
     bool transposed;  ///< stored with its neighbours in different rows
 
+    bool asynchronous() const { return wide && !transposed; }
     /// Of a multiprocessor, for an element.
     double cycles() const {
         if (wide) return transposed ? 0.032 : 0.018;
@@ -63,8 +64,7 @@ int64_t threads_of(const ProductTiles& t) { return t.block_m / t.thread_m * (t.b
 /// An estimate of a thread's registers: sums, operands of two steps, what is on its way, and addresses.
 int64_t registers_of(const ProductTiles& t, const Ways& ways) {
     auto waiting = [&](const Way& way, int64_t extent) {
-        const bool asynchronous = t.stages > 2 && way.wide && !way.transposed;
-        return asynchronous || t.stages < 2 ? 0 : ceil_div(extent * t.block_k, threads_of(t));
+        return (t.stages > 2 && way.asynchronous()) || t.stages < 2 ? 0 : ceil_div(extent * t.block_k, threads_of(t));
     };
     const int64_t used = t.thread_m * t.thread_n + (t.thread_m + t.thread_n) * 7 / 4 + waiting(ways.a, t.block_m) +
                          waiting(ways.b, t.block_n) + 30;
@@ -166,8 +166,10 @@ double seconds_of(const ProductTiles& t, const ProductShape& s, const Target& ta
 
 namespace {
 
-constexpr std::array<std::pair<int64_t, int64_t>, 16> thread_tiles = {{{8, 16},
+constexpr std::array<std::pair<int64_t, int64_t>, 18> thread_tiles = {{{8, 16},
                                                                        {16, 8},
+                                                                       {8, 12},
+                                                                       {12, 8},
                                                                        {8, 8},
                                                                        {8, 4},
                                                                        {4, 8},
@@ -193,6 +195,13 @@ bool fits(int64_t block, int64_t per_thread, int64_t extent) {
     return block < extent + per_thread && (per_thread == 1 || per_thread / 2 < extent);
 }
 
+/// Many sums leave registers for what waits to be stored in shared memory, in one iteration, not for more addresses.
+int stages_of(const ProductTiles& t, const ProductShape& s) {
+    const Ways ways = ways_of(t, s);
+    if (t.thread_m * t.thread_n >= 64) return ways.a.asynchronous() && ways.b.asynchronous() ? 3 : 2;
+    return t.block_k > 16 ? 3 : 4;
+}
+
 /// Tiles of a thread's, without the parts of k.
 std::vector<ProductTiles> tiles_of_thread(int64_t thread_m, int64_t thread_n, const ProductShape& s) {
     std::vector<ProductTiles> all;
@@ -206,14 +215,13 @@ std::vector<ProductTiles> tiles_of_thread(int64_t thread_m, int64_t thread_n, co
                 if (block_k > 16 && s.k < 512) continue;
                 const int64_t terms = std::clamp<int64_t>(s.k, 1, block_k);
                 if (terms > 16 && terms * thread_m * thread_n > longest_body) continue;
-                const int stages = thread_m * thread_n >= 64 ? 2 : terms > 16 ? 3 : 4;
                 all.push_back({.block_m = block_m,
                                .block_n = block_n,
                                .block_k = terms,
                                .thread_m = thread_m,
                                .thread_n = thread_n,
-                               .stages = s.k > terms ? stages : 1,
                                .unroll_k = true});
+                all.back().stages = s.k > terms ? stages_of(all.back(), s) : 1;
             }
         }
     return all;
