@@ -154,7 +154,8 @@ double seconds_of(const ProductTiles& t, const ProductShape& s, const Target& ta
 
     const double m = static_cast<double>(s.m), n = static_cast<double>(s.n), k = static_cast<double>(s.k);
     const double stored = bytes_of_results(s) * (parts > 1 ? static_cast<double>(parts) : s.add_c ? 2 : 1);
-    const double scattered = s.n % 4 || t.thread_n % 4 ? 2 : 1;  // stores of single elements
+    // A thread's neighbours leave together where rows allow it, else one by one, between those of other threads.
+    const double scattered = s.n % 4 ? static_cast<double>(std::min<int64_t>(t.thread_n, 4)) : 1;
     const double through_l2 = 4 * k * (m * static_cast<double>(columns) + n * static_cast<double>(rows));
     const double on_way = static_cast<double>(std::min(side_by_side, ceil_div(blocks, multiprocessors)) * t.block_k *
                                               (t.block_m + t.block_n) * 4 * std::max(t.stages - 1, 1));
