@@ -34,8 +34,9 @@ struct ProductTiles {
 ProductTiles product_tiles(const ProductShape& shape, const Target& target);
 
 /// Schedules any two-dimensional reduction of products with one reduce axis: `c` over (m, n), reading `a` and `b`.
-/// Extents need not divide; thread_m divides block_m and thread_n block_n. Each thread computes thread_m x thread_n elements as chunks of 4, so that shared reads are 16 bytes wide and free
-/// of bank conflicts (the layout that CUTLASS calls SIMT warp tiles, without its warp level).
+/// Extents need not divide; thread_m divides block_m and thread_n block_n. Each thread computes thread_m x thread_n
+/// elements as chunks of 4, so that shared reads are 16 bytes wide and free of bank conflicts (the layout that CUTLASS
+/// calls SIMT warp tiles, without its warp level).
 void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const ProductTiles& tiles,
                       TW_HERE);
 
