@@ -102,8 +102,17 @@ void widen(std::vector<std::optional<Span>>& spans, std::vector<bool>& whole, si
 
 int index_of(const State& state, const StageRecord& record) { return static_cast<int>(&record - state.stages.data()); }
 
-/// Whether the stage's tiles stay whole where they are larger than the tensor: matrix instructions read them so, and
-/// boxes of tensors leave so, unless all of them begin with the tensor.
+/// Whether a thread sums several elements side by side, in unrolled loops: what they read in shared memory is there for
+/// all of them, zeros where the tensor ends, so that no term asks where that is.
+bool sums_side_by_side(const State& state, const StageRecord& reader) {
+    if (reader.definition.reduce_axes.empty()) return false;
+    return std::ranges::any_of(reader.order, [&](int loop) {
+        return state.loops[loop].level == Level::Unroll && !state.loops[loop].reduces;
+    });
+}
+
+/// Whether the stage's tiles stay whole where they are larger than the tensor: matrix instructions and sums side by
+/// side read them so, and boxes of tensors leave so, unless all of them begin with the tensor.
 bool keeps_whole_tiles(const State& state, int stage, const Span& span) {
     return std::any_of(state.stages.begin(), state.stages.end(), [&](const StageRecord& reader) {
         bool boxes = reader.after && reader.via.copy == Copy::Tma && !is_constant(span.lo, 0);
@@ -112,7 +121,8 @@ bool keeps_whole_tiles(const State& state, int stage, const Span& span) {
         const int made = index_of(state, reader);
         bool in_registers = reader.attach >= 0 && resolved_memory(state, made) == Memory::Registers &&
                             resolved_memory(state, stage) == Memory::Registers;
-        return reader.mma || boxes || (in_registers && keeps_whole_tiles(state, made, span));
+        const bool by_threads = resolved_memory(state, stage) == Memory::Shared && sums_side_by_side(state, reader);
+        return reader.mma || boxes || by_threads || (in_registers && keeps_whole_tiles(state, made, span));
     });
 }
 

@@ -18,7 +18,7 @@
 #include "schedules/elementwise.h"
 #include "schedules/families.h"
 #include "schedules/linear_cross_entropy.h"
-#include "schedules/product.h"
+#include "schedules/product_tiles.h"
 #include "schedules/row_operators.h"
 #include "schedules/rows.h"
 #include "schedules/scattered.h"
@@ -33,10 +33,10 @@ std::string product_name(const ProductShape& shape) {
                        shape.transpose_b ? "_tb" : "", shape.add_c ? "_ab" : "", shape.a_stride ? "_strided" : "");
 }
 
-CatalogEntry product_entry(const ProductShape& shape) {
-    return {product_name(shape), shape.add_c ? "c = alpha a b + beta c_in, fp32" : "c = a b, fp32",
-            2.0 * shape.m * shape.n * shape.k,
-            [shape](const Target& target) { return product_schedule(declare_product(shape), target); }};
+CatalogEntry product_entry(const ProductShape& shape, const std::optional<ProductTiles>& tiles = {}) {
+    return {product_name(shape) + (tiles ? "_tile" + tiling_text(*tiles) : ""),
+            shape.add_c ? "c = alpha a b + beta c_in, fp32" : "c = a b, fp32", 2.0 * shape.m * shape.n * shape.k,
+            [=](const Target& target) { return product_schedule(declare_product(shape), target, tiles); }};
 }
 
 /// y = gelu(x * scale + bias) + residual, scale and bias along rows and columns.
@@ -420,7 +420,7 @@ const CatalogEntry* find_library_kernel(const std::string& name) {
                                 attention_paged_entry, attention_varlen_entry, attention_entry, convolution_entry,
                                 fused_convolution_entry, depthwise_entry, linear_cross_entropy_entry})
         if (auto entry = entry_of(name)) return &made.try_emplace(name, *entry).first->second;
-    static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?");
+    static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?(_tile(.+))?");
     std::smatch match;
     if (!std::regex_match(name, match, product)) return nullptr;
     ProductShape shape{.m = std::stoll(match[1]),
@@ -429,7 +429,9 @@ const CatalogEntry* find_library_kernel(const std::string& name) {
                        .transpose_a = match[4].matched,
                        .transpose_b = match[5].matched,
                        .add_c = match[6].matched};
-    return &made.try_emplace(name, product_entry(shape)).first->second;
+    std::optional<ProductTiles> tiles;
+    if (match[7].matched && !(tiles = parse_product_tiles(match[8]))) return nullptr;
+    return &made.try_emplace(name, product_entry(shape, tiles)).first->second;
 }
 
 }  // namespace tw::schedules

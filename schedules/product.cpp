@@ -12,6 +12,7 @@ Product declare_product(const ProductShape& shape) {
         return stride ? input(name, f32, {rows, columns}, {stride, 1}) : input(name, f32, {rows, columns});
     };
     Product p;
+    p.shape = shape;
     p.a = shape.transpose_a ? matrix("a", shape.k, shape.m, shape.a_stride)
                             : matrix("a", shape.m, shape.k, shape.a_stride);
     p.b = shape.transpose_b ? matrix("b", shape.n, shape.k, shape.b_stride)
@@ -36,47 +37,6 @@ Product declare_product(const ProductShape& shape) {
 
 namespace {
 
-constexpr int64_t shortest_part = 512;  // of k, for which its traffic pays
-
-int64_t blocks_of(const ProductTiles& tiles, int64_t m, int64_t n) {
-    return ((m + tiles.block_m - 1) / tiles.block_m) * ((n + tiles.block_n - 1) / tiles.block_n);
-}
-
-/// Whether at most a fifth of the places stays empty while so many blocks run, `wave` at a time.
-bool fills_waves(int64_t blocks, int64_t wave) {
-    int64_t waves = std::max<int64_t>((blocks + wave - 1) / wave, 1);
-    return blocks * 5 >= waves * wave * 4;
-}
-
-}  // namespace
-
-ProductTiles product_tiles(int64_t m, int64_t n, int64_t k, const Target& target) {
-    const int64_t multiprocessors = std::max(target.multiprocessors, 1);
-    ProductTiles large{.block_m = 128, .block_n = 128, .thread_m = 8, .thread_n = 16, .unroll_k = true};
-    ProductTiles middle{.block_m = 128, .block_n = 64, .unroll_k = true};
-    ProductTiles small{.block_m = 64, .block_n = 64, .thread_m = 8, .thread_n = 4, .stages = 4, .unroll_k = true};
-    ProductTiles thin{.block_m = 16, .block_n = 16, .thread_m = 1, .thread_n = 1};
-    ProductTiles tiles = small;
-    if (blocks_of(middle, m, n) * 10 >= multiprocessors * 9) tiles = middle;
-    for (int64_t split : {4, 2, 1}) {  // two large tiles fit on a multiprocessor
-        if (!fills_waves(blocks_of(large, m, n) * split, 2 * multiprocessors)) continue;
-        if (split > 1 && k / split < shortest_part) continue;
-        tiles = large;
-        tiles.split_k = split;
-    }
-    if (m <= 16 || n <= 16) tiles = thin;
-    while (tiles.block_k > 4 && tiles.block_k / 2 >= k) tiles.block_k /= 2;
-    int64_t blocks = std::max<int64_t>(blocks_of(tiles, m, n), 1);
-    if (tiles.block_m < 128)
-        tiles.split_k = std::clamp<int64_t>(2 * multiprocessors / blocks, 1, std::max<int64_t>(k / 128, 1));
-    else if (blocks < 300 && tiles.block_n < 128 && k >= 1536) {  // long sums in less than a wave
-        tiles.stages = tiles.split_k = 3;
-    }
-    return tiles;
-}
-
-namespace {
-
 /// One side of the tile: block, repetitions, threads, and chunks of up to 4 neighbouring elements.
 struct Side {
     Loop block, repeat, thread, chunk;
@@ -90,6 +50,23 @@ Side tile_side(Schedule& s, Loop loop, const std::string& name, int64_t block, i
     return {outer, repeat, thread_loop, chunk_loop};
 }
 
+/// Few parts are read all at once by a thread for each element, many by eight warps for 32 elements.
+void schedule_sum_of_parts(Schedule& s, const Tensor& c, int64_t parts) {
+    constexpr int64_t at_once = 8;
+    const bool few = parts <= at_once;
+    auto [i, j] = s.loops<2>(c);
+    auto [block, inside] = s.split(s.fuse(i, j, "all"), few ? 128 : 32, Tail::Mask, {"block", "t"});
+    if (few) {
+        s.unroll(s.reduce(c));
+    } else {
+        auto [turn, warp_of] = s.split(s.reduce(c), at_once, Tail::Mask, {"turn", "share"});
+        s.order({block, warp_of, inside, turn});
+        s.bind(warp_of, thread);
+    }
+    s.bind(block, grid.x);
+    s.bind(inside, thread);
+}
+
 /// The loop over the parts of k, in the grid, and the stage that computes them; the sum of the parts is spread over
 /// threads of its own.
 std::pair<Stage, Loop> split_reduction(Schedule& s, const Tensor& c, const ProductTiles& tiles) {
@@ -97,10 +74,7 @@ std::pair<Stage, Loop> split_reduction(Schedule& s, const Tensor& c, const Produ
     int64_t chunk = (steps + tiles.split_k - 1) / tiles.split_k * tiles.block_k;
     auto [part, rest] = s.split(s.reduce(c), chunk, Tail::Mask, {"split_k", "k_in_split"});
     Stage parts = s.rfactor(c, part);
-    auto [i, j] = s.loops<2>(c);
-    auto [block, inside] = s.split(s.fuse(i, j, "all"), 128, Tail::Mask, {"block", "t"});
-    s.bind(block, grid.x);
-    s.bind(inside, thread);
+    schedule_sum_of_parts(s, c, (k + chunk - 1) / chunk);
     return {parts, part};
 }
 
@@ -135,15 +109,11 @@ void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tenso
     for (Loop loop : {m.repeat, m.chunk, n.repeat, n.chunk}) s.unroll(loop);
 }
 
-Schedule product_schedule(const Product& product, const Target& target, std::source_location where) {
+Schedule product_schedule(const Product& product, const Target& target, const std::optional<ProductTiles>& tiles,
+                          std::source_location where) {
     CalledFrom caller(where);
     Schedule s({product.c}, target);
-    auto extent = [](const Expr& e) { return as_constant(e).value_or(4096); };
-    const auto& shape = product.c.shape();
-    Expr k = s.extent(s.reduce(product.c));
-    ProductTiles tiles = product_tiles(extent(shape[0]), extent(shape[1]), extent(k), s.target());
-    if (!as_constant(k)) tiles.split_k = 1;  // parts are of constant size
-    schedule_product(s, product.c, product.a, product.b, tiles);
+    schedule_product(s, product.c, product.a, product.b, tiles ? *tiles : product_tiles(product.shape, s.target()));
     return s;
 }
 

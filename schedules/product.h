@@ -1,5 +1,7 @@
 // Matrix products on SIMT cores: block tiles in shared memory, register tiles in threads.
 #pragma once
+#include <optional>
+
 #include "dsl/schedule.h"
 
 namespace tw::schedules {
@@ -14,6 +16,7 @@ struct ProductShape {
     int64_t b_stride = 0;
 };
 struct Product {
+    ProductShape shape;
     Tensor a, b, c_in, c;  ///< c_in is undefined without add_c
     Expr alpha, beta;
 };
@@ -27,16 +30,18 @@ struct ProductTiles {
     bool unroll_k = false;  ///< all block_k steps of a tile
     int64_t split_k = 1;    ///< parts of k, each by blocks of its own; a second kernel adds them in order
 };
-/// Tiles that suit the extents of the product, by measurements on an H200 (docs/performance.md).
-ProductTiles product_tiles(int64_t m, int64_t n, int64_t k, const Target& target);
+/// Those that take least by a model of the time (seconds_of in schedules/product_tiles.h).
+ProductTiles product_tiles(const ProductShape& shape, const Target& target);
 
 /// Schedules any two-dimensional reduction of products with one reduce axis: `c` over (m, n), reading `a` and `b`.
-/// Each thread computes thread_m x thread_n elements as chunks of 4, so that shared reads are 16 bytes wide and free
-/// of bank conflicts (the layout that CUTLASS calls SIMT warp tiles, without its warp level).
+/// Extents need not divide; thread_m divides block_m and thread_n block_n. Each thread computes thread_m x thread_n
+/// elements as chunks of 4, so that shared reads are 16 bytes wide and free of bank conflicts (the layout that CUTLASS
+/// calls SIMT warp tiles, without its warp level).
 void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const ProductTiles& tiles,
                       TW_HERE);
 
-/// The product, scheduled.
-Schedule product_schedule(const Product& product, const Target& target, TW_HERE);
+/// The product, scheduled with these tiles, or those that the model chooses.
+Schedule product_schedule(const Product& product, const Target& target, const std::optional<ProductTiles>& tiles = {},
+                          TW_HERE);
 
 }  // namespace tw::schedules

@@ -13,11 +13,13 @@
 namespace tw::schedules {
 namespace {
 
-/// The matrices of sum_k a * b, and k's extent.
+/// The matrices of sum_k a * b, and what is known of their extents and layouts.
 struct Factors {
     Tensor a, b;
-    int64_t k;
+    ProductShape shape;
 };
+
+constexpr int64_t unknown_extent = 4096;  // taken for that of a named size
 
 bool holds_reduction(const Operation& operation) {
     bool found = false;
@@ -55,12 +57,11 @@ std::optional<Factors> factors_of(const Tensor& c) {
     auto extent = along->extent.defined() ? as_constant(along->extent) : std::nullopt;
     if (!extent && along->max) extent = *along->max + 1;
     if (!extent) return {};
-    return Factors{Tensor(a->operation, a->output), Tensor(b->operation, b->output), *extent};
-}
-
-ProductTiles tiles_of_threads(const Tensor& c, int64_t k, const Target& target) {
-    auto extent = [&](size_t d) { return as_constant(c.shape()[d]).value_or(4096); };
-    return product_tiles(extent(0), extent(1), k, target);
+    auto extent_of = [&](size_t d) { return as_constant(c.shape()[d]).value_or(unknown_extent); };
+    ProductShape shape{.m = extent_of(0), .n = extent_of(1), .k = *extent};
+    shape.transpose_a = a->indices[0].same(k);
+    shape.transpose_b = b->indices[1].same(k);
+    return Factors{Tensor(a->operation, a->output), Tensor(b->operation, b->output), shape};
 }
 
 }  // namespace
@@ -68,7 +69,7 @@ ProductTiles tiles_of_threads(const Tensor& c, int64_t k, const Target& target) 
 std::optional<TiledProduct> product_of_threads(const Tensor& c, const Target& target) {
     const auto factors = factors_of(c);
     if (!factors) return {};
-    return TiledProduct{c, factors->a, factors->b, tiles_of_threads(c, factors->k, target)};
+    return TiledProduct{c, factors->a, factors->b, product_tiles(factors->shape, target)};
 }
 
 std::optional<TiledProduct> column_reduction(const Tensor& c) {

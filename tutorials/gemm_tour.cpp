@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
 
     lesson.say("How, as steps:");
     Schedule s({c}, target("sm_90a"));
-    schedules::schedule_product(s, c, a, b, schedules::product_tiles(M, N, K, s.target()));
+    schedules::schedule_product(s, c, a, b, schedules::product_tiles({.m = M, .n = N, .k = K}, s.target()));
     fmt::print("{}", s.trace_as_cpp());
 
     lesson.say("The loop nest that the steps made:");

@@ -9,7 +9,8 @@ def transposes(case):
 
 
 def product_kernel(case):
-    return f"product_{case['m']}x{case['n']}x{case['k']}{transposes(case)}" + ("_ab" if case.get("add_c") else "")
+    return (f"product_{case['m']}x{case['n']}x{case['k']}{transposes(case)}" + ("_ab" if case.get("add_c") else "")
+            + (f"_tile{case['tile']}" if "tile" in case else ""))
 
 
 def gemm_kernel(case):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from harness.family import Family
 
 LIBRARIES = ("cublas", "cublaslt")  # that torch.matmul can be told to prefer
-PRODUCT = re.compile(r"product_\d+x\d+x\d+(_ta)?(_tb)?(_ab)?")
+PRODUCT = re.compile(r"product_\d+x\d+x\d+(_ta)?(_tb)?(_ab)?(?:_tile\w+)?")
 GEMM = re.compile(r"gemm_(bf16|f16|tf32|i8|e4m3)_(\d+x)?\d+x\d+x\d+(_ta)?(_tb)?(_bias)?"
                   r"(_gelu_tanh|_gelu|_swiglu)?(?:_experts(\d+))?(_scaled)?(_f32)?(?:_tile\w+)?")
 UNIT_TERMS = {"bf16": 16, "f16": 16, "tf32": 8}  # of one instruction
