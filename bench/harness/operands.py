@@ -61,7 +61,7 @@ def check(family, facts, inputs, outputs):
         plain_error = distance(simple.to(got.dtype), exact) / scale
         luck = LUCK_OF_FEW if got.numel() < FEW else 1
         allowed = max(luck * (4 if facts["approximate"] else 1.5) * plain_error, luck * 2.5e-7,
-                      likely_rounding(family, inputs, got) / scale,
+                      likely_rounding(family, inputs, got.dtype) / scale,
                       truncation(family, inputs, got.dtype, scale))
         if family.yardstick and got.dtype != torch.float32:
             allowed = family.allowed * distance(other.to(got.dtype), exact) / scale
@@ -78,17 +78,15 @@ def distance(got, exact):
     return math.inf if math.isnan(error) else error
 
 
-def likely_rounding(family, inputs, results):
+def likely_rounding(family, inputs, result_type):
     """The error of a sum of n terms of either sign up to 1 in float32, one after another: each of n roundings errs by up to 2^-24 of a
-    partial sum near the root of n, and their signs differ, which makes 2^-24 n likely; half more is allowed. Of N results the largest
-    error is allowed 2^-24 n (ln N + 5) / 11 where that is more: partial sums walk at random, a share of e^(-11 x) of the sums errs by
-    more than 2^-24 n x (as a million simulated sums of 1500 terms do, of the numbers that operands are filled with). Sums of
+    partial sum near the root of n, and their signs differ, which makes 2^-24 n likely; half more is allowed. Sums of
     more than 16384 terms are sums of such sums."""
-    if not family.terms or family.unit_terms or results.dtype != torch.float32:
+    if not family.terms or family.unit_terms or result_type != torch.float32:
         return 0.0
     count = count_of_terms(family, inputs)
     chain = max(1, min(count, 16384))
-    return max(1.5, (math.log(results.numel()) + 5) / 11) * 2.0**-24 * chain * max(1.0, math.sqrt(count / chain))
+    return 1.5 * 2.0**-24 * chain * max(1.0, math.sqrt(count / chain))
 
 
 def truncation(family, inputs, result_type, scale):
