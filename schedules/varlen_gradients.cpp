@@ -4,6 +4,7 @@
 #include <cmath>
 #include <regex>
 
+#include "dsl/differentiate.h"
 #include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
 #include "schedules/whole_tiles.h"
@@ -90,18 +91,22 @@ VarlenScores scores_of_keys(const VarlenShape& shape, const VarlenGradients& a, 
     return of;
 }
 
-void declare_inputs(const VarlenShape& shape, const GradientTiles& tiles, VarlenGradients& a) {
+void declare_inputs(const VarlenShape& shape, const GradientTiles& tiles, const VarlenSaved& saved,
+                    VarlenGradients& a) {
     const auto& [S, N, H, D, E, G, type] = shape;
-    a.q = input("q", type, {S, H, D});
-    a.k = input("k", type, {N, H / G, D});
-    a.v = input("v", type, {N, H / G, E});
-    a.g = input("g", type, {S, H, E});
-    a.o = input("o", type, {S, H, E});
-    a.lse = input("lse", f32, {H, S});
-    a.tiles = input("tiles", i32, {divided(S, tiles.query_rows), 2});
-    a.seen = input("seen", i32, {S, 2});
-    a.tiles_of_keys = input("tiles_of_keys", i32, {divided(N, tiles.key_rows), 2});
-    a.seen_of_keys = input("seen_of_keys", i32, {N, 2});
+    auto given = [](const Tensor& tensor, const std::string& name, Type of, const Shape& extents) {
+        return tensor.defined() ? tensor : input(name, of, extents);
+    };
+    a.q = given(saved.q, "q", type, {S, H, D});
+    a.k = given(saved.k, "k", type, {N, H / G, D});
+    a.v = given(saved.v, "v", type, {N, H / G, E});
+    a.g = given(saved.g, "g", type, {S, H, E});
+    a.o = given(saved.o, "o", type, {S, H, E});
+    a.lse = given(saved.lse, "lse", f32, {H, S});
+    a.tiles = given(saved.tiles, "tiles", i32, {divided(S, tiles.query_rows), 2});
+    a.seen = given(saved.seen, "seen", i32, {S, 2});
+    a.tiles_of_keys = given(saved.tiles_of_keys, "tiles_of_keys", i32, {divided(N, tiles.key_rows), 2});
+    a.seen_of_keys = given(saved.seen_of_keys, "seen_of_keys", i32, {N, 2});
     // As many as boxes of them want; those behind the last row are its own.
     const int64_t with_more = rounded_up(S, rows_of_box);
     auto there = [&](const Expr& i) { return with_more == shape.rows ? i : min(i, shape.rows - 1); };
@@ -116,21 +121,22 @@ void declare_inputs(const VarlenShape& shape, const GradientTiles& tiles, Varlen
 
 }  // namespace
 
-VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const GradientTiles& tiles) {
+VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const GradientTiles& tiles,
+                                         const VarlenSaved& saved) {
     const auto& [S, N, H, D, E, G, type] = shape;
     if (G < 1 || H % G != 0) throw_error(Error, "varlen attention: {} heads are no multiple of a group of {}", H, G);
     if (tiles.passes.kept)
         throw_error(Error, "varlen attention: adjoints of scores cannot be kept; declare gradients without");
     VarlenGradients a;
-    declare_inputs(shape, tiles, a);
+    declare_inputs(shape, tiles, saved, a);
     const Walk keys{a.tiles, tiles.query_rows, tiles.query_step, rounded_up(N, tiles.query_step), 1},
         rows{a.tiles_of_keys, tiles.key_rows, tiles.key_step, rounded_up(S, tiles.key_step), rows_of_box};
-    a.k_tile = keys.view("k_tile", a.k), a.v_tile = keys.view("v_tile", a.v);
+    a.k_tile = keys.view("k_of_dq", a.k), a.v_tile = keys.view("v_of_dq", a.v);
     a.q_tile = rows.view("q_tile", a.q), a.g_tile = rows.view("g_tile", a.g);
     a.lse_tile = rows.view_of_numbers("lse_tile", a.lse_of_keys);
     a.delta_tile = rows.view_of_numbers("delta_tile", a.delta);
     a.of_queries = scores_of_queries(shape, a, keys);
-    a.of_keys = scores_of_keys(shape, a, rows, "");
+    a.of_keys = scores_of_keys(shape, a, rows, "_of_dk");
     a.of_values = tiles.passes.together ? a.of_keys : scores_of_keys(shape, a, rows, "_of_dv");
     a.dq = compute("dq", {S, H, D}, [&](Expr i, Expr h, Expr x) {
         const Axis j = keys.axis("j", i);
@@ -151,6 +157,28 @@ VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const Gradien
         return cast(shape.type, of_heads(j, h, a.of_values.p, a.g_tile, x));
     });
     return a;
+}
+
+Tensor with_varlen_gradients(const VarlenAttention& attention, const VarlenShape& shape, const VarlenTiles& forward,
+                             const GradientTiles& tiles, std::source_location where) {
+    if (forward.rows != tiles.query_rows)
+        throw_error(Error,
+                    "varlen attention: its tables are of {} rows a tile, those of gradients of {}; give both "
+                    "the same",
+                    forward.rows, tiles.query_rows);
+    const VarlenAttention& a = attention;
+    return with_gradient(
+        a.o, {a.q, a.k, a.v},
+        [=](const Tensor& o, const Tensor& adjoint) {
+            const Shape extents(o.shape().begin(), o.shape().end());
+            const Tensor g =
+                compute("g_of_o", extents, [&](Expr i, Expr h, Expr e) { return cast(shape.type, adjoint(i, h, e)); });
+            const VarlenGradients made = declare_varlen_gradients(
+                shape, tiles,
+                {.q = a.q, .k = a.k, .v = a.v, .g = g, .o = o, .lse = a.lse, .tiles = a.tiles, .seen = a.seen});
+            return std::vector<Tensor>{made.dq, made.dk, made.dv};
+        },
+        where);
 }
 
 namespace {

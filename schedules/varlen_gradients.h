@@ -28,11 +28,21 @@ struct VarlenGradients {
     VarlenScores of_queries, of_keys, of_values;
     Tensor dq, dk, dv;
 };
+/// What gradients are made of, as of VarlenGradients: what is not given is an input.
+struct VarlenSaved {
+    Tensor q = {}, k = {}, v = {}, g = {}, o = {}, lse = {};
+    Tensor tiles = {}, seen = {}, tiles_of_keys = {}, seen_of_keys = {};
+};
 /// As of attention without masks; adjoints of scores are never kept, which are of no rows by keys here.
 GradientTiles varlen_gradient_tiles(const VarlenShape& shape, const Target& target);
 /// Tables are of tiles of query_rows rows, and of key_rows keys. Throws Error if heads are no multiple of the group, or
 /// if tiles ask for adjoints that are kept.
-VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const GradientTiles& tiles);
+VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const GradientTiles& tiles,
+                                         const VarlenSaved& saved = {});
+/// o of the attention, with these gradients of q, k and v, so that gradients() passes it; they are given tiles_of_keys
+/// and seen_of_keys. Throws Error if its tiles are not of query_rows rows.
+Tensor with_varlen_gradients(const VarlenAttention& attention, const VarlenShape& shape, const VarlenTiles& forward,
+                             const GradientTiles& tiles, TW_HERE);
 /// For sm_90a: as attention_gradients_schedule, with as many steps for each tile as it needs.
 Schedule varlen_gradients_schedule(const VarlenGradients& gradients, const VarlenShape& shape,
                                    const GradientTiles& tiles, const Target& target, TW_HERE);
