@@ -171,6 +171,7 @@ void keep_zeros_unwritten(State& state, int loop, int stage, std::source_locatio
                    "skip({}, {}): where the conditions of '{}' do not hold, the elements of '{}', which would not be "
                    "made, are not shown to be 0",
                    state.loops[loop].name, conditional.name, conditional.name, state.stages[s].definition.name);
+        if (target_of(state, follower) >= 0) continue;  // zeros would have been added
         read_as_zero(state, follower, fulfilled_beside(state, follower, stage, loop, where));
     }
 }
