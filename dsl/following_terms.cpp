@@ -21,6 +21,7 @@ public:
           stage_(stage),
           loop_(state.stages[stage].attach),
           leader_(leader_of(state, stage)),
+          updates_(makes_updates(state, stage)),
           where_(where) {}
 
     Region region() const {
@@ -101,10 +102,11 @@ private:
 
     /// The follower's axis for each dimension of the source; none if it is read elsewhere, or has others.
     std::vector<Led> axes_of(int source) const {
-        const std::vector<Access> found = accesses(state_, own_, stage_, source);
+        std::vector<Access> found = accesses(state_, own_, stage_, source);
+        if (found.empty() && updates_) found = accesses(state_, own_, leader_, source);  // by copies, say
         std::vector<Led> axes;
         if (found.empty()) return {};
-        if (!own_.target && found[0].size() != own_.axes.size()) return {};
+        if (!updates_ && found[0].size() != own_.axes.size()) return {};
         for (size_t d = 0; d < found[0].size(); ++d) {
             const Led led = led_along(found[0][d]);
             if (led.axis < 0 || std::ranges::find(axes, led.axis, &Led::axis) != axes.end()) return {};
@@ -120,7 +122,7 @@ private:
         for (size_t a = 0; a < own_.axes.size(); ++a)
             if (own_.axes[a].same(index)) return {static_cast<int>(a), 1};
         const Affine affine = affine_of(index);
-        if (!own_.target || affine.offset != 0 || affine.terms.size() != 2) return {-1, 1};
+        if (!updates_ || affine.offset != 0 || affine.terms.size() != 2) return {-1, 1};
         for (size_t a = 0; a < own_.axes.size(); ++a)
             for (const Expr& term : own_.reduce_axes) {
                 const int64_t block = coefficient(affine, own_.axes[a]).value_or(0);
@@ -255,10 +257,19 @@ private:
     const State& state_;
     const StageDefinition& own_;
     int stage_, loop_, leader_;
+    bool updates_;
     std::source_location where_;
 };
 
 }  // namespace
+
+bool makes_updates(const State& state, int stage) {
+    if (target_of(state, stage) >= 0) return true;
+    return std::ranges::any_of(state.stages, [&](const StageRecord& other) {
+        return other.is_copy && other.definition.target && other.attach >= 0 &&
+               state.loops[other.attach].stage == stage;
+    });
+}
 
 bool follows_terms(const State& state, int stage) {
     const StageRecord& record = state.stages[stage];
