@@ -72,5 +72,79 @@ TEST_P(FollowingUpdates, AddTermsOfRowsAlongColumns) {
     }
 }
 
+/// Of c = f q, f = relu(k q'), also t = f' k: terms of c that warpgroups have in registers are factors of a second
+/// product, whose tiles leave as boxes that add themselves.
+TEST_P(FollowingUpdates, AddProductsOfTermsByBoxes) {
+    for (int round = 0; round < 5; ++round) {
+        const int64_t groups = between(1, 2), block_rows = 64 * groups, depth = 16 * between(1, 4) * groups;
+        const int64_t m = block_rows * between(1, 3), n = 64 * between(1, 3);
+        Tensor k = input("k", bf16, {m, depth}), q = input("q", bf16, {n, depth});
+        Axis d = reduce_axis("d", depth), r = reduce_axis("r", n), i1 = reduce_axis("i1", m);
+        Tensor products = compute("products", {m, n},
+                                  [&](Expr i, Expr j) { return sum(cast(f32, k(i, d)) * cast(f32, q(j, d)), d); });
+        Tensor f = compute("f", {m, n}, [&](Expr i, Expr j) { return min(relu(products(i, j)), 3.0); });
+        Tensor c = compute("c", {m, depth}, [&](Expr i, Expr x) { return sum(f(i, r) * cast(f32, q(r, x)), r); });
+        Tensor t = compute("t", {n, depth}, [&](Expr j, Expr x) { return sum(f(i1, j) * cast(f32, k(i1, x)), i1); });
+        Schedule s({c, t}, device_target());
+        auto [i, x] = s.loops<2>(c);
+        auto [block, in_block] = s.split(i, block_rows, {"block", "in_block"});
+        auto [step, term] = s.split(s.reduce(c), 64, {"step", "term"});
+        auto of_group = [&](Loop rows) {
+            auto [group, row] = s.split(rows, 64, {"group", "row"});
+            s.bind(group, warpgroup);
+            return std::pair(group, row);
+        };
+        auto [group, row] = of_group(in_block);
+        s.order({block, step, group, row, x, term});
+        s.bind(block, grid.x);
+        Stage updates = s.rfactor(t, s.split(s.reduce(t), block_rows)[0], Combine::Atomic);
+        s.at(updates, step);
+        s.at(f, step);
+        s.set_memory(f, Memory::Registers);
+        of_group(s.data_loops(f)[0]);
+        for (auto [reader, memory] : {std::pair(StageRef(c), Memory::Registers), {StageRef(updates), Memory::Shared}}) {
+            Stage rounded = s.stage(reader, f, memory, step);
+            s.round_to(rounded, bf16);
+            of_group(s.data_loops(rounded)[0]);
+        }
+        s.mma(c, wgmma, {.m = row, .n = x, .k = term});
+        s.at(products, step);
+        s.set_memory(products, Memory::Registers);
+        auto [p_i, p_j] = s.loops<2>(products);
+        auto [p_group, p_row] = of_group(p_i);
+        auto [d_tile, in_d] = s.split(s.reduce(products), depth);
+        s.order({p_group, d_tile, p_row, p_j, in_d});
+        s.stage({products, updates}, k, Memory::Shared, block);
+        s.stage({products, c}, q, Memory::Shared, step);
+        s.mma(products, wgmma, {.m = p_row, .n = p_j, .k = in_d});
+        auto [part, j, column] = s.loops<3>(updates);
+        s.via(s.stage(updates, Memory::Shared, part), Copy::Tma);
+        auto [of_columns, in_columns] = s.split(column, depth / groups);
+        auto [k_tile, in_k] = s.split(s.reduce(updates), block_rows);
+        s.order({part, of_columns, k_tile, j, in_columns, in_k});
+        s.bind(of_columns, warpgroup);
+        s.mma(updates, wgmma, {.m = j, .n = in_columns, .k = in_k});
+        if (chance()) s.pipeline(step, {.stages = 2});
+        SCOPED_TRACE(s.trace_as_cpp());
+        EXPECT_NE(build(s).cuda().find("tw::tma_reduce_add("), std::string::npos);
+        expect_declared(s, whole_numbers(s.outputs(), round));
+        EXPECT_EQ(replay(s.save(), s.outputs(), device_target()).to_string(), s.to_string());
+    }
+}
+
+TEST(FollowingUpdatesRefused, OfPartsOfBlocks) {
+    Tensor x = input("x", f32, {64, 48});
+    Tensor e = compute("e", {64, 48}, [&](Expr i, Expr j) { return x(i, j) + 1.0; });
+    Axis j = reduce_axis("j", 48), i = reduce_axis("i", 64);
+    Tensor l = compute("l", {64}, [&](Expr i) { return sum(e(i, j), j); });
+    Tensor of_columns = compute("of_columns", {48}, [&](Expr j) { return sum(e(i, j), i); });
+    Schedule s({l, of_columns}, target("sm_90a"));
+    auto [block, row] = s.split(s.loops<1>(l)[0], 8);
+    auto [step, term] = s.split(s.reduce(l), 8);
+    s.order({block, step, row, term});
+    Stage updates = s.rfactor(of_columns, s.split(s.reduce(of_columns), 16)[0], Combine::Atomic);
+    EXPECT_ERROR(s.at(updates, step), "of dimension 0 it reduces blocks of 16, but an iteration of 'step' makes 8");
+}
+
 }  // namespace
 }  // namespace tw
