@@ -75,7 +75,7 @@ TEST_P(FollowingUpdates, AddTermsOfRowsAlongColumns) {
 /// Of c = f q, f = relu(k q'), also t = f' k: terms of c that warpgroups have in registers are factors of a second
 /// product, whose tiles leave as boxes that add themselves.
 TEST_P(FollowingUpdates, AddProductsOfTermsByBoxes) {
-    for (int round = 0; round < 5; ++round) {
+    for (int round = 0; round < 6; ++round) {
         const int64_t groups = between(1, 2), block_rows = 64 * groups,
                       depth = groups == 1 ? 16 * between(1, 5) : 32 << between(0, 2);
         const int64_t m = block_rows * between(1, 3), n = 64 * between(1, 3);
@@ -125,6 +125,7 @@ TEST_P(FollowingUpdates, AddProductsOfTermsByBoxes) {
         s.order({part, of_columns, k_tile, j, in_columns, in_k});
         s.bind(of_columns, warpgroup);
         s.mma(updates, wgmma, {.m = j, .n = in_columns, .k = in_k});
+        if (n > 64 && chance()) s.cut(step, {integer(1)});
         if (chance()) s.pipeline(step, {.stages = 2});
         SCOPED_TRACE(s.trace_as_cpp());
         EXPECT_NE(build(s).cuda().find("tw::tma_reduce_add("), std::string::npos);
