@@ -37,6 +37,18 @@ void TreeBuilder::prepare_masks(int stage, Prepared& p) {
     p.full_mask = all_of(masks.all);
 }
 
+namespace {
+
+/// Whether loops of the reduction go beyond its terms: else those that share one of them have as many terms in each
+/// iteration, too.
+bool has_masked_terms(const Schedule::State& state, int stage) {
+    return std::ranges::any_of(state.stages[stage].relations, [&](const Relation& relation) {
+        return relation.masked && state.loops[relation.whole].reduces;
+    });
+}
+
+}  // namespace
+
 TreeBuilder::Masks TreeBuilder::masks_of(int stage, const Prepared& p, bool with_reduction) {
     const StageRecord& r = record(stage);
     Masks masks;
@@ -53,7 +65,7 @@ TreeBuilder::Masks TreeBuilder::masks_of(int stage, const Prepared& p, bool with
             for (const Expr& condition :
                  conditions_of(state_, relation, lower_length(stage, state_.loops[relation.whole].extent)))
                 guard(condition, state_.loops[relation.whole].reduces);
-    if (with_reduction && r.streams >= 0)
+    if (with_reduction && r.streams >= 0 && has_masked_terms(state_, state_.loops[r.streams].stage))
         for (size_t a = 0; a < r.definition.reduce_axes.size(); ++a) {
             const Expr &axis = r.definition.reduce_axes[a], &same = axis.as<Variable>()->extent;
             const Expr& length = r.definition.reduce_extents.empty() ? same : r.definition.reduce_extents[a];

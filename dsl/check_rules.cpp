@@ -75,9 +75,9 @@ private:
     void check_updates(int stage, int target) const {
         int updating = state_.kernel_of(stage);
         const StageRecord& updates = state_.stages[stage];
-        bool copies_own = updates.is_copy && updates.attach >= 0 && loop(updates.attach).stage == updating;
+        const bool follows = updates.attach >= 0 && updates.after;
         for (int kernel : {stage, target})
-            user_check((state_.stages[kernel].attach < 0 || (kernel == stage && copies_own)) &&
+            user_check((state_.stages[kernel].attach < 0 || (kernel == stage && follows)) &&
                            resolved_memory(state_, kernel) == Memory::Global,
                        where_,
                        "'{}' cannot stand under a loop or leave global memory: '{}' updates the elements of '{}' "

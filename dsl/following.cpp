@@ -382,7 +382,7 @@ private:
                     !(below.stage_ == stage_ && !needs_all_[d] && counts))
                     refuse(made.definition.name, state_.loops[loop].name, d, reads);
         }
-        if (made.attach < 0 || !made.after) return;
+        if (made.attach < 0 || !made.after || follows_terms(state_, below.leader_)) return;
         Pair above(state_, below.leader_, where_);
         std::vector<int> axis_above(above.axis_.size(), -1);
         for (size_t d = 0; d < axis_above.size(); ++d)

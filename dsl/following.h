@@ -37,6 +37,8 @@ struct Blocks {
 /// Of all such indices of a leader whose loops all are its own, where loops count blocks through, each once.
 std::vector<Blocks> blocks_made(const Schedule::State& state, int leader, int loop, std::source_location where);
 
+/// Whether the stage is one of updates, or made for a copy under its loops that makes them.
+bool makes_updates(const Schedule::State& state, int stage);
 /// Whether the stage stands behind the body of a loop inside the reduce loops of another: it keeps, with each
 /// iteration, elements that the iteration has made for its terms.
 bool follows_terms(const Schedule::State& state, int stage);

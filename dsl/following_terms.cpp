@@ -21,19 +21,23 @@ public:
           stage_(stage),
           loop_(state.stages[stage].attach),
           leader_(leader_of(state, stage)),
+          updates_(makes_updates(state, stage)),
           where_(where) {}
 
     Region region() const {
         const int source = followed();
         check_terms(source);
         const Region made = read_in_iteration(state_, leader_, loop_, Memory::Registers, of_leader(source)[0], where_);
-        const std::vector<int> axes = axes_of(source);
+        const std::vector<Led> led = axes_of(source);
         Region result;
-        result.lo.resize(own_.axes.size());
-        result.extent.resize(own_.axes.size());
-        for (size_t d = 0; d < axes.size(); ++d) {
-            result.lo[axes[d]] = made.lo[d];
-            result.extent[axes[d]] = made.extent[d];
+        for (const Expr& extent : own_.operation->shape) {  // of axes that the source has not, all
+            result.lo.push_back(integer(0));
+            result.extent.push_back(extent);
+        }
+        for (size_t d = 0; d < led.size(); ++d) {
+            check_blocks(source, made, d, led[d].block);
+            result.lo[led[d].axis] = simplify(made.lo[d] / led[d].block);
+            result.extent[led[d].axis] = simplify(made.extent[d] / led[d].block);
         }
         return result;
     }
@@ -90,28 +94,61 @@ private:
         return accesses(state_, state_.stages[leader_].definition, leader_, source);
     }
 
+    /// The axis that counts the elements of a dimension through, or blocks of so many, of which it reduces all.
+    struct Led {
+        int axis;
+        int64_t block;
+    };
+
     /// The follower's axis for each dimension of the source; none if it is read elsewhere, or has others.
-    std::vector<int> axes_of(int source) const {
-        const std::vector<Access> found = accesses(state_, own_, stage_, source);
-        std::vector<int> axes;
-        if (found.empty() || found[0].size() != own_.axes.size()) return {};
+    std::vector<Led> axes_of(int source) const {
+        std::vector<Access> found = accesses(state_, own_, stage_, source);
+        if (found.empty() && updates_) found = accesses(state_, own_, leader_, source);  // by copies, say
+        std::vector<Led> axes;
+        if (found.empty()) return {};
+        if (!updates_ && found[0].size() != own_.axes.size()) return {};
         for (size_t d = 0; d < found[0].size(); ++d) {
-            auto same = [&](const Expr& axis) { return axis.same(found[0][d]); };
-            auto axis = std::ranges::find_if(own_.axes, same);
-            const int number = static_cast<int>(axis - own_.axes.begin());
-            if (axis == own_.axes.end() || std::ranges::find(axes, number) != axes.end()) return {};
-            if (!std::ranges::all_of(found, [&](const Access& access) { return access[d].same(*axis); })) return {};
-            axes.push_back(number);
+            const Led led = led_along(found[0][d]);
+            if (led.axis < 0 || std::ranges::find(axes, led.axis, &Led::axis) != axes.end()) return {};
+            if (!std::ranges::all_of(found, [&](const Access& access) { return equal(access[d], found[0][d]); }))
+                return {};
+            axes.push_back(led);
         }
         return axes;
+    }
+
+    /// Updates add what they are made of, wherever it is: of `axis * n + term`, n terms, a block.
+    Led led_along(const Expr& index) const {
+        for (size_t a = 0; a < own_.axes.size(); ++a)
+            if (own_.axes[a].same(index)) return {static_cast<int>(a), 1};
+        const Affine affine = affine_of(index);
+        if (!updates_ || affine.offset != 0 || affine.terms.size() != 2) return {-1, 1};
+        for (size_t a = 0; a < own_.axes.size(); ++a)
+            for (const Expr& term : own_.reduce_axes) {
+                const int64_t block = coefficient(affine, own_.axes[a]).value_or(0);
+                if (block > 0 && coefficient(affine, term).value_or(0) == 1 &&
+                    is_constant(term.as<Variable>()->extent, block))
+                    return {static_cast<int>(a), block};
+            }
+        return {-1, 1};
+    }
+
+    /// What an iteration makes along the dimension are whole blocks.
+    void check_blocks(int source, const Region& made, size_t dimension, int64_t block) const {
+        const int64_t extent = as_constant(made.extent[dimension]).value_or(0);
+        user_check(
+            block == 1 || (extent > 0 && extent % block == 0 && divisor_of(made.lo[dimension]) % block == 0), where_,
+            "'{}' cannot keep what '{}' makes for the terms of '{}': of dimension {} it reduces blocks of {}, but "
+            "an iteration of '{}' makes {} elements; split what it is made of by a divisor of that",
+            own_.name, name(source), name(leader_), dimension, block, loop().name, extent);
     }
 
     /// What all threads make in an iteration along one of the follower's axes: the first index, by the element's, and
     /// how many; undefined of what the reduce loop itself leads to.
     std::pair<Expr, int64_t> made_beside(size_t axis, int around) const {
         const int source = followed();
-        const std::vector<int> axes = axes_of(source);
-        const size_t d = std::ranges::find(axes, static_cast<int>(axis)) - axes.begin();
+        const std::vector<Led> axes = axes_of(source);
+        const size_t d = std::ranges::find(axes, static_cast<int>(axis), &Led::axis) - axes.begin();
         const Expr index = of_leader(source)[0][d];
         const std::vector<Counted> counted = axes_of_leader();
         const StageRecord& leader = state_.stages[leader_];
@@ -142,7 +179,7 @@ private:
         const StageRecord& leader = state_.stages[leader_];
         const int source = followed();
         const Access read = of_leader(source)[0];
-        const std::vector<int> axes = axes_of(source);
+        const std::vector<Led> axes = axes_of(source);
         std::vector<Counted> counted = axes_of_leader();
         std::map<int, Expr> value;
         for (size_t a = 0; a < counted.size(); ++a)
@@ -151,7 +188,7 @@ private:
             for (const auto& [atom, factor] : affine_of(read[d]).terms)
                 for (size_t a = 0; a < counted.size(); ++a)
                     if (counted[a].axis.same(atom))
-                        value[leader.roots[a]] = simplify(own_.axes[axes[d]] / factor % counted[a].extent);
+                        value[leader.roots[a]] = simplify(own_.axes[axes[d].axis] / factor % counted[a].extent);
         for (const Relation& relation : leader.relations) {
             if (relation.kind == Relation::Kind::Split && value.count(relation.whole)) {
                 value[relation.outer] = value[relation.whole] / relation.size;
@@ -220,10 +257,19 @@ private:
     const State& state_;
     const StageDefinition& own_;
     int stage_, loop_, leader_;
+    bool updates_;
     std::source_location where_;
 };
 
 }  // namespace
+
+bool makes_updates(const State& state, int stage) {
+    if (target_of(state, stage) >= 0) return true;
+    return std::ranges::any_of(state.stages, [&](const StageRecord& other) {
+        return other.is_copy && other.definition.target && other.attach >= 0 &&
+               state.loops[other.attach].stage == stage;
+    });
+}
 
 bool follows_terms(const State& state, int stage) {
     const StageRecord& record = state.stages[stage];

@@ -32,8 +32,10 @@ public:
         return true;
     }
 
-    /// Whether a stage under the loop that keeps what the terms read is 0 there.
+    /// Whether a stage under the loop that keeps what the terms read is 0 there, or adds nothing.
     bool is_zero_without(const Expr& select, int follower) const {
+        if (definition_of(state_, follower).reducer)
+            return Skipped(state_, loop_, follower, stage_).holds_without(select);
         return std::ranges::all_of(definition_of(state_, follower).finish,
                                    [&](const Expr& result) { return vanishes(simplify(written_out(result, select))); });
     }
@@ -171,6 +173,7 @@ void keep_zeros_unwritten(State& state, int loop, int stage, std::source_locatio
                    "skip({}, {}): where the conditions of '{}' do not hold, the elements of '{}', which would not be "
                    "made, are not shown to be 0",
                    state.loops[loop].name, conditional.name, conditional.name, state.stages[s].definition.name);
+        if (makes_updates(state, follower)) continue;  // zeros would have been added
         read_as_zero(state, follower, fulfilled_beside(state, follower, stage, loop, where));
     }
 }

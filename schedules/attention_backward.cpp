@@ -1,18 +1,15 @@
 #include "schedules/attention_backward.h"
 
 #include <algorithm>
-#include <cmath>
-#include <regex>
 
 #include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
 #include "schedules/whole_tiles.h"
-#include "support/error.h"
 
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t rows_of_warpgroup = 64, bytes_of_rings = 196608, bytes_of_barriers = 1024;
+constexpr int64_t rows_of_warpgroup = 64, bytes_of_rings = 196608;
 constexpr int64_t neighbours = 8, threads_of_delta = 128;
 
 }  // namespace
@@ -43,7 +40,7 @@ public:
     Schedule run() {
         schedule_delta();
         if (a_.lse_of_keys.name() != a_.lse.name()) schedule_each_element(s_, a_.lse_of_keys, threads_of_delta, where_);
-        if (!tiles_.passes.kept) schedule_queries();
+        if (!tiles_.passes.kept && !tiles_.passes.added) schedule_queries();
         schedule_keys();
         if (tiles_.passes.kept) schedule_kept();
         if (!tiles_.passes.together) schedule_values();
@@ -108,9 +105,12 @@ private:
         const std::vector<Loop> tiles = shares_pairs(of_keys) ? std::vector<Loop>{h_group, block, h_in_group, b}
                                                               : std::vector<Loop>{b, h_group, block, h_in_group};
         std::vector<Loop> order = tiles;
-        order.insert(order.end(), {x_tile, group});
+        order.push_back(x_tile);
+        if (!shares_steps(of_keys)) order.push_back(group);
         if (of_group) order.push_back(s_.reduce(gradient, 0));
-        order.insert(order.end(), {step, row, x, term});
+        order.push_back(step);
+        if (shares_steps(of_keys)) order.push_back(group);
+        order.insert(order.end(), {row, x, term});
         s_.order(order, where_);
         Loop tile = tiles.back();
         if (shape_.causal && !of_keys) {
@@ -123,6 +123,23 @@ private:
         }
         s_.bind(group, warpgroup, where_);
         return {tile, group, step, row, x, term};
+    }
+
+    /// What warpgroups make in a step, they add up together.
+    bool shares_steps(bool of_keys) const { return of_keys && tiles_.passes.added; }
+
+    /// Of keys that each warpgroup has 64 of in a step.
+    void share_keys(const Loop& keys) {
+        std::vector<Loop> around;
+        rows_of_group(keys, around);
+    }
+    /// The loop over these, behind that over warpgroups, if they are shared.
+    Loop rows_of_group(const Loop& keys, std::vector<Loop>& around) {
+        if (!tiles_.passes.added) return keys;
+        auto [group, row] = s_.split(keys, rows_of_warpgroup, {"group", "row"}, where_);
+        s_.bind(group, warpgroup, where_);
+        around.push_back(group);
+        return row;
     }
 
     /// Batches that share what rules read are neighbours, so that all but one find it in L2.
@@ -146,8 +163,10 @@ private:
         s_.set_memory(product, Memory::Registers, where_);
         auto [b, h, i, j] = s_.loops<4>(product, where_);
         auto [k_tile, k] = s_.split(s_.reduce(product), padded_head(terms), Tail::Mask, {"k_tile", "k"}, where_);
-        const Loop m = transposed ? j : i, n = transposed ? i : j;
-        s_.order({b, h, k_tile, m, n, k}, where_);
+        std::vector<Loop> order{b, h};
+        const Loop m = transposed ? rows_of_group(j, order) : i, n = transposed ? i : j;
+        order.insert(order.end(), {k_tile, m, n, k});
+        s_.order(order, where_);
         return {.m = m, .n = n, .k = k};
     }
 
@@ -155,7 +174,7 @@ private:
     void skip_masked(const Loop& step, const AttentionScores& of) {
         const Tensor& masked = a_.by_rule ? of.p : of.s;
         s_.skip(step, masked, where_);
-        if (!a_.by_rule) s_.cut(step, where_partial(masked), where_);  // else it may have parts at both ends
+        if (!a_.by_rule && !tiles_.passes.added) s_.cut(step, where_partial(masked), where_);
     }
 
     bool keys_skip() const { return a_.skips && shape_.keys > rounded_up(tiles_.key_rows, tiles_.key_step); }
@@ -163,10 +182,13 @@ private:
     void keep(const Tensor& made, const Loop& step) {
         s_.at(made, step, where_);
         s_.set_memory(made, Memory::Registers, where_);
+        share_keys(s_.data_loops(made).back());
     }
     /// What a gradient reads of it is rounded to the operands' type, in registers.
     void round_for(const Tensor& gradient, const Tensor& made, const Loop& step) {
-        s_.round_to(s_.stage(gradient, made, Memory::Registers, step, where_), shape_.type, where_);
+        const Stage rounded = s_.stage(gradient, made, Memory::Registers, step, where_);
+        s_.round_to(rounded, shape_.type, where_);
+        share_keys(s_.data_loops(rounded).back());
     }
 
     /// The probabilities, and what dv reads of them, or of what a rule makes of them.
@@ -210,6 +232,7 @@ private:
         const Nest n = nest_of(a_.dk, tiles_.key_rows, tiles_.key_step, true, "key_tile");
         if (tiles_.passes.together) s_.stream({a_.dv, a_.dk}, n.step, where_);
         if (tiles_.passes.kept) s_.at(a_.ds_kept, n.step, where_);
+        const Stage updates = tiles_.passes.added ? updates_of_queries(n.step) : Stage();
         keep(of.ds, n.step);
         for (const Tensor& adjoints : a_.adjoints_of_pairs)  // they read what ds is made of
             if (!adjoints.same(a_.ds_kept)) s_.at(adjoints, n.step, where_);
@@ -218,20 +241,23 @@ private:
         else
             keep(of.p, n.step);
         round_for(a_.dk, of.ds, n.step);
+        if (tiles_.passes.added) round_for_updates(updates, n.step);
         s_.mma(a_.dk, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
         if (tiles_.passes.together) {
             auto [b, j, h, x] = s_.loops<4>(a_.dv, where_);
             const Loop term = s_.all_loops(a_.dv).back();
-            if (shape_.group > 1)
-                s_.order({b, h, s_.reduce(a_.dv, 0), j, x, term}, where_);
-            else
-                s_.order({b, h, j, x, term}, where_);
-            s_.mma(a_.dv, wgmma, {.m = j, .n = x, .k = term}, where_);
+            std::vector<Loop> order{b, h};
+            if (shape_.group > 1) order.push_back(s_.reduce(a_.dv, 0));
+            const Loop row = rows_of_group(j, order);
+            order.insert(order.end(), {row, x, term});
+            s_.order(order, where_);
+            s_.mma(a_.dv, wgmma, {.m = row, .n = x, .k = term}, where_);
         }
         MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true),
                  of_dp = product_under(n.step, of.dp, shape_.width, true);
         if (keys_skip()) skip_masked(n.step, of);
-        Stage keys = s_.stage(of.s, a_.k, Memory::Shared, n.tile, where_),
+        Stage keys = tiles_.passes.added ? s_.stage({of.s, updates}, a_.k, Memory::Shared, n.tile, where_)
+                                         : s_.stage(of.s, a_.k, Memory::Shared, n.tile, where_),
               values = s_.stage(of.dp, a_.v, Memory::Shared, n.tile, where_);
         Stage queries = s_.stage({of.s, a_.dk}, a_.q, Memory::Shared, n.step, where_);
         Stage given = tiles_.passes.together ? s_.stage({of.dp, a_.dv}, a_.g, Memory::Shared, n.step, where_)
@@ -244,9 +270,40 @@ private:
         move_lines(of, of.lines.of_rows, of.lines.of_keys, n, loaded);
         s_.mma(of.s, wgmma, of_s, where_);
         s_.mma(of.dp, wgmma, of_dp, where_);
+        if (tiles_.passes.added) add_up(updates);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
         s_.roles(loading_roles(s_.target(), loaded, a_.dk, {.warpgroups = tiles_.key_rows / rows_of_warpgroup}),
                  where_);
+    }
+
+    /// What a block of keys adds to dq, a step at a time.
+    Stage updates_of_queries(const Loop& step) {
+        const Loop part = s_.split(s_.reduce(a_.dq), tiles_.key_rows, {"part", "in_part"}, where_)[0];
+        const Stage updates = s_.rfactor(a_.dq, part, Combine::Atomic, where_);
+        schedule_dense_copy(s_, a_.dq, where_);  // of f32
+        s_.at(updates, step, where_);
+        return updates;
+    }
+    /// Rows of the product are terms of it, so that warpgroups go through shared memory.
+    void round_for_updates(const StageRef& updates, const Loop& step) {
+        const Stage adjoints = s_.stage(updates, a_.of_keys.ds, Memory::Shared, step, where_);
+        s_.round_to(adjoints, shape_.type, where_);
+        share_keys(s_.data_loops(adjoints).back());
+    }
+    /// Warpgroups have rows each, or where there are too few, columns; boxes of both add themselves.
+    void add_up(const StageRef& updates) {
+        const int64_t groups = tiles_.key_rows / rows_of_warpgroup;
+        const std::vector<Loop> made = s_.data_loops(updates);
+        s_.via(s_.stage(updates, Memory::Shared, made[0], where_), Copy::Tma, where_);
+        auto [part, b, i, h, x] = s_.loops<5>(updates, where_);
+        const bool by_rows = tiles_.key_step % (groups * rows_of_warpgroup) == 0;
+        auto [group, in_group] = by_rows ? s_.split(i, tiles_.key_step / groups, {"group", "row"}, where_)
+                                         : s_.split(x, padded_head(shape_.depth) / groups, {"group", "column"}, where_);
+        auto [k_tile, k] = s_.split(s_.reduce(updates), tiles_.key_rows, {"k_tile", "k"}, where_);
+        const Loop row = by_rows ? in_group : i, column = by_rows ? x : in_group;
+        s_.order({part, b, h, group, k_tile, row, column, k}, where_);
+        s_.bind(group, warpgroup, where_);
+        s_.mma(updates, wgmma, {.m = row, .n = column, .k = k}, where_);
     }
 
     /// A product of matrices, one of which the kernel of dk has written.
@@ -366,81 +423,6 @@ Schedule attention_gradients_schedule(const AttentionShape& shape, const Gradien
 Schedule attention_gradients_schedule(const AttentionGradients& gradients, const AttentionShape& shape,
                                       const GradientTiles& tiles, const Target& target, std::source_location where) {
     return GradientSchedule(gradients, shape, tiles, target, where).run();
-}
-
-namespace {
-
-/// Of heads this deep, making scores again takes longer than writing their adjoints down, in whole lines, and reading
-/// them.
-constexpr int64_t kept_from_depth = 65;
-
-/// Masks of causal scores leave out whole tiles of the kernel that reads, if both kernels have the same; others may
-/// not.
-bool keeps_adjoints(const AttentionShape& shape, bool rule_skips, int64_t most_kept_bytes) {
-    const int64_t bytes = shape.batch * shape.heads * shape.rows * shape.keys * bytes_of(shape.type);
-    return std::max(shape.depth, shape.width) >= kept_from_depth && shape.rows % neighbours == 0 && !rule_skips &&
-           bytes <= most_kept_bytes;
-}
-
-}  // namespace
-
-GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, bool rule_skips,
-                             int64_t most_kept_bytes) {
-    const int64_t depth = std::max(shape.depth, shape.width);
-    GradientTiles tiles;
-    tiles.passes.together = depth <= 128;  // else sums of both do not fit into registers
-    tiles.key_step = depth <= 64 ? 128 : depth <= 128 ? 64 : 48;
-    tiles.query_step = depth <= 128 ? 128 : 48;
-    // Rather two blocks side by side than one that is twice as high.
-    auto suited = [&](int64_t rows, int64_t heads, int64_t tile) {
-        const int64_t blocks = shape.batch * heads * divided(rows, rows_of_warpgroup);
-        return blocks <= target.multiprocessors ? rows_of_warpgroup : tile;
-    };
-    tiles.query_rows = suited(shape.rows, shape.heads, tiles.query_rows);
-    tiles.key_rows = suited(shape.keys, shape.heads / shape.group, tiles.key_rows);
-    // A single tile that the tensor does not fill is as small as the tensor is, for the second of two sums.
-    const bool single = shape.batch * shape.heads == shape.group && shape.keys <= tiles.key_rows;
-    if (single && shape.keys % rows_of_warpgroup != 0) tiles.passes.together = false;
-    tiles.passes.kept = keeps_adjoints(shape, rule_skips, most_kept_bytes);
-    if (tiles.passes.kept && shape.causal) tiles.query_rows = tiles.query_step = tiles.key_rows;
-    if (tiles.passes.kept && !shape.causal) tiles.query_step = rows_of_warpgroup;
-    return tiles;
-}
-
-GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, const std::vector<PairInput>& of_pairs,
-                             bool rule_skips, int64_t most_kept_bytes) {
-    GradientTiles tiles = gradient_tiles(shape, target, rule_skips, most_kept_bytes);
-    int64_t bytes_of_pair = 0;
-    for (const PairInput& each : of_pairs) bytes_of_pair += bytes_of(each.tensor.type());
-    const int64_t of_head = (padded_head(shape.depth) + padded_head(shape.width)) * bytes_of(shape.type);
-    constexpr int64_t numbers = 2 * 4;  // lse and delta
-    auto fits = [&](int64_t step) {
-        const int64_t stage = step * (of_head + tiles.key_rows * bytes_of_pair + numbers);
-        return tiles.key_rows * of_head + tiles.stages * stage + bytes_of_barriers <= target.shared_bytes;
-    };
-    while (tiles.key_step > 32 && !fits(tiles.key_step)) tiles.key_step -= 16;
-    tiles.stage_pairs = !of_pairs.empty() && fits(tiles.key_step);
-    return tiles;
-}
-
-std::optional<NamedAttentionGradients> parse_attention_gradients(const std::string& name) {
-    static const std::regex form("attention_gradients(_.*?)(?:_tile(\\d+)x(\\d+)q(\\d+)x(\\d+)s([1-9])(a)?(k)?)?");
-    std::smatch match;
-    if (!std::regex_match(name, match, form)) return {};
-    const auto forward = parse_attention("attention" + match[1].str());
-    if (!forward || forward->tiles) return {};
-    NamedAttentionGradients named{.forward = *forward, .tiles = {}};
-    if (match[2].matched) {
-        named.tiles = GradientTiles{.key_rows = std::stoll(match[2]),
-                                    .key_step = std::stoll(match[3]),
-                                    .query_rows = std::stoll(match[4]),
-                                    .query_step = std::stoll(match[5]),
-                                    .stages = std::stoi(match[6]),
-                                    .passes = {.together = !match[7].matched, .kept = match[8].matched}};
-        for (int64_t rows : {named.tiles->key_rows, named.tiles->query_rows})
-            if (rows % rows_of_warpgroup != 0 || rows > 3 * rows_of_warpgroup || rows == 0) return {};
-    }
-    return named;
 }
 
 }  // namespace tw::schedules

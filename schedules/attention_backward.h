@@ -25,6 +25,9 @@ struct GradientPasses {
     /// The adjoints of scores are made once, by the kernel of dk, and written down for dq: batch x heads x rows x keys
     /// elements of the operands' type.
     bool kept = false;
+    /// dq is added up in f32, in no fixed order, by boxes of the kernel of dk and dv, whose scores and adjoints are made
+    /// once for all three. Rows and keys are whole steps and blocks.
+    bool added = false;
     /// Also the gradients of what the rule reads for each row and key, such as a bias; kept.
     bool of_pairs = false;
 };

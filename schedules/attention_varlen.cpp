@@ -41,63 +41,101 @@ std::vector<Range> seen_by_rows(const Offsets& of_rows, const Offsets& of_keys, 
     return seen;
 }
 
+/// The rows that see each key: causal ones begin where as many rows are left as keys.
+std::vector<Range> seeing_keys(const Offsets& of_rows, const Offsets& of_keys, bool causal) {
+    std::vector<Range> seeing;
+    for (size_t b = 0; b + 1 < of_keys.size(); ++b)
+        for (int64_t key = of_keys[b]; key < of_keys[b + 1]; ++key) {
+            const int64_t first = causal ? of_rows[b + 1] - (of_keys[b + 1] - key) : of_rows[b];
+            seeing.push_back({std::max(of_rows[b], first), of_rows[b + 1]});
+        }
+    return seeing;
+}
+
 Value number(int64_t value) { return make_value(i32, value); }
 
-}  // namespace
+/// What tiles of keys begin with is a multiple of so many rows: where boxes of numbers of rows may begin.
+int64_t multiple_of(TilesOf side) { return side == TilesOf::Rows ? 1 : rows_of_box; }
 
-VarlenTables varlen_tables(const Offsets& of_rows, const Offsets& of_keys, bool causal, int64_t rows_of_tile) {
-    check_offsets(of_rows, of_keys);
-    const std::vector<Range> seen = seen_by_rows(of_rows, of_keys, causal);
-    const auto rows = static_cast<int64_t>(seen.size()), tiles = divided(rows, rows_of_tile);
-    VarlenTables tables{host_array(i32, {tiles, 2}), host_array(i32, {rows, 2})};
+/// Of tiles of so many elements side by side, which have these ranges.
+VarlenTables tables_of(const std::vector<Range>& ranges, int64_t of_tile, int64_t multiple) {
+    const auto count = static_cast<int64_t>(ranges.size()), tiles = divided(count, of_tile);
+    VarlenTables tables{host_array(i32, {tiles, 2}), host_array(i32, {count, 2})};
     for (int64_t tile = 0; tile < tiles; ++tile) {
-        const auto begin = seen.begin() + tile * rows_of_tile,
-                   end = seen.begin() + std::min(rows, (tile + 1) * rows_of_tile);
-        Range all{of_keys.back(), 0};
-        for (auto row = begin; row != end; ++row)
-            if (row->count() > 0) all = {std::min(all.first, row->first), std::max(all.behind, row->behind)};
-        if (all.count() == 0) all = {};
+        const auto begin = ranges.begin() + tile * of_tile,
+                   end = ranges.begin() + std::min(count, (tile + 1) * of_tile);
+        Range all;
+        for (auto each = begin; each != end; ++each) {
+            if (each->count() == 0) continue;
+            const int64_t first = all.count() == 0 ? each->first : std::min(all.first, each->first);
+            all = {first / multiple * multiple, std::max(all.behind, each->behind)};
+        }
         tables.tiles.set({tile, 0}, number(all.first));
         tables.tiles.set({tile, 1}, number(all.count()));
-        for (auto row = begin; row != end; ++row) {
-            tables.seen.set({row - seen.begin(), 0}, number(row->count() > 0 ? row->first - all.first : 0));
-            tables.seen.set({row - seen.begin(), 1}, number(row->count() > 0 ? row->behind - all.first : 0));
+        for (auto each = begin; each != end; ++each) {
+            tables.seen.set({each - ranges.begin(), 0}, number(each->count() > 0 ? each->first - all.first : 0));
+            tables.seen.set({each - ranges.begin(), 1}, number(each->count() > 0 ? each->behind - all.first : 0));
         }
     }
     return tables;
 }
 
-VarlenTableTensors declare_varlen_tables(int64_t sequences, int64_t rows, int64_t keys, bool causal,
-                                         int64_t rows_of_tile) {
+}  // namespace
+
+VarlenTables varlen_tables(const Offsets& of_rows, const Offsets& of_keys, bool causal, int64_t of_tile, TilesOf side) {
+    check_offsets(of_rows, of_keys);
+    const auto ranges = side == TilesOf::Rows ? seen_by_rows : seeing_keys;
+    return tables_of(ranges(of_rows, of_keys, causal), of_tile, multiple_of(side));
+}
+
+namespace {
+
+/// Of each element of one side the first of the other side that it goes with, and behind the last.
+Tensor declare_ranges(int64_t sequences, int64_t count, bool causal, TilesOf side) {
+    const bool rows = side == TilesOf::Rows;
     const Tensor of_rows = input("of_rows", i32, {sequences + 1}), of_keys = input("of_keys", i32, {sequences + 1});
-    VarlenTableTensors t;
+    const Tensor &own_side = rows ? of_rows : of_keys, &other_side = rows ? of_keys : of_rows;
     const Axis b = reduce_axis("b", sequences);
-    // A row belongs to the sequence before which as many end; behind the last one there are no keys.
+    // An element belongs to the sequence before which as many end; behind the last one there is nothing.
     const Tensor sequence =
-        compute("sequence", {rows}, [&](Expr i) { return sum(select(cast(i64, of_rows(b + 1)) <= i, 1, 0), b); });
-    t.range = compute("range", {rows, 2}, [&](Expr i, Expr end) {
-        const Expr own = min(cast(i64, sequence(i)), sequences - 1), first = cast(i64, of_keys(own)),
-                   last = cast(i64, of_rows(own + 1)) - 1;
-        const Expr behind = max(cast(i64, of_keys(own + 1)) - (causal ? last - i : Expr(0)), first);
-        return cast(i32, select(end == 0, first, select(i <= last, behind, first)));
+        compute("sequence", {count}, [&](Expr i) { return sum(select(cast(i64, own_side(b + 1)) <= i, 1, 0), b); });
+    return compute("range", {count, 2}, [&](Expr i, Expr end) {
+        const Expr own = min(cast(i64, sequence(i)), sequences - 1), after_own = cast(i64, own_side(own + 1));
+        Expr first = cast(i64, other_side(own)), behind = cast(i64, other_side(own + 1));
+        const Expr begin = first;
+        if (causal && rows) behind = max(behind - (after_own - 1 - i), first);
+        if (causal && !rows) first = max(first, behind - (after_own - i));
+        return cast(i32, select(end == 0, select(i < after_own, first, begin), select(i < after_own, behind, begin)));
     });
+}
+
+}  // namespace
+
+VarlenTableTensors declare_varlen_tables(int64_t sequences, int64_t rows, int64_t keys, bool causal, int64_t of_tile,
+                                         TilesOf side) {
+    const bool by_rows = side == TilesOf::Rows;
+    const int64_t count = by_rows ? rows : keys, others = by_rows ? keys : rows, tiles = divided(count, of_tile);
+    const std::string suffix = by_rows ? "" : "_of_keys";
+    VarlenTableTensors t;
+    t.range = declare_ranges(sequences, count, causal, side);
     auto sees = [&](const Expr& i) { return t.range(i, 0) < t.range(i, 1); };
-    auto row_of = [&](const Expr& tile, const Axis& r) { return min(tile * rows_of_tile + r, rows - 1); };
-    const Axis r1 = reduce_axis("r1", rows_of_tile), r2 = reduce_axis("r2", rows_of_tile);
-    const int64_t tiles = divided(rows, rows_of_tile);
-    const Expr none = cast(i32, Expr(keys));
+    auto in_tile = [&](const Expr& tile, const Axis& r) { return min(tile * of_tile + r, count - 1); };
+    const Axis r1 = reduce_axis("r1", of_tile), r2 = reduce_axis("r2", of_tile);
+    const Expr none = cast(i32, Expr(others));
     t.first = compute("first", {tiles}, [&](Expr tile) {
-        return reduce_min(select(sees(row_of(tile, r1)), t.range(row_of(tile, r1), 0), none), r1);
+        const Expr first = reduce_min(select(sees(in_tile(tile, r1)), t.range(in_tile(tile, r1), 0), none), r1);
+        const auto multiple = constant(i32, multiple_of(side));
+        return by_rows ? first : first / multiple * multiple;
     });
     t.behind = compute("behind", {tiles}, [&](Expr tile) {
-        return reduce_max(select(sees(row_of(tile, r2)), t.range(row_of(tile, r2), 1), 0), r2);
+        return reduce_max(select(sees(in_tile(tile, r2)), t.range(in_tile(tile, r2), 1), 0), r2);
     });
-    t.tiles = compute("tiles", {tiles, 2}, [&](Expr tile, Expr what) {
-        const Expr count = max(t.behind(tile) - t.first(tile), 0);
-        return select(what == 0, select(count == 0, 0, t.first(tile)), count);
+    t.tiles = compute("tiles" + suffix, {tiles, 2}, [&](Expr tile, Expr what) {
+        const Expr extent = max(t.behind(tile) - t.first(tile), 0);
+        return select(what == 0, select(extent == 0, 0, t.first(tile)), extent);
     });
-    t.seen = compute("seen", {rows, 2},
-                     [&](Expr i, Expr end) { return select(sees(i), t.range(i, end) - t.first(i / rows_of_tile), 0); });
+    t.seen = compute("seen" + suffix, {count, 2},
+                     [&](Expr i, Expr end) { return select(sees(i), t.range(i, end) - t.first(i / of_tile), 0); });
     return t;
 }
 
@@ -211,7 +249,7 @@ Schedule varlen_schedule(const VarlenAttention& a, const VarlenShape& shape, con
 std::optional<NamedVarlenTables> parse_varlen_tables(const std::string& name) {
     static const std::string number_text = "([1-9][0-9]{0,6})";
     static const std::regex form("attention_varlen_tables_" + number_text + "x" + number_text + "(?:_keys" +
-                                 number_text + ")?(_causal)?(?:_tile" + number_text + ")?");
+                                 number_text + ")?(_causal)?(_of_keys)?(?:_tile" + number_text + ")?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto number = [&](size_t index, int64_t otherwise) {
@@ -221,7 +259,8 @@ std::optional<NamedVarlenTables> parse_varlen_tables(const std::string& name) {
                              .rows = number(2, 0),
                              .keys = number(3, number(2, 0)),
                              .causal = match[4].matched,
-                             .rows_of_tile = number(5, VarlenTiles().rows)};
+                             .of_tile = number(6, VarlenTiles().rows),
+                             .side = match[5].matched ? TilesOf::Keys : TilesOf::Rows};
 }
 
 std::optional<NamedVarlen> parse_varlen(const std::string& name) {

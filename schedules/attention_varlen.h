@@ -22,24 +22,29 @@ struct VarlenShape {
 /// less than the one before. Sequences may be empty.
 using Offsets = std::vector<int64_t>;
 
+/// Whose tiles: of rows, which go through keys, or, in the gradients of keys, of keys, which go through rows.
+enum class TilesOf { Rows, Keys };
+constexpr int64_t rows_of_box = 4;  ///< whose numbers, f32, are 16 bytes, at which boxes begin
 /// Which keys rows see: what a launch is given beside q, k and v. A tile is so many rows side by side, of any
-/// sequences.
+/// sequences. Of tiles of keys: which rows see them, and the first is a multiple of rows_of_box, if it does not see the
+/// tile itself.
 struct VarlenTables {
     HostArray tiles;  ///< i32 [tiles, 2]: the first key that a tile sees, and how many from there on
     HostArray seen;   ///< i32 [rows, 2]: of each row the first key that it sees, and behind the last, counted from the
                       ///< first of its tile
 };
-/// Causal: the last row of a sequence sees all of its keys, each row before one fewer. Throws Error if offsets are none
-/// or of different numbers of sequences.
-VarlenTables varlen_tables(const Offsets& of_rows, const Offsets& of_keys, bool causal, int64_t rows_of_tile);
+/// Causal: the last row of a sequence sees all of its keys, each row before one fewer. `of_tile`: rows of a tile, or
+/// keys. Throws Error if offsets are none or of different numbers of sequences.
+VarlenTables varlen_tables(const Offsets& of_rows, const Offsets& of_keys, bool causal, int64_t of_tile,
+                           TilesOf side = TilesOf::Rows);
 /// The same tables as computations, of inputs of_rows and of_keys, i32 [sequences + 1], that hold offsets: for layers
 /// whose tables are made where the offsets are.
 struct VarlenTableTensors {
     Tensor range, first, behind;  ///< of rows the keys, and of tiles the first and behind the last
-    Tensor tiles, seen;
+    Tensor tiles, seen;           ///< of keys: named tiles_of_keys and seen_of_keys
 };
-VarlenTableTensors declare_varlen_tables(int64_t sequences, int64_t rows, int64_t keys, bool causal,
-                                         int64_t rows_of_tile);
+VarlenTableTensors declare_varlen_tables(int64_t sequences, int64_t rows, int64_t keys, bool causal, int64_t of_tile,
+                                         TilesOf side = TilesOf::Rows);
 Schedule varlen_tables_schedule(const VarlenTableTensors& tables, const Target& target, TW_HERE);
 /// Products and sums of both products of matrices that rows and keys of the sequences need.
 double varlen_flops(const VarlenShape& shape, const Offsets& of_rows, const Offsets& of_keys, bool causal);
@@ -72,12 +77,14 @@ struct NamedVarlen {
 struct NamedVarlenTables {
     int64_t sequences, rows, keys;
     bool causal;
-    int64_t rows_of_tile;
+    int64_t of_tile;
+    TilesOf side;
 };
 /// Reads "attention_varlen_bf16_ROWSxHEADSxDEPTH" (or f16), then any of _keys4096 (else as many as rows), _width64
 /// (else depth), _group4, and _tile128x128s2, with "h4" for four heads side by side. Nothing if it is no such name.
 std::optional<NamedVarlen> parse_varlen(const std::string& name);
-/// Reads "attention_varlen_tables_SEQUENCESxROWS", then any of _keys4096, _causal, and _tile128, the rows of a tile.
+/// Reads "attention_varlen_tables_SEQUENCESxROWS", then any of _keys4096, _causal, _of_keys, and _tile128, the
+/// rows of a tile, or its keys.
 std::optional<NamedVarlenTables> parse_varlen_tables(const std::string& name);
 
 }  // namespace tw::schedules

@@ -13,7 +13,6 @@
 #include "schedules/attention_decode.h"
 #include "schedules/attention_fp8.h"
 #include "schedules/attention_paged.h"
-#include "schedules/attention_varlen.h"
 #include "schedules/convolution_entries.h"
 #include "schedules/elementwise.h"
 #include "schedules/families.h"
@@ -24,6 +23,7 @@
 #include "schedules/scattered.h"
 #include "schedules/tensor_product_names.h"
 #include "schedules/tuned_records.h"
+#include "schedules/varlen_gradients.h"
 
 namespace tw::schedules {
 namespace {
@@ -163,9 +163,18 @@ std::optional<CatalogEntry> attention_varlen_entry(const std::string& name) {
     if (const auto tables = parse_varlen_tables(name))
         return CatalogEntry{name, "which keys the rows and tiles of packed sequences see, from offsets", 0,
                             [tables](const Target& target) {
-                                const auto& [sequences, rows, keys, causal, rows_of_tile] = *tables;
+                                const auto& [sequences, rows, keys, causal, of_tile, side] = *tables;
                                 return varlen_tables_schedule(
-                                    declare_varlen_tables(sequences, rows, keys, causal, rows_of_tile), target);
+                                    declare_varlen_tables(sequences, rows, keys, causal, of_tile, side), target);
+                            }};
+    if (const auto named = parse_varlen_gradients(name))
+        return CatalogEntry{name, "dq, dk and dv of attention of packed sequences, from what the forward pass saved",
+                            varlen_gradients_flops(named->shape, {0, named->shape.rows}, {0, named->shape.keys}, false),
+                            [named = *named](const Target& target) {
+                                const GradientTiles tiles =
+                                    named.tiles ? *named.tiles : varlen_gradient_tiles(named.shape, target);
+                                return varlen_gradients_schedule(declare_varlen_gradients(named.shape, tiles),
+                                                                 named.shape, tiles, target);
                             }};
     const auto named = parse_varlen(name);
     if (!named) return {};

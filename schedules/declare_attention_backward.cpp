@@ -156,7 +156,7 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
             compute("lse_of_keys", {B, H, with_more}, [&](Expr b, Expr h, Expr i) { return a.lse(b, h, there(i)); });
     if (sinks.defined()) a.d_sinks = gradient_of_sinks(shape, a, sinks);
     const double scale = 1 / std::sqrt(as_double(D));
-    if (!passes.kept) a.of_queries = scores_of(shape, a, "_of_dq", a.lse, rule, weight_rule);
+    if (!passes.kept && !passes.added) a.of_queries = scores_of(shape, a, "_of_dq", a.lse, rule, weight_rule);
     a.of_keys = scores_of(shape, a, "", a.lse_of_keys, rule, weight_rule);
     a.of_values = passes.together ? a.of_keys : scores_of(shape, a, "_of_dv", a.lse_of_keys, rule, weight_rule);
     Axis j1 = reduce_axis("j1", N), i1 = reduce_axis("i1", S), i2 = reduce_axis("i2", S);
@@ -172,7 +172,8 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
                             [&](Expr b, Expr h, Expr j, Expr i) { return cast(shape.type, a.of_keys.ds(b, h, i, j)); });
     if (passes.of_pairs) declare_gradients_of_pairs(shape, a, rule, weight_rule);
     auto ds_of_query = [&](const Expr& b, const Expr& h, const Expr& i, const Expr& j) {
-        return passes.kept ? cast(f32, a.ds_kept(b, h, j, i)) : a.of_queries.ds(b, h, i, j);
+        if (passes.kept) return cast(f32, a.ds_kept(b, h, j, i));
+        return passes.added ? a.of_keys.ds(b, h, i, j) : a.of_queries.ds(b, h, i, j);
     };
     a.dq = compute("dq", {B, S, H, D}, [&](Expr b, Expr i, Expr h, Expr x) {
         return cast(shape.type, sum(ds_of_query(b, h, i, j1) * cast(f32, a.k(b, j1, h / shape.group, x)), j1) * scale);

@@ -110,8 +110,9 @@ private:
         if (!op.threads.empty()) return "its loops are bound to threads, and one thread asks for a whole box";
         TensorBox box(op);
         if (!box.reason().empty()) return box.reason();
-        int uses = 0;
+        int uses = box.adds() ? 1 : 0;  // what adds may do so in several segments of a loop
         visit_ops(result_.body, [&](const TileOp& other) {
+            if (box.adds() && other.stage == op.stage) return;
             for (const StoreTo& store : other.stores) uses += store.buffer == box.tensor();
             for (const Buffer& buffer : loads_of(other)) uses += buffer == box.tensor();
         });

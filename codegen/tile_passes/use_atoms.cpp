@@ -171,13 +171,12 @@ private:
         if (matrix.transposed && bytes_of(atom_.operand) != 2)
             throw_error(Error, "{}{}: {} needs '{}' with neighbours along k; transpose it in memory", cite_(op_.step),
                         op_.name, atom_.name, buffer->name);
-        lay_out(matrix, along, k);
+        lay_out(matrix, along, k, rows ? 64 : atom_.n);
         return matrix;
     }
 
-    /// The canonical layouts of wgmma: lines of up to 128 bytes along the contiguous dimension, all rows of a line's
-    /// width before the next line's worth.
-    void lay_out(Matrix& matrix, size_t along, size_t k) {
+    /// The canonical layouts of wgmma: lines along the contiguous dimension, all rows of a line before the next one's.
+    void lay_out(Matrix& matrix, size_t along, size_t k, int64_t side) {
         const Buffer& buffer = matrix.buffer;
         int bytes = bytes_of(buffer->type);
         size_t fast = matrix.transposed ? along : k, slow = matrix.transposed ? k : along;
@@ -190,6 +189,7 @@ private:
                         "{}{}: {} reads lines of 32, 64 or 128 bytes in groups of eight; the tile of '{}' is {} x {}",
                         cite_(op_.step), op_.name, atom_.name, buffer->name, rows, width);
         int64_t line = layout.pitch;
+        check_begin(matrix, fast, line, matrix.transposed ? side : atom_.k);
         matrix.stride_bytes = static_cast<int>(8 * line * bytes);
         matrix.leading_bytes = matrix.transposed ? static_cast<int>(shape[slow] * line * bytes) : 16;
         if (matrix.transposed) matrix.step_bytes = static_cast<int>(atom_.k * line * bytes);
@@ -204,6 +204,15 @@ private:
             kernel_.notes.push_back(
                 fmt::format("{}: laid out for {} as {}", buffer->name, atom_.name, layout.to_string()));
         }
+    }
+
+    /// An instruction goes from line to line only if it begins with one.
+    void check_begin(const Matrix& matrix, size_t fast, int64_t line, int64_t read) const {
+        const int64_t begin = divisor_of(matrix.indices[fast].rest);
+        if (begin % line == 0 || (line % read == 0 && begin % read == 0)) return;
+        throw_error(Error,
+                    "{}{}: '{}' is read beyond the end of lines of {}, from {} on; let tiles be multiples of that",
+                    cite_(op_.step), op_.name, matrix.buffer->name, line, begin);
     }
 
     std::vector<Expr> place_in(const Matrix& matrix, const Expr& along, const Expr& k) const {

@@ -531,5 +531,36 @@ TEST(MmaErrors, OfWhatIsComputedAndStaysMasked) {
     EXPECT_EQ(told.find("need no mask;"), told.npos) << told;
 }
 
+/// Columns of warpgroups begin inside of the operand's lines: right as far as one line has them all, else refused.
+TEST_P(Mma, BeginsInsideOfLines) {
+    int refused = 0;
+    for (const int64_t columns : {8, 16, 24, 32, 40, 48, 64, 96}) {
+        Tensor a = input("a", bf16, {64, 32}), b = input("b", bf16, {32, 2 * columns});
+        Axis r = reduce_axis("r", 32);
+        Tensor c = compute("c", {64, 2 * columns},
+                           [&](Expr i, Expr j) { return sum(cast(f32, a(i, r)) * cast(f32, b(r, j)), r); });
+        Schedule s({c}, device_target());
+        auto [i, j] = s.loops<2>(c);
+        auto [block, row] = s.split(i, 64);
+        auto [group, column] = s.split(j, columns);
+        auto [step, term] = s.split(s.reduce(c), 32);
+        s.order({block, group, step, row, column, term});
+        s.bind(block, grid.x);
+        s.bind(group, warpgroup);
+        for (const Tensor& operand : {a, b}) s.stage(c, operand, Memory::Shared, block);
+        s.mma(c, wgmma, {.m = row, .n = column, .k = term});
+        SCOPED_TRACE(columns);
+        try {
+            build(s);
+        } catch (const Error& error) {
+            EXPECT_NE(std::string(error.what()).find("beyond the end of lines of"), std::string::npos) << error.what();
+            ++refused;
+            continue;
+        }
+        expect_declared(s, whole_numbers({c}, 5));
+    }
+    EXPECT_EQ(refused, 4);
+}
+
 }  // namespace
 }  // namespace tw

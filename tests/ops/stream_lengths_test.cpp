@@ -125,6 +125,48 @@ TEST_P(StreamLengths, AttentionFromItsFormula) {
     }
 }
 
+/// Two products of matrices in one pass, over whole tiles of as many terms as data say: no term of either is masked.
+TEST_P(StreamLengths, TwoProductsOfTheSameRows) {
+    for (int round = 0; round < 6; ++round) {
+        const int64_t batch = between(1, 3), rows = between(1, 70), tile = 16 * between(1, 3);
+        const int64_t most = tile * between(1, 5), width = 8 * between(1, 6);
+        const bool group = chance();
+        Tensor a = input("a", bf16, {batch, rows, most}), lengths = input("lengths", i32, {batch});
+        auto product = [&](const std::string& name, const Tensor& by) {
+            return compute(name, {batch, rows, width}, [&](Expr b, Expr i, Expr e) {
+                Axis j = reduce_axis("j", min((cast(i64, lengths(b)) + (tile - 1)) / tile * tile, most));
+                return sum(cast(f32, a(b, i, j)) * cast(f32, by(b, j, e)), j);
+            });
+        };
+        Tensor x = input("x", bf16, {batch, most, width}), y = input("y", bf16, {batch, most, width});
+        Tensor left = product("left", x), right = product("right", y);
+        Schedule s({left, right}, device_target());
+        const int64_t height = group ? 64 : 16, columns = (width + 15) / 16 * 16;
+        const std::vector<Loop> data = s.data_loops(right);
+        auto [e_tile, e] = s.split(data[2], columns, Tail::Mask);
+        auto [block, row] = s.split(data[1], height, Tail::Mask);
+        auto [warps, in_warp] = s.split(row, height);
+        auto [step, term] = s.split(s.reduce(right), tile);
+        s.order({data[0], block, e_tile, warps, step, in_warp, e, term});
+        const Loop tiles = s.fuse({data[0], block}, "tiles");
+        s.bind(tiles, grid.x);
+        s.bind(warps, group ? warpgroup : warp);
+        s.stream({left, right}, step);
+        for (const Tensor& each : {left, right})
+            for (const Tensor& operand : {a, each.same(left) ? x : y}) s.stage(each, operand, Memory::Shared, step);
+        auto [l_b, l_i, l_e] = s.loops<3>(left);
+        const Loop l_j = s.all_loops(left).back();
+        s.order({l_b, l_i, l_e, l_j});
+        s.mma(right, group ? wgmma : mma_sync, {.m = in_warp, .n = e, .k = term});
+        s.mma(left, group ? wgmma : mma_sync, {.m = l_i, .n = l_e, .k = l_j});
+        if (chance()) s.pipeline(step, {.stages = between(2, 3)});
+        SCOPED_TRACE(s.trace_as_cpp());
+        Bindings launch = whole_numbers(s.outputs(), static_cast<unsigned>(round));
+        fill_integers(launch.inputs.at("lengths"), -1, static_cast<int>(most) + 1, static_cast<uint64_t>(round));
+        expect_declared(s, launch);
+    }
+}
+
 /// Largest elements of rows that are as long as data say, and sums of exponentials.
 struct Rows {
     Tensor x = input("x", f32, {6, 40}), lengths = input("lengths", i32, {7});

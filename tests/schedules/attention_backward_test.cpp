@@ -224,13 +224,46 @@ TEST_P(GradientKernels, GiveTheDeclared) {
           "attention_gradients_bf16_1x4x70x24_keys90_width16_group2_tile128x64q128x64s2k",
           "attention_gradients_f16_1x1x133x40_causal_tile64x32q64x64s2k",
           "attention_gradients_bf16_1x2x200x64_causal_tile64x64q64x64s2ak",
-          "attention_gradients_bf16_1x1x200x72_keys90_causal", "attention_gradients_bf16_1x1x64x72_keys200_causal"}) {
+          "attention_gradients_bf16_1x1x200x72_keys90_causal", "attention_gradients_bf16_1x1x64x72_keys200_causal",
+          "attention_gradients_bf16_1x1x128x64_causal_tile128x64q128x64s2u"}) {
         const Schedule s = find_kernel(name)->make(device_target());
         SCOPED_TRACE(name);
         Bindings bindings = random_bindings(s.outputs(), 3);
         fill_uniform(bindings.inputs.at("lse"), 6, 8, 5);  // such as rows of so many keys have
         expect_declared(s, bindings, near(64, 5e-3));
     }
+}
+
+/// dq added up by boxes of the kernel of dk and dv: whole steps and blocks, in no fixed order.
+TEST_P(GradientKernels, AddUpThoseOfQueries) {
+    for (unsigned round = 0; round < 4; ++round) {
+        const int64_t groups = 1 + round / 2;
+        AttentionShape shape{.batch = between(1, 2),
+                             .heads = 2,
+                             .rows = 64 * between(1, 2),
+                             .keys = 64 * groups * between(1, 2),
+                             .depth = groups == 1 ? 16 * between(1, 8) : 64 * between(1, 2),
+                             .width = 8 * between(1, 16),
+                             .group = 1 + round % 2,
+                             .causal = round % 3 == 0};
+        if (shape.causal) shape.rows = shape.keys;
+        if (chance()) shape.type = f16;
+        const GradientTiles tiles{
+            .key_rows = 64 * groups, .key_step = 64, .stages = between(2, 3), .passes = {.added = true}};
+        const Schedule s = attention_gradients_schedule(shape, tiles, device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        EXPECT_FALSE(s.deterministic());
+        const Program program = build(s);
+        EXPECT_NE(program.cuda().find("tw::tma_reduce_add("), std::string::npos);
+        Bindings bindings = random_bindings(s.outputs(), round);
+        fill_uniform(bindings.inputs.at("lse"), 6, 8, 5);
+        expect_declared(s, bindings, near(64, 5e-3));
+        expect_compiles(program);
+    }
+    const AttentionShape shape{.batch = 1, .heads = 1, .rows = 64, .keys = 64, .depth = 64, .width = 64};
+    EXPECT_FALSE(gradient_tiles(shape, device_target()).passes.added);
+    EXPECT_TRUE(
+        attention_gradients_schedule(shape, gradient_tiles(shape, device_target()), device_target()).deterministic());
 }
 
 TEST_P(GradientKernels, OfRules) {

@@ -1,0 +1,60 @@
+// The gradients of attention of packed sequences, with scores made again from what the forward pass saved: dq by tiles
+// of rows, which go through the keys that they see, dk and dv by tiles of keys, which go through the rows that see
+// them. The same bits in every run.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "schedules/attention_backward.h"
+#include "schedules/attention_varlen.h"
+
+namespace tw::schedules {
+
+/// Of each kernel its own: f32 [heads, rows, steps of keys from the tile's first], or of keys [heads, rows from the
+/// tile's first, keys].
+struct VarlenScores {
+    Tensor s, p, dp, ds;
+};
+/// Given q, k, v and the tables `tiles` and `seen` as of declare_varlen_attention, its results o and lse, g = dL/do of
+/// o's shape, and the tables of keys, tiles_of_keys and seen_of_keys: dq, dk and dv, the gradients of L, of the shapes
+/// and the type of q, k and v. delta[h, i] = sum_e g[i, h, e] o[i, h, e]. Rows that see no key, and keys that no row
+/// sees, have gradients 0. Gradients of rows that others of a tile see count 0 times: they are finite.
+struct VarlenGradients {
+    Tensor q, k, v, g, o, lse, tiles, seen, tiles_of_keys, seen_of_keys;
+    Tensor delta, lse_of_keys;    ///< with as many rows more as boxes want: lse itself where they want none
+    Tensor k_tile, v_tile;        ///< of each tile of rows, from its first key on
+    Tensor q_tile, g_tile;        ///< of each tile of keys, from its first row on
+    Tensor lse_tile, delta_tile;  ///< [tiles, heads, rows]
+    VarlenScores of_queries, of_keys, of_values;
+    Tensor dq, dk, dv;
+};
+/// What gradients are made of, as of VarlenGradients: what is not given is an input.
+struct VarlenSaved {
+    Tensor q = {}, k = {}, v = {}, g = {}, o = {}, lse = {};
+    Tensor tiles = {}, seen = {}, tiles_of_keys = {}, seen_of_keys = {};
+};
+/// As of attention without masks; adjoints of scores are never kept, which are of no rows by keys here.
+GradientTiles varlen_gradient_tiles(const VarlenShape& shape, const Target& target);
+/// Tables are of tiles of query_rows rows, and of key_rows keys. Throws Error if heads are no multiple of the group, or
+/// if tiles ask for adjoints that are kept.
+VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const GradientTiles& tiles,
+                                         const VarlenSaved& saved = {});
+/// o of the attention, with these gradients of q, k and v, so that gradients() passes it; they are given tiles_of_keys
+/// and seen_of_keys. Throws Error if its tiles are not of query_rows rows.
+Tensor with_varlen_gradients(const VarlenAttention& attention, const VarlenShape& shape, const VarlenTiles& forward,
+                             const GradientTiles& tiles, TW_HERE);
+/// For sm_90a: as attention_gradients_schedule, with as many steps for each tile as it needs.
+Schedule varlen_gradients_schedule(const VarlenGradients& gradients, const VarlenShape& shape,
+                                   const GradientTiles& tiles, const Target& target, TW_HERE);
+/// Products and sums of the five products of matrices that rows and keys of the sequences need.
+double varlen_gradients_flops(const VarlenShape& shape, const Offsets& of_rows, const Offsets& of_keys, bool causal);
+
+struct NamedVarlenGradients {
+    VarlenShape shape;
+    std::optional<GradientTiles> tiles;  ///< if the name tells them
+};
+/// Reads "attention_varlen_gradients_bf16_ROWSxHEADSxDEPTH" as parse_varlen reads the forward pass, but for the tiles:
+/// "_tile128x64q128x64s2" as parse_attention_gradients does, with "a" for dk and dv apart.
+std::optional<NamedVarlenGradients> parse_varlen_gradients(const std::string& name);
+
+}  // namespace tw::schedules
