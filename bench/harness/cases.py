@@ -29,7 +29,7 @@ KEYS = {
     "gemm": GEMM,
     "gemm-kinds": GEMM,
     "gemm-fp32": ({"m": SIZE, "n": SIZE, "k": SIZE},
-                  {"transpose_a": FLAG, "transpose_b": FLAG, "add_c": FLAG, "seed": SIZE}),
+                  {"transpose_a": FLAG, "transpose_b": FLAG, "add_c": FLAG, "tile": NAME, "seed": SIZE}),
     "attention": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},
                   {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "rules": NAME, "type": TYPE, "tile": NAME, "seed": SIZE}),
     "attention-backward": ({"batch": SIZE, "heads": SIZE, "rows": SIZE, "depth": SIZE},
