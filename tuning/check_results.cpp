@@ -36,28 +36,27 @@ Schedule by_elements(const std::vector<Tensor>& outputs, const Target& target) {
     return s;
 }
 
-/// So many elements of a result that float64 takes a few seconds for them, however long their sums are.
-int64_t samples_of(const Tunable& tunable, const HostArray& result, int64_t wanted) {
-    int64_t elements = 1;
-    for (int64_t extent : result.shape) elements *= extent;
-    const double affordable = most_sampled * static_cast<double>(std::max<int64_t>(elements, 1)) / tunable.flops;
-    return affordable < static_cast<double>(wanted) ? std::max(static_cast<int64_t>(affordable), least_samples)
-                                                    : wanted;
-}
-
 /// What float64 says of up to so many elements; nothing if they are right.
 std::optional<std::string> far_from_float64(const Tunable& tunable, const Bindings& bindings,
                                             const std::vector<HostArray>& results, bool approximate, int64_t wanted) {
     for (size_t k = 0; k < results.size(); ++k) {
         const CheckResult check =
             check_output(tunable.outputs[k], bindings, results[k],
-                         {.approximate = approximate, .samples = samples_of(tunable, results[k], wanted)});
+                         {.approximate = approximate, .samples = samples_of(tunable, tunable.outputs[k], wanted)});
         if (!check.ok) return fmt::format("'{}': {}", tunable.outputs[k].name(), check.text);
     }
     return {};
 }
 
 }  // namespace
+
+int64_t samples_of(const Tunable& tunable, const Tensor& output, int64_t wanted) {
+    double elements = 1;
+    for (const Expr& extent : output.shape()) elements *= static_cast<double>(as_constant(extent).value_or(1));
+    const double affordable = most_sampled * elements / std::max(tunable.flops, 1.0);
+    return affordable < static_cast<double>(wanted) ? std::max(static_cast<int64_t>(affordable), least_samples)
+                                                    : wanted;
+}
 
 bench::FillInput fill_of(const Tunable& tunable) {
     return [ranges = integer_ranges(tunable.outputs, {}), own = tunable.fill](const std::string& input,
