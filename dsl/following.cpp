@@ -10,16 +10,6 @@
 namespace tw {
 using State = Schedule::State;
 
-int leader_of(const State& state, int stage) { return state.loops[state.stages[stage].attach].stage; }
-
-bool stands_in(const State& state, int inner, int outer) {
-    while (state.stages[inner].attach >= 0) {
-        inner = leader_of(state, inner);
-        if (inner == outer) return true;
-    }
-    return false;
-}
-
 std::vector<Access> accesses(const State& state, const StageDefinition& definition, int around, int target) {
     std::vector<Access> found;
     for (const ReadSite& site : reads_of(definition)) {
@@ -382,7 +372,8 @@ private:
                     !(below.stage_ == stage_ && !needs_all_[d] && counts))
                     refuse(made.definition.name, state_.loops[loop].name, d, reads);
         }
-        if (made.attach < 0 || !made.after || follows_terms(state_, below.leader_)) return;
+        if (made.attach < 0 || !made.after) return;
+        if (follows_terms(state_, below.leader_)) return check_whole(below, axis, reads);
         Pair above(state_, below.leader_, where_);
         std::vector<int> axis_above(above.axis_.size(), -1);
         for (size_t d = 0; d < axis_above.size(); ++d)
@@ -390,11 +381,19 @@ private:
         check_loops(above, axis_above, reads);
     }
 
+    /// Of what is kept for terms, a follower finds all along a dimension that it does not go along.
+    void check_whole(const Pair& below, const std::vector<int>& axis, bool reads) const {
+        const StageRecord& made = state_.stages[below.leader_];
+        const Region region = region_of(state_, below.leader_, where_);
+        for (size_t d = 0; d < below.rank(); ++d)
+            if (axis[d] < 0 && prove(region.extent[d] >= made.definition.operation->shape[d]) != true)
+                refuse(made.definition.name, state_.loops[made.attach].name, d, reads);
+    }
+
     void refuse(const std::string& made, const std::string& loop, size_t dimension, bool reads) const {
         user_check(!reads, where_,
-                   "'{}' cannot follow '{}' here: it reads more of dimension {} of '{}' than its own element, but one "
-                   "iteration "
-                   "makes only a part of it; place it under a loop outside of '{}'",
+                   "'{}' cannot follow '{}' here: it reads more of dimension {} of '{}' than its own element, but "
+                   "one iteration makes only a part of it; place it under a loop outside of '{}'",
                    own().name, made, dimension, made, loop);
         for (int part : loops_to(state_, leader_, record().attach))
             for (size_t d = 0; d < rank(); ++d)
@@ -403,9 +402,8 @@ private:
                            "but one iteration makes only a part of it; place it under a loop outside of '{}'",
                            own().name, this->made().name, d, this->made().name, state_.loops[part].name);
         user_error(where_,
-                   "'{}' cannot follow '{}' here: each iteration of '{}' would compute it again; place it under a loop "
-                   "outside "
-                   "of '{}'",
+                   "'{}' cannot follow '{}' here: each iteration of '{}' would compute it again; place it under a "
+                   "loop outside of '{}'",
                    own().name, made, loop, loop);
     }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "dsl/cut.h"
 #include "dsl/following.h"
@@ -222,7 +223,7 @@ private:
         const StageDefinition& read = state_.stages[source].definition;
         std::vector<Counted> axes = axes_of_leader();
         const std::vector<Access> found = of_leader(source);
-        bool each_once = true;
+        bool each_once = !updates_ || following_conditions(state_, leader_, where_).empty();
         for (size_t d = 0; d < found[0].size(); ++d) {
             for (const Access& access : found) each_once &= equal(access[d], found[0][d]);
             each_once &= counts_through(found[0][d], axes, read.operation->shape[d]);
@@ -232,11 +233,42 @@ private:
         for (size_t a = 0; a < axes.size(); ++a) {
             const bool all = a < box.extent.size() && prove(box.extent[a] >= axes[a].extent) == true;
             each_once &= axes[a].used || all || is_constant(axes[a].extent, 1);
+            each_once &= !updates_ || !is_made_again(axes[a], found[0]);
         }
         user_check(each_once, where_,
                    "'{}' cannot keep what '{}' makes for the terms of '{}': iterations of '{}' and of the loops around "
                    "would make elements several times, or not all of them; place it in a kernel of its own",
                    own_.name, read.name, name(leader_), loop().name);
+    }
+
+    /// Whether loops around have more iterations along the axis than those that tell elements apart: what is kept is
+    /// kept again, but updates would be added again. An index of the axis alone leaves the tensor there.
+    bool is_made_again(const Counted& axis, const Access& read) const {
+        const StageRecord& leader = state_.stages[leader_];
+        const std::vector<Counted> all = axes_of_leader();
+        const size_t a =
+            std::ranges::find_if(all, [&](const Counted& c) { return c.axis.same(axis.axis); }) - all.begin();
+        const bool alone = std::ranges::any_of(read, [&](const Expr& index) { return index.same(axis.axis); });
+        if (alone) return false;
+        if (axis.used) return goes_beyond(leader, leader.roots[a]);
+        const Expr value = loop_value(state_, leader.roots[a]);
+        return std::ranges::any_of(loops_to(state_, leader_, loop_), [&](int loop) {
+            return !is_constant(state_.loops[loop].extent, 1) && contains(value, state_.loops[loop].variable);
+        });
+    }
+
+    /// Whether a loop that the root was made of has iterations that a mask leaves out.
+    static bool goes_beyond(const StageRecord& leader, int root) {
+        std::set<int> made{root};
+        for (const Relation& relation : leader.relations) {
+            const bool fuses = relation.kind == Relation::Kind::Fuse;
+            if (fuses ? made.contains(relation.outer) || made.contains(relation.inner)
+                      : made.contains(relation.whole)) {
+                if (relation.kind == Relation::Kind::Split && relation.masked) return true;
+                made.insert({relation.whole, relation.outer, relation.inner});
+            }
+        }
+        return false;
     }
 
     /// Whether the index takes each value below `extent` once while its axes, not used before, run: i * n + j.
@@ -262,6 +294,16 @@ private:
 };
 
 }  // namespace
+
+int leader_of(const State& state, int stage) { return state.loops[state.stages[stage].attach].stage; }
+
+bool stands_in(const State& state, int inner, int outer) {
+    while (state.stages[inner].attach >= 0) {
+        inner = leader_of(state, inner);
+        if (inner == outer) return true;
+    }
+    return false;
+}
 
 bool makes_updates(const State& state, int stage) {
     if (target_of(state, stage) >= 0) return true;

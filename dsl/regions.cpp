@@ -106,9 +106,21 @@ int index_of(const State& state, const StageRecord& record) { return static_cast
 /// all of them, zeros where the tensor ends, so that no term asks where that is.
 bool sums_side_by_side(const State& state, const StageRecord& reader) {
     if (reader.definition.reduce_axes.empty()) return false;
-    return std::ranges::any_of(reader.order, [&](int loop) {
-        return state.loops[loop].level == Level::Unroll && !state.loops[loop].reduces;
-    });
+    return std::ranges::any_of(
+        reader.order, [&](int loop) { return state.loops[loop].level == Level::Unroll && !state.loops[loop].reduces; });
+}
+
+/// Whether the stage's loops may still get other extents, or have those of tiles larger than the tensor already.
+bool may_be_whole(const State& state, const StageRecord& record) {
+    const std::vector<Expr>& shape = record.definition.operation->shape;
+    bool untouched = record.relations.empty(), larger = false;
+    for (size_t d = 0; d < shape.size() && d < record.roots.size(); ++d) {
+        const LoopRecord& root = state.loops[record.roots[d]];
+        untouched &= root.level == Level::Serial;
+        const auto extent = as_constant(root.extent), all = as_constant(shape[d]);
+        larger |= extent && all && *extent > *all;
+    }
+    return untouched || larger;
 }
 
 /// Whether the stage's tiles stay whole where they are larger than the tensor: matrix instructions and sums side by
@@ -121,7 +133,8 @@ bool keeps_whole_tiles(const State& state, int stage, const Span& span) {
         const int made = index_of(state, reader);
         bool in_registers = reader.attach >= 0 && resolved_memory(state, made) == Memory::Registers &&
                             resolved_memory(state, stage) == Memory::Registers;
-        const bool by_threads = resolved_memory(state, stage) == Memory::Shared && sums_side_by_side(state, reader);
+        const bool by_threads = resolved_memory(state, stage) == Memory::Shared && sums_side_by_side(state, reader) &&
+                                may_be_whole(state, state.stages[stage]);
         return reader.mma || boxes || by_threads || (in_registers && keeps_whole_tiles(state, made, span));
     });
 }

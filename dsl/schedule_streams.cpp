@@ -159,7 +159,9 @@ void check_reference(const State& state, int stage, const Reference& reference, 
     user_check(std::ranges::find(members, stage) != members.end(), where,
                "{}: a reference is that of a reduction which others read on the way; name one in front of the last",
                call);
-    user_check(std::isfinite(reference.by), where, "{}: give a finite number", call);
+    const bool wide = definition_of(state, stage).operation->outputs[0].body.type() == Type::F64;
+    user_check(wide ? std::isfinite(reference.by) : std::isfinite(static_cast<float>(reference.by)), where,
+               "{}: give a finite number", call);
     user_check(reference.kind != Reference::Kind::Lazy || reference.by >= 0, where,
                "{}: a lazy reference may be so far away from the newest value; give 0 or more", call);
 }

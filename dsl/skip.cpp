@@ -32,12 +32,19 @@ public:
         return true;
     }
 
-    /// Whether a stage under the loop that keeps what the terms read is 0 there, or adds nothing.
+    /// Whether a stage under the loop that keeps what the terms read is 0 there, or, if it makes updates, adds nothing.
     bool is_zero_without(const Expr& select, int follower) const {
-        if (definition_of(state_, follower).reducer)
-            return Skipped(state_, loop_, follower, stage_).holds_without(select);
-        return std::ranges::all_of(definition_of(state_, follower).finish,
-                                   [&](const Expr& result) { return vanishes(simplify(written_out(result, select))); });
+        const StageDefinition& own = definition_of(state_, follower);
+        const bool updates = makes_updates(state_, follower);
+        if (own.reducer && !Skipped(state_, loop_, follower, stage_).holds_without(select)) return false;
+        if (own.reducer && updates) return true;
+        if (updates && own.combine != BinaryOp::Add) return false;
+        Substitution nothing;  // was reduced
+        for (size_t c = 0; c < own.accumulators.size(); ++c)
+            nothing.emplace_back(own.accumulators[c], own.reducer->identity[c]);
+        return std::ranges::all_of(own.finish, [&](const Expr& result) {
+            return vanishes(simplify(substitute(written_out(result, select), nothing)));
+        });
     }
 
 private:

@@ -6,6 +6,7 @@
 
 #include "dsl/edit.h"
 #include "dsl/evaluate.h"
+#include "dsl/following.h"
 #include "dsl/signs.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
@@ -382,6 +383,24 @@ void check_lengths_alike(const State& state, std::source_location where) {
             check_lengths(state, static_cast<int>(s), state.loops[state.stages[s].streams].stage, where);
 }
 
+namespace {
+
+/// What an iteration makes for the terms, and is kept for others, must not be made of what is reduced on the way.
+void check_kept_for_terms(const State& state, int member, int loop, std::source_location where) {
+    for (size_t s = 0; s < state.stages.size(); ++s) {
+        const int stage = static_cast<int>(s);
+        if (state.stages[s].inlined || stage == member || !follows_terms(state, stage)) continue;
+        const int owner = leader_of(state, stage);
+        if (owner != state.loops[loop].stage && owner != member) continue;
+        user_check(!depends_on(state, stage, member), where,
+                   "stream: '{}' keeps what an iteration of '{}' makes, and depends on '{}', which is not complete "
+                   "there; place it in a kernel of its own",
+                   stage_text(state, stage), state.loops[loop].name, state.stages[member].definition.name);
+    }
+}
+
+}  // namespace
+
 void check_streams(const State& state, std::source_location where) {
     for (size_t s = 0; s < state.stages.size(); ++s) {
         const StageRecord& member = state.stages[s];
@@ -404,6 +423,7 @@ void check_streams(const State& state, std::source_location where) {
         stream_link(state, static_cast<int>(s), where);
         stream_link(state, owner, where);
         check_stages_outside(state, static_cast<int>(s), loop, where);
+        check_kept_for_terms(state, static_cast<int>(s), loop, where);
         if (!is_read_running(state, static_cast<int>(s))) continue;
         for (int producer : producers_of(state, member.definition.finish))
             user_check(state.stages[producer].streams != loop, where,

@@ -114,7 +114,8 @@ void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& g
     std::reverse(stages.begin(), stages.end());  // readers first
     std::map<int, Stage> parts;
     for (const Stage& stage : stages)
-        if (shape.neighbours > 1 && !s.data_loops(stage).empty() && divides(s, stage))
+        if (shape.neighbours > 1 && !s.data_loops(stage).empty() && divides(s, stage) &&
+            as_constant(s.extent(s.reduce(stage))))
             parts.emplace(stage.id, in_parts(s, stage, shape.neighbours));
     // Each thread combines what the warps have, which takes long where that divides.
     if (!parts.empty() && !shape.keep) shape.threads = std::min(shape.threads, most_that_divide);

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <map>
+#include <numeric>
 #include <optional>
 
 #include <fmt/format.h>
@@ -171,12 +171,12 @@ private:
         if (matrix.transposed && bytes_of(atom_.operand) != 2)
             throw_error(Error, "{}{}: {} needs '{}' with neighbours along k; transpose it in memory", cite_(op_.step),
                         op_.name, atom_.name, buffer->name);
-        lay_out(matrix, along, k, rows ? 64 : atom_.n);
+        lay_out(matrix, along, k, rows ? 64 : atom_.n, rows ? m_.tiles > 1 : n_.tiles * 8 > atom_.n);
         return matrix;
     }
 
     /// The canonical layouts of wgmma: lines along the contiguous dimension, all rows of a line before the next one's.
-    void lay_out(Matrix& matrix, size_t along, size_t k, int64_t side) {
+    void lay_out(Matrix& matrix, size_t along, size_t k, int64_t side, bool several) {
         const Buffer& buffer = matrix.buffer;
         int bytes = bytes_of(buffer->type);
         size_t fast = matrix.transposed ? along : k, slow = matrix.transposed ? k : along;
@@ -188,8 +188,8 @@ private:
             throw_error(Error,
                         "{}{}: {} reads lines of 32, 64 or 128 bytes in groups of eight; the tile of '{}' is {} x {}",
                         cite_(op_.step), op_.name, atom_.name, buffer->name, rows, width);
-        int64_t line = layout.pitch;
-        check_begin(matrix, fast, line, matrix.transposed ? side : atom_.k);
+        const int64_t line = layout.pitch, step = matrix.transposed && several ? side * matrix.indices[fast].along : 0;
+        check_begin(matrix, fast, line, matrix.transposed ? side : atom_.k, step);
         matrix.stride_bytes = static_cast<int>(8 * line * bytes);
         matrix.leading_bytes = matrix.transposed ? static_cast<int>(shape[slow] * line * bytes) : 16;
         if (matrix.transposed) matrix.step_bytes = static_cast<int>(atom_.k * line * bytes);
@@ -206,13 +206,13 @@ private:
         }
     }
 
-    /// An instruction goes from line to line only if it begins with one.
-    void check_begin(const Matrix& matrix, size_t fast, int64_t line, int64_t read) const {
-        const int64_t begin = divisor_of(matrix.indices[fast].rest);
-        if (begin % line == 0 || (line % read == 0 && begin % read == 0)) return;
-        throw_error(Error,
-                    "{}{}: '{}' is read beyond the end of lines of {}, from {} on; let tiles be multiples of that",
-                    cite_(op_.step), op_.name, matrix.buffer->name, line, begin);
+    /// An instruction goes from line to line only if it begins with one, and so do all, `step` one from the other.
+    void check_begin(const Matrix& matrix, size_t fast, int64_t line, int64_t read, int64_t step) const {
+        const int64_t begin = std::gcd(divisor_of(matrix.indices[fast].rest), step);
+        if (begin % line != 0 && (line % read != 0 || begin % read != 0))
+            throw_error(Error,
+                        "{}{}: '{}' is read beyond the end of lines of {}, from {} on; let tiles be multiples of that",
+                        cite_(op_.step), op_.name, matrix.buffer->name, line, begin);
     }
 
     std::vector<Expr> place_in(const Matrix& matrix, const Expr& along, const Expr& k) const {

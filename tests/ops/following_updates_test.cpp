@@ -134,6 +134,86 @@ TEST_P(FollowingUpdates, AddProductsOfTermsByBoxes) {
     }
 }
 
+/// f and what two sums over it read: rows' of c, columns' of t.
+struct TwoWays {
+    Tensor x = input("x", f32, {64, 48});
+    Tensor f = compute("f", {64, 48}, [&](Expr i, Expr j) { return x(i, j) + 1.0; });
+    Axis i = reduce_axis("i", 64), j = reduce_axis("j", 48);
+    Tensor t = compute("t", {48}, [&](Expr n) { return sum(f(i, n), i); });
+};
+
+/// Loops along an axis that the terms do not follow would add everything again in each of their iterations.
+TEST(FollowingUpdatesRefused, OfIterationsThatAreMasked) {
+    TwoWays two;
+    Tensor q = input("q", f32, {48, 1});
+    Tensor c = compute("c", {64, 1}, [&](Expr i, Expr x) { return sum(two.f(i, two.j) * q(two.j, x), two.j); });
+    Schedule s({c, two.t}, target("sm_90a"));
+    auto [rows, x] = s.loops<2>(c);
+    auto [outer, inner] = s.split(x, 32, Tail::Mask);
+    auto [step, term] = s.split(s.reduce(c), 16);
+    auto [block, row] = s.split(rows, 32);
+    s.order({block, outer, inner, step, row, term});
+    s.bind(block, grid.x);
+    s.bind(inner, thread);
+    Stage updates = s.rfactor(two.t, s.split(s.reduce(two.t), 32)[0], Combine::Atomic);
+    EXPECT_ERROR(s.at(updates, step), "would make elements several times");
+}
+
+/// A follower of what is kept for terms reads what one block has made of it.
+TEST(FollowingUpdatesRefused, FollowersThatReadMoreThanIsKept) {
+    TwoWays two;
+    Tensor l = compute("l", {64}, [&](Expr i) { return sum(two.f(i, two.j), two.j); });
+    Tensor kept = compute("kept", {64, 48}, [&](Expr i, Expr j) { return two.f(i, j) * 2.0; });
+    Tensor z = compute("z", {48}, [&](Expr n) { return sum(kept(two.i, n), two.i); });
+    Schedule s({l, kept, z}, target("sm_90a"));
+    auto [block, row] = s.split(s.loops<1>(l)[0], 32);
+    auto [step, term] = s.split(s.reduce(l), 16);
+    s.order({block, step, row, term});
+    s.bind(block, grid.x);
+    s.at(kept, step);
+    auto [i, j] = s.loops<2>(kept);
+    s.order({j, i});
+    EXPECT_ERROR(s.at(z, j), "it reads more of dimension 0 of ");
+}
+
+/// What a stream reduces on the way is not complete where an iteration's terms are kept.
+TEST(FollowingUpdatesRefused, OfWhatAStreamHasSoFar) {
+    Tensor x = input("x", f32, {64, 48}), v = input("v", f32, {48});
+    Axis i = reduce_axis("i", 64), j = reduce_axis("j", 48), k = reduce_axis("k", 48);
+    Tensor scores = compute("scores", {64, 48}, [&](Expr r, Expr n) { return x(r, n) * 2.0; });
+    Tensor m = compute("m", {64}, [&](Expr r) { return reduce_max(scores(r, k), k); });
+    Tensor p = compute("p", {64, 48}, [&](Expr r, Expr n) { return exp(scores(r, n) - m(r)); });
+    Tensor o = compute("o", {64}, [&](Expr r) { return sum(p(r, j) * v(j), j); });
+    Tensor t = compute("t", {48}, [&](Expr n) { return sum(p(i, n), i); });
+    Schedule s({o, t}, target("sm_90a"));
+    auto [block, row] = s.split(s.loops<1>(o)[0], 32);
+    auto [step, term] = s.split(s.reduce(o), 16);
+    s.order({block, step, row, term});
+    s.bind(block, grid.x);
+    Stage updates = s.rfactor(t, s.split(s.reduce(t), 32)[0], Combine::Atomic);
+    s.at(updates, step);
+    s.at(p, step);
+    EXPECT_ERROR(s.stream({m, o}, step), "keeps what an iteration of");
+}
+
+/// skip leaves iterations out in which followers would still store or combine something.
+TEST(FollowingUpdatesRefused, OfIterationsThatCount) {
+    Tensor x = input("x", f32, {64, 48}), w = input("w", f32, {8});
+    Axis j = reduce_axis("j", 48), j2 = reduce_axis("j2", 48), k = reduce_axis("k", 8);
+    Tensor e = compute("e", {64, 48}, [&](Expr r, Expr n) { return select(n <= r, x(r, n), 0.0); });
+    Tensor l = compute("l", {64}, [&](Expr r) { return sum(e(r, j), j); });
+    Tensor y = compute("y", {64, 48}, [&](Expr r, Expr n) { return sum(e(r, n) * w(k), k) + 5.0; });
+    Tensor z = compute("z", {64}, [&](Expr r) { return sum(y(r, j2), j2); });
+    Schedule s({l, z}, target("sm_90a"));
+    auto [block, row] = s.split(s.loops<1>(l)[0], 32);
+    auto [step, term] = s.split(s.reduce(l), 16);
+    s.order({block, step, row, term});
+    s.bind(block, grid.x);
+    s.at(y, step);
+    s.at(e, step);
+    EXPECT_ERROR(s.skip(step, e), "'y'");
+}
+
 TEST(FollowingUpdatesRefused, OfPartsOfBlocks) {
     Tensor x = input("x", f32, {64, 48});
     Tensor e = compute("e", {64, 48}, [&](Expr i, Expr j) { return x(i, j) + 1.0; });

@@ -562,5 +562,29 @@ TEST_P(Mma, BeginsInsideOfLines) {
     EXPECT_EQ(refused, 4);
 }
 
+/// Several instructions side by side, of which the second begins inside of a line, or with one.
+TEST_P(Mma, BeginsEachInstructionWithALine) {
+    for (const auto& [columns, refused] :
+         {std::pair(256, false), std::pair(288, true), std::pair(320, true), std::pair(384, false)}) {
+        Tensor a = input("a", bf16, {64, 32}), b = input("b", bf16, {32, columns});
+        Axis r = reduce_axis("r", 32);
+        Tensor c = compute("c", {64, columns},
+                           [&](Expr i, Expr j) { return sum(cast(f32, a(i, r)) * cast(f32, b(r, j)), r); });
+        Schedule s({c}, device_target());
+        auto [i, j] = s.loops<2>(c);
+        auto [block, row] = s.split(i, 64);
+        auto [step, term] = s.split(s.reduce(c), 32);
+        s.order({block, step, row, j, term});
+        s.bind(block, grid.x);
+        for (const Tensor& operand : {a, b}) s.stage(c, operand, Memory::Shared, block);
+        s.mma(c, wgmma, {.m = row, .n = j, .k = term});
+        SCOPED_TRACE(columns);
+        if (refused)
+            EXPECT_ERROR(build(s), "'b_shared' is read beyond the end of lines of");
+        else
+            expect_declared(s, whole_numbers({c}, 5));
+    }
+}
+
 }  // namespace
 }  // namespace tw

@@ -182,7 +182,7 @@ TEST(StreamReferenceErrors, WhatIsNoReference) {
     EXPECT_ERROR(with({{c.m, Reference::lazy(-1)}}), "'m', Reference::lazy(-1)");
     EXPECT_ERROR(with({{c.m, Reference::lazy(-1)}}), "give 0 or more");
     for (const Reference& reference :
-         {Reference::lazy(INFINITY), Reference::offset(NAN), Reference::constant(-INFINITY)})
+         {Reference::lazy(INFINITY), Reference::offset(NAN), Reference::constant(-INFINITY), Reference::offset(1e39)})
         EXPECT_ERROR(with({{c.m, reference}}), "give a finite number");
     EXPECT_ERROR(with({{c.o, Reference::lazy(8)}}), "name one in front of the last");
     EXPECT_ERROR(with({{c.masked, Reference::lazy(8)}}), "name one in front of the last");

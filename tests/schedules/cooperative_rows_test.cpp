@@ -71,5 +71,16 @@ TEST(CooperativeRowsParts, OfRunningMeansHaveKnownCounts) {
     EXPECT_THAT(text, testing::HasSubstr("moments_partial"));
 }
 
+/// Rows as long as data say have no parts of known lengths.
+TEST(CooperativeRowsParts, OfRowsAsLongAsDataSay) {
+    const Tensor x = input("x", f32, {1000}), offsets = input("offsets", i64, {9});
+    const std::vector<Tensor> y = compute_tuple("moments", {8}, [&](const std::vector<Expr>& i) {
+        const Axis r = reduce_axis("r", offsets(i[0] + 1) - offsets(i[0]));
+        return welford(x(offsets(i[0]) + r), {r});
+    });
+    Schedule s(y, target("sm_90a"));
+    EXPECT_NO_THROW(schedule_cooperative_rows(s, y[0], row_threads(128, 4)));
+}
+
 }  // namespace
 }  // namespace tw::schedules

@@ -147,5 +147,24 @@ TEST(ProductTiles, OfTheModelFit) {
     }
 }
 
+/// Loops of a copy that are touched already keep their extents, whatever its readers do later.
+TEST(ProductTiles, CopiesStayAsTheyWereSplit) {
+    const Tensor a = input("a", f32, {20, 64}), b = input("b", f32, {64, 40});
+    const Axis k = reduce_axis("k", 64);
+    const Tensor c = compute("c", {20, 40}, [&](Expr i, Expr j) { return sum(a(i, k) * b(k, j), k); });
+    Schedule s({c}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(c);
+    auto [block, row] = s.split(i, 32, Tail::Mask);
+    auto [step, term] = s.split(s.reduce(c), 16);
+    s.order({block, j, step, row, term});
+    s.bind(block, grid.x);
+    s.bind(j, thread);
+    const Stage copy = s.stage(c, a, Memory::Shared, block);
+    auto [of_rows, columns] = s.loops<2>(copy);
+    s.bind(columns, thread);
+    s.split(of_rows, 4);
+    EXPECT_NO_THROW(s.unroll(row));
+}
+
 }  // namespace
 }  // namespace tw::schedules
