@@ -7,6 +7,8 @@
 namespace tw::codegen {
 namespace {
 
+constexpr int64_t lanes_of_warp = 32;
+
 Interval iterations(const ThreadLoop& loop) {
     Interval interval{0, {}};
     if (auto extent = bounds_of(loop.extent).max) interval.max = std::max<int64_t>(*extent - 1, 0);
@@ -71,8 +73,14 @@ private:
     Side side(const PlacedAccess& placed, size_t common, bool is_later) {
         Side result{{}, {}, placed.access.width, index_variable("thread", 0, kernel_.threads - 1), {}};
         Substitution rename;
-        if (kernel_.thread.defined()) rename.push_back({kernel_.thread, result.thread});
         own(result, result.thread, {0, kernel_.threads - 1});
+        Expr at_place = result.thread;  // whose place it is
+        if (placed.access.by_warp) {
+            const Expr lane = index_variable("lane", 0, lanes_of_warp - 1);
+            own(result, lane, {0, lanes_of_warp - 1});
+            at_place = result.thread / lanes_of_warp * lanes_of_warp + lane;
+        }
+        if (kernel_.thread.defined()) rename.push_back({kernel_.thread, at_place});
         if (is_later && step_) rename.push_back({step_->variable, step_->variable + later_});
         if (is_later && step_ && placed.tickets[common - 1].defined())
             rename.push_back({placed.tickets[common - 1], placed.tickets[common - 1] + later_ticket_});

@@ -205,14 +205,19 @@ std::vector<MemoryAccess> memory_accesses(const ThreadStmt& stmt) {
         result.push_back({place_of(wide->to), wide->width, true});
     }
     if (auto begin = instruction_of<BeginArray>(stmt))
-        result.push_back({place_of(begin->array.place), 1, true, false, true});
-    if (auto instruction = stmt.as<Instruction>())
+        result.push_back({place_of(begin->array.place), 1, true, false, false, true});
+    if (auto instruction = stmt.as<Instruction>()) {
+        const bool of_rows =
+            std::holds_alternative<LdMatrix>(*instruction) || std::holds_alternative<StMatrix>(*instruction);
+        auto by_warp = [&](const Access& place) { return of_rows && place.buffer->memory == Memory::Shared; };
         for (const Operand& operand : operands(*instruction)) {
             if (auto read = std::get_if<ReadOperand>(&operand))
-                result.push_back({place_of(read->place), read->elements, false});
+                result.push_back({place_of(read->place), read->elements, false, false, by_warp(read->place)});
             if (auto write = std::get_if<WriteOperand>(&operand))
-                result.push_back({place_of(write->place), write->elements, true, is_atomic(*instruction, *write)});
+                result.push_back({place_of(write->place), write->elements, true, is_atomic(*instruction, *write),
+                                  by_warp(write->place)});
         }
+    }
     if (auto access = stmt.as<ThreadAccess>()) result.push_back({access->to, access->width, access->writes});
     return result;
 }

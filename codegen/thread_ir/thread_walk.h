@@ -39,6 +39,7 @@ struct MemoryAccess {
     int width;  ///< neighbouring elements of the last index
     bool writes;
     bool atomic = false;  ///< no conflict with another atomic update
+    bool by_warp = false;  ///< at its lane's place, of which any lanes of the warp have the elements
     bool begins = false;  ///< of all of the array, see BeginArray: conflicts with those that had its bytes before
 };
 std::vector<MemoryAccess> memory_accesses(const ThreadStmt& stmt);

@@ -107,7 +107,7 @@ private:
     void note(const GuardedAccess& guarded, const ThreadStmt& stmt) {
         for (const Expr& guard : guarded.guards)
             if (!evaluate(guard)) return;
-        const auto& [access, width, writes, atomic, begins] = guarded.access;
+        const auto& [access, width, writes, atomic, by_warp, begins] = guarded.access;
         if (begins) return;  // where it stands says nothing but that others are over
         int64_t element = 0;
         for (size_t d = 0; d < access.indices.size(); ++d) {

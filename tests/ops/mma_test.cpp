@@ -562,6 +562,42 @@ TEST_P(Mma, BeginsInsideOfLines) {
     EXPECT_EQ(refused, 4);
 }
 
+/// A warp stores matrices, and loads them again turned or as they are: a lane's row is of elements that others have, so
+/// that they meet in between, also where each warp has a matrix of its own.
+TEST_P(Mma, MatricesThatAWarpStoresAndLoads) {
+    for (const bool turned : {true, false})
+        for (const int64_t warps : {1, 4}) {
+            Tensor a = input("a", bf16, {4, 16, 16}), b = input("b", bf16, {4, 16, 16}),
+                   x = input("x", bf16, {4, 16, 16});
+            Axis k = reduce_axis("k", 16), r = reduce_axis("r", 16);
+            Tensor h = compute("h", {4, 16, 16}, [&](Expr g, Expr i, Expr j) {
+                return cast(bf16, sum(cast(f32, a(g, i, k)) * cast(f32, b(g, j, k)), k));
+            });
+            Tensor t = compute("t", {4, 16, 16}, [&](Expr g, Expr p, Expr j) {
+                return turned ? sum(cast(f32, x(g, r, p)) * cast(f32, h(g, r, j)), r)
+                              : sum(cast(f32, h(g, p, r)) * cast(f32, x(g, r, j)), r);
+            });
+            Schedule s({t}, device_target());
+            auto [g, i, j] = s.loops<3>(t);
+            auto [block, own] = s.split(g, warps, {"block", "own"});
+            auto [tile, term] = s.split(s.reduce(t), 16);
+            s.order({block, own, tile, i, j, term});
+            s.bind(block, grid.x);
+            s.bind(own, warp);
+            s.at(h, own);
+            s.set_memory(h, Memory::Shared);
+            auto [h_g, h_i, h_j] = s.loops<3>(h);
+            auto [h_tile, h_term] = s.split(s.reduce(h), 16);
+            s.order({h_g, h_tile, h_i, h_j, h_term});
+            s.bind(h_g, warp);
+            s.mma(h, mma_sync, {.m = h_i, .n = h_j, .k = h_term});
+            s.mma(t, mma_sync, {.m = i, .n = j, .k = term});
+            SCOPED_TRACE(s.trace_as_cpp());
+            EXPECT_NE(build(s).cuda().find("__sync"), std::string::npos);
+            expect_declared(s, whole_numbers({t}, 5));
+        }
+}
+
 /// Several instructions side by side, of which the second begins inside of a line, or with one.
 TEST_P(Mma, BeginsEachInstructionWithALine) {
     for (const auto& [columns, refused] :
