@@ -160,11 +160,11 @@ TEST_F(Tw, ListNamesEveryKernel) {
 }
 
 TEST_F(Tw, ShowHasNestCostsAndSteps) {
-    std::string text = tw("show product_256x256x512").out;
+    std::string text = tw("show product_256x256x512_tile64x64x16t8x4s4p4").out;
     EXPECT_THAT(text,
                 AllOf(HasSubstr("c[i, j] = sum_k a[i, k] * b[k, j]"), HasSubstr("(grid.x)"), HasSubstr("global bytes"),
                       HasSubstr("s.stage(c_partial, a, Memory::Shared"), HasSubstr("67.1 M"), HasSubstr("5.24 M")));
-    nlohmann::json json = tw("show product_256x256x512 --json").json();
+    nlohmann::json json = tw("show product_256x256x512_tile64x64x16t8x4s4p4 --json").json();
     EXPECT_EQ(json["loops"][0]["flops"], 2.0 * 256 * 256 * 512);
     const nlohmann::json& kernel = json["kernels"][0];
     EXPECT_EQ(kernel["timeline_is_whole"], true);
