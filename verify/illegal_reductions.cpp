@@ -57,11 +57,15 @@ const Kind kKinds[] = {
     Loop row = p.s->data_loops(parts)[1];
     t.step(*p.s, [&] { p.s->at(p.y, row); });
 }},
-{"updates_inside_of_another_kernel", "which takes a kernel before and one behind", [](Attempt& t) {
+{"updated_elements_inside_of_another_kernel", "which takes a kernel before and one behind", [](Attempt& t) {
+    Rows p(t);
+    p.s->rfactor(p.total, p.s->reduce(p.total), Combine::Atomic);
+    t.step(*p.s, [&] { p.s->at((*p.s)[p.total], p.s->loops<2>(p.y)[0]); });
+}},
+{"updates_inside_of_the_kernel_of_a_reader", "complete only behind the kernel", [](Attempt& t) {
     Rows p(t);
     Stage parts = p.s->rfactor(p.total, p.s->reduce(p.total), Combine::Atomic);
-    Stage moved = t.random.chance(0.5) ? parts : (*p.s)[p.total];
-    t.step(*p.s, [&] { p.s->at(moved, p.s->loops<2>(p.y)[0]); });
+    t.step(*p.s, [&] { p.s->at(parts, p.s->loops<2>(p.y)[0]); });
 }},
 {"atomic_parts_of_rounded_elements", "but atomics combine in f32", [](Attempt& t) {
     Rows p(t);
