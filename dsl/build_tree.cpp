@@ -87,11 +87,19 @@ Expr TreeBuilder::lower_extent(int loop) {
     if (!depends_on_element(l.extent)) return l.extent;
     const std::vector<int>& order = record(l.stage).order;
     std::vector<Expr> conditions, inside;
-    for (size_t p = state_.position(loop); p < order.size(); ++p) inside.push_back(state_.loops[order[p]].variable);
-    for (const Expr& condition : prepared_.at(l.stage).data_conditions)
+    Substitution single;  // loops inside of one iteration decide nothing
+    for (size_t p = state_.position(loop); p < order.size(); ++p) {
+        const LoopRecord& inner = state_.loops[order[p]];
+        if (is_constant(inner.extent, 1))
+            single.emplace_back(inner.variable, integer(0));
+        else
+            inside.push_back(inner.variable);
+    }
+    for (const Expr& given : prepared_.at(l.stage).data_conditions) {
+        const Expr condition = substitute(given, single);
         if (std::none_of(inside.begin(), inside.end(), [&](const Expr& v) { return contains(condition, v); }))
             conditions.push_back(condition);
-    Substitution single;  // loops inside of one iteration decide nothing
+    }
     for (const Expr& variable : inside) single.emplace_back(variable, integer(0));
     Expr extent = substitute(lower(l.stage, l.extent), single);
     return simplify(select_unchecked(all_of(conditions), extent, constant(Type::I64, 0)));

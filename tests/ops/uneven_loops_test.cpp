@@ -233,5 +233,24 @@ TEST(UnevenLoopErrors, SayWhatToDo) {
                  "loop 'q' of 'c' must stand inside of 'j_outer', which decides how many iterations");
 }
 
+/// A loop as long as an element says asks whether the element is there, also where its place is told by a loop of one
+/// iteration further inside.
+TEST_P(UnevenLoops, OfElementsWhoseLoopStandsInside) {
+    const Tensor counts = input("counts", i32, {1}), x = input("x", f32, {1, 8});
+    const Tensor y = compute("y", {1}, [&](Expr i) {
+        const Axis q = reduce_axis("q", max(min(cast(i64, counts(i)), 8), 0));
+        return sum(x(i, q), q);
+    });
+    Schedule s({y}, device_target());
+    auto [outer, inner] = s.split(s.loops<1>(y)[0], 16, Tail::Mask);
+    auto [parts, in_part] = s.split(s.reduce(y), 3, Tail::Mask);
+    auto [pairs, in_pair] = s.split(parts, 2, Tail::Mask);
+    s.order({inner, in_part, pairs, in_pair, outer});
+    const Bindings bindings = whole_numbers({y}, 3);
+    EXPECT_EQ(difference("y", interpret_tree(s.tree(), bindings)[0], interpret_plain({y}, bindings)[0], bitwise),
+              std::nullopt);
+    expect_declared(s, bindings);
+}
+
 }  // namespace
 }  // namespace tw
