@@ -74,6 +74,7 @@ Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, 
     // Without a rule, one factor serves both the depth and the exponential's base.
     const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0)),
                  scale = rule ? to_base_2 : to_base_2 * to_score;
+    a.to_base_2 = scale;
     a.s = compute("s", {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         Expr score = sum(cast(f32, a.q(b, i, h, d)) * cast(f32, a.k(b, j, h / shape.group, d)), d);
         if (rule) score = rule(score * to_score, {b, h, i, j});
@@ -180,6 +181,8 @@ AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target
     else if (depth <= 64 && !shape.causal && shape.rows >= 4096)
         tiles.rows = 3 * rows_of_warpgroup;
     tiles.heads = most_heads_in_l2(shape);
+    // Wide sums save more products than the comparison costs, over some steps behind the first ones.
+    tiles.lazy = depth > 64 && shape.keys >= 1024;
     if (shape.causal) balance(shape, tiles, target.multiprocessors);
     return tiles;
 }
@@ -243,7 +246,8 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
         s.bind(tile, grid.x, where);
     }
     s.bind(group, warpgroup, where);
-    s.stream({a.m, a.l, a.o}, step, where);
+    const Reference lazy = Reference::lazy(8 / a.to_base_2);
+    s.stream({a.m, a.l, a.o}, step, {{a.m, tiles.lazy ? lazy : Reference::running()}}, where);
     s.set_memory(a.p, Memory::Registers, where);
     s.round_to(s.stage(a.o, a.w, Memory::Registers, step, where), shape.type, where);  // l sums what is not rounded
     if (a.w.operation() != a.p.operation()) s.inline_stage(a.w, where);
@@ -310,7 +314,7 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
         "attention_(bf16|f16)_" + number_text + by + by + by + "(?:_keys" + number_text + ")?(?:_width" + number_text +
         ")?(?:_group" + number_text +
         ")?(_causal)?((?:_softcap[0-9]+a?|_alibi|_bias|_documents|_window[0-9]+)*(?:_sinks)?)(?:_tile" + number_text +
-        by + "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?(b)?(d)?)?");
+        by + "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?(b)?(d)?(z)?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto number = [&](size_t index, int64_t otherwise) {
@@ -340,7 +344,8 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
                                      .stage_result = match[18].matched,
                                      .heads = number(19, 1),
                                      .stage_pairs = match[20].matched,
-                                     .dynamic = match[21].matched};
+                                     .dynamic = match[21].matched,
+                                     .lazy = match[22].matched};
         if (named.tiles->dynamic && !named.tiles->persistent) return {};
         if (named.tiles->rows % rows_of_warpgroup != 0 || named.tiles->rows > 3 * rows_of_warpgroup) return {};
         if (shape.heads % named.tiles->heads != 0) return {};

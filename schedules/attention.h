@@ -29,6 +29,7 @@ struct Attention {
     Tensor w;                         ///< what values are multiplied by: p, or what a rule makes of it
     std::vector<PairInput> of_pairs;  ///< what the rule reads for each row and key
     LineInputs of_lines;              ///< what it reads for each row or each key
+    double to_base_2 = 1;             ///< times a score: the exponent of p, to base 2
     bool skips = false;               ///< the places of rows and keys alone mask whole tiles, which are left out
 };
 /// With a rule, scores become what it makes of them; `rule_skips`: it masks by the places of rows and keys alone, so
@@ -66,6 +67,7 @@ struct AttentionTiles {
     int64_t heads = 1;           ///< whose blocks run side by side, the last rows of all first; divides the heads
     bool stage_pairs = false;    ///< what rules read for each row and key arrives in shared memory with the keys
     bool dynamic = false;        ///< blocks of a persistent kernel take the next rows as they come, not in turn
+    bool lazy = false;           ///< sums change to another maximum only from one that is behind by more than 2^8
 };
 AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target);
 /// Of attention declared for the shape: steps of fewer keys make room for what its rule reads.
@@ -94,7 +96,7 @@ NamedRule rule_of(const NamedAttention& named);
 /// _window1024), _sinks, and _tile with the tiles: "128x128s2" (rows, keys, stages), then "n" for no overlap, "p" for a
 /// persistent kernel, "q" for two stages of queries, "l" for the longest blocks first, "r" for results that leave
 /// through shared memory, "h4" for four heads side by side, "b" for what rules read for each row and key in shared
-/// memory, "d" for a persistent kernel whose blocks take rows as they come. Depth and width are multiples of 8 up to
+/// memory, "d" for a persistent kernel whose blocks take rows as they come, "z" for lazy maxima. Depth and width are multiples of 8 up to
 /// 256. Nothing if it is no such name.
 std::optional<NamedAttention> parse_attention(const std::string& name);
 

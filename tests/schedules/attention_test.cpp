@@ -24,6 +24,7 @@ TEST(AttentionNames, GiveShapeAndTiles) {
     EXPECT_TRUE(!tiles.overlaps && tiles.persistent && tiles.query_stages == 2 && tiles.stage_result);
     EXPECT_FALSE(tiles.dynamic);
     EXPECT_TRUE(parse_attention("attention_bf16_1x2x300x64_causal_tile64x64s2pqrh2d")->tiles->dynamic);
+    EXPECT_TRUE(parse_attention("attention_bf16_1x2x300x64_tile64x64s2z")->tiles->lazy);
     const auto plain = parse_attention("attention_bf16_1x2x300x64");
     ASSERT_TRUE(plain);
     EXPECT_EQ(plain->shape.keys, 300);
@@ -123,10 +124,11 @@ TW_ON_EACH_DEVICE(AttentionKernels);
 TEST_P(AttentionKernels, GiveTheDeclared) {
     for (const char* name :
          {"attention_bf16_1x2x192x64_causal_tile64x64s2pqrh2",
-          "attention_f16_2x4x70x40_keys90_width24_group2_tile64x64s2n", "attention_bf16_1x2x200x64_tile64x48s2pqr",
-          "attention_bf16_1x48x192x64_causal_tile64x64s2pqrh2d", "attention_bf16_1x2x200x64_causal_tile64x48s2",
-          "attention_bf16_1x2x256x64_causal_tile128x64s2lr", "attention_bf16_2x1x128x128_keys256_tile128x64s3q",
-          "attention_bf16_1x2x150x64_causal_sinks_tile64x64s2"}) {
+          "attention_f16_2x4x70x40_keys90_width24_group2_tile64x64s2n",
+          "attention_f16_2x4x70x40_keys390_width24_group2_causal_tile64x64s2z",
+          "attention_bf16_1x2x200x64_tile64x48s2pqr", "attention_bf16_1x48x192x64_causal_tile64x64s2pqrh2d",
+          "attention_bf16_1x2x200x64_causal_tile64x48s2", "attention_bf16_1x2x256x64_causal_tile128x64s2lr",
+          "attention_bf16_2x1x128x128_keys256_tile128x64s3q", "attention_bf16_1x2x150x64_causal_sinks_tile64x64s2"}) {
         const Schedule s = find_kernel(name)->make(device_target());
         SCOPED_TRACE(name);
         expect_declared(s, random_bindings(s.outputs(), 3), near(64, 2e-2));

@@ -40,6 +40,7 @@ protected:
         tiles.query_stages = tiles.persistent ? between(1, 2) : 1;
         tiles.stage_result = shape.width % 8 == 0 && chance();
         tiles.stage_pairs = chance();
+        tiles.lazy = chance();
         return tiles;
     }
 
