@@ -1,5 +1,6 @@
 // Scaled dot-product attention from its formula, one pass over the keys of each row (flash attention; Dao et al. 2022).
 #pragma once
+#include <array>
 #include <optional>
 #include <string>
 
@@ -9,13 +10,23 @@
 namespace tw::schedules {
 
 /// q is [batch, rows, heads, depth], k [batch, keys, heads / group, depth], v [batch, keys, heads / group, width], all
-/// of `type`, as projections of tokens give them.
+/// of `type`, as projections of tokens give them; or each with its heads in front of rows and keys.
 struct AttentionShape {
     int64_t batch, heads, rows, keys, depth, width;
-    int64_t group = 1;    ///< heads that share a head of keys and values (grouped-query attention)
-    bool causal = false;  ///< row i sees keys up to i
-    Type type = bf16;     ///< or f16
+    int64_t group = 1;         ///< heads that share a head of keys and values (grouped-query attention)
+    bool causal = false;       ///< row i sees keys up to i + keys_before
+    Type type = bf16;          ///< or f16
+    int64_t keys_before = 0;   ///< keys - rows: the last row sees all; of a negative one, the first rows see none
+    bool heads_first = false;  ///< [batch, heads, rows, depth], and so on, results like operands
 
+    /// Whether causal rows may see no key: o is 0 there, and lse -infinity.
+    bool has_empty_rows() const { return causal && keys_before < 0; }
+    /// The extents of an operand or a result: `count` rows or keys of so many heads.
+    Shape of_tokens(int64_t count, int64_t of_heads, int64_t of_head) const;
+    /// Its element of a row or a key.
+    Expr at(const Tensor& of_tokens, const Expr& b, const Expr& token, const Expr& head, const Expr& x) const;
+    /// Its loops: over batches, rows or keys, heads, and elements of a head.
+    std::array<Loop, 4> loops_of(const Schedule& s, const Tensor& of_tokens, TW_HERE) const;
     /// Products and sums of both products of matrices in one run; of causal ones, of the half that counts.
     double flops() const;
     /// Each operand and result once.
@@ -32,6 +43,7 @@ struct Attention {
     double to_base_2 = 1;             ///< times a score: the exponent of p, to base 2
     bool skips = false;               ///< the places of rows and keys alone mask whole tiles, which are left out
 };
+/// A row that sees no key, be it by its place or a rule, has 0 in o and -infinity in lse.
 /// With a rule, scores become what it makes of them; `rule_skips`: it masks by the places of rows and keys alone, so
 /// that tiles which it masks are left out. With a rule for weights, values are multiplied by what it makes of p. With
 /// sinks, f32 [heads], the softmax of a head divides by exp(sinks[h]) more, which has no value (attention sinks; Xiao
@@ -92,12 +104,13 @@ struct NamedRule {
 /// sinks f32 [heads].
 NamedRule rule_of(const NamedAttention& named);
 /// Reads "attention_bf16_BATCHxHEADSxROWSxDEPTH" (or f16), then any of _keys4096 (else as many as rows), _width64 (else
-/// depth), _group4, _causal, rules for scores (_softcap30, _softcap30a by an approximation, _alibi, _bias, _documents,
-/// _window1024), _sinks, and _tile with the tiles: "128x128s2" (rows, keys, stages), then "n" for no overlap, "p" for a
-/// persistent kernel, "q" for two stages of queries, "l" for the longest blocks first, "r" for results that leave
-/// through shared memory, "h4" for four heads side by side, "b" for what rules read for each row and key in shared
-/// memory, "d" for a persistent kernel whose blocks take rows as they come, "z" for lazy maxima. Depth and width are multiples of 8 up to
-/// 256. Nothing if it is no such name.
+/// depth), _group4, _causal or _causal_lower_right (the last row sees all keys), _heads_first, rules for scores
+/// (_softcap30, _softcap30a by an approximation, _alibi, _bias, _documents, _window1024), _sinks, and _tile with the
+/// tiles: "128x128s2" (rows, keys, stages), then "n" for no overlap, "p" for a persistent kernel, "q" for two stages of
+/// queries, "l" for the longest blocks first, "r" for results that leave through shared memory, "h4" for four heads
+/// side by side, "b" for what rules read for each row and key in shared memory, "d" for a persistent kernel whose
+/// blocks take rows as they come, "z" for lazy maxima. Depth and width are multiples of 8 up to 256. Nothing if it is
+/// no such name.
 std::optional<NamedAttention> parse_attention(const std::string& name);
 
 }  // namespace tw::schedules

@@ -93,7 +93,7 @@ private:
     /// Gradients of keys are sums over the heads of a group, too, and the first of them have the most causal terms; of
     /// queries the last.
     Nest nest_of(const Tensor& gradient, int64_t rows, int64_t step_extent, bool of_keys, const std::string& name) {
-        auto [b, i, h, columns] = s_.loops<4>(gradient, where_);
+        auto [b, i, h, columns] = shape_.loops_of(s_, gradient, where_);
         const bool of_group = of_keys && shape_.group > 1;
         const int64_t width = as_constant(s_.extent(columns)).value();
         auto [x_tile, x] = s_.split(columns, padded_head(width), Tail::Mask, {"x_tile", "x"}, where_);
@@ -216,7 +216,7 @@ private:
               given = s_.stage(of.dp, a_.g, Memory::Shared, n.tile, where_);
         Stage keys = s_.stage({of.s, a_.dq}, a_.k, Memory::Shared, n.step, where_),
               values = s_.stage(of.dp, a_.v, Memory::Shared, n.step, where_);
-        s_.stage(of.p, a_.lse, Memory::Registers, n.group, where_);
+        s_.stage(of.p, a_.lse_of_queries, Memory::Registers, n.group, where_);
         s_.stage(of.ds, a_.delta, Memory::Registers, n.group, where_);
         std::vector<StageRef> loaded{queries, given, keys, values};
         move_lines(of, of.lines.of_keys, of.lines.of_rows, n, loaded);
@@ -244,7 +244,7 @@ private:
         if (tiles_.passes.added) round_for_updates(updates, n.step);
         s_.mma(a_.dk, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
         if (tiles_.passes.together) {
-            auto [b, j, h, x] = s_.loops<4>(a_.dv, where_);
+            auto [b, j, h, x] = shape_.loops_of(s_, a_.dv, where_);
             const Loop term = s_.all_loops(a_.dv).back();
             std::vector<Loop> order{b, h};
             if (shape_.group > 1) order.push_back(s_.reduce(a_.dv, 0));
@@ -295,7 +295,8 @@ private:
         const int64_t groups = tiles_.key_rows / rows_of_warpgroup;
         const std::vector<Loop> made = s_.data_loops(updates);
         s_.via(s_.stage(updates, Memory::Shared, made[0], where_), Copy::Tma, where_);
-        auto [part, b, i, h, x] = s_.loops<5>(updates, where_);
+        const auto [part, b, second, third, x] = s_.loops<5>(updates, where_);
+        const auto [i, h] = shape_.heads_first ? std::pair(third, second) : std::pair(second, third);
         const bool by_rows = tiles_.key_step % (groups * rows_of_warpgroup) == 0;
         auto [group, in_group] = by_rows ? s_.split(i, tiles_.key_step / groups, {"group", "row"}, where_)
                                          : s_.split(x, padded_head(shape_.depth) / groups, {"group", "column"}, where_);

@@ -25,8 +25,8 @@ struct GradientPasses {
     /// The adjoints of scores are made once, by the kernel of dk, and written down for dq: batch x heads x rows x keys
     /// elements of the operands' type.
     bool kept = false;
-    /// dq is added up in f32, in no fixed order, by boxes of the kernel of dk and dv, whose scores and adjoints are made
-    /// once for all three. Rows and keys are whole steps and blocks.
+    /// dq is added up in f32, in no fixed order, by boxes of the kernel of dk and dv, whose scores and adjoints are
+    /// made once for all three. Rows and keys are whole steps and blocks.
     bool added = false;
     /// Also the gradients of what the rule reads for each row and key, such as a bias; kept.
     bool of_pairs = false;
@@ -34,9 +34,10 @@ struct GradientPasses {
 /// Given q, k and v as of declare_attention, its results o and lse, and g = dL/do of o's shape: dq, dk and dv, the
 /// gradients of L, of the shapes and the type of q, k and v. delta[b, h, i] = sum_e g[b, i, h, e] o[b, i, h, e]. The
 /// tensor memory accelerator takes rows of 16 bytes: where rows are no multiple of 4, delta has a few more, and so has
-/// lse_of_keys, else lse itself.
+/// lse_of_keys, else lse itself. Where rows may see no key, lse_of_keys is infinity there, so that their weights are 0,
+/// and lse_of_queries it, else lse itself.
 struct AttentionGradients {
-    Tensor q, k, v, g, o, lse, delta, lse_of_keys;
+    Tensor q, k, v, g, o, lse, delta, lse_of_keys, lse_of_queries;
     AttentionScores of_queries, of_keys, of_values;
     Tensor dq, dk, dv;
     Tensor ds_kept;                   ///< [batch, heads, keys, rows], if it is
@@ -47,12 +48,24 @@ struct AttentionGradients {
     Tensor d_sinks;  ///< f32 [heads], if there are sinks: of a score without a value
     bool by_rule = false, skips = false;
 };
+/// What gradients are made of: what is not given is an input.
+struct AttentionSaved {
+    Tensor q = {}, k = {}, v = {}, g = {}, o = {}, lse = {};
+};
 /// With a rule as of declare_attention: `s` is what it is given then, and
 /// `ds` the adjoint of that, by the rule's derivative; likewise with a rule for weights. Sinks count in lse. Throws
 /// Error if heads are no multiple of the group, or sinks as declare_attention says.
 AttentionGradients declare_attention_gradients(const AttentionShape& shape, const GradientPasses& passes = {},
                                                const ScoreRule& rule = {}, bool rule_skips = false,
-                                               const WeightRule& weight_rule = {}, const Tensor& sinks = {});
+                                               const WeightRule& weight_rule = {}, const Tensor& sinks = {},
+                                               const AttentionSaved& saved = {});
+/// o of attention that was declared for the shape with this rule and these sinks, with these gradients of q, k and v,
+/// of sinks, and of what the rule reads for each row and key if passes.of_pairs says so: gradients() passes them on,
+/// and takes lse and o as they are saved. What else the rule reads counts as constant. Throws Error as
+/// declare_attention_gradients, or if of_pairs is asked for and there is nothing of that kind.
+Tensor with_attention_gradients(const Attention& attention, const AttentionShape& shape,
+                                const GradientPasses& passes = {}, const ScoreRule& rule = {}, bool rule_skips = false,
+                                const WeightRule& weight_rule = {}, const Tensor& sinks = {}, TW_HERE);
 
 struct GradientTiles {
     int64_t key_rows = 128;    ///< keys of a block, 64 a warpgroup, in the kernel of dk and dv

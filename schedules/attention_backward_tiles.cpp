@@ -46,7 +46,9 @@ GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, 
     // A single tile that the tensor does not fill is as small as the tensor is, for the second of two sums.
     const bool single = shape.batch * shape.heads == shape.group && shape.keys <= tiles.key_rows;
     if (single && shape.keys % rows_of_warpgroup != 0) tiles.passes.together = false;
-    tiles.passes.kept = keeps_adjoints(shape, rule_skips, most_kept_bytes);
+    // Diagonals through the corners of tiles leave out whole ones of both kernels.
+    const bool whole = !shape.causal || (shape.keys_before >= 0 && shape.keys_before % tiles.key_rows == 0);
+    tiles.passes.kept = whole && keeps_adjoints(shape, rule_skips, most_kept_bytes);
     if (tiles.passes.kept && shape.causal) tiles.query_rows = tiles.query_step = tiles.key_rows;
     if (tiles.passes.kept && !shape.causal) tiles.query_step = rows_of_warpgroup;
     return tiles;

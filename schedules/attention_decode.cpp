@@ -18,14 +18,18 @@ double to_base_2(const AttentionShape& shape) {
 
 }  // namespace
 
-bool is_decode(const AttentionShape& shape) { return shape.rows == 1 && !shape.causal; }
+bool is_decode(const AttentionShape& shape) {
+    const bool sees_all = !shape.causal || shape.keys_before >= shape.keys - 1;
+    return shape.rows == 1 && sees_all && !shape.heads_first;
+}
 
 AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t keys_of_part, const Tensor& sinks) {
     if (!is_decode(shape))
-        throw_error(Error, "attention in parts: {} rows{}; declare one row that sees all keys", shape.rows,
-                    shape.causal ? ", causal" : "");
+        throw_error(Error,
+                    "attention in parts: {} rows{}{}; declare one row that sees all keys, with rows in front of heads",
+                    shape.rows, shape.causal ? ", causal" : "", shape.heads_first ? ", heads in front of them" : "");
     const Attention whole = declare_attention(shape, {}, false, {}, sinks);
-    const auto& [B, H, S, N, D, E, G, causal, type] = shape;
+    const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     const int64_t T = keys_of_part, C = divided(N, T);
     const double scale = to_base_2(shape);
     AttentionInParts a;
@@ -54,7 +58,7 @@ AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t
 }
 
 void declare_merged_parts(const AttentionShape& shape, AttentionInParts& a, const Tensor& sinks, bool may_be_empty) {
-    const auto& [B, H, S, N, D, E, G, causal, type] = shape;
+    const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     const Expr C = a.m.shape().back();
     const double scale = to_base_2(shape);
     Axis c1 = reduce_axis("c1", C), c2 = reduce_axis("c2", C), c3 = reduce_axis("c3", C);

@@ -35,8 +35,9 @@ Fp8Tiles fp8_tiles(const AttentionShape& shape, const Target& target) {
 }
 
 Fp8Attention declare_fp8_attention(const AttentionShape& shape, const Fp8Tiles& tiles) {
-    const auto& [B, H, S, N, D, E, G, causal, type] = shape;
+    const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     if (G < 1 || H % G != 0) throw_error(Error, "fp8 attention: {} heads are no multiple of a group of {}", H, G);
+    if (heads_first) throw_error(Error, "fp8 attention: heads in front of rows; give [batch, rows, heads, depth]");
     for (int64_t size : {D, E})
         if (size % terms_of_unit != 0 || size > most_depth || size < 1)
             throw_error(Error, "fp8 attention: heads of {} elements; give a multiple of {} up to {}", size,
@@ -60,22 +61,28 @@ Fp8Attention declare_fp8_attention(const AttentionShape& shape, const Fp8Tiles& 
         const Expr g = h / shape.group;
         const Expr score = sum(cast(f32, a.q_tiles(b, i, h, d)) * cast(f32, a.k_tiles(b, j, g, d)), d) *
                            (a.scale_q(b, h) * a.scale_k(b, g) * scale);
-        const Expr there = shape.causal ? j <= i : j < shape.keys;
-        return shape.causal || keys > shape.keys ? select(there, score, -infinity) : score;
+        const bool sees_padding = keys > N && (!causal || S - 1 + before >= N);
+        Expr seen = causal ? select(j <= i + shape.keys_before, score, -infinity) : score;
+        return sees_padding ? select(j < shape.keys, seen, -infinity) : seen;
     });
     a.m = compute("m", {B, H, rows}, [&](Expr b, Expr h, Expr i) { return reduce_max(a.s(b, h, i, j1), j1); });
     a.p = compute("p", {B, H, rows, keys},
                   [&](Expr b, Expr h, Expr i, Expr j) { return exp2(a.s(b, h, i, j) - a.m(b, h, i)); });
     a.l = compute("l", {B, H, rows}, [&](Expr b, Expr h, Expr i) { return sum(a.p(b, h, i, j2), j2); });
     const bool whole = rows == S;
+    // Of a row without keys all terms are 0.
+    auto of_seen = [&](const Expr& b, const Expr& h, const Expr& i, const Expr& sum) {
+        return shape.has_empty_rows() ? select(a.m(b, h, i) == -infinity, 0.0, sum) : sum;
+    };
     a.o_tiles = compute(whole ? "o" : "o_tiles", {B, rows, H, E}, [&](Expr b, Expr i, Expr h, Expr e) {
         const Expr g = h / shape.group;
         const Expr values = sum(a.p(b, h, i, j3) * cast(f32, a.v_t(b, g, e, j3)), j3);
-        return cast(bf16, values * (a.scale_v(b, g) / a.l(b, h, i)));
+        return cast(bf16, of_seen(b, h, i, values * (a.scale_v(b, g) / a.l(b, h, i))));
     });
     a.o = whole ? a.o_tiles
                 : compute("o", {B, S, H, E}, [&](Expr b, Expr i, Expr h, Expr e) { return a.o_tiles(b, i, h, e); });
-    a.lse = compute("lse", {B, H, S}, [&](Expr b, Expr h, Expr i) { return a.m(b, h, i) + log2(a.l(b, h, i)); });
+    a.lse = compute("lse", {B, H, S},
+                    [&](Expr b, Expr h, Expr i) { return a.m(b, h, i) + log2(of_seen(b, h, i, a.l(b, h, i))); });
     return a;
 }
 

@@ -40,7 +40,7 @@ DecodeTiles paged_tiles(const PagedShape& shape, const Target& target) {
 PagedAttention declare_paged_attention(const PagedShape& shape, const DecodeTiles& tiles, const Tensor& sinks) {
     check_shape(shape, tiles);
     check_sinks(shape.attention, sinks);
-    const auto& [B, H, S, N, D, E, G, causal, type] = shape.attention;
+    const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape.attention;
     const int64_t T = keys_of_part(shape, tiles), C = divided(N, T), P = shape.page_size, step = tiles.keys;
     const double scale = std::log2(std::exp(1.0)) / std::sqrt(static_cast<double>(D));
     PagedAttention paged;

@@ -2,8 +2,10 @@
 #include <cmath>
 
 #include "dsl/adjoints.h"
+#include "dsl/differentiate.h"
 #include "schedules/attention_backward.h"
 #include "schedules/whole_tiles.h"
+#include "support/error.h"
 
 namespace tw::schedules {
 namespace {
@@ -19,7 +21,7 @@ Expr adjoint_of_argument(const Expr& score, const Expr& adjoint, const Tensor& a
 }
 
 Expr masked_score(const AttentionShape& shape, const Expr& score, const Expr& i, const Expr& j) {
-    return shape.causal ? select(j <= i, score, -infinity) : score;
+    return shape.causal ? select(j <= i + shape.keys_before, score, -infinity) : score;
 }
 
 /// What the rule makes of a score.
@@ -38,7 +40,7 @@ Expr adjoint_of_score(const AttentionGradients& a, const AttentionScores& of, co
 
 AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, const std::string& suffix,
                           const Tensor& lse, const ScoreRule& rule, const WeightRule& weight_rule) {
-    const auto& [B, H, S, N, D, E, G, causal, type] = shape;
+    const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0));
     AttentionScores of;
     auto by_views = [&](const Expr& value, const ScorePlace& at) {
@@ -46,7 +48,7 @@ AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, co
     };
     Axis d = reduce_axis("d", D), w = reduce_axis("w", E);
     of.s = compute("s" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-        Expr score = sum(cast(f32, a.q(b, i, h, d)) * cast(f32, a.k(b, j, h / shape.group, d)), d);
+        Expr score = sum(cast(f32, shape.at(a.q, b, i, h, d)) * cast(f32, shape.at(a.k, b, j, h / shape.group, d)), d);
         return rule ? score * to_score : masked_score(shape, score, i, j);
     });
     of.p = compute("p" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
@@ -61,7 +63,7 @@ AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, co
             return weight_rule(of.p(b, h, i, j), {b, h, i, j});
         });
     of.dp = compute("dp" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-        return sum(cast(f32, a.g(b, i, h, w)) * cast(f32, a.v(b, j, h / shape.group, w)), w);
+        return sum(cast(f32, shape.at(a.g, b, i, h, w)) * cast(f32, shape.at(a.v, b, j, h / shape.group, w)), w);
     });
     of.ds = compute("ds" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         const Expr adjoint = adjoint_of_score(a, of, weight_rule, {b, h, i, j});
@@ -103,7 +105,7 @@ Tensor gradient_of_pairs(const AttentionShape& shape, const PairInput& input, co
 
 void declare_gradients_of_pairs(const AttentionShape& shape, AttentionGradients& a, const ScoreRule& rule,
                                 const WeightRule& weight_rule) {
-    const auto& [B, H, S, N, D, E, G, causal, type] = shape;
+    const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     AttentionScores& of = a.of_keys;
     for (const PairInput& input : a.of_pairs) {
         Tensor adjoints = a.ds_kept;
@@ -132,31 +134,42 @@ Tensor gradient_of_sinks(const AttentionShape& shape, const AttentionGradients& 
 
 AttentionGradients declare_attention_gradients(const AttentionShape& shape, const GradientPasses& passes,
                                                const ScoreRule& rule, bool rule_skips, const WeightRule& weight_rule,
-                                               const Tensor& sinks) {
-    const auto& [B, H, S, N, D, E, G, causal, type] = shape;
+                                               const Tensor& sinks, const AttentionSaved& saved) {
+    const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     check_sinks(shape, sinks);
-    const Attention forward = declare_attention(shape);
+    if (G < 1 || H % G != 0) throw_error(Error, "attention: {} heads are no multiple of a group of {}", H, G);
     AttentionGradients a;
     a.by_rule = rule != nullptr;
     a.skips = causal || rule_skips;
-    a.q = forward.q, a.k = forward.k, a.v = forward.v;
-    a.g = input("g", type, {B, S, H, E});
-    a.o = input("o", type, {B, S, H, E});
-    a.lse = input("lse", f32, {B, H, S});
+    auto given = [&](const Tensor& tensor, const char* name, Type of, const Shape& extents) {
+        return tensor.defined() ? tensor : input(name, of, extents);
+    };
+    a.q = given(saved.q, "q", type, shape.of_tokens(S, H, D));
+    a.k = given(saved.k, "k", type, shape.of_tokens(N, H / G, D));
+    a.v = given(saved.v, "v", type, shape.of_tokens(N, H / G, E));
+    a.g = given(saved.g, "g", type, shape.of_tokens(S, H, E));
+    a.o = given(saved.o, "o", type, shape.of_tokens(S, H, E));
+    a.lse = given(saved.lse, "lse", f32, {B, H, S});
     // As many as boxes of them want; those behind the last row are its own.
     const int64_t with_more = rounded_up(S, numbers_of_box);
     auto there = [&](const Expr& i) { return with_more == shape.rows ? i : min(i, shape.rows - 1); };
     Axis e = reduce_axis("e", E);
     a.delta = compute("delta", {B, H, with_more}, [&](Expr b, Expr h, Expr i) {
-        return sum(cast(f32, a.g(b, there(i), h, e)) * cast(f32, a.o(b, there(i), h, e)), e);
+        return sum(cast(f32, shape.at(a.g, b, there(i), h, e)) * cast(f32, shape.at(a.o, b, there(i), h, e)), e);
     });
+    // Of a row without keys, whose weights are 0.
+    const bool may_be_empty = rule || shape.has_empty_rows();
     a.lse_of_keys = a.lse;
-    if (with_more != S)
-        a.lse_of_keys =
-            compute("lse_of_keys", {B, H, with_more}, [&](Expr b, Expr h, Expr i) { return a.lse(b, h, there(i)); });
+    if (with_more != S || may_be_empty)
+        a.lse_of_keys = compute("lse_of_keys", {B, H, with_more}, [&](Expr b, Expr h, Expr i) {
+            const Expr lse = a.lse(b, h, there(i));
+            return may_be_empty ? select(lse == -infinity, infinity, lse) : lse;
+        });
+    a.lse_of_queries = may_be_empty ? a.lse_of_keys : a.lse;
     if (sinks.defined()) a.d_sinks = gradient_of_sinks(shape, a, sinks);
     const double scale = 1 / std::sqrt(as_double(D));
-    if (!passes.kept && !passes.added) a.of_queries = scores_of(shape, a, "_of_dq", a.lse, rule, weight_rule);
+    if (!passes.kept && !passes.added)
+        a.of_queries = scores_of(shape, a, "_of_dq", a.lse_of_queries, rule, weight_rule);
     a.of_keys = scores_of(shape, a, "", a.lse_of_keys, rule, weight_rule);
     a.of_values = passes.together ? a.of_keys : scores_of(shape, a, "_of_dv", a.lse_of_keys, rule, weight_rule);
     Axis j1 = reduce_axis("j1", N), i1 = reduce_axis("i1", S), i2 = reduce_axis("i2", S);
@@ -175,19 +188,49 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
         if (passes.kept) return cast(f32, a.ds_kept(b, h, j, i));
         return passes.added ? a.of_keys.ds(b, h, i, j) : a.of_queries.ds(b, h, i, j);
     };
-    a.dq = compute("dq", {B, S, H, D}, [&](Expr b, Expr i, Expr h, Expr x) {
-        return cast(shape.type, sum(ds_of_query(b, h, i, j1) * cast(f32, a.k(b, j1, h / shape.group, x)), j1) * scale);
+    auto of_tokens = [&](const char* name, int64_t count, int64_t heads, int64_t of_head, auto&& element) {
+        return compute(name, shape.of_tokens(count, heads, of_head), [&](Expr b, Expr y, Expr z, Expr x) {
+            return cast(shape.type, shape.heads_first ? element(b, z, y, x) : element(b, y, z, x));
+        });
+    };
+    a.dq = of_tokens("dq", S, H, D, [&](const Expr& b, const Expr& i, const Expr& h, const Expr& x) {
+        return sum(ds_of_query(b, h, i, j1) * cast(f32, shape.at(a.k, b, j1, h / shape.group, x)), j1) * scale;
     });
-    a.dk = compute("dk", {B, N, H / G, D}, [&](Expr b, Expr j, Expr h, Expr x) {
-        Expr head = head_of(h, h1);
-        return cast(shape.type,
-                    sum(a.of_keys.ds(b, head, i1, j) * cast(f32, a.q(b, i1, head, x)), in_group(h1, i1)) * scale);
+    a.dk = of_tokens("dk", N, H / G, D, [&](const Expr& b, const Expr& j, const Expr& h, const Expr& x) {
+        const Expr head = head_of(h, h1);
+        return sum(a.of_keys.ds(b, head, i1, j) * cast(f32, shape.at(a.q, b, i1, head, x)), in_group(h1, i1)) * scale;
     });
-    a.dv = compute("dv", {B, N, H / G, E}, [&](Expr b, Expr j, Expr h, Expr x) {
-        Expr head = head_of(h, h2);
-        return cast(shape.type, sum(a.of_values.w(b, head, i2, j) * cast(f32, a.g(b, i2, head, x)), in_group(h2, i2)));
+    a.dv = of_tokens("dv", N, H / G, E, [&](const Expr& b, const Expr& j, const Expr& h, const Expr& x) {
+        const Expr head = head_of(h, h2);
+        return sum(a.of_values.w(b, head, i2, j) * cast(f32, shape.at(a.g, b, i2, head, x)), in_group(h2, i2));
     });
     return a;
+}
+
+Tensor with_attention_gradients(const Attention& attention, const AttentionShape& shape, const GradientPasses& passes,
+                                const ScoreRule& rule, bool rule_skips, const WeightRule& weight_rule,
+                                const Tensor& sinks, std::source_location where) {
+    const Attention& a = attention;
+    std::vector<Tensor> inputs{a.q, a.k, a.v};
+    if (passes.of_pairs && a.of_pairs.empty())
+        throw_error(Error,
+                    "attention: gradients of what the rule reads are asked for, but the rule reads nothing for "
+                    "each row and key in rows of a multiple of 16 bytes; pad its rows, or leave `of_pairs` out");
+    if (passes.of_pairs)
+        for (const PairInput& input : a.of_pairs) inputs.push_back(input.tensor);
+    if (sinks.defined()) inputs.push_back(sinks);
+    auto function = [=](const Tensor& o, const Tensor& adjoint) {
+        const Tensor g = compute("g_of_o", Shape(o.shape().begin(), o.shape().end()),
+                                 [&](Expr b, Expr y, Expr z, Expr e) { return cast(shape.type, adjoint(b, y, z, e)); });
+        const AttentionGradients made =
+            declare_attention_gradients(shape, passes, rule, rule_skips, weight_rule, sinks,
+                                        {.q = a.q, .k = a.k, .v = a.v, .g = g, .o = o, .lse = a.lse});
+        std::vector<Tensor> all{made.dq, made.dk, made.dv};
+        all.insert(all.end(), made.gradients_of_pairs.begin(), made.gradients_of_pairs.end());
+        if (sinks.defined()) all.push_back(made.d_sinks);
+        return all;
+    };
+    return with_gradient(a.o, inputs, function, where);
 }
 
 }  // namespace tw::schedules

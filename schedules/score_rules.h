@@ -15,7 +15,7 @@ struct ScorePlace {
     Expr batch, head, row, key;
 };
 /// Of q k' / sqrt(depth), f32: what the softmax takes. -infinity leaves a key out of a row. Tensors that it reads are
-/// inputs of the kernel. A row that sees no key has no softmax: its results are NaN, as the formula says.
+/// inputs of the kernel. A row that sees no key has no softmax: its result is 0, and its lse -infinity.
 using ScoreRule = std::function<Expr(const Expr& score, const ScorePlace& at)>;
 
 /// An input of which a rule reads an element of a row for each key, such as a bias, in rows that boxes can be made of.

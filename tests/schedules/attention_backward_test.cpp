@@ -7,6 +7,7 @@
 #include "schedules/attention_backward.h"
 #include "schedules/catalog.h"
 #include "tests/ops/random_cases.h"
+#include "tests/support/expect_error.h"
 
 namespace tw::schedules {
 namespace {
@@ -38,6 +39,88 @@ TEST(AttentionGradients, AreThoseOfTheFormula) {
             EXPECT_FALSE(differs) << *differs;
         }
     }
+}
+
+/// Of the forward pass's declaration and what is made of its result, by gradients(), from what it saved.
+TEST(AttentionGradients, AreThoseOfItsDeclaration) {
+    const AttentionShape shape{
+        .batch = 1, .heads = 4, .rows = 6, .keys = 8, .depth = 8, .width = 16, .group = 2, .type = f16};
+    const Tensor bias = input("bias", f32, {1, 4, 6, 8}), sinks = input("sinks", f32, {4});
+    for (const bool by_rule : {false, true}) {
+        const ScoreRule rule = by_rule ? additive_bias(bias) : ScoreRule();
+        const Tensor of_sinks = by_rule ? sinks : Tensor();
+        const GradientPasses passes{.kept = by_rule, .of_pairs = by_rule};
+        const Attention a = declare_attention(shape, rule, false, {}, of_sinks);
+        const Tensor o = with_attention_gradients(a, shape, passes, rule, false, {}, of_sinks);
+        std::vector<Tensor> inputs{a.q, a.k, a.v};
+        if (by_rule) inputs.insert(inputs.end(), {bias, sinks});
+        const Tensor g = input("g", f16, {1, 6, 4, 16});
+        auto twice = [&](const Tensor& of) {
+            return compute("twice", {1, 6, 4, 16},
+                           [&](Expr b, Expr i, Expr h, Expr e) { return cast(f32, of(b, i, h, e)) * 2.0; });
+        };
+        const Tensor g_of_twice = compute("g_of_twice", {1, 6, 4, 16}, [&](Expr b, Expr i, Expr h, Expr e) {
+            return cast(f32, g(b, i, h, e)) * 0.5;
+        });
+        const std::vector<Tensor> made = gradients(twice(o), g_of_twice, inputs),
+                                  wanted = gradients(twice(a.o), g_of_twice, inputs);
+        Bindings bindings = random_bindings(made, 14);
+        const std::vector<HostArray> got = interpret_plain(made, bindings, Precision::Float64),
+                                     expected = interpret_plain(wanted, bindings, Precision::Float64);
+        bool from_saved = false;
+        for (const auto& operation : operations_of(made)) from_saved = from_saved || operation->name == "delta";
+        EXPECT_TRUE(from_saved);
+        for (size_t k = 0; k < got.size(); ++k) {
+            auto differs = difference(made[k].name(), got[k], expected[k], near(0, 2e-2));
+            EXPECT_FALSE(differs) << *differs;
+        }
+    }
+    const Tensor odd = input("bias", f32, {1, 4, 6, 9});
+    AttentionShape longer = shape;
+    longer.keys = 9;
+    EXPECT_ERROR(with_attention_gradients(declare_attention(longer, additive_bias(odd)), longer, {.of_pairs = true},
+                                          additive_bias(odd)),
+                 "the rule reads nothing for each row and key in rows of a multiple of 16 bytes");
+}
+
+/// Rows that see no key are 0 forward, and count nothing backward: as if they were not there.
+TEST(AttentionGradients, OfRowsWithoutKeys) {
+    AttentionShape whole{
+        .batch = 1, .heads = 2, .rows = 7, .keys = 4, .depth = 8, .width = 8, .causal = true, .type = f16};
+    whole.keys_before = -3, whole.heads_first = true;
+    AttentionShape seen = whole;
+    seen.rows = 4, seen.keys_before = 0;
+    ASSERT_TRUE(whole.has_empty_rows() && !seen.has_empty_rows());
+    const Attention of_all = declare_attention(whole), of_seen = declare_attention(seen);
+    const AttentionGradients all = declare_attention_gradients(whole), few = declare_attention_gradients(seen);
+    Bindings bindings = random_bindings({all.dq, all.dk, all.dv}, 13), of_few = bindings;
+    auto behind = [](const HostArray& rows, int64_t count) {  // the last rows of each head
+        HostArray last = host_array(rows.type, {1, 2, count, 8});
+        const int64_t skipped = rows.shape[2] - count;
+        for (int64_t h = 0; h < 2; ++h)
+            for (int64_t i = 0; i < count; ++i)
+                for (int64_t x = 0; x < 8; ++x) last.set({0, h, i, x}, rows.at({0, h, i + skipped, x}));
+        return last;
+    };
+    for (const char* name : {"q", "g"}) of_few.inputs[name] = behind(bindings.inputs.at(name), 4);
+    auto saved = [](Bindings& given, const Attention& of) {
+        const std::vector<HostArray> made = interpret_plain({of.o, of.lse}, given);
+        given.inputs["o"] = made[0], given.inputs["lse"] = made[1];
+    };
+    saved(bindings, of_all), saved(of_few, of_seen);
+    for (int64_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(bindings.inputs.at("o").at({0, 1, i, 5}).real, 0);
+        EXPECT_EQ(bindings.inputs.at("lse").at({0, 1, i}).real, -std::numeric_limits<double>::infinity());
+    }
+    const std::vector<HostArray> got = interpret_plain({all.dq, all.dk, all.dv}, bindings, Precision::Float64),
+                                 wanted = interpret_plain({few.dq, few.dk, few.dv}, of_few, Precision::Float64);
+    auto expect_same = [](const std::string& name, const HostArray& a, const HostArray& b) {
+        auto differs = difference(name, a, b, near(0, 1e-6));
+        EXPECT_FALSE(differs) << *differs;
+    };
+    expect_same("dq", behind(got[0], 4), wanted[0]);
+    for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(got[0].at({0, 1, i, 5}).real, 0);
+    expect_same("dk", got[1], wanted[1]), expect_same("dv", got[2], wanted[2]);
 }
 
 /// Whatever rule the scores follow: of its derivative, and of what it masks.
@@ -225,7 +308,12 @@ TEST_P(GradientKernels, GiveTheDeclared) {
           "attention_gradients_f16_1x1x133x40_causal_tile64x32q64x64s2k",
           "attention_gradients_bf16_1x2x200x64_causal_tile64x64q64x64s2ak",
           "attention_gradients_bf16_1x1x200x72_keys90_causal", "attention_gradients_bf16_1x1x64x72_keys200_causal",
-          "attention_gradients_bf16_1x1x128x64_causal_tile128x64q128x64s2u"}) {
+          "attention_gradients_bf16_1x1x128x64_causal_tile128x64q128x64s2u",
+          "attention_gradients_bf16_1x2x150x40_keys70_causal_lower_right",
+          "attention_gradients_bf16_1x4x128x72_keys256_group2_causal_lower_right_heads_first",
+          "attention_gradients_f16_2x2x72x80_keys200_causal_lower_right_heads_first",
+          "attention_gradients_bf16_1x1x192x80_keys64_causal_lower_right",
+          "attention_gradients_bf16_1x2x128x64_heads_first_tile128x64q128x64s2u"}) {
         const Schedule s = find_kernel(name)->make(device_target());
         SCOPED_TRACE(name);
         Bindings bindings = random_bindings(s.outputs(), 3);

@@ -25,6 +25,14 @@ TEST(AttentionNames, GiveShapeAndTiles) {
     EXPECT_FALSE(tiles.dynamic);
     EXPECT_TRUE(parse_attention("attention_bf16_1x2x300x64_causal_tile64x64s2pqrh2d")->tiles->dynamic);
     EXPECT_TRUE(parse_attention("attention_bf16_1x2x300x64_tile64x64s2z")->tiles->lazy);
+    const auto at_the_end = parse_attention("attention_bf16_1x2x300x64_keys200_causal_lower_right_heads_first_alibi");
+    ASSERT_TRUE(at_the_end);
+    EXPECT_TRUE(at_the_end->shape.causal && at_the_end->shape.heads_first && at_the_end->shape.has_empty_rows());
+    EXPECT_EQ(at_the_end->shape.keys_before, -100);
+    EXPECT_EQ(at_the_end->rules, "_alibi");
+    EXPECT_EQ(at_the_end->shape.flops(), 4.0 * 2 * (200 * 200 / 2) * 64);
+    EXPECT_EQ(parse_attention("attention_bf16_1x2x100x64_keys300_causal_lower_right")->shape.flops(),
+              4.0 * 2 * (100 * 100 / 2 + 100 * 200) * 64);
     const auto plain = parse_attention("attention_bf16_1x2x300x64");
     ASSERT_TRUE(plain);
     EXPECT_EQ(plain->shape.keys, 300);
@@ -127,8 +135,11 @@ TEST_P(AttentionKernels, GiveTheDeclared) {
           "attention_f16_2x4x70x40_keys90_width24_group2_tile64x64s2n",
           "attention_f16_2x4x70x40_keys390_width24_group2_causal_tile64x64s2z",
           "attention_bf16_1x2x200x64_tile64x48s2pqr", "attention_bf16_1x48x192x64_causal_tile64x64s2pqrh2d",
-          "attention_bf16_1x2x200x64_causal_tile64x48s2", "attention_bf16_1x2x256x64_causal_tile128x64s2lr",
-          "attention_bf16_2x1x128x128_keys256_tile128x64s3q", "attention_bf16_1x2x150x64_causal_sinks_tile64x64s2"}) {
+          "attention_bf16_1x2x70x40_keys190_causal_lower_right", "attention_bf16_1x2x190x40_keys70_causal_lower_right",
+          "attention_f16_2x4x130x64_keys100_group2_causal_lower_right_heads_first_sinks",
+          "attention_bf16_2x4x150x72_group2_heads_first", "attention_bf16_1x2x200x64_causal_tile64x48s2",
+          "attention_bf16_1x2x256x64_causal_tile128x64s2lr", "attention_bf16_2x1x128x128_keys256_tile128x64s3q",
+          "attention_bf16_1x2x150x64_causal_sinks_tile64x64s2"}) {
         const Schedule s = find_kernel(name)->make(device_target());
         SCOPED_TRACE(name);
         expect_declared(s, random_bindings(s.outputs(), 3), near(64, 2e-2));

@@ -28,6 +28,7 @@ protected:
                              .width = 8 * between(1, 9),
                              .group = between(1, 2)};
         shape.heads *= shape.group;
+        shape.heads_first = chance();
         if (chance()) shape.type = f16;
         return shape;
     }
@@ -58,7 +59,7 @@ TW_ON_EACH_DEVICE(ScoreRules);
 TEST_P(ScoreRules, SoftCapsAndBiases) {
     for (unsigned round = 0; round < 6; ++round) {
         const AttentionShape shape = random_shape();
-        const auto& [B, H, S, N, D, E, G, causal, type] = shape;
+        const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
         std::vector<ScoreRule> rules;
         if (chance()) rules.push_back(linear_bias(input("slopes", f32, {H})));
         if (chance())
