@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "schedules/long_reductions.h"
 #include "schedules/producers.h"
@@ -58,8 +59,12 @@ bool divides(const Schedule& s, const StageRef& stage) {
 }
 
 /// A few vectors of the row that a thread takes in an accumulator of their own: how many terms that has is known at
-/// compile time, so that one division is left for all of them. Returns those parts.
-Stage in_parts(Schedule& s, const StageRef& stage, const RowThreads& shape) {
+/// compile time, so that one division is left for all of them.
+struct Parts {
+    Stage stage;
+    bool some_partial;  ///< of several steps along a row
+};
+Parts in_parts(Schedule& s, const StageRef& stage, const RowThreads& shape) {
     const int64_t vectors = shape.threads * shape.neighbours, columns = as_constant(s.extent(s.reduce(stage))).value();
     const int64_t all = (columns + vectors - 1) / vectors;
     int64_t together = std::min(all, most_vectors);
@@ -70,11 +75,12 @@ Stage in_parts(Schedule& s, const StageRef& stage, const RowThreads& shape) {
     s.order({step, share, vector, element});
     const Stage parts = s.rfactor(stage, s.fuse(step, share, "part"));
     for (int loop : {0, 1}) s.unroll(s.reduce(parts, loop));
-    return parts;
+    return {parts, columns > vectors * together && columns % (vectors * together) != 0};
 }
 
 /// Threads share the parts, which are made where they are read.
-void spread_parts(Schedule& s, const StageRef& stage, const Stage& parts, int64_t threads) {
+void spread_parts(Schedule& s, const StageRef& stage, const Parts& given, int64_t threads) {
+    const auto& [parts, some_partial] = given;
     auto [step, share] = s.split(s.reduce(stage), threads, {"step", "share"});
     std::vector<Loop> order = s.all_loops(stage);
     std::swap(order[order.size() - 2], order[order.size() - 1]);
@@ -82,7 +88,7 @@ void spread_parts(Schedule& s, const StageRef& stage, const Stage& parts, int64_
     s.bind(share, thread);
     s.at(parts, step);
     s.set_memory(parts, Memory::Registers);
-    if (as_constant(s.extent(step)).value_or(2) > 1) s.cut(step, where_partial(parts));
+    if (some_partial) s.cut(step, where_partial(parts));
 }
 
 /// The stage's loop along the row: its reduce loop or its last one.
@@ -167,8 +173,11 @@ void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& g
                       });
     const std::vector<Stage> dividing = dividing_stages(s, stages, given);
     const RowThreads shape = fewer_threads(s, stages, given, kept, !dividing.empty());
-    std::map<int, Stage> parts;
+    std::map<int, Parts> parts;
     for (const Stage& stage : dividing) parts.emplace(stage.id, in_parts(s, stage, shape));
+    std::set<int> along_columns;
+    for (const Stage& stage : stages)
+        if (has_columns(s, stage, rank)) along_columns.insert(stage.id);
     std::vector<Loop> rows = s.data_loops(y);
     rows.resize(rank);
     Loop row = bind_rows(s, rows, shape.rows);
@@ -176,7 +185,7 @@ void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& g
     auto share = [&](const Stage& stage) {
         if (const auto own = parts.find(stage.id); own != parts.end())
             spread_parts(s, stage, own->second, shape.threads);  // before what the parts read is placed
-        else if (s.reduces(stage) || has_columns(s, stage, rank))
+        else if (s.reduces(stage) || along_columns.contains(stage.id))
             shared.push_back(stage);
     };
     share(last);

@@ -43,7 +43,11 @@ void schedule_updates(Schedule& s, const Tensor& y, int64_t width) {
     s.bind(lane, thread);
     s.unroll(element);
     const std::optional<Tensor> x = terms_of(y);
-    if (x && each > 1) s.stage(updates, *x, Memory::Registers, lane);
+    if (!x || each == 1) return;
+    const Stage loaded = s.stage(updates, *x, Memory::Registers, tile);
+    auto [own, thread_of] = s.split(s.data_loops(loaded).back(), threads, Tail::Mask, {"element", "t"});
+    s.unroll(own);
+    s.bind(thread_of, thread);
 }
 
 /// A block reduces the terms of one row, in their order.
