@@ -117,15 +117,30 @@ std::vector<Stage> dividing_stages(const Schedule& s, const std::vector<Stage>& 
     return found;
 }
 
+/// Of the longest rows that are reduced; 0 if that is not known.
+int64_t columns_of(const Schedule& s, const std::vector<Stage>& stages) {
+    int64_t columns = 0;
+    for (const Stage& stage : stages)
+        if (s.reduces(stage) && !s.data_loops(stage).empty())
+            columns = std::max(columns, as_constant(s.extent(s.reduce(stage))).value_or(0));
+    return columns;
+}
+
+/// Blocks of many threads run side by side, one loading while another reduces, if the registers that hold rows leave
+/// room for what is computed.
+void run_side_by_side(Schedule& s, const Tensor& y, const RowThreads& shape, int64_t elements) {
+    constexpr int64_t most_bytes = 112, threads_wanted = 1024, many = 512;
+    const int64_t threads = shape.threads * shape.rows;
+    if (threads >= many && threads < threads_wanted + 1 && elements * bytes_of(y.type()) <= most_bytes * shape.threads)
+        s.occupancy(y, static_cast<int>(threads_wanted / threads));
+}
+
 /// Rows that no thread keeps leave room for more elements in flight, and what their threads combine takes less time if
 /// there are fewer of them; most where combining divides.
 RowThreads fewer_threads(const Schedule& s, const std::vector<Stage>& stages, const RowThreads& given, bool kept,
                          bool divides) {
     RowThreads shape = given;
-    int64_t columns = 0;
-    for (const Stage& stage : stages)
-        if (s.reduces(stage) && !s.data_loops(stage).empty())
-            columns = std::max(columns, as_constant(s.extent(s.reduce(stage))).value_or(0));
+    const int64_t columns = columns_of(s, stages);
     if (columns == 0 || (!divides && !given.keep)) return shape;
     const int64_t each = divides && !kept ? terms_of_means : most_kept;
     const int64_t least = kept && !divides ? given.threads : 32;
@@ -178,6 +193,8 @@ void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& g
     std::set<int> along_columns;
     for (const Stage& stage : stages)
         if (has_columns(s, stage, rank)) along_columns.insert(stage.id);
+    const int64_t kept_elements =
+        columns_of(s, stages) * static_cast<int64_t>(along_columns.size() - along_columns.count(last.id));
     std::vector<Loop> rows = s.data_loops(y);
     rows.resize(rank);
     Loop row = bind_rows(s, rows, shape.rows);
@@ -201,6 +218,7 @@ void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& g
             share(stage);
         }
     }
+    if (kept) run_side_by_side(s, y, shape, kept_elements);
     for (auto stage = shared.rbegin(); stage != shared.rend(); ++stage)
         spread_stage(s, *stage, !kept && s.reduces(*stage), shape);
 }

@@ -162,8 +162,7 @@ std::function<Schedule(const KernelRequest&, const Target&)> make_scattered(Comb
         Schedule s = schedule_of(y, target);
         const int64_t terms = r.extents[0], rows = r.extents[1], width = r.extents[2];
         const bool searches = combine == Combine::Workspace && searches_terms(terms, rows, width);
-        schedule_scattered_rows(s, y.outputs[0], {rows, width, vector_of(r.type)},
-                                searches ? Combine::Search : combine);
+        schedule_scattered_rows(s, y.outputs[0], rows, width, searches ? Combine::Search : combine);
         return s;
     };
 }

@@ -18,10 +18,15 @@ constexpr int64_t most_rows = 32;  // a thread, that its block reduces alone
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-/// A column tile a block (of each iteration of `outer`), vectors along columns, threads that share the terms.
+/// A column tile a block (of each iteration of `outer`), vectors along columns, threads that share the terms. Of rows
+/// that are no whole vectors, neighbouring threads read neighbouring elements.
 void schedule_columns(Schedule& s, std::optional<Loop> outer, Loop columns, Loop rows, const ColumnThreads& shape) {
+    const auto count = as_constant(s.extent(columns));
+    const bool whole = !count || *count % shape.neighbours == 0;
     auto [tile, inside] = s.split(columns, shape.lanes * shape.neighbours, Tail::Mask, {"tile", "in_tile"});
-    auto [column, element] = s.split(inside, shape.neighbours, {"column", "element"});
+    auto [first, second] = whole ? s.split(inside, shape.neighbours, {"column", "element"})
+                                 : s.split(inside, shape.lanes, {"element", "column"});
+    const Loop column = whole ? first : second, element = whole ? second : first;
     auto [step, row] = s.split(rows, shape.rows, Tail::Mask, {"step", "row"});
     if (outer)
         s.order({*outer, tile, row, column, step, element});
@@ -30,7 +35,11 @@ void schedule_columns(Schedule& s, std::optional<Loop> outer, Loop columns, Loop
     s.bind(outer ? s.fuse(*outer, tile, "block") : tile, grid.x);
     s.bind(row, thread);
     s.bind(column, thread);
-    if (shape.neighbours > 1) s.bind(element, tw::vector);
+    if (shape.neighbours == 1) return;
+    if (whole)
+        s.bind(element, tw::vector);
+    else
+        s.unroll(element);
 }
 
 }  // namespace

@@ -26,6 +26,9 @@ std::optional<Tensor> terms_of(const Tensor& y) {
     return found;
 }
 
+/// Elements that a thread stores at once: neighbouring threads store neighbouring pieces, so that sectors are whole.
+int64_t neighbours_of(const Tensor& y, int64_t width) { return std::gcd(16 / bytes_of(y.type()), width); }
+
 /// Neighbouring threads update neighbouring elements, so that a warp's updates are whole sectors; those of a thread are
 /// all loaded before the first is made.
 void schedule_updates(Schedule& s, const Tensor& y, int64_t width) {
@@ -51,9 +54,9 @@ void schedule_updates(Schedule& s, const Tensor& y, int64_t width) {
 }
 
 /// A block reduces the terms of one row, in their order.
-void schedule_sorted(Schedule& s, const Tensor& y, int64_t width, int64_t neighbours) {
+void schedule_sorted(Schedule& s, const Tensor& y, int64_t width) {
     const Stage terms = s.scatter(y);
-    const int64_t vectors = (width + neighbours - 1) / neighbours,
+    const int64_t neighbours = neighbours_of(y, width), vectors = (width + neighbours - 1) / neighbours,
                   threads = std::clamp<int64_t>((vectors + lanes - 1) / lanes * lanes, lanes, 256);
     auto [row, column] = s.loops<2>(terms);
     auto [tile, inside] = s.split(column, threads * neighbours, Tail::Mask, {"tile", "in_tile"});
@@ -69,7 +72,7 @@ void schedule_sorted(Schedule& s, const Tensor& y, int64_t width, int64_t neighb
 /// kernel, and most rows have none.
 void schedule_searched(Schedule& s, const Tensor& y, int64_t rows, int64_t width) {
     s.scatter(y, Combine::Search);
-    const int64_t neighbours = std::gcd(16 / bytes_of(y.type()), width), step = lanes * neighbours;
+    const int64_t neighbours = neighbours_of(y, width), step = lanes * neighbours;
     const int64_t steps = std::max<int64_t>((width + step - 1) / step, 1);
     int64_t parts = 1;
     while (parts < steps && rows * parts < warps_wanted) parts *= 2;
@@ -121,12 +124,12 @@ bool searches_terms(int64_t terms, int64_t rows, int64_t width) {
     return v * n / 32 * of_a_search + several * n / 3 * warps * of_a_term < of_sorting;
 }
 
-void schedule_scattered_rows(Schedule& s, const Tensor& y, const ScatteredRows& shape, Combine combine,
+void schedule_scattered_rows(Schedule& s, const Tensor& y, int64_t rows, int64_t width, Combine combine,
                              std::source_location where) {
     CalledFrom caller(where);
-    if (combine == Combine::Atomic) return schedule_updates(s, y, shape.width);
-    if (combine == Combine::Search) return schedule_searched(s, y, shape.rows, shape.width);
-    schedule_sorted(s, y, shape.width, shape.neighbours);
+    if (combine == Combine::Atomic) return schedule_updates(s, y, width);
+    if (combine == Combine::Search) return schedule_searched(s, y, rows, width);
+    schedule_sorted(s, y, width);
 }
 
 }  // namespace tw::schedules

@@ -5,15 +5,10 @@
 
 namespace tw::schedules {
 
-/// Rows of the result, and how many elements of what is added lie together at multiples of their bytes.
-struct ScatteredRows {
-    int64_t rows = 1, width = 1, neighbours = 1;
-};
-
 /// Schedules y over (rows, width), a sum of select(index(p) == row, x(p, column), 0) over p: the terms are sorted by
 /// row, and a block reduces those of one row, in their order; or each row looks for its terms, few in all, in one
 /// kernel; or each term is added to its row atomically.
-void schedule_scattered_rows(Schedule& s, const Tensor& y, const ScatteredRows& shape, Combine combine, TW_HERE);
+void schedule_scattered_rows(Schedule& s, const Tensor& y, int64_t rows, int64_t width, Combine combine, TW_HERE);
 
 /// Whether looking for so many terms of so many rows takes less than sorting them.
 bool searches_terms(int64_t terms, int64_t rows, int64_t width);

@@ -445,15 +445,6 @@ TEST(ScatterErrors, LoopsThatDataBound) {
     EXPECT_ERROR(s.order({t, i}), "loop 't' of 'd' must stand inside of 'i', which decides how many iterations it has");
     EXPECT_ERROR(s.rfactor(p.d, t), "rfactor(d, t): elements decide how many terms 'd' has; split the loop as long");
     s.order({t, e});
-    Stage offsets = [&] {
-        for (Stage stage : s.all_stages())
-            if (s.name(stage) == "d_offsets") return stage;
-        return Stage{};
-    }();
-    s.at(offsets, e);  // in the registers of each thread
-    EXPECT_ERROR(s.set_memory(offsets, Memory::Shared),
-                 "'d_offsets' must stay a kernel of its own, or stand in registers under a loop around loop 't'");
-    s.set_memory(offsets, Memory::Registers);
     auto [to, ti] = s.split(t, 2, Tail::Mask);
     EXPECT_ERROR(s.fuse(to, ti), "loops 't_outer' and 't_inner' of 'd' cannot be fused: the element decides");
     expect_declared_values(s, p.bindings);
@@ -474,7 +465,8 @@ TEST(LoadedExtents, MadeInRegisters) {
         return Stage{};
     }();
     s.at(span, i);
-    s.set_memory(span, Memory::Registers);
+    EXPECT_ERROR(s.set_memory(span, Memory::Shared),
+                 "'d_span' must stay a kernel of its own, or stand in registers under a loop around loop 't' of 'd'");
     EXPECT_EQ(s.tree().nests.size(), 1u);
     expect_declared_values(s, p.bindings);
 }

@@ -35,7 +35,7 @@ protected:
         launch.inputs["ids"] = some_ids(terms, rows);
         if (combine == Combine::Atomic) fill_integers(launch.inputs["y_gradient"], -9, 9, 5);
         Schedule s(y.outputs, device_target());
-        schedule_scattered_rows(s, y.outputs[0], {rows, width, 16 / bytes_of(type)}, combine);
+        schedule_scattered_rows(s, y.outputs[0], rows, width, combine);
         SCOPED_TRACE(fmt::format("{}x{}x{}_{}\n{}", terms, rows, width, name_of(type), s.trace_as_cpp()));
         EXPECT_EQ(s.deterministic(), combine != Combine::Atomic);
         expect_declared(s, launch);
@@ -65,7 +65,7 @@ TEST_P(ScatteredRowsOfAnyShape, MayBeEmpty) {
 TEST(ScatteredRows, OfFewTermsAreOneKernel) {
     const Declared y = embedding_gradient(100, 5000, 768, bf16);
     Schedule s(y.outputs, target("sm_90a"));
-    schedule_scattered_rows(s, y.outputs[0], {5000, 768, 8}, Combine::Search);
+    schedule_scattered_rows(s, y.outputs[0], 5000, 768, Combine::Search);
     const Program program = build(s);
     EXPECT_EQ(program.kernels().size(), 1u);
     EXPECT_THAT(program.cuda(), HasSubstr("tw::store<4>(&gradient["));
@@ -76,7 +76,7 @@ TEST(ScatteredRows, OfFewTermsAreOneKernel) {
 TEST(ScatteredRows, UpdatesOfAWarpAreNeighbours) {
     const Declared y = embedding_gradient(100, 50, 1001, f16);
     Schedule s(y.outputs, target("sm_90a"));
-    schedule_scattered_rows(s, y.outputs[0], {50, 1001, 8}, Combine::Atomic);
+    schedule_scattered_rows(s, y.outputs[0], 50, 1001, Combine::Atomic);
     EXPECT_THAT(build(s).cuda(), testing::ContainsRegex("atomic_add.*element \\* [0-9]+"));
 }
 
