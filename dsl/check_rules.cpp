@@ -94,24 +94,34 @@ private:
         }
     }
 
-    /// Data that decide how long loops are come from kernels before; such loops stay as they are.
+    /// Data that decide how long loops are come from kernels before, or stand in the registers of each thread that runs
+    /// them; such loops stay as they are.
     void check_deciding_data(int stage) const {
         const StageRecord& record = state_.stages[stage];
         for (int id : record.order)
             visit(loop(id).extent, [&](const Expr& e) {
                 const Read* read = e.as<Read>();
                 int source = read ? state_.stage_of(read->operation.get()) : -1;
-                user_check(!read || read->operation->is_input() ||
-                               (source >= 0 && resolved_memory(state_, source) == Memory::Global),
-                           where_,
-                           "'{}' must stay a kernel of its own: its elements decide how long loop '{}' of '{}' is",
-                           read ? read->operation->name : "", loop(id).name, name(stage));
+                const Memory memory = source >= 0 ? resolved_memory(state_, source) : Memory::Global;
+                user_check(
+                    !read || read->operation->is_input() || (source >= 0 && memory == Memory::Global) ||
+                        (memory == Memory::Registers && stands_around(state_.stages[source].attach, id)),
+                    where_,
+                    "'{}' must stay a kernel of its own, or stand in registers under a loop around loop '{}' of '{}': "
+                    "its elements decide how long that is",
+                    read ? read->operation->name : "", loop(id).name, name(stage));
             });
         for (const Relation& relation : record.relations)
             user_check(
                 relation.kind != Relation::Kind::Fuse || !depends_on_element(loop(relation.whole).extent), where_,
                 "loops '{}' and '{}' of '{}' cannot be fused: the element decides how many iterations one of them has",
                 loop(relation.outer).name, loop(relation.inner).name, name(stage));
+    }
+
+    /// Whether a loop is around another one.
+    bool stands_around(int outer, int inner) const {
+        const std::vector<int> around = enclosing_loops(state_, inner);
+        return outer >= 0 && outer != inner && std::ranges::find(around, outer) != around.end();
     }
 
     /// Loops as long as elements say stand inside of what chooses the elements, run by each thread for itself.

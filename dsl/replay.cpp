@@ -274,13 +274,14 @@ private:
         user_error(where_, "the computation has no size '{}'", name);
     }
 
-    /// "atomic", or nothing.
+    /// "atomic", "search", or nothing.
     Combine combine() {
         std::string text;
         bool given = static_cast<bool>(words_ >> text);
         if (!given) words_.clear();
-        user_check(!given || text == "atomic", where_, "\"{}\" is no way to combine", text);
-        return given ? Combine::Atomic : Combine::Workspace;
+        if (!given) return Combine::Workspace;
+        user_check(text == "atomic" || text == "search", where_, "\"{}\" is no way to combine", text);
+        return text == "atomic" ? Combine::Atomic : Combine::Search;
     }
 
     StageRef operand() {

@@ -287,6 +287,9 @@ Stage Schedule::rfactor(const StageRef& reduction, Loop loop, Combine combine, s
     const std::string name = state.stages[whole].definition.name;
     const std::string call = fmt::format("rfactor({}, {})", name, record.name);
     check_parts(edit, whole, along, call);
+    user_check(combine != Combine::Search, where,
+               "{}: Combine::Search is a way of scatter; parts are combined by Combine::Workspace or Combine::Atomic",
+               call);
     std::optional<BinaryOp> update;
     if (combine == Combine::Atomic) update = check_updates(edit, whole, call);
     StageDefinition definition = partial_definition(state, whole, whole, along);

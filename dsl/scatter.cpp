@@ -111,12 +111,21 @@ Stage Schedule::scatter(const StageRef& reduction, Combine combine, std::source_
     bool atomic = combine == Combine::Atomic;
     if (atomic)
         made = scatter_atomically(edit, whole, check_updates(edit, whole, fmt::format("scatter({})", name)), *terms);
+    else if (combine == Combine::Search)
+        search_terms(edit, whole, *terms);
     else
         sort_terms(edit, whole, *terms);
     std::string scattered = edit.stage_as_cpp(whole);
     std::string returned = atomic ? fmt::format("Stage {} = ", edit.stage_as_cpp(made)) : "";
-    edit.commit(fmt::format("{}s.scatter({}{});", returned, scattered, atomic ? ", Combine::Atomic" : ""),
-                fmt::format("scatter {}{}", whole, atomic ? " atomic" : ""));
+    const bool searches = combine == Combine::Search;
+    edit.commit(fmt::format("{}s.scatter({}{});", returned, scattered,
+                            atomic     ? ", Combine::Atomic"
+                            : searches ? ", Combine::Search"
+                                       : ""),
+                fmt::format("scatter {}{}", whole,
+                            atomic     ? " atomic"
+                            : searches ? " search"
+                                       : ""));
     return state_->handle_of_stage(made);
 }
 

@@ -31,5 +31,7 @@ bool mentions_any(const Expr& expr, const std::vector<Expr>& variables);
 int scatter_atomically(Edit& edit, int reduction, BinaryOp combine, const Scattered& terms);
 /// Sorts the terms by element, in stages that are bound already; the reduction runs over the terms of its element.
 void sort_terms(Edit& edit, int reduction, const Scattered& terms);
+/// Each element looks for its first and its last term, in a stage, and reduces its own of those between.
+void search_terms(Edit& edit, int reduction, const Scattered& terms);
 
 }  // namespace tw

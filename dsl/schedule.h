@@ -75,6 +75,7 @@ enum class As {
 enum class Combine {
     Workspace,  ///< they are stored, and a kernel behind combines them in order
     Atomic,     ///< each is combined with the result in memory when it is made, in no fixed order
+    Search,     ///< of few scattered terms: each element finds the first and the last of its own, and combines those
 };
 
 /// What terms of a stream read in the place of a reduction r that still runs. What has been reduced is corrected when
@@ -338,6 +339,9 @@ public:
     /// a loop as long as there are terms. The sort is stages of their own, already bound. Returns the reduction.
     /// Combine::Atomic: the loop i is gone; the reduce axes in the index are data loops of a stage of updates, which
     /// are combined atomically as in partial. Returns the updates.
+    /// Combine::Search: each element finds the numbers of its first and its last term, a stage `d_span` that may stand
+    /// under the reduction's loops, and goes from one to the other in their order. Work: elements x terms comparisons,
+    /// nothing sorted: for few terms. Returns the reduction.
     Stage scatter(const StageRef& reduction, Combine combine = Combine::Workspace, TW_HERE);
 
     // D. Implementation.

@@ -1,9 +1,11 @@
-// A stable counting sort of a reduction's terms by the element that they count for, made of ordinary stages.
+// How each element of a reduction finds the terms that count for it, by ordinary stages: a stable counting sort of the
+// terms by element, or, of few terms, a search for the first and the last of them.
 //
 // The terms are numbered in the order of the reduce axes, those behind the last that chooses an element left out; the
 // elements likewise. Terms stand in blocks, so that the work grows with their number: a term's place is the number of
 // terms for elements before, plus those for its element in blocks before, plus those in its own block before it.
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -48,9 +50,9 @@ Substitution point_of(const std::vector<Expr>& axes, Expr number) {
     return values;
 }
 
-class Sorter {
+class FoundTerms {
 public:
-    Sorter(Edit& edit, int reduction, const Scattered& terms)
+    FoundTerms(Edit& edit, int reduction, const Scattered& terms)
         : edit_(edit), reduction_(reduction), whole_(edit.state.stages[reduction].definition), terms_(terms) {
         for (const Expr& axis : whole_.axes) {
             bool chooses = std::any_of(terms.solved.begin(), terms.solved.end(),
@@ -66,7 +68,7 @@ public:
         num_elements_ = points(elements_);
     }
 
-    void run() {
+    void sort() {
         declare();
         for (StageDefinition& definition : stages_of({order_, offsets_}))
             for (const Tensor& tensor : made_)
@@ -77,10 +79,25 @@ public:
             spread(scatter_atomically(edit_, stage, BinaryOp::Add, terms));
             spread(stage);
         }
-        reduce_segments();
-        edit_.state.notes.push_back(fmt::format(
-            "[{}] the terms of '{}' are sorted by element, stably: each element combines its own in their order",
-            edit_.step, whole_.name));
+        const Expr element = number_of(elements_, elements_);
+        const Expr begin = offsets_(element), end = offsets_(element + 1);
+        reduce_terms(cast(i64, end - begin), [&](const Expr& t) { return cast(i64, order_(begin + t)); }, {});
+        note("the terms of '{}' are sorted by element, stably: each element combines its own in their order");
+    }
+
+    /// The first and the last term of each element; those between that count for others are left out as they come.
+    void search() {
+        const std::vector<Tensor> span = declare_span();
+        for (const StageDefinition& definition : stages_of(span))
+            if (definition.operation == span[0].operation()) spread(add_stage(edit_.state, definition, edit_.step));
+        const Expr element = number_of(elements_, elements_);
+        const Expr first = cast(i64, span[0](element)), last = cast(i64, span[1](element));
+        reduce_terms(
+            last - first + 1, [&](const Expr& t) { return first + t; },
+            [&](const Expr& term) { return counts_for(term, elements_); });
+        note(
+            "each element of '{}' looks for its first and its last term among all, and combines its own of those "
+            "between in their order");
     }
 
 private:
@@ -102,14 +119,7 @@ private:
             std::clamp(as_constant(n).value_or(terms_of_a_block), int64_t{1}, terms_of_a_block);
         Axis in_block = reduce_axis("q", most_in_block), in_chunk = reduce_axis("q", elements_of_a_chunk);
 
-        // The element's number, or the number of elements if there is none.
-        Tensor key = declare("key", {n}, [&](Point u) {
-            Substitution at = point_of(sorted_, u[0]);
-            std::vector<Expr> conditions = own_conditions();
-            for (const Expr& condition : terms_.inside()) conditions.push_back(condition);
-            Expr found = select_unchecked(all_of(conditions), number_of(elements_, values_of(elements_)), v);
-            return cast(i32, simplify(substitute(found, at)));
-        });
+        Tensor key = declare("key", {n}, [&](Point u) { return cast(i32, key_of(u[0])); });
         counts_ = declare("counts", {blocks, v}, [&](Point p) {
             return sum(cast(i32, key(term) == p[1] && term / terms_of_a_block == p[0]), term);
         });
@@ -138,6 +148,45 @@ private:
         });
     }
 
+    /// The numbers of an element's first and last term; the first is behind the last if it has none.
+    std::vector<Tensor> declare_span() {
+        const Expr most = constant(i32, int64_t{std::numeric_limits<int32_t>::max()}), none = constant(i32, -1);
+        const Reducer outermost =
+            make_reducer("span", {most, none}, [](const std::vector<Expr>& a, const std::vector<Expr>& b) {
+                return std::vector<Expr>{min(a[0], b[0]), max(a[1], b[1])};
+            });
+        const std::string name = unique_stage_name(edit_.state, whole_.name + "_span");
+        const Axis term = reduce_axis("u", num_terms_);
+        return compute_tuple(
+            name, {whole_.name + "_first", whole_.name + "_last"}, {num_elements_},
+            [&](const std::vector<Expr>& t) {
+                std::vector<Expr> element;
+                for (const auto& [axis, value] : point_of(elements_, t[0])) element.insert(element.begin(), value);
+                const Expr counts = counts_for(term, element), number = cast(i32, term);
+                return reduce(outermost, {select(counts, number, most), select(counts, number, none)}, {term});
+            },
+            edit_.where);
+    }
+
+    /// The number of the element for which a term counts, or the number of elements if there is none.
+    Expr key_of(const Expr& term) const {
+        std::vector<Expr> conditions = own_conditions();
+        for (const Expr& condition : terms_.inside()) conditions.push_back(condition);
+        const Expr number = number_of(elements_, values_of(elements_));
+        const Expr found = select_unchecked(all_of(conditions), number, num_elements_);
+        return simplify(substitute(found, point_of(sorted_, term)));
+    }
+
+    /// Whether a term counts for the element with these values of its axes.
+    Expr counts_for(const Expr& term, const std::vector<Expr>& element) const {
+        std::vector<Expr> conditions = own_conditions();
+        const std::vector<Expr> values = values_of(elements_);
+        const Substitution at = point_of(sorted_, term);
+        for (Expr& condition : conditions) condition = substitute(condition, at);
+        for (size_t a = 0; a < values.size(); ++a) conditions.push_back(substitute(values[a], at) == element[a]);
+        return simplify(all_of(conditions));
+    }
+
     /// Conditions that decide with the index alone whether a term counts.
     std::vector<Expr> own_conditions() const {
         std::vector<Expr> own;
@@ -158,23 +207,24 @@ private:
         return values;
     }
 
-    /// The reduction over the terms of its element, in their order, and over what chooses no element.
-    void reduce_segments() {
+    /// The reduction over so many terms of its element, each named by its number among all, and over what chooses no
+    /// element. `counts`, if given: whether a term is the element's.
+    void reduce_terms(const Expr& length, const std::function<Expr(const Expr&)>& term_at,
+                      const std::function<Expr(const Expr&)>& counts) {
         State& state = edit_.state;
         StageDefinition& own = state.stages[reduction_].definition;
-        Expr element = number_of(elements_, elements_);
-        Expr begin = offsets_(element), end = offsets_(element + 1);
         Variable position{.name = "t", .min = 0};
-        Expr along = make_expr(Type::I64, position);
-        Substitution at = point_of(sorted_, cast(i64, order_(begin + along)));
+        const Expr along = make_expr(Type::I64, position), term = term_at(along);
+        Substitution at = point_of(sorted_, term);
         std::erase_if(at, [&](const auto& known) { return is_among(own.axes, known.first); });
-        std::vector<Expr> conditions, axes{along}, extents{simplify(cast(i64, end - begin))};
+        std::vector<Expr> conditions, axes{along}, extents{simplify(length)};
         for (const Expr& condition : terms_.conditions)
             if (!is_own(condition)) conditions.push_back(condition);
         Expr value = terms_.value;
         if (!conditions.empty()) value = select_unchecked(all_of(conditions), value, own.reducer->identity[0]);
-        Substitution operands{{own.reducer->left[0], own.accumulators[0]},
-                              {own.reducer->right[0], simplify(substitute(value, at))}};
+        value = substitute(value, at);
+        if (counts) value = select_unchecked(counts(term), value, own.reducer->identity[0]);
+        Substitution operands{{own.reducer->left[0], own.accumulators[0]}, {own.reducer->right[0], simplify(value)}};
         own.update = {contract(simplify(substitute(own.reducer->combined[0], operands)))};
         for (const Expr& axis : own.reduce_axes)
             if (!is_among(sorted_, axis)) {
@@ -184,6 +234,10 @@ private:
         own.reduce_axes = axes;
         own.reduce_extents = extents;
         add_root_loops(state, reduction_, own.operation->shape);
+    }
+
+    void note(std::string_view text) {
+        edit_.state.notes.push_back(fmt::format("[{}] {}", edit_.step, fmt::format(fmt::runtime(text), whole_.name)));
     }
 
     /// A thread an element, neighbours side by side; a warp an element that has many terms.
@@ -236,6 +290,8 @@ private:
 
 }  // namespace
 
-void sort_terms(Edit& edit, int reduction, const Scattered& terms) { Sorter(edit, reduction, terms).run(); }
+void sort_terms(Edit& edit, int reduction, const Scattered& terms) { FoundTerms(edit, reduction, terms).sort(); }
+
+void search_terms(Edit& edit, int reduction, const Scattered& terms) { FoundTerms(edit, reduction, terms).search(); }
 
 }  // namespace tw

@@ -80,6 +80,18 @@ bool all_threads_have(const State& state, int stage, const std::vector<int>& thr
     });
 }
 
+/// Whether loops are as long as the stage's elements say: each thread that runs one needs them.
+bool decides_lengths(const State& state, int stage) {
+    bool found = false;
+    for (const StageRecord& other : state.stages)
+        for (int id : other.order)
+            visit(state.loops[id].extent, [&](const Expr& e) {
+                const Read* read = e.as<Read>();
+                found = found || (read && read->operation == state.stages[stage].definition.operation);
+            });
+    return found;
+}
+
 }  // namespace
 
 Memory resolved_memory(const State& state, int stage) {
@@ -90,6 +102,7 @@ Memory resolved_memory(const State& state, int stage) {
 Memory memory_inside(const State& state, int stage, int storage) {
     const StageRecord& record = state.stages[stage];
     if (record.memory != Memory::Auto && record.memory != Memory::Global) return record.memory;
+    if (decides_lengths(state, stage)) return Memory::Registers;
     std::vector<int> makers = threads_below(state, stage, storage);
     if (all_threads_have(state, stage, makers)) return Memory::Registers;
     if (!makers.empty()) return Memory::Shared;

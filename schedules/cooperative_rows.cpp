@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "schedules/long_reductions.h"
 #include "schedules/producers.h"
@@ -10,20 +11,23 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t elements_wanted = 32;    // of a row, in a thread's registers
-constexpr int64_t most_that_divide = 256;  // threads of a row
-constexpr int64_t most_kept = 64;          // more than that spills, or leaves too few threads to hide latency
+constexpr int64_t elements_wanted = 32;  // of a row, in a thread's registers
+constexpr int64_t most_kept = 64;        // more than that spills, or leaves too few threads to hide latency
+constexpr int64_t terms_of_means = 160;  // of a thread: what combining running means of threads takes is a third then
+constexpr int64_t most_vectors = 4;      // of a thread's part, whose number of terms is known
 
-/// Neighbouring threads get neighbouring vectors of the row.
-void spread(Schedule& s, Loop loop, bool reduces, const RowThreads& shape) {
-    auto [step, inside] = s.split(loop, shape.threads * shape.neighbours, Tail::Mask, {"step", "in_step"});
+/// Neighbouring threads get neighbouring vectors of the row. `whole`: those that all have are loaded without masks, so
+/// that none waits for another.
+void spread(Schedule& s, const StageRef& stage, Loop loop, bool whole, const RowThreads& shape) {
+    const bool reduces = s.reduces(stage);
+    const int64_t elements = shape.threads * shape.neighbours;
+    const auto columns = as_constant(s.extent(loop));
+    auto [step, inside] = s.split(loop, elements, Tail::Mask, {"step", "in_step"});
     auto [share, element] = s.split(inside, shape.neighbours, {"share", "element"});
     s.bind(share, thread);
-    if (shape.neighbours == 1) return;
-    if (reduces)
-        s.unroll(element);
-    else
-        s.bind(element, tw::vector);
+    if (shape.neighbours > 1 && reduces) s.unroll(element);
+    if (shape.neighbours > 1 && !reduces) s.bind(element, tw::vector);
+    if (whole && columns && *columns > elements && *columns % elements != 0) s.cut(step, where_partial(stage));
 }
 
 /// Whether combining two values divides, as running means do by their counts.
@@ -54,30 +58,96 @@ bool divides(const Schedule& s, const StageRef& stage) {
     return found;
 }
 
-/// Each vector of the row in an accumulator of its own: how many terms that has is known at compile time, so that one
-/// division is left for a vector. Returns those parts.
-Stage in_parts(Schedule& s, const StageRef& stage, int64_t neighbours) {
-    auto [vector, element] = s.split(s.reduce(stage), neighbours, Tail::Mask, {"vector", "element"});
-    const Stage parts = s.rfactor(stage, vector);
-    s.unroll(s.reduce(parts));
-    return parts;
+/// A few vectors of the row that a thread takes in an accumulator of their own: how many terms that has is known at
+/// compile time, so that one division is left for all of them.
+struct Parts {
+    Stage stage;
+    bool some_partial;  ///< of several steps along a row
+};
+Parts in_parts(Schedule& s, const StageRef& stage, const RowThreads& shape) {
+    const int64_t vectors = shape.threads * shape.neighbours, columns = as_constant(s.extent(s.reduce(stage))).value();
+    const int64_t all = (columns + vectors - 1) / vectors;
+    int64_t together = std::min(all, most_vectors);
+    while (all < most_vectors * most_vectors && all % together != 0) --together;  // of many, few are left over
+    auto [step, in_step] = s.split(s.reduce(stage), vectors * together, Tail::Mask, {"step", "in_step"});
+    auto [vector, in_vector] = s.split(in_step, vectors, {"vector", "in_vector"});
+    auto [share, element] = s.split(in_vector, shape.neighbours, {"share", "element"});
+    s.order({step, share, vector, element});
+    const Stage parts = s.rfactor(stage, s.fuse(step, share, "part"));
+    for (int loop : {0, 1}) s.unroll(s.reduce(parts, loop));
+    return {parts, columns > vectors * together && columns % (vectors * together) != 0};
 }
 
 /// Threads share the parts, which are made where they are read.
-void spread_parts(Schedule& s, const StageRef& stage, const Stage& parts, int64_t threads) {
-    auto [step, share] = s.split(s.reduce(stage), threads, Tail::Mask, {"step", "share"});
+void spread_parts(Schedule& s, const StageRef& stage, const Parts& given, int64_t threads) {
+    const auto& [parts, some_partial] = given;
+    auto [step, share] = s.split(s.reduce(stage), threads, {"step", "share"});
     std::vector<Loop> order = s.all_loops(stage);
     std::swap(order[order.size() - 2], order[order.size() - 1]);
     s.order(order);
     s.bind(share, thread);
     s.at(parts, step);
     s.set_memory(parts, Memory::Registers);
+    if (some_partial) s.cut(step, where_partial(parts));
 }
 
 /// The stage's loop along the row: its reduce loop or its last one.
-void spread_stage(Schedule& s, const StageRef& stage, const RowThreads& shape) {
-    bool reduces = s.reduces(stage);
-    spread(s, reduces ? s.reduce(stage) : s.all_loops(stage).back(), reduces, shape);
+void spread_stage(Schedule& s, const StageRef& stage, bool whole, const RowThreads& shape) {
+    spread(s, stage, s.reduces(stage) ? s.reduce(stage) : s.all_loops(stage).back(), whole, shape);
+}
+
+/// How many loops of a stage run along rows: those of the reductions along them.
+size_t rank_of_rows(const Schedule& s, const std::vector<Stage>& stages) {
+    for (const Stage& stage : stages)
+        if (s.reduces(stage) && !s.data_loops(stage).empty()) return s.data_loops(stage).size();
+    return s.data_loops(stages.front()).size() - 1;
+}
+
+bool has_columns(const Schedule& s, const StageRef& stage, size_t rank) {
+    return !s.reduces(stage) && s.data_loops(stage).size() > rank;
+}
+
+/// Reductions along rows of known lengths whose combining divides.
+std::vector<Stage> dividing_stages(const Schedule& s, const std::vector<Stage>& stages, const RowThreads& shape) {
+    std::vector<Stage> found;
+    for (const Stage& stage : stages)
+        if (shape.neighbours > 1 && !s.data_loops(stage).empty() && divides(s, stage) &&
+            as_constant(s.extent(s.reduce(stage))))
+            found.push_back(stage);
+    return found;
+}
+
+/// Of the longest rows that are reduced; 0 if that is not known.
+int64_t columns_of(const Schedule& s, const std::vector<Stage>& stages) {
+    int64_t columns = 0;
+    for (const Stage& stage : stages)
+        if (s.reduces(stage) && !s.data_loops(stage).empty())
+            columns = std::max(columns, as_constant(s.extent(s.reduce(stage))).value_or(0));
+    return columns;
+}
+
+/// Blocks of many threads run side by side, one loading while another reduces, if the registers that hold rows leave
+/// room for what is computed.
+void run_side_by_side(Schedule& s, const Tensor& y, const RowThreads& shape, int64_t elements) {
+    constexpr int64_t most_bytes = 112, threads_wanted = 1024, many = 512;
+    const int64_t threads = shape.threads * shape.rows;
+    if (threads >= many && threads < threads_wanted + 1 && elements * bytes_of(y.type()) <= most_bytes * shape.threads)
+        s.occupancy(y, static_cast<int>(threads_wanted / threads));
+}
+
+/// Rows that no thread keeps leave room for more elements in flight, and what their threads combine takes less time if
+/// there are fewer of them; most where combining divides.
+RowThreads fewer_threads(const Schedule& s, const std::vector<Stage>& stages, const RowThreads& given, bool kept,
+                         bool divides) {
+    RowThreads shape = given;
+    const int64_t columns = columns_of(s, stages);
+    if (columns == 0 || (!divides && !given.keep)) return shape;
+    const int64_t each = divides && !kept ? terms_of_means : most_kept;
+    const int64_t least = kept && !divides ? given.threads : 32;
+    if (divides) shape.threads = std::min<int64_t>(shape.threads, 256);
+    while (shape.threads > least && shape.threads / 2 * each >= columns) shape.threads /= 2;
+    if (shape.threads < given.threads) shape.rows = std::max<int64_t>(given.rows, 128 / shape.threads);
+    return shape;
 }
 
 }  // namespace
@@ -97,6 +167,7 @@ Loop bind_rows(Schedule& s, const std::vector<Loop>& loops, int64_t rows_of_bloc
 
 RowThreads row_threads(int64_t columns, int64_t neighbours) {
     RowThreads shape{.threads = 32, .rows = 1, .neighbours = neighbours};
+    while (shape.threads > 8 && shape.threads / 2 * neighbours * most_vectors >= columns) shape.threads /= 2;
     while (shape.threads > 4 && shape.threads / 2 * neighbours >= columns) shape.threads /= 2;
     while (shape.threads < 256 && shape.threads * neighbours * 4 < columns) shape.threads *= 2;
     while (shape.threads < 512 && shape.threads * elements_wanted < columns) shape.threads *= 2;
@@ -108,25 +179,30 @@ RowThreads row_threads(int64_t columns, int64_t neighbours) {
 
 void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& given, std::source_location where) {
     CalledFrom caller(where);
-    RowThreads shape = given;
-    Stage last = s[y];
+    const Stage last = s[y];
     std::vector<Stage> stages = producers_of(s, last);
     std::reverse(stages.begin(), stages.end());  // readers first
-    std::map<int, Stage> parts;
+    const size_t rank = rank_of_rows(s, stages);
+    const bool kept = given.keep && std::ranges::any_of(stages, [&](const Stage& stage) {
+                          return stage.id != last.id && has_columns(s, stage, rank) && s.readers(stage).size() > 1;
+                      });
+    const std::vector<Stage> dividing = dividing_stages(s, stages, given);
+    const RowThreads shape = fewer_threads(s, stages, given, kept, !dividing.empty());
+    std::map<int, Parts> parts;
+    for (const Stage& stage : dividing) parts.emplace(stage.id, in_parts(s, stage, shape));
+    std::set<int> along_columns;
     for (const Stage& stage : stages)
-        if (shape.neighbours > 1 && !s.data_loops(stage).empty() && divides(s, stage) &&
-            as_constant(s.extent(s.reduce(stage))))
-            parts.emplace(stage.id, in_parts(s, stage, shape.neighbours));
-    // Each thread combines what the warps have, which takes long where that divides.
-    if (!parts.empty() && !shape.keep) shape.threads = std::min(shape.threads, most_that_divide);
+        if (has_columns(s, stage, rank)) along_columns.insert(stage.id);
+    const int64_t kept_elements =
+        columns_of(s, stages) * static_cast<int64_t>(along_columns.size() - along_columns.count(last.id));
     std::vector<Loop> rows = s.data_loops(y);
-    if (!s.reduces(y)) rows.pop_back();
+    rows.resize(rank);
     Loop row = bind_rows(s, rows, shape.rows);
     std::vector<Stage> shared;
     auto share = [&](const Stage& stage) {
         if (const auto own = parts.find(stage.id); own != parts.end())
             spread_parts(s, stage, own->second, shape.threads);  // before what the parts read is placed
-        else
+        else if (s.reduces(stage) || along_columns.contains(stage.id))
             shared.push_back(stage);
     };
     share(last);
@@ -142,7 +218,9 @@ void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& g
             share(stage);
         }
     }
-    for (auto stage = shared.rbegin(); stage != shared.rend(); ++stage) spread_stage(s, *stage, shape);
+    if (kept) run_side_by_side(s, y, shape, kept_elements);
+    for (auto stage = shared.rbegin(); stage != shared.rend(); ++stage)
+        spread_stage(s, *stage, !kept && s.reduces(*stage), shape);
 }
 
 }  // namespace tw::schedules

@@ -5,7 +5,7 @@
 namespace tw::schedules {
 
 struct RowThreads {
-    int64_t threads = 256;   ///< share one row
+    int64_t threads = 256;   ///< share one row, at most
     int64_t rows = 1;        ///< a block
     int64_t neighbours = 4;  ///< elements that a thread moves at once
     bool keep = true;        ///< what several stages read of a row stays in registers; else each computes it again
@@ -21,7 +21,8 @@ Loop bind_rows(Schedule& s, const std::vector<Loop>& loops, int64_t rows_of_bloc
 /// Schedules `y` over (row, ..., column) or, if it itself reduces, over rows, and every stage that it reads: a block
 /// takes `rows` rows at a time, the threads share a row's elements. Elementwise stages with one reader are inlined,
 /// results of reductions are in every thread. Where combining divides (running means), a thread reduces each of its
-/// vectors first, whose number of terms is known. A scalar that the rows read is a kernel of its own.
+/// vectors first, whose number of terms is known. Fewer threads share rows of which nothing is kept. A scalar that the
+/// rows read is a kernel of its own.
 void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& shape, TW_HERE);
 
 }  // namespace tw::schedules

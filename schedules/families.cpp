@@ -64,14 +64,16 @@ std::optional<Schedule> streamed_rows(const std::vector<Tensor>& y, const Tensor
 
 /// Rows that registers hold stay there; of others, reductions that need each other's results go through them together.
 /// `keeps`: the operator is given rows that its schedule may keep in registers; else it says itself what is kept.
+/// `of_kept`: what declares it, in more passes, for rows that registers hold.
 Family row_family(const std::string& name, const std::string& description, double passes, double flops,
-                  bool keeps = true) {
-    auto make = [declare = row_operators().at(name), keeps](const KernelRequest& r, const Target& target) {
+                  bool keeps = true, const RowOperator& of_kept = {}) {
+    auto make = [declare = row_operators().at(name), of_kept, keeps](const KernelRequest& r, const Target& target) {
         const Tensor x = matrix(r);
-        std::vector<Tensor> y = declare(keeps ? kept_rows(x) : x, reduce_axis("k", r.extents[1]), r.type);
-        Schedule s(y, target);
         RowThreads shape = row_threads(r.extents[1], vector_of(r.type));
         shape.neighbours = neighbours_of_rows(r);
+        const RowOperator& operation = of_kept && shape.keep ? of_kept : declare;
+        std::vector<Tensor> y = operation(keeps ? kept_rows(x) : x, reduce_axis("k", r.extents[1]), r.type);
+        Schedule s(y, target);
         const std::vector<Stage> stages = s.all_stages();
         const auto reductions = std::ranges::count_if(stages, [&](const Stage& each) { return s.reduces(each); });
         if (reductions != 1 && !(keeps && shape.keep))
@@ -158,7 +160,9 @@ std::function<Schedule(const KernelRequest&, const Target&)> make_scattered(Comb
     return [combine](const KernelRequest& r, const Target& target) {
         Declared y = embedding_gradient(r.extents[0], r.extents[1], r.extents[2], r.type);
         Schedule s = schedule_of(y, target);
-        schedule_scattered_rows(s, y.outputs[0], r.extents[2], vector_of(r.type), combine);
+        const int64_t terms = r.extents[0], rows = r.extents[1], width = r.extents[2];
+        const bool searches = combine == Combine::Workspace && searches_terms(terms, rows, width);
+        schedule_scattered_rows(s, y.outputs[0], rows, width, searches ? Combine::Search : combine);
         return s;
     };
 }
@@ -191,7 +195,7 @@ std::vector<Family> make_families() {
         row_family("softmax", "exp(x) / sum of exp(x) along rows", 2, 4),
         row_family("layernorm", "rows of mean 0 and variance 1, times gain plus bias", 2, 7),
         row_family("rmsnorm", "rows over the root of their mean square, times gain", 2, 4),
-        row_family("argmax", "the largest element of each row and its place", 1, 1),
+        row_family("argmax", "the largest element of each row and its place", 1, 1, true, row_argmax_of_kept),
         row_family("moments", "mean and variance of rows", 1, 4),
         row_family("similarity", "cosine of each row and one query", 1, 4),
         row_family("softmax_gradient", "dx of softmax along rows, of its result and dy", 3, 4),

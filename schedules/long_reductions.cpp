@@ -12,13 +12,21 @@ namespace {
 
 constexpr int64_t blocks_wanted = 2048;  // of 256 threads: about two waves of 132 multiprocessors
 constexpr int64_t least_terms = 8;       // a thread: loads that it can have in flight
+constexpr int64_t few_blocks = 264;      // two for each multiprocessor of a large GPU: below, each has fewer terms
+
+constexpr int64_t most_rows = 32;  // a thread, that its block reduces alone
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-/// A column tile a block (of each iteration of `outer`), vectors along columns, threads that share the terms.
+/// A column tile a block (of each iteration of `outer`), vectors along columns, threads that share the terms. Of rows
+/// that are no whole vectors, neighbouring threads read neighbouring elements.
 void schedule_columns(Schedule& s, std::optional<Loop> outer, Loop columns, Loop rows, const ColumnThreads& shape) {
+    const auto count = as_constant(s.extent(columns));
+    const bool whole = !count || *count % shape.neighbours == 0;
     auto [tile, inside] = s.split(columns, shape.lanes * shape.neighbours, Tail::Mask, {"tile", "in_tile"});
-    auto [column, element] = s.split(inside, shape.neighbours, {"column", "element"});
+    auto [first, second] = whole ? s.split(inside, shape.neighbours, {"column", "element"})
+                                 : s.split(inside, shape.lanes, {"element", "column"});
+    const Loop column = whole ? first : second, element = whole ? second : first;
     auto [step, row] = s.split(rows, shape.rows, Tail::Mask, {"step", "row"});
     if (outer)
         s.order({*outer, tile, row, column, step, element});
@@ -27,13 +35,20 @@ void schedule_columns(Schedule& s, std::optional<Loop> outer, Loop columns, Loop
     s.bind(outer ? s.fuse(*outer, tile, "block") : tile, grid.x);
     s.bind(row, thread);
     s.bind(column, thread);
-    if (shape.neighbours > 1) s.bind(element, tw::vector);
+    if (shape.neighbours == 1) return;
+    if (whole)
+        s.bind(element, tw::vector);
+    else
+        s.unroll(element);
 }
 
 }  // namespace
 
 ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours) {
     ColumnThreads shape{.neighbours = neighbours};
+    // Blocks enough without chunks, each of few rows: narrow tiles spare the second kernel.
+    const ColumnThreads narrow{.lanes = 8, .rows = 32, .neighbours = neighbours, .chunk = rows};
+    if (rows <= narrow.rows * most_rows && columns >= narrow.lanes * neighbours * few_blocks) return narrow;
     while (shape.lanes > 8 && shape.lanes / 2 * neighbours >= columns) shape.lanes /= 2, shape.rows *= 2;
     shape.rows = std::min<int64_t>(shape.rows, 16);
     int64_t tiles = std::max<int64_t>((columns + shape.lanes * neighbours - 1) / (shape.lanes * neighbours), 1);
@@ -74,7 +89,10 @@ void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t thread
 void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_t neighbours, Combine combine,
                              std::source_location where) {
     CalledFrom caller(where);
-    const int64_t threads = 256, step = threads * neighbours * least_terms;
+    const int64_t threads = 256, one = threads * neighbours;
+    int64_t vectors = least_terms;
+    while (vectors > 1 && count < one * vectors * few_blocks) vectors /= 2;
+    const int64_t step = one * vectors;
     int64_t size = std::max(round_up((count + blocks_wanted - 1) / blocks_wanted, step), step);
     if (count <= size && combine == Combine::Workspace) return schedule_block_reduction(s, y, threads, neighbours);
     auto [chunk, inside] = s.split(s.reduce(y), size, Tail::Mask, {"chunk", "in_chunk"});

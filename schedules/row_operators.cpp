@@ -1,5 +1,6 @@
 #include "schedules/row_operators.h"
 
+#include <limits>
 #include <numbers>
 
 namespace tw::schedules {
@@ -77,6 +78,18 @@ std::vector<Tensor> rmsnorm(const Tensor& stored, const Axis& k, Type result) {
 std::vector<Tensor> row_argmax(const Tensor& stored, const Axis& k, Type) {
     auto x = reader(stored);
     return compute_tuple("largest", rows_of(stored), [&](const std::vector<Expr>& i) { return argmax(x(i[0], k), k); });
+}
+
+std::vector<Tensor> row_argmax_of_kept(const Tensor& stored, const Axis& k, Type) {
+    auto x = reader(stored);
+    const Expr none = constant(i32, int64_t{std::numeric_limits<int32_t>::max()});
+    Tensor most = compute("most", rows_of(stored), [&](Expr i) { return reduce_max(x(i, k), k); });
+    Tensor place = compute("place", rows_of(stored),
+                           [&](Expr i) { return reduce_min(select(x(i, k) == most(i), cast(i32, k), none), k); });
+    return compute_tuple("largest", rows_of(stored), [&](const std::vector<Expr>& i) {
+        const Expr found = place(i[0]), nowhere = constant(i64, std::numeric_limits<int64_t>::max());
+        return std::vector<Expr>{most(i[0]), select(found == none, nowhere, cast(i64, found))};
+    });
 }
 
 std::vector<Tensor> row_moments(const Tensor& stored, const Axis& k, Type) {

@@ -23,6 +23,8 @@ std::vector<Tensor> rmsnorm(const Tensor& x, const Axis& k,
                             Type result);  ///< y = x * rsqrt(mean of squares + 1e-5) * gain[j]
 /// The largest value of each row, f32, and the first place where it stands, i64.
 std::vector<Tensor> row_argmax(const Tensor& x, const Axis& k, Type result);
+/// The same in two passes over the row, its largest value and then the first place of that: for rows in registers.
+std::vector<Tensor> row_argmax_of_kept(const Tensor& x, const Axis& k, Type result);
 std::vector<Tensor> row_moments(const Tensor& x, const Axis& k, Type result);  ///< mean and variance of each row, f32
 /// The cosine of each row and an input query [columns] of the type `result`; 0 where either is zero.
 std::vector<Tensor> similarity(const Tensor& x, const Axis& k, Type result);

@@ -1,6 +1,7 @@
 #include "schedules/transposed.h"
 
 #include <algorithm>
+#include <numeric>
 #include <ranges>
 
 #include "dsl/simplify.h"
@@ -13,7 +14,9 @@ namespace tw::schedules {
 
 void schedule_transposed(Schedule& s, const Tensor& y, const Tensor& x, std::source_location where) {
     CalledFrom caller(where);
-    const int64_t neighbours = 16 / bytes_of(y.type()), side = 64, threads = 256, lanes = side / neighbours;
+    // So many lie together at multiples of their bytes in all rows: a warp stores whole sectors.
+    const int64_t neighbours = std::gcd(16 / bytes_of(y.type()), as_constant(y.shape()[1]).value_or(1)), side = 64,
+                  threads = 256, lanes = side / neighbours;
     auto [i, j] = s.loops<2>(y);
     auto [bi, ti] = s.split(i, side, Tail::Mask, {"block_i", "tile_i"});
     auto [bj, tj] = s.split(j, side, Tail::Mask, {"block_j", "tile_j"});
@@ -24,7 +27,7 @@ void schedule_transposed(Schedule& s, const Tensor& y, const Tensor& x, std::sou
     s.bind(block, grid.x);
     s.bind(row, thread);
     s.bind(lane_of, thread);
-    s.bind(element, tw::vector);
+    if (neighbours > 1) s.bind(element, tw::vector);
     s.stage(y, x, Memory::Shared, block);
 }
 

@@ -181,7 +181,10 @@ public:
 
     RandomStep accumulators() { return {.verb = Verb::Accumulators, .stage = some_stage().name}; }
 
-    RandomStep scatter() { return {.verb = Verb::Scatter, .stage = some_stage().name, .combine = some_combine()}; }
+    RandomStep scatter() {
+        const Combine combine = random_.chance(0.3) ? Combine::Search : some_combine();
+        return {.verb = Verb::Scatter, .stage = some_stage().name, .combine = combine};
+    }
 
     /// Mostly a loop that shared copies stand in.
     RandomStep pipeline() {

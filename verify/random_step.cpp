@@ -151,6 +151,7 @@ std::string to_string(const RandomStep& step) {
         text += fmt::format(" at {} * {} + {}", step.owner.empty() ? 0 : 1, step.size, fmt::join(step.positions, ", "));
     if (step.verb == Verb::Bind) text += " " + tw::to_string(step.level);
     if (step.combine == Combine::Atomic) text += " atomic";
+    if (step.combine == Combine::Search) text += " search";
     bool remembers = step.verb == Verb::StageOperand || step.verb == Verb::StageResult || step.verb == Verb::SetMemory;
     return remembers ? text + " " + tw::to_string(step.memory) : text;
 }

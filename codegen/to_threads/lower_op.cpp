@@ -179,11 +179,28 @@ private:
         return body;
     }
 
+    /// Whether a value is the same behind the stores: it reads registers at most, and none that they write.
+    bool survives_stores(const Expr& value) const {
+        bool same = true;
+        visit(value, [&](const Expr& e) {
+            const Load* load = e.as<Load>();
+            if (!load) return;
+            const bool is_stored = std::ranges::any_of(
+                t_.stores, [&](const ThreadStore& store) { return store.to.buffer == load->buffer; });
+            same = same && load->buffer->memory == Memory::Registers && !is_stored;
+        });
+        return same;
+    }
+
     ThreadStmt scalar_stores() {
         std::vector<ThreadStmt> stmts;
         if (t_.single()) return make_thread(t_.stores[0], op_.step);
-        // All values are computed before the first is stored.
         std::vector<ThreadStmt> lets, stores;
+        if (std::ranges::all_of(t_.stores, [&](const ThreadStore& store) { return survives_stores(store.value); })) {
+            for (const ThreadStore& store : t_.stores) stores.push_back(make_thread(store, op_.step));
+            return make_thread(ThreadBlock{std::move(stores)}, op_.step);
+        }
+        // All values are computed before the first is stored.
         for (const ThreadStore& store : t_.stores) {
             Variable node{.name = store.to.buffer->name + "_new", .kind = VariableKind::Index, .min = {}, .max = {}};
             Expr variable = make_expr(store.value.type(), std::move(node));

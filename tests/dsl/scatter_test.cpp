@@ -213,37 +213,41 @@ TEST(Scatter, OfTheGradientOfAGather) {
             .scalars = {}});
 }
 
-TEST(Scatter, SortsTermsIntoTheDeclaredOrder) {
+TEST(Scatter, FindsTermsInTheDeclaredOrder) {
     for (auto [rows, indices, columns] :
          {std::array<int64_t, 3>{13, 40, 5}, {1, 9, 1}, {300, 2100, 1}, {5, 0, 3}, {0, 4, 2}, {256, 30, 2}}) {
         Rows p{rows, indices, columns};
-        fill_uniform(p.bindings.inputs["x"], -1, 1, 3);  // rounding shows any other order
-        Schedule s({p.d}, target("sm_90a"));
-        s.scatter(p.d);
-        EXPECT_TRUE(s.deterministic());
-        auto [i, e] = s.loops<2>(p.d);
-        s.bind(i, grid.x);
-        s.bind(e, thread);
-        expect_declared_values(s, p.bindings);
-        auto [to, ti] = s.split(s.reduce(p.d), 4, Tail::Mask);
-        s.bind(ti, thread);
-        fill_integers(p.bindings.inputs["x"], -9, 9, 3);
-        expect_declared_values(s, p.bindings);
+        for (Combine combine : {Combine::Workspace, Combine::Search}) {
+            fill_uniform(p.bindings.inputs["x"], -1, 1, 3);  // rounding shows any other order
+            Schedule s({p.d}, target("sm_90a"));
+            s.scatter(p.d, combine);
+            EXPECT_TRUE(s.deterministic());
+            auto [i, e] = s.loops<2>(p.d);
+            s.bind(i, grid.x);
+            s.bind(e, thread);
+            expect_declared_values(s, p.bindings);
+            auto [to, ti] = s.split(s.reduce(p.d), 4, Tail::Mask);
+            s.bind(ti, thread);
+            fill_integers(p.bindings.inputs["x"], -9, 9, 3);
+            expect_declared_values(s, p.bindings);
+        }
     }
 }
 
-TEST(Scatter, SortsTermsOfNamedSizes) {
+TEST(Scatter, FindsTermsOfNamedSizes) {
     Expr v = size("v", {.min = 0, .max = 700}), n = size("n", {.min = 0, .max = 3000});
     Tensor ids = input("ids", i32, {n}), x = input("x", f32, {n, 2});
     Axis r = reduce_axis("r", n);
     Tensor d = compute("d", {v, 2}, [&](Expr i, Expr e) { return sum(select(ids(r) == i, x(r, e), 0.0), r); });
-    Schedule s({d}, target("sm_90a"));
-    s.scatter(d);
-    for (auto [rows, terms] : {std::pair<int64_t, int64_t>{600, 1500}, {1, 30}, {7, 0}, {0, 5}})
-        expect_declared_values(
-            s, {.inputs = {{"ids", integers(i32, {terms}, -1, rows, 1)}, {"x", integers(f32, {terms, 2}, -9, 9, 2)}},
-                .sizes = {{"v", rows}, {"n", terms}},
-                .scalars = {}});
+    for (Combine combine : {Combine::Workspace, Combine::Search}) {
+        Schedule s({d}, target("sm_90a"));
+        s.scatter(d, combine);
+        for (auto [rows, terms] : {std::pair<int64_t, int64_t>{600, 1500}, {1, 30}, {7, 0}, {0, 5}})
+            expect_declared_values(s, {.inputs = {{"ids", integers(i32, {terms}, -1, rows, 1)},
+                                                  {"x", integers(f32, {terms, 2}, -9, 9, 2)}},
+                                       .sizes = {{"v", rows}, {"n", terms}},
+                                       .scalars = {}});
+    }
 }
 
 TEST(Scatter, NeedsAReducerThatIsOneOperation) {
@@ -260,7 +264,7 @@ TEST(Scatter, NeedsAReducerThatIsOneOperation) {
 }
 
 /// Two solved axes, a batch that the index depends on, a term's own condition, an axis that chooses nothing.
-TEST(Scatter, SortsByAllThatChoosesTheElement) {
+TEST(Scatter, FindsByAllThatChoosesTheElement) {
     Tensor ids = input("ids", i32, {3, 20}), to = input("to", i32, {20}), x = input("x", f32, {3, 20, 4});
     Axis r = reduce_axis("r", 20), k = reduce_axis("k", 4);
     Tensor d = compute("d", {3, 6, 5}, [&](Expr b, Expr i, Expr j) {
@@ -273,7 +277,7 @@ TEST(Scatter, SortsByAllThatChoosesTheElement) {
                                  {"x", integers(f32, {3, 20, 4}, -9, 9, 2)}},
                       .sizes = {},
                       .scalars = {}};
-    for (Combine combine : {Combine::Workspace, Combine::Atomic}) {
+    for (Combine combine : {Combine::Workspace, Combine::Search, Combine::Atomic}) {
         Schedule s({d}, target("sm_90a"));
         s.scatter(d, combine);
         expect_declared_values(s, bindings);
@@ -441,15 +445,37 @@ TEST(ScatterErrors, LoopsThatDataBound) {
     EXPECT_ERROR(s.order({t, i}), "loop 't' of 'd' must stand inside of 'i', which decides how many iterations it has");
     EXPECT_ERROR(s.rfactor(p.d, t), "rfactor(d, t): elements decide how many terms 'd' has; split the loop as long");
     s.order({t, e});
-    Stage offsets = [&] {
-        for (Stage stage : s.all_stages())
-            if (s.name(stage) == "d_offsets") return stage;
-        return Stage{};
-    }();
-    EXPECT_ERROR(s.at(offsets, i), "'d_offsets' must stay a kernel of its own: its elements decide how long loop 't'");
     auto [to, ti] = s.split(t, 2, Tail::Mask);
     EXPECT_ERROR(s.fuse(to, ti), "loops 't_outer' and 't_inner' of 'd' cannot be fused: the element decides");
     expect_declared_values(s, p.bindings);
+}
+
+/// What decides how long a loop is may be made where it is needed, by threads together: one kernel.
+TEST(LoadedExtents, MadeInRegisters) {
+    Rows p{13, 40, 5};
+    fill_uniform(p.bindings.inputs["x"], -1, 1, 3);
+    Schedule s({p.d}, target("sm_90a"));
+    s.scatter(p.d, Combine::Search);
+    auto [i, e] = s.loops<2>(p.d);
+    s.bind(i, grid.x);
+    s.bind(e, thread);
+    Stage span = [&] {
+        for (Stage stage : s.all_stages())
+            if (s.name(stage) == "d_span") return stage;
+        return Stage{};
+    }();
+    s.at(span, i);
+    EXPECT_ERROR(s.set_memory(span, Memory::Shared),
+                 "'d_span' must stay a kernel of its own, or stand in registers under a loop around loop 't' of 'd'");
+    EXPECT_EQ(s.tree().nests.size(), 1u);
+    expect_declared_values(s, p.bindings);
+}
+
+TEST(ScatterErrors, SearchIsNoWayToCombineParts) {
+    RowSums p;
+    Schedule s({p.y}, target("sm_90a"));
+    EXPECT_ERROR(s.rfactor(p.y, s.split(s.reduce(p.y), 8, Tail::Mask)[0], Combine::Search),
+                 "Combine::Search is a way of scatter");
 }
 
 TEST(ScatterErrors, OfRoundedElements) {

@@ -52,8 +52,8 @@ TEST_P(CooperativeRows, OfAnyLength) {
 
 TEST(CooperativeRowsThreads, AreNoMoreThanShortRowsHaveVectors) {
     for (auto [columns, neighbours, threads] :
-         {std::array{128, 8, 16}, std::array{100, 8, 16}, std::array{1, 8, 4}, std::array{129, 8, 32},
-          std::array{64, 4, 16}, std::array{4096, 8, 128}}) {
+         {std::array{128, 8, 8}, std::array{1000, 8, 32}, std::array{1, 8, 4}, std::array{257, 8, 16},
+          std::array{256, 8, 8}, std::array{64, 4, 8}, std::array{4096, 8, 128}}) {
         const RowThreads shape = row_threads(columns, neighbours);
         EXPECT_EQ(shape.threads, threads) << columns;
         EXPECT_EQ(shape.threads * shape.rows % 32, 0) << columns;

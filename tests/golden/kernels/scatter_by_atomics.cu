@@ -7,13 +7,17 @@
 //           [4] s.bind(block, grid.x);
 //           [5] s.bind(t, thread);
 //           [6] s.bind(element, vector);
-//           [7] auto [tile, in_tile] = s.split(j_gradient_updates, 256, Tail::Mask, {"tile", "in_tile"});
-//           [8] auto [t_2, element_2] = s.split(in_tile, 8, {"t", "element"});
+//           [7] auto [tile, in_tile] = s.split(j_gradient_updates, 64, Tail::Mask, {"tile", "in_tile"});
+//           [8] auto [element_2, t_2] = s.split(in_tile, 32, {"element", "t"});
 //           [9] s.order({p, tile, t_2, element_2});
 //           [10] s.bind(p, grid.x);
 //           [11] s.bind(tile, grid.y);
 //           [12] s.bind(t_2, thread);
-//           [13] s.bind(element_2, vector);
+//           [13] s.bind(element_2, unrolled);
+//           [14] Stage y_gradient_registers = s.stage(gradient_updates, y_gradient, Memory::Registers, tile);
+//           [15] auto [element_3, t_3] = s.split(j_y_gradient_registers, 32, Tail::Mask, {"element", "t"});
+//           [16] s.bind(element_3, unrolled);
+//           [17] s.bind(t_3, thread);
 // 256 threads
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
@@ -59,13 +63,17 @@ extern "C" __global__ void __launch_bounds__(256, 1) gradient_kernel(float* __re
 //           [4] s.bind(block, grid.x);
 //           [5] s.bind(t, thread);
 //           [6] s.bind(element, vector);
-//           [7] auto [tile, in_tile] = s.split(j_gradient_updates, 256, Tail::Mask, {"tile", "in_tile"});
-//           [8] auto [t_2, element_2] = s.split(in_tile, 8, {"t", "element"});
+//           [7] auto [tile, in_tile] = s.split(j_gradient_updates, 64, Tail::Mask, {"tile", "in_tile"});
+//           [8] auto [element_2, t_2] = s.split(in_tile, 32, {"element", "t"});
 //           [9] s.order({p, tile, t_2, element_2});
 //           [10] s.bind(p, grid.x);
 //           [11] s.bind(tile, grid.y);
 //           [12] s.bind(t_2, thread);
-//           [13] s.bind(element_2, vector);
+//           [13] s.bind(element_2, unrolled);
+//           [14] Stage y_gradient_registers = s.stage(gradient_updates, y_gradient, Memory::Registers, tile);
+//           [15] auto [element_3, t_3] = s.split(j_y_gradient_registers, 32, Tail::Mask, {"element", "t"});
+//           [16] s.bind(element_3, unrolled);
+//           [17] s.bind(t_3, thread);
 // 32 threads
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
@@ -83,18 +91,6 @@ __device__ inline float cvt_f32_bf16(unsigned short bits) {
 
 /// Until all that was launched before this kernel has finished and its results are visible.
 __device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
-/// Elements that move together.
-template <int N, class T>
-struct alignas(N * sizeof(T)) Vector { T elements[N]; };
-
-/// N neighbouring elements by one access.
-template <int N, class T>
-__device__ inline void load(T* registers, const T* memory) {
-    const Vector<N, T> vector = *reinterpret_cast<const Vector<N, T>*>(memory);
-#pragma unroll
-    for (int i = 0; i < N; ++i) registers[i] = vector.elements[i];
-}
 
 template <class T>
 __device__ inline void atomic_add(T* memory, T value) { atomicAdd(memory, value); }
@@ -118,13 +114,20 @@ gradient_updates_kernel(const int* __restrict__ ids,
     const int t = threadIdx.x;
     tw::griddepcontrol_wait();
 
+    tw::bf16 y_gradient_registers[2];
+    const int y_gradient_offset = p * 64 + t;
+    // [14] y_gradient_registers: copy
+    #pragma unroll
+    for (int element = 0; element < 2; ++element) {
+        y_gradient_registers[element] = y_gradient[y_gradient_offset + element * 32];
+    }
+
     // [0] gradient_updates
-    if (t < 8 && 0 <= ids[p] && ids[p] < 9) {
-        tw::bf16 y_gradient_values[8];
-        tw::load<8>(y_gradient_values, &y_gradient[p * 64 + t * 8]);
+    if (0 <= ids[p] && ids[p] < 9) {
         #pragma unroll
-        for (int element = 0; element < 8; ++element) {
-            tw::atomic_add(&gradient[(long long)ids[p] * 64 + t * 8 + element], tw::to_f32(y_gradient_values[element]));
+        for (int element = 0; element < 2; ++element) {
+            tw::atomic_add(&gradient[(long long)ids[p] * 64 + element * 32 + t],
+                           tw::to_f32(y_gradient_registers[element]));
         }
     }
 }
