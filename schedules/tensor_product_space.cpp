@@ -58,6 +58,11 @@ int64_t all_shared_bytes(const Tiles& t, const TensorProductShape& shape) {
     return t.stages * staged_bytes(t, shape) + staged_result_bytes(t, shape) + barriers;
 }
 
+int64_t all_shared_bytes(const ThinTiles& t, const TensorProductShape& shape) {
+    constexpr int64_t warp = 32, bytes_of_sum = 4;
+    return divided(t.threads_long * t.threads_terms, warp) * t.results * std::min(shape.m, shape.n) * bytes_of_sum;
+}
+
 template <class Tiles>
 int64_t blocks_of(const Tiles& t, const TensorProductShape& shape) {
     return divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * batches_of(shape) * t.split_k;
@@ -256,6 +261,11 @@ std::vector<Rated> rated_warp_tiles(const TensorProductShape& shape, const Targe
 
 // The space.
 
+template <class... Functions>
+struct Each : Functions... {
+    using Functions::operator()...;
+};
+
 std::vector<TensorTiles> epilogues(TensorTiles t, const TensorProductShape&) {
     t.stage_result = !t.stage_result && t.split_k == 1;
     return {t};
@@ -300,7 +310,7 @@ std::vector<ProductTiling> with_variants(const std::vector<Rated>& rated, const 
             if (place < varied_tiles) add(variants(t, shape, target));
             if (place < reordered_tiles) add(orders(t, shape));
         };
-        std::visit(of, rated[place].tiling);
+        std::visit(Each{of, [](const ThinTiles&) {}}, rated[place].tiling);
     }
     return space;
 }
