@@ -29,6 +29,11 @@ ProductTiling best_tiling(const TensorProductShape& shape, const Target& target)
 
 namespace {
 
+/// Whether rows are whole pieces of 16 bytes.
+bool has_whole_rows(const Tensor& matrix) {
+    return require_constant(matrix.shape().back()) * bytes_of(matrix.type()) % piece_bytes == 0;
+}
+
 /// The stage of so many parts, which end with whole tiles.
 Stage split_reduction(Schedule& s, const Tensor& c, int64_t block_k, int64_t parts_of_k) {
     const int64_t k = require_constant(s.extent(s.reduce(c)));
@@ -263,9 +268,15 @@ Schedule tensor_product_schedule(const TensorProduct& product, const ProductTili
                                  std::source_location where) {
     CalledFrom caller(where);
     Schedule s({product.c}, target);
-    if (!product.left.same(product.a)) schedule_dense_copy(s, product.left);
-    if (!product.right.same(product.b)) schedule_dense_copy(s, product.right);
+    // A copy has longer rows; where only their number is another, what is missing is zeros on the way.
+    auto is_copied = [](const Tensor& read, const Tensor& given) {
+        return !read.same(given) && !has_whole_rows(given);
+    };
+    if (is_copied(product.left, product.a)) schedule_dense_copy(s, product.left);
+    if (is_copied(product.right, product.b)) schedule_dense_copy(s, product.right);
     std::visit([&](const auto& tiles) { schedule_tensor_product(s, product, tiles); }, tiling);
+    for (const auto& [read, given] : {std::pair(product.left, product.a), std::pair(product.right, product.b)})
+        if (!read.same(given) && !is_copied(read, given)) s.inline_stage(s[read]);
     return s;
 }
 

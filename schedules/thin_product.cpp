@@ -21,12 +21,18 @@ int64_t neighbours_of_matrix(const TensorProductShape& shape) {
     return std::gcd(piece_bytes / bytes_of(shape.operand), row);
 }
 
-constexpr int64_t most_sums = 48;  // of a thread: more leave no registers for elements under way
+/// The same of the matrix, whose rows have a constant number of elements.
+int64_t neighbours_of_rows(const Tensor& matrix) {
+    return std::gcd(piece_bytes / bytes_of(matrix.type()), require_constant(matrix.shape().back()));
+}
+
+constexpr int64_t bytes_wanted = 64;  // of the matrix, on their way to a thread
+constexpr int64_t most_sums = 48;     // of a thread: more leave no registers for elements under way
 
 /// Of a thread whose terms lie together: enough for 64 bytes under way, more where each reads the vectors element by
 /// element, and no more than registers hold sums of.
 int64_t rows_of_thread(const TensorProductShape& shape) {
-    constexpr int64_t most_rows = 8, bytes_wanted = 64;
+    constexpr int64_t most_rows = 8;
     const int64_t vectors = std::min(shape.m, shape.n), bytes = neighbours_of_matrix(shape) * bytes_of(shape.operand);
     const bool vectors_lie_together = vectors == 1 || (shape.m >= shape.n ? shape.transpose_b : !shape.transpose_a);
     int64_t rows = vectors_lie_together ? std::clamp<int64_t>(bytes_wanted / bytes, 1, most_rows) : most_rows;
@@ -34,18 +40,20 @@ int64_t rows_of_thread(const TensorProductShape& shape) {
     return rows;
 }
 
-constexpr int64_t threads_wanted = 1024;  // of a multiprocessor: enough loads under way
-constexpr int64_t most_threads = 256;     // of a block
+constexpr int64_t threads_wanted = 512;  // of a multiprocessor
+constexpr int64_t most_threads = 256;    // of a block
 
 int64_t blocks_of(const ThinTiles& t, const TensorProductShape& shape) {
     return divided(std::max(shape.m, shape.n), t.threads_long * t.results) * std::max<int64_t>(shape.batch, 1) *
            t.split_k;
 }
 
-/// Fewer sums for each thread, more threads for each sum, and at last parts, until there are threads enough.
+/// Fewer sums for each thread, more threads for each sum, and at last parts, until there are threads enough; then
+/// more terms for each, until enough bytes are under way.
 void spread_thin(ThinTiles& t, const TensorProductShape& shape, const Target& target, const ThinTiles& least) {
-    const int64_t wanted = threads_wanted * target.multiprocessors;
-    auto few = [&] { return blocks_of(t, shape) * t.threads_long * t.threads_terms < wanted; };
+    const int64_t bytes = bytes_of(shape.operand), vectors = std::min(shape.m, shape.n);
+    auto threads = [&] { return blocks_of(t, shape) * t.threads_long * t.threads_terms / target.multiprocessors; };
+    auto few = [&] { return threads() < threads_wanted; };
     auto steps = [&] { return divided(shape.k, t.threads_terms * t.terms * t.split_k); };
     while (few() && t.results > least.results) t.results /= 2;
     while (few() && t.threads_terms * least.threads_long < most_threads && steps() >= 8) {
@@ -53,6 +61,7 @@ void spread_thin(ThinTiles& t, const TensorProductShape& shape, const Target& ta
         if (t.threads_long * t.threads_terms > most_threads) t.threads_long /= 2;
     }
     while (few() && steps() >= 16 && may_split_k(shape)) t.split_k *= 2;
+    while (t.results * t.terms * bytes < bytes_wanted && steps() >= 2 && t.terms * vectors < 64) t.terms *= 2;
 }
 
 /// Whether elements of the matrix lie side by side along c's dimension so many from the last.
@@ -111,9 +120,11 @@ double predicted_cycles(const ThinTiles& t, const TensorProductShape& shape, con
 void schedule_tensor_product(Schedule& s, const TensorProduct& p, const ThinTiles& tiles, std::source_location where) {
     CalledFrom caller(where);
     Stage result = s[p.c];
+    const int64_t of_step = tiles.threads_terms * tiles.terms, of_sum = require_constant(s.extent(s.reduce(result)));
+    int64_t of_part = of_sum;
     if (tiles.split_k > 1) {
-        const int64_t step = tiles.threads_terms * tiles.terms, k = require_constant(s.extent(s.reduce(result)));
-        result = split_sum(s, p.c, divided(divided(k, step), tiles.split_k) * step);
+        of_part = divided(divided(of_sum, of_step), tiles.split_k) * of_step;
+        result = split_sum(s, p.c, of_part);
     }
     std::vector<Loop> data = s.data_loops(result), blocks(data.begin(), data.end() - 2);
     const int64_t m = require_constant(s.extent(data[data.size() - 2])), n = require_constant(s.extent(data.back()));
@@ -121,24 +132,28 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const ThinTile
     const Tensor &matrix = m >= n ? p.left : p.right, &vectors = m >= n ? p.right : p.left;
     auto [block, inside] = s.split(along, tiles.threads_long * tiles.results, Tail::Mask, {"block", "in_block"});
     auto [own, element] = s.split(inside, tiles.results, {"own", "result"});
-    auto [step, in_step] =
-        s.split(s.reduce(result), tiles.threads_terms * tiles.terms, Tail::Mask, {"step", "in_step"});
-    auto [share, term] = s.split(in_step, tiles.terms, {"share", "term"});
+    auto [step, in_step] = s.split(s.reduce(result), of_step, Tail::Mask, {"step", "in_step"});
+    const bool terms_together = !lies_along(p.c, m >= n ? 2 : 1, matrix);
+    const int64_t together = terms_together ? std::gcd(tiles.terms, neighbours_of_rows(matrix)) : tiles.terms;
+    auto [turn, in_turn] = s.split(in_step, tiles.threads_terms * together, {"turn", "in_turn"});
+    auto [share, term] = s.split(in_turn, together, {"share", "term"});
     blocks.push_back(block);
     std::vector<Loop> order = blocks;
     // Neighbouring threads read what lies side by side.
-    if (lies_along(p.c, m >= n ? 2 : 1, matrix))
-        order.insert(order.end(), {share, own});
-    else
+    if (terms_together)
         order.insert(order.end(), {own, share});
-    order.insert(order.end(), {step, vector, element, term});
+    else
+        order.insert(order.end(), {share, own});
+    order.insert(order.end(), {step, turn, vector, element, term});
     s.order(order);
     s.bind(blocks.size() > 1 ? s.fuse(blocks, "blocks") : block, grid.x);
     s.bind(own, thread);
     s.bind(share, thread);
-    s.stage(result, matrix, Memory::Registers, step);
-    s.stage(result, vectors, Memory::Registers, step);
-    for (Loop loop : {vector, element, term}) s.unroll(loop);
+    // Where all terms are there, nobody asks for them, and loads of all turns are under way.
+    if (of_part > of_step && of_sum % (tiles.split_k > 1 ? of_part : of_step) != 0) s.cut(step, where_partial(result));
+    s.stage(result, matrix, Memory::Registers, turn);
+    s.stage(result, vectors, Memory::Registers, turn);
+    for (Loop loop : {turn, vector, element, term}) s.unroll(loop);
 }
 
 void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const ThinTiles& tiles,

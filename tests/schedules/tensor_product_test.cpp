@@ -27,10 +27,12 @@ TEST(TensorProduct, EveryShapeHasTilesThatFit) {
         EXPECT_EQ(program.kernels().size(), tiles.split_k > 1 ? 2u : 1u);
         EXPECT_LE(program.kernels()[0].shared_bytes, most_shared);
         EXPECT_LE(program.kernels()[0].threads, 256);
-        Program best = build(scheduled(shape, best_tiling(shape, target("sm_90a")), target("sm_90a")));
+        const ProductTiling tiling = best_tiling(shape, target("sm_90a"));
+        Program best = build(scheduled(shape, tiling, target("sm_90a")));
         EXPECT_LE(best.kernels()[0].shared_bytes, most_shared);
         bool by_warpgroups = best.cuda().find("tw::wgmma_m64") != std::string::npos;
-        EXPECT_EQ(by_warpgroups, takes_warpgroups(shape, target("sm_90a")));
+        EXPECT_EQ(by_warpgroups,
+                  takes_warpgroups(shape, target("sm_90a")) && !std::holds_alternative<ThinTiles>(tiling));
         EXPECT_FALSE(takes_warpgroups(shape, target("sm_80")));
     }
 }
