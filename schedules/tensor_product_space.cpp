@@ -58,9 +58,11 @@ int64_t all_shared_bytes(const Tiles& t, const TensorProductShape& shape) {
     return t.stages * staged_bytes(t, shape) + staged_result_bytes(t, shape) + barriers;
 }
 
+/// Parts of sums of each warp, and results on their way out.
 int64_t all_shared_bytes(const ThinTiles& t, const TensorProductShape& shape) {
     constexpr int64_t warp = 32, bytes_of_sum = 4;
-    return divided(t.threads_long * t.threads_terms, warp) * t.results * std::min(shape.m, shape.n) * bytes_of_sum;
+    const int64_t sums = t.results * std::min(shape.m, shape.n) * bytes_of_sum;
+    return (t.threads_long * t.threads_terms + t.threads_long * warp) * sums;
 }
 
 template <class Tiles>

@@ -146,7 +146,8 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const ThinTile
         order.insert(order.end(), {share, own});
     order.insert(order.end(), {step, turn, vector, element, term});
     s.order(order);
-    s.bind(blocks.size() > 1 ? s.fuse(blocks, "blocks") : block, grid.x);
+    const Loop all_blocks = blocks.size() > 1 ? s.fuse(blocks, "blocks") : block;
+    s.bind(all_blocks, grid.x);
     s.bind(own, thread);
     s.bind(share, thread);
     // Where all terms are there, nobody asks for them, and loads of all turns are under way.
@@ -154,6 +155,8 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const ThinTile
     s.stage(result, matrix, Memory::Registers, turn);
     s.stage(result, vectors, Memory::Registers, turn);
     for (Loop loop : {turn, vector, element, term}) s.unroll(loop);
+    // Threads that hold columns of several rows would store elements apart.
+    if (!terms_together && m >= n && n > 1) s.stage(result, Memory::Shared, all_blocks);
 }
 
 void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const ThinTiles& tiles,
