@@ -4,6 +4,7 @@
 
 #include "dsl/simplify.h"
 #include "schedules/sum_of_parts.h"
+#include "schedules/thin_product.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -97,6 +98,11 @@ Schedule product_schedule(const Product& product, const Target& target, const st
                           std::source_location where) {
     CalledFrom caller(where);
     Schedule s({product.c}, target);
+    if (!tiles)
+        if (const auto thin = thin_tiles(product.shape, s.target())) {
+            schedule_tensor_product(s, product.c, product.a, product.b, *thin);
+            return s;
+        }
     schedule_product(s, product.c, product.a, product.b, tiles ? *tiles : product_tiles(product.shape, s.target()));
     return s;
 }

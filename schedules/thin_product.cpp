@@ -23,7 +23,10 @@ int64_t neighbours_of_matrix(const TensorProductShape& shape) {
 
 /// The same of the matrix, whose rows have a constant number of elements.
 int64_t neighbours_of_rows(const Tensor& matrix) {
-    return std::gcd(piece_bytes / bytes_of(matrix.type()), require_constant(matrix.shape().back()));
+    const auto& strides = matrix.operation()->strides;
+    const int64_t row = require_constant(matrix.shape().back());
+    const int64_t apart = strides.empty() ? row : require_constant(strides[strides.size() - 2]);
+    return std::gcd(piece_bytes / bytes_of(matrix.type()), std::gcd(row, apart));
 }
 
 constexpr int64_t bytes_wanted = 64;  // of the matrix, on their way to a thread
@@ -101,6 +104,18 @@ ThinTiles thin_tiles(const TensorProductShape& shape, const Target& target) {
         spread_thin(t, shape, target, {.threads_long = std::min<int64_t>(t.threads_long, 8), .results = results});
     }
     return t;
+}
+
+std::optional<ThinTiles> thin_tiles(const ProductShape& shape, const Target& target) {
+    const TensorProductShape same{.m = shape.m,
+                                  .n = shape.n,
+                                  .k = shape.k,
+                                  .operand = tf32,
+                                  .result = f32,
+                                  .transpose_a = shape.transpose_a,
+                                  .transpose_b = shape.transpose_b};
+    if (!is_thin(same)) return {};
+    return thin_tiles(same, target);
 }
 
 /// A multiprocessor issues some 90 instructions of threads a cycle beside those that load, all of them read 2000 bytes

@@ -1,5 +1,8 @@
 // Products of a matrix and few vectors: threads read the matrix once, and no tensor core is asked.
 #pragma once
+#include <optional>
+
+#include "schedules/product.h"
 #include "schedules/tensor_product.h"
 
 namespace tw::schedules {
@@ -12,6 +15,8 @@ bool is_thin(const TensorProductShape& shape);
 
 /// The tiles that suit the extents and the layout of the long operand.
 ThinTiles thin_tiles(const TensorProductShape& shape, const Target& target);
+/// The same of f32; nothing if it is not thin.
+std::optional<ThinTiles> thin_tiles(const ProductShape& shape, const Target& target);
 /// The model's clock cycles of the whole product.
 double predicted_cycles(const ThinTiles& tiles, const TensorProductShape& shape, const Target& target);
 
