@@ -2,6 +2,7 @@
 #include "schedules/thin_product.h"
 
 #include "ops/check.h"
+#include "schedules/choose.h"
 #include "schedules/tensor_product_names.h"
 #include "tests/ops/on_each_device.h"
 #include "tests/schedules/integers_for.h"
@@ -51,6 +52,29 @@ TEST_P(ThinProducts, ComputeTheDeclaration) {
     }
     EXPECT_GT(parts, 5);
     EXPECT_GT(shared, 10);
+}
+
+// Of users' own expressions, of f32 and of narrower types, the same threads.
+TEST_P(ThinProducts, AreChosenForUsersExpressions) {
+    fuzz::Random random(23);
+    for (Type type : {f32, bf16, f16, i8, e4m3})
+        for (int round = 0; round < 4; ++round) {
+            const int64_t few = random.between(1, most_vectors), many = random.between(20, 90),
+                          terms = random.between(1, 300), m = round % 2 ? few : many, n = round % 2 ? many : few;
+            const bool turned_a = random.chance(0.5), turned_b = random.chance(0.5);
+            Tensor a = input("a", type, turned_a ? Shape{terms, m} : Shape{m, terms}),
+                   b = input("b", type, turned_b ? Shape{n, terms} : Shape{terms, n}), bias = input("bias", f32, {n});
+            Axis k = reduce_axis("k", terms);
+            Tensor y = compute("y", {m, n}, [&](Expr i, Expr j) {
+                auto as_sum = [&](const Expr& x) { return type == f32 ? x : cast(type == i8 ? i32 : f32, x); };
+                Expr left = turned_a ? a(k, i) : a(i, k), right = turned_b ? b(j, k) : b(k, j);
+                return max(cast(f32, sum(as_sum(left) * as_sum(right), k)) + bias(j), 0.0);
+            });
+            Schedule s = choose_schedule({y}, device_target());
+            SCOPED_TRACE(s.trace_as_cpp());
+            EXPECT_NE(s.trace_as_cpp().find("Memory::Registers"), std::string::npos);
+            expect_declared(s, integers_for({y}, type == e4m3 ? 1 : 4));
+        }
 }
 
 // Bytes that lie together leave memory 16 at once, where all rows begin at multiples of those.
