@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "schedules/tensor_product.h"
+#include "schedules/tensor_product_space.h"
 #include "schedules/whole_tiles.h"
 
 namespace tw::schedules {
@@ -36,13 +37,24 @@ double predicted_cycles(const RatedTiles& rated, const TensorProductShape& shape
 /// Where fp8 is left to the units of f16, operands are converted in registers.
 bool needs_more_registers(Type operand) { return operand == e4m3 || operand == e5m2; }
 
+/// A block that has a multiprocessor to itself has its shared memory, too.
+void run_far_ahead(TensorTiles& t, const TensorProductShape& shape, const Target& target) {
+    constexpr int most_stages = 8;
+    const int64_t blocks = divided(shape.m, t.block_m) * divided(shape.n, t.block_n) *
+                           std::max<int64_t>(shape.batch, 1) * t.split_k,
+                  steps = divided(divided(shape.k, t.split_k), t.block_k);
+    if (blocks > target.multiprocessors) return;
+    for (TensorTiles more = t; more.stages < std::min<int64_t>(most_stages, steps); t = more)
+        if (++more.stages; shared_bytes_of(more, shape) > target.shared_bytes) break;
+}
+
 }  // namespace
 
 TensorTiles tensor_tiles(const TensorProductShape& shape, const Target& target) {
     TensorTiles best;
     double least = 0;
     for (const RatedTiles& rated : rated_tiles)
-        for (int64_t split : {1, 2, 3, 4, 6, 8}) {
+        for (int64_t split : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}) {
             if (needs_more_registers(shape.operand) && rated.tiles.warp_m * rated.tiles.warp_n >= 64 * 64) continue;
             if (split > 1 && (shape.k / split < 512 || !may_split_k(shape))) continue;
             double cycles = predicted_cycles(rated, shape, split, target);
@@ -60,6 +72,7 @@ TensorTiles tensor_tiles(const TensorProductShape& shape, const Target& target) 
     best.stage_result = best.split_k == 1 && bytes_of(shape.result) <= 2;
     best.block_k /= bytes_of(shape.operand);
     while (best.block_k * bytes_of(shape.operand) > 32 && best.block_k / 2 >= shape.k) best.block_k /= 2;
+    run_far_ahead(best, shape, target);
     return best;
 }
 

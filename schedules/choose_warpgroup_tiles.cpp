@@ -40,9 +40,18 @@ int64_t stage_bytes(const WarpgroupTiles& t, const TensorProductShape& shape) {
     return (t.block_m + t.block_n) * t.block_k * bytes_of(shape.operand);
 }
 
+/// Of the operands and the result.
+double bytes_of_all(const TensorProductShape& shape) {
+    const double m = as_double(shape.m), n = as_double(shape.n), k = as_double(shape.k),
+                 columns = shape.activation == Activation::SwiGlu ? n / 2 : n;
+    return as_double(std::max<int64_t>(shape.batch, 1)) *
+           ((m + n) * k * bytes_of(shape.operand) + m * columns * bytes_of(shape.result));
+}
+
 /// As many stages as fit beside the result, or none if two do not; lines of k twice as long where tiles are small.
 WarpgroupTiles completed(WarpgroupTiles t, const TensorProductShape& shape) {
-    t.block_k = line_bytes / bytes_of(shape.operand) * (t.block_m + t.block_n <= 128 ? 2 : 1);
+    t.block_k = line_bytes / bytes_of(shape.operand);
+    if (t.block_m + t.block_n <= 128 && t.block_k < shape.k) t.block_k *= 2;
     if (shape.block_scales) t.block_k = std::min(t.block_k, block_of_scale);
     int64_t stages = (shared_bytes - staged_result_bytes(t, shape)) / stage_bytes(t, shape);
     t.stages = stages < 2 ? 0 : static_cast<int>(std::min<int64_t>(stages, most_stages));
@@ -56,6 +65,17 @@ int64_t narrow_step(int64_t columns, Type operand, bool side_by_side) {
     return operand == i8 || side_by_side || halves ? 16 : 8;
 }
 
+/// Those that few tiles side by side share evenly.
+std::vector<int64_t> shared_widths(const TensorProductShape& shape) {
+    constexpr int64_t most_width = 256, least_width = 128;
+    const int64_t step = shape.operand == i8 || !shape.transpose_b || shape.activation == Activation::SwiGlu ? 16 : 8;
+    std::vector<int64_t> widths;
+    for (int64_t tiles = divided(shape.n, most_width); tiles <= 4; ++tiles)
+        if (int64_t width = rounded_up(divided(shape.n, tiles), step); width >= least_width && width <= most_width)
+            widths.push_back(width);
+    return widths;
+}
+
 std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
     std::vector<WarpgroupTiles> found;
     auto add = [&](WarpgroupTiles t) {
@@ -67,6 +87,10 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
     for (int64_t n : {64, 96, 128, 144, 160, 176, 192, 208, 256}) add({.block_m = 128, .block_n = n, .warpgroups = 2});
     for (int64_t n : {64, 128, 192, 256}) add({.block_m = 64, .block_n = n, .warpgroups = 1});
     add({.block_m = 256, .block_n = 128, .warpgroups = 2});
+    for (int64_t n : shared_widths(shape)) {
+        add({.block_m = 128, .block_n = n, .warpgroups = 2});
+        add({.block_m = 256, .block_n = n, .warpgroups = 2});
+    }
     add({.block_m = 192, .block_n = 96, .warpgroups = 3});
     if (promotion_interval(shape)) add({.block_m = 192, .block_n = 128, .warpgroups = 3});
     add({.block_m = 128, .block_n = 128, .warpgroups = 1, .ping_pong = 2});
@@ -76,7 +100,7 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
     add({.block_m = 64, .block_n = 256, .warpgroups = 1, .ping_pong = 2});
     for (int64_t n : {8, 16, 32})
         if (shape.n <= n && n % narrow_step(shape.n, shape.operand, !shape.transpose_b) == 0)
-            add({.block_m = 64, .block_n = n, .warpgroups = 1});
+            for (int64_t m : {64, 128, 256}) add({.block_m = m, .block_n = n, .warpgroups = m > 64 ? 2 : 1});
     for (int64_t parts = 1; parts <= 3; ++parts) {
         int64_t step = narrow_step(shape.m, shape.operand, shape.transpose_a);
         int64_t rows = divided(divided(shape.m, parts), step) * step;
@@ -137,9 +161,9 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     int64_t blocks = divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * batch * split;
     auto area = static_cast<double>(t.block_m * t.block_n);
     double share = share_of(t.ping_pong > 1 ? 2 : t.warpgroups, t.swap ? t.block_m : t.block_n);
-    if (t.stages <= 3) share -= 0.11;  // too few to run ahead
-    if (t.block_m == 256) share = share_of(t.warpgroups, 256);
+    if (t.block_m == 256) share = share_of(t.warpgroups, std::min<int64_t>(2 * t.block_n, 256));
     if (t.warpgroups == 3) share = 0.84;
+    if (t.stages <= 3 && (t.block_m != 256 || t.stages == 2)) share -= t.stages == 2 ? 0.22 : 0.11;  // to run ahead
     int64_t lines = t.block_m / t.cluster_columns + t.block_n / t.cluster;
     auto bytes = static_cast<double>(lines * k * bytes_of(shape.operand));
     double multiply = area * static_cast<double>(k) * bytes_of(shape.operand) / 2 / (2048 * share);
@@ -153,7 +177,7 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     double main = std::max(multiply, bytes / 44), start = t.cluster * t.cluster_columns > 1 ? 2500 : 1500;
     double tile = main + start + store;
     if (t.ping_pong > 1) tile = std::max(main + start + 1000, (main + start + store) / 2);  // results leave meanwhile
-    double once = static_cast<double>((shape.m + shape.n) * shape.k * batch * bytes_of(shape.operand)) / 2000;
+    double once = bytes_of_all(shape) / 2000;
     double busy = static_cast<double>(divided(blocks, blocks_at_once(t.cluster * t.cluster_columns, target))) * tile;
     double cycles = std::max(busy, once) + busy / 20;
     if (split == 1) return cycles;
@@ -177,7 +201,7 @@ WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape, const Target& ta
     WarpgroupTiles best;
     double least = 0;
     for (WarpgroupTiles tiles : candidates(shape))
-        for (int64_t split : {1, 2, 3, 4, 6, 8}) {
+        for (int64_t split : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}) {
             bool splits =
                 shape.k / split >= 512 && !tiles.stage_result && !tiles.promotion_interval && may_split_k(shape);
             if (split > 1 && !splits) continue;

@@ -1,6 +1,8 @@
 // What a product on tensor cores is: operands as they are stored, sums, and what is made of them.
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <numeric>
 
 #include "schedules/tensor_product.h"
 #include "schedules/whole_tiles.h"
@@ -147,11 +149,26 @@ bool keeps_together(const WarpgroupTiles& tiles, const TensorProductShape& shape
 }
 
 bool wants_padded_rows(const TensorProductShape& shape) {
-    constexpr int64_t least = 256;  // rows and columns for which each element is read often enough
-    Stored s = stored(shape);
-    bool uneven =
-        (s.a[1] * bytes_of(shape.operand)) % piece_bytes != 0 || (s.b[1] * bytes_of(shape.operand)) % piece_bytes != 0;
-    return uneven && std::min(shape.m, shape.n) >= least;
+    constexpr int64_t least = 256;    // rows and columns for which each element is read often enough
+    constexpr int64_t most_thin = 8;  // that leave nothing to do but to read the matrix once
+    constexpr double tile = 128, sure = 1.2;
+    constexpr double cycles_of_warp = 18.0 / 132, bytes_a_cycle = 1800, launch = 3500;
+    const Stored s = stored(shape);
+    const double bytes = bytes_of(shape.operand), batch = as_double(std::max<int64_t>(shape.batch, 1));
+    if (std::min(shape.m, shape.n) <= most_thin) return false;
+    // Cycles that copies of pieces take beyond those of 16 bytes, and that the longer rows take.
+    double gain = 0, cost = launch;
+    auto add = [&](const int64_t(&rows)[2], int64_t other_extent) {
+        const int64_t piece = std::gcd(piece_bytes, rows[1] * bytes_of(shape.operand));
+        if (piece == piece_bytes) return;
+        const double all = as_double(rows[0]) * as_double(rows[1]) * bytes * batch;
+        const double times = std::ceil(as_double(other_extent) / tile);
+        gain += all * times / 32 * cycles_of_warp * (1 / as_double(piece) - 1 / as_double(piece_bytes));
+        cost += 2 * all / bytes_a_cycle;
+    };
+    add(s.a, shape.n);
+    add(s.b, shape.m);
+    return gain > 0 && (std::min(shape.m, shape.n) >= least || gain > sure * cost);
 }
 
 TensorProduct declare_tensor_product(const TensorProductShape& whole) {
@@ -165,10 +182,11 @@ TensorProduct declare_tensor_product(const TensorProductShape& whole) {
     if (shape.experts) p.expert = input("expert", i32, {shape.batch});
     p.growing = shape.row_terms == RowTerms::Lower && shape.batch == 0;
     if (shape.row_terms == RowTerms::Masked) p.rows = input("rows", i32, {shape.batch});
-    if (shape.pad_rows) {
-        p.left = padded_copy(p.a, with_batch(shape.batch, copied.a));
-        p.right = padded_copy(p.b, with_batch(shape.batch, copied.b));
-    }
+    auto as_read = [&](const Tensor& matrix, const int64_t(&stored)[2], const int64_t(&read)[2]) {
+        return std::ranges::equal(stored, read) ? matrix : padded_copy(matrix, with_batch(shape.batch, read));
+    };
+    p.left = as_read(p.a, own.a, copied.a);
+    p.right = as_read(p.b, own.b, copied.b);
     if (shape.add_bias) p.bias = input("bias", shape.result, {shape.n});
     Declared sums = sums_of(p, shape, read.k);
     if (shape.block_scales)

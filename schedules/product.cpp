@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "dsl/simplify.h"
+#include "schedules/sum_of_parts.h"
+#include "schedules/thin_product.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -48,23 +50,6 @@ Side tile_side(Schedule& s, Loop loop, const std::string& name, int64_t block, i
     auto [repeat, part] = s.split(inside, threads * chunk, {"repeat_" + name, "part_" + name});
     auto [thread_loop, chunk_loop] = s.split(part, chunk, {"thread_" + name, name + "_inner"});
     return {outer, repeat, thread_loop, chunk_loop};
-}
-
-/// Few parts are read all at once by a thread for each element, many by eight warps for 32 elements.
-void schedule_sum_of_parts(Schedule& s, const Tensor& c, int64_t parts) {
-    constexpr int64_t at_once = 8;
-    const bool few = parts <= at_once;
-    auto [i, j] = s.loops<2>(c);
-    auto [block, inside] = s.split(s.fuse(i, j, "all"), few ? 128 : 32, Tail::Mask, {"block", "t"});
-    if (few) {
-        s.unroll(s.reduce(c));
-    } else {
-        auto [turn, warp_of] = s.split(s.reduce(c), at_once, Tail::Mask, {"turn", "share"});
-        s.order({block, warp_of, inside, turn});
-        s.bind(warp_of, thread);
-    }
-    s.bind(block, grid.x);
-    s.bind(inside, thread);
 }
 
 /// The loop over the parts of k, in the grid, and the stage that computes them; the sum of the parts is spread over
@@ -113,6 +98,11 @@ Schedule product_schedule(const Product& product, const Target& target, const st
                           std::source_location where) {
     CalledFrom caller(where);
     Schedule s({product.c}, target);
+    if (!tiles)
+        if (const auto thin = thin_tiles(product.shape, s.target())) {
+            schedule_tensor_product(s, product.c, product.a, product.b, *thin);
+            return s;
+        }
     schedule_product(s, product.c, product.a, product.b, tiles ? *tiles : product_tiles(product.shape, s.target()));
     return s;
 }

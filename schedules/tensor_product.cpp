@@ -6,6 +6,8 @@
 #include "dsl/simplify.h"
 #include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
+#include "schedules/sum_of_parts.h"
+#include "schedules/thin_product.h"
 #include "schedules/tuned_records.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
@@ -14,21 +16,28 @@ namespace tw::schedules {
 
 ProductTiling best_tiling(const TensorProductShape& shape, const Target& target) {
     if (auto tuned = tuned_tiling(shape, target)) return *tuned;
-    if (takes_warpgroups(shape, target)) return warpgroup_tiles(shape, target);
+    const bool by_warpgroups = takes_warpgroups(shape, target);
+    const WarpgroupTiles warpgroups = by_warpgroups ? warpgroup_tiles(shape, target) : WarpgroupTiles{};
+    if (is_thin(shape)) {
+        const ThinTiles thin = thin_tiles(shape, target);
+        const double cycles = predicted_cycles(thin, shape, target);
+        if (!by_warpgroups || cycles < predicted_cycles(warpgroups, shape, target)) return thin;
+    }
+    if (by_warpgroups) return warpgroups;
     return tensor_tiles(shape, target);
 }
 
 namespace {
 
-/// The stage of the parts; the sums of them, with what is made of these, are spread over threads.
+/// Whether rows are whole pieces of 16 bytes.
+bool has_whole_rows(const Tensor& matrix) {
+    return require_constant(matrix.shape().back()) * bytes_of(matrix.type()) % piece_bytes == 0;
+}
+
+/// The stage of so many parts, which end with whole tiles.
 Stage split_reduction(Schedule& s, const Tensor& c, int64_t block_k, int64_t parts_of_k) {
-    int64_t k = require_constant(s.extent(s.reduce(c)));
-    int64_t length = divided(divided(k, block_k), parts_of_k) * block_k;
-    Stage parts = s.rfactor(c, s.split(s.reduce(c), length, Tail::Mask, {"split_k", "k_in_split"})[0]);
-    auto [block, inside] = s.split(s.fuse(s.data_loops(c), "all"), 128, Tail::Mask, {"block", "t"});
-    s.bind(block, grid.x);
-    s.bind(inside, thread);
-    return parts;
+    const int64_t k = require_constant(s.extent(s.reduce(c)));
+    return split_sum(s, c, divided(divided(k, block_k), parts_of_k) * block_k);
 }
 
 /// The largest divisor of the number of rows of blocks within the limit; 1 where that is not constant.
@@ -259,9 +268,15 @@ Schedule tensor_product_schedule(const TensorProduct& product, const ProductTili
                                  std::source_location where) {
     CalledFrom caller(where);
     Schedule s({product.c}, target);
-    if (!product.left.same(product.a)) schedule_dense_copy(s, product.left);
-    if (!product.right.same(product.b)) schedule_dense_copy(s, product.right);
+    // A copy has longer rows; where only their number is another, what is missing is zeros on the way.
+    auto is_copied = [](const Tensor& read, const Tensor& given) {
+        return !read.same(given) && !has_whole_rows(given);
+    };
+    if (is_copied(product.left, product.a)) schedule_dense_copy(s, product.left);
+    if (is_copied(product.right, product.b)) schedule_dense_copy(s, product.right);
     std::visit([&](const auto& tiles) { schedule_tensor_product(s, product, tiles); }, tiling);
+    for (const auto& [read, given] : {std::pair(product.left, product.a), std::pair(product.right, product.b)})
+        if (!read.same(given) && !is_copied(read, given)) s.inline_stage(s[read]);
     return s;
 }
 

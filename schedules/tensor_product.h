@@ -117,7 +117,19 @@ bool sums_fit(const WarpgroupTiles& tiles, const TensorProductShape& shape);
 /// The model's clock cycles of the whole product.
 double predicted_cycles(const WarpgroupTiles& tiles, const TensorProductShape& shape, const Target& target);
 
-using ProductTiling = std::variant<TensorTiles, WarpgroupTiles>;
+/// Threads of a product of a matrix and few vectors (thin_product.h). The long side is the rows of c, or its columns;
+/// the operand that runs along it is the matrix. All vectors are in each thread.
+struct ThinTiles {
+    int64_t threads_long = 4;    ///< of a block, along the long side
+    int64_t threads_terms = 32;  ///< that share the terms of a sum
+    int64_t results = 4;         ///< of a thread, along the long side
+    int64_t terms = 8;           ///< that a thread takes at once
+    int64_t split_k = 1;         ///< as in TensorTiles
+
+    bool operator==(const ThinTiles&) const = default;
+};
+
+using ProductTiling = std::variant<TensorTiles, WarpgroupTiles, ThinTiles>;
 /// What the tuner measured to be the fastest (tuned_records.h), or else the best of those that the target has by the
 /// models.
 ProductTiling best_tiling(const TensorProductShape& shape, const Target& target);
@@ -128,9 +140,12 @@ void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, cons
                              TW_HERE);
 void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b,
                              const WarpgroupTiles& tiles, TW_HERE);
+void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const ThinTiles& tiles,
+                             TW_HERE);
 /// The same, with `product.product` in registers if there is one.
 void schedule_tensor_product(Schedule& s, const TensorProduct& product, const TensorTiles& tiles, TW_HERE);
 void schedule_tensor_product(Schedule& s, const TensorProduct& product, const WarpgroupTiles& tiles, TW_HERE);
+void schedule_tensor_product(Schedule& s, const TensorProduct& product, const ThinTiles& tiles, TW_HERE);
 
 /// The product, scheduled, and its copies.
 Schedule tensor_product_schedule(const TensorProduct& product, const ProductTiling& tiling, const Target& target,

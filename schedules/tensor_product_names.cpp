@@ -34,6 +34,11 @@ std::string text_of(const WarpgroupTiles& t) {
                        terms, t.stages, ending_of(t), columns, t.store_boxes ? "b" : "", t.swap ? "t" : "");
 }
 
+std::string text_of(const ThinTiles& t) {
+    return fmt::format("{}x{}x{}v{}", t.threads_long, t.threads_terms, t.results, t.terms) +
+           (t.split_k != 1 ? fmt::format("p{}", t.split_k) : "");
+}
+
 /// Reads "128x256x64g2c2u2s4p2h4r64bt" from left to right: a letter, and its number.
 class TilingReader {
 public:
@@ -124,6 +129,19 @@ std::optional<WarpgroupTiles> read_warpgroup_tiles(TilingReader reader) {
     return reader.done() ? std::optional(tiles) : std::nullopt;
 }
 
+std::optional<ThinTiles> read_thin_tiles(TilingReader reader) {
+    ThinTiles tiles;
+    tiles.threads_long = reader.number(1, 1024);
+    reader.expect('x');
+    tiles.threads_terms = reader.number(1, 1024);
+    reader.expect('x');
+    tiles.results = reader.number(1, 64);
+    reader.expect('v');
+    tiles.terms = reader.number(1, 64);
+    tiles.split_k = reader.number_behind('p', 1);
+    return reader.done() && tiles.threads_long * tiles.threads_terms <= 1024 ? std::optional(tiles) : std::nullopt;
+}
+
 }  // namespace
 
 std::string tiling_text(const ProductTiling& tiling) {
@@ -133,6 +151,7 @@ std::string tiling_text(const ProductTiling& tiling) {
 std::optional<ProductTiling> parse_tiling(const std::string& text) {
     if (auto tiles = read_warpgroup_tiles(TilingReader(text))) return *tiles;
     if (auto tiles = read_tensor_tiles(TilingReader(text))) return *tiles;
+    if (auto tiles = read_thin_tiles(TilingReader(text))) return *tiles;
     return {};
 }
 

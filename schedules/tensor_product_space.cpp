@@ -1,4 +1,6 @@
 #include "schedules/tensor_product_space.h"
+
+#include "schedules/thin_product.h"
 #include "schedules/whole_tiles.h"
 
 #include <algorithm>
@@ -12,6 +14,7 @@ namespace {
 constexpr size_t most_tiles = 36;            // of different sizes, parts, clusters or ways out
 constexpr int most_of_one_size = 9;          // and as many parts
 constexpr size_t most_tiles_beside = 6;      // of warps, where warpgroups are most of the space
+constexpr size_t most_together = 60;         // with those of threads
 constexpr size_t varied_tiles = 6;           // whose stages and way out vary, too
 constexpr size_t reordered_tiles = 3;        // whose order of blocks varies, too
 constexpr int64_t line_bytes = 1024;         // what tiles in shared memory are aligned to
@@ -56,6 +59,13 @@ template <class Tiles>
 int64_t all_shared_bytes(const Tiles& t, const TensorProductShape& shape) {
     constexpr int64_t barriers = 1024;
     return t.stages * staged_bytes(t, shape) + staged_result_bytes(t, shape) + barriers;
+}
+
+/// Parts of sums of each warp, and results on their way out.
+int64_t all_shared_bytes(const ThinTiles& t, const TensorProductShape& shape) {
+    constexpr int64_t warp = 32, bytes_of_sum = 4;
+    const int64_t sums = t.results * std::min(shape.m, shape.n) * bytes_of_sum;
+    return (t.threads_long * t.threads_terms + t.threads_long * warp) * sums;
 }
 
 template <class Tiles>
@@ -254,7 +264,35 @@ std::vector<Rated> rated_warp_tiles(const TensorProductShape& shape, const Targe
     return rated;
 }
 
+// Tiles of threads.
+
+/// The model's, and with half and twice as much of each.
+std::vector<ProductTiling> thin_space(const TensorProductShape& shape, const Target& target) {
+    if (!is_thin(shape)) return {};
+    constexpr int64_t most_threads = 512, most_of_thread = 64;
+    const ThinTiles best = thin_tiles(shape, target);
+    std::vector<ProductTiling> space{best};
+    for (int64_t ThinTiles::*part : {&ThinTiles::threads_long, &ThinTiles::threads_terms, &ThinTiles::results,
+                                     &ThinTiles::terms, &ThinTiles::split_k})
+        for (bool more : {false, true}) {
+            ThinTiles t = best;
+            t.*part = more ? t.*part * 2 : t.*part / 2;
+            const int64_t threads = t.threads_long * t.threads_terms,
+                          of_thread = std::max(t.results, t.terms) * std::min(shape.m, shape.n);
+            const bool has_parts = t.split_k == 1 || t.threads_terms * t.terms * t.split_k < 2 * shape.k;
+            if (t.*part > 0 && threads <= most_threads && threads >= 32 && of_thread <= most_of_thread && has_parts &&
+                all_shared_bytes(t, shape) <= target.shared_bytes)
+                space.push_back(t);
+        }
+    return space;
+}
+
 // The space.
+
+template <class... Functions>
+struct Each : Functions... {
+    using Functions::operator()...;
+};
 
 std::vector<TensorTiles> epilogues(TensorTiles t, const TensorProductShape&) {
     t.stage_result = !t.stage_result && t.split_k == 1;
@@ -300,7 +338,7 @@ std::vector<ProductTiling> with_variants(const std::vector<Rated>& rated, const 
             if (place < varied_tiles) add(variants(t, shape, target));
             if (place < reordered_tiles) add(orders(t, shape));
         };
-        std::visit(of, rated[place].tiling);
+        std::visit(Each{of, [](const ThinTiles&) {}}, rated[place].tiling);
     }
     return space;
 }
@@ -324,7 +362,10 @@ std::vector<ProductTiling> tensor_product_space(const TensorProductShape& shape,
         rated = warps;
     }
     keep_best(rated, most_tiles + most_tiles_beside);
-    return with_variants(rated, shape, target);
+    std::vector<ProductTiling> space = thin_space(shape, target);
+    for (const ProductTiling& tiling : with_variants(rated, shape, target))
+        if (space.size() < most_together) space.push_back(tiling);
+    return space;
 }
 
 }  // namespace tw::schedules

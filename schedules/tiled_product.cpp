@@ -8,6 +8,7 @@
 #include "schedules/choose_windows.h"
 #include "schedules/convolution_tilings.h"
 #include "schedules/tensor_product_names.h"
+#include "schedules/thin_product.h"
 #include "schedules/unit_product.h"
 
 namespace tw::schedules {
@@ -67,8 +68,12 @@ std::optional<Factors> factors_of(const Tensor& c) {
 }  // namespace
 
 std::optional<TiledProduct> product_of_threads(const Tensor& c, const Target& target) {
+    if (const auto thin = thin_product(c))
+        return TiledProduct{thin->c, thin->a, thin->b, ProductTiling(thin_tiles(thin->shape, target))};
     const auto factors = factors_of(c);
     if (!factors) return {};
+    if (const auto thin = thin_tiles(factors->shape, target))
+        return TiledProduct{c, factors->a, factors->b, ProductTiling(*thin)};
     return TiledProduct{c, factors->a, factors->b, product_tiles(factors->shape, target)};
 }
 

@@ -23,11 +23,14 @@ struct TiledProduct {
     bool is_from_record = false;  ///< tiles of a tensor core, which come from a model otherwise
 
     bool is_on_units() const {
-        return !std::holds_alternative<ProductTiles>(tiles) && !std::holds_alternative<ColumnReduction>(tiles);
+        const ProductTiling* product = std::get_if<ProductTiling>(&tiles);
+        return !std::holds_alternative<ProductTiles>(tiles) && !std::holds_alternative<ColumnReduction>(tiles) &&
+               !(product && std::holds_alternative<ThinTiles>(*product));
     }
 };
 
-/// The tensor as a product of two f32 matrices, or as a reduction of many rows to columns, in tiles of threads.
+/// The tensor as a product of two f32 matrices, or of a matrix and few vectors of any type, or as a reduction of many
+/// rows to columns, in tiles of threads.
 std::optional<TiledProduct> product_of_threads(const Tensor& c, const Target& target);
 std::optional<TiledProduct> column_reduction(const Tensor& c);
 

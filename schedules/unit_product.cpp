@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dsl/stage.h"
+#include "schedules/thin_product.h"
 
 namespace tw::schedules {
 namespace {
@@ -62,7 +63,10 @@ const Reduce* only_reduction(const Expr& body) {
     return count == 1 ? found : nullptr;
 }
 
-std::optional<UnitProduct> unit_product(const Tensor& c) {
+namespace {
+
+/// The product of any extents.
+std::optional<UnitProduct> product_of_factors(const Tensor& c) {
     const Operation& operation = *c.operation();
     if (operation.is_input() || operation.outputs.size() != 1 || c.rank() < 2) return {};
     const Reduce* sum = only_reduction(operation.outputs[0].body);
@@ -72,7 +76,7 @@ std::optional<UnitProduct> unit_product(const Tensor& c) {
     const Expr &row = axes[axes.size() - 2], &column = axes.back(), &term = sum->axes[0];
     auto factors = factors_of(*sum, row, column);
     auto m = as_constant(c.shape()[axes.size() - 2]), n = as_constant(c.shape().back()), k = extent_of(term);
-    if (!factors || !m || !n || !k || std::min({*m, *n, *k}) < least_extent) return {};
+    if (!factors || !m || !n || !k) return {};
     const auto& [a, b] = *factors;
     UnitProduct product{c, {a.read->operation, a.read->output}, {b.read->operation, b.read->output}, {}};
     product.shape = {.m = *m, .n = *n, .k = *k, .operand = a.type, .result = c.type()};
@@ -83,6 +87,20 @@ std::optional<UnitProduct> unit_product(const Tensor& c) {
         if (!extent || *extent == 0) return {};
         product.shape.batch = std::max<int64_t>(product.shape.batch, 1) * *extent;
     }
+    return product;
+}
+
+}  // namespace
+
+std::optional<UnitProduct> unit_product(const Tensor& c) {
+    auto product = product_of_factors(c);
+    if (!product || std::min({product->shape.m, product->shape.n, product->shape.k}) < least_extent) return {};
+    return product;
+}
+
+std::optional<UnitProduct> thin_product(const Tensor& c) {
+    auto product = product_of_factors(c);
+    if (!product || !is_thin(product->shape)) return {};
     return product;
 }
 

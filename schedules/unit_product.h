@@ -20,6 +20,9 @@ const Reduce* only_reduction(const Expr& body);
 /// tensor cores multiply, and its extents are constants that fill an instruction.
 std::optional<UnitProduct> unit_product(const Tensor& c);
 
+/// The same where one side has so few rows or columns that threads read the other operand as fast as memory gives it.
+std::optional<UnitProduct> thin_product(const Tensor& c);
+
 /// Tilings to try, the best first.
 std::vector<ProductTiling> tilings_of(const UnitProduct& product, const Target& target);
 

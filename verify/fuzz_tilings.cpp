@@ -16,7 +16,9 @@ Summary fuzz_tilings(const FuzzOptions& options) {
         return Proposal{
             .text =
                 fmt::format("{} on {} multiprocessors of {}", describe(shape, tiling), some.multiprocessors, some.arch),
-            .kind = std::holds_alternative<schedules::TensorTiles>(tiling) ? "warps" : "warpgroups",
+            .kind = std::holds_alternative<schedules::TensorTiles>(tiling) ? "warps"
+                    : std::holds_alternative<schedules::ThinTiles>(tiling) ? "threads"
+                                                                           : "warpgroups",
             .schedule = [=] { return tensor_product_schedule(declare_tensor_product(shape), tiling, some); }};
     });
 }

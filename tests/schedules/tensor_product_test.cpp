@@ -4,6 +4,7 @@
 #include "ops/check.h"
 #include "schedules/tensor_product.h"
 #include "tests/ops/on_each_device.h"
+#include "tests/schedules/integers_for.h"
 
 namespace tw::schedules {
 namespace {
@@ -27,10 +28,12 @@ TEST(TensorProduct, EveryShapeHasTilesThatFit) {
         EXPECT_EQ(program.kernels().size(), tiles.split_k > 1 ? 2u : 1u);
         EXPECT_LE(program.kernels()[0].shared_bytes, most_shared);
         EXPECT_LE(program.kernels()[0].threads, 256);
-        Program best = build(scheduled(shape, best_tiling(shape, target("sm_90a")), target("sm_90a")));
+        const ProductTiling tiling = best_tiling(shape, target("sm_90a"));
+        Program best = build(scheduled(shape, tiling, target("sm_90a")));
         EXPECT_LE(best.kernels()[0].shared_bytes, most_shared);
         bool by_warpgroups = best.cuda().find("tw::wgmma_m64") != std::string::npos;
-        EXPECT_EQ(by_warpgroups, takes_warpgroups(shape, target("sm_90a")));
+        EXPECT_EQ(by_warpgroups,
+                  takes_warpgroups(shape, target("sm_90a")) && !std::holds_alternative<ThinTiles>(tiling));
         EXPECT_FALSE(takes_warpgroups(shape, target("sm_80")));
     }
 }
@@ -112,6 +115,44 @@ TEST_P(TensorProducts, OfFp8AndAllAtOnce) {
         for (auto& [name, array] : bindings.inputs) fill_integers(array, -4, 4, ++seed);
         expect_declared(s, bindings);
     }
+}
+
+// Only operands whose rows are no whole pieces are copied; the other is read where it lies, with zeros for the terms
+// that the copy has more. More parts than one thread sums at once.
+TEST_P(TensorProducts, CopyWhatHasBrokenRows) {
+    std::mt19937 random(13);
+    auto between = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+    for (int round = 0; round < 16; ++round) {
+        TensorProductShape shape{.m = between(9, 90), .n = between(9, 90), .k = between(40, 400), .pad_rows = true};
+        shape.operand = std::array{bf16, f16, tf32, i8}[round % 4];
+        shape.result = shape.operand == i8 ? i32 : f32;
+        shape.transpose_a = between(0, 1), shape.transpose_b = between(0, 1);
+        if (between(0, 2) > 0) (shape.transpose_a ? shape.m : shape.k) = 16 * between(2, 5);
+        const Target few = device_target();
+        ProductTiling tiling = best_tiling(shape, few);
+        const bool parts = round % 3 == 0;
+        if (parts)
+            tiling =
+                TensorTiles{.block_m = 32, .block_n = 32, .block_k = 32, .warp_m = 16, .warp_n = 16, .split_k = 11};
+        auto is_broken = [&](int64_t row) { return row * bytes_of(shape.operand) % piece_bytes != 0; };
+        const size_t copies =
+            is_broken(shape.transpose_a ? shape.m : shape.k) + is_broken(shape.transpose_b ? shape.k : shape.n);
+        SCOPED_TRACE(fmt::format("{} x {} x {} of {}, transposes {} {}", shape.m, shape.n, shape.k,
+                                 name_of(shape.operand), shape.transpose_a, shape.transpose_b));
+        Schedule s = scheduled(shape, tiling, few);
+        EXPECT_EQ(build(s).kernels().size(), copies + 1 + parts);
+        expect_declared(s, integers_for(s.outputs(), 4));
+    }
+}
+
+// Rows that begin anywhere are worth a copy where they are read more than once.
+TEST(TensorProduct, PadsWhatIsReadOften) {
+    EXPECT_TRUE(wants_padded_rows({.m = 36192, .n = 192, .k = 33278}));  // pieces of 4 bytes
+    EXPECT_TRUE(wants_padded_rows({.m = 64, .n = 1088, .k = 6065, .operand = tf32}));
+    EXPECT_FALSE(wants_padded_rows({.m = 107, .n = 16640, .k = 10604, .transpose_b = true}));  // of 8 bytes, once
+    EXPECT_FALSE(wants_padded_rows({.m = 36192, .n = 192, .k = 33280}));
+    EXPECT_FALSE(wants_padded_rows({.m = 30000, .n = 8, .k = 30001}));
+    EXPECT_FALSE(wants_padded_rows({.m = 50, .n = 50, .k = 51}));
 }
 
 // The tiles that the model chooses where results are made of sums in registers, of any shape: fewer rows and columns

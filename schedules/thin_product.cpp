@@ -1,0 +1,184 @@
+#include "schedules/thin_product.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "schedules/sum_of_parts.h"
+#include "schedules/whole_tiles.h"
+#include "support/error.h"
+
+namespace tw::schedules {
+namespace {
+
+/// Whether the matrix, the operand that runs along the long side, has neighbouring terms side by side.
+bool terms_lie_together(const TensorProductShape& shape) {
+    return shape.m >= shape.n ? !shape.transpose_a : shape.transpose_b;
+}
+
+/// Elements that lie together at multiples of their bytes in each row of the matrix, 16 bytes at most.
+int64_t neighbours_of_matrix(const TensorProductShape& shape) {
+    const int64_t row = terms_lie_together(shape) ? shape.k : std::max(shape.m, shape.n);
+    return std::gcd(piece_bytes / bytes_of(shape.operand), row);
+}
+
+/// The same of the matrix, whose rows have a constant number of elements.
+int64_t neighbours_of_rows(const Tensor& matrix) {
+    const auto& strides = matrix.operation()->strides;
+    const int64_t row = require_constant(matrix.shape().back());
+    const int64_t apart = strides.empty() ? row : require_constant(strides[strides.size() - 2]);
+    return std::gcd(piece_bytes / bytes_of(matrix.type()), std::gcd(row, apart));
+}
+
+constexpr int64_t bytes_wanted = 64;  // of the matrix, on their way to a thread
+constexpr int64_t most_sums = 48;     // of a thread: more leave no registers for elements under way
+
+/// Of a thread whose terms lie together: enough for 64 bytes under way, more where each reads the vectors element by
+/// element, and no more than registers hold sums of.
+int64_t rows_of_thread(const TensorProductShape& shape) {
+    constexpr int64_t most_rows = 8;
+    const int64_t vectors = std::min(shape.m, shape.n), bytes = neighbours_of_matrix(shape) * bytes_of(shape.operand);
+    const bool vectors_lie_together = vectors == 1 || (shape.m >= shape.n ? shape.transpose_b : !shape.transpose_a);
+    int64_t rows = vectors_lie_together ? std::clamp<int64_t>(bytes_wanted / bytes, 1, most_rows) : most_rows;
+    while (rows > 1 && rows * vectors > most_sums) rows /= 2;
+    return rows;
+}
+
+constexpr int64_t threads_wanted = 512;  // of a multiprocessor
+constexpr int64_t most_threads = 256;    // of a block
+
+int64_t blocks_of(const ThinTiles& t, const TensorProductShape& shape) {
+    return divided(std::max(shape.m, shape.n), t.threads_long * t.results) * std::max<int64_t>(shape.batch, 1) *
+           t.split_k;
+}
+
+/// Fewer sums for each thread, more threads for each sum, and at last parts, until there are threads enough; then
+/// more terms for each, until enough bytes are under way.
+void spread_thin(ThinTiles& t, const TensorProductShape& shape, const Target& target, const ThinTiles& least) {
+    const int64_t bytes = bytes_of(shape.operand), vectors = std::min(shape.m, shape.n);
+    auto threads = [&] { return blocks_of(t, shape) * t.threads_long * t.threads_terms / target.multiprocessors; };
+    auto few = [&] { return threads() < threads_wanted; };
+    auto steps = [&] { return divided(shape.k, t.threads_terms * t.terms * t.split_k); };
+    while (few() && t.results > least.results) t.results /= 2;
+    while (few() && t.threads_terms * least.threads_long < most_threads && steps() >= 8) {
+        t.threads_terms *= 2;
+        if (t.threads_long * t.threads_terms > most_threads) t.threads_long /= 2;
+    }
+    while (few() && steps() >= 16 && may_split_k(shape)) t.split_k *= 2;
+    while (t.results * t.terms * bytes < bytes_wanted && steps() >= 2 && t.terms * vectors < 64) t.terms *= 2;
+}
+
+/// Whether elements of the matrix lie side by side along c's dimension so many from the last.
+bool lies_along(const Tensor& c, size_t from_last, const Tensor& matrix) {
+    const auto& axes = c.operation()->axes;
+    bool found = false;
+    visit(c.operation()->outputs[0].body, [&](const Expr& e) {
+        const Read* read = e.as<Read>();
+        found = found || (read && read->operation == matrix.operation() &&
+                          contains(read->indices.back(), axes[axes.size() - from_last]));
+    });
+    return found;
+}
+
+}  // namespace
+
+bool is_thin(const TensorProductShape& shape) {
+    const int64_t vectors = std::min(shape.m, shape.n);
+    return vectors > 0 && vectors <= most_vectors && shape.k > 0 && shape.activation != Activation::SwiGlu &&
+           !shape.block_scales && !shape.experts && shape.row_terms == RowTerms::All && !shape.pad_rows;
+}
+
+ThinTiles thin_tiles(const TensorProductShape& shape, const Target& target) {
+    const int64_t extent = std::max(shape.m, shape.n), vectors = std::min(shape.m, shape.n),
+                  together = neighbours_of_matrix(shape);
+    ThinTiles t;
+    if (terms_lie_together(shape)) {
+        t = {.threads_long = 4, .threads_terms = 32, .results = rows_of_thread(shape), .terms = together};
+        while (t.threads_terms > 1 && t.threads_terms / 2 * t.terms >= shape.k)
+            t.threads_terms /= 2, t.threads_long *= 2;
+        spread_thin(t, shape, target, {.threads_long = 1, .results = 1});
+    } else {
+        int64_t results = together;
+        while (results > 1 && results * vectors > most_sums) results /= 2;
+        t = {.threads_long = 128, .threads_terms = 1, .results = results, .terms = 4};
+        while (t.terms > 1 && t.terms / 2 >= shape.k) t.terms /= 2;
+        while (t.threads_long > 8 && t.threads_long / 2 * t.results >= extent) t.threads_long /= 2;
+        spread_thin(t, shape, target, {.threads_long = std::min<int64_t>(t.threads_long, 8), .results = results});
+    }
+    return t;
+}
+
+std::optional<ThinTiles> thin_tiles(const ProductShape& shape, const Target& target) {
+    const TensorProductShape same{.m = shape.m,
+                                  .n = shape.n,
+                                  .k = shape.k,
+                                  .operand = tf32,
+                                  .result = f32,
+                                  .transpose_a = shape.transpose_a,
+                                  .transpose_b = shape.transpose_b};
+    if (!is_thin(same)) return {};
+    return thin_tiles(same, target);
+}
+
+/// A multiprocessor issues some 90 instructions of threads a cycle beside those that load, all of them read 2000 bytes
+/// together. An element of the matrix is converted, and multiplied with one of each vector.
+double predicted_cycles(const ThinTiles& t, const TensorProductShape& shape, const Target& target) {
+    const double vectors = as_double(std::min(shape.m, shape.n)), batch = as_double(std::max<int64_t>(shape.batch, 1)),
+                 extent = as_double(std::max(shape.m, shape.n)), elements = extent * as_double(shape.k) * batch;
+    const double multiply = shape.operand == i8 ? 2 : 1, converted = bytes_of(shape.operand) == 1 ? 1.5 : 1;
+    const double instructions = vectors * multiply + converted + 1.5 * vectors / as_double(t.results);
+    const double issued = elements * instructions / 90 / std::max(target.multiprocessors, 1);
+    const double moved = elements * bytes_of(shape.operand) + extent * vectors * batch * bytes_of(shape.result);
+    const double cycles = 2500 + std::max(issued, moved / 2000);
+    if (t.split_k == 1) return cycles;
+    return cycles + 4000 + extent * vectors * batch * as_double(t.split_k) * 8 / 1700;
+}
+
+void schedule_tensor_product(Schedule& s, const TensorProduct& p, const ThinTiles& tiles, std::source_location where) {
+    CalledFrom caller(where);
+    Stage result = s[p.c];
+    const int64_t of_step = tiles.threads_terms * tiles.terms, of_sum = require_constant(s.extent(s.reduce(result)));
+    int64_t of_part = of_sum;
+    if (tiles.split_k > 1) {
+        of_part = divided(divided(of_sum, of_step), tiles.split_k) * of_step;
+        result = split_sum(s, p.c, of_part);
+    }
+    std::vector<Loop> data = s.data_loops(result), blocks(data.begin(), data.end() - 2);
+    const int64_t m = require_constant(s.extent(data[data.size() - 2])), n = require_constant(s.extent(data.back()));
+    Loop along = m >= n ? data[data.size() - 2] : data.back(), vector = m >= n ? data.back() : data[data.size() - 2];
+    const Tensor &matrix = m >= n ? p.left : p.right, &vectors = m >= n ? p.right : p.left;
+    auto [block, inside] = s.split(along, tiles.threads_long * tiles.results, Tail::Mask, {"block", "in_block"});
+    auto [own, element] = s.split(inside, tiles.results, {"own", "result"});
+    auto [step, in_step] = s.split(s.reduce(result), of_step, Tail::Mask, {"step", "in_step"});
+    const bool terms_together = !lies_along(p.c, m >= n ? 2 : 1, matrix);
+    const int64_t together = terms_together ? std::gcd(tiles.terms, neighbours_of_rows(matrix)) : tiles.terms;
+    auto [turn, in_turn] = s.split(in_step, tiles.threads_terms * together, {"turn", "in_turn"});
+    auto [share, term] = s.split(in_turn, together, {"share", "term"});
+    blocks.push_back(block);
+    std::vector<Loop> order = blocks;
+    // Neighbouring threads read what lies side by side.
+    if (terms_together)
+        order.insert(order.end(), {own, share});
+    else
+        order.insert(order.end(), {share, own});
+    order.insert(order.end(), {step, turn, vector, element, term});
+    s.order(order);
+    const Loop all_blocks = blocks.size() > 1 ? s.fuse(blocks, "blocks") : block;
+    s.bind(all_blocks, grid.x);
+    s.bind(own, thread);
+    s.bind(share, thread);
+    // Where all terms are there, nobody asks for them, and loads of all turns are under way.
+    if (of_part > of_step && of_sum % (tiles.split_k > 1 ? of_part : of_step) != 0) s.cut(step, where_partial(result));
+    s.stage(result, matrix, Memory::Registers, turn);
+    s.stage(result, vectors, Memory::Registers, turn);
+    for (Loop loop : {turn, vector, element, term}) s.unroll(loop);
+    // Threads that hold columns of several rows would store elements apart.
+    if (!terms_together && m >= n && n > 1) s.stage(result, Memory::Shared, all_blocks);
+}
+
+void schedule_tensor_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const ThinTiles& tiles,
+                             std::source_location where) {
+    CalledFrom caller(where);
+    schedule_tensor_product(s, {.a = a, .b = b, .bias = {}, .c = c, .left = a, .right = b}, tiles);
+}
+
+}  // namespace tw::schedules
