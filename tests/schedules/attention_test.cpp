@@ -123,6 +123,14 @@ TEST(AttentionTiling, CausalKeysThatEndInATileCostNothing) {
     }
 }
 
+/// What a user would write takes so many statements.
+TEST(AttentionTiling, IsShort) {
+    for (const char* name : {"attention_bf16_2x16x4096x64", "attention_bf16_2x16x4096x128",
+                             "attention_bf16_2x16x4096x128_causal", "attention_bf16_1x8x4096x256_causal",
+                             "attention_bf16_2x16x4096x128_bias"})
+        EXPECT_LE(find_kernel(name)->make(tw::target("sm_90a")).trace().size(), 30U) << name;
+}
+
 class AttentionKernels : public RandomCases {
 protected:
     AttentionKernels() : RandomCases(97) {}

@@ -148,7 +148,9 @@ TEST(LargeKernels, CompileWithoutSpills) {
           "adamw_124000000_f32", "gemm_bf16_8192x8192x8192_tb", "gemm_bf16_8192x8192x8192_ta_bias_gelu",
           "gemm_bf16_4095x4097x4093_tb", "gemm_i8_8192x8192x8192_tb", "gemm_tf32_8192x8192x8192_tb",
           "gemm_tf32_8192x8192x8192_ta", "linear_cross_entropy_bf16_16384x768x50304",
-          "linear_cross_entropy_bf16_4096x4096x50264", "linear_cross_entropy_gradients_bf16_16384x768x50304"}) {
+          "linear_cross_entropy_bf16_4096x4096x50264", "linear_cross_entropy_gradients_bf16_16384x768x50304",
+          "attention_bf16_2x16x4096x64_causal", "attention_bf16_2x16x4096x128", "attention_bf16_2x16x4096x128_causal",
+          "attention_bf16_1x8x4096x256"}) {
         Program program = build(schedules::find_kernel(name)->make(target("sm_90a")));
         for (const auto& kernel : program.kernels()) {
             try {
