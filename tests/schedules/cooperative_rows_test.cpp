@@ -1,6 +1,8 @@
 // Rows that threads share: of any length, several of few elements in a warp, running means in parts.
 #include "schedules/cooperative_rows.h"
 
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include <gmock/gmock.h>
@@ -72,6 +74,27 @@ TEST(CooperativeRowsParts, OfRunningMeansHaveKnownCounts) {
     const std::string text = build(s).cuda();
     EXPECT_THAT(text, testing::HasSubstr("tw::load<8>(x_values"));
     EXPECT_THAT(text, testing::HasSubstr("moments_partial"));
+}
+
+/// Of equal elements, of rows that have no number and of those that have nothing but the least.
+TEST(CooperativeRowsParts, AnArgmaxInTwoPassesIsTheSame) {
+    const Tensor x = input("x", f32, {9, 40});
+    HostArray values = host_array(f32, {9, 40});
+    fill_integers(values, -3, 3, 5);
+    const double infinite = std::numeric_limits<double>::infinity();
+    for (int64_t column = 0; column < 40; ++column) {
+        values.set({1, column}, make_value(f32, std::nan("")));
+        values.set({2, column}, make_value(f32, -infinite));
+        if (column % 3 == 0) values.set({3, column}, make_value(f32, std::nan("")));
+    }
+    const Bindings launch{.inputs = {{"x", values}}, .sizes = {}, .scalars = {}};
+    const Axis k = reduce_axis("k", 40), q = reduce_axis("q", 40);
+    const std::vector<HostArray> wanted = interpret_plain(row_argmax(x, k, f32), launch),
+                                 got = interpret_plain(row_argmax_of_kept(x, q, f32), launch);
+    for (size_t c = 0; c < 2; ++c) {
+        const auto differs = difference("largest", got[c], wanted[c], bitwise);
+        EXPECT_FALSE(differs) << *differs;
+    }
 }
 
 /// What is largest is found first, then where it stands: no index of 64 bits is carried along.
