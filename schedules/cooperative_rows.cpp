@@ -11,7 +11,7 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t elements_wanted = 32;  // of a row, in a thread's registers
+constexpr int64_t elements_wanted = 40;  // of a row, in a thread's registers
 constexpr int64_t most_kept = 64;        // more than that spills, or leaves too few threads to hide latency
 constexpr int64_t terms_of_means = 160;  // of a thread: what combining running means of threads takes is a third then
 constexpr int64_t most_vectors = 4;      // of a thread's part, whose number of terms is known

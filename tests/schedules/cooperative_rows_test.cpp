@@ -1,6 +1,8 @@
 // Rows that threads share: of any length, several of few elements in a warp, running means in parts.
 #include "schedules/cooperative_rows.h"
 
+#include <cmath>
+#include <limits>
 #include <numeric>
 
 #include <gmock/gmock.h>
@@ -19,7 +21,9 @@ protected:
 
     void check(const std::string& name, int64_t rows, int64_t columns, Type type) {
         const Tensor x = input("x", type, {rows, columns});
-        const RowOperator declare = name == "standardise" ? standardise : row_operators().at(name);
+        const RowOperator declare = name == "standardise"      ? standardise
+                                    : name == "argmax_of_kept" ? row_argmax_of_kept
+                                                               : row_operators().at(name);
         const std::vector<Tensor> y = declare(kept_rows(x), reduce_axis("k", columns), type);
         const Bindings launch = random_bindings(y, static_cast<uint64_t>(columns));
         RowThreads shape = row_threads(columns, 16 / bytes_of(type));
@@ -41,12 +45,13 @@ protected:
 TW_ON_EACH_DEVICE(CooperativeRows);
 
 TEST_P(CooperativeRows, OfAnyLength) {
-    const std::string names[] = {"row_sum", "softmax",     "layernorm",  "rmsnorm",          "argmax",
-                                 "moments", "standardise", "similarity", "softmax_gradient", "layernorm_gradient"};
+    const std::string names[] = {"row_sum",       "softmax",     "layernorm",  "rmsnorm",          "argmax",
+                                 "moments",       "standardise", "similarity", "softmax_gradient", "layernorm_gradient",
+                                 "argmax_of_kept"};
     const Type types[] = {f32, bf16, f16};
     for (int round = 0; round < 60; ++round) {
         const int64_t most = std::array{20, 300, 3000}[static_cast<size_t>(between(0, 2))];
-        check(names[between(0, 9)], between(1, 40), between(1, static_cast<int>(most)), types[between(0, 2)]);
+        check(names[between(0, 10)], between(1, 40), between(1, static_cast<int>(most)), types[between(0, 2)]);
     }
 }
 
@@ -60,7 +65,7 @@ TEST(CooperativeRowsThreads, AreNoMoreThanShortRowsHaveVectors) {
     }
 }
 
-/// A division a vector, not an element: eight times fewer.
+/// A division for several vectors, not for each element.
 TEST(CooperativeRowsParts, OfRunningMeansHaveKnownCounts) {
     const Tensor x = input("x", f16, {64, 4096});
     const std::vector<Tensor> y = row_moments(kept_rows(x), reduce_axis("k", 4096), f16);
@@ -69,6 +74,39 @@ TEST(CooperativeRowsParts, OfRunningMeansHaveKnownCounts) {
     const std::string text = build(s).cuda();
     EXPECT_THAT(text, testing::HasSubstr("tw::load<8>(x_values"));
     EXPECT_THAT(text, testing::HasSubstr("moments_partial"));
+}
+
+/// Of equal elements, of rows that have no number and of those that have nothing but the least.
+TEST(CooperativeRowsParts, AnArgmaxInTwoPassesIsTheSame) {
+    const Tensor x = input("x", f32, {9, 40});
+    HostArray values = host_array(f32, {9, 40});
+    fill_integers(values, -3, 3, 5);
+    const double infinite = std::numeric_limits<double>::infinity();
+    for (int64_t column = 0; column < 40; ++column) {
+        values.set({1, column}, make_value(f32, std::nan("")));
+        values.set({2, column}, make_value(f32, -infinite));
+        if (column % 3 == 0) values.set({3, column}, make_value(f32, std::nan("")));
+    }
+    const Bindings launch{.inputs = {{"x", values}}, .sizes = {}, .scalars = {}};
+    const Axis k = reduce_axis("k", 40), q = reduce_axis("q", 40);
+    const std::vector<HostArray> wanted = interpret_plain(row_argmax(x, k, f32), launch),
+                                 got = interpret_plain(row_argmax_of_kept(x, q, f32), launch);
+    for (size_t c = 0; c < 2; ++c) {
+        const auto differs = difference("largest", got[c], wanted[c], bitwise);
+        EXPECT_FALSE(differs) << *differs;
+    }
+}
+
+/// What is largest is found first, then where it stands: no index of 64 bits is carried along.
+TEST(CooperativeRowsParts, OfAnArgmaxOfKeptRows) {
+    const Tensor x = input("x", bf16, {64, 4096});
+    const std::vector<Tensor> y = row_argmax_of_kept(kept_rows(x), reduce_axis("k", 4096), bf16);
+    Schedule s(y, target("sm_90a"));
+    schedule_cooperative_rows(s, y[0], row_threads(4096, 8));
+    const Program program = build(s);
+    ASSERT_EQ(program.kernels().size(), 1u);
+    EXPECT_THAT(program.cuda(), testing::Not(testing::HasSubstr("shuffle_xor((long long)")));
+    EXPECT_THAT(program.cuda(), testing::HasSubstr("int place"));
 }
 
 /// Rows as long as data say have no parts of known lengths.

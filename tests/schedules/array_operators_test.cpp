@@ -1,0 +1,98 @@
+// Sums of columns and of everything, and transposes, of any shape.
+#include "schedules/array_operators.h"
+
+#include <gmock/gmock.h>
+
+#include "ops/check.h"
+#include "schedules/long_reductions.h"
+#include "schedules/transposed.h"
+#include "tests/ops/random_cases.h"
+
+namespace tw::schedules {
+namespace {
+
+class ArraysOfAnyShape : public RandomCases {
+protected:
+    ArraysOfAnyShape() : RandomCases(57) {}
+
+    Type some_type() { return std::array{f32, bf16, f16}[static_cast<size_t>(between(0, 2))]; }
+    int64_t some_extent(int most) { return chance() ? 8 * between(1, most / 8) : between(1, most); }
+
+    void check(const Schedule& s) {
+        SCOPED_TRACE(s.trace_as_cpp());
+        const std::vector<Tensor> outputs = s.outputs();
+        const Bindings launch = random_bindings(outputs, static_cast<uint64_t>(between(1, 1000)));
+        const Program program = build(s);
+        Executable executable(program, device_);
+        const std::vector<HostArray> got = run_on(executable, launch);
+        for (size_t k = 0; k < outputs.size(); ++k) {
+            const CheckResult result = check_output(outputs[k], launch, got[k], {.approximate = program.approximate()});
+            EXPECT_TRUE(result.ok) << result.text << "\n" << program.cuda();
+        }
+    }
+};
+TW_ON_EACH_DEVICE(ArraysOfAnyShape);
+
+TEST_P(ArraysOfAnyShape, SumsOfColumns) {
+    for (int round = 0; round < 12; ++round) {
+        const Type type = some_type();
+        const int64_t rows = some_extent(round % 3 == 0 ? 3000 : 200), columns = some_extent(400);
+        const Tensor x = input("x", type, {rows, columns});
+        const Declared y = column_sum(x);
+        Schedule s(y.outputs, device_target());
+        ColumnThreads shape = column_threads(rows, columns, 16 / bytes_of(type));
+        if (chance()) shape = {.lanes = 8, .rows = 32, .neighbours = shape.neighbours, .chunk = rows};
+        schedule_column_reduction(s, y.outputs[0], rows, shape);
+        check(s);
+    }
+}
+
+TEST_P(ArraysOfAnyShape, SumsOfEverything) {
+    for (int round = 0; round < 12; ++round) {
+        const Type type = some_type();
+        const int64_t count = some_extent(round % 3 == 0 ? 60000 : 3000);
+        const Declared y = dot(count, type);
+        Schedule s(y.outputs, device_target());
+        schedule_full_reduction(s, y.outputs[0], count, 16 / bytes_of(type),
+                                chance() ? Combine::Atomic : Combine::Workspace);
+        check(s);
+    }
+}
+
+TEST_P(ArraysOfAnyShape, Transposes) {
+    for (int round = 0; round < 12; ++round) {
+        const Tensor x = input("x", some_type(), {some_extent(200), some_extent(200)});
+        const Declared y = transpose(x);
+        Schedule s(y.outputs, device_target());
+        schedule_transposed(s, y.outputs[0], x);
+        check(s);
+    }
+}
+
+/// A warp stores whole sectors, whatever lies together in a row.
+TEST(Transposes, OfOddRowsStoreNeighbours) {
+    for (auto [rows, stored] : {std::pair{1002, "row * 1002 + t * 2"}, {1001, "row * 1001 + t"}}) {
+        const Tensor x = input("x", bf16, {rows, 640});
+        const Declared y = transpose(x);
+        Schedule s(y.outputs, target("sm_90a"));
+        schedule_transposed(s, y.outputs[0], x);
+        EXPECT_THAT(build(s).cuda(), testing::HasSubstr(stored));
+    }
+}
+
+/// Few rows of many columns are summed in one kernel; rows that are no whole vectors by neighbouring threads.
+TEST(SumsOfColumns, OfFewRowsAreOneKernel) {
+    for (auto [rows, columns, kernels] : {std::array{400, 40384, 1}, {400, 4096, 2}, {40000, 4096, 2}}) {
+        const Declared y = column_sum(input("x", bf16, {rows, columns}));
+        Schedule s(y.outputs, target("sm_90a"));
+        schedule_column_reduction(s, y.outputs[0], rows, column_threads(rows, columns, 8));
+        EXPECT_EQ(build(s).kernels().size(), static_cast<size_t>(kernels)) << rows << "x" << columns;
+    }
+    const Declared y = column_sum(input("x", bf16, {400, 303}));
+    Schedule s(y.outputs, target("sm_90a"));
+    schedule_column_reduction(s, y.outputs[0], 400, column_threads(400, 303, 8));
+    EXPECT_THAT(build(s).cuda(), testing::HasSubstr("element * "));
+}
+
+}  // namespace
+}  // namespace tw::schedules
