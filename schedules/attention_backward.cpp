@@ -422,6 +422,7 @@ Schedule attention_gradients_schedule(const AttentionShape& shape, const Gradien
 
 Schedule attention_gradients_schedule(const AttentionGradients& gradients, const AttentionShape& shape,
                                       const GradientTiles& tiles, const Target& target, std::source_location where) {
+    require_gradient_tiles(tiles, where);
     return GradientSchedule(gradients, shape, tiles, target, where).run();
 }
 

@@ -25,8 +25,8 @@ struct GradientPasses {
     /// The adjoints of scores are made once, by the kernel of dk, and written down for dq: batch x heads x rows x keys
     /// elements of the operands' type.
     bool kept = false;
-    /// dq is added up in f32, in no fixed order, by boxes of the kernel of dk and dv, whose scores and adjoints are made
-    /// once for all three. Rows and keys are whole steps and blocks.
+    /// dq is added up in f32, in no fixed order, by boxes of the kernel of dk and dv, whose scores and adjoints are
+    /// made once for all three. Rows and keys are whole steps and blocks.
     bool added = false;
     /// Also the gradients of what the rule reads for each row and key, such as a bias; kept.
     bool of_pairs = false;
@@ -71,6 +71,8 @@ GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, 
 /// Of a rule that reads these for each row and key.
 GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, const std::vector<PairInput>& of_pairs,
                              bool rule_skips = false, int64_t most_kept_bytes = int64_t{8} << 30);
+/// Throws Error if a size is not positive, or rows are fewer than the 64 of a warpgroup.
+void require_gradient_tiles(const GradientTiles& tiles, TW_HERE);
 /// For sm_90a: warpgroup products with scores and their adjoints in registers, loads by a warp of its own.
 Schedule attention_gradients_schedule(const AttentionShape& shape, const GradientTiles& tiles, const Target& target,
                                       TW_HERE);

@@ -12,6 +12,7 @@
 #include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
 #include "schedules/producers.h"
+#include "schedules/require_sizes.h"
 #include "schedules/transposed.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
@@ -96,6 +97,21 @@ std::vector<Loop> phases_of(Schedule& s, std::vector<Loop>& pixels, const Convol
     order.insert(order.end(), pixels.begin(), pixels.end());
     s.order(order);
     return phases;
+}
+
+void require_convolution_tiles(const ConvolutionTiles& tiles, std::source_location where) {
+    require_sizes("convolution tiles",
+                  {{"rows", tiles.rows},
+                   {"columns", tiles.columns},
+                   {"terms", tiles.terms},
+                   {"warpgroups", tiles.warpgroups},
+                   {"stages", tiles.stages},
+                   {"parts", tiles.parts},
+                   {"ping_pong", tiles.ping_pong},
+                   {"box_columns", tiles.box_columns, 0},
+                   {"box_stages", tiles.box_stages},
+                   {"taps", tiles.taps}},
+                  where);
 }
 
 /// The loop over groups, if there are several; the given one becomes that over what one has, in tiles.
@@ -261,6 +277,7 @@ int64_t tiles_together(int64_t tiles, const Target& target) {
 Loop schedule_windows(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles,
                       const WindowNeighbours& neighbours, std::source_location where) {
     CalledFrom caller(where);
+    require_convolution_tiles(tiles, where);
     const Tensor& result = product.result;
     const ConvolutionForm& form = product.form;
     auto [sums, in_pieces, blocks, pixels, columns] = sum_windows(s, product, tiles);
@@ -358,6 +375,7 @@ SummedPixels fuse_pixels(Schedule& s, const Tensor& result, const ConvolutionTil
 void schedule_sum_of_pixels(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles,
                             std::source_location where) {
     CalledFrom caller(where);
+    require_convolution_tiles(tiles, where);
     const auto [sums, pixel] = fuse_pixels(s, product.result, tiles);
     auto [outer, rows, columns, taps] = sum_loops(s, sums, product.form, tiles.parts > 1, tiles.rows);
     auto [row_tile, row] = s.split(rows, tiles.rows, Tail::Mask, {"row_tile", "row"});

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "dsl/simplify.h"
+#include "schedules/require_sizes.h"
 #include "schedules/unit_product.h"
 #include "support/error.h"
 
@@ -32,7 +33,8 @@ void schedule_columns(Schedule& s, std::optional<Loop> outer, Loop columns, Loop
 
 }  // namespace
 
-ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours) {
+ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours, std::source_location where) {
+    require_sizes("column_threads", {{"rows", rows, 0}, {"columns", columns, 0}, {"neighbours", neighbours}}, where);
     ColumnThreads shape{.neighbours = neighbours};
     while (shape.lanes > 8 && shape.lanes / 2 * neighbours >= columns) shape.lanes /= 2, shape.rows *= 2;
     shape.rows = std::min<int64_t>(shape.rows, 16);
@@ -45,6 +47,10 @@ ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours) 
 void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape,
                                std::source_location where) {
     CalledFrom caller(where);
+    require_sizes(
+        "column threads",
+        {{"lanes", shape.lanes}, {"rows", shape.rows}, {"neighbours", shape.neighbours}, {"chunk", shape.chunk}},
+        where);
     std::vector<Loop> loops = s.data_loops(y);
     std::optional<Loop> outer;
     if (loops.size() == 2) outer = loops[0];
@@ -74,6 +80,7 @@ void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t thread
 void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_t neighbours, Combine combine,
                              std::source_location where) {
     CalledFrom caller(where);
+    require_sizes("full reduction", {{"count", count, 0}, {"neighbours", neighbours}}, where);
     const int64_t threads = 256, step = threads * neighbours * least_terms;
     int64_t size = std::max(round_up((count + blocks_wanted - 1) / blocks_wanted, step), step);
     if (count <= size && combine == Combine::Workspace) return schedule_block_reduction(s, y, threads, neighbours);

@@ -1,4 +1,5 @@
 #include "schedules/scattered.h"
+#include "schedules/require_sizes.h"
 #include "support/error.h"
 
 #include <algorithm>
@@ -19,6 +20,7 @@ void schedule_fill(Schedule& s, const StageRef& stage, std::source_location wher
 void schedule_scattered_rows(Schedule& s, const Tensor& y, int64_t width, int64_t neighbours, Combine combine,
                              std::source_location where) {
     CalledFrom caller(where);
+    require_sizes("scattered rows", {{"width", width, 0}, {"neighbours", neighbours}}, where);
     Stage terms = s.scatter(y, combine);
     if (combine == Combine::Atomic) schedule_fill(s, y);
     int64_t vectors = (width + neighbours - 1) / neighbours;

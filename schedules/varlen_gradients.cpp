@@ -121,10 +121,11 @@ void declare_inputs(const VarlenShape& shape, const GradientTiles& tiles, const 
 
 }  // namespace
 
-VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const GradientTiles& tiles,
-                                         const VarlenSaved& saved) {
+VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const GradientTiles& tiles, const VarlenSaved& saved,
+                                         std::source_location where) {
+    check_varlen(shape, where);
+    require_gradient_tiles(tiles, where);
     const auto& [S, N, H, D, E, G, type] = shape;
-    if (G < 1 || H % G != 0) throw_error(Error, "varlen attention: {} heads are no multiple of a group of {}", H, G);
     if (tiles.passes.kept)
         throw_error(Error, "varlen attention: adjoints of scores cannot be kept; declare gradients without");
     VarlenGradients a;
