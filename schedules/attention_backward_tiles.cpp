@@ -16,9 +16,9 @@ constexpr int64_t neighbours = 8;
 
 void require_gradient_tiles(const GradientTiles& tiles, std::source_location where) {
     require_sizes("tiles of gradients",
-                  {{"key_rows", tiles.key_rows, rows_of_warpgroup},
+                  {{"key_rows", tiles.key_rows},
                    {"key_step", tiles.key_step},
-                   {"query_rows", tiles.query_rows, rows_of_warpgroup},
+                   {"query_rows", tiles.query_rows},
                    {"query_step", tiles.query_step},
                    {"stages", tiles.stages}},
                   where);

@@ -219,9 +219,13 @@ VarlenAttention declare_varlen_attention(const VarlenShape& shape, const VarlenT
     a.o = compute("o", {S, H, E}, [&](Expr i, Expr h, Expr e) {
         const Axis j = keys_of(i);
         const Expr values = sum(a.p(h, i, j) * cast(f32, a.v_tile(i / tiles.rows, j, h / shape.group, e)), j);
-        return cast(shape.type, values * select(a.l(h, i) > 0.0, 1.0 / a.l(h, i), 0.0));
+        // A row without keys in a tile with some has sums of NaN, unless they are streamed.
+        const Expr is_seen = a.l(h, i) > 0.0;
+        return cast(shape.type, select(is_seen, values, 0.0) * select(is_seen, 1.0 / a.l(h, i), 0.0));
     });
-    a.lse = compute("lse", {H, S}, [&](Expr h, Expr i) { return a.m(h, i) * scale + log2(a.l(h, i)); });
+    a.lse = compute("lse", {H, S}, [&](Expr h, Expr i) {
+        return select(a.l(h, i) > 0.0, a.m(h, i) * scale + log2(a.l(h, i)), -infinity);
+    });
     return a;
 }
 

@@ -51,8 +51,8 @@ double varlen_flops(const VarlenShape& shape, const Offsets& of_rows, const Offs
 
 /// o[i, h, e] = sum_j softmax_j(q[i, h, :] k[j, h / group, :]' / sqrt(depth)) v[j, h / group, e] over the keys that row
 /// i sees, and lse[h, i], the logarithm to base 2 of the sum that the softmax divides by. A row that sees no key has o
-/// = 0, where its formula makes 0 / 0 of it, and lse = -infinity. Values of keys that only other rows of the tile see
-/// count 0 times: they are finite. Each member is a computation.
+/// = 0 and lse = -infinity, in any schedule. Values of keys that only other rows of the tile see count 0 times: they
+/// are finite. Each member is a computation.
 struct VarlenAttention {
     Tensor q, k, v, tiles, seen, k_tile, v_tile, s, m, p, l, o, lse;
 };

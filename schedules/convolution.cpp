@@ -12,7 +12,6 @@
 #include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
 #include "schedules/producers.h"
-#include "schedules/require_sizes.h"
 #include "schedules/transposed.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
@@ -97,21 +96,6 @@ std::vector<Loop> phases_of(Schedule& s, std::vector<Loop>& pixels, const Convol
     order.insert(order.end(), pixels.begin(), pixels.end());
     s.order(order);
     return phases;
-}
-
-void require_convolution_tiles(const ConvolutionTiles& tiles, std::source_location where) {
-    require_sizes("convolution tiles",
-                  {{"rows", tiles.rows},
-                   {"columns", tiles.columns},
-                   {"terms", tiles.terms},
-                   {"warpgroups", tiles.warpgroups},
-                   {"stages", tiles.stages},
-                   {"parts", tiles.parts},
-                   {"ping_pong", tiles.ping_pong},
-                   {"box_columns", tiles.box_columns, 0},
-                   {"box_stages", tiles.box_stages},
-                   {"taps", tiles.taps}},
-                  where);
 }
 
 /// The loop over groups, if there are several; the given one becomes that over what one has, in tiles.

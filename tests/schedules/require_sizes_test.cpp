@@ -64,10 +64,8 @@ TEST(SizesOfAttention, AreRefusedWhereTheyMakeNoSense) {
                        {rows, TW_FIELD(A, keys), TW_FIELD(A, stages), TW_FIELD(A, query_stages), TW_FIELD(A, heads)},
                        [&](const A& tiles) { attention_schedule(shape, tiles, gpu); });
     using G = GradientTiles;
-    Field<G> key_rows = TW_FIELD(G, key_rows), query_rows = TW_FIELD(G, query_rows);
-    key_rows.least = query_rows.least = 64;
-    const std::vector<Field<G>> of_gradients = {key_rows, TW_FIELD(G, key_step), query_rows, TW_FIELD(G, query_step),
-                                                TW_FIELD(G, stages)};
+    const std::vector<Field<G>> of_gradients = {TW_FIELD(G, key_rows), TW_FIELD(G, key_step), TW_FIELD(G, query_rows),
+                                                TW_FIELD(G, query_step), TW_FIELD(G, stages)};
     expect_refusals<G>({.key_rows = 64, .query_rows = 64}, of_gradients,
                        [&](const G& tiles) { attention_gradients_schedule(shape, tiles, gpu); });
     using D = DecodeTiles;
@@ -104,7 +102,9 @@ TEST(SizesOfPackedSequences, AreRefusedWhereTheyMakeNoSense) {
     expect_refusals<T>({}, {TW_FIELD(T, rows), TW_FIELD(T, keys), TW_FIELD(T, stages), TW_FIELD(T, heads)},
                        [&](const T& tiles) { declare_varlen_attention(shape, tiles); });
     using G = GradientTiles;
-    expect_refusals<G>({}, {TW_FIELD(G, key_step), TW_FIELD(G, query_step), TW_FIELD(G, stages)},
+    expect_refusals<G>({},
+                       {TW_FIELD(G, key_rows), TW_FIELD(G, key_step), TW_FIELD(G, query_rows), TW_FIELD(G, query_step),
+                        TW_FIELD(G, stages)},
                        [&](const G& tiles) { declare_varlen_gradients(shape, tiles); });
     for (int64_t of_tile : {0, -1}) {
         const std::string text = fmt::format("varlen tables: of_tile = {}; give at least 1", of_tile);
