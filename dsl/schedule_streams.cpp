@@ -3,6 +3,8 @@
 #include <cmath>
 #include <functional>
 
+#include <fmt/ranges.h>
+
 #include "dsl/copy_definition.h"
 #include "dsl/edit.h"
 #include "dsl/evaluate.h"
@@ -166,20 +168,107 @@ void check_reference(const State& state, int stage, const Reference& reference, 
                "{}: a lazy reference may be so far away from the newest value; give 0 or more", call);
 }
 
+/// A lazy reference, or one with an offset, is so far away from the values that terms are made for: what that makes of
+/// them has to be a number. Only factors of the value alone tell.
+void check_distance(const State& state, int stage, const std::vector<int>& all, std::source_location where) {
+    const Reference& reference = state.stages[stage].reference;
+    for (int reader : all) {
+        const StreamLink link = stream_link(state, reader, where);
+        for (const RunningValue& value : link.values)
+            for (const Correction& correction : link.corrections) {
+                const Type type = value.now.type();
+                const bool is_factor = correction.kind == Correction::Kind::Scale;
+                if (!is_factor || state.stage_of(value.now.as<Read>()->operation.get()) != stage) continue;
+                const auto far = [&](double before, double now) {
+                    const Expr by = transform(correction.by, [&](const Expr& e) -> Expr {
+                        if (e.same(value.before)) return constant(type, before);
+                        return e.type() == type && equal(e, value.now) ? constant(type, now) : Expr();
+                    });
+                    bool is_known = true;
+                    visit(by, [&](const Expr& e) { is_known = is_known && !e.as<Read>() && !e.as<Variable>(); });
+                    SlotMap none;
+                    return is_known ? CompiledExpr(by, none, {}).run({}).real : 1;
+                };
+                // A quotient of values, r' / r, says nothing of distances; 0 and `by` stand for any two.
+                const double there = far(0, reference.by), back = far(reference.by, 0);
+                const bool is_of_differences = std::isfinite(far(0, 0)) && std::isfinite(far(1, 1));
+                user_check(!is_of_differences || (std::isfinite(there) && std::isfinite(back)), where,
+                           "stream(.., {{'{}', {}}}): terms of '{}' may be {:.3g} times as large by that, and sums of "
+                           "them more, which {} does not hold; give a number closer to 0",
+                           definition_of(state, stage).name, reference_as_cpp(reference), stage_text(state, reader),
+                           std::max(there, back), name_of(type));
+            }
+    }
+}
+
+/// Whether an accumulator that no correction changes goes with one that is corrected and compared: of argmax, the
+/// place.
+bool picks_by_corrected(const ReducerNode& reducer, const StreamLink& link) {
+    const auto changes = [&](size_t c) { return link.corrections[c].kind != Correction::Kind::None; };
+    for (size_t c = 0; c < link.corrections.size(); ++c) {
+        bool picks = false;
+        if (!changes(c))
+            visit(reducer.combined[c], [&](const Expr& e) {
+                const Select* select = e.as<Select>();
+                for (size_t other = 0; select && other < link.corrections.size(); ++other)
+                    picks = picks || (changes(other) && contains(select->condition, reducer.left[other]));
+            });
+        if (picks) return true;
+    }
+    return false;
+}
+
+/// What is read of the values in their place, each once.
+std::string references_text(const State& state, const StreamLink& link) {
+    std::vector<std::string> texts;
+    for (const RunningValue& value : link.values) {
+        const Operation* read = value.now.as<Read>()->operation.get();
+        const std::string text = reference_text(state.stages[state.stage_of(read)].reference, read->name);
+        if (std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
+    }
+    return fmt::format("{}", fmt::join(texts, ", and with "));
+}
+
+/// What the declaration does otherwise, or may, and how far terms may go.
+std::string limits_text(const State& state, const StageDefinition& definition, const StreamLink& link,
+                        std::source_location where) {
+    if (link.raw_before) return "; without any terms it is 0, even where the declaration makes NaN of that";
+    std::string text = "; nothing shows that these bound its terms, which may leave the range of their type";
+    const bool may_lack_inverse = std::ranges::any_of(link.values, [&](const RunningValue& value) {
+        const Read& read = *value.now.as<Read>();
+        return neutral_value(state, state.stage_of(read.operation.get()), static_cast<size_t>(read.output), where)
+            .has_value();
+    });
+    if (link.keeps_identity && may_lack_inverse)
+        text += fmt::format("; where all of its terms are {} it is that, even where the declaration makes NaN of them",
+                            to_string(definition.reducer->identity[0]));
+    return text;
+}
+
 void note_links(State& state, const std::vector<int>& stages, int step, std::source_location where) {
     for (int stage : stages) {
         const StreamLink link = stream_link(state, stage, where);
         if (link.values.empty()) continue;
-        const char* empty = link.raw_before
-                                ? "; without any terms it is 0, even where the declaration makes NaN of that"
-                                : "; nothing shows that these bound its terms, which may leave the range of their type";
-        const Operation* read = link.values[0].now.as<Read>()->operation.get();
-        const Reference& reference = state.stages[state.stage_of(read)].reference;
-        state.notes.push_back(fmt::format("[{}] '{}' goes on with {}, and is corrected {}{}{}{}", step,
-                                          stage_text(state, stage), reference_text(reference, read->name),
-                                          is_free_of_corrections(state, link) ? "behind the loop" : "when they change",
-                                          rounding_text(*definition_of(state, stage).reducer),
-                                          link.rounds ? ", also of what its terms are cast to" : "", empty));
+        const StageDefinition& definition = definition_of(state, stage);
+        const bool is_corrected =
+            std::ranges::any_of(link.corrections, [](const Correction& c) { return c.kind != Correction::Kind::None; });
+        const std::string rounds =
+            is_corrected ? ": floats may differ by rounding" : rounding_text(*definition.reducer);
+        const bool is_far = std::ranges::any_of(link.values, [&](const RunningValue& value) {
+            return state.stages[state.stage_of(value.now.as<Read>()->operation.get())].reference.kind ==
+                   Reference::Kind::Constant;
+        });
+        state.notes.push_back(fmt::format(
+            "[{}] '{}' goes on with {}, and is corrected {}{}{}{}{}{}", step, stage_text(state, stage),
+            references_text(state, link), is_free_of_corrections(state, link) ? "behind the loop" : "when they change",
+            rounds, link.rounds ? ", also of what its terms are cast to" : "",
+            picks_by_corrected(*definition.reducer, link)
+                ? ", and of values that are equal up to it another may be picked"
+                : "",
+            limits_text(state, definition, link, where),
+            is_far && link.raw_before ? "; nothing shows that the constant is close enough for terms and sums to stay "
+                                        "in the range of their type"
+                                      : ""));
     }
 }
 
@@ -247,7 +336,10 @@ void Schedule::stream(const std::vector<StageRef>& reductions, Loop loop, const 
         user_check(is_read_by_terms(state, stage, all, where), where,
                    "stream(.., {{'{}', {}}}): no terms read it, so it needs no reference; leave it out",
                    definition_of(state, stage).name, reference_as_cpp(reference));
-        if (reference.kind == Reference::Kind::Constant) check_constant(state, stage, where);
+        if (reference.kind == Reference::Kind::Constant)
+            check_constant(state, stage, where);
+        else
+            check_distance(state, stage, all, where);
     }
     check_rules(state, where);
     fit_loops(state, edit.step, where);
