@@ -4,6 +4,7 @@
 #include <cmath>
 #include <regex>
 
+#include "schedules/attention_backward.h"
 #include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
 #include "schedules/require_sizes.h"
@@ -280,7 +281,7 @@ std::optional<NamedVarlenTables> parse_varlen_tables(const std::string& name) {
                              .rows = number(2, 0),
                              .keys = number(3, number(2, 0)),
                              .causal = match[4].matched,
-                             .of_tile = number(6, VarlenTiles().rows),
+                             .of_tile = number(6, match[5].matched ? GradientTiles().key_rows : VarlenTiles().rows),
                              .side = match[5].matched ? TilesOf::Keys : TilesOf::Rows};
 }
 

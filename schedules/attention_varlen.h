@@ -87,7 +87,7 @@ struct NamedVarlenTables {
 /// (else depth), _group4, and _tile128x128s2, with "h4" for four heads side by side. Nothing if it is no such name.
 std::optional<NamedVarlen> parse_varlen(const std::string& name);
 /// Reads "attention_varlen_tables_SEQUENCESxROWS", then any of _keys4096, _causal, _of_keys, and _tile128, the
-/// rows of a tile, or its keys.
+/// rows of a tile, or its keys: else as many as varlen_tiles, or varlen_gradient_tiles, gives them.
 std::optional<NamedVarlenTables> parse_varlen_tables(const std::string& name);
 
 }  // namespace tw::schedules

@@ -120,6 +120,11 @@ void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& g
     // Each thread combines what the warps have, which takes long where that divides.
     if (!parts.empty() && !shape.keep) shape.threads = std::min(shape.threads, most_that_divide);
     std::vector<Loop> rows = s.data_loops(y);
+    user_check(s.reduces(y) || rows.size() > 1, where,
+               "cooperative rows: '{}' reduces nothing and has {} dimensions, of which the last is taken for a row's "
+               "elements: no rows are left; name what has elements for each row, or a reduction, or take "
+               "schedule_serial_rows, a thread a row",
+               y.name(), rows.size());
     if (!s.reduces(y)) rows.pop_back();
     Loop row = bind_rows(s, rows, shape.rows);
     std::vector<Stage> shared;

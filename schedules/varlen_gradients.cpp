@@ -362,7 +362,13 @@ GradientTiles varlen_gradient_tiles(const VarlenShape& shape, const Target& targ
                                 .width = shape.width,
                                 .group = shape.group,
                                 .type = shape.type};
-    return gradient_tiles(padded, target, false, 0);
+    GradientTiles tiles = gradient_tiles(padded, target, false, 0);
+    tiles.query_rows = varlen_tiles(shape).rows;
+    tiles.key_rows = GradientTiles().key_rows;
+    // As of gradient_tiles: a single tile that is not full.
+    if (shape.heads == shape.group && shape.keys <= tiles.key_rows && shape.keys % rows_of_unit != 0)
+        tiles.passes.together = false;
+    return tiles;
 }
 
 double varlen_gradients_flops(const VarlenShape& shape, const Offsets& of_rows, const Offsets& of_keys, bool causal) {

@@ -9,6 +9,7 @@
 #include "ops/executable.h"
 #include "schedules/row_operators.h"
 #include "tests/ops/random_cases.h"
+#include "tests/support/expect_error.h"
 
 namespace tw::schedules {
 namespace {
@@ -80,6 +81,21 @@ TEST(CooperativeRowsParts, OfRowsAsLongAsDataSay) {
     });
     Schedule s(y, target("sm_90a"));
     EXPECT_NO_THROW(schedule_cooperative_rows(s, y[0], row_threads(128, 4)));
+}
+
+/// Of one dimension, which is a row's, nothing is left to be rows.
+TEST(CooperativeRowsErrors, SayThatThereAreNoRows) {
+    const Tensor x = input("x", f32, {20, 8});
+    const Axis a = reduce_axis("a", 8), b = reduce_axis("b", 8);
+    const Tensor m = compute("m", {20}, [&](Expr i) { return reduce_max(x(i, a), a); });
+    const Tensor l = compute("l", {20}, [&](Expr i) { return sum(exp(x(i, b) - m(i)), b); });
+    const Tensor y = compute("y", {20}, [&](Expr i) { return m(i) + log(l(i)); });
+    Schedule s({y}, target("sm_90a"));
+    EXPECT_ERROR(schedule_cooperative_rows(s, y, row_threads(8, 4)),
+                 "cooperative rows: 'y' reduces nothing and has 1 dimensions, of which the last is taken for a row's "
+                 "elements: no rows are left; name what has elements for each row, or a reduction");
+    Schedule of_sums({l}, target("sm_90a"));
+    EXPECT_NO_THROW(schedule_cooperative_rows(of_sums, l, row_threads(8, 4)));
 }
 
 }  // namespace

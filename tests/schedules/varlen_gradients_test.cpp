@@ -262,6 +262,52 @@ TEST_P(VarlenGradientKernels, AreThoseOfItsDeclaration) {
     }
 }
 
+/// Tables that nobody gave a tile serve the kernels that nobody gave one, of both passes.
+TEST(VarlenGradients, HaveTilesThatFitTheirTables) {
+    for (const char* arch : {"sm_80", "sm_90a"})
+        for (int64_t rows : {8, 70, 128, 4096, 100000})
+            for (int64_t heads : {1, 4, 64})
+                for (int64_t depth : {8, 128, 256}) {
+                    const VarlenShape shape{.rows = rows, .keys = rows, .heads = heads, .depth = depth, .width = depth};
+                    const Target target = tw::target(arch);
+                    const VarlenTiles forward = varlen_tiles(shape);
+                    const GradientTiles tiles = varlen_gradient_tiles(shape, target);
+                    EXPECT_EQ(parse_varlen_tables("attention_varlen_tables_3x70")->of_tile, forward.rows);
+                    EXPECT_EQ(parse_varlen_tables("attention_varlen_tables_3x70_of_keys")->of_tile, tiles.key_rows);
+                    const VarlenAttention a = declare_varlen_attention(shape, forward);
+                    EXPECT_NO_THROW(with_varlen_gradients(a, shape, forward, tiles));
+                }
+}
+
+/// The tiles that are chosen, of shapes of a tile and less.
+TEST_P(VarlenGradientKernels, OfTilesThatAreChosen) {
+    for (unsigned round = 0; round < 4; ++round) {
+        const Offsets offsets = random_offsets(between(1, 3), 90);
+        if (offsets.back() == 0) continue;
+        const VarlenShape shape = random_shape(offsets, offsets, 1 + round % 2);
+        const GradientTiles tiles = varlen_gradient_tiles(shape, device_target());
+        const VarlenGradients a = declare_varlen_gradients(shape, tiles);
+        Bindings launch = random_bindings({a.dq, a.dk, a.dv}, round);
+        const VarlenTables rows = varlen_tables(offsets, offsets, true, varlen_tiles(shape).rows),
+                           keys = varlen_tables(offsets, offsets, true, tiles.key_rows, TilesOf::Keys);
+        launch.inputs.at("tiles") = rows.tiles;
+        launch.inputs.at("seen") = rows.seen;
+        launch.inputs.at("tiles_of_keys") = keys.tiles;
+        launch.inputs.at("seen_of_keys") = keys.seen;
+        const Expected expected = Formula(shape, launch).gradients(offsets, offsets, true);
+        const Schedule s = varlen_gradients_schedule(a, shape, tiles, device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        Executable executable(build(s), device_);
+        const std::vector<HostArray> got = run_on(executable, launch);
+        const std::array wanted{&expected.dq, &expected.dk, &expected.dv};
+        for (size_t k = 0; k < wanted.size(); ++k) {
+            const double error = 4 * unit_roundoff(shape.type) * largest(*wanted[k]);
+            auto differs = difference(s.outputs()[k].name(), got[k], *wanted[k], near(0, error));
+            EXPECT_FALSE(differs) << *differs;
+        }
+    }
+}
+
 TEST(VarlenGradientErrors, SayWhatToGive) {
     const VarlenShape shape{.rows = 8, .keys = 8, .heads = 3, .depth = 8, .width = 8, .group = 2};
     EXPECT_ERROR(declare_varlen_gradients(shape, {}), "varlen attention: 3 heads are no multiple of a group of 2");
