@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "dsl/tree.h"
 #include "schedules/long_reductions.h"
 #include "schedules/producers.h"
 #include "support/error.h"
@@ -38,20 +39,14 @@ bool divides(const ReducerNode& reducer) {
     });
 }
 
-/// Whether the stage reduces by a reducer that divides.
-bool divides(const Schedule& s, const StageRef& stage) {
-    bool found = false;
-    for (const auto& operation : operations_of(s.outputs())) {
-        if (operation->is_input()) continue;
-        for (const auto& output : operation->outputs)
-            visit(output.body, [&](const Expr& e) {
-                const Reduce* reduce = e.as<Reduce>();
-                if (!reduce || !divides(*reduce->reducer)) return;
-                found = found || s.name(stage) == operation->name ||
-                        s.name(stage) == operation->name + "_" + reduce->reducer->name;
-            });
-    }
-    return found;
+/// Whether the statement has updates of the stage by a reducer that divides.
+bool divides(const Stmt& stmt, int stage) {
+    if (const For* loop = stmt.as<For>()) return divides(loop->body, stage);
+    if (const Allocate* allocate = stmt.as<Allocate>()) return divides(allocate->body, stage);
+    if (const Sequence* block = stmt.as<Sequence>())
+        return std::ranges::any_of(block->stmts, [&](const Stmt& kid) { return divides(kid, stage); });
+    const Leaf& leaf = *stmt.as<Leaf>();
+    return leaf.stage == stage && leaf.reducer && divides(*leaf.reducer);
 }
 
 /// Each vector of the row in an accumulator of its own: how many terms that has is known at compile time, so that one
@@ -113,8 +108,12 @@ void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& g
     std::vector<Stage> stages = producers_of(s, last);
     std::reverse(stages.begin(), stages.end());  // readers first
     std::map<int, Stage> parts;
+    const Tree declared = s.tree();
+    auto combines_by_dividing = [&](const Stage& stage) {
+        return std::ranges::any_of(declared.nests, [&](const Nest& nest) { return divides(nest.body, stage.id); });
+    };
     for (const Stage& stage : stages)
-        if (shape.neighbours > 1 && !s.data_loops(stage).empty() && divides(s, stage) &&
+        if (shape.neighbours > 1 && !s.data_loops(stage).empty() && combines_by_dividing(stage) &&
             as_constant(s.extent(s.reduce(stage))))
             parts.emplace(stage.id, in_parts(s, stage, shape.neighbours));
     // Each thread combines what the warps have, which takes long where that divides.

@@ -83,6 +83,20 @@ TEST(CooperativeRowsParts, OfRowsAsLongAsDataSay) {
     EXPECT_NO_THROW(schedule_cooperative_rows(s, y[0], row_threads(128, 4)));
 }
 
+/// A stage is known by what it reduces by, whatever its name is: sums beside running means have no parts.
+TEST(CooperativeRowsParts, AreOfTheStageThatDivides) {
+    const Tensor x = input("x", f32, {64, 4096});
+    const Axis k = reduce_axis("k", 4096), r = reduce_axis("r", 4096);
+    const auto mean = [&](const Expr& i) { return welford(x(i, k), {k})[0]; };
+    const Tensor y = compute("y", {64, 4096}, [&](Expr i, Expr j) { return x(i, j) - mean(i) * sum(abs(x(i, r)), r); });
+    const Tensor y_welford = compute("y_welford", {64}, [&](Expr i) { return sum(y(i, k), k); });
+    Schedule s({y_welford}, target("sm_90a"));
+    schedule_cooperative_rows(s, y_welford, row_threads(4096, 4));
+    int parts = 0;
+    for (const Stage& stage : s.all_stages()) parts += s.name(stage).find("_partial") != std::string::npos;
+    EXPECT_EQ(parts, 1) << s.to_string();
+}
+
 /// Of one dimension, which is a row's, nothing is left to be rows.
 TEST(CooperativeRowsErrors, SayThatThereAreNoRows) {
     const Tensor x = input("x", f32, {20, 8});
