@@ -168,37 +168,46 @@ void check_reference(const State& state, int stage, const Reference& reference, 
                "{}: a lazy reference may be so far away from the newest value; give 0 or more", call);
 }
 
-/// A lazy reference, or one with an offset, is so far away from the values that terms are made for: what that makes of
-/// them has to be a number. Only factors of the value alone tell.
-void check_distance(const State& state, int stage, const std::vector<int>& all, std::source_location where) {
-    const Reference& reference = state.stages[stage].reference;
-    for (int reader : all) {
-        const StreamLink link = stream_link(state, reader, where);
-        for (const RunningValue& value : link.values)
-            for (const Correction& correction : link.corrections) {
-                const Type type = value.now.type();
-                const bool is_factor = correction.kind == Correction::Kind::Scale;
-                if (!is_factor || state.stage_of(value.now.as<Read>()->operation.get()) != stage) continue;
-                const auto far = [&](double before, double now) {
-                    const Expr by = transform(correction.by, [&](const Expr& e) -> Expr {
-                        if (e.same(value.before)) return constant(type, before);
-                        return e.type() == type && equal(e, value.now) ? constant(type, now) : Expr();
-                    });
-                    bool is_known = true;
-                    visit(by, [&](const Expr& e) { is_known = is_known && !e.as<Read>() && !e.as<Variable>(); });
-                    SlotMap none;
-                    return is_known ? CompiledExpr(by, none, {}).run({}).real : 1;
-                };
-                // A quotient of values, r' / r, says nothing of distances; 0 and `by` stand for any two.
-                const double there = far(0, reference.by), back = far(reference.by, 0);
-                const bool is_of_differences = std::isfinite(far(0, 0)) && std::isfinite(far(1, 1));
-                user_check(!is_of_differences || (std::isfinite(there) && std::isfinite(back)), where,
-                           "stream(.., {{'{}', {}}}): terms of '{}' may be {:.3g} times as large by that, and sums of "
-                           "them more, which {} does not hold; give a number closer to 0",
-                           definition_of(state, stage).name, reference_as_cpp(reference), stage_text(state, reader),
-                           std::max(there, back), name_of(type));
-            }
-    }
+/// The factor by which terms of a link change that are made with one number in the place of the stage's value, instead
+/// of another; 1 where more than the value tells.
+double factor_between(const State& state, int stage, const RunningValue& value, const Correction& correction,
+                      double before, double now) {
+    const bool is_own = state.stage_of(value.now.as<Read>()->operation.get()) == stage;
+    if (!is_own || correction.kind != Correction::Kind::Scale) return 1;
+    const Type type = value.now.type();
+    const Expr by = transform(correction.by, [&](const Expr& e) -> Expr {
+        if (e.same(value.before)) return constant(type, before);
+        return e.type() == type && equal(e, value.now) ? constant(type, now) : Expr();
+    });
+    bool is_known = true;
+    visit(by, [&](const Expr& e) { is_known = is_known && !e.as<Read>() && !e.as<Variable>(); });
+    SlotMap none;
+    return is_known ? CompiledExpr(by, none, {}).run({}).real : 1;
+}
+
+/// Whether factors of the distance alone, such as exp(r - r'), are no numbers for the reference's.
+bool is_too_far(const State& state, int stage, const StreamLink& link) {
+    const double by = state.stages[stage].reference.by;
+    for (const RunningValue& value : link.values)
+        for (const Correction& correction : link.corrections) {
+            const auto factor = [&](double before, double now) {
+                return factor_between(state, stage, value, correction, before, now);
+            };
+            const double there = factor(0, by), back = factor(by, 0);
+            const bool is_of_distance = factor(0, 0) == 1 && there == factor(1, 1 + by) && back == factor(1 + by, 1);
+            if (is_of_distance && !(std::isfinite(there) && std::isfinite(back))) return true;
+        }
+    return false;
+}
+
+/// Terms that are made with an offset are always so far away.
+void check_offset(const State& state, int stage, const std::vector<int>& all, std::source_location where) {
+    for (int reader : all)
+        user_check(!is_too_far(state, stage, stream_link(state, reader, where)), where,
+                   "stream(.., {{'{}', {}}}): terms of '{}' are infinite, or all 0, so far away in their type; give a "
+                   "number closer to 0",
+                   definition_of(state, stage).name, reference_as_cpp(state.stages[stage].reference),
+                   stage_text(state, reader));
 }
 
 /// Whether an accumulator that no correction changes goes with one that is corrected and compared: of argmax, the
@@ -255,8 +264,10 @@ void note_links(State& state, const std::vector<int>& stages, int step, std::sou
         const std::string rounds =
             is_corrected ? ": floats may differ by rounding" : rounding_text(*definition.reducer);
         const bool is_far = std::ranges::any_of(link.values, [&](const RunningValue& value) {
-            return state.stages[state.stage_of(value.now.as<Read>()->operation.get())].reference.kind ==
-                   Reference::Kind::Constant;
+            const int producer = state.stage_of(value.now.as<Read>()->operation.get());
+            const Reference::Kind kind = state.stages[producer].reference.kind;
+            return kind == Reference::Kind::Constant ||
+                   (kind == Reference::Kind::Lazy && is_too_far(state, producer, link));
         });
         state.notes.push_back(fmt::format(
             "[{}] '{}' goes on with {}, and is corrected {}{}{}{}{}{}", step, stage_text(state, stage),
@@ -266,7 +277,7 @@ void note_links(State& state, const std::vector<int>& stages, int step, std::sou
                 ? ", and of values that are equal up to it another may be picked"
                 : "",
             limits_text(state, definition, link, where),
-            is_far && link.raw_before ? "; nothing shows that the constant is close enough for terms and sums to stay "
+            is_far && link.raw_before ? "; nothing shows that the reference is close enough for terms and sums to stay "
                                         "in the range of their type"
                                       : ""));
     }
@@ -336,10 +347,8 @@ void Schedule::stream(const std::vector<StageRef>& reductions, Loop loop, const 
         user_check(is_read_by_terms(state, stage, all, where), where,
                    "stream(.., {{'{}', {}}}): no terms read it, so it needs no reference; leave it out",
                    definition_of(state, stage).name, reference_as_cpp(reference));
-        if (reference.kind == Reference::Kind::Constant)
-            check_constant(state, stage, where);
-        else
-            check_distance(state, stage, all, where);
+        if (reference.kind == Reference::Kind::Constant) check_constant(state, stage, where);
+        if (reference.kind == Reference::Kind::Offset) check_offset(state, stage, all, where);
     }
     check_rules(state, where);
     fit_loops(state, edit.step, where);
