@@ -105,7 +105,7 @@ TEST(MmaErrors, OfWhatWarpgroupsRead) {
                  "reads its operands from shared memory, but 'a' is in global; stage it");
     EXPECT_ERROR(build_by_warpgroup(
                      a, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(a(i, k)) * f(b(j, k)); }, false),
-                 "mma_test.cpp:");  // the step's line
+                 "mma_errors_test.cpp:");  // the step's line
     EXPECT_ERROR(
         build_by_warpgroup(thick, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(thick(i, k, 0)) * f(b(j, k)); }),
         "with neighbours along rows, columns or k; stage it so");
