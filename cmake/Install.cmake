@@ -14,7 +14,8 @@ tilewright_install(tilewright_tilewright)
 if(TARGET tilewright_emulator)
   tilewright_install(tilewright_emulator)
 endif()
-foreach(folder IN LISTS TILEWRIGHT_LIBRARY_FOLDERS)
+# tuning, which stands on bench, is for families of a user's own; nothing else needs it.
+foreach(folder IN LISTS TILEWRIGHT_LIBRARY_FOLDERS ITEMS bench tuning)
   if(TARGET tilewright_${folder})
     tilewright_install(tilewright_${folder})
     install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tilewright/${folder}"

@@ -15,6 +15,10 @@ Tensor scatter(const std::string& name, const Shape& shape, Reduction reduction,
     for (const Axis& axis : axes)
         user_check(axis.variable.defined(), where, "scatter '{}': an axis is undefined; make it with reduce_axis()",
                    name);
+    for (size_t d = 0; d < index.size(); ++d)
+        user_check(!is_float(index[d].expr.type()) && index[d].expr.type() != Type::Bool, where,
+                   "scatter '{}': index {} is {}; indices are integers, so cast it, e.g. cast(i64, x)", name, d,
+                   name_of(index[d].expr.type()));
     return compute(
         name, shape,
         [&](const std::vector<Expr>& element) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <ranges>
 #include <source_location>
 #include <vector>
 
@@ -16,6 +17,14 @@ namespace tw {
 /// output holds a reduction without a derivative.
 std::vector<Tensor> gradients(const Tensor& output, const Tensor& adjoint, const std::vector<Tensor>& inputs,
                               std::source_location where = std::source_location::current());
+
+/// An input whose extents a range tells, as an adjoint has those of its output: input("dc", f32, c.shape()).
+template <std::ranges::input_range Extents>
+requires(std::convertible_to<std::ranges::range_reference_t<const Extents>, Extent> && !std::same_as<Extents, Shape>)
+Tensor input(const std::string& name, Type type, const Extents& extents,
+             std::source_location where = std::source_location::current()) {
+    return input(name, type, Shape(std::ranges::begin(extents), std::ranges::end(extents)), {}, where);
+}
 
 /// The adjoints of a rule's inputs, in their order, of their shapes; an undefined tensor stands for zeros. `adjoint`
 /// has the output's type, f32 if that is a storage type.

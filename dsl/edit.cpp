@@ -81,7 +81,8 @@ int Edit::stage(const StageRef& ref, const char* what) const {
     if (ref.tensor_.defined() && found < 0) {
         user_check(!ref.tensor_.operation()->is_input(), where,
                    "{}: '{}' is an input, no computation; name a computed tensor", what, ref.tensor_.name());
-        user_error(where, "{}: '{}' is not computed in this schedule (or was inlined)", what, ref.tensor_.name());
+        user_error(where, "{}: '{}' is not computed in this schedule (or was inlined); its outputs() are {}", what,
+                   ref.tensor_.name(), outputs_text(state));
     }
     if (ref.tensor_.defined()) return found;
     user_check(found >= 0 && origin, where,

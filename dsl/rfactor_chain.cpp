@@ -236,6 +236,9 @@ std::vector<Stage> Schedule::rfactor(const std::vector<StageRef>& reductions, Lo
     user_check(!reductions.empty(), where, "rfactor: name at least one reduction, last the one that has the loop");
     std::vector<int> named;
     for (const StageRef& reduction : reductions) named.push_back(edit.stage(reduction, "rfactor"));
+    for (int stage : named)
+        user_check(std::ranges::count(named, stage) == 1, where, "rfactor: '{}' is named twice; name each once",
+                   stage_text(state, stage));
     const int along = edit.alive(loop, "rfactor");
     const Chain chain = chain_of(state, named);
     check_chain(state, chain, where);

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <functional>
 
+#include <fmt/ranges.h>
+
 #include "dsl/copy_definition.h"
 #include "dsl/edit.h"
 #include "dsl/evaluate.h"
@@ -166,20 +168,118 @@ void check_reference(const State& state, int stage, const Reference& reference, 
                "{}: a lazy reference may be so far away from the newest value; give 0 or more", call);
 }
 
+/// The factor by which terms of a link change that are made with one number in the place of the stage's value, instead
+/// of another; 1 where more than the value tells.
+double factor_between(const State& state, int stage, const RunningValue& value, const Correction& correction,
+                      double before, double now) {
+    const bool is_own = state.stage_of(value.now.as<Read>()->operation.get()) == stage;
+    if (!is_own || correction.kind != Correction::Kind::Scale) return 1;
+    const Type type = value.now.type();
+    const Expr by = transform(correction.by, [&](const Expr& e) -> Expr {
+        if (e.same(value.before)) return constant(type, before);
+        return e.type() == type && equal(e, value.now) ? constant(type, now) : Expr();
+    });
+    bool is_known = true;
+    visit(by, [&](const Expr& e) { is_known = is_known && !e.as<Read>() && !e.as<Variable>(); });
+    SlotMap none;
+    return is_known ? CompiledExpr(by, none, {}).run({}).real : 1;
+}
+
+/// Whether factors of the distance alone, such as exp(r - r'), are no numbers for the reference's.
+bool is_too_far(const State& state, int stage, const StreamLink& link) {
+    const double by = state.stages[stage].reference.by;
+    for (const RunningValue& value : link.values)
+        for (const Correction& correction : link.corrections) {
+            const auto factor = [&](double before, double now) {
+                return factor_between(state, stage, value, correction, before, now);
+            };
+            const double there = factor(0, by), back = factor(by, 0);
+            const bool is_of_distance = factor(0, 0) == 1 && there == factor(1, 1 + by) && back == factor(1 + by, 1);
+            if (is_of_distance && !(std::isfinite(there) && std::isfinite(back))) return true;
+        }
+    return false;
+}
+
+/// Terms that are made with an offset are always so far away.
+void check_offset(const State& state, int stage, const std::vector<int>& all, std::source_location where) {
+    for (int reader : all)
+        user_check(!is_too_far(state, stage, stream_link(state, reader, where)), where,
+                   "stream(.., {{'{}', {}}}): terms of '{}' are infinite, or all 0, so far away in their type; give a "
+                   "number closer to 0",
+                   definition_of(state, stage).name, reference_as_cpp(state.stages[stage].reference),
+                   stage_text(state, reader));
+}
+
+/// Whether an accumulator that no correction changes goes with one that is corrected and compared: of argmax, the
+/// place.
+bool picks_by_corrected(const ReducerNode& reducer, const StreamLink& link) {
+    const auto changes = [&](size_t c) { return link.corrections[c].kind != Correction::Kind::None; };
+    for (size_t c = 0; c < link.corrections.size(); ++c) {
+        bool picks = false;
+        if (!changes(c))
+            visit(reducer.combined[c], [&](const Expr& e) {
+                const Select* select = e.as<Select>();
+                for (size_t other = 0; select && other < link.corrections.size(); ++other)
+                    picks = picks || (changes(other) && contains(select->condition, reducer.left[other]));
+            });
+        if (picks) return true;
+    }
+    return false;
+}
+
+/// What is read of the values in their place, each once.
+std::string references_text(const State& state, const StreamLink& link) {
+    std::vector<std::string> texts;
+    for (const RunningValue& value : link.values) {
+        const Operation* read = value.now.as<Read>()->operation.get();
+        const std::string text = reference_text(state.stages[state.stage_of(read)].reference, read->name);
+        if (std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
+    }
+    return fmt::format("{}", fmt::join(texts, ", and with "));
+}
+
+/// What the declaration does otherwise, or may, and how far terms may go.
+std::string limits_text(const State& state, const StageDefinition& definition, const StreamLink& link,
+                        std::source_location where) {
+    if (link.raw_before) return "; without any terms it is 0, even where the declaration makes NaN of that";
+    std::string text = "; nothing shows that these bound its terms, which may leave the range of their type";
+    const bool may_lack_inverse = std::ranges::any_of(link.values, [&](const RunningValue& value) {
+        const Read& read = *value.now.as<Read>();
+        return neutral_value(state, state.stage_of(read.operation.get()), static_cast<size_t>(read.output), where)
+            .has_value();
+    });
+    if (link.keeps_identity && may_lack_inverse)
+        text += fmt::format("; where all of its terms are {} it is that, even where the declaration makes NaN of them",
+                            to_string(definition.reducer->identity[0]));
+    return text;
+}
+
 void note_links(State& state, const std::vector<int>& stages, int step, std::source_location where) {
     for (int stage : stages) {
         const StreamLink link = stream_link(state, stage, where);
         if (link.values.empty()) continue;
-        const char* empty = link.raw_before
-                                ? "; without any terms it is 0, even where the declaration makes NaN of that"
-                                : "; nothing shows that these bound its terms, which may leave the range of their type";
-        const Operation* read = link.values[0].now.as<Read>()->operation.get();
-        const Reference& reference = state.stages[state.stage_of(read)].reference;
-        state.notes.push_back(fmt::format("[{}] '{}' goes on with {}, and is corrected {}{}{}{}", step,
-                                          stage_text(state, stage), reference_text(reference, read->name),
-                                          is_free_of_corrections(state, link) ? "behind the loop" : "when they change",
-                                          rounding_text(*definition_of(state, stage).reducer),
-                                          link.rounds ? ", also of what its terms are cast to" : "", empty));
+        const StageDefinition& definition = definition_of(state, stage);
+        const bool is_corrected =
+            std::ranges::any_of(link.corrections, [](const Correction& c) { return c.kind != Correction::Kind::None; });
+        const std::string rounds =
+            is_corrected ? ": floats may differ by rounding" : rounding_text(*definition.reducer);
+        const bool is_far = std::ranges::any_of(link.values, [&](const RunningValue& value) {
+            const int producer = state.stage_of(value.now.as<Read>()->operation.get());
+            const Reference::Kind kind = state.stages[producer].reference.kind;
+            return kind == Reference::Kind::Constant ||
+                   (kind == Reference::Kind::Lazy && is_too_far(state, producer, link));
+        });
+        state.notes.push_back(fmt::format(
+            "[{}] '{}' goes on with {}, and is corrected {}{}{}{}{}{}", step, stage_text(state, stage),
+            references_text(state, link), is_free_of_corrections(state, link) ? "behind the loop" : "when they change",
+            rounds, link.rounds ? ", also of what its terms are cast to" : "",
+            picks_by_corrected(*definition.reducer, link)
+                ? ", and of values that are equal up to it another may be picked"
+                : "",
+            limits_text(state, definition, link, where),
+            is_far && link.raw_before ? "; nothing shows that the reference is close enough for terms and sums to stay "
+                                        "in the range of their type"
+                                      : ""));
     }
 }
 
@@ -248,6 +348,7 @@ void Schedule::stream(const std::vector<StageRef>& reductions, Loop loop, const 
                    "stream(.., {{'{}', {}}}): no terms read it, so it needs no reference; leave it out",
                    definition_of(state, stage).name, reference_as_cpp(reference));
         if (reference.kind == Reference::Kind::Constant) check_constant(state, stage, where);
+        if (reference.kind == Reference::Kind::Offset) check_offset(state, stage, all, where);
     }
     check_rules(state, where);
     fit_loops(state, edit.step, where);

@@ -9,7 +9,8 @@ namespace tw {
 struct CheckResult {
     bool ok = false;
     double error = 0;  ///< largest |got - reference| over the checked elements, divided by the largest |reference|
-    double plain_error = 0;  ///< of the declared computation evaluated in its own types, the same way
+    double plain_error = 0;  ///< of the declared computation evaluated in its own types, the same way; of few elements
+                             ///< the largest in several orders of the terms
     double unit_error = 0;   ///< that tensor cores may make at most, the same way; see sample_elements.h
     int64_t elements = 0;    ///< checked
     std::string text;        ///< "max error 1.2e-07 against float64 (plain f32: 1.5e-07), 1000 elements"
@@ -32,6 +33,10 @@ struct CheckOptions {
 /// of the type; each of the schedule's roundings adds one of its type, relative to the largest element. Where elements
 /// are made of sums that tensor cores can compute, which truncate instead of rounding, each may lie as much farther off
 /// as truncation takes it at most.
+///
+/// Of fewer than 64 elements the largest error is a matter of luck. Their plain error is the largest in several orders
+/// of the terms, and four times as much is allowed, or, of types narrower than f32, as much of a rounding of the type.
+/// bench/harness/operands.py has the same rule.
 CheckResult check_output(const Tensor& output, const Bindings& bindings, const HostArray& got,
                          const CheckOptions& options = {});
 

@@ -58,10 +58,24 @@ struct Errors {
     }
 };
 
+constexpr int64_t few = 64;                   // elements, of which the largest error is a matter of luck
+constexpr double luck_of_few = 4;             // so many times that of as few others
+constexpr int orders_of_few = 8;              // in which plain errors of few elements are measured
+constexpr int64_t terms_of_orders = 1 << 20;  // that are reduced for it at most
+
 /// A few roundings, relative to the largest element: where the plain computation happens to be exact.
 double rounding_allowance(Type type) {
     if (type == Type::F64) return 1e-15;
     return type == Type::F32 ? 2.5e-7 : 0;
+}
+
+/// Relative to the largest element: a multiple of the plain error. Of few elements that may be small by luck; what is
+/// rounded to a narrow type errs by its rounding, whatever the luck.
+double allowed_error(double plain_error, Type type, int64_t elements, const CheckOptions& options) {
+    const double factor = options.approximate ? 4 : 1.5;
+    if (elements >= few || !is_float(type)) return std::max(factor * plain_error, rounding_allowance(type));
+    if (bytes_of(type) < 4) return factor * std::max(plain_error, unit_roundoff(type));
+    return luck_of_few * std::max(factor * plain_error, rounding_allowance(type));
 }
 
 CheckResult verdict(const Errors& errors, Type type, int64_t elements, const CheckOptions& options) {
@@ -71,13 +85,22 @@ CheckResult verdict(const Errors& errors, Type type, int64_t elements, const Che
     result.plain_error = errors.plain / scale;
     result.unit_error = errors.unit / scale;
     result.elements = elements;
-    double allowed = std::max((options.approximate ? 4 : 1.5) * result.plain_error, rounding_allowance(type));
+    double allowed = allowed_error(result.plain_error, type, elements, options);
     for (Type rounded : options.roundings) allowed += unit_roundoff(rounded);
     result.ok = errors.beyond / scale <= allowed;
     std::string units = result.unit_error > 0 ? fmt::format(", by tensor cores up to {:.2g}", result.unit_error) : "";
     result.text = fmt::format("max error {:.2g} against float64 (plain {}: {:.2g}{}), {} elements: {}", result.error,
                               name_of(type), result.plain_error, units, elements, result.ok ? "ok" : "WRONG");
     return result;
+}
+
+/// In how many orders of their terms the plain errors of the elements are measured: the largest counts. Long sums err
+/// by more in one order than in trees of threads.
+int orders_of(const std::vector<SampledElement>& elements) {
+    if (static_cast<int64_t>(elements.size()) >= few) return 1;
+    int64_t terms = 0;
+    for (const SampledElement& element : elements) terms += element.terms;
+    return terms == 0 ? 1 : static_cast<int>(std::clamp<int64_t>(terms_of_orders / terms, 1, orders_of_few));
 }
 
 }  // namespace
@@ -87,13 +110,21 @@ CheckResult check_output(const Tensor& output, const Bindings& bindings, const H
     if (!output.defined()) throw_error(Error, "check_output: the output is an undefined tensor");
     std::vector<Point> points = chosen_points(got, options.samples, options.seed);
     SampleOptions sampling{.rounds_operands = !options.roundings.empty(), .few_bits = options.few_bits};
-    std::vector<SampledElement> plain = sample_elements(output, points, bindings, sampling);
     sampling.precision = Precision::Float64;
-    std::vector<SampledElement> reference = sample_elements(output, points, bindings, sampling);
+    const std::vector<SampledElement> reference = sample_elements(output, points, bindings, sampling);
+    sampling.precision = Precision::Declared;
     Errors errors;
-    for (size_t p = 0; p < points.size(); ++p)
-        errors.add(as_double(got.at(points[p])), as_double(reference[p].value), as_double(plain[p].value),
-                   reference[p].unit_error);
+    for (int order = 0; order < orders_of(reference); ++order) {
+        sampling.order = order;
+        const std::vector<SampledElement> plain = sample_elements(output, points, bindings, sampling);
+        for (size_t p = 0; p < points.size(); ++p) {
+            const double expected = as_double(reference[p].value), declared = as_double(plain[p].value);
+            if (order == 0)
+                errors.add(as_double(got.at(points[p])), expected, declared, reference[p].unit_error);
+            else if (std::isfinite(expected) && std::isfinite(declared))
+                errors.plain = std::max(errors.plain, std::abs(declared - expected));
+        }
+    }
     return verdict(errors, got.type, static_cast<int64_t>(points.size()), options);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <unordered_map>
 
@@ -103,13 +104,30 @@ private:
     std::vector<double> terms_;
 };
 
+/// Each of so many terms once, in steps of this many around: another order for each number, the declared one for 0.
+int64_t stride_of(int64_t count, int order) {
+    if (order == 0 || count < 3) return 1;
+    const double golden = order * 0.6180339887498949;  // no two of its multiples leave like fractions
+    int64_t stride =
+        std::max<int64_t>(static_cast<int64_t>((golden - std::floor(golden)) * static_cast<double>(count)), 2);
+    while (std::gcd(stride, count) != 1) ++stride;
+    return stride;
+}
+
+std::vector<int64_t> point_of(int64_t place, const std::vector<int64_t>& shape) {
+    std::vector<int64_t> point(shape.size());
+    for (size_t d = shape.size(); d-- > 0; place /= shape[d]) point[d] = place % shape[d];
+    return point;
+}
+
 class Sampler {
 public:
     Sampler(const Bindings& bindings, const SampleOptions& options) : bindings_(bindings), options_(options) {}
 
     SampledElement element(const Tensor& output, const std::vector<int64_t>& point) {
+        const int64_t before = places_;
         Number number = element_of(*output.operation(), output.output(), point);
-        return {number.value, number.slack};
+        return {number.value, number.slack, places_ - before};
     }
 
 private:
@@ -299,7 +317,7 @@ private:
     // Reductions.
 
     Number evaluate(const Reduce& node, const Expr& expr) {
-        std::vector<int64_t> shape, point(node.axes.size());
+        std::vector<int64_t> shape;
         for (const Expr& axis : node.axes) shape.push_back((*this)(axis.as<Variable>()->extent).value.integer);
         std::vector<Number> total;
         for (const Expr& identity : node.reducer->identity) total.push_back((*this)(identity));
@@ -309,12 +327,14 @@ private:
         const std::optional<UnitErrors>& unit = unit_of(node, expr);
         RunningSums sums;
         int64_t outer = place_;
-        do {
+        const int64_t count = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+        const int64_t stride = node.reducer->commutative ? stride_of(count, options_.order) : 1;
+        for (int64_t term = 0, place = 0; term < count; ++term, place = (place + stride) % count) {
             place_ = ++places_;
-            std::vector<Number> terms = terms_at(node, point);
+            std::vector<Number> terms = terms_at(node, point_of(place, shape));
             total = combined(node, total, terms);
             if (unit) sums.add(terms[0].value.real);
-        } while (advance(point, shape));
+        }
         place_ = outer;
         if (unit) {
             double instructions = static_cast<double>(sums.terms() / unit->terms + 1);

@@ -10,11 +10,13 @@ struct SampleOptions {
     Precision precision = Precision::Declared;
     bool rounds_operands = false;  ///< a schedule may round f32 elements for a tensor core
     bool few_bits = false;         ///< products of fp8 may be summed by wgmma
+    int order = 0;                 ///< of the terms of commutative reductions: 0 the declared one, others differ
 };
 
 struct SampledElement {
     Value value;
     double unit_error = 0;  ///< by as much another value is right, if tensor cores make the sums that they can; Float64
+    int64_t terms = 0;      ///< terms, and elements between, that were evaluated for it
 };
 
 /// The tensor's elements at the points. Between them and the inputs only those elements are evaluated that are read.

@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "schedules/loading_roles.h"
+#include "schedules/require_sizes.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
@@ -246,6 +247,13 @@ Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& t
 
 Schedule attention_schedule(const Attention& a, const AttentionShape& shape, const AttentionTiles& tiles,
                             const Target& target, std::source_location where) {
+    require_sizes("attention tiles",
+                  {{"rows", tiles.rows, rows_of_warpgroup},
+                   {"keys", tiles.keys},
+                   {"stages", tiles.stages},
+                   {"query_stages", tiles.query_stages},
+                   {"heads", tiles.heads}},
+                  where);
     const int64_t warpgroups = tiles.rows / rows_of_warpgroup;
     Schedule s({a.o, a.lse}, target);
     auto [b, i, h, width] = shape.loops_of(s, a.o, where);

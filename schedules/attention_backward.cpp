@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "schedules/elementwise.h"
+#include "schedules/gradient_nest.h"
 #include "schedules/loading_roles.h"
 #include "schedules/whole_tiles.h"
 
@@ -25,11 +26,6 @@ double bytes_of_gradients(const AttentionShape& shape) {
 }
 
 namespace {
-
-/// The nest of a gradient: blocks of rows, of which each warpgroup has 64, and steps along the last of its terms.
-struct Nest {
-    Loop tile, group, step, row, column, term;
-};
 
 class GradientSchedule {
 public:
@@ -92,7 +88,8 @@ private:
 
     /// Gradients of keys are sums over the heads of a group, too, and the first of them have the most causal terms; of
     /// queries the last.
-    Nest nest_of(const Tensor& gradient, int64_t rows, int64_t step_extent, bool of_keys, const std::string& name) {
+    GradientNest nest_of(const Tensor& gradient, int64_t rows, int64_t step_extent, bool of_keys,
+                         const std::string& name) {
         auto [b, i, h, columns] = shape_.loops_of(s_, gradient, where_);
         const bool of_group = of_keys && shape_.group > 1;
         const int64_t width = as_constant(s_.extent(columns)).value();
@@ -204,7 +201,7 @@ private:
 
     void schedule_queries() {
         const AttentionScores& of = a_.of_queries;
-        const Nest n = nest_of(a_.dq, tiles_.query_rows, tiles_.query_step, false, "query_tile");
+        const GradientNest n = nest_of(a_.dq, tiles_.query_rows, tiles_.query_step, false, "query_tile");
         keep(of.ds, n.step);
         keep(of.p, n.step);
         round_for(a_.dq, of.ds, n.step);
@@ -229,7 +226,7 @@ private:
 
     void schedule_keys() {
         const AttentionScores& of = a_.of_keys;
-        const Nest n = nest_of(a_.dk, tiles_.key_rows, tiles_.key_step, true, "key_tile");
+        const GradientNest n = nest_of(a_.dk, tiles_.key_rows, tiles_.key_step, true, "key_tile");
         if (tiles_.passes.together) s_.stream({a_.dv, a_.dk}, n.step, where_);
         if (tiles_.passes.kept) s_.at(a_.ds_kept, n.step, where_);
         const Stage updates = tiles_.passes.added ? updates_of_queries(n.step) : Stage();
@@ -309,7 +306,7 @@ private:
 
     /// A product of matrices, one of which the kernel of dk has written.
     void schedule_kept() {
-        const Nest n = nest_of(a_.dq, tiles_.query_rows, tiles_.query_step, false, "query_tile");
+        const GradientNest n = nest_of(a_.dq, tiles_.query_rows, tiles_.query_step, false, "query_tile");
         if (keys_skip()) s_.skip(n.step, a_.dq, where_);  // as far as there is something written
         Stage adjoints = s_.stage(a_.dq, a_.ds_kept, Memory::Shared, n.step, where_),
               keys = s_.stage(a_.dq, a_.k, Memory::Shared, n.step, where_);
@@ -331,7 +328,7 @@ private:
 
     /// What the rule reads for each term of a step, and for each row of a thread.
     void move_lines(const AttentionScores& of, const std::vector<LineInput>& of_terms,
-                    const std::vector<LineInput>& of_thread, const Nest& n, std::vector<StageRef>& loaded) {
+                    const std::vector<LineInput>& of_thread, const GradientNest& n, std::vector<StageRef>& loaded) {
         for (const LineInput& line : of_terms)
             if (const auto readers = readers_of(of, line.view); !readers.empty())
                 loaded.push_back(stage_line(s_, line, readers, n.step, where_));
@@ -388,7 +385,7 @@ private:
 
     void schedule_values() {
         const AttentionScores& of = a_.of_values;
-        const Nest n = nest_of(a_.dv, tiles_.key_rows, tiles_.key_step, true, "value_tile");
+        const GradientNest n = nest_of(a_.dv, tiles_.key_rows, tiles_.key_step, true, "value_tile");
         keep_for_values(of, n.step);
         s_.mma(a_.dv, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
         MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true);
@@ -423,6 +420,7 @@ Schedule attention_gradients_schedule(const AttentionShape& shape, const Gradien
 
 Schedule attention_gradients_schedule(const AttentionGradients& gradients, const AttentionShape& shape,
                                       const GradientTiles& tiles, const Target& target, std::source_location where) {
+    require_gradient_tiles(tiles, where);
     return GradientSchedule(gradients, shape, tiles, target, where).run();
 }
 

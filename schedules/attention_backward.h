@@ -84,6 +84,8 @@ GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, 
 /// Of a rule that reads these for each row and key.
 GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, const std::vector<PairInput>& of_pairs,
                              bool rule_skips = false, int64_t most_kept_bytes = int64_t{8} << 30);
+/// Throws Error if a size is not positive.
+void require_gradient_tiles(const GradientTiles& tiles, TW_HERE);
 /// For sm_90a: warpgroup products with scores and their adjoints in registers, loads by a warp of its own.
 Schedule attention_gradients_schedule(const AttentionShape& shape, const GradientTiles& tiles, const Target& target,
                                       TW_HERE);

@@ -3,6 +3,7 @@
 #include <regex>
 
 #include "schedules/attention_backward.h"
+#include "schedules/require_sizes.h"
 #include "schedules/whole_tiles.h"
 
 namespace tw::schedules {
@@ -12,6 +13,16 @@ constexpr int64_t rows_of_warpgroup = 64, bytes_of_barriers = 1024;
 constexpr int64_t neighbours = 8;
 
 }  // namespace
+
+void require_gradient_tiles(const GradientTiles& tiles, std::source_location where) {
+    require_sizes("tiles of gradients",
+                  {{"key_rows", tiles.key_rows},
+                   {"key_step", tiles.key_step},
+                   {"query_rows", tiles.query_rows},
+                   {"query_step", tiles.query_step},
+                   {"stages", tiles.stages}},
+                  where);
+}
 
 namespace {
 

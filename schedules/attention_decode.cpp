@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "schedules/loading_roles.h"
+#include "schedules/require_sizes.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
@@ -18,12 +19,18 @@ double to_base_2(const AttentionShape& shape) {
 
 }  // namespace
 
+void require_decode_tiles(const DecodeTiles& tiles, std::source_location where) {
+    require_sizes("decode tiles", {{"keys", tiles.keys}, {"stages", tiles.stages}, {"parts", tiles.parts}}, where);
+}
+
 bool is_decode(const AttentionShape& shape) {
     const bool sees_all = !shape.causal || shape.keys_before >= shape.keys - 1;
     return shape.rows == 1 && sees_all && !shape.heads_first;
 }
 
-AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t keys_of_part, const Tensor& sinks) {
+AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t keys_of_part, const Tensor& sinks,
+                                            std::source_location where) {
+    require_sizes("attention in parts", {{"keys_of_part", keys_of_part}}, where);
     if (!is_decode(shape))
         throw_error(Error,
                     "attention in parts: {} rows{}{}; declare one row that sees all keys, with rows in front of heads",
@@ -187,11 +194,13 @@ private:
 
 Schedule decode_schedule(const AttentionInParts& parts, const AttentionShape& shape, const DecodeTiles& tiles,
                          const Target& target, std::source_location where) {
+    require_decode_tiles(tiles, where);
     return DecodeSchedule(shape, tiles, target, {}, where).run(parts);
 }
 
 Schedule decode_schedule(const AttentionShape& shape, const DecodeTiles& tiles, const Target& target,
                          const Tensor& sinks, std::source_location where) {
+    require_decode_tiles(tiles, where);
     return DecodeSchedule(shape, tiles, target, sinks, where).run();
 }
 

@@ -13,8 +13,8 @@ struct AttentionInParts {
 };
 /// Sinks as of declare_attention. Throws Error if the shape has several rows, or is causal, or heads are no multiple of
 /// the group.
-AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t keys_of_part,
-                                            const Tensor& sinks = {});
+AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t keys_of_part, const Tensor& sinks = {},
+                                            TW_HERE);
 
 /// Declares what the parts come to: top, weight, total, values, o and lse, of m, l and o_part. With `may_be_empty`,
 /// also of rows that see no key: o = 0, lse = -infinity.
@@ -26,6 +26,8 @@ struct DecodeTiles {
     int stages = 3;     ///< of keys and values
     int64_t parts = 1;  ///< blocks that share the keys of a sequence
 };
+/// Throws Error if a size is not positive.
+void require_decode_tiles(const DecodeTiles& tiles, TW_HERE);
 DecodeTiles decode_tiles(const AttentionShape& shape, const Target& target);
 /// For sm_90a, of shapes of one row: warpgroup products of up to 64 heads of a group, loads by a warp of its own.
 /// Results o and lse.

@@ -6,6 +6,7 @@
 
 #include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
+#include "schedules/require_sizes.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
@@ -34,7 +35,9 @@ Fp8Tiles fp8_tiles(const AttentionShape& shape, const Target& target) {
     return tiles;
 }
 
-Fp8Attention declare_fp8_attention(const AttentionShape& shape, const Fp8Tiles& tiles) {
+Fp8Attention declare_fp8_attention(const AttentionShape& shape, const Fp8Tiles& tiles, std::source_location where) {
+    require_sizes("fp8 tiles",
+                  {{"rows", tiles.rows, rows_of_warpgroup}, {"keys", tiles.keys}, {"stages", tiles.stages}}, where);
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     if (G < 1 || H % G != 0) throw_error(Error, "fp8 attention: {} heads are no multiple of a group of {}", H, G);
     if (heads_first) throw_error(Error, "fp8 attention: heads in front of rows; give [batch, rows, heads, depth]");

@@ -30,7 +30,7 @@ Fp8Tiles fp8_tiles(const AttentionShape& shape, const Target& target);
 
 /// Throws Error if heads are no multiple of the group, or depth or width are no multiples of 32 up to 256: what a row
 /// of a tile of 8 bits must be.
-Fp8Attention declare_fp8_attention(const AttentionShape& shape, const Fp8Tiles& tiles);
+Fp8Attention declare_fp8_attention(const AttentionShape& shape, const Fp8Tiles& tiles, TW_HERE);
 /// For sm_90a: a kernel that turns v, and one with warpgroup products, exponentials through shared memory, loads by a
 /// warp of its own. Outputs are o and lse.
 Schedule fp8_attention_schedule(const Fp8Attention& attention, const AttentionShape& shape, const Fp8Tiles& tiles,

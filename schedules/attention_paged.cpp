@@ -37,7 +37,9 @@ DecodeTiles paged_tiles(const PagedShape& shape, const Target& target) {
     return tiles;
 }
 
-PagedAttention declare_paged_attention(const PagedShape& shape, const DecodeTiles& tiles, const Tensor& sinks) {
+PagedAttention declare_paged_attention(const PagedShape& shape, const DecodeTiles& tiles, const Tensor& sinks,
+                                       std::source_location where) {
+    require_decode_tiles(tiles, where);
     check_shape(shape, tiles);
     check_sinks(shape.attention, sinks);
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape.attention;

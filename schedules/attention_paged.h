@@ -25,7 +25,8 @@ struct PagedAttention {
 DecodeTiles paged_tiles(const PagedShape& shape, const Target& target);
 /// Throws Error unless pages are a multiple of the tiles' steps, and of 16, and keys whole pages; or as
 /// declare_attention_in_parts.
-PagedAttention declare_paged_attention(const PagedShape& shape, const DecodeTiles& tiles, const Tensor& sinks = {});
+PagedAttention declare_paged_attention(const PagedShape& shape, const DecodeTiles& tiles, const Tensor& sinks = {},
+                                       TW_HERE);
 /// For sm_90a: as decode_schedule, each part with as many steps as its sequence has keys for it.
 Schedule paged_schedule(const PagedAttention& attention, const PagedShape& shape, const DecodeTiles& tiles,
                         const Target& target, TW_HERE);

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <regex>
 
+#include "schedules/attention_backward.h"
 #include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
+#include "schedules/require_sizes.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
@@ -82,7 +84,9 @@ VarlenTables tables_of(const std::vector<Range>& ranges, int64_t of_tile, int64_
 
 }  // namespace
 
-VarlenTables varlen_tables(const Offsets& of_rows, const Offsets& of_keys, bool causal, int64_t of_tile, TilesOf side) {
+VarlenTables varlen_tables(const Offsets& of_rows, const Offsets& of_keys, bool causal, int64_t of_tile, TilesOf side,
+                           std::source_location where) {
+    require_sizes("varlen tables", {{"of_tile", of_tile}}, where);
     check_offsets(of_rows, of_keys);
     const auto ranges = side == TilesOf::Rows ? seen_by_rows : seeing_keys;
     return tables_of(ranges(of_rows, of_keys, causal), of_tile, multiple_of(side));
@@ -112,7 +116,9 @@ Tensor declare_ranges(int64_t sequences, int64_t count, bool causal, TilesOf sid
 }  // namespace
 
 VarlenTableTensors declare_varlen_tables(int64_t sequences, int64_t rows, int64_t keys, bool causal, int64_t of_tile,
-                                         TilesOf side) {
+                                         TilesOf side, std::source_location where) {
+    require_sizes("varlen tables", {{"sequences", sequences}, {"rows", rows}, {"keys", keys}, {"of_tile", of_tile}},
+                  where);
     const bool by_rows = side == TilesOf::Rows;
     const int64_t count = by_rows ? rows : keys, others = by_rows ? keys : rows, tiles = divided(count, of_tile);
     const std::string suffix = by_rows ? "" : "_of_keys";
@@ -152,6 +158,14 @@ double varlen_flops(const VarlenShape& shape, const Offsets& of_rows, const Offs
     return 2 * pairs * static_cast<double>(shape.heads * (shape.depth + shape.width));
 }
 
+void check_varlen(const VarlenShape& shape, std::source_location where) {
+    const auto& [S, N, H, D, E, G, type] = shape;
+    require_sizes("varlen attention", {{"rows", S}, {"keys", N}, {"heads", H}, {"depth", D}, {"width", E}}, where);
+    user_check(G >= 1 && H % G == 0, where, "varlen attention: {} heads are no multiple of a group of {}", H, G);
+    user_check(type == bf16 || type == f16, where,
+               "varlen attention: operands of {}; tensor cores multiply bf16 or f16 here, so cast them", name_of(type));
+}
+
 VarlenTiles varlen_tiles(const VarlenShape& shape) {
     VarlenTiles tiles;
     if (std::max(shape.depth, shape.width) > 128) tiles.keys = 64;
@@ -161,9 +175,13 @@ VarlenTiles varlen_tiles(const VarlenShape& shape) {
     return tiles;
 }
 
-VarlenAttention declare_varlen_attention(const VarlenShape& shape, const VarlenTiles& tiles) {
+VarlenAttention declare_varlen_attention(const VarlenShape& shape, const VarlenTiles& tiles,
+                                         std::source_location where) {
+    check_varlen(shape, where);
+    require_sizes("varlen tiles",
+                  {{"rows", tiles.rows}, {"keys", tiles.keys}, {"stages", tiles.stages}, {"heads", tiles.heads}},
+                  where);
     const auto& [S, N, H, D, E, G, type] = shape;
-    if (G < 1 || H % G != 0) throw_error(Error, "varlen attention: {} heads are no multiple of a group of {}", H, G);
     const int64_t most = rounded_up(N, tiles.keys);
     VarlenAttention a;
     a.q = input("q", type, {S, H, D});
@@ -202,9 +220,13 @@ VarlenAttention declare_varlen_attention(const VarlenShape& shape, const VarlenT
     a.o = compute("o", {S, H, E}, [&](Expr i, Expr h, Expr e) {
         const Axis j = keys_of(i);
         const Expr values = sum(a.p(h, i, j) * cast(f32, a.v_tile(i / tiles.rows, j, h / shape.group, e)), j);
-        return cast(shape.type, values * select(a.l(h, i) > 0.0, 1.0 / a.l(h, i), 0.0));
+        // A row without keys in a tile with some has sums of NaN, unless they are streamed.
+        const Expr is_seen = a.l(h, i) > 0.0;
+        return cast(shape.type, select(is_seen, values, 0.0) * select(is_seen, 1.0 / a.l(h, i), 0.0));
     });
-    a.lse = compute("lse", {H, S}, [&](Expr h, Expr i) { return a.m(h, i) * scale + log2(a.l(h, i)); });
+    a.lse = compute("lse", {H, S}, [&](Expr h, Expr i) {
+        return select(a.l(h, i) > 0.0, a.m(h, i) * scale + log2(a.l(h, i)), -infinity);
+    });
     return a;
 }
 
@@ -259,7 +281,7 @@ std::optional<NamedVarlenTables> parse_varlen_tables(const std::string& name) {
                              .rows = number(2, 0),
                              .keys = number(3, number(2, 0)),
                              .causal = match[4].matched,
-                             .of_tile = number(6, VarlenTiles().rows),
+                             .of_tile = number(6, match[5].matched ? GradientTiles().key_rows : VarlenTiles().rows),
                              .side = match[5].matched ? TilesOf::Keys : TilesOf::Rows};
 }
 

@@ -34,9 +34,9 @@ struct VarlenTables {
                       ///< first of its tile
 };
 /// Causal: the last row of a sequence sees all of its keys, each row before one fewer. `of_tile`: rows of a tile, or
-/// keys. Throws Error if offsets are none or of different numbers of sequences.
+/// keys. Throws Error if offsets are none or of different numbers of sequences, or tiles have no elements.
 VarlenTables varlen_tables(const Offsets& of_rows, const Offsets& of_keys, bool causal, int64_t of_tile,
-                           TilesOf side = TilesOf::Rows);
+                           TilesOf side = TilesOf::Rows, TW_HERE);
 /// The same tables as computations, of inputs of_rows and of_keys, i32 [sequences + 1], that hold offsets: for layers
 /// whose tables are made where the offsets are.
 struct VarlenTableTensors {
@@ -44,15 +44,15 @@ struct VarlenTableTensors {
     Tensor tiles, seen;           ///< of keys: named tiles_of_keys and seen_of_keys
 };
 VarlenTableTensors declare_varlen_tables(int64_t sequences, int64_t rows, int64_t keys, bool causal, int64_t of_tile,
-                                         TilesOf side = TilesOf::Rows);
+                                         TilesOf side = TilesOf::Rows, TW_HERE);
 Schedule varlen_tables_schedule(const VarlenTableTensors& tables, const Target& target, TW_HERE);
 /// Products and sums of both products of matrices that rows and keys of the sequences need.
 double varlen_flops(const VarlenShape& shape, const Offsets& of_rows, const Offsets& of_keys, bool causal);
 
 /// o[i, h, e] = sum_j softmax_j(q[i, h, :] k[j, h / group, :]' / sqrt(depth)) v[j, h / group, e] over the keys that row
 /// i sees, and lse[h, i], the logarithm to base 2 of the sum that the softmax divides by. A row that sees no key has o
-/// = 0, where its formula makes 0 / 0 of it, and lse = -infinity. Values of keys that only other rows of the tile see
-/// count 0 times: they are finite. Each member is a computation.
+/// = 0 and lse = -infinity, in any schedule. Values of keys that only other rows of the tile see count 0 times: they
+/// are finite. Each member is a computation.
 struct VarlenAttention {
     Tensor q, k, v, tiles, seen, k_tile, v_tile, s, m, p, l, o, lse;
 };
@@ -64,8 +64,11 @@ struct VarlenTiles {
     int64_t heads = 1;   ///< whose blocks run side by side, the last rows first; divides the heads
 };
 VarlenTiles varlen_tiles(const VarlenShape& shape);
-/// Tiles and steps are part of it: a tile goes through whole steps. Throws Error if heads are no multiple of the group.
-VarlenAttention declare_varlen_attention(const VarlenShape& shape, const VarlenTiles& tiles);
+/// Tiles and steps are part of it: a tile goes through whole steps. Throws Error if heads are no multiple of the group,
+/// a size of shape or tiles is not positive, or the type is another.
+VarlenAttention declare_varlen_attention(const VarlenShape& shape, const VarlenTiles& tiles, TW_HERE);
+/// Throws Error if a size is not positive, heads are no multiple of the group, or the type is none of bf16 and f16.
+void check_varlen(const VarlenShape& shape, TW_HERE);
 /// For sm_90a: as attention_schedule, with as many steps for each tile as its keys need.
 Schedule varlen_schedule(const VarlenAttention& attention, const VarlenShape& shape, const VarlenTiles& tiles,
                          const Target& target, TW_HERE);
@@ -84,7 +87,7 @@ struct NamedVarlenTables {
 /// (else depth), _group4, and _tile128x128s2, with "h4" for four heads side by side. Nothing if it is no such name.
 std::optional<NamedVarlen> parse_varlen(const std::string& name);
 /// Reads "attention_varlen_tables_SEQUENCESxROWS", then any of _keys4096, _causal, _of_keys, and _tile128, the
-/// rows of a tile, or its keys.
+/// rows of a tile, or its keys: else as many as varlen_tiles, or varlen_gradient_tiles, gives them.
 std::optional<NamedVarlenTables> parse_varlen_tables(const std::string& name);
 
 }  // namespace tw::schedules

@@ -261,6 +261,7 @@ int64_t tiles_together(int64_t tiles, const Target& target) {
 Loop schedule_windows(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles,
                       const WindowNeighbours& neighbours, std::source_location where) {
     CalledFrom caller(where);
+    require_convolution_tiles(tiles, where);
     const Tensor& result = product.result;
     const ConvolutionForm& form = product.form;
     auto [sums, in_pieces, blocks, pixels, columns] = sum_windows(s, product, tiles);
@@ -358,6 +359,7 @@ SummedPixels fuse_pixels(Schedule& s, const Tensor& result, const ConvolutionTil
 void schedule_sum_of_pixels(Schedule& s, const WindowProduct& product, const ConvolutionTiles& tiles,
                             std::source_location where) {
     CalledFrom caller(where);
+    require_convolution_tiles(tiles, where);
     const auto [sums, pixel] = fuse_pixels(s, product.result, tiles);
     auto [outer, rows, columns, taps] = sum_loops(s, sums, product.form, tiles.parts > 1, tiles.rows);
     auto [row_tile, row] = s.split(rows, tiles.rows, Tail::Mask, {"row_tile", "row"});

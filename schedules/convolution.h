@@ -87,6 +87,8 @@ struct ConvolutionTiles {
 
     bool operator==(const ConvolutionTiles&) const = default;
 };
+/// Throws Error if a size is less than makes sense.
+void require_convolution_tiles(const ConvolutionTiles& tiles, std::source_location where);
 /// What the schedule of a sum of products over windows depends on. The result of windows is [pixels.., columns], that
 /// of a sum of pixels has rows among its dimensions, columns last, and taps: the others.
 struct ConvolutionForm {

@@ -4,6 +4,7 @@
 
 #include "schedules/convolution.h"
 #include "schedules/multiprocessor.h"
+#include "schedules/require_sizes.h"
 #include "schedules/whole_tiles.h"
 
 namespace tw::schedules {
@@ -182,6 +183,21 @@ std::optional<ConvolutionTiles> convolution_tiles(const ConvolutionForm& form, c
         if (least < 0 || cycles < least * 0.995) least = cycles, best = tiles;
     });
     return best;
+}
+
+void require_convolution_tiles(const ConvolutionTiles& tiles, std::source_location where) {
+    require_sizes("convolution tiles",
+                  {{"rows", tiles.rows},
+                   {"columns", tiles.columns},
+                   {"terms", tiles.terms},
+                   {"warpgroups", tiles.warpgroups},
+                   {"stages", tiles.stages},
+                   {"parts", tiles.parts},
+                   {"ping_pong", tiles.ping_pong},
+                   {"box_columns", tiles.box_columns, 0},
+                   {"box_stages", tiles.box_stages},
+                   {"taps", tiles.taps}},
+                  where);
 }
 
 }  // namespace tw::schedules

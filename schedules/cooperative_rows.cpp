@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "dsl/tree.h"
 #include "schedules/long_reductions.h"
 #include "schedules/producers.h"
 #include "support/error.h"
@@ -42,20 +43,18 @@ bool divides(const ReducerNode& reducer) {
     });
 }
 
-/// Whether the stage reduces by a reducer that divides.
-bool divides(const Schedule& s, const StageRef& stage) {
-    bool found = false;
-    for (const auto& operation : operations_of(s.outputs())) {
-        if (operation->is_input()) continue;
-        for (const auto& output : operation->outputs)
-            visit(output.body, [&](const Expr& e) {
-                const Reduce* reduce = e.as<Reduce>();
-                if (!reduce || !divides(*reduce->reducer)) return;
-                found = found || s.name(stage) == operation->name ||
-                        s.name(stage) == operation->name + "_" + reduce->reducer->name;
-            });
-    }
-    return found;
+/// Whether the statement has updates of the stage by a reducer that divides.
+bool divides(const Stmt& stmt, int stage) {
+    if (const For* loop = stmt.as<For>()) return divides(loop->body, stage);
+    if (const Allocate* allocate = stmt.as<Allocate>()) return divides(allocate->body, stage);
+    if (const Sequence* block = stmt.as<Sequence>())
+        return std::ranges::any_of(block->stmts, [&](const Stmt& kid) { return divides(kid, stage); });
+    const Leaf& leaf = *stmt.as<Leaf>();
+    return leaf.stage == stage && leaf.reducer && divides(*leaf.reducer);
+}
+bool divides(const Schedule& s, const Stage& stage) {
+    const Tree tree = s.tree();
+    return std::ranges::any_of(tree.nests, [&](const Nest& nest) { return divides(nest.body, stage.id); });
 }
 
 /// A few vectors of the row that a thread takes in an accumulator of their own: how many terms that has is known at
@@ -183,6 +182,11 @@ void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& g
     std::vector<Stage> stages = producers_of(s, last);
     std::reverse(stages.begin(), stages.end());  // readers first
     const size_t rank = rank_of_rows(s, stages);
+    user_check(rank > 0, where,
+               "cooperative rows: '{}' reduces nothing and has {} dimensions, of which the last is taken for a row's "
+               "elements: no rows are left; name what has elements for each row, or a reduction, or take "
+               "schedule_serial_rows, a thread a row",
+               y.name(), s.data_loops(y).size());
     const bool kept = given.keep && std::ranges::any_of(stages, [&](const Stage& stage) {
                           return stage.id != last.id && has_columns(s, stage, rank) && s.readers(stage).size() > 1;
                       });

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "schedules/depthwise.h"
+#include "schedules/require_sizes.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
@@ -249,6 +250,15 @@ private:
 Depthwise declare_depthwise(const DepthwiseShape& shape, ConvolutionPass pass, const DepthwiseTiles& tiles,
                             std::source_location where) {
     CalledFrom caller(where);
+    require_sizes("depthwise tiles",
+                  {{"thread_rows", tiles.thread_rows},
+                   {"thread_columns", tiles.thread_columns},
+                   {"rows", tiles.rows},
+                   {"columns", tiles.columns},
+                   {"lanes", tiles.lanes},
+                   {"steps", tiles.steps},
+                   {"taps", tiles.taps}},
+                  where);
     user_check(std::min({shape.kernel_h, shape.kernel_w, shape.stride, shape.dilation}) > 0 && shape.padding >= 0 &&
                    has_pixels(shape),
                where,

@@ -1,5 +1,6 @@
 #include "schedules/elementwise.h"
 #include "schedules/producers.h"
+#include "schedules/require_sizes.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -7,6 +8,7 @@ namespace tw::schedules {
 void schedule_elementwise(Schedule& s, const Tensor& y, int64_t threads, int64_t per_thread, int64_t vectors,
                           std::source_location where) {
     CalledFrom caller(where);
+    require_sizes("elementwise", {{"threads", threads}, {"per_thread", per_thread}, {"vectors", vectors}}, where);
     Stage last = s[y];
     for (Stage stage : producers_of(s, last))
         if (stage.id != last.id) s.inline_stage(stage);

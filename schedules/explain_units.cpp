@@ -19,6 +19,7 @@ constexpr int64_t least_extent = 16;  // of rows, columns and terms
 struct Factor {
     const Read* read;
     Type type;
+    Expr on_data = {};  ///< the condition under which it counts that reads data, if there is one
 };
 
 struct Product {
@@ -26,7 +27,14 @@ struct Product {
     std::vector<Expr> conditions;  ///< under which it counts
 };
 
+bool reads_data(const Expr& expr) {
+    bool found = false;
+    visit(expr, [&](const Expr& e) { found = found || e.as<Read>(); });
+    return found;
+}
+
 std::optional<Factor> factor_of(const Expr& given, std::vector<Expr>& conditions) {
+    const auto outside = static_cast<std::ptrdiff_t>(conditions.size());
     Expr expr = guarded(given, conditions);
     const Unary* function = expr.as<Unary>();
     const bool truncates = function && function->op == UnaryOp::TruncateTf32;
@@ -34,7 +42,9 @@ std::optional<Factor> factor_of(const Expr& given, std::vector<Expr>& conditions
     if (const Cast* cast = expr.as<Cast>()) expr = guarded(cast->a, conditions);
     const Read* read = expr.as<Read>();
     if (!read) return {};
-    return Factor{read, truncates && expr.type() == f32 ? tf32 : expr.type()};
+    const auto on_data = std::find_if(conditions.begin() + outside, conditions.end(), reads_data);
+    return Factor{read, truncates && expr.type() == f32 ? tf32 : expr.type(),
+                  on_data == conditions.end() ? Expr() : *on_data};
 }
 
 bool reads_along(const Factor& factor, const Expr& axis) {
@@ -106,10 +116,26 @@ std::optional<std::string> because_of_rows(const Factor& factor) {
         factor.read->operation->name, to_string(factor.read->operation->shape.back()), piece);
 }
 
+/// Of an operand that a condition on data makes on the way, as the gradient behind a ReLU is: d where y > 0.
+std::optional<std::string> because_of_data(const Factor& factor) {
+    if (!factor.on_data.defined()) return {};
+    std::string decides;
+    visit(factor.on_data, [&](const Expr& e) {
+        if (const Read* read = e.as<Read>(); read && decides.empty()) decides = read->operation->name;
+    });
+    return fmt::format(
+        "a factor is '{}' only where '{}' has it so, {}, and is made on the way; boxes bring what is stored: declare "
+        "the "
+        "factor behind the condition as a tensor of its own, cast to {}",
+        factor.read->operation->name, decides, to_string(factor.on_data), name_of(factor.type));
+}
+
 std::optional<std::string> because_of_windows(const Tensor& c, const Product& p, const Target& target) {
     if (!target.has_wgmma || !target.has_tma)
         return fmt::format("sums over windows take wgmma and boxes of the tensor memory accelerator, which {} lacks",
                            target.arch);
+    for (const Factor& factor : {p.a, p.b})
+        if (auto reason = because_of_data(factor)) return reason;
     for (const Factor& factor : {p.a, p.b})
         if (auto reason = because_of_rows(factor)) return reason;
     const Expr& column = c.operation()->axes.back();

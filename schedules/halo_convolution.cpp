@@ -8,6 +8,7 @@
 #include "schedules/halo_weight_gradient.h"
 #include "schedules/loading_roles.h"
 #include "schedules/multiprocessor.h"
+#include "schedules/require_sizes.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
@@ -273,6 +274,15 @@ void leave(Schedule& s, const Loop& place, const Loop& filter, int64_t filters, 
 void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& given, const HaloFollowers& followers,
                    std::source_location where) {
     CalledFrom caller(where);
+    require_sizes("halo tiles",
+                  {{"places", given.places},
+                   {"leaving", given.leaving},
+                   {"stages", given.stages},
+                   {"ping_pong", given.ping_pong},
+                   {"warpgroups", given.warpgroups},
+                   {"weight_stages", given.weight_stages, 0},
+                   {"parts", given.parts}},
+                  where);
     if (c.sums_places) return schedule_halo_of_terms(s, c, given);
     const int64_t of_all = require_constant(c.result.shape()[3]);
     HaloTiles tiles = given;

@@ -3,6 +3,7 @@
 #include <numbers>
 #include <regex>
 
+#include "schedules/require_sizes.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
@@ -38,7 +39,9 @@ double LinearCrossEntropyShape::bytes() const {
 
 double LinearCrossEntropyShape::bytes_of_gradients() const { return 2 * bytes() - as_double(rows) * bytes_of_row; }
 
-LinearCrossEntropy declare_linear_cross_entropy(const LinearCrossEntropyShape& shape, int64_t columns) {
+LinearCrossEntropy declare_linear_cross_entropy(const LinearCrossEntropyShape& shape, int64_t columns,
+                                                std::source_location where) {
+    require_sizes("linear cross-entropy", {{"columns", columns}}, where);
     check_pieces(shape);
     const int64_t R = shape.rows, V = shape.vocabulary, T = divided(V, columns);
     LinearCrossEntropy e;
@@ -125,6 +128,7 @@ void schedule_sums_of_parts(Schedule& s, const LinearCrossEntropy& e) {
 Schedule linear_cross_entropy_schedule(const LinearCrossEntropyShape& shape, const WarpgroupTiles& tiles,
                                        const Target& target, std::source_location where) {
     CalledFrom caller(where);
+    require_sizes("linear cross-entropy", {{"block_n", tiles.block_n}, {"warpgroups", tiles.warpgroups}}, where);
     const LinearCrossEntropy e = declare_linear_cross_entropy(shape, tiles.block_n);
     const int64_t rows_of_group = tiles.block_m / tiles.warpgroups;
     Schedule s({e.loss, e.lse, e.logits}, target);

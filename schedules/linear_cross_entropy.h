@@ -30,7 +30,7 @@ struct LinearCrossEntropy {
     Tensor x, w, label, scores, logits, largest, part, largest_part, lse, loss;
 };
 /// With tiles of so many columns. Throws Error if rows of x, w or logits are not whole pieces of 16 bytes.
-LinearCrossEntropy declare_linear_cross_entropy(const LinearCrossEntropyShape& shape, int64_t columns);
+LinearCrossEntropy declare_linear_cross_entropy(const LinearCrossEntropyShape& shape, int64_t columns, TW_HERE);
 
 /// Given x, w, label, what the forward pass saved, logits and lse, and dloss = dL/dloss, f32 [rows]: dlogits, dx and
 /// dw, the gradients of L, of the type.

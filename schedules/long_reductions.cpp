@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "dsl/simplify.h"
+#include "schedules/require_sizes.h"
 #include "schedules/unit_product.h"
 #include "support/error.h"
 
@@ -44,7 +45,8 @@ void schedule_columns(Schedule& s, std::optional<Loop> outer, Loop columns, Loop
 
 }  // namespace
 
-ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours) {
+ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours, std::source_location where) {
+    require_sizes("column_threads", {{"rows", rows, 0}, {"columns", columns, 0}, {"neighbours", neighbours}}, where);
     ColumnThreads shape{.neighbours = neighbours};
     // Blocks enough without chunks, each of few rows: narrow tiles spare the second kernel.
     const ColumnThreads narrow{.lanes = 8, .rows = 32, .neighbours = neighbours, .chunk = rows};
@@ -60,6 +62,10 @@ ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours) 
 void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape,
                                std::source_location where) {
     CalledFrom caller(where);
+    require_sizes(
+        "column threads",
+        {{"lanes", shape.lanes}, {"rows", shape.rows}, {"neighbours", shape.neighbours}, {"chunk", shape.chunk}},
+        where);
     std::vector<Loop> loops = s.data_loops(y);
     std::optional<Loop> outer;
     if (loops.size() == 2) outer = loops[0];
@@ -89,6 +95,7 @@ void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t thread
 void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_t neighbours, Combine combine,
                              std::source_location where) {
     CalledFrom caller(where);
+    require_sizes("full reduction", {{"count", count, 0}, {"neighbours", neighbours}}, where);
     const int64_t threads = 256, one = threads * neighbours;
     int64_t vectors = least_terms;
     while (vectors > 1 && count < one * vectors * few_blocks) vectors /= 2;

@@ -12,8 +12,9 @@ struct ColumnThreads {
     int64_t lanes = 32, rows = 8, neighbours = 8;
     int64_t chunk = 256;  ///< rows a block; all rows if there are no more
 };
-/// Chunks of about two waves of blocks on a large GPU, at least 8 rows a thread.
-ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours);
+/// Chunks of about two waves of blocks on a large GPU, at least 8 rows a thread. Throws Error if there are no
+/// neighbours.
+ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours, TW_HERE);
 
 /// Schedules `y` over columns, whose reduce axes together are `rows` rows. Over (other, columns) too, if they are one
 /// chunk.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dsl/simplify.h"
+#include "schedules/require_sizes.h"
 #include "schedules/sum_of_parts.h"
 #include "schedules/thin_product.h"
 #include "support/error.h"
@@ -68,6 +69,15 @@ std::pair<Stage, Loop> split_reduction(Schedule& s, const Tensor& c, const Produ
 void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const ProductTiles& tiles,
                       std::source_location where) {
     CalledFrom caller(where);
+    require_sizes("product tiles",
+                  {{"block_m", tiles.block_m},
+                   {"block_n", tiles.block_n},
+                   {"block_k", tiles.block_k},
+                   {"thread_m", tiles.thread_m},
+                   {"thread_n", tiles.thread_n},
+                   {"stages", tiles.stages},
+                   {"split_k", tiles.split_k}},
+                  where);
     auto [i, j] = s.loops<2>(c);
     Stage product = s[c];
     std::vector<Loop> order;

@@ -1,4 +1,5 @@
 #include "schedules/scattered.h"
+#include "schedules/require_sizes.h"
 #include "support/error.h"
 
 #include <algorithm>
@@ -127,6 +128,7 @@ bool searches_terms(int64_t terms, int64_t rows, int64_t width) {
 void schedule_scattered_rows(Schedule& s, const Tensor& y, int64_t rows, int64_t width, Combine combine,
                              std::source_location where) {
     CalledFrom caller(where);
+    require_sizes("scattered rows", {{"rows", rows, 0}, {"width", width, 0}}, where);
     if (combine == Combine::Atomic) return schedule_updates(s, y, width);
     if (combine == Combine::Search) return schedule_searched(s, y, rows, width);
     schedule_sorted(s, y, width);

@@ -5,6 +5,7 @@
 
 #include "schedules/cooperative_rows.h"
 #include "schedules/producers.h"
+#include "schedules/require_sizes.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -136,7 +137,8 @@ private:
 
 }  // namespace
 
-RowChunks row_chunks(int64_t columns, int64_t neighbours, Type type) {
+RowChunks row_chunks(int64_t columns, int64_t neighbours, Type type, std::source_location where) {
+    require_sizes("row_chunks", {{"columns", columns, 0}, {"neighbours", neighbours}}, where);
     const int64_t chunk = bytes_of_chunk / bytes_of(type);
     RowChunks shape{.threads = 32, .rows = 1, .neighbours = neighbours, .vectors = 1};
     while (shape.threads < 256 && shape.threads * chunk < columns) shape.threads *= 2;
@@ -149,6 +151,12 @@ RowChunks row_chunks(int64_t columns, int64_t neighbours, Type type) {
 void schedule_streamed_rows(Schedule& s, const Tensor& y, const RowChunks& shape, const Tensor& aligned,
                             std::source_location where) {
     CalledFrom caller(where);
+    require_sizes("row chunks",
+                  {{"threads", shape.threads},
+                   {"rows", shape.rows},
+                   {"neighbours", shape.neighbours},
+                   {"vectors", shape.vectors}},
+                  where);
     StreamedRows(s, y, shape, aligned, where).run();
 }
 

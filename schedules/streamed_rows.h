@@ -14,8 +14,9 @@ struct RowChunks {
     int64_t elements() const { return threads * neighbours * vectors; }
 };
 
-/// Chunks for rows of so many elements of a type, of which `neighbours` lie at multiples of their bytes.
-RowChunks row_chunks(int64_t columns, int64_t neighbours, Type type);
+/// Chunks for rows of so many elements of a type, of which `neighbours` lie at multiples of their bytes. Throws Error
+/// if there are no neighbours.
+RowChunks row_chunks(int64_t columns, int64_t neighbours, Type type, TW_HERE);
 
 /// Schedules `y`, over rows or (row, ..., column), and the reductions along rows that it is made of, in one pass: each
 /// thread reduces its chunks, with values of its own (a maximum and what is relative to it), and behind the pass the

@@ -6,6 +6,7 @@
 #include "dsl/simplify.h"
 #include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
+#include "schedules/require_sizes.h"
 #include "schedules/sum_of_parts.h"
 #include "schedules/thin_product.h"
 #include "schedules/tuned_records.h"
@@ -174,6 +175,16 @@ RowLoops split_rows(Schedule& s, const std::vector<Loop>& data, int64_t block_m,
 void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTiles& tiles,
                              std::source_location where) {
     CalledFrom caller(where);
+    require_sizes("tensor tiles",
+                  {{"block_m", tiles.block_m},
+                   {"block_n", tiles.block_n},
+                   {"block_k", tiles.block_k},
+                   {"warp_m", tiles.warp_m},
+                   {"warp_n", tiles.warp_n},
+                   {"stages", tiles.stages},
+                   {"split_k", tiles.split_k},
+                   {"raster_group", tiles.raster_group}},
+                  where);
     Stage result = tiles.split_k > 1 ? split_reduction(s, p.c, tiles.block_k, tiles.split_k) : s[p.c];
     std::optional<Stage> sums;
     if (p.product.defined()) sums = s[p.product];
@@ -202,6 +213,20 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTi
 void schedule_tensor_product(Schedule& s, const TensorProduct& p, const WarpgroupTiles& tiles,
                              std::source_location where) {
     CalledFrom caller(where);
+    require_sizes("warpgroup tiles",
+                  {{"block_m", tiles.block_m},
+                   {"block_n", tiles.block_n},
+                   {"block_k", tiles.block_k},
+                   {"warpgroups", tiles.warpgroups},
+                   {"cluster", tiles.cluster},
+                   {"cluster_columns", tiles.cluster_columns},
+                   {"ping_pong", tiles.ping_pong},
+                   {"stages", tiles.stages},
+                   {"split_k", tiles.split_k},
+                   {"raster_group", tiles.raster_group},
+                   {"epilogue_columns", tiles.epilogue_columns, 0},
+                   {"promotion_interval", tiles.promotion_interval, 0}},
+                  where);
     Stage result = tiles.split_k > 1 ? split_reduction(s, p.c, tiles.block_k, tiles.split_k) : s[p.c];
     std::optional<Stage> sums;
     if (p.product.defined()) sums = s[p.product];

@@ -6,6 +6,7 @@
 
 #include "dsl/differentiate.h"
 #include "schedules/elementwise.h"
+#include "schedules/gradient_nest.h"
 #include "schedules/loading_roles.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
@@ -121,10 +122,11 @@ void declare_inputs(const VarlenShape& shape, const GradientTiles& tiles, const 
 
 }  // namespace
 
-VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const GradientTiles& tiles,
-                                         const VarlenSaved& saved) {
+VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const GradientTiles& tiles, const VarlenSaved& saved,
+                                         std::source_location where) {
+    check_varlen(shape, where);
+    require_gradient_tiles(tiles, where);
     const auto& [S, N, H, D, E, G, type] = shape;
-    if (G < 1 || H % G != 0) throw_error(Error, "varlen attention: {} heads are no multiple of a group of {}", H, G);
     if (tiles.passes.kept)
         throw_error(Error, "varlen attention: adjoints of scores cannot be kept; declare gradients without");
     VarlenGradients a;
@@ -183,11 +185,6 @@ Tensor with_varlen_gradients(const VarlenAttention& attention, const VarlenShape
 
 namespace {
 
-/// The nest of a gradient: blocks of rows, of which each warpgroup has 64, and steps along the last of its terms.
-struct Nest {
-    Loop tile, group, step, row, column, term;
-};
-
 class VarlenGradientSchedule {
 public:
     VarlenGradientSchedule(const VarlenGradients& gradients, const VarlenShape& shape, const GradientTiles& tiles,
@@ -223,7 +220,7 @@ private:
         s_.unroll(element, where_);
     }
 
-    Nest nest_of(const Tensor& gradient, int64_t rows, int64_t step_extent, bool of_keys) {
+    GradientNest nest_of(const Tensor& gradient, int64_t rows, int64_t step_extent, bool of_keys) {
         auto [i, h, columns] = s_.loops<3>(gradient, where_);
         const bool of_group = of_keys && shape_.group > 1;
         const int64_t width = as_constant(s_.extent(columns)).value();
@@ -263,14 +260,14 @@ private:
     Stage load(const std::vector<StageRef>& readers, const Tensor& operand, const Loop& loop) {
         return s_.stage(readers, operand, Memory::Shared, loop, where_);
     }
-    void finish(const Nest& n, const Tensor& gradient, const std::vector<StageRef>& loaded, int64_t rows) {
+    void finish(const GradientNest& n, const Tensor& gradient, const std::vector<StageRef>& loaded, int64_t rows) {
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
         s_.roles(loading_roles(s_.target(), loaded, gradient, {.warpgroups = rows / rows_of_unit}), where_);
     }
 
     void schedule_queries() {
         const VarlenScores& of = a_.of_queries;
-        const Nest n = nest_of(a_.dq, tiles_.query_rows, tiles_.query_step, false);
+        const GradientNest n = nest_of(a_.dq, tiles_.query_rows, tiles_.query_step, false);
         keep(of.ds, n.step);
         keep(of.p, n.step);
         round_for(a_.dq, of.ds, n.step);
@@ -288,10 +285,20 @@ private:
         finish(n, a_.dq, loaded, tiles_.query_rows);
     }
 
+    /// Views of rows, once all kernels that read them have their copies.
+    void inline_rows() {
+        for (const Tensor& view : {a_.q_tile, a_.g_tile, a_.lse_tile}) s_.inline_stage(view, where_);
+    }
+    /// Of keys, by threads that know which rows see theirs.
+    void make_scores(const VarlenScores& of, const GradientNest& n, const MmaLoops& of_s) {
+        s_.stage(of.p, a_.seen_of_keys, Memory::Registers, n.group, where_);
+        s_.mma(of.s, wgmma, of_s, where_);
+    }
+
     void schedule_keys() {
         const VarlenScores& of = a_.of_keys;
         const bool together = tiles_.passes.together;
-        const Nest n = nest_of(a_.dk, tiles_.key_rows, tiles_.key_step, true);
+        const GradientNest n = nest_of(a_.dk, tiles_.key_rows, tiles_.key_step, true);
         if (together) s_.stream({a_.dv, a_.dk}, n.step, where_);
         keep(of.ds, n.step);
         keep(of.p, n.step);
@@ -314,27 +321,24 @@ private:
         const std::vector<StageRef> loaded{
             load({of.s}, a_.k, n.tile),    load({of.dp}, a_.v, n.tile),       load({of.s, a_.dk}, a_.q_tile, n.step),
             load(of_g, a_.g_tile, n.step), load({of.p}, a_.lse_tile, n.step), load({of.ds}, a_.delta_tile, n.step)};
-        if (together)
-            for (const Tensor& view : {a_.q_tile, a_.g_tile, a_.lse_tile}) s_.inline_stage(view, where_);
+        if (together) inline_rows();
         s_.inline_stage(a_.delta_tile, where_);
-        s_.stage(of.p, a_.seen_of_keys, Memory::Registers, n.group, where_);
-        s_.mma(of.s, wgmma, of_s, where_);
+        make_scores(of, n, of_s);
         s_.mma(of.dp, wgmma, of_dp, where_);
         finish(n, a_.dk, loaded, tiles_.key_rows);
     }
 
     void schedule_values() {
         const VarlenScores& of = a_.of_values;
-        const Nest n = nest_of(a_.dv, tiles_.key_rows, tiles_.key_step, true);
+        const GradientNest n = nest_of(a_.dv, tiles_.key_rows, tiles_.key_step, true);
         keep(of.p, n.step);
         round_for(a_.dv, of.p, n.step);
         s_.mma(a_.dv, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
         const MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true);
         const std::vector<StageRef> loaded{load({of.s}, a_.k, n.tile), load({of.s}, a_.q_tile, n.step),
                                            load({a_.dv}, a_.g_tile, n.step), load({of.p}, a_.lse_tile, n.step)};
-        for (const Tensor& view : {a_.q_tile, a_.g_tile, a_.lse_tile}) s_.inline_stage(view, where_);
-        s_.stage(of.p, a_.seen_of_keys, Memory::Registers, n.group, where_);
-        s_.mma(of.s, wgmma, of_s, where_);
+        inline_rows();
+        make_scores(of, n, of_s);
         finish(n, a_.dv, loaded, tiles_.key_rows);
     }
 
@@ -361,7 +365,13 @@ GradientTiles varlen_gradient_tiles(const VarlenShape& shape, const Target& targ
                                 .width = shape.width,
                                 .group = shape.group,
                                 .type = shape.type};
-    return gradient_tiles(padded, target, false, 0);
+    GradientTiles tiles = gradient_tiles(padded, target, false, 0);
+    tiles.query_rows = varlen_tiles(shape).rows;
+    tiles.key_rows = GradientTiles().key_rows;
+    // As of gradient_tiles: a single tile that is not full.
+    if (shape.heads == shape.group && shape.keys <= tiles.key_rows && shape.keys % rows_of_unit != 0)
+        tiles.passes.together = false;
+    return tiles;
 }
 
 double varlen_gradients_flops(const VarlenShape& shape, const Offsets& of_rows, const Offsets& of_keys, bool causal) {

@@ -33,12 +33,14 @@ struct VarlenSaved {
     Tensor q = {}, k = {}, v = {}, g = {}, o = {}, lse = {};
     Tensor tiles = {}, seen = {}, tiles_of_keys = {}, seen_of_keys = {};
 };
-/// As of attention without masks; adjoints of scores are never kept, which are of no rows by keys here.
+/// As of attention without masks, but that tiles have as many rows as varlen_tiles gives them, and as many keys as
+/// names of tables take: so one table serves both passes. Adjoints of scores are never kept, which are of no rows by
+/// keys here.
 GradientTiles varlen_gradient_tiles(const VarlenShape& shape, const Target& target);
-/// Tables are of tiles of query_rows rows, and of key_rows keys. Throws Error if heads are no multiple of the group, or
-/// if tiles ask for adjoints that are kept.
+/// Tables are of tiles of query_rows rows, and of key_rows keys. Throws Error as declare_varlen_attention does, or if
+/// tiles ask for adjoints that are kept.
 VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const GradientTiles& tiles,
-                                         const VarlenSaved& saved = {});
+                                         const VarlenSaved& saved = {}, TW_HERE);
 /// o of the attention, with these gradients of q, k and v, so that gradients() passes it; they are given tiles_of_keys
 /// and seen_of_keys. Throws Error if its tiles are not of query_rows rows.
 Tensor with_varlen_gradients(const VarlenAttention& attention, const VarlenShape& shape, const VarlenTiles& forward,

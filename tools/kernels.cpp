@@ -7,6 +7,7 @@
 
 #include "ops/inspect.h"
 #include "ops/program.h"
+#include "schedules/name_forms.h"
 #include "schedules/register_kernel.h"
 #include "tools/commands.h"
 #include "tools/emit.h"
@@ -41,8 +42,9 @@ const schedules::CatalogEntry& kernel_named(const std::string& name) {
     std::vector<std::string> names;
     for (const auto* entry : all_kernels()) names.push_back(entry->name);
     std::vector<std::string> close = near_names(name, names);
-    throw CLI::ValidationError(fmt::format("no kernel named '{}'{}; `tw list` shows all", name,
-                                           close.empty() ? "" : fmt::format("; near it: {}", fmt::join(close, ", "))));
+    std::string help = close.empty() ? "" : fmt::format("; near it: {}", fmt::join(close, ", "));
+    if (const std::string form = schedules::form_of(name); !form.empty()) help += "; " + form;
+    throw CLI::ValidationError(fmt::format("no kernel named '{}'{}; `tw list` shows all", name, help));
 }
 
 namespace {

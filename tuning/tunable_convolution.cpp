@@ -33,7 +33,10 @@ std::optional<Tunable> tunable_convolution(const std::string& name) {
         throw_error(Error, "'{}' tells its tiling already; leave out {}", name, name.substr(name.find("_tile")));
     if (named->shape.layout == schedules::Layout::ChannelsFirst)
         throw_error(Error,
-                    "'{}' has copies multiplied whose channels come last, as the layer without _nchw has; tune that",
+                    "'{}' has channels first and no tilings of its own: its schedule multiplies images as they lie, or "
+                    "copies of "
+                    "them with channels last, by the record of the layer without _nchw if results leave as boxes by "
+                    "that; tune the layer without _nchw",
                     name);
     Tunable tunable;
     tunable.name = name;

@@ -100,7 +100,10 @@ private:
         for (const std::string& tiling : tunable_.tilings(target_))
             if (candidates_.size() < std::max<size_t>(options_.limit, 1)) candidates_.push_back({tiling, {}});
         if (candidates_.empty())
-            throw_error(Error, "{}: {} has no tilings of it that could be tuned", tunable_.name, target_.arch);
+            throw_error(Error,
+                        "{}: {} has no tilings of it that could be tuned; tune it for a target whose units compute it, "
+                        "such as sm_90a, or take what choose_schedule makes of it",
+                        tunable_.name, target_.arch);
     }
 
     void compile() {
@@ -140,8 +143,10 @@ private:
         for (Candidate& candidate : candidates_)
             if (candidate.problem.empty()) found.push_back(&candidate);
         if (found.empty())
-            throw_error(Error, "{}: none of {} tilings is usable; the first, {}: {}", tunable_.name, candidates_.size(),
-                        candidates_[0].tiling, candidates_[0].problem);
+            throw_error(Error,
+                        "{}: none of {} tilings is usable; the first, {}: {}; mend what it says, or have more tilings "
+                        "tried by a higher limit",
+                        tunable_.name, candidates_.size(), candidates_[0].tiling, candidates_[0].problem);
         return found;
     }
 
@@ -308,10 +313,26 @@ private:
     Clock::time_point begin_ = Clock::now();
 };
 
+/// Whether there is all that a tuner asks for.
+void check_request(const Tunable& tunable, const std::shared_ptr<Device>& device, const TuneOptions& options) {
+    const std::string name = tunable.name.empty() ? "a kernel without a name" : tunable.name;
+    const std::pair<const char*, bool> needed[] = {{"a name", !tunable.name.empty()},
+                                                   {"outputs", !tunable.outputs.empty()},
+                                                   {"tilings", tunable.tilings != nullptr},
+                                                   {"a schedule for each tiling", tunable.schedule != nullptr}};
+    for (const auto& [what, is_there] : needed)
+        if (!is_there) throw_error(Error, "tune: {}: its Tunable lacks {}; give that", name, what);
+    if (!device) throw_error(Error, "tune: {}: no device; give one, as open_device(\"cuda\")", name);
+    if (options.seconds < 0 || options.within < 0 || options.threads < 0)
+        throw_error(Error, "tune: {}: seconds = {}, within = {}, threads = {}; give none below 0", name,
+                    options.seconds, options.within, options.threads);
+}
+
 }  // namespace
 
 TuneResult tune(const Tunable& tunable, const std::shared_ptr<Device>& device, const TuneOptions& options,
                 const ShowStep& show) {
+    check_request(tunable, device, options);
     return Tuner(tunable, device, options, show).tune();
 }
 

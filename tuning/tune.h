@@ -38,7 +38,8 @@ using ShowStep = std::function<void(const std::string& phase, int64_t done, int6
 
 /// Tunes a kernel. All tilings are measured in turns, in bursts over operands that no L2 cache holds, after the clocks
 /// have settled; then the best of them again, for longer. On the emulated device each runs once. Throws Error if the
-/// target has no tilings of it, or none compiles and computes it, and StickyError if a kernel crashed.
+/// target has no tilings of it, or none compiles and computes it, a member of the tunable or the device is missing, and
+/// StickyError if a kernel crashed.
 TuneResult tune(const Tunable& tunable, const std::shared_ptr<Device>& device, const TuneOptions& options,
                 const ShowStep& show);
 

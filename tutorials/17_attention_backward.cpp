@@ -117,5 +117,17 @@ int main(int argc, char** argv) {
         "dq is a sum over keys: a kernel of its own, with the scores the other way round, so that each element is one "
         "thread's sum, the same bits in every run. schedules/attention_backward.cpp has it, any lengths, grouped heads "
         "and head sizes; `tw run attention_gradients_bf16_1x2x128x64` runs and checks it.");
+    lesson.say(
+        "Sequences of many lengths, packed one behind another, have both kernels with loops as long as tables say: dq "
+        "by "
+        "tiles of rows, which go through the keys that they see, dk and dv by tiles of keys, which go through the rows "
+        "that "
+        "see them. So there is a table for each, made of the same offsets, by varlen_tables(.., TilesOf::Keys) on the "
+        "host "
+        "or by a kernel (declare_varlen_tables). `with_varlen_gradients(attention, shape, forward, tiles)` "
+        "(schedules/varlen_gradients.h) is the attention of tutorial 18 whose result gradients() differentiates: "
+        "`varlen_tiles(shape)` and `varlen_gradient_tiles(shape, target)` fit each other. Rows that see no key, and "
+        "keys "
+        "that no row sees, have gradients 0.");
     return lesson.finish();
 }

@@ -11,7 +11,9 @@ TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f6
 if hasattr(torch, "float8_e4m3fn"):
     TYPES["e4m3"] = torch.float8_e4m3fn
 
-FEW = 64  # results, of which the largest error is a matter of luck: it may be so many times that of as few others
+# Of so few results the largest error is a matter of luck: it may be so many times that of as few others (the same rule
+# as in ops/check_output.cpp).
+FEW = 64
 LUCK_OF_FEW = 4
 
 
@@ -44,7 +46,8 @@ def check(family, facts, inputs, outputs):
     """(correct, error, allowed error): errors are the largest |got - float64| over the largest |float64|.
 
     As much as 1.5 times the error of the formula in float32, rounded to our output's type, is allowed (4 times with
-    named approximations), or a rounding of that type, and LUCK_OF_FEW times as much of a few results; for sums also what float32 rounding in another order makes
+    named approximations), or a few roundings of float32. Of few results LUCK_OF_FEW times as much is, or, of types
+    narrower than float32, as much of a rounding of the type. For sums also what float32 rounding in another order makes
     likely, or what a tensor core's truncation does. Where the family has another yardstick, its error is what results
     narrower than float32 may have."""
     reference = as_tuple(family.formula(cast_floats(inputs, torch.float64), facts["scalars"]))
@@ -59,8 +62,7 @@ def check(family, facts, inputs, outputs):
         scale = exact.abs().max().item() or 1.0
         error = distance(got, exact) / scale
         plain_error = distance(simple.to(got.dtype), exact) / scale
-        luck = LUCK_OF_FEW if got.numel() < FEW else 1
-        allowed = max(luck * (4 if facts["approximate"] else 1.5) * plain_error, luck * 2.5e-7,
+        allowed = max(allowed_error(plain_error, got, 4 if facts["approximate"] else 1.5),
                       likely_rounding(family, inputs, got.dtype) / scale,
                       truncation(family, inputs, got.dtype, scale))
         if family.yardstick and got.dtype != torch.float32:
@@ -71,6 +73,15 @@ def check(family, facts, inputs, outputs):
         if not correct or error >= worst[1]:
             worst = (correct and worst[0], error, allowed)
     return worst
+
+
+def allowed_error(plain_error, got, factor):
+    """Relative to the largest result: a multiple of the plain error, which of few results may be small by luck."""
+    if got.numel() >= FEW or not got.dtype.is_floating_point:
+        return max(factor * plain_error, 2.5e-7)
+    if got.dtype.itemsize < 4:
+        return factor * max(plain_error, torch.finfo(got.dtype).eps / 2)
+    return LUCK_OF_FEW * max(factor * plain_error, 2.5e-7)
 
 
 def distance(got, exact):

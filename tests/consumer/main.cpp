@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include <tilewright/tilewright.h>
+#include <tilewright/tuning/tune.h>
 
 using namespace tw;
 
@@ -32,6 +33,23 @@ bool refuses_a_split_that_does_not_divide(Schedule& s) {
     return false;
 }
 
+/// A family of one's own for the tuner: threads of a block.
+bool tunes_what_is_ours() {
+    Tensor x = input("x", f32, {64});
+    tuning::Tunable own;
+    own.name = "twice";
+    own.outputs = {compute("y", {64}, [&](Expr i) { return x(i) * 2.0; })};
+    own.tilings = [](const Target&) { return std::vector<std::string>{"32", "64"}; };
+    own.schedule = [y = own.outputs[0]](const std::string& threads, const Target& target) {
+        Schedule s({y}, target);
+        schedules::schedule_elementwise(s, y, std::stoll(threads), 1);
+        return s;
+    };
+    auto show = [](const std::string&, int64_t, int64_t, const std::string&) {};
+    const tuning::TuneResult result = tuning::tune(own, open_device("emulated"), {.threads = 1}, show);
+    return result.measured.size() == 2 && result.record.kernel == "twice";
+}
+
 }  // namespace
 
 int main() {
@@ -47,5 +65,5 @@ int main() {
     HostArray result = run_on(executable, bindings)[0];
     CheckResult check = check_output(c, bindings, result);
     std::puts(check.text.c_str());
-    return check.ok && refuses_a_split_that_does_not_divide(s) ? 0 : 1;
+    return check.ok && refuses_a_split_that_does_not_divide(s) && tunes_what_is_ours() ? 0 : 1;
 }

@@ -337,6 +337,8 @@ TEST(DeclaredScatterErrors, NameWhatToDo) {
     Tensor ids = input("ids", i32, {25}), x = input("x", f32, {25, 3});
     Axis p = reduce_axis("p", 25), j = reduce_axis("j", 3);
     EXPECT_ERROR(scatter("d", {6, 3}, sum, {ids(p)}, x(p, j), {p, j}), "scatter 'd': 1 indices for 2 dimensions");
+    EXPECT_ERROR(scatter("d", {6, 3}, sum, {ids(p), x(p, j)}, x(p, j), {p, j}),
+                 "scatter 'd': index 1 is f32; indices are integers, so cast it, e.g. cast(i64, x)");
     EXPECT_ERROR(scatter("d", {25, 3}, sum, {p, j}, x(p, j), {p, j}), "scatter 'd': every axis is an index of its own");
 }
 

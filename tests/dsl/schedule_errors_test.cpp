@@ -28,7 +28,7 @@ TEST(ScheduleErrors, Handles) {
     p.s.split(i, 4);
     EXPECT_ERROR(p.s.split(i, 2), "split: loop 'i' is gone: step [0]");
     EXPECT_ERROR(p.s[p.a], "'a' is an input, no computation");
-    EXPECT_ERROR(p.s[other.z], "'z' is not computed in this schedule");
+    EXPECT_ERROR(p.s[other.z], "'z' is not computed in this schedule (or was inlined); its outputs() are '");
     EXPECT_ERROR(p.s.all_loops(Stage{7}), "belongs to no stage");
     EXPECT_ERROR(p.s.loops<3>(p.c), "gone");
     EXPECT_ERROR(p.s.data_loops(p.c), "loops (data_loops): loop 'i' is gone");

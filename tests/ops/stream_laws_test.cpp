@@ -339,6 +339,7 @@ TEST(StreamErrors, WhatHasNoParts) {
     Schedule s({total, plain}, target("sm_90a"));
     const Loop k = s.reduce(total);
     EXPECT_ERROR(s.rfactor(std::vector<StageRef>{}, k), "rfactor: name at least one reduction");
+    EXPECT_ERROR(s.rfactor({total, total}, k), "rfactor: 'total' is named twice; name each once");
     EXPECT_ERROR(s.rfactor({c.largest, plain, total}, k), "it is neither a reduction nor read by terms between them");
     EXPECT_ERROR((s.rfactor<2>({c.largest, weights, total}, k)), "rfactor<2>: 3 stages are named; write rfactor<3>");
     EXPECT_ERROR(s.rfactor({c.largest, total}, s.reduce(c.largest)), "the loop is no reduce loop of 'total'");

@@ -2,6 +2,8 @@
 #include <cmath>
 #include <regex>
 
+#include <gmock/gmock.h>
+
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
 #include "tests/support/expect_error.h"
@@ -112,8 +114,8 @@ TEST_P(StreamReferences, AreWhatTheTermsRead) {
     for (const Reference& reference : {Reference::running(), Reference::lazy(99), Reference::lazy(100),
                                        Reference::offset(-100), Reference::constant(100)})
         EXPECT_EQ(sum_of(reference), 1);
-    for (const Reference& reference : {Reference::lazy(200), Reference::offset(-129), Reference::constant(0),
-                                       Reference::constant(350)})  // of which no term is left
+    for (const Reference& reference :
+         {Reference::lazy(200), Reference::constant(0), Reference::constant(350)})  // of the last no term is left
         EXPECT_FALSE(std::isfinite(sum_of(reference)));
 }
 
@@ -204,6 +206,73 @@ TEST(StreamReferenceErrors, WhatIsNoReference) {
     EXPECT_ERROR(replayed_with("lazy"), "a number is missing");
     EXPECT_ERROR(divided_by(0), "nothing leads back to the true 'm'; choose another constant");
     EXPECT_NO_THROW(divided_by(2));
+}
+
+// Terms are as far away as an offset says, and may be as far as a lazy reference; how far a constant is, data say.
+TEST(StreamReferenceErrors, WhatIsTooFarAway) {
+    const Weighted c;
+    for (const double by : {-130, 128, 200})
+        EXPECT_ERROR(c.schedule(target("sm_90a"), Reference::offset(by)),
+                     "terms of 'l' are infinite, or all 0, so far away in their type; give a number closer to 0");
+    EXPECT_NO_THROW(c.schedule(target("sm_90a"), Reference::offset(120)));
+    const auto is_said = testing::HasSubstr(
+        "nothing shows that the reference is close enough for terms and sums to stay in the range of their type");
+    for (const Reference& reference : {Reference::constant(4), Reference::lazy(200)})
+        EXPECT_THAT(c.schedule(target("sm_90a"), reference).explain(), is_said);
+    for (const Reference& reference : {Reference::running(), Reference::lazy(100), Reference::offset(-8)})
+        EXPECT_THAT(c.schedule(target("sm_90a"), reference).explain(), testing::Not(is_said));
+}
+
+/// What explain() says of a stream.
+std::string note_of(const std::vector<Tensor>& stream, const std::vector<ReferenceOf>& references = {}) {
+    Schedule s({stream.back()}, target("sm_90a"));
+    s.stream({stream.begin(), stream.end()}, s.split(s.reduce(stream.back()), 4)[0], references);
+    return s.explain();
+}
+
+TEST(StreamNotes, NameEachReference) {
+    const Weighted c;
+    const Axis j = reduce_axis("j", terms);
+    const Tensor mean =
+        compute("mean", {rows}, [&](Expr i) { return sum(exp2(c.masked(i, j) - c.m(i)) / c.l(i) * c.v(j, 0), j); });
+    const std::string note = note_of({c.m, c.l, mean}, {{c.m, Reference::lazy(3)}, {c.l, Reference::constant(2)}});
+    EXPECT_THAT(note,
+                testing::HasSubstr("'l' goes on with values so far of 'm' that may be 3 away from the newest, and "
+                                   "is corrected when they change"));
+    EXPECT_THAT(note, testing::HasSubstr("'mean' goes on with values so far of 'm' that may be 3 away from the newest, "
+                                         "and with 2 in the place of 'l', and is corrected when they change"));
+}
+
+// Values of argmax are rounded by corrections, so that the first of equal ones need not stay the largest.
+TEST(StreamNotes, SayThatAnotherPlaceMayBePicked) {
+    const Weighted c;
+    const Tensor y = input("y", f32, {rows, terms});
+    const Axis j = reduce_axis("j", terms);
+    auto best_of = [&](const std::function<Expr(const Expr&)>& value) {
+        return compute_tuple("best", {rows}, [&](const std::vector<Expr>& i) { return argmax(value(i[0]), j); })[0];
+    };
+    const std::string picks = "and of values that are equal up to it another may be picked";
+    EXPECT_THAT(note_of({c.m, best_of([&](const Expr& i) { return y(i, j) - c.m(i); })}), testing::HasSubstr(picks));
+    EXPECT_THAT(note_of({c.m, c.l}), testing::Not(testing::HasSubstr(picks)));
+    const Tensor largest = compute("largest", {rows}, [&](Expr i) { return reduce_max(y(i, j) - c.m(i), j); });
+    EXPECT_THAT(note_of({c.m, largest}),
+                testing::HasSubstr("when they change: floats may differ by rounding; nothing"));
+}
+
+// The sum of x / max |x| is 0 of zeros in a stream, where 0 / 0 is declared: so it is said.
+TEST_P(StreamReferences, OfZerosAreWhatTheNoteSays) {
+    const Tensor x = input("x", f32, {rows, terms});
+    const Axis j = reduce_axis("j", terms), k = reduce_axis("k", terms);
+    const Tensor m = compute("m", {rows}, [&](Expr i) { return reduce_max(abs(x(i, j)), j); });
+    const Tensor total = compute("total", {rows}, [&](Expr i) { return sum(x(i, k) / m(i), k); });
+    Schedule s({total}, device_target());
+    s.stream({m, total}, s.split(s.reduce(total), 4)[0]);
+    EXPECT_THAT(s.explain(),
+                testing::HasSubstr("; where all of its terms are 0.0 it is that, even where the declaration "
+                                   "makes NaN of them"));
+    Bindings zeros = random_bindings({total}, 1);
+    fill_uniform(zeros.inputs.at("x"), 0, 0, 1);
+    for (int64_t i = 0; i < rows; ++i) EXPECT_EQ(run(s, zeros)[0].at({i}).real, 0) << i;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Names of kernels: what they ask for, and which are none.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <regex>
 #include <set>
@@ -8,6 +8,7 @@
 #include "ops/program.h"
 #include "schedules/catalog.h"
 #include "schedules/families.h"
+#include "schedules/name_forms.h"
 #include "schedules/tensor_product_names.h"
 
 namespace tw::schedules {
@@ -43,6 +44,24 @@ TEST(Catalog, EveryFamilyIsInTheList) {
         auto is_one = [&](const CatalogEntry& entry) { return parse_request(candidate, entry.name).has_value(); };
         EXPECT_TRUE(std::any_of(catalog().begin(), catalog().end(), is_one)) << candidate.name;
     }
+}
+
+// What the message about a name says is true of the names that it shows.
+TEST(NameForms, HaveExamplesThatAreNames) {
+    for (const NameForm& each : name_forms()) {
+        EXPECT_TRUE(each.example.starts_with(each.begin)) << each.begin;
+        EXPECT_NE(find_library_kernel(each.example), nullptr) << each.example;
+    }
+    for (const Family& family : families()) EXPECT_THAT(form_of(family.name + "_5"), testing::HasSubstr(family.name));
+}
+
+TEST(NameForms, AreThoseOfTheLongestBeginning) {
+    using testing::HasSubstr;
+    EXPECT_EQ(form_of("levitate_3x4"), "");
+    EXPECT_THAT(form_of("product_3x5x7_tile32x32x8t3x4s2"), HasSubstr("a thread's divide the block's"));
+    EXPECT_THAT(form_of("attention_varlen_gradients_bf16_9"), HasSubstr("_tile128x64q128x64s2"));
+    EXPECT_THAT(form_of("convolution_bf16_2x2x2x64_64_5x5"), HasSubstr("fits into the padded image"));
+    EXPECT_THAT(form_of("softmax_3x4_i8"), HasSubstr("softmax_AxB_TYPE of f32, bf16 or f16"));
 }
 
 TEST(Catalog, BytesCountEachOperandOnce) {

@@ -11,6 +11,7 @@
 #include "ops/executable.h"
 #include "schedules/row_operators.h"
 #include "tests/ops/random_cases.h"
+#include "tests/support/expect_error.h"
 
 namespace tw::schedules {
 namespace {
@@ -118,6 +119,35 @@ TEST(CooperativeRowsParts, OfRowsAsLongAsDataSay) {
     });
     Schedule s(y, target("sm_90a"));
     EXPECT_NO_THROW(schedule_cooperative_rows(s, y[0], row_threads(128, 4)));
+}
+
+/// A stage is known by what it reduces by, whatever its name is: sums beside running means have no parts.
+TEST(CooperativeRowsParts, AreOfTheStageThatDivides) {
+    const Tensor x = input("x", f32, {64, 4096});
+    const Axis k = reduce_axis("k", 4096), r = reduce_axis("r", 4096);
+    const auto mean = [&](const Expr& i) { return welford(x(i, k), {k})[0]; };
+    const Tensor y = compute("y", {64, 4096}, [&](Expr i, Expr j) { return x(i, j) - mean(i) * sum(abs(x(i, r)), r); });
+    const Tensor y_welford = compute("y_welford", {64}, [&](Expr i) { return sum(y(i, k), k); });
+    Schedule s({y_welford}, target("sm_90a"));
+    schedule_cooperative_rows(s, y_welford, row_threads(4096, 4));
+    int parts = 0;
+    for (const Stage& stage : s.all_stages()) parts += s.name(stage).find("_partial") != std::string::npos;
+    EXPECT_EQ(parts, 1) << s.to_string();
+}
+
+/// Of one dimension, which is a row's, nothing is left to be rows.
+TEST(CooperativeRowsErrors, SayThatThereAreNoRows) {
+    const Tensor x = input("x", f32, {20, 8});
+    const Axis a = reduce_axis("a", 8), b = reduce_axis("b", 8);
+    const Tensor m = compute("m", {20}, [&](Expr i) { return reduce_max(x(i, a), a); });
+    const Tensor l = compute("l", {20}, [&](Expr i) { return sum(exp(x(i, b) - m(i)), b); });
+    const Tensor y = compute("y", {20}, [&](Expr i) { return m(i) + log(l(i)); });
+    Schedule s({y}, target("sm_90a"));
+    EXPECT_ERROR(schedule_cooperative_rows(s, y, row_threads(8, 4)),
+                 "cooperative rows: 'y' reduces nothing and has 1 dimensions, of which the last is taken for a row's "
+                 "elements: no rows are left; name what has elements for each row, or a reduction");
+    Schedule of_sums({l}, target("sm_90a"));
+    EXPECT_NO_THROW(schedule_cooperative_rows(of_sums, l, row_threads(8, 4)));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // What explain() says of sums of products that choose_schedule leaves to threads.
 #include <gmock/gmock.h>
 
+#include "dsl/differentiate.h"
 #include "ops/program.h"
 #include "schedules/choose.h"
 #include "schedules/convolve.h"
@@ -54,6 +55,27 @@ TEST(ExplainUnits, OfExtents) {
                 HasSubstr(reason + "the extent rows of 'y' is a named size"));
     EXPECT_THAT(explained(product(input("a", bf16, {64, 4}), input("b", bf16, {64, 4}), in_f32)),
                 HasSubstr(reason + "an instruction has 16 rows, columns and terms at least"));
+}
+
+/// The gradient behind a ReLU is that of its result where data say: no copy makes it, however long rows are.
+TEST(ExplainUnits, OfFactorsThatDataDecide) {
+    for (const int64_t side : {28, 32}) {
+        const Tensor x = input("x", bf16, {2, 64, side, side}), w = input("w", bf16, {64, 64, 3, 3}),
+                     d = input("d", bf16, {2, 64, side, side});
+        const Tensor y = convolve("y", x, w, {}, {.padding = {1}, .layout = Layout::ChannelsFirst});
+        const Tensor z = compute("z", {2, 64, side, side}, [&](Expr n, Expr f, Expr p, Expr q) {
+            return cast(bf16, max(cast(f32, y(n, f, p, q)), 0.0));
+        });
+        const std::vector<Tensor> made = gradients(z, d, {x, w});
+        const std::string text = build(choose_schedule(made, target("sm_90a"))).explain();
+        for (const std::string name : {"d_x", "d_w"})
+            EXPECT_THAT(text, HasSubstr("'" + name +
+                                        "' is not computed by tensor cores: a factor is 'd' only where "
+                                        "'y' has it so, "))
+                << side;
+        EXPECT_THAT(text, HasSubstr("declare the factor behind the condition as a tensor of its own, cast to bf16"));
+        EXPECT_THAT(text, Not(HasSubstr("rows of 'd'")));
+    }
 }
 
 TEST(ExplainUnits, OfWindows) {

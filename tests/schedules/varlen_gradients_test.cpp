@@ -227,9 +227,9 @@ TEST(VarlenGradients, AreAskedForByName) {
 }
 
 /// Of the forward pass's declaration, and of what is made of its result, by gradients(); and by a schedule that nobody
-/// wrote.
+/// wrote. Rows of the first sequence, and some of the third, see no keys in tiles where others do.
 TEST_P(VarlenGradientKernels, AreThoseOfItsDeclaration) {
-    const Offsets offsets{0, 5, 5, 6, 23};
+    const Offsets offsets{0, 5, 5, 9, 23}, of_keys{0, 0, 3, 5, 23};
     const VarlenShape shape{.rows = 23, .keys = 23, .heads = 2, .depth = 8, .width = 16, .group = 2, .type = f16};
     const VarlenTiles forward{.rows = 16, .keys = 16};
     const GradientTiles tiles{.key_rows = 8, .key_step = 16, .query_rows = 16, .query_step = 16};
@@ -241,8 +241,8 @@ TEST_P(VarlenGradientKernels, AreThoseOfItsDeclaration) {
         compute("g_of_twice", {23, 2, 16}, [&](Expr i, Expr h, Expr e) { return cast(f32, g(i, h, e)) * 0.5; });
     const std::vector<Tensor> made = gradients(twice, g_of_twice, {a.q, a.k, a.v});
     Bindings launch = random_bindings(made, 9);
-    const VarlenTables of_queries = varlen_tables(offsets, offsets, true, forward.rows),
-                       by_keys = varlen_tables(offsets, offsets, true, tiles.key_rows, TilesOf::Keys);
+    const VarlenTables of_queries = varlen_tables(offsets, of_keys, true, forward.rows),
+                       by_keys = varlen_tables(offsets, of_keys, true, tiles.key_rows, TilesOf::Keys);
     launch.inputs.at("tiles") = of_queries.tiles;
     launch.inputs.at("seen") = of_queries.seen;
     launch.inputs.at("tiles_of_keys") = by_keys.tiles;
@@ -250,7 +250,7 @@ TEST_P(VarlenGradientKernels, AreThoseOfItsDeclaration) {
     Bindings saved = launch;
     saved.inputs["o"] = host_array(f16, {23, 2, 16});
     saved.inputs["lse"] = host_array(f32, {2, 23});
-    const Expected expected = Formula(shape, saved).gradients(offsets, offsets, true);
+    const Expected expected = Formula(shape, saved).gradients(offsets, of_keys, true);
     const Schedule s = choose_schedule(made, device_target());
     Executable executable(build(s), device_);
     const std::vector<HostArray> got = run_on(executable, launch);
@@ -259,6 +259,52 @@ TEST_P(VarlenGradientKernels, AreThoseOfItsDeclaration) {
         auto differs =
             difference(made[k].name(), got[k], *wanted[k], near(0, 4 * unit_roundoff(f16) * largest(*wanted[k])));
         EXPECT_FALSE(differs) << *differs;
+    }
+}
+
+/// Tables that nobody gave a tile serve the kernels that nobody gave one, of both passes.
+TEST(VarlenGradients, HaveTilesThatFitTheirTables) {
+    for (const char* arch : {"sm_80", "sm_90a"})
+        for (int64_t rows : {8, 70, 128, 4096, 100000})
+            for (int64_t heads : {1, 4, 64})
+                for (int64_t depth : {8, 128, 256}) {
+                    const VarlenShape shape{.rows = rows, .keys = rows, .heads = heads, .depth = depth, .width = depth};
+                    const Target target = tw::target(arch);
+                    const VarlenTiles forward = varlen_tiles(shape);
+                    const GradientTiles tiles = varlen_gradient_tiles(shape, target);
+                    EXPECT_EQ(parse_varlen_tables("attention_varlen_tables_3x70")->of_tile, forward.rows);
+                    EXPECT_EQ(parse_varlen_tables("attention_varlen_tables_3x70_of_keys")->of_tile, tiles.key_rows);
+                    const VarlenAttention a = declare_varlen_attention(shape, forward);
+                    EXPECT_NO_THROW(with_varlen_gradients(a, shape, forward, tiles));
+                }
+}
+
+/// The tiles that are chosen, of shapes of a tile and less.
+TEST_P(VarlenGradientKernels, OfTilesThatAreChosen) {
+    for (unsigned round = 0; round < 4; ++round) {
+        const Offsets offsets = random_offsets(between(1, 3), 90);
+        if (offsets.back() == 0) continue;
+        const VarlenShape shape = random_shape(offsets, offsets, 1 + round % 2);
+        const GradientTiles tiles = varlen_gradient_tiles(shape, device_target());
+        const VarlenGradients a = declare_varlen_gradients(shape, tiles);
+        Bindings launch = random_bindings({a.dq, a.dk, a.dv}, round);
+        const VarlenTables rows = varlen_tables(offsets, offsets, true, varlen_tiles(shape).rows),
+                           keys = varlen_tables(offsets, offsets, true, tiles.key_rows, TilesOf::Keys);
+        launch.inputs.at("tiles") = rows.tiles;
+        launch.inputs.at("seen") = rows.seen;
+        launch.inputs.at("tiles_of_keys") = keys.tiles;
+        launch.inputs.at("seen_of_keys") = keys.seen;
+        const Expected expected = Formula(shape, launch).gradients(offsets, offsets, true);
+        const Schedule s = varlen_gradients_schedule(a, shape, tiles, device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        Executable executable(build(s), device_);
+        const std::vector<HostArray> got = run_on(executable, launch);
+        const std::array wanted{&expected.dq, &expected.dk, &expected.dv};
+        for (size_t k = 0; k < wanted.size(); ++k) {
+            const double error = 4 * unit_roundoff(shape.type) * largest(*wanted[k]);
+            auto differs = difference(s.outputs()[k].name(), got[k], *wanted[k], near(0, error));
+            EXPECT_FALSE(differs) << *differs;
+        }
     }
 }
 

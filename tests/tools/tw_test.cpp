@@ -137,6 +137,9 @@ TEST_F(Tw, UnknownNamesSuggestNearOnes) {
         Outcome refused = tw(fmt::format("{} sofmax_131x37", command));
         EXPECT_EQ(refused.status, 2);
         EXPECT_THAT(refused.err, HasSubstr("no kernel named 'sofmax_131x37'; near it: softmax_131x37"));
+        Outcome of_tiles = tw(fmt::format("{} product_3x5x7_tile32x32x8t3x4s2", command));
+        EXPECT_EQ(of_tiles.status, 2);
+        EXPECT_THAT(of_tiles.err, HasSubstr("names that begin with product_ are product_MxNxK, then in this order"));
         EXPECT_EQ(refused.out, "");
     }
     EXPECT_THAT(tw("show qqqqqq").err, HasSubstr("no kernel named 'qqqqqq'; `tw list` shows all"));

@@ -56,12 +56,32 @@ TEST(Tune, RefusesWhatItCannotTune) {
     EXPECT_ERROR(find_tunable("convolution_bf16_2x7x6x16_24_3x3_tilehalo64b32s2t1"), "leave out _tilehalo64b32s2t1");
     EXPECT_ERROR(tuned(find_tunable("convolution_bf16_2x7x6x16_24_3x3"), "emulated:sm_80", 2),
                  "convolution_bf16_2x7x6x16_24_3x3: sm_80 has no tilings of it that could be tuned");
-    EXPECT_ERROR(find_tunable("convolution_bf16_2x7x6x16_24_3x3_nchw"),
-                 "has copies multiplied whose channels come last, as the layer without _nchw has; tune that");
+    for (const char* taps : {"1x1", "3x3"})
+        EXPECT_ERROR(find_tunable(fmt::format("convolution_bf16_2x7x6x16_24_{}_nchw", taps)),
+                     "has channels first and no tilings of its own: its schedule multiplies images as they lie");
+    EXPECT_ERROR(find_tunable("convolution_bf16_2x2x2x16_24_5x5"),
+                 "there is no 'convolution_bf16_2x2x2x16_24_5x5' to tune; names that begin with convolution_ are");
     EXPECT_ERROR(find_tunable("gemm_bf16_8x8x8").schedule("halo64b32s2t1", target("sm_90a")),
                  "is no tiling of a product");
     EXPECT_ERROR(find_tunable("convolution_bf16_2x7x6x16_24_3x3").schedule("64", target("sm_90a")),
                  "is no tiling of a convolution");
+}
+
+TEST(Tune, SaysWhatATunableLacks) {
+    auto show = [](const std::string&, int64_t, int64_t, const std::string&) {};
+    const auto device = open_device("emulated");
+    const Tunable whole = find_tunable("gemm_bf16_8x8x8");
+    Tunable lacking = whole;
+    lacking.name = "";
+    EXPECT_ERROR(tune(lacking, device, {}, show), "tune: a kernel without a name: its Tunable lacks a name");
+    lacking = whole, lacking.outputs = {};
+    EXPECT_ERROR(tune(lacking, device, {}, show), "tune: gemm_bf16_8x8x8: its Tunable lacks outputs; give that");
+    lacking = whole, lacking.tilings = nullptr;
+    EXPECT_ERROR(tune(lacking, device, {}, show), "lacks tilings");
+    lacking = whole, lacking.schedule = nullptr;
+    EXPECT_ERROR(tune(lacking, device, {}, show), "lacks a schedule for each tiling");
+    EXPECT_ERROR(tune(whole, nullptr, {}, show), "tune: gemm_bf16_8x8x8: no device; give one");
+    EXPECT_ERROR(tune(whole, device, {.within = -1}, show), "within = -1, threads = 0; give none below 0");
 }
 
 /// Of one's own: y = f(x), whose tilings are threads of a block.
