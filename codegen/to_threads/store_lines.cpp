@@ -138,12 +138,16 @@ private:
         return true;
     }
 
-    /// All lanes compute; what lies in memory is read where it is there.
+    /// All lanes compute, without branches; what lies in memory is read where it is there.
     void guard_loads() {
-        Expr& value = t_.stores[0].value;
-        if (of_elements_.empty() || (!loads(value, Memory::Global) && !loads(value, Memory::Shared))) return;
-        const Type type = value.type();
-        value = select_unchecked(all_of(of_elements_), value, is_float(type) ? constant(type, 0.0) : constant(type, 0));
+        if (of_elements_.empty()) return;
+        const Expr there = all_of(of_elements_);
+        t_.stores[0].value = transform(t_.stores[0].value, [&](const Expr& e) {
+            const Load* load = e.as<Load>();
+            const bool in_memory = load && load->buffer->memory != Memory::Registers;
+            if (!in_memory) return e;
+            return select_unchecked(there, e, is_float(e.type()) ? constant(e.type(), 0.0) : constant(e.type(), 0));
+        });
     }
 
     OpTile& t_;
