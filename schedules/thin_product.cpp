@@ -93,8 +93,9 @@ ThinTiles thin_tiles(const TensorProductShape& shape, const Target& target) {
     ThinTiles t;
     if (terms_lie_together(shape)) {
         t = {.threads_long = 4, .threads_terms = 32, .results = rows_of_thread(shape), .terms = together};
-        while (t.threads_terms > 1 && t.threads_terms / 2 * t.terms >= shape.k)
-            t.threads_terms /= 2, t.threads_long *= 2;
+        // A lane has 16 bytes of a row at least: more lanes than needed idle while one of them makes the result.
+        const int64_t own = std::max(t.terms, piece_bytes / bytes_of(shape.operand));
+        while (t.threads_terms > 1 && t.threads_terms / 2 * own >= shape.k) t.threads_terms /= 2, t.threads_long *= 2;
         spread_thin(t, shape, target, {.threads_long = 1, .results = 1});
     } else {
         int64_t results = together;
