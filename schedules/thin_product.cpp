@@ -55,6 +55,8 @@ int64_t blocks_of(const ThinTiles& t, const TensorProductShape& shape) {
 /// more terms for each, until enough bytes are under way.
 void spread_thin(ThinTiles& t, const TensorProductShape& shape, const Target& target, const ThinTiles& least) {
     const int64_t bytes = bytes_of(shape.operand), vectors = std::min(shape.m, shape.n);
+    const int64_t most_read =
+        bytes > 1 ? 64 : 16;  // elements of vectors; bytes take registers until they are converted
     auto threads = [&] { return blocks_of(t, shape) * t.threads_long * t.threads_terms / target.multiprocessors; };
     auto few = [&] { return threads() < threads_wanted; };
     auto steps = [&] { return divided(shape.k, t.threads_terms * t.terms * t.split_k); };
@@ -64,7 +66,7 @@ void spread_thin(ThinTiles& t, const TensorProductShape& shape, const Target& ta
         if (t.threads_long * t.threads_terms > most_threads) t.threads_long /= 2;
     }
     while (few() && steps() >= 16 && may_split_k(shape)) t.split_k *= 2;
-    while (t.results * t.terms * bytes < bytes_wanted && steps() >= 2 && t.terms * vectors < 64) t.terms *= 2;
+    while (t.results * t.terms * bytes < bytes_wanted && steps() >= 2 && t.terms * vectors < most_read) t.terms *= 2;
 }
 
 /// Whether elements of the matrix lie side by side along c's dimension so many from the last.
@@ -96,11 +98,16 @@ ThinTiles thin_tiles(const TensorProductShape& shape, const Target& target) {
         // A lane has 16 bytes of a row at least: more lanes than needed idle while one of them makes the result.
         const int64_t own = std::max(t.terms, piece_bytes / bytes_of(shape.operand));
         while (t.threads_terms > 1 && t.threads_terms / 2 * own >= shape.k) t.threads_terms /= 2, t.threads_long *= 2;
+        while (t.terms > 1 && bytes_of(shape.operand) == 1 && t.terms * vectors > 64) t.terms /= 2;
         spread_thin(t, shape, target, {.threads_long = 1, .results = 1});
     } else {
         int64_t results = together;
-        while (results > 1 && results * vectors > most_sums) results /= 2;
-        t = {.threads_long = 128, .threads_terms = 1, .results = results, .terms = 4};
+        const int64_t most = bytes_of(shape.operand) > 1 ? most_sums : most_sums / 2;
+        while (results > 1 && results * vectors > most) results /= 2;
+        t = {.threads_long = 128,
+             .threads_terms = 1,
+             .results = results,
+             .terms = bytes_of(shape.operand) > 1 || vectors <= 4 ? 4 : 2};
         while (t.terms > 1 && t.terms / 2 >= shape.k) t.terms /= 2;
         while (t.threads_long > 8 && t.threads_long / 2 * t.results >= extent) t.threads_long /= 2;
         spread_thin(t, shape, target, {.threads_long = std::min<int64_t>(t.threads_long, 8), .results = results});
