@@ -1,6 +1,7 @@
 // Tiles of warpgroups, rated by what they reached on an H200: see docs/performance.md.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "schedules/tensor_product.h"
@@ -152,10 +153,19 @@ int64_t staged_result_bytes(const WarpgroupTiles& t, const TensorProductShape& s
     return bytes + rounded_up(t.block_m * row, 1024) * t.ping_pong;
 }
 
+/// A cycle: those of boxes, of pairs of 2 bytes that leave registers, or of threads that copy what rows of the result
+/// have side by side at multiples of its bytes.
+double stored_bytes(const WarpgroupTiles& t, const TensorProductShape& shape, bool halves) {
+    if (t.store_boxes) return 50;
+    if (!t.stage_result && !halves) return 20;
+    const int64_t columns = shape.activation == Activation::SwiGlu ? shape.n / 2 : shape.n;
+    const double together = as_double(std::gcd(piece_bytes, columns * bytes_of(shape.result)));
+    return halves ? std::min(6.0, 1.5 * together) : std::min(20.0, 3.5 * together);
+}
+
 /// A multiprocessor multiplies 2048 pairs of 16 bits a cycle, starts a tile in some 1500, 1000 more in a cluster, and
-/// stores a byte of a result in a twentieth of one, in a sixth where pairs of 2 bytes leave registers, in a fiftieth
-/// where boxes leave; it reads 44 bytes a cycle, all of them together 2000. A second kernel reads parts at 1700 bytes a
-/// cycle.
+/// stores results at the rate of stored_bytes; it reads 44 bytes a cycle, all of them together 2000. A second kernel
+/// reads parts at 1700 bytes a cycle.
 double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
     int64_t split = t.split_k, k = divided(shape.k, split), batch = std::max<int64_t>(shape.batch, 1);
     int64_t blocks = divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * batch * split;
@@ -170,7 +180,7 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     int result_bytes = split > 1 ? 4 : bytes_of(shape.result);
     bool halves = !t.stage_result && result_bytes < 4;
     if (halves) bytes += 2 * area * result_bytes;  // of sectors, each written twice
-    double store = area * result_bytes / (t.store_boxes ? 50 : halves ? 6 : 20);
+    double store = area * result_bytes / stored_bytes(t, shape, halves);
     if (shape.activation == Activation::Gelu) store += area * 0.35;  // 45 instructions
     if (shape.activation == Activation::GeluTanh) store += area * 0.08;
     if (shape.activation == Activation::SwiGlu) store = store / 2 + area * 0.06;

@@ -149,22 +149,22 @@ bool keeps_together(const WarpgroupTiles& tiles, const TensorProductShape& shape
 }
 
 bool wants_padded_rows(const TensorProductShape& shape) {
-    constexpr int64_t least = 256;    // rows and columns for which each element is read often enough
-    constexpr int64_t most_thin = 8;  // that leave nothing to do but to read the matrix once
+    constexpr int64_t least = 256;  // rows and columns for which each element is read often enough
     constexpr double tile = 128, sure = 1.2;
     constexpr double cycles_of_warp = 18.0 / 132, bytes_a_cycle = 1800, launch = 3500;
     const Stored s = stored(shape);
     const double bytes = bytes_of(shape.operand), batch = as_double(std::max<int64_t>(shape.batch, 1));
-    if (std::min(shape.m, shape.n) <= most_thin) return false;
+    // So few leave nothing to do but to read the matrix once.
+    if (std::min(shape.m, shape.n) <= (bytes > 1 ? 16 : 8)) return false;
     // Cycles that copies of pieces take beyond those of 16 bytes, and that the longer rows take.
-    double gain = 0, cost = launch;
+    double gain = 0, cost = 0;
     auto add = [&](const int64_t(&rows)[2], int64_t other_extent) {
         const int64_t piece = std::gcd(piece_bytes, rows[1] * bytes_of(shape.operand));
         if (piece == piece_bytes) return;
         const double all = as_double(rows[0]) * as_double(rows[1]) * bytes * batch;
         const double times = std::ceil(as_double(other_extent) / tile);
         gain += all * times / 32 * cycles_of_warp * (1 / as_double(piece) - 1 / as_double(piece_bytes));
-        cost += 2 * all / bytes_a_cycle;
+        cost += launch + 2 * all / bytes_a_cycle;
     };
     add(s.a, shape.n);
     add(s.b, shape.m);

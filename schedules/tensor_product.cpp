@@ -1,6 +1,7 @@
 #include "schedules/tensor_product.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "dsl/simplify.h"
@@ -10,10 +11,28 @@
 #include "schedules/sum_of_parts.h"
 #include "schedules/thin_product.h"
 #include "schedules/tuned_records.h"
+#include "schedules/unit_product.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
 namespace tw::schedules {
+
+namespace {
+
+/// Of reading the operands by asynchronous copies of as many bytes as lie together, 18 cycles a warp, at most 1300
+/// bytes a cycle.
+double cycles_of_warps(const TensorProductShape& shape) {
+    constexpr double cycles_of_warp = 18.0 / 132, lanes = 32, most_bytes = 1300;
+    auto cycles = [&](int64_t rows, int64_t row) {
+        const int64_t bytes = row * bytes_of(shape.operand);
+        const double moved = as_double(std::max<int64_t>(shape.batch, 1)) * as_double(rows) * as_double(bytes);
+        return moved * std::max(cycles_of_warp / (lanes * as_double(std::gcd(piece_bytes, bytes))), 1 / most_bytes);
+    };
+    return 4000 + (shape.transpose_a ? cycles(shape.k, shape.m) : cycles(shape.m, shape.k)) +
+           (shape.transpose_b ? cycles(shape.n, shape.k) : cycles(shape.k, shape.n));
+}
+
+}  // namespace
 
 ProductTiling best_tiling(const TensorProductShape& shape, const Target& target) {
     if (auto tuned = tuned_tiling(shape, target)) return *tuned;
@@ -21,8 +40,10 @@ ProductTiling best_tiling(const TensorProductShape& shape, const Target& target)
     const WarpgroupTiles warpgroups = by_warpgroups ? warpgroup_tiles(shape, target) : WarpgroupTiles{};
     if (is_thin(shape)) {
         const ThinTiles thin = thin_tiles(shape, target);
-        const double cycles = predicted_cycles(thin, shape, target);
-        if (!by_warpgroups || cycles < predicted_cycles(warpgroups, shape, target)) return thin;
+        // Tiles of warps are mostly empty where there are fewer vectors than an instruction has columns.
+        const bool few = std::min(shape.m, shape.n) <= 8 && !by_warpgroups;
+        const double others = by_warpgroups ? predicted_cycles(warpgroups, shape, target) : cycles_of_warps(shape);
+        if (few || predicted_cycles(thin, shape, target) < others) return thin;
     }
     if (by_warpgroups) return warpgroups;
     return tensor_tiles(shape, target);
@@ -33,6 +54,27 @@ namespace {
 /// Whether rows are whole pieces of 16 bytes.
 bool has_whole_rows(const Tensor& matrix) {
     return require_constant(matrix.shape().back()) * bytes_of(matrix.type()) % piece_bytes == 0;
+}
+
+/// Whether parts of k have as many whole tiles each but the last, which has fewer: no mask of elements tells those.
+template <class Tiles>
+bool leaves_out_whole_tiles(const Tensor& c, const Tiles& tiles) {
+    const Reduce* sum = tiles.split_k > 1 ? only_reduction(c.operation()->outputs[0].body) : nullptr;
+    return sum && require_constant(sum->axes[0].as<Variable>()->extent) % tiles.block_k == 0;
+}
+bool leaves_out_whole_tiles(const Tensor&, const ThinTiles&) { return true; }  // their registers are no copies
+
+/// Whether a kernel copies what the product reads, into longer rows; where only the number of rows is another, what is
+/// missing is zeros on the way into shared memory, if masks of elements tell what it is.
+template <class Tiles>
+bool is_copied(const Tensor& read, const Tensor& given, const Tensor& c, const Tiles& tiles) {
+    return !read.same(given) && (!has_whole_rows(given) || leaves_out_whole_tiles(c, tiles));
+}
+
+template <class Tiles>
+void read_as_given(Schedule& s, const TensorProduct& p, const Tiles& tiles) {
+    for (const auto& [read, given] : {std::pair(p.left, p.a), std::pair(p.right, p.b)})
+        if (!read.same(given) && !is_copied(read, given, p.c, tiles)) s.inline_stage(s[read]);
 }
 
 /// The stage of so many parts, which end with whole tiles.
@@ -205,6 +247,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTi
     s.bind(wj, warp);
     s.stage(unit.stage, p.left, Memory::Shared, unit.over_k);
     s.stage(unit.stage, p.right, Memory::Shared, unit.over_k);
+    read_as_given(s, p, tiles);
     if (tiles.stage_result) s.stage(result, Memory::Shared, row);
     s.mma(unit.stage, mma_sync, unit.mma);
     if (tiles.stages > 1) s.pipeline(unit.over_k, {.stages = tiles.stages});
@@ -263,6 +306,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     s.bind(wi, warpgroup);
     Stage left = s.stage(unit.stage, p.left, Memory::Shared, unit.over_k),
           right = s.stage(unit.stage, p.right, Memory::Shared, unit.over_k);
+    read_as_given(s, p, tiles);
     // Under way while products are summed.
     if (p.bias.defined() && tiles.split_k == 1)
         s.stage(p.product.defined() ? *sums : result, p.bias, Memory::Shared, outer.back());
@@ -293,15 +337,12 @@ Schedule tensor_product_schedule(const TensorProduct& product, const ProductTili
                                  std::source_location where) {
     CalledFrom caller(where);
     Schedule s({product.c}, target);
-    // A copy has longer rows; where only their number is another, what is missing is zeros on the way.
-    auto is_copied = [](const Tensor& read, const Tensor& given) {
-        return !read.same(given) && !has_whole_rows(given);
+    auto schedule = [&](const auto& tiles) {
+        for (const auto& [read, given] : {std::pair(product.left, product.a), std::pair(product.right, product.b)})
+            if (is_copied(read, given, product.c, tiles)) schedule_dense_copy(s, read);
+        schedule_tensor_product(s, product, tiles);
     };
-    if (is_copied(product.left, product.a)) schedule_dense_copy(s, product.left);
-    if (is_copied(product.right, product.b)) schedule_dense_copy(s, product.right);
-    std::visit([&](const auto& tiles) { schedule_tensor_product(s, product, tiles); }, tiling);
-    for (const auto& [read, given] : {std::pair(product.left, product.a), std::pair(product.right, product.b)})
-        if (!read.same(given) && !is_copied(read, given)) s.inline_stage(s[read]);
+    std::visit(schedule, tiling);
     return s;
 }
 

@@ -29,6 +29,9 @@ int64_t neighbours_of_rows(const Tensor& matrix) {
     return std::gcd(piece_bytes / bytes_of(matrix.type()), std::gcd(row, apart));
 }
 
+/// fp8 takes many registers until it is f32.
+bool converts_pairs(const TensorProductShape& shape) { return bytes_of(shape.operand) == 1 && is_float(shape.operand); }
+
 constexpr int64_t bytes_wanted = 64;  // of the matrix, on their way to a thread
 constexpr int64_t most_sums = 48;     // of a thread: more leave no registers for elements under way
 
@@ -55,6 +58,7 @@ int64_t blocks_of(const ThinTiles& t, const TensorProductShape& shape) {
 /// more terms for each, until enough bytes are under way.
 void spread_thin(ThinTiles& t, const TensorProductShape& shape, const Target& target, const ThinTiles& least) {
     const int64_t bytes = bytes_of(shape.operand), vectors = std::min(shape.m, shape.n);
+    const int64_t most_read = converts_pairs(shape) ? 16 : 64;  // elements of vectors
     auto threads = [&] { return blocks_of(t, shape) * t.threads_long * t.threads_terms / target.multiprocessors; };
     auto few = [&] { return threads() < threads_wanted; };
     auto steps = [&] { return divided(shape.k, t.threads_terms * t.terms * t.split_k); };
@@ -64,7 +68,7 @@ void spread_thin(ThinTiles& t, const TensorProductShape& shape, const Target& ta
         if (t.threads_long * t.threads_terms > most_threads) t.threads_long /= 2;
     }
     while (few() && steps() >= 16 && may_split_k(shape)) t.split_k *= 2;
-    while (t.results * t.terms * bytes < bytes_wanted && steps() >= 2 && t.terms * vectors < 64) t.terms *= 2;
+    while (t.results * t.terms * bytes < bytes_wanted && steps() >= 2 && t.terms * vectors < most_read) t.terms *= 2;
 }
 
 /// Whether elements of the matrix lie side by side along c's dimension so many from the last.
@@ -93,13 +97,19 @@ ThinTiles thin_tiles(const TensorProductShape& shape, const Target& target) {
     ThinTiles t;
     if (terms_lie_together(shape)) {
         t = {.threads_long = 4, .threads_terms = 32, .results = rows_of_thread(shape), .terms = together};
-        while (t.threads_terms > 1 && t.threads_terms / 2 * t.terms >= shape.k)
-            t.threads_terms /= 2, t.threads_long *= 2;
+        // A lane has 16 bytes of a row at least: more lanes than needed idle while one of them makes the result.
+        const int64_t own = std::max(t.terms, piece_bytes / bytes_of(shape.operand));
+        while (t.threads_terms > 1 && t.threads_terms / 2 * own >= shape.k) t.threads_terms /= 2, t.threads_long *= 2;
+        while (t.terms > 1 && converts_pairs(shape) && t.terms * vectors > 64) t.terms /= 2;
         spread_thin(t, shape, target, {.threads_long = 1, .results = 1});
     } else {
         int64_t results = together;
-        while (results > 1 && results * vectors > most_sums) results /= 2;
-        t = {.threads_long = 128, .threads_terms = 1, .results = results, .terms = 4};
+        const int64_t most = converts_pairs(shape) ? most_sums / 2 : most_sums;
+        while (results > 1 && results * vectors > most) results /= 2;
+        t = {.threads_long = 128,
+             .threads_terms = 1,
+             .results = results,
+             .terms = converts_pairs(shape) && vectors > 4 ? 2 : 4};
         while (t.terms > 1 && t.terms / 2 >= shape.k) t.terms /= 2;
         while (t.threads_long > 8 && t.threads_long / 2 * t.results >= extent) t.threads_long /= 2;
         spread_thin(t, shape, target, {.threads_long = std::min<int64_t>(t.threads_long, 8), .results = results});

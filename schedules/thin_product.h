@@ -7,7 +7,7 @@
 
 namespace tw::schedules {
 
-constexpr int64_t most_vectors = 8;  ///< rows of a, or columns of b, beside a matrix that is read once
+constexpr int64_t most_vectors = 16;  ///< rows of a, or columns of b, beside a matrix that is read once
 
 /// Whether one side of the product is so short that reading the other operand is all there is to do, and threads can
 /// sum its terms: not where a tile's sums are operands of the result, nor where rows decide what they read.
