@@ -99,4 +99,14 @@ bool is_masked_by(const OpInLoops& fill, const StoreTo& store, const OpInLoops& 
     return false;
 }
 
+TileOp with_uniform_masks(const TileOp& op) {
+    TileOp result = op;
+    result.mask = with_uniform_parts(op, op.mask);
+    if (auto update = std::get_if<UpdateOp>(&result.action); update && update->readers_mask.defined())
+        update->readers_mask = with_uniform_parts(op, update->readers_mask);
+    return result;
+}
+
+Expr zero_of(Type type) { return is_float(type) ? constant(type, 0.0) : constant(type, int64_t{0}); }
+
 }  // namespace tw::codegen

@@ -26,4 +26,8 @@ Substitution to_reader(const TileOp& fill, const StoreTo& store, const Load& loa
 bool is_masked_by(const OpInLoops& fill, const StoreTo& store, const OpInLoops& reader, const Load& load,
                   const Expr& asked, std::set<size_t>& relied);
 
+/// The op, with what its threads ask alike as one part of its mask each.
+TileOp with_uniform_masks(const TileOp& op);
+Expr zero_of(Type type);
+
 }  // namespace tw::codegen

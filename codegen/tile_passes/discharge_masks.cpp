@@ -16,8 +16,6 @@
 namespace tw::codegen {
 namespace {
 
-Expr zero_of(Type type) { return is_float(type) ? constant(type, 0.0) : constant(type, int64_t{0}); }
-
 /// A copy that, storing zeros where its mask is false, gives each element of a buffer below these extents a value.
 struct Fill {
     const TileOp* op;
@@ -34,14 +32,6 @@ struct Fills {
     std::vector<Fill> each;
 };
 
-TileOp with_uniform_masks(const TileOp& op) {
-    TileOp result = op;
-    result.mask = with_uniform_parts(op, op.mask);
-    if (auto update = std::get_if<UpdateOp>(&result.action); update && update->readers_mask.defined())
-        update->readers_mask = with_uniform_parts(op, update->readers_mask);
-    return result;
-}
-
 class Discharger {
 public:
     explicit Discharger(const TileKernel& kernel) : kernel_(kernel) {
@@ -57,14 +47,13 @@ public:
         visit_ops(kernel_.body, [&](const TileOp& op) {
             if (!moves_private(op) || op.stores[0].buffer->memory != Memory::Registers) return;
             kept_whole_.emplace(op.stores[0].buffer.get(), segments_->of(op.stores[0].buffer.get(), op));
-            visit(op.stores[0].value, [&](const Expr& e) {
-                const Load* load = e.as<Load>();
-                if (load && !is_constant(op.mask, 1) && load->buffer->memory == Memory::Shared)
-                    for (Fill* fill : fills_of(load->buffer, op)) fill->wanted = true;
-            });
+            want_what_is_read(op);
         });
         while (keeps_more_whole()) {
         }
+        visit_ops(kernel_.body, [&](const TileOp& op) {
+            if (moves_private(op) && op.stores[0].buffer->memory == Memory::Shared) want_what_is_read(op);
+        });
         visit_ops(kernel_.body, [&](const TileOp& op) { relax(op); });  // notes which zeros are relied on
         TileKernel result = kernel_;
         result.body = map_ops(kernel_.body, [&](const TileOp& op) {
@@ -77,6 +66,16 @@ public:
     }
 
 private:
+    /// Of shared memory, where the op's own mask is false, too.
+    void want_what_is_read(const TileOp& op) {
+        if (is_constant(op.mask, 1)) return;
+        visit(op.stores[0].value, [&](const Expr& e) {
+            const Load* load = e.as<Load>();
+            if (!load || load->buffer->memory != Memory::Shared) return;
+            for (Fill* fill : fills_of(load->buffer, op)) fill->wanted = true;
+        });
+    }
+
     void collect_loops(const TileStmt& stmt) {
         if (const TileOp* op = stmt.as<TileOp>()) {
             for (const OpLoop& loop : op->loops)
@@ -382,7 +381,8 @@ private:
             const Binary* binary = e.as<Binary>();
             bool may_trap =
                 binary && (binary->op == BinaryOp::Div || binary->op == BinaryOp::Mod) && !is_float(e.type());
-            const bool there = !load || (shared ? is_kept_whole(*load, op) : is_there(*load, op));
+            const bool kept = load && shared && load->buffer->memory == Memory::Registers;
+            const bool there = !load || (kept ? is_kept_whole(*load, op) : is_there(*load, op));
             safe = safe && !may_trap && there && (!load || load->buffer != store.buffer);
         });
         return safe;
