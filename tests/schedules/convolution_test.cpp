@@ -92,8 +92,8 @@ TEST_P(Convolutions, OfAnyShapeAreTheDeclared) {
 void expect_no_spills(const Program& program, const std::string& name) {
     for (const auto& kernel : program.kernels()) {
         try {
-            const CompiledKernel compiled = compile_kernel(
-                {.source = kernel.cuda, .name = kernel.name + ".cu", .arch = "sm_90a", .options = {}});
+            const CompiledKernel compiled =
+                compile_kernel({.source = kernel.cuda, .name = kernel.name + ".cu", .arch = "sm_90a", .options = {}});
             const Resources& resources = compiled.of(kernel.name);
             EXPECT_EQ(resources.spill_store_bytes + resources.spill_load_bytes, 0) << name << ": " << kernel.name;
         } catch (const NvrtcMissing&) {
@@ -239,18 +239,25 @@ TEST_P(Convolutions, OnlyWindowsAreCopiedForWholePieces) {
     }
 }
 
-/// Groups of 40 channels and 20 filters, one by one, with zeros behind each.
+/// Groups of 40 channels, or of so few that all groups have less than a piece, and 20 filters, one by one, with zeros
+/// behind each.
 TEST_P(Convolutions, GroupsOfAnySizeHaveZerosBehindThem) {
-    const ConvolutionShape shape{.images = 2,
-                                 .height = 5,
-                                 .width = 4,
-                                 .channels = 120,
-                                 .filters = 60,
-                                 .kernel_h = 3,
-                                 .kernel_w = 2,
-                                 .padding = 1,
-                                 .groups = 3};
-    for (ConvolutionPass pass : passes) {
+    ConvolutionShape shape{.images = 2,
+                           .height = 5,
+                           .width = 4,
+                           .channels = 120,
+                           .filters = 60,
+                           .kernel_h = 3,
+                           .kernel_w = 2,
+                           .padding = 1,
+                           .groups = 3};
+    for (const auto& [channels, pass] : {std::pair(120, ConvolutionPass::Forward),
+                                         {120, ConvolutionPass::DataGradient},
+                                         {120, ConvolutionPass::WeightGradient},
+                                         {6, ConvolutionPass::Forward},
+                                         {6, ConvolutionPass::DataGradient},
+                                         {3, ConvolutionPass::WeightGradient}}) {
+        shape.channels = channels;
         const Convolution c = declare_convolution(shape, pass, padded_groups(shape, pass));
         const ConvolutionForm form = product_of(c).form;
         EXPECT_EQ(form.group, form.sums_pixels ? form.extents.rows : form.extents.columns);
