@@ -17,6 +17,7 @@
 #include "schedules/transposed.h"
 #include "schedules/tuned_records.h"
 #include "schedules/unit_product.h"
+#include "schedules/window_terms.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -215,6 +216,7 @@ private:
             tiled_.pop_back();
         }
         if (auto reason = why_without_units(c, outputs_, target_, refusal_)) notes_.push_back(*reason);
+        if (auto reason = why_one_by_one(c, outputs_, target_)) notes_.push_back(*reason);
     }
 
     bool is_output(const Schedule& s, Stage stage) const {
@@ -225,6 +227,8 @@ private:
         std::vector<TiledProduct> found;
         for (const RedeclaredHalo& halo : declared_.halos)
             if (halo.convolution.sums.same(c)) return {{c, {}, {}, halo, halo.is_from_record}};
+        for (const RedeclaredDepthwise& depthwise : declared_.depthwise)
+            if (depthwise.convolution.sums[0].same(c)) return with_readers(depthwise);
         for (const LyingPixels& given : moved_.lying)
             if (given.sums.name() == c.name()) {
                 const LyingPixels own = over_operands_of(given, c, outputs_);
@@ -243,6 +247,18 @@ private:
                 found.push_back({unit->c, unit->a, unit->b, tiling, tiling == tuned_tiling(unit->shape, target_)});
         if (auto threads = product_of_threads(c, target_)) found.push_back(*threads);
         if (auto columns = column_reduction(c); columns && shareable_) found.push_back(*columns);
+        return found;
+    }
+
+    /// Made together with the output that alone reads it, or by itself.
+    std::vector<TiledProduct> with_readers(const RedeclaredDepthwise& depthwise) const {
+        const Tensor& c = depthwise.convolution.sums[0];
+        std::vector<TiledProduct> found;
+        if (const Tensor reader = only_reader(depthwise.result, outputs_); reader.defined()) {
+            found.push_back({c, {}, {}, depthwise});
+            std::get<RedeclaredDepthwise>(found[0].tiles).result = reader;
+        }
+        found.push_back({c, {}, {}, depthwise});
         return found;
     }
 
@@ -277,11 +293,24 @@ private:
                    auto is_it = [&](const Tensor& t) {
                        return t.defined() && !t.operation()->is_input() && s[t].id == stage.id;
                    };
+                   if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
+                       return std::ranges::any_of(tensors_of(*depthwise), is_it) ||
+                              std::ranges::any_of(depthwise->whole, is_it);
                    const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles);
                    if (!halo) return is_it(p.a) || is_it(p.b);
                    const HaloConvolution& c = halo->convolution;
                    return is_it(c.result) || is_it(c.raster) || is_it(c.taps) || is_it(c.x) || is_it(c.w);
                });
+    }
+
+    /// What its schedule takes care of.
+    static std::vector<Tensor> tensors_of(const RedeclaredDepthwise& depthwise) {
+        const Depthwise& c = depthwise.convolution;
+        std::vector<Tensor> found{depthwise.result, c.taps};
+        for (const std::vector<Tensor>& more : {c.sums, c.tiled, c.copies})
+            found.insert(found.end(), more.begin(), more.end());
+        std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
+        return found;
     }
 
     Schedule scheduled() const {
@@ -315,6 +344,8 @@ private:
             const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles);
             if (halo) found.insert(found.end(), {halo->convolution.x, halo->convolution.w});
             if (std::holds_alternative<TiledWindows>(p.tiles)) found.insert(found.end(), {p.a, p.b});
+            if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
+                found.insert(found.end(), depthwise->whole.begin(), depthwise->whole.end());
         }
         std::erase_if(found, [](const Tensor& t) { return t.operation()->is_input(); });
         return found;
@@ -328,6 +359,9 @@ private:
     bool is_tiled(const Schedule& s, Stage stage) const {
         return std::any_of(tiled_.begin(), tiled_.end(), [&](const TiledProduct& p) {
             const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles);
+            if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
+                return std::ranges::any_of(tensors_of(*depthwise),
+                                           [&](const Tensor& t) { return s[t].id == stage.id; });
             if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
                 for (const Tensor& t : {halo->convolution.result, halo->convolution.raster, halo->convolution.taps})
                     if (s[t].id == stage.id) return true;

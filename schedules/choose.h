@@ -10,14 +10,15 @@ namespace tw::schedules {
 /// element by element, comes with them; sums of products of elements that tensor cores multiply (unit_product)
 /// schedule_tensor_product, sums of products of two f32 matrices schedule_product: each with the first tiles that can
 /// be built, or else as the next rule says. Convolutions of images (find_convolution) are declared anew before, where
-/// redeclare_convolutions has a faster way, and sums whose channels come first over copies with channels last, or as
-/// they lie (move_channels): the schedule's outputs() then say the same as those given, under the same names, and are
-/// the ones that its steps take. Those and products of matrices have the tiling of their record, if there is one
-/// (tuned_records.h) and it can be built. explain() says so, where each tiling is from, which declarations and records
-/// were tried in vain and why, and why sums of products are not on tensor cores. Reductions of at least 1024 rows to
-/// columns that lie side by side (commutative ones) take schedule_column_reduction; a reduction with few results
-/// (commutative ones) shares each among the threads of a warp, the terms of all its axes, unless several axes have
-/// fewer terms than that; all else is one element a thread. Throws what the other rules' steps throw.
+/// redeclare_convolutions has a faster way, depthwise ones (find_depthwise) for windows in registers, and sums whose
+/// channels come first over copies with channels last, or as they lie (move_channels): the schedule's outputs() then
+/// say the same as those given, under the same names, and are the ones that its steps take. Those and products of
+/// matrices have the tiling of their record, if there is one (tuned_records.h) and it can be built. explain() says so,
+/// where each tiling is from, which declarations and records were tried in vain and why, and why sums of products are
+/// not on tensor cores. Reductions of at least 1024 rows to columns that lie side by side (commutative ones) take
+/// schedule_column_reduction; a reduction with few results (commutative ones) shares each among the threads of a warp,
+/// the terms of all its axes, unless several axes have fewer terms than that; all else is one element a thread. Throws
+/// what the other rules' steps throw.
 ///
 /// A function, and a value that nn::Operator takes as one.
 struct ChooseSchedule {

@@ -295,42 +295,6 @@ bool is_worth_units(const ConvolutionForm& form) {
     return rows >= least_extent && as_double(form.extents.terms) * form.extents.taps >= least_extent;
 }
 
-/// Of an element of an operation: whether it reads the tensor, and at its own axes only.
-struct ReadsOf {
-    bool any = false, own = true;
-};
-ReadsOf reads_of(const Tensor& tensor, const Operation& operation, const Expr& body) {
-    ReadsOf reads;
-    visit(body, [&](const Expr& e) {
-        const Read* read = e.as<Read>();
-        if (!read || read->operation != tensor.operation()) return;
-        reads.any = true;
-        reads.own = reads.own && std::ranges::equal(read->indices, operation.axes, equal);
-    });
-    return reads;
-}
-
-/// The output that alone reads the tensor, and makes each of its elements of the tensor's.
-Tensor only_reader(const Tensor& tensor, const std::vector<Tensor>& outputs) {
-    auto is_output = [&](const Tensor& each) {
-        return std::ranges::any_of(outputs, [&](const Tensor& output) { return output.same(each); });
-    };
-    Tensor found;
-    if (is_output(tensor)) return found;
-    for (const auto& operation : operations_of(outputs))
-        for (const Operation::Output& output : operation->outputs) {
-            const Tensor reader(operation, 0);
-            if (!output.body.defined() || (!is_output(reader) && !reduces(output.body))) continue;  // or it is inlined
-            const ReadsOf reads = reads_of(tensor, *operation, with_elements(output.body, outputs, true));
-            if (!reads.any) continue;
-            const bool leads = reads.own && !reduces(output.body) && operation->outputs.size() == 1 &&
-                               std::ranges::equal(operation->shape, tensor.shape(), equal);
-            if (found.defined() || !leads) return {};
-            found = reader;
-        }
-    return found;
-}
-
 std::optional<WindowProduct> classified(const Tensor& result, const std::vector<Tensor>& outputs, Rows rows) {
     const Operation& operation = *result.operation();
     if (operation.is_input() || operation.outputs.size() != 1 || result.rank() < 2) return {};

@@ -259,9 +259,9 @@ private:
     /// From the first tap of the first pixel to the image.
     int64_t before(const Taps& taps) const { return s_.padding - taps.first * s_.dilation; }
 
-    // Few channels: a copy has those of all taps of a row together, for each pixel of y along a row.
+    // Few channels, in one product: a copy has those of all taps of a row together, for each pixel of y along a row.
 
-    bool joins_taps() const { return given_.channels < piece && given_.kernel_w > 1; }
+    bool joins_taps() const { return given_.channels < piece && given_.kernel_w > 1 && s_.groups == 1; }
     /// A power of two, so that a thread which copies 16 bytes knows tap and channel of each element.
     int64_t channels_of_tap() const {
         int64_t channels = 1;

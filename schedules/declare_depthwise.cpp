@@ -37,6 +37,21 @@ bool has_pixels(const DepthwiseShape& s) {
 int64_t DepthwiseShape::rows() const { return as_convolution(*this).rows(); }
 int64_t DepthwiseShape::columns() const { return as_convolution(*this).columns(); }
 
+DepthwiseWindows DepthwiseShape::windows() const {
+    return {.images = images,
+            .channels = channels,
+            .rows = {height, rows(), kernel_h, stride, padding, dilation},
+            .columns = {width, columns(), kernel_w, stride, padding, dilation},
+            .type = type};
+}
+
+bool DepthwiseSide::reads_image() const {
+    for (int64_t p = 0; p < windows; ++p)
+        for (int64_t r = 0; r < taps; ++r)
+            if (const int64_t at = p * stride + r * dilation - before; at >= 0 && at < extent) return true;
+    return false;
+}
+
 double DepthwiseShape::flops() const {
     return 2.0 * static_cast<double>(images * rows() * columns()) * static_cast<double>(channels * kernel_h * kernel_w);
 }
@@ -54,23 +69,23 @@ struct PhaseTaps {
     int64_t count = 0, first = 0, step = 1, at = 0, apart = 1;
 };
 
-PhaseTaps phase_taps(int64_t phase, int64_t kernel, const DepthwiseShape& s) {
+PhaseTaps phase_taps(int64_t phase, const DepthwiseSide& s) {
     PhaseTaps taps;
     taps.step = s.stride / std::gcd(s.stride, s.dilation);
     taps.apart = taps.step * s.dilation / s.stride;
-    auto meets = [&](int64_t tap) { return (phase + s.padding - tap * s.dilation) % s.stride == 0; };
-    while (taps.first < std::min(taps.step, kernel) && !meets(taps.first)) ++taps.first;
-    if (taps.first == std::min(taps.step, kernel)) return taps;
-    taps.count = divided(kernel - taps.first, taps.step);
-    taps.at = (phase + s.padding - taps.first * s.dilation) / s.stride;
+    auto meets = [&](int64_t tap) { return (phase + s.before - tap * s.dilation) % s.stride == 0; };
+    while (taps.first < std::min(taps.step, s.taps) && !meets(taps.first)) ++taps.first;
+    if (taps.first == std::min(taps.step, s.taps)) return taps;
+    taps.count = divided(s.taps - taps.first, taps.step);
+    taps.at = (phase + s.before - taps.first * s.dilation) / s.stride;
     return taps;
 }
 
-/// Of so many pixels; phases that no pixel has get nothing.
-std::vector<PhaseTaps> phases_along(int64_t size, int64_t kernel, const DepthwiseShape& s) {
+/// Phases that no pixel has get nothing.
+std::vector<PhaseTaps> phases_along(const DepthwiseSide& s) {
     std::vector<PhaseTaps> phases;
     for (int64_t phase = 0; phase < s.stride; ++phase)
-        phases.push_back(phase < size ? phase_taps(phase, kernel, s) : PhaseTaps());
+        phases.push_back(phase < s.extent ? phase_taps(phase, s) : PhaseTaps());
     return phases;
 }
 
@@ -93,9 +108,9 @@ Reach reach_of(const std::vector<PhaseTaps>& phases) {
 
 }  // namespace
 
-int64_t depthwise_window(const DepthwiseShape& s, ConvolutionPass pass, int64_t pixels, int64_t size, int64_t kernel) {
-    if (pass != ConvolutionPass::DataGradient) return (pixels - 1) * s.stride + (kernel - 1) * s.dilation + 1;
-    const Reach reach = reach_of(phases_along(size, kernel, s));
+int64_t depthwise_window(const DepthwiseSide& side, ConvolutionPass pass, int64_t pixels, int64_t taps) {
+    if (pass != ConvolutionPass::DataGradient) return (pixels - 1) * side.stride + (taps - 1) * side.dilation + 1;
+    const Reach reach = reach_of(phases_along(side));
     return pixels + reach.last - reach.first;
 }
 
@@ -106,110 +121,127 @@ struct Whole {
     int64_t rows, columns, channels;
 };
 
-Whole whole_tiles(int64_t rows, int64_t columns, const DepthwiseShape& s, const DepthwiseTiles& t) {
-    return {rounded_up(rows, t.rows * t.thread_rows), rounded_up(columns, t.columns * t.thread_columns),
-            rounded_up(s.channels, 2 * t.lanes)};
-}
-
 class Declaring {
 public:
-    Declaring(const DepthwiseShape& shape, ConvolutionPass pass, const DepthwiseTiles& tiles)
-        : shape_(shape), pass_(pass), tiles_(tiles) {
-        d_.x = input("x", shape.type, {shape.images, shape.height, shape.width, shape.channels});
-        d_.w = input("w", shape.type, {shape.channels, shape.kernel_h, shape.kernel_w, 1});
+    Declaring(const DepthwiseWindows& windows, ConvolutionPass pass, const DepthwiseTiles& tiles)
+        : of_(windows), d_{.pass = pass, .tiles = tiles} {
+        d_.x = input("x", of_.type, shape_of(of_.rows.extent, of_.columns.extent));
+        d_.w = input("w", of_.type, {of_.channels, of_.rows.taps, of_.columns.taps, 1});
     }
 
     Depthwise forward() {
-        const Whole whole = whole_tiles(shape_.rows(), shape_.columns(), shape_, tiles_);
+        const Whole whole = whole_tiles(of_.rows.windows, of_.columns.windows);
         const Tensor x = windows_of_x(whole);
         declare_taps(whole.channels);
-        Axis r = reduce_axis("r", shape_.kernel_h), t = reduce_axis("s", shape_.kernel_w);
-        d_.sums.push_back(compute("sums", {shape_.images, whole.rows, whole.columns, whole.channels},
+        Axis r = reduce_axis("r", of_.rows.taps), t = reduce_axis("s", of_.columns.taps);
+        d_.sums.push_back(compute("sums", {of_.images, whole.rows, whole.columns, whole.channels},
                                   [&](Expr n, Expr p, Expr q, Expr c) {
-                                      return sum(cast(f32, x(n, p * shape_.stride + r * shape_.dilation,
-                                                             q * shape_.stride + t * shape_.dilation, c)) *
-                                                     d_.taps(r, t, c),
-                                                 {r, t});
+                                      return sum(element_of_window(x, n, {p, r}, {q, t}, c) * d_.taps(r, t, c), {r, t});
                                   }));
-        d_.result = compute("y", {shape_.images, shape_.rows(), shape_.columns(), shape_.channels},
-                            [&](Expr n, Expr p, Expr q, Expr c) { return cast(shape_.type, d_.sums[0](n, p, q, c)); });
+        d_.result = compute("y", shape_of(of_.rows.windows, of_.columns.windows), [&](const std::vector<Expr>& at) {
+            return cast(of_.type, d_.sums[0](at[0], row_of(at), at[at.size() - 2], at.back()));
+        });
         return d_;
     }
 
     Depthwise data_gradient() {
-        const int64_t u = shape_.stride;
+        d_.phases = {of_.rows.stride, of_.columns.stride};
         declare_dy();
-        const Whole whole = whole_tiles(divided(shape_.height, u), divided(shape_.width, u), shape_, tiles_);
+        const Whole whole =
+            whole_tiles(divided(of_.rows.extent, d_.phases.rows), divided(of_.columns.extent, d_.phases.columns));
         declare_taps(whole.channels);
-        const std::vector<PhaseTaps> along_h = phases_along(shape_.height, shape_.kernel_h, shape_),
-                                     along_w = phases_along(shape_.width, shape_.kernel_w, shape_);
+        const std::vector<PhaseTaps> along_h = phases_along(of_.rows), along_w = phases_along(of_.columns);
         const int64_t above = -reach_of(along_h).first, before = -reach_of(along_w).first;
         const Tensor dy = around(d_.dy, windows(whole), above, before);
         std::vector<Tensor> of_phase;  // undefined without taps
         for (const PhaseTaps& h : along_h)
             for (const PhaseTaps& w : along_w) {
-                const std::string name = u == 1 ? "sums" : fmt::format("sums_{}", of_phase.size());
+                const bool is_only = along_h.size() * along_w.size() == 1;
+                const std::string name = is_only ? "sums" : fmt::format("sums_{}", of_phase.size());
                 of_phase.push_back(h.count * w.count == 0 ? Tensor()
                                                           : sums_of_phase(name, dy, whole, {h, w}, above, before));
             }
         for (const Tensor& sums : of_phase)
             if (sums.defined()) d_.sums.push_back(sums);
-        d_.result = compute("dx", {shape_.images, shape_.height, shape_.width, shape_.channels},
-                            [&](Expr n, Expr h, Expr w, Expr c) {
-                                Expr value = of_pixel(of_phase, n, h, w, c);
-                                return cast(shape_.type, value);
-                            });
+        d_.result = compute("dx", shape_of(of_.rows.extent, of_.columns.extent), [&](const std::vector<Expr>& at) {
+            return cast(of_.type, of_pixel(of_phase, at[0], row_of(at), at[at.size() - 2], at.back()));
+        });
         return d_;
     }
 
     Depthwise weight_gradient() {
         declare_dy();
-        const Whole whole = whole_tiles(shape_.rows(), shape_.columns(), shape_, tiles_);
+        const Whole whole = whole_tiles(of_.rows.windows, of_.columns.windows);
         const Tensor x = windows_of_x(whole);
         const Tensor dy = around(d_.dy, whole, 0, 0);
-        Axis n = reduce_axis("n", shape_.images), p = reduce_axis("p", whole.rows), q = reduce_axis("q", whole.columns);
+        Axis n = reduce_axis("n", of_.images), p = reduce_axis("p", whole.rows), q = reduce_axis("q", whole.columns);
         d_.sums.push_back(
-            compute("sums", {shape_.kernel_h, shape_.kernel_w, whole.channels}, [&](Expr r, Expr t, Expr c) {
-                return sum(cast(f32, dy(n, p, q, c)) * cast(f32, x(n, p * shape_.stride + r * shape_.dilation,
-                                                                   q * shape_.stride + t * shape_.dilation, c)),
-                           {n, p, q});
+            compute("sums", {of_.rows.taps, of_.columns.taps, whole.channels}, [&](Expr r, Expr t, Expr c) {
+                return sum(cast(f32, dy(n, p, q, c)) * element_of_window(x, n, {p, r}, {q, t}, c), {n, p, q});
             }));
-        d_.result = compute("dw", {shape_.channels, shape_.kernel_h, shape_.kernel_w, 1},
-                            [&](Expr c, Expr r, Expr t, Expr) { return cast(shape_.type, d_.sums[0](r, t, c)); });
+        d_.result = compute("dw", {of_.channels, of_.rows.taps, of_.columns.taps, 1},
+                            [&](Expr c, Expr r, Expr t, Expr) { return cast(of_.type, d_.sums[0](r, t, c)); });
         return d_;
     }
 
 private:
+    /// Of images, or of signals, which have no rows.
+    Shape shape_of(int64_t rows, int64_t columns) const {
+        if (of_.is_signal) return {of_.images, columns, of_.channels};
+        return {of_.images, rows, columns, of_.channels};
+    }
+    Expr row_of(const std::vector<Expr>& at) const { return of_.is_signal ? integer(0) : at[1]; }
+
+    Whole whole_tiles(int64_t rows, int64_t columns) const {
+        const DepthwiseTiles& t = d_.tiles;
+        return {rounded_up(rows, t.rows * t.thread_rows), rounded_up(columns, t.columns * t.thread_columns),
+                rounded_up(of_.channels, 2 * t.lanes)};
+    }
     /// All that the sums see.
     Whole windows(const Whole& whole) const {
-        return {depthwise_window(shape_, pass_, whole.rows, shape_.height, shape_.kernel_h),
-                depthwise_window(shape_, pass_, whole.columns, shape_.width, shape_.kernel_w), whole.channels};
+        return {depthwise_window(of_.rows, d_.pass, whole.rows, of_.rows.taps),
+                depthwise_window(of_.columns, d_.pass, whole.columns, of_.columns.taps), whole.channels};
     }
 
-    void declare_dy() {
-        d_.dy = input("dy", shape_.type, {shape_.images, shape_.rows(), shape_.columns(), shape_.channels});
-    }
+    void declare_dy() { d_.dy = input("dy", of_.type, shape_of(of_.rows.windows, of_.columns.windows)); }
 
     void declare_taps(int64_t channels) {
-        d_.taps = compute("taps", {shape_.kernel_h, shape_.kernel_w, channels},
+        d_.taps = compute("taps", {of_.rows.taps, of_.columns.taps, channels},
                           [&](Expr r, Expr t, Expr c) { return cast(f32, padded(d_.w, 0)(c, r, t, 0)); });
     }
 
-    Tensor windows_of_x(const Whole& whole) { return around(d_.x, windows(whole), shape_.padding, shape_.padding); }
+    Tensor windows_of_x(const Whole& whole) {
+        return around(d_.x, windows(whole), of_.rows.before, of_.columns.before);
+    }
+
+    /// A window and one of its taps, along each side.
+    Expr element_of_window(const Tensor& x, const Expr& n, const std::array<Expr, 2>& row,
+                           const std::array<Expr, 2>& column, const Expr& c) const {
+        return cast(f32, x(n, row[0] * of_.rows.stride + row[1] * of_.rows.dilation,
+                           column[0] * of_.columns.stride + column[1] * of_.columns.dilation, c));
+    }
 
     /// The image with so many zeros above and before it, and behind it up to these extents.
     Tensor around(const Tensor& image, const Whole& whole, int64_t above, int64_t before) {
         Tensor of = image;
-        if (const int64_t channels = rounded_up(shape_.channels, piece); channels != shape_.channels) {
-            const std::vector<Expr> shape = image.shape();
-            of = compute(image.name() + "_padded", {shape[0], shape[1], shape[2], channels},
-                         [&](Expr n, Expr h, Expr w, Expr c) { return padded(image, 0)(n, h, w, c); });
+        if (const int64_t channels = rounded_up(of_.channels, piece); channels != of_.channels) {
+            Shape shape(image.shape().begin(), image.shape().end());
+            shape.back() = channels;
+            of = compute(image.name() + "_padded", shape, [&](const std::vector<Expr>& at) {
+                return padded(image, 0).read({at.begin(), at.end()});
+            });
             d_.copies.push_back(of);
         }
-        d_.tiled.push_back(
-            compute(image.name() + "_around", {shape_.images, whole.rows, whole.columns, whole.channels},
-                    [&](Expr n, Expr h, Expr w, Expr c) { return padded(of, 0)(n, h - above, w - before, c); }));
+        d_.tiled.push_back(compute(image.name() + "_around", {of_.images, whole.rows, whole.columns, whole.channels},
+                                   [&](Expr n, Expr h, Expr w, Expr c) {
+                                       if (!of_.is_signal) return padded(of, 0)(n, h - above, w - before, c);
+                                       return of_row(padded(of, 0)(n, w - before, c), h - above, whole.rows);
+                                   }));
         return d_.tiled.back();
+    }
+    /// The only row there is, and zeros around it.
+    static Expr of_row(const Expr& element, const Expr& row, int64_t rows) {
+        return rows == 1 ? element : select(row == 0, element, constant(element.type(), 0.0));
     }
 
     Tensor sums_of_phase(const std::string& name, const Tensor& dy, const Whole& whole,
@@ -220,32 +252,43 @@ private:
         const int64_t first_row = h.at + above - (h.count - 1) * h.apart,
                       first_column = w.at + before - (w.count - 1) * w.apart;
         return compute(
-            name, {shape_.images, whole.rows, whole.columns, whole.channels}, [&](Expr n, Expr i, Expr j, Expr c) {
+            name, {of_.images, whole.rows, whole.columns, whole.channels}, [&](Expr n, Expr i, Expr j, Expr c) {
                 return sum(cast(f32, dy(n, i + r * h.apart + first_row, j + t * w.apart + first_column, c)) *
                                d_.taps((h.count - 1 - r) * h.step + h.first, (w.count - 1 - t) * w.step + w.first, c),
                            {r, t});
             });
     }
 
-    Expr of_pixel(const std::vector<Tensor>& of_phase, Expr n, Expr h, Expr w, Expr c) const {
-        const int64_t u = shape_.stride;
+    Expr of_pixel(const std::vector<Tensor>& of_phase, const Expr& n, const Expr& h, const Expr& w,
+                  const Expr& c) const {
+        const auto [u, v] = d_.phases;
         Expr value;
         for (size_t phase = of_phase.size(); phase-- > 0;) {
             const auto number = static_cast<int64_t>(phase);
             const Tensor& sums = of_phase[phase];
-            Expr own = sums.defined() ? sums(n, h / u, w / u, c) : constant(f32, 0.0);
-            value = value.defined() ? select(h % u == number / u && w % u == number % u, own, value) : own;
+            Expr own = sums.defined() ? sums(n, h / u, w / v, c) : constant(f32, 0.0);
+            value = value.defined() ? select(h % u == number / v && w % v == number % v, own, value) : own;
         }
         return value;
     }
 
-    const DepthwiseShape& shape_;
-    const ConvolutionPass pass_;
-    const DepthwiseTiles& tiles_;
+    const DepthwiseWindows& of_;
     Depthwise d_;
 };
 
 }  // namespace
+
+Depthwise declare_depthwise(const DepthwiseWindows& windows, ConvolutionPass pass, const DepthwiseTiles& tiles,
+                            std::source_location where) {
+    CalledFrom caller(where);
+    Declaring declaring(windows, pass, tiles);
+    switch (pass) {
+        case ConvolutionPass::Forward: return declaring.forward();
+        case ConvolutionPass::DataGradient: return declaring.data_gradient();
+        case ConvolutionPass::WeightGradient: return declaring.weight_gradient();
+    }
+    return declaring.forward();
+}
 
 Depthwise declare_depthwise(const DepthwiseShape& shape, ConvolutionPass pass, const DepthwiseTiles& tiles,
                             std::source_location where) {
@@ -265,13 +308,12 @@ Depthwise declare_depthwise(const DepthwiseShape& shape, ConvolutionPass pass, c
                "depthwise convolution: a kernel of {} x {} with dilation {} and stride {} has no place in images of {} "
                "x {} with {} zeros around them",
                shape.kernel_h, shape.kernel_w, shape.dilation, shape.stride, shape.height, shape.width, shape.padding);
-    Declaring declaring(shape, pass, tiles);
-    switch (pass) {
-        case ConvolutionPass::Forward: return declaring.forward();
-        case ConvolutionPass::DataGradient: return declaring.data_gradient();
-        case ConvolutionPass::WeightGradient: return declaring.weight_gradient();
-    }
-    return {};
+    return declare_depthwise(shape.windows(), pass, tiles);
+}
+
+std::string tiling_text(const DepthwiseTiles& t) {
+    return fmt::format("{}x{}t{}x{}x{}s{}r{}", t.thread_rows, t.thread_columns, t.rows, t.columns, t.lanes, t.steps,
+                       t.taps);
 }
 
 std::optional<NamedDepthwise> parse_depthwise(const std::string& name) {

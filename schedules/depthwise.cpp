@@ -1,6 +1,7 @@
 #include "schedules/depthwise.h"
 
 #include <algorithm>
+#include <array>
 
 #include "dsl/simplify.h"
 #include "schedules/choose.h"
@@ -43,11 +44,11 @@ void stage_tiles(Schedule& s, const std::vector<StageRef>& sums, const std::vect
 }
 
 /// Elements of a result that are sums of parts: threads share the parts, of neighbouring channels.
-void share_parts(Schedule& s, const Tensor& result, const Tensor& sums) {
+void share_parts(Schedule& s, const Tensor& result, const Tensor& sums, int channels) {
     constexpr int64_t shares = 16, results = 16;
     std::vector<Loop> loops = s.data_loops(result);
-    std::rotate(loops.begin(), loops.begin() + 1, loops.end());
-    s.order(loops);
+    std::rotate(loops.begin() + channels, loops.begin() + channels + 1, loops.end());
+    if (channels + 1 < result.rank()) s.order(loops);
     auto [block, element] = s.split(s.fuse(loops, "all"), results, Tail::Mask, {"block", "element"});
     s.bind(block, grid.x);
     s.bind(element, thread);
@@ -58,16 +59,24 @@ void share_parts(Schedule& s, const Tensor& result, const Tensor& sums) {
     s.bind(share, thread);
 }
 
+/// Of images; the row of a signal is one of its loops, too.
+std::array<Loop, 4> loops_of_images(Schedule& s, const Tensor& result) {
+    if (result.rank() == 4) return s.loops<4>(result);
+    auto [n, w, c] = s.loops<3>(result);
+    auto [image, row] = s.split(n, 1, {"n", "p"});
+    return {image, row, w, c};
+}
+
 }  // namespace
 
 void schedule_windows_in_registers(Schedule& s, const Tensor& result, const std::vector<Tensor>& sums,
-                                   const Tensor& tiled, int64_t stride, const DepthwiseTiles& tiles,
+                                   const Tensor& tiled, const PixelStride& stride, const DepthwiseTiles& tiles,
                                    std::source_location where) {
     CalledFrom caller(where);
-    auto [n, h, w, c] = s.loops<4>(result);
+    auto [n, h, w, c] = loops_of_images(s, result);
     const bool in_pairs = divisor_of(s.extent(c)) % 2 == 0;
-    auto [i, phase_h] = s.split(h, stride, Tail::Mask, {"p", "phase_p"});
-    auto [j, phase_w] = s.split(w, stride, Tail::Mask, {"q", "phase_q"});
+    auto [i, phase_h] = s.split(h, stride.rows, Tail::Mask, {"p", "phase_p"});
+    auto [j, phase_w] = s.split(w, stride.columns, Tail::Mask, {"q", "phase_q"});
     auto [tile_p, in_p] = s.split(i, tiles.rows * tiles.thread_rows, Tail::Mask, {"tile_p", "p_in_tile"});
     auto [tile_q, in_q] = s.split(j, tiles.columns * tiles.thread_columns, Tail::Mask, {"tile_q", "q_in_tile"});
     auto [thread_p, row] = s.split(in_p, tiles.thread_rows, {"thread_p", "row"});
@@ -94,7 +103,7 @@ void schedule_windows_in_registers(Schedule& s, const Tensor& result, const std:
 }
 
 void schedule_taps_in_registers(Schedule& s, const Tensor& result, const Tensor& sums, const std::vector<Tensor>& tiled,
-                                const DepthwiseTiles& tiles, std::source_location where) {
+                                const DepthwiseTiles& tiles, int channels, std::source_location where) {
     CalledFrom caller(where);
     auto [tile_p, in_p] = s.split(s.reduce(sums, 1), tiles.rows * tiles.thread_rows, {"tile_p", "p_in_tile"});
     auto [tile_q, in_q] = s.split(s.reduce(sums, 2), tiles.columns * tiles.thread_columns, {"tile_q", "q_in_tile"});
@@ -114,42 +123,31 @@ void schedule_taps_in_registers(Schedule& s, const Tensor& result, const Tensor&
     s.bind(lane_c, thread);
     unroll_all(s, {tap, row, column, t, pair});
     stage_tiles(s, {parts}, tiled, step);
-    share_parts(s, result, sums);
+    share_parts(s, result, sums, channels);
 }
 
-namespace {
-
-/// Whether any window has a pixel of the image, along a dimension.
-bool meets_image(int64_t size, int64_t windows, int64_t kernel, const DepthwiseShape& s) {
-    for (int64_t p = 0; p < windows; ++p)
-        for (int64_t r = 0; r < kernel; ++r)
-            if (const int64_t at = p * s.stride + r * s.dilation - s.padding; at >= 0 && at < size) return true;
-    return false;
+void schedule_depthwise(Schedule& s, const Depthwise& d, const Tensor& result, std::source_location where) {
+    CalledFrom caller(where);
+    if (d.pass == ConvolutionPass::WeightGradient)
+        schedule_taps_in_registers(s, result, d.sums[0], d.tiled, d.tiles, d.channels_of_taps);
+    else
+        schedule_windows_in_registers(s, result, d.sums, d.tiled[0], d.phases, d.tiles);
+    if (d.taps.defined()) schedule_elements(s, d.taps, 1);
+    for (const Tensor& copy : d.copies) schedule_elements(s, copy, piece);
 }
-
-}  // namespace
 
 Schedule depthwise_schedule(const DepthwiseShape& shape, ConvolutionPass pass,
                             const std::optional<DepthwiseTiles>& tiles, const Target& target,
                             std::source_location where) {
     CalledFrom caller(where);
-    const bool is_empty = shape.images * shape.height * shape.width * shape.channels == 0 ||
-                          !meets_image(shape.height, shape.rows(), shape.kernel_h, shape) ||
-                          !meets_image(shape.width, shape.columns(), shape.kernel_w, shape);
-    if (!target.has_tma || is_empty) {
+    const DepthwiseWindows windows = shape.windows();
+    if (!target.has_tma || !windows.reads_image()) {
         const DepthwiseTiles one{.thread_rows = 1, .thread_columns = 1, .rows = 1, .columns = 1, .lanes = 1};
         return choose_schedule({declare_depthwise(shape, pass, one).result}, target, where);
     }
-    const DepthwiseTiles chosen = tiles ? *tiles : depthwise_tiles(shape, pass, target);
-    const Depthwise d = declare_depthwise(shape, pass, chosen);
+    const Depthwise d = declare_depthwise(shape, pass, tiles ? *tiles : depthwise_tiles(windows, pass, target));
     Schedule s({d.result}, target);
-    const int64_t stride = pass == ConvolutionPass::DataGradient ? shape.stride : 1;
-    if (pass == ConvolutionPass::WeightGradient)
-        schedule_taps_in_registers(s, d.result, d.sums[0], d.tiled, chosen);
-    else
-        schedule_windows_in_registers(s, d.result, d.sums, d.tiled[0], stride, chosen);
-    if (d.taps.defined()) schedule_elements(s, d.taps, 1);
-    for (const Tensor& copy : d.copies) schedule_elements(s, copy, piece);
+    schedule_depthwise(s, d, d.result);
     return s;
 }
 

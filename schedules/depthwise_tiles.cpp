@@ -14,18 +14,19 @@ constexpr int64_t most_that_meet = 128;  // threads that add up sums of pixels, 
 /// What tiles cost, in a thread's instructions, registers and bytes of shared memory.
 class Model {
 public:
-    Model(const DepthwiseShape& s, ConvolutionPass pass, const Target& target)
+    Model(const DepthwiseWindows& s, ConvolutionPass pass, const Target& target)
         : s_(s),
           pass_(pass),
           target_(target),
-          phases_(pass == ConvolutionPass::DataGradient ? s.stride : 1),
-          step_(pass == ConvolutionPass::DataGradient ? 1 : s.stride),
-          pixels_h_(pass == ConvolutionPass::DataGradient ? divided(s.height, s.stride) : s.rows()),
-          pixels_w_(pass == ConvolutionPass::DataGradient ? divided(s.width, s.stride) : s.columns()) {}
+          phases_(pass == ConvolutionPass::DataGradient ? s.rows.stride * s.columns.stride : 1),
+          step_(pass == ConvolutionPass::DataGradient ? 1 : s.columns.stride),
+          row_step_(pass == ConvolutionPass::DataGradient ? 1 : s.rows.stride),
+          pixels_h_(pixels_along(s.rows)),
+          pixels_w_(pixels_along(s.columns)) {}
 
     /// Whether boxes, registers and shared memory hold them.
     bool fits(const DepthwiseTiles& t) const {
-        return rows_seen(t.rows * t.thread_rows, s_.kernel_h) <= longest_side &&
+        return rows_seen(t.rows * t.thread_rows, s_.rows.taps) <= longest_side &&
                columns_seen(t.columns * t.thread_columns) <= longest_side && t.threads() % 32 == 0 &&
                t.threads() <= (sums_pixels() ? most_that_meet : most_threads) &&
                registers(t) <= std::min(most_registers, target_.registers / t.threads() - 8) &&
@@ -38,7 +39,7 @@ public:
         const int64_t tiles =
             s_.images * divided(pixels_h_, t.rows * t.thread_rows) * divided(pixels_w_, t.columns * t.thread_columns);
         const int64_t blocks = divided(tiles, t.steps) * divided(s_.channels, 2 * t.lanes) *
-                               (sums_pixels() ? divided(s_.kernel_h, t.taps) : 1);
+                               (sums_pixels() ? divided(s_.rows.taps, t.taps) : 1);
         const int64_t resident = std::min(blocks_of_multiprocessor(t), divided(blocks, target_.multiprocessors));
         const double warps = as_double(t.threads()) / 32, steps = as_double(std::min(t.steps, tiles));
         const double idle = std::max(1.0, warps_wanted / (warps * as_double(resident)));
@@ -51,23 +52,23 @@ public:
     }
 
 private:
-    bool sums_pixels() const { return pass_ == ConvolutionPass::WeightGradient; }
-    int64_t taps_of_thread(const DepthwiseTiles& t) const { return t.taps * s_.kernel_w; }
-
-    int64_t rows_seen(int64_t pixels, int64_t taps) const {
-        return depthwise_window(s_, pass_, pixels, s_.height, taps);
+    int64_t pixels_along(const DepthwiseSide& side) const {
+        return pass_ == ConvolutionPass::DataGradient ? divided(side.extent, side.stride) : side.windows;
     }
-    int64_t columns_seen(int64_t pixels) const { return depthwise_window(s_, pass_, pixels, s_.width, s_.kernel_w); }
+    bool sums_pixels() const { return pass_ == ConvolutionPass::WeightGradient; }
+    int64_t taps_of_thread(const DepthwiseTiles& t) const { return t.taps * s_.columns.taps; }
+
+    int64_t rows_seen(int64_t pixels, int64_t taps) const { return depthwise_window(s_.rows, pass_, pixels, taps); }
+    int64_t columns_seen(int64_t pixels) const { return depthwise_window(s_.columns, pass_, pixels, s_.columns.taps); }
 
     static constexpr double of_box = 120;  // instructions of the thread that asks for it
 
     double instructions(const DepthwiseTiles& t) const {
         constexpr double of_word = 3, of_step = 40;  // a load and two conversions
         const int64_t pixels = t.thread_rows * t.thread_columns;
-        const int64_t rows_of_taps = sums_pixels() ? t.taps : s_.kernel_h, taps = rows_of_taps * s_.kernel_w;
+        const int64_t rows_of_taps = sums_pixels() ? t.taps : s_.rows.taps, taps = rows_of_taps * s_.columns.taps;
         const double words = as_double(rows_seen(t.thread_rows, rows_of_taps) * columns_seen(t.thread_columns));
-        const double others =
-            sums_pixels() ? of_word * as_double(pixels) : as_double(taps + 2 * pixels * phases_ * phases_);
+        const double others = sums_pixels() ? of_word * as_double(pixels) : as_double(taps + 2 * pixels * phases_);
         return 2 * as_double(pixels * taps) + words * of_word * (conflicts(t) ? 1.15 : 1) + others + of_step;
     }
 
@@ -80,23 +81,22 @@ private:
     int64_t registers(const DepthwiseTiles& t) const {
         constexpr int64_t others = 34;
         const int64_t pixels = t.thread_rows * t.thread_columns;
-        const int64_t kept = std::min(t.thread_rows - 1, (sums_pixels() ? t.taps : s_.kernel_h) - 1) * step_ *
+        const int64_t kept = std::min(t.thread_rows - 1, (sums_pixels() ? t.taps : s_.rows.taps) - 1) * row_step_ *
                              columns_seen(t.thread_columns);
         if (sums_pixels()) return 2 * taps_of_thread(t) + pixels * 4 / 3 + kept / 2 + others;  // operands are packed
-        return 2 * (pixels * phases_ * phases_ + s_.kernel_w) + kept * 3 / 2 + others;
+        return 2 * (pixels * phases_ + s_.columns.taps) + kept * 3 / 2 + others;
     }
 
     int64_t bytes_of_tile(const DepthwiseTiles& t) const {
         const int64_t rows = t.rows * t.thread_rows, columns = t.columns * t.thread_columns;
-        const int64_t pixels = rows_seen(rows, sums_pixels() ? t.taps : s_.kernel_h) * columns_seen(columns);
+        const int64_t pixels = rows_seen(rows, sums_pixels() ? t.taps : s_.rows.taps) * columns_seen(columns);
         return (pixels + (sums_pixels() ? rows * columns : 0)) * t.lanes * 4;
     }
 
     /// That arrive and leave; short rows of a box take as long as longer ones.
     int64_t bytes_of_step(const DepthwiseTiles& t) const {
         constexpr int64_t least_lanes = 16;
-        const int64_t stored =
-            sums_pixels() ? 0 : t.threads() * t.thread_rows * t.thread_columns * phases_ * phases_ * 4;
+        const int64_t stored = sums_pixels() ? 0 : t.threads() * t.thread_rows * t.thread_columns * phases_ * 4;
         return bytes_of_tile(t) * std::max(t.lanes, least_lanes) / t.lanes + stored;
     }
 
@@ -109,28 +109,29 @@ private:
         return std::min({of_registers, target_.shared_bytes / bytes, 2048 / t.threads()});
     }
 
-    const DepthwiseShape& s_;
+    const DepthwiseWindows& s_;
     const ConvolutionPass pass_;
     const Target& target_;
-    const int64_t phases_, step_, pixels_h_, pixels_w_;
+    const int64_t phases_, step_, row_step_, pixels_h_, pixels_w_;
 };
 
 /// Rows of taps whose sums registers hold, about equally many a thread.
-int64_t rows_of_taps(const DepthwiseShape& s) {
+int64_t rows_of_taps(const DepthwiseWindows& s) {
     constexpr int64_t most_taps = 56;
-    const int64_t most = std::clamp<int64_t>(most_taps / s.kernel_w, 1, s.kernel_h);
-    return divided(s.kernel_h, divided(s.kernel_h, most));
+    const int64_t most = std::clamp<int64_t>(most_taps / s.columns.taps, 1, s.rows.taps);
+    return divided(s.rows.taps, divided(s.rows.taps, most));
 }
 
 }  // namespace
 
-DepthwiseTiles depthwise_tiles(const DepthwiseShape& shape, ConvolutionPass pass, const Target& target) {
-    const Model model(shape, pass, target);
+DepthwiseTiles depthwise_tiles(const DepthwiseWindows& windows, ConvolutionPass pass, const Target& target) {
+    const Model model(windows, pass, target);
     DepthwiseTiles best{.thread_rows = 1, .thread_columns = 1, .rows = 4, .columns = 1, .lanes = 32, .steps = 2};
-    best.taps = rows_of_taps(shape);
+    if (windows.is_signal) std::swap(best.rows, best.columns);
+    best.taps = rows_of_taps(windows);
     double least = -1;
     auto consider = [&](DepthwiseTiles tiles) {
-        if (!model.fits(tiles)) return;
+        if ((windows.is_signal && tiles.rows * tiles.thread_rows > 1) || !model.fits(tiles)) return;
         for (tiles.steps = 2; tiles.steps <= 32; ++tiles.steps) {
             const double cycles = model.cycles(tiles);
             if (least < 0 || cycles < least * 0.995) least = cycles, best = tiles;

@@ -51,8 +51,8 @@ bool reads_along(const Factor& factor, const Expr& axis) {
     return std::ranges::any_of(factor.read->indices, [&](const Expr& index) { return contains(index, axis); });
 }
 
-/// Of a sum of them over the axes of the result; the expression holds what it points to.
-std::optional<Product> product_of(const Expr& term, const std::vector<Expr>& axes) {
+/// Of a sum of them; the expression holds what it points to.
+std::optional<Product> product_of(const Expr& term) {
     Product product;
     const Expr value = guarded(term, product.conditions);
     const Binary* times = value.as<Binary>();
@@ -60,11 +60,38 @@ std::optional<Product> product_of(const Expr& term, const std::vector<Expr>& axe
     const auto a = factor_of(times->a, product.conditions), b = factor_of(times->b, product.conditions);
     if (!a || !b || a->read->operation == b->read->operation) return {};
     product.a = *a, product.b = *b;
+    return product;
+}
+
+/// Whether each has an axis of the result to itself.
+bool is_of_matrices(const Product& product, const std::vector<Expr>& axes) {
     auto has_own = [&](const Factor& one, const Factor& other) {
         return std::ranges::any_of(
             axes, [&](const Expr& axis) { return reads_along(one, axis) && !reads_along(other, axis); });
     };
-    return has_own(*a, *b) && has_own(*b, *a) ? std::optional(product) : std::nullopt;
+    return has_own(product.a, product.b) && has_own(product.b, product.a);
+}
+
+bool indexes(const Factor& factor, const Expr& index) {
+    return std::ranges::any_of(factor.read->indices, [&](const Expr& own) { return equal(own, index); });
+}
+
+/// Whether a factor is read at windows: where an axis of the result, which is none of the other's indices, and one of
+/// the sum meet.
+bool has_windows(const Factor& factor, const Factor& other, const std::vector<Expr>& axes,
+                 const std::vector<Expr>& summed) {
+    return std::ranges::any_of(factor.read->indices, [&](const Expr& index) {
+        auto is_within = [&](const Expr& axis) { return contains(index, axis); };
+        return !indexes(other, index) && std::ranges::any_of(summed, is_within) &&
+               std::ranges::any_of(axes, [&](const Expr& axis) { return is_within(axis) && !indexes(other, axis); });
+    });
+}
+
+/// Whether they are windows, and both factors lie along another axis of the result: channels with sums of their own.
+bool is_of_channels(const Product& product, const std::vector<Expr>& axes, const std::vector<Expr>& summed) {
+    const auto& [a, b, conditions] = product;
+    return (has_windows(a, b, axes, summed) || has_windows(b, a, axes, summed)) &&
+           std::ranges::any_of(axes, [&](const Expr& axis) { return indexes(a, axis) && indexes(b, axis); });
 }
 
 std::string text_of(const Factor& factor) {
@@ -130,6 +157,18 @@ std::optional<std::string> because_of_data(const Factor& factor) {
         factor.read->operation->name, decides, to_string(factor.on_data), name_of(factor.type));
 }
 
+std::optional<std::string> because_of_gathers(const Product& p) {
+    for (const Factor& factor : {p.a, p.b})
+        for (const Expr& index : factor.read->indices) {
+            bool gathers = false;
+            visit(index, [&](const Expr& e) { gathers = gathers || e.as<Read>(); });
+            if (gathers)
+                return fmt::format("'{}' is read where data say, {}, and boxes have their places by indices alone",
+                                   factor.read->operation->name, to_string(index));
+        }
+    return {};
+}
+
 std::optional<std::string> because_of_windows(const Tensor& c, const Product& p, const Target& target) {
     if (!target.has_wgmma || !target.has_tma)
         return fmt::format("sums over windows take wgmma and boxes of the tensor memory accelerator, which {} lacks",
@@ -145,15 +184,7 @@ std::optional<std::string> because_of_windows(const Tensor& c, const Product& p,
                 "the condition {} around the product depends on a column, {}, and no copy can take it; "
                 "make it a condition of the result, or of an operand that is stored",
                 to_string(condition), to_string(column));
-    for (const Factor& factor : {p.a, p.b})
-        for (const Expr& index : factor.read->indices) {
-            bool gathers = false;
-            visit(index, [&](const Expr& e) { gathers = gathers || e.as<Read>(); });
-            if (gathers)
-                return fmt::format("'{}' is read where data say, {}, and boxes have their places by indices alone",
-                                   factor.read->operation->name, to_string(index));
-        }
-    return {};
+    return because_of_gathers(p);
 }
 
 }  // namespace
@@ -165,8 +196,8 @@ std::optional<std::string> why_without_units(const Tensor& c, const std::vector<
     const Reduce* sum = only_reduction(operation.outputs[0].body);
     if (!sum || sum->values.size() != 1 || atomic_operation(*sum->reducer) != BinaryOp::Add) return {};
     const Expr term = with_elements(sum->values[0], outputs, false);
-    const auto product = product_of(term, operation.axes);
-    if (!product) return {};
+    const auto product = product_of(term);
+    if (!product || !is_of_matrices(*product, operation.axes)) return {};
     const bool over_windows = sum->axes.size() > 1 || !product->conditions.empty();
     std::optional<std::string> reason = because_of_types(*product, sum->values[0].type(), over_windows);
     if (!reason) reason = because_of_sizes(c, *sum);
@@ -183,6 +214,35 @@ std::optional<std::string> why_without_units(const Tensor& c, const std::vector<
             "neither last dimension runs along terms, as those of images and filters whose channels come last do, "
             "or along rows and columns; or there are too few pixels or terms";
     return fmt::format("'{}' is not computed by tensor cores: {}", c.name(), *reason);
+}
+
+std::optional<std::string> why_one_by_one(const Tensor& c, const std::vector<Tensor>& outputs, const Target& target) {
+    const Operation& operation = *c.operation();
+    if (operation.is_input() || operation.outputs.size() != 1) return {};
+    const Expr body = with_elements(operation.outputs[0].body, outputs, false);
+    const Reduce* sum = only_reduction(body);
+    if (!sum || sum->values.size() != 1 || atomic_operation(*sum->reducer) != BinaryOp::Add) return {};
+    const auto product = product_of(sum->values[0]);
+    if (!product || is_of_matrices(*product, operation.axes) || !is_of_channels(*product, operation.axes, sum->axes))
+        return {};
+    auto is_half = [](Type type) { return type == bf16 || type == f16; };
+    const Type a = product->a.type, b = product->b.type;
+    std::optional<std::string> reason;
+    if (!is_half(a) || a != b)
+        reason = fmt::format("{}, {}; it takes two of bf16 or of f16: store both as one of these", text_of(product->a),
+                             text_of(product->b));
+    else if (sum->values[0].type() != f32)
+        reason = fmt::format("products are summed in {}; cast the operands to f32", name_of(sum->values[0].type()));
+    else if (!target.has_tma)
+        reason = fmt::format("it takes boxes of the tensor memory accelerator, which {} lacks", target.arch);
+    if (!reason) reason = because_of_sizes(c, *sum);
+    if (!reason) reason = because_of_gathers(*product);
+    if (!reason)
+        reason =
+            "it takes images [images, height, width, channels] or [images, width, channels] with zeros around, a "
+            "filter for each channel, more than one tap, strides and dilations of at most 8, and their gradients as "
+            "gradients() derives them";
+    return fmt::format("'{}' is no depthwise convolution with windows in registers: {}", c.name(), *reason);
 }
 
 }  // namespace tw::schedules

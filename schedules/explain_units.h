@@ -1,4 +1,4 @@
-// Why a sum of products is not on tensor cores.
+// Why a sum of products is not on tensor cores, or has no windows in registers.
 #pragma once
 #include <optional>
 #include <string>
@@ -15,5 +15,8 @@ namespace tw::schedules {
 /// of the result to themselves.
 std::optional<std::string> why_without_units(const Tensor& c, const std::vector<Tensor>& outputs, const Target& target,
                                              const std::string& refusal);
+/// What keeps choose_schedule from summing the windows of each channel in registers (find_depthwise), and what to do
+/// about it. Nothing of a tensor that is no sum of products over windows whose factors are both read along channels.
+std::optional<std::string> why_one_by_one(const Tensor& c, const std::vector<Tensor>& outputs, const Target& target);
 
 }  // namespace tw::schedules

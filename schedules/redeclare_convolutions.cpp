@@ -9,6 +9,7 @@
 
 #include "schedules/choose_windows.h"
 #include "schedules/find_convolution.h"
+#include "schedules/find_depthwise.h"
 #include "schedules/replace_tensors.h"
 #include "schedules/tuned_records.h"
 #include "schedules/unit_product.h"
@@ -128,7 +129,8 @@ private:
 
     /// Undefined: it is best as it is, unless it was merged of two.
     Tensor again(const Tensor& given, const Tensor& sums, bool is_merged = false) {
-        const auto found = find_convolution(sums, given_);
+        if (const auto depthwise = find_depthwise(sums, given_)) return in_registers(sums, *depthwise);
+        const auto found = target_.has_wgmma ? find_convolution(sums, given_) : std::nullopt;
         if (!found || !takes_warpgroups(found->shape, target_)) return {};
         const auto tuned = holds(by_model_, given) ? std::nullopt : tuned_tiling(found->shape, found->pass, target_);
         const bool has_columns = of_columns(sums, found->shape.type);
@@ -233,6 +235,47 @@ private:
         return h.result;
     }
 
+    /// Depthwise: windows in registers.
+    Tensor in_registers(const Tensor& sums, const FoundDepthwise& found) {
+        const Depthwise d =
+            declare_depthwise(found.windows, found.pass, depthwise_tiles(found.windows, found.pass, target_));
+        RedeclaredDepthwise declared{d, {}, {}};
+        Replacement operands;
+        for (const auto& [tensor, by] : {std::pair(d.x, found.x), std::pair(d.dy, found.dy)}) {
+            if (!by.defined()) continue;
+            operands.put(tensor, by);
+            declared.whole.push_back(by);
+        }
+        Depthwise& own = declared.convolution;
+        auto name = [&](Tensor& tensor) { tensor = operands.named(free_name(sums, tensor.name()), tensor); };
+        if (found.w.defined()) operands.put(d.taps, own.taps = taps_of(sums, found, d.taps));
+        for (Tensor& tensor : own.copies) name(tensor);
+        for (Tensor& tensor : own.tiled) name(tensor);
+        for (Tensor& tensor : own.sums) name(tensor);
+        own.channels_of_taps = found.channels;
+        const auto& axes = sums.operation()->axes;
+        std::vector<Expr> at(axes.begin(), axes.end());
+        if (found.pass == ConvolutionPass::WeightGradient) {
+            const Expr row = found.taps.size() > 1 ? axes[static_cast<size_t>(found.taps[0])] : integer(0);
+            at = {axes[static_cast<size_t>(found.channels)], row, axes[static_cast<size_t>(found.taps.back())],
+                  integer(0)};
+        }
+        const Tensor result = operands.of(d.result);
+        const Expr value = body_of(result).as<Cast>()->a;
+        own.result = declared_as(sums, with_reduction(body_of(sums), over(result.operation()->axes, value, at)));
+        declared.result = own.result;
+        result_.sums.push_back(own.sums[0]);
+        result_.depthwise.push_back(declared);
+        return own.result;
+    }
+    Tensor taps_of(const Tensor& sums, const FoundDepthwise& found, const Tensor& taps) {
+        return compute(free_name(sums, "taps"), {taps.shape().begin(), taps.shape().end()},
+                       [&](Expr r, Expr t, Expr c) {
+                           const std::vector<Expr> at = found.of_weight(found.w.rank(), c, r, t);
+                           return cast(f32, padded(found.w, 0).read({at.begin(), at.end()}));
+                       });
+    }
+
     const std::vector<Tensor>& given_;
     const std::vector<Tensor>&without_, &by_model_;
     const Target& target_;
@@ -245,7 +288,7 @@ private:
 
 RedeclaredConvolutions redeclare_convolutions(const std::vector<Tensor>& outputs, const Exceptions& exceptions,
                                               const Target& target) {
-    if (!target.has_wgmma || !target.has_tma) return {outputs, {}, {}, {}, {}, {}};
+    if (!target.has_tma) return {outputs, {}, {}, {}, {}, {}};
     return Redeclaration(outputs, exceptions, target).run();
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <vector>
 
+#include "schedules/depthwise.h"
 #include "schedules/halo_convolution.h"
 
 namespace tw::schedules {
@@ -12,14 +13,20 @@ struct RedeclaredHalo {
     HaloTiles tiles;
     bool is_from_record = false;  ///< or else by the model
 };
+struct RedeclaredDepthwise {
+    Depthwise convolution;
+    Tensor result;              ///< what the sums become
+    std::vector<Tensor> whole;  ///< operands as they lie in memory
+};
 /// The tiles of a record.
 struct RecordedTiles {
     Tensor given, sums;  ///< sums: declared anew, or as given
     ConvolutionTiles tiles;
 };
 
-/// What computes the same, some convolutions declared as declare_convolution() or declare_halo_convolution() does, over
-/// the tensors that they read. Tensors that are not declared anew are those that were given.
+/// What computes the same, some convolutions declared as declare_convolution(), declare_halo_convolution() or
+/// declare_depthwise() does, over the tensors that they read. Tensors that are not declared anew are those that were
+/// given.
 struct RedeclaredConvolutions {
     std::vector<Tensor> outputs;  ///< each says what the one given in its place does, and has its name
     std::vector<Tensor> given;    ///< the tensors that were declared anew
@@ -27,6 +34,7 @@ struct RedeclaredConvolutions {
     std::vector<Tensor> cut;      ///< results that are parts of products, in their order
     std::vector<RedeclaredHalo> halos;
     std::vector<RecordedTiles> recorded;
+    std::vector<RedeclaredDepthwise> depthwise = {};
 };
 /// Tensors, as given, that are no more to be declared as they were.
 struct Exceptions {
@@ -35,7 +43,8 @@ struct Exceptions {
 };
 
 /// Of those that takes_warpgroups() and find_convolution() take: as the tiling of their record needs it, or else as the
-/// model puts it first.
+/// model puts it first. Of those that find_depthwise() takes, where the target has a tensor memory accelerator: for the
+/// tiles of the model.
 RedeclaredConvolutions redeclare_convolutions(const std::vector<Tensor>& outputs, const Exceptions& exceptions,
                                               const Target& target);
 

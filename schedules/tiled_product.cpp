@@ -89,6 +89,8 @@ void schedule_tiled(Schedule& s, const TiledProduct& p) {
     if (const LyingPixels* pixels = std::get_if<LyingPixels>(&p.tiles)) return schedule_lying_pixels(s, *pixels);
     if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
         return schedule_halo(s, halo->convolution, halo->tiles);
+    if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
+        return schedule_depthwise(s, depthwise->convolution, depthwise->result);
     if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles))
         return schedule_column_reduction(s, p.c, columns->rows, columns->threads);
     if (const ProductTiles* threads = std::get_if<ProductTiles>(&p.tiles))
@@ -104,6 +106,8 @@ std::string tiling_of(const TiledProduct& p) {
         text = tiling_text(ConvolutionTiling(windows->tiles));
     else if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
         text = tiling_text(ConvolutionTiling(halo->tiles));
+    else if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
+        text = tiling_text(depthwise->convolution.tiles);
     else
         text = tiling_text(std::get<ProductTiling>(p.tiles));
     return fmt::format("tiling {}, {}", text, p.is_from_record ? "from its record" : "by the model of its time");

@@ -16,12 +16,15 @@ struct TiledWindows {
     WindowProduct product;
     ConvolutionTiles tiles;
 };
-/// A product, or a reduction, and its tiles: of a tensor core, or of threads.
+/// A product, or a reduction, and its tiles: of a tensor core, of windows in registers, or of threads.
 struct TiledProduct {
     Tensor c, a, b;  ///< without operands where these are not tiled
-    std::variant<ProductTiling, TiledWindows, LyingPixels, RedeclaredHalo, ProductTiles, ColumnReduction> tiles;
+    std::variant<ProductTiling, TiledWindows, LyingPixels, RedeclaredHalo, RedeclaredDepthwise, ProductTiles,
+                 ColumnReduction>
+        tiles;
     bool is_from_record = false;  ///< tiles of a tensor core, which come from a model otherwise
 
+    /// Of a tensor core, or of what was declared anew for its tiles.
     bool is_on_units() const {
         const ProductTiling* product = std::get_if<ProductTiling>(&tiles);
         return !std::holds_alternative<ProductTiles>(tiles) && !std::holds_alternative<ColumnReduction>(tiles) &&

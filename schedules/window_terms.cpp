@@ -84,4 +84,37 @@ std::optional<WindowTerm> term_of(const Reduce& sum, const std::vector<Tensor>& 
     return term;
 }
 
+ReadsOf reads_of(const Tensor& tensor, const Operation& operation, const Expr& body) {
+    ReadsOf reads;
+    visit(body, [&](const Expr& e) {
+        const Read* read = e.as<Read>();
+        if (!read || read->operation != tensor.operation()) return;
+        reads.any = true;
+        reads.own = reads.own && std::ranges::equal(read->indices, operation.axes, equal);
+    });
+    return reads;
+}
+
+Tensor only_reader(const Tensor& tensor, const std::vector<Tensor>& outputs) {
+    auto is_output = [&](const Tensor& each) {
+        return std::ranges::any_of(outputs, [&](const Tensor& output) { return output.same(each); });
+    };
+    Tensor found;
+    if (is_output(tensor)) return found;
+    std::vector<Tensor> whole = outputs;
+    whole.push_back(tensor);
+    for (const auto& operation : operations_of(outputs))
+        for (const Operation::Output& output : operation->outputs) {
+            const Tensor reader(operation, 0);
+            if (!output.body.defined() || (!is_output(reader) && !reduces(output.body))) continue;  // or it is inlined
+            const ReadsOf reads = reads_of(tensor, *operation, with_elements(output.body, whole, true));
+            if (!reads.any) continue;
+            const bool leads = reads.own && !reduces(output.body) && operation->outputs.size() == 1 &&
+                               std::ranges::equal(operation->shape, tensor.shape(), equal);
+            if (found.defined() || !leads) return {};
+            found = reader;
+        }
+    return found;
+}
+
 }  // namespace tw::schedules

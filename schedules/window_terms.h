@@ -25,4 +25,12 @@ Expr guarded(Expr expr, std::vector<Expr>& conditions);
 /// The term of a sum of products of two tensors of bf16 or f16, in f32.
 std::optional<WindowTerm> term_of(const Reduce& sum, const std::vector<Tensor>& outputs);
 
+/// Of an element of an operation: whether it reads the tensor, and at its own axes only.
+struct ReadsOf {
+    bool any = false, own = true;
+};
+ReadsOf reads_of(const Tensor& tensor, const Operation& operation, const Expr& body);
+/// The output that alone reads the tensor, and makes each of its elements of the tensor's.
+Tensor only_reader(const Tensor& tensor, const std::vector<Tensor>& outputs);
+
 }  // namespace tw::schedules

@@ -22,7 +22,7 @@ namespace {
 struct Options {
     int64_t count = 200, first = 0;
     uint64_t seed = 1;
-    std::string computation, kernel;
+    std::string computation, kernel, device = "emulated";
     bool interpreter_only = false, roles = false, json = false;
 };
 
@@ -66,7 +66,7 @@ fuzz::FuzzOptions cases_of(const Options& o, Progress& progress) {
     options.seed = o.seed;
     options.first = o.first;
     options.computation = o.computation;
-    if (!o.interpreter_only) options.run_kernels = fuzz::run_on_emulator;
+    if (!o.interpreter_only) options.run_kernels = fuzz::run_on_device(o.device);
     options.progress = [&progress](int64_t done) { progress.show(done); };
     return options;
 }
@@ -185,26 +185,32 @@ void add_fuzz_commands(CLI::App& app, int& status) {
         command->add_option("--first", o->first, "the number of the first case, to run one again")
             ->check(whole_number(0, std::numeric_limits<int64_t>::max()));
     };
-    auto* schedules = group->add_subcommand(
-        "schedules", "random legal schedules, checked after each step and as kernels on the emulator");
+    auto add_device = [o](CLI::App* command) {
+        command->add_option("--device", o->device, "cuda, cuda:1 or emulated; the emulator if not given");
+    };
+    auto* schedules =
+        group->add_subcommand("schedules", "random legal schedules, checked after each step and as kernels");
     add_common(schedules);
     add_first(schedules);
+    add_device(schedules);
     schedules->add_option("--computation", o->computation, "only this one");
     schedules->add_flag("--interpreter-only", o->interpreter_only, "no kernels");
     schedules->callback([o, &status] { status = fuzz_schedules(*o); });
-    auto* tilings = group->add_subcommand(
-        "tilings", "random products on tensor cores in random tilings, as kernels on the emulator");
+    auto* tilings = group->add_subcommand("tilings", "random products on tensor cores in random tilings, as kernels");
     add_common(tilings);
     add_first(tilings);
+    add_device(tilings);
     tilings->callback([o, &status] { status = fuzz_scheduled(*o, "products", fuzz::fuzz_tilings); });
-    auto* convolutions = group->add_subcommand(
-        "convolutions", "random convolutions and their gradients on tensor cores, as kernels on the emulator");
+    auto* convolutions =
+        group->add_subcommand("convolutions", "random convolutions and their gradients on tensor cores, as kernels");
     add_common(convolutions);
     add_first(convolutions);
-    auto* automatic = group->add_subcommand(
-        "automatic", "random computations as choose_schedule takes them, as kernels on the emulator");
+    add_device(convolutions);
+    auto* automatic =
+        group->add_subcommand("automatic", "random computations as choose_schedule takes them, as kernels");
     add_common(automatic);
     add_first(automatic);
+    add_device(automatic);
     automatic->callback([o, &status] { status = fuzz_scheduled(*o, "computations", fuzz::fuzz_automatic); });
     convolutions->callback([o, &status] { status = fuzz_scheduled(*o, "convolutions", fuzz::fuzz_convolutions); });
     auto* illegal = group->add_subcommand("illegal", "steps that must be refused");

@@ -111,7 +111,9 @@ Layer random_layer(Random& random) {
             (layer.weight.back() - 1) * o.dilation.back() + 1 - o.padding.back().before - o.padding.back().after;
         layer.x.push_back(std::max(random.between(1, most), least));
     }
-    const int64_t channels = (random.chance(0.7) ? 16 : 1) * random.between(1, 5);
+    const bool is_depthwise = random.chance(0.3);
+    const int64_t channels = is_depthwise ? 1 : (random.chance(0.7) ? 16 : 1) * random.between(1, 5);
+    if (is_depthwise) o.groups = layer.weight[0];
     layer.weight.push_back(channels);
     layer.x.push_back(channels * o.groups);
     if (random.chance(0.4)) o.layout = Layout::ChannelsFirst;

@@ -9,6 +9,8 @@
 #include "dsl/simplify.h"
 #include "ops/executable.h"
 #include "runtime/emulator/emulator.h"
+#include "support/error.h"
+#include "verify/workers.h"
 
 namespace tw::fuzz {
 namespace {
@@ -43,8 +45,10 @@ std::vector<std::shared_ptr<const emulator::Module>> compiled_together(
 
 }  // namespace
 
-std::vector<KernelResult> run_on_emulator(const std::vector<KernelJob>& jobs) {
-    std::vector<KernelResult> results(jobs.size());
+namespace {
+
+/// Undefined where there is a result already, why not.
+std::vector<std::unique_ptr<Program>> built(const std::vector<KernelJob>& jobs, std::vector<KernelResult>& results) {
     std::vector<std::unique_ptr<Program>> programs(jobs.size());
     for (size_t j = 0; j < jobs.size(); ++j) {
         try {
@@ -55,8 +59,11 @@ std::vector<KernelResult> run_on_emulator(const std::vector<KernelJob>& jobs) {
             results[j] = {{}, fmt::format("build: {}", error.what()), false};
         }
     }
-    auto modules = compiled_together(programs);  // kept while each kernel is looked up
-    std::shared_ptr<Device> device = open_device("emulated");
+    return programs;
+}
+
+void run_all(const std::vector<KernelJob>& jobs, const std::vector<std::unique_ptr<Program>>& programs,
+             const std::shared_ptr<Device>& device, std::vector<KernelResult>& results) {
     for (size_t j = 0; j < jobs.size(); ++j) {
         if (!programs[j]) continue;
         try {
@@ -65,7 +72,49 @@ std::vector<KernelResult> run_on_emulator(const std::vector<KernelJob>& jobs) {
             results[j] = {{}, fmt::format("{}\n{}", error.what(), programs[j]->cuda()), false};
         }
     }
+}
+
+/// Why a process cannot open it, or nothing.
+std::string refusal_of(const std::string& which) {
+    std::string refusal;
+    run_in_workers(
+        {{0}}, {.workers = 1},
+        [&](const std::vector<int64_t>&, const Tell& tell) {
+            std::string text;
+            try {
+                open_device(which);
+            } catch (const std::exception& error) {
+                text = error.what();
+            }
+            tell({Message::Kind::Result, 0, text});
+        },
+        [&](const Message& message) {
+            if (message.kind == Message::Kind::Result) refusal = message.text;
+        },
+        [&](int64_t, const std::string& how, const std::string&) { refusal = how; });
+    return refusal;
+}
+
+}  // namespace
+
+std::vector<KernelResult> run_on_emulator(const std::vector<KernelJob>& jobs) {
+    std::vector<KernelResult> results(jobs.size());
+    const auto programs = built(jobs, results);
+    auto modules = compiled_together(programs);  // kept while each kernel is looked up
+    run_all(jobs, programs, open_device("emulated"), results);
     return results;
+}
+
+RunKernels run_on_device(const std::string& which, std::source_location where) {
+    if (which == "emulated") return run_on_emulator;
+    const std::string refusal = refusal_of(which);
+    user_check(refusal.empty(), where, "kernels cannot run on '{}': {}", which, refusal);
+    return [which](const std::vector<KernelJob>& jobs) {
+        std::vector<KernelResult> results(jobs.size());
+        const auto programs = built(jobs, results);
+        run_all(jobs, programs, open_device(which), results);
+        return results;
+    };
 }
 
 }  // namespace tw::fuzz

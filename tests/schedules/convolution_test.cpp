@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "dsl/differentiate.h"
+#include "runtime/compile/compile.h"
 #include "schedules/catalog.h"
 #include "schedules/choose_windows.h"
 #include "schedules/plan_groups.h"
@@ -87,6 +88,19 @@ TEST_P(Convolutions, OfAnyShapeAreTheDeclared) {
     }
 }
 
+/// Where there is NVRTC.
+void expect_no_spills(const Program& program, const std::string& name) {
+    for (const auto& kernel : program.kernels()) {
+        try {
+            const CompiledKernel compiled =
+                compile_kernel({.source = kernel.cuda, .name = kernel.name + ".cu", .arch = "sm_90a", .options = {}});
+            const Resources& resources = compiled.of(kernel.name);
+            EXPECT_EQ(resources.spill_store_bytes + resources.spill_load_bytes, 0) << name << ": " << kernel.name;
+        } catch (const NvrtcMissing&) {
+        }
+    }
+}
+
 /// The tiles that the model chooses can be built, without spilling.
 TEST(ConvolutionTiles, OfLayersCanBeBuilt) {
     for (const char* layer : {"256x56x56x64_64_3x3_pad1", "256x56x56x256_512_1x1_stride2", "8x64x64x320_320_3x3_pad1",
@@ -104,6 +118,7 @@ TEST(ConvolutionTiles, OfLayersCanBeBuilt) {
             EXPECT_LE(s.trace().size(), 40u) << name;  // copies of few channels included
             const Program program = build(s);
             EXPECT_THAT(program.explain(), HasSubstr(": by the tensor memory accelerator")) << name;
+            expect_no_spills(program, name);
         }
 }
 
@@ -224,18 +239,25 @@ TEST_P(Convolutions, OnlyWindowsAreCopiedForWholePieces) {
     }
 }
 
-/// Groups of 40 channels and 20 filters, one by one, with zeros behind each.
+/// Groups of 40 channels, or of so few that all groups have less than a piece, and 20 filters, one by one, with zeros
+/// behind each.
 TEST_P(Convolutions, GroupsOfAnySizeHaveZerosBehindThem) {
-    const ConvolutionShape shape{.images = 2,
-                                 .height = 5,
-                                 .width = 4,
-                                 .channels = 120,
-                                 .filters = 60,
-                                 .kernel_h = 3,
-                                 .kernel_w = 2,
-                                 .padding = 1,
-                                 .groups = 3};
-    for (ConvolutionPass pass : passes) {
+    ConvolutionShape shape{.images = 2,
+                           .height = 5,
+                           .width = 4,
+                           .channels = 120,
+                           .filters = 60,
+                           .kernel_h = 3,
+                           .kernel_w = 2,
+                           .padding = 1,
+                           .groups = 3};
+    for (const auto& [channels, pass] : {std::pair(120, ConvolutionPass::Forward),
+                                         {120, ConvolutionPass::DataGradient},
+                                         {120, ConvolutionPass::WeightGradient},
+                                         {6, ConvolutionPass::Forward},
+                                         {6, ConvolutionPass::DataGradient},
+                                         {3, ConvolutionPass::WeightGradient}}) {
+        shape.channels = channels;
         const Convolution c = declare_convolution(shape, pass, padded_groups(shape, pass));
         const ConvolutionForm form = product_of(c).form;
         EXPECT_EQ(form.group, form.sums_pixels ? form.extents.rows : form.extents.columns);

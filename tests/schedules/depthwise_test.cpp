@@ -171,7 +171,7 @@ TEST_P(Depthwises, FiltersOverTimeAreWindowsOfOneRow) {
         compute("y", {2, 1, 50, 40}, [&](Expr b, Expr h, Expr t, Expr d) { return cast(bf16, sums(b, h, t, d)); });
     Schedule s({y}, device_target());
     schedule_windows_in_registers(
-        s, y, {sums}, before, 1,
+        s, y, {sums}, before, {},
         {.thread_rows = 1, .thread_columns = 8, .rows = 1, .columns = 2, .lanes = 32, .steps = 2});
     EXPECT_THAT(build(s).explain(), HasSubstr("by the tensor memory accelerator, boxes of"));
     expect_declared(s, whole_numbers(s.outputs(), 5));

@@ -107,5 +107,32 @@ TEST(ExplainUnits, OfWindows) {
                 HasSubstr("'x' is read where data say, "));
 }
 
+/// Of convolutions of each channel by itself, and of nothing that only looks like one.
+TEST(ExplainUnits, OfDepthwiseConvolutions) {
+    const std::string why = "'y' is no depthwise convolution with windows in registers: ";
+    auto layer = [](Type type, const ConvolutionOptions& options) {
+        const bool is_first = options.layout == Layout::ChannelsFirst;
+        return convolve("y", input("x", type, is_first ? Shape{2, 16, 9, 9} : Shape{2, 9, 9, 16}),
+                        input("w", type, is_first ? Shape{16, 1, 3, 3} : Shape{16, 3, 3, 1}), {}, options);
+    };
+    EXPECT_THAT(explained(layer(bf16, {.groups = 16})), Not(HasSubstr("depthwise")));
+    EXPECT_THAT(explained(layer(f32, {.groups = 16})),
+                HasSubstr(why + "'x' is f32, 'w' is f32; it takes two of bf16 or of f16: store both as one of these"));
+    EXPECT_THAT(explained(layer(bf16, {.groups = 16}), "sm_80"),
+                HasSubstr(why + "it takes boxes of the tensor memory accelerator, which sm_80 lacks"));
+    EXPECT_THAT(explained(layer(bf16, {.groups = 16, .layout = Layout::ChannelsFirst})),
+                HasSubstr(why + "it takes images [images, height, width, channels] or [images, width, channels]"));
+    const Tensor x = input("x", bf16, {2, 12, 64}), p = input("p", bf16, {2, 10, 3}), z = input("z", bf16, {2, 12, 64});
+    const Axis k = reduce_axis("k", 3), c = reduce_axis("c", 8), n = reduce_axis("n", 2);
+    const Tensor windows = compute("y", {2, 10, 64}, [&](Expr h, Expr i, Expr d) {
+        return sum(cast(f32, p(h, i, k)) * cast(f32, x(h, i + k, d)), k);
+    });
+    EXPECT_THAT(explained(windows), Not(HasSubstr("depthwise")));
+    const Tensor groups = compute("y", {12, 8}, [&](Expr t, Expr g) {
+        return sum(cast(f32, x(n, t, g * 8 + c)) * cast(f32, z(n, t, g * 8 + c)), {n, c});
+    });
+    EXPECT_THAT(explained(groups), Not(HasSubstr("depthwise")));
+}
+
 }  // namespace
 }  // namespace tw::schedules

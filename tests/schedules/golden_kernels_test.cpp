@@ -26,6 +26,10 @@ const GoldenKernel golden_kernels[] = {
     {"scatter_by_atomics", "embedding_gradient_atomic_50x9x64_bf16"},
     {"scatter_by_search", "embedding_gradient_50x9x64_bf16"},
     {"convolution_halo", "convolution_bf16_64x28x30x64_64_3x3_pad1_tilehalo256b32s2t2"},
+    {"convolution_per_tap", "convolution_bf16_64x28x28x128_128_3x3_pad1_tile128x128x64w2s4p1t1b64"},
+    {"convolution_data_gradient", "convolution_data_gradient_bf16_64x28x28x128_128_3x3_pad1_tile192x128x64w3s4p1t1b64"},
+    {"convolution_weight_gradient",
+     "convolution_weight_gradient_bf16_64x28x28x128_128_3x3_pad1_tile128x128x64w2s4p8t1"},
     {"depthwise", "depthwise_bf16_64x56x56x96_7x7_pad3_tile4x7t2x4x16s7r7"},
 };
 

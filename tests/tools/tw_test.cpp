@@ -429,6 +429,14 @@ TEST_F(Tw, FuzzReports) {
     for (const auto& verb : verbs) accepted += verb["accepted"].get<int64_t>();
     EXPECT_GT(accepted, 0);
     EXPECT_EQ(schedules.json()["steps_accepted"], accepted);
+    Outcome there = tw("fuzz tilings --count 1 --seed 3 --device emulated --json");
+    EXPECT_EQ(there.status, 0);
+    EXPECT_EQ(there.json()["cases"], 1);
+    for (const char* what : {"schedules", "tilings", "convolutions", "automatic"}) {
+        Outcome nowhere = tw(fmt::format("fuzz {} --count 1 --device emulatd", what));
+        EXPECT_EQ(nowhere.status, 1);
+        EXPECT_THAT(nowhere.err, HasSubstr("kernels cannot run on 'emulatd': open_device(\"emulatd\"): write cuda, "));
+    }
     Outcome illegal = tw("fuzz illegal --count 50");
     EXPECT_EQ(illegal.status, 0);
     EXPECT_THAT(illegal.out, HasSubstr("0 wrong"));
