@@ -276,7 +276,7 @@ void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& given
     CalledFrom caller(where);
     require_sizes("halo tiles",
                   {{"places", given.places},
-                   {"leaving", given.leaving},
+                   {"leaving", given.leaving, c.sums_places ? 0 : 1},
                    {"stages", given.stages},
                    {"ping_pong", given.ping_pong},
                    {"warpgroups", given.warpgroups},
