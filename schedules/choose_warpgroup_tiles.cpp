@@ -49,13 +49,14 @@ double bytes_of_all(const TensorProductShape& shape) {
            ((m + n) * k * bytes_of(shape.operand) + m * columns * bytes_of(shape.result));
 }
 
-/// As many stages as fit beside the result, or none if two do not; lines of k twice as long where tiles are small.
+/// As many stages as fit beside the result, or none if two do not, three of groups that take turns; lines of k twice as
+/// long where tiles are small.
 WarpgroupTiles completed(WarpgroupTiles t, const TensorProductShape& shape) {
     t.block_k = line_bytes / bytes_of(shape.operand);
     if (t.block_m + t.block_n <= 128 && t.block_k < shape.k) t.block_k *= 2;
     if (shape.block_scales) t.block_k = std::min(t.block_k, block_of_scale);
     int64_t stages = (shared_bytes - staged_result_bytes(t, shape)) / stage_bytes(t, shape);
-    t.stages = stages < 2 ? 0 : static_cast<int>(std::min<int64_t>(stages, most_stages));
+    t.stages = stages < (t.ping_pong > 1 ? 3 : 2) ? 0 : static_cast<int>(std::min<int64_t>(stages, most_stages));
     return t;
 }
 
@@ -98,7 +99,9 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
     for (int cluster : {1, 2})
         if (cluster == 1 || shape.m > 128)
             add({.block_m = 128, .block_n = 192, .warpgroups = 1, .cluster = cluster, .ping_pong = 2});
-    add({.block_m = 64, .block_n = 256, .warpgroups = 1, .ping_pong = 2});
+    for (int64_t n : {128, 256}) add({.block_m = 64, .block_n = n, .warpgroups = 1, .ping_pong = 2});
+    if (shape.activation == Activation::GeluTanh && !promotion_interval(shape))  // what is computed takes longest
+        add({.block_m = 64, .block_n = 128, .warpgroups = 1, .ping_pong = 4});
     for (int64_t n : {8, 16, 32})
         if (shape.n <= n && n % narrow_step(shape.n, shape.operand, !shape.transpose_b) == 0)
             for (int64_t m : {64, 128, 256}) add({.block_m = m, .block_n = n, .warpgroups = m > 64 ? 2 : 1});
@@ -160,12 +163,41 @@ double stored_bytes(const WarpgroupTiles& t, const TensorProductShape& shape, bo
     if (!t.stage_result && !halves) return 20;
     const int64_t columns = shape.activation == Activation::SwiGlu ? shape.n / 2 : shape.n;
     const double together = as_double(std::gcd(piece_bytes, columns * bytes_of(shape.result)));
-    return halves ? std::min(6.0, 1.5 * together) : std::min(20.0, 3.5 * together);
+    if (halves) return std::min(6.0, 1.5 * together);
+    if (together >= piece_bytes) return 20;
+    return (1 + 1.25 * together) * std::min(1.0, 128 / as_double(result_columns(t, shape)));  // wide rows took longer
 }
 
-/// A multiprocessor multiplies 2048 pairs of 16 bits a cycle, starts a tile in some 1500, 1000 more in a cluster, and
-/// stores results at the rate of stored_bytes; it reads 44 bytes a cycle, all of them together 2000. A second kernel
-/// reads parts at 1700 bytes a cycle.
+/// What follows the sums of a tile.
+struct Epilogue {
+    double alone;   ///< cycles of the warpgroups that have the tile
+    double shared;  ///< of what all warpgroups of a multiprocessor share
+};
+
+/// A warpgroup alone issues half of what a multiprocessor does. Pieces of columns wait for the one before to have left.
+Epilogue epilogue_of(const WarpgroupTiles& t, const TensorProductShape& shape, bool halves) {
+    const double area = as_double(t.block_m * t.block_n), of_piece = 500;
+    double store = area * (t.split_k > 1 ? 4 : bytes_of(shape.result)) / stored_bytes(t, shape, halves), computed = 0;
+    // Threads store no more than is there.
+    if (!t.store_boxes && !t.swap) store *= as_double(shape.n) / as_double(rounded_up(shape.n, t.block_n));
+    if (shape.activation == Activation::Gelu) computed = area * 0.35;  // 45 instructions
+    if (shape.activation == Activation::GeluTanh) computed = area * 0.12;
+    if (shape.activation == Activation::SwiGlu) computed = area * 0.06, store /= 2;
+    const double pieces = t.epilogue_columns > 0 ? as_double(result_columns(t, shape) / t.epilogue_columns) : 0;
+    return {store + computed * 2 / t.warpgroups + pieces * of_piece, store + computed};
+}
+
+/// Cycles of so many bytes of shared memory that arrive in rows along the terms, or else in lines of columns of a tile:
+/// 128 bytes wide where they divide it, 32 where little does.
+double loading_cycles(double bytes, int64_t columns, bool along_terms, Type operand) {
+    const int64_t line = along_terms ? line_bytes : std::gcd(line_bytes, columns * bytes_of(operand));
+    return bytes / (line >= 128 ? 44 : line >= 64 ? 40 : 16);
+}
+
+/// A multiprocessor multiplies 2048 pairs of 16 bits a cycle, starts in some 1200, 1000 more in a cluster, and each
+/// tile in up to 1500; its results leave as epilogue_of tells, operands arrive as loading_cycles does, all of them
+/// together at 2000 bytes a cycle. Warpgroups that take turns lose 600 cycles a tile, clusters of them 1000, and
+/// multiply while others end theirs. A second kernel reads parts at 1700 bytes a cycle.
 double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
     int64_t split = t.split_k, k = divided(shape.k, split), batch = std::max<int64_t>(shape.batch, 1);
     int64_t blocks = divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * batch * split;
@@ -174,22 +206,24 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     if (t.block_m == 256) share = share_of(t.warpgroups, std::min<int64_t>(2 * t.block_n, 256));
     if (t.warpgroups == 3) share = 0.84;
     if (t.stages <= 3 && (t.block_m != 256 || t.stages == 2)) share -= t.stages == 2 ? 0.22 : 0.11;  // to run ahead
-    int64_t lines = t.block_m / t.cluster_columns + t.block_n / t.cluster;
-    auto bytes = static_cast<double>(lines * k * bytes_of(shape.operand));
-    double multiply = area * static_cast<double>(k) * bytes_of(shape.operand) / 2 / (2048 * share);
+    const double row = as_double(k * bytes_of(shape.operand));
+    double load =
+        loading_cycles(as_double(t.block_m / t.cluster_columns) * row, t.block_m, !shape.transpose_a, shape.operand) +
+        loading_cycles(as_double(t.block_n / t.cluster) * row, t.block_n, shape.transpose_b, shape.operand);
+    double multiply = area * row / 2 / (2048 * share);
     int result_bytes = split > 1 ? 4 : bytes_of(shape.result);
     bool halves = !t.stage_result && result_bytes < 4;
-    if (halves) bytes += 2 * area * result_bytes;  // of sectors, each written twice
-    double store = area * result_bytes / stored_bytes(t, shape, halves);
-    if (shape.activation == Activation::Gelu) store += area * 0.35;  // 45 instructions
-    if (shape.activation == Activation::GeluTanh) store += area * 0.08;
-    if (shape.activation == Activation::SwiGlu) store = store / 2 + area * 0.06;
-    double main = std::max(multiply, bytes / 44), start = t.cluster * t.cluster_columns > 1 ? 2500 : 1500;
-    double tile = main + start + store;
-    if (t.ping_pong > 1) tile = std::max(main + start + 1000, (main + start + store) / 2);  // results leave meanwhile
+    if (halves) load += 2 * area * result_bytes / 44;  // of sectors, each written twice
+    const Epilogue end = epilogue_of(t, shape, halves);
+    double main = std::max(multiply, load), start = std::min(300 + area / 27, 1500.0);
+    const bool together = t.cluster * t.cluster_columns > 1;
+    double tile = main + start + end.alone, next = tile;
+    if (t.ping_pong > 1)
+        next = std::max({main + (together ? 1000 : 600), end.shared, tile / t.ping_pong});  // results leave meanwhile
     double once = bytes_of_all(shape) / 2000;
-    double busy = static_cast<double>(divided(blocks, blocks_at_once(t.cluster * t.cluster_columns, target))) * tile;
-    double cycles = std::max(busy, once) + busy / 20;
+    const int64_t rounds = divided(blocks, blocks_at_once(t.cluster * t.cluster_columns, target));
+    double busy = tile + as_double(rounds - 1) * next;
+    double cycles = std::max(busy, once) + busy / 20 + (together ? 2200 : 1200);
     if (split == 1) return cycles;
     return cycles + 4000 + static_cast<double>(shape.m * shape.n * batch * split * 8) / 1700;
 }

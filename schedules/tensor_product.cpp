@@ -20,16 +20,27 @@ namespace tw::schedules {
 namespace {
 
 /// Of reading the operands by asynchronous copies of as many bytes as lie together, 18 cycles a warp, at most 1300
-/// bytes a cycle.
-double cycles_of_warps(const TensorProductShape& shape) {
-    constexpr double cycles_of_warp = 18.0 / 132, lanes = 32, most_bytes = 1300;
-    auto cycles = [&](int64_t rows, int64_t row) {
+/// bytes a cycle, and of what warps do beside multiplying, 90 instructions a cycle: fp8 is converted by some 15, and
+/// bytes that lie across the terms meet in words by 4. Those that few vectors ask for took 1.4 times as long at least.
+double cycles_of_warps(const TensorTiles& t, const TensorProductShape& shape) {
+    constexpr double cycles_of_warp = 18.0 / 132, lanes = 32, most_bytes = 1300, instructions_of_all = 90 * 132;
+    const bool is_byte = bytes_of(shape.operand) == 1, is_fp8 = is_byte && is_float(shape.operand);
+    const double batch = as_double(std::max<int64_t>(shape.batch, 1));
+    auto copied = [&](int64_t rows, int64_t row) {
         const int64_t bytes = row * bytes_of(shape.operand);
-        const double moved = as_double(std::max<int64_t>(shape.batch, 1)) * as_double(rows) * as_double(bytes);
+        const double moved = batch * as_double(rows) * as_double(bytes);
         return moved * std::max(cycles_of_warp / (lanes * as_double(std::gcd(piece_bytes, bytes))), 1 / most_bytes);
     };
-    return 4000 + (shape.transpose_a ? cycles(shape.k, shape.m) : cycles(shape.m, shape.k)) +
-           (shape.transpose_b ? cycles(shape.n, shape.k) : cycles(shape.k, shape.n));
+    const double copies = (shape.transpose_a ? copied(shape.k, shape.m) : copied(shape.m, shape.k)) +
+                          (shape.transpose_b ? copied(shape.n, shape.k) : copied(shape.k, shape.n));
+    auto prepared = [&](int64_t elements, bool across) {  // by one warp for each term
+        return as_double(elements) * (is_fp8 ? 15 : is_byte && across ? 4 : 0);
+    };
+    const double warps = as_double(divided(shape.m, t.block_m) * divided(shape.n, t.block_n)) * batch *
+                         as_double(t.block_m / t.warp_m * (t.block_n / t.warp_n)),
+                 instructions = warps * as_double(shape.k) *
+                                (prepared(t.warp_m, shape.transpose_a) + prepared(t.warp_n, !shape.transpose_b));
+    return 4000 + 1.4 * std::max(copies, instructions / instructions_of_all);
 }
 
 }  // namespace
@@ -40,10 +51,9 @@ ProductTiling best_tiling(const TensorProductShape& shape, const Target& target)
     const WarpgroupTiles warpgroups = by_warpgroups ? warpgroup_tiles(shape, target) : WarpgroupTiles{};
     if (is_thin(shape)) {
         const ThinTiles thin = thin_tiles(shape, target);
-        // Tiles of warps are mostly empty where there are fewer vectors than an instruction has columns.
-        const bool few = std::min(shape.m, shape.n) <= 8 && !by_warpgroups;
-        const double others = by_warpgroups ? predicted_cycles(warpgroups, shape, target) : cycles_of_warps(shape);
-        if (few || predicted_cycles(thin, shape, target) < others) return thin;
+        const double others = by_warpgroups ? predicted_cycles(warpgroups, shape, target)
+                                            : cycles_of_warps(tensor_tiles(shape, target), shape);
+        if (predicted_cycles(thin, shape, target) < others) return thin;
     }
     if (by_warpgroups) return warpgroups;
     return tensor_tiles(shape, target);

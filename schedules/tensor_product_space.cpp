@@ -12,7 +12,7 @@ namespace tw::schedules {
 namespace {
 
 constexpr size_t most_tiles = 36;            // of different sizes, parts, clusters or ways out
-constexpr int most_of_one_size = 9;          // and as many parts
+constexpr int most_of_one_size = 5;          // and as many parts
 constexpr size_t most_tiles_beside = 6;      // of warps, where warpgroups are most of the space
 constexpr size_t most_together = 60;         // with those of threads
 constexpr size_t varied_tiles = 6;           // whose stages and way out vary, too

@@ -1,6 +1,8 @@
 #include "schedules/thin_product.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <numeric>
 
 #include "schedules/sum_of_parts.h"
@@ -29,6 +31,22 @@ int64_t neighbours_of_rows(const Tensor& matrix) {
     return std::gcd(piece_bytes / bytes_of(matrix.type()), std::gcd(row, apart));
 }
 
+/// Whether the vectors have elements of one term side by side.
+bool vectors_lie_across(const TensorProductShape& shape) {
+    return std::min(shape.m, shape.n) > 1 && (shape.m >= shape.n ? !shape.transpose_b : shape.transpose_a);
+}
+
+/// Of so many that the matrix has together: lanes that read vectors far apart, a line each, wait for the first cache.
+int64_t terms_of_lane(int64_t together, bool across, int64_t bytes_of_vectors) {
+    constexpr int64_t most_apart = 32;
+    while (across && together > 1 && together * bytes_of_vectors > most_apart) together /= 2;
+    return together;
+}
+int64_t terms_of_lane(const TensorProductShape& shape) {
+    return terms_of_lane(neighbours_of_matrix(shape), vectors_lie_across(shape),
+                         std::min(shape.m, shape.n) * bytes_of(shape.operand));
+}
+
 /// fp8 takes many registers until it is f32.
 bool converts_pairs(const TensorProductShape& shape) { return bytes_of(shape.operand) == 1 && is_float(shape.operand); }
 
@@ -40,8 +58,7 @@ constexpr int64_t most_sums = 48;     // of a thread: more leave no registers fo
 int64_t rows_of_thread(const TensorProductShape& shape) {
     constexpr int64_t most_rows = 8;
     const int64_t vectors = std::min(shape.m, shape.n), bytes = neighbours_of_matrix(shape) * bytes_of(shape.operand);
-    const bool vectors_lie_together = vectors == 1 || (shape.m >= shape.n ? shape.transpose_b : !shape.transpose_a);
-    int64_t rows = vectors_lie_together ? std::clamp<int64_t>(bytes_wanted / bytes, 1, most_rows) : most_rows;
+    int64_t rows = vectors_lie_across(shape) ? most_rows : std::clamp<int64_t>(bytes_wanted / bytes, 1, most_rows);
     while (rows > 1 && rows * vectors > most_sums) rows /= 2;
     return rows;
 }
@@ -101,7 +118,9 @@ ThinTiles thin_tiles(const TensorProductShape& shape, const Target& target) {
         const int64_t own = std::max(t.terms, piece_bytes / bytes_of(shape.operand));
         while (t.threads_terms > 1 && t.threads_terms / 2 * own >= shape.k) t.threads_terms /= 2, t.threads_long *= 2;
         while (t.terms > 1 && converts_pairs(shape) && t.terms * vectors > 64) t.terms /= 2;
-        spread_thin(t, shape, target, {.threads_long = 1, .results = 1});
+        // Fewer rows share what is read of vectors.
+        const int64_t least = vectors_lie_across(shape) ? std::min<int64_t>(t.results, 4) : 1;
+        spread_thin(t, shape, target, {.threads_long = 1, .results = least});
     } else {
         int64_t results = together;
         const int64_t most = converts_pairs(shape) ? most_sums / 2 : most_sums;
@@ -112,7 +131,8 @@ ThinTiles thin_tiles(const TensorProductShape& shape, const Target& target) {
              .terms = converts_pairs(shape) && vectors > 4 ? 2 : 4};
         while (t.terms > 1 && t.terms / 2 >= shape.k) t.terms /= 2;
         while (t.threads_long > 8 && t.threads_long / 2 * t.results >= extent) t.threads_long /= 2;
-        spread_thin(t, shape, target, {.threads_long = std::min<int64_t>(t.threads_long, 8), .results = results});
+        const int64_t of_row = std::clamp<int64_t>(bytes_wanted / (results * bytes_of(shape.operand)), 8, 32);
+        spread_thin(t, shape, target, {.threads_long = std::min(t.threads_long, of_row), .results = results});
     }
     return t;
 }
@@ -129,16 +149,51 @@ std::optional<ThinTiles> thin_tiles(const ProductShape& shape, const Target& tar
     return thin_tiles(same, target);
 }
 
+/// Instructions of an element of the matrix: it is converted, and multiplied with one of each vector, which is loaded
+/// and converted for all results of a thread. Bytes are taken out of words; fp8 is converted by some dozen of
+/// operations.
+double instructions_of_element(const ThinTiles& t, const TensorProductShape& shape) {
+    const double vectors = as_double(std::min(shape.m, shape.n)), multiply = shape.operand == i8 ? 2 : 1,
+                 converted = converts_pairs(shape)         ? 14
+                             : bytes_of(shape.operand) < 4 ? 1.5
+                                                           : 1;
+    return vectors * multiply + converted + vectors * (converted + 0.5) / as_double(t.results);
+}
+
+/// Lines of 128 bytes, one a cycle, that loads of a warp take from the first cache for an element of each lane.
+double lines_of_element(const ThinTiles& t, const TensorProductShape& shape) {
+    constexpr double lanes = 32, line = 128;
+    const double bytes = bytes_of(shape.operand), vectors = as_double(std::min(shape.m, shape.n)),
+                 results = as_double(t.results), loads_of_vectors = std::ceil(vectors * bytes / piece_bytes);
+    auto lines = [&](double bytes_apart) { return std::clamp(lanes * bytes_apart / line, 1.0, lanes); };
+    const bool across = vectors_lie_across(shape);
+    if (!terms_lie_together(shape)) {
+        const double rows = std::max(1.0, lanes / as_double(t.threads_long));  // that a warp reads
+        const double terms = as_double(std::gcd(t.terms, std::gcd(shape.k, piece_bytes / bytes_of(shape.operand))));
+        return (lines(results * bytes) + rows * (across ? loads_of_vectors : vectors / terms)) / results;
+    }
+    const double together = as_double(std::gcd(t.terms, terms_of_lane(shape)));
+    const double of_row = lines(together * bytes),
+                 of_vectors =
+                     across ? together * loads_of_vectors * lines(together * vectors * bytes) : vectors * of_row;
+    return (of_row * results + of_vectors) / (results * together);
+}
+
 /// A multiprocessor issues some 90 instructions of threads a cycle beside those that load, all of them read 2000 bytes
-/// together. An element of the matrix is converted, and multiplied with one of each vector.
+/// together. Some 512 threads of it wait for what they have asked for, about 800 cycles, before they ask for more.
 double predicted_cycles(const ThinTiles& t, const TensorProductShape& shape, const Target& target) {
+    constexpr double lanes = 32, instructions_a_cycle = 90, latency = 800;
     const double vectors = as_double(std::min(shape.m, shape.n)), batch = as_double(std::max<int64_t>(shape.batch, 1)),
-                 extent = as_double(std::max(shape.m, shape.n)), elements = extent * as_double(shape.k) * batch;
-    const double multiply = shape.operand == i8 ? 2 : 1, converted = bytes_of(shape.operand) == 1 ? 1.5 : 1;
-    const double instructions = vectors * multiply + converted + 1.5 * vectors / as_double(t.results);
-    const double issued = elements * instructions / 90 / std::max(target.multiprocessors, 1);
+                 extent = as_double(std::max(shape.m, shape.n)), elements = extent * as_double(shape.k) * batch,
+                 multiprocessors = std::max(target.multiprocessors, 1);
+    const double busy =
+        elements / multiprocessors *
+        std::max(instructions_of_element(t, shape) / instructions_a_cycle, lines_of_element(t, shape) / lanes);
+    const int64_t steps = divided(shape.k, t.threads_terms * t.terms * t.split_k),
+                  at_once = std::max<int64_t>(threads_wanted / (t.threads_long * t.threads_terms), 1),
+                  rounds = divided(blocks_of(t, shape), at_once * std::max(target.multiprocessors, 1));
     const double moved = elements * bytes_of(shape.operand) + extent * vectors * batch * bytes_of(shape.result);
-    const double cycles = 2500 + std::max(issued, moved / 2000);
+    const double cycles = 2500 + std::max({busy, moved / 2000, as_double(rounds * steps) * latency});
     if (t.split_k == 1) return cycles;
     return cycles + 4000 + extent * vectors * batch * as_double(t.split_k) * 8 / 1700;
 }
@@ -160,7 +215,11 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const ThinTile
     auto [own, element] = s.split(inside, tiles.results, {"own", "result"});
     auto [step, in_step] = s.split(s.reduce(result), of_step, Tail::Mask, {"step", "in_step"});
     const bool terms_together = !lies_along(p.c, m >= n ? 2 : 1, matrix);
-    const int64_t together = terms_together ? std::gcd(tiles.terms, neighbours_of_rows(matrix)) : tiles.terms;
+    const bool across = std::min(m, n) > 1 && lies_along(p.c, m >= n ? 1 : 2, vectors);
+    const int64_t together = terms_together
+                                 ? std::gcd(tiles.terms, terms_of_lane(neighbours_of_rows(matrix), across,
+                                                                       std::min(m, n) * bytes_of(vectors.type())))
+                                 : tiles.terms;
     auto [turn, in_turn] = s.split(in_step, tiles.threads_terms * together, {"turn", "in_turn"});
     auto [share, term] = s.split(in_turn, together, {"share", "term"});
     blocks.push_back(block);
@@ -174,8 +233,8 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const ThinTile
     s.order(order);
     const Loop all_blocks = blocks.size() > 1 ? s.fuse(blocks, "blocks") : block;
     s.bind(all_blocks, grid.x);
-    s.bind(own, thread);
-    s.bind(share, thread);
+    // The last bound is the fastest.
+    for (Loop loop : terms_together ? std::array{own, share} : std::array{share, own}) s.bind(loop, thread);
     // Where all terms are there, nobody asks for them, and loads of all turns are under way.
     if (of_part > of_step && of_sum % (tiles.split_k > 1 ? of_part : of_step) != 0) s.cut(step, where_partial(result));
     s.stage(result, matrix, Memory::Registers, turn);

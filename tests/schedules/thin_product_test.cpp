@@ -108,6 +108,29 @@ TEST(ThinTiles, FillTheGpu) {
         }
 }
 
+// Neighbouring lanes read what lies side by side: columns of a stored transpose, or terms.
+TEST(ThinTiles, HaveNeighboursReadTogether) {
+    const Target h200 = target("sm_90a");
+    for (bool along : {false, true}) {
+        const TensorProductShape shape{.m = 4651, .n = 2, .k = 4096, .transpose_a = along};
+        const ThinTiles tiles{.threads_long = 16, .threads_terms = 16, .results = 1, .terms = 8};
+        const std::string text = build(scheduled(shape, tiles, h200)).cuda();
+        EXPECT_NE(text.find(along ? "own = thread % 16" : "share = thread % 16"), std::string::npos) << text;
+    }
+}
+
+// As was measured: tensor cores where many vectors are multiplied or fp8 is converted, threads where bytes are read.
+TEST(ThinTiles, AreChosenWhereTheyWin) {
+    auto is_chosen = [](const char* name) {
+        return std::holds_alternative<ThinTiles>(best_tiling(parse_tensor_product(name)->shape, target("sm_90a")));
+    };
+    for (const char* faster : {"gemm_i8_31133x1x24640", "gemm_e4m3_448x1x34648_ta_tb", "gemm_i8_2x13952x4235_ta_tb",
+                               "gemm_bf16_53813x2x28864_ta_tb_f32"})
+        EXPECT_TRUE(is_chosen(faster)) << faster;
+    for (const char* slower : {"gemm_e4m3_8x3699x20352_ta", "gemm_i8_1344x3x5824_ta_tb", "gemm_bf16_8x32960x57664_ta"})
+        EXPECT_FALSE(is_chosen(slower)) << slower;
+}
+
 TEST(ThinTiles, HaveNames) {
     fuzz::Random random(22);
     for (int round = 0; round < 100; ++round) {
