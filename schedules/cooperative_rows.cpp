@@ -66,7 +66,7 @@ struct Parts {
 Parts in_parts(Schedule& s, const StageRef& stage, const RowThreads& shape) {
     const int64_t vectors = shape.threads * shape.neighbours, columns = as_constant(s.extent(s.reduce(stage))).value();
     const int64_t all = (columns + vectors - 1) / vectors;
-    int64_t together = std::min(all, most_vectors);
+    int64_t together = std::clamp<int64_t>(all, 1, most_vectors);
     while (all < most_vectors * most_vectors && all % together != 0) --together;  // of many, few are left over
     auto [step, in_step] = s.split(s.reduce(stage), vectors * together, Tail::Mask, {"step", "in_step"});
     auto [vector, in_vector] = s.split(in_step, vectors, {"vector", "in_vector"});

@@ -170,7 +170,8 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
     const double scale = 1 / std::sqrt(as_double(D));
     if (!passes.kept && !passes.added)
         a.of_queries = scores_of(shape, a, "_of_dq", a.lse_of_queries, rule, weight_rule);
-    a.of_keys = scores_of(shape, a, "", a.lse_of_keys, rule, weight_rule);
+    // Beside the forward pass, whose scores have the plain names.
+    a.of_keys = scores_of(shape, a, saved.o.defined() ? "_of_dk" : "", a.lse_of_keys, rule, weight_rule);
     a.of_values = passes.together ? a.of_keys : scores_of(shape, a, "_of_dv", a.lse_of_keys, rule, weight_rule);
     Axis j1 = reduce_axis("j1", N), i1 = reduce_axis("i1", S), i2 = reduce_axis("i2", S);
     Axis h1 = reduce_axis("h1", G), h2 = reduce_axis("h2", G);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "schedules/require_sizes.h"
 #include "schedules/sum_of_parts.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
@@ -200,11 +201,18 @@ double predicted_cycles(const ThinTiles& t, const TensorProductShape& shape, con
 
 void schedule_tensor_product(Schedule& s, const TensorProduct& p, const ThinTiles& tiles, std::source_location where) {
     CalledFrom caller(where);
+    require_sizes("tiles of few vectors",
+                  {{"threads_long", tiles.threads_long},
+                   {"threads_terms", tiles.threads_terms},
+                   {"results", tiles.results},
+                   {"terms", tiles.terms},
+                   {"split_k", tiles.split_k}},
+                  where);
     Stage result = s[p.c];
     const int64_t of_step = tiles.threads_terms * tiles.terms, of_sum = require_constant(s.extent(s.reduce(result)));
     int64_t of_part = of_sum;
     if (tiles.split_k > 1) {
-        of_part = divided(divided(of_sum, of_step), tiles.split_k) * of_step;
+        of_part = std::max(divided(divided(of_sum, of_step), tiles.split_k) * of_step, of_step);
         result = split_sum(s, p.c, of_part);
     }
     std::vector<Loop> data = s.data_loops(result), blocks(data.begin(), data.end() - 2);

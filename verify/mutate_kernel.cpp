@@ -241,7 +241,10 @@ private:
     void initial_value(const ThreadStore& store, const ThreadStmt& stmt, const Put& put) {
         Expr other;
         if (auto real = store.value.as<FloatConstant>())
-            other = constant(store.value.type(), real->value == 0 ? 1.0 : 0.0);
+            // So large that a mean which starts there shows it.
+            other = constant(store.value.type(), real->value != 0                   ? 0.0
+                                                 : bytes_of(store.value.type()) < 4 ? 1.0
+                                                                                    : 1048576.0);
         else if (auto integer = store.value.as<IntConstant>())
             other = constant(store.value.type(), int64_t{integer->value == 0});
         if (!other.defined()) return;

@@ -25,7 +25,7 @@ struct MutationOptions {
     std::set<MutationKind> kinds = {};                   ///< of these alone; empty: of all
     bool roles = false;           ///< only kernels with roles, on wgmma, whose rings turn several times
     double most_leaf_runs = 4e5;  ///< larger kernels of the catalog are left out
-    int64_t least_elements = 8;   ///< of inputs; where one element is all, most alterations change nothing
+    int64_t least_elements = 9;   ///< of inputs; where one element is all, most alterations change nothing
     int mutant_seeds = 20;        ///< launches, with other orders of threads and other data, that may catch a mutant
     int original_seeds = 50;      ///< launches of each original
     double time_limit_s = 120;    ///< a worker that is silent for longer has hung

@@ -312,14 +312,24 @@ private:
         return std::any_of(around_.begin(), around_.end(), [&](const Expr& v) { return v.same(variable); });
     }
 
-    /// Threads that leave a loop early would miss its barriers.
+    /// What is in registers may differ between threads that a loop around it tells apart.
+    bool differs_between(const Expr& extent, const Expr& thread) const {
+        bool own = false;
+        visit(extent, [&](const Expr& e) {
+            const Load* load = e.as<Load>();
+            own = own || (load && load->buffer->memory != Memory::Global);
+        });
+        return contains(extent, thread) || (own && stands_in(thread));
+    }
+
+    /// Threads that leave a loop early would miss its barriers, and exchanges of lanes.
     void check_uniform(const For& loop, const TileStmt& body) const {
         bool shares = false;
         visit_ops(body, [&](const TileOp& op) {
             shares = shares || !stores_to(op, Memory::Registers) || op.is<CombineOp>();
         });
         for (const ThreadCoordinate& coordinate : kernel_.thread_coordinates)
-            if (shares && contains(loop.extent, coordinate.variable))
+            if (shares && differs_between(loop.extent, coordinate.variable))
                 throw_error(Error,
                             "{}loop '{}' has {} iterations, which differ between threads, but the threads fill memory "
                             "together inside of it; order it outside the thread loop '{}', or stage outside of it",

@@ -142,12 +142,29 @@ private:
     void guard_loads() {
         if (of_elements_.empty()) return;
         const Expr there = all_of(of_elements_);
+        if (divides_integers(t_.stores[0].value)) {
+            t_.stores[0].value = guarded(there, t_.stores[0].value);
+            return;
+        }
         t_.stores[0].value = transform(t_.stores[0].value, [&](const Expr& e) {
             const Load* load = e.as<Load>();
             const bool in_memory = load && load->buffer->memory != Memory::Registers;
             if (!in_memory) return e;
-            return select_unchecked(there, e, is_float(e.type()) ? constant(e.type(), 0.0) : constant(e.type(), 0));
+            return guarded(there, e);
         });
+    }
+    static Expr guarded(const Expr& there, const Expr& e) {
+        return select_unchecked(there, e, is_float(e.type()) ? constant(e.type(), 0.0) : constant(e.type(), 0));
+    }
+    /// Zeros in the place of what is not read would trap.
+    static bool divides_integers(const Expr& value) {
+        bool divides = false;
+        visit(value, [&](const Expr& e) {
+            const Binary* binary = e.as<Binary>();
+            divides = divides || (binary && (binary->op == BinaryOp::Div || binary->op == BinaryOp::Mod) &&
+                                  !is_float(e.type()) && !as_constant(binary->b));
+        });
+        return divides;
     }
 
     OpTile& t_;

@@ -116,6 +116,14 @@ TEST(FrontErrors, FillsInsideOfLoopsThatDifferBetweenThreads) {
         i(Level::Thread,
           make_stmt(For{j, i.variable, Level::Serial, -1, 0, false, make_stmt(Allocate{s, sequence({fill, use})})}));
     EXPECT_ERROR(lower_front(body, {x}, {y}), "loop 'j' has i iterations, which differ between threads");
+    // As many as each thread has in a register of its own.
+    Buffer count = buffer("count", Memory::Registers, {1});
+    const Expr own = cast(i64, load(count, {integer(0)}));
+    Stmt counted = make_stmt(For{j, own, Level::Serial, -1, 0, false, make_stmt(Allocate{s, sequence({fill, use})})});
+    body = i(Level::Thread,
+             make_stmt(Allocate{count, sequence({store(count, {integer(0)}, load(x, {i.variable})), counted})}));
+    EXPECT_ERROR(lower_front(body, {x}, {y}),
+                 "loop 'j' has cast(i64, count[0]) iterations, which differ between threads");
 }
 
 TEST(FrontErrors, ManyPartsOfASum) {

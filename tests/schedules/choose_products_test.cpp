@@ -186,6 +186,21 @@ TEST(ChooseProducts, IntermediateSums) {
     EXPECT_EQ(shared, 1) << steps;
 }
 
+/// Lanes that store nothing divide by nothing.
+TEST(ChooseProducts, BehindWhichIntegersAreDivided) {
+    const Tensor a = input("a", i8, {40, 64}), b = input("b", i8, {24, 64}), d = input("d", i32, {40});
+    Axis k = reduce_axis("k", 64);
+    const Tensor c =
+        compute("c", {40, 24}, [&](Expr i, Expr j) { return sum(cast(i32, a(i, k)) * cast(i32, b(j, k)), k) / d(i); });
+    const Schedule s = schedules::choose_schedule({c}, target("sm_90a"));
+    Bindings bindings = integers_for({c}, 2);
+    fill_integers(bindings.inputs.at("d"), 1, 5, 3);
+    Executable executable(build(s), open_device("emulated:sm_90a"));
+    auto differs = difference("c", run_on(executable, bindings)[0], interpret_plain({c}, bindings)[0], equal_values);
+    EXPECT_FALSE(differs) << *differs << s.trace_as_cpp();
+    EXPECT_THAT(s.trace_as_cpp(), on_units);
+}
+
 TEST(ChooseProducts, TakeTheTilingOfTheirRecord) {
     const Tensor a = input("a", bf16, {256, 128}), b = input("b", bf16, {256, 128});
     Axis k = reduce_axis("k", 128);

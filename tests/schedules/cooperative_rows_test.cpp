@@ -56,6 +56,10 @@ TEST_P(CooperativeRows, OfAnyLength) {
     }
 }
 
+TEST_P(CooperativeRows, OfNoElements) {
+    for (const char* name : {"moments", "argmax_of_kept", "softmax"}) check(name, 5, 0, f32);
+}
+
 TEST(CooperativeRowsThreads, AreNoMoreThanShortRowsHaveVectors) {
     for (auto [columns, neighbours, threads] :
          {std::array{128, 8, 8}, std::array{1000, 8, 32}, std::array{1, 8, 4}, std::array{257, 8, 16},
