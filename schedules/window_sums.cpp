@@ -1,6 +1,7 @@
 #include "schedules/window_sums.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "dsl/simplify.h"
 #include "dsl/stage.h"
@@ -70,13 +71,22 @@ public:
             if (other == a_.term.reads.end()) return false;
             pairs_.emplace_back(*other, read);
         }
-        pair_axes();
-        return extents_agree() && indices_agree() && conditions_agree();
+        auto [ours, theirs] = pair_axes();
+        // Those that are left, in any order.
+        const Substitution known = renamed_;
+        std::vector<size_t> order(ours.size());
+        std::iota(order.begin(), order.end(), size_t{0});
+        do {
+            renamed_ = known;
+            for (size_t k = 0; k < order.size(); ++k) renamed_.emplace_back(theirs[k], ours[order[k]]);
+            if (extents_agree() && indices_agree() && conditions_agree()) return true;
+        } while (std::ranges::next_permutation(order).found);
+        return false;
     }
 
 private:
-    /// By the indices that they are, or else in their order.
-    void pair_axes() {
+    /// By the indices that they are; what is left of both.
+    std::pair<std::vector<Expr>, std::vector<Expr>> pair_axes() {
         std::vector<Expr> ours = a_.axes, theirs = b_.axes;
         auto pair = [&](const Expr& own, const Expr& other) {
             const auto from = std::ranges::find_if(theirs, [&](const Expr& e) { return e.same(other); });
@@ -87,7 +97,7 @@ private:
         };
         for (const auto& [own, other] : pairs_)
             for (size_t d = 0; d < own->indices.size(); ++d) pair(own->indices[d], other->indices[d]);
-        while (!theirs.empty()) pair(Expr(ours[0]), Expr(theirs[0]));
+        return {ours, theirs};
     }
 
     bool agree(const Expr& own, const Expr& other) const {

@@ -75,6 +75,26 @@ struct Collector {
     }
 };
 
+/// Whether error functions of what registers hold take most of what is left: what is read in front of them all would
+/// have no room.
+bool fills_registers(const std::vector<ThreadStore>& stores) {
+    constexpr int64_t most = 144;
+    std::unordered_set<const BufferNode*> seen;
+    int64_t held = 0;
+    bool has_function = false;
+    for (const ThreadStore& store : stores)
+        visit(store.value, [&](const Expr& e) {
+            const Unary* function = e.as<Unary>();
+            has_function = has_function || (function && function->op == UnaryOp::Erf);
+            const Load* load = e.as<Load>();
+            if (!load || load->buffer->memory != Memory::Registers || !seen.insert(load->buffer.get()).second) return;
+            int64_t elements = 1;
+            for (const Expr& extent : load->buffer->shape) elements *= as_constant(extent).value_or(1);
+            held += elements;
+        });
+    return has_function && held >= most;
+}
+
 Expr replaced(const Expr& expr, const Expr& from, const Expr& to) {
     return transform(expr, [&](const Expr& node) { return equal(node, from) ? to : Expr(); });
 }
@@ -200,9 +220,11 @@ std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const s
                                  LoadedAhead& early, std::vector<ThreadStmt>& stmts) {
     std::vector<ThreadStore> result = stores;
     int64_t room = most_preloaded_elements;
+    const bool is_full = fills_registers(stores);
     for (const PreloadOperand& operand : operands) {
         Plan plan = plan_of(operand, tile);
-        if (!plan.saves || plan.elements > room) continue;
+        if (!plan.saves || plan.elements > room || (is_full && operand.access.buffer->memory == Memory::Shared))
+            continue;
         room -= plan.elements;
         std::vector<int64_t> shape;
         std::vector<Expr> indices;

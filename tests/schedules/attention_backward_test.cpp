@@ -244,6 +244,9 @@ TEST(AttentionGradients, AreAskedForByName) {
               (std::array<int64_t, 4>{64, 32, 128, 48}));
     EXPECT_TRUE(tiles.stages == 3 && !tiles.passes.together && !tiles.passes.kept);
     EXPECT_FALSE(parse_attention_gradients("attention_gradients_bf16_1x2x300x64")->tiles);
+    EXPECT_ERROR(
+        declare_attention_gradients({.batch = 1, .heads = 5, .rows = 8, .keys = 8, .depth = 8, .width = 8, .group = 2}),
+        "attention: 5 heads are no multiple of a group of 2");
     for (const char* name : {"attention_gradients_bf16_1x2x300", "attention_gradients_bf16_1x2x300x64_tile128x128s2",
                              "attention_gradients_bf16_1x2x300x64_tile100x64q128x64s2",
                              "attention_gradients_bf16_1x2x300x64_tile128x64q256x64s2"})

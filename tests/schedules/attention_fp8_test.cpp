@@ -36,6 +36,10 @@ TEST(Fp8AttentionNames, GiveShapeAndTiles) {
 TEST(Fp8Attention, OfWhichHeads) {
     AttentionShape shape{.batch = 1, .heads = 5, .rows = 8, .keys = 8, .depth = 32, .width = 32, .group = 2};
     EXPECT_ERROR(declare_fp8_attention(shape, {}), "fp8 attention: 5 heads are no multiple of a group of 2");
+    shape.group = 1, shape.heads_first = true;
+    EXPECT_ERROR(declare_fp8_attention(shape, {}),
+                 "fp8 attention: heads in front of rows; give [batch, rows, heads, depth]");
+    shape.heads_first = false;
     shape.group = 1, shape.width = 48;
     EXPECT_ERROR(declare_fp8_attention(shape, {}),
                  "fp8 attention: heads of 48 elements; give a multiple of 32 up to 256");

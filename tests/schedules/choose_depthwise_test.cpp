@@ -152,6 +152,20 @@ TEST_P(ChooseDepthwises, OfAnyDeclarationAreTiled) {
     }
 }
 
+/// Of both sides strides, so that no axis is an index, and columns are summed first.
+TEST(ChooseDepthwise, OfAxesInAnyOrder) {
+    const Tensor x = input("x", bf16, {1, 9, 6, 8}), w = input("w", bf16, {4, 8, 5, 1}),
+                 dy = input("dy", bf16, {1, 3, 4, 8});
+    const Axis r = reduce_axis("a", 4), t = reduce_axis("b", 5);
+    const Tensor y = compute("y", {1, 3, 4, 8}, [&](Expr i, Expr p, Expr q, Expr c) {
+        const Expr element = cast(f32, padded(x, 0).read({i, p * 3 + r - 2, q * 2 + t - 4, c}));
+        return cast(bf16, sum(element * cast(f32, w(r, c, t, 0)), {t, r}));
+    });
+    for (const Tensor& given : {y, gradients(y, dy, {x})[0], gradients(y, dy, {w})[0]})
+        EXPECT_THAT(choose_schedule({given}, target("sm_90a")).explain(), HasSubstr(tiled))
+            << to_string(*given.operation());
+}
+
 /// What stands around the sums comes with them: a bias, a function, an image that is added, in one expression or in an
 /// output that alone reads them.
 TEST_P(ChooseDepthwises, EndWithWhatIsMadeOfThem) {

@@ -139,7 +139,8 @@ TEST(CooperativeRowsParts, AreOfTheStageThatDivides) {
     EXPECT_EQ(parts, 1) << s.to_string();
 }
 
-/// Of one dimension, which is a row's, nothing is left to be rows.
+/// Of one dimension, which is a row's, nothing is left to be rows; a number of each row is made by threads that share
+/// it.
 TEST(CooperativeRowsErrors, SayThatThereAreNoRows) {
     const Tensor x = input("x", f32, {20, 8});
     const Axis a = reduce_axis("a", 8), b = reduce_axis("b", 8);
@@ -147,8 +148,15 @@ TEST(CooperativeRowsErrors, SayThatThereAreNoRows) {
     const Tensor l = compute("l", {20}, [&](Expr i) { return sum(exp(x(i, b) - m(i)), b); });
     const Tensor y = compute("y", {20}, [&](Expr i) { return m(i) + log(l(i)); });
     Schedule s({y}, target("sm_90a"));
-    EXPECT_ERROR(schedule_cooperative_rows(s, y, row_threads(8, 4)),
-                 "cooperative rows: 'y' reduces nothing and has 1 dimensions, of which the last is taken for a row's "
+    schedule_cooperative_rows(s, y, row_threads(8, 4));
+    const Bindings launch = random_bindings({y}, 3);
+    Executable executable(build(s), open_device("emulated:sm_90a"));
+    const CheckResult result = check_output(y, launch, run_on(executable, launch)[0], {});
+    EXPECT_TRUE(result.ok) << result.text;
+    const Tensor z = compute("z", {20}, [&](Expr i) { return exp(x(i, 0)); });
+    Schedule no_rows({z}, target("sm_90a"));
+    EXPECT_ERROR(schedule_cooperative_rows(no_rows, z, row_threads(8, 4)),
+                 "cooperative rows: 'z' reduces nothing and has 1 dimensions, of which the last is taken for a row's "
                  "elements: no rows are left; name what has elements for each row, or a reduction");
     Schedule of_sums({l}, target("sm_90a"));
     EXPECT_NO_THROW(schedule_cooperative_rows(of_sums, l, row_threads(8, 4)));

@@ -348,26 +348,26 @@ TEST_F(Tw, TuneKeepsCheckedRecords) {
     std::string options = fmt::format("--device emulated --limit 2 --records '{}'", records);
     std::ofstream(folder_ / "cases") << R"({"m": 24, "n": 40, "k": 16, "type": "f16", "epilogue": "bias"})"
                                      << "\n";
-    Outcome tuned = tw(fmt::format("tune gemm_bf16_16x24x32_tb --cases '{}/cases' {}", folder_.string(), options));
+    Outcome tuned = tw(fmt::format("tune gemm_bf16_24x40x32_tb --cases '{}/cases' {}", folder_.string(), options));
     EXPECT_EQ(tuned.status, 0) << tuned.err;
-    EXPECT_THAT(tuned.out, AllOf(HasSubstr("gemm_bf16_16x24x32_tb"), HasSubstr("2 measured, 0 skipped")));
+    EXPECT_THAT(tuned.out, AllOf(HasSubstr("gemm_bf16_24x40x32_tb"), HasSubstr("2 measured, 0 skipped")));
     std::string text = content(records);
     nlohmann::json first = nlohmann::json::parse(text.substr(0, text.find('\n')));
-    EXPECT_EQ(first["kernel"], "gemm_bf16_16x24x32_tb");
+    EXPECT_EQ(first["kernel"], "gemm_bf16_24x40x32_tb");
     EXPECT_THAT(first["schedule"].get<std::string>(), HasSubstr("mma 0"));
     EXPECT_GT(first["milliseconds"], 0);
     EXPECT_THAT(text, HasSubstr("gemm_f16_24x40x16_bias"));
     std::string tiled =
-        fmt::format("run gemm_bf16_16x24x32_tb_tile{} --device emulated", first["tiling"].get<std::string>());
+        fmt::format("run gemm_bf16_24x40x32_tb_tile{} --device emulated", first["tiling"].get<std::string>());
     EXPECT_EQ(tw(tiled).status, 0);
 
-    EXPECT_EQ(tw("tune gemm_bf16_16x24x32_tb " + options).status, 0);  // once more: in its place
+    EXPECT_EQ(tw("tune gemm_bf16_24x40x32_tb " + options).status, 0);  // once more: in its place
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
     text = content(records);
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
 
     std::ofstream(records, std::ios::app) << "{\"kernel\": 3}\n";
-    Outcome damaged = tw("tune gemm_bf16_16x24x32_tb " + options);
+    Outcome damaged = tw("tune gemm_bf16_24x40x32_tb " + options);
     EXPECT_EQ(damaged.status, 1);
     EXPECT_THAT(damaged.err, HasSubstr("records.jsonl:3: no record of the tuner"));
 }
