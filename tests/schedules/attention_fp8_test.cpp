@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "ops/check.h"
 #include "ops/program.h"
 #include "schedules/catalog.h"
 #include "tests/ops/random_cases.h"
@@ -43,6 +44,25 @@ TEST(Fp8Attention, OfWhichHeads) {
     shape.group = 1, shape.width = 48;
     EXPECT_ERROR(declare_fp8_attention(shape, {}),
                  "fp8 attention: heads of 48 elements; give a multiple of 32 up to 256");
+}
+
+/// Keys that fill the last tile up count nothing, also where causal rows reach beyond the last key.
+TEST(Fp8Attention, SeesNoKeysBeyondTheLast) {
+    const AttentionShape shape{
+        .batch = 1, .heads = 1, .rows = 60, .keys = 32, .depth = 32, .width = 32, .causal = true};
+    auto declared = [&](int64_t keys) {
+        Fp8Tiles tiles;
+        tiles.rows = 64, tiles.keys = keys;
+        const Fp8Attention a = declare_fp8_attention(shape, tiles);
+        return std::vector<Tensor>{a.o, a.lse};
+    };
+    const std::vector<Tensor> whole = declared(32), filled = declared(64);
+    const Bindings launch = random_bindings(whole, 5);
+    const std::vector<HostArray> wanted = interpret_plain(whole, launch), got = interpret_plain(filled, launch);
+    for (size_t k = 0; k < wanted.size(); ++k) {
+        auto differs = difference(whole[k].name(), got[k], wanted[k], near(0, 1e-5));
+        EXPECT_FALSE(differs) << *differs;
+    }
 }
 
 /// Tiles that the catalog gives to shapes that people have fit into shared memory and registers.
