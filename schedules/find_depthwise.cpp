@@ -203,7 +203,7 @@ private:
         for (const DepthwiseSide& side : sides) {
             const int64_t after =
                 (side.windows - 1) * side.stride + (side.taps - 1) * side.dilation + 1 - side.extent - side.before;
-            if (side.before < 0) return {};
+            if (side.before < 0 || -after >= side.stride) return {};  // layers have as many windows as fit
             o.stride.push_back(side.stride), o.dilation.push_back(side.dilation);
             o.padding.emplace_back(side.before, std::max<int64_t>(after, 0));
         }
